@@ -1,0 +1,94 @@
+# Everyday commands. Each one installs what it needs (scripts/bootstrap), configures its preset once and builds with
+# ninja; a second call does only what changed.
+#
+# `run` has a preset of its own, build/run, so that a machine with nothing but a compiler can run the example: the
+# release preset also holds tests and benchmarks and needs their libraries. ccache makes the second compile cheap.
+
+SHELL := /bin/bash
+JOBS ?= $(shell nproc)
+HOST := $(shell uname -m)
+SOURCES = $(shell find include src tests bench examples -name '*.h' -o -name '*.cc' -o -name '*.cu')
+
+.PHONY: help run test test-long test-aarch64 bench bench-peers format tidy clean
+.DEFAULT_GOAL := help
+
+help:
+	@echo "make run           build and run the example (examples/prefix_reuse.cc)"
+	@echo "make test          all tests: release, then ThreadSanitizer, then AddressSanitizer"
+	@echo "make test-long     the same, with 300 seconds for every stress and fuzz loop"
+	@echo "make test-aarch64  cross build, unit tests under qemu-user"
+	@echo "make bench         build and run the benchmarks"
+	@echo "make bench-peers   the benchmarks beside the published packages of the field (needs Rust)"
+	@echo "make format        clang-format over all C++ files"
+	@echo "make tidy          thread-safety analysis and clang-tidy"
+	@echo "make clean         remove build/"
+
+# Configures a preset when it is new or the presets changed; the build itself follows changes of CMake files.
+build/%/build.ninja: CMakePresets.json
+	@cmake --preset $* --log-level=WARNING
+	@touch $@
+
+# $(call stage,preset,targets): configures, builds the targets, runs the tests of the preset, closes with one line.
+define stage
+	@$(MAKE) -s --no-print-directory build/$(1)/build.ninja
+	@start=$$SECONDS; \
+	cmake --build --preset $(1) -j $(JOBS) --target $(2) && \
+	ctest --preset $(1) -j $(JOBS) --progress && \
+	echo "== $(1): all tests passed, $$((SECONDS - start)) s"
+endef
+
+run:
+	@scripts/bootstrap run
+	@$(MAKE) -s --no-print-directory build/run/build.ninja
+	@cmake --build --preset run -j $(JOBS) --target prefix_reuse -- --quiet
+	@build/run/bin/prefix_reuse
+
+test:
+	@scripts/bootstrap test
+	$(call stage,release,all)
+	$(call stage,tsan,ashlar_concurrency_tests)
+	$(call stage,asan,ashlar_unit_tests)
+
+test-long: export ASHLAR_TEST_SECONDS = 300
+test-long: test
+
+ifeq ($(HOST),aarch64)
+test-aarch64:
+	@echo "this machine is aarch64: its own release tests are the aarch64 tests"
+	@scripts/bootstrap test
+	$(call stage,release,all)
+else
+test-aarch64:
+	@scripts/bootstrap aarch64
+	$(call stage,aarch64,ashlar_unit_tests)
+endif
+
+bench:
+	@scripts/bootstrap bench
+	@$(MAKE) -s --no-print-directory build/release/build.ninja
+	@cmake --build --preset release -j $(JOBS) --target ashlar_benchmarks
+	@shopt -s nullglob; for program in build/release/bin/*_bench; do \
+	  echo "== $$program"; "$$program" || exit 1; \
+	done
+
+bench-peers:
+	@if ! command -v cargo >/dev/null; then \
+	  echo "bench-peers: the Rust toolchain is missing: no cargo on PATH." >&2; \
+	  echo "bench-peers: install Rust 1.85 or later with rustup; its programs belong in \$$HOME/.cargo/bin, on PATH." >&2; \
+	  exit 2; \
+	fi
+	@scripts/bootstrap bench
+	@bench/peers/run
+
+format:
+	@scripts/bootstrap format
+	@clang-format-19 -i $(SOURCES)
+
+tidy:
+	@scripts/bootstrap tidy
+	@$(MAKE) -s --no-print-directory build/tidy/build.ninja
+	@cmake --build --preset tidy -j $(JOBS)
+	@echo "== tidy: no findings"
+
+clean:
+	@rm -rf build

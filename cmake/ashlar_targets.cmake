@@ -1,0 +1,62 @@
+# How Ashlar's targets are made: one function per kind of target, flags in one place.
+
+set(CMAKE_CXX_STANDARD 20)
+set(CMAKE_CXX_STANDARD_REQUIRED ON)
+set(CMAKE_CXX_EXTENSIONS OFF)
+set(CMAKE_POSITION_INDEPENDENT_CODE ON)
+set(CMAKE_RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/bin)
+
+if(PROJECT_IS_TOP_LEVEL)
+  find_program(ASHLAR_CCACHE ccache)
+  if(ASHLAR_CCACHE AND NOT ASHLAR_TIDY)
+    set(CMAKE_CXX_COMPILER_LAUNCHER ${ASHLAR_CCACHE})
+    set(CMAKE_CUDA_COMPILER_LAUNCHER ${ASHLAR_CCACHE})
+  endif()
+  find_program(ASHLAR_MOLD mold)
+  if(ASHLAR_MOLD AND NOT CMAKE_CROSSCOMPILING)
+    add_link_options(-fuse-ld=mold)
+  endif()
+  if(ASHLAR_SANITIZE)
+    add_compile_options(-fsanitize=${ASHLAR_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
+    add_link_options(-fsanitize=${ASHLAR_SANITIZE})
+  endif()
+  if(ASHLAR_TIDY)
+    set(CMAKE_CXX_CLANG_TIDY clang-tidy-19)
+  endif()
+endif()
+
+# Warnings for our own code only; a consumer's flags are its own business.
+add_library(ashlar_warnings INTERFACE)
+target_compile_options(ashlar_warnings INTERFACE -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wno-sign-conversion
+  -Wnon-virtual-dtor -Woverloaded-virtual -Werror
+  $<$<CXX_COMPILER_ID:Clang>:-Wthread-safety;-Wthread-safety-beta>)
+
+# ashlar_<label>_tests builds all tests of a label, so that a sanitizer preset builds no more than it runs.
+add_custom_target(ashlar_unit_tests)
+add_custom_target(ashlar_concurrency_tests)
+add_custom_target(ashlar_benchmarks)
+
+# ashlar_test(NAME x SOURCES … LABELS unit|concurrency|… [LIBRARIES …]): one GoogleTest executable, each case a ctest.
+function(ashlar_test)
+  cmake_parse_arguments(T "" "NAME" "SOURCES;LABELS;LIBRARIES" ${ARGN})
+  add_executable(${T_NAME} ${T_SOURCES})
+  target_link_libraries(${T_NAME} PRIVATE ashlar::ashlar ashlar::testing ashlar_warnings GTest::gmock_main ${T_LIBRARIES})
+  target_include_directories(${T_NAME} PRIVATE ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR}/tests)
+  foreach(label IN LISTS T_LABELS)
+    if(TARGET ashlar_${label}_tests)
+      add_dependencies(ashlar_${label}_tests ${T_NAME})
+    endif()
+  endforeach()
+  # The list of labels is one value of one property on its way through two more evaluations.
+  string(REPLACE ";" "\\;" labels "${T_LABELS}")
+  gtest_discover_tests(${T_NAME} DISCOVERY_TIMEOUT 120 PROPERTIES LABELS "${labels}" TIMEOUT 600)
+endfunction()
+
+# ashlar_benchmark(NAME x SOURCES …): one Google Benchmark executable.
+function(ashlar_benchmark)
+  cmake_parse_arguments(B "" "NAME" "SOURCES;LIBRARIES" ${ARGN})
+  add_executable(${B_NAME} ${B_SOURCES})
+  target_link_libraries(${B_NAME} PRIVATE ashlar::ashlar ashlar_warnings benchmark::benchmark ${B_LIBRARIES})
+  target_include_directories(${B_NAME} PRIVATE ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR}/bench)
+  add_dependencies(ashlar_benchmarks ${B_NAME})
+endfunction()

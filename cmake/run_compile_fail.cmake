@@ -1,0 +1,34 @@
+# Judges one file of tests/compile_fail/; see ashlar_compile_fail.cmake.
+# Reads FILE, COMPILER and INCLUDES (folders, joined by '|').
+cmake_minimum_required(VERSION 3.25)
+set(ENV{LC_ALL} C)
+
+# FATAL_ERROR alone would break the text into paragraphs.
+function(refuse text)
+  message("${text}")
+  message(FATAL_ERROR "compile-fail test")
+endfunction()
+
+file(STRINGS ${FILE} lines REGEX "^// expect: ")
+list(LENGTH lines count)
+if(NOT count EQUAL 1)
+  refuse("${FILE}: wants exactly one line '// expect: <regex>', has ${count}")
+endif()
+string(REGEX REPLACE "^// expect: " "" expected "${lines}")
+
+string(REPLACE "|" ";" includes "${INCLUDES}")
+list(TRANSFORM includes PREPEND "-I")
+set(compile ${COMPILER} -std=c++20 -fsyntax-only -Wall -Wextra -Werror ${includes})
+
+execute_process(COMMAND ${compile} ${FILE} RESULT_VARIABLE status ERROR_VARIABLE output)
+if(NOT status EQUAL 0)
+  refuse("${FILE}: the good variant must compile, but:\n${output}")
+endif()
+
+execute_process(COMMAND ${compile} -DASHLAR_SHOULD_FAIL ${FILE} RESULT_VARIABLE status ERROR_VARIABLE output)
+if(status EQUAL 0)
+  refuse("${FILE}: the bad variant compiles")
+endif()
+if(NOT output MATCHES "${expected}")
+  refuse("${FILE}: the bad variant fails, but not with '${expected}':\n${output}")
+endif()

@@ -1,0 +1,74 @@
+// Log lines: a level, the component that speaks, a message.
+//
+// Lines go to stderr from level warn upward, until a program sets another level or a test puts its own sink
+// in place. Logging never throws and never fails; a line that cannot be written is lost. Nobody logs under a
+// lock.
+//
+//   ASHLAR_LOG(LogLevel::kWarn, "tiers", "volume %s is slow: %d ms", name.c_str(), ms);
+//
+// Thread safety: thread-safe.
+// Complexity:    a line below the level costs one relaxed load, and its arguments are not evaluated.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string_view>
+
+namespace ashlar {
+
+enum class LogLevel : std::uint8_t { kTrace, kDebug, kInfo, kWarn, kError, kOff };
+
+// "trace", "debug", "info", "warn", "error", "off".
+std::string_view to_string(LogLevel level) noexcept;
+
+namespace detail {
+inline constinit std::atomic<LogLevel> current_log_level{LogLevel::kWarn};
+}  // namespace detail
+
+// relaxed, both: the level stands alone; nothing is published by it.
+inline LogLevel log_level() noexcept {
+  return detail::current_log_level.load(std::memory_order_relaxed);
+}
+inline void set_log_level(LogLevel level) noexcept {
+  detail::current_log_level.store(level, std::memory_order_relaxed);
+}
+inline bool log_enabled(LogLevel level) noexcept {
+  return level >= log_level() && level != LogLevel::kOff;
+}
+
+// Writes a line if its level is on.
+void log(LogLevel level, std::string_view component, std::string_view message) noexcept;
+
+// The same with a message formatted as printf does. Call it by ASHLAR_LOG.
+void log_formatted(LogLevel level, std::string_view component, const char* format, ...) noexcept
+    __attribute__((format(printf, 3, 4)));
+
+using LogSink = std::function<void(LogLevel level, std::string_view component, std::string_view message)>;
+
+// Sends all lines to a sink for the life of this object, then to where they went before. Sinks nest: the last
+// one made is the first one destroyed. Destruction waits for lines that are in the sink just now; the sink
+// may log and may be called by several threads at once. What it throws is swallowed.
+class ScopedLogSink {
+ public:
+  explicit ScopedLogSink(LogSink sink);
+  ~ScopedLogSink();
+  ScopedLogSink(const ScopedLogSink&) = delete;
+  ScopedLogSink& operator=(const ScopedLogSink&) = delete;
+
+  // One place that lines go to; defined in log.cc.
+  struct Target;
+
+ private:
+  std::shared_ptr<Target> target_;
+  std::shared_ptr<Target> previous_;
+};
+
+}  // namespace ashlar
+
+#define ASHLAR_LOG(level, component, ...)                     \
+  do {                                                        \
+    if (::ashlar::log_enabled(level)) [[unlikely]]            \
+      ::ashlar::log_formatted(level, component, __VA_ARGS__); \
+  } while (false)

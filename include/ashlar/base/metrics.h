@@ -1,0 +1,135 @@
+// Counter, Gauge, Histogram: what a component counts about itself, exact and cheap.
+//
+// A component holds its instruments as members and they count whether or not anybody looks; metric_registry.h
+// gives them names and writes the page. Values are integers, so that a test reads exactly what happened.
+//
+// Thread safety: thread-safe. Adds are relaxed: a value read while others add is a recent one; once the
+// adders are
+//                done and that is known (a join, a lock), it is exact.
+// Complexity:    Counter::add() and Histogram::observe() touch cache lines that no other thread writes while
+// no more
+//                than Counter::kStripes (Histogram::kStripes) threads are alive; with more threads some
+//                share.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+namespace ashlar {
+
+namespace detail {
+
+// One more than the stripe of this thread; 0 until it asks for the first time.
+inline constinit thread_local std::uint32_t thread_stripe = 0;
+
+// Claims the lowest stripe that no living thread holds, for the life of this thread.
+std::uint32_t claim_thread_stripe() noexcept;
+
+inline std::uint32_t stripe_of_this_thread() noexcept {
+  const std::uint32_t known = thread_stripe;
+  if (known != 0) [[likely]]
+    return known - 1;
+  return claim_thread_stripe();
+}
+
+}  // namespace detail
+
+// A number that only grows.
+class Counter {
+ public:
+  static constexpr std::size_t kStripes = 32;
+
+  Counter() = default;
+  Counter(const Counter&) = delete;
+  Counter& operator=(const Counter&) = delete;
+
+  void add(std::uint64_t n = 1) noexcept {
+    // relaxed: the sum is all that matters; nothing is published by it.
+    stripes_[detail::stripe_of_this_thread() % kStripes].count.fetch_add(n, std::memory_order_relaxed);
+  }
+
+  std::uint64_t value() const noexcept {
+    std::uint64_t sum = 0;
+    // relaxed: as in add().
+    for (const Stripe& stripe : stripes_) sum += stripe.count.load(std::memory_order_relaxed);
+    return sum;
+  }
+
+ private:
+  struct alignas(64) Stripe {
+    std::atomic<std::uint64_t> count{0};
+  };
+
+  std::array<Stripe, kStripes> stripes_;
+};
+
+// A number that goes up and down. One word: adders share its cache line. A value that the component knows
+// anyway is better a callback (MetricRegistry::add), which costs nothing until somebody looks.
+class Gauge {
+ public:
+  Gauge() = default;
+  Gauge(const Gauge&) = delete;
+  Gauge& operator=(const Gauge&) = delete;
+
+  // relaxed, all three: the value stands alone; nothing is published by it.
+  void set(std::int64_t value) noexcept { value_.store(value, std::memory_order_relaxed); }
+  void add(std::int64_t n) noexcept { value_.fetch_add(n, std::memory_order_relaxed); }
+  std::int64_t value() const noexcept { return value_.load(std::memory_order_relaxed); }
+
+ private:
+  std::atomic<std::int64_t> value_{0};
+};
+
+// How often a value fell into each of a fixed set of buckets, and the sum of all values.
+//
+// Values are whole numbers in the unit the code measures (nanoseconds, bytes). The page shows them divided by
+// `divisor`, so that a latency is kept in nanoseconds and shown in seconds: Histogram(bounds, 1'000'000'000).
+class Histogram {
+ public:
+  static constexpr std::size_t kStripes = 8;
+
+  // Bucket i counts the values v with bounds[i - 1] < v <= bounds[i]; one more bucket takes those above the
+  // last. Requires: bounds rise strictly; divisor > 0.
+  explicit Histogram(std::vector<std::uint64_t> bounds, std::uint64_t divisor = 1);
+  Histogram(const Histogram&) = delete;
+  Histogram& operator=(const Histogram&) = delete;
+
+  // `count` bounds: first, first * factor, first * factor^2, … Requires: first > 0, factor > 1, no overflow.
+  static std::vector<std::uint64_t> exponential_bounds(std::uint64_t first, std::uint64_t factor,
+                                                       std::size_t count);
+
+  void observe(std::uint64_t value) noexcept;
+
+  struct Snapshot {
+    std::vector<std::uint64_t> buckets;  // per bucket, not cumulative; the last one is above every bound
+    std::uint64_t count = 0;             // always the sum of the buckets
+    std::uint64_t sum = 0;
+  };
+  Snapshot snapshot() const;
+
+  std::span<const std::uint64_t> bounds() const noexcept { return bounds_; }
+  std::uint64_t divisor() const noexcept { return divisor_; }
+
+ private:
+  struct alignas(64) Line {
+    std::array<std::atomic<std::uint64_t>, 8> words{};
+  };
+
+  // The words of a stripe: one per bucket, then the sum.
+  std::atomic<std::uint64_t>& word(std::size_t stripe, std::size_t index) const noexcept {
+    return lines_[stripe * lines_per_stripe_ + index / 8].words[index % 8];
+  }
+
+  // Constant after construction; the words that lines_ leads to are atomic.
+  std::vector<std::uint64_t> bounds_;
+  std::uint64_t divisor_;
+  std::size_t lines_per_stripe_;
+  std::unique_ptr<Line[]> lines_;
+};
+
+}  // namespace ashlar

@@ -1,0 +1,75 @@
+// Mutex, MutexLock, CondVar: the standard ones with thread-safety annotations, so that clang checks the locking.
+//
+// Thread safety: thread-safe.
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <mutex>
+
+#include "ashlar/base/thread_annotations.h"
+
+namespace ashlar {
+
+class ASHLAR_CAPABILITY("mutex") Mutex {
+ public:
+  Mutex() = default;
+  Mutex(const Mutex&) = delete;
+  Mutex& operator=(const Mutex&) = delete;
+
+  void lock() ASHLAR_ACQUIRE() { mutex_.lock(); }
+  void unlock() ASHLAR_RELEASE() { mutex_.unlock(); }
+  bool try_lock() ASHLAR_TRY_ACQUIRE(true) { return mutex_.try_lock(); }
+
+ private:
+  friend class CondVar;
+  std::mutex mutex_;
+};
+
+// Holds a Mutex for a scope. unlock() ends the hold early, once.
+class ASHLAR_SCOPED_CAPABILITY MutexLock {
+ public:
+  explicit MutexLock(Mutex& mutex) ASHLAR_ACQUIRE(mutex) : mutex_(&mutex) { mutex_->lock(); }
+  ~MutexLock() ASHLAR_RELEASE() {
+    if (mutex_ != nullptr) mutex_->unlock();
+  }
+  MutexLock(const MutexLock&) = delete;
+  MutexLock& operator=(const MutexLock&) = delete;
+
+  void unlock() ASHLAR_RELEASE() {
+    mutex_->unlock();
+    mutex_ = nullptr;
+  }
+
+ private:
+  Mutex* mutex_;
+};
+
+// Waits are always in a loop over the condition; a wake-up proves nothing.
+class CondVar {
+ public:
+  CondVar() = default;
+  CondVar(const CondVar&) = delete;
+  CondVar& operator=(const CondVar&) = delete;
+
+  void wait(Mutex& mutex) ASHLAR_REQUIRES(mutex) {
+    std::unique_lock<std::mutex> held(mutex.mutex_, std::adopt_lock);
+    cv_.wait(held);
+    held.release();
+  }
+  // Returns false when the time point passed without a wake-up.
+  template <class Clock, class Duration>
+  bool wait_until(Mutex& mutex, const std::chrono::time_point<Clock, Duration>& when) ASHLAR_REQUIRES(mutex) {
+    std::unique_lock<std::mutex> held(mutex.mutex_, std::adopt_lock);
+    const bool woken = cv_.wait_until(held, when) == std::cv_status::no_timeout;
+    held.release();
+    return woken;
+  }
+  void notify_one() noexcept { cv_.notify_one(); }
+  void notify_all() noexcept { cv_.notify_all(); }
+
+ private:
+  std::condition_variable cv_;
+};
+
+}  // namespace ashlar

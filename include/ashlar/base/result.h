@@ -1,0 +1,165 @@
+// Result<T, E>: a value or the reason there is none, with the names of std::expected.
+//
+// Failures of the world travel as Result; the library throws nothing across its interface. A Result cannot be
+// ignored. Reading the value of an error, or the error of a value, is a programmer error and stops the process.
+//
+// Thread safety: thread-compatible.
+#pragma once
+
+#include <concepts>
+#include <type_traits>
+#include <utility>
+#include <variant>
+
+#include "ashlar/base/check.h"
+#include "ashlar/base/error.h"
+
+namespace ashlar {
+
+// Carries an error into a Result, so that Result<T, E> is unambiguous when T and E are alike.
+template <class E>
+class Unexpected {
+ public:
+  explicit Unexpected(E error) : error_(std::move(error)) {}
+  E& error() & noexcept { return error_; }
+  const E& error() const& noexcept { return error_; }
+  E&& error() && noexcept { return std::move(error_); }
+
+ private:
+  E error_;
+};
+template <class E>
+Unexpected(E) -> Unexpected<E>;
+
+template <class T, class E = Error>
+class [[nodiscard]] Result {
+ public:
+  using value_type = T;
+  using error_type = E;
+
+  Result(T value) : state_(std::in_place_index<0>, std::move(value)) {}  // NOLINT(google-explicit-constructor)
+  template <class G>
+    requires std::convertible_to<G, E>
+  Result(Unexpected<G> error) : state_(std::in_place_index<1>, std::move(error).error()) {}  // NOLINT
+  Result(E error)  // NOLINT(google-explicit-constructor)
+    requires(!std::same_as<T, E>)
+      : state_(std::in_place_index<1>, std::move(error)) {}
+
+  bool has_value() const noexcept { return state_.index() == 0; }
+  explicit operator bool() const noexcept { return has_value(); }
+
+  T& value() & { return *checked(); }
+  const T& value() const& { return *checked(); }
+  T&& value() && { return std::move(*checked()); }
+  T& operator*() & { return *checked(); }
+  const T& operator*() const& { return *checked(); }
+  T&& operator*() && { return std::move(*checked()); }
+  T* operator->() { return checked(); }
+  const T* operator->() const { return checked(); }
+
+  E& error() & { return *checked_error(); }
+  const E& error() const& { return *checked_error(); }
+  E&& error() && { return std::move(*checked_error()); }
+
+  template <class U>
+  T value_or(U&& fallback) const& {
+    return has_value() ? **this : static_cast<T>(std::forward<U>(fallback));
+  }
+  template <class U>
+  T value_or(U&& fallback) && {
+    return has_value() ? std::move(**this) : static_cast<T>(std::forward<U>(fallback));
+  }
+
+  // f(value) returns a Result with the same error type; an error passes through.
+  template <class F>
+  auto and_then(F&& f) && -> std::invoke_result_t<F, T&&> {
+    if (has_value()) return std::forward<F>(f)(std::move(**this));
+    return Unexpected(std::move(*this).error());
+  }
+  // f(value) returns a plain value; an error passes through.
+  template <class F>
+  auto transform(F&& f) && -> Result<std::invoke_result_t<F, T&&>, E> {
+    if (has_value()) return std::forward<F>(f)(std::move(**this));
+    return Unexpected(std::move(*this).error());
+  }
+  // f(error) returns a Result with the same value type; a value passes through.
+  template <class F>
+  auto or_else(F&& f) && -> std::invoke_result_t<F, E&&> {
+    if (has_value()) return std::move(**this);
+    return std::forward<F>(f)(std::move(*this).error());
+  }
+  template <class F>
+  auto transform_error(F&& f) && -> Result<T, std::invoke_result_t<F, E&&>> {
+    if (has_value()) return std::move(**this);
+    return Unexpected(std::forward<F>(f)(std::move(*this).error()));
+  }
+
+ private:
+  T* checked() {
+    ASHLAR_CHECK(has_value(), "value() called on a Result that holds an error");
+    return std::get_if<0>(&state_);
+  }
+  const T* checked() const {
+    ASHLAR_CHECK(has_value(), "value() called on a Result that holds an error");
+    return std::get_if<0>(&state_);
+  }
+  E* checked_error() {
+    ASHLAR_CHECK(!has_value(), "error() called on a Result that holds a value");
+    return std::get_if<1>(&state_);
+  }
+  const E* checked_error() const {
+    ASHLAR_CHECK(!has_value(), "error() called on a Result that holds a value");
+    return std::get_if<1>(&state_);
+  }
+
+  std::variant<T, E> state_;
+};
+
+// Success without a value, or an error.
+template <class E>
+class [[nodiscard]] Result<void, E> {
+ public:
+  using value_type = void;
+  using error_type = E;
+
+  Result() = default;
+  template <class G>
+    requires std::convertible_to<G, E>
+  Result(Unexpected<G> error) : state_(std::in_place_index<1>, std::move(error).error()) {}  // NOLINT
+  Result(E error) : state_(std::in_place_index<1>, std::move(error)) {}                      // NOLINT
+
+  bool has_value() const noexcept { return state_.index() == 0; }
+  explicit operator bool() const noexcept { return has_value(); }
+  void value() const { ASHLAR_CHECK(has_value(), "value() called on a Result that holds an error"); }
+
+  E& error() & { return *checked_error(); }
+  const E& error() const& { return *checked_error(); }
+  E&& error() && { return std::move(*checked_error()); }
+
+  template <class F>
+  auto and_then(F&& f) && -> std::invoke_result_t<F> {
+    if (has_value()) return std::forward<F>(f)();
+    return Unexpected(std::move(*this).error());
+  }
+
+ private:
+  E* checked_error() {
+    ASHLAR_CHECK(!has_value(), "error() called on a Result that holds a value");
+    return std::get_if<1>(&state_);
+  }
+  const E* checked_error() const {
+    ASHLAR_CHECK(!has_value(), "error() called on a Result that holds a value");
+    return std::get_if<1>(&state_);
+  }
+
+  std::variant<std::monostate, E> state_;
+};
+
+// A refused transition: the reason, and the guard itself, so that a refusal cannot lose a block.
+template <class Guard>
+struct [[nodiscard]] Rejected {
+  Error error;
+  Guard guard;
+};
+
+}  // namespace ashlar

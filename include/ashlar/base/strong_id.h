@@ -1,0 +1,35 @@
+// StrongId<Tag, Rep>: an integer that is one kind of thing and converts to no other.
+//
+// Thread safety: immutable value.
+#pragma once
+
+#include <compare>
+#include <cstddef>
+#include <functional>
+#include <ostream>
+
+namespace ashlar {
+
+template <class Tag, class Rep>
+class StrongId {
+ public:
+  using rep = Rep;
+
+  constexpr StrongId() = default;
+  constexpr explicit StrongId(Rep value) noexcept : value_(value) {}
+
+  constexpr Rep value() const noexcept { return value_; }
+
+  friend constexpr auto operator<=>(StrongId, StrongId) = default;
+  friend std::ostream& operator<<(std::ostream& out, StrongId id) { return out << +id.value_; }
+
+ private:
+  Rep value_{};
+};
+
+}  // namespace ashlar
+
+template <class Tag, class Rep>
+struct std::hash<ashlar::StrongId<Tag, Rep>> {
+  std::size_t operator()(ashlar::StrongId<Tag, Rep> id) const noexcept { return std::hash<Rep>{}(id.value()); }
+};

@@ -1,0 +1,124 @@
+// Attachments: values of any type hung on a registered hash, found again by their type.
+//
+// A type is attached uniquely (one value, replaced by the next) or many times (a growing list); the first attachment
+// of a type decides, and the other form is then an error. Values live until the last handle of the hash is gone.
+//
+// Thread safety: thread-safe. A value is visited under a lock of its own type, and no other lock of Ashlar's is held:
+// a visitor may use the registry, other types and other handles, not the same type on the same handle.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <type_traits>
+#include <typeindex>
+#include <utility>
+#include <vector>
+
+#include "ashlar/base/mutex.h"
+#include "ashlar/base/result.h"
+
+namespace ashlar::block {
+namespace detail {
+
+struct AttachmentBase {
+  virtual ~AttachmentBase() = default;
+};
+
+// All values of one type on one hash.
+template <class T>
+struct Attachment final : AttachmentBase {
+  explicit Attachment(bool is_unique) : unique(is_unique) {}
+  const bool unique;
+  Mutex mu;
+  std::vector<T> values ASHLAR_GUARDED_BY(mu);
+};
+
+struct Entry;
+// The attachment of `type`, made by `make` when there is none; null when there is none and `make` is null.
+std::shared_ptr<AttachmentBase> find_attachment(Entry& entry, std::type_index type,
+                                                std::shared_ptr<AttachmentBase> (*make)());
+Error attachment_mode_error(bool wants_unique);
+
+}  // namespace detail
+
+// The attachments of type T on one hash, as they are when a visit begins.
+template <class T>
+class TypedAttachments {
+ public:
+  explicit TypedAttachments(std::shared_ptr<detail::AttachmentBase> attachment)
+      : attachment_(std::static_pointer_cast<detail::Attachment<T>>(std::move(attachment))) {}
+
+  bool empty() const {
+    if (!attachment_) return true;
+    const MutexLock lock(attachment_->mu);
+    return attachment_->values.empty();
+  }
+
+  // Calls visit(const T&) on the unique value. Returns false, without a call, when there is none.
+  template <class F>
+  bool with_unique(F&& visit) const {
+    return visit_unique([&](T& value) { visit(std::as_const(value)); });
+  }
+  template <class F>
+  bool with_unique_mut(F&& visit) {
+    return visit_unique(std::forward<F>(visit));
+  }
+  // Calls visit(std::span<const T>) on the values attached many times. Returns false when there are none.
+  template <class F>
+  bool with_multiple(F&& visit) const {
+    return visit_values([&](std::span<T> values) { visit(std::span<const T>(values)); }, /*unique=*/false);
+  }
+  template <class F>
+  bool with_multiple_mut(F&& visit) {
+    return visit_values(std::forward<F>(visit), /*unique=*/false);
+  }
+  // Calls visit(std::span<const T>) on whatever is there, unique or many.
+  template <class F>
+  bool with_all(F&& visit) const {
+    return visit_any([&](std::span<T> values) { visit(std::span<const T>(values)); });
+  }
+  template <class F>
+  bool with_all_mut(F&& visit) {
+    return visit_any(std::forward<F>(visit));
+  }
+
+ private:
+  template <class F>
+  bool visit_any(F&& visit) const {
+    if (!attachment_) return false;
+    const MutexLock lock(attachment_->mu);
+    if (attachment_->values.empty()) return false;
+    std::forward<F>(visit)(std::span<T>(attachment_->values));
+    return true;
+  }
+  template <class F>
+  bool visit_values(F&& visit, bool unique) const {
+    if (!attachment_ || attachment_->unique != unique) return false;
+    return visit_any(std::forward<F>(visit));
+  }
+  template <class F>
+  bool visit_unique(F&& visit) const {
+    return visit_values([&](std::span<T> values) { visit(values.front()); }, /*unique=*/true);
+  }
+
+  std::shared_ptr<detail::Attachment<T>> attachment_;
+};
+
+namespace detail {
+
+template <class T, bool kUnique>
+Result<void> attach(Entry& entry, T value) {
+  static_assert(!std::is_same_v<T, bool>, "attach a type of your own, so that its meaning has a name");
+  auto base = find_attachment(entry, typeid(T),
+                              [] () -> std::shared_ptr<AttachmentBase> { return std::make_shared<Attachment<T>>(kUnique); });
+  auto attachment = std::static_pointer_cast<Attachment<T>>(std::move(base));
+  if (attachment->unique != kUnique) return attachment_mode_error(kUnique);
+  std::vector<T> replaced;  // destroyed after the lock
+  const MutexLock lock(attachment->mu);
+  if constexpr (kUnique) replaced.swap(attachment->values);
+  attachment->values.push_back(std::move(value));
+  return {};
+}
+
+}  // namespace detail
+}  // namespace ashlar::block

@@ -1,0 +1,286 @@
+// BlockManager<Tier>: hands out the blocks of one tier, names them, shares them, evicts them.
+//
+//   auto manager = BlockManager<G1>::builder().block_count(1024).registry(registry).with_lru_backend().build();
+//
+// The manager owns the lives of its blocks, not their bytes. Guards refer to the manager: one that is destroyed while
+// guards are outstanding, or while blocks are in quarantine, stops the process and prints their number and states.
+// Weak blocks and pins may outlive it. Moving a manager leaves its guards valid.
+//
+// Thread safety: thread-safe. Takes store, then registry.shard (docs/concurrency.md). Matching, copying and dropping
+// blocks that are in use takes no lock.
+// Complexity:    match is O(prefix length), allocate and register O(blocks); nothing allocates from the heap when the
+//                caller brings the output span and the registry is warm.
+// Invariant:     available = reset + inactive - pinned. An allocation of n <= available succeeds when no other
+//                allocation competes. A hash finds at most one primary block.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string_view>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "ashlar/base/result.h"
+#include "ashlar/block/block_list.h"
+#include "ashlar/block/complete_block.h"
+#include "ashlar/block/detail/manager_core.h"
+#include "ashlar/block/hash_map_backend.h"
+#include "ashlar/block/immutable_block.h"
+#include "ashlar/block/inflight_block.h"
+#include "ashlar/block/lru_backend.h"
+#include "ashlar/block/manager_options.h"
+#include "ashlar/block/mutable_block.h"
+#include "ashlar/block/partial_block.h"
+#include "ashlar/block/scheduled_block.h"
+#include "ashlar/block/weak_block.h"
+#include "ashlar/events/tier.h"
+#include "ashlar/tokens/token_block.h"
+
+namespace ashlar::block {
+
+template <events::Tier Tier>
+class BlockManagerBuilder;
+
+template <events::Tier Tier>
+class BlockManager {
+ public:
+  using Mutable = MutableBlock<Tier>;
+  using Complete = CompleteBlock<Tier>;
+  using Immutable = ImmutableBlock<Tier>;
+
+  // Blocks, and the hashes that were evicted to make room for them.
+  struct Allocation {
+    BlockList<Mutable> blocks;
+    std::vector<tokens::SequenceHash> evicted;
+  };
+
+  static BlockManagerBuilder<Tier> builder() { return {}; }
+  // Errors: kInvalidArgument, naming the option.
+  static Result<BlockManager> create(const ManagerOptions& options) {
+    auto core = detail::ManagerCore::create(options, events::kTierId<Tier>, Tier::kName);
+    if (!core) return std::move(core).error();
+    return BlockManager(*std::move(core));
+  }
+
+  // ---- allocate: all or nothing; empty blocks first, then the inactive ones, evicted in the backend's order.
+
+  [[nodiscard]] Result<BlockList<Mutable>, AllocationRefusal> allocate_blocks(std::size_t n) {
+    BlockList<Mutable> blocks;
+    if (auto refused = allocate_blocks(blocks.extend(n))) return *std::move(refused);
+    return blocks;
+  }
+  // Fills the caller's span; allocates nothing from the heap. Returns the refusal, if any.
+  [[nodiscard]] std::optional<AllocationRefusal> allocate_blocks(std::span<Mutable> out) {
+    for (Mutable& guard : out) guard = Mutable();
+    return core_.allocate(out.size(), nullptr, [&](std::size_t i, detail::SlotRef slot) {
+      out[i] = Mutable(detail::OwnedSlot(slot));
+    });
+  }
+  [[nodiscard]] Result<Allocation, AllocationRefusal> allocate_blocks_with_evictions(std::size_t n) {
+    Allocation allocation;
+    const std::span<Mutable> out = allocation.blocks.extend(n);
+    auto refused = core_.allocate(n, &allocation.evicted, [&](std::size_t i, detail::SlotRef slot) {
+      out[i] = Mutable(detail::OwnedSlot(slot));
+    });
+    if (refused) return *std::move(refused);
+    return allocation;
+  }
+  // Waits for room until the deadline (of the manager's clock). Waiting allocations are served in the order in which
+  // they came, so a large one cannot starve; allocate_blocks() does not overtake them.
+  [[nodiscard]] Result<BlockList<Mutable>, AllocationRefusal> try_allocate_until(std::size_t n,
+                                                                                  Clock::TimePoint deadline) {
+    BlockList<Mutable> blocks;
+    const std::span<Mutable> out = blocks.extend(n);
+    auto refused = core_.allocate_until(n, deadline, [&](std::size_t i, detail::SlotRef slot) {
+      out[i] = Mutable(detail::OwnedSlot(slot));
+    });
+    if (refused) return *std::move(refused);
+    return blocks;
+  }
+  // Why an allocation of n would be refused now; nothing when it would succeed.
+  std::optional<AllocationRefusal> why_not(std::size_t n) const { return core_.why_not(n); }
+
+  // ---- register: the block becomes findable by its hash.
+
+  // Errors: kInvalidArgument for a block of another manager; kCorruption when the hash has a block whose tokens
+  // differ (a hash collision). The block comes back.
+  [[nodiscard]] Result<Immutable, Rejected<Complete>> register_block(Complete block) {
+    Result<detail::SlotRef> registered = core_.register_one(block.slot_.get());
+    if (!registered) return Unexpected(Rejected<Complete>{std::move(registered).error(), std::move(block)});
+    block.slot_.take();
+    return Immutable(detail::SharedSlot(*registered));
+  }
+  // Registers all, in order, in one visit to the lock. Errors: as register_block(), for the first block refused; no
+  // block of the list is registered then, and all come back.
+  [[nodiscard]] Result<BlockList<Immutable>, Rejected<BlockList<Complete>>> register_blocks(
+      BlockList<Complete> blocks) {
+    BlockList<Immutable> registered;
+    if (auto refused = register_blocks(blocks.span(), registered.extend(blocks.size()))) {
+      return Unexpected(Rejected<BlockList<Complete>>{*std::move(refused), std::move(blocks)});
+    }
+    return registered;
+  }
+  // The same into the caller's span, which must be as long as the input. On success the input guards are empty.
+  [[nodiscard]] std::optional<Error> register_blocks(std::span<Complete> blocks, std::span<Immutable> out) {
+    for (Immutable& guard : out) guard = Immutable();
+    return core_.register_many(
+        blocks.size(), out.size(), [&](std::size_t i) { return blocks[i].slot_.get(); },
+        [&](std::size_t i, detail::SlotRef slot) {
+          blocks[i].slot_.take();
+          out[i] = Immutable(detail::SharedSlot(slot));
+        });
+  }
+
+  // ---- match: find registered blocks by hash. Every hit is one use: it counts in the registry's frequency tracker
+  //      and runs the hash's touch callbacks.
+
+  // The longest prefix of `hashes` whose blocks are all here.
+  BlockList<Immutable> match_blocks(std::span<const tokens::SequenceHash> hashes) {
+    BlockList<Immutable> found;
+    match_blocks(hashes, found);
+    return found;
+  }
+  // The same, appended to a list that the caller brings. Returns the number of hits.
+  std::size_t match_blocks(std::span<const tokens::SequenceHash> hashes, BlockList<Immutable>& out) {
+    const std::size_t before = out.size();
+    const std::size_t hits = match_blocks(hashes, out.extend(hashes.size()));
+    out.truncate(before + hits);
+    return hits;
+  }
+  // The same into the caller's span: at most out.size() blocks. Returns the number of hits.
+  std::size_t match_blocks(std::span<const tokens::SequenceHash> hashes, std::span<Immutable> out) {
+    const auto wanted = hashes.first(std::min(hashes.size(), out.size()));
+    return core_.match_prefix(wanted, [&](std::size_t i, detail::SlotRef slot) {
+      out[i] = Immutable(detail::SharedSlot(slot));
+    });
+  }
+  // The longest prefix of `blocks` that is here, tokens compared: a hash that finds other tokens is a miss. Blocks
+  // that were staged by name alone have no tokens to compare and are trusted.
+  BlockList<Immutable> match_blocks(std::span<const tokens::TokenBlock> blocks) {
+    BlockList<Immutable> found;
+    const std::span<Immutable> out = found.extend(blocks.size());
+    const std::size_t hits = core_.match_prefix_verified(blocks, [&](std::size_t i, detail::SlotRef slot) {
+      out[i] = Immutable(detail::SharedSlot(slot));
+    });
+    found.truncate(hits);
+    return found;
+  }
+  // One answer per hash, in order, without a stop at a miss; an empty guard is a miss. Repeated hashes are answered
+  // repeatedly. Requires: out is as long as hashes.
+  std::size_t match_blocks_scattered(std::span<const tokens::SequenceHash> hashes, std::span<Immutable> out) {
+    ASHLAR_CHECK(hashes.size() == out.size(), "%zu hashes, room for %zu answers", hashes.size(), out.size());
+    return core_.match_scattered(hashes, [&](std::size_t i, detail::SlotRef slot) {
+      out[i] = Immutable(detail::SharedSlot(slot));
+    });
+  }
+  std::vector<Immutable> match_blocks_scattered(std::span<const tokens::SequenceHash> hashes) {
+    std::vector<Immutable> found(hashes.size());
+    match_blocks_scattered(hashes, found);
+    return found;
+  }
+  // The distinct hashes that are here. Without `touch` the scan is not a use.
+  std::unordered_map<tokens::SequenceHash, Immutable> scan_matches(std::span<const tokens::SequenceHash> hashes,
+                                                                   bool touch) {
+    std::unordered_map<tokens::SequenceHash, Immutable> found;
+    core_.scan(hashes, touch, [&](std::size_t i, detail::SlotRef slot) {
+      found.emplace(hashes[i], Immutable(detail::SharedSlot(slot)));
+    });
+    return found;
+  }
+
+  // ---- by hash
+
+  // Pins the primary block of a hash, in use or inactive. Errors: kNotFound; those of ImmutableBlock::pin().
+  [[nodiscard]] Result<Pin> pin(const tokens::SequenceHash& hash, Clock::Duration ttl) {
+    auto pinned = core_.pin(hash, ttl);
+    if (!pinned) return std::move(pinned).error();
+    return Pin(*std::move(pinned));
+  }
+  // Evicts every inactive block that is not pinned into the reset pool. Returns how many.
+  std::size_t reset_inactive_pool() { return core_.reset_inactive(); }
+  // The next `n` victims in order, without evicting them: what a write-back should copy first.
+  std::vector<tokens::SequenceHash> eviction_candidates(std::size_t n) const { return core_.candidates(n); }
+  // Calls visit for every registered primary: what a listener needs after a resync. The hashes are those of one
+  // moment; the visits happen after it, outside all locks.
+  void for_each_registered(const std::function<void(const tokens::SequenceHash&, BlockId)>& visit) const {
+    core_.for_each_registered(visit);
+  }
+
+  // ---- numbers
+
+  std::size_t total_blocks() const noexcept { return core_.options().block_count; }
+  std::size_t available_blocks() const { return core_.status().available(); }
+  std::uint32_t block_size() const noexcept { return core_.options().block_size; }
+  DuplicatePolicy duplicate_policy() const noexcept { return core_.options().duplicates; }
+  const BlockRegistry& block_registry() const noexcept { return *core_.options().registry; }
+  const std::shared_ptr<events::EventLog>& event_log() const noexcept { return core_.options().events; }
+  PoolStatus status() const { return core_.status(); }
+  Pressure pressure() const noexcept { return core_.pressure(); }
+  ManagerCounters counters() const { return core_.counters(); }
+  // Walks all slots and checks every invariant that can be seen from outside a transition; for tests.
+  // Requires: no other thread uses the manager.
+  void check_invariants() const { core_.check_invariants(); }
+
+ private:
+  explicit BlockManager(detail::ManagerCore core) : core_(std::move(core)) {}
+  detail::ManagerCore core_;
+};
+
+// Collects options; build() validates them.
+template <events::Tier Tier>
+class BlockManagerBuilder {
+ public:
+  BlockManagerBuilder& block_count(std::uint32_t n) { return set(options_.block_count, n); }
+  BlockManagerBuilder& block_size(std::uint32_t tokens) { return set(options_.block_size, tokens); }
+  BlockManagerBuilder& registry(BlockRegistry registry) { return set(options_.registry, std::move(registry)); }
+  BlockManagerBuilder& duplicate_policy(DuplicatePolicy policy) { return set(options_.duplicates, policy); }
+  BlockManagerBuilder& with_lru_backend() {
+    return with_backend([](const EvictionContext& context) -> Result<std::unique_ptr<InactivePool>> {
+      return std::unique_ptr<InactivePool>(std::make_unique<InactivePoolOf<LruBackend>>(LruBackend(context)));
+    });
+  }
+  template <ReusePolicy Policy = FifoReuse>
+  BlockManagerBuilder& with_hashmap_backend() {
+    return with_backend([](const EvictionContext& context) -> Result<std::unique_ptr<InactivePool>> {
+      using Backend = HashMapBackend<Policy>;
+      return std::unique_ptr<InactivePool>(std::make_unique<InactivePoolOf<Backend>>(Backend(Policy(context))));
+    });
+  }
+  BlockManagerBuilder& with_backend(EvictionFactory factory) { return set(options_.eviction, std::move(factory)); }
+  // By name, as configuration files have it; an unknown name fails in build().
+  BlockManagerBuilder& with_backend(std::string_view name) {
+    return with_backend([name = std::string(name)](const EvictionContext& context) {
+      return eviction_by_name(name).and_then([&](EvictionFactory factory) { return factory(context); });
+    });
+  }
+  BlockManagerBuilder& reset_allocator(ResetAllocatorFactory factory) {
+    return set(options_.reset_allocator, std::move(factory));
+  }
+  BlockManagerBuilder& event_log(std::shared_ptr<events::EventLog> log) { return set(options_.events, std::move(log)); }
+  BlockManagerBuilder& clock(Clock& clock) { return set(options_.clock, &clock); }
+  BlockManagerBuilder& default_reset_on_release(bool reset) { return set(options_.default_reset_on_release, reset); }
+  BlockManagerBuilder& verify_tokens(bool verify) { return set(options_.verify_tokens, verify); }
+  BlockManagerBuilder& max_pins(std::size_t n) { return set(options_.max_pins, n); }
+  BlockManagerBuilder& watermarks(Watermarks marks, PressureCallback callback = {}) {
+    options_.on_pressure = std::move(callback);
+    return set(options_.watermarks, marks);
+  }
+
+  [[nodiscard]] Result<BlockManager<Tier>> build() const { return BlockManager<Tier>::create(options_); }
+
+ private:
+  template <class T, class U>
+  BlockManagerBuilder& set(T& option, U&& value) {
+    option = std::forward<U>(value);
+    return *this;
+  }
+  ManagerOptions options_;
+};
+
+}  // namespace ashlar::block

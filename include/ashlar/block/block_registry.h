@@ -1,0 +1,88 @@
+// BlockRegistry: one entry per sequence hash, shared by the managers of all tiers.
+//
+// The index is position first: a hash is looked for among the hashes of its own position in a sequence, and a walk
+// along a prefix passes from position to position. Entries exist while a handle or a registered block refers to them
+// and vanish with the last one, without a background task. The registry never owns blocks.
+//
+// BlockRegistry is a cheap handle; copies are the same registry.
+//
+// Thread safety: thread-safe. Takes registry.shard (docs/concurrency.md).
+// Complexity:    O(1) per hash; batch calls take a shard's lock once per run of 16 positions.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <initializer_list>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "ashlar/base/result.h"
+#include "ashlar/block/registration_handle.h"
+#include "ashlar/block/tiny_lfu.h"
+#include "ashlar/events/tier.h"
+#include "ashlar/tokens/namespace_fingerprint.h"
+#include "ashlar/tokens/sequence_hash.h"
+
+namespace ashlar::block {
+namespace detail {
+class BlockStore;
+}
+
+struct RegistryOptions {
+  // Counts how often hashes are used; nothing = no tracker.
+  std::optional<TinyLfuOptions> frequency;
+  // Model, dtype and layout of everything registered here.
+  tokens::NamespaceFingerprint name_space;
+
+  // Errors: those of TinyLfuOptions.
+  Result<void> validate() const;
+};
+
+class BlockRegistry {
+ public:
+  static Result<BlockRegistry> create(const RegistryOptions& options = {});
+
+  // The handle of a hash, made if there is none. Only a new entry counts as one use.
+  RegistrationHandle register_sequence_hash(const tokens::SequenceHash& hash) const;
+  // The same for many, in order.
+  std::vector<RegistrationHandle> register_sequence_hashes(std::span<const tokens::SequenceHash> hashes) const;
+  // The handle of a hash, made if there is none; never counts as a use. For a hash that moves in from elsewhere.
+  RegistrationHandle transfer_registration(const tokens::SequenceHash& hash) const;
+  // The handle of a hash that is registered. With `touch`, a hit counts as one use and runs the touch callbacks.
+  std::optional<RegistrationHandle> match_sequence_hash(const tokens::SequenceHash& hash, bool touch) const;
+
+  bool is_registered(const tokens::SequenceHash& hash) const;
+  std::size_t registered_count() const;
+  // Hashes registered at one position.
+  std::size_t registered_count_at(std::uint32_t position) const;
+  // How many leading hashes are registered.
+  std::size_t registered_prefix(std::span<const tokens::SequenceHash> hashes) const;
+
+  // Whether each hash has a block in the tier. Counts no use.
+  template <events::Tier Tier>
+  std::vector<bool> check_presence(std::span<const tokens::SequenceHash> hashes) const {
+    return check_presence_any(hashes, {events::kTierId<Tier>});
+  }
+  // Whether each hash has a block in any of the tiers. Counts no use.
+  std::vector<bool> check_presence_any(std::span<const tokens::SequenceHash> hashes,
+                                       std::initializer_list<events::TierId> tiers) const;
+
+  // Counts one use of the hash, registered or not, and runs the touch callbacks where it is.
+  void touch(const tokens::SequenceHash& hash) const;
+  // Recent uses, 0 without a tracker.
+  unsigned count(const tokens::SequenceHash& hash) const;
+  // Null when the registry was made without one.
+  TinyLfu* frequency_tracker() const noexcept;
+  const tokens::NamespaceFingerprint& name_space() const noexcept;
+
+  friend bool operator==(const BlockRegistry& a, const BlockRegistry& b) noexcept { return a.core_ == b.core_; }
+
+ private:
+  friend class detail::BlockStore;
+  explicit BlockRegistry(std::shared_ptr<detail::RegistryCore> core) : core_(std::move(core)) {}
+  std::shared_ptr<detail::RegistryCore> core_;
+};
+
+}  // namespace ashlar::block

@@ -1,0 +1,25 @@
+// BlockState: the states of one block's life (docs/block_lifecycle.md).
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+namespace ashlar::block {
+
+enum class BlockState : std::uint8_t {
+  kReset,        // in the reset pool
+  kMutable,      // held by a MutableBlock, empty
+  kPartial,      // held by a PartialBlock, tokens being added
+  kScheduled,    // held by a ScheduledBlock
+  kInflight,     // held by an InflightBlock, KV being computed
+  kQuarantined,  // its InflightBlock was dropped and the device has not reported the end yet
+  kComplete,     // held by a CompleteBlock
+  kPrimary,      // registered, the one block that its hash finds; inactive when nobody refers to it
+  kDuplicate,    // registered, another block of the same hash
+};
+inline constexpr std::size_t kBlockStates = 9;
+
+// The state's name in lower case.
+std::string_view to_string(BlockState state) noexcept;
+
+}  // namespace ashlar::block

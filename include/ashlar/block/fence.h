@@ -1,0 +1,57 @@
+// Fence: a moment that a device or the kernel reports, once. FenceSignal: the right to report it.
+//
+// Work in flight owns what it touches: a block that a launched computation still reads or writes is not handed out
+// before its fence has passed, whoever stops waiting. A fence passes when its signal says so, never by time. A signal
+// that is destroyed without a word leaves its fence unpassed for ever, and the block in quarantine, counted.
+//
+// Thread safety: thread-safe. Callbacks run on the signalling thread, outside every lock.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <utility>
+
+namespace ashlar::block {
+
+class FenceSignal;
+
+class Fence {
+ public:
+  // A fence and its signal.
+  static std::pair<Fence, FenceSignal> create();
+  // A fence that has passed: for work that is done when launch() returns.
+  static Fence passed_already();
+
+  bool passed() const noexcept;
+  // True when the signal was destroyed unused: this fence can never pass.
+  bool abandoned() const noexcept;
+  // Runs `callback` when the fence passes, at once if it has. Every callback runs exactly once, or never when the
+  // fence is abandoned.
+  void on_passed(std::function<void()> callback) const;
+
+ private:
+  friend class FenceSignal;
+  struct State;
+  explicit Fence(std::shared_ptr<State> state) : state_(std::move(state)) {}
+  std::shared_ptr<State> state_;
+};
+
+class FenceSignal {
+ public:
+  FenceSignal(FenceSignal&&) noexcept = default;
+  FenceSignal& operator=(FenceSignal&&) noexcept;
+  FenceSignal(const FenceSignal&) = delete;
+  FenceSignal& operator=(const FenceSignal&) = delete;
+  ~FenceSignal();
+
+  // Reports the moment. The fence has passed when this returns, and its callbacks have run.
+  void signal() &&;
+
+ private:
+  friend class Fence;
+  explicit FenceSignal(std::shared_ptr<Fence::State> state) : state_(std::move(state)) {}
+  void abandon() noexcept;
+  std::shared_ptr<Fence::State> state_;
+};
+
+}  // namespace ashlar::block

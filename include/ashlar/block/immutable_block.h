@@ -1,0 +1,100 @@
+// ImmutableBlock: one shared reference to a registered block. State: Registered.
+//
+//   copy                  one more reference
+//   last drop             primary -> the inactive pool (or the reset pool, see set_reset_on_release)
+//                         duplicate -> the reset pool
+//   downgrade()           -> WeakBlock, which does not keep the block
+//   pin(ttl)              keeps the block from eviction for a while after the last drop
+//   release_after(fence)  gives this reference up when the fence passes
+//
+// A block table reads its ids from these guards: under DuplicatePolicy::kReject the guard names the block that is
+// really there, which may be another than the one that was registered.
+//
+// Thread safety: thread-compatible; different guards of one block may be used by different threads at once.
+// Size: 16 bytes. Copy and drop take no lock unless the drop is the last.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <utility>
+
+#include "ashlar/base/result.h"
+#include "ashlar/block/block_id.h"
+#include "ashlar/block/detail/registered.h"
+#include "ashlar/block/detail/slot_ref.h"
+#include "ashlar/block/fence.h"
+#include "ashlar/block/pin.h"
+#include "ashlar/block/registration_handle.h"
+#include "ashlar/events/tier.h"
+#include "ashlar/tokens/sequence_hash.h"
+
+namespace ashlar::block {
+
+template <events::Tier Tier>
+class WeakBlock;
+template <events::Tier Tier>
+class BlockManager;
+
+template <events::Tier Tier>
+class [[nodiscard]] ImmutableBlock {
+ public:
+  // Refers to no block; a place to receive one.
+  ImmutableBlock() = default;
+
+  explicit operator bool() const noexcept { return !slot_.empty(); }
+  BlockId block_id() const noexcept { return BlockId(slot_.get().id); }
+  std::uint32_t block_size() const noexcept { return detail::block_size_of(slot_.get()); }
+  tokens::SequenceHash sequence_hash() const noexcept { return detail::hash_of(slot_.get()); }
+  RegistrationHandle registration_handle() const { return detail::registration_handle_of(slot_.get()); }
+
+  // References to this very block now: guards, and duplicates that keep their primary. A hint under concurrency.
+  std::uint32_t use_count() const noexcept { return detail::use_count_of(slot_.get()); }
+  // True when another block is the primary of this hash.
+  bool is_duplicate() const noexcept { return detail::is_duplicate(slot_.get()); }
+
+  // Whether the last drop resets the block instead of caching it. Stays with the block while it is registered, the
+  // last writer wins; without effect on duplicates, which are always reset.
+  void set_reset_on_release(bool reset) noexcept { detail::set_reset_on_release(slot_.get(), reset); }
+
+  [[nodiscard]] WeakBlock<Tier> downgrade() const;
+  // Errors: kInvalidArgument for a ttl that is not positive, or on a duplicate; kCapacity when the manager's pin
+  // table is full.
+  [[nodiscard]] Result<Pin> pin(Clock::Duration ttl) const {
+    auto pinned = detail::pin(slot_.get(), ttl);
+    if (!pinned) return std::move(pinned).error();
+    return Pin(*std::move(pinned));
+  }
+  // For work in flight that still reads the block: the reference lives until the fence passes.
+  void release_after(const Fence& fence) && { detail::drop_reference_after(slot_.take(), fence); }
+
+  // Drops many references of one manager at the price of one visit to its lock, from the last to the first. The
+  // guards are empty afterwards.
+  static void release(std::span<ImmutableBlock> blocks) noexcept;
+
+ private:
+  friend class BlockManager<Tier>;
+  friend class WeakBlock<Tier>;
+  explicit ImmutableBlock(detail::SharedSlot slot) noexcept : slot_(std::move(slot)) {}
+
+  detail::SharedSlot slot_;
+};
+
+template <events::Tier Tier>
+void ImmutableBlock<Tier>::release(std::span<ImmutableBlock> blocks) noexcept {
+  constexpr std::size_t kChunk = 64;
+  detail::SlotRef chunk[kChunk];
+  std::size_t end = blocks.size();
+  while (end > 0) {
+    const std::size_t begin = end > kChunk ? end - kChunk : 0;
+    std::size_t count = 0;
+    for (std::size_t i = begin; i < end; ++i) {
+      if (blocks[i]) chunk[count++] = blocks[i].slot_.take();
+    }
+    detail::drop_references({chunk, count});
+    end = begin;
+  }
+}
+
+}  // namespace ashlar::block
+
+#include "ashlar/block/weak_block.h"  // completes downgrade()

@@ -1,0 +1,30 @@
+// LruBackend: evicts the block that was released or touched longest ago.
+//
+// Memory: 8 bytes per block of the pool. Complexity: O(1) for every operation.
+#pragma once
+
+#include "ashlar/block/eviction.h"
+#include "ashlar/block/intrusive_order.h"
+
+namespace ashlar::block {
+
+class LruBackend {
+ public:
+  explicit LruBackend(const EvictionContext& context) : order_(context.block_count) {}
+
+  void insert(BlockId id, const tokens::SequenceHash&) { order_.push_back(id); }
+  void remove(BlockId id) { order_.remove(id); }
+  void touch(BlockId id) {
+    order_.remove(id);
+    order_.push_back(id);
+  }
+  std::optional<BlockId> pop() { return order_.pop_front(); }
+  std::size_t peek(std::span<BlockId> out) const { return order_.peek(out); }
+  std::size_t size() const { return order_.size(); }
+
+ private:
+  IntrusiveOrder order_;
+};
+static_assert(EvictionBackend<LruBackend>);
+
+}  // namespace ashlar::block

@@ -1,0 +1,107 @@
+// ManagerOptions: everything a BlockManager is made of, and the small types of its interface.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "ashlar/base/clock.h"
+#include "ashlar/base/result.h"
+#include "ashlar/block/block_registry.h"
+#include "ashlar/block/block_state.h"
+#include "ashlar/block/eviction.h"
+#include "ashlar/block/reset_allocator.h"
+#include "ashlar/events/event_log.h"
+
+namespace ashlar::block {
+
+// What happens when a block is registered whose hash has a block already.
+enum class DuplicatePolicy : std::uint8_t {
+  kAllow,   // both stay; the second keeps its own id, keeps the first alive, and is reset when dropped
+  kReject,  // the caller gets the first; the candidate is reset
+};
+
+// How full the pool is, with hysteresis between the two watermarks.
+enum class Pressure : std::uint8_t { kNormal, kLow };
+
+struct Watermarks {
+  std::size_t low = 0;   // pressure starts when fewer blocks are available
+  std::size_t high = 0;  // and ends when at least so many are
+};
+
+// Called after the operation that crossed a watermark, outside all locks.
+using PressureCallback = std::function<void(Pressure, std::size_t available)>;
+
+struct ManagerOptions {
+  std::uint32_t block_count = 0;
+  std::uint32_t block_size = 16;  // tokens
+  std::optional<BlockRegistry> registry;
+  DuplicatePolicy duplicates = DuplicatePolicy::kAllow;
+  EvictionFactory eviction;                   // default: LRU
+  ResetAllocatorFactory reset_allocator;      // default: first in, first out
+  std::shared_ptr<events::EventLog> events;   // null: nothing is published
+  Clock* clock = &Clock::real();              // for deadlines and pins
+  bool default_reset_on_release = false;      // what a newly allocated block starts with
+  bool verify_tokens = true;                  // keep tokens of completed blocks and compare them where a hash meets
+  std::size_t max_pins = 0;                   // 0: a quarter of the blocks, at least one
+  Watermarks watermarks;
+  PressureCallback on_pressure;
+
+  // Errors: kInvalidArgument naming the option, its value and the range.
+  Result<void> validate() const;
+};
+
+// Where all blocks of a manager are. The numbers belong to one moment.
+struct PoolStatus {
+  std::size_t total = 0;
+  std::size_t reset = 0;             // empty, free
+  std::size_t inactive = 0;          // registered, nobody refers to them, evictable
+  std::size_t pinned_inactive = 0;   // registered, nobody refers to them, pinned
+  std::size_t active = 0;            // registered and in use: primaries and duplicates
+  std::size_t owned = 0;             // in the hands of unique guards
+  std::size_t quarantined = 0;       // dropped in flight, waiting for their fence
+  std::size_t waiters = 0;           // allocations that wait for room
+  // What an allocation can get now: reset + inactive.
+  std::size_t available() const noexcept { return reset + inactive; }
+  std::string to_string() const;
+};
+
+// Why an allocation got nothing. Nothing was taken.
+struct [[nodiscard]] AllocationRefusal {
+  enum class Reason : std::uint8_t {
+    kTooMany,   // more than the manager has in all
+    kNoRoom,    // not enough blocks are available now
+    kQueued,    // there may be room, but earlier allocations wait for it
+    kTimedOut,  // the deadline came first
+  };
+  Reason reason;
+  std::size_t requested;
+  PoolStatus status;
+
+  Error to_error() const;
+};
+
+// Counters of a manager. Exact when the manager is quiet.
+struct ManagerCounters {
+  std::uint64_t allocations = 0;               // blocks handed out
+  std::uint64_t allocations_from_reset = 0;    // of these, taken from the reset pool
+  std::uint64_t evictions = 0;                 // of these, evicted
+  std::uint64_t stagings = 0;                  // blocks completed
+  std::uint64_t registrations = 0;             // blocks registered, duplicates and refused candidates included
+  std::uint64_t duplicates = 0;                // of these, kept as duplicates
+  std::uint64_t deduplications = 0;            // of these, answered with the existing block
+  std::uint64_t collisions = 0;                // registrations refused because the tokens differ
+  std::uint64_t match_hashes_requested = 0;
+  std::uint64_t match_blocks_returned = 0;
+  std::uint64_t scan_hashes_requested = 0;
+  std::uint64_t scan_blocks_returned = 0;
+  std::uint64_t revivals = 0;                  // inactive blocks that came back into use
+  std::uint64_t quarantines = 0;               // blocks dropped in flight
+  std::uint64_t late_releases = 0;             // last drops that found the block in use again
+};
+
+}  // namespace ashlar::block

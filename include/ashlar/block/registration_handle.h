@@ -1,0 +1,80 @@
+// RegistrationHandle: the place of one sequence hash in a BlockRegistry, shared by all tiers.
+//
+// While a handle or a registered block of any manager refers to a hash, the hash has one entry: attachments, touch
+// callbacks and presence live there. The entry vanishes with the last of them, on the spot.
+//
+// Thread safety: thread-safe for const members; assignment is thread-compatible.
+// Complexity:    O(1); presence reads take no lock.
+#pragma once
+
+#include <functional>
+#include <initializer_list>
+#include <memory>
+#include <utility>
+
+#include "ashlar/block/attachments.h"
+#include "ashlar/events/tier.h"
+#include "ashlar/tokens/sequence_hash.h"
+
+namespace ashlar::block {
+namespace detail {
+class RegistryCore;
+struct Entry;
+}  // namespace detail
+
+class RegistrationHandle {
+ public:
+  using TouchCallback = std::function<void(const RegistrationHandle&)>;
+
+  RegistrationHandle(const RegistrationHandle& other);
+  RegistrationHandle(RegistrationHandle&& other) noexcept;
+  RegistrationHandle& operator=(RegistrationHandle other) noexcept;
+  ~RegistrationHandle();
+
+  tokens::SequenceHash sequence_hash() const noexcept;
+
+  // One value of type T; replaces the one before. Errors: kAlreadyExists when T is attached many times here.
+  template <class T>
+  Result<void> attach_unique(T value) const {
+    return detail::attach<T, true>(*entry_, std::move(value));
+  }
+  // One more value of type T. Errors: kAlreadyExists when T is attached uniquely here.
+  template <class T>
+  Result<void> attach(T value) const {
+    return detail::attach<T, false>(*entry_, std::move(value));
+  }
+  template <class T>
+  TypedAttachments<T> get() const {
+    return TypedAttachments<T>(detail::find_attachment(*entry_, typeid(T), nullptr));
+  }
+
+  // Whether a block of this hash is registered in that tier, active or inactive. Exact: it changes inside the
+  // transition that registers or removes the block.
+  template <events::Tier Tier>
+  bool has_block() const noexcept {
+    return has_block(events::kTierId<Tier>);
+  }
+  bool has_block(events::TierId tier) const noexcept;
+  bool has_any_block(std::initializer_list<events::TierId> tiers) const noexcept;
+
+  // Runs `callback` at every touch of the hash: a match in any manager that shares the registry, registry.touch(),
+  // touch(). Callbacks run outside all locks, on the thread that touches.
+  void on_touch(TouchCallback callback) const;
+  // Counts one use of the hash and runs the touch callbacks.
+  void touch() const;
+
+  friend bool operator==(const RegistrationHandle& a, const RegistrationHandle& b) noexcept {
+    return a.entry_ == b.entry_;
+  }
+
+ private:
+  friend class detail::RegistryCore;
+  // Adopts a reference that the core has counted already.
+  RegistrationHandle(std::shared_ptr<detail::RegistryCore> core, detail::Entry* entry) noexcept
+      : core_(std::move(core)), entry_(entry) {}
+
+  std::shared_ptr<detail::RegistryCore> core_;
+  detail::Entry* entry_;  // null only after a move
+};
+
+}  // namespace ashlar::block

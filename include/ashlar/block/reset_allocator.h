@@ -1,0 +1,56 @@
+// ResetAllocator: the order in which empty blocks are handed out. Pluggable; the default is first in, first out.
+//
+// Thread safety: confined; the store calls it under its own lock. Nothing allocates after construction.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "ashlar/block/block_id.h"
+
+namespace ashlar::block {
+
+class ResetAllocator {
+ public:
+  virtual ~ResetAllocator() = default;
+  // The block is empty and free again. Requires: it is not here already.
+  virtual void push(BlockId id) = 0;
+  // Takes blocks out, as many as there are and `out` has room for. Returns their number.
+  virtual std::size_t pop(std::span<BlockId> out) = 0;
+  virtual std::size_t size() const = 0;
+};
+
+// First in, first out: a freed block rests as long as possible.
+class FifoResetAllocator final : public ResetAllocator {
+ public:
+  explicit FifoResetAllocator(std::uint32_t block_count) : ring_(block_count) {}
+  void push(BlockId id) override;
+  std::size_t pop(std::span<BlockId> out) override;
+  std::size_t size() const override { return size_; }
+
+ private:
+  std::vector<BlockId> ring_;
+  std::size_t head_ = 0;
+  std::size_t size_ = 0;
+};
+
+// Last in, first out: the block whose memory is warmest goes first.
+class LifoResetAllocator final : public ResetAllocator {
+ public:
+  explicit LifoResetAllocator(std::uint32_t block_count) { stack_.reserve(block_count); }
+  void push(BlockId id) override { stack_.push_back(id); }
+  std::size_t pop(std::span<BlockId> out) override;
+  std::size_t size() const override { return stack_.size(); }
+
+ private:
+  std::vector<BlockId> stack_;
+};
+
+// Makes the allocator of one manager, empty; the manager then pushes its blocks in rising order.
+using ResetAllocatorFactory = std::function<std::unique_ptr<ResetAllocator>(std::uint32_t block_count)>;
+
+}  // namespace ashlar::block

@@ -1,0 +1,72 @@
+// TinyLfu: how often a hash was used lately, in four bits per counter.
+//
+// A count-min sketch with four rows. One hash owns one 64-bit word; in it every row has three 4-bit counters, and the
+// hash picks one counter per row, so a touch is one atomic read-modify-write and an estimate one load. Counters stop
+// at 15. The remaining 16 bits of the word hold the epoch of its last change: decay halves every counter by moving the
+// global epoch on, and each word catches up when it is next used. There is no walk over the table and no lock.
+//
+// After Einziger, Friedman, Manes: "TinyLFU: A Highly Efficient Cache Admission Policy"; the epoch per word is ours.
+//
+// Thread safety: thread-safe, lock-free. Every touch is counted exactly, also under contention, until a counter is
+// full. Complexity: touch() and count() are O(1) and allocate nothing.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <span>
+
+#include "ashlar/base/result.h"
+#include "ashlar/tokens/sequence_hash.h"
+
+namespace ashlar::block {
+
+struct TinyLfuOptions {
+  // Distinct hashes it should tell apart. Memory is 4 bytes for each, rounded up to a power of two.
+  std::size_t capacity = std::size_t{1} << 21;
+  // Touches after which all counters are halved; 0 means ten times the capacity, kNever means no decay.
+  std::uint64_t decay_after = 0;
+  static constexpr std::uint64_t kNever = ~std::uint64_t{0};
+
+  // Errors: kInvalidArgument for a capacity of 0 or above 2^32.
+  Result<void> validate() const;
+};
+
+class TinyLfu {
+ public:
+  static constexpr unsigned kRows = 4;
+  static constexpr unsigned kCountersPerRow = 3;
+  static constexpr unsigned kMaxCount = 15;
+
+  // Requires: options.validate().
+  explicit TinyLfu(const TinyLfuOptions& options = {});
+
+  void touch(const tokens::SequenceHash& hash) noexcept { touch_all({&hash, 1}); }
+  // Counts one use of each, repeated hashes repeatedly.
+  void touch_all(std::span<const tokens::SequenceHash> hashes) noexcept;
+  // Estimate, at most kMaxCount, never below the true number of touches since the last decay (up to kMaxCount).
+  unsigned count(const tokens::SequenceHash& hash) const noexcept;
+
+  std::size_t words() const noexcept { return mask_ + 1; }
+  // Which counter of which word a hash uses in a row: for tests of the table's coverage.
+  struct Cell {
+    std::size_t word;
+    unsigned counter;
+  };
+  Cell cell(const tokens::SequenceHash& hash, unsigned row) const noexcept;
+  // How often the counters have been halved.
+  std::uint64_t decays() const noexcept;
+
+ private:
+  struct Place;
+  Place place(const tokens::SequenceHash& hash) const noexcept;
+
+  // Constant after construction.
+  std::size_t mask_;
+  std::uint64_t decay_after_;
+  std::unique_ptr<std::atomic<std::uint64_t>[]> table_;
+
+  alignas(64) std::atomic<std::uint64_t> touches_{0};
+};
+
+}  // namespace ashlar::block

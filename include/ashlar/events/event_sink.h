@@ -1,0 +1,17 @@
+// EventSink: who listens. Called from the drain of an EventLog, one call at a time, never under a lock of Ashlar's.
+#pragma once
+
+#include <span>
+
+#include "ashlar/events/kv_event.h"
+
+namespace ashlar::events {
+
+class EventSink {
+ public:
+  virtual ~EventSink() = default;
+  // The next events in order. The span is valid during the call only.
+  virtual void on_events(std::span<const KvEvent> events) = 0;
+};
+
+}  // namespace ashlar::events

@@ -1,0 +1,75 @@
+// SequenceHasher: a hash scheme bound to a salt. Turns tokens into local hashes and sequence hashes.
+//
+// A hasher is a cheap handle to shared immutable state (the seed, the secret derived from it), so every block
+// of a sequence can hold one. Two hashers are equal when their scheme and salt are.
+//
+// Thread safety: immutable.
+// Complexity:    every hash is O(tokens) and allocates nothing; copying a hasher copies a pointer.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+
+#include "ashlar/base/result.h"
+#include "ashlar/tokens/hash_scheme.h"
+#include "ashlar/tokens/multimodal_run.h"
+#include "ashlar/tokens/salt.h"
+#include "ashlar/tokens/sequence_hash.h"
+#include "ashlar/tokens/token.h"
+
+namespace ashlar::tokens {
+
+// The hashes of one block.
+struct BlockHashes {
+  LocalHash local;
+  SequenceHash sequence;
+
+  friend bool operator==(const BlockHashes&, const BlockHashes&) = default;
+};
+
+class SequenceHasher {
+ public:
+  // The scheme of the systems in the field (xxh3 chain, no LoRA, no tenant salt).
+  SequenceHasher();
+  explicit SequenceHasher(const Salt& salt);
+  SequenceHasher(const HashScheme& scheme, const Salt& salt);
+
+  const HashScheme& scheme() const noexcept;
+  const Salt& salt() const noexcept;
+
+  LocalHash local_hash(std::span<const Token> tokens) const noexcept;
+  // The same for tokens that start at `offset` of a sequence with multimodal runs. Requires: valid runs.
+  LocalHash local_hash(std::span<const Token> tokens, std::uint64_t offset,
+                       std::span<const MultimodalRun> runs) const noexcept;
+
+  // Hashes a full block whose predecessor is `parent` (nothing for the first block).
+  // Errors: kInvalidArgument when the position would exceed SequenceHash::kMaxPosition, and when the parent
+  // is a keyed name and the scheme is not, or the other way round.
+  Result<BlockHashes> hash_block(const std::optional<SequenceHash>& parent,
+                                 std::span<const Token> tokens) const;
+  // The same in a sequence with multimodal runs; the block starts at position * tokens.size(). Requires:
+  // valid runs.
+  Result<BlockHashes> hash_block(const std::optional<SequenceHash>& parent, std::span<const Token> tokens,
+                                 std::span<const MultimodalRun> runs) const;
+
+  // Hashes every full block of `tokens`, which follow `parent`, into the front of `out`; tokens after the
+  // last full block are left out. Returns how many blocks there were. Much faster than hash_block() in a
+  // loop. Requires: out.size() >= tokens.size() / block_size. Errors: as hash_block(), and kInvalidArgument
+  // when the block size is not in 1..1024; `out` is then unchanged.
+  Result<std::size_t> hash_blocks(const std::optional<SequenceHash>& parent, std::span<const Token> tokens,
+                                  std::uint32_t block_size, std::span<BlockHashes> out) const;
+
+  friend bool operator==(const SequenceHasher& a, const SequenceHasher& b) noexcept;
+
+ private:
+  struct State;
+  // The position after `parent`, when `blocks` blocks from there on have positions.
+  Result<std::uint32_t> first_position(const std::optional<SequenceHash>& parent, std::size_t blocks) const;
+
+  std::shared_ptr<const State> state_;
+};
+
+}  // namespace ashlar::tokens

@@ -1,0 +1,44 @@
+// TokenBlock: a full block of tokens with its hashes. Made by TokenSequence and PartialTokenBlock, never by
+// hand.
+//
+// Thread safety: immutable.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "ashlar/tokens/sequence_hash.h"
+#include "ashlar/tokens/token.h"
+
+namespace ashlar::tokens {
+
+class TokenBlock {
+ public:
+  std::span<const Token> tokens() const noexcept { return tokens_; }
+  std::uint32_t block_size() const noexcept { return static_cast<std::uint32_t>(tokens_.size()); }
+  LocalHash local_hash() const noexcept { return local_; }
+  const SequenceHash& sequence_hash() const noexcept { return hash_; }
+  std::uint32_t position() const noexcept { return hash_.position(); }
+  // The block before this one in its sequence; nothing at position 0.
+  std::optional<SequenceHash> parent() const noexcept {
+    return position() == 0 ? std::nullopt : std::optional<SequenceHash>(parent_);
+  }
+  // The first block of the sequence: the prefix group.
+  const SequenceHash& root() const noexcept { return root_; }
+
+ private:
+  friend class TokenSequence;
+  friend class PartialTokenBlock;
+  TokenBlock() = default;
+
+  std::vector<Token> tokens_;
+  LocalHash local_;
+  SequenceHash hash_;
+  SequenceHash parent_;
+  SequenceHash root_;
+};
+
+}  // namespace ashlar::tokens

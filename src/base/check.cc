@@ -1,0 +1,20 @@
+#include "ashlar/base/check.h"
+
+#include <cstdarg>
+#include <cstdio>
+#include <cstdlib>
+
+namespace ashlar {
+
+void check_failed(const char* file, int line, const char* condition, const char* format, ...) {
+  std::fprintf(stderr, "ashlar: check failed at %s:%d: %s: ", file, line, condition);
+  std::va_list arguments;
+  va_start(arguments, format);
+  std::vfprintf(stderr, format, arguments);
+  va_end(arguments);
+  std::fputc('\n', stderr);
+  std::fflush(stderr);
+  std::abort();
+}
+
+}  // namespace ashlar

@@ -1,0 +1,154 @@
+#include "ashlar/block/block_registry.h"
+
+#include "block/registry_core.h"
+
+namespace ashlar::block {
+
+using detail::Entry;
+using detail::RegistryCore;
+
+Result<void> RegistryOptions::validate() const { return frequency ? frequency->validate() : Result<void>(); }
+
+Result<BlockRegistry> BlockRegistry::create(const RegistryOptions& options) {
+  if (auto valid = options.validate(); !valid) return std::move(valid).error();
+  return BlockRegistry(std::make_shared<RegistryCore>(options));
+}
+
+RegistrationHandle BlockRegistry::register_sequence_hash(const tokens::SequenceHash& hash) const {
+  RegistryCore::Acquired acquired;
+  {
+    RegistryCore::Cursor cursor(*core_);
+    acquired = core_->acquire(cursor, hash);
+  }
+  if (acquired.created && core_->tracker() != nullptr) core_->tracker()->touch(hash);
+  return core_->handle(acquired.entry);
+}
+
+std::vector<RegistrationHandle> BlockRegistry::register_sequence_hashes(
+    std::span<const tokens::SequenceHash> hashes) const {
+  std::vector<RegistryCore::Acquired> acquired;
+  acquired.reserve(hashes.size());
+  {
+    RegistryCore::Cursor cursor(*core_);
+    for (const auto& hash : hashes) acquired.push_back(core_->acquire(cursor, hash));
+  }
+  std::vector<RegistrationHandle> handles;
+  handles.reserve(hashes.size());
+  for (std::size_t i = 0; i < hashes.size(); ++i) {
+    if (acquired[i].created && core_->tracker() != nullptr) core_->tracker()->touch(hashes[i]);
+    handles.push_back(core_->handle(acquired[i].entry));
+  }
+  return handles;
+}
+
+RegistrationHandle BlockRegistry::transfer_registration(const tokens::SequenceHash& hash) const {
+  RegistryCore::Cursor cursor(*core_);
+  return core_->handle(core_->acquire(cursor, hash).entry);
+}
+
+std::optional<RegistrationHandle> BlockRegistry::match_sequence_hash(const tokens::SequenceHash& hash,
+                                                                     bool touch) const {
+  Entry* entry = nullptr;
+  {
+    RegistryCore::Cursor cursor(*core_);
+    entry = core_->find(cursor, hash);
+  }
+  if (entry == nullptr) return std::nullopt;
+  RegistrationHandle handle = core_->handle(entry);
+  if (touch) handle.touch();
+  return handle;
+}
+
+bool BlockRegistry::is_registered(const tokens::SequenceHash& hash) const {
+  return registered_prefix({&hash, 1}) == 1;
+}
+
+std::size_t BlockRegistry::registered_count() const { return core_->registered_count(); }
+
+std::size_t BlockRegistry::registered_count_at(std::uint32_t position) const {
+  return core_->registered_count_at(position);
+}
+
+std::size_t BlockRegistry::registered_prefix(std::span<const tokens::SequenceHash> hashes) const {
+  detail::RetiredExtensions retired;
+  RegistryCore::Cursor cursor(*core_);
+  std::size_t count = 0;
+  for (const auto& hash : hashes) {
+    Entry* entry = core_->find(cursor, hash);
+    if (entry == nullptr) break;
+    core_->release(cursor, *entry, retired);
+    ++count;
+  }
+  return count;
+}
+
+std::vector<bool> BlockRegistry::check_presence_any(std::span<const tokens::SequenceHash> hashes,
+                                                    std::initializer_list<events::TierId> tiers) const {
+  detail::RetiredExtensions retired;
+  RegistryCore::Cursor cursor(*core_);
+  std::vector<bool> present(hashes.size(), false);
+  for (std::size_t i = 0; i < hashes.size(); ++i) {
+    Entry* entry = core_->find(cursor, hashes[i]);
+    if (entry == nullptr) continue;
+    for (const events::TierId tier : tiers) {
+      if (entry->presence[tier.value()].load(std::memory_order_relaxed) != 0) present[i] = true;
+    }
+    core_->release(cursor, *entry, retired);
+  }
+  return present;
+}
+
+void BlockRegistry::touch(const tokens::SequenceHash& hash) const {
+  if (!match_sequence_hash(hash, /*touch=*/true) && core_->tracker() != nullptr) core_->tracker()->touch(hash);
+}
+
+unsigned BlockRegistry::count(const tokens::SequenceHash& hash) const {
+  return core_->tracker() == nullptr ? 0 : core_->tracker()->count(hash);
+}
+
+TinyLfu* BlockRegistry::frequency_tracker() const noexcept { return core_->tracker(); }
+
+const tokens::NamespaceFingerprint& BlockRegistry::name_space() const noexcept { return core_->options().name_space; }
+
+RegistrationHandle::RegistrationHandle(const RegistrationHandle& other) : core_(other.core_), entry_(other.entry_) {
+  // relaxed: the other handle keeps the entry.
+  if (entry_ != nullptr) entry_->refs.fetch_add(1, std::memory_order_relaxed);
+}
+
+RegistrationHandle::RegistrationHandle(RegistrationHandle&& other) noexcept
+    : core_(std::move(other.core_)), entry_(std::exchange(other.entry_, nullptr)) {}
+
+RegistrationHandle& RegistrationHandle::operator=(RegistrationHandle other) noexcept {
+  std::swap(core_, other.core_);
+  std::swap(entry_, other.entry_);
+  return *this;
+}
+
+RegistrationHandle::~RegistrationHandle() {
+  if (entry_ != nullptr) core_->release(*entry_);
+}
+
+tokens::SequenceHash RegistrationHandle::sequence_hash() const noexcept { return entry_->hash; }
+
+bool RegistrationHandle::has_block(events::TierId tier) const noexcept {
+  // relaxed: presence is a count; who needs the block itself matches it.
+  return entry_->presence[tier.value()].load(std::memory_order_relaxed) != 0;
+}
+
+bool RegistrationHandle::has_any_block(std::initializer_list<events::TierId> tiers) const noexcept {
+  for (const events::TierId tier : tiers) {
+    if (has_block(tier)) return true;
+  }
+  return false;
+}
+
+void RegistrationHandle::on_touch(TouchCallback callback) const {
+  core_->add_touch_callback(*entry_, std::move(callback));
+}
+
+void RegistrationHandle::touch() const {
+  if (core_->tracker() != nullptr) core_->tracker()->touch(entry_->hash);
+  core_->run_touch_callbacks(*entry_);
+}
+
+}  // namespace ashlar::block

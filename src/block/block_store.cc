@@ -1,0 +1,209 @@
+#include "block/block_store.h"
+
+#include <algorithm>
+#include <cinttypes>
+
+#include "ashlar/base/check.h"
+
+namespace ashlar::block::detail {
+
+BlockStore::BlockStore(ManagerOptions options, events::TierId tier, std::string tier_name,
+                       std::unique_ptr<InactivePool> inactive, std::unique_ptr<ResetAllocator> reset)
+    : options_(std::move(options)),
+      tier_(tier),
+      tier_name_(std::move(tier_name)),
+      registry_(*options_.registry->core_),
+      slots_(options_.block_count, options_.block_size, options_.verify_tokens, options_.events != nullptr),
+      index_(options_.block_count),
+      inactive_(std::move(inactive)),
+      reset_(std::move(reset)),
+      pins_(options_.max_pins != 0 ? options_.max_pins : std::max<std::size_t>(options_.block_count / 4, 1)) {
+  const MutexLock lock(mu_);
+  for (std::uint32_t slot = 0; slot < options_.block_count; ++slot) reset_->push(BlockId(slot));
+}
+
+BlockStore::Operation::Operation(BlockStore& store) : store_(store) { store_.mu_.lock(); }
+
+BlockStore::Operation::~Operation() {
+  if (store_.first_waiter_ != nullptr) store_.wake_waiter_locked();
+  const PressureChange pressure = store_.pressure_change_locked();
+  store_.mu_.unlock();
+  if (pressure.changed && store_.options_.on_pressure) store_.options_.on_pressure(pressure.now, pressure.available);
+}
+
+BlockStore::PressureChange BlockStore::pressure_change_locked() {
+  const Watermarks& marks = options_.watermarks;
+  if (marks.high == 0) return {};
+  const std::size_t available = available_locked();
+  const Pressure before = pressure_.load(std::memory_order_relaxed);
+  Pressure now = before;
+  if (available < marks.low) now = Pressure::kLow;
+  if (available >= marks.high) now = Pressure::kNormal;
+  if (now == before) return {};
+  // relaxed: a level to look at; it publishes nothing.
+  pressure_.store(now, std::memory_order_relaxed);
+  return {true, now, available};
+}
+
+PoolStatus BlockStore::status_locked() const {
+  PoolStatus status;
+  status.total = options_.block_count;
+  status.reset = reset_->size();
+  status.inactive = inactive_->size();
+  status.pinned_inactive = pinned_aside_;
+  status.owned = owned_;
+  status.quarantined = quarantined_;
+  status.waiters = waiters_;
+  status.active =
+      status.total - status.reset - status.inactive - status.pinned_inactive - status.owned - status.quarantined;
+  return status;
+}
+
+PoolStatus BlockStore::status() {
+  Operation operation(*this);
+  expire_pins_locked(operation.retired);
+  return status_locked();
+}
+
+ManagerCounters BlockStore::counters() {
+  ManagerCounters counters;
+  {
+    const MutexLock lock(mu_);
+    counters = counters_;
+  }
+  counters.stagings = stagings_.value();
+  counters.match_hashes_requested = match_requested_.value();
+  counters.match_blocks_returned = match_returned_.value();
+  counters.scan_hashes_requested = scan_requested_.value();
+  counters.scan_blocks_returned = scan_returned_.value();
+  return counters;
+}
+
+void BlockStore::for_each_registered(const std::function<void(const tokens::SequenceHash&, BlockId)>& visit) {
+  std::vector<std::pair<tokens::SequenceHash, BlockId>> registered;
+  {
+    const MutexLock lock(mu_);
+    for (std::uint32_t slot = 0; slot < options_.block_count; ++slot) {
+      if (SlotWord::state(slots_.word(slot).load(kOrderProbe)) != BlockState::kPrimary) continue;
+      registered.emplace_back(slots_.hash(slot), BlockId(slot));
+    }
+  }
+  // A parent before its children, as the events come.
+  std::sort(registered.begin(), registered.end());
+  for (const auto& [hash, id] : registered) visit(hash, id);
+}
+
+void BlockStore::close() {
+  Operation operation(*this);
+  const PoolStatus status = status_locked();
+  if (status.owned + status.active + status.quarantined + status.waiters != 0) {
+    std::array<std::size_t, kBlockStates> in_state{};
+    for (std::uint32_t slot = 0; slot < options_.block_count; ++slot) {
+      const std::uint64_t word = slots_.word(slot).load(kOrderProbe);
+      const bool inactive = SlotWord::state(word) == BlockState::kPrimary && slots_.listing[slot] != Listing::kNone;
+      if (!inactive) ++in_state[static_cast<std::size_t>(SlotWord::state(word))];
+    }
+    std::string states;
+    for (std::size_t i = 0; i < kBlockStates; ++i) {
+      const auto state = static_cast<BlockState>(i);
+      if (state == BlockState::kReset || in_state[i] == 0) continue;
+      states += (states.empty() ? "" : ", ") + std::to_string(in_state[i]) + " " + std::string(to_string(state));
+    }
+    ASHLAR_CHECK(false, "the %s block manager was destroyed with %zu blocks outstanding (%s) and %zu waiting "
+                 "allocations; drop the guards first",
+                 tier_name_.c_str(), status.owned + status.active + status.quarantined, states.c_str(), status.waiters);
+  }
+  closed_ = true;
+  RegistryCore::Cursor cursor(registry_);
+  for (std::uint32_t slot = 0; slot < options_.block_count; ++slot) {
+    const std::uint64_t word = slots_.word(slot).load(kOrderProbe);
+    if (SlotWord::state(word) != BlockState::kPrimary) continue;
+    unregister_locked(slot, cursor, operation.retired);
+    slots_.word(slot).store(SlotWord::make(BlockState::kReset, 0, SlotWord::generation(word)), kOrderEvict);
+  }
+}
+
+void BlockStore::check_invariants() {
+  const MutexLock lock(mu_);
+  const PoolStatus status = status_locked();
+  std::size_t listed = 0, aside = 0, reset = 0, quarantined = 0, owned = 0, active = 0;
+  std::vector<std::uint32_t> duplicates_of(options_.block_count, 0);
+  for (std::uint32_t slot = 0; slot < options_.block_count; ++slot) {
+    const std::uint64_t word = slots_.word(slot).load(kOrderProbe);
+    if (SlotWord::state(word) == BlockState::kDuplicate) ++duplicates_of[slots_.primary[slot]];
+  }
+  for (std::uint32_t slot = 0; slot < options_.block_count; ++slot) {
+    const std::uint64_t word = slots_.word(slot).load(kOrderProbe);
+    const BlockState state = SlotWord::state(word);
+    const Listing listing = slots_.listing[slot];
+    const std::uint32_t refs = SlotWord::refs(word);
+    ASHLAR_CHECK(listing == Listing::kNone || (state == BlockState::kPrimary && refs == 0),
+                 "slot %u is listed in state %d with %u references", slot, static_cast<int>(state), refs);
+    ASHLAR_CHECK(refs >= duplicates_of[slot], "slot %u: %u references, %u duplicates", slot, refs, duplicates_of[slot]);
+    switch (state) {
+      case BlockState::kReset: ++reset; break;
+      case BlockState::kQuarantined: ++quarantined; break;
+      case BlockState::kPrimary:
+        ASHLAR_CHECK(find_confirmed(slots_.hash(slot)) == slot, "primary %u is not what its hash finds", slot);
+        ASHLAR_CHECK(slots_.entry[slot]->hash == slots_.hash(slot), "slot %u has another hash's entry", slot);
+        ASHLAR_CHECK(slots_.entry[slot]->presence[tier_.value()].load(std::memory_order_relaxed) >= 1,
+                     "slot %u is registered and not present", slot);
+        if (listing == Listing::kInactive) {
+          ++listed;
+          ASHLAR_CHECK(slots_.pins[slot] == 0, "slot %u is pinned and evictable", slot);
+        } else if (listing == Listing::kPinnedAside) {
+          ++aside;
+          ASHLAR_CHECK(slots_.pins[slot] != 0, "slot %u is set aside without a pin", slot);
+        } else {
+          ++active;
+          ASHLAR_CHECK(refs != 0, "slot %u has no references and is in no pool", slot);
+        }
+        break;
+      case BlockState::kDuplicate:
+        ++active;
+        ASHLAR_CHECK(refs != 0, "duplicate %u has no references", slot);
+        ASHLAR_CHECK(slots_.hash(slots_.primary[slot]) == slots_.hash(slot), "duplicate %u of another hash", slot);
+        break;
+      default: ++owned; break;
+    }
+  }
+  ASHLAR_CHECK(reset == status.reset && listed == status.inactive && aside == status.pinned_inactive &&
+                   quarantined == status.quarantined && owned == status.owned && active == status.active,
+               "pools count %s, slots count reset %zu inactive %zu pinned %zu quarantined %zu owned %zu active %zu",
+               status.to_string().c_str(), reset, listed, aside, quarantined, owned, active);
+}
+
+// ---- what the guards call
+
+std::uint32_t block_size_of(const SlotRef& slot) noexcept { return slot.store->options().block_size; }
+tokens::SequenceHash hash_of(const SlotRef& slot) noexcept { return slot.store->slots().hash(slot.id); }
+
+RegistrationHandle registration_handle_of(const SlotRef& slot) {
+  Entry& entry = *slot.store->slots().entry[slot.id];
+  entry.refs.fetch_add(1, std::memory_order_relaxed);  // relaxed: the block keeps the entry referenced
+  return slot.store->registry().handle(&entry);
+}
+
+std::uint32_t use_count_of(const SlotRef& slot) noexcept {
+  return SlotWord::refs(slot.store->slots().word(slot.id).load(kOrderProbe));
+}
+
+bool is_duplicate(const SlotRef& slot) noexcept {
+  return SlotWord::state(slot.store->slots().word(slot.id).load(kOrderProbe)) == BlockState::kDuplicate;
+}
+
+void set_reset_on_release(const SlotRef& slot, bool reset) noexcept {
+  // relaxed: the caller's own drop (kOrderDrop) comes later and hands the flag to whoever settles the slot.
+  slot.store->slots().flags(slot.id).store(reset ? SlotTable::kResetOnRelease : 0, std::memory_order_relaxed);
+}
+
+WeakSlot downgrade(const SlotRef& slot) {
+  return {slot.store->weak_from_this(), hash_of(slot), slot.id, slot.generation};
+}
+
+std::optional<SlotRef> upgrade(const WeakSlot& weak) {
+  const std::shared_ptr<BlockStore> store = weak.store.lock();
+  return store ? store->upgrade(weak) : std::nullopt;
+}
+
+}  // namespace ashlar::block::detail

@@ -1,0 +1,198 @@
+// BlockStore: the untyped heart of a BlockManager. Slots, their index, the pools, and every transition between them.
+//
+// Locking. One lock, `store`. Without it: matching, copying and dropping references while a block is in use (the slot
+// word, docs/slot_word.md), and every transition of a slot that one guard owns. Under it: everything that changes a
+// pool, the index or a count from or to zero. Sinks and callbacks of others run after it is released.
+//
+// Thread safety: thread-safe. Lock order: store, then registry.shard.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "ashlar/base/clock.h"
+#include "ashlar/base/metrics.h"
+#include "ashlar/base/mutex.h"
+#include "ashlar/base/result.h"
+#include "ashlar/block/detail/function_ref.h"
+#include "ashlar/block/detail/registered.h"
+#include "ashlar/block/detail/slot_ref.h"
+#include "ashlar/block/manager_options.h"
+#include "ashlar/tokens/token_block.h"
+#include "block/hash_index.h"
+#include "block/pin_table.h"
+#include "block/registry_core.h"
+#include "block/slot_table.h"
+
+namespace ashlar::block::detail {
+
+class BlockStore : public std::enable_shared_from_this<BlockStore> {
+ public:
+  using Emitter = FunctionRef<void(std::size_t, std::span<const SlotRef>)>;
+  using Filler = FunctionRef<void(std::size_t, std::span<SlotRef>)>;
+
+  // Requires: options.validate(), and the factories called: `inactive` and `reset` are empty.
+  BlockStore(ManagerOptions options, events::TierId tier, std::string tier_name,
+             std::unique_ptr<InactivePool> inactive, std::unique_ptr<ResetAllocator> reset);
+
+  const ManagerOptions& options() const noexcept { return options_; }
+  SlotTable& slots() noexcept { return slots_; }
+  RegistryCore& registry() noexcept { return registry_; }
+  SlotRef ref(std::uint32_t slot, std::uint64_t word) noexcept { return {this, slot, SlotWord::generation(word)}; }
+
+  // allocation (store_allocate.cc)
+  std::optional<AllocationRefusal> allocate(std::size_t n, std::vector<tokens::SequenceHash>* evicted, Emitter emit);
+  std::optional<AllocationRefusal> allocate_until(std::size_t n, Clock::TimePoint deadline, Emitter emit);
+  std::optional<AllocationRefusal> why_not(std::size_t n);
+  std::size_t reset_inactive();
+  std::vector<tokens::SequenceHash> candidates(std::size_t n);
+
+  // registration (store_register.cc)
+  std::optional<Error> register_slots(std::size_t n, Filler fill, Emitter emit);
+
+  // matching (store_match.cc)
+  std::size_t match_prefix(std::span<const tokens::SequenceHash> hashes, Emitter emit);
+  std::size_t match_verified(std::span<const tokens::TokenBlock> blocks, Emitter emit);
+  // One emit per hit, with one slot.
+  std::size_t match_scattered(std::span<const tokens::SequenceHash> hashes, Emitter emit);
+  void scan(std::span<const tokens::SequenceHash> hashes, bool touch, Emitter emit);
+  std::optional<SlotRef> upgrade(const WeakSlot& weak);
+
+  // release (store_release.cc)
+  void drop_owned(const SlotRef& slot) noexcept;
+  void drop_references(std::span<const SlotRef> slots) noexcept;
+  void drop_reference_after(const SlotRef& slot, const Fence& fence);
+
+  // pins (store_pin.cc)
+  Result<PinRef> pin(const tokens::SequenceHash& hash, Clock::Duration ttl);
+  Result<PinRef> pin(const SlotRef& slot, Clock::Duration ttl);
+  void unpin(const PinTable::Key& key);
+  bool is_pinned(const PinTable::Key& key);
+
+  // the whole (block_store.cc)
+  PoolStatus status();
+  Pressure pressure() const noexcept { return pressure_.load(std::memory_order_relaxed); }
+  ManagerCounters counters();
+  void count_staging() noexcept { stagings_.add(); }
+  void for_each_registered(const std::function<void(const tokens::SequenceHash&, BlockId)>& visit);
+  void check_invariants();
+  // The manager is gone: lets go of everything registered. Stops the process when guards are outstanding.
+  void close();
+
+ private:
+  static constexpr std::size_t kChunk = 32;
+  static constexpr std::uint32_t kNone = HashIndex::kNone;
+
+  // An allocation that waits, on its thread's stack.
+  struct Waiter {
+    std::size_t n;
+    CondVar condition;
+    Waiter* next = nullptr;
+  };
+
+  // Holds the lock for one operation. Afterwards, outside the lock, it wakes who can go on, destroys what the
+  // operation retired, and reports pressure.
+  class ASHLAR_SCOPED_CAPABILITY Operation {
+   public:
+    explicit Operation(BlockStore& store) ASHLAR_ACQUIRE(store.mu_);
+    ~Operation() ASHLAR_RELEASE();
+    Operation(const Operation&) = delete;
+    Operation& operator=(const Operation&) = delete;
+
+    RetiredExtensions retired;
+
+   private:
+    BlockStore& store_;
+  };
+
+  struct PressureChange {
+    bool changed = false;
+    Pressure now = Pressure::kNormal;
+    std::size_t available = 0;
+  };
+
+  std::size_t available_locked() const ASHLAR_REQUIRES(mu_) { return reset_->size() + inactive_->size(); }
+  PoolStatus status_locked() const ASHLAR_REQUIRES(mu_);
+  AllocationRefusal refusal_locked(AllocationRefusal::Reason reason, std::size_t n) const ASHLAR_REQUIRES(mu_);
+  void expire_pins_locked(RetiredExtensions& retired) ASHLAR_REQUIRES(mu_);
+  PressureChange pressure_change_locked() ASHLAR_REQUIRES(mu_);
+  void wake_waiter_locked() ASHLAR_REQUIRES(mu_);
+
+  // Takes n slots out of the pools and emits them. False, and nothing is taken, when a pool delivers less than it
+  // announced. Requires: n <= available.
+  bool take_locked(std::size_t n, std::vector<tokens::SequenceHash>* evicted, RetiredExtensions& retired,
+                   Emitter emit) ASHLAR_REQUIRES(mu_);
+  void emit_taken_locked(std::uint32_t first, std::size_t n, std::vector<tokens::SequenceHash>* evicted,
+                         RetiredExtensions& retired, Emitter emit) ASHLAR_REQUIRES(mu_);
+  // The primary leaves index, registry and presence. Its word stays the caller's to change.
+  void unregister_locked(std::uint32_t slot, RegistryCore::Cursor& cursor, RetiredExtensions& retired)
+      ASHLAR_REQUIRES(mu_);
+  void to_reset_pool_locked(std::uint32_t slot) ASHLAR_REQUIRES(mu_);
+
+  std::optional<Error> check_candidates_locked(std::size_t n, Filler fill, bool& ascending) ASHLAR_REQUIRES(mu_);
+  std::optional<Error> check_twins_locked(std::size_t n, Filler fill) ASHLAR_REQUIRES(mu_);
+  SlotRef register_locked(const SlotRef& candidate, std::uint32_t existing, RegistryCore::Cursor& cursor)
+      ASHLAR_REQUIRES(mu_);
+  void publish_stored_locked(std::uint32_t slot) ASHLAR_REQUIRES(mu_);
+  void publish_removed_locked(std::uint32_t slot) ASHLAR_REQUIRES(mu_);
+
+  std::uint32_t find_confirmed(const tokens::SequenceHash& hash) const noexcept {
+    return index_.find(hash, [&](std::uint32_t slot) { return slots_.hash(slot) == hash; });
+  }
+  // One more reference to a primary that is in use and has this hash; the word afterwards, or nothing.
+  std::optional<std::uint64_t> try_acquire(std::uint32_t slot, const tokens::SequenceHash& hash) noexcept;
+  // One more reference to the primary of a hash, reviving it if need be.
+  std::optional<SlotRef> acquire_locked(const tokens::SequenceHash& hash) ASHLAR_REQUIRES(mu_);
+  std::uint64_t add_reference_locked(std::uint32_t slot) ASHLAR_REQUIRES(mu_);
+  // Matches up to kChunk hashes into found[]; stops at the first miss. Returns the hits.
+  std::size_t match_chunk(std::span<const tokens::SequenceHash> hashes, SlotRef* found);
+  std::optional<SlotRef> match_one(const tokens::SequenceHash& hash);
+  void touched(std::span<const tokens::SequenceHash> hashes);
+  void run_touch_callbacks(std::span<const SlotRef> slots);
+
+  // A count has reached zero: lists the slot, or resets it, unless somebody was faster.
+  void settle_locked(std::uint32_t slot, RegistryCore::Cursor& cursor, RetiredExtensions& retired)
+      ASHLAR_REQUIRES(mu_);
+  void end_quarantine(std::uint32_t slot);
+  Result<PinRef> pin_locked(std::uint32_t slot, Clock::Duration ttl) ASHLAR_REQUIRES(mu_);
+  void pin_ended_locked(std::uint32_t slot, RetiredExtensions& retired) ASHLAR_REQUIRES(mu_);
+
+  // Constant after construction.
+  const ManagerOptions options_;
+  const events::TierId tier_;
+  const std::string tier_name_;
+  RegistryCore& registry_;  // kept by options_.registry
+
+  SlotTable slots_;   // columns say who may touch them
+  HashIndex index_;   // read by anyone, written under mu_
+
+  Mutex mu_;
+  std::unique_ptr<InactivePool> inactive_ ASHLAR_PT_GUARDED_BY(mu_);
+  std::unique_ptr<ResetAllocator> reset_ ASHLAR_PT_GUARDED_BY(mu_);
+  PinTable pins_ ASHLAR_GUARDED_BY(mu_);
+  Waiter* first_waiter_ ASHLAR_GUARDED_BY(mu_) = nullptr;
+  Waiter* last_waiter_ ASHLAR_GUARDED_BY(mu_) = nullptr;
+  std::size_t waiters_ ASHLAR_GUARDED_BY(mu_) = 0;
+  std::size_t owned_ ASHLAR_GUARDED_BY(mu_) = 0;
+  std::size_t pinned_aside_ ASHLAR_GUARDED_BY(mu_) = 0;
+  std::size_t quarantined_ ASHLAR_GUARDED_BY(mu_) = 0;
+  bool closed_ ASHLAR_GUARDED_BY(mu_) = false;
+  ManagerCounters counters_ ASHLAR_GUARDED_BY(mu_);
+
+  std::atomic<Pressure> pressure_{Pressure::kNormal};
+  Counter stagings_;
+  Counter match_requested_;
+  Counter match_returned_;
+  Counter scan_requested_;
+  Counter scan_returned_;
+};
+
+}  // namespace ashlar::block::detail

@@ -1,0 +1,94 @@
+#include "ashlar/block/detail/manager_core.h"
+
+#include <array>
+
+#include "ashlar/base/check.h"
+#include "block/block_store.h"
+
+namespace ashlar::block::detail {
+
+Result<ManagerCore> ManagerCore::create(const ManagerOptions& given, events::TierId tier, std::string_view tier_name) {
+  if (auto valid = given.validate(); !valid) return std::move(valid).error();
+  ManagerOptions options = given;
+  if (!options.eviction) options.eviction = *eviction_by_name("lru");
+  if (!options.reset_allocator) {
+    options.reset_allocator = [](std::uint32_t n) { return std::make_unique<FifoResetAllocator>(n); };
+  }
+  auto inactive = options.eviction(EvictionContext{options.block_count, *options.registry});
+  if (!inactive) return std::move(inactive).error();
+  auto reset = options.reset_allocator(options.block_count);
+  if (*inactive == nullptr || reset == nullptr) {
+    return make_error(ErrorCode::kInvalidArgument, "the %s factory made nothing",
+                      reset == nullptr ? "reset allocator" : "eviction backend");
+  }
+  return ManagerCore(std::make_shared<BlockStore>(std::move(options), tier, std::string(tier_name),
+                                                  *std::move(inactive), std::move(reset)));
+}
+
+ManagerCore::ManagerCore(std::shared_ptr<BlockStore> store) : store_(std::move(store)) {}
+ManagerCore::ManagerCore(ManagerCore&&) noexcept = default;
+ManagerCore& ManagerCore::operator=(ManagerCore&& other) noexcept {
+  if (this != &other) {
+    if (store_) store_->close();
+    store_ = std::move(other.store_);
+  }
+  return *this;
+}
+ManagerCore::~ManagerCore() {
+  if (store_) store_->close();
+}
+
+const ManagerOptions& ManagerCore::options() const noexcept { return store_->options(); }
+
+std::optional<AllocationRefusal> ManagerCore::allocate_chunks(std::size_t n,
+                                                              std::vector<tokens::SequenceHash>* evicted,
+                                                              Emitter emit) {
+  return store_->allocate(n, evicted, emit);
+}
+std::optional<AllocationRefusal> ManagerCore::allocate_until_chunks(std::size_t n, Clock::TimePoint deadline,
+                                                                    Emitter emit) {
+  return store_->allocate_until(n, deadline, emit);
+}
+std::optional<AllocationRefusal> ManagerCore::why_not(std::size_t n) const { return store_->why_not(n); }
+
+Result<SlotRef> ManagerCore::register_one(const SlotRef& slot) {
+  SlotRef registered;
+  const auto fill = [&](std::size_t, std::span<SlotRef> out) { out[0] = slot; };
+  const auto emit = [&](std::size_t, std::span<const SlotRef> slots) { registered = slots[0]; };
+  if (auto refused = store_->register_slots(1, fill, emit)) return *std::move(refused);
+  return registered;
+}
+
+std::optional<Error> ManagerCore::register_chunks(std::size_t n, std::size_t room, Filler fill, Emitter emit) {
+  ASHLAR_CHECK(n == room, "%zu blocks to register, room for %zu", n, room);
+  return store_->register_slots(n, fill, emit);
+}
+
+std::size_t ManagerCore::match_prefix_chunks(std::span<const tokens::SequenceHash> hashes, Emitter emit) {
+  return store_->match_prefix(hashes, emit);
+}
+std::size_t ManagerCore::match_verified_chunks(std::span<const tokens::TokenBlock> blocks, Emitter emit) {
+  return store_->match_verified(blocks, emit);
+}
+std::size_t ManagerCore::match_scattered_each(std::span<const tokens::SequenceHash> hashes, Emitter emit) {
+  return store_->match_scattered(hashes, emit);
+}
+void ManagerCore::scan_each(std::span<const tokens::SequenceHash> hashes, bool touch, Emitter emit) {
+  store_->scan(hashes, touch, emit);
+}
+
+Result<PinRef> ManagerCore::pin(const tokens::SequenceHash& hash, Clock::Duration ttl) {
+  return store_->pin(hash, ttl);
+}
+std::size_t ManagerCore::reset_inactive() { return store_->reset_inactive(); }
+std::vector<tokens::SequenceHash> ManagerCore::candidates(std::size_t n) const { return store_->candidates(n); }
+void ManagerCore::for_each_registered(const std::function<void(const tokens::SequenceHash&, BlockId)>& visit) const {
+  store_->for_each_registered(visit);
+}
+
+PoolStatus ManagerCore::status() const { return store_->status(); }
+Pressure ManagerCore::pressure() const noexcept { return store_->pressure(); }
+ManagerCounters ManagerCore::counters() const { return store_->counters(); }
+void ManagerCore::check_invariants() const { store_->check_invariants(); }
+
+}  // namespace ashlar::block::detail

@@ -1,0 +1,127 @@
+// SlotTable: what is known about each slot, as parallel arrays.
+//
+// Three kinds of columns, by who may touch them:
+//   atomic      word, hash, flags: anyone, with the orders of slot_orders.h
+//   the owner   tokens, identity, partial: whoever owns the slot alone, or (reading) holds a reference
+//   the lock    entry, primary, listing, pins: under the store's lock; entry and primary also by reference holders
+//
+// Slots are hot side by side: a sequence has neighbouring ids, so its words share cache lines.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "ashlar/block/fence.h"
+#include "ashlar/block/sequence_start.h"
+#include "ashlar/tokens/sequence_hash.h"
+#include "ashlar/tokens/token.h"
+#include "block/registry_core.h"
+#include "block/slot_orders.h"
+#include "block/slot_word.h"
+
+namespace ashlar::block::detail {
+
+// The tokens of a Partial block and what is being done with them.
+struct PartialState {
+  SequenceStart start;
+  std::vector<tokens::Token> tokens;
+  std::uint32_t computed = 0;
+  std::optional<Fence> fence;  // while in flight
+};
+
+// What a Stored event says beside the hash.
+struct Ancestry {
+  tokens::SequenceHash parent;
+  tokens::SequenceHash root;
+  bool has_parent = false;
+  bool has_root = false;
+};
+
+// Where an unreferenced primary is.
+enum class Listing : std::uint8_t { kNone, kInactive, kPinnedAside };
+
+class SlotTable {
+ public:
+  static constexpr std::uint8_t kResetOnRelease = 1;
+
+  SlotTable(std::uint32_t slots, std::uint32_t block_size, bool keep_tokens, bool keep_ancestry)
+      : entry(slots, nullptr),
+        primary(slots, 0),
+        listing(slots, Listing::kNone),
+        pins(slots, 0),
+        partial(slots),
+        ancestry(keep_ancestry ? slots : 0),
+        words_(std::make_unique<std::atomic<std::uint64_t>[]>(slots)),
+        hashes_(std::make_unique<HashCell[]>(slots)),
+        flags_(std::make_unique<std::atomic<std::uint8_t>[]>(slots)),
+        has_tokens_(keep_tokens ? slots : 0, 0),
+        tokens_(keep_tokens ? std::make_unique_for_overwrite<std::uint32_t[]>(std::size_t{slots} * block_size) : nullptr),
+        block_size_(block_size) {}
+
+  std::atomic<std::uint64_t>& word(std::uint32_t slot) noexcept { return words_[slot]; }
+  const std::atomic<std::uint64_t>& word(std::uint32_t slot) const noexcept { return words_[slot]; }
+  std::atomic<std::uint8_t>& flags(std::uint32_t slot) noexcept { return flags_[slot]; }
+
+  tokens::SequenceHash hash(std::uint32_t slot) const noexcept {
+    return tokens::SequenceHash::from_bits(hashes_[slot].hi.load(kOrderProbe), hashes_[slot].lo.load(kOrderProbe));
+  }
+  void set_hash(std::uint32_t slot, const tokens::SequenceHash& hash) noexcept {
+    hashes_[slot].hi.store(hash.hi(), kOrderProbe);
+    hashes_[slot].lo.store(hash.lo(), kOrderProbe);
+  }
+  void prefetch(std::uint32_t slot) const noexcept {
+    __builtin_prefetch(&words_[slot], 1);
+    __builtin_prefetch(&hashes_[slot]);
+  }
+
+  // Keeps the tokens of a completed block, where the table keeps any.
+  void set_tokens(std::uint32_t slot, std::span<const tokens::Token> tokens) noexcept {
+    if (!tokens_) return;
+    std::uint32_t* at = &tokens_[std::size_t{slot} * block_size_];
+    for (std::size_t i = 0; i < tokens.size(); ++i) at[i] = tokens[i].value();
+    has_tokens_[slot] = 1;
+  }
+  void forget_tokens(std::uint32_t slot) noexcept {
+    if (tokens_) has_tokens_[slot] = 0;
+  }
+  // False only when the slot's tokens are known and differ.
+  bool tokens_agree(std::uint32_t slot, std::span<const tokens::Token> tokens) const noexcept {
+    if (!tokens_ || has_tokens_[slot] == 0) return true;
+    const std::uint32_t* at = &tokens_[std::size_t{slot} * block_size_];
+    for (std::size_t i = 0; i < tokens.size(); ++i) {
+      if (at[i] != tokens[i].value()) return false;
+    }
+    return true;
+  }
+  bool tokens_agree(std::uint32_t a, std::uint32_t b) const noexcept {
+    if (!tokens_ || has_tokens_[a] == 0 || has_tokens_[b] == 0) return true;
+    const std::uint32_t* left = &tokens_[std::size_t{a} * block_size_];
+    const std::uint32_t* right = &tokens_[std::size_t{b} * block_size_];
+    return std::equal(left, left + block_size_, right);
+  }
+
+  std::vector<Entry*> entry;            // of registered slots
+  std::vector<std::uint32_t> primary;   // of duplicates; scratch of transitions elsewhere
+  std::vector<Listing> listing;
+  std::vector<std::uint16_t> pins;
+  std::vector<std::unique_ptr<PartialState>> partial;  // made on first use, then kept for the slot's next life
+  std::vector<Ancestry> ancestry;       // empty when nobody listens
+
+ private:
+  struct HashCell {
+    std::atomic<std::uint64_t> hi{0};
+    std::atomic<std::uint64_t> lo{0};
+  };
+  std::unique_ptr<std::atomic<std::uint64_t>[]> words_;
+  std::unique_ptr<HashCell[]> hashes_;
+  std::unique_ptr<std::atomic<std::uint8_t>[]> flags_;
+  std::vector<std::uint8_t> has_tokens_;
+  std::unique_ptr<std::uint32_t[]> tokens_;
+  std::uint32_t block_size_;
+};
+
+}  // namespace ashlar::block::detail

@@ -1,0 +1,37 @@
+// SlotWord: the one atomic word of a slot.
+//
+//   bits  0..27  references (registered states only)
+//   bits 28..31  BlockState
+//   bits 32..63  generation: lives of the slot so far
+//
+// docs/slot_word.md describes the protocol; slot_orders.h has the memory orders.
+#pragma once
+
+#include <cstdint>
+
+#include "ashlar/block/block_state.h"
+
+namespace ashlar::block::detail {
+
+struct SlotWord {
+  static constexpr std::uint64_t kOneRef = 1;
+  static constexpr std::uint64_t kRefMask = (std::uint64_t{1} << 28) - 1;
+  static constexpr unsigned kStateShift = 28;
+  static constexpr unsigned kGenerationShift = 32;
+
+  static constexpr std::uint64_t make(BlockState state, std::uint32_t refs, std::uint32_t generation) noexcept {
+    return std::uint64_t{generation} << kGenerationShift |
+           std::uint64_t{static_cast<std::uint8_t>(state)} << kStateShift | refs;
+  }
+  static constexpr std::uint32_t refs(std::uint64_t word) noexcept {
+    return static_cast<std::uint32_t>(word & kRefMask);
+  }
+  static constexpr BlockState state(std::uint64_t word) noexcept {
+    return static_cast<BlockState>((word >> kStateShift) & 0xF);
+  }
+  static constexpr std::uint32_t generation(std::uint64_t word) noexcept {
+    return static_cast<std::uint32_t>(word >> kGenerationShift);
+  }
+};
+
+}  // namespace ashlar::block::detail

@@ -1,0 +1,194 @@
+// Allocation: reset pool first, then the inactive pool, all or nothing.
+//
+// Taking slots happens in two passes under one hold of the lock. The first pass only collects ids, linked through the
+// slots' scratch column, and can be undone; the second evicts what was registered and hands the slots out. Waiting
+// allocations stand in a queue; only the first may take, and nobody overtakes the queue.
+#include <algorithm>
+
+#include "ashlar/base/check.h"
+#include "ashlar/base/interleaving.h"
+#include "block/block_store.h"
+
+namespace ashlar::block::detail {
+
+AllocationRefusal BlockStore::refusal_locked(AllocationRefusal::Reason reason, std::size_t n) const {
+  return {reason, n, status_locked()};
+}
+
+std::optional<AllocationRefusal> BlockStore::allocate(std::size_t n, std::vector<tokens::SequenceHash>* evicted,
+                                                      Emitter emit) {
+  if (evicted != nullptr) evicted->reserve(n);
+  interleaving_point("allocate.before_lock");
+  Operation operation(*this);
+  expire_pins_locked(operation.retired);
+  if (n > options_.block_count) return refusal_locked(AllocationRefusal::Reason::kTooMany, n);
+  if (n != 0 && first_waiter_ != nullptr) return refusal_locked(AllocationRefusal::Reason::kQueued, n);
+  if (n > available_locked() || !take_locked(n, evicted, operation.retired, emit)) {
+    return refusal_locked(AllocationRefusal::Reason::kNoRoom, n);
+  }
+  return std::nullopt;
+}
+
+std::optional<AllocationRefusal> BlockStore::why_not(std::size_t n) {
+  Operation operation(*this);
+  expire_pins_locked(operation.retired);
+  if (n > options_.block_count) return refusal_locked(AllocationRefusal::Reason::kTooMany, n);
+  if (n != 0 && first_waiter_ != nullptr) return refusal_locked(AllocationRefusal::Reason::kQueued, n);
+  if (n > available_locked()) return refusal_locked(AllocationRefusal::Reason::kNoRoom, n);
+  return std::nullopt;
+}
+
+std::optional<AllocationRefusal> BlockStore::allocate_until(std::size_t n, Clock::TimePoint deadline, Emitter emit) {
+  interleaving_point("allocate.before_lock");
+  Operation operation(*this);
+  if (n > options_.block_count) return refusal_locked(AllocationRefusal::Reason::kTooMany, n);
+  Waiter self{n, {}, nullptr};
+  (last_waiter_ == nullptr ? first_waiter_ : last_waiter_->next) = &self;
+  last_waiter_ = &self;
+  ++waiters_;
+
+  std::optional<AllocationRefusal> refusal;
+  for (;;) {
+    expire_pins_locked(operation.retired);
+    if (first_waiter_ == &self && n <= available_locked()) {
+      if (!take_locked(n, nullptr, operation.retired, emit)) {
+        refusal = refusal_locked(AllocationRefusal::Reason::kNoRoom, n);
+      }
+      break;
+    }
+    if (options_.clock->now() >= deadline) {
+      refusal = refusal_locked(AllocationRefusal::Reason::kTimedOut, n);
+      break;
+    }
+    // A pin that runs out makes room without anybody's doing.
+    const Clock::TimePoint next_pin = pins_.next_end().value_or(deadline);
+    options_.clock->wait_until(self.condition, mu_, std::min(deadline, next_pin));
+  }
+
+  // Leave the queue wherever we stand in it; the operation's end wakes the new first.
+  Waiter* before = nullptr;
+  for (Waiter* at = first_waiter_; at != &self; at = at->next) before = at;
+  (before == nullptr ? first_waiter_ : before->next) = self.next;
+  if (last_waiter_ == &self) last_waiter_ = before;
+  --waiters_;
+  return refusal;
+}
+
+void BlockStore::wake_waiter_locked() {
+  if (first_waiter_->n <= available_locked()) first_waiter_->condition.notify_one();
+}
+
+bool BlockStore::take_locked(std::size_t n, std::vector<tokens::SequenceHash>* evicted, RetiredExtensions& retired,
+                             Emitter emit) {
+  // First pass: a linked list of ids, in the order in which they are handed out.
+  std::uint32_t first = kNone;
+  std::uint32_t last = kNone;
+  std::size_t taken = 0;
+  std::size_t from_reset = 0;
+  std::array<BlockId, kChunk> ids;
+  while (taken < n) {
+    const std::span<BlockId> room = std::span<BlockId>(ids).first(std::min(kChunk, n - taken));
+    std::size_t count = reset_->pop(room);
+    from_reset += count;
+    if (count == 0) count = inactive_->pop(room);
+    if (count == 0) break;
+    for (const BlockId id : room.first(count)) {
+      (last == kNone ? first : slots_.primary[last]) = id.value();
+      last = id.value();
+      slots_.primary[last] = kNone;
+    }
+    taken += count;
+  }
+  if (taken < n) {
+    for (std::uint32_t slot = first; slot != kNone; slot = slots_.primary[slot]) {
+      if (from_reset != 0) {
+        --from_reset;
+        reset_->push(BlockId(slot));
+      } else {
+        inactive_->insert(BlockId(slot), slots_.hash(slot));
+      }
+    }
+    return false;
+  }
+  owned_ += n;
+  counters_.allocations += n;
+  counters_.allocations_from_reset += from_reset;
+  counters_.evictions += n - from_reset;
+  emit_taken_locked(first, n, evicted, retired, emit);
+  return true;
+}
+
+void BlockStore::emit_taken_locked(std::uint32_t first, std::size_t n, std::vector<tokens::SequenceHash>* evicted,
+                                   RetiredExtensions& retired, Emitter emit) {
+  RegistryCore::Cursor cursor(registry_);
+  std::array<SlotRef, kChunk> out;
+  std::size_t emitted = 0;
+  std::size_t count = 0;
+  for (std::uint32_t slot = first; slot != kNone; slot = slots_.primary[slot]) {
+    std::atomic<std::uint64_t>& word = slots_.word(slot);
+    const std::uint64_t old = word.load(kOrderProbe);
+    if (SlotWord::state(old) == BlockState::kPrimary) {
+      ASHLAR_DCHECK(SlotWord::refs(old) == 0, "slot %u was evicted with %u references", slot, SlotWord::refs(old));
+      slots_.listing[slot] = Listing::kNone;
+      if (evicted != nullptr) evicted->push_back(slots_.hash(slot));
+      unregister_locked(slot, cursor, retired);
+    }
+    const std::uint64_t fresh = SlotWord::make(BlockState::kMutable, 0, SlotWord::generation(old) + 1);
+    word.store(fresh, kOrderEvict);
+    // relaxed: nobody else looks at the flags of a slot that is owned.
+    slots_.flags(slot).store(options_.default_reset_on_release ? SlotTable::kResetOnRelease : 0,
+                             std::memory_order_relaxed);
+    out[count++] = ref(slot, fresh);
+    if (count == kChunk || emitted + count == n) {
+      emit(emitted, {out.data(), count});
+      emitted += count;
+      count = 0;
+    }
+  }
+}
+
+void BlockStore::unregister_locked(std::uint32_t slot, RegistryCore::Cursor& cursor, RetiredExtensions& retired) {
+  index_.erase(slots_.hash(slot), slot);
+  publish_removed_locked(slot);
+  Entry& entry = *slots_.entry[slot];
+  slots_.entry[slot] = nullptr;
+  // relaxed: a count; the registry's own lock orders its entry.
+  entry.presence[tier_.value()].fetch_sub(1, std::memory_order_relaxed);
+  registry_.release(cursor, entry, retired);
+}
+
+std::size_t BlockStore::reset_inactive() {
+  Operation operation(*this);
+  expire_pins_locked(operation.retired);
+  RegistryCore::Cursor cursor(registry_);
+  std::array<BlockId, kChunk> ids;
+  std::size_t total = 0;
+  while (const std::size_t count = inactive_->pop(ids)) {
+    for (const BlockId id : std::span(ids).first(count)) {
+      slots_.listing[id.value()] = Listing::kNone;
+      unregister_locked(id.value(), cursor, operation.retired);
+      to_reset_pool_locked(id.value());
+    }
+    total += count;
+  }
+  return total;
+}
+
+void BlockStore::to_reset_pool_locked(std::uint32_t slot) {
+  std::atomic<std::uint64_t>& word = slots_.word(slot);
+  word.store(SlotWord::make(BlockState::kReset, 0, SlotWord::generation(word.load(kOrderProbe))), kOrderEvict);
+  reset_->push(BlockId(slot));
+}
+
+std::vector<tokens::SequenceHash> BlockStore::candidates(std::size_t n) {
+  std::vector<BlockId> ids(std::min<std::size_t>(n, options_.block_count));
+  std::vector<tokens::SequenceHash> hashes;
+  hashes.reserve(ids.size());
+  Operation operation(*this);
+  expire_pins_locked(operation.retired);
+  ids.resize(inactive_->peek(ids));
+  for (const BlockId id : ids) hashes.push_back(slots_.hash(id.value()));
+  return hashes;
+}
+
+}  // namespace ashlar::block::detail

@@ -1,0 +1,148 @@
+// Registration: complete blocks become findable.
+//
+// A batch is checked as a whole before any of it is registered, under one hold of the lock, so a refusal changes
+// nothing. The check notes in the candidate's scratch column which block its hash has already. Blocks of one batch
+// that carry the same hash can only meet when positions do not rise, and only then the notes are looked up again.
+#include <algorithm>
+
+#include "ashlar/base/check.h"
+#include "ashlar/base/interleaving.h"
+#include "block/block_store.h"
+
+namespace ashlar::block::detail {
+namespace {
+
+Error collision_error(const tokens::SequenceHash& hash) {
+  return make_error(ErrorCode::kCorruption,
+                    "hash %s is registered with other tokens: a hash collision. The block was not registered; use the "
+                    "keyed 128-bit hash scheme where tenants may choose tokens to collide",
+                    hash.to_string().c_str());
+}
+
+}  // namespace
+
+std::optional<Error> BlockStore::check_candidates_locked(std::size_t n, Filler fill, bool& ascending) {
+  std::array<SlotRef, kChunk> chunk;
+  ascending = true;
+  std::int64_t position = -1;
+  for (std::size_t first = 0; first < n; first += kChunk) {
+    const std::span<SlotRef> slots = std::span(chunk).first(std::min(kChunk, n - first));
+    fill(first, slots);
+    for (const SlotRef& slot : slots) {
+      if (slot.store != this) {
+        return make_error(ErrorCode::kInvalidArgument,
+                          "block %u belongs to another %s manager; register it there", slot.id, tier_name_.c_str());
+      }
+      index_.prefetch(slots_.hash(slot.id));
+    }
+    for (const SlotRef& slot : slots) {
+      const tokens::SequenceHash hash = slots_.hash(slot.id);
+      ascending = ascending && std::int64_t{hash.position()} > position;
+      position = hash.position();
+      const std::uint32_t existing = find_confirmed(hash);
+      slots_.primary[slot.id] = existing;
+      if (existing != kNone && !slots_.tokens_agree(existing, slot.id)) {
+        ++counters_.collisions;
+        return collision_error(hash);
+      }
+    }
+  }
+  return std::nullopt;
+}
+
+std::optional<Error> BlockStore::check_twins_locked(std::size_t n, Filler fill) {
+  std::vector<SlotRef> slots(n);
+  fill(0, slots);
+  std::sort(slots.begin(), slots.end(), [&](const SlotRef& a, const SlotRef& b) {
+    return slots_.hash(a.id) < slots_.hash(b.id);
+  });
+  for (std::size_t i = 1; i < n; ++i) {
+    const tokens::SequenceHash hash = slots_.hash(slots[i].id);
+    if (slots_.hash(slots[i - 1].id) == hash && !slots_.tokens_agree(slots[i - 1].id, slots[i].id)) {
+      ++counters_.collisions;
+      return collision_error(hash);
+    }
+  }
+  return std::nullopt;
+}
+
+std::optional<Error> BlockStore::register_slots(std::size_t n, Filler fill, Emitter emit) {
+  interleaving_point("register.before_lock");
+  Operation operation(*this);
+  bool ascending = true;
+  if (auto refused = check_candidates_locked(n, fill, ascending)) return refused;
+  if (!ascending) {
+    if (auto refused = check_twins_locked(n, fill)) return refused;
+  }
+  std::array<SlotRef, kChunk> in;
+  std::array<SlotRef, kChunk> out;
+  RegistryCore::Cursor cursor(registry_);
+  for (std::size_t first = 0; first < n; first += kChunk) {
+    const std::size_t count = std::min(kChunk, n - first);
+    fill(first, std::span(in).first(count));
+    for (std::size_t i = 0; i < count; ++i) {
+      const std::uint32_t slot = in[i].id;
+      out[i] = register_locked(in[i], ascending ? slots_.primary[slot] : find_confirmed(slots_.hash(slot)), cursor);
+    }
+    emit(first, {out.data(), count});
+  }
+  owned_ -= n;
+  counters_.registrations += n;
+  return std::nullopt;
+}
+
+SlotRef BlockStore::register_locked(const SlotRef& candidate, std::uint32_t existing, RegistryCore::Cursor& cursor) {
+  const std::uint32_t slot = candidate.id;
+  if (existing == kNone) {
+    const tokens::SequenceHash hash = slots_.hash(slot);
+    const auto [entry, created] = registry_.acquire(cursor, hash);
+    // relaxed: a count; who needs the block itself matches it.
+    entry->presence[tier_.value()].fetch_add(1, std::memory_order_relaxed);
+    slots_.entry[slot] = entry;
+    const std::uint64_t word = SlotWord::make(BlockState::kPrimary, 1, candidate.generation);
+    slots_.word(slot).store(word, kOrderPublish);
+    index_.insert(hash, slot);
+    publish_stored_locked(slot);
+    if (created && registry_.tracker() != nullptr) registry_.tracker()->touch(hash);
+    return candidate;
+  }
+  const std::uint64_t primary_word = add_reference_locked(existing);
+  if (options_.duplicates == DuplicatePolicy::kReject) {
+    ++counters_.deduplications;
+    to_reset_pool_locked(slot);
+    return ref(existing, primary_word);
+  }
+  ++counters_.duplicates;
+  slots_.primary[slot] = existing;
+  slots_.entry[slot] = slots_.entry[existing];
+  slots_.word(slot).store(SlotWord::make(BlockState::kDuplicate, 1, candidate.generation), kOrderPublish);
+  return candidate;
+}
+
+void BlockStore::publish_stored_locked(std::uint32_t slot) {
+  if (!options_.events) return;
+  const Ancestry& ancestry = slots_.ancestry[slot];
+  events::KvEvent event;
+  event.kind = events::KvEventKind::kStored;
+  event.tier = tier_;
+  event.hash = slots_.hash(slot);
+  event.block = slot;
+  // A parent is named only if it is here: listeners then know its Stored event.
+  event.has_parent = ancestry.has_parent && find_confirmed(ancestry.parent) != kNone;
+  if (event.has_parent) event.parent_bits = ancestry.parent;
+  event.has_root = ancestry.has_root;
+  if (event.has_root) event.root_bits = ancestry.root;
+  options_.events->append(event);
+}
+
+void BlockStore::publish_removed_locked(std::uint32_t slot) {
+  if (!options_.events) return;
+  events::KvEvent event;
+  event.kind = events::KvEventKind::kRemoved;
+  event.tier = tier_;
+  event.hash = slots_.hash(slot);
+  event.block = slot;
+  options_.events->append(event);
+}
+
+}  // namespace ashlar::block::detail

@@ -1,0 +1,120 @@
+// Release: guards that die.
+//
+// The count goes down without the lock. Whoever takes it to zero settles the slot under the lock; by then somebody
+// may have revived it, or settled it already, so settling looks at what is there and does what is left to do.
+#include "ashlar/base/check.h"
+#include "ashlar/base/interleaving.h"
+#include "block/block_store.h"
+
+namespace ashlar::block::detail {
+
+void add_reference(const SlotRef& slot) noexcept {
+  [[maybe_unused]] const std::uint64_t old =
+      slot.store->slots().word(slot.id).fetch_add(SlotWord::kOneRef, kOrderCopy);
+  ASHLAR_DCHECK(SlotWord::refs(old) != 0 && SlotWord::refs(old) < SlotWord::kRefMask && SlotWord::generation(old) == slot.generation,
+                "slot %u: a copy of a reference that is not there", slot.id);
+}
+
+void drop_reference(const SlotRef& slot) noexcept { slot.store->drop_references({&slot, 1}); }
+
+void drop_references(std::span<const SlotRef> slots) noexcept {
+  while (!slots.empty()) {
+    // Mostly all of one store.
+    std::size_t run = slots.size();
+    while (slots[run - 1].store == slots.back().store && run > 1 && slots[run - 2].store == slots.back().store) --run;
+    --run;
+    slots.back().store->drop_references(slots.subspan(run));
+    slots = slots.first(run);
+  }
+}
+
+void BlockStore::drop_references(std::span<const SlotRef> slots) noexcept {
+  std::array<std::uint32_t, kChunk> idle;
+  std::size_t left = slots.size();
+  while (left > 0) {
+    std::size_t count = 0;
+    while (left > 0 && count < kChunk) {
+      const SlotRef& slot = slots[--left];
+      const std::uint64_t old = slots_.word(slot.id).fetch_sub(SlotWord::kOneRef, kOrderDrop);
+      ASHLAR_DCHECK(SlotWord::refs(old) != 0 && SlotWord::generation(old) == slot.generation,
+                    "slot %u: a reference was dropped that is not there", slot.id);
+      if (SlotWord::refs(old) == 1) idle[count++] = slot.id;
+    }
+    if (count == 0) continue;
+    interleaving_point("drop.before_settle");
+    Operation operation(*this);
+    RegistryCore::Cursor cursor(registry_);
+    for (std::size_t i = 0; i < count; ++i) settle_locked(idle[i], cursor, operation.retired);
+  }
+}
+
+void BlockStore::settle_locked(std::uint32_t slot, RegistryCore::Cursor& cursor, RetiredExtensions& retired) {
+  const std::uint64_t word = slots_.word(slot).load(kOrderSettle);
+  if (SlotWord::refs(word) != 0 || slots_.listing[slot] != Listing::kNone) {
+    ++counters_.late_releases;
+    return;
+  }
+  switch (SlotWord::state(word)) {
+    case BlockState::kPrimary:
+      // relaxed: kOrderSettle has brought the last writer's store along.
+      if (slots_.pins[slot] != 0) {
+        slots_.listing[slot] = Listing::kPinnedAside;
+        ++pinned_aside_;
+      } else if ((slots_.flags(slot).load(std::memory_order_relaxed) & SlotTable::kResetOnRelease) != 0) {
+        unregister_locked(slot, cursor, retired);
+        to_reset_pool_locked(slot);
+      } else {
+        slots_.listing[slot] = Listing::kInactive;
+        inactive_->insert(BlockId(slot), slots_.hash(slot));
+      }
+      return;
+    case BlockState::kDuplicate: {
+      const std::uint32_t primary = slots_.primary[slot];
+      slots_.entry[slot] = nullptr;
+      to_reset_pool_locked(slot);
+      const std::uint64_t old = slots_.word(primary).fetch_sub(SlotWord::kOneRef, kOrderDrop);
+      if (SlotWord::refs(old) == 1) settle_locked(primary, cursor, retired);
+      return;
+    }
+    default:
+      // A late thread: the slot was settled, evicted and taken by somebody else.
+      ++counters_.late_releases;
+      return;
+  }
+}
+
+void drop_owned(const SlotRef& slot) noexcept { slot.store->drop_owned(slot); }
+
+void BlockStore::drop_owned(const SlotRef& slot) noexcept {
+  const std::uint64_t word = slots_.word(slot.id).load(kOrderProbe);
+  ASHLAR_DCHECK(SlotWord::generation(word) == slot.generation, "slot %u: a guard outlived its block", slot.id);
+  std::optional<Fence> fence;
+  if (slots_.partial[slot.id]) fence.swap(slots_.partial[slot.id]->fence);
+  const bool in_flight = SlotWord::state(word) == BlockState::kInflight && fence && !fence->passed();
+  {
+    const Operation operation(*this);
+    --owned_;
+    if (in_flight) {
+      slots_.word(slot.id).store(SlotWord::make(BlockState::kQuarantined, 0, slot.generation), kOrderEvict);
+      ++quarantined_;
+      ++counters_.quarantines;
+    } else {
+      to_reset_pool_locked(slot.id);
+    }
+  }
+  if (in_flight) fence->on_passed([self = shared_from_this(), id = slot.id] { self->end_quarantine(id); });
+}
+
+void BlockStore::end_quarantine(std::uint32_t slot) {
+  const Operation operation(*this);
+  --quarantined_;
+  to_reset_pool_locked(slot);
+}
+
+void BlockStore::drop_reference_after(const SlotRef& slot, const Fence& fence) {
+  fence.on_passed([self = shared_from_this(), slot] { self->drop_references({&slot, 1}); });
+}
+
+void drop_reference_after(const SlotRef& slot, const Fence& fence) { slot.store->drop_reference_after(slot, fence); }
+
+}  // namespace ashlar::block::detail

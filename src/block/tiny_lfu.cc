@@ -1,0 +1,112 @@
+// A hash is mixed once. The high bits choose the word; four separate pairs of bits-times-three choose one of three
+// counters in each row. Row r owns the bits [12 r, 12 r + 12) of the word, three counters of four bits; the epoch is
+// in the top 16 bits. Which word and which counter come from disjoint bits of the mix, so every counter is reachable.
+#include "ashlar/block/tiny_lfu.h"
+
+#include <algorithm>
+#include <bit>
+
+#include "ashlar/base/check.h"
+
+namespace ashlar::block {
+namespace {
+
+constexpr std::uint64_t kCounters = 0x0000'FFFF'FFFF'FFFFu;
+constexpr std::uint64_t kHalveMask = 0x0000'7777'7777'7777u;
+constexpr unsigned kEpochShift = 48;
+
+std::uint64_t mix(const tokens::SequenceHash& hash) noexcept {
+  std::uint64_t z = hash.lo() ^ (hash.hi() * 0x9E3779B97F4A7C15u);
+  z = (z ^ (z >> 32)) * 0xD6E8FEB86659FD93u;
+  z = (z ^ (z >> 32)) * 0xD6E8FEB86659FD93u;
+  return z ^ (z >> 32);
+}
+
+// The word as it is at `epoch`, halved once for each epoch it is behind. A word that is ahead, because another thread
+// saw the next epoch first, stays as it is.
+std::uint64_t aged(std::uint64_t word, std::uint16_t epoch) noexcept {
+  const auto behind = static_cast<std::int16_t>(epoch - static_cast<std::uint16_t>(word >> kEpochShift));
+  if (behind <= 0) return word;
+  std::uint64_t counters = word & kCounters;
+  for (int i = 0; i < std::min<int>(behind, 4); ++i) counters = (counters >> 1) & kHalveMask;
+  return counters | std::uint64_t{epoch} << kEpochShift;
+}
+
+}  // namespace
+
+struct TinyLfu::Place {
+  std::size_t word;
+  unsigned shifts[kRows];
+};
+
+Result<void> TinyLfuOptions::validate() const {
+  if (capacity == 0 || capacity > (std::size_t{1} << 32)) {
+    return make_error(ErrorCode::kInvalidArgument,
+                      "frequency tracker capacity is %zu; it must be between 1 and 2^32 hashes", capacity);
+  }
+  return {};
+}
+
+TinyLfu::TinyLfu(const TinyLfuOptions& options)
+    : mask_(std::bit_ceil(std::max<std::size_t>(options.capacity / 2, 1)) - 1),
+      decay_after_(options.decay_after == 0 ? options.capacity * 10 : options.decay_after),
+      table_(std::make_unique<std::atomic<std::uint64_t>[]>(mask_ + 1)) {
+  ASHLAR_CHECK(options.validate().has_value(), "frequency tracker options were not validated");
+}
+
+TinyLfu::Place TinyLfu::place(const tokens::SequenceHash& hash) const noexcept {
+  const std::uint64_t mixed = mix(hash);
+  Place place;
+  place.word = static_cast<std::size_t>(mixed >> 32) & mask_;
+  for (unsigned row = 0; row < kRows; ++row) {
+    const unsigned byte = static_cast<unsigned>(mixed >> (8 * row)) & 0xFF;
+    place.shifts[row] = row * 12 + (byte * kCountersPerRow >> 8) * 4;
+  }
+  return place;
+}
+
+TinyLfu::Cell TinyLfu::cell(const tokens::SequenceHash& hash, unsigned row) const noexcept {
+  const Place at = place(hash);
+  return {at.word, at.shifts[row] / 4};
+}
+
+void TinyLfu::touch_all(std::span<const tokens::SequenceHash> hashes) noexcept {
+  constexpr std::size_t kChunk = 16;
+  Place places[kChunk];
+  // relaxed: the number of touches only decides when counters are halved.
+  const std::uint64_t before = touches_.fetch_add(hashes.size(), std::memory_order_relaxed);
+  const auto epoch = static_cast<std::uint16_t>(before / decay_after_);
+  while (!hashes.empty()) {
+    const std::size_t count = std::min(hashes.size(), kChunk);
+    for (std::size_t i = 0; i < count; ++i) {
+      places[i] = place(hashes[i]);
+      __builtin_prefetch(&table_[places[i].word], 1);
+    }
+    for (std::size_t i = 0; i < count; ++i) {
+      std::atomic<std::uint64_t>& word = table_[places[i].word];
+      // relaxed: counters carry no other data with them.
+      std::uint64_t old = word.load(std::memory_order_relaxed);
+      std::uint64_t changed = 0;
+      do {
+        changed = aged(old, epoch);
+        for (const unsigned shift : places[i].shifts) {
+          if (((changed >> shift) & kMaxCount) != kMaxCount) changed += std::uint64_t{1} << shift;
+        }
+      } while (!word.compare_exchange_weak(old, changed, std::memory_order_relaxed));
+    }
+    hashes = hashes.subspan(count);
+  }
+}
+
+unsigned TinyLfu::count(const tokens::SequenceHash& hash) const noexcept {
+  const Place at = place(hash);
+  const auto epoch = static_cast<std::uint16_t>(decays());
+  const std::uint64_t counters = aged(table_[at.word].load(std::memory_order_relaxed), epoch);
+  unsigned least = kMaxCount;
+  for (const unsigned shift : at.shifts) least = std::min(least, static_cast<unsigned>(counters >> shift) & kMaxCount);
+  return least;
+}
+
+std::uint64_t TinyLfu::decays() const noexcept { return touches_.load(std::memory_order_relaxed) / decay_after_; }
+
+}  // namespace ashlar::block

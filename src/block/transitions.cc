@@ -1,0 +1,165 @@
+// Transitions of slots that one guard owns. Nobody else changes such a slot, so none of this takes the lock; the word
+// is kept up to date for those who look at it from outside.
+#include "ashlar/block/detail/transitions.h"
+
+#include "ashlar/base/check.h"
+#include "block/block_store.h"
+
+namespace ashlar::block::detail {
+namespace {
+
+SlotTable& table(const SlotRef& slot) noexcept { return slot.store->slots(); }
+
+void set_state(const SlotRef& slot, BlockState state) noexcept {
+  table(slot).word(slot.id).store(SlotWord::make(state, 0, slot.generation), kOrderEvict);
+}
+
+void expect_state([[maybe_unused]] const SlotRef& slot, [[maybe_unused]] BlockState state) noexcept {
+  ASHLAR_DCHECK(table(slot).word(slot.id).load(kOrderProbe) == SlotWord::make(state, 0, slot.generation),
+                "block %u is not %s", slot.id, to_string(state).data());
+}
+
+PartialState& partial_of(const SlotRef& slot) { return *table(slot).partial[slot.id]; }
+
+void finish(const SlotRef& slot, const BlockIdentity& identity) {
+  SlotTable& slots = table(slot);
+  slots.set_hash(slot.id, identity.hash);
+  if (!slots.ancestry.empty()) {
+    Ancestry& ancestry = slots.ancestry[slot.id];
+    ancestry.has_parent = identity.parent.has_value();
+    if (identity.parent) ancestry.parent = *identity.parent;
+    ancestry.has_root = identity.root.has_value();
+    if (identity.root) ancestry.root = *identity.root;
+  }
+  set_state(slot, BlockState::kComplete);
+  slot.store->count_staging();
+}
+
+// Requires: the block is full.
+void finish_partial(const SlotRef& slot) {
+  PartialState& partial = partial_of(slot);
+  const auto hashes = partial.start.hasher.hash_block(partial.start.parent, partial.tokens);
+  ASHLAR_CHECK(hashes.has_value(), "block %u: the position was checked when the block began", slot.id);
+  table(slot).set_tokens(slot.id, partial.tokens);
+  const bool first = !partial.start.parent.has_value();
+  finish(slot, {hashes->sequence, partial.start.parent,
+                first ? std::optional(hashes->sequence) : partial.start.root});
+}
+
+}  // namespace
+
+std::optional<Error> complete(const SlotRef& slot, const tokens::TokenBlock& block) {
+  expect_state(slot, BlockState::kMutable);
+  if (block.block_size() != block_size_of(slot)) {
+    return make_error(ErrorCode::kInvalidArgument, "a token block of %u tokens for blocks of %u tokens",
+                      block.block_size(), block_size_of(slot));
+  }
+  table(slot).set_tokens(slot.id, block.tokens());
+  finish(slot, {block.sequence_hash(), block.parent(), block.root()});
+  return std::nullopt;
+}
+
+void stage(const SlotRef& slot, const BlockIdentity& identity) {
+  expect_state(slot, BlockState::kMutable);
+  table(slot).forget_tokens(slot.id);
+  finish(slot, identity);
+}
+
+std::optional<Error> init_sequence(const SlotRef& slot, const SequenceStart& start) {
+  expect_state(slot, BlockState::kMutable);
+  if (start.parent && start.parent->position() >= tokens::SequenceHash::kMaxPosition) {
+    return make_error(ErrorCode::kInvalidArgument, "the parent stands at position %u, the last one there is",
+                      start.parent->position());
+  }
+  auto& partial = table(slot).partial[slot.id];
+  if (!partial) {
+    partial = std::make_unique<PartialState>();
+    partial->tokens.reserve(block_size_of(slot));
+  }
+  partial->start = start;
+  partial->tokens.clear();
+  partial->computed = 0;
+  partial->fence.reset();
+  set_state(slot, BlockState::kPartial);
+  return std::nullopt;
+}
+
+std::optional<Error> add_tokens(const SlotRef& slot, std::span<const tokens::Token> tokens) {
+  expect_state(slot, BlockState::kPartial);
+  PartialState& partial = partial_of(slot);
+  const std::size_t room = block_size_of(slot) - partial.tokens.size();
+  if (tokens.size() > room) {
+    return make_error(ErrorCode::kCapacity, "%zu tokens for block %u, which has room for %zu", tokens.size(), slot.id,
+                      room);
+  }
+  partial.tokens.insert(partial.tokens.end(), tokens.begin(), tokens.end());
+  return std::nullopt;
+}
+
+std::optional<Error> pop_tokens(const SlotRef& slot, std::uint32_t count) {
+  expect_state(slot, BlockState::kPartial);
+  PartialState& partial = partial_of(slot);
+  if (count > partial.tokens.size()) {
+    return make_error(ErrorCode::kInvalidArgument, "%u tokens to take off block %u, which has %zu", count, slot.id,
+                      partial.tokens.size());
+  }
+  partial.tokens.resize(partial.tokens.size() - count);
+  partial.computed = std::min(partial.computed, static_cast<std::uint32_t>(partial.tokens.size()));
+  return std::nullopt;
+}
+
+std::span<const tokens::Token> tokens_of(const SlotRef& slot) { return partial_of(slot).tokens; }
+
+std::uint32_t computed_tokens_of(const SlotRef& slot) { return partial_of(slot).computed; }
+
+std::optional<Error> commit(const SlotRef& slot) {
+  expect_state(slot, BlockState::kPartial);
+  if (partial_of(slot).tokens.size() != block_size_of(slot)) {
+    return make_error(ErrorCode::kNotReady, "block %u holds %zu of %u tokens; only a full block can be committed",
+                      slot.id, partial_of(slot).tokens.size(), block_size_of(slot));
+  }
+  finish_partial(slot);
+  return std::nullopt;
+}
+
+std::optional<Error> schedule(const SlotRef& slot) {
+  expect_state(slot, BlockState::kPartial);
+  const PartialState& partial = partial_of(slot);
+  if (partial.computed == partial.tokens.size()) {
+    return make_error(ErrorCode::kNotReady, "block %u has no token whose KV is to be computed (%zu tokens, %u computed)",
+                      slot.id, partial.tokens.size(), partial.computed);
+  }
+  set_state(slot, BlockState::kScheduled);
+  return std::nullopt;
+}
+
+void launch(const SlotRef& slot, Fence fence) {
+  expect_state(slot, BlockState::kScheduled);
+  partial_of(slot).fence = std::move(fence);
+  set_state(slot, BlockState::kInflight);
+}
+
+void cancel_schedule(const SlotRef& slot) {
+  expect_state(slot, BlockState::kScheduled);
+  set_state(slot, BlockState::kPartial);
+}
+
+Result<bool> compute_done(const SlotRef& slot) {
+  expect_state(slot, BlockState::kInflight);
+  PartialState& partial = partial_of(slot);
+  if (!partial.fence->passed()) {
+    return make_error(ErrorCode::kNotReady, "block %u is still being computed: its fence has not passed", slot.id);
+  }
+  partial.fence.reset();
+  partial.computed = static_cast<std::uint32_t>(partial.tokens.size());
+  if (partial.tokens.size() == block_size_of(slot)) {
+    finish_partial(slot);
+    return true;
+  }
+  set_state(slot, BlockState::kPartial);
+  return false;
+}
+
+void reset(const SlotRef& slot) { set_state(slot, BlockState::kMutable); }
+
+}  // namespace ashlar::block::detail

@@ -1,0 +1,101 @@
+// The ring has one producer (whoever holds the owner's lock) and one consumer (whoever set draining_). head_ and
+// tail_ count records since the start; a record lives at index & mask. A drop raises lost_total_;
+// while lost_reported_ is behind it, a kResync record is due: the next append that finds room writes it, or the drain
+// does once it has emptied the ring. Both numbers only grow, so neither side can mistake an old loss for a new one.
+#include "ashlar/events/event_log.h"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+
+namespace ashlar::events {
+namespace {
+constexpr std::size_t kBatch = 256;
+}
+
+EventLog::EventLog(std::size_t capacity)
+    : mask_(std::bit_ceil(std::max<std::size_t>(capacity, 2)) - 1), ring_(std::make_unique<KvEvent[]>(mask_ + 1)) {}
+
+std::size_t EventLog::pending() const noexcept {
+  const std::uint64_t tail = tail_.load(std::memory_order_relaxed);
+  const std::uint64_t head = head_.load(std::memory_order_relaxed);
+  return head > tail ? static_cast<std::size_t>(head - tail) : 0;
+}
+
+bool EventLog::try_push(const KvEvent& event) noexcept {
+  const std::uint64_t head = head_.load(std::memory_order_relaxed);
+  // acquire: pairs with the release of tail_ in drain_once(); the consumer has read the cell before it is reused.
+  if (head - tail_.load(std::memory_order_acquire) > mask_) return false;
+  ring_[head & mask_] = event;
+  // release: pairs with the acquire of head_ in drain_once().
+  head_.store(head + 1, std::memory_order_release);
+  return true;
+}
+
+KvEvent EventLog::resync_record(std::uint64_t lost) const noexcept {
+  KvEvent record;
+  record.kind = KvEventKind::kResync;
+  record.sequence = next_sequence_.load(std::memory_order_relaxed);
+  record.block = static_cast<std::uint32_t>(std::min<std::uint64_t>(lost, UINT32_MAX));
+  return record;
+}
+
+void EventLog::append(KvEvent event) noexcept {
+  const std::uint64_t total = lost_total_.load(std::memory_order_relaxed);
+  std::uint64_t reported = lost_reported_.load(std::memory_order_relaxed);
+  bool room = true;
+  if (reported != total) {
+    // The drain may report the same loss; one marker too many is harmless, one too few is not.
+    room = try_push(resync_record(total - reported));
+    if (room) lost_reported_.compare_exchange_strong(reported, total, std::memory_order_relaxed);
+  }
+  event.sequence = next_sequence_.load(std::memory_order_relaxed);
+  next_sequence_.store(event.sequence + 1, std::memory_order_relaxed);
+  if (room && try_push(event)) return;
+  // release: pairs with the acquire in drain_once(), which must then see the records that came before the loss.
+  lost_total_.store(total + 1, std::memory_order_release);
+}
+
+std::size_t EventLog::drain_once(EventSink& sink) {
+  std::array<KvEvent, kBatch> batch;
+  std::size_t delivered = 0;
+  for (;;) {
+    // acquire: pairs with the release in append(); read before head_, so every record older than the loss is seen.
+    const std::uint64_t total = lost_total_.load(std::memory_order_acquire);
+    std::uint64_t reported = lost_reported_.load(std::memory_order_relaxed);
+    const std::uint64_t tail = tail_.load(std::memory_order_relaxed);
+    // acquire: pairs with the release in try_push().
+    const std::uint64_t head = head_.load(std::memory_order_acquire);
+    const std::size_t count = std::min<std::size_t>(static_cast<std::size_t>(head - tail), kBatch);
+    if (count == 0) {
+      if (total <= reported) return delivered;
+      // The ring is empty, so the loss lies behind everything delivered. If the producer appended meanwhile, it has
+      // reported the loss itself, the exchange fails, and the loop delivers its marker from the ring.
+      const KvEvent marker = resync_record(total - reported);
+      if (!lost_reported_.compare_exchange_strong(reported, total, std::memory_order_relaxed)) continue;
+      sink.on_events({&marker, 1});
+      ++delivered;
+      continue;
+    }
+    for (std::size_t i = 0; i < count; ++i) batch[i] = ring_[(tail + i) & mask_];
+    // release: pairs with the acquire in try_push().
+    tail_.store(tail + count, std::memory_order_release);
+    sink.on_events({batch.data(), count});
+    delivered += count;
+  }
+}
+
+std::size_t EventLog::drain(EventSink& sink) {
+  std::size_t delivered = 0;
+  do {
+    // acquire / release: one drain's reads of the ring happen before the next one's.
+    if (draining_.exchange(true, std::memory_order_acquire)) return delivered;
+    delivered += drain_once(sink);
+    draining_.store(false, std::memory_order_release);
+    // An event that came between the last look and the store would be left behind by a caller that was turned away.
+  } while (pending() != 0 ||
+           lost_total_.load(std::memory_order_relaxed) > lost_reported_.load(std::memory_order_relaxed));
+  return delivered;
+}
+
+}  // namespace ashlar::events

@@ -1,0 +1,74 @@
+#include "ashlar/tokens/partial_token_block.h"
+
+#include <utility>
+
+namespace ashlar::tokens {
+
+PartialTokenBlock::PartialTokenBlock(std::uint32_t block_size, const SequenceHasher& hasher)
+    : hasher_(hasher), block_size_(block_size) {
+  tokens_.reserve(block_size);
+}
+
+Result<PartialTokenBlock> PartialTokenBlock::create(std::uint32_t block_size, const SequenceHasher& hasher) {
+  if (auto valid = validate_block_size(block_size); !valid) return std::move(valid).error();
+  return PartialTokenBlock(block_size, hasher);
+}
+
+PartialTokenBlock PartialTokenBlock::after(const TokenBlock& block, const SequenceHasher& hasher) {
+  PartialTokenBlock next(block.block_size(), hasher);
+  next.parent_ = block.sequence_hash();
+  next.root_ = block.root();
+  return next;
+}
+
+Result<void> PartialTokenBlock::add_token(Token token) {
+  return add_tokens({&token, 1});
+}
+
+Result<void> PartialTokenBlock::add_tokens(std::span<const Token> tokens) {
+  if (tokens.size() > remaining()) {
+    return make_error(ErrorCode::kCapacity, "%zu tokens do not fit into a block that has room for %zu of %u",
+                      tokens.size(), remaining(), block_size_);
+  }
+  tokens_.insert(tokens_.end(), tokens.begin(), tokens.end());
+  return {};
+}
+
+Result<Token> PartialTokenBlock::pop_token() {
+  const Token last = empty() ? Token() : tokens_.back();
+  if (auto popped = pop_tokens(1); !popped) return std::move(popped).error();
+  return last;
+}
+
+Result<void> PartialTokenBlock::pop_tokens(std::size_t count) {
+  if (!runs_.empty()) {
+    return make_error(ErrorCode::kUnsupported,
+                      "block %u holds part of a multimodal item: its tokens cannot be popped", position());
+  }
+  if (count > size()) {
+    return make_error(ErrorCode::kInvalidArgument, "cannot pop %zu tokens from a block that holds %zu", count,
+                      size());
+  }
+  tokens_.resize(size() - count);
+  return {};
+}
+
+Result<TokenBlock, Rejected<PartialTokenBlock>> PartialTokenBlock::commit() && {
+  if (!is_full()) {
+    Error error = make_error(ErrorCode::kNotReady,
+                             "block %u holds %zu of %u tokens; only a full block can be committed",
+                             position(), size(), block_size_);
+    return Rejected<PartialTokenBlock>{std::move(error), std::move(*this)};
+  }
+  auto hashes = hasher_.hash_block(parent_, tokens_, runs_);
+  if (!hashes) return Rejected<PartialTokenBlock>{std::move(hashes).error(), std::move(*this)};
+  TokenBlock block;
+  block.tokens_ = std::move(tokens_);
+  block.local_ = hashes->local;
+  block.hash_ = hashes->sequence;
+  block.parent_ = parent_.value_or(SequenceHash());
+  block.root_ = root_.value_or(hashes->sequence);
+  return block;
+}
+
+}  // namespace ashlar::tokens

@@ -1,0 +1,12 @@
+#include "ashlar/tokens/salt.h"
+
+#include "tokens/xxhash_inline.h"
+
+namespace ashlar::tokens {
+
+Salt::Salt(std::string_view lora, std::string_view tenant) : lora_(lora), tenant_(tenant) {
+  if (!lora.empty()) seed_ += XXH3_64bits_withSeed(lora.data(), lora.size(), 0);
+  if (!tenant.empty()) seed_ += XXH3_64bits_withSeed(tenant.data(), tenant.size(), 1);
+}
+
+}  // namespace ashlar::tokens

@@ -1,0 +1,267 @@
+// State holds what a scheme and a salt need, computed once: the XXH3 secret that belongs to the seed (XXH3
+// derives it anew for every input above 240 bytes otherwise) and the SipHash state after the key and the
+// salt. SequenceHasher checks positions, then asks State for the hashes of one block; whole prompts under the
+// xxh3 chain go through the kernel's loop (xxh3_kernel_body.h).
+#include "ashlar/tokens/sequence_hasher.h"
+
+#include <algorithm>
+#include <array>
+#include <cinttypes>
+
+#include "ashlar/base/check.h"
+#include "tokens/block_encoding.h"
+#include "tokens/siphash128.h"
+#include "tokens/xxh3_kernel.h"
+#include "tokens/xxhash_inline.h"
+
+namespace ashlar::tokens {
+namespace {
+
+// The tokens of a block and the runs that touch it; `runs` is empty for plain text.
+struct BlockInput {
+  std::span<const Token> tokens;
+  std::uint64_t offset = 0;
+  std::span<const MultimodalRun> runs;
+};
+
+// SipHash state after a salt. Blocks continue it with a kind word, so that no two kinds of message meet:
+//   u64 kind | 16 bytes of the parent's name (kChild only) | tokens or frames
+// where kind is the low byte, and bit 8 is set when the rest is frames.
+class KeyedPrefix {
+ public:
+  KeyedPrefix(const HashScheme& scheme, const Salt& salt) noexcept : state_(scheme.key()) {
+    update_padded(salt.lora());
+    update_padded(salt.tenant());
+  }
+
+  std::uint64_t local(const BlockInput& block) const noexcept {
+    return hash(Kind::kLocal, nullptr, block).lo;
+  }
+  SipHash128::Digest digest(const SequenceHash* parent, const BlockInput& block) const noexcept {
+    return hash(parent == nullptr ? Kind::kRoot : Kind::kChild, parent, block);
+  }
+
+ private:
+  enum class Kind : std::uint8_t { kLocal = 1, kRoot = 2, kChild = 3 };
+
+  void update_padded(std::string_view text) noexcept {
+    static constexpr std::array<std::uint8_t, 8> kZeros{};
+    state_.update_u64(text.size());
+    state_.update(text.data(), text.size());
+    state_.update(kZeros.data(), (8 - text.size() % 8) % 8);
+  }
+  SipHash128::Digest hash(Kind kind, const SequenceHash* parent, const BlockInput& block) const noexcept {
+    SipHash128 state = state_;
+    state.update_u64(static_cast<std::uint64_t>(kind) | (block.runs.empty() ? 0 : 0x100));
+    if (parent != nullptr) {
+      const std::array<std::uint8_t, 16> name = parent->to_bytes();
+      state.update(name.data(), name.size());
+    }
+    if (block.runs.empty()) {
+      state.update(block.tokens.data(), block.tokens.size_bytes());
+    } else {
+      encode_frames(block.tokens, block.offset, block.runs,
+                    [&state](const void* bytes, std::size_t size) { state.update(bytes, size); });
+    }
+    return state.digest();
+  }
+
+  SipHash128 state_;
+};
+
+// XXH64, seed 0, of `previous` (where there is one) and the block.
+std::uint64_t xxh64_block(const std::uint64_t* previous, const BlockInput& block) noexcept {
+  XXH64_state_t state;
+  XXH64_reset(&state, 0);
+  const auto sink = [&state](const void* bytes, std::size_t size) { XXH64_update(&state, bytes, size); };
+  if (previous != nullptr) sink(previous, sizeof(*previous));
+  if (block.runs.empty()) {
+    encode_int64(block.tokens, sink);
+  } else {
+    encode_frames(block.tokens, block.offset, block.runs, sink);
+  }
+  return XXH64_digest(&state);
+}
+
+}  // namespace
+
+struct SequenceHasher::State {
+  State(const HashScheme& hash_scheme, const Salt& hash_salt)
+      : scheme(hash_scheme),
+        salt(hash_salt),
+        seed(salt.seed()),
+        kernel(xxh3_kernel()),
+        keyed(scheme, salt),
+        secret(derive_secret(salt.seed())) {}
+
+  std::uint64_t local(const BlockInput& block) const noexcept {
+    switch (scheme.kind()) {
+      case HashScheme::Kind::kXxh3Chain:
+        return xxh3_local(block);
+      case HashScheme::Kind::kXxh64Int64:
+        return xxh64_block(salt.empty() ? nullptr : &seed, block);
+      case HashScheme::Kind::kKeyed128:
+        break;
+    }
+    return keyed.local(block);
+  }
+
+  // Requires: a position that a name can hold, and a parent of the same scheme.
+  BlockHashes hash(std::uint32_t position, const std::optional<SequenceHash>& parent,
+                   const BlockInput& block) const {
+    const std::uint64_t local_hash = local(block);
+    const std::uint64_t previous = parent ? parent->chain() : 0;
+    std::uint64_t chain = local_hash;
+    switch (scheme.kind()) {
+      case HashScheme::Kind::kXxh3Chain:
+        if (parent) chain = xxh3_chain_step(previous, local_hash);
+        break;
+      case HashScheme::Kind::kXxh64Int64:
+        if (parent) chain = xxh64_block(&previous, block);
+        break;
+      case HashScheme::Kind::kKeyed128: {
+        const SipHash128::Digest digest = keyed.digest(parent ? &*parent : nullptr, block);
+        return {LocalHash(local_hash), SequenceHash::make_keyed(position, digest.hi, digest.lo).value()};
+      }
+    }
+    return {LocalHash(local_hash), SequenceHash::make(position, chain, previous).value()};
+  }
+
+  // The same for many blocks under the xxh3 chain.
+  void hash_xxh3_blocks(std::uint32_t first, const std::optional<SequenceHash>& parent,
+                        std::span<const Token> tokens, std::size_t block_size,
+                        std::span<BlockHashes> out) const {
+    // The kernel writes objects of this shape.
+    static_assert(sizeof(BlockHashes) == sizeof(Xxh3BlockHashes) &&
+                  std::is_trivially_copyable_v<BlockHashes>);
+    const std::size_t count = tokens.size() / block_size;
+    std::uint64_t previous = parent ? parent->chain() : 0;
+    for (std::size_t done = 0; done < count;) {
+      const std::uint64_t position = first + done;
+      const unsigned bits = position < (1u << 8) ? 8 : position < (1u << 16) ? 16 : 24;
+      const std::size_t part = std::min<std::size_t>(count - done, (std::size_t{1} << bits) - position);
+      const unsigned width = 62 - bits;
+      const std::uint64_t mode = bits / 8 - 1;
+      kernel.hash_blocks(tokens.data() + done * block_size, block_size * sizeof(Token), part, secret.data(),
+                         seed, position == 0 ? nullptr : &previous,
+                         {mode << 62 | position << width, std::uint64_t{1} << width, width},
+                         out.data() + done);
+      done += part;
+      previous = out[done - 1].sequence.chain();
+    }
+  }
+
+  const HashScheme scheme;
+  const Salt salt;
+  const std::uint64_t seed;
+  const Xxh3Kernel& kernel;
+  const KeyedPrefix keyed;
+  alignas(64) const std::array<std::uint8_t, kXxh3SecretSize> secret;
+
+ private:
+  static std::array<std::uint8_t, kXxh3SecretSize> derive_secret(std::uint64_t seed) noexcept {
+    std::array<std::uint8_t, kXxh3SecretSize> secret;
+    xxh3_derive_secret(seed, secret.data());
+    return secret;
+  }
+
+  std::uint64_t xxh3_local(const BlockInput& block) const noexcept {
+    if (block.runs.empty()) {
+      return kernel.hash(block.tokens.data(), block.tokens.size_bytes(), secret.data(), seed);
+    }
+    XXH3_state_t stream;
+    XXH3_INITSTATE(&stream);
+    XXH3_64bits_reset_withSeed(&stream, seed);
+    encode_frames(block.tokens, block.offset, block.runs, [&stream](const void* bytes, std::size_t size) {
+      XXH3_64bits_update(&stream, bytes, size);
+    });
+    return XXH3_64bits_digest(&stream);
+  }
+};
+
+SequenceHasher::SequenceHasher() {
+  static const std::shared_ptr<const State> shared = std::make_shared<const State>(HashScheme(), Salt());
+  state_ = shared;
+}
+
+SequenceHasher::SequenceHasher(const Salt& salt) : SequenceHasher(HashScheme(), salt) {}
+
+SequenceHasher::SequenceHasher(const HashScheme& scheme, const Salt& salt)
+    : state_(std::make_shared<const State>(scheme, salt)) {}
+
+const HashScheme& SequenceHasher::scheme() const noexcept {
+  return state_->scheme;
+}
+
+const Salt& SequenceHasher::salt() const noexcept {
+  return state_->salt;
+}
+
+Result<std::uint32_t> SequenceHasher::first_position(const std::optional<SequenceHash>& parent,
+                                                     std::size_t blocks) const {
+  if (parent && parent->is_keyed() != state_->scheme.is_keyed()) {
+    return make_error(ErrorCode::kInvalidArgument, "the parent %s was not named by hash scheme %.*s",
+                      parent->to_string().c_str(), static_cast<int>(state_->scheme.name().size()),
+                      state_->scheme.name().data());
+  }
+  const std::uint64_t first = parent ? std::uint64_t{parent->position()} + 1 : 0;
+  if (blocks > 0 && (first > SequenceHash::kMaxPosition || blocks - 1 > SequenceHash::kMaxPosition - first)) {
+    return make_error(ErrorCode::kInvalidArgument,
+                      "%zu blocks from position %" PRIu64 " on go past the last position a name can hold, %u",
+                      blocks, first, SequenceHash::kMaxPosition);
+  }
+  return static_cast<std::uint32_t>(first);
+}
+
+LocalHash SequenceHasher::local_hash(std::span<const Token> tokens) const noexcept {
+  return LocalHash(state_->local({tokens, 0, {}}));
+}
+
+LocalHash SequenceHasher::local_hash(std::span<const Token> tokens, std::uint64_t offset,
+                                     std::span<const MultimodalRun> runs) const noexcept {
+  return LocalHash(state_->local({tokens, offset, runs_touching(runs, offset, offset + tokens.size())}));
+}
+
+Result<BlockHashes> SequenceHasher::hash_block(const std::optional<SequenceHash>& parent,
+                                               std::span<const Token> tokens) const {
+  return hash_block(parent, tokens, {});
+}
+
+Result<BlockHashes> SequenceHasher::hash_block(const std::optional<SequenceHash>& parent,
+                                               std::span<const Token> tokens,
+                                               std::span<const MultimodalRun> runs) const {
+  auto position = first_position(parent, 1);
+  if (!position) return std::move(position).error();
+  const std::uint64_t offset = std::uint64_t{*position} * tokens.size();
+  return state_->hash(*position, parent,
+                      {tokens, offset, runs_touching(runs, offset, offset + tokens.size())});
+}
+
+Result<std::size_t> SequenceHasher::hash_blocks(const std::optional<SequenceHash>& parent,
+                                                std::span<const Token> tokens, std::uint32_t block_size,
+                                                std::span<BlockHashes> out) const {
+  if (auto valid = validate_block_size(block_size); !valid) return std::move(valid).error();
+  const std::size_t count = tokens.size() / block_size;
+  ASHLAR_CHECK(out.size() >= count, "%zu blocks do not fit into %zu places", count, out.size());
+  auto first = first_position(parent, count);
+  if (!first) return std::move(first).error();
+
+  if (state_->scheme.kind() != HashScheme::Kind::kXxh3Chain) {
+    std::optional<SequenceHash> previous = parent;
+    for (std::size_t i = 0; i < count; ++i) {
+      const auto position = static_cast<std::uint32_t>(*first + i);
+      out[i] = state_->hash(position, previous, {tokens.subspan(i * block_size, block_size), 0, {}});
+      previous = out[i].sequence;
+    }
+    return count;
+  }
+
+  state_->hash_xxh3_blocks(*first, parent, tokens.first(count * block_size), block_size, out);
+  return count;
+}
+
+bool operator==(const SequenceHasher& a, const SequenceHasher& b) noexcept {
+  return a.state_ == b.state_ || (a.scheme() == b.scheme() && a.salt() == b.salt());
+}
+
+}  // namespace ashlar::tokens

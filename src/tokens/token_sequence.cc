@@ -1,0 +1,228 @@
+// extend() works in three parts: fill the partial block, hash the whole blocks that follow as a batch, keep
+// the rest as the new partial block. Sequences with multimodal runs go block by block, since their blocks
+// differ in encoding.
+#include "ashlar/tokens/token_sequence.h"
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "ashlar/base/check.h"
+
+namespace ashlar::tokens {
+namespace {
+
+std::vector<Token> to_tokens(std::span<const std::uint32_t> values) {
+  std::vector<Token> tokens;
+  tokens.reserve(values.size());
+  for (const std::uint32_t value : values) tokens.emplace_back(value);
+  return tokens;
+}
+
+}  // namespace
+
+Result<TokenSequence> TokenSequence::create(std::uint32_t block_size, const SequenceHasher& hasher) {
+  auto partial = PartialTokenBlock::create(block_size, hasher);
+  if (!partial) return std::move(partial).error();
+  return TokenSequence(std::move(*partial));
+}
+
+Result<TokenSequence> TokenSequence::create(std::span<const Token> tokens, std::uint32_t block_size,
+                                            const SequenceHasher& hasher,
+                                            std::span<const MultimodalRun> runs) {
+  auto sequence = create(block_size, hasher);
+  if (!sequence) return sequence;
+  if (auto extended = sequence->extend(tokens, runs); !extended) return std::move(extended).error();
+  return sequence;
+}
+
+Result<TokenSequence> TokenSequence::create(std::span<const std::uint32_t> tokens, std::uint32_t block_size,
+                                            const SequenceHasher& hasher,
+                                            std::span<const MultimodalRun> runs) {
+  return create(to_tokens(tokens), block_size, hasher, runs);
+}
+
+Result<std::optional<std::size_t>> TokenSequence::append(Token token) {
+  if (auto room = check_room(1); !room) return std::move(room).error();
+  partial_.tokens_.push_back(token);
+  if (!partial_.is_full()) return std::optional<std::size_t>();
+  complete_partial();
+  return std::optional<std::size_t>(blocks_.size() - 1);
+}
+
+Result<BlockRange> TokenSequence::extend(std::span<const Token> tokens, std::span<const MultimodalRun> runs) {
+  if (auto room = check_room(tokens.size()); !room) return std::move(room).error();
+  if (auto valid = validate_runs(runs, size(), size() + tokens.size()); !valid)
+    return std::move(valid).error();
+  runs_.insert(runs_.end(), runs.begin(), runs.end());
+
+  const std::size_t first = blocks_.size();
+  while (!tokens.empty()) {
+    const std::size_t whole_blocks = tokens.size() / block_size();
+    if (partial_.empty() && runs_.empty() && whole_blocks > 0) {
+      append_blocks(tokens.first(whole_blocks * block_size()));
+      tokens = tokens.subspan(whole_blocks * block_size());
+      continue;
+    }
+    const std::size_t count = std::min(tokens.size(), partial_.remaining());
+    partial_.tokens_.insert(partial_.tokens_.end(), tokens.begin(),
+                            tokens.begin() + static_cast<std::ptrdiff_t>(count));
+    tokens = tokens.subspan(count);
+    if (!runs_.empty()) attach_runs_to_partial();
+    if (partial_.is_full()) complete_partial();
+  }
+  return BlockRange{first, blocks_.size()};
+}
+
+Result<BlockRange> TokenSequence::extend(std::span<const std::uint32_t> tokens,
+                                         std::span<const MultimodalRun> runs) {
+  return extend(to_tokens(tokens), runs);
+}
+
+Result<void> TokenSequence::truncate(std::size_t length) {
+  if (auto allowed = check_no_runs("truncated"); !allowed) return allowed;
+  if (length > size()) {
+    return make_error(ErrorCode::kInvalidArgument, "cannot truncate a sequence of %zu tokens to %zu", size(),
+                      length);
+  }
+  const std::size_t kept_blocks = length / block_size();
+  const std::size_t kept_tokens = length % block_size();
+  if (kept_blocks < blocks_.size()) {
+    TokenBlock& cut = blocks_[kept_blocks];
+    partial_.parent_ = cut.parent();
+    partial_.root_ = kept_blocks == 0 ? std::nullopt : std::optional<SequenceHash>(cut.root());
+    if (kept_tokens > 0) {
+      partial_.tokens_ = std::move(cut.tokens_);
+    }
+    blocks_.erase(blocks_.begin() + static_cast<std::ptrdiff_t>(kept_blocks), blocks_.end());
+  }
+  partial_.tokens_.resize(kept_tokens);
+  return {};
+}
+
+Result<void> TokenSequence::unwind(std::size_t count) {
+  if (auto allowed = check_no_runs("unwound"); !allowed) return allowed;
+  if (count > size()) {
+    return make_error(ErrorCode::kInvalidArgument, "cannot unwind %zu tokens of a sequence of %zu", count,
+                      size());
+  }
+  return truncate(size() - count);
+}
+
+Result<std::optional<Token>> TokenSequence::pop() {
+  if (auto allowed = check_no_runs("popped"); !allowed) return std::move(allowed).error();
+  if (empty()) return std::optional<Token>();
+  const Token last = token_at(size() - 1);
+  truncate(size() - 1).value();
+  return std::optional<Token>(last);
+}
+
+void TokenSequence::reset() {
+  blocks_.clear();
+  runs_.clear();
+  partial_.tokens_.clear();
+  partial_.runs_.clear();
+  partial_.parent_.reset();
+  partial_.root_.reset();
+}
+
+Token TokenSequence::token_at(std::size_t index) const {
+  ASHLAR_CHECK(index < size(), "token %zu of a sequence of %zu", index, size());
+  const std::size_t block = index / block_size();
+  const auto tokens = block < blocks_.size() ? blocks_[block].tokens() : partial_.tokens();
+  return tokens[index % block_size()];
+}
+
+Result<std::vector<Token>> TokenSequence::tokens_at(std::size_t begin, std::size_t end) const {
+  if (begin > end || end > size()) {
+    return make_error(ErrorCode::kInvalidArgument,
+                      "tokens %zu to %zu are not a range of a sequence of %zu tokens", begin, end, size());
+  }
+  std::vector<Token> copy;
+  copy.reserve(end - begin);
+  while (begin < end) {
+    const std::size_t block = begin / block_size();
+    const auto tokens = block < blocks_.size() ? blocks_[block].tokens() : partial_.tokens();
+    const auto part = tokens.subspan(begin % block_size());
+    const std::size_t count = std::min(part.size(), end - begin);
+    copy.insert(copy.end(), part.begin(), part.begin() + static_cast<std::ptrdiff_t>(count));
+    begin += count;
+  }
+  return copy;
+}
+
+std::vector<Token> TokenSequence::tokens() const {
+  return tokens_at(0, size()).value();
+}
+
+std::vector<SequenceHash> TokenSequence::sequence_hashes() const {
+  std::vector<SequenceHash> hashes(blocks_.size());
+  sequence_hashes(hashes);
+  return hashes;
+}
+
+std::size_t TokenSequence::sequence_hashes(std::span<SequenceHash> out) const noexcept {
+  const std::size_t count = std::min(out.size(), blocks_.size());
+  for (std::size_t i = 0; i < count; ++i) out[i] = blocks_[i].sequence_hash();
+  return count;
+}
+
+TokenSequence::Parts TokenSequence::into_parts() && {
+  return {std::move(blocks_), std::move(partial_)};
+}
+
+Result<void> TokenSequence::check_room(std::size_t tokens) const {
+  constexpr std::size_t kMaxBlocks = std::size_t{SequenceHash::kMaxPosition} + 1;
+  // Blocks never exceed kMaxBlocks, so the tokens that still complete no block too many are:
+  const std::size_t room = (kMaxBlocks - blocks_.size() + 1) * block_size() - 1 - partial_.size();
+  if (tokens <= room) return {};
+  return make_error(
+      ErrorCode::kInvalidArgument,
+      "%zu more tokens would complete more than %zu blocks of %u tokens, all a sequence can have", tokens,
+      kMaxBlocks, block_size());
+}
+
+Result<void> TokenSequence::check_no_runs(const char* operation) const {
+  if (runs_.empty()) return {};
+  return make_error(ErrorCode::kUnsupported,
+                    "a sequence with %zu multimodal runs cannot be %s; build it again", runs_.size(),
+                    operation);
+}
+
+void TokenSequence::complete_partial() {
+  // check_room() has seen to it that the block has a position, so commit() cannot refuse.
+  const SequenceHasher hasher = partial_.hasher();
+  blocks_.push_back(std::move(partial_).commit().value());
+  partial_ = PartialTokenBlock::after(blocks_.back(), hasher);
+}
+
+void TokenSequence::append_blocks(std::span<const Token> tokens) {
+  std::array<BlockHashes, 64> hashes;
+  const std::size_t piece_tokens = hashes.size() * block_size();
+  blocks_.reserve(std::max(blocks_.size() + tokens.size() / block_size(), blocks_.capacity()));
+  while (!tokens.empty()) {
+    const auto piece = tokens.first(std::min(tokens.size(), piece_tokens));
+    const std::size_t count = hasher().hash_blocks(partial_.parent_, piece, block_size(), hashes).value();
+    for (std::size_t i = 0; i < count; ++i) {
+      const auto content = piece.subspan(i * block_size(), block_size());
+      TokenBlock block;
+      block.tokens_.assign(content.begin(), content.end());
+      block.local_ = hashes[i].local;
+      block.hash_ = hashes[i].sequence;
+      block.parent_ = partial_.parent_.value_or(SequenceHash());
+      block.root_ = partial_.root_.value_or(hashes[i].sequence);
+      partial_.parent_ = block.hash_;
+      partial_.root_ = block.root_;
+      blocks_.push_back(std::move(block));
+    }
+    tokens = tokens.subspan(piece.size());
+  }
+}
+
+void TokenSequence::attach_runs_to_partial() {
+  const std::uint64_t begin = std::uint64_t{blocks_.size()} * block_size();
+  const auto touching = runs_touching(runs_, begin, begin + partial_.size());
+  partial_.runs_.assign(touching.begin(), touching.end());
+}
+
+}  // namespace ashlar::tokens

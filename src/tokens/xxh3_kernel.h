@@ -1,0 +1,55 @@
+// Xxh3Kernel: the inner loops of the xxh3 chain, built once per instruction set and chosen when the process
+// starts.
+//
+// Every kernel gives the same results; they differ in speed. The files that are compiled for a wider
+// instruction set include nothing but this header and xxHash, so that no inline function of theirs can end up
+// in portable code.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace ashlar::tokens {
+
+inline constexpr std::size_t kXxh3SecretSize = 192;
+inline constexpr std::uint64_t kXxh3ChainSeed = 1337;
+
+// How the names of consecutive blocks are put together (sequence_hash.h), as long as their mode does not
+// change.
+struct Xxh3NameLayout {
+  std::uint64_t top;        // mode and position of the first block, where they stand in the name's high word
+  std::uint64_t step;       // what one position adds to `top`
+  unsigned fragment_width;  // bits of the parent fragment, and of the chain hash in the high word
+};
+
+// What a kernel writes for one block: the bytes of a BlockHashes.
+struct Xxh3BlockHashes {
+  std::uint64_t local;
+  std::uint64_t name_hi;
+  std::uint64_t name_lo;
+};
+
+struct Xxh3Kernel {
+  const char* name;
+  // XXH3-64 with `seed`; `secret` is the one derived from it.
+  std::uint64_t (*hash)(const void* bytes, std::size_t size, const void* secret, std::uint64_t seed);
+  // Hashes `count` consecutive blocks of `size` bytes into `out`, which has room for as many Xxh3BlockHashes.
+  // `previous` is the chain hash of the block before them; null when they start a sequence.
+  void (*hash_blocks)(const void* bytes, std::size_t size, std::size_t count, const void* secret,
+                      std::uint64_t seed, const std::uint64_t* previous, Xxh3NameLayout layout, void* out);
+};
+
+// XXH3-64 of the previous chain hash and the local hash.
+std::uint64_t xxh3_chain_step(std::uint64_t previous, std::uint64_t local) noexcept;
+void xxh3_derive_secret(std::uint64_t seed, void* secret) noexcept;
+
+extern const Xxh3Kernel kXxh3Portable;
+#if defined(__x86_64__)
+extern const Xxh3Kernel kXxh3Avx2;    // needs AVX2 and BMI2
+extern const Xxh3Kernel kXxh3Avx512;  // needs AVX-512F and BMI2
+#endif
+
+// The fastest kernel of this machine.
+const Xxh3Kernel& xxh3_kernel() noexcept;
+
+}  // namespace ashlar::tokens

@@ -1,0 +1,194 @@
+// The slot-word protocol as small-step threads, for the explorer of weak_memory.h.
+//
+// Two slots, three hashes, one mutex. The hashes are chosen so that a half of H2 and a half of H3 make H1. A
+// thread runs a short list of operations; each atomic access, plain access, lock and unlock of an operation
+// is one step. The orders come from src/block/slot_orders.h unless a test weakens one, and a test may switch
+// off one rule of the protocol to see that a scenario notices.
+//
+//   word[s]     atomic {refs, state, generation}
+//   hash[s]     two atomic halves, the hash the slot was last registered under
+//   index[h]    atomic, the slot registered under h, or none; written under the mutex
+//   payload[s]  plain; a slot filled for hash h holds the value h
+//   lists       plain, under the mutex; which slots are inactive and which are free
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "block/model/weak_memory.h"
+#include "block/slot_orders.h"
+
+namespace ashlar::block::model {
+
+inline constexpr int kSlots = 2;
+inline constexpr int kHashes = 3;
+
+// The orders of one run.
+struct Orders {
+  std::memory_order publish = kOrderPublish;
+  std::memory_order match = kOrderMatch;
+  std::memory_order drop = kOrderDrop;
+  std::memory_order settle = kOrderSettle;
+  std::memory_order revive = kOrderRevive;
+  std::memory_order copy = kOrderCopy;
+  std::memory_order evict = kOrderEvict;
+  std::memory_order probe = kOrderProbe;       // index entry and hash
+  std::memory_order probe_word = kOrderProbe;  // the word, and a compare-exchange on it that fails
+  bool mutex_releases = true;
+};
+
+// The rules of the protocol, and what happens where a test switches one to the other value.
+struct Rules {
+  // false: the fast path compares hashes only after / only before the compare-exchange.
+  bool match_compares_hash_before = true;
+  bool match_compares_hash_after = true;
+  // false: the fast path takes a count from 0 to 1.
+  bool match_needs_a_reference = true;
+  // false: the undo of a fast match that took the wrong block subtracts, and leaves it at that.
+  bool undo_settles = true;
+  // false: a weak handle takes whatever is registered in its slot.
+  bool upgrade_compares_generation = true;
+  // false: drop ends with the subtraction.
+  bool drop_settles = true;
+  // false: settle lists a slot that is listed already.
+  bool settle_sees_listed = true;
+  // false: the last dropper lists the slot, whatever the word says by then.
+  bool settle_looks_again = true;
+  // false: a revived slot stays listed.
+  bool revive_unlists = true;
+  // true: the slow path adds to the count instead of comparing and exchanging.
+  bool revive_adds = false;
+  // false: evict sees a count of zero first, takes the mutex then, and does not look again.
+  bool evict_looks_under_mutex = true;
+  // false: evict takes a registered slot whose count reads zero, listed or not.
+  bool evict_picks_from_list = true;
+  // false: a recycled slot keeps its generation.
+  bool evict_advances_generation = true;
+  // false: the index entry of an evicted hash stays.
+  bool evict_empties_index = true;
+  // false: register publishes the word before it stores the hash.
+  bool register_stores_hash_first = true;
+  // false: a second slot is registered under a hash that has one.
+  bool register_looks_for_primary = true;
+};
+
+// One operation of a thread. Handles form a stack: match, upgrade, register and copy push, drop pops. A
+// thread owns up to two slots in numbered places. An operation whose handle or place is empty does nothing.
+struct Operation {
+  enum class Kind : std::uint8_t {
+    kMatch,
+    kUpgrade,
+    kCopy,
+    kRead,
+    kDrop,
+    kAllocate,
+    kFill,
+    kRegister,
+    kDiscard
+  };
+  Kind kind;
+  std::uint8_t hash = 0;   // match, upgrade, fill, register
+  std::uint8_t place = 0;  // allocate, fill, register, discard: the place; upgrade: the slot
+  std::uint8_t generation = 0;
+  enum class OnFailure : std::uint8_t { kGoOn, kEndThread, kViolation };
+  OnFailure on_failure = OnFailure::kGoOn;  // match and allocate
+};
+
+Operation match(int hash);
+Operation must_match(int hash);
+Operation upgrade(int slot, int generation, int hash);
+Operation copy();
+Operation read();
+Operation drop();
+Operation allocate(int place = 0);
+Operation allocate_or_end(int place = 0);  // ends the thread where nothing can be evicted
+Operation must_allocate(int place = 0);
+Operation fill(int hash, int place = 0);
+Operation enroll(int hash, int place = 0);  // register
+Operation discard(int place = 0);
+
+// How a slot starts. Everything in it happened before every thread.
+struct Start {
+  enum class Kind : std::uint8_t { kFree, kOwned, kReferenced, kInactive };
+  Kind kind = Kind::kFree;
+  std::uint8_t hash = 0;
+  std::vector<int> holders = {};  // threads: the owner, or one entry per reference
+};
+
+// A program: the starting slots and what each thread does.
+struct Scenario {
+  std::string name;
+  std::array<Start, kSlots> slots;
+  std::vector<std::vector<Operation>> threads;
+};
+
+// A scenario under given orders and rules, in the shape the explorer asks for.
+//
+// Invariants it checks after every step: a registered slot's count equals the handles held on it; a slot that
+// is not registered has no handles. Whenever the mutex is free: the inactive list holds only registered slots
+// of count zero; index and registered slots agree, so that a hash has at most one primary; a slot that is not
+// registered is owned once or free. At the end also: a registered slot of count zero is listed. On the way:
+// what a match returns has the payload of its hash, a match or allocation that must succeed does, only slots
+// of count zero are evicted, nothing is listed twice, and no plain access races.
+//
+// Thread safety: immutable.
+class SlotProtocol {
+ public:
+  enum class Phase : std::uint8_t;
+
+  // Registers of one thread. They have no padding, so that their bytes are their value.
+  struct Thread {
+    Value word = 0;  // what a compare-exchange expects
+    std::uint8_t operation = 0;
+    Phase phase{};
+    Phase next{};              // where to go on after a lock or an unlock
+    std::uint8_t slot = 0;     // the slot the operation works on
+    std::uint8_t undoing = 0;  // 1 while a drop undoes a fast match
+    std::uint8_t handle_count = 0;
+    std::array<std::uint8_t, 4> handles{};
+    std::array<std::uint8_t, 2> owned{};  // slot + 1, or 0
+  };
+
+  struct State {
+    Memory memory;
+    std::array<Thread, kThreads> threads{};
+  };
+
+  explicit SlotProtocol(Scenario scenario, Orders orders = {}, Rules rules = {});
+
+  State initial() const;
+  bool done(const State& state, int thread) const;
+  bool enabled(const State& state, int thread) const;
+  bool is_local(const State& state, int thread) const;
+  void step(State& state, Access& access) const;
+  std::optional<std::string> check(const State& state) const;
+  std::optional<std::string> check_final(const State& state) const;
+  void append_to(const State& state, std::string& key) const;
+  static std::string describe(int location, Value value);
+
+ private:
+  const Operation& operation(const Thread& thread, int index) const {
+    return scenario_.threads[index][thread.operation];
+  }
+  void begin(Thread& thread, int index) const;
+  void finish(Thread& thread, int index) const;
+  void give_up(Thread& thread, int index) const;
+  void examine(Thread& thread, const Operation& op) const;
+  void look_up_slowly(Thread& thread) const;
+  void conclude(Thread& thread, int index) const;
+
+  void step_fast_match(Thread& thread, Access& access) const;
+  void step_slow_match(Thread& thread, Access& access) const;
+  void step_handle(State& state, Thread& thread, Access& access) const;
+  void step_allocate(State& state, Thread& thread, Access& access) const;
+  void step_owned(Thread& thread, Access& access) const;
+
+  Scenario scenario_;
+  Orders orders_;
+  Rules rules_;
+};
+
+}  // namespace ashlar::block::model

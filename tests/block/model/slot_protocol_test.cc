@@ -1,0 +1,296 @@
+// The slot-word protocol in every execution of a set of scenarios, and the same scenarios against mutants of
+// it.
+//
+// A mutant weakens one order or breaks one rule and names the scenarios that notice. A run checks the first
+// of them; with ASHLAR_TEST_SECONDS of 60 or more it checks that exactly those notice, and explores longer
+// programs.
+#include "block/model/slot_protocol_model.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <ostream>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace ashlar::block::model {
+namespace {
+
+constexpr std::size_t kMaxStates = 6'000'000;
+
+bool long_run() {
+  const char* seconds = std::getenv("ASHLAR_TEST_SECONDS");  // NOLINT(concurrency-mt-unsafe): nothing sets it
+  return seconds != nullptr && std::atoi(seconds) >= 60;
+}
+
+Start owned_by(int thread) {
+  return {Start::Kind::kOwned, 0, {thread}};
+}
+Start inactive(std::uint8_t hash) {
+  return {Start::Kind::kInactive, hash, {}};
+}
+Start held_by(std::vector<int> threads, std::uint8_t hash) {
+  return {Start::Kind::kReferenced, hash, std::move(threads)};
+}
+
+// The names start with the number that mutants and docs/slot_word.md use.
+std::vector<Scenario> scenarios() {
+  return {
+      // Nobody evicts, so the hash stays registered and no match may miss it.
+      {"S1LastDropMeetsTwoMatches",
+       {held_by({0}, 1), {}},
+       {{read(), drop()}, {must_match(1), read(), drop()}, {must_match(1), copy(), drop(), drop()}}},
+      {"S2DropMeetsMatchMeetsRecycling",
+       {held_by({0}, 1), owned_by(0)},
+       {{read(), drop()},
+        {match(1), drop(), match(1), drop()},
+        {allocate(), allocate(), fill(2), enroll(2), drop(), allocate(), fill(1), enroll(1)}}},
+      {"S3TwoDropsMeetEvict",
+       {held_by({0, 1}, 1), owned_by(0)},
+       {{read(), drop()}, {read(), drop()}, {allocate(), allocate(), allocate(), fill(2), enroll(2)}}},
+      // T1 moves H1 from slot 0 to slot 1 and puts H2 in slot 0.
+      {"S4StaleIndexEntryLeadsToRecycledSlot",
+       {inactive(1), owned_by(1)},
+       {{match(1), drop(), match(1), drop()},
+        {allocate(1), fill(2, 1), enroll(2, 1), fill(1), enroll(1), drop(), drop()},
+        {match(2), drop()}}},
+      {"S5WeakUpgradeMeetsDropMeetsEvict",
+       {held_by({0}, 1), owned_by(0)},
+       {{read(), drop()},
+        {upgrade(0, 0, 1), read(), drop(), upgrade(0, 0, 1), drop()},
+        {allocate(), allocate(), fill(2), enroll(2), drop(), allocate(), fill(1), enroll(1), drop()}}},
+      {"S6CopiesMeetDropsMeetEvict",
+       {held_by({0, 1}, 1), owned_by(0)},
+       {{copy(), read(), drop(), read(), drop()},
+        {copy(), drop(), read(), drop()},
+        {allocate(), allocate(), allocate(), fill(2), enroll(2)}}},
+      // T0 holds H1 from before the start until after the end; slot 1 is recycled beside it.
+      {"S7HeldHashIsNeverMissed",
+       {held_by({0}, 1), inactive(2)},
+       {{copy(), read(), drop(), match(2), drop()},
+        {must_match(1), drop(), must_match(1), drop()},
+        {must_match(1), drop(), allocate(), fill(3), enroll(3)}}},
+      {"S8TwoThreadsRegisterOneHash",
+       {owned_by(0), owned_by(1)},
+       {{fill(1), enroll(1), discard(), drop()},
+        {fill(1), enroll(1), discard(), drop()},
+        {match(1), drop(), allocate(), fill(2)}}},
+      // The slot goes from H1 to H2 to H3; a half of each of the last two makes H1.
+      {"S9TornHash",
+       {inactive(1), owned_by(2)},
+       {{match(1), drop()},
+        {allocate(), fill(2), enroll(2), drop(), allocate(), fill(3), enroll(3)},
+        {match(3), drop()}}},
+  };
+}
+
+std::vector<Scenario> long_scenarios() {
+  return {
+      {"L1ThreeThreadsDropAndMatchAgain",
+       {held_by({0}, 1), {}},
+       {{read(), drop(), must_match(1), drop()},
+        {must_match(1), read(), drop(), must_match(1), drop()},
+        {must_match(1), copy(), drop(), drop()}}},
+      {"L2MatchersMeetTwoRecyclings",
+       {held_by({0}, 1), owned_by(0)},
+       {{read(), drop(), match(2), drop()},
+        {match(1), drop(), match(1), drop()},
+        {allocate(), allocate(), fill(2), enroll(2), drop(), allocate(), fill(1), enroll(1)}}},
+      {"L4TwoStaleMatchersTwoSlots",
+       {inactive(1), owned_by(1)},
+       {{match(1), drop(), match(1), drop()},
+        {allocate(1), fill(2, 1), enroll(2, 1), fill(1), enroll(1), drop(), drop()},
+        {match(2), drop(), match(1), drop()}}},
+      {"L5TwoUpgradersMeetRecycling",
+       {held_by({0}, 1), owned_by(0)},
+       {{read(), drop(), upgrade(0, 0, 1), drop()},
+        {upgrade(0, 0, 1), read(), drop(), upgrade(0, 0, 1), drop()},
+        {allocate(), allocate(), fill(2), enroll(2), drop(), allocate(), fill(1), enroll(1), drop()}}},
+      {"L7HeldHashBesideTwoEvictors",
+       {held_by({0}, 1), inactive(2)},
+       {{copy(), read(), drop(), allocate(), fill(3), enroll(3), drop()},
+        {must_match(1), drop(), must_match(1), drop()},
+        {must_match(1), drop(), allocate(), fill(2), enroll(2)}}},
+      {"L9TornHashTwice",
+       {inactive(1), owned_by(2)},
+       {{match(1), drop(), match(1), drop()},
+        {allocate(), fill(2), enroll(2), drop(), allocate(), fill(3), enroll(3)},
+        {match(3), drop(), match(2), drop()}}},
+  };
+}
+
+// T1 recycles the slot for H2, which nobody looks for, drops it and wants it back.
+Scenario reallocation() {
+  return {"DropThenAllocateBesideStaleMatchers",
+          {inactive(1), owned_by(2)},
+          {{match(1), drop()},
+           {allocate_or_end(), fill(2), enroll(2), drop(), must_allocate()},
+           {match(1), drop()}}};
+}
+
+std::string story(const Scenario& scenario, const Outcome& outcome) {
+  std::string text = scenario.name + ": " + outcome.violation.value_or("no violation") + " after " +
+                     std::to_string(outcome.states) + " states\n";
+  for (const std::string& line : outcome.trace) text += "  " + line + "\n";
+  return text;
+}
+
+void expect_holds(const Scenario& scenario, const Orders& orders = {}, const Rules& rules = {}) {
+  const Outcome outcome = explore(SlotProtocol(scenario, orders, rules), kMaxStates);
+  EXPECT_FALSE(outcome.violation.has_value()) << story(scenario, outcome);
+  EXPECT_TRUE(outcome.exhausted) << story(scenario, outcome);
+  std::printf("%-44s %9zu states %9zu transitions %3zu ends\n", scenario.name.c_str(), outcome.states,
+              outcome.transitions, outcome.ends);
+}
+
+class SlotProtocolScenario : public testing::TestWithParam<Scenario> {};
+
+TEST_P(SlotProtocolScenario, HoldsInEveryExecution) {
+  expect_holds(GetParam());
+}
+
+constexpr auto kScenarioName = [](const auto& info) { return info.param.name; };
+INSTANTIATE_TEST_SUITE_P(Short, SlotProtocolScenario, testing::ValuesIn(scenarios()), kScenarioName);
+
+class LongSlotProtocolScenario : public testing::TestWithParam<Scenario> {};
+
+TEST_P(LongSlotProtocolScenario, HoldsInEveryExecution) {
+  if (!long_run()) GTEST_SKIP() << "set ASHLAR_TEST_SECONDS to 60 or more";
+  expect_holds(GetParam());
+}
+
+INSTANTIATE_TEST_SUITE_P(Long, LongSlotProtocolScenario, testing::ValuesIn(long_scenarios()), kScenarioName);
+
+TEST(SlotProtocol, TakingLocalStepsFirstReachesTheSameEnds) {
+  for (const Scenario& scenario : scenarios()) {
+    const Outcome reduced = explore(SlotProtocol(scenario), kMaxStates);
+    const Outcome full = explore(SlotProtocol(scenario), kMaxStates, /*reduce=*/false);
+    EXPECT_TRUE(full.exhausted) << story(scenario, full);
+    EXPECT_EQ(reduced.ends, full.ends) << scenario.name;
+    EXPECT_LT(reduced.states, full.states) << scenario.name;
+  }
+}
+
+// A change to the protocol that must not go unnoticed. `noticed_by` lists scenarios by number.
+struct Mutant {
+  std::string name;
+  std::string noticed_by;
+  void (*apply)(Orders& orders, Rules& rules);
+};
+
+void PrintTo(const Mutant& mutant, std::ostream* out) {
+  *out << mutant.name;
+}
+
+constexpr auto kRelaxed = std::memory_order_relaxed;
+
+// The constants that are relaxed have nothing to weaken: that relaxed is enough is what the scenarios show.
+static_assert(kOrderRevive == kRelaxed && kOrderCopy == kRelaxed && kOrderEvict == kRelaxed &&
+              kOrderProbe == kRelaxed);
+
+std::vector<Mutant> weakened_orders() {
+  return {
+      {"Publish", "2 4 7 8 9", [](Orders& o, Rules&) { o.publish = kRelaxed; }},
+      {"Match", "2 4 7 8 9", [](Orders& o, Rules&) { o.match = kRelaxed; }},
+      {"Drop", "3 2 5 6", [](Orders& o, Rules&) { o.drop = kRelaxed; }},
+      {"Settle", "3 2 5 6", [](Orders& o, Rules&) { o.settle = kRelaxed; }},
+      {"Unlock", "1 2 3 4 5 6 7 8 9", [](Orders& o, Rules&) { o.mutex_releases = false; }},
+  };
+}
+
+std::vector<Mutant> broken_rules() {
+  return {
+      {"MatchDoesNotCompareTheHashAgain", "2 4 7 9",
+       [](Orders&, Rules& r) { r.match_compares_hash_after = false; }},
+      {"FastMatchTakesACountFromZero", "1 2 4 5 7 8 9",
+       [](Orders&, Rules& r) { r.match_needs_a_reference = false; }},
+      {"UndoDoesNotSettle", "2 4 9", [](Orders&, Rules& r) { r.undo_settles = false; }},
+      {"UpgradeIgnoresTheGeneration", "5", [](Orders&, Rules& r) { r.upgrade_compares_generation = false; }},
+      {"DropDoesNotSettle", "1 2 3 4 5 6 7 8 9", [](Orders&, Rules& r) { r.drop_settles = false; }},
+      {"SettleListsWhatIsListed", "1 2 4 5 7 8", [](Orders&, Rules& r) { r.settle_sees_listed = false; }},
+      {"SettleDoesNotLookAgain", "1 2 4 5 7 8", [](Orders&, Rules& r) { r.settle_looks_again = false; }},
+      {"ReviveDoesNotUnlist", "1 2 4 5 7 8 9", [](Orders&, Rules& r) { r.revive_unlists = false; }},
+      {"EvictLooksBeforeTheMutexOnly", "3 2 4 5 6 8 9",
+       [](Orders&, Rules& r) { r.evict_looks_under_mutex = false; }},
+      {"EvictGoesByTheCountNotTheList", "3 2 4 5 6 9",
+       [](Orders&, Rules& r) { r.evict_picks_from_list = false; }},
+      {"EvictKeepsTheGeneration", "5", [](Orders&, Rules& r) { r.evict_advances_generation = false; }},
+      {"EvictLeavesTheIndexEntry", "2 3 4 5 6 7 8 9",
+       [](Orders&, Rules& r) { r.evict_empties_index = false; }},
+      {"RegisterStoresTheHashAfterTheWord", "2 4 7 9",
+       [](Orders&, Rules& r) { r.register_stores_hash_first = false; }},
+      {"RegisterDoesNotLookForAPrimary", "8 4",
+       [](Orders&, Rules& r) { r.register_looks_for_primary = false; }},
+  };
+}
+
+bool notices(const Scenario& scenario, const Mutant& mutant) {
+  Orders orders;
+  Rules rules;
+  mutant.apply(orders, rules);
+  return explore(SlotProtocol(scenario, orders, rules), kMaxStates).violation.has_value();
+}
+
+class SlotProtocolMutant : public testing::TestWithParam<Mutant> {};
+
+TEST_P(SlotProtocolMutant, IsNoticed) {
+  const Mutant& mutant = GetParam();
+  for (const Scenario& scenario : scenarios()) {
+    const char number = scenario.name[1];
+    const bool listed = mutant.noticed_by.find(number) != std::string::npos;
+    if (number != mutant.noticed_by[0] && !long_run()) continue;
+    EXPECT_EQ(notices(scenario, mutant), listed) << mutant.name << " in " << scenario.name;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Weakened, SlotProtocolMutant, testing::ValuesIn(weakened_orders()), kScenarioName);
+INSTANTIATE_TEST_SUITE_P(Broken, SlotProtocolMutant, testing::ValuesIn(broken_rules()), kScenarioName);
+
+TEST(SlotProtocol, ComparingTheHashBeforeTheExchangeOnlySavesWork) {
+  Rules rules;
+  rules.match_compares_hash_before = false;
+  for (const Scenario& scenario : scenarios()) expect_holds(scenario, {}, rules);
+}
+
+TEST(SlotProtocol, RevivingByAdditionIsAsGoodAsByExchange) {
+  Rules rules;
+  rules.revive_adds = true;
+  for (const Scenario& scenario : scenarios()) expect_holds(scenario, {}, rules);
+}
+
+// A match led astray by a stale entry counts itself on a block of another hash until it has compared again. A
+// drop meanwhile is not the last, and the allocation after it finds nothing.
+TEST(SlotProtocol, AMatchLedAstrayCanMakeAnAllocationFail) {
+  const Scenario scenario = reallocation();
+  const Outcome outcome = explore(SlotProtocol(scenario), kMaxStates);
+  ASSERT_TRUE(outcome.violation.has_value());
+  EXPECT_EQ(*outcome.violation, "allocate found nothing though no match had succeeded")
+      << story(scenario, outcome);
+}
+
+// The other place for the acquire: with it on the load of the word, the hash read next belongs to the word's
+// generation or to a later one, and then the exchange fails. No second comparison, and nobody is led astray.
+TEST(SlotProtocol, AnAcquiringProbeNeedsNeitherAcquiringMatchNorSecondComparison) {
+  Orders orders;
+  Rules rules;
+  orders.match = kRelaxed;
+  rules.match_compares_hash_after = false;
+  orders.probe_word = std::memory_order_acquire;
+  std::vector<Scenario> all = scenarios();
+  all.push_back(reallocation());
+  if (long_run()) {
+    for (const Scenario& scenario : long_scenarios()) all.push_back(scenario);
+  }
+  for (const Scenario& scenario : all) expect_holds(scenario, orders, rules);
+
+  orders.probe_word = kRelaxed;
+  EXPECT_TRUE(std::any_of(all.begin(), all.end(), [&](const Scenario& scenario) {
+    return explore(SlotProtocol(scenario, orders, rules), kMaxStates).violation.has_value();
+  }));
+}
+
+}  // namespace
+}  // namespace ashlar::block::model

@@ -1,0 +1,2 @@
+// expect: .
+int both_variants_compile();

@@ -1,0 +1,2 @@
+// expect: .
+unknown_type neither_variant_compiles();

@@ -1,0 +1,2 @@
+// A file that forgot to say what it expects.
+int nothing_expected();

@@ -1,0 +1,170 @@
+"""Proves that each repository check can fail, on small trees made for it.
+
+usage: self_test.py [CheckLayers|CheckSizes|CheckText|CheckHeaders]   (COMPILER in the environment for CheckHeaders)
+"""
+
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+import unittest
+
+HERE = pathlib.Path(__file__).resolve().parent
+
+
+class Fixture(unittest.TestCase):
+    """A tree in a temporary folder, and the check over it."""
+
+    script = ""
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.root = pathlib.Path(folder.name)
+
+    def write(self, name, text):
+        path = self.root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(text.encode())
+
+    def run_check(self, *arguments):
+        command = [sys.executable, HERE / self.script, self.root, *arguments]
+        result = subprocess.run(command, capture_output=True, text=True, check=False)
+        return result.returncode, result.stdout + result.stderr
+
+    def assert_passes(self, *arguments):
+        self.assertEqual(self.run_check(*arguments), (0, ""))
+
+    def assert_fails(self, expected, *arguments):
+        status, output = self.run_check(*arguments)
+        self.assertEqual(status, 1, output)
+        self.assertIn(expected, output)
+
+
+class CheckLayers(Fixture):
+    script = "check_layers.py"
+
+    def setUp(self):
+        super().setUp()
+        self.write("tools/layers.txt", "# rows\n0 base\n1 tokens\n3 block\n3 index\nany testing\nbackend zmq index\n")
+        self.write("include/ashlar/base/a.h", "#include <vector>\n")
+        self.write("src/block/b.cc", '#include "ashlar/base/a.h"\n#include "block/c.h"\n#include "tokens/t.h"\n')
+
+    def test_a_tree_in_order_passes(self):
+        self.write("include/ashlar/ashlar.h", '#include "ashlar/base/a.h"\n')
+        self.write("src/testing/t.cc", '#include "block/b.h"\n')
+        self.write("src/backend/zmq/z.cc", '#include "index/i.h"\n#include "tokens/t.h"\n#include "backend/zmq/z.h"\n')
+        self.assert_passes()
+
+    def test_a_higher_layer_is_refused(self):
+        self.write("include/ashlar/tokens/t.h", '#pragma once\n\n#include "ashlar/block/b.h"\n')
+        self.assert_fails("include/ashlar/tokens/t.h:3: includes ashlar/block/b.h; order: tokens is on row 1")
+
+    def test_a_neighbour_is_refused(self):
+        self.write("src/index/i.cc", '  #  include "block/b.h"\n')
+        self.assert_fails("src/index/i.cc:1: includes block/b.h; order: index is on row 3, block on row 3")
+
+    def test_angle_brackets_do_not_hide_an_include(self):
+        self.write("src/base/a.cc", "#include <ashlar/block/b.h>\n")
+        self.assert_fails("src/base/a.cc:1: includes ashlar/block/b.h; order:")
+
+    def test_a_leaf_above_its_owner_is_refused(self):
+        self.write("src/backend/zmq/z.cc", '#include "block/b.h"\n')
+        self.assert_fails("src/backend/zmq/z.cc:1: includes block/b.h; leaf: backend/zmq belongs to index")
+
+    def test_a_layer_that_includes_a_leaf_is_refused(self):
+        self.write("src/index/i.cc", '#include "backend/zmq/z.h"\n')
+        self.assert_fails("leaf: nothing outside it may include backend/zmq")
+
+    def test_test_support_in_a_layer_is_refused(self):
+        self.write("src/block/d.cc", '#include "ashlar/testing/t.h"\n')
+        self.assert_fails("any: testing is for tests and programs only")
+
+    def test_a_private_header_in_a_public_one_is_refused(self):
+        self.write("include/ashlar/block/b.h", '#include "block/c.h"\n')
+        self.assert_fails("public: a public header may not include a private one")
+
+    def test_an_include_without_a_layer_is_refused(self):
+        self.write("src/block/d.cc", '#include "c.h"\n')
+        self.assert_fails("src/block/d.cc:1: includes c.h; path:")
+
+    def test_an_unknown_folder_is_refused(self):
+        self.write("src/misc/m.cc", "\n")
+        self.assert_fails("src/misc/m.cc:1: known:")
+        self.write("src/backend/misc/m.cc", "\n")
+        self.assert_fails("src/backend/misc/m.cc:1: known:")
+
+
+class CheckSizes(Fixture):
+    script = "check_sizes.py"
+
+    def test_files_within_their_budget_pass(self):
+        self.write("src/a.cc", "\n" * 600)
+        self.write("tests/a_test.cc", "\n" * 800)
+        self.assert_passes()
+
+    def test_a_long_source_is_refused(self):
+        self.write("include/a.h", "\n" * 601)
+        self.assert_fails("include/a.h:601: 601 lines; the budget is 600")
+
+    def test_a_long_test_is_refused(self):
+        self.write("tests/a_test.cc", "\n" * 801)
+        self.assert_fails("tests/a_test.cc:801: 801 lines; the budget is 800")
+
+
+class CheckText(Fixture):
+    script = "check_text.py"
+
+    def test_clean_text_passes(self):
+        self.write("a.md", "see src/home/x, ${X}/work, http://host.org/home/ and TCP/root\n")
+        self.write("picture.bin", "\0 \n")
+        self.assert_passes()
+
+    def test_white_space_at_the_end_is_refused(self):
+        self.write("a.md", "one\ntwo \n")
+        self.assert_fails("a.md:2: space:")
+        self.write("a.md", "one\r\n")
+        self.assert_fails("a.md:1: space:")
+
+    def test_a_machine_path_is_refused(self):
+        for folder in ("work", "root", "home"):
+            self.write("a.txt", f'\nset(X "/{folder}/me/x")\n')
+            self.assert_fails("a.txt:2: path:")
+
+    def test_a_registry_is_refused(self):
+        self.write("a.lock", '"resolved": "https://registry.' + 'npmjs.org/x"\n')
+        self.assert_fails("a.lock:1: registry:")
+
+    def test_only_what_git_would_track_is_read(self):
+        subprocess.run(["git", "init", "-q", self.root], check=True)
+        self.write(".gitignore", "/out/\n")
+        self.write("out/a.txt", "bad \n")
+        self.assert_passes()
+        self.write("new.txt", "bad \n")
+        self.assert_fails("new.txt:1: space:")
+
+
+class CheckHeaders(Fixture):
+    script = "check_headers.py"
+
+    def setUp(self):
+        super().setUp()
+        self.arguments = (self.root / "scratch", os.environ.get("COMPILER", "g++-12"))
+        self.write("include/ashlar/a.h", "#pragma once\nnamespace ashlar { struct A {}; }\n")
+
+    def test_headers_that_stand_alone_pass(self):
+        self.write("include/ashlar/b.h", '#pragma once\n#include "ashlar/a.h"\nstruct B : ashlar::A {};\n')
+        self.assert_passes(*self.arguments)
+
+    def test_a_header_that_leans_on_another_is_refused(self):
+        self.write("include/ashlar/b.h", "#pragma once\nstruct B : ashlar::A {};\n")
+        self.assert_fails("include/ashlar/b.h: does not compile alone:", *self.arguments)
+
+    def test_no_headers_at_all_are_refused(self):
+        (self.root / "include/ashlar/a.h").unlink()
+        self.assert_fails("holds no header", *self.arguments)
+
+
+if __name__ == "__main__":
+    unittest.main()
