@@ -47,9 +47,12 @@ function(ashlar_test)
       add_dependencies(ashlar_${label}_tests ${T_NAME})
     endif()
   endforeach()
-  # The list of labels is one value of one property on its way through two more evaluations.
-  string(REPLACE ";" "\\;" labels "${T_LABELS}")
-  gtest_discover_tests(${T_NAME} DISCOVERY_TIMEOUT 120 PROPERTIES LABELS "${labels}" TIMEOUT 600)
+  gtest_discover_tests(${T_NAME} DISCOVERY_TIMEOUT 120 TEST_LIST ${T_NAME}_CASES PROPERTIES TIMEOUT 600)
+  # Labels are set by a file of our own: a list does not survive the way through gtest_discover_tests().
+  set(labels_file ${CMAKE_CURRENT_BINARY_DIR}/${T_NAME}_labels.cmake)
+  file(WRITE ${labels_file} "foreach(case IN LISTS ${T_NAME}_CASES)\n"
+    "  set_tests_properties(\${case} PROPERTIES LABELS \"${T_LABELS}\")\nendforeach()\n")
+  set_property(DIRECTORY APPEND PROPERTY TEST_INCLUDE_FILES ${labels_file})
 endfunction()
 
 # ashlar_benchmark(NAME x SOURCES …): one Google Benchmark executable.

@@ -17,7 +17,7 @@ namespace {
 
 enum class Type : std::uint8_t { kCounter, kGauge, kHistogram };
 
-std::string_view type_name(Type type) {
+const char* type_name(Type type) {
   switch (type) {
     case Type::kCounter:
       return "counter";
@@ -134,8 +134,7 @@ class MetricRegistry::Table {
     auto family = families_.find(description.name);
     if (family != families_.end() && family->second.type != type) {
       return make_error(ErrorCode::kAlreadyExists, "metric '%s' is a %s already and cannot also be a %s",
-                        description.name.c_str(), type_name(family->second.type).data(),
-                        type_name(type).data());
+                        description.name.c_str(), type_name(family->second.type), type_name(type));
     }
     if (family == families_.end()) {
       if (const std::string clash = clash_locked(description.name, type); !clash.empty()) {
@@ -196,8 +195,7 @@ class MetricRegistry::Table {
     std::map<std::string, std::shared_ptr<Series>> series;  // by rendered labels
   };
 
-  // The name of a family that would write a series of the same name as a new family; empty when there is
-  // none.
+  // The family whose series would have the same name as those of a new family; empty when there is none.
   std::string clash_locked(const std::string& name, Type type) const ASHLAR_REQUIRES(mu_) {
     for (const std::string_view suffix : {"_bucket", "_sum", "_count"}) {
       if (type == Type::kHistogram) {

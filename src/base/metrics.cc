@@ -1,7 +1,8 @@
-// Stripes: every instrument has an array of padded cells and a thread adds to the cell of its stripe. A
-// thread claims the lowest stripe that no living thread holds, so threads that live at the same time use
-// different cells until the claims run out; after that stripes are dealt in turn and shared. Sharing costs
-// speed only: all adds are atomic.
+// Stripes: every instrument has an array of padded cells, and a thread adds to the cell of its stripe. A
+// thread claims the lowest stripe that no living thread holds and is then its only writer, so it adds without
+// a locked instruction. When it ends it hands the stripe on: the release of its claim and the acquire of the
+// next one order their writes, so no count is lost. Threads that find all stripes held, and threads in their
+// last destructors, use shared stripes with atomic adds.
 #include "ashlar/base/metrics.h"
 
 #include <algorithm>
@@ -15,34 +16,41 @@ namespace ashlar {
 namespace detail {
 namespace {
 
-constexpr std::uint32_t kClaims = 64;
+static_assert(kOwnStripes <= 64, "claims are the bits of one word");
 
-// Bit i is set while a living thread holds stripe i.
-constinit std::atomic<std::uint64_t> claimed{0};
+// Bit i is set while stripe i is not to be had; the bits above the last stripe always are.
+constexpr std::uint64_t kNoStripes = kOwnStripes == 64 ? 0 : ~std::uint64_t{0} << kOwnStripes % 64;
+constinit std::atomic<std::uint64_t> claimed{kNoStripes};
 constinit std::atomic<std::uint32_t> next_shared{0};
 
-// Holds a claim until its thread ends. A count that comes later in the thread's end still goes to the old
-// stripe.
-struct Claim {
-  std::uint32_t stripe = 0;
-  bool exclusive = false;
+std::uint32_t shared_stripe() noexcept {
+  // relaxed: any number will do.
+  return kOwnStripes + next_shared.fetch_add(1, std::memory_order_relaxed) % kSharedStripes;
+}
 
-  Claim() noexcept {
-    // relaxed, here and below: a stripe publishes nothing; its cells are atomic whoever uses them.
-    std::uint64_t seen = claimed.load(std::memory_order_relaxed);
-    while (seen != UINT64_MAX) {
-      const auto lowest = static_cast<std::uint32_t>(std::countr_one(seen));
-      if (claimed.compare_exchange_weak(seen, seen | (std::uint64_t{1} << lowest),
-                                        std::memory_order_relaxed)) {
-        stripe = lowest;
-        exclusive = true;
-        return;
-      }
+std::uint32_t try_claim() noexcept {
+  std::uint64_t seen = claimed.load(std::memory_order_relaxed);
+  while (seen != ~std::uint64_t{0}) {
+    const auto lowest = static_cast<std::uint32_t>(std::countr_one(seen));
+    // acquire: pairs with the release in ~Claim(), so that we add to what the last owner wrote.
+    if (claimed.compare_exchange_weak(seen, seen | (std::uint64_t{1} << lowest), std::memory_order_acquire,
+                                      std::memory_order_relaxed)) {
+      return lowest;
     }
-    stripe = next_shared.fetch_add(1, std::memory_order_relaxed) % kClaims;
   }
+  return shared_stripe();
+}
+
+// Holds a stripe until its thread ends. What that thread's last destructors count goes to a shared one.
+struct Claim {
+  const std::uint32_t stripe = try_claim();
+
+  Claim() = default;
   ~Claim() {
-    if (exclusive) claimed.fetch_and(~(std::uint64_t{1} << stripe), std::memory_order_relaxed);
+    if (stripe >= kOwnStripes) return;
+    thread_stripe = shared_stripe() + 1;
+    // release: pairs with the acquire in try_claim().
+    claimed.fetch_and(~(std::uint64_t{1} << stripe), std::memory_order_release);
   }
   Claim(const Claim&) = delete;
   Claim& operator=(const Claim&) = delete;
@@ -93,12 +101,12 @@ std::vector<std::uint64_t> Histogram::exponential_bounds(std::uint64_t first, st
 }
 
 void Histogram::observe(std::uint64_t value) noexcept {
-  const std::size_t stripe = detail::stripe_of_this_thread() % kStripes;
-  const auto bucket =
-      static_cast<std::size_t>(std::lower_bound(bounds_.begin(), bounds_.end(), value) - bounds_.begin());
-  // relaxed: counts are read on their own; nothing is published by them.
-  word(stripe, bucket).fetch_add(1, std::memory_order_relaxed);
-  word(stripe, bounds_.size() + 1).fetch_add(value, std::memory_order_relaxed);
+  const std::uint32_t mine = detail::stripe_of_this_thread();
+  const bool own = mine < kOwnStripes;
+  const std::uint32_t stripe = own ? mine : kOwnStripes + mine % (kStripes - kOwnStripes);
+  const auto above = std::lower_bound(bounds_.begin(), bounds_.end(), value);
+  detail::add_to_cell(word(stripe, static_cast<std::size_t>(above - bounds_.begin())), 1, own);
+  detail::add_to_cell(word(stripe, bounds_.size() + 1), value, own);
 }
 
 Histogram::Snapshot Histogram::snapshot() const {
@@ -107,10 +115,10 @@ Histogram::Snapshot Histogram::snapshot() const {
   for (std::size_t stripe = 0; stripe < kStripes; ++stripe) {
     for (std::size_t bucket = 0; bucket < result.buckets.size(); ++bucket) {
       result.buckets[bucket] +=
-          word(stripe, bucket).load(std::memory_order_relaxed);  // relaxed: as in observe()
+          word(stripe, bucket).load(std::memory_order_relaxed);  // relaxed: as in add_to_cell()
     }
     result.sum +=
-        word(stripe, bounds_.size() + 1).load(std::memory_order_relaxed);  // relaxed: as in observe()
+        word(stripe, bounds_.size() + 1).load(std::memory_order_relaxed);  // relaxed: as in add_to_cell()
   }
   for (const std::uint64_t count : result.buckets) result.count += count;
   return result;

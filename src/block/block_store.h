@@ -27,6 +27,7 @@
 #include "ashlar/block/detail/slot_ref.h"
 #include "ashlar/block/manager_options.h"
 #include "ashlar/tokens/token_block.h"
+#include "block/candidates.h"
 #include "block/hash_index.h"
 #include "block/pin_table.h"
 #include "block/registry_core.h"
@@ -88,7 +89,7 @@ class BlockStore : public std::enable_shared_from_this<BlockStore> {
   void close();
 
  private:
-  static constexpr std::size_t kChunk = 32;
+  static constexpr std::size_t kChunk = 64;
   static constexpr std::uint32_t kNone = HashIndex::kNone;
 
   // An allocation that waits, on its thread's stack.
@@ -132,6 +133,9 @@ class BlockStore : public std::enable_shared_from_this<BlockStore> {
                    Emitter emit) ASHLAR_REQUIRES(mu_);
   void emit_taken_locked(std::uint32_t first, std::size_t n, std::vector<tokens::SequenceHash>* evicted,
                          RetiredExtensions& retired, Emitter emit) ASHLAR_REQUIRES(mu_);
+  // Evicts the slot if it was registered; it is Mutable afterwards.
+  SlotRef take_one_locked(std::uint32_t slot, RegistryCore::Cursor& cursor, std::vector<tokens::SequenceHash>* evicted,
+                          RetiredExtensions& retired) ASHLAR_REQUIRES(mu_);
   // The primary leaves index, registry and presence. Its word stays the caller's to change.
   void unregister_locked(std::uint32_t slot, RegistryCore::Cursor& cursor, RetiredExtensions& retired)
       ASHLAR_REQUIRES(mu_);
@@ -139,7 +143,8 @@ class BlockStore : public std::enable_shared_from_this<BlockStore> {
 
   std::optional<Error> check_candidates_locked(std::size_t n, Filler fill, bool& ascending) ASHLAR_REQUIRES(mu_);
   std::optional<Error> check_twins_locked(std::size_t n, Filler fill) ASHLAR_REQUIRES(mu_);
-  SlotRef register_locked(const SlotRef& candidate, std::uint32_t existing, RegistryCore::Cursor& cursor)
+  // `existing` is the primary that the hash has, or kNone. `is_new` says whether the hash is new to the registry.
+  SlotRef register_locked(const SlotRef& candidate, std::uint32_t existing, RegistryCore::Cursor& cursor, bool& is_new)
       ASHLAR_REQUIRES(mu_);
   void publish_stored_locked(std::uint32_t slot) ASHLAR_REQUIRES(mu_);
   void publish_removed_locked(std::uint32_t slot) ASHLAR_REQUIRES(mu_);
@@ -147,13 +152,12 @@ class BlockStore : public std::enable_shared_from_this<BlockStore> {
   std::uint32_t find_confirmed(const tokens::SequenceHash& hash) const noexcept {
     return index_.find(hash, [&](std::uint32_t slot) { return slots_.hash(slot) == hash; });
   }
-  // One more reference to a primary that is in use and has this hash; the word afterwards, or nothing.
-  std::optional<std::uint64_t> try_acquire(std::uint32_t slot, const tokens::SequenceHash& hash) noexcept;
-  // One more reference to the primary of a hash, reviving it if need be.
-  std::optional<SlotRef> acquire_locked(const tokens::SequenceHash& hash) ASHLAR_REQUIRES(mu_);
+  // One more reference to the primary of a hash, reviving it if need be. `hint` is a slot to try first, or kNone.
+  std::optional<SlotRef> acquire_locked(const tokens::SequenceHash& hash, std::uint32_t hint) ASHLAR_REQUIRES(mu_);
   std::uint64_t add_reference_locked(std::uint32_t slot) ASHLAR_REQUIRES(mu_);
-  // Matches up to kChunk hashes into found[]; stops at the first miss. Returns the hits.
-  std::size_t match_chunk(std::span<const tokens::SequenceHash> hashes, SlotRef* found);
+  // Matches hashes[first...] into `found`; stops at the first miss. Returns the hits.
+  std::size_t match_run(std::span<const tokens::SequenceHash> hashes, Candidates& candidates, std::size_t first,
+                        std::span<SlotRef> found);
   std::optional<SlotRef> match_one(const tokens::SequenceHash& hash);
   void touched(std::span<const tokens::SequenceHash> hashes);
   void run_touch_callbacks(std::span<const SlotRef> slots);

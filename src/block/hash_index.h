@@ -15,9 +15,9 @@
 #include <bit>
 #include <cstddef>
 #include <cstdint>
-#include <memory>
 
 #include "ashlar/base/check.h"
+#include "ashlar/base/large_array.h"
 #include "ashlar/tokens/sequence_hash.h"
 #include "block/slot_orders.h"
 
@@ -28,7 +28,7 @@ class HashIndex {
   static constexpr std::uint32_t kNone = 0xFFFF'FFFFu;
 
   explicit HashIndex(std::uint32_t slots)
-      : mask_(std::bit_ceil(std::max<std::size_t>(slots / 4, 1)) - 1), buckets_(std::make_unique<Bucket[]>(mask_ + 1)) {}
+      : mask_(std::bit_ceil(std::max<std::size_t>(slots / 4, 1)) - 1), buckets_(mask_ + 1) {}
 
   void prefetch(const tokens::SequenceHash& hash) const noexcept { __builtin_prefetch(&buckets_[mix(hash) & mask_]); }
 
@@ -41,17 +41,17 @@ class HashIndex {
   template <class Confirm>
   std::uint32_t find(const tokens::SequenceHash& hash, Confirm&& is_it) const noexcept {
     const std::uint64_t mixed = mix(hash);
-    for (std::size_t b = mixed & mask_;; b = (b + 1) & mask_) {
-      const Bucket& bucket = buckets_[b];
-      for (const auto& cell : bucket.entries) {
-        const std::uint64_t entry = cell.load(kOrderProbe);
-        if (entry >> 32 == mixed >> 32 && entry != 0) {
-          const std::uint32_t slot = static_cast<std::uint32_t>(entry) - 1;
-          if (is_it(slot)) return slot;
-        }
+    // Bounded by the table: in a small one every bucket may have passed something on.
+    for (std::size_t step = 0; step <= mask_; ++step) {
+      const Bucket& bucket = buckets_[(mixed + step) & mask_];
+      for (unsigned same = bucket.with_tag(mixed); same != 0; same &= same - 1) {
+        const std::uint64_t entry = bucket.entries[static_cast<unsigned>(std::countr_zero(same))].load(kOrderProbe);
+        const std::uint32_t slot = static_cast<std::uint32_t>(entry) - 1;
+        if (static_cast<std::uint32_t>(entry) != 0 && is_it(slot)) return slot;
       }
       if (bucket.passed_on.load(kOrderProbe) == 0) return kNone;
     }
+    return kNone;
   }
 
   // Requires: the hash is not here, and fewer slots than the table was made for are.
@@ -88,6 +88,16 @@ class HashIndex {
   struct alignas(64) Bucket {
     std::array<std::atomic<std::uint64_t>, 7> entries{};
     std::atomic<std::uint64_t> passed_on{0};
+
+    // A bit for each entry whose tag is that of `mixed`; without branches, for the place is not predictable.
+    unsigned with_tag(std::uint64_t mixed) const noexcept {
+      unsigned same = 0;
+#pragma GCC unroll 7
+      for (unsigned i = 0; i < entries.size(); ++i) {
+        same |= static_cast<unsigned>(((entries[i].load(kOrderProbe) ^ mixed) >> 32) == 0) << i;
+      }
+      return same;
+    }
   };
 
   // The chain hash is a good hash already, but names given by others may not be.
@@ -97,7 +107,7 @@ class HashIndex {
   }
 
   std::size_t mask_;
-  std::unique_ptr<Bucket[]> buckets_;
+  LargeArray<Bucket> buckets_;
 };
 
 }  // namespace ashlar::block::detail

@@ -102,6 +102,20 @@ void RegistryCore::Shard::erase(Entry& gone, RetiredExtensions& retired) {
   free.push_back(gone.index);
 }
 
+void RegistryCore::prefetch(Cursor& cursor,
+                            std::span<const tokens::SequenceHash> hashes) ASHLAR_NO_THREAD_SAFETY_ANALYSIS {
+  if (hashes.empty()) return;
+  Shard& shard = shard_of(hashes.front().position());
+  cursor.move_to(&shard);
+  for (const auto& hash : hashes) {
+    if (&shard_of(hash.position()) != &shard) return;
+    const std::size_t at = table_of(hash.position());
+    if (at >= shard.tables.size() || shard.tables[at].cells.empty()) continue;
+    const PositionTable& table = shard.tables[at];
+    __builtin_prefetch(&table.cells[tag_of(hash) & (table.cells.size() - 1)], 1);
+  }
+}
+
 RegistryCore::Acquired RegistryCore::acquire(Cursor& cursor,
                                              const tokens::SequenceHash& hash) ASHLAR_NO_THREAD_SAFETY_ANALYSIS {
   Shard& shard = shard_of(hash.position());

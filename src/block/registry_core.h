@@ -71,7 +71,7 @@ class RegistryCore : public std::enable_shared_from_this<RegistryCore> {
   // Holds the lock of the shard it was last used with; passing from one shard to the next changes locks.
   class Cursor {
    public:
-    explicit Cursor(RegistryCore& core) : core_(core) {}
+    explicit Cursor(RegistryCore& /*core*/) {}
     Cursor(const Cursor&) = delete;
     Cursor& operator=(const Cursor&) = delete;
     ~Cursor() { move_to(nullptr); }
@@ -79,7 +79,6 @@ class RegistryCore : public std::enable_shared_from_this<RegistryCore> {
    private:
     friend class RegistryCore;
     void move_to(Shard* shard) noexcept;
-    RegistryCore& core_;
     Shard* held_ = nullptr;
   };
 
@@ -89,6 +88,9 @@ class RegistryCore : public std::enable_shared_from_this<RegistryCore> {
   };
   // Finds or makes the entry and counts one reference.
   Acquired acquire(Cursor& cursor, const tokens::SequenceHash& hash);
+  // Brings the index of the leading hashes closer, as far as they share a shard. Worth a call every kPositionsPerRun
+  // hashes of a sequence.
+  void prefetch(Cursor& cursor, std::span<const tokens::SequenceHash> hashes);
   // Finds the entry and counts one reference; null when there is none.
   Entry* find(Cursor& cursor, const tokens::SequenceHash& hash);
   // Gives back a reference under the shard's lock.
@@ -113,6 +115,8 @@ class RegistryCore : public std::enable_shared_from_this<RegistryCore> {
 
   static EntryExtension& extension_of(Entry& entry);
 
+  static constexpr std::size_t kPositionsPerRun = 16;
+
  private:
   // Hashes of one position: open addressing over {tag, entry index}.
   struct PositionTable {
@@ -120,7 +124,6 @@ class RegistryCore : public std::enable_shared_from_this<RegistryCore> {
     std::uint32_t count = 0;
   };
   static constexpr std::size_t kShards = 64;
-  static constexpr std::size_t kPositionsPerRun = 16;
   static constexpr std::size_t kSlab = 1024;
 
   struct alignas(64) Shard {

@@ -1,10 +1,13 @@
 // Memory orders of the slot word: the one 64-bit atomic {refs, state, generation} each slot has.
 //
-// Every access to the word, to the index entry that leads to it, and to the slot's atomic hash takes its
-// order from here, and the explorer in tests/block/model/ runs the protocol with the same constants. An order
-// here is changed only together with a green run of that explorer.
+// The code and the explorer in tests/block/model/ take their orders from here, and an order is changed only
+// together with a green run of that explorer. docs/slot_word.md has the transitions and the table of
+// partners.
 //
 // The store mutex orders all that happens under it; these constants say what the lock-free side adds.
+// Accesses under the mutex that have no constant here (stores of the hash and of index entries, loads of them
+// in the slow path, in register and in evict) are relaxed: the mutex is their partner, and kOrderPublish
+// covers the hash.
 #pragma once
 
 #include <atomic>
@@ -12,12 +15,15 @@
 namespace ashlar::block {
 
 // Store of {Primary, refs = 1} by register, under the mutex.
-// release: pairs with kOrderMatch; what the registrant wrote (payload, hash) is seen by whoever matches it.
+// release: pairs with kOrderMatch; what the registrant wrote before (payload, hash) is seen by whoever
+// matches. The hash is stored before the word.
 inline constexpr std::memory_order kOrderPublish = std::memory_order_release;
 
-// Success of the compare-exchange refs n -> n + 1 (n >= 1) in match and in weak upgrade, without the mutex.
+// Load of the word in match and in weak upgrade, without the mutex, and the compare-exchange refs n -> n + 1
+// (n >= 1) that follows it, whether it succeeds or fails.
 // acquire: pairs with kOrderPublish, through any number of counts between the two (they are
-// read-modify-writes, so the release sequence goes on).
+// read-modify-writes, so the release sequence goes on). The hash read after it is that of the life the word
+// belongs to.
 inline constexpr std::memory_order kOrderMatch = std::memory_order_acquire;
 
 // The fetch_sub of drop.
@@ -28,7 +34,7 @@ inline constexpr std::memory_order kOrderDrop = std::memory_order_release;
 // acquire: pairs with kOrderDrop of every dropper, not only of the last.
 inline constexpr std::memory_order kOrderSettle = std::memory_order_acquire;
 
-// Compare-exchange refs n -> n + 1 (n >= 0) in the slow path of match, under the mutex.
+// The fetch_add refs n -> n + 1 (n >= 0) in the slow path of match, under the mutex.
 // relaxed: the registrant published under the same mutex.
 inline constexpr std::memory_order kOrderRevive = std::memory_order_relaxed;
 
@@ -40,9 +46,8 @@ inline constexpr std::memory_order kOrderCopy = std::memory_order_relaxed;
 // relaxed: it publishes nothing; a reader that sees it turns to the slow path.
 inline constexpr std::memory_order kOrderEvict = std::memory_order_relaxed;
 
-// Loads of the fast path: index entry, word, hash (before and after the compare-exchange), and the failure
-// order of its compare-exchange. relaxed: none is believed before the compare-exchange of kOrderMatch has
-// succeeded and the hash compared again.
+// Index entries and hashes, loaded and stored; the word where it is only looked at.
+// relaxed: an index entry is a hint, and a hash counts only together with the word (kOrderMatch) or the mutex.
 inline constexpr std::memory_order kOrderProbe = std::memory_order_relaxed;
 
 }  // namespace ashlar::block

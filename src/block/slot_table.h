@@ -15,6 +15,7 @@
 #include <optional>
 #include <vector>
 
+#include "ashlar/base/large_array.h"
 #include "ashlar/block/fence.h"
 #include "ashlar/block/sequence_start.h"
 #include "ashlar/tokens/sequence_hash.h"
@@ -55,11 +56,11 @@ class SlotTable {
         pins(slots, 0),
         partial(slots),
         ancestry(keep_ancestry ? slots : 0),
-        words_(std::make_unique<std::atomic<std::uint64_t>[]>(slots)),
-        hashes_(std::make_unique<HashCell[]>(slots)),
-        flags_(std::make_unique<std::atomic<std::uint8_t>[]>(slots)),
+        words_(slots),
+        hashes_(slots),
+        flags_(slots),
         has_tokens_(keep_tokens ? slots : 0, 0),
-        tokens_(keep_tokens ? std::make_unique_for_overwrite<std::uint32_t[]>(std::size_t{slots} * block_size) : nullptr),
+        tokens_(keep_tokens ? std::size_t{slots} * block_size : 0, LargeArray<std::uint32_t>::kUntouched),
         block_size_(block_size) {}
 
   std::atomic<std::uint64_t>& word(std::uint32_t slot) noexcept { return words_[slot]; }
@@ -78,19 +79,22 @@ class SlotTable {
     __builtin_prefetch(&hashes_[slot]);
   }
 
+  void prefetch_tokens(std::uint32_t slot) const noexcept {
+    if (!tokens_.empty()) __builtin_prefetch(&tokens_[std::size_t{slot} * block_size_], 1);
+  }
   // Keeps the tokens of a completed block, where the table keeps any.
   void set_tokens(std::uint32_t slot, std::span<const tokens::Token> tokens) noexcept {
-    if (!tokens_) return;
+    if (tokens_.empty()) return;
     std::uint32_t* at = &tokens_[std::size_t{slot} * block_size_];
     for (std::size_t i = 0; i < tokens.size(); ++i) at[i] = tokens[i].value();
     has_tokens_[slot] = 1;
   }
   void forget_tokens(std::uint32_t slot) noexcept {
-    if (tokens_) has_tokens_[slot] = 0;
+    if (!tokens_.empty()) has_tokens_[slot] = 0;
   }
   // False only when the slot's tokens are known and differ.
   bool tokens_agree(std::uint32_t slot, std::span<const tokens::Token> tokens) const noexcept {
-    if (!tokens_ || has_tokens_[slot] == 0) return true;
+    if (tokens_.empty() || has_tokens_[slot] == 0) return true;
     const std::uint32_t* at = &tokens_[std::size_t{slot} * block_size_];
     for (std::size_t i = 0; i < tokens.size(); ++i) {
       if (at[i] != tokens[i].value()) return false;
@@ -98,7 +102,7 @@ class SlotTable {
     return true;
   }
   bool tokens_agree(std::uint32_t a, std::uint32_t b) const noexcept {
-    if (!tokens_ || has_tokens_[a] == 0 || has_tokens_[b] == 0) return true;
+    if (tokens_.empty() || has_tokens_[a] == 0 || has_tokens_[b] == 0) return true;
     const std::uint32_t* left = &tokens_[std::size_t{a} * block_size_];
     const std::uint32_t* right = &tokens_[std::size_t{b} * block_size_];
     return std::equal(left, left + block_size_, right);
@@ -116,11 +120,11 @@ class SlotTable {
     std::atomic<std::uint64_t> hi{0};
     std::atomic<std::uint64_t> lo{0};
   };
-  std::unique_ptr<std::atomic<std::uint64_t>[]> words_;
-  std::unique_ptr<HashCell[]> hashes_;
-  std::unique_ptr<std::atomic<std::uint8_t>[]> flags_;
+  LargeArray<std::atomic<std::uint64_t>> words_;
+  LargeArray<HashCell> hashes_;
+  LargeArray<std::atomic<std::uint8_t>> flags_;
   std::vector<std::uint8_t> has_tokens_;
-  std::unique_ptr<std::uint32_t[]> tokens_;
+  LargeArray<std::uint32_t> tokens_;
   std::uint32_t block_size_;
 };
 

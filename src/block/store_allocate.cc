@@ -122,29 +122,46 @@ void BlockStore::emit_taken_locked(std::uint32_t first, std::size_t n, std::vect
                                    RetiredExtensions& retired, Emitter emit) {
   RegistryCore::Cursor cursor(registry_);
   std::array<SlotRef, kChunk> out;
-  std::size_t emitted = 0;
-  std::size_t count = 0;
-  for (std::uint32_t slot = first; slot != kNone; slot = slots_.primary[slot]) {
-    std::atomic<std::uint64_t>& word = slots_.word(slot);
-    const std::uint64_t old = word.load(kOrderProbe);
-    if (SlotWord::state(old) == BlockState::kPrimary) {
-      ASHLAR_DCHECK(SlotWord::refs(old) == 0, "slot %u was evicted with %u references", slot, SlotWord::refs(old));
-      slots_.listing[slot] = Listing::kNone;
-      if (evicted != nullptr) evicted->push_back(slots_.hash(slot));
-      unregister_locked(slot, cursor, retired);
+  std::array<tokens::SequenceHash, kChunk> hashes;
+  std::uint32_t slot = first;
+  for (std::size_t emitted = 0; emitted < n;) {
+    const std::size_t count = std::min(kChunk, n - emitted);
+    // Bring what the evictions need closer, all at once.
+    for (std::size_t i = 0; i < count; ++i, slot = slots_.primary[slot]) {
+      out[i].id = slot;
+      hashes[i] = slots_.hash(slot);
+      slots_.prefetch_tokens(slot);
+      if (slots_.listing[slot] == Listing::kNone) continue;
+      index_.prefetch(hashes[i]);
+      __builtin_prefetch(slots_.entry[slot], 1);
     }
-    const std::uint64_t fresh = SlotWord::make(BlockState::kMutable, 0, SlotWord::generation(old) + 1);
-    word.store(fresh, kOrderEvict);
-    // relaxed: nobody else looks at the flags of a slot that is owned.
-    slots_.flags(slot).store(options_.default_reset_on_release ? SlotTable::kResetOnRelease : 0,
-                             std::memory_order_relaxed);
-    out[count++] = ref(slot, fresh);
-    if (count == kChunk || emitted + count == n) {
-      emit(emitted, {out.data(), count});
-      emitted += count;
-      count = 0;
+    for (std::size_t i = 0; i < count; ++i) {
+      if (i % RegistryCore::kPositionsPerRun == 0 && slots_.listing[out[i].id] != Listing::kNone) {
+        registry_.prefetch(cursor, std::span(hashes).subspan(i, std::min(RegistryCore::kPositionsPerRun, count - i)));
+      }
+      out[i] = take_one_locked(out[i].id, cursor, evicted, retired);
     }
+    emit(emitted, {out.data(), count});
+    emitted += count;
   }
+}
+
+SlotRef BlockStore::take_one_locked(std::uint32_t slot, RegistryCore::Cursor& cursor,
+                                    std::vector<tokens::SequenceHash>* evicted, RetiredExtensions& retired) {
+  std::atomic<std::uint64_t>& word = slots_.word(slot);
+  const std::uint64_t old = word.load(kOrderProbe);
+  if (SlotWord::state(old) == BlockState::kPrimary) {
+    ASHLAR_DCHECK(SlotWord::refs(old) == 0, "slot %u was evicted with %u references", slot, SlotWord::refs(old));
+    slots_.listing[slot] = Listing::kNone;
+    if (evicted != nullptr) evicted->push_back(slots_.hash(slot));
+    unregister_locked(slot, cursor, retired);
+  }
+  const std::uint64_t fresh = SlotWord::make(BlockState::kMutable, 0, SlotWord::generation(old) + 1);
+  word.store(fresh, kOrderEvict);
+  // relaxed: nobody else looks at the flags of a slot that is owned.
+  slots_.flags(slot).store(options_.default_reset_on_release ? SlotTable::kResetOnRelease : 0,
+                           std::memory_order_relaxed);
+  return ref(slot, fresh);
 }
 
 void BlockStore::unregister_locked(std::uint32_t slot, RegistryCore::Cursor& cursor, RetiredExtensions& retired) {

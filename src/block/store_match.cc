@@ -1,10 +1,10 @@
 // Matching: from hashes to references.
 //
-// Hashes are taken in chunks so that the cache misses of one chunk overlap: first all index buckets, then all slots.
-// A block in use is taken without the lock: probe the index, look at the word, count one reference with a
-// compare-exchange, confirm the hash. Anything else the probe meets (nobody refers to the block, the slot has moved on
-// to another life, two hashes with one tag) is settled under the lock, which sees the truth. An index without an entry
-// is a miss: entries never move, so a hash that is there is never overlooked.
+// The walk runs ahead of itself (Candidates): while one block is being counted, the index entries of the next ones are
+// read and their slots are on the way to the cache. A block in use is taken without the lock: look at the word, compare
+// the hash, count one reference with a compare-exchange. Anything else (nobody refers to the block, the slot has moved
+// on to another life, two hashes with one tag) is settled under the lock, which sees the truth. An index without an
+// entry is a miss: entries never move, so a hash that is there is never overlooked.
 #include <algorithm>
 
 #include "ashlar/base/interleaving.h"
@@ -12,26 +12,25 @@
 
 namespace ashlar::block::detail {
 
-std::optional<std::uint64_t> BlockStore::try_acquire(std::uint32_t slot, const tokens::SequenceHash& hash) noexcept {
-  std::atomic<std::uint64_t>& word = slots_.word(slot);
-  std::uint64_t seen = word.load(kOrderProbe);
+namespace {
+
+// One more reference to a primary that is in use and has this hash. Returns the word afterwards, or 0.
+inline std::uint64_t try_acquire(SlotTable& slots, std::uint32_t slot, const tokens::SequenceHash& hash) noexcept {
+  std::atomic<std::uint64_t>& word = slots.word(slot);
+  std::uint64_t seen = word.load(kOrderMatch);
   do {
-    if (SlotWord::state(seen) != BlockState::kPrimary || SlotWord::refs(seen) == 0) return std::nullopt;
-    if (slots_.hash(slot) != hash) return std::nullopt;
-  } while (!word.compare_exchange_weak(seen, seen + SlotWord::kOneRef, kOrderMatch, kOrderProbe));
-  // The slot may have changed lives between the look at its hash and the count; now it cannot.
-  if (slots_.hash(slot) == hash) return seen + SlotWord::kOneRef;
-  const SlotRef wrong = ref(slot, seen);
-  drop_references({&wrong, 1});
-  return std::nullopt;
+    if (SlotWord::state(seen) != BlockState::kPrimary || SlotWord::refs(seen) == 0) return 0;
+    // The hash of the life that `seen` belongs to: if the exchange succeeds, that life went on all the while.
+    if (slots.hash(slot) != hash) return 0;
+  } while (!word.compare_exchange_weak(seen, seen + SlotWord::kOneRef, kOrderMatch));
+  return seen + SlotWord::kOneRef;
 }
 
+}  // namespace
+
 std::uint64_t BlockStore::add_reference_locked(std::uint32_t slot) {
-  std::atomic<std::uint64_t>& word = slots_.word(slot);
-  std::uint64_t seen = word.load(kOrderProbe);
-  while (!word.compare_exchange_weak(seen, seen + SlotWord::kOneRef, kOrderRevive, kOrderProbe)) {
-  }
-  if (SlotWord::refs(seen) == 0) {
+  const std::uint64_t old = slots_.word(slot).fetch_add(SlotWord::kOneRef, kOrderRevive);
+  if (SlotWord::refs(old) == 0) {
     // Nobody referred to it; if its last drop has been settled it is in a pool, else that drop will find it in use.
     switch (slots_.listing[slot]) {
       case Listing::kInactive:
@@ -46,60 +45,60 @@ std::uint64_t BlockStore::add_reference_locked(std::uint32_t slot) {
     }
     slots_.listing[slot] = Listing::kNone;
   }
-  return seen + SlotWord::kOneRef;
+  return old + SlotWord::kOneRef;
 }
 
-std::optional<SlotRef> BlockStore::acquire_locked(const tokens::SequenceHash& hash) {
-  const std::uint32_t slot = find_confirmed(hash);
+std::optional<SlotRef> BlockStore::acquire_locked(const tokens::SequenceHash& hash, std::uint32_t hint) {
+  const bool confirmed = hint != kNone && slots_.hash(hint) == hash &&
+                         SlotWord::state(slots_.word(hint).load(kOrderProbe)) == BlockState::kPrimary;
+  const std::uint32_t slot = confirmed ? hint : find_confirmed(hash);
   if (slot == kNone) return std::nullopt;
   return ref(slot, add_reference_locked(slot));
 }
 
-std::size_t BlockStore::match_chunk(std::span<const tokens::SequenceHash> hashes, SlotRef* found) {
-  std::array<std::uint32_t, kChunk> candidates;
-  for (std::size_t i = 0; i < hashes.size(); ++i) {
-    candidates[i] = index_.candidate(hashes[i]);
-    if (candidates[i] != kNone) slots_.prefetch(candidates[i]);
-  }
+std::size_t BlockStore::match_run(std::span<const tokens::SequenceHash> hashes, Candidates& candidates,
+                                  std::size_t first, std::span<SlotRef> found) {
   std::size_t hits = 0;
-  for (; hits < hashes.size(); ++hits) {
-    if (candidates[hits] == kNone) return hits;
-    const auto word = try_acquire(candidates[hits], hashes[hits]);
-    if (!word) break;
-    found[hits] = ref(candidates[hits], *word);
+  for (; hits < found.size(); ++hits) {
+    const std::uint32_t slot = candidates.take(first + hits);
+    if (slot == kNone) return hits;
+    const std::uint64_t word = try_acquire(slots_, slot, hashes[first + hits]);
+    if (word == 0) break;
+    found[hits] = ref(slot, word);
   }
-  if (hits == hashes.size()) return hits;
+  if (hits == found.size()) return hits;
 
   interleaving_point("match.before_lock");
   const Operation operation(*this);
-  for (; hits < hashes.size(); ++hits) {
-    const std::optional<SlotRef> slot = acquire_locked(hashes[hits]);
+  std::uint32_t hint = candidates.last();
+  for (; hits < found.size(); ++hits) {
+    const std::optional<SlotRef> slot = acquire_locked(hashes[first + hits], hint);
     if (!slot) break;
     found[hits] = *slot;
+    if (hits + 1 < found.size()) hint = candidates.take(first + hits + 1);
   }
   return hits;
 }
 
 std::optional<SlotRef> BlockStore::match_one(const tokens::SequenceHash& hash) {
+  Candidates candidates(index_, slots_, registry_.tracker(), {&hash, 1});
   SlotRef found;
-  return match_chunk({&hash, 1}, &found) == 1 ? std::optional(found) : std::nullopt;
+  return match_run({&hash, 1}, candidates, 0, {&found, 1}) == 1 ? std::optional(found) : std::nullopt;
 }
 
 std::size_t BlockStore::match_prefix(std::span<const tokens::SequenceHash> hashes, Emitter emit) {
+  Candidates candidates(index_, slots_, registry_.tracker(), hashes);
   std::array<SlotRef, kChunk> found;
-  for (const auto& hash : hashes.first(std::min(kChunk, hashes.size()))) index_.prefetch(hash);
   std::size_t done = 0;
   while (done < hashes.size()) {
     const std::size_t n = std::min(kChunk, hashes.size() - done);
-    const std::size_t ahead = std::min(kChunk, hashes.size() - done - n);
-    for (const auto& hash : hashes.subspan(done + n, ahead)) index_.prefetch(hash);
-    const std::size_t hits = match_chunk(hashes.subspan(done, n), found.data());
+    const std::size_t hits = match_run(hashes, candidates, done, {found.data(), n});
     emit(done, {found.data(), hits});
     run_touch_callbacks({found.data(), hits});
+    touched(hashes.subspan(done, hits));
     done += hits;
     if (hits < n) break;
   }
-  touched(hashes.first(done));
   match_requested_.add(hashes.size());
   match_returned_.add(done);
   return done;
@@ -112,11 +111,9 @@ std::size_t BlockStore::match_verified(std::span<const tokens::TokenBlock> block
   bool miss = false;
   while (done < blocks.size() && !miss) {
     const std::size_t n = std::min(kChunk, blocks.size() - done);
-    for (std::size_t i = 0; i < n; ++i) {
-      hashes[i] = blocks[done + i].sequence_hash();
-      index_.prefetch(hashes[i]);
-    }
-    const std::size_t hits = match_chunk({hashes.data(), n}, found.data());
+    for (std::size_t i = 0; i < n; ++i) hashes[i] = blocks[done + i].sequence_hash();
+    Candidates candidates(index_, slots_, registry_.tracker(), {hashes.data(), n});
+    const std::size_t hits = match_run({hashes.data(), n}, candidates, 0, {found.data(), n});
     std::size_t agreed = 0;
     while (agreed < hits && blocks[done + agreed].block_size() == options_.block_size &&
            slots_.tokens_agree(found[agreed].id, blocks[done + agreed].tokens())) {
@@ -177,18 +174,18 @@ void BlockStore::scan(std::span<const tokens::SequenceHash> hashes, bool touch, 
 
 std::optional<SlotRef> BlockStore::upgrade(const WeakSlot& weak) {
   std::atomic<std::uint64_t>& word = slots_.word(weak.id);
-  std::uint64_t seen = word.load(kOrderProbe);
+  std::uint64_t seen = word.load(kOrderMatch);
   // The generation is the slot's identity: the same life, the same hash.
   while (SlotWord::generation(seen) == weak.generation && SlotWord::refs(seen) != 0 &&
          (SlotWord::state(seen) == BlockState::kPrimary || SlotWord::state(seen) == BlockState::kDuplicate)) {
-    if (word.compare_exchange_weak(seen, seen + SlotWord::kOneRef, kOrderMatch, kOrderProbe)) {
+    if (word.compare_exchange_weak(seen, seen + SlotWord::kOneRef, kOrderMatch)) {
       return ref(weak.id, seen);
     }
   }
   interleaving_point("upgrade.before_lock");
   const Operation operation(*this);
   if (closed_) return std::nullopt;
-  return acquire_locked(weak.hash);
+  return acquire_locked(weak.hash, weak.id);
 }
 
 void BlockStore::touched(std::span<const tokens::SequenceHash> hashes) {

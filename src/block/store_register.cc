@@ -76,22 +76,33 @@ std::optional<Error> BlockStore::register_slots(std::size_t n, Filler fill, Emit
   }
   std::array<SlotRef, kChunk> in;
   std::array<SlotRef, kChunk> out;
+  std::array<tokens::SequenceHash, kChunk> hashes;
+  std::array<tokens::SequenceHash, kChunk> created;
   RegistryCore::Cursor cursor(registry_);
   for (std::size_t first = 0; first < n; first += kChunk) {
     const std::size_t count = std::min(kChunk, n - first);
     fill(first, std::span(in).first(count));
+    for (std::size_t i = 0; i < count; ++i) hashes[i] = slots_.hash(in[i].id);
+    std::size_t fresh = 0;
     for (std::size_t i = 0; i < count; ++i) {
+      if (i % RegistryCore::kPositionsPerRun == 0) {
+        registry_.prefetch(cursor, std::span(hashes).subspan(i, std::min(RegistryCore::kPositionsPerRun, count - i)));
+      }
       const std::uint32_t slot = in[i].id;
-      out[i] = register_locked(in[i], ascending ? slots_.primary[slot] : find_confirmed(slots_.hash(slot)), cursor);
+      bool is_new = false;
+      out[i] = register_locked(in[i], ascending ? slots_.primary[slot] : find_confirmed(hashes[i]), cursor, is_new);
+      if (is_new) created[fresh++] = hashes[i];
     }
     emit(first, {out.data(), count});
+    touched({created.data(), fresh});
   }
   owned_ -= n;
   counters_.registrations += n;
   return std::nullopt;
 }
 
-SlotRef BlockStore::register_locked(const SlotRef& candidate, std::uint32_t existing, RegistryCore::Cursor& cursor) {
+SlotRef BlockStore::register_locked(const SlotRef& candidate, std::uint32_t existing, RegistryCore::Cursor& cursor,
+                                    bool& is_new) {
   const std::uint32_t slot = candidate.id;
   if (existing == kNone) {
     const tokens::SequenceHash hash = slots_.hash(slot);
@@ -103,7 +114,7 @@ SlotRef BlockStore::register_locked(const SlotRef& candidate, std::uint32_t exis
     slots_.word(slot).store(word, kOrderPublish);
     index_.insert(hash, slot);
     publish_stored_locked(slot);
-    if (created && registry_.tracker() != nullptr) registry_.tracker()->touch(hash);
+    is_new = created;
     return candidate;
   }
   const std::uint64_t primary_word = add_reference_locked(existing);

@@ -32,12 +32,27 @@ std::uint64_t aged(std::uint64_t word, std::uint16_t epoch) noexcept {
   return counters | std::uint64_t{epoch} << kEpochShift;
 }
 
-}  // namespace
+// The bit offset of the counter that a mixed hash uses in a row.
+unsigned shift_of(std::uint64_t mixed, unsigned row) noexcept {
+  const unsigned byte = static_cast<unsigned>(mixed >> (8 * row)) & 0xFF;
+  return row * 12 + (byte * TinyLfu::kCountersPerRow >> 8) * 4;
+}
 
-struct TinyLfu::Place {
-  std::size_t word;
-  unsigned shifts[kRows];
-};
+// One more in every row, except where a counter is full.
+std::uint64_t incremented(std::uint64_t word, std::uint64_t mixed) noexcept {
+  std::uint64_t ones = 0;
+  for (unsigned row = 0; row < TinyLfu::kRows; ++row) {
+    const unsigned shift = shift_of(mixed, row);
+    ones |= std::uint64_t{((word >> shift) & TinyLfu::kMaxCount) != TinyLfu::kMaxCount} << shift;
+  }
+  return word + ones;
+}
+
+std::size_t word_of(std::uint64_t mixed, std::size_t mask) noexcept {
+  return static_cast<std::size_t>(mixed >> 32) & mask;
+}
+
+}  // namespace
 
 Result<void> TinyLfuOptions::validate() const {
   if (capacity == 0 || capacity > (std::size_t{1} << 32)) {
@@ -48,62 +63,46 @@ Result<void> TinyLfuOptions::validate() const {
 }
 
 TinyLfu::TinyLfu(const TinyLfuOptions& options)
-    : mask_(std::bit_ceil(std::max<std::size_t>(options.capacity / 2, 1)) - 1),
+    : mask_(std::bit_ceil(std::max<std::size_t>(options.capacity / 4, 1)) - 1),
       decay_after_(options.decay_after == 0 ? options.capacity * 10 : options.decay_after),
-      table_(std::make_unique<std::atomic<std::uint64_t>[]>(mask_ + 1)) {
+      table_(mask_ + 1) {
   ASHLAR_CHECK(options.validate().has_value(), "frequency tracker options were not validated");
 }
 
-TinyLfu::Place TinyLfu::place(const tokens::SequenceHash& hash) const noexcept {
+TinyLfu::Cell TinyLfu::cell(const tokens::SequenceHash& hash, unsigned row) const noexcept {
   const std::uint64_t mixed = mix(hash);
-  Place place;
-  place.word = static_cast<std::size_t>(mixed >> 32) & mask_;
-  for (unsigned row = 0; row < kRows; ++row) {
-    const unsigned byte = static_cast<unsigned>(mixed >> (8 * row)) & 0xFF;
-    place.shifts[row] = row * 12 + (byte * kCountersPerRow >> 8) * 4;
-  }
-  return place;
+  return {word_of(mixed, mask_), shift_of(mixed, row) / 4};
 }
 
-TinyLfu::Cell TinyLfu::cell(const tokens::SequenceHash& hash, unsigned row) const noexcept {
-  const Place at = place(hash);
-  return {at.word, at.shifts[row] / 4};
+void TinyLfu::prefetch(const tokens::SequenceHash& hash) const noexcept {
+  __builtin_prefetch(&table_[word_of(mix(hash), mask_)], 1);
 }
 
 void TinyLfu::touch_all(std::span<const tokens::SequenceHash> hashes) noexcept {
-  constexpr std::size_t kChunk = 16;
-  Place places[kChunk];
+  constexpr std::size_t kAhead = 16;
+  for (const auto& hash : hashes.first(std::min(hashes.size(), kAhead))) prefetch(hash);
   // relaxed: the number of touches only decides when counters are halved.
   const std::uint64_t before = touches_.fetch_add(hashes.size(), std::memory_order_relaxed);
   const auto epoch = static_cast<std::uint16_t>(before / decay_after_);
-  while (!hashes.empty()) {
-    const std::size_t count = std::min(hashes.size(), kChunk);
-    for (std::size_t i = 0; i < count; ++i) {
-      places[i] = place(hashes[i]);
-      __builtin_prefetch(&table_[places[i].word], 1);
+  for (std::size_t i = 0; i < hashes.size(); ++i) {
+    if (i + kAhead < hashes.size()) prefetch(hashes[i + kAhead]);
+    const std::uint64_t mixed = mix(hashes[i]);
+    std::atomic<std::uint64_t>& word = table_[word_of(mixed, mask_)];
+    // relaxed: counters carry no other data with them.
+    std::uint64_t old = word.load(std::memory_order_relaxed);
+    while (!word.compare_exchange_weak(old, incremented(aged(old, epoch), mixed), std::memory_order_relaxed)) {
     }
-    for (std::size_t i = 0; i < count; ++i) {
-      std::atomic<std::uint64_t>& word = table_[places[i].word];
-      // relaxed: counters carry no other data with them.
-      std::uint64_t old = word.load(std::memory_order_relaxed);
-      std::uint64_t changed = 0;
-      do {
-        changed = aged(old, epoch);
-        for (const unsigned shift : places[i].shifts) {
-          if (((changed >> shift) & kMaxCount) != kMaxCount) changed += std::uint64_t{1} << shift;
-        }
-      } while (!word.compare_exchange_weak(old, changed, std::memory_order_relaxed));
-    }
-    hashes = hashes.subspan(count);
   }
 }
 
 unsigned TinyLfu::count(const tokens::SequenceHash& hash) const noexcept {
-  const Place at = place(hash);
+  const std::uint64_t mixed = mix(hash);
   const auto epoch = static_cast<std::uint16_t>(decays());
-  const std::uint64_t counters = aged(table_[at.word].load(std::memory_order_relaxed), epoch);
+  const std::uint64_t word = aged(table_[word_of(mixed, mask_)].load(std::memory_order_relaxed), epoch);
   unsigned least = kMaxCount;
-  for (const unsigned shift : at.shifts) least = std::min(least, static_cast<unsigned>(counters >> shift) & kMaxCount);
+  for (unsigned row = 0; row < kRows; ++row) {
+    least = std::min(least, static_cast<unsigned>(word >> shift_of(mixed, row)) & kMaxCount);
+  }
   return least;
 }
 

@@ -1,6 +1,7 @@
 #include "ashlar/tokens/hash_scheme.h"
 
 #include <algorithm>
+#include <string>
 
 #include "tokens/siphash128.h"
 #include "tokens/xxhash_inline.h"
@@ -19,9 +20,8 @@ constexpr std::string_view kXxh3ChainRule =
 constexpr std::string_view kXxh64Int64Rule =
     "xxh64_int64 chain=xxh64(u64le previous|salt if any,i64le tokens;seed=0) mm=frame13";
 constexpr std::string_view kKeyed128Rule =
-    "keyed128 digest=siphash-2-4-128(u64le length,lora,u64le length,tenant,pad8,u64le kind,parent,u32le "
-    "tokens) "
-    "mm=frame13";
+    "keyed128 digest=siphash-2-4-128(u64le length,lora,pad8,u64le length,tenant,pad8,u64le kind,parent,"
+    "u32le tokens) mm=frame13";
 
 std::uint64_t rule_fingerprint(std::string_view rule) noexcept {
   return XXH3_64bits_withSeed(rule.data(), rule.size(), 0);
@@ -63,8 +63,8 @@ Result<HashScheme> HashScheme::by_name(std::string_view name, std::span<const st
   }
   if (name != kXxh3ChainName && name != kXxh64Int64Name) {
     return make_error(ErrorCode::kNotFound,
-                      "there is no hash scheme '%.*s'; the schemes are xxh3_chain, xxh64_int64 and keyed128",
-                      static_cast<int>(name.substr(0, 80).size()), name.data());
+                      "there is no hash scheme '%s'; the schemes are xxh3_chain, xxh64_int64 and keyed128",
+                      std::string(name.substr(0, 80)).c_str());
   }
   if (!key.empty()) {
     return make_error(ErrorCode::kInvalidArgument,

@@ -52,8 +52,8 @@ Result<NamespaceFingerprint> NamespaceFingerprint::parse(std::string_view text) 
     if (hi && lo) return from_bits(*hi, *lo);
   }
   return make_error(ErrorCode::kInvalidArgument,
-                    "'%.*s' is not a namespace fingerprint; expected 32 hex digits",
-                    static_cast<int>(text.substr(0, 80).size()), text.data());
+                    "'%s' is not a namespace fingerprint; expected 32 hex digits",
+                    std::string(text.substr(0, 80)).c_str());
 }
 
 std::ostream& operator<<(std::ostream& out, const NamespaceFingerprint& fingerprint) {

@@ -26,8 +26,8 @@ Error past_last_position(std::uint64_t position) {
 Error bad_text(std::string_view text) {
   return make_error(
       ErrorCode::kInvalidArgument,
-      "'%.*s' is not a sequence hash; expected position:chain[:parent fragment] or position:digest",
-      static_cast<int>(text.substr(0, 80).size()), text.data());
+      "'%s' is not a sequence hash; expected position:chain[:parent fragment] or position:digest",
+      std::string(text.substr(0, 80)).c_str());
 }
 
 }  // namespace

@@ -138,13 +138,12 @@ struct SequenceHasher::State {
     std::uint64_t previous = parent ? parent->chain() : 0;
     for (std::size_t done = 0; done < count;) {
       const std::uint64_t position = first + done;
-      const unsigned bits = position < (1u << 8) ? 8 : position < (1u << 16) ? 16 : 24;
-      const std::size_t part = std::min<std::size_t>(count - done, (std::size_t{1} << bits) - position);
-      const unsigned width = 62 - bits;
-      const std::uint64_t mode = bits / 8 - 1;
+      const SequenceHash name = SequenceHash::make(position, 0, 0).value();
+      const unsigned position_bits = 8 * (name.mode() + 1);
+      const std::size_t part =
+          std::min<std::size_t>(count - done, (std::size_t{1} << position_bits) - position);
       kernel.hash_blocks(tokens.data() + done * block_size, block_size * sizeof(Token), part, secret.data(),
-                         seed, position == 0 ? nullptr : &previous,
-                         {mode << 62 | position << width, std::uint64_t{1} << width, width},
+                         seed, position == 0 ? nullptr : &previous, name.hi(), 62 - position_bits,
                          out.data() + done);
       done += part;
       previous = out[done - 1].sequence.chain();

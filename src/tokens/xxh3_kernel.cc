@@ -21,7 +21,9 @@ const Xxh3Kernel& fastest() noexcept {
 const Xxh3Kernel kXxh3Portable = {"portable", &kernel_hash, &kernel_hash_blocks};
 
 std::uint64_t xxh3_chain_step(std::uint64_t previous, std::uint64_t local) noexcept {
-  return kernel_chain(previous, local);
+  KernelChain chain(previous);
+  chain.advance(local);
+  return chain.hash();
 }
 
 void xxh3_derive_secret(std::uint64_t seed, void* secret) noexcept {

@@ -14,14 +14,6 @@ namespace ashlar::tokens {
 inline constexpr std::size_t kXxh3SecretSize = 192;
 inline constexpr std::uint64_t kXxh3ChainSeed = 1337;
 
-// How the names of consecutive blocks are put together (sequence_hash.h), as long as their mode does not
-// change.
-struct Xxh3NameLayout {
-  std::uint64_t top;        // mode and position of the first block, where they stand in the name's high word
-  std::uint64_t step;       // what one position adds to `top`
-  unsigned fragment_width;  // bits of the parent fragment, and of the chain hash in the high word
-};
-
 // What a kernel writes for one block: the bytes of a BlockHashes.
 struct Xxh3BlockHashes {
   std::uint64_t local;
@@ -34,9 +26,12 @@ struct Xxh3Kernel {
   // XXH3-64 with `seed`; `secret` is the one derived from it.
   std::uint64_t (*hash)(const void* bytes, std::size_t size, const void* secret, std::uint64_t seed);
   // Hashes `count` consecutive blocks of `size` bytes into `out`, which has room for as many Xxh3BlockHashes.
-  // `previous` is the chain hash of the block before them; null when they start a sequence.
+  // `previous` is the chain hash of the block before them; null when they start a sequence. `top` is the high
+  // word of the first block's name without its chain hash, `fragment_width` the bits of the parent fragment
+  // (sequence_hash.h): 54, 46 or 38, the same for all blocks of a call.
   void (*hash_blocks)(const void* bytes, std::size_t size, std::size_t count, const void* secret,
-                      std::uint64_t seed, const std::uint64_t* previous, Xxh3NameLayout layout, void* out);
+                      std::uint64_t seed, const std::uint64_t* previous, std::uint64_t top,
+                      unsigned fragment_width, void* out);
 };
 
 // XXH3-64 of the previous chain hash and the local hash.

@@ -7,7 +7,7 @@
 //   bytes makes
 //     of seed and default secret. With the derived secret at hand that rule needs no seed
 //     (kernel_hash_short). Above 240 bytes XXH3 takes the derived secret itself.
-//   - The chain step is written out for its one size and seed (kernel_chain).
+//   - The chain step is written out for its one size and seed (KernelChain).
 //   - Block sizes in common use get a loop with the size as a constant.
 #pragma once
 
@@ -34,10 +34,11 @@ inline std::uint64_t kernel_fold(std::uint64_t a, std::uint64_t b) {
   return static_cast<std::uint64_t>(product) ^ static_cast<std::uint64_t>(product >> 64);
 }
 
+constexpr std::uint64_t kXxh3AvalancheFactor = 0x165667919e3779f9u;
+
 inline std::uint64_t kernel_avalanche(std::uint64_t hash) {
-  hash ^= hash >> 37;
-  hash *= 0x165667919e3779f9u;
-  return hash ^ (hash >> 32);
+  hash = (hash ^ hash >> 37) * kXxh3AvalancheFactor;
+  return hash ^ hash >> 32;
 }
 
 inline std::uint64_t kernel_mix(const unsigned char* bytes, const unsigned char* secret) {
@@ -56,15 +57,40 @@ inline std::uint64_t kernel_hash_short(const unsigned char* bytes, std::size_t s
   return kernel_avalanche(sum);
 }
 
-// XXH3-64 of 16 bytes, `previous` then `local`, with kXxh3ChainSeed.
-inline std::uint64_t kernel_chain(std::uint64_t previous, std::uint64_t local) {
-  // Bytes 24..39 and 40..55 of the default secret, folded; the seed is added to one and taken from the other.
-  constexpr std::uint64_t kFlipPrevious = 0x6782737bea4239b9u + kXxh3ChainSeed;
-  constexpr std::uint64_t kFlipLocal = 0xaf56bc3b0996523au - kXxh3ChainSeed;
-  const std::uint64_t low = previous ^ kFlipPrevious;
-  const std::uint64_t high = local ^ kFlipLocal;
-  return kernel_avalanche(kernel_fold(low, high) + (16 + high + __builtin_bswap64(low)));
+// Keeps the compiler from regrouping the sums and differences around `word`.
+inline std::uint64_t kernel_fixed(std::uint64_t word) {
+  __asm__("" : "+r"(word));
+  return word;
 }
+
+// The chain: each hash is XXH3-64 of 16 bytes, the hash before it then a local hash, with kXxh3ChainSeed.
+//
+// Nothing else in a prompt is serial, so what counts is the time from one hash to the next. The step keeps
+// off that path whatever can be computed beside it: it carries the last hash already combined with its part
+// of the secret.
+class KernelChain {
+ public:
+  explicit KernelChain(std::uint64_t previous) : hash_(previous), low_(previous ^ kFlipPrevious) {}
+
+  std::uint64_t hash() const { return hash_; }
+
+  void advance(std::uint64_t local) {
+    const std::uint64_t high = local ^ kFlipLocal;
+    const std::uint64_t beside = kernel_fixed(16 + high + __builtin_bswap64(low_));
+    std::uint64_t mixed = kernel_fold(low_, high) + beside;
+    mixed = (mixed ^ mixed >> 37) * kXxh3AvalancheFactor;
+    hash_ = mixed ^ mixed >> 32;
+    low_ = kernel_fixed(mixed ^ kFlipPrevious) ^ mixed >> 32;
+  }
+
+ private:
+  // Bytes 24..39 and 40..55 of the default secret, folded; the seed is added to one and taken from the other.
+  static constexpr std::uint64_t kFlipPrevious = 0x6782737bea4239b9u + kXxh3ChainSeed;
+  static constexpr std::uint64_t kFlipLocal = 0xaf56bc3b0996523au - kXxh3ChainSeed;
+
+  std::uint64_t hash_;
+  std::uint64_t low_;
+};
 
 inline std::uint64_t kernel_local(const unsigned char* bytes, std::size_t size, const unsigned char* secret,
                                   std::uint64_t seed) {
@@ -73,58 +99,95 @@ inline std::uint64_t kernel_local(const unsigned char* bytes, std::size_t size, 
 }
 
 std::uint64_t kernel_hash(const void* bytes, std::size_t size, const void* secret, std::uint64_t seed) {
-  return XXH3_64bits_withSecretandSeed(bytes, size, secret, kXxh3SecretSize, seed);
+  return kernel_local(static_cast<const unsigned char*>(bytes), size,
+                      static_cast<const unsigned char*>(secret), seed);
 }
 
-// kSize 0: the size is known at run time only.
-template <std::size_t kSize>
-__attribute__((noinline)) void kernel_loop(const unsigned char* bytes, std::size_t run_time_size,
-                                           std::size_t count, const unsigned char* secret, std::uint64_t seed,
-                                           std::uint64_t previous, Xxh3NameLayout layout,
-                                           unsigned char* out) {
-  const std::size_t size = kSize != 0 ? kSize : run_time_size;
-  const unsigned width = layout.fragment_width;
-  for (const unsigned char* const end = bytes + count * size; bytes != end; bytes += size) {
-    const std::uint64_t local = kernel_local(bytes, size, secret, seed);
-    const std::uint64_t chain = kernel_chain(previous, local);
-    kernel_store(out, local);
-    kernel_store(out + 8, layout.top | chain >> (64 - width));
-    kernel_store(out + 16, chain << width | previous << (64 - width) >> (64 - width));
+// The bytes of a BlockHashes: the local hash, then the name with `chain` and the fragment of `previous`.
+inline void kernel_emit(unsigned char* out, std::uint64_t local, std::uint64_t top, std::uint64_t chain,
+                        std::uint64_t previous, unsigned fragment_width) {
+  const std::uint64_t fragment_mask = (std::uint64_t{1} << fragment_width) - 1;
+  kernel_store(out, local);
+  kernel_store(out + 8, top | chain >> (64 - fragment_width));
+  kernel_store(out + 16, chain << fragment_width | (previous & fragment_mask));
+}
+
+// What the loop works on.
+struct KernelBlocks {
+  const unsigned char* bytes;
+  std::size_t size;
+  std::size_t count;
+  const unsigned char* secret;
+  std::uint64_t seed;
+  std::uint64_t previous;
+  std::uint64_t top;
+  unsigned char* out;
+};
+
+// Blocks that follow another one. kSize 0: the size is known at run time only.
+template <std::size_t kSize, unsigned kFragmentWidth>
+__attribute__((noinline)) void kernel_loop(KernelBlocks blocks) {
+  const std::size_t size = kSize != 0 ? kSize : blocks.size;
+  const unsigned char* const end = blocks.bytes + blocks.count * size;
+  unsigned char* out = blocks.out;
+  KernelChain chain(blocks.previous);
+  std::uint64_t top = blocks.top;
+  for (const unsigned char* bytes = blocks.bytes; bytes != end; bytes += size) {
+    const std::uint64_t local = kernel_local(bytes, size, blocks.secret, blocks.seed);
+    const std::uint64_t previous = chain.hash();
+    chain.advance(local);
+    kernel_emit(out, local, top, chain.hash(), previous, kFragmentWidth);
     out += sizeof(Xxh3BlockHashes);
-    layout.top += layout.step;
-    previous = chain;
+    top += std::uint64_t{1} << kFragmentWidth;
+  }
+}
+
+template <unsigned kFragmentWidth>
+void kernel_loop_of_size(const KernelBlocks& blocks) {
+  switch (blocks.size) {
+    case 64:
+      return kernel_loop<64, kFragmentWidth>(blocks);
+    case 128:
+      return kernel_loop<128, kFragmentWidth>(blocks);
+    case 256:
+      return kernel_loop<256, kFragmentWidth>(blocks);
+    default:
+      return kernel_loop<0, kFragmentWidth>(blocks);
   }
 }
 
 void kernel_hash_blocks(const void* data, std::size_t size, std::size_t count, const void* derived_secret,
-                        std::uint64_t seed, const std::uint64_t* previous, Xxh3NameLayout layout,
-                        void* hashes) {
-  const auto* bytes = static_cast<const unsigned char*>(data);
-  const auto* const secret = static_cast<const unsigned char*>(derived_secret);
-  auto* out = static_cast<unsigned char*>(hashes);
-  std::uint64_t last = 0;
+                        std::uint64_t seed, const std::uint64_t* previous, std::uint64_t top,
+                        unsigned fragment_width, void* hashes) {
+  KernelBlocks blocks = {
+      .bytes = static_cast<const unsigned char*>(data),
+      .size = size,
+      .count = count,
+      .secret = static_cast<const unsigned char*>(derived_secret),
+      .seed = seed,
+      .previous = 0,
+      .top = top,
+      .out = static_cast<unsigned char*>(hashes),
+  };
   if (previous != nullptr) {
-    last = *previous;
+    blocks.previous = *previous;
   } else if (count > 0) {
     // The first block of a sequence: its chain hash is its local hash.
-    last = kernel_local(bytes, size, secret, seed);
-    kernel_store(out, last);
-    kernel_store(out + 8, layout.top | last >> (64 - layout.fragment_width));
-    kernel_store(out + 16, last << layout.fragment_width);
-    bytes += size;
-    out += sizeof(Xxh3BlockHashes);
-    layout.top += layout.step;
-    --count;
+    const std::uint64_t local = kernel_local(blocks.bytes, size, blocks.secret, seed);
+    kernel_emit(blocks.out, local, top, local, 0, fragment_width);
+    blocks.bytes += size;
+    blocks.count -= 1;
+    blocks.previous = local;
+    blocks.top += std::uint64_t{1} << fragment_width;
+    blocks.out += sizeof(Xxh3BlockHashes);
   }
-  switch (size) {
-    case 64:
-      return kernel_loop<64>(bytes, size, count, secret, seed, last, layout, out);
-    case 128:
-      return kernel_loop<128>(bytes, size, count, secret, seed, last, layout, out);
-    case 256:
-      return kernel_loop<256>(bytes, size, count, secret, seed, last, layout, out);
+  switch (fragment_width) {
+    case 54:
+      return kernel_loop_of_size<54>(blocks);
+    case 46:
+      return kernel_loop_of_size<46>(blocks);
     default:
-      return kernel_loop<0>(bytes, size, count, secret, seed, last, layout, out);
+      return kernel_loop_of_size<38>(blocks);
   }
 }
 

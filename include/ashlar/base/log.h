@@ -1,8 +1,8 @@
 // Log lines: a level, the component that speaks, a message.
 //
 // Lines go to stderr from level warn upward, until a program sets another level or a test puts its own sink
-// in place. Logging never throws and never fails; a line that cannot be written is lost. Nobody logs under a
-// lock.
+// in place. Logging never throws and never fails: a line that cannot be written is lost. Nobody logs while
+// holding a lock.
 //
 //   ASHLAR_LOG(LogLevel::kWarn, "tiers", "volume %s is slow: %d ms", name.c_str(), ms);
 //

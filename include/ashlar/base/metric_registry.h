@@ -8,9 +8,8 @@
 // Names are [a-zA-Z_:][a-zA-Z0-9_:]*, label names [a-zA-Z_][a-zA-Z0-9_]* without a leading "__". One family
 // has one type; the help text of the first member stands for all.
 //
-// Thread safety: thread-safe. No lock is held while metrics are read or callbacks run, except one per metric
-// that
-//                only its scrape and its unregistration take.
+// Thread safety: thread-safe. Metrics are read and callbacks run outside the registry's lock, each under a
+//                lock of its own that only its scrape and its unregistration take.
 // Complexity:    all of this is for start-up and scrapes; counting never comes here.
 #pragma once
 
@@ -65,9 +64,8 @@ class MetricRegistry {
 
   // The metric of that name and labels, made when it is not there yet. The result is never null.
   // Errors: invalid_argument for a bad name or label; already_exists where the name belongs to another type,
-  // the
-  //         metric is a component's view, or a histogram's series (_bucket, _sum, _count) would clash with a
-  //         name.
+  //         where the metric is a component's view, and where a histogram's _bucket, _sum or _count is a
+  //         name already.
   Result<Counter*> counter(const MetricDescription& description);
   Result<Gauge*> gauge(const MetricDescription& description);
   // An existing histogram must have the same bounds and divisor, else already_exists.
@@ -79,8 +77,7 @@ class MetricRegistry {
   Result<MetricRegistration> add(const MetricDescription& description, const Counter& counter);
   Result<MetricRegistration> add(const MetricDescription& description, const Gauge& gauge);
   Result<MetricRegistration> add(const MetricDescription& description, const Histogram& histogram);
-  // A gauge that is computed when somebody looks. The callback throws nothing; it may be called from any
-  // thread.
+  // A gauge that is computed when somebody looks, by any thread. The callback throws nothing.
   Result<MetricRegistration> add(const MetricDescription& description, std::function<double()> callback);
 
   // All metrics in the Prometheus text format (version 0.0.4), families by name, members by labels.

@@ -3,13 +3,10 @@
 // A component holds its instruments as members and they count whether or not anybody looks; metric_registry.h
 // gives them names and writes the page. Values are integers, so that a test reads exactly what happened.
 //
-// Thread safety: thread-safe. Adds are relaxed: a value read while others add is a recent one; once the
-// adders are
-//                done and that is known (a join, a lock), it is exact.
-// Complexity:    Counter::add() and Histogram::observe() touch cache lines that no other thread writes while
-// no more
-//                than Counter::kStripes (Histogram::kStripes) threads are alive; with more threads some
-//                share.
+// Thread safety: thread-safe. Adds are relaxed: a value read while others add is a recent one; it is exact
+//                once the adders are known to be done (a join, a lock).
+// Complexity:    each of the first 32 living threads (8 for a Histogram) adds to cache lines of its own with
+//                plain loads and stores; those beyond share a few lines, atomically. Reading sums all lines.
 #pragma once
 
 #include <array>
@@ -24,10 +21,14 @@ namespace ashlar {
 
 namespace detail {
 
+// The first stripes have one writer each, the living thread that claimed it; the others are shared.
+inline constexpr std::uint32_t kOwnStripes = 32;
+inline constexpr std::uint32_t kSharedStripes = 8;
+
 // One more than the stripe of this thread; 0 until it asks for the first time.
 inline constinit thread_local std::uint32_t thread_stripe = 0;
 
-// Claims the lowest stripe that no living thread holds, for the life of this thread.
+// Claims the lowest stripe that no living thread holds, else deals a shared one, for the life of this thread.
 std::uint32_t claim_thread_stripe() noexcept;
 
 inline std::uint32_t stripe_of_this_thread() noexcept {
@@ -37,25 +38,34 @@ inline std::uint32_t stripe_of_this_thread() noexcept {
   return claim_thread_stripe();
 }
 
+// Adds to a cell. A cell with one writer needs no read-modify-write instruction, which is most of the cost.
+inline void add_to_cell(std::atomic<std::uint64_t>& cell, std::uint64_t n, bool one_writer) noexcept {
+  // relaxed: the sum is all that matters; nothing is published by it. Between two owners of one stripe stand
+  // the release and the acquire of the claim.
+  if (one_writer) {
+    cell.store(cell.load(std::memory_order_relaxed) + n, std::memory_order_relaxed);
+  } else {
+    cell.fetch_add(n, std::memory_order_relaxed);
+  }
+}
+
 }  // namespace detail
 
 // A number that only grows.
 class Counter {
  public:
-  static constexpr std::size_t kStripes = 32;
-
   Counter() = default;
   Counter(const Counter&) = delete;
   Counter& operator=(const Counter&) = delete;
 
   void add(std::uint64_t n = 1) noexcept {
-    // relaxed: the sum is all that matters; nothing is published by it.
-    stripes_[detail::stripe_of_this_thread() % kStripes].count.fetch_add(n, std::memory_order_relaxed);
+    const std::uint32_t stripe = detail::stripe_of_this_thread();
+    detail::add_to_cell(stripes_[stripe].count, n, stripe < detail::kOwnStripes);
   }
 
   std::uint64_t value() const noexcept {
     std::uint64_t sum = 0;
-    // relaxed: as in add().
+    // relaxed: as in add_to_cell().
     for (const Stripe& stripe : stripes_) sum += stripe.count.load(std::memory_order_relaxed);
     return sum;
   }
@@ -65,7 +75,7 @@ class Counter {
     std::atomic<std::uint64_t> count{0};
   };
 
-  std::array<Stripe, kStripes> stripes_;
+  std::array<Stripe, detail::kOwnStripes + detail::kSharedStripes> stripes_;
 };
 
 // A number that goes up and down. One word: adders share its cache line. A value that the component knows
@@ -91,8 +101,6 @@ class Gauge {
 // `divisor`, so that a latency is kept in nanoseconds and shown in seconds: Histogram(bounds, 1'000'000'000).
 class Histogram {
  public:
-  static constexpr std::size_t kStripes = 8;
-
   // Bucket i counts the values v with bounds[i - 1] < v <= bounds[i]; one more bucket takes those above the
   // last. Requires: bounds rise strictly; divisor > 0.
   explicit Histogram(std::vector<std::uint64_t> bounds, std::uint64_t divisor = 1);
@@ -119,6 +127,10 @@ class Histogram {
   struct alignas(64) Line {
     std::array<std::atomic<std::uint64_t>, 8> words{};
   };
+
+  // Fewer stripes than a Counter has, as each is larger.
+  static constexpr std::uint32_t kOwnStripes = 8;
+  static constexpr std::uint32_t kStripes = kOwnStripes + 4;
 
   // The words of a stripe: one per bucket, then the sum.
   std::atomic<std::uint64_t>& word(std::size_t stripe, std::size_t index) const noexcept {

@@ -73,8 +73,7 @@ class Random {
     }
   }
 
-  // A generator with its own stream, for another thread or another part of a test. Advances this one by a
-  // step.
+  // A generator with a stream of its own, for another thread or part of a test. Takes one step of this one.
   constexpr Random fork() noexcept { return Random(next()); }
 
  private:

@@ -79,14 +79,14 @@ class BlockManager {
   [[nodiscard]] std::optional<AllocationRefusal> allocate_blocks(std::span<Mutable> out) {
     for (Mutable& guard : out) guard = Mutable();
     return core_.allocate(out.size(), nullptr, [&](std::size_t i, detail::SlotRef slot) {
-      out[i] = Mutable(detail::OwnedSlot(slot));
+      out[i].slot_.adopt(slot);
     });
   }
   [[nodiscard]] Result<Allocation, AllocationRefusal> allocate_blocks_with_evictions(std::size_t n) {
     Allocation allocation;
     const std::span<Mutable> out = allocation.blocks.extend(n);
     auto refused = core_.allocate(n, &allocation.evicted, [&](std::size_t i, detail::SlotRef slot) {
-      out[i] = Mutable(detail::OwnedSlot(slot));
+      out[i].slot_.adopt(slot);
     });
     if (refused) return *std::move(refused);
     return allocation;
@@ -98,7 +98,7 @@ class BlockManager {
     BlockList<Mutable> blocks;
     const std::span<Mutable> out = blocks.extend(n);
     auto refused = core_.allocate_until(n, deadline, [&](std::size_t i, detail::SlotRef slot) {
-      out[i] = Mutable(detail::OwnedSlot(slot));
+      out[i].slot_.adopt(slot);
     });
     if (refused) return *std::move(refused);
     return blocks;
@@ -133,7 +133,7 @@ class BlockManager {
         blocks.size(), out.size(), [&](std::size_t i) { return blocks[i].slot_.get(); },
         [&](std::size_t i, detail::SlotRef slot) {
           blocks[i].slot_.take();
-          out[i] = Immutable(detail::SharedSlot(slot));
+          out[i].slot_.adopt(slot);
         });
   }
 
@@ -157,7 +157,7 @@ class BlockManager {
   std::size_t match_blocks(std::span<const tokens::SequenceHash> hashes, std::span<Immutable> out) {
     const auto wanted = hashes.first(std::min(hashes.size(), out.size()));
     return core_.match_prefix(wanted, [&](std::size_t i, detail::SlotRef slot) {
-      out[i] = Immutable(detail::SharedSlot(slot));
+      out[i].slot_.adopt(slot);
     });
   }
   // The longest prefix of `blocks` that is here, tokens compared: a hash that finds other tokens is a miss. Blocks
@@ -166,7 +166,7 @@ class BlockManager {
     BlockList<Immutable> found;
     const std::span<Immutable> out = found.extend(blocks.size());
     const std::size_t hits = core_.match_prefix_verified(blocks, [&](std::size_t i, detail::SlotRef slot) {
-      out[i] = Immutable(detail::SharedSlot(slot));
+      out[i].slot_.adopt(slot);
     });
     found.truncate(hits);
     return found;
@@ -175,8 +175,9 @@ class BlockManager {
   // repeatedly. Requires: out is as long as hashes.
   std::size_t match_blocks_scattered(std::span<const tokens::SequenceHash> hashes, std::span<Immutable> out) {
     ASHLAR_CHECK(hashes.size() == out.size(), "%zu hashes, room for %zu answers", hashes.size(), out.size());
+    for (Immutable& guard : out) guard = Immutable();
     return core_.match_scattered(hashes, [&](std::size_t i, detail::SlotRef slot) {
-      out[i] = Immutable(detail::SharedSlot(slot));
+      out[i].slot_.adopt(slot);
     });
   }
   std::vector<Immutable> match_blocks_scattered(std::span<const tokens::SequenceHash> hashes) {

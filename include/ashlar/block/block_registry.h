@@ -34,7 +34,7 @@ struct RegistryOptions {
   // Counts how often hashes are used; nothing = no tracker.
   std::optional<TinyLfuOptions> frequency;
   // Model, dtype and layout of everything registered here.
-  tokens::NamespaceFingerprint name_space;
+  tokens::NamespaceFingerprint name_space{};
 
   // Errors: those of TinyLfuOptions.
   Result<void> validate() const;

@@ -13,17 +13,17 @@
 
 #include <atomic>
 #include <cstdint>
-#include <memory>
 #include <span>
 
+#include "ashlar/base/large_array.h"
 #include "ashlar/base/result.h"
 #include "ashlar/tokens/sequence_hash.h"
 
 namespace ashlar::block {
 
 struct TinyLfuOptions {
-  // Distinct hashes it should tell apart. Memory is 4 bytes for each, rounded up to a power of two.
-  std::size_t capacity = std::size_t{1} << 21;
+  // Distinct hashes it should tell apart. Memory is 2 bytes for each, rounded up to a power of two.
+  std::size_t capacity = std::size_t{1} << 18;
   // Touches after which all counters are halved; 0 means ten times the capacity, kNever means no decay.
   std::uint64_t decay_after = 0;
   static constexpr std::uint64_t kNever = ~std::uint64_t{0};
@@ -44,6 +44,8 @@ class TinyLfu {
   void touch(const tokens::SequenceHash& hash) noexcept { touch_all({&hash, 1}); }
   // Counts one use of each, repeated hashes repeatedly.
   void touch_all(std::span<const tokens::SequenceHash> hashes) noexcept;
+  // Brings the counters of a hash closer before a touch.
+  void prefetch(const tokens::SequenceHash& hash) const noexcept;
   // Estimate, at most kMaxCount, never below the true number of touches since the last decay (up to kMaxCount).
   unsigned count(const tokens::SequenceHash& hash) const noexcept;
 
@@ -58,13 +60,10 @@ class TinyLfu {
   std::uint64_t decays() const noexcept;
 
  private:
-  struct Place;
-  Place place(const tokens::SequenceHash& hash) const noexcept;
-
   // Constant after construction.
   std::size_t mask_;
   std::uint64_t decay_after_;
-  std::unique_ptr<std::atomic<std::uint64_t>[]> table_;
+  LargeArray<std::atomic<std::uint64_t>> table_;
 
   alignas(64) std::atomic<std::uint64_t> touches_{0};
 };

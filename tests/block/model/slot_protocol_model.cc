@@ -241,8 +241,8 @@ void SlotProtocol::begin(Thread& thread, int index) const {
   thread.phase = thread.next = Phase::kEnd;
   thread.word = 0;
   thread.slot = 0;
-  for (const auto count = byte(static_cast<int>(operations.size())); thread.operation < count;
-       ++thread.operation) {
+  const std::uint8_t count = byte(static_cast<int>(operations.size()));
+  for (; thread.operation < count; ++thread.operation) {
     const Operation& op = operations[thread.operation];
     const bool has_handle = thread.handle_count > 0;
     const bool has_slot = thread.owned[op.place & 1] != 0;
@@ -286,7 +286,11 @@ void SlotProtocol::begin(Thread& thread, int index) const {
       case Kind::kDiscard:
         if (!has_slot) continue;
         thread.slot = byte(thread.owned[op.place] - 1);
-        lock_then(thread, op.kind == Kind::kRegister ? Phase::kRegisterLookup : Phase::kDiscardWord);
+        if (op.kind == Kind::kRegister && rules_.hash_before_mutex) {
+          thread.phase = Phase::kRegisterHash;
+        } else {
+          lock_then(thread, op.kind == Kind::kRegister ? Phase::kRegisterLookup : Phase::kDiscardWord);
+        }
         return;
     }
   }
@@ -598,8 +602,7 @@ void SlotProtocol::step_allocate(State& state, Thread& thread, Access& access) c
     default: {  // kAllocateWord
       const Value word = state.memory.last(word_of(thread.slot));
       if (refs(word) != 0) access.fail("evicted a slot that is referenced");
-      const bool advance = slot_state(word) == kPrimary && rules_.evict_advances_generation;
-      const Value next = generation(word) + (advance ? 1 : 0);
+      const Value next = generation(word) + (rules_.evict_advances_generation ? 1 : 0);
       access.store(word_of(thread.slot), make_word(0, kMutable, next), orders_.evict);
       thread.owned[op.place] = byte(thread.slot + 1);
       unlock_then(thread, Phase::kEnd);
@@ -622,7 +625,8 @@ void SlotProtocol::step_owned(Thread& thread, Access& access) const {
         thread.slot = byte(static_cast<int>(entry) - 1);
         thread.phase = rules_.revive_adds ? Phase::kSlowExchange : Phase::kSlowWord;
       } else {
-        thread.phase = rules_.register_stores_hash_first ? Phase::kRegisterHash : Phase::kRegisterWord;
+        const bool hash_next = rules_.register_stores_hash_first && !rules_.hash_before_mutex;
+        thread.phase = hash_next ? Phase::kRegisterHash : Phase::kRegisterWord;
       }
       return;
     }
@@ -632,6 +636,7 @@ void SlotProtocol::step_owned(Thread& thread, Access& access) const {
       return;
     case Phase::kRegisterHashLow:
       access.store(low_of(slot), low(op.hash), std::memory_order_relaxed);
+      if (rules_.hash_before_mutex) return lock_then(thread, Phase::kRegisterLookup);
       thread.phase = rules_.register_stores_hash_first ? Phase::kRegisterWord : Phase::kRegisterIndex;
       return;
     case Phase::kRegisterWord: {

@@ -71,6 +71,8 @@ struct Rules {
   bool evict_empties_index = true;
   // false: register publishes the word before it stores the hash.
   bool register_stores_hash_first = true;
+  // true: the owner stores the hash before it takes the mutex to register.
+  bool hash_before_mutex = false;
   // false: a second slot is registered under a hash that has one.
   bool register_looks_for_primary = true;
 };

@@ -255,6 +255,12 @@ TEST(SlotProtocol, ComparingTheHashBeforeTheExchangeOnlySavesWork) {
   for (const Scenario& scenario : scenarios()) expect_holds(scenario, {}, rules);
 }
 
+TEST(SlotProtocol, TheOwnerMayStoreTheHashBeforeItTakesTheMutex) {
+  Rules rules;
+  rules.hash_before_mutex = true;
+  for (const Scenario& scenario : scenarios()) expect_holds(scenario, {}, rules);
+}
+
 TEST(SlotProtocol, RevivingByAdditionIsAsGoodAsByExchange) {
   Rules rules;
   rules.revive_adds = true;
@@ -284,6 +290,8 @@ TEST(SlotProtocol, AnAcquiringProbeNeedsNeitherAcquiringMatchNorSecondComparison
   if (long_run()) {
     for (const Scenario& scenario : long_scenarios()) all.push_back(scenario);
   }
+  for (const Scenario& scenario : all) expect_holds(scenario, orders, rules);
+  rules.hash_before_mutex = true;
   for (const Scenario& scenario : all) expect_holds(scenario, orders, rules);
 
   orders.probe_word = kRelaxed;

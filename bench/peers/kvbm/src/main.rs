@@ -53,7 +53,8 @@ fn main() {
         other => fail(&format!("unknown operation {other}\n{USAGE}")),
     };
     println!(
-        "{{\"peer\":\"{PEER}\",\"op\":\"{}\",\"backend\":\"{}\",\"threads\":{},\"ns_per_block\":{:.3},\"blocks\":{},\"check\":\"{}\"}}",
+        "{{\"peer\":\"{PEER}\",\"op\":\"{}\",\"backend\":\"{}\",\"threads\":{},\
+         \"ns_per_block\":{:.3},\"blocks\":{},\"check\":\"{}\"}}",
         arguments.op,
         arguments.backend,
         arguments.threads,
@@ -223,7 +224,7 @@ impl Bench {
         Outcome { elapsed, units, check }
     }
 
-    /// Matches chains that are held elsewhere. Each thread has its own share of them; when `shared`, all have the first.
+    /// Matches chains that are held elsewhere. Each thread has its own share of them; if `shared`, all have the first.
     fn match_active(&mut self, shared: bool) -> Outcome {
         self.prepare_residents();
         let resident = self.workload.resident();

@@ -60,6 +60,11 @@ class OwnedSlot {
     ASHLAR_CHECK(!empty(), "this guard holds no block: it was moved from, or never given one");
     return slot_;
   }
+  // Takes over a slot, in place of the one held before.
+  void adopt(SlotRef slot) noexcept {
+    drop();
+    slot_ = slot;
+  }
   // Gives the slot up to the caller.
   SlotRef take() noexcept {
     ASHLAR_CHECK(!empty(), "this guard holds no block: it was moved from, or never given one");
@@ -86,6 +91,11 @@ class SharedSlot {
   SharedSlot& operator=(SharedSlot other) noexcept {
     std::swap(slot_, other.slot_);
     return *this;
+  }
+  // Takes over a reference that the store has counted already, in place of the one held before.
+  void adopt(SlotRef slot) noexcept {
+    if (!empty()) drop_reference(slot_);
+    slot_ = slot;
   }
   ~SharedSlot() {
     if (!empty()) drop_reference(slot_);

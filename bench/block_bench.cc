@@ -1,0 +1,323 @@
+// Block layer benchmarks: match, drop and the full cycle, beside the manager one writes first, and over threads.
+//
+//   block_bench                 the table of ratios against NaiveBlockManager, one thread
+//   block_bench --scaling [N]   1..N threads on one manager, as the share of N independent managers
+//   block_bench --benchmark_…   Google Benchmark with its own flags
+//
+// Pool of 65,536 blocks, chains of 128; 512 chains are resident, four times as many take turns in the cycle.
+#include <benchmark/benchmark.h>
+
+#include <atomic>
+#include <barrier>
+#include <chrono>
+#include <condition_variable>
+#include <cstdio>
+#include <cstring>
+#include <memory>
+#include <mutex>
+#include <stop_token>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "ashlar/ashlar.h"
+#include "ashlar/base/check.h"
+#include "naive_block_manager.h"
+#include "ratio.h"
+
+namespace {
+
+using namespace ashlar;
+using block::BlockList;
+using block::BlockManager;
+using block::BlockRegistry;
+using block::CompleteBlock;
+using block::ImmutableBlock;
+using block::KvReady;
+using block::MutableBlock;
+using events::G1;
+using tokens::SequenceHash;
+
+constexpr std::uint32_t kPool = 65536;
+constexpr std::uint32_t kChain = 128;
+constexpr std::uint32_t kBlockSize = 16;
+constexpr std::size_t kResident = 400;
+const std::vector<std::string> kBackends = {"lru", "hashmap_fifo"};
+
+struct Chain {
+  tokens::TokenSequence sequence;
+  std::vector<SequenceHash> hashes;
+};
+
+std::vector<Chain> make_chains(std::size_t count, std::uint32_t salt = 0) {
+  std::vector<Chain> chains;
+  chains.reserve(count);
+  for (std::size_t c = 0; c < count; ++c) {
+    std::vector<std::uint32_t> tokens(kChain * kBlockSize);
+    for (std::size_t i = 0; i < tokens.size(); ++i) {
+      tokens[i] = static_cast<std::uint32_t>(i * 2654435761u + c * 97u + salt * 7919u);
+    }
+    auto sequence = tokens::TokenSequence::create(tokens, kBlockSize);
+    ASHLAR_CHECK(sequence.has_value(), "a chain of tokens");
+    std::vector<SequenceHash> hashes = sequence->sequence_hashes();
+    chains.push_back({*std::move(sequence), std::move(hashes)});
+  }
+  return chains;
+}
+
+const std::vector<Chain>& chains() {
+  static const std::vector<Chain> all = make_chains(4 * kPool / kChain);
+  return all;
+}
+
+struct Ours {
+  explicit Ours(const std::string& backend, bool frequency = true)
+      : registry(*BlockRegistry::create(
+            {.frequency = frequency ? std::optional(block::TinyLfuOptions{}) : std::nullopt})),
+        manager(*BlockManager<G1>::builder()
+                     .block_count(kPool)
+                     .block_size(kBlockSize)
+                     .registry(registry)
+                     .with_backend(backend)
+                     .build()) {}
+
+  // Allocates, completes and registers one chain.
+  BlockList<ImmutableBlock<G1>> put(const Chain& chain) {
+    blocks.resize(chain.hashes.size());
+    complete.resize(chain.hashes.size());
+    ASHLAR_CHECK(!manager.allocate_blocks(blocks), "the pool is large enough");
+    for (std::size_t i = 0; i < blocks.size(); ++i) {
+      complete[i] = *std::move(blocks[i]).complete(chain.sequence.blocks()[i], KvReady::asserted_by_caller());
+    }
+    BlockList<ImmutableBlock<G1>> registered;
+    ASHLAR_CHECK(!manager.register_blocks(complete, registered.extend(blocks.size())), "registration");
+    return registered;
+  }
+
+  BlockRegistry registry;
+  BlockManager<G1> manager;
+  std::vector<MutableBlock<G1>> blocks;
+  std::vector<CompleteBlock<G1>> complete;
+};
+
+std::span<const SequenceHash> head(const Chain& chain, std::size_t n) { return std::span(chain.hashes).first(n); }
+
+// A turn over the resident chains.
+struct Turn {
+  std::size_t next = 0;
+  const Chain& operator()() { return chains()[next++ % kResident]; }
+};
+
+void print_ratio(const char* name, std::size_t n, const std::string& backend, bench::Comparison c, double target) {
+  const auto per_block = static_cast<double>(n);
+  std::printf("%-26s %5zu  %-13s %9.1f %9.1f   %6.2f (%.2f..%.2f)", name, n, backend.c_str(), c.ours.median / per_block,
+              c.rival.median / per_block, c.ratio.median, c.ratio.min, c.ratio.max);
+  if (target > 0) std::printf("   target %.0f: %s", target, c.ratio.median >= target ? "ok" : "MISS");
+  std::printf("\n");
+}
+
+void print_table() {
+  std::printf("ns per block, median of 11 interleaved runs; ratio = rival / ours (smallest..largest)\n");
+  std::printf("%-26s %5s  %-13s %9s %9s   %s\n", "operation", "n", "backend", "ours", "rival", "ratio");
+  for (const std::string& backend : kBackends) {
+    Ours ours(backend, /*frequency=*/false);  // as the rival
+    bench::NaiveBlockManager rival(kPool);
+    for (std::size_t c = 0; c < kResident; ++c) {
+      (void)ours.put(chains()[c]);
+      (void)rival.allocate_and_register(chains()[c].hashes);
+    }
+    for (const std::size_t n : {8u, 32u, 128u}) {
+      BlockList<ImmutableBlock<G1>> found;
+      Turn a, b;
+      print_ratio("match_inactive + drop", n, backend,
+                  bench::compare(
+                      [&] {
+                        ASHLAR_CHECK(ours.manager.match_blocks(head(a(), n), found) == n, "a resident chain");
+                        found.clear();
+                      },
+                      [&] { ASHLAR_CHECK(rival.match(head(b(), n)).size() == n, "a resident chain"); }),
+                  0);
+    }
+    for (const std::size_t n : {8u, 32u, 128u}) {
+      std::vector<BlockList<ImmutableBlock<G1>>> held;
+      std::vector<std::vector<bench::NaiveBlockManager::Ref>> rival_held;
+      for (std::size_t c = 0; c < kResident; ++c) {
+        held.push_back(ours.manager.match_blocks(chains()[c].hashes));
+        rival_held.push_back(rival.match(chains()[c].hashes));
+      }
+      BlockList<ImmutableBlock<G1>> found;
+      Turn a, b;
+      print_ratio("match_active + drop", n, backend,
+                  bench::compare(
+                      [&] {
+                        ASHLAR_CHECK(ours.manager.match_blocks(head(a(), n), found) == n, "a held chain");
+                        found.clear();
+                      },
+                      [&] { ASHLAR_CHECK(rival.match(head(b(), n)).size() == n, "a held chain"); }),
+                  n == 128 ? 2 : 0);
+    }
+    for (const std::size_t n : {8u, 32u, 128u}) {
+      // Only the drop is timed: hold all resident chains, drop them, many times over.
+      std::vector<double> our_times, rival_times, ratios;
+      for (int run = 0; run < 11; ++run) {
+        std::vector<BlockList<ImmutableBlock<G1>>> held;
+        std::vector<std::vector<bench::NaiveBlockManager::Ref>> rival_held;
+        for (std::size_t c = 0; c < kResident; ++c) {
+          held.push_back(ours.manager.match_blocks(head(chains()[c], n)));
+          rival_held.push_back(rival.match(head(chains()[c], n)));
+        }
+        our_times.push_back(bench::time_calls([&] { held.clear(); }, 1) / kResident);
+        rival_times.push_back(bench::time_calls([&] { rival_held.clear(); }, 1) / kResident);
+        ratios.push_back(rival_times.back() / our_times.back());
+      }
+      print_ratio("bulk_drop", n, backend,
+                  {bench::spread_of(our_times), bench::spread_of(rival_times), bench::spread_of(ratios)},
+                  n == 128 ? 3 : 0);
+    }
+    std::size_t a = 0, b = 0;
+    print_ratio("allocate..register..drop", kChain, backend,
+                bench::compare([&] { (void)ours.put(chains()[a++ % chains().size()]); },
+                               [&] { (void)rival.allocate_and_register(chains()[b++ % chains().size()].hashes); }),
+                0);
+  }
+}
+
+// ---- thread scaling
+
+enum class Load { kActiveDistinct, kActiveShared, kInactiveDistinct };
+
+const char* name_of(Load load) {
+  switch (load) {
+    case Load::kActiveDistinct: return "match_active + drop, distinct sequences";
+    case Load::kActiveShared: return "match_active + drop, one shared prefix";
+    case Load::kInactiveDistinct: return "match_inactive + drop, distinct sequences";
+  }
+  return "";
+}
+
+// Blocks matched per second by `threads` threads; with `apart`, each thread has a manager of its own.
+double throughput(std::vector<std::unique_ptr<Ours>>& managers, std::size_t threads, Load load, bool apart) {
+  std::atomic<bool> stop{false};
+  std::atomic<std::uint64_t> total{0};
+  std::barrier start(static_cast<std::ptrdiff_t>(threads) + 1);
+  const std::size_t share = kResident / threads;
+  {
+    std::vector<std::jthread> workers;
+    for (std::size_t t = 0; t < threads; ++t) {
+      workers.emplace_back([&, t] {
+        BlockManager<G1>& manager = managers[apart ? t : 0]->manager;
+        BlockList<ImmutableBlock<G1>> found;
+        std::uint64_t blocks = 0;
+        start.arrive_and_wait();
+        for (std::size_t turn = 0; !stop.load(std::memory_order_relaxed); ++turn) {
+          const std::size_t c = load == Load::kActiveShared ? 0 : t * share + turn % share;
+          blocks += manager.match_blocks(chains()[c].hashes, found);
+          found.clear();
+        }
+        total.fetch_add(blocks);
+      });
+    }
+    start.arrive_and_wait();
+    const auto begin = std::chrono::steady_clock::now();
+    std::this_thread::sleep_for(std::chrono::milliseconds(150));
+    stop.store(true);
+    workers.clear();
+    const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - begin;
+    return static_cast<double>(total.load()) / elapsed.count();
+  }
+}
+
+void print_scaling(std::size_t most) {
+  std::printf("threads on one LRU manager, as the share of as many independent managers; median of 9 interleaved runs\n");
+  std::printf("%-44s %7s %14s %14s   %s\n", "load", "threads", "one, M blk/s", "apart, M blk/s", "share");
+  for (const Load load : {Load::kActiveDistinct, Load::kActiveShared, Load::kInactiveDistinct}) {
+    std::vector<std::unique_ptr<Ours>> managers;
+    std::vector<BlockList<ImmutableBlock<G1>>> held;
+    for (std::size_t m = 0; m < most; ++m) {
+      managers.push_back(std::make_unique<Ours>("lru"));
+      for (std::size_t c = 0; c < kResident; ++c) {
+        auto registered = managers[m]->put(chains()[c]);
+        if (load != Load::kInactiveDistinct) held.push_back(std::move(registered));
+      }
+    }
+    for (std::size_t threads = 1; threads <= most; threads *= 2) {
+      std::vector<double> one, apart, shares;
+      for (int run = 0; run < 9; ++run) {
+        one.push_back(throughput(managers, threads, load, false));
+        apart.push_back(throughput(managers, threads, load, true));
+        shares.push_back(one.back() / apart.back());
+      }
+      const bench::Spread share = bench::spread_of(shares);
+      std::printf("%-44s %7zu %14.1f %14.1f   %.2f (%.2f..%.2f)", name_of(load), threads,
+                  bench::spread_of(one).median / 1e6, bench::spread_of(apart).median / 1e6, share.median, share.min,
+                  share.max);
+      const double target = load != Load::kActiveDistinct ? 0 : threads == 2 ? 0.85 : threads == 16 ? 0.65 : 0;
+      if (target > 0) std::printf("   target %.2f: %s", target, share.median >= target ? "ok" : "MISS");
+      std::printf("\n");
+    }
+    held.clear();
+  }
+}
+
+// ---- Google Benchmark
+
+void match(benchmark::State& state, const std::string& backend, bool active) {
+  Ours ours(backend);
+  std::vector<BlockList<ImmutableBlock<G1>>> held;
+  for (std::size_t c = 0; c < kResident; ++c) {
+    auto registered = ours.put(chains()[c]);
+    if (active) held.push_back(std::move(registered));
+  }
+  BlockList<ImmutableBlock<G1>> found;
+  Turn turn;
+  const auto n = static_cast<std::size_t>(state.range(0));
+  for (auto _ : state) {
+    benchmark::DoNotOptimize(ours.manager.match_blocks(head(turn(), n), found));
+    found.clear();
+  }
+  state.SetItemsProcessed(state.iterations() * state.range(0));
+}
+
+void cycle(benchmark::State& state, const std::string& backend) {
+  Ours ours(backend);
+  std::size_t next = 0;
+  for (auto _ : state) (void)ours.put(chains()[next++ % chains().size()]);
+  state.SetItemsProcessed(state.iterations() * kChain);
+}
+
+void register_benchmarks() {
+  for (const std::string& backend : kBackends) {
+    for (const bool active : {true, false}) {
+      benchmark::RegisterBenchmark(((active ? "match_active/" : "match_inactive/") + backend).c_str(),
+                                   [=](benchmark::State& state) { match(state, backend, active); })
+          ->Arg(8)
+          ->Arg(32)
+          ->Arg(128);
+    }
+    benchmark::RegisterBenchmark(("cycle/" + backend).c_str(), [=](benchmark::State& state) { cycle(state, backend); });
+  }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  // An engine has threads. In a process with one, the standard library counts shared_ptr references without atomics.
+  std::jthread second([](std::stop_token stop) {
+    std::mutex mu;
+    std::unique_lock<std::mutex> lock(mu);
+    std::condition_variable_any().wait(lock, stop, [] { return false; });
+  });
+  if (argc > 1 && std::strcmp(argv[1], "--scaling") == 0) {
+    print_scaling(argc > 2 ? std::stoul(argv[2]) : std::max(1u, std::thread::hardware_concurrency()));
+    return 0;
+  }
+  if (argc > 1) {
+    benchmark::Initialize(&argc, argv);
+    if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 1;
+    register_benchmarks();
+    benchmark::RunSpecifiedBenchmarks();
+    return 0;
+  }
+  print_table();
+  return 0;
+}

@@ -1,0 +1,66 @@
+// Sinks that tests look into: EventRecorder keeps every event, PresenceMirror keeps what they add up to.
+//
+// Thread safety: thread-compatible; an EventLog calls a sink from one drain at a time.
+#pragma once
+
+#include <cstddef>
+#include <map>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "ashlar/events/event_log.h"
+#include "ashlar/events/event_sink.h"
+#include "ashlar/events/kv_event.h"
+#include "ashlar/events/tier.h"
+#include "ashlar/tokens/sequence_hash.h"
+
+namespace ashlar::testing {
+
+class EventRecorder final : public events::EventSink {
+ public:
+  void on_events(std::span<const events::KvEvent> events) override {
+    events_.insert(events_.end(), events.begin(), events.end());
+  }
+  const std::vector<events::KvEvent>& events() const noexcept { return events_; }
+  // Drains the log into this recorder and returns what came.
+  std::span<const events::KvEvent> drain(events::EventLog& log) {
+    const std::size_t before = events_.size();
+    log.drain(*this);
+    return std::span(events_).subspan(before);
+  }
+  void clear() noexcept { events_.clear(); }
+
+ private:
+  std::vector<events::KvEvent> events_;
+};
+
+// Which (hash, tier) are present, and in which block, by the events alone. Remembers the first event that
+// does not fit: a Stored of what is there, a Removed of what is not or of another block, a parent that was
+// never stored, a number that does not follow.
+class PresenceMirror final : public events::EventSink {
+ public:
+  void on_events(std::span<const events::KvEvent> events) override;
+
+  using Key = std::pair<events::TierId, tokens::SequenceHash>;
+  // To the block id.
+  const std::map<Key, std::uint32_t>& present() const noexcept { return present_; }
+  bool contains(events::TierId tier, const tokens::SequenceHash& hash) const {
+    return present_.contains({tier, hash});
+  }
+  std::size_t resyncs() const noexcept { return resyncs_; }
+  // Empty while every event fits.
+  const std::string& problem() const noexcept { return problem_; }
+
+ private:
+  void apply(const events::KvEvent& event);
+  void report(const events::KvEvent& event, const char* what);
+
+  std::map<Key, std::uint32_t> present_;
+  std::uint64_t next_sequence_ = 0;
+  std::size_t resyncs_ = 0;
+  std::string problem_;
+};
+
+}  // namespace ashlar::testing

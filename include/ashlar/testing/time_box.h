@@ -1,0 +1,24 @@
+// TimeBox: how long a stress or property loop may run.
+//
+// ASHLAR_TEST_SECONDS sets the time of every loop; without it each loop has its own default.
+//
+// Thread safety: immutable value.
+#pragma once
+
+#include <chrono>
+
+namespace ashlar::testing {
+
+class TimeBox {
+ public:
+  explicit TimeBox(double default_seconds);
+
+  double seconds() const noexcept { return seconds_; }
+  bool over() const noexcept { return std::chrono::steady_clock::now() >= end_; }
+
+ private:
+  double seconds_;
+  std::chrono::steady_clock::time_point end_;
+};
+
+}  // namespace ashlar::testing

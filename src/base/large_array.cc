@@ -1,0 +1,39 @@
+#include "ashlar/base/large_array.h"
+
+#include <sys/mman.h>
+
+#include <cstdint>
+
+namespace ashlar::detail {
+namespace {
+constexpr std::size_t kHugePage = std::size_t{2} << 20;
+constexpr std::size_t kWorthIt = kHugePage / 4;
+
+std::size_t mapped_bytes(std::size_t bytes) noexcept {
+  return bytes < kWorthIt ? bytes : (bytes + kHugePage - 1) / kHugePage * kHugePage + kHugePage;
+}
+}  // namespace
+
+// A mapping is zeroed and committed page by page. Where huge pages pay, it is one huge page longer than needed, the
+// array starts at the first huge-page border inside, and what lies before and behind is given back at once.
+void* allocate_large(std::size_t bytes) {
+  const std::size_t mapped = mapped_bytes(bytes);
+  void* memory = mmap(nullptr, mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  ASHLAR_CHECK(memory != MAP_FAILED, "the system has no %zu bytes of memory for a table", bytes);
+  if (bytes < kWorthIt) return memory;
+  const auto address = reinterpret_cast<std::uintptr_t>(memory);
+  const std::uintptr_t aligned = (address + kHugePage - 1) / kHugePage * kHugePage;
+  const std::size_t before = aligned - address;
+  const std::size_t kept = mapped - kHugePage;
+  if (before != 0) munmap(memory, before);
+  if (kHugePage != before) munmap(reinterpret_cast<void*>(aligned + kept), kHugePage - before);
+  void* start = reinterpret_cast<void*>(aligned);
+  madvise(start, kept, MADV_HUGEPAGE);  // a wish; without huge pages the table is only slower
+  return start;
+}
+
+void free_large(void* memory, std::size_t bytes) noexcept {
+  munmap(memory, bytes < kWorthIt ? bytes : mapped_bytes(bytes) - kHugePage);
+}
+
+}  // namespace ashlar::detail

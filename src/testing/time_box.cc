@@ -1,0 +1,18 @@
+#include "ashlar/testing/time_box.h"
+
+#include <cstdlib>
+
+namespace ashlar::testing {
+
+TimeBox::TimeBox(double default_seconds) : seconds_(default_seconds) {
+  // NOLINTNEXTLINE(concurrency-mt-unsafe): nothing sets it
+  if (const char* given = std::getenv("ASHLAR_TEST_SECONDS"); given != nullptr) {
+    char* end = nullptr;
+    const double parsed = std::strtod(given, &end);
+    if (end != given && parsed >= 0) seconds_ = parsed;
+  }
+  end_ = std::chrono::steady_clock::now() + std::chrono::duration_cast<std::chrono::steady_clock::duration>(
+                                                std::chrono::duration<double>(seconds_));
+}
+
+}  // namespace ashlar::testing
