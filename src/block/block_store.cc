@@ -20,6 +20,20 @@ BlockStore::BlockStore(ManagerOptions options, events::TierId tier, std::string 
       pins_(options_.max_pins != 0 ? options_.max_pins : std::max<std::size_t>(options_.block_count / 4, 1)) {
   const MutexLock lock(mu_);
   for (std::uint32_t slot = 0; slot < options_.block_count; ++slot) reset_->push(BlockId(slot));
+  registry_.attach(*this);
+}
+
+// The registry's lock for the hash is held, so what its index entry and its slot say about this hash cannot change.
+// A slot that only shares the tag may change under our eyes; it is told apart by its word, its hash, and the entry's.
+Entry* BlockStore::find_entry(std::uint64_t mixed, const tokens::SequenceHash& hash) noexcept {
+  Entry* found = nullptr;
+  index_.find(mixed, [&](std::uint32_t slot) {
+    if (SlotWord::state(slots_.word(slot).load(kOrderMatch)) != BlockState::kPrimary) return false;
+    if (slots_.hash(slot) != hash) return false;
+    found = slots_.entry(slot);
+    return found != nullptr && found->hash == hash;
+  });
+  return found;
 }
 
 BlockStore::Operation::Operation(BlockStore& store) : store_(store) { store_.mu_.lock(); }
@@ -121,6 +135,8 @@ void BlockStore::close() {
     unregister_locked(slot, cursor, operation.retired);
     slots_.word(slot).store(SlotWord::make(BlockState::kReset, 0, SlotWord::generation(word)), kOrderEvict);
   }
+  cursor.release();
+  registry_.detach(*this);
 }
 
 void BlockStore::check_invariants() {
@@ -145,8 +161,8 @@ void BlockStore::check_invariants() {
       case BlockState::kQuarantined: ++quarantined; break;
       case BlockState::kPrimary:
         ASHLAR_CHECK(find_confirmed(slots_.hash(slot)) == slot, "primary %u is not what its hash finds", slot);
-        ASHLAR_CHECK(slots_.entry[slot]->hash == slots_.hash(slot), "slot %u has another hash's entry", slot);
-        ASHLAR_CHECK(slots_.entry[slot]->presence[tier_.value()].load(std::memory_order_relaxed) >= 1,
+        ASHLAR_CHECK(slots_.entry(slot)->hash == slots_.hash(slot), "slot %u has another hash's entry", slot);
+        ASHLAR_CHECK(slots_.entry(slot)->presence[tier_.value()].load(std::memory_order_relaxed) >= 1,
                      "slot %u is registered and not present", slot);
         if (listing == Listing::kInactive) {
           ++listed;
@@ -179,7 +195,7 @@ std::uint32_t block_size_of(const SlotRef& slot) noexcept { return slot.store->o
 tokens::SequenceHash hash_of(const SlotRef& slot) noexcept { return slot.store->slots().hash(slot.id); }
 
 RegistrationHandle registration_handle_of(const SlotRef& slot) {
-  Entry& entry = *slot.store->slots().entry[slot.id];
+  Entry& entry = *slot.store->slots().entry(slot.id);
   entry.refs.fetch_add(1, std::memory_order_relaxed);  // relaxed: the block keeps the entry referenced
   return slot.store->registry().handle(&entry);
 }

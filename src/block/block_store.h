@@ -35,7 +35,7 @@
 
 namespace ashlar::block::detail {
 
-class BlockStore : public std::enable_shared_from_this<BlockStore> {
+class BlockStore final : public std::enable_shared_from_this<BlockStore>, public EntrySource {
  public:
   using Emitter = FunctionRef<void(std::size_t, std::span<const SlotRef>)>;
   using Filler = FunctionRef<void(std::size_t, std::span<SlotRef>)>;
@@ -43,6 +43,7 @@ class BlockStore : public std::enable_shared_from_this<BlockStore> {
   // Requires: options.validate(), and the factories called: `inactive` and `reset` are empty.
   BlockStore(ManagerOptions options, events::TierId tier, std::string tier_name,
              std::unique_ptr<InactivePool> inactive, std::unique_ptr<ResetAllocator> reset);
+  ~BlockStore() override = default;
 
   const ManagerOptions& options() const noexcept { return options_; }
   SlotTable& slots() noexcept { return slots_; }
@@ -78,6 +79,9 @@ class BlockStore : public std::enable_shared_from_this<BlockStore> {
   void unpin(const PinTable::Key& key);
   bool is_pinned(const PinTable::Key& key);
 
+  // for the registry, under its lock: finds what is registered here
+  Entry* find_entry(std::uint64_t mixed, const tokens::SequenceHash& hash) noexcept override;
+
   // the whole (block_store.cc)
   PoolStatus status();
   Pressure pressure() const noexcept { return pressure_.load(std::memory_order_relaxed); }
@@ -91,6 +95,12 @@ class BlockStore : public std::enable_shared_from_this<BlockStore> {
  private:
   static constexpr std::size_t kChunk = 64;
   static constexpr std::uint32_t kNone = HashIndex::kNone;
+
+  // Hits of a match: the references taken, and the mixed hashes they were found by.
+  struct Found {
+    std::array<SlotRef, kChunk> slots;
+    std::array<std::uint64_t, kChunk> mixed;
+  };
 
   // An allocation that waits, on its thread's stack.
   struct Waiter {
@@ -150,17 +160,16 @@ class BlockStore : public std::enable_shared_from_this<BlockStore> {
   void publish_removed_locked(std::uint32_t slot) ASHLAR_REQUIRES(mu_);
 
   std::uint32_t find_confirmed(const tokens::SequenceHash& hash) const noexcept {
-    return index_.find(hash, [&](std::uint32_t slot) { return slots_.hash(slot) == hash; });
+    return index_.find(HashMix::of(hash), [&](std::uint32_t slot) { return slots_.hash(slot) == hash; });
   }
   // One more reference to the primary of a hash, reviving it if need be. `hint` is a slot to try first, or kNone.
   std::optional<SlotRef> acquire_locked(const tokens::SequenceHash& hash, std::uint32_t hint) ASHLAR_REQUIRES(mu_);
   std::uint64_t add_reference_locked(std::uint32_t slot) ASHLAR_REQUIRES(mu_);
-  // Matches hashes[first...] into `found`; stops at the first miss. Returns the hits.
+  // Matches n hashes from hashes[first] on; stops at the first miss. Returns the hits.
   std::size_t match_run(std::span<const tokens::SequenceHash> hashes, Candidates& candidates, std::size_t first,
-                        std::span<SlotRef> found);
-  std::optional<SlotRef> match_one(const tokens::SequenceHash& hash);
-  void touched(std::span<const tokens::SequenceHash> hashes);
-  void run_touch_callbacks(std::span<const SlotRef> slots);
+                        Found& found, std::size_t n);
+  // Every hit is one use of its hash: counts it and runs the touch callbacks, outside the lock.
+  void used(const Found& found, std::size_t hits);
 
   // A count has reached zero: lists the slot, or resets it, unless somebody was faster.
   void settle_locked(std::uint32_t slot, RegistryCore::Cursor& cursor, RetiredExtensions& retired)

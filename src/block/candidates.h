@@ -15,6 +15,7 @@
 #include "ashlar/block/tiny_lfu.h"
 #include "ashlar/tokens/sequence_hash.h"
 #include "block/hash_index.h"
+#include "block/hash_mix.h"
 #include "block/slot_table.h"
 
 namespace ashlar::block::detail {
@@ -25,38 +26,47 @@ class Candidates {
   Candidates(const HashIndex& index, const SlotTable& slots, const TinyLfu* tracker,
              std::span<const tokens::SequenceHash> hashes) noexcept
       : index_(index), slots_(slots), tracker_(tracker), hashes_(hashes) {
-    for (const auto& hash : hashes.first(std::min(hashes.size(), 2 * kAhead))) index.prefetch(hash);
+    for (std::size_t i = 0; i < std::min(hashes.size(), 2 * kAhead); ++i) fetch(i);
     for (std::size_t i = 0; i < std::min(hashes.size(), kAhead); ++i) look_up(i);
   }
 
-  // The slot that hash i may be in, or HashIndex::kNone. Call once for each i, in order.
-  std::uint32_t take(std::size_t i) noexcept {
+  struct Candidate {
+    std::uint64_t mixed;  // HashMix::of(hash)
+    std::uint32_t slot;   // that the hash may be in, or HashIndex::kNone
+  };
+
+  // The candidate for hash i. Call once for each i, in order.
+  const Candidate& take(std::size_t i) noexcept {
     last_ = ring_[i % kRing];
+    if (i + 2 * kAhead < hashes_.size()) fetch(i + 2 * kAhead);
     if (i + kAhead < hashes_.size()) look_up(i + kAhead);
-    if (i + 2 * kAhead < hashes_.size()) index_.prefetch(hashes_[i + 2 * kAhead]);
     return last_;
   }
   // What the last take() answered.
-  std::uint32_t last() const noexcept { return last_; }
+  const Candidate& last() const noexcept { return last_; }
 
  private:
   static constexpr std::size_t kAhead = 8;
-  static constexpr std::size_t kRing = 16;
+  static constexpr std::size_t kRing = 2 * kAhead;
 
+  void fetch(std::size_t i) noexcept {
+    ring_[i % kRing].mixed = HashMix::of(hashes_[i]);
+    index_.prefetch(ring_[i % kRing].mixed);
+  }
   void look_up(std::size_t i) noexcept {
-    const std::uint32_t slot = index_.candidate(hashes_[i]);
-    ring_[i % kRing] = slot;
-    if (slot == HashIndex::kNone) return;
-    slots_.prefetch(slot);
-    if (tracker_ != nullptr) tracker_->prefetch(hashes_[i]);
+    Candidate& candidate = ring_[i % kRing];
+    candidate.slot = index_.candidate(candidate.mixed);
+    if (candidate.slot == HashIndex::kNone) return;
+    slots_.prefetch(candidate.slot);
+    if (tracker_ != nullptr) tracker_->prefetch_mixed(candidate.mixed);
   }
 
   const HashIndex& index_;
   const SlotTable& slots_;
   const TinyLfu* tracker_;
   std::span<const tokens::SequenceHash> hashes_;
-  std::array<std::uint32_t, kRing> ring_;
-  std::uint32_t last_ = HashIndex::kNone;
+  std::array<Candidate, kRing> ring_;
+  Candidate last_{0, HashIndex::kNone};
 };
 
 }  // namespace ashlar::block::detail

@@ -23,128 +23,153 @@ void RegistryCore::Cursor::move_to(Shard* shard) noexcept ASHLAR_NO_THREAD_SAFET
   if (held_ != nullptr) held_->mu.lock();
 }
 
-Entry* RegistryCore::Shard::lookup(const tokens::SequenceHash& hash) {
-  const std::size_t at = table_of(hash.position());
-  if (at >= tables.size()) return nullptr;
-  const PositionTable& table = tables[at];
-  if (table.count == 0) return nullptr;
-  const std::size_t mask = table.cells.size() - 1;
-  const std::uint32_t tag = tag_of(hash);
-  for (std::size_t i = tag & mask;; i = (i + 1) & mask) {
-    const std::uint64_t cell = table.cells[i];
-    if (cell == 0) return nullptr;
-    if (static_cast<std::uint32_t>(cell >> 32) != tag) continue;
-    Entry& candidate = entry(static_cast<std::uint32_t>(cell) - 1);
-    if (candidate.hash == hash) return &candidate;
-  }
+Entry* RegistryCore::Shard::find_orphan(std::uint64_t mixed, const tokens::SequenceHash& hash) {
+  if (orphan_count == 0) return nullptr;
+  const auto is_it = [&](std::uint32_t place) ASHLAR_NO_THREAD_SAFETY_ANALYSIS { return entry(place).hash == hash; };
+  const std::uint32_t place = orphans.find(mixed, is_it);
+  return place == HashIndex::kNone ? nullptr : &entry(place);
 }
 
-void RegistryCore::Shard::grow(PositionTable& table) {
-  std::vector<std::uint64_t> old = std::move(table.cells);
-  table.cells.assign(old.empty() ? 8 : old.size() * 2, 0);
-  const std::size_t mask = table.cells.size() - 1;
-  for (const std::uint64_t cell : old) {
-    if (cell == 0) continue;
-    std::size_t i = static_cast<std::size_t>(cell >> 32) & mask;
-    while (table.cells[i] != 0) i = (i + 1) & mask;
-    table.cells[i] = cell;
-  }
-}
-
-// Requires: the hash is not here.
-Entry& RegistryCore::Shard::insert(const tokens::SequenceHash& hash) {
-  const std::size_t at = table_of(hash.position());
-  if (at >= tables.size()) tables.resize(at + 1);
-  PositionTable& table = tables[at];
-  if (std::size_t{table.count} * 2 >= table.cells.size()) grow(table);
-
-  if (free.empty()) {
-    const auto first = static_cast<std::uint32_t>(slabs.size() * kSlab);
-    slabs.push_back(std::make_unique<Entry[]>(kSlab));
-    free.reserve(slabs.size() * kSlab);
-    for (std::uint32_t i = kSlab; i-- > 0;) {
-      slabs.back()[i].index = first + i;
-      free.push_back(first + i);
+void RegistryCore::Shard::add_orphan(Entry& orphan) {
+  if (orphan_count == orphans.capacity()) {
+    orphans = HashIndex(static_cast<std::uint32_t>(2 * orphans.capacity()));
+    for (std::uint32_t place = 0; place < slabs.size() * kSlab; ++place) {
+      if (entry(place).orphan) orphans.insert(HashMix::of(entry(place).hash), place);
     }
   }
+  orphans.insert(HashMix::of(orphan.hash), orphan.place);
+  orphan.orphan = true;
+  ++orphan_count;
+}
+
+void RegistryCore::Shard::remove_orphan(Entry& orphan) {
+  orphans.erase(HashMix::of(orphan.hash), orphan.place);
+  orphan.orphan = false;
+  --orphan_count;
+}
+
+void RegistryCore::Shard::add_slab() {
+  const auto first = static_cast<std::uint32_t>(slabs.size() * kSlab);
+  slabs.emplace_back(kSlab);
+  free.reserve(slabs.size() * kSlab);
+  for (std::uint32_t i = kSlab; i-- > 0;) {
+    slabs.back()[i].place = first + i;
+    free.push_back(first + i);
+  }
+}
+
+// Requires: the hash has no entry. The caller makes it an orphan or a block's.
+Entry& RegistryCore::Shard::make(const tokens::SequenceHash& hash) {
+  if (free.empty()) add_slab();
   Entry& fresh = entry(free.back());
   free.pop_back();
   fresh.hash = hash;
-  const std::uint32_t tag = tag_of(hash);
-  const std::size_t mask = table.cells.size() - 1;
-  std::size_t i = tag & mask;
-  while (table.cells[i] != 0) i = (i + 1) & mask;
-  table.cells[i] = std::uint64_t{tag} << 32 | (fresh.index + 1);
-  ++table.count;
+  const std::size_t at = slot_of_position(hash.position());
+  if (at >= at_position.size()) at_position.resize(at + 1);
+  ++at_position[at];
   ++count;
   return fresh;
 }
 
-// Closes the gap by moving back every later cell of the run that may stand earlier, so no tombstones remain.
 void RegistryCore::Shard::erase(Entry& gone, RetiredExtensions& retired) {
-  PositionTable& table = tables[table_of(gone.hash.position())];
-  const std::size_t mask = table.cells.size() - 1;
-  const std::uint64_t wanted = std::uint64_t{tag_of(gone.hash)} << 32 | (gone.index + 1);
-  std::size_t hole = static_cast<std::size_t>(wanted >> 32) & mask;
-  while (table.cells[hole] != wanted) hole = (hole + 1) & mask;
-  for (std::size_t i = (hole + 1) & mask; table.cells[i] != 0; i = (i + 1) & mask) {
-    const std::size_t home = static_cast<std::size_t>(table.cells[i] >> 32) & mask;
-    if (((i - home) & mask) >= ((i - hole) & mask)) {
-      table.cells[hole] = table.cells[i];
-      hole = i;
-    }
-  }
-  table.cells[hole] = 0;
-  --table.count;
+  if (gone.orphan) remove_orphan(gone);
+  --at_position[slot_of_position(gone.hash.position())];
   --count;
   ++gone.generation;
-  if (EntryExtension* extension = gone.extension.exchange(nullptr, std::memory_order_relaxed)) retired.add(extension);
-  free.push_back(gone.index);
+  // relaxed: nobody refers to the entry any more.
+  if (EntryExtension* extension = gone.extension.load(std::memory_order_relaxed)) {
+    gone.extension.store(nullptr, std::memory_order_relaxed);
+    retired.add(extension);
+  }
+  free.push_back(gone.place);
 }
 
-void RegistryCore::prefetch(Cursor& cursor,
-                            std::span<const tokens::SequenceHash> hashes) ASHLAR_NO_THREAD_SAFETY_ANALYSIS {
-  if (hashes.empty()) return;
-  Shard& shard = shard_of(hashes.front().position());
-  cursor.move_to(&shard);
-  for (const auto& hash : hashes) {
-    if (&shard_of(hash.position()) != &shard) return;
-    const std::size_t at = table_of(hash.position());
-    if (at >= shard.tables.size() || shard.tables[at].cells.empty()) continue;
-    const PositionTable& table = shard.tables[at];
-    __builtin_prefetch(&table.cells[tag_of(hash) & (table.cells.size() - 1)], 1);
+template <class Change>
+void RegistryCore::with_all_shards(Change&& change) ASHLAR_NO_THREAD_SAFETY_ANALYSIS {
+  for (Shard& shard : shards_) shard.mu.lock();
+  std::forward<Change>(change)();
+  for (Shard& shard : shards_) shard.mu.unlock();
+}
+
+void RegistryCore::attach(EntrySource& source) {
+  with_all_shards([&] { sources_.push_back(&source); });
+}
+
+void RegistryCore::detach(EntrySource& source) {
+  with_all_shards([&] { std::erase(sources_, &source); });
+}
+
+Entry* RegistryCore::lookup(Shard& shard, const tokens::SequenceHash& hash,
+                            const EntrySource* except) ASHLAR_NO_THREAD_SAFETY_ANALYSIS {
+  const std::uint64_t mixed = HashMix::of(hash);
+  for (EntrySource* source : sources_) {
+    if (source == except) continue;
+    if (Entry* entry = source->find_entry(mixed, hash)) return entry;
   }
+  return shard.find_orphan(mixed, hash);
 }
 
 RegistryCore::Acquired RegistryCore::acquire(Cursor& cursor,
                                              const tokens::SequenceHash& hash) ASHLAR_NO_THREAD_SAFETY_ANALYSIS {
+  if (Entry* entry = find(cursor, hash)) return {entry, false};
   Shard& shard = shard_of(hash.position());
-  cursor.move_to(&shard);
-  if (Entry* entry = shard.lookup(hash)) {
-    // relaxed: the shard's lock orders this with the erasure that a count of zero may lead to.
-    entry->refs.fetch_add(1, std::memory_order_relaxed);
-    return {entry, false};
-  }
-  Entry& entry = shard.insert(hash);
-  entry.refs.store(1, std::memory_order_relaxed);
+  Entry& entry = shard.make(hash);
+  entry.refs.store(1, std::memory_order_relaxed);  // relaxed: the shard's lock publishes the entry
+  shard.add_orphan(entry);
   return {&entry, true};
 }
 
 Entry* RegistryCore::find(Cursor& cursor, const tokens::SequenceHash& hash) ASHLAR_NO_THREAD_SAFETY_ANALYSIS {
   Shard& shard = shard_of(hash.position());
   cursor.move_to(&shard);
-  Entry* entry = shard.lookup(hash);
-  // relaxed: as in acquire().
+  Entry* entry = lookup(shard, hash, nullptr);
+  // relaxed: the shard's lock orders this with the erasure that a count of zero may lead to.
   if (entry != nullptr) entry->refs.fetch_add(1, std::memory_order_relaxed);
   return entry;
+}
+
+// relaxed, in both: presence is a count that is written under the shard's lock and only looked at without it.
+RegistryCore::Acquired RegistryCore::acquire_block(Cursor& cursor, const tokens::SequenceHash& hash,
+                                                   events::TierId tier,
+                                                   const EntrySource& self) ASHLAR_NO_THREAD_SAFETY_ANALYSIS {
+  Shard& shard = shard_of(hash.position());
+  cursor.move_to(&shard);
+  Acquired acquired{lookup(shard, hash, &self), false};
+  if (acquired.entry == nullptr) {
+    acquired = {&shard.make(hash), true};
+    acquired.entry->refs.store(1, std::memory_order_relaxed);  // relaxed: the shard's lock publishes the entry
+  } else {
+    acquired.entry->refs.fetch_add(1, std::memory_order_relaxed);
+    if (acquired.entry->orphan) shard.remove_orphan(*acquired.entry);
+  }
+  auto& present = acquired.entry->presence[tier.value()];
+  present.store(static_cast<std::uint16_t>(present.load(std::memory_order_relaxed) + 1), std::memory_order_relaxed);
+  return acquired;
+}
+
+void RegistryCore::block_left(Cursor& cursor, Entry& entry, events::TierId tier,
+                              RetiredExtensions& retired) ASHLAR_NO_THREAD_SAFETY_ANALYSIS {
+  auto& present = entry.presence[tier.value()];
+  present.store(static_cast<std::uint16_t>(present.load(std::memory_order_relaxed) - 1), std::memory_order_relaxed);
+  bool anywhere = false;
+  for (const auto& count : entry.presence) anywhere |= count.load(std::memory_order_relaxed) != 0;
+  // With a second reference somebody outlives the block, at least until this lock is free again.
+  if (!anywhere && entry.refs.load(std::memory_order_acquire) > 1) shard_of(entry.hash.position()).add_orphan(entry);
+  release(cursor, entry, retired);
 }
 
 void RegistryCore::release(Cursor& cursor, Entry& entry,
                            RetiredExtensions& retired) ASHLAR_NO_THREAD_SAFETY_ANALYSIS {
   Shard& shard = shard_of(entry.hash.position());
   cursor.move_to(&shard);
-  // acq_rel: what every holder did with the entry happens before its memory begins another life.
-  if (entry.refs.fetch_sub(1, std::memory_order_acq_rel) == 1) shard.erase(entry, retired);
+  // acquire, acq_rel: what every holder did with the entry happens before its memory begins another life. A count of
+  // one is ours, and nobody can add to it: new references come from holders, or from a look-up under this lock.
+  if (entry.refs.load(std::memory_order_acquire) == 1) {
+    entry.refs.store(0, std::memory_order_relaxed);
+    shard.erase(entry, retired);
+  } else if (entry.refs.fetch_sub(1, std::memory_order_acq_rel) == 1) {
+    shard.erase(entry, retired);
+  }
 }
 
 void RegistryCore::release(Entry& entry) {
@@ -205,8 +230,8 @@ std::size_t RegistryCore::registered_count() {
 std::size_t RegistryCore::registered_count_at(std::uint32_t position) {
   Shard& shard = shard_of(position);
   const MutexLock lock(shard.mu);
-  const std::size_t at = table_of(position);
-  return at < shard.tables.size() ? shard.tables[at].count : 0;
+  const std::size_t at = slot_of_position(position);
+  return at < shard.at_position.size() ? shard.at_position[at] : 0;
 }
 
 std::shared_ptr<AttachmentBase> find_attachment(Entry& entry, std::type_index type,

@@ -1,10 +1,16 @@
-// RegistryCore: the entries of a BlockRegistry and their position-first index.
+// RegistryCore: the entries of a BlockRegistry, and the ways to find them by hash.
+//
+// A hash that some manager holds is found through that manager's own index, which leads to the slot and from there to
+// the entry; hashes that only handles keep ("orphans") have an index here. So a block costs one index entry, whether it
+// is looked for by its manager or by the registry. What the parts agree on is the shard's lock: for one hash, the
+// manager's index entry, the slot's entry pointer, the orphan index and the count change only under it.
+//
+// Position first: a hash belongs to the shard of its position. 16 consecutive positions share one, so a walk along a
+// sequence changes locks every 16 blocks.
 //
 // Entries live in slabs that are never freed before the core, so a late reader touches stale memory, never foreign
 // memory. An entry is erased under its shard's lock when its count is zero; a count that reached zero outside the
 // lock is looked at again inside it, and the generation tells a late thread that the entry has begun another life.
-//
-// Sharding: 16 consecutive positions share a shard, so a walk along a sequence changes locks every 16 blocks.
 //
 // Thread safety: thread-safe. Shard locks are leaves: nothing is called and no other lock is taken under one.
 #pragma once
@@ -22,8 +28,11 @@
 #include <vector>
 
 #include "ashlar/base/mutex.h"
+#include "ashlar/base/large_array.h"
 #include "ashlar/block/block_registry.h"
 #include "ashlar/block/registration_handle.h"
+#include "block/hash_index.h"
+#include "block/hash_mix.h"
 
 namespace ashlar::block::detail {
 
@@ -39,9 +48,10 @@ struct alignas(64) Entry {
   tokens::SequenceHash hash;                     // constant during one life
   std::atomic<std::uint32_t> refs{0};            // handles + registered primaries
   std::uint32_t generation = 0;                  // lives so far; written under the shard's lock
-  std::array<std::atomic<std::uint16_t>, events::kMaxTiers> presence{};  // registered primaries per tier
+  std::array<std::atomic<std::uint16_t>, events::kMaxTiers> presence{};  // primaries per tier; written under the lock
   std::atomic<EntryExtension*> extension{nullptr};
-  std::uint32_t index = 0;                       // place in the shard's slab
+  std::uint32_t place = 0;                       // in the shard's slabs
+  bool orphan = false;                           // no manager has it; written under the shard's lock
 };
 
 // Extensions to be destroyed after all locks are released: they own values of the callers.
@@ -61,6 +71,14 @@ class RetiredExtensions {
   EntryExtension* head_ = nullptr;
 };
 
+// Somebody who can find entries by hash: a manager's store.
+class EntrySource {
+ public:
+  virtual ~EntrySource() = default;
+  // The entry of a hash that is registered here, or null. Called under the hash's shard lock.
+  virtual Entry* find_entry(std::uint64_t mixed, const tokens::SequenceHash& hash) noexcept = 0;
+};
+
 class RegistryCore : public std::enable_shared_from_this<RegistryCore> {
   struct Shard;
 
@@ -74,7 +92,9 @@ class RegistryCore : public std::enable_shared_from_this<RegistryCore> {
     explicit Cursor(RegistryCore& /*core*/) {}
     Cursor(const Cursor&) = delete;
     Cursor& operator=(const Cursor&) = delete;
-    ~Cursor() { move_to(nullptr); }
+    ~Cursor() { release(); }
+    // Lets the lock go; the cursor may be used again.
+    void release() noexcept { move_to(nullptr); }
 
    private:
     friend class RegistryCore;
@@ -82,15 +102,16 @@ class RegistryCore : public std::enable_shared_from_this<RegistryCore> {
     Shard* held_ = nullptr;
   };
 
+  // A source is asked from attach() to detach(); it must be empty at both.
+  void attach(EntrySource& source);
+  void detach(EntrySource& source);
+
   struct Acquired {
     Entry* entry;
     bool created;
   };
   // Finds or makes the entry and counts one reference.
   Acquired acquire(Cursor& cursor, const tokens::SequenceHash& hash);
-  // Brings the index of the leading hashes closer, as far as they share a shard. Worth a call every kPositionsPerRun
-  // hashes of a sequence.
-  void prefetch(Cursor& cursor, std::span<const tokens::SequenceHash> hashes);
   // Finds the entry and counts one reference; null when there is none.
   Entry* find(Cursor& cursor, const tokens::SequenceHash& hash);
   // Gives back a reference under the shard's lock.
@@ -98,6 +119,16 @@ class RegistryCore : public std::enable_shared_from_this<RegistryCore> {
   // Gives back a reference from anywhere.
   void release(Entry& entry);
 
+  // The reference of a block that is being registered: it becomes present in its tier. The caller is the source
+  // `self`, does not have the hash yet, and puts it into its index before the cursor moves on.
+  Acquired acquire_block(Cursor& cursor, const tokens::SequenceHash& hash, events::TierId tier, const EntrySource& self);
+  // The block leaves. The caller takes the hash out of its index in `leave()`, which runs under the shard's lock.
+  template <class Leave>
+  void release_block(Cursor& cursor, Entry& entry, events::TierId tier, RetiredExtensions& retired, Leave&& leave) {
+    cursor.move_to(&shard_of(entry.hash.position()));
+    std::forward<Leave>(leave)();
+    block_left(cursor, entry, tier, retired);
+  }
   RegistrationHandle handle(Entry* entry_with_reference) {
     return RegistrationHandle(shared_from_this(), entry_with_reference);
   }
@@ -115,44 +146,47 @@ class RegistryCore : public std::enable_shared_from_this<RegistryCore> {
 
   static EntryExtension& extension_of(Entry& entry);
 
-  static constexpr std::size_t kPositionsPerRun = 16;
-
  private:
-  // Hashes of one position: open addressing over {tag, entry index}.
-  struct PositionTable {
-    std::vector<std::uint64_t> cells;  // 0 = empty, else tag << 32 | (entry index + 1)
-    std::uint32_t count = 0;
-  };
   static constexpr std::size_t kShards = 64;
-  static constexpr std::size_t kSlab = 1024;
+  static constexpr std::size_t kPositionsPerRun = 16;
+  static constexpr std::uint32_t kSlab = 1024;
 
   struct alignas(64) Shard {
     Mutex mu;
-    std::vector<PositionTable> tables ASHLAR_GUARDED_BY(mu);
-    std::vector<std::unique_ptr<Entry[]>> slabs ASHLAR_GUARDED_BY(mu);
+    HashIndex orphans ASHLAR_GUARDED_BY(mu){kSlab};
+    std::size_t orphan_count ASHLAR_GUARDED_BY(mu) = 0;
+    std::vector<LargeArray<Entry>> slabs ASHLAR_GUARDED_BY(mu);
     std::vector<std::uint32_t> free ASHLAR_GUARDED_BY(mu);
+    std::vector<std::uint32_t> at_position ASHLAR_GUARDED_BY(mu);  // entries per position, by slot_of_position()
     std::size_t count ASHLAR_GUARDED_BY(mu) = 0;
 
-    Entry& entry(std::uint32_t index) ASHLAR_REQUIRES(mu) { return slabs[index / kSlab][index % kSlab]; }
-    Entry* lookup(const tokens::SequenceHash& hash) ASHLAR_REQUIRES(mu);
-    Entry& insert(const tokens::SequenceHash& hash) ASHLAR_REQUIRES(mu);
+    Entry& entry(std::uint32_t place) ASHLAR_REQUIRES(mu) { return slabs[place / kSlab][place % kSlab]; }
+    Entry* find_orphan(std::uint64_t mixed, const tokens::SequenceHash& hash) ASHLAR_REQUIRES(mu);
+    void add_orphan(Entry& entry) ASHLAR_REQUIRES(mu);
+    void remove_orphan(Entry& entry) ASHLAR_REQUIRES(mu);
+    Entry& make(const tokens::SequenceHash& hash) ASHLAR_REQUIRES(mu);
     void erase(Entry& entry, RetiredExtensions& retired) ASHLAR_REQUIRES(mu);
-    void grow(PositionTable& table) ASHLAR_REQUIRES(mu);
+    void add_slab() ASHLAR_REQUIRES(mu);
   };
+
+  // The entry of a hash, wherever it is; null when there is none. Requires: the shard's lock.
+  Entry* lookup(Shard& shard, const tokens::SequenceHash& hash, const EntrySource* except);
+  void block_left(Cursor& cursor, Entry& entry, events::TierId tier, RetiredExtensions& retired);
+  // Takes all shard locks around a change of sources_.
+  template <class Change>
+  void with_all_shards(Change&& change);
 
   static std::size_t run_of(std::uint32_t position) noexcept { return position / kPositionsPerRun; }
   Shard& shard_of(std::uint32_t position) noexcept { return shards_[run_of(position) % kShards]; }
-  // Place of a position among the tables of its shard.
-  static std::size_t table_of(std::uint32_t position) noexcept {
+  // Place of a position among those of its shard.
+  static std::size_t slot_of_position(std::uint32_t position) noexcept {
     return run_of(position) / kShards * kPositionsPerRun + position % kPositionsPerRun;
-  }
-  static std::uint32_t tag_of(const tokens::SequenceHash& hash) noexcept {
-    return static_cast<std::uint32_t>(((hash.lo() ^ hash.hi() * 0x9E3779B97F4A7C15u) * 0xD6E8FEB86659FD93u) >> 32);
   }
 
   const RegistryOptions options_;
   std::optional<TinyLfu> tracker_;
   std::array<Shard, kShards> shards_;
+  std::vector<EntrySource*> sources_;  // read under any shard's lock, written under all
   std::atomic<bool> has_touch_callbacks_{false};
 };
 

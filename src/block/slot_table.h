@@ -1,9 +1,9 @@
 // SlotTable: what is known about each slot, as parallel arrays.
 //
 // Three kinds of columns, by who may touch them:
-//   atomic      word, hash, flags: anyone, with the orders of slot_orders.h
-//   the owner   tokens, identity, partial: whoever owns the slot alone, or (reading) holds a reference
-//   the lock    entry, primary, listing, pins: under the store's lock; entry and primary also by reference holders
+//   atomic      word, hash, flags, entry: anyone, with the orders of slot_orders.h
+//   the owner   tokens, ancestry, partial: whoever owns the slot alone, or (reading) holds a reference
+//   the lock    primary, listing, pins: under the store's lock
 //
 // Slots are hot side by side: a sequence has neighbouring ids, so its words share cache lines.
 #pragma once
@@ -50,8 +50,7 @@ class SlotTable {
   static constexpr std::uint8_t kResetOnRelease = 1;
 
   SlotTable(std::uint32_t slots, std::uint32_t block_size, bool keep_tokens, bool keep_ancestry)
-      : entry(slots, nullptr),
-        primary(slots, 0),
+      : primary(slots, 0),
         listing(slots, Listing::kNone),
         pins(slots, 0),
         partial(slots),
@@ -59,6 +58,7 @@ class SlotTable {
         words_(slots),
         hashes_(slots),
         flags_(slots),
+        entries_(slots),
         has_tokens_(keep_tokens ? slots : 0, 0),
         tokens_(keep_tokens ? std::size_t{slots} * block_size : 0, LargeArray<std::uint32_t>::kUntouched),
         block_size_(block_size) {}
@@ -66,6 +66,11 @@ class SlotTable {
   std::atomic<std::uint64_t>& word(std::uint32_t slot) noexcept { return words_[slot]; }
   const std::atomic<std::uint64_t>& word(std::uint32_t slot) const noexcept { return words_[slot]; }
   std::atomic<std::uint8_t>& flags(std::uint32_t slot) noexcept { return flags_[slot]; }
+
+  // The registry entry of a registered slot. relaxed: a reference to the block, or the store's or the registry's lock,
+  // orders it.
+  Entry* entry(std::uint32_t slot) const noexcept { return entries_[slot].load(std::memory_order_relaxed); }
+  void set_entry(std::uint32_t slot, Entry* entry) noexcept { entries_[slot].store(entry, std::memory_order_relaxed); }
 
   tokens::SequenceHash hash(std::uint32_t slot) const noexcept {
     return tokens::SequenceHash::from_bits(hashes_[slot].hi.load(kOrderProbe), hashes_[slot].lo.load(kOrderProbe));
@@ -92,6 +97,7 @@ class SlotTable {
   void forget_tokens(std::uint32_t slot) noexcept {
     if (!tokens_.empty()) has_tokens_[slot] = 0;
   }
+  bool has_tokens(std::uint32_t slot) const noexcept { return !tokens_.empty() && has_tokens_[slot] != 0; }
   // False only when the slot's tokens are known and differ.
   bool tokens_agree(std::uint32_t slot, std::span<const tokens::Token> tokens) const noexcept {
     if (tokens_.empty() || has_tokens_[slot] == 0) return true;
@@ -108,7 +114,6 @@ class SlotTable {
     return std::equal(left, left + block_size_, right);
   }
 
-  std::vector<Entry*> entry;            // of registered slots
   std::vector<std::uint32_t> primary;   // of duplicates; scratch of transitions elsewhere
   std::vector<Listing> listing;
   std::vector<std::uint16_t> pins;
@@ -123,6 +128,7 @@ class SlotTable {
   LargeArray<std::atomic<std::uint64_t>> words_;
   LargeArray<HashCell> hashes_;
   LargeArray<std::atomic<std::uint8_t>> flags_;
+  LargeArray<std::atomic<Entry*>> entries_;
   std::vector<std::uint8_t> has_tokens_;
   LargeArray<std::uint32_t> tokens_;
   std::uint32_t block_size_;

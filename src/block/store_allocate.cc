@@ -17,7 +17,7 @@ AllocationRefusal BlockStore::refusal_locked(AllocationRefusal::Reason reason, s
 
 std::optional<AllocationRefusal> BlockStore::allocate(std::size_t n, std::vector<tokens::SequenceHash>* evicted,
                                                       Emitter emit) {
-  if (evicted != nullptr) evicted->reserve(n);
+  if (evicted != nullptr) evicted->reserve(std::min<std::size_t>(n, options_.block_count));
   interleaving_point("allocate.before_lock");
   Operation operation(*this);
   expire_pins_locked(operation.retired);
@@ -71,6 +71,8 @@ std::optional<AllocationRefusal> BlockStore::allocate_until(std::size_t n, Clock
   (before == nullptr ? first_waiter_ : before->next) = self.next;
   if (last_waiter_ == &self) last_waiter_ = before;
   --waiters_;
+  // The new first must know which pins end next; while it was not the first, nobody told it.
+  if (first_waiter_ != nullptr) first_waiter_->condition.notify_one();
   return refusal;
 }
 
@@ -122,25 +124,18 @@ void BlockStore::emit_taken_locked(std::uint32_t first, std::size_t n, std::vect
                                    RetiredExtensions& retired, Emitter emit) {
   RegistryCore::Cursor cursor(registry_);
   std::array<SlotRef, kChunk> out;
-  std::array<tokens::SequenceHash, kChunk> hashes;
   std::uint32_t slot = first;
   for (std::size_t emitted = 0; emitted < n;) {
     const std::size_t count = std::min(kChunk, n - emitted);
     // Bring what the evictions need closer, all at once.
     for (std::size_t i = 0; i < count; ++i, slot = slots_.primary[slot]) {
       out[i].id = slot;
-      hashes[i] = slots_.hash(slot);
       slots_.prefetch_tokens(slot);
       if (slots_.listing[slot] == Listing::kNone) continue;
-      index_.prefetch(hashes[i]);
-      __builtin_prefetch(slots_.entry[slot], 1);
+      index_.prefetch(HashMix::of(slots_.hash(slot)));
+      __builtin_prefetch(slots_.entry(slot), 1);
     }
-    for (std::size_t i = 0; i < count; ++i) {
-      if (i % RegistryCore::kPositionsPerRun == 0 && slots_.listing[out[i].id] != Listing::kNone) {
-        registry_.prefetch(cursor, std::span(hashes).subspan(i, std::min(RegistryCore::kPositionsPerRun, count - i)));
-      }
-      out[i] = take_one_locked(out[i].id, cursor, evicted, retired);
-    }
+    for (std::size_t i = 0; i < count; ++i) out[i] = take_one_locked(out[i].id, cursor, evicted, retired);
     emit(emitted, {out.data(), count});
     emitted += count;
   }
@@ -165,13 +160,11 @@ SlotRef BlockStore::take_one_locked(std::uint32_t slot, RegistryCore::Cursor& cu
 }
 
 void BlockStore::unregister_locked(std::uint32_t slot, RegistryCore::Cursor& cursor, RetiredExtensions& retired) {
-  index_.erase(slots_.hash(slot), slot);
   publish_removed_locked(slot);
-  Entry& entry = *slots_.entry[slot];
-  slots_.entry[slot] = nullptr;
-  // relaxed: a count; the registry's own lock orders its entry.
-  entry.presence[tier_.value()].fetch_sub(1, std::memory_order_relaxed);
-  registry_.release(cursor, entry, retired);
+  registry_.release_block(cursor, *slots_.entry(slot), tier_, retired, [&] {
+    index_.erase(HashMix::of(slots_.hash(slot)), slot);
+    slots_.set_entry(slot, nullptr);
+  });
 }
 
 std::size_t BlockStore::reset_inactive() {

@@ -57,47 +57,44 @@ std::optional<SlotRef> BlockStore::acquire_locked(const tokens::SequenceHash& ha
 }
 
 std::size_t BlockStore::match_run(std::span<const tokens::SequenceHash> hashes, Candidates& candidates,
-                                  std::size_t first, std::span<SlotRef> found) {
+                                  std::size_t first, Found& found, std::size_t n) {
   std::size_t hits = 0;
-  for (; hits < found.size(); ++hits) {
-    const std::uint32_t slot = candidates.take(first + hits);
+  for (; hits < n; ++hits) {
+    const auto [mixed, slot] = candidates.take(first + hits);
     if (slot == kNone) return hits;
     const std::uint64_t word = try_acquire(slots_, slot, hashes[first + hits]);
     if (word == 0) break;
-    found[hits] = ref(slot, word);
+    found.slots[hits] = ref(slot, word);
+    found.mixed[hits] = mixed;
   }
-  if (hits == found.size()) return hits;
+  if (hits == n) return hits;
 
   interleaving_point("match.before_lock");
   const Operation operation(*this);
-  std::uint32_t hint = candidates.last();
-  for (; hits < found.size(); ++hits) {
-    const std::optional<SlotRef> slot = acquire_locked(hashes[first + hits], hint);
-    if (!slot) break;
-    found[hits] = *slot;
-    if (hits + 1 < found.size()) hint = candidates.take(first + hits + 1);
+  for (;;) {
+    const std::optional<SlotRef> slot = acquire_locked(hashes[first + hits], candidates.last().slot);
+    if (!slot) return hits;
+    found.slots[hits] = *slot;
+    found.mixed[hits] = candidates.last().mixed;
+    if (++hits == n) return hits;
+    candidates.take(first + hits);
   }
-  return hits;
-}
-
-std::optional<SlotRef> BlockStore::match_one(const tokens::SequenceHash& hash) {
-  Candidates candidates(index_, slots_, registry_.tracker(), {&hash, 1});
-  SlotRef found;
-  return match_run({&hash, 1}, candidates, 0, {&found, 1}) == 1 ? std::optional(found) : std::nullopt;
 }
 
 std::size_t BlockStore::match_prefix(std::span<const tokens::SequenceHash> hashes, Emitter emit) {
-  Candidates candidates(index_, slots_, registry_.tracker(), hashes);
-  std::array<SlotRef, kChunk> found;
   std::size_t done = 0;
-  while (done < hashes.size()) {
-    const std::size_t n = std::min(kChunk, hashes.size() - done);
-    const std::size_t hits = match_run(hashes, candidates, done, {found.data(), n});
-    emit(done, {found.data(), hits});
-    run_touch_callbacks({found.data(), hits});
-    touched(hashes.subspan(done, hits));
-    done += hits;
-    if (hits < n) break;
+  // A prompt that nobody has seen is answered by one look at the index.
+  if (!hashes.empty() && index_.candidate(HashMix::of(hashes.front())) != kNone) {
+    Candidates candidates(index_, slots_, registry_.tracker(), hashes);
+    Found found;
+    while (done < hashes.size()) {
+      const std::size_t n = std::min(kChunk, hashes.size() - done);
+      const std::size_t hits = match_run(hashes, candidates, done, found, n);
+      used(found, hits);
+      emit(done, {found.slots.data(), hits});
+      done += hits;
+      if (hits < n) break;
+    }
   }
   match_requested_.add(hashes.size());
   match_returned_.add(done);
@@ -105,7 +102,7 @@ std::size_t BlockStore::match_prefix(std::span<const tokens::SequenceHash> hashe
 }
 
 std::size_t BlockStore::match_verified(std::span<const tokens::TokenBlock> blocks, Emitter emit) {
-  std::array<SlotRef, kChunk> found;
+  Found found;
   std::array<tokens::SequenceHash, kChunk> hashes;
   std::size_t done = 0;
   bool miss = false;
@@ -113,16 +110,15 @@ std::size_t BlockStore::match_verified(std::span<const tokens::TokenBlock> block
     const std::size_t n = std::min(kChunk, blocks.size() - done);
     for (std::size_t i = 0; i < n; ++i) hashes[i] = blocks[done + i].sequence_hash();
     Candidates candidates(index_, slots_, registry_.tracker(), {hashes.data(), n});
-    const std::size_t hits = match_run({hashes.data(), n}, candidates, 0, {found.data(), n});
+    const std::size_t hits = match_run({hashes.data(), n}, candidates, 0, found, n);
     std::size_t agreed = 0;
     while (agreed < hits && blocks[done + agreed].block_size() == options_.block_size &&
-           slots_.tokens_agree(found[agreed].id, blocks[done + agreed].tokens())) {
+           slots_.tokens_agree(found.slots[agreed].id, blocks[done + agreed].tokens())) {
       ++agreed;
     }
-    drop_references({found.data() + agreed, hits - agreed});
-    emit(done, {found.data(), agreed});
-    run_touch_callbacks({found.data(), agreed});
-    touched({hashes.data(), agreed});
+    drop_references({found.slots.data() + agreed, hits - agreed});
+    used(found, agreed);
+    emit(done, {found.slots.data(), agreed});
     done += agreed;
     miss = agreed < n;
   }
@@ -132,18 +128,14 @@ std::size_t BlockStore::match_verified(std::span<const tokens::TokenBlock> block
 }
 
 std::size_t BlockStore::match_scattered(std::span<const tokens::SequenceHash> hashes, Emitter emit) {
+  Candidates candidates(index_, slots_, registry_.tracker(), hashes);
+  Found found;
   std::size_t hits = 0;
-  for (std::size_t first = 0; first < hashes.size(); first += kChunk) {
-    const auto chunk = hashes.subspan(first, std::min(kChunk, hashes.size() - first));
-    for (const auto& hash : chunk) index_.prefetch(hash);
-    for (std::size_t i = 0; i < chunk.size(); ++i) {
-      const std::optional<SlotRef> slot = match_one(chunk[i]);
-      if (!slot) continue;
-      emit(first + i, {&*slot, 1});
-      run_touch_callbacks({&*slot, 1});
-      touched({&chunk[i], 1});
-      ++hits;
-    }
+  for (std::size_t i = 0; i < hashes.size(); ++i) {
+    if (match_run(hashes, candidates, i, found, 1) == 0) continue;
+    used(found, 1);
+    emit(i, {found.slots.data(), 1});
+    ++hits;
   }
   match_requested_.add(hashes.size());
   match_returned_.add(hits);
@@ -154,18 +146,19 @@ void BlockStore::scan(std::span<const tokens::SequenceHash> hashes, bool touch, 
   std::vector<tokens::SequenceHash> distinct(hashes.begin(), hashes.end());
   std::sort(distinct.begin(), distinct.end());
   std::vector<bool> seen(hashes.size(), false);
+  Candidates candidates(index_, slots_, touch ? registry_.tracker() : nullptr, hashes);
+  Found found;
   std::size_t hits = 0;
   for (std::size_t i = 0; i < hashes.size(); ++i) {
     const auto at = std::lower_bound(distinct.begin(), distinct.end(), hashes[i]) - distinct.begin();
-    if (seen[static_cast<std::size_t>(at)]) continue;
-    seen[static_cast<std::size_t>(at)] = true;
-    const std::optional<SlotRef> slot = match_one(hashes[i]);
-    if (!slot) continue;
-    emit(i, {&*slot, 1});
-    if (touch) {
-      run_touch_callbacks({&*slot, 1});
-      touched({&hashes[i], 1});
+    if (seen[static_cast<std::size_t>(at)]) {
+      candidates.take(i);
+      continue;
     }
+    seen[static_cast<std::size_t>(at)] = true;
+    if (match_run(hashes, candidates, i, found, 1) == 0) continue;
+    if (touch) used(found, 1);
+    emit(i, {found.slots.data(), 1});
     ++hits;
   }
   scan_requested_.add(hashes.size());
@@ -188,13 +181,11 @@ std::optional<SlotRef> BlockStore::upgrade(const WeakSlot& weak) {
   return acquire_locked(weak.hash, weak.id);
 }
 
-void BlockStore::touched(std::span<const tokens::SequenceHash> hashes) {
-  if (TinyLfu* tracker = registry_.tracker(); tracker != nullptr && !hashes.empty()) tracker->touch_all(hashes);
-}
-
-void BlockStore::run_touch_callbacks(std::span<const SlotRef> slots) {
+void BlockStore::used(const Found& found, std::size_t hits) {
+  if (hits == 0) return;
+  if (TinyLfu* tracker = registry_.tracker()) tracker->touch_mixed({found.mixed.data(), hits});
   if (!registry_.has_touch_callbacks()) return;
-  for (const SlotRef& slot : slots) registry_.run_touch_callbacks(*slots_.entry[slot.id]);
+  for (std::size_t i = 0; i < hits; ++i) registry_.run_touch_callbacks(*slots_.entry(found.slots[i].id));
 }
 
 }  // namespace ashlar::block::detail

@@ -20,6 +20,8 @@ Result<PinRef> BlockStore::pin_locked(std::uint32_t slot, Clock::Duration ttl) {
                       pins_.capacity());
   }
   ++slots_.pins[slot];
+  // A waiting allocation sleeps until the pins it knew of end; this one may end sooner.
+  if (first_waiter_ != nullptr) first_waiter_->condition.notify_one();
   if (slots_.listing[slot] == Listing::kInactive) {
     inactive_->remove(BlockId(slot));
     slots_.listing[slot] = Listing::kPinnedAside;

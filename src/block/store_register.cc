@@ -33,7 +33,9 @@ std::optional<Error> BlockStore::check_candidates_locked(std::size_t n, Filler f
         return make_error(ErrorCode::kInvalidArgument,
                           "block %u belongs to another %s manager; register it there", slot.id, tier_name_.c_str());
       }
-      index_.prefetch(slots_.hash(slot.id));
+      const std::uint64_t mixed = HashMix::of(slots_.hash(slot.id));
+      index_.prefetch(mixed);
+      if (registry_.tracker() != nullptr) registry_.tracker()->prefetch_mixed(mixed);
     }
     for (const SlotRef& slot : slots) {
       const tokens::SequenceHash hash = slots_.hash(slot.id);
@@ -56,12 +58,16 @@ std::optional<Error> BlockStore::check_twins_locked(std::size_t n, Filler fill) 
   std::sort(slots.begin(), slots.end(), [&](const SlotRef& a, const SlotRef& b) {
     return slots_.hash(a.id) < slots_.hash(b.id);
   });
-  for (std::size_t i = 1; i < n; ++i) {
-    const tokens::SequenceHash hash = slots_.hash(slots[i].id);
-    if (slots_.hash(slots[i - 1].id) == hash && !slots_.tokens_agree(slots[i - 1].id, slots[i].id)) {
+  // Blocks without tokens agree with everyone; the first of a hash's blocks that has tokens speaks for all of them.
+  std::uint32_t witness = kNone;
+  for (const SlotRef& slot : slots) {
+    const tokens::SequenceHash hash = slots_.hash(slot.id);
+    const bool twin = witness != kNone && slots_.hash(witness) == hash;
+    if (twin && !slots_.tokens_agree(witness, slot.id)) {
       ++counters_.collisions;
       return collision_error(hash);
     }
+    if (!twin || !slots_.has_tokens(witness)) witness = slot.id;
   }
   return std::nullopt;
 }
@@ -77,7 +83,7 @@ std::optional<Error> BlockStore::register_slots(std::size_t n, Filler fill, Emit
   std::array<SlotRef, kChunk> in;
   std::array<SlotRef, kChunk> out;
   std::array<tokens::SequenceHash, kChunk> hashes;
-  std::array<tokens::SequenceHash, kChunk> created;
+  std::array<std::uint64_t, kChunk> created;
   RegistryCore::Cursor cursor(registry_);
   for (std::size_t first = 0; first < n; first += kChunk) {
     const std::size_t count = std::min(kChunk, n - first);
@@ -85,16 +91,15 @@ std::optional<Error> BlockStore::register_slots(std::size_t n, Filler fill, Emit
     for (std::size_t i = 0; i < count; ++i) hashes[i] = slots_.hash(in[i].id);
     std::size_t fresh = 0;
     for (std::size_t i = 0; i < count; ++i) {
-      if (i % RegistryCore::kPositionsPerRun == 0) {
-        registry_.prefetch(cursor, std::span(hashes).subspan(i, std::min(RegistryCore::kPositionsPerRun, count - i)));
-      }
       const std::uint32_t slot = in[i].id;
       bool is_new = false;
       out[i] = register_locked(in[i], ascending ? slots_.primary[slot] : find_confirmed(hashes[i]), cursor, is_new);
-      if (is_new) created[fresh++] = hashes[i];
+      if (is_new) created[fresh++] = HashMix::of(hashes[i]);
     }
     emit(first, {out.data(), count});
-    touched({created.data(), fresh});
+    if (TinyLfu* tracker = registry_.tracker(); tracker != nullptr && fresh != 0) {
+      tracker->touch_mixed({created.data(), fresh});
+    }
   }
   owned_ -= n;
   counters_.registrations += n;
@@ -106,13 +111,11 @@ SlotRef BlockStore::register_locked(const SlotRef& candidate, std::uint32_t exis
   const std::uint32_t slot = candidate.id;
   if (existing == kNone) {
     const tokens::SequenceHash hash = slots_.hash(slot);
-    const auto [entry, created] = registry_.acquire(cursor, hash);
-    // relaxed: a count; who needs the block itself matches it.
-    entry->presence[tier_.value()].fetch_add(1, std::memory_order_relaxed);
-    slots_.entry[slot] = entry;
+    const auto [entry, created] = registry_.acquire_block(cursor, hash, tier_, *this);
+    slots_.set_entry(slot, entry);
     const std::uint64_t word = SlotWord::make(BlockState::kPrimary, 1, candidate.generation);
     slots_.word(slot).store(word, kOrderPublish);
-    index_.insert(hash, slot);
+    index_.insert(HashMix::of(hash), slot);
     publish_stored_locked(slot);
     is_new = created;
     return candidate;
@@ -125,7 +128,7 @@ SlotRef BlockStore::register_locked(const SlotRef& candidate, std::uint32_t exis
   }
   ++counters_.duplicates;
   slots_.primary[slot] = existing;
-  slots_.entry[slot] = slots_.entry[existing];
+  slots_.set_entry(slot, slots_.entry(existing));
   slots_.word(slot).store(SlotWord::make(BlockState::kDuplicate, 1, candidate.generation), kOrderPublish);
   return candidate;
 }

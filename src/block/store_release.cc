@@ -70,7 +70,7 @@ void BlockStore::settle_locked(std::uint32_t slot, RegistryCore::Cursor& cursor,
       return;
     case BlockState::kDuplicate: {
       const std::uint32_t primary = slots_.primary[slot];
-      slots_.entry[slot] = nullptr;
+      slots_.set_entry(slot, nullptr);
       to_reset_pool_locked(slot);
       const std::uint64_t old = slots_.word(primary).fetch_sub(SlotWord::kOneRef, kOrderDrop);
       if (SlotWord::refs(old) == 1) settle_locked(primary, cursor, retired);

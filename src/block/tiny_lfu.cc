@@ -7,6 +7,7 @@
 #include <bit>
 
 #include "ashlar/base/check.h"
+#include "block/hash_mix.h"
 
 namespace ashlar::block {
 namespace {
@@ -14,13 +15,6 @@ namespace {
 constexpr std::uint64_t kCounters = 0x0000'FFFF'FFFF'FFFFu;
 constexpr std::uint64_t kHalveMask = 0x0000'7777'7777'7777u;
 constexpr unsigned kEpochShift = 48;
-
-std::uint64_t mix(const tokens::SequenceHash& hash) noexcept {
-  std::uint64_t z = hash.lo() ^ (hash.hi() * 0x9E3779B97F4A7C15u);
-  z = (z ^ (z >> 32)) * 0xD6E8FEB86659FD93u;
-  z = (z ^ (z >> 32)) * 0xD6E8FEB86659FD93u;
-  return z ^ (z >> 32);
-}
 
 // The word as it is at `epoch`, halved once for each epoch it is behind. A word that is ahead, because another thread
 // saw the next epoch first, stays as it is.
@@ -41,6 +35,7 @@ unsigned shift_of(std::uint64_t mixed, unsigned row) noexcept {
 // One more in every row, except where a counter is full.
 std::uint64_t incremented(std::uint64_t word, std::uint64_t mixed) noexcept {
   std::uint64_t ones = 0;
+#pragma GCC unroll 4
   for (unsigned row = 0; row < TinyLfu::kRows; ++row) {
     const unsigned shift = shift_of(mixed, row);
     ones |= std::uint64_t{((word >> shift) & TinyLfu::kMaxCount) != TinyLfu::kMaxCount} << shift;
@@ -70,33 +65,39 @@ TinyLfu::TinyLfu(const TinyLfuOptions& options)
 }
 
 TinyLfu::Cell TinyLfu::cell(const tokens::SequenceHash& hash, unsigned row) const noexcept {
-  const std::uint64_t mixed = mix(hash);
+  const std::uint64_t mixed = HashMix::of(hash);
   return {word_of(mixed, mask_), shift_of(mixed, row) / 4};
 }
 
-void TinyLfu::prefetch(const tokens::SequenceHash& hash) const noexcept {
-  __builtin_prefetch(&table_[word_of(mix(hash), mask_)], 1);
+void TinyLfu::touch_all(std::span<const tokens::SequenceHash> hashes) noexcept {
+  constexpr std::size_t kChunk = 32;
+  std::uint64_t mixed[kChunk];
+  while (!hashes.empty()) {
+    const std::size_t count = std::min(hashes.size(), kChunk);
+    for (std::size_t i = 0; i < count; ++i) {
+      mixed[i] = HashMix::of(hashes[i]);
+      prefetch_mixed(mixed[i]);
+    }
+    touch_mixed({mixed, count});
+    hashes = hashes.subspan(count);
+  }
 }
 
-void TinyLfu::touch_all(std::span<const tokens::SequenceHash> hashes) noexcept {
-  constexpr std::size_t kAhead = 16;
-  for (const auto& hash : hashes.first(std::min(hashes.size(), kAhead))) prefetch(hash);
+void TinyLfu::touch_mixed(std::span<const std::uint64_t> mixed) noexcept {
   // relaxed: the number of touches only decides when counters are halved.
-  const std::uint64_t before = touches_.fetch_add(hashes.size(), std::memory_order_relaxed);
+  const std::uint64_t before = touches_.fetch_add(mixed.size(), std::memory_order_relaxed);
   const auto epoch = static_cast<std::uint16_t>(before / decay_after_);
-  for (std::size_t i = 0; i < hashes.size(); ++i) {
-    if (i + kAhead < hashes.size()) prefetch(hashes[i + kAhead]);
-    const std::uint64_t mixed = mix(hashes[i]);
-    std::atomic<std::uint64_t>& word = table_[word_of(mixed, mask_)];
+  for (const std::uint64_t each : mixed) {
+    std::atomic<std::uint64_t>& word = table_[word_of(each, mask_)];
     // relaxed: counters carry no other data with them.
     std::uint64_t old = word.load(std::memory_order_relaxed);
-    while (!word.compare_exchange_weak(old, incremented(aged(old, epoch), mixed), std::memory_order_relaxed)) {
+    while (!word.compare_exchange_weak(old, incremented(aged(old, epoch), each), std::memory_order_relaxed)) {
     }
   }
 }
 
 unsigned TinyLfu::count(const tokens::SequenceHash& hash) const noexcept {
-  const std::uint64_t mixed = mix(hash);
+  const std::uint64_t mixed = HashMix::of(hash);
   const auto epoch = static_cast<std::uint16_t>(decays());
   const std::uint64_t word = aged(table_[word_of(mixed, mask_)].load(std::memory_order_relaxed), epoch);
   unsigned least = kMaxCount;

@@ -24,7 +24,8 @@ Interleaving::~Interleaving() {
     const MutexLock lock(mu_);
     for (PauseState& pause : pauses_) pause.ended = true;
     changed_.notify_all();
-    wait_locked("every thread to leave", "any point", [&] { return inside_ == 0; });
+    wait_locked("every thread to leave", "any point",
+                [&]() ASHLAR_NO_THREAD_SAFETY_ANALYSIS { return inside_ == 0; });
   }
   g_installed.store(false);
 }

@@ -260,7 +260,6 @@ TEST(EventLogTest, ASecondDrainIsTurnedAwayWhileOneRuns) {
 TEST(EventLogTest, NoEventIsLeftBehindWhenDrainsMeet) {
   constexpr std::uint64_t kRounds = 20000;
   EventLog log(64);
-  std::atomic<std::uint64_t> appended{0};
   std::atomic<std::uint64_t> delivered{0};
   std::vector<KvEvent> seen;
   seen.reserve(kRounds);

@@ -62,6 +62,11 @@ class [[nodiscard]] BlockList {
     guards_.pop_back();
     return guard;
   }
+  // Adds a guard made from `args`.
+  template <class... Args>
+  void emplace_back(Args&&... args) {
+    guards_.emplace_back(std::forward<Args>(args)...);
+  }
   // Makes room for `n` more empty guards and returns them; truncate() cuts what was not filled.
   std::span<Guard> extend(std::size_t n) {
     guards_.resize(guards_.size() + n);

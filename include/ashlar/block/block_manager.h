@@ -71,22 +71,30 @@ class BlockManager {
   // ---- allocate: all or nothing; empty blocks first, then the inactive ones, evicted in the backend's order.
 
   [[nodiscard]] Result<BlockList<Mutable>, AllocationRefusal> allocate_blocks(std::size_t n) {
+    if (n > total_blocks()) return *core_.why_not(n);  // before room is made for guards that cannot come
     BlockList<Mutable> blocks;
-    if (auto refused = allocate_blocks(blocks.extend(n))) return *std::move(refused);
+    blocks.reserve(std::min(n, total_blocks()));
+    auto refused = core_.allocate(n, nullptr, [&](std::size_t, detail::SlotRef slot) {
+      blocks.push_back(Mutable(detail::OwnedSlot(slot)));
+    });
+    if (refused) return *std::move(refused);
     return blocks;
   }
   // Fills the caller's span; allocates nothing from the heap. Returns the refusal, if any.
   [[nodiscard]] std::optional<AllocationRefusal> allocate_blocks(std::span<Mutable> out) {
-    for (Mutable& guard : out) guard = Mutable();
+    for (Mutable& guard : out) {
+      if (guard) guard = Mutable();
+    }
     return core_.allocate(out.size(), nullptr, [&](std::size_t i, detail::SlotRef slot) {
       out[i].slot_.adopt(slot);
     });
   }
   [[nodiscard]] Result<Allocation, AllocationRefusal> allocate_blocks_with_evictions(std::size_t n) {
+    if (n > total_blocks()) return *core_.why_not(n);
     Allocation allocation;
-    const std::span<Mutable> out = allocation.blocks.extend(n);
-    auto refused = core_.allocate(n, &allocation.evicted, [&](std::size_t i, detail::SlotRef slot) {
-      out[i].slot_.adopt(slot);
+    allocation.blocks.reserve(std::min(n, total_blocks()));
+    auto refused = core_.allocate(n, &allocation.evicted, [&](std::size_t, detail::SlotRef slot) {
+      allocation.blocks.push_back(Mutable(detail::OwnedSlot(slot)));
     });
     if (refused) return *std::move(refused);
     return allocation;
@@ -95,10 +103,11 @@ class BlockManager {
   // they came, so a large one cannot starve; allocate_blocks() does not overtake them.
   [[nodiscard]] Result<BlockList<Mutable>, AllocationRefusal> try_allocate_until(std::size_t n,
                                                                                   Clock::TimePoint deadline) {
+    if (n > total_blocks()) return *core_.why_not(n);
     BlockList<Mutable> blocks;
-    const std::span<Mutable> out = blocks.extend(n);
-    auto refused = core_.allocate_until(n, deadline, [&](std::size_t i, detail::SlotRef slot) {
-      out[i].slot_.adopt(slot);
+    blocks.reserve(std::min(n, total_blocks()));
+    auto refused = core_.allocate_until(n, deadline, [&](std::size_t, detail::SlotRef slot) {
+      blocks.push_back(Mutable(detail::OwnedSlot(slot)));
     });
     if (refused) return *std::move(refused);
     return blocks;
@@ -121,14 +130,19 @@ class BlockManager {
   [[nodiscard]] Result<BlockList<Immutable>, Rejected<BlockList<Complete>>> register_blocks(
       BlockList<Complete> blocks) {
     BlockList<Immutable> registered;
-    if (auto refused = register_blocks(blocks.span(), registered.extend(blocks.size()))) {
-      return Unexpected(Rejected<BlockList<Complete>>{*std::move(refused), std::move(blocks)});
-    }
+    registered.reserve(blocks.size());
+    auto refused = core_.register_many(
+        blocks.size(), blocks.size(), [&](std::size_t i) { return blocks[i].slot_.get(); },
+        [&](std::size_t i, detail::SlotRef slot) {
+          blocks[i].slot_.take();
+          registered.push_back(Immutable(detail::SharedSlot(slot)));
+        });
+    if (refused) return Unexpected(Rejected<BlockList<Complete>>{*std::move(refused), std::move(blocks)});
     return registered;
   }
   // The same into the caller's span, which must be as long as the input. On success the input guards are empty.
   [[nodiscard]] std::optional<Error> register_blocks(std::span<Complete> blocks, std::span<Immutable> out) {
-    for (Immutable& guard : out) guard = Immutable();
+    Immutable::release(out);
     return core_.register_many(
         blocks.size(), out.size(), [&](std::size_t i) { return blocks[i].slot_.get(); },
         [&](std::size_t i, detail::SlotRef slot) {
@@ -149,9 +163,10 @@ class BlockManager {
   // The same, appended to a list that the caller brings. Returns the number of hits.
   std::size_t match_blocks(std::span<const tokens::SequenceHash> hashes, BlockList<Immutable>& out) {
     const std::size_t before = out.size();
-    const std::size_t hits = match_blocks(hashes, out.extend(hashes.size()));
-    out.truncate(before + hits);
-    return hits;
+    return core_.match_prefix(hashes, [&](std::size_t i, detail::SlotRef slot) {
+      if (i == 0) out.reserve(before + hashes.size());
+      out.push_back(Immutable(detail::SharedSlot(slot)));
+    });
   }
   // The same into the caller's span: at most out.size() blocks. Returns the number of hits.
   std::size_t match_blocks(std::span<const tokens::SequenceHash> hashes, std::span<Immutable> out) {
@@ -175,7 +190,7 @@ class BlockManager {
   // repeatedly. Requires: out is as long as hashes.
   std::size_t match_blocks_scattered(std::span<const tokens::SequenceHash> hashes, std::span<Immutable> out) {
     ASHLAR_CHECK(hashes.size() == out.size(), "%zu hashes, room for %zu answers", hashes.size(), out.size());
-    for (Immutable& guard : out) guard = Immutable();
+    Immutable::release(out);
     return core_.match_scattered(hashes, [&](std::size_t i, detail::SlotRef slot) {
       out[i].slot_.adopt(slot);
     });

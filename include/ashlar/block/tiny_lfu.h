@@ -23,7 +23,7 @@ namespace ashlar::block {
 
 struct TinyLfuOptions {
   // Distinct hashes it should tell apart. Memory is 2 bytes for each, rounded up to a power of two.
-  std::size_t capacity = std::size_t{1} << 18;
+  std::size_t capacity = std::size_t{1} << 21;
   // Touches after which all counters are halved; 0 means ten times the capacity, kNever means no decay.
   std::uint64_t decay_after = 0;
   static constexpr std::uint64_t kNever = ~std::uint64_t{0};
@@ -44,8 +44,11 @@ class TinyLfu {
   void touch(const tokens::SequenceHash& hash) noexcept { touch_all({&hash, 1}); }
   // Counts one use of each, repeated hashes repeatedly.
   void touch_all(std::span<const tokens::SequenceHash> hashes) noexcept;
-  // Brings the counters of a hash closer before a touch.
-  void prefetch(const tokens::SequenceHash& hash) const noexcept;
+  // For callers that look a hash up elsewhere too: the same with HashMix::of(hash), and the fetch ahead left to them.
+  void touch_mixed(std::span<const std::uint64_t> mixed) noexcept;
+  void prefetch_mixed(std::uint64_t mixed) const noexcept {
+    __builtin_prefetch(&table_[static_cast<std::size_t>(mixed >> 32) & mask_], 1);
+  }
   // Estimate, at most kMaxCount, never below the true number of touches since the last decay (up to kMaxCount).
   unsigned count(const tokens::SequenceHash& hash) const noexcept;
 
