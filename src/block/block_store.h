@@ -37,6 +37,9 @@ namespace ashlar::block::detail {
 
 class BlockStore final : public std::enable_shared_from_this<BlockStore>, public EntrySource {
  public:
+  // How many blocks an operation handles at a time.
+  static constexpr std::size_t kChunk = 64;
+
   using Emitter = FunctionRef<void(std::size_t, std::span<const SlotRef>)>;
   using Filler = FunctionRef<void(std::size_t, std::span<SlotRef>)>;
 
@@ -70,7 +73,8 @@ class BlockStore final : public std::enable_shared_from_this<BlockStore>, public
 
   // release (store_release.cc)
   void drop_owned(const SlotRef& slot) noexcept;
-  void drop_references(std::span<const SlotRef> slots) noexcept;
+  // The counts of these slots have reached zero.
+  void settle(std::span<const std::uint32_t> idle) noexcept;
   void drop_reference_after(const SlotRef& slot, const Fence& fence);
 
   // pins (store_pin.cc)
@@ -93,14 +97,7 @@ class BlockStore final : public std::enable_shared_from_this<BlockStore>, public
   void close();
 
  private:
-  static constexpr std::size_t kChunk = 64;
   static constexpr std::uint32_t kNone = HashIndex::kNone;
-
-  // Hits of a match: the references taken, and the mixed hashes they were found by.
-  struct Found {
-    std::array<SlotRef, kChunk> slots;
-    std::array<std::uint64_t, kChunk> mixed;
-  };
 
   // An allocation that waits, on its thread's stack.
   struct Waiter {
@@ -165,11 +162,13 @@ class BlockStore final : public std::enable_shared_from_this<BlockStore>, public
   // One more reference to the primary of a hash, reviving it if need be. `hint` is a slot to try first, or kNone.
   std::optional<SlotRef> acquire_locked(const tokens::SequenceHash& hash, std::uint32_t hint) ASHLAR_REQUIRES(mu_);
   std::uint64_t add_reference_locked(std::uint32_t slot) ASHLAR_REQUIRES(mu_);
-  // Matches n hashes from hashes[first] on; stops at the first miss. Returns the hits.
-  std::size_t match_run(std::span<const tokens::SequenceHash> hashes, Candidates& candidates, std::size_t first,
-                        Found& found, std::size_t n);
+  // Matches hashes with the help of their candidates; stops at the first miss. Returns the hits.
+  std::size_t match_run(std::span<const tokens::SequenceHash> hashes, const std::uint32_t* candidates, SlotRef* found);
+  // visit(index, mixed hash, candidate) for every hash.
+  template <class Visit>
+  void match_each(std::span<const tokens::SequenceHash> hashes, const TinyLfu* tracker, Visit&& visit);
   // Every hit is one use of its hash: counts it and runs the touch callbacks, outside the lock.
-  void used(const Found& found, std::size_t hits);
+  void used(std::span<const std::uint64_t> mixed, const SlotRef* found);
 
   // A count has reached zero: lists the slot, or resets it, unless somebody was faster.
   void settle_locked(std::uint32_t slot, RegistryCore::Cursor& cursor, RetiredExtensions& retired)

@@ -1,7 +1,7 @@
-// Candidates: the slots that a row of hashes may be in, looked up some steps ahead of their use.
+// Candidates: the slots that a row of hashes may be in, looked up a stretch at a time, ahead of their use.
 //
-// take(i) answers for hash i and meanwhile reads the index for hash i + kAhead and fetches the bucket of a later one,
-// so the cache misses of a walk overlap with its work and with each other.
+// While the walk counts references in one stretch, the index buckets of the next are on their way to the cache; when it
+// gets there they are read at once, and the slots are fetched. So the cache misses of a walk overlap.
 //
 // Thread safety: confined; reads what anyone may read.
 #pragma once
@@ -22,51 +22,57 @@ namespace ashlar::block::detail {
 
 class Candidates {
  public:
+  // How many hashes are looked up at a time.
+  static constexpr std::size_t kStretch = 32;
+
+  struct Stretch {
+    std::array<std::uint64_t, kStretch> mixed;  // HashMix::of(hash)
+    std::array<std::uint32_t, kStretch> slots;  // that the hash may be in, or HashIndex::kNone
+    std::size_t size = 0;
+  };
+
   // With a tracker, its counters are fetched too.
   Candidates(const HashIndex& index, const SlotTable& slots, const TinyLfu* tracker,
              std::span<const tokens::SequenceHash> hashes) noexcept
-      : index_(index), slots_(slots), tracker_(tracker), hashes_(hashes) {
-    for (std::size_t i = 0; i < std::min(hashes.size(), 2 * kAhead); ++i) fetch(i);
-    for (std::size_t i = 0; i < std::min(hashes.size(), kAhead); ++i) look_up(i);
+      : index_(index), slots_(slots), tracker_(tracker), rest_(hashes) {
+    fetch();
   }
 
-  struct Candidate {
-    std::uint64_t mixed;  // HashMix::of(hash)
-    std::uint32_t slot;   // that the hash may be in, or HashIndex::kNone
-  };
-
-  // The candidate for hash i. Call once for each i, in order.
-  const Candidate& take(std::size_t i) noexcept {
-    last_ = ring_[i % kRing];
-    if (i + 2 * kAhead < hashes_.size()) fetch(i + 2 * kAhead);
-    if (i + kAhead < hashes_.size()) look_up(i + kAhead);
-    return last_;
+  // The candidates of the next hashes, up to kStretch; empty at the end. Valid until the next call.
+  const Stretch& next() noexcept {
+    std::swap(ahead_, now_);
+    Stretch& stretch = stretches_[now_];
+    for (std::size_t i = 0; i < stretch.size; ++i) {
+      const std::uint32_t slot = index_.candidate(stretch.mixed[i]);
+      stretch.slots[i] = slot;
+      if (slot != HashIndex::kNone) slots_.prefetch(slot);
+    }
+    if (tracker_ != nullptr) {
+      for (std::size_t i = 0; i < stretch.size; ++i) tracker_->prefetch_mixed(stretch.mixed[i]);
+    }
+    fetch();
+    return stretch;
   }
-  // What the last take() answered.
-  const Candidate& last() const noexcept { return last_; }
 
  private:
-  static constexpr std::size_t kAhead = 8;
-  static constexpr std::size_t kRing = 2 * kAhead;
-
-  void fetch(std::size_t i) noexcept {
-    ring_[i % kRing].mixed = HashMix::of(hashes_[i]);
-    index_.prefetch(ring_[i % kRing].mixed);
-  }
-  void look_up(std::size_t i) noexcept {
-    Candidate& candidate = ring_[i % kRing];
-    candidate.slot = index_.candidate(candidate.mixed);
-    if (candidate.slot == HashIndex::kNone) return;
-    slots_.prefetch(candidate.slot);
-    if (tracker_ != nullptr) tracker_->prefetch_mixed(candidate.mixed);
+  // Begins with the hashes after those that were fetched before.
+  void fetch() noexcept {
+    Stretch& stretch = stretches_[ahead_];
+    stretch.size = std::min(rest_.size(), kStretch);
+    for (std::size_t i = 0; i < stretch.size; ++i) {
+      stretch.mixed[i] = HashMix::of(rest_[i]);
+      index_.prefetch(stretch.mixed[i]);
+    }
+    rest_ = rest_.subspan(stretch.size);
   }
 
   const HashIndex& index_;
   const SlotTable& slots_;
   const TinyLfu* tracker_;
-  std::span<const tokens::SequenceHash> hashes_;
-  std::array<Candidate, kRing> ring_;
-  Candidate last_{0, HashIndex::kNone};
+  std::span<const tokens::SequenceHash> rest_;
+  std::array<Stretch, 2> stretches_;
+  unsigned ahead_ = 0;
+  unsigned now_ = 1;
 };
 
 }  // namespace ashlar::block::detail

@@ -1,9 +1,9 @@
-// HashIndex: from sequence hash to a slot, read without a lock. The store finds primary blocks by it, the registry its
-// entries.
+// HashIndex: from sequence hash to a slot, read without a lock. The store finds primary blocks by it, the registry the
+// entries that no store has.
 //
-// A fixed table of 64-byte buckets: a count of entries that had to pass on to the next bucket, and seven entries
-// {tag, slot}. An entry never moves while it is there, and one 64-bit store makes it appear or vanish, so a reader
-// without the lock cannot miss an entry that stays; what it finds is a hint that the slot's own word and hash confirm.
+// A fixed table of 64-byte buckets: seven entries {tag, slot}, and a header that has one byte of each tag and counts
+// the entries that had to pass on to the next bucket. An entry never moves while it is there, so a reader without the
+// lock cannot miss one that stays; what it finds is a hint that the slot's own word and hash confirm.
 //
 // Thread safety: insert() and erase() under the owner's lock; candidate() and find() from anywhere.
 // Complexity:    O(1); about four of seven entries of a bucket are used in a full pool. Nothing allocates after
@@ -33,9 +33,11 @@ class HashIndex {
   // Slots it was made for.
   std::size_t capacity() const noexcept { return capacity_; }
 
+  // Everything below takes the hash as HashMix::of() gives it.
+
   void prefetch(std::uint64_t mixed) const noexcept { __builtin_prefetch(&buckets_[mixed & mask_]); }
 
-  // The slot of the first entry that may be the hash's; kNone means that the hash is not here. All take HashMix::of().
+  // The slot of the first entry that may be the hash's; kNone means that the hash is not here.
   std::uint32_t candidate(std::uint64_t mixed) const noexcept {
     return find(mixed, [](std::uint32_t) { return true; });
   }
@@ -46,68 +48,72 @@ class HashIndex {
     // Bounded by the table: in a small one every bucket may have passed something on.
     for (std::size_t step = 0; step <= mask_; ++step) {
       const Bucket& bucket = buckets_[(mixed + step) & mask_];
-      for (unsigned same = bucket.with_tag(mixed); same != 0; same &= same - 1) {
-        const std::uint64_t entry = bucket.entries[static_cast<unsigned>(std::countr_zero(same))].load(kOrderProbe);
-        const std::uint32_t slot = static_cast<std::uint32_t>(entry) - 1;
-        if (static_cast<std::uint32_t>(entry) != 0 && is_it(slot)) return slot;
+      const std::uint64_t header = bucket.header.load(kOrderProbe);
+      for (std::uint64_t same = equal_bytes(header, tag_byte(mixed)); same != 0; same &= same - 1) {
+        const std::uint64_t entry = bucket.entries[place(same)].load(kOrderProbe);
+        const auto slot = static_cast<std::uint32_t>(entry);
+        if (((entry ^ mixed) >> 32) == 0 && is_it(slot)) return slot;
       }
-      if (bucket.passed_on.load(kOrderProbe) == 0) return kNone;
+      if (header >> kPassedShift == 0) return kNone;
     }
     return kNone;
   }
 
   // Requires: the hash is not here, and fewer slots than the table was made for are.
   void insert(std::uint64_t mixed, std::uint32_t slot) noexcept {
-    for (std::size_t b = mixed & mask_;; b = (b + 1) & mask_) {
-      Bucket& bucket = buckets_[b];
-      if (const unsigned empty = bucket.equal_to(0); empty != 0) {
-        bucket.entries[static_cast<unsigned>(std::countr_zero(empty))].store(entry_of(mixed, slot), kOrderProbe);
+    for (std::size_t step = 0;; ++step) {
+      Bucket& bucket = buckets_[(mixed + step) & mask_];
+      const std::uint64_t header = bucket.header.load(kOrderProbe);
+      if (const std::uint64_t empty = equal_bytes(header, 0); empty != 0) {
+        const unsigned at = place(empty);
+        bucket.entries[at].store(entry_of(mixed, slot), kOrderProbe);
+        bucket.header.store(header | tag_byte(mixed) << (8 * at), kOrderProbe);
         return;
       }
-      bucket.passed_on.store(bucket.passed_on.load(kOrderProbe) + 1, kOrderProbe);
+      if (header >> kPassedShift != kPassedFull) bucket.header.store(header + kOnePassed, kOrderProbe);
     }
   }
 
   // Requires: insert(mixed, slot) happened.
   void erase(std::uint64_t mixed, std::uint32_t slot) noexcept {
-    for (std::size_t b = mixed & mask_;; b = (b + 1) & mask_) {
-      Bucket& bucket = buckets_[b];
-      if (const unsigned same = bucket.equal_to(entry_of(mixed, slot)); same != 0) {
-        bucket.entries[static_cast<unsigned>(std::countr_zero(same))].store(0, kOrderProbe);
+    for (std::size_t step = 0;; ++step) {
+      Bucket& bucket = buckets_[(mixed + step) & mask_];
+      const std::uint64_t header = bucket.header.load(kOrderProbe);
+      for (std::uint64_t same = equal_bytes(header, tag_byte(mixed)); same != 0; same &= same - 1) {
+        const unsigned at = place(same);
+        if (bucket.entries[at].load(kOrderProbe) != entry_of(mixed, slot)) continue;
+        bucket.header.store(header & ~(std::uint64_t{0xFF} << (8 * at)), kOrderProbe);
         return;
       }
-      ASHLAR_DCHECK(bucket.passed_on.load(kOrderProbe) != 0, "slot %u is not in the index", slot);
-      bucket.passed_on.store(bucket.passed_on.load(kOrderProbe) - 1, kOrderProbe);
+      ASHLAR_DCHECK(step <= mask_ && header >> kPassedShift != 0, "slot %u is not in the index", slot);
+      // A count that was full once is not exact any more and stays; it only makes readers look one bucket further.
+      if (header >> kPassedShift != kPassedFull) bucket.header.store(header - kOnePassed, kOrderProbe);
     }
   }
 
  private:
-  struct alignas(64) Bucket {
-    std::array<std::atomic<std::uint64_t>, 7> entries{};
-    std::atomic<std::uint64_t> passed_on{0};
+  static constexpr unsigned kPassedShift = 56;
+  static constexpr std::uint64_t kOnePassed = std::uint64_t{1} << kPassedShift;
+  static constexpr std::uint64_t kPassedFull = 0xFF;
 
-    // A bit for each entry whose tag is that of `mixed`, or that is `entry` itself. Without branches, for the place is
-    // not predictable.
-    unsigned with_tag(std::uint64_t mixed) const noexcept {
-      return bits([mixed](std::uint64_t each) { return ((each ^ mixed) >> 32) == 0; });
-    }
-    unsigned equal_to(std::uint64_t entry) const noexcept {
-      return bits([entry](std::uint64_t each) { return each == entry; });
-    }
-    template <class F>
-    unsigned bits(F&& holds) const noexcept {
-      unsigned result = 0;
-#pragma GCC unroll 7
-      for (unsigned i = 0; i < entries.size(); ++i) {
-        result |= static_cast<unsigned>(holds(entries[i].load(kOrderProbe))) << i;
-      }
-      return result;
-    }
+  struct alignas(64) Bucket {
+    std::array<std::atomic<std::uint64_t>, 7> entries{};  // tag << 32 | slot; of no meaning where the header has 0
+    std::atomic<std::uint64_t> header{0};                 // 7 bytes of tags, 0 = empty; 1 byte of entries passed on
   };
 
+  // A byte of the tag that is never 0.
+  static std::uint64_t tag_byte(std::uint64_t mixed) noexcept { return mixed >> 56 | 1; }
   static std::uint64_t entry_of(std::uint64_t mixed, std::uint32_t slot) noexcept {
-    return (mixed >> 32) << 32 | (slot + 1);
+    return (mixed >> 32) << 32 | slot;
   }
+  // The high bit of each of the seven tag bytes that equals `byte`. Exact: no carry passes from byte to byte.
+  static std::uint64_t equal_bytes(std::uint64_t header, std::uint64_t byte) noexcept {
+    constexpr std::uint64_t kOnes = 0x0001'0101'0101'0101u;
+    constexpr std::uint64_t kLow7 = 0x007F'7F7F'7F7F'7F7Fu;
+    const std::uint64_t x = (header ^ (byte * kOnes)) & (kOnes * 0xFF);
+    return ~(((x & kLow7) + kLow7) | x) & (kOnes << 7);
+  }
+  static unsigned place(std::uint64_t bits) noexcept { return static_cast<unsigned>(std::countr_zero(bits)) / 8; }
 
   std::size_t capacity_;
   std::size_t mask_;

@@ -12,8 +12,11 @@ namespace ashlar::block {
 
 struct HashMix {
   static std::uint64_t of(const tokens::SequenceHash& hash) noexcept {
-    const std::uint64_t z = (hash.lo() ^ (hash.hi() * 0x9E3779B97F4A7C15u)) * 0xD6E8FEB86659FD93u;
-    return z ^ (z >> 32);
+    __extension__ using Wide = unsigned __int128;
+    // The high half brings the top bits of a name down, where a product alone leaves them: chain hashes that are small
+    // numbers differ in nothing else.
+    const Wide product = static_cast<Wide>(hash.lo() ^ 0xD6E8FEB86659FD93u) * (hash.hi() ^ 0x9E3779B97F4A7C15u);
+    return static_cast<std::uint64_t>(product >> 64) ^ static_cast<std::uint64_t>(product);
   }
 };
 

@@ -42,6 +42,7 @@ std::optional<AllocationRefusal> BlockStore::allocate_until(std::size_t n, Clock
   interleaving_point("allocate.before_lock");
   Operation operation(*this);
   if (n > options_.block_count) return refusal_locked(AllocationRefusal::Reason::kTooMany, n);
+  if (n == 0) return std::nullopt;  // nothing is nobody's, so it waits for nobody
   Waiter self{n, {}, nullptr};
   (last_waiter_ == nullptr ? first_waiter_ : last_waiter_->next) = &self;
   last_waiter_ = &self;

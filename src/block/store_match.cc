@@ -1,10 +1,9 @@
 // Matching: from hashes to references.
 //
-// The walk runs ahead of itself (Candidates): while one block is being counted, the index entries of the next ones are
-// read and their slots are on the way to the cache. A block in use is taken without the lock: look at the word, compare
-// the hash, count one reference with a compare-exchange. Anything else (nobody refers to the block, the slot has moved
-// on to another life, two hashes with one tag) is settled under the lock, which sees the truth. An index without an
-// entry is a miss: entries never move, so a hash that is there is never overlooked.
+// The walk goes in stretches (Candidates), so that cache misses overlap. A block in use is taken without the lock: look
+// at the word, compare the hash, count one reference with a compare-exchange. Anything else (nobody refers to the
+// block, the slot has moved on to another life, two hashes with one tag) is settled under the lock, which sees the
+// truth. An index without an entry is a miss: entries never move, so a hash that is there is never overlooked.
 #include <algorithm>
 
 #include "ashlar/base/interleaving.h"
@@ -56,29 +55,26 @@ std::optional<SlotRef> BlockStore::acquire_locked(const tokens::SequenceHash& ha
   return ref(slot, add_reference_locked(slot));
 }
 
-std::size_t BlockStore::match_run(std::span<const tokens::SequenceHash> hashes, Candidates& candidates,
-                                  std::size_t first, Found& found, std::size_t n) {
+std::size_t BlockStore::match_run(std::span<const tokens::SequenceHash> hashes, const std::uint32_t* candidates,
+                                  SlotRef* found) {
   std::size_t hits = 0;
-  for (; hits < n; ++hits) {
-    const auto [mixed, slot] = candidates.take(first + hits);
+  for (; hits < hashes.size(); ++hits) {
+    const std::uint32_t slot = candidates[hits];
     if (slot == kNone) return hits;
-    const std::uint64_t word = try_acquire(slots_, slot, hashes[first + hits]);
+    const std::uint64_t word = try_acquire(slots_, slot, hashes[hits]);
     if (word == 0) break;
-    found.slots[hits] = ref(slot, word);
-    found.mixed[hits] = mixed;
+    found[hits] = ref(slot, word);
   }
-  if (hits == n) return hits;
+  if (hits == hashes.size()) return hits;
 
   interleaving_point("match.before_lock");
   const Operation operation(*this);
-  for (;;) {
-    const std::optional<SlotRef> slot = acquire_locked(hashes[first + hits], candidates.last().slot);
-    if (!slot) return hits;
-    found.slots[hits] = *slot;
-    found.mixed[hits] = candidates.last().mixed;
-    if (++hits == n) return hits;
-    candidates.take(first + hits);
+  for (; hits < hashes.size(); ++hits) {
+    const std::optional<SlotRef> slot = acquire_locked(hashes[hits], candidates[hits]);
+    if (!slot) break;
+    found[hits] = *slot;
   }
+  return hits;
 }
 
 std::size_t BlockStore::match_prefix(std::span<const tokens::SequenceHash> hashes, Emitter emit) {
@@ -86,14 +82,14 @@ std::size_t BlockStore::match_prefix(std::span<const tokens::SequenceHash> hashe
   // A prompt that nobody has seen is answered by one look at the index.
   if (!hashes.empty() && index_.candidate(HashMix::of(hashes.front())) != kNone) {
     Candidates candidates(index_, slots_, registry_.tracker(), hashes);
-    Found found;
+    std::array<SlotRef, Candidates::kStretch> found;
     while (done < hashes.size()) {
-      const std::size_t n = std::min(kChunk, hashes.size() - done);
-      const std::size_t hits = match_run(hashes, candidates, done, found, n);
-      used(found, hits);
-      emit(done, {found.slots.data(), hits});
+      const Candidates::Stretch& stretch = candidates.next();
+      const std::size_t hits = match_run(hashes.subspan(done, stretch.size), stretch.slots.data(), found.data());
+      used({stretch.mixed.data(), hits}, found.data());
+      emit(done, {found.data(), hits});
       done += hits;
-      if (hits < n) break;
+      if (hits < stretch.size) break;
     }
   }
   match_requested_.add(hashes.size());
@@ -102,23 +98,24 @@ std::size_t BlockStore::match_prefix(std::span<const tokens::SequenceHash> hashe
 }
 
 std::size_t BlockStore::match_verified(std::span<const tokens::TokenBlock> blocks, Emitter emit) {
-  Found found;
-  std::array<tokens::SequenceHash, kChunk> hashes;
+  std::array<SlotRef, Candidates::kStretch> found;
+  std::array<tokens::SequenceHash, Candidates::kStretch> hashes;
   std::size_t done = 0;
   bool miss = false;
   while (done < blocks.size() && !miss) {
-    const std::size_t n = std::min(kChunk, blocks.size() - done);
+    const std::size_t n = std::min(hashes.size(), blocks.size() - done);
     for (std::size_t i = 0; i < n; ++i) hashes[i] = blocks[done + i].sequence_hash();
     Candidates candidates(index_, slots_, registry_.tracker(), {hashes.data(), n});
-    const std::size_t hits = match_run({hashes.data(), n}, candidates, 0, found, n);
+    const Candidates::Stretch& stretch = candidates.next();
+    const std::size_t hits = match_run({hashes.data(), n}, stretch.slots.data(), found.data());
     std::size_t agreed = 0;
     while (agreed < hits && blocks[done + agreed].block_size() == options_.block_size &&
-           slots_.tokens_agree(found.slots[agreed].id, blocks[done + agreed].tokens())) {
+           slots_.tokens_agree(found[agreed].id, blocks[done + agreed].tokens())) {
       ++agreed;
     }
-    drop_references({found.slots.data() + agreed, hits - agreed});
-    used(found, agreed);
-    emit(done, {found.slots.data(), agreed});
+    detail::drop_references({found.data() + agreed, hits - agreed});
+    used({stretch.mixed.data(), agreed}, found.data());
+    emit(done, {found.data(), agreed});
     done += agreed;
     miss = agreed < n;
   }
@@ -127,16 +124,25 @@ std::size_t BlockStore::match_verified(std::span<const tokens::TokenBlock> block
   return done;
 }
 
-std::size_t BlockStore::match_scattered(std::span<const tokens::SequenceHash> hashes, Emitter emit) {
-  Candidates candidates(index_, slots_, registry_.tracker(), hashes);
-  Found found;
-  std::size_t hits = 0;
-  for (std::size_t i = 0; i < hashes.size(); ++i) {
-    if (match_run(hashes, candidates, i, found, 1) == 0) continue;
-    used(found, 1);
-    emit(i, {found.slots.data(), 1});
-    ++hits;
+template <class Visit>
+void BlockStore::match_each(std::span<const tokens::SequenceHash> hashes, const TinyLfu* tracker, Visit&& visit) {
+  Candidates candidates(index_, slots_, tracker, hashes);
+  for (std::size_t done = 0; done < hashes.size();) {
+    const Candidates::Stretch& stretch = candidates.next();
+    for (std::size_t i = 0; i < stretch.size; ++i) visit(done + i, stretch.mixed[i], stretch.slots[i]);
+    done += stretch.size;
   }
+}
+
+std::size_t BlockStore::match_scattered(std::span<const tokens::SequenceHash> hashes, Emitter emit) {
+  std::size_t hits = 0;
+  match_each(hashes, registry_.tracker(), [&](std::size_t i, std::uint64_t mixed, std::uint32_t candidate) {
+    SlotRef found;
+    if (match_run({&hashes[i], 1}, &candidate, &found) == 0) return;
+    used({&mixed, 1}, &found);
+    emit(i, {&found, 1});
+    ++hits;
+  });
   match_requested_.add(hashes.size());
   match_returned_.add(hits);
   return hits;
@@ -146,21 +152,18 @@ void BlockStore::scan(std::span<const tokens::SequenceHash> hashes, bool touch, 
   std::vector<tokens::SequenceHash> distinct(hashes.begin(), hashes.end());
   std::sort(distinct.begin(), distinct.end());
   std::vector<bool> seen(hashes.size(), false);
-  Candidates candidates(index_, slots_, touch ? registry_.tracker() : nullptr, hashes);
-  Found found;
   std::size_t hits = 0;
-  for (std::size_t i = 0; i < hashes.size(); ++i) {
+  TinyLfu* tracker = touch ? registry_.tracker() : nullptr;
+  match_each(hashes, tracker, [&](std::size_t i, std::uint64_t mixed, std::uint32_t candidate) {
     const auto at = std::lower_bound(distinct.begin(), distinct.end(), hashes[i]) - distinct.begin();
-    if (seen[static_cast<std::size_t>(at)]) {
-      candidates.take(i);
-      continue;
-    }
+    if (seen[static_cast<std::size_t>(at)]) return;
     seen[static_cast<std::size_t>(at)] = true;
-    if (match_run(hashes, candidates, i, found, 1) == 0) continue;
-    if (touch) used(found, 1);
-    emit(i, {found.slots.data(), 1});
+    SlotRef found;
+    if (match_run({&hashes[i], 1}, &candidate, &found) == 0) return;
+    if (touch) used({&mixed, 1}, &found);
+    emit(i, {&found, 1});
     ++hits;
-  }
+  });
   scan_requested_.add(hashes.size());
   scan_returned_.add(hits);
 }
@@ -181,11 +184,11 @@ std::optional<SlotRef> BlockStore::upgrade(const WeakSlot& weak) {
   return acquire_locked(weak.hash, weak.id);
 }
 
-void BlockStore::used(const Found& found, std::size_t hits) {
-  if (hits == 0) return;
-  if (TinyLfu* tracker = registry_.tracker()) tracker->touch_mixed({found.mixed.data(), hits});
+void BlockStore::used(std::span<const std::uint64_t> mixed, const SlotRef* found) {
+  if (mixed.empty()) return;
+  if (TinyLfu* tracker = registry_.tracker()) tracker->touch_mixed(mixed);
   if (!registry_.has_touch_callbacks()) return;
-  for (std::size_t i = 0; i < hits; ++i) registry_.run_touch_callbacks(*slots_.entry(found.slots[i].id));
+  for (std::size_t i = 0; i < mixed.size(); ++i) registry_.run_touch_callbacks(*slots_.entry(found[i].id));
 }
 
 }  // namespace ashlar::block::detail

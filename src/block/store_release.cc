@@ -15,37 +15,33 @@ void add_reference(const SlotRef& slot) noexcept {
                 "slot %u: a copy of a reference that is not there", slot.id);
 }
 
-void drop_reference(const SlotRef& slot) noexcept { slot.store->drop_references({&slot, 1}); }
+void drop_reference(const SlotRef& slot) noexcept { drop_references({&slot, 1}); }
 
 void drop_references(std::span<const SlotRef> slots) noexcept {
-  while (!slots.empty()) {
-    // Mostly all of one store.
-    std::size_t run = slots.size();
-    while (slots[run - 1].store == slots.back().store && run > 1 && slots[run - 2].store == slots.back().store) --run;
-    --run;
-    slots.back().store->drop_references(slots.subspan(run));
-    slots = slots.first(run);
+  std::array<std::uint32_t, BlockStore::kChunk> idle;
+  std::size_t count = 0;
+  BlockStore* store = nullptr;  // whose slots are in idle
+  for (std::size_t i = slots.size(); i-- > 0;) {
+    const SlotRef& slot = slots[i];
+    const std::uint64_t old = slot.store->slots().word(slot.id).fetch_sub(SlotWord::kOneRef, kOrderDrop);
+    ASHLAR_DCHECK(SlotWord::refs(old) != 0 && SlotWord::generation(old) == slot.generation,
+                  "slot %u: a reference was dropped that is not there", slot.id);
+    if (SlotWord::refs(old) != 1) continue;
+    if (count == idle.size() || (count != 0 && store != slot.store)) {
+      store->settle({idle.data(), count});
+      count = 0;
+    }
+    store = slot.store;
+    idle[count++] = slot.id;
   }
+  if (count != 0) store->settle({idle.data(), count});
 }
 
-void BlockStore::drop_references(std::span<const SlotRef> slots) noexcept {
-  std::array<std::uint32_t, kChunk> idle;
-  std::size_t left = slots.size();
-  while (left > 0) {
-    std::size_t count = 0;
-    while (left > 0 && count < kChunk) {
-      const SlotRef& slot = slots[--left];
-      const std::uint64_t old = slots_.word(slot.id).fetch_sub(SlotWord::kOneRef, kOrderDrop);
-      ASHLAR_DCHECK(SlotWord::refs(old) != 0 && SlotWord::generation(old) == slot.generation,
-                    "slot %u: a reference was dropped that is not there", slot.id);
-      if (SlotWord::refs(old) == 1) idle[count++] = slot.id;
-    }
-    if (count == 0) continue;
-    interleaving_point("drop.before_settle");
-    Operation operation(*this);
-    RegistryCore::Cursor cursor(registry_);
-    for (std::size_t i = 0; i < count; ++i) settle_locked(idle[i], cursor, operation.retired);
-  }
+void BlockStore::settle(std::span<const std::uint32_t> idle) noexcept {
+  interleaving_point("drop.before_settle");
+  Operation operation(*this);
+  RegistryCore::Cursor cursor(registry_);
+  for (const std::uint32_t slot : idle) settle_locked(slot, cursor, operation.retired);
 }
 
 void BlockStore::settle_locked(std::uint32_t slot, RegistryCore::Cursor& cursor, RetiredExtensions& retired) {
@@ -112,7 +108,7 @@ void BlockStore::end_quarantine(std::uint32_t slot) {
 }
 
 void BlockStore::drop_reference_after(const SlotRef& slot, const Fence& fence) {
-  fence.on_passed([self = shared_from_this(), slot] { self->drop_references({&slot, 1}); });
+  fence.on_passed([self = shared_from_this(), slot] { drop_reference(slot); });
 }
 
 void drop_reference_after(const SlotRef& slot, const Fence& fence) { slot.store->drop_reference_after(slot, fence); }

@@ -86,12 +86,17 @@ void TinyLfu::touch_all(std::span<const tokens::SequenceHash> hashes) noexcept {
 void TinyLfu::touch_mixed(std::span<const std::uint64_t> mixed) noexcept {
   // relaxed: the number of touches only decides when counters are halved.
   const std::uint64_t before = touches_.fetch_add(mixed.size(), std::memory_order_relaxed);
-  const auto epoch = static_cast<std::uint16_t>(before / decay_after_);
+  std::uint64_t epoch = before / decay_after_;
+  std::uint64_t left = decay_after_ - before % decay_after_;  // touches until the next decay
   for (const std::uint64_t each : mixed) {
+    if (left-- == 0) {
+      ++epoch;
+      left = decay_after_ - 1;
+    }
     std::atomic<std::uint64_t>& word = table_[word_of(each, mask_)];
     // relaxed: counters carry no other data with them.
     std::uint64_t old = word.load(std::memory_order_relaxed);
-    while (!word.compare_exchange_weak(old, incremented(aged(old, epoch), each), std::memory_order_relaxed)) {
+    while (!word.compare_exchange_weak(old, incremented(aged(old, static_cast<std::uint16_t>(epoch)), each), std::memory_order_relaxed)) {
     }
   }
 }

@@ -39,7 +39,7 @@ void finish(const SlotRef& slot, const BlockIdentity& identity) {
 void finish_partial(const SlotRef& slot) {
   PartialState& partial = partial_of(slot);
   const auto hashes = partial.start.hasher.hash_block(partial.start.parent, partial.tokens);
-  ASHLAR_CHECK(hashes.has_value(), "block %u: the position was checked when the block began", slot.id);
+  ASHLAR_CHECK(hashes.has_value(), "block %u: parent and scheme were checked when the block began", slot.id);
   table(slot).set_tokens(slot.id, partial.tokens);
   const bool first = !partial.start.parent.has_value();
   finish(slot, {hashes->sequence, partial.start.parent,
@@ -70,6 +70,11 @@ std::optional<Error> init_sequence(const SlotRef& slot, const SequenceStart& sta
   if (start.parent && start.parent->position() >= tokens::SequenceHash::kMaxPosition) {
     return make_error(ErrorCode::kInvalidArgument, "the parent stands at position %u, the last one there is",
                       start.parent->position());
+  }
+  if (start.parent && start.parent->is_keyed() != start.hasher.scheme().is_keyed()) {
+    return make_error(ErrorCode::kInvalidArgument, "the parent's name is %s, the hash scheme %s is %s",
+                      start.parent->is_keyed() ? "keyed" : "not keyed", start.hasher.scheme().name().data(),
+                      start.hasher.scheme().is_keyed() ? "keyed" : "not");
   }
   auto& partial = table(slot).partial[slot.id];
   if (!partial) {

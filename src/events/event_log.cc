@@ -88,11 +88,12 @@ std::size_t EventLog::drain_once(EventSink& sink) {
 std::size_t EventLog::drain(EventSink& sink) {
   std::size_t delivered = 0;
   do {
-    // acquire / release: one drain's reads of the ring happen before the next one's.
-    if (draining_.exchange(true, std::memory_order_acquire)) return delivered;
+    // acq_rel, both exchanges: one drain's reads of the ring happen before the next one's; and a caller that is turned
+    // away has released its append by its exchange, which the exchange below reads, so the look behind it sees the
+    // event. A plain store could not read it, and the event would be left behind.
+    if (draining_.exchange(true, std::memory_order_acq_rel)) return delivered;
     delivered += drain_once(sink);
-    draining_.store(false, std::memory_order_release);
-    // An event that came between the last look and the store would be left behind by a caller that was turned away.
+    draining_.exchange(false, std::memory_order_acq_rel);
   } while (pending() != 0 ||
            lost_total_.load(std::memory_order_relaxed) > lost_reported_.load(std::memory_order_relaxed));
   return delivered;

@@ -3,7 +3,9 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <map>
+#include <vector>
 
 #include "ashlar/base/random.h"
 #include "block/hash_mix.h"
@@ -28,7 +30,10 @@ TEST_P(HashIndexTest, AgreesWithAMapThroughRandomTurns) {
   for (int turn = 0; turn < 60000; ++turn) {
     const std::uint64_t mixed = known[random.below(known.size())];
     const auto at = model.find(mixed);
-    const auto is_it = [&](std::uint32_t slot) { return at != model.end() && slot == at->second; };
+    const auto is_it = [&](std::uint32_t slot) {
+      EXPECT_TRUE(std::find(free.begin(), free.end(), slot) == free.end()) << "slot " << slot << " has left";
+      return at != model.end() && slot == at->second;
+    };
     if (at != model.end()) {
       ASSERT_EQ(index.find(mixed, is_it), at->second);
       ASSERT_NE(index.candidate(mixed), HashIndex::kNone);
@@ -38,7 +43,7 @@ TEST_P(HashIndexTest, AgreesWithAMapThroughRandomTurns) {
         model.erase(at);
       }
     } else {
-      ASSERT_EQ(index.find(mixed, [](std::uint32_t) { return false; }), HashIndex::kNone);
+      ASSERT_EQ(index.find(mixed, is_it), HashIndex::kNone);
       if (!free.empty()) {
         index.insert(mixed, free.back());
         model.emplace(mixed, free.back());
@@ -49,6 +54,29 @@ TEST_P(HashIndexTest, AgreesWithAMapThroughRandomTurns) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Sizes, HashIndexTest, ::testing::Values(1u, 2u, 7u, 8u, 9u, 11u, 12u, 19u, 100u, 1000u));
+
+// The index stands for what it holds: under the owner's lock nobody is asked about a slot that has left.
+TEST(HashIndexTest, AnErasedEntryIsNoCandidateWhateverStandsBesideIt) {
+  for (std::uint64_t top = 0; top < 256; ++top) {
+    for (std::uint64_t other_top = 0; other_top < 256; other_top += top < 4 ? 1 : 17) {
+      HashIndex index(7);  // one bucket
+      const std::uint64_t gone = top << 56 | 0x1111'0000'0000;
+      const std::uint64_t stays = other_top << 56 | 0x2222'0000'0000;
+      index.insert(stays, 0);
+      index.insert(gone, 1);
+      index.insert(stays ^ 0x4444'0000'0000, 2);
+      index.erase(gone, 1);
+      const auto is_there = [](std::uint32_t slot) {
+        EXPECT_NE(slot, 1u);
+        return slot == 1;
+      };
+      ASSERT_EQ(index.find(gone, is_there), HashIndex::kNone) << top << " beside " << other_top;
+      ASSERT_EQ(index.find(stays, [](std::uint32_t slot) { return slot == 0; }), 0u);
+      index.insert(gone, 3);
+      ASSERT_EQ(index.find(gone, [](std::uint32_t slot) { return slot == 3; }), 3u);
+    }
+  }
+}
 
 TEST(HashIndexTest, HashesWithOneTagAreToldApartByTheSlot) {
   HashIndex index(32);

@@ -163,16 +163,17 @@ class BlockManager {
   // The same, appended to a list that the caller brings. Returns the number of hits.
   std::size_t match_blocks(std::span<const tokens::SequenceHash> hashes, BlockList<Immutable>& out) {
     const std::size_t before = out.size();
-    return core_.match_prefix(hashes, [&](std::size_t i, detail::SlotRef slot) {
-      if (i == 0) out.reserve(before + hashes.size());
-      out.push_back(Immutable(detail::SharedSlot(slot)));
+    return core_.match_prefix(hashes, [&](std::size_t first, std::span<const detail::SlotRef> slots) {
+      if (first == 0 && !slots.empty()) out.reserve(before + hashes.size());
+      const std::span<Immutable> room = out.extend(slots.size());
+      for (std::size_t i = 0; i < slots.size(); ++i) room[i].slot_.adopt(slots[i]);
     });
   }
   // The same into the caller's span: at most out.size() blocks. Returns the number of hits.
   std::size_t match_blocks(std::span<const tokens::SequenceHash> hashes, std::span<Immutable> out) {
     const auto wanted = hashes.first(std::min(hashes.size(), out.size()));
-    return core_.match_prefix(wanted, [&](std::size_t i, detail::SlotRef slot) {
-      out[i].slot_.adopt(slot);
+    return core_.match_prefix(wanted, [&](std::size_t first, std::span<const detail::SlotRef> slots) {
+      for (std::size_t i = 0; i < slots.size(); ++i) out[first + i].slot_.adopt(slots[i]);
     });
   }
   // The longest prefix of `blocks` that is here, tokens compared: a hash that finds other tokens is a miss. Blocks

@@ -55,7 +55,8 @@ class [[nodiscard]] MutableBlock {
     return std::move(*this).stage(BlockIdentity{hash, std::nullopt, std::nullopt}, ready);
   }
 
-  // Errors: kInvalidArgument when the parent's position is the last one there is.
+  // Errors: kInvalidArgument when the parent's position is the last one there is, and when the parent's name is keyed
+  // and the hash scheme is not, or the other way round.
   [[nodiscard]] auto init_sequence(const SequenceStart& start) &&
       -> Result<PartialBlock<Tier>, Rejected<MutableBlock>>;
 

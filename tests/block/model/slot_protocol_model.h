@@ -1,4 +1,4 @@
-// The slot-word protocol as small-step threads, for the explorer of weak_memory.h.
+// The slot-word protocol as small-step threads, for the explorer of explorer.h.
 //
 // Two slots, three hashes, one mutex. The hashes are chosen so that a half of H2 and a half of H3 make H1. A
 // thread runs a short list of operations; each atomic access, plain access, lock and unlock of an operation
@@ -6,7 +6,7 @@
 // off one rule of the protocol to see that a scenario notices.
 //
 //   word[s]     atomic {refs, state, generation}
-//   hash[s]     two atomic halves, the hash the slot was last registered under
+//   hash[s]     two atomic halves, the hash the slot was last filled for; stored by its owner
 //   index[h]    atomic, the slot registered under h, or none; written under the mutex
 //   payload[s]  plain; a slot filled for hash h holds the value h
 //   lists       plain, under the mutex; which slots are inactive and which are free
@@ -26,29 +26,33 @@ namespace ashlar::block::model {
 inline constexpr int kSlots = 2;
 inline constexpr int kHashes = 3;
 
-// The orders of one run.
+// The orders of one run. Match has its constant in three places.
 struct Orders {
   std::memory_order publish = kOrderPublish;
-  std::memory_order match = kOrderMatch;
+  std::memory_order match_load = kOrderMatch;      // the load of the word
+  std::memory_order match_exchange = kOrderMatch;  // the exchange that succeeds
+  std::memory_order match_retry = kOrderMatch;     // the exchange that fails
+  std::memory_order upgrade = kOrderMatch;         // all three in a weak upgrade
   std::memory_order drop = kOrderDrop;
   std::memory_order settle = kOrderSettle;
   std::memory_order revive = kOrderRevive;
   std::memory_order copy = kOrderCopy;
   std::memory_order evict = kOrderEvict;
-  std::memory_order probe = kOrderProbe;       // index entry and hash
-  std::memory_order probe_word = kOrderProbe;  // the word, and a compare-exchange on it that fails
+  std::memory_order probe = kOrderProbe;
   bool mutex_releases = true;
 };
 
 // The rules of the protocol, and what happens where a test switches one to the other value.
 struct Rules {
-  // false: the fast path compares hashes only after / only before the compare-exchange.
-  bool match_compares_hash_before = true;
-  bool match_compares_hash_after = true;
+  // kAfter: the fast path counts first; where the hash then differs, it goes the slow way and leaves the
+  // count. kBeforeTheFirst: an exchange that failed is tried again without another comparison.
+  enum class Comparison : std::uint8_t { kBefore, kBeforeTheFirst, kAfter, kNever };
+  Comparison match_compares_hash = Comparison::kBefore;
   // false: the fast path takes a count from 0 to 1.
   bool match_needs_a_reference = true;
-  // false: the undo of a fast match that took the wrong block subtracts, and leaves it at that.
-  bool undo_settles = true;
+  // false: the slow path takes the slot the fast path was at, whatever its state / whatever its hash.
+  bool hint_needs_a_primary = true;
+  bool hint_compares_hash = true;
   // false: a weak handle takes whatever is registered in its slot.
   bool upgrade_compares_generation = true;
   // false: drop ends with the subtraction.
@@ -59,8 +63,6 @@ struct Rules {
   bool settle_looks_again = true;
   // false: a revived slot stays listed.
   bool revive_unlists = true;
-  // true: the slow path adds to the count instead of comparing and exchanging.
-  bool revive_adds = false;
   // false: evict sees a count of zero first, takes the mutex then, and does not look again.
   bool evict_looks_under_mutex = true;
   // false: evict takes a registered slot whose count reads zero, listed or not.
@@ -69,16 +71,15 @@ struct Rules {
   bool evict_advances_generation = true;
   // false: the index entry of an evicted hash stays.
   bool evict_empties_index = true;
-  // false: register publishes the word before it stores the hash.
-  bool register_stores_hash_first = true;
-  // true: the owner stores the hash before it takes the mutex to register.
-  bool hash_before_mutex = false;
+  // false: the hash is stored by register, after the word.
+  bool hash_before_word = true;
   // false: a second slot is registered under a hash that has one.
   bool register_looks_for_primary = true;
 };
 
 // One operation of a thread. Handles form a stack: match, upgrade, register and copy push, drop pops. A
 // thread owns up to two slots in numbered places. An operation whose handle or place is empty does nothing.
+// Fill is what an owner does without the mutex: it writes the payload and stores the hash.
 struct Operation {
   enum class Kind : std::uint8_t {
     kMatch,
@@ -133,8 +134,9 @@ struct Scenario {
 // is not registered has no handles. Whenever the mutex is free: the inactive list holds only registered slots
 // of count zero; index and registered slots agree, so that a hash has at most one primary; a slot that is not
 // registered is owned once or free. At the end also: a registered slot of count zero is listed. On the way:
-// what a match returns has the payload of its hash, a match or allocation that must succeed does, only slots
-// of count zero are evicted, nothing is listed twice, and no plain access races.
+// no match or upgrade counts itself on a block of another hash, not even for a moment; what it returns has
+// the payload of its hash; a match or allocation that must succeed does; only slots of count zero are
+// evicted; nothing is listed twice; and no plain access races.
 //
 // Thread safety: immutable.
 class SlotProtocol {
@@ -146,11 +148,10 @@ class SlotProtocol {
     Value word = 0;  // what a compare-exchange expects
     std::uint8_t operation = 0;
     Phase phase{};
-    Phase next{};              // where to go on after a lock or an unlock
-    std::uint8_t slot = 0;     // the slot the operation works on
-    std::uint8_t undoing = 0;  // 1 while a drop undoes a fast match
+    Phase next{};           // where to go on after a lock or an unlock
+    std::uint8_t slot = 0;  // the slot the operation works on
     std::uint8_t handle_count = 0;
-    std::array<std::uint8_t, 4> handles{};
+    std::array<std::uint8_t, 5> handles{};
     std::array<std::uint8_t, 2> owned{};  // slot + 1, or 0
   };
 
@@ -178,12 +179,11 @@ class SlotProtocol {
   void begin(Thread& thread, int index) const;
   void finish(Thread& thread, int index) const;
   void give_up(Thread& thread, int index) const;
-  void examine(Thread& thread, const Operation& op) const;
+  void examine(Thread& thread, const Operation& op, bool again) const;
   void look_up_slowly(Thread& thread) const;
-  void conclude(Thread& thread, int index) const;
 
-  void step_fast_match(Thread& thread, Access& access) const;
-  void step_slow_match(Thread& thread, Access& access) const;
+  void step_fast_match(State& state, Thread& thread, Access& access) const;
+  void step_slow_match(State& state, Thread& thread, Access& access) const;
   void step_handle(State& state, Thread& thread, Access& access) const;
   void step_allocate(State& state, Thread& thread, Access& access) const;
   void step_owned(Thread& thread, Access& access) const;

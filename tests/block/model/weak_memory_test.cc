@@ -3,10 +3,13 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <set>
 #include <string>
 #include <utility>
 #include <vector>
+
+#include "block/model/explorer.h"
 
 namespace ashlar::block::model {
 namespace {
@@ -151,7 +154,7 @@ struct Explored {
 
 Explored run(std::vector<std::vector<Instruction>> threads) {
   Explored explored;
-  explored.outcome = explore(Litmus(std::move(threads), &explored.results), 100'000);
+  explored.outcome = explore(Litmus(std::move(threads), &explored.results), {.max_states = 100'000});
   return explored;
 }
 
@@ -232,13 +235,26 @@ TEST(WeakMemory, ADeadlockIsAViolationWithItsTrace) {
   EXPECT_EQ(outcome.trace, std::vector<std::string>{"T0 step: lock"});
 }
 
+TEST(WeakMemory, ASearchForOneViolationGoesPastTheOthers) {
+  std::set<std::string> results;
+  const Litmus program(
+      {{write(), store(kX, 1)}, {load(kX), end_unless_last_was(1), read()}, {lock(), lock()}}, &results);
+  const auto find = [&](std::string_view only) {
+    return explore(program, {.max_states = 100'000, .only = only}).violation.value_or("none").substr(0, 9);
+  };
+  EXPECT_EQ(find("data race"), "data race");
+  EXPECT_EQ(find("deadlock"), "deadlock");
+  EXPECT_EQ(find("livelock"), "none");
+}
+
 TEST(WeakMemory, LoadBufferingIsLeftOut) {
   EXPECT_FALSE(run({{load(kX), store(kY, 1)}, {load(kY), store(kX, 1)}}).results.contains("1|1|"));
 }
 
 TEST(WeakMemory, ASearchThatReachesItsLimitSaysSo) {
   std::set<std::string> results;
-  const Outcome outcome = explore(Litmus({{add(kX, 1), add(kX, 1)}, {add(kX, 1)}}, &results), 2);
+  const Outcome outcome =
+      explore(Litmus({{add(kX, 1), add(kX, 1)}, {add(kX, 1)}}, &results), {.max_states = 2});
   EXPECT_FALSE(outcome.exhausted);
   EXPECT_FALSE(outcome.violation.has_value());
 }

@@ -55,9 +55,10 @@ class ManagerCore {
     return register_chunks(n, room, fill, in_chunks(emit));
   }
 
+  // emit(index of the first, slots).
   template <class Emit>
   std::size_t match_prefix(std::span<const tokens::SequenceHash> hashes, Emit&& emit) {
-    return match_prefix_chunks(hashes, in_chunks(emit));
+    return match_prefix_chunks(hashes, emit);
   }
   template <class Emit>
   std::size_t match_prefix_verified(std::span<const tokens::TokenBlock> blocks, Emit&& emit) {
