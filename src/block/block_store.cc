@@ -27,13 +27,13 @@ BlockStore::BlockStore(ManagerOptions options, events::TierId tier, std::string 
 // A slot that only shares the tag may change under our eyes; it is told apart by its word, its hash, and the entry's.
 Entry* BlockStore::find_entry(std::uint64_t mixed, const tokens::SequenceHash& hash) noexcept {
   Entry* found = nullptr;
-  index_.find(mixed, [&](std::uint32_t slot) {
+  const std::uint32_t confirmed = index_.find(mixed, [&](std::uint32_t slot) {
     if (SlotWord::state(slots_.word(slot).load(kOrderMatch)) != BlockState::kPrimary) return false;
     if (slots_.hash(slot) != hash) return false;
     found = slots_.entry(slot);
     return found != nullptr && found->hash == hash;
   });
-  return found;
+  return confirmed == kNone ? nullptr : found;
 }
 
 BlockStore::Operation::Operation(BlockStore& store) : store_(store) { store_.mu_.lock(); }

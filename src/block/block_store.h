@@ -156,8 +156,11 @@ class BlockStore final : public std::enable_shared_from_this<BlockStore>, public
   void publish_stored_locked(std::uint32_t slot) ASHLAR_REQUIRES(mu_);
   void publish_removed_locked(std::uint32_t slot) ASHLAR_REQUIRES(mu_);
 
+  std::uint32_t find_confirmed(std::uint64_t mixed, const tokens::SequenceHash& hash) const noexcept {
+    return index_.find(mixed, [&](std::uint32_t slot) { return slots_.hash(slot) == hash; });
+  }
   std::uint32_t find_confirmed(const tokens::SequenceHash& hash) const noexcept {
-    return index_.find(HashMix::of(hash), [&](std::uint32_t slot) { return slots_.hash(slot) == hash; });
+    return find_confirmed(HashMix::of(hash), hash);
   }
   // One more reference to the primary of a hash, reviving it if need be. `hint` is a slot to try first, or kNone.
   std::optional<SlotRef> acquire_locked(const tokens::SequenceHash& hash, std::uint32_t hint) ASHLAR_REQUIRES(mu_);

@@ -84,25 +84,25 @@ void RegistryCore::Shard::erase(Entry& gone, RetiredExtensions& retired) {
   free.push_back(gone.place);
 }
 
-template <class Change>
-void RegistryCore::with_all_shards(Change&& change) ASHLAR_NO_THREAD_SAFETY_ANALYSIS {
-  for (Shard& shard : shards_) shard.mu.lock();
-  std::forward<Change>(change)();
-  for (Shard& shard : shards_) shard.mu.unlock();
-}
-
+// Shard by shard: the source is empty, so it makes no difference who asks it already, or still.
 void RegistryCore::attach(EntrySource& source) {
-  with_all_shards([&] { sources_.push_back(&source); });
+  for (Shard& shard : shards_) {
+    const MutexLock lock(shard.mu);
+    shard.sources.push_back(&source);
+  }
 }
 
 void RegistryCore::detach(EntrySource& source) {
-  with_all_shards([&] { std::erase(sources_, &source); });
+  for (Shard& shard : shards_) {
+    const MutexLock lock(shard.mu);
+    std::erase(shard.sources, &source);
+  }
 }
 
 Entry* RegistryCore::lookup(Shard& shard, const tokens::SequenceHash& hash,
                             const EntrySource* except) ASHLAR_NO_THREAD_SAFETY_ANALYSIS {
   const std::uint64_t mixed = HashMix::of(hash);
-  for (EntrySource* source : sources_) {
+  for (EntrySource* source : shard.sources) {
     if (source == except) continue;
     if (Entry* entry = source->find_entry(mixed, hash)) return entry;
   }
@@ -151,10 +151,13 @@ void RegistryCore::block_left(Cursor& cursor, Entry& entry, events::TierId tier,
                               RetiredExtensions& retired) ASHLAR_NO_THREAD_SAFETY_ANALYSIS {
   auto& present = entry.presence[tier.value()];
   present.store(static_cast<std::uint16_t>(present.load(std::memory_order_relaxed) - 1), std::memory_order_relaxed);
-  bool anywhere = false;
-  for (const auto& count : entry.presence) anywhere |= count.load(std::memory_order_relaxed) != 0;
-  // With a second reference somebody outlives the block, at least until this lock is free again.
-  if (!anywhere && entry.refs.load(std::memory_order_acquire) > 1) shard_of(entry.hash.position()).add_orphan(entry);
+  // With a second reference the entry outlives the block, at least until this lock is free again; if no other tier has
+  // it either, it must be found here.
+  if (entry.refs.load(std::memory_order_acquire) > 1) {
+    bool anywhere = false;
+    for (const auto& count : entry.presence) anywhere |= count.load(std::memory_order_relaxed) != 0;
+    if (!anywhere) shard_of(entry.hash.position()).add_orphan(entry);
+  }
   release(cursor, entry, retired);
 }
 

@@ -159,6 +159,7 @@ class RegistryCore : public std::enable_shared_from_this<RegistryCore> {
     std::vector<std::uint32_t> free ASHLAR_GUARDED_BY(mu);
     std::vector<std::uint32_t> at_position ASHLAR_GUARDED_BY(mu);  // entries per position, by slot_of_position()
     std::size_t count ASHLAR_GUARDED_BY(mu) = 0;
+    std::vector<EntrySource*> sources ASHLAR_GUARDED_BY(mu);       // the same in every shard
 
     Entry& entry(std::uint32_t place) ASHLAR_REQUIRES(mu) { return slabs[place / kSlab][place % kSlab]; }
     Entry* find_orphan(std::uint64_t mixed, const tokens::SequenceHash& hash) ASHLAR_REQUIRES(mu);
@@ -172,9 +173,6 @@ class RegistryCore : public std::enable_shared_from_this<RegistryCore> {
   // The entry of a hash, wherever it is; null when there is none. Requires: the shard's lock.
   Entry* lookup(Shard& shard, const tokens::SequenceHash& hash, const EntrySource* except);
   void block_left(Cursor& cursor, Entry& entry, events::TierId tier, RetiredExtensions& retired);
-  // Takes all shard locks around a change of sources_.
-  template <class Change>
-  void with_all_shards(Change&& change);
 
   static std::size_t run_of(std::uint32_t position) noexcept { return position / kPositionsPerRun; }
   Shard& shard_of(std::uint32_t position) noexcept { return shards_[run_of(position) % kShards]; }
@@ -186,7 +184,6 @@ class RegistryCore : public std::enable_shared_from_this<RegistryCore> {
   const RegistryOptions options_;
   std::optional<TinyLfu> tracker_;
   std::array<Shard, kShards> shards_;
-  std::vector<EntrySource*> sources_;  // read under any shard's lock, written under all
   std::atomic<bool> has_touch_callbacks_{false};
 };
 

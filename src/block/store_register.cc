@@ -28,20 +28,23 @@ std::optional<Error> BlockStore::check_candidates_locked(std::size_t n, Filler f
   for (std::size_t first = 0; first < n; first += kChunk) {
     const std::span<SlotRef> slots = std::span(chunk).first(std::min(kChunk, n - first));
     fill(first, slots);
-    for (const SlotRef& slot : slots) {
+    std::array<std::uint64_t, kChunk> mixed;
+    for (std::size_t i = 0; i < slots.size(); ++i) {
+      const SlotRef& slot = slots[i];
       if (slot.store != this) {
         return make_error(ErrorCode::kInvalidArgument,
                           "block %u belongs to another %s manager; register it there", slot.id, tier_name_.c_str());
       }
-      const std::uint64_t mixed = HashMix::of(slots_.hash(slot.id));
-      index_.prefetch(mixed);
-      if (registry_.tracker() != nullptr) registry_.tracker()->prefetch_mixed(mixed);
+      mixed[i] = HashMix::of(slots_.hash(slot.id));
+      index_.prefetch(mixed[i]);
+      if (registry_.tracker() != nullptr) registry_.tracker()->prefetch_mixed(mixed[i]);
     }
-    for (const SlotRef& slot : slots) {
+    for (std::size_t i = 0; i < slots.size(); ++i) {
+      const SlotRef& slot = slots[i];
       const tokens::SequenceHash hash = slots_.hash(slot.id);
       ascending = ascending && std::int64_t{hash.position()} > position;
       position = hash.position();
-      const std::uint32_t existing = find_confirmed(hash);
+      const std::uint32_t existing = find_confirmed(mixed[i], hash);
       slots_.primary[slot.id] = existing;
       if (existing != kNone && !slots_.tokens_agree(existing, slot.id)) {
         ++counters_.collisions;
