@@ -25,7 +25,7 @@ help:
 
 # Configures a preset when it is new or the presets changed; the build itself follows changes of CMake files.
 build/%/build.ninja: CMakePresets.json
-	@cmake --preset $* --log-level=WARNING --no-warn-unused-cli
+	@cmake --preset $* --log-level=NOTICE --no-warn-unused-cli
 	@touch $@
 
 # $(call stage,preset,targets): configures, builds the targets, runs the tests of the preset, closes with one line.

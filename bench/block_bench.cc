@@ -1,4 +1,5 @@
-// Block layer benchmarks: match, drop and the full cycle, beside the manager one writes first, and over threads.
+// Block layer benchmarks: match, drop and the full cycle, beside the manager one writes first, and over
+// threads.
 //
 //   block_bench                 the table of ratios against NaiveBlockManager, one thread
 //   block_bench --scaling [N]   1..N threads on one manager, as the share of N independent managers
@@ -100,7 +101,9 @@ struct Ours {
   std::vector<CompleteBlock<G1>> complete;
 };
 
-std::span<const SequenceHash> head(const Chain& chain, std::size_t n) { return std::span(chain.hashes).first(n); }
+std::span<const SequenceHash> head(const Chain& chain, std::size_t n) {
+  return std::span(chain.hashes).first(n);
+}
 
 // A turn over the resident chains.
 struct Turn {
@@ -108,10 +111,12 @@ struct Turn {
   const Chain& operator()() { return chains()[next++ % kResident]; }
 };
 
-void print_ratio(const char* name, std::size_t n, const std::string& backend, bench::Comparison c, double target) {
+void print_ratio(const char* name, std::size_t n, const std::string& backend, bench::Comparison c,
+                 double target) {
   const auto per_block = static_cast<double>(n);
-  std::printf("%-26s %5zu  %-13s %9.1f %9.1f   %6.2f (%.2f..%.2f)", name, n, backend.c_str(), c.ours.median / per_block,
-              c.rival.median / per_block, c.ratio.median, c.ratio.min, c.ratio.max);
+  std::printf("%-26s %5zu  %-13s %9.1f %9.1f   %6.2f (%.2f..%.2f)", name, n, backend.c_str(),
+              c.ours.median / per_block, c.rival.median / per_block, c.ratio.median, c.ratio.min,
+              c.ratio.max);
   if (target > 0) std::printf("   target %.0f: %s", target, c.ratio.median >= target ? "ok" : "MISS");
   std::printf("\n");
 }
@@ -175,10 +180,11 @@ void print_table() {
                   n == 128 ? 3 : 0);
     }
     std::size_t a = 0, b = 0;
-    print_ratio("allocate..register..drop", kChain, backend,
-                bench::compare([&] { (void)ours.put(chains()[a++ % chains().size()]); },
-                               [&] { (void)rival.allocate_and_register(chains()[b++ % chains().size()].hashes); }),
-                0);
+    print_ratio(
+        "allocate..register..drop", kChain, backend,
+        bench::compare([&] { (void)ours.put(chains()[a++ % chains().size()]); },
+                       [&] { (void)rival.allocate_and_register(chains()[b++ % chains().size()].hashes); }),
+        0);
   }
 }
 
@@ -188,9 +194,12 @@ enum class Load { kActiveDistinct, kActiveShared, kInactiveDistinct };
 
 const char* name_of(Load load) {
   switch (load) {
-    case Load::kActiveDistinct: return "match_active + drop, distinct sequences";
-    case Load::kActiveShared: return "match_active + drop, one shared prefix";
-    case Load::kInactiveDistinct: return "match_inactive + drop, distinct sequences";
+    case Load::kActiveDistinct:
+      return "match_active + drop, distinct sequences";
+    case Load::kActiveShared:
+      return "match_active + drop, one shared prefix";
+    case Load::kInactiveDistinct:
+      return "match_inactive + drop, distinct sequences";
   }
   return "";
 }
@@ -228,7 +237,9 @@ double throughput(std::vector<std::unique_ptr<Ours>>& managers, std::size_t thre
 }
 
 void print_scaling(std::size_t most) {
-  std::printf("threads on one LRU manager, as the share of as many independent managers; median of 9 interleaved runs\n");
+  std::printf(
+      "threads on one LRU manager, as the share of as many independent managers; median of 9 interleaved "
+      "runs\n");
   std::printf("%-44s %7s %14s %14s   %s\n", "load", "threads", "one, M blk/s", "apart, M blk/s", "share");
   for (const Load load : {Load::kActiveDistinct, Load::kActiveShared, Load::kInactiveDistinct}) {
     std::vector<std::unique_ptr<Ours>> managers;
@@ -249,9 +260,12 @@ void print_scaling(std::size_t most) {
       }
       const bench::Spread share = bench::spread_of(shares);
       std::printf("%-44s %7zu %14.1f %14.1f   %.2f (%.2f..%.2f)", name_of(load), threads,
-                  bench::spread_of(one).median / 1e6, bench::spread_of(apart).median / 1e6, share.median, share.min,
-                  share.max);
-      const double target = load != Load::kActiveDistinct ? 0 : threads == 2 ? 0.85 : threads == 16 ? 0.65 : 0;
+                  bench::spread_of(one).median / 1e6, bench::spread_of(apart).median / 1e6, share.median,
+                  share.min, share.max);
+      const double target = load != Load::kActiveDistinct ? 0
+                            : threads == 2                ? 0.85
+                            : threads == 16               ? 0.65
+                                                          : 0;
       if (target > 0) std::printf("   target %.2f: %s", target, share.median >= target ? "ok" : "MISS");
       std::printf("\n");
     }
@@ -294,14 +308,16 @@ void register_benchmarks() {
           ->Arg(32)
           ->Arg(128);
     }
-    benchmark::RegisterBenchmark(("cycle/" + backend).c_str(), [=](benchmark::State& state) { cycle(state, backend); });
+    benchmark::RegisterBenchmark(("cycle/" + backend).c_str(),
+                                 [=](benchmark::State& state) { cycle(state, backend); });
   }
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
-  // An engine has threads. In a process with one, the standard library counts shared_ptr references without atomics.
+  // An engine has threads. In a process with one, the standard library counts shared_ptr references without
+  // atomics.
   std::jthread second([](std::stop_token stop) {
     std::mutex mu;
     std::unique_lock<std::mutex> lock(mu);

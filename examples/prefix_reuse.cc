@@ -1,7 +1,7 @@
 // Which blocks of a prompt were reused, and which were new: the smallest whole use of the library.
 //
-// Four prompts share a system prompt. Each is cut into blocks, the longest known prefix is matched, the rest is
-// allocated, "computed" and registered, so the next prompt finds it.
+// Four prompts share a system prompt. Each is cut into blocks, the longest known prefix is matched, the rest
+// is allocated, "computed" and registered, so the next prompt finds it.
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -30,7 +30,7 @@ template <class T, class E>
 T must(Result<T, E> result, const char* what) {
   if (!result) {
     std::fprintf(stderr, "prefix_reuse: %s failed\n", what);
-    std::exit(1);
+    std::abort();
   }
   return std::move(*result);
 }
@@ -38,29 +38,34 @@ T must(Result<T, E> result, const char* what) {
 }  // namespace
 
 int main() {
-  const auto registry = must(block::BlockRegistry::create({.frequency = block::TinyLfuOptions{}}), "the registry");
+  const auto registry =
+      must(block::BlockRegistry::create({.frequency = block::TinyLfuOptions{}}), "the registry");
   auto manager = must(BlockManager<G1>::builder()
-                          .block_count(24)
+                          .block_count(18)
                           .block_size(kBlockSize)
                           .registry(registry)
                           .with_lru_backend()
                           .build(),
                       "the manager");
 
-  const std::string system = "You are a mason. You answer in one sentence, and you name the stone you would choose. ";
+  const std::string system =
+      "You are a mason. You answer in one sentence, and you name the stone you would choose. ";
   const std::vector<std::string> prompts = {
       system + "How do I dress a limestone block so that the joint is as thin as a knife blade?",
       system + "How do I dress a limestone block for a curved wall?",
       system + "Which mortar suits granite?",
       "Write a poem about rivers and the stones that they carry to the sea, and let no line of it be long.",
-      system + "How do I dress a limestone block so that the joint is as thin as a knife blade? And how long will it last?",
+      system +
+          "How do I dress a limestone block so that the joint is as thin as a knife blade? And how long will "
+          "it last?",
   };
 
   std::printf("pool of %zu blocks of %u tokens, LRU eviction\n\n", manager.total_blocks(), kBlockSize);
-  std::printf("%-6s %7s %7s  %-9s %7s %6s %8s  %s\n", "prompt", "tokens", "blocks", "", "reused", "new", "evicted",
-              "block ids (reused in brackets)");
+  std::printf("%-6s %7s %7s  %-9s %7s %6s %8s  %s\n", "prompt", "tokens", "blocks", "", "reused", "new",
+              "evicted", "block ids (reused in brackets)");
   for (std::size_t p = 0; p < prompts.size(); ++p) {
-    const auto sequence = must(tokens::TokenSequence::create(tokenize(prompts[p]), kBlockSize), "the sequence");
+    const auto sequence =
+        must(tokens::TokenSequence::create(tokenize(prompts[p]), kBlockSize), "the sequence");
 
     // What is known already.
     auto table = manager.match_blocks(sequence.blocks());
@@ -71,7 +76,8 @@ int main() {
     auto fresh = must(manager.allocate_blocks_with_evictions(rest.size()), "the allocation");
     block::BlockList<block::CompleteBlock<G1>> complete;
     for (std::size_t i = 0; i < rest.size(); ++i) {
-      complete.push_back(must(std::move(fresh.blocks[i]).complete(rest[i], KvReady::asserted_by_caller()), "complete"));
+      complete.push_back(
+          must(std::move(fresh.blocks[i]).complete(rest[i], KvReady::asserted_by_caller()), "complete"));
     }
     for (auto& registered : must(manager.register_blocks(std::move(complete)), "the registration")) {
       table.push_back(std::move(registered));

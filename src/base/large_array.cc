@@ -14,20 +14,20 @@ std::size_t mapped_bytes(std::size_t bytes) noexcept {
 }
 }  // namespace
 
-// A mapping is zeroed and committed page by page. Where huge pages pay, it is one huge page longer than needed, the
-// array starts at the first huge-page border inside, and what lies before and behind is given back at once.
+// A mapping is zeroed and committed page by page. Where huge pages pay, it is one huge page longer than
+// needed, the array starts at the first huge-page border inside, and what lies before and behind is given
+// back at once.
 void* allocate_large(std::size_t bytes) {
   const std::size_t mapped = mapped_bytes(bytes);
   void* memory = mmap(nullptr, mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   ASHLAR_CHECK(memory != MAP_FAILED, "the system has no %zu bytes of memory for a table", bytes);
   if (bytes < kWorthIt) return memory;
-  const auto address = reinterpret_cast<std::uintptr_t>(memory);
-  const std::uintptr_t aligned = (address + kHugePage - 1) / kHugePage * kHugePage;
-  const std::size_t before = aligned - address;
+  const std::size_t past = reinterpret_cast<std::uintptr_t>(memory) % kHugePage;
+  const std::size_t before = past == 0 ? 0 : kHugePage - past;
   const std::size_t kept = mapped - kHugePage;
+  auto* start = static_cast<std::byte*>(memory) + before;
   if (before != 0) munmap(memory, before);
-  if (kHugePage != before) munmap(reinterpret_cast<void*>(aligned + kept), kHugePage - before);
-  void* start = reinterpret_cast<void*>(aligned);
+  if (before != kHugePage) munmap(start + kept, kHugePage - before);
   madvise(start, kept, MADV_HUGEPAGE);  // a wish; without huge pages the table is only slower
   return start;
 }

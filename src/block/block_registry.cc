@@ -7,7 +7,9 @@ namespace ashlar::block {
 using detail::Entry;
 using detail::RegistryCore;
 
-Result<void> RegistryOptions::validate() const { return frequency ? frequency->validate() : Result<void>(); }
+Result<void> RegistryOptions::validate() const {
+  return frequency ? frequency->validate() : Result<void>();
+}
 
 Result<BlockRegistry> BlockRegistry::create(const RegistryOptions& options) {
   if (auto valid = options.validate(); !valid) return std::move(valid).error();
@@ -63,7 +65,9 @@ bool BlockRegistry::is_registered(const tokens::SequenceHash& hash) const {
   return registered_prefix({&hash, 1}) == 1;
 }
 
-std::size_t BlockRegistry::registered_count() const { return core_->registered_count(); }
+std::size_t BlockRegistry::registered_count() const {
+  return core_->registered_count();
+}
 
 std::size_t BlockRegistry::registered_count_at(std::uint32_t position) const {
   return core_->registered_count_at(position);
@@ -99,18 +103,24 @@ std::vector<bool> BlockRegistry::check_presence_any(std::span<const tokens::Sequ
 }
 
 void BlockRegistry::touch(const tokens::SequenceHash& hash) const {
-  if (!match_sequence_hash(hash, /*touch=*/true) && core_->tracker() != nullptr) core_->tracker()->touch(hash);
+  if (!match_sequence_hash(hash, /*touch=*/true) && core_->tracker() != nullptr)
+    core_->tracker()->touch(hash);
 }
 
 unsigned BlockRegistry::count(const tokens::SequenceHash& hash) const {
   return core_->tracker() == nullptr ? 0 : core_->tracker()->count(hash);
 }
 
-TinyLfu* BlockRegistry::frequency_tracker() const noexcept { return core_->tracker(); }
+TinyLfu* BlockRegistry::frequency_tracker() const noexcept {
+  return core_->tracker();
+}
 
-const tokens::NamespaceFingerprint& BlockRegistry::name_space() const noexcept { return core_->options().name_space; }
+const tokens::NamespaceFingerprint& BlockRegistry::name_space() const noexcept {
+  return core_->options().name_space;
+}
 
-RegistrationHandle::RegistrationHandle(const RegistrationHandle& other) : core_(other.core_), entry_(other.entry_) {
+RegistrationHandle::RegistrationHandle(const RegistrationHandle& other)
+    : core_(other.core_), entry_(other.entry_) {
   // relaxed: the other handle keeps the entry.
   if (entry_ != nullptr) entry_->refs.fetch_add(1, std::memory_order_relaxed);
 }
@@ -128,7 +138,9 @@ RegistrationHandle::~RegistrationHandle() {
   if (entry_ != nullptr) core_->release(*entry_);
 }
 
-tokens::SequenceHash RegistrationHandle::sequence_hash() const noexcept { return entry_->hash; }
+tokens::SequenceHash RegistrationHandle::sequence_hash() const noexcept {
+  return entry_->hash;
+}
 
 bool RegistrationHandle::has_block(events::TierId tier) const noexcept {
   // relaxed: presence is a count; who needs the block itself matches it.

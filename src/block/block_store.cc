@@ -23,8 +23,9 @@ BlockStore::BlockStore(ManagerOptions options, events::TierId tier, std::string 
   registry_.attach(*this);
 }
 
-// The registry's lock for the hash is held, so what its index entry and its slot say about this hash cannot change.
-// A slot that only shares the tag may change under our eyes; it is told apart by its word, its hash, and the entry's.
+// The registry's lock for the hash is held, so what its index entry and its slot say about this hash cannot
+// change. A slot that only shares the tag may change under our eyes; it is told apart by its word, its hash,
+// and the entry's.
 Entry* BlockStore::find_entry(std::uint64_t mixed, const tokens::SequenceHash& hash) noexcept {
   Entry* found = nullptr;
   const std::uint32_t confirmed = index_.find(mixed, [&](std::uint32_t slot) {
@@ -36,13 +37,16 @@ Entry* BlockStore::find_entry(std::uint64_t mixed, const tokens::SequenceHash& h
   return confirmed == kNone ? nullptr : found;
 }
 
-BlockStore::Operation::Operation(BlockStore& store) : store_(store) { store_.mu_.lock(); }
+BlockStore::Operation::Operation(BlockStore& store) : store_(store) {
+  store_.mu_.lock();
+}
 
 BlockStore::Operation::~Operation() {
   if (store_.first_waiter_ != nullptr) store_.wake_waiter_locked();
   const PressureChange pressure = store_.pressure_change_locked();
   store_.mu_.unlock();
-  if (pressure.changed && store_.options_.on_pressure) store_.options_.on_pressure(pressure.now, pressure.available);
+  if (pressure.changed && store_.options_.on_pressure)
+    store_.options_.on_pressure(pressure.now, pressure.available);
 }
 
 BlockStore::PressureChange BlockStore::pressure_change_locked() {
@@ -68,8 +72,8 @@ PoolStatus BlockStore::status_locked() const {
   status.owned = owned_;
   status.quarantined = quarantined_;
   status.waiters = waiters_;
-  status.active =
-      status.total - status.reset - status.inactive - status.pinned_inactive - status.owned - status.quarantined;
+  status.active = status.total - status.reset - status.inactive - status.pinned_inactive - status.owned -
+                  status.quarantined;
   return status;
 }
 
@@ -114,18 +118,22 @@ void BlockStore::close() {
     std::array<std::size_t, kBlockStates> in_state{};
     for (std::uint32_t slot = 0; slot < options_.block_count; ++slot) {
       const std::uint64_t word = slots_.word(slot).load(kOrderProbe);
-      const bool inactive = SlotWord::state(word) == BlockState::kPrimary && slots_.listing[slot] != Listing::kNone;
+      const bool inactive =
+          SlotWord::state(word) == BlockState::kPrimary && slots_.listing[slot] != Listing::kNone;
       if (!inactive) ++in_state[static_cast<std::size_t>(SlotWord::state(word))];
     }
     std::string states;
     for (std::size_t i = 0; i < kBlockStates; ++i) {
       const auto state = static_cast<BlockState>(i);
       if (state == BlockState::kReset || in_state[i] == 0) continue;
-      states += (states.empty() ? "" : ", ") + std::to_string(in_state[i]) + " " + std::string(to_string(state));
+      states +=
+          (states.empty() ? "" : ", ") + std::to_string(in_state[i]) + " " + std::string(to_string(state));
     }
-    ASHLAR_CHECK(false, "the %s block manager was destroyed with %zu blocks outstanding (%s) and %zu waiting "
+    ASHLAR_CHECK(false,
+                 "the %s block manager was destroyed with %zu blocks outstanding (%s) and %zu waiting "
                  "allocations; drop the guards first",
-                 tier_name_.c_str(), status.owned + status.active + status.quarantined, states.c_str(), status.waiters);
+                 tier_name_.c_str(), status.owned + status.active + status.quarantined, states.c_str(),
+                 status.waiters);
   }
   closed_ = true;
   RegistryCore::Cursor cursor(registry_);
@@ -155,12 +163,18 @@ void BlockStore::check_invariants() {
     const std::uint32_t refs = SlotWord::refs(word);
     ASHLAR_CHECK(listing == Listing::kNone || (state == BlockState::kPrimary && refs == 0),
                  "slot %u is listed in state %d with %u references", slot, static_cast<int>(state), refs);
-    ASHLAR_CHECK(refs >= duplicates_of[slot], "slot %u: %u references, %u duplicates", slot, refs, duplicates_of[slot]);
+    ASHLAR_CHECK(refs >= duplicates_of[slot], "slot %u: %u references, %u duplicates", slot, refs,
+                 duplicates_of[slot]);
     switch (state) {
-      case BlockState::kReset: ++reset; break;
-      case BlockState::kQuarantined: ++quarantined; break;
+      case BlockState::kReset:
+        ++reset;
+        break;
+      case BlockState::kQuarantined:
+        ++quarantined;
+        break;
       case BlockState::kPrimary:
-        ASHLAR_CHECK(find_confirmed(slots_.hash(slot)) == slot, "primary %u is not what its hash finds", slot);
+        ASHLAR_CHECK(find_confirmed(slots_.hash(slot)) == slot, "primary %u is not what its hash finds",
+                     slot);
         ASHLAR_CHECK(slots_.entry(slot)->hash == slots_.hash(slot), "slot %u has another hash's entry", slot);
         ASHLAR_CHECK(slots_.entry(slot)->presence[tier_.value()].load(std::memory_order_relaxed) >= 1,
                      "slot %u is registered and not present", slot);
@@ -178,21 +192,29 @@ void BlockStore::check_invariants() {
       case BlockState::kDuplicate:
         ++active;
         ASHLAR_CHECK(refs != 0, "duplicate %u has no references", slot);
-        ASHLAR_CHECK(slots_.hash(slots_.primary[slot]) == slots_.hash(slot), "duplicate %u of another hash", slot);
+        ASHLAR_CHECK(slots_.hash(slots_.primary[slot]) == slots_.hash(slot), "duplicate %u of another hash",
+                     slot);
         break;
-      default: ++owned; break;
+      default:
+        ++owned;
+        break;
     }
   }
-  ASHLAR_CHECK(reset == status.reset && listed == status.inactive && aside == status.pinned_inactive &&
-                   quarantined == status.quarantined && owned == status.owned && active == status.active,
-               "pools count %s, slots count reset %zu inactive %zu pinned %zu quarantined %zu owned %zu active %zu",
-               status.to_string().c_str(), reset, listed, aside, quarantined, owned, active);
+  ASHLAR_CHECK(
+      reset == status.reset && listed == status.inactive && aside == status.pinned_inactive &&
+          quarantined == status.quarantined && owned == status.owned && active == status.active,
+      "pools count %s, slots count reset %zu inactive %zu pinned %zu quarantined %zu owned %zu active %zu",
+      status.to_string().c_str(), reset, listed, aside, quarantined, owned, active);
 }
 
 // ---- what the guards call
 
-std::uint32_t block_size_of(const SlotRef& slot) noexcept { return slot.store->options().block_size; }
-tokens::SequenceHash hash_of(const SlotRef& slot) noexcept { return slot.store->slots().hash(slot.id); }
+std::uint32_t block_size_of(const SlotRef& slot) noexcept {
+  return slot.store->options().block_size;
+}
+tokens::SequenceHash hash_of(const SlotRef& slot) noexcept {
+  return slot.store->slots().hash(slot.id);
+}
 
 RegistrationHandle registration_handle_of(const SlotRef& slot) {
   Entry& entry = *slot.store->slots().entry(slot.id);

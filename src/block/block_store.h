@@ -1,8 +1,10 @@
-// BlockStore: the untyped heart of a BlockManager. Slots, their index, the pools, and every transition between them.
+// BlockStore: the untyped heart of a BlockManager. Slots, their index, the pools, and every transition
+// between them.
 //
-// Locking. One lock, `store`. Without it: matching, copying and dropping references while a block is in use (the slot
-// word, docs/slot_word.md), and every transition of a slot that one guard owns. Under it: everything that changes a
-// pool, the index or a count from or to zero. Sinks and callbacks of others run after it is released.
+// Locking. One lock, `store`. Without it: matching, copying and dropping references while a block is in use
+// (the slot word, docs/slot_word.md), and every transition of a slot that one guard owns. Under it:
+// everything that changes a pool, the index or a count from or to zero. Sinks and callbacks of others run
+// after it is released.
 //
 // Thread safety: thread-safe. Lock order: store, then registry.shard.
 #pragma once
@@ -51,10 +53,13 @@ class BlockStore final : public std::enable_shared_from_this<BlockStore>, public
   const ManagerOptions& options() const noexcept { return options_; }
   SlotTable& slots() noexcept { return slots_; }
   RegistryCore& registry() noexcept { return registry_; }
-  SlotRef ref(std::uint32_t slot, std::uint64_t word) noexcept { return {this, slot, SlotWord::generation(word)}; }
+  SlotRef ref(std::uint32_t slot, std::uint64_t word) noexcept {
+    return {this, slot, SlotWord::generation(word)};
+  }
 
   // allocation (store_allocate.cc)
-  std::optional<AllocationRefusal> allocate(std::size_t n, std::vector<tokens::SequenceHash>* evicted, Emitter emit);
+  std::optional<AllocationRefusal> allocate(std::size_t n, std::vector<tokens::SequenceHash>* evicted,
+                                            Emitter emit);
   std::optional<AllocationRefusal> allocate_until(std::size_t n, Clock::TimePoint deadline, Emitter emit);
   std::optional<AllocationRefusal> why_not(std::size_t n);
   std::size_t reset_inactive();
@@ -129,30 +134,34 @@ class BlockStore final : public std::enable_shared_from_this<BlockStore>, public
 
   std::size_t available_locked() const ASHLAR_REQUIRES(mu_) { return reset_->size() + inactive_->size(); }
   PoolStatus status_locked() const ASHLAR_REQUIRES(mu_);
-  AllocationRefusal refusal_locked(AllocationRefusal::Reason reason, std::size_t n) const ASHLAR_REQUIRES(mu_);
+  AllocationRefusal refusal_locked(AllocationRefusal::Reason reason, std::size_t n) const
+      ASHLAR_REQUIRES(mu_);
   void expire_pins_locked(RetiredExtensions& retired) ASHLAR_REQUIRES(mu_);
   PressureChange pressure_change_locked() ASHLAR_REQUIRES(mu_);
   void wake_waiter_locked() ASHLAR_REQUIRES(mu_);
 
-  // Takes n slots out of the pools and emits them. False, and nothing is taken, when a pool delivers less than it
-  // announced. Requires: n <= available.
+  // Takes n slots out of the pools and emits them. False, and nothing is taken, when a pool delivers less
+  // than it announced. Requires: n <= available.
   bool take_locked(std::size_t n, std::vector<tokens::SequenceHash>* evicted, RetiredExtensions& retired,
                    Emitter emit) ASHLAR_REQUIRES(mu_);
   void emit_taken_locked(std::uint32_t first, std::size_t n, std::vector<tokens::SequenceHash>* evicted,
                          RetiredExtensions& retired, Emitter emit) ASHLAR_REQUIRES(mu_);
   // Evicts the slot if it was registered; it is Mutable afterwards.
-  SlotRef take_one_locked(std::uint32_t slot, RegistryCore::Cursor& cursor, std::vector<tokens::SequenceHash>* evicted,
-                          RetiredExtensions& retired) ASHLAR_REQUIRES(mu_);
+  SlotRef take_one_locked(std::uint32_t slot, RegistryCore::Cursor& cursor,
+                          std::vector<tokens::SequenceHash>* evicted, RetiredExtensions& retired)
+      ASHLAR_REQUIRES(mu_);
   // The primary leaves index, registry and presence. Its word stays the caller's to change.
   void unregister_locked(std::uint32_t slot, RegistryCore::Cursor& cursor, RetiredExtensions& retired)
       ASHLAR_REQUIRES(mu_);
   void to_reset_pool_locked(std::uint32_t slot) ASHLAR_REQUIRES(mu_);
 
-  std::optional<Error> check_candidates_locked(std::size_t n, Filler fill, bool& ascending) ASHLAR_REQUIRES(mu_);
-  std::optional<Error> check_twins_locked(std::size_t n, Filler fill) ASHLAR_REQUIRES(mu_);
-  // `existing` is the primary that the hash has, or kNone. `is_new` says whether the hash is new to the registry.
-  SlotRef register_locked(const SlotRef& candidate, std::uint32_t existing, RegistryCore::Cursor& cursor, bool& is_new)
+  std::optional<Error> check_candidates_locked(std::size_t n, Filler fill, bool& ascending)
       ASHLAR_REQUIRES(mu_);
+  std::optional<Error> check_twins_locked(std::size_t n, Filler fill) ASHLAR_REQUIRES(mu_);
+  // `existing` is the primary that the hash has, or kNone. `is_new` says whether the hash is new to the
+  // registry.
+  SlotRef register_locked(const SlotRef& candidate, std::uint32_t existing, RegistryCore::Cursor& cursor,
+                          bool& is_new) ASHLAR_REQUIRES(mu_);
   void publish_stored_locked(std::uint32_t slot) ASHLAR_REQUIRES(mu_);
   void publish_removed_locked(std::uint32_t slot) ASHLAR_REQUIRES(mu_);
 
@@ -162,11 +171,14 @@ class BlockStore final : public std::enable_shared_from_this<BlockStore>, public
   std::uint32_t find_confirmed(const tokens::SequenceHash& hash) const noexcept {
     return find_confirmed(HashMix::of(hash), hash);
   }
-  // One more reference to the primary of a hash, reviving it if need be. `hint` is a slot to try first, or kNone.
-  std::optional<SlotRef> acquire_locked(const tokens::SequenceHash& hash, std::uint32_t hint) ASHLAR_REQUIRES(mu_);
+  // One more reference to the primary of a hash, reviving it if need be. `hint` is a slot to try first, or
+  // kNone.
+  std::optional<SlotRef> acquire_locked(const tokens::SequenceHash& hash, std::uint32_t hint)
+      ASHLAR_REQUIRES(mu_);
   std::uint64_t add_reference_locked(std::uint32_t slot) ASHLAR_REQUIRES(mu_);
   // Matches hashes with the help of their candidates; stops at the first miss. Returns the hits.
-  std::size_t match_run(std::span<const tokens::SequenceHash> hashes, const std::uint32_t* candidates, SlotRef* found);
+  std::size_t match_run(std::span<const tokens::SequenceHash> hashes, const std::uint32_t* candidates,
+                        SlotRef* found);
   // visit(index, mixed hash, candidate) for every hash.
   template <class Visit>
   void match_each(std::span<const tokens::SequenceHash> hashes, const TinyLfu* tracker, Visit&& visit);
@@ -186,8 +198,8 @@ class BlockStore final : public std::enable_shared_from_this<BlockStore>, public
   const std::string tier_name_;
   RegistryCore& registry_;  // kept by options_.registry
 
-  SlotTable slots_;   // columns say who may touch them
-  HashIndex index_;   // read by anyone, written under mu_
+  SlotTable slots_;  // columns say who may touch them
+  HashIndex index_;  // read by anyone, written under mu_
 
   Mutex mu_;
   std::unique_ptr<InactivePool> inactive_ ASHLAR_PT_GUARDED_BY(mu_);

@@ -25,7 +25,10 @@ constexpr std::array kBackends = {
           [](const EvictionContext& c) -> Result<std::unique_ptr<InactivePool>> {
             return pool_of(HashMapBackend<FifoReuse>(FifoReuse(c)));
           }},
-    Named{"lru", [](const EvictionContext& c) -> Result<std::unique_ptr<InactivePool>> { return pool_of(LruBackend(c)); }},
+    Named{"lru",
+          [](const EvictionContext& c) -> Result<std::unique_ptr<InactivePool>> {
+            return pool_of(LruBackend(c));
+          }},
 };
 
 }  // namespace

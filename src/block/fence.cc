@@ -26,16 +26,22 @@ Fence Fence::passed_already() {
   return Fence(std::move(state));
 }
 
-// acquire: pairs with the release in signal(); what the device's reporter did comes before what follows the fence.
-bool Fence::passed() const noexcept { return state_->passed.load(std::memory_order_acquire); }
+// acquire: pairs with the release in signal(); what the device's reporter did comes before what follows the
+// fence.
+bool Fence::passed() const noexcept {
+  return state_->passed.load(std::memory_order_acquire);
+}
 
-bool Fence::abandoned() const noexcept { return state_->abandoned.load(std::memory_order_acquire); }
+bool Fence::abandoned() const noexcept {
+  return state_->abandoned.load(std::memory_order_acquire);
+}
 
 void Fence::on_passed(std::function<void()> callback) const {
   {
     const MutexLock lock(state_->mu);
     if (!state_->passed.load(std::memory_order_relaxed)) {  // relaxed: it changes under the lock
-      if (!state_->abandoned.load(std::memory_order_relaxed)) state_->callbacks.push_back(std::move(callback));
+      if (!state_->abandoned.load(std::memory_order_relaxed))
+        state_->callbacks.push_back(std::move(callback));
       return;
     }
   }
@@ -50,7 +56,9 @@ FenceSignal& FenceSignal::operator=(FenceSignal&& other) noexcept {
   return *this;
 }
 
-FenceSignal::~FenceSignal() { abandon(); }
+FenceSignal::~FenceSignal() {
+  abandon();
+}
 
 void FenceSignal::abandon() noexcept {
   if (!state_) return;

@@ -1,12 +1,14 @@
-// HashIndex: from sequence hash to a slot, read without a lock. The store finds primary blocks by it, the registry the
-// entries that no store has.
+// HashIndex: from sequence hash to a slot, read without a lock. The store finds primary blocks by it, the
+// registry the entries that no store has.
 //
-// A fixed table of 64-byte buckets: seven entries {tag, slot}, and a header that has one byte of each tag and counts
-// the entries that had to pass on to the next bucket. An entry never moves while it is there, so a reader without the
-// lock cannot miss one that stays; what it finds is a hint that the slot's own word and hash confirm.
+// A fixed table of 64-byte buckets: seven entries {tag, slot}, and a header that has one byte of each tag and
+// counts the entries that had to pass on to the next bucket. An entry never moves while it is there, so a
+// reader without the lock cannot miss one that stays; what it finds is a hint that the slot's own word and
+// hash confirm.
 //
 // Thread safety: insert() and erase() under the owner's lock; candidate() and find() from anywhere.
-// Complexity:    O(1); about four of seven entries of a bucket are used in a full pool. Nothing allocates after
+// Complexity:    O(1); about four of seven entries of a bucket are used in a full pool. Nothing allocates
+// after
 //                construction. Memory: 16 to 32 bytes per slot.
 #pragma once
 
@@ -28,7 +30,9 @@ class HashIndex {
   static constexpr std::uint32_t kNone = 0xFFFF'FFFFu;
 
   explicit HashIndex(std::uint32_t slots)
-      : capacity_(slots), mask_(std::bit_ceil(std::max<std::size_t>(slots / 4, 1)) - 1), buckets_(mask_ + 1) {}
+      : capacity_(slots),
+        mask_(std::bit_ceil(std::max<std::size_t>(slots / 4, 1)) - 1),
+        buckets_(mask_ + 1) {}
 
   // Slots it was made for.
   std::size_t capacity() const noexcept { return capacity_; }
@@ -86,7 +90,8 @@ class HashIndex {
         return;
       }
       ASHLAR_DCHECK(step <= mask_ && header >> kPassedShift != 0, "slot %u is not in the index", slot);
-      // A count that was full once is not exact any more and stays; it only makes readers look one bucket further.
+      // A count that was full once is not exact any more and stays; it only makes readers look one bucket
+      // further.
       if (header >> kPassedShift != kPassedFull) bucket.header.store(header - kOnePassed, kOrderProbe);
     }
   }
@@ -97,8 +102,9 @@ class HashIndex {
   static constexpr std::uint64_t kPassedFull = 0xFF;
 
   struct alignas(64) Bucket {
-    std::array<std::atomic<std::uint64_t>, 7> entries{};  // tag << 32 | slot; of no meaning where the header has 0
-    std::atomic<std::uint64_t> header{0};                 // 7 bytes of tags, 0 = empty; 1 byte of entries passed on
+    std::array<std::atomic<std::uint64_t>, 7>
+        entries{};                         // tag << 32 | slot; of no meaning where the header has 0
+    std::atomic<std::uint64_t> header{0};  // 7 bytes of tags, 0 = empty; 1 byte of entries passed on
   };
 
   // A byte of the tag that is never 0.
@@ -113,7 +119,9 @@ class HashIndex {
     const std::uint64_t x = (header ^ (byte * kOnes)) & (kOnes * 0xFF);
     return ~(((x & kLow7) + kLow7) | x) & (kOnes << 7);
   }
-  static unsigned place(std::uint64_t bits) noexcept { return static_cast<unsigned>(std::countr_zero(bits)) / 8; }
+  static unsigned place(std::uint64_t bits) noexcept {
+    return static_cast<unsigned>(std::countr_zero(bits)) / 8;
+  }
 
   std::size_t capacity_;
   std::size_t mask_;

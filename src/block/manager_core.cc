@@ -7,7 +7,8 @@
 
 namespace ashlar::block::detail {
 
-Result<ManagerCore> ManagerCore::create(const ManagerOptions& given, events::TierId tier, std::string_view tier_name) {
+Result<ManagerCore> ManagerCore::create(const ManagerOptions& given, events::TierId tier,
+                                        std::string_view tier_name) {
   if (auto valid = given.validate(); !valid) return std::move(valid).error();
   ManagerOptions options = given;
   if (!options.eviction) options.eviction = *eviction_by_name("lru");
@@ -38,7 +39,9 @@ ManagerCore::~ManagerCore() {
   if (store_) store_->close();
 }
 
-const ManagerOptions& ManagerCore::options() const noexcept { return store_->options(); }
+const ManagerOptions& ManagerCore::options() const noexcept {
+  return store_->options();
+}
 
 std::optional<AllocationRefusal> ManagerCore::allocate_chunks(std::size_t n,
                                                               std::vector<tokens::SequenceHash>* evicted,
@@ -49,7 +52,9 @@ std::optional<AllocationRefusal> ManagerCore::allocate_until_chunks(std::size_t 
                                                                     Emitter emit) {
   return store_->allocate_until(n, deadline, emit);
 }
-std::optional<AllocationRefusal> ManagerCore::why_not(std::size_t n) const { return store_->why_not(n); }
+std::optional<AllocationRefusal> ManagerCore::why_not(std::size_t n) const {
+  return store_->why_not(n);
+}
 
 Result<SlotRef> ManagerCore::register_one(const SlotRef& slot) {
   SlotRef registered;
@@ -59,7 +64,8 @@ Result<SlotRef> ManagerCore::register_one(const SlotRef& slot) {
   return registered;
 }
 
-std::optional<Error> ManagerCore::register_chunks(std::size_t n, std::size_t room, Filler fill, Emitter emit) {
+std::optional<Error> ManagerCore::register_chunks(std::size_t n, std::size_t room, Filler fill,
+                                                  Emitter emit) {
   ASHLAR_CHECK(n == room, "%zu blocks to register, room for %zu", n, room);
   return store_->register_slots(n, fill, emit);
 }
@@ -80,15 +86,28 @@ void ManagerCore::scan_each(std::span<const tokens::SequenceHash> hashes, bool t
 Result<PinRef> ManagerCore::pin(const tokens::SequenceHash& hash, Clock::Duration ttl) {
   return store_->pin(hash, ttl);
 }
-std::size_t ManagerCore::reset_inactive() { return store_->reset_inactive(); }
-std::vector<tokens::SequenceHash> ManagerCore::candidates(std::size_t n) const { return store_->candidates(n); }
-void ManagerCore::for_each_registered(const std::function<void(const tokens::SequenceHash&, BlockId)>& visit) const {
+std::size_t ManagerCore::reset_inactive() {
+  return store_->reset_inactive();
+}
+std::vector<tokens::SequenceHash> ManagerCore::candidates(std::size_t n) const {
+  return store_->candidates(n);
+}
+void ManagerCore::for_each_registered(
+    const std::function<void(const tokens::SequenceHash&, BlockId)>& visit) const {
   store_->for_each_registered(visit);
 }
 
-PoolStatus ManagerCore::status() const { return store_->status(); }
-Pressure ManagerCore::pressure() const noexcept { return store_->pressure(); }
-ManagerCounters ManagerCore::counters() const { return store_->counters(); }
-void ManagerCore::check_invariants() const { store_->check_invariants(); }
+PoolStatus ManagerCore::status() const {
+  return store_->status();
+}
+Pressure ManagerCore::pressure() const noexcept {
+  return store_->pressure();
+}
+ManagerCounters ManagerCore::counters() const {
+  return store_->counters();
+}
+void ManagerCore::check_invariants() const {
+  store_->check_invariants();
+}
 
 }  // namespace ashlar::block::detail

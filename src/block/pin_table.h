@@ -1,10 +1,11 @@
 // PinTable: who pinned which slot until when. Fixed capacity, ordered by the end of each pin.
 //
-// A record is named by its place and a serial number that changes with every use, so a pin that has ended cannot be
-// ended again, whoever still remembers it.
+// A record is named by its place and a serial number that changes with every use, so a pin that has ended
+// cannot be ended again, whoever still remembers it.
 //
 // Thread safety: confined; the store calls it under its own lock.
-// Complexity:    O(log pins) to add or remove, O(1) to see what ends next. Nothing allocates after construction.
+// Complexity:    O(log pins) to add or remove, O(1) to see what ends next. Nothing allocates after
+// construction.
 #pragma once
 
 #include <cstddef>
@@ -77,7 +78,9 @@ class PinTable {
     std::uint32_t slot = 0;
   };
 
-  bool before(std::size_t a, std::size_t b) const noexcept { return records_[heap_[a]].end < records_[heap_[b]].end; }
+  bool before(std::size_t a, std::size_t b) const noexcept {
+    return records_[heap_[a]].end < records_[heap_[b]].end;
+  }
   void swap(std::size_t a, std::size_t b) noexcept {
     std::swap(heap_[a], heap_[b]);
     records_[heap_[a]].place = a;

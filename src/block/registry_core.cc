@@ -25,7 +25,8 @@ void RegistryCore::Cursor::move_to(Shard* shard) noexcept ASHLAR_NO_THREAD_SAFET
 
 Entry* RegistryCore::Shard::find_orphan(std::uint64_t mixed, const tokens::SequenceHash& hash) {
   if (orphan_count == 0) return nullptr;
-  const auto is_it = [&](std::uint32_t place) ASHLAR_NO_THREAD_SAFETY_ANALYSIS { return entry(place).hash == hash; };
+  const auto is_it = [&](std::uint32_t place)
+                         ASHLAR_NO_THREAD_SAFETY_ANALYSIS { return entry(place).hash == hash; };
   const std::uint32_t place = orphans.find(mixed, is_it);
   return place == HashIndex::kNone ? nullptr : &entry(place);
 }
@@ -109,8 +110,8 @@ Entry* RegistryCore::lookup(Shard& shard, const tokens::SequenceHash& hash,
   return shard.find_orphan(mixed, hash);
 }
 
-RegistryCore::Acquired RegistryCore::acquire(Cursor& cursor,
-                                             const tokens::SequenceHash& hash) ASHLAR_NO_THREAD_SAFETY_ANALYSIS {
+RegistryCore::Acquired RegistryCore::acquire(Cursor& cursor, const tokens::SequenceHash& hash)
+    ASHLAR_NO_THREAD_SAFETY_ANALYSIS {
   if (Entry* entry = find(cursor, hash)) return {entry, false};
   Shard& shard = shard_of(hash.position());
   Entry& entry = shard.make(hash);
@@ -137,22 +138,25 @@ RegistryCore::Acquired RegistryCore::acquire_block(Cursor& cursor, const tokens:
   Acquired acquired{lookup(shard, hash, &self), false};
   if (acquired.entry == nullptr) {
     acquired = {&shard.make(hash), true};
-    acquired.entry->refs.store(1, std::memory_order_relaxed);  // relaxed: the shard's lock publishes the entry
+    acquired.entry->refs.store(1,
+                               std::memory_order_relaxed);  // relaxed: the shard's lock publishes the entry
   } else {
     acquired.entry->refs.fetch_add(1, std::memory_order_relaxed);
     if (acquired.entry->orphan) shard.remove_orphan(*acquired.entry);
   }
   auto& present = acquired.entry->presence[tier.value()];
-  present.store(static_cast<std::uint16_t>(present.load(std::memory_order_relaxed) + 1), std::memory_order_relaxed);
+  present.store(static_cast<std::uint16_t>(present.load(std::memory_order_relaxed) + 1),
+                std::memory_order_relaxed);
   return acquired;
 }
 
 void RegistryCore::block_left(Cursor& cursor, Entry& entry, events::TierId tier,
                               RetiredExtensions& retired) ASHLAR_NO_THREAD_SAFETY_ANALYSIS {
   auto& present = entry.presence[tier.value()];
-  present.store(static_cast<std::uint16_t>(present.load(std::memory_order_relaxed) - 1), std::memory_order_relaxed);
-  // With a second reference the entry outlives the block, at least until this lock is free again; if no other tier has
-  // it either, it must be found here.
+  present.store(static_cast<std::uint16_t>(present.load(std::memory_order_relaxed) - 1),
+                std::memory_order_relaxed);
+  // With a second reference the entry outlives the block, at least until this lock is free again; if no other
+  // tier has it either, it must be found here.
   if (entry.refs.load(std::memory_order_acquire) > 1) {
     bool anywhere = false;
     for (const auto& count : entry.presence) anywhere |= count.load(std::memory_order_relaxed) != 0;
@@ -165,8 +169,9 @@ void RegistryCore::release(Cursor& cursor, Entry& entry,
                            RetiredExtensions& retired) ASHLAR_NO_THREAD_SAFETY_ANALYSIS {
   Shard& shard = shard_of(entry.hash.position());
   cursor.move_to(&shard);
-  // acquire, acq_rel: what every holder did with the entry happens before its memory begins another life. A count of
-  // one is ours, and nobody can add to it: new references come from holders, or from a look-up under this lock.
+  // acquire, acq_rel: what every holder did with the entry happens before its memory begins another life. A
+  // count of one is ours, and nobody can add to it: new references come from holders, or from a look-up under
+  // this lock.
   if (entry.refs.load(std::memory_order_acquire) == 1) {
     entry.refs.store(0, std::memory_order_relaxed);
     shard.erase(entry, retired);
@@ -183,7 +188,8 @@ void RegistryCore::release(Entry& entry) {
   RetiredExtensions retired;
   const MutexLock lock(shard.mu);
   // Another thread may have found the entry again, or erased it, since the count was zero.
-  if (entry.generation == generation && entry.refs.load(std::memory_order_acquire) == 0) shard.erase(entry, retired);
+  if (entry.generation == generation && entry.refs.load(std::memory_order_acquire) == 0)
+    shard.erase(entry, retired);
 }
 
 EntryExtension& RegistryCore::extension_of(Entry& entry) {
@@ -251,10 +257,11 @@ std::shared_ptr<AttachmentBase> find_attachment(Entry& entry, std::type_index ty
 }
 
 Error attachment_mode_error(bool wants_unique) {
-  return make_error(ErrorCode::kAlreadyExists,
-                    "this type is attached %s on this hash, so it cannot be attached %s; use %s, or another type",
-                    wants_unique ? "many times" : "uniquely", wants_unique ? "uniquely" : "many times",
-                    wants_unique ? "attach()" : "attach_unique()");
+  return make_error(
+      ErrorCode::kAlreadyExists,
+      "this type is attached %s on this hash, so it cannot be attached %s; use %s, or another type",
+      wants_unique ? "many times" : "uniquely", wants_unique ? "uniquely" : "many times",
+      wants_unique ? "attach()" : "attach_unique()");
 }
 
 }  // namespace ashlar::block::detail

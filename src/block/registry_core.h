@@ -1,16 +1,18 @@
 // RegistryCore: the entries of a BlockRegistry, and the ways to find them by hash.
 //
-// A hash that some manager holds is found through that manager's own index, which leads to the slot and from there to
-// the entry; hashes that only handles keep ("orphans") have an index here. So a block costs one index entry, whether it
-// is looked for by its manager or by the registry. What the parts agree on is the shard's lock: for one hash, the
-// manager's index entry, the slot's entry pointer, the orphan index and the count change only under it.
+// A hash that some manager holds is found through that manager's own index, which leads to the slot and from
+// there to the entry; hashes that only handles keep ("orphans") have an index here. So a block costs one
+// index entry, whether it is looked for by its manager or by the registry. What the parts agree on is the
+// shard's lock: for one hash, the manager's index entry, the slot's entry pointer, the orphan index and the
+// count change only under it.
 //
-// Position first: a hash belongs to the shard of its position. 16 consecutive positions share one, so a walk along a
-// sequence changes locks every 16 blocks.
+// Position first: a hash belongs to the shard of its position. 16 consecutive positions share one, so a walk
+// along a sequence changes locks every 16 blocks.
 //
-// Entries live in slabs that are never freed before the core, so a late reader touches stale memory, never foreign
-// memory. An entry is erased under its shard's lock when its count is zero; a count that reached zero outside the
-// lock is looked at again inside it, and the generation tells a late thread that the entry has begun another life.
+// Entries live in slabs that are never freed before the core, so a late reader touches stale memory, never
+// foreign memory. An entry is erased under its shard's lock when its count is zero; a count that reached zero
+// outside the lock is looked at again inside it, and the generation tells a late thread that the entry has
+// begun another life.
 //
 // Thread safety: thread-safe. Shard locks are leaves: nothing is called and no other lock is taken under one.
 #pragma once
@@ -27,8 +29,8 @@
 #include <utility>
 #include <vector>
 
-#include "ashlar/base/mutex.h"
 #include "ashlar/base/large_array.h"
+#include "ashlar/base/mutex.h"
 #include "ashlar/block/block_registry.h"
 #include "ashlar/block/registration_handle.h"
 #include "block/hash_index.h"
@@ -45,13 +47,14 @@ struct EntryExtension {
 };
 
 struct alignas(64) Entry {
-  tokens::SequenceHash hash;                     // constant during one life
-  std::atomic<std::uint32_t> refs{0};            // handles + registered primaries
-  std::uint32_t generation = 0;                  // lives so far; written under the shard's lock
-  std::array<std::atomic<std::uint16_t>, events::kMaxTiers> presence{};  // primaries per tier; written under the lock
+  tokens::SequenceHash hash;           // constant during one life
+  std::atomic<std::uint32_t> refs{0};  // handles + registered primaries
+  std::uint32_t generation = 0;        // lives so far; written under the shard's lock
+  std::array<std::atomic<std::uint16_t>, events::kMaxTiers>
+      presence{};  // primaries per tier; written under the lock
   std::atomic<EntryExtension*> extension{nullptr};
-  std::uint32_t place = 0;                       // in the shard's slabs
-  bool orphan = false;                           // no manager has it; written under the shard's lock
+  std::uint32_t place = 0;  // in the shard's slabs
+  bool orphan = false;      // no manager has it; written under the shard's lock
 };
 
 // Extensions to be destroyed after all locks are released: they own values of the callers.
@@ -63,9 +66,7 @@ class RetiredExtensions {
   ~RetiredExtensions() {
     while (head_ != nullptr) delete std::exchange(head_, head_->next_retired);
   }
-  void add(EntryExtension* extension) noexcept {
-    extension->next_retired = std::exchange(head_, extension);
-  }
+  void add(EntryExtension* extension) noexcept { extension->next_retired = std::exchange(head_, extension); }
 
  private:
   EntryExtension* head_ = nullptr;
@@ -119,12 +120,15 @@ class RegistryCore : public std::enable_shared_from_this<RegistryCore> {
   // Gives back a reference from anywhere.
   void release(Entry& entry);
 
-  // The reference of a block that is being registered: it becomes present in its tier. The caller is the source
-  // `self`, does not have the hash yet, and puts it into its index before the cursor moves on.
-  Acquired acquire_block(Cursor& cursor, const tokens::SequenceHash& hash, events::TierId tier, const EntrySource& self);
-  // The block leaves. The caller takes the hash out of its index in `leave()`, which runs under the shard's lock.
+  // The reference of a block that is being registered: it becomes present in its tier. The caller is the
+  // source `self`, does not have the hash yet, and puts it into its index before the cursor moves on.
+  Acquired acquire_block(Cursor& cursor, const tokens::SequenceHash& hash, events::TierId tier,
+                         const EntrySource& self);
+  // The block leaves. The caller takes the hash out of its index in `leave()`, which runs under the shard's
+  // lock.
   template <class Leave>
-  void release_block(Cursor& cursor, Entry& entry, events::TierId tier, RetiredExtensions& retired, Leave&& leave) {
+  void release_block(Cursor& cursor, Entry& entry, events::TierId tier, RetiredExtensions& retired,
+                     Leave&& leave) {
     cursor.move_to(&shard_of(entry.hash.position()));
     std::forward<Leave>(leave)();
     block_left(cursor, entry, tier, retired);
@@ -157,9 +161,10 @@ class RegistryCore : public std::enable_shared_from_this<RegistryCore> {
     std::size_t orphan_count ASHLAR_GUARDED_BY(mu) = 0;
     std::vector<LargeArray<Entry>> slabs ASHLAR_GUARDED_BY(mu);
     std::vector<std::uint32_t> free ASHLAR_GUARDED_BY(mu);
-    std::vector<std::uint32_t> at_position ASHLAR_GUARDED_BY(mu);  // entries per position, by slot_of_position()
+    std::vector<std::uint32_t> at_position
+        ASHLAR_GUARDED_BY(mu);  // entries per position, by slot_of_position()
     std::size_t count ASHLAR_GUARDED_BY(mu) = 0;
-    std::vector<EntrySource*> sources ASHLAR_GUARDED_BY(mu);       // the same in every shard
+    std::vector<EntrySource*> sources ASHLAR_GUARDED_BY(mu);  // the same in every shard
 
     Entry& entry(std::uint32_t place) ASHLAR_REQUIRES(mu) { return slabs[place / kSlab][place % kSlab]; }
     Entry* find_orphan(std::uint64_t mixed, const tokens::SequenceHash& hash) ASHLAR_REQUIRES(mu);

@@ -5,9 +5,9 @@
 // partners.
 //
 // The store mutex orders all that happens under it; these constants say what the lock-free side adds.
-// Accesses under the mutex that have no constant here (stores of the hash and of index entries, loads of them
-// in the slow path, in register and in evict) are relaxed: the mutex is their partner, and kOrderPublish
-// covers the hash.
+// Accesses under the mutex that have no constant of their own (index entries, loads of the hash in the slow
+// path, in register and in evict) use kOrderProbe: the mutex is their partner. The hash is stored without the
+// mutex, by the slot's owner; kOrderPublish covers it.
 #pragma once
 
 #include <atomic>
@@ -24,6 +24,10 @@ inline constexpr std::memory_order kOrderPublish = std::memory_order_release;
 // acquire: pairs with kOrderPublish, through any number of counts between the two (they are
 // read-modify-writes, so the release sequence goes on). The hash read after it is that of the life the word
 // belongs to.
+// The load and the exchange that fails need it, for the comparison that follows. The exchange that succeeds
+// goes on with a life that is acquired already and could be relaxed alone; with the acquire only there the
+// payload would be ordered and the comparison not. In weak upgrade it serves handles that came without
+// synchronisation; whoever got one with it comes after the publication anyway.
 inline constexpr std::memory_order kOrderMatch = std::memory_order_acquire;
 
 // The fetch_sub of drop.
@@ -47,7 +51,8 @@ inline constexpr std::memory_order kOrderCopy = std::memory_order_relaxed;
 inline constexpr std::memory_order kOrderEvict = std::memory_order_relaxed;
 
 // Index entries and hashes, loaded and stored; the word where it is only looked at.
-// relaxed: an index entry is a hint, and a hash counts only together with the word (kOrderMatch) or the mutex.
+// relaxed: an index entry is a hint, and a hash counts only together with the word (kOrderMatch) or the
+// mutex.
 inline constexpr std::memory_order kOrderProbe = std::memory_order_relaxed;
 
 }  // namespace ashlar::block

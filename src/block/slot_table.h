@@ -67,13 +67,16 @@ class SlotTable {
   const std::atomic<std::uint64_t>& word(std::uint32_t slot) const noexcept { return words_[slot]; }
   std::atomic<std::uint8_t>& flags(std::uint32_t slot) noexcept { return flags_[slot]; }
 
-  // The registry entry of a registered slot. relaxed: a reference to the block, or the store's or the registry's lock,
-  // orders it.
+  // The registry entry of a registered slot. relaxed: a reference to the block, or the store's or the
+  // registry's lock, orders it.
   Entry* entry(std::uint32_t slot) const noexcept { return entries_[slot].load(std::memory_order_relaxed); }
-  void set_entry(std::uint32_t slot, Entry* entry) noexcept { entries_[slot].store(entry, std::memory_order_relaxed); }
+  void set_entry(std::uint32_t slot, Entry* entry) noexcept {
+    entries_[slot].store(entry, std::memory_order_relaxed);
+  }
 
   tokens::SequenceHash hash(std::uint32_t slot) const noexcept {
-    return tokens::SequenceHash::from_bits(hashes_[slot].hi.load(kOrderProbe), hashes_[slot].lo.load(kOrderProbe));
+    return tokens::SequenceHash::from_bits(hashes_[slot].hi.load(kOrderProbe),
+                                           hashes_[slot].lo.load(kOrderProbe));
   }
   void set_hash(std::uint32_t slot, const tokens::SequenceHash& hash) noexcept {
     hashes_[slot].hi.store(hash.hi(), kOrderProbe);
@@ -114,11 +117,12 @@ class SlotTable {
     return std::equal(left, left + block_size_, right);
   }
 
-  std::vector<std::uint32_t> primary;   // of duplicates; scratch of transitions elsewhere
+  std::vector<std::uint32_t> primary;  // of duplicates; scratch of transitions elsewhere
   std::vector<Listing> listing;
   std::vector<std::uint16_t> pins;
-  std::vector<std::unique_ptr<PartialState>> partial;  // made on first use, then kept for the slot's next life
-  std::vector<Ancestry> ancestry;       // empty when nobody listens
+  std::vector<std::unique_ptr<PartialState>>
+      partial;                     // made on first use, then kept for the slot's next life
+  std::vector<Ancestry> ancestry;  // empty when nobody listens
 
  private:
   struct HashCell {

@@ -19,7 +19,8 @@ struct SlotWord {
   static constexpr unsigned kStateShift = 28;
   static constexpr unsigned kGenerationShift = 32;
 
-  static constexpr std::uint64_t make(BlockState state, std::uint32_t refs, std::uint32_t generation) noexcept {
+  static constexpr std::uint64_t make(BlockState state, std::uint32_t refs,
+                                      std::uint32_t generation) noexcept {
     return std::uint64_t{generation} << kGenerationShift |
            std::uint64_t{static_cast<std::uint8_t>(state)} << kStateShift | refs;
   }

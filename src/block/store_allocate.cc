@@ -1,8 +1,8 @@
 // Allocation: reset pool first, then the inactive pool, all or nothing.
 //
-// Taking slots happens in two passes under one hold of the lock. The first pass only collects ids, linked through the
-// slots' scratch column, and can be undone; the second evicts what was registered and hands the slots out. Waiting
-// allocations stand in a queue; only the first may take, and nobody overtakes the queue.
+// Taking slots happens in two passes under one hold of the lock. The first pass only collects ids, linked
+// through the slots' scratch column, and can be undone; the second evicts what was registered and hands the
+// slots out. Waiting allocations stand in a queue; only the first may take, and nobody overtakes the queue.
 #include <algorithm>
 
 #include "ashlar/base/check.h"
@@ -15,7 +15,8 @@ AllocationRefusal BlockStore::refusal_locked(AllocationRefusal::Reason reason, s
   return {reason, n, status_locked()};
 }
 
-std::optional<AllocationRefusal> BlockStore::allocate(std::size_t n, std::vector<tokens::SequenceHash>* evicted,
+std::optional<AllocationRefusal> BlockStore::allocate(std::size_t n,
+                                                      std::vector<tokens::SequenceHash>* evicted,
                                                       Emitter emit) {
   if (evicted != nullptr) evicted->reserve(std::min<std::size_t>(n, options_.block_count));
   interleaving_point("allocate.before_lock");
@@ -38,7 +39,8 @@ std::optional<AllocationRefusal> BlockStore::why_not(std::size_t n) {
   return std::nullopt;
 }
 
-std::optional<AllocationRefusal> BlockStore::allocate_until(std::size_t n, Clock::TimePoint deadline, Emitter emit) {
+std::optional<AllocationRefusal> BlockStore::allocate_until(std::size_t n, Clock::TimePoint deadline,
+                                                            Emitter emit) {
   interleaving_point("allocate.before_lock");
   Operation operation(*this);
   if (n > options_.block_count) return refusal_locked(AllocationRefusal::Reason::kTooMany, n);
@@ -81,8 +83,8 @@ void BlockStore::wake_waiter_locked() {
   if (first_waiter_->n <= available_locked()) first_waiter_->condition.notify_one();
 }
 
-bool BlockStore::take_locked(std::size_t n, std::vector<tokens::SequenceHash>* evicted, RetiredExtensions& retired,
-                             Emitter emit) {
+bool BlockStore::take_locked(std::size_t n, std::vector<tokens::SequenceHash>* evicted,
+                             RetiredExtensions& retired, Emitter emit) {
   // First pass: a linked list of ids, in the order in which they are handed out.
   std::uint32_t first = kNone;
   std::uint32_t last = kNone;
@@ -121,8 +123,9 @@ bool BlockStore::take_locked(std::size_t n, std::vector<tokens::SequenceHash>* e
   return true;
 }
 
-void BlockStore::emit_taken_locked(std::uint32_t first, std::size_t n, std::vector<tokens::SequenceHash>* evicted,
-                                   RetiredExtensions& retired, Emitter emit) {
+void BlockStore::emit_taken_locked(std::uint32_t first, std::size_t n,
+                                   std::vector<tokens::SequenceHash>* evicted, RetiredExtensions& retired,
+                                   Emitter emit) {
   RegistryCore::Cursor cursor(registry_);
   std::array<SlotRef, kChunk> out;
   std::uint32_t slot = first;
@@ -147,7 +150,8 @@ SlotRef BlockStore::take_one_locked(std::uint32_t slot, RegistryCore::Cursor& cu
   std::atomic<std::uint64_t>& word = slots_.word(slot);
   const std::uint64_t old = word.load(kOrderProbe);
   if (SlotWord::state(old) == BlockState::kPrimary) {
-    ASHLAR_DCHECK(SlotWord::refs(old) == 0, "slot %u was evicted with %u references", slot, SlotWord::refs(old));
+    ASHLAR_DCHECK(SlotWord::refs(old) == 0, "slot %u was evicted with %u references", slot,
+                  SlotWord::refs(old));
     slots_.listing[slot] = Listing::kNone;
     if (evicted != nullptr) evicted->push_back(slots_.hash(slot));
     unregister_locked(slot, cursor, retired);
@@ -160,7 +164,8 @@ SlotRef BlockStore::take_one_locked(std::uint32_t slot, RegistryCore::Cursor& cu
   return ref(slot, fresh);
 }
 
-void BlockStore::unregister_locked(std::uint32_t slot, RegistryCore::Cursor& cursor, RetiredExtensions& retired) {
+void BlockStore::unregister_locked(std::uint32_t slot, RegistryCore::Cursor& cursor,
+                                   RetiredExtensions& retired) {
   publish_removed_locked(slot);
   registry_.release_block(cursor, *slots_.entry(slot), tier_, retired, [&] {
     index_.erase(HashMix::of(slots_.hash(slot)), slot);
@@ -187,7 +192,8 @@ std::size_t BlockStore::reset_inactive() {
 
 void BlockStore::to_reset_pool_locked(std::uint32_t slot) {
   std::atomic<std::uint64_t>& word = slots_.word(slot);
-  word.store(SlotWord::make(BlockState::kReset, 0, SlotWord::generation(word.load(kOrderProbe))), kOrderEvict);
+  word.store(SlotWord::make(BlockState::kReset, 0, SlotWord::generation(word.load(kOrderProbe))),
+             kOrderEvict);
   reset_->push(BlockId(slot));
 }
 

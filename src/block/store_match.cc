@@ -1,9 +1,10 @@
 // Matching: from hashes to references.
 //
-// The walk goes in stretches (Candidates), so that cache misses overlap. A block in use is taken without the lock: look
-// at the word, compare the hash, count one reference with a compare-exchange. Anything else (nobody refers to the
-// block, the slot has moved on to another life, two hashes with one tag) is settled under the lock, which sees the
-// truth. An index without an entry is a miss: entries never move, so a hash that is there is never overlooked.
+// The walk goes in stretches (Candidates), so that cache misses overlap. A block in use is taken without the
+// lock: look at the word, compare the hash, count one reference with a compare-exchange. Anything else
+// (nobody refers to the block, the slot has moved on to another life, two hashes with one tag) is settled
+// under the lock, which sees the truth. An index without an entry is a miss: entries never move, so a hash
+// that is there is never overlooked.
 #include <algorithm>
 
 #include "ashlar/base/interleaving.h"
@@ -14,7 +15,8 @@ namespace ashlar::block::detail {
 namespace {
 
 // One more reference to a primary that is in use and has this hash. Returns the word afterwards, or 0.
-inline std::uint64_t try_acquire(SlotTable& slots, std::uint32_t slot, const tokens::SequenceHash& hash) noexcept {
+inline std::uint64_t try_acquire(SlotTable& slots, std::uint32_t slot,
+                                 const tokens::SequenceHash& hash) noexcept {
   std::atomic<std::uint64_t>& word = slots.word(slot);
   std::uint64_t seen = word.load(kOrderMatch);
   do {
@@ -30,7 +32,8 @@ inline std::uint64_t try_acquire(SlotTable& slots, std::uint32_t slot, const tok
 std::uint64_t BlockStore::add_reference_locked(std::uint32_t slot) {
   const std::uint64_t old = slots_.word(slot).fetch_add(SlotWord::kOneRef, kOrderRevive);
   if (SlotWord::refs(old) == 0) {
-    // Nobody referred to it; if its last drop has been settled it is in a pool, else that drop will find it in use.
+    // Nobody referred to it; if its last drop has been settled it is in a pool, else that drop will find it
+    // in use.
     switch (slots_.listing[slot]) {
       case Listing::kInactive:
         inactive_->remove(BlockId(slot));
@@ -40,7 +43,8 @@ std::uint64_t BlockStore::add_reference_locked(std::uint32_t slot) {
         --pinned_aside_;
         ++counters_.revivals;
         break;
-      case Listing::kNone: break;
+      case Listing::kNone:
+        break;
     }
     slots_.listing[slot] = Listing::kNone;
   }
@@ -55,8 +59,8 @@ std::optional<SlotRef> BlockStore::acquire_locked(const tokens::SequenceHash& ha
   return ref(slot, add_reference_locked(slot));
 }
 
-std::size_t BlockStore::match_run(std::span<const tokens::SequenceHash> hashes, const std::uint32_t* candidates,
-                                  SlotRef* found) {
+std::size_t BlockStore::match_run(std::span<const tokens::SequenceHash> hashes,
+                                  const std::uint32_t* candidates, SlotRef* found) {
   std::size_t hits = 0;
   for (; hits < hashes.size(); ++hits) {
     const std::uint32_t slot = candidates[hits];
@@ -85,7 +89,8 @@ std::size_t BlockStore::match_prefix(std::span<const tokens::SequenceHash> hashe
     std::array<SlotRef, Candidates::kStretch> found;
     while (done < hashes.size()) {
       const Candidates::Stretch& stretch = candidates.next();
-      const std::size_t hits = match_run(hashes.subspan(done, stretch.size), stretch.slots.data(), found.data());
+      const std::size_t hits =
+          match_run(hashes.subspan(done, stretch.size), stretch.slots.data(), found.data());
       used({stretch.mixed.data(), hits}, found.data());
       emit(done, {found.data(), hits});
       done += hits;
@@ -125,7 +130,8 @@ std::size_t BlockStore::match_verified(std::span<const tokens::TokenBlock> block
 }
 
 template <class Visit>
-void BlockStore::match_each(std::span<const tokens::SequenceHash> hashes, const TinyLfu* tracker, Visit&& visit) {
+void BlockStore::match_each(std::span<const tokens::SequenceHash> hashes, const TinyLfu* tracker,
+                            Visit&& visit) {
   Candidates candidates(index_, slots_, tracker, hashes);
   for (std::size_t done = 0; done < hashes.size();) {
     const Candidates::Stretch& stretch = candidates.next();

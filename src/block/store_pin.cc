@@ -1,5 +1,5 @@
-// Pins: a pinned block that nobody refers to stands aside from the inactive pool until its last pin has ended. Ends by
-// time are noticed by the next operation that looks at the pools.
+// Pins: a pinned block that nobody refers to stands aside from the inactive pool until its last pin has
+// ended. Ends by time are noticed by the next operation that looks at the pools.
 #include "block/block_store.h"
 
 namespace ashlar::block::detail {
@@ -12,7 +12,8 @@ Result<PinRef> BlockStore::pin_locked(std::uint32_t slot, Clock::Duration ttl) {
   const Clock::TimePoint now = options_.clock->now();
   const Clock::TimePoint end = ttl > Clock::TimePoint::max() - now ? Clock::TimePoint::max() : now + ttl;
   if (slots_.pins[slot] == UINT16_MAX) {
-    return make_error(ErrorCode::kCapacity, "block %u is pinned %u times already", slot, unsigned{UINT16_MAX});
+    return make_error(ErrorCode::kCapacity, "block %u is pinned %u times already", slot,
+                      unsigned{UINT16_MAX});
   }
   const auto key = pins_.add(slot, end);
   if (!key) {
@@ -35,8 +36,8 @@ Result<PinRef> BlockStore::pin(const tokens::SequenceHash& hash, Clock::Duration
   expire_pins_locked(operation.retired);
   const std::uint32_t slot = find_confirmed(hash);
   if (slot == kNone) {
-    return make_error(ErrorCode::kNotFound, "no block of hash %s is registered in %s", hash.to_string().c_str(),
-                      tier_name_.c_str());
+    return make_error(ErrorCode::kNotFound, "no block of hash %s is registered in %s",
+                      hash.to_string().c_str(), tier_name_.c_str());
   }
   return pin_locked(slot, ttl);
 }
@@ -78,7 +79,9 @@ void BlockStore::expire_pins_locked(RetiredExtensions& retired) {
   while (const auto slot = pins_.remove_ended(now)) pin_ended_locked(*slot, retired);
 }
 
-Result<PinRef> pin(const SlotRef& slot, Clock::Duration ttl) { return slot.store->pin(slot, ttl); }
+Result<PinRef> pin(const SlotRef& slot, Clock::Duration ttl) {
+  return slot.store->pin(slot, ttl);
+}
 
 void unpin(const PinRef& pin) noexcept {
   if (const auto store = pin.store.lock()) store->unpin({pin.record, pin.serial});

@@ -1,8 +1,9 @@
 // Registration: complete blocks become findable.
 //
-// A batch is checked as a whole before any of it is registered, under one hold of the lock, so a refusal changes
-// nothing. The check notes in the candidate's scratch column which block its hash has already. Blocks of one batch
-// that carry the same hash can only meet when positions do not rise, and only then the notes are looked up again.
+// A batch is checked as a whole before any of it is registered, under one hold of the lock, so a refusal
+// changes nothing. The check notes in the candidate's scratch column which block its hash has already. Blocks
+// of one batch that carry the same hash can only meet when positions do not rise, and only then the notes are
+// looked up again.
 #include <algorithm>
 
 #include "ashlar/base/check.h"
@@ -13,10 +14,11 @@ namespace ashlar::block::detail {
 namespace {
 
 Error collision_error(const tokens::SequenceHash& hash) {
-  return make_error(ErrorCode::kCorruption,
-                    "hash %s is registered with other tokens: a hash collision. The block was not registered; use the "
-                    "keyed 128-bit hash scheme where tenants may choose tokens to collide",
-                    hash.to_string().c_str());
+  return make_error(
+      ErrorCode::kCorruption,
+      "hash %s is registered with other tokens: a hash collision. The block was not registered; use the "
+      "keyed 128-bit hash scheme where tenants may choose tokens to collide",
+      hash.to_string().c_str());
 }
 
 }  // namespace
@@ -33,7 +35,8 @@ std::optional<Error> BlockStore::check_candidates_locked(std::size_t n, Filler f
       const SlotRef& slot = slots[i];
       if (slot.store != this) {
         return make_error(ErrorCode::kInvalidArgument,
-                          "block %u belongs to another %s manager; register it there", slot.id, tier_name_.c_str());
+                          "block %u belongs to another %s manager; register it there", slot.id,
+                          tier_name_.c_str());
       }
       mixed[i] = HashMix::of(slots_.hash(slot.id));
       index_.prefetch(mixed[i]);
@@ -58,10 +61,10 @@ std::optional<Error> BlockStore::check_candidates_locked(std::size_t n, Filler f
 std::optional<Error> BlockStore::check_twins_locked(std::size_t n, Filler fill) {
   std::vector<SlotRef> slots(n);
   fill(0, slots);
-  std::sort(slots.begin(), slots.end(), [&](const SlotRef& a, const SlotRef& b) {
-    return slots_.hash(a.id) < slots_.hash(b.id);
-  });
-  // Blocks without tokens agree with everyone; the first of a hash's blocks that has tokens speaks for all of them.
+  std::sort(slots.begin(), slots.end(),
+            [&](const SlotRef& a, const SlotRef& b) { return slots_.hash(a.id) < slots_.hash(b.id); });
+  // Blocks without tokens agree with everyone; the first of a hash's blocks that has tokens speaks for all of
+  // them.
   std::uint32_t witness = kNone;
   for (const SlotRef& slot : slots) {
     const tokens::SequenceHash hash = slots_.hash(slot.id);
@@ -77,7 +80,7 @@ std::optional<Error> BlockStore::check_twins_locked(std::size_t n, Filler fill) 
 
 std::optional<Error> BlockStore::register_slots(std::size_t n, Filler fill, Emitter emit) {
   interleaving_point("register.before_lock");
-  Operation operation(*this);
+  const Operation operation(*this);
   bool ascending = true;
   if (auto refused = check_candidates_locked(n, fill, ascending)) return refused;
   if (!ascending) {
@@ -96,7 +99,8 @@ std::optional<Error> BlockStore::register_slots(std::size_t n, Filler fill, Emit
     for (std::size_t i = 0; i < count; ++i) {
       const std::uint32_t slot = in[i].id;
       bool is_new = false;
-      out[i] = register_locked(in[i], ascending ? slots_.primary[slot] : find_confirmed(hashes[i]), cursor, is_new);
+      out[i] = register_locked(in[i], ascending ? slots_.primary[slot] : find_confirmed(hashes[i]), cursor,
+                               is_new);
       if (is_new) created[fresh++] = HashMix::of(hashes[i]);
     }
     emit(first, {out.data(), count});
@@ -109,16 +113,18 @@ std::optional<Error> BlockStore::register_slots(std::size_t n, Filler fill, Emit
   return std::nullopt;
 }
 
-SlotRef BlockStore::register_locked(const SlotRef& candidate, std::uint32_t existing, RegistryCore::Cursor& cursor,
-                                    bool& is_new) {
+SlotRef BlockStore::register_locked(const SlotRef& candidate, std::uint32_t existing,
+                                    RegistryCore::Cursor& cursor, bool& is_new) {
   const std::uint32_t slot = candidate.id;
   if (existing == kNone) {
     const tokens::SequenceHash hash = slots_.hash(slot);
     const auto [entry, created] = registry_.acquire_block(cursor, hash, tier_, *this);
     slots_.set_entry(slot, entry);
     const std::uint64_t word = SlotWord::make(BlockState::kPrimary, 1, candidate.generation);
-    slots_.word(slot).store(word, kOrderPublish);
+    // The index first: who finds the entry too early turns to the lock, and who has matched the block finds
+    // it again.
     index_.insert(HashMix::of(hash), slot);
+    slots_.word(slot).store(word, kOrderPublish);
     publish_stored_locked(slot);
     is_new = created;
     return candidate;

@@ -1,7 +1,8 @@
 // Release: guards that die.
 //
-// The count goes down without the lock. Whoever takes it to zero settles the slot under the lock; by then somebody
-// may have revived it, or settled it already, so settling looks at what is there and does what is left to do.
+// The count goes down without the lock. Whoever takes it to zero settles the slot under the lock; by then
+// somebody may have revived it, or settled it already, so settling looks at what is there and does what is
+// left to do.
 #include "ashlar/base/check.h"
 #include "ashlar/base/interleaving.h"
 #include "block/block_store.h"
@@ -11,11 +12,14 @@ namespace ashlar::block::detail {
 void add_reference(const SlotRef& slot) noexcept {
   [[maybe_unused]] const std::uint64_t old =
       slot.store->slots().word(slot.id).fetch_add(SlotWord::kOneRef, kOrderCopy);
-  ASHLAR_DCHECK(SlotWord::refs(old) != 0 && SlotWord::refs(old) < SlotWord::kRefMask && SlotWord::generation(old) == slot.generation,
+  ASHLAR_DCHECK(SlotWord::refs(old) != 0 && SlotWord::refs(old) < SlotWord::kRefMask &&
+                    SlotWord::generation(old) == slot.generation,
                 "slot %u: a copy of a reference that is not there", slot.id);
 }
 
-void drop_reference(const SlotRef& slot) noexcept { drop_references({&slot, 1}); }
+void drop_reference(const SlotRef& slot) noexcept {
+  drop_references({&slot, 1});
+}
 
 void drop_references(std::span<const SlotRef> slots) noexcept {
   std::array<std::uint32_t, BlockStore::kChunk> idle;
@@ -79,11 +83,14 @@ void BlockStore::settle_locked(std::uint32_t slot, RegistryCore::Cursor& cursor,
   }
 }
 
-void drop_owned(const SlotRef& slot) noexcept { slot.store->drop_owned(slot); }
+void drop_owned(const SlotRef& slot) noexcept {
+  slot.store->drop_owned(slot);
+}
 
 void BlockStore::drop_owned(const SlotRef& slot) noexcept {
   const std::uint64_t word = slots_.word(slot.id).load(kOrderProbe);
-  ASHLAR_DCHECK(SlotWord::generation(word) == slot.generation, "slot %u: a guard outlived its block", slot.id);
+  ASHLAR_DCHECK(SlotWord::generation(word) == slot.generation, "slot %u: a guard outlived its block",
+                slot.id);
   std::optional<Fence> fence;
   if (slots_.partial[slot.id]) fence.swap(slots_.partial[slot.id]->fence);
   const bool in_flight = SlotWord::state(word) == BlockState::kInflight && fence && !fence->passed();
@@ -111,6 +118,8 @@ void BlockStore::drop_reference_after(const SlotRef& slot, const Fence& fence) {
   fence.on_passed([self = shared_from_this(), slot] { drop_reference(slot); });
 }
 
-void drop_reference_after(const SlotRef& slot, const Fence& fence) { slot.store->drop_reference_after(slot, fence); }
+void drop_reference_after(const SlotRef& slot, const Fence& fence) {
+  slot.store->drop_reference_after(slot, fence);
+}
 
 }  // namespace ashlar::block::detail

@@ -1,6 +1,7 @@
-// A hash is mixed once. The high bits choose the word; four separate pairs of bits-times-three choose one of three
-// counters in each row. Row r owns the bits [12 r, 12 r + 12) of the word, three counters of four bits; the epoch is
-// in the top 16 bits. Which word and which counter come from disjoint bits of the mix, so every counter is reachable.
+// A hash is mixed once. The high bits choose the word; four separate pairs of bits-times-three choose one of
+// three counters in each row. Row r owns the bits [12 r, 12 r + 12) of the word, three counters of four bits;
+// the epoch is in the top 16 bits. Which word and which counter come from disjoint bits of the mix, so every
+// counter is reachable.
 #include "ashlar/block/tiny_lfu.h"
 
 #include <algorithm>
@@ -16,8 +17,8 @@ constexpr std::uint64_t kCounters = 0x0000'FFFF'FFFF'FFFFu;
 constexpr std::uint64_t kHalveMask = 0x0000'7777'7777'7777u;
 constexpr unsigned kEpochShift = 48;
 
-// The word as it is at `epoch`, halved once for each epoch it is behind. A word that is ahead, because another thread
-// saw the next epoch first, stays as it is.
+// The word as it is at `epoch`, halved once for each epoch it is behind. A word that is ahead, because
+// another thread saw the next epoch first, stays as it is.
 std::uint64_t aged(std::uint64_t word, std::uint16_t epoch) noexcept {
   const auto behind = static_cast<std::int16_t>(epoch - static_cast<std::uint16_t>(word >> kEpochShift));
   if (behind <= 0) return word;
@@ -96,7 +97,8 @@ void TinyLfu::touch_mixed(std::span<const std::uint64_t> mixed) noexcept {
     std::atomic<std::uint64_t>& word = table_[word_of(each, mask_)];
     // relaxed: counters carry no other data with them.
     std::uint64_t old = word.load(std::memory_order_relaxed);
-    while (!word.compare_exchange_weak(old, incremented(aged(old, static_cast<std::uint16_t>(epoch)), each), std::memory_order_relaxed)) {
+    while (!word.compare_exchange_weak(old, incremented(aged(old, static_cast<std::uint16_t>(epoch)), each),
+                                       std::memory_order_relaxed)) {
     }
   }
 }
@@ -112,6 +114,8 @@ unsigned TinyLfu::count(const tokens::SequenceHash& hash) const noexcept {
   return least;
 }
 
-std::uint64_t TinyLfu::decays() const noexcept { return touches_.load(std::memory_order_relaxed) / decay_after_; }
+std::uint64_t TinyLfu::decays() const noexcept {
+  return touches_.load(std::memory_order_relaxed) / decay_after_;
+}
 
 }  // namespace ashlar::block

@@ -1,6 +1,9 @@
-// Transitions of slots that one guard owns. Nobody else changes such a slot, so none of this takes the lock; the word
-// is kept up to date for those who look at it from outside.
+// Transitions of slots that one guard owns. Nobody else changes such a slot, so none of this takes the lock;
+// the word is kept up to date for those who look at it from outside.
 #include "ashlar/block/detail/transitions.h"
+
+#include <algorithm>
+#include <string>
 
 #include "ashlar/base/check.h"
 #include "block/block_store.h"
@@ -8,7 +11,9 @@
 namespace ashlar::block::detail {
 namespace {
 
-SlotTable& table(const SlotRef& slot) noexcept { return slot.store->slots(); }
+SlotTable& table(const SlotRef& slot) noexcept {
+  return slot.store->slots();
+}
 
 void set_state(const SlotRef& slot, BlockState state) noexcept {
   table(slot).word(slot.id).store(SlotWord::make(state, 0, slot.generation), kOrderEvict);
@@ -16,10 +21,12 @@ void set_state(const SlotRef& slot, BlockState state) noexcept {
 
 void expect_state([[maybe_unused]] const SlotRef& slot, [[maybe_unused]] BlockState state) noexcept {
   ASHLAR_DCHECK(table(slot).word(slot.id).load(kOrderProbe) == SlotWord::make(state, 0, slot.generation),
-                "block %u is not %s", slot.id, to_string(state).data());
+                "block %u is not %s", slot.id, std::string(to_string(state)).c_str());
 }
 
-PartialState& partial_of(const SlotRef& slot) { return *table(slot).partial[slot.id]; }
+PartialState& partial_of(const SlotRef& slot) {
+  return *table(slot).partial[slot.id];
+}
 
 void finish(const SlotRef& slot, const BlockIdentity& identity) {
   SlotTable& slots = table(slot);
@@ -73,7 +80,8 @@ std::optional<Error> init_sequence(const SlotRef& slot, const SequenceStart& sta
   }
   if (start.parent && start.parent->is_keyed() != start.hasher.scheme().is_keyed()) {
     return make_error(ErrorCode::kInvalidArgument, "the parent's name is %s, the hash scheme %s is %s",
-                      start.parent->is_keyed() ? "keyed" : "not keyed", start.hasher.scheme().name().data(),
+                      start.parent->is_keyed() ? "keyed" : "not keyed",
+                      std::string(start.hasher.scheme().name()).c_str(),
                       start.hasher.scheme().is_keyed() ? "keyed" : "not");
   }
   auto& partial = table(slot).partial[slot.id];
@@ -94,8 +102,8 @@ std::optional<Error> add_tokens(const SlotRef& slot, std::span<const tokens::Tok
   PartialState& partial = partial_of(slot);
   const std::size_t room = block_size_of(slot) - partial.tokens.size();
   if (tokens.size() > room) {
-    return make_error(ErrorCode::kCapacity, "%zu tokens for block %u, which has room for %zu", tokens.size(), slot.id,
-                      room);
+    return make_error(ErrorCode::kCapacity, "%zu tokens for block %u, which has room for %zu", tokens.size(),
+                      slot.id, room);
   }
   partial.tokens.insert(partial.tokens.end(), tokens.begin(), tokens.end());
   return std::nullopt;
@@ -105,23 +113,28 @@ std::optional<Error> pop_tokens(const SlotRef& slot, std::uint32_t count) {
   expect_state(slot, BlockState::kPartial);
   PartialState& partial = partial_of(slot);
   if (count > partial.tokens.size()) {
-    return make_error(ErrorCode::kInvalidArgument, "%u tokens to take off block %u, which has %zu", count, slot.id,
-                      partial.tokens.size());
+    return make_error(ErrorCode::kInvalidArgument, "%u tokens to take off block %u, which has %zu", count,
+                      slot.id, partial.tokens.size());
   }
   partial.tokens.resize(partial.tokens.size() - count);
   partial.computed = std::min(partial.computed, static_cast<std::uint32_t>(partial.tokens.size()));
   return std::nullopt;
 }
 
-std::span<const tokens::Token> tokens_of(const SlotRef& slot) { return partial_of(slot).tokens; }
+std::span<const tokens::Token> tokens_of(const SlotRef& slot) {
+  return partial_of(slot).tokens;
+}
 
-std::uint32_t computed_tokens_of(const SlotRef& slot) { return partial_of(slot).computed; }
+std::uint32_t computed_tokens_of(const SlotRef& slot) {
+  return partial_of(slot).computed;
+}
 
 std::optional<Error> commit(const SlotRef& slot) {
   expect_state(slot, BlockState::kPartial);
   if (partial_of(slot).tokens.size() != block_size_of(slot)) {
-    return make_error(ErrorCode::kNotReady, "block %u holds %zu of %u tokens; only a full block can be committed",
-                      slot.id, partial_of(slot).tokens.size(), block_size_of(slot));
+    return make_error(ErrorCode::kNotReady,
+                      "block %u holds %zu of %u tokens; only a full block can be committed", slot.id,
+                      partial_of(slot).tokens.size(), block_size_of(slot));
   }
   finish_partial(slot);
   return std::nullopt;
@@ -131,8 +144,9 @@ std::optional<Error> schedule(const SlotRef& slot) {
   expect_state(slot, BlockState::kPartial);
   const PartialState& partial = partial_of(slot);
   if (partial.computed == partial.tokens.size()) {
-    return make_error(ErrorCode::kNotReady, "block %u has no token whose KV is to be computed (%zu tokens, %u computed)",
-                      slot.id, partial.tokens.size(), partial.computed);
+    return make_error(ErrorCode::kNotReady,
+                      "block %u has no token whose KV is to be computed (%zu tokens, %u computed)", slot.id,
+                      partial.tokens.size(), partial.computed);
   }
   set_state(slot, BlockState::kScheduled);
   return std::nullopt;
@@ -153,7 +167,8 @@ Result<bool> compute_done(const SlotRef& slot) {
   expect_state(slot, BlockState::kInflight);
   PartialState& partial = partial_of(slot);
   if (!partial.fence->passed()) {
-    return make_error(ErrorCode::kNotReady, "block %u is still being computed: its fence has not passed", slot.id);
+    return make_error(ErrorCode::kNotReady, "block %u is still being computed: its fence has not passed",
+                      slot.id);
   }
   partial.fence.reset();
   partial.computed = static_cast<std::uint32_t>(partial.tokens.size());
@@ -165,6 +180,8 @@ Result<bool> compute_done(const SlotRef& slot) {
   return false;
 }
 
-void reset(const SlotRef& slot) { set_state(slot, BlockState::kMutable); }
+void reset(const SlotRef& slot) {
+  set_state(slot, BlockState::kMutable);
+}
 
 }  // namespace ashlar::block::detail

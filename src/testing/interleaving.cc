@@ -1,6 +1,7 @@
 #include "ashlar/testing/interleaving.h"
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 
 #include "ashlar/base/check.h"

@@ -58,6 +58,7 @@ tokens::SequenceHash numbered_hash(std::uint32_t n, std::uint32_t position) {
 
 std::vector<tokens::SequenceHash> numbered_hashes(std::uint32_t n) {
   std::vector<tokens::SequenceHash> hashes;
+  hashes.reserve(n);
   for (std::uint32_t i = 0; i < n; ++i) hashes.push_back(numbered_hash(i, i));
   return hashes;
 }

@@ -54,7 +54,8 @@ TEST(AllocateTest, ExhaustionTakesNothingAndSaysWhy) {
 
 TEST(AllocateTest, MoreThanThereAreInAllIsItsOwnReasonWhateverTheNumber) {
   Manager manager = manager_of(4);
-  for (const std::size_t n : {std::size_t{5}, std::size_t{1} << 40, std::numeric_limits<std::size_t>::max()}) {
+  for (const std::size_t n :
+       {std::size_t{5}, std::size_t{1} << 40, std::numeric_limits<std::size_t>::max()}) {
     const auto refused = manager.allocate_blocks(n);
     ASSERT_FALSE(refused);
     EXPECT_EQ(refused.error().reason, Reason::kTooMany);
@@ -109,7 +110,9 @@ TEST(AllocateTest, EmptyBlocksGoFirstThenTheInactiveOnesInTheBackendsOrder) {
 
 TEST(AllocateTest, ARefusalReportsNoEvictions) {
   Manager manager = manager_of(3);
-  { const Blocks stored = store_all(manager, sequence_of(2)); }
+  {
+    const Blocks stored = store_all(manager, sequence_of(2));
+  }
   const Mutable held = take_one(manager);
   EXPECT_FALSE(manager.allocate_blocks_with_evictions(3));
   EXPECT_EQ(places(manager), (Places{.inactive = 2, .owned = 1}));
@@ -120,7 +123,9 @@ TEST(AllocateTest, LargeBatchesCrossEveryChunkBorder) {
   for (const std::size_t n : {1u, 31u, 32u, 33u, 63u, 64u, 65u, 128u, 1000u}) {
     Manager manager = manager_of(1000);
     const std::vector<SequenceHash> names = names_from(n, n);
-    { const Blocks stored = store_names(manager, names); }
+    {
+      const Blocks stored = store_names(manager, names);
+    }
     EXPECT_EQ(places(manager), (Places{.reset = 1000 - n, .inactive = n}));
     auto allocation = value_of(manager.allocate_blocks_with_evictions(1000));
     EXPECT_EQ(allocation.evicted, std::vector<SequenceHash>(names.rbegin(), names.rend())) << n;
@@ -136,7 +141,9 @@ TEST(AllocateTest, TheWholePoolCyclesTwice) {
     Manager manager = value_of(builder_of(64).with_backend(backend).build());
     for (std::uint64_t round = 1; round <= 2; ++round) {
       const auto names = names_from(round << 32, 64);
-      { const Blocks stored = store_names(manager, names); }
+      {
+        const Blocks stored = store_names(manager, names);
+      }
       EXPECT_EQ(places(manager), (Places{.inactive = 64})) << backend;
       EXPECT_EQ(manager.match_blocks(names).size(), 64u) << backend;
     }
@@ -149,7 +156,9 @@ TEST(AllocateTest, TheWholePoolCyclesTwice) {
 
 TEST(ResetAllocatorTest, DefaultIsFirstInFirstOut) {
   Manager manager = manager_of(3);
-  { const auto some = value_of(manager.allocate_blocks(2)); }
+  {
+    const auto some = value_of(manager.allocate_blocks(2));
+  }
   EXPECT_EQ(ids_of(value_of(manager.allocate_blocks(3))), (Ids{2, 0, 1}));
 }
 
@@ -259,7 +268,9 @@ TEST_P(LyingBackendTest, UnderDeliveryIsARefusalThatLosesNothing) {
                                  })
                                  .build());
   const auto names = names_from(1, 80);
-  { const Blocks stored = store_names(manager, names); }
+  {
+    const Blocks stored = store_names(manager, names);
+  }
   ASSERT_EQ(places(manager), (Places{.reset = 20, .inactive = 80}));
   const ManagerCounters before = manager.counters();
 

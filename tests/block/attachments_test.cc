@@ -65,8 +65,8 @@ TEST_F(AttachmentsTest, ATypeIsUniqueOrManyForItsLife) {
   EXPECT_TRUE(handle_.get<int>().with_unique([](int value) { EXPECT_EQ(value, 1); }));
   EXPECT_FALSE(handle_.get<int>().with_multiple([](std::span<const int>) { FAIL(); }));
   EXPECT_FALSE(handle_.get<std::string>().with_unique([](const std::string&) { FAIL(); }));
-  EXPECT_TRUE(
-      handle_.get<std::string>().with_multiple([](std::span<const std::string> v) { EXPECT_EQ(v.size(), 1u); }));
+  EXPECT_TRUE(handle_.get<std::string>().with_multiple(
+      [](std::span<const std::string> v) { EXPECT_EQ(v.size(), 1u); }));
 }
 
 TEST_F(AttachmentsTest, MutableFormsChangeTheValues) {
@@ -96,7 +96,8 @@ TEST_F(AttachmentsTest, EveryHandleOfTheHashSeesThem) {
 TEST_F(AttachmentsTest, ValuesNeedNoCopy) {
   ASSERT_TRUE(handle_.attach_unique(std::make_unique<int>(4)));
   ASSERT_TRUE(handle_.attach_unique(std::make_unique<int>(5)));
-  EXPECT_TRUE(handle_.get<std::unique_ptr<int>>().with_unique([](const auto& value) { EXPECT_EQ(*value, 5); }));
+  EXPECT_TRUE(
+      handle_.get<std::unique_ptr<int>>().with_unique([](const auto& value) { EXPECT_EQ(*value, 5); }));
 }
 
 TEST_F(AttachmentsTest, AVisitorMayUseTheRegistryOtherTypesAndOtherHandles) {
@@ -159,7 +160,9 @@ TEST_F(AttachmentsTest, ValuesDieOutsideAllLocksWhenTheBlockGoes) {
   };
   store();
   store();
-  { const auto evicted = value_of(manager->allocate_blocks(2)); }  // by eviction
+  {
+    const auto evicted = value_of(manager->allocate_blocks(2));
+  }  // by eviction
   EXPECT_EQ(*deaths, 2);
   store(/*reset_on_release=*/true);  // by the last drop
   EXPECT_EQ(*deaths, 3);
@@ -201,14 +204,18 @@ TEST(PresenceTest, IsExactThroughALife) {
   EXPECT_TRUE(present());
   block = Immutable();
   EXPECT_TRUE(present()) << "inactive is present";
-  { const Mutable evicts = take_one(manager); }
+  {
+    const Mutable evicts = take_one(manager);
+  }
   EXPECT_FALSE(present());
   block = store_name(manager, hash);
   block.set_reset_on_release(true);
   EXPECT_TRUE(present());
   block = Immutable();
   EXPECT_FALSE(present());
-  { const Immutable again = store_name(manager, hash); }
+  {
+    const Immutable again = store_name(manager, hash);
+  }
   EXPECT_EQ(manager.reset_inactive_pool(), 1u);
   EXPECT_FALSE(present());
 }
@@ -226,7 +233,9 @@ TEST(PresenceTest, TiersAreSeparate) {
   EXPECT_FALSE(handle.has_any_block({kTierId<events::G3>, kTierId<events::G4>}));
   EXPECT_FALSE(handle.has_any_block({}));
   on_host = ImmutableBlock<G2>();
-  { const auto evicted = take_one(host); }
+  {
+    const auto evicted = take_one(host);
+  }
   EXPECT_TRUE(handle.has_block(kTierId<G1>));
   EXPECT_FALSE(handle.has_block(kTierId<G2>));
 }
@@ -236,11 +245,19 @@ TEST(PresenceTest, TwoManagersOfOneTierBothCount) {
   Manager a = manager_of(1, registry);
   Manager b = manager_of(1, registry);
   const SequenceHash hash = name_of(1, 1);
-  { const Immutable in_a = store_name(a, hash); }
-  { const Immutable in_b = store_name(b, hash); }
-  { const Mutable evicted = take_one(a); }
+  {
+    const Immutable in_a = store_name(a, hash);
+  }
+  {
+    const Immutable in_b = store_name(b, hash);
+  }
+  {
+    const Mutable evicted = take_one(a);
+  }
   EXPECT_TRUE(registry.check_presence<G1>(std::vector{hash})[0]) << "the other manager still has it";
-  { const Mutable evicted = take_one(b); }
+  {
+    const Mutable evicted = take_one(b);
+  }
   EXPECT_FALSE(registry.check_presence<G1>(std::vector{hash})[0]);
   EXPECT_EQ(registry.registered_count(), 0u);
 }
@@ -322,7 +339,8 @@ TEST_F(TouchTest, EveryKindOfHitRunsTheCallback) {
 TEST_F(TouchTest, SeveralCallbacksRunInTheOrderTheyWereAdded) {
   const RegistrationHandle handle = registry_.register_sequence_hash(hash_);
   std::string order;
-  for (const char c : {'a', 'b', 'c'}) handle.on_touch([&order, c](const RegistrationHandle&) { order += c; });
+  for (const char c : {'a', 'b', 'c'})
+    handle.on_touch([&order, c](const RegistrationHandle&) { order += c; });
   handle.touch();
   registry_.touch(hash_);
   EXPECT_EQ(order, "abcabc");

@@ -98,7 +98,9 @@ TEST_F(DuplicatesTest, ManyDroppedTogetherSettleInOneGo) {
 
 TEST_F(DuplicatesTest, AllowRevivesAnInactivePrimary) {
   Manager manager = manager_of(4, registry_);
-  { const Immutable primary = store_one(manager, tokens()); }
+  {
+    const Immutable primary = store_one(manager, tokens());
+  }
   const Immutable duplicate = store_one(manager, tokens());
   EXPECT_TRUE(duplicate.is_duplicate());
   EXPECT_EQ(places(manager), (Places{.reset = 2, .active = 2}));
@@ -138,7 +140,9 @@ TEST_F(DuplicatesTest, AMixedBatchKeepsItsOrderUnderBothPolicies) {
   for (const DuplicatePolicy policy : {DuplicatePolicy::kAllow, DuplicatePolicy::kReject}) {
     Manager manager = value_of(builder_of(16).duplicate_policy(policy).build());
     Immutable active = store_one(manager, tokens(1));
-    { const Immutable inactive = store_one(manager, tokens(3)); }
+    {
+      const Immutable inactive = store_one(manager, tokens(3));
+    }
     // new, existing and active, new, existing and inactive
     const Blocks blocks = store_all(manager, sequence_);
     for (std::size_t i = 0; i < 4; ++i) EXPECT_EQ(blocks[i].sequence_hash(), tokens(i).sequence_hash());

@@ -1,4 +1,5 @@
-// One suite over every eviction backend. A new backend adds one line to Backends, and its own order tests below.
+// One suite over every eviction backend. A new backend adds one line to Backends, and its own order tests
+// below.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -45,7 +46,7 @@ class EvictionConformanceTest : public ::testing::Test {
   Backend backend_ = make_backend<Backend>(EvictionContext{kBlocks, make_registry()});
 };
 
-using Backends = ::testing::Types<LruBackend,                 //
+using Backends = ::testing::Types<LruBackend,  //
                                   HashMapBackend<FifoReuse>>;
 TYPED_TEST_SUITE(EvictionConformanceTest, Backends);
 

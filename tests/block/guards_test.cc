@@ -13,9 +13,10 @@ using namespace support;  // NOLINT(google-build-using-namespace)
 using ::testing::HasSubstr;
 
 template <class Guard>
-constexpr bool kUniqueGuard = sizeof(Guard) == 16 && std::is_nothrow_move_constructible_v<Guard> &&
-                              std::is_nothrow_move_assignable_v<Guard> && !std::is_copy_constructible_v<Guard> &&
-                              !std::is_copy_assignable_v<Guard> && std::is_default_constructible_v<Guard>;
+constexpr bool kUniqueGuard =
+    sizeof(Guard) == 16 && std::is_nothrow_move_constructible_v<Guard> &&
+    std::is_nothrow_move_assignable_v<Guard> && !std::is_copy_constructible_v<Guard> &&
+    !std::is_copy_assignable_v<Guard> && std::is_default_constructible_v<Guard>;
 static_assert(kUniqueGuard<MutableBlock<G1>> && kUniqueGuard<PartialBlock<G1>>);
 static_assert(kUniqueGuard<ScheduledBlock<G1>> && kUniqueGuard<InflightBlock<G1>>);
 static_assert(kUniqueGuard<CompleteBlock<G1>>);
@@ -26,7 +27,8 @@ static_assert(std::is_copy_constructible_v<WeakBlock<G1>>);
 static_assert(!std::is_copy_constructible_v<Pin> && std::is_move_constructible_v<Pin>);
 static_assert(!std::is_default_constructible_v<KvReady> && std::is_copy_constructible_v<KvReady>);
 static_assert(!std::is_copy_constructible_v<FenceSignal> && !std::is_default_constructible_v<FenceSignal>);
-static_assert(!std::is_copy_constructible_v<BlockManager<G1>> && std::is_move_constructible_v<BlockManager<G1>>);
+static_assert(!std::is_copy_constructible_v<BlockManager<G1>> &&
+              std::is_move_constructible_v<BlockManager<G1>>);
 static_assert(!std::is_copy_constructible_v<BlockList<ImmutableBlock<G1>>>);
 static_assert(!std::is_convertible_v<MutableBlock<G1>, MutableBlock<G2>>);
 static_assert(!std::is_constructible_v<ImmutableBlock<G1>, ImmutableBlock<G2>>);
@@ -213,7 +215,8 @@ TEST(GuardsTest, EveryBlockSizeFromOneToTheLargestWorks) {
     Partial partial = value_of(take_one(built).init_sequence({}));
     for (const Token token : sequence.blocks()[0].tokens()) ASSERT_TRUE(partial.add_token(token));
     EXPECT_TRUE(partial.is_full());
-    EXPECT_EQ(value_of(std::move(partial).commit(kReady)).sequence_hash(), sequence.blocks()[0].sequence_hash());
+    EXPECT_EQ(value_of(std::move(partial).commit(kReady)).sequence_hash(),
+              sequence.blocks()[0].sequence_hash());
   }
 }
 
@@ -259,7 +262,8 @@ TEST(GuardsTest, BulkReleaseMayMixManagers) {
   Manager b = manager_of(8);
   const TokenSequence sequence = sequence_of(2);
   Blocks blocks;
-  for (Manager* manager : {&a, &b, &b, &a}) blocks.push_back(store_one(*manager, sequence.blocks()[manager == &b]));
+  for (Manager* manager : {&a, &b, &b, &a})
+    blocks.push_back(store_one(*manager, sequence.blocks()[manager == &b]));
   blocks.clear();
   a.check_invariants();
   b.check_invariants();
@@ -318,9 +322,10 @@ TEST(GuardsDeathTest, ManagerDestroyedWithGuardsOutstandingSaysHowManyInWhichSta
     const Immutable duplicate = store_one(*manager, sequence.blocks()[0]);
     manager.reset();
   };
-  EXPECT_DEATH(outstanding(),
-               "the g1 block manager was destroyed with 5 blocks outstanding \\(1 mutable, 1 partial, 1 complete, "
-               "1 primary, 1 duplicate\\) and 0 waiting allocations");
+  EXPECT_DEATH(
+      outstanding(),
+      "the g1 block manager was destroyed with 5 blocks outstanding \\(1 mutable, 1 partial, 1 complete, "
+      "1 primary, 1 duplicate\\) and 0 waiting allocations");
   const auto replaced = [&] {
     Manager manager = manager_of(8);
     const Immutable primary = store_one(manager, sequence.blocks()[0]);
@@ -334,7 +339,8 @@ TEST(GuardsDeathTest, RegisteringIntoASpanOfAnotherLengthStopsTheProcess) {
   std::vector<Complete> in(1);
   in[0] = stage_one(manager, name_of(0, 1));
   std::vector<Immutable> out(2);
-  EXPECT_DEATH((void)manager.register_blocks(std::span<Complete>(in), out), "1 blocks to register, room for 2");
+  EXPECT_DEATH((void)manager.register_blocks(std::span<Complete>(in), out),
+               "1 blocks to register, room for 2");
   EXPECT_DEATH((void)manager.match_blocks_scattered(std::vector{name_of(0, 1)}, out), "1 hashes, room for 2");
 }
 

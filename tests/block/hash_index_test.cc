@@ -53,7 +53,8 @@ TEST_P(HashIndexTest, AgreesWithAMapThroughRandomTurns) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Sizes, HashIndexTest, ::testing::Values(1u, 2u, 7u, 8u, 9u, 11u, 12u, 19u, 100u, 1000u));
+INSTANTIATE_TEST_SUITE_P(Sizes, HashIndexTest,
+                         ::testing::Values(1u, 2u, 7u, 8u, 9u, 11u, 12u, 19u, 100u, 1000u));
 
 // The index stands for what it holds: under the owner's lock nobody is asked about a slot that has left.
 TEST(HashIndexTest, AnErasedEntryIsNoCandidateWhateverStandsBesideIt) {
@@ -87,7 +88,8 @@ TEST(HashIndexTest, HashesWithOneTagAreToldApartByTheSlot) {
   }
   for (std::uint32_t slot = 0; slot < 20; slot += 2) index.erase(mixed, slot);
   for (std::uint32_t slot = 0; slot < 20; ++slot) {
-    EXPECT_EQ(index.find(mixed, [&](std::uint32_t at) { return at == slot; }), slot % 2 == 1 ? slot : HashIndex::kNone);
+    EXPECT_EQ(index.find(mixed, [&](std::uint32_t at) { return at == slot; }),
+              slot % 2 == 1 ? slot : HashIndex::kNone);
   }
 }
 

@@ -1,5 +1,5 @@
-// Reads the table of docs/block_lifecycle.md and drives every cell of it. The test fails when the table promises what
-// the code does not do, and when the code does, or offers, what the table does not say.
+// Reads the table of docs/block_lifecycle.md and drives every cell of it. The test fails when the table
+// promises what the code does not do, and when the code does, or offers, what the table does not say.
 #include <gtest/gtest.h>
 
 #include <fstream>
@@ -27,36 +27,71 @@ using States = std::set<std::string>;
 template <class G>
 bool offers(const std::string& operation) {
   const std::map<std::string, bool> offered = {
-      {"init_sequence", requires(G g, SequenceStart s) { std::move(g).init_sequence(s); }},
-      {"complete", requires(G g, const TokenBlock& t) { std::move(g).complete(t, kReady); }},
-      {"stage", requires(G g, SequenceHash h) { std::move(g).stage(h, kReady); }},
-      {"add_tokens", requires(G g, std::span<const Token> t) { g.add_tokens(t); g.add_token(Token(1)); }},
-      {"pop_tokens", requires(G g) { g.pop_tokens(1); g.pop_token(); }},
-      {"commit", requires(G g) { std::move(g).commit(kReady); }},
-      {"schedule", requires(G g) { std::move(g).schedule(); }},
-      {"launch", requires(G g, Fence f) { std::move(g).launch(f); }},
-      {"cancel", requires(G g) { std::move(g).cancel(); }},
-      {"compute_done", requires(G g) { std::move(g).compute_done(); }},
-      {"reset", requires(G g) { std::move(g).reset(); }},
-      {"register", requires(G g, Manager& m) { m.register_block(std::move(g)); }},
-      {"copy", std::is_copy_constructible_v<G>},
-      {"downgrade", requires(const G& g) { g.downgrade(); }},
-      {"upgrade", requires(const G& g) { g.upgrade(); }},
-      {"pin", requires(const G& g) { g.pin(1s); }},
-      {"release_after", requires(G g, const Fence& f) { std::move(g).release_after(f); }},
-      {"drop", std::is_destructible_v<G>},
-  };
-  EXPECT_TRUE(offered.contains(operation)) << "the table has an operation this test does not know: " << operation;
-  return offered.contains(operation) && offered.at(operation);
+      {"init_sequence", requires(G g, SequenceStart s){std::move(g).init_sequence(s);
+}
+}  // namespace
+, {"complete", requires(G g, const TokenBlock& t){std::move(g).complete(t, kReady);
+}  // namespace ashlar::block
+}
+, {"stage", requires(G g, SequenceHash h){std::move(g).stage(h, kReady);
+}
+}
+, {"add_tokens", requires(G g, std::span<const Token> t){g.add_tokens(t);
+g.add_token(Token(1));
+}
+}
+, {"pop_tokens", requires(G g){g.pop_tokens(1);
+g.pop_token();
+}
+}
+, {"commit", requires(G g){std::move(g).commit(kReady);
+}
+}
+, {"schedule", requires(G g){std::move(g).schedule();
+}
+}
+, {"launch", requires(G g, Fence f){std::move(g).launch(f);
+}
+}
+, {"cancel", requires(G g){std::move(g).cancel();
+}
+}
+, {"compute_done", requires(G g){std::move(g).compute_done();
+}
+}
+, {"reset", requires(G g){std::move(g).reset();
+}
+}
+, {"register", requires(G g, Manager& m){m.register_block(std::move(g));
+}
+}
+, {"copy", std::is_copy_constructible_v<G>}, {"downgrade", requires(const G& g){g.downgrade();
+}
+}
+, {"upgrade", requires(const G& g){g.upgrade();
+}
+}
+, {"pin", requires(const G& g){g.pin(1s);
+}
+}
+, {"release_after", requires(G g, const Fence& f){std::move(g).release_after(f);
+}
+}
+, {"drop", std::is_destructible_v<G>},
+}
+;
+EXPECT_TRUE(offered.contains(operation))
+    << "the table has an operation this test does not know: " << operation;
+return offered.contains(operation) && offered.at(operation);
 }
 
 // No transition may be called on an lvalue; none that takes a proof may be called without one.
 template <class G>
 concept CallableOnLvalue = requires(G& g, SequenceStart s, const TokenBlock& t, SequenceHash h, Fence f) {
-  requires requires { g.init_sequence(s); } || requires { g.complete(t, kReady); } || requires { g.stage(h, kReady); } ||
-               requires { g.commit(kReady); } || requires { g.schedule(); } || requires { g.launch(f); } ||
-               requires { g.cancel(); } || requires { g.compute_done(); } || requires { g.reset(); } ||
-               requires { g.release_after(f); };
+  requires requires { g.init_sequence(s); } || requires { g.complete(t, kReady); } ||
+               requires { g.stage(h, kReady); } || requires { g.commit(kReady); } ||
+               requires { g.schedule(); } || requires { g.launch(f); } || requires { g.cancel(); } ||
+               requires { g.compute_done(); } || requires { g.reset(); } || requires { g.release_after(f); };
 };
 static_assert(!CallableOnLvalue<Mutable> && !CallableOnLvalue<Partial> && !CallableOnLvalue<Scheduled>);
 static_assert(!CallableOnLvalue<Inflight> && !CallableOnLvalue<Complete> && !CallableOnLvalue<Immutable>);
@@ -68,20 +103,34 @@ concept CompletesWithoutProof = requires(G g, const TokenBlock& t, SequenceHash 
 static_assert(!CompletesWithoutProof<Mutable> && !CompletesWithoutProof<Partial>);
 
 const std::map<std::string, std::function<bool(const std::string&)>> kGuards = {
-    {"mutable", offers<Mutable>},   {"partial", offers<Partial>},   {"scheduled", offers<Scheduled>},
-    {"inflight", offers<Inflight>}, {"complete", offers<Complete>}, {"primary", offers<Immutable>},
+    {"mutable", offers<Mutable>},     {"partial", offers<Partial>},   {"scheduled", offers<Scheduled>},
+    {"inflight", offers<Inflight>},   {"complete", offers<Complete>}, {"primary", offers<Immutable>},
     {"duplicate", offers<Immutable>}, {"weak", offers<Weak>},
 };
 
 // ---- the state that a guard says
 
-std::string state_of(const Mutable&) { return "mutable"; }
-std::string state_of(const Partial&) { return "partial"; }
-std::string state_of(const Scheduled&) { return "scheduled"; }
-std::string state_of(const Inflight&) { return "inflight"; }
-std::string state_of(const Complete&) { return "complete"; }
-std::string state_of(const Immutable& block) { return block.is_duplicate() ? "duplicate" : "primary"; }
-std::string state_of(const Weak&) { return "weak"; }
+std::string state_of(const Mutable&) {
+  return "mutable";
+}
+std::string state_of(const Partial&) {
+  return "partial";
+}
+std::string state_of(const Scheduled&) {
+  return "scheduled";
+}
+std::string state_of(const Inflight&) {
+  return "inflight";
+}
+std::string state_of(const Complete&) {
+  return "complete";
+}
+std::string state_of(const Immutable& block) {
+  return block.is_duplicate() ? "duplicate" : "primary";
+}
+std::string state_of(const Weak&) {
+  return "weak";
+}
 std::string state_of(const Inflight::Done& done) {
   return std::visit([](const auto& guard) { return state_of(guard); }, done);
 }
@@ -144,8 +193,11 @@ void add_building(Cells& cells) {
       }};
   cells[{"complete", "mutable"}] = {
       [](World& w) { return state_of(w.mutable_block().complete(w.sequence.blocks()[0], kReady)); },
-      [](World& w) { return state_of(w.mutable_block().complete(sequence_of(1, 0, 3).blocks()[0], kReady)); }};
-  cells[{"stage", "mutable"}] = {[](World& w) { return state_of(w.mutable_block().stage(name_of(0, 1), kReady)); }};
+      [](World& w) {
+        return state_of(w.mutable_block().complete(sequence_of(1, 0, 3).blocks()[0], kReady));
+      }};
+  cells[{"stage", "mutable"}] = {
+      [](World& w) { return state_of(w.mutable_block().stage(name_of(0, 1), kReady)); }};
   const auto adding = [](std::size_t before, std::size_t more, bool fits) {
     return [=](World& w) {
       Partial block = w.partial(before);
@@ -209,17 +261,16 @@ void add_sharing(Cells& cells) {
   cells[{"copy", "weak"}] = {[](World& w) { return state_of(Weak(w.primary().downgrade())); }};
   cells[{"downgrade", "primary"}] = {[](World& w) { return state_of(w.primary().downgrade()); }};
   cells[{"downgrade", "duplicate"}] = {[](World& w) { return state_of(w.duplicate().downgrade()); }};
-  cells[{"upgrade", "weak"}] = {
-      [](World& w) { return state_of(w.primary().downgrade().upgrade()); },
-      [](World& w) {
-        const Immutable duplicate = w.duplicate();
-        return state_of(duplicate.downgrade().upgrade());
-      },
-      [](World& w) {
-        const Weak weak = w.primary().downgrade();
-        w.manager.reset_inactive_pool();
-        return state_of(weak.upgrade());
-      }};
+  cells[{"upgrade", "weak"}] = {[](World& w) { return state_of(w.primary().downgrade().upgrade()); },
+                                [](World& w) {
+                                  const Immutable duplicate = w.duplicate();
+                                  return state_of(duplicate.downgrade().upgrade());
+                                },
+                                [](World& w) {
+                                  const Weak weak = w.primary().downgrade();
+                                  w.manager.reset_inactive_pool();
+                                  return state_of(weak.upgrade());
+                                }};
   cells[{"pin", "primary"}] = {[](World& w) {
                                  const Immutable block = w.primary();
                                  const Pin pin = value_of(block.pin(1s));
@@ -239,7 +290,9 @@ void add_sharing(Cells& cells) {
 void add_leaving(Cells& cells) {
   const auto dropped = [](auto make) {
     return [=](World& w) {
-      { const auto guard = make(w); }
+      {
+        const auto guard = make(w);
+      }
       return w.place();
     };
   };
@@ -249,7 +302,9 @@ void add_leaving(Cells& cells) {
   cells[{"drop", "inflight"}] = {dropped([](World& w) { return w.inflight(Fence::passed_already()); }),
                                  [](World& w) {
                                    auto [fence, signal] = Fence::create();
-                                   { const Inflight block = w.inflight(fence); }
+                                   {
+                                     const Inflight block = w.inflight(fence);
+                                   }
                                    const std::string state = w.place();
                                    std::move(signal).signal();
                                    EXPECT_EQ(w.place(), "reset");
@@ -291,7 +346,9 @@ void add_leaving(Cells& cells) {
   cells[{"drop", "duplicate"}] = {duplicate_goes(drop)};
   cells[{"drop", "weak"}] = {[](World& w) {
     const Immutable block = w.primary();
-    { const Weak weak = block.downgrade(); }
+    {
+      const Weak weak = block.downgrade();
+    }
     EXPECT_EQ(block.use_count(), 1u);
     return std::string("weak");  // the block stays as it is
   }};
@@ -334,7 +391,8 @@ std::vector<std::string> split(const std::string& text, char by) {
   std::istringstream stream(text);
   for (std::string part; std::getline(stream, part, by);) {
     const auto first = part.find_first_not_of(' ');
-    parts.push_back(first == std::string::npos ? "" : part.substr(first, part.find_last_not_of(' ') - first + 1));
+    parts.push_back(first == std::string::npos ? ""
+                                               : part.substr(first, part.find_last_not_of(' ') - first + 1));
   }
   return parts;
 }
@@ -380,7 +438,8 @@ TEST(LifecycleTableTest, ACellIsEmptyExactlyWhereTheGuardHasNoSuchOperation) {
   for (const auto& [operation, row] : read_table()) {
     for (const auto& [guard, cell] : row) {
       ASSERT_TRUE(kGuards.contains(guard)) << guard;
-      EXPECT_EQ(cell != "-", kGuards.at(guard)(operation)) << operation << " of " << guard << " says '" << cell << "'";
+      EXPECT_EQ(cell != "-", kGuards.at(guard)(operation))
+          << operation << " of " << guard << " says '" << cell << "'";
       EXPECT_EQ(all_cells().contains({operation, guard}), cell != "-") << operation << " of " << guard;
     }
   }
@@ -397,7 +456,8 @@ TEST(LifecycleTableTest, EveryCellLeavesExactlyTheStatesItNames) {
       world.kept = Immutable();
       world.manager.check_invariants();
     }
-    ASSERT_TRUE(table.contains(operation) && table.at(operation).contains(guard)) << operation << " of " << guard;
+    ASSERT_TRUE(table.contains(operation) && table.at(operation).contains(guard))
+        << operation << " of " << guard;
     const auto named = split(table.at(operation).at(guard), ',');
     EXPECT_EQ(reached, States(named.begin(), named.end())) << operation << " of " << guard;
   }

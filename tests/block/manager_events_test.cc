@@ -18,7 +18,9 @@ using events::KvEventKind;
 
 class Recorder final : public events::EventSink {
  public:
-  void on_events(std::span<const KvEvent> events) override { seen.insert(seen.end(), events.begin(), events.end()); }
+  void on_events(std::span<const KvEvent> events) override {
+    seen.insert(seen.end(), events.begin(), events.end());
+  }
   std::vector<KvEvent> seen;
 };
 
@@ -38,7 +40,8 @@ class ManagerEventsTest : public ::testing::Test {
     std::vector<std::string> words;
     for (const KvEvent& event : news()) {
       EXPECT_NE(event.kind, KvEventKind::kResync);
-      words.push_back((event.kind == KvEventKind::kStored ? "+" : "-") + std::to_string(event.hash.position()));
+      words.push_back((event.kind == KvEventKind::kStored ? "+" : "-") +
+                      std::to_string(event.hash.position()));
     }
     return words;
   }
@@ -73,7 +76,9 @@ TEST_F(ManagerEventsTest, OnlyTheChangesOfPresenceArePublished) {
   EXPECT_EQ(story(), Story{"+0"});
   block = Immutable();
   EXPECT_EQ(story(), Story{}) << "inactive is still there";
-  { const Blocks found = manager.match_blocks(sequence_.sequence_hashes()); }
+  {
+    const Blocks found = manager.match_blocks(sequence_.sequence_hashes());
+  }
   EXPECT_EQ(story(), Story{}) << "revived and dropped";
   const auto both = value_of(manager.allocate_blocks(2));
   EXPECT_EQ(story(), Story{"-0"});
@@ -87,7 +92,9 @@ TEST_F(ManagerEventsTest, EveryWayOutOfTheCachePublishesRemovedOnce) {
     block.set_reset_on_release(true);
   }
   EXPECT_EQ(story(), (Story{"+0", "-0"}));
-  { const Immutable block = store_one(manager, sequence_.blocks()[1]); }
+  {
+    const Immutable block = store_one(manager, sequence_.blocks()[1]);
+  }
   EXPECT_EQ(manager.reset_inactive_pool(), 1u);
   EXPECT_EQ(story(), (Story{"+1", "-1"}));
   {
@@ -172,7 +179,9 @@ TEST_F(ManagerEventsTest, StagedBlocksSayWhatTheirIdentitySays) {
 
 TEST_F(ManagerEventsTest, AReusedSlotForgetsItsFormerAncestry) {
   Manager manager = build(1);
-  { const Immutable first = store_one(manager, sequence_.blocks()[0]); }
+  {
+    const Immutable first = store_one(manager, sequence_.blocks()[0]);
+  }
   const Immutable bare = value_of(manager.register_block(stage_one(manager, name_of(3, 3))));
   const auto events = news();
   EXPECT_FALSE(events.back().parent());
@@ -204,7 +213,9 @@ TEST_F(ManagerEventsTest, PartialBlocksSayTheirParentAndRoot) {
 TEST_F(ManagerEventsTest, ADestroyedManagerTakesItsBlocksBack) {
   {
     Manager manager = build(8);
-    { const Blocks stored = store_all(manager, sequence_); }
+    {
+      const Blocks stored = store_all(manager, sequence_);
+    }
     EXPECT_EQ(news().size(), 4u);
   }
   const auto events = news();
@@ -245,7 +256,8 @@ TEST_F(ManagerEventsTest, ReplayingTheEventsGivesWhatIsRegistered) {
     const TokenBlock& tokens = sequence.blocks()[random.below(5)];
     if (random.chance(0.5)) {
       if (auto block = manager.allocate_blocks(1)) {
-        held.push_back(value_of(manager.register_block(value_of(block->take_back().complete(tokens, kReady)))));
+        held.push_back(
+            value_of(manager.register_block(value_of(block->take_back().complete(tokens, kReady)))));
         if (random.chance(0.2)) held.back().set_reset_on_release(random.chance(0.5));
       }
     } else if (!held.empty()) {

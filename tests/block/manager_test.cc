@@ -24,17 +24,21 @@ struct BadOption {
 
 TEST(ManagerBuilderTest, EveryBadOptionIsNamedWithItsValue) {
   const std::vector<BadOption> cases = {
-      {"no blocks", [](auto& b) { b.block_count(0); }, "block_count is 0; a manager needs 1 to 4294967294 blocks"},
+      {"no blocks", [](auto& b) { b.block_count(0); },
+       "block_count is 0; a manager needs 1 to 4294967294 blocks"},
       {"too many blocks", [](auto& b) { b.block_count(UINT32_MAX); }, "block_count is 4294967295"},
       {"no tokens", [](auto& b) { b.block_size(0); }, "block_size is 0 tokens; it must be 1 to 1024"},
       {"too many tokens", [](auto& b) { b.block_size(1025); }, "block_size is 1025 tokens"},
-      {"low over high", [](auto& b) { b.watermarks({3, 2}); }, "low watermark 3 is above the high watermark 2"},
-      {"high over all", [](auto& b) { b.watermarks({0, 9}); }, "high watermark 9 is above the 8 blocks there are"},
+      {"low over high", [](auto& b) { b.watermarks({3, 2}); },
+       "low watermark 3 is above the high watermark 2"},
+      {"high over all", [](auto& b) { b.watermarks({0, 9}); },
+       "high watermark 9 is above the 8 blocks there are"},
       {"unknown backend", [](auto& b) { b.with_backend("clock"); }, "there is no eviction backend 'clock'",
        ErrorCode::kNotFound},
       {"null backend",
        [](auto& b) {
-         b.with_backend([](const EvictionContext&) { return Result<std::unique_ptr<InactivePool>>(nullptr); });
+         b.with_backend(
+             [](const EvictionContext&) { return Result<std::unique_ptr<InactivePool>>(nullptr); });
        },
        "the eviction backend factory made nothing"},
       {"null allocator", [](auto& b) { b.reset_allocator([](std::uint32_t) { return nullptr; }); },
@@ -60,7 +64,8 @@ TEST(ManagerBuilderTest, EveryBadOptionIsNamedWithItsValue) {
 TEST(ManagerBuilderTest, ARegistryAndAClockAreNeeded) {
   const auto refused = Manager::builder().block_count(8).build();
   ASSERT_FALSE(refused);
-  EXPECT_THAT(refused.error().message(), HasSubstr("no registry was given; make one with BlockRegistry::create()"));
+  EXPECT_THAT(refused.error().message(),
+              HasSubstr("no registry was given; make one with BlockRegistry::create()"));
   ManagerOptions options;
   options.block_count = 8;
   options.registry = make_registry();
@@ -97,8 +102,12 @@ TEST(ManagerBuilderTest, BothNamedBackendFormsWork) {
 TEST(ManagerBuilderTest, OneBlockIsEnough) {
   Manager manager = manager_of(1);
   const TokenSequence sequence = sequence_of(2);
-  { const Immutable first = store_one(manager, sequence.blocks()[0]); }
-  { const Immutable second = store_one(manager, sequence.blocks()[1]); }
+  {
+    const Immutable first = store_one(manager, sequence.blocks()[0]);
+  }
+  {
+    const Immutable second = store_one(manager, sequence.blocks()[1]);
+  }
   EXPECT_EQ(places(manager), (Places{.inactive = 1}));
   EXPECT_EQ(manager.counters().evictions, 1u);
 }
@@ -186,8 +195,12 @@ TEST(ManagerTest, StatusSaysWhereEveryBlockIs) {
   Manager manager = value_of(builder_of(10).clock(clock).build());
   const TokenSequence sequence = sequence_of(3);
   const Immutable active = store_one(manager, sequence.blocks()[0]);
-  { const Immutable inactive = store_one(manager, sequence.blocks()[1]); }
-  { const Immutable pinned = store_one(manager, sequence.blocks()[2]); }
+  {
+    const Immutable inactive = store_one(manager, sequence.blocks()[1]);
+  }
+  {
+    const Immutable pinned = store_one(manager, sequence.blocks()[2]);
+  }
   const Pin pin = value_of(manager.pin(sequence.sequence_hashes()[2], 1s));
   const Mutable owned = take_one(manager);
   auto [fence, signal] = Fence::create();
@@ -198,8 +211,9 @@ TEST(ManagerTest, StatusSaysWhereEveryBlockIs) {
   }
   EXPECT_EQ(places(manager),
             (Places{.reset = 5, .inactive = 1, .pinned = 1, .active = 1, .owned = 1, .quarantined = 1}));
-  EXPECT_EQ(manager.status().to_string(),
-            "10 blocks: 5 reset, 1 inactive, 1 pinned, 1 active, 1 owned, 1 quarantined, 0 allocations waiting");
+  EXPECT_EQ(
+      manager.status().to_string(),
+      "10 blocks: 5 reset, 1 inactive, 1 pinned, 1 active, 1 owned, 1 quarantined, 0 allocations waiting");
   std::move(signal).signal();
 }
 

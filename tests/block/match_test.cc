@@ -48,13 +48,14 @@ TEST_P(MatchPrefixTest, FindsTheLongestPrefixInUseOrNot) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Patterns, MatchPrefixTest,
-    ::testing::Combine(::testing::Values(PrefixCase{"AAIIAA", 6}, PrefixCase{"IA", 2}, PrefixCase{"AI", 2},
-                                         PrefixCase{"IIII", 4}, PrefixCase{"AAAA", 4}, PrefixCase{"AA-AA", 2},
-                                         PrefixCase{"II-II", 2}, PrefixCase{"AI-IA", 2}, PrefixCase{"-AAA", 0},
-                                         PrefixCase{"---", 0}, PrefixCase{"IAIAIAIA", 8}),
-                       ::testing::ValuesIn(eviction_names())));
+INSTANTIATE_TEST_SUITE_P(Patterns, MatchPrefixTest,
+                         ::testing::Combine(::testing::Values(PrefixCase{"AAIIAA", 6}, PrefixCase{"IA", 2},
+                                                              PrefixCase{"AI", 2}, PrefixCase{"IIII", 4},
+                                                              PrefixCase{"AAAA", 4}, PrefixCase{"AA-AA", 2},
+                                                              PrefixCase{"II-II", 2}, PrefixCase{"AI-IA", 2},
+                                                              PrefixCase{"-AAA", 0}, PrefixCase{"---", 0},
+                                                              PrefixCase{"IAIAIAIA", 8}),
+                                            ::testing::ValuesIn(eviction_names())));
 
 TEST(MatchTest, NothingIsFoundInAnEmptyManagerOrWithoutAQuestion) {
   Manager manager = manager_of(4);
@@ -126,12 +127,15 @@ TEST_P(MatchBatchTest, LargeBatchesCrossEveryChunkBorder) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Sizes, MatchBatchTest, ::testing::Values(1u, 31u, 32u, 33u, 63u, 64u, 65u, 128u, 1000u));
+INSTANTIATE_TEST_SUITE_P(Sizes, MatchBatchTest,
+                         ::testing::Values(1u, 31u, 32u, 33u, 63u, 64u, 65u, 128u, 1000u));
 
 TEST(MatchTest, VerifiedMatchesCrossChunkBordersAndStopAtTheFirstMiss) {
   Manager manager = manager_of(200);
   const TokenSequence sequence = sequence_of(130);
-  { const Blocks stored = store_all(manager, sequence); }
+  {
+    const Blocks stored = store_all(manager, sequence);
+  }
   EXPECT_EQ(manager.match_blocks(sequence.blocks()).size(), 130u);
   EXPECT_EQ(manager.match_blocks(sequence.blocks().first(65)).size(), 65u);
   const TokenSequence longer = sequence_of(150);
@@ -173,7 +177,9 @@ TEST(MatchTest, ScatteredAnswersStandBesideTheirHashesDuplicatesIncluded) {
 TEST(MatchTest, AScatteredMissIsAnEmptyGuardAlsoInASpanThatWasUsedBefore) {
   Manager manager = manager_of(8);
   const TokenSequence sequence = sequence_of(3);
-  { const Blocks stored = store_all(manager, sequence); }
+  {
+    const Blocks stored = store_all(manager, sequence);
+  }
   std::vector<Immutable> out(3);
   EXPECT_EQ(manager.match_blocks_scattered(sequence.sequence_hashes(), out), 3u);
   auto asked = sequence.sequence_hashes();
@@ -209,9 +215,13 @@ TEST(MatchTest, ScanFindsTheDistinctHashesThatAreHere) {
 TEST(MatchTest, RevivalsAreCountedAndGoBackAsTheNewest) {
   Manager manager = manager_of(4);
   const auto names = names_from(1, 3);
-  for (const SequenceHash& name : names) { const Immutable stored = store_name(manager, name); }
+  for (const SequenceHash& name : names) {
+    const Immutable stored = store_name(manager, name);
+  }
   EXPECT_THAT(manager.eviction_candidates(3), ::testing::ElementsAre(names[0], names[1], names[2]));
-  { const Blocks found = manager.match_blocks(std::span(names).first(1)); }
+  {
+    const Blocks found = manager.match_blocks(std::span(names).first(1));
+  }
   EXPECT_EQ(manager.counters().revivals, 1u);
   EXPECT_THAT(manager.eviction_candidates(3), ::testing::ElementsAre(names[1], names[2], names[0]));
 }

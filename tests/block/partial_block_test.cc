@@ -203,8 +203,8 @@ TEST(PartialBlockTest, PopTakesTheComputedWatermarkAlong) {
 }
 
 TEST(PartialBlockTest, AFullBlockWhoseKvIsNotComputedIsNotCompleteByItself) {
-  // The block completed by the token just appended is full, but its KV does not exist: only a computation or the
-  // caller's own word makes it Complete, and nothing makes it findable before.
+  // The block completed by the token just appended is full, but its KV does not exist: only a computation or
+  // the caller's own word makes it Complete, and nothing makes it findable before.
   Manager manager = manager_of(1);
   const TokenSequence sequence = sequence_of(1);
   Partial block = start_one(manager);
@@ -215,7 +215,8 @@ TEST(PartialBlockTest, AFullBlockWhoseKvIsNotComputedIsNotCompleteByItself) {
   EXPECT_EQ(block.computed_tokens(), 3u);
   EXPECT_TRUE(manager.match_blocks(sequence.sequence_hashes()).empty());
   static_assert(!std::is_constructible_v<Complete, Partial> && !std::is_convertible_v<Partial, Complete>);
-  EXPECT_EQ(std::get<Complete>(compute(std::move(block))).sequence_hash(), sequence.blocks()[0].sequence_hash());
+  EXPECT_EQ(std::get<Complete>(compute(std::move(block))).sequence_hash(),
+            sequence.blocks()[0].sequence_hash());
 }
 
 }  // namespace

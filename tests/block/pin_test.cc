@@ -50,7 +50,9 @@ TEST_F(PinTest, ABlockInUseIsPinnedForTheTimeAfterItsLastDrop) {
   EXPECT_EQ(places(manager_), (Places{.reset = 7, .active = 1}));
   block = Immutable();
   EXPECT_EQ(places(manager_), (Places{.reset = 7, .pinned = 1}));
-  { const Blocks found = manager_.match_blocks(std::vector{hash(0)}); }
+  {
+    const Blocks found = manager_.match_blocks(std::vector{hash(0)});
+  }
   EXPECT_EQ(places(manager_), (Places{.reset = 7, .pinned = 1}));
   EXPECT_EQ(manager_.counters().revivals, 1u);
 }
@@ -121,7 +123,9 @@ TEST_F(PinTest, ABlockStaysAsideUntilItsLastPinEnds) {
 
 TEST_F(PinTest, EndsWithTheGuard) {
   cache();
-  { const Pin pin = value_of(manager_.pin(hash(), 10s)); }
+  {
+    const Pin pin = value_of(manager_.pin(hash(), 10s));
+  }
   EXPECT_EQ(places(manager_), (Places{.reset = 7, .inactive = 1}));
   Pin pin = value_of(manager_.pin(hash(), 10s));
   pin = Pin();
@@ -170,7 +174,9 @@ TEST_F(PinTest, TheNumberOfPinsIsCapped) {
 TEST_F(PinTest, TheDefaultCapIsAQuarterOfTheBlocksAndAtLeastOne) {
   for (const auto& [blocks, cap] : {std::pair{1u, 1u}, {3u, 1u}, {8u, 2u}, {41u, 10u}}) {
     Manager manager = value_of(builder_of(blocks).clock(clock_).build());
-    { const Immutable stored = store_one(manager, sequence_.blocks()[0]); }
+    {
+      const Immutable stored = store_one(manager, sequence_.blocks()[0]);
+    }
     std::vector<Pin> pins;
     for (unsigned i = 0; i < cap; ++i) pins.push_back(value_of(manager.pin(hash(), 1s)));
     EXPECT_FALSE(manager.pin(hash(), 1s)) << blocks;
@@ -199,7 +205,9 @@ TEST_F(PinTest, ForEverIsATimeToo) {
 
 TEST_F(PinTest, MayOutliveTheManager) {
   std::optional<Manager> manager = manager_of(4);
-  { const Immutable stored = store_one(*manager, sequence_.blocks()[0]); }
+  {
+    const Immutable stored = store_one(*manager, sequence_.blocks()[0]);
+  }
   Pin pin = value_of(manager->pin(hash(), 1h));
   manager.reset();
   EXPECT_FALSE(pin.active());
@@ -241,7 +249,8 @@ TEST(PinTableTest, EndsInTheOrderOfTimeWhateverIsRemovedBetween) {
       default: {
         now += std::chrono::nanoseconds(random.below(20));
         while (const auto slot = table.remove_ended(now)) {
-          const auto at = std::find_if(model.begin(), model.end(), [&](const Record& r) { return r.slot == *slot; });
+          const auto at =
+              std::find_if(model.begin(), model.end(), [&](const Record& r) { return r.slot == *slot; });
           ASSERT_NE(at, model.end());
           ASSERT_LE(at->end, now);
           model.erase(at);

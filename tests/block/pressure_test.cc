@@ -16,10 +16,11 @@ using Report = std::pair<Pressure, std::size_t>;
 class PressureTest : public ::testing::Test {
  protected:
   Manager build(std::size_t low, std::size_t high) {
-    return value_of(builder_of(10)
-                        .clock(clock_)
-                        .watermarks({low, high}, [this](Pressure now, std::size_t n) { reports_.emplace_back(now, n); })
-                        .build());
+    return value_of(
+        builder_of(10)
+            .clock(clock_)
+            .watermarks({low, high}, [this](Pressure now, std::size_t n) { reports_.emplace_back(now, n); })
+            .build());
   }
   ManualClock clock_;
   std::vector<Report> reports_;
@@ -62,7 +63,9 @@ TEST_F(PressureTest, WithoutMarksThereIsNoPressure) {
 TEST_F(PressureTest, CachedBlocksAreAvailableAndPinnedOnesAreNot) {
   Manager manager = build(8, 10);
   const TokenSequence sequence = sequence_of(4);
-  { const Blocks stored = store_all(manager, sequence); }
+  {
+    const Blocks stored = store_all(manager, sequence);
+  }
   EXPECT_THAT(reports_, ElementsAre(Report(Pressure::kLow, 6), Report(Pressure::kNormal, 10)));
   reports_.clear();
   std::vector<Pin> pins;

@@ -88,7 +88,9 @@ TEST(FenceDeathTest, ASignalIsUsedOnce) {
 TEST(QuarantineTest, ADroppedComputationKeepsItsSlotUntilTheDeviceReports) {
   Manager manager = manager_of(2);
   auto [fence, signal] = Fence::create();
-  { const InflightBlock<G1> dropped = launch_one(manager, fence); }
+  {
+    const InflightBlock<G1> dropped = launch_one(manager, fence);
+  }
   EXPECT_EQ(places(manager), (Places{.reset = 1, .quarantined = 1}));
   EXPECT_EQ(manager.counters().quarantines, 1u);
   EXPECT_EQ(manager.available_blocks(), 1u);
@@ -146,9 +148,13 @@ TEST(QuarantineTest, ASlotThatLeftQuarantineLivesAFullLifeAgain) {
   Manager manager = manager_of(1);
   const TokenSequence sequence = sequence_of(1);
   auto [fence, signal] = Fence::create();
-  { const InflightBlock<G1> dropped = launch_one(manager, fence); }
+  {
+    const InflightBlock<G1> dropped = launch_one(manager, fence);
+  }
   std::move(signal).signal();
-  { const Immutable stored = store_one(manager, sequence.blocks()[0]); }
+  {
+    const Immutable stored = store_one(manager, sequence.blocks()[0]);
+  }
   EXPECT_EQ(places(manager), (Places{.inactive = 1}));
 }
 
@@ -191,8 +197,12 @@ TEST(QuarantineDeathTest, ManagerDestroyedWithQuarantinedBlocksSaysSo) {
   const auto destroy = [] {
     auto [fence, signal] = Fence::create();
     Manager manager = manager_of(4);
-    { const InflightBlock<G1> dropped = launch_one(manager, fence); }
-    { const InflightBlock<G1> dropped = launch_one(manager, fence); }
+    {
+      const InflightBlock<G1> dropped = launch_one(manager, fence);
+    }
+    {
+      const InflightBlock<G1> dropped = launch_one(manager, fence);
+    }
     manager = manager_of(4);
   };
   EXPECT_DEATH(destroy(), "destroyed with 2 blocks outstanding \\(2 quarantined\\)");
@@ -203,15 +213,21 @@ TEST(QuarantineDeathTest, AnAbandonedFenceKeepsItsBlocksForEver) {
     Manager manager = manager_of(4);
     {
       auto [fence, signal] = Fence::create();
-      { const InflightBlock<G1> dropped = launch_one(manager, fence); }
+      {
+        const InflightBlock<G1> dropped = launch_one(manager, fence);
+      }
       store_one(manager, sequence_of(1).blocks()[0]).release_after(fence);
     }
     // The signal is gone; nobody can say that the device is done.
     if (places(manager) != Places{.reset = 2, .active = 1, .quarantined = 1}) return;
     if (manager.allocate_blocks(3)) return;
     auto [late, signal] = Fence::create();
-    { const FenceSignal dies = std::move(signal); }
-    { const InflightBlock<G1> dropped = launch_one(manager, late); }
+    {
+      const FenceSignal dies = std::move(signal);
+    }
+    {
+      const InflightBlock<G1> dropped = launch_one(manager, late);
+    }
     if (places(manager) != Places{.reset = 1, .active = 1, .quarantined = 2}) return;
     manager = manager_of(4);
   };

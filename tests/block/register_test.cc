@@ -11,8 +11,8 @@ using namespace support;  // NOLINT(google-build-using-namespace)
 using ::testing::HasSubstr;
 using Ids = std::vector<std::uint32_t>;
 
-// Sequences with equal names and different tokens: the ids of placeholder tokens inside a multimodal run do not enter
-// the hash. To the block layer this is a hash collision.
+// Sequences with equal names and different tokens: the ids of placeholder tokens inside a multimodal run do
+// not enter the hash. To the block layer this is a hash collision.
 TokenSequence colliding(std::uint32_t first, std::size_t blocks = 1) {
   const std::vector<Token> tokens = tokens_from(first, blocks * kBlockSize);
   const tokens::MultimodalRun run{7, 0, static_cast<std::uint32_t>(tokens.size())};
@@ -169,7 +169,8 @@ TEST(CollisionTest, TwoBlocksOfOneBatchMayCollide) {
 
 TEST(CollisionTest, AStagedBlockBetweenTwoCollidingOnesDoesNotHideThem) {
   // Whatever order a check walks them in, the two with tokens meet.
-  for (const std::vector<int>& order : {std::vector{0, 2, 1}, {2, 0, 1}, {0, 1, 2}, {2, 0, 2, 1, 2}, {0, 2, 2, 2, 1}}) {
+  for (const std::vector<int>& order :
+       {std::vector{0, 2, 1}, {2, 0, 1}, {0, 1, 2}, {2, 0, 2, 1, 2}, {0, 2, 2, 2, 1}}) {
     Manager manager = manager_of(8);
     const TokenSequence good = colliding(0);
     const TokenSequence evil = colliding(100);

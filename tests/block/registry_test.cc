@@ -71,7 +71,9 @@ TEST(RegistryTest, AnOldHandlesDropDoesNotTouchItsReplacement) {
     RegistrationHandle old = registry.register_sequence_hash(hash);
     ASSERT_TRUE(old.attach_unique(life));
     // The entry is given up and made again while the old handle's memory is reused.
-    { const RegistrationHandle gone = std::move(old); }
+    {
+      const RegistrationHandle gone = std::move(old);
+    }
     EXPECT_FALSE(registry.is_registered(hash));
     const RegistrationHandle fresh = registry.register_sequence_hash(hash);
     EXPECT_TRUE(fresh.get<int>().empty()) << "a new life has no attachments";

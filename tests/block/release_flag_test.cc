@@ -18,7 +18,9 @@ class ReleaseFlagTest : public ::testing::Test {
 
 TEST_F(ReleaseFlagTest, CachedByDefault) {
   Manager manager = manager_of(2);
-  { const Immutable block = store_one(manager, tokens()); }
+  {
+    const Immutable block = store_one(manager, tokens());
+  }
   EXPECT_EQ(places(manager), (Places{.reset = 1, .inactive = 1}));
 }
 
@@ -59,8 +61,11 @@ TEST_F(ReleaseFlagTest, StaysWithTheBlockThroughInactivityAndRevival) {
     block.set_reset_on_release(false);
   }
   EXPECT_EQ(places(manager), (Places{.reset = 1, .inactive = 1}));
-  { const Blocks found = find(manager); }
-  EXPECT_EQ(places(manager), (Places{.reset = 1, .inactive = 1})) << "revived and dropped, the flag is still off";
+  {
+    const Blocks found = find(manager);
+  }
+  EXPECT_EQ(places(manager), (Places{.reset = 1, .inactive = 1}))
+      << "revived and dropped, the flag is still off";
 }
 
 TEST_F(ReleaseFlagTest, IsNotInheritedByTheSlotsNextLife) {
@@ -70,10 +75,14 @@ TEST_F(ReleaseFlagTest, IsNotInheritedByTheSlotsNextLife) {
     block.set_reset_on_release(true);
   }
   EXPECT_EQ(places(manager), (Places{.reset = 1}));
-  { const Immutable next = store_one(manager, tokens()); }
+  {
+    const Immutable next = store_one(manager, tokens());
+  }
   EXPECT_EQ(places(manager), (Places{.inactive = 1}));
   // The same over an eviction: the flag is off, goes on for the next life only by default.
-  { const Immutable evicts = store_one(manager, sequence_of(1, 100).blocks()[0]); }
+  {
+    const Immutable evicts = store_one(manager, sequence_of(1, 100).blocks()[0]);
+  }
   EXPECT_EQ(places(manager), (Places{.inactive = 1}));
   EXPECT_EQ(manager.counters().evictions, 1u);
 }
@@ -85,13 +94,17 @@ TEST_F(ReleaseFlagTest, ClearedFlagIsNotInheritedAfterEvictionWhenTheDefaultIsOn
     block.set_reset_on_release(false);
   }
   EXPECT_EQ(places(manager), (Places{.inactive = 1}));
-  { const Immutable next = store_one(manager, sequence_of(1, 100).blocks()[0]); }
+  {
+    const Immutable next = store_one(manager, sequence_of(1, 100).blocks()[0]);
+  }
   EXPECT_EQ(places(manager), (Places{.reset = 1})) << "the new life starts with the manager's default";
 }
 
 TEST_F(ReleaseFlagTest, TheBuildersDefaultHoldsForEveryBlock) {
   Manager manager = value_of(builder_of(40).default_reset_on_release(true).build());
-  { const Blocks stored = store_all(manager, sequence_of(40)); }
+  {
+    const Blocks stored = store_all(manager, sequence_of(40));
+  }
   EXPECT_EQ(places(manager), (Places{.reset = 40}));
   EXPECT_EQ(manager.block_registry().registered_count(), 0u);
 }

@@ -18,7 +18,9 @@ namespace {
 using support::name_of;
 using tokens::SequenceHash;
 
-TinyLfuOptions never_decaying(std::size_t capacity) { return {capacity, TinyLfuOptions::kNever}; }
+TinyLfuOptions never_decaying(std::size_t capacity) {
+  return {capacity, TinyLfuOptions::kNever};
+}
 
 std::vector<SequenceHash> random_names(std::size_t count, std::uint64_t seed) {
   Random random(seed);
@@ -81,7 +83,8 @@ TEST(TinyLfuTest, SequentialNamesSpreadOverTheTableToo) {
   // Names of others may be numbers in a row instead of good hashes.
   TinyLfu lfu(never_decaying(4096));
   std::set<std::size_t> words;
-  for (std::uint64_t chain = 0; chain < 1000; ++chain) words.insert(lfu.cell(SequenceHash::root(chain), 0).word);
+  for (std::uint64_t chain = 0; chain < 1000; ++chain)
+    words.insert(lfu.cell(SequenceHash::root(chain), 0).word);
   EXPECT_GT(words.size(), std::min<std::size_t>(lfu.words(), 1000) / 3);
 }
 
@@ -179,7 +182,8 @@ TEST(TinyLfuTest, EstimatesAZipfStreamClosely) {
   const auto names = random_names(kDistinct, 11);
   std::vector<double> cumulative(kDistinct);
   double sum = 0;
-  for (std::size_t i = 0; i < kDistinct; ++i) cumulative[i] = sum += 1.0 / std::pow(static_cast<double>(i + 1), 0.9);
+  for (std::size_t i = 0; i < kDistinct; ++i)
+    cumulative[i] = sum += 1.0 / std::pow(static_cast<double>(i + 1), 0.9);
   std::vector<unsigned> exact(kDistinct, 0);
   Random random(12);
   for (int i = 0; i < 20000; ++i) {

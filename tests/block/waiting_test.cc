@@ -21,10 +21,13 @@ void await_waiters(Manager& manager, std::size_t n) {
 }
 
 std::future<Waited> wait_for_blocks(Manager& manager, std::size_t n, Clock::TimePoint deadline) {
-  return std::async(std::launch::async, [&manager, n, deadline] { return manager.try_allocate_until(n, deadline); });
+  return std::async(std::launch::async,
+                    [&manager, n, deadline] { return manager.try_allocate_until(n, deadline); });
 }
 
-bool is_waiting(std::future<Waited>& future) { return future.wait_for(0s) != std::future_status::ready; }
+bool is_waiting(std::future<Waited>& future) {
+  return future.wait_for(0s) != std::future_status::ready;
+}
 
 class WaitingTest : public ::testing::Test {
  protected:
@@ -90,7 +93,9 @@ TEST_F(WaitingTest, EveryWayToFreeABlockWakesTheWaiter) {
     Partial block = value_of(take_one(manager_).init_sequence({}));
     ASSERT_TRUE(block.add_token(Token(1)));
     auto [fence, signal] = Fence::create();
-    { const auto dropped = value_of(std::move(block).schedule()).launch(fence); }
+    {
+      const auto dropped = value_of(std::move(block).schedule()).launch(fence);
+    }
     waits_for([&] { std::move(signal).signal(); });  // the end of quarantine
   }
   {
@@ -202,8 +207,8 @@ TEST_F(WaitingTest, ManyThreadsShareFairly) {
   for (int t = 0; t < kThreads; ++t) {
     threads.emplace_back([&, t] {
       for (int i = 0; i < kTurns; ++i) {
-        const auto blocks =
-            value_of(manager_.try_allocate_until(static_cast<std::size_t>((t + i) % 4 + 1), Clock::TimePoint::max()));
+        const auto blocks = value_of(
+            manager_.try_allocate_until(static_cast<std::size_t>((t + i) % 4 + 1), Clock::TimePoint::max()));
         served.fetch_add(1);
       }
     });
@@ -232,7 +237,8 @@ class StrictClock final : public Clock {
     sleepers_.erase(std::find_if(sleepers_.begin(), sleepers_.end(),
                                  [&](const Sleeper& sleeper) { return sleeper.condition == &condition; }));
   }
-  // Whoever holds a sleeper's mutex and finds it listed knows that it is asleep, so no notification falls beside it.
+  // Whoever holds a sleeper's mutex and finds it listed knows that it is asleep, so no notification falls
+  // beside it.
   void advance(Duration by) ASHLAR_NO_THREAD_SAFETY_ANALYSIS {
     std::vector<Sleeper> due;
     {
@@ -245,7 +251,8 @@ class StrictClock final : public Clock {
     for (const Sleeper& sleeper : due) {
       const MutexLock asleep(*sleeper.mutex);
       const MutexLock lock(mu_);
-      if (std::find(sleepers_.begin(), sleepers_.end(), sleeper) != sleepers_.end()) sleeper.condition->notify_all();
+      if (std::find(sleepers_.begin(), sleepers_.end(), sleeper) != sleepers_.end())
+        sleeper.condition->notify_all();
     }
   }
 

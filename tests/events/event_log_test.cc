@@ -169,7 +169,8 @@ TEST(EventLogTest, ALossBehindAResyncIsAnotherResync) {
   append(log, 0, 3);
   bool first = true;
   Recorder sink([&](Recorder&) {
-    if (std::exchange(first, false)) append(log, 3, 2);  // room for the resync and one event; the other is lost
+    if (std::exchange(first, false))
+      append(log, 3, 2);  // room for the resync and one event; the other is lost
   });
   log.drain(sink);
   EXPECT_EQ(story(sink.seen), (Story{"s0", "s1", "r3x1", "s3", "r5x1"}));
@@ -256,8 +257,8 @@ TEST(EventLogTest, ASecondDrainIsTurnedAwayWhileOneRuns) {
   EXPECT_EQ(slow.seen.size(), 4u) << "the running drain delivers what came meanwhile";
 }
 
-// Two drains meet, one of them right after an append. Whoever is turned away may rely on the other: when both have
-// returned, nothing is left behind.
+// Two drains meet, one of them right after an append. Whoever is turned away may rely on the other: when both
+// have returned, nothing is left behind.
 TEST(EventLogTest, NoEventIsLeftBehindWhenDrainsMeet) {
   constexpr std::uint64_t kRounds = 20000;
   EventLog log(64);

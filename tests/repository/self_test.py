@@ -1,6 +1,6 @@
 """Proves that each repository check can fail, on small trees made for it.
 
-usage: self_test.py [CheckLayers|CheckSizes|CheckText|CheckHeaders]   (COMPILER in the environment for CheckHeaders)
+usage: self_test.py [CheckLayers|CheckSizes|CheckText|CheckReadme|CheckHeaders]   (COMPILER in the environment for CheckHeaders)
 """
 
 import os
@@ -143,6 +143,26 @@ class CheckText(Fixture):
         self.assert_passes()
         self.write("new.txt", "bad \n")
         self.assert_fails("new.txt:1: space:")
+
+
+class CheckReadme(Fixture):
+    script = "check_readme.py"
+
+    def setUp(self):
+        super().setUp()
+        self.write("examples/quickstart.cc", "int main() {}\n")
+
+    def test_the_same_program_passes(self):
+        self.write("README.md", "# A\n\n```cpp\nint main() {}\n```\n")
+        self.assert_passes()
+
+    def test_another_program_is_refused(self):
+        self.write("README.md", "```cpp\nint main() { return 1; }\n```\n")
+        self.assert_fails("differs")
+
+    def test_a_readme_without_a_program_is_refused(self):
+        self.write("README.md", "# A\n")
+        self.assert_fails("no ```cpp block")
 
 
 class CheckHeaders(Fixture):

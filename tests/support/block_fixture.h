@@ -1,4 +1,5 @@
-// What the tests of the block layer share: registries, managers, token sequences and short ways through a life.
+// What the tests of the block layer share: registries, managers, token sequences and short ways through a
+// life.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -41,7 +42,9 @@ T value_of(Result<T, E> result) {
   return *std::move(result);
 }
 
-inline BlockRegistry make_registry() { return value_of(BlockRegistry::create()); }
+inline BlockRegistry make_registry() {
+  return value_of(BlockRegistry::create());
+}
 // With a frequency tracker that is large enough to be exact in a small test, and never decays.
 inline BlockRegistry make_counting_registry() {
   RegistryOptions options;
@@ -115,7 +118,8 @@ BlockList<ImmutableBlock<Tier>> store_all(BlockManager<Tier>& manager, const Tok
   return value_of(manager.register_blocks(std::move(complete)));
 }
 template <events::Tier Tier>
-BlockList<ImmutableBlock<Tier>> store_names(BlockManager<Tier>& manager, std::span<const SequenceHash> names) {
+BlockList<ImmutableBlock<Tier>> store_names(BlockManager<Tier>& manager,
+                                            std::span<const SequenceHash> names) {
   BlockList<CompleteBlock<Tier>> complete;
   auto blocks = value_of(manager.allocate_blocks(names.size()));
   for (std::size_t i = 0; i < blocks.size(); ++i) {

@@ -3,8 +3,8 @@
 // ASHLAR_CHECK(condition, format, ...)   always on.
 // ASHLAR_DCHECK(condition, format, ...)  on hot paths; on when the library is built with ASHLAR_DCHECKS.
 //
-// The message takes printf arguments and should name the value that was wrong. Failures of the world (a full pool,
-// a bad file) are values (result.h), never checks.
+// The message takes printf arguments and should name the value that was wrong. Failures of the world (a full
+// pool, a bad file) are values (result.h), never checks.
 #pragma once
 
 namespace ashlar {
@@ -15,17 +15,17 @@ namespace ashlar {
 
 }  // namespace ashlar
 
-#define ASHLAR_CHECK(condition, ...)                                                       \
-  do {                                                                                     \
-    if (!(condition)) [[unlikely]]                                                         \
-      ::ashlar::check_failed(__FILE__, __LINE__, #condition, __VA_ARGS__);                 \
+#define ASHLAR_CHECK(condition, ...)                                       \
+  do {                                                                     \
+    if (!(condition)) [[unlikely]]                                         \
+      ::ashlar::check_failed(__FILE__, __LINE__, #condition, __VA_ARGS__); \
   } while (false)
 
 #ifdef ASHLAR_DCHECKS
 #define ASHLAR_DCHECK(condition, ...) ASHLAR_CHECK(condition, __VA_ARGS__)
 #else
-#define ASHLAR_DCHECK(condition, ...)                                                      \
-  do {                                                                                     \
-    if (false) ASHLAR_CHECK(condition, __VA_ARGS__);                                       \
+#define ASHLAR_DCHECK(condition, ...)                \
+  do {                                               \
+    if (false) ASHLAR_CHECK(condition, __VA_ARGS__); \
   } while (false)
 #endif

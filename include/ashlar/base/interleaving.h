@@ -23,10 +23,12 @@ inline std::atomic<InterleavingHook*> interleaving_hook{nullptr};
 
 inline void interleaving_point(const char* name) {
   // acquire: pairs with the release in set_interleaving_hook().
-  if (InterleavingHook* hook = detail::interleaving_hook.load(std::memory_order_acquire)) [[unlikely]] hook->at(name);
+  if (InterleavingHook* hook = detail::interleaving_hook.load(std::memory_order_acquire)) [[unlikely]]
+    hook->at(name);
 }
 
-// Installs a hook for the whole process; null takes it out. The hook must live until no thread passes a point.
+// Installs a hook for the whole process; null takes it out. The hook must live until no thread passes a
+// point.
 inline void set_interleaving_hook(InterleavingHook* hook) {
   detail::interleaving_hook.store(hook, std::memory_order_release);
 }

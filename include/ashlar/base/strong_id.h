@@ -31,5 +31,7 @@ class StrongId {
 
 template <class Tag, class Rep>
 struct std::hash<ashlar::StrongId<Tag, Rep>> {
-  std::size_t operator()(ashlar::StrongId<Tag, Rep> id) const noexcept { return std::hash<Rep>{}(id.value()); }
+  std::size_t operator()(ashlar::StrongId<Tag, Rep> id) const noexcept {
+    return std::hash<Rep>{}(id.value());
+  }
 };

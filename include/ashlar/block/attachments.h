@@ -1,10 +1,12 @@
 // Attachments: values of any type hung on a registered hash, found again by their type.
 //
-// A type is attached uniquely (one value, replaced by the next) or many times (a growing list); the first attachment
-// of a type decides, and the other form is then an error. Values live until the last handle of the hash is gone.
+// A type is attached uniquely (one value, replaced by the next) or many times (a growing list); the first
+// attachment of a type decides, and the other form is then an error. Values live until the last handle of the
+// hash is gone.
 //
-// Thread safety: thread-safe. A value is visited under a lock of its own type, and no other lock of Ashlar's is held:
-// a visitor may use the registry, other types and other handles, not the same type on the same handle.
+// Thread safety: thread-safe. A value is visited under a lock of its own type, and no other lock of Ashlar's
+// is held: a visitor may use the registry, other types and other handles, not the same type on the same
+// handle.
 #pragma once
 
 #include <memory>
@@ -109,8 +111,9 @@ namespace detail {
 template <class T, bool kUnique>
 Result<void> attach(Entry& entry, T value) {
   static_assert(!std::is_same_v<T, bool>, "attach a type of your own, so that its meaning has a name");
-  auto base = find_attachment(entry, typeid(T),
-                              [] () -> std::shared_ptr<AttachmentBase> { return std::make_shared<Attachment<T>>(kUnique); });
+  auto base = find_attachment(entry, typeid(T), []() -> std::shared_ptr<AttachmentBase> {
+    return std::make_shared<Attachment<T>>(kUnique);
+  });
   auto attachment = std::static_pointer_cast<Attachment<T>>(std::move(base));
   if (attachment->unique != kUnique) return attachment_mode_error(kUnique);
   std::vector<T> replaced;  // destroyed after the lock

@@ -1,8 +1,8 @@
 // BlockRegistry: one entry per sequence hash, shared by the managers of all tiers.
 //
-// The index is position first: a hash is looked for among the hashes of its own position in a sequence, and a walk
-// along a prefix passes from position to position. Entries exist while a handle or a registered block refers to them
-// and vanish with the last one, without a background task. The registry never owns blocks.
+// The index is position first: a hash is looked for among the hashes of its own position in a sequence, and a
+// walk along a prefix passes from position to position. Entries exist while a handle or a registered block
+// refers to them and vanish with the last one, without a background task. The registry never owns blocks.
 //
 // BlockRegistry is a cheap handle; copies are the same registry.
 //
@@ -47,10 +47,13 @@ class BlockRegistry {
   // The handle of a hash, made if there is none. Only a new entry counts as one use.
   RegistrationHandle register_sequence_hash(const tokens::SequenceHash& hash) const;
   // The same for many, in order.
-  std::vector<RegistrationHandle> register_sequence_hashes(std::span<const tokens::SequenceHash> hashes) const;
-  // The handle of a hash, made if there is none; never counts as a use. For a hash that moves in from elsewhere.
+  std::vector<RegistrationHandle> register_sequence_hashes(
+      std::span<const tokens::SequenceHash> hashes) const;
+  // The handle of a hash, made if there is none; never counts as a use. For a hash that moves in from
+  // elsewhere.
   RegistrationHandle transfer_registration(const tokens::SequenceHash& hash) const;
-  // The handle of a hash that is registered. With `touch`, a hit counts as one use and runs the touch callbacks.
+  // The handle of a hash that is registered. With `touch`, a hit counts as one use and runs the touch
+  // callbacks.
   std::optional<RegistrationHandle> match_sequence_hash(const tokens::SequenceHash& hash, bool touch) const;
 
   bool is_registered(const tokens::SequenceHash& hash) const;
@@ -77,7 +80,9 @@ class BlockRegistry {
   TinyLfu* frequency_tracker() const noexcept;
   const tokens::NamespaceFingerprint& name_space() const noexcept;
 
-  friend bool operator==(const BlockRegistry& a, const BlockRegistry& b) noexcept { return a.core_ == b.core_; }
+  friend bool operator==(const BlockRegistry& a, const BlockRegistry& b) noexcept {
+    return a.core_ == b.core_;
+  }
 
  private:
   friend class detail::BlockStore;

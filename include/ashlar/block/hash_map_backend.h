@@ -1,7 +1,7 @@
 // HashMapBackend: inactive blocks found by hash and evicted in the order of a reuse policy.
 //
-// The hash map is the store's own index, which finds active and inactive blocks alike; what is left to choose is the
-// order, and that is the policy.
+// The hash map is the store's own index, which finds active and inactive blocks alike; what is left to choose
+// is the order, and that is the policy.
 #pragma once
 
 #include <concepts>
@@ -12,16 +12,17 @@
 
 namespace ashlar::block {
 
-// insert() and remove() as the backend's; next() takes the block to reuse first; peek() looks at the next ones.
+// insert() and remove() as the backend's; next() takes the block to reuse first; peek() looks at the next
+// ones.
 template <class P>
-concept ReusePolicy = requires(P policy, const P& view, BlockId id, const tokens::SequenceHash& hash,
-                               std::span<BlockId> out) {
-  { policy.insert(id, hash) } -> std::same_as<void>;
-  { policy.remove(id) } -> std::same_as<void>;
-  { policy.next() } -> std::same_as<std::optional<BlockId>>;
-  { view.peek(out) } -> std::same_as<std::size_t>;
-  { view.size() } -> std::same_as<std::size_t>;
-};
+concept ReusePolicy =
+    requires(P policy, const P& view, BlockId id, const tokens::SequenceHash& hash, std::span<BlockId> out) {
+      { policy.insert(id, hash) } -> std::same_as<void>;
+      { policy.remove(id) } -> std::same_as<void>;
+      { policy.next() } -> std::same_as<std::optional<BlockId>>;
+      { view.peek(out) } -> std::same_as<std::size_t>;
+      { view.size() } -> std::same_as<std::size_t>;
+    };
 
 // First released, first reused; a touch changes nothing. Memory: 8 bytes per block. Complexity: O(1).
 class FifoReuse {

@@ -18,7 +18,8 @@ namespace ashlar::block {
 
 class IntrusiveOrder {
  public:
-  explicit IntrusiveOrder(std::uint32_t block_count) : links_(std::size_t{block_count} + 1), end_(block_count) {
+  explicit IntrusiveOrder(std::uint32_t block_count)
+      : links_(std::size_t{block_count} + 1), end_(block_count) {
     links_[end_] = {end_, end_};
   }
 

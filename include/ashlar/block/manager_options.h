@@ -41,13 +41,13 @@ struct ManagerOptions {
   std::uint32_t block_size = 16;  // tokens
   std::optional<BlockRegistry> registry;
   DuplicatePolicy duplicates = DuplicatePolicy::kAllow;
-  EvictionFactory eviction;                   // default: LRU
-  ResetAllocatorFactory reset_allocator;      // default: first in, first out
-  std::shared_ptr<events::EventLog> events;   // null: nothing is published
-  Clock* clock = &Clock::real();              // for deadlines and pins
-  bool default_reset_on_release = false;      // what a newly allocated block starts with
-  bool verify_tokens = true;                  // keep tokens of completed blocks and compare them where a hash meets
-  std::size_t max_pins = 0;                   // 0: a quarter of the blocks, at least one
+  EvictionFactory eviction;                  // default: LRU
+  ResetAllocatorFactory reset_allocator;     // default: first in, first out
+  std::shared_ptr<events::EventLog> events;  // null: nothing is published
+  Clock* clock = &Clock::real();             // for deadlines and pins
+  bool default_reset_on_release = false;     // what a newly allocated block starts with
+  bool verify_tokens = true;  // keep tokens of completed blocks and compare them where a hash meets
+  std::size_t max_pins = 0;   // 0: a quarter of the blocks, at least one
   Watermarks watermarks;
   PressureCallback on_pressure;
 
@@ -58,13 +58,13 @@ struct ManagerOptions {
 // Where all blocks of a manager are. The numbers belong to one moment.
 struct PoolStatus {
   std::size_t total = 0;
-  std::size_t reset = 0;             // empty, free
-  std::size_t inactive = 0;          // registered, nobody refers to them, evictable
-  std::size_t pinned_inactive = 0;   // registered, nobody refers to them, pinned
-  std::size_t active = 0;            // registered and in use: primaries and duplicates
-  std::size_t owned = 0;             // in the hands of unique guards
-  std::size_t quarantined = 0;       // dropped in flight, waiting for their fence
-  std::size_t waiters = 0;           // allocations that wait for room
+  std::size_t reset = 0;            // empty, free
+  std::size_t inactive = 0;         // registered, nobody refers to them, evictable
+  std::size_t pinned_inactive = 0;  // registered, nobody refers to them, pinned
+  std::size_t active = 0;           // registered and in use: primaries and duplicates
+  std::size_t owned = 0;            // in the hands of unique guards
+  std::size_t quarantined = 0;      // dropped in flight, waiting for their fence
+  std::size_t waiters = 0;          // allocations that wait for room
   // What an allocation can get now: reset + inactive.
   std::size_t available() const noexcept { return reset + inactive; }
   std::string to_string() const;
@@ -87,21 +87,21 @@ struct [[nodiscard]] AllocationRefusal {
 
 // Counters of a manager. Exact when the manager is quiet.
 struct ManagerCounters {
-  std::uint64_t allocations = 0;               // blocks handed out
-  std::uint64_t allocations_from_reset = 0;    // of these, taken from the reset pool
-  std::uint64_t evictions = 0;                 // of these, evicted
-  std::uint64_t stagings = 0;                  // blocks completed
-  std::uint64_t registrations = 0;             // blocks registered, duplicates and refused candidates included
-  std::uint64_t duplicates = 0;                // of these, kept as duplicates
-  std::uint64_t deduplications = 0;            // of these, answered with the existing block
-  std::uint64_t collisions = 0;                // registrations refused because the tokens differ
+  std::uint64_t allocations = 0;             // blocks handed out
+  std::uint64_t allocations_from_reset = 0;  // of these, taken from the reset pool
+  std::uint64_t evictions = 0;               // of these, evicted
+  std::uint64_t stagings = 0;                // blocks completed
+  std::uint64_t registrations = 0;           // blocks registered, duplicates and refused candidates included
+  std::uint64_t duplicates = 0;              // of these, kept as duplicates
+  std::uint64_t deduplications = 0;          // of these, answered with the existing block
+  std::uint64_t collisions = 0;              // registrations refused because the tokens differ
   std::uint64_t match_hashes_requested = 0;
   std::uint64_t match_blocks_returned = 0;
   std::uint64_t scan_hashes_requested = 0;
   std::uint64_t scan_blocks_returned = 0;
-  std::uint64_t revivals = 0;                  // inactive blocks that came back into use
-  std::uint64_t quarantines = 0;               // blocks dropped in flight
-  std::uint64_t late_releases = 0;             // last drops that found the block in use again
+  std::uint64_t revivals = 0;       // inactive blocks that came back into use
+  std::uint64_t quarantines = 0;    // blocks dropped in flight
+  std::uint64_t late_releases = 0;  // last drops that found the block in use again
 };
 
 }  // namespace ashlar::block

@@ -5,8 +5,8 @@
 //   stage(identity, ready)        -> CompleteBlock   only the name is known, and trusted
 //   drop                          -> the reset pool
 //
-// Transitions consume the guard and cannot be called on an lvalue. A refusal hands the guard back. C++ cannot forbid
-// the use of a moved-from guard; it stops the process with a sentence.
+// Transitions consume the guard and cannot be called on an lvalue. A refusal hands the guard back. C++ cannot
+// forbid the use of a moved-from guard; it stops the process with a sentence.
 //
 // Thread safety: thread-compatible. Size: 16 bytes.
 #pragma once
@@ -38,8 +38,8 @@ class [[nodiscard]] MutableBlock {
   std::uint32_t block_size() const noexcept { return detail::block_size_of(slot_.get()); }
 
   // Errors: kInvalidArgument when the token block's size is not the manager's block size.
-  [[nodiscard]] auto complete(const tokens::TokenBlock& tokens, KvReady) &&
-      -> Result<CompleteBlock<Tier>, Rejected<MutableBlock>> {
+  [[nodiscard]] auto complete(const tokens::TokenBlock& tokens,
+                              KvReady) && -> Result<CompleteBlock<Tier>, Rejected<MutableBlock>> {
     if (auto refused = detail::complete(slot_.get(), tokens)) {
       return Unexpected(Rejected<MutableBlock>{*std::move(refused), std::move(*this)});
     }
@@ -55,10 +55,10 @@ class [[nodiscard]] MutableBlock {
     return std::move(*this).stage(BlockIdentity{hash, std::nullopt, std::nullopt}, ready);
   }
 
-  // Errors: kInvalidArgument when the parent's position is the last one there is, and when the parent's name is keyed
-  // and the hash scheme is not, or the other way round.
-  [[nodiscard]] auto init_sequence(const SequenceStart& start) &&
-      -> Result<PartialBlock<Tier>, Rejected<MutableBlock>>;
+  // Errors: kInvalidArgument when the parent's position is the last one there is, and when the parent's name
+  // is keyed and the hash scheme is not, or the other way round.
+  [[nodiscard]] auto init_sequence(
+      const SequenceStart& start) && -> Result<PartialBlock<Tier>, Rejected<MutableBlock>>;
 
  private:
   friend class BlockManager<Tier>;

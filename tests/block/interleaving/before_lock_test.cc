@@ -1,4 +1,9 @@
 // Threads that are about to take the store's lock: what they saw before it may be over when they have it.
+#include <algorithm>
+#include <optional>
+#include <set>
+#include <vector>
+
 #include "block/interleaving/race.h"
 
 namespace ashlar::block::interleaving {
@@ -80,7 +85,9 @@ TEST(BeforeLockInterleavingTest, UpgradeOfABlockThatIsEvictedBeforeTheLockFindsN
     order.resume("upgrade.before_lock");
     upgrader.join();
     ASSERT_EQ(upgraded.has_value(), comes_back);
-    if (comes_back) EXPECT_EQ(upgraded->block_id(), successor.block_id());
+    if (comes_back) {
+      EXPECT_EQ(upgraded->block_id(), successor.block_id());
+    }
     pool.check();
   }
 }

@@ -1,5 +1,7 @@
 // The last drop counts down without the lock and settles under it. These tests stop a thread between the two
 // and let others use, evict and rename the block meanwhile.
+#include <vector>
+
 #include "block/interleaving/race.h"
 
 namespace ashlar::block::interleaving {

@@ -1,4 +1,6 @@
 // Time and devices: pins that end and fences that pass while other threads use the manager.
+#include <optional>
+
 #include "block/interleaving/race.h"
 
 namespace ashlar::block::interleaving {

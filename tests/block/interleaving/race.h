@@ -3,6 +3,9 @@
 
 #include <gtest/gtest.h>
 
+#include <map>
+#include <memory>
+#include <span>
 #include <thread>
 #include <utility>
 

@@ -16,6 +16,9 @@ using OnFailure = Operation::OnFailure;
 Operation match(int hash) {
   return {.kind = Kind::kMatch, .hash = byte(hash)};
 }
+Operation match_or_end(int hash) {
+  return {.kind = Kind::kMatch, .hash = byte(hash), .on_failure = OnFailure::kEndThread};
+}
 Operation must_match(int hash) {
   return {.kind = Kind::kMatch, .hash = byte(hash), .on_failure = OnFailure::kViolation};
 }

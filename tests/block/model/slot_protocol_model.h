@@ -73,6 +73,8 @@ struct Rules {
   bool evict_empties_index = true;
   // false: the hash is stored by register, after the word.
   bool hash_before_word = true;
+  // true: register stores the index entry before it publishes the word.
+  bool index_before_word = true;
   // false: a second slot is registered under a hash that has one.
   bool register_looks_for_primary = true;
 };
@@ -101,6 +103,7 @@ struct Operation {
 };
 
 Operation match(int hash);
+Operation match_or_end(int hash);  // ends the thread at a miss
 Operation must_match(int hash);
 Operation upgrade(int slot, int generation, int hash);
 Operation copy();

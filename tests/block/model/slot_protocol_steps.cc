@@ -123,7 +123,7 @@ void SlotProtocol::step_fast_match(State& state, Thread& thread, Access& access)
       const Value entry = access.load(index_of(op.hash), orders_.probe);
       if (entry == 0) {
         if (op.on_failure == OnFailure::kViolation) access.fail("match missed a hash that stayed registered");
-        finish(thread, access.thread());
+        give_up(thread, access.thread());
         return;
       }
       thread.slot = byte(static_cast<int>(entry) - 1);
@@ -200,7 +200,7 @@ void SlotProtocol::step_slow_match(State& state, Thread& thread, Access& access)
       const Value entry = access.load(index_of(op.hash), orders_.probe);
       if (entry == 0) {
         if (op.on_failure == OnFailure::kViolation) access.fail("match missed a hash that stayed registered");
-        unlock_then(thread, Phase::kEnd);
+        unlock_then(thread, Phase::kGiveUp);
         return;
       }
       thread.slot = byte(static_cast<int>(entry) - 1);
@@ -351,7 +351,7 @@ void SlotProtocol::step_owned(Thread& thread, Access& access) const {
         thread.slot = byte(static_cast<int>(entry) - 1);
         thread.phase = Phase::kSlowAdd;
       } else {
-        thread.phase = Phase::kRegisterWord;
+        thread.phase = rules_.index_before_word ? Phase::kRegisterIndex : Phase::kRegisterWord;
       }
       return;
     }
@@ -360,12 +360,17 @@ void SlotProtocol::step_owned(Thread& thread, Access& access) const {
       access.store(word_of(slot), make_word(1, kPrimary, generation(word)), orders_.publish);
       thread.owned[op.place] = 0;
       push(thread, slot);
+      if (rules_.index_before_word) return unlock_then(thread, Phase::kEnd);
       thread.phase = rules_.hash_before_word ? Phase::kRegisterIndex : Phase::kFillHash;
       return;
     }
     case Phase::kRegisterIndex:
       access.store(index_of(op.hash), slot + 1, orders_.probe);
-      unlock_then(thread, Phase::kEnd);
+      if (rules_.index_before_word) {
+        thread.phase = Phase::kRegisterWord;
+      } else {
+        unlock_then(thread, Phase::kEnd);
+      }
       return;
     default: {  // kDiscardWord
       const Value word = access.load(word_of(slot), orders_.probe);

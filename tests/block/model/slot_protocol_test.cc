@@ -358,5 +358,22 @@ TEST(SlotProtocol, AnExchangeThatAcquiresForTheLoadOrdersThePayloadAndNotTheComp
   EXPECT_GT(wrong_blocks, 0U);
 }
 
+// T1 recycles the slot under the hash it had. With the word stored first, an old index entry would lead T0 to
+// the new life before register has stored the new one, and the next look of T0 might see the index in
+// between.
+TEST(SlotProtocol, AHolderFindsItsHashAgainBecauseTheIndexEntryComesBeforeTheWord) {
+  const Scenario scenario = {"HolderLooksAgain",
+                             {inactive(1), owned_by(2)},
+                             {{match_or_end(1), must_match(1), drop(), drop()},
+                              {allocate_or_end(), fill(1), enroll(1), drop()},
+                              {match(1), drop()}}};
+  expect_holds(scenario, {}, {});
+
+  Rules word_first;
+  word_first.index_before_word = false;
+  const Outcome outcome = explore(SlotProtocol(scenario, {}, word_first), {.max_states = kMaxStates});
+  EXPECT_EQ(outcome.violation, "match missed a hash that stayed registered") << story(scenario, outcome);
+}
+
 }  // namespace
 }  // namespace ashlar::block::model

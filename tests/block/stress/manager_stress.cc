@@ -353,8 +353,9 @@ void ManagerStress::check() {
     for (const auto& block : worker->completes) owned_ids.insert(block.block_id().value());
     for (const Shared& guard : worker->shared) {
       ++references[guard.block_id().value()];
-      if (guard.is_duplicate()) duplicates[guard.block_id().value()] = primaries.at(guard.sequence_hash());
-      if (!guard.is_duplicate()) EXPECT_EQ(primaries.at(guard.sequence_hash()), guard.block_id().value());
+      const std::uint32_t primary = primaries.at(guard.sequence_hash());
+      EXPECT_EQ(guard.is_duplicate(), primary != guard.block_id().value());
+      if (guard.is_duplicate()) duplicates[guard.block_id().value()] = primary;
     }
     counted.allocations += worker->counted.allocations;
     counted.evictions += worker->counted.evictions;

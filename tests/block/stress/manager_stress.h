@@ -46,6 +46,7 @@ class ManagerStress {
   // The first thing that a thread saw and should not have.
   std::string problem() const;
   std::uint64_t operations() const noexcept { return operations_.load(); }
+  ManagerCounters counters() const { return manager_.counters(); }
 
  private:
   using Tier = events::G1;

@@ -6,6 +6,7 @@
 
 #include "ashlar/testing/time_box.h"
 #include "block/stress/manager_stress.h"
+#include "block/stress/yielding_hook.h"
 
 namespace ashlar::block::stress {
 namespace {
@@ -16,8 +17,10 @@ class ManagerStressTest : public ::testing::TestWithParam<Parameters> {};
 
 TEST_P(ManagerStressTest, WhatThreadsHoldAddsUpToWhatTheManagerSays) {
   const testing::TimeBox box(2);
+  const YieldingHook hook;
   std::uint64_t seed = 0;
   std::uint64_t operations = 0;
+  ManagerCounters total;
   do {
     StressOptions options;
     options.threads = std::get<0>(GetParam());
@@ -35,8 +38,17 @@ TEST_P(ManagerStressTest, WhatThreadsHoldAddsUpToWhatTheManagerSays) {
     }
     stress.finish();
     operations += stress.operations();
+    const ManagerCounters counters = stress.counters();
+    total.evictions += counters.evictions;
+    total.revivals += counters.revivals;
+    total.late_releases += counters.late_releases;
+    total.match_blocks_returned += counters.match_blocks_returned;
   } while (!box.over() && !HasFailure());
   RecordProperty("operations", std::to_string(operations));
+  RecordProperty("late_releases", std::to_string(total.late_releases));
+  EXPECT_GT(total.evictions, 0u);
+  EXPECT_GT(total.revivals, 0u);
+  EXPECT_GT(total.match_blocks_returned, 0u);
 }
 
 INSTANTIATE_TEST_SUITE_P(Threads, ManagerStressTest,

@@ -1,7 +1,7 @@
 // ManagerCore: the untyped manager behind BlockManager<Tier>. Owns the store; results go out slot by slot.
 //
-// The calls with an `emit` hand slots to emit(index, slot) in chunks. emit may run under the store's lock and must
-// only write the slot away: into guards that hold nothing.
+// The calls with an `emit` hand slots to emit(index, slot) in chunks. emit may run under the store's lock and
+// must only write the slot away: into guards that hold nothing.
 //
 // Thread safety: thread-safe.
 #pragma once
@@ -27,7 +27,8 @@ namespace ashlar::block::detail {
 
 class ManagerCore {
  public:
-  static Result<ManagerCore> create(const ManagerOptions& options, events::TierId tier, std::string_view tier_name);
+  static Result<ManagerCore> create(const ManagerOptions& options, events::TierId tier,
+                                    std::string_view tier_name);
   ManagerCore(ManagerCore&&) noexcept;
   ManagerCore& operator=(ManagerCore&&) noexcept;
   // Stops the process when guards are outstanding.
@@ -36,7 +37,8 @@ class ManagerCore {
   const ManagerOptions& options() const noexcept;
 
   template <class Emit>
-  std::optional<AllocationRefusal> allocate(std::size_t n, std::vector<tokens::SequenceHash>* evicted, Emit&& emit) {
+  std::optional<AllocationRefusal> allocate(std::size_t n, std::vector<tokens::SequenceHash>* evicted,
+                                            Emit&& emit) {
     return allocate_chunks(n, evicted, in_chunks(emit));
   }
   template <class Emit>
@@ -99,7 +101,8 @@ class ManagerCore {
 
   std::optional<AllocationRefusal> allocate_chunks(std::size_t n, std::vector<tokens::SequenceHash>* evicted,
                                                    Emitter emit);
-  std::optional<AllocationRefusal> allocate_until_chunks(std::size_t n, Clock::TimePoint deadline, Emitter emit);
+  std::optional<AllocationRefusal> allocate_until_chunks(std::size_t n, Clock::TimePoint deadline,
+                                                         Emitter emit);
   std::optional<Error> register_chunks(std::size_t n, std::size_t room, Filler fill, Emitter emit);
   std::size_t match_prefix_chunks(std::span<const tokens::SequenceHash> hashes, Emitter emit);
   std::size_t match_verified_chunks(std::span<const tokens::TokenBlock> blocks, Emitter emit);

@@ -1,0 +1,26 @@
+"""Checks that the program in README.md is the one that is compiled and run as a test.
+
+usage: check_readme.py ROOT
+"""
+
+import pathlib
+import re
+import sys
+
+EXAMPLE = "examples/quickstart.cc"
+
+
+def main(root):
+    readme = (root / "README.md").read_text()
+    block = re.search(r"^```cpp\n(.*?)^```$", readme, re.DOTALL | re.MULTILINE)
+    if not block:
+        print("README.md: there is no ```cpp block to compare with " + EXAMPLE)
+        return 1
+    if block.group(1) != (root / EXAMPLE).read_text():
+        print(f"README.md: the program differs from {EXAMPLE}; copy one over the other")
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(pathlib.Path(sys.argv[1])))
