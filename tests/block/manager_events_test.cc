@@ -268,7 +268,7 @@ TEST_F(ManagerEventsTest, ReplayingTheEventsGivesWhatIsRegistered) {
     if (turn % 100 != 0) continue;
     for (const KvEvent& event : news()) {
       if (event.kind == KvEventKind::kStored) {
-        if (event.parent()) ASSERT_TRUE(replayed.contains(*event.parent())) << "an unheard-of parent";
+        ASSERT_TRUE(!event.parent() || replayed.contains(*event.parent())) << "an unheard-of parent";
         ASSERT_TRUE(replayed.emplace(event.hash, event.block).second) << "stored twice";
       } else {
         ASSERT_EQ(event.kind, KvEventKind::kRemoved);

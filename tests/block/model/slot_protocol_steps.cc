@@ -343,6 +343,7 @@ void SlotProtocol::step_owned(Thread& thread, Access& access) const {
     case Phase::kFillHashLow:
       access.store(low_of(slot), low(op.hash), orders_.probe);
       if (op.kind == Kind::kFill) return finish(thread, access.thread());
+      if (rules_.index_before_word) return unlock_then(thread, Phase::kEnd);
       thread.phase = Phase::kRegisterIndex;
       return;
     case Phase::kRegisterLookup: {
@@ -360,8 +361,13 @@ void SlotProtocol::step_owned(Thread& thread, Access& access) const {
       access.store(word_of(slot), make_word(1, kPrimary, generation(word)), orders_.publish);
       thread.owned[op.place] = 0;
       push(thread, slot);
-      if (rules_.index_before_word) return unlock_then(thread, Phase::kEnd);
-      thread.phase = rules_.hash_before_word ? Phase::kRegisterIndex : Phase::kFillHash;
+      if (!rules_.hash_before_word) {
+        thread.phase = Phase::kFillHash;
+      } else if (rules_.index_before_word) {
+        unlock_then(thread, Phase::kEnd);
+      } else {
+        thread.phase = Phase::kRegisterIndex;
+      }
       return;
     }
     case Phase::kRegisterIndex:
