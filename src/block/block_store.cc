@@ -145,6 +145,7 @@ void BlockStore::close() {
   }
   cursor.release();
   registry_.detach(*this);
+  if (options_.events) options_.events->release_claim();
 }
 
 void BlockStore::check_invariants() {

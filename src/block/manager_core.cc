@@ -22,6 +22,10 @@ Result<ManagerCore> ManagerCore::create(const ManagerOptions& given, events::Tie
     return make_error(ErrorCode::kInvalidArgument, "the %s factory made nothing",
                       reset == nullptr ? "reset allocator" : "eviction backend");
   }
+  if (options.events && !options.events->claim()) {
+    return make_error(ErrorCode::kInvalidArgument,
+                      "the event log belongs to another manager; give each manager a log of its own");
+  }
   return ManagerCore(std::make_shared<BlockStore>(std::move(options), tier, std::string(tier_name),
                                                   *std::move(inactive), std::move(reset)));
 }

@@ -223,6 +223,19 @@ TEST_F(ManagerEventsTest, ADestroyedManagerTakesItsBlocksBack) {
   for (const KvEvent& event : events) EXPECT_EQ(event.kind, KvEventKind::kRemoved);
 }
 
+TEST_F(ManagerEventsTest, ALogHasOneManagerAtATime) {
+  {
+    const Manager first = build(2);
+    const auto second = builder_of(2).event_log(log_).build();
+    ASSERT_FALSE(second.has_value());
+    EXPECT_EQ(second.error().code(), ErrorCode::kInvalidArgument);
+    EXPECT_THAT(second.error().message(), ::testing::HasSubstr("belongs to another manager"));
+  }
+  Manager next = build(2);
+  const Blocks stored = store_all(next, sequence_of(2));
+  EXPECT_EQ(news().size(), 2u);
+}
+
 TEST_F(ManagerEventsTest, TheSinkMayUseTheManager) {
   Manager manager = build(8);
   const Blocks stored = store_all(manager, sequence_);

@@ -28,8 +28,13 @@ class EventLog {
   EventLog(const EventLog&) = delete;
   EventLog& operator=(const EventLog&) = delete;
 
+  // A log has one producer at a time. False when it has one already.
+  [[nodiscard]] bool claim() noexcept { return !claimed_.exchange(true, std::memory_order_acquire); }
+  // The producer has appended its last; another may claim the log, and its numbers go on.
+  void release_claim() noexcept { claimed_.store(false, std::memory_order_release); }
+
   // Gives the event its sequence number and keeps it, or drops and counts it when the ring is full.
-  // Requires: the owner's lock, the same for every call.
+  // Requires: the producer's lock, the same for every call; see claim().
   void append(KvEvent event) noexcept;
 
   // Delivers everything that is in the log, in order, in batches. Returns how many records went to the sink;
@@ -62,6 +67,8 @@ class EventLog {
   // Written by the drain.
   alignas(64) std::atomic<std::uint64_t> tail_{0};
   std::atomic<bool> draining_{false};
+  // acquire / release: one producer's appends happen before the next one's.
+  std::atomic<bool> claimed_{false};
 };
 
 }  // namespace ashlar::events
