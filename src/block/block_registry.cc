@@ -19,7 +19,7 @@ Result<BlockRegistry> BlockRegistry::create(const RegistryOptions& options) {
 RegistrationHandle BlockRegistry::register_sequence_hash(const tokens::SequenceHash& hash) const {
   RegistryCore::Acquired acquired;
   {
-    RegistryCore::Cursor cursor(*core_);
+    RegistryCore::Cursor cursor;
     acquired = core_->acquire(cursor, hash);
   }
   if (acquired.created && core_->tracker() != nullptr) core_->tracker()->touch(hash);
@@ -31,7 +31,7 @@ std::vector<RegistrationHandle> BlockRegistry::register_sequence_hashes(
   std::vector<RegistryCore::Acquired> acquired;
   acquired.reserve(hashes.size());
   {
-    RegistryCore::Cursor cursor(*core_);
+    RegistryCore::Cursor cursor;
     for (const auto& hash : hashes) acquired.push_back(core_->acquire(cursor, hash));
   }
   std::vector<RegistrationHandle> handles;
@@ -44,7 +44,7 @@ std::vector<RegistrationHandle> BlockRegistry::register_sequence_hashes(
 }
 
 RegistrationHandle BlockRegistry::transfer_registration(const tokens::SequenceHash& hash) const {
-  RegistryCore::Cursor cursor(*core_);
+  RegistryCore::Cursor cursor;
   return core_->handle(core_->acquire(cursor, hash).entry);
 }
 
@@ -52,7 +52,7 @@ std::optional<RegistrationHandle> BlockRegistry::match_sequence_hash(const token
                                                                      bool touch) const {
   Entry* entry = nullptr;
   {
-    RegistryCore::Cursor cursor(*core_);
+    RegistryCore::Cursor cursor;
     entry = core_->find(cursor, hash);
   }
   if (entry == nullptr) return std::nullopt;
@@ -75,7 +75,7 @@ std::size_t BlockRegistry::registered_count_at(std::uint32_t position) const {
 
 std::size_t BlockRegistry::registered_prefix(std::span<const tokens::SequenceHash> hashes) const {
   detail::RetiredExtensions retired;
-  RegistryCore::Cursor cursor(*core_);
+  RegistryCore::Cursor cursor;
   std::size_t count = 0;
   for (const auto& hash : hashes) {
     Entry* entry = core_->find(cursor, hash);
@@ -89,7 +89,7 @@ std::size_t BlockRegistry::registered_prefix(std::span<const tokens::SequenceHas
 std::vector<bool> BlockRegistry::check_presence_any(std::span<const tokens::SequenceHash> hashes,
                                                     std::initializer_list<events::TierId> tiers) const {
   detail::RetiredExtensions retired;
-  RegistryCore::Cursor cursor(*core_);
+  RegistryCore::Cursor cursor;
   std::vector<bool> present(hashes.size(), false);
   for (std::size_t i = 0; i < hashes.size(); ++i) {
     Entry* entry = core_->find(cursor, hashes[i]);

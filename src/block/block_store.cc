@@ -136,7 +136,7 @@ void BlockStore::close() {
                  status.waiters);
   }
   closed_ = true;
-  RegistryCore::Cursor cursor(registry_);
+  RegistryCore::Cursor cursor;
   for (std::uint32_t slot = 0; slot < options_.block_count; ++slot) {
     const std::uint64_t word = slots_.word(slot).load(kOrderProbe);
     if (SlotWord::state(word) != BlockState::kPrimary) continue;

@@ -43,6 +43,13 @@ class HashIndex {
 
   // The slot of the first entry that may be the hash's; kNone means that the hash is not here.
   std::uint32_t candidate(std::uint64_t mixed) const noexcept {
+    // Nearly always the first place with the hash's byte in its home bucket.
+    const Bucket& home = buckets_[mixed & mask_];
+    const std::uint64_t same = equal_bytes(home.header.load(kOrderProbe), tag_byte(mixed));
+    if (same != 0) [[likely]] {
+      const std::uint64_t entry = home.entries[place(same)].load(kOrderProbe);
+      if (((entry ^ mixed) >> 32) == 0) [[likely]] return static_cast<std::uint32_t>(entry);
+    }
     return find(mixed, [](std::uint32_t) { return true; });
   }
 

@@ -16,8 +16,7 @@ RegistryCore::~RegistryCore() {
 }
 
 // The lock that a cursor holds is known at run time only, which the analysis cannot follow.
-void RegistryCore::Cursor::move_to(Shard* shard) noexcept ASHLAR_NO_THREAD_SAFETY_ANALYSIS {
-  if (held_ == shard) return;
+void RegistryCore::Cursor::change_to(Shard* shard) noexcept ASHLAR_NO_THREAD_SAFETY_ANALYSIS {
   if (held_ != nullptr) held_->mu.unlock();
   held_ = shard;
   if (held_ != nullptr) held_->mu.lock();
@@ -102,6 +101,8 @@ void RegistryCore::detach(EntrySource& source) {
 
 Entry* RegistryCore::lookup(Shard& shard, const tokens::SequenceHash& hash,
                             const EntrySource* except) ASHLAR_NO_THREAD_SAFETY_ANALYSIS {
+  // The common case first: one manager, which asks for itself, and no orphans.
+  if (shard.orphan_count == 0 && shard.sources.size() == (except != nullptr ? 1 : 0)) return nullptr;
   const std::uint64_t mixed = HashMix::of(hash);
   for (EntrySource* source : shard.sources) {
     if (source == except) continue;
@@ -150,7 +151,7 @@ RegistryCore::Acquired RegistryCore::acquire_block(Cursor& cursor, const tokens:
   return acquired;
 }
 
-void RegistryCore::block_left(Cursor& cursor, Entry& entry, events::TierId tier,
+void RegistryCore::block_left(Shard& shard, Entry& entry, events::TierId tier,
                               RetiredExtensions& retired) ASHLAR_NO_THREAD_SAFETY_ANALYSIS {
   auto& present = entry.presence[tier.value()];
   present.store(static_cast<std::uint16_t>(present.load(std::memory_order_relaxed) - 1),
@@ -160,15 +161,12 @@ void RegistryCore::block_left(Cursor& cursor, Entry& entry, events::TierId tier,
   if (entry.refs.load(std::memory_order_acquire) > 1) {
     bool anywhere = false;
     for (const auto& count : entry.presence) anywhere |= count.load(std::memory_order_relaxed) != 0;
-    if (!anywhere) shard_of(entry.hash.position()).add_orphan(entry);
+    if (!anywhere) shard.add_orphan(entry);
   }
-  release(cursor, entry, retired);
+  release(shard, entry, retired);
 }
 
-void RegistryCore::release(Cursor& cursor, Entry& entry,
-                           RetiredExtensions& retired) ASHLAR_NO_THREAD_SAFETY_ANALYSIS {
-  Shard& shard = shard_of(entry.hash.position());
-  cursor.move_to(&shard);
+void RegistryCore::release(Shard& shard, Entry& entry, RetiredExtensions& retired) ASHLAR_NO_THREAD_SAFETY_ANALYSIS {
   // acquire, acq_rel: what every holder did with the entry happens before its memory begins another life. A
   // count of one is ours, and nobody can add to it: new references come from holders, or from a look-up under
   // this lock.
@@ -178,6 +176,12 @@ void RegistryCore::release(Cursor& cursor, Entry& entry,
   } else if (entry.refs.fetch_sub(1, std::memory_order_acq_rel) == 1) {
     shard.erase(entry, retired);
   }
+}
+
+void RegistryCore::release(Cursor& cursor, Entry& entry, RetiredExtensions& retired) {
+  Shard& shard = shard_of(entry.hash.position());
+  cursor.move_to(&shard);
+  release(shard, entry, retired);
 }
 
 void RegistryCore::release(Entry& entry) {

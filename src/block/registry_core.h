@@ -90,7 +90,7 @@ class RegistryCore : public std::enable_shared_from_this<RegistryCore> {
   // Holds the lock of the shard it was last used with; passing from one shard to the next changes locks.
   class Cursor {
    public:
-    explicit Cursor(RegistryCore& /*core*/) {}
+    Cursor() = default;
     Cursor(const Cursor&) = delete;
     Cursor& operator=(const Cursor&) = delete;
     ~Cursor() { release(); }
@@ -99,7 +99,10 @@ class RegistryCore : public std::enable_shared_from_this<RegistryCore> {
 
    private:
     friend class RegistryCore;
-    void move_to(Shard* shard) noexcept;
+    void move_to(Shard* shard) noexcept {
+      if (shard != held_) change_to(shard);
+    }
+    void change_to(Shard* shard) noexcept;
     Shard* held_ = nullptr;
   };
 
@@ -129,9 +132,10 @@ class RegistryCore : public std::enable_shared_from_this<RegistryCore> {
   template <class Leave>
   void release_block(Cursor& cursor, Entry& entry, events::TierId tier, RetiredExtensions& retired,
                      Leave&& leave) {
-    cursor.move_to(&shard_of(entry.hash.position()));
+    Shard& shard = shard_of(entry.hash.position());
+    cursor.move_to(&shard);
     std::forward<Leave>(leave)();
-    block_left(cursor, entry, tier, retired);
+    block_left(shard, entry, tier, retired);
   }
   RegistrationHandle handle(Entry* entry_with_reference) {
     return RegistrationHandle(shared_from_this(), entry_with_reference);
@@ -177,7 +181,8 @@ class RegistryCore : public std::enable_shared_from_this<RegistryCore> {
 
   // The entry of a hash, wherever it is; null when there is none. Requires: the shard's lock.
   Entry* lookup(Shard& shard, const tokens::SequenceHash& hash, const EntrySource* except);
-  void block_left(Cursor& cursor, Entry& entry, events::TierId tier, RetiredExtensions& retired);
+  static void block_left(Shard& shard, Entry& entry, events::TierId tier, RetiredExtensions& retired);
+  static void release(Shard& shard, Entry& entry, RetiredExtensions& retired);
 
   static std::size_t run_of(std::uint32_t position) noexcept { return position / kPositionsPerRun; }
   Shard& shard_of(std::uint32_t position) noexcept { return shards_[run_of(position) % kShards]; }

@@ -126,7 +126,7 @@ bool BlockStore::take_locked(std::size_t n, std::vector<tokens::SequenceHash>* e
 void BlockStore::emit_taken_locked(std::uint32_t first, std::size_t n,
                                    std::vector<tokens::SequenceHash>* evicted, RetiredExtensions& retired,
                                    Emitter emit) {
-  RegistryCore::Cursor cursor(registry_);
+  RegistryCore::Cursor cursor;
   std::array<SlotRef, kChunk> out;
   std::uint32_t slot = first;
   for (std::size_t emitted = 0; emitted < n;) {
@@ -176,7 +176,7 @@ void BlockStore::unregister_locked(std::uint32_t slot, RegistryCore::Cursor& cur
 std::size_t BlockStore::reset_inactive() {
   Operation operation(*this);
   expire_pins_locked(operation.retired);
-  RegistryCore::Cursor cursor(registry_);
+  RegistryCore::Cursor cursor;
   std::array<BlockId, kChunk> ids;
   std::size_t total = 0;
   while (const std::size_t count = inactive_->pop(ids)) {

@@ -20,7 +20,7 @@ inline std::uint64_t try_acquire(SlotTable& slots, std::uint32_t slot,
   std::atomic<std::uint64_t>& word = slots.word(slot);
   std::uint64_t seen = word.load(kOrderMatch);
   do {
-    if (SlotWord::state(seen) != BlockState::kPrimary || SlotWord::refs(seen) == 0) return 0;
+    if (!SlotWord::is_primary_in_use(seen)) return 0;
     // The hash of the life that `seen` belongs to: if the exchange succeeds, that life went on all the while.
     if (slots.hash(slot) != hash) return 0;
   } while (!word.compare_exchange_weak(seen, seen + SlotWord::kOneRef, kOrderMatch));

@@ -56,7 +56,7 @@ void BlockStore::pin_ended_locked(std::uint32_t slot, RetiredExtensions& retired
   if (--slots_.pins[slot] != 0 || slots_.listing[slot] != Listing::kPinnedAside) return;
   --pinned_aside_;
   slots_.listing[slot] = Listing::kNone;
-  RegistryCore::Cursor cursor(registry_);
+  RegistryCore::Cursor cursor;
   settle_locked(slot, cursor, retired);
 }
 

@@ -90,7 +90,7 @@ std::optional<Error> BlockStore::register_slots(std::size_t n, Filler fill, Emit
   std::array<SlotRef, kChunk> out;
   std::array<tokens::SequenceHash, kChunk> hashes;
   std::array<std::uint64_t, kChunk> created;
-  RegistryCore::Cursor cursor(registry_);
+  RegistryCore::Cursor cursor;
   for (std::size_t first = 0; first < n; first += kChunk) {
     const std::size_t count = std::min(kChunk, n - first);
     fill(first, std::span(in).first(count));

@@ -44,7 +44,7 @@ void drop_references(std::span<const SlotRef> slots) noexcept {
 void BlockStore::settle(std::span<const std::uint32_t> idle) noexcept {
   interleaving_point("drop.before_settle");
   Operation operation(*this);
-  RegistryCore::Cursor cursor(registry_);
+  RegistryCore::Cursor cursor;
   for (const std::uint32_t slot : idle) settle_locked(slot, cursor, operation.retired);
 }
 

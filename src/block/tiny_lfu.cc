@@ -1,10 +1,11 @@
-// A hash is mixed once. The high bits choose the word; four separate pairs of bits-times-three choose one of
+// A hash is mixed once. The high bits choose the word; the low bits choose one of the 81 ways to pick one of
 // three counters in each row. Row r owns the bits [12 r, 12 r + 12) of the word, three counters of four bits;
 // the epoch is in the top 16 bits. Which word and which counter come from disjoint bits of the mix, so every
 // counter is reachable.
 #include "ashlar/block/tiny_lfu.h"
 
 #include <algorithm>
+#include <array>
 #include <bit>
 
 #include "ashlar/base/check.h"
@@ -27,21 +28,33 @@ std::uint64_t aged(std::uint64_t word, std::uint16_t epoch) noexcept {
   return counters | std::uint64_t{epoch} << kEpochShift;
 }
 
-// The bit offset of the counter that a mixed hash uses in a row.
-unsigned shift_of(std::uint64_t mixed, unsigned row) noexcept {
-  const unsigned byte = static_cast<unsigned>(mixed >> (8 * row)) & 0xFF;
-  return row * 12 + (byte * TinyLfu::kCountersPerRow >> 8) * 4;
+// The ways to pick one of three counters in each of four rows, as the low bit of each picked counter.
+constexpr unsigned kPicks = 81;
+constexpr std::array<std::uint64_t, kPicks> kPicked = [] {
+  std::array<std::uint64_t, kPicks> picked{};
+  for (unsigned pick = 0; pick < kPicks; ++pick) {
+    unsigned rest = pick;
+    for (unsigned row = 0; row < TinyLfu::kRows; ++row, rest /= TinyLfu::kCountersPerRow) {
+      picked[pick] |= std::uint64_t{1} << (row * 12 + rest % TinyLfu::kCountersPerRow * 4);
+    }
+  }
+  return picked;
+}();
+
+std::uint64_t picked_by(std::uint64_t mixed) noexcept {
+  return kPicked[static_cast<std::size_t>((mixed & 0xFFFF'FFFFu) * kPicks >> 32)];
 }
 
-// One more in every row, except where a counter is full.
-std::uint64_t incremented(std::uint64_t word, std::uint64_t mixed) noexcept {
-  std::uint64_t ones = 0;
-#pragma GCC unroll 4
-  for (unsigned row = 0; row < TinyLfu::kRows; ++row) {
-    const unsigned shift = shift_of(mixed, row);
-    ones |= std::uint64_t{((word >> shift) & TinyLfu::kMaxCount) != TinyLfu::kMaxCount} << shift;
-  }
-  return word + ones;
+// The bit offset of the counter that a mixed hash uses in a row.
+unsigned shift_of(std::uint64_t mixed, unsigned row) noexcept {
+  const std::uint64_t in_row = picked_by(mixed) >> (row * 12) & 0xFFF;
+  return row * 12 + static_cast<unsigned>(std::countr_zero(in_row));
+}
+
+// One more in every picked counter, except where it is full.
+std::uint64_t incremented(std::uint64_t word, std::uint64_t picked) noexcept {
+  const std::uint64_t full = word & (word >> 1) & (word >> 2) & (word >> 3);
+  return word + (picked & ~full);
 }
 
 std::size_t word_of(std::uint64_t mixed, std::size_t mask) noexcept {
@@ -95,9 +108,10 @@ void TinyLfu::touch_mixed(std::span<const std::uint64_t> mixed) noexcept {
       left = decay_after_ - 1;
     }
     std::atomic<std::uint64_t>& word = table_[word_of(each, mask_)];
+    const std::uint64_t picked = picked_by(each);
     // relaxed: counters carry no other data with them.
     std::uint64_t old = word.load(std::memory_order_relaxed);
-    while (!word.compare_exchange_weak(old, incremented(aged(old, static_cast<std::uint16_t>(epoch)), each),
+    while (!word.compare_exchange_weak(old, incremented(aged(old, static_cast<std::uint16_t>(epoch)), picked),
                                        std::memory_order_relaxed)) {
     }
   }

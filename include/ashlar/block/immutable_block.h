@@ -89,7 +89,8 @@ void ImmutableBlock<Tier>::release(std::span<ImmutableBlock> blocks) noexcept {
     const std::size_t begin = end > kChunk ? end - kChunk : 0;
     std::size_t count = 0;
     for (std::size_t i = begin; i < end; ++i) {
-      if (blocks[i]) chunk[count++] = blocks[i].slot_.take();
+      chunk[count] = blocks[i].slot_.detach();
+      count += chunk[count].store != nullptr ? 1 : 0;
     }
     detail::drop_references({chunk, count});
     end = begin;

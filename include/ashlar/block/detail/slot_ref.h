@@ -106,6 +106,12 @@ class SharedSlot {
     ASHLAR_CHECK(!empty(), "this guard holds no block: it was moved from, or never given one");
     return slot_;
   }
+  // The slot, given up without a look; an empty one stays empty.
+  SlotRef detach() noexcept {
+    const SlotRef slot = slot_;
+    slot_.store = nullptr;
+    return slot;
+  }
   SlotRef take() noexcept {
     ASHLAR_CHECK(!empty(), "this guard holds no block: it was moved from, or never given one");
     return std::exchange(slot_, {});
