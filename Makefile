@@ -70,13 +70,10 @@ bench:
 	@shopt -s nullglob; for program in build/release/bin/*_bench; do \
 	  echo "== $$program"; "$$program" || exit 1; \
 	done
+	@echo "== threads"; build/release/bin/block_bench --scaling
 
 bench-peers:
-	@if ! command -v cargo >/dev/null; then \
-	  echo "bench-peers: the Rust toolchain is missing: no cargo on PATH." >&2; \
-	  echo "bench-peers: install Rust 1.85 or later with rustup; its programs belong in \$$HOME/.cargo/bin, on PATH." >&2; \
-	  exit 2; \
-	fi
+	@bench/peers/run --check
 	@scripts/bootstrap bench
 	@bench/peers/run
 

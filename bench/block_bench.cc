@@ -1,11 +1,10 @@
-// Block layer benchmarks: match, drop and the full cycle, beside the manager one writes first, and over
-// threads.
+// Block layer benchmarks: match, drop and the full cycle, beside the manager one writes first, and over threads.
 //
 //   block_bench                 the table of ratios against NaiveBlockManager, one thread
 //   block_bench --scaling [N]   1..N threads on one manager, as the share of N independent managers
 //   block_bench --benchmark_…   Google Benchmark with its own flags
 //
-// Pool of 65,536 blocks, chains of 128; 512 chains are resident, four times as many take turns in the cycle.
+// Pool of 65,536 blocks, chains of 128; 400 chains are resident, four times as many take turns in the cycle.
 #include <benchmark/benchmark.h>
 
 #include <atomic>
@@ -122,7 +121,7 @@ void print_ratio(const char* name, std::size_t n, const std::string& backend, be
 }
 
 void print_table() {
-  std::printf("ns per block, median of 11 interleaved runs; ratio = rival / ours (smallest..largest)\n");
+  std::printf("ns per block, median of interleaved runs; ratio = rival / ours (smallest..largest)\n");
   std::printf("%-26s %5s  %-13s %9s %9s   %s\n", "operation", "n", "backend", "ours", "rival", "ratio");
   for (const std::string& backend : kBackends) {
     Ours ours(backend, /*frequency=*/false);  // as the rival
@@ -190,7 +189,7 @@ void print_table() {
 
 // ---- thread scaling
 
-enum class Load { kActiveDistinct, kActiveShared, kInactiveDistinct };
+enum class Load { kActiveDistinct, kActiveShared, kInactiveDistinct, kCycle };
 
 const char* name_of(Load load) {
   switch (load) {
@@ -200,76 +199,112 @@ const char* name_of(Load load) {
       return "match_active + drop, one shared prefix";
     case Load::kInactiveDistinct:
       return "match_inactive + drop, distinct sequences";
+    case Load::kCycle:
+      return "allocate..register..drop";
   }
   return "";
 }
 
-// Blocks matched per second by `threads` threads; with `apart`, each thread has a manager of its own.
-double throughput(std::vector<std::unique_ptr<Ours>>& managers, std::size_t threads, Load load, bool apart) {
+// What one thread does in a turn with a manager: matches and drops a chain, or puts one through the full cycle.
+std::uint64_t take_turn(Ours& ours, Load load, const Chain& chain, BlockList<ImmutableBlock<G1>>& found) {
+  if (load == Load::kCycle) {
+    auto fresh = *ours.manager.allocate_blocks(chain.hashes.size());
+    BlockList<CompleteBlock<G1>> complete;
+    complete.reserve(fresh.size());
+    for (std::size_t i = 0; i < fresh.size(); ++i) {
+      complete.push_back(
+          *std::move(fresh[i]).complete(chain.sequence.blocks()[i], KvReady::asserted_by_caller()));
+    }
+    return ours.manager.register_blocks(std::move(complete))->size();
+  }
+  const std::uint64_t hits = ours.manager.match_blocks(chain.hashes, found);
+  found.clear();
+  return hits;
+}
+std::uint64_t take_turn(bench::NaiveBlockManager& rival, Load load, const Chain& chain,
+                        BlockList<ImmutableBlock<G1>>&) {
+  return load == Load::kCycle ? rival.allocate_and_register(chain.hashes).size()
+                              : rival.match(chain.hashes).size();
+}
+
+// Blocks handled per second by `threads` threads; with `apart`, each thread has a manager of its own.
+template <class Manager>
+double throughput(std::vector<std::unique_ptr<Manager>>& managers, std::size_t threads, Load load,
+                  bool apart) {
   std::atomic<bool> stop{false};
   std::atomic<std::uint64_t> total{0};
   std::barrier start(static_cast<std::ptrdiff_t>(threads) + 1);
-  const std::size_t share = kResident / threads;
-  {
-    std::vector<std::jthread> workers;
-    for (std::size_t t = 0; t < threads; ++t) {
-      workers.emplace_back([&, t] {
-        BlockManager<G1>& manager = managers[apart ? t : 0]->manager;
-        BlockList<ImmutableBlock<G1>> found;
-        std::uint64_t blocks = 0;
-        start.arrive_and_wait();
-        for (std::size_t turn = 0; !stop.load(std::memory_order_relaxed); ++turn) {
-          const std::size_t c = load == Load::kActiveShared ? 0 : t * share + turn % share;
-          blocks += manager.match_blocks(chains()[c].hashes, found);
-          found.clear();
-        }
-        total.fetch_add(blocks);
-      });
-    }
-    start.arrive_and_wait();
-    const auto begin = std::chrono::steady_clock::now();
-    std::this_thread::sleep_for(std::chrono::milliseconds(150));
-    stop.store(true);
-    workers.clear();
-    const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - begin;
-    return static_cast<double>(total.load()) / elapsed.count();
+  const std::size_t share = (load == Load::kCycle ? chains().size() : kResident) / threads;
+  std::vector<std::jthread> workers;
+  for (std::size_t t = 0; t < threads; ++t) {
+    workers.emplace_back([&, t] {
+      Manager& manager = *managers[apart ? t : 0];
+      BlockList<ImmutableBlock<G1>> found;
+      std::uint64_t blocks = 0;
+      start.arrive_and_wait();
+      for (std::size_t turn = 0; !stop.load(std::memory_order_relaxed); ++turn) {
+        const std::size_t c = load == Load::kActiveShared ? 0 : t * share + turn % share;
+        blocks += take_turn(manager, load, chains()[c], found);
+      }
+      total.fetch_add(blocks);
+    });
   }
+  start.arrive_and_wait();
+  const auto begin = std::chrono::steady_clock::now();
+  std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  stop.store(true);
+  workers.clear();
+  const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - begin;
+  return static_cast<double>(total.load()) / elapsed.count();
 }
 
 void print_scaling(std::size_t most) {
   std::printf(
-      "threads on one LRU manager, as the share of as many independent managers; median of 9 interleaved "
-      "runs\n");
-  std::printf("%-44s %7s %14s %14s   %s\n", "load", "threads", "one, M blk/s", "apart, M blk/s", "share");
-  for (const Load load : {Load::kActiveDistinct, Load::kActiveShared, Load::kInactiveDistinct}) {
+      "threads on one LRU manager, as the share of as many independent managers, and beside the rival under "
+      "the same threads\nM blocks/s, median of 9 interleaved runs\n");
+  std::printf("%-42s %7s %9s %9s %9s   %-20s %s\n", "load", "threads", "one", "apart", "rival",
+              "share of apart", "ratio to rival");
+  for (const Load load :
+       {Load::kActiveDistinct, Load::kActiveShared, Load::kInactiveDistinct, Load::kCycle}) {
+    std::vector<std::unique_ptr<bench::NaiveBlockManager>> rival;
+    std::vector<std::vector<bench::NaiveBlockManager::Ref>> rival_held;
     std::vector<std::unique_ptr<Ours>> managers;
     std::vector<BlockList<ImmutableBlock<G1>>> held;
+    const bool hold = load == Load::kActiveDistinct || load == Load::kActiveShared;
+    rival.push_back(std::make_unique<bench::NaiveBlockManager>(kPool));
+    for (std::size_t c = 0; c < kResident; ++c) {
+      auto registered = rival[0]->allocate_and_register(chains()[c].hashes);
+      if (hold) rival_held.push_back(std::move(registered));
+    }
     for (std::size_t m = 0; m < most; ++m) {
       managers.push_back(std::make_unique<Ours>("lru"));
       for (std::size_t c = 0; c < kResident; ++c) {
         auto registered = managers[m]->put(chains()[c]);
-        if (load != Load::kInactiveDistinct) held.push_back(std::move(registered));
+        if (hold) held.push_back(std::move(registered));
       }
     }
     for (std::size_t threads = 1; threads <= most; threads *= 2) {
-      std::vector<double> one, apart, shares;
+      std::vector<double> one, apart, naive, shares, ratios;
       for (int run = 0; run < 9; ++run) {
         one.push_back(throughput(managers, threads, load, false));
         apart.push_back(throughput(managers, threads, load, true));
+        naive.push_back(throughput(rival, threads, load, false));
         shares.push_back(one.back() / apart.back());
+        ratios.push_back(one.back() / naive.back());
       }
       const bench::Spread share = bench::spread_of(shares);
-      std::printf("%-44s %7zu %14.1f %14.1f   %.2f (%.2f..%.2f)", name_of(load), threads,
-                  bench::spread_of(one).median / 1e6, bench::spread_of(apart).median / 1e6, share.median,
-                  share.min, share.max);
+      const bench::Spread ratio = bench::spread_of(ratios);
+      std::printf("%-42s %7zu %9.1f %9.1f %9.1f   %.2f (%.2f..%.2f)    %.2f (%.2f..%.2f)", name_of(load),
+                  threads, bench::spread_of(one).median / 1e6, bench::spread_of(apart).median / 1e6,
+                  bench::spread_of(naive).median / 1e6, share.median, share.min, share.max, ratio.median,
+                  ratio.min, ratio.max);
       const double target = load != Load::kActiveDistinct ? 0
                             : threads == 2                ? 0.85
                             : threads == 16               ? 0.65
                                                           : 0;
-      if (target > 0) std::printf("   target %.2f: %s", target, share.median >= target ? "ok" : "MISS");
+      if (target > 0) std::printf("   share target %.2f: %s", target, share.median >= target ? "ok" : "MISS");
       std::printf("\n");
     }
-    held.clear();
   }
 }
 
@@ -316,8 +351,7 @@ void register_benchmarks() {
 }  // namespace
 
 int main(int argc, char** argv) {
-  // An engine has threads. In a process with one, the standard library counts shared_ptr references without
-  // atomics.
+  // An engine has threads. In a process with one, the standard library counts shared_ptr references without atomics.
   std::jthread second([](std::stop_token stop) {
     std::mutex mu;
     std::unique_lock<std::mutex> lock(mu);

@@ -1,5 +1,6 @@
 #include "ashlar/block/block_registry.h"
 
+#include "ashlar/base/check.h"
 #include "block/registry_core.h"
 
 namespace ashlar::block {
@@ -87,7 +88,7 @@ std::size_t BlockRegistry::registered_prefix(std::span<const tokens::SequenceHas
 }
 
 std::vector<bool> BlockRegistry::check_presence_any(std::span<const tokens::SequenceHash> hashes,
-                                                    std::initializer_list<events::TierId> tiers) const {
+                                                    std::span<const events::TierId> tiers) const {
   detail::RetiredExtensions retired;
   RegistryCore::Cursor cursor;
   std::vector<bool> present(hashes.size(), false);
@@ -95,6 +96,7 @@ std::vector<bool> BlockRegistry::check_presence_any(std::span<const tokens::Sequ
     Entry* entry = core_->find(cursor, hashes[i]);
     if (entry == nullptr) continue;
     for (const events::TierId tier : tiers) {
+      ASHLAR_CHECK(tier.value() < events::kMaxTiers, "tier %u; there are %u", tier.value(), events::kMaxTiers);
       if (entry->presence[tier.value()].load(std::memory_order_relaxed) != 0) present[i] = true;
     }
     core_->release(cursor, *entry, retired);
@@ -143,11 +145,12 @@ tokens::SequenceHash RegistrationHandle::sequence_hash() const noexcept {
 }
 
 bool RegistrationHandle::has_block(events::TierId tier) const noexcept {
+  ASHLAR_CHECK(tier.value() < events::kMaxTiers, "tier %u; there are %u", tier.value(), events::kMaxTiers);
   // relaxed: presence is a count; who needs the block itself matches it.
   return entry_->presence[tier.value()].load(std::memory_order_relaxed) != 0;
 }
 
-bool RegistrationHandle::has_any_block(std::initializer_list<events::TierId> tiers) const noexcept {
+bool RegistrationHandle::has_any_block(std::span<const events::TierId> tiers) const noexcept {
   for (const events::TierId tier : tiers) {
     if (has_block(tier)) return true;
   }

@@ -17,15 +17,15 @@ BlockStore::BlockStore(ManagerOptions options, events::TierId tier, std::string 
       index_(options_.block_count),
       inactive_(std::move(inactive)),
       reset_(std::move(reset)),
-      pins_(options_.max_pins != 0 ? options_.max_pins : std::max<std::size_t>(options_.block_count / 4, 1)) {
+      pins_(options_.max_pins != 0 ? options_.max_pins : std::max<std::size_t>(options_.block_count / 4, 1)),
+      sorted_(options_.block_count, LargeArray<std::uint32_t>::kUntouched) {
   const MutexLock lock(mu_);
   for (std::uint32_t slot = 0; slot < options_.block_count; ++slot) reset_->push(BlockId(slot));
   registry_.attach(*this);
 }
 
-// The registry's lock for the hash is held, so what its index entry and its slot say about this hash cannot
-// change. A slot that only shares the tag may change under our eyes; it is told apart by its word, its hash,
-// and the entry's.
+// The registry's lock for the hash is held, so what its index entry and its slot say about this hash cannot change.
+// A slot that only shares the tag may change under our eyes; it is told apart by its word, its hash, and the entry's.
 Entry* BlockStore::find_entry(std::uint64_t mixed, const tokens::SequenceHash& hash) noexcept {
   Entry* found = nullptr;
   const std::uint32_t confirmed = index_.find(mixed, [&](std::uint32_t slot) {

@@ -1,10 +1,8 @@
-// BlockStore: the untyped heart of a BlockManager. Slots, their index, the pools, and every transition
-// between them.
+// BlockStore: the untyped heart of a BlockManager. Slots, their index, the pools, and every transition between them.
 //
-// Locking. One lock, `store`. Without it: matching, copying and dropping references while a block is in use
-// (the slot word, docs/slot_word.md), and every transition of a slot that one guard owns. Under it:
-// everything that changes a pool, the index or a count from or to zero. Sinks and callbacks of others run
-// after it is released.
+// Locking. One lock, `store`. Without it: matching, copying and dropping references while a block is in use (the slot
+// word, docs/slot_word.md), and every transition of a slot that one guard owns. Under it: everything that changes a
+// pool, the index or a count from or to zero. Sinks and callbacks of others run after it is released.
 //
 // Thread safety: thread-safe. Lock order: store, then registry.shard.
 #pragma once
@@ -140,8 +138,8 @@ class BlockStore final : public std::enable_shared_from_this<BlockStore>, public
   PressureChange pressure_change_locked() ASHLAR_REQUIRES(mu_);
   void wake_waiter_locked() ASHLAR_REQUIRES(mu_);
 
-  // Takes n slots out of the pools and emits them. False, and nothing is taken, when a pool delivers less
-  // than it announced. Requires: n <= available.
+  // Takes n slots out of the pools and emits them. False, and nothing is taken, when a pool delivers less than it
+  // announced. Requires: n <= available.
   bool take_locked(std::size_t n, std::vector<tokens::SequenceHash>* evicted, RetiredExtensions& retired,
                    Emitter emit) ASHLAR_REQUIRES(mu_);
   void emit_taken_locked(std::uint32_t first, std::size_t n, std::vector<tokens::SequenceHash>* evicted,
@@ -213,6 +211,7 @@ class BlockStore final : public std::enable_shared_from_this<BlockStore>, public
   std::size_t quarantined_ ASHLAR_GUARDED_BY(mu_) = 0;
   bool closed_ ASHLAR_GUARDED_BY(mu_) = false;
   ManagerCounters counters_ ASHLAR_GUARDED_BY(mu_);
+  LargeArray<std::uint32_t> sorted_ ASHLAR_GUARDED_BY(mu_);  // room to sort a batch of slots
 
   std::atomic<Pressure> pressure_{Pressure::kNormal};
   Counter stagings_;

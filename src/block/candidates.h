@@ -1,8 +1,7 @@
 // Candidates: the slots that a row of hashes may be in, looked up a stretch at a time, ahead of their use.
 //
-// While the walk counts references in one stretch, the index buckets of the next are on their way to the
-// cache; when it gets there they are read at once, and the slots are fetched. So the cache misses of a walk
-// overlap.
+// While the walk counts references in one stretch, the index buckets of the next are on their way to the cache; when it
+// gets there they are read at once, and the slots are fetched. So the cache misses of a walk overlap.
 //
 // Thread safety: confined; reads what anyone may read.
 #pragma once

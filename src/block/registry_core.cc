@@ -166,10 +166,10 @@ void RegistryCore::block_left(Shard& shard, Entry& entry, events::TierId tier,
   release(shard, entry, retired);
 }
 
-void RegistryCore::release(Shard& shard, Entry& entry, RetiredExtensions& retired) ASHLAR_NO_THREAD_SAFETY_ANALYSIS {
-  // acquire, acq_rel: what every holder did with the entry happens before its memory begins another life. A
-  // count of one is ours, and nobody can add to it: new references come from holders, or from a look-up under
-  // this lock.
+void RegistryCore::release(Shard& shard, Entry& entry,
+                           RetiredExtensions& retired) ASHLAR_NO_THREAD_SAFETY_ANALYSIS {
+  // acquire, acq_rel: what every holder did with the entry happens before its memory begins another life. A count of
+  // one is ours, and nobody can add to it: new references come from holders, or from a look-up under this lock.
   if (entry.refs.load(std::memory_order_acquire) == 1) {
     entry.refs.store(0, std::memory_order_relaxed);
     shard.erase(entry, retired);

@@ -1,18 +1,16 @@
 // RegistryCore: the entries of a BlockRegistry, and the ways to find them by hash.
 //
-// A hash that some manager holds is found through that manager's own index, which leads to the slot and from
-// there to the entry; hashes that only handles keep ("orphans") have an index here. So a block costs one
-// index entry, whether it is looked for by its manager or by the registry. What the parts agree on is the
-// shard's lock: for one hash, the manager's index entry, the slot's entry pointer, the orphan index and the
-// count change only under it.
+// A hash that some manager holds is found through that manager's own index, which leads to the slot and from there to
+// the entry; hashes that only handles keep ("orphans") have an index here. So a block costs one index entry, whether it
+// is looked for by its manager or by the registry. What the parts agree on is the shard's lock: for one hash, the
+// manager's index entry, the slot's entry pointer, the orphan index and the count change only under it.
 //
-// Position first: a hash belongs to the shard of its position. 16 consecutive positions share one, so a walk
-// along a sequence changes locks every 16 blocks.
+// Position first: a hash belongs to the shard of its position. 16 consecutive positions share one, so a walk along a
+// sequence changes locks every 16 blocks.
 //
-// Entries live in slabs that are never freed before the core, so a late reader touches stale memory, never
-// foreign memory. An entry is erased under its shard's lock when its count is zero; a count that reached zero
-// outside the lock is looked at again inside it, and the generation tells a late thread that the entry has
-// begun another life.
+// Entries live in slabs that are never freed before the core, so a late reader touches stale memory, never foreign
+// memory. An entry is erased under its shard's lock when its count is zero; a count that reached zero outside the
+// lock is looked at again inside it, and the generation tells a late thread that the entry has begun another life.
 //
 // Thread safety: thread-safe. Shard locks are leaves: nothing is called and no other lock is taken under one.
 #pragma once

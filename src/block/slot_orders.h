@@ -5,9 +5,9 @@
 // partners.
 //
 // The store mutex orders all that happens under it; these constants say what the lock-free side adds.
-// Accesses under the mutex that have no constant of their own (index entries, loads of the hash in the slow
-// path, in register and in evict) use kOrderProbe: the mutex is their partner. The hash is stored without the
-// mutex, by the slot's owner; kOrderPublish covers it.
+// Accesses under the mutex that have no constant here (stores of the hash and of index entries, loads of them
+// in the slow path, in register and in evict) are relaxed: the mutex is their partner, and kOrderPublish
+// covers the hash.
 #pragma once
 
 #include <atomic>
@@ -51,8 +51,7 @@ inline constexpr std::memory_order kOrderCopy = std::memory_order_relaxed;
 inline constexpr std::memory_order kOrderEvict = std::memory_order_relaxed;
 
 // Index entries and hashes, loaded and stored; the word where it is only looked at.
-// relaxed: an index entry is a hint, and a hash counts only together with the word (kOrderMatch) or the
-// mutex.
+// relaxed: an index entry is a hint, and a hash counts only together with the word (kOrderMatch) or the mutex.
 inline constexpr std::memory_order kOrderProbe = std::memory_order_relaxed;
 
 }  // namespace ashlar::block

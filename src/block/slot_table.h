@@ -67,8 +67,8 @@ class SlotTable {
   const std::atomic<std::uint64_t>& word(std::uint32_t slot) const noexcept { return words_[slot]; }
   std::atomic<std::uint8_t>& flags(std::uint32_t slot) noexcept { return flags_[slot]; }
 
-  // The registry entry of a registered slot. relaxed: a reference to the block, or the store's or the
-  // registry's lock, orders it.
+  // The registry entry of a registered slot. relaxed: a reference to the block, or the store's or the registry's lock,
+  // orders it.
   Entry* entry(std::uint32_t slot) const noexcept { return entries_[slot].load(std::memory_order_relaxed); }
   void set_entry(std::uint32_t slot, Entry* entry) noexcept {
     entries_[slot].store(entry, std::memory_order_relaxed);

@@ -1,10 +1,9 @@
 // Matching: from hashes to references.
 //
-// The walk goes in stretches (Candidates), so that cache misses overlap. A block in use is taken without the
-// lock: look at the word, compare the hash, count one reference with a compare-exchange. Anything else
-// (nobody refers to the block, the slot has moved on to another life, two hashes with one tag) is settled
-// under the lock, which sees the truth. An index without an entry is a miss: entries never move, so a hash
-// that is there is never overlooked.
+// The walk goes in stretches (Candidates), so that cache misses overlap. A block in use is taken without the lock: look
+// at the word, compare the hash, count one reference with a compare-exchange. Anything else (nobody refers to the
+// block, the slot has moved on to another life, two hashes with one tag) is settled under the lock, which sees the
+// truth. An index without an entry is a miss: entries never move, so a hash that is there is never overlooked.
 #include <algorithm>
 
 #include "ashlar/base/interleaving.h"
@@ -32,8 +31,7 @@ inline std::uint64_t try_acquire(SlotTable& slots, std::uint32_t slot,
 std::uint64_t BlockStore::add_reference_locked(std::uint32_t slot) {
   const std::uint64_t old = slots_.word(slot).fetch_add(SlotWord::kOneRef, kOrderRevive);
   if (SlotWord::refs(old) == 0) {
-    // Nobody referred to it; if its last drop has been settled it is in a pool, else that drop will find it
-    // in use.
+    // Nobody referred to it; if its last drop has been settled it is in a pool, else that drop will find it in use.
     switch (slots_.listing[slot]) {
       case Listing::kInactive:
         inactive_->remove(BlockId(slot));

@@ -1,9 +1,8 @@
 // Registration: complete blocks become findable.
 //
-// A batch is checked as a whole before any of it is registered, under one hold of the lock, so a refusal
-// changes nothing. The check notes in the candidate's scratch column which block its hash has already. Blocks
-// of one batch that carry the same hash can only meet when positions do not rise, and only then the notes are
-// looked up again.
+// A batch is checked as a whole before any of it is registered, under one hold of the lock, so a refusal changes
+// nothing. The check notes in the candidate's scratch column which block its hash has already. Blocks of one batch
+// that carry the same hash can only meet when positions do not rise, and only then the notes are looked up again.
 #include <algorithm>
 
 #include "ashlar/base/check.h"
@@ -59,21 +58,23 @@ std::optional<Error> BlockStore::check_candidates_locked(std::size_t n, Filler f
 }
 
 std::optional<Error> BlockStore::check_twins_locked(std::size_t n, Filler fill) {
-  std::vector<SlotRef> slots(n);
-  fill(0, slots);
-  std::sort(slots.begin(), slots.end(),
-            [&](const SlotRef& a, const SlotRef& b) { return slots_.hash(a.id) < slots_.hash(b.id); });
-  // Blocks without tokens agree with everyone; the first of a hash's blocks that has tokens speaks for all of
-  // them.
-  std::uint32_t witness = kNone;
-  for (const SlotRef& slot : slots) {
-    const tokens::SequenceHash hash = slots_.hash(slot.id);
-    const bool twin = witness != kNone && slots_.hash(witness) == hash;
-    if (twin && !slots_.tokens_agree(witness, slot.id)) {
+  std::array<SlotRef, kChunk> chunk;
+  for (std::size_t first = 0; first < n; first += kChunk) {
+    const std::span<SlotRef> slots = std::span(chunk).first(std::min(kChunk, n - first));
+    fill(first, slots);
+    for (std::size_t i = 0; i < slots.size(); ++i) sorted_[first + i] = slots[i].id;
+  }
+  std::uint32_t* const ids = &sorted_[0];
+  std::sort(ids, ids + n, [&](std::uint32_t x, std::uint32_t y) { return slots_.hash(x) < slots_.hash(y); });
+  // Among twins the first that has tokens speaks for all; those without agree with everyone.
+  std::uint32_t speaker = ids[0];
+  for (std::size_t i = 1; i < n; ++i) {
+    if (slots_.hash(speaker) != slots_.hash(ids[i]) || !slots_.has_tokens(speaker)) {
+      speaker = ids[i];
+    } else if (!slots_.tokens_agree(speaker, ids[i])) {
       ++counters_.collisions;
-      return collision_error(hash);
+      return collision_error(slots_.hash(ids[i]));
     }
-    if (!twin || !slots_.has_tokens(witness)) witness = slot.id;
   }
   return std::nullopt;
 }
@@ -83,7 +84,7 @@ std::optional<Error> BlockStore::register_slots(std::size_t n, Filler fill, Emit
   const Operation operation(*this);
   bool ascending = true;
   if (auto refused = check_candidates_locked(n, fill, ascending)) return refused;
-  if (!ascending) {
+  if (!ascending && n > 1) {
     if (auto refused = check_twins_locked(n, fill)) return refused;
   }
   std::array<SlotRef, kChunk> in;

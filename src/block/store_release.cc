@@ -1,8 +1,7 @@
 // Release: guards that die.
 //
-// The count goes down without the lock. Whoever takes it to zero settles the slot under the lock; by then
-// somebody may have revived it, or settled it already, so settling looks at what is there and does what is
-// left to do.
+// The count goes down without the lock. Whoever takes it to zero settles the slot under the lock; by then somebody
+// may have revived it, or settled it already, so settling looks at what is there and does what is left to do.
 #include "ashlar/base/check.h"
 #include "ashlar/base/interleaving.h"
 #include "block/block_store.h"

@@ -18,8 +18,8 @@ constexpr std::uint64_t kCounters = 0x0000'FFFF'FFFF'FFFFu;
 constexpr std::uint64_t kHalveMask = 0x0000'7777'7777'7777u;
 constexpr unsigned kEpochShift = 48;
 
-// The word as it is at `epoch`, halved once for each epoch it is behind. A word that is ahead, because
-// another thread saw the next epoch first, stays as it is.
+// The word as it is at `epoch`, halved once for each epoch it is behind. A word that is ahead, because another thread
+// saw the next epoch first, stays as it is.
 std::uint64_t aged(std::uint64_t word, std::uint16_t epoch) noexcept {
   const auto behind = static_cast<std::int16_t>(epoch - static_cast<std::uint16_t>(word >> kEpochShift));
   if (behind <= 0) return word;

@@ -1,8 +1,7 @@
-// The ring has one producer (whoever holds the owner's lock) and one consumer (whoever set draining_). head_
-// and tail_ count records since the start; a record lives at index & mask. A drop raises lost_total_; while
-// lost_reported_ is behind it, a kResync record is due: the next append that finds room writes it, or the
-// drain does once it has emptied the ring. Both numbers only grow, so neither side can mistake an old loss
-// for a new one.
+// The ring has one producer (whoever holds the owner's lock) and one consumer (whoever set draining_). head_ and
+// tail_ count records since the start; a record lives at index & mask. A drop raises lost_total_;
+// while lost_reported_ is behind it, a kResync record is due: the next append that finds room writes it, or the drain
+// does once it has emptied the ring. Both numbers only grow, so neither side can mistake an old loss for a new one.
 #include "ashlar/events/event_log.h"
 
 #include <algorithm>
@@ -26,8 +25,7 @@ std::size_t EventLog::pending() const noexcept {
 
 bool EventLog::try_push(const KvEvent& event) noexcept {
   const std::uint64_t head = head_.load(std::memory_order_relaxed);
-  // acquire: pairs with the release of tail_ in drain_once(); the consumer has read the cell before it is
-  // reused.
+  // acquire: pairs with the release of tail_ in drain_once(); the consumer has read the cell before it is reused.
   if (head - tail_.load(std::memory_order_acquire) > mask_) return false;
   ring_[head & mask_] = event;
   // release: pairs with the acquire of head_ in drain_once().
@@ -55,8 +53,7 @@ void EventLog::append(KvEvent event) noexcept {
   event.sequence = next_sequence_.load(std::memory_order_relaxed);
   next_sequence_.store(event.sequence + 1, std::memory_order_relaxed);
   if (room && try_push(event)) return;
-  // release: pairs with the acquire in drain_once(), which must then see the records that came before the
-  // loss.
+  // release: pairs with the acquire in drain_once(), which must then see the records that came before the loss.
   lost_total_.store(total + 1, std::memory_order_release);
 }
 
@@ -64,8 +61,7 @@ std::size_t EventLog::drain_once(EventSink& sink) {
   std::array<KvEvent, kBatch> batch;
   std::size_t delivered = 0;
   for (;;) {
-    // acquire: pairs with the release in append(); read before head_, so every record older than the loss is
-    // seen.
+    // acquire: pairs with the release in append(); read before head_, so every record older than the loss is seen.
     const std::uint64_t total = lost_total_.load(std::memory_order_acquire);
     std::uint64_t reported = lost_reported_.load(std::memory_order_relaxed);
     const std::uint64_t tail = tail_.load(std::memory_order_relaxed);
@@ -74,8 +70,8 @@ std::size_t EventLog::drain_once(EventSink& sink) {
     const std::size_t count = std::min<std::size_t>(static_cast<std::size_t>(head - tail), kBatch);
     if (count == 0) {
       if (total <= reported) return delivered;
-      // The ring is empty, so the loss lies behind everything delivered. If the producer appended meanwhile,
-      // it has reported the loss itself, the exchange fails, and the loop delivers its marker from the ring.
+      // The ring is empty, so the loss lies behind everything delivered. If the producer appended meanwhile, it has
+      // reported the loss itself, the exchange fails, and the loop delivers its marker from the ring.
       const KvEvent marker = resync_record(total - reported);
       if (!lost_reported_.compare_exchange_strong(reported, total, std::memory_order_relaxed)) continue;
       sink.on_events({&marker, 1});
@@ -93,9 +89,9 @@ std::size_t EventLog::drain_once(EventSink& sink) {
 std::size_t EventLog::drain(EventSink& sink) {
   std::size_t delivered = 0;
   do {
-    // acq_rel, both exchanges: one drain's reads of the ring happen before the next one's; and a caller that
-    // is turned away has released its append by its exchange, which the exchange below reads, so the look
-    // behind it sees the event. A plain store could not read it, and the event would be left behind.
+    // acq_rel, both exchanges: one drain's reads of the ring happen before the next one's; and a caller that is turned
+    // away has released its append by its exchange, which the exchange below reads, so the look behind it sees the
+    // event. A plain store could not read it, and the event would be left behind.
     if (draining_.exchange(true, std::memory_order_acq_rel)) return delivered;
     delivered += drain_once(sink);
     draining_.exchange(false, std::memory_order_acq_rel);

@@ -62,12 +62,25 @@ Result<TokenBlock, Rejected<PartialTokenBlock>> PartialTokenBlock::commit() && {
   }
   auto hashes = hasher_.hash_block(parent_, tokens_, runs_);
   if (!hashes) return Rejected<PartialTokenBlock>{std::move(hashes).error(), std::move(*this)};
+  return take_block(*hashes);
+}
+
+TokenBlock PartialTokenBlock::take_block(const BlockHashes& hashes) {
   TokenBlock block;
   block.tokens_ = std::move(tokens_);
-  block.local_ = hashes->local;
-  block.hash_ = hashes->sequence;
+  block.local_ = hashes.local;
+  block.hash_ = hashes.sequence;
   block.parent_ = parent_.value_or(SequenceHash());
-  block.root_ = root_.value_or(hashes->sequence);
+  block.root_ = root_.value_or(hashes.sequence);
+  return block;
+}
+
+TokenBlock PartialTokenBlock::commit_and_advance(std::vector<Token> storage) {
+  TokenBlock block = take_block(hasher_.hash_block(parent_, tokens_, runs_).value());
+  tokens_ = std::move(storage);
+  runs_.clear();
+  parent_ = block.sequence_hash();
+  root_ = block.root();
   return block;
 }
 

@@ -1,6 +1,9 @@
 // extend() works in three parts: fill the partial block, hash the whole blocks that follow as a batch, keep
 // the rest as the new partial block. Sequences with multimodal runs go block by block, since their blocks
-// differ in encoding.
+// differ in encoding. Numbers that are not Tokens yet go through a buffer on the stack, piece by piece.
+//
+// Every full block owns the vector its tokens were collected in. reserve() makes such vectors ahead; a block
+// that is dropped puts its own back.
 #include "ashlar/tokens/token_sequence.h"
 
 #include <algorithm>
@@ -10,16 +13,32 @@
 #include "ashlar/base/check.h"
 
 namespace ashlar::tokens {
-namespace {
 
-std::vector<Token> to_tokens(std::span<const std::uint32_t> values) {
-  std::vector<Token> tokens;
-  tokens.reserve(values.size());
-  for (const std::uint32_t value : values) tokens.emplace_back(value);
-  return tokens;
+TokenSequence::SpareStorage& TokenSequence::SpareStorage::operator=(const SpareStorage& other) noexcept {
+  if (this != &other) spares_ = std::vector<std::vector<Token>>();
+  return *this;
 }
 
-}  // namespace
+void TokenSequence::SpareStorage::reserve(std::size_t spares, std::size_t kept, std::uint32_t block_size) {
+  spares_.reserve(std::max(spares, kept));
+  while (spares_.size() < spares) spares_.emplace_back().reserve(block_size);
+}
+
+std::vector<Token> TokenSequence::SpareStorage::take(std::uint32_t block_size) {
+  std::vector<Token> storage;
+  if (!spares_.empty()) {
+    storage = std::move(spares_.back());
+    spares_.pop_back();
+  }
+  storage.reserve(block_size);
+  return storage;
+}
+
+void TokenSequence::SpareStorage::put_back(std::vector<Token> storage, std::uint32_t block_size) noexcept {
+  if (spares_.size() == spares_.capacity() || storage.capacity() < block_size) return;
+  storage.clear();
+  spares_.push_back(std::move(storage));
+}
 
 Result<TokenSequence> TokenSequence::create(std::uint32_t block_size, const SequenceHasher& hasher) {
   auto partial = PartialTokenBlock::create(block_size, hasher);
@@ -39,7 +58,10 @@ Result<TokenSequence> TokenSequence::create(std::span<const Token> tokens, std::
 Result<TokenSequence> TokenSequence::create(std::span<const std::uint32_t> tokens, std::uint32_t block_size,
                                             const SequenceHasher& hasher,
                                             std::span<const MultimodalRun> runs) {
-  return create(to_tokens(tokens), block_size, hasher, runs);
+  auto sequence = create(block_size, hasher);
+  if (!sequence) return sequence;
+  if (auto extended = sequence->extend(tokens, runs); !extended) return std::move(extended).error();
+  return sequence;
 }
 
 Result<std::optional<std::size_t>> TokenSequence::append(Token token) {
@@ -51,12 +73,36 @@ Result<std::optional<std::size_t>> TokenSequence::append(Token token) {
 }
 
 Result<BlockRange> TokenSequence::extend(std::span<const Token> tokens, std::span<const MultimodalRun> runs) {
-  if (auto room = check_room(tokens.size()); !room) return std::move(room).error();
-  if (auto valid = validate_runs(runs, size(), size() + tokens.size()); !valid)
-    return std::move(valid).error();
-  runs_.insert(runs_.end(), runs.begin(), runs.end());
-
+  if (auto begun = begin_extend(tokens.size(), runs); !begun) return std::move(begun).error();
   const std::size_t first = blocks_.size();
+  extend_piece(tokens);
+  return BlockRange{first, blocks_.size()};
+}
+
+Result<BlockRange> TokenSequence::extend(std::span<const std::uint32_t> tokens,
+                                         std::span<const MultimodalRun> runs) {
+  if (auto begun = begin_extend(tokens.size(), runs); !begun) return std::move(begun).error();
+  const std::size_t first = blocks_.size();
+  grow_block_list((partial_.size() + tokens.size()) / block_size());
+  std::array<Token, 4 * kMaxBlockSize> buffer;
+  const std::size_t piece_tokens = buffer.size() / block_size() * block_size();
+  while (!tokens.empty()) {
+    const auto piece = tokens.first(std::min(tokens.size(), piece_tokens));
+    std::transform(piece.begin(), piece.end(), buffer.begin(), [](std::uint32_t value) { return Token(value); });
+    extend_piece(std::span(buffer).first(piece.size()));
+    tokens = tokens.subspan(piece.size());
+  }
+  return BlockRange{first, blocks_.size()};
+}
+
+Result<void> TokenSequence::begin_extend(std::size_t tokens, std::span<const MultimodalRun> runs) {
+  if (auto room = check_room(tokens); !room) return room;
+  if (auto valid = validate_runs(runs, size(), size() + tokens); !valid) return valid;
+  runs_.insert(runs_.end(), runs.begin(), runs.end());
+  return {};
+}
+
+void TokenSequence::extend_piece(std::span<const Token> tokens) {
   while (!tokens.empty()) {
     const std::size_t whole_blocks = tokens.size() / block_size();
     if (partial_.empty() && runs_.empty() && whole_blocks > 0) {
@@ -71,12 +117,6 @@ Result<BlockRange> TokenSequence::extend(std::span<const Token> tokens, std::spa
     if (!runs_.empty()) attach_runs_to_partial();
     if (partial_.is_full()) complete_partial();
   }
-  return BlockRange{first, blocks_.size()};
-}
-
-Result<BlockRange> TokenSequence::extend(std::span<const std::uint32_t> tokens,
-                                         std::span<const MultimodalRun> runs) {
-  return extend(to_tokens(tokens), runs);
 }
 
 Result<void> TokenSequence::truncate(std::size_t length) {
@@ -91,10 +131,8 @@ Result<void> TokenSequence::truncate(std::size_t length) {
     TokenBlock& cut = blocks_[kept_blocks];
     partial_.parent_ = cut.parent();
     partial_.root_ = kept_blocks == 0 ? std::nullopt : std::optional<SequenceHash>(cut.root());
-    if (kept_tokens > 0) {
-      partial_.tokens_ = std::move(cut.tokens_);
-    }
-    blocks_.erase(blocks_.begin() + static_cast<std::ptrdiff_t>(kept_blocks), blocks_.end());
+    if (kept_tokens > 0) std::swap(partial_.tokens_, cut.tokens_);
+    drop_blocks_from(kept_blocks);
   }
   partial_.tokens_.resize(kept_tokens);
   return {};
@@ -117,8 +155,16 @@ Result<std::optional<Token>> TokenSequence::pop() {
   return std::optional<Token>(last);
 }
 
+void TokenSequence::reserve(std::size_t blocks) {
+  blocks_.reserve(blocks);
+  partial_.tokens_.reserve(block_size());
+  // The partial block's storage serves the next block, so the last one leaves a spare to the partial block.
+  const std::size_t further = blocks - std::min(blocks, blocks_.size());
+  spares_.reserve(further, blocks, block_size());
+}
+
 void TokenSequence::reset() {
-  blocks_.clear();
+  drop_blocks_from(0);
   runs_.clear();
   partial_.tokens_.clear();
   partial_.runs_.clear();
@@ -190,22 +236,34 @@ Result<void> TokenSequence::check_no_runs(const char* operation) const {
 }
 
 void TokenSequence::complete_partial() {
-  // check_room() has seen to it that the block has a position, so commit() cannot refuse.
-  const SequenceHasher hasher = partial_.hasher();
-  blocks_.push_back(std::move(partial_).commit().value());
-  partial_ = PartialTokenBlock::after(blocks_.back(), hasher);
+  // check_room() has seen to it that the block has a position.
+  blocks_.push_back(partial_.commit_and_advance(spares_.take(block_size())));
+}
+
+void TokenSequence::grow_block_list(std::size_t count) {
+  const std::size_t needed = blocks_.size() + count;
+  if (needed > blocks_.capacity()) blocks_.reserve(std::max(needed, 2 * blocks_.capacity()));
+}
+
+void TokenSequence::drop_blocks_from(std::size_t first) noexcept {
+  const auto begin = blocks_.begin() + static_cast<std::ptrdiff_t>(first);
+  for (auto block = begin; block != blocks_.end(); ++block) {
+    spares_.put_back(std::move(block->tokens_), block_size());
+  }
+  blocks_.erase(begin, blocks_.end());
 }
 
 void TokenSequence::append_blocks(std::span<const Token> tokens) {
   std::array<BlockHashes, 64> hashes;
   const std::size_t piece_tokens = hashes.size() * block_size();
-  blocks_.reserve(std::max(blocks_.size() + tokens.size() / block_size(), blocks_.capacity()));
+  grow_block_list(tokens.size() / block_size());
   while (!tokens.empty()) {
     const auto piece = tokens.first(std::min(tokens.size(), piece_tokens));
     const std::size_t count = hasher().hash_blocks(partial_.parent_, piece, block_size(), hashes).value();
     for (std::size_t i = 0; i < count; ++i) {
       const auto content = piece.subspan(i * block_size(), block_size());
       TokenBlock block;
+      block.tokens_ = spares_.take(block_size());
       block.tokens_.assign(content.begin(), content.end());
       block.local_ = hashes[i].local;
       block.hash_ = hashes[i].sequence;

@@ -25,64 +25,69 @@ using States = std::set<std::string>;
 // ---- what the guards offer, asked of the compiler
 
 template <class G>
+concept InitsSequence = requires(G g, SequenceStart s) { std::move(g).init_sequence(s); };
+template <class G>
+concept Completes = requires(G g, const TokenBlock& t) { std::move(g).complete(t, kReady); };
+template <class G>
+concept Stages = requires(G g, SequenceHash h) { std::move(g).stage(h, kReady); };
+template <class G>
+concept AddsTokens = requires(G g, std::span<const Token> t) {
+  g.add_tokens(t);
+  g.add_token(Token(1));
+};
+template <class G>
+concept PopsTokens = requires(G g) {
+  g.pop_tokens(1);
+  g.pop_token();
+};
+template <class G>
+concept Commits = requires(G g) { std::move(g).commit(kReady); };
+template <class G>
+concept Schedules = requires(G g) { std::move(g).schedule(); };
+template <class G>
+concept Launches = requires(G g, Fence f) { std::move(g).launch(f); };
+template <class G>
+concept Cancels = requires(G g) { std::move(g).cancel(); };
+template <class G>
+concept FinishesCompute = requires(G g) { std::move(g).compute_done(); };
+template <class G>
+concept Resets = requires(G g) { std::move(g).reset(); };
+template <class G>
+concept Registers = requires(G g, Manager& m) { m.register_block(std::move(g)); };
+template <class G>
+concept Downgrades = requires(const G& g) { g.downgrade(); };
+template <class G>
+concept Upgrades = requires(const G& g) { g.upgrade(); };
+template <class G>
+concept Pins = requires(const G& g) { g.pin(1s); };
+template <class G>
+concept ReleasesAfter = requires(G g, const Fence& f) { std::move(g).release_after(f); };
+
+template <class G>
 bool offers(const std::string& operation) {
   const std::map<std::string, bool> offered = {
-      {"init_sequence", requires(G g, SequenceStart s){std::move(g).init_sequence(s);
-}
-}  // namespace
-, {"complete", requires(G g, const TokenBlock& t){std::move(g).complete(t, kReady);
-}  // namespace ashlar::block
-}
-, {"stage", requires(G g, SequenceHash h){std::move(g).stage(h, kReady);
-}
-}
-, {"add_tokens", requires(G g, std::span<const Token> t){g.add_tokens(t);
-g.add_token(Token(1));
-}
-}
-, {"pop_tokens", requires(G g){g.pop_tokens(1);
-g.pop_token();
-}
-}
-, {"commit", requires(G g){std::move(g).commit(kReady);
-}
-}
-, {"schedule", requires(G g){std::move(g).schedule();
-}
-}
-, {"launch", requires(G g, Fence f){std::move(g).launch(f);
-}
-}
-, {"cancel", requires(G g){std::move(g).cancel();
-}
-}
-, {"compute_done", requires(G g){std::move(g).compute_done();
-}
-}
-, {"reset", requires(G g){std::move(g).reset();
-}
-}
-, {"register", requires(G g, Manager& m){m.register_block(std::move(g));
-}
-}
-, {"copy", std::is_copy_constructible_v<G>}, {"downgrade", requires(const G& g){g.downgrade();
-}
-}
-, {"upgrade", requires(const G& g){g.upgrade();
-}
-}
-, {"pin", requires(const G& g){g.pin(1s);
-}
-}
-, {"release_after", requires(G g, const Fence& f){std::move(g).release_after(f);
-}
-}
-, {"drop", std::is_destructible_v<G>},
-}
-;
-EXPECT_TRUE(offered.contains(operation))
-    << "the table has an operation this test does not know: " << operation;
-return offered.contains(operation) && offered.at(operation);
+      {"init_sequence", InitsSequence<G>},
+      {"complete", Completes<G>},
+      {"stage", Stages<G>},
+      {"add_tokens", AddsTokens<G>},
+      {"pop_tokens", PopsTokens<G>},
+      {"commit", Commits<G>},
+      {"schedule", Schedules<G>},
+      {"launch", Launches<G>},
+      {"cancel", Cancels<G>},
+      {"compute_done", FinishesCompute<G>},
+      {"reset", Resets<G>},
+      {"register", Registers<G>},
+      {"copy", std::is_copy_constructible_v<G>},
+      {"downgrade", Downgrades<G>},
+      {"upgrade", Upgrades<G>},
+      {"pin", Pins<G>},
+      {"release_after", ReleasesAfter<G>},
+      {"drop", std::is_destructible_v<G>},
+  };
+  EXPECT_TRUE(offered.contains(operation))
+      << "the table has an operation this test does not know: " << operation;
+  return offered.contains(operation) && offered.at(operation);
 }
 
 // No transition may be called on an lvalue; none that takes a proof may be called without one.

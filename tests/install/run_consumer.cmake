@@ -1,4 +1,4 @@
-# Installs BUILD below SCRATCH, then configures, builds and runs the project CONSUMER against that copy.
+# Installs BUILD below SCRATCH, then configures, builds and runs the programs of CONSUMER against that copy.
 cmake_minimum_required(VERSION 3.25)
 file(REMOVE_RECURSE ${SCRATCH})
 set(prefix ${SCRATCH}/prefix)
@@ -9,7 +9,9 @@ execute_process(COMMAND ${CMAKE_COMMAND} -S ${CONSUMER} -B ${SCRATCH}/build -G $
   -DCMAKE_CXX_COMPILER=${COMPILER} -DCMAKE_BUILD_TYPE=${CONFIG} -DCMAKE_CXX_FLAGS=${FLAGS} -DCMAKE_PREFIX_PATH=${prefix}
   OUTPUT_QUIET COMMAND_ERROR_IS_FATAL ANY)
 execute_process(COMMAND ${CMAKE_COMMAND} --build ${SCRATCH}/build COMMAND_ERROR_IS_FATAL ANY)
-execute_process(COMMAND ${SCRATCH}/build/consumer COMMAND_ERROR_IS_FATAL ANY)
+foreach(program IN ITEMS use_base use_blocks use_testing)
+  execute_process(COMMAND ${SCRATCH}/build/${program} COMMAND_ERROR_IS_FATAL ANY)
+endforeach()
 
 # A component that does not exist must be refused by name.
 execute_process(COMMAND ${CMAKE_COMMAND} -S ${CONSUMER} -B ${SCRATCH}/refused -G ${GENERATOR} -DEXTRA_COMPONENT=no_such_part

@@ -1,6 +1,6 @@
 // Interleaving points: named places in slow paths where a test can stop a thread and let others run first.
 //
-// Production code passes a point at the cost of one relaxed load. Tests install a hook through
+// Production code passes a point at the cost of one acquire load. Tests install a hook through
 // ashlar/testing/interleaving.h and pin an order of events by name instead of sleeping.
 //
 // Thread safety: thread-safe.
@@ -27,8 +27,7 @@ inline void interleaving_point(const char* name) {
     hook->at(name);
 }
 
-// Installs a hook for the whole process; null takes it out. The hook must live until no thread passes a
-// point.
+// Installs a hook for the whole process; null takes it out. The hook must live until no thread passes a point.
 inline void set_interleaving_hook(InterleavingHook* hook) {
   detail::interleaving_hook.store(hook, std::memory_order_release);
 }

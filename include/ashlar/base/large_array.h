@@ -1,11 +1,10 @@
-// LargeArray: a fixed array for tables that are read at random. Large ones ask the system for huge pages,
-// which saves most of the address translations that such reads cost.
+// LargeArray: a fixed array for tables that are read at random. Large ones ask the system for huge pages, which saves
+// most of the address translations that such reads cost.
 //
-// Elements are value-initialised, or left as the system gives them (zero bytes) with kUntouched: then memory
-// is only used where it is written.
+// Elements are value-initialised, or left as the system gives them (zero bytes) with kUntouched: then memory is only
+// used where it is written.
 //
-// Thread safety: as the elements. Allocation failure stops the process, as `new` does in a library without
-// exceptions.
+// Thread safety: as the elements. Allocation failure stops the process, as `new` does in a library without exceptions.
 #pragma once
 
 #include <cstddef>

@@ -1,8 +1,7 @@
 // Result<T, E>: a value or the reason there is none, with the names of std::expected.
 //
 // Failures of the world travel as Result; the library throws nothing across its interface. A Result cannot be
-// ignored. Reading the value of an error, or the error of a value, is a programmer error and stops the
-// process.
+// ignored. Reading the value of an error, or the error of a value, is a programmer error and stops the process.
 //
 // Thread safety: thread-compatible.
 #pragma once
@@ -38,8 +37,8 @@ class [[nodiscard]] Result {
   using value_type = T;
   using error_type = E;
 
-  Result(T value)
-      : state_(std::in_place_index<0>, std::move(value)) {}  // NOLINT(google-explicit-constructor)
+  Result(T value)  // NOLINT(google-explicit-constructor)
+      : state_(std::in_place_index<0>, std::move(value)) {}
   template <class G>
     requires std::convertible_to<G, E>
   Result(Unexpected<G> error) : state_(std::in_place_index<1>, std::move(error).error()) {}  // NOLINT

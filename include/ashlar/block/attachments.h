@@ -1,12 +1,10 @@
 // Attachments: values of any type hung on a registered hash, found again by their type.
 //
-// A type is attached uniquely (one value, replaced by the next) or many times (a growing list); the first
-// attachment of a type decides, and the other form is then an error. Values live until the last handle of the
-// hash is gone.
+// A type is attached uniquely (one value, replaced by the next) or many times (a growing list); the first attachment
+// of a type decides, and the other form is then an error. Values live until the last handle of the hash is gone.
 //
-// Thread safety: thread-safe. A value is visited under a lock of its own type, and no other lock of Ashlar's
-// is held: a visitor may use the registry, other types and other handles, not the same type on the same
-// handle.
+// Thread safety: thread-safe. A value is visited under a lock of its own type, and no other lock of Ashlar's is held:
+// a visitor may use the registry, other types and other handles, not the same type on the same handle.
 #pragma once
 
 #include <memory>

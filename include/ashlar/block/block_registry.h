@@ -1,8 +1,9 @@
 // BlockRegistry: one entry per sequence hash, shared by the managers of all tiers.
 //
-// The index is position first: a hash is looked for among the hashes of its own position in a sequence, and a
-// walk along a prefix passes from position to position. Entries exist while a handle or a registered block
-// refers to them and vanish with the last one, without a background task. The registry never owns blocks.
+// Position first: a hash belongs to the part of the registry that holds its position in a sequence, and a walk along a
+// prefix passes from part to part. Within it, a hash that a manager holds is found through that manager's index, one
+// that only handles keep through the registry's own. Entries exist while a handle or a registered block refers to them
+// and vanish with the last one, without a background task. The registry never owns blocks.
 //
 // BlockRegistry is a cheap handle; copies are the same registry.
 //
@@ -52,8 +53,7 @@ class BlockRegistry {
   // The handle of a hash, made if there is none; never counts as a use. For a hash that moves in from
   // elsewhere.
   RegistrationHandle transfer_registration(const tokens::SequenceHash& hash) const;
-  // The handle of a hash that is registered. With `touch`, a hit counts as one use and runs the touch
-  // callbacks.
+  // The handle of a hash that is registered. With `touch`, a hit counts as one use and runs the touch callbacks.
   std::optional<RegistrationHandle> match_sequence_hash(const tokens::SequenceHash& hash, bool touch) const;
 
   bool is_registered(const tokens::SequenceHash& hash) const;
@@ -70,7 +70,11 @@ class BlockRegistry {
   }
   // Whether each hash has a block in any of the tiers. Counts no use.
   std::vector<bool> check_presence_any(std::span<const tokens::SequenceHash> hashes,
-                                       std::initializer_list<events::TierId> tiers) const;
+                                       std::span<const events::TierId> tiers) const;
+  std::vector<bool> check_presence_any(std::span<const tokens::SequenceHash> hashes,
+                                       std::initializer_list<events::TierId> tiers) const {
+    return check_presence_any(hashes, std::span(tiers.begin(), tiers.size()));
+  }
 
   // Counts one use of the hash, registered or not, and runs the touch callbacks where it is.
   void touch(const tokens::SequenceHash& hash) const;

@@ -1,8 +1,8 @@
 // Eviction: which inactive block goes next. One concept for the policies, one class that the store calls.
 //
-// A backend orders the inactive blocks of one manager. It is told when a block becomes inactive (insert),
-// leaves because somebody uses it again (remove), is touched while it stays (touch), and is asked for victims
-// (pop). It never looks blocks up: the store's index does that, for active and inactive blocks alike.
+// A backend orders the inactive blocks of one manager. It is told when a block becomes inactive (insert), leaves
+// because somebody uses it again (remove), is touched while it stays (touch), and is asked for victims (pop). It never
+// looks blocks up: the store's index does that, for active and inactive blocks alike.
 //
 // Thread safety: confined; the store calls a backend under its own lock.
 #pragma once
@@ -32,8 +32,8 @@ struct EvictionContext {
   BlockRegistry registry;
 };
 
-// insert(): the block is not in the backend. remove(), touch(): it is. pop(): the next victim leaves the
-// backend; nothing when it is empty, and only then. peek(): the next victims in order, without a change.
+// insert(): the block is not in the backend. remove(), touch(): it is. pop(): the next victim leaves the backend;
+// nothing when it is empty, and only then. peek(): the next victims in order, without a change.
 template <class B>
 concept EvictionBackend =
     requires(B backend, const B& view, BlockId id, const tokens::SequenceHash& hash, std::span<BlockId> out) {

@@ -1,7 +1,7 @@
 // HashMapBackend: inactive blocks found by hash and evicted in the order of a reuse policy.
 //
-// The hash map is the store's own index, which finds active and inactive blocks alike; what is left to choose
-// is the order, and that is the policy.
+// The hash map is the store's own index, which finds active and inactive blocks alike; what is left to choose is the
+// order, and that is the policy.
 #pragma once
 
 #include <concepts>
@@ -12,8 +12,7 @@
 
 namespace ashlar::block {
 
-// insert() and remove() as the backend's; next() takes the block to reuse first; peek() looks at the next
-// ones.
+// insert() and remove() as the backend's; next() takes the block to reuse first; peek() looks at the next ones.
 template <class P>
 concept ReusePolicy =
     requires(P policy, const P& view, BlockId id, const tokens::SequenceHash& hash, std::span<BlockId> out) {

@@ -7,8 +7,8 @@
 //   pin(ttl)              keeps the block from eviction for a while after the last drop
 //   release_after(fence)  gives this reference up when the fence passes
 //
-// A block table reads its ids from these guards: under DuplicatePolicy::kReject the guard names the block
-// that is really there, which may be another than the one that was registered.
+// A block table reads its ids from these guards: under DuplicatePolicy::kReject the guard names the block that is
+// really there, which may be another than the one that was registered.
 //
 // Thread safety: thread-compatible; different guards of one block may be used by different threads at once.
 // Size: 16 bytes. Copy and drop take no lock unless the drop is the last.
@@ -47,19 +47,18 @@ class [[nodiscard]] ImmutableBlock {
   tokens::SequenceHash sequence_hash() const noexcept { return detail::hash_of(slot_.get()); }
   RegistrationHandle registration_handle() const { return detail::registration_handle_of(slot_.get()); }
 
-  // References to this very block now: guards, and duplicates that keep their primary. A hint under
-  // concurrency.
+  // References to this very block now: guards, and duplicates that keep their primary. A hint under concurrency.
   std::uint32_t use_count() const noexcept { return detail::use_count_of(slot_.get()); }
   // True when another block is the primary of this hash.
   bool is_duplicate() const noexcept { return detail::is_duplicate(slot_.get()); }
 
-  // Whether the last drop resets the block instead of caching it. Stays with the block while it is
-  // registered, the last writer wins; without effect on duplicates, which are always reset.
+  // Whether the last drop resets the block instead of caching it. Stays with the block while it is registered, the
+  // last writer wins; without effect on duplicates, which are always reset.
   void set_reset_on_release(bool reset) noexcept { detail::set_reset_on_release(slot_.get(), reset); }
 
   [[nodiscard]] WeakBlock<Tier> downgrade() const;
-  // Errors: kInvalidArgument for a ttl that is not positive, or on a duplicate; kCapacity when the manager's
-  // pin table is full.
+  // Errors: kInvalidArgument for a ttl that is not positive, or on a duplicate; kCapacity when the manager's pin
+  // table is full.
   [[nodiscard]] Result<Pin> pin(Clock::Duration ttl) const {
     auto pinned = detail::pin(slot_.get(), ttl);
     if (!pinned) return std::move(pinned).error();
@@ -68,8 +67,8 @@ class [[nodiscard]] ImmutableBlock {
   // For work in flight that still reads the block: the reference lives until the fence passes.
   void release_after(const Fence& fence) && { detail::drop_reference_after(slot_.take(), fence); }
 
-  // Drops many references of one manager at the price of one visit to its lock, from the last to the first.
-  // The guards are empty afterwards.
+  // Drops many references of one manager at the price of one visit to its lock, from the last to the first. The
+  // guards are empty afterwards.
   static void release(std::span<ImmutableBlock> blocks) noexcept;
 
  private:

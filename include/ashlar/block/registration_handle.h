@@ -1,7 +1,7 @@
 // RegistrationHandle: the place of one sequence hash in a BlockRegistry, shared by all tiers.
 //
-// While a handle or a registered block of any manager refers to a hash, the hash has one entry: attachments,
-// touch callbacks and presence live there. The entry vanishes with the last of them, on the spot.
+// While a handle or a registered block of any manager refers to a hash, the hash has one entry: attachments, touch
+// callbacks and presence live there. The entry vanishes with the last of them, on the spot.
 //
 // Thread safety: thread-safe for const members; assignment is thread-compatible.
 // Complexity:    O(1); presence reads take no lock.
@@ -10,6 +10,7 @@
 #include <functional>
 #include <initializer_list>
 #include <memory>
+#include <span>
 #include <utility>
 
 #include "ashlar/block/attachments.h"
@@ -55,10 +56,13 @@ class RegistrationHandle {
     return has_block(events::kTierId<Tier>);
   }
   bool has_block(events::TierId tier) const noexcept;
-  bool has_any_block(std::initializer_list<events::TierId> tiers) const noexcept;
+  bool has_any_block(std::span<const events::TierId> tiers) const noexcept;
+  bool has_any_block(std::initializer_list<events::TierId> tiers) const noexcept {
+    return has_any_block(std::span(tiers.begin(), tiers.size()));
+  }
 
-  // Runs `callback` at every touch of the hash: a match in any manager that shares the registry,
-  // registry.touch(), touch(). Callbacks run outside all locks, on the thread that touches.
+  // Runs `callback` at every touch of the hash: a match in any manager that shares the registry, registry.touch(),
+  // touch(). Callbacks run outside all locks, on the thread that touches.
   void on_touch(TouchCallback callback) const;
   // Counts one use of the hash and runs the touch callbacks.
   void touch() const;

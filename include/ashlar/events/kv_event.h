@@ -1,8 +1,8 @@
 // KvEvent: one change of what a tier holds, as a fixed-size record.
 //
-// Stored and Removed mark the 0 -> 1 and 1 -> 0 change of (hash, tier): a block that drops into the inactive
-// pool is still there and says nothing; duplicates say nothing. Resync says that events were lost at this
-// point: a listener must take a snapshot before it trusts its picture again.
+// Stored and Removed mark the 0 -> 1 and 1 -> 0 change of (hash, tier): a block that drops into the inactive pool is
+// still there and says nothing; duplicates say nothing. Resync says that events were lost at this point: a listener
+// must take a snapshot before it trusts its picture again.
 //
 // Thread safety: plain value.
 #pragma once
@@ -29,8 +29,7 @@ struct KvEvent {
   bool has_parent = false;
   bool has_root = false;
 
-  // The block before this one in its sequence; nothing for the first block, or where the producer did not
-  // know it.
+  // The block before this one in its sequence; nothing for the first block, or where the producer did not know it.
   std::optional<tokens::SequenceHash> parent() const noexcept {
     return has_parent ? std::optional(parent_bits) : std::nullopt;
   }

@@ -1,7 +1,7 @@
 // SequenceBuilder: token sequences and their hashes for tests.
 //
-//   const TokenSequence prompt = SequenceBuilder().blocks(3).iota(100).build();    // tokens 100 … 111 in 3
-//   blocks const auto names = SequenceBuilder().tokens(8).salt("lora", "tenant").hashes();
+//   const auto prompt = SequenceBuilder().blocks(3).iota(100).build();    // tokens 100 … 111 in 3 blocks
+//   const auto names = SequenceBuilder().tokens(8).salt("lora", "tenant").hashes();
 //
 // Two sequences share a prefix when their tokens, block size and salt do: then() continues one with other
 // tokens.

@@ -59,6 +59,12 @@ class PartialTokenBlock {
   friend class TokenSequence;
   PartialTokenBlock(std::uint32_t block_size, const SequenceHasher& hasher);
 
+  // The block of these tokens, which leave. Requires: full; the hashes of this block.
+  TokenBlock take_block(const BlockHashes& hashes);
+  // commit() in place: returns the block and becomes the empty one after it, which fills `storage`.
+  // Requires: full, and not at the last position; storage is empty and has room for block_size tokens.
+  TokenBlock commit_and_advance(std::vector<Token> storage);
+
   std::vector<Token> tokens_;        // capacity: block_size_
   std::vector<MultimodalRun> runs_;  // those that touch this block, by offset in the sequence
   SequenceHasher hasher_;

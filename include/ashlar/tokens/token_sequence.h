@@ -3,11 +3,14 @@
 // It owns the full blocks and one partial block at the end. Every operation that fails changes nothing.
 //
 // Thread safety: thread-compatible.
-// Complexity:    append() is O(1) and allocates nothing between block boundaries. The append that completes a
-// block
-//                hashes it, O(block size), and allocates the storage of the next block (one allocation), plus
-//                the growth of the block list, amortised O(1); reserve() takes that growth away. extend()
-//                does the same for many tokens and hashes whole blocks in one batch.
+// Complexity:    append() is O(1); the one that completes a block also hashes it, O(block size). extend() does
+//                the same for many tokens and hashes whole blocks in batches.
+// Allocation:    after reserve(n), append() and extend() allocate nothing until the sequence has more than n
+//                blocks, block boundaries included; shortening and reset() keep what is reserved. Beyond that,
+//                a block boundary costs one allocation, the storage of the next block, plus the growth of the
+//                block list, amortised O(1). Between boundaries append() allocates nothing. Multimodal runs
+//                have storage of their own, which reserve() does not cover. A copy of a sequence has nothing
+//                reserved, and its partial block may grow once.
 // Invariant:     blocks()[i].position() == i, and the hashes equal those of hashing tokens() from the start.
 #pragma once
 
@@ -15,6 +18,7 @@
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "ashlar/base/result.h"
@@ -72,10 +76,11 @@ class TokenSequence {
   Result<void> truncate(std::size_t length);
   Result<void> unwind(std::size_t count);
   Result<std::optional<Token>> pop();
-  // Forgets tokens and runs; block size, hasher and the block list's storage stay.
+  // Forgets tokens and runs; block size, hasher and what is reserved stay.
   void reset();
-  // Makes room in the block list for `blocks` blocks in all.
-  void reserve(std::size_t blocks) { blocks_.reserve(blocks); }
+  // Allocates for `blocks` full blocks in all, those that are there included, and the partial block after
+  // them: room in the block list and storage for the tokens, one allocation per block. Never gives back.
+  void reserve(std::size_t blocks);
 
   std::uint32_t block_size() const noexcept { return partial_.block_size(); }
   const SequenceHasher& hasher() const noexcept { return partial_.hasher(); }
@@ -105,17 +110,46 @@ class TokenSequence {
   [[nodiscard]] Parts into_parts() &&;
 
  private:
+  // Token storage of blocks to come: empty vectors with room for one block each. A copy has none.
+  class SpareStorage {
+   public:
+    SpareStorage() = default;
+    SpareStorage(const SpareStorage&) noexcept {}
+    SpareStorage& operator=(const SpareStorage& other) noexcept;
+    SpareStorage(SpareStorage&&) noexcept = default;
+    SpareStorage& operator=(SpareStorage&&) noexcept = default;
+    ~SpareStorage() = default;
+
+    // Has `spares` at least, and keeps up to `kept` of those that are put back.
+    void reserve(std::size_t spares, std::size_t kept, std::uint32_t block_size);
+    // A spare; a new one when there is none.
+    std::vector<Token> take(std::uint32_t block_size);
+    // Keeps the storage of a block when there is a place for it, and allocates nothing for that.
+    void put_back(std::vector<Token> storage, std::uint32_t block_size) noexcept;
+
+   private:
+    std::vector<std::vector<Token>> spares_;  // capacity: how many are kept
+  };
+
   explicit TokenSequence(PartialTokenBlock partial) : partial_(std::move(partial)) {}
 
   Result<void> check_room(std::size_t tokens) const;
   Result<void> check_no_runs(const char* operation) const;
+  // The checks of extend() and the insertion of the runs; then the tokens, in one or several pieces.
+  Result<void> begin_extend(std::size_t tokens, std::span<const MultimodalRun> runs);
+  void extend_piece(std::span<const Token> tokens);
   void complete_partial();
   void append_blocks(std::span<const Token> tokens);
+  // Makes room for `count` more blocks, twice the list's capacity at least when it has to grow.
+  void grow_block_list(std::size_t count);
+  // Takes the full blocks from index `first` on away and keeps their storage.
+  void drop_blocks_from(std::size_t first) noexcept;
   void attach_runs_to_partial();
 
   std::vector<TokenBlock> blocks_;
   std::vector<MultimodalRun> runs_;
   PartialTokenBlock partial_;
+  SpareStorage spares_;
 };
 
 }  // namespace ashlar::tokens

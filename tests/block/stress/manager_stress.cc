@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <iterator>
 #include <set>
 #include <thread>
 
@@ -121,8 +122,40 @@ void ManagerStress::read(const Shared& guard) {
   if (guard.use_count() == 0) fail("a guard's block is referred to by nobody");
 }
 
+// Who holds a guard of a hash finds the hash, by every way of asking, whatever the others do.
+void ManagerStress::must_hit(Worker& worker, const Shared& guard) {
+  const Hash held = guard.sequence_hash();
+  const Hash wanted[] = {held, names_[worker.random.below(names_.size())], held};
+  switch (worker.random.below(3)) {
+    case 0: {
+      const auto found = manager_.match_blocks(wanted);
+      worker.counted.match_hashes_requested += std::size(wanted);
+      worker.counted.match_blocks_returned += found.size();
+      if (found.empty()) return fail("a match misses a hash that the thread holds");
+      if (found[0].sequence_hash() != held) fail("a match of one hash found another");
+      return read(found[0]);
+    }
+    case 1: {
+      const std::vector<Shared> found = manager_.match_blocks_scattered(wanted);
+      worker.counted.match_hashes_requested += std::size(wanted);
+      for (const Shared& hit : found) worker.counted.match_blocks_returned += hit ? 1u : 0u;
+      if (!found[0] || !found[2]) return fail("a scattered match misses a hash that the thread holds");
+      if (found[0].sequence_hash() != held) fail("a match of one hash found another");
+      return read(found[2]);
+    }
+    default: {
+      if (!manager_.block_registry().is_registered(held)) fail("a hash is held and not registered");
+      const RegistrationHandle handle = guard.registration_handle();
+      if (handle.sequence_hash() != held) fail("a handle of another hash");
+      if (!handle.has_block<Tier>()) fail("a block is held and not present");
+      return;
+    }
+  }
+}
+
 void ManagerStress::hold(Worker& worker, Shared guard) {
   read(guard);
+  if (worker.random.chance(0.25)) must_hit(worker, guard);
   worker.shared.push_back(std::move(guard));
   // A few each: more would leave nothing to evict.
   while (worker.shared.size() > options_.blocks / options_.threads) drop(worker);
@@ -192,6 +225,7 @@ void ManagerStress::match(Worker& worker) {
       if (found[i].sequence_hash() != wanted[i]) fail("a match of one hash found another");
       read(found[i]);
     }
+    if (!found.empty()) must_hit(worker, found.back());
     if (worker.random.chance(0.5)) return;  // dropped in bulk
     while (!found.empty()) hold(worker, found.take_back());
   } else if (form == 1) {
@@ -223,19 +257,14 @@ void ManagerStress::share(Worker& worker) {
   if (worker.shared.empty()) return;
   Shared guard = worker.shared[worker.random.below(worker.shared.size())];
   read(guard);
-  switch (worker.random.below(4)) {
+  must_hit(worker, guard);
+  switch (worker.random.below(3)) {
     case 0:
       worker.weaks.push_back(guard.downgrade());
       break;
     case 1:
       guard.set_reset_on_release(worker.random.chance(0.3));
       break;
-    case 2: {
-      const RegistrationHandle handle = guard.registration_handle();
-      if (handle.sequence_hash() != guard.sequence_hash()) fail("a handle of another hash");
-      if (!handle.has_block<Tier>()) fail("a block is held and not present");
-      break;
-    }
     default:
       hold(worker, std::move(guard));
       break;

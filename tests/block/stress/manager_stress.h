@@ -77,6 +77,7 @@ class ManagerStress {
   void pin(Worker& worker);
   void hold(Worker& worker, Shared guard);
   void read(const Shared& guard);
+  void must_hit(Worker& worker, const Shared& guard);
   void signal_one(Random& random);
   void fail(const std::string& what);
 

@@ -1,7 +1,7 @@
 // The untyped core under the guards: a reference to a slot, and two holders that return it when they die.
 //
-// Guards are these holders plus a tier and a state in their type. Everything here calls into the store's
-// compiled code; nothing here is for callers of the library.
+// Guards are these holders plus a tier and a state in their type. Everything here calls into the store's compiled
+// code; nothing here is for callers of the library.
 //
 // Thread safety: thread-compatible, as the guards are. The store behind them is thread-safe.
 #pragma once

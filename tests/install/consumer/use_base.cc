@@ -1,4 +1,4 @@
-// Uses the installed headers and the installed library.
+// Uses the base layer.
 #include <cstdio>
 #include <string>
 
