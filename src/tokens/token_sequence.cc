@@ -88,7 +88,8 @@ Result<BlockRange> TokenSequence::extend(std::span<const std::uint32_t> tokens,
   const std::size_t piece_tokens = buffer.size() / block_size() * block_size();
   while (!tokens.empty()) {
     const auto piece = tokens.first(std::min(tokens.size(), piece_tokens));
-    std::transform(piece.begin(), piece.end(), buffer.begin(), [](std::uint32_t value) { return Token(value); });
+    std::transform(piece.begin(), piece.end(), buffer.begin(),
+                   [](std::uint32_t value) { return Token(value); });
     extend_piece(std::span(buffer).first(piece.size()));
     tokens = tokens.subspan(piece.size());
   }

@@ -95,7 +95,9 @@ TEST(AllocationTest, ShorteningKeepsWhatIsReserved) {
   for (const std::uint32_t block_size : {1u, 16u}) {
     auto sequence = TokenSequence::create(block_size).value();
     sequence.reserve(10);
-    const auto fill_up = [&] { return allocations_of_appending(sequence, 11 * block_size - 1 - sequence.size()); };
+    const auto fill_up = [&] {
+      return allocations_of_appending(sequence, 11 * block_size - 1 - sequence.size());
+    };
     EXPECT_EQ(fill_up(), 0u);
     for (int round = 0; round < 3; ++round) {
       ASSERT_TRUE(sequence.truncate(3 * block_size + block_size / 2));

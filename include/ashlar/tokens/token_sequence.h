@@ -3,14 +3,14 @@
 // It owns the full blocks and one partial block at the end. Every operation that fails changes nothing.
 //
 // Thread safety: thread-compatible.
-// Complexity:    append() is O(1); the one that completes a block also hashes it, O(block size). extend() does
-//                the same for many tokens and hashes whole blocks in batches.
+// Complexity:    append() is O(1); the one that completes a block also hashes it, O(block size). extend()
+//                does the same for many tokens and hashes whole blocks in batches.
 // Allocation:    after reserve(n), append() and extend() allocate nothing until the sequence has more than n
-//                blocks, block boundaries included; shortening and reset() keep what is reserved. Beyond that,
-//                a block boundary costs one allocation, the storage of the next block, plus the growth of the
-//                block list, amortised O(1). Between boundaries append() allocates nothing. Multimodal runs
-//                have storage of their own, which reserve() does not cover. A copy of a sequence has nothing
-//                reserved, and its partial block may grow once.
+//                blocks, block boundaries included; shortening and reset() keep what is reserved. Beyond
+//                that, a block boundary costs one allocation, the storage of the next block, plus the growth
+//                of the block list, amortised O(1); between boundaries append() allocates nothing.
+//                Multimodal runs have storage of their own, which reserve() does not cover. A copy of a
+//                sequence has nothing reserved, and its partial block may grow as well.
 // Invariant:     blocks()[i].position() == i, and the hashes equal those of hashing tokens() from the start.
 #pragma once
 
