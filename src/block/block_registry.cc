@@ -96,7 +96,8 @@ std::vector<bool> BlockRegistry::check_presence_any(std::span<const tokens::Sequ
     Entry* entry = core_->find(cursor, hashes[i]);
     if (entry == nullptr) continue;
     for (const events::TierId tier : tiers) {
-      ASHLAR_CHECK(tier.value() < events::kMaxTiers, "tier %u; there are %u", tier.value(), events::kMaxTiers);
+      ASHLAR_CHECK(tier.value() < events::kMaxTiers, "tier %u; there are %u", tier.value(),
+                   events::kMaxTiers);
       if (entry->presence[tier.value()].load(std::memory_order_relaxed) != 0) present[i] = true;
     }
     core_->release(cursor, *entry, retired);

@@ -19,6 +19,7 @@ BlockStore::BlockStore(ManagerOptions options, events::TierId tier, std::string 
       reset_(std::move(reset)),
       pins_(options_.max_pins != 0 ? options_.max_pins : std::max<std::size_t>(options_.block_count / 4, 1)),
       sorted_(options_.block_count, LargeArray<std::uint32_t>::kUntouched) {
+  words = &slots_.word(0);
   const MutexLock lock(mu_);
   for (std::uint32_t slot = 0; slot < options_.block_count; ++slot) reset_->push(BlockId(slot));
   registry_.attach(*this);
@@ -211,33 +212,34 @@ void BlockStore::check_invariants() {
 // ---- what the guards call
 
 std::uint32_t block_size_of(const SlotRef& slot) noexcept {
-  return slot.store->options().block_size;
+  return store_of(slot).options().block_size;
 }
 tokens::SequenceHash hash_of(const SlotRef& slot) noexcept {
-  return slot.store->slots().hash(slot.id);
+  return store_of(slot).slots().hash(slot.id);
 }
 
 RegistrationHandle registration_handle_of(const SlotRef& slot) {
-  Entry& entry = *slot.store->slots().entry(slot.id);
+  Entry& entry = *store_of(slot).slots().entry(slot.id);
   entry.refs.fetch_add(1, std::memory_order_relaxed);  // relaxed: the block keeps the entry referenced
-  return slot.store->registry().handle(&entry);
+  return store_of(slot).registry().handle(&entry);
 }
 
 std::uint32_t use_count_of(const SlotRef& slot) noexcept {
-  return SlotWord::refs(slot.store->slots().word(slot.id).load(kOrderProbe));
+  return SlotWord::refs(store_of(slot).slots().word(slot.id).load(kOrderProbe));
 }
 
 bool is_duplicate(const SlotRef& slot) noexcept {
-  return SlotWord::state(slot.store->slots().word(slot.id).load(kOrderProbe)) == BlockState::kDuplicate;
+  return SlotWord::state(store_of(slot).slots().word(slot.id).load(kOrderProbe)) == BlockState::kDuplicate;
 }
 
 void set_reset_on_release(const SlotRef& slot, bool reset) noexcept {
   // relaxed: the caller's own drop (kOrderDrop) comes later and hands the flag to whoever settles the slot.
-  slot.store->slots().flags(slot.id).store(reset ? SlotTable::kResetOnRelease : 0, std::memory_order_relaxed);
+  store_of(slot).slots().flags(slot.id).store(reset ? SlotTable::kResetOnRelease : 0,
+                                              std::memory_order_relaxed);
 }
 
 WeakSlot downgrade(const SlotRef& slot) {
-  return {slot.store->weak_from_this(), hash_of(slot), slot.id, slot.generation};
+  return {store_of(slot).weak_from_this(), hash_of(slot), slot.id, slot.generation};
 }
 
 std::optional<SlotRef> upgrade(const WeakSlot& weak) {

@@ -35,7 +35,9 @@
 
 namespace ashlar::block::detail {
 
-class BlockStore final : public std::enable_shared_from_this<BlockStore>, public EntrySource {
+class BlockStore final : public StoreFace,
+                         public std::enable_shared_from_this<BlockStore>,
+                         public EntrySource {
  public:
   // How many blocks an operation handles at a time.
   static constexpr std::size_t kChunk = 64;
@@ -77,7 +79,7 @@ class BlockStore final : public std::enable_shared_from_this<BlockStore>, public
   // release (store_release.cc)
   void drop_owned(const SlotRef& slot) noexcept;
   // The counts of these slots have reached zero.
-  void settle(std::span<const std::uint32_t> idle) noexcept;
+  void settle(std::span<const SlotRef> idle) noexcept;
   void drop_reference_after(const SlotRef& slot, const Fence& fence);
 
   // pins (store_pin.cc)
@@ -220,5 +222,9 @@ class BlockStore final : public std::enable_shared_from_this<BlockStore>, public
   Counter scan_requested_;
   Counter scan_returned_;
 };
+
+inline BlockStore& store_of(const SlotRef& slot) noexcept {
+  return *static_cast<BlockStore*>(slot.store);
+}
 
 }  // namespace ashlar::block::detail

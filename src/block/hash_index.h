@@ -19,7 +19,7 @@
 
 #include "ashlar/base/check.h"
 #include "ashlar/base/large_array.h"
-#include "block/slot_orders.h"
+#include "ashlar/block/detail/slot_orders.h"
 
 namespace ashlar::block::detail {
 
@@ -46,7 +46,8 @@ class HashIndex {
     const std::uint64_t same = equal_bytes(home.header.load(kOrderProbe), tag_byte(mixed));
     if (same != 0) [[likely]] {
       const std::uint64_t entry = home.entries[place(same)].load(kOrderProbe);
-      if (((entry ^ mixed) >> 32) == 0) [[likely]] return static_cast<std::uint32_t>(entry);
+      if (((entry ^ mixed) >> 32) == 0) [[likely]]
+        return static_cast<std::uint32_t>(entry);
     }
     return find(mixed, [](std::uint32_t) { return true; });
   }

@@ -16,12 +16,12 @@
 #include <vector>
 
 #include "ashlar/base/large_array.h"
+#include "ashlar/block/detail/slot_orders.h"
 #include "ashlar/block/fence.h"
 #include "ashlar/block/sequence_start.h"
 #include "ashlar/tokens/sequence_hash.h"
 #include "ashlar/tokens/token.h"
 #include "block/registry_core.h"
-#include "block/slot_orders.h"
 #include "block/slot_word.h"
 
 namespace ashlar::block::detail {

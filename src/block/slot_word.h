@@ -10,12 +10,13 @@
 #include <cstdint>
 
 #include "ashlar/block/block_state.h"
+#include "ashlar/block/detail/slot_ref.h"
 
 namespace ashlar::block::detail {
 
 struct SlotWord {
   static constexpr std::uint64_t kOneRef = 1;
-  static constexpr std::uint64_t kRefMask = (std::uint64_t{1} << 28) - 1;
+  static constexpr std::uint64_t kRefMask = kReferenceMask;
   static constexpr unsigned kStateShift = 28;
   static constexpr unsigned kGenerationShift = 32;
 
@@ -32,7 +33,8 @@ struct SlotWord {
   }
   // A primary that somebody refers to: one comparison for both.
   static constexpr bool is_primary_in_use(std::uint64_t word) noexcept {
-    constexpr std::uint32_t kIdle = std::uint32_t{static_cast<std::uint8_t>(BlockState::kPrimary)} << kStateShift;
+    constexpr std::uint32_t kIdle = std::uint32_t{static_cast<std::uint8_t>(BlockState::kPrimary)}
+                                    << kStateShift;
     return static_cast<std::uint32_t>(word) - kIdle - 1 < kRefMask;
   }
   static constexpr std::uint32_t generation(std::uint64_t word) noexcept {

@@ -116,7 +116,10 @@ std::size_t BlockStore::match_verified(std::span<const tokens::TokenBlock> block
            slots_.tokens_agree(found[agreed].id, blocks[done + agreed].tokens())) {
       ++agreed;
     }
-    detail::drop_references({found.data() + agreed, hits - agreed});
+    {
+      Dropper dropper;
+      for (std::size_t i = hits; i-- > agreed;) dropper.drop(found[i]);
+    }
     used({stretch.mixed.data(), agreed}, found.data());
     emit(done, {found.data(), agreed});
     done += agreed;

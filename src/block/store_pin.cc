@@ -80,7 +80,7 @@ void BlockStore::expire_pins_locked(RetiredExtensions& retired) {
 }
 
 Result<PinRef> pin(const SlotRef& slot, Clock::Duration ttl) {
-  return slot.store->pin(slot, ttl);
+  return store_of(slot).pin(slot, ttl);
 }
 
 void unpin(const PinRef& pin) noexcept {

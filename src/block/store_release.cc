@@ -8,43 +8,15 @@
 
 namespace ashlar::block::detail {
 
-void add_reference(const SlotRef& slot) noexcept {
-  [[maybe_unused]] const std::uint64_t old =
-      slot.store->slots().word(slot.id).fetch_add(SlotWord::kOneRef, kOrderCopy);
-  ASHLAR_DCHECK(SlotWord::refs(old) != 0 && SlotWord::refs(old) < SlotWord::kRefMask &&
-                    SlotWord::generation(old) == slot.generation,
-                "slot %u: a copy of a reference that is not there", slot.id);
+void settle(std::span<const SlotRef> idle) noexcept {
+  store_of(idle.front()).settle(idle);
 }
 
-void drop_reference(const SlotRef& slot) noexcept {
-  drop_references({&slot, 1});
-}
-
-void drop_references(std::span<const SlotRef> slots) noexcept {
-  std::array<std::uint32_t, BlockStore::kChunk> idle;
-  std::size_t count = 0;
-  BlockStore* store = nullptr;  // whose slots are in idle
-  for (std::size_t i = slots.size(); i-- > 0;) {
-    const SlotRef& slot = slots[i];
-    const std::uint64_t old = slot.store->slots().word(slot.id).fetch_sub(SlotWord::kOneRef, kOrderDrop);
-    ASHLAR_DCHECK(SlotWord::refs(old) != 0 && SlotWord::generation(old) == slot.generation,
-                  "slot %u: a reference was dropped that is not there", slot.id);
-    if (SlotWord::refs(old) != 1) continue;
-    if (count == idle.size() || (count != 0 && store != slot.store)) {
-      store->settle({idle.data(), count});
-      count = 0;
-    }
-    store = slot.store;
-    idle[count++] = slot.id;
-  }
-  if (count != 0) store->settle({idle.data(), count});
-}
-
-void BlockStore::settle(std::span<const std::uint32_t> idle) noexcept {
+void BlockStore::settle(std::span<const SlotRef> idle) noexcept {
   interleaving_point("drop.before_settle");
   Operation operation(*this);
   RegistryCore::Cursor cursor;
-  for (const std::uint32_t slot : idle) settle_locked(slot, cursor, operation.retired);
+  for (const SlotRef& slot : idle) settle_locked(slot.id, cursor, operation.retired);
 }
 
 void BlockStore::settle_locked(std::uint32_t slot, RegistryCore::Cursor& cursor, RetiredExtensions& retired) {
@@ -83,7 +55,7 @@ void BlockStore::settle_locked(std::uint32_t slot, RegistryCore::Cursor& cursor,
 }
 
 void drop_owned(const SlotRef& slot) noexcept {
-  slot.store->drop_owned(slot);
+  store_of(slot).drop_owned(slot);
 }
 
 void BlockStore::drop_owned(const SlotRef& slot) noexcept {
@@ -118,7 +90,7 @@ void BlockStore::drop_reference_after(const SlotRef& slot, const Fence& fence) {
 }
 
 void drop_reference_after(const SlotRef& slot, const Fence& fence) {
-  slot.store->drop_reference_after(slot, fence);
+  store_of(slot).drop_reference_after(slot, fence);
 }
 
 }  // namespace ashlar::block::detail

@@ -12,7 +12,7 @@ namespace ashlar::block::detail {
 namespace {
 
 SlotTable& table(const SlotRef& slot) noexcept {
-  return slot.store->slots();
+  return store_of(slot).slots();
 }
 
 void set_state(const SlotRef& slot, BlockState state) noexcept {
@@ -39,7 +39,7 @@ void finish(const SlotRef& slot, const BlockIdentity& identity) {
     if (identity.root) ancestry.root = *identity.root;
   }
   set_state(slot, BlockState::kComplete);
-  slot.store->count_staging();
+  store_of(slot).count_staging();
 }
 
 // Requires: the block is full.

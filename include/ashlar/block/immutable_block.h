@@ -81,18 +81,9 @@ class [[nodiscard]] ImmutableBlock {
 
 template <events::Tier Tier>
 void ImmutableBlock<Tier>::release(std::span<ImmutableBlock> blocks) noexcept {
-  constexpr std::size_t kChunk = 64;
-  detail::SlotRef chunk[kChunk];
-  std::size_t end = blocks.size();
-  while (end > 0) {
-    const std::size_t begin = end > kChunk ? end - kChunk : 0;
-    std::size_t count = 0;
-    for (std::size_t i = begin; i < end; ++i) {
-      chunk[count] = blocks[i].slot_.detach();
-      count += chunk[count].store != nullptr ? 1 : 0;
-    }
-    detail::drop_references({chunk, count});
-    end = begin;
+  detail::Dropper dropper;
+  for (std::size_t i = blocks.size(); i-- > 0;) {
+    if (const detail::SlotRef slot = blocks[i].slot_.detach(); slot.store != nullptr) dropper.drop(slot);
   }
 }
 

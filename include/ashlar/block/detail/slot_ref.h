@@ -6,6 +6,8 @@
 // Thread safety: thread-compatible, as the guards are. The store behind them is thread-safe.
 #pragma once
 
+#include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -13,15 +15,21 @@
 
 #include "ashlar/base/check.h"
 #include "ashlar/block/block_id.h"
+#include "ashlar/block/detail/slot_orders.h"
 #include "ashlar/tokens/sequence_hash.h"
 
 namespace ashlar::block::detail {
 
 class BlockStore;
 
+// The part of a store that the guards see: the words of its slots. References are counted here, inline.
+struct StoreFace {
+  std::atomic<std::uint64_t>* words = nullptr;
+};
+
 // Which slot of which store, in which life of the slot. 16 bytes.
 struct SlotRef {
-  BlockStore* store = nullptr;
+  StoreFace* store = nullptr;
   std::uint32_t id = 0;
   std::uint32_t generation = 0;
 };
@@ -32,11 +40,52 @@ tokens::SequenceHash hash_of(const SlotRef& slot) noexcept;
 
 // Returns a uniquely owned slot: to the reset pool, or into quarantine when it is in flight.
 void drop_owned(const SlotRef& slot) noexcept;
-// One more, one less reference to a registered slot.
-void add_reference(const SlotRef& slot) noexcept;
-void drop_reference(const SlotRef& slot) noexcept;
-// Drops many references of one store with one visit to its lock, from the last to the first.
-void drop_references(std::span<const SlotRef> slots) noexcept;
+// The counts of these slots have reached zero; all are of one store. In this order they are listed, or reset.
+void settle(std::span<const SlotRef> idle) noexcept;
+
+inline constexpr std::uint64_t kReferenceMask = (std::uint64_t{1} << 28) - 1;
+
+// One more reference to a registered slot.
+inline void add_reference(const SlotRef& slot) noexcept {
+  [[maybe_unused]] const std::uint64_t old = slot.store->words[slot.id].fetch_add(1, kOrderCopy);
+  ASHLAR_DCHECK(
+      (old & kReferenceMask) != 0 && (old & kReferenceMask) < kReferenceMask && old >> 32 == slot.generation,
+      "slot %u: a copy of a reference that is not there", slot.id);
+}
+// One less. True when it was the last: the slot is to be settled.
+inline bool count_down(const SlotRef& slot) noexcept {
+  const std::uint64_t old = slot.store->words[slot.id].fetch_sub(1, kOrderDrop);
+  ASHLAR_DCHECK((old & kReferenceMask) != 0 && old >> 32 == slot.generation,
+                "slot %u: a reference was dropped that is not there", slot.id);
+  return (old & kReferenceMask) == 1;
+}
+inline void drop_reference(const SlotRef& slot) noexcept {
+  if (count_down(slot)) settle({&slot, 1});
+}
+
+// Counts down many references and settles what falls to zero with few visits to the store's lock.
+class Dropper {
+ public:
+  Dropper() = default;
+  Dropper(const Dropper&) = delete;
+  Dropper& operator=(const Dropper&) = delete;
+  ~Dropper() { flush(); }
+
+  void drop(const SlotRef& slot) noexcept {
+    if (!count_down(slot)) return;
+    if (count_ == kRoom || (count_ != 0 && idle_[0].store != slot.store)) flush();
+    idle_[count_++] = slot;
+  }
+
+ private:
+  static constexpr std::size_t kRoom = 64;
+  void flush() noexcept {
+    if (count_ != 0) settle({idle_, count_});
+    count_ = 0;
+  }
+  SlotRef idle_[kRoom];
+  std::size_t count_ = 0;
+};
 
 // Owns a slot alone. A moved-from holder is empty.
 class OwnedSlot {
