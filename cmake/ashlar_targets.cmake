@@ -28,7 +28,7 @@ endif()
 # Warnings for our own code only; a consumer's flags are its own business.
 add_library(ashlar_warnings INTERFACE)
 target_compile_options(ashlar_warnings INTERFACE -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wno-sign-conversion
-  -Wnon-virtual-dtor -Woverloaded-virtual -Werror
+  -Wnon-virtual-dtor -Woverloaded-virtual $<$<BOOL:${PROJECT_IS_TOP_LEVEL}>:-Werror>
   $<$<CXX_COMPILER_ID:Clang>:-Wthread-safety;-Wthread-safety-beta>
   $<$<CXX_COMPILER_ID:GNU>:-Wno-restrict>)  # g++ 12 sees overlaps in std::string that are not there
 

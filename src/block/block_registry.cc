@@ -89,6 +89,9 @@ std::size_t BlockRegistry::registered_prefix(std::span<const tokens::SequenceHas
 
 std::vector<bool> BlockRegistry::check_presence_any(std::span<const tokens::SequenceHash> hashes,
                                                     std::span<const events::TierId> tiers) const {
+  for (const events::TierId tier : tiers) {
+    ASHLAR_CHECK(tier.value() < events::kMaxTiers, "tier %u; there are %u", tier.value(), events::kMaxTiers);
+  }
   detail::RetiredExtensions retired;
   RegistryCore::Cursor cursor;
   std::vector<bool> present(hashes.size(), false);
@@ -96,8 +99,6 @@ std::vector<bool> BlockRegistry::check_presence_any(std::span<const tokens::Sequ
     Entry* entry = core_->find(cursor, hashes[i]);
     if (entry == nullptr) continue;
     for (const events::TierId tier : tiers) {
-      ASHLAR_CHECK(tier.value() < events::kMaxTiers, "tier %u; there are %u", tier.value(),
-                   events::kMaxTiers);
       if (entry->presence[tier.value()].load(std::memory_order_relaxed) != 0) present[i] = true;
     }
     core_->release(cursor, *entry, retired);

@@ -45,9 +45,11 @@ BlockStore::Operation::Operation(BlockStore& store) : store_(store) {
 BlockStore::Operation::~Operation() {
   if (store_.first_waiter_ != nullptr) store_.wake_waiter_locked();
   const PressureChange pressure = store_.pressure_change_locked();
+  // The manager may be destroyed as soon as the lock is free; whoever calls out keeps the store.
+  const std::shared_ptr<BlockStore> keep =
+      pressure.changed && store_.options_.on_pressure ? store_.shared_from_this() : nullptr;
   store_.mu_.unlock();
-  if (pressure.changed && store_.options_.on_pressure)
-    store_.options_.on_pressure(pressure.now, pressure.available);
+  if (keep) store_.options_.on_pressure(pressure.now, pressure.available);
 }
 
 BlockStore::PressureChange BlockStore::pressure_change_locked() {

@@ -37,6 +37,7 @@ bool Fence::abandoned() const noexcept {
 }
 
 void Fence::on_passed(std::function<void()> callback) const {
+  ASHLAR_CHECK(callback != nullptr, "on_passed() was given an empty function");
   {
     const MutexLock lock(state_->mu);
     if (!state_->passed.load(std::memory_order_relaxed)) {  // relaxed: it changes under the lock
@@ -68,7 +69,7 @@ void FenceSignal::abandon() noexcept {
   unheard.swap(state_->callbacks);
 }
 
-void FenceSignal::signal() && {
+void FenceSignal::signal() && noexcept {
   ASHLAR_CHECK(state_ != nullptr, "this signal was used or moved from");
   const std::shared_ptr<Fence::State> state = std::move(state_);
   std::vector<std::function<void()>> callbacks;

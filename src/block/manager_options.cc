@@ -28,6 +28,10 @@ std::string_view to_string(BlockState state) noexcept {
   return "unknown";
 }
 
+namespace {
+constexpr std::size_t kMaxPins = std::size_t{1} << 24;
+}
+
 Result<void> ManagerOptions::validate() const {
   if (block_count == 0 || block_count >= UINT32_MAX) {
     return make_error(ErrorCode::kInvalidArgument,
@@ -40,6 +44,13 @@ Result<void> ManagerOptions::validate() const {
   if (!registry) {
     return make_error(ErrorCode::kInvalidArgument,
                       "no registry was given; make one with BlockRegistry::create()");
+  }
+  if (!registry->valid()) {
+    return make_error(ErrorCode::kInvalidArgument, "the registry was moved from");
+  }
+  if (max_pins > kMaxPins) {
+    return make_error(ErrorCode::kInvalidArgument, "max_pins is %zu; at most %zu are possible", max_pins,
+                      kMaxPins);
   }
   if (clock == nullptr) return make_error(ErrorCode::kInvalidArgument, "clock is null");
   if (watermarks.low > watermarks.high) {

@@ -4,6 +4,18 @@
 
 namespace ashlar::block::detail {
 
+RetiredExtensions::~RetiredExtensions() {
+  thread_local RetiredExtensions* outermost = nullptr;
+  if (outermost != nullptr) {
+    while (head_ != nullptr) outermost->add(std::exchange(head_, head_->next_retired));
+    return;
+  }
+  if (head_ == nullptr) return;
+  outermost = this;
+  while (head_ != nullptr) delete std::exchange(head_, head_->next_retired);
+  outermost = nullptr;
+}
+
 RegistryCore::RegistryCore(const RegistryOptions& options) : options_(options) {
   if (options.frequency) tracker_.emplace(*options.frequency);
 }
@@ -209,6 +221,7 @@ EntryExtension& RegistryCore::extension_of(Entry& entry) {
 }
 
 void RegistryCore::add_touch_callback(Entry& entry, RegistrationHandle::TouchCallback callback) {
+  ASHLAR_CHECK(callback != nullptr, "on_touch() was given an empty function");
   EntryExtension& extension = extension_of(entry);
   auto shared = std::make_shared<const RegistrationHandle::TouchCallback>(std::move(callback));
   const MutexLock lock(extension.mu);
@@ -217,7 +230,7 @@ void RegistryCore::add_touch_callback(Entry& entry, RegistrationHandle::TouchCal
   has_touch_callbacks_.store(true, std::memory_order_relaxed);
 }
 
-void RegistryCore::run_touch_callbacks(Entry& entry) {
+void RegistryCore::run_touch_callbacks(Entry& entry) noexcept {
   EntryExtension* extension = entry.extension.load(std::memory_order_acquire);
   if (extension == nullptr) return;
   std::vector<std::shared_ptr<const RegistrationHandle::TouchCallback>> callbacks;

@@ -61,9 +61,8 @@ class RetiredExtensions {
   RetiredExtensions() = default;
   RetiredExtensions(const RetiredExtensions&) = delete;
   RetiredExtensions& operator=(const RetiredExtensions&) = delete;
-  ~RetiredExtensions() {
-    while (head_ != nullptr) delete std::exchange(head_, head_->next_retired);
-  }
+  // What is destroyed may retire more; that is destroyed by the outermost list, so a chain does not recurse.
+  ~RetiredExtensions();
   void add(EntryExtension* extension) noexcept { extension->next_retired = std::exchange(head_, extension); }
 
  private:
@@ -139,7 +138,7 @@ class RegistryCore : public std::enable_shared_from_this<RegistryCore> {
     return RegistrationHandle(shared_from_this(), entry_with_reference);
   }
   // Runs the entry's callbacks, outside all locks. Requires: the caller keeps the entry referenced.
-  void run_touch_callbacks(Entry& entry);
+  void run_touch_callbacks(Entry& entry) noexcept;
   void add_touch_callback(Entry& entry, RegistrationHandle::TouchCallback callback);
   // False while no entry has ever had a touch callback: the common case, known without looking at entries.
   bool has_touch_callbacks() const noexcept { return has_touch_callbacks_.load(std::memory_order_relaxed); }

@@ -183,6 +183,7 @@ std::size_t BlockStore::reset_inactive() {
     for (const BlockId id : std::span(ids).first(count)) {
       slots_.listing[id.value()] = Listing::kNone;
       unregister_locked(id.value(), cursor, operation.retired);
+      cursor.release();  // what users plug in runs under the store's lock alone
       to_reset_pool_locked(id.value());
     }
     total += count;

@@ -130,6 +130,7 @@ SlotRef BlockStore::register_locked(const SlotRef& candidate, std::uint32_t exis
     is_new = created;
     return candidate;
   }
+  cursor.release();  // what users plug in runs under the store's lock alone
   const std::uint64_t primary_word = add_reference_locked(existing);
   if (options_.duplicates == DuplicatePolicy::kReject) {
     ++counters_.deduplications;

@@ -33,15 +33,18 @@ void BlockStore::settle_locked(std::uint32_t slot, RegistryCore::Cursor& cursor,
         ++pinned_aside_;
       } else if ((slots_.flags(slot).load(std::memory_order_relaxed) & SlotTable::kResetOnRelease) != 0) {
         unregister_locked(slot, cursor, retired);
+        cursor.release();  // what users plug in runs under the store's lock alone
         to_reset_pool_locked(slot);
       } else {
         slots_.listing[slot] = Listing::kInactive;
+        cursor.release();
         inactive_->insert(BlockId(slot), slots_.hash(slot));
       }
       return;
     case BlockState::kDuplicate: {
       const std::uint32_t primary = slots_.primary[slot];
       slots_.set_entry(slot, nullptr);
+      cursor.release();
       to_reset_pool_locked(slot);
       const std::uint64_t old = slots_.word(primary).fetch_sub(SlotWord::kOneRef, kOrderDrop);
       if (SlotWord::refs(old) == 1) settle_locked(primary, cursor, retired);

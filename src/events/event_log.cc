@@ -14,7 +14,7 @@ constexpr std::size_t kBatch = 256;
 }
 
 EventLog::EventLog(std::size_t capacity)
-    : mask_(std::bit_ceil(std::max<std::size_t>(capacity, 2)) - 1),
+    : mask_(std::bit_ceil(std::clamp<std::size_t>(capacity, 2, std::size_t{1} << 32)) - 1),
       ring_(std::make_unique<KvEvent[]>(mask_ + 1)) {}
 
 std::size_t EventLog::pending() const noexcept {
@@ -60,6 +60,12 @@ void EventLog::append(KvEvent event) noexcept {
 std::size_t EventLog::drain_once(EventSink& sink) {
   std::array<KvEvent, kBatch> batch;
   std::size_t delivered = 0;
+  if (refused_ != 0) {
+    const KvEvent marker = resync_record(refused_);
+    sink.on_events({&marker, 1});
+    refused_ = 0;
+    ++delivered;
+  }
   for (;;) {
     // acquire: pairs with the release in append(); read before head_, so every record older than the loss is seen.
     const std::uint64_t total = lost_total_.load(std::memory_order_acquire);
@@ -74,14 +80,18 @@ std::size_t EventLog::drain_once(EventSink& sink) {
       // reported the loss itself, the exchange fails, and the loop delivers its marker from the ring.
       const KvEvent marker = resync_record(total - reported);
       if (!lost_reported_.compare_exchange_strong(reported, total, std::memory_order_relaxed)) continue;
+      refused_ = 1;
       sink.on_events({&marker, 1});
+      refused_ = 0;
       ++delivered;
       continue;
     }
     for (std::size_t i = 0; i < count; ++i) batch[i] = ring_[(tail + i) & mask_];
     // release: pairs with the acquire in try_push().
     tail_.store(tail + count, std::memory_order_release);
+    refused_ = count;
     sink.on_events({batch.data(), count});
+    refused_ = 0;
     delivered += count;
   }
 }
@@ -93,8 +103,12 @@ std::size_t EventLog::drain(EventSink& sink) {
     // away has released its append by its exchange, which the exchange below reads, so the look behind it sees the
     // event. A plain store could not read it, and the event would be left behind.
     if (draining_.exchange(true, std::memory_order_acq_rel)) return delivered;
+    struct Done {  // also when the sink throws
+      std::atomic<bool>& draining;
+      ~Done() { draining.exchange(false, std::memory_order_acq_rel); }
+    };
+    const Done done{draining_};
     delivered += drain_once(sink);
-    draining_.exchange(false, std::memory_order_acq_rel);
   } while (pending() != 0 ||
            lost_total_.load(std::memory_order_relaxed) > lost_reported_.load(std::memory_order_relaxed));
   return delivered;

@@ -403,5 +403,23 @@ TEST_F(TouchTest, ATouchInOneManagerIsHeardInAll) {
   EXPECT_EQ(touched, 1);
 }
 
+TEST(AttachmentChainTest, HandlesAttachedToTheNextHashAreGivenBackOneByOne) {
+  struct Parent {
+    RegistrationHandle handle;
+  };
+  const BlockRegistry registry = value_of(BlockRegistry::create());
+  std::optional<RegistrationHandle> last;
+  for (std::uint32_t i = 0; i < 200000; ++i) {
+    RegistrationHandle next = registry.register_sequence_hash(value_of(tokens::SequenceHash::make(i, i, i)));
+    if (last) {
+      ASSERT_TRUE(next.attach_unique(Parent{*last}));
+    }
+    last = std::move(next);
+  }
+  EXPECT_EQ(registry.registered_count(), 200000u);
+  last.reset();
+  EXPECT_EQ(registry.registered_count(), 0u);
+}
+
 }  // namespace
 }  // namespace ashlar::block

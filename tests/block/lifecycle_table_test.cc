@@ -409,8 +409,10 @@ std::map<std::string, std::map<std::string, std::string>> read_table() {
   std::map<std::string, std::map<std::string, std::string>> table;
   std::vector<std::string> guards;
   for (std::string line; std::getline(file, line);) {
+    if (!line.starts_with("|")) guards.clear();  // the table ends
     if (!line.starts_with("|") || line.starts_with("|-")) continue;
     std::vector<std::string> cells = split(line.substr(1), '|');
+    if (cells.front() != "operation" && guards.empty()) continue;  // another table
     if (cells.front() == "operation") {
       guards.assign(cells.begin() + 1, cells.end());
       continue;

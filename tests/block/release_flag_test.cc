@@ -170,5 +170,54 @@ TEST_F(ReleaseFlagTest, ResetByReleaseAfterAFenceToo) {
   EXPECT_EQ(places(manager), (Places{.reset = 1}));
 }
 
+// Asks the registry about every block it is given, as a policy that looks at other tiers does.
+class AskingBackend {
+ public:
+  explicit AskingBackend(const EvictionContext& context) : lru_(context), registry_(context.registry) {}
+  void insert(BlockId id, const tokens::SequenceHash& hash) {
+    (void)registry_.check_presence<events::G2>({&hash, 1});
+    lru_.insert(id, hash);
+  }
+  void remove(BlockId id) {
+    (void)registry_.registered_count();
+    lru_.remove(id);
+  }
+  void touch(BlockId id) { lru_.touch(id); }
+  std::optional<BlockId> pop() {
+    (void)registry_.registered_count();
+    return lru_.pop();
+  }
+  std::size_t peek(std::span<BlockId> out) const { return lru_.peek(out); }
+  std::size_t size() const { return lru_.size(); }
+
+ private:
+  LruBackend lru_;
+  BlockRegistry registry_;
+};
+
+TEST(AskingBackendTest, ABackendMayAskTheRegistryWheneverItIsCalled) {
+  Manager manager = value_of(builder_of(8)
+                                 .with_backend([](const EvictionContext& context) {
+                                   using Pool = InactivePoolOf<AskingBackend>;
+                                   return Result<std::unique_ptr<InactivePool>>(
+                                       std::make_unique<Pool>(AskingBackend(context)));
+                                 })
+                                 .build());
+  const TokenSequence sequence = sequence_of(4);
+  for (int turn = 0; turn < 3; ++turn) {
+    Blocks stored = store_all(manager, sequence);
+    stored.back().set_reset_on_release(true);
+    stored.clear();
+    (void)manager.match_blocks(sequence.sequence_hashes());
+    EXPECT_EQ(value_of(manager.allocate_blocks(8)).size(), 8u);
+    Blocks again = store_all(manager, sequence);
+    Blocks twins = store_all(manager, sequence);
+    again.clear();
+    twins.clear();
+    manager.reset_inactive_pool();
+    manager.check_invariants();
+  }
+}
+
 }  // namespace
 }  // namespace ashlar::block

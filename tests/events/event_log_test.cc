@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <stdexcept>
+
 #include <atomic>
 #include <barrier>
 #include <cstdint>
@@ -306,6 +308,26 @@ TEST(EventLogTest, AConsumerThatIsTooSlowSeesEveryHoleAnnounced) {
   std::uint64_t stored = 0;
   for (const KvEvent& event : sink.seen) stored += event.kind == KvEventKind::kStored ? 1 : 0;
   EXPECT_EQ(stored + log.lost(), kEvents);
+}
+
+TEST(EventLogTest, WhatASinkThrowsAtIsALossThatTheNextDrainTells) {
+  class Refusing final : public EventSink {
+   public:
+    void on_events(std::span<const KvEvent> events) override {
+      if (refuse) throw std::runtime_error("not now");
+      seen.insert(seen.end(), events.begin(), events.end());
+    }
+    bool refuse = true;
+    std::vector<KvEvent> seen;
+  };
+  EventLog log(8);
+  append(log, 0, 2);
+  Refusing sink;
+  EXPECT_THROW(log.drain(sink), std::runtime_error);
+  append(log, 2, 1);
+  sink.refuse = false;
+  EXPECT_EQ(log.drain(sink), 2u);
+  EXPECT_EQ(story(sink.seen), (Story{"r3x2", "s2"}));
 }
 
 }  // namespace

@@ -16,6 +16,9 @@ def main(root):
     if not block:
         print("README.md: there is no ```cpp block to compare with " + EXAMPLE)
         return 1
+    if re.search(r"@[A-Z]+@", readme):
+        print("README.md: a place that was to be filled in is still open")
+        return 1
     if block.group(1) != (root / EXAMPLE).read_text():
         print(f"README.md: the program differs from {EXAMPLE}; copy one over the other")
         return 1

@@ -160,6 +160,10 @@ class CheckReadme(Fixture):
         self.write("README.md", "```cpp\nint main() { return 1; }\n```\n")
         self.assert_fails("differs")
 
+    def test_an_open_place_is_refused(self):
+        self.write("README.md", "@" + "FIGURES" + "@\n```cpp\nint main() {}\n```\n")
+        self.assert_fails("still open")
+
     def test_a_readme_without_a_program_is_refused(self):
         self.write("README.md", "# A\n")
         self.assert_fails("no ```cpp block")

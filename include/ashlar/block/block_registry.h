@@ -84,6 +84,9 @@ class BlockRegistry {
   TinyLfu* frequency_tracker() const noexcept;
   const tokens::NamespaceFingerprint& name_space() const noexcept;
 
+  // False after a move.
+  bool valid() const noexcept { return core_ != nullptr; }
+
   friend bool operator==(const BlockRegistry& a, const BlockRegistry& b) noexcept {
     return a.core_ == b.core_;
   }

@@ -26,7 +26,7 @@ class Fence {
   // True when the signal was destroyed unused: this fence can never pass.
   bool abandoned() const noexcept;
   // Runs `callback` when the fence passes, at once if it has. Every callback runs exactly once, or never when the
-  // fence is abandoned.
+  // fence is abandoned. It must not throw.
   void on_passed(std::function<void()> callback) const;
 
  private:
@@ -45,7 +45,7 @@ class FenceSignal {
   ~FenceSignal();
 
   // Reports the moment. The fence has passed when this returns, and its callbacks have run.
-  void signal() &&;
+  void signal() && noexcept;
 
  private:
   friend class Fence;

@@ -33,7 +33,9 @@ struct Watermarks {
   std::size_t high = 0;  // and ends when at least so many are
 };
 
-// Called after the operation that crossed a watermark, outside all locks.
+// Called after the operation that crossed a watermark, outside all locks. It must not throw. Calls of different threads
+// may arrive in either order, and one may arrive while the manager is being destroyed: BlockManager::pressure() is the
+// truth.
 using PressureCallback = std::function<void(Pressure, std::size_t available)>;
 
 struct ManagerOptions {
@@ -47,7 +49,7 @@ struct ManagerOptions {
   Clock* clock = &Clock::real();             // for deadlines and pins
   bool default_reset_on_release = false;     // what a newly allocated block starts with
   bool verify_tokens = true;  // keep tokens of completed blocks and compare them where a hash meets
-  std::size_t max_pins = 0;   // 0: a quarter of the blocks, at least one
+  std::size_t max_pins = 0;   // 0: a quarter of the blocks, at least one; at most 2^24
   Watermarks watermarks;
   PressureCallback on_pressure;
 

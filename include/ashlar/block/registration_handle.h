@@ -62,7 +62,7 @@ class RegistrationHandle {
   }
 
   // Runs `callback` at every touch of the hash: a match in any manager that shares the registry, registry.touch(),
-  // touch(). Callbacks run outside all locks, on the thread that touches.
+  // touch(). Callbacks run outside all locks, on the thread that touches, and must not throw.
   void on_touch(TouchCallback callback) const;
   // Counts one use of the hash and runs the touch callbacks.
   void touch() const;

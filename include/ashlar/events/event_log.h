@@ -66,6 +66,7 @@ class EventLog {
   // Written by the drain.
   alignas(64) std::atomic<std::uint64_t> tail_{0};
   std::atomic<bool> draining_{false};
+  std::uint64_t refused_ = 0;  // events that a sink threw at; only the running drain looks at it
   // acquire / release: one producer's appends happen before the next one's.
   std::atomic<bool> claimed_{false};
 };

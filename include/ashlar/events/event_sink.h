@@ -10,7 +10,8 @@ namespace ashlar::events {
 class EventSink {
  public:
   virtual ~EventSink() = default;
-  // The next events in order. The span is valid during the call only.
+  // The next events in order. The span is valid during the call only. A sink should not throw: the
+  // events of that call are lost, and the next drain begins with a kResync.
   virtual void on_events(std::span<const KvEvent> events) = 0;
 };
 
