@@ -10,41 +10,8 @@
 #include "ashlar/base/random.h"
 #include "ashlar/tokens/sequence_hasher.h"
 #include "ashlar/tokens/token_sequence.h"
+#include "support/counted_new.h"
 #include "tokens/token_lists.h"
-
-namespace {
-
-std::atomic<std::size_t> g_allocations = 0;
-
-void* counted(std::size_t size, std::size_t alignment) {
-  g_allocations.fetch_add(1);
-  void* const memory = alignment <= alignof(std::max_align_t)
-                           ? std::malloc(size)
-                           : std::aligned_alloc(alignment, (size + alignment - 1) / alignment * alignment);
-  if (memory == nullptr) std::abort();
-  return memory;
-}
-
-}  // namespace
-
-void* operator new(std::size_t size) {
-  return counted(size, 1);
-}
-void* operator new(std::size_t size, std::align_val_t alignment) {
-  return counted(size, static_cast<std::size_t>(alignment));
-}
-void operator delete(void* memory) noexcept {
-  std::free(memory);
-}
-void operator delete(void* memory, std::size_t) noexcept {
-  std::free(memory);
-}
-void operator delete(void* memory, std::align_val_t) noexcept {
-  std::free(memory);
-}
-void operator delete(void* memory, std::size_t, std::align_val_t) noexcept {
-  std::free(memory);
-}
 
 namespace ashlar::tokens {
 namespace {

@@ -16,40 +16,7 @@
 #include "ashlar/testing/event_sinks.h"
 #include "ashlar/testing/managers.h"
 #include "ashlar/testing/sequence_builder.h"
-
-namespace {
-
-std::atomic<std::size_t> g_allocations = 0;
-
-void* counted(std::size_t size, std::size_t alignment) {
-  g_allocations.fetch_add(1, std::memory_order_relaxed);
-  void* const memory = alignment <= alignof(std::max_align_t)
-                           ? std::malloc(size)
-                           : std::aligned_alloc(alignment, (size + alignment - 1) / alignment * alignment);
-  if (memory == nullptr) std::abort();
-  return memory;
-}
-
-}  // namespace
-
-void* operator new(std::size_t size) {
-  return counted(size, 1);
-}
-void* operator new(std::size_t size, std::align_val_t alignment) {
-  return counted(size, static_cast<std::size_t>(alignment));
-}
-void operator delete(void* memory) noexcept {
-  std::free(memory);
-}
-void operator delete(void* memory, std::size_t) noexcept {
-  std::free(memory);
-}
-void operator delete(void* memory, std::align_val_t) noexcept {
-  std::free(memory);
-}
-void operator delete(void* memory, std::size_t, std::align_val_t) noexcept {
-  std::free(memory);
-}
+#include "support/counted_new.h"
 
 namespace ashlar::block {
 namespace {
