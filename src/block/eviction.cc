@@ -10,32 +10,21 @@
 namespace ashlar::block {
 namespace {
 
-template <EvictionBackend Backend>
-std::unique_ptr<InactivePool> pool_of(Backend backend) {
-  return std::make_unique<InactivePoolOf<Backend>>(std::move(backend));
-}
-
 struct Named {
   std::string_view name;
-  Result<std::unique_ptr<InactivePool>> (*make)(const EvictionContext&);
+  EvictionFactory (*factory)();
 };
 
 constexpr std::array kBackends = {
-    Named{"hashmap_fifo",
-          [](const EvictionContext& c) -> Result<std::unique_ptr<InactivePool>> {
-            return pool_of(HashMapBackend<FifoReuse>(FifoReuse(c)));
-          }},
-    Named{"lru",
-          [](const EvictionContext& c) -> Result<std::unique_ptr<InactivePool>> {
-            return pool_of(LruBackend(c));
-          }},
+    Named{"hashmap_fifo", [] { return eviction_of<HashMapBackend<FifoReuse>>(); }},
+    Named{"lru", [] { return eviction_of<LruBackend>(); }},
 };
 
 }  // namespace
 
 Result<EvictionFactory> eviction_by_name(std::string_view name) {
   for (const Named& backend : kBackends) {
-    if (backend.name == name) return EvictionFactory(backend.make);
+    if (backend.name == name) return backend.factory();
   }
   std::string known;
   for (const std::string& each : eviction_names()) known += (known.empty() ? "" : ", ") + each;

@@ -15,7 +15,8 @@ Result<ManagerCore> ManagerCore::create(const ManagerOptions& given, events::Tie
   if (!options.reset_allocator) {
     options.reset_allocator = [](std::uint32_t n) { return std::make_unique<FifoResetAllocator>(n); };
   }
-  auto inactive = options.eviction(EvictionContext{options.block_count, *options.registry});
+  auto facts = std::make_shared<BlockFacts>(options.block_count);
+  auto inactive = options.eviction(EvictionContext(options.block_count, *options.registry, *options.clock, facts));
   if (!inactive) return std::move(inactive).error();
   auto reset = options.reset_allocator(options.block_count);
   if (*inactive == nullptr || reset == nullptr) {

@@ -256,18 +256,10 @@ class BlockManagerBuilder {
     return set(options_.registry, std::move(registry));
   }
   BlockManagerBuilder& duplicate_policy(DuplicatePolicy policy) { return set(options_.duplicates, policy); }
-  BlockManagerBuilder& with_lru_backend() {
-    return with_backend([](const EvictionContext& context) -> Result<std::unique_ptr<InactivePool>> {
-      return std::unique_ptr<InactivePool>(std::make_unique<InactivePoolOf<LruBackend>>(LruBackend(context)));
-    });
-  }
+  BlockManagerBuilder& with_lru_backend() { return with_backend(eviction_of<LruBackend>()); }
   template <ReusePolicy Policy = FifoReuse>
   BlockManagerBuilder& with_hashmap_backend() {
-    return with_backend([](const EvictionContext& context) -> Result<std::unique_ptr<InactivePool>> {
-      using Backend = HashMapBackend<Policy>;
-      return std::unique_ptr<InactivePool>(
-          std::make_unique<InactivePoolOf<Backend>>(Backend(Policy(context))));
-    });
+    return with_backend(eviction_of<HashMapBackend<Policy>>());
   }
   BlockManagerBuilder& with_backend(EvictionFactory factory) {
     return set(options_.eviction, std::move(factory));

@@ -2,7 +2,11 @@
 //
 // A backend orders the inactive blocks of one manager. It is told when a block becomes inactive (insert), leaves
 // because somebody uses it again (remove), is touched while it stays (touch), and is asked for victims (pop). It never
-// looks blocks up: the store's index does that, for active and inactive blocks alike.
+// looks blocks up: the store's index does that, for active and inactive blocks alike. What a backend prefers to keep is
+// a preference: while it holds a block, pop() yields one. Only pins are vetoes, and pinned blocks are not in it.
+//
+// Beyond the hash, a backend may ask the facts (block_facts.h), the clock, and the registry: the handle of a candidate
+// (registry.match_sequence_hash(hash, false)) shows its attachments and the other tiers that hold it.
 //
 // Thread safety: confined; the store calls a backend under its own lock.
 #pragma once
@@ -19,17 +23,28 @@
 #include <utility>
 #include <vector>
 
+#include "ashlar/base/clock.h"
 #include "ashlar/base/result.h"
+#include "ashlar/block/block_facts.h"
 #include "ashlar/block/block_id.h"
 #include "ashlar/block/block_registry.h"
 #include "ashlar/tokens/sequence_hash.h"
 
 namespace ashlar::block {
 
-// What a backend is made for.
+// What a backend is made for. All of it outlives the backend.
 struct EvictionContext {
+  EvictionContext(std::uint32_t blocks, BlockRegistry shared_registry, Clock& time = Clock::real(),
+                  std::shared_ptr<BlockFacts> known = nullptr)
+      : block_count(blocks),
+        registry(std::move(shared_registry)),
+        clock(&time),
+        facts(known ? std::move(known) : std::make_shared<BlockFacts>(blocks)) {}
+
   std::uint32_t block_count;
   BlockRegistry registry;
+  Clock* clock;
+  std::shared_ptr<BlockFacts> facts;  // never null
 };
 
 // insert(): the block is not in the backend. remove(), touch(): it is. pop(): the next victim leaves the backend;
@@ -45,6 +60,15 @@ concept EvictionBackend =
       { view.size() } -> std::same_as<std::size_t>;
     };
 
+// A backend that also wants to hear of blocks in use. registered(): a block is registered, and in use. unregistered():
+// a registered block that is not in the backend is gone. A block that pop() yields is gone too; nobody says so again.
+// insert() of a block that was not announced announces it.
+template <class B>
+concept FollowsRegistrations = requires(B backend, BlockId id, const tokens::SequenceHash& hash) {
+  { backend.registered(id, hash) } -> std::same_as<void>;
+  { backend.unregistered(id) } -> std::same_as<void>;
+};
+
 // A backend behind virtual calls: what the store holds.
 class InactivePool {
  public:
@@ -56,6 +80,10 @@ class InactivePool {
   virtual std::size_t pop(std::span<BlockId> out) = 0;
   virtual std::size_t peek(std::span<BlockId> out) const = 0;
   virtual std::size_t size() const = 0;
+  // Whether registered() and unregistered() are to be called.
+  virtual bool follows_registrations() const noexcept { return false; }
+  virtual void registered(BlockId, const tokens::SequenceHash&) {}
+  virtual void unregistered(BlockId) {}
 };
 
 template <EvictionBackend B>
@@ -76,6 +104,13 @@ class InactivePoolOf final : public InactivePool {
   }
   std::size_t peek(std::span<BlockId> out) const override { return backend_.peek(out); }
   std::size_t size() const override { return backend_.size(); }
+  bool follows_registrations() const noexcept override { return FollowsRegistrations<B>; }
+  void registered(BlockId id, const tokens::SequenceHash& hash) override {
+    if constexpr (FollowsRegistrations<B>) backend_.registered(id, hash);
+  }
+  void unregistered(BlockId id) override {
+    if constexpr (FollowsRegistrations<B>) backend_.unregistered(id);
+  }
 
  private:
   B backend_;
@@ -83,6 +118,20 @@ class InactivePoolOf final : public InactivePool {
 
 // Makes the backend of one manager. Errors refuse the manager.
 using EvictionFactory = std::function<Result<std::unique_ptr<InactivePool>>(const EvictionContext&)>;
+
+// A factory of B(context, args...), or of B::create(context, args...) where B has one.
+template <EvictionBackend B, class... Args>
+EvictionFactory eviction_of(Args... args) {
+  return [args...](const EvictionContext& context) -> Result<std::unique_ptr<InactivePool>> {
+    if constexpr (requires { B::create(context, args...); }) {
+      Result<B> backend = B::create(context, args...);
+      if (!backend) return std::move(backend).error();
+      return std::unique_ptr<InactivePool>(std::make_unique<InactivePoolOf<B>>(*std::move(backend)));
+    } else {
+      return std::unique_ptr<InactivePool>(std::make_unique<InactivePoolOf<B>>(B(context, args...)));
+    }
+  };
+}
 
 // The backend registered under a name ("lru", "hashmap_fifo", …), for configuration.
 // Errors: kNotFound, with the names there are.

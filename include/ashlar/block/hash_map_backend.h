@@ -42,6 +42,7 @@ static_assert(ReusePolicy<FifoReuse>);
 template <ReusePolicy Policy>
 class HashMapBackend {
  public:
+  explicit HashMapBackend(const EvictionContext& context) : policy_(context) {}
   explicit HashMapBackend(Policy policy) : policy_(std::move(policy)) {}
 
   void insert(BlockId id, const tokens::SequenceHash& hash) { policy_.insert(id, hash); }

@@ -1,0 +1,60 @@
+// BlockRetention: how much a block is worth keeping, and until when. RetentionPlan: the same for the token ranges of a
+// request.
+//
+// Priorities go from 0 (first to go) to 100 (last to go). A block nobody spoke about has kDefaultPriority and keeps it.
+// Retention is a preference of the eviction order; only a pin keeps a block from eviction.
+//
+// Thread safety: immutable values.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "ashlar/base/clock.h"
+#include "ashlar/base/result.h"
+
+namespace ashlar::block {
+
+struct BlockRetention {
+  static constexpr std::uint8_t kDefaultPriority = 35;
+  static constexpr std::uint8_t kMaxPriority = 100;
+  static constexpr Clock::TimePoint kForever = Clock::TimePoint::max();
+
+  std::uint8_t priority = kDefaultPriority;
+  // From here on the priority decays towards the default. Kept to the microsecond.
+  Clock::TimePoint until = kForever;
+
+  // Errors: kInvalidArgument for a priority above kMaxPriority.
+  Result<void> validate() const;
+
+  friend bool operator==(const BlockRetention&, const BlockRetention&) = default;
+};
+
+// What a request asks for: priorities for ranges of its prompt, and one for what it generates.
+struct RetentionPlan {
+  struct TokenRange {
+    std::size_t begin = 0;
+    std::optional<std::size_t> end;  // nothing: to the end of the prompt
+    std::uint8_t priority = BlockRetention::kDefaultPriority;
+    std::optional<Clock::Duration> duration;  // from the moment the block is registered; nothing: for ever
+  };
+  std::vector<TokenRange> prompt;
+  std::uint8_t decode_priority = BlockRetention::kDefaultPriority;
+  std::optional<Clock::Duration> decode_duration;
+
+  // Errors: kInvalidArgument for a priority above kMaxPriority, an empty range, or a duration that is not positive.
+  Result<void> validate() const;
+  bool empty() const noexcept {
+    return prompt.empty() && decode_priority == BlockRetention::kDefaultPriority;
+  }
+
+  // The retention of the block of tokens [begin, end) in a request with `prompt_tokens` of prompt, registered `now`.
+  // Of the ranges that touch the block the highest priority counts, and of equal ones the longest duration. A block
+  // with a generated token in it is a decode block if no range of the prompt touches it.
+  BlockRetention of_block(std::size_t begin, std::size_t end, std::size_t prompt_tokens,
+                          Clock::TimePoint now) const;
+};
+
+}  // namespace ashlar::block

@@ -1,0 +1,63 @@
+#include "ashlar/block/block_facts.h"
+
+namespace ashlar::block {
+namespace {
+
+constexpr unsigned kTimeBits = 57;
+constexpr std::uint64_t kTimeMask = (std::uint64_t{1} << kTimeBits) - 1;  // as a time: for ever
+
+// Priority and time as one word that is never 0: the time is stored plus one.
+std::uint64_t pack(const BlockRetention& retention) noexcept {
+  std::uint64_t time = kTimeMask;
+  if (retention.until != BlockRetention::kForever) {
+    const auto since = std::chrono::duration_cast<std::chrono::microseconds>(retention.until.time_since_epoch());
+    const std::int64_t count = since.count() < 0 ? 0 : since.count();
+    time = static_cast<std::uint64_t>(count) + 1;
+    if (time > kTimeMask) time = kTimeMask;
+  }
+  return std::uint64_t{retention.priority} << kTimeBits | time;
+}
+
+BlockRetention unpack(std::uint64_t word) noexcept {
+  BlockRetention retention;
+  retention.priority = static_cast<std::uint8_t>(word >> kTimeBits);
+  const std::uint64_t time = word & kTimeMask;
+  if (time != kTimeMask) {
+    retention.until = Clock::TimePoint(std::chrono::microseconds(static_cast<std::int64_t>(time - 1)));
+  }
+  return retention;
+}
+
+}  // namespace
+
+void BlockFacts::keep_retentions() {
+  if (retentions_.empty()) retentions_ = LargeArray<std::atomic<std::uint64_t>>(block_count_);
+}
+void BlockFacts::keep_hits() {
+  if (hits_.empty()) hits_ = LargeArray<std::atomic<std::uint8_t>>(block_count_);
+}
+void BlockFacts::keep_acquisitions() {
+  acquired_.resize(block_count_, 0);
+}
+void BlockFacts::keep_parents() {
+  parents_.resize(block_count_);
+}
+
+// relaxed, here and below: a word that stands alone; what orders it is said in the header.
+std::optional<BlockRetention> BlockFacts::retention(BlockId id) const noexcept {
+  const std::uint64_t word = retentions_[id.value()].load(std::memory_order_relaxed);
+  return word == 0 ? std::nullopt : std::optional(unpack(word));
+}
+
+void BlockFacts::set_retention(BlockId id, const BlockRetention& retention) noexcept {
+  if (!retentions_.empty()) retentions_[id.value()].store(pack(retention), std::memory_order_relaxed);
+}
+
+void BlockFacts::begin_life(BlockId id) noexcept {
+  if (!retentions_.empty()) retentions_[id.value()].store(0, std::memory_order_relaxed);
+  if (!hits_.empty()) hits_[id.value()].store(0, std::memory_order_relaxed);
+  if (!parents_.empty()) parents_[id.value()].reset();
+  acquire(id);
+}
+
+}  // namespace ashlar::block
