@@ -10,7 +10,8 @@ constexpr std::uint64_t kTimeMask = (std::uint64_t{1} << kTimeBits) - 1;  // as 
 std::uint64_t pack(const BlockRetention& retention) noexcept {
   std::uint64_t time = kTimeMask;
   if (retention.until != BlockRetention::kForever) {
-    const auto since = std::chrono::duration_cast<std::chrono::microseconds>(retention.until.time_since_epoch());
+    const auto since =
+        std::chrono::duration_cast<std::chrono::microseconds>(retention.until.time_since_epoch());
     const std::int64_t count = since.count() < 0 ? 0 : since.count();
     time = static_cast<std::uint64_t>(count) + 1;
     if (time > kTimeMask) time = kTimeMask;

@@ -164,8 +164,7 @@ void RegistrationHandle::on_touch(TouchCallback callback) const {
 }
 
 void RegistrationHandle::touch() const {
-  if (core_->tracker() != nullptr) core_->tracker()->touch(entry_->hash);
-  core_->run_touch_callbacks(*entry_);
+  core_->touch(*entry_);
 }
 
 }  // namespace ashlar::block

@@ -8,13 +8,16 @@
 namespace ashlar::block::detail {
 
 BlockStore::BlockStore(ManagerOptions options, events::TierId tier, std::string tier_name,
-                       std::unique_ptr<InactivePool> inactive, std::unique_ptr<ResetAllocator> reset)
+                       std::shared_ptr<BlockFacts> facts, std::unique_ptr<InactivePool> inactive,
+                       std::unique_ptr<ResetAllocator> reset)
     : options_(std::move(options)),
       tier_(tier),
       tier_name_(std::move(tier_name)),
       registry_(*options_.registry->core_),
       slots_(options_.block_count, options_.block_size, options_.verify_tokens, options_.events != nullptr),
       index_(options_.block_count),
+      facts_(std::move(facts)),
+      follows_registrations_(inactive->follows_registrations()),
       inactive_(std::move(inactive)),
       reset_(std::move(reset)),
       pins_(options_.max_pins != 0 ? options_.max_pins : std::max<std::size_t>(options_.block_count / 4, 1)),
@@ -22,7 +25,6 @@ BlockStore::BlockStore(ManagerOptions options, events::TierId tier, std::string 
   words = &slots_.word(0);
   const MutexLock lock(mu_);
   for (std::uint32_t slot = 0; slot < options_.block_count; ++slot) reset_->push(BlockId(slot));
-  registry_.attach(*this);
 }
 
 // The registry's lock for the hash is held, so what its index entry and its slot say about this hash cannot change.

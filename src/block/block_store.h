@@ -47,11 +47,13 @@ class BlockStore final : public StoreFace,
 
   // Requires: options.validate(), and the factories called: `inactive` and `reset` are empty.
   BlockStore(ManagerOptions options, events::TierId tier, std::string tier_name,
-             std::unique_ptr<InactivePool> inactive, std::unique_ptr<ResetAllocator> reset);
+             std::shared_ptr<BlockFacts> facts, std::unique_ptr<InactivePool> inactive,
+             std::unique_ptr<ResetAllocator> reset);
   ~BlockStore() override = default;
 
   const ManagerOptions& options() const noexcept { return options_; }
   SlotTable& slots() noexcept { return slots_; }
+  BlockFacts& facts() noexcept { return *facts_; }
   RegistryCore& registry() noexcept { return registry_; }
   SlotRef ref(std::uint32_t slot, std::uint64_t word) noexcept {
     return {this, slot, SlotWord::generation(word)};
@@ -87,6 +89,11 @@ class BlockStore final : public StoreFace,
   Result<PinRef> pin(const SlotRef& slot, Clock::Duration ttl);
   void unpin(const PinTable::Key& key);
   bool is_pinned(const PinTable::Key& key);
+
+  // facts about blocks (store_facts.cc)
+  void set_retention(const SlotRef& slot, const BlockRetention& retention) noexcept;
+  Result<void> set_retention(const tokens::SequenceHash& hash, const BlockRetention& retention);
+  void touched(std::span<const tokens::SequenceHash> hashes) noexcept override;
 
   // for the registry, under its lock: finds what is registered here
   Entry* find_entry(std::uint64_t mixed, const tokens::SequenceHash& hash) noexcept override;
@@ -162,6 +169,8 @@ class BlockStore final : public StoreFace,
   // registry.
   SlotRef register_locked(const SlotRef& candidate, std::uint32_t existing, RegistryCore::Cursor& cursor,
                           bool& is_new) ASHLAR_REQUIRES(mu_);
+  // Tells the backend which of these slots were registered as primaries just now.
+  void announce_locked(std::span<const SlotRef> slots) ASHLAR_REQUIRES(mu_);
   void publish_stored_locked(std::uint32_t slot) ASHLAR_REQUIRES(mu_);
   void publish_removed_locked(std::uint32_t slot) ASHLAR_REQUIRES(mu_);
 
@@ -184,6 +193,8 @@ class BlockStore final : public StoreFace,
   void match_each(std::span<const tokens::SequenceHash> hashes, const TinyLfu* tracker, Visit&& visit);
   // Every hit is one use of its hash: counts it and runs the touch callbacks, outside the lock.
   void used(std::span<const std::uint64_t> mixed, const SlotRef* found);
+  // Refreshes the blocks of the same hashes in the pools of other managers. Requires: a reference to each slot.
+  void touch_elsewhere(std::span<const SlotRef> slots) noexcept;
 
   // A count has reached zero: lists the slot, or resets it, unless somebody was faster.
   void settle_locked(std::uint32_t slot, RegistryCore::Cursor& cursor, RetiredExtensions& retired)
@@ -198,8 +209,10 @@ class BlockStore final : public StoreFace,
   const std::string tier_name_;
   RegistryCore& registry_;  // kept by options_.registry
 
-  SlotTable slots_;  // columns say who may touch them
-  HashIndex index_;  // read by anyone, written under mu_
+  SlotTable slots_;                          // columns say who may touch them
+  HashIndex index_;                          // read by anyone, written under mu_
+  const std::shared_ptr<BlockFacts> facts_;  // columns say who may touch them
+  const bool follows_registrations_;
 
   Mutex mu_;
   std::unique_ptr<InactivePool> inactive_ ASHLAR_PT_GUARDED_BY(mu_);

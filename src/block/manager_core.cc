@@ -16,7 +16,8 @@ Result<ManagerCore> ManagerCore::create(const ManagerOptions& given, events::Tie
     options.reset_allocator = [](std::uint32_t n) { return std::make_unique<FifoResetAllocator>(n); };
   }
   auto facts = std::make_shared<BlockFacts>(options.block_count);
-  auto inactive = options.eviction(EvictionContext(options.block_count, *options.registry, *options.clock, facts));
+  auto inactive =
+      options.eviction(EvictionContext(options.block_count, *options.registry, *options.clock, facts));
   if (!inactive) return std::move(inactive).error();
   auto reset = options.reset_allocator(options.block_count);
   if (*inactive == nullptr || reset == nullptr) {
@@ -27,8 +28,10 @@ Result<ManagerCore> ManagerCore::create(const ManagerOptions& given, events::Tie
     return make_error(ErrorCode::kInvalidArgument,
                       "the event log belongs to another manager; give each manager a log of its own");
   }
-  return ManagerCore(std::make_shared<BlockStore>(std::move(options), tier, std::string(tier_name),
-                                                  *std::move(inactive), std::move(reset)));
+  auto store = std::make_shared<BlockStore>(std::move(options), tier, std::string(tier_name),
+                                            std::move(facts), *std::move(inactive), std::move(reset));
+  store->registry().attach(store);
+  return ManagerCore(std::move(store));
 }
 
 ManagerCore::ManagerCore(std::shared_ptr<BlockStore> store) : store_(std::move(store)) {}
@@ -90,6 +93,9 @@ void ManagerCore::scan_each(std::span<const tokens::SequenceHash> hashes, bool t
 
 Result<PinRef> ManagerCore::pin(const tokens::SequenceHash& hash, Clock::Duration ttl) {
   return store_->pin(hash, ttl);
+}
+Result<void> ManagerCore::set_retention(const tokens::SequenceHash& hash, const BlockRetention& retention) {
+  return store_->set_retention(hash, retention);
 }
 std::size_t ManagerCore::reset_inactive() {
   return store_->reset_inactive();

@@ -97,11 +97,17 @@ void RegistryCore::Shard::erase(Entry& gone, RetiredExtensions& retired) {
 }
 
 // Shard by shard: the source is empty, so it makes no difference who asks it already, or still.
-void RegistryCore::attach(EntrySource& source) {
+void RegistryCore::attach(const std::shared_ptr<EntrySource>& source) {
   for (Shard& shard : shards_) {
     const MutexLock lock(shard.mu);
-    shard.sources.push_back(&source);
+    shard.sources.push_back(source.get());
   }
+  const MutexLock lock(listeners_mu_);
+  auto listeners = std::make_shared<Listeners>(*listeners_);
+  listeners->push_back(source);
+  // relaxed: a hash cannot be in a second source before that source has registered it under a lock.
+  source_count_.store(listeners->size(), std::memory_order_relaxed);
+  listeners_ = std::move(listeners);
 }
 
 void RegistryCore::detach(EntrySource& source) {
@@ -109,6 +115,34 @@ void RegistryCore::detach(EntrySource& source) {
     const MutexLock lock(shard.mu);
     std::erase(shard.sources, &source);
   }
+  const MutexLock lock(listeners_mu_);
+  auto listeners = std::make_shared<Listeners>(*listeners_);
+  std::erase_if(*listeners, [&](const std::weak_ptr<EntrySource>& each) {
+    const std::shared_ptr<EntrySource> alive = each.lock();
+    return alive == nullptr || alive.get() == &source;
+  });
+  source_count_.store(listeners->size(), std::memory_order_relaxed);
+  listeners_ = std::move(listeners);
+}
+
+void RegistryCore::tell_touched(std::span<const tokens::SequenceHash> hashes,
+                                const EntrySource* except) noexcept {
+  std::shared_ptr<const Listeners> listeners;
+  {
+    const MutexLock lock(listeners_mu_);
+    listeners = listeners_;
+  }
+  for (const std::weak_ptr<EntrySource>& each : *listeners) {
+    if (const std::shared_ptr<EntrySource> source = each.lock(); source && source.get() != except) {
+      source->touched(hashes);
+    }
+  }
+}
+
+void RegistryCore::touch(Entry& entry) noexcept {
+  if (tracker_) tracker_->touch(entry.hash);
+  if (entry.total_presence() != 0) tell_touched({&entry.hash, 1}, nullptr);
+  run_touch_callbacks(entry);
 }
 
 Entry* RegistryCore::lookup(Shard& shard, const tokens::SequenceHash& hash,
@@ -171,9 +205,7 @@ void RegistryCore::block_left(Shard& shard, Entry& entry, events::TierId tier,
   // With a second reference the entry outlives the block, at least until this lock is free again; if no other
   // tier has it either, it must be found here.
   if (entry.refs.load(std::memory_order_acquire) > 1) {
-    bool anywhere = false;
-    for (const auto& count : entry.presence) anywhere |= count.load(std::memory_order_relaxed) != 0;
-    if (!anywhere) shard.add_orphan(entry);
+    if (entry.total_presence() == 0) shard.add_orphan(entry);
   }
   release(shard, entry, retired);
 }

@@ -52,7 +52,14 @@ struct alignas(64) Entry {
       presence{};  // primaries per tier; written under the lock
   std::atomic<EntryExtension*> extension{nullptr};
   std::uint32_t place = 0;  // in the shard's slabs
-  bool orphan = false;      // no manager has it; written under the shard's lock
+
+  // Primaries in all tiers. relaxed: a count to look at.
+  std::uint32_t total_presence() const noexcept {
+    std::uint32_t total = 0;
+    for (const auto& count : presence) total += count.load(std::memory_order_relaxed);
+    return total;
+  }
+  bool orphan = false;  // no manager has it; written under the shard's lock
 };
 
 // Extensions to be destroyed after all locks are released: they own values of the callers.
@@ -73,6 +80,8 @@ class RetiredExtensions {
 class EntrySource {
  public:
   virtual ~EntrySource() = default;
+  // These hashes were used somewhere: what is inactive here is refreshed. Called outside all locks.
+  virtual void touched(std::span<const tokens::SequenceHash> hashes) noexcept = 0;
   // The entry of a hash that is registered here, or null. Called under the hash's shard lock.
   virtual Entry* find_entry(std::uint64_t mixed, const tokens::SequenceHash& hash) noexcept = 0;
 };
@@ -104,8 +113,14 @@ class RegistryCore : public std::enable_shared_from_this<RegistryCore> {
   };
 
   // A source is asked from attach() to detach(); it must be empty at both.
-  void attach(EntrySource& source);
+  void attach(const std::shared_ptr<EntrySource>& source);
   void detach(EntrySource& source);
+  // True when a hash may be present with more than one source.
+  bool has_several_sources() const noexcept { return source_count_.load(std::memory_order_relaxed) > 1; }
+  // Tells every source but `except` that these hashes were used. Requires: no lock is held.
+  void tell_touched(std::span<const tokens::SequenceHash> hashes, const EntrySource* except) noexcept;
+  // One use of a hash that has an entry: counted, told to all sources, told to its callbacks.
+  void touch(Entry& entry) noexcept;
 
   struct Acquired {
     Entry* entry;
@@ -192,6 +207,13 @@ class RegistryCore : public std::enable_shared_from_this<RegistryCore> {
   std::optional<TinyLfu> tracker_;
   std::array<Shard, kShards> shards_;
   std::atomic<bool> has_touch_callbacks_{false};
+
+  // Who hears of touches. Replaced as a whole, so that it can be walked without the lock.
+  using Listeners = std::vector<std::weak_ptr<EntrySource>>;
+  Mutex listeners_mu_;
+  std::shared_ptr<const Listeners> listeners_ ASHLAR_GUARDED_BY(listeners_mu_) =
+      std::make_shared<Listeners>();
+  std::atomic<std::size_t> source_count_{0};
 };
 
 }  // namespace ashlar::block::detail

@@ -161,6 +161,7 @@ SlotRef BlockStore::take_one_locked(std::uint32_t slot, RegistryCore::Cursor& cu
   // relaxed: nobody else looks at the flags of a slot that is owned.
   slots_.flags(slot).store(options_.default_reset_on_release ? SlotTable::kResetOnRelease : 0,
                            std::memory_order_relaxed);
+  facts_->begin_life(BlockId(slot));
   return ref(slot, fresh);
 }
 

@@ -35,10 +35,12 @@ std::uint64_t BlockStore::add_reference_locked(std::uint32_t slot) {
     switch (slots_.listing[slot]) {
       case Listing::kInactive:
         inactive_->remove(BlockId(slot));
+        facts_->acquire(BlockId(slot));
         ++counters_.revivals;
         break;
       case Listing::kPinnedAside:
         --pinned_aside_;
+        facts_->acquire(BlockId(slot));
         ++counters_.revivals;
         break;
       case Listing::kNone:
@@ -194,6 +196,10 @@ std::optional<SlotRef> BlockStore::upgrade(const WeakSlot& weak) {
 void BlockStore::used(std::span<const std::uint64_t> mixed, const SlotRef* found) {
   if (mixed.empty()) return;
   if (TinyLfu* tracker = registry_.tracker()) tracker->touch_mixed(mixed);
+  if (facts_->keeps_hits()) {
+    for (std::size_t i = 0; i < mixed.size(); ++i) facts_->set_hit(BlockId(found[i].id));
+  }
+  if (registry_.has_several_sources()) touch_elsewhere({found, mixed.size()});
   if (!registry_.has_touch_callbacks()) return;
   for (std::size_t i = 0; i < mixed.size(); ++i) registry_.run_touch_callbacks(*slots_.entry(found[i].id));
 }

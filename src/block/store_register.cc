@@ -104,6 +104,10 @@ std::optional<Error> BlockStore::register_slots(std::size_t n, Filler fill, Emit
                                is_new);
       if (is_new) created[fresh++] = HashMix::of(hashes[i]);
     }
+    if (follows_registrations_) {
+      cursor.release();  // what users plug in runs under the store's lock alone
+      announce_locked(std::span(in).first(count));
+    }
     emit(first, {out.data(), count});
     if (TinyLfu* tracker = registry_.tracker(); tracker != nullptr && fresh != 0) {
       tracker->touch_mixed({created.data(), fresh});
@@ -142,6 +146,14 @@ SlotRef BlockStore::register_locked(const SlotRef& candidate, std::uint32_t exis
   slots_.set_entry(slot, slots_.entry(existing));
   slots_.word(slot).store(SlotWord::make(BlockState::kDuplicate, 1, candidate.generation), kOrderPublish);
   return candidate;
+}
+
+void BlockStore::announce_locked(std::span<const SlotRef> slots) {
+  for (const SlotRef& slot : slots) {
+    const std::uint64_t word = slots_.word(slot.id).load(kOrderProbe);
+    if (SlotWord::state(word) == BlockState::kPrimary)
+      inactive_->registered(BlockId(slot.id), slots_.hash(slot.id));
+  }
 }
 
 void BlockStore::publish_stored_locked(std::uint32_t slot) {

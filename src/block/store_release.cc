@@ -34,6 +34,7 @@ void BlockStore::settle_locked(std::uint32_t slot, RegistryCore::Cursor& cursor,
       } else if ((slots_.flags(slot).load(std::memory_order_relaxed) & SlotTable::kResetOnRelease) != 0) {
         unregister_locked(slot, cursor, retired);
         cursor.release();  // what users plug in runs under the store's lock alone
+        if (follows_registrations_) inactive_->unregistered(BlockId(slot));
         to_reset_pool_locked(slot);
       } else {
         slots_.listing[slot] = Listing::kInactive;

@@ -38,6 +38,7 @@ void finish(const SlotRef& slot, const BlockIdentity& identity) {
     ancestry.has_root = identity.root.has_value();
     if (identity.root) ancestry.root = *identity.root;
   }
+  store_of(slot).facts().set_parent(BlockId(slot.id), identity.parent);
   set_state(slot, BlockState::kComplete);
   store_of(slot).count_staging();
 }

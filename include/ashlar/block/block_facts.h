@@ -45,9 +45,7 @@ class BlockFacts {
 
   // Nothing when nobody spoke about the block.
   std::optional<BlockRetention> retention(BlockId id) const noexcept;
-  bool was_hit(BlockId id) const noexcept {
-    return hits_[id.value()].load(std::memory_order_relaxed) != 0;
-  }
+  bool was_hit(BlockId id) const noexcept { return hits_[id.value()].load(std::memory_order_relaxed) != 0; }
   std::uint64_t acquired(BlockId id) const noexcept { return acquired_[id.value()]; }
   const std::optional<tokens::SequenceHash>& parent(BlockId id) const noexcept {
     return parents_[id.value()];

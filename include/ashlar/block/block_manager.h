@@ -216,6 +216,12 @@ class BlockManager {
     if (!pinned) return std::move(pinned).error();
     return Pin(*std::move(pinned));
   }
+  // What the primary block of a hash is worth, in use or inactive; an inactive one is refreshed. Errors: kNotFound;
+  // kInvalidArgument for the priority.
+  Result<void> set_retention(const tokens::SequenceHash& hash, const BlockRetention& retention) {
+    if (auto valid = retention.validate(); !valid) return valid;
+    return core_.set_retention(hash, retention);
+  }
   // Evicts every inactive block that is not pinned into the reset pool. Returns how many.
   std::size_t reset_inactive_pool() { return core_.reset_inactive(); }
   // The next `n` victims in order, without evicting them: what a write-back should copy first.

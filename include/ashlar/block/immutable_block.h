@@ -56,6 +56,14 @@ class [[nodiscard]] ImmutableBlock {
   // last writer wins; without effect on duplicates, which are always reset.
   void set_reset_on_release(bool reset) noexcept { detail::set_reset_on_release(slot_.get(), reset); }
 
+  // What the block is worth to an eviction backend that asks for it (priority order, retention); others ignore it.
+  // Stays with the block while it is registered, the last writer wins. Errors: kInvalidArgument for the priority.
+  Result<void> set_retention(const BlockRetention& retention) {
+    if (auto valid = retention.validate(); !valid) return valid;
+    detail::set_retention(slot_.get(), retention);
+    return {};
+  }
+
   [[nodiscard]] WeakBlock<Tier> downgrade() const;
   // Errors: kInvalidArgument for a ttl that is not positive, or on a duplicate; kCapacity when the manager's pin
   // table is full.

@@ -78,6 +78,7 @@ class ManagerCore {
   }
 
   Result<PinRef> pin(const tokens::SequenceHash& hash, Clock::Duration ttl);
+  Result<void> set_retention(const tokens::SequenceHash& hash, const BlockRetention& retention);
   std::size_t reset_inactive();
   std::vector<tokens::SequenceHash> candidates(std::size_t n) const;
   void for_each_registered(const std::function<void(const tokens::SequenceHash&, BlockId)>& visit) const;

@@ -8,6 +8,7 @@
 
 #include "ashlar/base/clock.h"
 #include "ashlar/base/result.h"
+#include "ashlar/block/block_retention.h"
 #include "ashlar/block/detail/slot_ref.h"
 #include "ashlar/block/fence.h"
 #include "ashlar/block/registration_handle.h"
@@ -33,6 +34,7 @@ RegistrationHandle registration_handle_of(const SlotRef& slot);
 std::uint32_t use_count_of(const SlotRef& slot) noexcept;
 bool is_duplicate(const SlotRef& slot) noexcept;
 void set_reset_on_release(const SlotRef& slot, bool reset) noexcept;
+void set_retention(const SlotRef& slot, const BlockRetention& retention) noexcept;
 // Consumes the reference when the fence passes.
 void drop_reference_after(const SlotRef& slot, const Fence& fence);
 
