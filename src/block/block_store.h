@@ -73,6 +73,15 @@ class BlockStore final : public StoreFace,
   // matching (store_match.cc)
   std::size_t match_prefix(std::span<const tokens::SequenceHash> hashes, Emitter emit);
   std::size_t match_verified(std::span<const tokens::TokenBlock> blocks, Emitter emit);
+  // The same for blocks whose tokens stand in one row, hashes.size() * block_size of them.
+  std::size_t match_tokens(std::span<const tokens::SequenceHash> hashes,
+                           std::span<const tokens::Token> tokens, Emitter emit);
+  // Whether a hash has a block here now; a hint, without the lock and without a reference.
+  bool holds(const tokens::SequenceHash& hash) noexcept;
+  // Why match_tokens() and an allocation for the rest of `blocks` blocks would be refused now, as one operation.
+  std::optional<AllocationRefusal> why_not_after_match(std::span<const tokens::SequenceHash> hashes,
+                                                       std::span<const tokens::Token> tokens,
+                                                       std::size_t blocks);
   // One emit per hit, with one slot.
   std::size_t match_scattered(std::span<const tokens::SequenceHash> hashes, Emitter emit);
   void scan(std::span<const tokens::SequenceHash> hashes, bool touch, Emitter emit);
@@ -80,6 +89,8 @@ class BlockStore final : public StoreFace,
 
   // release (store_release.cc)
   void drop_owned(const SlotRef& slot) noexcept;
+  // The same for many at once, in this order. Requires: none is in flight.
+  void drop_owned(std::span<const SlotRef> slots) noexcept;
   // The counts of these slots have reached zero.
   void settle(std::span<const SlotRef> idle) noexcept;
   void drop_reference_after(const SlotRef& slot, const Fence& fence);
@@ -185,6 +196,9 @@ class BlockStore final : public StoreFace,
   std::optional<SlotRef> acquire_locked(const tokens::SequenceHash& hash, std::uint32_t hint)
       ASHLAR_REQUIRES(mu_);
   std::uint64_t add_reference_locked(std::uint32_t slot) ASHLAR_REQUIRES(mu_);
+  // How many of the first hits have these tokens; drops the references to the rest. tokens_of(i): those of hit i.
+  template <class TokensOf>
+  std::size_t keep_agreeing(std::span<const SlotRef> hits, TokensOf&& tokens_of);
   // Matches hashes with the help of their candidates; stops at the first miss. Returns the hits.
   std::size_t match_run(std::span<const tokens::SequenceHash> hashes, const std::uint32_t* candidates,
                         SlotRef* found);

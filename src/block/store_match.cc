@@ -102,6 +102,75 @@ std::size_t BlockStore::match_prefix(std::span<const tokens::SequenceHash> hashe
   return done;
 }
 
+template <class TokensOf>
+std::size_t BlockStore::keep_agreeing(std::span<const SlotRef> hits, TokensOf&& tokens_of) {
+  std::size_t agreed = 0;
+  while (agreed < hits.size()) {
+    const std::span<const tokens::Token> tokens = tokens_of(agreed);
+    if (tokens.size() != options_.block_size || !slots_.tokens_agree(hits[agreed].id, tokens)) break;
+    ++agreed;
+  }
+  Dropper dropper;
+  for (std::size_t i = hits.size(); i-- > agreed;) dropper.drop(hits[i]);
+  return agreed;
+}
+
+std::size_t BlockStore::match_tokens(std::span<const tokens::SequenceHash> hashes,
+                                     std::span<const tokens::Token> tokens, Emitter emit) {
+  const std::size_t size = options_.block_size;
+  std::size_t done = 0;
+  if (!hashes.empty() && index_.candidate(HashMix::of(hashes.front())) != kNone) {
+    Candidates candidates(index_, slots_, registry_.tracker(), hashes);
+    std::array<SlotRef, Candidates::kStretch> found;
+    while (done < hashes.size()) {
+      const Candidates::Stretch& stretch = candidates.next();
+      for (std::size_t i = 0; i < stretch.size; ++i) {
+        if (stretch.slots[i] != kNone) slots_.prefetch_tokens(stretch.slots[i]);
+      }
+      const std::size_t hits =
+          match_run(hashes.subspan(done, stretch.size), stretch.slots.data(), found.data());
+      const std::size_t agreed = keep_agreeing(
+          {found.data(), hits}, [&](std::size_t i) { return tokens.subspan((done + i) * size, size); });
+      used({stretch.mixed.data(), agreed}, found.data());
+      emit(done, {found.data(), agreed});
+      done += agreed;
+      if (agreed < stretch.size) break;
+    }
+  }
+  match_requested_.add(hashes.size());
+  match_returned_.add(done);
+  return done;
+}
+
+bool BlockStore::holds(const tokens::SequenceHash& hash) noexcept {
+  return index_.find(HashMix::of(hash), [&](std::uint32_t slot) {
+    return SlotWord::state(slots_.word(slot).load(kOrderMatch)) == BlockState::kPrimary &&
+           slots_.hash(slot) == hash;
+  }) != kNone;
+}
+
+std::optional<AllocationRefusal> BlockStore::why_not_after_match(std::span<const tokens::SequenceHash> hashes,
+                                                                 std::span<const tokens::Token> tokens,
+                                                                 std::size_t blocks) {
+  const std::size_t size = options_.block_size;
+  Operation operation(*this);
+  expire_pins_locked(operation.retired);
+  std::size_t hits = 0;
+  std::size_t revived = 0;  // of these, those that leave the inactive pool
+  for (; hits < hashes.size(); ++hits) {
+    const std::uint32_t slot = find_confirmed(hashes[hits]);
+    if (slot == kNone || !slots_.tokens_agree(slot, tokens.subspan(hits * size, size))) break;
+    if (slots_.listing[slot] == Listing::kInactive) ++revived;
+  }
+  const std::size_t needed = blocks - hits;
+  if (needed > options_.block_count) return refusal_locked(AllocationRefusal::Reason::kTooMany, needed);
+  if (needed != 0 && first_waiter_ != nullptr)
+    return refusal_locked(AllocationRefusal::Reason::kQueued, needed);
+  if (needed + revived > available_locked())
+    return refusal_locked(AllocationRefusal::Reason::kNoRoom, needed);
+  return std::nullopt;
+}
+
 std::size_t BlockStore::match_verified(std::span<const tokens::TokenBlock> blocks, Emitter emit) {
   std::array<SlotRef, Candidates::kStretch> found;
   std::array<tokens::SequenceHash, Candidates::kStretch> hashes;
@@ -113,15 +182,8 @@ std::size_t BlockStore::match_verified(std::span<const tokens::TokenBlock> block
     Candidates candidates(index_, slots_, registry_.tracker(), {hashes.data(), n});
     const Candidates::Stretch& stretch = candidates.next();
     const std::size_t hits = match_run({hashes.data(), n}, stretch.slots.data(), found.data());
-    std::size_t agreed = 0;
-    while (agreed < hits && blocks[done + agreed].block_size() == options_.block_size &&
-           slots_.tokens_agree(found[agreed].id, blocks[done + agreed].tokens())) {
-      ++agreed;
-    }
-    {
-      Dropper dropper;
-      for (std::size_t i = hits; i-- > agreed;) dropper.drop(found[i]);
-    }
+    const std::size_t agreed =
+        keep_agreeing({found.data(), hits}, [&](std::size_t i) { return blocks[done + i].tokens(); });
     used({stretch.mixed.data(), agreed}, found.data());
     emit(done, {found.data(), agreed});
     done += agreed;

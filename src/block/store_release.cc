@@ -83,6 +83,12 @@ void BlockStore::drop_owned(const SlotRef& slot) noexcept {
   if (in_flight) fence->on_passed([self = shared_from_this(), id = slot.id] { self->end_quarantine(id); });
 }
 
+void BlockStore::drop_owned(std::span<const SlotRef> slots) noexcept {
+  const Operation operation(*this);
+  owned_ -= slots.size();
+  for (const SlotRef& slot : slots) to_reset_pool_locked(slot.id);
+}
+
 void BlockStore::end_quarantine(std::uint32_t slot) {
   const Operation operation(*this);
   --quarantined_;

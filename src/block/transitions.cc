@@ -67,6 +67,13 @@ std::optional<Error> complete(const SlotRef& slot, const tokens::TokenBlock& blo
   return std::nullopt;
 }
 
+void complete(const SlotRef& slot, const BlockIdentity& identity, std::span<const tokens::Token> tokens) {
+  expect_state(slot, BlockState::kMutable);
+  ASHLAR_DCHECK(tokens.size() == block_size_of(slot), "%zu tokens for block %u", tokens.size(), slot.id);
+  table(slot).set_tokens(slot.id, tokens);
+  finish(slot, identity);
+}
+
 void stage(const SlotRef& slot, const BlockIdentity& identity) {
   expect_state(slot, BlockState::kMutable);
   table(slot).forget_tokens(slot.id);

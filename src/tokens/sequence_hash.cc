@@ -66,6 +66,18 @@ std::optional<std::uint64_t> SequenceHash::fragment_for_child() const noexcept {
   return chained(position() + 1, 0, chain()).parent_fragment();
 }
 
+SequenceHash SequenceHash::in_group(std::uint32_t group) const noexcept {
+  if (group == 0) return *this;
+  // splitmix64: one odd pattern of bits per group.
+  std::uint64_t bits = group * 0x9E3779B97F4A7C15u;
+  bits = (bits ^ (bits >> 30)) * 0xBF58476D1CE4E5B9u;
+  bits = (bits ^ (bits >> 27)) * 0x94D049BB133111EBu;
+  bits ^= bits >> 31;
+  if (is_keyed()) return from_bits(hi_, lo_ ^ bits);
+  // The chain hash and the parent's fragment of one are changed alike, so a child still names its parent.
+  return chained(position(), chain() ^ bits, parent_fragment() ^ bits);
+}
+
 std::string SequenceHash::to_string() const {
   std::string text = std::to_string(position());
   text += ':';

@@ -33,10 +33,13 @@
 #include "ashlar/block/hash_map_backend.h"
 #include "ashlar/block/immutable_block.h"
 #include "ashlar/block/inflight_block.h"
+#include "ashlar/block/lineage_backend.h"
 #include "ashlar/block/lru_backend.h"
 #include "ashlar/block/manager_options.h"
+#include "ashlar/block/multi_lru_backend.h"
 #include "ashlar/block/mutable_block.h"
 #include "ashlar/block/partial_block.h"
+#include "ashlar/block/retention_backend.h"
 #include "ashlar/block/scheduled_block.h"
 #include "ashlar/block/weak_block.h"
 #include "ashlar/events/tier.h"
@@ -46,6 +49,10 @@ namespace ashlar::block {
 
 template <events::Tier Tier>
 class BlockManagerBuilder;
+template <events::Tier Tier>
+class RequestSequence;
+template <events::Tier Tier>
+class SequenceManager;
 
 template <events::Tier Tier>
 class BlockManager {
@@ -248,6 +255,8 @@ class BlockManager {
   void check_invariants() const { core_.check_invariants(); }
 
  private:
+  friend class SequenceManager<Tier>;
+  friend class RequestSequence<Tier>;
   explicit BlockManager(detail::ManagerCore core) : core_(std::move(core)) {}
   detail::ManagerCore core_;
 };
@@ -266,6 +275,17 @@ class BlockManagerBuilder {
   template <ReusePolicy Policy = FifoReuse>
   BlockManagerBuilder& with_hashmap_backend() {
     return with_backend(eviction_of<HashMapBackend<Policy>>());
+  }
+  BlockManagerBuilder& with_hashmap_backend(ReuseOrder order) { return with_backend(hashmap_eviction(order)); }
+  // Needs a registry with a frequency tracker.
+  BlockManagerBuilder& with_multi_lru_backend(const MultiLruThresholds& thresholds = {}) {
+    return with_backend(eviction_of<MultiLruBackend>(thresholds));
+  }
+  BlockManagerBuilder& with_retention_backend(const RetentionOptions& options = {}) {
+    return with_backend(eviction_of<RetentionBackend>(options));
+  }
+  BlockManagerBuilder& with_lineage_backend(LineageOrder order = LineageOrder::kOldestChainFirst) {
+    return with_backend(eviction_of<LineageBackend>(order));
   }
   BlockManagerBuilder& with_backend(EvictionFactory factory) {
     return set(options_.eviction, std::move(factory));

@@ -35,6 +35,8 @@ class ManagerCore {
   ~ManagerCore();
 
   const ManagerOptions& options() const noexcept;
+  // For the sequences that take their blocks from here.
+  const std::shared_ptr<BlockStore>& store() const noexcept { return store_; }
 
   template <class Emit>
   std::optional<AllocationRefusal> allocate(std::size_t n, std::vector<tokens::SequenceHash>* evicted,

@@ -21,6 +21,8 @@ namespace ashlar::block::detail {
 // From Mutable.
 std::optional<Error> complete(const SlotRef& slot, const tokens::TokenBlock& block);
 void stage(const SlotRef& slot, const BlockIdentity& identity);
+// With tokens that the caller has hashed. Requires: as many as a block has.
+void complete(const SlotRef& slot, const BlockIdentity& identity, std::span<const tokens::Token> tokens);
 std::optional<Error> init_sequence(const SlotRef& slot, const SequenceStart& start);
 
 // In Partial.

@@ -1,0 +1,248 @@
+// RequestSequence<Tier>: one request as a scheduler sees it, from its prompt to its last token.
+//
+//   schedule_prefill(n) … apply_prefill(token?)     n tokens of the prompt; the last chunk yields the first token
+//   schedule_decode()   … apply_decode(token)       one token
+//   schedule_speculative(k) … apply_speculative(accepted)   one token and k drafts; a prefix of them is accepted
+//
+// A step is scheduled (blocks are taken), computed by the engine, then applied (KV exists now) or reverted (the blocks
+// that it took go back, the last first). Between steps the request may be preempted and resumed, forked, or released.
+//
+//        match_prefix             schedule_…                 preempt
+//   Idle ────────────▶ Idle   Idle ─────────▶ …Scheduled   Idle ─────▶ Preempted     any state ── release ─▶ Released
+//                                   ◀────────                   ◀─────
+//                                  apply_…, revert               resume
+//
+// **A block is registered only when its KV is computed**: when apply_…() has seen all its tokens computed. The token
+// that a step yields has no KV yet; a block that it fills is registered by the step that computes it, and never if
+// there is none. A chunk that ends inside a block leaves that block unregistered. resume() begins with what the cache
+// still has, and computes the rest again.
+//
+// fork() shares everything. The last block, partly filled, stays shared until one of the sharers writes to it: that
+// one's next schedule_…() takes a block and asks the engine for a copy (StepPlan::copies); the source is kept until the
+// step is applied. A hash collision costs the request its sharing, not its life: its blocks stay its own from there on.
+//
+// Every call that is refused changes nothing and says why (SequenceError).
+//
+// Thread safety: thread-compatible; different requests may be used by different threads, forks included.
+// Complexity:    a decode step is O(1) and allocates nothing from the heap when max_tokens is given.
+// Invariant:     between steps block_table() has exactly the blocks that hold computed_tokens().
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "ashlar/base/result.h"
+#include "ashlar/block/block_id.h"
+#include "ashlar/block/block_manager.h"
+#include "ashlar/block/block_retention.h"
+#include "ashlar/block/cache_group.h"
+#include "ashlar/block/fence.h"
+#include "ashlar/block/sequence_error.h"
+#include "ashlar/tokens/multimodal_run.h"
+#include "ashlar/tokens/sequence_hash.h"
+#include "ashlar/tokens/sequence_hasher.h"
+#include "ashlar/tokens/token.h"
+
+namespace ashlar::block {
+
+enum class RequestState : std::uint8_t {
+  kIdle,
+  kPrefillScheduled,
+  kDecodeScheduled,
+  kSpeculativeScheduled,
+  kPreempted,
+  kReleased,
+};
+std::string_view to_string(RequestState state) noexcept;
+
+struct RequestOptions {
+  tokens::SequenceHasher hasher{};          // scheme and salt
+  std::vector<tokens::MultimodalRun> runs;  // items in the prompt
+  std::size_t max_tokens = 0;               // prompt and generated together; 0: no limit
+  bool reuse_last_token = false;   // a hit may cover the whole prompt; for callers that need no logits
+  std::vector<CacheGroup> groups;  // empty: one group of full attention
+  RetentionPlan retention;         // what its blocks are worth to the eviction backend
+};
+
+// A copy that the engine must make before it computes the step: all bytes of a block.
+struct BlockCopy {
+  std::size_t group;
+  BlockId source;
+  BlockId destination;
+  friend bool operator==(const BlockCopy&, const BlockCopy&) = default;
+};
+
+// What scheduling a step took.
+struct StepPlan {
+  std::size_t new_blocks = 0;
+  std::span<const BlockCopy> copies;  // valid until the step is applied or reverted
+};
+
+// What applying a step did.
+struct StepOutcome {
+  std::size_t registered = 0;  // blocks that others can find now
+  // Blocks that were exchanged for those that others had registered before (DuplicatePolicy::kReject): block_table()
+  // has their ids now.
+  std::size_t replaced = 0;
+  bool at_limit = false;  // max_tokens is reached
+};
+
+// An entry of a block table whose block is outside the window of its group.
+inline constexpr BlockId kNoBlock{0xFFFF'FFFFu};
+
+namespace detail {
+class RequestCore;
+struct RequestCoreDelete {
+  void operator()(RequestCore* core) const noexcept;
+};
+using RequestCorePtr = std::unique_ptr<RequestCore, RequestCoreDelete>;
+
+// The untyped calls behind RequestSequence; documented there.
+struct RequestCalls {
+  static Result<RequestCorePtr> create(std::shared_ptr<BlockStore> store, std::vector<tokens::Token> prompt,
+                                       std::vector<tokens::SequenceHash> hashes, RequestOptions options);
+  static RequestState state(const RequestCore& core) noexcept;
+  static std::span<const tokens::Token> tokens(const RequestCore& core) noexcept;
+  static std::size_t prompt_size(const RequestCore& core) noexcept;
+  static std::size_t computed(const RequestCore& core) noexcept;
+  static std::size_t cached(const RequestCore& core) noexcept;
+  static std::size_t max_tokens(const RequestCore& core) noexcept;
+  static std::size_t group_count(const RequestCore& core) noexcept;
+  static std::span<const BlockId> table(const RequestCore& core, std::size_t group);
+  static std::span<const tokens::SequenceHash> hashes(RequestCore& core);
+  static std::span<const BlockCopy> copies(const RequestCore& core) noexcept;
+
+  static Result<std::size_t, SequenceError> match_prefix(RequestCore& core);
+  static Result<StepPlan, SequenceError> schedule_prefill(RequestCore& core, std::size_t tokens);
+  static Result<StepOutcome, SequenceError> apply_prefill(RequestCore& core,
+                                                          std::optional<tokens::Token> next);
+  static Result<StepPlan, SequenceError> schedule_decode(RequestCore& core);
+  static Result<StepOutcome, SequenceError> apply_decode(RequestCore& core, tokens::Token next);
+  static Result<StepPlan, SequenceError> schedule_speculative(RequestCore& core, std::size_t drafts);
+  static Result<StepOutcome, SequenceError> apply_speculative(RequestCore& core,
+                                                              std::span<const tokens::Token> accepted);
+  static Result<void, SequenceError> revert(RequestCore& core);
+  static Result<void, SequenceError> preempt(RequestCore& core);
+  static Result<std::size_t, SequenceError> resume(RequestCore& core);
+  static Result<RequestCorePtr, SequenceError> fork(RequestCore& core, std::optional<tokens::Token> last);
+  static void release(RequestCore& core) noexcept;
+  static void release_after(RequestCore& core, const Fence& fence);
+};
+}  // namespace detail
+
+template <events::Tier Tier>
+class SequenceBatch;
+
+template <events::Tier Tier>
+class [[nodiscard]] RequestSequence {
+  using Calls = detail::RequestCalls;
+
+ public:
+  // The manager must outlive the request.
+  // Errors: kInvalidArgument for an empty prompt, a prompt above max_tokens, more blocks than positions, hashes that
+  // are not of the prompt's blocks, runs that validate_runs() refuses, a window of 0, and what RetentionPlan refuses.
+  static Result<RequestSequence> create(BlockManager<Tier>& manager, std::vector<tokens::Token> prompt,
+                                        RequestOptions options = {}) {
+    return create(manager, std::move(prompt), {}, std::move(options));
+  }
+  // With the names of the prompt's first full blocks, which are trusted; the rest are computed when they are needed.
+  static Result<RequestSequence> create(BlockManager<Tier>& manager, std::vector<tokens::Token> prompt,
+                                        std::vector<tokens::SequenceHash> hashes,
+                                        RequestOptions options = {}) {
+    auto core =
+        Calls::create(manager.core_.store(), std::move(prompt), std::move(hashes), std::move(options));
+    if (!core) return std::move(core).error();
+    return RequestSequence(*std::move(core));
+  }
+
+  RequestState state() const noexcept { return Calls::state(*core_); }
+  // Prompt and generated. Valid until the request changes, as are the other spans.
+  std::span<const tokens::Token> tokens() const noexcept { return Calls::tokens(*core_); }
+  std::size_t size() const noexcept { return tokens().size(); }
+  std::size_t prompt_size() const noexcept { return Calls::prompt_size(*core_); }
+  // Leading tokens whose KV exists.
+  std::size_t computed_tokens() const noexcept { return Calls::computed(*core_); }
+  // The rest: what prefill has to do, or the one token that decode computes.
+  std::size_t tokens_to_compute() const noexcept { return size() - computed_tokens(); }
+  // Leading tokens that match_prefix() or resume() found in the cache.
+  std::size_t cached_tokens() const noexcept { return Calls::cached(*core_); }
+  // How many tokens may still be generated; nothing without a limit.
+  std::optional<std::size_t> tokens_left() const noexcept {
+    const std::size_t max = Calls::max_tokens(*core_);
+    return max == 0 ? std::nullopt : std::optional(max - size());
+  }
+  std::size_t group_count() const noexcept { return Calls::group_count(*core_); }
+  // The blocks of a group in order; kNoBlock for those outside its window. Requires: group < group_count().
+  std::span<const BlockId> block_table(std::size_t group = 0) const { return Calls::table(*core_, group); }
+  // The names of all full blocks, in group 0.
+  std::span<const tokens::SequenceHash> sequence_hashes() const { return Calls::hashes(*core_); }
+
+  // The copies that the scheduled step needs first.
+  std::span<const BlockCopy> copies() const noexcept { return Calls::copies(*core_); }
+
+  // Shares the longest cached prefix that is valid for all groups. Returns its tokens; at most size() - 1, unless
+  // reuse_last_token. Errors: kWrongState unless Idle and without blocks.
+  Result<std::size_t, SequenceError> match_prefix() { return Calls::match_prefix(*core_); }
+
+  // Errors: kWrongState unless Idle; kNothingToCompute for 0 tokens; kPrefillOverrun for more than
+  // tokens_to_compute(); kTooLong when the chunk is the last and there is no room for the token it yields; kNoRoom.
+  Result<StepPlan, SequenceError> schedule_prefill(std::size_t tokens) {
+    return Calls::schedule_prefill(*core_, tokens);
+  }
+  // `next` is the token that the last chunk yields. Errors: kWrongState; kTokenMissing, kTokenNotExpected.
+  Result<StepOutcome, SequenceError> apply_prefill(std::optional<tokens::Token> next = std::nullopt) {
+    return Calls::apply_prefill(*core_, next);
+  }
+
+  // Errors: kWrongState unless Idle; kPrefillIncomplete unless exactly one token is left to compute; kTooLong when
+  // max_tokens is reached; kNoRoom.
+  Result<StepPlan, SequenceError> schedule_decode() { return Calls::schedule_decode(*core_); }
+  Result<StepOutcome, SequenceError> apply_decode(tokens::Token next) {
+    return Calls::apply_decode(*core_, next);
+  }
+
+  // One token and `drafts` guesses after it. Errors: as schedule_decode().
+  Result<StepPlan, SequenceError> schedule_speculative(std::size_t drafts) {
+    return Calls::schedule_speculative(*core_, drafts);
+  }
+  // The accepted drafts and the token after them: 1 to drafts + 1 tokens. Blocks for the rest go back.
+  // Errors: kWrongState; kTooManyAccepted; kTooLong when max_tokens would be passed.
+  Result<StepOutcome, SequenceError> apply_speculative(std::span<const tokens::Token> accepted) {
+    return Calls::apply_speculative(*core_, accepted);
+  }
+
+  // Forgets the scheduled step. Errors: kWrongState when none is.
+  Result<void, SequenceError> revert() { return Calls::revert(*core_); }
+
+  // Gives all blocks back and keeps the tokens. Errors: kWrongState unless Idle.
+  Result<void, SequenceError> preempt() { return Calls::preempt(*core_); }
+  // Begins anew with what the cache has: returns the cached tokens; the rest is prefill again.
+  // Errors: kWrongState unless Preempted.
+  Result<std::size_t, SequenceError> resume() { return Calls::resume(*core_); }
+
+  // A second request with the same tokens and blocks. With `last`, its last token is another one (beam search).
+  // Errors: kWrongState unless Idle; with `last`, kPrefillIncomplete unless exactly one token is left to compute.
+  Result<RequestSequence, SequenceError> fork(std::optional<tokens::Token> last = std::nullopt) {
+    auto core = Calls::fork(*core_, last);
+    if (!core) return std::move(core).error();
+    return RequestSequence(*std::move(core));
+  }
+
+  // Gives all blocks back, the last first. The tokens stay readable. Dropping the request does the same.
+  void release() noexcept { Calls::release(*core_); }
+  // The same when the fence has passed: for a step in flight that is abandoned.
+  void release_after(const Fence& fence) { Calls::release_after(*core_, fence); }
+
+ private:
+  friend class SequenceBatch<Tier>;
+  explicit RequestSequence(detail::RequestCorePtr core) : core_(std::move(core)) {}
+  detail::RequestCorePtr core_;
+};
+
+}  // namespace ashlar::block

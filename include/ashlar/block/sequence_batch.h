@@ -1,0 +1,96 @@
+// SequenceBatch<Tier>: the requests that run together, scheduled and applied as one. One visit to the manager per step,
+// however many blocks it takes or registers.
+//
+//   batch.add(request);                     // for each; a request is in one step at a time
+//   auto plan = batch.schedule_decode();    // all or none
+//   … compute …
+//   batch.apply_decode(tokens);             // one token per request, in the order of add()
+//
+// Thread safety: thread-compatible. The requests must outlive their place in the batch.
+// Complexity:    O(requests); nothing allocates from the heap once a batch has had as many requests before and the
+//                requests have max_tokens.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "ashlar/base/result.h"
+#include "ashlar/block/request_sequence.h"
+#include "ashlar/block/sequence_error.h"
+#include "ashlar/tokens/token.h"
+
+namespace ashlar::block {
+
+// Which request refused a step, and why. No request of the batch was changed.
+struct [[nodiscard]] BatchError {
+  std::size_t index;
+  SequenceError error;
+};
+
+struct BatchPlan {
+  std::size_t new_blocks = 0;
+  std::size_t copies = 0;  // the copies themselves: RequestSequence::copies()
+};
+
+namespace detail {
+class BatchCore {
+ public:
+  void clear() noexcept { requests_.clear(); }
+  void add(RequestCore* request) { requests_.push_back(request); }
+  std::size_t size() const noexcept { return requests_.size(); }
+
+  Result<BatchPlan, BatchError> schedule_decode();
+  Result<StepOutcome, BatchError> apply_decode(std::span<const tokens::Token> tokens);
+  Result<BatchPlan, BatchError> schedule_prefill(std::span<const std::size_t> chunks);
+  Result<StepOutcome, BatchError> apply_prefill(std::span<const std::optional<tokens::Token>> tokens);
+  Result<void, BatchError> revert();
+  void release() noexcept;
+
+ private:
+  template <class TokensOf>
+  Result<BatchPlan, BatchError> place_crossing(RequestState state, TokensOf&& tokens_of);
+  StepOutcome finish_crossing();
+
+  std::vector<RequestCore*> requests_;
+  // Kept from step to step for their memory.
+  std::vector<std::uint32_t> crossing_;  // requests that need a block, or fill one
+  std::vector<std::size_t> wanted_;      // blocks for each of these
+  std::vector<SlotRef> fresh_;
+};
+}  // namespace detail
+
+template <events::Tier Tier>
+class SequenceBatch {
+ public:
+  void clear() noexcept { core_.clear(); }
+  void add(RequestSequence<Tier>& request) { core_.add(request.core_.get()); }
+  std::size_t size() const noexcept { return core_.size(); }
+
+  // Errors: those of RequestSequence, for the first request refused; kForeign for requests of different managers;
+  // kNoRoom when there is not enough for all.
+  Result<BatchPlan, BatchError> schedule_decode() { return core_.schedule_decode(); }
+  // One token per request. Requires: tokens.size() == size(). Errors: those of RequestSequence.
+  Result<StepOutcome, BatchError> apply_decode(std::span<const tokens::Token> tokens) {
+    return core_.apply_decode(tokens);
+  }
+  // chunks[i] tokens of request i. Requires: chunks.size() == size().
+  Result<BatchPlan, BatchError> schedule_prefill(std::span<const std::size_t> chunks) {
+    return core_.schedule_prefill(chunks);
+  }
+  // tokens[i] is what the last chunk of request i yields. Requires: tokens.size() == size().
+  Result<StepOutcome, BatchError> apply_prefill(std::span<const std::optional<tokens::Token>> tokens) {
+    return core_.apply_prefill(tokens);
+  }
+  // Forgets the scheduled step of every request. Errors: kWrongState, for the first request without one.
+  Result<void, BatchError> revert() { return core_.revert(); }
+  // Releases every request.
+  void release() noexcept { core_.release(); }
+
+ private:
+  detail::BatchCore core_;
+};
+
+}  // namespace ashlar::block

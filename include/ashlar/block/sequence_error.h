@@ -1,0 +1,40 @@
+// SequenceError: why a step of a sequence was refused. Whatever was refused has changed nothing.
+//
+// Thread safety: immutable value.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string_view>
+
+#include "ashlar/base/error.h"
+#include "ashlar/block/manager_options.h"
+
+namespace ashlar::block {
+
+struct [[nodiscard]] SequenceError {
+  enum class Reason : std::uint8_t {
+    kWrongState,         // the call does not fit the state of the sequence
+    kNothingToCompute,   // no tokens, or a step over none
+    kPrefillOverrun,     // more tokens than there are left to compute
+    kPrefillIncomplete,  // decode needs exactly one token without KV
+    kTokenMissing,       // the last chunk of a prefill yields a token
+    kTokenNotExpected,   // a chunk that is not the last yields none
+    kTooManyAccepted,    // more tokens than were scheduled, or none
+    kTooLong,            // the limit of the sequence, max_tokens, would be passed
+    kNoRoom,             // the manager has not enough blocks; `refusal` says why
+    kForeign,            // the sequence belongs to another manager
+  };
+  Reason reason;
+  std::string_view state;                    // of the sequence, at the time
+  std::size_t asked = 0;                     // what the call asked for
+  std::size_t limit = 0;                     // what was possible
+  std::optional<AllocationRefusal> refusal;  // with kNoRoom
+
+  Error to_error() const;
+};
+
+std::string_view to_string(SequenceError::Reason reason) noexcept;
+
+}  // namespace ashlar::block

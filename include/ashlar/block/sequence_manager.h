@@ -1,0 +1,190 @@
+// SequenceManager<Tier>: block tables for whole sequences, with prefix caching. The small interface: a sequence gets
+// all its blocks at once, grows by one token at a time, and gives everything back.
+//
+//   SequenceManager<G1> sequences(manager);
+//   auto sequence = sequences.make_sequence(prompt);
+//   sequences.allocate(*sequence);               // cached prefix shared, the rest new
+//   … compute the prompt …
+//   sequences.computed(*sequence, prompt.size());  // now others can find the blocks
+//   sequence->append(token);
+//   sequences.may_append(*sequence);             // a block for it, if one is needed
+//   sequences.deallocate(*sequence);             // the last block first
+//
+// A hit never covers the last token of a sequence: somebody must compute it to get logits, so the last full block of a
+// prompt that ends on a block boundary is computed again (reuse_last_token allows it). Tokens are compared on every
+// hit. RequestSequence (request_sequence.h) is the large interface: chunks, speculation, forks, preemption.
+//
+// Thread safety: SequenceManager is thread-safe, a Sequence thread-compatible. The manager must outlive both.
+// Complexity:    allocate() and deallocate() are O(blocks), the rest O(1) or O(block size); nothing allocates from
+//                the heap once a sequence has had as many blocks before.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "ashlar/base/result.h"
+#include "ashlar/block/block_id.h"
+#include "ashlar/block/block_manager.h"
+#include "ashlar/block/sequence_error.h"
+#include "ashlar/tokens/sequence_hash.h"
+#include "ashlar/tokens/sequence_hasher.h"
+#include "ashlar/tokens/token.h"
+
+namespace ashlar::block {
+
+// When the full blocks of a sequence become findable.
+enum class RegisterBlocks : std::uint8_t {
+  // When computed() says that their KV exists.
+  kWhenComputed,
+  // When they are handed out, or filled by may_append(). With this option the caller vouches that the KV of a block is
+  // written before anybody reads it, as in an engine that runs each step to its end before the next begins.
+  kAtOnce,
+};
+
+struct SequenceManagerOptions {
+  tokens::SequenceHasher hasher{};  // scheme and salt
+  RegisterBlocks register_blocks = RegisterBlocks::kWhenComputed;
+  bool reuse_last_token = false;  // for callers that need no logits
+};
+
+namespace detail {
+class SequenceCore;
+struct TextRules;
+struct SequenceCoreDelete {
+  void operator()(SequenceCore* core) const noexcept;
+};
+using SequenceCorePtr = std::unique_ptr<SequenceCore, SequenceCoreDelete>;
+
+struct AppendOutcome {
+  bool new_block = false;   // the token stands in a block that was handed out just now
+  bool block_full = false;  // the token fills its block
+};
+
+// The untyped calls behind the two types.
+class SequenceManagerCore {
+ public:
+  SequenceManagerCore(std::shared_ptr<BlockStore> store, SequenceManagerOptions options);
+  Result<SequenceCorePtr> make(std::vector<tokens::Token> tokens,
+                               std::vector<tokens::SequenceHash> hashes) const;
+  std::optional<AllocationRefusal> why_not_allocate(SequenceCore& sequence) const;
+  Result<std::size_t, SequenceError> allocate(SequenceCore& sequence) const;
+  Result<void, SequenceError> deallocate(SequenceCore& sequence) const;
+  std::optional<AllocationRefusal> why_not_append(const SequenceCore& sequence) const;
+  Result<AppendOutcome, SequenceError> may_append(SequenceCore& sequence) const;
+  Result<std::size_t, SequenceError> computed(SequenceCore& sequence, std::size_t tokens) const;
+
+ private:
+  std::size_t match_limit(const SequenceCore& sequence) const;
+
+  std::shared_ptr<BlockStore> store_;
+  std::shared_ptr<const TextRules> rules_;
+  RegisterBlocks register_blocks_;
+  bool reuse_last_token_;
+};
+
+// What a Sequence shows of its core.
+struct SequenceView {
+  static void append(SequenceCore& core, tokens::Token token);
+  static std::span<const tokens::Token> tokens(const SequenceCore& core) noexcept;
+  static std::span<const BlockId> table(const SequenceCore& core) noexcept;
+  static std::size_t cached(const SequenceCore& core) noexcept;
+  static std::size_t computed(const SequenceCore& core) noexcept;
+  static std::uint32_t block_size(const SequenceCore& core) noexcept;
+};
+}  // namespace detail
+
+using AppendOutcome = detail::AppendOutcome;
+
+template <events::Tier Tier>
+class SequenceManager;
+
+// The tokens of one request and its block table. Dropping it gives its blocks back.
+template <events::Tier Tier>
+class [[nodiscard]] Sequence {
+ public:
+  // Adds a token; may_append() then finds it a place.
+  void append(tokens::Token token) { detail::SequenceView::append(*core_, token); }
+
+  std::span<const tokens::Token> tokens() const noexcept { return detail::SequenceView::tokens(*core_); }
+  std::size_t size() const noexcept { return tokens().size(); }
+  // Blocks that the tokens fill or begin.
+  std::size_t block_count() const noexcept {
+    const std::uint32_t block_size = detail::SequenceView::block_size(*core_);
+    return (size() + block_size - 1) / block_size;
+  }
+  // The blocks in order; empty while nothing is allocated. Valid until the sequence changes.
+  std::span<const BlockId> block_table() const noexcept { return detail::SequenceView::table(*core_); }
+  // Leading tokens that allocate() found in the cache.
+  std::size_t cached_tokens() const noexcept { return detail::SequenceView::cached(*core_); }
+  // Leading tokens whose KV exists.
+  std::size_t computed_tokens() const noexcept { return detail::SequenceView::computed(*core_); }
+
+ private:
+  friend class SequenceManager<Tier>;
+  explicit Sequence(detail::SequenceCorePtr core) : core_(std::move(core)) {}
+  detail::SequenceCorePtr core_;
+};
+
+template <events::Tier Tier>
+class SequenceManager {
+ public:
+  explicit SequenceManager(BlockManager<Tier>& manager, SequenceManagerOptions options = {})
+      : core_(manager.core_.store(), std::move(options)) {}
+
+  // Errors: kInvalidArgument for more blocks than positions, and for hashes that are not of the tokens' blocks.
+  Result<Sequence<Tier>> make_sequence(std::vector<tokens::Token> tokens) const {
+    return make_sequence(std::move(tokens), {});
+  }
+  // With the names of its first full blocks, which are trusted; the rest are computed when they are needed.
+  Result<Sequence<Tier>> make_sequence(std::vector<tokens::Token> tokens,
+                                       std::vector<tokens::SequenceHash> hashes) const {
+    auto core = core_.make(std::move(tokens), std::move(hashes));
+    if (!core) return std::move(core).error();
+    return Sequence<Tier>(*std::move(core));
+  }
+
+  // Whether allocate() would find room now. Blocks that others use already cost nothing; cached ones that nobody uses
+  // cost their place.
+  bool can_allocate(const Sequence<Tier>& sequence) const { return !why_not_allocate(sequence); }
+  std::optional<AllocationRefusal> why_not_allocate(const Sequence<Tier>& sequence) const {
+    return core_.why_not_allocate(*sequence.core_);
+  }
+  // Shares the cached prefix and takes blocks for the rest. Returns the cached tokens.
+  // Errors: kWrongState when it has blocks; kNothingToCompute for an empty sequence; kNoRoom.
+  Result<std::size_t, SequenceError> allocate(Sequence<Tier>& sequence) const {
+    return core_.allocate(*sequence.core_);
+  }
+  // Gives the blocks back, the last first, so that the head of a prefix is the last to be evicted.
+  // Errors: kWrongState when it has none.
+  Result<void, SequenceError> deallocate(Sequence<Tier>& sequence) const {
+    return core_.deallocate(*sequence.core_);
+  }
+
+  // Whether may_append() would find room now for the tokens that have no block.
+  bool can_append(const Sequence<Tier>& sequence) const { return !why_not_append(sequence); }
+  std::optional<AllocationRefusal> why_not_append(const Sequence<Tier>& sequence) const {
+    return core_.why_not_append(*sequence.core_);
+  }
+  // Call it after append(). Three cases: the token begins a block, which is handed out; the token fills a block, which
+  // is named (and registered, with RegisterBlocks::kAtOnce); or there is nothing to do.
+  // Errors: kWrongState when nothing is allocated; kNoRoom.
+  Result<AppendOutcome, SequenceError> may_append(Sequence<Tier>& sequence) const {
+    return core_.may_append(*sequence.core_);
+  }
+  // The KV of the first `tokens` tokens exists: registers the full blocks among them. Returns how many were registered
+  // now. Errors: kWrongState when nothing is allocated; kPrefillOverrun for more tokens than have blocks, or fewer
+  // than were computed before.
+  Result<std::size_t, SequenceError> computed(Sequence<Tier>& sequence, std::size_t tokens) const {
+    return core_.computed(*sequence.core_, tokens);
+  }
+
+ private:
+  detail::SequenceManagerCore core_;
+};
+
+}  // namespace ashlar::block

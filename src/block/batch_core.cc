@@ -1,0 +1,162 @@
+// A step over many requests. Requests inside a block are scheduled and advanced where they stand; those that need a
+// block, or fill one, are collected, and the manager is visited once for all of them.
+#include "ashlar/base/check.h"
+#include "ashlar/block/sequence_batch.h"
+#include "block/request_core.h"
+
+namespace ashlar::block::detail {
+
+using Reason = SequenceError::Reason;
+
+// Schedules the requests that crossing_ lists, over tokens_of(i) tokens each. All or none: on refusal the requests
+// that this step scheduled are idle again.
+template <class TokensOf>
+Result<BatchPlan, BatchError> BatchCore::place_crossing(RequestState state, TokensOf&& tokens_of) {
+  BatchPlan plan;
+  if (crossing_.empty()) return plan;
+  BlockStore& store = requests_[crossing_.front()]->tables().store();
+  wanted_.clear();
+  for (const std::uint32_t i : crossing_) {
+    RequestCore& request = *requests_[i];
+    if (&request.tables().store() != &store) return BatchError{i, request.refusal(Reason::kForeign)};
+    wanted_.push_back(request.wanted(tokens_of(i)));
+    plan.new_blocks += wanted_.back();
+  }
+  fresh_.clear();
+  fresh_.reserve(plan.new_blocks);
+  std::optional<AllocationRefusal> refused =
+      plan.new_blocks > store.options().block_count
+          ? store.why_not(plan.new_blocks)
+          : store.allocate(plan.new_blocks, nullptr, [&](std::size_t, std::span<const SlotRef> slots) {
+              fresh_.insert(fresh_.end(), slots.begin(), slots.end());
+            });
+  if (refused) {
+    const std::uint32_t first = crossing_.front();
+    SequenceError error =
+        requests_[first]->refusal(Reason::kNoRoom, plan.new_blocks, refused->status.available());
+    error.refusal = std::move(refused);
+    return BatchError{first, std::move(error)};
+  }
+  std::span<const SlotRef> rest = fresh_;
+  for (std::size_t k = 0; k < crossing_.size(); ++k) {
+    RequestCore& request = *requests_[crossing_[k]];
+    const std::size_t tokens = tokens_of(crossing_[k]);
+    request.place(tokens, rest.first(wanted_[k]));
+    rest = rest.subspan(wanted_[k]);
+    request.placed();
+    request.set_scheduled(state, tokens);
+    plan.copies += request.tables().copies().size();
+  }
+  return plan;
+}
+
+Result<BatchPlan, BatchError> BatchCore::schedule_decode() {
+  crossing_.clear();
+  const auto undo = [&](std::size_t scheduled) {
+    for (std::size_t i = 0; i < scheduled; ++i) requests_[i]->set_scheduled(RequestState::kIdle, 0);
+  };
+  for (std::size_t i = 0; i < requests_.size(); ++i) {
+    RequestCore& request = *requests_[i];
+    if (!request.decodes_in_place()) {
+      if (auto refused = request.why_not_decode()) {
+        undo(i);
+        return BatchError{i, *std::move(refused)};
+      }
+      crossing_.push_back(static_cast<std::uint32_t>(i));
+    }
+    request.set_scheduled(RequestState::kDecodeScheduled, 1);
+  }
+  auto plan = place_crossing(RequestState::kDecodeScheduled, [](std::size_t) { return std::size_t{1}; });
+  if (!plan) undo(requests_.size());
+  return plan;
+}
+
+Result<BatchPlan, BatchError> BatchCore::schedule_prefill(std::span<const std::size_t> chunks) {
+  ASHLAR_CHECK(chunks.size() == requests_.size(), "%zu chunks for %zu requests", chunks.size(),
+               requests_.size());
+  crossing_.clear();
+  const auto undo = [&](std::size_t scheduled) {
+    for (std::size_t i = 0; i < scheduled; ++i) requests_[i]->set_scheduled(RequestState::kIdle, 0);
+  };
+  for (std::size_t i = 0; i < requests_.size(); ++i) {
+    if (auto refused = requests_[i]->why_not_prefill(chunks[i])) {
+      undo(i);
+      return BatchError{i, *std::move(refused)};
+    }
+    crossing_.push_back(static_cast<std::uint32_t>(i));
+    requests_[i]->set_scheduled(RequestState::kPrefillScheduled, chunks[i]);
+  }
+  auto plan = place_crossing(RequestState::kPrefillScheduled, [&](std::size_t i) { return chunks[i]; });
+  if (!plan) undo(requests_.size());
+  return plan;
+}
+
+StepOutcome BatchCore::finish_crossing() {
+  static thread_local std::vector<BlockTables::Publication> publications;
+  publications.clear();
+  for (const std::uint32_t i : crossing_) requests_[i]->collect(publications);
+  const BlockTables::Published published = BlockTables::publish(publications);
+  for (const std::uint32_t i : crossing_) requests_[i]->settle();
+  return {published.registered, published.replaced, false};
+}
+
+Result<StepOutcome, BatchError> BatchCore::apply_decode(std::span<const tokens::Token> tokens) {
+  ASHLAR_CHECK(tokens.size() == requests_.size(), "%zu tokens for %zu requests", tokens.size(),
+               requests_.size());
+  for (std::size_t i = 0; i < requests_.size(); ++i) {
+    if (auto refused = requests_[i]->why_not_apply_decode()) return BatchError{i, *std::move(refused)};
+  }
+  crossing_.clear();
+  bool at_limit = false;
+  for (std::size_t i = 0; i < requests_.size(); ++i) {
+    RequestCore& request = *requests_[i];
+    if (request.advance(tokens[i])) crossing_.push_back(static_cast<std::uint32_t>(i));
+    at_limit |= request.at_limit();
+  }
+  StepOutcome outcome = finish_crossing();
+  outcome.at_limit = at_limit;
+  return outcome;
+}
+
+Result<StepOutcome, BatchError> BatchCore::apply_prefill(
+    std::span<const std::optional<tokens::Token>> tokens) {
+  ASHLAR_CHECK(tokens.size() == requests_.size(), "%zu tokens for %zu requests", tokens.size(),
+               requests_.size());
+  for (std::size_t i = 0; i < requests_.size(); ++i) {
+    if (auto refused = requests_[i]->why_not_apply_prefill(tokens[i].has_value())) {
+      return BatchError{i, *std::move(refused)};
+    }
+  }
+  crossing_.clear();
+  bool at_limit = false;
+  for (std::size_t i = 0; i < requests_.size(); ++i) {
+    RequestCore& request = *requests_[i];
+    request.advance(request.scheduled(), tokens[i] ? std::span<const tokens::Token>(&*tokens[i], 1)
+                                                   : std::span<const tokens::Token>());
+    crossing_.push_back(static_cast<std::uint32_t>(i));
+    at_limit |= request.at_limit();
+  }
+  StepOutcome outcome = finish_crossing();
+  outcome.at_limit = at_limit;
+  return outcome;
+}
+
+Result<void, BatchError> BatchCore::revert() {
+  for (std::size_t i = 0; i < requests_.size(); ++i) {
+    const RequestState state = requests_[i]->state();
+    if (state != RequestState::kPrefillScheduled && state != RequestState::kDecodeScheduled &&
+        state != RequestState::kSpeculativeScheduled) {
+      return BatchError{i, requests_[i]->refusal(Reason::kWrongState)};
+    }
+  }
+  for (std::size_t i = requests_.size(); i-- > 0;) {
+    [[maybe_unused]] const auto reverted = requests_[i]->revert();
+  }
+  return {};
+}
+
+void BatchCore::release() noexcept {
+  for (std::size_t i = requests_.size(); i-- > 0;) requests_[i]->release();
+}
+
+}  // namespace ashlar::block::detail

@@ -1,0 +1,368 @@
+#include "block/block_tables.h"
+
+#include <algorithm>
+#include <array>
+
+#include "ashlar/base/check.h"
+#include "ashlar/block/detail/transitions.h"
+
+namespace ashlar::block::detail {
+
+BlockTables::BlockTables(std::shared_ptr<BlockStore> store, std::span<const CacheGroup> groups,
+                         std::shared_ptr<const BlockWorth> worth)
+    : store_(std::move(store)), tables_(std::max<std::size_t>(groups.size(), 1)) {
+  // Nobody asks what a block is worth unless the eviction backend keeps it.
+  if (worth != nullptr && store_->facts().keeps_retentions()) worth_ = std::move(worth);
+  for (std::size_t g = 0; g < groups.size(); ++g) tables_[g].group = groups[g];
+}
+
+void BlockTables::reserve(std::size_t blocks) {
+  for (Table& table : tables_) {
+    table.slots.reserve(blocks);
+    table.ids.reserve(blocks);
+  }
+}
+
+// ---- matching
+
+std::size_t BlockTables::acquire(Table& table, const SequenceText& text, std::size_t from,
+                                 std::span<const tokens::SequenceHash> names) {
+  const std::size_t before = table.slots.size();
+  // Room first: what is emitted is written away under the store's lock.
+  table.slots.resize(before + names.size());
+  table.ids.resize(before + names.size());
+  const std::size_t size = block_size();
+  const std::size_t hits =
+      store_->match_tokens(names, std::span(text.tokens).subspan(from * size, names.size() * size),
+                           [&](std::size_t first, std::span<const SlotRef> slots) {
+                             for (std::size_t i = 0; i < slots.size(); ++i) {
+                               table.slots[before + first + i] = slots[i];
+                               table.ids[before + first + i] = BlockId(slots[i].id);
+                             }
+                           });
+  table.slots.resize(before + hits);
+  table.ids.resize(before + hits);
+  table.registered = table.slots.size();
+  if (worth_ != nullptr) set_worth(table, before, table.registered);
+  return hits;
+}
+
+void BlockTables::set_worth(const Table& table, std::size_t from, std::size_t to) const {
+  const Clock::TimePoint now = store_->options().clock->now();
+  const std::size_t size = block_size();
+  for (std::size_t i = from; i < to; ++i) {
+    store_->set_retention(table.slots[i],
+                          worth_->plan.of_block(i * size, (i + 1) * size, worth_->prompt_tokens, now));
+  }
+}
+
+void BlockTables::push_gap(Table& table) {
+  table.slots.emplace_back();
+  table.ids.push_back(kNoBlock);
+  table.live = table.slots.size();
+}
+
+std::size_t BlockTables::match(SequenceText& text, std::size_t limit) {
+  ASHLAR_DCHECK(size() == 0, "a match into tables of %zu blocks", size());
+  if (limit == 0) return 0;
+  if (tables_.size() == 1 && !tables_.front().group.window) {
+    return acquire(tables_.front(), text, 0, text.names(limit));
+  }
+  return match_groups(text, limit);
+}
+
+std::size_t BlockTables::longest(const Table& table, std::uint32_t group,
+                                 std::span<const tokens::SequenceHash> names, std::size_t limit) const {
+  std::size_t best = 0;
+  std::size_t run = 0;
+  for (std::size_t i = 0; i < limit; ++i) {
+    run = store_->holds(names[i].in_group(group)) ? run + 1 : 0;
+    if (run >= table.group.blocks_needed(i + 1, block_size())) best = i + 1;
+    if (run == 0 && !table.group.window) break;
+  }
+  return best;
+}
+
+// First a prefix length that all groups seem to have, then the references. Somebody may evict in between, or a hash may
+// have other tokens: then a shorter prefix is tried, so this ends.
+std::size_t BlockTables::match_groups(SequenceText& text, std::size_t limit) {
+  const std::span<const tokens::SequenceHash> names = text.names(limit);
+  std::vector<tokens::SequenceHash> in_group;
+  for (std::size_t blocks = names.size(); blocks > 0;) {
+    for (std::size_t before = 0; before != blocks;) {
+      before = blocks;
+      for (std::uint32_t g = 0; g < tables_.size(); ++g) blocks = longest(tables_[g], g, names, blocks);
+    }
+    std::size_t valid = blocks;
+    for (std::uint32_t g = 0; g < tables_.size() && valid == blocks; ++g) {
+      Table& table = tables_[g];
+      const std::size_t needed = table.group.blocks_needed(blocks, block_size());
+      while (table.slots.size() < blocks - needed) push_gap(table);
+      in_group.clear();
+      for (const auto& name : names.subspan(blocks - needed, needed)) in_group.push_back(name.in_group(g));
+      const std::size_t hits = acquire(table, text, blocks - needed, in_group);
+      table.registered = table.slots.size();
+      if (hits < needed) valid = table.group.window ? blocks - 1 : hits;
+    }
+    if (valid == blocks) return blocks;
+    release();
+    blocks = valid;
+  }
+  return 0;
+}
+
+// ---- growing
+
+std::size_t BlockTables::wanted(std::size_t computed, std::size_t blocks) {
+  std::size_t count = tables_.size() * (blocks - std::min(blocks, size()));
+  if (computed % block_size() == 0) return count;
+  const std::size_t tail = computed / block_size();
+  for (Table& table : tables_) {
+    if (table.holders.empty() || table.holders[tail] == nullptr) continue;
+    if (table.holders[tail].use_count() > 1) {
+      ++count;
+      continue;
+    }
+    table.holders[tail]->take();  // the slot is this table's alone again
+    table.holders[tail].reset();
+  }
+  return count;
+}
+
+void BlockTables::place(std::size_t computed, std::size_t blocks, std::span<const SlotRef> fresh) {
+  std::size_t next = 0;
+  if (computed % block_size() != 0) {
+    const std::size_t tail = computed / block_size();
+    for (std::size_t g = 0; g < tables_.size(); ++g) {
+      Table& table = tables_[g];
+      if (table.holders.empty() || table.holders[tail] == nullptr) continue;
+      const SlotRef& slot = fresh[next++];
+      copies_.push_back({g, table.ids[tail], BlockId(slot.id)});
+      sources_.push_back(std::move(table.holders[tail]));
+      table.slots[tail] = slot;
+      table.ids[tail] = BlockId(slot.id);
+    }
+  }
+  for (Table& table : tables_) {
+    while (table.slots.size() < blocks) {
+      const SlotRef& slot = fresh[next++];
+      table.slots.push_back(slot);
+      table.ids.push_back(BlockId(slot.id));
+      if (!table.holders.empty()) table.holders.emplace_back();
+    }
+  }
+  ASHLAR_DCHECK(next == fresh.size(), "%zu blocks were wanted, %zu came", next, fresh.size());
+}
+
+Result<std::size_t, AllocationRefusal> BlockTables::extend(std::size_t computed, std::size_t blocks) {
+  const std::size_t count = wanted(computed, blocks);
+  if (count == 0) return count;
+  if (count > store_->options().block_count) return *store_->why_not(count);
+  static thread_local std::vector<SlotRef> fresh;
+  fresh.clear();
+  fresh.reserve(count);
+  auto refused = store_->allocate(count, nullptr, [&](std::size_t, std::span<const SlotRef> slots) {
+    fresh.insert(fresh.end(), slots.begin(), slots.end());
+  });
+  if (refused) return *std::move(refused);
+  place(computed, blocks, fresh);
+  return count;
+}
+
+void BlockTables::copied() noexcept {
+  copies_.clear();
+  sources_.clear();
+}
+
+void BlockTables::undo_copies(std::size_t computed) noexcept {
+  const std::size_t tail = computed / block_size();
+  while (!copies_.empty()) {
+    Table& table = tables_[copies_.back().group];
+    const SlotRef unused = table.slots[tail];
+    table.ids[tail] = copies_.back().source;
+    table.holders[tail] = std::move(sources_.back());
+    table.slots[tail] = table.holders[tail]->get();
+    copies_.pop_back();
+    sources_.pop_back();
+    store_->drop_owned({&unused, 1});
+  }
+}
+
+void BlockTables::truncate(std::size_t blocks) noexcept {
+  if (size() <= blocks) return;
+  for (std::size_t g = tables_.size(); g-- > 0;) {
+    Table& table = tables_[g];
+    ASHLAR_DCHECK(table.registered <= blocks, "a cut to %zu blocks through %zu registered ones", blocks,
+                  table.registered);
+    drop(table, blocks, table.slots.size());
+    table.slots.resize(blocks);
+    table.ids.resize(blocks);
+    if (!table.holders.empty()) table.holders.resize(blocks);
+  }
+}
+
+void BlockTables::drop(Table& table, std::size_t from, std::size_t to) noexcept {
+  constexpr std::size_t kRoom = 64;
+  std::array<SlotRef, kRoom> owned;
+  std::size_t count = 0;
+  std::size_t i = to;
+  for (; i-- > from && i >= table.registered;) {
+    if (!table.holders.empty() && table.holders[i] != nullptr) {
+      table.holders[i].reset();  // the last who shares it gives it back
+      continue;
+    }
+    owned[count++] = table.slots[i];
+    if (count == kRoom) store_->drop_owned({owned.data(), std::exchange(count, 0)});
+  }
+  if (count != 0) store_->drop_owned({owned.data(), count});
+  Dropper dropper;
+  for (i = std::min(to, table.registered); i-- > from;) {
+    if (table.slots[i].store != nullptr) dropper.drop(table.slots[i]);
+  }
+}
+
+// ---- registering
+
+void BlockTables::collect(SequenceText& text, std::size_t full, std::vector<Publication>& out) {
+  if (private_) return;
+  const std::size_t named = text.names(full).size();
+  for (std::uint32_t g = 0; g < tables_.size(); ++g) {
+    Table& table = tables_[g];
+    for (std::size_t i = table.registered; i < named; ++i) {
+      complete(table.slots[i], text.identity(i, g), text.block(i));
+      out.push_back({this, g, static_cast<std::uint32_t>(i)});
+    }
+  }
+}
+
+void BlockTables::adopt(std::uint32_t group, std::uint32_t index, const SlotRef& slot, Published& published) {
+  Table& table = tables_[group];
+  ++published.registered;
+  if (slot.id != table.slots[index].id) ++published.replaced;
+  table.slots[index] = slot;
+  table.ids[index] = BlockId(slot.id);
+  table.registered = index + 1;
+}
+
+BlockTables::Published BlockTables::publish(std::span<const Publication> publications) {
+  Published published;
+  if (publications.empty()) return published;
+  BlockStore& store = *publications.front().tables->store_;
+  const auto register_some = [&](std::span<const Publication> some) {
+    return store.register_slots(
+        some.size(),
+        [&](std::size_t first, std::span<SlotRef> out) {
+          for (std::size_t i = 0; i < out.size(); ++i) {
+            const Publication& each = some[first + i];
+            out[i] = each.tables->tables_[each.group].slots[each.index];
+          }
+        },
+        [&](std::size_t first, std::span<const SlotRef> slots) {
+          for (std::size_t i = 0; i < slots.size(); ++i) {
+            const Publication& each = some[first + i];
+            each.tables->adopt(each.group, each.index, slots[i], published);
+          }
+        });
+  };
+  if (register_some(publications)) {
+    // One of them collides, and none is registered: one by one, then.
+    for (std::size_t i = 0; i < publications.size(); ++i) {
+      if (publications[i].tables->private_) continue;
+      if (register_some(publications.subspan(i, 1))) publications[i].tables->private_ = true;
+    }
+  }
+  for (const Publication& each : publications) {
+    const Table& table = each.tables->tables_[each.group];
+    if (each.tables->worth_ == nullptr || each.index >= table.registered) continue;
+    each.tables->set_worth(table, each.index, each.index + 1);
+  }
+  return published;
+}
+
+// ---- leaving
+
+void BlockTables::leave_windows(std::size_t computed) noexcept {
+  for (Table& table : tables_) {
+    const std::size_t outside =
+        std::min(table.group.tokens_outside(computed) / block_size(), table.slots.size());
+    if (outside <= table.live) continue;
+    drop(table, table.live, outside);
+    for (std::size_t i = table.live; i < outside; ++i) {
+      table.slots[i] = SlotRef();
+      table.ids[i] = kNoBlock;
+    }
+    table.live = outside;
+    table.registered = std::max(table.registered, outside);
+  }
+}
+
+std::size_t BlockTables::next_leaving() const noexcept {
+  std::size_t next = SIZE_MAX;
+  for (const Table& table : tables_) {
+    if (!table.group.window) continue;
+    // tokens_outside(computed) == (live + 1) * block_size
+    next = std::min(next, (table.live + 1) * block_size() + *table.group.window - 1);
+  }
+  return next;
+}
+
+void BlockTables::release() noexcept {
+  copied();
+  for (std::size_t g = tables_.size(); g-- > 0;) {
+    drop(tables_[g], tables_[g].live, tables_[g].slots.size());
+  }
+  clear();
+}
+
+void BlockTables::clear() noexcept {
+  for (Table& table : tables_) {
+    table.slots.clear();
+    table.ids.clear();
+    table.holders.clear();
+    table.live = 0;
+    table.registered = 0;
+  }
+  copied();
+}
+
+void BlockTables::abandon() noexcept {
+  // A holder that is shared with others goes with the last of them; one that is ours alone must not give its slot back.
+  const auto keep = [](Holder& holder) {
+    if (holder != nullptr && holder.use_count() == 1) holder->take();
+  };
+  for (Table& table : tables_) std::for_each(table.holders.begin(), table.holders.end(), keep);
+  std::for_each(sources_.begin(), sources_.end(), keep);
+  clear();
+}
+
+BlockTables BlockTables::detach() {
+  BlockTables other(store_, {}, worth_);
+  other.tables_.resize(tables_.size());
+  for (std::size_t g = 0; g < tables_.size(); ++g) {
+    other.tables_[g] = std::exchange(tables_[g], Table());
+    tables_[g].group = other.tables_[g].group;
+  }
+  other.copies_.swap(copies_);
+  other.sources_.swap(sources_);
+  return other;
+}
+
+BlockTables BlockTables::fork() {
+  BlockTables other(store_, {}, worth_);
+  other.tables_.resize(tables_.size());
+  other.private_ = private_;
+  for (std::size_t g = 0; g < tables_.size(); ++g) {
+    Table& table = tables_[g];
+    if (table.registered < table.slots.size()) {
+      table.holders.resize(table.slots.size());
+      for (std::size_t i = table.registered; i < table.slots.size(); ++i) {
+        if (table.holders[i] == nullptr) table.holders[i] = std::make_shared<OwnedSlot>(table.slots[i]);
+      }
+    }
+    for (std::size_t i = table.live; i < table.registered; ++i) add_reference(table.slots[i]);
+    other.tables_[g] = table;
+  }
+  return other;
+}
+
+}  // namespace ashlar::block::detail

@@ -1,0 +1,133 @@
+// BlockTables: the blocks of one sequence, a table per cache group, and every way they change.
+//
+// A table is a row of blocks in the order of the tokens: first the registered ones, to each of which it holds a
+// reference, then those it owns alone. A fork turns owned blocks into shared ones; who writes to a shared block takes a
+// copy first. Blocks that have left a group's window are gaps.
+//
+// Thread safety: thread-compatible; tables that share blocks may be used by different threads.
+// Invariant: all tables are equally long.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "ashlar/block/block_id.h"
+#include "ashlar/block/cache_group.h"
+#include "ashlar/block/detail/slot_ref.h"
+#include "ashlar/block/manager_options.h"
+#include "ashlar/block/request_sequence.h"
+#include "block/block_store.h"
+#include "block/sequence_text.h"
+
+namespace ashlar::block::detail {
+
+// What the blocks of a request are worth; shared by its forks.
+struct BlockWorth {
+  RetentionPlan plan;
+  std::size_t prompt_tokens;
+};
+
+class BlockTables {
+ public:
+  // `worth` may be null.
+  BlockTables(std::shared_ptr<BlockStore> store, std::span<const CacheGroup> groups,
+              std::shared_ptr<const BlockWorth> worth);
+  BlockTables(BlockTables&&) noexcept = default;
+  BlockTables& operator=(BlockTables&&) = delete;
+  ~BlockTables() { release(); }
+
+  BlockStore& store() const noexcept { return *store_; }
+  std::size_t group_count() const noexcept { return tables_.size(); }
+  // In blocks, gaps included.
+  std::size_t size() const noexcept { return tables_.front().slots.size(); }
+  std::span<const BlockId> ids(std::size_t group) const noexcept { return tables_[group].ids; }
+  std::span<const BlockCopy> copies() const noexcept { return copies_; }
+  void reserve(std::size_t blocks);
+
+  // The longest prefix of at most `limit` blocks that is cached and valid for all groups, shared. Returns its blocks.
+  // Requires: the tables are empty.
+  std::size_t match(SequenceText& text, std::size_t limit);
+
+  // Blocks to allocate so that the tables have `blocks` entries and the block with token `computed` in it can be
+  // written. Takes back what nobody shares any more.
+  std::size_t wanted(std::size_t computed, std::size_t blocks);
+  // Puts exactly so many in place. Shared blocks that must be written are exchanged: copies() says how.
+  void place(std::size_t computed, std::size_t blocks, std::span<const SlotRef> fresh);
+  // wanted(), an allocation, and place(). Returns the number of new blocks.
+  Result<std::size_t, AllocationRefusal> extend(std::size_t computed, std::size_t blocks);
+  // The copies were made: their sources are let go.
+  void copied() noexcept;
+  // The copies were not made: the shared blocks return to their places.
+  void undo_copies(std::size_t computed) noexcept;
+  // Cuts the tables to `blocks` entries, the last block first. Requires: what goes is not registered.
+  void truncate(std::size_t blocks) noexcept;
+
+  // A block whose KV is complete, to be registered.
+  struct Publication {
+    BlockTables* tables;
+    std::uint32_t group;
+    std::uint32_t index;
+  };
+  // Names the blocks that are owned among the first `full` and lists them.
+  void collect(SequenceText& text, std::size_t full, std::vector<Publication>& out);
+  struct Published {
+    std::size_t registered = 0;
+    std::size_t replaced = 0;
+  };
+  // Registers them; all are of one store. A hash collision leaves the block, and those after it, with their owner.
+  static Published publish(std::span<const Publication> publications);
+
+  // Gives up the blocks that are outside their group's window when `computed` tokens have KV.
+  void leave_windows(std::size_t computed) noexcept;
+  // How many tokens must be computed before leave_windows() has more to do.
+  std::size_t next_leaving() const noexcept;
+
+  // Gives everything back, the last block first.
+  void release() noexcept;
+  // Forgets everything without giving it back: the blocks stay taken for ever.
+  void abandon() noexcept;
+  // Everything that is here; these tables are empty afterwards.
+  BlockTables detach();
+  // A second set of tables with the same blocks.
+  BlockTables fork();
+
+ private:
+  using Holder = std::shared_ptr<OwnedSlot>;
+  struct Table {
+    CacheGroup group;
+    std::vector<SlotRef> slots;  // store == nullptr: a gap
+    std::vector<BlockId> ids;
+    std::vector<Holder> holders;  // empty, or one per slot; a slot with a holder belongs to all who share it
+    std::size_t live = 0;         // entries before it are gaps
+    std::size_t registered = 0;   // entries before it are registered or gaps
+  };
+
+  std::uint32_t block_size() const noexcept { return store_->options().block_size; }
+  // Appends the blocks of `names`, which are [from, from + names.size()) of the text. Returns the hits.
+  std::size_t acquire(Table& table, const SequenceText& text, std::size_t from,
+                      std::span<const tokens::SequenceHash> names);
+  std::size_t match_groups(SequenceText& text, std::size_t limit);
+  // The longest prefix of at most `limit` blocks that a group seems to have.
+  std::size_t longest(const Table& table, std::uint32_t group, std::span<const tokens::SequenceHash> names,
+                      std::size_t limit) const;
+  void push_gap(Table& table);
+  // Gives up entries [from, to) of a table, the last first.
+  void drop(Table& table, std::size_t from, std::size_t to) noexcept;
+  void adopt(std::uint32_t group, std::uint32_t index, const SlotRef& slot, Published& published);
+  // Tells the eviction backend what entries [from, to) of a table are worth, where it wants to know.
+  void set_worth(const Table& table, std::size_t from, std::size_t to) const;
+  void clear() noexcept;
+
+  std::shared_ptr<BlockStore> store_;
+  std::vector<Table> tables_;
+  std::shared_ptr<const BlockWorth> worth_;
+  std::vector<BlockCopy> copies_;
+  std::vector<Holder> sources_;  // of copies_, in their order
+  bool private_ = false;         // a hash collided: no further block is registered
+};
+
+}  // namespace ashlar::block::detail

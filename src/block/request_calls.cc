@@ -1,0 +1,158 @@
+#include <string>
+
+#include "ashlar/block/request_sequence.h"
+#include "block/request_core.h"
+
+namespace ashlar::block {
+
+std::string_view to_string(RequestState state) noexcept {
+  switch (state) {
+    case RequestState::kIdle:
+      return "idle";
+    case RequestState::kPrefillScheduled:
+      return "prefill scheduled";
+    case RequestState::kDecodeScheduled:
+      return "decode scheduled";
+    case RequestState::kSpeculativeScheduled:
+      return "speculative scheduled";
+    case RequestState::kPreempted:
+      return "preempted";
+    case RequestState::kReleased:
+      return "released";
+  }
+  return "unknown";
+}
+
+namespace detail {
+
+void RequestCoreDelete::operator()(RequestCore* core) const noexcept {
+  delete core;
+}
+
+Result<RequestCorePtr> RequestCalls::create(std::shared_ptr<BlockStore> store,
+                                            std::vector<tokens::Token> prompt,
+                                            std::vector<tokens::SequenceHash> hashes,
+                                            RequestOptions options) {
+  if (prompt.empty())
+    return make_error(ErrorCode::kInvalidArgument, "the prompt is empty; a request needs a token");
+  if (options.max_tokens != 0 && prompt.size() > options.max_tokens) {
+    return make_error(ErrorCode::kInvalidArgument, "a prompt of %zu tokens, max_tokens is %zu", prompt.size(),
+                      options.max_tokens);
+  }
+  for (std::size_t g = 0; g < options.groups.size(); ++g) {
+    if (options.groups[g].window == 0u) {
+      return make_error(ErrorCode::kInvalidArgument,
+                        "cache group %zu has a window of 0 tokens; a token sees at least itself", g);
+    }
+  }
+  if (auto valid = options.retention.validate(); !valid) return std::move(valid).error();
+  if (auto valid = tokens::validate_runs(options.runs, 0, prompt.size()); !valid)
+    return std::move(valid).error();
+  auto rules = std::make_shared<const TextRules>(
+      TextRules{std::move(options.hasher), std::move(options.runs), store->options().block_size});
+  std::shared_ptr<const BlockWorth> worth;
+  if (!options.retention.empty()) {
+    worth = std::make_shared<const BlockWorth>(BlockWorth{std::move(options.retention), prompt.size()});
+  }
+  auto text = SequenceText::create(std::move(prompt), std::move(hashes), std::move(rules));
+  if (!text) return std::move(text).error();
+  return RequestCorePtr(new RequestCore(*std::move(text),
+                                        BlockTables(std::move(store), options.groups, std::move(worth)),
+                                        options.max_tokens, options.reuse_last_token));
+}
+
+RequestState RequestCalls::state(const RequestCore& core) noexcept {
+  return core.state();
+}
+std::span<const tokens::Token> RequestCalls::tokens(const RequestCore& core) noexcept {
+  return core.text().tokens;
+}
+std::size_t RequestCalls::prompt_size(const RequestCore& core) noexcept {
+  return core.prompt_size();
+}
+std::size_t RequestCalls::computed(const RequestCore& core) noexcept {
+  return core.computed();
+}
+std::size_t RequestCalls::cached(const RequestCore& core) noexcept {
+  return core.cached();
+}
+std::size_t RequestCalls::max_tokens(const RequestCore& core) noexcept {
+  return core.max_tokens();
+}
+std::size_t RequestCalls::group_count(const RequestCore& core) noexcept {
+  return core.tables().group_count();
+}
+std::span<const BlockId> RequestCalls::table(const RequestCore& core, std::size_t group) {
+  ASHLAR_CHECK(group < core.tables().group_count(), "cache group %zu; the request has %zu", group,
+               core.tables().group_count());
+  return core.tables().ids(group);
+}
+std::span<const tokens::SequenceHash> RequestCalls::hashes(RequestCore& core) {
+  return core.text().names(core.text().full_blocks());
+}
+std::span<const BlockCopy> RequestCalls::copies(const RequestCore& core) noexcept {
+  return core.tables().copies();
+}
+
+Result<std::size_t, SequenceError> RequestCalls::match_prefix(RequestCore& core) {
+  return core.match_prefix();
+}
+
+Result<StepPlan, SequenceError> RequestCalls::schedule_prefill(RequestCore& core, std::size_t tokens) {
+  return core.schedule(core.why_not_prefill(tokens), RequestState::kPrefillScheduled, tokens);
+}
+Result<StepOutcome, SequenceError> RequestCalls::apply_prefill(RequestCore& core,
+                                                               std::optional<tokens::Token> next) {
+  if (auto refused = core.why_not_apply_prefill(next.has_value())) return *std::move(refused);
+  core.advance(core.scheduled(),
+               next ? std::span<const tokens::Token>(&*next, 1) : std::span<const tokens::Token>());
+  return core.finish();
+}
+
+Result<StepPlan, SequenceError> RequestCalls::schedule_decode(RequestCore& core) {
+  if (core.decodes_in_place()) [[likely]] {
+    core.set_scheduled(RequestState::kDecodeScheduled, 1);
+    return StepPlan{};
+  }
+  return core.schedule(core.why_not_decode(), RequestState::kDecodeScheduled, 1);
+}
+Result<StepOutcome, SequenceError> RequestCalls::apply_decode(RequestCore& core, tokens::Token next) {
+  if (auto refused = core.why_not_apply_decode()) return *std::move(refused);
+  if (!core.advance(next)) return StepOutcome{0, 0, core.at_limit()};
+  return core.finish();
+}
+
+Result<StepPlan, SequenceError> RequestCalls::schedule_speculative(RequestCore& core, std::size_t drafts) {
+  return core.schedule(core.why_not_decode(), RequestState::kSpeculativeScheduled, 1 + drafts);
+}
+Result<StepOutcome, SequenceError> RequestCalls::apply_speculative(RequestCore& core,
+                                                                   std::span<const tokens::Token> accepted) {
+  if (auto refused = core.why_not_apply_speculative(accepted.size())) return *std::move(refused);
+  core.advance(accepted.size(), accepted);
+  return core.finish();
+}
+
+Result<void, SequenceError> RequestCalls::revert(RequestCore& core) {
+  return core.revert();
+}
+Result<void, SequenceError> RequestCalls::preempt(RequestCore& core) {
+  return core.preempt();
+}
+Result<std::size_t, SequenceError> RequestCalls::resume(RequestCore& core) {
+  return core.resume();
+}
+Result<RequestCorePtr, SequenceError> RequestCalls::fork(RequestCore& core,
+                                                         std::optional<tokens::Token> last) {
+  auto forked = core.fork(last);
+  if (!forked) return std::move(forked).error();
+  return RequestCorePtr(forked->release());
+}
+void RequestCalls::release(RequestCore& core) noexcept {
+  core.release();
+}
+void RequestCalls::release_after(RequestCore& core, const Fence& fence) {
+  core.release_after(fence);
+}
+
+}  // namespace detail
+}  // namespace ashlar::block

@@ -1,0 +1,197 @@
+#include "block/request_core.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "ashlar/base/check.h"
+
+namespace ashlar::block::detail {
+
+using Reason = SequenceError::Reason;
+
+RequestCore::RequestCore(SequenceText text, BlockTables tables, std::size_t max_tokens, bool reuse_last_token)
+    : reuse_last_token_(reuse_last_token),
+      block_size_(text.rules->block_size),
+      next_event_(block_size_),
+      max_tokens_(max_tokens),
+      text_(std::move(text)),
+      prompt_size_(text_.tokens.size()),
+      tables_(std::move(tables)) {
+  reserve();
+}
+
+void RequestCore::reserve() {
+  if (max_tokens_ == 0) return;
+  const std::size_t blocks = (max_tokens_ + block_size_ - 1) / block_size_;
+  text_.tokens.reserve(max_tokens_);
+  text_.hashes.reserve(blocks);
+  tables_.reserve(blocks);
+}
+
+SequenceError RequestCore::refusal(Reason reason, std::size_t asked, std::size_t limit) const {
+  return {reason, to_string(state_), asked, limit, std::nullopt};
+}
+
+// ---- the cache
+
+std::size_t RequestCore::match_limit() const noexcept {
+  const bool whole = reuse_last_token_ && size() == prompt_size_;
+  return (whole ? size() : size() - 1) / block_size_;
+}
+
+std::size_t RequestCore::begin_with_cache() {
+  cached_ = computed_ = tables_.match(text_, match_limit()) * block_size_;
+  settle();
+  return cached_;
+}
+
+Result<std::size_t, SequenceError> RequestCore::match_prefix() {
+  if (state_ != RequestState::kIdle || tables_.size() != 0 || computed_ != 0)
+    return refusal(Reason::kWrongState);
+  return begin_with_cache();
+}
+
+Result<void, SequenceError> RequestCore::preempt() {
+  if (state_ != RequestState::kIdle) return refusal(Reason::kWrongState);
+  tables_.release();
+  computed_ = cached_ = room_ = 0;
+  next_event_ = block_size_;
+  state_ = RequestState::kPreempted;
+  return {};
+}
+
+Result<std::size_t, SequenceError> RequestCore::resume() {
+  if (state_ != RequestState::kPreempted) return refusal(Reason::kWrongState);
+  state_ = RequestState::kIdle;
+  return begin_with_cache();
+}
+
+void RequestCore::release() noexcept {
+  tables_.release();
+  computed_ = cached_ = room_ = 0;
+  state_ = RequestState::kReleased;
+}
+
+void RequestCore::release_after(const Fence& fence) {
+  // What waits for a fence that never passes is never given back.
+  struct Waiting {
+    explicit Waiting(BlockTables moved) : tables(std::move(moved)) {}
+    ~Waiting() { tables.abandon(); }
+    BlockTables tables;
+  };
+  auto waiting = std::make_shared<Waiting>(tables_.detach());
+  fence.on_passed([waiting] { waiting->tables.release(); });
+  release();
+}
+
+Result<std::unique_ptr<RequestCore>, SequenceError> RequestCore::fork(std::optional<tokens::Token> last) {
+  if (state_ != RequestState::kIdle) return refusal(Reason::kWrongState);
+  if (last && size() != computed_ + 1) return refusal(Reason::kPrefillIncomplete, 1, size() - computed_);
+  auto other = std::make_unique<RequestCore>(text_, tables_.fork(), max_tokens_, reuse_last_token_);
+  other->prompt_size_ = prompt_size_;
+  other->computed_ = computed_;
+  other->cached_ = cached_;
+  if (last) {
+    other->text_.tokens.back() = *last;
+    other->text_.hashes.resize(std::min(other->text_.hashes.size(), (size() - 1) / block_size_));
+  }
+  // The last block is shared now; whoever writes to it looks first.
+  settle();
+  other->settle();
+  if (computed_ % block_size_ != 0) room_ = other->room_ = computed_;
+  return other;
+}
+
+// ---- scheduling
+
+std::optional<SequenceError> RequestCore::why_not_prefill(std::size_t tokens) const {
+  if (state_ != RequestState::kIdle) return refusal(Reason::kWrongState);
+  const std::size_t left = size() - computed_;
+  if (tokens == 0) return refusal(Reason::kNothingToCompute, 0, left);
+  if (tokens > left) return refusal(Reason::kPrefillOverrun, tokens, left);
+  if (tokens == left && at_limit()) return refusal(Reason::kTooLong, size() + 1, max_tokens_);
+  return std::nullopt;
+}
+
+std::optional<SequenceError> RequestCore::why_not_decode() const {
+  if (state_ != RequestState::kIdle) return refusal(Reason::kWrongState);
+  if (size() != computed_ + 1) return refusal(Reason::kPrefillIncomplete, 1, size() - computed_);
+  if (at_limit()) return refusal(Reason::kTooLong, size() + 1, max_tokens_);
+  return std::nullopt;
+}
+
+Result<StepPlan, SequenceError> RequestCore::schedule(std::optional<SequenceError> refused,
+                                                      RequestState state, std::size_t tokens) {
+  if (refused) return *std::move(refused);
+  auto taken = tables_.extend(computed_, blocks_for(tokens));
+  if (!taken) {
+    SequenceError error = refusal(Reason::kNoRoom, taken.error().requested, taken.error().status.available());
+    error.refusal = std::move(taken).error();
+    return error;
+  }
+  placed();
+  set_scheduled(state, tokens);
+  return StepPlan{*taken, tables_.copies()};
+}
+
+Result<void, SequenceError> RequestCore::revert() {
+  switch (state_) {
+    case RequestState::kPrefillScheduled:
+    case RequestState::kDecodeScheduled:
+    case RequestState::kSpeculativeScheduled:
+      break;
+    default:
+      return refusal(Reason::kWrongState);
+  }
+  tables_.truncate(blocks_for(0));
+  const bool shared = !tables_.copies().empty();
+  tables_.undo_copies(computed_);
+  state_ = RequestState::kIdle;
+  scheduled_ = 0;
+  settle();
+  if (shared) room_ = computed_;
+  return {};
+}
+
+// ---- applying
+
+std::optional<SequenceError> RequestCore::why_not_apply_prefill(bool with_token) const {
+  if (state_ != RequestState::kPrefillScheduled) return refusal(Reason::kWrongState);
+  const bool last = computed_ + scheduled_ == size();
+  if (last && !with_token) return refusal(Reason::kTokenMissing);
+  if (!last && with_token) return refusal(Reason::kTokenNotExpected);
+  return std::nullopt;
+}
+
+std::optional<SequenceError> RequestCore::why_not_apply_decode() const {
+  if (state_ != RequestState::kDecodeScheduled) return refusal(Reason::kWrongState);
+  return std::nullopt;
+}
+
+std::optional<SequenceError> RequestCore::why_not_apply_speculative(std::size_t accepted) const {
+  if (state_ != RequestState::kSpeculativeScheduled) return refusal(Reason::kWrongState);
+  if (accepted == 0 || accepted > scheduled_) return refusal(Reason::kTooManyAccepted, accepted, scheduled_);
+  if (max_tokens_ != 0 && accepted > max_tokens_ - size()) {
+    return refusal(Reason::kTooLong, size() + accepted, max_tokens_);
+  }
+  return std::nullopt;
+}
+
+void RequestCore::settle() noexcept {
+  tables_.copied();
+  tables_.truncate(blocks_for(0));
+  tables_.leave_windows(computed_);
+  room_ = tables_.size() * block_size_;
+  next_event_ = std::min((computed_ / block_size_ + 1) * block_size_, tables_.next_leaving());
+}
+
+StepOutcome RequestCore::finish() {
+  static thread_local std::vector<BlockTables::Publication> publications;
+  publications.clear();
+  collect(publications);
+  const BlockTables::Published published = BlockTables::publish(publications);
+  settle();
+  return {published.registered, published.replaced, at_limit()};
+}
+
+}  // namespace ashlar::block::detail

@@ -1,0 +1,122 @@
+// RequestCore: one request behind RequestSequence, untyped. Batches work on these directly.
+//
+// Scheduling and applying a decode step inside a block touches only the first fields; everything else happens when
+// `computed` reaches `next_event`, or `room` is used up.
+//
+// Thread safety: thread-compatible.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "ashlar/block/request_sequence.h"
+#include "block/block_tables.h"
+#include "block/sequence_text.h"
+
+namespace ashlar::block::detail {
+
+class RequestCore {
+ public:
+  RequestCore(SequenceText text, BlockTables tables, std::size_t max_tokens, bool reuse_last_token);
+
+  RequestState state() const noexcept { return state_; }
+  const SequenceText& text() const noexcept { return text_; }
+  SequenceText& text() noexcept { return text_; }
+  BlockTables& tables() noexcept { return tables_; }
+  const BlockTables& tables() const noexcept { return tables_; }
+  std::size_t size() const noexcept { return text_.tokens.size(); }
+  std::size_t prompt_size() const noexcept { return prompt_size_; }
+  std::size_t computed() const noexcept { return computed_; }
+  std::size_t cached() const noexcept { return cached_; }
+  std::size_t max_tokens() const noexcept { return max_tokens_; }
+
+  Result<std::size_t, SequenceError> match_prefix();
+  Result<std::size_t, SequenceError> resume();
+  Result<void, SequenceError> preempt();
+  Result<void, SequenceError> revert();
+  Result<std::unique_ptr<RequestCore>, SequenceError> fork(std::optional<tokens::Token> last);
+  void release() noexcept;
+  void release_after(const Fence& fence);
+
+  // ---- a step in three parts: may it be scheduled, the blocks, and the state. Batches do each part for all.
+
+  std::optional<SequenceError> why_not_prefill(std::size_t tokens) const;
+  std::optional<SequenceError> why_not_decode() const;
+  // A decode step that needs no blocks and no look: inside a block that is this request's alone.
+  bool decodes_in_place() const noexcept {
+    return state_ == RequestState::kIdle && size() == computed_ + 1 && computed_ < room_ &&
+           size() != max_tokens_;
+  }
+  // Blocks that a step over `tokens` tokens wants.
+  std::size_t wanted(std::size_t tokens) { return tables_.wanted(computed_, blocks_for(tokens)); }
+  void place(std::size_t tokens, std::span<const SlotRef> fresh) {
+    tables_.place(computed_, blocks_for(tokens), fresh);
+  }
+  void set_scheduled(RequestState state, std::size_t tokens) noexcept {
+    state_ = state;
+    scheduled_ = tokens;
+  }
+  // After place().
+  void placed() noexcept {
+    room_ = tables_.size() * block_size_;
+    if (!tables_.copies().empty()) next_event_ = 0;
+  }
+  // Checks, takes the blocks, and schedules.
+  Result<StepPlan, SequenceError> schedule(std::optional<SequenceError> refused, RequestState state,
+                                           std::size_t tokens);
+
+  std::optional<SequenceError> why_not_apply_prefill(bool with_token) const;
+  std::optional<SequenceError> why_not_apply_decode() const;
+  std::optional<SequenceError> why_not_apply_speculative(std::size_t accepted) const;
+  // The first `computed` of the scheduled tokens have KV now, and `next` came out. finish() comes next.
+  void advance(std::size_t computed, std::span<const tokens::Token> next) {
+    computed_ += computed;
+    text_.tokens.insert(text_.tokens.end(), next.begin(), next.end());
+    state_ = RequestState::kIdle;
+  }
+  // The same for a decode step. False when finish() has nothing to do.
+  bool advance(tokens::Token next) {
+    ++computed_;
+    text_.tokens.push_back(next);
+    state_ = RequestState::kIdle;
+    return computed_ >= next_event_;
+  }
+  std::size_t scheduled() const noexcept { return scheduled_; }
+  // Lists the blocks that became complete; after publish(), settle() lets go what is not needed any more.
+  void collect(std::vector<BlockTables::Publication>& out) {
+    tables_.collect(text_, computed_ / block_size_, out);
+  }
+  void settle() noexcept;
+  // collect(), publish() and settle().
+  StepOutcome finish();
+  bool at_limit() const noexcept { return size() == max_tokens_; }
+
+  SequenceError refusal(SequenceError::Reason reason, std::size_t asked = 0, std::size_t limit = 0) const;
+
+ private:
+  std::size_t blocks_for(std::size_t tokens) const noexcept {
+    return (computed_ + tokens + block_size_ - 1) / block_size_;
+  }
+  std::size_t match_limit() const noexcept;
+  std::size_t begin_with_cache();
+  void reserve();
+
+  RequestState state_ = RequestState::kIdle;
+  bool reuse_last_token_;
+  std::uint32_t block_size_;
+  std::size_t computed_ = 0;
+  std::size_t room_ = 0;        // tokens that the tables have place for, while nothing is shared
+  std::size_t next_event_ = 0;  // finish() has something to do when so many tokens are computed
+  std::size_t max_tokens_;      // 0: none
+  SequenceText text_;
+  std::size_t scheduled_ = 0;  // tokens of the scheduled step
+  std::size_t cached_ = 0;
+  std::size_t prompt_size_;
+  BlockTables tables_;
+};
+
+}  // namespace ashlar::block::detail

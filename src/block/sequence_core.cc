@@ -1,0 +1,152 @@
+// Sequences of the small interface: one table, no steps.
+#include <algorithm>
+#include <utility>
+
+#include "ashlar/block/sequence_manager.h"
+#include "block/block_tables.h"
+#include "block/sequence_text.h"
+
+namespace ashlar::block::detail {
+
+using Reason = SequenceError::Reason;
+
+class SequenceCore {
+ public:
+  SequenceCore(SequenceText given, BlockTables empty) : text(std::move(given)), tables(std::move(empty)) {}
+
+  std::size_t block_size() const noexcept { return text.rules->block_size; }
+  std::size_t block_count() const noexcept { return (text.tokens.size() + block_size() - 1) / block_size(); }
+  bool allocated() const noexcept { return tables.size() != 0; }
+  SequenceError refusal(Reason reason, std::size_t asked = 0, std::size_t limit = 0) const {
+    return {reason, allocated() ? "allocated" : "not allocated", asked, limit, std::nullopt};
+  }
+  SequenceError no_room(AllocationRefusal refused) const {
+    SequenceError error = refusal(Reason::kNoRoom, refused.requested, refused.status.available());
+    error.refusal = std::move(refused);
+    return error;
+  }
+  // Registers what is full and computed. Returns how many blocks that were.
+  std::size_t publish() {
+    static thread_local std::vector<BlockTables::Publication> publications;
+    publications.clear();
+    tables.collect(text, computed / block_size(), publications);
+    return BlockTables::publish(publications).registered;
+  }
+
+  SequenceText text;
+  BlockTables tables;
+  std::size_t cached = 0;
+  std::size_t computed = 0;
+};
+
+void SequenceCoreDelete::operator()(SequenceCore* core) const noexcept {
+  delete core;
+}
+
+void SequenceView::append(SequenceCore& core, tokens::Token token) {
+  core.text.tokens.push_back(token);
+}
+std::span<const tokens::Token> SequenceView::tokens(const SequenceCore& core) noexcept {
+  return core.text.tokens;
+}
+std::span<const BlockId> SequenceView::table(const SequenceCore& core) noexcept {
+  return core.tables.ids(0);
+}
+std::size_t SequenceView::cached(const SequenceCore& core) noexcept {
+  return core.cached;
+}
+std::size_t SequenceView::computed(const SequenceCore& core) noexcept {
+  return core.computed;
+}
+std::uint32_t SequenceView::block_size(const SequenceCore& core) noexcept {
+  return core.text.rules->block_size;
+}
+
+SequenceManagerCore::SequenceManagerCore(std::shared_ptr<BlockStore> store, SequenceManagerOptions options)
+    : store_(std::move(store)),
+      rules_(std::make_shared<const TextRules>(
+          TextRules{std::move(options.hasher), {}, store_->options().block_size})),
+      register_blocks_(options.register_blocks),
+      reuse_last_token_(options.reuse_last_token) {}
+
+Result<SequenceCorePtr> SequenceManagerCore::make(std::vector<tokens::Token> tokens,
+                                                  std::vector<tokens::SequenceHash> hashes) const {
+  auto text = SequenceText::create(std::move(tokens), std::move(hashes), rules_);
+  if (!text) return std::move(text).error();
+  return SequenceCorePtr(new SequenceCore(*std::move(text), BlockTables(store_, {}, nullptr)));
+}
+
+// Blocks that a hit may cover.
+std::size_t SequenceManagerCore::match_limit(const SequenceCore& sequence) const {
+  const std::size_t size = sequence.text.tokens.size();
+  return (reuse_last_token_ || size == 0 ? size : size - 1) / sequence.block_size();
+}
+
+std::optional<AllocationRefusal> SequenceManagerCore::why_not_allocate(SequenceCore& sequence) const {
+  const auto names = sequence.text.names(match_limit(sequence));
+  return store_->why_not_after_match(
+      names, std::span(sequence.text.tokens).first(names.size() * sequence.block_size()),
+      sequence.block_count());
+}
+
+Result<std::size_t, SequenceError> SequenceManagerCore::allocate(SequenceCore& sequence) const {
+  if (&sequence.tables.store() != store_.get()) return sequence.refusal(Reason::kForeign);
+  if (sequence.allocated()) return sequence.refusal(Reason::kWrongState);
+  if (sequence.text.tokens.empty()) return sequence.refusal(Reason::kNothingToCompute);
+  const std::size_t blocks = sequence.block_count();
+  // A hit that is followed by a refusal would leave the cached blocks in another order: where it may be refused, that
+  // is found out first.
+  if (store_->why_not(blocks)) {
+    if (auto refused = why_not_allocate(sequence)) return sequence.no_room(*std::move(refused));
+  }
+  const std::size_t hits = sequence.tables.match(sequence.text, match_limit(sequence));
+  if (auto taken = sequence.tables.extend(0, blocks); !taken) {
+    sequence.tables.release();
+    return sequence.no_room(std::move(taken).error());
+  }
+  sequence.cached = sequence.computed = hits * sequence.block_size();
+  if (register_blocks_ == RegisterBlocks::kAtOnce) {
+    sequence.computed = sequence.text.tokens.size();
+    sequence.publish();
+  }
+  return sequence.cached;
+}
+
+Result<void, SequenceError> SequenceManagerCore::deallocate(SequenceCore& sequence) const {
+  if (&sequence.tables.store() != store_.get()) return sequence.refusal(Reason::kForeign);
+  if (!sequence.allocated()) return sequence.refusal(Reason::kWrongState);
+  sequence.tables.release();
+  sequence.cached = sequence.computed = 0;
+  return {};
+}
+
+std::optional<AllocationRefusal> SequenceManagerCore::why_not_append(const SequenceCore& sequence) const {
+  return store_->why_not(sequence.block_count() - std::min(sequence.block_count(), sequence.tables.size()));
+}
+
+Result<AppendOutcome, SequenceError> SequenceManagerCore::may_append(SequenceCore& sequence) const {
+  if (&sequence.tables.store() != store_.get()) return sequence.refusal(Reason::kForeign);
+  if (!sequence.allocated()) return sequence.refusal(Reason::kWrongState);
+  auto taken = sequence.tables.extend(0, sequence.block_count());
+  if (!taken) return sequence.no_room(std::move(taken).error());
+  const bool full = sequence.text.tokens.size() % sequence.block_size() == 0;
+  if (register_blocks_ == RegisterBlocks::kAtOnce) {
+    sequence.computed = sequence.text.tokens.size();
+    if (full || *taken != 0) sequence.publish();
+  }
+  return AppendOutcome{*taken != 0, full};
+}
+
+Result<std::size_t, SequenceError> SequenceManagerCore::computed(SequenceCore& sequence,
+                                                                 std::size_t tokens) const {
+  if (&sequence.tables.store() != store_.get()) return sequence.refusal(Reason::kForeign);
+  if (!sequence.allocated()) return sequence.refusal(Reason::kWrongState);
+  const std::size_t limit =
+      std::min(sequence.text.tokens.size(), sequence.tables.size() * sequence.block_size());
+  if (tokens > limit || tokens < sequence.computed)
+    return sequence.refusal(Reason::kPrefillOverrun, tokens, limit);
+  sequence.computed = tokens;
+  return sequence.publish();
+}
+
+}  // namespace ashlar::block::detail

@@ -1,0 +1,71 @@
+#include "ashlar/block/sequence_error.h"
+
+#include <string>
+
+namespace ashlar::block {
+
+using Reason = SequenceError::Reason;
+
+std::string_view to_string(Reason reason) noexcept {
+  switch (reason) {
+    case Reason::kWrongState:
+      return "wrong state";
+    case Reason::kNothingToCompute:
+      return "nothing to compute";
+    case Reason::kPrefillOverrun:
+      return "prefill overrun";
+    case Reason::kPrefillIncomplete:
+      return "prefill incomplete";
+    case Reason::kTokenMissing:
+      return "token missing";
+    case Reason::kTokenNotExpected:
+      return "token not expected";
+    case Reason::kTooManyAccepted:
+      return "too many accepted";
+    case Reason::kTooLong:
+      return "too long";
+    case Reason::kNoRoom:
+      return "no room";
+    case Reason::kForeign:
+      return "foreign";
+  }
+  return "unknown";
+}
+
+Error SequenceError::to_error() const {
+  const std::string at(state);
+  switch (reason) {
+    case Reason::kWrongState:
+      return make_error(ErrorCode::kNotReady, "the sequence is %s; this call needs another state",
+                        at.c_str());
+    case Reason::kNothingToCompute:
+      return make_error(ErrorCode::kInvalidArgument, "a step over no tokens; %zu are left to compute", limit);
+    case Reason::kPrefillOverrun:
+      return make_error(ErrorCode::kInvalidArgument, "%zu tokens were named, the limit is %zu", asked, limit);
+    case Reason::kPrefillIncomplete:
+      return make_error(ErrorCode::kNotReady,
+                        "%zu tokens have no KV, and this call needs exactly one; prefill the rest first",
+                        limit);
+    case Reason::kTokenMissing:
+      return make_error(ErrorCode::kInvalidArgument,
+                        "the last chunk of a prefill yields a token; none was given");
+    case Reason::kTokenNotExpected:
+      return make_error(ErrorCode::kInvalidArgument,
+                        "this chunk is not the last of its prefill; a token was given, but it yields none");
+    case Reason::kTooManyAccepted:
+      return make_error(ErrorCode::kInvalidArgument, "%zu tokens were accepted; it must be 1 to %zu", asked,
+                        limit);
+    case Reason::kTooLong:
+      return make_error(ErrorCode::kCapacity, "the sequence would have %zu tokens, max_tokens is %zu", asked,
+                        limit);
+    case Reason::kNoRoom:
+      if (refusal) return refusal->to_error();
+      break;
+    case Reason::kForeign:
+      return make_error(ErrorCode::kInvalidArgument,
+                        "the sequence belongs to another manager than the rest of the batch");
+  }
+  return make_error(ErrorCode::kCapacity, "%zu blocks were asked for, %zu are available", asked, limit);
+}
+
+}  // namespace ashlar::block

@@ -1,0 +1,50 @@
+// SequenceText: the tokens of a sequence and the names of its full blocks, computed when they are needed.
+//
+// Thread safety: thread-compatible. Invariant: hashes[i] is the name of block i, for every hash there is.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "ashlar/base/result.h"
+#include "ashlar/block/sequence_start.h"
+#include "ashlar/tokens/multimodal_run.h"
+#include "ashlar/tokens/sequence_hash.h"
+#include "ashlar/tokens/sequence_hasher.h"
+#include "ashlar/tokens/token.h"
+
+namespace ashlar::block::detail {
+
+// How a sequence is hashed; shared by its forks.
+struct TextRules {
+  tokens::SequenceHasher hasher;
+  std::vector<tokens::MultimodalRun> runs;
+  std::uint32_t block_size;
+};
+
+struct SequenceText {
+  std::vector<tokens::Token> tokens;
+  std::vector<tokens::SequenceHash> hashes;
+  std::shared_ptr<const TextRules> rules;
+
+  // Errors: kInvalidArgument for more blocks than positions, and for hashes that cannot be those of the tokens.
+  static Result<SequenceText> create(std::vector<tokens::Token> tokens,
+                                     std::vector<tokens::SequenceHash> hashes,
+                                     std::shared_ptr<const TextRules> rules);
+
+  std::size_t full_blocks() const noexcept { return tokens.size() / rules->block_size; }
+  // The first `count` names, those that are missing computed now. Fewer when the positions end.
+  // Requires: count <= full_blocks().
+  std::span<const tokens::SequenceHash> names(std::size_t count);
+  // What block `i` is called in a group. Requires: names(i + 1) was called.
+  BlockIdentity identity(std::size_t i, std::uint32_t group) const;
+  std::span<const tokens::Token> block(std::size_t i) const {
+    return std::span(tokens).subspan(i * rules->block_size, rules->block_size);
+  }
+};
+
+}  // namespace ashlar::block::detail
