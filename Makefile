@@ -1,7 +1,7 @@
 # Everyday commands. Each one installs what it needs (scripts/bootstrap), configures its preset once and builds with
 # ninja; a second call does only what changed.
 #
-# `run` has a preset of its own, build/run, so that a machine with nothing but a compiler can run the example: the
+# `run` has a preset of its own, build/run, so that a machine with nothing but a compiler can run the examples: the
 # release preset also holds tests and benchmarks and needs their libraries. ccache makes the second compile cheap.
 
 SHELL := /bin/bash
@@ -13,12 +13,12 @@ SOURCES = $(shell find include src tests bench examples -name '*.h' -o -name '*.
 .DEFAULT_GOAL := help
 
 help:
-	@echo "make run           build and run the example (examples/prefix_reuse.cc)"
+	@echo "make run           build and run the examples: prefix reuse, then the eviction backends on a chat workload"
 	@echo "make test          all tests: release, then ThreadSanitizer, then AddressSanitizer"
 	@echo "make test-long     the same, with 300 seconds for every stress and fuzz loop"
 	@echo "make test-aarch64  cross build, unit tests under qemu-user"
 	@echo "make bench         build and run the benchmarks"
-	@echo "make bench-peers   the benchmarks beside the published packages of the field (needs Rust)"
+	@echo "make bench-peers   the benchmarks beside the published packages of the field (needs Rust, Python 3.11)"
 	@echo "make format        clang-format over all C++ files"
 	@echo "make tidy          thread-safety analysis and clang-tidy"
 	@echo "make clean         remove build/"
@@ -40,8 +40,10 @@ endef
 run:
 	@scripts/bootstrap run
 	@$(MAKE) -s --no-print-directory build/run/build.ninja
-	@cmake --build --preset run -j $(JOBS) --target prefix_reuse -- --quiet
+	@cmake --build --preset run -j $(JOBS) --target prefix_reuse multi_turn -- --quiet
 	@build/run/bin/prefix_reuse
+	@echo
+	@build/run/bin/multi_turn
 
 test:
 	@scripts/bootstrap test
@@ -74,8 +76,10 @@ bench:
 
 bench-peers:
 	@bench/peers/run --check
+	@bench/peers/run_vllm --check
 	@scripts/bootstrap bench
 	@bench/peers/run
+	@bench/peers/run_vllm
 
 format:
 	@scripts/bootstrap format

@@ -3,6 +3,7 @@
 #include "ashlar/base/check.h"
 #include "ashlar/block/sequence_batch.h"
 #include "block/request_core.h"
+#include "block/thread_scratch.h"
 
 namespace ashlar::block::detail {
 
@@ -92,10 +93,9 @@ Result<BatchPlan, BatchError> BatchCore::schedule_prefill(std::span<const std::s
 }
 
 StepOutcome BatchCore::finish_crossing() {
-  static thread_local std::vector<BlockTables::Publication> publications;
-  publications.clear();
-  for (const std::uint32_t i : crossing_) requests_[i]->collect(publications);
-  const BlockTables::Published published = BlockTables::publish(publications);
+  ThreadScratch<BlockTables::Publication> publications;
+  for (const std::uint32_t i : crossing_) requests_[i]->collect(*publications);
+  const BlockTables::Published published = BlockTables::publish(*publications);
   for (const std::uint32_t i : crossing_) requests_[i]->settle();
   return {published.registered, published.replaced, false};
 }

@@ -32,15 +32,19 @@ BlockRetention unpack(std::uint64_t word) noexcept {
 }  // namespace
 
 void BlockFacts::keep_retentions() {
+  keeps_any_ = true;
   if (retentions_.empty()) retentions_ = LargeArray<std::atomic<std::uint64_t>>(block_count_);
 }
 void BlockFacts::keep_hits() {
+  keeps_any_ = true;
   if (hits_.empty()) hits_ = LargeArray<std::atomic<std::uint8_t>>(block_count_);
 }
 void BlockFacts::keep_acquisitions() {
+  keeps_any_ = true;
   acquired_.resize(block_count_, 0);
 }
 void BlockFacts::keep_parents() {
+  keeps_any_ = true;
   parents_.resize(block_count_);
 }
 
@@ -54,7 +58,7 @@ void BlockFacts::set_retention(BlockId id, const BlockRetention& retention) noex
   if (!retentions_.empty()) retentions_[id.value()].store(pack(retention), std::memory_order_relaxed);
 }
 
-void BlockFacts::begin_life(BlockId id) noexcept {
+void BlockFacts::forget(BlockId id) noexcept {
   if (!retentions_.empty()) retentions_[id.value()].store(0, std::memory_order_relaxed);
   if (!hits_.empty()) hits_[id.value()].store(0, std::memory_order_relaxed);
   if (!parents_.empty()) parents_[id.value()].reset();

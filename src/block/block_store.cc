@@ -27,17 +27,30 @@ BlockStore::BlockStore(ManagerOptions options, events::TierId tier, std::string 
   for (std::uint32_t slot = 0; slot < options_.block_count; ++slot) reset_->push(BlockId(slot));
 }
 
-// The registry's lock for the hash is held, so what its index entry and its slot say about this hash cannot change.
-// A slot that only shares the tag may change under our eyes; it is told apart by its word, its hash, and the entry's.
-Entry* BlockStore::find_entry(std::uint64_t mixed, const tokens::SequenceHash& hash) noexcept {
+// The registry's lock for the hash is held, so what its index entry and its slot say about this hash cannot change. A
+// slot that only shares the tag may change under our eyes, and may be given this very hash by its next owner; but it
+// lost its entry before that, so the entry is read after the hash.
+Entry* BlockStore::find_entry(std::uint64_t mixed, const tokens::SequenceHash& hash) {
   Entry* found = nullptr;
-  const std::uint32_t confirmed = index_.find(mixed, [&](std::uint32_t slot) {
-    if (SlotWord::state(slots_.word(slot).load(kOrderMatch)) != BlockState::kPrimary) return false;
-    if (slots_.hash(slot) != hash) return false;
-    found = slots_.entry(slot);
-    return found != nullptr && found->hash == hash;
+  const std::uint32_t slot = index_.find(mixed, [&](std::uint32_t candidate) {
+    if (slots_.acquire_hash(candidate) != hash) return false;
+    found = slots_.entry(candidate);
+    return found == &kImplied || (found != nullptr && found->hash == hash);
   });
-  return confirmed == kNone ? nullptr : found;
+  if (slot == kNone) return nullptr;
+  if (found == &kImplied) {
+    found = &registry_.spell_out(hash, tier_);
+    slots_.set_entry(slot, found);
+  }
+  return found;
+}
+
+std::size_t BlockStore::count_implied(std::uint32_t position) const noexcept {
+  std::size_t count = 0;
+  for (std::uint32_t slot = 0; slot < options_.block_count; ++slot) {
+    if (slots_.acquire_hash(slot).position() == position && slots_.entry(slot) == &kImplied) ++count;
+  }
+  return count;
 }
 
 BlockStore::Operation::Operation(BlockStore& store) : store_(store) {
@@ -145,7 +158,7 @@ void BlockStore::close() {
   for (std::uint32_t slot = 0; slot < options_.block_count; ++slot) {
     const std::uint64_t word = slots_.word(slot).load(kOrderProbe);
     if (SlotWord::state(word) != BlockState::kPrimary) continue;
-    unregister_locked(slot, cursor, operation.retired);
+    unregister_locked(slot, HashMix::of(slots_.hash(slot)), cursor, operation.retired);
     slots_.word(slot).store(SlotWord::make(BlockState::kReset, 0, SlotWord::generation(word)), kOrderEvict);
   }
   cursor.release();
@@ -181,9 +194,13 @@ void BlockStore::check_invariants() {
       case BlockState::kPrimary:
         ASHLAR_CHECK(find_confirmed(slots_.hash(slot)) == slot, "primary %u is not what its hash finds",
                      slot);
-        ASHLAR_CHECK(slots_.entry(slot)->hash == slots_.hash(slot), "slot %u has another hash's entry", slot);
-        ASHLAR_CHECK(slots_.entry(slot)->presence[tier_.value()].load(std::memory_order_relaxed) >= 1,
-                     "slot %u is registered and not present", slot);
+        ASHLAR_CHECK(slots_.entry(slot) != nullptr, "slot %u is registered without an entry", slot);
+        if (slots_.entry(slot) != &kImplied) {
+          const Entry& entry = *slots_.entry(slot);
+          ASHLAR_CHECK(entry.hash == slots_.hash(slot), "slot %u has another hash's entry", slot);
+          ASHLAR_CHECK(entry.presence[tier_.value()].load(std::memory_order_relaxed) >= 1,
+                       "slot %u is registered and not present", slot);
+        }
         if (listing == Listing::kInactive) {
           ++listed;
           ASHLAR_CHECK(slots_.pins[slot] == 0, "slot %u is pinned and evictable", slot);
@@ -223,9 +240,12 @@ tokens::SequenceHash hash_of(const SlotRef& slot) noexcept {
 }
 
 RegistrationHandle registration_handle_of(const SlotRef& slot) {
-  Entry& entry = *store_of(slot).slots().entry(slot.id);
-  entry.refs.fetch_add(1, std::memory_order_relaxed);  // relaxed: the block keeps the entry referenced
-  return store_of(slot).registry().handle(&entry);
+  RegistryCore& registry = store_of(slot).registry();
+  RegistryCore::Cursor cursor;
+  Entry* const entry = registry.find(cursor, hash_of(slot));
+  cursor.release();
+  ASHLAR_CHECK(entry != nullptr, "block %u is registered and not in its registry", slot.id);
+  return registry.handle(entry);
 }
 
 std::uint32_t use_count_of(const SlotRef& slot) noexcept {

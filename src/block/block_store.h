@@ -107,13 +107,23 @@ class BlockStore final : public StoreFace,
   void touched(std::span<const tokens::SequenceHash> hashes) noexcept override;
 
   // for the registry, under its lock: finds what is registered here
-  Entry* find_entry(std::uint64_t mixed, const tokens::SequenceHash& hash) noexcept override;
+  Entry* find_entry(std::uint64_t mixed, const tokens::SequenceHash& hash) override;
+  std::size_t count_implied(std::uint32_t position) const noexcept override;
 
   // the whole (block_store.cc)
   PoolStatus status();
   Pressure pressure() const noexcept { return pressure_.load(std::memory_order_relaxed); }
   ManagerCounters counters();
-  void count_staging() noexcept { stagings_.add(); }
+  void count_staging(std::uint64_t n = 1) noexcept { stagings_.add(n); }
+  // Whether somebody wants to know a block's parent.
+  bool keeps_ancestry() const noexcept { return options_.events != nullptr || facts_->keeps_parents(); }
+  // Mutable -> Complete for a slot that the caller owns, when nobody wants to know its parent. Counts no staging.
+  void complete(const SlotRef& slot, const tokens::SequenceHash& hash,
+                std::span<const tokens::Token> tokens) noexcept {
+    slots_.set_tokens(slot.id, tokens);
+    slots_.set_hash(slot.id, hash);
+    slots_.word(slot.id).store(SlotWord::make(BlockState::kComplete, 0, slot.generation), kOrderEvict);
+  }
   void for_each_registered(const std::function<void(const tokens::SequenceHash&, BlockId)>& visit);
   void check_invariants();
   // The manager is gone: lets go of everything registered. Stops the process when guards are outstanding.
@@ -121,6 +131,22 @@ class BlockStore final : public StoreFace,
 
  private:
   static constexpr std::uint32_t kNone = HashIndex::kNone;
+
+  // The hashes of one call that other managers hold as well. At its end they are told, from the last to the first: as
+  // a release would order them, the end of a sequence before its head.
+  class UsedElsewhere {
+   public:
+    explicit UsedElsewhere(BlockStore& store) noexcept : store_(store) {}
+    ~UsedElsewhere();
+    UsedElsewhere(const UsedElsewhere&) = delete;
+    UsedElsewhere& operator=(const UsedElsewhere&) = delete;
+    // Requires: a reference to each slot.
+    void note(std::span<const SlotRef> slots);
+
+   private:
+    BlockStore& store_;
+    std::vector<tokens::SequenceHash> hashes_;
+  };
 
   // An allocation that waits, on its thread's stack.
   struct Waiter {
@@ -165,21 +191,20 @@ class BlockStore final : public StoreFace,
   void emit_taken_locked(std::uint32_t first, std::size_t n, std::vector<tokens::SequenceHash>* evicted,
                          RetiredExtensions& retired, Emitter emit) ASHLAR_REQUIRES(mu_);
   // Evicts the slot if it was registered; it is Mutable afterwards.
-  SlotRef take_one_locked(std::uint32_t slot, RegistryCore::Cursor& cursor,
+  SlotRef take_one_locked(std::uint32_t slot, std::uint64_t mixed, RegistryCore::Cursor& cursor,
                           std::vector<tokens::SequenceHash>* evicted, RetiredExtensions& retired)
       ASHLAR_REQUIRES(mu_);
   // The primary leaves index, registry and presence. Its word stays the caller's to change.
-  void unregister_locked(std::uint32_t slot, RegistryCore::Cursor& cursor, RetiredExtensions& retired)
-      ASHLAR_REQUIRES(mu_);
+  void unregister_locked(std::uint32_t slot, std::uint64_t mixed, RegistryCore::Cursor& cursor,
+                         RetiredExtensions& retired) ASHLAR_REQUIRES(mu_);
   void to_reset_pool_locked(std::uint32_t slot) ASHLAR_REQUIRES(mu_);
 
   std::optional<Error> check_candidates_locked(std::size_t n, Filler fill, bool& ascending)
       ASHLAR_REQUIRES(mu_);
   std::optional<Error> check_twins_locked(std::size_t n, Filler fill) ASHLAR_REQUIRES(mu_);
-  // `existing` is the primary that the hash has, or kNone. `is_new` says whether the hash is new to the
-  // registry.
-  SlotRef register_locked(const SlotRef& candidate, std::uint32_t existing, RegistryCore::Cursor& cursor,
-                          bool& is_new) ASHLAR_REQUIRES(mu_);
+  // A candidate whose hash has a primary already.
+  SlotRef register_twin_locked(const SlotRef& candidate, std::uint32_t existing, RegistryCore::Cursor& cursor)
+      ASHLAR_REQUIRES(mu_);
   // Tells the backend which of these slots were registered as primaries just now.
   void announce_locked(std::span<const SlotRef> slots) ASHLAR_REQUIRES(mu_);
   void publish_stored_locked(std::uint32_t slot) ASHLAR_REQUIRES(mu_);
@@ -205,14 +230,16 @@ class BlockStore final : public StoreFace,
   // visit(index, mixed hash, candidate) for every hash.
   template <class Visit>
   void match_each(std::span<const tokens::SequenceHash> hashes, const TinyLfu* tracker, Visit&& visit);
-  // Every hit is one use of its hash: counts it and runs the touch callbacks, outside the lock.
-  void used(std::span<const std::uint64_t> mixed, const SlotRef* found);
-  // Refreshes the blocks of the same hashes in the pools of other managers. Requires: a reference to each slot.
-  void touch_elsewhere(std::span<const SlotRef> slots) noexcept;
+  // Every hit is one use of its hash: counts it, notes where else it is to be refreshed, and runs the touch callbacks,
+  // outside the lock.
+  void used(std::span<const std::uint64_t> mixed, const SlotRef* found, UsedElsewhere& elsewhere);
 
   // A count has reached zero: lists the slot, or resets it, unless somebody was faster.
   void settle_locked(std::uint32_t slot, RegistryCore::Cursor& cursor, RetiredExtensions& retired)
       ASHLAR_REQUIRES(mu_);
+  // Whether all that is left to do is to list the slot in the inactive pool: the common case.
+  bool becomes_inactive_locked(std::uint32_t slot) noexcept ASHLAR_REQUIRES(mu_);
+  void list_inactive_locked(std::span<const BlockId> ids, RegistryCore::Cursor& cursor) ASHLAR_REQUIRES(mu_);
   void end_quarantine(std::uint32_t slot);
   Result<PinRef> pin_locked(std::uint32_t slot, Clock::Duration ttl) ASHLAR_REQUIRES(mu_);
   void pin_ended_locked(std::uint32_t slot, RetiredExtensions& retired) ASHLAR_REQUIRES(mu_);

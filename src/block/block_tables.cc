@@ -5,6 +5,7 @@
 
 #include "ashlar/base/check.h"
 #include "ashlar/block/detail/transitions.h"
+#include "block/thread_scratch.h"
 
 namespace ashlar::block::detail {
 
@@ -118,13 +119,12 @@ std::size_t BlockTables::wanted(std::size_t computed, std::size_t blocks) {
   if (computed % block_size() == 0) return count;
   const std::size_t tail = computed / block_size();
   for (Table& table : tables_) {
-    if (table.holders.empty() || table.holders[tail] == nullptr) continue;
-    if (table.holders[tail].use_count() > 1) {
+    if (table.shares.empty() || !table.shares[tail]) continue;
+    if (table.shares[tail].sole()) {
+      std::move(table.shares[tail]).take();  // the slot is this table's alone again
+    } else {
       ++count;
-      continue;
     }
-    table.holders[tail]->take();  // the slot is this table's alone again
-    table.holders[tail].reset();
   }
   return count;
 }
@@ -135,21 +135,23 @@ void BlockTables::place(std::size_t computed, std::size_t blocks, std::span<cons
     const std::size_t tail = computed / block_size();
     for (std::size_t g = 0; g < tables_.size(); ++g) {
       Table& table = tables_[g];
-      if (table.holders.empty() || table.holders[tail] == nullptr) continue;
+      if (table.shares.empty() || !table.shares[tail]) continue;
       const SlotRef& slot = fresh[next++];
       copies_.push_back({g, table.ids[tail], BlockId(slot.id)});
-      sources_.push_back(std::move(table.holders[tail]));
+      sources_.push_back(std::move(table.shares[tail]));
       table.slots[tail] = slot;
       table.ids[tail] = BlockId(slot.id);
     }
   }
   for (Table& table : tables_) {
-    while (table.slots.size() < blocks) {
-      const SlotRef& slot = fresh[next++];
-      table.slots.push_back(slot);
-      table.ids.push_back(BlockId(slot.id));
-      if (!table.holders.empty()) table.holders.emplace_back();
-    }
+    const std::size_t before = table.slots.size();
+    if (before >= blocks) continue;
+    const std::span<const SlotRef> added = fresh.subspan(next, blocks - before);
+    table.slots.insert(table.slots.end(), added.begin(), added.end());
+    table.ids.resize(blocks);
+    for (std::size_t i = 0; i < added.size(); ++i) table.ids[before + i] = BlockId(added[i].id);
+    if (!table.shares.empty()) table.shares.resize(blocks);
+    next += added.size();
   }
   ASHLAR_DCHECK(next == fresh.size(), "%zu blocks were wanted, %zu came", next, fresh.size());
 }
@@ -158,14 +160,13 @@ Result<std::size_t, AllocationRefusal> BlockTables::extend(std::size_t computed,
   const std::size_t count = wanted(computed, blocks);
   if (count == 0) return count;
   if (count > store_->options().block_count) return *store_->why_not(count);
-  static thread_local std::vector<SlotRef> fresh;
-  fresh.clear();
-  fresh.reserve(count);
+  ThreadScratch<SlotRef> fresh;
+  fresh->reserve(count);
   auto refused = store_->allocate(count, nullptr, [&](std::size_t, std::span<const SlotRef> slots) {
-    fresh.insert(fresh.end(), slots.begin(), slots.end());
+    fresh->insert(fresh->end(), slots.begin(), slots.end());
   });
   if (refused) return *std::move(refused);
-  place(computed, blocks, fresh);
+  place(computed, blocks, *fresh);
   return count;
 }
 
@@ -180,8 +181,8 @@ void BlockTables::undo_copies(std::size_t computed) noexcept {
     Table& table = tables_[copies_.back().group];
     const SlotRef unused = table.slots[tail];
     table.ids[tail] = copies_.back().source;
-    table.holders[tail] = std::move(sources_.back());
-    table.slots[tail] = table.holders[tail]->get();
+    table.shares[tail] = std::move(sources_.back());
+    table.slots[tail] = table.shares[tail].slot();
     copies_.pop_back();
     sources_.pop_back();
     store_->drop_owned({&unused, 1});
@@ -197,7 +198,7 @@ void BlockTables::truncate(std::size_t blocks) noexcept {
     drop(table, blocks, table.slots.size());
     table.slots.resize(blocks);
     table.ids.resize(blocks);
-    if (!table.holders.empty()) table.holders.resize(blocks);
+    if (!table.shares.empty()) table.shares.resize(blocks);
   }
 }
 
@@ -207,8 +208,8 @@ void BlockTables::drop(Table& table, std::size_t from, std::size_t to) noexcept 
   std::size_t count = 0;
   std::size_t i = to;
   for (; i-- > from && i >= table.registered;) {
-    if (!table.holders.empty() && table.holders[i] != nullptr) {
-      table.holders[i].reset();  // the last who shares it gives it back
+    if (!table.shares.empty() && table.shares[i]) {
+      table.shares[i] = SlotShare();  // the last who shares it gives it back
       continue;
     }
     owned[count++] = table.slots[i];
@@ -228,53 +229,92 @@ void BlockTables::collect(SequenceText& text, std::size_t full, std::vector<Publ
   const std::size_t named = text.names(full).size();
   for (std::uint32_t g = 0; g < tables_.size(); ++g) {
     Table& table = tables_[g];
+    if (table.registered >= named) continue;
     for (std::size_t i = table.registered; i < named; ++i) {
-      complete(table.slots[i], text.identity(i, g), text.block(i));
-      out.push_back({this, g, static_cast<std::uint32_t>(i)});
+      if (store_->keeps_ancestry()) {
+        complete(table.slots[i], text.identity(i, g), text.block(i));
+      } else {
+        store_->complete(table.slots[i], g == 0 ? text.hashes[i] : text.hashes[i].in_group(g), text.block(i));
+      }
     }
+    if (!store_->keeps_ancestry()) store_->count_staging(named - table.registered);
+    out.push_back({this, g, table.registered, named - table.registered});
   }
 }
 
-void BlockTables::adopt(std::uint32_t group, std::uint32_t index, const SlotRef& slot, Published& published) {
-  Table& table = tables_[group];
-  ++published.registered;
-  if (slot.id != table.slots[index].id) ++published.replaced;
-  table.slots[index] = slot;
-  table.ids[index] = BlockId(slot.id);
-  table.registered = index + 1;
+// Walks the blocks of a list of publications in order, by their number.
+class BlockTables::Walk {
+ public:
+  explicit Walk(std::span<const Publication> list) : list_(list) {}
+  // visit(table, index of the first, how many) for the blocks [first, first + count) of the list.
+  template <class Visit>
+  void operator()(std::size_t first, std::size_t count, Visit&& visit) {
+    if (first < start_) at_ = start_ = 0;
+    while (count != 0) {
+      const Publication& each = list_[at_];
+      if (first >= start_ + each.count) {
+        start_ += each.count;
+        ++at_;
+        continue;
+      }
+      const std::size_t skip = first - start_;
+      const std::size_t n = std::min(count, each.count - skip);
+      visit(each.tables->tables_[each.group], each.from + skip, n);
+      first += n;
+      count -= n;
+    }
+  }
+
+ private:
+  std::span<const Publication> list_;
+  std::size_t at_ = 0;
+  std::size_t start_ = 0;  // number of the first block of list_[at_]
+};
+
+std::optional<Error> BlockTables::register_all(std::span<const Publication> publications,
+                                               Published& published) {
+  std::size_t n = 0;
+  for (const Publication& each : publications) n += each.count;
+  Walk in(publications);
+  Walk out(publications);
+  return publications.front().tables->store_->register_slots(
+      n,
+      [&](std::size_t first, std::span<SlotRef> slots) {
+        SlotRef* next = slots.data();
+        in(first, slots.size(), [&](const Table& table, std::size_t from, std::size_t count) {
+          next = std::copy_n(&table.slots[from], count, next);
+        });
+      },
+      [&](std::size_t first, std::span<const SlotRef> slots) {
+        const SlotRef* next = slots.data();
+        published.registered += slots.size();
+        out(first, slots.size(), [&](Table& table, std::size_t from, std::size_t count) {
+          for (std::size_t i = from; i < from + count; ++i, ++next) {
+            if (next->id != table.slots[i].id) ++published.replaced;
+            table.slots[i] = *next;
+            table.ids[i] = BlockId(next->id);
+          }
+          table.registered = from + count;
+        });
+      });
 }
 
 BlockTables::Published BlockTables::publish(std::span<const Publication> publications) {
   Published published;
   if (publications.empty()) return published;
-  BlockStore& store = *publications.front().tables->store_;
-  const auto register_some = [&](std::span<const Publication> some) {
-    return store.register_slots(
-        some.size(),
-        [&](std::size_t first, std::span<SlotRef> out) {
-          for (std::size_t i = 0; i < out.size(); ++i) {
-            const Publication& each = some[first + i];
-            out[i] = each.tables->tables_[each.group].slots[each.index];
-          }
-        },
-        [&](std::size_t first, std::span<const SlotRef> slots) {
-          for (std::size_t i = 0; i < slots.size(); ++i) {
-            const Publication& each = some[first + i];
-            each.tables->adopt(each.group, each.index, slots[i], published);
-          }
-        });
-  };
-  if (register_some(publications)) {
+  if (register_all(publications, published)) {
     // One of them collides, and none is registered: one by one, then.
-    for (std::size_t i = 0; i < publications.size(); ++i) {
-      if (publications[i].tables->private_) continue;
-      if (register_some(publications.subspan(i, 1))) publications[i].tables->private_ = true;
+    for (const Publication& each : publications) {
+      for (std::size_t i = 0; i < each.count && !each.tables->private_; ++i) {
+        const Publication one{each.tables, each.group, each.from + i, 1};
+        if (register_all({&one, 1}, published)) each.tables->private_ = true;
+      }
     }
   }
   for (const Publication& each : publications) {
+    if (each.tables->worth_ == nullptr) continue;
     const Table& table = each.tables->tables_[each.group];
-    if (each.tables->worth_ == nullptr || each.index >= table.registered) continue;
-    each.tables->set_worth(table, each.index, each.index + 1);
+    each.tables->set_worth(table, each.from, std::min(each.from + each.count, table.registered));
   }
   return published;
 }
@@ -318,7 +358,7 @@ void BlockTables::clear() noexcept {
   for (Table& table : tables_) {
     table.slots.clear();
     table.ids.clear();
-    table.holders.clear();
+    table.shares.clear();
     table.live = 0;
     table.registered = 0;
   }
@@ -326,11 +366,11 @@ void BlockTables::clear() noexcept {
 }
 
 void BlockTables::abandon() noexcept {
-  // A holder that is shared with others goes with the last of them; one that is ours alone must not give its slot back.
-  const auto keep = [](Holder& holder) {
-    if (holder != nullptr && holder.use_count() == 1) holder->take();
+  // A slot that others share goes with the last of them; one that is ours alone must not be given back.
+  const auto keep = [](SlotShare& share) {
+    if (share && share.sole()) std::move(share).take();
   };
-  for (Table& table : tables_) std::for_each(table.holders.begin(), table.holders.end(), keep);
+  for (Table& table : tables_) std::for_each(table.shares.begin(), table.shares.end(), keep);
   std::for_each(sources_.begin(), sources_.end(), keep);
   clear();
 }
@@ -354,9 +394,9 @@ BlockTables BlockTables::fork() {
   for (std::size_t g = 0; g < tables_.size(); ++g) {
     Table& table = tables_[g];
     if (table.registered < table.slots.size()) {
-      table.holders.resize(table.slots.size());
+      table.shares.resize(table.slots.size());
       for (std::size_t i = table.registered; i < table.slots.size(); ++i) {
-        if (table.holders[i] == nullptr) table.holders[i] = std::make_shared<OwnedSlot>(table.slots[i]);
+        if (!table.shares[i]) table.shares[i] = SlotShare(table.slots[i]);
       }
     }
     for (std::size_t i = table.live; i < table.registered; ++i) add_reference(table.slots[i]);

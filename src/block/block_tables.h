@@ -22,6 +22,7 @@
 #include "ashlar/block/request_sequence.h"
 #include "block/block_store.h"
 #include "block/sequence_text.h"
+#include "block/slot_share.h"
 
 namespace ashlar::block::detail {
 
@@ -66,11 +67,12 @@ class BlockTables {
   // Cuts the tables to `blocks` entries, the last block first. Requires: what goes is not registered.
   void truncate(std::size_t blocks) noexcept;
 
-  // A block whose KV is complete, to be registered.
+  // Blocks of one table whose KV is complete, to be registered.
   struct Publication {
     BlockTables* tables;
-    std::uint32_t group;
-    std::uint32_t index;
+    std::size_t group;
+    std::size_t from;
+    std::size_t count;
   };
   // Names the blocks that are owned among the first `full` and lists them.
   void collect(SequenceText& text, std::size_t full, std::vector<Publication>& out);
@@ -96,14 +98,13 @@ class BlockTables {
   BlockTables fork();
 
  private:
-  using Holder = std::shared_ptr<OwnedSlot>;
   struct Table {
     CacheGroup group;
     std::vector<SlotRef> slots;  // store == nullptr: a gap
     std::vector<BlockId> ids;
-    std::vector<Holder> holders;  // empty, or one per slot; a slot with a holder belongs to all who share it
-    std::size_t live = 0;         // entries before it are gaps
-    std::size_t registered = 0;   // entries before it are registered or gaps
+    std::vector<SlotShare> shares;  // empty, or one per slot; where there is one, it owns the slot
+    std::size_t live = 0;           // entries before it are gaps
+    std::size_t registered = 0;     // entries before it are registered or gaps
   };
 
   std::uint32_t block_size() const noexcept { return store_->options().block_size; }
@@ -117,7 +118,9 @@ class BlockTables {
   void push_gap(Table& table);
   // Gives up entries [from, to) of a table, the last first.
   void drop(Table& table, std::size_t from, std::size_t to) noexcept;
-  void adopt(std::uint32_t group, std::uint32_t index, const SlotRef& slot, Published& published);
+  // All or none. Returns the error of a collision.
+  class Walk;
+  static std::optional<Error> register_all(std::span<const Publication> publications, Published& published);
   // Tells the eviction backend what entries [from, to) of a table are worth, where it wants to know.
   void set_worth(const Table& table, std::size_t from, std::size_t to) const;
   void clear() noexcept;
@@ -126,8 +129,8 @@ class BlockTables {
   std::vector<Table> tables_;
   std::shared_ptr<const BlockWorth> worth_;
   std::vector<BlockCopy> copies_;
-  std::vector<Holder> sources_;  // of copies_, in their order
-  bool private_ = false;         // a hash collided: no further block is registered
+  std::vector<SlotShare> sources_;  // of copies_, in their order
+  bool private_ = false;            // a hash collided: no further block is registered
 };
 
 }  // namespace ashlar::block::detail

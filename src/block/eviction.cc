@@ -5,7 +5,10 @@
 #include <array>
 
 #include "ashlar/block/hash_map_backend.h"
+#include "ashlar/block/lineage_backend.h"
 #include "ashlar/block/lru_backend.h"
+#include "ashlar/block/multi_lru_backend.h"
+#include "ashlar/block/retention_backend.h"
 
 namespace ashlar::block {
 namespace {
@@ -16,8 +19,15 @@ struct Named {
 };
 
 constexpr std::array kBackends = {
-    Named{"hashmap_fifo", [] { return eviction_of<HashMapBackend<FifoReuse>>(); }},
+    Named{"hashmap_fifo", [] { return hashmap_eviction(ReuseOrder::kFifo); }},
+    Named{"hashmap_lifo", [] { return hashmap_eviction(ReuseOrder::kLifo); }},
+    Named{"hashmap_lru", [] { return hashmap_eviction(ReuseOrder::kLru); }},
+    Named{"hashmap_priority", [] { return hashmap_eviction(ReuseOrder::kPriority); }},
+    Named{"lineage", [] { return eviction_of<LineageBackend>(LineageOrder::kOldestChainFirst); }},
+    Named{"lineage_round_robin", [] { return eviction_of<LineageBackend>(LineageOrder::kRoundRobin); }},
     Named{"lru", [] { return eviction_of<LruBackend>(); }},
+    Named{"multi_lru", [] { return eviction_of<MultiLruBackend>(); }},
+    Named{"retention", [] { return eviction_of<RetentionBackend>(); }},
 };
 
 }  // namespace

@@ -66,34 +66,25 @@ void RegistryCore::Shard::add_slab() {
   free.reserve(slabs.size() * kSlab);
   for (std::uint32_t i = kSlab; i-- > 0;) {
     slabs.back()[i].place = first + i;
-    free.push_back(first + i);
+    free.push_back(&slabs.back()[i]);
   }
 }
 
-// Requires: the hash has no entry. The caller makes it an orphan or a block's.
 Entry& RegistryCore::Shard::make(const tokens::SequenceHash& hash) {
   if (free.empty()) add_slab();
-  Entry& fresh = entry(free.back());
+  Entry& fresh = *free.back();
   free.pop_back();
   fresh.hash = hash;
-  const std::size_t at = slot_of_position(hash.position());
-  if (at >= at_position.size()) at_position.resize(at + 1);
-  ++at_position[at];
-  ++count;
+  fresh.refs.store(1, std::memory_order_relaxed);  // relaxed: the shard's lock publishes the entry
   return fresh;
 }
 
-void RegistryCore::Shard::erase(Entry& gone, RetiredExtensions& retired) {
-  if (gone.orphan) remove_orphan(gone);
-  --at_position[slot_of_position(gone.hash.position())];
-  --count;
-  ++gone.generation;
-  // relaxed: nobody refers to the entry any more.
-  if (EntryExtension* extension = gone.extension.load(std::memory_order_relaxed)) {
-    gone.extension.store(nullptr, std::memory_order_relaxed);
-    retired.add(extension);
-  }
-  free.push_back(gone.place);
+Entry& RegistryCore::spell_out(const tokens::SequenceHash& hash,
+                               events::TierId tier) ASHLAR_NO_THREAD_SAFETY_ANALYSIS {
+  Entry& entry = shard_of(hash.position()).make(hash);
+  entry.presence[tier.value()].store(1,
+                                     std::memory_order_relaxed);  // relaxed: written under the shard's lock
+  return entry;
 }
 
 // Shard by shard: the source is empty, so it makes no difference who asks it already, or still.
@@ -147,8 +138,6 @@ void RegistryCore::touch(Entry& entry) noexcept {
 
 Entry* RegistryCore::lookup(Shard& shard, const tokens::SequenceHash& hash,
                             const EntrySource* except) ASHLAR_NO_THREAD_SAFETY_ANALYSIS {
-  // The common case first: one manager, which asks for itself, and no orphans.
-  if (shard.orphan_count == 0 && shard.sources.size() == (except != nullptr ? 1 : 0)) return nullptr;
   const std::uint64_t mixed = HashMix::of(hash);
   for (EntrySource* source : shard.sources) {
     if (source == except) continue;
@@ -162,7 +151,7 @@ RegistryCore::Acquired RegistryCore::acquire(Cursor& cursor, const tokens::Seque
   if (Entry* entry = find(cursor, hash)) return {entry, false};
   Shard& shard = shard_of(hash.position());
   Entry& entry = shard.make(hash);
-  entry.refs.store(1, std::memory_order_relaxed);  // relaxed: the shard's lock publishes the entry
+  ++shard.count;
   shard.add_orphan(entry);
   return {&entry, true};
 }
@@ -174,52 +163,6 @@ Entry* RegistryCore::find(Cursor& cursor, const tokens::SequenceHash& hash) ASHL
   // relaxed: the shard's lock orders this with the erasure that a count of zero may lead to.
   if (entry != nullptr) entry->refs.fetch_add(1, std::memory_order_relaxed);
   return entry;
-}
-
-// relaxed, in both: presence is a count that is written under the shard's lock and only looked at without it.
-RegistryCore::Acquired RegistryCore::acquire_block(Cursor& cursor, const tokens::SequenceHash& hash,
-                                                   events::TierId tier,
-                                                   const EntrySource& self) ASHLAR_NO_THREAD_SAFETY_ANALYSIS {
-  Shard& shard = shard_of(hash.position());
-  cursor.move_to(&shard);
-  Acquired acquired{lookup(shard, hash, &self), false};
-  if (acquired.entry == nullptr) {
-    acquired = {&shard.make(hash), true};
-    acquired.entry->refs.store(1,
-                               std::memory_order_relaxed);  // relaxed: the shard's lock publishes the entry
-  } else {
-    acquired.entry->refs.fetch_add(1, std::memory_order_relaxed);
-    if (acquired.entry->orphan) shard.remove_orphan(*acquired.entry);
-  }
-  auto& present = acquired.entry->presence[tier.value()];
-  present.store(static_cast<std::uint16_t>(present.load(std::memory_order_relaxed) + 1),
-                std::memory_order_relaxed);
-  return acquired;
-}
-
-void RegistryCore::block_left(Shard& shard, Entry& entry, events::TierId tier,
-                              RetiredExtensions& retired) ASHLAR_NO_THREAD_SAFETY_ANALYSIS {
-  auto& present = entry.presence[tier.value()];
-  present.store(static_cast<std::uint16_t>(present.load(std::memory_order_relaxed) - 1),
-                std::memory_order_relaxed);
-  // With a second reference the entry outlives the block, at least until this lock is free again; if no other
-  // tier has it either, it must be found here.
-  if (entry.refs.load(std::memory_order_acquire) > 1) {
-    if (entry.total_presence() == 0) shard.add_orphan(entry);
-  }
-  release(shard, entry, retired);
-}
-
-void RegistryCore::release(Shard& shard, Entry& entry,
-                           RetiredExtensions& retired) ASHLAR_NO_THREAD_SAFETY_ANALYSIS {
-  // acquire, acq_rel: what every holder did with the entry happens before its memory begins another life. A count of
-  // one is ours, and nobody can add to it: new references come from holders, or from a look-up under this lock.
-  if (entry.refs.load(std::memory_order_acquire) == 1) {
-    entry.refs.store(0, std::memory_order_relaxed);
-    shard.erase(entry, retired);
-  } else if (entry.refs.fetch_sub(1, std::memory_order_acq_rel) == 1) {
-    shard.erase(entry, retired);
-  }
 }
 
 void RegistryCore::release(Cursor& cursor, Entry& entry, RetiredExtensions& retired) {
@@ -288,8 +231,16 @@ std::size_t RegistryCore::registered_count() {
 std::size_t RegistryCore::registered_count_at(std::uint32_t position) {
   Shard& shard = shard_of(position);
   const MutexLock lock(shard.mu);
-  const std::size_t at = slot_of_position(position);
-  return at < shard.at_position.size() ? shard.at_position[at] : 0;
+  std::size_t count = 0;
+  for (const LargeArray<Entry>& slab : shard.slabs) {
+    for (std::size_t i = 0; i < slab.size(); ++i) {
+      // relaxed: entries come and go under this lock.
+      const bool used = slab[i].refs.load(std::memory_order_relaxed) != 0;
+      if (used && slab[i].hash.position() == position) ++count;
+    }
+  }
+  for (const EntrySource* source : shard.sources) count += source->count_implied(position);
+  return count;
 }
 
 std::shared_ptr<AttachmentBase> find_attachment(Entry& entry, std::type_index type,

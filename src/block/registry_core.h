@@ -8,6 +8,9 @@
 // Position first: a hash belongs to the shard of its position. 16 consecutive positions share one, so a walk along a
 // sequence changes locks every 16 blocks.
 //
+// Most hashes have one block and no handle. Such a block implies its entry: its slot says so (kImplied), and the entry is
+// spelled out when somebody asks for it, under the shard's lock.
+//
 // Entries live in slabs that are never freed before the core, so a late reader touches stale memory, never foreign
 // memory. An entry is erased under its shard's lock when its count is zero; a count that reached zero outside the
 // lock is looked at again inside it, and the generation tells a late thread that the entry has begun another life.
@@ -62,6 +65,9 @@ struct alignas(64) Entry {
   bool orphan = false;  // no manager has it; written under the shard's lock
 };
 
+// Stands for the entry of a hash that has one block and nothing else: one reference, present in the block's tier.
+inline Entry kImplied;
+
 // Extensions to be destroyed after all locks are released: they own values of the callers.
 class RetiredExtensions {
  public:
@@ -82,8 +88,11 @@ class EntrySource {
   virtual ~EntrySource() = default;
   // These hashes were used somewhere: what is inactive here is refreshed. Called outside all locks.
   virtual void touched(std::span<const tokens::SequenceHash> hashes) noexcept = 0;
-  // The entry of a hash that is registered here, or null. Called under the hash's shard lock.
-  virtual Entry* find_entry(std::uint64_t mixed, const tokens::SequenceHash& hash) noexcept = 0;
+  // The entry of a hash that is registered here, or null; one that was implied is spelled out. Called under the hash's
+  // shard lock.
+  virtual Entry* find_entry(std::uint64_t mixed, const tokens::SequenceHash& hash) = 0;
+  // How many hashes at a position have an implied entry here. Called under the position's shard lock.
+  virtual std::size_t count_implied(std::uint32_t position) const noexcept = 0;
 };
 
 class RegistryCore : public std::enable_shared_from_this<RegistryCore> {
@@ -136,19 +145,26 @@ class RegistryCore : public std::enable_shared_from_this<RegistryCore> {
   void release(Entry& entry);
 
   // The reference of a block that is being registered: it becomes present in its tier. The caller is the
-  // source `self`, does not have the hash yet, and puts it into its index before the cursor moves on.
+  // source `self`, does not have the hash yet, and puts it into its index before the cursor moves on. A hash that
+  // is new gets an implied entry.
   Acquired acquire_block(Cursor& cursor, const tokens::SequenceHash& hash, events::TierId tier,
                          const EntrySource& self);
-  // The block leaves. The caller takes the hash out of its index in `leave()`, which runs under the shard's
-  // lock.
+  // The block leaves. In `leave()`, which runs under the shard's lock, the caller takes the hash out of its index and
+  // says which entry it had.
   template <class Leave>
-  void release_block(Cursor& cursor, Entry& entry, events::TierId tier, RetiredExtensions& retired,
-                     Leave&& leave) {
-    Shard& shard = shard_of(entry.hash.position());
+  void release_block(Cursor& cursor, const tokens::SequenceHash& hash, events::TierId tier,
+                     RetiredExtensions& retired, Leave&& leave) ASHLAR_NO_THREAD_SAFETY_ANALYSIS {
+    Shard& shard = shard_of(hash.position());
     cursor.move_to(&shard);
-    std::forward<Leave>(leave)();
-    block_left(shard, entry, tier, retired);
+    Entry* const entry = std::forward<Leave>(leave)();
+    if (entry == &kImplied) [[likely]] {
+      --shard.count;
+    } else {
+      block_left(shard, *entry, tier, retired);
+    }
   }
+  // The entry that a block has implied so far. Requires: the shard's lock.
+  Entry& spell_out(const tokens::SequenceHash& hash, events::TierId tier);
   RegistrationHandle handle(Entry* entry_with_reference) {
     return RegistrationHandle(shared_from_this(), entry_with_reference);
   }
@@ -176,16 +192,15 @@ class RegistryCore : public std::enable_shared_from_this<RegistryCore> {
     HashIndex orphans ASHLAR_GUARDED_BY(mu){kSlab};
     std::size_t orphan_count ASHLAR_GUARDED_BY(mu) = 0;
     std::vector<LargeArray<Entry>> slabs ASHLAR_GUARDED_BY(mu);
-    std::vector<std::uint32_t> free ASHLAR_GUARDED_BY(mu);
-    std::vector<std::uint32_t> at_position
-        ASHLAR_GUARDED_BY(mu);  // entries per position, by slot_of_position()
-    std::size_t count ASHLAR_GUARDED_BY(mu) = 0;
+    std::vector<Entry*> free ASHLAR_GUARDED_BY(mu);
+    std::size_t count ASHLAR_GUARDED_BY(mu) = 0;              // hashes, those with implied entries included
     std::vector<EntrySource*> sources ASHLAR_GUARDED_BY(mu);  // the same in every shard
 
     Entry& entry(std::uint32_t place) ASHLAR_REQUIRES(mu) { return slabs[place / kSlab][place % kSlab]; }
     Entry* find_orphan(std::uint64_t mixed, const tokens::SequenceHash& hash) ASHLAR_REQUIRES(mu);
     void add_orphan(Entry& entry) ASHLAR_REQUIRES(mu);
     void remove_orphan(Entry& entry) ASHLAR_REQUIRES(mu);
+    // An entry with one reference. The caller makes it an orphan or a block's, and counts the hash if it is new.
     Entry& make(const tokens::SequenceHash& hash) ASHLAR_REQUIRES(mu);
     void erase(Entry& entry, RetiredExtensions& retired) ASHLAR_REQUIRES(mu);
     void add_slab() ASHLAR_REQUIRES(mu);
@@ -198,10 +213,6 @@ class RegistryCore : public std::enable_shared_from_this<RegistryCore> {
 
   static std::size_t run_of(std::uint32_t position) noexcept { return position / kPositionsPerRun; }
   Shard& shard_of(std::uint32_t position) noexcept { return shards_[run_of(position) % kShards]; }
-  // Place of a position among those of its shard.
-  static std::size_t slot_of_position(std::uint32_t position) noexcept {
-    return run_of(position) / kShards * kPositionsPerRun + position % kPositionsPerRun;
-  }
 
   const RegistryOptions options_;
   std::optional<TinyLfu> tracker_;
@@ -215,5 +226,66 @@ class RegistryCore : public std::enable_shared_from_this<RegistryCore> {
       std::make_shared<Listeners>();
   std::atomic<std::size_t> source_count_{0};
 };
+
+// ---- what every registration and every eviction does
+
+inline void RegistryCore::Shard::erase(Entry& gone, RetiredExtensions& retired) {
+  if (gone.orphan) [[unlikely]]
+    remove_orphan(gone);
+  --count;
+  ++gone.generation;
+  // relaxed: nobody refers to the entry any more.
+  if (EntryExtension* extension = gone.extension.load(std::memory_order_relaxed)) [[unlikely]] {
+    gone.extension.store(nullptr, std::memory_order_relaxed);
+    retired.add(extension);
+  }
+  free.push_back(&gone);
+}
+
+inline void RegistryCore::release(Shard& shard, Entry& entry,
+                                  RetiredExtensions& retired) ASHLAR_NO_THREAD_SAFETY_ANALYSIS {
+  // acquire, acq_rel: what every holder did with the entry happens before its memory begins another life. A count of
+  // one is ours, and nobody can add to it: new references come from holders, or from a look-up under this lock.
+  if (entry.refs.load(std::memory_order_acquire) == 1) [[likely]] {
+    entry.refs.store(0, std::memory_order_relaxed);
+    shard.erase(entry, retired);
+  } else if (entry.refs.fetch_sub(1, std::memory_order_acq_rel) == 1) {
+    shard.erase(entry, retired);
+  }
+}
+
+// relaxed, in both: presence is a count that is written under the shard's lock and only looked at without it.
+inline void RegistryCore::block_left(Shard& shard, Entry& entry, events::TierId tier,
+                                     RetiredExtensions& retired) ASHLAR_NO_THREAD_SAFETY_ANALYSIS {
+  auto& present = entry.presence[tier.value()];
+  present.store(static_cast<std::uint16_t>(present.load(std::memory_order_relaxed) - 1),
+                std::memory_order_relaxed);
+  // With a second reference the entry outlives the block, at least until this lock is free again; if no other
+  // tier has it either, it must be found here.
+  if (entry.refs.load(std::memory_order_acquire) > 1) [[unlikely]] {
+    if (entry.total_presence() == 0) shard.add_orphan(entry);
+  }
+  release(shard, entry, retired);
+}
+
+inline RegistryCore::Acquired RegistryCore::acquire_block(Cursor& cursor, const tokens::SequenceHash& hash,
+                                                          events::TierId tier, const EntrySource& self)
+    ASHLAR_NO_THREAD_SAFETY_ANALYSIS {
+  Shard& shard = shard_of(hash.position());
+  cursor.move_to(&shard);
+  // The common case first: one manager, which asks for itself, and no orphans.
+  const bool alone = shard.orphan_count == 0 && shard.sources.size() == 1;
+  Acquired acquired{alone ? nullptr : lookup(shard, hash, &self), false};
+  if (acquired.entry == nullptr) [[likely]] {
+    ++shard.count;
+    return {&kImplied, true};
+  }
+  acquired.entry->refs.fetch_add(1, std::memory_order_relaxed);
+  if (acquired.entry->orphan) shard.remove_orphan(*acquired.entry);
+  auto& present = acquired.entry->presence[tier.value()];
+  present.store(static_cast<std::uint16_t>(present.load(std::memory_order_relaxed) + 1),
+                std::memory_order_relaxed);
+  return acquired;
+}
 
 }  // namespace ashlar::block::detail

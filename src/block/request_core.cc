@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "ashlar/base/check.h"
+#include "block/thread_scratch.h"
 
 namespace ashlar::block::detail {
 
@@ -186,10 +187,9 @@ void RequestCore::settle() noexcept {
 }
 
 StepOutcome RequestCore::finish() {
-  static thread_local std::vector<BlockTables::Publication> publications;
-  publications.clear();
-  collect(publications);
-  const BlockTables::Published published = BlockTables::publish(publications);
+  ThreadScratch<BlockTables::Publication> publications;
+  collect(*publications);
+  const BlockTables::Published published = BlockTables::publish(*publications);
   settle();
   return {published.registered, published.replaced, at_limit()};
 }

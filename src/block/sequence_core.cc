@@ -5,6 +5,7 @@
 #include "ashlar/block/sequence_manager.h"
 #include "block/block_tables.h"
 #include "block/sequence_text.h"
+#include "block/thread_scratch.h"
 
 namespace ashlar::block::detail {
 
@@ -25,12 +26,11 @@ class SequenceCore {
     error.refusal = std::move(refused);
     return error;
   }
-  // Registers what is full and computed. Returns how many blocks that were.
-  std::size_t publish() {
-    static thread_local std::vector<BlockTables::Publication> publications;
-    publications.clear();
-    tables.collect(text, computed / block_size(), publications);
-    return BlockTables::publish(publications).registered;
+  // Registers the full blocks of the first `tokens` tokens. Returns how many were registered now.
+  std::size_t publish(std::size_t tokens) {
+    ThreadScratch<BlockTables::Publication> publications;
+    tables.collect(text, tokens / block_size(), *publications);
+    return BlockTables::publish(*publications).registered;
   }
 
   SequenceText text;
@@ -106,8 +106,7 @@ Result<std::size_t, SequenceError> SequenceManagerCore::allocate(SequenceCore& s
   }
   sequence.cached = sequence.computed = hits * sequence.block_size();
   if (register_blocks_ == RegisterBlocks::kAtOnce) {
-    sequence.computed = sequence.text.tokens.size();
-    sequence.publish();
+    sequence.publish(sequence.text.tokens.size());
   }
   return sequence.cached;
 }
@@ -131,8 +130,7 @@ Result<AppendOutcome, SequenceError> SequenceManagerCore::may_append(SequenceCor
   if (!taken) return sequence.no_room(std::move(taken).error());
   const bool full = sequence.text.tokens.size() % sequence.block_size() == 0;
   if (register_blocks_ == RegisterBlocks::kAtOnce) {
-    sequence.computed = sequence.text.tokens.size();
-    if (full || *taken != 0) sequence.publish();
+    if (full || *taken != 0) sequence.publish(sequence.text.tokens.size());
   }
   return AppendOutcome{*taken != 0, full};
 }
@@ -146,7 +144,7 @@ Result<std::size_t, SequenceError> SequenceManagerCore::computed(SequenceCore& s
   if (tokens > limit || tokens < sequence.computed)
     return sequence.refusal(Reason::kPrefillOverrun, tokens, limit);
   sequence.computed = tokens;
-  return sequence.publish();
+  return sequence.publish(tokens);
 }
 
 }  // namespace ashlar::block::detail

@@ -11,6 +11,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -60,27 +61,33 @@ class SlotTable {
         flags_(slots),
         entries_(slots),
         has_tokens_(keep_tokens ? slots : 0, 0),
-        tokens_(keep_tokens ? std::size_t{slots} * block_size : 0, LargeArray<std::uint32_t>::kUntouched),
+        tokens_(keep_tokens ? std::size_t{slots} * block_size : 0, LargeArray<tokens::Token>::kUntouched),
         block_size_(block_size) {}
 
   std::atomic<std::uint64_t>& word(std::uint32_t slot) noexcept { return words_[slot]; }
   const std::atomic<std::uint64_t>& word(std::uint32_t slot) const noexcept { return words_[slot]; }
   std::atomic<std::uint8_t>& flags(std::uint32_t slot) noexcept { return flags_[slot]; }
 
-  // The registry entry of a registered slot. relaxed: a reference to the block, or the store's or the registry's lock,
-  // orders it.
-  Entry* entry(std::uint32_t slot) const noexcept { return entries_[slot].load(std::memory_order_relaxed); }
+  // The registry entry of a primary, kImplied while nobody has asked for it; null in every other state.
+  // acquire, release: an entry may be spelled out while others refer to the block.
+  Entry* entry(std::uint32_t slot) const noexcept { return entries_[slot].load(std::memory_order_acquire); }
   void set_entry(std::uint32_t slot, Entry* entry) noexcept {
-    entries_[slot].store(entry, std::memory_order_relaxed);
+    entries_[slot].store(entry, std::memory_order_release);
   }
 
   tokens::SequenceHash hash(std::uint32_t slot) const noexcept {
     return tokens::SequenceHash::from_bits(hashes_[slot].hi.load(kOrderProbe),
                                            hashes_[slot].lo.load(kOrderProbe));
   }
+  // For a reader that has neither the store's lock nor the word: what it sees after this hash is not older than it.
+  // acquire: pairs with the release in set_hash().
+  tokens::SequenceHash acquire_hash(std::uint32_t slot) const noexcept {
+    return tokens::SequenceHash::from_bits(hashes_[slot].hi.load(std::memory_order_acquire),
+                                           hashes_[slot].lo.load(std::memory_order_acquire));
+  }
   void set_hash(std::uint32_t slot, const tokens::SequenceHash& hash) noexcept {
-    hashes_[slot].hi.store(hash.hi(), kOrderProbe);
-    hashes_[slot].lo.store(hash.lo(), kOrderProbe);
+    hashes_[slot].hi.store(hash.hi(), std::memory_order_release);
+    hashes_[slot].lo.store(hash.lo(), std::memory_order_release);
   }
   void prefetch(std::uint32_t slot) const noexcept {
     __builtin_prefetch(&words_[slot], 1);
@@ -93,8 +100,12 @@ class SlotTable {
   // Keeps the tokens of a completed block, where the table keeps any.
   void set_tokens(std::uint32_t slot, std::span<const tokens::Token> tokens) noexcept {
     if (tokens_.empty()) return;
-    std::uint32_t* at = &tokens_[std::size_t{slot} * block_size_];
-    for (std::size_t i = 0; i < tokens.size(); ++i) at[i] = tokens[i].value();
+    tokens::Token* const to = &tokens_[std::size_t{slot} * block_size_];
+    if (tokens.size() == 16) {
+      std::memcpy(to, tokens.data(), 16 * sizeof(tokens::Token));  // of known size: no call
+    } else {
+      std::memcpy(to, tokens.data(), tokens.size_bytes());
+    }
     has_tokens_[slot] = 1;
   }
   void forget_tokens(std::uint32_t slot) noexcept {
@@ -104,17 +115,12 @@ class SlotTable {
   // False only when the slot's tokens are known and differ.
   bool tokens_agree(std::uint32_t slot, std::span<const tokens::Token> tokens) const noexcept {
     if (tokens_.empty() || has_tokens_[slot] == 0) return true;
-    const std::uint32_t* at = &tokens_[std::size_t{slot} * block_size_];
-    for (std::size_t i = 0; i < tokens.size(); ++i) {
-      if (at[i] != tokens[i].value()) return false;
-    }
-    return true;
+    return std::memcmp(&tokens_[std::size_t{slot} * block_size_], tokens.data(), tokens.size_bytes()) == 0;
   }
   bool tokens_agree(std::uint32_t a, std::uint32_t b) const noexcept {
     if (tokens_.empty() || has_tokens_[a] == 0 || has_tokens_[b] == 0) return true;
-    const std::uint32_t* left = &tokens_[std::size_t{a} * block_size_];
-    const std::uint32_t* right = &tokens_[std::size_t{b} * block_size_];
-    return std::equal(left, left + block_size_, right);
+    return std::memcmp(&tokens_[std::size_t{a} * block_size_], &tokens_[std::size_t{b} * block_size_],
+                       block_size_ * sizeof(tokens::Token)) == 0;
   }
 
   std::vector<std::uint32_t> primary;  // of duplicates; scratch of transitions elsewhere
@@ -134,7 +140,7 @@ class SlotTable {
   LargeArray<std::atomic<std::uint8_t>> flags_;
   LargeArray<std::atomic<Entry*>> entries_;
   std::vector<std::uint8_t> has_tokens_;
-  LargeArray<std::uint32_t> tokens_;
+  LargeArray<tokens::Token> tokens_;
   std::uint32_t block_size_;
 };
 

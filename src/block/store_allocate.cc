@@ -132,21 +132,27 @@ void BlockStore::emit_taken_locked(std::uint32_t first, std::size_t n,
   for (std::size_t emitted = 0; emitted < n;) {
     const std::size_t count = std::min(kChunk, n - emitted);
     // Bring what the evictions need closer, all at once.
+    std::array<std::uint64_t, kChunk> mixed;
     for (std::size_t i = 0; i < count; ++i, slot = slots_.primary[slot]) {
       out[i].id = slot;
       slots_.prefetch_tokens(slot);
       if (slots_.listing[slot] == Listing::kNone) continue;
-      index_.prefetch(HashMix::of(slots_.hash(slot)));
-      __builtin_prefetch(slots_.entry(slot), 1);
+      mixed[i] = HashMix::of(slots_.hash(slot));
+      index_.prefetch(mixed[i]);
     }
-    for (std::size_t i = 0; i < count; ++i) out[i] = take_one_locked(out[i].id, cursor, evicted, retired);
+    for (std::size_t i = 0; i < count; ++i) {
+      out[i] = take_one_locked(out[i].id, mixed[i], cursor, evicted, retired);
+    }
     emit(emitted, {out.data(), count});
     emitted += count;
   }
 }
 
-SlotRef BlockStore::take_one_locked(std::uint32_t slot, RegistryCore::Cursor& cursor,
-                                    std::vector<tokens::SequenceHash>* evicted, RetiredExtensions& retired) {
+// `mixed` is that of the slot's hash, if it is registered.
+inline SlotRef BlockStore::take_one_locked(std::uint32_t slot, std::uint64_t mixed,
+                                           RegistryCore::Cursor& cursor,
+                                           std::vector<tokens::SequenceHash>* evicted,
+                                           RetiredExtensions& retired) {
   std::atomic<std::uint64_t>& word = slots_.word(slot);
   const std::uint64_t old = word.load(kOrderProbe);
   if (SlotWord::state(old) == BlockState::kPrimary) {
@@ -154,7 +160,7 @@ SlotRef BlockStore::take_one_locked(std::uint32_t slot, RegistryCore::Cursor& cu
                   SlotWord::refs(old));
     slots_.listing[slot] = Listing::kNone;
     if (evicted != nullptr) evicted->push_back(slots_.hash(slot));
-    unregister_locked(slot, cursor, retired);
+    unregister_locked(slot, mixed, cursor, retired);
   }
   const std::uint64_t fresh = SlotWord::make(BlockState::kMutable, 0, SlotWord::generation(old) + 1);
   word.store(fresh, kOrderEvict);
@@ -165,12 +171,15 @@ SlotRef BlockStore::take_one_locked(std::uint32_t slot, RegistryCore::Cursor& cu
   return ref(slot, fresh);
 }
 
-void BlockStore::unregister_locked(std::uint32_t slot, RegistryCore::Cursor& cursor,
+void BlockStore::unregister_locked(std::uint32_t slot, std::uint64_t mixed, RegistryCore::Cursor& cursor,
                                    RetiredExtensions& retired) {
-  publish_removed_locked(slot);
-  registry_.release_block(cursor, *slots_.entry(slot), tier_, retired, [&] {
-    index_.erase(HashMix::of(slots_.hash(slot)), slot);
+  if (options_.events) publish_removed_locked(slot);
+  const tokens::SequenceHash hash = slots_.hash(slot);
+  registry_.release_block(cursor, hash, tier_, retired, [&] {
+    index_.erase(mixed, slot);
+    Entry* const entry = slots_.entry(slot);
     slots_.set_entry(slot, nullptr);
+    return entry;
   });
 }
 
@@ -183,7 +192,7 @@ std::size_t BlockStore::reset_inactive() {
   while (const std::size_t count = inactive_->pop(ids)) {
     for (const BlockId id : std::span(ids).first(count)) {
       slots_.listing[id.value()] = Listing::kNone;
-      unregister_locked(id.value(), cursor, operation.retired);
+      unregister_locked(id.value(), HashMix::of(slots_.hash(id.value())), cursor, operation.retired);
       cursor.release();  // what users plug in runs under the store's lock alone
       to_reset_pool_locked(id.value());
     }

@@ -1,7 +1,6 @@
 // What users tell about blocks, and what the registry tells about their hashes. Both may change the order of the
 // inactive pool.
 #include <algorithm>
-#include <array>
 
 #include "block/block_store.h"
 
@@ -24,26 +23,35 @@ Result<void> BlockStore::set_retention(const tokens::SequenceHash& hash, const B
   return {};
 }
 
+namespace {
+constexpr std::size_t kAhead = 16;  // hashes whose buckets are fetched before they are looked up
+}
+
 void BlockStore::touched(std::span<const tokens::SequenceHash> hashes) noexcept {
   const Operation operation(*this);
   if (closed_) return;
-  for (const tokens::SequenceHash& hash : hashes) index_.prefetch(HashMix::of(hash));
-  for (const tokens::SequenceHash& hash : hashes) {
-    const std::uint32_t slot = find_confirmed(hash);
+  for (std::size_t i = 0; i < hashes.size(); ++i) {
+    if (i + kAhead < hashes.size()) index_.prefetch(HashMix::of(hashes[i + kAhead]));
+    const std::uint32_t slot = find_confirmed(hashes[i]);
     if (slot == kNone) continue;
     facts_->set_hit(BlockId(slot));
     if (slots_.listing[slot] == Listing::kInactive) inactive_->touch(BlockId(slot));
   }
 }
 
-void BlockStore::touch_elsewhere(std::span<const SlotRef> slots) noexcept {
-  std::array<tokens::SequenceHash, Candidates::kStretch> hashes;
-  std::size_t count = 0;
-  for (const SlotRef& slot : slots) __builtin_prefetch(slots_.entry(slot.id));
+void BlockStore::UsedElsewhere::note(std::span<const SlotRef> slots) {
+  for (const SlotRef& slot : slots) __builtin_prefetch(store_.slots_.entry(slot.id));
   for (const SlotRef& slot : slots) {
-    if (slots_.entry(slot.id)->total_presence() > 1) hashes[count++] = slots_.hash(slot.id);
+    // An implied entry means that the hash is here alone.
+    const Entry& entry = *store_.slots_.entry(slot.id);
+    if (&entry != &kImplied && entry.total_presence() > 1) hashes_.push_back(entry.hash);
   }
-  if (count != 0) registry_.tell_touched({hashes.data(), count}, this);
+}
+
+BlockStore::UsedElsewhere::~UsedElsewhere() {
+  if (hashes_.empty()) return;
+  std::reverse(hashes_.begin(), hashes_.end());
+  store_.registry_.tell_touched(hashes_, &store_);
 }
 
 void set_retention(const SlotRef& slot, const BlockRetention& retention) noexcept {

@@ -82,6 +82,7 @@ std::size_t BlockStore::match_run(std::span<const tokens::SequenceHash> hashes,
 }
 
 std::size_t BlockStore::match_prefix(std::span<const tokens::SequenceHash> hashes, Emitter emit) {
+  UsedElsewhere elsewhere(*this);
   std::size_t done = 0;
   // A prompt that nobody has seen is answered by one look at the index.
   if (!hashes.empty() && index_.candidate(HashMix::of(hashes.front())) != kNone) {
@@ -91,7 +92,7 @@ std::size_t BlockStore::match_prefix(std::span<const tokens::SequenceHash> hashe
       const Candidates::Stretch& stretch = candidates.next();
       const std::size_t hits =
           match_run(hashes.subspan(done, stretch.size), stretch.slots.data(), found.data());
-      used({stretch.mixed.data(), hits}, found.data());
+      used({stretch.mixed.data(), hits}, found.data(), elsewhere);
       emit(done, {found.data(), hits});
       done += hits;
       if (hits < stretch.size) break;
@@ -117,6 +118,7 @@ std::size_t BlockStore::keep_agreeing(std::span<const SlotRef> hits, TokensOf&& 
 
 std::size_t BlockStore::match_tokens(std::span<const tokens::SequenceHash> hashes,
                                      std::span<const tokens::Token> tokens, Emitter emit) {
+  UsedElsewhere elsewhere(*this);
   const std::size_t size = options_.block_size;
   std::size_t done = 0;
   if (!hashes.empty() && index_.candidate(HashMix::of(hashes.front())) != kNone) {
@@ -131,7 +133,7 @@ std::size_t BlockStore::match_tokens(std::span<const tokens::SequenceHash> hashe
           match_run(hashes.subspan(done, stretch.size), stretch.slots.data(), found.data());
       const std::size_t agreed = keep_agreeing(
           {found.data(), hits}, [&](std::size_t i) { return tokens.subspan((done + i) * size, size); });
-      used({stretch.mixed.data(), agreed}, found.data());
+      used({stretch.mixed.data(), agreed}, found.data(), elsewhere);
       emit(done, {found.data(), agreed});
       done += agreed;
       if (agreed < stretch.size) break;
@@ -172,6 +174,7 @@ std::optional<AllocationRefusal> BlockStore::why_not_after_match(std::span<const
 }
 
 std::size_t BlockStore::match_verified(std::span<const tokens::TokenBlock> blocks, Emitter emit) {
+  UsedElsewhere elsewhere(*this);
   std::array<SlotRef, Candidates::kStretch> found;
   std::array<tokens::SequenceHash, Candidates::kStretch> hashes;
   std::size_t done = 0;
@@ -184,7 +187,7 @@ std::size_t BlockStore::match_verified(std::span<const tokens::TokenBlock> block
     const std::size_t hits = match_run({hashes.data(), n}, stretch.slots.data(), found.data());
     const std::size_t agreed =
         keep_agreeing({found.data(), hits}, [&](std::size_t i) { return blocks[done + i].tokens(); });
-    used({stretch.mixed.data(), agreed}, found.data());
+    used({stretch.mixed.data(), agreed}, found.data(), elsewhere);
     emit(done, {found.data(), agreed});
     done += agreed;
     miss = agreed < n;
@@ -206,11 +209,12 @@ void BlockStore::match_each(std::span<const tokens::SequenceHash> hashes, const 
 }
 
 std::size_t BlockStore::match_scattered(std::span<const tokens::SequenceHash> hashes, Emitter emit) {
+  UsedElsewhere elsewhere(*this);
   std::size_t hits = 0;
   match_each(hashes, registry_.tracker(), [&](std::size_t i, std::uint64_t mixed, std::uint32_t candidate) {
     SlotRef found;
     if (match_run({&hashes[i], 1}, &candidate, &found) == 0) return;
-    used({&mixed, 1}, &found);
+    used({&mixed, 1}, &found, elsewhere);
     emit(i, {&found, 1});
     ++hits;
   });
@@ -220,6 +224,7 @@ std::size_t BlockStore::match_scattered(std::span<const tokens::SequenceHash> ha
 }
 
 void BlockStore::scan(std::span<const tokens::SequenceHash> hashes, bool touch, Emitter emit) {
+  UsedElsewhere elsewhere(*this);
   std::vector<tokens::SequenceHash> distinct(hashes.begin(), hashes.end());
   std::sort(distinct.begin(), distinct.end());
   std::vector<bool> seen(hashes.size(), false);
@@ -231,7 +236,7 @@ void BlockStore::scan(std::span<const tokens::SequenceHash> hashes, bool touch, 
     seen[static_cast<std::size_t>(at)] = true;
     SlotRef found;
     if (match_run({&hashes[i], 1}, &candidate, &found) == 0) return;
-    if (touch) used({&mixed, 1}, &found);
+    if (touch) used({&mixed, 1}, &found, elsewhere);
     emit(i, {&found, 1});
     ++hits;
   });
@@ -255,15 +260,18 @@ std::optional<SlotRef> BlockStore::upgrade(const WeakSlot& weak) {
   return acquire_locked(weak.hash, weak.id);
 }
 
-void BlockStore::used(std::span<const std::uint64_t> mixed, const SlotRef* found) {
+void BlockStore::used(std::span<const std::uint64_t> mixed, const SlotRef* found, UsedElsewhere& elsewhere) {
   if (mixed.empty()) return;
   if (TinyLfu* tracker = registry_.tracker()) tracker->touch_mixed(mixed);
   if (facts_->keeps_hits()) {
     for (std::size_t i = 0; i < mixed.size(); ++i) facts_->set_hit(BlockId(found[i].id));
   }
-  if (registry_.has_several_sources()) touch_elsewhere({found, mixed.size()});
+  if (registry_.has_several_sources()) elsewhere.note({found, mixed.size()});
   if (!registry_.has_touch_callbacks()) return;
-  for (std::size_t i = 0; i < mixed.size(); ++i) registry_.run_touch_callbacks(*slots_.entry(found[i].id));
+  for (std::size_t i = 0; i < mixed.size(); ++i) {
+    Entry& entry = *slots_.entry(found[i].id);
+    if (&entry != &kImplied) registry_.run_touch_callbacks(entry);
+  }
 }
 
 }  // namespace ashlar::block::detail

@@ -89,20 +89,30 @@ std::optional<Error> BlockStore::register_slots(std::size_t n, Filler fill, Emit
   }
   std::array<SlotRef, kChunk> in;
   std::array<SlotRef, kChunk> out;
-  std::array<tokens::SequenceHash, kChunk> hashes;
   std::array<std::uint64_t, kChunk> created;
   RegistryCore::Cursor cursor;
   for (std::size_t first = 0; first < n; first += kChunk) {
     const std::size_t count = std::min(kChunk, n - first);
     fill(first, std::span(in).first(count));
-    for (std::size_t i = 0; i < count; ++i) hashes[i] = slots_.hash(in[i].id);
     std::size_t fresh = 0;
     for (std::size_t i = 0; i < count; ++i) {
       const std::uint32_t slot = in[i].id;
-      bool is_new = false;
-      out[i] = register_locked(in[i], ascending ? slots_.primary[slot] : find_confirmed(hashes[i]), cursor,
-                               is_new);
-      if (is_new) created[fresh++] = HashMix::of(hashes[i]);
+      const tokens::SequenceHash hash = slots_.hash(slot);
+      const std::uint32_t existing = ascending ? slots_.primary[slot] : find_confirmed(hash);
+      if (existing != kNone) {
+        out[i] = register_twin_locked(in[i], existing, cursor);
+        continue;
+      }
+      const std::uint64_t mixed = HashMix::of(hash);
+      const auto [entry, is_new] = registry_.acquire_block(cursor, hash, tier_, *this);
+      slots_.set_entry(slot, entry);
+      // The index first: who finds the entry too early turns to the lock, and who has matched the block finds it
+      // again.
+      index_.insert(mixed, slot);
+      slots_.word(slot).store(SlotWord::make(BlockState::kPrimary, 1, in[i].generation), kOrderPublish);
+      if (options_.events) publish_stored_locked(slot);
+      if (is_new) created[fresh++] = mixed;
+      out[i] = in[i];
     }
     if (follows_registrations_) {
       cursor.release();  // what users plug in runs under the store's lock alone
@@ -118,22 +128,9 @@ std::optional<Error> BlockStore::register_slots(std::size_t n, Filler fill, Emit
   return std::nullopt;
 }
 
-SlotRef BlockStore::register_locked(const SlotRef& candidate, std::uint32_t existing,
-                                    RegistryCore::Cursor& cursor, bool& is_new) {
+SlotRef BlockStore::register_twin_locked(const SlotRef& candidate, std::uint32_t existing,
+                                         RegistryCore::Cursor& cursor) {
   const std::uint32_t slot = candidate.id;
-  if (existing == kNone) {
-    const tokens::SequenceHash hash = slots_.hash(slot);
-    const auto [entry, created] = registry_.acquire_block(cursor, hash, tier_, *this);
-    slots_.set_entry(slot, entry);
-    const std::uint64_t word = SlotWord::make(BlockState::kPrimary, 1, candidate.generation);
-    // The index first: who finds the entry too early turns to the lock, and who has matched the block finds
-    // it again.
-    index_.insert(HashMix::of(hash), slot);
-    slots_.word(slot).store(word, kOrderPublish);
-    publish_stored_locked(slot);
-    is_new = created;
-    return candidate;
-  }
   cursor.release();  // what users plug in runs under the store's lock alone
   const std::uint64_t primary_word = add_reference_locked(existing);
   if (options_.duplicates == DuplicatePolicy::kReject) {
@@ -143,7 +140,6 @@ SlotRef BlockStore::register_locked(const SlotRef& candidate, std::uint32_t exis
   }
   ++counters_.duplicates;
   slots_.primary[slot] = existing;
-  slots_.set_entry(slot, slots_.entry(existing));
   slots_.word(slot).store(SlotWord::make(BlockState::kDuplicate, 1, candidate.generation), kOrderPublish);
   return candidate;
 }
@@ -157,7 +153,6 @@ void BlockStore::announce_locked(std::span<const SlotRef> slots) {
 }
 
 void BlockStore::publish_stored_locked(std::uint32_t slot) {
-  if (!options_.events) return;
   const Ancestry& ancestry = slots_.ancestry[slot];
   events::KvEvent event;
   event.kind = events::KvEventKind::kStored;
@@ -173,7 +168,6 @@ void BlockStore::publish_stored_locked(std::uint32_t slot) {
 }
 
 void BlockStore::publish_removed_locked(std::uint32_t slot) {
-  if (!options_.events) return;
   events::KvEvent event;
   event.kind = events::KvEventKind::kRemoved;
   event.tier = tier_;

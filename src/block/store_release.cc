@@ -2,6 +2,9 @@
 //
 // The count goes down without the lock. Whoever takes it to zero settles the slot under the lock; by then somebody
 // may have revived it, or settled it already, so settling looks at what is there and does what is left to do.
+#include <array>
+#include <utility>
+
 #include "ashlar/base/check.h"
 #include "ashlar/base/interleaving.h"
 #include "block/block_store.h"
@@ -16,7 +19,35 @@ void BlockStore::settle(std::span<const SlotRef> idle) noexcept {
   interleaving_point("drop.before_settle");
   Operation operation(*this);
   RegistryCore::Cursor cursor;
-  for (const SlotRef& slot : idle) settle_locked(slot.id, cursor, operation.retired);
+  // Most become inactive: runs of those go to the backend together.
+  std::array<BlockId, kChunk> inactive;
+  std::size_t count = 0;
+  for (const SlotRef& slot : idle) {
+    const bool common = becomes_inactive_locked(slot.id);
+    if (count != 0 && (!common || count == inactive.size())) {
+      list_inactive_locked({inactive.data(), std::exchange(count, 0)}, cursor);
+    }
+    if (common) {
+      slots_.listing[slot.id] = Listing::kInactive;
+      inactive[count++] = BlockId(slot.id);
+    } else {
+      settle_locked(slot.id, cursor, operation.retired);
+    }
+  }
+  if (count != 0) list_inactive_locked({inactive.data(), count}, cursor);
+}
+
+void BlockStore::list_inactive_locked(std::span<const BlockId> ids, RegistryCore::Cursor& cursor) {
+  cursor.release();  // what users plug in runs under the store's lock alone
+  inactive_->insert_all(ids, [&](BlockId id) { return slots_.hash(id.value()); });
+}
+
+bool BlockStore::becomes_inactive_locked(std::uint32_t slot) noexcept {
+  const std::uint64_t word = slots_.word(slot).load(kOrderSettle);
+  // relaxed: kOrderSettle has brought the last writer's store along.
+  return SlotWord::state(word) == BlockState::kPrimary && SlotWord::refs(word) == 0 &&
+         slots_.listing[slot] == Listing::kNone && slots_.pins[slot] == 0 &&
+         (slots_.flags(slot).load(std::memory_order_relaxed) & SlotTable::kResetOnRelease) == 0;
 }
 
 void BlockStore::settle_locked(std::uint32_t slot, RegistryCore::Cursor& cursor, RetiredExtensions& retired) {
@@ -32,7 +63,7 @@ void BlockStore::settle_locked(std::uint32_t slot, RegistryCore::Cursor& cursor,
         slots_.listing[slot] = Listing::kPinnedAside;
         ++pinned_aside_;
       } else if ((slots_.flags(slot).load(std::memory_order_relaxed) & SlotTable::kResetOnRelease) != 0) {
-        unregister_locked(slot, cursor, retired);
+        unregister_locked(slot, HashMix::of(slots_.hash(slot)), cursor, retired);
         cursor.release();  // what users plug in runs under the store's lock alone
         if (follows_registrations_) inactive_->unregistered(BlockId(slot));
         to_reset_pool_locked(slot);
@@ -44,7 +75,6 @@ void BlockStore::settle_locked(std::uint32_t slot, RegistryCore::Cursor& cursor,
       return;
     case BlockState::kDuplicate: {
       const std::uint32_t primary = slots_.primary[slot];
-      slots_.set_entry(slot, nullptr);
       cursor.release();
       to_reset_pool_locked(slot);
       const std::uint64_t old = slots_.word(primary).fetch_sub(SlotWord::kOneRef, kOrderDrop);

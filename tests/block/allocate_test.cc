@@ -138,7 +138,7 @@ TEST(AllocateTest, LargeBatchesCrossEveryChunkBorder) {
 
 TEST(AllocateTest, TheWholePoolCyclesTwice) {
   for (const std::string& backend : eviction_names()) {
-    Manager manager = value_of(builder_of(64).with_backend(backend).build());
+    Manager manager = value_of(builder_of(64, make_counting_registry()).with_backend(backend).build());
     for (std::uint64_t round = 1; round <= 2; ++round) {
       const auto names = names_from(round << 32, 64);
       {

@@ -96,7 +96,8 @@ TEST(ManagerBuilderTest, OneBuilderMakesManyManagers) {
 TEST(ManagerBuilderTest, BothNamedBackendFormsWork) {
   EXPECT_TRUE(builder_of(4).with_lru_backend().build());
   EXPECT_TRUE(builder_of(4).with_hashmap_backend().build());
-  for (const std::string& name : eviction_names()) EXPECT_TRUE(builder_of(4).with_backend(name).build());
+  for (const std::string& name : eviction_names())
+    EXPECT_TRUE(builder_of(4, make_counting_registry()).with_backend(name).build());
 }
 
 TEST(ManagerBuilderTest, OneBlockIsEnough) {

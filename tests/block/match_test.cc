@@ -31,7 +31,7 @@ class MatchPrefixTest : public ::testing::TestWithParam<std::tuple<PrefixCase, s
 
 TEST_P(MatchPrefixTest, FindsTheLongestPrefixInUseOrNot) {
   const auto& [shape, backend] = GetParam();
-  Manager manager = value_of(builder_of(16).with_backend(backend).build());
+  Manager manager = value_of(builder_of(16, make_counting_registry()).with_backend(backend).build());
   const TokenSequence sequence = sequence_of(shape.pattern.size());
   const Blocks active = arrange(manager, sequence, shape.pattern);
   const Places before = places(manager);

@@ -9,9 +9,11 @@
 namespace {
 
 std::atomic<std::size_t> g_allocations = 0;
+std::atomic<std::size_t> g_allocated_bytes = 0;  // asked for, whether given back since or not
 
 void* counted(std::size_t size, std::size_t alignment) {
   g_allocations.fetch_add(1, std::memory_order_relaxed);
+  g_allocated_bytes.fetch_add(size, std::memory_order_relaxed);
   void* const memory = alignment <= alignof(std::max_align_t)
                            ? std::malloc(size)
                            : std::aligned_alloc(alignment, (size + alignment - 1) / alignment * alignment);

@@ -54,7 +54,9 @@ class BlockFacts {
   // ---- for the store; without its column each does nothing
 
   // The block is handed out empty: all that was known about it is forgotten.
-  void begin_life(BlockId id) noexcept;
+  void begin_life(BlockId id) noexcept {
+    if (keeps_any_) forget(id);
+  }
   void acquire(BlockId id) noexcept {
     if (!acquired_.empty()) acquired_[id.value()] = ++tick_;
   }
@@ -70,7 +72,10 @@ class BlockFacts {
   }
 
  private:
+  void forget(BlockId id) noexcept;
+
   std::uint32_t block_count_;
+  bool keeps_any_ = false;
   LargeArray<std::atomic<std::uint64_t>> retentions_;  // 0: none; else priority << 57 | microseconds + 1
   LargeArray<std::atomic<std::uint8_t>> hits_;
   std::vector<std::uint64_t> acquired_;

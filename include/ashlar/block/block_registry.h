@@ -58,7 +58,7 @@ class BlockRegistry {
 
   bool is_registered(const tokens::SequenceHash& hash) const;
   std::size_t registered_count() const;
-  // Hashes registered at one position.
+  // Hashes registered at one position. Looks at all that share its lock, one in 64.
   std::size_t registered_count_at(std::uint32_t position) const;
   // How many leading hashes are registered.
   std::size_t registered_prefix(std::span<const tokens::SequenceHash> hashes) const;

@@ -36,13 +36,13 @@ struct BlockRetention {
 struct RetentionPlan {
   struct TokenRange {
     std::size_t begin = 0;
-    std::optional<std::size_t> end;  // nothing: to the end of the prompt
+    std::optional<std::size_t> end{};  // nothing: to the end of the prompt
     std::uint8_t priority = BlockRetention::kDefaultPriority;
-    std::optional<Clock::Duration> duration;  // from the moment the block is registered; nothing: for ever
+    std::optional<Clock::Duration> duration{};  // from the moment the block is registered; nothing: for ever
   };
-  std::vector<TokenRange> prompt;
+  std::vector<TokenRange> prompt{};
   std::uint8_t decode_priority = BlockRetention::kDefaultPriority;
-  std::optional<Clock::Duration> decode_duration;
+  std::optional<Clock::Duration> decode_duration{};
 
   // Errors: kInvalidArgument for a priority above kMaxPriority, an empty range, or a duration that is not positive.
   Result<void> validate() const;

@@ -28,6 +28,7 @@
 #include "ashlar/block/block_facts.h"
 #include "ashlar/block/block_id.h"
 #include "ashlar/block/block_registry.h"
+#include "ashlar/block/detail/function_ref.h"
 #include "ashlar/tokens/sequence_hash.h"
 
 namespace ashlar::block {
@@ -47,6 +48,7 @@ struct EvictionContext {
   std::shared_ptr<BlockFacts> facts;  // never null
 };
 
+// A backend that orders blocks without a look at their hash may offer insert(id) beside insert(id, hash).
 // insert(): the block is not in the backend. remove(), touch(): it is. pop(): the next victim leaves the backend;
 // nothing when it is empty, and only then. peek(): the next victims in order, without a change.
 template <class B>
@@ -74,6 +76,11 @@ class InactivePool {
  public:
   virtual ~InactivePool() = default;
   virtual void insert(BlockId id, const tokens::SequenceHash& hash) = 0;
+  // The same for many, in order; hash_of(id) names each.
+  using HashOf = detail::FunctionRef<tokens::SequenceHash(BlockId)>;
+  virtual void insert_all(std::span<const BlockId> ids, HashOf hash_of) {
+    for (const BlockId id : ids) insert(id, hash_of(id));
+  }
   virtual void remove(BlockId id) = 0;
   virtual void touch(BlockId id) = 0;
   // Fills `out` with victims, as many as there are. Returns their number.
@@ -91,6 +98,15 @@ class InactivePoolOf final : public InactivePool {
  public:
   explicit InactivePoolOf(B backend) : backend_(std::move(backend)) {}
   void insert(BlockId id, const tokens::SequenceHash& hash) override { backend_.insert(id, hash); }
+  void insert_all(std::span<const BlockId> ids, HashOf hash_of) override {
+    for (const BlockId id : ids) {
+      if constexpr (requires { backend_.insert(id); }) {
+        backend_.insert(id);
+      } else {
+        backend_.insert(id, hash_of(id));
+      }
+    }
+  }
   void remove(BlockId id) override { backend_.remove(id); }
   void touch(BlockId id) override { backend_.touch(id); }
   std::size_t pop(std::span<BlockId> out) override {

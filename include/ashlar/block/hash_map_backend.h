@@ -1,50 +1,37 @@
 // HashMapBackend: inactive blocks found by hash and evicted in the order of a reuse policy.
 //
 // The hash map is the store's own index, which finds active and inactive blocks alike; what is left to choose is the
-// order, and that is the policy.
+// order, and that is the policy. Memory, facts and complexity are the policy's.
+//
+// Thread safety: confined.
 #pragma once
 
-#include <concepts>
+#include <cstdint>
 #include <utility>
 
+#include "ashlar/base/check.h"
 #include "ashlar/block/eviction.h"
-#include "ashlar/block/intrusive_order.h"
+#include "ashlar/block/fifo_reuse.h"
+#include "ashlar/block/lifo_reuse.h"
+#include "ashlar/block/lru_reuse.h"
+#include "ashlar/block/priority_reuse.h"
+#include "ashlar/block/reuse_policy.h"
 
 namespace ashlar::block {
-
-// insert() and remove() as the backend's; next() takes the block to reuse first; peek() looks at the next ones.
-template <class P>
-concept ReusePolicy =
-    requires(P policy, const P& view, BlockId id, const tokens::SequenceHash& hash, std::span<BlockId> out) {
-      { policy.insert(id, hash) } -> std::same_as<void>;
-      { policy.remove(id) } -> std::same_as<void>;
-      { policy.next() } -> std::same_as<std::optional<BlockId>>;
-      { view.peek(out) } -> std::same_as<std::size_t>;
-      { view.size() } -> std::same_as<std::size_t>;
-    };
-
-// First released, first reused; a touch changes nothing. Memory: 8 bytes per block. Complexity: O(1).
-class FifoReuse {
- public:
-  explicit FifoReuse(const EvictionContext& context) : order_(context.block_count) {}
-
-  void insert(BlockId id, const tokens::SequenceHash&) { order_.push_back(id); }
-  void remove(BlockId id) { order_.remove(id); }
-  std::optional<BlockId> next() { return order_.pop_front(); }
-  std::size_t peek(std::span<BlockId> out) const { return order_.peek(out); }
-  std::size_t size() const { return order_.size(); }
-
- private:
-  IntrusiveOrder order_;
-};
-static_assert(ReusePolicy<FifoReuse>);
 
 template <ReusePolicy Policy>
 class HashMapBackend {
  public:
+  static constexpr std::size_t kBytesPerBlock = Policy::kBytesPerBlock;  // where the policy says it
+
   explicit HashMapBackend(const EvictionContext& context) : policy_(context) {}
   explicit HashMapBackend(Policy policy) : policy_(std::move(policy)) {}
 
+  void insert(BlockId id)
+    requires requires(Policy policy) { policy.insert(id); }
+  {
+    policy_.insert(id);
+  }
   void insert(BlockId id, const tokens::SequenceHash& hash) { policy_.insert(id, hash); }
   void remove(BlockId id) { policy_.remove(id); }
   void touch(BlockId id) {
@@ -58,5 +45,27 @@ class HashMapBackend {
   Policy policy_;
 };
 static_assert(EvictionBackend<HashMapBackend<FifoReuse>>);
+static_assert(EvictionBackend<HashMapBackend<LifoReuse>>);
+static_assert(EvictionBackend<HashMapBackend<LruReuse>>);
+static_assert(EvictionBackend<HashMapBackend<PriorityReuse>>);
+
+// The policies of the library.
+enum class ReuseOrder : std::uint8_t { kFifo, kLifo, kLru, kPriority };
+
+// A factory of the HashMapBackend with that policy.
+inline EvictionFactory hashmap_eviction(ReuseOrder order) {
+  switch (order) {
+    case ReuseOrder::kFifo:
+      return eviction_of<HashMapBackend<FifoReuse>>();
+    case ReuseOrder::kLifo:
+      return eviction_of<HashMapBackend<LifoReuse>>();
+    case ReuseOrder::kLru:
+      return eviction_of<HashMapBackend<LruReuse>>();
+    case ReuseOrder::kPriority:
+      return eviction_of<HashMapBackend<PriorityReuse>>();
+  }
+  ASHLAR_CHECK(false, "there is no reuse order %u", static_cast<unsigned>(order));
+  return {};
+}
 
 }  // namespace ashlar::block

@@ -1,6 +1,8 @@
 // LruBackend: evicts the block that was released or touched longest ago.
 //
-// Memory: 8 bytes per block of the pool. Complexity: O(1) for every operation.
+// Memory: kBytesPerBlock per block of the pool; asks for no facts.
+//
+// Thread safety: confined. Complexity: O(1), O(ids written) for peek().
 #pragma once
 
 #include "ashlar/block/eviction.h"
@@ -10,9 +12,12 @@ namespace ashlar::block {
 
 class LruBackend {
  public:
+  static constexpr std::size_t kBytesPerBlock = IntrusiveOrder::kBytesPerBlock;
+
   explicit LruBackend(const EvictionContext& context) : order_(context.block_count) {}
 
-  void insert(BlockId id, const tokens::SequenceHash&) { order_.push_back(id); }
+  void insert(BlockId id) { order_.push_back(id); }
+  void insert(BlockId id, const tokens::SequenceHash&) { insert(id); }
   void remove(BlockId id) { order_.remove(id); }
   void touch(BlockId id) {
     order_.remove(id);

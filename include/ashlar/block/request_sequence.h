@@ -62,12 +62,12 @@ enum class RequestState : std::uint8_t {
 std::string_view to_string(RequestState state) noexcept;
 
 struct RequestOptions {
-  tokens::SequenceHasher hasher{};          // scheme and salt
-  std::vector<tokens::MultimodalRun> runs;  // items in the prompt
-  std::size_t max_tokens = 0;               // prompt and generated together; 0: no limit
-  bool reuse_last_token = false;   // a hit may cover the whole prompt; for callers that need no logits
-  std::vector<CacheGroup> groups;  // empty: one group of full attention
-  RetentionPlan retention;         // what its blocks are worth to the eviction backend
+  tokens::SequenceHasher hasher{};            // scheme and salt
+  std::vector<tokens::MultimodalRun> runs{};  // items in the prompt
+  std::size_t max_tokens = 0;                 // prompt and generated together; 0: no limit
+  bool reuse_last_token = false;     // a hit may cover the whole prompt; for callers that need no logits
+  std::vector<CacheGroup> groups{};  // empty: one group of full attention
+  RetentionPlan retention{};         // what its blocks are worth to the eviction backend
 };
 
 // A copy that the engine must make before it computes the step: all bytes of a block.
@@ -153,8 +153,7 @@ class [[nodiscard]] RequestSequence {
   }
   // With the names of the prompt's first full blocks, which are trusted; the rest are computed when they are needed.
   static Result<RequestSequence> create(BlockManager<Tier>& manager, std::vector<tokens::Token> prompt,
-                                        std::vector<tokens::SequenceHash> hashes,
-                                        RequestOptions options = {}) {
+                                        std::vector<tokens::SequenceHash> hashes, RequestOptions options) {
     auto core =
         Calls::create(manager.core_.store(), std::move(prompt), std::move(hashes), std::move(options));
     if (!core) return std::move(core).error();

@@ -1,0 +1,211 @@
+// Sequence benchmarks: whole sequences allocated and freed, cold and cached, and decode steps over 1,000 requests.
+//
+//   sequence_bench
+//
+// Pool of 65,536 blocks of 16 tokens, LRU, one thread; names are computed beforehand. Beside each figure stands the
+// least that the block layer can do for the same blocks, or a manager as one writes it first.
+#include <cstdio>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "ashlar/ashlar.h"
+#include "ashlar/base/check.h"
+#include "ashlar/block/request_sequence.h"
+#include "ashlar/block/sequence_batch.h"
+#include "ashlar/block/sequence_manager.h"
+#include "naive_sequence_manager.h"
+#include "ratio.h"
+
+namespace {
+
+using namespace ashlar;
+using bench::compare;
+using bench::Comparison;
+using block::BlockManager;
+using block::ImmutableBlock;
+using block::RegisterBlocks;
+using block::RequestSequence;
+using block::Sequence;
+using block::SequenceBatch;
+using block::SequenceManager;
+using events::G1;
+using tokens::SequenceHash;
+using tokens::Token;
+
+constexpr std::uint32_t kPool = 65536;
+constexpr std::uint32_t kBlockSize = 16;
+
+BlockManager<G1> make_manager() {
+  return *BlockManager<G1>::builder()
+              .block_count(kPool)
+              .block_size(kBlockSize)
+              .registry(*block::BlockRegistry::create())
+              .with_lru_backend()
+              .build();
+}
+
+std::vector<Token> make_prompt(std::size_t tokens, std::uint32_t number) {
+  std::vector<Token> prompt;
+  prompt.reserve(tokens);
+  for (std::size_t i = 0; i < tokens; ++i) {
+    prompt.emplace_back(static_cast<std::uint32_t>(i * 2654435761u + number * 40503u + 17u));
+  }
+  return prompt;
+}
+
+std::vector<SequenceHash> names_of(std::span<const Token> tokens) {
+  std::vector<tokens::BlockHashes> hashes(tokens.size() / kBlockSize);
+  ASHLAR_CHECK(tokens::SequenceHasher().hash_blocks(std::nullopt, tokens, kBlockSize, hashes).has_value(),
+               "hashes");
+  std::vector<SequenceHash> names;
+  for (const auto& each : hashes) names.push_back(each.sequence);
+  return names;
+}
+
+void head(const char* title) {
+  std::printf("\n%-34s %8s %10s %10s   %s\n", title, "blocks", "ours", "rival", "ratio (min..max)");
+}
+
+// `at_least`: a target for rival / ours.
+void line(const std::string& name, std::size_t blocks, const Comparison& c, double at_least = 0) {
+  const auto n = static_cast<double>(blocks);
+  std::printf("%-34s %8zu %10.1f %10.1f   %.2f (%.2f..%.2f)", name.c_str(), blocks, c.ours.median / n,
+              c.rival.median / n, c.ratio.median, c.ratio.min, c.ratio.max);
+  if (at_least > 0)
+    std::printf("   target >= %.2f: %s", at_least, c.ratio.median >= at_least ? "ok" : "MISS");
+  std::printf("\n");
+}
+
+// ---- whole sequences
+
+// Fully cached: every block but the last is found.
+void cached(std::size_t tokens) {
+  auto manager = make_manager();
+  const SequenceManager<G1> sequences(manager, {.register_blocks = RegisterBlocks::kAtOnce});
+  const std::vector<Token> prompt = make_prompt(tokens, 1);
+  const std::vector<SequenceHash> names = names_of(prompt);
+  auto sequence = *sequences.make_sequence(prompt, names);
+  const auto turn = [&] {
+    ASHLAR_CHECK(sequences.allocate(sequence).has_value(), "room");
+    ASHLAR_CHECK(sequences.deallocate(sequence).has_value(), "blocks");
+  };
+  turn();
+  ASHLAR_CHECK(*sequences.allocate(sequence) == tokens - kBlockSize, "all but the last block is cached");
+  ASHLAR_CHECK(sequences.deallocate(sequence).has_value(), "blocks");
+
+  const std::span<const SequenceHash> found(names.data(), names.size() - 1);
+  std::vector<ImmutableBlock<G1>> guards(found.size());
+  const auto bare = [&] {
+    ASHLAR_CHECK(manager.match_blocks(found, guards) == found.size(), "all are cached");
+    ImmutableBlock<G1>::release(guards);
+  };
+  const std::string size = std::to_string(tokens) + " tokens";
+  line("cached, beside match + drop, " + size, names.size(), compare(turn, bare), tokens < 32768 ? 0 : 1 / 1.3);
+
+  bench::NaiveSequenceManager naive(kPool, kBlockSize);
+  bench::NaiveSequence other{prompt, names, {}, 0};
+  const auto naive_turn = [&] {
+    ASHLAR_CHECK(naive.allocate(other), "room");
+    naive.deallocate(other);
+  };
+  naive_turn();
+  line("cached, beside a naive manager, " + size, names.size(), compare(turn, naive_turn));
+}
+
+// Never seen: every block is new, and evicts an old one.
+void cold(std::size_t tokens) {
+  auto manager = make_manager();
+  const SequenceManager<G1> sequences(manager, {.register_blocks = RegisterBlocks::kAtOnce});
+  const std::size_t count = std::max<std::size_t>(2 * kPool * kBlockSize / tokens, 4);
+  std::vector<Sequence<G1>> ours;
+  std::vector<bench::NaiveSequence> others;
+  for (std::size_t i = 0; i < count; ++i) {
+    auto prompt = make_prompt(tokens, static_cast<std::uint32_t>(i) + 1);
+    auto names = names_of(prompt);
+    ours.push_back(*sequences.make_sequence(prompt, names));
+    others.push_back({std::move(prompt), std::move(names), {}, 0});
+  }
+  bench::NaiveSequenceManager naive(kPool, kBlockSize);
+  std::size_t next = 0;
+  const auto turn = [&] {
+    Sequence<G1>& sequence = ours[next++ % count];
+    ASHLAR_CHECK(*sequences.allocate(sequence) == 0, "nothing is cached");
+    ASHLAR_CHECK(sequences.deallocate(sequence).has_value(), "blocks");
+  };
+  std::size_t other_next = 0;
+  const auto naive_turn = [&] {
+    bench::NaiveSequence& sequence = others[other_next++ % count];
+    ASHLAR_CHECK(naive.allocate(sequence) && sequence.cached_tokens == 0, "nothing is cached");
+    naive.deallocate(sequence);
+  };
+  for (std::size_t i = 0; i < count; ++i) turn(), naive_turn();
+  line("cold, beside a naive manager, " + std::to_string(tokens) + " tokens", tokens / kBlockSize,
+       compare(turn, naive_turn));
+}
+
+// ---- decode steps
+
+void decode(std::size_t requests) {
+  constexpr std::size_t kPrompt = 4 * kBlockSize;
+  constexpr std::size_t kMaxTokens = 4096;
+  auto manager = make_manager();
+  std::vector<RequestSequence<G1>> running;
+  std::vector<std::vector<Token>> arrays(requests);
+  SequenceBatch<G1> batch;
+  running.reserve(requests);
+  for (std::size_t i = 0; i < requests; ++i) {
+    auto prompt = make_prompt(kPrompt, static_cast<std::uint32_t>(i) + 1);
+    arrays[i].reserve(kMaxTokens);
+    arrays[i] = prompt;
+    running.push_back(*RequestSequence<G1>::create(manager, std::move(prompt), {.max_tokens = kMaxTokens}));
+    ASHLAR_CHECK(running[i].schedule_prefill(kPrompt).has_value(), "room");
+    ASHLAR_CHECK(running[i].apply_prefill(Token(1)).has_value(), "prefill");
+    arrays[i].push_back(Token(1));
+    batch.add(running[i]);
+  }
+  std::vector<Token> tokens(requests, Token(7));
+  const auto step = [&] {
+    ASHLAR_CHECK(batch.schedule_decode().has_value(), "room");
+    ASHLAR_CHECK(batch.apply_decode(tokens).has_value(), "a step");
+  };
+  const auto append = [&] {
+    for (std::size_t i = 0; i < requests; ++i) arrays[i].push_back(tokens[i]);
+  };
+  // One round is a block: the first step takes it, the last registers it, those between only append.
+  constexpr std::size_t kInside = kBlockSize - 2;
+  std::vector<double> ours, rival, ratio, first, last;
+  for (std::size_t round = 0; round < 51; ++round) {
+    first.push_back(bench::time_calls(step, 1));
+    const double mine = bench::time_calls(step, kInside);
+    last.push_back(bench::time_calls(step, 1));
+    append();
+    const double theirs = bench::time_calls(append, kInside);
+    append();
+    ours.push_back(mine);
+    rival.push_back(theirs);
+    ratio.push_back(theirs / mine);
+  }
+  for (std::size_t i = 0; i < requests; ++i) {
+    ASHLAR_CHECK(std::ranges::equal(running[i].tokens(), arrays[i]), "request %zu has other tokens", i);
+  }
+  const std::string size = std::to_string(requests) + " requests";
+  line("decode inside a block, " + size, requests,
+       {bench::spread_of(ours), bench::spread_of(rival), bench::spread_of(ratio)}, 1.0 / 3);
+  std::printf("%-34s %8zu %10.1f\n", "decode that takes a block", requests,
+              bench::spread_of(first).median / static_cast<double>(requests));
+  std::printf("%-34s %8zu %10.1f\n", "decode that registers a block", requests,
+              bench::spread_of(last).median / static_cast<double>(requests));
+}
+
+}  // namespace
+
+int main() {
+  head("allocate + free, ns per block");
+  for (const std::size_t tokens : {512u, 32768u}) cached(tokens);
+  for (const std::size_t tokens : {512u, 32768u}) cold(tokens);
+  head("decode step, ns per request");
+  decode(1000);
+  return 0;
+}

@@ -1,0 +1,36 @@
+// LruReuse: the block that was released or touched longest ago is reused first.
+//
+// Memory: kBytesPerBlock per block of the pool; asks for no facts.
+//
+// Thread safety: confined. Complexity: O(1), O(ids written) for peek().
+#pragma once
+
+#include "ashlar/block/eviction.h"
+#include "ashlar/block/intrusive_order.h"
+#include "ashlar/block/reuse_policy.h"
+
+namespace ashlar::block {
+
+class LruReuse {
+ public:
+  static constexpr std::size_t kBytesPerBlock = IntrusiveOrder::kBytesPerBlock;
+
+  explicit LruReuse(const EvictionContext& context) : order_(context.block_count) {}
+
+  void insert(BlockId id) { order_.push_back(id); }
+  void insert(BlockId id, const tokens::SequenceHash&) { insert(id); }
+  void remove(BlockId id) { order_.remove(id); }
+  void touch(BlockId id) {
+    order_.remove(id);
+    order_.push_back(id);
+  }
+  std::optional<BlockId> next() { return order_.pop_front(); }
+  std::size_t peek(std::span<BlockId> out) const { return order_.peek(out); }
+  std::size_t size() const { return order_.size(); }
+
+ private:
+  IntrusiveOrder order_;
+};
+static_assert(ReusePolicy<LruReuse>);
+
+}  // namespace ashlar::block
