@@ -9,6 +9,18 @@ namespace ashlar::block::detail {
 
 using Reason = SequenceError::Reason;
 
+void BatchCore::add(RequestCore* request) {
+  if (!requests_.empty() && !foreign_ && &request->tables().store() != &requests_.front()->tables().store()) {
+    foreign_ = requests_.size();
+  }
+  requests_.push_back(request);
+}
+
+std::optional<BatchError> BatchCore::why_foreign() const {
+  if (!foreign_) return std::nullopt;
+  return BatchError{*foreign_, requests_[*foreign_]->refusal(Reason::kForeign)};
+}
+
 // Schedules the requests that crossing_ lists, over tokens_of(i) tokens each. All or none: on refusal the requests
 // that this step scheduled are idle again.
 template <class TokensOf>
@@ -19,7 +31,6 @@ Result<BatchPlan, BatchError> BatchCore::place_crossing(RequestState state, Toke
   wanted_.clear();
   for (const std::uint32_t i : crossing_) {
     RequestCore& request = *requests_[i];
-    if (&request.tables().store() != &store) return BatchError{i, request.refusal(Reason::kForeign)};
     wanted_.push_back(request.wanted(tokens_of(i)));
     plan.new_blocks += wanted_.back();
   }
@@ -36,6 +47,7 @@ Result<BatchPlan, BatchError> BatchCore::place_crossing(RequestState state, Toke
     SequenceError error =
         requests_[first]->refusal(Reason::kNoRoom, plan.new_blocks, refused->status.available());
     error.refusal = std::move(refused);
+    error.state = to_string(RequestState::kIdle);  // which it is again when this is read
     return BatchError{first, std::move(error)};
   }
   std::span<const SlotRef> rest = fresh_;
@@ -52,6 +64,7 @@ Result<BatchPlan, BatchError> BatchCore::place_crossing(RequestState state, Toke
 }
 
 Result<BatchPlan, BatchError> BatchCore::schedule_decode() {
+  if (auto foreign = why_foreign()) return *std::move(foreign);
   crossing_.clear();
   const auto undo = [&](std::size_t scheduled) {
     for (std::size_t i = 0; i < scheduled; ++i) requests_[i]->set_scheduled(RequestState::kIdle, 0);
@@ -75,6 +88,7 @@ Result<BatchPlan, BatchError> BatchCore::schedule_decode() {
 Result<BatchPlan, BatchError> BatchCore::schedule_prefill(std::span<const std::size_t> chunks) {
   ASHLAR_CHECK(chunks.size() == requests_.size(), "%zu chunks for %zu requests", chunks.size(),
                requests_.size());
+  if (auto foreign = why_foreign()) return *std::move(foreign);
   crossing_.clear();
   const auto undo = [&](std::size_t scheduled) {
     for (std::size_t i = 0; i < scheduled; ++i) requests_[i]->set_scheduled(RequestState::kIdle, 0);
@@ -103,6 +117,7 @@ StepOutcome BatchCore::finish_crossing() {
 Result<StepOutcome, BatchError> BatchCore::apply_decode(std::span<const tokens::Token> tokens) {
   ASHLAR_CHECK(tokens.size() == requests_.size(), "%zu tokens for %zu requests", tokens.size(),
                requests_.size());
+  if (auto foreign = why_foreign()) return *std::move(foreign);
   for (std::size_t i = 0; i < requests_.size(); ++i) {
     if (auto refused = requests_[i]->why_not_apply_decode()) return BatchError{i, *std::move(refused)};
   }
@@ -122,6 +137,7 @@ Result<StepOutcome, BatchError> BatchCore::apply_prefill(
     std::span<const std::optional<tokens::Token>> tokens) {
   ASHLAR_CHECK(tokens.size() == requests_.size(), "%zu tokens for %zu requests", tokens.size(),
                requests_.size());
+  if (auto foreign = why_foreign()) return *std::move(foreign);
   for (std::size_t i = 0; i < requests_.size(); ++i) {
     if (auto refused = requests_[i]->why_not_apply_prefill(tokens[i].has_value())) {
       return BatchError{i, *std::move(refused)};

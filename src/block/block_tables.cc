@@ -366,10 +366,7 @@ void BlockTables::clear() noexcept {
 }
 
 void BlockTables::abandon() noexcept {
-  // A slot that others share goes with the last of them; one that is ours alone must not be given back.
-  const auto keep = [](SlotShare& share) {
-    if (share && share.sole()) std::move(share).take();
-  };
+  const auto keep = [](SlotShare& share) { std::move(share).abandon(); };
   for (Table& table : tables_) std::for_each(table.shares.begin(), table.shares.end(), keep);
   std::for_each(sources_.begin(), sources_.end(), keep);
   clear();

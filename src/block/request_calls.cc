@@ -1,3 +1,4 @@
+#include <cstdint>
 #include <string>
 
 #include "ashlar/block/request_sequence.h"
@@ -38,6 +39,13 @@ Result<RequestCorePtr> RequestCalls::create(std::shared_ptr<BlockStore> store,
   if (options.max_tokens != 0 && prompt.size() > options.max_tokens) {
     return make_error(ErrorCode::kInvalidArgument, "a prompt of %zu tokens, max_tokens is %zu", prompt.size(),
                       options.max_tokens);
+  }
+  const std::size_t most =
+      (std::size_t{tokens::SequenceHash::kMaxPosition} + 1) * store->options().block_size;
+  if (options.max_tokens > most) {
+    return make_error(ErrorCode::kInvalidArgument,
+                      "max_tokens is %zu; blocks of %u tokens have positions for %zu", options.max_tokens,
+                      store->options().block_size, most);
   }
   for (std::size_t g = 0; g < options.groups.size(); ++g) {
     if (options.groups[g].window == 0u) {
@@ -123,7 +131,8 @@ Result<StepOutcome, SequenceError> RequestCalls::apply_decode(RequestCore& core,
 }
 
 Result<StepPlan, SequenceError> RequestCalls::schedule_speculative(RequestCore& core, std::size_t drafts) {
-  return core.schedule(core.why_not_decode(), RequestState::kSpeculativeScheduled, 1 + drafts);
+  return core.schedule(core.why_not_decode(), RequestState::kSpeculativeScheduled,
+                       drafts == SIZE_MAX ? drafts : drafts + 1);
 }
 Result<StepOutcome, SequenceError> RequestCalls::apply_speculative(RequestCore& core,
                                                                    std::span<const tokens::Token> accepted) {

@@ -10,6 +10,11 @@ namespace ashlar::block::detail {
 
 using Reason = SequenceError::Reason;
 
+namespace {
+// A limit above this is a limit, not an expectation: memory for the rest comes when it is needed.
+constexpr std::size_t kReservedTokens = std::size_t{1} << 20;
+}  // namespace
+
 RequestCore::RequestCore(SequenceText text, BlockTables tables, std::size_t max_tokens, bool reuse_last_token)
     : reuse_last_token_(reuse_last_token),
       block_size_(text.rules->block_size),
@@ -23,8 +28,9 @@ RequestCore::RequestCore(SequenceText text, BlockTables tables, std::size_t max_
 
 void RequestCore::reserve() {
   if (max_tokens_ == 0) return;
-  const std::size_t blocks = (max_tokens_ + block_size_ - 1) / block_size_;
-  text_.tokens.reserve(max_tokens_);
+  const std::size_t tokens = std::max(std::min(max_tokens_, kReservedTokens), size());
+  const std::size_t blocks = (tokens + block_size_ - 1) / block_size_;
+  text_.tokens.reserve(tokens);
   text_.hashes.reserve(blocks);
   tables_.reserve(blocks);
 }

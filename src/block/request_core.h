@@ -6,6 +6,7 @@
 // Thread safety: thread-compatible.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -98,8 +99,10 @@ class RequestCore {
   SequenceError refusal(SequenceError::Reason reason, std::size_t asked = 0, std::size_t limit = 0) const;
 
  private:
+  // A number that no pool has blocks for stays one, however large.
   std::size_t blocks_for(std::size_t tokens) const noexcept {
-    return (computed_ + tokens + block_size_ - 1) / block_size_;
+    constexpr std::size_t kTooMany = std::size_t{1} << 48;
+    return (computed_ + std::min(tokens, kTooMany) + block_size_ - 1) / block_size_;
   }
   std::size_t match_limit() const noexcept;
   std::size_t begin_with_cache();

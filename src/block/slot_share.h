@@ -30,7 +30,7 @@ class SlotShare {
     if (shared_ == nullptr) return;
     // acq_rel: what every sharer did with the block comes before it is given back.
     if (shared_->shares.fetch_sub(1, std::memory_order_acq_rel) != 1) return;
-    drop_owned(shared_->slot);
+    if (!shared_->abandoned.load(std::memory_order_relaxed)) drop_owned(shared_->slot);
     delete shared_;
   }
 
@@ -46,10 +46,18 @@ class SlotShare {
     return slot;
   }
 
+  // Gives the share up for work that never ends: the slot is not given back, whoever is the last.
+  void abandon() && noexcept {
+    // relaxed: the count that goes down next (acq_rel) hands it on.
+    if (shared_ != nullptr) shared_->abandoned.store(true, std::memory_order_relaxed);
+    *this = SlotShare();
+  }
+
  private:
   struct Shared {
     SlotRef slot;
     std::atomic<std::size_t> shares{1};
+    std::atomic<bool> abandoned{false};
   };
   Shared* shared_ = nullptr;
 };

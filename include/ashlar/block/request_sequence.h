@@ -24,7 +24,8 @@
 // Every call that is refused changes nothing and says why (SequenceError).
 //
 // Thread safety: thread-compatible; different requests may be used by different threads, forks included.
-// Complexity:    a decode step is O(1) and allocates nothing from the heap when max_tokens is given.
+// Complexity:    a decode step is O(1) and allocates nothing from the heap when max_tokens is given (memory is reserved
+//                for up to 2^20 tokens) and the thread has registered a block before.
 // Invariant:     between steps block_table() has exactly the blocks that hold computed_tokens().
 #pragma once
 
@@ -179,7 +180,8 @@ class [[nodiscard]] RequestSequence {
   std::size_t group_count() const noexcept { return Calls::group_count(*core_); }
   // The blocks of a group in order; kNoBlock for those outside its window. Requires: group < group_count().
   std::span<const BlockId> block_table(std::size_t group = 0) const { return Calls::table(*core_, group); }
-  // The names of all full blocks, in group 0.
+  // The names of all full blocks, in group 0. Those that nobody needed so far are computed now: not for two threads at
+  // once.
   std::span<const tokens::SequenceHash> sequence_hashes() const { return Calls::hashes(*core_); }
 
   // The copies that the scheduled step needs first.
@@ -221,7 +223,8 @@ class [[nodiscard]] RequestSequence {
 
   // Gives all blocks back and keeps the tokens. Errors: kWrongState unless Idle.
   Result<void, SequenceError> preempt() { return Calls::preempt(*core_); }
-  // Begins anew with what the cache has: returns the cached tokens; the rest is prefill again.
+  // Begins anew with what the cache has: returns the cached tokens, at most size() - 1 once tokens were generated; the
+  // rest is prefill again.
   // Errors: kWrongState unless Preempted.
   Result<std::size_t, SequenceError> resume() { return Calls::resume(*core_); }
 

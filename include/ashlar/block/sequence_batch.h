@@ -38,8 +38,11 @@ struct BatchPlan {
 namespace detail {
 class BatchCore {
  public:
-  void clear() noexcept { requests_.clear(); }
-  void add(RequestCore* request) { requests_.push_back(request); }
+  void clear() noexcept {
+    requests_.clear();
+    foreign_.reset();
+  }
+  void add(RequestCore* request);
   std::size_t size() const noexcept { return requests_.size(); }
 
   Result<BatchPlan, BatchError> schedule_decode();
@@ -50,11 +53,14 @@ class BatchCore {
   void release() noexcept;
 
  private:
+  // The first request that is not of the first one's manager, if any.
+  std::optional<BatchError> why_foreign() const;
   template <class TokensOf>
   Result<BatchPlan, BatchError> place_crossing(RequestState state, TokensOf&& tokens_of);
   StepOutcome finish_crossing();
 
   std::vector<RequestCore*> requests_;
+  std::optional<std::size_t> foreign_;
   // Kept from step to step for their memory.
   std::vector<std::uint32_t> crossing_;  // requests that need a block, or fill one
   std::vector<std::size_t> wanted_;      // blocks for each of these

@@ -90,7 +90,7 @@ TEST_P(ManagerPropertyTest, ManagerAndModelAgreeOnKnownSeeds) {
 }
 
 TEST_P(ManagerPropertyTest, ManagerAndModelAgreeOnNewSeeds) {
-  const testing::TimeBox box(3);
+  const testing::TimeBox box(0.5);
   std::uint64_t seed = kSeeds;
   while (!box.over()) ASSERT_TRUE(run(++seed));
   RecordProperty("seeds", std::to_string(seed));
