@@ -31,6 +31,7 @@
 #include "block/hash_index.h"
 #include "block/pin_table.h"
 #include "block/registry_core.h"
+#include "block/slot_buffer.h"
 #include "block/slot_table.h"
 
 namespace ashlar::block::detail {

@@ -204,7 +204,7 @@ void BlockTables::truncate(std::size_t blocks) noexcept {
 
 void BlockTables::drop(Table& table, std::size_t from, std::size_t to) noexcept {
   constexpr std::size_t kRoom = 64;
-  std::array<SlotRef, kRoom> owned;
+  SlotBuffer<kRoom> owned;
   std::size_t count = 0;
   std::size_t i = to;
   for (; i-- > from && i >= table.registered;) {

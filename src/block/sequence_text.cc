@@ -41,7 +41,8 @@ std::span<const tokens::SequenceHash> SequenceText::names(std::size_t count) {
       const auto hashed = rules->hasher.hash_blocks(parent, std::span(tokens).subspan(from * size, n * size),
                                                     rules->block_size, out);
       if (!hashed) break;
-      for (std::size_t i = 0; i < n; ++i) hashes.push_back(out[i].sequence);
+      hashes.resize(from + n);
+      for (std::size_t i = 0; i < n; ++i) hashes[from + i] = out[i].sequence;
     } else {
       const auto hashed = rules->hasher.hash_block(parent, block(from), rules->runs);
       if (!hashed) break;

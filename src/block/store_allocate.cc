@@ -127,7 +127,7 @@ void BlockStore::emit_taken_locked(std::uint32_t first, std::size_t n,
                                    std::vector<tokens::SequenceHash>* evicted, RetiredExtensions& retired,
                                    Emitter emit) {
   RegistryCore::Cursor cursor;
-  std::array<SlotRef, kChunk> out;
+  SlotBuffer<kChunk> out;
   std::uint32_t slot = first;
   for (std::size_t emitted = 0; emitted < n;) {
     const std::size_t count = std::min(kChunk, n - emitted);

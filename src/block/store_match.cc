@@ -87,7 +87,7 @@ std::size_t BlockStore::match_prefix(std::span<const tokens::SequenceHash> hashe
   // A prompt that nobody has seen is answered by one look at the index.
   if (!hashes.empty() && index_.candidate(HashMix::of(hashes.front())) != kNone) {
     Candidates candidates(index_, slots_, registry_.tracker(), hashes);
-    std::array<SlotRef, Candidates::kStretch> found;
+    SlotBuffer<Candidates::kStretch> found;
     while (done < hashes.size()) {
       const Candidates::Stretch& stretch = candidates.next();
       const std::size_t hits =
@@ -111,8 +111,10 @@ std::size_t BlockStore::keep_agreeing(std::span<const SlotRef> hits, TokensOf&& 
     if (tokens.size() != options_.block_size || !slots_.tokens_agree(hits[agreed].id, tokens)) break;
     ++agreed;
   }
-  Dropper dropper;
-  for (std::size_t i = hits.size(); i-- > agreed;) dropper.drop(hits[i]);
+  if (agreed < hits.size()) {
+    Dropper dropper;
+    for (std::size_t i = hits.size(); i-- > agreed;) dropper.drop(hits[i]);
+  }
   return agreed;
 }
 
@@ -123,7 +125,7 @@ std::size_t BlockStore::match_tokens(std::span<const tokens::SequenceHash> hashe
   std::size_t done = 0;
   if (!hashes.empty() && index_.candidate(HashMix::of(hashes.front())) != kNone) {
     Candidates candidates(index_, slots_, registry_.tracker(), hashes);
-    std::array<SlotRef, Candidates::kStretch> found;
+    SlotBuffer<Candidates::kStretch> found;
     while (done < hashes.size()) {
       const Candidates::Stretch& stretch = candidates.next();
       for (std::size_t i = 0; i < stretch.size; ++i) {
@@ -175,7 +177,7 @@ std::optional<AllocationRefusal> BlockStore::why_not_after_match(std::span<const
 
 std::size_t BlockStore::match_verified(std::span<const tokens::TokenBlock> blocks, Emitter emit) {
   UsedElsewhere elsewhere(*this);
-  std::array<SlotRef, Candidates::kStretch> found;
+  SlotBuffer<Candidates::kStretch> found;
   std::array<tokens::SequenceHash, Candidates::kStretch> hashes;
   std::size_t done = 0;
   bool miss = false;

@@ -23,11 +23,11 @@ Error collision_error(const tokens::SequenceHash& hash) {
 }  // namespace
 
 std::optional<Error> BlockStore::check_candidates_locked(std::size_t n, Filler fill, bool& ascending) {
-  std::array<SlotRef, kChunk> chunk;
+  SlotBuffer<kChunk> chunk;
   ascending = true;
   std::int64_t position = -1;
   for (std::size_t first = 0; first < n; first += kChunk) {
-    const std::span<SlotRef> slots = std::span(chunk).first(std::min(kChunk, n - first));
+    const std::span<SlotRef> slots = chunk.first(std::min(kChunk, n - first));
     fill(first, slots);
     std::array<std::uint64_t, kChunk> mixed;
     for (std::size_t i = 0; i < slots.size(); ++i) {
@@ -58,9 +58,9 @@ std::optional<Error> BlockStore::check_candidates_locked(std::size_t n, Filler f
 }
 
 std::optional<Error> BlockStore::check_twins_locked(std::size_t n, Filler fill) {
-  std::array<SlotRef, kChunk> chunk;
+  SlotBuffer<kChunk> chunk;
   for (std::size_t first = 0; first < n; first += kChunk) {
-    const std::span<SlotRef> slots = std::span(chunk).first(std::min(kChunk, n - first));
+    const std::span<SlotRef> slots = chunk.first(std::min(kChunk, n - first));
     fill(first, slots);
     for (std::size_t i = 0; i < slots.size(); ++i) sorted_[first + i] = slots[i].id;
   }
@@ -87,13 +87,13 @@ std::optional<Error> BlockStore::register_slots(std::size_t n, Filler fill, Emit
   if (!ascending && n > 1) {
     if (auto refused = check_twins_locked(n, fill)) return refused;
   }
-  std::array<SlotRef, kChunk> in;
-  std::array<SlotRef, kChunk> out;
+  SlotBuffer<kChunk> in;
+  SlotBuffer<kChunk> out;
   std::array<std::uint64_t, kChunk> created;
   RegistryCore::Cursor cursor;
   for (std::size_t first = 0; first < n; first += kChunk) {
     const std::size_t count = std::min(kChunk, n - first);
-    fill(first, std::span(in).first(count));
+    fill(first, in.first(count));
     std::size_t fresh = 0;
     for (std::size_t i = 0; i < count; ++i) {
       const std::uint32_t slot = in[i].id;
@@ -116,7 +116,7 @@ std::optional<Error> BlockStore::register_slots(std::size_t n, Filler fill, Emit
     }
     if (follows_registrations_) {
       cursor.release();  // what users plug in runs under the store's lock alone
-      announce_locked(std::span(in).first(count));
+      announce_locked(in.first(count));
     }
     emit(first, {out.data(), count});
     if (TinyLfu* tracker = registry_.tracker(); tracker != nullptr && fresh != 0) {

@@ -66,7 +66,7 @@ inline void drop_reference(const SlotRef& slot) noexcept {
 // Counts down many references and settles what falls to zero with few visits to the store's lock.
 class Dropper {
  public:
-  Dropper() = default;
+  Dropper() noexcept {}  // NOLINT(modernize-use-equals-default): idle_ is filled before it is read
   Dropper(const Dropper&) = delete;
   Dropper& operator=(const Dropper&) = delete;
   ~Dropper() { flush(); }
@@ -83,7 +83,9 @@ class Dropper {
     if (count_ != 0) settle({idle_, count_});
     count_ = 0;
   }
-  SlotRef idle_[kRoom];
+  union {
+    SlotRef idle_[kRoom];
+  };
   std::size_t count_ = 0;
 };
 
