@@ -41,8 +41,8 @@ Result<void> RetentionPlan::validate() const {
   return check_duration(decode_duration);
 }
 
-BlockRetention RetentionPlan::of_block(std::size_t begin, std::size_t end, std::size_t prompt_tokens,
-                                       Clock::TimePoint now) const {
+std::optional<BlockRetention> RetentionPlan::of_block(std::size_t begin, std::size_t end,
+                                                      std::size_t prompt_tokens, Clock::TimePoint now) const {
   std::optional<BlockRetention> best;
   for (const TokenRange& range : prompt) {
     const std::size_t range_end = std::min(range.end.value_or(prompt_tokens), prompt_tokens);
@@ -53,9 +53,10 @@ BlockRetention RetentionPlan::of_block(std::size_t begin, std::size_t end, std::
       best = asked;
     }
   }
-  if (best) return *best;
-  if (end > prompt_tokens) return {decode_priority, end_of(decode_duration, now)};
-  return {};
+  if (best) return best;
+  const bool speaks = decode_priority != BlockRetention::kDefaultPriority || decode_duration;
+  if (end <= prompt_tokens || !speaks) return std::nullopt;
+  return BlockRetention{decode_priority, end_of(decode_duration, now)};
 }
 
 }  // namespace ashlar::block

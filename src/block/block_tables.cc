@@ -52,8 +52,8 @@ void BlockTables::set_worth(const Table& table, std::size_t from, std::size_t to
   const Clock::TimePoint now = store_->options().clock->now();
   const std::size_t size = block_size();
   for (std::size_t i = from; i < to; ++i) {
-    store_->set_retention(table.slots[i],
-                          worth_->plan.of_block(i * size, (i + 1) * size, worth_->prompt_tokens, now));
+    const auto asked = worth_->plan.of_block(i * size, (i + 1) * size, worth_->prompt_tokens, now);
+    if (asked) store_->set_retention(table.slots[i], *asked);
   }
 }
 
@@ -362,6 +362,7 @@ void BlockTables::clear() noexcept {
     table.live = 0;
     table.registered = 0;
   }
+  private_ = false;
   copied();
 }
 

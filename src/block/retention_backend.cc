@@ -52,7 +52,7 @@ RetentionBackend::RetentionBackend(const EvictionContext& context, const Retenti
       retained_(context.block_count),
       fading_(context.block_count) {
   facts_->keep_retentions();
-  facts_->keep_hits();
+  if (options_.never_hit_first) facts_->keep_hits();
 }
 
 RetentionBackend::Key RetentionBackend::key_at(int distance, Key rest) const noexcept {

@@ -15,7 +15,7 @@ using namespace std::chrono_literals;
 using ::testing::HasSubstr;
 
 constexpr Clock::TimePoint kNow{1000s};
-constexpr BlockRetention kNothingSaid{};
+constexpr std::optional<BlockRetention> kNothingSaid;
 
 template <class T>
 std::string refusal_of(const T& value) {
@@ -39,9 +39,9 @@ RetentionPlan plan_of(std::vector<RetentionPlan::TokenRange> ranges) {
 }
 
 TEST(BlockRetentionTest, TheDefaultIsTheDefaultPriorityForEver) {
-  EXPECT_EQ(kNothingSaid.priority, 35);
-  EXPECT_EQ(kNothingSaid.until, BlockRetention::kForever);
-  EXPECT_TRUE(kNothingSaid.validate());
+  EXPECT_EQ(BlockRetention().priority, 35);
+  EXPECT_EQ(BlockRetention().until, BlockRetention::kForever);
+  EXPECT_TRUE(BlockRetention().validate());
 }
 
 TEST(BlockRetentionTest, PrioritiesEndAtAHundred) {

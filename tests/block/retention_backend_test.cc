@@ -88,6 +88,7 @@ TEST_F(RetentionBackendTest, OfEqualPrioritiesTheOneReleasedOrTouchedLongestAgoG
 }
 
 TEST_F(RetentionBackendTest, ABlockThatWasNeverHitGoesBeforeAllOfItsPriorityThatWere) {
+  use({.never_hit_first = true});
   world_.facts->set_hit(BlockId(0));
   world_.facts->set_hit(BlockId(3));
   insert(0);
@@ -102,7 +103,7 @@ TEST_F(RetentionBackendTest, ABlockThatWasNeverHitGoesBeforeAllOfItsPriorityThat
 }
 
 TEST_F(RetentionBackendTest, HitsCountForNothingWhenTheOptionIsOff) {
-  use({.never_hit_first = false});
+  world_.facts->keep_hits();
   world_.facts->set_hit(BlockId(0));
   insert(0);
   insert(1);
@@ -255,9 +256,11 @@ TEST_F(RetentionBackendTest, PeekForetellsPopAtEveryMomentOfADecay) {
 
 TEST_F(RetentionBackendTest, AsksForTheFactsItReads) {
   EXPECT_TRUE(world_.facts->keeps_retentions());
-  EXPECT_TRUE(world_.facts->keeps_hits());
+  EXPECT_FALSE(world_.facts->keeps_hits());
   EXPECT_FALSE(world_.facts->keeps_acquisitions());
   EXPECT_FALSE(world_.facts->keeps_parents());
+  use({.never_hit_first = true});
+  EXPECT_TRUE(world_.facts->keeps_hits());
 }
 
 TEST_F(RetentionBackendTest, BlocksOfAPlanGoInTheOrderOfItsPriorities) {
@@ -266,7 +269,8 @@ TEST_F(RetentionBackendTest, BlocksOfAPlanGoInTheOrderOfItsPriorities) {
   plan.decode_priority = 20;
   for (std::uint32_t id = 0; id < 6;
        ++id) {  // blocks of 4 tokens: prompt up to token 16, then generated ones
-    world_.facts->set_retention(BlockId(id), plan.of_block(id * 4, id * 4 + 4, 16, world_.clock.now()));
+    const auto asked = plan.of_block(id * 4, id * 4 + 4, 16, world_.clock.now());
+    if (asked) world_.facts->set_retention(BlockId(id), *asked);
     insert(id);
   }
   EXPECT_THAT(drained(backend_), ElementsAre(4u, 5u, 2u, 3u, 0u, 1u));

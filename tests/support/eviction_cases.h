@@ -143,7 +143,7 @@ struct RetentionCase : EvictionCase<RetentionBackend> {
 };
 struct UsualRetention {
   static constexpr const char* kName = "Retention";
-  static RetentionOptions options() { return {}; }
+  static RetentionOptions options() { return {.never_hit_first = true}; }
 };
 struct RetentionWithoutDecay {
   static constexpr const char* kName = "RetentionWithoutDecay";

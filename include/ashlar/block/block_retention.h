@@ -47,14 +47,15 @@ struct RetentionPlan {
   // Errors: kInvalidArgument for a priority above kMaxPriority, an empty range, or a duration that is not positive.
   Result<void> validate() const;
   bool empty() const noexcept {
-    return prompt.empty() && decode_priority == BlockRetention::kDefaultPriority;
+    return prompt.empty() && decode_priority == BlockRetention::kDefaultPriority && !decode_duration;
   }
 
   // The retention of the block of tokens [begin, end) in a request with `prompt_tokens` of prompt, registered `now`.
   // Of the ranges that touch the block the highest priority counts, and of equal ones the longest duration. A block
-  // with a generated token in it is a decode block if no range of the prompt touches it.
-  BlockRetention of_block(std::size_t begin, std::size_t end, std::size_t prompt_tokens,
-                          Clock::TimePoint now) const;
+  // with a generated token in it is a decode block if no range of the prompt touches it. Nothing when the plan does not
+  // speak about the block.
+  std::optional<BlockRetention> of_block(std::size_t begin, std::size_t end, std::size_t prompt_tokens,
+                                         Clock::TimePoint now) const;
 };
 
 }  // namespace ashlar::block

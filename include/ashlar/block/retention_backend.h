@@ -1,7 +1,7 @@
 // RetentionBackend: evicts by how much blocks are worth, a worth that fades and that only a share of the pool may claim.
 //
-//   order     the effective priority, lowest first; at the same priority blocks that no match has found go before those
-//             that one has (never_hit_first); then the block released or touched longest ago
+//   order     the effective priority, lowest first; at the same priority, with never_hit_first, blocks that no match has
+//             found before those that one has; then the block released or touched longest ago
 //   time      a block has the priority of its retention up to its `until`. From then on its distance to the default
 //             priority is halved, rounding down, after every half_life, until nothing is left: priority 99 over a
 //             default of 35 goes 67, 51, 43, 39, 37, 36, 35. With a half_life of zero it is the default at `until`.
@@ -15,7 +15,7 @@
 // What is due by the clock happens at the start of insert(), touch(), pop() and peek(). So peek() foretells the pops of
 // the same moment; it is const because the order at that moment does not depend on who asked before.
 //
-// Memory: kBytesPerBlock per block of the pool. Facts: retention, hits.
+// Memory: kBytesPerBlock per block of the pool. Facts: retention; hits with never_hit_first.
 //
 // Thread safety: confined; peek() counts as a change.
 // Complexity:    O(log n), and O(log n) for each change that time makes, at most seven in the stay of one block; peek()
@@ -43,7 +43,8 @@ struct RetentionOptions {
   double retained_share = 0.5;
   // Zero: the default priority at once when the time is over.
   Clock::Duration half_life = std::chrono::seconds(30);
-  bool never_hit_first = true;
+  // Of equal priority, blocks that no match has found go before those that one has.
+  bool never_hit_first = false;
 
   // Errors: kInvalidArgument for a priority above BlockRetention::kMaxPriority, a share outside 0 to 1, a negative
   // half_life.
