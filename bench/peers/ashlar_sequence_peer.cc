@@ -1,6 +1,6 @@
 // Our side of run_vllm: whole requests hashed, allocated and freed (prompts.md says what is timed).
 //
-//   ashlar_sequence_peer --op hash|cached|cold --tokens N [--requests N] [--runs N]
+//   ashlar_sequence_peer --op hash|build|cached|cold --tokens N [--requests N] [--runs N] [--verify-tokens on|off]
 #include <malloc.h>
 
 #include <algorithm>
@@ -40,15 +40,15 @@ struct Arguments {
   std::string op;
   std::size_t tokens = 0;
   std::size_t requests = 0;
-  std::size_t runs = 3;
+  std::size_t runs = 15;  // a run takes milliseconds
+  bool verify_tokens = false;  // the rival keeps no tokens with its blocks
 };
 
 [[noreturn]] void fail(const std::string& why) {
-  std::fprintf(
-      stderr,
-      "ashlar_sequence_peer: %s\nusage: ashlar_sequence_peer --op hash|cached|cold --tokens N [--requests N] "
-      "[--runs N]\n",
-      why.c_str());
+  std::fprintf(stderr,
+               "ashlar_sequence_peer: %s\nusage: ashlar_sequence_peer --op hash|build|cached|cold --tokens N "
+               "[--requests N] [--runs N] [--verify-tokens on|off]\n",
+               why.c_str());
   std::exit(kWrongUse);
 }
 
@@ -73,11 +73,14 @@ Arguments parse(int argc, char** argv) {
       arguments.requests = number(option, argv[i + 1]);
     } else if (option == "--runs") {
       arguments.runs = number(option, argv[i + 1]);
+    } else if (option == "--verify-tokens") {
+      arguments.verify_tokens = std::strcmp(argv[i + 1], "on") == 0;
     } else {
       fail("unknown option " + option);
     }
   }
-  if (arguments.op != "hash" && arguments.op != "cached" && arguments.op != "cold") fail("unknown operation");
+  const std::set<std::string> ops = {"hash", "build", "cached", "cold"};
+  if (!ops.contains(arguments.op)) fail("unknown operation '" + arguments.op + "'");
   if (arguments.tokens == 0 || arguments.tokens % kBlockSize != 0) fail("--tokens must be a multiple of 16");
   if (arguments.requests == 0) {
     arguments.requests = std::max<std::size_t>(2 * kPool * kBlockSize / arguments.tokens, 1);
@@ -116,11 +119,12 @@ std::vector<SequenceHash> names_of(std::span<const Token> tokens) {
   return names;
 }
 
-BlockManager<G1> make_manager() {
+BlockManager<G1> make_manager(bool verify_tokens) {
   return *BlockManager<G1>::builder()
               .block_count(kPool)
               .block_size(kBlockSize)
               .registry(*block::BlockRegistry::create())
+              .verify_tokens(verify_tokens)
               .with_lru_backend()
               .build();
 }
@@ -136,7 +140,27 @@ double since(SteadyClock::time_point start) {
   return std::chrono::duration<double, std::nano>(SteadyClock::now() - start).count();
 }
 
-Outcome hash(const Arguments& arguments, BlockManager<G1>& manager) {
+Outcome hash(const Arguments& arguments) {
+  const tokens::SequenceHasher hasher;
+  std::vector<std::vector<Token>> prompts;
+  for (std::size_t r = 0; r < arguments.requests; ++r) prompts.push_back(prompt(r, arguments.tokens));
+  std::vector<std::vector<tokens::BlockHashes>> hashes(arguments.requests);
+  std::size_t count = 0;
+  Outcome outcome;
+  const auto start = SteadyClock::now();
+  for (std::size_t r = 0; r < prompts.size(); ++r) {
+    hashes[r].resize(arguments.tokens / kBlockSize);
+    count += *hasher.hash_blocks(std::nullopt, prompts[r], kBlockSize, hashes[r]);
+  }
+  outcome.ns = since(start);
+  std::set<SequenceHash> distinct;
+  for (const auto& each : hashes) distinct.insert(each.back().sequence);
+  outcome.check = "requests=" + std::to_string(hashes.size()) + " hashes=" + std::to_string(count) +
+                  " distinct=" + std::to_string(distinct.size());
+  return outcome;
+}
+
+Outcome build(const Arguments& arguments, BlockManager<G1>& manager) {
   std::vector<std::vector<Token>> prompts;
   for (std::size_t r = 0; r < arguments.requests; ++r) prompts.push_back(prompt(r, arguments.tokens));
   std::vector<RequestSequence<G1>> requests;
@@ -203,11 +227,13 @@ int main(int argc, char** argv) {
   // As in a process that has run for a while: memory that was used once is used again, not returned to the kernel.
   mallopt(M_MMAP_THRESHOLD, 1 << 30);
   mallopt(M_TRIM_THRESHOLD, 1 << 30);
-  auto manager = make_manager();
+  auto manager = make_manager(arguments.verify_tokens);
   std::vector<double> times;
   Outcome outcome;
   for (std::size_t run = 0; run < arguments.runs; ++run) {
-    outcome = arguments.op == "hash" ? hash(arguments, manager) : serve(arguments, manager);
+    outcome = arguments.op == "hash"    ? hash(arguments)
+              : arguments.op == "build" ? build(arguments, manager)
+                                        : serve(arguments, manager);
     times.push_back(outcome.ns / static_cast<double>(arguments.requests));
   }
   std::sort(times.begin(), times.end());

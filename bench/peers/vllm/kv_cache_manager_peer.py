@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Times the block manager of vLLM, KVCacheManager, on generated prompts and prints one JSON line per case.
 
-hash    building a request from its tokens, the hashes of its blocks included
+hash    the hashes of the blocks of a prompt
+build   building a request from its tokens, the hashes of its blocks included
 cached  serving a request whose whole prompt was computed before: prefix lookup, allocation, release
 cold    the same for prompts never seen before: the pool fills up, then every block evicts one
 
@@ -59,8 +60,8 @@ class Engine:
         self.hasher = get_request_block_hasher(BLOCK_SIZE, hash_function)
         self.sampling = SamplingParams(max_tokens=8)
 
-    def request(self, name, tokens):
-        return Request(name, tokens, self.sampling, None, block_hasher=self.hasher)
+    def request(self, name, tokens, hashed=True):
+        return Request(name, tokens, self.sampling, None, block_hasher=self.hasher if hashed else None)
 
     def manager(self, longest):
         spec = FullAttentionSpec(block_size=BLOCK_SIZE, num_kv_heads=8, head_size=128, dtype=torch.bfloat16)
@@ -110,6 +111,17 @@ def state(manager, requests):
 
 
 def run_hash(engine, prompts, _):
+    requests = [engine.request(str(number), tokens, hashed=False) for number, tokens in enumerate(prompts)]
+    hashes = [None] * len(prompts)
+    settle()
+    start = time.perf_counter_ns()
+    for number, request in enumerate(requests):
+        hashes[number] = engine.hasher(request)
+    elapsed = time.perf_counter_ns() - start
+    return elapsed, 0, {"hashes": sum(map(len, hashes)), "distinct": len({each[-1] for each in hashes})}
+
+
+def run_build(engine, prompts, _):
     elapsed, built = build(engine, prompts)
     return elapsed, 0, {"hashes": sum(len(request.block_hashes) for request in built),
                         "distinct": len({request.block_hashes[-1] for request in built})}
@@ -129,7 +141,7 @@ def run_cold(engine, prompts, requests):
     return elapsed, cached, {"allocated": allocated, **state(manager, requests)}
 
 
-OPS = {"hash": run_hash, "cached": run_cached, "cold": run_cold}
+OPS = {"hash": run_hash, "build": run_build, "cached": run_cached, "cold": run_cold}
 
 
 def measure(engine, op, tokens, requests, runs):
@@ -140,7 +152,7 @@ def measure(engine, op, tokens, requests, runs):
     arrays = [prompt_tokens(prompt, tokens) for prompt in range(distinct)]
     prompts = [array.tolist() for array in arrays]
     built = []
-    if op != "hash":
+    if op in ("cached", "cold"):
         built = [engine.request(str(number), prompts[number % distinct]) for number in range(requests)]
     times = []
     results = []
