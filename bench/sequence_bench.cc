@@ -12,9 +12,6 @@
 
 #include "ashlar/ashlar.h"
 #include "ashlar/base/check.h"
-#include "ashlar/block/request_sequence.h"
-#include "ashlar/block/sequence_batch.h"
-#include "ashlar/block/sequence_manager.h"
 #include "naive_sequence_manager.h"
 #include "ratio.h"
 

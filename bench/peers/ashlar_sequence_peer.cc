@@ -16,8 +16,6 @@
 
 #include "ashlar/ashlar.h"
 #include "ashlar/base/check.h"
-#include "ashlar/block/request_sequence.h"
-#include "ashlar/block/sequence_manager.h"
 
 namespace {
 

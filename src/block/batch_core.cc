@@ -63,17 +63,18 @@ Result<BatchPlan, BatchError> BatchCore::place_crossing(RequestState state, Toke
   return plan;
 }
 
+void BatchCore::unschedule(std::size_t count) noexcept {
+  for (std::size_t i = 0; i < count; ++i) requests_[i]->set_scheduled(RequestState::kIdle, 0);
+}
+
 Result<BatchPlan, BatchError> BatchCore::schedule_decode() {
   if (auto foreign = why_foreign()) return *std::move(foreign);
   crossing_.clear();
-  const auto undo = [&](std::size_t scheduled) {
-    for (std::size_t i = 0; i < scheduled; ++i) requests_[i]->set_scheduled(RequestState::kIdle, 0);
-  };
   for (std::size_t i = 0; i < requests_.size(); ++i) {
     RequestCore& request = *requests_[i];
     if (!request.decodes_in_place()) {
       if (auto refused = request.why_not_decode()) {
-        undo(i);
+        unschedule(i);
         return BatchError{i, *std::move(refused)};
       }
       crossing_.push_back(static_cast<std::uint32_t>(i));
@@ -81,7 +82,7 @@ Result<BatchPlan, BatchError> BatchCore::schedule_decode() {
     request.set_scheduled(RequestState::kDecodeScheduled, 1);
   }
   auto plan = place_crossing(RequestState::kDecodeScheduled, [](std::size_t) { return std::size_t{1}; });
-  if (!plan) undo(requests_.size());
+  if (!plan) unschedule(requests_.size());
   return plan;
 }
 
@@ -90,20 +91,30 @@ Result<BatchPlan, BatchError> BatchCore::schedule_prefill(std::span<const std::s
                requests_.size());
   if (auto foreign = why_foreign()) return *std::move(foreign);
   crossing_.clear();
-  const auto undo = [&](std::size_t scheduled) {
-    for (std::size_t i = 0; i < scheduled; ++i) requests_[i]->set_scheduled(RequestState::kIdle, 0);
-  };
   for (std::size_t i = 0; i < requests_.size(); ++i) {
     if (auto refused = requests_[i]->why_not_prefill(chunks[i])) {
-      undo(i);
+      unschedule(i);
       return BatchError{i, *std::move(refused)};
     }
     crossing_.push_back(static_cast<std::uint32_t>(i));
     requests_[i]->set_scheduled(RequestState::kPrefillScheduled, chunks[i]);
   }
   auto plan = place_crossing(RequestState::kPrefillScheduled, [&](std::size_t i) { return chunks[i]; });
-  if (!plan) undo(requests_.size());
+  if (!plan) unschedule(requests_.size());
   return plan;
+}
+
+// Takes every request out of `state`, so that one that is here twice is refused. All or none.
+template <class WhyNot>
+std::optional<BatchError> BatchCore::begin_apply(RequestState state, WhyNot&& why_not) {
+  for (std::size_t i = 0; i < requests_.size(); ++i) {
+    if (auto refused = why_not(i)) {
+      for (std::size_t before = 0; before < i; ++before) requests_[before]->set_state(state);
+      return BatchError{i, *std::move(refused)};
+    }
+    requests_[i]->set_state(RequestState::kIdle);
+  }
+  return std::nullopt;
 }
 
 StepOutcome BatchCore::finish_crossing() {
@@ -118,9 +129,8 @@ Result<StepOutcome, BatchError> BatchCore::apply_decode(std::span<const tokens::
   ASHLAR_CHECK(tokens.size() == requests_.size(), "%zu tokens for %zu requests", tokens.size(),
                requests_.size());
   if (auto foreign = why_foreign()) return *std::move(foreign);
-  for (std::size_t i = 0; i < requests_.size(); ++i) {
-    if (auto refused = requests_[i]->why_not_apply_decode()) return BatchError{i, *std::move(refused)};
-  }
+  const auto why_not = [&](std::size_t i) { return requests_[i]->why_not_apply_decode(); };
+  if (auto refused = begin_apply(RequestState::kDecodeScheduled, why_not)) return *std::move(refused);
   crossing_.clear();
   bool at_limit = false;
   for (std::size_t i = 0; i < requests_.size(); ++i) {
@@ -138,11 +148,10 @@ Result<StepOutcome, BatchError> BatchCore::apply_prefill(
   ASHLAR_CHECK(tokens.size() == requests_.size(), "%zu tokens for %zu requests", tokens.size(),
                requests_.size());
   if (auto foreign = why_foreign()) return *std::move(foreign);
-  for (std::size_t i = 0; i < requests_.size(); ++i) {
-    if (auto refused = requests_[i]->why_not_apply_prefill(tokens[i].has_value())) {
-      return BatchError{i, *std::move(refused)};
-    }
-  }
+  const auto why_not = [&](std::size_t i) {
+    return requests_[i]->why_not_apply_prefill(tokens[i].has_value());
+  };
+  if (auto refused = begin_apply(RequestState::kPrefillScheduled, why_not)) return *std::move(refused);
   crossing_.clear();
   bool at_limit = false;
   for (std::size_t i = 0; i < requests_.size(); ++i) {

@@ -348,8 +348,22 @@ std::size_t BlockTables::next_leaving() const noexcept {
 
 void BlockTables::release() noexcept {
   copied();
-  for (std::size_t g = tables_.size(); g-- > 0;) {
-    drop(tables_[g], tables_[g].live, tables_[g].slots.size());
+  if (tables_.size() == 1) {
+    drop(tables_[0], tables_[0].live, tables_[0].slots.size());
+  } else {
+    // By position: a hit needs all groups, so they should lose the same blocks.
+    Dropper dropper;
+    for (std::size_t i = size(); i-- > 0;) {
+      for (std::size_t g = tables_.size(); g-- > 0;) {
+        Table& table = tables_[g];
+        if (i < table.live) continue;
+        if (i < table.registered) {
+          dropper.drop(table.slots[i]);
+        } else {
+          drop(table, i, i + 1);
+        }
+      }
+    }
   }
   clear();
 }

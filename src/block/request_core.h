@@ -61,6 +61,8 @@ class RequestCore {
     state_ = state;
     scheduled_ = tokens;
   }
+  // In the middle of a batch: the step is being applied, so that nobody applies it twice. The scheduled tokens stay.
+  void set_state(RequestState state) noexcept { state_ = state; }
   // After place().
   void placed() noexcept {
     room_ = tables_.size() * block_size_;

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "ashlar/base/check.h"
 #include "ashlar/block/sequence_manager.h"
 #include "block/block_tables.h"
 #include "block/sequence_text.h"
@@ -83,6 +84,7 @@ std::size_t SequenceManagerCore::match_limit(const SequenceCore& sequence) const
 }
 
 std::optional<AllocationRefusal> SequenceManagerCore::why_not_allocate(SequenceCore& sequence) const {
+  ASHLAR_CHECK(&sequence.tables.store() == store_.get(), "the sequence belongs to another manager");
   const auto names = sequence.text.names(match_limit(sequence));
   return store_->why_not_after_match(
       names, std::span(sequence.text.tokens).first(names.size() * sequence.block_size()),
@@ -120,6 +122,7 @@ Result<void, SequenceError> SequenceManagerCore::deallocate(SequenceCore& sequen
 }
 
 std::optional<AllocationRefusal> SequenceManagerCore::why_not_append(const SequenceCore& sequence) const {
+  ASHLAR_CHECK(&sequence.tables.store() == store_.get(), "the sequence belongs to another manager");
   return store_->why_not(sequence.block_count() - std::min(sequence.block_count(), sequence.tables.size()));
 }
 

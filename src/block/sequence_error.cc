@@ -41,7 +41,9 @@ Error SequenceError::to_error() const {
     case Reason::kNothingToCompute:
       return make_error(ErrorCode::kInvalidArgument, "a step over no tokens; %zu are left to compute", limit);
     case Reason::kPrefillOverrun:
-      return make_error(ErrorCode::kInvalidArgument, "%zu tokens were named, the limit is %zu", asked, limit);
+      return make_error(ErrorCode::kInvalidArgument,
+                        "%zu tokens were named; it can be at most %zu, and not fewer than before", asked,
+                        limit);
     case Reason::kPrefillIncomplete:
       return make_error(ErrorCode::kNotReady,
                         "%zu tokens have no KV, and this call needs exactly one; prefill the rest first",
@@ -53,8 +55,8 @@ Error SequenceError::to_error() const {
       return make_error(ErrorCode::kInvalidArgument,
                         "this chunk is not the last of its prefill; a token was given, but it yields none");
     case Reason::kTooManyAccepted:
-      return make_error(ErrorCode::kInvalidArgument, "%zu tokens were accepted; it must be 1 to %zu", asked,
-                        limit);
+      return make_error(ErrorCode::kInvalidArgument,
+                        "%zu tokens were accepted, where 1 to %zu were scheduled", asked, limit);
     case Reason::kTooLong:
       return make_error(ErrorCode::kCapacity, "the sequence would have %zu tokens, max_tokens is %zu", asked,
                         limit);
@@ -62,8 +64,9 @@ Error SequenceError::to_error() const {
       if (refusal) return refusal->to_error();
       break;
     case Reason::kForeign:
-      return make_error(ErrorCode::kInvalidArgument,
-                        "the sequence belongs to another manager than the rest of the batch");
+      return make_error(
+          ErrorCode::kInvalidArgument,
+          "the sequence belongs to another manager than the one asked, or than the rest of its batch");
   }
   return make_error(ErrorCode::kCapacity, "%zu blocks were asked for, %zu are available", asked, limit);
 }

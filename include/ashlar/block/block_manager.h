@@ -272,11 +272,14 @@ class BlockManagerBuilder {
   }
   BlockManagerBuilder& duplicate_policy(DuplicatePolicy policy) { return set(options_.duplicates, policy); }
   BlockManagerBuilder& with_lru_backend() { return with_backend(eviction_of<LruBackend>()); }
-  template <ReusePolicy Policy = FifoReuse>
-  BlockManagerBuilder& with_hashmap_backend() {
-    return with_backend(eviction_of<HashMapBackend<Policy>>());
+  // Policy(context, args...) decides the order; first in, first out unless another is named.
+  template <ReusePolicy Policy = FifoReuse, class... Args>
+  BlockManagerBuilder& with_hashmap_backend(Args... args) {
+    return with_backend(eviction_of<HashMapBackend<Policy>>(std::move(args)...));
   }
-  BlockManagerBuilder& with_hashmap_backend(ReuseOrder order) { return with_backend(hashmap_eviction(order)); }
+  BlockManagerBuilder& with_hashmap_backend(ReuseOrder order) {
+    return with_backend(hashmap_eviction(order));
+  }
   // Needs a registry with a frequency tracker.
   BlockManagerBuilder& with_multi_lru_backend(const MultiLruThresholds& thresholds = {}) {
     return with_backend(eviction_of<MultiLruBackend>(thresholds));

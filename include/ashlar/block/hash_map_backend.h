@@ -24,7 +24,9 @@ class HashMapBackend {
  public:
   static constexpr std::size_t kBytesPerBlock = Policy::kBytesPerBlock;  // where the policy says it
 
-  explicit HashMapBackend(const EvictionContext& context) : policy_(context) {}
+  template <class... Args>
+  explicit HashMapBackend(const EvictionContext& context, Args&&... args)
+      : policy_(context, std::forward<Args>(args)...) {}
   explicit HashMapBackend(Policy policy) : policy_(std::move(policy)) {}
 
   void insert(BlockId id)

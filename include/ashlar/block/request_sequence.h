@@ -38,6 +38,7 @@
 #include <utility>
 #include <vector>
 
+#include "ashlar/base/check.h"
 #include "ashlar/base/result.h"
 #include "ashlar/block/block_id.h"
 #include "ashlar/block/block_manager.h"
@@ -161,89 +162,95 @@ class [[nodiscard]] RequestSequence {
     return RequestSequence(*std::move(core));
   }
 
-  RequestState state() const noexcept { return Calls::state(*core_); }
+  RequestState state() const noexcept { return Calls::state(core()); }
   // Prompt and generated. Valid until the request changes, as are the other spans.
-  std::span<const tokens::Token> tokens() const noexcept { return Calls::tokens(*core_); }
+  std::span<const tokens::Token> tokens() const noexcept { return Calls::tokens(core()); }
   std::size_t size() const noexcept { return tokens().size(); }
-  std::size_t prompt_size() const noexcept { return Calls::prompt_size(*core_); }
+  std::size_t prompt_size() const noexcept { return Calls::prompt_size(core()); }
   // Leading tokens whose KV exists.
-  std::size_t computed_tokens() const noexcept { return Calls::computed(*core_); }
+  std::size_t computed_tokens() const noexcept { return Calls::computed(core()); }
   // The rest: what prefill has to do, or the one token that decode computes.
   std::size_t tokens_to_compute() const noexcept { return size() - computed_tokens(); }
   // Leading tokens that match_prefix() or resume() found in the cache.
-  std::size_t cached_tokens() const noexcept { return Calls::cached(*core_); }
+  std::size_t cached_tokens() const noexcept { return Calls::cached(core()); }
   // How many tokens may still be generated; nothing without a limit.
   std::optional<std::size_t> tokens_left() const noexcept {
-    const std::size_t max = Calls::max_tokens(*core_);
+    const std::size_t max = Calls::max_tokens(core());
     return max == 0 ? std::nullopt : std::optional(max - size());
   }
-  std::size_t group_count() const noexcept { return Calls::group_count(*core_); }
+  std::size_t group_count() const noexcept { return Calls::group_count(core()); }
   // The blocks of a group in order; kNoBlock for those outside its window. Requires: group < group_count().
-  std::span<const BlockId> block_table(std::size_t group = 0) const { return Calls::table(*core_, group); }
+  std::span<const BlockId> block_table(std::size_t group = 0) const { return Calls::table(core(), group); }
   // The names of all full blocks, in group 0. Those that nobody needed so far are computed now: not for two threads at
   // once.
-  std::span<const tokens::SequenceHash> sequence_hashes() const { return Calls::hashes(*core_); }
+  std::span<const tokens::SequenceHash> sequence_hashes() const { return Calls::hashes(core()); }
 
   // The copies that the scheduled step needs first.
-  std::span<const BlockCopy> copies() const noexcept { return Calls::copies(*core_); }
+  std::span<const BlockCopy> copies() const noexcept { return Calls::copies(core()); }
 
   // Shares the longest cached prefix that is valid for all groups. Returns its tokens; at most size() - 1, unless
   // reuse_last_token. Errors: kWrongState unless Idle and without blocks.
-  Result<std::size_t, SequenceError> match_prefix() { return Calls::match_prefix(*core_); }
+  Result<std::size_t, SequenceError> match_prefix() { return Calls::match_prefix(core()); }
 
   // Errors: kWrongState unless Idle; kNothingToCompute for 0 tokens; kPrefillOverrun for more than
   // tokens_to_compute(); kTooLong when the chunk is the last and there is no room for the token it yields; kNoRoom.
   Result<StepPlan, SequenceError> schedule_prefill(std::size_t tokens) {
-    return Calls::schedule_prefill(*core_, tokens);
+    return Calls::schedule_prefill(core(), tokens);
   }
   // `next` is the token that the last chunk yields. Errors: kWrongState; kTokenMissing, kTokenNotExpected.
   Result<StepOutcome, SequenceError> apply_prefill(std::optional<tokens::Token> next = std::nullopt) {
-    return Calls::apply_prefill(*core_, next);
+    return Calls::apply_prefill(core(), next);
   }
 
   // Errors: kWrongState unless Idle; kPrefillIncomplete unless exactly one token is left to compute; kTooLong when
   // max_tokens is reached; kNoRoom.
-  Result<StepPlan, SequenceError> schedule_decode() { return Calls::schedule_decode(*core_); }
+  Result<StepPlan, SequenceError> schedule_decode() { return Calls::schedule_decode(core()); }
   Result<StepOutcome, SequenceError> apply_decode(tokens::Token next) {
-    return Calls::apply_decode(*core_, next);
+    return Calls::apply_decode(core(), next);
   }
 
   // One token and `drafts` guesses after it. Errors: as schedule_decode().
   Result<StepPlan, SequenceError> schedule_speculative(std::size_t drafts) {
-    return Calls::schedule_speculative(*core_, drafts);
+    return Calls::schedule_speculative(core(), drafts);
   }
   // The accepted drafts and the token after them: 1 to drafts + 1 tokens. Blocks for the rest go back.
   // Errors: kWrongState; kTooManyAccepted; kTooLong when max_tokens would be passed.
   Result<StepOutcome, SequenceError> apply_speculative(std::span<const tokens::Token> accepted) {
-    return Calls::apply_speculative(*core_, accepted);
+    return Calls::apply_speculative(core(), accepted);
   }
 
-  // Forgets the scheduled step. Errors: kWrongState when none is.
-  Result<void, SequenceError> revert() { return Calls::revert(*core_); }
+  // Forgets the scheduled step: its blocks can be handed out again at once, so nothing may still write to them.
+  // Errors: kWrongState when none is scheduled.
+  Result<void, SequenceError> revert() { return Calls::revert(core()); }
 
   // Gives all blocks back and keeps the tokens. Errors: kWrongState unless Idle.
-  Result<void, SequenceError> preempt() { return Calls::preempt(*core_); }
+  Result<void, SequenceError> preempt() { return Calls::preempt(core()); }
   // Begins anew with what the cache has: returns the cached tokens, at most size() - 1 once tokens were generated; the
   // rest is prefill again.
   // Errors: kWrongState unless Preempted.
-  Result<std::size_t, SequenceError> resume() { return Calls::resume(*core_); }
+  Result<std::size_t, SequenceError> resume() { return Calls::resume(core()); }
 
   // A second request with the same tokens and blocks. With `last`, its last token is another one (beam search).
   // Errors: kWrongState unless Idle; with `last`, kPrefillIncomplete unless exactly one token is left to compute.
   Result<RequestSequence, SequenceError> fork(std::optional<tokens::Token> last = std::nullopt) {
-    auto core = Calls::fork(*core_, last);
-    if (!core) return std::move(core).error();
-    return RequestSequence(*std::move(core));
+    auto forked = Calls::fork(core(), last);
+    if (!forked) return std::move(forked).error();
+    return RequestSequence(*std::move(forked));
   }
 
-  // Gives all blocks back, the last first. The tokens stay readable. Dropping the request does the same.
-  void release() noexcept { Calls::release(*core_); }
+  // Gives all blocks back at once, the last first. The tokens stay readable. Dropping the request does the same. While
+  // a step is in flight, use release_after().
+  void release() noexcept { Calls::release(core()); }
   // The same when the fence has passed: for a step in flight that is abandoned.
-  void release_after(const Fence& fence) { Calls::release_after(*core_, fence); }
+  void release_after(const Fence& fence) { Calls::release_after(core(), fence); }
 
  private:
   friend class SequenceBatch<Tier>;
   explicit RequestSequence(detail::RequestCorePtr core) : core_(std::move(core)) {}
+  detail::RequestCore& core() const noexcept {
+    ASHLAR_CHECK(core_ != nullptr, "this request was moved from");
+    return *core_;
+  }
   detail::RequestCorePtr core_;
 };
 

@@ -3,7 +3,7 @@
 //   order     the effective priority, lowest first; at the same priority, with never_hit_first, blocks that no match has
 //             found before those that one has; then the block released or touched longest ago
 //   time      a block has the priority of its retention up to its `until`. From then on its distance to the default
-//             priority is halved, rounding down, after every half_life, until nothing is left: priority 99 over a
+//             priority is halved, rounding towards the default, after every half_life, until nothing is left: priority 99 over a
 //             default of 35 goes 67, 51, 43, 39, 37, 36, 35. With a half_life of zero it is the default at `until`.
 //   cap       at most retained_share of the pool's blocks are here with more than the default priority. When one more
 //             comes, the first of them in the order above is demoted: it has the default priority from then on.

@@ -57,6 +57,10 @@ class BatchCore {
   std::optional<BatchError> why_foreign() const;
   template <class TokensOf>
   Result<BatchPlan, BatchError> place_crossing(RequestState state, TokensOf&& tokens_of);
+  // The first `count` requests are idle again.
+  void unschedule(std::size_t count) noexcept;
+  template <class WhyNot>
+  std::optional<BatchError> begin_apply(RequestState state, WhyNot&& why_not);
   StepOutcome finish_crossing();
 
   std::vector<RequestCore*> requests_;
@@ -72,7 +76,7 @@ template <events::Tier Tier>
 class SequenceBatch {
  public:
   void clear() noexcept { core_.clear(); }
-  void add(RequestSequence<Tier>& request) { core_.add(request.core_.get()); }
+  void add(RequestSequence<Tier>& request) { core_.add(&request.core()); }
   std::size_t size() const noexcept { return core_.size(); }
 
   // Errors: those of RequestSequence, for the first request refused; kForeign for requests of different managers;

@@ -12,7 +12,7 @@
 //
 // A hit never covers the last token of a sequence: somebody must compute it to get logits, so the last full block of a
 // prompt that ends on a block boundary is computed again (reuse_last_token allows it). Tokens are compared on every
-// hit. RequestSequence (request_sequence.h) is the large interface: chunks, speculation, forks, preemption.
+// hit, where the manager keeps them (ManagerOptions::verify_tokens). RequestSequence (request_sequence.h) is the large interface: chunks, speculation, forks, preemption.
 //
 // Thread safety: SequenceManager is thread-safe, a Sequence thread-compatible. The manager must outlive both.
 // Complexity:    allocate() and deallocate() are O(blocks), the rest O(1) or O(block size); nothing allocates from
@@ -27,6 +27,7 @@
 #include <utility>
 #include <vector>
 
+#include "ashlar/base/check.h"
 #include "ashlar/base/result.h"
 #include "ashlar/block/block_id.h"
 #include "ashlar/block/block_manager.h"
@@ -108,25 +109,29 @@ template <events::Tier Tier>
 class [[nodiscard]] Sequence {
  public:
   // Adds a token; may_append() then finds it a place.
-  void append(tokens::Token token) { detail::SequenceView::append(*core_, token); }
+  void append(tokens::Token token) { detail::SequenceView::append(core(), token); }
 
-  std::span<const tokens::Token> tokens() const noexcept { return detail::SequenceView::tokens(*core_); }
+  std::span<const tokens::Token> tokens() const noexcept { return detail::SequenceView::tokens(core()); }
   std::size_t size() const noexcept { return tokens().size(); }
   // Blocks that the tokens fill or begin.
   std::size_t block_count() const noexcept {
-    const std::uint32_t block_size = detail::SequenceView::block_size(*core_);
+    const std::uint32_t block_size = detail::SequenceView::block_size(core());
     return (size() + block_size - 1) / block_size;
   }
   // The blocks in order; empty while nothing is allocated. Valid until the sequence changes.
-  std::span<const BlockId> block_table() const noexcept { return detail::SequenceView::table(*core_); }
+  std::span<const BlockId> block_table() const noexcept { return detail::SequenceView::table(core()); }
   // Leading tokens that allocate() found in the cache.
-  std::size_t cached_tokens() const noexcept { return detail::SequenceView::cached(*core_); }
+  std::size_t cached_tokens() const noexcept { return detail::SequenceView::cached(core()); }
   // Leading tokens whose KV exists.
-  std::size_t computed_tokens() const noexcept { return detail::SequenceView::computed(*core_); }
+  std::size_t computed_tokens() const noexcept { return detail::SequenceView::computed(core()); }
 
  private:
   friend class SequenceManager<Tier>;
   explicit Sequence(detail::SequenceCorePtr core) : core_(std::move(core)) {}
+  detail::SequenceCore& core() const noexcept {
+    ASHLAR_CHECK(core_ != nullptr, "this sequence was moved from");
+    return *core_;
+  }
   detail::SequenceCorePtr core_;
 };
 
@@ -148,39 +153,40 @@ class SequenceManager {
     return Sequence<Tier>(*std::move(core));
   }
 
+  // Requires: the sequence is of this manager. Names that nobody needed so far are computed: not for two threads at once.
   // Whether allocate() would find room now. Blocks that others use already cost nothing; cached ones that nobody uses
   // cost their place.
   bool can_allocate(const Sequence<Tier>& sequence) const { return !why_not_allocate(sequence); }
   std::optional<AllocationRefusal> why_not_allocate(const Sequence<Tier>& sequence) const {
-    return core_.why_not_allocate(*sequence.core_);
+    return core_.why_not_allocate(sequence.core());
   }
   // Shares the cached prefix and takes blocks for the rest. Returns the cached tokens.
   // Errors: kWrongState when it has blocks; kNothingToCompute for an empty sequence; kNoRoom.
   Result<std::size_t, SequenceError> allocate(Sequence<Tier>& sequence) const {
-    return core_.allocate(*sequence.core_);
+    return core_.allocate(sequence.core());
   }
   // Gives the blocks back, the last first, so that the head of a prefix is the last to be evicted.
   // Errors: kWrongState when it has none.
   Result<void, SequenceError> deallocate(Sequence<Tier>& sequence) const {
-    return core_.deallocate(*sequence.core_);
+    return core_.deallocate(sequence.core());
   }
 
   // Whether may_append() would find room now for the tokens that have no block.
   bool can_append(const Sequence<Tier>& sequence) const { return !why_not_append(sequence); }
   std::optional<AllocationRefusal> why_not_append(const Sequence<Tier>& sequence) const {
-    return core_.why_not_append(*sequence.core_);
+    return core_.why_not_append(sequence.core());
   }
   // Call it after append(). Three cases: the token begins a block, which is handed out; the token fills a block, which
   // is named (and registered, with RegisterBlocks::kAtOnce); or there is nothing to do.
   // Errors: kWrongState when nothing is allocated; kNoRoom.
   Result<AppendOutcome, SequenceError> may_append(Sequence<Tier>& sequence) const {
-    return core_.may_append(*sequence.core_);
+    return core_.may_append(sequence.core());
   }
   // The KV of the first `tokens` tokens exists: registers the full blocks among them. Returns how many were registered
   // now. Errors: kWrongState when nothing is allocated; kPrefillOverrun for more tokens than have blocks, or fewer
   // than were computed before.
   Result<std::size_t, SequenceError> computed(Sequence<Tier>& sequence, std::size_t tokens) const {
-    return core_.computed(*sequence.core_, tokens);
+    return core_.computed(sequence.core(), tokens);
   }
 
  private:

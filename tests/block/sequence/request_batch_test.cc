@@ -334,6 +334,25 @@ TEST_F(RequestBatchTest, ARequestIsInOneStepAtATime) {
   EXPECT_EQ(batch.size(), 0u);
 }
 
+TEST_F(RequestBatchTest, AStepIsAppliedOnceThoughItsRequestIsThereTwice) {
+  std::vector<Request> requests = running({3, 4});
+  for (Request& request : requests) value_of(request.schedule_decode());
+  Batch batch = batch_of(requests);
+  batch.add(requests[0]);
+  const auto decoding = snapshots(requests);
+  const BatchError twice = error_of(batch.apply_decode(std::vector<Token>(3, Token(9))));
+  EXPECT_EQ(twice.index, 2u);
+  EXPECT_EQ(twice.error.reason, Refused::kWrongState);
+  EXPECT_EQ(snapshots(requests), decoding);
+  for (Request& request : requests) value_of(request.revert());
+  for (Request& request : requests) value_of(request.schedule_prefill(1));
+  const auto prefilling = snapshots(requests);
+  EXPECT_EQ(error_of(batch.apply_prefill(std::vector<std::optional<Token>>(3, Token(9)))).index, 2u);
+  EXPECT_EQ(snapshots(requests), prefilling);
+  manager_.check_invariants();
+  requests.clear();
+}
+
 TEST_F(RequestBatchTest, ARequestThatCrossesABoundaryTwiceInABatchIsRefusedToo) {
   std::vector<Request> requests = running({4, 4});
   Batch batch = batch_of(requests);

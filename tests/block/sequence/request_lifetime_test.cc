@@ -173,6 +173,19 @@ TEST_F(RequestLifetimeTest, TheLastBlockIsReleasedFirst) {
   EXPECT_EQ(manager_.eviction_candidates(4), tail_first);
 }
 
+TEST_F(RequestLifetimeTest, GroupsGiveTheirBlocksBackByPosition) {
+  RequestOptions options;
+  options.groups = {CacheGroup::full_attention(), CacheGroup::sliding_window(100)};
+  Request request = value_of(Request::create(manager_, tokens_from(0, 12), options));
+  value_of(request.schedule_prefill(12));
+  value_of(request.apply_prefill(Token(1)));
+  const auto names = sequence_of(3).sequence_hashes();
+  request.release();
+  EXPECT_EQ(manager_.eviction_candidates(6),
+            (std::vector{names[2].in_group(1), names[2], names[1].in_group(1), names[1], names[0].in_group(1),
+                         names[0]}));
+}
+
 TEST_F(RequestLifetimeTest, BlocksOfARunningRequestAreNotEvicted) {
   Request request = running();
   Request greedy = request_of(1'000, 20);
@@ -474,6 +487,46 @@ TEST(RequestRetentionTest, APlanReachesTheBlocks) {
   ASSERT_EQ(names.size(), 5u);
   request.release();
   EXPECT_EQ(manager.eviction_candidates(5), (std::vector{names[1], names[0], names[4], names[3], names[2]}));
+}
+
+TEST(RequestRetentionTest, APlanSaysNothingAboutBlocksThatItsRangesDoNotTouch) {
+  RetentionOptions retention;
+  retention.default_priority = 60;
+  Manager manager = value_of(builder_of(32).with_retention_backend(retention).build());
+  const auto run = [&](std::size_t tokens, RetentionPlan plan) {
+    RequestOptions options;
+    options.retention = std::move(plan);
+    Request request = value_of(Request::create(manager, tokens_from(0, tokens), options));
+    value_of(request.match_prefix());
+    value_of(request.schedule_prefill(request.tokens_to_compute()));
+    value_of(request.apply_prefill(Token(1)));
+  };
+  RetentionPlan first;
+  first.prompt = {{0, 4, 90, std::nullopt}};
+  run(8, first);  // block 0 is worth 90; nobody speaks about block 1
+  RetentionPlan second;
+  second.prompt = {{8, 12, 10, std::nullopt}};
+  run(13, second);  // block 2 is worth 10; what was said about block 0 stays
+  const auto names = sequence_of(3).sequence_hashes();
+  EXPECT_EQ(manager.eviction_candidates(3), (std::vector{names[2], names[1], names[0]}));
+}
+
+TEST(RequestRetentionTest, AMatchSpeaksToo) {
+  Manager manager = value_of(builder_of(32).with_retention_backend().build());
+  const auto run = [&](RetentionPlan plan) {
+    RequestOptions options;
+    options.retention = std::move(plan);
+    Request request = value_of(Request::create(manager, tokens_from(0, 9), options));
+    value_of(request.match_prefix());
+    value_of(request.schedule_prefill(request.tokens_to_compute()));
+    value_of(request.apply_prefill(Token(1)));
+  };
+  run({});
+  RetentionPlan low;
+  low.prompt = {{0, 4, 5, std::nullopt}};
+  run(low);
+  const auto names = sequence_of(2).sequence_hashes();
+  EXPECT_EQ(manager.eviction_candidates(2), (std::vector{names[0], names[1]}));
 }
 
 TEST(RequestRetentionTest, ADurationCountsFromTheRegistration) {

@@ -546,5 +546,28 @@ TEST_F(SequenceManagerTest, DuplicatesAreExchangedWhenRejected) {
   EXPECT_THAT(ids(third.block_table()), ElementsAre(6, 7, 3, 4)) << "the candidates came back in order";
 }
 
+TEST_F(SequenceManagerTest, ASequenceOfAnotherManagerIsRefused) {
+  Manager other = manager_of(8);
+  const Sequences others(other);
+  auto sequence = value_of(others.make_sequence(tokens_from(0, 5)));
+  EXPECT_EQ(why(sequences_.allocate(sequence)), Why::kForeign);
+  EXPECT_EQ(value_of(others.allocate(sequence)), 0u);
+  const Ids table = ids(sequence.block_table());
+  EXPECT_EQ(why(sequences_.deallocate(sequence)), Why::kForeign);
+  EXPECT_EQ(why(sequences_.may_append(sequence)), Why::kForeign);
+  EXPECT_EQ(why(sequences_.computed(sequence, 4)), Why::kForeign);
+  EXPECT_EQ(ids(sequence.block_table()), table);
+  EXPECT_EQ(places(manager_), (Places{.reset = 8}));
+  EXPECT_DEATH((void)sequences_.can_allocate(sequence), "another manager");
+  EXPECT_DEATH((void)sequences_.can_append(sequence), "another manager");
+}
+
+TEST_F(SequenceManagerTest, ASequenceThatWasMovedFromStopsTheProcessWithASentence) {
+  auto sequence = value_of(sequences_.make_sequence(tokens_from(0, 5)));
+  const auto taken = std::move(sequence);
+  EXPECT_EQ(taken.size(), 5u);
+  EXPECT_DEATH((void)sequence.size(), "moved from");  // NOLINT(bugprone-use-after-move)
+}
+
 }  // namespace
 }  // namespace ashlar::block

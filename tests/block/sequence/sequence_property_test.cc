@@ -28,7 +28,7 @@ using property::TraceOnAbort;
 using tokens::SequenceHash;
 using tokens::Token;
 
-constexpr std::uint64_t kSeeds = 400;
+constexpr std::uint64_t kSeeds = 800;
 constexpr std::size_t kSteps = 100;
 constexpr std::size_t kMostSequences = 8;
 
@@ -328,7 +328,7 @@ TEST_P(SequencePropertyTest, ManagerAndModelAgreeOnKnownSeeds) {
 }
 
 TEST_P(SequencePropertyTest, ManagerAndModelAgreeOnNewSeeds) {
-  const testing::TimeBox box(3);
+  const testing::TimeBox box(1);
   std::uint64_t seed = kSeeds;
   while (!box.over()) ASSERT_TRUE(run(++seed));
   RecordProperty("seeds", std::to_string(seed));
