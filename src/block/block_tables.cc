@@ -348,8 +348,8 @@ std::size_t BlockTables::next_leaving() const noexcept {
 
 void BlockTables::release() noexcept {
   copied();
-  if (tables_.size() == 1) {
-    drop(tables_[0], tables_[0].live, tables_[0].slots.size());
+  if (tables_.size() <= 1) {
+    for (Table& table : tables_) drop(table, table.live, table.slots.size());
   } else {
     // By position: a hit needs all groups, so they should lose the same blocks.
     Dropper dropper;
