@@ -53,6 +53,8 @@ Result<BatchPlan, BatchError> BatchCore::place_crossing(RequestState state, Toke
   std::span<const SlotRef> rest = fresh_;
   for (std::size_t k = 0; k < crossing_.size(); ++k) {
     RequestCore& request = *requests_[crossing_[k]];
+    ASHLAR_CHECK(request.state() == state,
+                 "a callback changed request %u while its batch was being scheduled", crossing_[k]);
     const std::size_t tokens = tokens_of(crossing_[k]);
     request.place(tokens, rest.first(wanted_[k]));
     rest = rest.subspan(wanted_[k]);

@@ -46,7 +46,7 @@ std::optional<BlockRetention> RetentionPlan::of_block(std::size_t begin, std::si
   std::optional<BlockRetention> best;
   for (const TokenRange& range : prompt) {
     const std::size_t range_end = std::min(range.end.value_or(prompt_tokens), prompt_tokens);
-    if (range.begin >= end || range_end <= begin) continue;
+    if (std::max(begin, range.begin) >= std::min(end, range_end)) continue;
     const BlockRetention asked{range.priority, end_of(range.duration, now)};
     if (!best || asked.priority > best->priority ||
         (asked.priority == best->priority && asked.until > best->until)) {

@@ -27,18 +27,18 @@ BlockStore::BlockStore(ManagerOptions options, events::TierId tier, std::string 
   for (std::uint32_t slot = 0; slot < options_.block_count; ++slot) reset_->push(BlockId(slot));
 }
 
-// The registry's lock for the hash is held, so what its index entry and its slot say about this hash cannot change. A
-// slot that only shares the tag may change under our eyes, and may be given this very hash by its next owner; but it
-// lost its entry before that, so the entry is read after the hash.
+// The lock of the hash's shard is held. A slot whose entry is of that shard, implied or not, is registered with a hash
+// of that shard, and stays so under the lock; its hash was stored before its entry. Any other slot may change under our
+// eyes and is passed over, whatever hash it seems to have.
 Entry* BlockStore::find_entry(std::uint64_t mixed, const tokens::SequenceHash& hash) {
+  const std::size_t shard = RegistryCore::shard_number(hash.position());
   Entry* found = nullptr;
   const std::uint32_t slot = index_.find(mixed, [&](std::uint32_t candidate) {
-    if (slots_.acquire_hash(candidate) != hash) return false;
     found = slots_.entry(candidate);
-    return found == &kImplied || (found != nullptr && found->hash == hash);
+    return found != nullptr && found->shard == shard && slots_.hash(candidate) == hash;
   });
   if (slot == kNone) return nullptr;
-  if (found == &kImplied) {
+  if (is_implied(found)) {
     found = &registry_.spell_out(hash, tier_);
     slots_.set_entry(slot, found);
   }
@@ -46,9 +46,11 @@ Entry* BlockStore::find_entry(std::uint64_t mixed, const tokens::SequenceHash& h
 }
 
 std::size_t BlockStore::count_implied(std::uint32_t position) const noexcept {
+  const Entry* const implied = implied_entries.of(RegistryCore::shard_number(position));
   std::size_t count = 0;
   for (std::uint32_t slot = 0; slot < options_.block_count; ++slot) {
-    if (slots_.acquire_hash(slot).position() == position && slots_.entry(slot) == &kImplied) ++count;
+    // The entry first, as above.
+    if (slots_.entry(slot) == implied && slots_.hash(slot).position() == position) ++count;
   }
   return count;
 }
@@ -195,7 +197,7 @@ void BlockStore::check_invariants() {
         ASHLAR_CHECK(find_confirmed(slots_.hash(slot)) == slot, "primary %u is not what its hash finds",
                      slot);
         ASHLAR_CHECK(slots_.entry(slot) != nullptr, "slot %u is registered without an entry", slot);
-        if (slots_.entry(slot) != &kImplied) {
+        if (!is_implied(slots_.entry(slot))) {
           const Entry& entry = *slots_.entry(slot);
           ASHLAR_CHECK(entry.hash == slots_.hash(slot), "slot %u has another hash's entry", slot);
           ASHLAR_CHECK(entry.presence[tier_.value()].load(std::memory_order_relaxed) >= 1,

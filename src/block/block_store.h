@@ -69,7 +69,8 @@ class BlockStore final : public StoreFace,
   std::vector<tokens::SequenceHash> candidates(std::size_t n);
 
   // registration (store_register.cc)
-  std::optional<Error> register_slots(std::size_t n, Filler fill, Emitter emit);
+  // A tentative registration counts no collision: who retries it does.
+  std::optional<Error> register_slots(std::size_t n, Filler fill, Emitter emit, bool tentative = false);
 
   // matching (store_match.cc)
   std::size_t match_prefix(std::span<const tokens::SequenceHash> hashes, Emitter emit);
@@ -184,6 +185,8 @@ class BlockStore final : public StoreFace,
   void expire_pins_locked(RetiredExtensions& retired) ASHLAR_REQUIRES(mu_);
   PressureChange pressure_change_locked() ASHLAR_REQUIRES(mu_);
   void wake_waiter_locked() ASHLAR_REQUIRES(mu_);
+  // Destroys them with the lock released for a while. False when there was nothing to do.
+  bool destroy_retired_locked(RetiredExtensions& retired) ASHLAR_REQUIRES(mu_);
 
   // Takes n slots out of the pools and emits them. False, and nothing is taken, when a pool delivers less than it
   // announced. Requires: n <= available.

@@ -114,22 +114,31 @@ std::size_t BlockTables::match_groups(SequenceText& text, std::size_t limit) {
 
 // ---- growing
 
-std::size_t BlockTables::wanted(std::size_t computed, std::size_t blocks) {
+std::size_t BlockTables::places(std::size_t computed, std::size_t blocks) const noexcept {
   std::size_t count = tables_.size() * (blocks - std::min(blocks, size()));
   if (computed % block_size() == 0) return count;
   const std::size_t tail = computed / block_size();
-  for (Table& table : tables_) {
-    if (table.shares.empty() || !table.shares[tail]) continue;
-    if (table.shares[tail].sole()) {
-      std::move(table.shares[tail]).take();  // the slot is this table's alone again
-    } else {
-      ++count;
-    }
+  for (const Table& table : tables_) {
+    if (tail < table.shares.size() && table.shares[tail]) ++count;
   }
   return count;
 }
 
+std::size_t BlockTables::wanted(std::size_t computed, std::size_t blocks) {
+  const std::size_t tail = computed / block_size();
+  for (Table& table : tables_) {
+    const bool shared = computed % block_size() != 0 && tail < table.shares.size() && table.shares[tail];
+    if (shared && table.shares[tail].sole()) {
+      std::move(table.shares[tail]).take();  // the slot is this table's alone again
+    }
+  }
+  return places(computed, blocks);
+}
+
 void BlockTables::place(std::size_t computed, std::size_t blocks, std::span<const SlotRef> fresh) {
+  ASHLAR_CHECK(fresh.size() == places(computed, blocks),
+               "%zu blocks came for %zu places: a callback changed a sequence that was being scheduled",
+               fresh.size(), places(computed, blocks));
   std::size_t next = 0;
   if (computed % block_size() != 0) {
     const std::size_t tail = computed / block_size();
@@ -153,7 +162,6 @@ void BlockTables::place(std::size_t computed, std::size_t blocks, std::span<cons
     if (!table.shares.empty()) table.shares.resize(blocks);
     next += added.size();
   }
-  ASHLAR_DCHECK(next == fresh.size(), "%zu blocks were wanted, %zu came", next, fresh.size());
 }
 
 Result<std::size_t, AllocationRefusal> BlockTables::extend(std::size_t computed, std::size_t blocks) {
@@ -271,7 +279,7 @@ class BlockTables::Walk {
   std::size_t start_ = 0;  // number of the first block of list_[at_]
 };
 
-std::optional<Error> BlockTables::register_all(std::span<const Publication> publications,
+std::optional<Error> BlockTables::register_all(std::span<const Publication> publications, bool tentative,
                                                Published& published) {
   std::size_t n = 0;
   for (const Publication& each : publications) n += each.count;
@@ -296,18 +304,19 @@ std::optional<Error> BlockTables::register_all(std::span<const Publication> publ
           }
           table.registered = from + count;
         });
-      });
+      },
+      tentative);
 }
 
 BlockTables::Published BlockTables::publish(std::span<const Publication> publications) {
   Published published;
   if (publications.empty()) return published;
-  if (register_all(publications, published)) {
+  if (register_all(publications, /*tentative=*/true, published)) {
     // One of them collides, and none is registered: one by one, then.
     for (const Publication& each : publications) {
       for (std::size_t i = 0; i < each.count && !each.tables->private_; ++i) {
         const Publication one{each.tables, each.group, each.from + i, 1};
-        if (register_all({&one, 1}, published)) each.tables->private_ = true;
+        if (register_all({&one, 1}, /*tentative=*/false, published)) each.tables->private_ = true;
       }
     }
   }

@@ -108,6 +108,8 @@ class BlockTables {
   };
 
   std::uint32_t block_size() const noexcept { return store_->options().block_size; }
+  // What place() fills: entries to come, and shared blocks that must be written.
+  std::size_t places(std::size_t computed, std::size_t blocks) const noexcept;
   // Appends the blocks of `names`, which are [from, from + names.size()) of the text. Returns the hits.
   std::size_t acquire(Table& table, const SequenceText& text, std::size_t from,
                       std::span<const tokens::SequenceHash> names);
@@ -120,7 +122,8 @@ class BlockTables {
   void drop(Table& table, std::size_t from, std::size_t to) noexcept;
   // All or none. Returns the error of a collision.
   class Walk;
-  static std::optional<Error> register_all(std::span<const Publication> publications, Published& published);
+  static std::optional<Error> register_all(std::span<const Publication> publications, bool tentative,
+                                           Published& published);
   // Tells the eviction backend what entries [from, to) of a table are worth, where it wants to know.
   void set_worth(const Table& table, std::size_t from, std::size_t to) const;
   void clear() noexcept;

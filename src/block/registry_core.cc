@@ -4,7 +4,7 @@
 
 namespace ashlar::block::detail {
 
-RetiredExtensions::~RetiredExtensions() {
+void RetiredExtensions::destroy() noexcept {
   thread_local RetiredExtensions* outermost = nullptr;
   if (outermost != nullptr) {
     while (head_ != nullptr) outermost->add(std::exchange(head_, head_->next_retired));
@@ -60,18 +60,19 @@ void RegistryCore::Shard::remove_orphan(Entry& orphan) {
   --orphan_count;
 }
 
-void RegistryCore::Shard::add_slab() {
+void RegistryCore::Shard::add_slab(std::size_t shard) {
   const auto first = static_cast<std::uint32_t>(slabs.size() * kSlab);
   slabs.emplace_back(kSlab);
   free.reserve(slabs.size() * kSlab);
   for (std::uint32_t i = kSlab; i-- > 0;) {
     slabs.back()[i].place = first + i;
+    slabs.back()[i].shard = static_cast<std::uint8_t>(shard);
     free.push_back(&slabs.back()[i]);
   }
 }
 
 Entry& RegistryCore::Shard::make(const tokens::SequenceHash& hash) {
-  if (free.empty()) add_slab();
+  if (free.empty()) add_slab(shard_number(hash.position()));
   Entry& fresh = *free.back();
   free.pop_back();
   fresh.hash = hash;

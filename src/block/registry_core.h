@@ -8,8 +8,8 @@
 // Position first: a hash belongs to the shard of its position. 16 consecutive positions share one, so a walk along a
 // sequence changes locks every 16 blocks.
 //
-// Most hashes have one block and no handle. Such a block implies its entry: its slot says so (kImplied), and the entry is
-// spelled out when somebody asks for it, under the shard's lock.
+// Most hashes have one block and no handle. Such a block implies its entry: its slot says so (is_implied), and the entry
+// is spelled out when somebody asks for it, under the shard's lock.
 //
 // Entries live in slabs that are never freed before the core, so a late reader touches stale memory, never foreign
 // memory. An entry is erased under its shard's lock when its count is zero; a count that reached zero outside the
@@ -55,6 +55,7 @@ struct alignas(64) Entry {
       presence{};  // primaries per tier; written under the lock
   std::atomic<EntryExtension*> extension{nullptr};
   std::uint32_t place = 0;  // in the shard's slabs
+  std::uint8_t shard = 0;   // whose lock protects it; constant
 
   // Primaries in all tiers. relaxed: a count to look at.
   std::uint32_t total_presence() const noexcept {
@@ -65,8 +66,28 @@ struct alignas(64) Entry {
   bool orphan = false;  // no manager has it; written under the shard's lock
 };
 
-// Stands for the entry of a hash that has one block and nothing else: one reference, present in the block's tier.
-inline Entry kImplied;
+inline constexpr std::size_t kRegistryShards = 64;
+
+// Stand for the entries of hashes that have one block and nothing else: one reference, present in the block's tier. One
+// per shard, so that what a slot has says whose lock keeps it.
+class ImpliedEntries {
+ public:
+  constexpr ImpliedEntries() {
+    for (std::size_t i = 0; i < kRegistryShards; ++i) entries_[i].shard = static_cast<std::uint8_t>(i);
+  }
+  Entry* of(std::size_t shard) noexcept { return &entries_[shard]; }
+  bool contains(const Entry* entry) const noexcept {
+    return reinterpret_cast<std::uintptr_t>(entry) - reinterpret_cast<std::uintptr_t>(&entries_) <
+           sizeof entries_;
+  }
+
+ private:
+  std::array<Entry, kRegistryShards> entries_;
+};
+inline constinit ImpliedEntries implied_entries;
+inline bool is_implied(const Entry* entry) noexcept {
+  return implied_entries.contains(entry);
+}
 
 // Extensions to be destroyed after all locks are released: they own values of the callers.
 class RetiredExtensions {
@@ -75,7 +96,9 @@ class RetiredExtensions {
   RetiredExtensions(const RetiredExtensions&) = delete;
   RetiredExtensions& operator=(const RetiredExtensions&) = delete;
   // What is destroyed may retire more; that is destroyed by the outermost list, so a chain does not recurse.
-  ~RetiredExtensions();
+  ~RetiredExtensions() { destroy(); }
+  void destroy() noexcept;
+  bool empty() const noexcept { return head_ == nullptr; }
   void add(EntryExtension* extension) noexcept { extension->next_retired = std::exchange(head_, extension); }
 
  private:
@@ -135,6 +158,8 @@ class RegistryCore : public std::enable_shared_from_this<RegistryCore> {
     Entry* entry;
     bool created;
   };
+  // Which of the locks a position belongs to.
+  static std::size_t shard_number(std::uint32_t position) noexcept { return run_of(position) % kShards; }
   // Finds or makes the entry and counts one reference.
   Acquired acquire(Cursor& cursor, const tokens::SequenceHash& hash);
   // Finds the entry and counts one reference; null when there is none.
@@ -157,7 +182,7 @@ class RegistryCore : public std::enable_shared_from_this<RegistryCore> {
     Shard& shard = shard_of(hash.position());
     cursor.move_to(&shard);
     Entry* const entry = std::forward<Leave>(leave)();
-    if (entry == &kImplied) [[likely]] {
+    if (is_implied(entry)) [[likely]] {
       --shard.count;
     } else {
       block_left(shard, *entry, tier, retired);
@@ -183,7 +208,7 @@ class RegistryCore : public std::enable_shared_from_this<RegistryCore> {
   static EntryExtension& extension_of(Entry& entry);
 
  private:
-  static constexpr std::size_t kShards = 64;
+  static constexpr std::size_t kShards = kRegistryShards;
   static constexpr std::size_t kPositionsPerRun = 16;
   static constexpr std::uint32_t kSlab = 1024;
 
@@ -203,7 +228,7 @@ class RegistryCore : public std::enable_shared_from_this<RegistryCore> {
     // An entry with one reference. The caller makes it an orphan or a block's, and counts the hash if it is new.
     Entry& make(const tokens::SequenceHash& hash) ASHLAR_REQUIRES(mu);
     void erase(Entry& entry, RetiredExtensions& retired) ASHLAR_REQUIRES(mu);
-    void add_slab() ASHLAR_REQUIRES(mu);
+    void add_slab(std::size_t shard) ASHLAR_REQUIRES(mu);
   };
 
   // The entry of a hash, wherever it is; null when there is none. Requires: the shard's lock.
@@ -212,7 +237,7 @@ class RegistryCore : public std::enable_shared_from_this<RegistryCore> {
   static void release(Shard& shard, Entry& entry, RetiredExtensions& retired);
 
   static std::size_t run_of(std::uint32_t position) noexcept { return position / kPositionsPerRun; }
-  Shard& shard_of(std::uint32_t position) noexcept { return shards_[run_of(position) % kShards]; }
+  Shard& shard_of(std::uint32_t position) noexcept { return shards_[shard_number(position)]; }
 
   const RegistryOptions options_;
   std::optional<TinyLfu> tracker_;
@@ -278,7 +303,7 @@ inline RegistryCore::Acquired RegistryCore::acquire_block(Cursor& cursor, const 
   Acquired acquired{alone ? nullptr : lookup(shard, hash, &self), false};
   if (acquired.entry == nullptr) [[likely]] {
     ++shard.count;
-    return {&kImplied, true};
+    return {implied_entries.of(shard_number(hash.position())), true};
   }
   acquired.entry->refs.fetch_add(1, std::memory_order_relaxed);
   if (acquired.entry->orphan) shard.remove_orphan(*acquired.entry);

@@ -68,8 +68,8 @@ class SlotTable {
   const std::atomic<std::uint64_t>& word(std::uint32_t slot) const noexcept { return words_[slot]; }
   std::atomic<std::uint8_t>& flags(std::uint32_t slot) noexcept { return flags_[slot]; }
 
-  // The registry entry of a primary, kImplied while nobody has asked for it; null in every other state.
-  // acquire, release: an entry may be spelled out while others refer to the block.
+  // The registry entry of a primary, an implied one while nobody has asked for it; null in every other state.
+  // acquire, release: an entry may be spelled out while others refer to the block, and the hash comes before it.
   Entry* entry(std::uint32_t slot) const noexcept { return entries_[slot].load(std::memory_order_acquire); }
   void set_entry(std::uint32_t slot, Entry* entry) noexcept {
     entries_[slot].store(entry, std::memory_order_release);
@@ -79,15 +79,9 @@ class SlotTable {
     return tokens::SequenceHash::from_bits(hashes_[slot].hi.load(kOrderProbe),
                                            hashes_[slot].lo.load(kOrderProbe));
   }
-  // For a reader that has neither the store's lock nor the word: what it sees after this hash is not older than it.
-  // acquire: pairs with the release in set_hash().
-  tokens::SequenceHash acquire_hash(std::uint32_t slot) const noexcept {
-    return tokens::SequenceHash::from_bits(hashes_[slot].hi.load(std::memory_order_acquire),
-                                           hashes_[slot].lo.load(std::memory_order_acquire));
-  }
   void set_hash(std::uint32_t slot, const tokens::SequenceHash& hash) noexcept {
-    hashes_[slot].hi.store(hash.hi(), std::memory_order_release);
-    hashes_[slot].lo.store(hash.lo(), std::memory_order_release);
+    hashes_[slot].hi.store(hash.hi(), kOrderProbe);
+    hashes_[slot].lo.store(hash.lo(), kOrderProbe);
   }
   void prefetch(std::uint32_t slot) const noexcept {
     __builtin_prefetch(&words_[slot], 1);

@@ -21,6 +21,7 @@ std::optional<AllocationRefusal> BlockStore::allocate(std::size_t n,
   if (evicted != nullptr) evicted->reserve(std::min<std::size_t>(n, options_.block_count));
   interleaving_point("allocate.before_lock");
   Operation operation(*this);
+  ASHLAR_CHECK(!closed_, "an allocation from the %s block manager, which was destroyed", tier_name_.c_str());
   expire_pins_locked(operation.retired);
   if (n > options_.block_count) return refusal_locked(AllocationRefusal::Reason::kTooMany, n);
   if (n != 0 && first_waiter_ != nullptr) return refusal_locked(AllocationRefusal::Reason::kQueued, n);
@@ -53,6 +54,8 @@ std::optional<AllocationRefusal> BlockStore::allocate_until(std::size_t n, Clock
   std::optional<AllocationRefusal> refusal;
   for (;;) {
     expire_pins_locked(operation.retired);
+    // What retired values hold may be what we wait for.
+    if (destroy_retired_locked(operation.retired)) continue;
     if (first_waiter_ == &self && n <= available_locked()) {
       if (!take_locked(n, nullptr, operation.retired, emit)) {
         refusal = refusal_locked(AllocationRefusal::Reason::kNoRoom, n);
@@ -77,6 +80,14 @@ std::optional<AllocationRefusal> BlockStore::allocate_until(std::size_t n, Clock
   // The new first must know which pins end next; while it was not the first, nobody told it.
   if (first_waiter_ != nullptr) first_waiter_->condition.notify_one();
   return refusal;
+}
+
+bool BlockStore::destroy_retired_locked(RetiredExtensions& retired) ASHLAR_NO_THREAD_SAFETY_ANALYSIS {
+  if (retired.empty()) return false;
+  mu_.unlock();
+  retired.destroy();
+  mu_.lock();
+  return true;
 }
 
 void BlockStore::wake_waiter_locked() {
@@ -136,8 +147,8 @@ void BlockStore::emit_taken_locked(std::uint32_t first, std::size_t n,
     for (std::size_t i = 0; i < count; ++i, slot = slots_.primary[slot]) {
       out[i].id = slot;
       slots_.prefetch_tokens(slot);
+      mixed[i] = HashMix::of(slots_.hash(slot));  // of no meaning for a slot that was not registered
       if (slots_.listing[slot] == Listing::kNone) continue;
-      mixed[i] = HashMix::of(slots_.hash(slot));
       index_.prefetch(mixed[i]);
     }
     for (std::size_t i = 0; i < count; ++i) {

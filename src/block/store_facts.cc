@@ -6,8 +6,10 @@
 
 namespace ashlar::block::detail {
 
+// A duplicate is never cached; its primary is. The column is constant while somebody refers to the duplicate.
 void BlockStore::set_retention(const SlotRef& slot, const BlockRetention& retention) noexcept {
-  facts_->set_retention(BlockId(slot.id), retention);
+  const bool duplicate = SlotWord::state(slots_.word(slot.id).load(kOrderMatch)) == BlockState::kDuplicate;
+  facts_->set_retention(BlockId(duplicate ? slots_.primary[slot.id] : slot.id), retention);
 }
 
 Result<void> BlockStore::set_retention(const tokens::SequenceHash& hash, const BlockRetention& retention) {
@@ -44,7 +46,7 @@ void BlockStore::UsedElsewhere::note(std::span<const SlotRef> slots) {
   for (const SlotRef& slot : slots) {
     // An implied entry means that the hash is here alone.
     const Entry& entry = *store_.slots_.entry(slot.id);
-    if (&entry != &kImplied && entry.total_presence() > 1) hashes_.push_back(entry.hash);
+    if (!is_implied(&entry) && entry.total_presence() > 1) hashes_.push_back(entry.hash);
   }
 }
 

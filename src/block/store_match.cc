@@ -272,7 +272,7 @@ void BlockStore::used(std::span<const std::uint64_t> mixed, const SlotRef* found
   if (!registry_.has_touch_callbacks()) return;
   for (std::size_t i = 0; i < mixed.size(); ++i) {
     Entry& entry = *slots_.entry(found[i].id);
-    if (&entry != &kImplied) registry_.run_touch_callbacks(entry);
+    if (!is_implied(&entry)) registry_.run_touch_callbacks(entry);
   }
 }
 

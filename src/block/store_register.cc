@@ -49,7 +49,6 @@ std::optional<Error> BlockStore::check_candidates_locked(std::size_t n, Filler f
       const std::uint32_t existing = find_confirmed(mixed[i], hash);
       slots_.primary[slot.id] = existing;
       if (existing != kNone && !slots_.tokens_agree(existing, slot.id)) {
-        ++counters_.collisions;
         return collision_error(hash);
       }
     }
@@ -72,20 +71,21 @@ std::optional<Error> BlockStore::check_twins_locked(std::size_t n, Filler fill) 
     if (slots_.hash(speaker) != slots_.hash(ids[i]) || !slots_.has_tokens(speaker)) {
       speaker = ids[i];
     } else if (!slots_.tokens_agree(speaker, ids[i])) {
-      ++counters_.collisions;
       return collision_error(slots_.hash(ids[i]));
     }
   }
   return std::nullopt;
 }
 
-std::optional<Error> BlockStore::register_slots(std::size_t n, Filler fill, Emitter emit) {
+std::optional<Error> BlockStore::register_slots(std::size_t n, Filler fill, Emitter emit, bool tentative) {
   interleaving_point("register.before_lock");
   const Operation operation(*this);
   bool ascending = true;
-  if (auto refused = check_candidates_locked(n, fill, ascending)) return refused;
-  if (!ascending && n > 1) {
-    if (auto refused = check_twins_locked(n, fill)) return refused;
+  auto refused = check_candidates_locked(n, fill, ascending);
+  if (!refused && !ascending && n > 1) refused = check_twins_locked(n, fill);
+  if (refused) {
+    if (refused->code() == ErrorCode::kCorruption && !tentative) ++counters_.collisions;
+    return refused;
   }
   SlotBuffer<kChunk> in;
   SlotBuffer<kChunk> out;

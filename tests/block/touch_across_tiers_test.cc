@@ -242,7 +242,8 @@ TEST(TouchAcrossTiersMoreTest, FrequentUseInOneTierMakesABlockHotInAnother) {
 TEST(TouchAcrossTiersMoreTest, AHitElsewhereKeepsABlockFromThoseNeverHit) {
   const BlockRegistry registry = make_counting_registry();
   Manager device = manager_of(8, registry);
-  BlockManager<G2> host = manager_with<G2>("retention", registry);
+  BlockManager<G2> host =
+      value_of(builder_of<G2>(8, registry).with_retention_backend({.never_hit_first = true}).build());
   (void)store_name(device, name(0));
   (void)store_name(host, name(0));
   use(device, 0);

@@ -310,5 +310,22 @@ TEST_F(MissedWakeTest, WhoBecomesFirstKnowsOfThePinsMadeMeanwhile) {
   EXPECT_EQ(value_of(small.get()).size(), 1u);
 }
 
+TEST_F(WaitingTest, WhatTheValuesOfAnEndedPinHeldIsServedToo) {
+  auto held = value_of(manager_.allocate_blocks(2));
+  std::optional<Pin> pin;
+  {
+    Immutable kept = store_name(manager_, name_of(0, 1));
+    Immutable holder = store_name(manager_, name_of(1, 2));
+    holder.set_reset_on_release(true);
+    pin = value_of(holder.pin(5s));
+    // When the hash of `holder` is forgotten, its value lets `kept` go.
+    ASSERT_TRUE(holder.registration_handle().attach_unique(std::make_shared<Immutable>(std::move(kept))));
+  }
+  auto waiting = wait_for_blocks(manager_, 2, in(10s));
+  await_waiters(manager_, 1);
+  clock_.advance(6s);
+  EXPECT_EQ(value_of(waiting.get()).size(), 2u);
+}
+
 }  // namespace
 }  // namespace ashlar::block

@@ -35,7 +35,7 @@ struct Watermarks {
 
 // Called after the operation that crossed a watermark, outside all locks. It must not throw. Calls of different threads
 // may arrive in either order, and one may arrive while the manager is being destroyed: BlockManager::pressure() is the
-// truth.
+// truth. It may use the manager, but not the sequence or batch whose call it interrupts.
 using PressureCallback = std::function<void(Pressure, std::size_t available)>;
 
 struct ManagerOptions {

@@ -344,7 +344,7 @@ TEST_F(RequestBatchTest, AStepIsAppliedOnceThoughItsRequestIsThereTwice) {
   EXPECT_EQ(twice.index, 2u);
   EXPECT_EQ(twice.error.reason, Refused::kWrongState);
   EXPECT_EQ(snapshots(requests), decoding);
-  for (Request& request : requests) value_of(request.revert());
+  for (Request& request : requests) ASSERT_TRUE(request.revert().has_value());
   for (Request& request : requests) value_of(request.schedule_prefill(1));
   const auto prefilling = snapshots(requests);
   EXPECT_EQ(error_of(batch.apply_prefill(std::vector<std::optional<Token>>(3, Token(9)))).index, 2u);

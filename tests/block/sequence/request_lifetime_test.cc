@@ -267,6 +267,9 @@ TEST(RequestAbandonedFenceTest, BlocksThatWaitForEverAreNeverHandedOut) {
     fork.release_after(fence);
   }
   EXPECT_EQ(manager.available_blocks(), 5u);
+  // Nobody else shares the source any more, but the abandoned step may still read it.
+  EXPECT_EQ(value_of(request.schedule_decode()).copies.size(), 1u);
+  ASSERT_TRUE(request.revert().has_value());
   request.release();
   // The full block, the source and the destination of the copy: the step that was abandoned may still use them.
   EXPECT_EQ(manager.available_blocks(), 5u);
@@ -296,7 +299,7 @@ TEST_F(RequestCollisionTest, ARequestWhoseFirstNameIsTakenGoesOnAlone) {
   const StepOutcome outcome = prefill_all(request, 1);
   EXPECT_EQ(outcome.registered, 0u);
   EXPECT_EQ(outcome.replaced, 0u);
-  EXPECT_GE(manager_.counters().collisions, 1u);
+  EXPECT_EQ(manager_.counters().collisions, 1u);
   for (std::uint32_t next = 2; next < 12; ++next) EXPECT_EQ(decode(request, next).registered, 0u);
   EXPECT_EQ(registered(), before);
   EXPECT_EQ(at().owned, request.block_table().size());
@@ -527,6 +530,24 @@ TEST(RequestRetentionTest, AMatchSpeaksToo) {
   run(low);
   const auto names = sequence_of(2).sequence_hashes();
   EXPECT_EQ(manager.eviction_candidates(2), (std::vector{names[0], names[1]}));
+}
+
+TEST(RequestRetentionTest, APlanOfADuplicateReachesThePrimary) {
+  Manager manager = value_of(builder_of(32).with_retention_backend().build());
+  RequestOptions options;
+  options.retention.prompt = {{0, 4, 90, std::nullopt}};
+  Request first = value_of(Request::create(manager, tokens_from(0, 8)));
+  Request second = value_of(Request::create(manager, tokens_from(0, 8), options));
+  for (Request* request : {&first, &second}) value_of(request->schedule_prefill(8));
+  for (Request* request : {&first, &second}) value_of(request->apply_prefill(Token(1)));
+  second.release();
+  first.release();
+  const auto names = sequence_of(2).sequence_hashes();
+  Request other = value_of(Request::create(manager, tokens_from(100, 4)));
+  value_of(other.schedule_prefill(4));
+  value_of(other.apply_prefill(Token(1)));
+  other.release();
+  EXPECT_EQ(manager.eviction_candidates(3).back(), names[0]);
 }
 
 TEST(RequestRetentionTest, ADurationCountsFromTheRegistration) {
