@@ -360,12 +360,15 @@ void BlockTables::release() noexcept {
   if (tables_.size() <= 1) {
     for (Table& table : tables_) drop(table, table.live, table.slots.size());
   } else {
-    // By position: a hit needs all groups, so they should lose the same blocks.
+    // By position: a hit needs all groups, so they should lose the same blocks. A match that gives up leaves tables of
+    // different lengths.
+    std::size_t longest = 0;
+    for (const Table& table : tables_) longest = std::max(longest, table.slots.size());
     Dropper dropper;
-    for (std::size_t i = size(); i-- > 0;) {
+    for (std::size_t i = longest; i-- > 0;) {
       for (std::size_t g = tables_.size(); g-- > 0;) {
         Table& table = tables_[g];
-        if (i < table.live) continue;
+        if (i < table.live || i >= table.slots.size()) continue;
         if (i < table.registered) {
           dropper.drop(table.slots[i]);
         } else {

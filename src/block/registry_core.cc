@@ -209,11 +209,10 @@ void RegistryCore::add_touch_callback(Entry& entry, RegistrationHandle::TouchCal
 void RegistryCore::run_touch_callbacks(Entry& entry) noexcept {
   EntryExtension* extension = entry.extension.load(std::memory_order_acquire);
   if (extension == nullptr) return;
-  std::vector<std::shared_ptr<const RegistrationHandle::TouchCallback>> callbacks;
-  {
+  const auto callbacks = [&] {
     const MutexLock lock(extension->mu);
-    callbacks = extension->callbacks;
-  }
+    return extension->callbacks;
+  }();
   if (callbacks.empty()) return;
   entry.refs.fetch_add(1, std::memory_order_relaxed);  // relaxed: the caller keeps the entry referenced
   const RegistrationHandle self = handle(&entry);
