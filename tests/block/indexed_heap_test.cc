@@ -101,7 +101,9 @@ TEST(IndexedHeapTest, RandomTurnsAgreeWithASortedMap) {
 std::size_t g_comparisons = 0;
 struct CountedKey {
   std::uint64_t value = 0;
-  friend bool operator==(const CountedKey&, const CountedKey&) = default;
+  [[maybe_unused]] friend bool operator==(const CountedKey& a, const CountedKey& b) {
+    return a.value == b.value;
+  }
   friend std::strong_ordering operator<=>(const CountedKey& a, const CountedKey& b) {
     ++g_comparisons;
     return a.value <=> b.value;
