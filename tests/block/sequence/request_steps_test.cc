@@ -280,7 +280,7 @@ TEST_F(RequestStepsTest, DraftsAreAcceptedInPart) {
         Request request = request_of(0, prompt);
         prefill_all(request, 1'000);
         const std::vector<Token> guesses = tokens_from(2'000, drafts);
-        std::vector<Token> taken(guesses.begin(), guesses.begin() + static_cast<long>(accepted) - 1);
+        std::vector<Token> taken(guesses.begin(), guesses.begin() + (static_cast<long>(accepted) - 1));
         taken.emplace_back(3'000);  // the model's own
         std::vector<Token> expected = tokens_of(request);
         expected.insert(expected.end(), taken.begin(), taken.end());
