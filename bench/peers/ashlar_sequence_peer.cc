@@ -9,6 +9,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <memory>
 #include <optional>
 #include <set>
 #include <string>
@@ -38,7 +39,7 @@ struct Arguments {
   std::string op;
   std::size_t tokens = 0;
   std::size_t requests = 0;
-  std::size_t runs = 15;  // a run takes milliseconds
+  std::size_t runs = 15;       // a run takes milliseconds
   bool verify_tokens = false;  // the rival keeps no tokens with its blocks
 };
 
@@ -142,17 +143,18 @@ Outcome hash(const Arguments& arguments) {
   const tokens::SequenceHasher hasher;
   std::vector<std::vector<Token>> prompts;
   for (std::size_t r = 0; r < arguments.requests; ++r) prompts.push_back(prompt(r, arguments.tokens));
-  std::vector<std::vector<tokens::BlockHashes>> hashes(arguments.requests);
+  const std::size_t blocks = arguments.tokens / kBlockSize;
+  std::vector<std::unique_ptr<tokens::BlockHashes[]>> hashes(arguments.requests);
   std::size_t count = 0;
   Outcome outcome;
   const auto start = SteadyClock::now();
   for (std::size_t r = 0; r < prompts.size(); ++r) {
-    hashes[r].resize(arguments.tokens / kBlockSize);
-    count += *hasher.hash_blocks(std::nullopt, prompts[r], kBlockSize, hashes[r]);
+    hashes[r] = std::make_unique_for_overwrite<tokens::BlockHashes[]>(blocks);
+    count += *hasher.hash_blocks(std::nullopt, prompts[r], kBlockSize, {hashes[r].get(), blocks});
   }
   outcome.ns = since(start);
   std::set<SequenceHash> distinct;
-  for (const auto& each : hashes) distinct.insert(each.back().sequence);
+  for (const auto& each : hashes) distinct.insert(each[blocks - 1].sequence);
   outcome.check = "requests=" + std::to_string(hashes.size()) + " hashes=" + std::to_string(count) +
                   " distinct=" + std::to_string(distinct.size());
   return outcome;

@@ -29,20 +29,18 @@ void BlockTables::reserve(std::size_t blocks) {
 std::size_t BlockTables::acquire(Table& table, const SequenceText& text, std::size_t from,
                                  std::span<const tokens::SequenceHash> names) {
   const std::size_t before = table.slots.size();
-  // Room first: what is emitted is written away under the store's lock.
-  table.slots.resize(before + names.size());
-  table.ids.resize(before + names.size());
   const std::size_t size = block_size();
   const std::size_t hits =
       store_->match_tokens(names, std::span(text.tokens).subspan(from * size, names.size() * size),
                            [&](std::size_t first, std::span<const SlotRef> slots) {
-                             for (std::size_t i = 0; i < slots.size(); ++i) {
-                               table.slots[before + first + i] = slots[i];
-                               table.ids[before + first + i] = BlockId(slots[i].id);
+                             if (slots.empty()) return;
+                             if (first == 0) {
+                               table.slots.reserve(before + names.size());
+                               table.ids.reserve(before + names.size());
                              }
+                             table.slots.insert(table.slots.end(), slots.begin(), slots.end());
+                             for (const SlotRef& slot : slots) table.ids.emplace_back(slot.id);
                            });
-  table.slots.resize(before + hits);
-  table.ids.resize(before + hits);
   table.registered = table.slots.size();
   if (worth_ != nullptr) set_worth(table, before, table.registered);
   return hits;
