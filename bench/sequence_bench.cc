@@ -14,12 +14,17 @@
 #include "ashlar/base/check.h"
 #include "naive_sequence_manager.h"
 #include "ratio.h"
+#include "sequence_setup.h"
 
 namespace {
 
 using namespace ashlar;
 using bench::compare;
 using bench::Comparison;
+using bench::kBlockSize;
+using bench::kPool;
+using bench::make_manager;
+using bench::names_of;
 using block::BlockManager;
 using block::ImmutableBlock;
 using block::RegisterBlocks;
@@ -31,18 +36,6 @@ using events::G1;
 using tokens::SequenceHash;
 using tokens::Token;
 
-constexpr std::uint32_t kPool = 65536;
-constexpr std::uint32_t kBlockSize = 16;
-
-BlockManager<G1> make_manager() {
-  return *BlockManager<G1>::builder()
-              .block_count(kPool)
-              .block_size(kBlockSize)
-              .registry(*block::BlockRegistry::create())
-              .with_lru_backend()
-              .build();
-}
-
 std::vector<Token> make_prompt(std::size_t tokens, std::uint32_t number) {
   std::vector<Token> prompt;
   prompt.reserve(tokens);
@@ -50,15 +43,6 @@ std::vector<Token> make_prompt(std::size_t tokens, std::uint32_t number) {
     prompt.emplace_back(static_cast<std::uint32_t>(i * 2654435761u + number * 40503u + 17u));
   }
   return prompt;
-}
-
-std::vector<SequenceHash> names_of(std::span<const Token> tokens) {
-  std::vector<tokens::BlockHashes> hashes(tokens.size() / kBlockSize);
-  ASHLAR_CHECK(tokens::SequenceHasher().hash_blocks(std::nullopt, tokens, kBlockSize, hashes).has_value(),
-               "hashes");
-  std::vector<SequenceHash> names;
-  for (const auto& each : hashes) names.push_back(each.sequence);
-  return names;
 }
 
 void head(const char* title) {
@@ -99,7 +83,8 @@ void cached(std::size_t tokens) {
     ImmutableBlock<G1>::release(guards);
   };
   const std::string size = std::to_string(tokens) + " tokens";
-  line("cached, beside match + drop, " + size, names.size(), compare(turn, bare), tokens < 32768 ? 0 : 1 / 1.3);
+  line("cached, beside match + drop, " + size, names.size(), compare(turn, bare),
+       tokens < 32768 ? 0 : 1 / 1.3);
 
   bench::NaiveSequenceManager naive(kPool, kBlockSize);
   bench::NaiveSequence other{prompt, names, {}, 0};
@@ -198,7 +183,11 @@ void decode(std::size_t requests) {
 
 }  // namespace
 
-int main() {
+int main(int argc, char** argv) {
+  if (argc > 1) {
+    std::fprintf(stderr, "sequence_bench: unknown option %s; it takes none\n", argv[1]);
+    return 2;
+  }
   head("allocate + free, ns per block");
   for (const std::size_t tokens : {512u, 32768u}) cached(tokens);
   for (const std::size_t tokens : {512u, 32768u}) cold(tokens);

@@ -8,7 +8,6 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
-#include <cstring>
 #include <memory>
 #include <optional>
 #include <set>
@@ -17,10 +16,15 @@
 
 #include "ashlar/ashlar.h"
 #include "ashlar/base/check.h"
+#include "sequence_setup.h"
 
 namespace {
 
 using namespace ashlar;
+using bench::kBlockSize;
+using bench::kPool;
+using bench::make_manager;
+using bench::names_of;
 using block::BlockManager;
 using block::RegisterBlocks;
 using block::RequestSequence;
@@ -30,8 +34,6 @@ using events::G1;
 using tokens::SequenceHash;
 using tokens::Token;
 
-constexpr std::size_t kPool = 65536;
-constexpr std::size_t kBlockSize = 16;
 constexpr std::uint64_t kVocabulary = 128'000;
 constexpr int kWrongUse = 2;
 
@@ -73,7 +75,9 @@ Arguments parse(int argc, char** argv) {
     } else if (option == "--runs") {
       arguments.runs = number(option, argv[i + 1]);
     } else if (option == "--verify-tokens") {
-      arguments.verify_tokens = std::strcmp(argv[i + 1], "on") == 0;
+      const std::string value = argv[i + 1];
+      if (value != "on" && value != "off") fail("--verify-tokens takes on or off, not '" + value + "'");
+      arguments.verify_tokens = value == "on";
     } else {
       fail("unknown option " + option);
     }
@@ -100,6 +104,12 @@ std::vector<Token> prompt(std::size_t p, std::size_t tokens) {
   return made;
 }
 
+// How many different prompts the requests have: those that are to be cached fill half the pool.
+std::size_t prompts_of(const Arguments& arguments) {
+  if (arguments.op != "cached") return arguments.requests;
+  return std::min(std::max<std::size_t>(kPool / 2 * kBlockSize / arguments.tokens, 1), arguments.requests);
+}
+
 std::uint64_t token_sum(std::size_t prompts, std::size_t tokens) {
   std::uint64_t sum = 0;
   for (std::size_t p = 0; p < prompts; ++p) {
@@ -107,25 +117,6 @@ std::uint64_t token_sum(std::size_t prompts, std::size_t tokens) {
     for (std::size_t i = 0; i < made.size(); ++i) sum += (i + 1) * made[i].value();
   }
   return sum;
-}
-
-std::vector<SequenceHash> names_of(std::span<const Token> tokens) {
-  std::vector<tokens::BlockHashes> hashes(tokens.size() / kBlockSize);
-  ASHLAR_CHECK(tokens::SequenceHasher().hash_blocks(std::nullopt, tokens, kBlockSize, hashes).has_value(),
-               "hashes");
-  std::vector<SequenceHash> names;
-  for (const auto& each : hashes) names.push_back(each.sequence);
-  return names;
-}
-
-BlockManager<G1> make_manager(bool verify_tokens) {
-  return *BlockManager<G1>::builder()
-              .block_count(kPool)
-              .block_size(kBlockSize)
-              .registry(*block::BlockRegistry::create())
-              .verify_tokens(verify_tokens)
-              .with_lru_backend()
-              .build();
 }
 
 struct Outcome {
@@ -184,8 +175,7 @@ Outcome serve(const Arguments& arguments, BlockManager<G1>& manager) {
   manager.reset_inactive_pool();
   const SequenceManager<G1> sequences(manager, {.register_blocks = RegisterBlocks::kAtOnce});
   const bool cached = arguments.op == "cached";
-  const std::size_t half = std::max<std::size_t>(kPool / 2 * kBlockSize / arguments.tokens, 1);
-  const std::size_t prompts = cached ? std::min(half, arguments.requests) : arguments.requests;
+  const std::size_t prompts = prompts_of(arguments);
   std::vector<Sequence<G1>> requests;
   std::vector<std::vector<SequenceHash>> names;
   for (std::size_t r = 0; r < arguments.requests; ++r) {
@@ -239,13 +229,11 @@ int main(int argc, char** argv) {
   std::sort(times.begin(), times.end());
   const double median = times[times.size() / 2];
   const std::size_t blocks = arguments.tokens / kBlockSize;
-  const std::size_t half = std::max<std::size_t>(kPool / 2 * kBlockSize / arguments.tokens, 1);
-  const std::size_t prompts =
-      arguments.op == "cached" ? std::min(half, arguments.requests) : arguments.requests;
   std::printf(
       "{\"peer\":\"ashlar %s\",\"op\":\"%s\",\"tokens\":%zu,\"ns_per_request\":%.1f,\"ns_per_block\":%.2f,"
       "\"blocks\":%zu,\"cached_tokens\":%llu,\"check\":\"%s token_sum=%llu\"}\n",
       ASHLAR_VERSION, arguments.op.c_str(), arguments.tokens, median, median / static_cast<double>(blocks),
       arguments.requests * blocks, static_cast<unsigned long long>(outcome.cached_tokens),
-      outcome.check.c_str(), static_cast<unsigned long long>(token_sum(prompts, arguments.tokens)));
+      outcome.check.c_str(),
+      static_cast<unsigned long long>(token_sum(prompts_of(arguments), arguments.tokens)));
 }

@@ -100,7 +100,6 @@ std::size_t BlockTables::match_groups(SequenceText& text, std::size_t limit) {
       in_group.clear();
       for (const auto& name : names.subspan(blocks - needed, needed)) in_group.push_back(name.in_group(g));
       const std::size_t hits = acquire(table, text, blocks - needed, in_group);
-      table.registered = table.slots.size();
       if (hits < needed) valid = table.group.window ? blocks - 1 : hits;
     }
     if (valid == blocks) return blocks;

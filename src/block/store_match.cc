@@ -82,25 +82,7 @@ std::size_t BlockStore::match_run(std::span<const tokens::SequenceHash> hashes,
 }
 
 std::size_t BlockStore::match_prefix(std::span<const tokens::SequenceHash> hashes, Emitter emit) {
-  UsedElsewhere elsewhere(*this);
-  std::size_t done = 0;
-  // A prompt that nobody has seen is answered by one look at the index.
-  if (!hashes.empty() && index_.candidate(HashMix::of(hashes.front())) != kNone) {
-    Candidates candidates(index_, slots_, registry_.tracker(), hashes);
-    SlotBuffer<Candidates::kStretch> found;
-    while (done < hashes.size()) {
-      const Candidates::Stretch& stretch = candidates.next();
-      const std::size_t hits =
-          match_run(hashes.subspan(done, stretch.size), stretch.slots.data(), found.data());
-      used({stretch.mixed.data(), hits}, found.data(), elsewhere);
-      emit(done, {found.data(), hits});
-      done += hits;
-      if (hits < stretch.size) break;
-    }
-  }
-  match_requested_.add(hashes.size());
-  match_returned_.add(done);
-  return done;
+  return match_tokens(hashes, {}, emit);
 }
 
 template <class TokensOf>
@@ -118,27 +100,32 @@ std::size_t BlockStore::keep_agreeing(std::span<const SlotRef> hits, TokensOf&& 
   return agreed;
 }
 
+// Without tokens nothing is compared.
 std::size_t BlockStore::match_tokens(std::span<const tokens::SequenceHash> hashes,
                                      std::span<const tokens::Token> tokens, Emitter emit) {
   UsedElsewhere elsewhere(*this);
   const std::size_t size = options_.block_size;
   std::size_t done = 0;
+  // A prompt that nobody has seen is answered by one look at the index.
   if (!hashes.empty() && index_.candidate(HashMix::of(hashes.front())) != kNone) {
     Candidates candidates(index_, slots_, registry_.tracker(), hashes);
     SlotBuffer<Candidates::kStretch> found;
     while (done < hashes.size()) {
       const Candidates::Stretch& stretch = candidates.next();
-      for (std::size_t i = 0; i < stretch.size; ++i) {
-        if (stretch.slots[i] != kNone) slots_.prefetch_tokens(stretch.slots[i]);
+      if (!tokens.empty()) {
+        for (std::size_t i = 0; i < stretch.size; ++i) {
+          if (stretch.slots[i] != kNone) slots_.prefetch_tokens(stretch.slots[i]);
+        }
       }
-      const std::size_t hits =
-          match_run(hashes.subspan(done, stretch.size), stretch.slots.data(), found.data());
-      const std::size_t agreed = keep_agreeing(
-          {found.data(), hits}, [&](std::size_t i) { return tokens.subspan((done + i) * size, size); });
-      used({stretch.mixed.data(), agreed}, found.data(), elsewhere);
-      emit(done, {found.data(), agreed});
-      done += agreed;
-      if (agreed < stretch.size) break;
+      std::size_t hits = match_run(hashes.subspan(done, stretch.size), stretch.slots.data(), found.data());
+      if (!tokens.empty()) {
+        hits = keep_agreeing(found.first(hits),
+                             [&](std::size_t i) { return tokens.subspan((done + i) * size, size); });
+      }
+      used({stretch.mixed.data(), hits}, found.data(), elsewhere);
+      emit(done, found.first(hits));
+      done += hits;
+      if (hits < stretch.size) break;
     }
   }
   match_requested_.add(hashes.size());
