@@ -77,9 +77,11 @@ bench:
 bench-peers:
 	@bench/peers/run --check
 	@bench/peers/run_vllm --check
+	@bench/peers/run_index --check
 	@scripts/bootstrap bench
 	@bench/peers/run
 	@bench/peers/run_vllm
+	@bench/peers/run_index
 
 format:
 	@scripts/bootstrap format

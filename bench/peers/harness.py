@@ -55,6 +55,20 @@ def build_ours(target):
     return folder / "bin" / target
 
 
+def find_cargo(crate):
+    return find_tool("cargo", "the Rust toolchain (1.88 or newer)", f"build the rival's harness, bench/peers/{crate}",
+                     [pathlib.Path.home() / ".cargo" / "bin" / "cargo"])
+
+
+def build_crate(crate, program):
+    """Builds a rival's harness for this machine and returns the path of its program."""
+    target = BUILD / "cargo"
+    environment = dict(os.environ, RUSTFLAGS="-C target-cpu=native", CARGO_TARGET_DIR=str(target))
+    run_checked([find_cargo(crate), "build", "--release", "--locked", "--manifest-path",
+                 PEERS / crate / "Cargo.toml"], "building the rival's harness", env=environment, stdout=sys.stderr)
+    return target / "release" / program
+
+
 def run_program(command, absent_status=None, **kwargs):
     """The JSON lines that a program prints; nothing when it ends with `absent_status`."""
     command = words(command)

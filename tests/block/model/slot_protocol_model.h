@@ -1,4 +1,4 @@
-// The slot-word protocol as small-step threads, for the explorer of explorer.h.
+// The slot-word protocol as small-step threads, for the explorer of tests/support.
 //
 // Two slots, three hashes, one mutex. The hashes are chosen so that a half of H2 and a half of H3 make H1. A
 // thread runs a short list of operations; each atomic access, plain access, lock and unlock of an operation
@@ -18,10 +18,20 @@
 #include <string>
 #include <vector>
 
-#include "block/model/weak_memory.h"
 #include "ashlar/block/detail/slot_orders.h"
+#include "support/weak_memory.h"
 
 namespace ashlar::block::model {
+
+inline constexpr int kThreads = 3;
+inline constexpr int kLocations = 9;
+inline constexpr int kPlainLocations = 4;
+inline constexpr exploration::Limits kLimits{
+    .threads = kThreads, .locations = kLocations, .plain_locations = kPlainLocations, .messages = 14};
+
+using exploration::Value;
+using Memory = exploration::Memory<kLimits>;
+using Access = exploration::Access<kLimits>;
 
 inline constexpr int kSlots = 2;
 inline constexpr int kHashes = 3;
@@ -144,6 +154,8 @@ struct Scenario {
 // Thread safety: immutable.
 class SlotProtocol {
  public:
+  static constexpr exploration::Limits kLimits = model::kLimits;
+
   enum class Phase : std::uint8_t;
 
   // Registers of one thread. They have no padding, so that their bytes are their value.

@@ -16,10 +16,13 @@
 #include <utility>
 #include <vector>
 
-#include "block/model/explorer.h"
+#include "support/explorer.h"
 
 namespace ashlar::block::model {
 namespace {
+
+using exploration::explore;
+using exploration::Outcome;
 
 constexpr std::size_t kMaxStates = 6'000'000;
 

@@ -1,5 +1,5 @@
 // The explorer against litmus tests: what the memory model allows is found, and what it forbids is not.
-#include "block/model/weak_memory.h"
+#include "support/weak_memory.h"
 
 #include <gtest/gtest.h>
 
@@ -9,17 +9,21 @@
 #include <utility>
 #include <vector>
 
-#include "block/model/explorer.h"
+#include "support/explorer.h"
 
-namespace ashlar::block::model {
+namespace ashlar::exploration {
 namespace {
 
 constexpr auto kRelaxed = std::memory_order_relaxed;
 constexpr auto kAcquire = std::memory_order_acquire;
 constexpr auto kRelease = std::memory_order_release;
 
+constexpr auto kConsistent = std::memory_order_seq_cst;
+
 constexpr int kX = 0;
 constexpr int kY = 1;
+constexpr int kThreads = 3;
+constexpr int kLocations = 5;
 
 // One step of a litmus test. What load, add and exchange saw goes into the thread's result.
 struct Instruction {
@@ -64,13 +68,16 @@ Instruction end_unless_last_was(Value value) {
 // the threads separated by bars.
 class Litmus {
  public:
+  static constexpr Limits kLimits{
+      .threads = kThreads, .locations = kLocations, .plain_locations = 1, .messages = 14};
+
   struct Thread {
     std::uint8_t next = 0;
     std::uint8_t seen_count = 0;
     std::array<std::uint8_t, 4> seen{};
   };
   struct State {
-    Memory memory;
+    Memory<kLimits> memory;
     std::array<Thread, kThreads> threads{};
   };
 
@@ -94,7 +101,7 @@ class Litmus {
     return threads_[thread][state.threads[thread].next].kind == Kind::kEndUnlessLastWas;
   }
 
-  void step(State& state, Access& access) const {
+  void step(State& state, Access<kLimits>& access) const {
     Thread& thread = state.threads[access.thread()];
     const Instruction& i = threads_[access.thread()][thread.next++];
     const auto saw = [&](Value value) {
@@ -137,7 +144,9 @@ class Litmus {
     results_->insert(result);
     return std::nullopt;
   }
-  void append_to(const State& state, std::string& key) const { Memory::append_bytes(key, state.threads); }
+  void append_to(const State& state, std::string& key) const {
+    Memory<kLimits>::append_bytes(key, state.threads);
+  }
   static std::string describe(int location, Value value) {
     return (location < 0 ? "plain" : "atomic" + std::to_string(location)) + " = " + std::to_string(value);
   }
@@ -169,6 +178,37 @@ using Results = std::set<std::string>;
 TEST(WeakMemory, StoreBufferingLetsBothLoadsSeeTheOldValue) {
   EXPECT_EQ(run({{store(kX, 1), load(kY)}, {store(kY, 1), load(kX)}}).results,
             (Results{"0|0|", "0|1|", "1|0|", "1|1|"}));
+}
+
+TEST(WeakMemory, OnlySequentialConsistencyOfAllFourAccessesForbidsStoreBuffering) {
+  const auto both_old = [](std::memory_order x, std::memory_order from_y, std::memory_order y,
+                           std::memory_order from_x) {
+    return run({{store(kX, 1, x), load(kY, from_y)}, {store(kY, 1, y), load(kX, from_x)}})
+        .results.contains("0|0|");
+  };
+  EXPECT_FALSE(both_old(kConsistent, kConsistent, kConsistent, kConsistent));
+  EXPECT_TRUE(both_old(kRelease, kConsistent, kConsistent, kConsistent));
+  EXPECT_TRUE(both_old(kConsistent, kAcquire, kConsistent, kConsistent));
+  EXPECT_TRUE(both_old(kConsistent, kConsistent, kRelease, kConsistent));
+  EXPECT_TRUE(both_old(kConsistent, kConsistent, kConsistent, kAcquire));
+}
+
+TEST(WeakMemory, ConsistentReadersAgreeOnTheOrderOfConsistentWrites) {
+  const auto disagree = [](std::memory_order order) {
+    return run({{store(kX, 1, order), load(kY, order)},
+                {store(kY, 1, order)},
+                {load(kY, order), load(kX, order)}})
+        .results.contains("0||10");
+  };
+  EXPECT_FALSE(disagree(kConsistent));
+  EXPECT_TRUE(disagree(kAcquire));
+}
+
+TEST(WeakMemory, AConsistentStoreReleasesAndAConsistentLoadAcquires) {
+  EXPECT_FALSE(
+      races({{write(), store(kX, 1, kConsistent)}, {load(kX, kAcquire), end_unless_last_was(1), read()}}));
+  EXPECT_FALSE(
+      races({{write(), store(kX, 1, kRelease)}, {load(kX, kConsistent), end_unless_last_was(1), read()}}));
 }
 
 TEST(WeakMemory, LoadsOfOneLocationNeverGoBack) {
@@ -260,4 +300,4 @@ TEST(WeakMemory, ASearchThatReachesItsLimitSaysSo) {
 }
 
 }  // namespace
-}  // namespace ashlar::block::model
+}  // namespace ashlar::exploration

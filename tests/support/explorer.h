@@ -1,6 +1,7 @@
 // Exhaustive exploration of small concurrent programs over the memory of weak_memory.h.
 #pragma once
 
+#include <array>
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
@@ -12,12 +13,12 @@
 #include <utility>
 #include <vector>
 
-#include "block/model/weak_memory.h"
+#include "support/weak_memory.h"
 
-namespace ashlar::block::model {
+namespace ashlar::exploration {
 
-// A program to explore. Its State is a value with a member `memory`; everything else in it (program counters,
-// registers, what invariants are stated over) goes into the key by append_to().
+// A program to explore. kLimits says how large it is. Its State is a value with a member `memory`; everything else in
+// it (program counters, registers, what invariants are stated over) goes into the key by append_to().
 //
 //   done, enabled   whether a thread has ended, and whether it can step now
 //   is_local        the next step commutes with whatever the others can do before it (a plain access, or
@@ -25,10 +26,12 @@ namespace ashlar::block::model {
 //   step            one step of a thread, through Access
 //   check           the invariants of every state; check_final those of states in which all threads are done
 //   describe        a location (plain ones as -1 - n) and a value, in words
+//   loaders         optional: a bit for every thread that may read or exchange a location; all without it. With it the
+//                   search tells apart fewer states.
 template <class M>
 concept Program = std::copyable<typename M::State> &&
                   requires(const M& m, const typename M::State& state, typename M::State& next,
-                           Access& access, std::string& key, int thread) {
+                           Access<M::kLimits>& access, std::string& key, int thread) {
                     { m.initial() } -> std::same_as<typename M::State>;
                     { m.done(state, thread) } -> std::same_as<bool>;
                     { m.enabled(state, thread) } -> std::same_as<bool>;
@@ -68,7 +71,12 @@ struct Outcome {
 template <Program M>
 class Explorer {
  public:
-  Explorer(const M& program, const Search& search) : program_(program), search_(search) {}
+  Explorer(const M& program, const Search& search) : program_(program), search_(search) {
+    loaders_.fill((1U << kThreads) - 1);
+    if constexpr (requires { program.loaders(0); })
+      for (int location = 0; location < M::kLimits.locations; ++location)
+        loaders_[location] = program.loaders(location);
+  }
 
   Outcome run() {
     const State start = program_.initial();
@@ -81,6 +89,8 @@ class Explorer {
 
  private:
   using State = typename M::State;
+
+  static constexpr int kThreads = M::kLimits.threads;
 
   struct Digest {
     std::uint64_t low;
@@ -125,7 +135,7 @@ class Explorer {
     int alternatives = 1;
     for (int choice = 0; choice < alternatives; ++choice) {
       State next = state;
-      Access access(next.memory, thread, choice, nullptr, &M::describe);
+      Access<M::kLimits> access(next.memory, thread, choice, nullptr, &M::describe);
       program_.step(next, access);
       alternatives = access.alternatives();
       ++outcome_.transitions;
@@ -147,7 +157,7 @@ class Explorer {
     unsigned live = 0;
     for (int t = 0; t < kThreads; ++t)
       if (!program_.done(state, t)) live |= 1U << t;
-    state.memory.normalise(live);
+    state.memory.normalise(live, loaders_);
   }
 
   bool ends_search(const std::optional<std::string>& violation) {
@@ -181,7 +191,7 @@ class Explorer {
     State state = program_.initial();
     for (const Taken& taken : path_) {
       std::string line;
-      Access access(state.memory, taken.thread, taken.choice, &line, &M::describe);
+      Access<M::kLimits> access(state.memory, taken.thread, taken.choice, &line, &M::describe);
       program_.step(state, access);
       normalise(state);
       outcome_.trace.push_back(std::move(line));
@@ -193,6 +203,7 @@ class Explorer {
   Outcome outcome_;
   std::unordered_set<Digest, DigestHash> seen_;
   std::vector<Taken> path_;
+  std::array<unsigned, M::kLimits.locations> loaders_;
   std::string key_;
 };
 
@@ -201,4 +212,4 @@ Outcome explore(const M& program, const Search& search) {
   return Explorer<M>(program, search).run();
 }
 
-}  // namespace ashlar::block::model
+}  // namespace ashlar::exploration

@@ -1,0 +1,50 @@
+// index_structures: the indexes of Ashlar by name, for programs that measure all of them.
+//
+// Thread safety: free functions.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string_view>
+#include <utility>
+
+#include "ashlar/index/concurrent_radix_tree.h"
+#include "ashlar/index/flash_index.h"
+#include "ashlar/index/positional_indexer.h"
+#include "ashlar/index/radix_tree.h"
+#include "ashlar/index/thread_pool_indexer.h"
+
+namespace ashlar::bench {
+
+inline constexpr std::string_view kIndexStructures[] = {"radix_tree", "concurrent_radix_tree", "positional",
+                                                        "flash", "flash_pool"};
+inline constexpr std::uint32_t kJumpSize = 8;  // of the positional index
+
+// Calls use(make), where make() returns a unique_ptr to a new index of that name. False when there is none.
+template <class Use>
+bool with_structure(std::string_view name, Use&& use) {
+  if (name == "radix_tree") {
+    use([] { return std::make_unique<index::RadixTree>(); });
+  } else if (name == "concurrent_radix_tree") {
+    use([] { return std::make_unique<index::ConcurrentRadixTree>(); });
+  } else if (name == "positional") {
+    use([] {
+      return std::make_unique<index::PositionalIndexer>(index::PositionalOptions{.jump_size = kJumpSize});
+    });
+  } else if (name == "flash") {
+    use([] { return std::make_unique<index::FlashIndex>(); });
+  } else if (name == "flash_pool") {  // the same behind a queue and a thread of its own
+    using Pool = index::ThreadPoolIndexer<index::FlashIndex>;
+    use([] { return std::make_unique<Pool>(Pool::create({.threads = 1}).value()); });
+  } else {
+    return false;
+  }
+  return true;
+}
+
+// Whether queries may run beside a writer.
+inline bool is_concurrent(std::string_view name) {
+  return name != "radix_tree";
+}
+
+}  // namespace ashlar::bench

@@ -1,0 +1,93 @@
+// IndexSink: what a routing index learns from workers. Ingest (engine streams, gaps, reference counts) writes to it;
+// an index implements it, and a dump of an index is a sequence of these calls.
+//
+// Names. An engine names its blocks by hashes of its own; here such a hash is only a name, and a name means something
+// only within one (worker, rank): two workers may name the same content differently, and one name may mean different
+// content on two workers. Content is identified by the path of local hashes from the start of the sequence. Within one
+// worker a name means one content, in all tiers; two names may mean the same content.
+//
+// Presence is a set per (worker, tier, content). A content leaves a tier when the worker's last name for it in that
+// tier is removed.
+//
+// Thread safety: thread-compatible unless an implementation says more. Calls for one worker must come in order.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string_view>
+
+#include "ashlar/base/strong_id.h"
+#include "ashlar/events/storage_tier.h"
+#include "ashlar/events/worker.h"
+#include "ashlar/tokens/token.h"
+
+namespace ashlar::events {
+
+// What an engine calls a block.
+using BlockName = StrongId<struct BlockNameTag, std::uint64_t>;
+
+struct StoredBlock {
+  tokens::LocalHash local;
+  BlockName name;
+
+  friend bool operator==(const StoredBlock&, const StoredBlock&) = default;
+};
+
+// A run of consecutive blocks of one sequence that a worker now holds in one tier.
+struct BlocksStored {
+  Worker worker;
+  StorageTier tier = StorageTier::kDevice;
+  // The block before the first one, by a name that this worker holds in any tier; nothing at the start of a sequence.
+  std::optional<BlockName> parent;
+  // Position of the first block, where the producer knows it. It is checked: 0 without a parent, the parent's + 1 else.
+  std::optional<std::uint32_t> start_position;
+  std::span<const StoredBlock> blocks;
+};
+
+// What became of a store. Everything but kApplied leaves the index as it was; of several faults the first in this order
+// is reported.
+enum class StoreVerdict : std::uint8_t {
+  kApplied,
+  kEmpty,          // no blocks
+  kUnknownParent,  // this worker holds no block of the parent's name
+  kWrongPosition,  // start_position does not follow the parent, or is not 0 without one
+  kNameInUse,  // a name stands twice in the event, is the parent's own, or means other content on this worker
+  kFull,       // the index is at a limit of its structure: workers, blocks or depth
+};
+
+constexpr std::string_view to_string(StoreVerdict verdict) noexcept {
+  switch (verdict) {
+    case StoreVerdict::kApplied:
+      return "applied";
+    case StoreVerdict::kEmpty:
+      return "empty";
+    case StoreVerdict::kUnknownParent:
+      return "unknown parent";
+    case StoreVerdict::kWrongPosition:
+      return "wrong position";
+    case StoreVerdict::kNameInUse:
+      return "name in use";
+    case StoreVerdict::kFull:
+      return "full";
+  }
+  return "unknown";
+}
+
+class IndexSink {
+ public:
+  virtual ~IndexSink() = default;
+
+  // All blocks of the event, or none.
+  virtual StoreVerdict store(const BlocksStored& event) = 0;
+  // Takes names away from one tier of a worker. A name that the worker does not hold there is counted and skipped.
+  // Returns how many names were removed.
+  virtual std::size_t remove(const Worker& worker, StorageTier tier, std::span<const BlockName> names) = 0;
+  // The worker holds nothing any more, in any tier; it may come back.
+  virtual void clear(const Worker& worker) = 0;
+  // All ranks of a worker are gone.
+  virtual void remove_worker(WorkerId worker) = 0;
+};
+
+}  // namespace ashlar::events

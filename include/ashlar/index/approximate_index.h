@@ -1,0 +1,113 @@
+// ApproximateIndex<Inner>: an index that also counts on what routing decisions will lead to.
+//
+//   index.predict(worker, locals);   // a request with these blocks was sent there: its device tier will hold them
+//
+// A prediction answers queries like a real block until its time to live is over, unless the same content is predicted
+// for that worker again, which starts its time anew. It serves workers that publish no events, and bridges the time
+// until the events of others come.
+//
+// Real events win. A content is held by a worker either for real or as predicted: a store of the worker, in any tier,
+// ends its predictions of that content, so that a later removal makes it absent at once; and predicting what the worker
+// really holds changes nothing. Real blocks never expire. clear() and remove_worker() end the predictions too.
+//
+// Predictions lie in the inner index under names of our own. Names that the worker uses are never taken, and a
+// prediction gives way when the worker begins to use its name.
+//
+// What callers see of the inner index is free of predictions but for find_matches() and sizes(): counters() leaves out
+// the calls made for predictions, and dump() rebuilds an index with the real blocks only. (Where a real block lies
+// behind a predicted one, the dump stores the predicted one too, and removes it at the end.) sizes() has everything,
+// and the memory of what is kept here; predicted() says how many of its blocks are predictions.
+//
+// Requires: Inner answers at once (no ThreadPoolIndexer inside) and keeps what lies behind a removed block
+// (MidChainRemoval::kRetain).
+//
+// Thread safety: find_matches() as Inner's; everything else is thread-compatible.
+// Complexity:    O(1) expected per block on top of Inner. To know what a real store replaces, the meaning of every real
+//                name is kept here: about 85 bytes per (worker, name). A prediction takes about 125.
+#pragma once
+
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <utility>
+
+#include "ashlar/base/result.h"
+#include "ashlar/index/detail/prediction_ledger.h"
+#include "ashlar/index/detail/sink_of.h"
+#include "ashlar/index/indexer.h"
+
+namespace ashlar::index {
+
+template <Indexer Inner>
+class ApproximateIndex {
+  static_assert(!requires { Inner::kAppliesLater; }, "the index inside must answer at once");
+
+ public:
+  // `args` make the index inside. Errors: those of ApproximateOptions::validate().
+  template <class... Args>
+    requires std::constructible_from<Inner, Args...>
+  static Result<ApproximateIndex> create(const ApproximateOptions& options, Args&&... args) {
+    if (auto valid = options.validate(); !valid) return std::move(valid).error();
+    return ApproximateIndex(std::make_unique<State>(options, std::forward<Args>(args)...));
+  }
+  // A moved-from index may only be destroyed.
+  ApproximateIndex(ApproximateIndex&&) noexcept = default;
+  ApproximateIndex& operator=(ApproximateIndex&&) noexcept = default;
+
+  // For reading. Whoever writes to it behind our back breaks what is said above.
+  const Inner& get() const noexcept { return state_->index; }
+
+  // The worker will hold these blocks from the start of a sequence. All of them, or none. Real blocks among them stay
+  // as they are.
+  // Returns: kApplied; kEmpty for no blocks; what the inner index says when it takes no more.
+  StoreVerdict predict(const Worker& worker, std::span<const LocalHash> locals) {
+    return state_->ledger.predict(worker, locals);
+  }
+  // Ends predictions whose time has come, at most `limit`. Returns how many. predict() and store() do a little of it
+  // each time, so that what lies about is bounded; the owner calls it now and then, so that nothing counts too long.
+  std::size_t expire(std::size_t limit = SIZE_MAX) { return state_->ledger.expire(limit); }
+
+  // Predicted blocks now.
+  std::size_t predicted() const noexcept { return state_->ledger.predicted(); }
+  PredictionCounters prediction_counters() const noexcept { return state_->ledger.counters(); }
+
+  StoreVerdict store(const BlocksStored& event) { return state_->ledger.store(event); }
+  std::size_t remove(const Worker& worker, StorageTier tier, std::span<const BlockName> names) {
+    return state_->ledger.remove(worker, tier, names);
+  }
+  void clear(const Worker& worker) { state_->ledger.clear(worker); }
+  void remove_worker(WorkerId worker) { state_->ledger.remove_worker(worker); }
+
+  void find_matches(std::span<const LocalHash> locals, MatchScores& scores,
+                    const FindOptions& options = {}) const {
+    state_->index.find_matches(locals, scores, options);
+  }
+  void dump(IndexSink& sink) const {
+    state_->ledger.dump(sink, [this](IndexSink& filtered) { state_->index.dump(filtered); });
+  }
+  IndexSizes sizes() const {
+    IndexSizes sizes = state_->index.sizes();
+    sizes.bytes += state_->ledger.bytes();
+    return sizes;
+  }
+  IndexCounters counters() const { return state_->ledger.without_predictions(state_->index.counters()); }
+
+ private:
+  struct State {
+    template <class... Args>
+    explicit State(const ApproximateOptions& options, Args&&... args)
+        : index(std::forward<Args>(args)...), sink(index), ledger(sink, options) {}
+
+    Inner index;
+    detail::SinkOf<Inner> sink;
+    detail::PredictionLedger ledger;
+  };
+
+  explicit ApproximateIndex(std::unique_ptr<State> state) noexcept : state_(std::move(state)) {}
+
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace ashlar::index

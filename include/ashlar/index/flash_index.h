@@ -1,0 +1,64 @@
+// FlashIndex: an exact router index whose readers take no lock and write to no shared memory.
+//
+// A tree of runs: a node holds up to 64 consecutive blocks, their local hashes side by side (a query compares them by
+// vector instructions), and for every (worker, tier) one 64-bit mask of the blocks it holds. A query walks the path of
+// its hashes, intersecting sets of workers as bitsets; every worker's depth is exact, also after mid-chain removals.
+// Names lie in one table for all workers: a block that a hundred workers hold costs one entry and a bit each. Replaced
+// memory is freed by eras (docs/index.md); a reader that stalls holds back no writer, and no more memory than the index
+// had when it stalled.
+//
+// Thread safety: thread-safe. Calls that write take one lock among themselves; readers never wait for it.
+// Complexity:    store and remove are O(blocks), one cache miss per block, prefetched; find_matches() is O(depth / 8)
+//                vector compares plus O(depth / 64) intersections of slots / 64 words; clear() is O(workers), whatever
+//                the worker holds: its blocks are out of every answer at once and swept by later calls, a bounded
+//                number of nodes each.
+// Limits:        65,534 (worker, rank)s, 2^26 nodes, 2^24 blocks per sequence; beyond them a store is refused as kFull.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <span>
+
+#include "ashlar/index/indexer.h"
+#include "ashlar/index/mid_chain_removal.h"
+
+namespace ashlar::index {
+
+struct FlashOptions {
+  MidChainRemoval mid_chain = MidChainRemoval::kRetain;
+};
+
+class FlashIndex {
+ public:
+  explicit FlashIndex(const FlashOptions& options = {});
+  FlashIndex(const FlashIndex&) = delete;
+  FlashIndex& operator=(const FlashIndex&) = delete;
+  // Requires: no call in progress.
+  ~FlashIndex();
+
+  StoreVerdict store(const BlocksStored& event);
+  std::size_t remove(const Worker& worker, StorageTier tier, std::span<const BlockName> names);
+  void clear(const Worker& worker);
+  void remove_worker(WorkerId worker);
+
+  void find_matches(std::span<const LocalHash> locals, MatchScores& scores,
+                    const FindOptions& options = {}) const;
+  // Several queries at once, walked in turns so that their cache misses overlap. Requires: as many scores as queries.
+  void find_matches(std::span<const std::span<const LocalHash>> queries, std::span<MatchScores> scores,
+                    const FindOptions& options = {}) const;
+
+  void dump(IndexSink& sink) const;
+  // Finishes the sweep behind clear() first, and frees what readers have left.
+  IndexSizes sizes() const;
+  IndexCounters counters() const;
+  // Bytes that are unlinked and wait for readers; from any thread, at any time.
+  std::size_t waiting_bytes() const noexcept;
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+static_assert(Indexer<FlashIndex>);
+
+}  // namespace ashlar::index

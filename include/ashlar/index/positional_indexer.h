@@ -1,0 +1,81 @@
+// PositionalIndexer: an index by position. A nested map leads from (position, local hash) to the contents that end
+// there, and from each content to its workers, so that a query can look at any position at once and need not look at
+// all of them.
+//
+// Jump search. A worker that holds every block before a block that it holds is nested: seen at one position, it has the
+// whole prefix. find_matches() therefore looks at every jump_size-th position and, where workers are missing, bisects
+// the window for the exact depth of each. Workers that are not nested, because blocks were removed in the middle or lie
+// in lower tiers, are walked block by block. Each content is told from others at its position by a chain of 128 bits
+// over the local hashes of its path; two contents are one where these bits agree. The query computes its own chain up
+// to the last position that it looks at, a few instructions per block.
+//
+// Entries. An (position, local hash) nearly always has one content (Single: chain and workers lie in the entry); where
+// prefixes meet in the same block it has several (Multi: a small table by chain). Entries come and go with the workers
+// that hold them, and change between the two kinds both ways.
+//
+// Thread safety: thread-safe. Readers and writers run in parallel; entries lie in shards, each with a lock that readers
+//                share. Calls for one worker take that worker's lock one after another. Only a worker that appears or
+//                vanishes stops everything for a moment. Under concurrency the rule of indexer.h holds.
+// Complexity:    store and remove O(1) per block, clear() O(blocks of the worker). A query of n blocks costs n steps of
+//                the chain, n / jump_size look-ups for the workers that are nested, O(log jump_size) look-ups for every
+//                depth at which some of them end, and one look-up per block where a worker is not nested.
+// Memory:        about 32 bytes per entry and 56 per (worker, block), over the load of the tables (3/8 to 3/4), plus a
+//                set per content of more than one worker: 4 bytes per worker, or a bit per slot.
+// Limits:        depth 2^31 blocks, 2^28 workers; kFull behind these.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+
+#include "ashlar/base/result.h"
+#include "ashlar/index/indexer.h"
+#include "ashlar/index/match_scores.h"
+
+namespace ashlar::index {
+
+namespace detail {
+class PositionalCore;
+}  // namespace detail
+
+struct PositionalOptions {
+  // Positions from one look-up of a query to the next. 1 looks at every block.
+  std::uint32_t jump_size = 32;
+  // Locks over the entries; rounded up to a power of two.
+  std::uint32_t shards = 32;
+
+  static constexpr std::uint32_t kMaxShards = 1u << 16;
+
+  // Errors: kInvalidArgument for a jump_size of 0, and for shards of 0 or above kMaxShards.
+  Result<void> validate() const;
+};
+
+class PositionalIndexer {
+ public:
+  // Requires: options.validate().
+  explicit PositionalIndexer(const PositionalOptions& options = {});
+  ~PositionalIndexer();
+  PositionalIndexer(PositionalIndexer&& other) noexcept;
+  PositionalIndexer& operator=(PositionalIndexer&& other) noexcept;
+
+  StoreVerdict store(const BlocksStored& event);
+  std::size_t remove(const Worker& worker, StorageTier tier, std::span<const BlockName> names);
+  void clear(const Worker& worker);
+  void remove_worker(WorkerId worker);
+
+  void find_matches(std::span<const LocalHash> locals, MatchScores& scores,
+                    const FindOptions& options = {}) const;
+  // Each worker is sent as it was at one instant; not all at the same. The sink may call the index.
+  void dump(IndexSink& sink) const;
+  // `nodes` are entries.
+  IndexSizes sizes() const;
+  IndexCounters counters() const;
+
+ private:
+  std::unique_ptr<detail::PositionalCore> core_;
+};
+
+static_assert(Indexer<PositionalIndexer>);
+
+}  // namespace ashlar::index

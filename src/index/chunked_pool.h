@@ -1,0 +1,83 @@
+// ChunkedPool: numbered records in chunks, so that growing moves none of them. Numbers start at 1 and are reused; the
+// pool owns no memory when it holds no record.
+//
+// Thread safety: thread-compatible.
+// Complexity:    O(1).
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "ashlar/base/check.h"
+
+namespace ashlar::index::detail {
+
+template <class T>
+class ChunkedPool {
+ public:
+  std::uint32_t allocate() {
+    ++live_;
+    if (free_ != 0) {
+      const std::uint32_t number = free_;
+      free_ = next_free(number);
+      return number;
+    }
+    if (end_ == chunks_.size() * kChunk) chunks_.push_back(std::make_unique<Chunk>());
+    return static_cast<std::uint32_t>(end_++) + 1;
+  }
+  void free(std::uint32_t number) {
+    (*this)[number] = T{};
+    if (--live_ == 0) {
+      std::vector<std::unique_ptr<Chunk>>().swap(chunks_);
+      free_ = 0;
+      end_ = 0;
+      return;
+    }
+    next_free(number) = free_;
+    free_ = number;
+  }
+
+  // Gives back the memory behind record 1. Requires: it is the only one.
+  void shrink_to_first() {
+    ASHLAR_DCHECK(live_ == 1, "%zu records left", live_);
+    chunks_.resize(1);
+    chunks_.shrink_to_fit();
+    free_ = 0;
+    end_ = 1;
+  }
+
+  T& operator[](std::uint32_t number) noexcept {
+    ASHLAR_DCHECK(number - 1 < end_, "record %u of %zu", number, end_);
+    return chunks_[(number - 1) / kChunk]->records[(number - 1) % kChunk];
+  }
+  const T& operator[](std::uint32_t number) const noexcept {
+    return chunks_[(number - 1) / kChunk]->records[(number - 1) % kChunk];
+  }
+
+  std::size_t live() const noexcept { return live_; }
+  // One more than the largest number given out so far.
+  std::uint32_t end() const noexcept { return static_cast<std::uint32_t>(end_) + 1; }
+  std::size_t bytes() const noexcept {
+    return chunks_.size() * sizeof(Chunk) + chunks_.capacity() * sizeof(chunks_[0]);
+  }
+
+ private:
+  static constexpr std::size_t kChunk = 512;
+  struct Chunk {
+    std::array<T, kChunk> records{};
+    std::array<std::uint32_t, kChunk> next{};
+  };
+  std::uint32_t& next_free(std::uint32_t number) noexcept {
+    return chunks_[(number - 1) / kChunk]->next[(number - 1) % kChunk];
+  }
+
+  std::vector<std::unique_ptr<Chunk>> chunks_;
+  std::uint32_t free_ = 0;  // first of the free records; 0 when there is none
+  std::size_t end_ = 0;
+  std::size_t live_ = 0;
+};
+
+}  // namespace ashlar::index::detail

@@ -1,0 +1,80 @@
+// ContentTrie: a number for every content in use. A content is a path of local hashes from the start of a sequence, and
+// two paths have one number exactly when they are equal: the trie compares hashes of blocks, never hashes of paths.
+//
+// A number lives while somebody holds it or a longer path; then it may be given to another content. Children are found
+// through one hash table of chains over all nodes, by parent and local hash.
+//
+// Thread safety: thread-compatible.
+// Complexity:    O(1) expected per step of a path, but for the steps that double the arrays; release() is O(blocks
+//                freed). 28 to 56 bytes per content.
+// Invariant:     an empty trie owns no memory.
+#pragma once
+
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "ashlar/base/check.h"
+#include "ashlar/index/indexer.h"
+#include "index/flat_map.h"
+
+namespace ashlar::index::detail {
+
+class ContentTrie {
+ public:
+  using Id = std::uint32_t;
+  static constexpr Id kRoot = 0;  // the empty path; always there
+  static constexpr Id kNone = UINT32_MAX;
+  static constexpr std::size_t kMaxContents = UINT32_MAX - 1;
+
+  // Contents, without the empty one.
+  std::size_t size() const noexcept { return size_; }
+  std::size_t bytes() const noexcept {
+    return nodes_.capacity() * sizeof(Node) + chains_.capacity() * sizeof(Id);
+  }
+
+  // The path one block longer; kNone when it is not here.
+  Id find(Id parent, LocalHash local) const noexcept;
+  // The same, added when it is not here. Nobody holds a new one: hold() or trim() it. Requires: size() < kMaxContents.
+  Id find_or_add(Id parent, LocalHash local);
+
+  void hold(Id id) noexcept { ++node(id).uses; }
+  // Gives back what hold() took; frees what nobody uses any more, up to the root.
+  void release(Id id);
+  // Frees the path, as far as nobody uses it.
+  void trim(Id id);
+
+  // Requires: id is not kRoot.
+  Id parent(Id id) const noexcept { return node(id).parent; }
+
+ private:
+  struct Node {
+    std::uint64_t local = 0;
+    Id parent = kRoot;
+    std::uint32_t uses = 0;  // holds and children
+    Id next = kRoot;         // in its chain, or the next free node; kRoot ends both
+  };
+
+  // nodes_[0] is the content with number 1.
+  Node& node(Id id) noexcept {
+    ASHLAR_DCHECK(id != kRoot && id <= nodes_.size(), "content %u of %zu", id, nodes_.size());
+    return nodes_[id - 1];
+  }
+  const Node& node(Id id) const noexcept {
+    ASHLAR_DCHECK(id != kRoot && id <= nodes_.size(), "content %u of %zu", id, nodes_.size());
+    return nodes_[id - 1];
+  }
+  // Requires: chains_ is not empty.
+  std::size_t chain_of(Id parent, std::uint64_t local) const noexcept {
+    return spread_bits(local + parent * 0x9E3779B97F4A7C15u) & (chains_.size() - 1);
+  }
+  void double_chains();
+
+  std::size_t size_ = 0;
+  Id free_ = kRoot;
+  std::vector<Node> nodes_;
+  std::vector<Id> chains_;  // a power of two
+};
+
+}  // namespace ashlar::index::detail

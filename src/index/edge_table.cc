@@ -1,0 +1,212 @@
+#include "index/edge_table.h"
+
+#include <new>
+
+#include "ashlar/base/check.h"
+
+namespace ashlar::index::detail {
+
+template <class T>
+T* EdgeTable::create() {
+  bytes_ += sizeof(T);
+  T* const object = new T;
+  object->birth = domain_.birth(sizeof(T));
+  return object;
+}
+
+template <class T>
+void EdgeTable::retire(T* object, bool readers) {
+  if (!readers) {
+    bytes_ -= sizeof(T);
+    delete object;
+    return;
+  }
+  domain_.retire(
+      object, sizeof(T), object->birth,
+      [](void* memory, void* table) {
+        static_cast<EdgeTable*>(table)->bytes_ -= sizeof(T);
+        delete static_cast<T*>(memory);
+      },
+      this);
+}
+
+EdgeTable::~EdgeTable() {
+  release_all(false);
+}
+
+EdgeTable::Bucket* EdgeTable::bucket_at(std::uint32_t b) const noexcept {
+  // acquire: pairs with the releases in add_bucket(); the number of buckets orders them already, this says so.
+  Group* const group = groups_[b / (kBuckets * kSegments)].load(std::memory_order_acquire);
+  if (group == nullptr) return nullptr;
+  Segment* const segment = group->segments[b / kBuckets % kSegments].load(std::memory_order_acquire);
+  return segment == nullptr ? nullptr : &segment->buckets[b % kBuckets];
+}
+
+EdgeTable::Found EdgeTable::find(std::uint32_t parent, std::uint64_t local,
+                                 const EraDomain::Guard& guard) const noexcept {
+  const std::uint64_t hash = hash_of(parent, local);
+  for (;;) {
+    // acquire: pairs with publish(); the entries that the number speaks of are there.
+    const std::uint64_t state = state_.load(std::memory_order_acquire);
+    if (buckets_in(state) == 0) return {};
+    const std::uint32_t b = bucket_of(hash, buckets_in(state));
+    const Group* const group = groups_[b / (kBuckets * kSegments)].load(std::memory_order_acquire);
+    if (!guard.still()) return {nullptr, true};
+    const Segment* segment = nullptr;
+    if (group != nullptr) segment = group->segments[b / kBuckets % kSegments].load(std::memory_order_acquire);
+    if (!guard.still()) return {nullptr, true};
+    const Bucket* bucket = segment == nullptr ? nullptr : &segment->buckets[b % kBuckets];
+    while (bucket != nullptr) {
+      for (const std::atomic<std::uint64_t>& atom : bucket->cells) {
+        // acquire: pairs with the release in put() and replace() (the node is complete) and in clear_cell() (the
+        // number behind it is seen below).
+        const std::uint64_t cell = atom.load(std::memory_order_acquire);
+        if (cell == 0 || cell >> 48 != hash >> 48) continue;
+        Node* const node = node_of(cell);
+        // Most likely this is it: its lines come while the first one is looked at.
+        for (std::size_t line = 0; line < 18; ++line)
+          __builtin_prefetch(reinterpret_cast<const char*>(node) + 64 * line);
+        if (!guard.still()) return {nullptr, true};
+        if (node->hashes()[0] == local && node->parent == parent) return {node, false};
+      }
+      bucket = bucket->more.load(std::memory_order_acquire);
+      if (bucket != nullptr && !guard.still()) return {nullptr, true};
+    }
+    if (state_.load(std::memory_order_acquire) == state) return {};
+  }
+}
+
+Node* EdgeTable::find(std::uint32_t parent, std::uint64_t local) const noexcept {
+  const std::uint32_t buckets = buckets_in(state_.load(std::memory_order_relaxed));
+  if (buckets == 0) return nullptr;
+  const std::uint64_t hash = hash_of(parent, local);
+  for (Bucket* bucket = bucket_at(bucket_of(hash, buckets)); bucket != nullptr;
+       bucket = bucket->more.load(std::memory_order_relaxed))
+    for (const std::atomic<std::uint64_t>& atom : bucket->cells) {
+      const std::uint64_t cell = atom.load(std::memory_order_relaxed);
+      if (cell == 0 || cell >> 48 != hash >> 48) continue;
+      Node* const node = node_of(cell);
+      if (node->hashes()[0] == local && node->parent == parent) return node;
+    }
+  return nullptr;
+}
+
+void EdgeTable::publish(std::uint32_t buckets) noexcept {
+  // relaxed: only the writer stores. release: pairs with the acquires in find().
+  const std::uint64_t version = (state_.load(std::memory_order_relaxed) >> 32) + 1;
+  state_.store(version << 32 | buckets, std::memory_order_release);
+}
+
+void EdgeTable::put(Bucket* bucket, std::uint64_t cell) {
+  for (;; bucket = bucket->more.load(std::memory_order_relaxed)) {
+    for (std::atomic<std::uint64_t>& atom : bucket->cells)
+      if (atom.load(std::memory_order_relaxed) == 0) {
+        // release: pairs with the acquire in find().
+        atom.store(cell, std::memory_order_release);
+        return;
+      }
+    if (bucket->more.load(std::memory_order_relaxed) == nullptr)
+      bucket->more.store(create<Overflow>(), std::memory_order_release);
+  }
+}
+
+std::atomic<std::uint64_t>* EdgeTable::cell_for(const Node* node, Bucket** first,
+                                                Bucket** bucket) const noexcept {
+  const std::uint64_t hash = hash_of(node);
+  const std::uint64_t wanted = cell_of(node, hash);
+  *first = bucket_at(bucket_of(hash, buckets_in(state_.load(std::memory_order_relaxed))));
+  for (*bucket = *first; *bucket != nullptr; *bucket = (*bucket)->more.load(std::memory_order_relaxed))
+    for (std::atomic<std::uint64_t>& atom : (*bucket)->cells)
+      if (atom.load(std::memory_order_relaxed) == wanted) return &atom;
+  ASHLAR_CHECK(false, "node %u is not in the edge table", node->id);
+  return nullptr;
+}
+
+// Clears a cell; an overflow bucket without entries leaves its chain, and the answer is true: it may be freed by now.
+bool EdgeTable::clear_cell(Bucket* first, Bucket* bucket, std::size_t i) {
+  // release: pairs with the acquire in find(): who sees the cell cleared sees the number published before.
+  bucket->cells[i].store(0, std::memory_order_release);
+  if (bucket == first) return false;
+  for (const std::atomic<std::uint64_t>& atom : bucket->cells)
+    if (atom.load(std::memory_order_relaxed) != 0) return false;
+  Bucket* before = first;
+  while (before->more.load(std::memory_order_relaxed) != bucket)
+    before = before->more.load(std::memory_order_relaxed);
+  before->more.store(bucket->more.load(std::memory_order_relaxed), std::memory_order_release);
+  retire(static_cast<Overflow*>(bucket), true);
+  return true;
+}
+
+void EdgeTable::insert(Node* node) {
+  const std::uint32_t buckets = buckets_in(state_.load(std::memory_order_relaxed));
+  if (buckets == 0 || (size_ >= kMeanFill * buckets && buckets < kMaxBuckets)) add_bucket();
+  const std::uint64_t hash = hash_of(node);
+  put(bucket_at(bucket_of(hash, buckets_in(state_.load(std::memory_order_relaxed)))), cell_of(node, hash));
+  ++size_;
+}
+
+void EdgeTable::erase(Node* node) {
+  Bucket* first = nullptr;
+  Bucket* bucket = nullptr;
+  std::atomic<std::uint64_t>* const cell = cell_for(node, &first, &bucket);
+  clear_cell(first, bucket, static_cast<std::size_t>(cell - bucket->cells.data()));
+  if (--size_ == 0) release_all(true);
+}
+
+void EdgeTable::replace(Node* old, Node* fresh) {
+  Bucket* first = nullptr;
+  Bucket* bucket = nullptr;
+  // release: pairs with the acquire in find().
+  cell_for(old, &first, &bucket)->store(cell_of(fresh, hash_of(fresh)), std::memory_order_release);
+}
+
+void EdgeTable::add_bucket() {
+  const std::uint32_t buckets = buckets_in(state_.load(std::memory_order_relaxed));
+  std::atomic<Group*>& group = groups_[buckets / (kBuckets * kSegments)];
+  if (group.load(std::memory_order_relaxed) == nullptr)
+    group.store(create<Group>(), std::memory_order_release);
+  std::atomic<Segment*>& segment =
+      group.load(std::memory_order_relaxed)->segments[buckets / kBuckets % kSegments];
+  if (segment.load(std::memory_order_relaxed) == nullptr)
+    segment.store(create<Segment>(), std::memory_order_release);
+  if (buckets == 0) return publish(1);
+
+  Bucket* const from = bucket_at(buckets - std::bit_floor(buckets));
+  Bucket* const to = bucket_at(buckets);
+  const auto moves = [&](std::uint64_t cell) {
+    return cell != 0 && bucket_of(hash_of(node_of(cell)), buckets + 1) == buckets;
+  };
+  for (Bucket* bucket = from; bucket != nullptr; bucket = bucket->more.load(std::memory_order_relaxed))
+    for (const std::atomic<std::uint64_t>& atom : bucket->cells)
+      if (const std::uint64_t cell = atom.load(std::memory_order_relaxed); moves(cell)) put(to, cell);
+  publish(buckets + 1);
+  for (Bucket* bucket = from; bucket != nullptr;) {
+    Bucket* const more = bucket->more.load(std::memory_order_relaxed);
+    for (std::size_t i = 0; i < kCells; ++i)
+      if (moves(bucket->cells[i].load(std::memory_order_relaxed)) && clear_cell(from, bucket, i)) break;
+    bucket = more;
+  }
+}
+
+void EdgeTable::release_all(bool readers) {
+  publish(0);
+  for (std::atomic<Group*>& entry : groups_) {
+    Group* const group = entry.exchange(nullptr, std::memory_order_acq_rel);
+    if (group == nullptr) break;
+    for (std::atomic<Segment*>& held : group->segments) {
+      // The group keeps the address for readers that are inside; it goes after them.
+      Segment* const segment = held.load(std::memory_order_relaxed);
+      if (segment == nullptr) break;
+      for (Bucket& bucket : segment->buckets)
+        for (Bucket* more = bucket.more.load(std::memory_order_relaxed); more != nullptr;) {
+          Bucket* const next = more->more.load(std::memory_order_relaxed);
+          retire(static_cast<Overflow*>(more), readers);
+          more = next;
+        }
+      retire(segment, readers);
+    }
+    retire(group, readers);
+  }
+}
+
+}  // namespace ashlar::index::detail

@@ -1,0 +1,113 @@
+// EdgeTable: from (parent node, first local hash) to the child node, for nodes with several children. Read without
+// locks while one writer changes it.
+//
+// Linear hashing: a step of growth splits one bucket in two. The writer copies the moving entries, publishes the new
+// number of buckets, then clears the old cells. A reader that finds nothing looks at the number again: if it saw a
+// cleared cell it sees the new number, and searches again. The number carries a version, so that it never repeats.
+// Entries do not move otherwise. A cell holds the child's address and 16 hash bits; parent and hash are compared in the
+// child itself.
+//
+// Thread safety: find() from readers inside the domain; everything else is the writer's.
+// Complexity:    one bucket of 7 cells, seldom two. No step moves more than the entries of one bucket.
+// Invariant:     an empty table owns no memory (the directory is part of the object).
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+
+#include "index/era_domain.h"
+#include "index/flash_node.h"
+
+namespace ashlar::index::detail {
+
+class EdgeTable {
+ public:
+  explicit EdgeTable(EraDomain& domain) noexcept : domain_(domain) {}
+  EdgeTable(const EdgeTable&) = delete;
+  EdgeTable& operator=(const EdgeTable&) = delete;
+  // Requires: no readers.
+  ~EdgeTable();
+
+  struct Found {
+    Node* node = nullptr;
+    bool era_over = false;  // the reader has to start again
+  };
+  Found find(std::uint32_t parent, std::uint64_t local, const EraDomain::Guard& guard) const noexcept;
+  // The same for the writer.
+  Node* find(std::uint32_t parent, std::uint64_t local) const noexcept;
+
+  // Requires: no entry with the node's parent and first hash.
+  void insert(Node* node);
+  // Requires: an entry for the node.
+  void erase(Node* node);
+  // `fresh` has the same parent and first hash.
+  void replace(Node* old, Node* fresh);
+
+  std::size_t size() const noexcept { return size_; }
+  std::size_t bytes() const noexcept { return bytes_; }
+
+ private:
+  static constexpr std::size_t kCells = 7;
+  static constexpr std::uint32_t kBuckets = 64;  // per segment
+  static constexpr std::uint32_t kSegments = 1024;
+  static constexpr std::uint32_t kGroups = 1024;
+  static constexpr std::uint32_t kMaxBuckets = kBuckets * kSegments * kGroups;
+  static constexpr std::size_t kMeanFill = 5;
+  static constexpr std::uint64_t kAddress = (std::uint64_t{1} << 48) - 1;
+
+  struct alignas(64) Bucket {
+    std::array<std::atomic<std::uint64_t>, kCells> cells{};
+    std::atomic<Bucket*> more{nullptr};
+  };
+  struct Overflow : Bucket {
+    std::uint64_t birth = 0;
+  };
+  struct Segment {
+    std::array<Bucket, kBuckets> buckets;
+    std::uint64_t birth = 0;
+  };
+  struct Group {
+    std::array<std::atomic<Segment*>, kSegments> segments{};
+    std::uint64_t birth = 0;
+  };
+
+  static std::uint64_t hash_of(std::uint32_t parent, std::uint64_t local) noexcept {
+    std::uint64_t h = (local ^ std::uint64_t{parent} * 0x9E3779B97F4A7C15u) * 0xBF58476D1CE4E5B9u;
+    h ^= h >> 32;
+    return h * 0x94D049BB133111EBu;
+  }
+  static std::uint64_t hash_of(const Node* node) noexcept { return hash_of(node->parent, node->hashes()[0]); }
+  static std::uint64_t cell_of(const Node* node, std::uint64_t hash) noexcept {
+    return reinterpret_cast<std::uintptr_t>(node) | (hash >> 48) << 48;
+  }
+  static Node* node_of(std::uint64_t cell) noexcept { return reinterpret_cast<Node*>(cell & kAddress); }
+  static std::uint32_t bucket_of(std::uint64_t hash, std::uint32_t buckets) noexcept {
+    const std::uint32_t level = std::bit_floor(buckets);
+    const auto wide = static_cast<std::uint32_t>(hash) & (2 * level - 1);
+    return wide < buckets ? wide : wide & (level - 1);
+  }
+  static std::uint32_t buckets_in(std::uint64_t state) noexcept { return static_cast<std::uint32_t>(state); }
+
+  Bucket* bucket_at(std::uint32_t b) const noexcept;
+  void add_bucket();
+  void put(Bucket* bucket, std::uint64_t cell);
+  bool clear_cell(Bucket* first, Bucket* bucket, std::size_t i);
+  std::atomic<std::uint64_t>* cell_for(const Node* node, Bucket** first, Bucket** bucket) const noexcept;
+  void publish(std::uint32_t buckets) noexcept;
+  void release_all(bool readers);
+  template <class T>
+  T* create();
+  template <class T>
+  void retire(T* object, bool readers);
+
+  EraDomain& domain_;
+  std::atomic<std::uint64_t> state_{0};  // version << 32 | buckets
+  std::size_t size_ = 0;
+  std::size_t bytes_ = 0;
+  std::array<std::atomic<Group*>, kGroups> groups_{};
+};
+
+}  // namespace ashlar::index::detail

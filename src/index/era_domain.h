@@ -1,0 +1,264 @@
+// EraDomain: when memory that readers without locks may look at can be freed.
+//
+// One writer at a time (whoever holds the lock of the index) links and unlinks objects; readers follow links without
+// a lock. Time is divided into eras, which the writer counts. An object lives from its birth era to its retire era; a
+// reader announces the era in which it entered. A retired object is freed when no announced era lies between its birth
+// and its retirement, so that a reader that stalls keeps back only what was alive in its era, however long it stalls
+// and however much the writer does meanwhile. Nobody waits for anybody.
+//
+// The reader's rule. A pointer loaded (acquire) from a link may be followed only if guard.still() holds after the load;
+// else the reader forgets all its pointers, calls guard.renew() and starts again from the root. An answer is complete
+// without a last look at still(). The writer's rule: an object is retired after every link to it from objects that are
+// not retired is gone; the links inside a retired object are never changed.
+//
+// Why that is enough. Let a reader of era e follow a link from n, which is protected or permanent, to p.
+//   birth <= e    The link to p was published after p's birth era had begun, so the still() behind the load would have
+//                 seen a later era.
+//   e <= retire   Either the link was gone before an era behind p's retire era began; then a reader of such an era
+//                 cannot load it. Or n was retired with the link in it, not after p; and e <= n's retire era.
+//   seen          The writer begins an era, then reads the announced eras; the reader announces, then reads the era
+//                 again; all of it seq_cst. A scan that misses the announcement of e is one whose era the reader would
+//                 have seen, so it frees only what was retired before e.
+// The orders are in era_orders.h; tests/index/model explores the protocol with them exhaustively. A reader cannot,
+// instead of starting again, announce a later era and go on: what the links of a retired node lead to may be freed.
+//
+// Limit of waiting bytes. Objects that wait have retired in the running batch, or were alive in the era of a reader
+// that is inside, or were so for a reader that has left and are not looked at again yet. An era gives birth to less
+// than kBatchBytes besides its last object. So each reader inside adds at most what was alive when it entered, plus
+// kBatchBytes and one object; the batch is less than batch_limit() objects and kBatchBytes besides its last one.
+//
+// Thread safety: enter(), era(), waiting_bytes() and waiting_count() from any thread; the rest under the writer's lock.
+// Complexity:    enter and leave are one locked instruction, still() is one load. retire() is O(1) in the worst case
+//                but for what it frees: a scan reads every reader line once, looks at the batch, and at no more than
+//                kReviews objects that were held back; an object that some reader holds is not looked at until that
+//                reader's era is left. Scans are batch_limit() retirements or kBatchBytes apart.
+// Invariant:     the free functions run in retire() and flush() only, each object's once.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "ashlar/base/check.h"
+#include "index/era_orders.h"
+#include "index/thread_number.h"
+
+namespace ashlar::index::detail {
+
+class EraDomain {
+ public:
+  // Frees an object, or does whatever else had to wait for the readers. May call retire() and birth().
+  using Free = void (*)(void* object, void* context);
+  class Guard;
+
+  // A batch is closed, and retired objects are scanned, at this many or that many bytes; the count rises with the
+  // number of reader lines.
+  static constexpr std::size_t kBatch = 256;
+  static constexpr std::size_t kBatchBytes = std::size_t{256} << 10;
+  // Held objects that a scan looks at again.
+  static constexpr std::size_t kReviews = 4 * kBatch;
+
+  EraDomain();
+  // Frees everything. Requires: no reader inside.
+  ~EraDomain();
+  EraDomain(const EraDomain&) = delete;
+  EraDomain& operator=(const EraDomain&) = delete;
+
+  // Never 0.
+  std::uint64_t era() const noexcept { return era_.load(kOrderGuess); }
+
+  // Announces the calling thread as a reader. Look at ok(): where more threads read than there are lines, the caller
+  // must read under the writer's lock. Requires: the thread is not inside this domain already.
+  Guard enter() const noexcept;
+  // For a reader that holds the writer's lock: announces nothing, still() holds until the lock is given back.
+  Guard enter_locked() const noexcept;
+
+  // The birth era of a new object, counted towards the bytes of the era. Call it before the object is published; never
+  // runs free functions.
+  std::uint64_t birth(std::size_t bytes) noexcept {
+    if (born_bytes_ >= kBatchBytes) advance();
+    born_bytes_ += bytes;
+    // relaxed: only the writer stores, and we are it.
+    return era_.load(std::memory_order_relaxed);
+  }
+  // Calls free(object, context) when no reader can look at the object any more: in this call at the earliest. Requires:
+  // every link to it from objects that are not retired is gone.
+  void retire(void* object, std::size_t bytes, std::uint64_t birth, Free free, void* context);
+  // Begins an era and frees all that no reader holds. Not from a free function.
+  void flush();
+
+  // Retired and not freed yet. relaxed: nothing is published by them.
+  std::size_t waiting_bytes() const noexcept { return waiting_bytes_.load(std::memory_order_relaxed); }
+  std::size_t waiting_count() const noexcept { return waiting_count_.load(std::memory_order_relaxed); }
+  // Heap memory of the domain's own lists and lines. The same whenever nothing waits, up to kFirstLines threads.
+  std::size_t heap_bytes() const noexcept;
+  // Retirements between two scans, unless kBatchBytes come first.
+  std::size_t batch_limit() const noexcept;
+
+  // What the writer did so far.
+  struct Work {
+    std::uint64_t retired = 0;
+    std::uint64_t examined = 0;  // times that an object was held against the announced eras
+    std::uint64_t scans = 0;
+  };
+  const Work& work() const noexcept { return work_; }
+
+ private:
+  // 128: two lines, because processors fetch them in pairs.
+  static constexpr std::size_t kApart = 128;
+  static constexpr std::uint32_t kFirstLines = 32;
+  static constexpr std::uint32_t kMoreLines = 8;  // arrays of 32, 32, 64, 128, ... lines
+  static_assert(kFirstLines << kMoreLines == ThreadNumber::kLimit);
+
+  // Of one reader thread: the era in which it is inside, 0 outside.
+  struct alignas(kApart) Line {
+    std::atomic<std::uint64_t> active{0};
+  };
+  struct Retired {
+    void* object;
+    std::size_t bytes;
+    std::uint64_t birth;
+    std::uint64_t retired;
+    Free free;
+    void* context;
+  };
+  static constexpr std::size_t kChunk = 64;
+  struct Chunk {
+    Chunk* next;
+    std::size_t size;
+    std::array<Retired, kChunk> objects;
+  };
+  // Retired objects in no order. Every chunk has at least one.
+  struct Chain {
+    Chunk* first = nullptr;
+    Chunk* last = nullptr;
+  };
+  // Objects that the readers of one era hold back.
+  struct Held {
+    std::uint64_t era;
+    Chain objects;
+  };
+
+  // Where in more_lines_ a line beyond the first ones is.
+  static std::uint32_t array_of(std::uint32_t number) noexcept {
+    return static_cast<std::uint32_t>(std::bit_width(number / kFirstLines)) - 1;
+  }
+  // Nothing where the array of the line is not there yet.
+  Line* line_of(std::uint32_t number) const noexcept {
+    if (number < kFirstLines) return &first_lines_[number];
+    const std::uint32_t array = array_of(number);
+    Line* const lines = more_lines_[array].load(kOrderLines);
+    return lines == nullptr ? nullptr : lines + (number - (kFirstLines << array));
+  }
+  // Makes the line ready for use; nothing without a number, or without memory.
+  Line* add_line(std::uint32_t number) const noexcept;
+  std::uint64_t announce(Line& line) const noexcept {
+    for (;;) {
+      const std::uint64_t now = era();
+      line.active.store(now, kOrderAnnounce);
+      if (era_.load(kOrderConfirm) == now) [[likely]]
+        return now;
+    }
+  }
+
+  // Begins an era.
+  void advance() noexcept {
+    // relaxed: only the writer stores, and we are it.
+    era_.store(era_.load(std::memory_order_relaxed) + 1, kOrderAdvance);
+    born_bytes_ = 0;
+  }
+  // Begins an era and frees what no reader holds, looking at up to `reviews` of the objects that were held back.
+  void scan(std::size_t reviews);
+  // The announced eras, rising.
+  std::vector<std::uint64_t> active_eras() const;
+  // Puts the objects whose holders have left up for review.
+  void let_go(const std::vector<std::uint64_t>& active);
+  // Looks at up to `limit` objects of the chain: each is freed or held.
+  void examine(Chain& chain, std::size_t limit, const std::vector<std::uint64_t>& active);
+  void hold(const Retired& retired, std::uint64_t era);
+  void count_waiting(std::size_t count, std::size_t bytes) noexcept {
+    // relaxed: numbers to look at, which only the writer stores.
+    waiting_count_.store(waiting_count_.load(std::memory_order_relaxed) + count, std::memory_order_relaxed);
+    waiting_bytes_.store(waiting_bytes_.load(std::memory_order_relaxed) + bytes, std::memory_order_relaxed);
+  }
+  void push(Chain& chain, const Retired& retired);
+  Retired pop(Chain& chain);
+  static void append(Chain& chain, const Chain& other) noexcept;
+
+  // Read by readers, written once in a batch.
+  alignas(kApart) std::atomic<std::uint64_t> era_{1};
+  mutable std::atomic<std::uint32_t> lines_{0};  // lines from here on were never used
+  mutable std::array<std::atomic<Line*>, kMoreLines> more_lines_{};
+
+  mutable std::array<Line, kFirstLines> first_lines_{};
+
+  // The writer's.
+  alignas(kApart) std::atomic<std::size_t> waiting_bytes_{0};
+  std::atomic<std::size_t> waiting_count_{0};
+  bool scanning_ = false;
+  std::size_t born_bytes_ = 0;  // of this era
+  std::size_t batch_bytes_ = 0;
+  std::size_t batch_count_ = 0;
+  Chain batch_;
+  Chain reviews_;           // objects whose holders have left
+  std::vector<Held> held_;  // by rising era
+  Chunk* spare_;            // one empty chunk, while no chain has it
+  std::size_t chunks_ = 0;
+  Work work_;
+};
+
+// A reader inside the domain; it leaves when the guard ends.
+//
+// Thread safety: confined to the thread that entered.
+class [[nodiscard]] EraDomain::Guard {
+ public:
+  ~Guard() {
+    if (line_ != nullptr) line_->active.store(0, kOrderLeave);
+  }
+  Guard(const Guard&) = delete;
+  Guard& operator=(const Guard&) = delete;
+
+  // False: the reader is not announced and must not follow links.
+  bool ok() const noexcept { return era_ != 0; }
+  std::uint64_t era() const noexcept { return era_; }
+  // Whether pointers that were loaded (kOrderFollow) before the call may be followed.
+  bool still() const noexcept { return domain_.era_.load(kOrderStill) == era_; }
+  // Enters anew. Requires: ok(); all pointers that the reader has are forgotten.
+  void renew() noexcept;
+
+ private:
+  friend class EraDomain;
+
+  Guard(const EraDomain& domain, Line* line, std::uint64_t era) noexcept
+      : domain_(domain), line_(line), era_(era) {}
+
+  const EraDomain& domain_;
+  Line* line_;
+  std::uint64_t era_;
+};
+
+inline EraDomain::Guard EraDomain::enter() const noexcept {
+  const std::uint32_t number = ThreadNumber::mine();
+  Line* line = number < lines_.load(kOrderLines) ? line_of(number) : nullptr;
+  if (line == nullptr) [[unlikely]] {
+    line = add_line(number);
+    if (line == nullptr) return Guard(*this, nullptr, 0);
+  }
+  // relaxed: nobody but this thread stores into its line.
+  ASHLAR_CHECK(line->active.load(std::memory_order_relaxed) == 0, "a thread entered a domain twice");
+  return Guard(*this, line, announce(*line));
+}
+
+inline EraDomain::Guard EraDomain::enter_locked() const noexcept {
+  return Guard(*this, nullptr, era());
+}
+
+inline void EraDomain::Guard::renew() noexcept {
+  ASHLAR_DCHECK(ok(), "renewed without a line");
+  era_ = line_ != nullptr ? domain_.announce(*line_) : domain_.era();
+}
+
+}  // namespace ashlar::index::detail

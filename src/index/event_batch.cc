@@ -1,0 +1,48 @@
+#include "index/event_batch.h"
+
+namespace ashlar::index::detail {
+
+namespace {
+
+template <class T>
+void clear_array(std::vector<T>& array, std::size_t room) noexcept {
+  if (array.capacity() > room) {
+    std::vector<T>().swap(array);
+  } else {
+    array.clear();
+  }
+}
+
+}  // namespace
+
+void EventBatch::apply(IndexSink& target) const {
+  std::span<const StoredBlock> blocks = blocks_;
+  std::span<const BlockName> names = names_;
+  for (const EventHead& head : heads_) {
+    switch (head.kind) {
+      case EventHead::Kind::kStore:
+        // The index counts what it refuses.
+        (void)target.store({head.worker, head.tier,
+                            head.has_parent ? std::optional(head.parent) : std::nullopt,
+                            head.has_position ? std::optional(head.start_position) : std::nullopt,
+                            blocks.first(head.count)});
+        blocks = blocks.subspan(head.count);
+        break;
+      case EventHead::Kind::kRemove:
+        (void)target.remove(head.worker, head.tier, names.first(head.count));
+        names = names.subspan(head.count);
+        break;
+      case EventHead::Kind::kClear:
+        target.clear(head.worker);
+        break;
+    }
+  }
+}
+
+void EventBatch::clear(std::size_t room) noexcept {
+  clear_array(heads_, room);
+  clear_array(blocks_, room);
+  clear_array(names_, room);
+}
+
+}  // namespace ashlar::index::detail

@@ -1,0 +1,55 @@
+// EventBatch: calls of IndexSink, copied one behind the other, in storage that is used again.
+//
+// Thread safety: thread-compatible.
+// Complexity:    an append is three copies to the end of an array; clear() keeps the storage.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "ashlar/index/indexer.h"
+
+namespace ashlar::index::detail {
+
+// One call without its blocks and names.
+struct EventHead {
+  enum class Kind : std::uint8_t { kStore, kRemove, kClear };
+
+  Worker worker{};
+  BlockName parent{};
+  std::size_t count = 0;  // blocks of a store, names of a removal
+  std::uint32_t start_position = 0;
+  Kind kind = Kind::kClear;
+  StorageTier tier = StorageTier::kDevice;
+  bool has_parent = false;
+  bool has_position = false;
+};
+
+class EventBatch {
+ public:
+  std::size_t events() const noexcept { return heads_.size(); }
+  bool empty() const noexcept { return heads_.empty(); }
+
+  // Requires: head.count is blocks.size() + names.size().
+  void append(const EventHead& head, std::span<const StoredBlock> blocks, std::span<const BlockName> names) {
+    heads_.push_back(head);
+    blocks_.insert(blocks_.end(), blocks.begin(), blocks.end());
+    names_.insert(names_.end(), names.begin(), names.end());
+  }
+
+  // Makes the calls, in order.
+  void apply(IndexSink& target) const;
+
+  // Keeps room for at most `room` blocks, names and events each.
+  void clear(std::size_t room) noexcept;
+
+ private:
+  std::vector<EventHead> heads_;
+  std::vector<StoredBlock> blocks_;
+  std::vector<BlockName> names_;
+};
+
+}  // namespace ashlar::index::detail

@@ -1,0 +1,74 @@
+// EventLane: one thread of a LanePool and the queue before it.
+//
+// The queue is two batches: callers append to the one that waits, the thread swaps it for its own, empty one and
+// applies it. Events are numbered from 1 in the order of acceptance; all up to applied_ are done.
+//
+// Nobody is woken for nothing: the thread only when it sleeps, callers only when some wait.
+//
+// Thread safety: thread-safe, but for start() and stop(), which come once each, start() first.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <thread>
+
+#include "ashlar/base/mutex.h"
+#include "ashlar/index/detail/lane_pool.h"
+#include "index/event_batch.h"
+
+namespace ashlar::index::detail {
+
+class EventLane {
+ public:
+  enum class Push : std::uint8_t { kAccepted, kFull, kClosed };
+
+  // `target` must outlive the lane.
+  EventLane(IndexSink& target, std::size_t capacity) noexcept : target_(target), capacity_(capacity) {}
+  EventLane(const EventLane&) = delete;
+  EventLane& operator=(const EventLane&) = delete;
+
+  // Throws std::system_error when the system gives no thread.
+  void start() {
+    thread_ = std::thread([this] { run(); });
+  }
+  // Accepts nothing more.
+  void close();
+  // Returns when all that was accepted is applied and the thread has ended. Requires: close().
+  void join() {
+    if (thread_.joinable()) thread_.join();
+  }
+
+  // Never waits. Sets `number` to that of the event when it was accepted.
+  Push try_push(const EventHead& head, std::span<const StoredBlock> blocks, std::span<const BlockName> names,
+                std::uint64_t& number);
+  // Returns when there is room, which others may take first, or when the lane is closed.
+  void wait_for_room();
+  // Returns when the event of this number, and so all before it, is applied. Requires: it was accepted.
+  void wait_until_applied(std::uint64_t number);
+  // The number of the last event.
+  std::uint64_t accepted() const;
+
+  LaneCounters counters() const;
+
+ private:
+  void run();
+
+  IndexSink& target_;
+  const std::size_t capacity_;
+  std::thread thread_;
+
+  mutable Mutex mu_;
+  CondVar work_;  // the thread sleeps here
+  CondVar room_;  // callers of wait_for_room()
+  CondVar applied_changed_;
+  EventBatch waiting_ ASHLAR_GUARDED_BY(mu_);
+  bool closed_ ASHLAR_GUARDED_BY(mu_) = false;
+  bool asleep_ ASHLAR_GUARDED_BY(mu_) = false;
+  unsigned waiting_for_room_ ASHLAR_GUARDED_BY(mu_) = 0;
+  unsigned waiting_for_applied_ ASHLAR_GUARDED_BY(mu_) = 0;
+  std::uint64_t applied_ ASHLAR_GUARDED_BY(mu_) = 0;
+  LaneCounters counters_ ASHLAR_GUARDED_BY(mu_);  // queued is the number of the last event
+};
+
+}  // namespace ashlar::index::detail

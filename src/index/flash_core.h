@@ -1,0 +1,247 @@
+// FlashCore: the tree, the tables and the bookkeeping of a FlashIndex.
+//
+// The writer's calls come one at a time, under the lock of the FlashIndex; find() comes from readers inside the domain
+// at any time. flash_node.h says what readers may see changing. The parts:
+//   flash_owners.cc  who holds which blocks of a node
+//   flash_nodes.cc   building, replacing, splitting and freeing nodes; children
+//   flash_store.cc   store(): plan, names, publication
+//   flash_remove.cc  remove(), clear() and the sweep behind it, the orphan policy
+//   flash_find.cc    find()
+//   flash_dump.cc    dump(), sizes
+//
+// Invariants, between the writer's calls:
+//   - names_ has an entry (name -> block) for every block whose `named` bit is set, and no other; a block that nobody
+//     holds is not named. A holder of a named block holds it by that name unless AliasNames says otherwise; a holder of
+//     a block that is not named has an alias for it.
+//   - every node but the root has a holder or a child.
+//   - with kOrphan, whoever holds a block holds its parent, dead slots aside.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "ashlar/index/flash_index.h"
+#include "ashlar/index/indexer.h"
+#include "index/alias_names.h"
+#include "index/chunked_pool.h"
+#include "index/edge_table.h"
+#include "index/era_domain.h"
+#include "index/flash_node.h"
+#include "index/flash_slots.h"
+#include "index/name_table.h"
+#include "index/node_arena.h"
+
+namespace ashlar::index::detail {
+
+inline constexpr std::uint32_t kMaxDepth = std::uint32_t{1} << 24;
+
+class FlashCore {
+ public:
+  explicit FlashCore(const FlashOptions& options);
+  FlashCore(const FlashCore&) = delete;
+  FlashCore& operator=(const FlashCore&) = delete;
+  // Requires: no readers.
+  ~FlashCore();
+
+  // --- The writer's calls. ---
+  StoreVerdict store(const BlocksStored& event);
+  std::size_t remove(const Worker& worker, StorageTier tier, std::span<const BlockName> names);
+  void clear(const Worker& worker);
+  void remove_worker(WorkerId worker);
+  // Finishes the sweep, lets idle slots go and frees what no reader holds.
+  void settle();
+  void dump(IndexSink& sink);
+  IndexSizes sizes();
+  const IndexCounters& counters() const noexcept { return counters_; }
+
+  // --- Readers. ---
+  const EraDomain& domain() const noexcept { return domain_; }
+  void find(std::span<const LocalHash> locals, MatchScores& scores, bool early_exit,
+            EraDomain::Guard& guard) const;
+  void find_batch(std::span<const std::span<const LocalHash>> queries, std::span<MatchScores> scores,
+                  bool early_exit, EraDomain::Guard& guard) const;
+
+ private:
+  friend class FlashWalk;
+  friend class FlashDump;
+
+  // --- Owners (flash_owners.cc). ---
+
+  // The masks of one slot in one node.
+  struct Owner {
+    OwnerSet* set = nullptr;
+    std::uint32_t index = 0;
+    std::atomic<Mask>* first = nullptr;  // in a node without a set
+
+    explicit operator bool() const noexcept { return set != nullptr || first != nullptr; }
+    std::atomic<Mask>* word(std::size_t tier) const noexcept {
+      if (set == nullptr) return tier == 0 ? first : nullptr;
+      return tier == 0 || set->lower ? &set->masks(tier)[index] : nullptr;
+    }
+    Mask mask(std::size_t tier) const noexcept {
+      const std::atomic<Mask>* const found = word(tier);
+      return found == nullptr ? 0 : found->load(std::memory_order_relaxed);
+    }
+    Mask any() const noexcept {
+      Mask all = mask(0);
+      if (set != nullptr && set->lower)
+        for (std::size_t tier = 1; tier < kStorageTiers; ++tier) all |= mask(tier);
+      return all;
+    }
+  };
+  Owner owner(Node& node, std::uint32_t slot) const noexcept;
+  // Makes an entry where there is none. Publishes nothing but an empty mask.
+  Owner make_owner(Node& node, std::uint32_t slot, std::size_t tier);
+  void write_mask(Node& node, const Owner& owner, std::uint32_t slot, std::size_t tier, Mask mask) noexcept;
+  // Adds blocks to what the slot holds; returns how many were new.
+  std::uint32_t hold(Node& node, std::uint32_t slot, std::size_t tier, Mask blocks);
+  TierBits tiers_at(Node& node, std::uint32_t slot, std::uint32_t offset) const noexcept;
+  // Blocks that other slots hold in any tier; `but` may be kNoSlot.
+  Mask held(const Node& node, std::uint32_t but) const noexcept;
+  // No more growth: from here on the set says who holds everything.
+  void close(Node& node) noexcept;
+  void set_full_bits(const Node& node, OwnerSet& set) noexcept;
+
+  struct Entry {
+    std::uint32_t slot = 0;
+    std::array<Mask, kStorageTiers> masks{};
+  };
+  // The entries of a node that hold something.
+  void collect_entries(Node& node, std::vector<Entry>& entries) const;
+  OwnerSet* new_set(std::span<const Entry> entries, std::uint32_t room, bool lower);
+  // Gives an unpublished node its owners.
+  void set_owners(Node& node, std::span<const Entry> entries);
+  void replace_set(Node& node, bool lower);
+  static void free_set(OwnerSet* set) noexcept;
+  void retire_set(OwnerSet* set);
+
+  // --- Nodes (flash_nodes.cc). ---
+  Node& node_at(std::uint32_t id) noexcept { return *nodes_[id]; }
+  const Node& node_at(std::uint32_t id) const noexcept { return *nodes_[id]; }
+  // A node that nobody sees yet, with an id unless `id` says which to use.
+  Node* new_node(std::uint32_t blocks, std::uint32_t id = kNoNode);
+  void discard(Node* node, bool keep_id) noexcept;
+  void retire(Node* node);
+  Node* find_child(const Node& node, std::uint64_t local) const noexcept;
+  // Links a complete node below `parent`, where readers see it from then on.
+  void link(Node& parent, Node* child);
+  void unlink(Node* node);
+  // The same node with other room, or cut to `blocks`; replaces the old one for readers that come.
+  Node* rebuild(Node* old, std::uint32_t blocks, std::uint32_t room);
+  // Cuts a node in two before block `at`; returns the front, which has a new id. `newcomer` may have names there, but
+  // no masks yet.
+  Node* split(Node* old, std::uint32_t at, std::uint32_t newcomer);
+  void take_place(Node* old, Node* fresh);
+  void move_name(Node& from, std::uint32_t offset, BlockRef to);
+  // Frees the node and its ancestors as far as nobody needs them.
+  void prune(Node* node);
+
+  // --- Names. ---
+  std::uint32_t find_name(std::uint64_t name) const;
+  bool is_named(std::uint32_t word, std::uint64_t name) const noexcept {
+    const BlockRef block(word);
+    return const_cast<FlashCore*>(this)->nodes_[block.node()]->names()[block.offset()] == name;
+  }
+  void erase_name(Node& node, std::uint32_t offset);
+  // The tiers in which the slot holds the block by its canonical name.
+  TierBits canonical_tiers(Node& node, std::uint32_t slot, std::uint32_t offset) const;
+  // The block that the worker calls so, in any tier.
+  std::optional<BlockRef> resolve(std::uint32_t slot, std::uint64_t name) const;
+
+  // --- store (flash_store.cc). ---
+  struct Piece {
+    Node* node = nullptr;
+    std::uint32_t offset = 0;
+    std::uint32_t count = 0;
+    std::uint32_t block = 0;  // of the event
+  };
+  enum class NameKind : std::uint8_t { kCanonical, kInserted, kNewAlias, kAlias };
+  // The event in work.
+  struct Store {
+    const BlocksStored* event = nullptr;
+    std::uint32_t slot = 0;
+    std::size_t tier = 0;
+    Node* at = nullptr;          // where the known content ends:
+    std::uint32_t offset = 0;    // blocks of it that belong to the path
+    std::uint32_t known = 0;     // blocks of the event that are there already
+    std::uint32_t appended = 0;  // blocks that go into `at` itself
+    std::uint32_t checked = 0;   // blocks whose names are settled
+  };
+  StoreVerdict refuse(StoreVerdict verdict) noexcept;
+  std::optional<BlockRef> find_parent(std::uint32_t slot, std::uint64_t name);
+  void plan(Store& store);
+  void make_space(Store& store);
+  bool settle_names(Store& store);
+  bool settle_known(Store& store, const Piece& piece);
+  bool settle_run(Store& store, Node& node, std::uint32_t offset, std::uint32_t count, std::uint32_t block);
+  bool settle_rest(Store& store, Node& node, std::uint32_t offset, std::uint32_t end, std::uint32_t block);
+  void start_probes(std::span<const StoredBlock> blocks) noexcept;
+  bool settle_new(Store& store, Node& node, std::uint32_t offset, std::uint32_t block);
+  bool add_alias(Store& store, Node& node, std::uint32_t offset, std::uint32_t block);
+  void undo_names(Store& store);
+  void publish(Store& store);
+  void count_repeats(const Store& store, const Piece& piece);
+
+  // --- remove (flash_remove.cc). ---
+  // Consecutive names of one removal mostly lie in one node; its masks are written once.
+  struct Removal {
+    std::uint32_t slot = 0;
+    std::size_t tier = 0;
+    Node* node = nullptr;
+    const std::uint64_t* names = nullptr;  // of the node
+    Owner owner;
+    Mask mine = 0;       // in this tier, as it will be
+    Mask before = 0;     // as it is
+    Mask elsewhere = 0;  // the slot's other tiers
+    Mask others = 0;
+  };
+  bool remove_name(Removal& removal, std::uint64_t name, const NameTable::Probe& probe);
+  bool remove_alias(Removal& removal, std::uint32_t alias);
+  void turn_to(Removal& removal, Node& node);
+  void finish(Removal& removal);
+  void forget_below(Removal& removal, std::uint32_t offset);
+  // Everything that a slot holds in a node, or the part in `blocks`, names included. Does not prune.
+  void drop(Node& node, std::uint32_t slot, Mask blocks);
+  // Takes dead slots out of a node, ahead of the sweep.
+  void purge(Node& node);
+  void kill(std::uint32_t slot);
+  // Looks at up to `nodes` nodes; true when no dead slot is left.
+  bool sweep(std::size_t nodes);
+
+  const FlashOptions options_;
+  EraDomain domain_;
+  SlabPool slabs_;
+  NodeArena arena_{slabs_};
+  ChunkedPool<Node*> nodes_;
+  EdgeTable edges_;
+  NameTable names_{slabs_};
+  AliasNames aliases_{slabs_};
+  FlashSlots slots_;
+  Node* root_ = nullptr;
+  IndexCounters counters_;
+  std::size_t set_bytes_ = 0;
+
+  // The sweep: slots that are being taken out of the nodes, and those that died since it began.
+  std::vector<std::uint32_t> sweeping_;
+  std::vector<std::uint32_t> died_;
+  std::uint32_t sweep_at_ = 0;
+
+  // Names whose buckets are on their way, by turns; and when they are looked at in case the next bucket is needed too.
+  static constexpr std::size_t kAhead = 16;
+  static constexpr std::size_t kMoreAhead = 6;
+  std::array<NameTable::Probe, kAhead> probes_{};
+
+  // Scratch of the writer's calls.
+  std::vector<Piece> pieces_;
+  std::vector<Node*> fresh_;
+  std::vector<NameKind> kinds_;
+  std::vector<Entry> entries_;
+};
+
+}  // namespace ashlar::index::detail

@@ -1,0 +1,84 @@
+#include "ashlar/index/flash_index.h"
+
+#include "ashlar/base/check.h"
+#include "ashlar/base/mutex.h"
+#include "index/flash_core.h"
+
+namespace ashlar::index {
+
+struct FlashIndex::State {
+  explicit State(const FlashOptions& options) : core(options) {}
+
+  // Calls fn(guard) as a reader; where more threads read than the domain has lines for, under the writers' lock.
+  template <class F>
+  void read(F&& fn) {
+    detail::EraDomain::Guard guard = core.domain().enter();
+    if (guard.ok()) [[likely]]
+      return fn(guard);
+    MutexLock lock(writer);
+    detail::EraDomain::Guard locked = core.domain().enter_locked();
+    fn(locked);
+  }
+
+  Mutex writer;
+  detail::FlashCore core;  // its writing calls are made under `writer`
+};
+
+FlashIndex::FlashIndex(const FlashOptions& options) : state_(std::make_unique<State>(options)) {}
+FlashIndex::~FlashIndex() = default;
+
+StoreVerdict FlashIndex::store(const BlocksStored& event) {
+  MutexLock lock(state_->writer);
+  return state_->core.store(event);
+}
+
+std::size_t FlashIndex::remove(const Worker& worker, StorageTier tier, std::span<const BlockName> names) {
+  MutexLock lock(state_->writer);
+  return state_->core.remove(worker, tier, names);
+}
+
+void FlashIndex::clear(const Worker& worker) {
+  MutexLock lock(state_->writer);
+  state_->core.clear(worker);
+}
+
+void FlashIndex::remove_worker(WorkerId worker) {
+  MutexLock lock(state_->writer);
+  state_->core.remove_worker(worker);
+}
+
+void FlashIndex::find_matches(std::span<const LocalHash> locals, MatchScores& scores,
+                              const FindOptions& options) const {
+  state_->read(
+      [&](detail::EraDomain::Guard& guard) { state_->core.find(locals, scores, options.early_exit, guard); });
+}
+
+void FlashIndex::find_matches(std::span<const std::span<const LocalHash>> queries,
+                              std::span<MatchScores> scores, const FindOptions& options) const {
+  ASHLAR_CHECK(scores.size() >= queries.size(), "%zu queries, room for %zu answers", queries.size(),
+               scores.size());
+  state_->read([&](detail::EraDomain::Guard& guard) {
+    state_->core.find_batch(queries, scores, options.early_exit, guard);
+  });
+}
+
+void FlashIndex::dump(IndexSink& sink) const {
+  MutexLock lock(state_->writer);
+  state_->core.dump(sink);
+}
+
+IndexSizes FlashIndex::sizes() const {
+  MutexLock lock(state_->writer);
+  return state_->core.sizes();
+}
+
+IndexCounters FlashIndex::counters() const {
+  MutexLock lock(state_->writer);
+  return state_->core.counters();
+}
+
+std::size_t FlashIndex::waiting_bytes() const noexcept {
+  return state_->core.domain().waiting_bytes();
+}
+
+}  // namespace ashlar::index

@@ -1,0 +1,218 @@
+// Building, replacing, splitting and freeing nodes; children.
+#include <algorithm>
+#include <bit>
+
+#include "ashlar/base/check.h"
+#include "index/flash_core.h"
+
+namespace ashlar::index::detail {
+
+FlashCore::FlashCore(const FlashOptions& options) : options_(options), edges_(domain_), slots_(domain_) {
+  root_ = new_node(1);
+  ASHLAR_CHECK(root_->id == kRootId, "the root has id %u", root_->id);
+  root_->shape |= Node::kClosed;
+  root_->child.store(Node::kManyChildren, std::memory_order_relaxed);
+}
+
+FlashCore::~FlashCore() {
+  while (domain_.waiting_count() != 0) domain_.flush();
+  for (std::uint32_t id = 1; id < nodes_.end(); ++id) {
+    Node* const node = nodes_[id];
+    if (node == nullptr) continue;
+    if (OwnerSet* const set = node->set()) free_set(set);
+    arena_.free(node);
+  }
+}
+
+Node* FlashCore::new_node(std::uint32_t blocks, std::uint32_t id) {
+  Node* const node = arena_.allocate(blocks);
+  node->id = id != kNoNode ? id : nodes_.allocate();
+  if (id == kNoNode) nodes_[node->id] = node;
+  node->birth = static_cast<std::uint32_t>(domain_.birth(node->bytes()));
+  return node;
+}
+
+// Frees a node that was never published.
+void FlashCore::discard(Node* node, bool keep_id) noexcept {
+  if (!keep_id) nodes_.free(node->id);
+  if (OwnerSet* const set = node->set()) {
+    set_bytes_ -= set->bytes;
+    free_set(set);
+  }
+  arena_.free(node);
+}
+
+// The node is out of every link; its id is the caller's business.
+void FlashCore::retire(Node* node) {
+  // The era of birth, of which the node keeps the low bits.
+  const std::uint64_t now = domain_.era();
+  const std::uint64_t birth = now - static_cast<std::uint32_t>(static_cast<std::uint32_t>(now) - node->birth);
+  const OwnerSet* const set = node->set();
+  domain_.retire(
+      node, node->bytes() + (set == nullptr ? 0 : set->bytes), birth,
+      [](void* object, void* self) {
+        static_cast<FlashCore*>(self)->discard(static_cast<Node*>(object), true);
+      },
+      this);
+}
+
+Node* FlashCore::find_child(const Node& node, std::uint64_t local) const noexcept {
+  const std::uint64_t link = node.child.load(std::memory_order_relaxed);
+  if (link == Node::kNoChild) return nullptr;
+  if (link == Node::kManyChildren) return edges_.find(node.id, local);
+  Node* const child = reinterpret_cast<Node*>(link);
+  return child->hashes()[0] == local ? child : nullptr;
+}
+
+void FlashCore::link(Node& parent, Node* child) {
+  close(parent);
+  child->parent = parent.id;
+  child->previous = kNoNode;
+  child->next = parent.first_child;
+  if (child->next != kNoNode) node_at(child->next).previous = child->id;
+  parent.first_child = child->id;
+  const std::uint64_t link = parent.child.load(std::memory_order_relaxed);
+  if (link == Node::kManyChildren) return edges_.insert(child);
+  if (link == Node::kNoChild) {
+    // release: pairs with the acquire of readers: the child is complete.
+    parent.child.store(reinterpret_cast<std::uintptr_t>(child), std::memory_order_release);
+    return;
+  }
+  edges_.insert(reinterpret_cast<Node*>(link));
+  edges_.insert(child);
+  // release: pairs with the acquire of readers: both are in the table.
+  parent.child.store(Node::kManyChildren, std::memory_order_release);
+}
+
+void FlashCore::unlink(Node* node) {
+  Node& parent = node_at(node->parent);
+  if (node->previous != kNoNode)
+    node_at(node->previous).next = node->next;
+  else
+    parent.first_child = node->next;
+  if (node->next != kNoNode) node_at(node->next).previous = node->previous;
+  // A node that had many children keeps them in the table until the last one goes: a reader that finds nothing there
+  // may rely on it.
+  if (parent.child.load(std::memory_order_relaxed) == Node::kManyChildren) edges_.erase(node);
+  if (parent.first_child == kNoNode && &parent != root_)
+    parent.child.store(Node::kNoChild, std::memory_order_release);
+}
+
+// `fresh` stands for `old` in the tree; both have the same first hash and parent.
+void FlashCore::take_place(Node* old, Node* fresh) {
+  Node& parent = node_at(old->parent);
+  fresh->parent = old->parent;
+  fresh->next = old->next;
+  fresh->previous = old->previous;
+  if (fresh->next != kNoNode) node_at(fresh->next).previous = fresh->id;
+  if (fresh->previous != kNoNode)
+    node_at(fresh->previous).next = fresh->id;
+  else
+    parent.first_child = fresh->id;
+  if (parent.child.load(std::memory_order_relaxed) == Node::kManyChildren)
+    edges_.replace(old, fresh);
+  else
+    // release: pairs with the acquire of readers: the node is complete.
+    parent.child.store(reinterpret_cast<std::uintptr_t>(fresh), std::memory_order_release);
+}
+
+Node* FlashCore::rebuild(Node* old, std::uint32_t blocks, std::uint32_t room) {
+  purge(*old);
+  Node* const fresh = new_node(room, old->id);
+  std::copy_n(old->hashes(), blocks, fresh->hashes());
+  std::copy_n(old->names(), blocks, fresh->names());
+  fresh->named = old->named & low_bits(blocks);
+  fresh->position = old->position;
+  fresh->shape |= old->shape & Node::kAliased;
+  fresh->length.store(static_cast<std::uint8_t>(blocks), std::memory_order_relaxed);
+  fresh->child.store(old->child.load(std::memory_order_relaxed), std::memory_order_relaxed);
+  fresh->first_child = old->first_child;
+  if (blocks == kNodeBlocks || fresh->first_child != kNoNode) fresh->shape |= Node::kClosed;
+  collect_entries(*old, entries_);
+  for (Entry& entry : entries_)
+    for (Mask& mask : entry.masks) mask &= low_bits(blocks);
+  set_owners(*fresh, entries_);
+  nodes_[old->id] = fresh;
+  take_place(old, fresh);
+  retire(old);
+  return fresh;
+}
+
+void FlashCore::move_name(Node& from, std::uint32_t offset, BlockRef to) {
+  if ((from.named >> offset & 1) == 0) return;
+  const std::uint32_t tag = NameTable::tag_of(from.names()[offset]);
+  const std::uint32_t word = BlockRef(from.id, offset).word();
+  names_.replace(tag, names_.find(tag, [&](std::uint32_t value) { return value == word; }), to.word());
+}
+
+Node* FlashCore::split(Node* old, std::uint32_t at, std::uint32_t newcomer) {
+  purge(*old);
+  const std::uint32_t blocks = old->size();
+  Node* const front = new_node(at);
+  Node* const back = new_node(blocks - at, old->id);
+  std::copy_n(old->hashes(), at, front->hashes());
+  std::copy_n(old->names(), at, front->names());
+  std::copy_n(old->hashes() + at, blocks - at, back->hashes());
+  std::copy_n(old->names() + at, blocks - at, back->names());
+  front->named = old->named & low_bits(at);
+  back->named = old->named >> at;
+  front->position = old->position;
+  back->position = old->position + at;
+  front->length.store(static_cast<std::uint8_t>(at), std::memory_order_relaxed);
+  back->length.store(static_cast<std::uint8_t>(blocks - at), std::memory_order_relaxed);
+  front->shape |= Node::kClosed | (old->shape & Node::kAliased);
+  back->shape |= old->shape & (Node::kAliased | Node::kClosed);
+
+  // The back keeps the id, and with it the children. The front's names move first, then the back's from the lowest on:
+  // then no reference is taken twice.
+  collect_entries(*old, entries_);
+  for (std::uint32_t i = 0; i < blocks; ++i) {
+    const BlockRef to = i < at ? BlockRef(front->id, i) : BlockRef(back->id, i - at);
+    move_name(*old, i, to);
+    if (!old->aliased()) continue;
+    bool seen = false;
+    for (const Entry& entry : entries_) {
+      aliases_.move(entry.slot, BlockRef(old->id, i), to);
+      seen |= entry.slot == newcomer;
+    }
+    if (!seen) aliases_.move(newcomer, BlockRef(old->id, i), to);
+  }
+  back->first_child = old->first_child;
+  back->child.store(old->child.load(std::memory_order_relaxed), std::memory_order_relaxed);
+
+  std::vector<Entry> behind = entries_;
+  for (Entry& entry : entries_)
+    for (Mask& mask : entry.masks) mask &= low_bits(at);
+  for (Entry& entry : behind)
+    for (Mask& mask : entry.masks) mask >>= at;
+  const auto holds_nothing = [](const Entry& entry) {
+    return std::all_of(entry.masks.begin(), entry.masks.end(), [](Mask mask) { return mask == 0; });
+  };
+  std::erase_if(entries_, holds_nothing);
+  std::erase_if(behind, holds_nothing);
+  set_owners(*front, entries_);
+  set_owners(*back, behind);
+
+  back->parent = front->id;
+  front->first_child = back->id;
+  nodes_[back->id] = back;
+  // relaxed: the front is published with a release by take_place().
+  front->child.store(reinterpret_cast<std::uintptr_t>(back), std::memory_order_relaxed);
+  take_place(old, front);
+  retire(old);
+  return front;
+}
+
+void FlashCore::prune(Node* node) {
+  while (node != root_ && node->first_child == kNoNode && held(*node, kNoSlot) == 0) {
+    Node* const parent = &node_at(node->parent);
+    ASHLAR_DCHECK(node->named == 0, "a pruned node has names");
+    unlink(node);
+    nodes_.free(node->id);
+    retire(node);
+    node = parent;
+  }
+  if (nodes_.live() == 1) nodes_.shrink_to_first();
+}
+
+}  // namespace ashlar::index::detail

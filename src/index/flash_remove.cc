@@ -1,0 +1,285 @@
+// remove(), clear() with the sweep behind it, and names.
+#include <algorithm>
+#include <bit>
+
+#include "ashlar/base/check.h"
+#include "index/flash_core.h"
+
+namespace ashlar::index::detail {
+
+namespace {
+
+constexpr std::size_t kSweepNodes = 32;  // that a call looks at while slots are dead
+
+}  // namespace
+
+// --- Names. ---
+
+std::uint32_t FlashCore::find_name(std::uint64_t name) const {
+  return names_.find(NameTable::tag_of(name), [&](std::uint32_t value) { return is_named(value, name); })
+      .value;
+}
+
+void FlashCore::erase_name(Node& node, std::uint32_t offset) {
+  if ((node.named >> offset & 1) == 0) return;
+  const std::uint32_t tag = NameTable::tag_of(node.names()[offset]);
+  const std::uint32_t word = BlockRef(node.id, offset).word();
+  names_.erase(tag, names_.find(tag, [&](std::uint32_t value) { return value == word; }));
+  node.named &= ~bit_at(offset);
+}
+
+TierBits FlashCore::canonical_tiers(Node& node, std::uint32_t slot, std::uint32_t offset) const {
+  if (node.aliased())
+    if (const std::uint32_t place = aliases_.find_place(slot, BlockRef(node.id, offset)); place != 0)
+      return aliases_.place(place).canonical;
+  return tiers_at(node, slot, offset);
+}
+
+std::optional<BlockRef> FlashCore::resolve(std::uint32_t slot, std::uint64_t name) const {
+  if (aliases_.any(slot))
+    if (const std::uint32_t alias = aliases_.find(slot, name); alias != 0) return aliases_.alias(alias).block;
+  const std::uint32_t found = find_name(name);
+  if (found == NameTable::kNone) return std::nullopt;
+  const BlockRef block(found);
+  if (canonical_tiers(*const_cast<FlashCore*>(this)->nodes_[block.node()], slot, block.offset()) == 0)
+    return std::nullopt;
+  return block;
+}
+
+// --- remove. ---
+
+std::size_t FlashCore::remove(const Worker& worker, StorageTier tier, std::span<const BlockName> names) {
+  sweep(kSweepNodes);
+  const std::optional<std::uint32_t> slot = slots_.find(worker);
+  if (!slot) {
+    counters_.unknown_removals += names.size();
+    return 0;
+  }
+  Removal removal;
+  removal.slot = *slot;
+  removal.tier = static_cast<std::size_t>(tier);
+  std::size_t removed = 0;
+  for (std::size_t i = 0; i < std::min(names.size(), kAhead); ++i)
+    probes_[i] = names_.probe(NameTable::tag_of(names[i].value()));
+  for (std::size_t i = 0; i < names.size(); ++i) {
+    const NameTable::Probe probe = probes_[i % kAhead];
+    if (i + kAhead < names.size())
+      probes_[i % kAhead] = names_.probe(NameTable::tag_of(names[i + kAhead].value()));
+    names_.probe_more(probes_[(i + kMoreAhead) % kAhead]);
+    removed += remove_name(removal, names[i].value(), probe);
+  }
+  finish(removal);
+  counters_.removed += removed;
+  counters_.unknown_removals += names.size() - removed;
+  return removed;
+}
+
+bool FlashCore::remove_name(Removal& removal, std::uint64_t name, const NameTable::Probe& probe) {
+  if (aliases_.any(removal.slot))
+    if (const std::uint32_t alias = aliases_.find(removal.slot, name); alias != 0)
+      return remove_alias(removal, alias);
+
+  const std::uint32_t tag = probe.tag;
+  // Mostly the name is in the node in work, whose names need no look-up.
+  const std::uint64_t* const names = removal.names;
+  const std::uint32_t id = removal.node == nullptr ? kNoNode : removal.node->id;
+  const auto same = [&](std::uint32_t value) {
+    const BlockRef block(value);
+    return block.node() == id ? names[block.offset()] == name : is_named(value, name);
+  };
+  NameTable::Cell cell = names_.find(probe, same);
+  if (!cell) return false;
+  const BlockRef block(cell.value);
+  Node& node = block.node() == id ? *removal.node : node_at(block.node());
+  const Mask bit = bit_at(block.offset());
+  if (removal.node != &node) {
+    turn_to(removal, node);
+    // The node before it may have lost names of dead slots.
+    if (!sweeping_.empty() || !died_.empty())
+      cell = names_.find(tag, [&](std::uint32_t value) { return value == block.word(); });
+  }
+  if ((removal.mine & bit) == 0) return false;
+  if (node.aliased())
+    if (const std::uint32_t place = aliases_.find_place(removal.slot, block); place != 0) {
+      const auto tier_bit = static_cast<TierBits>(1u << removal.tier);
+      AliasNames::Place& held = aliases_.place(place);
+      if ((held.canonical & tier_bit) == 0) return false;
+      held.canonical &= static_cast<TierBits>(~tier_bit);
+      if ((aliases_.tiers_of(held) & tier_bit) != 0) return true;  // held by another name
+    }
+  removal.mine &= ~bit;
+  if (((removal.others | removal.elsewhere) & bit) == 0) {
+    names_.erase(tag, cell);
+    node.named &= ~bit;
+  }
+  if (options_.mid_chain == MidChainRemoval::kOrphan) forget_below(removal, block.offset());
+  return true;
+}
+
+bool FlashCore::remove_alias(Removal& removal, std::uint32_t number) {
+  const auto tier_bit = static_cast<TierBits>(1u << removal.tier);
+  AliasNames::Alias& alias = aliases_.alias(number);
+  if ((alias.tiers & tier_bit) == 0) return false;
+  const BlockRef block = alias.block;
+  Node& node = node_at(block.node());
+  turn_to(removal, node);
+  alias.tiers &= static_cast<TierBits>(~tier_bit);
+  const AliasNames::Place& place = aliases_.place(alias.place);
+  const bool still_held = ((place.canonical | aliases_.tiers_of(place)) & tier_bit) != 0;
+  if (alias.tiers == 0) aliases_.remove(number);
+  if (still_held) return true;
+  removal.mine &= ~bit_at(block.offset());
+  if (((removal.others | removal.elsewhere) >> block.offset() & 1) == 0) erase_name(node, block.offset());
+  if (options_.mid_chain == MidChainRemoval::kOrphan) forget_below(removal, block.offset());
+  return true;
+}
+
+void FlashCore::turn_to(Removal& removal, Node& node) {
+  if (removal.node == &node) return;
+  finish(removal);
+  removal.node = &node;
+  removal.names = node.names();
+  removal.owner = owner(node, removal.slot);
+  removal.mine = removal.before = removal.owner ? removal.owner.mask(removal.tier) : 0;
+  removal.elsewhere = 0;
+  for (std::size_t tier = 0; tier < kStorageTiers; ++tier)
+    if (tier != removal.tier && removal.owner) removal.elsewhere |= removal.owner.mask(tier);
+  removal.others = held(node, removal.slot);
+}
+
+// Writes the masks of the node in work, and frees or shrinks it where that is due.
+void FlashCore::finish(Removal& removal) {
+  Node* const node = removal.node;
+  removal.node = nullptr;
+  if (node == nullptr || removal.mine == removal.before) return;
+  slots_.blocks(removal.slot) -= static_cast<std::size_t>(std::popcount(removal.before & ~removal.mine));
+  write_mask(*node, removal.owner, removal.slot, removal.tier, removal.mine);
+  const Mask left = removal.mine | removal.elsewhere | removal.others;
+  if (node->first_child != kNoNode) return;
+  if (left == 0) return prune(node);
+  const auto blocks = static_cast<std::uint32_t>(std::bit_width(left));
+  if (blocks * 4 <= node->capacity() && node->capacity() > 8) rebuild(node, blocks, blocks);
+}
+
+// kOrphan: a block that the slot holds in no tier any more takes its descendants with it.
+void FlashCore::forget_below(Removal& removal, std::uint32_t offset) {
+  if (((removal.mine | removal.elsewhere) >> offset & 1) != 0) return;
+  Node* const node = removal.node;
+  const Mask below = (removal.mine | removal.elsewhere) & ~low_bits(offset + 1);
+  // The last block, if it went before, took the children along.
+  const bool had_last = ((removal.mine | removal.elsewhere | bit_at(offset)) >> (node->size() - 1) & 1) != 0;
+  const bool into_children = had_last && node->first_child != kNoNode;
+  if (below == 0 && !into_children) return;
+
+  // What is removed so far is written, then the rest goes, children first, without recursion.
+  const std::uint32_t id = node->id;
+  if (removal.mine != removal.before) {
+    slots_.blocks(removal.slot) -= static_cast<std::size_t>(std::popcount(removal.before & ~removal.mine));
+    write_mask(*node, removal.owner, removal.slot, removal.tier, removal.mine);
+  }
+  removal.node = nullptr;
+  std::vector<std::uint32_t> todo;
+  const auto push_children = [&](const Node& parent) {
+    for (std::uint32_t child = parent.first_child; child != kNoNode; child = node_at(child).next) {
+      const Owner held = owner(node_at(child), removal.slot);
+      if (held && held.any() != 0) todo.push_back(child);
+    }
+  };
+  std::vector<std::uint32_t> emptied;
+  if (into_children) push_children(*node);
+  if (below != 0) drop(*node, removal.slot, below);
+  emptied.push_back(id);
+  while (!todo.empty()) {
+    Node& child = node_at(todo.back());
+    todo.pop_back();
+    push_children(child);
+    drop(child, removal.slot, ~Mask{0});
+    emptied.push_back(child.id);
+  }
+  // The deepest are the last ones; pruning one may free those before it, whose ids are then not in use.
+  for (std::size_t i = emptied.size(); i-- > 0;)
+    if (Node* const left = emptied[i] < nodes_.end() ? nodes_[emptied[i]] : nullptr) prune(left);
+}
+
+void FlashCore::drop(Node& node, std::uint32_t slot, Mask blocks) {
+  const Owner found = owner(node, slot);
+  if (!found) return;
+  const Mask mine = found.any() & blocks;
+  if (mine == 0) return;
+  const bool live = slots_.live(slot);
+  for (std::size_t tier = 0; tier < kStorageTiers; ++tier) {
+    const Mask mask = found.mask(tier);
+    if ((mask & mine) == 0) continue;
+    if (live) slots_.blocks(slot) -= static_cast<std::size_t>(std::popcount(mask & mine));
+    write_mask(node, found, slot, tier, mask & ~mine);
+  }
+  if (node.aliased())
+    for (Mask left = mine; left != 0; left &= left - 1)
+      aliases_.drop(slot, BlockRef(node.id, static_cast<std::uint32_t>(std::countr_zero(left))));
+  for (Mask left = mine & ~held(node, slot); left != 0; left &= left - 1)
+    erase_name(node, static_cast<std::uint32_t>(std::countr_zero(left)));
+}
+
+// --- clear and the sweep. ---
+
+void FlashCore::kill(std::uint32_t slot) {
+  slots_.kill(slot);
+  died_.push_back(slot);
+}
+
+void FlashCore::clear(const Worker& worker) {
+  ++counters_.clears;
+  if (const std::optional<std::uint32_t> slot = slots_.find(worker)) kill(*slot);
+  sweep(kSweepNodes);
+}
+
+void FlashCore::remove_worker(WorkerId worker) {
+  ++counters_.clears;
+  for (const std::uint32_t slot : slots_.slots_of(worker)) kill(slot);
+  sweep(kSweepNodes);
+}
+
+void FlashCore::purge(Node& node) {
+  if (sweeping_.empty() && died_.empty()) return;
+  collect_entries(node, entries_);
+  for (const Entry& entry : entries_)
+    if (slots_.dead(entry.slot)) drop(node, entry.slot, ~Mask{0});
+}
+
+bool FlashCore::sweep(std::size_t nodes) {
+  for (;;) {
+    if (sweeping_.empty()) {
+      if (died_.empty()) return true;
+      sweeping_.swap(died_);
+      sweep_at_ = kRootId + 1;
+    }
+    for (; sweep_at_ < nodes_.end(); ++sweep_at_) {
+      if (nodes-- == 0) return false;
+      Node* const node = nodes_[sweep_at_];
+      if (node == nullptr) continue;
+      purge(*node);
+      prune(node);
+    }
+    for (const std::uint32_t slot : sweeping_) slots_.recycle(slot);
+    sweeping_.clear();
+  }
+}
+
+void FlashCore::settle() {
+  while (!sweep(~std::size_t{0})) {
+  }
+  // Slots of workers that hold nothing.
+  for (std::uint32_t slot = 0; slot < slots_.size(); ++slot)
+    if (slots_.live(slot) && slots_.blocks(slot) == 0) {
+      slots_.kill(slot);
+      slots_.recycle(slot);
+    }
+  domain_.flush();
+  while (domain_.waiting_count() != 0) {
+    const std::size_t before = domain_.waiting_count();
+    domain_.flush();
+    if (domain_.waiting_count() >= before) break;
+  }
+}
+
+}  // namespace ashlar::index::detail

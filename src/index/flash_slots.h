@@ -1,0 +1,88 @@
+// FlashSlots: which (worker, rank) has which slot, as the writer keeps it and as readers see it.
+//
+// A slot is live (it belongs to a worker), dead (its worker was cleared; nodes may still have masks for it) or free. A
+// dead slot becomes free when no node has a mask for it and no reader from before that moment is left, so that a query
+// never takes one worker's mask for another's. Readers see a Roster: a snapshot that is replaced as a whole.
+//
+// Thread safety: the writer's; roster() from readers inside the domain.
+// Complexity:    O(slots) per change, O(1) per lookup.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <unordered_map>
+#include <vector>
+
+#include "ashlar/index/indexer.h"
+#include "index/era_domain.h"
+#include "index/flash_node.h"
+
+namespace ashlar::index::detail {
+
+struct Roster {
+  std::uint64_t birth = 0;
+  std::uint64_t assignment = 0;
+  std::vector<Worker> workers;       // by slot
+  std::vector<std::uint64_t> alive;  // bit per slot
+
+  std::size_t bytes() const noexcept {
+    return sizeof(Roster) + workers.size() * sizeof(Worker) + alive.size() * 8;
+  }
+};
+
+class FlashSlots {
+ public:
+  explicit FlashSlots(EraDomain& domain);
+  FlashSlots(const FlashSlots&) = delete;
+  FlashSlots& operator=(const FlashSlots&) = delete;
+  ~FlashSlots();
+
+  std::optional<std::uint32_t> find(const Worker& worker) const;
+  // Gives the worker a slot; nothing when all are taken. Requires: it has none.
+  std::optional<std::uint32_t> assign(const Worker& worker);
+  // The live slots of all ranks of a worker.
+  std::vector<std::uint32_t> slots_of(WorkerId worker) const;
+  const Worker& worker(std::uint32_t slot) const noexcept { return slots_[slot].worker; }
+
+  // live -> dead. The worker may be assigned again at once, to another slot.
+  void kill(std::uint32_t slot);
+  // dead -> free as soon as the readers allow it. Requires: no node has a mask for the slot.
+  void recycle(std::uint32_t slot);
+  bool dead(std::uint32_t slot) const noexcept { return slots_[slot].state == State::kDead; }
+  bool live(std::uint32_t slot) const noexcept { return slots_[slot].state == State::kLive; }
+
+  // Slots that were ever assigned, up to the last one in use.
+  std::uint32_t size() const noexcept { return static_cast<std::uint32_t>(slots_.size()); }
+  // (worker, tier, content) presences of a slot.
+  std::size_t& blocks(std::uint32_t slot) noexcept { return slots_[slot].blocks; }
+  std::size_t blocks(std::uint32_t slot) const noexcept { return slots_[slot].blocks; }
+  // Where the slot's last store ended; may be out of date.
+  BlockRef& last_block(std::uint32_t slot) noexcept { return slots_[slot].last; }
+
+  // acquire: pairs with the release in publish().
+  const Roster* roster() const noexcept { return roster_.load(std::memory_order_acquire); }
+  std::size_t bytes() const noexcept {
+    return bytes_ + slots_.capacity() * sizeof(Slot) + by_worker_.size() * (sizeof(Worker) + 48);
+  }
+
+ private:
+  enum class State : std::uint8_t { kFree, kLive, kDead, kWaiting };
+  struct Slot {
+    Worker worker;
+    State state = State::kFree;
+    std::size_t blocks = 0;
+    BlockRef last;
+  };
+  void publish();
+
+  EraDomain& domain_;
+  std::vector<Slot> slots_;
+  std::unordered_map<Worker, std::uint32_t> by_worker_;
+  std::map<WorkerId, std::vector<std::uint32_t>> ranks_;  // slots of a worker's ranks
+  std::atomic<const Roster*> roster_{nullptr};
+  std::size_t bytes_ = 0;
+};
+
+}  // namespace ashlar::index::detail

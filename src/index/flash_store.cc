@@ -1,0 +1,405 @@
+// store(): all blocks of an event, or none.
+//
+// 1. plan       walk down from the parent along the content that is there already: pieces of nodes, and the point
+//               where the rest begins.
+// 2. space      nodes for the rest, filled and unseen. Blocks that continue a leaf go into the leaf itself, behind its
+//               length, where no reader looks.
+// 3. names      every block gets its name: the canonical one where that is possible, else an alias. A name that this
+//               worker uses for other content ends the store, and what this step did is undone.
+// 4. publish    masks first, from the front; then the leaf's length, then the link to the new nodes.
+#include <algorithm>
+#include <bit>
+
+#include "ashlar/base/check.h"
+#include "index/flash_core.h"
+
+namespace ashlar::index::detail {
+
+namespace {
+
+constexpr std::size_t kSweepNodes = 32;  // that a call looks at while slots are dead
+
+}  // namespace
+
+StoreVerdict FlashCore::refuse(StoreVerdict verdict) noexcept {
+  switch (verdict) {
+    case StoreVerdict::kApplied:
+      break;
+    case StoreVerdict::kEmpty:
+      ++counters_.empty_stores;
+      break;
+    case StoreVerdict::kUnknownParent:
+      ++counters_.unknown_parents;
+      break;
+    case StoreVerdict::kWrongPosition:
+      ++counters_.wrong_positions;
+      break;
+    case StoreVerdict::kNameInUse:
+      ++counters_.names_in_use;
+      break;
+    case StoreVerdict::kFull:
+      ++counters_.full;
+      break;
+  }
+  return verdict;
+}
+
+StoreVerdict FlashCore::store(const BlocksStored& event) {
+  sweep(kSweepNodes);
+  if (event.blocks.empty()) return refuse(StoreVerdict::kEmpty);
+  Store store{.event = &event, .tier = static_cast<std::size_t>(event.tier)};
+  std::optional<std::uint32_t> slot = slots_.find(event.worker);
+  store.at = root_;
+  std::uint32_t position = 0;
+  if (event.parent) {
+    const std::optional<BlockRef> parent = slot ? find_parent(*slot, event.parent->value()) : std::nullopt;
+    if (!parent) return refuse(StoreVerdict::kUnknownParent);
+    store.at = &node_at(parent->node());
+    store.offset = parent->offset() + 1;
+    position = store.at->position + store.offset;
+  }
+  if (event.start_position && *event.start_position != position) return refuse(StoreVerdict::kWrongPosition);
+  if (event.blocks.size() > kMaxDepth - position) return refuse(StoreVerdict::kFull);
+  if (nodes_.live() + event.blocks.size() / kNodeBlocks + 4 > kMaxNodes) return refuse(StoreVerdict::kFull);
+  if (!slot) slot = slots_.assign(event.worker);
+  if (!slot) return refuse(StoreVerdict::kFull);
+  store.slot = *slot;
+
+  plan(store);
+  // Names that only dead slots held are gone before names are settled.
+  for (const Piece& piece : pieces_) purge(*piece.node);
+  purge(*store.at);
+  make_space(store);
+  if (!settle_names(store)) {
+    undo_names(store);
+    for (Node* const node : fresh_) discard(node, false);
+    return refuse(StoreVerdict::kNameInUse);
+  }
+  publish(store);
+  counters_.stored += event.blocks.size();
+  return StoreVerdict::kApplied;
+}
+
+// Most events continue the last one of their worker: then its last block is the parent, and needs no look-up.
+std::optional<BlockRef> FlashCore::find_parent(std::uint32_t slot, std::uint64_t name) {
+  const BlockRef last = slots_.last_block(slot);
+  if (last.node() != kNoNode && last.node() < nodes_.end() && !aliases_.any(slot))
+    if (Node* const node = nodes_[last.node()])
+      if (last.offset() < node->size() && (node->named >> last.offset() & 1) != 0 && !node->aliased() &&
+          node->names()[last.offset()] == name && tiers_at(*node, slot, last.offset()) != 0)
+        return last;
+  return resolve(slot, name);
+}
+
+void FlashCore::plan(Store& store) {
+  const std::span<const StoredBlock> blocks = store.event->blocks;
+  pieces_.clear();
+  fresh_.clear();
+  const auto count = static_cast<std::uint32_t>(blocks.size());
+  for (;;) {
+    Node& node = *store.at;
+    const std::uint32_t most = std::min(node.size() - store.offset, count - store.known);
+    const std::uint64_t* const hashes = node.hashes() + store.offset;
+    std::uint32_t same = 0;
+    while (same < most && hashes[same] == blocks[store.known + same].local.value()) ++same;
+    if (same > 0) pieces_.push_back({&node, store.offset, same, store.known});
+    store.known += same;
+    store.offset += same;
+    if (store.known == count || store.offset < node.size()) return;
+    Node* const child = find_child(node, blocks[store.known].local.value());
+    if (child == nullptr) return;
+    store.at = child;
+    store.offset = 0;
+  }
+}
+
+// Nodes for the blocks that are not there; the tree stays as it is but for the room of a leaf.
+void FlashCore::make_space(Store& store) {
+  const std::span<const StoredBlock> blocks = store.event->blocks;
+  const auto count = static_cast<std::uint32_t>(blocks.size());
+  std::uint32_t next = store.known;
+  store.appended = 0;
+  if (next == count) return;
+  Node* node = store.at;
+  if (node != root_ && store.offset < node->size() && node->first_child == kNoNode) {
+    // A tail that nobody holds is no reason to split.
+    if ((held(*node, kNoSlot) >> store.offset) == 0) {
+      Node* const cut = rebuild(node, store.offset, std::min(kNodeBlocks, store.offset + count - next));
+      for (Piece& piece : pieces_)
+        if (piece.node == node) piece.node = cut;
+      store.at = node = cut;
+    }
+  }
+  if (node != root_ && store.offset == node->size() && !node->closed()) {
+    const std::uint32_t wanted = std::min(kNodeBlocks, store.offset + count - next);
+    if (wanted > node->capacity()) {
+      Node* const larger =
+          rebuild(node, store.offset, std::max(wanted, std::min(kNodeBlocks, 4 * node->capacity())));
+      for (Piece& piece : pieces_)
+        if (piece.node == node) piece.node = larger;
+      store.at = node = larger;
+    }
+    store.appended = wanted - store.offset;
+    for (std::uint32_t i = 0; i < store.appended; ++i, ++next) {
+      node->hashes()[store.offset + i] = blocks[next].local.value();
+      node->names()[store.offset + i] = blocks[next].name.value();
+    }
+  }
+  std::uint32_t position = store.at->position + store.offset + store.appended;
+  while (next < count) {
+    const std::uint32_t size = std::min(kNodeBlocks, count - next);
+    Node* const fresh = new_node(size);
+    for (std::uint32_t i = 0; i < size; ++i, ++next) {
+      fresh->hashes()[i] = blocks[next].local.value();
+      fresh->names()[i] = blocks[next].name.value();
+    }
+    fresh->position = position;
+    position += size;
+    fresh_.push_back(fresh);
+  }
+}
+
+bool FlashCore::settle_names(Store& store) {
+  const std::span<const StoredBlock> blocks = store.event->blocks;
+  kinds_.assign(blocks.size(), NameKind::kCanonical);
+  store.checked = 0;
+  for (const Piece& piece : pieces_)
+    if (!settle_known(store, piece)) return false;
+  std::uint32_t block = store.known;
+  start_probes(blocks.subspan(block));
+  if (!settle_run(store, *store.at, store.offset, store.appended, block)) return false;
+  block += store.appended;
+  for (Node* const node : fresh_) {
+    const std::uint32_t size = std::min(kNodeBlocks, static_cast<std::uint32_t>(blocks.size()) - block);
+    if (!settle_run(store, *node, 0, size, block)) return false;
+    block += size;
+  }
+  return true;
+}
+
+// New blocks [block, block + count) of the event lie at `offset` of the node, their names with them: each takes its name,
+// unless it is another's. The names ahead are on their way.
+bool FlashCore::settle_run(Store& store, Node& node, std::uint32_t offset, std::uint32_t count,
+                           std::uint32_t block) {
+  const std::span<const StoredBlock> blocks = store.event->blocks;
+  const std::uint32_t end = block + count;
+  if (aliases_.any(store.slot)) {
+    for (; block < end; ++block, ++offset)
+      if (!settle_new(store, node, offset, block)) return false;
+    return true;
+  }
+  Mask named = node.named;
+  bool fine = true;
+  for (; block < end; ++block, ++offset) {
+    const std::uint32_t turn = (block - store.known) % kAhead;
+    const NameTable::Probe probe = probes_[turn];
+    if (block + kAhead < blocks.size())
+      probes_[turn] = names_.probe(NameTable::tag_of(blocks[block + kAhead].name.value()));
+    names_.probe_more(probes_[(block - store.known + kMoreAhead) % kAhead]);
+    const std::uint64_t name = blocks[block].name.value();
+    const std::uint32_t found = names_.insert(probe, BlockRef(node.id, offset).word(),
+                                              [&](std::uint32_t value) { return is_named(value, name); });
+    if (found != NameTable::kNone) [[unlikely]] {
+      node.named = named;
+      fine = add_alias(store, node, offset, block);
+      if (!fine) break;
+      // From here on the worker has aliases.
+      ++store.checked;
+      return settle_rest(store, node, offset + 1, end, block + 1);
+    }
+    named |= bit_at(offset);
+    kinds_[block] = NameKind::kInserted;
+    ++store.checked;
+  }
+  node.named = named;
+  return fine;
+}
+
+bool FlashCore::settle_rest(Store& store, Node& node, std::uint32_t offset, std::uint32_t end,
+                            std::uint32_t block) {
+  for (; block < end; ++block, ++offset)
+    if (!settle_new(store, node, offset, block)) return false;
+  return true;
+}
+
+void FlashCore::start_probes(std::span<const StoredBlock> blocks) noexcept {
+  for (std::size_t i = 0; i < std::min(blocks.size(), kAhead); ++i)
+    probes_[i] = names_.probe(NameTable::tag_of(blocks[i].name.value()));
+}
+
+// Blocks that are there: usually under the same name, and then there is nothing to do.
+bool FlashCore::settle_known(Store& store, const Piece& piece) {
+  const std::span<const StoredBlock> blocks = store.event->blocks;
+  Node& node = *piece.node;
+  const bool plain = !node.aliased() && !aliases_.any(store.slot);
+  for (std::uint32_t i = 0; i < piece.count; ++i, ++store.checked) {
+    const std::uint32_t offset = piece.offset + i;
+    const std::uint64_t name = blocks[piece.block + i].name.value();
+    const bool canonical = (node.named >> offset & 1) != 0 && node.names()[offset] == name;
+    if (canonical && plain) continue;
+    if (canonical && !aliases_.any(store.slot)) continue;
+    if (canonical) {
+      // The worker may use the name as an alias: for this very block, or for other content.
+      const std::uint32_t alias = aliases_.find(store.slot, name);
+      if (alias == 0) continue;
+      if (aliases_.alias(alias).block != BlockRef(node.id, offset)) return false;
+      kinds_[piece.block + i] = NameKind::kAlias;
+      continue;
+    }
+    const bool named = (node.named >> offset & 1) != 0;
+    if (!named) node.names()[offset] = name;
+    if (!(named ? add_alias(store, node, offset, piece.block + i)
+                : settle_new(store, node, offset, piece.block + i)))
+      return false;
+    if (!named) --store.checked;  // settle_new counted it
+  }
+  return true;
+}
+
+// A block without a canonical name, whose name stands in the node already: takes it, unless it is another's.
+bool FlashCore::settle_new(Store& store, Node& node, std::uint32_t offset, std::uint32_t block) {
+  const std::span<const StoredBlock> blocks = store.event->blocks;
+  const std::uint64_t name = blocks[block].name.value();
+  if (aliases_.any(store.slot) && aliases_.find(store.slot, name) != 0) {
+    if (!add_alias(store, node, offset, block)) return false;
+    ++store.checked;
+    return true;
+  }
+  const std::uint32_t found = names_.insert(NameTable::tag_of(name), BlockRef(node.id, offset).word(),
+                                            [&](std::uint32_t value) { return is_named(value, name); });
+  if (found == NameTable::kNone) {
+    node.named |= bit_at(offset);
+    kinds_[block] = NameKind::kInserted;
+  } else if (!add_alias(store, node, offset, block)) {
+    return false;
+  }
+  ++store.checked;
+  return true;
+}
+
+// The name cannot be the block's canonical one: another content or another name stands in the way. False when this
+// worker itself uses it for other content, or for another block of this event.
+bool FlashCore::add_alias(Store& store, Node& node, std::uint32_t offset, std::uint32_t block) {
+  const std::uint64_t name = store.event->blocks[block].name.value();
+  const BlockRef here(node.id, offset);
+  if (const std::uint32_t alias = aliases_.find(store.slot, name); alias != 0) {
+    if (aliases_.alias(alias).block != here) return false;
+    kinds_[block] = NameKind::kAlias;
+    return true;
+  }
+  if (const std::uint32_t found = find_name(name); found != NameTable::kNone) {
+    const BlockRef other(found);
+    Node& holder = node_at(other.node());
+    if (canonical_tiers(holder, store.slot, other.offset()) != 0) return false;
+    // A block of this event: the worker will hold it by that name.
+    const bool fresh = std::find(fresh_.begin(), fresh_.end(), &holder) != fresh_.end();
+    const bool appended = &holder == store.at && other.offset() >= store.offset && store.appended != 0;
+    const bool known = std::any_of(pieces_.begin(), pieces_.end(), [&](const Piece& piece) {
+      return piece.node == &holder && other.offset() - piece.offset < piece.count &&
+             store.event->blocks[piece.block + other.offset() - piece.offset].name.value() == name;
+    });
+    if (fresh || appended || known) return false;
+  }
+  // From now on the canonical name of the block is not a matter of course for this slot.
+  aliases_.add(store.slot, name, here,
+               (node.named >> offset & 1) != 0 ? tiers_at(node, store.slot, offset) : TierBits{0});
+  node.shape |= Node::kAliased;
+  kinds_[block] = NameKind::kNewAlias;
+  return true;
+}
+
+void FlashCore::undo_names(Store& store) {
+  const std::span<const StoredBlock> blocks = store.event->blocks;
+  const auto site = [&](std::uint32_t block) -> std::pair<Node*, std::uint32_t> {
+    for (const Piece& piece : pieces_)
+      if (block - piece.block < piece.count) return {piece.node, piece.offset + block - piece.block};
+    block -= store.known;
+    if (block < store.appended) return {store.at, store.offset + block};
+    block -= store.appended;
+    return {fresh_[block / kNodeBlocks], block % kNodeBlocks};
+  };
+  for (std::uint32_t block = store.checked; block-- > 0;) {
+    if (kinds_[block] == NameKind::kInserted) {
+      const auto [node, offset] = site(block);
+      erase_name(*node, offset);
+    } else if (kinds_[block] == NameKind::kNewAlias) {
+      aliases_.remove(aliases_.find(store.slot, blocks[block].name.value()));
+    }
+  }
+}
+
+// Counts what the worker held under these names already, and writes down the tiers of aliases.
+void FlashCore::count_repeats(const Store& store, const Piece& piece) {
+  const auto tier_bit = static_cast<TierBits>(1u << store.tier);
+  Node& node = *piece.node;
+  const Owner held = owner(node, store.slot);
+  const Mask mine = held ? held.mask(store.tier) : 0;
+  if (!node.aliased() && !aliases_.any(store.slot)) {
+    counters_.repeated +=
+        static_cast<std::uint64_t>(std::popcount(mine >> piece.offset & low_bits(piece.count)));
+    return;
+  }
+  for (std::uint32_t i = 0; i < piece.count; ++i) {
+    const std::uint32_t block = piece.block + i;
+    const std::uint32_t offset = piece.offset + i;
+    if (kinds_[block] >= NameKind::kNewAlias) {
+      AliasNames::Alias& alias =
+          aliases_.alias(aliases_.find(store.slot, store.event->blocks[block].name.value()));
+      counters_.repeated += (alias.tiers & tier_bit) != 0;
+      alias.tiers |= tier_bit;
+      continue;
+    }
+    if (const std::uint32_t place = aliases_.find_place(store.slot, BlockRef(node.id, offset)); place != 0) {
+      counters_.repeated += (aliases_.place(place).canonical & tier_bit) != 0;
+      aliases_.place(place).canonical |= tier_bit;
+      continue;
+    }
+    counters_.repeated += mine >> offset & 1;
+  }
+}
+
+void FlashCore::publish(Store& store) {
+  const auto count = static_cast<std::uint32_t>(store.event->blocks.size());
+  // A split moves references, so it comes after the names and before all that uses them.
+  if (!fresh_.empty() && store.at != root_ && store.offset < store.at->size()) {
+    Node* const old = store.at;
+    store.at = split(old, store.offset, store.slot);
+    for (Piece& piece : pieces_)
+      if (piece.node == old) piece.node = store.at;
+  }
+  for (const Piece& piece : pieces_) {
+    count_repeats(store, piece);
+    hold(*piece.node, store.slot, store.tier, low_bits(piece.count) << piece.offset);
+  }
+  std::uint32_t block = store.known;
+  if (store.appended != 0) {
+    count_repeats(store, {store.at, store.offset, store.appended, block});
+    hold(*store.at, store.slot, store.tier, low_bits(store.appended) << store.offset);
+    block += store.appended;
+    const std::uint32_t length = store.offset + store.appended;
+    // release: pairs with the acquire of readers: hashes before length.
+    store.at->length.store(static_cast<std::uint8_t>(length), std::memory_order_release);
+    if (length == kNodeBlocks) close(*store.at);
+  }
+  // The new nodes, each complete before its parent has it: from the last one to the first.
+  for (Node* const node : fresh_) {
+    const std::uint32_t size = std::min(kNodeBlocks, count - block);
+    node->length.store(static_cast<std::uint8_t>(size), std::memory_order_relaxed);
+    if (store.tier == 0) node->first_slot = static_cast<std::uint16_t>(store.slot);
+    count_repeats(store, {node, 0, size, block});
+    hold(*node, store.slot, store.tier, low_bits(size));
+    if (size == kNodeBlocks) close(*node);
+    block += size;
+  }
+  if (!fresh_.empty())
+    slots_.last_block(store.slot) = BlockRef(fresh_.back()->id, fresh_.back()->size() - 1);
+  else if (store.appended != 0)
+    slots_.last_block(store.slot) = BlockRef(store.at->id, store.offset + store.appended - 1);
+  else
+    slots_.last_block(store.slot) =
+        BlockRef(pieces_.back().node->id, pieces_.back().offset + pieces_.back().count - 1);
+  for (std::size_t i = fresh_.size(); i-- > 1;) link(*fresh_[i - 1], fresh_[i]);
+  if (!fresh_.empty()) link(*store.at, fresh_[0]);
+}
+
+}  // namespace ashlar::index::detail

@@ -1,0 +1,252 @@
+#include "index/flash_walk.h"
+
+#include <algorithm>
+#include <bit>
+
+namespace ashlar::index::detail {
+
+namespace {
+
+const CommonPrefix kCommonPrefix = common_prefix_kernel();
+
+// always_inline: g++ takes a call of a function that only prefetches for one without effect, and drops it.
+[[gnu::always_inline]] inline void fetch(const Node* node) noexcept {
+  const auto* const bytes = reinterpret_cast<const char*>(node);
+  for (std::size_t line = 0; line < 9; ++line) __builtin_prefetch(bytes + 64 * line);
+}
+
+// The query is as cold as the tree. Requires: from < size.
+[[gnu::always_inline]] inline void fetch(const std::uint64_t* query, std::uint32_t from,
+                                         std::uint32_t size) noexcept {
+  const std::uint32_t end = std::min(size, from + kNodeBlocks);
+  for (std::uint32_t i = from; i < end; i += 8) __builtin_prefetch(query + i);
+}
+constexpr std::uint32_t kQueryAhead = 2 * kNodeBlocks;
+
+}  // namespace
+
+FlashWalk::Step FlashWalk::start(const FlashCore& core, std::span<const LocalHash> locals,
+                                 MatchScores& scores, bool early_exit, const EraDomain::Guard& guard) {
+  const Roster* const roster = core.slots_.roster();
+  if (!guard.still()) return Step::kEraOver;
+  core_ = &core;
+  scores_ = &scores;
+  scores.begin(roster->assignment, roster->workers);
+  static_assert(sizeof(LocalHash) == sizeof(std::uint64_t));
+  query_ = reinterpret_cast<const std::uint64_t*>(locals.data());
+  size_ = static_cast<std::uint32_t>(std::min<std::size_t>(locals.size(), kMaxDepth));
+  depth_ = 0;
+  early_exit_ = early_exit;
+  stride_ = 0;
+  few_.clear();
+  if (size_ == 0 || roster->workers.empty()) return Step::kDone;
+  active_.assign(roster->alive.begin(), roster->alive.end());
+  wide_ = true;
+  fetch(query_, 0, size_);
+  if (size_ > kNodeBlocks) fetch(query_, kNodeBlocks, size_);
+  const EdgeTable::Found first = core.edges_.find(kRootId, query_[0], guard);
+  if (first.era_over) return Step::kEraOver;
+  if (first.node == nullptr) return Step::kDone;
+  return enter(first.node, guard);
+}
+
+FlashWalk::Step FlashWalk::enter(const Node* node, const EraDomain::Guard& guard) {
+  if (!guard.still()) return Step::kEraOver;
+  node_ = node;
+  from_ = 0;
+  fetch(node);
+  return Step::kOn;
+}
+
+FlashWalk::Step FlashWalk::step(const EraDomain::Guard& guard) {
+  const Node& node = *node_;
+  // acquire: pairs with the release in publish(): the hashes below the length are there.
+  const std::uint32_t length = node.length.load(std::memory_order_acquire);
+  // The next node is fetched while this one is compared; at a branch it is looked for already.
+  EdgeTable::Found found;
+  const std::uint64_t ahead = node.child.load(std::memory_order_relaxed);
+  if (ahead > Node::kManyChildren) {
+    // Usually a sequence lies in memory as it was stored: then the address of the node after the next is a guess worth
+    // a fetch.
+    const std::uint64_t stride = ahead - reinterpret_cast<std::uintptr_t>(&node);
+    if (stride != stride_) {
+      fetch(reinterpret_cast<const Node*>(ahead));
+      fetch(reinterpret_cast<const Node*>(ahead + stride));
+      stride_ = stride;
+    }
+    fetch(reinterpret_cast<const Node*>(ahead + 2 * stride));
+  }
+  if (ahead == Node::kManyChildren && depth_ + length - from_ < size_) {
+    found = core_->edges_.find(node.id, query_[depth_ + length - from_], guard);
+    if (found.era_over) return Step::kEraOver;
+  }
+  if (depth_ + kQueryAhead < size_) fetch(query_, depth_ + kQueryAhead, size_);
+  const std::uint32_t most = std::min(length - from_, size_ - depth_);
+  const std::uint32_t same = kCommonPrefix(node.hashes() + from_, query_ + depth_, most);
+  if (same != 0) {
+    // acquire: pairs with the release in replace_set(): the set is complete.
+    const OwnerSet* const set = node.owners.load(std::memory_order_acquire);
+    if (set == nullptr) {
+      take_single(node, same);
+    } else {
+      if (!guard.still()) return Step::kEraOver;
+      take_set(*set, same);
+    }
+    depth_ += same;
+    from_ += same;
+  }
+  if (from_ < length || depth_ == size_ || (!wide_ && few_.empty()) || (early_exit_ && at_most_one_left())) {
+    finish();
+    return Step::kDone;
+  }
+  for (;;) {
+    // acquire: pairs with the releases in link() and take_place(): the child is complete.
+    const std::uint64_t child = node.child.load(std::memory_order_acquire);
+    // A node with children has its final length; a reader that came before looks at the blocks that were added.
+    if (node.length.load(std::memory_order_acquire) != length) return Step::kOn;
+    if (child == Node::kNoChild) break;
+    if (child > Node::kManyChildren) return enter(reinterpret_cast<const Node*>(child), guard);
+    if (found.node == nullptr) found = core_->edges_.find(node.id, query_[depth_], guard);
+    if (found.era_over) return Step::kEraOver;
+    if (found.node != nullptr) return enter(found.node, guard);
+    if (node.child.load(std::memory_order_acquire) == child) break;
+  }
+  finish();
+  return Step::kDone;
+}
+
+// Every runner that is still in the race after `masks_for` its slot, or null, stays.
+template <class MasksFor>
+void FlashWalk::advance_few(std::uint32_t count, MasksFor&& masks_for) {
+  std::size_t kept = 0;
+  for (Runner& runner : few_) {
+    const std::optional<Masks> masks = masks_for(runner.slot);
+    if (masks && advance(runner, *masks, count))
+      few_[kept++] = runner;
+    else
+      scores_->set(runner.slot, runner.score);
+  }
+  few_.resize(kept);
+}
+
+void FlashWalk::add_runner(std::uint32_t slot, const Masks& masks, std::uint32_t count) {
+  Runner runner{slot, true, {depth_, depth_, {depth_}}};
+  if (advance(runner, masks, count))
+    few_.push_back(runner);
+  else if (runner.score.depth != 0)
+    scores_->set(slot, runner.score);
+}
+
+void FlashWalk::take_single(const Node& node, std::uint32_t count) {
+  const std::uint32_t slot = node.first_slot;
+  // acquire: pairs with the release in write_mask().
+  const Masks masks = {node.first_mask.load(std::memory_order_acquire) >> from_};
+  advance_few(count,
+              [&](std::uint32_t runner) { return runner == slot ? std::optional(masks) : std::nullopt; });
+  if (!wide_) return;
+  const bool in = slot / 64 < active_.size() && (active_[slot / 64] >> (slot % 64) & 1) != 0;
+  if (in) active_[slot / 64] &= ~(std::uint64_t{1} << (slot % 64));
+  drop_active(depth_);
+  if (in) add_runner(slot, masks, count);
+}
+
+FlashWalk::Masks FlashWalk::masks_of(const OwnerSet& set, std::uint32_t index) const noexcept {
+  Masks masks{};
+  // acquire: pairs with the release in write_mask().
+  for (std::size_t tier = 0; tier < set.tiers(); ++tier)
+    masks[tier] = set.masks(tier)[index].load(std::memory_order_acquire) >> from_;
+  return masks;
+}
+
+void FlashWalk::take_set(const OwnerSet& set, std::uint32_t count) {
+  // acquire: pairs with the release in make_owner(): the entries are there.
+  const std::uint32_t entries = set.count.load(std::memory_order_acquire);
+  const std::uint32_t* const slots = set.slots();
+  advance_few(count, [&](std::uint32_t runner) -> std::optional<Masks> {
+    const std::uint32_t* const found = std::find(slots, slots + entries, runner);
+    if (found == slots + entries) return std::nullopt;
+    return masks_of(set, static_cast<std::uint32_t>(found - slots));
+  });
+  if (wide_) take_active(set, entries, count);
+}
+
+void FlashWalk::take_active(const OwnerSet& set, std::uint32_t entries, std::uint32_t count) {
+  const std::uint32_t* const slots = set.slots();
+  const bool summary = set.words != 0;
+  std::uint64_t any_rest = 0;
+  if (summary) {
+    rest_.resize(active_.size());
+    for (std::size_t w = 0; w < active_.size(); ++w) {
+      // acquire: pairs with the release in write_mask(): a clear bit means that the mask is looked at.
+      const std::uint64_t full = w < set.words ? set.full()[w].load(std::memory_order_acquire) : 0;
+      rest_[w] = active_[w] & ~full;
+      any_rest |= rest_[w];
+      active_[w] &= full;
+    }
+    if (any_rest == 0) return;
+  } else {
+    // Few owners: those among the active ones become runners, the others fall out.
+    rest_.swap(active_);
+    active_.assign(rest_.size(), 0);
+  }
+  for (std::uint32_t i = 0; i < entries; ++i) {
+    const std::uint32_t slot = slots[i];
+    if (slot / 64 >= rest_.size() || (rest_[slot / 64] >> (slot % 64) & 1) == 0) continue;
+    rest_[slot / 64] &= ~(std::uint64_t{1} << (slot % 64));
+    const Masks masks = masks_of(set, i);
+    if (summary && (masks[0] & low_bits(count)) == low_bits(count)) {
+      active_[slot / 64] |= std::uint64_t{1} << (slot % 64);
+      continue;
+    }
+    add_runner(slot, masks, count);
+  }
+  if (depth_ != 0)
+    for (std::size_t w = 0; w < rest_.size(); ++w)
+      if (rest_[w] != 0) scores_->set_device(w * 64, rest_[w], depth_);
+  wide_ = std::any_of(active_.begin(), active_.end(), [](std::uint64_t word) { return word != 0; });
+}
+
+bool FlashWalk::advance(Runner& runner, const Masks& masks, std::uint32_t count) noexcept {
+  if (runner.on_device && (masks[0] & low_bits(count)) == low_bits(count)) {
+    runner.score.device_depth += count;
+    runner.score.depth += count;
+    runner.score.blocks[0] += count;
+    return true;
+  }
+  const Mask any = masks[0] | masks[1] | masks[2] | masks[3];
+  const std::uint32_t run = std::min(count, static_cast<std::uint32_t>(std::countr_one(any)));
+  if (runner.on_device) {
+    const std::uint32_t device = std::min(run, static_cast<std::uint32_t>(std::countr_one(masks[0])));
+    runner.score.device_depth += device;
+    runner.on_device = device == count;
+  }
+  runner.score.depth += run;
+  Mask left = low_bits(run);
+  for (std::size_t tier = 0; tier < kStorageTiers; ++tier) {
+    runner.score.blocks[tier] += static_cast<std::uint32_t>(std::popcount(masks[tier] & left));
+    left &= ~masks[tier];
+  }
+  return run == count;
+}
+
+void FlashWalk::drop_active(std::uint32_t depth) noexcept {
+  if (depth != 0)
+    for (std::size_t w = 0; w < active_.size(); ++w)
+      if (active_[w] != 0) scores_->set_device(w * 64, active_[w], depth);
+  wide_ = false;
+}
+
+void FlashWalk::finish() noexcept {
+  if (wide_) drop_active(depth_);
+  for (const Runner& runner : few_) scores_->set(runner.slot, runner.score);
+  few_.clear();
+}
+
+bool FlashWalk::at_most_one_left() const noexcept {
+  std::size_t left = few_.size();
+  if (wide_)
+    for (const std::uint64_t word : active_) left += static_cast<std::size_t>(std::popcount(word));
+  return left <= 1;
+}
+
+}  // namespace ashlar::index::detail

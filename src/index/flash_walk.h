@@ -1,0 +1,76 @@
+// FlashWalk: one query on its way down the tree.
+//
+// step() deals with one node and fetches the next; several walks can take turns so that their cache misses overlap.
+//
+// Who is still in the race. Workers whose blocks were all on the device so far are bits of `active_`; at a node that
+// says per slot who holds all of it, one AND per 64 workers decides. Workers that needed a lower tier somewhere, and
+// all of them once few are left, are records of `few_` with their counts, one look at their masks per node. A worker
+// that falls out is scored on the spot.
+//
+// Thread safety: confined; it reads what FlashCore publishes, under the caller's guard.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "index/era_domain.h"
+#include "index/flash_core.h"
+#include "index/hash_compare.h"
+
+namespace ashlar::index::detail {
+
+class FlashWalk {
+ public:
+  enum class Step : std::uint8_t { kOn, kDone, kEraOver };
+
+  FlashWalk() = default;
+
+  // Begins a query. The scores are complete when step() says kDone; after kEraOver the guard is renewed and the query
+  // begins again.
+  Step start(const FlashCore& core, std::span<const LocalHash> locals, MatchScores& scores, bool early_exit,
+             const EraDomain::Guard& guard);
+  Step step(const EraDomain::Guard& guard);
+
+ private:
+  // A worker that is looked at one by one.
+  struct Runner {
+    std::uint32_t slot = 0;
+    bool on_device = true;  // every block so far was there
+    Score score;
+  };
+  using Masks = std::array<Mask, kStorageTiers>;
+
+  Step enter(const Node* node, const EraDomain::Guard& guard);
+  // The next `count` blocks of the node match.
+  void take_single(const Node& node, std::uint32_t count);
+  void take_set(const OwnerSet& set, std::uint32_t count);
+  void take_active(const OwnerSet& set, std::uint32_t entries, std::uint32_t count);
+  template <class MasksFor>
+  void advance_few(std::uint32_t count, MasksFor&& masks_for);
+  void add_runner(std::uint32_t slot, const Masks& masks, std::uint32_t count);
+  Masks masks_of(const OwnerSet& set, std::uint32_t index) const noexcept;
+  // Counts the worker's blocks among the next `count`; false when it falls out.
+  static bool advance(Runner& runner, const Masks& masks, std::uint32_t count) noexcept;
+  void drop_active(std::uint32_t depth) noexcept;
+  void finish() noexcept;
+  bool at_most_one_left() const noexcept;
+
+  const FlashCore* core_ = nullptr;
+  MatchScores* scores_ = nullptr;
+  const std::uint64_t* query_ = nullptr;
+  std::uint32_t size_ = 0;
+  std::uint32_t depth_ = 0;
+  const Node* node_ = nullptr;
+  std::uint32_t from_ = 0;    // blocks of the node that were dealt with
+  std::uint64_t stride_ = 0;  // from the last node to its child, in bytes
+  bool early_exit_ = false;
+  bool wide_ = false;  // active_ has bits
+  std::vector<std::uint64_t> active_;
+  std::vector<std::uint64_t> rest_;
+  std::vector<Runner> few_;
+};
+
+}  // namespace ashlar::index::detail

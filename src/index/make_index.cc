@@ -1,0 +1,70 @@
+#include "ashlar/index/make_index.h"
+
+#include <algorithm>
+#include <concepts>
+#include <utility>
+
+#include "ashlar/index/concurrent_radix_tree.h"
+#include "ashlar/index/flash_index.h"
+#include "ashlar/index/locked_index.h"
+#include "ashlar/index/positional_indexer.h"
+#include "ashlar/index/radix_tree.h"
+#include "ashlar/index/thread_pool_indexer.h"
+
+namespace ashlar::index {
+
+namespace {
+
+ThreadPoolOptions pool_options(const IndexOptions& options) {
+  return {.threads = options.threads, .queue_capacity = options.queue_capacity};
+}
+
+// Alone as a Single, in a pool as a Shared; they differ where the structure is for one thread.
+template <Indexer Single, Indexer Shared = Single, class... Args>
+Result<std::unique_ptr<AnyIndex>> make(const IndexOptions& options, const Args&... args) {
+  if (options.threads == 0) return std::unique_ptr<AnyIndex>(new IndexOf<Single>(options.kind, args...));
+  using Pool = ThreadPoolIndexer<Shared>;
+  auto pool = Pool::create(pool_options(options), args...);
+  if (!pool) return std::move(pool).error();
+  const std::string lanes = options.threads == 1 ? "1 lane" : std::to_string(options.threads) + " lanes";
+  return std::unique_ptr<AnyIndex>(new IndexOf<Pool>(options.kind + " in " + lanes, std::move(pool).value()));
+}
+
+}  // namespace
+
+Result<void> IndexOptions::validate() const {
+  if (std::ranges::find(kIndexKinds, kind) == kIndexKinds.end()) {
+    std::string known;
+    for (const std::string_view one : kIndexKinds) known.append(known.empty() ? "" : ", ").append(one);
+    return make_error(ErrorCode::kInvalidArgument, "there is no index of kind \"%s\"; there are %s",
+                      kind.c_str(), known.c_str());
+  }
+  if (mid_chain != MidChainRemoval::kRetain && mid_chain != MidChainRemoval::kOrphan) {
+    return make_error(ErrorCode::kInvalidArgument, "mid_chain is %d; it must be retain (0) or orphan (1)",
+                      static_cast<int>(mid_chain));
+  }
+  if (mid_chain == MidChainRemoval::kOrphan && kind != "flash") {
+    return make_error(ErrorCode::kInvalidArgument,
+                      "mid_chain is orphan, but an index of kind \"%s\" only retains; use flash or retain",
+                      kind.c_str());
+  }
+  if (kind == "positional" && jump_size == 0) {
+    return make_error(ErrorCode::kInvalidArgument, "jump_size is 0; it must be 1 or more");
+  }
+  return threads == 0 ? Result<void>() : pool_options(*this).validate();
+}
+
+Result<std::unique_ptr<AnyIndex>> make_index(const IndexOptions& options) {
+  if (auto valid = options.validate(); !valid) return std::move(valid).error();
+  if (options.kind == "radix_tree") return make<RadixTree, LockedIndex<RadixTree>>(options);
+  if (options.kind == "concurrent_radix_tree") return make<ConcurrentRadixTree>(options);
+  if (options.kind == "positional") {
+    PositionalOptions positional;
+    positional.jump_size = options.jump_size;
+    if (auto valid = positional.validate(); !valid) return std::move(valid).error();
+    return make<PositionalIndexer>(options, positional);
+  }
+  return make<FlashIndex>(options, FlashOptions{.mid_chain = options.mid_chain});
+}
+
+}  // namespace ashlar::index

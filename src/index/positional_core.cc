@@ -1,0 +1,144 @@
+#include "index/positional_core.h"
+
+#include <algorithm>
+#include <bit>
+#include <utility>
+
+namespace ashlar::index {
+
+Result<void> PositionalOptions::validate() const {
+  if (jump_size == 0)
+    return make_error(ErrorCode::kInvalidArgument, "jump_size is 0; it must be at least 1 (every block)");
+  if (shards == 0 || shards > kMaxShards)
+    return make_error(ErrorCode::kInvalidArgument, "shards is %u; it must be 1 to %u", shards, kMaxShards);
+  return {};
+}
+
+PositionalIndexer::PositionalIndexer(const PositionalOptions& options)
+    : core_(std::make_unique<detail::PositionalCore>(options)) {}
+PositionalIndexer::~PositionalIndexer() = default;
+PositionalIndexer::PositionalIndexer(PositionalIndexer&& other) noexcept = default;
+PositionalIndexer& PositionalIndexer::operator=(PositionalIndexer&& other) noexcept = default;
+
+StoreVerdict PositionalIndexer::store(const BlocksStored& event) { return core_->store(event); }
+std::size_t PositionalIndexer::remove(const Worker& worker, StorageTier tier, std::span<const BlockName> names) {
+  return core_->remove(worker, tier, names);
+}
+void PositionalIndexer::clear(const Worker& worker) { core_->clear(worker); }
+void PositionalIndexer::remove_worker(WorkerId worker) { core_->remove_worker(worker); }
+void PositionalIndexer::find_matches(std::span<const LocalHash> locals, MatchScores& scores,
+                                     const FindOptions& options) const {
+  core_->find_matches(locals, scores, options);
+}
+void PositionalIndexer::dump(IndexSink& sink) const { core_->dump(sink); }
+IndexSizes PositionalIndexer::sizes() const { return core_->sizes(); }
+IndexCounters PositionalIndexer::counters() const { return core_->counters(); }
+
+namespace detail {
+namespace {
+
+const PositionalOptions& checked(const PositionalOptions& options) {
+  if (const Result<void> valid = options.validate(); !valid)
+    ASHLAR_CHECK(false, "%s", valid.error().message().c_str());
+  return options;
+}
+
+}  // namespace
+
+PositionalCore::PositionalCore(const PositionalOptions& options)
+    : jump_size_(checked(options).jump_size),
+      shard_mask_(std::bit_ceil(options.shards) - 1),
+      shards_(std::make_unique<Shard[]>(shard_mask_ + 1)) {}
+
+void PositionalCore::add_worker(const Worker& worker) {
+  const ExclusiveHold hold(gate_);
+  const std::uint32_t slot = slots_.assign(worker);
+  board_.resize(slots_.capacity());
+  if (workers_.size() < slots_.capacity()) workers_.resize(slots_.capacity());
+  if (workers_[slot] == nullptr) workers_[slot] = std::make_unique<WorkerBlocks>(slot);
+}
+
+void PositionalCore::drop_worker_if_empty(const Worker& worker) {
+  std::unique_ptr<WorkerBlocks> dropped;
+  const ExclusiveHold hold(gate_);
+  const std::optional<std::uint32_t> slot = slots_.find(worker);
+  if (!slot) return;
+  {
+    const MutexLock held(workers_[*slot]->lock);
+    if (!workers_[*slot]->empty()) return;
+  }
+  dropped = std::move(workers_[*slot]);
+  if (board_.is_posted(*slot)) board_.take_down(*slot);
+  slots_.release(*slot);
+  workers_.resize(slots_.capacity());
+  if (workers_.size() * 4 <= workers_.capacity()) workers_.shrink_to_fit();
+  board_.resize(slots_.capacity());
+}
+
+void PositionalCore::clear(const Worker& worker) {
+  count(counters_.clears);
+  {
+    const StripeHold hold(gate_);
+    WorkerBlocks* blocks = blocks_of(worker);
+    if (blocks == nullptr) return;
+    const MutexLock held(blocks->lock);
+    clear_blocks(*blocks);
+  }
+  drop_worker_if_empty(worker);
+}
+
+void PositionalCore::remove_worker(WorkerId id) {
+  count(counters_.clears);
+  std::vector<Worker> ranks;
+  {
+    const StripeHold hold(gate_);
+    for (const std::uint32_t slot : slots_.slots_of(id)) {
+      ranks.push_back(slots_.workers()[slot]);
+      const MutexLock held(workers_[slot]->lock);
+      clear_blocks(*workers_[slot]);
+    }
+  }
+  for (const Worker& worker : ranks) drop_worker_if_empty(worker);
+}
+
+IndexSizes PositionalCore::sizes() const {
+  IndexSizes sizes;
+  sizes.bytes = sizeof(PositionalCore) + (shard_mask_ + 1) * sizeof(Shard);
+  const StripeHold hold(gate_);
+  for (const std::unique_ptr<WorkerBlocks>& blocks : workers_) {
+    if (blocks == nullptr) continue;
+    const MutexLock held(blocks->lock);
+    sizes.workers += blocks->empty() ? 0 : 1;
+    sizes.blocks += blocks->blocks();
+    sizes.bytes += sizeof(WorkerBlocks) + blocks->bytes();
+  }
+  for (std::uint64_t i = 0; i <= shard_mask_; ++i) {
+    Shard& shard = shards_[i];
+    const SharedHold shared(shard.lock);
+    sizes.nodes += shard.map.entries();
+    sizes.contents += shard.map.contents();
+    sizes.bytes += shard.map.bytes();
+  }
+  sizes.bytes += slots_.bytes() + board_.bytes() + workers_.capacity() * sizeof(workers_[0]);
+  return sizes;
+}
+
+IndexCounters PositionalCore::counters() const {
+  // relaxed: pairs with nothing; each counter is exact once its writers are done.
+  const auto read = [](const std::atomic<std::uint64_t>& counter) {
+    return counter.load(std::memory_order_relaxed);
+  };
+  return {.stored = read(counters_.stored),
+          .repeated = read(counters_.repeated),
+          .removed = read(counters_.removed),
+          .unknown_removals = read(counters_.unknown_removals),
+          .unknown_parents = read(counters_.unknown_parents),
+          .wrong_positions = read(counters_.wrong_positions),
+          .names_in_use = read(counters_.names_in_use),
+          .empty_stores = read(counters_.empty_stores),
+          .full = read(counters_.full),
+          .clears = read(counters_.clears)};
+}
+
+}  // namespace detail
+}  // namespace ashlar::index

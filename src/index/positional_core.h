@@ -1,0 +1,131 @@
+// PositionalCore: the body of PositionalIndexer (whose header says what it is).
+//
+// Locks, in the order in which they are taken:
+//   gate_               who has which slot, and the WorkerBlocks of each. Held shared by every call, exclusively only
+//                       while a worker gets or loses its slot.
+//   WorkerBlocks::lock  names and records of one worker.
+//   Shard::lock         the entries of one shard, for one look-up or change at a time.
+//
+// A worker that comes gets its slot first, empty; a worker that became empty loses it by a second step that looks
+// again. A query holds the gate, so that a slot means one worker throughout.
+//
+// Writers keep nested workers nested at every instant: blocks are added front to back, and a change that breaks the
+// nesting is posted on the board before it begins (positional_nesting.h).
+//
+// Thread safety: thread-safe.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "ashlar/index/positional_indexer.h"
+#include "index/positional_chain.h"
+#include "index/positional_lock.h"
+#include "index/positional_map.h"
+#include "index/positional_nesting.h"
+#include "index/positional_worker.h"
+#include "index/worker_slots.h"
+
+namespace ashlar::index::detail {
+
+#define ASHLAR_SHARES_GATE ASHLAR_ATTRIBUTE(requires_shared_capability(gate_))
+
+class PositionalQuery;
+struct StorePlan;
+
+class PositionalCore {
+ public:
+  explicit PositionalCore(const PositionalOptions& options);
+  PositionalCore(const PositionalCore&) = delete;
+  PositionalCore& operator=(const PositionalCore&) = delete;
+
+  StoreVerdict store(const BlocksStored& event);
+  std::size_t remove(const Worker& worker, StorageTier tier, std::span<const BlockName> names);
+  void clear(const Worker& worker);
+  void remove_worker(WorkerId id);
+  void find_matches(std::span<const LocalHash> locals, MatchScores& scores, const FindOptions& options) const;
+  void dump(IndexSink& sink) const;
+  IndexSizes sizes() const;
+  IndexCounters counters() const;
+
+ private:
+  friend class PositionalQuery;
+
+  static constexpr std::uint32_t kMaxDepth = 1u << 31;
+  static constexpr std::size_t kMaxRecords = std::size_t{1} << 31;  // of a worker
+
+  struct alignas(64) Shard {
+    RwLock lock;
+    PositionalMap map ASHLAR_GUARDED_BY(lock);
+  };
+  struct Counters {
+    std::atomic<std::uint64_t> stored{0}, repeated{0}, removed{0}, unknown_removals{0}, unknown_parents{0},
+        wrong_positions{0}, names_in_use{0}, empty_stores{0}, full{0}, clears{0};
+  };
+
+  // Relaxed: counters order nothing, and a reader wants sums only.
+  static void count(std::atomic<std::uint64_t>& counter, std::uint64_t by = 1) noexcept {
+    counter.fetch_add(by, std::memory_order_relaxed);
+  }
+  StoreVerdict refused(StoreVerdict verdict) noexcept;
+
+  Shard& shard_of(std::uint64_t key) const noexcept { return shards_[key & shard_mask_]; }
+  [[gnu::always_inline]] void prefetch(std::uint64_t key) const noexcept ASHLAR_NO_THREAD_SAFETY_ANALYSIS {
+    shard_of(key).map.prefetch(key);
+  }
+  [[gnu::always_inline]] void prefetch_to_write(std::uint64_t key) const noexcept
+      ASHLAR_NO_THREAD_SAFETY_ANALYSIS {
+    shard_of(key).map.prefetch_to_write(key);
+  }
+  // The worker of the slot holds the content in these tiers from now on. Returns those that it was in before.
+  TierMask publish(std::uint64_t key, const Chain& chain, std::uint32_t slot, TierMask tiers)
+      ASHLAR_SHARES_GATE {
+    Shard& shard = shard_of(key);
+    const ExclusiveHold hold(shard.lock);
+    return shard.map.add(key, chain, slot, tiers, slots_.capacity());
+  }
+  void withdraw(std::uint64_t key, const Chain& chain, std::uint32_t slot, TierMask tiers) {
+    Shard& shard = shard_of(key);
+    const ExclusiveHold hold(shard.lock);
+    shard.map.remove(key, chain, slot, tiers);
+  }
+
+  // The functions of writers; all but the last two hold the gate and the worker's lock.
+  StoreVerdict store_into(WorkerBlocks& blocks, const BlocksStored& event)
+      ASHLAR_SHARES_GATE ASHLAR_REQUIRES(blocks.lock);
+  void apply(WorkerBlocks& blocks, const BlocksStored& event, const StorePlan& plan)
+      ASHLAR_SHARES_GATE ASHLAR_REQUIRES(blocks.lock);
+  std::uint32_t apply_new_name(WorkerBlocks& blocks, const StoredBlock& block, const Chain& chain,
+                               std::uint64_t key, std::uint32_t parent, StorageTier tier)
+      ASHLAR_SHARES_GATE ASHLAR_REQUIRES(blocks.lock);
+  std::size_t remove_from(WorkerBlocks& blocks, StorageTier tier, std::span<const BlockName> names)
+      ASHLAR_REQUIRES(blocks.lock);
+  bool remove_one(WorkerBlocks& blocks, StorageTier tier, BlockName name) ASHLAR_REQUIRES(blocks.lock);
+  void clear_blocks(WorkerBlocks& blocks) ASHLAR_REQUIRES(blocks.lock);
+  void add_worker(const Worker& worker) ASHLAR_EXCLUDES(gate_);
+  void drop_worker_if_empty(const Worker& worker) ASHLAR_EXCLUDES(gate_);
+  // Null where the worker has no slot.
+  WorkerBlocks* blocks_of(const Worker& worker) const ASHLAR_SHARES_GATE {
+    const std::optional<std::uint32_t> slot = slots_.find(worker);
+    return slot ? workers_[*slot].get() : nullptr;
+  }
+
+  const std::uint32_t jump_size_;
+  const std::uint64_t shard_mask_;
+  const std::unique_ptr<Shard[]> shards_;
+
+  mutable StripedRwLock gate_;
+  WorkerSlots slots_ ASHLAR_GUARDED_BY(gate_);
+  std::vector<std::unique_ptr<WorkerBlocks>> workers_ ASHLAR_GUARDED_BY(gate_);  // by slot
+  NestingBoard board_;  // resized under gate_
+  Counters counters_;
+};
+
+#undef ASHLAR_SHARES_GATE
+
+}  // namespace ashlar::index::detail

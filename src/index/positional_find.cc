@@ -1,0 +1,309 @@
+// find_matches() of PositionalCore.
+//
+// The workers that hold the first block are the candidates, as bits over slots. Those that are nested go by jumps: at
+// every jump_size-th position the candidates that are still there stay, and for the others the window since the last
+// jump is bisected; each look-up serves all workers that it can decide. The rest is walked block by block, with tiers.
+//
+// A jump concludes from one block that all before it are held, in the device tier. positional_nesting.h says why that is
+// right for workers that are nested when the query begins, and for whom it may be wrong by the end; these are walked
+// too. A walk concludes nothing: each block that it counts was seen.
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <vector>
+
+#include "index/positional_core.h"
+
+namespace ashlar::index::detail {
+namespace {
+
+constexpr std::size_t kAhead = 16;  // look-ups from prefetch to use
+
+// What a query needs, kept by the thread for its memory.
+struct QueryScratch {
+  std::vector<Chain> chains;
+  std::vector<std::uint64_t> words;
+  std::vector<std::uint32_t> tier_blocks;
+};
+
+bool any(const std::uint64_t* set, std::size_t words) noexcept {
+  std::uint64_t all = 0;
+  for (std::size_t i = 0; i < words; ++i) all |= set[i];
+  return all != 0;
+}
+
+std::size_t count_bits(const std::uint64_t* set, std::size_t words) noexcept {
+  std::size_t count = 0;
+  for (std::size_t i = 0; i < words; ++i) count += static_cast<std::size_t>(std::popcount(set[i]));
+  return count;
+}
+
+template <class F>
+void for_each_bit(const std::uint64_t* set, std::size_t words, F&& fn) {
+  for (std::size_t i = 0; i < words; ++i)
+    for (std::uint64_t left = set[i]; left != 0; left &= left - 1)
+      fn(i * 64 + static_cast<std::size_t>(std::countr_zero(left)));
+}
+
+}  // namespace
+
+// One call. All sets are `words_` words that stand for the slots from 64 x `first_` on: where the candidates are.
+class PositionalQuery {
+ public:
+  PositionalQuery(const PositionalCore& core, std::span<const LocalHash> locals, MatchScores& scores,
+                  bool early_exit, QueryScratch& scratch)
+      : core_(core), locals_(locals), scores_(scores), early_exit_(early_exit), scratch_(scratch) {}
+
+  // Requires: the gate is held, `scores` begun, and `locals` not empty.
+  void run(std::size_t slots) {
+    scratch_.chains.resize(locals_.size());
+    const std::uint64_t number = core_.board_.number();
+    if (!find_candidates(slots)) return;
+    std::uint64_t* nested = set(kNested);
+    std::uint64_t* walked = set(kWalked);
+    for (std::size_t i = 0; i < words_; ++i) {
+      const std::uint64_t posted = core_.board_.posted(first_ + i);
+      nested[i] = set(kCandidates)[i] & ~posted;
+      walked[i] = set(kCandidates)[i] & posted;
+    }
+    // An early exit depends on all candidates at once.
+    if (early_exit_ && any(walked, words_)) return walk(set(kCandidates));
+    jump(nested);
+    if (core_.board_.number() != number) {
+      for_each_bit(nested, words_, [&](std::size_t at) {
+        if (core_.board_.drew_since(static_cast<std::uint32_t>(first_ * 64 + at), number))
+          walked[at / 64] |= std::uint64_t{1} << (at % 64);
+      });
+    }
+    if (!any(walked, words_)) return;
+    if (early_exit_) {
+      scores_.begin(scores_.assignment(), {});
+      return walk(set(kCandidates));
+    }
+    walk(walked);
+  }
+
+ private:
+  // Sets by number; from kWindows on, one for each level of bisection.
+  enum : std::size_t { kCandidates, kNested, kWalked, kActive, kSeen, kPlanes, kDevice = kPlanes + 4, kWindows };
+  static constexpr std::size_t kLevels = 34;  // more than halvings of a window of 2^32
+
+  std::uint64_t* set(std::size_t number) noexcept { return scratch_.words.data() + number * words_; }
+
+  std::uint64_t key_at(std::size_t position) const noexcept {
+    return entry_key(static_cast<std::uint32_t>(position), locals_[position]);
+  }
+  // Positions are asked for in any order; the chain is computed as far as needed, once.
+  const Chain& chain_at(std::size_t position) noexcept {
+    if (chains_done_ <= position) {
+      Chain chain = last_chain_;
+      for (; chains_done_ <= position; ++chains_done_)
+        scratch_.chains[chains_done_] = chain = extended(chain, locals_[chains_done_]);
+      last_chain_ = chain;
+    }
+    return scratch_.chains[position];
+  }
+  // fn(the workers of the query's content at that position), under the lock.
+  template <class F>
+  void look(std::size_t position, F&& fn) {
+    const Chain& chain = chain_at(position);
+    const std::uint64_t key = key_at(position);
+    PositionalCore::Shard& shard = core_.shard_of(key);
+    const SharedHold hold(shard.lock);
+    fn(shard.map.find(key, chain));
+  }
+  void look_for(const std::uint64_t* among, std::uint64_t* out, std::size_t position) {
+    look(position, [&](const WorkerSet& workers) { workers.intersect_device(among, out, first_, words_); });
+  }
+
+  // Who holds the first block in any tier. False when nobody does.
+  bool find_candidates(std::size_t slots);
+  void jump(const std::uint64_t* workers);
+  void end_between(std::size_t held, std::size_t missing);
+  void stop_early(const std::uint64_t* workers, const std::uint64_t* left);
+  void walk(const std::uint64_t* workers);
+  void finish_walk(const std::uint64_t* workers, std::uint32_t depth);
+  void finish(const std::uint64_t* workers, std::uint32_t depth);
+
+  const PositionalCore& core_;
+  const std::span<const LocalHash> locals_;
+  MatchScores& scores_;
+  const bool early_exit_;
+  QueryScratch& scratch_;
+  std::size_t first_ = 0;
+  std::size_t words_ = 0;
+  std::size_t chains_done_ = 0;
+  Chain last_chain_;
+};
+
+bool PositionalQuery::find_candidates(std::size_t slots) {
+  // All words first; then only those between the first and the last candidate.
+  words_ = (slots + 63) / 64;
+  scratch_.words.resize(4 * words_);
+  look(0, [&](const WorkerSet& workers) { workers.copy_planes(set(0), 0, words_); });
+  std::uint64_t* members = set(0);
+  for (std::size_t i = 0; i < words_; ++i)
+    members[i] |= members[words_ + i] | members[2 * words_ + i] | members[3 * words_ + i];
+  std::size_t begin = 0;
+  while (begin < words_ && members[begin] == 0) ++begin;
+  if (begin == words_) return false;
+  std::size_t end = words_;
+  while (members[end - 1] == 0) --end;
+  std::copy(members + begin, members + end, members);
+  first_ = begin;
+  words_ = end - begin;
+  scratch_.words.resize(std::max(scratch_.words.size(), (kWindows + kLevels) * words_));
+  return true;
+}
+
+void PositionalQuery::jump(const std::uint64_t* workers) {
+  const std::size_t n = locals_.size();
+  const std::size_t step = core_.jump_size_;
+  std::uint64_t* active = set(kActive);
+  std::uint64_t* seen = set(kSeen);
+  std::copy_n(workers, words_, active);
+  if (!any(active, words_)) return;
+
+  // Jump points are 0, step, 2 x step, … and n - 1.
+  std::size_t fetched = 0;
+  const auto fetch_next = [&] {
+    if (fetched == n - 1) return;
+    fetched = std::min(fetched + step, n - 1);
+    core_.prefetch(key_at(fetched));
+  };
+  for (std::size_t i = 0; i < kAhead; ++i) fetch_next();
+
+  std::size_t at = 0;
+  bool stopped = early_exit_ && count_bits(active, words_) == 1;
+  while (!stopped && at != n - 1) {
+    fetch_next();
+    const std::size_t next = std::min(at + step, n - 1);
+    look_for(active, seen, next);
+    std::uint64_t* ended = set(kWindows);
+    for (std::size_t i = 0; i < words_; ++i) ended[i] = active[i] & ~seen[i];
+    if (any(ended, words_)) end_between(at, next);
+    std::copy_n(seen, words_, active);
+    at = next;
+    if (!any(active, words_)) break;
+    stopped = early_exit_ && count_bits(active, words_) == 1;
+  }
+  if (!stopped) finish(active, static_cast<std::uint32_t>(n));
+  if (early_exit_) stop_early(workers, stopped ? active : nullptr);
+}
+
+// Cuts the answer to what a walk block by block would have found when it was down to one worker. All depths are known
+// but that of the worker in `left`, if any, which lies behind all others.
+void PositionalQuery::stop_early(const std::uint64_t* workers, const std::uint64_t* left) {
+  std::uint32_t deepest = 0;
+  std::uint32_t second = 0;
+  std::size_t whose = 0;
+  for_each_bit(workers, words_, [&](std::size_t at) {
+    const bool behind_all = left != nullptr && (left[at / 64] >> (at % 64) & 1) != 0;
+    const std::uint32_t depth = behind_all ? ~std::uint32_t{0} : scores_.depths()[first_ * 64 + at];
+    second = std::max(second, std::min(deepest, depth));
+    if (depth > deepest) whose = at;
+    deepest = std::max(deepest, depth);
+  });
+  if (deepest == second) return;
+  scores_.set_device(first_ * 64 + whose, second + 1);
+  if (locals_.size() > second + 1) scores_.set_inexact();
+}
+
+// The workers in set kWindows were seen at position `held` and not at `missing`. Each look-up in the middle splits them
+// into those that end in front, who stay in their set, and those that end behind, who get the next one and go first.
+void PositionalQuery::end_between(std::size_t held, std::size_t missing) {
+  struct Window {
+    std::size_t held;
+    std::size_t missing;
+    std::size_t level;
+  };
+  std::array<Window, kLevels> open;
+  std::size_t count = 0;
+  open[count++] = {held, missing, 0};
+  while (count != 0) {
+    const Window window = open[--count];
+    std::uint64_t* here = set(kWindows + window.level);
+    if (window.missing - window.held == 1) {
+      finish(here, static_cast<std::uint32_t>(window.missing));
+      continue;
+    }
+    const std::size_t middle = window.held + (window.missing - window.held) / 2;
+    std::uint64_t* behind = set(kWindows + window.level + 1);
+    look_for(here, behind, middle);
+    for (std::size_t i = 0; i < words_; ++i) here[i] &= ~behind[i];
+    if (any(here, words_)) open[count++] = {window.held, middle, window.level};
+    if (any(behind, words_)) open[count++] = {middle, window.missing, window.level + 1};
+  }
+}
+
+void PositionalQuery::finish(const std::uint64_t* workers, std::uint32_t depth) {
+  for (std::size_t i = 0; i < words_; ++i)
+    if (workers[i] != 0) scores_.set_device((first_ + i) * 64, workers[i], depth);
+}
+
+void PositionalQuery::walk(const std::uint64_t* workers) {
+  const std::size_t n = locals_.size();
+  std::uint64_t* left = set(kActive);
+  std::uint64_t* ended = set(kSeen);
+  std::uint64_t* planes = set(kPlanes);
+  std::uint64_t* device = set(kDevice);  // all blocks up to here are in the device tier
+  std::copy_n(workers, words_, left);
+  std::copy_n(workers, words_, device);
+  scratch_.tier_blocks.assign(kStorageTiers * words_ * 64, 0);
+  std::uint32_t* device_depths = scratch_.tier_blocks.data();  // in the place of the device tier's blocks
+
+  for (std::size_t i = 1; i < std::min(kAhead, n); ++i) core_.prefetch(key_at(i));
+  std::uint32_t depth = 0;
+  while (depth < n) {
+    if (depth + kAhead < n) core_.prefetch(key_at(depth + kAhead));
+    look(depth, [&](const WorkerSet& set) { set.copy_planes(planes, first_, words_); });
+    for (std::size_t i = 0; i < words_; ++i) {
+      std::uint64_t faster = left[i] & planes[i];
+      for (std::uint64_t gone = device[i] & ~faster; gone != 0; gone &= gone - 1)
+        device_depths[i * 64 + static_cast<std::size_t>(std::countr_zero(gone))] = depth;
+      device[i] &= faster;
+      for (std::size_t tier = 1; tier < kStorageTiers; ++tier) {
+        const std::uint64_t here = left[i] & planes[tier * words_ + i] & ~faster;
+        for (std::uint64_t bits = here; bits != 0; bits &= bits - 1)
+          ++scratch_.tier_blocks[(tier * words_ + i) * 64 + static_cast<std::size_t>(std::countr_zero(bits))];
+        faster |= here;
+      }
+      ended[i] = left[i] & ~faster;
+      left[i] = faster;
+    }
+    finish_walk(ended, depth);
+    if (!any(left, words_)) return;
+    ++depth;
+    if (early_exit_ && count_bits(left, words_) == 1) {
+      if (depth < n) scores_.set_inexact();
+      break;
+    }
+  }
+  finish_walk(left, depth);
+}
+
+void PositionalQuery::finish_walk(const std::uint64_t* workers, std::uint32_t depth) {
+  for_each_bit(workers, words_, [&](std::size_t at) {
+    const bool all_device = (set(kDevice)[at / 64] >> (at % 64) & 1) != 0;
+    Score score{all_device ? depth : scratch_.tier_blocks[at], depth, {}};
+    score.blocks[0] = depth;
+    for (std::size_t tier = 1; tier < kStorageTiers; ++tier) {
+      score.blocks[tier] = scratch_.tier_blocks[tier * words_ * 64 + at];
+      score.blocks[0] -= score.blocks[tier];
+    }
+    scores_.set(first_ * 64 + at, score);
+  });
+}
+
+void PositionalCore::find_matches(std::span<const LocalHash> locals, MatchScores& scores,
+                                  const FindOptions& options) const {
+  static thread_local QueryScratch scratch;
+  const StripeHold hold(gate_);
+  scores.begin(slots_.assignment(), slots_.workers());
+  if (locals.empty() || slots_.capacity() == 0) return;
+  // Nothing is held at greater depth.
+  const std::size_t n = std::min<std::size_t>(locals.size(), kMaxDepth);
+  PositionalQuery(*this, locals.first(n), scores, options.early_exit, scratch).run(slots_.capacity());
+}
+
+}  // namespace ashlar::index::detail

@@ -1,0 +1,79 @@
+// StripedRwLock: a reader-writer lock for what changes seldom. Readers of different threads do not meet: each takes one
+// stripe, a writer takes all. SharedHold, ExclusiveHold and StripeHold hold locks for a scope.
+//
+// Thread safety: thread-safe. Not recursive.
+// Complexity:    shared, one RwLock; exclusively, kStripes of them.
+#pragma once
+
+#include <array>
+#include <cstddef>
+
+#include "ashlar/base/thread_annotations.h"
+#include "index/rw_lock.h"
+#include "index/thread_number.h"
+
+namespace ashlar::index::detail {
+
+class ASHLAR_CAPABILITY("rw_lock") StripedRwLock {
+ public:
+  StripedRwLock() = default;
+
+  void lock() noexcept ASHLAR_ACQUIRE() ASHLAR_NO_THREAD_SAFETY_ANALYSIS {
+    for (Stripe& stripe : stripes_) stripe.lock.lock();
+  }
+  void unlock() noexcept ASHLAR_RELEASE() ASHLAR_NO_THREAD_SAFETY_ANALYSIS {
+    for (Stripe& stripe : stripes_) stripe.lock.unlock();
+  }
+
+ private:
+  friend class StripeHold;
+  static constexpr std::size_t kStripes = 16;
+  struct alignas(64) Stripe {
+    RwLock lock;
+  };
+
+  std::array<Stripe, kStripes> stripes_;
+};
+
+// Holds a StripedRwLock shared, by the stripe of the calling thread.
+class ASHLAR_SCOPED_CAPABILITY StripeHold {
+ public:
+  explicit StripeHold(StripedRwLock& lock) noexcept
+      ASHLAR_ATTRIBUTE(acquire_shared_capability(lock)) ASHLAR_NO_THREAD_SAFETY_ANALYSIS
+      : stripe_(lock.stripes_[ThreadNumber::mine() % StripedRwLock::kStripes].lock) {
+    stripe_.lock_shared();
+  }
+  ~StripeHold() ASHLAR_RELEASE() ASHLAR_NO_THREAD_SAFETY_ANALYSIS { stripe_.unlock_shared(); }
+  StripeHold(const StripeHold&) = delete;
+  StripeHold& operator=(const StripeHold&) = delete;
+
+ private:
+  RwLock& stripe_;
+};
+
+class ASHLAR_SCOPED_CAPABILITY SharedHold {
+ public:
+  explicit SharedHold(RwLock& lock) noexcept ASHLAR_ATTRIBUTE(acquire_shared_capability(lock)) : lock_(lock) {
+    lock_.lock_shared();
+  }
+  ~SharedHold() ASHLAR_RELEASE() { lock_.unlock_shared(); }
+  SharedHold(const SharedHold&) = delete;
+  SharedHold& operator=(const SharedHold&) = delete;
+
+ private:
+  RwLock& lock_;
+};
+
+template <class Lock>
+class ASHLAR_SCOPED_CAPABILITY ExclusiveHold {
+ public:
+  explicit ExclusiveHold(Lock& lock) noexcept ASHLAR_ACQUIRE(lock) : lock_(lock) { lock_.lock(); }
+  ~ExclusiveHold() ASHLAR_RELEASE() { lock_.unlock(); }
+  ExclusiveHold(const ExclusiveHold&) = delete;
+  ExclusiveHold& operator=(const ExclusiveHold&) = delete;
+
+ private:
+  Lock& lock_;
+};
+
+}  // namespace ashlar::index::detail

@@ -1,0 +1,104 @@
+// PositionalMap: from the key of an entry to its contents, and from each content to its workers. One shard of a
+// PositionalIndexer.
+//
+// An open-addressing table of 32-byte entries with linear probing and backward-shift deletion. An entry is Single (the
+// chain of its only content and the set of its workers) or Multi (a pointer to a table from chain to set). Entries,
+// contents and sets are freed with their last worker, and a Multi with one content left becomes Single again.
+//
+// Thread safety: thread-compatible, but for prefetch(), which may run at any time.
+// Complexity:    O(1) expected; a step that grows or shrinks the table is O(entries). An empty map has no heap memory.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+#include "index/positional_chain.h"
+#include "index/positional_set.h"
+
+namespace ashlar::index::detail {
+
+class PositionalMap {
+ public:
+  PositionalMap() = default;
+  PositionalMap(const PositionalMap&) = delete;
+  PositionalMap& operator=(const PositionalMap&) = delete;
+  ~PositionalMap();
+
+  std::size_t entries() const noexcept { return size_; }
+  std::size_t contents() const noexcept { return contents_; }
+  std::size_t bytes() const noexcept { return bytes_; }
+
+  // always_inline: a compiler may take a call of a function that only prefetches for one without effect.
+  [[gnu::always_inline]] void prefetch(std::uint64_t key) const noexcept {
+    // relaxed, both: a stale place is only fetched in vain.
+    const std::uintptr_t entries = hint_.load(std::memory_order_relaxed);
+    const unsigned shift = hint_shift_.load(std::memory_order_relaxed);
+    __builtin_prefetch(reinterpret_cast<const void*>(entries + (key >> shift) * sizeof(Entry)));
+  }
+  // The same for a change, which often looks at the entries behind as well.
+  [[gnu::always_inline]] void prefetch_to_write(std::uint64_t key) const noexcept {
+    // relaxed, both: as above.
+    const std::uintptr_t entries = hint_.load(std::memory_order_relaxed);
+    const unsigned shift = hint_shift_.load(std::memory_order_relaxed);
+    const std::uintptr_t place = entries + (key >> shift) * sizeof(Entry);
+    __builtin_prefetch(reinterpret_cast<const void*>(place), 1);
+    __builtin_prefetch(reinterpret_cast<const void*>(place + 64), 1);
+  }
+
+  // The workers of a content; empty where nobody holds it. Good until the next change.
+  WorkerSet find(std::uint64_t key, const Chain& chain) const noexcept {
+    if (entries_ == nullptr) return {};
+    for (std::size_t at = home(key);; at = (at + 1) & mask_) {
+      const Entry& entry = entries_[at];
+      if (entry.word == 0) return {};
+      if (entry.key != key) continue;
+      if (is_multi(entry.word)) return find_in_multi(entry.word, chain);
+      return entry.chain == chain ? WorkerSet::from_word(entry.word) : WorkerSet{};
+    }
+  }
+
+  // Both return the tiers that the worker held the content in before.
+  // `slots` is how many slots there are. Requires: slot < slots, tiers != 0.
+  TierMask add(std::uint64_t key, const Chain& chain, std::uint32_t slot, TierMask tiers, std::size_t slots);
+  TierMask remove(std::uint64_t key, const Chain& chain, std::uint32_t slot, TierMask tiers);
+
+ private:
+  struct alignas(32) Entry {
+    std::uint64_t key;
+    Chain chain;         // of a Single
+    std::uint64_t word;  // 0: no entry. The word of a WorkerSet, or a pointer to a Multi with kMultiForm.
+  };
+  static_assert(sizeof(Entry) == 32);
+  struct Multi;
+
+  static constexpr std::uint64_t kMultiForm = 4;
+  static constexpr std::size_t kMinCapacity = 8;
+
+  static bool is_multi(std::uint64_t word) noexcept { return (word & 7) == kMultiForm; }
+  static Multi* multi_of(std::uint64_t word) noexcept { return reinterpret_cast<Multi*>(word & ~kMultiForm); }
+  static std::uint64_t word_of(Multi* multi) noexcept {
+    return reinterpret_cast<std::uint64_t>(multi) | kMultiForm;
+  }
+  static WorkerSet find_in_multi(std::uint64_t word, const Chain& chain) noexcept;
+
+  std::size_t home(std::uint64_t key) const noexcept { return static_cast<std::size_t>(key >> shift_); }
+  // The entry of the key, or the free place where it belongs. Requires: there is a table with a free place.
+  Entry& place_of(std::uint64_t key) const noexcept;
+  TierMask add_to_multi(Entry& entry, const Chain& chain, std::uint32_t slot, TierMask tiers, std::size_t slots);
+  TierMask remove_from_multi(Entry& entry, const Chain& chain, std::uint32_t slot, TierMask tiers);
+  void erase(Entry& entry) noexcept;
+  void rebuild(std::size_t capacity);
+
+  Entry* entries_ = nullptr;
+  std::size_t mask_ = 0;  // capacity - 1
+  unsigned shift_ = 63;   // 64 - log2(capacity)
+  std::size_t size_ = 0;
+  std::size_t contents_ = 0;
+  std::size_t bytes_ = 0;
+  // The place of the table for prefetch(), which does not wait for the owner's lock.
+  std::atomic<std::uintptr_t> hint_{0};
+  std::atomic<unsigned> hint_shift_{63};
+};
+
+}  // namespace ashlar::index::detail

@@ -1,0 +1,67 @@
+// NestingBoard: which workers are not nested (positional_indexer.h), or hold blocks in lower tiers; written by their
+// writers and read by queries.
+//
+// A writer posts a slot before the change that breaks the nesting, and takes the post down after the change that
+// restored it. What a query concludes about a slot that was not posted when it began is right to its end: if the worker
+// holds a block then it held those before it when the query began, or it stored the block meanwhile, behind a block of
+// which the same can be said. But blocks stored meanwhile may lie in lower tiers. A slot that gets its first such block
+// draws a number, and at its end the query asks which slots drew one since it began; mostly that is one look at a word.
+//
+// Orders are sequentially consistent: a query either sees a post when it begins, or begins with a number below the
+// slot's; and both are there before the blocks change.
+//
+// Thread safety: thread-safe, but for resize(), which must be alone.
+// Complexity:    O(1); one word per 64 slots and one per slot.
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <utility>
+
+namespace ashlar::index::detail {
+
+class NestingBoard {
+ public:
+  // Room for that many slots. None of those that fall away may be posted.
+  void resize(std::size_t slots) {
+    const std::size_t words = (slots + 63) / 64;
+    if (words == words_) return;
+    auto posted = words == 0 ? nullptr : std::make_unique<std::atomic<std::uint64_t>[]>(words);
+    auto last = words == 0 ? nullptr : std::make_unique<std::atomic<std::uint64_t>[]>(words * 64);
+    const std::size_t kept = std::min(words, words_);
+    for (std::size_t word = 0; word < kept; ++word) posted[word] = posted_[word].load();
+    for (std::size_t slot = 0; slot < kept * 64; ++slot) last[slot] = last_[slot].load();
+    posted_ = std::move(posted);
+    last_ = std::move(last);
+    words_ = words;
+  }
+  std::size_t bytes() const noexcept { return words_ * 65 * sizeof(std::uint64_t); }
+
+  // By the slot's writer.
+  bool is_posted(std::uint32_t slot) const noexcept { return (posted_[slot / 64] & bit(slot)) != 0; }
+  void post(std::uint32_t slot) noexcept { posted_[slot / 64] |= bit(slot); }
+  // The slot gets its first block in a lower tier.
+  void post_lower_tier(std::uint32_t slot) noexcept {
+    post(slot);
+    last_[slot] = ++numbers_;
+  }
+  void take_down(std::uint32_t slot) noexcept { posted_[slot / 64] &= ~bit(slot); }
+
+  // By queries: number() and then posted() to begin with; in the end number() again and, if it changed, drew_since().
+  std::uint64_t number() const noexcept { return numbers_; }
+  std::uint64_t posted(std::size_t word) const noexcept { return posted_[word]; }
+  bool drew_since(std::uint32_t slot, std::uint64_t number) const noexcept { return last_[slot] > number; }
+
+ private:
+  static std::uint64_t bit(std::uint32_t slot) noexcept { return std::uint64_t{1} << (slot % 64); }
+
+  std::size_t words_ = 0;
+  std::unique_ptr<std::atomic<std::uint64_t>[]> posted_;  // a bit per slot
+  std::unique_ptr<std::atomic<std::uint64_t>[]> last_;    // the last number that the slot drew
+  std::atomic<std::uint64_t> numbers_{0};
+};
+
+}  // namespace ashlar::index::detail

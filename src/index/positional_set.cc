@@ -1,0 +1,303 @@
+#include "index/positional_set.h"
+
+#include <algorithm>
+#include <cstring>
+#include <new>
+
+#include "ashlar/base/check.h"
+
+namespace ashlar::index::detail {
+
+using events::kStorageTiers;
+
+// An item is slot << 4 | tiers.
+struct WorkerSet::List {
+  std::uint32_t count;
+  std::uint32_t capacity;
+
+  std::uint32_t* items() noexcept { return reinterpret_cast<std::uint32_t*>(this + 1); }
+  std::uint32_t* find(std::uint32_t slot) noexcept {
+    return std::find_if(items(), items() + count, [slot](std::uint32_t item) { return item >> 4 == slot; });
+  }
+
+  static std::size_t size_of(std::uint32_t capacity) noexcept {
+    return sizeof(List) + capacity * sizeof(std::uint32_t);
+  }
+  static List* create(std::uint32_t capacity, std::size_t& bytes) {
+    bytes += size_of(capacity);
+    return new (::operator new(size_of(capacity))) List{0, capacity};
+  }
+  static void destroy(List* list, std::size_t& bytes) noexcept {
+    bytes -= size_of(list->capacity);
+    ::operator delete(list);
+  }
+};
+
+// Plane after plane of `words` words. One plane: the device tier. Four: all tiers.
+struct WorkerSet::Bits {
+  std::uint32_t count;  // workers
+  std::uint32_t lower;  // bits in the planes of lower tiers
+  std::uint32_t words;
+  std::uint32_t planes;
+
+  std::uint64_t* data() noexcept { return reinterpret_cast<std::uint64_t*>(this + 1); }
+  std::uint64_t* plane(std::size_t tier) noexcept { return data() + tier * words; }
+  TierMask tiers_of(std::uint32_t slot) noexcept {
+    if (slot / 64 >= words) return 0;
+    TierMask tiers = 0;
+    for (std::size_t tier = 0; tier < planes; ++tier)
+      tiers = static_cast<TierMask>(tiers | (plane(tier)[slot / 64] >> (slot % 64) & 1) << tier);
+    return tiers;
+  }
+
+  static std::size_t size_of(std::uint32_t words, std::uint32_t planes) noexcept {
+    return sizeof(Bits) + std::size_t{words} * planes * sizeof(std::uint64_t);
+  }
+  static Bits* create(std::uint32_t words, std::uint32_t planes, std::size_t& bytes) {
+    const std::size_t size = size_of(words, planes);
+    bytes += size;
+    void* memory = ::operator new(size);
+    std::memset(memory, 0, size);
+    return new (memory) Bits{0, 0, words, planes};
+  }
+  static void destroy(Bits* bits, std::size_t& bytes) noexcept {
+    bytes -= size_of(bits->words, bits->planes);
+    ::operator delete(bits);
+  }
+};
+
+WorkerSet::List* WorkerSet::list() const noexcept { return reinterpret_cast<List*>(word_ & ~kFormMask); }
+WorkerSet::Bits* WorkerSet::bits() const noexcept { return reinterpret_cast<Bits*>(word_ & ~kFormMask); }
+void WorkerSet::hold(List* list) noexcept { word_ = reinterpret_cast<std::uint64_t>(list) | kList; }
+void WorkerSet::hold(Bits* bits) noexcept { word_ = reinterpret_cast<std::uint64_t>(bits) | kBits; }
+
+std::uint32_t WorkerSet::longest_list(std::size_t words) noexcept {
+  return std::max(kMinList, static_cast<std::uint32_t>(2 * words));
+}
+
+std::size_t WorkerSet::count() const noexcept {
+  switch (form()) {
+    case kOne: return 1;
+    case kList: return list()->count;
+    case kBits: return bits()->count;
+    default: return 0;
+  }
+}
+
+TierMask WorkerSet::tiers_of(std::uint32_t slot) const noexcept {
+  switch (form()) {
+    case kOne: return slot_of_one(word_) == slot ? tiers_of_one(word_) : TierMask{0};
+    case kList: {
+      const std::uint32_t* item = list()->find(slot);
+      return item == list()->items() + list()->count ? TierMask{0} : static_cast<TierMask>(*item & 15);
+    }
+    case kBits: return bits()->tiers_of(slot);
+    default: return 0;
+  }
+}
+
+TierMask WorkerSet::add(std::uint32_t slot, TierMask tiers, std::size_t slots, std::size_t& bytes) {
+  ASHLAR_DCHECK(slot < slots && tiers != 0, "slot %u of %zu, tiers %u", slot, slots, unsigned{tiers});
+  switch (form()) {
+    case kOne: {
+      if (slot_of_one(word_) == slot) {
+        const TierMask before = tiers_of_one(word_);
+        word_ = one(slot, before | tiers);
+        return before;
+      }
+      List* list = List::create(4, bytes);
+      list->items()[0] = slot_of_one(word_) << 4 | tiers_of_one(word_);
+      list->items()[1] = slot << 4 | tiers;
+      list->count = 2;
+      hold(list);
+      return 0;
+    }
+    case kList: return add_to_list(slot, tiers, slots, bytes);
+    case kBits: return add_to_bits(slot, tiers, slots, bytes);
+    default: word_ = one(slot, tiers); return 0;
+  }
+}
+
+TierMask WorkerSet::add_to_list(std::uint32_t slot, TierMask tiers, std::size_t slots, std::size_t& bytes) {
+  List* old = list();
+  std::uint32_t* item = old->find(slot);
+  if (item != old->items() + old->count) {
+    const auto before = static_cast<TierMask>(*item & 15);
+    *item |= tiers;
+    return before;
+  }
+  if (old->count == old->capacity) {
+    if (old->count >= longest_list((slots + 63) / 64)) {
+      list_to_bits(slots, bytes);
+      return add_to_bits(slot, tiers, slots, bytes);
+    }
+    List* longer = List::create(2 * old->capacity + 4, bytes);
+    std::copy_n(old->items(), old->count, longer->items());
+    longer->count = old->count;
+    List::destroy(old, bytes);
+    hold(longer);
+  }
+  list()->items()[list()->count++] = slot << 4 | tiers;
+  return 0;
+}
+
+TierMask WorkerSet::add_to_bits(std::uint32_t slot, TierMask tiers, std::size_t slots, std::size_t& bytes) {
+  const std::uint32_t planes = (tiers & ~kDeviceMask) != 0 ? kStorageTiers : bits()->planes;
+  if (slot / 64 >= bits()->words || planes > bits()->planes) {
+    const auto words = static_cast<std::uint32_t>((slots + 63) / 64);
+    reshape_bits(std::max(words, bits()->words), planes, bytes);
+  }
+  Bits* set = bits();
+  const TierMask before = set->tiers_of(slot);
+  const auto news = static_cast<unsigned>(tiers & ~before);
+  for (unsigned left = news; left != 0; left &= left - 1)
+    set->plane(static_cast<std::size_t>(std::countr_zero(left)))[slot / 64] |= std::uint64_t{1} << (slot % 64);
+  set->lower += static_cast<std::uint32_t>(std::popcount(news & ~unsigned{kDeviceMask}));
+  set->count += before == 0 ? 1 : 0;
+  return before;
+}
+
+TierMask WorkerSet::remove(std::uint32_t slot, TierMask tiers, std::size_t& bytes) {
+  switch (form()) {
+    case kOne: {
+      if (slot_of_one(word_) != slot) return 0;
+      const TierMask before = tiers_of_one(word_);
+      const auto left = static_cast<TierMask>(before & ~tiers);
+      word_ = left == 0 ? 0 : one(slot, left);
+      return before;
+    }
+    case kList: return remove_from_list(slot, tiers, bytes);
+    case kBits: return remove_from_bits(slot, tiers, bytes);
+    default: return 0;
+  }
+}
+
+TierMask WorkerSet::remove_from_list(std::uint32_t slot, TierMask tiers, std::size_t& bytes) {
+  List* set = list();
+  std::uint32_t* item = set->find(slot);
+  if (item == set->items() + set->count) return 0;
+  const auto before = static_cast<TierMask>(*item & 15);
+  *item &= ~std::uint32_t{tiers};
+  if ((*item & 15) != 0) return before;
+  *item = set->items()[--set->count];
+  if (set->count == 1) {
+    const std::uint32_t last = set->items()[0];
+    List::destroy(set, bytes);
+    word_ = one(last >> 4, static_cast<TierMask>(last & 15));
+  } else if (set->capacity > 4 && set->count <= (set->capacity - 4) / 4) {
+    List* shorter = List::create((set->capacity - 4) / 2, bytes);
+    std::copy_n(set->items(), set->count, shorter->items());
+    shorter->count = set->count;
+    List::destroy(set, bytes);
+    hold(shorter);
+  }
+  return before;
+}
+
+TierMask WorkerSet::remove_from_bits(std::uint32_t slot, TierMask tiers, std::size_t& bytes) {
+  Bits* set = bits();
+  const TierMask before = set->tiers_of(slot);
+  const auto gone = static_cast<unsigned>(before & tiers);
+  for (unsigned left = gone; left != 0; left &= left - 1)
+    set->plane(static_cast<std::size_t>(std::countr_zero(left)))[slot / 64] &= ~(std::uint64_t{1} << (slot % 64));
+  set->lower -= static_cast<std::uint32_t>(std::popcount(gone & ~unsigned{kDeviceMask}));
+  if (gone != 0 && gone == before) {
+    --set->count;
+    if (set->count <= longest_list(set->words) / 3) {
+      bits_to_list(bytes);
+      return before;
+    }
+  }
+  if (set->lower == 0 && set->planes > 1) reshape_bits(set->words, 1, bytes);
+  return before;
+}
+
+void WorkerSet::list_to_bits(std::size_t slots, std::size_t& bytes) {
+  List* old = list();
+  const std::uint32_t* items = old->items();
+  const bool lower = std::any_of(items, items + old->count,
+                                 [](std::uint32_t item) { return (item & 15 & ~std::uint32_t{kDeviceMask}) != 0; });
+  hold(Bits::create(static_cast<std::uint32_t>((slots + 63) / 64), lower ? kStorageTiers : 1, bytes));
+  for (std::uint32_t i = 0; i < old->count; ++i)
+    add_to_bits(items[i] >> 4, static_cast<TierMask>(items[i] & 15), slots, bytes);
+  List::destroy(old, bytes);
+}
+
+// Requires: at least two workers are left, as longest_list() / 3 says.
+void WorkerSet::bits_to_list(std::size_t& bytes) {
+  static_assert(kMinList / 3 >= 2);
+  Bits* old = bits();
+  std::uint32_t capacity = 4;
+  while (capacity < old->count) capacity = 2 * capacity + 4;
+  List* list = List::create(capacity, bytes);
+  for (std::uint32_t word = 0; word < old->words; ++word) {
+    std::uint64_t members = 0;
+    for (std::size_t tier = 0; tier < old->planes; ++tier) members |= old->plane(tier)[word];
+    for (; members != 0; members &= members - 1) {
+      const std::uint32_t slot = word * 64 + static_cast<std::uint32_t>(std::countr_zero(members));
+      list->items()[list->count++] = slot << 4 | old->tiers_of(slot);
+    }
+  }
+  Bits::destroy(old, bytes);
+  hold(list);
+}
+
+void WorkerSet::reshape_bits(std::uint32_t words, std::uint32_t planes, std::size_t& bytes) {
+  Bits* old = bits();
+  Bits* fresh = Bits::create(words, planes, bytes);
+  fresh->count = old->count;
+  fresh->lower = old->lower;
+  for (std::size_t tier = 0; tier < std::min(planes, old->planes); ++tier)
+    std::copy_n(old->plane(tier), std::min(words, old->words), fresh->plane(tier));
+  Bits::destroy(old, bytes);
+  hold(fresh);
+}
+
+void WorkerSet::reset(std::size_t& bytes) noexcept {
+  if (form() == kList) List::destroy(list(), bytes);
+  if (form() == kBits) Bits::destroy(bits(), bytes);
+  word_ = 0;
+}
+
+void WorkerSet::intersect_device(const std::uint64_t* among, std::uint64_t* out, std::size_t first,
+                                 std::size_t words) const noexcept {
+  if (form() == kBits) {
+    const std::size_t there = bits()->words <= first ? 0 : std::min<std::size_t>(words, bits()->words - first);
+    for (std::size_t i = 0; i < there; ++i) out[i] = among[i] & bits()->data()[first + i];
+    std::fill(out + there, out + words, 0);
+    return;
+  }
+  std::fill_n(out, words, 0);
+  const auto take = [&](std::uint32_t slot, unsigned tiers) {
+    const std::size_t word = slot / 64 - first;  // wraps where it lies before
+    if (word < words && (tiers & kDeviceMask) != 0) out[word] |= among[word] & std::uint64_t{1} << (slot % 64);
+  };
+  if (form() == kOne) take(slot_of_one(word_), tiers_of_one(word_));
+  if (form() == kList) {
+    const std::uint32_t* items = list()->items();
+    for (std::uint32_t i = 0; i < list()->count; ++i) take(items[i] >> 4, items[i] & 15);
+  }
+}
+
+void WorkerSet::copy_planes(std::uint64_t* out, std::size_t first, std::size_t words) const noexcept {
+  std::fill_n(out, kStorageTiers * words, 0);
+  if (form() == kBits) {
+    const std::size_t there = bits()->words <= first ? 0 : std::min<std::size_t>(words, bits()->words - first);
+    for (std::size_t tier = 0; tier < bits()->planes && there != 0; ++tier)
+      std::copy_n(bits()->plane(tier) + first, there, out + tier * words);
+    return;
+  }
+  const auto put = [&](std::uint32_t slot, unsigned tiers) {
+    const std::size_t word = slot / 64 - first;  // wraps where it lies before
+    if (word >= words) return;
+    for (; tiers != 0; tiers &= tiers - 1)
+      out[static_cast<std::size_t>(std::countr_zero(tiers)) * words + word] |= std::uint64_t{1} << (slot % 64);
+  };
+  if (form() == kOne) put(slot_of_one(word_), tiers_of_one(word_));
+  if (form() == kList) {
+    const std::uint32_t* items = list()->items();
+    for (std::uint32_t i = 0; i < list()->count; ++i) put(items[i] >> 4, items[i] & 15);
+  }
+}
+
+}  // namespace ashlar::index::detail

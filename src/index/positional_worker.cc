@@ -1,0 +1,169 @@
+#include "index/positional_worker.h"
+
+#include "ashlar/base/check.h"
+
+namespace ashlar::index::detail {
+
+using events::BlockName;
+using events::StorageTier;
+using tokens::LocalHash;
+
+std::uint32_t RecordChunks::create(const BlockRecord& record) {
+  if (open_.empty()) {
+    open_.push_back(static_cast<std::uint32_t>(chunks_.size()));
+    chunks_.emplace_back();
+  }
+  const std::uint32_t number = open_.back();
+  Chunk& chunk = chunks_[number];
+  if (chunk.records == nullptr) {
+    chunk.records = std::make_unique_for_overwrite<BlockRecord[]>(kChunk);
+    ++with_memory_;
+  }
+  const auto at = static_cast<std::uint32_t>(std::countr_one(chunk.used));
+  chunk.records[at] = record;
+  chunk.used |= std::uint64_t{1} << at;
+  if (~chunk.used == 0) open_.pop_back();
+  ++size_;
+  return number * kChunk + at;
+}
+
+void RecordChunks::destroy(std::uint32_t number) {
+  Chunk& chunk = chunks_[number / kChunk];
+  if (~chunk.used == 0) open_.push_back(number / kChunk);
+  chunk.used &= ~(std::uint64_t{1} << (number % kChunk));
+  --size_;
+  if (chunk.used != 0) return;
+  chunk.records.reset();
+  --with_memory_;
+  if (size_ == 0) clear();
+}
+
+std::size_t RecordChunks::bytes() const noexcept {
+  return chunks_.capacity() * sizeof(Chunk) + open_.capacity() * sizeof(std::uint32_t) +
+         with_memory_ * kChunk * sizeof(BlockRecord);
+}
+
+void RecordChunks::clear() noexcept {
+  std::vector<Chunk>().swap(chunks_);
+  std::vector<std::uint32_t>().swap(open_);
+  with_memory_ = 0;
+  size_ = 0;
+}
+
+std::size_t WorkerBlocks::bytes() const noexcept {
+  return records_.bytes() + names_.bytes() + ghosts_.bytes() + counts_.bytes() + all_chains_.bytes();
+}
+
+std::uint32_t WorkerBlocks::find_ghost(const Chain& chain) const noexcept {
+  const ChainEntry* ghost = ghosts_.find(chain);
+  return ghost == nullptr ? kNoRecord : ghost->record_and_one - 1;
+}
+
+std::uint32_t WorkerBlocks::find_held(const Chain& chain) {
+  if (all_chains_.empty())
+    records_.for_each([this](std::uint32_t number, const BlockRecord& record) {
+      all_chains_.insert({record.chain, number + 1});
+    });
+  const ChainEntry* entry = all_chains_.find(chain);
+  ASHLAR_CHECK(entry != nullptr, "slot %u has no record of a content that it holds", slot_);
+  return entry->record_and_one - 1;
+}
+
+std::uint32_t WorkerBlocks::add_record(const Chain& chain, LocalHash local, std::uint32_t parent) {
+  BlockRecord record{.chain = chain, .local = local, .parent = parent};
+  if (parent != kNoRecord) {
+    BlockRecord& before = records_[parent];
+    record.position = before.position + 1;
+    ++before.children;
+  }
+  const std::uint32_t number = records_.create(record);
+  if (!all_chains_.empty()) all_chains_.insert({chain, number + 1});
+  return number;
+}
+
+void WorkerBlocks::gain_presence(BlockRecord& record, StorageTier tier) noexcept {
+  if ((record.tiers & mask_of(tier)) != 0) return;
+  record.tiers = (record.tiers | mask_of(tier)) & 0xFu;
+  ++blocks_;
+  lower_ += tier == StorageTier::kDevice ? 0 : 1;
+}
+
+void WorkerBlocks::count_first_names(std::uint32_t number) {
+  NameCounts counts{.record_and_one = number + 1};
+  for (std::size_t tier = 0; tier < events::kStorageTiers; ++tier)
+    counts.in_tier[tier] = records_[number].tiers >> tier & 1;
+  counts_.insert(counts);
+}
+
+void WorkerBlocks::add_name(BlockName name, std::uint32_t number, StorageTier tier) {
+  BlockRecord& record = records_[number];
+  if (record.names == 0 && record.children != 0) ghosts_.erase(ghosts_.find(record.chain));
+  if (record.names == 1) count_first_names(number);
+  if (record.names != 0) ++counts_.find(number + 1)->in_tier[static_cast<std::size_t>(tier)];
+  ++record.names;
+  gain_presence(record, tier);
+  names_.insert({name.value(), number + 1, mask_of(tier)});
+}
+
+void WorkerBlocks::add_tier(NameEntry& name, StorageTier tier) {
+  BlockRecord& record = records_[name.record()];
+  if (record.names > 1) ++counts_.find(name.record_and_one)->in_tier[static_cast<std::size_t>(tier)];
+  gain_presence(record, tier);
+  name.tiers |= mask_of(tier);
+}
+
+bool WorkerBlocks::is_last_in_tier(const NameEntry& name, StorageTier tier) const noexcept {
+  return records_[name.record()].names == 1 ||
+         counts_.find(name.record_and_one)->in_tier[static_cast<std::size_t>(tier)] == 1;
+}
+
+void WorkerBlocks::remove_name(NameEntry& name, StorageTier tier) {
+  const std::uint32_t number = name.record();
+  BlockRecord& record = records_[number];
+  if (is_last_in_tier(name, tier)) {
+    record.tiers = record.tiers & ~std::uint32_t{mask_of(tier)} & 0xFu;
+    --blocks_;
+    lower_ -= tier == StorageTier::kDevice ? 0 : 1;
+  }
+  if (record.names > 1) --counts_.find(number + 1)->in_tier[static_cast<std::size_t>(tier)];
+  name.tiers &= static_cast<TierMask>(~mask_of(tier));
+  if (name.tiers != 0) return;
+  names_.erase(&name);
+  --record.names;
+  if (record.names == 1) {
+    counts_.erase(counts_.find(number + 1));
+    if (counts_.empty()) all_chains_.clear();
+  } else if (record.names == 0) {
+    if (record.children != 0)
+      ghosts_.insert({record.chain, number + 1});
+    else
+      free_records_from(number);
+  }
+}
+
+// A record that nothing needs, and the ghosts that it was the last to need.
+void WorkerBlocks::free_records_from(std::uint32_t number) {
+  for (;;) {
+    const BlockRecord record = records_[number];
+    if (!all_chains_.empty()) all_chains_.erase(all_chains_.find(record.chain));
+    records_.destroy(number);
+    if (record.parent == kNoRecord) return;
+    BlockRecord& parent = records_[record.parent];
+    --parent.children;
+    if (parent.children != 0 || parent.names != 0) return;
+    ghosts_.erase(ghosts_.find(parent.chain));
+    number = record.parent;
+  }
+}
+
+void WorkerBlocks::clear() noexcept {
+  records_.clear();
+  names_.clear();
+  ghosts_.clear();
+  counts_.clear();
+  all_chains_.clear();
+  blocks_ = 0;
+  lower_ = 0;
+}
+
+}  // namespace ashlar::index::detail

@@ -1,0 +1,184 @@
+// WorkerBlocks: what one (worker, rank) holds: its names, and a record for every content, linked to the record of the
+// block before it.
+//
+// A record whose content the worker no longer holds stays while records behind it do: such a ghost keeps the path of
+// blocks that were retained. A worker without ghosts holds every block before a block that it holds, so "no ghosts" and
+// "nothing in lower tiers" make a worker nested (positional_indexer.h). Ghosts are found by their chain when the block
+// is stored again; they go with the last record behind them.
+//
+// Nearly every content has one name. For those with more, name counts per tier lie in a table of their own, and while
+// there are any, all records can be found by chain.
+//
+// Thread safety: thread-compatible; PositionalCore holds `lock` around every use.
+// Complexity:    O(1) expected per name. A change from no doubly named content to one walks all records.
+// Invariant:     a name's tiers are a part of its record's; a record's tiers are those of its names together; a record
+//                without tiers has records behind it.
+#pragma once
+
+#include <array>
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "ashlar/base/mutex.h"
+#include "ashlar/events/index_sink.h"
+#include "index/entry_map.h"
+#include "index/positional_chain.h"
+#include "index/positional_set.h"
+
+namespace ashlar::index::detail {
+
+inline constexpr std::uint32_t kNoRecord = 0xFFFF'FFFFu;
+
+struct BlockRecord {
+  Chain chain;
+  tokens::LocalHash local;
+  std::uint32_t position = 0;
+  std::uint32_t parent = kNoRecord;
+  std::uint32_t children = 0;
+  std::uint32_t names : 28 = 0;
+  std::uint32_t tiers : 4 = 0;  // where the worker holds the content; 0: a ghost
+};
+static_assert(sizeof(BlockRecord) == 40);
+
+// Records by number, in chunks that neither move nor outlive their last record.
+class RecordChunks {
+ public:
+  std::uint32_t create(const BlockRecord& record);
+  void destroy(std::uint32_t number);
+
+  BlockRecord& operator[](std::uint32_t number) noexcept {
+    return chunks_[number / kChunk].records[number % kChunk];
+  }
+  const BlockRecord& operator[](std::uint32_t number) const noexcept {
+    return chunks_[number / kChunk].records[number % kChunk];
+  }
+  std::size_t size() const noexcept { return size_; }
+  std::size_t bytes() const noexcept;
+  void clear() noexcept;
+
+  // fn(number, record), by rising number.
+  template <class F>
+  void for_each(F&& fn) const;
+
+ private:
+  static constexpr std::uint32_t kChunk = 64;
+  struct Chunk {
+    std::unique_ptr<BlockRecord[]> records;  // null while none is used
+    std::uint64_t used = 0;                  // a bit per record
+  };
+
+  std::vector<Chunk> chunks_;
+  std::vector<std::uint32_t> open_;  // the chunks with room, the one to use next at the back
+  std::size_t with_memory_ = 0;      // chunks
+  std::size_t size_ = 0;
+};
+
+struct NameEntry {
+  using Key = std::uint64_t;
+  std::uint64_t name = 0;
+  std::uint32_t record_and_one = 0;  // 0: empty
+  TierMask tiers = 0;
+
+  std::uint32_t record() const noexcept { return record_and_one - 1; }
+  Key key() const noexcept { return name; }
+  bool empty() const noexcept { return record_and_one == 0; }
+  static std::uint64_t hash(Key key) noexcept { return spread(key ^ key >> 32); }
+};
+static_assert(sizeof(NameEntry) == 16);
+
+struct ChainEntry {
+  using Key = Chain;
+  Chain chain;
+  std::uint32_t record_and_one = 0;  // 0: empty
+
+  const Key& key() const noexcept { return chain; }
+  bool empty() const noexcept { return record_and_one == 0; }
+  static std::uint64_t hash(const Key& key) noexcept { return key.a; }
+};
+
+// How many names a record has in each tier.
+struct NameCounts {
+  using Key = std::uint32_t;
+  std::uint32_t record_and_one = 0;  // 0: empty
+  std::array<std::uint32_t, events::kStorageTiers> in_tier{};
+
+  Key key() const noexcept { return record_and_one; }
+  bool empty() const noexcept { return record_and_one == 0; }
+  static std::uint64_t hash(Key key) noexcept { return spread(key); }
+};
+
+class WorkerBlocks {
+ public:
+  explicit WorkerBlocks(std::uint32_t slot) noexcept : slot_(slot) {}
+
+  Mutex lock;
+
+  std::uint32_t slot() const noexcept { return slot_; }
+  bool empty() const noexcept { return blocks_ == 0; }
+  // (content, tier) presences.
+  std::size_t blocks() const noexcept { return blocks_; }
+  std::size_t bytes() const noexcept;
+  bool in_lower_tiers() const noexcept { return lower_ != 0; }
+  bool nested() const noexcept { return ghosts_.empty() && lower_ == 0; }
+  // Ghosts included.
+  std::size_t records() const noexcept { return records_.size(); }
+
+  void prefetch_name(events::BlockName name) const noexcept { names_.prefetch(name.value()); }
+  // Null where the worker has no such name. Good until the next change of names.
+  NameEntry* find_name(events::BlockName name) noexcept { return names_.find(name.value()); }
+  const BlockRecord& record(std::uint32_t number) const noexcept { return records_[number]; }
+
+  // The record that a new name for this content belongs to: a ghost, or nothing.
+  std::uint32_t find_ghost(const Chain& chain) const noexcept;
+  // The record of a content that the worker holds under another name. Requires: it does.
+  std::uint32_t find_held(const Chain& chain);
+
+  // Requires: no record of that content; the parent's record, or kNoRecord at position 0.
+  std::uint32_t add_record(const Chain& chain, tokens::LocalHash local, std::uint32_t parent);
+  // The worker holds the record's content under a new name / under a known one in a new tier.
+  void add_name(events::BlockName name, std::uint32_t record, events::StorageTier tier);
+  void add_tier(NameEntry& name, events::StorageTier tier);
+  // Whether taking the name out of the tier ends the content's presence there. Requires: the name is in it.
+  bool is_last_in_tier(const NameEntry& name, events::StorageTier tier) const noexcept;
+  // Takes the name out of the tier, and frees what nothing refers to any more. The entry is gone.
+  void remove_name(NameEntry& name, events::StorageTier tier);
+  void clear() noexcept;
+
+  template <class F>
+  void for_each_record(F&& fn) const {  // fn(number, record), ghosts included
+    records_.for_each(fn);
+  }
+  template <class F>
+  void for_each_name(F&& fn) const {  // fn(const NameEntry&)
+    names_.for_each(fn);
+  }
+
+ private:
+  void gain_presence(BlockRecord& record, events::StorageTier tier) noexcept;
+  void count_first_names(std::uint32_t number);
+  void free_records_from(std::uint32_t number);
+
+  std::uint32_t slot_;
+  RecordChunks records_;
+  EntryMap<NameEntry> names_;
+  EntryMap<ChainEntry> ghosts_;
+  EntryMap<NameCounts> counts_;      // of records with more than one name
+  EntryMap<ChainEntry> all_chains_;  // of all records while counts_ has any
+  std::size_t blocks_ = 0;
+  std::size_t lower_ = 0;  // of blocks_: in lower tiers
+};
+
+template <class F>
+void RecordChunks::for_each(F&& fn) const {
+  for (std::size_t chunk = 0; chunk < chunks_.size(); ++chunk) {
+    for (std::uint64_t used = chunks_[chunk].used; used != 0; used &= used - 1) {
+      const auto at = static_cast<std::uint32_t>(std::countr_zero(used));
+      fn(static_cast<std::uint32_t>(chunk) * kChunk + at, chunks_[chunk].records[at]);
+    }
+  }
+}
+
+}  // namespace ashlar::index::detail

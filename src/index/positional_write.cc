@@ -1,0 +1,278 @@
+// Stores and removals of PositionalCore.
+//
+// A store looks at the whole event first (chains, entry keys, what each name means) and refuses it, or applies it block
+// by block. The look-ups of later blocks are prefetched while earlier ones are applied.
+//
+// A removal goes through the names from the deeper end of the event, so that an event which names a chain front to back
+// does not make holes that its own end closes again.
+#include <algorithm>
+#include <bit>
+#include <utility>
+
+#include "index/positional_core.h"
+
+namespace ashlar::index::detail {
+namespace {
+
+constexpr std::size_t kAhead = 8;  // blocks from prefetch to use
+
+// Whether a name was seen before, over one event. Forgets by a change of round, not by a walk.
+class NamesSeen {
+ public:
+  void begin(std::size_t names) {
+    const std::size_t wanted = std::bit_ceil(2 * names);
+    if (places_.size() < wanted) places_.assign(wanted, {});
+    shift_ = 64 - std::countr_zero(wanted);
+    mask_ = wanted - 1;
+    ++round_;
+  }
+  bool first_time(BlockName name) noexcept {
+    for (auto at = static_cast<std::size_t>(NameEntry::hash(name.value()) >> shift_);; at = (at + 1) & mask_) {
+      Place& place = places_[at];
+      if (place.round != round_) {
+        place = {round_, name};
+        return true;
+      }
+      if (place.name == name) return false;
+    }
+  }
+  std::size_t bytes() const noexcept { return places_.size() * sizeof(Place); }
+
+ private:
+  struct Place {
+    std::uint64_t round = 0;
+    BlockName name;
+  };
+  std::vector<Place> places_;
+  std::uint64_t round_ = 0;
+  std::size_t mask_ = 0;
+  int shift_ = 64;
+};
+
+}  // namespace
+
+// An event that was looked at. Kept by the thread, for its memory.
+struct StorePlan {
+  struct Block {
+    Chain chain;
+    std::uint64_t key = 0;
+    std::uint32_t known = kNoRecord;  // what the name means already
+  };
+  std::vector<Block> blocks;
+  NamesSeen names;
+  std::uint32_t parent = kNoRecord;
+
+  // Null, or the first fault in the order of StoreVerdict. `worker` is null where it has no slot.
+  std::optional<StoreVerdict> make(WorkerBlocks* worker, const BlocksStored& event, std::uint64_t max_depth,
+                                   std::size_t max_records);
+};
+
+std::optional<StoreVerdict> StorePlan::make(WorkerBlocks* worker, const BlocksStored& event,
+                                            std::uint64_t max_depth, std::size_t max_records) {
+  Chain chain;
+  std::uint64_t position = 0;
+  parent = kNoRecord;
+  if (event.parent) {
+    const NameEntry* name = worker == nullptr ? nullptr : worker->find_name(*event.parent);
+    if (name == nullptr) return StoreVerdict::kUnknownParent;
+    parent = name->record();
+    const BlockRecord& record = worker->record(parent);
+    chain = record.chain;
+    position = std::uint64_t{record.position} + 1;
+  }
+  if (event.start_position && *event.start_position != position) return StoreVerdict::kWrongPosition;
+
+  const std::span<const StoredBlock> stored = event.blocks;
+  blocks.resize(stored.size());
+  names.begin(stored.size());
+  if (worker != nullptr)
+    for (std::size_t i = 0; i < std::min(kAhead, stored.size()); ++i) worker->prefetch_name(stored[i].name);
+  for (std::size_t i = 0; i < stored.size(); ++i) {
+    if (worker != nullptr && i + kAhead < stored.size()) worker->prefetch_name(stored[i + kAhead].name);
+    chain = extended(chain, stored[i].local);
+    const NameEntry* known = worker == nullptr ? nullptr : worker->find_name(stored[i].name);
+    // A known name that stands twice means other content the second time; a new one has to be remembered.
+    if (known != nullptr ? worker->record(known->record()).chain != chain : !names.first_time(stored[i].name))
+      return StoreVerdict::kNameInUse;
+    blocks[i] = {chain, entry_key(static_cast<std::uint32_t>(position + i), stored[i].local),
+                 known == nullptr ? kNoRecord : known->record()};
+  }
+  if (position + stored.size() > max_depth) return StoreVerdict::kFull;
+  if (worker != nullptr && worker->records() + stored.size() > max_records) return StoreVerdict::kFull;
+  return std::nullopt;
+}
+
+namespace {
+
+// The plan of the thread. Very large events do not leave their memory behind.
+class ThreadPlan {
+ public:
+  ~ThreadPlan() {
+    if (kept_.blocks.capacity() > kMaxKept) kept_ = {};
+  }
+  StorePlan& operator*() noexcept { return kept_; }
+
+ private:
+  static constexpr std::size_t kMaxKept = std::size_t{1} << 16;
+  static inline thread_local StorePlan kept_;
+};
+
+}  // namespace
+
+StoreVerdict PositionalCore::refused(StoreVerdict verdict) noexcept {
+  switch (verdict) {
+    case StoreVerdict::kApplied: break;
+    case StoreVerdict::kEmpty: count(counters_.empty_stores); break;
+    case StoreVerdict::kUnknownParent: count(counters_.unknown_parents); break;
+    case StoreVerdict::kWrongPosition: count(counters_.wrong_positions); break;
+    case StoreVerdict::kNameInUse: count(counters_.names_in_use); break;
+    case StoreVerdict::kFull: count(counters_.full); break;
+  }
+  return verdict;
+}
+
+StoreVerdict PositionalCore::store(const BlocksStored& event) {
+  if (event.blocks.empty()) return refused(StoreVerdict::kEmpty);
+  for (;;) {
+    std::optional<StoreVerdict> verdict;
+    {
+      const StripeHold hold(gate_);
+      if (WorkerBlocks* blocks = blocks_of(event.worker)) {
+        const MutexLock held(blocks->lock);
+        verdict = store_into(*blocks, event);
+        if (!blocks->empty()) return *verdict;
+      } else {
+        // Nothing that can be refused gets a slot.
+        ThreadPlan plan;
+        if (const auto fault = (*plan).make(nullptr, event, kMaxDepth, kMaxRecords)) return refused(*fault);
+        if (slots_.size() >= WorkerSet::kMaxSlots) return refused(StoreVerdict::kFull);
+      }
+    }
+    if (verdict) {
+      drop_worker_if_empty(event.worker);
+      return *verdict;
+    }
+    add_worker(event.worker);
+  }
+}
+
+StoreVerdict PositionalCore::store_into(WorkerBlocks& blocks, const BlocksStored& event) {
+  ThreadPlan plan;
+  if (const auto fault = (*plan).make(&blocks, event, kMaxDepth, kMaxRecords)) return refused(*fault);
+  apply(blocks, event, *plan);
+  return StoreVerdict::kApplied;
+}
+
+void PositionalCore::apply(WorkerBlocks& blocks, const BlocksStored& event, const StorePlan& plan) {
+  const std::size_t n = plan.blocks.size();
+  const TierMask tier = mask_of(event.tier);
+  if (event.tier != StorageTier::kDevice && !blocks.in_lower_tiers()) board_.post_lower_tier(blocks.slot());
+  for (std::size_t i = 0; i < std::min(kAhead, n); ++i) prefetch_to_write(plan.blocks[i].key);
+  std::size_t repeated = 0;
+  std::uint32_t parent = plan.parent;
+  for (std::size_t i = 0; i < n; ++i) {
+    if (i + kAhead < n) prefetch_to_write(plan.blocks[i + kAhead].key);
+    const StorePlan::Block& block = plan.blocks[i];
+    if (block.known == kNoRecord) {
+      parent = apply_new_name(blocks, event.blocks[i], block.chain, block.key, parent, event.tier);
+      continue;
+    }
+    parent = block.known;
+    NameEntry& name = *blocks.find_name(event.blocks[i].name);
+    if ((name.tiers & tier) != 0) {
+      ++repeated;
+      continue;
+    }
+    if ((blocks.record(block.known).tiers & tier) == 0) publish(block.key, block.chain, blocks.slot(), tier);
+    blocks.add_tier(name, event.tier);
+  }
+  if (blocks.nested() && board_.is_posted(blocks.slot())) board_.take_down(blocks.slot());
+  count(counters_.stored, n);
+  if (repeated != 0) count(counters_.repeated, repeated);
+}
+
+// Returns the record that the name means now.
+std::uint32_t PositionalCore::apply_new_name(WorkerBlocks& blocks, const StoredBlock& block, const Chain& chain,
+                                             std::uint64_t key, std::uint32_t parent, StorageTier tier) {
+  std::uint32_t record = blocks.find_ghost(chain);
+  const TierMask before = publish(key, chain, blocks.slot(), mask_of(tier));
+  if (before != 0)
+    record = blocks.find_held(chain);
+  else if (record == kNoRecord)
+    record = blocks.add_record(chain, block.local, parent);
+  blocks.add_name(block.name, record, tier);
+  return record;
+}
+
+std::size_t PositionalCore::remove(const Worker& worker, StorageTier tier, std::span<const BlockName> names) {
+  std::size_t removed = 0;
+  bool empty = false;
+  {
+    const StripeHold hold(gate_);
+    if (WorkerBlocks* blocks = blocks_of(worker)) {
+      const MutexLock held(blocks->lock);
+      removed = remove_from(*blocks, tier, names);
+      empty = blocks->empty();
+    }
+  }
+  if (empty) drop_worker_if_empty(worker);
+  if (removed != 0) count(counters_.removed, removed);
+  if (removed != names.size()) count(counters_.unknown_removals, names.size() - removed);
+  return removed;
+}
+
+std::size_t PositionalCore::remove_from(WorkerBlocks& blocks, StorageTier tier,
+                                        std::span<const BlockName> names) {
+  if (names.empty()) return 0;
+  const auto position_of = [&](BlockName name) -> std::uint32_t {
+    const NameEntry* entry = blocks.find_name(name);
+    return entry == nullptr ? 0 : blocks.record(entry->record()).position;
+  };
+  const bool backwards = position_of(names.front()) < position_of(names.back());
+  const auto name_at = [&](std::size_t i) { return names[backwards ? names.size() - 1 - i : i]; };
+
+  std::size_t removed = 0;
+  // In groups: fetch the places of the names, then the entries that these lead to, then remove.
+  for (std::size_t begin = 0; begin < names.size(); begin += 2 * kAhead) {
+    const std::size_t end = std::min(begin + 2 * kAhead, names.size());
+    for (std::size_t i = begin; i < end; ++i) blocks.prefetch_name(name_at(i));
+    for (std::size_t i = begin; i < end; ++i) {
+      const NameEntry* entry = blocks.find_name(name_at(i));
+      if (entry == nullptr) continue;
+      const BlockRecord& record = blocks.record(entry->record());
+      prefetch_to_write(entry_key(record.position, record.local));
+    }
+    for (std::size_t i = begin; i < end; ++i) removed += remove_one(blocks, tier, name_at(i)) ? 1 : 0;
+  }
+  if (blocks.nested() && board_.is_posted(blocks.slot())) board_.take_down(blocks.slot());
+  return removed;
+}
+
+bool PositionalCore::remove_one(WorkerBlocks& blocks, StorageTier tier, BlockName name) {
+  NameEntry* entry = blocks.find_name(name);
+  if (entry == nullptr || (entry->tiers & mask_of(tier)) == 0) return false;
+  if (blocks.is_last_in_tier(*entry, tier)) {
+    const BlockRecord& record = blocks.record(entry->record());
+    const bool leaves = record.tiers == mask_of(tier);
+    if (leaves && record.children != 0 && !board_.is_posted(blocks.slot()))
+      board_.post(blocks.slot());
+    withdraw(entry_key(record.position, record.local), record.chain, blocks.slot(), mask_of(tier));
+  }
+  blocks.remove_name(*entry, tier);
+  return true;
+}
+
+// The records are in no order, so the worker is not nested meanwhile.
+void PositionalCore::clear_blocks(WorkerBlocks& blocks) {
+  if (blocks.empty()) return;
+  board_.post(blocks.slot());
+  blocks.for_each_record([&](std::uint32_t, const BlockRecord& record) {
+    if (record.tiers != 0)
+      withdraw(entry_key(record.position, record.local), record.chain, blocks.slot(),
+               static_cast<TierMask>(record.tiers));
+  });
+  blocks.clear();
+  board_.take_down(blocks.slot());
+}
+
+}  // namespace ashlar::index::detail

@@ -1,0 +1,477 @@
+#include "ashlar/index/detail/prediction_ledger.h"
+
+#include <algorithm>
+#include <exception>
+#include <random>
+#include <ranges>
+#include <unordered_map>
+#include <unordered_set>
+#include <utility>
+#include <vector>
+
+#include "index/content_trie.h"
+#include "index/flat_map.h"
+#include "index/prediction_list.h"
+#include "index/without_predictions.h"
+
+namespace ashlar::index {
+
+Result<void> ApproximateOptions::validate() const {
+  if (ttl <= Clock::Duration::zero() || ttl > kMaxTtl) {
+    return make_error(ErrorCode::kInvalidArgument, "ttl is %lld ns; it must be above 0 and at most a year",
+                      static_cast<long long>(ttl.count()));
+  }
+  if (clock == nullptr) return make_error(ErrorCode::kInvalidArgument, "clock is null");
+  return {};
+}
+
+namespace detail {
+
+namespace {
+
+using Content = ContentTrie::Id;
+
+// Beside twice the blocks of the call: what predict() and store() expire at most.
+constexpr std::size_t kExpiredPerCall = 64;
+
+struct BitHash {
+  std::uint64_t operator()(BlockName name) const noexcept { return spread_bits(name.value()); }
+  std::uint64_t operator()(Content content) const noexcept { return spread_bits(content); }
+};
+
+// A name of a worker, or one of ours in its place.
+struct Meaning {
+  Content content = ContentTrie::kRoot;
+  std::uint8_t tiers = 0;  // one bit per tier in which the worker holds the name; 0 for ours
+};
+
+struct Cache;
+using List = PredictionList<Cache>;
+
+// A content that a worker holds for real (names > 0) or as predicted.
+struct Holding {
+  BlockName name;                      // one of its names; ours of a predicted one
+  std::uint32_t names : 31 = 0;        // names that the worker has for it
+  std::uint32_t name_is_gone : 1 = 0;  // `name` was removed, while others of the worker's stay
+  List::Id prediction = 0;             // of a predicted one
+};
+
+// One (worker, rank) of which something is known.
+struct Cache {
+  Worker worker;
+  std::size_t predicted = 0;
+  FlatMap<BlockName, Meaning, BitHash> names;
+  FlatMap<Content, Holding, BitHash> held;
+};
+
+constexpr std::uint8_t bit_of(StorageTier tier) noexcept {
+  return static_cast<std::uint8_t>(1u << static_cast<unsigned>(tier));
+}
+
+std::uint64_t random_salt() noexcept {
+  try {
+    std::random_device source;
+    return std::uint64_t{source()} << 32 ^ source();
+  } catch (const std::exception&) {
+    return 0;  // names are checked against the worker's anyway
+  }
+}
+
+// One block of a request to predict that the worker does not hold yet.
+struct Fresh {
+  Content content;
+  StoredBlock block;
+};
+
+}  // namespace
+
+struct PredictionLedger::State {
+  State(IndexSink& index, const ApproximateOptions& chosen)
+      : inner(index), options(chosen), salt(chosen.salt ? *chosen.salt : random_salt()) {}
+
+  std::int64_t bucket_now() const { return options.clock->now().time_since_epoch() / options.kBucket; }
+  std::int64_t due_from_now() const {
+    const Clock::Duration end = options.clock->now().time_since_epoch() + options.ttl;
+    return (end + options.kBucket - Clock::Duration(1)) / options.kBucket;
+  }
+
+  Cache* find(const Worker& worker) const {
+    const auto found = caches.find(worker);
+    return found == caches.end() ? nullptr : found->second.get();
+  }
+  Cache& find_or_add(const Worker& worker) {
+    std::unique_ptr<Cache>& cache = caches[worker];
+    if (!cache) {
+      cache = std::make_unique<Cache>();
+      cache->worker = worker;
+    }
+    return *cache;
+  }
+  void forget_if_empty(Cache& cache) {
+    if (!cache.held.empty()) return;
+    caches.erase(Worker(cache.worker));
+    if (caches.empty()) std::unordered_map<Worker, std::unique_ptr<Cache>>().swap(caches);
+  }
+
+  bool is_ours(const Cache& cache, BlockName name) const {
+    const Meaning* const meaning = cache.names.find(name);
+    return meaning != nullptr && meaning->tiers == 0;
+  }
+
+  // A name that the worker has no use for now.
+  BlockName fresh_name(const Cache& cache) {
+    for (;;) {
+      const BlockName name(spread_bits(salt + ++names_made));
+      if (cache.names.find(name) == nullptr) return name;
+    }
+  }
+
+  // A name under which the inner index knows a content that the worker holds.
+  BlockName name_of(Cache& cache, Content content) {
+    Holding& holding = *cache.held.find(content);
+    if (holding.name_is_gone) {
+      cache.names.for_each([&](BlockName name, const Meaning& meaning) {
+        if (meaning.content == content) holding.name = name;
+      });
+      holding.name_is_gone = 0;
+    }
+    return holding.name;
+  }
+
+  void remove_ours(const Worker& worker, std::span<const BlockName> names) {
+    if (names.empty()) return;
+    const std::size_t removed = inner.remove(worker, StorageTier::kDevice, names);
+    ours.removed += removed;
+    ours.unknown_removals += names.size() - removed;
+  }
+
+  // Takes a prediction off the books; its name is still in the inner index.
+  void forget_prediction(List::Id id) {
+    const auto [owner, name, due, content, before, after] = list[id];
+    list.remove(id);
+    --owner->predicted;
+    owner->names.erase(name);
+    owner->held.erase(content);
+    trie.release(content);
+  }
+
+  // Our predictions give way where the worker's calls use their names.
+  template <class Names>
+  void give_way(const Worker& worker, const Names& names) {
+    Cache* const cache = find(worker);
+    if (cache == nullptr || cache->predicted == 0) return;
+    for (const BlockName name : names) {
+      if (!is_ours(*cache, name)) continue;
+      const List::Id id = cache->held.find(cache->names.find(name)->content)->prediction;
+      forget_prediction(id);
+      remove_ours(worker, std::span(&name, 1));
+      ++counters.dropped;
+      if (cache->predicted == 0) break;
+    }
+    forget_if_empty(*cache);
+  }
+
+  bool trie_has_room(std::size_t blocks) const noexcept {
+    return blocks <= ContentTrie::kMaxContents - trie.size();
+  }
+
+  void learn(Cache& cache, const BlocksStored& event);
+  void unlearn(Cache& cache, StorageTier tier, BlockName name);
+  StoreVerdict store_fresh(Cache& cache, std::span<const LocalHash> locals);
+  void book(Cache& cache);
+  // Ends all that is known of a worker; the inner index has been told.
+  void forget(Cache& cache);
+  // Per worker, the names of predictions that real blocks lie behind.
+  NamesByWorker predicted_stems() const;
+
+  IndexSink& inner;
+  const ApproximateOptions options;
+  const std::uint64_t salt;
+  std::uint64_t names_made = 0;
+  std::unordered_map<Worker, std::unique_ptr<Cache>> caches;  // those of which something is known
+  ContentTrie trie;
+  List list;
+  std::uint64_t full_here = 0;  // stores that the inner index never saw
+  IndexCounters ours;           // what our own calls have added to the inner index's counters
+  PredictionCounters counters;
+  // Storage of calls, used again.
+  std::vector<Content> path;
+  std::vector<Fresh> fresh;
+  std::vector<StoredBlock> run;
+  std::vector<BlockName> ended;
+};
+
+// Writes down an applied store; predictions of its contents end.
+void PredictionLedger::State::learn(Cache& cache, const BlocksStored& event) {
+  ended.clear();
+  Content content = event.parent ? cache.names.find(*event.parent)->content : ContentTrie::kRoot;
+  for (const StoredBlock& block : event.blocks) {
+    content = trie.find_or_add(content, block.local);
+    const auto [meaning, is_new_name] = cache.names.try_emplace(block.name);
+    meaning->content = content;
+    meaning->tiers |= bit_of(event.tier);
+    if (!is_new_name) continue;
+    const auto [holding, is_new] = cache.held.try_emplace(content);
+    if (is_new) {
+      trie.hold(content);
+    } else if (holding->names == 0) {
+      ended.push_back(holding->name);
+      list.remove(holding->prediction);
+      --cache.predicted;
+      cache.names.erase(holding->name);
+    }
+    if (holding->names == 0) holding->name = block.name;
+    ++holding->names;
+  }
+  counters.replaced += ended.size();
+  remove_ours(cache.worker, ended);
+}
+
+// Writes down that a name has left a tier, if the worker held it there.
+void PredictionLedger::State::unlearn(Cache& cache, StorageTier tier, BlockName name) {
+  Meaning* const meaning = cache.names.find(name);
+  if (meaning == nullptr || (meaning->tiers & bit_of(tier)) == 0) return;
+  meaning->tiers &= static_cast<std::uint8_t>(~bit_of(tier));
+  if (meaning->tiers != 0) return;
+  const Content content = meaning->content;
+  cache.names.erase(name);
+  Holding& holding = *cache.held.find(content);
+  --holding.names;
+  if (holding.names == 0) {
+    cache.held.erase(content);
+    trie.release(content);
+  } else if (holding.name == name) {
+    holding.name_is_gone = 1;
+  }
+}
+
+// Stores the blocks of `path` that the worker does not hold, run by run, and leaves them in `fresh`. All, or none.
+StoreVerdict PredictionLedger::State::store_fresh(Cache& cache, std::span<const LocalHash> locals) {
+  fresh.clear();
+  StoreVerdict verdict = StoreVerdict::kApplied;
+  for (std::size_t i = 0; i < path.size() && verdict == StoreVerdict::kApplied;) {
+    if (cache.held.find(path[i]) != nullptr) {
+      ++i;
+      continue;
+    }
+    // Before a run stands a block that the worker holds.
+    const std::size_t start = i;
+    const auto parent = start == 0 ? std::nullopt : std::optional(name_of(cache, path[start - 1]));
+    run.clear();
+    for (; i < path.size() && cache.held.find(path[i]) == nullptr; ++i) {
+      run.push_back({locals[i], fresh_name(cache)});
+      fresh.push_back({path[i], run.back()});
+    }
+    verdict = inner.store({cache.worker, StorageTier::kDevice, parent, std::nullopt, run});
+    if (verdict == StoreVerdict::kApplied) {
+      ours.stored += run.size();
+    } else {
+      fresh.resize(fresh.size() - run.size());
+    }
+  }
+  if (verdict == StoreVerdict::kApplied) return verdict;
+  // Nothing but kFull can come of a sound call; the others would mean that somebody else wrote to the index.
+  if (verdict == StoreVerdict::kFull) ++ours.full;
+  if (verdict == StoreVerdict::kUnknownParent) ++ours.unknown_parents;
+  if (verdict == StoreVerdict::kNameInUse) ++ours.names_in_use;
+  ended.clear();
+  for (const Fresh& stored : fresh) ended.push_back(stored.block.name);
+  remove_ours(cache.worker, ended);
+  return verdict;
+}
+
+// Writes down that `path` is predicted: what is in `fresh` begins, other predictions on it are renewed.
+void PredictionLedger::State::book(Cache& cache) {
+  const std::int64_t due = due_from_now();
+  auto next = fresh.begin();
+  for (const Content content : path) {
+    if (next != fresh.end() && next->content == content) {
+      const BlockName name = next->block.name;
+      trie.hold(content);
+      cache.names.try_emplace(name).first->content = content;
+      Holding& holding = *cache.held.try_emplace(content).first;
+      holding.name = name;
+      holding.prediction = list.add(&cache, content, name, due);
+      ++cache.predicted;
+      ++next;
+    } else if (const Holding& holding = *cache.held.find(content); holding.names == 0) {
+      if (list[holding.prediction].due != due) list.renew(holding.prediction, due);
+      ++counters.renewed;
+    }
+  }
+  counters.predicted += fresh.size();
+}
+
+void PredictionLedger::State::forget(Cache& cache) {
+  cache.held.for_each([&](Content content, const Holding& holding) {
+    if (holding.names == 0) {
+      list.remove(holding.prediction);
+      ++counters.dropped;
+    }
+    trie.release(content);
+  });
+  cache.held.clear();
+  forget_if_empty(cache);
+}
+
+NamesByWorker PredictionLedger::State::predicted_stems() const {
+  NamesByWorker stems;
+  for (const auto& [worker, cache] : caches) {
+    if (cache->predicted == 0) continue;
+    std::unordered_set<Content> seen;
+    cache->held.for_each([&, &worker = worker, &cache = cache](Content content, const Holding& real) {
+      if (real.names == 0) return;
+      // Up to the next real block; what lies above that is found from there.
+      for (Content at = trie.parent(content); at != ContentTrie::kRoot; at = trie.parent(at)) {
+        const Holding* const above = cache->held.find(at);
+        if (above != nullptr && above->names > 0) break;
+        if (!seen.insert(at).second) break;
+        if (above != nullptr) stems[worker].insert(above->name);
+      }
+    });
+  }
+  return stems;
+}
+
+PredictionLedger::PredictionLedger(IndexSink& inner, const ApproximateOptions& options)
+    : state_(std::make_unique<State>(inner, options)) {}
+PredictionLedger::~PredictionLedger() = default;
+
+StoreVerdict PredictionLedger::store(const BlocksStored& event) {
+  State& state = *state_;
+  expire(kExpiredPerCall + 2 * event.blocks.size());
+  if (event.parent) state.give_way(event.worker, std::span(&*event.parent, 1));
+  state.give_way(event.worker, std::views::transform(event.blocks, &StoredBlock::name));
+  if (!state.trie_has_room(event.blocks.size())) {
+    ++state.full_here;
+    return StoreVerdict::kFull;
+  }
+  const StoreVerdict verdict = state.inner.store(event);
+  if (verdict == StoreVerdict::kApplied) state.learn(state.find_or_add(event.worker), event);
+  return verdict;
+}
+
+std::size_t PredictionLedger::remove(const Worker& worker, StorageTier tier,
+                                     std::span<const BlockName> names) {
+  State& state = *state_;
+  state.give_way(worker, names);
+  const std::size_t removed = state.inner.remove(worker, tier, names);
+  if (Cache* const cache = state.find(worker)) {
+    for (const BlockName name : names) state.unlearn(*cache, tier, name);
+    state.forget_if_empty(*cache);
+  }
+  return removed;
+}
+
+void PredictionLedger::clear(const Worker& worker) {
+  state_->inner.clear(worker);
+  if (Cache* const cache = state_->find(worker)) state_->forget(*cache);
+}
+
+void PredictionLedger::remove_worker(WorkerId worker) {
+  state_->inner.remove_worker(worker);
+  std::vector<Cache*> ranks;
+  for (const auto& [who, cache] : state_->caches)
+    if (who.id == worker) ranks.push_back(cache.get());
+  for (Cache* const cache : ranks) state_->forget(*cache);
+}
+
+StoreVerdict PredictionLedger::predict(const Worker& worker, std::span<const LocalHash> locals) {
+  State& state = *state_;
+  if (locals.empty()) {
+    ++state.counters.refused;
+    return StoreVerdict::kEmpty;
+  }
+  expire(kExpiredPerCall + 2 * locals.size());
+  if (!state.trie_has_room(locals.size()) || locals.size() > List::kMost - state.list.size()) {
+    ++state.counters.refused;
+    return StoreVerdict::kFull;
+  }
+  Cache& cache = state.find_or_add(worker);
+  state.path.clear();
+  Content content = ContentTrie::kRoot;
+  for (const LocalHash local : locals) {
+    content = state.trie.find_or_add(content, local);
+    state.path.push_back(content);
+  }
+  const StoreVerdict verdict = state.store_fresh(cache, locals);
+  if (verdict == StoreVerdict::kApplied) {
+    state.book(cache);
+  } else {
+    ++state.counters.refused;
+    state.trie.trim(content);
+    state.forget_if_empty(cache);
+  }
+  return verdict;
+}
+
+std::size_t PredictionLedger::expire(std::size_t limit) {
+  State& state = *state_;
+  List& list = state.list;
+  if (list.size() == 0) return 0;
+  const std::int64_t now = state.bucket_now();
+  const auto is_due = [&] { return list.front() != List::kNone && list[list.front()].due <= now; };
+  std::size_t expired = 0;
+  while (expired < limit && is_due()) {
+    // Those of one worker that stand together go in one call.
+    Cache* const owner = list[list.front()].owner;
+    const Worker worker = owner->worker;
+    state.ended.clear();
+    for (; expired < limit && is_due() && list[list.front()].owner == owner; ++expired) {
+      state.ended.push_back(list[list.front()].name);
+      state.forget_prediction(list.front());
+    }
+    state.forget_if_empty(*owner);
+    state.remove_ours(worker, state.ended);
+  }
+  state.counters.expired += expired;
+  return expired;
+}
+
+void PredictionLedger::dump(IndexSink& sink, const std::function<void(IndexSink&)>& dump_inner) const {
+  const auto stems = state_->predicted_stems();
+  const auto is_left_out = [&](const Worker& worker, BlockName name) {
+    const Cache* const cache = state_->find(worker);
+    if (cache == nullptr || !state_->is_ours(*cache, name)) return false;
+    const auto of_worker = stems.find(worker);
+    return of_worker == stems.end() || !of_worker->second.contains(name);
+  };
+  WithoutPredictions filter(sink, is_left_out);
+  dump_inner(filter);
+  for (const auto& [worker, names] : stems)
+    sink.remove(worker, StorageTier::kDevice, std::vector(names.begin(), names.end()));
+}
+
+IndexCounters PredictionLedger::without_predictions(const IndexCounters& inner) const {
+  const IndexCounters& ours = state_->ours;
+  IndexCounters theirs = inner;
+  theirs.stored -= ours.stored;
+  theirs.removed -= ours.removed;
+  theirs.unknown_removals -= ours.unknown_removals;
+  theirs.unknown_parents -= ours.unknown_parents;
+  theirs.names_in_use -= ours.names_in_use;
+  theirs.full -= ours.full;
+  theirs.full += state_->full_here;
+  return theirs;
+}
+
+std::size_t PredictionLedger::predicted() const noexcept {
+  return state_->list.size();
+}
+
+std::size_t PredictionLedger::bytes() const noexcept {
+  std::size_t bytes = state_->trie.bytes() + state_->list.bytes();
+  if (state_->caches.empty()) return bytes;
+  // A node of the map: the entry, the link and the hash.
+  bytes += state_->caches.bucket_count() * sizeof(void*);
+  bytes += state_->caches.size() * (sizeof(Worker) + 3 * sizeof(void*) + sizeof(Cache));
+  for (const auto& [worker, cache] : state_->caches) bytes += cache->names.bytes() + cache->held.bytes();
+  return bytes;
+}
+
+PredictionCounters PredictionLedger::counters() const noexcept {
+  return state_->counters;
+}
+
+}  // namespace detail
+}  // namespace ashlar::index

@@ -1,0 +1,489 @@
+#include "index/radix_core.h"
+
+#include <algorithm>
+#include <limits>
+#include <optional>
+#include <utility>
+
+#include "index/radix_dump.h"
+#include "index/radix_walk.h"
+
+namespace ashlar::index {
+
+namespace {
+
+struct SeenName {
+  using Key = BlockName;
+  BlockName name;
+  bool used = false;
+
+  Key key() const noexcept { return name; }
+  bool empty() const noexcept { return !used; }
+  static std::uint64_t hash(Key key) noexcept { return spread(key.value()); }
+};
+
+bool names_repeat(std::span<const StoredBlock> blocks) {
+  EntryMap<SeenName> seen;
+  seen.reserve(blocks.size());
+  return std::ranges::any_of(
+      blocks, [&](const StoredBlock& block) { return !seen.insert({block.name, true}).second; });
+}
+
+std::int64_t difference(std::size_t after, std::size_t before) {
+  return static_cast<std::int64_t>(after) - static_cast<std::int64_t>(before);
+}
+
+}  // namespace
+
+template <bool kShared>
+class ASHLAR_SCOPED_CAPABILITY RadixCore<kShared>::SharedHold {
+ public:
+  explicit SharedHold(RwLock& lock) ASHLAR_ATTRIBUTE(acquire_shared_capability(lock)) : lock_(lock) {
+    take();
+  }
+  ~SharedHold() ASHLAR_ATTRIBUTE(release_capability()) { let_go(); }
+  SharedHold(const SharedHold&) = delete;
+  SharedHold& operator=(const SharedHold&) = delete;
+
+ private:
+  void take() ASHLAR_NO_THREAD_SAFETY_ANALYSIS {
+    if constexpr (kShared) lock_.lock_shared();
+  }
+  void let_go() ASHLAR_NO_THREAD_SAFETY_ANALYSIS {
+    if constexpr (kShared) lock_.unlock_shared();
+  }
+  RwLock& lock_;
+};
+
+template <bool kShared>
+class ASHLAR_SCOPED_CAPABILITY RadixCore<kShared>::SoleHold {
+ public:
+  explicit SoleHold(RwLock& lock) ASHLAR_ACQUIRE(lock) : lock_(lock) { take(); }
+  ~SoleHold() ASHLAR_RELEASE() { let_go(); }
+  SoleHold(const SoleHold&) = delete;
+  SoleHold& operator=(const SoleHold&) = delete;
+
+ private:
+  void take() ASHLAR_NO_THREAD_SAFETY_ANALYSIS {
+    if constexpr (kShared) lock_.lock();
+  }
+  void let_go() ASHLAR_NO_THREAD_SAFETY_ANALYSIS {
+    if constexpr (kShared) lock_.unlock();
+  }
+  RwLock& lock_;
+};
+
+template <bool kShared>
+class ASHLAR_SCOPED_CAPABILITY RadixCore<kShared>::HolderHold {
+ public:
+  explicit HolderHold(Mutex& mutex) ASHLAR_ACQUIRE(mutex) : mutex_(mutex) { take(); }
+  ~HolderHold() ASHLAR_RELEASE() { let_go(); }
+  HolderHold(const HolderHold&) = delete;
+  HolderHold& operator=(const HolderHold&) = delete;
+
+ private:
+  void take() ASHLAR_NO_THREAD_SAFETY_ANALYSIS {
+    if constexpr (kShared) mutex_.lock();
+  }
+  void let_go() ASHLAR_NO_THREAD_SAFETY_ANALYSIS {
+    if constexpr (kShared) mutex_.unlock();
+  }
+  Mutex& mutex_;
+};
+
+// Deep trees are freed without recursion.
+template <bool kShared>
+RadixCore<kShared>::~RadixCore() {
+  std::vector<RadixNode*> open;
+  const auto add = [&](RadixNode& child) { open.push_back(&child); };
+  root_.for_each_child(add);
+  while (!open.empty()) {
+    const std::unique_ptr<RadixNode> node(open.back());
+    open.pop_back();
+    node->for_each_child(add);
+  }
+}
+
+// --- Workers. ---
+
+template <bool kShared>
+auto RadixCore<kShared>::holder_of(const Worker& worker) const -> Holder* {
+  const std::optional<std::uint32_t> slot = slots_.find(worker);
+  return slot ? holders_[*slot].get() : nullptr;
+}
+
+template <bool kShared>
+void RadixCore<kShared>::admit(const Worker& worker) {
+  const SoleHold sole(slots_lock_);
+  const std::uint32_t slot = slots_.assign(worker);
+  if (holders_.size() < slots_.capacity()) holders_.resize(slots_.capacity());
+  if (holders_[slot] == nullptr) holders_[slot] = std::make_unique<Holder>(slot);
+}
+
+template <bool kShared>
+void RadixCore<kShared>::dismiss(const Worker& worker) {
+  const SoleHold sole(slots_lock_);
+  const Holder* holder = holder_of(worker);
+  if (holder == nullptr) return;
+  {
+    const HolderHold hold(holder->mu);
+    if (!holder->names.empty()) return;
+  }
+  const std::uint32_t slot = holder->slot;
+  holders_[slot].reset();
+  slots_.release(slot);
+  holders_.resize(slots_.capacity());
+  if (holders_.size() * 4 <= holders_.capacity()) holders_.shrink_to_fit();
+}
+
+// --- Store. ---
+
+template <bool kShared>
+StoreVerdict RadixCore<kShared>::store(const BlocksStored& event) {
+  RadixTally tally;
+  const StoreVerdict verdict = event.blocks.empty() ? StoreVerdict::kEmpty : store(event, tally);
+  tally.count(verdict, event.blocks.size());
+  totals_.add(tally);
+  return verdict;
+}
+
+template <bool kShared>
+StoreVerdict RadixCore<kShared>::store(const BlocksStored& event, RadixTally& tally) {
+  for (;;) {
+    std::optional<StoreVerdict> verdict;
+    bool idle = false;
+    {
+      const SharedHold shared(slots_lock_);
+      if (Holder* holder = holder_of(event.worker)) {
+        const HolderHold hold(holder->mu);
+        verdict = store(*holder, event, tally);
+        idle = holder->names.empty();
+      }
+    }
+    if (idle) dismiss(event.worker);
+    if (verdict) return *verdict;
+    // A refused event must not give a worker its slot.
+    if (event.parent) return StoreVerdict::kUnknownParent;
+    if (event.start_position.value_or(0) != 0) return StoreVerdict::kWrongPosition;
+    if (names_repeat(event.blocks)) return StoreVerdict::kNameInUse;
+    if (event.blocks.size() > std::numeric_limits<std::uint32_t>::max()) return StoreVerdict::kFull;
+    admit(event.worker);
+  }
+}
+
+template <bool kShared>
+StoreVerdict RadixCore<kShared>::store(Holder& holder, const BlocksStored& event, RadixTally& tally) {
+  RadixNode* node = &root_;
+  std::uint32_t offset = 0;
+  if (event.parent) {
+    const RadixNames::Entry* parent = holder.names.map().find(*event.parent);
+    if (parent == nullptr) return StoreVerdict::kUnknownParent;
+    node = parent->place.node();
+    offset = parent->place.offset() + 1;
+  }
+  const std::uint64_t position = std::uint64_t{node->start()} + offset;
+  if (event.start_position && *event.start_position != position) return StoreVerdict::kWrongPosition;
+  const std::size_t names_bytes = holder.names.bytes();
+  RadixEntries entries(holder.names, event.blocks);
+  if (!entries.insert() || (entries.any_known() && !agree(entries, node, offset))) {
+    entries.undo();
+    return StoreVerdict::kNameInUse;
+  }
+  if (position + event.blocks.size() > std::numeric_limits<std::uint32_t>::max()) {
+    entries.undo();
+    return StoreVerdict::kFull;
+  }
+  apply(holder, event.tier, node, offset, entries, tally);
+  tally.bytes += difference(holder.names.bytes(), names_bytes);
+  return StoreVerdict::kApplied;
+}
+
+// A name that has a place keeps its node and those above it alive, so the walk finds all of them if they agree.
+template <bool kShared>
+bool RadixCore<kShared>::agree(RadixEntries& entries, const RadixNode* node, std::uint32_t offset) const {
+  lock_shared(*node);
+  bool agreed = true;
+  bool on_path = true;
+  for (std::size_t i = 0; i < entries.blocks().size() && agreed; ++i, ++offset) {
+    const LocalHash local = entries.blocks()[i].local;
+    if (on_path && (offset == node->length() || node->local(offset) != local)) {
+      const RadixNode* child = node->child(offset, local);
+      on_path = child != nullptr;
+      if (on_path) {
+        lock_shared(*child);
+        unlock_shared(*node);
+        node = child;
+        offset = 0;
+      }
+    }
+    const RadixPlace place = entries.place(i);
+    agreed = place.is_pending() || (on_path && place.node() == node && place.offset() == offset);
+  }
+  unlock_shared(*node);
+  return agreed;
+}
+
+template <bool kShared>
+void RadixCore<kShared>::apply(Holder& holder, StorageTier tier, RadixNode* node, std::uint32_t offset,
+                               RadixEntries& entries, RadixTally& tally) {
+  if (node == &root_) {
+    node = enter_first(entries.blocks(), tally);
+    offset = 0;
+  } else {
+    lock(*node);
+  }
+  for (std::size_t done = 0;;) {
+    const std::span<const StoredBlock> blocks = entries.blocks().subspan(done);
+    std::uint32_t count = node->match(offset, blocks);
+    if (count == 0) {
+      const bool extends = node->extends_at(offset) && node->child(offset, blocks[0].local) == nullptr;
+      if (!extends) {
+        node = enter_child(node, offset, blocks, tally);
+        offset = 0;
+        continue;
+      }
+      count = node->extend(blocks, tally);
+    }
+    const std::uint64_t before = node->add(holder.slot, tier, RadixNode::bits(offset, count), tally);
+    // The worker holds blocks of the node now, so that it stays while the lock is let go.
+    unlock(*node);
+    entries.give_places(tier, node, offset, done, count, before, tally);
+    done += count;
+    offset += count;
+    if (done == entries.blocks().size()) return;
+    lock(*node);
+  }
+}
+
+template <bool kShared>
+RadixNode* RadixCore<kShared>::enter_child(RadixNode* node, std::uint32_t offset,
+                                           std::span<const StoredBlock> blocks, RadixTally& tally) {
+  RadixNode* child = node->child(offset, blocks[0].local);
+  if (child == nullptr) {
+    child = new RadixNode(node, offset, blocks, tally);
+    node->link(child, tally);
+  }
+  lock(*child);
+  unlock(*node);
+  return child;
+}
+
+// Nearly every store of a shared prefix finds its first node, and so disturbs no reader of the root.
+template <bool kShared>
+RadixNode* RadixCore<kShared>::enter_first(std::span<const StoredBlock> blocks, RadixTally& tally) {
+  if constexpr (kShared) {
+    lock_shared(root_);
+    RadixNode* first = root_.child(0, blocks[0].local);
+    if (first != nullptr) lock(*first);
+    unlock_shared(root_);
+    if (first != nullptr) return first;
+  }
+  lock(root_);
+  return enter_child(&root_, 0, blocks, tally);
+}
+
+// --- Remove. ---
+
+template <bool kShared>
+std::size_t RadixCore<kShared>::remove(const Worker& worker, StorageTier tier,
+                                       std::span<const BlockName> names) {
+  RadixTally tally;
+  std::size_t removed = 0;
+  bool idle = false;
+  {
+    const SharedHold shared(slots_lock_);
+    if (Holder* holder = holder_of(worker)) {
+      const HolderHold hold(holder->mu);
+      removed = remove(*holder, tier, names, tally);
+      idle = holder->names.empty();
+    }
+  }
+  if (idle) dismiss(worker);
+  tally.counters.removed = removed;
+  tally.counters.unknown_removals = names.size() - removed;
+  totals_.add(tally);
+  return removed;
+}
+
+template <bool kShared>
+std::size_t RadixCore<kShared>::remove(Holder& holder, StorageTier tier, std::span<const BlockName> names,
+                                       RadixTally& tally) {
+  EntryMap<RadixNames::Entry>& map = holder.names.map();
+  const std::size_t names_bytes = holder.names.bytes();
+  std::size_t removed = 0;
+  // Names that follow each other in one node are taken from it together.
+  RadixNode* node = nullptr;
+  std::uint64_t blocks = 0;
+  const auto take = [&] {
+    lock(*node);
+    node->take(holder.slot, tier, blocks, tally);
+    leave(node, tally);
+  };
+  for (std::size_t i = 0; i < std::min(RadixEntries::kAhead, names.size()); ++i) map.prefetch(names[i]);
+  for (std::size_t i = 0; i < names.size(); ++i) {
+    if (i + RadixEntries::kAhead < names.size()) map.prefetch(names[i + RadixEntries::kAhead]);
+    RadixNames::Entry* entry = map.find(names[i]);
+    if (entry == nullptr || !entry->place.in_tier(tier)) continue;
+    ++removed;
+    entry->place.take_tier(tier);
+    const RadixPlace place = entry->place;
+    if (!place.in_any_tier()) map.erase(entry);
+    if (holder.names.take_name(place, tier)) continue;
+    if (place.node() != node) {
+      if (node != nullptr) take();
+      node = place.node();
+      blocks = 0;
+    }
+    blocks |= std::uint64_t{1} << place.offset();
+  }
+  if (node != nullptr) take();
+  tally.bytes += difference(holder.names.bytes(), names_bytes);
+  return removed;
+}
+
+template <bool kShared>
+void RadixCore<kShared>::leave(RadixNode* node, RadixTally& tally) {
+  bool doom = node->vacant() && !node->doomed;
+  node->doomed |= doom;
+  unlock(*node);
+  while (doom) {
+    RadixNode* parent = node->parent();
+    lock(*parent);
+    lock(*node);
+    node->doomed = node->vacant();
+    doom = false;
+    if (node->doomed) {
+      parent->unlink(node, tally);
+      doom = parent != &root_ && parent->vacant() && !parent->doomed;
+      parent->doomed |= doom;
+    }
+    const bool freed = node->doomed;
+    unlock(*node);
+    unlock(*parent);
+    if (freed) {
+      --tally.nodes;
+      tally.bytes -= static_cast<std::int64_t>(node->bytes());
+      delete node;
+    }
+    node = parent;
+  }
+}
+
+template <bool kShared>
+void RadixCore<kShared>::clear(Holder& holder, RadixTally& tally) {
+  // A node may be gone once the worker has left it, so each is visited once.
+  std::vector<RadixNode*> nodes;
+  nodes.reserve(holder.names.map().size());
+  holder.names.map().for_each([&](const RadixNames::Entry& entry) { nodes.push_back(entry.place.node()); });
+  std::ranges::sort(nodes);
+  const auto end = std::ranges::unique(nodes).begin();
+  for (auto at = nodes.begin(); at != end; ++at) {
+    lock(**at);
+    (*at)->take_all(holder.slot, tally);
+    leave(*at, tally);
+  }
+  tally.bytes -= static_cast<std::int64_t>(holder.names.bytes());
+  holder.names.clear();
+}
+
+template <bool kShared>
+void RadixCore<kShared>::clear(const Worker& worker) {
+  RadixTally tally;
+  bool known = false;
+  {
+    const SharedHold shared(slots_lock_);
+    if (Holder* holder = holder_of(worker)) {
+      const HolderHold hold(holder->mu);
+      clear(*holder, tally);
+      known = true;
+    }
+  }
+  if (known) dismiss(worker);
+  ++tally.counters.clears;
+  totals_.add(tally);
+}
+
+template <bool kShared>
+void RadixCore<kShared>::remove_worker(WorkerId id) {
+  RadixTally tally;
+  std::vector<Worker> ranks;
+  {
+    const SharedHold shared(slots_lock_);
+    for (const std::uint32_t slot : slots_.slots_of(id)) {
+      ranks.push_back(slots_.workers()[slot]);
+      Holder& holder = *holders_[slot];
+      const HolderHold hold(holder.mu);
+      clear(holder, tally);
+    }
+  }
+  for (const Worker& worker : ranks) dismiss(worker);
+  ++tally.counters.clears;
+  totals_.add(tally);
+}
+
+// --- Reads. ---
+
+template <bool kShared>
+void RadixCore<kShared>::find_matches(std::span<const LocalHash> locals, MatchScores& scores,
+                                      const FindOptions& options) const {
+  const SharedHold shared(slots_lock_);
+  scores.begin(slots_.assignment(), slots_.workers());
+  if (locals.empty() || slots_.capacity() == 0) return;
+  lock_shared(root_);
+  const RadixNode* node = &root_;
+  const RadixNode* next = root_.child(0, locals[0]);
+  if (next == nullptr) {
+    unlock_shared(root_);
+    return;
+  }
+  RadixWalk walk(locals, scores, options);
+  while (next != nullptr) {
+    lock_shared(*next);
+    unlock_shared(*node);
+    node = next;
+    next = walk.visit(*node) ? node->child(walk.offset(), walk.next_local()) : nullptr;
+  }
+  unlock_shared(*node);
+  walk.finish();
+}
+
+template <bool kShared>
+void RadixCore<kShared>::dump(IndexSink& sink) const {
+  std::vector<Worker> workers;
+  {
+    const SharedHold shared(slots_lock_);
+    for (std::uint32_t slot = 0; slot < slots_.capacity(); ++slot)
+      if (slots_.in_use(slot)) workers.push_back(slots_.workers()[slot]);
+  }
+  // The calls of a worker are put together under its lock, and sent without.
+  for (const Worker& worker : workers) {
+    RadixDump calls(worker);
+    {
+      const SharedHold shared(slots_lock_);
+      const Holder* holder = holder_of(worker);
+      if (holder == nullptr) continue;
+      const HolderHold hold(holder->mu);
+      calls.add(holder->names, [](const RadixNode& node, std::span<LocalHash> locals) {
+        lock_shared(node);
+        for (std::uint32_t i = 0; i < locals.size(); ++i) locals[i] = node.local(i);
+        unlock_shared(node);
+      });
+    }
+    calls.send(sink);
+  }
+}
+
+template <bool kShared>
+IndexSizes RadixCore<kShared>::sizes() const {
+  const SharedHold shared(slots_lock_);
+  IndexSizes sizes = totals_.sizes();
+  sizes.workers = slots_.size();
+  sizes.bytes +=
+      slots_.bytes() + slots_.size() * sizeof(Holder) + holders_.capacity() * sizeof(std::unique_ptr<Holder>);
+  return sizes;
+}
+
+template class RadixCore<false>;
+template class RadixCore<true>;
+
+}  // namespace ashlar::index

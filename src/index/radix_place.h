@@ -1,0 +1,111 @@
+// RadixPlace: where a content lies in a radix tree, (node, offset), with the tiers of one name, in one word.
+// RadixNames: what the names of one worker mean, and how often a content is named more than once.
+//
+// Thread safety: thread-compatible.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+#include "ashlar/base/check.h"
+#include "ashlar/index/indexer.h"
+#include "index/entry_map.h"
+#include "index/radix_node.h"
+
+namespace ashlar::index {
+
+class RadixPlace {
+ public:
+  constexpr RadixPlace() = default;
+  RadixPlace(const RadixNode* node, std::uint32_t offset) noexcept
+      : word_(reinterpret_cast<std::uintptr_t>(node) | offset) {
+    static_assert(alignof(RadixNode) >= RadixNode::kMaxLength);
+    ASHLAR_DCHECK((word_ & kTiers) == 0, "an address of more than %d bits", kTierShift);
+  }
+  // Stands for a name that is being stored.
+  static constexpr RadixPlace pending() noexcept {
+    RadixPlace place;
+    place.word_ = 1;
+    return place;
+  }
+
+  bool empty() const noexcept { return word_ == 0; }
+  bool is_pending() const noexcept { return word_ == 1; }
+  // NOLINTNEXTLINE(performance-no-int-to-ptr): the address shares its word with the offset and the tiers
+  RadixNode* node() const noexcept { return reinterpret_cast<RadixNode*>(word_ & ~(kTiers | kOffset)); }
+  std::uint32_t offset() const noexcept { return static_cast<std::uint32_t>(word_ & kOffset); }
+
+  bool in_tier(StorageTier tier) const noexcept { return (word_ & bit(tier)) != 0; }
+  bool in_any_tier() const noexcept { return (word_ & kTiers) != 0; }
+  void add_tier(StorageTier tier) noexcept { word_ |= bit(tier); }
+  void take_tier(StorageTier tier) noexcept { word_ &= ~bit(tier); }
+  // The content alone, as a number that is not 0.
+  std::uint64_t content() const noexcept { return word_ & ~kTiers; }
+
+ private:
+  static constexpr int kTierShift = 60;
+  static constexpr std::uint64_t kTiers = ~std::uint64_t{0} << kTierShift;
+  static constexpr std::uint64_t kOffset = RadixNode::kMaxLength - 1;
+
+  static std::uint64_t bit(StorageTier tier) noexcept {
+    return std::uint64_t{1} << (kTierShift + static_cast<int>(tier));
+  }
+
+  std::uint64_t word_ = 0;
+};
+
+class RadixNames {
+ public:
+  struct Entry {
+    using Key = BlockName;
+    BlockName name;
+    RadixPlace place;
+
+    Key key() const noexcept { return name; }
+    bool empty() const noexcept { return place.empty(); }
+    static std::uint64_t hash(Key key) noexcept { return spread(key.value()); }
+  };
+
+  EntryMap<Entry>& map() noexcept { return map_; }
+  const EntryMap<Entry>& map() const noexcept { return map_; }
+  bool empty() const noexcept { return map_.empty(); }
+  std::size_t bytes() const noexcept { return map_.bytes() + more_.bytes(); }
+
+  // One more name for a content that the worker holds in that tier already.
+  void add_name(RadixPlace place, StorageTier tier) {
+    ++more_.insert({place.content(), {}}).first->names[static_cast<std::size_t>(tier)];
+  }
+  // One name less. False when it was the last one in that tier.
+  bool take_name(RadixPlace place, StorageTier tier) noexcept {
+    if (more_.empty()) [[likely]]
+      return false;
+    More* more = more_.find(place.content());
+    if (more == nullptr || more->names[static_cast<std::size_t>(tier)] == 0) return false;
+    --more->names[static_cast<std::size_t>(tier)];
+    if (std::ranges::all_of(more->names, [](std::uint32_t names) { return names == 0; })) more_.erase(more);
+    return true;
+  }
+  void clear() noexcept {
+    map_.clear();
+    more_.clear();
+  }
+
+ private:
+  // Names of a content in each tier beyond the first one.
+  struct More {
+    using Key = std::uint64_t;
+    std::uint64_t content = 0;
+    std::array<std::uint32_t, kStorageTiers> names{};
+
+    Key key() const noexcept { return content; }
+    bool empty() const noexcept { return content == 0; }
+    static std::uint64_t hash(Key key) noexcept { return spread(key); }
+  };
+
+  EntryMap<Entry> map_;
+  EntryMap<More> more_;  // usually empty: an engine has one name for a content
+};
+
+}  // namespace ashlar::index

@@ -1,0 +1,87 @@
+// SlabPool and Shelf: memory in slabs of 64 KiB, and objects of one size in slabs.
+//
+// Tables that are read at random cost an address translation per access unless they lie in huge pages. So slabs are
+// cut from regions of 2 MiB that ask for huge pages, once there is enough for a first region; before that they are
+// allocated one by one. Regions and slabs that are free go back at once.
+//
+// A shelf hands out objects of one size, in the order of their addresses while it can: what is made together lies
+// together.
+//
+// Thread safety: thread-compatible.
+// Complexity:    O(1), but for a bitmap of at most 8 words.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+namespace ashlar::index::detail {
+
+inline constexpr std::size_t kSlabBytes = std::size_t{64} << 10;
+inline constexpr std::size_t kSlabHeader = 128;
+
+class SlabPool {
+ public:
+  SlabPool() = default;
+  SlabPool(const SlabPool&) = delete;
+  SlabPool& operator=(const SlabPool&) = delete;
+  ~SlabPool();
+
+  // kSlabBytes, aligned to their size; not zeroed.
+  void* allocate();
+  void free(void* slab) noexcept;
+  std::size_t bytes() const noexcept { return bytes_; }
+
+ private:
+  static constexpr std::size_t kRegionBytes = std::size_t{2} << 20;
+  static constexpr std::size_t kSlabsPerRegion = kRegionBytes / kSlabBytes;
+
+  struct Region {
+    std::uintptr_t base = 0;
+    std::uint32_t free = ~0u;  // bit per slab
+    Region* next = nullptr;
+    Region* previous = nullptr;
+  };
+  static_assert(kSlabsPerRegion == 32);
+  Region* region_of(std::uintptr_t address) const noexcept;
+  void unlink(Region* region) noexcept;
+
+  Region* with_room_ = nullptr;
+  // Regions by address, for free(): open addressing, a power of two.
+  Region** table_ = nullptr;
+  std::size_t table_size_ = 0;
+  std::size_t regions_ = 0;
+  std::size_t singles_ = 0;  // slabs outside regions
+  std::size_t bytes_ = 0;
+
+  void insert(Region* region);
+  void erase(Region* region);
+};
+
+class Shelf {
+ public:
+  // `count` objects of `bytes` bytes, a multiple of 64, lie behind the header of each slab.
+  Shelf(SlabPool& pool, std::uint32_t bytes, std::uint32_t count) noexcept
+      : pool_(pool), bytes_(bytes), count_(count) {}
+  Shelf(const Shelf&) = delete;
+  Shelf& operator=(const Shelf&) = delete;
+  ~Shelf();
+
+  void* allocate();
+  void free(void* object) noexcept;
+  static constexpr std::uint32_t fit(std::uint32_t bytes) noexcept {
+    return static_cast<std::uint32_t>((kSlabBytes - kSlabHeader) / bytes);
+  }
+
+ private:
+  struct Slab;
+  void unlink(Slab* slab) noexcept;
+  void push(Slab* slab) noexcept;
+
+  SlabPool& pool_;
+  const std::uint32_t bytes_;
+  const std::uint32_t count_;
+  Slab* first_ = nullptr;  // slabs with room, the one in use first
+};
+
+}  // namespace ashlar::index::detail

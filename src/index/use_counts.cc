@@ -1,0 +1,115 @@
+#include "index/use_counts.h"
+
+#include <algorithm>
+
+namespace ashlar::index::detail {
+
+UseCounts::UseCounts(std::uint32_t buckets, std::size_t max_contents)
+    : max_contents_(max_contents), heads_(buckets, kEnd) {}
+
+void UseCounts::advance(Bucket now) {
+  const auto buckets = static_cast<Bucket>(heads_.size());
+  if (!started_) {
+    started_ = true;
+    first_ = now_ = now;
+    return;
+  }
+  if (now <= now_) return;
+  // Nothing is in a bucket behind now_.
+  for (const Bucket end = std::min(now - buckets, now_); first_ <= end; ++first_) forget_bucket(first_);
+  now_ = now;
+  first_ = std::max(first_, now - buckets + 1);
+}
+
+std::size_t UseCounts::use(std::span<const LocalHash> locals) {
+  Content content = ContentTrie::kRoot;
+  for (std::size_t i = 0; i < locals.size(); ++i) {
+    Content child = trie_.find(content, locals[i]);
+    if (child == ContentTrie::kNone) child = add(content, locals[i]);
+    if (child == ContentTrie::kNone) return locals.size() - i;
+    content = child;
+    touch(content);
+    std::uint32_t& uses = count(content, now_);
+    if (uses != UINT32_MAX) ++uses;
+  }
+  return 0;
+}
+
+std::size_t UseCounts::read(std::span<const LocalHash> locals, std::span<std::uint32_t> uses) const {
+  Content content = ContentTrie::kRoot;
+  std::size_t used = 0;
+  for (; used < locals.size(); ++used) {
+    content = trie_.find(content, locals[used]);
+    if (content == ContentTrie::kNone) break;
+    std::uint64_t sum = 0;
+    for (Bucket bucket = first_; bucket <= rows_[content].last; ++bucket)
+      sum += counts_[content * heads_.size() + column(bucket)];
+    uses[used] = static_cast<std::uint32_t>(std::min<std::uint64_t>(sum, UINT32_MAX));
+  }
+  std::ranges::fill(uses.subspan(used, locals.size() - used), 0u);
+  return used;
+}
+
+UseCounts::Content UseCounts::add(Content parent, LocalHash local) {
+  // The parent was used just now, so it is not among what goes.
+  if (trie_.size() >= max_contents_ && !make_room()) return ContentTrie::kNone;
+  const Content content = trie_.find_or_add(parent, local);
+  trie_.hold(content);
+  if (content >= rows_.size()) {
+    rows_.resize(content + 1);
+    counts_.resize(rows_.size() * heads_.size());
+  }
+  std::fill_n(counts_.begin() + static_cast<std::ptrdiff_t>(content * heads_.size()), heads_.size(), 0u);
+  rows_[content].last = now_;
+  link(content);
+  return content;
+}
+
+bool UseCounts::make_room() {
+  while (trie_.size() >= max_contents_) {
+    if (first_ == now_) return false;
+    forget_bucket(first_);
+    ++first_;
+    ++shortened_;
+  }
+  return true;
+}
+
+// The last use of the content is now.
+void UseCounts::touch(Content content) {
+  const Bucket last = rows_[content].last;
+  if (last == now_) return;
+  unlink(content);
+  for (Bucket bucket = last + 1; bucket <= now_; ++bucket) count(content, bucket) = 0;
+  rows_[content].last = now_;
+  link(content);
+}
+
+void UseCounts::link(Content content) {
+  Content& head = heads_[column(rows_[content].last)];
+  rows_[content].before = kEnd;
+  rows_[content].after = head;
+  if (head != kEnd) rows_[head].before = content;
+  head = content;
+}
+
+void UseCounts::unlink(Content content) noexcept {
+  const Row& row = rows_[content];
+  (row.before != kEnd ? rows_[row.before].after : heads_[column(row.last)]) = row.after;
+  if (row.after != kEnd) rows_[row.after].before = row.before;
+}
+
+void UseCounts::forget_bucket(Bucket bucket) {
+  const Content& head = heads_[column(bucket)];  // unlink() moves it on
+  while (head != kEnd) {
+    const Content content = head;
+    unlink(content);
+    trie_.release(content);
+  }
+  if (trie_.size() == 0) {
+    std::vector<Row>().swap(rows_);
+    std::vector<std::uint32_t>().swap(counts_);
+  }
+}
+
+}  // namespace ashlar::index::detail

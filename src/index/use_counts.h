@@ -1,0 +1,79 @@
+// UseCounts: uses per content and bucket of time, the collected half of a UseWindow (which see).
+//
+// Every content with uses in the window is a node of a trie and has a row of counts, one column per bucket, used again
+// in turn: the column of bucket b is b modulo the number of buckets. A row is brought up to date when it is used: the
+// columns of buckets that passed since are zeroed then. Contents stand in one list per bucket, that of their last use;
+// a bucket that leaves the window takes the contents of its list with it. A prefix is used whenever something behind it
+// is, so what goes is never a prefix of what stays.
+//
+// Thread safety: thread-compatible.
+// Complexity:    O(1) expected per used block and per content forgotten.
+// Invariant:     without contents no memory is owned but for the heads of the lists.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "ashlar/index/indexer.h"
+#include "index/content_trie.h"
+
+namespace ashlar::index::detail {
+
+class UseCounts {
+ public:
+  using Bucket = std::int64_t;
+
+  UseCounts(std::uint32_t buckets, std::size_t max_contents);
+
+  // Forgets what is out of the window that ends with this bucket. An earlier one than the last changes nothing.
+  void advance(Bucket now);
+  // One use of each block, now. Returns how many could not be counted.
+  std::size_t use(std::span<const LocalHash> locals);
+  // As UseWindow::recent_uses(). Requires: uses.size() >= locals.size().
+  std::size_t read(std::span<const LocalHash> locals, std::span<std::uint32_t> uses) const;
+
+  std::size_t contents() const noexcept { return trie_.size(); }
+  std::size_t bytes() const noexcept {
+    return trie_.bytes() + rows_.capacity() * sizeof(Row) + counts_.capacity() * sizeof(std::uint32_t);
+  }
+  // Buckets that were forgotten to make room.
+  std::uint64_t shortened() const noexcept { return shortened_; }
+
+ private:
+  using Content = ContentTrie::Id;
+  static constexpr Content kEnd = ContentTrie::kNone;
+
+  struct Row {
+    Bucket last = 0;
+    Content before = kEnd;  // in the list of `last`
+    Content after = kEnd;
+  };
+
+  std::size_t column(Bucket bucket) const noexcept {
+    return static_cast<std::size_t>(bucket % static_cast<Bucket>(heads_.size()));
+  }
+  std::uint32_t& count(Content content, Bucket bucket) noexcept {
+    return counts_[content * heads_.size() + column(bucket)];
+  }
+  // A child that is new, or kNone when there is no room for one.
+  Content add(Content parent, LocalHash local);
+  bool make_room();
+  void touch(Content content);
+  void link(Content content);
+  void unlink(Content content) noexcept;
+  void forget_bucket(Bucket bucket);
+
+  std::size_t max_contents_;
+  bool started_ = false;
+  Bucket first_ = 0;  // the oldest bucket that counts
+  Bucket now_ = 0;
+  std::uint64_t shortened_ = 0;
+  ContentTrie trie_;
+  std::vector<Content> heads_;  // one list per bucket
+  std::vector<Row> rows_;       // by content
+  std::vector<std::uint32_t> counts_;
+};
+
+}  // namespace ashlar::index::detail

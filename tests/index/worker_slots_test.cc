@@ -1,0 +1,101 @@
+#include "index/worker_slots.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <vector>
+
+#include "ashlar/base/random.h"
+#include "index/index_printers.h"
+
+namespace ashlar::index {
+namespace {
+
+using events::Worker;
+using events::WorkerId;
+
+Worker worker(std::uint64_t id, std::uint32_t rank = 0) {
+  return {WorkerId(id), rank};
+}
+
+TEST(WorkerSlotsTest, AWorkerKeepsItsSlot) {
+  WorkerSlots slots;
+  EXPECT_EQ(slots.find(worker(7)), std::nullopt);
+  EXPECT_EQ(slots.assign(worker(7)), 0u);
+  EXPECT_EQ(slots.assign(worker(8)), 1u);
+  const std::uint64_t assignment = slots.assignment();
+  EXPECT_EQ(slots.assign(worker(7)), 0u);
+  EXPECT_EQ(slots.assignment(), assignment);
+  EXPECT_EQ(slots.find(worker(8)), 1u);
+  EXPECT_EQ(slots.size(), 2u);
+}
+
+TEST(WorkerSlotsTest, RanksOfAWorkerHaveSlotsOfTheirOwn) {
+  WorkerSlots slots;
+  slots.assign(worker(7, 1));
+  slots.assign(worker(8, 1));
+  slots.assign(worker(7, 0));
+  EXPECT_EQ(slots.slots_of(WorkerId(7)), (std::vector<std::uint32_t>{0, 2}));
+  EXPECT_EQ(slots.slots_of(WorkerId(9)), std::vector<std::uint32_t>{});
+}
+
+TEST(WorkerSlotsTest, AFreeSlotIsNotAWorker) {
+  WorkerSlots slots;
+  slots.assign(worker(5));
+  slots.assign(worker(6));
+  slots.release(0);
+  EXPECT_EQ(slots.workers()[0], worker(0));
+  EXPECT_FALSE(slots.in_use(0));
+  EXPECT_TRUE(slots.slots_of(WorkerId(0)).empty());
+  EXPECT_EQ(slots.find(worker(0)), std::nullopt);
+  EXPECT_EQ(slots.assign(worker(0)), 0u);
+  EXPECT_EQ(slots.slots_of(WorkerId(0)), std::vector<std::uint32_t>{0});
+}
+
+TEST(WorkerSlotsTest, EveryChangeTakesANewAssignment) {
+  WorkerSlots slots;
+  const WorkerSlots others;
+  EXPECT_NE(slots.assignment(), others.assignment());
+  std::uint64_t last = slots.assignment();
+  for (int i = 0; i < 3; ++i) {
+    const std::uint32_t slot = slots.assign(worker(1));
+    EXPECT_GT(slots.assignment(), last);
+    last = slots.assignment();
+    slots.release(slot);
+    EXPECT_GT(slots.assignment(), last);
+    last = slots.assignment();
+  }
+}
+
+TEST(WorkerSlotsTest, TheLowestFreeSlotIsUsedFirstAndTheEndIsGivenBack) {
+  Random random(1);
+  WorkerSlots slots;
+  std::map<Worker, std::uint32_t> model;
+  for (int step = 0; step < 20'000; ++step) {
+    const Worker one = worker(random.below(150), static_cast<std::uint32_t>(random.below(2)));
+    const bool growing = step / 4'000 % 2 == 0;
+    if (const auto known = model.find(one); known != model.end()) {
+      EXPECT_EQ(slots.find(one), known->second);
+      if (growing && random.below(4) != 0) continue;
+      slots.release(known->second);
+      model.erase(known);
+    } else if (growing || random.below(4) == 0) {
+      std::uint32_t lowest = 0;
+      while (slots.in_use(lowest)) ++lowest;
+      model[one] = lowest;
+      ASSERT_EQ(slots.assign(one), lowest);
+    }
+    std::size_t end = 0;
+    for (const auto& [known, slot] : model) end = std::max<std::size_t>(end, slot + 1);
+    ASSERT_EQ(slots.capacity(), end);
+    ASSERT_EQ(slots.size(), model.size());
+  }
+  for (const auto& [known, slot] : model) slots.release(slot);
+  EXPECT_EQ(slots.capacity(), 0u);
+  EXPECT_EQ(slots.bytes(), 0u);
+}
+
+}  // namespace
+}  // namespace ashlar::index
