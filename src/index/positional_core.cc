@@ -20,19 +20,32 @@ PositionalIndexer::~PositionalIndexer() = default;
 PositionalIndexer::PositionalIndexer(PositionalIndexer&& other) noexcept = default;
 PositionalIndexer& PositionalIndexer::operator=(PositionalIndexer&& other) noexcept = default;
 
-StoreVerdict PositionalIndexer::store(const BlocksStored& event) { return core_->store(event); }
-std::size_t PositionalIndexer::remove(const Worker& worker, StorageTier tier, std::span<const BlockName> names) {
+StoreVerdict PositionalIndexer::store(const BlocksStored& event) {
+  return core_->store(event);
+}
+std::size_t PositionalIndexer::remove(const Worker& worker, StorageTier tier,
+                                      std::span<const BlockName> names) {
   return core_->remove(worker, tier, names);
 }
-void PositionalIndexer::clear(const Worker& worker) { core_->clear(worker); }
-void PositionalIndexer::remove_worker(WorkerId worker) { core_->remove_worker(worker); }
+void PositionalIndexer::clear(const Worker& worker) {
+  core_->clear(worker);
+}
+void PositionalIndexer::remove_worker(WorkerId worker) {
+  core_->remove_worker(worker);
+}
 void PositionalIndexer::find_matches(std::span<const LocalHash> locals, MatchScores& scores,
                                      const FindOptions& options) const {
   core_->find_matches(locals, scores, options);
 }
-void PositionalIndexer::dump(IndexSink& sink) const { core_->dump(sink); }
-IndexSizes PositionalIndexer::sizes() const { return core_->sizes(); }
-IndexCounters PositionalIndexer::counters() const { return core_->counters(); }
+void PositionalIndexer::dump(IndexSink& sink) const {
+  core_->dump(sink);
+}
+IndexSizes PositionalIndexer::sizes() const {
+  return core_->sizes();
+}
+IndexCounters PositionalIndexer::counters() const {
+  return core_->counters();
+}
 
 namespace detail {
 namespace {

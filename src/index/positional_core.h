@@ -83,8 +83,8 @@ class PositionalCore {
     shard_of(key).map.prefetch_to_write(key);
   }
   // The worker of the slot holds the content in these tiers from now on. Returns those that it was in before.
-  TierMask publish(std::uint64_t key, const Chain& chain, std::uint32_t slot, TierMask tiers)
-      ASHLAR_SHARES_GATE {
+  TierMask publish(std::uint64_t key, const Chain& chain, std::uint32_t slot,
+                   TierMask tiers) ASHLAR_SHARES_GATE {
     Shard& shard = shard_of(key);
     const ExclusiveHold hold(shard.lock);
     return shard.map.add(key, chain, slot, tiers, slots_.capacity());
@@ -96,13 +96,13 @@ class PositionalCore {
   }
 
   // The functions of writers; all but the last two hold the gate and the worker's lock.
-  StoreVerdict store_into(WorkerBlocks& blocks, const BlocksStored& event)
-      ASHLAR_SHARES_GATE ASHLAR_REQUIRES(blocks.lock);
-  void apply(WorkerBlocks& blocks, const BlocksStored& event, const StorePlan& plan)
-      ASHLAR_SHARES_GATE ASHLAR_REQUIRES(blocks.lock);
+  StoreVerdict store_into(WorkerBlocks& blocks, const BlocksStored& event) ASHLAR_SHARES_GATE
+      ASHLAR_REQUIRES(blocks.lock);
+  void apply(WorkerBlocks& blocks, const BlocksStored& event, const StorePlan& plan) ASHLAR_SHARES_GATE
+      ASHLAR_REQUIRES(blocks.lock);
   std::uint32_t apply_new_name(WorkerBlocks& blocks, const StoredBlock& block, const Chain& chain,
-                               std::uint64_t key, std::uint32_t parent, StorageTier tier)
-      ASHLAR_SHARES_GATE ASHLAR_REQUIRES(blocks.lock);
+                               std::uint64_t key, std::uint32_t parent, StorageTier tier) ASHLAR_SHARES_GATE
+      ASHLAR_REQUIRES(blocks.lock);
   std::size_t remove_from(WorkerBlocks& blocks, StorageTier tier, std::span<const BlockName> names)
       ASHLAR_REQUIRES(blocks.lock);
   bool remove_one(WorkerBlocks& blocks, StorageTier tier, BlockName name) ASHLAR_REQUIRES(blocks.lock);
@@ -122,7 +122,7 @@ class PositionalCore {
   mutable StripedRwLock gate_;
   WorkerSlots slots_ ASHLAR_GUARDED_BY(gate_);
   std::vector<std::unique_ptr<WorkerBlocks>> workers_ ASHLAR_GUARDED_BY(gate_);  // by slot
-  NestingBoard board_;  // resized under gate_
+  NestingBoard board_;                                                           // resized under gate_
   Counters counters_;
 };
 

@@ -26,9 +26,8 @@ class WorkerDump {
       numbers_.push_back(number);
     });
     names_.reserve(blocks.records());
-    blocks.for_each_name([&](const NameEntry& name) {
-      names_.push_back({BlockName(name.name), name.record(), name.tiers});
-    });
+    blocks.for_each_name(
+        [&](const NameEntry& name) { names_.push_back({BlockName(name.name), name.record(), name.tiers}); });
   }
 
   void send(IndexSink& sink) {
@@ -66,7 +65,8 @@ class WorkerDump {
   void send_runs(IndexSink& sink, TierOf&& tier_of);
   void send_name(IndexSink& sink, const Name& name);
   BlocksStored event_for(const Node& node, unsigned tier) const {
-    BlocksStored event{worker_, static_cast<StorageTier>(std::countr_zero(tier)), std::nullopt, node.position, {}};
+    BlocksStored event{
+        worker_, static_cast<StorageTier>(std::countr_zero(tier)), std::nullopt, node.position, {}};
     if (node.parent != kNone) event.parent = nodes_[node.parent].name;
     return event;
   }

@@ -4,8 +4,8 @@
 // every jump_size-th position the candidates that are still there stay, and for the others the window since the last
 // jump is bisected; each look-up serves all workers that it can decide. The rest is walked block by block, with tiers.
 //
-// A jump concludes from one block that all before it are held, in the device tier. positional_nesting.h says why that is
-// right for workers that are nested when the query begins, and for whom it may be wrong by the end; these are walked
+// A jump concludes from one block that all before it are held, in the device tier. positional_nesting.h says why that
+// is right for workers that are nested when the query begins, and for whom it may be wrong by the end; these are walked
 // too. A walk concludes nothing: each block that it counts was seen.
 #include <algorithm>
 #include <array>
@@ -85,7 +85,16 @@ class PositionalQuery {
 
  private:
   // Sets by number; from kWindows on, one for each level of bisection.
-  enum : std::size_t { kCandidates, kNested, kWalked, kActive, kSeen, kPlanes, kDevice = kPlanes + 4, kWindows };
+  enum : std::size_t {
+    kCandidates,
+    kNested,
+    kWalked,
+    kActive,
+    kSeen,
+    kPlanes,
+    kDevice = kPlanes + 4,
+    kWindows
+  };
   static constexpr std::size_t kLevels = 34;  // more than halvings of a window of 2^32
 
   std::uint64_t* set(std::size_t number) noexcept { return scratch_.words.data() + number * words_; }

@@ -29,8 +29,12 @@ void free_table(void* memory, std::size_t bytes) noexcept {
 }
 
 // Both kinds of table grow above 3/4 and shrink below 3/16.
-constexpr bool too_full(std::size_t size, std::size_t capacity) noexcept { return size * 4 > capacity * 3; }
-constexpr bool too_empty(std::size_t size, std::size_t capacity) noexcept { return size * 16 < capacity * 3; }
+constexpr bool too_full(std::size_t size, std::size_t capacity) noexcept {
+  return size * 4 > capacity * 3;
+}
+constexpr bool too_empty(std::size_t size, std::size_t capacity) noexcept {
+  return size * 16 < capacity * 3;
+}
 
 }  // namespace
 
@@ -178,7 +182,8 @@ TierMask PositionalMap::remove(std::uint64_t key, const Chain& chain, std::uint3
   return before;
 }
 
-TierMask PositionalMap::remove_from_multi(Entry& entry, const Chain& chain, std::uint32_t slot, TierMask tiers) {
+TierMask PositionalMap::remove_from_multi(Entry& entry, const Chain& chain, std::uint32_t slot,
+                                          TierMask tiers) {
   Multi* multi = multi_of(entry.word);
   Multi::Item& item = multi->place_of(chain);
   const TierMask before = item.workers.remove(slot, tiers, bytes_);

@@ -85,7 +85,8 @@ class PositionalMap {
   std::size_t home(std::uint64_t key) const noexcept { return static_cast<std::size_t>(key >> shift_); }
   // The entry of the key, or the free place where it belongs. Requires: there is a table with a free place.
   Entry& place_of(std::uint64_t key) const noexcept;
-  TierMask add_to_multi(Entry& entry, const Chain& chain, std::uint32_t slot, TierMask tiers, std::size_t slots);
+  TierMask add_to_multi(Entry& entry, const Chain& chain, std::uint32_t slot, TierMask tiers,
+                        std::size_t slots);
   TierMask remove_from_multi(Entry& entry, const Chain& chain, std::uint32_t slot, TierMask tiers);
   void erase(Entry& entry) noexcept;
   void rebuild(std::size_t capacity);

@@ -66,10 +66,18 @@ struct WorkerSet::Bits {
   }
 };
 
-WorkerSet::List* WorkerSet::list() const noexcept { return reinterpret_cast<List*>(word_ & ~kFormMask); }
-WorkerSet::Bits* WorkerSet::bits() const noexcept { return reinterpret_cast<Bits*>(word_ & ~kFormMask); }
-void WorkerSet::hold(List* list) noexcept { word_ = reinterpret_cast<std::uint64_t>(list) | kList; }
-void WorkerSet::hold(Bits* bits) noexcept { word_ = reinterpret_cast<std::uint64_t>(bits) | kBits; }
+WorkerSet::List* WorkerSet::list() const noexcept {
+  return reinterpret_cast<List*>(word_ & ~kFormMask);
+}
+WorkerSet::Bits* WorkerSet::bits() const noexcept {
+  return reinterpret_cast<Bits*>(word_ & ~kFormMask);
+}
+void WorkerSet::hold(List* list) noexcept {
+  word_ = reinterpret_cast<std::uint64_t>(list) | kList;
+}
+void WorkerSet::hold(Bits* bits) noexcept {
+  word_ = reinterpret_cast<std::uint64_t>(bits) | kBits;
+}
 
 std::uint32_t WorkerSet::longest_list(std::size_t words) noexcept {
   return std::max(kMinList, static_cast<std::uint32_t>(2 * words));
@@ -77,22 +85,29 @@ std::uint32_t WorkerSet::longest_list(std::size_t words) noexcept {
 
 std::size_t WorkerSet::count() const noexcept {
   switch (form()) {
-    case kOne: return 1;
-    case kList: return list()->count;
-    case kBits: return bits()->count;
-    default: return 0;
+    case kOne:
+      return 1;
+    case kList:
+      return list()->count;
+    case kBits:
+      return bits()->count;
+    default:
+      return 0;
   }
 }
 
 TierMask WorkerSet::tiers_of(std::uint32_t slot) const noexcept {
   switch (form()) {
-    case kOne: return slot_of_one(word_) == slot ? tiers_of_one(word_) : TierMask{0};
+    case kOne:
+      return slot_of_one(word_) == slot ? tiers_of_one(word_) : TierMask{0};
     case kList: {
       const std::uint32_t* item = list()->find(slot);
       return item == list()->items() + list()->count ? TierMask{0} : static_cast<TierMask>(*item & 15);
     }
-    case kBits: return bits()->tiers_of(slot);
-    default: return 0;
+    case kBits:
+      return bits()->tiers_of(slot);
+    default:
+      return 0;
   }
 }
 
@@ -112,9 +127,13 @@ TierMask WorkerSet::add(std::uint32_t slot, TierMask tiers, std::size_t slots, s
       hold(list);
       return 0;
     }
-    case kList: return add_to_list(slot, tiers, slots, bytes);
-    case kBits: return add_to_bits(slot, tiers, slots, bytes);
-    default: word_ = one(slot, tiers); return 0;
+    case kList:
+      return add_to_list(slot, tiers, slots, bytes);
+    case kBits:
+      return add_to_bits(slot, tiers, slots, bytes);
+    default:
+      word_ = one(slot, tiers);
+      return 0;
   }
 }
 
@@ -151,7 +170,8 @@ TierMask WorkerSet::add_to_bits(std::uint32_t slot, TierMask tiers, std::size_t 
   const TierMask before = set->tiers_of(slot);
   const auto news = static_cast<unsigned>(tiers & ~before);
   for (unsigned left = news; left != 0; left &= left - 1)
-    set->plane(static_cast<std::size_t>(std::countr_zero(left)))[slot / 64] |= std::uint64_t{1} << (slot % 64);
+    set->plane(static_cast<std::size_t>(std::countr_zero(left)))[slot / 64] |= std::uint64_t{1}
+                                                                               << (slot % 64);
   set->lower += static_cast<std::uint32_t>(std::popcount(news & ~unsigned{kDeviceMask}));
   set->count += before == 0 ? 1 : 0;
   return before;
@@ -166,9 +186,12 @@ TierMask WorkerSet::remove(std::uint32_t slot, TierMask tiers, std::size_t& byte
       word_ = left == 0 ? 0 : one(slot, left);
       return before;
     }
-    case kList: return remove_from_list(slot, tiers, bytes);
-    case kBits: return remove_from_bits(slot, tiers, bytes);
-    default: return 0;
+    case kList:
+      return remove_from_list(slot, tiers, bytes);
+    case kBits:
+      return remove_from_bits(slot, tiers, bytes);
+    default:
+      return 0;
   }
 }
 
@@ -199,7 +222,8 @@ TierMask WorkerSet::remove_from_bits(std::uint32_t slot, TierMask tiers, std::si
   const TierMask before = set->tiers_of(slot);
   const auto gone = static_cast<unsigned>(before & tiers);
   for (unsigned left = gone; left != 0; left &= left - 1)
-    set->plane(static_cast<std::size_t>(std::countr_zero(left)))[slot / 64] &= ~(std::uint64_t{1} << (slot % 64));
+    set->plane(static_cast<std::size_t>(std::countr_zero(left)))[slot / 64] &=
+        ~(std::uint64_t{1} << (slot % 64));
   set->lower -= static_cast<std::uint32_t>(std::popcount(gone & ~unsigned{kDeviceMask}));
   if (gone != 0 && gone == before) {
     --set->count;
@@ -215,8 +239,9 @@ TierMask WorkerSet::remove_from_bits(std::uint32_t slot, TierMask tiers, std::si
 void WorkerSet::list_to_bits(std::size_t slots, std::size_t& bytes) {
   List* old = list();
   const std::uint32_t* items = old->items();
-  const bool lower = std::any_of(items, items + old->count,
-                                 [](std::uint32_t item) { return (item & 15 & ~std::uint32_t{kDeviceMask}) != 0; });
+  const bool lower = std::any_of(items, items + old->count, [](std::uint32_t item) {
+    return (item & 15 & ~std::uint32_t{kDeviceMask}) != 0;
+  });
   hold(Bits::create(static_cast<std::uint32_t>((slots + 63) / 64), lower ? kStorageTiers : 1, bytes));
   for (std::uint32_t i = 0; i < old->count; ++i)
     add_to_bits(items[i] >> 4, static_cast<TierMask>(items[i] & 15), slots, bytes);
@@ -262,7 +287,8 @@ void WorkerSet::reset(std::size_t& bytes) noexcept {
 void WorkerSet::intersect_device(const std::uint64_t* among, std::uint64_t* out, std::size_t first,
                                  std::size_t words) const noexcept {
   if (form() == kBits) {
-    const std::size_t there = bits()->words <= first ? 0 : std::min<std::size_t>(words, bits()->words - first);
+    const std::size_t there =
+        bits()->words <= first ? 0 : std::min<std::size_t>(words, bits()->words - first);
     for (std::size_t i = 0; i < there; ++i) out[i] = among[i] & bits()->data()[first + i];
     std::fill(out + there, out + words, 0);
     return;
@@ -270,7 +296,8 @@ void WorkerSet::intersect_device(const std::uint64_t* among, std::uint64_t* out,
   std::fill_n(out, words, 0);
   const auto take = [&](std::uint32_t slot, unsigned tiers) {
     const std::size_t word = slot / 64 - first;  // wraps where it lies before
-    if (word < words && (tiers & kDeviceMask) != 0) out[word] |= among[word] & std::uint64_t{1} << (slot % 64);
+    if (word < words && (tiers & kDeviceMask) != 0)
+      out[word] |= among[word] & std::uint64_t{1} << (slot % 64);
   };
   if (form() == kOne) take(slot_of_one(word_), tiers_of_one(word_));
   if (form() == kList) {
@@ -282,7 +309,8 @@ void WorkerSet::intersect_device(const std::uint64_t* among, std::uint64_t* out,
 void WorkerSet::copy_planes(std::uint64_t* out, std::size_t first, std::size_t words) const noexcept {
   std::fill_n(out, kStorageTiers * words, 0);
   if (form() == kBits) {
-    const std::size_t there = bits()->words <= first ? 0 : std::min<std::size_t>(words, bits()->words - first);
+    const std::size_t there =
+        bits()->words <= first ? 0 : std::min<std::size_t>(words, bits()->words - first);
     for (std::size_t tier = 0; tier < bits()->planes && there != 0; ++tier)
       std::copy_n(bits()->plane(tier) + first, there, out + tier * words);
     return;
@@ -291,7 +319,8 @@ void WorkerSet::copy_planes(std::uint64_t* out, std::size_t first, std::size_t w
     const std::size_t word = slot / 64 - first;  // wraps where it lies before
     if (word >= words) return;
     for (; tiers != 0; tiers &= tiers - 1)
-      out[static_cast<std::size_t>(std::countr_zero(tiers)) * words + word] |= std::uint64_t{1} << (slot % 64);
+      out[static_cast<std::size_t>(std::countr_zero(tiers)) * words + word] |= std::uint64_t{1}
+                                                                               << (slot % 64);
   };
   if (form() == kOne) put(slot_of_one(word_), tiers_of_one(word_));
   if (form() == kList) {

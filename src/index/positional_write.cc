@@ -27,7 +27,8 @@ class NamesSeen {
     ++round_;
   }
   bool first_time(BlockName name) noexcept {
-    for (auto at = static_cast<std::size_t>(NameEntry::hash(name.value()) >> shift_);; at = (at + 1) & mask_) {
+    for (auto at = static_cast<std::size_t>(NameEntry::hash(name.value()) >> shift_);;
+         at = (at + 1) & mask_) {
       Place& place = places_[at];
       if (place.round != round_) {
         place = {round_, name};
@@ -121,12 +122,23 @@ class ThreadPlan {
 
 StoreVerdict PositionalCore::refused(StoreVerdict verdict) noexcept {
   switch (verdict) {
-    case StoreVerdict::kApplied: break;
-    case StoreVerdict::kEmpty: count(counters_.empty_stores); break;
-    case StoreVerdict::kUnknownParent: count(counters_.unknown_parents); break;
-    case StoreVerdict::kWrongPosition: count(counters_.wrong_positions); break;
-    case StoreVerdict::kNameInUse: count(counters_.names_in_use); break;
-    case StoreVerdict::kFull: count(counters_.full); break;
+    case StoreVerdict::kApplied:
+      break;
+    case StoreVerdict::kEmpty:
+      count(counters_.empty_stores);
+      break;
+    case StoreVerdict::kUnknownParent:
+      count(counters_.unknown_parents);
+      break;
+    case StoreVerdict::kWrongPosition:
+      count(counters_.wrong_positions);
+      break;
+    case StoreVerdict::kNameInUse:
+      count(counters_.names_in_use);
+      break;
+    case StoreVerdict::kFull:
+      count(counters_.full);
+      break;
   }
   return verdict;
 }
@@ -192,8 +204,9 @@ void PositionalCore::apply(WorkerBlocks& blocks, const BlocksStored& event, cons
 }
 
 // Returns the record that the name means now.
-std::uint32_t PositionalCore::apply_new_name(WorkerBlocks& blocks, const StoredBlock& block, const Chain& chain,
-                                             std::uint64_t key, std::uint32_t parent, StorageTier tier) {
+std::uint32_t PositionalCore::apply_new_name(WorkerBlocks& blocks, const StoredBlock& block,
+                                             const Chain& chain, std::uint64_t key, std::uint32_t parent,
+                                             StorageTier tier) {
   std::uint32_t record = blocks.find_ghost(chain);
   const TierMask before = publish(key, chain, blocks.slot(), mask_of(tier));
   if (before != 0)
@@ -254,8 +267,7 @@ bool PositionalCore::remove_one(WorkerBlocks& blocks, StorageTier tier, BlockNam
   if (blocks.is_last_in_tier(*entry, tier)) {
     const BlockRecord& record = blocks.record(entry->record());
     const bool leaves = record.tiers == mask_of(tier);
-    if (leaves && record.children != 0 && !board_.is_posted(blocks.slot()))
-      board_.post(blocks.slot());
+    if (leaves && record.children != 0 && !board_.is_posted(blocks.slot())) board_.post(blocks.slot());
     withdraw(entry_key(record.position, record.local), record.chain, blocks.slot(), mask_of(tier));
   }
   blocks.remove_name(*entry, tier);

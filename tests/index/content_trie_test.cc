@@ -87,6 +87,7 @@ TEST(ContentTrieTest, APathLivesWhileItOrALongerOneIsHeld) {
   ContentTrie trie;
   ContentTrie::Id id = ContentTrie::kRoot;
   std::vector<ContentTrie::Id> path;
+  path.reserve(1000);
   for (std::uint64_t i = 0; i < 1000; ++i) path.push_back(id = trie.find_or_add(id, LocalHash(i)));
   trie.hold(path[499]);
   trie.hold(path[999]);

@@ -68,8 +68,7 @@ std::uint32_t depth(const Index& index, const Worker& who, const Chain& chain) {
 
 // Random calls for one worker, some of them faulty.
 std::vector<testing::IndexCall> random_calls(const Worker& who, std::size_t count, Random random) {
-  std::vector<Chain> chains;
-  for (std::uint64_t family = 0; family < 4; ++family) chains.push_back(chain_of(family, 12));
+  const std::array chains = {chain_of(0, 12), chain_of(1, 12), chain_of(2, 12), chain_of(3, 12)};
   std::vector<testing::IndexCall> calls;
   for (std::size_t i = 0; i < count; ++i) {
     const Chain& chain = chains[random.below(chains.size())];
@@ -99,6 +98,7 @@ TEST(ThreadPoolIndexerTest, AppliesEveryEventOnceAndAnswersAsItsIndexDoes) {
     IndexOracle expected;
     Random random(threads);
     std::vector<std::vector<testing::IndexCall>> calls;
+    calls.reserve(8);
     for (std::uint64_t id = 0; id < 8; ++id)
       calls.push_back(random_calls(worker(id / 2, id % 2), 400, random.fork()));
     for (std::size_t i = 0; i < calls.front().size(); ++i) {
@@ -119,6 +119,7 @@ TEST(ThreadPoolIndexerTest, KeepsTheOrderOfOneWorker) {
   const Chain chain = chain_of(1, 200);
   {
     std::vector<std::jthread> callers;
+    callers.reserve(4);
     for (std::uint64_t id = 0; id < 4; ++id) {
       callers.emplace_back([&pool, &chain, id] {
         for (std::size_t i = 0; i < chain.size(); ++i) store(pool, worker(id), chain, i, 1);
@@ -197,7 +198,7 @@ TEST(ThreadPoolIndexerTest, AFullLaneHoldsNobodyOfAnotherLane) {
   store(pool, worker(1), chain);
   order.wait_until_paused(kBeforeApply);
   store(pool, worker(1), chain);
-  std::jthread caller([&] { store(pool, worker(1), chain); });
+  const std::jthread caller([&] { store(pool, worker(1), chain); });
   while (pool.pool_counters().waits == 0) std::this_thread::yield();
   store(pool, worker(2), chain);
   while (depth(pool, worker(2), chain) != 3) std::this_thread::yield();
@@ -413,6 +414,7 @@ void end_in_the_state_of_the_model(AnyIndex& index, Random& random) {
   });
   {
     std::vector<std::jthread> callers;
+    callers.reserve(kCallers);
     for (const auto& mine : calls) {
       callers.emplace_back([&index, &mine] {
         for (const testing::IndexCall& call : mine) (void)testing::apply(call, index);

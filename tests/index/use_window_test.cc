@@ -304,6 +304,7 @@ TEST(UseWindowStressTest, EveryUseIsCountedOrDropped) {
     });
     {
       std::vector<std::jthread> recorders;
+      recorders.reserve(kThreads);
       for (std::size_t i = 0; i < kThreads; ++i) {
         recorders.emplace_back([&, random = Random(++seed)]() mutable {
           auto recorder = window->recorder();

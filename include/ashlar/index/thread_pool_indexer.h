@@ -23,7 +23,7 @@
 // (LockedIndex makes any structure so).
 //
 // Thread safety: thread-safe.
-// Complexity:    below 100 ns per event on top of applying it, and nothing allocated in steady state. Memory: per lane
+// Complexity:    about 100 ns per event on top of applying it, and nothing allocated in steady state. Memory: per lane
 //                at most twice the queue (what waits, and what the lane took), 16 bytes per block; it is not part of
 //                sizes().
 #pragma once

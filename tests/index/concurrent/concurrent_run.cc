@@ -46,8 +46,8 @@ ConcurrentRun::ConcurrentRun(const IndexCase& tested, const Load& load, const Ru
       readers_(options.readers) {
   Random random(options.seed + 1);
   std::vector<std::vector<RunWorker>> owned(options.writers);
-  for (std::size_t id = 0; id < options.workers; ++id) {
-    for (std::uint32_t rank = 0; rank < options.ranks; ++rank) {
+  for (std::size_t id = 0; id < load.workers; ++id) {
+    for (std::uint32_t rank = 0; rank < load.ranks; ++rank) {
       const Worker worker{WorkerId(id), rank};
       owned[id % options.writers].push_back({worker, static_cast<std::uint32_t>(workers_.size())});
       workers_.push_back(worker);

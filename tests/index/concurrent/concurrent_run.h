@@ -27,8 +27,6 @@ struct RunOptions {
   std::uint64_t seed = 1;
   std::size_t writers = 2;
   std::size_t readers = 2;
-  std::size_t workers = 6;  // ids, dealt to the writers
-  std::uint32_t ranks = 2;  // of each
   std::size_t calls = 600;  // in a round of each writer
   std::size_t most_rounds = 300;
   double seconds = 0.1;             // rounds begin until then, or until every reader has enough

@@ -94,7 +94,7 @@ std::string problem_with(Fault fault) {
   for (const Load& load : loads()) {
     if (load.name != "Everything") continue;
     ConcurrentRun run(conformance::index_case<Faulty>("Faulty", fault), load,
-                      {.workers = 4, .calls = 250, .seconds = 0.02});
+                      {.calls = 250, .seconds = 0.02});
     return run.problem();
   }
   return "no such load";

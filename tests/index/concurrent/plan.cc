@@ -47,6 +47,8 @@ std::vector<Load> loads() {
        .move = 30,
        .faulty = 0,
        .anchored = 0,
+       .workers = 2,
+       .ranks = 1,
        .paths = {.stems = 1, .branches = 1, .stem_length = 6, .tail_length = 2}},
       {.name = "Everything",
        .extend = 20,

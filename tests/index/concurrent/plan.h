@@ -41,6 +41,8 @@ struct Load {
   // they are what a query must find whole.
   double anchored = 0.5;
   std::size_t anchor = 60;
+  std::size_t workers = 6;  // ids, dealt to the writers
+  std::uint32_t ranks = 2;  // of each
   PathOptions paths = {};
 };
 
