@@ -32,6 +32,7 @@
 #include "index/chunked_pool.h"
 #include "index/edge_table.h"
 #include "index/era_domain.h"
+#include "index/event_batch.h"
 #include "index/flash_node.h"
 #include "index/flash_slots.h"
 #include "index/name_table.h"
@@ -56,15 +57,16 @@ class FlashCore {
   void remove_worker(WorkerId worker);
   // Finishes the sweep, lets idle slots go and frees what no reader holds.
   void settle();
-  void dump(IndexSink& sink);
+  void dump(EventBatch& calls);
   IndexSizes sizes();
   const IndexCounters& counters() const noexcept { return counters_; }
 
   // --- Readers. ---
   const EraDomain& domain() const noexcept { return domain_; }
-  void find(std::span<const LocalHash> locals, MatchScores& scores, bool early_exit,
+  // False when era after era ended before the query was through; the scores are then worth nothing.
+  bool find(std::span<const LocalHash> locals, MatchScores& scores, bool early_exit,
             EraDomain::Guard& guard) const;
-  void find_batch(std::span<const std::span<const LocalHash>> queries, std::span<MatchScores> scores,
+  bool find_batch(std::span<const std::span<const LocalHash>> queries, std::span<MatchScores> scores,
                   bool early_exit, EraDomain::Guard& guard) const;
 
  private:
@@ -99,6 +101,7 @@ class FlashCore {
   // Makes an entry where there is none. Publishes nothing but an empty mask.
   Owner make_owner(Node& node, std::uint32_t slot, std::size_t tier);
   void write_mask(Node& node, const Owner& owner, std::uint32_t slot, std::size_t tier, Mask mask) noexcept;
+  void write_tier(Node& node, const Owner& owner, std::uint32_t slot, std::size_t tier, Mask mask) noexcept;
   // Adds blocks to what the slot holds; returns how many were new.
   std::uint32_t hold(Node& node, std::uint32_t slot, std::size_t tier, Mask blocks);
   TierBits tiers_at(Node& node, std::uint32_t slot, std::uint32_t offset) const noexcept;

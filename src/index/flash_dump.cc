@@ -15,7 +15,7 @@ namespace ashlar::index::detail {
 
 class FlashDump {
  public:
-  FlashDump(FlashCore& core, IndexSink& sink) : core_(core), sink_(sink) {}
+  FlashDump(FlashCore& core, EventBatch& calls) : core_(core), calls_(calls) {}
 
   void run() {
     std::vector<std::uint32_t> todo;
@@ -32,7 +32,11 @@ class FlashDump {
     }
     for (const auto& [where, name] : placeholders_) {
       const BlockName names[] = {BlockName(name)};
-      sink_.remove(core_.slots_.worker(where.first), StorageTier::kDevice, names);
+      EventHead head;
+      head.kind = EventHead::Kind::kRemove;
+      head.worker = core_.slots_.worker(where.first);
+      head.count = 1;
+      calls_.append(head, {}, names);
     }
   }
 
@@ -150,25 +154,28 @@ class FlashDump {
 
   void send(std::uint32_t slot, std::size_t tier, const std::optional<BlockName>& parent,
             std::uint32_t position) {
-    BlocksStored event;
-    event.worker = core_.slots_.worker(slot);
-    event.tier = static_cast<StorageTier>(tier);
-    event.parent = parent;
-    event.start_position = position;
-    event.blocks = blocks_;
-    sink_.store(event);
+    EventHead head;
+    head.kind = EventHead::Kind::kStore;
+    head.worker = core_.slots_.worker(slot);
+    head.tier = static_cast<StorageTier>(tier);
+    head.has_parent = parent.has_value();
+    head.parent = parent.value_or(BlockName());
+    head.has_position = true;
+    head.start_position = position;
+    head.count = blocks_.size();
+    calls_.append(head, blocks_, {});
   }
 
   FlashCore& core_;
-  IndexSink& sink_;
+  EventBatch& calls_;
   std::vector<StoredBlock> blocks_;
   std::map<std::pair<std::uint32_t, std::uint32_t>, std::uint64_t> placeholders_;  // (slot, block) -> name
   std::uint64_t next_name_ = 0x5EEDF0A57B10C4E5u;
 };
 
-void FlashCore::dump(IndexSink& sink) {
+void FlashCore::dump(EventBatch& calls) {
   settle();
-  FlashDump(*this, sink).run();
+  FlashDump(*this, calls).run();
 }
 
 IndexSizes FlashCore::sizes() {

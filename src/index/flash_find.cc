@@ -10,6 +10,8 @@ namespace {
 
 // Queries that take turns in find_batch().
 constexpr std::size_t kTurns = 8;
+// Eras that may end under a query before it gives up.
+constexpr int kTries = 8;
 
 // The walks of a thread keep their memory from query to query.
 std::array<FlashWalk, kTurns>& walks() {
@@ -31,33 +33,36 @@ std::uint32_t early_depth(const MatchScores& scores) noexcept {
 
 }  // namespace
 
-void FlashCore::find(std::span<const LocalHash> locals, MatchScores& scores, bool early_exit,
+bool FlashCore::find(std::span<const LocalHash> locals, MatchScores& scores, bool early_exit,
                      EraDomain::Guard& guard) const {
   FlashWalk& walk = walks()[0];
   const auto run = [&](std::span<const LocalHash> query) {
-    for (;;) {
+    for (int tries = 0; tries < kTries; ++tries) {
       FlashWalk::Step step = walk.start(*this, query, scores, early_exit, guard);
       while (step == FlashWalk::Step::kOn) step = walk.step(guard);
-      if (step == FlashWalk::Step::kDone) return;
+      if (step == FlashWalk::Step::kDone) return true;
       guard.renew();
     }
+    return false;
   };
-  run(locals);
-  if (!early_exit) return;
+  if (!run(locals)) return false;
+  if (!early_exit) return true;
   // The walk goes node by node and may have gone too far for the worker that is left: a walk over the shorter query
   // gives the others the same scores, and that one the scores at the depth where it stops.
   const std::uint32_t depth = early_depth(scores);
-  if (depth == 0 || depth >= locals.size()) return;
+  if (depth == 0 || depth >= locals.size()) return true;
   early_exit = false;
-  run(locals.first(depth));
+  if (!run(locals.first(depth))) return false;
   scores.set_inexact();
+  return true;
 }
 
-void FlashCore::find_batch(std::span<const std::span<const LocalHash>> queries, std::span<MatchScores> scores,
+bool FlashCore::find_batch(std::span<const std::span<const LocalHash>> queries, std::span<MatchScores> scores,
                            bool early_exit, EraDomain::Guard& guard) const {
   if (early_exit) {
-    for (std::size_t i = 0; i < queries.size(); ++i) find(queries[i], scores[i], true, guard);
-    return;
+    for (std::size_t i = 0; i < queries.size(); ++i)
+      if (!find(queries[i], scores[i], true, guard)) return false;
+    return true;
   }
   for (std::size_t first = 0; first < queries.size(); first += kTurns) {
     const std::size_t count = std::min(kTurns, queries.size() - first);
@@ -76,9 +81,10 @@ void FlashCore::find_batch(std::span<const std::span<const LocalHash>> queries, 
     for (std::size_t i = 0; i < count; ++i)
       if (steps[i] == FlashWalk::Step::kEraOver) {
         guard.renew();
-        find(queries[first + i], scores[first + i], false, guard);
+        if (!find(queries[first + i], scores[first + i], false, guard)) return false;
       }
   }
+  return true;
 }
 
 }  // namespace ashlar::index::detail

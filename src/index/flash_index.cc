@@ -2,6 +2,7 @@
 
 #include "ashlar/base/check.h"
 #include "ashlar/base/mutex.h"
+#include "index/event_batch.h"
 #include "index/flash_core.h"
 
 namespace ashlar::index {
@@ -9,15 +10,19 @@ namespace ashlar::index {
 struct FlashIndex::State {
   explicit State(const FlashOptions& options) : core(options) {}
 
-  // Calls fn(guard) as a reader; where more threads read than the domain has lines for, under the writers' lock.
+  // Calls fn(guard) as a reader until it answers true: first without a lock; where more threads read than the domain has
+  // lines for, or writers end era after era before the reader is through, under the writers' lock.
   template <class F>
   void read(F&& fn) {
-    detail::EraDomain::Guard guard = core.domain().enter();
-    if (guard.ok()) [[likely]]
-      return fn(guard);
+    {
+      detail::EraDomain::Guard guard = core.domain().enter();
+      if (guard.ok() && fn(guard)) [[likely]]
+        return;
+    }
     MutexLock lock(writer);
     detail::EraDomain::Guard locked = core.domain().enter_locked();
-    fn(locked);
+    const bool done = fn(locked);
+    ASHLAR_CHECK(done, "an era ended under the writers' lock");
   }
 
   Mutex writer;
@@ -49,8 +54,9 @@ void FlashIndex::remove_worker(WorkerId worker) {
 
 void FlashIndex::find_matches(std::span<const LocalHash> locals, MatchScores& scores,
                               const FindOptions& options) const {
-  state_->read(
-      [&](detail::EraDomain::Guard& guard) { state_->core.find(locals, scores, options.early_exit, guard); });
+  state_->read([&](detail::EraDomain::Guard& guard) {
+    return state_->core.find(locals, scores, options.early_exit, guard);
+  });
 }
 
 void FlashIndex::find_matches(std::span<const std::span<const LocalHash>> queries,
@@ -58,13 +64,18 @@ void FlashIndex::find_matches(std::span<const std::span<const LocalHash>> querie
   ASHLAR_CHECK(scores.size() >= queries.size(), "%zu queries, room for %zu answers", queries.size(),
                scores.size());
   state_->read([&](detail::EraDomain::Guard& guard) {
-    state_->core.find_batch(queries, scores, options.early_exit, guard);
+    return state_->core.find_batch(queries, scores, options.early_exit, guard);
   });
 }
 
 void FlashIndex::dump(IndexSink& sink) const {
-  MutexLock lock(state_->writer);
-  state_->core.dump(sink);
+  // The sink is called without the lock: it may be slow, or write to this index.
+  detail::EventBatch calls;
+  {
+    MutexLock lock(state_->writer);
+    state_->core.dump(calls);
+  }
+  calls.apply(sink);
 }
 
 IndexSizes FlashIndex::sizes() const {

@@ -8,6 +8,8 @@
 //   length      grows only; hashes below it never change. A node with children, or with 64 blocks, is closed: its
 //               length is final.
 //   masks       one atomic word each: a reader sees every block of a worker as it was at the instant of the load.
+//   any tier    where lower tiers are in use, the union of a worker's masks is a word of its own: a block that moves from
+//               tier to tier is never missed between two loads.
 //   full        per slot of a closed node: the worker holds all its blocks on the device. Set after the mask, cleared
 //               before it, so a set bit means that the mask was complete at that instant.
 //   owners      replaced by a larger set; the old one stays as it was until readers have left it.
@@ -76,18 +78,20 @@ struct alignas(64) OwnerSet {
   const std::atomic<std::uint64_t>* full() const noexcept {
     return reinterpret_cast<const std::atomic<std::uint64_t>*>(this + 1);
   }
-  // Masks of one tier. Requires: lower, for tiers but the first.
+  // Masks of one tier; for kAnyTier the union of them all. Requires: lower, but for the first.
   std::atomic<Mask>* masks(std::size_t tier) noexcept { return full() + words + tier * capacity; }
   const std::atomic<Mask>* masks(std::size_t tier) const noexcept { return full() + words + tier * capacity; }
-  std::uint32_t* slots() noexcept { return reinterpret_cast<std::uint32_t*>(masks(tiers())); }
+  std::uint32_t* slots() noexcept { return reinterpret_cast<std::uint32_t*>(masks(arrays())); }
   const std::uint32_t* slots() const noexcept {
-    return reinterpret_cast<const std::uint32_t*>(masks(tiers()));
+    return reinterpret_cast<const std::uint32_t*>(masks(arrays()));
   }
   std::size_t tiers() const noexcept { return lower ? events::kStorageTiers : 1; }
+  std::size_t arrays() const noexcept { return lower ? events::kStorageTiers + 1 : 1; }
+  static constexpr std::size_t kAnyTier = events::kStorageTiers;
 
   static std::size_t bytes_for(std::uint32_t capacity, std::uint32_t words, bool lower) noexcept {
-    const std::size_t tiers = lower ? events::kStorageTiers : 1;
-    const std::size_t bytes = sizeof(OwnerSet) + 8 * (words + tiers * capacity) + 4 * capacity;
+    const std::size_t arrays = lower ? events::kStorageTiers + 1 : 1;
+    const std::size_t bytes = sizeof(OwnerSet) + 8 * (words + arrays * capacity) + 4 * capacity;
     return (bytes + 63) / 64 * 64;
   }
 };
@@ -101,7 +105,7 @@ struct SlabShape {
 };
 inline constexpr std::array<SlabShape, 8> kSlabShapes = [] {
   std::array<SlabShape, 8> shapes{};
-  for (std::uint32_t shape = 2; shape <= 6; ++shape) {
+  for (std::uint32_t shape = 3; shape <= 6; ++shape) {
     const std::uint32_t stride = 64 + (8u << shape);
     const auto nodes = static_cast<std::uint32_t>((kSlabBytes - kSlabHeader) / (stride + (8u << shape)));
     shapes[shape] = {nodes, stride, static_cast<std::uint32_t>(kSlabHeader + nodes * stride),

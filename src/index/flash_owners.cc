@@ -36,13 +36,21 @@ FlashCore::Owner FlashCore::make_owner(Node& node, std::uint32_t slot, std::size
     return make_owner(node, slot, tier);
   }
   set->slots()[count] = slot;
-  for (std::size_t t = 0; t < set->tiers(); ++t) set->masks(t)[count].store(0, std::memory_order_relaxed);
+  for (std::size_t t = 0; t < set->arrays(); ++t) set->masks(t)[count].store(0, std::memory_order_relaxed);
   // release: pairs with the acquire of readers: the entry is there before it counts.
   set->count.store(count + 1, std::memory_order_release);
   return {set, count, nullptr};
 }
 
 void FlashCore::write_mask(Node& node, const Owner& owner, std::uint32_t slot, std::size_t tier,
+                           Mask mask) noexcept {
+  write_tier(node, owner, slot, tier, mask);
+  if (owner.set == nullptr || !owner.set->lower) return;
+  // release: pairs with the acquire of readers.
+  owner.set->masks(OwnerSet::kAnyTier)[owner.index].store(owner.any(), std::memory_order_release);
+}
+
+void FlashCore::write_tier(Node& node, const Owner& owner, std::uint32_t slot, std::size_t tier,
                            Mask mask) noexcept {
   std::atomic<Mask>* const word = owner.word(tier);
   if (tier != 0 || owner.set == nullptr || owner.set->words == 0 || !node.closed()) {
@@ -148,9 +156,14 @@ OwnerSet* FlashCore::new_set(std::span<const Entry> entries, std::uint32_t room,
   set->birth = domain_.birth(bytes);
   set_bytes_ += bytes;
   for (std::uint32_t w = 0; w < words; ++w) new (&set->full()[w]) std::atomic<std::uint64_t>(0);
-  for (std::size_t tier = 0; tier < set->tiers(); ++tier)
-    for (std::uint32_t i = 0; i < capacity; ++i)
-      new (&set->masks(tier)[i]) std::atomic<Mask>(i < entries.size() ? entries[i].masks[tier] : 0);
+  for (std::size_t tier = 0; tier < set->arrays(); ++tier)
+    for (std::uint32_t i = 0; i < capacity; ++i) {
+      Mask mask = 0;
+      if (i < entries.size() && tier < kStorageTiers) mask = entries[i].masks[tier];
+      if (i < entries.size() && tier == OwnerSet::kAnyTier)
+        for (const Mask held : entries[i].masks) mask |= held;
+      new (&set->masks(tier)[i]) std::atomic<Mask>(mask);
+    }
   for (std::uint32_t i = 0; i < entries.size(); ++i) set->slots()[i] = entries[i].slot;
   set->count.store(static_cast<std::uint32_t>(entries.size()), std::memory_order_relaxed);
   return set;

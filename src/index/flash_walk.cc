@@ -140,7 +140,8 @@ void FlashWalk::add_runner(std::uint32_t slot, const Masks& masks, std::uint32_t
 void FlashWalk::take_single(const Node& node, std::uint32_t count) {
   const std::uint32_t slot = node.first_slot;
   // acquire: pairs with the release in write_mask().
-  const Masks masks = {node.first_mask.load(std::memory_order_acquire) >> from_};
+  const Mask mask = node.first_mask.load(std::memory_order_acquire) >> from_;
+  const Masks masks{{mask}, mask};
   advance_few(count,
               [&](std::uint32_t runner) { return runner == slot ? std::optional(masks) : std::nullopt; });
   if (!wide_) return;
@@ -151,10 +152,21 @@ void FlashWalk::take_single(const Node& node, std::uint32_t count) {
 }
 
 FlashWalk::Masks FlashWalk::masks_of(const OwnerSet& set, std::uint32_t index) const noexcept {
-  Masks masks{};
-  // acquire: pairs with the release in write_mask().
-  for (std::size_t tier = 0; tier < set.tiers(); ++tier)
-    masks[tier] = set.masks(tier)[index].load(std::memory_order_acquire) >> from_;
+  Masks masks;
+  // acquire, here and below: pairs with the releases in write_mask().
+  if (!set.lower) {
+    masks.any = masks.tiers[0] = set.masks(0)[index].load(std::memory_order_acquire) >> from_;
+    return masks;
+  }
+  masks.any = set.masks(OwnerSet::kAnyTier)[index].load(std::memory_order_acquire) >> from_;
+  // A block on its way between tiers may be seen in none of them: a second look finds it, or it moved again.
+  for (int look = 0; look < 3; ++look) {
+    Mask seen = 0;
+    for (std::size_t tier = 0; tier < kStorageTiers; ++tier)
+      seen |= masks.tiers[tier] = set.masks(tier)[index].load(std::memory_order_acquire) >> from_;
+    if ((masks.any & ~seen) == 0) return masks;
+  }
+  masks.tiers[kStorageTiers - 1] |= masks.any;
   return masks;
 }
 
@@ -194,7 +206,7 @@ void FlashWalk::take_active(const OwnerSet& set, std::uint32_t entries, std::uin
     if (slot / 64 >= rest_.size() || (rest_[slot / 64] >> (slot % 64) & 1) == 0) continue;
     rest_[slot / 64] &= ~(std::uint64_t{1} << (slot % 64));
     const Masks masks = masks_of(set, i);
-    if (summary && (masks[0] & low_bits(count)) == low_bits(count)) {
+    if (summary && (masks.tiers[0] & low_bits(count)) == low_bits(count)) {
       active_[slot / 64] |= std::uint64_t{1} << (slot % 64);
       continue;
     }
@@ -207,24 +219,23 @@ void FlashWalk::take_active(const OwnerSet& set, std::uint32_t entries, std::uin
 }
 
 bool FlashWalk::advance(Runner& runner, const Masks& masks, std::uint32_t count) noexcept {
-  if (runner.on_device && (masks[0] & low_bits(count)) == low_bits(count)) {
+  if (runner.on_device && (masks.tiers[0] & low_bits(count)) == low_bits(count)) {
     runner.score.device_depth += count;
     runner.score.depth += count;
     runner.score.blocks[0] += count;
     return true;
   }
-  const Mask any = masks[0] | masks[1] | masks[2] | masks[3];
-  const std::uint32_t run = std::min(count, static_cast<std::uint32_t>(std::countr_one(any)));
+  const std::uint32_t run = std::min(count, static_cast<std::uint32_t>(std::countr_one(masks.any)));
   if (runner.on_device) {
-    const std::uint32_t device = std::min(run, static_cast<std::uint32_t>(std::countr_one(masks[0])));
+    const std::uint32_t device = std::min(run, static_cast<std::uint32_t>(std::countr_one(masks.tiers[0])));
     runner.score.device_depth += device;
     runner.on_device = device == count;
   }
   runner.score.depth += run;
   Mask left = low_bits(run);
   for (std::size_t tier = 0; tier < kStorageTiers; ++tier) {
-    runner.score.blocks[tier] += static_cast<std::uint32_t>(std::popcount(masks[tier] & left));
-    left &= ~masks[tier];
+    runner.score.blocks[tier] += static_cast<std::uint32_t>(std::popcount(masks.tiers[tier] & left));
+    left &= ~masks.tiers[tier];
   }
   return run == count;
 }

@@ -41,7 +41,10 @@ class FlashWalk {
     bool on_device = true;  // every block so far was there
     Score score;
   };
-  using Masks = std::array<Mask, kStorageTiers>;
+  struct Masks {
+    std::array<Mask, kStorageTiers> tiers{};
+    Mask any = 0;
+  };
 
   Step enter(const Node* node, const EraDomain::Guard& guard);
   // The next `count` blocks of the node match.

@@ -17,7 +17,7 @@ NameTable::Page NameTable::new_page(std::uint32_t buckets, std::uint32_t depth) 
   }
   std::memset(memory, 0, bytes);
   ++version_;
-  return {static_cast<Bucket*>(memory), static_cast<std::uint16_t>(buckets), 0, depth};
+  return {static_cast<Bucket*>(memory), buckets, 0, depth};
 }
 
 void NameTable::free_page(Page& page) noexcept {
@@ -30,26 +30,22 @@ void NameTable::free_page(Page& page) noexcept {
   page = {};
 }
 
-std::uint32_t NameTable::add_record() {
+NameTable::Page* NameTable::add_record() {
   if (page_count_ == pages_.size() * kPageChunk) {
     pages_.push_back(std::make_unique<Page[]>(kPageChunk));
     bytes_ += kPageChunk * sizeof(Page);
   }
-  return page_count_++;
-}
-
-std::uint32_t NameTable::number_of(std::uint32_t tag) const noexcept {
-  std::uint32_t i = tag & (entries_ - 1);
-  while (segments_[i / kSegment] == nullptr) i &= std::bit_floor(i) - 1;
-  return segments_[i / kSegment][i % kSegment];
+  Page* const page = &pages_[page_count_ / kPageChunk][page_count_ % kPageChunk];
+  ++page_count_;
+  return page;
 }
 
 void NameTable::add_first_page() {
-  segments_.push_back(std::make_unique<std::uint32_t[]>(kSegment));
-  bytes_ += kSegment * sizeof(std::uint32_t);
+  segments_.push_back(std::make_unique<Page*[]>(kSegment));
+  bytes_ += kSegment * sizeof(Page*);
   entries_ = 1;
   segments_[0][0] = add_record();
-  pages_[0][0] = new_page(kMinBuckets, 0);
+  *segments_[0][0] = new_page(kMinBuckets, 0);
 }
 
 void NameTable::reset() noexcept {
@@ -120,7 +116,6 @@ NameTable::Probe NameTable::make_room(std::uint32_t tag) {
 }
 
 void NameTable::resize(Page& page, std::uint32_t buckets) {
-  ASHLAR_CHECK(buckets <= 0xFFFF, "too many names with equal hash bits");
   Page fresh = new_page(buckets, page.depth);
   {
     Filler filler(fresh);
@@ -131,7 +126,6 @@ void NameTable::resize(Page& page, std::uint32_t buckets) {
 }
 
 void NameTable::split(std::uint32_t tag) {
-  const std::uint32_t number = number_of(tag);
   Page& page = page_of(tag);
   const unsigned depth = page.depth;
   const std::uint32_t bit = 1u << depth;
@@ -152,14 +146,14 @@ void NameTable::split(std::uint32_t tag) {
   }
   free_page(page);
   page = low;
-  const std::uint32_t added = add_record();
-  pages_[added / kPageChunk][added % kPageChunk] = high;
-  point_at(tag & ~bit, depth + 1, number);
+  Page* const added = add_record();
+  *added = high;
+  point_at(tag & ~bit, depth + 1, &page);
   point_at(tag | bit, depth + 1, added);
 }
 
 // Every directory entry whose low `depth` bits are those of the tag now names the page.
-void NameTable::point_at(std::uint32_t tag, unsigned depth, std::uint32_t number) {
+void NameTable::point_at(std::uint32_t tag, unsigned depth, Page* page) {
   const std::uint32_t first = tag & ((1u << depth) - 1);
   for (std::uint64_t i = first; i < entries_; i += std::uint64_t{1} << depth) {
     Segment& segment = segments_[i / kSegment];
@@ -169,11 +163,11 @@ void NameTable::point_at(std::uint32_t tag, unsigned depth, std::uint32_t number
       std::uint64_t from = i;
       do from &= std::bit_floor(from) - 1;
       while (segments_[from / kSegment] == nullptr);
-      segment = std::make_unique<std::uint32_t[]>(kSegment);
-      bytes_ += kSegment * sizeof(std::uint32_t);
+      segment = std::make_unique<Page*[]>(kSegment);
+      bytes_ += kSegment * sizeof(Page*);
       std::copy_n(segments_[from / kSegment].get(), kSegment, segment.get());
     }
-    segment[i % kSegment] = number;
+    segment[i % kSegment] = page;
   }
 }
 

@@ -46,10 +46,7 @@ class NameTable {
 
   // Hash bits of a key. Keys are usually hashes already, but may be counters.
   static std::uint32_t tag_of(std::uint64_t key) noexcept {
-    key *= 0x9E3779B97F4A7C15u;
-    key ^= key >> 29;
-    key *= 0xBF58476D1CE4E5B9u;
-    return static_cast<std::uint32_t>(key >> 32);
+    return static_cast<std::uint32_t>(key * 0x9E3779B97F4A7C15u >> 32);
   }
   static std::uint32_t tag_of(std::uint64_t key, std::uint64_t second) noexcept {
     return tag_of(key ^ (std::rotl(second * 0xD6E8FEB86659FD93u, 32)));
@@ -168,12 +165,12 @@ class NameTable {
   // Records of pages lie close together: every insert looks at one.
   struct Page {
     Bucket* buckets = nullptr;
-    std::uint16_t size = 0;   // buckets
-    std::uint16_t count = 0;  // entries
+    std::uint32_t size = 0;   // buckets
+    std::uint32_t count = 0;  // entries
     std::uint32_t depth = 0;  // low bits of the tag that all entries share
   };
   static constexpr std::uint32_t kPageChunk = 256;  // records that are allocated at once
-  using Segment = std::unique_ptr<std::uint32_t[]>;
+  using Segment = std::unique_ptr<Page*[]>;
 
   static std::uint32_t max_count(std::uint32_t buckets) noexcept {
     return buckets * static_cast<std::uint32_t>(kLanes) * 13 / 16;
@@ -213,11 +210,9 @@ class NameTable {
     // A piece of the directory that is not there yet looks as the one that it will be copied from.
     while (segments_[i / kSegment] == nullptr) [[unlikely]]
       i &= std::bit_floor(i) - 1;
-    const std::uint32_t number = segments_[i / kSegment][i % kSegment];
-    return pages_[number / kPageChunk][number % kPageChunk];
+    return *segments_[i / kSegment][i % kSegment];
   }
   Page& page_of(std::uint32_t tag) noexcept { return const_cast<Page&>(std::as_const(*this).page_of(tag)); }
-  std::uint32_t number_of(std::uint32_t tag) const noexcept;
   Probe start(std::uint32_t tag) const noexcept {
     if (entries_ == 0) return {tag, 0, version_, nullptr};
     const Page& page = page_of(tag);
@@ -234,12 +229,12 @@ class NameTable {
   void resize(Page& page, std::uint32_t buckets);
   Page new_page(std::uint32_t buckets, std::uint32_t depth);
   void free_page(Page& page) noexcept;
-  std::uint32_t add_record();
-  void point_at(std::uint32_t tag, unsigned depth, std::uint32_t number);
+  Page* add_record();
+  void point_at(std::uint32_t tag, unsigned depth, Page* page);
 
   std::uint32_t entries_ = 0;                   // of the directory, a power of two
-  std::vector<Segment> segments_;               // the directory: numbers of pages
-  std::vector<std::unique_ptr<Page[]>> pages_;  // records by number
+  std::vector<Segment> segments_;               // the directory
+  std::vector<std::unique_ptr<Page[]>> pages_;  // records, where the directory points
   std::uint32_t page_count_ = 0;
   std::size_t size_ = 0;
   std::size_t bytes_ = 0;      // outside the pool

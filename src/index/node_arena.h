@@ -17,8 +17,7 @@ namespace ashlar::index::detail {
 class NodeArena {
  public:
   explicit NodeArena(SlabPool& pool) noexcept
-      : shelves_{Shelf(pool, kSlabShapes[2].stride, kSlabShapes[2].nodes),
-                 Shelf(pool, kSlabShapes[3].stride, kSlabShapes[3].nodes),
+      : shelves_{Shelf(pool, kSlabShapes[3].stride, kSlabShapes[3].nodes),
                  Shelf(pool, kSlabShapes[4].stride, kSlabShapes[4].nodes),
                  Shelf(pool, kSlabShapes[5].stride, kSlabShapes[5].nodes),
                  Shelf(pool, kSlabShapes[6].stride, kSlabShapes[6].nodes)} {}
@@ -38,8 +37,8 @@ class NodeArena {
   }
 
  private:
-  static constexpr std::uint32_t kSmallest = 2;  // log2 of the smallest capacity
-  std::array<Shelf, 5> shelves_;
+  static constexpr std::uint32_t kSmallest = 3;  // log2 of the smallest capacity
+  std::array<Shelf, 4> shelves_;
 };
 
 }  // namespace ashlar::index::detail

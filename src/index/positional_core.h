@@ -75,12 +75,10 @@ class PositionalCore {
   StoreVerdict refused(StoreVerdict verdict) noexcept;
 
   Shard& shard_of(std::uint64_t key) const noexcept { return shards_[key & shard_mask_]; }
-  [[gnu::always_inline]] void prefetch(std::uint64_t key) const noexcept ASHLAR_NO_THREAD_SAFETY_ANALYSIS {
-    shard_of(key).map.prefetch(key);
-  }
-  [[gnu::always_inline]] void prefetch_to_write(std::uint64_t key) const noexcept
+  // For the prefetches of its map, which need no lock.
+  [[gnu::always_inline]] const PositionalMap& map_of(std::uint64_t key) const noexcept
       ASHLAR_NO_THREAD_SAFETY_ANALYSIS {
-    shard_of(key).map.prefetch_to_write(key);
+    return shard_of(key).map;
   }
   // The worker of the slot holds the content in these tiers from now on. Returns those that it was in before.
   TierMask publish(std::uint64_t key, const Chain& chain, std::uint32_t slot,

@@ -2,7 +2,9 @@
 //
 // The workers that hold the first block are the candidates, as bits over slots. Those that are nested go by jumps: at
 // every jump_size-th position the candidates that are still there stay, and for the others the window since the last
-// jump is bisected; each look-up serves all workers that it can decide. The rest is walked block by block, with tiers.
+// jump is bisected; each look-up serves all workers that it can decide. Before that comes one look at the last
+// position: who is there needs no other, and where the position has no entry, as for requests that end in something
+// new, the look did not even need the chain. The rest is walked block by block, with tiers.
 //
 // A jump concludes from one block that all before it are held, in the device tier. positional_nesting.h says why that
 // is right for workers that are nested when the query begins, and for whom it may be wrong by the end; these are walked
@@ -56,7 +58,8 @@ class PositionalQuery {
 
   // Requires: the gate is held, `scores` begun, and `locals` not empty.
   void run(std::size_t slots) {
-    scratch_.chains.resize(locals_.size());
+    if (scratch_.chains.size() < locals_.size()) scratch_.chains.resize(locals_.size());
+    prefetch(locals_.size() - 1);
     const std::uint64_t number = core_.board_.number();
     if (!find_candidates(slots)) return;
     std::uint64_t* nested = set(kNested);
@@ -98,9 +101,16 @@ class PositionalQuery {
   static constexpr std::size_t kLevels = 34;  // more than halvings of a window of 2^32
 
   std::uint64_t* set(std::size_t number) noexcept { return scratch_.words.data() + number * words_; }
+  void grow_sets(std::size_t count) {
+    if (scratch_.words.size() < count * words_) scratch_.words.resize(count * words_);
+  }
 
   std::uint64_t key_at(std::size_t position) const noexcept {
     return entry_key(static_cast<std::uint32_t>(position), locals_[position]);
+  }
+  [[gnu::always_inline]] void prefetch(std::size_t position) const noexcept {
+    const std::uint64_t key = key_at(position);
+    core_.map_of(key).prefetch_to_find(key);
   }
   // Positions are asked for in any order; the chain is computed as far as needed, once.
   const Chain& chain_at(std::size_t position) noexcept {
@@ -128,6 +138,8 @@ class PositionalQuery {
   // Who holds the first block in any tier. False when nobody does.
   bool find_candidates(std::size_t slots);
   void jump(const std::uint64_t* workers);
+  // Finishes those of set kActive that hold the last block. True when none is left.
+  bool jump_to_the_end();
   void end_between(std::size_t held, std::size_t missing);
   void stop_early(const std::uint64_t* workers, const std::uint64_t* left);
   void walk(const std::uint64_t* workers);
@@ -148,7 +160,7 @@ class PositionalQuery {
 bool PositionalQuery::find_candidates(std::size_t slots) {
   // All words first; then only those between the first and the last candidate.
   words_ = (slots + 63) / 64;
-  scratch_.words.resize(4 * words_);
+  grow_sets(kStorageTiers);
   look(0, [&](const WorkerSet& workers) { workers.copy_planes(set(0), 0, words_); });
   std::uint64_t* members = set(0);
   for (std::size_t i = 0; i < words_; ++i)
@@ -161,7 +173,7 @@ bool PositionalQuery::find_candidates(std::size_t slots) {
   std::copy(members + begin, members + end, members);
   first_ = begin;
   words_ = end - begin;
-  scratch_.words.resize(std::max(scratch_.words.size(), (kWindows + kLevels) * words_));
+  grow_sets(kWindows + kLevels);
   return true;
 }
 
@@ -173,12 +185,13 @@ void PositionalQuery::jump(const std::uint64_t* workers) {
   std::copy_n(workers, words_, active);
   if (!any(active, words_)) return;
 
+  if (!early_exit_ && n - 1 > step && jump_to_the_end()) return;
   // Jump points are 0, step, 2 x step, … and n - 1.
   std::size_t fetched = 0;
   const auto fetch_next = [&] {
     if (fetched == n - 1) return;
     fetched = std::min(fetched + step, n - 1);
-    core_.prefetch(key_at(fetched));
+    prefetch(fetched);
   };
   for (std::size_t i = 0; i < kAhead; ++i) fetch_next();
 
@@ -198,6 +211,22 @@ void PositionalQuery::jump(const std::uint64_t* workers) {
   }
   if (!stopped) finish(active, static_cast<std::uint32_t>(n));
   if (early_exit_) stop_early(workers, stopped ? active : nullptr);
+}
+
+bool PositionalQuery::jump_to_the_end() {
+  const std::size_t last = locals_.size() - 1;
+  {
+    const std::uint64_t key = key_at(last);
+    PositionalCore::Shard& shard = core_.shard_of(key);
+    const SharedHold hold(shard.lock);
+    if (!shard.map.has_entry(key)) return false;
+  }
+  std::uint64_t* active = set(kActive);
+  std::uint64_t* seen = set(kSeen);
+  look_for(active, seen, last);
+  finish(seen, static_cast<std::uint32_t>(locals_.size()));
+  for (std::size_t i = 0; i < words_; ++i) active[i] &= ~seen[i];
+  return !any(active, words_);
 }
 
 // Cuts the answer to what a walk block by block would have found when it was down to one worker. All depths are known
@@ -261,10 +290,10 @@ void PositionalQuery::walk(const std::uint64_t* workers) {
   scratch_.tier_blocks.assign(kStorageTiers * words_ * 64, 0);
   std::uint32_t* device_depths = scratch_.tier_blocks.data();  // in the place of the device tier's blocks
 
-  for (std::size_t i = 1; i < std::min(kAhead, n); ++i) core_.prefetch(key_at(i));
+  for (std::size_t i = 1; i < std::min(kAhead, n); ++i) prefetch(i);
   std::uint32_t depth = 0;
   while (depth < n) {
-    if (depth + kAhead < n) core_.prefetch(key_at(depth + kAhead));
+    if (depth + kAhead < n) prefetch(depth + kAhead);
     look(depth, [&](const WorkerSet& set) { set.copy_planes(planes, first_, words_); });
     for (std::size_t i = 0; i < words_; ++i) {
       std::uint64_t faster = left[i] & planes[i];

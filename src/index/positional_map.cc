@@ -113,12 +113,6 @@ WorkerSet PositionalMap::find_in_multi(std::uint64_t word, const Chain& chain) n
   return multi_of(word)->place_of(chain).workers;
 }
 
-PositionalMap::Entry& PositionalMap::place_of(std::uint64_t key) const noexcept {
-  std::size_t at = home(key);
-  while (entries_[at].word != 0 && entries_[at].key != key) at = (at + 1) & mask_;
-  return entries_[at];
-}
-
 TierMask PositionalMap::add(std::uint64_t key, const Chain& chain, std::uint32_t slot, TierMask tiers,
                             std::size_t slots) {
   if (entries_ == nullptr) rebuild(kMinCapacity);
@@ -232,7 +226,7 @@ void PositionalMap::rebuild(std::size_t capacity) {
     if (old[at].word != 0) place_of(old[at].key) = old[at];
   free_table(old, old_capacity * sizeof(Entry));
   bytes_ -= old_capacity * sizeof(Entry);
-  // relaxed, both: read by prefetch(), which believes nothing.
+  // relaxed, both: read by hint_of(), which believes nothing.
   hint_.store(reinterpret_cast<std::uintptr_t>(entries_), std::memory_order_relaxed);
   hint_shift_.store(shift_, std::memory_order_relaxed);
 }

@@ -5,7 +5,7 @@
 // chain of its only content and the set of its workers) or Multi (a pointer to a table from chain to set). Entries,
 // contents and sets are freed with their last worker, and a Multi with one content left becomes Single again.
 //
-// Thread safety: thread-compatible, but for prefetch(), which may run at any time.
+// Thread safety: thread-compatible, but for the prefetches, which may run at any time.
 // Complexity:    O(1) expected; a step that grows or shrinks the table is O(entries). An empty map has no heap memory.
 #pragma once
 
@@ -29,33 +29,28 @@ class PositionalMap {
   std::size_t contents() const noexcept { return contents_; }
   std::size_t bytes() const noexcept { return bytes_; }
 
+  // What a call with this key will look at: the entry itself; the one behind it; or all up to a free place, mostly.
   // always_inline: a compiler may take a call of a function that only prefetches for one without effect.
-  [[gnu::always_inline]] void prefetch(std::uint64_t key) const noexcept {
-    // relaxed, both: a stale place is only fetched in vain.
-    const std::uintptr_t entries = hint_.load(std::memory_order_relaxed);
-    const unsigned shift = hint_shift_.load(std::memory_order_relaxed);
-    __builtin_prefetch(reinterpret_cast<const void*>(entries + (key >> shift) * sizeof(Entry)));
+  [[gnu::always_inline]] void prefetch_to_find(std::uint64_t key) const noexcept {
+    __builtin_prefetch(reinterpret_cast<const void*>(hint_of(key)));
   }
-  // The same for a change, which often looks at the entries behind as well.
-  [[gnu::always_inline]] void prefetch_to_write(std::uint64_t key) const noexcept {
-    // relaxed, both: as above.
-    const std::uintptr_t entries = hint_.load(std::memory_order_relaxed);
-    const unsigned shift = hint_shift_.load(std::memory_order_relaxed);
-    const std::uintptr_t place = entries + (key >> shift) * sizeof(Entry);
-    __builtin_prefetch(reinterpret_cast<const void*>(place), 1);
-    __builtin_prefetch(reinterpret_cast<const void*>(place + 64), 1);
+  [[gnu::always_inline]] void prefetch_to_add(std::uint64_t key) const noexcept {
+    __builtin_prefetch(reinterpret_cast<const void*>(hint_of(key)), 1);
+    __builtin_prefetch(reinterpret_cast<const void*>(hint_of(key) + sizeof(Entry)), 1);
+  }
+  [[gnu::always_inline]] void prefetch_to_remove(std::uint64_t key) const noexcept {
+    __builtin_prefetch(reinterpret_cast<const void*>(hint_of(key)), 1);
+    __builtin_prefetch(reinterpret_cast<const void*>(hint_of(key) + 2 * sizeof(Entry)), 1);
   }
 
+  // Whether the entry has any content.
+  bool has_entry(std::uint64_t key) const noexcept { return entries_ != nullptr && place_of(key).word != 0; }
   // The workers of a content; empty where nobody holds it. Good until the next change.
   WorkerSet find(std::uint64_t key, const Chain& chain) const noexcept {
     if (entries_ == nullptr) return {};
-    for (std::size_t at = home(key);; at = (at + 1) & mask_) {
-      const Entry& entry = entries_[at];
-      if (entry.word == 0) return {};
-      if (entry.key != key) continue;
-      if (is_multi(entry.word)) return find_in_multi(entry.word, chain);
-      return entry.chain == chain ? WorkerSet::from_word(entry.word) : WorkerSet{};
-    }
+    const Entry& entry = place_of(key);
+    if (is_multi(entry.word)) return find_in_multi(entry.word, chain);
+    return entry.word != 0 && entry.chain == chain ? WorkerSet::from_word(entry.word) : WorkerSet{};
   }
 
   // Both return the tiers that the worker held the content in before.
@@ -82,9 +77,18 @@ class PositionalMap {
   }
   static WorkerSet find_in_multi(std::uint64_t word, const Chain& chain) noexcept;
 
+  std::uintptr_t hint_of(std::uint64_t key) const noexcept {
+    // relaxed, both: a stale place is only fetched in vain.
+    return hint_.load(std::memory_order_relaxed) +
+           (key >> hint_shift_.load(std::memory_order_relaxed)) * sizeof(Entry);
+  }
   std::size_t home(std::uint64_t key) const noexcept { return static_cast<std::size_t>(key >> shift_); }
-  // The entry of the key, or the free place where it belongs. Requires: there is a table with a free place.
-  Entry& place_of(std::uint64_t key) const noexcept;
+  // The entry of the key, or the free place where it belongs. Requires: there is a table, which has a free place.
+  Entry& place_of(std::uint64_t key) const noexcept {
+    std::size_t at = home(key);
+    while (entries_[at].word != 0 && entries_[at].key != key) at = (at + 1) & mask_;
+    return entries_[at];
+  }
   TierMask add_to_multi(Entry& entry, const Chain& chain, std::uint32_t slot, TierMask tiers,
                         std::size_t slots);
   TierMask remove_from_multi(Entry& entry, const Chain& chain, std::uint32_t slot, TierMask tiers);
@@ -97,7 +101,7 @@ class PositionalMap {
   std::size_t size_ = 0;
   std::size_t contents_ = 0;
   std::size_t bytes_ = 0;
-  // The place of the table for prefetch(), which does not wait for the owner's lock.
+  // The place of the table for the prefetches, which do not wait for the owner's lock.
   std::atomic<std::uintptr_t> hint_{0};
   std::atomic<unsigned> hint_shift_{63};
 };

@@ -37,7 +37,6 @@ class NamesSeen {
       if (place.name == name) return false;
     }
   }
-  std::size_t bytes() const noexcept { return places_.size() * sizeof(Place); }
 
  private:
   struct Place {
@@ -87,9 +86,11 @@ std::optional<StoreVerdict> StorePlan::make(WorkerBlocks* worker, const BlocksSt
   blocks.resize(stored.size());
   names.begin(stored.size());
   if (worker != nullptr)
-    for (std::size_t i = 0; i < std::min(kAhead, stored.size()); ++i) worker->prefetch_name(stored[i].name);
+    for (std::size_t i = 0; i < std::min(2 * kAhead, stored.size()); ++i)
+      worker->prefetch_name(stored[i].name);
   for (std::size_t i = 0; i < stored.size(); ++i) {
-    if (worker != nullptr && i + kAhead < stored.size()) worker->prefetch_name(stored[i + kAhead].name);
+    if (worker != nullptr && i + 2 * kAhead < stored.size())
+      worker->prefetch_name(stored[i + 2 * kAhead].name);
     chain = extended(chain, stored[i].local);
     const NameEntry* known = worker == nullptr ? nullptr : worker->find_name(stored[i].name);
     // A known name that stands twice means other content the second time; a new one has to be remembered.
@@ -112,6 +113,7 @@ class ThreadPlan {
     if (kept_.blocks.capacity() > kMaxKept) kept_ = {};
   }
   StorePlan& operator*() noexcept { return kept_; }
+  StorePlan* operator->() noexcept { return &kept_; }
 
  private:
   static constexpr std::size_t kMaxKept = std::size_t{1} << 16;
@@ -156,7 +158,7 @@ StoreVerdict PositionalCore::store(const BlocksStored& event) {
       } else {
         // Nothing that can be refused gets a slot.
         ThreadPlan plan;
-        if (const auto fault = (*plan).make(nullptr, event, kMaxDepth, kMaxRecords)) return refused(*fault);
+        if (const auto fault = plan->make(nullptr, event, kMaxDepth, kMaxRecords)) return refused(*fault);
         if (slots_.size() >= WorkerSet::kMaxSlots) return refused(StoreVerdict::kFull);
       }
     }
@@ -170,7 +172,7 @@ StoreVerdict PositionalCore::store(const BlocksStored& event) {
 
 StoreVerdict PositionalCore::store_into(WorkerBlocks& blocks, const BlocksStored& event) {
   ThreadPlan plan;
-  if (const auto fault = (*plan).make(&blocks, event, kMaxDepth, kMaxRecords)) return refused(*fault);
+  if (const auto fault = plan->make(&blocks, event, kMaxDepth, kMaxRecords)) return refused(*fault);
   apply(blocks, event, *plan);
   return StoreVerdict::kApplied;
 }
@@ -179,11 +181,14 @@ void PositionalCore::apply(WorkerBlocks& blocks, const BlocksStored& event, cons
   const std::size_t n = plan.blocks.size();
   const TierMask tier = mask_of(event.tier);
   if (event.tier != StorageTier::kDevice && !blocks.in_lower_tiers()) board_.post_lower_tier(blocks.slot());
-  for (std::size_t i = 0; i < std::min(kAhead, n); ++i) prefetch_to_write(plan.blocks[i].key);
+  const auto prefetch = [&](std::size_t i) {
+    map_of(plan.blocks[i].key).prefetch_to_add(plan.blocks[i].key);
+  };
+  for (std::size_t i = 0; i < std::min(kAhead, n); ++i) prefetch(i);
   std::size_t repeated = 0;
   std::uint32_t parent = plan.parent;
   for (std::size_t i = 0; i < n; ++i) {
-    if (i + kAhead < n) prefetch_to_write(plan.blocks[i + kAhead].key);
+    if (i + kAhead < n) prefetch(i + kAhead);
     const StorePlan::Block& block = plan.blocks[i];
     if (block.known == kNoRecord) {
       parent = apply_new_name(blocks, event.blocks[i], block.chain, block.key, parent, event.tier);
@@ -244,18 +249,22 @@ std::size_t PositionalCore::remove_from(WorkerBlocks& blocks, StorageTier tier,
   const bool backwards = position_of(names.front()) < position_of(names.back());
   const auto name_at = [&](std::size_t i) { return names[backwards ? names.size() - 1 - i : i]; };
 
+  // Fetch the place of a name first, then the entry that it leads to, then remove.
+  const auto fetch_entry = [&](BlockName name) {
+    const NameEntry* entry = blocks.find_name(name);
+    if (entry == nullptr) return;
+    const BlockRecord& record = blocks.record(entry->record());
+    const std::uint64_t key = entry_key(record.position, record.local);
+    map_of(key).prefetch_to_remove(key);
+  };
+  const std::size_t n = names.size();
+  for (std::size_t i = 0; i < std::min(2 * kAhead, n); ++i) blocks.prefetch_name(name_at(i));
+  for (std::size_t i = 0; i < std::min(kAhead, n); ++i) fetch_entry(name_at(i));
   std::size_t removed = 0;
-  // In groups: fetch the places of the names, then the entries that these lead to, then remove.
-  for (std::size_t begin = 0; begin < names.size(); begin += 2 * kAhead) {
-    const std::size_t end = std::min(begin + 2 * kAhead, names.size());
-    for (std::size_t i = begin; i < end; ++i) blocks.prefetch_name(name_at(i));
-    for (std::size_t i = begin; i < end; ++i) {
-      const NameEntry* entry = blocks.find_name(name_at(i));
-      if (entry == nullptr) continue;
-      const BlockRecord& record = blocks.record(entry->record());
-      prefetch_to_write(entry_key(record.position, record.local));
-    }
-    for (std::size_t i = begin; i < end; ++i) removed += remove_one(blocks, tier, name_at(i)) ? 1 : 0;
+  for (std::size_t i = 0; i < n; ++i) {
+    if (i + 2 * kAhead < n) blocks.prefetch_name(name_at(i + 2 * kAhead));
+    if (i + kAhead < n) fetch_entry(name_at(i + kAhead));
+    removed += remove_one(blocks, tier, name_at(i)) ? 1 : 0;
   }
   if (blocks.nested() && board_.is_posted(blocks.slot())) board_.take_down(blocks.slot());
   return removed;

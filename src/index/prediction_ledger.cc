@@ -316,10 +316,12 @@ void PredictionLedger::State::forget(Cache& cache) {
 
 NamesByWorker PredictionLedger::State::predicted_stems() const {
   NamesByWorker stems;
-  for (const auto& [worker, cache] : caches) {
+  for (const auto& entry : caches) {
+    const auto& worker = entry.first;
+    const auto& cache = entry.second;
     if (cache->predicted == 0) continue;
     std::unordered_set<Content> seen;
-    cache->held.for_each([&, &worker = worker, &cache = cache](Content content, const Holding& real) {
+    cache->held.for_each([&](Content content, const Holding& real) {
       if (real.names == 0) return;
       // Up to the next real block; what lies above that is found from there.
       for (Content at = trie.parent(content); at != ContentTrie::kRoot; at = trie.parent(at)) {

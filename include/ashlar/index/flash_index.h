@@ -7,12 +7,13 @@
 // memory is freed by eras (docs/index.md); a reader that stalls holds back no writer, and no more memory than the index
 // had when it stalled.
 //
-// Thread safety: thread-safe. Calls that write take one lock among themselves; readers never wait for it.
+// Thread safety: thread-safe. Calls that write take one lock among themselves; a reader takes it only after writers made
+//                it start again eight times.
 // Complexity:    store and remove are O(blocks), one cache miss per block, prefetched; find_matches() is O(depth / 8)
 //                vector compares plus O(depth / 64) intersections of slots / 64 words; clear() is O(workers), whatever
 //                the worker holds: its blocks are out of every answer at once and swept by later calls, a bounded
 //                number of nodes each.
-// Limits:        65,534 (worker, rank)s, 2^26 nodes, 2^24 blocks per sequence; beyond them a store is refused as kFull.
+// Limits:        65,535 (worker, rank)s, 2^26 nodes, 2^24 blocks per sequence; beyond them a store is refused as kFull.
 #pragma once
 
 #include <cstddef>

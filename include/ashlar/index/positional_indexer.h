@@ -3,13 +3,13 @@
 // all of them.
 //
 // Jump search. A worker that holds every block before a block that it holds is nested: seen at one position, it has the
-// whole prefix. find_matches() therefore looks at every jump_size-th position and, where workers are missing, bisects
-// the window for the exact depth of each. Workers that are not nested, because blocks were removed in the middle or lie
-// in lower tiers, are walked block by block. Each content is told from others at its position by a chain of 128 bits
-// over the local hashes of its path; two contents are one where these bits agree. The query computes its own chain up
-// to the last position that it looks at, a few instructions per block.
+// whole prefix. find_matches() therefore looks at the last position, then at every jump_size-th for the workers that
+// are not there and, where workers are missing, bisects the window for the exact depth of each. Workers that are not
+// nested, because blocks were removed in the middle or lie in lower tiers, are walked block by block. Contents at one
+// position are told apart by a chain of 128 bits over the local hashes of their paths; two are one where these bits
+// agree. The query computes its own chain up to the last position that it needs it at, a few instructions per block.
 //
-// Entries. An (position, local hash) nearly always has one content (Single: chain and workers lie in the entry); where
+// Entries. A (position, local hash) nearly always has one content (Single: chain and workers lie in the entry); where
 // prefixes meet in the same block it has several (Multi: a small table by chain). Entries come and go with the workers
 // that hold them, and change between the two kinds both ways.
 //
@@ -19,8 +19,8 @@
 // Complexity:    store and remove O(1) per block, clear() O(blocks of the worker). A query of n blocks costs n steps of
 //                the chain, n / jump_size look-ups for the workers that are nested, O(log jump_size) look-ups for every
 //                depth at which some of them end, and one look-up per block where a worker is not nested.
-// Memory:        about 32 bytes per entry and 56 per (worker, block), over the load of the tables (3/8 to 3/4), plus a
-//                set per content of more than one worker: 4 bytes per worker, or a bit per slot.
+// Memory:        32 bytes per entry and 16 per (worker, block) over the load of their tables (3/8 to 3/4), 40 bytes per
+//                (worker, block), and a set per content of more than one worker: 4 bytes for each, or a bit per slot.
 // Limits:        depth 2^31 blocks, 2^28 workers; kFull behind these.
 #pragma once
 

@@ -1,5 +1,5 @@
-// ConcurrentRun: threads that write and threads that ask, at once, on one index; then the proof that the answers keep the rule of
-// index/indexer.h and that the index holds in the end what the calls add up to.
+// ConcurrentRun: threads that write and threads that ask, at once, on one index; then the proof that the answers keep
+// the rule of index/indexer.h and that the index holds in the end what the calls add up to.
 //
 // Stamps come from one counter, taken before and after every call. Under ThreadSanitizer they order nothing (relaxed),
 // because otherwise they would hide races between calls that do not overlap.
@@ -79,7 +79,7 @@ class ConcurrentRun {
   // Makes the calls from `from` to `to` of a writer's plan.
   void write(Writer& writer, std::size_t from, std::size_t to);
   void read(Reader& reader, std::uint64_t seed);
-  // Asks several queries at once; returns the span of the call.
+  // Asks several queries at once.
   void read_many(Reader& reader, Random& random, std::vector<MatchScores>& scores);
   // Whether an answer is worth checking: something happened beside it, or once in a while.
   static bool is_kept(const Span& when, Random& random) {
