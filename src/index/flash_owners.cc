@@ -44,10 +44,15 @@ FlashCore::Owner FlashCore::make_owner(Node& node, std::uint32_t slot, std::size
 
 void FlashCore::write_mask(Node& node, const Owner& owner, std::uint32_t slot, std::size_t tier,
                            Mask mask) noexcept {
+  if (owner.set == nullptr || !owner.set->lower) return write_tier(node, owner, slot, tier, mask);
+  Mask after = mask;
+  for (std::size_t other = 0; other < kStorageTiers; ++other)
+    if (other != tier) after |= owner.mask(other);
+  // As with full bits: a block is in the union only while it is in a tier. release: pairs with the acquire of readers.
+  std::atomic<Mask>& any = owner.set->masks(OwnerSet::kAnyTier)[owner.index];
+  any.store(any.load(std::memory_order_relaxed) & after, std::memory_order_release);
   write_tier(node, owner, slot, tier, mask);
-  if (owner.set == nullptr || !owner.set->lower) return;
-  // release: pairs with the acquire of readers.
-  owner.set->masks(OwnerSet::kAnyTier)[owner.index].store(owner.any(), std::memory_order_release);
+  any.store(after, std::memory_order_release);
 }
 
 void FlashCore::write_tier(Node& node, const Owner& owner, std::uint32_t slot, std::size_t tier,

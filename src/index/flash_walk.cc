@@ -158,16 +158,15 @@ FlashWalk::Masks FlashWalk::masks_of(const OwnerSet& set, std::uint32_t index) c
     masks.any = masks.tiers[0] = set.masks(0)[index].load(std::memory_order_acquire) >> from_;
     return masks;
   }
-  masks.any = set.masks(OwnerSet::kAnyTier)[index].load(std::memory_order_acquire) >> from_;
-  // A block on its way between tiers may be seen in none of them: a second look finds it, or it moved again.
-  for (int look = 0; look < 3; ++look) {
+  // A block of the union that is in none of the tiers has moved, or gone, between the loads: the writer was faster, and
+  // the reader looks again.
+  for (;;) {
+    masks.any = set.masks(OwnerSet::kAnyTier)[index].load(std::memory_order_acquire) >> from_;
     Mask seen = 0;
     for (std::size_t tier = 0; tier < kStorageTiers; ++tier)
       seen |= masks.tiers[tier] = set.masks(tier)[index].load(std::memory_order_acquire) >> from_;
     if ((masks.any & ~seen) == 0) return masks;
   }
-  masks.tiers[kStorageTiers - 1] |= masks.any;
-  return masks;
 }
 
 void FlashWalk::take_set(const OwnerSet& set, std::uint32_t count) {

@@ -24,6 +24,7 @@ constexpr std::size_t kAhead = 16;  // look-ups from prefetch to use
 // What a query needs, kept by the thread for its memory.
 struct QueryScratch {
   std::vector<Chain> chains;
+  std::vector<std::uint64_t> planes;
   std::vector<std::uint64_t> words;
   std::vector<std::uint32_t> tier_blocks;
 };
@@ -65,9 +66,8 @@ class PositionalQuery {
     std::uint64_t* nested = set(kNested);
     std::uint64_t* walked = set(kWalked);
     for (std::size_t i = 0; i < words_; ++i) {
-      const std::uint64_t posted = core_.board_.posted(first_ + i);
-      nested[i] = set(kCandidates)[i] & ~posted;
-      walked[i] = set(kCandidates)[i] & posted;
+      nested[i] &= ~core_.board_.posted(first_ + i);
+      walked[i] = set(kCandidates)[i] & ~nested[i];
     }
     // An early exit depends on all candidates at once.
     if (early_exit_ && any(walked, words_)) return walk(set(kCandidates));
@@ -101,9 +101,6 @@ class PositionalQuery {
   static constexpr std::size_t kLevels = 34;  // more than halvings of a window of 2^32
 
   std::uint64_t* set(std::size_t number) noexcept { return scratch_.words.data() + number * words_; }
-  void grow_sets(std::size_t count) {
-    if (scratch_.words.size() < count * words_) scratch_.words.resize(count * words_);
-  }
 
   std::uint64_t key_at(std::size_t position) const noexcept {
     return entry_key(static_cast<std::uint32_t>(position), locals_[position]);
@@ -135,7 +132,7 @@ class PositionalQuery {
     look(position, [&](const WorkerSet& workers) { workers.intersect_device(among, out, first_, words_); });
   }
 
-  // Who holds the first block in any tier. False when nobody does.
+  // Who holds the first block in any tier, and in set kNested who does in the device tier. False when nobody does.
   bool find_candidates(std::size_t slots);
   void jump(const std::uint64_t* workers);
   // Finishes those of set kActive that hold the last block. True when none is left.
@@ -159,21 +156,25 @@ class PositionalQuery {
 
 bool PositionalQuery::find_candidates(std::size_t slots) {
   // All words first; then only those between the first and the last candidate.
-  words_ = (slots + 63) / 64;
-  grow_sets(kStorageTiers);
-  look(0, [&](const WorkerSet& workers) { workers.copy_planes(set(0), 0, words_); });
-  std::uint64_t* members = set(0);
-  for (std::size_t i = 0; i < words_; ++i)
-    members[i] |= members[words_ + i] | members[2 * words_ + i] | members[3 * words_ + i];
-  std::size_t begin = 0;
-  while (begin < words_ && members[begin] == 0) ++begin;
-  if (begin == words_) return false;
-  std::size_t end = words_;
-  while (members[end - 1] == 0) --end;
-  std::copy(members + begin, members + end, members);
-  first_ = begin;
-  words_ = end - begin;
-  grow_sets(kWindows + kLevels);
+  const std::size_t all = (slots + 63) / 64;
+  std::vector<std::uint64_t>& planes = scratch_.planes;
+  if (planes.size() < kStorageTiers * all) planes.resize(kStorageTiers * all);
+  look(0, [&](const WorkerSet& workers) { workers.copy_planes(planes.data(), 0, all); });
+  const auto held = [&](std::size_t word) {
+    return planes[word] | planes[all + word] | planes[2 * all + word] | planes[3 * all + word];
+  };
+  std::size_t end = all;
+  while (end != 0 && held(end - 1) == 0) --end;
+  if (end == 0) return false;
+  first_ = 0;
+  while (held(first_) == 0) ++first_;
+  words_ = end - first_;
+  const std::size_t sets = kWindows + kLevels;
+  if (scratch_.words.size() < sets * words_) scratch_.words.resize(sets * words_);
+  for (std::size_t i = 0; i < words_; ++i) {
+    set(kCandidates)[i] = held(first_ + i);
+    set(kNested)[i] = planes[first_ + i];
+  }
   return true;
 }
 
