@@ -3,17 +3,14 @@
 namespace ashlar::index::detail {
 
 std::uint32_t AliasNames::find(std::uint32_t slot, std::uint64_t name) const {
-  return by_name_
-      .find(NameTable::tag_of(name, slot),
-            [&](std::uint32_t i) { return aliases_[i].name == name && aliases_[i].slot == slot; })
-      .value;
+  return by_name_.find(NameTable::tag_of(name, slot),
+                       [&](std::uint32_t i) { return aliases_[i].name == name && aliases_[i].slot == slot; });
 }
 
 std::uint32_t AliasNames::find_place(std::uint32_t slot, BlockRef block) const {
-  return by_place_
-      .find(NameTable::tag_of(block.word(), slot),
-            [&](std::uint32_t i) { return places_[i].block == block && places_[i].slot == slot; })
-      .value;
+  return by_place_.find(NameTable::tag_of(block.word(), slot), [&](std::uint32_t i) {
+    return places_[i].block == block && places_[i].slot == slot;
+  });
 }
 
 TierBits AliasNames::tiers_of(const Place& place) const noexcept {
@@ -40,20 +37,21 @@ std::uint32_t AliasNames::add(std::uint32_t slot, std::uint64_t name, BlockRef b
 
 void AliasNames::remove(std::uint32_t number) {
   const Alias alias = aliases_[number];
-  const std::uint32_t tag = NameTable::tag_of(alias.name, alias.slot);
-  by_name_.erase(tag, by_name_.find(tag, [&](std::uint32_t i) { return i == number; }));
+  by_name_.erase(NameTable::tag_of(alias.name, alias.slot), number);
   Place& place = places_[alias.place];
   std::uint32_t* link = &place.first;
   while (*link != number) link = &aliases_[*link].next;
   *link = alias.next;
   if (place.first == 0) {
-    const std::uint32_t place_tag = NameTable::tag_of(alias.block.word(), alias.slot);
-    by_place_.erase(place_tag, by_place_.find(place_tag, [&](std::uint32_t i) { return i == alias.place; }));
+    by_place_.erase(NameTable::tag_of(alias.block.word(), alias.slot), alias.place);
     places_.free(alias.place);
   }
   --per_slot_[alias.slot];
   aliases_.free(number);
-  if (empty()) std::vector<std::uint32_t>().swap(per_slot_);
+  if (!empty()) return;
+  std::vector<std::uint32_t>().swap(per_slot_);
+  by_name_.reset();
+  by_place_.reset();
 }
 
 void AliasNames::drop(std::uint32_t slot, BlockRef block) {
@@ -67,8 +65,7 @@ void AliasNames::drop(std::uint32_t slot, BlockRef block) {
 void AliasNames::move(std::uint32_t slot, BlockRef from, BlockRef to) {
   const std::uint32_t place = find_place(slot, from);
   if (place == 0) return;
-  const std::uint32_t tag = NameTable::tag_of(from.word(), slot);
-  by_place_.erase(tag, by_place_.find(tag, [&](std::uint32_t i) { return i == place; }));
+  by_place_.erase(NameTable::tag_of(from.word(), slot), place);
   places_[place].block = to;
   by_place_.insert(NameTable::tag_of(to.word(), slot), place, [](std::uint32_t) { return false; });
   for (std::uint32_t i = places_[place].first; i != 0; i = aliases_[i].next) aliases_[i].block = to;

@@ -182,9 +182,16 @@ class FlashCore {
   void make_space(Store& store);
   bool settle_names(Store& store);
   bool settle_known(Store& store, const Piece& piece);
-  bool settle_run(Store& store, Node& node, std::uint32_t offset, std::uint32_t count, std::uint32_t block);
-  bool settle_rest(Store& store, Node& node, std::uint32_t offset, std::uint32_t end, std::uint32_t block);
-  void start_probes(std::span<const StoredBlock> blocks) noexcept;
+  struct Place {
+    Node* node = nullptr;
+    std::uint32_t offset = 0;
+    std::uint32_t room = 0;
+  };
+  Place place_of(const Store& store, std::uint32_t block) const noexcept;
+  void probe_from(const Store& store, std::uint32_t first) noexcept;
+  bool settle_in_a_row(Store& store);
+  bool settle_one_by_one(Store& store);
+  void set_kind(const Store& store, std::uint32_t block, NameKind kind);
   bool settle_new(Store& store, Node& node, std::uint32_t offset, std::uint32_t block);
   bool add_alias(Store& store, Node& node, std::uint32_t offset, std::uint32_t block);
   void undo_names(Store& store);
@@ -196,14 +203,18 @@ class FlashCore {
   struct Removal {
     std::uint32_t slot = 0;
     std::size_t tier = 0;
+    bool plain = false;  // names mean what the name table says, and no block takes others along
     Node* node = nullptr;
     const std::uint64_t* names = nullptr;  // of the node
+    std::uint32_t last = 0;                // offset of the last name;
+    std::uint32_t step = ~0u;              // the next one is expected so far from it
     Owner owner;
     Mask mine = 0;       // in this tier, as it will be
     Mask before = 0;     // as it is
     Mask elsewhere = 0;  // the slot's other tiers
     Mask others = 0;
   };
+  bool remove_next(Removal& removal, std::uint64_t name, const NameTable::Probe& probe);
   bool remove_name(Removal& removal, std::uint64_t name, const NameTable::Probe& probe);
   bool remove_alias(Removal& removal, std::uint32_t alias);
   void turn_to(Removal& removal, Node& node);
@@ -235,15 +246,14 @@ class FlashCore {
   std::vector<std::uint32_t> died_;
   std::uint32_t sweep_at_ = 0;
 
-  // Names whose buckets are on their way, by turns; and when they are looked at in case the next bucket is needed too.
-  static constexpr std::size_t kAhead = 16;
-  static constexpr std::size_t kMoreAhead = 6;
-  std::array<NameTable::Probe, kAhead> probes_{};
+  // Names whose buckets are on their way: those in work and as many behind them.
+  static constexpr std::uint32_t kAhead = 16;
+  std::array<NameTable::Probe, 2 * kAhead> probes_{};
 
   // Scratch of the writer's calls.
   std::vector<Piece> pieces_;
   std::vector<Node*> fresh_;
-  std::vector<NameKind> kinds_;
+  std::vector<NameKind> kinds_;  // of the event's blocks; empty while there is nothing special
   std::vector<Entry> entries_;
 };
 

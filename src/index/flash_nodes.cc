@@ -142,7 +142,7 @@ void FlashCore::move_name(Node& from, std::uint32_t offset, BlockRef to) {
   if ((from.named >> offset & 1) == 0) return;
   const std::uint32_t tag = NameTable::tag_of(from.names()[offset]);
   const std::uint32_t word = BlockRef(from.id, offset).word();
-  names_.replace(tag, names_.find(tag, [&](std::uint32_t value) { return value == word; }), to.word());
+  names_.replace(tag, word, to.word());
 }
 
 Node* FlashCore::split(Node* old, std::uint32_t at, std::uint32_t newcomer) {

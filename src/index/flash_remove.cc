@@ -16,15 +16,12 @@ constexpr std::size_t kSweepNodes = 32;  // that a call looks at while slots are
 // --- Names. ---
 
 std::uint32_t FlashCore::find_name(std::uint64_t name) const {
-  return names_.find(NameTable::tag_of(name), [&](std::uint32_t value) { return is_named(value, name); })
-      .value;
+  return names_.find(NameTable::tag_of(name), [&](std::uint32_t value) { return is_named(value, name); });
 }
 
 void FlashCore::erase_name(Node& node, std::uint32_t offset) {
   if ((node.named >> offset & 1) == 0) return;
-  const std::uint32_t tag = NameTable::tag_of(node.names()[offset]);
-  const std::uint32_t word = BlockRef(node.id, offset).word();
-  names_.erase(tag, names_.find(tag, [&](std::uint32_t value) { return value == word; }));
+  names_.erase(NameTable::tag_of(node.names()[offset]), BlockRef(node.id, offset).word());
   node.named &= ~bit_at(offset);
 }
 
@@ -58,20 +55,44 @@ std::size_t FlashCore::remove(const Worker& worker, StorageTier tier, std::span<
   Removal removal;
   removal.slot = *slot;
   removal.tier = static_cast<std::size_t>(tier);
+  removal.plain = !aliases_.any(*slot) && options_.mid_chain == MidChainRemoval::kRetain;
   std::size_t removed = 0;
-  for (std::size_t i = 0; i < std::min(names.size(), kAhead); ++i)
-    probes_[i] = names_.probe(NameTable::tag_of(names[i].value()));
-  for (std::size_t i = 0; i < names.size(); ++i) {
-    const NameTable::Probe probe = probes_[i % kAhead];
-    if (i + kAhead < names.size())
-      probes_[i % kAhead] = names_.probe(NameTable::tag_of(names[i + kAhead].value()));
-    names_.probe_more(probes_[(i + kMoreAhead) % kAhead]);
-    removed += remove_name(removal, names[i].value(), probe);
+  const auto probe_from = [&](std::size_t first) {
+    names_.probe(probes_, first, std::min(names.size(), first + kAhead),
+                 [&](std::size_t i) { return names[i].value(); });
+  };
+  probe_from(0);
+  for (std::size_t start = 0; start < names.size(); start += kAhead) {
+    probe_from(start + kAhead);
+    const std::size_t end = std::min(names.size(), start + kAhead);
+    for (std::size_t i = start; i < end; ++i) {
+      const NameTable::Probe probe = probes_[i % probes_.size()];
+      const std::uint64_t name = names[i].value();
+      removed += remove_next(removal, name, probe) || remove_name(removal, name, probe);
+    }
   }
   finish(removal);
+  if (nodes_.live() == 1) names_.reset();
   counters_.removed += removed;
   counters_.unknown_removals += names.size() - removed;
   return removed;
+}
+
+// Names mostly come in the order of their blocks, or against it: then the one that is expected needs no look-up.
+[[gnu::always_inline]] inline bool FlashCore::remove_next(Removal& removal, std::uint64_t name,
+                                                          const NameTable::Probe& probe) {
+  const std::uint32_t offset = removal.last + removal.step;
+  if (offset >= kNodeBlocks || !removal.plain || removal.node == nullptr) return false;
+  // What such a worker holds is named.
+  const Mask bit = bit_at(offset);
+  if ((removal.mine & bit) == 0 || removal.names[offset] != name) return false;
+  removal.mine &= ~bit;
+  removal.last = offset;
+  if (((removal.others | removal.elsewhere) & bit) == 0) {
+    names_.erase(probe, BlockRef(removal.node->id, offset).word());
+    removal.node->named &= ~bit;
+  }
+  return true;
 }
 
 bool FlashCore::remove_name(Removal& removal, std::uint64_t name, const NameTable::Probe& probe) {
@@ -79,26 +100,16 @@ bool FlashCore::remove_name(Removal& removal, std::uint64_t name, const NameTabl
     if (const std::uint32_t alias = aliases_.find(removal.slot, name); alias != 0)
       return remove_alias(removal, alias);
 
-  const std::uint32_t tag = probe.tag;
-  // Mostly the name is in the node in work, whose names need no look-up.
-  const std::uint64_t* const names = removal.names;
-  const std::uint32_t id = removal.node == nullptr ? kNoNode : removal.node->id;
-  const auto same = [&](std::uint32_t value) {
-    const BlockRef block(value);
-    return block.node() == id ? names[block.offset()] == name : is_named(value, name);
-  };
-  NameTable::Cell cell = names_.find(probe, same);
-  if (!cell) return false;
-  const BlockRef block(cell.value);
-  Node& node = block.node() == id ? *removal.node : node_at(block.node());
+  const std::uint32_t found = names_.find(probe, [&](std::uint32_t value) { return is_named(value, name); });
+  if (found == NameTable::kNone) return false;
+  const BlockRef block(found);
+  Node& node = node_at(block.node());
   const Mask bit = bit_at(block.offset());
-  if (removal.node != &node) {
-    turn_to(removal, node);
-    // The node before it may have lost names of dead slots.
-    if (!sweeping_.empty() || !died_.empty())
-      cell = names_.find(tag, [&](std::uint32_t value) { return value == block.word(); });
-  }
+  turn_to(removal, node);
   if ((removal.mine & bit) == 0) return false;
+  if (block.offset() == removal.last + 1) removal.step = 1;
+  if (block.offset() + 1 == removal.last) removal.step = ~0u;
+  removal.last = block.offset();
   if (node.aliased())
     if (const std::uint32_t place = aliases_.find_place(removal.slot, block); place != 0) {
       const auto tier_bit = static_cast<TierBits>(1u << removal.tier);
@@ -109,7 +120,7 @@ bool FlashCore::remove_name(Removal& removal, std::uint64_t name, const NameTabl
     }
   removal.mine &= ~bit;
   if (((removal.others | removal.elsewhere) & bit) == 0) {
-    names_.erase(tag, cell);
+    names_.erase(probe, block.word());
     node.named &= ~bit;
   }
   if (options_.mid_chain == MidChainRemoval::kOrphan) forget_below(removal, block.offset());
@@ -138,6 +149,7 @@ void FlashCore::turn_to(Removal& removal, Node& node) {
   if (removal.node == &node) return;
   finish(removal);
   removal.node = &node;
+  removal.last = kNodeBlocks + 1;
   removal.names = node.names();
   removal.owner = owner(node, removal.slot);
   removal.mine = removal.before = removal.owner ? removal.owner.mask(removal.tier) : 0;
@@ -262,6 +274,7 @@ bool FlashCore::sweep(std::size_t nodes) {
     }
     for (const std::uint32_t slot : sweeping_) slots_.recycle(slot);
     sweeping_.clear();
+    if (nodes_.live() == 1) names_.reset();
   }
 }
 

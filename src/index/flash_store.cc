@@ -69,10 +69,12 @@ StoreVerdict FlashCore::store(const BlocksStored& event) {
   // Names that only dead slots held are gone before names are settled.
   for (const Piece& piece : pieces_) purge(*piece.node);
   purge(*store.at);
+  probe_from(store, store.known);
   make_space(store);
   if (!settle_names(store)) {
     undo_names(store);
     for (Node* const node : fresh_) discard(node, false);
+    if (nodes_.live() == 1) names_.reset();
     return refuse(StoreVerdict::kNameInUse);
   }
   publish(store);
@@ -148,7 +150,9 @@ void FlashCore::make_space(Store& store) {
   std::uint32_t position = store.at->position + store.offset + store.appended;
   while (next < count) {
     const std::uint32_t size = std::min(kNodeBlocks, count - next);
-    Node* const fresh = new_node(size);
+    // Below a full node a sequence grows: more will come.
+    const bool grows = count < kNodeBlocks && node->size() == kNodeBlocks;
+    Node* const fresh = new_node(grows ? kNodeBlocks : size);
     for (std::uint32_t i = 0; i < size; ++i, ++next) {
       fresh->hashes()[i] = blocks[next].local.value();
       fresh->names()[i] = blocks[next].name.value();
@@ -160,71 +164,71 @@ void FlashCore::make_space(Store& store) {
 }
 
 bool FlashCore::settle_names(Store& store) {
-  const std::span<const StoredBlock> blocks = store.event->blocks;
-  kinds_.assign(blocks.size(), NameKind::kCanonical);
+  kinds_.clear();
   store.checked = 0;
   for (const Piece& piece : pieces_)
     if (!settle_known(store, piece)) return false;
-  std::uint32_t block = store.known;
-  start_probes(blocks.subspan(block));
-  if (!settle_run(store, *store.at, store.offset, store.appended, block)) return false;
-  block += store.appended;
-  for (Node* const node : fresh_) {
-    const std::uint32_t size = std::min(kNodeBlocks, static_cast<std::uint32_t>(blocks.size()) - block);
-    if (!settle_run(store, *node, 0, size, block)) return false;
-    block += size;
+  return aliases_.any(store.slot) ? settle_one_by_one(store) : settle_in_a_row(store);
+}
+
+// The new blocks lie in their nodes, their names with them: each takes its name, unless it is another's.
+bool FlashCore::settle_in_a_row(Store& store) {
+  const std::span<const StoredBlock> blocks = store.event->blocks;
+  const auto count = static_cast<std::uint32_t>(blocks.size());
+  std::uint32_t probed = store.checked + kAhead;
+  while (store.checked < count) {
+    const Place place = place_of(store, store.checked);
+    const std::uint32_t end = std::min({count, store.checked + place.room, probed});
+    if (end == probed) {
+      probe_from(store, probed);
+      probed += kAhead;
+    }
+    const std::uint32_t first = BlockRef(place.node->id, place.offset).word() - store.checked;
+    std::uint32_t block = store.checked;
+    std::uint32_t found = NameTable::kNone;
+    for (; block < end; ++block) {
+      const std::uint64_t name = blocks[block].name.value();
+      found = names_.insert(probes_[block % probes_.size()], first + block,
+                            [&](std::uint32_t value) { return is_named(value, name); });
+      if (found != NameTable::kNone) [[unlikely]]
+        break;
+    }
+    place.node->named |= low_bits(block - store.checked) << place.offset;
+    store.checked = block;
+    // From here on the worker has aliases.
+    if (found != NameTable::kNone) [[unlikely]]
+      return settle_one_by_one(store);
   }
   return true;
 }
 
-// New blocks [block, block + count) of the event lie at `offset` of the node, their names with them: each takes its name,
-// unless it is another's. The names ahead are on their way.
-bool FlashCore::settle_run(Store& store, Node& node, std::uint32_t offset, std::uint32_t count,
-                           std::uint32_t block) {
-  const std::span<const StoredBlock> blocks = store.event->blocks;
-  const std::uint32_t end = block + count;
-  if (aliases_.any(store.slot)) {
-    for (; block < end; ++block, ++offset)
-      if (!settle_new(store, node, offset, block)) return false;
-    return true;
-  }
-  Mask named = node.named;
-  bool fine = true;
-  for (; block < end; ++block, ++offset) {
-    const std::uint32_t turn = (block - store.known) % kAhead;
-    const NameTable::Probe probe = probes_[turn];
-    if (block + kAhead < blocks.size())
-      probes_[turn] = names_.probe(NameTable::tag_of(blocks[block + kAhead].name.value()));
-    names_.probe_more(probes_[(block - store.known + kMoreAhead) % kAhead]);
-    const std::uint64_t name = blocks[block].name.value();
-    const std::uint32_t found = names_.insert(probe, BlockRef(node.id, offset).word(),
-                                              [&](std::uint32_t value) { return is_named(value, name); });
-    if (found != NameTable::kNone) [[unlikely]] {
-      node.named = named;
-      fine = add_alias(store, node, offset, block);
-      if (!fine) break;
-      // From here on the worker has aliases.
-      ++store.checked;
-      return settle_rest(store, node, offset + 1, end, block + 1);
-    }
-    named |= bit_at(offset);
-    kinds_[block] = NameKind::kInserted;
+bool FlashCore::settle_one_by_one(Store& store) {
+  while (store.checked < store.event->blocks.size()) {
+    const Place place = place_of(store, store.checked);
+    if (!settle_new(store, *place.node, place.offset, store.checked)) return false;
     ++store.checked;
   }
-  node.named = named;
-  return fine;
-}
-
-bool FlashCore::settle_rest(Store& store, Node& node, std::uint32_t offset, std::uint32_t end,
-                            std::uint32_t block) {
-  for (; block < end; ++block, ++offset)
-    if (!settle_new(store, node, offset, block)) return false;
   return true;
 }
 
-void FlashCore::start_probes(std::span<const StoredBlock> blocks) noexcept {
-  for (std::size_t i = 0; i < std::min(blocks.size(), kAhead); ++i)
-    probes_[i] = names_.probe(NameTable::tag_of(blocks[i].name.value()));
+// Where a block of the event that was not there will be, and how many fit from there on.
+FlashCore::Place FlashCore::place_of(const Store& store, std::uint32_t block) const noexcept {
+  std::uint32_t i = block - store.known;
+  if (i < store.appended) return {store.at, store.offset + i, store.appended - i};
+  i -= store.appended;
+  return {fresh_[i / kNodeBlocks], i % kNodeBlocks, kNodeBlocks - i % kNodeBlocks};
+}
+
+// Fetches what the names of the next kAhead blocks will need.
+void FlashCore::probe_from(const Store& store, std::uint32_t first) noexcept {
+  const std::span<const StoredBlock> blocks = store.event->blocks;
+  names_.probe(probes_, first, std::min<std::size_t>(blocks.size(), first + kAhead),
+               [&](std::size_t i) { return blocks[i].name.value(); });
+}
+
+void FlashCore::set_kind(const Store& store, std::uint32_t block, NameKind kind) {
+  if (kinds_.empty()) kinds_.assign(store.event->blocks.size(), NameKind::kCanonical);
+  kinds_[block] = kind;
 }
 
 // Blocks that are there: usually under the same name, and then there is nothing to do.
@@ -243,7 +247,7 @@ bool FlashCore::settle_known(Store& store, const Piece& piece) {
       const std::uint32_t alias = aliases_.find(store.slot, name);
       if (alias == 0) continue;
       if (aliases_.alias(alias).block != BlockRef(node.id, offset)) return false;
-      kinds_[piece.block + i] = NameKind::kAlias;
+      set_kind(store, piece.block + i, NameKind::kAlias);
       continue;
     }
     const bool named = (node.named >> offset & 1) != 0;
@@ -251,7 +255,6 @@ bool FlashCore::settle_known(Store& store, const Piece& piece) {
     if (!(named ? add_alias(store, node, offset, piece.block + i)
                 : settle_new(store, node, offset, piece.block + i)))
       return false;
-    if (!named) --store.checked;  // settle_new counted it
   }
   return true;
 }
@@ -261,19 +264,13 @@ bool FlashCore::settle_new(Store& store, Node& node, std::uint32_t offset, std::
   const std::span<const StoredBlock> blocks = store.event->blocks;
   const std::uint64_t name = blocks[block].name.value();
   if (aliases_.any(store.slot) && aliases_.find(store.slot, name) != 0) {
-    if (!add_alias(store, node, offset, block)) return false;
-    ++store.checked;
-    return true;
+    return add_alias(store, node, offset, block);
   }
   const std::uint32_t found = names_.insert(NameTable::tag_of(name), BlockRef(node.id, offset).word(),
                                             [&](std::uint32_t value) { return is_named(value, name); });
-  if (found == NameTable::kNone) {
-    node.named |= bit_at(offset);
-    kinds_[block] = NameKind::kInserted;
-  } else if (!add_alias(store, node, offset, block)) {
-    return false;
-  }
-  ++store.checked;
+  if (found != NameTable::kNone) return add_alias(store, node, offset, block);
+  node.named |= bit_at(offset);
+  set_kind(store, block, NameKind::kInserted);
   return true;
 }
 
@@ -284,7 +281,7 @@ bool FlashCore::add_alias(Store& store, Node& node, std::uint32_t offset, std::u
   const BlockRef here(node.id, offset);
   if (const std::uint32_t alias = aliases_.find(store.slot, name); alias != 0) {
     if (aliases_.alias(alias).block != here) return false;
-    kinds_[block] = NameKind::kAlias;
+    set_kind(store, block, NameKind::kAlias);
     return true;
   }
   if (const std::uint32_t found = find_name(name); found != NameTable::kNone) {
@@ -304,26 +301,23 @@ bool FlashCore::add_alias(Store& store, Node& node, std::uint32_t offset, std::u
   aliases_.add(store.slot, name, here,
                (node.named >> offset & 1) != 0 ? tiers_at(node, store.slot, offset) : TierBits{0});
   node.shape |= Node::kAliased;
-  kinds_[block] = NameKind::kNewAlias;
+  set_kind(store, block, NameKind::kNewAlias);
   return true;
 }
 
 void FlashCore::undo_names(Store& store) {
-  const std::span<const StoredBlock> blocks = store.event->blocks;
-  const auto site = [&](std::uint32_t block) -> std::pair<Node*, std::uint32_t> {
-    for (const Piece& piece : pieces_)
-      if (block - piece.block < piece.count) return {piece.node, piece.offset + block - piece.block};
-    block -= store.known;
-    if (block < store.appended) return {store.at, store.offset + block};
-    block -= store.appended;
-    return {fresh_[block / kNodeBlocks], block % kNodeBlocks};
-  };
   for (std::uint32_t block = store.checked; block-- > 0;) {
-    if (kinds_[block] == NameKind::kInserted) {
-      const auto [node, offset] = site(block);
-      erase_name(*node, offset);
-    } else if (kinds_[block] == NameKind::kNewAlias) {
-      aliases_.remove(aliases_.find(store.slot, blocks[block].name.value()));
+    const NameKind kind = kinds_.empty() ? NameKind::kCanonical : kinds_[block];
+    if (kind == NameKind::kNewAlias) {
+      aliases_.remove(aliases_.find(store.slot, store.event->blocks[block].name.value()));
+    } else if (block >= store.known) {
+      const Place place = place_of(store, block);
+      erase_name(*place.node, place.offset);
+    } else if (kind == NameKind::kInserted) {
+      const auto piece = std::find_if(pieces_.begin(), pieces_.end(), [&](const Piece& candidate) {
+        return block - candidate.block < candidate.count;
+      });
+      erase_name(*piece->node, piece->offset + block - piece->block);
     }
   }
 }
@@ -342,7 +336,7 @@ void FlashCore::count_repeats(const Store& store, const Piece& piece) {
   for (std::uint32_t i = 0; i < piece.count; ++i) {
     const std::uint32_t block = piece.block + i;
     const std::uint32_t offset = piece.offset + i;
-    if (kinds_[block] >= NameKind::kNewAlias) {
+    if (!kinds_.empty() && kinds_[block] >= NameKind::kNewAlias) {
       AliasNames::Alias& alias =
           aliases_.alias(aliases_.find(store.slot, store.event->blocks[block].name.value()));
       counters_.repeated += (alias.tiers & tier_bit) != 0;

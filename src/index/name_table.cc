@@ -1,33 +1,41 @@
 #include "index/name_table.h"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <new>
+#include <numeric>
 
 namespace ashlar::index {
 
-NameTable::Page NameTable::new_page(std::uint32_t buckets, std::uint32_t depth) {
-  const std::size_t bytes = buckets * sizeof(Bucket);
+// --- Pages. ---
+
+// Buckets for a page whose prefix is set; not written.
+void NameTable::allocate(Page& page, std::uint32_t buckets) {
   void* memory = nullptr;
   if (buckets == kFull) {
     memory = full_pages_.allocate();
   } else {
-    memory = ::operator new(bytes, std::align_val_t{alignof(Bucket)});
-    bytes_ += bytes;
+    memory = ::operator new(buckets * sizeof(Bucket), std::align_val_t{alignof(Bucket)});
+    bytes_ += buckets * sizeof(Bucket);
   }
-  std::memset(memory, 0, bytes);
-  ++version_;
-  return {static_cast<Bucket*>(memory), buckets, 0, depth};
+  page.buckets = static_cast<Bucket*>(memory);
+  page.size = buckets;
+  page.room = max_count(buckets);
 }
 
-void NameTable::free_page(Page& page) noexcept {
+void NameTable::allocate_empty(Page& page, std::uint32_t buckets) {
+  allocate(page, buckets);
+  std::memset(page.buckets, 0, buckets * sizeof(Bucket));
+}
+
+void NameTable::free_buckets(Page& page) noexcept {
   if (page.size == kFull) {
     full_pages_.free(page.buckets);
   } else {
     bytes_ -= page.size * sizeof(Bucket);
     ::operator delete(page.buckets, std::align_val_t{alignof(Bucket)});
   }
-  page = {};
 }
 
 NameTable::Page* NameTable::add_record() {
@@ -45,117 +53,119 @@ void NameTable::add_first_page() {
   bytes_ += kSegment * sizeof(Page*);
   entries_ = 1;
   segments_[0][0] = add_record();
-  *segments_[0][0] = new_page(kMinBuckets, 0);
+  allocate_empty(*segments_[0][0], kMinBuckets);
 }
 
 void NameTable::reset() noexcept {
-  for (std::uint32_t p = 0; p < page_count_; ++p) free_page(pages_[p / kPageChunk][p % kPageChunk]);
+  for (std::uint32_t p = 0; p < page_count_; ++p) free_buckets(pages_[p / kPageChunk][p % kPageChunk]);
   std::vector<Segment>().swap(segments_);
   std::vector<std::unique_ptr<Page[]>>().swap(pages_);
   page_count_ = 0;
   entries_ = 0;
-  size_ = 0;
   bytes_ = 0;
-  ++version_;
 }
 
-// Fills a fresh page. Its buckets fill lane by lane, so the next free lane is a count: looking for it in the bucket
-// would load what was just stored there, piece by piece, which stalls.
-class NameTable::Filler {
- public:
-  explicit Filler(Page& page)
-      : page_(page), used_(page.size <= kOnStack ? stack_ : new std::uint8_t[page.size]) {
-    std::memset(used_, 0, page.size);
-  }
-  ~Filler() {
-    if (used_ != stack_) delete[] used_;
-  }
-  Filler(const Filler&) = delete;
-  Filler& operator=(const Filler&) = delete;
-
-  void add(std::uint32_t tag, std::uint32_t value) noexcept {
-    std::uint32_t b = home_of(tag, page_.size);
-    while (used_[b] == kLanes) b = next(b, page_.size);
-    const std::size_t lane = used_[b]++;
-    page_.buckets[b].tags[lane] = tag;
-    page_.buckets[b].values[lane] = value;
-    ++page_.count;
-  }
-
- private:
-  static constexpr std::uint32_t kOnStack = 256;
-  Page& page_;
-  std::uint8_t stack_[kOnStack];
-  std::uint8_t* used_;
-};
-
-template <class F>
-void NameTable::for_each(const Page& page, F&& fn) {
-  constexpr std::uint32_t kAhead = 12;
-  for (std::uint32_t b = 0; b < std::min<std::uint32_t>(kAhead, page.size); ++b)
-    __builtin_prefetch(&page.buckets[b]);
-  for (std::uint32_t b = 0; b < page.size; ++b) {
-    if (b + kAhead < page.size) __builtin_prefetch(&page.buckets[b + kAhead]);
-    const Bucket& bucket = page.buckets[b];
-    const std::size_t used = used_of(bucket);
-    for (std::size_t lane = 0; lane < used; ++lane) fn(bucket.tags[lane], bucket.values[lane]);
-  }
+std::size_t NameTable::size() const noexcept {
+  std::size_t size = 0;
+  for (std::uint32_t p = 0; p < page_count_; ++p) size += pages_[p / kPageChunk][p % kPageChunk].count();
+  return size;
 }
 
-// The place for a new entry, in a page that has room.
-NameTable::Probe NameTable::make_room(std::uint32_t tag) {
+// --- Growth. ---
+
+// The page for a new entry, with room for it.
+NameTable::Page* NameTable::make_room(std::uint32_t tag) {
   if (entries_ == 0) add_first_page();
   for (;;) {
-    Page& page = page_of(tag);
-    if (page.count < max_count(page.size)) return start(tag);
-    if (page.size == kFull && page.depth < kMaxDepth)
-      split(tag);
+    Page* const page = page_of(tag);
+    if (page->room != 0) return page;
+    if (page->size == kFull && page->mask < kMaxMask)
+      split(*page);
     else
-      resize(page, page.size < kFull && 2u * page.size >= kFull ? kFull : 2u * page.size);
+      resize(*page, page->size < kFull ? std::min(4 * page->size, kFull) : 2 * page->size);
   }
 }
 
 void NameTable::resize(Page& page, std::uint32_t buckets) {
-  Page fresh = new_page(buckets, page.depth);
-  {
-    Filler filler(fresh);
-    for_each(page, [&](std::uint32_t tag, std::uint32_t value) { filler.add(tag, value); });
+  Page old = page;
+  allocate_empty(page, buckets);
+  for (std::uint32_t b = 0; b < old.size; ++b) {
+    const Bucket& from = old.buckets[b];
+    const std::size_t used = used_of(from);
+    for (std::size_t i = 0; i < used; ++i) {
+      Bucket* to = page.home(from.tags[i]);
+      while (to->values[kLanes - 1] != kNone) to = page.next(to);
+      const std::size_t lane = used_of(*to);
+      to->tags[lane] = from.tags[i];
+      to->values[lane] = from.values[i];
+      --page.room;
+    }
   }
-  free_page(page);
-  page = fresh;
+  free_buckets(old);
 }
 
-void NameTable::split(std::uint32_t tag) {
-  Page& page = page_of(tag);
-  const unsigned depth = page.depth;
-  const std::uint32_t bit = 1u << depth;
+// The page is empty.
+void NameTable::shrink(Page& page) {
+  if (page.size == kMinBuckets) return;
+  free_buckets(page);
+  allocate_empty(page, kMinBuckets);
+}
+
+// Half of the entries go to a page of their own. Entries keep their buckets, or come closer to them.
+void NameTable::split(Page& page) {
+  const std::uint32_t bit = page.mask + 1;
   if (bit == entries_) {
     // The directory doubles; its upper half comes piece by piece.
     if (entries_ < kSegment) std::copy_n(segments_[0].get(), entries_, segments_[0].get() + entries_);
     entries_ *= 2;
     segments_.resize((entries_ + kSegment - 1) / kSegment);
   }
-  Page low = new_page(kFull, depth + 1);
-  Page high = new_page(kFull, depth + 1);
-  {
-    Filler low_filler(low);
-    Filler high_filler(high);
-    for_each(page, [&](std::uint32_t t, std::uint32_t value) {
-      ((t & bit) != 0 ? high_filler : low_filler).add(t, value);
-    });
-  }
-  free_page(page);
-  page = low;
-  Page* const added = add_record();
-  *added = high;
-  point_at(tag & ~bit, depth + 1, &page);
-  point_at(tag | bit, depth + 1, added);
+  Page* const high = add_record();
+  allocate(*high, kFull);
+  page.mask |= bit;
+  high->mask = page.mask;
+  high->prefix = page.prefix | bit;
+
+  // Where each cell goes: a bucket of the low page, or of the high one behind it. A loop of its own, for vectors.
+  constexpr std::uint32_t kCells = kFull * kLanes;
+  std::array<std::uint32_t, kCells> place;  // NOLINT(cppcoreguidelines-pro-type-member-init): filled at once
+  const int shift = std::countr_zero(bit);
+  for (std::uint32_t b = 0; b < kFull; ++b)
+    for (std::uint32_t lane = 0; lane < kLanes; ++lane) {
+      const std::uint32_t tag = page.buckets[b].tags[lane];
+      place[b * kLanes + lane] = home_of(tag, kFull) + (tag >> shift & 1) * kFull;
+    }
+  // Both pages are filled here and written at once. The used lanes of a bucket are a count: looking for a free one in the
+  // bucket would load what was just stored there, piece by piece, which stalls.
+  std::array<Bucket, 2 * kFull> filled{};
+  std::array<std::uint32_t, 2 * kFull> used{};
+  const std::uint32_t* next_place = place.data();
+  for (const Bucket* from = page.buckets; from != page.buckets + kFull; ++from)
+    for (int lane = 0; lane < kLanes; ++lane) {
+      std::uint32_t b = *next_place++;
+      const std::uint32_t value = from->values[lane];
+      if (used[b] == kLanes) [[unlikely]] {
+        if (value == kNone) continue;
+        const std::uint32_t side = b < kFull ? 0 : kFull;
+        do b = side + next_of(b - side, kFull);
+        while (used[b] == kLanes);
+      }
+      // A free cell is copied to a free one, which stays free: cheaper than to find out.
+      const std::uint32_t at = used[b];
+      filled[b].tags[at] = from->tags[lane];
+      filled[b].values[at] = value;
+      used[b] = at + (value != kNone ? 1 : 0);
+    }
+  std::memcpy(page.buckets, filled.data(), kFull * sizeof(Bucket));
+  std::memcpy(high->buckets, filled.data() + kFull, kFull * sizeof(Bucket));
+  page.room = max_count(kFull) - std::accumulate(used.begin(), used.begin() + kFull, 0u);
+  high->room = max_count(kFull) - std::accumulate(used.begin() + kFull, used.end(), 0u);
+  point_at(high->prefix, bit << 1, high);
 }
 
-// Every directory entry whose low `depth` bits are those of the tag now names the page.
-void NameTable::point_at(std::uint32_t tag, unsigned depth, Page* page) {
-  const std::uint32_t first = tag & ((1u << depth) - 1);
-  for (std::uint64_t i = first; i < entries_; i += std::uint64_t{1} << depth) {
+// Every directory entry with these low bits, below `step`, now names the page.
+void NameTable::point_at(std::uint32_t first, std::uint32_t step, Page* page) {
+  for (std::uint64_t i = first; i < entries_; i += step) {
     Segment& segment = segments_[i / kSegment];
     if (segment == nullptr) {
       // Only entries that differ from what they are copied from make a piece necessary.
@@ -171,46 +181,38 @@ void NameTable::point_at(std::uint32_t tag, unsigned depth, Page* page) {
   }
 }
 
-void NameTable::erase(std::uint32_t tag, const Cell& cell) {
-  Page& page = page_of(tag);
-  std::uint32_t hole = cell.bucket;
-  std::size_t hole_lane = cell.lane;
-  for (;;) {
-    Bucket& bucket = page.buckets[hole];
-    const std::size_t used = used_of(bucket);
-    // The bucket's last entry fills the hole.
-    bucket.tags[hole_lane] = bucket.tags[used - 1];
-    bucket.values[hole_lane] = bucket.values[used - 1];
-    bucket.values[used - 1] = kNone;
-    if (used < kLanes) break;
-    // The bucket was full: an entry that had to pass it comes back, and its cell is the next hole.
-    const Cell displaced = first_displaced(page, hole);
-    if (!displaced) break;
-    bucket.tags[kLanes - 1] = page.buckets[displaced.bucket].tags[displaced.lane];
-    bucket.values[kLanes - 1] = displaced.value;
-    hole = displaced.bucket;
-    hole_lane = displaced.lane;
-  }
-  --page.count;
-  if (--size_ == 0) return reset();
-  if (page.size > kMinBuckets && page.count * 5u < max_count(page.size))
-    resize(page, std::max<std::uint32_t>(kMinBuckets, page.size / 2));
-}
+// --- Entries. ---
 
-// The first entry behind `bucket` whose home is that bucket or one before it.
-NameTable::Cell NameTable::first_displaced(const Page& page, std::uint32_t bucket) noexcept {
-  for (std::uint32_t b = next(bucket, page.size); b != bucket; b = next(b, page.size)) {
-    const Bucket& later = page.buckets[b];
+// The last cell of a bucket that was full is free now: an entry that had to pass the bucket comes back to it, and so on
+// from its cell.
+void NameTable::pull_back(const Page& page, Bucket* bucket) noexcept {
+  const auto distance = [&](std::uint32_t from, std::uint32_t to) {
+    return to >= from ? to - from : to + page.size - from;
+  };
+  auto hole = static_cast<std::uint32_t>(bucket - page.buckets);
+  for (std::uint32_t b = next_of(hole, page.size); b != hole; b = next_of(b, page.size)) {
+    Bucket& later = page.buckets[b];
     const std::size_t used = used_of(later);
     for (std::size_t lane = 0; lane < used; ++lane) {
-      const std::uint32_t home = home_of(later.tags[lane], page.size);
-      const std::uint32_t from_home = b >= home ? b - home : b + page.size - home;
-      const std::uint32_t from_bucket = b >= bucket ? b - bucket : b + page.size - bucket;
-      if (from_home >= from_bucket) return {b, static_cast<std::uint32_t>(lane), later.values[lane]};
+      if (distance(home_of(later.tags[lane], page.size), b) < distance(hole, b)) continue;
+      Bucket& to = page.buckets[hole];
+      to.tags[kLanes - 1] = later.tags[lane];
+      to.values[kLanes - 1] = later.values[lane];
+      later.tags[lane] = later.tags[used - 1];
+      later.values[lane] = later.values[used - 1];
+      later.values[used - 1] = kNone;
+      hole = b;
+      break;
     }
-    if (used < kLanes) break;
+    if (used < kLanes) return;
   }
-  return {};
+}
+
+void NameTable::replace(std::uint32_t tag, std::uint32_t value, std::uint32_t with) noexcept {
+  const Page& page = *page_of(tag);
+  Bucket* bucket = page.home(tag);
+  while (matches(bucket->values, value) == 0) bucket = page.next(bucket);
+  bucket->values[std::countr_zero(matches(bucket->values, value))] = with;
 }
 
 }  // namespace ashlar::index

@@ -14,11 +14,11 @@
 // Invariant:     value 0 marks a free cell, and the free cells of a bucket are its last; an empty table owns no memory.
 #pragma once
 
+#include <array>
 #include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <utility>
 #include <vector>
 
 #include "ashlar/base/check.h"
@@ -52,111 +52,125 @@ class NameTable {
     return tag_of(key ^ (std::rotl(second * 0xD6E8FEB86659FD93u, 32)));
   }
 
-  std::size_t size() const noexcept { return size_; }
+  // Counts them: for tests.
+  std::size_t size() const noexcept;
   // Without what the pool counts.
   std::size_t bytes() const noexcept { return bytes_; }
 
-  // A cell of the table; valid until the next insert() or erase().
-  struct Cell {
-    std::uint32_t bucket = 0;
-    std::uint32_t lane = 0;
-    std::uint32_t value = kNone;  // kNone: not found
+  // A key on its way. Made some keys ahead, so that the memory has arrived when it is used; the table may change in
+  // between, but for reset().
+  class Probe {
+   public:
+    Probe() = default;
 
-    explicit operator bool() const noexcept { return value != kNone; }
+   private:
+    friend class NameTable;
+    Probe(Page* page, std::uint32_t tag) noexcept : page_(page), tag_(tag) {}
+    Page* page_ = nullptr;
+    std::uint32_t tag_ = 0;
   };
-
-  // A key on its way: where its search starts. Made some keys ahead, so that the memory has arrived when it is used; the
-  // table may change in between.
-  struct Probe {
-    std::uint32_t tag = 0;
-    std::uint32_t home = 0;
-    std::uint32_t version = 0;
-    Page* page = nullptr;
-  };
-  // Starts the fetch of the home bucket. always_inline: g++ takes a call of a function that only prefetches for one
+  // Starts the fetch of the home buckets of keys [first, last) and writes their probes to probes[key % N]; key_of(i) is
+  // the i-th key. N must be a power of two. always_inline: g++ takes a call of a function that only prefetches for one
   // without effect, and drops it.
-  [[gnu::always_inline]] Probe probe(std::uint32_t tag) const noexcept {
-    Probe probe = start(tag);
-    if (probe.page != nullptr) __builtin_prefetch(&probe.page->buckets[probe.home], 1);
-    return probe;
-  }
-  // A second look, some keys later: where the bucket is full, the next one will be needed too.
-  [[gnu::always_inline]] void probe_more(const Probe& probe) const noexcept {
-    if (probe.version != version_ || probe.page == nullptr) return;
-    const Page& page = *probe.page;
-    if (page.buckets[probe.home].values[kLanes - 1] != kNone)
-      __builtin_prefetch(&page.buckets[next(probe.home, page.size)], 1);
+  template <std::size_t N, class KeyOf>
+  [[gnu::always_inline]] void probe(std::array<Probe, N>& probes, std::size_t first, std::size_t last,
+                                    KeyOf&& key_of) const noexcept {
+    if (entries_ == 0) {
+      for (std::size_t i = first; i < last; ++i) probes[i % N] = {nullptr, tag_of(key_of(i))};
+      return;
+    }
+    const Directory directory(*this);
+    for (std::size_t i = first; i < last; ++i) {
+      const std::uint32_t tag = tag_of(key_of(i));
+      Page* const page = directory.page_of(tag);
+      __builtin_prefetch(page->home(tag), 1);
+      probes[i % N] = {page, tag};
+    }
   }
 
-  // The entry with this tag for which same(value) holds.
+  // The value with this tag for which same(value) holds, or kNone.
   template <class Same>
-  Cell find(Probe probe, Same&& same) const {
-    if (probe.version != version_) [[unlikely]]
-      probe = start(probe.tag);
-    if (probe.page == nullptr) return {};
-    const Page& page = *probe.page;
-    for (std::uint32_t b = probe.home;; b = next(b, page.size)) {
-      const Bucket& bucket = page.buckets[b];
-      for (unsigned hits = matches(bucket.tags, probe.tag); hits != 0; hits &= hits - 1) {
-        const auto lane = static_cast<std::uint32_t>(std::countr_zero(hits));
-        const std::uint32_t value = bucket.values[lane];
-        if (value != kNone && same(value)) return {b, lane, value};
+  std::uint32_t find(Probe probe, Same&& same) const {
+    const Page* const page = page_for(probe);
+    if (page == nullptr) return kNone;
+    const std::uint32_t tag = probe.tag_;
+    for (const Bucket* bucket = page->home(tag);; bucket = page->next(bucket)) {
+      for (unsigned hits = matches(bucket->tags, tag); hits != 0; hits &= hits - 1) {
+        const std::uint32_t value = bucket->values[std::countr_zero(hits)];
+        if (value != kNone && same(value)) return value;
       }
-      if (bucket.values[kLanes - 1] == kNone) return {};
+      if (bucket->values[kLanes - 1] == kNone) return kNone;
     }
   }
   template <class Same>
-  Cell find(std::uint32_t tag, Same&& same) const {
-    return find(start(tag), same);
+  std::uint32_t find(std::uint32_t tag, Same&& same) const {
+    return find(Probe(page_of(tag), tag), same);
   }
 
   // Adds an entry unless there is one for which same(value) holds; returns the value of that one, kNone when it was
   // added. Requires: value != kNone.
   template <class Same>
-  std::uint32_t insert(Probe probe, std::uint32_t value, Same&& same) {
+  [[gnu::always_inline]] std::uint32_t insert(Probe probe, std::uint32_t value, Same&& same) {
     ASHLAR_DCHECK(value != kNone, "kNone marks free cells");
-    if (probe.version != version_ || probe.page == nullptr ||
-        probe.page->count >= max_count(probe.page->size)) [[unlikely]]
-      probe = make_room(probe.tag);
-    Page& page = *probe.page;
-    for (std::uint32_t b = probe.home;; b = next(b, page.size)) {
-      Bucket& bucket = page.buckets[b];
-      for (unsigned hits = matches(bucket.tags, probe.tag); hits != 0; hits &= hits - 1) {
-        const std::uint32_t found = bucket.values[std::countr_zero(hits)];
+    const std::uint32_t tag = probe.tag_;
+    Page* page = probe.page_;
+    if (page == nullptr || page->room == 0 || !page->covers(tag)) [[unlikely]]
+      page = make_room(tag);
+    for (Bucket* bucket = page->home(tag);; bucket = page->next(bucket)) {
+      for (unsigned hits = matches(bucket->tags, tag); hits != 0; hits &= hits - 1) {
+        const std::uint32_t found = bucket->values[std::countr_zero(hits)];
         if (found != kNone && same(found)) return found;
       }
-      const std::size_t lane = used_of(bucket);
-      if (lane == kLanes) continue;
-      bucket.tags[lane] = probe.tag;
-      bucket.values[lane] = value;
-      ++page.count;
-      ++size_;
+      const unsigned free = matches(bucket->values, kNone);
+      if (free == 0) [[unlikely]]
+        continue;
+      const int lane = std::countr_zero(free);
+      bucket->tags[lane] = tag;
+      bucket->values[lane] = value;
+      --page->room;
       return kNone;
     }
   }
   template <class Same>
   std::uint32_t insert(std::uint32_t tag, std::uint32_t value, Same&& same) {
-    return insert(start(tag), value, same);
+    return insert(Probe(page_of(tag), tag), value, same);
   }
 
-  // Requires: the cell of an entry with this tag.
-  void erase(std::uint32_t tag, const Cell& cell);
-  // The same key has another value now.
-  void replace(std::uint32_t tag, const Cell& cell, std::uint32_t value) noexcept {
-    page_of(tag).buckets[cell.bucket].values[cell.lane] = value;
+  // Requires: an entry with this tag and value; values are unique among the entries of a tag.
+  [[gnu::always_inline]] void erase(Probe probe, std::uint32_t value) {
+    Page* const page = page_for(probe);
+    Bucket* bucket = page->home(probe.tag_);
+    unsigned hits = matches(bucket->values, value);
+    while (hits == 0) [[unlikely]] {
+      bucket = page->next(bucket);
+      hits = matches(bucket->values, value);
+    }
+    // The bucket's last entry fills the hole.
+    const int lane = std::countr_zero(hits);
+    const int last = std::countr_zero(matches(bucket->values, kNone) | 1u << kLanes) - 1;
+    bucket->tags[lane] = bucket->tags[last];
+    bucket->values[lane] = bucket->values[last];
+    bucket->values[last] = kNone;
+    if (last == kLanes - 1) [[unlikely]]
+      pull_back(*page, bucket);
+    if (++page->room == max_count(page->size)) [[unlikely]]
+      shrink(*page);
   }
+  void erase(std::uint32_t tag, std::uint32_t value) { erase(Probe(page_of(tag), tag), value); }
+  // The entry with this tag and value has another value now.
+  void replace(std::uint32_t tag, std::uint32_t value, std::uint32_t with) noexcept;
 
-  // Frees everything.
+  // Frees everything. Requires: no probe is used after it.
   void reset() noexcept;
 
  private:
-  static constexpr std::size_t kLanes = 8;
+  static constexpr int kLanes = 8;
   static constexpr std::uint32_t kSegment = 1024;  // directory entries that are copied at once
   static constexpr std::uint32_t kMinBuckets = 2;
   // Pages grow by doubling up to kFull buckets, then they split into two of that size. So the load of a large table lies
   // between 0.41 and 0.81. Pages of this size fill a slab.
   static constexpr std::uint32_t kFull = 63;
-  static constexpr unsigned kMaxDepth = 24;
+  static constexpr std::uint32_t kMaxMask = (1u << 24) - 1;
 
   struct alignas(64) Bucket {
     std::uint32_t tags[kLanes];
@@ -165,17 +179,25 @@ class NameTable {
   // Records of pages lie close together: every insert looks at one.
   struct Page {
     Bucket* buckets = nullptr;
-    std::uint32_t size = 0;   // buckets
-    std::uint32_t count = 0;  // entries
-    std::uint32_t depth = 0;  // low bits of the tag that all entries share
+    std::uint32_t prefix = 0;  // low bits that all tags share,
+    std::uint32_t mask = 0;    // and which bits those are
+    std::uint32_t size = 0;    // buckets
+    std::uint32_t room = 0;    // entries that still fit
+
+    bool covers(std::uint32_t tag) const noexcept { return ((tag ^ prefix) & mask) == 0; }
+    Bucket* home(std::uint32_t tag) const noexcept { return buckets + home_of(tag, size); }
+    Bucket* next(const Bucket* bucket) const noexcept {
+      return buckets + next_of(static_cast<std::uint32_t>(bucket - buckets), size);
+    }
+    std::uint32_t count() const noexcept { return max_count(size) - room; }
   };
   static constexpr std::uint32_t kPageChunk = 256;  // records that are allocated at once
   using Segment = std::unique_ptr<Page*[]>;
 
   static std::uint32_t max_count(std::uint32_t buckets) noexcept {
-    return buckets * static_cast<std::uint32_t>(kLanes) * 13 / 16;
+    return buckets * std::uint32_t{kLanes} * 13 / 16;
   }
-  static std::uint32_t next(std::uint32_t bucket, std::uint32_t size) noexcept {
+  static std::uint32_t next_of(std::uint32_t bucket, std::uint32_t size) noexcept {
     return bucket + 1 == size ? 0 : bucket + 1;
   }
   static std::uint32_t home_of(std::uint32_t tag, std::uint32_t buckets) noexcept {
@@ -196,7 +218,7 @@ class NameTable {
     return vaddv_u8(vand_u8(vmovn_u16(vcombine_u16(low, high)), bits));
 #else
     unsigned hits = 0;
-    for (std::size_t i = 0; i < kLanes; ++i) hits |= static_cast<unsigned>(cells[i] == value) << i;
+    for (int i = 0; i < kLanes; ++i) hits |= static_cast<unsigned>(cells[i] == value) << i;
     return hits;
 #endif
   }
@@ -204,41 +226,50 @@ class NameTable {
   static std::size_t used_of(const Bucket& bucket) noexcept {
     return static_cast<std::size_t>(std::countr_zero(matches(bucket.values, kNone) | 1u << kLanes));
   }
-  // Requires: a first page.
-  const Page& page_of(std::uint32_t tag) const noexcept {
-    std::uint32_t i = tag & (entries_ - 1);
-    // A piece of the directory that is not there yet looks as the one that it will be copied from.
-    while (segments_[i / kSegment] == nullptr) [[unlikely]]
-      i &= std::bit_floor(i) - 1;
-    return *segments_[i / kSegment][i % kSegment];
+  // The directory, for a while in which no page splits. Requires: a first page.
+  class Directory {
+   public:
+    explicit Directory(const NameTable& table) noexcept
+        : segments_(table.segments_.data()), mask_(table.entries_ - 1) {}
+    [[gnu::always_inline]] Page* page_of(std::uint32_t tag) const noexcept {
+      std::uint32_t i = tag & mask_;
+      // A piece that is not there yet looks as the one that it will be copied from.
+      while (segments_[i / kSegment] == nullptr) [[unlikely]]
+        i &= std::bit_floor(i) - 1;
+      return segments_[i / kSegment][i % kSegment];
+    }
+
+   private:
+    const Segment* segments_;
+    std::uint32_t mask_;
+  };
+  // Null while the table is empty.
+  Page* page_of(std::uint32_t tag) const noexcept {
+    return entries_ == 0 ? nullptr : Directory(*this).page_of(tag);
   }
-  Page& page_of(std::uint32_t tag) noexcept { return const_cast<Page&>(std::as_const(*this).page_of(tag)); }
-  Probe start(std::uint32_t tag) const noexcept {
-    if (entries_ == 0) return {tag, 0, version_, nullptr};
-    const Page& page = page_of(tag);
-    return {tag, home_of(tag, page.size), version_, const_cast<Page*>(&page)};
+  Page* page_for(const Probe& probe) const noexcept {
+    if (probe.page_ != nullptr && probe.page_->covers(probe.tag_)) [[likely]]
+      return probe.page_;
+    return page_of(probe.tag_);
   }
 
-  class Filler;
-  template <class F>
-  static void for_each(const Page& page, F&& fn);  // fn(tag, value)
-  static Cell first_displaced(const Page& page, std::uint32_t bucket) noexcept;
   void add_first_page();
-  Probe make_room(std::uint32_t tag);
-  void split(std::uint32_t tag);
+  Page* make_room(std::uint32_t tag);
+  void split(Page& page);
   void resize(Page& page, std::uint32_t buckets);
-  Page new_page(std::uint32_t buckets, std::uint32_t depth);
-  void free_page(Page& page) noexcept;
+  void shrink(Page& page);
+  static void pull_back(const Page& page, Bucket* bucket) noexcept;
+  void allocate(Page& page, std::uint32_t buckets);
+  void allocate_empty(Page& page, std::uint32_t buckets);
+  void free_buckets(Page& page) noexcept;
   Page* add_record();
-  void point_at(std::uint32_t tag, unsigned depth, Page* page);
+  void point_at(std::uint32_t tag, std::uint32_t step, Page* page);
 
   std::uint32_t entries_ = 0;                   // of the directory, a power of two
   std::vector<Segment> segments_;               // the directory
   std::vector<std::unique_ptr<Page[]>> pages_;  // records, where the directory points
   std::uint32_t page_count_ = 0;
-  std::size_t size_ = 0;
-  std::size_t bytes_ = 0;      // outside the pool
-  std::uint32_t version_ = 0;  // of the places of pages
+  std::size_t bytes_ = 0;  // outside the pool
   detail::Shelf full_pages_;
 };
 

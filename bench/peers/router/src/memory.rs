@@ -1,4 +1,4 @@
-//! The system allocator, counting while it is told to. It counts usable bytes, as our side does.
+//! The system allocator, counting while it is told to. It counts the bytes that were asked for, as our side does.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering::Relaxed};
@@ -10,36 +10,29 @@ static ALLOCATOR: Counting = Counting;
 static ON: AtomicBool = AtomicBool::new(false);
 static LIVE: AtomicI64 = AtomicI64::new(0);
 
-unsafe extern "C" {
-    fn malloc_usable_size(pointer: *mut u8) -> usize;
-}
-
-fn count(pointer: *mut u8, sign: i64) {
+fn count(bytes: usize, sign: i64) {
     if ON.load(Relaxed) {
-        LIVE.fetch_add(sign * unsafe { malloc_usable_size(pointer) } as i64, Relaxed);
+        LIVE.fetch_add(sign * bytes as i64, Relaxed);
     }
 }
 
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        let pointer = unsafe { System.alloc(layout) };
-        count(pointer, 1);
-        pointer
+        count(layout.size(), 1);
+        unsafe { System.alloc(layout) }
     }
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
-        let pointer = unsafe { System.alloc_zeroed(layout) };
-        count(pointer, 1);
-        pointer
+        count(layout.size(), 1);
+        unsafe { System.alloc_zeroed(layout) }
     }
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        count(pointer, -1);
+        count(layout.size(), -1);
         unsafe { System.dealloc(pointer, layout) }
     }
     unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        count(pointer, -1);
-        let moved = unsafe { System.realloc(pointer, layout, size) };
-        count(moved, 1);
-        moved
+        count(layout.size(), -1);
+        count(size, 1);
+        unsafe { System.realloc(pointer, layout, size) }
     }
 }
 
