@@ -110,6 +110,7 @@ class FlashCore {
   // No more growth: from here on the set says who holds everything.
   void close(Node& node) noexcept;
   void set_full_bits(const Node& node, OwnerSet& set) noexcept;
+  static void list(OwnerSet& set, std::uint32_t slot) noexcept;
 
   struct Entry {
     std::uint32_t slot = 0;
@@ -215,6 +216,8 @@ class FlashCore {
     Mask others = 0;
   };
   bool remove_next(Removal& removal, std::uint64_t name, const NameTable::Probe& probe);
+  BlockRef next_of(const Removal& removal) const noexcept;
+  bool expect(Removal& removal, BlockRef block, std::uint64_t name);
   bool remove_name(Removal& removal, std::uint64_t name, const NameTable::Probe& probe);
   bool remove_alias(Removal& removal, std::uint32_t alias);
   void turn_to(Removal& removal, Node& node);

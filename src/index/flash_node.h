@@ -10,6 +10,7 @@
 //   masks       one atomic word each: a reader sees every block of a worker as it was at the instant of the load.
 //   any tier    where lower tiers are in use, the union of a worker's masks is a word of its own: a block that moves from
 //               tier to tier is never missed between two loads.
+//   listed      per slot: it has an entry. Set after the entry, never cleared.
 //   full        per slot of a closed node: the worker holds all its blocks on the device. Set after the mask, cleared
 //               before it, so a set bit means that the mask was complete at that instant.
 //   owners      replaced by a larger set; the old one stays as it was until readers have left it.
@@ -63,24 +64,32 @@ class BlockRef {
   std::uint32_t word_ = 0;
 };
 
-// The holders of a node's blocks. Entries are appended, never moved; an entry whose masks are zero holds nothing.
-struct alignas(64) OwnerSet {
-  std::uint32_t capacity = 0;
-  std::uint32_t words = 0;  // of `full`; 0 in small sets
-  std::uint32_t bytes = 0;
-  bool lower = false;  // has masks for the lower tiers
+// The holders of a node's blocks. Entries are appended, never moved; an entry whose masks are zero holds nothing. It lies
+// at the start of a cache line, and what most queries need of it, in that line.
+struct alignas(32) OwnerSet {
   std::uint64_t birth = 0;
+  std::uint32_t capacity = 0;
+  std::uint32_t words = 0;  // of `full` and `listed`; 0 in small sets
+  std::uint32_t bytes = 0;
   std::atomic<std::uint32_t> count{0};
+  bool lower = false;  // has masks for the lower tiers
 
+  static constexpr std::size_t kAlignment = 64;
+
+  // A bit per slot: who holds all blocks of a closed node, and who has an entry.
   std::atomic<std::uint64_t>* full() noexcept {
     return reinterpret_cast<std::atomic<std::uint64_t>*>(this + 1);
   }
   const std::atomic<std::uint64_t>* full() const noexcept {
     return reinterpret_cast<const std::atomic<std::uint64_t>*>(this + 1);
   }
+  std::atomic<std::uint64_t>* listed() noexcept { return full() + words; }
+  const std::atomic<std::uint64_t>* listed() const noexcept { return full() + words; }
   // Masks of one tier; for kAnyTier the union of them all. Requires: lower, but for the first.
-  std::atomic<Mask>* masks(std::size_t tier) noexcept { return full() + words + tier * capacity; }
-  const std::atomic<Mask>* masks(std::size_t tier) const noexcept { return full() + words + tier * capacity; }
+  std::atomic<Mask>* masks(std::size_t tier) noexcept { return listed() + words + tier * capacity; }
+  const std::atomic<Mask>* masks(std::size_t tier) const noexcept {
+    return listed() + words + tier * capacity;
+  }
   std::uint32_t* slots() noexcept { return reinterpret_cast<std::uint32_t*>(masks(arrays())); }
   const std::uint32_t* slots() const noexcept {
     return reinterpret_cast<const std::uint32_t*>(masks(arrays()));
@@ -91,8 +100,8 @@ struct alignas(64) OwnerSet {
 
   static std::size_t bytes_for(std::uint32_t capacity, std::uint32_t words, bool lower) noexcept {
     const std::size_t arrays = lower ? events::kStorageTiers + 1 : 1;
-    const std::size_t bytes = sizeof(OwnerSet) + 8 * (words + arrays * capacity) + 4 * capacity;
-    return (bytes + 63) / 64 * 64;
+    const std::size_t bytes = sizeof(OwnerSet) + 8 * (2 * words + arrays * capacity) + 4 * capacity;
+    return (bytes + kAlignment - 1) / kAlignment * kAlignment;
   }
 };
 

@@ -39,7 +39,15 @@ FlashCore::Owner FlashCore::make_owner(Node& node, std::uint32_t slot, std::size
   for (std::size_t t = 0; t < set->arrays(); ++t) set->masks(t)[count].store(0, std::memory_order_relaxed);
   // release: pairs with the acquire of readers: the entry is there before it counts.
   set->count.store(count + 1, std::memory_order_release);
+  if (set->words != 0) list(*set, slot);
   return {set, count, nullptr};
+}
+
+void FlashCore::list(OwnerSet& set, std::uint32_t slot) noexcept {
+  std::atomic<std::uint64_t>& listed = set.listed()[slot / 64];
+  // release: pairs with the acquire of readers: the entry is there before its bit.
+  listed.store(listed.load(std::memory_order_relaxed) | std::uint64_t{1} << (slot % 64),
+               std::memory_order_release);
 }
 
 void FlashCore::write_mask(Node& node, const Owner& owner, std::uint32_t slot, std::size_t tier,
@@ -153,14 +161,14 @@ OwnerSet* FlashCore::new_set(std::span<const Entry> entries, std::uint32_t room,
   const std::uint32_t capacity = std::max(2u, std::bit_ceil(wanted));
   const std::uint32_t words = capacity >= kFullFrom ? (slots_.size() + 63) / 64 : 0;
   const std::size_t bytes = OwnerSet::bytes_for(capacity, words, lower);
-  auto* const set = new (::operator new(bytes, std::align_val_t{alignof(OwnerSet)})) OwnerSet;
+  auto* const set = new (::operator new(bytes, std::align_val_t{OwnerSet::kAlignment})) OwnerSet;
   set->capacity = capacity;
   set->words = words;
   set->lower = lower;
   set->bytes = static_cast<std::uint32_t>(bytes);
   set->birth = domain_.birth(bytes);
   set_bytes_ += bytes;
-  for (std::uint32_t w = 0; w < words; ++w) new (&set->full()[w]) std::atomic<std::uint64_t>(0);
+  for (std::uint32_t w = 0; w < 2 * words; ++w) new (&set->full()[w]) std::atomic<std::uint64_t>(0);
   for (std::size_t tier = 0; tier < set->arrays(); ++tier)
     for (std::uint32_t i = 0; i < capacity; ++i) {
       Mask mask = 0;
@@ -169,7 +177,10 @@ OwnerSet* FlashCore::new_set(std::span<const Entry> entries, std::uint32_t room,
         for (const Mask held : entries[i].masks) mask |= held;
       new (&set->masks(tier)[i]) std::atomic<Mask>(mask);
     }
-  for (std::uint32_t i = 0; i < entries.size(); ++i) set->slots()[i] = entries[i].slot;
+  for (std::uint32_t i = 0; i < entries.size(); ++i) {
+    set->slots()[i] = entries[i].slot;
+    if (words != 0) list(*set, entries[i].slot);
+  }
   set->count.store(static_cast<std::uint32_t>(entries.size()), std::memory_order_relaxed);
   return set;
 }
@@ -204,7 +215,7 @@ void FlashCore::replace_set(Node& node, bool lower) {
 
 void FlashCore::free_set(OwnerSet* set) noexcept {
   set->~OwnerSet();
-  ::operator delete(set, std::align_val_t{alignof(OwnerSet)});
+  ::operator delete(set, std::align_val_t{OwnerSet::kAlignment});
 }
 
 void FlashCore::retire_set(OwnerSet* set) {

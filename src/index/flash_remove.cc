@@ -62,6 +62,11 @@ std::size_t FlashCore::remove(const Worker& worker, StorageTier tier, std::span<
                  [&](std::size_t i) { return names[i].value(); });
   };
   probe_from(0);
+  FlashSlots::Trail& trail = slots_.trail(*slot);
+  if (removal.plain && !names.empty()) {
+    removal.step = trail.step;
+    expect(removal, trail.removed_next, names[0].value());
+  }
   for (std::size_t start = 0; start < names.size(); start += kAhead) {
     probe_from(start + kAhead);
     const std::size_t end = std::min(names.size(), start + kAhead);
@@ -71,6 +76,8 @@ std::size_t FlashCore::remove(const Worker& worker, StorageTier tier, std::span<
       removed += remove_next(removal, name, probe) || remove_name(removal, name, probe);
     }
   }
+  trail.removed_next = next_of(removal);
+  trail.step = removal.step;
   finish(removal);
   if (nodes_.live() == 1) names_.reset();
   counters_.removed += removed;
@@ -95,7 +102,33 @@ std::size_t FlashCore::remove(const Worker& worker, StorageTier tier, std::span<
   return true;
 }
 
+// The block behind the last one, in the direction of the removal.
+BlockRef FlashCore::next_of(const Removal& removal) const noexcept {
+  const Node* const node = removal.node;
+  if (node == nullptr) return {};
+  const std::uint32_t offset = removal.last + removal.step;
+  if (offset < node->size()) return {node->id, offset};
+  if (removal.step != 1 && removal.last == 0 && node->parent != kRootId)
+    return {node->parent, node_at(node->parent).size() - 1};
+  if (removal.step == 1 && node->first_child != kNoNode) return {node->first_child, 0};
+  return {};
+}
+
+// Turns to the block if it still has this name.
+bool FlashCore::expect(Removal& removal, BlockRef block, std::uint64_t name) {
+  if (block.node() == kNoNode || block.node() >= nodes_.end()) return false;
+  Node* const node = nodes_[block.node()];
+  if (node == nullptr || block.offset() >= node->size() || node->names()[block.offset()] != name)
+    return false;
+  turn_to(removal, *node);
+  removal.last = block.offset() - removal.step;
+  return true;
+}
+
 bool FlashCore::remove_name(Removal& removal, std::uint64_t name, const NameTable::Probe& probe) {
+  if (removal.plain && removal.node != nullptr && expect(removal, next_of(removal), name) &&
+      remove_next(removal, name, probe))
+    return true;
   if (aliases_.any(removal.slot))
     if (const std::uint32_t alias = aliases_.find(removal.slot, name); alias != 0)
       return remove_alias(removal, alias);

@@ -10,10 +10,10 @@ FlashSlots::~FlashSlots() {
   delete roster_.load(std::memory_order_relaxed);
 }
 
-std::optional<std::uint32_t> FlashSlots::find(const Worker& worker) const {
+std::optional<std::uint32_t> FlashSlots::look_up(const Worker& worker) const {
   const auto found = by_worker_.find(worker);
   if (found == by_worker_.end()) return std::nullopt;
-  return found->second;
+  return last_ = found->second;
 }
 
 std::optional<std::uint32_t> FlashSlots::assign(const Worker& worker) {

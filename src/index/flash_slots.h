@@ -39,7 +39,12 @@ class FlashSlots {
   FlashSlots& operator=(const FlashSlots&) = delete;
   ~FlashSlots();
 
-  std::optional<std::uint32_t> find(const Worker& worker) const;
+  std::optional<std::uint32_t> find(const Worker& worker) const {
+    // Events mostly come in bursts of one worker.
+    if (last_ < slots_.size() && slots_[last_].state == State::kLive && slots_[last_].worker == worker)
+      return last_;
+    return look_up(worker);
+  }
   // Gives the worker a slot; nothing when all are taken. Requires: it has none.
   std::optional<std::uint32_t> assign(const Worker& worker);
   // The live slots of all ranks of a worker.
@@ -58,8 +63,14 @@ class FlashSlots {
   // (worker, tier, content) presences of a slot.
   std::size_t& blocks(std::uint32_t slot) noexcept { return slots_[slot].blocks; }
   std::size_t blocks(std::uint32_t slot) const noexcept { return slots_[slot].blocks; }
-  // Where the slot's last store ended; may be out of date.
-  BlockRef& last_block(std::uint32_t slot) noexcept { return slots_[slot].last; }
+  // What the slot's last events tell about the next ones; the blocks may be gone.
+  struct Trail {
+    BlockRef stored;         // where the last store ended,
+    bool fresh = false;      // and whether it brought new content
+    BlockRef removed_next;   // what a removal would take next if it went on like the last one
+    std::uint32_t step = 0;  // from block to block there
+  };
+  Trail& trail(std::uint32_t slot) noexcept { return slots_[slot].trail; }
 
   // acquire: pairs with the release in publish().
   const Roster* roster() const noexcept { return roster_.load(std::memory_order_acquire); }
@@ -73,8 +84,9 @@ class FlashSlots {
     Worker worker;
     State state = State::kFree;
     std::size_t blocks = 0;
-    BlockRef last;
+    Trail trail;
   };
+  std::optional<std::uint32_t> look_up(const Worker& worker) const;
   void publish();
 
   EraDomain& domain_;
@@ -83,6 +95,7 @@ class FlashSlots {
   std::map<WorkerId, std::vector<std::uint32_t>> ranks_;  // slots of a worker's ranks
   std::atomic<const Roster*> roster_{nullptr};
   std::size_t bytes_ = 0;
+  mutable std::uint32_t last_ = 0;  // the slot that was looked up last
 };
 
 }  // namespace ashlar::index::detail

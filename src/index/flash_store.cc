@@ -49,6 +49,9 @@ StoreVerdict FlashCore::store(const BlocksStored& event) {
   if (event.blocks.empty()) return refuse(StoreVerdict::kEmpty);
   Store store{.event = &event, .tier = static_cast<std::size_t>(event.tier)};
   std::optional<std::uint32_t> slot = slots_.find(event.worker);
+  // Where new content came last, more of it will follow: its names are on their way before the rest is looked at.
+  bool probed = event.parent && slot && slots_.trail(*slot).fresh;
+  if (probed) probe_from(store, 0);
   store.at = root_;
   std::uint32_t position = 0;
   if (event.parent) {
@@ -69,7 +72,7 @@ StoreVerdict FlashCore::store(const BlocksStored& event) {
   // Names that only dead slots held are gone before names are settled.
   for (const Piece& piece : pieces_) purge(*piece.node);
   purge(*store.at);
-  probe_from(store, store.known);
+  if (!probed || store.known != 0) probe_from(store, store.known);
   make_space(store);
   if (!settle_names(store)) {
     undo_names(store);
@@ -84,7 +87,7 @@ StoreVerdict FlashCore::store(const BlocksStored& event) {
 
 // Most events continue the last one of their worker: then its last block is the parent, and needs no look-up.
 std::optional<BlockRef> FlashCore::find_parent(std::uint32_t slot, std::uint64_t name) {
-  const BlockRef last = slots_.last_block(slot);
+  const BlockRef last = slots_.trail(slot).stored;
   if (last.node() != kNoNode && last.node() < nodes_.end() && !aliases_.any(slot))
     if (Node* const node = nodes_[last.node()])
       if (last.offset() < node->size() && (node->named >> last.offset() & 1) != 0 && !node->aliased() &&
@@ -385,13 +388,14 @@ void FlashCore::publish(Store& store) {
     if (size == kNodeBlocks) close(*node);
     block += size;
   }
+  FlashSlots::Trail& trail = slots_.trail(store.slot);
+  trail.fresh = store.known < count;
   if (!fresh_.empty())
-    slots_.last_block(store.slot) = BlockRef(fresh_.back()->id, fresh_.back()->size() - 1);
+    trail.stored = BlockRef(fresh_.back()->id, fresh_.back()->size() - 1);
   else if (store.appended != 0)
-    slots_.last_block(store.slot) = BlockRef(store.at->id, store.offset + store.appended - 1);
+    trail.stored = BlockRef(store.at->id, store.offset + store.appended - 1);
   else
-    slots_.last_block(store.slot) =
-        BlockRef(pieces_.back().node->id, pieces_.back().offset + pieces_.back().count - 1);
+    trail.stored = BlockRef(pieces_.back().node->id, pieces_.back().offset + pieces_.back().count - 1);
   for (std::size_t i = fresh_.size(); i-- > 1;) link(*fresh_[i - 1], fresh_[i]);
   if (!fresh_.empty()) link(*store.at, fresh_[0]);
 }

@@ -22,6 +22,7 @@ const CommonPrefix kCommonPrefix = common_prefix_kernel();
   for (std::uint32_t i = from; i < end; i += 8) __builtin_prefetch(query + i);
 }
 constexpr std::uint32_t kQueryAhead = 2 * kNodeBlocks;
+constexpr std::uint64_t kSideBySide = sizeof(Node) + kNodeBlocks * sizeof(std::uint64_t);
 
 }  // namespace
 
@@ -40,13 +41,14 @@ FlashWalk::Step FlashWalk::start(const FlashCore& core, std::span<const LocalHas
   stride_ = 0;
   few_.clear();
   if (size_ == 0 || roster->workers.empty()) return Step::kDone;
-  active_.assign(roster->alive.begin(), roster->alive.end());
-  wide_ = true;
-  fetch(query_, 0, size_);
-  if (size_ > kNodeBlocks) fetch(query_, kNodeBlocks, size_);
   const EdgeTable::Found first = core.edges_.find(kRootId, query_[0], guard);
   if (first.era_over) return Step::kEraOver;
   if (first.node == nullptr) return Step::kDone;
+  fetch(query_, 0, size_);
+  if (size_ > kNodeBlocks) fetch(query_, kNodeBlocks, size_);
+  active_.assign(roster->alive.begin(), roster->alive.end());
+  rest_.resize(active_.size());
+  wide_ = true;
   return enter(first.node, guard);
 }
 
@@ -67,14 +69,15 @@ FlashWalk::Step FlashWalk::step(const EraDomain::Guard& guard) {
   const std::uint64_t ahead = node.child.load(std::memory_order_relaxed);
   if (ahead > Node::kManyChildren) {
     // Usually a sequence lies in memory as it was stored: then the address of the node after the next is a guess worth
-    // a fetch.
+    // a fetch. Processors see for themselves that nodes lie side by side.
     const std::uint64_t stride = ahead - reinterpret_cast<std::uintptr_t>(&node);
     if (stride != stride_) {
       fetch(reinterpret_cast<const Node*>(ahead));
       fetch(reinterpret_cast<const Node*>(ahead + stride));
       stride_ = stride;
+    } else if (stride > kSideBySide) {
+      fetch(reinterpret_cast<const Node*>(ahead + 2 * stride));
     }
-    fetch(reinterpret_cast<const Node*>(ahead + 2 * stride));
   }
   if (ahead == Node::kManyChildren && depth_ + length - from_ < size_) {
     found = core_->edges_.find(node.id, query_[depth_ + length - from_], guard);
@@ -172,35 +175,48 @@ FlashWalk::Masks FlashWalk::masks_of(const OwnerSet& set, std::uint32_t index) c
 void FlashWalk::take_set(const OwnerSet& set, std::uint32_t count) {
   // acquire: pairs with the release in make_owner(): the entries are there.
   const std::uint32_t entries = set.count.load(std::memory_order_acquire);
-  const std::uint32_t* const slots = set.slots();
-  advance_few(count, [&](std::uint32_t runner) -> std::optional<Masks> {
-    const std::uint32_t* const found = std::find(slots, slots + entries, runner);
-    if (found == slots + entries) return std::nullopt;
-    return masks_of(set, static_cast<std::uint32_t>(found - slots));
-  });
-  if (wide_) take_active(set, entries, count);
+  if (!few_.empty()) {
+    const std::uint32_t* const slots = set.slots();
+    advance_few(count, [&](std::uint32_t runner) -> std::optional<Masks> {
+      const std::uint32_t* const found = std::find(slots, slots + entries, runner);
+      if (found == slots + entries) return std::nullopt;
+      return masks_of(set, static_cast<std::uint32_t>(found - slots));
+    });
+  }
+  if (wide_ && !all_hold(set)) take_active(set, entries, count);
+}
+
+// Whether every active worker holds the whole node.
+bool FlashWalk::all_hold(const OwnerSet& set) const noexcept {
+  if (set.words < active_.size()) return false;
+  std::uint64_t missing = 0;
+  // acquire: pairs with the release in write_tier(): a set bit means that the mask is complete.
+  for (std::size_t w = 0; w < active_.size(); ++w)
+    missing |= active_[w] & ~set.full()[w].load(std::memory_order_acquire);
+  return missing == 0;
 }
 
 void FlashWalk::take_active(const OwnerSet& set, std::uint32_t entries, std::uint32_t count) {
   const std::uint32_t* const slots = set.slots();
   const bool summary = set.words != 0;
-  std::uint64_t any_rest = 0;
+  std::uint64_t to_look_at = 1;
   if (summary) {
-    rest_.resize(active_.size());
+    to_look_at = 0;
     for (std::size_t w = 0; w < active_.size(); ++w) {
-      // acquire: pairs with the release in write_mask(): a clear bit means that the mask is looked at.
+      // acquire: pairs with the releases in write_tier() and make_owner(): whose bit is clear in the first holds less than
+      // everything, whose bit is clear in the second holds nothing.
       const std::uint64_t full = w < set.words ? set.full()[w].load(std::memory_order_acquire) : 0;
+      const std::uint64_t listed = w < set.words ? set.listed()[w].load(std::memory_order_acquire) : 0;
       rest_[w] = active_[w] & ~full;
-      any_rest |= rest_[w];
+      to_look_at |= rest_[w] & listed;
       active_[w] &= full;
     }
-    if (any_rest == 0) return;
   } else {
     // Few owners: those among the active ones become runners, the others fall out.
     rest_.swap(active_);
-    active_.assign(rest_.size(), 0);
+    std::ranges::fill(active_, 0);
   }
-  for (std::uint32_t i = 0; i < entries; ++i) {
+  for (std::uint32_t i = 0; i < entries && to_look_at != 0; ++i) {
     const std::uint32_t slot = slots[i];
     if (slot / 64 >= rest_.size() || (rest_[slot / 64] >> (slot % 64) & 1) == 0) continue;
     rest_[slot / 64] &= ~(std::uint64_t{1} << (slot % 64));

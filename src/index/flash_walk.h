@@ -50,6 +50,7 @@ class FlashWalk {
   // The next `count` blocks of the node match.
   void take_single(const Node& node, std::uint32_t count);
   void take_set(const OwnerSet& set, std::uint32_t count);
+  bool all_hold(const OwnerSet& set) const noexcept;
   void take_active(const OwnerSet& set, std::uint32_t entries, std::uint32_t count);
   template <class MasksFor>
   void advance_few(std::uint32_t count, MasksFor&& masks_for);

@@ -9,10 +9,10 @@ namespace ashlar::index {
 void MatchScores::assign(std::uint64_t assignment, std::span<const events::Worker> workers_by_slot) {
   const std::size_t padded = (workers_by_slot.size() + 63) / 64 * 64;
   workers_.assign(workers_by_slot.begin(), workers_by_slot.end());
-  device_.resize(padded);
-  depth_.resize(padded);
+  device_.assign(padded, 0);
+  depth_.assign(padded, 0);
   for (std::vector<std::uint32_t>& blocks : blocks_) blocks.assign(padded, 0);
-  lower_tiers_ = false;
+  matches_ = lower_tiers_ = false;
   slots_ = workers_by_slot.size();
   assignment_ = assignment;
 }
@@ -26,6 +26,7 @@ void MatchScores::set(std::size_t slot, const Score& score) noexcept {
   device_[slot] = score.device_depth;
   depth_[slot] = score.depth;
   for (std::size_t tier = 0; tier < events::kStorageTiers; ++tier) blocks_[tier][slot] = score.blocks[tier];
+  matches_ = true;
   lower_tiers_ |= score.blocks[0] != score.depth;
 }
 
@@ -34,6 +35,7 @@ void MatchScores::set_device(std::size_t first, std::uint64_t mask, std::uint32_
   write_masked(device_.data() + first, mask, depth);
   write_masked(depth_.data() + first, mask, depth);
   write_masked(blocks_[0].data() + first, mask, depth);
+  matches_ = true;
 }
 
 Score MatchScores::score(std::size_t slot) const noexcept {

@@ -75,10 +75,11 @@ class MatchScores {
   // Starts an answer: no matches, exact. `workers_by_slot` is copied only when `assignment` differs from the last one.
   void begin(std::uint64_t assignment, std::span<const events::Worker> workers_by_slot) {
     if (assignment != assignment_) assign(assignment, workers_by_slot);
-    if (slots_ != 0) {
+    if (matches_) {
       std::memset(device_.data(), 0, slots_ * sizeof(std::uint32_t));
       std::memset(depth_.data(), 0, slots_ * sizeof(std::uint32_t));
       std::memset(blocks_[0].data(), 0, slots_ * sizeof(std::uint32_t));
+      matches_ = false;
     }
     if (lower_tiers_) clear_lower_tiers();
     exact_ = true;
@@ -88,6 +89,7 @@ class MatchScores {
   // A worker whose blocks are all in the device tier.
   void set_device(std::size_t slot, std::uint32_t depth) noexcept {
     device_[slot] = depth_[slot] = blocks_[0][slot] = depth;
+    matches_ = true;
   }
   // The same for several: bit i of `mask` stands for slot `first` + i. Requires: first is a multiple of 64.
   void set_device(std::size_t first, std::uint64_t mask, std::uint32_t depth) noexcept;
@@ -100,6 +102,7 @@ class MatchScores {
   std::size_t slots_ = 0;
   std::uint64_t assignment_ = 0;
   bool exact_ = true;
+  bool matches_ = false;      // something was set since begin()
   bool lower_tiers_ = false;  // blocks_[1..3] hold something
   std::vector<events::Worker> workers_;
   // Sized up to a multiple of 64 slots.
