@@ -22,6 +22,7 @@ void NameTable::allocate(Page& page, std::uint32_t buckets) {
   page.buckets = static_cast<Bucket*>(memory);
   page.size = buckets;
   page.room = max_count(buckets);
+  page.passed = 0;
 }
 
 void NameTable::allocate_empty(Page& page, std::uint32_t buckets) {
@@ -93,11 +94,12 @@ void NameTable::resize(Page& page, std::uint32_t buckets) {
     const Bucket& from = old.buckets[b];
     const std::size_t used = used_of(from);
     for (std::size_t i = 0; i < used; ++i) {
-      Bucket* to = page.home(from.tags[i]);
-      while (to->values[kLanes - 1] != kNone) to = page.next(to);
-      const std::size_t lane = used_of(*to);
-      to->tags[lane] = from.tags[i];
-      to->values[lane] = from.values[i];
+      std::uint32_t b_to = home_of(from.tags[i], page.size);
+      for (; page.buckets[b_to].values[kLanes - 1] != kNone; b_to = next_of(b_to, page.size)) page.pass(b_to);
+      Bucket& to = page.buckets[b_to];
+      const std::size_t lane = used_of(to);
+      to.tags[lane] = from.tags[i];
+      to.values[lane] = from.values[i];
       --page.room;
     }
   }
@@ -139,6 +141,7 @@ void NameTable::split(Page& page) {
   // bucket would load what was just stored there, piece by piece, which stalls.
   std::array<Bucket, 2 * kFull> filled{};
   std::array<std::uint32_t, 2 * kFull> used{};
+  page.passed = 0;
   const std::uint32_t* next_place = place.data();
   for (const Bucket* from = page.buckets; from != page.buckets + kFull; ++from)
     for (int lane = 0; lane < kLanes; ++lane) {
@@ -147,8 +150,10 @@ void NameTable::split(Page& page) {
       if (used[b] == kLanes) [[unlikely]] {
         if (value == kNone) continue;
         const std::uint32_t side = b < kFull ? 0 : kFull;
-        do b = side + next_of(b - side, kFull);
-        while (used[b] == kLanes);
+        do {
+          (side == 0 ? page : *high).pass(b - side);
+          b = side + next_of(b - side, kFull);
+        } while (used[b] == kLanes);
       }
       // A free cell is copied to a free one, which stays free: cheaper than to find out.
       const std::uint32_t at = used[b];
@@ -183,13 +188,12 @@ void NameTable::point_at(std::uint32_t first, std::uint32_t step, Page* page) {
 
 // --- Entries. ---
 
-// The last cell of a bucket that was full is free now: an entry that had to pass the bucket comes back to it, and so on
-// from its cell.
-void NameTable::pull_back(const Page& page, Bucket* bucket) noexcept {
+// The last cell of a full bucket that entries had to pass is free now: one of them comes back to it, and so on from its
+// cell.
+void NameTable::pull_back(Page& page, std::uint32_t hole) noexcept {
   const auto distance = [&](std::uint32_t from, std::uint32_t to) {
     return to >= from ? to - from : to + page.size - from;
   };
-  auto hole = static_cast<std::uint32_t>(bucket - page.buckets);
   for (std::uint32_t b = next_of(hole, page.size); b != hole; b = next_of(b, page.size)) {
     Bucket& later = page.buckets[b];
     const std::size_t used = used_of(later);
@@ -201,18 +205,22 @@ void NameTable::pull_back(const Page& page, Bucket* bucket) noexcept {
       later.tags[lane] = later.tags[used - 1];
       later.values[lane] = later.values[used - 1];
       later.values[used - 1] = kNone;
+      if (used < kLanes || !page.is_passed(b)) return;
       hole = b;
       break;
     }
-    if (used < kLanes) return;
+    // Nothing behind a bucket with room, or that no entry passed, is displaced from before it.
+    if (used < kLanes || !page.is_passed(b)) break;
   }
+  page.unpass(hole);
 }
 
 void NameTable::replace(std::uint32_t tag, std::uint32_t value, std::uint32_t with) noexcept {
   const Page& page = *page_of(tag);
-  Bucket* bucket = page.home(tag);
-  while (matches(bucket->values, value) == 0) bucket = page.next(bucket);
-  bucket->values[std::countr_zero(matches(bucket->values, value))] = with;
+  std::uint32_t b = home_of(tag, page.size);
+  while (matches(page.buckets[b].values, value) == 0) b = next_of(b, page.size);
+  Bucket& bucket = page.buckets[b];
+  bucket.values[std::countr_zero(matches(bucket.values, value))] = with;
 }
 
 }  // namespace ashlar::index

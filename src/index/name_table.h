@@ -7,7 +7,7 @@
 //
 // Bits of a tag: the low ones choose the page, the upper 16 the bucket in it. An entry lies in its home bucket or, when
 // that is full, in the first bucket behind it (cyclic) with room; erase() pulls displaced entries back, so a bucket
-// with room ends every search.
+// with room ends every search. A bit per bucket says whether an entry had to pass it: most full buckets end a search too.
 //
 // Thread safety: thread-compatible.
 // Complexity:    one bucket per operation in the usual case; probe() hides its miss.
@@ -83,7 +83,9 @@ class NameTable {
     for (std::size_t i = first; i < last; ++i) {
       const std::uint32_t tag = tag_of(key_of(i));
       Page* const page = directory.page_of(tag);
-      __builtin_prefetch(page->home(tag), 1);
+      const std::uint32_t home = home_of(tag, page->size);
+      __builtin_prefetch(page->buckets + home, 1);
+      if (page->is_passed(home)) __builtin_prefetch(page->buckets + next_of(home, page->size), 1);
       probes[i % N] = {page, tag};
     }
   }
@@ -94,12 +96,13 @@ class NameTable {
     const Page* const page = page_for(probe);
     if (page == nullptr) return kNone;
     const std::uint32_t tag = probe.tag_;
-    for (const Bucket* bucket = page->home(tag);; bucket = page->next(bucket)) {
-      for (unsigned hits = matches(bucket->tags, tag); hits != 0; hits &= hits - 1) {
-        const std::uint32_t value = bucket->values[std::countr_zero(hits)];
+    for (std::uint32_t b = home_of(tag, page->size);; b = next_of(b, page->size)) {
+      const Bucket& bucket = page->buckets[b];
+      for (unsigned hits = matches(bucket.tags, tag); hits != 0; hits &= hits - 1) {
+        const std::uint32_t value = bucket.values[std::countr_zero(hits)];
         if (value != kNone && same(value)) return value;
       }
-      if (bucket->values[kLanes - 1] == kNone) return kNone;
+      if (bucket.values[kLanes - 1] == kNone || !page->is_passed(b)) return kNone;
     }
   }
   template <class Same>
@@ -116,17 +119,20 @@ class NameTable {
     Page* page = probe.page_;
     if (page == nullptr || page->room == 0 || !page->covers(tag)) [[unlikely]]
       page = make_room(tag);
-    for (Bucket* bucket = page->home(tag);; bucket = page->next(bucket)) {
-      for (unsigned hits = matches(bucket->tags, tag); hits != 0; hits &= hits - 1) {
-        const std::uint32_t found = bucket->values[std::countr_zero(hits)];
+    for (std::uint32_t b = home_of(tag, page->size);; b = next_of(b, page->size)) {
+      Bucket& bucket = page->buckets[b];
+      for (unsigned hits = matches(bucket.tags, tag); hits != 0; hits &= hits - 1) {
+        const std::uint32_t found = bucket.values[std::countr_zero(hits)];
         if (found != kNone && same(found)) return found;
       }
-      const unsigned free = matches(bucket->values, kNone);
-      if (free == 0) [[unlikely]]
+      const unsigned free = matches(bucket.values, kNone);
+      if (free == 0) [[unlikely]] {
+        page->pass(b);
         continue;
+      }
       const int lane = std::countr_zero(free);
-      bucket->tags[lane] = tag;
-      bucket->values[lane] = value;
+      bucket.tags[lane] = tag;
+      bucket.values[lane] = value;
       --page->room;
       return kNone;
     }
@@ -139,20 +145,21 @@ class NameTable {
   // Requires: an entry with this tag and value; values are unique among the entries of a tag.
   [[gnu::always_inline]] void erase(Probe probe, std::uint32_t value) {
     Page* const page = page_for(probe);
-    Bucket* bucket = page->home(probe.tag_);
-    unsigned hits = matches(bucket->values, value);
+    std::uint32_t b = home_of(probe.tag_, page->size);
+    unsigned hits = matches(page->buckets[b].values, value);
     while (hits == 0) [[unlikely]] {
-      bucket = page->next(bucket);
-      hits = matches(bucket->values, value);
+      b = next_of(b, page->size);
+      hits = matches(page->buckets[b].values, value);
     }
     // The bucket's last entry fills the hole.
+    Bucket& bucket = page->buckets[b];
     const int lane = std::countr_zero(hits);
-    const int last = std::countr_zero(matches(bucket->values, kNone) | 1u << kLanes) - 1;
-    bucket->tags[lane] = bucket->tags[last];
-    bucket->values[lane] = bucket->values[last];
-    bucket->values[last] = kNone;
-    if (last == kLanes - 1) [[unlikely]]
-      pull_back(*page, bucket);
+    const int last = std::countr_zero(matches(bucket.values, kNone) | 1u << kLanes) - 1;
+    bucket.tags[lane] = bucket.tags[last];
+    bucket.values[lane] = bucket.values[last];
+    bucket.values[last] = kNone;
+    if (last == kLanes - 1 && page->is_passed(b)) [[unlikely]]
+      pull_back(*page, b);
     if (++page->room == max_count(page->size)) [[unlikely]]
       shrink(*page);
   }
@@ -183,12 +190,14 @@ class NameTable {
     std::uint32_t mask = 0;    // and which bits those are
     std::uint32_t size = 0;    // buckets
     std::uint32_t room = 0;    // entries that still fit
+    std::uint64_t passed = 0;  // buckets that an entry had to pass; for buckets from 64 on nothing is known
 
     bool covers(std::uint32_t tag) const noexcept { return ((tag ^ prefix) & mask) == 0; }
-    Bucket* home(std::uint32_t tag) const noexcept { return buckets + home_of(tag, size); }
-    Bucket* next(const Bucket* bucket) const noexcept {
-      return buckets + next_of(static_cast<std::uint32_t>(bucket - buckets), size);
+    bool is_passed(std::uint32_t bucket) const noexcept {
+      return bucket >= 64 || (passed >> bucket & 1) != 0;
     }
+    void pass(std::uint32_t bucket) noexcept { passed |= std::uint64_t{bucket < 64} << (bucket % 64); }
+    void unpass(std::uint32_t bucket) noexcept { passed &= ~(std::uint64_t{bucket < 64} << (bucket % 64)); }
     std::uint32_t count() const noexcept { return max_count(size) - room; }
   };
   static constexpr std::uint32_t kPageChunk = 256;  // records that are allocated at once
@@ -258,7 +267,7 @@ class NameTable {
   void split(Page& page);
   void resize(Page& page, std::uint32_t buckets);
   void shrink(Page& page);
-  static void pull_back(const Page& page, Bucket* bucket) noexcept;
+  static void pull_back(Page& page, std::uint32_t bucket) noexcept;
   void allocate(Page& page, std::uint32_t buckets);
   void allocate_empty(Page& page, std::uint32_t buckets);
   void free_buckets(Page& page) noexcept;

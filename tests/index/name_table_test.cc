@@ -1,0 +1,184 @@
+#include "index/name_table.h"
+
+#include <gtest/gtest.h>
+
+#include <array>
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+#include "ashlar/base/random.h"
+
+namespace ashlar::index {
+namespace {
+
+// The value of an entry is its place in `tags`, plus one; the key that a tag stands for is the value itself.
+class NameTableTest : public ::testing::Test {
+ protected:
+  static constexpr auto kAny = [](std::uint32_t) { return false; };
+
+  void insert(std::uint32_t tag) {
+    tags_.push_back(tag);
+    held_.push_back(true);
+    ASSERT_EQ(table_.insert(tag, value_of(tags_.size() - 1), kAny), NameTable::kNone);
+    ++count_;
+  }
+  void erase(std::size_t i) {
+    table_.erase(tags_[i], value_of(i));
+    held_[i] = false;
+    --count_;
+  }
+  static std::uint32_t value_of(std::size_t i) { return static_cast<std::uint32_t>(i) + 1; }
+  bool contains(std::size_t i) const {
+    return table_.find(tags_[i], [&](std::uint32_t value) { return value == value_of(i); }) !=
+           NameTable::kNone;
+  }
+  void expect_all() const {
+    EXPECT_EQ(table_.size(), count_);
+    for (std::size_t i = 0; i < tags_.size(); ++i) ASSERT_EQ(contains(i), held_[i]) << "entry " << i;
+  }
+  // Inserts and erases in phases, so that the table grows, ages and empties.
+  void churn(Random& random, const std::function<std::uint32_t()>& next_tag, int phases, int steps) {
+    for (int phase = 0; phase < phases; ++phase) {
+      const std::uint64_t inserts = phase % 3 == 2 ? 20 : 20 + random.below(70);  // of a hundred
+      for (int step = 0; step < steps; ++step) {
+        if (random.below(100) < inserts || count_ == 0) {
+          insert(next_tag());
+          continue;
+        }
+        std::size_t i = random.below(tags_.size());
+        while (!held_[i]) i = (i + 1) % tags_.size();
+        erase(i);
+      }
+      expect_all();
+      compact();
+    }
+    while (!tags_.empty()) {
+      const std::size_t i = tags_.size() - 1;
+      if (held_[i]) erase(i);
+      tags_.pop_back();
+      held_.pop_back();
+    }
+    EXPECT_EQ(table_.size(), 0u);
+  }
+
+  detail::SlabPool pool_;
+  NameTable table_{pool_};
+  std::vector<std::uint32_t> tags_;
+  std::vector<bool> held_;
+  std::size_t count_ = 0;
+
+ private:
+  // Forgets entries at the end that are gone, so that the lists do not grow for ever.
+  void compact() {
+    while (!held_.empty() && !held_.back()) {
+      held_.pop_back();
+      tags_.pop_back();
+    }
+  }
+};
+
+TEST_F(NameTableTest, DoesWhatASetDoes) {
+  Random random(1);
+  churn(random, [&] { return static_cast<std::uint32_t>(random.next()); }, 24, 3'000);
+}
+
+TEST_F(NameTableTest, ManyPagesSplit) {
+  Random random(2);
+  for (int i = 0; i < 60'000; ++i) insert(static_cast<std::uint32_t>(random.next()));
+  expect_all();
+  for (std::size_t i = 0; i < tags_.size(); i += 2) erase(i);
+  expect_all();
+}
+
+// Few homes: buckets overflow all the time, and entries come back to them.
+TEST_F(NameTableTest, CrowdedBucketsOverflowAndDrain) {
+  Random random(3);
+  churn(
+      random,
+      [&] {
+        const auto home = static_cast<std::uint32_t>(random.below(6)) * 0x0800'0000u;
+        return home | static_cast<std::uint32_t>(random.below(4));
+      },
+      12, 600);
+}
+
+// Tags that differ in nothing that a split looks at: the page grows instead.
+TEST_F(NameTableTest, TagsThatNoSplitTellsApart) {
+  Random random(4);
+  churn(random, [&] { return static_cast<std::uint32_t>(random.below(256)) << 24 | 0x00AB'CDEFu; }, 6, 2'000);
+}
+
+TEST_F(NameTableTest, EqualTagsAreToldApartByTheCaller) {
+  for (int i = 0; i < 40; ++i) insert(7);
+  expect_all();
+  for (std::size_t i = 0; i < 40; i += 3) erase(i);
+  expect_all();
+}
+
+TEST_F(NameTableTest, AnEntryThatIsThereIsReturned) {
+  ASSERT_EQ(table_.insert(5, 11, kAny), NameTable::kNone);
+  EXPECT_EQ(table_.insert(5, 12, [](std::uint32_t value) { return value == 11; }), 11u);
+  EXPECT_EQ(table_.size(), 1u);
+  table_.erase(5, 11);
+}
+
+TEST_F(NameTableTest, ReplaceChangesTheValueInPlace) {
+  for (int i = 0; i < 2'000; ++i) insert(static_cast<std::uint32_t>(i) * 0x9E37'79B9u);
+  const auto other = [](std::uint32_t value) { return value + 1'000'000; };
+  for (std::size_t i = 0; i < tags_.size(); ++i) table_.replace(tags_[i], value_of(i), other(value_of(i)));
+  for (std::size_t i = 0; i < tags_.size(); ++i) {
+    EXPECT_EQ(table_.find(tags_[i], [&](std::uint32_t value) { return value == other(value_of(i)); }),
+              other(value_of(i)));
+    EXPECT_FALSE(contains(i));
+  }
+}
+
+// Probes are made for keys ahead of the one in work; pages split in between.
+TEST_F(NameTableTest, ProbesOutliveSplits) {
+  Random random(5);
+  std::vector<std::uint64_t> keys(30'000);
+  for (std::uint64_t& key : keys) key = random.next();
+  std::array<NameTable::Probe, 64> probes;
+  const auto key_of = [&](std::size_t i) { return keys[i]; };
+  const auto same_as = [&](std::size_t i) {
+    return [&keys, i](std::uint32_t value) { return keys[value - 1] == keys[i]; };
+  };
+  for (std::size_t first = 0; first < keys.size(); first += probes.size()) {
+    const std::size_t last = std::min(keys.size(), first + probes.size());
+    table_.probe(probes, first, last, key_of);
+    for (std::size_t i = first; i < last; ++i)
+      ASSERT_EQ(table_.insert(probes[i % probes.size()], value_of(i), same_as(i)), NameTable::kNone);
+  }
+  EXPECT_EQ(table_.size(), keys.size());
+  for (std::size_t first = 0; first < keys.size(); first += probes.size()) {
+    const std::size_t last = std::min(keys.size(), first + probes.size());
+    table_.probe(probes, first, last, key_of);
+    for (std::size_t i = first; i < last; ++i) {
+      ASSERT_EQ(table_.find(probes[i % probes.size()], same_as(i)), value_of(i));
+      table_.erase(probes[i % probes.size()], value_of(i));
+    }
+  }
+  EXPECT_EQ(table_.size(), 0u);
+}
+
+TEST_F(NameTableTest, ResetGivesAllMemoryBack) {
+  for (int i = 0; i < 20'000; ++i) insert(static_cast<std::uint32_t>(i) * 0x9E37'79B9u);
+  EXPECT_GT(pool_.bytes() + table_.bytes(), 20'000u * 8);
+  table_.reset();
+  EXPECT_EQ(pool_.bytes() + table_.bytes(), 0u);
+  ASSERT_EQ(table_.insert(1, 1, kAny), NameTable::kNone);
+  EXPECT_EQ(table_.size(), 1u);
+}
+
+// Pages that empty out go back to the smallest size, whatever else is in the table.
+TEST_F(NameTableTest, EmptyPagesGiveTheirMemoryBack) {
+  for (int i = 0; i < 20'000; ++i) insert(static_cast<std::uint32_t>(i) * 0x9E37'79B9u);
+  const std::size_t full = pool_.bytes();
+  for (std::size_t i = 1; i < tags_.size(); ++i) erase(i);
+  EXPECT_LE(pool_.bytes(), full / 4);
+  EXPECT_TRUE(contains(0));
+}
+
+}  // namespace
+}  // namespace ashlar::index
