@@ -103,11 +103,12 @@ class EdgeTable {
   template <class T>
   void retire(T* object, bool readers);
 
-  EraDomain& domain_;
-  std::atomic<std::uint64_t> state_{0};  // version << 32 | buckets
+  // What readers look at lies apart from what every change writes.
+  alignas(kApart) std::atomic<std::uint64_t> state_{0};  // version << 32 | buckets
+  std::array<std::atomic<Group*>, kGroups> groups_{};
+  alignas(kApart) EraDomain& domain_;
   std::size_t size_ = 0;
   std::size_t bytes_ = 0;
-  std::array<std::atomic<Group*>, kGroups> groups_{};
 };
 
 }  // namespace ashlar::index::detail

@@ -48,6 +48,9 @@
 
 namespace ashlar::index::detail {
 
+// Between what different threads write: two lines, because processors fetch them in pairs.
+inline constexpr std::size_t kApart = 128;
+
 class EraDomain {
  public:
   // Frees an object, or does whatever else had to wait for the readers. May call retire() and birth().
@@ -107,8 +110,6 @@ class EraDomain {
   const Work& work() const noexcept { return work_; }
 
  private:
-  // 128: two lines, because processors fetch them in pairs.
-  static constexpr std::size_t kApart = 128;
   static constexpr std::uint32_t kFirstLines = 32;
   static constexpr std::uint32_t kMoreLines = 8;  // arrays of 32, 32, 64, 128, ... lines
   static_assert(kFirstLines << kMoreLines == ThreadNumber::kLimit);

@@ -110,7 +110,7 @@ class FlashCore {
   // No more growth: from here on the set says who holds everything.
   void close(Node& node) noexcept;
   void set_full_bits(const Node& node, OwnerSet& set) noexcept;
-  static void list(OwnerSet& set, std::uint32_t slot) noexcept;
+  static void list(OwnerSet& set, std::uint32_t slot, bool holds) noexcept;
 
   struct Entry {
     std::uint32_t slot = 0;

@@ -10,7 +10,7 @@
 //   masks       one atomic word each: a reader sees every block of a worker as it was at the instant of the load.
 //   any tier    where lower tiers are in use, the union of a worker's masks is a word of its own: a block that moves from
 //               tier to tier is never missed between two loads.
-//   listed      per slot: it has an entry. Set after the entry, never cleared.
+//   listed      per slot: the worker holds some block, in any tier. Written after the masks.
 //   full        per slot of a closed node: the worker holds all its blocks on the device. Set after the mask, cleared
 //               before it, so a set bit means that the mask was complete at that instant.
 //   owners      replaced by a larger set; the old one stays as it was until readers have left it.
@@ -76,7 +76,7 @@ struct alignas(32) OwnerSet {
 
   static constexpr std::size_t kAlignment = 64;
 
-  // A bit per slot: who holds all blocks of a closed node, and who has an entry.
+  // A bit per slot: who holds all blocks of a closed node on the device, and who holds any.
   std::atomic<std::uint64_t>* full() noexcept {
     return reinterpret_cast<std::atomic<std::uint64_t>*>(this + 1);
   }

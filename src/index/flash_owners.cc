@@ -39,20 +39,25 @@ FlashCore::Owner FlashCore::make_owner(Node& node, std::uint32_t slot, std::size
   for (std::size_t t = 0; t < set->arrays(); ++t) set->masks(t)[count].store(0, std::memory_order_relaxed);
   // release: pairs with the acquire of readers: the entry is there before it counts.
   set->count.store(count + 1, std::memory_order_release);
-  if (set->words != 0) list(*set, slot);
   return {set, count, nullptr};
 }
 
-void FlashCore::list(OwnerSet& set, std::uint32_t slot) noexcept {
+void FlashCore::list(OwnerSet& set, std::uint32_t slot, bool holds) noexcept {
+  if (set.words == 0) return;
   std::atomic<std::uint64_t>& listed = set.listed()[slot / 64];
-  // release: pairs with the acquire of readers: the entry is there before its bit.
-  listed.store(listed.load(std::memory_order_relaxed) | std::uint64_t{1} << (slot % 64),
-               std::memory_order_release);
+  const std::uint64_t bits = listed.load(std::memory_order_relaxed);
+  const std::uint64_t bit = std::uint64_t{1} << (slot % 64);
+  // release: pairs with the acquire of readers: the masks come before the bit.
+  if (((bits & bit) != 0) != holds) listed.store(bits ^ bit, std::memory_order_release);
 }
 
 void FlashCore::write_mask(Node& node, const Owner& owner, std::uint32_t slot, std::size_t tier,
                            Mask mask) noexcept {
-  if (owner.set == nullptr || !owner.set->lower) return write_tier(node, owner, slot, tier, mask);
+  if (owner.set == nullptr) return write_tier(node, owner, slot, tier, mask);
+  if (!owner.set->lower) {
+    write_tier(node, owner, slot, tier, mask);
+    return list(*owner.set, slot, mask != 0);
+  }
   Mask after = mask;
   for (std::size_t other = 0; other < kStorageTiers; ++other)
     if (other != tier) after |= owner.mask(other);
@@ -61,6 +66,7 @@ void FlashCore::write_mask(Node& node, const Owner& owner, std::uint32_t slot, s
   any.store(any.load(std::memory_order_relaxed) & after, std::memory_order_release);
   write_tier(node, owner, slot, tier, mask);
   any.store(after, std::memory_order_release);
+  list(*owner.set, slot, after != 0);
 }
 
 void FlashCore::write_tier(Node& node, const Owner& owner, std::uint32_t slot, std::size_t tier,
@@ -179,7 +185,7 @@ OwnerSet* FlashCore::new_set(std::span<const Entry> entries, std::uint32_t room,
     }
   for (std::uint32_t i = 0; i < entries.size(); ++i) {
     set->slots()[i] = entries[i].slot;
-    if (words != 0) list(*set, entries[i].slot);
+    list(*set, entries[i].slot, true);
   }
   set->count.store(static_cast<std::uint32_t>(entries.size()), std::memory_order_relaxed);
   return set;

@@ -89,11 +89,12 @@ class FlashSlots {
   std::optional<std::uint32_t> look_up(const Worker& worker) const;
   void publish();
 
-  EraDomain& domain_;
+  // What readers look at lies apart from what every event writes.
+  alignas(kApart) std::atomic<const Roster*> roster_{nullptr};
+  alignas(kApart) EraDomain& domain_;
   std::vector<Slot> slots_;
   std::unordered_map<Worker, std::uint32_t> by_worker_;
   std::map<WorkerId, std::vector<std::uint32_t>> ranks_;  // slots of a worker's ranks
-  std::atomic<const Roster*> roster_{nullptr};
   std::size_t bytes_ = 0;
   mutable std::uint32_t last_ = 0;  // the slot that was looked up last
 };

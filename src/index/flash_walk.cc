@@ -22,6 +22,31 @@ const CommonPrefix kCommonPrefix = common_prefix_kernel();
   for (std::uint32_t i = from; i < end; i += 8) __builtin_prefetch(query + i);
 }
 constexpr std::uint32_t kQueryAhead = 2 * kNodeBlocks;
+// Workers that are looked for one by one among the owners of a node, rather than all at once.
+constexpr std::size_t kSearches = 4;
+
+// Where the slot stands, or `count`. In steps, for vectors.
+std::uint32_t index_of(const std::uint32_t* slots, std::uint32_t count, std::uint32_t slot) noexcept {
+  constexpr std::uint32_t kStep = 16;
+  std::uint32_t i = 0;
+  for (; i + kStep <= count; i += kStep) {
+    std::uint32_t found = 0;
+    for (std::uint32_t k = 0; k < kStep; ++k) found |= static_cast<std::uint32_t>(slots[i + k] == slot);
+    if (found != 0) break;
+  }
+  while (i < count && slots[i] != slot) ++i;
+  return i;
+}
+
+// Clears the bit of a slot; whether it was set.
+bool take_bit(std::vector<std::uint64_t>& bits, std::uint32_t slot) noexcept {
+  std::uint64_t& word = bits[slot / 64];
+  const std::uint64_t bit = std::uint64_t{1} << (slot % 64);
+  const bool was = (word & bit) != 0;
+  word &= ~bit;
+  return was;
+}
+
 constexpr std::uint64_t kSideBySide = sizeof(Node) + kNodeBlocks * sizeof(std::uint64_t);
 
 }  // namespace
@@ -41,13 +66,15 @@ FlashWalk::Step FlashWalk::start(const FlashCore& core, std::span<const LocalHas
   stride_ = 0;
   few_.clear();
   if (size_ == 0 || roster->workers.empty()) return Step::kDone;
+  // What most queries need of themselves; a miss needs no more.
+  fetch(query_, 0, size_);
   const EdgeTable::Found first = core.edges_.find(kRootId, query_[0], guard);
   if (first.era_over) return Step::kEraOver;
   if (first.node == nullptr) return Step::kDone;
-  fetch(query_, 0, size_);
   if (size_ > kNodeBlocks) fetch(query_, kNodeBlocks, size_);
   active_.assign(roster->alive.begin(), roster->alive.end());
   rest_.resize(active_.size());
+  partial_.resize(active_.size());
   wide_ = true;
   return enter(first.node, guard);
 }
@@ -178,9 +205,8 @@ void FlashWalk::take_set(const OwnerSet& set, std::uint32_t count) {
   if (!few_.empty()) {
     const std::uint32_t* const slots = set.slots();
     advance_few(count, [&](std::uint32_t runner) -> std::optional<Masks> {
-      const std::uint32_t* const found = std::find(slots, slots + entries, runner);
-      if (found == slots + entries) return std::nullopt;
-      return masks_of(set, static_cast<std::uint32_t>(found - slots));
+      const std::uint32_t i = index_of(slots, entries, runner);
+      return i == entries ? std::nullopt : std::optional(masks_of(set, i));
     });
   }
   if (wide_ && !all_hold(set)) take_active(set, entries, count);
@@ -198,34 +224,46 @@ bool FlashWalk::all_hold(const OwnerSet& set) const noexcept {
 
 void FlashWalk::take_active(const OwnerSet& set, std::uint32_t entries, std::uint32_t count) {
   const std::uint32_t* const slots = set.slots();
-  const bool summary = set.words != 0;
-  std::uint64_t to_look_at = 1;
-  if (summary) {
-    to_look_at = 0;
+  if (set.words == 0) {
+    // Few owners: those among the active ones become runners, the others fall out.
+    rest_.swap(active_);
+    std::ranges::fill(active_, 0);
+    for (std::uint32_t i = 0; i < entries; ++i)
+      if (slots[i] / 64 < rest_.size() && take_bit(rest_, slots[i]))
+        add_runner(slots[i], masks_of(set, i), count);
+  } else {
+    std::size_t partial = 0;
     for (std::size_t w = 0; w < active_.size(); ++w) {
-      // acquire: pairs with the releases in write_tier() and make_owner(): whose bit is clear in the first holds less than
+      // acquire: pairs with the releases in write_tier() and list(): whose bit is clear in the first holds less than
       // everything, whose bit is clear in the second holds nothing.
       const std::uint64_t full = w < set.words ? set.full()[w].load(std::memory_order_acquire) : 0;
       const std::uint64_t listed = w < set.words ? set.listed()[w].load(std::memory_order_acquire) : 0;
       rest_[w] = active_[w] & ~full;
-      to_look_at |= rest_[w] & listed;
       active_[w] &= full;
+      partial_[w] = rest_[w] & listed;
+      partial += static_cast<std::size_t>(std::popcount(partial_[w]));
     }
-  } else {
-    // Few owners: those among the active ones become runners, the others fall out.
-    rest_.swap(active_);
-    std::ranges::fill(active_, 0);
-  }
-  for (std::uint32_t i = 0; i < entries && to_look_at != 0; ++i) {
-    const std::uint32_t slot = slots[i];
-    if (slot / 64 >= rest_.size() || (rest_[slot / 64] >> (slot % 64) & 1) == 0) continue;
-    rest_[slot / 64] &= ~(std::uint64_t{1} << (slot % 64));
-    const Masks masks = masks_of(set, i);
-    if (summary && (masks.tiers[0] & low_bits(count)) == low_bits(count)) {
-      active_[slot / 64] |= std::uint64_t{1} << (slot % 64);
-      continue;
+    const auto take = [&](std::uint32_t i) {
+      const std::uint32_t slot = slots[i];
+      take_bit(rest_, slot);
+      const Masks masks = masks_of(set, i);
+      if ((masks.tiers[0] & low_bits(count)) == low_bits(count))
+        active_[slot / 64] |= std::uint64_t{1} << (slot % 64);
+      else
+        add_runner(slot, masks, count);
+    };
+    if (partial <= kSearches) {
+      for (std::size_t w = 0; w < partial_.size(); ++w)
+        for (std::uint64_t left = partial_[w]; left != 0; left &= left - 1) {
+          const auto slot =
+              static_cast<std::uint32_t>(w * 64) + static_cast<std::uint32_t>(std::countr_zero(left));
+          const std::uint32_t i = index_of(slots, entries, slot);
+          if (i != entries) take(i);
+        }
+    } else {
+      for (std::uint32_t i = 0; i < entries; ++i)
+        if (slots[i] / 64 < partial_.size() && take_bit(partial_, slots[i])) take(i);
     }
-    add_runner(slot, masks, count);
   }
   if (depth_ != 0)
     for (std::size_t w = 0; w < rest_.size(); ++w)

@@ -73,7 +73,8 @@ class FlashWalk {
   bool early_exit_ = false;
   bool wide_ = false;  // active_ has bits
   std::vector<std::uint64_t> active_;
-  std::vector<std::uint64_t> rest_;
+  std::vector<std::uint64_t> rest_;     // those that do not hold a whole node,
+  std::vector<std::uint64_t> partial_;  // and hold some of it
   std::vector<Runner> few_;
 };
 
