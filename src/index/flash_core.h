@@ -130,8 +130,14 @@ class FlashCore {
   const Node& node_at(std::uint32_t id) const noexcept { return *nodes_[id]; }
   // A node that nobody sees yet, with an id unless `id` says which to use.
   Node* new_node(std::uint32_t blocks, std::uint32_t id = kNoNode);
-  void discard(Node* node, bool keep_id) noexcept;
-  void retire(Node* node);
+  // Frees the memory of a node that no reader can see.
+  void free_node(Node* node) noexcept;
+  // Takes back a node that was never published.
+  void discard(Node* node) noexcept;
+  // The node is out of every link. `with_id`: nobody has its id any more, which readers of the node may still look for
+  // in the edge table; so the id is free when they have left.
+  void retire(Node* node, bool with_id);
+  bool is_empty() const noexcept { return live_nodes_ == 1; }
   Node* find_child(const Node& node, std::uint64_t local) const noexcept;
   // Links a complete node below `parent`, where readers see it from then on.
   void link(Node& parent, Node* child);
@@ -230,6 +236,8 @@ class FlashCore {
   void kill(std::uint32_t slot);
   // Looks at up to `nodes` nodes; true when no dead slot is left.
   bool sweep(std::size_t nodes);
+  // Finishes the sweep and frees what no reader holds, slots of workers that hold nothing included.
+  void release_slots();
 
   const FlashOptions options_;
   EraDomain domain_;
@@ -241,6 +249,7 @@ class FlashCore {
   AliasNames aliases_{slabs_};
   FlashSlots slots_;
   Node* root_ = nullptr;
+  std::size_t live_nodes_ = 0;  // the root included; retired ones, whose ids are not free yet, are not
   IndexCounters counters_;
   std::size_t set_bytes_ = 0;
 

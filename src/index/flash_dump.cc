@@ -189,7 +189,7 @@ IndexSizes FlashCore::sizes() {
   for (std::uint32_t id = kRootId + 1; id < nodes_.end(); ++id)
     if (const Node* const node = nodes_[id])
       sizes.contents += static_cast<std::size_t>(std::popcount(held(*node, kNoSlot)));
-  sizes.nodes = nodes_.live() - 1;
+  sizes.nodes = live_nodes_ - 1;
   sizes.waiting_bytes = domain_.waiting_bytes();
   sizes.bytes = slabs_.bytes() + nodes_.bytes() + edges_.bytes() + names_.bytes() + aliases_.bytes() +
                 slots_.bytes() + set_bytes_ + domain_.heap_bytes();

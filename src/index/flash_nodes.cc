@@ -7,7 +7,8 @@
 
 namespace ashlar::index::detail {
 
-FlashCore::FlashCore(const FlashOptions& options) : options_(options), edges_(domain_), slots_(domain_) {
+FlashCore::FlashCore(const FlashOptions& options)
+    : options_(options), edges_(domain_), slots_(domain_, std::min(options.max_workers, kMaxSlots)) {
   root_ = new_node(1);
   ASHLAR_CHECK(root_->id == kRootId, "the root has id %u", root_->id);
   root_->shape |= Node::kClosed;
@@ -27,14 +28,15 @@ FlashCore::~FlashCore() {
 Node* FlashCore::new_node(std::uint32_t blocks, std::uint32_t id) {
   Node* const node = arena_.allocate(blocks);
   node->id = id != kNoNode ? id : nodes_.allocate();
-  if (id == kNoNode) nodes_[node->id] = node;
+  if (id == kNoNode) {
+    nodes_[node->id] = node;
+    ++live_nodes_;
+  }
   node->birth = static_cast<std::uint32_t>(domain_.birth(node->bytes()));
   return node;
 }
 
-// Frees a node that was never published.
-void FlashCore::discard(Node* node, bool keep_id) noexcept {
-  if (!keep_id) nodes_.free(node->id);
+void FlashCore::free_node(Node* node) noexcept {
   if (OwnerSet* const set = node->set()) {
     set_bytes_ -= set->bytes;
     free_set(set);
@@ -42,18 +44,28 @@ void FlashCore::discard(Node* node, bool keep_id) noexcept {
   arena_.free(node);
 }
 
-// The node is out of every link; its id is the caller's business.
-void FlashCore::retire(Node* node) {
+void FlashCore::discard(Node* node) noexcept {
+  nodes_.free(node->id);
+  --live_nodes_;
+  free_node(node);
+}
+
+void FlashCore::retire(Node* node, bool with_id) {
   // The era of birth, of which the node keeps the low bits.
   const std::uint64_t now = domain_.era();
   const std::uint64_t birth = now - static_cast<std::uint32_t>(static_cast<std::uint32_t>(now) - node->birth);
   const OwnerSet* const set = node->set();
-  domain_.retire(
-      node, node->bytes() + (set == nullptr ? 0 : set->bytes), birth,
-      [](void* object, void* self) {
-        static_cast<FlashCore*>(self)->discard(static_cast<Node*>(object), true);
-      },
-      this);
+  const EraDomain::Free only_memory = [](void* object, void* self) {
+    static_cast<FlashCore*>(self)->free_node(static_cast<Node*>(object));
+  };
+  const EraDomain::Free id_too = [](void* object, void* self) {
+    auto& core = *static_cast<FlashCore*>(self);
+    core.nodes_.free(static_cast<Node*>(object)->id);
+    core.free_node(static_cast<Node*>(object));
+    if (core.nodes_.live() == 1) core.nodes_.shrink_to_first();
+  };
+  domain_.retire(node, node->bytes() + (set == nullptr ? 0 : set->bytes), birth,
+                 with_id ? id_too : only_memory, this);
 }
 
 Node* FlashCore::find_child(const Node& node, std::uint64_t local) const noexcept {
@@ -134,7 +146,7 @@ Node* FlashCore::rebuild(Node* old, std::uint32_t blocks, std::uint32_t room) {
   set_owners(*fresh, entries_);
   nodes_[old->id] = fresh;
   take_place(old, fresh);
-  retire(old);
+  retire(old, false);
   return fresh;
 }
 
@@ -199,7 +211,7 @@ Node* FlashCore::split(Node* old, std::uint32_t at, std::uint32_t newcomer) {
   // relaxed: the front is published with a release by take_place().
   front->child.store(reinterpret_cast<std::uintptr_t>(back), std::memory_order_relaxed);
   take_place(old, front);
-  retire(old);
+  retire(old, false);
   return front;
 }
 
@@ -208,11 +220,11 @@ void FlashCore::prune(Node* node) {
     Node* const parent = &node_at(node->parent);
     ASHLAR_DCHECK(node->named == 0, "a pruned node has names");
     unlink(node);
-    nodes_.free(node->id);
-    retire(node);
+    nodes_[node->id] = nullptr;
+    --live_nodes_;
+    retire(node, true);
     node = parent;
   }
-  if (nodes_.live() == 1) nodes_.shrink_to_first();
 }
 
 }  // namespace ashlar::index::detail

@@ -79,7 +79,7 @@ std::size_t FlashCore::remove(const Worker& worker, StorageTier tier, std::span<
   trail.removed_next = next_of(removal);
   trail.step = removal.step;
   finish(removal);
-  if (nodes_.live() == 1) names_.reset();
+  if (is_empty()) names_.reset();
   counters_.removed += removed;
   counters_.unknown_removals += names.size() - removed;
   return removed;
@@ -307,20 +307,23 @@ bool FlashCore::sweep(std::size_t nodes) {
     }
     for (const std::uint32_t slot : sweeping_) slots_.recycle(slot);
     sweeping_.clear();
-    if (nodes_.live() == 1) names_.reset();
+    if (is_empty()) names_.reset();
   }
 }
 
-void FlashCore::settle() {
+void FlashCore::release_slots() {
   while (!sweep(~std::size_t{0})) {
   }
-  // Slots of workers that hold nothing.
   for (std::uint32_t slot = 0; slot < slots_.size(); ++slot)
     if (slots_.live(slot) && slots_.blocks(slot) == 0) {
       slots_.kill(slot);
       slots_.recycle(slot);
     }
   domain_.flush();
+}
+
+void FlashCore::settle() {
+  release_slots();
   while (domain_.waiting_count() != 0) {
     const std::size_t before = domain_.waiting_count();
     domain_.flush();

@@ -2,7 +2,7 @@
 
 namespace ashlar::index::detail {
 
-FlashSlots::FlashSlots(EraDomain& domain) : domain_(domain) {
+FlashSlots::FlashSlots(EraDomain& domain, std::uint32_t most) : domain_(domain), most_(most) {
   publish();
 }
 
@@ -19,7 +19,7 @@ std::optional<std::uint32_t> FlashSlots::look_up(const Worker& worker) const {
 std::optional<std::uint32_t> FlashSlots::assign(const Worker& worker) {
   std::uint32_t slot = 0;
   while (slot < size() && slots_[slot].state != State::kFree) ++slot;
-  if (slot >= kMaxSlots) return std::nullopt;
+  if (slot >= most_) return std::nullopt;
   if (slot == size()) slots_.emplace_back();
   slots_[slot] = {worker, State::kLive, 0, {}};
   by_worker_.emplace(worker, slot);

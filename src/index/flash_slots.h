@@ -1,8 +1,8 @@
 // FlashSlots: which (worker, rank) has which slot, as the writer keeps it and as readers see it.
 //
-// A slot is live (it belongs to a worker), dead (its worker was cleared; nodes may still have masks for it) or free. A
-// dead slot becomes free when no node has a mask for it and no reader from before that moment is left, so that a query
-// never takes one worker's mask for another's. Readers see a Roster: a snapshot that is replaced as a whole.
+// A slot is live (it belongs to a worker), dead (its worker was cleared; nodes may still have masks for it), waiting (no
+// node has) or free. It waits until no reader from before that moment is left, so that a query never takes one worker's
+// mask for another's. Readers see a Roster: a snapshot that is replaced as a whole.
 //
 // Thread safety: the writer's; roster() from readers inside the domain.
 // Complexity:    O(slots) per change, O(1) per lookup.
@@ -34,7 +34,7 @@ struct Roster {
 
 class FlashSlots {
  public:
-  explicit FlashSlots(EraDomain& domain);
+  FlashSlots(EraDomain& domain, std::uint32_t most);
   FlashSlots(const FlashSlots&) = delete;
   FlashSlots& operator=(const FlashSlots&) = delete;
   ~FlashSlots();
@@ -92,6 +92,7 @@ class FlashSlots {
   // What readers look at lies apart from what every event writes.
   alignas(kApart) std::atomic<const Roster*> roster_{nullptr};
   alignas(kApart) EraDomain& domain_;
+  const std::uint32_t most_;
   std::vector<Slot> slots_;
   std::unordered_map<Worker, std::uint32_t> by_worker_;
   std::map<WorkerId, std::vector<std::uint32_t>> ranks_;  // slots of a worker's ranks

@@ -65,6 +65,10 @@ StoreVerdict FlashCore::store(const BlocksStored& event) {
   if (event.blocks.size() > kMaxDepth - position) return refuse(StoreVerdict::kFull);
   if (nodes_.live() + event.blocks.size() / kNodeBlocks + 4 > kMaxNodes) return refuse(StoreVerdict::kFull);
   if (!slot) slot = slots_.assign(event.worker);
+  if (!slot) {
+    release_slots();
+    slot = slots_.assign(event.worker);
+  }
   if (!slot) return refuse(StoreVerdict::kFull);
   store.slot = *slot;
 
@@ -76,8 +80,8 @@ StoreVerdict FlashCore::store(const BlocksStored& event) {
   make_space(store);
   if (!settle_names(store)) {
     undo_names(store);
-    for (Node* const node : fresh_) discard(node, false);
-    if (nodes_.live() == 1) names_.reset();
+    for (Node* const node : fresh_) discard(node);
+    if (is_empty()) names_.reset();
     return refuse(StoreVerdict::kNameInUse);
   }
   publish(store);

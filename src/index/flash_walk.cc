@@ -2,6 +2,9 @@
 
 #include <algorithm>
 #include <bit>
+#include <utility>
+
+#include "ashlar/base/interleaving.h"
 
 namespace ashlar::index::detail {
 
@@ -107,6 +110,7 @@ FlashWalk::Step FlashWalk::step(const EraDomain::Guard& guard) {
     }
   }
   if (ahead == Node::kManyChildren && depth_ + length - from_ < size_) {
+    interleaving_point("find.at_branch");
     found = core_->edges_.find(node.id, query_[depth_ + length - from_], guard);
     if (found.era_over) return Step::kEraOver;
   }
@@ -136,7 +140,10 @@ FlashWalk::Step FlashWalk::step(const EraDomain::Guard& guard) {
     if (node.length.load(std::memory_order_acquire) != length) return Step::kOn;
     if (child == Node::kNoChild) break;
     if (child > Node::kManyChildren) return enter(reinterpret_cast<const Node*>(child), guard);
-    if (found.node == nullptr) found = core_->edges_.find(node.id, query_[depth_], guard);
+    if (found.node == nullptr) {
+      interleaving_point("find.before_child");
+      found = core_->edges_.find(node.id, query_[depth_], guard);
+    }
     if (found.era_over) return Step::kEraOver;
     if (found.node != nullptr) return enter(found.node, guard);
     if (node.child.load(std::memory_order_acquire) == child) break;
@@ -159,8 +166,28 @@ void FlashWalk::advance_few(std::uint32_t count, MasksFor&& masks_for) {
   few_.resize(kept);
 }
 
+// The same in one pass over the owners.
+void FlashWalk::advance_many(const OwnerSet& set, std::uint32_t entries, std::uint32_t count) {
+  runner_of_.resize(std::max(runner_of_.size(), active_.size() * 64));
+  for (std::size_t r = 0; r < few_.size(); ++r) runner_of_[few_[r].slot] = static_cast<std::uint32_t>(r) + 1;
+  const std::uint32_t* const slots = set.slots();
+  for (std::uint32_t i = 0; i < entries; ++i) {
+    const std::uint32_t r = slots[i] < runner_of_.size() ? runner_of_[slots[i]] : 0;
+    if (r != 0) few_[r - 1].stays = advance(few_[r - 1], masks_of(set, i), count);
+  }
+  std::size_t kept = 0;
+  for (Runner& runner : few_) {
+    runner_of_[runner.slot] = 0;
+    if (std::exchange(runner.stays, false))
+      few_[kept++] = runner;
+    else
+      scores_->set(runner.slot, runner.score);
+  }
+  few_.resize(kept);
+}
+
 void FlashWalk::add_runner(std::uint32_t slot, const Masks& masks, std::uint32_t count) {
-  Runner runner{slot, true, {depth_, depth_, {depth_}}};
+  Runner runner{.slot = slot, .score = {depth_, depth_, {depth_}}};
   if (advance(runner, masks, count))
     few_.push_back(runner);
   else if (runner.score.depth != 0)
@@ -202,7 +229,9 @@ FlashWalk::Masks FlashWalk::masks_of(const OwnerSet& set, std::uint32_t index) c
 void FlashWalk::take_set(const OwnerSet& set, std::uint32_t count) {
   // acquire: pairs with the release in make_owner(): the entries are there.
   const std::uint32_t entries = set.count.load(std::memory_order_acquire);
-  if (!few_.empty()) {
+  if (few_.size() > kSearches) {
+    advance_many(set, entries, count);
+  } else if (!few_.empty()) {
     const std::uint32_t* const slots = set.slots();
     advance_few(count, [&](std::uint32_t runner) -> std::optional<Masks> {
       const std::uint32_t i = index_of(slots, entries, runner);

@@ -39,6 +39,7 @@ class FlashWalk {
   struct Runner {
     std::uint32_t slot = 0;
     bool on_device = true;  // every block so far was there
+    bool stays = false;     // scratch of advance_many()
     Score score;
   };
   struct Masks {
@@ -54,6 +55,7 @@ class FlashWalk {
   void take_active(const OwnerSet& set, std::uint32_t entries, std::uint32_t count);
   template <class MasksFor>
   void advance_few(std::uint32_t count, MasksFor&& masks_for);
+  void advance_many(const OwnerSet& set, std::uint32_t entries, std::uint32_t count);
   void add_runner(std::uint32_t slot, const Masks& masks, std::uint32_t count);
   Masks masks_of(const OwnerSet& set, std::uint32_t index) const noexcept;
   // Counts the worker's blocks among the next `count`; false when it falls out.
@@ -76,6 +78,7 @@ class FlashWalk {
   std::vector<std::uint64_t> rest_;     // those that do not hold a whole node,
   std::vector<std::uint64_t> partial_;  // and hold some of it
   std::vector<Runner> few_;
+  std::vector<std::uint32_t> runner_of_;  // by slot: its place in few_, plus one; zero between calls
 };
 
 }  // namespace ashlar::index::detail

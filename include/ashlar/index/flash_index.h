@@ -5,18 +5,22 @@
 // its hashes, intersecting sets of workers as bitsets; every worker's depth is exact, also after mid-chain removals.
 // Names lie in one table for all workers: a block that a hundred workers hold costs one entry and a bit each. Replaced
 // memory is freed by eras (docs/index.md); a reader that stalls holds back no writer, and no more memory than the index
-// had when it stalled.
+// had when it stalled plus 256 KiB and an object.
 //
 // Thread safety: thread-safe. Calls that write take one lock among themselves; a reader takes it only after writers made
 //                it start again eight times.
-// Complexity:    store and remove are O(blocks), one cache miss per block, prefetched; find_matches() is O(depth / 8)
-//                vector compares plus O(depth / 64) intersections of slots / 64 words; clear() is O(workers), whatever
-//                the worker holds: its blocks are out of every answer at once and swept by later calls, a bounded
-//                number of nodes each.
-// Limits:        65,535 (worker, rank)s, 2^26 nodes, 2^24 blocks per sequence; beyond them a store is refused as kFull.
+// Complexity:    store and remove are O(blocks), one cache miss per block, prefetched, plus O(holders) per 64 blocks;
+//                find_matches() is O(depth / 8) vector compares plus O(depth / 64) intersections of slots / 64 words, and
+//                O(holders) where workers hold parts of a node or need lower tiers; clear() is O(workers), whatever the
+//                worker holds: its blocks are out of every answer at once and swept by later calls, a bounded number of
+//                nodes each. A worker's first store is O(workers), too. sizes() and dump() walk everything under the
+//                writers' lock.
+// Limits:        65,535 (worker, rank)s, those that were cleared while a reader is stalled included; 2^26 nodes, 2^24
+//                blocks per sequence. Beyond them a store is refused as kFull, before its names are looked at.
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <span>
 
@@ -27,6 +31,8 @@ namespace ashlar::index {
 
 struct FlashOptions {
   MidChainRemoval mid_chain = MidChainRemoval::kRetain;
+  // (worker, rank)s at a time, at most 65,535; a store for one more is refused as kFull.
+  std::uint32_t max_workers = 65'535;
 };
 
 class FlashIndex {
@@ -44,10 +50,12 @@ class FlashIndex {
 
   void find_matches(std::span<const LocalHash> locals, MatchScores& scores,
                     const FindOptions& options = {}) const;
-  // Several queries at once, walked in turns so that their cache misses overlap. Requires: as many scores as queries.
+  // Several queries at once, walked in turns so that their cache misses overlap (with early_exit one by one). Requires:
+  // as many scores as queries.
   void find_matches(std::span<const std::span<const LocalHash>> queries, std::span<MatchScores> scores,
                     const FindOptions& options = {}) const;
 
+  // The sink is called without the lock, after the index was copied: it may be slow, or write to this index.
   void dump(IndexSink& sink) const;
   // Finishes the sweep behind clear() first, and frees what readers have left.
   IndexSizes sizes() const;
