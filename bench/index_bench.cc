@@ -4,7 +4,7 @@
 //   index_bench --large         the same with 10 million (worker, block) pairs and 1,000 workers
 //   index_bench --scaling [N]   up to N readers on one index with a churning writer, beside as many private copies
 //   index_bench --growth        the slowest finds and stores while an index grows from nothing to 10 million pairs
-//   index_bench --replay [FILE] a trace of requests (JSON lines with hash_ids), or a generated one
+//   index_bench --replay [FILE] a trace of requests (JSON lines with hash_ids and timestamp), or a generated one
 //   --structures a,b  --loads a,b  take only these
 //
 // The loads are those of index_workload.h; bench/peers/run_index runs them beside the published indexes.
@@ -354,6 +354,28 @@ void print_growth(const Options& options) {
 
 // ---- replay
 
+void print_timed_replay(const Options& options, const Replay& replay) {
+  std::printf(
+      "at the times of the trace, compressed: M blocks/s stored and removed, times in us since an event was "
+      "due\n");
+  std::printf("%-22s %12s %10s %10s %10s %10s %10s\n", "structure", "faster", "offered", "achieved",
+              "late p99", "find p50", "find p99");
+  for (const std::string& structure : options.structures) {
+    if (!is_concurrent(structure)) continue;
+    with_structure(structure, [&](auto make) {
+      for (const double seconds : {1.0, 0.1, 0.02}) {
+        auto index = make();
+        const TimedResult timed = play_timed(*index, replay, seconds);
+        const bool keeps_up = timed.achieved_blocks >= 0.95 * timed.offered_blocks;
+        std::printf("%-22s %11.0fx %10.2f %10.2f %10.1f %10.1f %10.1f%s\n", structure.c_str(), timed.faster,
+                    timed.offered_blocks / 1e6, timed.achieved_blocks / 1e6, timed.late_p99 / 1e3,
+                    timed.find_p50 / 1e3, timed.find_p99 / 1e3, keeps_up ? "" : "   falls behind");
+        std::fflush(stdout);
+      }
+    });
+  }
+}
+
 int print_replay(const Options& options) {
   std::vector<TraceRequest> trace;
   if (options.trace.empty()) {
@@ -394,16 +416,18 @@ int print_replay(const Options& options) {
       std::fflush(stdout);
     });
   }
+  print_timed_replay(options, replay);
   return 0;
 }
 
 // ---- command line
 
+constexpr const char* kUsage =
+    "usage: index_bench [--large | --scaling [N] | --growth | --replay [FILE]] [--structures a,b] [--loads "
+    "a,b]";
+
 [[noreturn]] void refuse(const std::string& what) {
-  std::fprintf(stderr,
-               "index_bench: %s\nusage: index_bench [--large | --scaling [N] | --growth | --replay [FILE]] "
-               "[--structures a,b] [--loads a,b]\n",
-               what.c_str());
+  std::fprintf(stderr, "index_bench: %s\n%s\n", what.c_str(), kUsage);
   std::exit(2);
 }
 
@@ -428,6 +452,9 @@ Options parse(std::span<char*> args) {
     } else if (option == "--scaling") {
       options.part = Options::kScaling;
       if (has_value) options.threads = std::stoul(args[++i]) + 1;
+    } else if (option == "--help") {
+      std::puts(kUsage);
+      std::exit(0);
     } else if (option == "--growth") {
       options.part = Options::kGrowth;
     } else if (option == "--replay") {

@@ -67,7 +67,13 @@ Result<std::vector<TraceRequest>> read_trace(const std::string& path) {
     if (close == std::string::npos) {
       return make_error(ErrorCode::kInvalidArgument, "%s, line %zu has no hash_ids", path.c_str(), number);
     }
-    TraceRequest request;
+    TraceRequest request{.at = static_cast<double>(number - 1), .ids = {}};
+    constexpr std::string_view kTime = "\"timestamp\"";
+    if (const std::size_t time = line.find(kTime); time != std::string::npos) {
+      const std::size_t digits = line.find_first_not_of(" :", time + kTime.size());
+      if (digits != std::string::npos)
+        (void)std::from_chars(line.data() + digits, line.data() + line.size(), request.at);
+    }
     const char* at = line.data() + open + 1;
     const char* const end = line.data() + close;
     while (at < end) {
@@ -77,11 +83,12 @@ Result<std::vector<TraceRequest>> read_trace(const std::string& path) {
         ++at;  // a comma or a space
         continue;
       }
-      request.push_back(id);
+      request.ids.push_back(id);
       at = next;
     }
-    if (!request.empty()) trace.push_back(std::move(request));
+    if (!request.ids.empty()) trace.push_back(std::move(request));
   }
+  std::ranges::stable_sort(trace, {}, &TraceRequest::at);
   if (trace.empty()) return make_error(ErrorCode::kInvalidArgument, "%s has no requests", path.c_str());
   return trace;
 }
@@ -91,20 +98,22 @@ std::vector<TraceRequest> generate_trace() {
   Random random(41);
   std::uint64_t next_id = 0;
   const auto blocks = [&](std::uint64_t least, std::uint64_t most) {
-    TraceRequest ids(random.between(least, most));
+    std::vector<std::uint64_t> ids(random.between(least, most));
     for (std::uint64_t& id : ids) id = next_id++;
     return ids;
   };
-  std::vector<TraceRequest> prompts(kPrompts);
-  for (TraceRequest& prompt : prompts) prompt = blocks(4, 32);
-  std::vector<TraceRequest> conversations(kConversations);
+  std::vector<std::vector<std::uint64_t>> prompts(kPrompts);
+  for (auto& prompt : prompts) prompt = blocks(4, 32);
+  std::vector<std::vector<std::uint64_t>> conversations(kConversations);
   std::vector<TraceRequest> trace;
+  double now = 0;
   while (trace.size() < kRequests) {
-    TraceRequest& conversation = conversations[random.below(kConversations)];
+    auto& conversation = conversations[random.below(kConversations)];
     if (conversation.empty() || random.chance(0.1)) conversation = prompts[random.below(kPrompts)];
-    const TraceRequest turn = blocks(1, 24);
+    const std::vector<std::uint64_t> turn = blocks(1, 24);
     conversation.insert(conversation.end(), turn.begin(), turn.end());
-    trace.push_back(conversation);
+    now += static_cast<double>(random.below(101));  // 20 requests a second
+    trace.push_back({now, conversation});
   }
   return trace;
 }
@@ -113,11 +122,12 @@ Replay Replay::plan(std::span<const TraceRequest> trace, const ReplayOptions& op
   Replay out;
   std::vector<CachedWorker> workers(options.workers, CachedWorker(options.cache_blocks));
   for (const TraceRequest& request : trace) {
-    const std::size_t length = std::min(request.size(), options.cache_blocks);
+    const std::size_t length = std::min(request.ids.size(), options.cache_blocks);
+    const double at = request.at - trace.front().at;
     const std::size_t first = out.locals.size();
     std::vector<BlockName> names;
     for (std::size_t i = 0; i < length; ++i) {
-      const LocalHash local(mix(request[i]));
+      const LocalHash local(mix(request.ids[i]));
       names.emplace_back(i == 0 ? local.value()
                                 : tokens::xxh3_chain_step(names.back().value(), local.value()));
       out.locals.push_back(local);
@@ -131,7 +141,7 @@ Replay Replay::plan(std::span<const TraceRequest> trace, const ReplayOptions& op
       if (workers[w].blocks_given < workers[idlest].blocks_given) idlest = w;
     }
     out.steps.push_back(
-        {ReplayStep::kFind, 0, first, length, std::nullopt, static_cast<std::uint32_t>(deepest)});
+        {ReplayStep::kFind, 0, first, length, std::nullopt, static_cast<std::uint32_t>(deepest), at});
     const std::uint32_t chosen = 2 * deepest >= length ? best : idlest;
     const std::size_t held = workers[chosen].depth_of(names);
     out.hits += held;
@@ -143,12 +153,12 @@ Replay Replay::plan(std::span<const TraceRequest> trace, const ReplayOptions& op
     const std::size_t first_removed = out.removed.size();
     while (!worker.cache.has_room_for(length - held)) out.removed.push_back(worker.cache.evict());
     if (const std::size_t evicted = out.removed.size() - first_removed; evicted > 0) {
-      out.steps.push_back({ReplayStep::kRemove, chosen, first_removed, evicted, std::nullopt});
+      out.steps.push_back({ReplayStep::kRemove, chosen, first_removed, evicted, std::nullopt, 0, at});
     }
     const std::size_t first_stored = out.stored.size();
     for (std::size_t i = held; i < length; ++i) out.stored.push_back({out.locals[first + i], names[i]});
     out.steps.push_back({ReplayStep::kStore, chosen, first_stored, length - held,
-                         held == 0 ? std::nullopt : std::optional(names[held - 1])});
+                         held == 0 ? std::nullopt : std::optional(names[held - 1]), 0, at});
     // The end of the prompt first, so that it is evicted first; what was touched above stays behind the whole prompt.
     for (std::size_t i = length; i-- > held;) worker.cache.insert(names[i]);
     for (std::size_t i = held; i-- > 0;) worker.cache.touch(names[i]);

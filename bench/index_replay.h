@@ -8,6 +8,7 @@
 // Thread safety: thread-compatible.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -21,10 +22,13 @@
 
 namespace ashlar::bench {
 
-// The block ids of one prompt, in order; equal ids are equal blocks.
-using TraceRequest = std::vector<std::uint64_t>;
+struct TraceRequest {
+  double at = 0;                   // milliseconds
+  std::vector<std::uint64_t> ids;  // of the blocks of the prompt, in order; equal ids are equal blocks
+};
 
-// One JSON object per line with an array `hash_ids`; other fields do not matter, since nothing is played in real time.
+// One JSON object per line with an array `hash_ids` and a number `timestamp` in milliseconds; without that requests come
+// a millisecond apart. The requests are in the order of their times.
 // Errors: kIo when the file cannot be read, kInvalidArgument with the line that has no ids.
 Result<std::vector<TraceRequest>> read_trace(const std::string& path);
 // Conversations of several turns, each turn with the whole history before it, on a few system prompts.
@@ -43,6 +47,7 @@ struct ReplayStep {
   std::size_t count;
   std::optional<index::BlockName> parent;  // of a store
   std::uint32_t depth = 0;                 // the right answer of a find: the longest prefix
+  double at = 0;                           // milliseconds since the first request
 };
 
 struct Replay {
@@ -139,6 +144,54 @@ ReplayResult play_apart(Index& index, const Replay& replay) {
   }
   const std::size_t blocks = replay.stored.size() + replay.removed.size();
   return {static_cast<double>(blocks) / writing * 1e9, percentile(finds, 0.50), percentile(finds, 0.99), 0};
+}
+
+struct TimedResult {
+  double faster = 0;  // than the trace
+  double offered_blocks = 0;
+  double achieved_blocks = 0;  // stored and removed, per second
+  double late_p99 = 0;         // how long after its time a write was done, in nanoseconds
+  double find_p50 = 0;         // from the time of a find to its answer
+  double find_p99 = 0;
+};
+
+// Plays the steps at their times, so much faster that the trace takes `seconds`: one thread writes, another one asks.
+// Whoever is late goes on at once, and what waits is counted from when it was due.
+template <class Index>
+TimedResult play_timed(Index& index, const Replay& replay, double seconds) {
+  const double span = std::max(replay.steps.back().at, 1.0);
+  const double scale = seconds * 1e9 / span;  // nanoseconds per millisecond of the trace
+  std::vector<double> finds;
+  std::vector<double> late;
+  double elapsed = 0;
+  const auto start = BenchClock::now();
+  const auto wait_for = [&](const ReplayStep& step) {
+    while (nanoseconds_since(start) < step.at * scale) {
+    }
+    return step.at * scale;
+  };
+  {
+    const std::jthread reader([&] {
+      index::MatchScores scores;
+      for (const ReplayStep& step : replay.steps) {
+        if (step.kind != ReplayStep::kFind) continue;
+        const double due = wait_for(step);
+        (void)replay.find(index, step, scores);
+        finds.push_back(nanoseconds_since(start) - due);
+      }
+    });
+    for (const ReplayStep& step : replay.steps) {
+      if (step.kind == ReplayStep::kFind) continue;
+      const double due = wait_for(step);
+      replay.write(index, step);
+      late.push_back(nanoseconds_since(start) - due);
+    }
+    if constexpr (requires { index.settle(); }) index.settle();
+    elapsed = nanoseconds_since(start);
+  }
+  const auto blocks = static_cast<double>(replay.stored.size() + replay.removed.size());
+  return {span / 1e3 / seconds,   blocks / seconds,        blocks / elapsed * 1e9,
+          percentile(late, 0.99), percentile(finds, 0.50), percentile(finds, 0.99)};
 }
 
 }  // namespace ashlar::bench
