@@ -1,9 +1,9 @@
 // Router index benchmarks, all structures on the same workloads.
 //
 //   index_bench                 store, remove, find and memory; then a writer churning beside readers
-//   index_bench --large         the same with 10 million (worker, block) pairs and 1,000 workers
+//   index_bench --large         the same with 10 million blocks in sequences and 1,000 workers
 //   index_bench --scaling [N]   up to N readers on one index with a churning writer, beside as many private copies
-//   index_bench --growth        the slowest finds and stores while an index grows from nothing to 10 million pairs
+//   index_bench --growth        the slowest finds and stores while an index grows from nothing to 10 million blocks
 //   index_bench --replay [FILE] a trace of requests (JSON lines with hash_ids and timestamp), or a generated one
 //   --structures a,b  --loads a,b  take only these
 //
@@ -326,7 +326,7 @@ void grow(Index& index, const IndexFeed& feed, std::span<const IndexEvent> store
 
 void print_growth(const Options& options) {
   std::printf(
-      "while an index grows from nothing to 10 million pairs, one writer and one reader; times of single "
+      "while an index grows from nothing to 10 million blocks, one writer and one reader; times of single "
       "calls in\n"
       "us, `computed` without the time in which another thread had the processor\n");
   std::printf("%-22s %-9s %6s   %9s %9s %9s %9s   %11s %9s %9s\n", "structure", "load", "events", "find p99",

@@ -221,7 +221,7 @@ class FlashCore {
     Mask elsewhere = 0;  // the slot's other tiers
     Mask others = 0;
   };
-  bool remove_next(Removal& removal, std::uint64_t name, const NameTable::Probe& probe);
+  std::size_t remove_run(Removal& removal, std::span<const BlockName> names, std::size_t probe);
   BlockRef next_of(const Removal& removal) const noexcept;
   bool expect(Removal& removal, BlockRef block, std::uint64_t name);
   bool remove_name(Removal& removal, std::uint64_t name, const NameTable::Probe& probe);

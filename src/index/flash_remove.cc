@@ -63,17 +63,18 @@ std::size_t FlashCore::remove(const Worker& worker, StorageTier tier, std::span<
   };
   probe_from(0);
   FlashSlots::Trail& trail = slots_.trail(*slot);
-  if (removal.plain && !names.empty()) {
-    removal.step = trail.step;
-    expect(removal, trail.removed_next, names[0].value());
-  }
+  removal.step = trail.step;
+  if (!names.empty()) expect(removal, trail.removed_next, names[0].value());
   for (std::size_t start = 0; start < names.size(); start += kAhead) {
     probe_from(start + kAhead);
     const std::size_t end = std::min(names.size(), start + kAhead);
-    for (std::size_t i = start; i < end; ++i) {
-      const NameTable::Probe probe = probes_[i % probes_.size()];
-      const std::uint64_t name = names[i].value();
-      removed += remove_next(removal, name, probe) || remove_name(removal, name, probe);
+    for (std::size_t i = start; i < end;) {
+      std::size_t run = remove_run(removal, names.subspan(i, end - i), i);
+      if (run == 0 && expect(removal, next_of(removal), names[i].value()))
+        run = remove_run(removal, names.subspan(i, end - i), i);
+      if (run == 0 && remove_name(removal, names[i].value(), probes_[i % probes_.size()])) ++removed;
+      removed += run;
+      i += std::max<std::size_t>(run, 1);
     }
   }
   trail.removed_next = next_of(removal);
@@ -85,21 +86,32 @@ std::size_t FlashCore::remove(const Worker& worker, StorageTier tier, std::span<
   return removed;
 }
 
-// Names mostly come in the order of their blocks, or against it: then the one that is expected needs no look-up.
-[[gnu::always_inline]] inline bool FlashCore::remove_next(Removal& removal, std::uint64_t name,
-                                                          const NameTable::Probe& probe) {
-  const std::uint32_t offset = removal.last + removal.step;
-  if (offset >= kNodeBlocks || !removal.plain || removal.node == nullptr) return false;
+// Names mostly come in the order of their blocks, or against it: those that are expected need no look-up. Returns how
+// many of them were, and are gone; their probes start at `probe`.
+std::size_t FlashCore::remove_run(Removal& removal, std::span<const BlockName> names, std::size_t probe) {
+  if (!removal.plain || removal.node == nullptr) return 0;
   // What such a worker holds is named.
-  const Mask bit = bit_at(offset);
-  if ((removal.mine & bit) == 0 || removal.names[offset] != name) return false;
-  removal.mine &= ~bit;
-  removal.last = offset;
-  if (((removal.others | removal.elsewhere) & bit) == 0) {
-    names_.erase(probe, BlockRef(removal.node->id, offset).word());
-    removal.node->named &= ~bit;
+  std::size_t run = 0;
+  Mask blocks = 0;
+  std::uint32_t offset = removal.last + removal.step;
+  while (run < names.size() && offset < kNodeBlocks && (removal.mine >> offset & 1) != 0 &&
+         removal.names[offset] == names[run].value()) {
+    blocks |= bit_at(offset);
+    offset += removal.step;
+    ++run;
   }
-  return true;
+  if (run == 0) return 0;
+  const Mask unheld = blocks & ~(removal.others | removal.elsewhere);
+  std::uint32_t at = removal.last;
+  const std::uint32_t id_part = BlockRef(removal.node->id, 0).word();
+  for (std::size_t i = probe; unheld != 0 && i < probe + run; ++i) {
+    at += removal.step;
+    if ((unheld >> at & 1) != 0) names_.erase(probes_[i % probes_.size()], id_part | at);
+  }
+  removal.node->named &= ~unheld;
+  removal.mine &= ~blocks;
+  removal.last = offset - removal.step;
+  return run;
 }
 
 // The block behind the last one, in the direction of the removal.
@@ -116,7 +128,7 @@ BlockRef FlashCore::next_of(const Removal& removal) const noexcept {
 
 // Turns to the block if it still has this name.
 bool FlashCore::expect(Removal& removal, BlockRef block, std::uint64_t name) {
-  if (block.node() == kNoNode || block.node() >= nodes_.end()) return false;
+  if (!removal.plain || block.node() == kNoNode || block.node() >= nodes_.end()) return false;
   Node* const node = nodes_[block.node()];
   if (node == nullptr || block.offset() >= node->size() || node->names()[block.offset()] != name)
     return false;
@@ -126,9 +138,6 @@ bool FlashCore::expect(Removal& removal, BlockRef block, std::uint64_t name) {
 }
 
 bool FlashCore::remove_name(Removal& removal, std::uint64_t name, const NameTable::Probe& probe) {
-  if (removal.plain && removal.node != nullptr && expect(removal, next_of(removal), name) &&
-      remove_next(removal, name, probe))
-    return true;
   if (aliases_.any(removal.slot))
     if (const std::uint32_t alias = aliases_.find(removal.slot, name); alias != 0)
       return remove_alias(removal, alias);

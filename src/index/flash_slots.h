@@ -65,10 +65,10 @@ class FlashSlots {
   std::size_t blocks(std::uint32_t slot) const noexcept { return slots_[slot].blocks; }
   // What the slot's last events tell about the next ones; the blocks may be gone.
   struct Trail {
-    BlockRef stored;         // where the last store ended,
-    bool fresh = false;      // and whether it brought new content
-    BlockRef removed_next;   // what a removal would take next if it went on like the last one
-    std::uint32_t step = 0;  // from block to block there
+    BlockRef stored;           // where the last store ended,
+    bool fresh = false;        // and whether it brought new content
+    BlockRef removed_next;     // what a removal would take next if it went on like the last one
+    std::uint32_t step = ~0u;  // from block to block there: 1, or -1
   };
   Trail& trail(std::uint32_t slot) noexcept { return slots_[slot].trail; }
 

@@ -4,8 +4,8 @@
 //
 // Who is still in the race. Workers whose blocks were all on the device so far are bits of `active_`; at a node that
 // says per slot who holds all of it, one AND per 64 workers decides. Workers that needed a lower tier somewhere, and
-// all of them once few are left, are records of `few_` with their counts, one look at their masks per node. A worker
-// that falls out is scored on the spot.
+// all of them from a node with few owners on, are records of `few_` with their counts, one look at their masks per node.
+// A worker that falls out is scored on the spot.
 //
 // Thread safety: confined; it reads what FlashCore publishes, under the caller's guard.
 #pragma once

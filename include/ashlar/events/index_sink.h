@@ -38,7 +38,7 @@ struct StoredBlock {
 // A run of consecutive blocks of one sequence that a worker now holds in one tier.
 struct BlocksStored {
   Worker worker;
-  StorageTier tier = StorageTier::kDevice;
+  StorageTier tier = StorageTier::kDevice;  // one of the enumerators, here and in remove()
   // The block before the first one, by a name that this worker holds in any tier; nothing at the start of a sequence.
   std::optional<BlockName> parent;
   // Position of the first block, where the producer knows it. It is checked: 0 without a parent, the parent's + 1 else.
@@ -47,7 +47,7 @@ struct BlocksStored {
 };
 
 // What became of a store. Everything but kApplied leaves the index as it was; of several faults the first in this order
-// is reported.
+// is reported, but that an index may find that it is full before it looks at names.
 enum class StoreVerdict : std::uint8_t {
   kApplied,
   kEmpty,          // no blocks

@@ -1,4 +1,4 @@
-// FlashIndex: an exact router index whose readers take no lock and write to no shared memory.
+// FlashIndex: an exact router index whose readers usually take no lock and write to no shared memory.
 //
 // A tree of runs: a node holds up to 64 consecutive blocks, their local hashes side by side (a query compares them by
 // vector instructions), and for every (worker, tier) one 64-bit mask of the blocks it holds. A query walks the path of
@@ -8,7 +8,7 @@
 // had when it stalled plus 256 KiB and an object.
 //
 // Thread safety: thread-safe. Calls that write take one lock among themselves; a reader takes it only after writers made
-//                it start again eight times.
+//                it start again eight times, or beyond 8,192 reading threads.
 // Complexity:    store and remove are O(blocks), one cache miss per block, prefetched, plus O(holders) per 64 blocks;
 //                find_matches() is O(depth / 8) vector compares plus O(depth / 64) intersections of slots / 64 words, and
 //                O(holders) where workers hold parts of a node or need lower tiers; clear() is O(workers), whatever the
