@@ -94,6 +94,19 @@ struct alignas(32) OwnerSet {
   const std::uint32_t* slots() const noexcept {
     return reinterpret_cast<const std::uint32_t*>(masks(arrays()));
   }
+  // Where the slot stands among the first `entries`, or `entries`. In steps, for vectors.
+  std::uint32_t index_of(std::uint32_t slot, std::uint32_t entries) const noexcept {
+    constexpr std::uint32_t kStep = 16;
+    const std::uint32_t* const all = slots();
+    std::uint32_t i = 0;
+    for (; i + kStep <= entries; i += kStep) {
+      std::uint32_t found = 0;
+      for (std::uint32_t k = 0; k < kStep; ++k) found |= static_cast<std::uint32_t>(all[i + k] == slot);
+      if (found != 0) break;
+    }
+    while (i < entries && all[i] != slot) ++i;
+    return i;
+  }
   std::size_t tiers() const noexcept { return lower ? events::kStorageTiers : 1; }
   std::size_t arrays() const noexcept { return lower ? events::kStorageTiers + 1 : 1; }
   static constexpr std::size_t kAnyTier = events::kStorageTiers;

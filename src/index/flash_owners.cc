@@ -18,10 +18,8 @@ FlashCore::Owner FlashCore::owner(Node& node, std::uint32_t slot) const noexcept
   OwnerSet* const set = node.set();
   if (set == nullptr) return node.first_slot == slot ? Owner{nullptr, 0, &node.first_mask} : Owner{};
   const std::uint32_t count = set->count.load(std::memory_order_relaxed);
-  const std::uint32_t* const slots = set->slots();
-  for (std::uint32_t i = 0; i < count; ++i)
-    if (slots[i] == slot) return {set, i, nullptr};
-  return {};
+  const std::uint32_t i = set->index_of(slot, count);
+  return i == count ? Owner{} : Owner{set, i, nullptr};
 }
 
 FlashCore::Owner FlashCore::make_owner(Node& node, std::uint32_t slot, std::size_t tier) {

@@ -28,19 +28,6 @@ constexpr std::uint32_t kQueryAhead = 2 * kNodeBlocks;
 // Workers that are looked for one by one among the owners of a node, rather than all at once.
 constexpr std::size_t kSearches = 4;
 
-// Where the slot stands, or `count`. In steps, for vectors.
-std::uint32_t index_of(const std::uint32_t* slots, std::uint32_t count, std::uint32_t slot) noexcept {
-  constexpr std::uint32_t kStep = 16;
-  std::uint32_t i = 0;
-  for (; i + kStep <= count; i += kStep) {
-    std::uint32_t found = 0;
-    for (std::uint32_t k = 0; k < kStep; ++k) found |= static_cast<std::uint32_t>(slots[i + k] == slot);
-    if (found != 0) break;
-  }
-  while (i < count && slots[i] != slot) ++i;
-  return i;
-}
-
 // Clears the bit of a slot; whether it was set.
 bool take_bit(std::vector<std::uint64_t>& bits, std::uint32_t slot) noexcept {
   std::uint64_t& word = bits[slot / 64];
@@ -234,7 +221,7 @@ void FlashWalk::take_set(const OwnerSet& set, std::uint32_t count) {
   } else if (!few_.empty()) {
     const std::uint32_t* const slots = set.slots();
     advance_few(count, [&](std::uint32_t runner) -> std::optional<Masks> {
-      const std::uint32_t i = index_of(slots, entries, runner);
+      const std::uint32_t i = set.index_of(runner, entries);
       return i == entries ? std::nullopt : std::optional(masks_of(set, i));
     });
   }
@@ -286,7 +273,7 @@ void FlashWalk::take_active(const OwnerSet& set, std::uint32_t entries, std::uin
         for (std::uint64_t left = partial_[w]; left != 0; left &= left - 1) {
           const auto slot =
               static_cast<std::uint32_t>(w * 64) + static_cast<std::uint32_t>(std::countr_zero(left));
-          const std::uint32_t i = index_of(slots, entries, slot);
+          const std::uint32_t i = set.index_of(slot, entries);
           if (i != entries) take(i);
         }
     } else {

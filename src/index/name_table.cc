@@ -22,7 +22,7 @@ void NameTable::allocate(Page& page, std::uint32_t buckets) {
   page.buckets = static_cast<Bucket*>(memory);
   page.size = buckets;
   page.room = max_count(buckets);
-  page.passed = 0;
+  page.passes = {};
 }
 
 void NameTable::allocate_empty(Page& page, std::uint32_t buckets) {
@@ -93,15 +93,7 @@ void NameTable::resize(Page& page, std::uint32_t buckets) {
   for (std::uint32_t b = 0; b < old.size; ++b) {
     const Bucket& from = old.buckets[b];
     const std::size_t used = used_of(from);
-    for (std::size_t i = 0; i < used; ++i) {
-      std::uint32_t b_to = home_of(from.tags[i], page.size);
-      for (; page.buckets[b_to].values[kLanes - 1] != kNone; b_to = next_of(b_to, page.size)) page.pass(b_to);
-      Bucket& to = page.buckets[b_to];
-      const std::size_t lane = used_of(to);
-      to.tags[lane] = from.tags[i];
-      to.values[lane] = from.values[i];
-      --page.room;
-    }
+    for (std::size_t i = 0; i < used; ++i) put_somewhere(page, from.tags[i], from.values[i]);
   }
   free_buckets(old);
 }
@@ -141,7 +133,7 @@ void NameTable::split(Page& page) {
   // bucket would load what was just stored there, piece by piece, which stalls.
   std::array<Bucket, 2 * kFull> filled{};
   std::array<std::uint32_t, 2 * kFull> used{};
-  page.passed = 0;
+  page.passes = {};
   const std::uint32_t* next_place = place.data();
   for (const Bucket* from = page.buckets; from != page.buckets + kFull; ++from)
     for (int lane = 0; lane < kLanes; ++lane) {
@@ -188,31 +180,15 @@ void NameTable::point_at(std::uint32_t first, std::uint32_t step, Page* page) {
 
 // --- Entries. ---
 
-// The last cell of a full bucket that entries had to pass is free now: one of them comes back to it, and so on from its
-// cell.
-void NameTable::pull_back(Page& page, std::uint32_t hole) noexcept {
-  const auto distance = [&](std::uint32_t from, std::uint32_t to) {
-    return to >= from ? to - from : to + page.size - from;
-  };
-  for (std::uint32_t b = next_of(hole, page.size); b != hole; b = next_of(b, page.size)) {
-    Bucket& later = page.buckets[b];
-    const std::size_t used = used_of(later);
-    for (std::size_t lane = 0; lane < used; ++lane) {
-      if (distance(home_of(later.tags[lane], page.size), b) < distance(hole, b)) continue;
-      Bucket& to = page.buckets[hole];
-      to.tags[kLanes - 1] = later.tags[lane];
-      to.values[kLanes - 1] = later.values[lane];
-      later.tags[lane] = later.tags[used - 1];
-      later.values[lane] = later.values[used - 1];
-      later.values[used - 1] = kNone;
-      if (used < kLanes || !page.is_passed(b)) return;
-      hole = b;
-      break;
-    }
-    // Nothing behind a bucket with room, or that no entry passed, is displaced from before it.
-    if (used < kLanes || !page.is_passed(b)) break;
-  }
-  page.unpass(hole);
+// In the home bucket, or the first one behind it with room. Requires: room in the page.
+void NameTable::put_somewhere(Page& page, std::uint32_t tag, std::uint32_t value) noexcept {
+  std::uint32_t b = home_of(tag, page.size);
+  for (; page.buckets[b].values[kLanes - 1] != kNone; b = next_of(b, page.size)) page.pass(b);
+  Bucket& bucket = page.buckets[b];
+  const std::size_t lane = used_of(bucket);
+  bucket.tags[lane] = tag;
+  bucket.values[lane] = value;
+  --page.room;
 }
 
 void NameTable::replace(std::uint32_t tag, std::uint32_t value, std::uint32_t with) noexcept {

@@ -6,8 +6,8 @@
 // more than a bounded number of entries.
 //
 // Bits of a tag: the low ones choose the page, the upper 16 the bucket in it. An entry lies in its home bucket or, when
-// that is full, in the first bucket behind it (cyclic) with room; erase() pulls displaced entries back, so a bucket
-// with room ends every search. A bit per bucket says whether an entry had to pass it: most full buckets end a search too.
+// that is full, in the first bucket behind it (cyclic) with room, and stays there. A page counts per bucket how many of
+// its entries had to pass it: a search ends at a bucket that none did.
 //
 // Thread safety: thread-compatible.
 // Complexity:    one bucket per operation in the usual case; probe() hides its miss.
@@ -85,7 +85,7 @@ class NameTable {
       Page* const page = directory.page_of(tag);
       const std::uint32_t home = home_of(tag, page->size);
       __builtin_prefetch(page->buckets + home, 1);
-      if (page->is_passed(home)) __builtin_prefetch(page->buckets + next_of(home, page->size), 1);
+      if (page->passed(home) != 0) __builtin_prefetch(page->buckets + next_of(home, page->size), 1);
       probes[i % N] = {page, tag};
     }
   }
@@ -95,15 +95,7 @@ class NameTable {
   std::uint32_t find(Probe probe, Same&& same) const {
     const Page* const page = page_for(probe);
     if (page == nullptr) return kNone;
-    const std::uint32_t tag = probe.tag_;
-    for (std::uint32_t b = home_of(tag, page->size);; b = next_of(b, page->size)) {
-      const Bucket& bucket = page->buckets[b];
-      for (unsigned hits = matches(bucket.tags, tag); hits != 0; hits &= hits - 1) {
-        const std::uint32_t value = bucket.values[std::countr_zero(hits)];
-        if (value != kNone && same(value)) return value;
-      }
-      if (bucket.values[kLanes - 1] == kNone || !page->is_passed(b)) return kNone;
-    }
+    return search(*page, probe.tag_, same);
   }
   template <class Same>
   std::uint32_t find(std::uint32_t tag, Same&& same) const {
@@ -119,23 +111,19 @@ class NameTable {
     Page* page = probe.page_;
     if (page == nullptr || page->room == 0 || !page->covers(tag)) [[unlikely]]
       page = make_room(tag);
-    for (std::uint32_t b = home_of(tag, page->size);; b = next_of(b, page->size)) {
-      Bucket& bucket = page->buckets[b];
-      for (unsigned hits = matches(bucket.tags, tag); hits != 0; hits &= hits - 1) {
-        const std::uint32_t found = bucket.values[std::countr_zero(hits)];
-        if (found != kNone && same(found)) return found;
-      }
-      const unsigned free = matches(bucket.values, kNone);
-      if (free == 0) [[unlikely]] {
-        page->pass(b);
-        continue;
-      }
-      const int lane = std::countr_zero(free);
-      bucket.tags[lane] = tag;
-      bucket.values[lane] = value;
-      --page->room;
+    const std::uint32_t home = home_of(tag, page->size);
+    Bucket& bucket = page->buckets[home];
+    const unsigned free = matches(bucket.values, kNone);
+    if (matches(bucket.tags, tag) != 0 || page->passed(home) != 0 || free == 0) [[unlikely]] {
+      if (const std::uint32_t found = search(*page, tag, same); found != kNone) return found;
+      put_somewhere(*page, tag, value);
       return kNone;
     }
+    const int lane = std::countr_zero(free);
+    bucket.tags[lane] = tag;
+    bucket.values[lane] = value;
+    --page->room;
+    return kNone;
   }
   template <class Same>
   std::uint32_t insert(std::uint32_t tag, std::uint32_t value, Same&& same) {
@@ -145,9 +133,11 @@ class NameTable {
   // Requires: an entry with this tag and value; values are unique among the entries of a tag.
   [[gnu::always_inline]] void erase(Probe probe, std::uint32_t value) {
     Page* const page = page_for(probe);
-    std::uint32_t b = home_of(probe.tag_, page->size);
+    const std::uint32_t home = home_of(probe.tag_, page->size);
+    std::uint32_t b = home;
     unsigned hits = matches(page->buckets[b].values, value);
     while (hits == 0) [[unlikely]] {
+      page->unpass(b);
       b = next_of(b, page->size);
       hits = matches(page->buckets[b].values, value);
     }
@@ -158,8 +148,6 @@ class NameTable {
     bucket.tags[lane] = bucket.tags[last];
     bucket.values[lane] = bucket.values[last];
     bucket.values[last] = kNone;
-    if (last == kLanes - 1 && page->is_passed(b)) [[unlikely]]
-      pull_back(*page, b);
     if (++page->room == max_count(page->size)) [[unlikely]]
       shrink(*page);
   }
@@ -184,23 +172,30 @@ class NameTable {
     std::uint32_t values[kLanes];
   };
   // Records of pages lie close together: every insert looks at one.
-  struct Page {
+  struct alignas(64) Page {
     Bucket* buckets = nullptr;
     std::uint32_t prefix = 0;  // low bits that all tags share,
     std::uint32_t mask = 0;    // and which bits those are
     std::uint32_t size = 0;    // buckets
     std::uint32_t room = 0;    // entries that still fit
-    std::uint64_t passed = 0;  // buckets that an entry had to pass; for buckets from 64 on nothing is known
+    // Per bucket 4 bits: how many entries had to pass it; 15 stands for any number from there on. Nothing is known of
+    // buckets from 64 on.
+    std::array<std::uint64_t, 4> passes{};
 
     bool covers(std::uint32_t tag) const noexcept { return ((tag ^ prefix) & mask) == 0; }
-    bool is_passed(std::uint32_t bucket) const noexcept {
-      return bucket >= 64 || (passed >> bucket & 1) != 0;
+    std::uint32_t passed(std::uint32_t bucket) const noexcept {
+      if (bucket >= 64) return 15;
+      return static_cast<std::uint32_t>(passes[bucket / 16] >> (bucket % 16 * 4)) & 15;
     }
-    void pass(std::uint32_t bucket) noexcept { passed |= std::uint64_t{bucket < 64} << (bucket % 64); }
-    void unpass(std::uint32_t bucket) noexcept { passed &= ~(std::uint64_t{bucket < 64} << (bucket % 64)); }
+    void pass(std::uint32_t bucket) noexcept {
+      if (passed(bucket) < 15) passes[bucket / 16] += std::uint64_t{1} << (bucket % 16 * 4);
+    }
+    void unpass(std::uint32_t bucket) noexcept {
+      if (passed(bucket) < 15) passes[bucket / 16] -= std::uint64_t{1} << (bucket % 16 * 4);
+    }
     std::uint32_t count() const noexcept { return max_count(size) - room; }
   };
-  static constexpr std::uint32_t kPageChunk = 256;  // records that are allocated at once
+  static constexpr std::uint32_t kPageChunk = 64;  // records that are allocated at once
   using Segment = std::unique_ptr<Page*[]>;
 
   static std::uint32_t max_count(std::uint32_t buckets) noexcept {
@@ -262,12 +257,28 @@ class NameTable {
     return page_of(probe.tag_);
   }
 
+  template <class Same>
+  static std::uint32_t search(const Page& page, std::uint32_t tag, Same&& same) {
+    const std::uint32_t home = home_of(tag, page.size);
+    std::uint32_t b = home;
+    do {
+      const Bucket& bucket = page.buckets[b];
+      for (unsigned hits = matches(bucket.tags, tag); hits != 0; hits &= hits - 1) {
+        const std::uint32_t value = bucket.values[std::countr_zero(hits)];
+        if (value != kNone && same(value)) return value;
+      }
+      if (page.passed(b) == 0) return kNone;
+      b = next_of(b, page.size);
+    } while (b != home);
+    return kNone;
+  }
+
   void add_first_page();
+  static void put_somewhere(Page& page, std::uint32_t tag, std::uint32_t value) noexcept;
   Page* make_room(std::uint32_t tag);
   void split(Page& page);
   void resize(Page& page, std::uint32_t buckets);
   void shrink(Page& page);
-  static void pull_back(Page& page, std::uint32_t bucket) noexcept;
   void allocate(Page& page, std::uint32_t buckets);
   void allocate_empty(Page& page, std::uint32_t buckets);
   void free_buckets(Page& page) noexcept;
