@@ -219,7 +219,6 @@ void FlashWalk::take_set(const OwnerSet& set, std::uint32_t count) {
   if (few_.size() > kSearches) {
     advance_many(set, entries, count);
   } else if (!few_.empty()) {
-    const std::uint32_t* const slots = set.slots();
     advance_few(count, [&](std::uint32_t runner) -> std::optional<Masks> {
       const std::uint32_t i = set.index_of(runner, entries);
       return i == entries ? std::nullopt : std::optional(masks_of(set, i));
