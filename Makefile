@@ -40,10 +40,12 @@ endef
 run:
 	@scripts/bootstrap run
 	@$(MAKE) -s --no-print-directory build/run/build.ninja
-	@cmake --build --preset run -j $(JOBS) --target prefix_reuse multi_turn -- --quiet
+	@cmake --build --preset run -j $(JOBS) --target prefix_reuse multi_turn router_index -- --quiet
 	@build/run/bin/prefix_reuse
 	@echo
 	@build/run/bin/multi_turn
+	@echo
+	@build/run/bin/router_index
 
 test:
 	@scripts/bootstrap test
