@@ -138,6 +138,8 @@ class FlashCore {
   // in the edge table; so the id is free when they have left.
   void retire(Node* node, bool with_id);
   bool is_empty() const noexcept { return live_nodes_ == 1; }
+  // Gives back what an empty index keeps for names and ids. Requires: is_empty(), and no probe is used after it.
+  void forget_all();
   Node* find_child(const Node& node, std::uint64_t local) const noexcept;
   // Links a complete node below `parent`, where readers see it from then on.
   void link(Node& parent, Node* child);
@@ -233,7 +235,7 @@ class FlashCore {
   void drop(Node& node, std::uint32_t slot, Mask blocks);
   // Takes dead slots out of a node, ahead of the sweep.
   void purge(Node& node);
-  void kill(std::uint32_t slot);
+  void kill(std::span<const std::uint32_t> slots);
   // Looks at up to `nodes` nodes; true when no dead slot is left.
   bool sweep(std::size_t nodes);
   // Finishes the sweep and frees what no reader holds, slots of workers that hold nothing included.

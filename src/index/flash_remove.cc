@@ -48,7 +48,7 @@ std::optional<BlockRef> FlashCore::resolve(std::uint32_t slot, std::uint64_t nam
 std::size_t FlashCore::remove(const Worker& worker, StorageTier tier, std::span<const BlockName> names) {
   sweep(kSweepNodes);
   const std::optional<std::uint32_t> slot = slots_.find(worker);
-  if (!slot) {
+  if (!slot || !is_known(tier)) {
     counters_.unknown_removals += names.size();
     return 0;
   }
@@ -80,7 +80,7 @@ std::size_t FlashCore::remove(const Worker& worker, StorageTier tier, std::span<
   trail.removed_next = next_of(removal);
   trail.step = removal.step;
   finish(removal);
-  if (is_empty()) names_.reset();
+  if (is_empty()) forget_all();
   counters_.removed += removed;
   counters_.unknown_removals += names.size() - removed;
   return removed;
@@ -126,11 +126,11 @@ BlockRef FlashCore::next_of(const Removal& removal) const noexcept {
   return {};
 }
 
-// Turns to the block if it still has this name.
+// Turns to the block if it still has this name: then somebody holds it, so that the node stays.
 bool FlashCore::expect(Removal& removal, BlockRef block, std::uint64_t name) {
   if (!removal.plain || block.node() == kNoNode || block.node() >= nodes_.end()) return false;
   Node* const node = nodes_[block.node()];
-  if (node == nullptr || block.offset() >= node->size() || node->names()[block.offset()] != name)
+  if (node == nullptr || (node->named >> block.offset() & 1) == 0 || node->names()[block.offset()] != name)
     return false;
   turn_to(removal, *node);
   removal.last = block.offset() - removal.step;
@@ -276,20 +276,20 @@ void FlashCore::drop(Node& node, std::uint32_t slot, Mask blocks) {
 
 // --- clear and the sweep. ---
 
-void FlashCore::kill(std::uint32_t slot) {
-  slots_.kill(slot);
-  died_.push_back(slot);
+void FlashCore::kill(std::span<const std::uint32_t> slots) {
+  slots_.kill(slots);
+  died_.insert(died_.end(), slots.begin(), slots.end());
 }
 
 void FlashCore::clear(const Worker& worker) {
   ++counters_.clears;
-  if (const std::optional<std::uint32_t> slot = slots_.find(worker)) kill(*slot);
+  if (const std::optional<std::uint32_t> slot = slots_.find(worker)) kill(std::span(&*slot, 1));
   sweep(kSweepNodes);
 }
 
 void FlashCore::remove_worker(WorkerId worker) {
   ++counters_.clears;
-  for (const std::uint32_t slot : slots_.slots_of(worker)) kill(slot);
+  kill(slots_.slots_of(worker));
   sweep(kSweepNodes);
 }
 
@@ -316,19 +316,24 @@ bool FlashCore::sweep(std::size_t nodes) {
     }
     for (const std::uint32_t slot : sweeping_) slots_.recycle(slot);
     sweeping_.clear();
-    if (is_empty()) names_.reset();
+    if (is_empty()) forget_all();
   }
 }
 
 void FlashCore::release_slots() {
   while (!sweep(~std::size_t{0})) {
   }
+  std::vector<std::uint32_t> idle;
   for (std::uint32_t slot = 0; slot < slots_.size(); ++slot)
-    if (slots_.live(slot) && slots_.blocks(slot) == 0) {
-      slots_.kill(slot);
-      slots_.recycle(slot);
-    }
+    if (slots_.live(slot) && slots_.blocks(slot) == 0) idle.push_back(slot);
+  slots_.kill(idle);
+  for (const std::uint32_t slot : idle) slots_.recycle(slot);
   domain_.flush();
+}
+
+void FlashCore::forget_all() {
+  names_.reset();
+  if (nodes_.live() == 1) nodes_.shrink_to_first();
 }
 
 void FlashCore::settle() {

@@ -17,11 +17,12 @@ std::optional<std::uint32_t> FlashSlots::look_up(const Worker& worker) const {
 }
 
 std::optional<std::uint32_t> FlashSlots::assign(const Worker& worker) {
+  if (by_worker_.size() >= most_) return std::nullopt;
   std::uint32_t slot = 0;
   while (slot < size() && slots_[slot].state != State::kFree) ++slot;
-  if (slot >= most_) return std::nullopt;
+  if (slot >= kMaxSlots) return std::nullopt;
   if (slot == size()) slots_.emplace_back();
-  slots_[slot] = {worker, State::kLive, 0, {}};
+  slots_[slot] = {worker, State::kLive, domain_.birth(0), 0, {}};
   by_worker_.emplace(worker, slot);
   ranks_[worker.id].push_back(slot);
   publish();
@@ -33,23 +34,27 @@ std::vector<std::uint32_t> FlashSlots::slots_of(WorkerId worker) const {
   return found == ranks_.end() ? std::vector<std::uint32_t>() : found->second;
 }
 
-void FlashSlots::kill(std::uint32_t slot) {
-  const Worker worker = slots_[slot].worker;
-  by_worker_.erase(worker);
+void FlashSlots::kill(std::span<const std::uint32_t> slots) {
+  if (slots.empty()) return;
+  for (const std::uint32_t slot : slots) {
+    const Worker worker = slots_[slot].worker;
+    by_worker_.erase(worker);
+    std::vector<std::uint32_t>& ranks = ranks_[worker.id];
+    std::erase(ranks, slot);
+    if (ranks.empty()) ranks_.erase(worker.id);
+    slots_[slot].state = State::kDead;
+    slots_[slot].blocks = 0;
+  }
   if (by_worker_.empty()) std::unordered_map<Worker, std::uint32_t>().swap(by_worker_);
-  std::vector<std::uint32_t>& ranks = ranks_[worker.id];
-  std::erase(ranks, slot);
-  if (ranks.empty()) ranks_.erase(worker.id);
-  slots_[slot].state = State::kDead;
-  slots_[slot].blocks = 0;
   publish();
 }
 
 void FlashSlots::recycle(std::uint32_t slot) {
   slots_[slot].state = State::kWaiting;
-  // Born in era 0: every reader that is inside holds it back. The address carries the number.
+  // A reader of an era in which the worker had the slot may take its masks for the worker's. Readers from before have a
+  // roster without it; those of its last owner left before it was assigned. The address carries the number.
   domain_.retire(
-      reinterpret_cast<void*>(static_cast<std::uintptr_t>(slot) + 1), 0, 0,
+      reinterpret_cast<void*>(static_cast<std::uintptr_t>(slot) + 1), 0, slots_[slot].birth,
       [](void* object, void* self) {
         auto& slots = static_cast<FlashSlots*>(self)->slots_;
         slots[reinterpret_cast<std::uintptr_t>(object) - 1] = {};

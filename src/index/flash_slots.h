@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <span>
 #include <unordered_map>
 #include <vector>
 
@@ -51,8 +52,8 @@ class FlashSlots {
   std::vector<std::uint32_t> slots_of(WorkerId worker) const;
   const Worker& worker(std::uint32_t slot) const noexcept { return slots_[slot].worker; }
 
-  // live -> dead. The worker may be assigned again at once, to another slot.
-  void kill(std::uint32_t slot);
+  // live -> dead. The workers may be assigned again at once, to other slots.
+  void kill(std::span<const std::uint32_t> slots);
   // dead -> free as soon as the readers allow it. Requires: no node has a mask for the slot.
   void recycle(std::uint32_t slot);
   bool dead(std::uint32_t slot) const noexcept { return slots_[slot].state == State::kDead; }
@@ -83,6 +84,7 @@ class FlashSlots {
   struct Slot {
     Worker worker;
     State state = State::kFree;
+    std::uint64_t birth = 0;  // era of the assignment
     std::size_t blocks = 0;
     Trail trail;
   };

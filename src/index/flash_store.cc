@@ -28,6 +28,9 @@ StoreVerdict FlashCore::refuse(StoreVerdict verdict) noexcept {
     case StoreVerdict::kEmpty:
       ++counters_.empty_stores;
       break;
+    case StoreVerdict::kUnknownTier:
+      ++counters_.unknown_tiers;
+      break;
     case StoreVerdict::kUnknownParent:
       ++counters_.unknown_parents;
       break;
@@ -47,6 +50,7 @@ StoreVerdict FlashCore::refuse(StoreVerdict verdict) noexcept {
 StoreVerdict FlashCore::store(const BlocksStored& event) {
   sweep(kSweepNodes);
   if (event.blocks.empty()) return refuse(StoreVerdict::kEmpty);
+  if (!is_known(event.tier)) return refuse(StoreVerdict::kUnknownTier);
   Store store{.event = &event, .tier = static_cast<std::size_t>(event.tier)};
   std::optional<std::uint32_t> slot = slots_.find(event.worker);
   // Where new content came last, more of it will follow: its names are on their way before the rest is looked at.
@@ -81,7 +85,7 @@ StoreVerdict FlashCore::store(const BlocksStored& event) {
   if (!settle_names(store)) {
     undo_names(store);
     for (Node* const node : fresh_) discard(node);
-    if (is_empty()) names_.reset();
+    if (is_empty()) forget_all();
     return refuse(StoreVerdict::kNameInUse);
   }
   publish(store);

@@ -149,6 +149,7 @@ IndexCounters PositionalCore::counters() const {
           .wrong_positions = read(counters_.wrong_positions),
           .names_in_use = read(counters_.names_in_use),
           .empty_stores = read(counters_.empty_stores),
+          .unknown_tiers = read(counters_.unknown_tiers),
           .full = read(counters_.full),
           .clears = read(counters_.clears)};
 }

@@ -65,7 +65,7 @@ class PositionalCore {
   };
   struct Counters {
     std::atomic<std::uint64_t> stored{0}, repeated{0}, removed{0}, unknown_removals{0}, unknown_parents{0},
-        wrong_positions{0}, names_in_use{0}, empty_stores{0}, full{0}, clears{0};
+        wrong_positions{0}, names_in_use{0}, empty_stores{0}, unknown_tiers{0}, full{0}, clears{0};
   };
 
   // Relaxed: counters order nothing, and a reader wants sums only.

@@ -129,6 +129,9 @@ StoreVerdict PositionalCore::refused(StoreVerdict verdict) noexcept {
     case StoreVerdict::kEmpty:
       count(counters_.empty_stores);
       break;
+    case StoreVerdict::kUnknownTier:
+      count(counters_.unknown_tiers);
+      break;
     case StoreVerdict::kUnknownParent:
       count(counters_.unknown_parents);
       break;
@@ -147,6 +150,7 @@ StoreVerdict PositionalCore::refused(StoreVerdict verdict) noexcept {
 
 StoreVerdict PositionalCore::store(const BlocksStored& event) {
   if (event.blocks.empty()) return refused(StoreVerdict::kEmpty);
+  if (!is_known(event.tier)) return refused(StoreVerdict::kUnknownTier);
   for (;;) {
     std::optional<StoreVerdict> verdict;
     {
@@ -225,7 +229,7 @@ std::uint32_t PositionalCore::apply_new_name(WorkerBlocks& blocks, const StoredB
 std::size_t PositionalCore::remove(const Worker& worker, StorageTier tier, std::span<const BlockName> names) {
   std::size_t removed = 0;
   bool empty = false;
-  {
+  if (is_known(tier)) {
     const StripeHold hold(gate_);
     if (WorkerBlocks* blocks = blocks_of(worker)) {
       const MutexLock held(blocks->lock);

@@ -341,6 +341,7 @@ PredictionLedger::~PredictionLedger() = default;
 
 StoreVerdict PredictionLedger::store(const BlocksStored& event) {
   State& state = *state_;
+  if (!is_known(event.tier)) return state.inner.store(event);
   expire(kExpiredPerCall + 2 * event.blocks.size());
   if (event.parent) state.give_way(event.worker, std::span(&*event.parent, 1));
   state.give_way(event.worker, std::views::transform(event.blocks, &StoredBlock::name));
@@ -356,6 +357,7 @@ StoreVerdict PredictionLedger::store(const BlocksStored& event) {
 std::size_t PredictionLedger::remove(const Worker& worker, StorageTier tier,
                                      std::span<const BlockName> names) {
   State& state = *state_;
+  if (!is_known(tier)) return state.inner.remove(worker, tier, names);
   state.give_way(worker, names);
   const std::size_t removed = state.inner.remove(worker, tier, names);
   if (Cache* const cache = state.find(worker)) {

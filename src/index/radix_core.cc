@@ -141,7 +141,9 @@ void RadixCore<kShared>::dismiss(const Worker& worker) {
 template <bool kShared>
 StoreVerdict RadixCore<kShared>::store(const BlocksStored& event) {
   RadixTally tally;
-  const StoreVerdict verdict = event.blocks.empty() ? StoreVerdict::kEmpty : store(event, tally);
+  const StoreVerdict verdict = event.blocks.empty()    ? StoreVerdict::kEmpty
+                               : !is_known(event.tier) ? StoreVerdict::kUnknownTier
+                                                       : store(event, tally);
   tally.count(verdict, event.blocks.size());
   totals_.add(tally);
   return verdict;
@@ -290,7 +292,7 @@ std::size_t RadixCore<kShared>::remove(const Worker& worker, StorageTier tier,
   RadixTally tally;
   std::size_t removed = 0;
   bool idle = false;
-  {
+  if (is_known(tier)) {
     const SharedHold shared(slots_lock_);
     if (Holder* holder = holder_of(worker)) {
       const HolderHold hold(holder->mu);

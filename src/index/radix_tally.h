@@ -28,6 +28,9 @@ struct RadixTally {
       case StoreVerdict::kEmpty:
         ++counters.empty_stores;
         break;
+      case StoreVerdict::kUnknownTier:
+        ++counters.unknown_tiers;
+        break;
       case StoreVerdict::kUnknownParent:
         ++counters.unknown_parents;
         break;
@@ -74,15 +77,11 @@ class RadixTotals {
 
  private:
   enum Total : std::size_t { kBlocks, kContents, kNodes, kBytes, kFirstCounter };
-  static constexpr std::array kCounters = {&IndexCounters::stored,
-                                           &IndexCounters::repeated,
-                                           &IndexCounters::removed,
-                                           &IndexCounters::unknown_removals,
-                                           &IndexCounters::unknown_parents,
-                                           &IndexCounters::wrong_positions,
-                                           &IndexCounters::names_in_use,
-                                           &IndexCounters::empty_stores,
-                                           &IndexCounters::full,
+  static constexpr std::array kCounters = {&IndexCounters::stored,          &IndexCounters::repeated,
+                                           &IndexCounters::removed,         &IndexCounters::unknown_removals,
+                                           &IndexCounters::unknown_parents, &IndexCounters::wrong_positions,
+                                           &IndexCounters::names_in_use,    &IndexCounters::empty_stores,
+                                           &IndexCounters::unknown_tiers,   &IndexCounters::full,
                                            &IndexCounters::clears};
   using Cell = std::conditional_t<kShared, std::atomic<std::int64_t>, std::int64_t>;
 

@@ -44,6 +44,7 @@ IndexOracle::Content IndexOracle::content_after(Content parent, LocalHash local)
 
 std::optional<StoreVerdict> IndexOracle::fault_of(const BlocksStored& event) {
   if (event.blocks.empty()) return StoreVerdict::kEmpty;
+  if (!is_known(event.tier)) return StoreVerdict::kUnknownTier;
   static const Cache kNothing;
   const auto holder = workers_.find(event.worker);
   const Cache& cache = holder == workers_.end() ? kNothing : holder->second;
@@ -70,6 +71,9 @@ StoreVerdict IndexOracle::store(const BlocksStored& event) {
     switch (*fault) {
       case StoreVerdict::kEmpty:
         ++counters_.empty_stores;
+        break;
+      case StoreVerdict::kUnknownTier:
+        ++counters_.unknown_tiers;
         break;
       case StoreVerdict::kUnknownParent:
         ++counters_.unknown_parents;
@@ -102,7 +106,7 @@ StoreVerdict IndexOracle::store(const BlocksStored& event) {
 
 std::size_t IndexOracle::remove(const Worker& worker, StorageTier tier, std::span<const BlockName> names) {
   const auto holder = workers_.find(worker);
-  if (holder == workers_.end()) {
+  if (holder == workers_.end() || !is_known(tier)) {
     counters_.unknown_removals += names.size();
     return 0;
   }

@@ -29,6 +29,7 @@ StoreVerdict IndexTest::store(const BlocksStored& event) {
   index_->store(event);
   const IndexCounters after = counters();
   if (after.empty_stores != before.empty_stores) return StoreVerdict::kEmpty;
+  if (after.unknown_tiers != before.unknown_tiers) return StoreVerdict::kUnknownTier;
   if (after.unknown_parents != before.unknown_parents) return StoreVerdict::kUnknownParent;
   if (after.wrong_positions != before.wrong_positions) return StoreVerdict::kWrongPosition;
   if (after.names_in_use != before.names_in_use) return StoreVerdict::kNameInUse;

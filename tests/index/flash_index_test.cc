@@ -87,6 +87,34 @@ TEST(FlashIndexTest, OneWorkerTooManyIsRefusedAndNothingOfItIsLeft) {
   EXPECT_EQ(store(index, worker(2), chain), StoreVerdict::kFull);
 }
 
+// A refused store into an empty index leaves nothing of its size.
+TEST(FlashIndexTest, ARefusedStoreLeavesNoMemory) {
+  FlashIndex index;
+  const std::size_t fresh = index.sizes().bytes;
+  Chain chain = chain_of(1, 100'000);
+  chain.names.back() = chain.names.front();
+  EXPECT_EQ(store(index, worker(1), chain), StoreVerdict::kNameInUse);
+  EXPECT_EQ(index.sizes().bytes, fresh);
+}
+
+// What is left of a long chain is its end; then all names are removed once more, those that are gone among them.
+TEST(FlashIndexTest, NamesThatAreGoneLeadNowhere) {
+  for (const std::size_t length : {128u, 1'000u, 64u * 300u}) {
+    FlashIndex index;
+    const Chain chain = chain_of(1, length);
+    ASSERT_EQ(store(index, worker(1), chain), StoreVerdict::kApplied);
+    ASSERT_EQ(index.remove(worker(1), StorageTier::kDevice, chain.names_from_the_end(0, length - 64)),
+              length - 64);
+    EXPECT_EQ(index.remove(worker(1), StorageTier::kDevice, chain.names_from_the_end(0, length)), 64u);
+    EXPECT_EQ(index.sizes().nodes, 0u);
+    ASSERT_EQ(store(index, worker(1), chain), StoreVerdict::kApplied);
+    ASSERT_EQ(index.remove(worker(1), StorageTier::kDevice, std::span(chain.names).last(length - 64)),
+              length - 64);
+    EXPECT_EQ(index.remove(worker(1), StorageTier::kDevice, chain.names), 64u);
+    EXPECT_EQ(index.sizes().nodes, 0u);
+  }
+}
+
 // Workers that hold nothing any more, or never did, keep no place; nobody has to ask for sizes() for that.
 TEST(FlashIndexTest, WorkersThatHoldNothingMakeRoom) {
   FlashIndex index({.max_workers = 4});

@@ -36,8 +36,8 @@ inline void PrintTo(const IndexCounters& counters, std::ostream* out) {
   *out << counters.stored << " stored, " << counters.repeated << " repeated, " << counters.removed
        << " removed, " << counters.unknown_removals << " unknown removals, " << counters.unknown_parents
        << " unknown parents, " << counters.wrong_positions << " wrong positions, " << counters.names_in_use
-       << " names in use, " << counters.empty_stores << " empty, " << counters.full << " full, "
-       << counters.clears << " clears";
+       << " names in use, " << counters.empty_stores << " empty, " << counters.unknown_tiers
+       << " unknown tiers, " << counters.full << " full, " << counters.clears << " clears";
 }
 
 }  // namespace ashlar::index

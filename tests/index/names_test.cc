@@ -273,11 +273,30 @@ TEST_P(IndexNamesTest, AnEventWithoutBlocksIsRefused) {
   EXPECT_EQ(counters().empty_stores, 3u);
 }
 
+TEST_P(IndexNamesTest, ANumberThatNamesNoTierIsRefused) {
+  const Chain chain = chain_of(1, 3);
+  for (const int number : {4, 5, 8, 63, 64, 200, 255}) {
+    const auto tier = static_cast<StorageTier>(number);
+    EXPECT_EQ(store({kA, tier, std::nullopt, std::nullopt, chain.blocks(0, 3)}), StoreVerdict::kUnknownTier);
+  }
+  expect_empty();
+  store(kA, chain, kHost);
+  expect_unchanged([&] {
+    EXPECT_EQ(store({kB, static_cast<StorageTier>(4), std::nullopt, std::nullopt, chain.blocks(0, 3)}),
+              StoreVerdict::kUnknownTier);
+    EXPECT_EQ(remove(kA, static_cast<StorageTier>(4), chain.names), 0u);
+    EXPECT_EQ(remove(kA, static_cast<StorageTier>(255), chain.names), 0u);
+  });
+  EXPECT_EQ(counters().unknown_tiers, 8u);
+  EXPECT_EQ(counters().unknown_removals, 6u);
+}
+
 TEST_P(IndexNamesTest, TheFirstFaultInTheOrderOfVerdictsIsReported) {
   const Chain chain = chain_of(1, 3);
   store(kA, chain);
   const std::vector<StoredBlock> twice = {{LocalHash(1), BlockName(1)}, {LocalHash(2), BlockName(1)}};
   EXPECT_EQ(store({kA, kDevice, BlockName(99), 7, {}}), kEmpty);
+  EXPECT_EQ(store({kA, static_cast<StorageTier>(9), BlockName(99), 7, twice}), StoreVerdict::kUnknownTier);
   EXPECT_EQ(store({kA, kDevice, BlockName(99), 7, twice}), kUnknownParent);
   EXPECT_EQ(store({kA, kDevice, chain.names[2], 7, twice}), kWrongPosition);
   EXPECT_EQ(store({kA, kDevice, chain.names[2], 3, twice}), kNameInUse);

@@ -38,7 +38,7 @@ struct StoredBlock {
 // A run of consecutive blocks of one sequence that a worker now holds in one tier.
 struct BlocksStored {
   Worker worker;
-  StorageTier tier = StorageTier::kDevice;  // one of the enumerators, here and in remove()
+  StorageTier tier = StorageTier::kDevice;
   // The block before the first one, by a name that this worker holds in any tier; nothing at the start of a sequence.
   std::optional<BlockName> parent;
   // Position of the first block, where the producer knows it. It is checked: 0 without a parent, the parent's + 1 else.
@@ -51,6 +51,7 @@ struct BlocksStored {
 enum class StoreVerdict : std::uint8_t {
   kApplied,
   kEmpty,          // no blocks
+  kUnknownTier,    // the number of the tier names none
   kUnknownParent,  // this worker holds no block of the parent's name
   kWrongPosition,  // start_position does not follow the parent, or is not 0 without one
   kNameInUse,  // a name stands twice in the event, is the parent's own, or means other content on this worker
@@ -63,6 +64,8 @@ constexpr std::string_view to_string(StoreVerdict verdict) noexcept {
       return "applied";
     case StoreVerdict::kEmpty:
       return "empty";
+    case StoreVerdict::kUnknownTier:
+      return "unknown tier";
     case StoreVerdict::kUnknownParent:
       return "unknown parent";
     case StoreVerdict::kWrongPosition:

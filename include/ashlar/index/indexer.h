@@ -71,6 +71,7 @@ struct IndexCounters {
   std::uint64_t wrong_positions = 0;   // events refused with kWrongPosition
   std::uint64_t names_in_use = 0;      // events refused with kNameInUse
   std::uint64_t empty_stores = 0;      // events refused with kEmpty
+  std::uint64_t unknown_tiers = 0;     // events refused with kUnknownTier
   std::uint64_t full = 0;              // events refused with kFull
   std::uint64_t clears = 0;            // calls of clear() and remove_worker()
 

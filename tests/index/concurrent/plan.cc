@@ -9,15 +9,11 @@ namespace ashlar::index::concurrent {
 
 namespace {
 
-constexpr std::array kCounters = {&IndexCounters::stored,
-                                  &IndexCounters::repeated,
-                                  &IndexCounters::removed,
-                                  &IndexCounters::unknown_removals,
-                                  &IndexCounters::unknown_parents,
-                                  &IndexCounters::wrong_positions,
-                                  &IndexCounters::names_in_use,
-                                  &IndexCounters::empty_stores,
-                                  &IndexCounters::full,
+constexpr std::array kCounters = {&IndexCounters::stored,          &IndexCounters::repeated,
+                                  &IndexCounters::removed,         &IndexCounters::unknown_removals,
+                                  &IndexCounters::unknown_parents, &IndexCounters::wrong_positions,
+                                  &IndexCounters::names_in_use,    &IndexCounters::empty_stores,
+                                  &IndexCounters::unknown_tiers,   &IndexCounters::full,
                                   &IndexCounters::clears};
 static_assert(sizeof(IndexCounters) == kCounters.size() * sizeof(std::uint64_t));
 

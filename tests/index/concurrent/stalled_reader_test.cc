@@ -83,6 +83,25 @@ TEST_F(StalledReaderTest, HoldsBackABoundedNumberOfBytesAndNoWriter) {
   EXPECT_EQ(index_.waiting_bytes(), 0u);
 }
 
+// A worker that starts anew again and again takes a place of its own only while a reader may still know the old one.
+TEST_F(StalledReaderTest, HoldsBackNoWorkerThatStartsAnew) {
+  FlashIndex small({.max_workers = 3});
+  ASSERT_EQ(store(small, worker(1), left_), StoreVerdict::kApplied);
+  ASSERT_EQ(store(small, worker(2), right_), StoreVerdict::kApplied);
+  order_.pause_at(kAtBranch);
+  {
+    const std::jthread reader([&] { small.find_matches(left_.locals, scores_); });
+    order_.wait_until_paused(kAtBranch);
+    for (int i = 0; i < 70'000; ++i) {
+      small.clear(worker(3));
+      ASSERT_EQ(store(small, worker(3), stem_), StoreVerdict::kApplied) << i;
+    }
+    order_.resume(kAtBranch);
+  }
+  EXPECT_EQ(depth_of(worker(1)), 300u);
+  EXPECT_LE(scores_.slots(), 1'000u);
+}
+
 TEST_F(StalledReaderTest, StartsAgainWhenItsEraIsOver) {
   order_.pause_at(kAtBranch);
   {
