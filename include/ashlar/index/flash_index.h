@@ -12,11 +12,11 @@
 // Complexity:    store and remove are O(blocks), one cache miss per block, prefetched, plus O(holders) per 64 blocks;
 //                find_matches() is O(depth / 8) vector compares plus O(depth / 64) intersections of slots / 64 words, and
 //                O(holders) where workers hold parts of a node or need lower tiers; clear() is O(workers), whatever the
-//                worker holds: its blocks are out of every answer at once and swept by later calls, a bounded number of
-//                nodes each. A worker's first store is O(workers), too. sizes() and dump() walk everything under the
+//                worker holds: its blocks are out of every answer at once and swept by later calls, which look at 32
+//                nodes each and free the chains that end there. A worker's first store is O(workers), too. sizes() and dump() walk everything under the
 //                writers' lock.
-// Limits:        65,535 (worker, rank)s, those that were cleared while a reader is stalled included; 2^26 nodes, 2^24
-//                blocks per sequence. Beyond them a store is refused as kFull, before its names are looked at.
+// Limits:        65,535 (worker, rank)s, those that a reader inside may still know included; 2^26 nodes, 2^24 blocks per
+//                sequence. Beyond them a store is refused as kFull, before its names are looked at.
 #pragma once
 
 #include <cstddef>
