@@ -1,0 +1,28 @@
+// StorageKind: what kind of memory bytes lie in.
+//
+// Thread safety: immutable values.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+
+namespace ashlar {
+
+enum class StorageKind : std::uint8_t { kSystem, kPinned, kDevice, kDisk, kRemote, kObject };
+
+inline constexpr std::size_t kStorageKinds = 6;
+
+// False for numbers that name no kind; those come from outside.
+constexpr bool is_known(StorageKind kind) noexcept {
+  return static_cast<std::size_t>(kind) < kStorageKinds;
+}
+
+constexpr std::string_view to_string(StorageKind kind) noexcept {
+  constexpr std::array<std::string_view, kStorageKinds> kNames = {"system", "pinned", "device",
+                                                                  "disk",   "remote", "object"};
+  return is_known(kind) ? kNames[static_cast<std::size_t>(kind)] : "unknown";
+}
+
+}  // namespace ashlar
