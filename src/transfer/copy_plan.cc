@@ -1,0 +1,199 @@
+#include "ashlar/transfer/copy_plan.h"
+
+#include <algorithm>
+#include <string>
+
+namespace ashlar::transfer {
+
+using layout::Axis;
+using layout::Layout;
+using layout::LayoutConfig;
+using layout::Range;
+using layout::Regions;
+
+namespace {
+
+Result<void> check_shape(const LayoutConfig& from, const LayoutConfig& to) {
+  const auto same = [](const char* what, std::uint64_t left, std::uint64_t right) -> Result<void> {
+    if (left != right)
+      return make_error(ErrorCode::kInvalidArgument, "%s differ: %llu at the source, %llu at the destination",
+                        what, static_cast<unsigned long long>(left), static_cast<unsigned long long>(right));
+    return {};
+  };
+  for (const Result<void>& result : {same("tokens per block", from.page_size, to.page_size),
+                                     same("elements per head", from.head_dim, to.head_dim),
+                                     same("outer dimensions", from.outer_dim, to.outer_dim),
+                                     same("types of elements", static_cast<std::uint64_t>(from.dtype),
+                                          static_cast<std::uint64_t>(to.dtype)),
+                                     same("opaque flags", from.opaque ? 1 : 0, to.opaque ? 1 : 0)})
+    if (!result) return result.error();
+  return {};
+}
+
+Result<void> check_side(const char* name, const PlanSide& side) {
+  const LayoutConfig& config = side.layout.config();
+  if (side.shard.layers.count != config.num_layers || side.shard.heads.count != config.num_heads)
+    return make_error(ErrorCode::kInvalidArgument,
+                      "the shard of the %s has %u layers and %u heads, its layout %u and %u", name,
+                      side.shard.layers.count, side.shard.heads.count, config.num_layers, config.num_heads);
+  for (std::size_t i = 0; i < side.blocks.size(); ++i)
+    if (side.blocks[i] >= config.num_blocks)
+      return make_error(ErrorCode::kInvalidArgument, "block %u at place %zu of the %s; it has %u blocks",
+                        side.blocks[i], i, name, config.num_blocks);
+  return {};
+}
+
+// What both sides have of what is wanted.
+Result<Range> select(const char* what, const Range& from, const Range& to,
+                     const std::optional<Range>& wanted) {
+  const Range common = intersect(from, to);
+  if (!wanted) {
+    if (common.count == 0)
+      return make_error(ErrorCode::kInvalidArgument,
+                        "no %s in common: the source has %u from %u on, the destination %u from %u on", what,
+                        from.count, from.first, to.count, to.first);
+    return common;
+  }
+  if (wanted->count == 0 || intersect(common, *wanted) != *wanted)
+    return make_error(ErrorCode::kInvalidArgument,
+                      "%u %s from %u on are wanted; source and destination have %u from %u on in common",
+                      wanted->count, what, wanted->first, common.count, common.first);
+  return *wanted;
+}
+
+bool same_inside(const Layout& from, const Layout& to) {
+  for (const Axis axis : {Axis::kOuter, Axis::kToken, Axis::kHead})
+    if (from.extent(axis) > 1 && from.strides().of(axis) != to.strides().of(axis)) return false;
+  return true;
+}
+
+// Opaque content keeps its inner order and moves with all its heads.
+Result<void> check_opaque(const PlanSide& from, const PlanSide& to, const Range& heads) {
+  if (!from.layout.config().opaque) return {};
+  if (heads.count != from.shard.heads.count || heads.count != to.shard.heads.count)
+    return make_error(ErrorCode::kUnsupported,
+                      "opaque content cannot be cut: %u heads of %u and %u would move; move whole blocks "
+                      "between equal shards",
+                      heads.count, from.shard.heads.count, to.shard.heads.count);
+  if (!same_inside(from.layout, to.layout))
+    return make_error(ErrorCode::kUnsupported,
+                      "opaque content cannot be rearranged: the orders inside a layer differ");
+  return {};
+}
+
+}  // namespace
+
+std::uint64_t CopyPattern::pieces() const noexcept {
+  std::uint64_t count = 1;
+  for (const CopyAxis& axis : axes) count *= axis.count;
+  return count;
+}
+
+std::uint64_t CopyPlan::pieces() const noexcept {
+  std::uint64_t count = 0;
+  for (const CopyPattern& pattern : patterns_) count += pattern.pieces();
+  return count * pairs_.size();
+}
+
+std::uint64_t CopyPlan::bytes() const noexcept {
+  std::uint64_t count = 0;
+  for (const CopyPattern& pattern : patterns_) count += pattern.pieces() * pattern.bytes;
+  return count * pairs_.size();
+}
+
+Result<CopyPlan> plan(const PlanSide& from, const PlanSide& to, const PlanSelection& selection) {
+  if (from.blocks.size() != to.blocks.size())
+    return make_error(ErrorCode::kInvalidArgument, "%zu source blocks for %zu destinations",
+                      from.blocks.size(), to.blocks.size());
+  for (const Result<void>& result : {check_shape(from.layout.config(), to.layout.config()),
+                                     check_side("source", from), check_side("destination", to)})
+    if (!result) return result.error();
+  std::vector<std::uint32_t> targets(to.blocks.begin(), to.blocks.end());
+  std::ranges::sort(targets);
+  if (const auto twice = std::ranges::adjacent_find(targets); twice != targets.end())
+    return make_error(ErrorCode::kInvalidArgument, "block %u of the destination is named twice", *twice);
+  const Result<Range> layers = select("layers", from.shard.layers, to.shard.layers, selection.layers);
+  if (!layers) return layers.error();
+  const Result<Range> heads = select("heads", from.shard.heads, to.shard.heads, selection.heads);
+  if (!heads) return heads.error();
+  if (const Result<void> result = check_opaque(from, to, *heads); !result) return result.error();
+
+  CopyPlan out;
+  out.from_block_stride_ = from.layout.strides().block;
+  out.to_block_stride_ = to.layout.strides().block;
+  for (std::size_t i = 0; i < from.blocks.size(); ++i) out.pairs_.push_back({from.blocks[i], to.blocks[i]});
+
+  // The axes of one pattern, and those that region boundaries make patterns of their own.
+  const bool split_layers =
+      from.layout.regions() == Regions::kPerLayer || to.layout.regions() == Regions::kPerLayer;
+  const LayoutConfig& config = from.layout.config();
+  std::vector<CopyAxis> axes;
+  const auto add_axis = [&](Axis axis, std::uint64_t count) {
+    if (count > 1) axes.push_back({count, from.layout.strides().of(axis), to.layout.strides().of(axis)});
+  };
+  if (!split_layers) add_axis(Axis::kLayer, layers->count);
+  add_axis(Axis::kOuter, config.outer_dim);
+  add_axis(Axis::kToken, config.page_size);
+  add_axis(Axis::kHead, heads->count);
+  // The destination is written front to back; runs that continue each other on both sides become one.
+  std::ranges::stable_sort(axes, std::greater<>(), &CopyAxis::to_stride);
+  std::uint64_t bytes = config.head_bytes();
+  while (!axes.empty() && axes.back().from_stride == bytes && axes.back().to_stride == bytes) {
+    bytes *= axes.back().count;
+    axes.pop_back();
+  }
+  for (std::size_t i = axes.size(); i-- > 1;) {
+    const CopyAxis& inner = axes[i];
+    CopyAxis& outer = axes[i - 1];
+    if (outer.from_stride == inner.from_stride * inner.count &&
+        outer.to_stride == inner.to_stride * inner.count) {
+      outer = {outer.count * inner.count, inner.from_stride, inner.to_stride};
+      axes.erase(axes.begin() + static_cast<std::ptrdiff_t>(i));
+    }
+  }
+
+  for (std::uint32_t i = 0; i < (split_layers ? layers->count : 1); ++i) {
+    const std::uint32_t layer = layers->first + i;
+    const auto start = [&](const PlanSide& side) {
+      return side.layout.place(
+          {.layer = layer - side.shard.layers.first, .head = heads->first - side.shard.heads.first});
+    };
+    out.patterns_.push_back({start(from), start(to), bytes, axes});
+  }
+  return out;
+}
+
+Result<std::vector<ShardSource>> cover(const layout::Shard& wanted, std::span<const layout::Shard> sources) {
+  // Rectangles of (layers, heads) that are still missing; each source takes its part out of them.
+  std::vector<layout::Shard> missing = {wanted};
+  std::vector<ShardSource> out;
+  for (std::size_t s = 0; s < sources.size() && !missing.empty(); ++s) {
+    std::vector<layout::Shard> left;
+    for (const layout::Shard& part : missing) {
+      const Range layers = intersect(part.layers, sources[s].layers);
+      const Range heads = intersect(part.heads, sources[s].heads);
+      if (layers.count == 0 || heads.count == 0) {
+        left.push_back(part);
+        continue;
+      }
+      out.push_back({s, layers, heads});
+      const auto keep = [&](Range rest_layers, Range rest_heads) {
+        if (rest_layers.count != 0 && rest_heads.count != 0) left.push_back({rest_layers, rest_heads});
+      };
+      const auto between = [](std::uint64_t first, std::uint64_t end) {
+        return Range{static_cast<std::uint32_t>(first), static_cast<std::uint32_t>(end - first)};
+      };
+      keep(between(part.layers.first, layers.first), part.heads);
+      keep(between(layers.end(), part.layers.end()), part.heads);
+      keep(layers, between(part.heads.first, heads.first));
+      keep(layers, between(heads.end(), part.heads.end()));
+    }
+    missing = std::move(left);
+  }
+  if (!missing.empty())
+    return make_error(ErrorCode::kNotFound, "no source has layer %u, head %u", missing[0].layers.first,
+                      missing[0].heads.first);
+  return out;
+}
+
+}  // namespace ashlar::transfer
