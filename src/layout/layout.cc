@@ -108,7 +108,7 @@ Result<Layout> Layout::create(const LayoutConfig& config, const Strides& strides
   std::vector<Axis> axes;
   for (const Axis axis : kAllAxes)
     if (extent_of(config, axis) > 1 && !(per_layer && axis == Axis::kLayer)) axes.push_back(axis);
-  std::ranges::stable_sort(axes, {}, [&](Axis axis) { return strides.of(axis); });
+  std::ranges::sort(axes, {}, [&](Axis axis) { return strides.of(axis); });
   std::uint64_t end = config.head_bytes();  // of what lies inside
   for (const Axis axis : axes) {
     const std::uint64_t stride = strides.of(axis);

@@ -1,6 +1,7 @@
 #include "ashlar/transfer/copy_plan.h"
 
 #include <algorithm>
+#include <functional>
 #include <string>
 
 namespace ashlar::transfer {
@@ -136,7 +137,7 @@ Result<CopyPlan> plan(const PlanSide& from, const PlanSide& to, const PlanSelect
   add_axis(Axis::kToken, config.page_size);
   add_axis(Axis::kHead, heads->count);
   // The destination is written front to back; runs that continue each other on both sides become one.
-  std::ranges::stable_sort(axes, std::greater<>(), &CopyAxis::to_stride);
+  std::ranges::sort(axes, std::greater<>(), &CopyAxis::to_stride);
   std::uint64_t bytes = config.head_bytes();
   while (!axes.empty() && axes.back().from_stride == bytes && axes.back().to_stride == bytes) {
     bytes *= axes.back().count;
