@@ -55,7 +55,7 @@ void AliasNames::remove(std::uint32_t number) {
 }
 
 void AliasNames::drop(std::uint32_t slot, BlockRef block) {
-  for (std::uint32_t place = find_place(slot, block); place != 0;) {
+  for (const std::uint32_t place = find_place(slot, block); place != 0;) {
     const bool last = aliases_[places_[place].first].next == 0;
     remove(places_[place].first);
     if (last) return;

@@ -193,11 +193,11 @@ void EdgeTable::release_all(bool readers) {
   for (std::atomic<Group*>& entry : groups_) {
     Group* const group = entry.exchange(nullptr, std::memory_order_acq_rel);
     if (group == nullptr) break;
-    for (std::atomic<Segment*>& held : group->segments) {
+    for (const std::atomic<Segment*>& held : group->segments) {
       // The group keeps the address for readers that are inside; it goes after them.
       Segment* const segment = held.load(std::memory_order_relaxed);
       if (segment == nullptr) break;
-      for (Bucket& bucket : segment->buckets)
+      for (const Bucket& bucket : segment->buckets)
         for (Bucket* more = bucket.more.load(std::memory_order_relaxed); more != nullptr;) {
           Bucket* const next = more->more.load(std::memory_order_relaxed);
           retire(static_cast<Overflow*>(more), readers);

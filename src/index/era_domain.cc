@@ -20,7 +20,7 @@ EraDomain::~EraDomain() {
   flush();
   ASHLAR_CHECK(waiting_count() == 0, "%zu objects wait for nobody", waiting_count());
   delete spare_;
-  for (std::atomic<Line*>& lines : more_lines_) delete[] lines.load();
+  for (const std::atomic<Line*>& lines : more_lines_) delete[] lines.load();
 }
 
 EraDomain::Line* EraDomain::add_line(std::uint32_t number) const noexcept {

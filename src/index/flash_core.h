@@ -262,7 +262,7 @@ class FlashCore {
 
   // Names whose buckets are on their way: those in work and as many behind them.
   static constexpr std::uint32_t kAhead = 16;
-  std::array<NameTable::Probe, 2 * kAhead> probes_{};
+  std::array<NameTable::Probe, std::size_t{2} * kAhead> probes_{};
 
   // Scratch of the writer's calls.
   std::vector<Piece> pieces_;

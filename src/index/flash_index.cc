@@ -19,7 +19,7 @@ struct FlashIndex::State {
       if (guard.ok() && fn(guard)) [[likely]]
         return;
     }
-    MutexLock lock(writer);
+    const MutexLock lock(writer);
     detail::EraDomain::Guard locked = core.domain().enter_locked();
     const bool done = fn(locked);
     ASHLAR_CHECK(done, "an era ended under the writers' lock");
@@ -33,22 +33,22 @@ FlashIndex::FlashIndex(const FlashOptions& options) : state_(std::make_unique<St
 FlashIndex::~FlashIndex() = default;
 
 StoreVerdict FlashIndex::store(const BlocksStored& event) {
-  MutexLock lock(state_->writer);
+  const MutexLock lock(state_->writer);
   return state_->core.store(event);
 }
 
 std::size_t FlashIndex::remove(const Worker& worker, StorageTier tier, std::span<const BlockName> names) {
-  MutexLock lock(state_->writer);
+  const MutexLock lock(state_->writer);
   return state_->core.remove(worker, tier, names);
 }
 
 void FlashIndex::clear(const Worker& worker) {
-  MutexLock lock(state_->writer);
+  const MutexLock lock(state_->writer);
   state_->core.clear(worker);
 }
 
 void FlashIndex::remove_worker(WorkerId worker) {
-  MutexLock lock(state_->writer);
+  const MutexLock lock(state_->writer);
   state_->core.remove_worker(worker);
 }
 
@@ -72,19 +72,19 @@ void FlashIndex::dump(IndexSink& sink) const {
   // The sink is called without the lock: it may be slow, or write to this index.
   detail::EventBatch calls;
   {
-    MutexLock lock(state_->writer);
+    const MutexLock lock(state_->writer);
     state_->core.dump(calls);
   }
   calls.apply(sink);
 }
 
 IndexSizes FlashIndex::sizes() const {
-  MutexLock lock(state_->writer);
+  const MutexLock lock(state_->writer);
   return state_->core.sizes();
 }
 
 IndexCounters FlashIndex::counters() const {
-  MutexLock lock(state_->writer);
+  const MutexLock lock(state_->writer);
   return state_->core.counters();
 }
 

@@ -113,7 +113,8 @@ struct alignas(32) OwnerSet {
 
   static std::size_t bytes_for(std::uint32_t capacity, std::uint32_t words, bool lower) noexcept {
     const std::size_t arrays = lower ? events::kStorageTiers + 1 : 1;
-    const std::size_t bytes = sizeof(OwnerSet) + 8 * (2 * words + arrays * capacity) + 4 * capacity;
+    const std::size_t bytes =
+        sizeof(OwnerSet) + 8 * (std::size_t{2} * words + arrays * capacity) + std::size_t{4} * capacity;
     return (bytes + kAlignment - 1) / kAlignment * kAlignment;
   }
 };
@@ -130,7 +131,7 @@ inline constexpr std::array<SlabShape, 8> kSlabShapes = [] {
   for (std::uint32_t shape = 3; shape <= 6; ++shape) {
     const std::uint32_t stride = 64 + (8u << shape);
     const auto nodes = static_cast<std::uint32_t>((kSlabBytes - kSlabHeader) / (stride + (8u << shape)));
-    shapes[shape] = {nodes, stride, static_cast<std::uint32_t>(kSlabHeader + nodes * stride),
+    shapes[shape] = {nodes, stride, static_cast<std::uint32_t>(kSlabHeader + std::size_t{nodes} * stride),
                      ((std::uint64_t{1} << 32) + stride - 1) / stride};
   }
   return shapes;
@@ -171,7 +172,7 @@ struct alignas(64) Node {
     const std::uintptr_t number = (address - base - kSlabHeader) * slab.reciprocal >> 32;
     return reinterpret_cast<std::uint64_t*>(base + slab.names + number * 8 * capacity());
   }
-  std::size_t bytes() const noexcept { return sizeof(Node) + 16 * capacity(); }
+  std::size_t bytes() const noexcept { return sizeof(Node) + std::size_t{16} * capacity(); }
   // The writer's own view of what only it changes.
   std::uint32_t size() const noexcept { return length.load(std::memory_order_relaxed); }
   OwnerSet* set() const noexcept { return owners.load(std::memory_order_relaxed); }

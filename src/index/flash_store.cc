@@ -54,7 +54,7 @@ StoreVerdict FlashCore::store(const BlocksStored& event) {
   Store store{.event = &event, .tier = static_cast<std::size_t>(event.tier)};
   std::optional<std::uint32_t> slot = slots_.find(event.worker);
   // Where new content came last, more of it will follow: its names are on their way before the rest is looked at.
-  bool probed = event.parent && slot && slots_.trail(*slot).fresh;
+  const bool probed = event.parent && slot && slots_.trail(*slot).fresh;
   if (probed) probe_from(store, 0);
   store.at = root_;
   std::uint32_t position = 0;

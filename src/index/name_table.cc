@@ -131,8 +131,8 @@ void NameTable::split(Page& page) {
     }
   // Both pages are filled here and written at once. The used lanes of a bucket are a count: looking for a free one in the
   // bucket would load what was just stored there, piece by piece, which stalls.
-  std::array<Bucket, 2 * kFull> filled{};
-  std::array<std::uint32_t, 2 * kFull> used{};
+  std::array<Bucket, std::size_t{2} * kFull> filled{};
+  std::array<std::uint32_t, std::size_t{2} * kFull> used{};
   page.passes = {};
   const std::uint32_t* next_place = place.data();
   for (const Bucket* from = page.buckets; from != page.buckets + kFull; ++from)

@@ -50,7 +50,7 @@ IndexCounters PositionalIndexer::counters() const {
 namespace detail {
 namespace {
 
-const PositionalOptions& checked(const PositionalOptions& options) {
+PositionalOptions checked(const PositionalOptions& options) {
   if (const Result<void> valid = options.validate(); !valid)
     ASHLAR_CHECK(false, "%s", valid.error().message().c_str());
   return options;
