@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <atomic>
 #include <barrier>
+#include <charconv>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -431,6 +432,14 @@ constexpr const char* kUsage =
   std::exit(2);
 }
 
+std::size_t readers_in(const std::string& text) {
+  std::size_t readers = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), readers);
+  if (error != std::errc() || end != text.data() + text.size() || readers == 0 || readers > 1024)
+    refuse("--scaling " + text + ": readers are a number from 1 to 1024");
+  return readers;
+}
+
 std::vector<std::string> choose(const std::string& text, const std::vector<std::string>& known) {
   std::vector<std::string> chosen;
   for (std::size_t at = 0; at <= text.size();) {
@@ -451,7 +460,7 @@ Options parse(std::span<char*> args) {
       options.large = true;
     } else if (option == "--scaling") {
       options.part = Options::kScaling;
-      if (has_value) options.threads = std::stoul(args[++i]) + 1;
+      if (has_value) options.threads = readers_in(args[++i]) + 1;
     } else if (option == "--help") {
       std::puts(kUsage);
       std::exit(0);

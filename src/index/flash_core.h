@@ -236,6 +236,7 @@ class FlashCore {
   // Takes dead slots out of a node, ahead of the sweep.
   void purge(Node& node);
   void kill(std::span<const std::uint32_t> slots);
+  static constexpr std::size_t kSweepNodes = 32;  // that a call looks at while slots are dead
   // Looks at up to `nodes` nodes; true when no dead slot is left.
   bool sweep(std::size_t nodes);
   // Finishes the sweep and frees what no reader holds, slots of workers that hold nothing included.

@@ -7,12 +7,6 @@
 
 namespace ashlar::index::detail {
 
-namespace {
-
-constexpr std::size_t kSweepNodes = 32;  // that a call looks at while slots are dead
-
-}  // namespace
-
 // --- Names. ---
 
 std::uint32_t FlashCore::find_name(std::uint64_t name) const {

@@ -15,12 +15,6 @@
 
 namespace ashlar::index::detail {
 
-namespace {
-
-constexpr std::size_t kSweepNodes = 32;  // that a call looks at while slots are dead
-
-}  // namespace
-
 StoreVerdict FlashCore::refuse(StoreVerdict verdict) noexcept {
   switch (verdict) {
     case StoreVerdict::kApplied:

@@ -97,7 +97,7 @@ FlashWalk::Step FlashWalk::step(const EraDomain::Guard& guard) {
     }
   }
   if (ahead == Node::kManyChildren && depth_ + length - from_ < size_) {
-    interleaving_point("find.at_branch");
+    interleaving_point("find.at_branch");  // under the writers' lock when the reader had to take it
     found = core_->edges_.find(node.id, query_[depth_ + length - from_], guard);
     if (found.era_over) return Step::kEraOver;
   }
@@ -128,7 +128,7 @@ FlashWalk::Step FlashWalk::step(const EraDomain::Guard& guard) {
     if (child == Node::kNoChild) break;
     if (child > Node::kManyChildren) return enter(reinterpret_cast<const Node*>(child), guard);
     if (found.node == nullptr) {
-      interleaving_point("find.before_child");
+      interleaving_point("find.before_child");  // as above
       found = core_->edges_.find(node.id, query_[depth_], guard);
     }
     if (found.era_over) return Step::kEraOver;

@@ -162,8 +162,8 @@ class NameTable {
   static constexpr int kLanes = 8;
   static constexpr std::uint32_t kSegment = 1024;  // directory entries that are copied at once
   static constexpr std::uint32_t kMinBuckets = 2;
-  // Pages grow by a factor of 4 up to kFull buckets, then they split into two of that size. So the load of a large table lies
-  // between 0.41 and 0.81. Pages of this size fill a slab.
+  // Pages grow by a factor of 4 up to kFull buckets, then they split into two of that size. So the load of a large table
+  // lies between 0.41 and 0.81. Pages of this size fill a slab.
   static constexpr std::uint32_t kFull = 63;
   static constexpr std::uint32_t kMaxMask = (1u << 24) - 1;
 

@@ -70,13 +70,13 @@ Result<Layout> Layout::create(const LayoutConfig& config, const AxisOrder& order
   if (const Result<void> valid = config.validate(); !valid) return valid.error();
   for (const Axis axis : kAllAxes)
     if (std::ranges::count(order, axis) != 1)
-      return make_error(
-          ErrorCode::kInvalidArgument, "the order must name each axis once; %s is there %d times",
-          std::string(to_string(axis)).c_str(), static_cast<int>(std::ranges::count(order, axis)));
+      return make_error(ErrorCode::kInvalidArgument,
+                        "the order must name each axis once; %s is there %d times", to_string(axis).data(),
+                        static_cast<int>(std::ranges::count(order, axis)));
   if (regions == Regions::kPerLayer && order[0] != Axis::kLayer)
     return make_error(ErrorCode::kInvalidArgument,
                       "a region per layer needs the layer as the outermost axis; it is the %s",
-                      std::string(to_string(order[0])).c_str());
+                      to_string(order[0]).data());
   Strides strides;
   std::uint64_t inside = config.head_bytes();
   for (std::size_t i = kAxes; i-- > 0;) {
@@ -99,10 +99,10 @@ Result<Layout> Layout::create(const LayoutConfig& config, const Strides& strides
                       static_cast<unsigned long long>(strides.layer));
   for (const Axis axis : {Axis::kBlock, Axis::kLayer})
     if (strides.of(axis) % alignment_of(config, axis) != 0)
-      return make_error(
-          ErrorCode::kInvalidArgument, "the %s stride %llu is no multiple of the alignment %llu",
-          std::string(to_string(axis)).c_str(), static_cast<unsigned long long>(strides.of(axis)),
-          static_cast<unsigned long long>(alignment_of(config, axis)));
+      return make_error(ErrorCode::kInvalidArgument,
+                        "the %s stride %llu is no multiple of the alignment %llu", to_string(axis).data(),
+                        static_cast<unsigned long long>(strides.of(axis)),
+                        static_cast<unsigned long long>(alignment_of(config, axis)));
   // From the innermost axis to the outermost: what lies inside an axis must fit into its stride. An axis of extent 1 has
   // no neighbours to collide with.
   std::vector<Axis> axes;
@@ -116,7 +116,7 @@ Result<Layout> Layout::create(const LayoutConfig& config, const Strides& strides
       return make_error(
           ErrorCode::kInvalidArgument,
           "the %s stride is %llu, but %llu bytes lie between two neighbours: they would overlap",
-          std::string(to_string(axis)).c_str(), static_cast<unsigned long long>(stride),
+          to_string(axis).data(), static_cast<unsigned long long>(stride),
           static_cast<unsigned long long>(end));
     std::uint64_t rest = 0;
     if (!multiply(stride, extent_of(config, axis) - 1, &rest) || !add(end, rest, &end) ||
@@ -142,8 +142,7 @@ Place Layout::place(const Position& position) const {
   Place place;
   for (std::size_t i = 0; i < kAxes; ++i) {
     const Axis axis = kAllAxes[i];
-    ASHLAR_CHECK(indices[i] < extent(axis), "%s %u of %u", std::string(to_string(axis)).c_str(), indices[i],
-                 extent(axis));
+    ASHLAR_CHECK(indices[i] < extent(axis), "%s %u of %u", to_string(axis).data(), indices[i], extent(axis));
     place.offset += indices[i] * strides_.of(axis);
   }
   if (regions_ == Regions::kPerLayer) place.region = position.layer;

@@ -114,7 +114,7 @@ Result<void> LayoutDescriptor::validate() const {
   if ((storage == StorageKind::kDevice) != (device >= 0) || device < kNoDevice)
     return make_error(ErrorCode::kInvalidArgument,
                       "%s storage with device %d; device storage has one from 0 on, other kinds -1",
-                      std::string(to_string(storage)).c_str(), device);
+                      to_string(storage).data(), device);
   if (regions.size() != layout.region_count())
     return make_error(ErrorCode::kInvalidArgument, "%zu regions for a layout of %u", regions.size(),
                       layout.region_count());

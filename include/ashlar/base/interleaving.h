@@ -13,7 +13,7 @@ namespace ashlar {
 class InterleavingHook {
  public:
   virtual ~InterleavingHook() = default;
-  // Called on the thread that passes the point, with no lock of Ashlar's held.
+  // Called on the thread that passes the point, with no lock of Ashlar's held unless the point says so.
   virtual void at(const char* point) = 0;
 };
 
