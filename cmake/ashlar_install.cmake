@@ -2,9 +2,19 @@
 include(CMakePackageConfigHelpers)
 
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/include/ashlar DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
-install(TARGETS ashlar ashlar_testing EXPORT ashlarTargets
+set(ASHLAR_INSTALLED ashlar ashlar_testing)
+foreach(leaf uring s3 redis)
+  if(TARGET ashlar_${leaf})
+    list(APPEND ASHLAR_INSTALLED ashlar_${leaf})
+  endif()
+endforeach()
+install(TARGETS ${ASHLAR_INSTALLED} EXPORT ashlarTargets
   ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR} LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
 install(EXPORT ashlarTargets NAMESPACE ashlar:: DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/ashlar)
+if(TARGET ashlar_cuda)
+  install(TARGETS ashlar_cuda EXPORT ashlarCudaTargets ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
+  install(EXPORT ashlarCudaTargets NAMESPACE ashlar:: DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/ashlar)
+endif()
 configure_package_config_file(${CMAKE_CURRENT_LIST_DIR}/ashlarConfig.cmake.in ${CMAKE_BINARY_DIR}/ashlarConfig.cmake
   INSTALL_DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/ashlar)
 write_basic_package_version_file(${CMAKE_BINARY_DIR}/ashlarConfigVersion.cmake COMPATIBILITY SameMinorVersion)

@@ -4,10 +4,10 @@
 
 #include <algorithm>
 #include <array>
-#include <concepts>
 #include <cstring>
 
 #include "ashlar/base/check.h"
+#include "base/byte_io.h"
 #include "tokens/xxhash_inline.h"
 
 namespace ashlar::layout {
@@ -18,53 +18,11 @@ constexpr std::array<char, 8> kMagic = {'A', 'S', 'H', 'L', 'A', 'Y', 'T', 0};
 constexpr std::size_t kHeadBytes = 16;
 constexpr std::size_t kChecksumBytes = 8;
 
-class Writer {
- public:
-  template <std::integral T>
-  void put(T value) {
-    auto bits = static_cast<std::make_unsigned_t<T>>(value);
-    for (std::size_t i = 0; i < sizeof(T); ++i) {
-      bytes_.push_back(static_cast<std::byte>(bits & 0xFF));
-      if constexpr (sizeof(T) > 1) bits >>= 8;
-    }
-  }
-  std::vector<std::byte>& bytes() noexcept { return bytes_; }
-
- private:
-  std::vector<std::byte> bytes_;
-};
-
-// Reads numbers until the bytes end; then zeros, and ok() is false.
-class Reader {
- public:
-  explicit Reader(std::span<const std::byte> bytes) noexcept : bytes_(bytes) {}
-  template <std::integral T>
-  T get() noexcept {
-    if (bytes_.size() < sizeof(T)) {
-      ok_ = false;
-      bytes_ = {};
-      return 0;
-    }
-    std::make_unsigned_t<T> value = 0;
-    for (std::size_t i = sizeof(T); i-- > 0;)
-      value = static_cast<std::make_unsigned_t<T>>((std::uint64_t{value} << 8) |
-                                                   std::to_integer<std::uint64_t>(bytes_[i]));
-    bytes_ = bytes_.subspan(sizeof(T));
-    return static_cast<T>(value);
-  }
-  bool ok() const noexcept { return ok_; }
-  std::size_t left() const noexcept { return bytes_.size(); }
-
- private:
-  std::span<const std::byte> bytes_;
-  bool ok_ = true;
-};
-
 std::uint64_t checksum_of(std::span<const std::byte> bytes) noexcept {
   return XXH3_64bits(bytes.data(), bytes.size());
 }
 
-void put_layout(Writer& out, const Layout& layout) {
+void put_layout(ByteWriter& out, const Layout& layout) {
   const LayoutConfig& config = layout.config();
   for (const std::uint32_t field : {config.num_blocks, config.num_layers, config.outer_dim, config.page_size,
                                     config.num_heads, config.head_dim, config.inner_dim})
@@ -81,7 +39,7 @@ void put_layout(Writer& out, const Layout& layout) {
     out.put(stride);
 }
 
-Result<Layout> get_layout(Reader& in) {
+Result<Layout> get_layout(ByteReader& in) {
   LayoutConfig config;
   for (std::uint32_t* const field :
        {&config.num_blocks, &config.num_layers, &config.outer_dim, &config.page_size, &config.num_heads,
@@ -139,7 +97,7 @@ Result<void> LayoutDescriptor::validate() const {
 std::vector<std::byte> LayoutDescriptor::serialize() const {
   const Result<void> valid = validate();
   ASHLAR_CHECK(valid, "%s", valid.error().message().c_str());
-  Writer out;
+  ByteWriter out;
   for (const char letter : kMagic) out.put(letter);
   out.put(kVersion);
   out.put(std::uint16_t{0});
@@ -166,7 +124,7 @@ std::vector<std::byte> LayoutDescriptor::serialize() const {
 Result<LayoutDescriptor> LayoutDescriptor::deserialize(std::span<const std::byte> bytes) {
   if (bytes.size() < kHeadBytes || std::memcmp(bytes.data(), kMagic.data(), kMagic.size()) != 0)
     return make_error(ErrorCode::kInvalidArgument, "these %zu bytes are no layout descriptor", bytes.size());
-  Reader in(bytes.subspan(kMagic.size()));
+  ByteReader in(bytes.subspan(kMagic.size()));
   const auto version = in.get<std::uint16_t>();
   if (version != kVersion)
     return make_error(ErrorCode::kUnsupported,
@@ -177,7 +135,7 @@ Result<LayoutDescriptor> LayoutDescriptor::deserialize(std::span<const std::byte
   if (total != bytes.size() || total < kHeadBytes + kChecksumBytes)
     return make_error(ErrorCode::kCorruption, "the layout descriptor says %u bytes, %zu are here", total,
                       bytes.size());
-  Reader last(bytes.last(kChecksumBytes));
+  ByteReader last(bytes.last(kChecksumBytes));
   if (last.get<std::uint64_t>() != checksum_of(bytes.first(bytes.size() - kChecksumBytes)))
     return make_error(ErrorCode::kCorruption,
                       "the checksum of the layout descriptor does not agree with its bytes");

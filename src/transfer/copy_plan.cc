@@ -102,6 +102,29 @@ std::uint64_t CopyPlan::bytes() const noexcept {
   return count * pairs_.size();
 }
 
+GatheredPlan CopyPlan::gather(Side side, std::uint64_t max_run_bytes) const {
+  GatheredPlan out{*this, {}, piece_bytes()};
+  if (patterns_.empty()) return out;
+  std::vector<CopyAxis> axes = patterns_[0].axes;
+  std::uint64_t run = piece_bytes();
+  for (;;) {
+    const auto next = std::ranges::find_if(axes, [&](const CopyAxis& axis) {
+      return (side == Side::kFrom ? axis.from_stride : axis.to_stride) == run &&
+             axis.count <= max_run_bytes / run;
+    });
+    if (next == axes.end()) break;
+    run *= next->count;
+    out.inner.insert(out.inner.begin(), *next);
+    axes.erase(next);
+  }
+  out.runs.gathered_ = !out.inner.empty();
+  for (CopyPattern& pattern : out.runs.patterns_) {
+    pattern.bytes = run;
+    pattern.axes = axes;
+  }
+  return out;
+}
+
 Result<CopyPlan> plan(const PlanSide& from, const PlanSide& to, const PlanSelection& selection) {
   if (from.blocks.size() != to.blocks.size())
     return make_error(ErrorCode::kInvalidArgument, "%zu source blocks for %zu destinations",
@@ -109,20 +132,20 @@ Result<CopyPlan> plan(const PlanSide& from, const PlanSide& to, const PlanSelect
   for (const Result<void>& result : {check_shape(from.layout.config(), to.layout.config()),
                                      check_side("source", from), check_side("destination", to)})
     if (!result) return result.error();
-  std::vector<std::uint32_t> targets(to.blocks.begin(), to.blocks.end());
-  std::ranges::sort(targets);
-  if (const auto twice = std::ranges::adjacent_find(targets); twice != targets.end())
-    return make_error(ErrorCode::kInvalidArgument, "block %u of the destination is named twice", *twice);
+  CopyPlan out;
+  for (std::size_t i = 0; i < from.blocks.size(); ++i) out.pairs_.push_back({from.blocks[i], to.blocks[i]});
+  std::ranges::sort(out.pairs_, {}, &BlockPair::to);
+  if (const auto twice = std::ranges::adjacent_find(out.pairs_, {}, &BlockPair::to);
+      twice != out.pairs_.end())
+    return make_error(ErrorCode::kInvalidArgument, "block %u of the destination is named twice", twice->to);
   const Result<Range> layers = select("layers", from.shard.layers, to.shard.layers, selection.layers);
   if (!layers) return layers.error();
   const Result<Range> heads = select("heads", from.shard.heads, to.shard.heads, selection.heads);
   if (!heads) return heads.error();
   if (const Result<void> result = check_opaque(from, to, *heads); !result) return result.error();
 
-  CopyPlan out;
   out.from_block_stride_ = from.layout.strides().block;
   out.to_block_stride_ = to.layout.strides().block;
-  for (std::size_t i = 0; i < from.blocks.size(); ++i) out.pairs_.push_back({from.blocks[i], to.blocks[i]});
 
   // The axes of one pattern, and those that region boundaries make patterns of their own.
   const bool split_layers =

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "ashlar/base/random.h"
+#include "ashlar/transfer/copy_cursor.h"
 
 namespace ashlar::transfer {
 namespace {
@@ -72,18 +73,36 @@ struct Memory {
   std::vector<std::vector<std::uint8_t>> regions;
 };
 
+// Runs the plan in strips of a random size, by a random number of cursors, row by row or piece by piece.
 void run(const CopyPlan& plan, Memory& from, Memory& to) {
+  Random random(plan.bytes());
+  const std::uint64_t strip = 1 + random.below(64);
+  const std::uint64_t units = CopyCursor::units(plan, strip);
   std::uint64_t bytes = 0;
-  std::uint64_t pieces = 0;
-  plan.for_each_piece([&](const Place& source, const Place& target, std::uint64_t count) {
+  const auto copy = [&](const Place& source, const Place& target, std::uint64_t count) {
     ASSERT_LE(source.offset + count, from.layout.region_bytes());
     ASSERT_LE(target.offset + count, to.layout.region_bytes());
     std::memcpy(to.at(target), from.at(source), count);
     bytes += count;
-    ++pieces;
-  });
+  };
+  for (std::uint64_t first = 0; first < units;) {
+    const std::uint64_t end = std::min(units, first + 1 + random.below(units));
+    CopyCursor cursor(plan, strip, first, end);
+    if (random.below(2) == 0) {
+      CopyPiece piece;
+      while (cursor.next(&piece)) copy(piece.from, piece.to, piece.bytes);
+    } else {
+      CopyRow row;
+      while (cursor.next_row(&row))
+        for (std::uint64_t i = 0; i < row.count; ++i) {
+          copy(row.from, row.to, row.bytes);
+          row.from.offset += row.from_stride;
+          row.to.offset += row.to_stride;
+        }
+    }
+    first = end;
+  }
   EXPECT_EQ(bytes, plan.bytes());
-  EXPECT_EQ(pieces, plan.pieces());
 }
 
 // Element by element: the model of plan().
@@ -214,6 +233,48 @@ TEST(CopyPlanTest, JoinsWhatLiesSideBySide) {
   // Half of the heads of HND blocks: one run per layer and K or V.
   const Layout a = Layout::create(config, order::kFullyContiguousHnd).value();
   EXPECT_EQ(plan({a, whole, blocks}, {a, whole, blocks}, {{}, Range{2, 2}})->pieces() / blocks.size(), 6u);
+}
+
+TEST(CopyCursorTest, NeighbouringBlocksMoveAsOne) {
+  const LayoutConfig config = shape(8, 3, 4);
+  const Shard whole = Shard::whole(config);
+  const std::vector<std::uint32_t> from = {5, 1, 2, 3, 7};
+  const std::vector<std::uint32_t> to = {0, 4, 5, 6, 7};
+  const auto pieces = [&](const AxisOrder& order, std::uint64_t strip) {
+    const Layout layout = Layout::create(config, order).value();
+    const CopyPlan made = plan({layout, whole, from}, {layout, whole, to}).value();
+    CopyCursor cursor(made, strip, 0, CopyCursor::units(made, strip));
+    std::vector<std::uint64_t> sizes;
+    CopyPiece piece;
+    while (cursor.next(&piece)) sizes.push_back(piece.bytes);
+    return sizes;
+  };
+  const std::uint64_t block = config.block_bytes();
+  EXPECT_EQ(pieces(order::kFullyContiguousNhd, 1 << 20),
+            (std::vector<std::uint64_t>{block, 3 * block, block}));
+  EXPECT_EQ(pieces(order::kFullyContiguousNhd, 2 * block),
+            (std::vector<std::uint64_t>{block, 2 * block, block, block}));
+  EXPECT_EQ(pieces(order::kBlockSecondNhd, 1 << 20).size(),
+            3u * 2 * 3);  // per layer, K and V, and run of blocks
+  EXPECT_EQ(pieces(order::kUniversalTp, 1 << 20).size(), 3u);
+}
+
+TEST(CopyPlanTest, GathersWhatLiesTogetherOnOneSide) {
+  const LayoutConfig config = shape(6, 3, 4);
+  const Shard whole = Shard::whole(config);
+  const std::vector<std::uint32_t> blocks = {0, 1};
+  const Layout nhd = Layout::create(config, order::kFullyContiguousNhd).value();
+  const Layout hnd = Layout::create(config, order::kFullyContiguousHnd).value();
+  const CopyPlan made = plan({nhd, whole, blocks}, {hnd, whole, blocks}).value();
+  for (const Side side : {Side::kFrom, Side::kTo}) {
+    const GatheredPlan gathered = made.gather(side, 1 << 20);
+    EXPECT_EQ(gathered.runs.pieces(), 2u);
+    EXPECT_EQ(gathered.runs.piece_bytes(), config.block_bytes());
+    EXPECT_EQ(gathered.piece_bytes, config.head_bytes());
+    EXPECT_EQ(gathered.runs.bytes(), made.bytes());
+  }
+  EXPECT_EQ(made.gather(Side::kTo, config.head_bytes()).runs.pieces(), made.pieces());
+  EXPECT_LE(made.gather(Side::kTo, 100).runs.piece_bytes(), 100u);
 }
 
 TEST(CopyPlanTest, NoBlocksMeanNoBytes) {

@@ -3,11 +3,12 @@
 // plan() takes both layouts, the parts of the model that they hold and two lists of blocks, and works out the copies once
 // for all pairs of blocks: a CopyPattern is a run of bytes repeated along up to five axes, joined with its neighbours
 // wherever both sides allow it. A pattern relative to its blocks serves every pair, so a plan is small however many
-// blocks move. Executors run patterns natively (strided copies, gather kernels) or piece by piece.
+// blocks move. Executors run patterns natively (strided copies, gather kernels) or piece by piece (copy_cursor.h).
 //
 // Thread safety: thread-compatible; immutable once made.
-// Complexity:    plan() is O(blocks log blocks + layers); for_each_piece() is O(pieces).
-// Invariant:     no byte of the destination is written twice, and none outside the blocks that were named.
+// Complexity:    plan() is O(blocks log blocks + layers).
+// Invariant:     no byte of the destination is written twice, and none outside the blocks that were named. All patterns of
+//                a plan have equal pieces and axes; they differ in where they start.
 #pragma once
 
 #include <array>
@@ -63,47 +64,46 @@ struct PlanSelection {
   std::optional<layout::Range> heads;
 };
 
+enum class Side : std::uint8_t { kFrom, kTo };
+
+struct GatheredPlan;
+
 class CopyPlan {
  public:
   std::span<const CopyPattern> patterns() const noexcept { return patterns_; }
+  // Ordered by destination.
   std::span<const BlockPair> pairs() const noexcept { return pairs_; }
+  // Bytes of every piece, and how many pieces a pattern has for each pair.
+  std::uint64_t piece_bytes() const noexcept { return patterns_.empty() ? 0 : patterns_[0].bytes; }
+  std::uint64_t pattern_pieces() const noexcept { return patterns_.empty() ? 0 : patterns_[0].pieces(); }
+  // Whether the pieces of neighbouring blocks lie side by side in both layouts, so that runs of blocks move as one.
+  bool joins_blocks() const noexcept {
+    return !gathered_ && piece_bytes() == from_block_stride_ && piece_bytes() == to_block_stride_;
+  }
   std::uint64_t from_block_stride() const noexcept { return from_block_stride_; }
   std::uint64_t to_block_stride() const noexcept { return to_block_stride_; }
   std::uint64_t bytes() const noexcept;
   std::uint64_t pieces() const noexcept;
 
-  // Calls fn(from, to, bytes) with the places of every piece.
-  template <class F>
-  void for_each_piece(F&& fn) const {
-    for (const BlockPair& pair : pairs_)
-      for (const CopyPattern& pattern : patterns_) {
-        layout::Place from = pattern.from;
-        layout::Place to = pattern.to;
-        from.offset += pair.from * from_block_stride_;
-        to.offset += pair.to * to_block_stride_;
-        walk(pattern, 0, from, to, fn);
-      }
-  }
+  // The same move in runs that are contiguous on one side only, for devices that want few, large operations there.
+  GatheredPlan gather(Side side, std::uint64_t max_run_bytes) const;
 
  private:
   friend Result<CopyPlan> plan(const PlanSide&, const PlanSide&, const PlanSelection&);
-
-  template <class F>
-  static void walk(const CopyPattern& pattern, std::size_t axis, layout::Place from, layout::Place to,
-                   F& fn) {
-    if (axis == pattern.axes.size()) return fn(from, to, pattern.bytes);
-    const CopyAxis& step = pattern.axes[axis];
-    for (std::uint64_t i = 0; i < step.count; ++i) {
-      walk(pattern, axis + 1, from, to, fn);
-      from.offset += step.from_stride;
-      to.offset += step.to_stride;
-    }
-  }
 
   std::vector<CopyPattern> patterns_;
   std::vector<BlockPair> pairs_;
   std::uint64_t from_block_stride_ = 0;
   std::uint64_t to_block_stride_ = 0;
+  bool gathered_ = false;
+};
+
+// A piece of `runs` is contiguous on the gathered side. On the other it is pieces of `piece_bytes` along the axes `inner`,
+// outermost first, in the order in which they follow each other in the run; without axes it is contiguous there too.
+struct GatheredPlan {
+  CopyPlan runs;
+  std::vector<CopyAxis> inner;
+  std::uint64_t piece_bytes = 0;
 };
 
 // Errors: kInvalidArgument, with the numbers, always checked: lists of different length, a block beyond its layout, a

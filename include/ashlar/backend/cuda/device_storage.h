@@ -1,0 +1,41 @@
+// DeviceStorage: memory of a GPU; DeviceAllocator: where it comes from.
+//
+// Thread safety: as Storage and Allocator.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "ashlar/base/result.h"
+#include "ashlar/storage/allocator.h"
+#include "ashlar/storage/storage.h"
+
+namespace ashlar::backend::cuda {
+
+class DeviceStorage final : public storage::Storage {
+ public:
+  // The content is undefined until it is written.
+  // Errors: kInvalidArgument: no bytes, an alignment that is no power of two or beyond 2 MiB, a device that is not there;
+  // kCapacity with what was wanted, what is free and what the device has; kUnavailable: no driver.
+  static Result<std::shared_ptr<DeviceStorage>> create(int device, std::uint64_t bytes,
+                                                       std::uint64_t alignment = 256);
+  ~DeviceStorage() override;
+
+ private:
+  DeviceStorage(void* allocation, std::byte* address, std::uint64_t bytes, int device) noexcept
+      : Storage(StorageKind::kDevice, address, bytes, device), allocation_(allocation) {}
+
+  void* allocation_;
+};
+
+class DeviceAllocator final : public storage::Allocator {
+ public:
+  explicit DeviceAllocator(int device = 0) : device_(device) {}
+  StorageKind kind() const noexcept override { return StorageKind::kDevice; }
+  Result<std::shared_ptr<storage::Storage>> allocate(std::uint64_t bytes, std::uint64_t alignment) override;
+
+ private:
+  int device_;
+};
+
+}  // namespace ashlar::backend::cuda

@@ -1,0 +1,27 @@
+// PageLocker: locks host memory for CUDA devices, so that they copy from and to it by themselves.
+//
+// Memory is locked for all devices of the process. Give it to PinnedStorage or PinnedAllocator.
+//
+// Thread safety: thread-safe.
+#pragma once
+
+#include <memory>
+
+#include "ashlar/base/result.h"
+#include "ashlar/storage/page_locker.h"
+
+namespace ashlar::backend::cuda {
+
+class PageLocker final : public storage::PageLocker {
+ public:
+  // Errors: as device_count(); kUnsupported: devices that cannot reach locked memory at the host's own address.
+  static Result<std::shared_ptr<PageLocker>> create();
+
+  Result<void> lock(std::byte* address, std::uint64_t bytes) override;
+  void unlock(std::byte* address) noexcept override;
+
+ private:
+  PageLocker() = default;
+};
+
+}  // namespace ashlar::backend::cuda

@@ -1,0 +1,34 @@
+// ExternalStorage: memory that somebody else owns, such as a framework's tensors.
+//
+// Thread safety: as Storage.
+#pragma once
+
+#include <memory>
+
+#include "ashlar/base/result.h"
+#include "ashlar/storage/storage.h"
+
+namespace ashlar::storage {
+
+struct ExternalMemory {
+  StorageKind kind = StorageKind::kSystem;  // system, pinned or device
+  std::byte* address = nullptr;
+  std::uint64_t bytes = 0;
+  std::int32_t device = Storage::kNoDevice;  // for device memory
+  // Held until the last transfer has let go; null when the caller sees to it.
+  std::shared_ptr<const void> owner = {};
+};
+
+class ExternalStorage final : public Storage {
+ public:
+  // Errors: kInvalidArgument: no address, no bytes, a kind that is not memory, a device that does not fit the kind.
+  static Result<std::shared_ptr<ExternalStorage>> create(ExternalMemory memory);
+
+ private:
+  explicit ExternalStorage(ExternalMemory memory) noexcept
+      : Storage(memory.kind, memory.address, memory.bytes, memory.device), owner_(std::move(memory.owner)) {}
+
+  std::shared_ptr<const void> owner_;
+};
+
+}  // namespace ashlar::storage

@@ -1,0 +1,85 @@
+// BlockSet: blocks with the memory they lie in; what a transfer reads from or writes to.
+//
+// A set has one or more planes over the same blocks: the first holds keys and values, the others what travels with them,
+// such as the scales of FP8 values. Each plane has a layout and storage for its regions. All storage of a set is of one
+// kind, on one device.
+//
+// Thread safety: immutable.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "ashlar/base/result.h"
+#include "ashlar/base/storage_kind.h"
+#include "ashlar/layout/layout.h"
+#include "ashlar/layout/layout_descriptor.h"
+#include "ashlar/layout/shard.h"
+#include "ashlar/storage/allocator.h"
+#include "ashlar/storage/storage.h"
+
+namespace ashlar::transfer {
+
+// Where a region of a layout starts.
+struct RegionMemory {
+  std::shared_ptr<storage::Storage> storage;
+  std::uint64_t offset = 0;
+};
+
+struct Plane {
+  layout::Layout layout;
+  layout::Shard shard;
+  std::vector<RegionMemory> regions;  // layout.region_count() of them
+};
+
+// A plane before it has memory.
+struct PlaneShape {
+  layout::Layout layout;
+  layout::Shard shard;
+
+  // All that the layout has.
+  static PlaneShape whole(const layout::Layout& layout) {
+    return {layout, layout::Shard::whole(layout.config())};
+  }
+};
+
+class BlockSet {
+ public:
+  // Errors: kInvalidArgument: no plane, planes over different blocks or layers, a shard that does not fit its layout, heads
+  // of a later plane that are neither those of the first nor one for all; storage that is missing, too small, of several
+  // kinds, or not where the alignment asks for it.
+  static Result<std::shared_ptr<const BlockSet>> create(std::vector<Plane> planes);
+  // One storage per region. Errors: those of the allocator and of create().
+  static Result<std::shared_ptr<const BlockSet>> allocate(std::span<const PlaneShape> shapes,
+                                                          storage::Allocator& allocator);
+  static Result<std::shared_ptr<const BlockSet>> allocate(const layout::Layout& layout,
+                                                          storage::Allocator& allocator);
+
+  std::span<const Plane> planes() const noexcept { return planes_; }
+  std::uint32_t num_blocks() const noexcept { return planes_[0].layout.config().num_blocks; }
+  // Of one block, over all planes.
+  std::uint64_t block_bytes() const noexcept;
+  StorageKind kind() const noexcept { return planes_[0].regions[0].storage->kind(); }
+  std::int32_t device() const noexcept { return planes_[0].regions[0].storage->device(); }
+  bool host_accessible() const noexcept { return planes_[0].regions[0].storage->host_accessible(); }
+
+  // The byte at a place of a plane. Requires: memory.
+  std::byte* address(std::size_t plane, const layout::Place& place) const noexcept {
+    const RegionMemory& region = planes_[plane].regions[place.region];
+    return region.storage->address() + region.offset + place.offset;
+  }
+
+  // What another process needs to see a plane.
+  layout::LayoutDescriptor describe(std::size_t plane, std::uint64_t block_set,
+                                    const tokens::NamespaceFingerprint& keys) const;
+
+ private:
+  explicit BlockSet(std::vector<Plane> planes) noexcept : planes_(std::move(planes)) {}
+
+  std::vector<Plane> planes_;
+};
+
+}  // namespace ashlar::transfer

@@ -1,0 +1,73 @@
+// Transfer: a running copy, as those who wait for it see it.
+//
+// The handle is a reference: copies of it speak of the same transfer, and dropping all of them changes nothing. A transfer
+// is done when the device or the kernel has reported the end of every operation it started, and not before. Until then it
+// owns both block sets and whatever its request gave it to own. A deadline or a cancel ends the waiting, and keeps
+// operations that were not started from starting; it never ends one that runs.
+//
+// Thread safety: thread-safe. Callbacks run once, on the thread that saw the end or on the one that asks too late, outside
+//                every lock; they must not wait for other transfers of the same executor.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <utility>
+
+#include "ashlar/base/clock.h"
+#include "ashlar/base/result.h"
+#include "ashlar/block/fence.h"
+#include "ashlar/block/kv_ready.h"
+
+namespace ashlar::transfer {
+
+// What a transfer did, once it is done.
+struct TransferStats {
+  std::uint64_t bytes = 0;
+  std::uint64_t operations = 0;    // copies, reads, writes, launches
+  std::uint64_t continued = 0;     // operations that ended short and were taken up again
+  std::uint64_t direct_bytes = 0;  // past the page cache
+  std::uint64_t staged_bytes = 0;  // through a buffer in between
+  Clock::Duration queued = {};     // from submission to the first operation
+  Clock::Duration running = {};    // from there to the end
+};
+
+// Every byte was moved, and the executor says so: the proof that registration asks for.
+struct TransferDone {
+  TransferStats stats;
+
+  block::KvReady kv_ready() const noexcept { return block::KvReady::asserted_by_caller(); }
+};
+
+using TransferResult = Result<TransferDone>;
+
+class TransferState;
+
+class Transfer {
+ public:
+  explicit Transfer(std::shared_ptr<TransferState> state) noexcept : state_(std::move(state)) {}
+
+  bool done() const;
+  // Waits for the end, or for the deadline of the request. Errors: kTimeout when the deadline came first, in which case the
+  // transfer may still run; kCancelled; the failure of the transfer. After an error the content of the destination blocks is
+  // undefined; the source is as it was.
+  TransferResult wait() const;
+  // The same, but no longer than until `when`.
+  TransferResult wait_until(Clock::TimePoint when) const;
+  // Waits until the transfer is done, however late; for those who must reuse its memory.
+  TransferResult wait_for_end() const;
+  // Starts nothing more. Done soon, with kCancelled unless all bytes were on their way.
+  void cancel() const;
+  // Runs `callback` when the transfer is done, at once if it is.
+  void on_done(std::function<void(const TransferResult&)> callback) const;
+  // Passes when the transfer is done, well or not.
+  block::Fence fence() const;
+  // Bytes whose copies have ended.
+  std::uint64_t bytes_done() const;
+  std::uint64_t bytes_total() const;
+
+ private:
+  std::shared_ptr<TransferState> state_;
+};
+
+}  // namespace ashlar::transfer

@@ -1,0 +1,61 @@
+// Packer: moves small pieces through device memory, so that the copy engines see large ones.
+//
+// Where blocks are whole on the host and scattered on the device, the kernel packs pieces into a slot of device memory, at
+// the speed of that memory, and the copy engines carry the slot over the link; towards the device the other way round. Both
+// halves have a stream, so that the engines work while the kernel does. The link is used better than a kernel can, most of
+// all in both directions at once, and the multiprocessors are left alone most of the time.
+//
+// Thread safety: thread-compatible; its lane holds a lock.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <array>
+#include <cstdint>
+#include <memory>
+
+#include "ashlar/base/result.h"
+#include "backend/cuda/copy_batch.h"
+#include "backend/cuda/copy_job.h"
+#include "backend/cuda/job_cursor.h"
+
+namespace ashlar::backend::cuda {
+
+class Packer {
+ public:
+  // `bytes` of device memory in four slots; `blocks` for the kernel; `link` is the stream of the copy engines.
+  // Errors: those of CUDA.
+  static Result<std::unique_ptr<Packer>> create(std::uint64_t bytes, std::uint32_t blocks, bool to_host,
+                                                cudaStream_t link);
+  ~Packer();
+
+  bool to_host() const noexcept { return to_host_; }
+  // The stream on which a transfer ends.
+  cudaStream_t end_stream() const noexcept { return to_host_ ? link_ : pack_; }
+  // Issues the next pieces, up to about `bytes`. After an error nothing of it runs.
+  Result<Issued> issue(JobCursor* cursor, std::uint64_t bytes, LargeCopyJob* job);
+
+ private:
+  struct Slot {
+    std::byte* memory = nullptr;
+    cudaEvent_t filled = nullptr;
+    cudaEvent_t emptied = nullptr;
+  };
+
+  Packer(std::uint64_t slot_bytes, std::uint32_t blocks, bool to_host, cudaStream_t link) noexcept
+      : slot_bytes_(slot_bytes), blocks_(blocks), to_host_(to_host), link_(link) {}
+  cudaError_t open();
+  cudaError_t issue_slot(Slot& slot, LargeCopyJob* job, Issued* issued);
+
+  const std::uint64_t slot_bytes_;
+  const std::uint32_t blocks_;
+  const bool to_host_;
+  const cudaStream_t link_;
+  cudaStream_t pack_ = nullptr;
+  std::array<Slot, 4> slots_;
+  std::size_t next_slot_ = 0;
+  std::byte* memory_ = nullptr;
+  CopyBatch batch_;
+};
+
+}  // namespace ashlar::backend::cuda

@@ -1,0 +1,138 @@
+#include "ashlar/storage/disk_storage.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <limits>
+#include <system_error>
+#include <utility>
+
+namespace ashlar::storage {
+namespace {
+
+unsigned long long wide(std::uint64_t value) {
+  return value;
+}
+
+std::string reason(int error) {
+  return std::generic_category().message(error);
+}
+
+// Closes a descriptor, and removes its file, unless told not to.
+struct NewFile {
+  int descriptor;
+  std::string path;
+  bool remove;
+
+  NewFile(int its_descriptor, std::string its_path, bool its_remove)
+      : descriptor(its_descriptor), path(std::move(its_path)), remove(its_remove) {}
+  NewFile(const NewFile&) = delete;
+  NewFile& operator=(const NewFile&) = delete;
+  ~NewFile() {
+    if (descriptor < 0) return;
+    close(descriptor);
+    if (remove) unlink(path.c_str());
+  }
+  void release() { descriptor = -1; }
+};
+
+Error no_room(const std::string& path, std::uint64_t wanted, int error) {
+  struct statvfs there{};
+  std::uint64_t free_bytes = 0;
+  if (statvfs(path.c_str(), &there) == 0) free_bytes = std::uint64_t{there.f_bavail} * there.f_frsize;
+  return make_error(ErrorCode::kCapacity, "%s: %llu bytes are wanted, the file system has %llu free (%s)",
+                    path.c_str(), wide(wanted), wide(free_bytes), reason(error).c_str());
+}
+
+Result<void> take_space(int file, const DiskOptions& options) {
+  const auto bytes = static_cast<off_t>(options.bytes);
+  int error = 0;
+  if (options.preallocate) {
+    do error = posix_fallocate(file, 0, bytes);
+    while (error == EINTR);
+  } else if (ftruncate(file, bytes) != 0) {
+    error = errno;
+  }
+  if (error == 0) return {};
+  if (error == ENOSPC || error == EFBIG || error == EDQUOT)
+    return no_room(options.path, options.bytes, error);
+  return make_error(ErrorCode::kIo, "%s: %llu bytes could not be reserved: %s", options.path.c_str(),
+                    wide(options.bytes), reason(error).c_str());
+}
+
+}  // namespace
+
+Result<std::shared_ptr<DiskStorage>> DiskStorage::create(DiskOptions options) {
+  if (options.path.empty() || options.bytes == 0 ||
+      options.bytes > static_cast<std::uint64_t>(std::numeric_limits<off_t>::max()))
+    return make_error(ErrorCode::kInvalidArgument,
+                      "a file needs a path and a size; it has '%s' and %llu bytes", options.path.c_str(),
+                      wide(options.bytes));
+  const int file = ::open(options.path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+  if (file < 0 && errno == EEXIST)
+    return make_error(ErrorCode::kAlreadyExists, "%s is there already; open() it, or remove it",
+                      options.path.c_str());
+  if (file < 0)
+    return make_error(ErrorCode::kIo, "%s cannot be created: %s", options.path.c_str(),
+                      reason(errno).c_str());
+  NewFile guard(file, options.path, true);
+  if (const Result<void> taken = take_space(file, options); !taken) return taken.error();
+  const std::uint64_t bytes = options.bytes;
+  Result<std::shared_ptr<DiskStorage>> made = adopt(std::move(options), file, bytes);
+  if (made) guard.release();
+  return made;
+}
+
+Result<std::shared_ptr<DiskStorage>> DiskStorage::open(DiskOptions options) {
+  const int file = ::open(options.path.c_str(), O_RDWR | O_CLOEXEC);
+  if (file < 0)
+    return make_error(errno == ENOENT ? ErrorCode::kNotFound : ErrorCode::kIo, "%s cannot be opened: %s",
+                      options.path.c_str(), reason(errno).c_str());
+  NewFile guard(file, options.path, false);
+  struct stat about{};
+  if (fstat(file, &about) != 0)
+    return make_error(ErrorCode::kIo, "%s: %s", options.path.c_str(), reason(errno).c_str());
+  if (!S_ISREG(about.st_mode) || about.st_size == 0)
+    return make_error(ErrorCode::kInvalidArgument, "%s is no file with bytes in it", options.path.c_str());
+  Result<std::shared_ptr<DiskStorage>> made =
+      adopt(std::move(options), file, static_cast<std::uint64_t>(about.st_size));
+  if (made) guard.release();
+  return made;
+}
+
+// Opens the second descriptor. `file` stays the caller's until this has succeeded.
+Result<std::shared_ptr<DiskStorage>> DiskStorage::adopt(DiskOptions options, int file, std::uint64_t bytes) {
+  FileAccess access;
+  access.buffered = file;
+  access.faults = options.faults.get();
+  if (options.direct != DirectIo::kNever)
+    access.direct = ::open(options.path.c_str(), O_RDWR | O_DIRECT | O_CLOEXEC);
+  if (options.direct == DirectIo::kAlways && access.direct < 0)
+    return make_error(ErrorCode::kUnsupported, "%s: the file system refuses direct I/O (%s)",
+                      options.path.c_str(), reason(errno).c_str());
+  return std::shared_ptr<DiskStorage>(new DiskStorage(std::move(options), access, bytes));
+}
+
+DiskStorage::~DiskStorage() {
+  if (access_.direct >= 0) close(access_.direct);
+  close(access_.buffered);
+  if (options_.remove) unlink(options_.path.c_str());
+}
+
+std::string DiskStorage::describe() const {
+  return Storage::describe() + ", " + options_.path;
+}
+
+Result<void> DiskStorage::sync() const {
+  int error = access_.faults == nullptr ? 0 : access_.faults->syncing();
+  if (error == 0 && fdatasync(access_.buffered) != 0) error = errno;
+  if (error != 0)
+    return make_error(ErrorCode::kIo, "%s: sync: %s", options_.path.c_str(), reason(error).c_str());
+  if (access_.faults != nullptr) access_.faults->synced();
+  return {};
+}
+
+}  // namespace ashlar::storage

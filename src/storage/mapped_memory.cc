@@ -1,0 +1,107 @@
+// A mapping is zeroed and comes page by page. For an alignment beyond a page it is that much longer than asked for, and the
+// memory starts at the first border inside; pages that are never touched cost nothing.
+#include "ashlar/storage/mapped_memory.h"
+
+#include <linux/mempolicy.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <array>
+#include <bit>
+#include <cerrno>
+#include <climits>
+#include <cstdio>
+#include <memory>
+
+#include "ashlar/base/checked_math.h"
+
+namespace ashlar::storage {
+namespace {
+
+constexpr std::uint64_t kHugePage = std::uint64_t{2} << 20;
+constexpr std::uint64_t kMaxAlignment = std::uint64_t{1} << 30;
+constexpr std::uint32_t kMaxNode = 1023;
+
+unsigned long long wide(std::uint64_t value) {
+  return value;
+}
+
+// Bytes that the system could still give; all of them where it does not say.
+std::uint64_t available_memory() {
+  const std::unique_ptr<FILE, int (*)(FILE*)> file(std::fopen("/proc/meminfo", "re"), &std::fclose);
+  if (file == nullptr) return ~std::uint64_t{0};
+  std::array<char, 128> line{};
+  unsigned long long kib = 0;
+  while (std::fgets(line.data(), static_cast<int>(line.size()), file.get()) != nullptr)
+    if (std::sscanf(line.data(), "MemAvailable: %llu kB", &kib) == 1)  // NOLINT(cert-err34-c): one number
+      return std::uint64_t{kib} * 1024;
+  return ~std::uint64_t{0};
+}
+
+Result<void> bind_to_node(void* address, std::uint64_t bytes, std::uint32_t node) {
+  constexpr std::uint32_t kBits = sizeof(unsigned long) * CHAR_BIT;
+  std::array<unsigned long, (kMaxNode + 1) / kBits> mask{};
+  mask[node / kBits] = 1ul << (node % kBits);
+  if (syscall(SYS_mbind, address, bytes, MPOL_BIND, mask.data(), kMaxNode + 2, 0) != 0)
+    return make_error(
+        ErrorCode::kUnsupported,
+        "NUMA node %u was refused (errno %d); leave numa_node out where the system has one node", node,
+        errno);
+  return {};
+}
+
+}  // namespace
+
+Result<void> MemoryOptions::validate() const {
+  if (bytes == 0) return make_error(ErrorCode::kInvalidArgument, "bytes is 0; storage has at least one");
+  if (!std::has_single_bit(alignment) || alignment > kMaxAlignment)
+    return make_error(ErrorCode::kInvalidArgument, "alignment is %llu; it is a power of two up to %llu",
+                      wide(alignment), wide(kMaxAlignment));
+  if (numa_node && *numa_node > kMaxNode)
+    return make_error(ErrorCode::kInvalidArgument, "numa_node is %u; the largest is %u", *numa_node,
+                      kMaxNode);
+  return {};
+}
+
+Result<MappedMemory> MappedMemory::create(const MemoryOptions& options) {
+  if (const Result<void> valid = options.validate(); !valid) return valid.error();
+  const std::uint64_t page = static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE));
+  const bool huge = options.huge_pages && options.bytes >= kHugePage;
+  const std::uint64_t alignment =
+      huge && options.alignment < kHugePage ? kHugePage : std::max(options.alignment, page);
+  std::uint64_t mapped = 0;
+  if (!align_up(options.bytes, page, &mapped) || !add(mapped, alignment - page, &mapped))
+    return make_error(ErrorCode::kInvalidArgument, "bytes is %llu; no address space is that large",
+                      wide(options.bytes));
+  // The system promises more than it has and takes it back by killing, so the promise is not asked for.
+  const std::uint64_t there = available_memory();
+  if (options.bytes > there)
+    return make_error(ErrorCode::kCapacity, "%llu bytes of memory are wanted, the system has %llu available",
+                      wide(options.bytes), wide(there));
+  void* mapping =
+      mmap(nullptr, mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (mapping == MAP_FAILED)
+    return make_error(ErrorCode::kCapacity,
+                      "%llu bytes of memory are wanted and were refused (errno %d); %llu are available",
+                      wide(options.bytes), errno, wide(there));
+  const std::uint64_t past = reinterpret_cast<std::uintptr_t>(mapping) % alignment;
+  auto* start = static_cast<std::byte*>(mapping) + (past == 0 ? 0 : alignment - past);
+  MappedMemory memory(mapping, mapped, start, options.bytes);
+  if (huge) madvise(start, options.bytes, MADV_HUGEPAGE);  // a wish
+  if (options.numa_node)
+    if (const Result<void> bound = bind_to_node(start, options.bytes, *options.numa_node); !bound)
+      return bound.error();
+  if (options.touch_pages)
+    for (std::uint64_t at = 0; at < options.bytes; at += page) {
+      volatile std::byte* byte = start + at;
+      *byte = std::byte{0};
+    }
+  return memory;
+}
+
+MappedMemory::~MappedMemory() {
+  if (mapping_ != nullptr) munmap(mapping_, mapped_);
+}
+
+}  // namespace ashlar::storage

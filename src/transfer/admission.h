@@ -1,0 +1,49 @@
+// Admission: how much an executor has in flight, and who waits for room.
+//
+// First come, first served: a large transfer waits at the head of the line until it fits, so small ones cannot starve it.
+//
+// Thread safety: thread-safe. Calls nothing while it holds its lock.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <optional>
+
+#include "ashlar/base/clock.h"
+#include "ashlar/base/mutex.h"
+#include "ashlar/base/result.h"
+#include "ashlar/transfer/executor.h"
+
+namespace ashlar::transfer {
+
+enum class Outcome : std::uint8_t { kCompleted, kFailed, kCancelled };
+
+class Admission {
+ public:
+  Admission(const QueueLimits& limits, Clock& clock) : limits_(limits), clock_(clock) {}
+
+  // Errors: kCapacity: no room and `wait` is false; kTimeout: none until the deadline; kCancelled: closed.
+  Result<void> enter(std::uint64_t bytes, bool wait, std::optional<Clock::TimePoint> deadline);
+  void leave(std::uint64_t bytes, Outcome outcome);
+
+  // Nobody enters from now on; those who wait are sent away.
+  void close();
+  // Waits until nothing is in flight.
+  void wait_empty();
+  ExecutorCounters counters() const;
+  Clock& clock() const noexcept { return clock_; }
+
+ private:
+  bool fits(std::uint64_t bytes) const ASHLAR_REQUIRES(mu_);
+
+  const QueueLimits limits_;
+  Clock& clock_;
+  mutable Mutex mu_;
+  CondVar changed_;
+  ExecutorCounters counters_ ASHLAR_GUARDED_BY(mu_);
+  std::deque<std::uint64_t> line_ ASHLAR_GUARDED_BY(mu_);  // tickets of those who wait
+  std::uint64_t next_ticket_ ASHLAR_GUARDED_BY(mu_) = 0;
+  bool closed_ ASHLAR_GUARDED_BY(mu_) = false;
+};
+
+}  // namespace ashlar::transfer

@@ -1,0 +1,125 @@
+// The axes in canonical order are joined while they lie side by side, so a block that already lies in that order is one
+// run. Short runs are collected in a buffer first: the hash likes long ones.
+#include "ashlar/transfer/block_checksum.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <vector>
+
+#include "tokens/xxhash_inline.h"
+
+namespace ashlar::transfer {
+namespace {
+
+using layout::Axis;
+using layout::LayoutConfig;
+
+class Digest {
+ public:
+  Digest() { XXH3_64bits_reset(&state_); }
+
+  void add(const void* bytes, std::uint64_t count) {
+    if (count >= kLong) {
+      flush();
+      XXH3_64bits_update(&state_, bytes, count);
+      return;
+    }
+    if (used_ + count > buffer_.size()) flush();
+    std::memcpy(buffer_.data() + used_, bytes, count);
+    used_ += count;
+  }
+  void add_number(std::uint64_t value) {
+    std::array<std::uint8_t, 8> bytes{};
+    for (std::size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<std::uint8_t>(value >> (8 * i));
+    add(bytes.data(), bytes.size());
+  }
+  std::uint64_t value() {
+    flush();
+    return XXH3_64bits_digest(&state_);
+  }
+
+ private:
+  static constexpr std::uint64_t kLong = 4096;
+
+  void flush() {
+    XXH3_64bits_update(&state_, buffer_.data(), used_);
+    used_ = 0;
+  }
+
+  XXH3_state_t state_;
+  std::array<std::uint8_t, 16384> buffer_;
+  std::size_t used_ = 0;
+};
+
+struct Step {
+  std::uint64_t count;
+  std::uint64_t stride;
+};
+
+void walk(Digest& digest, const std::byte* at, std::span<const Step> steps, std::uint64_t run) {
+  if (steps.empty()) return digest.add(at, run);
+  for (std::uint64_t i = 0; i < steps[0].count; ++i, at += steps[0].stride)
+    walk(digest, at, steps.subspan(1), run);
+}
+
+void add_plane(Digest& digest, const BlockSet& set, std::size_t number, std::uint32_t block) {
+  const Plane& plane = set.planes()[number];
+  const LayoutConfig& config = plane.layout.config();
+  for (const std::uint64_t value :
+       {std::uint64_t{config.num_layers}, std::uint64_t{config.outer_dim}, std::uint64_t{config.page_size},
+        std::uint64_t{config.num_heads}, config.head_bytes(), static_cast<std::uint64_t>(config.dtype),
+        std::uint64_t{plane.shard.layers.first}, std::uint64_t{plane.shard.heads.first}})
+    digest.add_number(value);
+
+  std::vector<Axis> axes = {Axis::kOuter, Axis::kToken, Axis::kHead};
+  if (config.opaque)
+    std::ranges::sort(axes, std::greater<>(), [&](Axis axis) { return plane.layout.strides().of(axis); });
+  if (plane.layout.regions() == layout::Regions::kOne) axes.insert(axes.begin(), Axis::kLayer);
+  std::uint64_t run = config.head_bytes();
+  while (!axes.empty() &&
+         (plane.layout.extent(axes.back()) == 1 || plane.layout.strides().of(axes.back()) == run)) {
+    run *= plane.layout.extent(axes.back());
+    axes.pop_back();
+  }
+  std::vector<Step> steps;
+  steps.reserve(axes.size());
+  for (const Axis axis : axes) steps.push_back({plane.layout.extent(axis), plane.layout.strides().of(axis)});
+  const std::uint32_t regions = plane.layout.region_count();
+  for (std::uint32_t layer = 0; layer < regions; ++layer)
+    walk(digest, set.address(number, plane.layout.place({.block = block, .layer = layer})), steps, run);
+}
+
+}  // namespace
+
+Result<BlockChecksum> checksum_block(const BlockSet& set, std::uint32_t block, const BlockName& name) {
+  if (block >= set.num_blocks())
+    return make_error(ErrorCode::kInvalidArgument, "block %u; the set has %u blocks", block,
+                      set.num_blocks());
+  if (!set.host_accessible())
+    return make_error(ErrorCode::kUnsupported,
+                      "the host cannot read %s storage; checksums are made in host memory",
+                      std::string(to_string(set.kind())).c_str());
+  Digest digest;
+  digest.add_number(0x31'6b'6c'62'72'68'73'61);  // "ashrblk1"
+  const std::array<std::uint8_t, 16> hash = name.hash.to_bytes();
+  const std::array<std::uint8_t, 16> keys = name.keys.to_bytes();
+  digest.add(hash.data(), hash.size());
+  digest.add(keys.data(), keys.size());
+  for (std::size_t plane = 0; plane < set.planes().size(); ++plane) add_plane(digest, set, plane, block);
+  return BlockChecksum(digest.value());
+}
+
+Result<void> verify_block(const BlockSet& set, std::uint32_t block, const BlockName& name,
+                          BlockChecksum expected, events::StorageTier tier) {
+  const Result<BlockChecksum> found = checksum_block(set, block, name);
+  if (!found) return found.error();
+  if (*found == expected) return {};
+  return make_error(ErrorCode::kCorruption,
+                    "block %s from the %s tier is damaged: its checksum is %016llx and should be %016llx",
+                    name.hash.to_string().c_str(), std::string(to_string(tier)).c_str(),
+                    static_cast<unsigned long long>(found->value()),
+                    static_cast<unsigned long long>(expected.value()));
+}
+
+}  // namespace ashlar::transfer

@@ -1,0 +1,118 @@
+#include "ashlar/transfer/block_set.h"
+
+#include <algorithm>
+
+#include "ashlar/base/checked_math.h"
+
+namespace ashlar::transfer {
+namespace {
+
+using layout::Layout;
+using layout::LayoutConfig;
+
+unsigned long long wide(std::uint64_t value) {
+  return value;
+}
+
+Result<void> check_region(const Layout& layout, const RegionMemory& region, std::size_t plane,
+                          std::size_t at) {
+  if (region.storage == nullptr)
+    return make_error(ErrorCode::kInvalidArgument, "region %zu of plane %zu has no storage", at, plane);
+  std::uint64_t end = 0;
+  if (!add(region.offset, layout.region_bytes(), &end) || end > region.storage->size())
+    return make_error(ErrorCode::kInvalidArgument,
+                      "region %zu of plane %zu needs %llu bytes from %llu on; its storage has %llu", at,
+                      plane, wide(layout.region_bytes()), wide(region.offset), wide(region.storage->size()));
+  const std::uint64_t start = reinterpret_cast<std::uintptr_t>(region.storage->address()) + region.offset;
+  if (start % layout.config().alignment != 0)
+    return make_error(ErrorCode::kInvalidArgument,
+                      "region %zu of plane %zu starts at %llx, which is no multiple of its alignment %llu",
+                      at, plane, wide(start), wide(layout.config().alignment));
+  return {};
+}
+
+Result<void> check_plane(const Plane& plane, std::size_t at, const Plane& first) {
+  const LayoutConfig& config = plane.layout.config();
+  if (plane.shard.layers.count != config.num_layers || plane.shard.heads.count != config.num_heads)
+    return make_error(ErrorCode::kInvalidArgument,
+                      "the shard of plane %zu has %u layers and %u heads, its layout %u and %u", at,
+                      plane.shard.layers.count, plane.shard.heads.count, config.num_layers, config.num_heads);
+  if (config.num_blocks != first.layout.config().num_blocks || plane.shard.layers != first.shard.layers)
+    return make_error(ErrorCode::kInvalidArgument,
+                      "plane %zu has %u blocks and %u layers from %u on, the first one %u and %u from %u on",
+                      at, config.num_blocks, plane.shard.layers.count, plane.shard.layers.first,
+                      first.layout.config().num_blocks, first.shard.layers.count, first.shard.layers.first);
+  if (plane.shard.heads != first.shard.heads && config.num_heads != 1)
+    return make_error(
+        ErrorCode::kInvalidArgument,
+        "plane %zu has %u heads from %u on; it needs those of the first plane (%u from %u on), or one for "
+        "all of them",
+        at, plane.shard.heads.count, plane.shard.heads.first, first.shard.heads.count,
+        first.shard.heads.first);
+  if (plane.regions.size() != plane.layout.region_count())
+    return make_error(ErrorCode::kInvalidArgument, "plane %zu has storage for %zu regions, its layout %u", at,
+                      plane.regions.size(), plane.layout.region_count());
+  for (std::size_t i = 0; i < plane.regions.size(); ++i) {
+    if (const Result<void> fits = check_region(plane.layout, plane.regions[i], at, i); !fits)
+      return fits.error();
+    const storage::Storage& one = *plane.regions[i].storage;
+    const storage::Storage& other = *first.regions[0].storage;
+    if (one.kind() != other.kind() || one.device() != other.device())
+      return make_error(ErrorCode::kInvalidArgument,
+                        "the storage of a set is of one kind; it is '%s' and '%s'", other.describe().c_str(),
+                        one.describe().c_str());
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<std::shared_ptr<const BlockSet>> BlockSet::create(std::vector<Plane> planes) {
+  if (planes.empty()) return make_error(ErrorCode::kInvalidArgument, "a block set has at least one plane");
+  for (std::size_t i = 0; i < planes.size(); ++i)
+    if (const Result<void> fits = check_plane(planes[i], i, planes[0]); !fits) return fits.error();
+  return std::shared_ptr<const BlockSet>(new BlockSet(std::move(planes)));
+}
+
+Result<std::shared_ptr<const BlockSet>> BlockSet::allocate(std::span<const PlaneShape> shapes,
+                                                           storage::Allocator& allocator) {
+  std::vector<Plane> planes;
+  for (const PlaneShape& shape : shapes) {
+    Plane plane{shape.layout, shape.shard, {}};
+    for (std::uint32_t i = 0; i < shape.layout.region_count(); ++i) {
+      auto storage = allocator.allocate(shape.layout.region_bytes(),
+                                        std::max<std::uint64_t>(shape.layout.config().alignment, 4096));
+      if (!storage) return storage.error();
+      plane.regions.push_back({*std::move(storage), 0});
+    }
+    planes.push_back(std::move(plane));
+  }
+  return create(std::move(planes));
+}
+
+Result<std::shared_ptr<const BlockSet>> BlockSet::allocate(const Layout& layout,
+                                                           storage::Allocator& allocator) {
+  const PlaneShape shape = PlaneShape::whole(layout);
+  return allocate(std::span(&shape, 1), allocator);
+}
+
+std::uint64_t BlockSet::block_bytes() const noexcept {
+  std::uint64_t bytes = 0;
+  for (const Plane& plane : planes_) bytes += plane.layout.config().block_bytes();
+  return bytes;
+}
+
+layout::LayoutDescriptor BlockSet::describe(std::size_t plane, std::uint64_t block_set,
+                                            const tokens::NamespaceFingerprint& keys) const {
+  layout::LayoutDescriptor descriptor{.layout = planes_[plane].layout,
+                                      .storage = kind(),
+                                      .device = device(),
+                                      .block_set = block_set,
+                                      .keys = keys};
+  for (const RegionMemory& region : planes_[plane].regions)
+    descriptor.regions.push_back({reinterpret_cast<std::uintptr_t>(region.storage->address()) + region.offset,
+                                  planes_[plane].layout.region_bytes()});
+  return descriptor;
+}
+
+}  // namespace ashlar::transfer

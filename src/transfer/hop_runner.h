@@ -1,0 +1,66 @@
+// HopRunner: transfers in two hops, one transfer after the other, on a thread of its own.
+//
+// Thread safety: thread-safe. Destruction cancels what has not started and waits for what runs.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <optional>
+#include <thread>
+
+#include "ashlar/base/mutex.h"
+#include "ashlar/base/result.h"
+#include "ashlar/transfer/transfer_engine.h"
+#include "transfer/admission.h"
+#include "transfer/transfer_state.h"
+
+namespace ashlar::transfer {
+
+// Where the blocks of a transfer lie between the hops: two halves, each a block set of its own.
+struct Staging {
+  std::array<std::shared_ptr<const BlockSet>, 2> halves;
+  Executor* in = nullptr;
+  Executor* out = nullptr;
+};
+
+class HopRunner {
+ public:
+  explicit HopRunner(const EngineOptions& options);
+  ~HopRunner();
+  HopRunner(const HopRunner&) = delete;
+  HopRunner& operator=(const HopRunner&) = delete;
+
+  // Errors: kUnsupported: no two hops lead there; kCapacity: the memory in between.
+  Result<Staging> route(const BlockSet& from, const BlockSet& to);
+  Result<Transfer> submit(TransferRequest request);
+  ExecutorCounters counters() const { return admission_.counters(); }
+
+ private:
+  struct Job {
+    std::shared_ptr<TransferState> state;
+    Staging staging;
+  };
+  struct Running {  // a second hop
+    Transfer transfer;
+    std::uint64_t bytes;
+  };
+  Result<std::shared_ptr<storage::Storage>> memory() ASHLAR_EXCLUDES(memory_mu_);
+  void run();
+  void move(const Job& job);
+  // Both wait for a hop to end and report it; false when it failed.
+  static bool settle(TransferState& state, std::optional<Running>& hop);
+
+  const EngineOptions options_;
+  Admission admission_;
+  Mutex memory_mu_;
+  std::shared_ptr<storage::Storage> memory_ ASHLAR_GUARDED_BY(memory_mu_);
+  Mutex mu_;
+  CondVar work_;
+  std::deque<Job> jobs_ ASHLAR_GUARDED_BY(mu_);
+  bool stopping_ ASHLAR_GUARDED_BY(mu_) = false;
+  std::thread thread_;
+};
+
+}  // namespace ashlar::transfer

@@ -1,0 +1,98 @@
+// A chunk is walked row by row: the innermost axis of the plan is a loop of copies with two strides and no division, which
+// is what counts where a piece is one head of one token.
+#include "ashlar/transfer/memcpy_executor.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+#include <vector>
+
+#include "ashlar/transfer/copy_cursor.h"
+#include "transfer/chunked_pool.h"
+
+namespace ashlar::transfer {
+namespace {
+
+class MemcpyWork final : public ChunkedWork {
+ public:
+  MemcpyWork(const TransferPlan& plan, std::uint64_t strip_bytes) : plan_(plan), strip_bytes_(strip_bytes) {
+    for (const CopyPlan& copy : plan.copies()) {
+      const std::uint64_t units = CopyCursor::units(copy, strip_bytes);
+      firsts_.push_back(units_);
+      units_ += units;
+    }
+    const std::uint64_t piece = std::min(plan.copies()[0].piece_bytes(), strip_bytes);
+    per_chunk_ = std::max<std::uint64_t>(1, piece == 0 ? 1 : strip_bytes / piece);
+  }
+
+  std::uint64_t units() const noexcept override { return units_; }
+  std::uint64_t units_per_chunk() const noexcept override { return per_chunk_; }
+  void move(TransferState& state, std::uint64_t first, std::uint64_t end) const override {
+    TransferStats stats;
+    for (std::size_t plane = 0; plane < firsts_.size(); ++plane) {
+      const std::uint64_t plane_end = plane + 1 < firsts_.size() ? firsts_[plane + 1] : units_;
+      const std::uint64_t from = std::max(first, firsts_[plane]);
+      const std::uint64_t to = std::min(end, plane_end);
+      if (from >= to) continue;
+      CopyCursor cursor(plan_.copies()[plane], strip_bytes_, from - firsts_[plane], to - firsts_[plane]);
+      CopyRow row;
+      while (cursor.next_row(&row)) {
+        const std::byte* source = plan_.from().address(plane, row.from);
+        std::byte* target = plan_.to().address(plane, row.to);
+        for (std::uint64_t i = 0; i < row.count; ++i) {
+          std::memcpy(target, source, row.bytes);
+          source += row.from_stride;
+          target += row.to_stride;
+        }
+        stats.bytes += row.bytes * row.count;
+        stats.operations += row.count;
+      }
+    }
+    state.moved(stats);
+  }
+
+ private:
+  const TransferPlan& plan_;
+  const std::uint64_t strip_bytes_;
+  std::vector<std::uint64_t> firsts_;  // unit at which each plane starts
+  std::uint64_t units_ = 0;
+  std::uint64_t per_chunk_ = 1;
+};
+
+}  // namespace
+
+Result<void> MemcpyOptions::validate() const {
+  if (threads == 0 || threads > 1024)
+    return make_error(ErrorCode::kInvalidArgument, "threads is %u; it is 1 to 1024", threads);
+  if (strip_bytes == 0)
+    return make_error(ErrorCode::kInvalidArgument, "strip_bytes is 0; a thread takes at least 1");
+  return limits.validate();
+}
+
+Result<std::unique_ptr<MemcpyExecutor>> MemcpyExecutor::create(const MemcpyOptions& options) {
+  if (const Result<void> valid = options.validate(); !valid) return valid.error();
+  auto pool = std::make_unique<ChunkedPool>(
+      ChunkedPool::Options{options.threads, options.inline_bytes, options.limits, options.clock},
+      [strip = options.strip_bytes](const TransferPlan& plan) {
+        return std::make_unique<MemcpyWork>(plan, strip);
+      });
+  return std::unique_ptr<MemcpyExecutor>(new MemcpyExecutor(std::move(pool)));
+}
+
+MemcpyExecutor::MemcpyExecutor(std::unique_ptr<ChunkedPool> pool) noexcept : pool_(std::move(pool)) {}
+MemcpyExecutor::~MemcpyExecutor() = default;
+
+bool MemcpyExecutor::handles(const BlockSet& from, const BlockSet& to) const noexcept {
+  return from.host_accessible() && to.host_accessible();
+}
+
+Result<Transfer> MemcpyExecutor::submit(TransferRequest request) {
+  if (const Result<void> fits = check_handles(*this, request.plan); !fits) return fits.error();
+  return pool_->submit(std::move(request));
+}
+
+ExecutorCounters MemcpyExecutor::counters() const {
+  return pool_->counters();
+}
+
+}  // namespace ashlar::transfer

@@ -1,0 +1,110 @@
+#include "ashlar/transfer/transfer_plan.h"
+
+#include <algorithm>
+
+namespace ashlar::transfer {
+namespace {
+
+// Whether regions of two different sets share bytes of one storage or of one stretch of memory.
+bool overlap(const Plane& one, const RegionMemory& a, const Plane& two, const RegionMemory& b) {
+  const std::byte* start_a = a.storage->address();
+  const std::byte* start_b = b.storage->address();
+  if (start_a == nullptr && a.storage != b.storage) return false;
+  const auto from_a = reinterpret_cast<std::uintptr_t>(start_a) + a.offset;
+  const auto from_b = reinterpret_cast<std::uintptr_t>(start_b) + b.offset;
+  return from_a < from_b + two.layout.region_bytes() && from_b < from_a + one.layout.region_bytes();
+}
+
+Result<void> check_shared_memory(const BlockSet& from, std::span<const std::uint32_t> from_blocks,
+                                 const BlockSet& to, std::span<const std::uint32_t> to_blocks) {
+  if (&from == &to) {
+    std::vector<std::uint32_t> sources(from_blocks.begin(), from_blocks.end());
+    std::ranges::sort(sources);
+    for (const std::uint32_t block : to_blocks)
+      if (std::ranges::binary_search(sources, block))
+        return make_error(ErrorCode::kInvalidArgument, "block %u is source and destination of one transfer",
+                          block);
+    return {};
+  }
+  if (from.kind() != to.kind() || from.device() != to.device()) return {};
+  for (const Plane& one : from.planes())
+    for (const Plane& two : to.planes())
+      for (const RegionMemory& a : one.regions)
+        for (const RegionMemory& b : two.regions)
+          if (overlap(one, a, two, b))
+            return make_error(
+                ErrorCode::kInvalidArgument,
+                "source and destination share memory (%s); move blocks inside one set, or between sets "
+                "that do not overlap",
+                a.storage->describe().c_str());
+  return {};
+}
+
+// One head for all: it moves whole, and only where the destination takes all its heads from this source.
+Result<PlanSelection> shared_heads(const BlockSet& from, const BlockSet& to, std::size_t plane,
+                                   const PlanSelection& selection) {
+  const layout::Range moved =
+      selection.heads.value_or(intersect(from.planes()[0].shard.heads, to.planes()[0].shard.heads));
+  if (moved != to.planes()[0].shard.heads)
+    return make_error(
+        ErrorCode::kUnsupported,
+        "plane %zu has one value for all heads, and %u heads from %u on would move into a destination with "
+        "%u from %u on; heads that stay need a value of their own",
+        plane, moved.count, moved.first, to.planes()[0].shard.heads.count, to.planes()[0].shard.heads.first);
+  return PlanSelection{selection.layers, {}};
+}
+
+bool one_for_all(const BlockSet& set, std::size_t plane) {
+  return plane > 0 && set.planes()[plane].layout.config().num_heads == 1 &&
+         set.planes()[0].layout.config().num_heads > 1;
+}
+
+}  // namespace
+
+std::uint64_t TransferPlan::bytes() const noexcept {
+  std::uint64_t sum = 0;
+  for (const CopyPlan& copy : copies_) sum += copy.bytes();
+  return sum;
+}
+
+std::uint64_t TransferPlan::pieces() const noexcept {
+  std::uint64_t sum = 0;
+  for (const CopyPlan& copy : copies_) sum += copy.pieces();
+  return sum;
+}
+
+Result<TransferPlan> plan(std::shared_ptr<const BlockSet> from, std::span<const std::uint32_t> from_blocks,
+                          std::shared_ptr<const BlockSet> to, std::span<const std::uint32_t> to_blocks,
+                          const PlanSelection& selection) {
+  if (from == nullptr || to == nullptr)
+    return make_error(ErrorCode::kInvalidArgument, "a transfer needs a source and a destination");
+  if (from->planes().size() != to->planes().size())
+    return make_error(ErrorCode::kInvalidArgument, "%zu planes at the source, %zu at the destination",
+                      from->planes().size(), to->planes().size());
+  if (const Result<void> apart = check_shared_memory(*from, from_blocks, *to, to_blocks); !apart)
+    return apart.error();
+  TransferPlan out;
+  for (std::size_t i = 0; i < from->planes().size(); ++i) {
+    PlanSelection part = selection;
+    PlanSide source{from->planes()[i].layout, from->planes()[i].shard, from_blocks};
+    const PlanSide target{to->planes()[i].layout, to->planes()[i].shard, to_blocks};
+    if (one_for_all(*from, i) || one_for_all(*to, i)) {
+      const Result<PlanSelection> shared = shared_heads(*from, *to, i, selection);
+      if (!shared) return shared.error();
+      part = *shared;
+      source.shard.heads = target.shard.heads;  // which head it is called does not matter
+    }
+    Result<CopyPlan> copy = plan(source, target, part);
+    if (!copy)
+      return i == 0
+                 ? copy.error()
+                 : Error(copy.error().code(), "plane " + std::to_string(i) + ": " + copy.error().message());
+    out.copies_.push_back(*std::move(copy));
+  }
+  out.from_ = std::move(from);
+  out.to_ = std::move(to);
+  out.selection_ = selection;
+  return out;
+}
+
+}  // namespace ashlar::transfer

@@ -1,0 +1,76 @@
+// TransferState: a transfer as its executor sees it.
+//
+// The executor calls start() before its first operation, asks may_continue() before each further one, reports with
+// moved() and fail(), and calls finish() once, when every operation that it started has ended. finish() lets go of the
+// block sets and of what the request owned, makes room in the queue, and then tells those who wait: so whoever hears of the
+// end finds everything released.
+//
+// Thread safety: thread-safe.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "ashlar/base/clock.h"
+#include "ashlar/base/mutex.h"
+#include "ashlar/block/fence.h"
+#include "ashlar/transfer/executor.h"
+#include "transfer/admission.h"
+
+namespace ashlar::transfer {
+
+class TransferState {
+ public:
+  // Waits for room. Errors: those of Admission::enter().
+  static Result<std::shared_ptr<TransferState>> admit(TransferRequest request, Admission& admission);
+
+  TransferState(TransferRequest request, Admission& admission);
+
+  // For the executor. The plan is there until finish().
+  const TransferPlan& plan() const noexcept { return request_.plan; }
+  void start();
+  // False once it failed, was cancelled, or its deadline has passed.
+  bool may_continue();
+  void moved(const TransferStats& part);
+  // The first error is the one that is told.
+  void fail(Error error);
+  void finish();
+
+  // For the handle.
+  bool done() const;
+  TransferResult wait(std::optional<Clock::TimePoint> when, bool heed_deadline);
+  void cancel() noexcept { cancelled_.store(true, std::memory_order_relaxed); }  // relaxed: a wish, seen soon
+  void on_done(std::function<void(const TransferResult&)> callback);
+  block::Fence fence() const { return fence_.first; }
+  // relaxed: a recent number
+  std::uint64_t bytes_done() const noexcept { return bytes_done_.load(std::memory_order_relaxed); }
+  std::uint64_t bytes_total() const noexcept { return bytes_total_; }
+
+ private:
+  TransferResult judge() ASHLAR_REQUIRES(mu_);
+
+  TransferRequest request_;
+  Admission& admission_;  // not after finish()
+  Clock& clock_;
+  const std::optional<Clock::TimePoint> deadline_;
+  const std::uint64_t bytes_total_;
+  const Clock::TimePoint submitted_;
+  std::atomic<std::uint64_t> bytes_done_{0};
+  std::atomic<bool> cancelled_{false};
+  std::atomic<bool> failed_{false};
+
+  mutable Mutex mu_;
+  CondVar ended_;
+  std::optional<Clock::TimePoint> started_ ASHLAR_GUARDED_BY(mu_);
+  TransferStats stats_ ASHLAR_GUARDED_BY(mu_);
+  std::optional<Error> error_ ASHLAR_GUARDED_BY(mu_);
+  std::optional<TransferResult> result_ ASHLAR_GUARDED_BY(mu_);
+  std::vector<std::function<void(const TransferResult&)>> callbacks_ ASHLAR_GUARDED_BY(mu_);
+  std::pair<block::Fence, block::FenceSignal> fence_;
+};
+
+}  // namespace ashlar::transfer
