@@ -87,13 +87,14 @@ PoolStatus BlockStore::status_locked() const {
   PoolStatus status;
   status.total = options_.block_count;
   status.reset = reset_->size();
-  status.inactive = inactive_->size();
+  status.inactive = inactive_->size() - held_inactive_;
+  status.held_inactive = held_inactive_ + held_aside_;
   status.pinned_inactive = pinned_aside_;
   status.owned = owned_;
   status.quarantined = quarantined_;
   status.waiters = waiters_;
-  status.active = status.total - status.reset - status.inactive - status.pinned_inactive - status.owned -
-                  status.quarantined;
+  status.active = status.total - status.reset - status.inactive - status.pinned_inactive -
+                  status.held_inactive - status.owned - status.quarantined;
   return status;
 }
 
@@ -171,7 +172,7 @@ void BlockStore::close() {
 void BlockStore::check_invariants() {
   const MutexLock lock(mu_);
   const PoolStatus status = status_locked();
-  std::size_t listed = 0, aside = 0, reset = 0, quarantined = 0, owned = 0, active = 0;
+  std::size_t listed = 0, aside = 0, held = 0, reset = 0, quarantined = 0, owned = 0, active = 0;
   std::vector<std::uint32_t> duplicates_of(options_.block_count, 0);
   for (std::uint32_t slot = 0; slot < options_.block_count; ++slot) {
     const std::uint64_t word = slots_.word(slot).load(kOrderProbe);
@@ -204,8 +205,11 @@ void BlockStore::check_invariants() {
                        "slot %u is registered and not present", slot);
         }
         if (listing == Listing::kInactive) {
-          ++listed;
+          ++(slots_.holds[slot] != 0 ? held : listed);
           ASHLAR_CHECK(slots_.pins[slot] == 0, "slot %u is pinned and evictable", slot);
+        } else if (listing == Listing::kHeldAside) {
+          ++held;
+          ASHLAR_CHECK(slots_.holds[slot] != 0, "slot %u is set aside without a hold", slot);
         } else if (listing == Listing::kPinnedAside) {
           ++aside;
           ASHLAR_CHECK(slots_.pins[slot] != 0, "slot %u is set aside without a pin", slot);
@@ -225,11 +229,12 @@ void BlockStore::check_invariants() {
         break;
     }
   }
-  ASHLAR_CHECK(
-      reset == status.reset && listed == status.inactive && aside == status.pinned_inactive &&
-          quarantined == status.quarantined && owned == status.owned && active == status.active,
-      "pools count %s, slots count reset %zu inactive %zu pinned %zu quarantined %zu owned %zu active %zu",
-      status.to_string().c_str(), reset, listed, aside, quarantined, owned, active);
+  ASHLAR_CHECK(reset == status.reset && listed == status.inactive && aside == status.pinned_inactive &&
+                   held == status.held_inactive && quarantined == status.quarantined &&
+                   owned == status.owned && active == status.active,
+               "pools count %s, slots count reset %zu inactive %zu pinned %zu held %zu quarantined %zu owned "
+               "%zu active %zu",
+               status.to_string().c_str(), reset, listed, aside, held, quarantined, owned, active);
 }
 
 // ---- what the guards call

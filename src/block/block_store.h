@@ -103,6 +103,10 @@ class BlockStore final : public StoreFace,
   void unpin(const PinTable::Key& key);
   bool is_pinned(const PinTable::Key& key);
 
+  // holds (store_hold.cc)
+  Result<HoldRef> hold(const tokens::SequenceHash& hash);
+  void end_hold(std::uint32_t slot) noexcept;
+
   // facts about blocks (store_facts.cc)
   void set_retention(const SlotRef& slot, const BlockRetention& retention) noexcept;
   Result<void> set_retention(const tokens::SequenceHash& hash, const BlockRetention& retention);
@@ -178,7 +182,9 @@ class BlockStore final : public StoreFace,
     std::size_t available = 0;
   };
 
-  std::size_t available_locked() const ASHLAR_REQUIRES(mu_) { return reset_->size() + inactive_->size(); }
+  std::size_t available_locked() const ASHLAR_REQUIRES(mu_) {
+    return reset_->size() + inactive_->size() - held_inactive_;
+  }
   PoolStatus status_locked() const ASHLAR_REQUIRES(mu_);
   AllocationRefusal refusal_locked(AllocationRefusal::Reason reason, std::size_t n) const
       ASHLAR_REQUIRES(mu_);
@@ -246,6 +252,7 @@ class BlockStore final : public StoreFace,
   void list_inactive_locked(std::span<const BlockId> ids, RegistryCore::Cursor& cursor) ASHLAR_REQUIRES(mu_);
   void end_quarantine(std::uint32_t slot);
   Result<PinRef> pin_locked(std::uint32_t slot, Clock::Duration ttl) ASHLAR_REQUIRES(mu_);
+  bool set_aside_if_held_locked(std::uint32_t slot) ASHLAR_REQUIRES(mu_);
   void pin_ended_locked(std::uint32_t slot, RetiredExtensions& retired) ASHLAR_REQUIRES(mu_);
 
   // Constant after construction.
@@ -268,6 +275,8 @@ class BlockStore final : public StoreFace,
   std::size_t waiters_ ASHLAR_GUARDED_BY(mu_) = 0;
   std::size_t owned_ ASHLAR_GUARDED_BY(mu_) = 0;
   std::size_t pinned_aside_ ASHLAR_GUARDED_BY(mu_) = 0;
+  std::size_t held_inactive_ ASHLAR_GUARDED_BY(mu_) = 0;  // in the inactive pool
+  std::size_t held_aside_ ASHLAR_GUARDED_BY(mu_) = 0;     // given up by its backend
   std::size_t quarantined_ ASHLAR_GUARDED_BY(mu_) = 0;
   bool closed_ ASHLAR_GUARDED_BY(mu_) = false;
   ManagerCounters counters_ ASHLAR_GUARDED_BY(mu_);

@@ -94,6 +94,10 @@ void ManagerCore::scan_each(std::span<const tokens::SequenceHash> hashes, bool t
 Result<PinRef> ManagerCore::pin(const tokens::SequenceHash& hash, Clock::Duration ttl) {
   return store_->pin(hash, ttl);
 }
+
+Result<HoldRef> ManagerCore::hold(const tokens::SequenceHash& hash) {
+  return store_->hold(hash);
+}
 Result<void> ManagerCore::set_retention(const tokens::SequenceHash& hash, const BlockRetention& retention) {
   return store_->set_retention(hash, retention);
 }

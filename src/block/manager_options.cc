@@ -65,11 +65,12 @@ Result<void> ManagerOptions::validate() const {
 }
 
 std::string PoolStatus::to_string() const {
-  return make_error(
-             ErrorCode::kInternal,
-             "%zu blocks: %zu reset, %zu inactive, %zu pinned, %zu active, %zu owned, %zu quarantined, "
-             "%zu allocations waiting",
-             total, reset, inactive, pinned_inactive, active, owned, quarantined, waiters)
+  return make_error(ErrorCode::kInternal,
+                    "%zu blocks: %zu reset, %zu inactive, %zu pinned, %zu held, %zu active, %zu owned, %zu "
+                    "quarantined, "
+                    "%zu allocations waiting",
+                    total, reset, inactive, pinned_inactive, held_inactive, active, owned, quarantined,
+                    waiters)
       .message();
 }
 

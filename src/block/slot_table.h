@@ -3,7 +3,7 @@
 // Three kinds of columns, by who may touch them:
 //   atomic      word, hash, flags, entry: anyone, with the orders of slot_orders.h
 //   the owner   tokens, ancestry, partial: whoever owns the slot alone, or (reading) holds a reference
-//   the lock    primary, listing, pins: under the store's lock
+//   the lock    primary, listing, pins, holds: under the store's lock
 //
 // Slots are hot side by side: a sequence has neighbouring ids, so its words share cache lines.
 #pragma once
@@ -44,7 +44,7 @@ struct Ancestry {
 };
 
 // Where an unreferenced primary is.
-enum class Listing : std::uint8_t { kNone, kInactive, kPinnedAside };
+enum class Listing : std::uint8_t { kNone, kInactive, kPinnedAside, kHeldAside };
 
 class SlotTable {
  public:
@@ -54,6 +54,7 @@ class SlotTable {
       : primary(slots, 0),
         listing(slots, Listing::kNone),
         pins(slots, 0),
+        holds(slots, 0),
         partial(slots),
         ancestry(keep_ancestry ? slots : 0),
         words_(slots),
@@ -120,6 +121,7 @@ class SlotTable {
   std::vector<std::uint32_t> primary;  // of duplicates; scratch of transitions elsewhere
   std::vector<Listing> listing;
   std::vector<std::uint16_t> pins;
+  std::vector<std::uint16_t> holds;
   std::vector<std::unique_ptr<PartialState>>
       partial;                     // made on first use, then kept for the slot's next life
   std::vector<Ancestry> ancestry;  // empty when nobody listens

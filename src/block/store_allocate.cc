@@ -105,15 +105,17 @@ bool BlockStore::take_locked(std::size_t n, std::vector<tokens::SequenceHash>* e
   while (taken < n) {
     const std::span<BlockId> room = std::span<BlockId>(ids).first(std::min(kChunk, n - taken));
     std::size_t count = reset_->pop(room);
+    const bool evicts = count == 0;
     from_reset += count;
-    if (count == 0) count = inactive_->pop(room);
+    if (evicts) count = inactive_->pop(room);
     if (count == 0) break;
     for (const BlockId id : room.first(count)) {
+      if (evicts && set_aside_if_held_locked(id.value())) continue;
+      ++taken;
       (last == kNone ? first : slots_.primary[last]) = id.value();
       last = id.value();
       slots_.primary[last] = kNone;
     }
-    taken += count;
   }
   if (taken < n) {
     for (std::uint32_t slot = first; slot != kNone; slot = slots_.primary[slot]) {
@@ -202,12 +204,13 @@ std::size_t BlockStore::reset_inactive() {
   std::size_t total = 0;
   while (const std::size_t count = inactive_->pop(ids)) {
     for (const BlockId id : std::span(ids).first(count)) {
+      if (set_aside_if_held_locked(id.value())) continue;
+      ++total;
       slots_.listing[id.value()] = Listing::kNone;
       unregister_locked(id.value(), HashMix::of(slots_.hash(id.value())), cursor, operation.retired);
       cursor.release();  // what users plug in runs under the store's lock alone
       to_reset_pool_locked(id.value());
     }
-    total += count;
   }
   return total;
 }

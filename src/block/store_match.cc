@@ -35,11 +35,17 @@ std::uint64_t BlockStore::add_reference_locked(std::uint32_t slot) {
     switch (slots_.listing[slot]) {
       case Listing::kInactive:
         inactive_->remove(BlockId(slot));
+        if (slots_.holds[slot] != 0) --held_inactive_;
         facts_->acquire(BlockId(slot));
         ++counters_.revivals;
         break;
       case Listing::kPinnedAside:
         --pinned_aside_;
+        facts_->acquire(BlockId(slot));
+        ++counters_.revivals;
+        break;
+      case Listing::kHeldAside:
+        --held_aside_;
         facts_->acquire(BlockId(slot));
         ++counters_.revivals;
         break;
@@ -147,11 +153,11 @@ std::optional<AllocationRefusal> BlockStore::why_not_after_match(std::span<const
   Operation operation(*this);
   expire_pins_locked(operation.retired);
   std::size_t hits = 0;
-  std::size_t revived = 0;  // of these, those that leave the inactive pool
+  std::size_t revived = 0;  // of these, those that an allocation could have had
   for (; hits < hashes.size(); ++hits) {
     const std::uint32_t slot = find_confirmed(hashes[hits]);
     if (slot == kNone || !slots_.tokens_agree(slot, tokens.subspan(hits * size, size))) break;
-    if (slots_.listing[slot] == Listing::kInactive) ++revived;
+    if (slots_.listing[slot] == Listing::kInactive && slots_.holds[slot] == 0) ++revived;
   }
   const std::size_t needed = blocks - hits;
   if (needed > options_.block_count) return refusal_locked(AllocationRefusal::Reason::kTooMany, needed);

@@ -25,6 +25,11 @@ Result<PinRef> BlockStore::pin_locked(std::uint32_t slot, Clock::Duration ttl) {
   if (first_waiter_ != nullptr) first_waiter_->condition.notify_one();
   if (slots_.listing[slot] == Listing::kInactive) {
     inactive_->remove(BlockId(slot));
+    if (slots_.holds[slot] != 0) --held_inactive_;
+    slots_.listing[slot] = Listing::kPinnedAside;
+    ++pinned_aside_;
+  } else if (slots_.listing[slot] == Listing::kHeldAside) {
+    --held_aside_;
     slots_.listing[slot] = Listing::kPinnedAside;
     ++pinned_aside_;
   }

@@ -46,7 +46,7 @@ bool BlockStore::becomes_inactive_locked(std::uint32_t slot) noexcept {
   const std::uint64_t word = slots_.word(slot).load(kOrderSettle);
   // relaxed: kOrderSettle has brought the last writer's store along.
   return SlotWord::state(word) == BlockState::kPrimary && SlotWord::refs(word) == 0 &&
-         slots_.listing[slot] == Listing::kNone && slots_.pins[slot] == 0 &&
+         slots_.listing[slot] == Listing::kNone && slots_.pins[slot] == 0 && slots_.holds[slot] == 0 &&
          (slots_.flags(slot).load(std::memory_order_relaxed) & SlotTable::kResetOnRelease) == 0;
 }
 
@@ -63,6 +63,11 @@ void BlockStore::settle_locked(std::uint32_t slot, RegistryCore::Cursor& cursor,
         slots_.listing[slot] = Listing::kPinnedAside;
         ++pinned_aside_;
       } else if ((slots_.flags(slot).load(std::memory_order_relaxed) & SlotTable::kResetOnRelease) != 0) {
+        if (slots_.holds[slot] != 0) {
+          slots_.listing[slot] = Listing::kHeldAside;
+          ++held_aside_;
+          return;
+        }
         unregister_locked(slot, HashMix::of(slots_.hash(slot)), cursor, retired);
         cursor.release();  // what users plug in runs under the store's lock alone
         if (follows_registrations_) inactive_->unregistered(BlockId(slot));
@@ -71,6 +76,7 @@ void BlockStore::settle_locked(std::uint32_t slot, RegistryCore::Cursor& cursor,
         slots_.listing[slot] = Listing::kInactive;
         cursor.release();
         inactive_->insert(BlockId(slot), slots_.hash(slot));
+        if (slots_.holds[slot] != 0) ++held_inactive_;
       }
       return;
     case BlockState::kDuplicate: {

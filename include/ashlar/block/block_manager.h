@@ -31,6 +31,7 @@
 #include "ashlar/block/complete_block.h"
 #include "ashlar/block/detail/manager_core.h"
 #include "ashlar/block/hash_map_backend.h"
+#include "ashlar/block/hold.h"
 #include "ashlar/block/immutable_block.h"
 #include "ashlar/block/inflight_block.h"
 #include "ashlar/block/lineage_backend.h"
@@ -222,6 +223,12 @@ class BlockManager {
     auto pinned = core_.pin(hash, ttl);
     if (!pinned) return std::move(pinned).error();
     return Pin(*std::move(pinned));
+  }
+  // Keeps the primary block of a hash where it is, in use or inactive, without using it. Errors: kNotFound; kCapacity.
+  [[nodiscard]] Result<Hold> hold(const tokens::SequenceHash& hash) {
+    auto held = core_.hold(hash);
+    if (!held) return std::move(held).error();
+    return Hold(*std::move(held));
   }
   // What the primary block of a hash is worth, in use or inactive; an inactive one is refreshed. Errors: kNotFound;
   // kInvalidArgument for the priority.

@@ -63,6 +63,7 @@ struct PoolStatus {
   std::size_t reset = 0;            // empty, free
   std::size_t inactive = 0;         // registered, nobody refers to them, evictable
   std::size_t pinned_inactive = 0;  // registered, nobody refers to them, pinned
+  std::size_t held_inactive = 0;    // registered, nobody refers to them, held by those who copy them
   std::size_t active = 0;           // registered and in use: primaries and duplicates
   std::size_t owned = 0;            // in the hands of unique guards
   std::size_t quarantined = 0;      // dropped in flight, waiting for their fence

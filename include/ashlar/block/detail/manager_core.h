@@ -80,6 +80,7 @@ class ManagerCore {
   }
 
   Result<PinRef> pin(const tokens::SequenceHash& hash, Clock::Duration ttl);
+  Result<HoldRef> hold(const tokens::SequenceHash& hash);
   Result<void> set_retention(const tokens::SequenceHash& hash, const BlockRetention& retention);
   std::size_t reset_inactive();
   std::vector<tokens::SequenceHash> candidates(std::size_t n) const;

@@ -30,6 +30,13 @@ struct PinRef {
   std::uint64_t serial = 0;
 };
 
+// A block that is held. Its slot stays the block's until the hold ends.
+struct HoldRef {
+  std::weak_ptr<BlockStore> store;
+  tokens::SequenceHash hash;
+  std::uint32_t slot = 0;
+};
+
 RegistrationHandle registration_handle_of(const SlotRef& slot);
 std::uint32_t use_count_of(const SlotRef& slot) noexcept;
 bool is_duplicate(const SlotRef& slot) noexcept;
@@ -44,5 +51,7 @@ std::optional<SlotRef> upgrade(const WeakSlot& weak);
 Result<PinRef> pin(const SlotRef& slot, Clock::Duration ttl);
 void unpin(const PinRef& pin) noexcept;
 bool is_pinned(const PinRef& pin) noexcept;
+
+void end_hold(const HoldRef& hold) noexcept;
 
 }  // namespace ashlar::block::detail

@@ -1,0 +1,54 @@
+// Holds: a held block that nobody refers to stays in the inactive pool, in its place. Only when the backend gives it up is
+// it set aside, and the last hold evicts it.
+#include "block/block_store.h"
+
+namespace ashlar::block::detail {
+
+Result<HoldRef> BlockStore::hold(const tokens::SequenceHash& hash) {
+  Operation operation(*this);
+  expire_pins_locked(operation.retired);
+  const std::uint32_t slot = find_confirmed(hash);
+  if (slot == kNone) {
+    return make_error(ErrorCode::kNotFound, "no block of hash %s is registered in %s",
+                      hash.to_string().c_str(), tier_name_.c_str());
+  }
+  if (slots_.holds[slot] == UINT16_MAX) {
+    return make_error(ErrorCode::kCapacity, "block %u is held %u times already", slot, unsigned{UINT16_MAX});
+  }
+  if (slots_.holds[slot]++ == 0 && slots_.listing[slot] == Listing::kInactive) ++held_inactive_;
+  return HoldRef{weak_from_this(), hash, slot};
+}
+
+void BlockStore::end_hold(std::uint32_t slot) noexcept {
+  Operation operation(*this);
+  if (closed_ || --slots_.holds[slot] != 0) return;
+  if (slots_.listing[slot] == Listing::kInactive) {
+    --held_inactive_;
+  } else if (slots_.listing[slot] == Listing::kHeldAside) {
+    --held_aside_;
+    slots_.listing[slot] = Listing::kNone;
+    RegistryCore::Cursor cursor;
+    unregister_locked(slot, HashMix::of(slots_.hash(slot)), cursor, operation.retired);
+    cursor.release();  // what users plug in runs under the store's lock alone
+    if (follows_registrations_) inactive_->unregistered(BlockId(slot));
+    to_reset_pool_locked(slot);
+    ++counters_.evictions;
+  }
+}
+
+// The backend has given the slot up. True when somebody holds it, and it was set aside.
+bool BlockStore::set_aside_if_held_locked(std::uint32_t slot) {
+  if (slots_.holds[slot] == 0) return false;
+  --held_inactive_;
+  ++held_aside_;
+  slots_.listing[slot] = Listing::kHeldAside;
+  // It is registered still, whatever the backend took its leaving for.
+  if (follows_registrations_) inactive_->registered(BlockId(slot), slots_.hash(slot));
+  return true;
+}
+
+void end_hold(const HoldRef& hold) noexcept {
+  if (const auto store = hold.store.lock()) store->end_hold(hold.slot);
+}
+
+}  // namespace ashlar::block::detail
