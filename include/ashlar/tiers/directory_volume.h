@@ -1,0 +1,46 @@
+// DirectoryVolume: a folder of files, local or mounted by the operator: NFS, a parallel file system.
+//
+// An object is a file. It is written under another name, synced, and renamed, so that readers, other machines and a
+// restart see it whole or not at all. Keys are spread over 256 folders by their hash.
+//
+// Options: fanout (1 to 65536 folders, 256), sync (true: an object survives a power failure when put() returns).
+//
+// Thread safety: thread-safe; several processes may use one folder.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "ashlar/base/result.h"
+#include "ashlar/tiers/volume.h"
+#include "ashlar/tiers/volume_registry.h"
+
+namespace ashlar::tiers {
+
+class DirectoryVolume final : public Volume {
+ public:
+  // Errors: kNotFound: no such folder; kInvalidArgument: an option, or something that is no folder; kIo: it cannot be
+  // written to.
+  static Result<std::unique_ptr<Volume>> attach(const VolumeDescriptor& descriptor);
+
+  std::string describe() const override { return "directory " + folder_; }
+  std::vector<Result<void>> put(std::span<const ObjectWrite> objects) override;
+  std::vector<Result<void>> get(std::span<const ObjectRead> objects) override;
+  std::vector<Result<bool>> contains(std::span<const std::string_view> keys) override;
+  std::vector<Result<void>> remove(std::span<const std::string_view> keys) override;
+
+ private:
+  DirectoryVolume(std::string folder, std::uint64_t fanout, bool sync) noexcept
+      : folder_(std::move(folder)), fanout_(fanout), sync_(sync) {}
+  Result<void> put_one(const ObjectWrite& object) const;
+  Result<void> get_one(const ObjectRead& object) const;
+  std::string folder_of(std::string_view key) const;
+  std::string path_of(std::string_view key) const;
+
+  const std::string folder_;
+  const std::uint64_t fanout_;
+  const bool sync_;
+};
+
+}  // namespace ashlar::tiers

@@ -1,0 +1,105 @@
+// G3File: a file of blocks that survives a restart.
+//
+// The file has a superblock, a table with one header per block, and the blocks. A header says what its block holds, and has
+// a checksum of its own; a header that does not check out means an empty block. Restarting reads the superblock and the
+// table, never the blocks. docs/formats/g3_file.md has every byte.
+//
+//   put a block:     invalidate(slot)   the old header is gone for good before the first new byte lies over the old block
+//                    … copy the bytes …
+//                    commit(slot, …)    bytes are on the device before the new header is written
+//
+// So at every moment, and after every crash, a valid header has exactly its bytes below it.
+//
+// Thread safety: thread-safe, as long as no slot is in two calls at once.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "ashlar/base/result.h"
+#include "ashlar/layout/layout.h"
+#include "ashlar/storage/disk_storage.h"
+#include "ashlar/tokens/namespace_fingerprint.h"
+#include "ashlar/tokens/sequence_hash.h"
+#include "ashlar/transfer/block_checksum.h"
+#include "ashlar/transfer/block_set.h"
+
+namespace ashlar::tiers {
+
+// What a block of the file holds.
+struct G3Header {
+  tokens::SequenceHash hash = {};
+  tokens::SequenceHash parent = {};  // zero for the first block of a sequence, or when it is not known
+  // 128 bits over namespace, salt and tokens; zero when they are not known.
+  tokens::NamespaceFingerprint content = {};
+  transfer::BlockChecksum checksum = {};
+  std::uint64_t generation = 0;  // grows with every commit; given by the file
+  bool has_parent = false;
+
+  friend bool operator==(const G3Header&, const G3Header&) = default;
+};
+
+struct G3Options {
+  std::string path;
+  // Shapes of the planes; all with the same number of blocks, which is the capacity of the file.
+  std::vector<transfer::PlaneShape> planes;
+  tokens::NamespaceFingerprint keys = {};  // of the namespace: model, dtype, layout, block size
+  std::uint64_t scheme_fingerprint = 0;    // of the hash scheme
+  storage::DirectIo direct = storage::DirectIo::kIfPossible;
+  // False: writes are ordered against the death of the process, not against a power failure; faster where syncs cost.
+  bool survive_power_loss = true;
+  std::shared_ptr<storage::IoFaults> faults = {};
+
+  // Errors: kInvalidArgument with the field.
+  Result<void> validate() const;
+};
+
+class G3File {
+ public:
+  struct Entry {
+    std::uint32_t slot = 0;
+    G3Header header;
+
+    friend bool operator==(const Entry&, const Entry&) = default;
+  };
+
+  // Opens the file, or makes it where there is none. Errors: kAlreadyExists: something else is there (no superblock of ours),
+  // which is left alone; kCorruption: a superblock that was damaged; kUnsupported: a newer version; kInvalidArgument: another
+  // layout, namespace or hash scheme, saying which; kCapacity and kIo as DiskStorage.
+  static Result<std::unique_ptr<G3File>> open(G3Options options);
+
+  // What was in the file when it was opened, each hash once.
+  const std::vector<Entry>& restored() const noexcept { return restored_; }
+  void forget_restored() noexcept { restored_ = {}; }
+
+  std::uint32_t capacity() const noexcept { return set_->num_blocks(); }
+  const std::shared_ptr<const transfer::BlockSet>& blocks() const noexcept { return set_; }
+  const std::string& path() const noexcept { return options_.path; }
+
+  // The slots hold nothing from now on, also after a restart. Slots that were empty cost nothing. Errors: kIo.
+  Result<void> invalidate(std::span<const std::uint32_t> slots);
+  // The bytes of these slots have been written: syncs them, then writes the headers, then syncs those. Errors: kIo; then none
+  // of the slots may be taken for valid, and they must be invalidated before they are used again.
+  Result<void> commit(std::span<const Entry> entries);
+
+ private:
+  G3File(G3Options options, std::shared_ptr<storage::DiskStorage> storage, std::uint64_t table_offset,
+         std::shared_ptr<const transfer::BlockSet> set);
+  Result<void> read_table();
+  Result<void> write_header(std::uint32_t slot, std::span<const std::byte> bytes);
+  Result<void> sync();
+
+  G3Options options_;
+  std::shared_ptr<storage::DiskStorage> storage_;
+  std::uint64_t table_offset_;
+  std::shared_ptr<const transfer::BlockSet> set_;
+  std::vector<Entry> restored_;
+  std::atomic<std::uint64_t> generation_{0};
+  std::vector<std::uint8_t> valid_;  // by slot: its header on disk may be valid
+};
+
+}  // namespace ashlar::tiers

@@ -1,0 +1,194 @@
+#include "ashlar/tiers/directory_volume.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cerrno>
+#include <cstdio>
+#include <system_error>
+#include <utility>
+
+#include "tokens/xxhash_inline.h"
+
+namespace ashlar::tiers {
+namespace {
+
+Error file_error(const std::string& path, const char* what, int error) {
+  const ErrorCode code = error == ENOENT                                        ? ErrorCode::kNotFound
+                         : error == ENOSPC || error == EDQUOT || error == EFBIG ? ErrorCode::kCapacity
+                                                                                : ErrorCode::kIo;
+  return make_error(code, "%s: %s: %s", path.c_str(), what, std::generic_category().message(error).c_str());
+}
+
+class Descriptor {
+ public:
+  explicit Descriptor(int number) noexcept : number_(number) {}
+  Descriptor(const Descriptor&) = delete;
+  Descriptor& operator=(const Descriptor&) = delete;
+  ~Descriptor() {
+    if (number_ >= 0) ::close(number_);
+  }
+  int get() const noexcept { return number_; }
+  // 0, or the errno: some file systems report a full disk only here.
+  int close() noexcept { return ::close(std::exchange(number_, -1)) == 0 ? 0 : errno; }
+
+ private:
+  int number_;
+};
+
+int write_all(int file, std::span<const std::byte> bytes) {
+  while (!bytes.empty()) {
+    const ssize_t written = ::write(file, bytes.data(), bytes.size());
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0) return errno;
+    bytes = bytes.subspan(static_cast<std::size_t>(written));
+  }
+  return 0;
+}
+
+// '/' is no character of a file name; '~' is none of a key.
+std::string file_name(std::string_view key) {
+  std::string name(key);
+  std::ranges::replace(name, '/', '~');
+  return name;
+}
+
+// Of writers of this process and of others.
+std::string unique_suffix() {
+  static std::atomic<std::uint64_t> next{0};
+  return ".new." + std::to_string(getpid()) + "." +
+         std::to_string(next.fetch_add(1, std::memory_order_relaxed));
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Volume>> DirectoryVolume::attach(const VolumeDescriptor& descriptor) {
+  VolumeOptions options(descriptor);
+  const std::uint64_t fanout = options.number("fanout", 256, 1, 65536);
+  const bool sync = options.flag("sync", true);
+  if (const Result<void> good = options.finish(); !good) return good.error();
+  struct stat about{};
+  if (stat(descriptor.location.c_str(), &about) != 0)
+    return file_error(descriptor.location, "the folder of a volume", errno);
+  if (!S_ISDIR(about.st_mode))
+    return make_error(ErrorCode::kInvalidArgument, "%s is no folder", descriptor.location.c_str());
+  if (access(descriptor.location.c_str(), R_OK | W_OK | X_OK) != 0)
+    return make_error(ErrorCode::kIo, "%s cannot be written to: %s", descriptor.location.c_str(),
+                      std::generic_category().message(errno).c_str());
+  return std::unique_ptr<Volume>(new DirectoryVolume(descriptor.location, fanout, sync));
+}
+
+std::string DirectoryVolume::folder_of(std::string_view key) const {
+  std::array<char, 24> name{};
+  std::snprintf(name.data(), name.size(), "/%04llx",
+                static_cast<unsigned long long>(XXH3_64bits(key.data(), key.size()) % fanout_));
+  return folder_ + name.data();
+}
+
+std::string DirectoryVolume::path_of(std::string_view key) const {
+  return folder_of(key) + "/" + file_name(key);
+}
+
+Result<void> DirectoryVolume::put_one(const ObjectWrite& object) const {
+  if (const Result<void> good = check_key(object.key); !good) return good;
+  const std::string folder = folder_of(object.key);
+  const std::string path = path_of(object.key);
+  const std::string made_at = folder + "/." + file_name(object.key) + unique_suffix();
+  if (mkdir(folder.c_str(), 0700) != 0 && errno != EEXIST)
+    return file_error(folder, "make the folder", errno);
+  Descriptor file(open(made_at.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
+  if (file.get() < 0) return file_error(made_at, "create", errno);
+  int error = 0;
+  for (const std::span<const std::byte>& part : object.parts)
+    if (error == 0) error = write_all(file.get(), part);
+  if (error == 0 && sync_ && fsync(file.get()) != 0) error = errno;
+  if (const int closed = file.close(); error == 0) error = closed;
+  if (error == 0 && rename(made_at.c_str(), path.c_str()) != 0) error = errno;
+  if (error != 0) {
+    unlink(made_at.c_str());
+    return file_error(path, "write", error == ENOENT ? EIO : error);
+  }
+  if (!sync_) return {};
+  const Descriptor opened(open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (opened.get() < 0 || fsync(opened.get()) != 0) return file_error(folder, "sync", errno);
+  return {};
+}
+
+Result<void> DirectoryVolume::get_one(const ObjectRead& object) const {
+  if (const Result<void> good = check_key(object.key); !good) return good;
+  const std::string path = path_of(object.key);
+  const Descriptor file(open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (file.get() < 0) return file_error(path, "read", errno);
+  struct stat about{};
+  if (fstat(file.get(), &about) != 0) return file_error(path, "read", errno);
+  if (static_cast<std::uint64_t>(about.st_size) != object.into.size())
+    return make_error(ErrorCode::kCorruption, "%s has %lld bytes, %zu are expected", path.c_str(),
+                      static_cast<long long>(about.st_size), object.into.size());
+  std::span<std::byte> left = object.into;
+  while (!left.empty()) {
+    const ssize_t read = ::read(file.get(), left.data(), left.size());
+    if (read < 0 && errno == EINTR) continue;
+    if (read < 0) return file_error(path, "read", errno);
+    if (read == 0)
+      return make_error(ErrorCode::kCorruption, "%s became shorter while it was read", path.c_str());
+    left = left.subspan(static_cast<std::size_t>(read));
+  }
+  return {};
+}
+
+std::vector<Result<void>> DirectoryVolume::put(std::span<const ObjectWrite> objects) {
+  std::vector<Result<void>> results;
+  results.reserve(objects.size());
+  for (const ObjectWrite& object : objects) results.push_back(put_one(object));
+  return results;
+}
+
+std::vector<Result<void>> DirectoryVolume::get(std::span<const ObjectRead> objects) {
+  std::vector<Result<void>> results;
+  results.reserve(objects.size());
+  for (const ObjectRead& object : objects) results.push_back(get_one(object));
+  return results;
+}
+
+std::vector<Result<bool>> DirectoryVolume::contains(std::span<const std::string_view> keys) {
+  std::vector<Result<bool>> results;
+  results.reserve(keys.size());
+  for (const std::string_view key : keys) {
+    if (const Result<void> good = check_key(key); !good) {
+      results.emplace_back(good.error());
+      continue;
+    }
+    const std::string path = path_of(key);
+    const bool there = access(path.c_str(), F_OK) == 0;
+    if (there || errno == ENOENT) {
+      results.emplace_back(there);
+    } else {
+      results.emplace_back(file_error(path, "look for", errno));
+    }
+  }
+  return results;
+}
+
+std::vector<Result<void>> DirectoryVolume::remove(std::span<const std::string_view> keys) {
+  std::vector<Result<void>> results;
+  results.reserve(keys.size());
+  for (const std::string_view key : keys) {
+    if (const Result<void> good = check_key(key); !good) {
+      results.push_back(good);
+      continue;
+    }
+    const std::string path = path_of(key);
+    if (unlink(path.c_str()) == 0 || errno == ENOENT) {
+      results.emplace_back();
+    } else {
+      results.emplace_back(file_error(path, "remove", errno));
+    }
+  }
+  return results;
+}
+
+}  // namespace ashlar::tiers

@@ -1,0 +1,385 @@
+// Superblock (one page), table (128 bytes per block, whole pages), blocks (each plane at a page border). The file is made
+// under another name and renamed when its superblock is on the device, so a superblock is never half there.
+//
+// Headers are written through the page cache, 128 bytes at a time, and never cross a sector; blocks go past it. The two
+// never share a page.
+#include "ashlar/tiers/g3_file.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <system_error>
+#include <unordered_map>
+#include <utility>
+
+#include "ashlar/base/checked_math.h"
+#include "base/byte_io.h"
+#include "tokens/xxhash_inline.h"
+
+namespace ashlar::tiers {
+namespace {
+
+using storage::DiskStorage;
+using transfer::BlockSet;
+using transfer::Plane;
+using transfer::PlaneShape;
+
+constexpr std::array<char, 8> kMagic = {'A', 'S', 'H', 'L', 'A', 'R', 'G', '3'};
+constexpr std::uint32_t kVersion = 1;
+constexpr std::uint64_t kPage = 4096;
+constexpr std::uint64_t kHeaderBytes = 128;
+constexpr std::uint32_t kHeaderMagic = 0x6b6c6247;  // "Gblk"
+constexpr std::size_t kReadAtATime = std::size_t{1} << 20;
+
+unsigned long long wide(std::uint64_t value) {
+  return value;
+}
+
+std::uint64_t up_to_page(std::uint64_t bytes) {
+  return (bytes + kPage - 1) / kPage * kPage;
+}
+
+std::uint64_t checksum_of(std::span<const std::byte> bytes) {
+  return XXH3_64bits(bytes.data(), bytes.size());
+}
+
+struct Places {
+  std::uint64_t table = kPage;
+  std::vector<std::uint64_t> planes;
+  std::uint64_t end = 0;
+};
+
+Places places_of(std::span<const PlaneShape> planes) {
+  Places places;
+  places.end = places.table + up_to_page(kHeaderBytes * planes[0].layout.config().num_blocks);
+  for (const PlaneShape& plane : planes) {
+    places.planes.push_back(places.end);
+    places.end += up_to_page(plane.layout.region_bytes());
+  }
+  return places;
+}
+
+Result<std::shared_ptr<const BlockSet>> block_set(const G3Options& options, const Places& places,
+                                                  const std::shared_ptr<storage::Storage>& storage) {
+  std::vector<Plane> planes;
+  for (std::size_t i = 0; i < options.planes.size(); ++i)
+    planes.push_back({options.planes[i].layout, options.planes[i].shard, {{storage, places.planes[i]}}});
+  return BlockSet::create(std::move(planes));
+}
+
+std::vector<std::byte> superblock(const G3Options& options, const BlockSet& set) {
+  ByteWriter out;
+  for (const char c : kMagic) out.put(static_cast<std::uint8_t>(c));
+  out.put(kVersion);
+  out.put(static_cast<std::uint32_t>(options.planes.size()));
+  out.put(options.keys.hi());
+  out.put(options.keys.lo());
+  out.put(options.scheme_fingerprint);
+  for (std::size_t i = 0; i < options.planes.size(); ++i) {
+    const layout::Shard& shard = options.planes[i].shard;
+    for (const std::uint32_t number :
+         {shard.layers.first, shard.layers.count, shard.heads.first, shard.heads.count})
+      out.put(number);
+    const std::vector<std::byte> descriptor = set.describe(i, 0, options.keys).serialize();
+    out.put(static_cast<std::uint32_t>(descriptor.size()));
+    out.put_bytes(descriptor);
+  }
+  out.bytes().resize(kPage - sizeof(std::uint64_t));
+  out.put(checksum_of(out.bytes()));
+  return std::move(out.bytes());
+}
+
+// Why a superblock is not the one that these options would write.
+Error difference(const std::string& path, std::span<const std::byte> found,
+                 std::span<const std::byte> wanted) {
+  ByteReader in(found);
+  ByteReader ours(wanted);
+  static_cast<void>(in.get_bytes(kMagic.size() + sizeof(std::uint32_t)));
+  static_cast<void>(ours.get_bytes(kMagic.size() + sizeof(std::uint32_t)));
+  const auto planes = in.get<std::uint32_t>();
+  const auto our_planes = ours.get<std::uint32_t>();
+  if (planes != our_planes)
+    return make_error(ErrorCode::kInvalidArgument, "%s holds blocks of %u planes, %u are wanted",
+                      path.c_str(), planes, our_planes);
+  const auto hi = in.get<std::uint64_t>();
+  const auto lo = in.get<std::uint64_t>();
+  const auto our_hi = ours.get<std::uint64_t>();
+  const auto our_lo = ours.get<std::uint64_t>();
+  if (hi != our_hi || lo != our_lo)
+    return make_error(
+        ErrorCode::kInvalidArgument,
+        "%s belongs to another namespace (model, dtype, layout or block size): %s, and %s is wanted",
+        path.c_str(), tokens::NamespaceFingerprint::from_bits(hi, lo).to_string().c_str(),
+        tokens::NamespaceFingerprint::from_bits(our_hi, our_lo).to_string().c_str());
+  const auto scheme = in.get<std::uint64_t>();
+  const auto our_scheme = ours.get<std::uint64_t>();
+  if (scheme != our_scheme)
+    return make_error(
+        ErrorCode::kInvalidArgument,
+        "the blocks of %s are named by another hash scheme or key: %016llx, and %016llx is wanted",
+        path.c_str(), wide(scheme), wide(our_scheme));
+  return make_error(ErrorCode::kInvalidArgument,
+                    "%s has another layout or capacity; name another file, or remove this one", path.c_str());
+}
+
+Result<void> check_superblock(const std::string& path, std::span<const std::byte> found,
+                              std::span<const std::byte> wanted) {
+  if (found.size() < kPage || std::memcmp(found.data(), kMagic.data(), kMagic.size()) != 0)
+    return make_error(ErrorCode::kAlreadyExists, "%s is there and is no file of blocks; it was left alone",
+                      path.c_str());
+  ByteReader in(found.subspan(kMagic.size()));
+  const auto version = in.get<std::uint32_t>();
+  ByteReader end(found.subspan(kPage - sizeof(std::uint64_t)));
+  const bool intact = end.get<std::uint64_t>() == checksum_of(found.first(kPage - sizeof(std::uint64_t)));
+  if (!intact)
+    return make_error(ErrorCode::kCorruption, "the superblock of %s is damaged; the file was left alone",
+                      path.c_str());
+  if (version != kVersion)
+    return make_error(ErrorCode::kUnsupported, "%s has version %u, this program reads version %u",
+                      path.c_str(), version, kVersion);
+  if (!std::equal(found.begin(), found.end(), wanted.begin(), wanted.end()))
+    return difference(path, found, wanted);
+  return {};
+}
+
+std::array<std::byte, kHeaderBytes> encode(std::uint32_t slot, const G3Header& header, const BlockSet& set) {
+  ByteWriter out;
+  out.put(kHeaderMagic);
+  out.put(slot);
+  out.put(header.generation);
+  out.put(header.hash.hi());
+  out.put(header.hash.lo());
+  out.put(header.parent.hi());
+  out.put(header.parent.lo());
+  out.put(std::uint64_t{header.has_parent ? 1u : 0u});
+  out.put(header.content.hi());
+  out.put(header.content.lo());
+  out.put(set.block_bytes());
+  out.put(header.checksum.value());
+  out.bytes().resize(kHeaderBytes - sizeof(std::uint64_t));
+  out.put(checksum_of(out.bytes()));
+  std::array<std::byte, kHeaderBytes> bytes;
+  std::ranges::copy(out.bytes(), bytes.begin());
+  return bytes;
+}
+
+// False for an empty, torn or misplaced header.
+bool decode(std::uint32_t slot, std::span<const std::byte> bytes, const BlockSet& set, G3Header* header) {
+  ByteReader end(bytes.subspan(kHeaderBytes - sizeof(std::uint64_t)));
+  ByteReader in(bytes);
+  const auto magic = in.get<std::uint32_t>();
+  const auto its_slot = in.get<std::uint32_t>();
+  if (magic != kHeaderMagic || its_slot != slot) return false;
+  if (end.get<std::uint64_t>() != checksum_of(bytes.first(kHeaderBytes - sizeof(std::uint64_t))))
+    return false;
+  header->generation = in.get<std::uint64_t>();
+  const auto hash_hi = in.get<std::uint64_t>();
+  header->hash = tokens::SequenceHash::from_bits(hash_hi, in.get<std::uint64_t>());
+  const auto parent_hi = in.get<std::uint64_t>();
+  header->parent = tokens::SequenceHash::from_bits(parent_hi, in.get<std::uint64_t>());
+  header->has_parent = in.get<std::uint64_t>() != 0;
+  const auto content_hi = in.get<std::uint64_t>();
+  header->content = tokens::NamespaceFingerprint::from_bits(content_hi, in.get<std::uint64_t>());
+  if (in.get<std::uint64_t>() != set.block_bytes()) return false;
+  header->checksum = transfer::BlockChecksum(in.get<std::uint64_t>());
+  return true;
+}
+
+// Writes all bytes through the page cache, as the faults of the file allow.
+Result<void> write_all(const storage::FileAccess& file, const std::string& path, std::uint64_t offset,
+                       std::span<const std::byte> bytes) {
+  std::size_t done = 0;
+  while (done < bytes.size()) {
+    std::uint64_t count = bytes.size() - done;
+    int error = 0;
+    if (file.faults != nullptr) {
+      const storage::IoVerdict verdict =
+          file.faults->judge(storage::IoDirection::kWrite, offset + done, count);
+      error = verdict.error;
+      count = std::min(count, verdict.at_most);
+    }
+    ssize_t written = -1;
+    if (error == 0) {
+      written = pwrite(file.buffered, bytes.data() + done, count, static_cast<off_t>(offset + done));
+      if (written < 0) error = errno;
+    }
+    if (error == EINTR) continue;
+    if (error != 0 || written == 0)
+      return make_error(error == ENOSPC || error == EDQUOT ? ErrorCode::kCapacity : ErrorCode::kIo,
+                        "%s: %zu bytes at %llu cannot be written: %s", path.c_str(), bytes.size() - done,
+                        wide(offset + done), std::generic_category().message(error).c_str());
+    if (file.faults != nullptr)
+      file.faults->written(offset + done, bytes.subspan(done, static_cast<std::size_t>(written)));
+    done += static_cast<std::size_t>(written);
+  }
+  return {};
+}
+
+Result<void> sync_folder_of(const std::string& path) {
+  const std::string folder = std::filesystem::path(path).parent_path().string();
+  const int descriptor = ::open(folder.empty() ? "." : folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  const bool synced = descriptor >= 0 && fsync(descriptor) == 0;
+  const int error = errno;
+  if (descriptor >= 0) close(descriptor);
+  if (!synced)
+    return make_error(ErrorCode::kIo, "the folder of %s cannot be synced: %s", path.c_str(),
+                      std::generic_category().message(error).c_str());
+  return {};
+}
+
+// Makes the file beside its name and renames it when it is whole.
+Result<void> make_file(const G3Options& options, const Places& places) {
+  const std::string made_at = options.path + ".new";
+  unlink(made_at.c_str());  // of a program that died while it made one
+  Result<std::shared_ptr<DiskStorage>> storage = DiskStorage::create(
+      {.path = made_at, .bytes = places.end, .direct = options.direct, .faults = options.faults});
+  if (!storage) return storage.error();
+  const auto undo = [&](Error error) {
+    unlink(made_at.c_str());
+    return error;
+  };
+  const Result<std::shared_ptr<const BlockSet>> set = block_set(options, places, *storage);
+  if (!set) return undo(set.error());
+  const std::vector<std::byte> bytes = superblock(options, **set);
+  if (const Result<void> written = write_all(*(*storage)->file(), made_at, 0, bytes); !written)
+    return undo(written.error());
+  if (const Result<void> synced = (*storage)->sync(); !synced) return undo(synced.error());
+  // Never over a file that came meanwhile.
+  if (link(made_at.c_str(), options.path.c_str()) != 0)
+    return undo(make_error(errno == EEXIST ? ErrorCode::kAlreadyExists : ErrorCode::kIo,
+                           "%s cannot be made: %s", options.path.c_str(),
+                           std::generic_category().message(errno).c_str()));
+  unlink(made_at.c_str());
+  return sync_folder_of(options.path);
+}
+
+}  // namespace
+
+Result<void> G3Options::validate() const {
+  if (path.empty()) return make_error(ErrorCode::kInvalidArgument, "path is empty; G3 needs a file");
+  if (planes.empty())
+    return make_error(ErrorCode::kInvalidArgument, "planes is empty; a block has at least one");
+  for (const PlaneShape& plane : planes)
+    if (plane.layout.regions() != layout::Regions::kOne)
+      return make_error(ErrorCode::kInvalidArgument, "a file is one region; the layout has one per layer");
+  return {};
+}
+
+Result<std::unique_ptr<G3File>> G3File::open(G3Options options) {
+  if (const Result<void> valid = options.validate(); !valid) return valid.error();
+  const Places places = places_of(options.planes);
+  const storage::DiskOptions disk{.path = options.path, .direct = options.direct, .faults = options.faults};
+  Result<std::shared_ptr<DiskStorage>> storage = DiskStorage::open(disk);
+  if (!storage && storage.error().code() == ErrorCode::kNotFound) {
+    if (const Result<void> made = make_file(options, places); !made) return made.error();
+    storage = DiskStorage::open(disk);
+  }
+  if (!storage) return storage.error();
+  std::vector<std::byte> found(kPage);
+  const ssize_t read = pread((*storage)->file()->buffered, found.data(), found.size(), 0);
+  found.resize(read < 0 ? 0 : static_cast<std::size_t>(read));
+  // What the superblock should be needs a set over storage that is large enough; a file that is too short is told first.
+  if ((*storage)->size() < places.end) {
+    if (found.size() < kPage || std::memcmp(found.data(), kMagic.data(), kMagic.size()) != 0)
+      return make_error(ErrorCode::kAlreadyExists, "%s is there and is no file of blocks; it was left alone",
+                        options.path.c_str());
+    return make_error(
+        ErrorCode::kInvalidArgument,
+        "%s has %llu bytes and its blocks would need %llu: it was cut off, or has another layout",
+        options.path.c_str(), wide((*storage)->size()), wide(places.end));
+  }
+  Result<std::shared_ptr<const BlockSet>> set = block_set(options, places, *storage);
+  if (!set) return set.error();
+  if (const Result<void> ours = check_superblock(options.path, found, superblock(options, **set)); !ours)
+    return ours.error();
+  std::unique_ptr<G3File> file(
+      new G3File(std::move(options), *std::move(storage), places.table, *std::move(set)));
+  if (const Result<void> read_all = file->read_table(); !read_all) return read_all.error();
+  return file;
+}
+
+G3File::G3File(G3Options options, std::shared_ptr<DiskStorage> storage, std::uint64_t table_offset,
+               std::shared_ptr<const BlockSet> set)
+    : options_(std::move(options)),
+      storage_(std::move(storage)),
+      table_offset_(table_offset),
+      set_(std::move(set)),
+      valid_(set_->num_blocks(), 0) {}
+
+Result<void> G3File::read_table() {
+  std::unordered_map<tokens::SequenceHash, std::size_t> places;
+  std::vector<std::uint32_t> losers;
+  std::vector<std::byte> buffer(kReadAtATime);
+  const std::uint64_t total = kHeaderBytes * capacity();
+  for (std::uint64_t at = 0; at < total; at += buffer.size()) {
+    buffer.resize(std::min<std::uint64_t>(kReadAtATime, total - at));
+    std::size_t done = 0;
+    while (done < buffer.size()) {
+      const ssize_t read = pread(storage_->file()->buffered, buffer.data() + done, buffer.size() - done,
+                                 static_cast<off_t>(table_offset_ + at + done));
+      if (read < 0 && errno == EINTR) continue;
+      if (read <= 0)
+        return make_error(ErrorCode::kIo, "the table of %s cannot be read: %s", options_.path.c_str(),
+                          read == 0 ? "the file ends there" : std::generic_category().message(errno).c_str());
+      done += static_cast<std::size_t>(read);
+    }
+    for (std::uint64_t inside = 0; inside < buffer.size(); inside += kHeaderBytes) {
+      const auto slot = static_cast<std::uint32_t>((at + inside) / kHeaderBytes);
+      Entry entry{slot, {}};
+      if (!decode(slot, std::span(buffer).subspan(inside, kHeaderBytes), *set_, &entry.header)) continue;
+      generation_ = std::max(generation_.load(), entry.header.generation);
+      valid_[slot] = 1;
+      const auto [found, fresh] = places.emplace(entry.header.hash, restored_.size());
+      if (fresh) {
+        restored_.push_back(entry);
+      } else if (Entry& other = restored_[found->second]; other.header.generation < entry.header.generation) {
+        losers.push_back(std::exchange(other, entry).slot);
+      } else {
+        losers.push_back(slot);
+      }
+    }
+  }
+  return invalidate(losers);
+}
+
+Result<void> G3File::write_header(std::uint32_t slot, std::span<const std::byte> bytes) {
+  return write_all(*storage_->file(), options_.path, table_offset_ + slot * kHeaderBytes, bytes);
+}
+
+Result<void> G3File::sync() {
+  return options_.survive_power_loss ? storage_->sync() : Result<void>();
+}
+
+Result<void> G3File::invalidate(std::span<const std::uint32_t> slots) {
+  static constexpr std::array<std::byte, kHeaderBytes> kNothing{};
+  bool any = false;
+  for (const std::uint32_t slot : slots) {
+    if (valid_[slot] == 0) continue;
+    if (const Result<void> written = write_header(slot, kNothing); !written) return written;
+    any = true;
+  }
+  if (!any) return {};
+  if (const Result<void> synced = sync(); !synced) return synced;
+  for (const std::uint32_t slot : slots) valid_[slot] = 0;
+  return {};
+}
+
+Result<void> G3File::commit(std::span<const Entry> entries) {
+  if (entries.empty()) return {};
+  if (const Result<void> synced = sync(); !synced) return synced;
+  for (const Entry& entry : entries) {
+    G3Header header = entry.header;
+    header.generation = ++generation_;
+    valid_[entry.slot] = 1;
+    if (const Result<void> written = write_header(entry.slot, encode(entry.slot, header, *set_)); !written)
+      return written;
+  }
+  return sync();
+}
+
+}  // namespace ashlar::tiers

@@ -1,0 +1,122 @@
+#include "ashlar/tiers/volume_object.h"
+
+#include <algorithm>
+#include <cinttypes>
+#include <cstdio>
+
+#include "base/byte_io.h"
+#include "tokens/xxhash_inline.h"
+
+namespace ashlar::tiers {
+namespace {
+
+constexpr std::uint64_t kMagic = 0x424f52414c485341;  // "ASHLAROB"
+constexpr std::size_t kCovered = VolumeObject::kHeaderBytes - sizeof(std::uint64_t);
+
+tokens::NamespaceFingerprint get_fingerprint(ByteReader& in) {
+  const auto hi = in.get<std::uint64_t>();
+  return tokens::NamespaceFingerprint::from_bits(hi, in.get<std::uint64_t>());
+}
+
+}  // namespace
+
+VolumeObject VolumeObject::describe(const transfer::BlockSet& set, const tokens::NamespaceFingerprint& keys,
+                                    std::uint64_t scheme_fingerprint) {
+  const transfer::Plane& first = set.planes()[0];
+  VolumeObject object;
+  object.keys = keys;
+  object.scheme_fingerprint = scheme_fingerprint;
+  object.shard = first.shard;
+  object.page_size = first.layout.config().page_size;
+  object.planes = static_cast<std::uint32_t>(set.planes().size());
+  object.dtype = first.layout.config().dtype;
+  object.payload_bytes = set.block_bytes();
+  return object;
+}
+
+std::string VolumeObject::key() const {
+  std::array<char, 160> text{};
+  std::snprintf(text.data(), text.size(), "%s/%016" PRIx64 "/l%u-%u.h%u-%u/%016" PRIx64 "%016" PRIx64,
+                keys.to_string().c_str(), scheme_fingerprint, shard.layers.first, shard.layers.count,
+                shard.heads.first, shard.heads.count, hash.hi(), hash.lo());
+  return text.data();
+}
+
+std::array<std::byte, VolumeObject::kHeaderBytes> VolumeObject::encode() const {
+  ByteWriter out;
+  out.put(kMagic);
+  out.put(kVersion);
+  out.put(static_cast<std::uint32_t>(kHeaderBytes));
+  out.put(hash.hi());
+  out.put(hash.lo());
+  out.put(keys.hi());
+  out.put(keys.lo());
+  out.put(content.hi());
+  out.put(content.lo());
+  out.put(scheme_fingerprint);
+  out.put(checksum.value());
+  for (const std::uint32_t number :
+       {shard.layers.first, shard.layers.count, shard.heads.first, shard.heads.count, page_size, planes})
+    out.put(number);
+  out.put(static_cast<std::uint64_t>(dtype));
+  out.put(payload_bytes);
+  out.bytes().resize(kCovered);
+  out.put(std::uint64_t{XXH3_64bits(out.bytes().data(), kCovered)});
+  std::array<std::byte, kHeaderBytes> bytes{};
+  std::ranges::copy(out.bytes(), bytes.begin());
+  return bytes;
+}
+
+Result<VolumeObject> VolumeObject::decode(std::span<const std::byte> bytes) {
+  ByteReader in(bytes);
+  const auto magic = in.get<std::uint64_t>();
+  const auto version = in.get<std::uint32_t>();
+  const auto header_bytes = in.get<std::uint32_t>();
+  if (!in.ok() || magic != kMagic)
+    return make_error(ErrorCode::kInvalidArgument, "%zu bytes that are no object of blocks", bytes.size());
+  if (version != kVersion)
+    return make_error(ErrorCode::kUnsupported, "an object of version %u; this program reads version %u",
+                      version, kVersion);
+  if (bytes.size() < kHeaderBytes || header_bytes != kHeaderBytes)
+    return make_error(ErrorCode::kCorruption, "an object of %zu bytes, whose header should have %zu",
+                      bytes.size(), kHeaderBytes);
+  ByteReader end(bytes.subspan(kCovered));
+  if (end.get<std::uint64_t>() != XXH3_64bits(bytes.data(), kCovered))
+    return make_error(ErrorCode::kCorruption, "the header of an object is damaged");
+  VolumeObject object;
+  const auto hash_hi = in.get<std::uint64_t>();
+  object.hash = tokens::SequenceHash::from_bits(hash_hi, in.get<std::uint64_t>());
+  object.keys = get_fingerprint(in);
+  object.content = get_fingerprint(in);
+  object.scheme_fingerprint = in.get<std::uint64_t>();
+  object.checksum = transfer::BlockChecksum(in.get<std::uint64_t>());
+  for (std::uint32_t* const number :
+       {&object.shard.layers.first, &object.shard.layers.count, &object.shard.heads.first,
+        &object.shard.heads.count, &object.page_size, &object.planes})
+    *number = in.get<std::uint32_t>();
+  const auto dtype = in.get<std::uint64_t>();
+  if (dtype >= layout::kDtypes)
+    return make_error(ErrorCode::kCorruption, "an object of elements of type %llu; there is none",
+                      static_cast<unsigned long long>(dtype));
+  object.dtype = static_cast<layout::Dtype>(dtype);
+  object.payload_bytes = in.get<std::uint64_t>();
+  return object;
+}
+
+Result<void> VolumeObject::expect(const VolumeObject& found) const {
+  const auto differs = [&](const char* what) {
+    return make_error(ErrorCode::kCorruption, "the object of block %s is another one: its %s differs",
+                      hash.to_string().c_str(), what);
+  };
+  if (found.hash != hash) return differs("name");
+  if (found.keys != keys) return differs("namespace");
+  if (found.scheme_fingerprint != scheme_fingerprint) return differs("hash scheme");
+  if (found.shard != shard) return differs("shard");
+  if (found.page_size != page_size || found.planes != planes || found.dtype != dtype) return differs("shape");
+  if (found.payload_bytes != payload_bytes) return differs("size");
+  const tokens::NamespaceFingerprint unknown;
+  if (content != unknown && found.content != unknown && found.content != content) return differs("content");
+  return {};
+}
+
+}  // namespace ashlar::tiers

@@ -1,0 +1,338 @@
+#include "ashlar/tiers/g3_file.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "ashlar/base/random.h"
+#include "ashlar/transfer/file_executor.h"
+#include "support/block_images.h"
+#include "support/gates.h"
+#include "support/scratch_folder.h"
+#include "tiers/power_loss.h"
+
+namespace ashlar::tiers {
+namespace {
+
+using ::testing::HasSubstr;
+using tokens::NamespaceFingerprint;
+using tokens::SequenceHash;
+using transfer::BlockImage;
+using transfer::BlockName;
+using transfer::BlockSet;
+using transfer::PlaneShape;
+
+constexpr std::uint32_t kBlocks = 12;
+const NamespaceFingerprint kKeys = NamespaceFingerprint::from_bits(1, 2);
+
+layout::Layout shape(std::uint32_t blocks = kBlocks) {
+  layout::LayoutConfig config = transfer::small_shape(blocks, 2, 2);
+  config.head_dim = 96;
+  config.inner_dim = 192;
+  config.alignment = 4096;
+  return layout::Layout::create(config, layout::order::kFullyContiguousNhd).value();
+}
+
+class G3FileTest : public ::testing::Test {
+ protected:
+  G3Options options() const {
+    return {.path = path_, .planes = {PlaneShape::whole(shape())}, .keys = kKeys, .scheme_fingerprint = 77};
+  }
+  std::unique_ptr<G3File> open() { return G3File::open(options()).value(); }
+  void expect_refused(const G3Options& wanted, ErrorCode code, const char* says) {
+    const auto file = G3File::open(wanted);
+    ASSERT_FALSE(file);
+    EXPECT_EQ(file.error().code(), code) << file.error();
+    EXPECT_THAT(file.error().message(), HasSubstr(says));
+  }
+  std::vector<std::uint8_t> bytes() const {
+    std::ifstream in(path_, std::ios::binary);
+    return {std::istreambuf_iterator<char>(in), {}};
+  }
+  void store(const std::vector<std::uint8_t>& bytes) const {
+    std::ofstream(path_, std::ios::binary)
+        .write(reinterpret_cast<const char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
+  }
+
+  static SequenceHash hash_of(std::uint64_t content) {
+    return SequenceHash::root(content * 0x9E3779B97F4A7C15ull + 1);
+  }
+  // Bytes that belong to a content, in a block of host memory.
+  void fill(std::uint64_t content) {
+    Random random(content + 1);
+    const layout::Layout& layout = memory_->planes()[0].layout;
+    for (std::uint64_t i = 0; i < layout.config().block_bytes(); ++i)
+      memory_->address(0, layout.place({.block = 0}))[i] = static_cast<std::byte>(random.next());
+  }
+  // Puts a content into a slot, whatever was there.
+  Result<void> put(G3File& file, std::uint32_t slot, std::uint64_t content) {
+    if (const Result<void> gone = file.invalidate(std::span(&slot, 1)); !gone) return gone;
+    fill(content);
+    const std::uint32_t zero = 0;
+    const auto done =
+        executor_
+            ->submit({.plan = plan(memory_, std::span(&zero, 1), file.blocks(), std::span(&slot, 1)).value()})
+            .value()
+            .wait();
+    if (!done) return done.error();
+    const SequenceHash hash = hash_of(content);
+    const G3File::Entry entry{
+        slot,
+        {.hash = hash, .checksum = transfer::checksum_block(*memory_, 0, BlockName{hash, kKeys}).value()}};
+    return file.commit(std::span(&entry, 1));
+  }
+  // Reads a block of the file and compares it with its header.
+  bool intact(const G3File& file, const G3File::Entry& entry) {
+    const std::uint32_t zero = 0;
+    const auto done =
+        executor_
+            ->submit(
+                {.plan =
+                     plan(file.blocks(), std::span(&entry.slot, 1), memory_, std::span(&zero, 1)).value()})
+            .value()
+            .wait();
+    return done && transfer::verify_block(*memory_, 0, {entry.header.hash, kKeys}, entry.header.checksum,
+                                          events::StorageTier::kDisk);
+  }
+  static std::map<std::uint32_t, SequenceHash> contents(const G3File& file) {
+    std::map<std::uint32_t, SequenceHash> found;
+    for (const G3File::Entry& entry : file.restored()) found[entry.slot] = entry.header.hash;
+    return found;
+  }
+
+  ScratchFolder folder_;
+  std::string path_ = folder_.file("g3");
+  storage::SystemAllocator allocator_;
+  std::shared_ptr<const BlockSet> memory_ = BlockSet::allocate(shape(1), allocator_).value();
+  std::unique_ptr<transfer::FileExecutor> executor_ = transfer::FileExecutor::create({.threads = 1}).value();
+};
+
+TEST_F(G3FileTest, WhatWasCommittedIsThereAfterARestart) {
+  {
+    const auto file = open();
+    EXPECT_TRUE(file->restored().empty());
+    EXPECT_EQ(file->capacity(), kBlocks);
+    ASSERT_TRUE(put(*file, 3, 30));
+    ASSERT_TRUE(put(*file, 7, 70));
+    ASSERT_TRUE(put(*file, 3, 31));  // another block in the same place
+    ASSERT_TRUE(put(*file, 5, 50));
+    const std::uint32_t gone = 5;
+    ASSERT_TRUE(file->invalidate(std::span(&gone, 1)));
+  }
+  const auto file = open();
+  EXPECT_EQ(contents(*file), (std::map<std::uint32_t, SequenceHash>{{3, hash_of(31)}, {7, hash_of(70)}}));
+  for (const G3File::Entry& entry : file->restored()) EXPECT_TRUE(intact(*file, entry));
+}
+
+TEST_F(G3FileTest, HeadersKeepWhatTheyAreGiven) {
+  G3Header header{.hash = SequenceHash::make(4, 5, 6).value(),
+                  .parent = SequenceHash::make(3, 6, 7).value(),
+                  .content = NamespaceFingerprint::from_bits(8, 9),
+                  .checksum = transfer::BlockChecksum(10),
+                  .has_parent = true};
+  {
+    const auto file = open();
+    const G3File::Entry entry{2, header};
+    ASSERT_TRUE(file->commit(std::span(&entry, 1)));
+  }
+  const auto file = open();
+  ASSERT_EQ(file->restored().size(), 1u);
+  header.generation = 1;
+  EXPECT_EQ(file->restored()[0], (G3File::Entry{2, header}));
+}
+
+TEST_F(G3FileTest, AForeignFileIsLeftAlone) {
+  for (const std::string& text : {std::string("short"), std::string(200000, 'x')}) {
+    std::ofstream(path_) << text;
+    expect_refused(options(), ErrorCode::kAlreadyExists, "is no file of blocks; it was left alone");
+    EXPECT_EQ(bytes(), std::vector<std::uint8_t>(text.begin(), text.end()));
+  }
+}
+
+TEST_F(G3FileTest, AFileOfAnotherKindIsRefusedWithTheReason) {
+  put(*open(), 1, 10).value();
+  const std::vector<std::uint8_t> before = bytes();
+  G3Options other = options();
+  other.keys = NamespaceFingerprint::from_bits(1, 3);
+  expect_refused(other, ErrorCode::kInvalidArgument, "another namespace");
+  other = options();
+  other.scheme_fingerprint = 78;
+  expect_refused(other, ErrorCode::kInvalidArgument,
+                 "another hash scheme or key: 000000000000004d, and 000000000000004e");
+  other = options();
+  other.planes = {PlaneShape::whole(shape(kBlocks - 1))};
+  expect_refused(other, ErrorCode::kInvalidArgument, "another layout or capacity");
+  other.planes = {PlaneShape::whole(shape(kBlocks * 100))};
+  expect_refused(other, ErrorCode::kInvalidArgument, "would need");
+  other = options();
+  other.planes.push_back(other.planes[0]);
+  expect_refused(other, ErrorCode::kInvalidArgument, "would need");
+  other = options();
+  other.planes.clear();
+  expect_refused(other, ErrorCode::kInvalidArgument, "planes is empty");
+  EXPECT_EQ(bytes(), before);
+}
+
+TEST_F(G3FileTest, ADamagedSuperblockIsRefused) {
+  open().reset();
+  const std::vector<std::uint8_t> good = bytes();
+  for (const std::size_t at : {9u, 20u, 100u, 4000u, 4095u}) {
+    std::vector<std::uint8_t> bad = good;
+    bad[at] ^= 1;
+    store(bad);
+    expect_refused(options(), ErrorCode::kCorruption, "is damaged");
+    EXPECT_EQ(bytes(), bad);
+  }
+  std::vector<std::uint8_t> cut(good.begin(), good.begin() + 10000);
+  store(cut);
+  expect_refused(options(), ErrorCode::kInvalidArgument, "it was cut off");
+}
+
+TEST_F(G3FileTest, ADamagedHeaderIsAnEmptyBlock) {
+  {
+    const auto file = open();
+    for (std::uint32_t slot = 0; slot < kBlocks; ++slot) ASSERT_TRUE(put(*file, slot, slot));
+  }
+  std::vector<std::uint8_t> image = bytes();
+  image[4096 + 128 * 4 + 30] ^= 1;
+  std::copy_n(image.begin() + 4096 + 128 * 5, 128,
+              image.begin() + 4096 + 128 * 6);  // a header in the wrong place
+  store(image);
+  const auto file = open();
+  EXPECT_EQ(file->restored().size(), kBlocks - 2);
+  EXPECT_FALSE(contents(*file).contains(4));
+  EXPECT_FALSE(contents(*file).contains(6));
+}
+
+TEST_F(G3FileTest, OfTwoBlocksWithOneNameTheNewerStays) {
+  {
+    const auto file = open();
+    ASSERT_TRUE(put(*file, 1, 10));
+    ASSERT_TRUE(put(*file, 9, 10));
+    ASSERT_TRUE(put(*file, 4, 10));
+  }
+  EXPECT_EQ(contents(*open()), (std::map<std::uint32_t, SequenceHash>{{4, hash_of(10)}}));
+}
+
+TEST_F(G3FileTest, FailuresAreToldAndNothingInvalidIsTakenForValid) {
+  struct Faults final : storage::IoFaults {
+    storage::IoVerdict judge(storage::IoDirection, std::uint64_t, std::uint64_t) override {
+      return {.error = error};
+    }
+    int syncing() override { return sync_error; }
+    std::atomic<int> error{0};
+    std::atomic<int> sync_error{0};
+  };
+  const auto faults = std::make_shared<Faults>();
+  G3Options wanted = options();
+  wanted.faults = faults;
+  {
+    const auto file = G3File::open(wanted).value();
+    ASSERT_TRUE(put(*file, 1, 10));
+    const std::uint32_t slot = 1;
+    faults->error = EIO;
+    EXPECT_EQ(file->invalidate(std::span(&slot, 1)).error().code(), ErrorCode::kIo);
+    faults->error = ENOSPC;
+    const G3File::Entry entry{2, {.hash = hash_of(20)}};
+    EXPECT_EQ(file->commit(std::span(&entry, 1)).error().code(), ErrorCode::kCapacity);
+    faults->error = 0;
+    faults->sync_error = EIO;
+    EXPECT_EQ(file->commit(std::span(&entry, 1)).error().code(), ErrorCode::kIo);
+    EXPECT_EQ(file->invalidate(std::span(&slot, 1)).error().code(), ErrorCode::kIo);
+    faults->sync_error = 0;
+    EXPECT_TRUE(file->invalidate(std::span(&slot, 1))) << "can be repeated";
+  }
+  EXPECT_TRUE(open()->restored().empty());
+}
+
+TEST_F(G3FileTest, AFullDiskLeavesNoFile) {
+  G3Options wanted = options();
+  layout::LayoutConfig config = shape().config();
+  config.num_blocks = 1u << 30;
+  wanted.planes = {
+      PlaneShape::whole(layout::Layout::create(config, layout::order::kFullyContiguousNhd).value())};
+  expect_refused(wanted, ErrorCode::kCapacity, "bytes are wanted, the file system has");
+  EXPECT_FALSE(std::filesystem::exists(path_));
+  EXPECT_FALSE(std::filesystem::exists(path_ + ".new"));
+}
+
+// Thousands of disks after a power failure: each block is intact or absent; what was promised is kept.
+TEST_F(G3FileTest, AfterAPowerFailureEachBlockIsIntactOrAbsent) {
+  const auto power = std::make_shared<PowerLoss>();
+  G3Options watched = options();
+  watched.faults = power;
+  const auto file = G3File::open(watched).value();
+  power->start(bytes());
+  Random random(11);
+  std::map<std::uint32_t, std::uint64_t>
+      held;  // what a restart must find: committed, and not invalidated since
+  std::uint64_t next_content = 1;
+  const std::string real_path = path_;
+  std::uint64_t images = 0;
+  std::uint64_t torn = 0;
+  // Mounts some images. `uncertain`: a slot that may hold its old content, its new one, or nothing.
+  const auto mount = [&](std::optional<std::uint32_t> uncertain) {
+    for (int i = 0; i < 4; ++i, ++images) {
+      torn += power->pending_sectors() > 0 ? 1 : 0;
+      path_ = folder_.file("image");
+      store(power->image(random));
+      const auto mounted = G3File::open(options());
+      path_ = real_path;
+      ASSERT_TRUE(mounted) << mounted.error();
+      std::map<std::uint32_t, SequenceHash> found = contents(**mounted);
+      for (const G3File::Entry& entry : (*mounted)->restored())
+        ASSERT_TRUE(intact(**mounted, entry)) << "slot " << entry.slot;
+      for (const auto& [slot, content] : held)
+        if (slot != uncertain) {
+          ASSERT_TRUE(found.contains(slot)) << "a promised block is gone";
+          ASSERT_EQ(found[slot], hash_of(content));
+        }
+      for (const auto& [slot, hash] : found)
+        ASSERT_TRUE(slot == uncertain || held.contains(slot)) << "a removed block is back";
+    }
+  };
+  for (int step = 0; step < 250 && !HasFatalFailure(); ++step) {
+    const auto slot = static_cast<std::uint32_t>(random.below(kBlocks));
+    if (random.below(5) == 0) {
+      ASSERT_TRUE(file->invalidate(std::span(&slot, 1)));
+      held.erase(slot);
+      mount({});
+      continue;
+    }
+    // put(), with the power failing before, between and after its parts.
+    ASSERT_TRUE(file->invalidate(std::span(&slot, 1)));
+    held.erase(slot);
+    mount({});
+    const std::uint64_t content = next_content++;
+    fill(content);
+    const SequenceHash hash = hash_of(content);
+    const G3File::Entry entry{
+        slot,
+        {.hash = hash, .checksum = transfer::checksum_block(*memory_, 0, BlockName{hash, kKeys}).value()}};
+    const std::uint32_t zero = 0;
+    ASSERT_TRUE(
+        executor_
+            ->submit(
+                {.plan = plan(memory_, std::span(&zero, 1), file->blocks(), std::span(&slot, 1)).value()})
+            .value()
+            .wait());
+    mount(slot);
+    ASSERT_TRUE(file->commit(std::span(&entry, 1)));
+    held[slot] = content;
+    mount({});
+  }
+  EXPECT_GE(images, 1000u);
+  EXPECT_GE(torn, 200u) << "images with writes that were not synced";
+}
+
+}  // namespace
+}  // namespace ashlar::tiers

@@ -1,0 +1,125 @@
+#include "ashlar/tiers/volume_object.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <vector>
+
+#include "ashlar/base/random.h"
+#include "ashlar/tiers/volume.h"
+#include "support/block_images.h"
+
+namespace ashlar::tiers {
+namespace {
+
+using ::testing::HasSubstr;
+using tokens::NamespaceFingerprint;
+using tokens::SequenceHash;
+
+VolumeObject example() {
+  return {.hash = SequenceHash::make(7, 8, 9).value(),
+          .keys = NamespaceFingerprint::from_bits(1, 2),
+          .content = NamespaceFingerprint::from_bits(3, 4),
+          .scheme_fingerprint = 5,
+          .checksum = transfer::BlockChecksum(6),
+          .shard = {{1, 2}, {3, 4}},
+          .page_size = 16,
+          .planes = 2,
+          .dtype = layout::Dtype::kF8E4M3,
+          .payload_bytes = 4096};
+}
+
+TEST(VolumeObjectTest, ComesBackFromItsBytes) {
+  const auto bytes = example().encode();
+  const Result<VolumeObject> back = VolumeObject::decode(bytes);
+  ASSERT_TRUE(back) << back.error();
+  EXPECT_EQ(*back, example());
+  EXPECT_TRUE(example().expect(*back));
+}
+
+TEST(VolumeObjectTest, HasTheDocumentedBytes) {
+  const auto bytes = example().encode();
+  const auto number = [&](std::size_t at) {
+    std::uint64_t value = 0;
+    for (std::size_t i = 8; i-- > 0;) value = value << 8 | std::to_integer<std::uint64_t>(bytes[at + i]);
+    return value;
+  };
+  EXPECT_EQ(std::memcmp(bytes.data(), "ASHLAROB", 8), 0);
+  EXPECT_EQ(number(8), 1u | std::uint64_t{256} << 32);
+  EXPECT_EQ(number(16), example().hash.hi());
+  EXPECT_EQ(number(24), example().hash.lo());
+  EXPECT_EQ(number(32), 1u);
+  EXPECT_EQ(number(56), 4u);
+  EXPECT_EQ(number(64), 5u);
+  EXPECT_EQ(number(72), 6u);
+  EXPECT_EQ(number(80), 1u | std::uint64_t{2} << 32);
+  EXPECT_EQ(number(96), 16u | std::uint64_t{2} << 32);
+  EXPECT_EQ(number(104), 1u);
+  EXPECT_EQ(number(112), 4096u);
+}
+
+TEST(VolumeObjectTest, EveryDamagedByteIsNoticed) {
+  const auto good = example().encode();
+  for (std::size_t at = 0; at < good.size(); ++at) {
+    auto bad = good;
+    bad[at] ^= std::byte{0x40};
+    const Result<VolumeObject> decoded = VolumeObject::decode(bad);
+    ASSERT_FALSE(decoded) << at;
+    EXPECT_NE(decoded.error().code(), ErrorCode::kInternal);
+  }
+  for (std::size_t size = 0; size < good.size(); ++size)
+    EXPECT_FALSE(VolumeObject::decode(std::span(good).first(size)));
+}
+
+TEST(VolumeObjectTest, NoBytesAreTooStrange) {
+  Random random(1);
+  for (int i = 0; i < 20000; ++i) {
+    std::vector<std::byte> bytes(random.below(300));
+    for (std::byte& byte : bytes) byte = static_cast<std::byte>(random.next());
+    if (bytes.size() >= 8 && random.below(2) == 0) std::memcpy(bytes.data(), "ASHLAROB", 8);
+    EXPECT_FALSE(VolumeObject::decode(bytes));
+  }
+}
+
+TEST(VolumeObjectTest, AnotherBlockIsNotTakenForThisOne) {
+  const auto expect_differs = [](auto&& change, const char* what) {
+    VolumeObject other = example();
+    change(other);
+    const Result<void> same = example().expect(other);
+    ASSERT_FALSE(same) << what;
+    EXPECT_EQ(same.error().code(), ErrorCode::kCorruption);
+    EXPECT_THAT(same.error().message(), HasSubstr(what));
+  };
+  expect_differs([](VolumeObject& o) { o.hash = SequenceHash::root(1); }, "name");
+  expect_differs([](VolumeObject& o) { o.keys = {}; }, "namespace");
+  expect_differs([](VolumeObject& o) { o.scheme_fingerprint = 6; }, "hash scheme");
+  expect_differs([](VolumeObject& o) { o.shard.heads.first = 0; }, "shard");
+  expect_differs([](VolumeObject& o) { o.dtype = layout::Dtype::kU8; }, "shape");
+  expect_differs([](VolumeObject& o) { o.payload_bytes = 1; }, "size");
+  expect_differs([](VolumeObject& o) { o.content = NamespaceFingerprint::from_bits(3, 5); }, "content");
+  VolumeObject unknown = example();
+  unknown.content = {};
+  unknown.checksum = transfer::BlockChecksum(9);
+  EXPECT_TRUE(example().expect(unknown));
+}
+
+TEST(VolumeObjectTest, KeysAreGoodAndDiffer) {
+  EXPECT_TRUE(check_key(example().key()));
+  VolumeObject other = example();
+  other.shard.heads.first = 9;
+  EXPECT_NE(other.key(), example().key());
+  other = example();
+  other.scheme_fingerprint = 1;
+  EXPECT_NE(other.key(), example().key());
+}
+
+TEST(VolumeKeyTest, StrangeKeysAreRefused) {
+  for (const char* good : {"a", "a/b", "A-Z_0.9/x"}) EXPECT_TRUE(check_key(good)) << good;
+  for (const char* bad : {"", "/", "a/", "/a", "a//b", ".", "..", "a/../b", "a b", "a\n", "a~b", "ü"})
+    EXPECT_FALSE(check_key(bad)) << bad;
+  EXPECT_FALSE(check_key(std::string(513, 'a')));
+}
+
+}  // namespace
+}  // namespace ashlar::tiers
