@@ -10,6 +10,8 @@
 #include <system_error>
 #include <utility>
 
+#include "storage/size_limit_signal.h"
+
 namespace ashlar::storage {
 namespace {
 
@@ -50,6 +52,7 @@ Error no_room(const std::string& path, std::uint64_t wanted, int error) {
 Result<void> take_space(int file, const DiskOptions& options) {
   const auto bytes = static_cast<off_t>(options.bytes);
   int error = 0;
+  const SizeLimitSignal no_signal;
   if (options.preallocate) {
     do error = posix_fallocate(file, 0, bytes);
     while (error == EINTR);
@@ -89,8 +92,10 @@ Result<std::shared_ptr<DiskStorage>> DiskStorage::create(DiskOptions options) {
 Result<std::shared_ptr<DiskStorage>> DiskStorage::open(DiskOptions options) {
   const int file = ::open(options.path.c_str(), O_RDWR | O_CLOEXEC);
   if (file < 0)
-    return make_error(errno == ENOENT ? ErrorCode::kNotFound : ErrorCode::kIo, "%s cannot be opened: %s",
-                      options.path.c_str(), reason(errno).c_str());
+    return make_error(errno == ENOENT   ? ErrorCode::kNotFound
+                      : errno == EISDIR ? ErrorCode::kInvalidArgument
+                                        : ErrorCode::kIo,
+                      "%s cannot be opened: %s", options.path.c_str(), reason(errno).c_str());
   NewFile guard(file, options.path, false);
   struct stat about{};
   if (fstat(file, &about) != 0)
@@ -108,10 +113,20 @@ Result<std::shared_ptr<DiskStorage>> DiskStorage::adopt(DiskOptions options, int
   FileAccess access;
   access.buffered = file;
   access.faults = options.faults.get();
-  if (options.direct != DirectIo::kNever)
-    access.direct = ::open(options.path.c_str(), O_RDWR | O_DIRECT | O_CLOEXEC);
+  struct stat about{};
+  if (fstat(file, &about) != 0)
+    return make_error(ErrorCode::kIo, "%s: %s", options.path.c_str(), reason(errno).c_str());
+  access.device_id = about.st_dev;
+  access.inode = about.st_ino;
+  if (options.direct != DirectIo::kNever) {
+    // The same file, whatever its name means by now.
+    const std::string same = "/proc/self/fd/" + std::to_string(file);
+    access.direct = ::open(same.c_str(), O_RDWR | O_DIRECT | O_CLOEXEC);
+  }
   if (options.direct == DirectIo::kAlways && access.direct < 0)
-    return make_error(ErrorCode::kUnsupported, "%s: the file system refuses direct I/O (%s)",
+    return make_error(errno == EINVAL ? ErrorCode::kUnsupported : ErrorCode::kIo,
+                      errno == EINVAL ? "%s: the file system refuses direct I/O (%s)"
+                                      : "%s cannot be opened for direct I/O: %s",
                       options.path.c_str(), reason(errno).c_str());
   return std::shared_ptr<DiskStorage>(new DiskStorage(std::move(options), access, bytes));
 }

@@ -12,6 +12,7 @@
 #include <system_error>
 #include <utility>
 
+#include "storage/size_limit_signal.h"
 #include "tokens/xxhash_inline.h"
 
 namespace ashlar::tiers {
@@ -41,6 +42,7 @@ class Descriptor {
 };
 
 int write_all(int file, std::span<const std::byte> bytes) {
+  const storage::SizeLimitSignal no_signal;
   while (!bytes.empty()) {
     const ssize_t written = ::write(file, bytes.data(), bytes.size());
     if (written < 0 && errno == EINTR) continue;

@@ -19,6 +19,7 @@
 
 #include "ashlar/base/checked_math.h"
 #include "base/byte_io.h"
+#include "storage/size_limit_signal.h"
 #include "tokens/xxhash_inline.h"
 
 namespace ashlar::tiers {
@@ -193,6 +194,7 @@ bool decode(std::uint32_t slot, std::span<const std::byte> bytes, const BlockSet
 // Writes all bytes through the page cache, as the faults of the file allow.
 Result<void> write_all(const storage::FileAccess& file, const std::string& path, std::uint64_t offset,
                        std::span<const std::byte> bytes) {
+  const storage::SizeLimitSignal no_signal;
   std::size_t done = 0;
   while (done < bytes.size()) {
     std::uint64_t count = bytes.size() - done;

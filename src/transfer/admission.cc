@@ -4,6 +4,17 @@
 
 namespace ashlar::transfer {
 
+namespace {
+thread_local const Admission* calling_back = nullptr;
+}  // namespace
+
+Admission::CallbackScope::CallbackScope(const Admission* admission) noexcept : before_(calling_back) {
+  calling_back = admission;
+}
+Admission::CallbackScope::~CallbackScope() {
+  calling_back = before_;
+}
+
 Result<void> QueueLimits::validate() const {
   if (transfers == 0 || bytes == 0)
     return make_error(ErrorCode::kInvalidArgument,
@@ -19,6 +30,7 @@ bool Admission::fits(std::uint64_t bytes) const {
 }
 
 Result<void> Admission::enter(std::uint64_t bytes, bool wait, std::optional<Clock::TimePoint> deadline) {
+  if (calling_back == this) wait = false;
   const MutexLock lock(mu_);
   const std::uint64_t ticket = next_ticket_++;
   line_.push_back(ticket);

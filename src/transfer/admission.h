@@ -5,6 +5,7 @@
 // Thread safety: thread-safe. Calls nothing while it holds its lock.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <deque>
 #include <optional>
@@ -22,9 +23,26 @@ class Admission {
  public:
   Admission(const QueueLimits& limits, Clock& clock) : limits_(limits), clock_(clock) {}
 
+  // While it lives, callbacks of transfers of this executor run on this thread: enter() does not wait there, because the end
+  // that it would wait for may have to come from this thread.
+  class CallbackScope {
+   public:
+    explicit CallbackScope(const Admission* admission) noexcept;
+    ~CallbackScope();
+    CallbackScope(const CallbackScope&) = delete;
+    CallbackScope& operator=(const CallbackScope&) = delete;
+
+   private:
+    const Admission* before_;
+  };
+
   // Errors: kCapacity: no room and `wait` is false; kTimeout: none until the deadline; kCancelled: closed.
   Result<void> enter(std::uint64_t bytes, bool wait, std::optional<Clock::TimePoint> deadline);
   void leave(std::uint64_t bytes, Outcome outcome);
+
+  // Somebody asked for the end of a transfer that is in flight; executors look through their queues then.
+  void note_cancel() noexcept { cancels_.fetch_add(1, std::memory_order_relaxed); }  // relaxed: seen soon
+  std::uint64_t cancels() const noexcept { return cancels_.load(std::memory_order_relaxed); }
 
   // Nobody enters from now on; those who wait are sent away.
   void close();
@@ -38,6 +56,7 @@ class Admission {
 
   const QueueLimits limits_;
   Clock& clock_;
+  std::atomic<std::uint64_t> cancels_{0};
   mutable Mutex mu_;
   CondVar changed_;
   ExecutorCounters counters_ ASHLAR_GUARDED_BY(mu_);

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "ashlar/base/checked_math.h"
+#include "transfer/stretch.h"
 
 namespace ashlar::transfer {
 namespace {
@@ -69,9 +70,17 @@ Result<void> check_plane(const Plane& plane, std::size_t at, const Plane& first)
 
 Result<std::shared_ptr<const BlockSet>> BlockSet::create(std::vector<Plane> planes) {
   if (planes.empty()) return make_error(ErrorCode::kInvalidArgument, "a block set has at least one plane");
+  // A plane with one head belongs to all heads of the first plane; what its head is called means nothing.
+  for (std::size_t i = 1; i < planes.size(); ++i)
+    if (planes[i].layout.config().num_heads == 1 && planes[i].shard.heads.count == 1)
+      planes[i].shard.heads.first = planes[0].shard.heads.first;
   for (std::size_t i = 0; i < planes.size(); ++i)
     if (const Result<void> fits = check_plane(planes[i], i, planes[0]); !fits) return fits.error();
-  return std::shared_ptr<const BlockSet>(new BlockSet(std::move(planes)));
+  std::shared_ptr<const BlockSet> set(new BlockSet(std::move(planes)));
+  if (const std::optional<std::string> shared = find_overlap(stretches_of(*set)))
+    return make_error(ErrorCode::kInvalidArgument, "two regions of the set overlap in one storage (%s)",
+                      shared->c_str());
+  return set;
 }
 
 Result<std::shared_ptr<const BlockSet>> BlockSet::allocate(std::span<const PlaneShape> shapes,

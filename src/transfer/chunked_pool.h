@@ -1,7 +1,8 @@
 // ChunkedPool: threads that share the work of transfers, chunk by chunk, in the order of submission.
 //
 // A transfer is a number of units; a thread takes a chunk of them from the oldest transfer that has some left. So one large
-// transfer uses all threads, and many small ones run side by side. The last thread to leave a transfer finishes it.
+// transfer uses all threads, and many small ones run side by side. The last thread to leave a transfer finishes it. What
+// was cancelled or is late leaves the queue when a thread next takes a chunk, wherever it stands.
 //
 // Thread safety: thread-safe. Destruction cancels what was not started and waits for what runs.
 #pragma once
@@ -27,7 +28,8 @@ class ChunkedWork {
  public:
   virtual ~ChunkedWork() = default;
   virtual std::uint64_t units() const noexcept = 0;
-  virtual std::uint64_t units_per_chunk() const noexcept = 0;
+  // Where the chunk that begins with unit `first` ends. Requires: first < units().
+  virtual std::uint64_t chunk_end(std::uint64_t first) const noexcept = 0;
   // Moves units [first, end), on any thread. May stop early when `state` says so. What was moved and what went wrong is
   // told to `state`.
   virtual void move(TransferState& state, std::uint64_t first, std::uint64_t end) const = 0;
@@ -44,7 +46,8 @@ class ChunkedPool {
   // Divides a plan. The plan outlives the work.
   using Divide = std::function<std::unique_ptr<const ChunkedWork>(const TransferPlan&)>;
 
-  ChunkedPool(const Options& options, Divide divide);
+  // Errors: kCapacity: the system has no more threads.
+  static Result<std::unique_ptr<ChunkedPool>> create(const Options& options, Divide divide);
   ~ChunkedPool();
   ChunkedPool(const ChunkedPool&) = delete;
   ChunkedPool& operator=(const ChunkedPool&) = delete;
@@ -59,15 +62,23 @@ class ChunkedPool {
     std::uint64_t next = 0;     // units handed out
     std::uint32_t threads = 0;  // inside
   };
+  using Jobs = std::deque<std::shared_ptr<Job>>;
+
+  ChunkedPool(const Options& options, Divide divide);
   void run();
+  // Takes jobs that have not started and will not out of the queue.
+  void sweep_locked(Jobs* over) ASHLAR_REQUIRES(mu_);
 
   const std::uint64_t inline_bytes_;
   const Divide divide_;
   Admission admission_;
   Mutex mu_;
   CondVar work_;
-  std::deque<std::shared_ptr<Job>> jobs_ ASHLAR_GUARDED_BY(mu_);
-  bool stopping_ ASHLAR_GUARDED_BY(mu_) = false;
+  Jobs jobs_ ASHLAR_GUARDED_BY(mu_);
+  std::uint64_t cancels_seen_ ASHLAR_GUARDED_BY(mu_) = 0;
+  Clock::TimePoint next_deadline_ ASHLAR_GUARDED_BY(mu_) = Clock::TimePoint::max();
+  bool closing_ ASHLAR_GUARDED_BY(mu_) = false;   // what comes in now is cancelled
+  bool stopping_ ASHLAR_GUARDED_BY(mu_) = false;  // nothing comes in any more
   std::vector<std::thread> threads_;
 };
 

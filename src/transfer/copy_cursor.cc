@@ -6,15 +6,23 @@
 
 namespace ashlar::transfer {
 
+namespace {
+
+std::uint64_t strips_of(const CopyPlan& plan, std::uint64_t strip_bytes) noexcept {
+  return plan.piece_bytes() == 0 ? 0 : (plan.piece_bytes() - 1) / strip_bytes + 1;
+}
+
+}  // namespace
+
 std::uint64_t CopyCursor::units(const CopyPlan& plan, std::uint64_t strip_bytes) noexcept {
-  return plan.pieces() * ((plan.piece_bytes() + strip_bytes - 1) / strip_bytes);
+  return plan.pieces() * strips_of(plan, strip_bytes);
 }
 
 CopyCursor::CopyCursor(const CopyPlan& plan, std::uint64_t strip_bytes, std::uint64_t first,
                        std::uint64_t end) noexcept
     : plan_(&plan),
       strip_bytes_(strip_bytes),
-      strips_((plan.piece_bytes() + strip_bytes - 1) / strip_bytes),
+      strips_(strips_of(plan, strip_bytes)),
       pieces_(plan.pattern_pieces() * plan.patterns().size()),
       next_(first),
       end_(end) {}

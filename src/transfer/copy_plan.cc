@@ -109,13 +109,21 @@ GatheredPlan CopyPlan::gather(Side side, std::uint64_t max_run_bytes) const {
   std::uint64_t run = piece_bytes();
   for (;;) {
     const auto next = std::ranges::find_if(axes, [&](const CopyAxis& axis) {
-      return (side == Side::kFrom ? axis.from_stride : axis.to_stride) == run &&
-             axis.count <= max_run_bytes / run;
+      return (side == Side::kFrom ? axis.from_stride : axis.to_stride) == run;
     });
     if (next == axes.end()) break;
-    run *= next->count;
-    out.inner.insert(out.inner.begin(), *next);
-    axes.erase(next);
+    // All of the axis, or the largest equal part of it that fits.
+    std::uint64_t part = std::min(next->count, max_run_bytes / run);
+    while (part > 1 && next->count % part != 0) --part;
+    if (part <= 1) break;
+    run *= part;
+    out.inner.insert(out.inner.begin(), {part, next->from_stride, next->to_stride});
+    if (part == next->count) {
+      axes.erase(next);
+      continue;
+    }
+    *next = {next->count / part, next->from_stride * part, next->to_stride * part};
+    break;
   }
   out.runs.gathered_ = !out.inner.empty();
   for (CopyPattern& pattern : out.runs.patterns_) {

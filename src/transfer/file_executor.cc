@@ -17,12 +17,11 @@ namespace {
 // A buffer that direct operations accept.
 class AlignedBuffer {
  public:
+  // Null when there is no memory.
   std::byte* at_least(std::uint64_t bytes) {
     if (bytes > size_) {
       memory_.reset(static_cast<std::byte*>(std::aligned_alloc(4096, (bytes + 4095) / 4096 * 4096)));
-      ASHLAR_CHECK(memory_ != nullptr, "no memory for a buffer of %llu bytes",
-                   static_cast<unsigned long long>(bytes));
-      size_ = bytes;
+      size_ = memory_ == nullptr ? 0 : bytes;
     }
     return memory_.get();
   }
@@ -76,14 +75,10 @@ Result<void> run(const FileOperation& operation, std::byte* memory, TransferStat
 
 class PoolFileWork final : public ChunkedWork {
  public:
-  PoolFileWork(const TransferPlan& plan, std::uint64_t strip_bytes) : work_(plan, strip_bytes) {
-    const std::uint64_t mean =
-        work_.units() == 0 ? 1 : std::max<std::uint64_t>(1, plan.bytes() / work_.units());
-    per_chunk_ = std::max<std::uint64_t>(1, strip_bytes / mean);
-  }
+  PoolFileWork(const TransferPlan& plan, std::uint64_t strip_bytes) : work_(plan, strip_bytes) {}
 
   std::uint64_t units() const noexcept override { return work_.units(); }
-  std::uint64_t units_per_chunk() const noexcept override { return per_chunk_; }
+  std::uint64_t chunk_end(std::uint64_t first) const noexcept override { return work_.chunk_end(first); }
   void move(TransferState& state, std::uint64_t first, std::uint64_t end) const override {
     thread_local AlignedBuffer buffer;
     FileWork::Cursor cursor(work_, first, end);
@@ -91,6 +86,11 @@ class PoolFileWork final : public ChunkedWork {
     while (cursor.next(&operation) && state.may_continue()) {
       TransferStats stats;
       std::byte* memory = operation.staged ? buffer.at_least(operation.bytes) : operation.memory;
+      if (memory == nullptr) {
+        state.fail(make_error(ErrorCode::kCapacity, "no memory for a buffer of %llu bytes",
+                              static_cast<unsigned long long>(operation.bytes)));
+        return;
+      }
       const bool writes = operation.direction == storage::IoDirection::kWrite;
       if (operation.staged && writes) work_.collect(operation, memory);
       if (Result<void> moved = run(operation, memory, &stats); !moved) {
@@ -106,7 +106,6 @@ class PoolFileWork final : public ChunkedWork {
 
  private:
   FileWork work_;
-  std::uint64_t per_chunk_ = 1;
 };
 
 }  // namespace
@@ -114,20 +113,22 @@ class PoolFileWork final : public ChunkedWork {
 Result<void> FileOptions::validate() const {
   if (threads == 0 || threads > 1024)
     return make_error(ErrorCode::kInvalidArgument, "threads is %u; it is 1 to 1024", threads);
-  if (strip_bytes == 0 || strip_bytes % 4096 != 0)
-    return make_error(ErrorCode::kInvalidArgument, "strip_bytes is %llu; it is a multiple of 4096",
-                      static_cast<unsigned long long>(strip_bytes));
+  if (strip_bytes == 0 || strip_bytes % 4096 != 0 || strip_bytes > kMaxStripBytes)
+    return make_error(
+        ErrorCode::kInvalidArgument, "strip_bytes is %llu; it is a multiple of 4096, up to %llu",
+        static_cast<unsigned long long>(strip_bytes), static_cast<unsigned long long>(kMaxStripBytes));
   return limits.validate();
 }
 
 Result<std::unique_ptr<FileExecutor>> FileExecutor::create(const FileOptions& options) {
   if (const Result<void> valid = options.validate(); !valid) return valid.error();
-  auto pool =
-      std::make_unique<ChunkedPool>(ChunkedPool::Options{options.threads, 0, options.limits, options.clock},
-                                    [strip = options.strip_bytes](const TransferPlan& plan) {
-                                      return std::make_unique<PoolFileWork>(plan, strip);
-                                    });
-  return std::unique_ptr<FileExecutor>(new FileExecutor(std::move(pool)));
+  return ChunkedPool::create({options.threads, 0, options.limits, options.clock},
+                             [strip = options.strip_bytes](const TransferPlan& plan) {
+                               return std::make_unique<PoolFileWork>(plan, strip);
+                             })
+      .transform([](std::unique_ptr<ChunkedPool>&& pool) {
+        return std::unique_ptr<FileExecutor>(new FileExecutor(std::move(pool)));
+      });
 }
 
 FileExecutor::FileExecutor(std::unique_ptr<ChunkedPool> pool) noexcept : pool_(std::move(pool)) {}

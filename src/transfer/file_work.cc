@@ -18,6 +18,7 @@ constexpr std::uint64_t kMaxStage = std::uint64_t{4} << 20;
 
 FileWork::FileWork(const TransferPlan& plan, std::uint64_t strip_bytes)
     : plan_(plan),
+      chunk_bytes_(strip_bytes),
       direction_(plan.to().kind() == StorageKind::kDisk ? storage::IoDirection::kWrite
                                                         : storage::IoDirection::kRead) {
   const Side file_side = direction_ == storage::IoDirection::kWrite ? Side::kTo : Side::kFrom;
@@ -33,6 +34,14 @@ FileWork::FileWork(const TransferPlan& plan, std::uint64_t strip_bytes)
     work.end = units_;
     planes_.push_back(std::move(work));
   }
+}
+
+std::uint64_t FileWork::chunk_end(std::uint64_t first) const noexcept {
+  std::size_t plane = planes_.size() - 1;
+  while (planes_[plane].first > first) --plane;
+  const PlaneWork& work = planes_[plane];
+  const std::uint64_t unit = std::min(work.plan.runs.piece_bytes(), work.strip_bytes);
+  return std::min(work.end, first + std::max<std::uint64_t>(1, chunk_bytes_ / unit));
 }
 
 FileWork::Cursor::Cursor(const FileWork& work, std::uint64_t first, std::uint64_t end)

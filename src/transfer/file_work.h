@@ -38,6 +38,8 @@ class FileWork {
   FileWork(const TransferPlan& plan, std::uint64_t strip_bytes);
 
   std::uint64_t units() const noexcept { return units_; }
+  // Where a chunk of about a strip of bytes ends that begins with unit `first`, inside one plane.
+  std::uint64_t chunk_end(std::uint64_t first) const noexcept;
   // The largest buffer that an operation needs; 0 when none does.
   std::uint64_t staging_bytes() const noexcept { return staging_bytes_; }
   storage::IoDirection direction() const noexcept { return direction_; }
@@ -71,6 +73,7 @@ class FileWork {
   void for_each_piece(const FileOperation& operation, F&& fn) const;
 
   const TransferPlan& plan_;
+  const std::uint64_t chunk_bytes_;
   storage::IoDirection direction_;
   std::vector<PlaneWork> planes_;
   std::uint64_t units_ = 0;

@@ -4,6 +4,9 @@
 #include <utility>
 #include <vector>
 
+#include "ashlar/base/check.h"
+#include "base/start_thread.h"
+
 namespace ashlar::transfer {
 namespace {
 
@@ -27,20 +30,36 @@ layout::AxisOrder order_inside(const Layout& layout) {
   return order;
 }
 
-// One half: blocks in the order of the disk, with the shape of the side that has less.
+// The layout of a plane between the hops, for `blocks` blocks: the layers and heads that move, in the order of the disk.
+// Opaque content keeps the strides that it has inside a layer.
+Result<Layout> middle_layout(const Plane& source, const Layout& ordered, const PlanSelection& selection,
+                             std::uint32_t blocks) {
+  LayoutConfig config = source.layout.config();
+  config.num_blocks = blocks;
+  config.num_layers = selection.layers->count;
+  if (config.num_heads > 1) config.num_heads = selection.heads->count;
+  config.inner_dim = config.num_heads * config.head_dim;
+  config.alignment = 4096;
+  config.layer_alignment = 1;
+  if (!config.opaque) return Layout::create(config, order_inside(ordered));
+  layout::Strides strides = source.layout.strides();
+  strides.layer = config.head_bytes();
+  for (const Axis axis : {Axis::kOuter, Axis::kToken, Axis::kHead})
+    strides.layer += strides.of(axis) * (source.layout.extent(axis) - 1);
+  strides.block = (strides.layer * config.num_layers + 4095) / 4096 * 4096;
+  return Layout::create(config, strides);
+}
+
+// One half of the memory between the hops.
 Result<std::shared_ptr<const BlockSet>> half(const BlockSet& from, const BlockSet& to,
+                                             const PlanSelection& selection,
                                              const std::shared_ptr<storage::Storage>& memory,
                                              std::uint64_t offset, std::uint64_t bytes) {
   const BlockSet& ordered = to.kind() == StorageKind::kDisk ? to : from;
-  const BlockSet& shaped = to.block_bytes() < from.block_bytes() ? to : from;
   const auto with_blocks = [&](std::uint32_t blocks) -> Result<std::vector<Layout>> {
     std::vector<Layout> layouts;
-    for (std::size_t i = 0; i < shaped.planes().size(); ++i) {
-      LayoutConfig config = shaped.planes()[i].layout.config();
-      config.num_blocks = blocks;
-      config.alignment = std::max<std::uint64_t>(config.alignment, 4096);
-      const Layout& like = ordered.planes()[std::min(i, ordered.planes().size() - 1)].layout;
-      Result<Layout> made = Layout::create(config, order_inside(like));
+    for (std::size_t i = 0; i < from.planes().size(); ++i) {
+      Result<Layout> made = middle_layout(from.planes()[i], ordered.planes()[i].layout, selection, blocks);
       if (!made) return made.error();
       layouts.push_back(*std::move(made));
     }
@@ -61,7 +80,8 @@ Result<std::shared_ptr<const BlockSet>> half(const BlockSet& from, const BlockSe
   if (!layouts) return layouts.error();
   std::vector<Plane> planes;
   for (std::size_t i = 0; i < layouts->size(); ++i) {
-    planes.push_back({(*layouts)[i], shaped.planes()[i].shard, {{memory, offset}}});
+    const layout::Shard shard{*selection.layers, {selection.heads->first, (*layouts)[i].config().num_heads}};
+    planes.push_back({(*layouts)[i], shard, {{memory, offset}}});
     offset += (*layouts)[i].strides().block * blocks;
   }
   return BlockSet::create(std::move(planes));
@@ -71,15 +91,33 @@ Result<std::shared_ptr<const BlockSet>> half(const BlockSet& from, const BlockSe
 
 HopRunner::HopRunner(const EngineOptions& options)
     : options_(options),
-      admission_(options.limits, options.clock == nullptr ? Clock::real() : *options.clock),
-      thread_([this] { run(); }) {}
+      admission_(options.limits, options.clock == nullptr ? Clock::real() : *options.clock) {}
+
+Result<std::unique_ptr<HopRunner>> HopRunner::create(const EngineOptions& options) {
+  std::unique_ptr<HopRunner> runner(new HopRunner(options));
+  if (const Result<void> started = start_thread(&runner->thread_, [raw = runner.get()] { raw->run(); });
+      !started)
+    return started.error();
+  return runner;
+}
 
 HopRunner::~HopRunner() {
+  if (!thread_.joinable()) return;
+  ASHLAR_CHECK(thread_.get_id() != std::this_thread::get_id(),
+               "an engine is destroyed on its own thread: a callback held the last reference to it");
   admission_.close();
+  std::vector<std::shared_ptr<TransferState>> all;
+  {
+    const MutexLock lock(mu_);
+    closing_ = true;
+    for (const Job& job : jobs_) all.push_back(job.state);
+    if (current_ != nullptr) all.push_back(current_);
+  }
+  for (const std::shared_ptr<TransferState>& state : all) state->cancel();
+  admission_.wait_empty();
   {
     const MutexLock lock(mu_);
     stopping_ = true;
-    for (const Job& job : jobs_) job.state->cancel();
     work_.notify_all();
   }
   thread_.join();
@@ -95,19 +133,25 @@ Result<std::shared_ptr<storage::Storage>> HopRunner::memory() {
   return memory_;
 }
 
-Result<Staging> HopRunner::route(const BlockSet& from, const BlockSet& to) {
+Result<Staging> HopRunner::route(const BlockSet& from, const BlockSet& to, const PlanSelection& selection) {
   const auto refuse = [&](const char* why) {
     return make_error(ErrorCode::kUnsupported, "no way from %s to %s storage: %s",
                       std::string(to_string(from.kind())).c_str(), std::string(to_string(to.kind())).c_str(),
                       why);
   };
   if (options_.staging == nullptr) return refuse("no executor handles both, and no staging memory was given");
+  const layout::Shard& source = from.planes()[0].shard;
+  const layout::Shard& target = to.planes()[0].shard;
+  const PlanSelection moved{selection.layers.value_or(intersect(source.layers, target.layers)),
+                            selection.heads.value_or(intersect(source.heads, target.heads))};
+  if (from.planes().size() != to.planes().size() || moved.layers->count == 0 || moved.heads->count == 0)
+    return refuse("the sets have nothing in common");
   const Result<std::shared_ptr<storage::Storage>> area = memory();
   if (!area) return area.error();
   const std::uint64_t bytes = (*area)->size() / 2 / 4096 * 4096;
   Staging staging;
   for (std::size_t i = 0; i < 2; ++i) {
-    Result<std::shared_ptr<const BlockSet>> made = half(from, to, *area, i * bytes, bytes);
+    Result<std::shared_ptr<const BlockSet>> made = half(from, to, moved, *area, i * bytes, bytes);
     if (!made) return made.error();
     staging.halves[i] = *std::move(made);
   }
@@ -120,12 +164,13 @@ Result<Staging> HopRunner::route(const BlockSet& from, const BlockSet& to) {
 }
 
 Result<Transfer> HopRunner::submit(TransferRequest request) {
-  Result<Staging> staging = route(request.plan.from(), request.plan.to());
+  Result<Staging> staging = route(request.plan.from(), request.plan.to(), request.plan.selection());
   if (!staging) return staging.error();
   Result<std::shared_ptr<TransferState>> state = TransferState::admit(std::move(request), admission_);
   if (!state) return state.error();
   const Transfer transfer(*state);
   const MutexLock lock(mu_);
+  if (closing_) (*state)->cancel();
   jobs_.push_back({*std::move(state), *std::move(staging)});
   work_.notify_all();
   return transfer;
@@ -140,23 +185,42 @@ void HopRunner::run() {
       if (jobs_.empty()) return;
       job = std::move(jobs_.front());
       jobs_.pop_front();
+      current_ = job->state;
     }
     if (job->state->may_continue()) move(*job);
     job->staging = {};
+    {
+      const MutexLock lock(mu_);
+      current_.reset();
+    }
     job->state->finish();
   }
 }
 
+namespace {
+
+// A hop that was cancelled or late with its transfer is no failure of its own.
+void fail_unless_stopped(TransferState& state, const Error& error) {
+  const bool stopped = error.code() == ErrorCode::kCancelled || error.code() == ErrorCode::kTimeout;
+  if (!stopped || state.may_continue()) state.fail(error);
+}
+
+}  // namespace
+
 bool HopRunner::settle(TransferState& state, std::optional<Running>& hop) {
   if (!hop) return true;
+  state.set_part(hop->transfer);
   const TransferResult result = hop->transfer.wait_for_end();
+  state.set_part({});
   const std::uint64_t bytes = hop->bytes;
+  const std::uint64_t operations = hop->operations;
   hop.reset();
   if (!result) {
-    state.fail(result.error());
+    fail_unless_stopped(state, result.error());
     return false;
   }
   TransferStats stats = result->stats;
+  stats.operations += operations;
   stats.bytes = bytes;
   stats.staged_bytes = bytes;
   state.moved(stats);
@@ -186,27 +250,32 @@ void HopRunner::move(const Job& job) {
     const auto hop = [&](Executor& executor, Result<TransferPlan> planned) -> Result<Running> {
       if (!planned) return planned.error();
       const std::uint64_t bytes = planned->bytes();
-      Result<Transfer> submitted = executor.submit({.plan = *std::move(planned)});
+      Result<Transfer> submitted =
+          executor.submit({.plan = *std::move(planned), .deadline = state.deadline()});
       if (!submitted) return submitted.error();
-      return Running{*std::move(submitted), bytes};
+      return Running{*std::move(submitted), bytes, 0};
     };
     Result<Running> in =
         hop(*job.staging.in, plan(whole.shared_from(), from, middle, between, whole.selection()));
     if (!in) {
-      state.fail(in.error());
+      fail_unless_stopped(state, in.error());
       break;
     }
-    if (const TransferResult read = in->transfer.wait_for_end(); !read) {
-      state.fail(read.error());
+    state.set_part(in->transfer);
+    const TransferResult read = in->transfer.wait_for_end();
+    state.set_part({});
+    if (!read) {
+      fail_unless_stopped(state, read.error());
       break;
     }
     if (!state.may_continue()) break;
     Result<Running> out =
         hop(*job.staging.out, plan(middle, between, whole.shared_to(), to, whole.selection()));
     if (!out) {
-      state.fail(out.error());
+      fail_unless_stopped(state, out.error());
       break;
     }
+    out->operations = read->stats.operations;
     running[turn] = *std::move(out);
   }
   for (std::optional<Running>& hop : running) settle(state, hop);

@@ -27,13 +27,15 @@ struct Staging {
 
 class HopRunner {
  public:
-  explicit HopRunner(const EngineOptions& options);
+  // Errors: kCapacity: the system has no more threads.
+  static Result<std::unique_ptr<HopRunner>> create(const EngineOptions& options);
   ~HopRunner();
   HopRunner(const HopRunner&) = delete;
   HopRunner& operator=(const HopRunner&) = delete;
 
-  // Errors: kUnsupported: no two hops lead there; kCapacity: the memory in between.
-  Result<Staging> route(const BlockSet& from, const BlockSet& to);
+  // For a plan between these sets; of all that they have in common without one. Errors: kUnsupported: no two hops lead there;
+  // kCapacity: the memory in between.
+  Result<Staging> route(const BlockSet& from, const BlockSet& to, const PlanSelection& selection);
   Result<Transfer> submit(TransferRequest request);
   ExecutorCounters counters() const { return admission_.counters(); }
 
@@ -45,11 +47,13 @@ class HopRunner {
   struct Running {  // a second hop
     Transfer transfer;
     std::uint64_t bytes;
+    std::uint64_t operations;  // of the first
   };
   Result<std::shared_ptr<storage::Storage>> memory() ASHLAR_EXCLUDES(memory_mu_);
+  explicit HopRunner(const EngineOptions& options);
   void run();
   void move(const Job& job);
-  // Both wait for a hop to end and report it; false when it failed.
+  // Waits for a second hop to end and reports it; false when it failed.
   static bool settle(TransferState& state, std::optional<Running>& hop);
 
   const EngineOptions options_;
@@ -59,7 +63,9 @@ class HopRunner {
   Mutex mu_;
   CondVar work_;
   std::deque<Job> jobs_ ASHLAR_GUARDED_BY(mu_);
-  bool stopping_ ASHLAR_GUARDED_BY(mu_) = false;
+  std::shared_ptr<TransferState> current_ ASHLAR_GUARDED_BY(mu_);
+  bool closing_ ASHLAR_GUARDED_BY(mu_) = false;   // what comes in now is cancelled
+  bool stopping_ ASHLAR_GUARDED_BY(mu_) = false;  // nothing comes in any more
   std::thread thread_;
 };
 

@@ -21,12 +21,17 @@ class MemcpyWork final : public ChunkedWork {
       firsts_.push_back(units_);
       units_ += units;
     }
-    const std::uint64_t piece = std::min(plan.copies()[0].piece_bytes(), strip_bytes);
-    per_chunk_ = std::max<std::uint64_t>(1, piece == 0 ? 1 : strip_bytes / piece);
   }
 
   std::uint64_t units() const noexcept override { return units_; }
-  std::uint64_t units_per_chunk() const noexcept override { return per_chunk_; }
+  // About a strip of bytes, inside one plane.
+  std::uint64_t chunk_end(std::uint64_t first) const noexcept override {
+    std::size_t plane = firsts_.size() - 1;
+    while (firsts_[plane] > first) --plane;
+    const std::uint64_t plane_end = plane + 1 < firsts_.size() ? firsts_[plane + 1] : units_;
+    const std::uint64_t unit = std::min(plan_.copies()[plane].piece_bytes(), strip_bytes_);
+    return std::min(plane_end, first + strip_bytes_ / unit);
+  }
   void move(TransferState& state, std::uint64_t first, std::uint64_t end) const override {
     TransferStats stats;
     for (std::size_t plane = 0; plane < firsts_.size(); ++plane) {
@@ -56,7 +61,6 @@ class MemcpyWork final : public ChunkedWork {
   const std::uint64_t strip_bytes_;
   std::vector<std::uint64_t> firsts_;  // unit at which each plane starts
   std::uint64_t units_ = 0;
-  std::uint64_t per_chunk_ = 1;
 };
 
 }  // namespace
@@ -64,19 +68,22 @@ class MemcpyWork final : public ChunkedWork {
 Result<void> MemcpyOptions::validate() const {
   if (threads == 0 || threads > 1024)
     return make_error(ErrorCode::kInvalidArgument, "threads is %u; it is 1 to 1024", threads);
-  if (strip_bytes == 0)
-    return make_error(ErrorCode::kInvalidArgument, "strip_bytes is 0; a thread takes at least 1");
+  if (strip_bytes == 0 || strip_bytes > kMaxStripBytes)
+    return make_error(ErrorCode::kInvalidArgument, "strip_bytes is %llu; it is 1 to %llu",
+                      static_cast<unsigned long long>(strip_bytes),
+                      static_cast<unsigned long long>(kMaxStripBytes));
   return limits.validate();
 }
 
 Result<std::unique_ptr<MemcpyExecutor>> MemcpyExecutor::create(const MemcpyOptions& options) {
   if (const Result<void> valid = options.validate(); !valid) return valid.error();
-  auto pool = std::make_unique<ChunkedPool>(
-      ChunkedPool::Options{options.threads, options.inline_bytes, options.limits, options.clock},
-      [strip = options.strip_bytes](const TransferPlan& plan) {
-        return std::make_unique<MemcpyWork>(plan, strip);
+  return ChunkedPool::create({options.threads, options.inline_bytes, options.limits, options.clock},
+                             [strip = options.strip_bytes](const TransferPlan& plan) {
+                               return std::make_unique<MemcpyWork>(plan, strip);
+                             })
+      .transform([](std::unique_ptr<ChunkedPool>&& pool) {
+        return std::unique_ptr<MemcpyExecutor>(new MemcpyExecutor(std::move(pool)));
       });
-  return std::unique_ptr<MemcpyExecutor>(new MemcpyExecutor(std::move(pool)));
 }
 
 MemcpyExecutor::MemcpyExecutor(std::unique_ptr<ChunkedPool> pool) noexcept : pool_(std::move(pool)) {}

@@ -19,8 +19,9 @@ Result<void> EngineOptions::validate() const {
 
 Result<std::unique_ptr<TransferEngine>> TransferEngine::create(EngineOptions options) {
   if (const Result<void> valid = options.validate(); !valid) return valid.error();
-  auto hops = std::make_unique<HopRunner>(options);
-  return std::unique_ptr<TransferEngine>(new TransferEngine(std::move(options), std::move(hops)));
+  Result<std::unique_ptr<HopRunner>> hops = HopRunner::create(options);
+  if (!hops) return hops.error();
+  return std::unique_ptr<TransferEngine>(new TransferEngine(std::move(options), *std::move(hops)));
 }
 
 TransferEngine::TransferEngine(EngineOptions options, std::unique_ptr<HopRunner> hops) noexcept
@@ -34,7 +35,7 @@ Executor* TransferEngine::direct(const BlockSet& from, const BlockSet& to) const
 }
 
 bool TransferEngine::handles(const BlockSet& from, const BlockSet& to) const noexcept {
-  return direct(from, to) != nullptr || hops_->route(from, to).has_value();
+  return direct(from, to) != nullptr || hops_->route(from, to, {}).has_value();
 }
 
 Result<Transfer> TransferEngine::submit(TransferRequest request) {
@@ -52,7 +53,7 @@ ExecutorCounters TransferEngine::counters() const {
 
 std::string TransferEngine::path(const BlockSet& from, const BlockSet& to) const {
   if (const Executor* executor = direct(from, to)) return std::string(executor->name());
-  const Result<Staging> staging = hops_->route(from, to);
+  const Result<Staging> staging = hops_->route(from, to, {});
   if (!staging) return "none";
   return std::string(staging->in->name()) + ", then " + std::string(staging->out->name());
 }

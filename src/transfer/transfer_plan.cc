@@ -1,19 +1,15 @@
 #include "ashlar/transfer/transfer_plan.h"
 
 #include <algorithm>
+#include <iterator>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "transfer/stretch.h"
 
 namespace ashlar::transfer {
 namespace {
-
-// Whether regions of two different sets share bytes of one storage or of one stretch of memory.
-bool overlap(const Plane& one, const RegionMemory& a, const Plane& two, const RegionMemory& b) {
-  const std::byte* start_a = a.storage->address();
-  const std::byte* start_b = b.storage->address();
-  if (start_a == nullptr && a.storage != b.storage) return false;
-  const auto from_a = reinterpret_cast<std::uintptr_t>(start_a) + a.offset;
-  const auto from_b = reinterpret_cast<std::uintptr_t>(start_b) + b.offset;
-  return from_a < from_b + two.layout.region_bytes() && from_b < from_a + one.layout.region_bytes();
-}
 
 Result<void> check_shared_memory(const BlockSet& from, std::span<const std::uint32_t> from_blocks,
                                  const BlockSet& to, std::span<const std::uint32_t> to_blocks) {
@@ -26,17 +22,14 @@ Result<void> check_shared_memory(const BlockSet& from, std::span<const std::uint
                           block);
     return {};
   }
-  if (from.kind() != to.kind() || from.device() != to.device()) return {};
-  for (const Plane& one : from.planes())
-    for (const Plane& two : to.planes())
-      for (const RegionMemory& a : one.regions)
-        for (const RegionMemory& b : two.regions)
-          if (overlap(one, a, two, b))
-            return make_error(
-                ErrorCode::kInvalidArgument,
-                "source and destination share memory (%s); move blocks inside one set, or between sets "
-                "that do not overlap",
-                a.storage->describe().c_str());
+  std::vector<Stretch> stretches = stretches_of(from);
+  std::ranges::copy(stretches_of(to), std::back_inserter(stretches));
+  if (const std::optional<std::string> shared = find_overlap(std::move(stretches)))
+    return make_error(
+        ErrorCode::kInvalidArgument,
+        "source and destination share memory (%s); move blocks inside one set, or between sets that do not "
+        "overlap",
+        shared->c_str());
   return {};
 }
 
@@ -103,7 +96,10 @@ Result<TransferPlan> plan(std::shared_ptr<const BlockSet> from, std::span<const 
   }
   out.from_ = std::move(from);
   out.to_ = std::move(to);
-  out.selection_ = selection;
+  const Plane& source = out.from_->planes()[0];
+  const Plane& target = out.to_->planes()[0];
+  out.selection_ = {selection.layers.value_or(intersect(source.shard.layers, target.shard.layers)),
+                    selection.heads.value_or(intersect(source.shard.heads, target.shard.heads))};
   return out;
 }
 

@@ -31,6 +31,28 @@ void TransferState::start() {
   if (!started_) started_ = clock_.now();
 }
 
+void TransferState::cancel() {
+  std::optional<Transfer> part;
+  {
+    const MutexLock lock(mu_);
+    cancelled_.store(true, std::memory_order_relaxed);  // relaxed: a wish, seen soon
+    if (!left_) admission_.note_cancel();
+    part = part_;
+    ended_.notify_all();
+  }
+  if (part) part->cancel();
+}
+
+void TransferState::set_part(std::optional<Transfer> part) {
+  bool late = false;
+  {
+    const MutexLock lock(mu_);
+    part_ = part;
+    late = cancelled_.load(std::memory_order_relaxed);  // relaxed: written under the lock
+  }
+  if (late && part) part->cancel();
+}
+
 bool TransferState::may_continue() {
   // relaxed: each flag stands alone; what failed is read under the lock
   if (failed_.load(std::memory_order_relaxed) || cancelled_.load(std::memory_order_relaxed)) return false;
@@ -76,6 +98,8 @@ void TransferState::finish() {
   {
     const MutexLock lock(mu_);
     result = judge();
+    part_.reset();
+    left_ = true;
   }
   request_.owned.reset();
   request_.plan = TransferPlan();
@@ -84,7 +108,10 @@ void TransferState::finish() {
       : result->error().code() == ErrorCode::kCancelled || result->error().code() == ErrorCode::kTimeout
           ? Outcome::kCancelled
           : Outcome::kFailed;
+  const Admission* admission = &admission_;
   admission_.leave(bytes_total_, outcome);
+  const Admission::CallbackScope scope(admission);
+  std::move(fence_.second).signal();
   std::vector<std::function<void(const TransferResult&)>> callbacks;
   {
     const MutexLock lock(mu_);
@@ -92,7 +119,6 @@ void TransferState::finish() {
     callbacks.swap(callbacks_);
     ended_.notify_all();
   }
-  std::move(fence_.second).signal();
   for (const auto& callback : callbacks) callback(*result);
 }
 
@@ -105,6 +131,11 @@ TransferResult TransferState::wait(std::optional<Clock::TimePoint> when, bool he
   if (heed_deadline && deadline_ && (!when || *deadline_ < *when)) when = deadline_;
   const MutexLock lock(mu_);
   while (!result_) {
+    // relaxed: written under the lock
+    if (heed_deadline && cancelled_.load(std::memory_order_relaxed))
+      return make_error(
+          ErrorCode::kCancelled, "cancelled; what was started still runs: %llu of %llu bytes are moved",
+          static_cast<unsigned long long>(stats_.bytes), static_cast<unsigned long long>(bytes_total_));
     if (when && clock_.now() >= *when)
       return make_error(ErrorCode::kTimeout, "the transfer still runs: %llu of %llu bytes are moved",
                         static_cast<unsigned long long>(stats_.bytes),
@@ -119,6 +150,7 @@ TransferResult TransferState::wait(std::optional<Clock::TimePoint> when, bool he
 }
 
 void TransferState::on_done(std::function<void(const TransferResult&)> callback) {
+  if (!callback) return;
   {
     const MutexLock lock(mu_);
     if (!result_) {

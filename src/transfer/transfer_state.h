@@ -39,11 +39,14 @@ class TransferState {
   // The first error is the one that is told.
   void fail(Error error);
   void finish();
+  // A transfer that is part of this one; cancel() cancels it too. Replaces the one before.
+  void set_part(std::optional<Transfer> part);
+  std::optional<Clock::TimePoint> deadline() const noexcept { return deadline_; }
 
   // For the handle.
   bool done() const;
   TransferResult wait(std::optional<Clock::TimePoint> when, bool heed_deadline);
-  void cancel() noexcept { cancelled_.store(true, std::memory_order_relaxed); }  // relaxed: a wish, seen soon
+  void cancel();
   void on_done(std::function<void(const TransferResult&)> callback);
   block::Fence fence() const { return fence_.first; }
   // relaxed: a recent number
@@ -68,6 +71,8 @@ class TransferState {
   std::optional<Clock::TimePoint> started_ ASHLAR_GUARDED_BY(mu_);
   TransferStats stats_ ASHLAR_GUARDED_BY(mu_);
   std::optional<Error> error_ ASHLAR_GUARDED_BY(mu_);
+  std::optional<Transfer> part_ ASHLAR_GUARDED_BY(mu_);
+  bool left_ ASHLAR_GUARDED_BY(mu_) = false;  // the executor may be gone
   std::optional<TransferResult> result_ ASHLAR_GUARDED_BY(mu_);
   std::vector<std::function<void(const TransferResult&)>> callbacks_ ASHLAR_GUARDED_BY(mu_);
   std::pair<block::Fence, block::FenceSignal> fence_;

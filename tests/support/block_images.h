@@ -129,7 +129,8 @@ inline void copy_naively(const BlockSet& from, BlockImage& source, std::span<con
   for (std::size_t p = 0; p < from.planes().size(); ++p) {
     const Plane& a = from.planes()[p];
     const Plane& b = to.planes()[p];
-    const bool shared = p > 0 && a.layout.config().num_heads == 1;
+    const bool shared =
+        p > 0 && a.layout.config().num_heads == 1 && from.planes()[0].layout.config().num_heads > 1;
     const layout::Range layers = selection.layers.value_or(intersect(a.shard.layers, b.shard.layers));
     const layout::Range heads =
         shared ? b.shard.heads : selection.heads.value_or(intersect(a.shard.heads, b.shard.heads));

@@ -114,6 +114,17 @@ TEST(BlockChecksumTest, CoversScales) {
   EXPECT_NE(*checksum_block(*set, 1, kName), before);
 }
 
+TEST(BlockChecksumTest, DoesNotDependOnWhatAHeadForAllIsCalled) {
+  LayoutConfig scales = small_shape(4, 3, 1);
+  const auto with_head = [&](std::uint32_t name) {
+    const std::vector<PlaneShape> shapes = {
+        {Layout::create(small_shape(4, 3, 4), order::kFullyContiguousNhd).value(), {{0, 3}, {4, 4}}},
+        {Layout::create(scales, order::kLbhnc).value(), {{0, 3}, {name, 1}}}};
+    return numbered(shapes);
+  };
+  EXPECT_EQ(*checksum_block(*with_head(0), 1, kName), *checksum_block(*with_head(5), 1, kName));
+}
+
 TEST(BlockChecksumTest, OpaqueContentIsTakenAsItLies) {
   LayoutConfig config = small_shape(4, 3, 4);
   config.opaque = true;

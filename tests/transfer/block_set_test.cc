@@ -3,10 +3,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "ashlar/storage/disk_storage.h"
 #include "ashlar/storage/external_storage.h"
 #include "ashlar/storage/system_storage.h"
 #include "ashlar/transfer/memcpy_executor.h"
 #include "support/block_images.h"
+#include "support/scratch_folder.h"
 
 namespace ashlar::transfer {
 namespace {
@@ -68,6 +70,41 @@ TEST(BlockSetTest, WhatDoesNotFitIsNamed) {
   const auto system = memory_of(per_layer.region_bytes());
   expect_refused(BlockSet::create({{per_layer, whole, {{system, 0}, {system, 0}, {pinned, 0}}}}), kBad,
                  "of one kind");
+}
+
+TEST(BlockSetTest, RegionsDoNotShareBytes) {
+  const Layout per_layer =
+      Layout::create(small_shape(6, 3, 4), order::kBlockFirstNhd, layout::Regions::kPerLayer).value();
+  const layout::Shard whole = layout::Shard::whole(per_layer.config());
+  const std::uint64_t bytes = per_layer.region_bytes();
+  const auto memory = memory_of(3 * bytes);
+  EXPECT_TRUE(BlockSet::create({{per_layer, whole, {{memory, 0}, {memory, bytes}, {memory, 2 * bytes}}}}));
+  expect_refused(BlockSet::create({{per_layer, whole, {{memory, 0}, {memory, 0}, {memory, 2 * bytes}}}}),
+                 ErrorCode::kInvalidArgument, "two regions of the set overlap");
+  expect_refused(BlockSet::create({{per_layer, whole, {{memory, 0}, {memory, 8}, {memory, 2 * bytes}}}}),
+                 ErrorCode::kInvalidArgument, "two regions of the set overlap");
+}
+
+// Values and scales of a block as neighbours: the regions cross, the bytes do not.
+TEST(BlockSetTest, PlanesMayInterleave) {
+  LayoutConfig values = small_shape(6, 1, 4);
+  LayoutConfig scales = small_shape(6, 1, 1);
+  scales.page_size = 1;
+  scales.head_dim = 1;
+  scales.inner_dim = 1;
+  const std::uint64_t stride = values.block_bytes() + scales.block_bytes();
+  const auto spread = [&](const LayoutConfig& config) {
+    layout::Strides strides = Layout::create(config, order::kFullyContiguousNhd).value().strides();
+    strides.block = stride;
+    return Layout::create(config, strides).value();
+  };
+  const auto memory = memory_of(7 * stride);
+  const auto set_at = [&](std::uint64_t offset) {
+    return BlockSet::create({{spread(values), layout::Shard::whole(values), {{memory, 0}}},
+                             {spread(scales), layout::Shard::whole(scales), {{memory, offset}}}});
+  };
+  EXPECT_TRUE(set_at(values.block_bytes())) << set_at(values.block_bytes()).error();
+  expect_refused(set_at(values.block_bytes() - 2), ErrorCode::kInvalidArgument, "overlap");
 }
 
 TEST(BlockSetTest, DescribesItselfForOthers) {
@@ -137,6 +174,22 @@ TEST_F(TransferPlanTest, ABlockIsNotReadAndWrittenAtOnce) {
           .value();
   const auto aliased = BlockSet::create({{plane.layout, plane.shard, {{alias, 0}}}}).value();
   expect_refused(plan(one, two_, aliased, apart), ErrorCode::kInvalidArgument, "share memory");
+  const std::shared_ptr<storage::Storage> pinned =
+      storage::ExternalStorage::create({.kind = StorageKind::kPinned,
+                                        .address = plane.regions[0].storage->address() + 16,
+                                        .bytes = plane.layout.region_bytes()})
+          .value();
+  const auto other_kind = BlockSet::create({{plane.layout, plane.shard, {{pinned, 0}}}}).value();
+  expect_refused(plan(one, two_, other_kind, apart), ErrorCode::kInvalidArgument, "share memory");
+  // One file, opened twice.
+  const ScratchFolder folder;
+  const std::shared_ptr<storage::Storage> file =
+      storage::DiskStorage::create({.path = folder.file("x"), .bytes = plane.layout.region_bytes()}).value();
+  const std::shared_ptr<storage::Storage> again =
+      storage::DiskStorage::open({.path = folder.file("x")}).value();
+  const auto on_file = BlockSet::create({{plane.layout, plane.shard, {{file, 0}}}}).value();
+  const auto on_file_again = BlockSet::create({{plane.layout, plane.shard, {{again, 0}}}}).value();
+  expect_refused(plan(on_file, two_, on_file_again, apart), ErrorCode::kInvalidArgument, "share memory");
 }
 
 TEST_F(TransferPlanTest, NothingAndNobodyAreRefused) {
@@ -149,6 +202,14 @@ TEST_F(TransferPlanTest, NothingAndNobodyAreRefused) {
 TEST_F(TransferPlanTest, ScalesPerHeadAreCutWithTheirHeads) {
   expect_copied(scaled({0, 8}, false), scaled({2, 2}, false));
   expect_copied(scaled({2, 2}, false), scaled({0, 8}, false));
+}
+
+// A rank with one head: its one scale is that head's, whatever the shard calls it.
+TEST_F(TransferPlanTest, TheScaleOfASingleHeadIsThatHeads) {
+  const auto one_head = scaled({2, 1}, true);
+  EXPECT_EQ(one_head->planes()[1].shard.heads, (Range{2, 1}));
+  expect_copied(one_head, scaled({0, 8}, false));
+  expect_copied(scaled({0, 8}, false), one_head);
 }
 
 TEST_F(TransferPlanTest, AScaleForAllHeadsGoesWithThemOrNotAtAll) {

@@ -275,6 +275,16 @@ TEST(CopyPlanTest, GathersWhatLiesTogetherOnOneSide) {
   }
   EXPECT_EQ(made.gather(Side::kTo, config.head_bytes()).runs.pieces(), made.pieces());
   EXPECT_LE(made.gather(Side::kTo, 100).runs.piece_bytes(), 100u);
+  // An axis that does not fit is cut into equal parts.
+  LayoutConfig long_pages = shape(2, 1, 2);
+  long_pages.page_size = 1 << 14;
+  const Layout tokens = Layout::create(long_pages, order::kFullyContiguousNhd).value();
+  const Layout heads = Layout::create(long_pages, order::kFullyContiguousHnd).value();
+  const CopyPlan large =
+      plan({tokens, Shard::whole(long_pages), blocks}, {heads, Shard::whole(long_pages), blocks}).value();
+  const GatheredPlan parts = large.gather(Side::kTo, 10000);
+  EXPECT_EQ(parts.runs.piece_bytes(), 8192u);
+  EXPECT_EQ(parts.runs.bytes(), large.bytes());
 }
 
 TEST(CopyPlanTest, NoBlocksMeanNoBytes) {

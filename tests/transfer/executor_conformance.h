@@ -262,8 +262,7 @@ TEST_P(ExecutorTest, OwnsWhatItWasGivenUntilTheEnd) {
   gate->open();
   EXPECT_TRUE(transfer.wait());
   EXPECT_TRUE(watched.expired() && watched_from.expired() && watched_to.expired());
-  const block::Fence fence = transfer.fence();
-  while (!fence.passed()) std::this_thread::yield();
+  EXPECT_TRUE(transfer.fence().passed());
   std::atomic<int> calls{0};
   transfer.on_done([&](const TransferResult& result) { calls += result ? 1 : 100; });
   EXPECT_EQ(calls, 1);
@@ -283,8 +282,12 @@ TEST_P(ExecutorTest, CancelKeepsWhatHasNotStartedFromStarting) {
   before.store(*to);
   const Transfer transfer = executor->submit({.plan = large_plan(from, to)}).value();
   transfer.cancel();
+  const TransferResult early = transfer.wait();
+  ASSERT_FALSE(early) << "the waiting ends";
+  EXPECT_EQ(early.error().code(), ErrorCode::kCancelled);
+  EXPECT_FALSE(transfer.done());
   gate->open();
-  const TransferResult result = transfer.wait();
+  const TransferResult result = transfer.wait_for_end();
   ASSERT_FALSE(result);
   EXPECT_EQ(result.error().code(), ErrorCode::kCancelled);
   EXPECT_TRUE(BlockImage::of(*to) == before);
@@ -369,7 +372,7 @@ TEST_P(ExecutorTest, ATransferLargerThanTheLimitRunsAlone) {
   const auto to = far(large());
   const Transfer first = executor->submit({.plan = large_plan(from, to)}).value();
   const Transfer second = executor->submit({.plan = large_plan(from, to)}).value();
-  EXPECT_TRUE(first.done()) << "the second came in only when the first had left";
+  EXPECT_EQ(first.bytes_done(), first.bytes_total()) << "the second came in only when the first had left";
   EXPECT_TRUE(second.wait());
 }
 
@@ -388,6 +391,75 @@ TEST_P(ExecutorTest, DestructionCancelsWhatWaitsAndEndsWhatRuns) {
   const TransferResult result = second.wait();
   if (!result) {
     EXPECT_EQ(result.error().code(), ErrorCode::kCancelled);
+  }
+}
+
+TEST_P(ExecutorTest, WhoWaitsForRoomIsSentAwayWhenTheExecutorGoes) {
+  const auto gate = std::make_shared<Gate>();
+  std::unique_ptr<Executor> executor = make({.threads = 1, .limits = {.transfers = 1}});
+  hold(*executor, gate);
+  const auto from = near(large());
+  const auto to = far(large());
+  const Transfer second = executor->submit({.plan = large_plan(from, to)}).value();
+  std::vector<std::thread> waiters;
+  std::atomic<int> sent_away{0};
+  Executor* raw = executor.get();
+  const auto other = far(large());
+  for (int i = 0; i < 3; ++i)
+    waiters.emplace_back([&] {
+      const Result<Transfer> refused = raw->submit({.plan = large_plan(from, other)});
+      if (!refused && refused.error().code() == ErrorCode::kCancelled) ++sent_away;
+      if (refused) {
+        EXPECT_FALSE(refused->wait_for_end());
+      }
+    });
+  std::thread opener([&] {
+    while (sent_away < 3) std::this_thread::yield();
+    gate->open();
+  });
+  // The line must have formed before the executor goes.
+  while (raw->counters().in_flight == 0) std::this_thread::yield();
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  executor.reset();
+  opener.join();
+  for (std::thread& waiter : waiters) waiter.join();
+  EXPECT_EQ(sent_away, 3);
+  EXPECT_TRUE(second.done());
+}
+
+TEST_P(ExecutorTest, CallbacksMaySubmitAndAreNotMadeToWait) {
+  const std::unique_ptr<Executor> executor = make({.threads = 1, .limits = {.transfers = 1}});
+  const auto from = near(large());
+  const auto to = far(large());
+  const auto other = far(large());
+  std::atomic<int> answers{0};
+  const Transfer first = executor
+                             ->submit({.plan = large_plan(from, to),
+                                       .on_done =
+                                           [&](const TransferResult&) {
+                                             const Result<Transfer> next =
+                                                 executor->submit({.plan = large_plan(from, other)});
+                                             if (!next) {
+                                               EXPECT_EQ(next.error().code(), ErrorCode::kCapacity);
+                                             }
+                                             ++answers;
+                                           }})
+                             .value();
+  // Somebody stands in line before the callback comes.
+  const Result<Transfer> second = executor->submit({.plan = large_plan(from, other)});
+  ASSERT_TRUE(second);
+  while (answers == 0) std::this_thread::yield();
+  EXPECT_TRUE(second->wait_for_end());
+}
+
+TEST_P(ExecutorTest, WhoHearsOfTheEndFindsTheFencePassed) {
+  const std::unique_ptr<Executor> executor = make();
+  const auto from = near(plain());
+  const auto to = far(plain());
+  for (int i = 0; i < 200; ++i) {
+    const Transfer transfer = executor->submit({.plan = plan(from, from_, to, to_).value()}).value();
+    ASSERT_TRUE(transfer.wait());
+    ASSERT_TRUE(transfer.fence().passed());
   }
 }
 

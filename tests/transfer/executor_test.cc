@@ -81,9 +81,11 @@ TEST(ExecutorOptionsTest, WhatCannotWorkIsNamed) {
   };
   refused(MemcpyExecutor::create({.threads = 0}), "threads is 0");
   refused(MemcpyExecutor::create({.strip_bytes = 0}), "strip_bytes is 0");
+  refused(MemcpyExecutor::create({.strip_bytes = ~std::uint64_t{0}}), "strip_bytes is 18446744073709551615");
   refused(MemcpyExecutor::create({.limits = {.transfers = 0}}), "limits of 0 transfers");
   refused(FileExecutor::create({.threads = 5000}), "threads is 5000");
   refused(FileExecutor::create({.strip_bytes = 1000}), "strip_bytes is 1000");
+  refused(FileExecutor::create({.strip_bytes = std::uint64_t{1} << 63}), "strip_bytes is");
   refused(FileExecutor::create({.limits = {.bytes = 0}}), "0 bytes");
 }
 

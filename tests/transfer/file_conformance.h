@@ -4,7 +4,6 @@
 #include <sys/resource.h>
 
 #include <cerrno>
-#include <csignal>
 
 #include "transfer/executor_conformance.h"
 
@@ -124,10 +123,35 @@ TEST_P(FileFaultTest, CancelStopsBetweenOperations) {
   transfer.cancel();
   EXPECT_FALSE(transfer.done()) << "an operation is still out";
   gate->open();
-  const TransferResult result = transfer.wait();
+  const TransferResult result = transfer.wait_for_end();
   ASSERT_FALSE(result);
   EXPECT_EQ(result.error().code(), ErrorCode::kCancelled);
   EXPECT_LT(transfer.bytes_done(), transfer.bytes_total());
+}
+
+// One that was cancelled leaves at once, though a long one runs before it.
+TEST_P(FileFaultTest, WhatWasCancelledDoesNotWaitBehindOthers) {
+  const std::unique_ptr<Executor> executor = make({.threads = 1});
+  std::atomic<std::uint64_t> seen{0};
+  std::atomic<bool> left_early{false};
+  std::optional<Transfer> second;
+  const auto ready = std::make_shared<Gate>();
+  const Setting setting = set_up([&](storage::IoDirection, std::uint64_t, std::uint64_t bytes) {
+    const std::uint64_t number = seen++;
+    if (number == 0) ready->pass();
+    if (number == 2) second->cancel();
+    if (second->done()) left_early = true;
+    return storage::IoVerdict{.at_most = std::max<std::uint64_t>(bytes / 2 / 4096 * 4096, 4096)};
+  });
+  const Transfer first =
+      executor->submit({.plan = plan(setting.memory, from_, setting.file, to_).value()}).value();
+  ready->wait_for_somebody();
+  const auto other = far(large());
+  second = executor->submit({.plan = large_plan(near(large()), other)}).value();
+  ready->open();
+  ASSERT_TRUE(first.wait());
+  EXPECT_TRUE(left_early);
+  EXPECT_FALSE(second->wait_for_end());
 }
 
 TEST_P(FileFaultTest, AFileThatEndsEarlyIsAnError) {
@@ -148,12 +172,10 @@ TEST_P(FileFaultTest, ALimitOfTheProcessIsNoRoom) {
   ASSERT_EQ(ftruncate(file, 0), 0);
   rlimit before{};
   ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &before), 0);
-  const auto old = std::signal(SIGXFSZ, SIG_IGN);
   const rlimit small{setting.file->block_bytes() + 5000, before.rlim_max};
   ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &small), 0);
   const TransferResult result = write(*executor, setting);
   ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &before), 0);
-  std::signal(SIGXFSZ, old);
   ASSERT_FALSE(result);
   EXPECT_EQ(result.error().code(), ErrorCode::kCapacity) << result.error();
 }

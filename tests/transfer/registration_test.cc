@@ -114,7 +114,8 @@ TEST_F(RegistrationTest, BlocksOfARunningTransferAreNotHandedOut) {
   EXPECT_EQ(host_.available_blocks(), kBlocks - 1) << "the kernel may still read the source";
   EXPECT_FALSE(disk_.allocate_blocks(kBlocks));
   gate_->open();
-  const TransferResult result = transfer.wait();  // its only operation was on its way, so it went through
+  const TransferResult result =
+      transfer.wait_for_end();  // its only operation was on its way, so it went through
   EXPECT_TRUE(result);
   EXPECT_EQ(disk_.available_blocks(), kBlocks);
   EXPECT_EQ(host_.available_blocks(), kBlocks);

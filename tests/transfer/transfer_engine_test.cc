@@ -96,6 +96,87 @@ TEST_F(TransferEngineTest, TooLittleMemoryInBetweenIsAnErrorWithNumbers) {
               HasSubstr("staging memory of 65536 bytes is too small: a block takes 589824"));
 }
 
+// Ranks that overlap in part: only what both have moves, also when the destination is the smaller side.
+TEST_F(TransferEngineTest, MovesWhatBothSidesHaveAndNothingElse) {
+  const std::unique_ptr<Executor> engine = transfer::engine({}, 1 << 16);
+  for (const auto& [from_heads, to_heads] :
+       {std::pair{layout::Range{0, 8}, layout::Range{6, 4}}, {layout::Range{6, 4}, layout::Range{0, 8}}}) {
+    const auto set = [&](layout::Range heads, storage::Allocator& allocator) {
+      const PlaneShape shape{Layout::create(small_shape(6, 3, heads.count), order::kBlockSecondHnd).value(),
+                             {{0, 3}, heads}};
+      return BlockSet::allocate(std::span(&shape, 1), allocator).value();
+    };
+    const auto a = set(from_heads, *files<1>(folder_, nullptr));
+    const auto b = set(to_heads, *files<2>(folder_, nullptr));
+    BlockImage source(*a, 0x11);
+    source.number(*a);
+    source.store(*a);
+    BlockImage expected(*b, 0xEE);
+    expected.store(*b);
+    copy_naively(*a, source, from_, *b, expected, to_);
+    const TransferResult done = engine->submit({.plan = plan(a, from_, b, to_).value()}).value().wait();
+    ASSERT_TRUE(done) << done.error();
+    EXPECT_TRUE(BlockImage::of(*b) == expected);
+  }
+}
+
+TEST_F(TransferEngineTest, OpaqueContentWithGapsAndLargeAlignmentsPass) {
+  const std::unique_ptr<Executor> engine = transfer::engine({}, 1 << 20);
+  LayoutConfig opaque = small_shape(6, 3, 4);
+  opaque.opaque = true;
+  layout::Strides strides = Layout::create(opaque, order::kFullyContiguousNhd).value().strides();
+  strides.outer += 32;
+  strides.layer = strides.outer * 2 + 16;
+  strides.block = strides.layer * 3 + 64;
+  LayoutConfig aligned = small_shape(6, 3, 4);
+  aligned.alignment = 65536;
+  for (const Layout& layout : {Layout::create(opaque, strides).value(),
+                               Layout::create(aligned, order::kFullyContiguousNhd).value()}) {
+    const auto a = BlockSet::allocate(layout, *files<1>(folder_, nullptr)).value();
+    const auto b = BlockSet::allocate(layout, *files<2>(folder_, nullptr)).value();
+    BlockImage source(*a, 0x11);
+    source.number(*a);
+    source.store(*a);
+    BlockImage expected(*b, 0xEE);
+    expected.store(*b);
+    copy_naively(*a, source, from_, *b, expected, to_);
+    const TransferResult done = engine->submit({.plan = plan(a, from_, b, to_).value()}).value().wait();
+    ASSERT_TRUE(done) << done.error();
+    EXPECT_TRUE(BlockImage::of(*b) == expected);
+  }
+}
+
+TEST_F(TransferEngineTest, CancelReachesTheHopThatRuns) {
+  std::atomic<int> seen{0};
+  std::optional<Transfer> transfer;
+  const auto ready = std::make_shared<Gate>();
+  const auto faults = std::make_shared<ScriptedFaults>([&](auto...) {
+    if (seen++ == 3) {
+      ready->pass();
+      transfer->cancel();
+    }
+    return storage::IoVerdict{};
+  });
+  LayoutConfig config = small_shape(200, 3, 4);
+  config.head_dim = 1024;
+  config.inner_dim = 4096;
+  const Layout layout = Layout::create(config, order::kFullyContiguousNhd).value();
+  const auto engine = TransferEngine::create({.executors = {FileExecutor::create({.threads = 1}).value()},
+                                              .staging = std::make_shared<storage::PinnedAllocator>()})
+                          .value();
+  const auto a = BlockSet::allocate(layout, *files<1>(folder_, faults)).value();
+  const auto b = BlockSet::allocate(layout, *files<2>(folder_, nullptr)).value();
+  std::vector<std::uint32_t> all(200);
+  std::iota(all.begin(), all.end(), 0u);
+  std::vector<std::uint32_t> turned(all.rbegin(), all.rend());
+  transfer = engine->submit({.plan = plan(a, all, b, turned).value()}).value();
+  ready->open();
+  const TransferResult result = transfer->wait_for_end();
+  ASSERT_FALSE(result);
+  EXPECT_EQ(result.error().code(), ErrorCode::kCancelled);
+  EXPECT_LT(seen, 100) << "of 200 operations of the first hop";
+}
+
 TEST_F(TransferEngineTest, AFailingHopFailsTheTransfer) {
   for (const bool first_hop : {true, false}) {
     std::atomic<int> seen{0};

@@ -22,6 +22,9 @@ struct FileAccess {
   int direct = -1;    // past it; -1 where the file system refuses
   // Of offsets, lengths and addresses of direct operations.
   std::uint64_t alignment = 4096;
+  // Which file it is: two descriptors of one file have the same numbers.
+  std::uint64_t device_id = 0;
+  std::uint64_t inode = 0;
   // Asked before every operation; null except in tests.
   IoFaults* faults = nullptr;
 };

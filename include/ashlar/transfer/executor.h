@@ -3,7 +3,10 @@
 // submit() takes a request in, waits for room where the queue is full, and returns at once otherwise. Limits bound what is
 // in flight, so a caller that is faster than the device is slowed down and never fills memory.
 //
-// Thread safety: thread-safe. Destruction cancels what has not started and waits for what runs.
+// Transfers of one executor are not ordered among each other.
+//
+// Thread safety: thread-safe. Destruction cancels what has not started, sends away those who wait in submit(), and waits for
+//                what runs; it must not happen on a thread of the executor, that is in a callback.
 #pragma once
 
 #include <cstdint>
@@ -25,7 +28,7 @@ struct TransferRequest {
   // Held until the transfer is done: the guards of the blocks.
   std::shared_ptr<const void> owned = {};
   std::optional<Clock::TimePoint> deadline = {};
-  // False: a full queue is an error at once. True: submit() waits for room, at most until the deadline.
+  // False: a full queue is an error at once. True: submit() waits for room, at most until the deadline; not in a callback.
   bool wait_for_room = true;
   std::function<void(const TransferResult&)> on_done = {};
 };
@@ -38,6 +41,9 @@ struct QueueLimits {
   // Errors: kInvalidArgument: a limit of 0.
   Result<void> validate() const;
 };
+
+// Largest part of a piece that is moved as one operation.
+inline constexpr std::uint64_t kMaxStripBytes = std::uint64_t{1} << 30;
 
 // What an executor has done so far.
 struct ExecutorCounters {
@@ -57,7 +63,7 @@ class Executor {
   virtual std::string_view name() const noexcept = 0;
   virtual bool handles(const BlockSet& from, const BlockSet& to) const noexcept = 0;
   // Errors: kUnsupported: kinds of storage it does not handle; kCapacity: no room now, with the numbers; kTimeout: none
-  // until the deadline. A request that was refused has no effect, and its callback is not called.
+  // until the deadline; kCancelled: the executor is being destroyed. A request that was refused has no effect, and its callback is not called.
   virtual Result<Transfer> submit(TransferRequest request) = 0;
   virtual ExecutorCounters counters() const = 0;
 };

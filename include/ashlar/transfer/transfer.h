@@ -3,10 +3,12 @@
 // The handle is a reference: copies of it speak of the same transfer, and dropping all of them changes nothing. A transfer
 // is done when the device or the kernel has reported the end of every operation it started, and not before. Until then it
 // owns both block sets and whatever its request gave it to own. A deadline or a cancel ends the waiting, and keeps
-// operations that were not started from starting; it never ends one that runs.
+// operations that were not started from starting; it never ends one that runs. Done means that the bytes are where they
+// belong, not that a disk has them for good: that is DiskStorage::sync().
 //
 // Thread safety: thread-safe. Callbacks run once, on the thread that saw the end or on the one that asks too late, outside
-//                every lock; they must not wait for other transfers of the same executor.
+//                every lock; for small copies that is inside submit(). They must not wait for other transfers of the same
+//                executor, nor drop the last reference to it. They may submit: a full queue refuses them at once.
 #pragma once
 
 #include <cstdint>
@@ -48,15 +50,15 @@ class Transfer {
   explicit Transfer(std::shared_ptr<TransferState> state) noexcept : state_(std::move(state)) {}
 
   bool done() const;
-  // Waits for the end, or for the deadline of the request. Errors: kTimeout when the deadline came first, in which case the
-  // transfer may still run; kCancelled; the failure of the transfer. After an error the content of the destination blocks is
+  // Waits for the end, for cancel(), or for the deadline of the request. Errors: kTimeout and kCancelled, after which the
+  // transfer may still run (see done()); the failure of the transfer. After an error the content of the destination blocks is
   // undefined; the source is as it was.
   TransferResult wait() const;
   // The same, but no longer than until `when`.
   TransferResult wait_until(Clock::TimePoint when) const;
   // Waits until the transfer is done, however late; for those who must reuse its memory.
   TransferResult wait_for_end() const;
-  // Starts nothing more. Done soon, with kCancelled unless all bytes were on their way.
+  // Starts nothing more, and ends the waiting. Done soon, with kCancelled unless all bytes were on their way.
   void cancel() const;
   // Runs `callback` when the transfer is done, at once if it is.
   void on_done(std::function<void(const TransferResult&)> callback) const;

@@ -26,6 +26,7 @@ class TransferPlan {
   const std::shared_ptr<const BlockSet>& shared_to() const noexcept { return to_; }
   // One per plane.
   std::span<const CopyPlan> copies() const noexcept { return copies_; }
+  // The layers and heads of the model that move; both are given.
   const PlanSelection& selection() const noexcept { return selection_; }
   std::uint64_t bytes() const noexcept;
   std::uint64_t pieces() const noexcept;

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "backend/cuda/cuda_error.h"
+#include "base/start_thread.h"
 
 namespace ashlar::backend::cuda {
 namespace {
@@ -29,7 +30,9 @@ Result<std::unique_ptr<Lane>> Lane::create(int device, const CopyRules& rules, b
     if (status != cudaSuccess) return cuda_error(status, "a stream of device %d cannot be made", device);
   }
   std::unique_ptr<Lane> lane(new Lane(device, rules, stream, borrowed == nullptr));
-  lane->watcher_ = std::thread([raw = lane.get()] { raw->watch(); });
+  if (const Result<void> started = start_thread(&lane->watcher_, [raw = lane.get()] { raw->watch(); });
+      !started)
+    return started.error();
   return lane;
 }
 
@@ -40,7 +43,7 @@ Lane::~Lane() {
     for (const std::shared_ptr<Task>& task : waiting_) task->state->cancel();
     changed_.notify_all();
   }
-  watcher_.join();
+  if (watcher_.joinable()) watcher_.join();
   const DeviceScope scope(device_);
   const MutexLock lock(mu_);
   for (const cudaEvent_t event : free_events_) cudaEventDestroy(event);
@@ -112,7 +115,21 @@ cudaError_t Lane::issue_parts(transfer::TransferState& state, cudaEvent_t wait_b
   return cudaSuccess;
 }
 
+// What was cancelled or is late does not wait behind others.
+void Lane::sweep(Ended* ended) {
+  std::deque<std::shared_ptr<Task>> left;
+  for (std::shared_ptr<Task>& task : waiting_) {
+    if (!task->issuer && !task->state->may_continue()) {
+      close(task, ended);
+    } else {
+      left.push_back(std::move(task));
+    }
+  }
+  waiting_.swap(left);
+}
+
 void Lane::issue_more(Ended* ended) {
+  sweep(ended);
   while (!waiting_.empty() && running_bytes_ < kWindow * rules_.slice_bytes &&
          running_.size() < kWindowSlices) {
     const std::shared_ptr<Task> task = waiting_.front();

@@ -61,6 +61,7 @@ class Lane {
       : device_(device), rules_(rules), stream_(stream), owned_(owned) {}
 
   void issue_more(Ended* ended) ASHLAR_REQUIRES(mu_);
+  void sweep(Ended* ended) ASHLAR_REQUIRES(mu_);
   cudaError_t issue_parts(transfer::TransferState& state, cudaEvent_t wait_before,
                           std::span<const transfer::TransferPlan> parts, std::span<const cudaEvent_t> events,
                           Issued* issued) ASHLAR_REQUIRES(mu_);

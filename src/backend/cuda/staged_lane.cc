@@ -6,6 +6,7 @@
 #include "ashlar/transfer/copy_cursor.h"
 #include "backend/cuda/copy_kernel.h"
 #include "backend/cuda/cuda_error.h"
+#include "base/start_thread.h"
 
 namespace ashlar::backend::cuda {
 namespace {
@@ -47,10 +48,16 @@ StagedLane::~StagedLane() {
 }
 
 void StagedLane::submit(std::shared_ptr<transfer::TransferState> state) {
-  const MutexLock lock(mu_);
-  waiting_.push_back(std::move(state));
-  if (!thread_.joinable()) thread_ = std::thread([this] { work(); });
-  changed_.notify_all();
+  Result<void> started;
+  {
+    const MutexLock lock(mu_);
+    if (!thread_.joinable()) started = start_thread(&thread_, [this] { work(); });
+    if (started) waiting_.push_back(state);
+    changed_.notify_all();
+  }
+  if (started) return;
+  state->fail(started.error());
+  state->finish();
 }
 
 void StagedLane::work() {

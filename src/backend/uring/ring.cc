@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "ashlar/base/check.h"
+#include "base/start_thread.h"
 
 namespace ashlar::backend::uring {
 
@@ -78,12 +79,13 @@ Result<std::shared_ptr<Ring>> Ring::create(const UringOptions& options) {
   std::shared_ptr<Ring> ring(new Ring(options, wake));
   std::promise<Result<void>> opened;
   std::future<Result<void>> answer = opened.get_future();
-  ring->thread_ = std::thread([raw = ring.get(), &opened] {
+  const Result<void> started = start_thread(&ring->thread_, [raw = ring.get(), &opened] {
     const Result<void> result = open(raw->options_, &raw->ring_);
     raw->opened_ = result.has_value();
     opened.set_value(result);
     if (result) raw->run();
   });
+  if (!started) return started.error();
   if (const Result<void> result = answer.get(); !result) {
     ring->thread_.join();
     return result.error();
@@ -110,10 +112,13 @@ void Ring::stop() {
   {
     const MutexLock lock(mu_);
     if (stopping_) return;
+    ASHLAR_CHECK(thread_.get_id() != std::this_thread::get_id(),
+                 "an executor is destroyed on its own thread: a callback held the last reference to it");
     stopping_ = true;
+    wake();
   }
-  wake();
   thread_.join();
+  admission_.wait_empty();  // those who waited for room are still on their way out
 }
 
 Result<transfer::Transfer> Ring::submit(transfer::TransferRequest request) {
@@ -124,23 +129,26 @@ Result<transfer::Transfer> Ring::submit(transfer::TransferRequest request) {
   job->work = std::make_unique<FileWork>((*state)->plan(), options_.strip_bytes);
   job->cursor = std::make_unique<FileWork::Cursor>(*job->work, 0, job->work->units());
   job->state = *std::move(state);
-  {
-    const MutexLock lock(mu_);
-    inbox_.push_back(std::move(job));
-  }
+  const MutexLock lock(mu_);
+  inbox_.push_back(std::move(job));
   wake();
   return handle;
 }
 
 bool Ring::on_thread(std::function<void()> task) {
+  if (thread_.get_id() == std::this_thread::get_id()) {
+    submit_prepared();
+    task();
+    return true;
+  }
   std::uint64_t number = 0;
   {
     const MutexLock lock(mu_);
     if (stopping_) return false;
     tasks_.push_back(std::move(task));
     number = ++tasks_given_;
+    wake();
   }
-  wake();
   const MutexLock lock(mu_);
   while (tasks_run_ < number) task_done_.wait(mu_);
   return true;
@@ -187,12 +195,16 @@ void Ring::take_inbox() {
   {
     const MutexLock lock(mu_);
     tasks.swap(tasks_);
-    for (std::shared_ptr<Job>& job : inbox_) active_.push_back(std::move(job));
+    for (std::shared_ptr<Job>& job : inbox_) {
+      next_deadline_ = std::min(next_deadline_, job->state->deadline().value_or(Clock::TimePoint::max()));
+      active_.push_back(std::move(job));
+    }
     inbox_.clear();
     stop_seen_ = stopping_;
   }
   if (stop_seen_)
     for (const std::shared_ptr<Job>& job : active_) job->state->cancel();
+  if (!tasks.empty()) submit_prepared();
   for (const std::function<void()>& task : tasks) task();
   if (tasks.empty()) return;
   const MutexLock lock(mu_);
@@ -200,7 +212,35 @@ void Ring::take_inbox() {
   task_done_.notify_all();
 }
 
+void Ring::submit_prepared() {
+  while (io_uring_sq_ready(&ring_) != 0) {
+    const int error = io_uring_submit(&ring_);
+    ASHLAR_CHECK(error >= 0 || error == -EINTR || error == -EAGAIN || error == -EBUSY, "io_uring_submit: %s",
+                 reason(-error).c_str());
+  }
+}
+
+void Ring::sweep() {
+  const std::uint64_t cancels = admission_.cancels();
+  const bool late = next_deadline_ != Clock::TimePoint::max() && admission_.clock().now() >= next_deadline_;
+  if (cancels == cancels_seen_ && !late) return;
+  cancels_seen_ = cancels;
+  next_deadline_ = Clock::TimePoint::max();
+  std::deque<std::shared_ptr<Job>> over;
+  std::deque<std::shared_ptr<Job>> left;
+  for (std::shared_ptr<Job>& job : active_) {
+    const bool idle = job->in_flight == 0;
+    job->exhausted = idle && !job->state->may_continue();
+    if (idle && !job->exhausted)
+      next_deadline_ = std::min(next_deadline_, job->state->deadline().value_or(Clock::TimePoint::max()));
+    (job->exhausted ? over : left).push_back(std::move(job));
+  }
+  active_.swap(left);
+  for (const std::shared_ptr<Job>& job : over) finish_if_over(job);
+}
+
 void Ring::start_operations() {
+  sweep();
   while (!active_.empty()) {
     const std::shared_ptr<Job> job = active_.front();
     while (!job->exhausted && start_next(*job, job)) {
@@ -240,7 +280,14 @@ bool Ring::start_next(Job& job, const std::shared_ptr<Job>& shared) {
     if (stage.bytes < slot.operation.bytes) {
       stage.bytes = (job.work->staging_bytes() + 4095) / 4096 * 4096;
       stage.memory.reset(static_cast<std::byte*>(std::aligned_alloc(4096, stage.bytes)));
-      ASHLAR_CHECK(stage.memory != nullptr, "no memory for a buffer of %llu bytes", wide(stage.bytes));
+      if (stage.memory == nullptr) {
+        job.state->fail(
+            make_error(ErrorCode::kCapacity, "no memory for a buffer of %llu bytes", wide(stage.bytes)));
+        stage.bytes = 0;
+        ++job.in_flight;
+        end_operation(number);
+        return true;
+      }
     }
     slot.memory = stage.memory.get();
     if (job.work->direction() == storage::IoDirection::kWrite) job.work->collect(slot.operation, slot.memory);
@@ -262,11 +309,7 @@ void Ring::issue(std::uint32_t number) {
   slot.direct = descriptor == file.direct;
   if (file.faults != nullptr) {
     const storage::IoVerdict verdict = file.faults->judge(operation.direction, offset, bytes);
-    if (verdict.error != 0) {
-      slot.job->state->fail(transfer::file_error(operation, verdict.error));
-      end_operation(number);
-      return;
-    }
+    if (verdict.error != 0) return completed(number, -verdict.error);
     bytes = std::min(bytes, verdict.at_most);
   }
   io_uring_sqe* entry = io_uring_get_sqe(&ring_);
@@ -290,7 +333,7 @@ void Ring::issue(std::uint32_t number) {
 
 void Ring::completed(std::uint32_t number, std::int32_t result) {
   Slot& slot = slots_[number];
-  if (result == -EINTR || result == -EAGAIN) return issue(number);
+  if (result == -EINTR) return issue(number);
   if (result == -EINVAL && slot.direct) {
     slot.direct_refused = true;
     return issue(number);

@@ -79,13 +79,18 @@ class Ring {
   Ring(const UringOptions& options, int wake) noexcept;
   static Result<void> open(const UringOptions& options, io_uring* ring);
 
-  // Runs `task` on the thread and waits for it; false, and the task dropped, when the ring is stopping.
+  // Runs `task` on the thread and waits for it; at once when this is the thread. False, and the task dropped, when the ring
+  // is stopping.
   bool on_thread(std::function<void()> task);
   void wake();
 
   // The thread's own.
   void run();
   void take_inbox();
+  // Gives the kernel everything that was prepared. Places in its tables change only when nothing refers to them any more.
+  void submit_prepared();
+  // Takes jobs that have not started and will not out of the line.
+  void sweep();
   void arm_wake();
   void start_operations();
   bool start_next(Job& job, const std::shared_ptr<Job>& shared);
@@ -126,6 +131,8 @@ class Ring {
   std::unordered_map<std::uint64_t, Registered> registered_;
   std::uint64_t next_id_ = 1;
   bool stop_seen_ = false;
+  std::uint64_t cancels_seen_ = 0;
+  Clock::TimePoint next_deadline_ = Clock::TimePoint::max();
 
   std::thread thread_;
 };

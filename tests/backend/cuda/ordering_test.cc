@@ -248,10 +248,10 @@ TEST_F(Ordering, CancelStopsWhatWasNotIssued) {
   ASSERT_TRUE(running && behind);
   running->cancel();
   behind->cancel();
-  const TransferResult first = running->wait();
+  const TransferResult first = running->wait_for_end();
   ASSERT_FALSE(first);
   EXPECT_EQ(first.error().code(), ErrorCode::kCancelled);
-  const TransferResult second = behind->wait();
+  const TransferResult second = behind->wait_for_end();
   ASSERT_FALSE(second);
   EXPECT_EQ(second.error().message(), "cancelled after 0 of 536870912 bytes");
   EXPECT_LT(running->bytes_done(), running->bytes_total());
@@ -290,8 +290,8 @@ TEST_F(Ordering, CancelAndDeadlineOfPageableTransfers) {
   ASSERT_TRUE(running && behind);
   running->cancel();
   behind->cancel();
-  EXPECT_EQ(running->wait().error().code(), ErrorCode::kCancelled);
-  EXPECT_EQ(behind->wait().error().message(), "cancelled after 0 of 536870912 bytes");
+  EXPECT_EQ(running->wait_for_end().error().code(), ErrorCode::kCancelled);
+  EXPECT_EQ(behind->wait_for_end().error().message(), "cancelled after 0 of 536870912 bytes");
 }
 
 TEST_F(Ordering, AFullQueueRefusesOrWaits) {

@@ -126,6 +126,58 @@ TEST_F(UringTest, PlacesRunOutWithNumbersAndComeBack) {
   EXPECT_EQ(none.error().code(), ErrorCode::kUnsupported);
 }
 
+// Registrations come and go while operations end short and go on: places in the kernel's tables change hands.
+TEST_F(UringTest, PlacesThatChangeHandsNeverLeadToAnotherFile) {
+  const auto faults = std::make_shared<ScriptedFaults>(
+      [](storage::IoDirection, std::uint64_t, std::uint64_t) { return storage::IoVerdict{.at_most = 4096}; });
+  storage::DiskAllocator short_disk({.path = folder_.file("short"), .remove = true, .faults = faults});
+  const auto memory = BlockSet::allocate(layout_of(4), memory_).value();
+  const auto file = BlockSet::allocate(layout_of(4), short_disk).value();
+  const auto bystander = BlockSet::allocate(layout_of(4), disk_).value();
+  const BlockImage untouched(*bystander, 0x77);
+  untouched.store(*bystander);
+  std::atomic<bool> stop{false};
+  std::thread registrar([&] {
+    while (!stop) {
+      {
+        const Registration one = executor_->register_set(file).value();
+      }
+      {
+        const Registration two = executor_->register_set(bystander).value();
+      }
+      {
+        const Registration three = executor_->register_set(memory).value();
+      }
+    }
+  });
+  const std::vector<std::uint32_t> all = {0, 1, 2, 3};
+  for (int i = 0; i < 200; ++i) {
+    const TransferResult done =
+        executor_->submit({.plan = plan(memory, all, file, all).value()}).value().wait();
+    EXPECT_TRUE(done) << done.error();
+    if (!done) break;
+  }
+  stop = true;
+  registrar.join();
+  EXPECT_TRUE(BlockImage::of(*bystander) == untouched);
+}
+
+TEST_F(UringTest, ARegistrationMayGoWithItsTransfer) {
+  const auto memory = BlockSet::allocate(layout_of(4), memory_).value();
+  const auto file = BlockSet::allocate(layout_of(4), disk_).value();
+  const std::vector<std::uint32_t> all = {0, 1, 2, 3};
+  std::optional<Result<Registration>> from_callback;
+  const Transfer transfer =
+      executor_
+          ->submit({.plan = plan(memory, all, file, all).value(),
+                    .owned = std::make_shared<Registration>(executor_->register_set(memory).value()),
+                    .on_done = [&](const TransferResult&) { from_callback = executor_->register_set(file); }})
+          .value();
+  ASSERT_TRUE(transfer.wait());
+  expect_round_trip(memory, file);
+  EXPECT_TRUE(*from_callback);
+}
+
 TEST_F(UringTest, ARegistrationMayOutliveTheExecutor) {
   const auto memory = BlockSet::allocate(layout_of(4), memory_).value();
   const Registration registration = executor_->register_set(memory).value();

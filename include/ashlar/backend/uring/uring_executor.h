@@ -24,7 +24,7 @@ struct UringOptions {
   std::uint32_t staging_buffers = 4;
   // Places for registered memory (one per GiB of a region) and registered files.
   std::uint32_t registered_buffers = 256;
-  std::uint32_t registered_files = 64;
+  std::uint32_t registered_files = 256;
   transfer::QueueLimits limits = {};
   Clock* clock = nullptr;
 
@@ -72,7 +72,7 @@ class UringExecutor final : public transfer::Executor {
 };
 
 // A UringExecutor, or a FileExecutor with as many threads as operations in flight (at most 8) where the kernel refuses
-// io_uring. Errors: kInvalidArgument.
+// io_uring. Errors: kInvalidArgument: the options; kCapacity, kIo: no thread or descriptor is left.
 Result<std::unique_ptr<transfer::Executor>> create_disk_executor(const UringOptions& options = {});
 
 }  // namespace ashlar::backend::uring

@@ -1,0 +1,78 @@
+// Stretch: bytes that a region of a block set covers, so that two that overlap are seen, whatever storage they are under.
+//
+// Thread safety: immutable values.
+#pragma once
+
+#include <algorithm>
+#include <compare>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "ashlar/transfer/block_set.h"
+
+namespace ashlar::transfer {
+
+struct Stretch {
+  // Host memory is one space, each GPU and each file another.
+  std::pair<std::uint64_t, std::uint64_t> space;
+  std::uint64_t first = 0;
+  std::uint64_t end = 0;
+  // Blocks repeat every `stride` bytes, and each lies inside `span` of them.
+  std::uint64_t stride = 0;
+  std::uint64_t span = 0;
+  const storage::Storage* storage = nullptr;
+
+  friend auto operator<=>(const Stretch&, const Stretch&) = default;
+};
+
+inline Stretch stretch_of(const Plane& plane, const RegionMemory& region) {
+  const storage::Storage& storage = *region.storage;
+  Stretch out{{0, 0},  region.offset, 0, plane.layout.strides().block, plane.layout.config().head_bytes(),
+              &storage};
+  for (const layout::Axis axis :
+       {layout::Axis::kLayer, layout::Axis::kOuter, layout::Axis::kToken, layout::Axis::kHead})
+    out.span += plane.layout.strides().of(axis) * (plane.layout.extent(axis) - 1);
+  if (const storage::FileAccess* file = storage.file()) {
+    out.space = {file->device_id + 2, file->inode};
+  } else {
+    if (storage.device() >= 0) out.space = {1, static_cast<std::uint64_t>(storage.device())};
+    out.first += reinterpret_cast<std::uintptr_t>(storage.address());
+  }
+  out.end = out.first + plane.layout.region_bytes();
+  return out;
+}
+
+inline std::vector<Stretch> stretches_of(const BlockSet& set) {
+  std::vector<Stretch> out;
+  for (const Plane& plane : set.planes())
+    for (const RegionMemory& region : plane.regions) out.push_back(stretch_of(plane, region));
+  return out;
+}
+
+// Whether they share no byte although their ends cross: blocks of one lie in the gaps between the blocks of the other, as
+// where values and scales of a block are neighbours.
+inline bool interleave(const Stretch& a, const Stretch& b) noexcept {
+  if (a.stride != b.stride || a.span > a.stride || b.span > b.stride) return false;
+  const std::uint64_t apart = (b.first >= a.first ? b.first - a.first : a.first - b.first) % a.stride;
+  const Stretch& front = b.first >= a.first ? a : b;
+  const Stretch& back = b.first >= a.first ? b : a;
+  return apart >= front.span && apart + back.span <= a.stride;
+}
+
+// The storage in which two of them overlap.
+inline std::optional<std::string> find_overlap(std::vector<Stretch> stretches) {
+  std::ranges::sort(stretches);
+  for (std::size_t i = 0; i < stretches.size(); ++i)
+    for (std::size_t j = i + 1; j < stretches.size(); ++j) {
+      const Stretch& one = stretches[i];
+      const Stretch& other = stretches[j];
+      if (other.space != one.space || other.first >= one.end) break;  // those behind begin even later
+      if (!interleave(one, other)) return other.storage->describe();
+    }
+  return std::nullopt;
+}
+
+}  // namespace ashlar::transfer
