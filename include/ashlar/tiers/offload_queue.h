@@ -1,0 +1,118 @@
+// OffloadQueue: which blocks go down next.
+//
+// On deck are blocks that are held, ready to be copied; their number is bounded. A new block goes straight there while there
+// is room, and nobody waits who would come before it. Others wait in the in-queue, by name only: the cache may evict them
+// meanwhile, which is no loss, it needed the room. Whoever is taken from the deck makes room for the next of the in-queue:
+// higher priority first, older first among equals. One that cannot be held any more is discarded.
+//
+// A name is in the queue once: on deck, waiting, or in flight, from take() until finished(). So nothing is copied twice.
+//
+// Thread safety: thread-safe. Holds are taken and dropped outside its lock.
+// Complexity:    O(log waiting) per block.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <unordered_map>
+#include <vector>
+
+#include "ashlar/base/mutex.h"
+#include "ashlar/base/result.h"
+#include "ashlar/block/hold.h"
+#include "ashlar/tokens/sequence_hash.h"
+
+namespace ashlar::tiers {
+
+struct OffloadQueueOptions {
+  std::size_t on_deck = 64;
+  std::size_t waiting = 65536;
+
+  // Errors: kInvalidArgument: a limit of 0.
+  Result<void> validate() const;
+};
+
+// What became of a block that was offered.
+enum class Offer : std::uint8_t {
+  kOnDeck,
+  kWaiting,
+  kRaised,  // it was waiting, and has a higher priority now
+  kKnown,   // it is in the queue or in flight already
+  kGone,    // nobody can hold it: it was evicted
+  kNoRoom,  // the in-queue is full of blocks that come before it
+};
+
+// What the queue has done. Exact when it is quiet.
+struct OffloadQueueCounters {
+  std::uint64_t offered = 0;
+  std::uint64_t discarded = 0;  // gone when their turn came, or at once
+  std::uint64_t displaced = 0;  // of the lowest priority, for one that comes before it
+  std::uint64_t refused = 0;
+  std::uint64_t cancelled = 0;
+  std::uint64_t taken = 0;
+  std::size_t on_deck = 0;
+  std::size_t waiting = 0;
+  std::size_t in_flight = 0;
+};
+
+class OffloadQueue {
+ public:
+  struct Item {
+    block::Hold hold;
+    std::uint8_t priority = 0;
+  };
+  // Holds the block of a name in the source tier; nothing when it is gone.
+  using Upgrade = std::function<std::optional<block::Hold>(const tokens::SequenceHash&)>;
+
+  static Result<std::unique_ptr<OffloadQueue>> create(const OffloadQueueOptions& options, Upgrade upgrade);
+  ~OffloadQueue();
+
+  Offer offer(const tokens::SequenceHash& hash, std::uint8_t priority);
+  // Up to n blocks from the deck, in order; they are in flight now. The deck is refilled.
+  std::vector<Item> take(std::size_t n);
+  // The copy is registered below, or failed: the name may be offered again.
+  void finished(const tokens::SequenceHash& hash);
+  // Takes a name out that is not in flight yet. False when it is not here.
+  bool cancel(const tokens::SequenceHash& hash);
+  // Takes everything out that is not in flight. Returns how many.
+  std::size_t clear();
+
+  std::size_t on_deck() const;
+  bool in_flight(const tokens::SequenceHash& hash) const;
+  OffloadQueueCounters counters() const;
+
+ private:
+  enum class Stage : std::uint8_t { kUpgrading, kOnDeck, kWaiting, kInFlight, kCancelled };
+  // Higher priority first, then older first.
+  struct Order {
+    std::uint8_t below = 0;  // 255 - priority
+    std::uint64_t age = 0;
+
+    friend auto operator<=>(const Order&, const Order&) = default;
+  };
+  struct Known {
+    Stage stage = Stage::kUpgrading;
+    Order order;
+  };
+
+  OffloadQueue(const OffloadQueueOptions& options, Upgrade upgrade)
+      : options_(options), upgrade_(std::move(upgrade)) {}
+  Offer wait_locked(const tokens::SequenceHash& hash, const Order& order) ASHLAR_REQUIRES(mu_);
+  // Brings names from the in-queue on deck until it is full. Called without the lock.
+  void refill();
+
+  const OffloadQueueOptions options_;
+  const Upgrade upgrade_;
+  mutable Mutex mu_;
+  std::map<Order, block::Hold> deck_ ASHLAR_GUARDED_BY(mu_);
+  std::map<Order, tokens::SequenceHash> waiting_ ASHLAR_GUARDED_BY(mu_);
+  std::unordered_map<tokens::SequenceHash, Known> known_ ASHLAR_GUARDED_BY(mu_);
+  std::size_t upgrading_ ASHLAR_GUARDED_BY(mu_) = 0;  // places on deck that are spoken for
+  std::uint64_t next_age_ ASHLAR_GUARDED_BY(mu_) = 0;
+  OffloadQueueCounters counters_ ASHLAR_GUARDED_BY(mu_);
+};
+
+}  // namespace ashlar::tiers

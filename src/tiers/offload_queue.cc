@@ -1,0 +1,208 @@
+// Holding a block takes the lock of its manager, so it happens outside the queue's: the name is marked as being upgraded and
+// its place on deck is spoken for meanwhile. A cancel that comes then is noticed when the hold is there.
+#include "ashlar/tiers/offload_queue.h"
+
+#include <iterator>
+#include <utility>
+
+namespace ashlar::tiers {
+
+using tokens::SequenceHash;
+
+Result<void> OffloadQueueOptions::validate() const {
+  if (on_deck == 0 || waiting == 0)
+    return make_error(ErrorCode::kInvalidArgument,
+                      "a queue with room for %zu on deck and %zu waiting lets nothing through", on_deck,
+                      waiting);
+  return {};
+}
+
+Result<std::unique_ptr<OffloadQueue>> OffloadQueue::create(const OffloadQueueOptions& options,
+                                                           Upgrade upgrade) {
+  if (const Result<void> valid = options.validate(); !valid) return valid.error();
+  return std::unique_ptr<OffloadQueue>(new OffloadQueue(options, std::move(upgrade)));
+}
+
+OffloadQueue::~OffloadQueue() = default;
+
+Offer OffloadQueue::offer(const SequenceHash& hash, std::uint8_t priority) {
+  Order order;
+  {
+    const MutexLock lock(mu_);
+    ++counters_.offered;
+    order = {static_cast<std::uint8_t>(255 - priority), next_age_++};
+    const auto [found, fresh] = known_.try_emplace(hash);
+    if (!fresh) {
+      Known& known = found->second;
+      if (known.stage != Stage::kWaiting || known.order.below <= order.below) return Offer::kKnown;
+      // It keeps its age: it has waited already.
+      waiting_.erase(known.order);
+      known.order.below = order.below;
+      waiting_.emplace(known.order, hash);
+      return Offer::kRaised;
+    }
+    found->second.order = order;
+    const bool room = deck_.size() + upgrading_ < options_.on_deck;
+    // Those who come before it have the deck first.
+    if (!room || (!waiting_.empty() && waiting_.begin()->first < order)) return wait_locked(hash, order);
+    ++upgrading_;
+  }
+  std::optional<block::Hold> hold = upgrade_(hash);
+  const MutexLock lock(mu_);
+  --upgrading_;
+  Known& known = known_.at(hash);
+  if (known.stage == Stage::kCancelled || !hold) {
+    if (known.stage != Stage::kCancelled) ++counters_.discarded;
+    known_.erase(hash);
+    return Offer::kGone;
+  }
+  known.stage = Stage::kOnDeck;
+  deck_.emplace(order, *std::move(hold));
+  return Offer::kOnDeck;
+}
+
+Offer OffloadQueue::wait_locked(const SequenceHash& hash, const Order& order) {
+  if (waiting_.size() >= options_.waiting) {
+    const auto last = std::prev(waiting_.end());
+    if (last->first < order) {
+      known_.erase(hash);
+      ++counters_.refused;
+      return Offer::kNoRoom;
+    }
+    known_.erase(last->second);
+    waiting_.erase(last);
+    ++counters_.displaced;
+  }
+  known_.at(hash).stage = Stage::kWaiting;
+  waiting_.emplace(order, hash);
+  return Offer::kWaiting;
+}
+
+void OffloadQueue::refill() {
+  for (;;) {
+    SequenceHash hash;
+    Order order;
+    {
+      const MutexLock lock(mu_);
+      if (waiting_.empty() || deck_.size() + upgrading_ >= options_.on_deck) return;
+      const auto first = waiting_.begin();
+      order = first->first;
+      hash = first->second;
+      waiting_.erase(first);
+      known_.at(hash).stage = Stage::kUpgrading;
+      ++upgrading_;
+    }
+    std::optional<block::Hold> hold = upgrade_(hash);
+    const MutexLock lock(mu_);
+    --upgrading_;
+    Known& known = known_.at(hash);
+    if (known.stage == Stage::kCancelled || !hold) {
+      if (known.stage != Stage::kCancelled) ++counters_.discarded;
+      known_.erase(hash);
+      continue;
+    }
+    known.stage = Stage::kOnDeck;
+    deck_.emplace(order, *std::move(hold));
+  }
+}
+
+std::vector<OffloadQueue::Item> OffloadQueue::take(std::size_t n) {
+  refill();
+  std::vector<Item> items;
+  {
+    const MutexLock lock(mu_);
+    while (items.size() < n && !deck_.empty()) {
+      const auto first = deck_.begin();
+      known_.at(first->second.sequence_hash()).stage = Stage::kInFlight;
+      items.push_back({std::move(first->second), static_cast<std::uint8_t>(255 - first->first.below)});
+      deck_.erase(first);
+    }
+    counters_.taken += items.size();
+    counters_.in_flight += items.size();
+  }
+  refill();
+  return items;
+}
+
+void OffloadQueue::finished(const SequenceHash& hash) {
+  const MutexLock lock(mu_);
+  const auto found = known_.find(hash);
+  if (found == known_.end() || found->second.stage != Stage::kInFlight) return;
+  known_.erase(found);
+  --counters_.in_flight;
+}
+
+bool OffloadQueue::cancel(const SequenceHash& hash) {
+  block::Hold dropped;  // outside the lock
+  {
+    const MutexLock lock(mu_);
+    const auto found = known_.find(hash);
+    if (found == known_.end()) return false;
+    switch (found->second.stage) {
+      case Stage::kInFlight:
+      case Stage::kCancelled:
+        return false;
+      case Stage::kUpgrading:
+        found->second.stage = Stage::kCancelled;
+        ++counters_.cancelled;
+        return true;
+      case Stage::kWaiting:
+        waiting_.erase(found->second.order);
+        break;
+      case Stage::kOnDeck: {
+        const auto held = deck_.find(found->second.order);
+        dropped = std::move(held->second);
+        deck_.erase(held);
+        break;
+      }
+    }
+    known_.erase(found);
+    ++counters_.cancelled;
+  }
+  refill();
+  return true;
+}
+
+std::size_t OffloadQueue::clear() {
+  std::map<Order, block::Hold> dropped;  // outside the lock
+  const MutexLock lock(mu_);
+  std::size_t count = 0;
+  for (auto at = known_.begin(); at != known_.end();) {
+    Known& known = at->second;
+    if (known.stage == Stage::kUpgrading) {
+      known.stage = Stage::kCancelled;
+      ++count;
+    }
+    if (known.stage != Stage::kOnDeck && known.stage != Stage::kWaiting) {
+      ++at;
+      continue;
+    }
+    at = known_.erase(at);
+    ++count;
+  }
+  dropped.swap(deck_);
+  waiting_.clear();
+  counters_.cancelled += count;
+  return count;
+}
+
+std::size_t OffloadQueue::on_deck() const {
+  const MutexLock lock(mu_);
+  return deck_.size();
+}
+
+bool OffloadQueue::in_flight(const SequenceHash& hash) const {
+  const MutexLock lock(mu_);
+  const auto found = known_.find(hash);
+  return found != known_.end() && found->second.stage == Stage::kInFlight;
+}
+
+OffloadQueueCounters OffloadQueue::counters() const {
+  const MutexLock lock(mu_);
+  OffloadQueueCounters counters = counters_;
+  counters.on_deck = deck_.size();
+  counters.waiting = waiting_.size();
+  return counters;
+}
+
+}  // namespace ashlar::tiers
