@@ -73,6 +73,11 @@ Result<void> LayoutDescriptor::validate() const {
     return make_error(ErrorCode::kInvalidArgument,
                       "%s storage with device %d; device storage has one from 0 on, other kinds -1",
                       to_string(storage).data(), device);
+  const LayoutConfig& config = layout.config();
+  if (shard != Shard{} && (shard.layers.count != config.num_layers || shard.heads.count != config.num_heads))
+    return make_error(ErrorCode::kInvalidArgument,
+                      "a shard of %u layers and %u heads for a layout of %u and %u", shard.layers.count,
+                      shard.heads.count, config.num_layers, config.num_heads);
   if (regions.size() != layout.region_count())
     return make_error(ErrorCode::kInvalidArgument, "%zu regions for a layout of %u", regions.size(),
                       layout.region_count());
@@ -91,6 +96,20 @@ Result<void> LayoutDescriptor::validate() const {
                         "region %zu begins at %llu and would end beyond the last address", i,
                         static_cast<unsigned long long>(regions[i].address));
   }
+  // Layers may lie in the gaps between each other's blocks, but no closer than one of them is long.
+  std::uint64_t span = config.head_bytes();
+  for (const Axis axis : {Axis::kOuter, Axis::kToken, Axis::kHead})
+    span += layout.strides().of(axis) * (layout.extent(axis) - 1);
+  std::vector<std::uint64_t> starts;
+  starts.reserve(regions.size());
+  for (const Region& region : regions) starts.push_back(region.address);
+  std::ranges::sort(starts);
+  for (std::size_t i = 1; i < starts.size(); ++i)
+    if (starts[i] - starts[i - 1] < span)
+      return make_error(ErrorCode::kInvalidArgument,
+                        "regions at %llu and %llu overlap: a layer of a block has %llu bytes",
+                        static_cast<unsigned long long>(starts[i - 1]),
+                        static_cast<unsigned long long>(starts[i]), static_cast<unsigned long long>(span));
   return {};
 }
 
@@ -109,8 +128,12 @@ std::vector<std::byte> LayoutDescriptor::serialize() const {
   out.put(block_set);
   out.put(keys.hi());
   out.put(keys.lo());
+  out.put(scheme_fingerprint);
+  for (const std::uint32_t number :
+       {shard.layers.first, shard.layers.count, shard.heads.first, shard.heads.count})
+    out.put(number);
   out.put(static_cast<std::uint32_t>(regions.size()));
-  out.put(std::uint32_t{0});
+  out.put(plane);
   for (const Region& region : regions) {
     out.put(region.address);
     out.put(region.bytes);
@@ -150,8 +173,12 @@ Result<LayoutDescriptor> LayoutDescriptor::deserialize(std::span<const std::byte
   const auto hi = in.get<std::uint64_t>();
   const auto lo = in.get<std::uint64_t>();
   descriptor.keys = tokens::NamespaceFingerprint::from_bits(hi, lo);
+  descriptor.scheme_fingerprint = in.get<std::uint64_t>();
+  for (std::uint32_t* const number : {&descriptor.shard.layers.first, &descriptor.shard.layers.count,
+                                      &descriptor.shard.heads.first, &descriptor.shard.heads.count})
+    *number = in.get<std::uint32_t>();
   const auto count = in.get<std::uint32_t>();
-  padding |= in.get<std::uint32_t>();
+  descriptor.plane = in.get<std::uint32_t>();
   if (!in.ok() || padding != 0 || in.left() != kChecksumBytes + std::size_t{count} * 16)
     return make_error(ErrorCode::kInvalidArgument,
                       "the layout descriptor says %u regions, which its %u bytes do not hold", count, total);

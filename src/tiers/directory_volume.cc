@@ -52,18 +52,25 @@ int write_all(int file, std::span<const std::byte> bytes) {
   return 0;
 }
 
-// '/' is no character of a file name; '~' is none of a key.
+// File systems take names of 255 bytes.
+constexpr std::size_t kPlainName = 200;
+
+// '/' is no character of a file name; '~' is none of a key. Long keys are cut, and told apart by their hash.
 std::string file_name(std::string_view key) {
-  std::string name(key);
+  std::string name(key.substr(0, kPlainName));
   std::ranges::replace(name, '/', '~');
-  return name;
+  if (key.size() <= kPlainName) return name;
+  const XXH128_hash_t hash = XXH3_128bits(key.data(), key.size());
+  std::array<char, 40> digits{};
+  std::snprintf(digits.data(), digits.size(), "~~%016llx%016llx",
+                static_cast<unsigned long long>(hash.high64), static_cast<unsigned long long>(hash.low64));
+  return name + digits.data();
 }
 
-// Of writers of this process and of others.
-std::string unique_suffix() {
+// A name that no key and no other writer has, of this process or of others.
+std::string temporary_name() {
   static std::atomic<std::uint64_t> next{0};
-  return ".new." + std::to_string(getpid()) + "." +
-         std::to_string(next.fetch_add(1, std::memory_order_relaxed));
+  return ".~" + std::to_string(getpid()) + "." + std::to_string(next.fetch_add(1, std::memory_order_relaxed));
 }
 
 }  // namespace
@@ -99,7 +106,7 @@ Result<void> DirectoryVolume::put_one(const ObjectWrite& object) const {
   if (const Result<void> good = check_key(object.key); !good) return good;
   const std::string folder = folder_of(object.key);
   const std::string path = path_of(object.key);
-  const std::string made_at = folder + "/." + file_name(object.key) + unique_suffix();
+  const std::string made_at = folder + "/" + temporary_name();
   if (mkdir(folder.c_str(), 0700) != 0 && errno != EEXIST)
     return file_error(folder, "make the folder", errno);
   Descriptor file(open(made_at.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600));

@@ -86,7 +86,8 @@ std::vector<std::byte> superblock(const G3Options& options, const BlockSet& set)
     for (const std::uint32_t number :
          {shard.layers.first, shard.layers.count, shard.heads.first, shard.heads.count})
       out.put(number);
-    const std::vector<std::byte> descriptor = set.describe(i, 0, options.keys).serialize();
+    const std::vector<std::byte> descriptor =
+        set.describe(i, 0, options.keys, options.scheme_fingerprint).serialize();
     out.put(static_cast<std::uint32_t>(descriptor.size()));
     out.put_bytes(descriptor);
   }

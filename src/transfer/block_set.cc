@@ -2,7 +2,9 @@
 
 #include <algorithm>
 
+#include "ashlar/base/check.h"
 #include "ashlar/base/checked_math.h"
+#include "ashlar/storage/external_storage.h"
 #include "transfer/stretch.h"
 
 namespace ashlar::transfer {
@@ -112,16 +114,55 @@ std::uint64_t BlockSet::block_bytes() const noexcept {
 }
 
 layout::LayoutDescriptor BlockSet::describe(std::size_t plane, std::uint64_t block_set,
-                                            const tokens::NamespaceFingerprint& keys) const {
+                                            const tokens::NamespaceFingerprint& keys,
+                                            std::uint64_t scheme_fingerprint) const {
+  ASHLAR_CHECK(plane < planes_.size(), "plane %zu of %zu", plane, planes_.size());
   layout::LayoutDescriptor descriptor{.layout = planes_[plane].layout,
                                       .storage = kind(),
                                       .device = device(),
                                       .block_set = block_set,
-                                      .keys = keys};
+                                      .shard = planes_[plane].shard,
+                                      .plane = static_cast<std::uint32_t>(plane),
+                                      .keys = keys,
+                                      .scheme_fingerprint = scheme_fingerprint};
   for (const RegionMemory& region : planes_[plane].regions)
     descriptor.regions.push_back({reinterpret_cast<std::uintptr_t>(region.storage->address()) + region.offset,
                                   planes_[plane].layout.region_bytes()});
   return descriptor;
+}
+
+Result<std::shared_ptr<const BlockSet>> BlockSet::view(std::span<const layout::LayoutDescriptor> planes,
+                                                       const std::shared_ptr<const void>& owner) {
+  std::vector<Plane> views;
+  for (std::size_t i = 0; i < planes.size(); ++i) {
+    const layout::LayoutDescriptor& one = planes[i];
+    if (const Result<void> valid = one.validate(); !valid) return valid.error();
+    if (one.plane != i || one.block_set != planes[0].block_set || one.keys != planes[0].keys ||
+        one.scheme_fingerprint != planes[0].scheme_fingerprint)
+      return make_error(
+          ErrorCode::kInvalidArgument,
+          "descriptor %zu is of plane %u of block set %llu; plane %zu of set %llu, with the same "
+          "fingerprints, is expected",
+          i, one.plane, wide(one.block_set), i, wide(planes[0].block_set));
+    Plane plane{
+        one.layout, one.shard == layout::Shard{} ? layout::Shard::whole(one.layout.config()) : one.shard, {}};
+    for (const layout::LayoutDescriptor::Region& region : one.regions) {
+      if (one.storage != StorageKind::kSystem && one.storage != StorageKind::kPinned &&
+          one.storage != StorageKind::kDevice)
+        return make_error(ErrorCode::kUnsupported, "%s storage is not reached by addresses",
+                          std::string(to_string(one.storage)).c_str());
+      auto storage =
+          storage::ExternalStorage::create({.kind = one.storage,
+                                            .address = reinterpret_cast<std::byte*>(region.address),
+                                            .bytes = region.bytes,
+                                            .device = one.device,
+                                            .owner = owner});
+      if (!storage) return storage.error();
+      plane.regions.push_back({*std::move(storage), 0});
+    }
+    views.push_back(std::move(plane));
+  }
+  return create(std::move(views));
 }
 
 }  // namespace ashlar::transfer

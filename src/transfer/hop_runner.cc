@@ -227,6 +227,19 @@ bool HopRunner::settle(TransferState& state, std::optional<Running>& hop) {
   return true;
 }
 
+void HopRunner::sweep() {
+  std::vector<std::shared_ptr<TransferState>> over;
+  {
+    const MutexLock lock(mu_);
+    std::erase_if(jobs_, [&](const Job& job) {
+      if (job.state->may_continue()) return false;
+      over.push_back(job.state);
+      return true;
+    });
+  }
+  for (const std::shared_ptr<TransferState>& state : over) state->finish();
+}
+
 void HopRunner::move(const Job& job) {
   TransferState& state = *job.state;
   const TransferPlan& whole = state.plan();
@@ -235,6 +248,7 @@ void HopRunner::move(const Job& job) {
   state.start();
   std::array<std::optional<Running>, 2> running;
   for (std::size_t first = 0, turn = 0; first < pairs.size(); first += batch, turn ^= 1) {
+    sweep();
     // This half is free once the batch before the last has left it.
     if (!settle(state, running[turn]) || !state.may_continue()) break;
     const std::span<const BlockPair> part = pairs.subspan(first, std::min(batch, pairs.size() - first));

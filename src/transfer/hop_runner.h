@@ -53,6 +53,8 @@ class HopRunner {
   explicit HopRunner(const EngineOptions& options);
   void run();
   void move(const Job& job);
+  // Ends jobs that wait and were cancelled or are late.
+  void sweep();
   // Waits for a second hop to end and reports it; false when it failed.
   static bool settle(TransferState& state, std::optional<Running>& hop);
 

@@ -82,7 +82,7 @@ TransferResult TransferState::judge() {
     const Clock::TimePoint now = clock_.now();
     stats_.queued = started_.value_or(now) - submitted_;
     stats_.running = now - started_.value_or(now);
-    return TransferDone{stats_};
+    return TransferDone(stats_);
   }
   const auto moved = static_cast<unsigned long long>(stats_.bytes);
   const auto total = static_cast<unsigned long long>(bytes_total_);

@@ -32,6 +32,9 @@ LayoutDescriptor sample(const AxisOrder& order = order::kBlockFirstNhd,
   descriptor.device = 2;
   descriptor.block_set = 0x1122'3344'5566'7788u;
   descriptor.keys = tokens::NamespaceFingerprint::from_bits(0xAAu, 0xBBu);
+  descriptor.scheme_fingerprint = 0xCC;
+  descriptor.shard = {{5, descriptor.layout.config().num_layers}, {7, descriptor.layout.config().num_heads}};
+  descriptor.plane = 1;
   for (std::uint32_t i = 0; i < descriptor.layout.region_count(); ++i)
     descriptor.regions.push_back({0x7000'0000'0000u + i * 0x100'0000u, descriptor.layout.region_bytes() + i});
   return descriptor;
@@ -65,7 +68,7 @@ TEST(LayoutDescriptorTest, ComesBackAsItWas) {
 // The format is a promise: these bytes must be read for ever.
 TEST(LayoutDescriptorTest, HasTheBytesOfVersionOne) {
   const std::vector<std::byte> bytes = sample().serialize();
-  EXPECT_EQ(bytes.size(), 16u + 28 + 4 + 16 + 40 + 4 + 4 + 8 + 16 + 8 + 3 * 16 + 8);
+  EXPECT_EQ(bytes.size(), 16u + 28 + 4 + 16 + 40 + 4 + 4 + 8 + 16 + 8 + 16 + 8 + 3 * 16 + 8);
   EXPECT_EQ(std::to_integer<char>(bytes[0]), 'A');
   EXPECT_EQ(std::to_integer<int>(bytes[8]), 1);
   EXPECT_EQ(std::to_integer<std::size_t>(bytes[12]), bytes.size());
@@ -75,6 +78,11 @@ TEST(LayoutDescriptorTest, HasTheBytesOfVersionOne) {
   EXPECT_EQ(std::to_integer<int>(bytes[104]), 2);  // device storage
   EXPECT_EQ(std::to_integer<int>(bytes[108]), 2);  // device 2
   EXPECT_EQ(std::to_integer<int>(bytes[112]), 0x88);
+  EXPECT_EQ(std::to_integer<int>(bytes[136]), 0xCC);  // hash scheme
+  EXPECT_EQ(std::to_integer<int>(bytes[144]), 5);     // first layer
+  EXPECT_EQ(std::to_integer<int>(bytes[152]), 7);     // first head
+  EXPECT_EQ(std::to_integer<int>(bytes[160]), 3);     // regions
+  EXPECT_EQ(std::to_integer<int>(bytes[164]), 1);     // plane
 }
 
 TEST(LayoutDescriptorTest, ForeignBytesAreRefused) {

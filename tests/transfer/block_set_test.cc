@@ -121,6 +121,35 @@ TEST(BlockSetTest, DescribesItselfForOthers) {
   EXPECT_EQ(descriptor.regions[1].address, reinterpret_cast<std::uintptr_t>(set->address(0, {1, 0})));
 }
 
+TEST(BlockSetTest, IsSeenThroughItsDescriptors) {
+  storage::SystemAllocator memory;
+  LayoutConfig scales = small_shape(6, 3, 1);
+  const std::vector<PlaneShape> shapes = {
+      {Layout::create(small_shape(6, 3, 4), order::kBlockFirstNhd, layout::Regions::kPerLayer).value(),
+       {{2, 3}, {4, 4}}},
+      {layout_of(scales), {{2, 3}, {0, 1}}}};
+  const auto set = BlockSet::allocate(shapes, memory).value();
+  BlockImage image(*set, 0);
+  image.number(*set);
+  image.store(*set);
+  std::vector<layout::LayoutDescriptor> descriptors;
+  for (std::size_t i = 0; i < 2; ++i)
+    descriptors.push_back(
+        layout::LayoutDescriptor::deserialize(set->describe(i, 9, {}, 5).serialize()).value());
+  const auto view = BlockSet::view(descriptors, set);
+  ASSERT_TRUE(view) << view.error();
+  EXPECT_EQ((*view)->planes()[0].shard, set->planes()[0].shard);
+  EXPECT_TRUE(BlockImage::of(**view) == image);
+  std::swap(descriptors[0], descriptors[1]);
+  expect_refused(BlockSet::view(descriptors), ErrorCode::kInvalidArgument, "descriptor 0 is of plane 1");
+  std::swap(descriptors[0], descriptors[1]);
+  descriptors[1].scheme_fingerprint = 6;
+  expect_refused(BlockSet::view(descriptors), ErrorCode::kInvalidArgument, "the same fingerprints");
+  descriptors.pop_back();
+  descriptors[0].regions[1] = descriptors[0].regions[0];
+  expect_refused(BlockSet::view(descriptors), ErrorCode::kInvalidArgument, "overlap");
+}
+
 class TransferPlanTest : public ::testing::Test {
  protected:
   std::shared_ptr<const BlockSet> set(const Layout& layout) {

@@ -119,7 +119,7 @@ class ExecutorTest : public ::testing::TestWithParam<ExecutorCase> {
   }
 };
 
-TEST_P(ExecutorTest, MovesBetweenEveryTwoLayoutsAndTouchesNothingElse) {
+TEST_P(ExecutorTest, MovesFromAndToEveryLayoutAndTouchesNothingElse) {
   const std::unique_ptr<Executor> executor = make();
   const std::vector<layout::Layout> layouts = every_layout(small_shape(6, 3, 4));
   std::vector<std::shared_ptr<const BlockSet>> nears;
@@ -178,6 +178,22 @@ TEST_P(ExecutorTest, MovesBetweenRanksOfDifferentDegree) {
     const auto b = set(false, wide, layout::order::kUniversalTp);
     expect_move(*executor, a, from_, b, to_);
     expect_move(*executor, b, to_, a, from_);
+    if (HasFatalFailure()) return;
+  }
+}
+
+// MLA: one joint vector for all heads, which every rank has.
+TEST_P(ExecutorTest, MovesJointVectors) {
+  const std::unique_ptr<Executor> executor = make();
+  layout::LayoutConfig config = small_shape(6, 3, 1);
+  config.outer_dim = 1;
+  config.head_dim = 576;
+  config.inner_dim = 576;
+  for (const layout::Layout& one : every_layout(config)) {
+    const auto from = near(one);
+    const auto to = far(layout::Layout::create(config, layout::order::kFullyContiguousNhd).value());
+    expect_move(*executor, from, from_, to, to_);
+    expect_move(*executor, to, to_, from, from_, {layout::Range{1, 1}, {}});
     if (HasFatalFailure()) return;
   }
 }

@@ -43,6 +43,9 @@ std::unique_ptr<Executor> file_executor(const ExecutorSettings& settings) {
 std::unique_ptr<Allocator> system_memory(const ScratchFolder&) {
   return std::make_unique<storage::SystemAllocator>();
 }
+std::unique_ptr<Allocator> pinned_near(const ScratchFolder&) {
+  return std::make_unique<storage::PinnedAllocator>();
+}
 std::unique_ptr<Allocator> external_memory(const ScratchFolder&) {
   return std::make_unique<ExternalAllocator>();
 }
@@ -61,7 +64,7 @@ INSTANTIATE_TEST_SUITE_P(
         ExecutorCase{"SystemToPinned", memcpy_executor, system_memory, pinned_memory},
         ExecutorCase{"ExternalToPinned", memcpy_executor, external_memory, pinned_memory},
         ExecutorCase{"FileDirect", file_executor, system_memory, files<storage::DirectIo::kIfPossible>},
-        ExecutorCase{"FileBuffered", file_executor, system_memory, files<storage::DirectIo::kNever>},
+        ExecutorCase{"FileBuffered", file_executor, pinned_near, files<storage::DirectIo::kNever>},
         ExecutorCase{"ExternalToFile", file_executor, external_memory,
                      files<storage::DirectIo::kIfPossible>}),
     [](const ::testing::TestParamInfo<ExecutorCase>& test) { return test.param.name; });

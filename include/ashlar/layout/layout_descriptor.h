@@ -14,6 +14,7 @@
 #include "ashlar/base/result.h"
 #include "ashlar/base/storage_kind.h"
 #include "ashlar/layout/layout.h"
+#include "ashlar/layout/shard.h"
 #include "ashlar/tokens/namespace_fingerprint.h"
 
 namespace ashlar::layout {
@@ -34,11 +35,14 @@ struct LayoutDescriptor {
   StorageKind storage = StorageKind::kSystem;
   std::int32_t device = kNoDevice;
   std::uint64_t block_set = 0;
-  tokens::NamespaceFingerprint keys = {};  // how the blocks are named
+  Shard shard = {};                        // which layers and heads of the model; all of them unless said
+  std::uint32_t plane = 0;                 // which plane of the block set
+  tokens::NamespaceFingerprint keys = {};  // model, dtype, layout, block size: what the bytes are
+  std::uint64_t scheme_fingerprint = 0;    // of the hash scheme: how the blocks are named
   std::vector<Region> regions = {};        // layout.region_count() of them
 
-  // Errors: kInvalidArgument: a region is missing, too small, or not where the alignment asks for it; or a device that
-  // does not fit the storage.
+  // Errors: kInvalidArgument: a region is missing, too small, on top of another, or not where the alignment asks for it; a
+  // shard that does not fit the layout, or a device that does not fit the storage.
   Result<void> validate() const;
 
   // Requires: validate().

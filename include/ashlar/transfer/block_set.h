@@ -74,7 +74,13 @@ class BlockSet {
 
   // What another process needs to see a plane.
   layout::LayoutDescriptor describe(std::size_t plane, std::uint64_t block_set,
-                                    const tokens::NamespaceFingerprint& keys) const;
+                                    const tokens::NamespaceFingerprint& keys,
+                                    std::uint64_t scheme_fingerprint = 0) const;
+  // The set that descriptors of its planes speak of, over memory that this process reaches under the same addresses; `owner`
+  // keeps that memory. Errors: kInvalidArgument: descriptors of different sets, or not of planes 0 to n in order;
+  // kUnsupported: storage that has no addresses; those of create().
+  static Result<std::shared_ptr<const BlockSet>> view(std::span<const layout::LayoutDescriptor> planes,
+                                                      const std::shared_ptr<const void>& owner = nullptr);
 
  private:
   explicit BlockSet(std::vector<Plane> planes) noexcept : planes_(std::move(planes)) {}

@@ -63,7 +63,7 @@ class Executor {
   virtual std::string_view name() const noexcept = 0;
   virtual bool handles(const BlockSet& from, const BlockSet& to) const noexcept = 0;
   // Errors: kUnsupported: kinds of storage it does not handle; kCapacity: no room now, with the numbers; kTimeout: none
-  // until the deadline; kCancelled: the executor is being destroyed. A request that was refused has no effect, and its callback is not called.
+  // until the deadline; kCancelled: the executor is being destroyed; kInvalidArgument: an empty plan. A request that was refused has no effect, and its callback is not called.
   virtual Result<Transfer> submit(TransferRequest request) = 0;
   virtual ExecutorCounters counters() const = 0;
 };

@@ -23,6 +23,8 @@
 
 namespace ashlar::transfer {
 
+class TransferState;
+
 // What a transfer did, once it is done.
 struct TransferStats {
   std::uint64_t bytes = 0;
@@ -34,16 +36,19 @@ struct TransferStats {
   Clock::Duration running = {};    // from there to the end
 };
 
-// Every byte was moved, and the executor says so: the proof that registration asks for.
-struct TransferDone {
+// Every byte was moved, and the executor says so: the proof that registration asks for. Only a transfer makes it.
+class TransferDone {
+ public:
+  block::KvReady kv_ready() const noexcept { return block::KvReady::asserted_by_caller(); }
+
   TransferStats stats;
 
-  block::KvReady kv_ready() const noexcept { return block::KvReady::asserted_by_caller(); }
+ private:
+  friend class TransferState;
+  explicit TransferDone(const TransferStats& its_stats) : stats(its_stats) {}
 };
 
 using TransferResult = Result<TransferDone>;
-
-class TransferState;
 
 class Transfer {
  public:

@@ -58,7 +58,9 @@ struct CudaOptions {
 // For callers who order transfers among their own work. The transfer is issued whole before submit() returns, so events may
 // be recorded anew or destroyed afterwards; cancel() has nothing left to stop.
 struct CudaSubmitOptions {
-  // The stream to issue on, of the executor's device; null: one of the executor's. Not while a graph is captured on it.
+  // The stream to issue on, of the executor's device; null: one of the executor's (cudaStreamLegacy names the default stream).
+  // Not while a graph is captured on it. The executor keeps a thread for each stream that it was given; a stream lives until
+  // its transfers are done.
   CUstream_st* stream = nullptr;
   // The transfer starts when this event has passed.
   CUevent_st* wait_before = nullptr;

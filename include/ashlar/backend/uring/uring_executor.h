@@ -63,7 +63,8 @@ class UringExecutor final : public transfer::Executor {
   transfer::ExecutorCounters counters() const override;
 
   // Registers the memory or the files of a set. Errors: kCapacity: no places left, or more memory than the process may lock
-  // (RLIMIT_MEMLOCK), with the numbers; transfers work without it. kUnsupported: neither host memory nor files.
+  // (RLIMIT_MEMLOCK), with the numbers; transfers work without it. kUnsupported: neither host memory nor files; kIo: the
+  // kernel refuses a file; kCancelled: the executor is being destroyed.
   Result<Registration> register_set(std::shared_ptr<const transfer::BlockSet> set);
 
  private:

@@ -1,0 +1,69 @@
+// A command to the server and its reply, in the server's protocol (RESP2).
+//
+// Thread safety: thread-compatible.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <initializer_list>
+#include <span>
+#include <string>
+#include <string_view>
+
+namespace ashlar::backend::redis {
+
+// The text of an error that says that a value is larger than the server takes.
+inline constexpr const char* kTooLarge = "TOOLARGE";
+
+struct Reply {
+  enum class Kind : std::uint8_t {
+    kMissing,    // none came
+    kStatus,     // text
+    kError,      // text: the first word of it alone; servers repeat arguments in the rest
+    kInteger,    // number
+    kValue,      // the bytes are in Command::into
+    kOtherSize,  // a value of `number` bytes, which is not the size of Command::into
+    kNothing,    // there is no value
+  };
+  Kind kind = Kind::kMissing;
+  std::string text = {};
+  std::int64_t number = 0;
+};
+
+// On the wire: head, the bytes of value, tail.
+struct Command {
+  std::string head;
+  std::span<const std::span<const std::byte>> value = {};
+  std::string tail = {};
+  bool expects_value = false;
+  std::span<std::byte> into = {};  // where a value goes
+  Reply reply = {};
+
+  bool answered() const noexcept { return reply.kind != Reply::Kind::kMissing; }
+};
+
+inline void append_argument(std::string& out, std::string_view argument) {
+  out.append("$").append(std::to_string(argument.size())).append("\r\n").append(argument).append("\r\n");
+}
+
+inline std::string encode(std::initializer_list<std::string_view> arguments) {
+  std::string out = "*" + std::to_string(arguments.size()) + "\r\n";
+  for (const std::string_view argument : arguments) append_argument(out, argument);
+  return out;
+}
+
+// A time to live of 0 is none.
+inline Command set_command(std::string_view key, std::span<const std::span<const std::byte>> value,
+                           std::uint64_t size, std::uint64_t ttl_seconds) {
+  Command command{.head = ttl_seconds == 0 ? "*3\r\n" : "*5\r\n", .value = value, .tail = "\r\n"};
+  append_argument(command.head, "SET");
+  append_argument(command.head, key);
+  command.head += "$" + std::to_string(size) + "\r\n";
+  if (ttl_seconds > 0) {
+    append_argument(command.tail, "EX");
+    append_argument(command.tail, std::to_string(ttl_seconds));
+  }
+  return command;
+}
+
+}  // namespace ashlar::backend::redis

@@ -1,0 +1,334 @@
+#include "backend/redis/connection.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <cstring>
+#include <string_view>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+namespace ashlar::backend::redis {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::steady_clock;
+
+constexpr std::size_t kPieces = 64;                           // per call of sendmsg
+constexpr std::uint64_t kWindow = 64ULL * 1024 * 1024;        // of expected bytes
+constexpr std::uint64_t kWorthReading = 16ULL * 1024 * 1024;  // of a value that is thrown away
+
+timeval to_timeval(milliseconds time) {
+  return {.tv_sec = static_cast<time_t>(time.count() / 1000),
+          .tv_usec = static_cast<suseconds_t>(time.count() % 1000 * 1000)};
+}
+
+std::string message_of(int error) {
+  return std::generic_category().message(error);
+}
+
+// The word that names the error: "OOM", "WRONGPASS".
+std::string first_word(std::string_view text) {
+  const std::size_t end = std::min(text.find(' '), text.size());
+  std::string word(text.substr(0, std::min<std::size_t>(end, 32)));
+  std::ranges::replace_if(word, [](char c) { return c < '!' || c > '~'; }, '?');
+  return word;
+}
+
+}  // namespace
+
+Connection::Connection(const Options& options, redisContext* context) noexcept
+    : options_(options), context_(context), reader_(redisReaderCreate()) {}
+
+Result<std::unique_ptr<Connection>> Connection::connect(const Options& options) {
+  const timeval limit = to_timeval(options.connect_timeout);
+  redisContext* const context = options.socket.empty()
+                                    ? redisConnectWithTimeout(options.host.c_str(), options.port, limit)
+                                    : redisConnectUnixWithTimeout(options.socket.c_str(), limit);
+  std::unique_ptr<Connection> made(new Connection(options, context));
+  if (context == nullptr || made->reader_ == nullptr)
+    return make_error(ErrorCode::kUnavailable, "%s: no memory for a connection", options.describe().c_str());
+  if (context->err != 0)
+    return make_error(ErrorCode::kUnavailable, "%s: cannot connect: %s", options.describe().c_str(),
+                      context->errstr);
+  if (fcntl(context->fd, F_SETFL, fcntl(context->fd, F_GETFL) | O_NONBLOCK) != 0)
+    return made->broken(message_of(errno).c_str());
+  if (Result<void> known = made->introduce(); !known) return known.error();
+  return made;
+}
+
+Result<void> Connection::introduce() {
+  std::vector<Command> commands;
+  if (!options_.username.empty()) {
+    commands.push_back({.head = encode({"AUTH", options_.username, options_.password})});
+  } else if (!options_.password.empty()) {
+    commands.push_back({.head = encode({"AUTH", options_.password})});
+  }
+  if (options_.db != 0) commands.push_back({.head = encode({"SELECT", std::to_string(options_.db)})});
+  if (commands.empty()) return {};
+  std::vector<Command*> pointers;
+  pointers.reserve(commands.size());
+  for (Command& command : commands) pointers.push_back(&command);
+  if (Result<void> done = exchange(pointers); !done) return done;
+  for (const Command& command : commands) {
+    if (command.reply.kind == Reply::Kind::kStatus) continue;
+    const bool later = command.reply.text == "LOADING" || command.reply.text == "MASTERDOWN";
+    return make_error(later ? ErrorCode::kUnavailable : ErrorCode::kIo, "%s: the server answered %s%s",
+                      options_.describe().c_str(), command.reply.text.c_str(),
+                      later ? "" : "; check the options username, password and db");
+  }
+  return {};
+}
+
+Error Connection::broken(const char* what) const {
+  return make_error(ErrorCode::kUnavailable, "%s: %s", options_.describe().c_str(), what);
+}
+
+bool Connection::is_quiet() const {
+  pollfd about{.fd = context_->fd, .events = POLLIN, .revents = 0};
+  return poll(&about, 1, 0) == 0;
+}
+
+Result<void> Connection::exchange(std::span<Command* const> commands) {
+  commands_ = commands;
+  cursor_ = {};
+  reading_ = 0;
+  expected_ = 0;
+  last_answer_ = steady_clock::now();
+  while (reading_ < commands_.size()) {
+    const bool writing = may_write();
+    pollfd about{
+        .fd = context_->fd, .events = static_cast<short>(writing ? POLLIN | POLLOUT : POLLIN), .revents = 0};
+    const auto left = std::chrono::ceil<milliseconds>(last_answer_ + options_.deadline - steady_clock::now());
+    if (left.count() <= 0) return broken("no object was answered within deadline_ms");
+    const int ready = poll(&about, 1, static_cast<int>(std::min(left, options_.timeout).count()));
+    if (ready < 0 && errno == EINTR) continue;
+    if (ready < 0) return broken(message_of(errno).c_str());
+    if (ready == 0) {
+      if (left > options_.timeout) return broken("the server is silent for longer than timeout_ms");
+      continue;
+    }
+    if ((about.revents & (POLLIN | POLLHUP | POLLERR)) != 0) {
+      if (Result<void> read = read_some(); !read) return read;
+    }
+    if ((about.revents & POLLOUT) != 0 && may_write()) {
+      if (Result<void> written = write_some(); !written) return written;
+    }
+  }
+  if (begin_ != end_) return broken("the server said more than it was asked");
+  return {};
+}
+
+// A command of which a byte was written must go on; the next one waits until there is room for its reply.
+bool Connection::may_write() const {
+  if (cursor_.command >= commands_.size()) return false;
+  if (cursor_.piece > 0 || cursor_.byte > 0 || cursor_.command == reading_) return true;
+  return cursor_.command - reading_ < options_.pipeline &&
+         expected_ + commands_[cursor_.command]->into.size() <= kWindow;
+}
+
+std::span<const std::byte> Connection::piece(const Cursor& cursor) const {
+  const Command& command = *commands_[cursor.command];
+  if (cursor.piece == 0) return std::as_bytes(std::span(command.head)).subspan(cursor.byte);
+  if (cursor.piece <= command.value.size()) return command.value[cursor.piece - 1].subspan(cursor.byte);
+  return std::as_bytes(std::span(command.tail)).subspan(cursor.byte);
+}
+
+void Connection::advance(Cursor& cursor, std::size_t bytes) const {
+  cursor.byte += bytes;
+  if (!piece(cursor).empty()) return;
+  cursor.byte = 0;
+  if (++cursor.piece < commands_[cursor.command]->value.size() + 2) return;
+  cursor.piece = 0;
+  ++cursor.command;
+}
+
+Result<void> Connection::write_some() {
+  std::array<iovec, kPieces> pieces{};
+  std::size_t count = 0;
+  std::uint64_t expected = expected_;
+  for (Cursor at = cursor_; at.command < commands_.size() && count < pieces.size();) {
+    const bool fresh = at.piece == 0 && at.byte == 0;
+    const std::uint64_t room = commands_[at.command]->into.size();
+    if (fresh && at.command != reading_ &&
+        (at.command - reading_ >= options_.pipeline || expected + room > kWindow))
+      break;
+    if (fresh) expected += room;
+    const std::span<const std::byte> bytes = piece(at);
+    if (!bytes.empty())
+      pieces[count++] = {.iov_base = const_cast<std::byte*>(bytes.data()), .iov_len = bytes.size()};
+    advance(at, bytes.size());
+  }
+  msghdr message{};
+  message.msg_iov = pieces.data();
+  message.msg_iovlen = count;
+  const ssize_t sent = sendmsg(context_->fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+  if (sent < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR)) return {};
+  if (sent < 0) {
+    const Error error = broken(message_of(errno).c_str());
+    // A server that closes may have said why.
+    if (Result<void> read = read_some(); !read) return read;
+    return error;
+  }
+  auto left = static_cast<std::size_t>(sent);
+  while (cursor_.command < commands_.size()) {
+    const std::size_t here = piece(cursor_).size();
+    if (left == 0 && here > 0) break;
+    if (cursor_.piece == 0 && cursor_.byte == 0) expected_ += commands_[cursor_.command]->into.size();
+    const std::size_t now = std::min(left, here);
+    left -= now;
+    advance(cursor_, now);
+  }
+  return {};
+}
+
+Result<void> Connection::read_some() {
+  const bool straight = phase_ == Phase::kValue && begin_ == end_ && !value_into_.empty();
+  if (!straight && begin_ > 0) {
+    std::memmove(buffer_.data(), buffer_.data() + begin_, end_ - begin_);
+    end_ -= std::exchange(begin_, 0);
+  }
+  void* const into = straight ? static_cast<void*>(value_into_.data()) : buffer_.data() + end_;
+  const std::size_t room = straight ? value_into_.size() : buffer_.size() - end_;
+  const ssize_t got = recv(context_->fd, into, room, MSG_DONTWAIT);
+  if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR)) return {};
+  if (got < 0) return broken(message_of(errno).c_str());
+  if (got == 0) return broken("the server closed the connection");
+  const auto bytes = static_cast<std::size_t>(got);
+  if (straight) {
+    value_into_ = value_into_.subspan(bytes);
+    value_left_ -= bytes;
+  } else {
+    end_ += bytes;
+  }
+  return parse();
+}
+
+// Takes replies out of the buffer, as far as they are there.
+Result<void> Connection::parse() {
+  while (true) {
+    if (phase_ == Phase::kValue) {
+      const auto now = static_cast<std::size_t>(std::min<std::uint64_t>(value_left_, end_ - begin_));
+      if (!value_into_.empty() && now > 0) {
+        std::memcpy(value_into_.data(), buffer_.data() + begin_, now);
+        value_into_ = value_into_.subspan(now);
+      }
+      begin_ += now;
+      value_left_ -= now;
+      if (value_left_ > 0) return {};
+      phase_ = Phase::kValueEnd;
+    }
+    if (phase_ == Phase::kValueEnd) {
+      if (end_ - begin_ < 2) return {};
+      if (buffer_[begin_] != '\r' || buffer_[begin_ + 1] != '\n')
+        return broken("a value does not end where it says");
+      begin_ += 2;
+      phase_ = Phase::kLine;
+      Reply& reply = commands_[reading_]->reply;
+      if (reply.number == static_cast<std::int64_t>(commands_[reading_]->into.size())) {
+        reply.kind = Reply::Kind::kValue;
+      } else {
+        reply.kind = Reply::Kind::kOtherSize;
+      }
+      answered();
+    }
+    const Result<bool> more = parse_line();
+    if (!more) return more.error();
+    if (!*more) return {};
+  }
+}
+
+// True when a line was taken.
+Result<bool> Connection::parse_line() {
+  const std::string_view unread(buffer_.data() + begin_, end_ - begin_);
+  if (unread.empty()) return false;
+  // A reply may come before the whole command was sent, if it ends the connection.
+  const bool asked = reading_ < cursor_.command;
+  const bool half_sent = reading_ == cursor_.command && (cursor_.piece > 0 || cursor_.byte > 0);
+  if (!asked && !half_sent) return broken("the server answered what it was not asked");
+  const std::size_t end = unread.find("\r\n");
+  if (end == std::string_view::npos) {
+    if (unread.size() == buffer_.size()) return broken("the server sent a line without an end");
+    return false;
+  }
+  const std::string_view line = unread.substr(0, end + 2);
+  begin_ += line.size();
+  constexpr std::string_view kRefusal = "-ERR Protocol error";
+  if (line.starts_with(kRefusal)) {
+    const bool size = line.find("bulk length") != std::string_view::npos;
+    commands_[reading_]->reply = {.kind = Reply::Kind::kError, .text = size ? kTooLarge : "ERR"};
+    answered();
+    return broken("the server refused a command and closes the connection");
+  }
+  if (!asked) return broken("the server answered before it was asked");
+  if (line.front() != '$') {
+    if (Result<void> read = read_plain(line); !read) return read.error();
+    answered();
+    return true;
+  }
+  std::int64_t size = 0;
+  const auto [stop, error] = std::from_chars(line.data() + 1, line.data() + end, size);
+  if (error != std::errc() || stop != line.data() + end || size < -1 || !commands_[reading_]->expects_value)
+    return broken("the server sent a value that nobody asked for, or one without a size");
+  if (size == -1) {
+    commands_[reading_]->reply.kind = Reply::Kind::kNothing;
+    answered();
+    return true;
+  }
+  if (Result<void> begun = begin_value(size); !begun) return begun.error();
+  return true;
+}
+
+Result<void> Connection::begin_value(std::int64_t size) {
+  Command& command = *commands_[reading_];
+  value_left_ = static_cast<std::uint64_t>(size);
+  command.reply.number = size;
+  phase_ = Phase::kValue;
+  value_into_ = value_left_ == command.into.size() ? command.into : std::span<std::byte>();
+  if (value_left_ != command.into.size() && value_left_ > kWorthReading) {
+    command.reply.kind = Reply::Kind::kOtherSize;
+    answered();
+    return broken("a value is larger than expected, and not worth reading to its end");
+  }
+  return {};
+}
+
+// What is no value: a status, an error, a number.
+Result<void> Connection::read_plain(std::string_view line) {
+  void* parsed = nullptr;
+  if (redisReaderFeed(reader_.get(), line.data(), line.size()) != REDIS_OK ||
+      redisReaderGetReply(reader_.get(), &parsed) != REDIS_OK || parsed == nullptr)
+    return broken("the server does not speak the protocol");
+  const std::unique_ptr<redisReply, decltype(&freeReplyObject)> reply(static_cast<redisReply*>(parsed),
+                                                                      freeReplyObject);
+  Reply& answer = commands_[reading_]->reply;
+  switch (reply->type) {
+    case REDIS_REPLY_STATUS:
+      answer = {.kind = Reply::Kind::kStatus,
+                .text = std::string(reply->str, static_cast<std::size_t>(reply->len))};
+      return {};
+    case REDIS_REPLY_ERROR:
+      answer = {.kind = Reply::Kind::kError,
+                .text = first_word(std::string_view(reply->str, static_cast<std::size_t>(reply->len)))};
+      return {};
+    case REDIS_REPLY_INTEGER:
+      answer = {.kind = Reply::Kind::kInteger, .number = reply->integer};
+      return {};
+    default:
+      return broken("the server answered with something else than was asked");
+  }
+}
+
+void Connection::answered() {
+  expected_ -= std::min<std::uint64_t>(expected_, commands_[reading_]->into.size());
+  ++reading_;
+  last_answer_ = steady_clock::now();
+}
+
+}  // namespace ashlar::backend::redis

@@ -1,0 +1,92 @@
+// Connection: a pipeline of commands to one server.
+//
+// hiredis connects and reads replies; the bytes of objects go between the socket and the caller's memory,
+// without its buffers, which grow with what a server sends. Commands are written and replies read as the
+// socket allows, both at once, so that neither side can wait for the other with full buffers.
+//
+// One that failed is to be destroyed: what it would say next belongs to nobody.
+//
+// Thread safety: confined to one thread at a time.
+// Complexity:    a fixed buffer of 16 KiB; the thread sleeps in poll().
+#pragma once
+
+#include <hiredis/hiredis.h>
+
+#include <array>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+
+#include "ashlar/base/result.h"
+#include "backend/redis/command.h"
+#include "backend/redis/options.h"
+
+namespace ashlar::backend::redis {
+
+class Connection {
+ public:
+  // Connects, says who we are and selects the database. Errors: kUnavailable; kIo: the server refuses us.
+  static Result<std::unique_ptr<Connection>> connect(const Options& options);
+  Connection(const Connection&) = delete;
+  Connection& operator=(const Connection&) = delete;
+
+  // False where the server has closed it, or said something that nobody asked for.
+  bool is_quiet() const;
+
+  // Fills in the replies. Errors: kUnavailable: the connection broke; those that were answered before have
+  // their replies, and bytes may have been written to the memory of the first that was not. Requires: no
+  // command is answered.
+  Result<void> exchange(std::span<Command* const> commands);
+
+ private:
+  struct FreeContext {
+    void operator()(redisContext* context) const noexcept { redisFree(context); }
+  };
+  struct FreeReader {
+    void operator()(redisReader* reader) const noexcept { redisReaderFree(reader); }
+  };
+  // Where in the bytes of the commands writing is: piece 0 is the head, then the spans of the value, then the
+  // tail.
+  struct Cursor {
+    std::size_t command = 0;
+    std::size_t piece = 0;
+    std::size_t byte = 0;
+  };
+  enum class Phase : std::uint8_t { kLine, kValue, kValueEnd };
+
+  Connection(const Options& options, redisContext* context) noexcept;
+  Result<void> introduce();
+  Error broken(const char* what) const;
+  bool may_write() const;
+  std::span<const std::byte> piece(const Cursor& cursor) const;
+  void advance(Cursor& cursor, std::size_t bytes) const;
+  Result<void> write_some();
+  Result<void> read_some();
+  Result<void> take_bytes(std::size_t count);
+  Result<void> parse();
+  Result<bool> parse_line();
+  Result<void> begin_value(std::int64_t size);
+  Result<void> read_plain(std::string_view line);
+  void answered();
+
+  const Options& options_;
+  std::unique_ptr<redisContext, FreeContext> context_;
+  std::unique_ptr<redisReader, FreeReader> reader_;
+
+  std::span<Command* const> commands_;
+  Cursor cursor_;
+  std::size_t reading_ = 0;     // the command whose reply comes next
+  std::uint64_t expected_ = 0;  // bytes of values that are on their way
+  std::chrono::steady_clock::time_point last_answer_;
+
+  Phase phase_ = Phase::kLine;
+  std::uint64_t value_left_ = 0;
+  std::span<std::byte> value_into_;  // what is left of it; empty where the value is thrown away
+  std::size_t begin_ = 0;            // of what is unread in buffer_
+  std::size_t end_ = 0;
+  std::array<char, 16'384> buffer_{};
+};
+
+}  // namespace ashlar::backend::redis

@@ -1,0 +1,137 @@
+// DirectoryVolume: the suite of all volumes, and what only folders do.
+#include "ashlar/tiers/directory_volume.h"
+
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+
+#include <csignal>
+#include <filesystem>
+#include <fstream>
+#include <memory>
+#include <string>
+
+#include "support/scratch_folder.h"
+#include "support/volume_conformance.h"
+
+namespace ashlar::tiers {
+namespace {
+
+VolumeDescriptor descriptor_of(const std::string& folder, std::map<std::string, std::string> options = {}) {
+  return {.name = "test", .kind = "directory", .location = folder, .options = std::move(options)};
+}
+
+class DirectoryInTest final : public VolumeInTest {
+ public:
+  DirectoryInTest()
+      : volume_(DirectoryVolume::attach(descriptor_of(folder_.path(), {{"sync", "false"}})).value()) {}
+  Volume& volume() override { return *volume_; }
+
+ private:
+  ScratchFolder folder_;
+  std::unique_ptr<Volume> volume_;
+};
+
+INSTANTIATE_TEST_SUITE_P(
+    Directory, VolumeTest,
+    testing::Values(VolumeCase{
+        .name = "directory",
+        .make = [] { return std::make_unique<DirectoryInTest>(); },
+        .longest_key = Volume::kMaxKey,
+    }),
+    volume_case_name);
+
+std::size_t files_in(const std::string& folder) {
+  std::size_t files = 0;
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(folder))
+    files += entry.is_regular_file();
+  return files;
+}
+
+// Files may not grow beyond a limit while this lives, as on a disk that is full.
+class SmallFiles {
+ public:
+  explicit SmallFiles(rlim_t bytes) {
+    getrlimit(RLIMIT_FSIZE, &before_);
+    handler_ = std::signal(SIGXFSZ, SIG_IGN);
+    const rlimit small{.rlim_cur = bytes, .rlim_max = before_.rlim_max};
+    EXPECT_EQ(setrlimit(RLIMIT_FSIZE, &small), 0);
+  }
+  ~SmallFiles() {
+    setrlimit(RLIMIT_FSIZE, &before_);
+    std::signal(SIGXFSZ, handler_);
+  }
+
+ private:
+  rlimit before_{};
+  void (*handler_)(int) = nullptr;
+};
+
+TEST(DirectoryVolumeTest, AFullDiskIsCapacityAndLeavesNothingBehind) {
+  const ScratchFolder folder;
+  const std::unique_ptr<Volume> volume = DirectoryVolume::attach(descriptor_of(folder.path())).value();
+  ASSERT_TRUE(put_one(*volume, "kept", make_bytes(1000, 1)));
+  Writes writes;
+  writes.add("small", make_bytes(1000, 2));
+  writes.add("kept", make_bytes(100'000, 3));
+  writes.add("large", make_bytes(100'000, 4));
+  std::vector<Result<void>> results;
+  {
+    const SmallFiles limit(64 * 1024);
+    results = volume->put(writes.objects());
+  }
+  EXPECT_TRUE(results[0]) << results[0].error();
+  EXPECT_EQ(code_of(results[1]), ErrorCode::kCapacity);
+  EXPECT_EQ(code_of(results[2]), ErrorCode::kCapacity);
+  EXPECT_EQ(files_in(folder.path()), 2U);
+  EXPECT_TRUE(get_one(*volume, "kept", 1000).value() == make_bytes(1000, 1));
+  EXPECT_FALSE(contains_one(*volume, "large").value());
+}
+
+TEST(DirectoryVolumeTest, ObjectsAreThereForTheNextProcess) {
+  const ScratchFolder folder;
+  ASSERT_TRUE(
+      put_one(*DirectoryVolume::attach(descriptor_of(folder.path())).value(), "a/b", make_bytes(5000, 1)));
+  const std::unique_ptr<Volume> again = DirectoryVolume::attach(descriptor_of(folder.path())).value();
+  EXPECT_TRUE(get_one(*again, "a/b", 5000).value() == make_bytes(5000, 1));
+}
+
+TEST(DirectoryVolumeTest, AFileThatWasCutShortIsCorrupt) {
+  const ScratchFolder folder;
+  const std::unique_ptr<Volume> volume =
+      DirectoryVolume::attach(descriptor_of(folder.path(), {{"fanout", "1"}})).value();
+  ASSERT_TRUE(put_one(*volume, "cut", make_bytes(5000, 1)));
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(folder.path()))
+    if (entry.is_regular_file()) std::filesystem::resize_file(entry.path(), 4000);
+  EXPECT_EQ(code_of(get_one(*volume, "cut", 5000)), ErrorCode::kCorruption);
+}
+
+TEST(DirectoryVolumeTest, AttachSaysWhatIsWrong) {
+  const ScratchFolder folder;
+  std::ofstream(folder.file("file")) << "x";
+  EXPECT_EQ(code_of(DirectoryVolume::attach(descriptor_of(folder.file("none")))), ErrorCode::kNotFound);
+  EXPECT_EQ(code_of(DirectoryVolume::attach(descriptor_of(folder.file("file")))),
+            ErrorCode::kInvalidArgument);
+  EXPECT_EQ(code_of(DirectoryVolume::attach(descriptor_of(folder.path(), {{"fanout", "0"}}))),
+            ErrorCode::kInvalidArgument);
+  EXPECT_EQ(code_of(DirectoryVolume::attach(descriptor_of(folder.path(), {{"sync", "yes"}}))),
+            ErrorCode::kInvalidArgument);
+  const auto unknown = DirectoryVolume::attach(descriptor_of(folder.path(), {{"colour", "s3cr3t"}}));
+  ASSERT_FALSE(unknown);
+  EXPECT_EQ(unknown.error().message().find("s3cr3t"), std::string::npos);
+  EXPECT_NE(unknown.error().message().find("colour"), std::string::npos);
+}
+
+TEST(VolumeRegistryTest, KnowsItsKindsAndNamesThem) {
+  const ScratchFolder folder;
+  VolumeRegistry registry = VolumeRegistry::with_builtin();
+  EXPECT_TRUE(registry.attach(descriptor_of(folder.path())));
+  const auto unknown = registry.attach({.name = "v", .kind = "tape", .location = ""});
+  ASSERT_FALSE(unknown);
+  EXPECT_EQ(unknown.error().code(), ErrorCode::kNotFound);
+  EXPECT_NE(unknown.error().message().find("directory"), std::string::npos);
+  registry.add("tape", DirectoryVolume::attach);
+  EXPECT_TRUE(registry.attach({.name = "v", .kind = "tape", .location = folder.path()}));
+}
+
+}  // namespace
+}  // namespace ashlar::tiers
