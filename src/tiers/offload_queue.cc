@@ -18,15 +18,17 @@ Result<void> OffloadQueueOptions::validate() const {
 }
 
 Result<std::unique_ptr<OffloadQueue>> OffloadQueue::create(const OffloadQueueOptions& options,
-                                                           Upgrade upgrade) {
+                                                           Upgrade upgrade, Dropped dropped) {
   if (const Result<void> valid = options.validate(); !valid) return valid.error();
-  return std::unique_ptr<OffloadQueue>(new OffloadQueue(options, std::move(upgrade)));
+  return std::unique_ptr<OffloadQueue>(new OffloadQueue(options, std::move(upgrade), std::move(dropped)));
 }
 
 OffloadQueue::~OffloadQueue() = default;
 
 Offer OffloadQueue::offer(const SequenceHash& hash, std::uint8_t priority) {
   Order order;
+  std::optional<SequenceHash> displaced;
+  std::optional<Offer> answer;
   {
     const MutexLock lock(mu_);
     ++counters_.offered;
@@ -44,24 +46,19 @@ Offer OffloadQueue::offer(const SequenceHash& hash, std::uint8_t priority) {
     found->second.order = order;
     const bool room = deck_.size() + upgrading_ < options_.on_deck;
     // Those who come before it have the deck first.
-    if (!room || (!waiting_.empty() && waiting_.begin()->first < order)) return wait_locked(hash, order);
-    ++upgrading_;
+    if (!room || (!waiting_.empty() && waiting_.begin()->first < order)) {
+      answer = wait_locked(hash, order, &displaced);
+    } else {
+      ++upgrading_;
+    }
   }
-  std::optional<block::Hold> hold = upgrade_(hash);
-  const MutexLock lock(mu_);
-  --upgrading_;
-  Known& known = known_.at(hash);
-  if (known.stage == Stage::kCancelled || !hold) {
-    if (known.stage != Stage::kCancelled) ++counters_.discarded;
-    known_.erase(hash);
-    return Offer::kGone;
-  }
-  known.stage = Stage::kOnDeck;
-  deck_.emplace(order, *std::move(hold));
-  return Offer::kOnDeck;
+  if (displaced && dropped_) dropped_(*displaced, Offer::kNoRoom);
+  if (answer) return *answer;
+  return settle(hash, order, upgrade_(hash)) ? Offer::kOnDeck : Offer::kGone;
 }
 
-Offer OffloadQueue::wait_locked(const SequenceHash& hash, const Order& order) {
+Offer OffloadQueue::wait_locked(const SequenceHash& hash, const Order& order,
+                                std::optional<SequenceHash>* displaced) {
   if (waiting_.size() >= options_.waiting) {
     const auto last = std::prev(waiting_.end());
     if (last->first < order) {
@@ -69,6 +66,7 @@ Offer OffloadQueue::wait_locked(const SequenceHash& hash, const Order& order) {
       ++counters_.refused;
       return Offer::kNoRoom;
     }
+    *displaced = last->second;
     known_.erase(last->second);
     waiting_.erase(last);
     ++counters_.displaced;
@@ -76,6 +74,21 @@ Offer OffloadQueue::wait_locked(const SequenceHash& hash, const Order& order) {
   known_.at(hash).stage = Stage::kWaiting;
   waiting_.emplace(order, hash);
   return Offer::kWaiting;
+}
+
+bool OffloadQueue::settle(const SequenceHash& hash, const Order& order, std::optional<block::Hold> hold) {
+  const MutexLock lock(mu_);
+  --upgrading_;
+  Known& known = known_.at(hash);
+  const bool cancelled = known.stage == Stage::kCancelled;
+  if (cancelled || !hold) {
+    if (!cancelled) ++counters_.discarded;
+    known_.erase(hash);
+    return false;
+  }
+  known.stage = Stage::kOnDeck;
+  deck_.emplace(order, *std::move(hold));
+  return true;
 }
 
 void OffloadQueue::refill() {
@@ -92,17 +105,7 @@ void OffloadQueue::refill() {
       known_.at(hash).stage = Stage::kUpgrading;
       ++upgrading_;
     }
-    std::optional<block::Hold> hold = upgrade_(hash);
-    const MutexLock lock(mu_);
-    --upgrading_;
-    Known& known = known_.at(hash);
-    if (known.stage == Stage::kCancelled || !hold) {
-      if (known.stage != Stage::kCancelled) ++counters_.discarded;
-      known_.erase(hash);
-      continue;
-    }
-    known.stage = Stage::kOnDeck;
-    deck_.emplace(order, *std::move(hold));
+    if (!settle(hash, order, upgrade_(hash)) && dropped_) dropped_(hash, Offer::kGone);
   }
 }
 

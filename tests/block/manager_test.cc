@@ -214,7 +214,7 @@ TEST(ManagerTest, StatusSaysWhereEveryBlockIs) {
             (Places{.reset = 5, .inactive = 1, .pinned = 1, .active = 1, .owned = 1, .quarantined = 1}));
   EXPECT_EQ(
       manager.status().to_string(),
-      "10 blocks: 5 reset, 1 inactive, 1 pinned, 1 active, 1 owned, 1 quarantined, 0 allocations waiting");
+      "10 blocks: 5 reset, 1 inactive, 1 pinned, 0 held, 1 active, 1 owned, 1 quarantined, 0 allocations waiting");
   std::move(signal).signal();
 }
 

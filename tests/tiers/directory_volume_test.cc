@@ -31,14 +31,13 @@ class DirectoryInTest final : public VolumeInTest {
   std::unique_ptr<Volume> volume_;
 };
 
-INSTANTIATE_TEST_SUITE_P(
-    Directory, VolumeTest,
-    testing::Values(VolumeCase{
-        .name = "directory",
-        .make = [] { return std::make_unique<DirectoryInTest>(); },
-        .longest_key = Volume::kMaxKey,
-    }),
-    volume_case_name);
+INSTANTIATE_TEST_SUITE_P(Directory, VolumeTest,
+                         testing::Values(VolumeCase{
+                             .name = "directory",
+                             .make = [] { return std::make_unique<DirectoryInTest>(); },
+                             .longest_key = Volume::kMaxKey,
+                         }),
+                         volume_case_name);
 
 std::size_t files_in(const std::string& folder) {
   std::size_t files = 0;

@@ -67,7 +67,12 @@ class OffloadQueue {
   // Holds the block of a name in the source tier; nothing when it is gone.
   using Upgrade = std::function<std::optional<block::Hold>(const tokens::SequenceHash&)>;
 
-  static Result<std::unique_ptr<OffloadQueue>> create(const OffloadQueueOptions& options, Upgrade upgrade);
+  // Told of names that left without being taken or cancelled: kGone, or kNoRoom when displaced. They may be offered again by
+  // then. Runs on the thread whose call found out, outside the lock.
+  using Dropped = std::function<void(const tokens::SequenceHash&, Offer why)>;
+
+  static Result<std::unique_ptr<OffloadQueue>> create(const OffloadQueueOptions& options, Upgrade upgrade,
+                                                      Dropped dropped = {});
   ~OffloadQueue();
 
   Offer offer(const tokens::SequenceHash& hash, std::uint8_t priority);
@@ -98,14 +103,19 @@ class OffloadQueue {
     Order order;
   };
 
-  OffloadQueue(const OffloadQueueOptions& options, Upgrade upgrade)
-      : options_(options), upgrade_(std::move(upgrade)) {}
-  Offer wait_locked(const tokens::SequenceHash& hash, const Order& order) ASHLAR_REQUIRES(mu_);
+  OffloadQueue(const OffloadQueueOptions& options, Upgrade upgrade, Dropped dropped)
+      : options_(options), upgrade_(std::move(upgrade)), dropped_(std::move(dropped)) {}
+  // `displaced`: the name that had to make room.
+  Offer wait_locked(const tokens::SequenceHash& hash, const Order& order,
+                    std::optional<tokens::SequenceHash>* displaced) ASHLAR_REQUIRES(mu_);
+  // Takes a name on deck, or drops it. False when it is gone.
+  bool settle(const tokens::SequenceHash& hash, const Order& order, std::optional<block::Hold> hold);
   // Brings names from the in-queue on deck until it is full. Called without the lock.
   void refill();
 
   const OffloadQueueOptions options_;
   const Upgrade upgrade_;
+  const Dropped dropped_;
   mutable Mutex mu_;
   std::map<Order, block::Hold> deck_ ASHLAR_GUARDED_BY(mu_);
   std::map<Order, tokens::SequenceHash> waiting_ ASHLAR_GUARDED_BY(mu_);

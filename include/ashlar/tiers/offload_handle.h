@@ -1,0 +1,56 @@
+// OffloadHandle: what became of the blocks of one offload call.
+//
+// Thread safety: thread-safe; copies speak of the same call.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "ashlar/base/clock.h"
+#include "ashlar/base/result.h"
+#include "ashlar/tokens/sequence_hash.h"
+
+namespace ashlar::tiers {
+
+// Every block ends in exactly one of these.
+struct OffloadProgress {
+  std::size_t total = 0;
+  std::size_t arrived = 0;   // registered below
+  std::size_t there = 0;     // was there already
+  std::size_t filtered = 0;  // the policy said no
+  std::size_t gone = 0;      // evicted before its turn
+  std::size_t failed = 0;    // the copy failed, or its bytes were damaged
+  std::size_t refused = 0;   // the queue was full
+  std::size_t cancelled = 0;
+
+  std::size_t ended() const noexcept {
+    return arrived + there + filtered + gone + failed + refused + cancelled;
+  }
+  friend bool operator==(const OffloadProgress&, const OffloadProgress&) = default;
+};
+
+class OffloadCall;
+
+class OffloadHandle {
+ public:
+  explicit OffloadHandle(std::shared_ptr<OffloadCall> call) noexcept : call_(std::move(call)) {}
+
+  OffloadProgress progress() const;
+  bool done() const;
+  // Waits until every block has ended. Errors: the first failure of a copy.
+  Result<OffloadProgress> wait() const;
+  // The same, no longer than until `when`. Errors: also kTimeout; the blocks go on.
+  Result<OffloadProgress> wait_until(Clock::TimePoint when) const;
+  // Takes out what is not on its way yet. What is, arrives.
+  void cancel() const;
+
+ private:
+  std::shared_ptr<OffloadCall> call_;
+};
+
+}  // namespace ashlar::tiers

@@ -1,0 +1,86 @@
+// OffloadCall: one offload call, as the lane and the handles see it.
+//
+// Thread safety: thread-safe.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "ashlar/base/clock.h"
+#include "ashlar/base/mutex.h"
+#include "ashlar/tiers/offload_handle.h"
+
+namespace ashlar::tiers {
+
+class OffloadLane;
+
+// The lane, for as long as it is there.
+struct LaneLink {
+  Mutex mu;
+  OffloadLane* lane ASHLAR_GUARDED_BY(mu) = nullptr;
+};
+
+class OffloadCall {
+ public:
+  OffloadCall(std::size_t total, Clock& clock, std::shared_ptr<LaneLink> link)
+      : clock_(clock), link_(std::move(link)) {
+    progress_.total = total;
+  }
+
+  void pending(const tokens::SequenceHash& hash) {
+    const MutexLock lock(mu_);
+    ++pending_[hash];
+  }
+  // The first end of a hash counts.
+  void end(const tokens::SequenceHash& hash, std::size_t OffloadProgress::* outcome,
+           const std::optional<Error>& error) {
+    const MutexLock lock(mu_);
+    const auto found = pending_.find(hash);
+    if (found == pending_.end()) return;
+    progress_.*outcome += found->second;
+    pending_.erase(found);
+    if (error && !error_) error_ = error;
+    changed_.notify_all();
+  }
+  OffloadProgress progress() const {
+    const MutexLock lock(mu_);
+    return progress_;
+  }
+  Result<OffloadProgress> wait(std::optional<Clock::TimePoint> when) {
+    const MutexLock lock(mu_);
+    while (progress_.ended() < progress_.total) {
+      if (when && clock_.now() >= *when)
+        return make_error(ErrorCode::kTimeout, "%zu of %zu blocks have ended", progress_.ended(),
+                          progress_.total);
+      if (when) {
+        clock_.wait_until(changed_, mu_, *when);
+      } else {
+        changed_.wait(mu_);
+      }
+    }
+    if (error_) return *error_;
+    return progress_;
+  }
+  std::vector<tokens::SequenceHash> pending_hashes() const {
+    const MutexLock lock(mu_);
+    std::vector<tokens::SequenceHash> hashes;
+    for (const auto& [hash, times] : pending_) hashes.push_back(hash);
+    return hashes;
+  }
+  const std::shared_ptr<LaneLink>& link() const noexcept { return link_; }
+
+ private:
+  Clock& clock_;
+  const std::shared_ptr<LaneLink> link_;
+  mutable Mutex mu_;
+  CondVar changed_;
+  OffloadProgress progress_ ASHLAR_GUARDED_BY(mu_);
+  std::optional<Error> error_ ASHLAR_GUARDED_BY(mu_);
+  std::unordered_map<tokens::SequenceHash, std::size_t> pending_
+      ASHLAR_GUARDED_BY(mu_);  // how often it was named
+};
+
+}  // namespace ashlar::tiers

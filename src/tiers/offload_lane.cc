@@ -1,0 +1,242 @@
+// Who wants to know about a hash is written down before the hash is offered, and the queue forgets a hash before those are
+// told. So a call either hears of the copy that is under way, or finds the name free and starts another.
+#include "ashlar/tiers/offload_lane.h"
+
+#include <unordered_set>
+#include <utility>
+
+#include "base/start_thread.h"
+#include "tiers/offload_call.h"
+
+namespace ashlar::tiers {
+
+using tokens::SequenceHash;
+
+Result<void> OffloadLaneOptions::validate() const {
+  if (batch_blocks == 0 || full_batch == 0 || full_batch > batch_blocks || full_batch > queue.on_deck)
+    return make_error(ErrorCode::kInvalidArgument,
+                      "full_batch is %zu; it is at least 1 and at most batch_blocks (%zu) and on_deck (%zu)",
+                      full_batch, batch_blocks, queue.on_deck);
+  if (max_wait < Clock::Duration::zero())
+    return make_error(ErrorCode::kInvalidArgument, "max_wait is negative");
+  if (!policy)
+    return make_error(ErrorCode::kInvalidArgument, "policy is empty; every_block() lets all through");
+  return queue.validate();
+}
+
+OffloadLane::OffloadLane(TierPool& from, TierPool& to, BlockMover& mover, OffloadLaneOptions options,
+                         Arrived arrived)
+    : from_(from),
+      to_(to),
+      mover_(mover),
+      options_(std::move(options)),
+      arrived_(std::move(arrived)),
+      clock_(options_.clock == nullptr ? Clock::real() : *options_.clock),
+      link_(std::make_shared<LaneLink>()) {
+  const MutexLock lock(link_->mu);
+  link_->lane = this;
+}
+
+Result<std::unique_ptr<OffloadLane>> OffloadLane::create(TierPool& from, TierPool& to, BlockMover& mover,
+                                                         OffloadLaneOptions options, Arrived arrived) {
+  if (const Result<void> valid = options.validate(); !valid) return valid.error();
+  std::unique_ptr<OffloadLane> lane(new OffloadLane(from, to, mover, std::move(options), std::move(arrived)));
+  Result<std::unique_ptr<OffloadQueue>> queue = OffloadQueue::create(
+      lane->options_.queue, [&from](const SequenceHash& hash) { return from.hold(hash); },
+      [raw = lane.get()](const SequenceHash& hash, Offer why) {
+        raw->end(hash, why == Offer::kNoRoom ? &OffloadProgress::refused : &OffloadProgress::gone, {});
+      });
+  if (!queue) return queue.error();
+  lane->queue_ = *std::move(queue);
+  if (const Result<void> started = start_thread(&lane->thread_, [raw = lane.get()] { raw->run(); }); !started)
+    return started.error();
+  return lane;
+}
+
+OffloadLane::~OffloadLane() {
+  {
+    const MutexLock lock(link_->mu);
+    link_->lane = nullptr;
+  }
+  {
+    const MutexLock lock(mu_);
+    stopping_ = true;
+    changed_.notify_all();
+  }
+  if (thread_.joinable()) thread_.join();
+  if (queue_ != nullptr) queue_->clear();
+  std::vector<SequenceHash> left;
+  {
+    const MutexLock lock(mu_);
+    for (const auto& [hash, calls] : calls_) left.push_back(hash);
+  }
+  for (const SequenceHash& hash : left) end(hash, &OffloadProgress::cancelled, {});
+}
+
+OffloadHandle OffloadLane::offload(std::span<const SequenceHash> hashes, std::uint8_t priority) {
+  const auto call = std::make_shared<OffloadCall>(hashes.size(), clock_, link_);
+  for (const SequenceHash& hash : hashes) call->pending(hash);
+  std::unordered_set<SequenceHash> seen;
+  for (const SequenceHash& hash : hashes) {
+    if (!seen.insert(hash).second) continue;  // named twice
+    const OffloadCandidate candidate{hash, priority, options_.uses ? options_.uses(hash) : 0, &to_};
+    if (!options_.policy(candidate)) {
+      call->end(hash, &OffloadProgress::filtered, {});
+      const MutexLock lock(mu_);
+      ++counters_.filtered;
+      continue;
+    }
+    {
+      const MutexLock lock(mu_);
+      calls_[hash].push_back(call);
+    }
+    const Offer answer = queue_->offer(hash, priority);
+    if (answer == Offer::kGone) end(hash, &OffloadProgress::gone, {});
+    if (answer == Offer::kNoRoom) end(hash, &OffloadProgress::refused, {});
+  }
+  const MutexLock lock(mu_);
+  if (!oldest_) oldest_ = clock_.now();
+  changed_.notify_all();
+  return OffloadHandle(call);
+}
+
+// The queue does not know the hash any more.
+void OffloadLane::end(const SequenceHash& hash, std::size_t OffloadProgress::* outcome,
+                      const std::optional<Error>& error) {
+  std::vector<std::shared_ptr<OffloadCall>> calls;
+  {
+    const MutexLock lock(mu_);
+    if (outcome == &OffloadProgress::gone) ++counters_.gone;
+    const auto found = calls_.find(hash);
+    if (found == calls_.end()) return;
+    calls = std::move(found->second);
+    calls_.erase(found);
+  }
+  for (const std::shared_ptr<OffloadCall>& call : calls) call->end(hash, outcome, error);
+}
+
+void OffloadLane::forget(const SequenceHash& hash, const std::shared_ptr<OffloadCall>& call) {
+  if (queue_->in_flight(hash)) return;  // it arrives
+  bool last = false;
+  {
+    const MutexLock lock(mu_);
+    const auto found = calls_.find(hash);
+    if (found == calls_.end()) return;
+    std::erase(found->second, call);
+    last = found->second.empty();
+    if (last) calls_.erase(found);
+  }
+  if (last) queue_->cancel(hash);
+  call->end(hash, &OffloadProgress::cancelled, {});
+}
+
+bool OffloadLane::wait_for_batch() {
+  const MutexLock lock(mu_);
+  moving_ = false;
+  for (;;) {
+    if (stopping_) return false;
+    const OffloadQueueCounters queue = queue_->counters();
+    if (queue.on_deck + queue.waiting == 0) {
+      oldest_.reset();
+      changed_.notify_all();  // those who drain
+      changed_.wait(mu_);
+      continue;
+    }
+    if (!oldest_) oldest_ = clock_.now();
+    if (flushers_ != 0 || queue.on_deck >= options_.full_batch ||
+        clock_.now() >= *oldest_ + options_.max_wait)
+      break;
+    clock_.wait_until(changed_, mu_, *oldest_ + options_.max_wait);
+  }
+  moving_ = true;
+  oldest_.reset();
+  return true;
+}
+
+void OffloadLane::run() {
+  while (wait_for_batch()) move(queue_->take(options_.batch_blocks));
+}
+
+void OffloadLane::move(std::vector<OffloadQueue::Item> items) {
+  if (items.empty()) return;
+  std::vector<block::Hold> holds;
+  std::vector<SequenceHash> hashes;
+  std::vector<std::uint8_t> priorities;
+  for (OffloadQueue::Item& item : items) {
+    hashes.push_back(item.hold.sequence_hash());
+    priorities.push_back(item.priority);
+    holds.push_back(std::move(item.hold));
+  }
+  const MoveReport report = mover_.move(from_, to_, std::move(holds));
+  {
+    const MutexLock lock(mu_);
+    ++counters_.batches;
+    counters_.arrived += report.count(Moved::kArrived);
+    counters_.there += report.count(Moved::kThere);
+    counters_.damaged += report.count(Moved::kDamaged);
+    counters_.failed += report.count(Moved::kFailed);
+    counters_.bytes += report.bytes;
+  }
+  for (std::size_t i = 0; i < hashes.size(); ++i) {
+    queue_->finished(hashes[i]);
+    switch (report.blocks[i]) {
+      case Moved::kArrived:
+        if (arrived_) arrived_(hashes[i], priorities[i]);
+        end(hashes[i], &OffloadProgress::arrived, {});
+        break;
+      case Moved::kThere:
+        end(hashes[i], &OffloadProgress::there, {});
+        break;
+      case Moved::kGone:
+        end(hashes[i], &OffloadProgress::gone, {});
+        break;
+      case Moved::kDamaged:
+      case Moved::kFailed:
+        end(hashes[i], &OffloadProgress::failed, report.error);
+        break;
+    }
+  }
+}
+
+void OffloadLane::drain() {
+  const MutexLock lock(mu_);
+  ++flushers_;
+  changed_.notify_all();
+  for (;;) {
+    const OffloadQueueCounters queue = queue_->counters();
+    if (stopping_ || (!moving_ && queue.on_deck + queue.waiting + queue.in_flight == 0)) break;
+    changed_.wait(mu_);
+  }
+  --flushers_;
+}
+
+OffloadLaneCounters OffloadLane::counters() const {
+  OffloadLaneCounters counters;
+  {
+    const MutexLock lock(mu_);
+    counters = counters_;
+  }
+  counters.queue = queue_->counters();
+  return counters;
+}
+
+OffloadProgress OffloadHandle::progress() const {
+  return call_->progress();
+}
+bool OffloadHandle::done() const {
+  const OffloadProgress progress = call_->progress();
+  return progress.ended() == progress.total;
+}
+Result<OffloadProgress> OffloadHandle::wait() const {
+  return call_->wait({});
+}
+Result<OffloadProgress> OffloadHandle::wait_until(Clock::TimePoint when) const {
+  return call_->wait(when);
+}
+void OffloadHandle::cancel() const {
+  const MutexLock lock(call_->link()->mu);
+  if (call_->link()->lane == nullptr) return;
+  for (const SequenceHash& hash : call_->pending_hashes()) call_->link()->lane->forget(hash, call_);
+}
+
+}  // namespace ashlar::tiers
