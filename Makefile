@@ -13,7 +13,7 @@ SOURCES = $(shell find include src tests bench examples -name '*.h' -o -name '*.
 .DEFAULT_GOAL := help
 
 help:
-	@echo "make run           build and run the examples: prefix reuse, then the eviction backends on a chat workload"
+	@echo "make run           build and run the examples: prefix reuse, eviction backends, router index, tiers with real bytes"
 	@echo "make test          all tests: release, then ThreadSanitizer, then AddressSanitizer"
 	@echo "make test-long     the same, with 300 seconds for every stress and fuzz loop"
 	@echo "make test-aarch64  cross build, unit tests under qemu-user"
@@ -40,12 +40,14 @@ endef
 run:
 	@scripts/bootstrap run
 	@$(MAKE) -s --no-print-directory build/run/build.ninja
-	@cmake --build --preset run -j $(JOBS) --target prefix_reuse multi_turn router_index -- --quiet
+	@cmake --build --preset run -j $(JOBS) --target prefix_reuse multi_turn router_index tiered_chat -- --quiet
 	@build/run/bin/prefix_reuse
 	@echo
 	@build/run/bin/multi_turn
 	@echo
 	@build/run/bin/router_index
+	@echo
+	@build/run/bin/tiered_chat
 
 test:
 	@scripts/bootstrap test

@@ -1,0 +1,137 @@
+// Conversations over three tiers with real bytes: a small G1 where blocks are computed, G2 in host memory, G3 in a file.
+//
+// Users come back at random. A turn's prompt is all that was said before and some more, so most of its blocks were computed
+// in earlier turns; where they are by now is the cache's business. Whatever onboard() finds is compared with a checksum from
+// when the block was computed.
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+#include <unordered_map>
+#include <vector>
+
+#include "ashlar/base/random.h"
+#include "ashlar/tiers/kv_block_manager.h"
+#include "ashlar/tokens/token_sequence.h"
+#include "ashlar/transfer/block_checksum.h"
+
+using namespace ashlar;
+using events::G1;
+
+namespace {
+
+constexpr std::uint32_t kBlockSize = 16;
+constexpr int kUsers = 24;
+constexpr int kTurns = 400;
+
+// 4 layers, 2 heads of 64 bf16: 32 KiB a block.
+layout::LayoutConfig model() {
+  return {.num_blocks = 1,
+          .num_layers = 4,
+          .outer_dim = 2,
+          .page_size = kBlockSize,
+          .num_heads = 2,
+          .head_dim = 64,
+          .inner_dim = 128,
+          .dtype = layout::Dtype::kBF16,
+          .alignment = 4096};
+}
+
+// Stands for the model: bytes that follow from the block's name.
+void compute(const transfer::BlockSet& memory, std::uint32_t slot, const tokens::SequenceHash& hash) {
+  Random random(hash.chain());
+  const layout::Layout& layout = memory.planes()[0].layout;
+  for (std::uint32_t layer = 0; layer < 4; ++layer)
+    for (std::uint32_t outer = 0; outer < 2; ++outer)
+      for (std::uint32_t token = 0; token < kBlockSize; ++token)
+        for (std::uint32_t head = 0; head < 2; ++head) {
+          std::byte* at = memory.address(0, layout.place({slot, layer, outer, token, head}));
+          const std::uint64_t bits = random.next();
+          for (std::size_t i = 0; i < 128; i += sizeof bits) std::memcpy(at + i, &bits, sizeof bits);
+        }
+}
+
+}  // namespace
+
+int main() {
+  const std::string path =
+      (std::filesystem::temp_directory_path() / ("ashlar_tiered_chat_" + std::to_string(Random(7).next())))
+          .string();
+  std::filesystem::remove(path);
+  const tokens::NamespaceFingerprint keys(tokens::NamespaceFields{
+      .model = "example", .dtype = "bf16", .layout = "nhd", .block_size = kBlockSize});
+  auto made = tiers::KvBlockManager::create({.model = model(),
+                                             .block_size = kBlockSize,
+                                             .keys = keys,
+                                             .g1 = {.blocks = 96, .order = layout::order::kBlockSecondNhd},
+                                             .g2 = tiers::TierShape{.blocks = 192},
+                                             .g3 = tiers::DiskShape{.blocks = 2048, .path = path}});
+  if (!made) {
+    std::fprintf(stderr, "%s\n", made.error().to_string().c_str());
+    return 1;
+  }
+  tiers::KvBlockManager& kv = **made;
+
+  Random random(1);
+  std::vector<std::vector<std::uint32_t>> said(kUsers);
+  std::unordered_map<tokens::SequenceHash, transfer::BlockChecksum> computed;
+  std::uint64_t blocks_asked = 0;
+  std::uint64_t blocks_found = 0;
+  for (int turn = 0; turn < kTurns; ++turn) {
+    std::vector<std::uint32_t>& history = said[random.below(kUsers)];
+    if (history.size() > 1000) history.clear();  // a new conversation
+    for (std::uint64_t n = 20 + random.below(60); n > 0; --n)
+      history.push_back(static_cast<std::uint32_t>(random.below(50'000)));
+    const auto prompt = tokens::TokenSequence::create(history, kBlockSize).value();
+    std::vector<tokens::SequenceHash> hashes;
+    for (const tokens::TokenBlock& block : prompt.blocks()) hashes.push_back(block.sequence_hash());
+
+    auto table = kv.onboard(hashes);
+    blocks_asked += hashes.size();
+    blocks_found += table.size();
+    for (const auto& block : table) {
+      const auto& hash = block.sequence_hash();
+      const auto right = transfer::verify_block(*kv.g1_blocks(), block.block_id().value(), {hash, keys},
+                                                computed.at(hash), events::StorageTier::kDevice);
+      if (!right) {
+        std::fprintf(stderr, "%s\n", right.error().to_string().c_str());
+        return 1;
+      }
+    }
+    auto fresh = kv.g1().allocate_blocks(hashes.size() - table.size());
+    if (!fresh) continue;  // more than G1 has: this engine would compute it in parts
+    block::BlockList<block::CompleteBlock<G1>> complete;
+    for (std::size_t i = 0; i < fresh->size(); ++i) {
+      const tokens::TokenBlock& block = prompt.blocks()[table.size() + i];
+      const std::uint32_t slot = (*fresh)[i].block_id().value();
+      compute(*kv.g1_blocks(), slot, block.sequence_hash());
+      computed[block.sequence_hash()] =
+          transfer::checksum_block(*kv.g1_blocks(), slot, {block.sequence_hash(), keys}).value();
+      complete.push_back(
+          std::move((*fresh)[i]).complete(block, block::KvReady::asserted_by_caller()).value());
+    }
+    const auto registered = kv.register_blocks(std::move(complete)).value();
+  }
+  kv.drain();
+
+  const tiers::KvStatus status = kv.status();
+  const auto line = [](const char* tier, const block::PoolStatus& pool, const tiers::TierCounters& counters) {
+    std::printf("  %-4s %5zu of %5zu blocks full   %6llu hits   %6llu brought up\n", tier,
+                pool.total - pool.reset, pool.total, static_cast<unsigned long long>(counters.hits),
+                static_cast<unsigned long long>(counters.onboarded));
+  };
+  std::printf("%d turns of %d users, every hit compared with its checksum\n", kTurns, kUsers);
+  line("G1", status.g1, status.g1_counters);
+  line("G2", *status.g2, status.g2_counters);
+  line("G3", *status.g3, status.g3_counters);
+  std::printf("  moved down: %.1f MiB to G2, %.1f MiB to G3; failed: %llu, damaged: %llu\n",
+              static_cast<double>(status.to_g2->bytes) / (1 << 20),
+              static_cast<double>(status.to_g3->bytes) / (1 << 20),
+              static_cast<unsigned long long>(status.to_g2->failed + status.to_g3->failed),
+              static_cast<unsigned long long>(status.g3_counters.damaged));
+  std::printf("  tokens not recomputed: %llu of %llu (%.0f %%)\n",
+              static_cast<unsigned long long>(blocks_found * kBlockSize),
+              static_cast<unsigned long long>(blocks_asked * kBlockSize),
+              100.0 * static_cast<double>(blocks_found) / static_cast<double>(blocks_asked));
+  made->reset();
+  std::filesystem::remove(path);
+}

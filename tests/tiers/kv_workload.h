@@ -1,0 +1,96 @@
+// Sequences of blocks whose bytes follow from their names, computed, registered and compared through a KvBlockManager.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "ashlar/tiers/kv_block_manager.h"
+#include "support/block_images.h"
+
+namespace ashlar::tiers {
+
+class KvWorkload {
+ public:
+  static layout::LayoutConfig model() {
+    layout::LayoutConfig config = transfer::small_shape(1, 2, 2);
+    config.page_size = 4;
+    config.head_dim = 64;
+    config.inner_dim = 128;
+    config.alignment = 4096;
+    return config;
+  }
+  // 8, 12 and 40 blocks.
+  static KvOptions options(const std::string& g3_path, std::shared_ptr<storage::IoFaults> faults = {}) {
+    return {.model = model(),
+            .block_size = 4,
+            .keys = tokens::NamespaceFingerprint::from_bits(7, 8),
+            .g1 = {.blocks = 8, .order = layout::order::kBlockSecondNhd},
+            .g2 = TierShape{.blocks = 12, .order = layout::order::kUniversalTp},
+            .g3 = DiskShape{.blocks = 40, .path = g3_path, .faults = std::move(faults)}};
+  }
+
+  explicit KvWorkload(KvBlockManager& kv) : kv_(kv) {}
+
+  // Names of a sequence: each depends on those before it.
+  static std::vector<tokens::SequenceHash> sequence(std::uint64_t number, std::size_t blocks) {
+    std::vector<tokens::SequenceHash> hashes = {tokens::SequenceHash::root(number * 1000 + 1)};
+    while (hashes.size() < blocks)
+      hashes.push_back(hashes.back().child(number * 1000 + 1 + hashes.size()).value());
+    return hashes;
+  }
+
+  using Table = block::BlockList<block::ImmutableBlock<events::G1>>;
+  // Whether every block of a table is the one that its place asks for, with its bytes.
+  bool right(const Table& table, const std::vector<tokens::SequenceHash>& hashes) {
+    bool good = true;
+    for (std::size_t i = 0; i < table.size(); ++i) {
+      good &= table[i].sequence_hash() == hashes[i];
+      each_byte(table[i].block_id().value(),
+                [&](const std::byte& byte, std::uint64_t at) { good &= byte == byte_of(hashes[i], at); });
+    }
+    return good;
+  }
+  // Onboards what there is, computes what is missing and registers it. Nothing when there is no room; `wrong` counts tables
+  // that were not right.
+  std::optional<Table> request(const std::vector<tokens::SequenceHash>& hashes, int* wrong) {
+    Table table = kv_.onboard(hashes);
+    if (!right(table, hashes)) ++*wrong;
+    const std::size_t missing = hashes.size() - table.size();
+    if (missing == 0) return table;
+    auto fresh = kv_.g1().allocate_blocks(missing);
+    if (!fresh) return std::nullopt;
+    block::BlockList<block::CompleteBlock<events::G1>> complete;
+    for (std::size_t i = 0; i < missing; ++i) {
+      const tokens::SequenceHash& hash = hashes[table.size() + i];
+      each_byte((*fresh)[i].block_id().value(),
+                [&](std::byte& byte, std::uint64_t at) { byte = byte_of(hash, at); });
+      complete.push_back(std::move((*fresh)[i]).stage(hash, block::KvReady::asserted_by_caller()));
+    }
+    auto registered = kv_.register_blocks(std::move(complete)).value();
+    for (auto& block : registered) table.push_back(std::move(block));
+    return table;
+  }
+
+ private:
+  static std::byte byte_of(const tokens::SequenceHash& hash, std::uint64_t i) {
+    return static_cast<std::byte>(hash.chain() * 131 + i * 7 + (i >> 8));
+  }
+  template <class F>
+  void each_byte(std::uint32_t slot, F&& fn) {
+    std::uint64_t i = 0;
+    const layout::Layout& layout = kv_.g1_blocks()->planes()[0].layout;
+    for (std::uint32_t l = 0; l < 2; ++l)
+      for (std::uint32_t o = 0; o < 2; ++o)
+        for (std::uint32_t t = 0; t < 4; ++t)
+          for (std::uint32_t h = 0; h < 2; ++h)
+            for (std::uint64_t b = 0; b < layout.config().head_bytes(); ++b)
+              fn(kv_.g1_blocks()->address(0, layout.place({slot, l, o, t, h}))[b], i++);
+  }
+
+  KvBlockManager& kv_;
+};
+
+}  // namespace ashlar::tiers
