@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <string>
 
 #include "ashlar/base/check.h"
 #include "base/byte_io.h"
@@ -72,7 +73,7 @@ Result<void> LayoutDescriptor::validate() const {
   if ((storage == StorageKind::kDevice) != (device >= 0) || device < kNoDevice)
     return make_error(ErrorCode::kInvalidArgument,
                       "%s storage with device %d; device storage has one from 0 on, other kinds -1",
-                      to_string(storage).data(), device);
+                      std::string(to_string(storage)).c_str(), device);
   const LayoutConfig& config = layout.config();
   if (shard != Shard{} && (shard.layers.count != config.num_layers || shard.heads.count != config.num_heads))
     return make_error(ErrorCode::kInvalidArgument,

@@ -68,6 +68,7 @@ Places places_of(std::span<const PlaneShape> planes) {
 Result<std::shared_ptr<const BlockSet>> block_set(const G3Options& options, const Places& places,
                                                   const std::shared_ptr<storage::Storage>& storage) {
   std::vector<Plane> planes;
+  planes.reserve(options.planes.size());
   for (std::size_t i = 0; i < options.planes.size(); ++i)
     planes.push_back({options.planes[i].layout, options.planes[i].shard, {{storage, places.planes[i]}}});
   return BlockSet::create(std::move(planes));

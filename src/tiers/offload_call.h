@@ -67,6 +67,7 @@ class OffloadCall {
   std::vector<tokens::SequenceHash> pending_hashes() const {
     const MutexLock lock(mu_);
     std::vector<tokens::SequenceHash> hashes;
+    hashes.reserve(pending_.size());
     for (const auto& [hash, times] : pending_) hashes.push_back(hash);
     return hashes;
   }

@@ -24,6 +24,7 @@ Result<std::unique_ptr<Volume>> VolumeRegistry::attach(const VolumeDescriptor& d
 
 std::vector<std::string> VolumeRegistry::kinds() const {
   std::vector<std::string> names;
+  names.reserve(kinds_.size());
   for (const auto& [kind, attach] : kinds_) names.push_back(kind);
   return names;
 }
