@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <cstring>
+#include <functional>
 #include <map>
 #include <span>
 #include <vector>
@@ -29,18 +30,12 @@ class PowerLoss final : public storage::IoFaults {
   }
 
   storage::IoVerdict judge(storage::IoDirection, std::uint64_t, std::uint64_t) override { return {}; }
+  // Called after each write, before anything is synced.
+  std::function<void()> after_write;
+
   void written(std::uint64_t offset, std::span<const std::byte> bytes) override {
-    const MutexLock lock(mu_);
-    if (durable_.empty()) return;
-    // The sectors as they are after this write, on top of the newest version.
-    for (std::uint64_t at = offset / kSector * kSector; at < offset + bytes.size(); at += kSector) {
-      std::vector<Image>& versions = pending_[at];
-      Image sector = versions.empty() ? durable_sector(at) : versions.back();
-      const std::uint64_t first = std::max(at, offset);
-      const std::uint64_t end = std::min<std::uint64_t>(at + kSector, offset + bytes.size());
-      std::memcpy(sector.data() + (first - at), bytes.data() + (first - offset), end - first);
-      versions.push_back(std::move(sector));
-    }
+    record(offset, bytes);
+    if (after_write) after_write();
   }
   void synced() override {
     const MutexLock lock(mu_);
@@ -63,6 +58,19 @@ class PowerLoss final : public storage::IoFaults {
   }
 
  private:
+  void record(std::uint64_t offset, std::span<const std::byte> bytes) {
+    const MutexLock lock(mu_);
+    if (durable_.empty()) return;
+    // The sectors as they are after this write, on top of the newest version.
+    for (std::uint64_t at = offset / kSector * kSector; at < offset + bytes.size(); at += kSector) {
+      std::vector<Image>& versions = pending_[at];
+      Image sector = versions.empty() ? durable_sector(at) : versions.back();
+      const std::uint64_t first = std::max(at, offset);
+      const std::uint64_t end = std::min<std::uint64_t>(at + kSector, offset + bytes.size());
+      std::memcpy(sector.data() + (first - at), bytes.data() + (first - offset), end - first);
+      versions.push_back(std::move(sector));
+    }
+  }
   Image durable_sector(std::uint64_t at) const ASHLAR_REQUIRES(mu_) {
     Image sector(kSector, 0);
     if (at < durable_.size())
