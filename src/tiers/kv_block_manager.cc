@@ -211,27 +211,34 @@ void KvBlockManager::release(std::span<const SequenceHash> hashes) {
 
 std::size_t KvBlockManager::bring_up(std::span<const SequenceHash> hashes) {
   // What G2 has is held before others are brought there and could push it out.
-  std::vector<std::optional<block::Hold>> holds;
+  std::vector<block::Hold> ready;
   std::vector<SequenceHash> on_disk;
   for (const SequenceHash& hash : hashes) {
-    holds.push_back(g2_pool_->hold(hash));
-    if (!holds.back() && g3_pool_ != nullptr && !g1_pool_->has(hash)) on_disk.push_back(hash);
+    if (g1_pool_->has(hash)) continue;  // somebody else brought it meanwhile
+    if (std::optional<block::Hold> hold = g2_pool_->hold(hash)) {
+      ready.push_back(*std::move(hold));
+    } else if (g3_pool_ != nullptr) {
+      on_disk.push_back(hash);
+    }
   }
-  std::size_t damaged = 0;
-  if (!on_disk.empty()) damaged = mover_->move(*g3_pool_, *g2_pool_, on_disk).count(Moved::kDamaged);
-  std::vector<block::Hold> ready;
-  for (std::size_t i = 0; i < hashes.size(); ++i) {
-    if (!holds[i]) holds[i] = g2_pool_->hold(hashes[i]);
-    if (holds[i]) ready.push_back(*std::move(holds[i]));
-  }
-  const std::size_t from_g2 = ready.size() >= on_disk.size() ? ready.size() - on_disk.size() : 0;
-  if (!ready.empty()) mover_->move(*g2_pool_, *g1_pool_, std::move(ready));
+  const std::size_t in_memory = ready.size();
+  MoveReport from_disk;
+  if (!on_disk.empty()) from_disk = mover_->move(*g3_pool_, *g2_pool_, on_disk);
+  for (const SequenceHash& hash : on_disk)
+    if (std::optional<block::Hold> hold = g2_pool_->hold(hash)) ready.push_back(*std::move(hold));
+  MoveReport up;
+  if (!ready.empty()) up = mover_->move(*g2_pool_, *g1_pool_, std::move(ready));
   std::size_t arrived = 0;
   while (arrived < hashes.size() && g1_pool_->has(hashes[arrived])) ++arrived;
+  const auto came = [&](std::size_t first, std::size_t end) {
+    return static_cast<std::uint64_t>(std::count(
+        up.blocks.begin() + static_cast<std::ptrdiff_t>(std::min(first, up.blocks.size())),
+        up.blocks.begin() + static_cast<std::ptrdiff_t>(std::min(end, up.blocks.size())), Moved::kArrived));
+  };
   const MutexLock lock(mu_);
-  counters_.g2_counters.onboarded += from_g2;
-  counters_.g3_counters.onboarded += on_disk.size() - damaged;
-  counters_.g3_counters.damaged += damaged;
+  counters_.g2_counters.onboarded += came(0, in_memory);
+  counters_.g3_counters.onboarded += came(in_memory, up.blocks.size());
+  counters_.g3_counters.damaged += from_disk.count(Moved::kDamaged);
   return arrived;
 }
 
