@@ -12,6 +12,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <memory>
 #include <string>
 #include <thread>
@@ -41,15 +42,6 @@ std::uint32_t thread_count() {
 std::shared_ptr<const BlockSet> in_memory(const layout::Layout& layout) {
   storage::SystemAllocator allocator({.touch_pages = true});
   return BlockSet::allocate(layout, allocator).value();
-}
-
-void move(transfer::Executor& executor, const std::shared_ptr<const BlockSet>& from,
-          const std::vector<std::uint32_t>& from_blocks, const std::shared_ptr<const BlockSet>& to,
-          const std::vector<std::uint32_t>& to_blocks) {
-  const auto done = executor.submit({.plan = plan(from, from_blocks, to, to_blocks).value()}).value().wait();
-  if (done) return;
-  std::fprintf(stderr, "%s\n", done.error().to_string().c_str());
-  std::exit(1);
 }
 
 // fn(first, end) on each of `threads` threads, over an equal part of `count`.
@@ -196,6 +188,10 @@ int main(int argc, char** argv) {
     folder = argv[2];
   } else if (argc != 1) {
     return usage(argv[0]);
+  }
+  if (!std::filesystem::is_directory(folder)) {
+    std::fprintf(stderr, "%s is no folder; the disk part makes a file there\n", folder.c_str());
+    return 2;
   }
   bool met = run_host();
   run_transform();

@@ -536,18 +536,28 @@ int run_gpu_transfers(int argc, char** argv) {
   Settings settings;
   for (int i = 1; i < argc; ++i) {
     const std::string_view argument = argv[i];
-    if (argument.starts_with("--runs=")) settings.runs = std::max(1, std::atoi(argv[i] + 7));
-    if (argument.starts_with("--gib=")) settings.gib = std::max(0.25, std::atof(argv[i] + 6));
-    if (argument.starts_with("--blocks="))
+    if (argument.starts_with("--runs=")) {
+      settings.runs = std::max(1, std::atoi(argv[i] + 7));
+    } else if (argument.starts_with("--gib=")) {
+      settings.gib = std::max(0.25, std::atof(argv[i] + 6));
+    } else if (argument.starts_with("--blocks=")) {
       settings.blocks = static_cast<std::uint32_t>(std::atoi(argv[i] + 9));
-    if (argument.starts_with("--device-blocks="))
+    } else if (argument.starts_with("--device-blocks=")) {
       settings.device_blocks = static_cast<std::uint32_t>(std::atoi(argv[i] + 16));
-    if (argument.starts_with("--only=")) settings.only = argument.substr(7);
+    } else if (argument.starts_with("--only=")) {
+      settings.only = argument.substr(7);
+    } else {
+      std::fprintf(stderr,
+                   "'%s' is no option of the GPU part; it has --runs=N --gib=X --blocks=N --device-blocks=N "
+                   "--only=pieces|both|orders|host|beside\n",
+                   argv[i]);
+      return 2;
+    }
   }
   const Result<backend::cuda::DeviceInfo> info = backend::cuda::describe_device(0);
   if (!info) {
-    std::printf("%s\n", info.error().message().c_str());
-    return 0;
+    std::fprintf(stderr, "%s\n", info.error().message().c_str());
+    return 2;
   }
   Machine machine;
   bool met = true;

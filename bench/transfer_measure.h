@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cstdint>
 #include <cstdio>
+#include <cstdlib>
 #include <functional>
 #include <memory>
 #include <numeric>
@@ -14,6 +15,7 @@
 
 #include "ashlar/base/random.h"
 #include "ashlar/transfer/block_set.h"
+#include "ashlar/transfer/executor.h"
 #include "ratio.h"
 
 namespace ashlar::bench {
@@ -42,6 +44,17 @@ inline std::vector<std::uint32_t> shuffled(std::uint32_t count, std::uint64_t se
   Random random(seed);
   for (std::uint32_t i = count; i > 1; --i) std::swap(blocks[i - 1], blocks[random.below(i)]);
   return blocks;
+}
+
+// One transfer, waited for. A failure ends the program with its reason.
+inline void move(transfer::Executor& executor, const std::shared_ptr<const transfer::BlockSet>& from,
+                 const std::vector<std::uint32_t>& from_blocks,
+                 const std::shared_ptr<const transfer::BlockSet>& to,
+                 const std::vector<std::uint32_t>& to_blocks) {
+  const auto done = executor.submit({.plan = plan(from, from_blocks, to, to_blocks).value()}).value().wait();
+  if (done) return;
+  std::fprintf(stderr, "%s\n", done.error().to_string().c_str());
+  std::exit(1);
 }
 
 // Processor time of this process, all threads.

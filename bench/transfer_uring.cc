@@ -83,15 +83,6 @@ class PlainRing {
   bool registered_ = false;
 };
 
-void move(transfer::Executor& executor, const std::shared_ptr<const BlockSet>& from,
-          const std::vector<std::uint32_t>& from_blocks, const std::shared_ptr<const BlockSet>& to,
-          const std::vector<std::uint32_t>& to_blocks) {
-  const auto done = executor.submit({.plan = plan(from, from_blocks, to, to_blocks).value()}).value().wait();
-  if (done) return;
-  std::fprintf(stderr, "%s\n", done.error().to_string().c_str());
-  std::exit(1);
-}
-
 }  // namespace
 
 bool run_uring_transfers(const std::string& folder) {

@@ -4,6 +4,7 @@
 // in earlier turns; where they are by now is the cache's business. Whatever onboard() finds is compared with a checksum from
 // when the block was computed.
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <unordered_map>
@@ -53,10 +54,11 @@ void compute(const transfer::BlockSet& memory, std::uint32_t slot, const tokens:
 }  // namespace
 
 int main() {
-  const std::string path =
-      (std::filesystem::temp_directory_path() / ("ashlar_tiered_chat_" + std::to_string(Random(7).next())))
-          .string();
-  std::filesystem::remove(path);
+  std::string folder = (std::filesystem::temp_directory_path() / "ashlar_tiered_chat_XXXXXX").string();
+  if (mkdtemp(folder.data()) == nullptr) {
+    std::fprintf(stderr, "no folder for G3 can be made at %s\n", folder.c_str());
+    return 1;
+  }
   const tokens::NamespaceFingerprint keys(tokens::NamespaceFields{
       .model = "example", .dtype = "bf16", .layout = "nhd", .block_size = kBlockSize});
   auto made = tiers::KvBlockManager::create({.model = model(),
@@ -64,7 +66,7 @@ int main() {
                                              .keys = keys,
                                              .g1 = {.blocks = 96, .order = layout::order::kBlockSecondNhd},
                                              .g2 = tiers::TierShape{.blocks = 192},
-                                             .g3 = tiers::DiskShape{.blocks = 2048, .path = path}});
+                                             .g3 = tiers::DiskShape{.blocks = 2048, .path = folder + "/g3"}});
   if (!made) {
     std::fprintf(stderr, "%s\n", made.error().to_string().c_str());
     return 1;
@@ -133,5 +135,5 @@ int main() {
               static_cast<unsigned long long>(blocks_asked * kBlockSize),
               100.0 * static_cast<double>(blocks_found) / static_cast<double>(blocks_asked));
   made->reset();
-  std::filesystem::remove(path);
+  std::filesystem::remove_all(folder);
 }

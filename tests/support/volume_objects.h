@@ -108,6 +108,23 @@ inline Result<Bytes> get_one(Volume& volume, std::string key, std::size_t size) 
   return reads.bytes(0);
 }
 
+// After a server died in the middle: every object has its bytes, or is unavailable; nothing was written beyond its place.
+// Returns how many have their bytes.
+inline std::size_t count_whole_or_unavailable(const Reads& reads, const Writes& writes,
+                                              const std::vector<Result<void>>& results) {
+  std::size_t good = 0;
+  for (std::size_t i = 0; i < results.size(); ++i) {
+    if (results[i]) {
+      EXPECT_TRUE(reads.bytes(i) == writes.bytes(i)) << i;
+      ++good;
+    } else {
+      EXPECT_EQ(code_of(results[i]), ErrorCode::kUnavailable) << results[i].error();
+    }
+    EXPECT_TRUE(reads.is_guard_untouched(i));
+  }
+  return good;
+}
+
 inline Result<bool> contains_one(Volume& volume, std::string_view key) {
   return volume.contains(std::span(&key, 1)).at(0);
 }

@@ -45,6 +45,20 @@ INSTANTIATE_TEST_SUITE_P(TwoHops, ExecutorTest,
 
 class TransferEngineTest : public ::testing::Test {
  protected:
+  // Moves blocks and compares every byte of the destination with the model.
+  void expect_move(Executor& engine, const std::shared_ptr<const BlockSet>& a,
+                   const std::shared_ptr<const BlockSet>& b) {
+    BlockImage source(*a, 0x11);
+    source.number(*a);
+    source.store(*a);
+    BlockImage expected(*b, 0xEE);
+    expected.store(*b);
+    copy_naively(*a, source, from_, *b, expected, to_);
+    const TransferResult done = engine.submit({.plan = plan(a, from_, b, to_).value()}).value().wait();
+    ASSERT_TRUE(done) << done.error();
+    EXPECT_TRUE(BlockImage::of(*b) == expected);
+  }
+
   Layout layout_ = Layout::create(small_shape(6, 3, 4), order::kFullyContiguousNhd).value();
   std::vector<std::uint32_t> from_ = {4, 0, 3};
   std::vector<std::uint32_t> to_ = {1, 2, 5};
@@ -108,15 +122,7 @@ TEST_F(TransferEngineTest, MovesWhatBothSidesHaveAndNothingElse) {
     };
     const auto a = set(from_heads, *files<1>(folder_, nullptr));
     const auto b = set(to_heads, *files<2>(folder_, nullptr));
-    BlockImage source(*a, 0x11);
-    source.number(*a);
-    source.store(*a);
-    BlockImage expected(*b, 0xEE);
-    expected.store(*b);
-    copy_naively(*a, source, from_, *b, expected, to_);
-    const TransferResult done = engine->submit({.plan = plan(a, from_, b, to_).value()}).value().wait();
-    ASSERT_TRUE(done) << done.error();
-    EXPECT_TRUE(BlockImage::of(*b) == expected);
+    expect_move(*engine, a, b);
   }
 }
 
@@ -134,15 +140,7 @@ TEST_F(TransferEngineTest, OpaqueContentWithGapsAndLargeAlignmentsPass) {
                                Layout::create(aligned, order::kFullyContiguousNhd).value()}) {
     const auto a = BlockSet::allocate(layout, *files<1>(folder_, nullptr)).value();
     const auto b = BlockSet::allocate(layout, *files<2>(folder_, nullptr)).value();
-    BlockImage source(*a, 0x11);
-    source.number(*a);
-    source.store(*a);
-    BlockImage expected(*b, 0xEE);
-    expected.store(*b);
-    copy_naively(*a, source, from_, *b, expected, to_);
-    const TransferResult done = engine->submit({.plan = plan(a, from_, b, to_).value()}).value().wait();
-    ASSERT_TRUE(done) << done.error();
-    EXPECT_TRUE(BlockImage::of(*b) == expected);
+    expect_move(*engine, a, b);
   }
 }
 
