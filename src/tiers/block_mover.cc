@@ -1,29 +1,51 @@
 #include "ashlar/tiers/block_mover.h"
 
 #include <algorithm>
+#include <map>
 #include <utility>
 
 #include "ashlar/base/log.h"
+#include "ashlar/storage/allocator.h"
 
 namespace ashlar::tiers {
 
+using block::BlockId;
 using tokens::SequenceHash;
 using transfer::BlockChecksum;
+using transfer::BlockSet;
+using transfer::Transfer;
+using transfer::TransferDone;
 using transfer::TransferResult;
 
 // What a transfer owns until it is done.
 struct BlockMover::Batch {
   std::vector<block::Hold> holds;
   std::unique_ptr<Reservation> reservation;
-  std::vector<std::size_t> places;  // in the report
+  std::vector<std::size_t> places;   // in the report
+  std::vector<BlockRecord> records;  // of those that have arrived so far; empty: it has not
+  std::vector<bool> damaged;
+};
+
+// The blocks that go from one set to another.
+struct BlockMover::Part {
+  std::uint32_t from = 0;
+  std::uint32_t to = 0;
+  std::vector<std::uint32_t> sources;
+  std::vector<std::uint32_t> targets;
+  std::vector<std::size_t> members;  // in the batch
 };
 
 std::size_t MoveReport::count(Moved what) const noexcept {
   return static_cast<std::size_t>(std::ranges::count(blocks, what));
 }
 
-MoveReport BlockMover::move(TierPool& from, TierPool& to, std::span<const SequenceHash> hashes,
-                            std::optional<Clock::TimePoint> deadline) {
+BlockMover::BlockMover(transfer::Executor& executor, const Options& options)
+    : executor_(executor),
+      options_(options),
+      clock_(options.clock == nullptr ? Clock::real() : *options.clock) {}
+
+MoveReport BlockMover::move(BytePool& from, BytePool& to, std::span<const SequenceHash> hashes,
+                            const MoveOptions& options) {
   MoveReport report;
   report.blocks.assign(hashes.size(), Moved::kGone);
   std::vector<block::Hold> holds;
@@ -33,55 +55,90 @@ MoveReport BlockMover::move(TierPool& from, TierPool& to, std::span<const Sequen
       holds.push_back(*std::move(hold));
       places.push_back(i);
     }
-  MoveReport part = move(from, to, std::move(holds), deadline);
+  MoveReport part = move(from, to, std::move(holds), options);
   for (std::size_t i = 0; i < places.size(); ++i) report.blocks[places[i]] = part.blocks[i];
   report.error = std::move(part.error);
   report.bytes = part.bytes;
+  report.copying = part.copying;
   return report;
 }
 
-MoveReport BlockMover::move(TierPool& from, TierPool& to, std::vector<block::Hold> holds,
-                            std::optional<Clock::TimePoint> deadline) {
+MoveReport BlockMover::move(BytePool& from, BytePool& to, std::vector<block::Hold> holds,
+                            const MoveOptions& options) {
   MoveReport report;
   report.blocks.assign(holds.size(), Moved::kFailed);
   const auto batch = std::make_shared<Batch>();
-  std::vector<std::uint32_t> sources;
   for (std::size_t i = 0; i < holds.size(); ++i) {
     if (to.has(holds[i].sequence_hash())) {
       report.blocks[i] = Moved::kThere;
       continue;
     }
-    sources.push_back(holds[i].block_id().value());
     batch->holds.push_back(std::move(holds[i]));
     batch->places.push_back(i);
   }
   holds.clear();
-  if (sources.empty()) return report;
-  const auto fail = [&](Error error) {
-    report.error = std::move(error);
-    return std::move(report);
+  const std::size_t count = batch->holds.size();
+  if (count == 0) return report;
+  const auto note = [&](const Error& error) {
+    if (!report.error) report.error = error;
   };
-  Result<std::unique_ptr<Reservation>> reserved = to.reserve(sources.size());
-  if (!reserved) return fail(reserved.error());
+  Result<std::unique_ptr<Reservation>> reserved = to.reserve(count);
+  if (!reserved) {
+    note(reserved.error());
+    return report;
+  }
   batch->reservation = *std::move(reserved);
-  Result<transfer::TransferPlan> planned =
-      transfer::plan(from.blocks(), sources, to.blocks(), batch->reservation->slots());
-  if (!planned) return fail(planned.error());
-  const Result<transfer::Transfer> transfer =
-      executor_.submit({.plan = *std::move(planned), .owned = batch, .deadline = deadline});
-  if (!transfer) return fail(transfer.error());
-  const TransferResult done = transfer->wait_for_end();
-  if (!done) return fail(done.error());
-
-  Result<std::vector<Arrival>> arrivals = inspect(from, to, *batch);
-  if (!arrivals) return fail(arrivals.error());
-  if (const Result<void> published = batch->reservation->publish(*arrivals, *done); !published)
-    return fail(published.error());
-  for (std::size_t i = 0; i < arrivals->size(); ++i) {
-    const bool damaged = (*arrivals)[i].hash == SequenceHash();
-    report.blocks[batch->places[i]] = damaged ? Moved::kDamaged : Moved::kArrived;
-    if (!damaged) report.bytes += to.blocks()->block_bytes();
-    if (!damaged) continue;
+  batch->records.resize(count);
+  batch->damaged.resize(count);
+  if (options.on_reserved) {
+    std::vector<std::optional<BlockId>> ids(report.blocks.size());
+    for (std::size_t i = 0; i < count; ++i) ids[batch->places[i]] = batch->reservation->ids()[i];
+    options.on_reserved(ids);
+  }
+  std::map<std::pair<std::uint32_t, std::uint32_t>, Part> parts;
+  for (std::size_t i = 0; i < count; ++i) {
+    const BytePool::Place source = from.place(batch->holds[i].block_id());
+    const BytePool::Place target = to.place(batch->reservation->ids()[i]);
+    Part& part = parts[{source.part, target.part}];
+    part.from = source.part;
+    part.to = target.part;
+    part.sources.push_back(source.slot);
+    part.targets.push_back(target.slot);
+    part.members.push_back(i);
+  }
+  std::optional<TransferDone> proof;
+  const Clock::TimePoint start = clock_.now();
+  for (const auto& [pair, part] : parts) {
+    Result<TransferDone> done = copy(from, to, batch, part, options);
+    if (done) {
+      proof = *std::move(done);
+    } else {
+      note(done.error());
+    }
+  }
+  report.copying = clock_.now() - start;
+  if (!proof) return report;
+  if (const Result<void> good = inspect(from, to, *batch); !good) {
+    note(good.error());
+    return report;
+  }
+  if (options_.read_back_after_write && to.storage_tier() == events::StorageTier::kDisk)
+    if (const Result<void> good = read_back(to, *batch); !good) {
+      note(good.error());
+      return report;
+    }
+  // Where blocks are computed none is kept: bytes that were computed again may differ, and be as good.
+  if (to.storage_tier() == events::StorageTier::kDevice)
+    for (BlockRecord& record : batch->records) record.checksum.reset();
+  const Published published = batch->reservation->publish(batch->records, proof->kv_ready());
+  if (published.error) note(*published.error);
+  for (std::size_t i = 0; i < count; ++i) {
+    if (published.registered[i]) {
+      report.blocks[batch->places[i]] = Moved::kArrived;
+      report.bytes += to.block_bytes();
+    }
+    if (!batch->damaged[i]) continue;
+    report.blocks[batch->places[i]] = Moved::kDamaged;
     const SequenceHash hash = batch->holds[i].sequence_hash();
     batch->holds[i] = block::Hold();
     if (const Result<void> removed = from.remove(hash); !removed)
@@ -91,33 +148,110 @@ MoveReport BlockMover::move(TierPool& from, TierPool& to, std::vector<block::Hol
   return report;
 }
 
-Result<std::vector<Arrival>> BlockMover::inspect(TierPool& from, TierPool& to, const Batch& batch) {
-  std::vector<Arrival> arrivals(batch.holds.size());
-  for (std::size_t i = 0; i < arrivals.size(); ++i) {
-    const SequenceHash hash = batch.holds[i].sequence_hash();
-    const std::optional<BlockChecksum> known = from.checksum(batch.holds[i].block_id().value());
-    const std::uint32_t slot = batch.reservation->slots()[i];
-    arrivals[i].hash = hash;
-    if (known && from.storage_tier() != events::StorageTier::kDisk) {
-      arrivals[i].checksum = *known;  // it was right when it came into memory
-      continue;
+Result<TransferDone> BlockMover::copy(BytePool& from, BytePool& to, const std::shared_ptr<Batch>& batch,
+                                      const Part& part, const MoveOptions& options) {
+  const auto run = [&](const transfer::PlanSelection& selection) -> Result<TransferDone> {
+    if (options.control != nullptr && options.control->cancelled())
+      return make_error(ErrorCode::kCancelled, "the move was cancelled");
+    Result<transfer::TransferPlan> planned =
+        transfer::plan(from.blocks(part.from), part.sources, to.blocks(part.to), part.targets, selection);
+    if (!planned) return planned.error();
+    const Result<Transfer> transfer =
+        executor_.submit({.plan = *std::move(planned), .owned = batch, .deadline = options.deadline});
+    if (!transfer) return transfer.error();
+    if (options.control != nullptr) options.control->running(*transfer);
+    TransferResult done = transfer->wait_for_end();
+    if (options.control != nullptr) options.control->running(std::nullopt);
+    return done;
+  };
+  Result<TransferDone> done = make_error(ErrorCode::kInvalidArgument, "a model without layers");
+  if (!options.by_layer) {
+    done = run({});
+  } else {
+    const layout::Range layers = to.blocks(part.to)->planes()[0].shard.layers;
+    for (std::uint32_t layer = 0; layer < layers.count; ++layer) {
+      done = run({.layers = layout::Range{layers.first + layer, 1}, .heads = {}});
+      if (!done) break;
+      if (options.on_layer) options.on_layer(layer);
     }
-    if (!to.blocks()->host_accessible()) {
-      if (!known) continue;  // neither end can be read by the host, and neither keeps checksums
+  }
+  if (!done) return done;
+  for (const std::size_t i : part.members) batch->records[i] = from.record(batch->holds[i]);
+  return done;
+}
+
+Result<void> BlockMover::inspect(BytePool& from, BytePool& to, Batch& batch) {
+  for (std::size_t i = 0; i < batch.records.size(); ++i) {
+    BlockRecord& record = batch.records[i];
+    if (record.empty()) continue;
+    const BytePool::Place place = to.place(batch.reservation->ids()[i]);
+    const BlockSet& set = *to.blocks(place.part);
+    if (record.checksum && from.storage_tier() != events::StorageTier::kDisk)
+      continue;  // it was right when it came into memory
+    if (!set.host_accessible()) {
+      if (!record.checksum) continue;  // neither end can be read by the host, and neither keeps checksums
       return make_error(ErrorCode::kUnsupported, "blocks of %s are checked in host memory; %s is not",
                         std::string(from.name()).c_str(), std::string(to.name()).c_str());
     }
-    const Result<BlockChecksum> found = transfer::checksum_block(*to.blocks(), slot, {hash, keys_});
+    const Result<BlockChecksum> found =
+        transfer::checksum_block(set, place.slot, {record.hash, options_.keys});
     if (!found) return found.error();
-    arrivals[i].checksum = *found;
-    if (!known || *known == *found) continue;
-    ASHLAR_LOG(
-        LogLevel::kError, "tiers", "block %s of %s is damaged: its checksum is %016llx and should be %016llx",
-        hash.to_string().c_str(), std::string(from.name()).c_str(),
-        static_cast<unsigned long long>(found->value()), static_cast<unsigned long long>(known->value()));
-    arrivals[i].hash = SequenceHash();
+    if (record.checksum && *record.checksum != *found) {
+      ASHLAR_LOG(LogLevel::kError, "tiers",
+                 "block %s of %s is damaged: its checksum is %016llx and should be %016llx",
+                 record.hash.to_string().c_str(), std::string(from.name()).c_str(),
+                 static_cast<unsigned long long>(found->value()),
+                 static_cast<unsigned long long>(record.checksum->value()));
+      batch.damaged[i] = true;
+      record = {};
+      continue;
+    }
+    record.checksum = *found;
   }
-  return arrivals;
+  return {};
+}
+
+Result<void> BlockMover::read_back(BytePool& to, Batch& batch) {
+  std::map<std::uint32_t, std::vector<std::size_t>> by_part;
+  for (std::size_t i = 0; i < batch.records.size(); ++i)
+    if (!batch.records[i].empty()) by_part[to.place(batch.reservation->ids()[i]).part].push_back(i);
+  for (const auto& [part, members] : by_part) {
+    const std::shared_ptr<const BlockSet>& set = to.blocks(part);
+    std::vector<transfer::PlaneShape> shapes;
+    for (const transfer::Plane& plane : set->planes()) {
+      layout::LayoutConfig config = plane.layout.config();
+      config.num_blocks = static_cast<std::uint32_t>(members.size());
+      const Result<layout::Layout> layout =
+          layout::Layout::create(config, layout::order::kFullyContiguousNhd);
+      if (!layout) return layout.error();
+      shapes.push_back({*layout, plane.shard});
+    }
+    storage::SystemAllocator memory;
+    const Result<std::shared_ptr<const BlockSet>> scratch = BlockSet::allocate(shapes, memory);
+    if (!scratch) return scratch.error();
+    std::vector<std::uint32_t> sources;
+    std::vector<std::uint32_t> targets;
+    for (std::size_t i = 0; i < members.size(); ++i) {
+      sources.push_back(to.place(batch.reservation->ids()[members[i]]).slot);
+      targets.push_back(static_cast<std::uint32_t>(i));
+    }
+    Result<transfer::TransferPlan> planned = transfer::plan(set, sources, *scratch, targets);
+    if (!planned) return planned.error();
+    const Result<Transfer> transfer = executor_.submit({.plan = *std::move(planned)});
+    if (!transfer) return transfer.error();
+    if (const TransferResult done = transfer->wait_for_end(); !done) return done.error();
+    for (std::size_t i = 0; i < members.size(); ++i) {
+      BlockRecord& record = batch.records[members[i]];
+      const Result<void> same =
+          transfer::verify_block(**scratch, static_cast<std::uint32_t>(i), {record.hash, options_.keys},
+                                 *record.checksum, to.storage_tier());
+      if (same) continue;
+      ASHLAR_LOG(LogLevel::kError, "tiers", "what was written to %s reads back differently: %s",
+                 std::string(to.name()).c_str(), same.error().to_string().c_str());
+      record = {};
+    }
+  }
+  return {};
 }
 
 }  // namespace ashlar::tiers

@@ -4,101 +4,216 @@
 #include <unordered_map>
 #include <utility>
 
-#include "ashlar/tiers/memory_pool.h"
+#include "ashlar/base/log.h"
 
 namespace ashlar::tiers {
 
+using block::BlockId;
 using events::G3;
 using tokens::SequenceHash;
 
 class DiskPool::Reserved final : public Reservation {
  public:
-  Reserved(DiskPool& pool, block::BlockList<block::MutableBlock<G3>> taken)
-      : pool_(pool), reserved_(std::move(taken)) {}
-  std::span<const std::uint32_t> slots() const noexcept override { return reserved_.slots; }
+  Reserved(DiskPool& pool, Blocks taken) : pool_(pool), taken_(std::move(taken)) {}
+  std::span<const BlockId> ids() const noexcept override { return taken_.ids(); }
 
-  // The header is on the disk before the block can be found.
-  Result<void> publish(std::span<const Arrival> arrivals, const transfer::TransferDone& proof) override {
-    std::vector<G3File::Entry> entries;
-    for (std::size_t i = 0; i < arrivals.size(); ++i) {
-      pool_.checksums_[reserved_.slots[i]] = arrivals[i].checksum;
-      if (arrivals[i].hash != SequenceHash())
-        entries.push_back({reserved_.slots[i], {.hash = arrivals[i].hash, .checksum = arrivals[i].checksum}});
+  // Headers are on the disk before their blocks can be found. A file that fails takes its own blocks out.
+  Published publish(std::span<const BlockRecord> records, const block::KvReady& ready) override {
+    std::vector<BlockRecord> left(records.begin(), records.end());
+    std::vector<std::vector<G3File::Entry>> entries(pool_.files_.size());
+    std::vector<std::vector<std::size_t>> places(pool_.files_.size());
+    for (std::size_t i = 0; i < records.size(); ++i) {
+      if (records[i].empty()) continue;
+      const Place place = pool_.place(taken_.ids()[i]);
+      entries[place.part].push_back({place.slot,
+                                     {.hash = records[i].hash,
+                                      .parent = records[i].parent,
+                                      .salt = records[i].salt,
+                                      .checksum = records[i].checksum.value_or(transfer::BlockChecksum()),
+                                      .has_parent = records[i].parent != SequenceHash()}});
+      places[place.part].push_back(i);
     }
-    if (const Result<void> committed = pool_.file_->commit(entries); !committed) return committed;
-    return reserved_.register_all(pool_.manager_, arrivals, proof);
+    std::optional<Error> error;
+    for (std::size_t part = 0; part < entries.size(); ++part) {
+      if (entries[part].empty()) continue;
+      const Result<void> committed = pool_.files_[part]->commit(entries[part]);
+      if (committed) continue;
+      if (!error) error = committed.error();
+      for (const std::size_t i : places[part]) left[i] = {};
+    }
+    Published published = taken_.publish(pool_.manager_, pool_.records_, left, ready);
+    if (!published.error) published.error = std::move(error);
+    return published;
   }
 
  private:
   DiskPool& pool_;
-  detail::ReservedBlocks<G3> reserved_;
+  ReservedBlocks<G3> taken_;
 };
+
+DiskPool::DiskPool(block::BlockManager<G3>& manager, std::vector<std::unique_ptr<G3File>> files,
+                   const Options& options)
+    : ManagedPool(manager, options.clock == nullptr ? Clock::real() : *options.clock),
+      options_(options),
+      clock_(options.clock == nullptr ? Clock::real() : *options.clock),
+      files_(std::move(files)),
+      resting_(files_.size()) {
+  for (const std::unique_ptr<G3File>& file : files_)
+    if (file != nullptr) block_bytes_ = file->blocks()->block_bytes();
+}
 
 Result<std::unique_ptr<DiskPool>> DiskPool::create(block::BlockManager<G3>& manager,
                                                    std::unique_ptr<G3File> file) {
-  if (manager.total_blocks() != file->capacity() || manager.status().reset != manager.total_blocks())
-    return make_error(ErrorCode::kInvalidArgument,
-                      "%s has room for %u blocks; its manager has %zu, of which %zu are empty",
-                      file->path().c_str(), file->capacity(), manager.total_blocks(), manager.status().reset);
-  std::unique_ptr<DiskPool> pool(new DiskPool(manager, std::move(file)));
+  std::vector<std::unique_ptr<G3File>> files;
+  files.push_back(std::move(file));
+  return create(manager, std::move(files), Options{});
+}
+
+Result<std::unique_ptr<DiskPool>> DiskPool::create(block::BlockManager<G3>& manager,
+                                                   std::vector<std::unique_ptr<G3File>> files,
+                                                   const Options& options) {
+  const auto total = static_cast<std::uint32_t>(manager.total_blocks());
+  if (std::ranges::all_of(files, [](const auto& file) { return file == nullptr; }))
+    return make_error(ErrorCode::kInvalidArgument, "G3 has no file that can be used");
+  if (manager.status().reset != total)
+    return make_error(ErrorCode::kInvalidArgument, "the manager of G3 has %u blocks, of which %zu are empty",
+                      total, manager.status().reset);
+  for (std::size_t part = 0; part < files.size(); ++part)
+    if (files[part] != nullptr && files[part]->capacity() != share(total, part, files.size()))
+      return make_error(ErrorCode::kInvalidArgument,
+                        "%s has room for %u blocks; its share of %u over %zu files is %u",
+                        files[part]->path().c_str(), files[part]->capacity(), total, files.size(),
+                        share(total, part, files.size()));
+  std::unique_ptr<DiskPool> pool(new DiskPool(manager, std::move(files), options));
   if (const Result<void> restored = pool->restore(); !restored) return restored.error();
   return pool;
 }
 
 // All blocks are taken for a moment, so that each entry gets the block it lies in. Older ones are registered first: they are
-// the first to be evicted.
+// the first to be evicted. Blocks of files that are not there stay taken.
 Result<void> DiskPool::restore() {
-  std::vector<G3File::Entry> entries = file_->restored();
-  file_->forget_restored();
-  if (entries.empty()) return {};
-  std::ranges::sort(entries, {}, [](const G3File::Entry& entry) { return entry.header.generation; });
+  struct Found {
+    std::uint32_t part;
+    G3File::Entry entry;
+  };
+  std::vector<Found> found;
+  for (std::uint32_t part = 0; part < files_.size(); ++part) {
+    if (files_[part] == nullptr) continue;
+    for (const G3File::Entry& entry : files_[part]->restored()) found.push_back({part, entry});
+    files_[part]->forget_restored();
+  }
+  std::ranges::stable_sort(found, {}, [](const Found& one) { return one.entry.header.generation; });
   auto all = manager_.allocate_blocks(manager_.total_blocks());
   if (!all) return all.error().to_error();
-  std::unordered_map<std::uint32_t, block::MutableBlock<G3>*> by_slot;
-  for (block::MutableBlock<G3>& block : *all) by_slot[block.block_id().value()] = &block;
-  std::vector<std::uint32_t> refused;
-  for (const G3File::Entry& entry : entries) {
-    checksums_[entry.slot] = entry.header.checksum;
-    auto complete =
-        std::move(*by_slot.at(entry.slot))
-            .stage(entry.header.hash, block::KvReady::asserted_by_caller());  // the header says so
+  std::vector<block::MutableBlock<G3>*> by_id(manager_.total_blocks());
+  for (block::MutableBlock<G3>& block : *all) by_id[block.block_id().value()] = &block;
+  std::vector<std::vector<std::uint32_t>> refused(files_.size());
+  for (const auto& [part, entry] : found) {
+    const BlockId id(static_cast<std::uint32_t>(entry.slot * files_.size() + part));
+    const G3Header& header = entry.header;
+    records_.write(id, {.hash = header.hash,
+                        .parent = header.has_parent ? header.parent : SequenceHash(),
+                        .salt = header.salt,
+                        .checksum = header.checksum});
+    auto complete = std::move(*by_id[id.value()])
+                        .stage(header.hash, block::KvReady::asserted_by_caller());  // the header says so
     const auto registered = manager_.register_block(std::move(complete));
-    if (registered) {
+    if (registered && registered->block_id() == id) {
       ++restored_;
     } else {
-      refused.push_back(entry.slot);
+      refused[part].push_back(entry.slot);  // another file has it too
     }
   }
-  return file_->invalidate(refused);
+  const MutexLock lock(mu_);
+  for (block::MutableBlock<G3>& block : *all) {
+    if (!block) continue;
+    const std::uint32_t part = place(block.block_id()).part;
+    if (files_[part] != nullptr) continue;
+    resting_[part].until = Clock::TimePoint::max();
+    resting_[part].blocks.push_back(std::move(block));
+  }
+  for (std::size_t part = 0; part < files_.size(); ++part)
+    if (!refused[part].empty())
+      if (const Result<void> gone = files_[part]->invalidate(refused[part]); !gone) return gone;
+  return {};
 }
 
-std::optional<block::Hold> DiskPool::hold(const SequenceHash& hash) {
-  auto held = manager_.hold(hash);
-  if (!held) return std::nullopt;
-  return *std::move(held);
+void DiskPool::wake_rested() {
+  std::vector<Blocks> rested;  // go back outside the lock
+  const MutexLock lock(mu_);
+  for (Resting& resting : resting_)
+    if (!resting.blocks.empty() && clock_.now() >= resting.until)
+      rested.push_back(std::exchange(resting.blocks, Blocks()));
 }
 
-bool DiskPool::has(const SequenceHash& hash) {
-  return manager_.block_registry().check_presence<G3>(std::span(&hash, 1))[0];
+Result<void> DiskPool::clear(Blocks& taken) {
+  std::vector<std::vector<std::uint32_t>> slots(files_.size());
+  for (const block::MutableBlock<G3>& block : taken) {
+    const Place at = place(block.block_id());
+    slots[at.part].push_back(at.slot);
+  }
+  std::vector<bool> failed(files_.size());
+  std::optional<Error> error;
+  for (std::size_t part = 0; part < files_.size(); ++part) {
+    if (slots[part].empty()) continue;
+    const Result<void> gone = files_[part]->invalidate(slots[part]);
+    if (gone) continue;
+    failed[part] = true;
+    if (!error) error = gone.error();
+    if (files_.size() > 1)
+      ASHLAR_LOG(LogLevel::kError, "tiers", "%s cannot be written to, its blocks rest: %s",
+                 files_[part]->path().c_str(), gone.error().to_string().c_str());
+  }
+  if (!error) return {};
+  if (files_.size() == 1) return *error;
+  Blocks good;
+  const MutexLock lock(mu_);
+  for (block::MutableBlock<G3>& block : taken) {
+    const std::uint32_t part = place(block.block_id()).part;
+    if (!failed[part]) {
+      good.push_back(std::move(block));
+      continue;
+    }
+    resting_[part].until = clock_.now() + options_.rest;
+    resting_[part].blocks.push_back(std::move(block));
+  }
+  taken = std::move(good);
+  return taken.empty() ? Result<void>(*error) : Result<void>();
 }
 
 // What was in the blocks is gone for good before somebody writes over it.
 Result<std::unique_ptr<Reservation>> DiskPool::reserve(std::size_t n) {
-  auto taken = manager_.allocate_blocks(n);
-  if (!taken) return taken.error().to_error();
-  auto reserved = std::make_unique<Reserved>(*this, *std::move(taken));
-  if (const Result<void> gone = file_->invalidate(reserved->slots()); !gone) return gone.error();
-  return std::unique_ptr<Reservation>(std::move(reserved));
+  wake_rested();
+  Blocks reserved;
+  std::optional<Error> failure;
+  while (reserved.size() < n) {
+    auto taken = manager_.allocate_blocks_with_evictions(n - reserved.size());
+    if (!taken) return failure ? *failure : taken.error().to_error();
+    records_.handed_out(taken->blocks, taken->evicted);
+    if (const Result<void> cleared = clear(taken->blocks); !cleared) {
+      if (files_.size() == 1) return cleared.error();
+      failure = cleared.error();  // others may do
+    }
+    for (block::MutableBlock<G3>& block : taken->blocks)
+      if (block) reserved.push_back(std::move(block));
+  }
+  return std::unique_ptr<Reservation>(std::make_unique<Reserved>(*this, std::move(reserved)));
 }
 
 Result<void> DiskPool::remove(const SequenceHash& hash) {
-  auto found = manager_.scan_matches(std::span(&hash, 1), false);
-  if (found.empty()) return make_error(ErrorCode::kNotFound, "g3 has no block %s", hash.to_string().c_str());
-  block::ImmutableBlock<G3>& block = found.begin()->second;
-  const std::uint32_t slot = block.block_id().value();
-  if (const Result<void> gone = file_->invalidate(std::span(&slot, 1)); !gone) return gone;
-  block.set_reset_on_release(true);
+  auto block = find(hash);
+  if (!block) return not_here(hash);
+  const Place at = place(block->block_id());
+  if (const Result<void> gone = files_[at.part]->invalidate(std::span(&at.slot, 1)); !gone) return gone;
+  block->set_reset_on_release(true);
   return {};
+}
+
+std::size_t DiskPool::resting() const {
+  const MutexLock lock(mu_);
+  std::size_t sum = 0;
+  for (const Resting& resting : resting_) sum += resting.blocks.size();
+  return sum;
 }
 
 }  // namespace ashlar::tiers

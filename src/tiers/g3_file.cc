@@ -160,8 +160,8 @@ std::array<std::byte, kHeaderBytes> encode(std::uint32_t slot, const G3Header& h
   out.put(header.parent.hi());
   out.put(header.parent.lo());
   out.put(std::uint64_t{header.has_parent ? 1u : 0u});
-  out.put(header.content.hi());
-  out.put(header.content.lo());
+  out.put(header.salt.hi());
+  out.put(header.salt.lo());
   out.put(set.block_bytes());
   out.put(header.checksum.value());
   out.bytes().resize(kHeaderBytes - sizeof(std::uint64_t));
@@ -186,8 +186,8 @@ bool decode(std::uint32_t slot, std::span<const std::byte> bytes, const BlockSet
   const auto parent_hi = in.get<std::uint64_t>();
   header->parent = tokens::SequenceHash::from_bits(parent_hi, in.get<std::uint64_t>());
   header->has_parent = in.get<std::uint64_t>() != 0;
-  const auto content_hi = in.get<std::uint64_t>();
-  header->content = tokens::NamespaceFingerprint::from_bits(content_hi, in.get<std::uint64_t>());
+  const auto salt_hi = in.get<std::uint64_t>();
+  header->salt = tokens::NamespaceFingerprint::from_bits(salt_hi, in.get<std::uint64_t>());
   if (in.get<std::uint64_t>() != set.block_bytes()) return false;
   header->checksum = transfer::BlockChecksum(in.get<std::uint64_t>());
   return true;

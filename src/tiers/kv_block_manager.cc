@@ -93,7 +93,7 @@ Result<void> KvBlockManager::open() {
     if (!made) return made.error();
     executor_ = *std::move(made);
   }
-  mover_ = std::make_unique<BlockMover>(*executor_, options_.keys);
+  mover_ = std::make_unique<BlockMover>(*executor_, BlockMover::Options{.keys = options_.keys});
 
   const auto memory_of = [&](const TierShape& shape) -> Result<std::shared_ptr<const BlockSet>> {
     const Result<layout::Layout> layout = layout_of(shape.blocks, shape.order);
@@ -143,15 +143,21 @@ Result<void> KvBlockManager::open() {
     if (!pool) return pool.error();
     g3_pool_ = *std::move(pool);
     Result<std::unique_ptr<OffloadLane>> lane =
-        OffloadLane::create(*g2_pool_, *g3_pool_, *mover_, {.policy = options_.to_g3, .uses = uses});
+        OffloadLane::create(*g2_pool_, *g3_pool_,
+                            [this](std::vector<block::Hold> holds) {
+                              return mover_->move(*g2_pool_, *g3_pool_, std::move(holds));
+                            },
+                            {.policy = options_.to_g3, .uses = uses});
     if (!lane) return lane.error();
     to_g3_ = *std::move(lane);
   }
-  Result<std::unique_ptr<OffloadLane>> lane =
-      OffloadLane::create(*g1_pool_, *g2_pool_, *mover_, {.policy = options_.to_g2, .uses = uses},
-                          [this](const SequenceHash& hash, std::uint8_t priority) {
-                            if (to_g3_ != nullptr) to_g3_->offload(std::span(&hash, 1), priority);
-                          });
+  Result<std::unique_ptr<OffloadLane>> lane = OffloadLane::create(
+      *g1_pool_, *g2_pool_,
+      [this](std::vector<block::Hold> holds) { return mover_->move(*g1_pool_, *g2_pool_, std::move(holds)); },
+      {.policy = options_.to_g2, .uses = uses},
+      [this](const SequenceHash& hash, std::uint8_t priority) {
+        if (to_g3_ != nullptr) to_g3_->offload(std::span(&hash, 1), priority);
+      });
   if (!lane) return lane.error();
   to_g2_ = *std::move(lane);
   return {};

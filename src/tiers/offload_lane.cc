@@ -2,9 +2,11 @@
 // told. So a call either hears of the copy that is under way, or finds the name free and starts another.
 #include "ashlar/tiers/offload_lane.h"
 
+#include <algorithm>
 #include <unordered_set>
 #include <utility>
 
+#include "ashlar/base/check.h"
 #include "base/start_thread.h"
 #include "tiers/offload_call.h"
 
@@ -12,11 +14,18 @@ namespace ashlar::tiers {
 
 using tokens::SequenceHash;
 
+namespace {
+
+constexpr Clock::Duration kLookAgain = std::chrono::milliseconds(50);
+
+}  // namespace
+
 Result<void> OffloadLaneOptions::validate() const {
   if (batch_blocks == 0 || full_batch == 0 || full_batch > batch_blocks || full_batch > queue.on_deck)
     return make_error(ErrorCode::kInvalidArgument,
                       "full_batch is %zu; it is at least 1 and at most batch_blocks (%zu) and on_deck (%zu)",
                       full_batch, batch_blocks, queue.on_deck);
+  if (batch_bytes == 0) return make_error(ErrorCode::kInvalidArgument, "batch_bytes is 0; nothing would go");
   if (max_wait < Clock::Duration::zero())
     return make_error(ErrorCode::kInvalidArgument, "max_wait is negative");
   if (!policy)
@@ -24,23 +33,25 @@ Result<void> OffloadLaneOptions::validate() const {
   return queue.validate();
 }
 
-OffloadLane::OffloadLane(TierPool& from, TierPool& to, BlockMover& mover, OffloadLaneOptions options,
-                         Arrived arrived)
+OffloadLane::OffloadLane(TierPool& from, TierPool& to, Move move, OffloadLaneOptions options, Arrived arrived)
     : from_(from),
       to_(to),
-      mover_(mover),
+      move_(std::move(move)),
       options_(std::move(options)),
       arrived_(std::move(arrived)),
       clock_(options_.clock == nullptr ? Clock::real() : *options_.clock),
-      link_(std::make_shared<LaneLink>()) {
+      link_(std::make_shared<LaneLink>()),
+      largest_batch_(std::clamp<std::uint64_t>(
+          options_.batch_bytes / std::max<std::uint64_t>(1, from.block_bytes()), 1, options_.batch_blocks)) {
   const MutexLock lock(link_->mu);
   link_->lane = this;
 }
 
-Result<std::unique_ptr<OffloadLane>> OffloadLane::create(TierPool& from, TierPool& to, BlockMover& mover,
+Result<std::unique_ptr<OffloadLane>> OffloadLane::create(TierPool& from, TierPool& to, Move move,
                                                          OffloadLaneOptions options, Arrived arrived) {
   if (const Result<void> valid = options.validate(); !valid) return valid.error();
-  std::unique_ptr<OffloadLane> lane(new OffloadLane(from, to, mover, std::move(options), std::move(arrived)));
+  std::unique_ptr<OffloadLane> lane(
+      new OffloadLane(from, to, std::move(move), std::move(options), std::move(arrived)));
   Result<std::unique_ptr<OffloadQueue>> queue = OffloadQueue::create(
       lane->options_.queue, [&from](const SequenceHash& hash) { return from.hold(hash); },
       [raw = lane.get()](const SequenceHash& hash, Offer why) {
@@ -73,31 +84,72 @@ OffloadLane::~OffloadLane() {
   for (const SequenceHash& hash : left) end(hash, &OffloadProgress::cancelled, {});
 }
 
-OffloadHandle OffloadLane::offload(std::span<const SequenceHash> hashes, std::uint8_t priority) {
+OffloadHandle OffloadLane::offload(std::span<const SequenceHash> hashes, const OffloadOptions& options) {
+  ASHLAR_CHECK(options.after.size() <= 1 || options.after.size() == hashes.size(),
+               "%zu preconditions for %zu blocks", options.after.size(), hashes.size());
   const auto call = std::make_shared<OffloadCall>(hashes.size(), clock_, link_);
   for (const SequenceHash& hash : hashes) call->pending(hash);
   std::unordered_set<SequenceHash> seen;
-  for (const SequenceHash& hash : hashes) {
+  for (std::size_t i = 0; i < hashes.size(); ++i) {
+    const SequenceHash& hash = hashes[i];
     if (!seen.insert(hash).second) continue;  // named twice
-    const OffloadCandidate candidate{hash, priority, options_.uses ? options_.uses(hash) : 0, &to_};
+    const OffloadCandidate candidate{hash, options.priority, options_.uses ? options_.uses(hash) : 0, &to_};
     if (!options_.policy(candidate)) {
       call->end(hash, &OffloadProgress::filtered, {});
       const MutexLock lock(mu_);
       ++counters_.filtered;
       continue;
     }
+    const block::Fence* const after =
+        options.after.empty() ? nullptr : &options.after[options.after.size() == 1 ? 0 : i];
+    const bool blocked = after != nullptr && !after->passed();
     {
       const MutexLock lock(mu_);
       calls_[hash].push_back(call);
+      if (blocked) blocked_.push_back({hash, options.priority, *after});
     }
-    const Offer answer = queue_->offer(hash, priority);
-    if (answer == Offer::kGone) end(hash, &OffloadProgress::gone, {});
-    if (answer == Offer::kNoRoom) end(hash, &OffloadProgress::refused, {});
+    if (blocked) {
+      after->on_passed([link = link_] {
+        const MutexLock lock(link->mu);
+        if (link->lane == nullptr) return;
+        const MutexLock its_lock(link->lane->mu_);
+        link->lane->changed_.notify_all();
+      });
+    } else {
+      offer(hash, options.priority);
+    }
   }
   const MutexLock lock(mu_);
   if (!oldest_) oldest_ = clock_.now();
   changed_.notify_all();
   return OffloadHandle(call);
+}
+
+void OffloadLane::offer(const SequenceHash& hash, std::uint8_t priority) {
+  const Offer answer = queue_->offer(hash, priority);
+  if (answer == Offer::kGone) end(hash, &OffloadProgress::gone, {});
+  if (answer == Offer::kNoRoom) end(hash, &OffloadProgress::refused, {});
+}
+
+void OffloadLane::unblock() {
+  std::vector<Blocked> free;
+  std::vector<Blocked> hopeless;
+  {
+    const MutexLock lock(mu_);
+    std::erase_if(blocked_, [&](Blocked& blocked) {
+      if (!blocked.after.passed() && !blocked.after.abandoned()) return false;
+      (blocked.after.passed() ? free : hopeless).push_back(std::move(blocked));
+      return true;
+    });
+    // Those whose calls were cancelled meanwhile.
+    std::erase_if(
+        free, [&](const Blocked& blocked) ASHLAR_REQUIRES(mu_) { return !calls_.contains(blocked.hash); });
+  }
+  for (const Blocked& blocked : free) offer(blocked.hash, blocked.priority);
+  for (const Blocked& blocked : hopeless)
+    end(blocked.hash, &OffloadProgress::failed,
+        make_error(ErrorCode::kCancelled, "the precondition of block %s was abandoned and can never pass",
+                   blocked.hash.to_string().c_str()));
 }
 
 // The queue does not know the hash any more.
@@ -130,31 +182,45 @@ void OffloadLane::forget(const SequenceHash& hash, const std::shared_ptr<Offload
   call->end(hash, &OffloadProgress::cancelled, {});
 }
 
-bool OffloadLane::wait_for_batch() {
-  const MutexLock lock(mu_);
-  moving_ = false;
-  for (;;) {
-    if (stopping_) return false;
-    const OffloadQueueCounters queue = queue_->counters();
-    if (queue.on_deck + queue.waiting == 0) {
-      oldest_.reset();
-      changed_.notify_all();  // those who drain
-      changed_.wait(mu_);
-      continue;
-    }
-    if (!oldest_) oldest_ = clock_.now();
-    if (flushers_ != 0 || queue.on_deck >= options_.full_batch ||
-        clock_.now() >= *oldest_ + options_.max_wait)
-      break;
-    clock_.wait_until(changed_, mu_, *oldest_ + options_.max_wait);
+std::optional<Clock::TimePoint> OffloadLane::next_batch() {
+  const OffloadQueueCounters queue = queue_->counters();
+  if (queue.on_deck + queue.waiting == 0) {
+    oldest_.reset();
+    return std::nullopt;
   }
-  moving_ = true;
-  oldest_.reset();
-  return true;
+  if (!oldest_) oldest_ = clock_.now();
+  const bool enough = flushers_ != 0 || queue.on_deck >= std::min(options_.full_batch, largest_batch_);
+  return std::max(not_before_, enough ? *oldest_ : *oldest_ + options_.max_wait);
+}
+
+bool OffloadLane::wait_for_batch() {
+  for (;;) {
+    unblock();
+    const MutexLock lock(mu_);
+    moving_ = false;
+    if (stopping_) return false;
+    std::optional<Clock::TimePoint> next = next_batch();
+    const Clock::TimePoint now = clock_.now();
+    if (next && *next <= now) {
+      moving_ = true;
+      oldest_.reset();
+      return true;
+    }
+    if (!next) changed_.notify_all();  // those who drain
+    // Nobody tells when a precondition is abandoned.
+    if (!blocked_.empty()) next = std::min(next.value_or(Clock::TimePoint::max()), now + kLookAgain);
+    const bool passed = std::ranges::any_of(blocked_, [](const Blocked& one) { return one.after.passed(); });
+    if (passed) continue;
+    if (next) {
+      clock_.wait_until(changed_, mu_, *next);
+    } else {
+      changed_.wait(mu_);
+    }
+  }
 }
 
 void OffloadLane::run() {
-  while (wait_for_batch()) move(queue_->take(options_.batch_blocks));
+  while (wait_for_batch()) move(queue_->take(largest_batch_));
 }
 
 void OffloadLane::move(std::vector<OffloadQueue::Item> items) {
@@ -167,7 +233,7 @@ void OffloadLane::move(std::vector<OffloadQueue::Item> items) {
     priorities.push_back(item.priority);
     holds.push_back(std::move(item.hold));
   }
-  const MoveReport report = mover_.move(from_, to_, std::move(holds));
+  const MoveReport report = move_(std::move(holds));
   {
     const MutexLock lock(mu_);
     ++counters_.batches;
@@ -176,6 +242,11 @@ void OffloadLane::move(std::vector<OffloadQueue::Item> items) {
     counters_.damaged += report.count(Moved::kDamaged);
     counters_.failed += report.count(Moved::kFailed);
     counters_.bytes += report.bytes;
+    if (options_.bytes_per_second != 0)
+      not_before_ =
+          std::max(not_before_, clock_.now()) +
+          std::chrono::nanoseconds(static_cast<std::int64_t>(1e9 * static_cast<double>(report.bytes) /
+                                                             static_cast<double>(options_.bytes_per_second)));
   }
   for (std::size_t i = 0; i < hashes.size(); ++i) {
     queue_->finished(hashes[i]);
@@ -198,16 +269,23 @@ void OffloadLane::move(std::vector<OffloadQueue::Item> items) {
   }
 }
 
-void OffloadLane::drain() {
+bool OffloadLane::drain(std::optional<Clock::TimePoint> until) {
   const MutexLock lock(mu_);
   ++flushers_;
   changed_.notify_all();
+  bool quiet = false;
   for (;;) {
     const OffloadQueueCounters queue = queue_->counters();
-    if (stopping_ || (!moving_ && queue.on_deck + queue.waiting + queue.in_flight == 0)) break;
-    changed_.wait(mu_);
+    quiet = !moving_ && queue.on_deck + queue.waiting + queue.in_flight == 0;
+    if (stopping_ || quiet || (until && clock_.now() >= *until)) break;
+    if (until) {
+      clock_.wait_until(changed_, mu_, *until);
+    } else {
+      changed_.wait(mu_);
+    }
   }
   --flushers_;
+  return quiet;
 }
 
 OffloadLaneCounters OffloadLane::counters() const {
@@ -215,6 +293,7 @@ OffloadLaneCounters OffloadLane::counters() const {
   {
     const MutexLock lock(mu_);
     counters = counters_;
+    counters.blocked = blocked_.size();
   }
   counters.queue = queue_->counters();
   return counters;

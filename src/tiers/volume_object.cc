@@ -51,8 +51,8 @@ std::array<std::byte, VolumeObject::kHeaderBytes> VolumeObject::encode() const {
   out.put(hash.lo());
   out.put(keys.hi());
   out.put(keys.lo());
-  out.put(content.hi());
-  out.put(content.lo());
+  out.put(salt.hi());
+  out.put(salt.lo());
   out.put(scheme_fingerprint);
   out.put(checksum.value());
   for (const std::uint32_t number :
@@ -87,7 +87,7 @@ Result<VolumeObject> VolumeObject::decode(std::span<const std::byte> bytes) {
   const auto hash_hi = in.get<std::uint64_t>();
   object.hash = tokens::SequenceHash::from_bits(hash_hi, in.get<std::uint64_t>());
   object.keys = get_fingerprint(in);
-  object.content = get_fingerprint(in);
+  object.salt = get_fingerprint(in);
   object.scheme_fingerprint = in.get<std::uint64_t>();
   object.checksum = transfer::BlockChecksum(in.get<std::uint64_t>());
   for (std::uint32_t* const number :
@@ -115,7 +115,7 @@ Result<void> VolumeObject::expect(const VolumeObject& found) const {
   if (found.page_size != page_size || found.planes != planes || found.dtype != dtype) return differs("shape");
   if (found.payload_bytes != payload_bytes) return differs("size");
   const tokens::NamespaceFingerprint unknown;
-  if (content != unknown && found.content != unknown && found.content != content) return differs("content");
+  if (salt != unknown && found.salt != unknown && found.salt != salt) return differs("salt");
   return {};
 }
 

@@ -1,18 +1,15 @@
-// The axes in canonical order are joined while they lie side by side, so a block that already lies in that order is one
-// run. Short runs are collected in a buffer first: the hash likes long ones.
+// Short runs are collected in a buffer first: the hash likes long ones.
 #include "ashlar/transfer/block_checksum.h"
 
-#include <algorithm>
 #include <array>
 #include <cstring>
-#include <vector>
 
 #include "tokens/xxhash_inline.h"
+#include "transfer/canonical_runs.h"
 
 namespace ashlar::transfer {
 namespace {
 
-using layout::Axis;
 using layout::LayoutConfig;
 
 class Digest {
@@ -52,17 +49,6 @@ class Digest {
   std::size_t used_ = 0;
 };
 
-struct Step {
-  std::uint64_t count;
-  std::uint64_t stride;
-};
-
-void walk(Digest& digest, const std::byte* at, std::span<const Step> steps, std::uint64_t run) {
-  if (steps.empty()) return digest.add(at, run);
-  for (std::uint64_t i = 0; i < steps[0].count; ++i, at += steps[0].stride)
-    walk(digest, at, steps.subspan(1), run);
-}
-
 void add_plane(Digest& digest, const BlockSet& set, std::size_t number, std::uint32_t block) {
   const Plane& plane = set.planes()[number];
   const LayoutConfig& config = plane.layout.config();
@@ -72,22 +58,8 @@ void add_plane(Digest& digest, const BlockSet& set, std::size_t number, std::uin
         std::uint64_t{plane.shard.layers.first}, std::uint64_t{plane.shard.heads.first}})
     digest.add_number(value);
 
-  std::vector<Axis> axes = {Axis::kOuter, Axis::kToken, Axis::kHead};
-  if (config.opaque)
-    std::ranges::sort(axes, std::greater<>(), [&](Axis axis) { return plane.layout.strides().of(axis); });
-  if (plane.layout.regions() == layout::Regions::kOne) axes.insert(axes.begin(), Axis::kLayer);
-  std::uint64_t run = config.head_bytes();
-  while (!axes.empty() &&
-         (plane.layout.extent(axes.back()) == 1 || plane.layout.strides().of(axes.back()) == run)) {
-    run *= plane.layout.extent(axes.back());
-    axes.pop_back();
-  }
-  std::vector<Step> steps;
-  steps.reserve(axes.size());
-  for (const Axis axis : axes) steps.push_back({plane.layout.extent(axis), plane.layout.strides().of(axis)});
-  const std::uint32_t regions = plane.layout.region_count();
-  for (std::uint32_t layer = 0; layer < regions; ++layer)
-    walk(digest, set.address(number, plane.layout.place({.block = block, .layer = layer})), steps, run);
+  for_each_run(set, number, block,
+               [&](const std::byte* bytes, std::uint64_t count) { digest.add(bytes, count); });
 }
 
 }  // namespace

@@ -137,7 +137,7 @@ TEST_F(G3FileTest, WhatWasCommittedIsThereAfterARestart) {
 TEST_F(G3FileTest, HeadersKeepWhatTheyAreGiven) {
   G3Header header{.hash = SequenceHash::make(4, 5, 6).value(),
                   .parent = SequenceHash::make(3, 6, 7).value(),
-                  .content = NamespaceFingerprint::from_bits(8, 9),
+                  .salt = NamespaceFingerprint::from_bits(8, 9),
                   .checksum = transfer::BlockChecksum(10),
                   .has_parent = true};
   {

@@ -16,9 +16,13 @@ namespace {
 
 class OffloadLaneTest : public TierTest {
  protected:
-  std::unique_ptr<OffloadLane> lane(TierPool& from, TierPool& to, OffloadLaneOptions options = {},
+  std::unique_ptr<OffloadLane> lane(BytePool& from, BytePool& to, OffloadLaneOptions options = {},
                                     OffloadLane::Arrived arrived = {}) {
-    return OffloadLane::create(from, to, *mover_, std::move(options), std::move(arrived)).value();
+    return OffloadLane::create(
+               from, to,
+               [&](std::vector<block::Hold> holds) { return mover_->move(from, to, std::move(holds)); },
+               std::move(options), std::move(arrived))
+        .value();
   }
   static std::vector<SequenceHash> names(std::initializer_list<std::uint64_t> contents) {
     std::vector<SequenceHash> out;
@@ -74,6 +78,69 @@ TEST_F(OffloadLaneTest, NothingIsCopiedTwice) {
   EXPECT_EQ(to_disk->counters().arrived, 3u);
   EXPECT_EQ(*to_disk->offload(names({0}), 35).wait(), (OffloadProgress{.total = 1, .there = 1}));
   EXPECT_EQ(*to_disk->offload(names({9}), 35).wait(), (OffloadProgress{.total = 1, .gone = 1}));
+}
+
+TEST_F(OffloadLaneTest, ABlockWaitsForItsPrecondition) {
+  for (std::uint64_t i = 0; i < 4; ++i) compute(i);
+  const auto to_host = lane(*g1_, *g2_);
+  auto [one, signal_one] = block::Fence::create();
+  auto [two, signal_two] = block::Fence::create();
+  const OffloadHandle handle = to_host->offload(names({0, 1}), {.after = {one, two}});
+  const OffloadHandle whole = to_host->offload(names({2, 3}), {.after = {two}});
+  EXPECT_EQ(*to_host->offload(names({9}), {.after = {block::Fence::passed_already()}}).wait(),
+            (OffloadProgress{.total = 1, .gone = 1}));
+  to_host->drain();
+  EXPECT_EQ(to_host->counters().blocked, 4u);
+  EXPECT_FALSE(g2_->has(name(0)) || g2_->has(name(1)));
+  std::move(signal_one).signal();
+  while (!g2_->has(name(0))) std::this_thread::yield();
+  EXPECT_FALSE(g2_->has(name(1)));
+  EXPECT_FALSE(handle.done());
+  whole.cancel();
+  EXPECT_EQ(whole.wait()->cancelled, 2u);
+  std::move(signal_two).signal();
+  EXPECT_EQ(handle.wait()->arrived, 2u);
+  to_host->drain();
+  EXPECT_FALSE(g2_->has(name(2)) || g2_->has(name(3)));
+  EXPECT_EQ(to_host->counters().blocked, 0u);
+}
+
+TEST_F(OffloadLaneTest, APreconditionThatIsAbandonedIsAFailure) {
+  compute(0);
+  const auto to_host = lane(*g1_, *g2_);
+  auto made = std::make_optional(block::Fence::create());
+  const OffloadHandle handle = to_host->offload(names({0}), {.after = {made->first}});
+  made.reset();
+  const Result<OffloadProgress> done = handle.wait();
+  ASSERT_FALSE(done);
+  EXPECT_EQ(done.error().code(), ErrorCode::kCancelled);
+  EXPECT_EQ(handle.progress().failed, 1u);
+  expect_counts_exact();
+}
+
+TEST_F(OffloadLaneTest, BytesBoundABatch) {
+  for (std::uint64_t i = 0; i < 5; ++i) compute(i);
+  const auto to_host = lane(*g1_, *g2_, {.batch_bytes = 2 * g1_->block_bytes()});
+  EXPECT_EQ(to_host->offload(names({0, 1, 2, 3, 4}), 35).wait()->arrived, 5u);
+  EXPECT_GE(to_host->counters().batches, 3u);
+}
+
+TEST_F(OffloadLaneTest, ABudgetSpreadsBatchesOverTime) {
+  for (std::uint64_t i = 0; i < 4; ++i) compute(i);
+  ManualClock clock;
+  const auto to_host = lane(*g1_, *g2_,
+                            {.batch_blocks = 2,
+                             .full_batch = 2,
+                             .bytes_per_second = g1_->block_bytes(),  // a block a second
+                             .clock = &clock});
+  const OffloadHandle handle = to_host->offload(names({0, 1, 2, 3}), 35);
+  while (to_host->counters().batches < 1 || clock.waiters() < 1) std::this_thread::yield();
+  EXPECT_EQ(handle.progress().arrived, 2u);
+  clock.advance(std::chrono::milliseconds(1900));
+  while (clock.waiters() < 1) std::this_thread::yield();
+  EXPECT_EQ(handle.progress().arrived, 2u) << "the budget is spent";
+  clock.advance(std::chrono::milliseconds(200));
+  EXPECT_EQ(handle.wait()->arrived, 4u);
 }
 
 TEST_F(OffloadLaneTest, CancelTakesOutWhatHasNotStarted) {
@@ -144,9 +211,11 @@ TEST_F(OffloadLaneTest, DestructionEndsEveryCall) {
 }
 
 TEST_F(OffloadLaneTest, OptionsAreChecked) {
-  EXPECT_FALSE(OffloadLane::create(*g1_, *g2_, *mover_, {.batch_blocks = 0}));
-  EXPECT_FALSE(OffloadLane::create(*g1_, *g2_, *mover_, {.batch_blocks = 4, .full_batch = 5}));
-  EXPECT_FALSE(OffloadLane::create(*g1_, *g2_, *mover_, {.policy = nullptr}));
+  const auto nowhere = [](std::vector<block::Hold>) { return MoveReport{}; };
+  EXPECT_FALSE(OffloadLane::create(*g1_, *g2_, nowhere, {.batch_blocks = 0}));
+  EXPECT_FALSE(OffloadLane::create(*g1_, *g2_, nowhere, {.batch_blocks = 4, .full_batch = 5}));
+  EXPECT_FALSE(OffloadLane::create(*g1_, *g2_, nowhere, {.policy = nullptr}));
+  EXPECT_FALSE(OffloadLane::create(*g1_, *g2_, nowhere, {.batch_bytes = 0}));
 }
 
 // Threads offer, cancel and use blocks while lanes run; afterwards everything below is right and all counts are exact.

@@ -49,7 +49,8 @@ class TierTest : public ::testing::Test {
     engine_ = transfer::TransferEngine::create({.executors = {transfer::MemcpyExecutor::create().value(),
                                                               transfer::FileExecutor::create().value()}})
                   .value();
-    mover_ = std::make_unique<BlockMover>(*engine_, kKeys);
+    mover_ = std::make_unique<BlockMover>(*engine_,
+                                          BlockMover::Options{.keys = kKeys, .read_back_after_write = true});
     open();
   }
 
@@ -124,7 +125,7 @@ class TierTest : public ::testing::Test {
             .value();
   }
   // Whether a pool in memory has the right bytes of a block.
-  bool right(TierPool& pool, std::uint64_t content) {
+  bool right(BytePool& pool, std::uint64_t content) {
     const auto hold = pool.hold(name(content));
     if (!hold) return false;
     bool good = true;
@@ -132,7 +133,7 @@ class TierTest : public ::testing::Test {
               [&](const std::byte& byte, std::uint64_t i) { good &= byte == byte_of(content, i); });
     return good;
   }
-  MoveReport move(TierPool& from, TierPool& to, std::initializer_list<std::uint64_t> contents) {
+  MoveReport move(BytePool& from, BytePool& to, std::initializer_list<std::uint64_t> contents) {
     std::vector<SequenceHash> hashes;
     for (const std::uint64_t content : contents) hashes.push_back(name(content));
     return mover_->move(from, to, hashes);

@@ -20,7 +20,7 @@ using tokens::SequenceHash;
 VolumeObject example() {
   return {.hash = SequenceHash::make(7, 8, 9).value(),
           .keys = NamespaceFingerprint::from_bits(1, 2),
-          .content = NamespaceFingerprint::from_bits(3, 4),
+          .salt = NamespaceFingerprint::from_bits(3, 4),
           .scheme_fingerprint = 5,
           .checksum = transfer::BlockChecksum(6),
           .shard = {{1, 2}, {3, 4}},
@@ -97,9 +97,9 @@ TEST(VolumeObjectTest, AnotherBlockIsNotTakenForThisOne) {
   expect_differs([](VolumeObject& o) { o.shard.heads.first = 0; }, "shard");
   expect_differs([](VolumeObject& o) { o.dtype = layout::Dtype::kU8; }, "shape");
   expect_differs([](VolumeObject& o) { o.payload_bytes = 1; }, "size");
-  expect_differs([](VolumeObject& o) { o.content = NamespaceFingerprint::from_bits(3, 5); }, "content");
+  expect_differs([](VolumeObject& o) { o.salt = NamespaceFingerprint::from_bits(3, 5); }, "salt");
   VolumeObject unknown = example();
-  unknown.content = {};
+  unknown.salt = {};
   unknown.checksum = transfer::BlockChecksum(9);
   EXPECT_TRUE(example().expect(unknown));
 }

@@ -8,6 +8,8 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <memory>
 #include <optional>
 #include <span>
 #include <vector>
@@ -15,6 +17,7 @@
 #include "ashlar/base/clock.h"
 #include "ashlar/base/result.h"
 #include "ashlar/block/hold.h"
+#include "ashlar/tiers/move_control.h"
 #include "ashlar/tiers/tier_pool.h"
 #include "ashlar/tokens/namespace_fingerprint.h"
 #include "ashlar/transfer/executor.h"
@@ -27,38 +30,61 @@ enum class Moved : std::uint8_t {
   kThere,    // the destination had it already
   kGone,     // the source had it no more
   kDamaged,  // its bytes did not agree with their checksum; the source has it no more
-  kFailed,   // the batch failed; see the error
+  kFailed,   // see the error
 };
 
 struct MoveReport {
   std::vector<Moved> blocks;  // in the order of the request
   std::optional<Error> error;
-  std::uint64_t bytes = 0;  // that arrived
+  std::uint64_t bytes = 0;       // that arrived
+  Clock::Duration copying = {};  // how long the copies took
 
   std::size_t count(Moved what) const noexcept;
 };
 
+struct MoveOptions {
+  std::optional<Clock::TimePoint> deadline = {};
+  MoveControl* control = nullptr;
+  // Copies layer by layer, and says after each that it has arrived, for all blocks that move. Before that, says where they
+  // will be: the block of each hold, in order; nothing for one that does not move.
+  bool by_layer = false;
+  std::function<void(std::span<const std::optional<block::BlockId>>)> on_reserved = {};
+  std::function<void(std::uint32_t layer)> on_layer = {};
+};
+
 class BlockMover {
  public:
-  // `keys`: the namespace, part of every checksum. The executor outlives the mover.
-  BlockMover(transfer::Executor& executor, const tokens::NamespaceFingerprint& keys)
-      : executor_(executor), keys_(keys) {}
+  struct Options {
+    tokens::NamespaceFingerprint keys = {};  // the namespace, part of every checksum
+    // What was written to a disk is read back and compared before it is registered.
+    bool read_back_after_write = false;
+    Clock* clock = nullptr;
+  };
+  // The executor outlives the mover.
+  BlockMover(transfer::Executor& executor, const Options& options);
 
-  // Moves what is held; the holds are dropped when the copy has ended. Waits for the end; a deadline makes it give up
-  // between operations.
-  MoveReport move(TierPool& from, TierPool& to, std::vector<block::Hold> holds,
-                  std::optional<Clock::TimePoint> deadline = {});
+  // Moves what is held; the holds are dropped when the copy has ended. Waits for the end; a deadline or a cancel makes it give
+  // up between operations.
+  MoveReport move(BytePool& from, BytePool& to, std::vector<block::Hold> holds,
+                  const MoveOptions& options = {});
   // The same by name.
-  MoveReport move(TierPool& from, TierPool& to, std::span<const tokens::SequenceHash> hashes,
-                  std::optional<Clock::TimePoint> deadline = {});
+  MoveReport move(BytePool& from, BytePool& to, std::span<const tokens::SequenceHash> hashes,
+                  const MoveOptions& options = {});
 
  private:
   struct Batch;
-  // The arrivals of a batch whose bytes are there; a zero hash for one that is damaged.
-  Result<std::vector<Arrival>> inspect(TierPool& from, TierPool& to, const Batch& batch);
+  struct Part;
+  // Copies the blocks of one pair of parts; those that did not arrive are marked in the batch.
+  Result<transfer::TransferDone> copy(BytePool& from, BytePool& to, const std::shared_ptr<Batch>& batch,
+                                      const Part& part, const MoveOptions& options);
+  // The records of a batch whose bytes are there; an empty one for a block that is damaged.
+  Result<void> inspect(BytePool& from, BytePool& to, Batch& batch);
+  // Takes out what the disk does not return as it was written.
+  Result<void> read_back(BytePool& to, Batch& batch);
 
   transfer::Executor& executor_;
-  const tokens::NamespaceFingerprint keys_;
+  const Options options_;
+  Clock& clock_;
 };
 
 }  // namespace ashlar::tiers

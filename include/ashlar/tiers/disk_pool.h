@@ -1,53 +1,85 @@
-// DiskPool: G3, a tier in a file that survives restarts (g3_file.h).
+// DiskPool: G3, a tier in files that survive restarts (g3_file.h).
+//
+// Several files, on devices of their own, share the blocks: block b lies in file b mod n. A device that fails loses its
+// blocks and no others: one that cannot be written to is given no more for a while, one that cannot be read is a miss.
 //
 // Thread safety: thread-safe.
 #pragma once
 
+#include <cstdint>
 #include <memory>
-#include <optional>
+#include <span>
+#include <string>
 #include <vector>
 
-#include "ashlar/block/block_manager.h"
+#include "ashlar/base/mutex.h"
 #include "ashlar/tiers/g3_file.h"
-#include "ashlar/tiers/tier_pool.h"
+#include "ashlar/tiers/managed_pool.h"
 
 namespace ashlar::tiers {
 
-class DiskPool final : public TierPool {
+class DiskPool final : public ManagedPool<events::G3, BytePool> {
  public:
-  // Registers what the file had; the manager is empty before, has as many blocks, and outlives the pool. Errors:
-  // kInvalidArgument: another number of blocks, or blocks that are in use; those of G3File::invalidate() for blocks that
-  // cannot be registered.
+  // How many of `blocks` lie in file `part` of `parts`.
+  static std::uint32_t share(std::uint32_t blocks, std::size_t part, std::size_t parts) noexcept {
+    return static_cast<std::uint32_t>((blocks + parts - 1 - part) / parts);
+  }
+
+  struct Options {
+    // After a device could not be written to, its blocks rest this long.
+    Clock::Duration rest = std::chrono::seconds(30);
+    Clock* clock = nullptr;
+  };
+  // Registers what the files had; the manager is empty before, has as many blocks, and outlives the pool. A null file is one
+  // whose device failed: its blocks are left out. Errors: kInvalidArgument: no file, another number of blocks, or blocks that
+  // are in use; those of G3File::invalidate() for blocks that cannot be registered.
+  static Result<std::unique_ptr<DiskPool>> create(block::BlockManager<events::G3>& manager,
+                                                  std::vector<std::unique_ptr<G3File>> files,
+                                                  const Options& options);
   static Result<std::unique_ptr<DiskPool>> create(block::BlockManager<events::G3>& manager,
                                                   std::unique_ptr<G3File> file);
 
-  events::TierId tier() const noexcept override { return events::kTierId<events::G3>; }
-  std::string_view name() const noexcept override { return events::G3::kName; }
   events::StorageTier storage_tier() const noexcept override { return events::StorageTier::kDisk; }
-  const std::shared_ptr<const transfer::BlockSet>& blocks() const noexcept override {
-    return file_->blocks();
+  const std::shared_ptr<const transfer::BlockSet>& blocks(std::uint32_t part = 0) const noexcept override {
+    return files_[part]->blocks();
   }
-
-  std::optional<block::Hold> hold(const tokens::SequenceHash& hash) override;
-  bool has(const tokens::SequenceHash& hash) override;
+  Place place(block::BlockId id) const noexcept override {
+    const auto parts = static_cast<std::uint32_t>(files_.size());
+    return {id.value() % parts, id.value() / parts};
+  }
   Result<std::unique_ptr<Reservation>> reserve(std::size_t n) override;
   Result<void> remove(const tokens::SequenceHash& hash) override;
-  std::optional<transfer::BlockChecksum> checksum(std::uint32_t slot) const override {
-    return checksums_[slot];
-  }
+  std::uint64_t block_bytes() const noexcept override { return block_bytes_; }
 
   std::size_t restored() const noexcept { return restored_; }
+  // Blocks of devices that cannot be written to.
+  std::size_t resting() const;
 
  private:
   class Reserved;
-  DiskPool(block::BlockManager<events::G3>& manager, std::unique_ptr<G3File> file)
-      : manager_(manager), file_(std::move(file)), checksums_(file_->capacity()) {}
-  Result<void> restore();
+  using Blocks = block::BlockList<block::MutableBlock<events::G3>>;
 
-  block::BlockManager<events::G3>& manager_;
-  const std::unique_ptr<G3File> file_;
-  std::vector<transfer::BlockChecksum> checksums_;  // by slot; written by its owner before it is registered
+  DiskPool(block::BlockManager<events::G3>& manager, std::vector<std::unique_ptr<G3File>> files,
+           const Options& options);
+  Result<void> restore();
+  // Makes sure that blocks which were taken hold nothing on disk any more, file by file. Those of a file that cannot be
+  // written to are taken out, to rest. Errors: kIo: none is left of those that were taken.
+  Result<void> clear(Blocks& taken);
+  void wake_rested();
+
+  const Options options_;
+  Clock& clock_;
+  const std::vector<std::unique_ptr<G3File>> files_;
+  std::uint64_t block_bytes_ = 0;
   std::size_t restored_ = 0;
+
+  mutable Mutex mu_;
+  // By file: blocks nobody gets until then.
+  struct Resting {
+    Clock::TimePoint until = {};
+    Blocks blocks = {};
+  };
+  std::vector<Resting> resting_ ASHLAR_GUARDED_BY(mu_);
 };
 
 }  // namespace ashlar::tiers

@@ -33,9 +33,8 @@ namespace ashlar::tiers {
 // What a block of the file holds.
 struct G3Header {
   tokens::SequenceHash hash = {};
-  tokens::SequenceHash parent = {};  // zero for the first block of a sequence, or when it is not known
-  // 128 bits over namespace, salt and tokens; zero when they are not known.
-  tokens::NamespaceFingerprint content = {};
+  tokens::SequenceHash parent = {};        // zero for the first block of a sequence, or when it is not known
+  tokens::NamespaceFingerprint salt = {};  // 128 bits over LoRA name and tenant; zero when they are not known
   transfer::BlockChecksum checksum = {};
   std::uint64_t generation = 0;  // grows with every commit; given by the file
   bool has_parent = false;

@@ -1,13 +1,12 @@
-// OffloadLane: one way down, from a tier to the one below it.
+// OffloadLane: one way down, from a tier to one below it.
 //
-// Blocks are offered by name, pass the policy, wait in the queue (offload_queue.h) and go down in batches on the lane's
-// thread: when enough of them are on deck, or the oldest has waited long enough. Those that have arrived can be offered to
-// the next lane. Offering a block that is on its way already joins it: nothing is copied twice.
+// Blocks are offered by name, pass the policy, wait for their precondition and then in the queue (offload_queue.h), and go
+// down in batches on the lane's thread: when enough of them are on deck, or the oldest has waited long enough. Those that
+// have arrived can be offered to the next lane. Offering a block that is on its way already joins it: nothing is copied twice.
 //
 // Thread safety: thread-safe. Destruction takes out what has not started and waits for the batch that runs.
 #pragma once
 
-#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -20,6 +19,7 @@
 #include "ashlar/base/clock.h"
 #include "ashlar/base/mutex.h"
 #include "ashlar/base/result.h"
+#include "ashlar/block/fence.h"
 #include "ashlar/tiers/block_mover.h"
 #include "ashlar/tiers/offload_handle.h"
 #include "ashlar/tiers/offload_policy.h"
@@ -32,10 +32,14 @@ struct LaneLink;
 
 struct OffloadLaneOptions {
   OffloadQueueOptions queue = {};
-  std::size_t batch_blocks = 32;  // largest batch
-  std::size_t full_batch = 8;     // so many on deck go at once
+  // Largest batch; what is in flight is never more.
+  std::size_t batch_blocks = 32;
+  std::uint64_t batch_bytes = std::uint64_t{256} << 20;
+  std::size_t full_batch = 8;  // so many on deck go at once
   // The oldest block waits no longer than this for others to go along.
   Clock::Duration max_wait = std::chrono::milliseconds(2);
+  // Over time; 0: as fast as it goes. What does not fit waits, then gives way to what matters more (OffloadQueue).
+  std::uint64_t bytes_per_second = 0;
   OffloadPolicy policy = every_block();
   // Recent uses of a hash, for the policy.
   std::function<unsigned(const tokens::SequenceHash&)> uses = {};
@@ -54,29 +58,56 @@ struct OffloadLaneCounters {
   std::uint64_t damaged = 0;
   std::uint64_t failed = 0;
   std::uint64_t bytes = 0;
+  std::size_t blocked = 0;  // wait for their precondition now
   OffloadQueueCounters queue = {};
+};
+
+struct OffloadOptions {
+  std::uint8_t priority = block::BlockRetention::kDefaultPriority;
+  // A block is copied when its precondition has passed, for example the event of the kernel that writes it: none, one for
+  // all, or one for each block. One that can never pass is a failure.
+  std::vector<block::Fence> after = {};
 };
 
 class OffloadLane {
  public:
+  // Takes blocks of the upper tier down.
+  using Move = std::function<MoveReport(std::vector<block::Hold>)>;
   // A block that has arrived below, with the priority that it went with.
   using Arrived = std::function<void(const tokens::SequenceHash&, std::uint8_t priority)>;
 
-  // Pools and mover outlive the lane. `arrived` runs on the lane's thread. Errors: kInvalidArgument; kCapacity: no thread.
-  static Result<std::unique_ptr<OffloadLane>> create(TierPool& from, TierPool& to, BlockMover& mover,
+  // Pools outlive the lane. `move` and `arrived` run on the lane's thread. Errors: kInvalidArgument; kCapacity: no thread.
+  static Result<std::unique_ptr<OffloadLane>> create(TierPool& from, TierPool& to, Move move,
                                                      OffloadLaneOptions options, Arrived arrived = {});
   ~OffloadLane();
 
-  OffloadHandle offload(std::span<const tokens::SequenceHash> hashes, std::uint8_t priority);
-  // Lets what waits go now, and waits until nothing waits or is on its way.
-  void drain();
+  // Requires: as many preconditions as hashes, one, or none.
+  OffloadHandle offload(std::span<const tokens::SequenceHash> hashes, const OffloadOptions& options);
+  OffloadHandle offload(std::span<const tokens::SequenceHash> hashes, std::uint8_t priority) {
+    return offload(hashes, OffloadOptions{.priority = priority});
+  }
+  // Lets what waits in the queue go now, and waits until nothing waits there or is on its way. What waits for a precondition
+  // stays. False when `until` came first.
+  bool drain(std::optional<Clock::TimePoint> until = {});
   OffloadLaneCounters counters() const;
 
  private:
-  OffloadLane(TierPool& from, TierPool& to, BlockMover& mover, OffloadLaneOptions options, Arrived arrived);
+  // A block whose precondition has not passed.
+  struct Blocked {
+    tokens::SequenceHash hash;
+    std::uint8_t priority;
+    block::Fence after;
+  };
+
+  OffloadLane(TierPool& from, TierPool& to, Move move, OffloadLaneOptions options, Arrived arrived);
   void run();
   // Waits until a batch should go; false when the lane ends.
   bool wait_for_batch();
+  // When it should go, by what is there. Nothing: when something changes.
+  std::optional<Clock::TimePoint> next_batch() ASHLAR_REQUIRES(mu_);
+  // Offers blocks whose preconditions have passed meanwhile.
+  void unblock();
+  void offer(const tokens::SequenceHash& hash, std::uint8_t priority);
   void move(std::vector<OffloadQueue::Item> items);
   void end(const tokens::SequenceHash& hash, std::size_t OffloadProgress::* outcome,
            const std::optional<Error>& error);
@@ -85,11 +116,12 @@ class OffloadLane {
 
   TierPool& from_;
   TierPool& to_;
-  BlockMover& mover_;
+  const Move move_;
   const OffloadLaneOptions options_;
   const Arrived arrived_;
   Clock& clock_;
   const std::shared_ptr<LaneLink> link_;
+  const std::size_t largest_batch_;
   std::unique_ptr<OffloadQueue> queue_;
 
   mutable Mutex mu_;
@@ -97,7 +129,9 @@ class OffloadLane {
   // Calls that want to know what becomes of a hash.
   std::unordered_map<tokens::SequenceHash, std::vector<std::shared_ptr<OffloadCall>>> calls_
       ASHLAR_GUARDED_BY(mu_);
+  std::vector<Blocked> blocked_ ASHLAR_GUARDED_BY(mu_);
   std::optional<Clock::TimePoint> oldest_ ASHLAR_GUARDED_BY(mu_);  // since when something waits
+  Clock::TimePoint not_before_ ASHLAR_GUARDED_BY(mu_) = {};        // the budget is spent until then
   std::size_t flushers_ ASHLAR_GUARDED_BY(mu_) = 0;
   bool moving_ ASHLAR_GUARDED_BY(mu_) = false;
   bool stopping_ ASHLAR_GUARDED_BY(mu_) = false;

@@ -1,4 +1,5 @@
-// TierPool: the blocks of one tier with their bytes, as those see them who move blocks between tiers: without its type.
+// TierPool: the blocks of one tier, as those see them who move blocks between tiers: without its type.
+// BytePool: one whose bytes this process can copy: memory, or files.
 //
 // Thread safety: thread-safe.
 #pragma once
@@ -12,31 +13,15 @@
 
 #include "ashlar/base/result.h"
 #include "ashlar/block/hold.h"
+#include "ashlar/block/kv_ready.h"
 #include "ashlar/events/storage_tier.h"
 #include "ashlar/events/tier.h"
-#include "ashlar/tokens/namespace_fingerprint.h"
+#include "ashlar/tiers/block_record.h"
+#include "ashlar/tiers/record_table.h"
 #include "ashlar/tokens/sequence_hash.h"
-#include "ashlar/transfer/block_checksum.h"
 #include "ashlar/transfer/block_set.h"
-#include "ashlar/transfer/transfer.h"
 
 namespace ashlar::tiers {
-
-// What a block that arrives in a tier is.
-struct Arrival {
-  tokens::SequenceHash hash = {};
-  transfer::BlockChecksum checksum = {};
-};
-
-// Empty blocks of a tier, about to be filled. Those that are not published go back to their pool.
-class Reservation {
- public:
-  virtual ~Reservation() = default;
-  virtual std::span<const std::uint32_t> slots() const noexcept = 0;
-  // Registers block i as arrivals[i]; the tier can be asked for them from then on. Arrivals with a zero hash are left out, and
-  // their blocks go back. Requires: every byte has arrived, which `proof` says. Errors: kIo, kCapacity: none is registered.
-  virtual Result<void> publish(std::span<const Arrival> arrivals, const transfer::TransferDone& proof) = 0;
-};
 
 class TierPool {
  public:
@@ -46,18 +31,48 @@ class TierPool {
   virtual std::string_view name() const noexcept = 0;
   // As routers call it.
   virtual events::StorageTier storage_tier() const noexcept = 0;
-  virtual const std::shared_ptr<const transfer::BlockSet>& blocks() const noexcept = 0;
 
   // Keeps a block of the tier where it is. Nothing when it is not there.
   virtual std::optional<block::Hold> hold(const tokens::SequenceHash& hash) = 0;
   virtual bool has(const tokens::SequenceHash& hash) = 0;
-  // All or nothing; evicts what has to go. Errors: kCapacity with the numbers; kIo.
-  virtual Result<std::unique_ptr<Reservation>> reserve(std::size_t n) = 0;
   // Removes a block that nobody uses; one that is in use goes with its last reference. It is not found by a restart from now
   // on. Errors: kNotFound; kIo.
   virtual Result<void> remove(const tokens::SequenceHash& hash) = 0;
-  // Of a block that somebody holds; nothing where the tier keeps none.
-  virtual std::optional<transfer::BlockChecksum> checksum(std::uint32_t slot) const = 0;
+  virtual BlockRecord record(const block::Hold& hold) const = 0;
+  virtual const RecordTable& records() const noexcept = 0;
+  // Of one block.
+  virtual std::uint64_t block_bytes() const noexcept = 0;
+};
+
+// What became of blocks that were to be registered.
+struct Published {
+  std::vector<bool> registered;  // in the order of the records
+  std::optional<Error> error;    // the first
+};
+
+// Empty blocks of a tier, about to be filled. Those that are not published go back to their pool.
+class Reservation {
+ public:
+  virtual ~Reservation() = default;
+  virtual std::span<const block::BlockId> ids() const noexcept = 0;
+  // Registers block i as records[i]; the tier can be asked for them from then on. Empty records are left out, and their blocks
+  // go back. Requires: every byte of the others has arrived, which `ready` says.
+  virtual Published publish(std::span<const BlockRecord> records, const block::KvReady& ready) = 0;
+};
+
+class BytePool : public TierPool {
+ public:
+  // Where the bytes of a block lie: a pool may have several sets of blocks, on devices that fail one by one.
+  struct Place {
+    std::uint32_t part = 0;
+    std::uint32_t slot = 0;
+  };
+
+  virtual const std::shared_ptr<const transfer::BlockSet>& blocks(std::uint32_t part = 0) const noexcept = 0;
+  virtual Place place(block::BlockId id) const noexcept { return {0, id.value()}; }
+  // All or nothing; evicts what has to go. Errors: kCapacity with the numbers; kIo.
+  virtual Result<std::unique_ptr<Reservation>> reserve(std::size_t n) = 0;
+  std::uint64_t block_bytes() const noexcept override { return blocks()->block_bytes(); }
 };
 
 }  // namespace ashlar::tiers

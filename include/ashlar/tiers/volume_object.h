@@ -29,17 +29,16 @@ struct VolumeObject {
 
   tokens::SequenceHash hash = {};
   tokens::NamespaceFingerprint keys = {};  // model, dtype, layout, block size
-  tokens::NamespaceFingerprint content =
-      {};                                 // over namespace, salt and tokens; zero when they were not known
-  std::uint64_t scheme_fingerprint = 0;   // of the hash scheme
-  transfer::BlockChecksum checksum = {};  // of the block, in canonical form
+  tokens::NamespaceFingerprint salt = {};  // over LoRA name and tenant; zero when they were not known
+  std::uint64_t scheme_fingerprint = 0;    // of the hash scheme
+  transfer::BlockChecksum checksum = {};   // of the block, in canonical form
   layout::Shard shard = {};
   std::uint32_t page_size = 0;
   std::uint32_t planes = 0;
   layout::Dtype dtype = layout::Dtype::kBF16;
   std::uint64_t payload_bytes = 0;
 
-  // What a set says about itself; hash, content and checksum are the block's.
+  // What a set says about itself; hash, salt and checksum are the block's.
   static VolumeObject describe(const transfer::BlockSet& set, const tokens::NamespaceFingerprint& keys,
                                std::uint64_t scheme_fingerprint);
 
@@ -50,7 +49,7 @@ struct VolumeObject {
   // Errors: kInvalidArgument: no header of ours; kUnsupported: a newer version; kCorruption: damaged.
   static Result<VolumeObject> decode(std::span<const std::byte> bytes);
   // Whether `found` is the object that this one describes: everything but checksum and, where either does not know it,
-  // content. Errors: kCorruption, naming what differs.
+  // salt. Errors: kCorruption, naming what differs.
   Result<void> expect(const VolumeObject& found) const;
 
   friend bool operator==(const VolumeObject&, const VolumeObject&) = default;

@@ -1,0 +1,36 @@
+// BlockRecord: what travels with a block from tier to tier, beside its bytes.
+//
+// Thread safety: immutable values.
+#pragma once
+
+#include <optional>
+
+#include "ashlar/base/clock.h"
+#include "ashlar/tokens/namespace_fingerprint.h"
+#include "ashlar/tokens/salt.h"
+#include "ashlar/tokens/sequence_hash.h"
+#include "ashlar/transfer/block_checksum.h"
+
+namespace ashlar::tiers {
+
+// 128 bits over LoRA name and tenant. Their sum of hashes enters the names of blocks; this tells them apart where two names
+// meet. Zero: not known.
+using SaltFingerprint = tokens::NamespaceFingerprint;
+
+inline SaltFingerprint salt_fingerprint(const tokens::Salt& salt) {
+  return SaltFingerprint(tokens::NamespaceFields{
+      .model = salt.lora(), .dtype = salt.tenant(), .layout = "salt", .block_size = 0});
+}
+
+struct BlockRecord {
+  tokens::SequenceHash hash = {};  // zero: no block
+  tokens::SequenceHash parent =
+      {};  // the block before it; zero for the first of a sequence, or when it is not known
+  SaltFingerprint salt = {};
+  std::optional<transfer::BlockChecksum> checksum = {};  // nothing: its bytes have not been in host memory
+  Clock::TimePoint since = {};                           // when it came into its tier
+
+  bool empty() const noexcept { return hash == tokens::SequenceHash(); }
+};
+
+}  // namespace ashlar::tiers
