@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <array>
 #include <cstdio>
-#include <cstring>
 #include <map>
 #include <memory>
 #include <string>
@@ -92,11 +91,15 @@ class MemoryVolume final : public Volume {
     if (found == objects_.end())
       return make_error(ErrorCode::kNotFound, "%s: get '%s': there is no such object", describe().c_str(),
                         std::string(object.key).c_str());
-    if (found->second.size() != object.into.size())
-      return make_error(ErrorCode::kCorruption, "%s: get '%s': the object has %zu bytes, %zu are expected",
+    if (found->second.size() != object.size())
+      return make_error(ErrorCode::kCorruption, "%s: get '%s': the object has %zu bytes, %llu are expected",
                         describe().c_str(), std::string(object.key).c_str(), found->second.size(),
-                        object.into.size());
-    std::ranges::copy(found->second, object.into.begin());
+                        static_cast<unsigned long long>(object.size()));
+    std::span<const std::byte> left(found->second);
+    for (const std::span<std::byte>& part : object.parts) {
+      std::ranges::copy(left.first(part.size()), part.begin());
+      left = left.subspan(part.size());
+    }
     return {};
   }
 
@@ -153,14 +156,15 @@ int main() {
                                           ObjectWrite{.key = "model/block-8", .parts = too_large}};
   for (const Result<void>& result : volume.put(writes)) std::printf("put: %s\n", text_of(result).c_str());
 
-  std::vector<std::byte> bytes(32);
-  std::vector<std::byte> short_bytes(31);
-  const std::array<ObjectRead, 3> reads{ObjectRead{.key = "model/block-7", .into = bytes},
-                                        ObjectRead{.key = "model/block-7", .into = short_bytes},
-                                        ObjectRead{.key = "model/block-9", .into = bytes}};
+  std::vector<std::byte> header_read(8);
+  std::vector<std::byte> body_read(24);
+  const std::array<std::span<std::byte>, 2> places{header_read, body_read};
+  const std::array<std::span<std::byte>, 1> too_short{body_read};
+  const std::array<ObjectRead, 3> reads{ObjectRead{.key = "model/block-7", .parts = places},
+                                        ObjectRead{.key = "model/block-7", .parts = too_short},
+                                        ObjectRead{.key = "model/block-9", .parts = places}};
   for (const Result<void>& result : volume.get(reads)) std::printf("get: %s\n", text_of(result).c_str());
-  const bool whole =
-      std::memcmp(bytes.data(), header.data(), 8) == 0 && std::memcmp(bytes.data() + 8, body.data(), 24) == 0;
+  const bool whole = header_read == header && body_read == body;
   std::printf("the block came back %s\n", whole ? "whole" : "changed");
   return whole ? 0 : 1;
 }

@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <sys/stat.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -13,10 +14,13 @@
 #include <utility>
 
 #include "storage/size_limit_signal.h"
+#include "tiers/parts_cursor.h"
 #include "tokens/xxhash_inline.h"
 
 namespace ashlar::tiers {
 namespace {
+
+constexpr std::size_t kPieces = 64;  // per call of readv
 
 Error file_error(const std::string& path, const char* what, int error) {
   const ErrorCode code = error == ENOENT                                        ? ErrorCode::kNotFound
@@ -134,17 +138,19 @@ Result<void> DirectoryVolume::get_one(const ObjectRead& object) const {
   if (file.get() < 0) return file_error(path, "read", errno);
   struct stat about{};
   if (fstat(file.get(), &about) != 0) return file_error(path, "read", errno);
-  if (static_cast<std::uint64_t>(about.st_size) != object.into.size())
-    return make_error(ErrorCode::kCorruption, "%s has %lld bytes, %zu are expected", path.c_str(),
-                      static_cast<long long>(about.st_size), object.into.size());
-  std::span<std::byte> left = object.into;
-  while (!left.empty()) {
-    const ssize_t read = ::read(file.get(), left.data(), left.size());
+  PartsCursor<std::byte> left(object.parts);
+  if (static_cast<std::uint64_t>(about.st_size) != left.left())
+    return make_error(ErrorCode::kCorruption, "%s has %lld bytes, %llu are expected", path.c_str(),
+                      static_cast<long long>(about.st_size), static_cast<unsigned long long>(left.left()));
+  std::array<iovec, kPieces> pieces{};
+  while (left.left() > 0) {
+    const std::size_t count = left.gather(pieces, left.left());
+    const ssize_t read = ::readv(file.get(), pieces.data(), static_cast<int>(count));
     if (read < 0 && errno == EINTR) continue;
     if (read < 0) return file_error(path, "read", errno);
     if (read == 0)
       return make_error(ErrorCode::kCorruption, "%s became shorter while it was read", path.c_str());
-    left = left.subspan(static_cast<std::size_t>(read));
+    left.pass(static_cast<std::uint64_t>(read));
   }
   return {};
 }

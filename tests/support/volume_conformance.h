@@ -75,6 +75,25 @@ TEST_P(VolumeTest, ObjectsOfManySizesComeBackAsTheyWere) {
   }
 }
 
+// More parts than a system call takes at once, cut differently on both sides.
+TEST_P(VolumeTest, ObjectsMayHaveThousandsOfParts) {
+  std::vector<std::size_t> written(3000, 7);
+  std::vector<std::size_t> read(2500, 8);
+  for (std::size_t i = 0; i < written.size(); i += 4) written[i] = i % 8 == 0 ? 0 : 14;
+  read.insert(read.begin() + 100, 3, 0);
+  read.push_back(1000);
+  Writes writes;
+  Reads reads;
+  writes.add("parts", make_bytes(21'000, 12), written);
+  reads.add("parts", read);
+  const Result<void> put = volume().put(writes.objects()).at(0);
+  ASSERT_TRUE(put) << put.error();
+  const Result<void> got = volume().get(reads.objects()).at(0);
+  ASSERT_TRUE(got) << got.error();
+  EXPECT_TRUE(reads.bytes(0) == writes.bytes(0));
+  EXPECT_TRUE(reads.is_guard_untouched(0));
+}
+
 TEST_P(VolumeTest, BatchesOfHundredsAnswerEveryObject) {
   constexpr std::size_t kObjects = 200;
   Writes writes;

@@ -36,10 +36,19 @@ inline Bytes make_bytes(std::size_t size, std::uint64_t seed) {
 class Writes {
  public:
   void add(std::string key, Bytes bytes) {
-    items_.push_back(std::make_unique<Item>(Item{.key = std::move(key), .bytes = std::move(bytes)}));
+    const std::size_t size = bytes.size();
+    add(std::move(key), std::move(bytes), {size / 3, 0, size - size / 3});
+  }
+  // In parts of these sizes, which are those of all bytes.
+  void add(std::string key, Bytes bytes, const std::vector<std::size_t>& sizes) {
+    items_.push_back(
+        std::make_unique<Item>(Item{.key = std::move(key), .bytes = std::move(bytes), .parts = {}}));
     Item& item = *items_.back();
-    const std::span<const std::byte> all(item.bytes);
-    item.parts = {all.first(all.size() / 3), {}, all.subspan(all.size() / 3)};
+    std::span<const std::byte> left(item.bytes);
+    for (const std::size_t size : sizes) {
+      item.parts.push_back(left.first(size));
+      left = left.subspan(size);
+    }
     objects_.push_back({.key = item.key, .parts = item.parts});
   }
   std::span<const ObjectWrite> objects() const { return objects_; }
@@ -51,29 +60,50 @@ class Writes {
   struct Item {
     std::string key;
     Bytes bytes;
-    std::vector<std::span<const std::byte>> parts = {};
+    std::vector<std::span<const std::byte>> parts;
   };
   std::vector<std::unique_ptr<Item>> items_;
   std::vector<ObjectWrite> objects_;
 };
 
-// Places to read to, each with bytes behind it that nobody may touch.
+// Places to read to: in three parts, one of them empty, with bytes before, between and behind them that nobody may touch.
 class Reads {
  public:
-  void add(std::string key, std::size_t size) {
-    items_.push_back(std::make_unique<Item>(
-        Item{.key = std::move(key), .bytes = Bytes(size + kGuard, kUntouched), .size = size}));
+  void add(std::string key, std::size_t size) { add(std::move(key), {size / 3, 0, size - size / 3}); }
+  // In parts of these sizes.
+  void add(std::string key, const std::vector<std::size_t>& sizes) {
+    std::size_t sum = kGuard;
+    for (const std::size_t size : sizes) sum += size + kGuard;
+    items_.push_back(
+        std::make_unique<Item>(Item{.key = std::move(key), .memory = Bytes(sum, kUntouched), .parts = {}}));
     Item& item = *items_.back();
-    objects_.push_back({.key = item.key, .into = std::span(item.bytes).first(size)});
+    std::size_t at = kGuard;
+    for (const std::size_t size : sizes) {
+      item.parts.push_back(std::span(item.memory).subspan(at, size));
+      at += size + kGuard;
+    }
+    objects_.push_back({.key = item.key, .parts = item.parts});
   }
   std::span<const ObjectRead> objects() const { return objects_; }
+  // Of all parts.
   Bytes bytes(std::size_t i) const {
-    return {items_[i]->bytes.begin(),
-            items_[i]->bytes.begin() + static_cast<std::ptrdiff_t>(items_[i]->size)};
+    Bytes all;
+    for (const std::span<std::byte>& part : items_[i]->parts) all.insert(all.end(), part.begin(), part.end());
+    return all;
   }
   bool is_guard_untouched(std::size_t i) const {
-    return std::all_of(items_[i]->bytes.begin() + static_cast<std::ptrdiff_t>(items_[i]->size),
-                       items_[i]->bytes.end(), [](std::byte byte) { return byte == kUntouched; });
+    const Item& item = *items_[i];
+    std::size_t at = 0;
+    const auto untouched = [&] {
+      const std::span guard = std::span(item.memory).subspan(at, kGuard);
+      at += kGuard;
+      return std::ranges::all_of(guard, [](std::byte byte) { return byte == kUntouched; });
+    };
+    for (const std::span<std::byte>& part : item.parts) {
+      if (!untouched()) return false;
+      at += part.size();
+    }
+    return untouched();
   }
 
  private:
@@ -81,8 +111,8 @@ class Reads {
   static constexpr std::byte kUntouched{0xa5};
   struct Item {
     std::string key;
-    Bytes bytes;
-    std::size_t size = 0;
+    Bytes memory;
+    std::vector<std::span<std::byte>> parts;
   };
   std::vector<std::unique_ptr<Item>> items_;
   std::vector<ObjectRead> objects_;

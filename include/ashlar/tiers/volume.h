@@ -35,10 +35,16 @@ struct ObjectWrite {
   }
 };
 
-// An object that has not exactly `into.size()` bytes is an error: kCorruption.
+// The bytes go to all parts, one after the other. An object that has not exactly size() bytes is an error: kCorruption.
 struct ObjectRead {
   std::string_view key;
-  std::span<std::byte> into;
+  std::span<const std::span<std::byte>> parts;
+
+  std::uint64_t size() const noexcept {
+    std::uint64_t sum = 0;
+    for (const std::span<std::byte>& part : parts) sum += part.size();
+    return sum;
+  }
 };
 
 class Volume {

@@ -21,8 +21,8 @@ struct Reply {
     kStatus,     // text
     kError,      // text: the first word of it alone; servers repeat arguments in the rest
     kInteger,    // number
-    kValue,      // the bytes are in Command::into
-    kOtherSize,  // a value of `number` bytes, which is not the size of Command::into
+    kValue,      // the bytes are in Command::parts
+    kOtherSize,  // a value of `number` bytes, which is not Command::expected
     kNothing,    // there is no value
   };
   Kind kind = Kind::kMissing;
@@ -36,7 +36,8 @@ struct Command {
   std::span<const std::span<const std::byte>> value = {};
   std::string tail = {};
   bool expects_value = false;
-  std::span<std::byte> into = {};  // where a value goes
+  std::span<const std::span<std::byte>> parts = {};  // where a value goes,
+  std::uint64_t expected = 0;                        // and the bytes of all of them
   Reply reply = {};
 
   bool answered() const noexcept { return reply.kind != Reply::Kind::kMissing; }

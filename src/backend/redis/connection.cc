@@ -20,7 +20,7 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
-constexpr std::size_t kPieces = 64;                           // per call of sendmsg
+constexpr std::size_t kPieces = 64;                           // per call of sendmsg and readv
 constexpr std::uint64_t kWindow = 64ULL * 1024 * 1024;        // of expected bytes
 constexpr std::uint64_t kWorthReading = 16ULL * 1024 * 1024;  // of a value that is thrown away
 
@@ -130,7 +130,7 @@ bool Connection::may_write() const {
   if (cursor_.command >= commands_.size()) return false;
   if (cursor_.piece > 0 || cursor_.byte > 0 || cursor_.command == reading_) return true;
   return cursor_.command - reading_ < options_.pipeline &&
-         expected_ + commands_[cursor_.command]->into.size() <= kWindow;
+         expected_ + commands_[cursor_.command]->expected <= kWindow;
 }
 
 std::span<const std::byte> Connection::piece(const Cursor& cursor) const {
@@ -155,7 +155,7 @@ Result<void> Connection::write_some() {
   std::uint64_t expected = expected_;
   for (Cursor at = cursor_; at.command < commands_.size() && count < pieces.size();) {
     const bool fresh = at.piece == 0 && at.byte == 0;
-    const std::uint64_t room = commands_[at.command]->into.size();
+    const std::uint64_t room = commands_[at.command]->expected;
     if (fresh && at.command != reading_ &&
         (at.command - reading_ >= options_.pipeline || expected + room > kWindow))
       break;
@@ -180,7 +180,7 @@ Result<void> Connection::write_some() {
   while (cursor_.command < commands_.size()) {
     const std::size_t here = piece(cursor_).size();
     if (left == 0 && here > 0) break;
-    if (cursor_.piece == 0 && cursor_.byte == 0) expected_ += commands_[cursor_.command]->into.size();
+    if (cursor_.piece == 0 && cursor_.byte == 0) expected_ += commands_[cursor_.command]->expected;
     const std::size_t now = std::min(left, here);
     left -= now;
     advance(cursor_, now);
@@ -189,20 +189,25 @@ Result<void> Connection::write_some() {
 }
 
 Result<void> Connection::read_some() {
-  const bool straight = phase_ == Phase::kValue && begin_ == end_ && !value_into_.empty();
+  const bool straight = phase_ == Phase::kValue && begin_ == end_ && place_.left() > 0;
   if (!straight && begin_ > 0) {
     std::memmove(buffer_.data(), buffer_.data() + begin_, end_ - begin_);
     end_ -= std::exchange(begin_, 0);
   }
-  void* const into = straight ? static_cast<void*>(value_into_.data()) : buffer_.data() + end_;
-  const std::size_t room = straight ? value_into_.size() : buffer_.size() - end_;
-  const ssize_t got = recv(context_->fd, into, room, MSG_DONTWAIT);
+  std::array<iovec, kPieces> pieces{};
+  std::size_t count = 1;
+  if (straight) {
+    count = place_.gather(pieces, place_.left());
+  } else {
+    pieces[0] = {.iov_base = buffer_.data() + end_, .iov_len = buffer_.size() - end_};
+  }
+  const ssize_t got = readv(context_->fd, pieces.data(), static_cast<int>(count));  // it does not block
   if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR)) return {};
   if (got < 0) return broken(message_of(errno).c_str());
   if (got == 0) return broken("the server closed the connection");
   const auto bytes = static_cast<std::size_t>(got);
   if (straight) {
-    value_into_ = value_into_.subspan(bytes);
+    place_.pass(bytes);
     value_left_ -= bytes;
   } else {
     end_ += bytes;
@@ -215,10 +220,7 @@ Result<void> Connection::parse() {
   while (true) {
     if (phase_ == Phase::kValue) {
       const auto now = static_cast<std::size_t>(std::min<std::uint64_t>(value_left_, end_ - begin_));
-      if (!value_into_.empty() && now > 0) {
-        std::memcpy(value_into_.data(), buffer_.data() + begin_, now);
-        value_into_ = value_into_.subspan(now);
-      }
+      if (place_.left() > 0) place_.copy(std::as_bytes(std::span(buffer_.data() + begin_, now)));
       begin_ += now;
       value_left_ -= now;
       if (value_left_ > 0) return {};
@@ -231,7 +233,7 @@ Result<void> Connection::parse() {
       begin_ += 2;
       phase_ = Phase::kLine;
       Reply& reply = commands_[reading_]->reply;
-      if (reply.number == static_cast<std::int64_t>(commands_[reading_]->into.size())) {
+      if (reply.number == static_cast<std::int64_t>(commands_[reading_]->expected)) {
         reply.kind = Reply::Kind::kValue;
       } else {
         reply.kind = Reply::Kind::kOtherSize;
@@ -290,8 +292,9 @@ Result<void> Connection::begin_value(std::int64_t size) {
   value_left_ = static_cast<std::uint64_t>(size);
   command.reply.number = size;
   phase_ = Phase::kValue;
-  value_into_ = value_left_ == command.into.size() ? command.into : std::span<std::byte>();
-  if (value_left_ != command.into.size() && value_left_ > kWorthReading) {
+  const bool fits = value_left_ == command.expected;
+  place_ = fits ? tiers::PartsCursor<std::byte>(command.parts) : tiers::PartsCursor<std::byte>();
+  if (!fits && value_left_ > kWorthReading) {
     command.reply.kind = Reply::Kind::kOtherSize;
     answered();
     return broken("a value is larger than expected, and not worth reading to its end");
@@ -326,7 +329,7 @@ Result<void> Connection::read_plain(std::string_view line) {
 }
 
 void Connection::answered() {
-  expected_ -= std::min<std::uint64_t>(expected_, commands_[reading_]->into.size());
+  expected_ -= std::min<std::uint64_t>(expected_, commands_[reading_]->expected);
   ++reading_;
   last_answer_ = steady_clock::now();
 }

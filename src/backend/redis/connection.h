@@ -22,6 +22,7 @@
 #include "ashlar/base/result.h"
 #include "backend/redis/command.h"
 #include "backend/redis/options.h"
+#include "tiers/parts_cursor.h"
 
 namespace ashlar::backend::redis {
 
@@ -83,8 +84,8 @@ class Connection {
 
   Phase phase_ = Phase::kLine;
   std::uint64_t value_left_ = 0;
-  std::span<std::byte> value_into_;  // what is left of it; empty where the value is thrown away
-  std::size_t begin_ = 0;            // of what is unread in buffer_
+  tiers::PartsCursor<std::byte> place_;  // of what is left of it; empty where the value is thrown away
+  std::size_t begin_ = 0;                // of what is unread in buffer_
   std::size_t end_ = 0;
   std::array<char, 16'384> buffer_{};
 };

@@ -188,7 +188,10 @@ std::vector<Result<void>> RedisVolume::get(std::span<const tiers::ObjectRead> ob
   batch(
       results, [&](std::size_t i) { return objects[i].key; },
       [&](std::size_t i, const std::string& name) -> Result<Command> {
-        return Command{.head = encode({"GET", name}), .expects_value = true, .into = objects[i].into};
+        return Command{.head = encode({"GET", name}),
+                       .expects_value = true,
+                       .parts = objects[i].parts,
+                       .expected = objects[i].size()};
       },
       [&](std::size_t i, const Reply& reply) -> Result<void> {
         if (reply.kind == Reply::Kind::kValue) return {};
@@ -196,8 +199,9 @@ std::vector<Result<void>> RedisVolume::get(std::span<const tiers::ObjectRead> ob
         if (reply.kind == Reply::Kind::kNothing)
           return make_error(ErrorCode::kNotFound, "%s: there is no such object", place.c_str());
         if (reply.kind == Reply::Kind::kOtherSize)
-          return make_error(ErrorCode::kCorruption, "%s: the object has %lld bytes, %zu are expected",
-                            place.c_str(), static_cast<long long>(reply.number), objects[i].into.size());
+          return make_error(ErrorCode::kCorruption, "%s: the object has %lld bytes, %llu are expected",
+                            place.c_str(), static_cast<long long>(reply.number),
+                            static_cast<unsigned long long>(objects[i].size()));
         return error_of("get", objects[i].key, reply);
       });
   return results;

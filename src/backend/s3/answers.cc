@@ -64,9 +64,9 @@ Result<void> put_result(const Options& options, std::string_view key, const Resp
 
 Result<void> get_result(const Options& options, const tiers::ObjectRead& object, const Response& response) {
   if (response.other_size)
-    return make_error(ErrorCode::kCorruption, "%s: get '%s': the object has %lld bytes, %zu are expected",
+    return make_error(ErrorCode::kCorruption, "%s: get '%s': the object has %lld bytes, %llu are expected",
                       options.describe().c_str(), std::string(object.key).c_str(),
-                      static_cast<long long>(response.size), object.into.size());
+                      static_cast<long long>(response.size), static_cast<unsigned long long>(object.size()));
   if (response.status == 200) return {};
   return error_of(options, "get", object.key, response);
 }

@@ -71,7 +71,7 @@ struct Response {
   std::string text;         // what an error, or an answer that is no object, says: its first bytes
   std::string etag;         // as sent, in quotes
   std::int64_t size = -1;   // of the object, where it was said
-  bool other_size = false;  // the object has not the size of Request::into
+  bool other_size = false;  // the object has not the size of Request::parts
   std::uint64_t attempts = 0;
   std::chrono::milliseconds took{};
   TimePoint deadline;  // what Request::deadline was, or became
@@ -89,9 +89,9 @@ struct Request {
   bool if_none_match = false;
   bool error_in_body = false;  // an answer with 200 may hold an error
   Body body = {};
-  std::span<std::byte> into = {};            // of kGet
-  std::optional<TimePoint> deadline = {};    // none: begins with the request
-  std::function<void(Response&)> done = {};  // once; may submit requests
+  std::span<const std::span<std::byte>> parts = {};  // where the object goes, of kGet
+  std::optional<TimePoint> deadline = {};            // none: begins with the request
+  std::function<void(Response&)> done = {};          // once; may submit requests
 };
 
 // The text of an XML element, as it stands; empty where there is none.

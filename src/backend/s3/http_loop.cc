@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <array>
-#include <cstring>
+#include <span>
 #include <string>
 #include <utility>
+
+#include "tiers/parts_cursor.h"
 
 namespace ashlar::backend::s3 {
 namespace {
@@ -65,6 +67,7 @@ struct HttpLoop::Attempt {
   Waiting waiting;
   Response response;
   std::uint64_t received = 0;
+  tiers::PartsCursor<std::byte> place;  // of what comes next
   std::array<char, CURL_ERROR_SIZE> failure{};
 
   Attempt() : easy(curl_easy_init()) {}
@@ -184,6 +187,7 @@ void HttpLoop::begin(Attempt& attempt, Waiting waiting, TimePoint now) {
   attempt.waiting = std::move(waiting);
   attempt.response = {};
   attempt.received = 0;
+  attempt.place = tiers::PartsCursor<std::byte>(attempt.waiting.request.parts);
   attempt.busy = true;
   ++running_;
   if (attempt.easy == nullptr || !set_up(attempt, now)) {
@@ -278,12 +282,13 @@ std::size_t HttpLoop::on_write(char* from, std::size_t unit, std::size_t count, 
   }
   curl_off_t announced = -1;
   curl_easy_getinfo(self.easy, CURLINFO_CONTENT_LENGTH_DOWNLOAD_T, &announced);
-  const bool other = announced >= 0 && static_cast<std::uint64_t>(announced) != request.into.size();
-  if (other || bytes > request.into.size() - self.received) {
+  const std::uint64_t expected = self.received + self.place.left();
+  const bool other = announced >= 0 && static_cast<std::uint64_t>(announced) != expected;
+  if (other || bytes > self.place.left()) {
     self.response.other_size = true;
     return 0;
   }
-  std::memcpy(request.into.data() + self.received, from, bytes);
+  self.place.copy(std::as_bytes(std::span(from, bytes)));
   self.received += bytes;
   return bytes;
 }
@@ -323,8 +328,7 @@ void HttpLoop::end(Attempt& attempt, CURLcode code) {
     response.failure = attempt.failure[0] != 0 ? attempt.failure.data() : curl_easy_strerror(code);
   } else {
     last_answer_ = now;
-    if (waiting.request.method == Method::kGet && status == 200 &&
-        attempt.received != waiting.request.into.size()) {
+    if (waiting.request.method == Method::kGet && status == 200 && attempt.place.left() > 0) {
       response.other_size = true;
       if (response.size < 0) response.size = static_cast<std::int64_t>(attempt.received);
     }

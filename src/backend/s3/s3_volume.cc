@@ -96,7 +96,7 @@ std::vector<Result<void>> S3Volume::get(std::span<const tiers::ObjectRead> objec
   run(
       results, [&](std::size_t i) { return objects[i].key; },
       [&](HttpLoop& loop, std::size_t i) {
-        Request request{.method = Method::kGet, .key = objects[i].key, .into = objects[i].into};
+        Request request{.method = Method::kGet, .key = objects[i].key, .parts = objects[i].parts};
         request.done = [&, i](Response& response) {
           results[i] = get_result(options_, objects[i], response);
         };
