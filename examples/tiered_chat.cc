@@ -1,4 +1,5 @@
-// Conversations over three tiers with real bytes: a small G1 where blocks are computed, G2 in host memory, G3 in a file.
+// Conversations over four tiers with real bytes: a small G1 where blocks are computed, G2 in host memory, G3 in a file, G4 in a
+// folder.
 //
 // Users come back at random. A turn's prompt is all that was said before and some more, so most of its blocks were computed
 // in earlier turns; where they are by now is the cache's business. Whatever onboard() finds is compared with a checksum from
@@ -59,14 +60,19 @@ int main() {
     std::fprintf(stderr, "no folder for G3 can be made at %s\n", folder.c_str());
     return 1;
   }
+  std::filesystem::create_directory(folder + "/volume");
   const tokens::NamespaceFingerprint keys(tokens::NamespaceFields{
       .model = "example", .dtype = "bf16", .layout = "nhd", .block_size = kBlockSize});
-  auto made = tiers::KvBlockManager::create({.model = model(),
-                                             .block_size = kBlockSize,
-                                             .keys = keys,
-                                             .g1 = {.blocks = 96, .order = layout::order::kBlockSecondNhd},
-                                             .g2 = tiers::TierShape{.blocks = 192},
-                                             .g3 = tiers::DiskShape{.blocks = 2048, .path = folder + "/g3"}});
+  auto made = tiers::KvBlockManager::create(
+      {.model = model(),
+       .block_size = kBlockSize,
+       .keys = keys,
+       .g1 = {.blocks = 96, .order = layout::order::kBlockSecondNhd},
+       .g2 = tiers::TierShape{.blocks = 192},
+       .g3 = tiers::DiskShape{.blocks = 384, .paths = {folder + "/g3"}},
+       .g4 = tiers::VolumeShape{
+           .blocks = 4096,
+           .volumes = {{.name = "shared", .kind = "directory", .location = folder + "/volume"}}}});
   if (!made) {
     std::fprintf(stderr, "%s\n", made.error().to_string().c_str());
     return 1;
@@ -99,7 +105,7 @@ int main() {
         return 1;
       }
     }
-    auto fresh = kv.g1().allocate_blocks(hashes.size() - table.size());
+    auto fresh = kv.get_mutable_blocks(hashes.size() - table.size());
     if (!fresh) continue;  // more than G1 has: this engine would compute it in parts
     block::BlockList<block::CompleteBlock<G1>> complete;
     for (std::size_t i = 0; i < fresh->size(); ++i) {
@@ -116,20 +122,26 @@ int main() {
   kv.drain();
 
   const tiers::KvStatus status = kv.status();
-  const auto line = [](const char* tier, const block::PoolStatus& pool, const tiers::TierCounters& counters) {
-    std::printf("  %-4s %5zu of %5zu blocks full   %6llu hits   %6llu brought up\n", tier,
-                pool.total - pool.reset, pool.total, static_cast<unsigned long long>(counters.hits),
-                static_cast<unsigned long long>(counters.onboarded));
+  const auto line = [](const char* tier, const tiers::TierStatus& counters) {
+    std::printf("  %-4s %5zu of %5zu blocks full   %6llu hits   %6llu brought up   %6llu evicted\n", tier,
+                counters.pool.total - counters.pool.reset, counters.pool.total,
+                static_cast<unsigned long long>(counters.hits),
+                static_cast<unsigned long long>(counters.onboarded),
+                static_cast<unsigned long long>(counters.evictions));
+  };
+  const auto mib = [](const std::optional<tiers::OffloadLaneCounters>& lane) {
+    return static_cast<double>(lane->bytes) / (1 << 20);
   };
   std::printf("%d turns of %d users, every hit compared with its checksum\n", kTurns, kUsers);
-  line("G1", status.g1, status.g1_counters);
-  line("G2", *status.g2, status.g2_counters);
-  line("G3", *status.g3, status.g3_counters);
-  std::printf("  moved down: %.1f MiB to G2, %.1f MiB to G3; failed: %llu, damaged: %llu\n",
-              static_cast<double>(status.to_g2->bytes) / (1 << 20),
-              static_cast<double>(status.to_g3->bytes) / (1 << 20),
-              static_cast<unsigned long long>(status.to_g2->failed + status.to_g3->failed),
-              static_cast<unsigned long long>(status.g3_counters.damaged));
+  line("G1", status.g1);
+  line("G2", *status.g2);
+  line("G3", *status.g3);
+  line("G4", *status.g4);
+  std::printf(
+      "  moved down: %.1f MiB to G2, %.1f MiB to G3, %.1f MiB to G4; failed: %llu, damaged: %llu\n",
+      mib(status.to_g2), mib(status.to_g3), mib(status.to_g4),
+      static_cast<unsigned long long>(status.to_g2->failed + status.to_g3->failed + status.to_g4->failed),
+      static_cast<unsigned long long>(status.g3->damaged + status.g4->damaged));
   std::printf("  tokens not recomputed: %llu of %llu (%.0f %%)\n",
               static_cast<unsigned long long>(blocks_found * kBlockSize),
               static_cast<unsigned long long>(blocks_asked * kBlockSize),

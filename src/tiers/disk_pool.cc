@@ -201,12 +201,29 @@ Result<std::unique_ptr<Reservation>> DiskPool::reserve(std::size_t n) {
 }
 
 Result<void> DiskPool::remove(const SequenceHash& hash) {
-  auto block = find(hash);
-  if (!block) return not_here(hash);
-  const Place at = place(block->block_id());
-  if (const Result<void> gone = files_[at.part]->invalidate(std::span(&at.slot, 1)); !gone) return gone;
-  block->set_reset_on_release(true);
-  return {};
+  if (!has(hash)) return not_here(hash);
+  return remove_all(std::span(&hash, 1));
+}
+
+Result<void> DiskPool::remove_all(std::span<const SequenceHash> hashes) {
+  std::vector<std::vector<block::ImmutableBlock<G3>>> blocks(files_.size());
+  std::vector<std::vector<std::uint32_t>> slots(files_.size());
+  for (const SequenceHash& hash : hashes) {
+    auto block = find(hash);
+    if (!block) continue;
+    const Place at = place(block->block_id());
+    slots[at.part].push_back(at.slot);
+    blocks[at.part].push_back(*std::move(block));
+  }
+  std::optional<Error> error;
+  for (std::size_t part = 0; part < files_.size(); ++part) {
+    if (slots[part].empty()) continue;
+    const Result<void> gone = files_[part]->invalidate(slots[part]);
+    if (!gone && !error) error = gone.error();
+    if (!gone) continue;
+    for (block::ImmutableBlock<G3>& block : blocks[part]) block.set_reset_on_release(true);
+  }
+  return error ? Result<void>(*error) : Result<void>();
 }
 
 std::size_t DiskPool::resting() const {

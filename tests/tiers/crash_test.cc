@@ -70,7 +70,7 @@ TEST(CrashTest, WhatIsFoundAfterAKillHasItsBytes) {
       ASSERT_TRUE(workload.right(table, hashes));
       found += table.size();
     }
-    EXPECT_EQ((*kv)->status().g3_counters.damaged, 0u);
+    EXPECT_EQ((*kv)->status().g3->damaged, 0u);
   }
   EXPECT_GT(found, 0u);
   RecordProperty("kills", kills);

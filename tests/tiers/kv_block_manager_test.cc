@@ -83,9 +83,9 @@ TEST_F(KvBlockManagerTest, BlocksGoDownByThemselvesAndComeUpWhenTheyAreNeeded) {
     expect_right(table, hashes);
   }
   const KvStatus status = kv_->status();
-  EXPECT_EQ(status.g3_counters.hits, 5u);
-  EXPECT_EQ(status.g3_counters.onboarded, 5u);
-  EXPECT_EQ(status.misses, 5u);
+  EXPECT_EQ(status.g3->hits, 5u);
+  EXPECT_EQ(status.g3->onboarded, 5u);
+  EXPECT_EQ(status.missed(), 5u);
   expect_counts_exact();
 }
 
@@ -196,16 +196,16 @@ TEST_F(KvBlockManagerTest, OptionsAreChecked) {
   refused(bad, "g1.blocks is 0");
   bad = options();
   bad.g2.reset();
-  refused(bad, "g3 needs g2");
+  refused(bad, "g3 and g4 need g2");
   bad = options();
   bad.block_size = 16;
   refused(bad, "page_size and block_size");
   bad = options();
-  bad.g3->path.clear();
+  bad.g3->paths.clear();
   refused(bad, "g3 needs blocks and a path");
   bad = options();
-  bad.to_g2 = nullptr;
-  refused(bad, "a policy is empty");
+  bad.to_g2.lane.policy = nullptr;
+  refused(bad, "policy is empty");
 }
 
 TEST_F(KvBlockManagerTest, OneTierAloneWorks) {
@@ -251,9 +251,9 @@ TEST_F(KvBlockManagerTest, RandomRequestsAlwaysSeeTheirBytes) {
   }
   expect_counts_exact();
   const KvStatus status = kv_->status();
-  EXPECT_GT(status.g2_counters.hits, 0u);
-  EXPECT_GT(status.g3_counters.hits, 0u);
-  EXPECT_EQ(status.g3_counters.damaged, 0u);
+  EXPECT_GT(status.g2->hits, 0u);
+  EXPECT_GT(status.g3->hits, 0u);
+  EXPECT_EQ(status.g3->damaged, 0u);
 }
 
 TEST_F(KvBlockManagerTest, ManyThreadsAskForTheSamePrefixes) {

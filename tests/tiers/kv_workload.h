@@ -29,7 +29,7 @@ class KvWorkload {
             .keys = tokens::NamespaceFingerprint::from_bits(7, 8),
             .g1 = {.blocks = 8, .order = layout::order::kBlockSecondNhd},
             .g2 = TierShape{.blocks = 12, .order = layout::order::kUniversalTp},
-            .g3 = DiskShape{.blocks = 40, .path = g3_path, .faults = std::move(faults)}};
+            .g3 = DiskShape{.blocks = 40, .paths = {g3_path}, .faults = {std::move(faults)}}};
   }
 
   explicit KvWorkload(KvBlockManager& kv) : kv_(kv) {}

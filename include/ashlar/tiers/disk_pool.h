@@ -49,6 +49,8 @@ class DiskPool final : public ManagedPool<events::G3, BytePool> {
   }
   Result<std::unique_ptr<Reservation>> reserve(std::size_t n) override;
   Result<void> remove(const tokens::SequenceHash& hash) override;
+  // The same for many, with one sync for each file; those that are not here are no error. Errors: kIo: the rest is gone.
+  Result<void> remove_all(std::span<const tokens::SequenceHash> hashes);
   std::uint64_t block_bytes() const noexcept override { return block_bytes_; }
 
   std::size_t restored() const noexcept { return restored_; }

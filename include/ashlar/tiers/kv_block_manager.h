@@ -1,13 +1,15 @@
-// KvBlockManager: the blocks of a model over several tiers: G1 where they are computed, G2 in host memory, G3 in a file.
+// KvBlockManager: the blocks of a model over several tiers: G1 where they are computed, G2 in host memory, G3 in files, G4 on
+// volumes.
 //
 // One registry names the blocks of all tiers. Blocks that are registered in G1 may go down, by policy or by call; blocks
 // that a request needs come up again. Each tier has a BlockManager of its own, which allocates, matches and evicts as ever;
 // what this class adds is the bytes and the ways between them.
 //
 //   auto kv = KvBlockManager::create({.model = {…}, .g1 = {.blocks = 1024}, .g2 = TierShape{.blocks = 8192},
-//                                     .g3 = DiskShape{.blocks = 100000, .path = "/data/g3"}, .keys = keys});
+//                                     .g3 = DiskShape{.blocks = 100000, .paths = {"/data/g3"}}, .keys = keys});
 //   auto table = kv->onboard(hashes);            // the longest prefix that any tier has, in G1 now
-//   …compute the rest, register it…
+//   auto fresh = kv->get_mutable_blocks(hashes.size() - table.size());
+//   …compute the rest…
 //   kv->register_blocks(std::move(complete));    // goes down as the policy says
 //
 // Thread safety: thread-safe. Takes no lock while blocks move.
@@ -17,151 +19,140 @@
 #include <memory>
 #include <optional>
 #include <span>
-#include <string>
-#include <unordered_set>
+#include <string_view>
 #include <vector>
 
-#include "ashlar/base/mutex.h"
+#include "ashlar/base/metric_registry.h"
 #include "ashlar/base/result.h"
 #include "ashlar/block/block_manager.h"
-#include "ashlar/block/block_registry.h"
-#include "ashlar/layout/layout.h"
-#include "ashlar/storage/allocator.h"
-#include "ashlar/tiers/block_mover.h"
-#include "ashlar/tiers/disk_pool.h"
-#include "ashlar/tiers/memory_pool.h"
-#include "ashlar/tiers/offload_lane.h"
-#include "ashlar/transfer/executor.h"
+#include "ashlar/events/event_sink.h"
+#include "ashlar/tiers/cost_model.h"
+#include "ashlar/tiers/kv_metrics.h"
+#include "ashlar/tiers/kv_options.h"
+#include "ashlar/tiers/offload_handle.h"
+#include "ashlar/tiers/onboard_handle.h"
+#include "ashlar/tiers/volume_pool.h"
 
 namespace ashlar::tiers {
 
-// A tier in memory.
-struct TierShape {
-  std::uint32_t blocks = 0;
-  layout::AxisOrder order = layout::order::kFullyContiguousNhd;
-  std::string eviction = "lru";
-  // Where its memory comes from; plain host memory unless given.
-  std::shared_ptr<storage::Allocator> allocator = {};
-};
-
-struct DiskShape {
-  std::uint32_t blocks = 0;
-  std::string path;
-  std::string eviction = "lru";
-  bool survive_power_loss = true;
-  std::shared_ptr<storage::IoFaults> faults = {};
-};
-
-struct KvOptions {
-  // Shape of a block; num_blocks is that of each tier.
-  layout::LayoutConfig model;
-  std::uint32_t block_size = 16;  // tokens
-  tokens::NamespaceFingerprint keys = {};
-  std::uint64_t scheme_fingerprint = 0;
-  block::RegistryOptions registry = {};
-  TierShape g1;
-  std::optional<TierShape> g2 = {};
-  std::optional<DiskShape> g3 = {};
-  // What goes down when it is registered above.
-  OffloadPolicy to_g2 = every_block();
-  OffloadPolicy to_g3 = every_block();
-  // Runs all copies; host memory and files unless given.
-  std::shared_ptr<transfer::Executor> executor = {};
-
-  // Errors: kInvalidArgument with the field.
-  Result<void> validate() const;
-};
-
-// Consecutive blocks of a prefix that one tier has.
-struct TierRun {
-  events::TierId tier;
-  std::size_t first = 0;
-  std::size_t count = 0;
-
-  friend bool operator==(const TierRun&, const TierRun&) = default;
-};
-
-struct TierCounters {
-  std::uint64_t hits = 0;       // blocks of onboard() that this tier had
-  std::uint64_t onboarded = 0;  // of these, brought up from here
+struct TierStatus {
+  block::PoolStatus pool;
+  std::uint64_t hits = 0;       // blocks asked for that this tier was the fastest to have
+  std::uint64_t onboarded = 0;  // brought up from here
+  std::uint64_t evictions = 0;
   std::uint64_t damaged = 0;
+  std::uint64_t failed = 0;  // could not be read
 };
 
 struct KvStatus {
-  block::PoolStatus g1;
-  std::optional<block::PoolStatus> g2;
-  std::optional<block::PoolStatus> g3;
-  TierCounters g1_counters;
-  TierCounters g2_counters;
-  TierCounters g3_counters;
-  std::uint64_t misses = 0;  // blocks of onboard() that no tier had
+  TierStatus g1;
+  std::optional<TierStatus> g2;
+  std::optional<TierStatus> g3;
+  std::optional<TierStatus> g4;
+  std::array<std::uint64_t, kMisses> misses = {};  // by Miss
   std::optional<OffloadLaneCounters> to_g2;
   std::optional<OffloadLaneCounters> to_g3;
+  std::optional<OffloadLaneCounters> to_g4;
+  std::vector<VolumeStatus> volumes;
+
+  std::uint64_t missed() const noexcept;
+};
+
+struct RegisterOptions {
+  std::uint8_t priority = block::BlockRetention::kDefaultPriority;
+  // Of the request that computed them. Zero: not known.
+  SaltFingerprint salt = {};
+  // The block before the first one. Those behind it follow each other, unless their positions say otherwise.
+  std::optional<tokens::SequenceHash> parent = {};
+  // See OffloadOptions.
+  std::vector<block::Fence> after = {};
 };
 
 class KvBlockManager {
  public:
-  // Errors: those of the options, of the memory, of G3File::open().
+  using Registered = Result<block::BlockList<block::ImmutableBlock<events::G1>>,
+                            Rejected<block::BlockList<block::CompleteBlock<events::G1>>>>;
+
+  // Errors: those of the options, of the memory, of G3File::open(), of the volumes.
   static Result<std::unique_ptr<KvBlockManager>> create(KvOptions options);
-  // What is on its way down arrives; what waits is given up, see drain(). Guards must be gone.
+  // What is on its way down arrives; what waits is given up, see shutdown(). Guards must be gone.
   ~KvBlockManager();
 
-  block::BlockManager<events::G1>& g1() noexcept { return *g1_manager_; }
-  block::BlockManager<events::G2>* g2() noexcept { return g2_manager_ ? &*g2_manager_ : nullptr; }
-  block::BlockManager<events::G3>* g3() noexcept { return g3_manager_ ? &*g3_manager_ : nullptr; }
-  const block::BlockRegistry& registry() const noexcept { return *registry_; }
+  block::BlockManager<events::G1>& g1() noexcept;
+  block::BlockManager<events::G2>* g2() noexcept;
+  block::BlockManager<events::G3>* g3() noexcept;
+  block::BlockManager<events::G4>* g4() noexcept;
+  const block::BlockRegistry& registry() const noexcept;
   // The bytes of G1.
-  const std::shared_ptr<const transfer::BlockSet>& g1_blocks() const noexcept { return g1_pool_->blocks(); }
+  const std::shared_ptr<const transfer::BlockSet>& g1_blocks() const noexcept;
 
+  // ---- compute
+
+  // Empty blocks of G1; all or nothing.
+  [[nodiscard]] Result<block::BlockList<block::MutableBlock<events::G1>>, block::AllocationRefusal>
+  get_mutable_blocks(std::size_t n);
   // As BlockManager::register_blocks(); what was registered is offered to the tier below.
-  Result<block::BlockList<block::ImmutableBlock<events::G1>>,
-         Rejected<block::BlockList<block::CompleteBlock<events::G1>>>>
-  register_blocks(block::BlockList<block::CompleteBlock<events::G1>> blocks, std::uint8_t priority = 35);
-  // Offers blocks of G1 to the tiers below now. Errors: kUnsupported: there is none.
-  Result<OffloadHandle> offload(std::span<const tokens::SequenceHash> hashes, std::uint8_t priority = 35);
+  Registered register_blocks(block::BlockList<block::CompleteBlock<events::G1>> blocks,
+                             const RegisterOptions& options = {});
 
-  // Which tiers have the longest prefix of `hashes`, from the fastest for each block. Counts no use.
+  // ---- down
+
+  // Offers blocks to the tier below now: of G1 to G2, or of G2 to G3 and G4. Errors: kUnsupported: there is none below.
+  Result<OffloadHandle> offload(std::span<const tokens::SequenceHash> hashes,
+                                const OffloadOptions& options = {});
+  Result<OffloadHandle> offload_to(events::TierId tier, std::span<const tokens::SequenceHash> hashes,
+                                   const OffloadOptions& options = {});
+  // Offers what is near eviction to the tiers below, where they are triggered by that. Calls of this class do so by themselves;
+  // for those who allocate from g1().
+  void look_ahead();
+  // Waits until everything that waits to go down is there. False when `until` came first.
+  bool drain(std::optional<Clock::TimePoint> until = {});
+
+  // ---- up
+
+  // Which tiers have the longest prefix of `hashes`, from the fastest for each block, and what it costs to bring them up. Counts
+  // no use.
   std::vector<TierRun> find(std::span<const tokens::SequenceHash> hashes);
-  // Brings the longest prefix that any tier has into G1, as far as there is room, and returns it, in use. A block that cannot
-  // be read ends the prefix. Calls that want the same block wait for one copy of it.
-  block::BlockList<block::ImmutableBlock<events::G1>> onboard(std::span<const tokens::SequenceHash> hashes);
+  // Brings the longest prefix that any tier has into G1, as far as there is room and it pays, and returns it, in use. A block
+  // that cannot be read ends the prefix. Calls that want the same block wait for one copy of it.
+  OnboardTable onboard(std::span<const tokens::SequenceHash> hashes, const OnboardOptions& options = {});
+  // The same, while the caller does something else. Errors: kCapacity: no thread.
+  Result<OnboardHandle> onboard_async(std::span<const tokens::SequenceHash> hashes,
+                                      const OnboardOptions& options = {});
+  // They will be wanted soon: brings what is on disks and volumes into G2. The table of the handle stays empty.
+  Result<OnboardHandle> prefetch(std::span<const tokens::SequenceHash> hashes,
+                                 const OnboardOptions& options = {});
 
-  // Evicts what nobody uses. G3 forgets it for good. Errors: kNotFound: no such tier; kIo.
+  // ---- volumes
+
+  // Attaches what the operator provisioned. Errors: kUnsupported: there is no G4; kAlreadyExists; those of the backend.
+  Result<void> register_volume(const VolumeDescriptor& descriptor, const VolumeUse& use = {});
+  // Waits until nobody uses the volume, and forgets what it had; its objects stay as they are. Returns how many blocks were
+  // forgotten. Errors: kNotFound; kUnsupported: there is no G4.
+  Result<std::size_t> unregister_volume(std::string_view name);
+
+  // ---- all
+
+  // Evicts what nobody uses. G3 and G4 forget it for good. Errors: kNotFound: no such tier; kIo, kUnavailable: the rest is
+  // gone.
   Result<std::size_t> reset(events::TierId tier);
-  // Removes blocks from every tier. Errors: kIo.
+  // Removes blocks from every tier. Errors: kIo, kUnavailable: the rest is gone.
   Result<void> reset_blocks(std::span<const tokens::SequenceHash> hashes);
-  // Waits until everything that waits to go down is there.
-  void drain();
+  // Takes nothing down any more after what waits has arrived. Errors: kTimeout: with the number of blocks that were given up;
+  // what had arrived is safe.
+  Result<void> shutdown(std::optional<Clock::TimePoint> until = {});
+
   KvStatus status() const;
+  // Names for everything this manager counts, until the registrations are dropped; they go before the manager.
+  Result<std::vector<MetricRegistration>> add_metrics(MetricRegistry& metrics,
+                                                      const KvMetrics::Labels& labels = {}) const;
+  // Hands what the tiers have stored and removed to a sink, tier by tier. Returns the number of events.
+  std::size_t drain_events(events::EventSink& sink);
 
  private:
-  explicit KvBlockManager(KvOptions options);
-  Result<void> open();
-  Result<layout::Layout> layout_of(std::uint32_t blocks, const layout::AxisOrder& order) const;
-  // The pools that are there, fastest first.
-  std::vector<TierPool*> pools() const;
-  // Brings some blocks that are not in G1 up. How many of the first have arrived.
-  std::size_t bring_up(std::span<const tokens::SequenceHash> hashes);
-  void claim(std::span<const tokens::SequenceHash> hashes);
-  void release(std::span<const tokens::SequenceHash> hashes);
-
-  const KvOptions options_;
-  std::optional<block::BlockRegistry> registry_;
-  std::optional<block::BlockManager<events::G1>> g1_manager_;
-  std::optional<block::BlockManager<events::G2>> g2_manager_;
-  std::optional<block::BlockManager<events::G3>> g3_manager_;
-  std::shared_ptr<transfer::Executor> executor_;
-  std::unique_ptr<MemoryPool<events::G1>> g1_pool_;
-  std::unique_ptr<MemoryPool<events::G2>> g2_pool_;
-  std::unique_ptr<DiskPool> g3_pool_;
-  std::unique_ptr<BlockMover> mover_;
-  std::unique_ptr<OffloadLane> to_g3_;
-  std::unique_ptr<OffloadLane> to_g2_;
-
-  mutable Mutex mu_;
-  CondVar released_;
-  std::unordered_set<tokens::SequenceHash> coming_ ASHLAR_GUARDED_BY(mu_);  // on their way up
-  KvStatus counters_ ASHLAR_GUARDED_BY(mu_);                                // hits and misses only
+  struct Parts;
+  explicit KvBlockManager(std::unique_ptr<Parts> parts);
+  std::unique_ptr<Parts> parts_;
 };
 
 }  // namespace ashlar::tiers

@@ -72,7 +72,7 @@ class ManagedPool : public Base {
   }
   BlockRecord record(const block::Hold& hold) const final { return records_.of(hold); }
   const RecordTable& records() const noexcept final { return records_; }
-  RecordTable& records() noexcept { return records_; }
+  RecordTable& records() noexcept final { return records_; }
 
  protected:
   ManagedPool(block::BlockManager<Tier>& manager, Clock& clock)

@@ -39,6 +39,8 @@ class RecordTable {
     if (record.hash == hold.sequence_hash()) return record;
     return {.hash = hold.sequence_hash()};
   }
+  // What the block was registered as last.
+  const tokens::SequenceHash& last(block::BlockId id) const noexcept { return records_[id.value()].hash; }
   // These blocks were handed out empty, for which `evicted` had to go.
   template <class Blocks>
   void handed_out(const Blocks& blocks, std::span<const tokens::SequenceHash> evicted) {

@@ -40,6 +40,7 @@ class TierPool {
   virtual Result<void> remove(const tokens::SequenceHash& hash) = 0;
   virtual BlockRecord record(const block::Hold& hold) const = 0;
   virtual const RecordTable& records() const noexcept = 0;
+  virtual RecordTable& records() noexcept = 0;
   // Of one block.
   virtual std::uint64_t block_bytes() const noexcept = 0;
 };

@@ -1,0 +1,77 @@
+#include "ashlar/tiers/kv_metrics.h"
+
+namespace ashlar::tiers {
+
+namespace {
+
+template <class Instrument>
+Result<void> add(MetricRegistry& registry, const char* name, const char* help,
+                 const KvMetrics::Labels& labels, const Instrument& instrument,
+                 std::vector<MetricRegistration>& out) {
+  Result<MetricRegistration> added = registry.add({name, help, labels}, instrument);
+  if (!added) return added.error();
+  out.push_back(*std::move(added));
+  return {};
+}
+
+}  // namespace
+
+std::string_view to_string(Miss miss) noexcept {
+  constexpr std::array<std::string_view, kMisses> kNames = {"none",    "unknown",   "behind",  "declined",
+                                                            "no_room", "gone",      "damaged", "failed",
+                                                            "foreign", "cancelled", "late"};
+  const auto i = static_cast<std::size_t>(miss);
+  return i < kMisses ? kNames[i] : "unknown";
+}
+
+std::uint64_t KvMetrics::misses() const noexcept {
+  std::uint64_t sum = 0;
+  for (const Counter& counter : misses_) sum += counter.value();
+  return sum;
+}
+
+Result<void> KvMetrics::add_tier(MetricRegistry& registry, const Labels& labels, const TierPool& pool,
+                                 std::vector<MetricRegistration>& out) const {
+  Labels with_tier = labels;
+  with_tier.emplace_back("tier", std::string(pool.name()));
+  const Tier& tier = of(pool.tier());
+  const RecordTable& records = pool.records();
+  const struct {
+    const char* name;
+    const char* help;
+    const Counter& counter;
+  } counters[] = {
+      {"ashlar_tier_hits_total", "Blocks asked for that this tier was the fastest to have.", tier.hits},
+      {"ashlar_tier_onboarded_total", "Blocks brought up from this tier.", tier.onboarded},
+      {"ashlar_tier_damaged_total", "Blocks of this tier that did not agree with their checksum.",
+       tier.damaged},
+      {"ashlar_tier_read_failures_total", "Blocks of this tier that could not be read.", tier.failed},
+      {"ashlar_tier_evictions_total", "Blocks evicted from this tier.", records.evictions()},
+  };
+  for (const auto& [name, help, counter] : counters)
+    if (const Result<void> added = add(registry, name, help, with_tier, counter, out); !added) return added;
+  if (const Result<void> added = add(registry, "ashlar_tier_age_at_hit_seconds",
+                                     "How long blocks had been in the tier when they were asked for.",
+                                     with_tier, records.age_at_hit(), out);
+      !added)
+    return added;
+  return add(registry, "ashlar_tier_age_at_eviction_seconds",
+             "How long blocks had been in the tier when they were evicted.", with_tier,
+             records.age_at_eviction(), out);
+}
+
+Result<void> KvMetrics::add_misses(MetricRegistry& registry, const Labels& labels,
+                                   std::vector<MetricRegistration>& out) const {
+  for (std::size_t i = 1; i < kMisses; ++i) {
+    Labels with_reason = labels;
+    with_reason.emplace_back("reason", std::string(to_string(static_cast<Miss>(i))));
+    if (const Result<void> added =
+            add(registry, "ashlar_tier_misses_total",
+                "Blocks asked for that were not brought into G1, by reason.", with_reason, misses_[i], out);
+        !added)
+      return added;
+  }
+  return {};
+}
+
+}  // namespace ashlar::tiers

@@ -1,0 +1,30 @@
+#include "ashlar/tiers/kv_options.h"
+
+#include <set>
+
+namespace ashlar::tiers {
+
+Result<void> KvOptions::validate() const {
+  const auto bad = [](const char* what) { return make_error(ErrorCode::kInvalidArgument, "%s", what); };
+  if (g1.blocks == 0) return bad("g1.blocks is 0; blocks are computed in G1");
+  if (g2 && g2->blocks == 0) return bad("g2.blocks is 0; leave g2 out where there is none");
+  if (g3 && (g3->blocks == 0 || g3->paths.empty()))
+    return bad("g3 needs blocks and a path; leave it out where there is none");
+  if (g3 && g3->blocks < g3->paths.size()) return bad("g3 has more files than blocks");
+  if (g3 && std::set<std::string>(g3->paths.begin(), g3->paths.end()).size() != g3->paths.size())
+    return bad("g3.paths names a file twice");
+  if (g3 && !g3->faults.empty() && g3->faults.size() != g3->paths.size())
+    return bad("g3.faults is empty or has one for each file");
+  if (g4 && g4->blocks == 0) return bad("g4.blocks is 0; it says how many blocks of volumes are remembered");
+  if ((g3 || g4) && !g2) return bad("g3 and g4 need g2: blocks are checked in host memory on their way up");
+  if (model.page_size != block_size)
+    return bad("model.page_size and block_size are both the tokens of a block, and differ");
+  for (const WayDown* way : {&to_g2, &to_g3, &to_g4}) {
+    if (const Result<void> valid = way->lane.validate(); !valid) return valid;
+    if (way->trigger == Trigger::kNearEviction && way->look_ahead == 0)
+      return bad("look_ahead is 0: nothing would ever be near eviction");
+  }
+  return {};
+}
+
+}  // namespace ashlar::tiers

@@ -1,0 +1,253 @@
+#include "tiers/kv_parts.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "ashlar/base/log.h"
+#include "ashlar/transfer/file_executor.h"
+#include "ashlar/transfer/memcpy_executor.h"
+#include "ashlar/transfer/transfer_engine.h"
+
+namespace ashlar::tiers {
+
+using events::G1;
+using events::G2;
+using events::G3;
+using events::G4;
+using tokens::SequenceHash;
+using transfer::BlockSet;
+
+namespace {
+
+Result<std::shared_ptr<transfer::Executor>> host_executor() {
+  Result<std::unique_ptr<transfer::MemcpyExecutor>> memory = transfer::MemcpyExecutor::create();
+  if (!memory) return memory.error();
+  Result<std::unique_ptr<transfer::FileExecutor>> files = transfer::FileExecutor::create();
+  if (!files) return files.error();
+  transfer::EngineOptions options;
+  options.executors = {*std::move(memory), *std::move(files)};
+  return transfer::TransferEngine::create(std::move(options))
+      .transform([](std::unique_ptr<transfer::TransferEngine>&& engine) {
+        return std::shared_ptr<transfer::Executor>(std::move(engine));
+      });
+}
+
+template <events::Tier Tier>
+Result<void> open_manager(const KvOptions& options, const block::BlockRegistry& registry, Clock& clock,
+                          std::uint32_t blocks, const std::string& eviction,
+                          std::optional<block::BlockManager<Tier>>& out) {
+  auto builder = block::BlockManager<Tier>::builder();
+  builder.block_count(blocks)
+      .block_size(options.block_size)
+      .registry(registry)
+      .duplicate_policy(block::DuplicatePolicy::kReject)
+      .clock(clock)
+      .with_backend(std::string_view(eviction));
+  if (options.event_capacity != 0)
+    builder.event_log(std::make_shared<events::EventLog>(options.event_capacity));
+  Result<block::BlockManager<Tier>> made = builder.build();
+  if (!made) return made.error();
+  out.emplace(*std::move(made));
+  return {};
+}
+
+Result<std::shared_ptr<const BlockSet>> memory_of(const KvOptions& options, const TierShape& shape) {
+  layout::LayoutConfig config = options.model;
+  config.num_blocks = shape.blocks;
+  const Result<layout::Layout> layout = layout::Layout::create(config, shape.order);
+  if (!layout) return layout.error();
+  storage::SystemAllocator plain;
+  return BlockSet::allocate(*layout, shape.allocator == nullptr ? plain : *shape.allocator);
+}
+
+}  // namespace
+
+Result<void> KvBlockManager::Parts::open() {
+  if (options.clock != nullptr) stack.clock = options.clock;
+  block::RegistryOptions registry_options = options.registry;
+  registry_options.name_space = options.keys;
+  Result<block::BlockRegistry> registry = block::BlockRegistry::create(registry_options);
+  if (!registry) return registry.error();
+  stack.registry = *std::move(registry);
+  stack.executor = options.executor;
+  if (stack.executor == nullptr) {
+    Result<std::shared_ptr<transfer::Executor>> made = host_executor();
+    if (!made) return made.error();
+    stack.executor = *std::move(made);
+  }
+  stack.mover = std::make_unique<BlockMover>(
+      *stack.executor, BlockMover::Options{.keys = options.keys,
+                                           .read_back_after_write = options.read_back_after_write,
+                                           .clock = stack.clock});
+  if (const Result<void> opened = open_memory(); !opened) return opened;
+  if (options.g3)
+    if (const Result<void> opened = open_disk(); !opened) return opened;
+  if (options.g4)
+    if (const Result<void> opened = open_volumes(); !opened) return opened;
+  if (const Result<void> opened = open_lanes(); !opened) return opened;
+  onboarder =
+      std::make_unique<Onboarder>(stack, Onboarder::Options{.threads = std::max(1u, options.onboard_threads),
+                                                            .block_size = options.block_size,
+                                                            .probe = options.g4 && options.g4->probe,
+                                                            .arrived = [this] {
+                                                              look_ahead_g1();
+                                                              look_ahead_g2();
+                                                            }});
+  return {};
+}
+
+Result<void> KvBlockManager::Parts::open_memory() {
+  if (const Result<void> made = open_manager(options, *stack.registry, *stack.clock, options.g1.blocks,
+                                             options.g1.eviction, stack.g1_manager);
+      !made)
+    return made;
+  Result<std::shared_ptr<const BlockSet>> memory = memory_of(options, options.g1);
+  if (!memory) return memory.error();
+  stack.g1 = std::make_unique<MemoryPool<G1>>(*stack.g1_manager, *std::move(memory),
+                                              events::StorageTier::kDevice, *stack.clock);
+  if (!options.g2) return {};
+  if (const Result<void> made = open_manager(options, *stack.registry, *stack.clock, options.g2->blocks,
+                                             options.g2->eviction, stack.g2_manager);
+      !made)
+    return made;
+  memory = memory_of(options, *options.g2);
+  if (!memory) return memory.error();
+  if (!(*memory)->host_accessible())
+    return make_error(ErrorCode::kInvalidArgument, "g2.allocator makes memory that the host cannot read");
+  stack.g2 = std::make_unique<MemoryPool<G2>>(*stack.g2_manager, *std::move(memory),
+                                              events::StorageTier::kHost, *stack.clock);
+  return {};
+}
+
+// A device that fails is left out while others are there; a file that is not ours is not.
+Result<void> KvBlockManager::Parts::open_disk() {
+  const DiskShape& shape = *options.g3;
+  if (const Result<void> made = open_manager(options, *stack.registry, *stack.clock, shape.blocks,
+                                             shape.eviction, stack.g3_manager);
+      !made)
+    return made;
+  std::vector<std::unique_ptr<G3File>> files;
+  std::optional<Error> failure;
+  for (std::size_t i = 0; i < shape.paths.size(); ++i) {
+    layout::LayoutConfig config = options.model;
+    config.num_blocks = DiskPool::share(shape.blocks, i, shape.paths.size());
+    config.alignment = std::max<std::uint64_t>(config.alignment, 4096);
+    const Result<layout::Layout> layout = layout::Layout::create(config, layout::order::kFullyContiguousNhd);
+    if (!layout) return layout.error();
+    Result<std::unique_ptr<G3File>> file =
+        G3File::open({.path = shape.paths[i],
+                      .planes = {transfer::PlaneShape::whole(*layout)},
+                      .keys = options.keys,
+                      .scheme_fingerprint = options.scheme_fingerprint,
+                      .survive_power_loss = shape.survive_power_loss,
+                      .faults = shape.faults.empty() ? nullptr : shape.faults[i]});
+    if (file) {
+      files.push_back(*std::move(file));
+      continue;
+    }
+    if (file.error().code() != ErrorCode::kIo || shape.paths.size() == 1) return file.error();
+    ASHLAR_LOG(LogLevel::kError, "tiers", "G3 goes on without one of its files: %s",
+               file.error().to_string().c_str());
+    failure = file.error();
+    files.push_back(nullptr);
+  }
+  if (failure && std::ranges::all_of(files, [](const auto& file) { return file == nullptr; }))
+    return *failure;
+  Result<std::unique_ptr<DiskPool>> pool =
+      DiskPool::create(*stack.g3_manager, std::move(files), {.clock = stack.clock});
+  if (!pool) return pool.error();
+  stack.g3 = *std::move(pool);
+  return {};
+}
+
+Result<void> KvBlockManager::Parts::open_volumes() {
+  const VolumeShape& shape = *options.g4;
+  if (const Result<void> made = open_manager(options, *stack.registry, *stack.clock, shape.blocks,
+                                             shape.eviction, stack.g4_manager);
+      !made)
+    return made;
+  stack.g4 = std::make_unique<VolumePool>(
+      *stack.g4_manager,
+      VolumePool::Options{
+          .shape = VolumeObject::describe(*stack.g2->blocks(), options.keys, options.scheme_fingerprint),
+          .remove_evicted = shape.remove_evicted,
+          .read_back_after_write = options.read_back_after_write,
+          .clock = stack.clock});
+  for (const VolumeDescriptor& descriptor : shape.volumes) {
+    Result<std::unique_ptr<Volume>> volume = shape.kinds.attach(descriptor);
+    if (!volume) return volume.error();
+    if (const Result<void> attached = stack.g4->attach(descriptor.name, *std::move(volume)); !attached)
+      return attached;
+  }
+  return {};
+}
+
+Result<void> KvBlockManager::Parts::open_lanes() {
+  const auto open_lane = [&](std::unique_ptr<OffloadLane>& out, TierPool& from, TierPool& to,
+                             const WayDown& way, OffloadLane::Move move,
+                             OffloadLane::Arrived arrived = {}) -> Result<void> {
+    OffloadLaneOptions lane_options = way.lane;
+    if (!lane_options.uses)
+      lane_options.uses = [this](const SequenceHash& hash) { return stack.registry->count(hash); };
+    if (lane_options.clock == nullptr) lane_options.clock = stack.clock;
+    Result<std::unique_ptr<OffloadLane>> lane =
+        OffloadLane::create(from, to, std::move(move), std::move(lane_options), std::move(arrived));
+    if (!lane) return lane.error();
+    out = *std::move(lane);
+    return {};
+  };
+  if (stack.g4 != nullptr)
+    if (const Result<void> opened = open_lane(
+            to_g4, *stack.g2, *stack.g4, options.to_g4,
+            [this](std::vector<block::Hold> holds) { return stack.g4->put(*stack.g2, std::move(holds)); });
+        !opened)
+      return opened;
+  if (stack.g3 != nullptr)
+    if (const Result<void> opened = open_lane(to_g3, *stack.g2, *stack.g3, options.to_g3,
+                                              [this](std::vector<block::Hold> holds) {
+                                                return stack.mover->move(*stack.g2, *stack.g3,
+                                                                         std::move(holds));
+                                              });
+        !opened)
+      return opened;
+  if (stack.g2 == nullptr) return {};
+  return open_lane(
+      to_g2, *stack.g1, *stack.g2, options.to_g2,
+      [this](std::vector<block::Hold> holds) {
+        MoveReport report = stack.mover->move(*stack.g1, *stack.g2, std::move(holds));
+        look_ahead_g2();
+        return report;
+      },
+      [this](const SequenceHash& hash, std::uint8_t priority) { arrived_in_g2(hash, priority); });
+}
+
+void KvBlockManager::Parts::arrived_in_g2(const SequenceHash& hash, std::uint8_t priority) {
+  if (closed) return;
+  if (to_g3 != nullptr && options.to_g3.trigger == Trigger::kOnArrival)
+    to_g3->offload(std::span(&hash, 1), priority);
+  if (to_g4 != nullptr && options.to_g4.trigger == Trigger::kOnArrival)
+    to_g4->offload(std::span(&hash, 1), priority);
+}
+
+template <events::Tier Tier>
+void KvBlockManager::Parts::look_ahead(block::BlockManager<Tier>& manager, const WayDown& way,
+                                       OffloadLane* lane, TierPool* below) {
+  if (lane == nullptr || way.trigger != Trigger::kNearEviction || closed) return;
+  const std::size_t empty = manager.status().reset;
+  if (empty >= way.look_ahead) return;
+  std::vector<SequenceHash> near = manager.eviction_candidates(way.look_ahead - empty);
+  std::erase_if(near, [&](const SequenceHash& hash) { return below->has(hash); });
+  if (!near.empty()) lane->offload(near, OffloadOptions{});
+}
+
+void KvBlockManager::Parts::look_ahead_g1() {
+  look_ahead(*stack.g1_manager, options.to_g2, to_g2.get(), stack.g2.get());
+}
+
+void KvBlockManager::Parts::look_ahead_g2() {
+  if (!stack.g2_manager) return;
+  look_ahead(*stack.g2_manager, options.to_g3, to_g3.get(), stack.g3.get());
+  look_ahead(*stack.g2_manager, options.to_g4, to_g4.get(), stack.g4.get());
+}
+
+}  // namespace ashlar::tiers

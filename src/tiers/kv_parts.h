@@ -1,0 +1,42 @@
+// What a KvBlockManager consists of. Members are destroyed from the last to the first: those who move blocks before the
+// blocks.
+#pragma once
+
+#include <atomic>
+#include <memory>
+
+#include "ashlar/tiers/kv_block_manager.h"
+#include "tiers/onboarder.h"
+#include "tiers/tier_stack.h"
+
+namespace ashlar::tiers {
+
+struct KvBlockManager::Parts {
+  explicit Parts(KvOptions its_options) : options(std::move(its_options)) {}
+
+  // Builds all of it. Errors: see create().
+  Result<void> open();
+
+  // Offers the next victims of a tier to a lane, where that is its trigger.
+  template <events::Tier Tier>
+  void look_ahead(block::BlockManager<Tier>& manager, const WayDown& way, OffloadLane* lane, TierPool* below);
+  void look_ahead_g1();
+  void look_ahead_g2();
+  void arrived_in_g2(const tokens::SequenceHash& hash, std::uint8_t priority);
+
+  const KvOptions options;
+  TierStack stack;
+  std::atomic<bool> closed{false};  // nothing goes down any more
+  std::unique_ptr<OffloadLane> to_g4;
+  std::unique_ptr<OffloadLane> to_g3;
+  std::unique_ptr<OffloadLane> to_g2;
+  std::unique_ptr<Onboarder> onboarder;
+
+ private:
+  Result<void> open_memory();
+  Result<void> open_disk();
+  Result<void> open_volumes();
+  Result<void> open_lanes();
+};
+
+}  // namespace ashlar::tiers

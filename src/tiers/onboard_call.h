@@ -1,0 +1,142 @@
+// OnboardCall: one request for blocks in G1, as the onboarder and the handles see it.
+//
+// Thread safety: thread-safe.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "ashlar/base/clock.h"
+#include "ashlar/base/mutex.h"
+#include "ashlar/tiers/move_control.h"
+#include "ashlar/tiers/onboard_handle.h"
+#include "ashlar/tokens/sequence_hash.h"
+
+namespace ashlar::tiers {
+
+class OnboardCall {
+ public:
+  OnboardCall(std::span<const tokens::SequenceHash> wanted, const OnboardOptions& how, bool only_to_g2,
+              Clock& clock)
+      : hashes(wanted.begin(), wanted.end()),
+        options(how),
+        to_g2(only_to_g2),
+        clock_(clock),
+        blocks_(wanted.size()) {}
+
+  const std::vector<tokens::SequenceHash> hashes;
+  const OnboardOptions options;
+  const bool to_g2;  // a prefetch: no further than G2
+  MoveControl control;
+
+  bool stopped() const { return control.cancelled(); }
+  bool late() const { return options.deadline && clock_.now() >= *options.deadline; }
+
+  // ---- for the onboarder
+
+  void hit(std::size_t block) {
+    const MutexLock lock(mu_);
+    blocks_[block].state = BlockState::kHit;
+  }
+  void found_in(std::size_t block, events::TierId tier) {
+    const MutexLock lock(mu_);
+    blocks_[block].tier = tier;
+  }
+  // The blocks from `first` on are misses: the first for a reason, those behind because of it.
+  void miss(std::size_t first, Miss why) {
+    const MutexLock lock(mu_);
+    for (std::size_t i = first; i < blocks_.size(); ++i) {
+      blocks_[i].state = BlockState::kMiss;
+      if (blocks_[i].miss == Miss::kNone) blocks_[i].miss = i == first ? why : Miss::kBehind;
+    }
+  }
+  void miss_range(std::size_t first, std::size_t end, Miss why) {
+    const MutexLock lock(mu_);
+    for (std::size_t i = first; i < end; ++i) {
+      blocks_[i].state = BlockState::kMiss;
+      blocks_[i].miss = why;
+    }
+  }
+  // The blocks of the table so far, and those that come with the next move.
+  void places(std::vector<block::BlockId> ids) {
+    const MutexLock lock(mu_);
+    ids_ = std::move(ids);
+  }
+  void layer_arrived(std::uint32_t layer) {
+    const MutexLock lock(mu_);
+    layers_ = layer + 1;
+    changed_.notify_all();
+  }
+  // The end. `cancelled` drops the table outside the lock.
+  void finish(OnboardTable table) {
+    OnboardTable dropped;
+    const MutexLock lock(mu_);
+    if (stopped()) {
+      dropped = std::move(table);
+      for (BlockOutcome& block : blocks_) block = {BlockState::kMiss, Miss::kCancelled, block.tier};
+    } else {
+      ids_.clear();
+      for (const auto& block : table) ids_.push_back(block.block_id());
+      table_ = std::move(table);
+    }
+    done_ = true;
+    changed_.notify_all();
+  }
+
+  // ---- for handles
+
+  std::vector<BlockOutcome> blocks() const {
+    const MutexLock lock(mu_);
+    return blocks_;
+  }
+  bool done() const {
+    const MutexLock lock(mu_);
+    return done_;
+  }
+  Result<OnboardTable> wait(std::optional<Clock::TimePoint> when) {
+    const MutexLock lock(mu_);
+    while (!done_) {
+      if (when && clock_.now() >= *when)
+        return make_error(ErrorCode::kTimeout, "the blocks are still on their way");
+      if (when) {
+        clock_.wait_until(changed_, mu_, *when);
+      } else {
+        changed_.wait(mu_);
+      }
+    }
+    if (stopped()) return make_error(ErrorCode::kCancelled, "the request for blocks was cancelled");
+    return std::exchange(table_, OnboardTable());
+  }
+  Result<std::vector<block::BlockId>> wait_layer(std::uint32_t layer) {
+    const MutexLock lock(mu_);
+    const std::size_t promised = ids_.size();
+    while (!done_ && layers_ <= layer) changed_.wait(mu_);
+    if (stopped()) return make_error(ErrorCode::kCancelled, "the request for blocks was cancelled");
+    if (done_ && promised > ids_.size())
+      return make_error(ErrorCode::kIo, "%zu of %zu blocks did not arrive", promised - ids_.size(), promised);
+    return ids_;
+  }
+  // What has arrived is given back when the onboarder has noticed.
+  void cancel() {
+    control.cancel();
+    OnboardTable dropped;
+    const MutexLock lock(mu_);
+    dropped = std::exchange(table_, OnboardTable());
+  }
+
+ private:
+  Clock& clock_;
+  mutable Mutex mu_;
+  CondVar changed_;
+  std::vector<BlockOutcome> blocks_ ASHLAR_GUARDED_BY(mu_);
+  std::vector<block::BlockId> ids_ ASHLAR_GUARDED_BY(mu_);
+  std::uint32_t layers_ ASHLAR_GUARDED_BY(mu_) = 0;
+  bool done_ ASHLAR_GUARDED_BY(mu_) = false;
+  OnboardTable table_ ASHLAR_GUARDED_BY(mu_);
+};
+
+}  // namespace ashlar::tiers

@@ -1,0 +1,46 @@
+// TierStack: the tiers of a KvBlockManager and what moves blocks between them.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "ashlar/block/block_manager.h"
+#include "ashlar/block/block_registry.h"
+#include "ashlar/tiers/block_mover.h"
+#include "ashlar/tiers/cost_model.h"
+#include "ashlar/tiers/disk_pool.h"
+#include "ashlar/tiers/kv_metrics.h"
+#include "ashlar/tiers/memory_pool.h"
+#include "ashlar/tiers/volume_pool.h"
+#include "ashlar/transfer/executor.h"
+
+namespace ashlar::tiers {
+
+struct TierStack {
+  Clock* clock = &Clock::real();
+  std::optional<block::BlockRegistry> registry;
+  std::optional<block::BlockManager<events::G1>> g1_manager;
+  std::optional<block::BlockManager<events::G2>> g2_manager;
+  std::optional<block::BlockManager<events::G3>> g3_manager;
+  std::optional<block::BlockManager<events::G4>> g4_manager;
+  std::shared_ptr<transfer::Executor> executor;
+  std::unique_ptr<MemoryPool<events::G1>> g1;
+  std::unique_ptr<MemoryPool<events::G2>> g2;
+  std::unique_ptr<DiskPool> g3;
+  std::unique_ptr<VolumePool> g4;
+  std::unique_ptr<BlockMover> mover;
+  CostModel costs;
+  KvMetrics metrics;
+
+  // Those that are there, from G1 on.
+  std::vector<TierPool*> pools() const {
+    std::vector<TierPool*> out = {g1.get()};
+    if (g2 != nullptr) out.push_back(g2.get());
+    if (g3 != nullptr) out.push_back(g3.get());
+    if (g4 != nullptr) out.push_back(g4.get());
+    return out;
+  }
+};
+
+}  // namespace ashlar::tiers

@@ -1,0 +1,293 @@
+// Blocks of host memory to objects, and back.
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <map>
+#include <utility>
+
+#include "ashlar/base/log.h"
+#include "ashlar/storage/allocator.h"
+#include "ashlar/tiers/volume_pool.h"
+#include "ashlar/transfer/block_checksum.h"
+#include "tiers/volume_pool_parts.h"
+#include "transfer/canonical_runs.h"
+
+namespace ashlar::tiers {
+
+using block::BlockId;
+using events::G4;
+using tokens::SequenceHash;
+using transfer::BlockSet;
+
+namespace {
+
+// Runs shorter than this go through a buffer: volumes like few long parts.
+constexpr std::uint64_t kShortRun = 16384;
+
+}  // namespace
+
+// The bytes of an object: its header, and its block where it lies or in a buffer.
+struct VolumePool::Payload {
+  Payload(const BlockSet& set, std::uint32_t slot) {
+    std::vector<std::span<std::byte>> runs;
+    for (std::size_t plane = 0; plane < set.planes().size(); ++plane)
+      transfer::for_each_run(set, plane, slot, [&](std::byte* at, std::uint64_t bytes) {
+        if (!runs.empty() && runs.back().data() + runs.back().size() == at) {
+          runs.back() = {runs.back().data(), runs.back().size() + bytes};
+        } else {
+          runs.emplace_back(at, bytes);
+        }
+      });
+    parts.emplace_back(header);
+    if (set.block_bytes() / runs.size() < kShortRun) {
+      staged = std::move(runs);
+      buffer.resize(set.block_bytes());
+      parts.emplace_back(buffer);
+    } else {
+      parts.insert(parts.end(), runs.begin(), runs.end());
+    }
+  }
+  void gather() {
+    std::byte* at = buffer.data();
+    for (const std::span<std::byte> run : staged) {
+      std::memcpy(at, run.data(), run.size());
+      at += run.size();
+    }
+  }
+  void scatter() const {
+    const std::byte* at = buffer.data();
+    for (const std::span<std::byte> run : staged) {
+      std::memcpy(run.data(), at, run.size());
+      at += run.size();
+    }
+  }
+  std::vector<std::span<const std::byte>> to_write() const { return {parts.begin(), parts.end()}; }
+
+  std::array<std::byte, VolumeObject::kHeaderBytes> header = {};
+  std::vector<std::span<std::byte>> parts;
+  std::vector<std::span<std::byte>> staged;
+  std::vector<std::byte> buffer;
+};
+
+MoveReport VolumePool::put(BytePool& from, std::vector<block::Hold> holds) {
+  MoveReport report;
+  report.blocks.assign(holds.size(), Moved::kFailed);
+  std::map<Number, std::vector<std::size_t>> by_volume;
+  std::vector<std::size_t> places;
+  for (std::size_t i = 0; i < holds.size(); ++i) {
+    const SequenceHash& hash = holds[i].sequence_hash();
+    if (has(hash)) {
+      report.blocks[i] = Moved::kThere;
+      continue;
+    }
+    const std::optional<Number> number = choose(hash);
+    if (!number) {
+      report.error = make_error(ErrorCode::kUnavailable, "no volume that takes blocks is attached");
+      continue;
+    }
+    by_volume[*number].push_back(i);
+  }
+  const Clock::TimePoint start = clock_.now();
+  for (const auto& [number, members] : by_volume) {
+    const Use volume = use(number);
+    if (!volume) continue;
+    Result<ReservedBlocks<G4>> taken = take(members.size());
+    if (!taken) {
+      report.error = taken.error();
+      continue;
+    }
+    std::vector<std::unique_ptr<Payload>> payloads;
+    std::vector<BlockRecord> records;
+    std::vector<std::string> keys;
+    std::vector<std::vector<std::span<const std::byte>>> parts;
+    std::vector<ObjectWrite> objects;
+    for (const std::size_t i : members) {
+      const BytePool::Place place = from.place(holds[i].block_id());
+      const BlockSet& set = *from.blocks(place.part);
+      BlockRecord record = from.record(holds[i]);
+      if (!record.checksum) {
+        const auto made = transfer::checksum_block(set, place.slot, {record.hash, options_.shape.keys});
+        if (made) record.checksum = *made;
+      }
+      payloads.push_back(std::make_unique<Payload>(set, place.slot));
+      payloads.back()->gather();
+      payloads.back()->header = object_of(record).encode();
+      records.push_back(record);
+      keys.push_back(object_of(record).key());
+      parts.push_back(payloads.back()->to_write());
+    }
+    for (std::size_t i = 0; i < members.size(); ++i) objects.push_back({keys[i], parts[i]});
+    const std::vector<Result<void>> written = volume->volume->put(objects);
+    const std::vector<Number> numbers(members.size(), number);
+    for (std::size_t i = 0; i < members.size(); ++i) {
+      Result<void> good = written[i];
+      if (good && options_.read_back_after_write) good = check_written(*volume->volume, records[i], from);
+      (good ? volume->put : volume->failed).add();
+      if (good) continue;
+      if (!report.error) report.error = good.error();
+      records[i] = {};
+    }
+    publish(*taken, records, numbers, report, members);
+    report.bytes +=
+        block_bytes() * static_cast<std::uint64_t>(std::ranges::count_if(
+                            members, [&](std::size_t i) { return report.blocks[i] == Moved::kArrived; }));
+  }
+  report.copying = clock_.now() - start;
+  return report;
+}
+
+Result<void> VolumePool::check_written(Volume& volume, const BlockRecord& record,
+                                       const BytePool& from) const {
+  std::array<std::byte, VolumeObject::kHeaderBytes> header;
+  std::vector<std::byte> bytes(from.block_bytes());
+  const std::array<std::span<std::byte>, 2> parts = {std::span<std::byte>(header),
+                                                     std::span<std::byte>(bytes)};
+  const VolumeObject wanted = object_of(record);
+  const std::string key = wanted.key();
+  const ObjectRead read{key, parts};
+  if (const Result<void> got = volume.get(std::span(&read, 1))[0]; !got) return got;
+  const Result<VolumeObject> found = VolumeObject::decode(header);
+  if (!found) return found.error();
+  if (const Result<void> same = wanted.expect(*found); !same) return same;
+  // The bytes in canonical form, as a block of their own.
+  std::vector<transfer::PlaneShape> shapes;
+  for (const transfer::Plane& plane : from.blocks()->planes()) {
+    layout::LayoutConfig config = plane.layout.config();
+    config.num_blocks = 1;
+    config.alignment = 1;
+    const Result<layout::Layout> layout = layout::Layout::create(config, layout::order::kFullyContiguousNhd);
+    if (!layout) return layout.error();
+    shapes.push_back({*layout, plane.shard});
+  }
+  storage::SystemAllocator memory;
+  const Result<std::shared_ptr<const BlockSet>> scratch = BlockSet::allocate(shapes, memory);
+  if (!scratch) return scratch.error();
+  const std::byte* at = bytes.data();
+  for (std::size_t plane = 0; plane < shapes.size(); ++plane)
+    transfer::for_each_run(**scratch, plane, 0, [&](std::byte* to, std::uint64_t count) {
+      std::memcpy(to, at, count);
+      at += count;
+    });
+  return transfer::verify_block(**scratch, 0, {record.hash, options_.shape.keys}, *record.checksum,
+                                storage_tier());
+}
+
+MoveReport VolumePool::get(std::span<const SequenceHash> hashes, BytePool& to, const MoveOptions& options) {
+  MoveReport report;
+  report.blocks.assign(hashes.size(), Moved::kGone);
+  if (!to.blocks()->host_accessible()) {
+    report.blocks.assign(hashes.size(), Moved::kFailed);
+    report.error =
+        make_error(ErrorCode::kUnsupported, "blocks of volumes are checked in host memory; %s is not",
+                   std::string(to.name()).c_str());
+    return report;
+  }
+  std::vector<block::Hold> holds(hashes.size());
+  std::map<Number, std::vector<std::size_t>> by_volume;
+  for (std::size_t i = 0; i < hashes.size(); ++i) {
+    if (to.has(hashes[i])) {
+      report.blocks[i] = Moved::kThere;
+      continue;
+    }
+    std::optional<block::Hold> held = hold(hashes[i]);
+    if (!held) continue;
+    holds[i] = *std::move(held);
+    by_volume[where_[holds[i].block_id().value()]].push_back(i);
+  }
+  const Clock::TimePoint start = clock_.now();
+  for (const auto& [number, members] : by_volume) {
+    const Use volume = use(number);
+    if (!volume) continue;  // gone
+    const auto fail = [&](const Error& error) {
+      if (!report.error) report.error = error;
+      for (const std::size_t i : members) report.blocks[i] = Moved::kFailed;
+    };
+    if (options.control != nullptr && options.control->cancelled()) {
+      fail(make_error(ErrorCode::kCancelled, "the move was cancelled"));
+      continue;
+    }
+    if (options.deadline && clock_.now() >= *options.deadline) {
+      fail(make_error(ErrorCode::kTimeout, "the deadline came before %zu blocks were read", members.size()));
+      continue;
+    }
+    Result<std::unique_ptr<Reservation>> reserved = to.reserve(members.size());
+    if (!reserved) {
+      fail(reserved.error());
+      continue;
+    }
+    std::vector<std::unique_ptr<Payload>> payloads;
+    std::vector<std::string> keys;
+    std::vector<ObjectRead> objects;
+    for (std::size_t i = 0; i < members.size(); ++i) {
+      const BytePool::Place place = to.place((*reserved)->ids()[i]);
+      payloads.push_back(std::make_unique<Payload>(*to.blocks(place.part), place.slot));
+      keys.push_back(object_of({.hash = hashes[members[i]]}).key());
+    }
+    for (std::size_t i = 0; i < members.size(); ++i) objects.push_back({keys[i], payloads[i]->parts});
+    const std::vector<Result<void>> read = volume->volume->get(objects);
+    std::vector<BlockRecord> records(members.size());
+    for (std::size_t i = 0; i < members.size(); ++i) {
+      const SequenceHash& hash = hashes[members[i]];
+      Result<void> good = read[i];
+      if (good) {
+        payloads[i]->scatter();
+        good = inspect(holds[members[i]], payloads[i]->header, to, (*reserved)->ids()[i], &records[i]);
+      }
+      if (good) {
+        volume->got.add();
+        continue;
+      }
+      records[i] = {};
+      holds[members[i]] = block::Hold();
+      const ErrorCode code = good.error().code();
+      if (code == ErrorCode::kNotFound) {  // whoever else uses the volume has removed it
+        forget(hash);
+        continue;
+      }
+      volume->failed.add();
+      report.blocks[members[i]] = code == ErrorCode::kCorruption ? Moved::kDamaged : Moved::kFailed;
+      if (!report.error) report.error = good.error();
+      if (code != ErrorCode::kCorruption) continue;
+      ASHLAR_LOG(LogLevel::kError, "tiers", "%s: %s", volume->volume->describe().c_str(),
+                 good.error().to_string().c_str());
+      const std::string_view key = keys[i];
+      const Result<void> removed = volume->volume->remove(std::span(&key, 1))[0];
+      forget(hash);
+      if (!removed)
+        ASHLAR_LOG(LogLevel::kWarn, "tiers", "a damaged object stays on %s: %s",
+                   volume->volume->describe().c_str(), removed.error().to_string().c_str());
+    }
+    const Published published = (*reserved)->publish(records, block::KvReady::asserted_by_caller());
+    if (published.error && !report.error) report.error = published.error;
+    for (std::size_t i = 0; i < members.size(); ++i) {
+      if (published.registered[i]) {
+        report.blocks[members[i]] = Moved::kArrived;
+        report.bytes += block_bytes();
+      } else if (!records[i].empty()) {
+        report.blocks[members[i]] = Moved::kFailed;
+      }
+    }
+  }
+  report.copying = clock_.now() - start;
+  return report;
+}
+
+// Nothing of an object is believed before its header is the one that was asked for and its bytes agree with it. The checksum
+// may be another than when it was written from here: others may have computed the block, and written it again.
+Result<void> VolumePool::inspect(const block::Hold& hold, std::span<const std::byte> header, BytePool& to,
+                                 BlockId id, BlockRecord* out) const {
+  const BlockRecord known = records_.of(hold);
+  Result<VolumeObject> found = VolumeObject::decode(header);
+  if (!found) return make_error(ErrorCode::kCorruption, "%s", found.error().message().c_str());
+  if (const Result<void> same = object_of({.hash = known.hash}).expect(*found); !same) return same;
+  const BytePool::Place place = to.place(id);
+  if (const Result<void> same =
+          transfer::verify_block(*to.blocks(place.part), place.slot, {known.hash, options_.shape.keys},
+                                 found->checksum, storage_tier());
+      !same)
+    return same;
+  *out = {.hash = known.hash, .parent = known.parent, .salt = found->salt, .checksum = found->checksum};
+  return {};
+}
+
+}  // namespace ashlar::tiers
