@@ -190,6 +190,12 @@ Result<void> KvBlockManager::Parts::open_lanes() {
     if (!lane_options.uses)
       lane_options.uses = [this](const SequenceHash& hash) { return stack.registry->count(hash); };
     if (lane_options.clock == nullptr) lane_options.clock = stack.clock;
+    // What is held cannot be evicted: small tiers must not be held whole.
+    const auto share = [](const TierPool& pool) { return std::max<std::size_t>(1, pool.capacity() / 8); };
+    lane_options.queue.on_deck = std::min(lane_options.queue.on_deck, share(from));
+    lane_options.batch_blocks = std::min({lane_options.batch_blocks, share(from), share(to)});
+    lane_options.full_batch =
+        std::min({lane_options.full_batch, lane_options.batch_blocks, lane_options.queue.on_deck});
     Result<std::unique_ptr<OffloadLane>> lane =
         OffloadLane::create(from, to, std::move(move), std::move(lane_options), std::move(arrived));
     if (!lane) return lane.error();

@@ -70,6 +70,7 @@ class ManagedPool : public Base {
   bool has(const tokens::SequenceHash& hash) final {
     return manager_.block_registry().template check_presence<Tier>(std::span(&hash, 1))[0];
   }
+  std::size_t capacity() const noexcept final { return manager_.total_blocks(); }
   BlockRecord record(const block::Hold& hold) const final { return records_.of(hold); }
   const RecordTable& records() const noexcept final { return records_; }
   RecordTable& records() noexcept final { return records_; }

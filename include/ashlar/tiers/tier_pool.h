@@ -41,6 +41,7 @@ class TierPool {
   virtual BlockRecord record(const block::Hold& hold) const = 0;
   virtual const RecordTable& records() const noexcept = 0;
   virtual RecordTable& records() noexcept = 0;
+  virtual std::size_t capacity() const noexcept = 0;
   // Of one block.
   virtual std::uint64_t block_bytes() const noexcept = 0;
 };
