@@ -53,14 +53,26 @@ class KvWorkload {
     }
     return good;
   }
+  // Whether blocks of G1 have the bytes of one layer.
+  bool layer_right(const std::vector<block::BlockId>& ids, const std::vector<tokens::SequenceHash>& hashes,
+                   std::uint32_t layer) {
+    const std::uint64_t layer_bytes = kv_.g1_blocks()->block_bytes() / 2;
+    bool good = true;
+    for (std::size_t i = 0; i < ids.size(); ++i)
+      each_byte(ids[i].value(), [&](const std::byte& byte, std::uint64_t at) {
+        if (at / layer_bytes == layer) good &= byte == byte_of(hashes[i], at);
+      });
+    return good;
+  }
   // Onboards what there is, computes what is missing and registers it. Nothing when there is no room; `wrong` counts tables
   // that were not right.
-  std::optional<Table> request(const std::vector<tokens::SequenceHash>& hashes, int* wrong) {
+  std::optional<Table> request(const std::vector<tokens::SequenceHash>& hashes, int* wrong,
+                               const RegisterOptions& how = {}) {
     Table table = kv_.onboard(hashes);
     if (!right(table, hashes)) ++*wrong;
     const std::size_t missing = hashes.size() - table.size();
     if (missing == 0) return table;
-    auto fresh = kv_.g1().allocate_blocks(missing);
+    auto fresh = kv_.get_mutable_blocks(missing);
     if (!fresh) return std::nullopt;
     block::BlockList<block::CompleteBlock<events::G1>> complete;
     for (std::size_t i = 0; i < missing; ++i) {
@@ -69,7 +81,7 @@ class KvWorkload {
                 [&](std::byte& byte, std::uint64_t at) { byte = byte_of(hash, at); });
       complete.push_back(std::move((*fresh)[i]).stage(hash, block::KvReady::asserted_by_caller()));
     }
-    auto registered = kv_.register_blocks(std::move(complete)).value();
+    auto registered = kv_.register_blocks(std::move(complete), how).value();
     for (auto& block : registered) table.push_back(std::move(block));
     return table;
   }
