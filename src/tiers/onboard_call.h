@@ -71,18 +71,22 @@ class OnboardCall {
     layers_ = layer + 1;
     changed_.notify_all();
   }
-  // The end. `cancelled` drops the table outside the lock.
+  // The end. What a cancelled call had is dropped before it is done.
   void finish(OnboardTable table) {
-    OnboardTable dropped;
-    const MutexLock lock(mu_);
-    if (stopped()) {
-      dropped = std::move(table);
-      for (BlockOutcome& block : blocks_) block = {BlockState::kMiss, Miss::kCancelled, block.tier};
-    } else {
-      ids_.clear();
-      for (const auto& block : table) ids_.push_back(block.block_id());
-      table_ = std::move(table);
+    {
+      const MutexLock lock(mu_);
+      if (!stopped()) {
+        ids_.clear();
+        for (const auto& block : table) ids_.push_back(block.block_id());
+        table_ = std::move(table);
+        done_ = true;
+        changed_.notify_all();
+        return;
+      }
     }
+    table.clear();
+    const MutexLock lock(mu_);
+    for (BlockOutcome& block : blocks_) block = {BlockState::kMiss, Miss::kCancelled, block.tier};
     done_ = true;
     changed_.notify_all();
   }

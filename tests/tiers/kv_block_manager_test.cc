@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "ashlar/base/random.h"
+#include "ashlar/testing/event_sinks.h"
 #include "ashlar/testing/time_box.h"
 #include "support/gates.h"
 #include "support/scratch_folder.h"
@@ -219,6 +220,195 @@ TEST_F(KvBlockManagerTest, OneTierAloneWorks) {
   }
   EXPECT_EQ(kv_->onboard(hashes).size(), 3u);
   EXPECT_EQ(kv_->offload(hashes).error().code(), ErrorCode::kUnsupported);
+}
+
+TEST_F(KvBlockManagerTest, WriteBackTakesDownWhatIsNearEviction) {
+  KvOptions lazy = options();
+  lazy.to_g2 = {.trigger = Trigger::kNearEviction, .look_ahead = 3};
+  lazy.to_g3 = {.trigger = Trigger::kNearEviction, .look_ahead = 2};
+  kv_ = KvBlockManager::create(lazy).value();
+  const auto first = sequence(1, 4);
+  {
+    const auto table = request(first);
+  }
+  kv_->drain();
+  EXPECT_EQ(kv_->status().to_g2->arrived, 0u) << "G1 has 4 empty blocks";
+  const auto second = sequence(2, 3);
+  {
+    const auto table = request(second);
+  }
+  kv_->drain();
+  EXPECT_EQ(kv_->status().to_g2->arrived, 2u) << "1 empty block and 2 victims are the next 3";
+  EXPECT_EQ(kv_->find(first).size(), 1u);
+  for (std::uint64_t i = 3; i < 8; ++i) {
+    const auto table = request(sequence(i, 2));
+    kv_->drain();
+  }
+  EXPECT_EQ(kv_->status().g1.evictions, 4 + 3 + 5 * 2 - 8u);
+  for (std::uint64_t i = 1; i < 8; ++i) {
+    const auto hashes = sequence(i, i == 1 ? 4 : i == 2 ? 3 : 2);
+    std::size_t found = 0;
+    for (const TierRun& run : kv_->find(hashes)) found += run.count;
+    EXPECT_EQ(found, hashes.size()) << "written back before it was evicted: " << i;
+  }
+  EXPECT_GT(kv_->status().to_g3->arrived, 0u);
+  expect_counts_exact();
+}
+
+TEST_F(KvBlockManagerTest, OnCallMeansOnCall) {
+  KvOptions quiet = options();
+  quiet.to_g2.trigger = Trigger::kOnCall;
+  quiet.to_g3.trigger = Trigger::kOnCall;
+  kv_ = KvBlockManager::create(quiet).value();
+  const auto hashes = sequence(1, 3);
+  {
+    const auto table = request(hashes);
+  }
+  kv_->drain();
+  EXPECT_EQ(kv_->status().to_g2->arrived, 0u);
+  EXPECT_EQ(kv_->offload(std::span(hashes).first(2)).value().wait()->arrived, 2u);
+  EXPECT_EQ(kv_->offload_to(kG3, hashes).value().wait()->arrived, 2u);
+  EXPECT_EQ(kv_->offload_to(events::kTierId<events::G4>, hashes).error().code(), ErrorCode::kUnsupported);
+  EXPECT_EQ(kv_->offload(hashes, {.after = {block::Fence::passed_already(), block::Fence::passed_already()}})
+                .error()
+                .code(),
+            ErrorCode::kInvalidArgument);
+}
+
+TEST_F(KvBlockManagerTest, BlocksWaitForWhatComputesThem) {
+  open();
+  auto [written, signal] = block::Fence::create();
+  int wrong = 0;
+  const auto table = KvWorkload(*kv_).request(sequence(1, 3), &wrong, {.after = {written}});
+  kv_->drain();
+  EXPECT_EQ(kv_->status().to_g2->arrived, 0u);
+  EXPECT_EQ(kv_->status().to_g2->blocked, 3u);
+  std::move(signal).signal();
+  while (kv_->status().to_g3->arrived < 3) std::this_thread::yield();
+  EXPECT_EQ(kv_->status().to_g2->blocked, 0u);
+}
+
+TEST_F(KvBlockManagerTest, ShutdownTakesDownWhatWaits) {
+  open();
+  const auto hashes = sequence(1, 6);
+  {
+    const auto table = request(hashes);
+  }
+  EXPECT_TRUE(kv_->shutdown());
+  EXPECT_EQ(kv_->onboard_async(hashes).error().code(), ErrorCode::kCancelled);
+  {
+    const auto late = request(sequence(2, 1));
+  }
+  kv_->drain();
+  kv_.reset();
+  open();
+  EXPECT_EQ(kv_->find(hashes), (std::vector<TierRun>{{kG3, 0, 6}}));
+  EXPECT_TRUE(kv_->find(sequence(2, 1)).empty()) << "it came after the shutdown";
+}
+
+TEST_F(KvBlockManagerTest, AShutdownThatIsLateSaysWhatItGaveUp) {
+  ManualClock clock;
+  KvOptions stuck = options();
+  Gate gate;
+  stuck.clock = &clock;
+  stuck.g3->faults = {std::make_shared<ScriptedFaults>(
+      [&](storage::IoDirection direction, std::uint64_t offset, std::uint64_t) {
+        if (direction == storage::IoDirection::kWrite && offset != 0) gate.pass();
+        return storage::IoVerdict{};
+      })};
+  kv_ = KvBlockManager::create(stuck).value();
+  {
+    const auto table = request(sequence(1, 6));
+  }
+  std::thread ticking([&] {
+    gate.wait_for_somebody();
+    clock.advance(std::chrono::seconds(2));
+  });
+  const Result<void> done = kv_->shutdown(clock.now() + std::chrono::seconds(1));
+  ticking.join();
+  ASSERT_FALSE(done);
+  EXPECT_EQ(done.error().code(), ErrorCode::kTimeout);
+  EXPECT_THAT(done.error().message(), ::testing::HasSubstr("given up"));
+  gate.open();
+  kv_.reset();
+  open();
+  const auto table = kv_->onboard(sequence(1, 6));
+  expect_right(table, sequence(1, 6));
+}
+
+TEST_F(KvBlockManagerTest, MetricsHaveNames) {
+  open();
+  MetricRegistry metrics;
+  {
+    const auto registered = kv_->add_metrics(metrics, {{"model", "small"}});
+    ASSERT_TRUE(registered);
+    for (std::uint64_t i = 0; i < 3; ++i) {
+      {
+        const auto table = request(sequence(i, 4));
+      }
+      kv_->drain();
+    }
+    kv_->reset(kG1).value();
+    {
+      const auto table = kv_->onboard(sequence(0, 4));
+    }
+    const std::string page = metrics.prometheus_text();
+    for (const char* const line : {R"(ashlar_tier_hits_total{model="small",tier="g2"} 4)",
+                                   R"(ashlar_tier_onboarded_total{model="small",tier="g2"} 4)",
+                                   R"(ashlar_tier_misses_total{model="small",reason="unknown"} 3)",
+                                   R"(ashlar_tier_misses_total{model="small",reason="behind"} 9)",
+                                   R"(ashlar_tier_evictions_total{model="small",tier="g1"} 4)",
+                                   R"(ashlar_tier_capacity_blocks{model="small",tier="g3"} 40)",
+                                   R"(ashlar_tier_blocks{model="small",tier="g3"} 12)",
+                                   R"(ashlar_tier_age_at_hit_seconds_count{model="small",tier="g2"} 4)",
+                                   R"(ashlar_tier_age_at_eviction_seconds_count{model="small",tier="g1"} 4)"})
+      EXPECT_TRUE(page.find(line) != std::string::npos) << line;
+  }
+  EXPECT_EQ(metrics.prometheus_text().find("ashlar_tier"), std::string::npos)
+      << "they went with the registrations";
+}
+
+TEST_F(KvBlockManagerTest, AgesAreThoseOfTheBlocks) {
+  ManualClock clock;
+  KvOptions timed = options();
+  timed.clock = &clock;
+  kv_ = KvBlockManager::create(timed).value();
+  MetricRegistry metrics;
+  const auto registered = kv_->add_metrics(metrics).value();
+  {
+    const auto table = request(sequence(1, 1));
+  }
+  kv_->drain();
+  clock.advance(std::chrono::seconds(7));
+  {
+    const auto table = kv_->onboard(sequence(1, 1));
+  }
+  clock.advance(std::chrono::seconds(3));
+  {
+    const auto table = request(sequence(2, 8));
+  }
+  const std::string page = metrics.prometheus_text();
+  for (const char* const line : {R"(ashlar_tier_age_at_hit_seconds_sum{tier="g1"} 7)",
+                                 R"(ashlar_tier_age_at_eviction_seconds_sum{tier="g1"} 10)"})
+    EXPECT_TRUE(page.find(line) != std::string::npos) << line;
+}
+
+TEST_F(KvBlockManagerTest, EveryTierTellsWhatItStoresAndRemoves) {
+  KvOptions telling = options();
+  telling.event_capacity = 1024;
+  kv_ = KvBlockManager::create(telling).value();
+  const auto hashes = sequence(1, 3);
+  {
+    const auto table = request(hashes);
+  }
+  kv_->drain();
+  ASSERT_TRUE(kv_->reset_blocks(std::span(hashes).first(1)));
+  ashlar::testing::EventRecorder sink;
+  EXPECT_EQ(kv_->drain_events(sink), 12u);
+  std::map<events::TierId, std::pair<int, int>> told;
+  for (const events::KvEvent& event : sink.events())
+    ++(event.kind == events::KvEventKind::kStored ? told[event.tier].first : told[event.tier].second);
+  for (const events::TierId tier : {kG1, kG2, kG3}) EXPECT_EQ(told[tier], std::pair(3, 1));
 }
 
 // Random requests over a set of sequences that no tier but G3 holds: every hit has the bytes that were computed.
