@@ -1,6 +1,9 @@
 #include "ashlar/storage/disk_storage.h"
 
 #include <fcntl.h>
+#include <linux/fs.h>
+#include <sys/file.h>
+#include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
@@ -66,6 +69,20 @@ Result<void> take_space(int file, const DiskOptions& options) {
                     wide(options.bytes), reason(error).c_str());
 }
 
+Error in_use(const std::string& path) {
+  return make_error(ErrorCode::kNotReady,
+                    "%s is in use, by another process or by this one; only one at a time may have it",
+                    path.c_str());
+}
+
+// Bytes of a file or a block device; 0 for everything else.
+std::uint64_t size_of(int file, const struct stat& about) {
+  if (S_ISREG(about.st_mode)) return static_cast<std::uint64_t>(about.st_size);
+  std::uint64_t bytes = 0;
+  if (S_ISBLK(about.st_mode) && ioctl(file, BLKGETSIZE64, &bytes) == 0) return bytes;
+  return 0;
+}
+
 }  // namespace
 
 Result<std::shared_ptr<DiskStorage>> DiskStorage::create(DiskOptions options) {
@@ -90,20 +107,28 @@ Result<std::shared_ptr<DiskStorage>> DiskStorage::create(DiskOptions options) {
 }
 
 Result<std::shared_ptr<DiskStorage>> DiskStorage::open(DiskOptions options) {
-  const int file = ::open(options.path.c_str(), O_RDWR | O_CLOEXEC);
+  struct stat about{};
+  // Of a block device it means: not while it is mounted, or open so elsewhere.
+  const bool alone = options.exclusive && stat(options.path.c_str(), &about) == 0 && S_ISBLK(about.st_mode);
+  const int file = ::open(options.path.c_str(), O_RDWR | O_CLOEXEC | (alone ? O_EXCL : 0));
+  if (file < 0 && errno == EBUSY) return in_use(options.path);
   if (file < 0)
     return make_error(errno == ENOENT   ? ErrorCode::kNotFound
                       : errno == EISDIR ? ErrorCode::kInvalidArgument
                                         : ErrorCode::kIo,
                       "%s cannot be opened: %s", options.path.c_str(), reason(errno).c_str());
   NewFile guard(file, options.path, false);
-  struct stat about{};
   if (fstat(file, &about) != 0)
     return make_error(ErrorCode::kIo, "%s: %s", options.path.c_str(), reason(errno).c_str());
-  if (!S_ISREG(about.st_mode) || about.st_size == 0)
-    return make_error(ErrorCode::kInvalidArgument, "%s is no file with bytes in it", options.path.c_str());
-  Result<std::shared_ptr<DiskStorage>> made =
-      adopt(std::move(options), file, static_cast<std::uint64_t>(about.st_size));
+  const std::uint64_t bytes = size_of(file, about);
+  if (bytes == 0)
+    return make_error(ErrorCode::kInvalidArgument, "%s is no file with bytes in it, and no block device",
+                      options.path.c_str());
+  if (options.exclusive && flock(file, LOCK_EX | LOCK_NB) != 0) {
+    if (errno == EWOULDBLOCK) return in_use(options.path);
+    return make_error(ErrorCode::kIo, "%s cannot be locked: %s", options.path.c_str(), reason(errno).c_str());
+  }
+  Result<std::shared_ptr<DiskStorage>> made = adopt(std::move(options), file, bytes);
   if (made) guard.release();
   return made;
 }

@@ -4,12 +4,14 @@
 #include <utility>
 
 #include "ashlar/tiers/directory_volume.h"
+#include "ashlar/tiers/file_volume.h"
 
 namespace ashlar::tiers {
 
 VolumeRegistry VolumeRegistry::with_builtin() {
   VolumeRegistry registry;
   registry.add("directory", DirectoryVolume::attach);
+  registry.add("file", FileVolume::attach);
   return registry;
 }
 

@@ -184,6 +184,18 @@ TEST_F(DiskStorageTest, SaysWhatIsWrongWithAPath) {
   expect_error(DiskStorage::open({.path = folder_.path()}), ErrorCode::kInvalidArgument, "directory");
 }
 
+TEST_F(DiskStorageTest, AnExclusiveOneIsAlone) {
+  std::ofstream(path("alone")) << "bytes";
+  {
+    const auto first = DiskStorage::open({.path = path("alone"), .exclusive = true});
+    ASSERT_TRUE(first) << first.error();
+    expect_error(DiskStorage::open({.path = path("alone"), .exclusive = true}), ErrorCode::kNotReady,
+                 "is in use");
+    EXPECT_TRUE(DiskStorage::open({.path = path("alone")})) << "who does not ask is not stopped";
+  }
+  EXPECT_TRUE(DiskStorage::open({.path = path("alone"), .exclusive = true}));
+}
+
 TEST_F(DiskStorageTest, AFullFileSystemIsAnErrorWithNumbersAndLeavesNothingBehind) {
   const auto made = DiskStorage::create({.path = path("d"), .bytes = std::uint64_t{1} << 43});
   expect_error(made, ErrorCode::kCapacity, "8796093022208 bytes are wanted, the file system has ");

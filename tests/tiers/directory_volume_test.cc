@@ -1,4 +1,4 @@
-// DirectoryVolume: the suite of all volumes, and what only folders do.
+// DirectoryVolume: what only folders do; builtin_volumes_test.cc has the suite of all volumes.
 #include "ashlar/tiers/directory_volume.h"
 
 #include <gtest/gtest.h>
@@ -11,7 +11,7 @@
 #include <string>
 
 #include "support/scratch_folder.h"
-#include "support/volume_conformance.h"
+#include "support/volume_objects.h"
 
 namespace ashlar::tiers {
 namespace {
@@ -19,25 +19,6 @@ namespace {
 VolumeDescriptor descriptor_of(const std::string& folder, std::map<std::string, std::string> options = {}) {
   return {.name = "test", .kind = "directory", .location = folder, .options = std::move(options)};
 }
-
-class DirectoryInTest final : public VolumeInTest {
- public:
-  DirectoryInTest()
-      : volume_(DirectoryVolume::attach(descriptor_of(folder_.path(), {{"sync", "false"}})).value()) {}
-  Volume& volume() override { return *volume_; }
-
- private:
-  ScratchFolder folder_;
-  std::unique_ptr<Volume> volume_;
-};
-
-INSTANTIATE_TEST_SUITE_P(Directory, VolumeTest,
-                         testing::Values(VolumeCase{
-                             .name = "directory",
-                             .make = [] { return std::make_unique<DirectoryInTest>(); },
-                             .longest_key = Volume::kMaxKey,
-                         }),
-                         volume_case_name);
 
 std::size_t files_in(const std::string& folder) {
   std::size_t files = 0;

@@ -1,4 +1,4 @@
-// DiskStorage: a file of fixed size, reached past the page cache where the file system allows it.
+// DiskStorage: a file of fixed size, or a block device, reached past the page cache where the file system allows it.
 //
 // create() takes all of its space at once, so a disk that is too full says so then and not in the middle of a write. It
 // never touches a file that is there. open() takes an existing one as it is.
@@ -28,6 +28,8 @@ struct DiskOptions {
   DirectIo direct = DirectIo::kIfPossible;
   // Takes the space from the file system now. Off: the file has holes and a write may find the disk full.
   bool preallocate = true;
+  // For open(): no other storage may be open so, of this process or another, and a block device must not be mounted.
+  bool exclusive = false;
   // The file goes with the last holder: scratch space.
   bool remove = false;
   std::shared_ptr<IoFaults> faults = {};
@@ -38,7 +40,8 @@ class DiskStorage final : public Storage {
   // Errors: kInvalidArgument: no path or no bytes; kAlreadyExists; kCapacity with what was wanted and what the file system
   // has; kUnsupported: DirectIo::kAlways where it is refused; kIo with the system's reason. Nothing is left behind.
   static Result<std::shared_ptr<DiskStorage>> create(DiskOptions options);
-  // Errors: kNotFound; kInvalidArgument for an empty file or one that is none; otherwise as create().
+  // Errors: kNotFound; kInvalidArgument for an empty file, or what is no file and no block device; kNotReady: exclusive, and
+  // somebody has it; otherwise as create().
   static Result<std::shared_ptr<DiskStorage>> open(DiskOptions options);
   ~DiskStorage() override;
 

@@ -1,0 +1,151 @@
+// FileVolume: one file, or one raw block device, that an operator set aside: objects in slots of one size.
+//
+// The operator makes the file with the size that it shall have, and calls provision() once. attach() takes what was
+// provisioned and never formats anything. A superblock says how many slots there are and how large; a table has one
+// header per slot, with the key and a checksum of the object in it. docs/formats/file_volume.md has every byte.
+//
+//   put:      bytes into a slot whose header is cleared · sync · header · sync
+//   replace:  put into another slot, with a larger generation · clear the old header · sync
+//   remove:   clear the header · sync; the slot may be used again after that
+//
+// A batch is synced as one. After the death of the process or a power failure each object is whole or absent; of two
+// headers with one key the larger generation counts. Restarting reads the table. get() compares the checksum.
+//
+// Options: sync (true: an object survives a power failure when put() returns, a removal when remove() does).
+//
+// Thread safety: thread-safe; one process, and in it one volume, has the file at a time. Reads wait for no write.
+// Complexity:    memory for every key, and 12 bytes per slot. An object of any size takes a slot.
+// Invariant:     a header on disk that checks out has its bytes in its slot.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "ashlar/base/mutex.h"
+#include "ashlar/base/result.h"
+#include "ashlar/storage/disk_storage.h"
+#include "ashlar/tiers/volume.h"
+#include "ashlar/tiers/volume_registry.h"
+
+namespace ashlar::tiers {
+
+struct FileVolumeShape {
+  std::uint64_t slot_bytes = 0;  // the largest object; whole pages of 4096 bytes
+  std::uint64_t slots = 0;
+
+  friend bool operator==(const FileVolumeShape&, const FileVolumeShape&) = default;
+};
+
+struct ProvisionOptions {
+  std::uint64_t slot_bytes = 0;  // the largest object; rounded up to whole pages
+  std::uint64_t slots = 0;       // 0: as many as there is room for
+  std::shared_ptr<storage::IoFaults> faults = {};
+};
+
+struct FileVolumeOptions {
+  std::string path;
+  bool sync = true;
+  std::shared_ptr<storage::IoFaults> faults = {};
+};
+
+class FileVolume final : public Volume {
+ public:
+  static constexpr std::size_t kLongestKey = 192;
+
+  // Makes an empty volume of a file or block device that is there. Returns what it holds. Errors: kNotFound: the operator
+  // makes the file; kAlreadyExists: something is in its first MiB or where the table comes, which is left alone;
+  // kCapacity: fewer slots fit; kInvalidArgument; kNotReady: somebody uses it; kIo.
+  static Result<FileVolumeShape> provision(const std::string& path, const ProvisionOptions& options);
+
+  // Errors: kNotFound; kInvalidArgument: an option, or something that was not provisioned; kCorruption: a superblock that
+  // was damaged, or a file that was cut off; kUnsupported: a newer version; kNotReady: another process or volume has it;
+  // kIo. Writes nothing.
+  static Result<std::unique_ptr<Volume>> attach(const VolumeDescriptor& descriptor);
+  static Result<std::unique_ptr<FileVolume>> open(FileVolumeOptions options);
+
+  const FileVolumeShape& shape() const noexcept { return shape_; }
+  // Slots that the next objects may take.
+  std::uint64_t free_slots() const;
+
+  std::string describe() const override { return "file " + options_.path; }
+  // Errors besides those of every volume: kInvalidArgument: a key of more than kLongestKey characters; kCapacity: larger
+  // than a slot. An object that failed is absent, or was kept as it was before; if the headers could not be synced it may
+  // be there, whole, after a restart.
+  std::vector<Result<void>> put(std::span<const ObjectWrite> objects) override;
+  // kCorruption also where the bytes do not agree with their checksum.
+  std::vector<Result<void>> get(std::span<const ObjectRead> objects) override;
+  std::vector<Result<bool>> contains(std::span<const std::string_view> keys) override;
+  // After an error the object may be there or not, also after a restart; repeat it.
+  std::vector<Result<void>> remove(std::span<const std::string_view> keys) override;
+
+ private:
+  struct Entry {
+    std::uint32_t slot = 0;
+    std::uint64_t bytes = 0;
+    std::uint64_t checksum = 0;
+  };
+  struct Slot {
+    std::uint32_t readers = 0;
+    bool leaving = false;  // free when its last reader has gone
+  };
+  // A slot that belongs to nobody, while its header on disk may check out.
+  struct Uncleared {
+    std::uint32_t slot = 0;
+    std::string key;
+    Result<void> cleared = {};  // the last attempt
+  };
+  // An object whose bytes are in their slot, without a header.
+  struct Written {
+    std::size_t object = 0;
+    Entry entry;
+  };
+  struct KeyHash {
+    using is_transparent = void;
+    std::size_t operator()(std::string_view key) const noexcept { return std::hash<std::string_view>{}(key); }
+  };
+
+  FileVolume(FileVolumeOptions options, std::shared_ptr<storage::DiskStorage> storage,
+             const FileVolumeShape& shape, std::uint64_t first_slot);
+  Result<void> read_table();
+  Result<void> check_key(std::string_view key) const;
+  std::uint64_t place_of(std::uint32_t slot) const noexcept { return first_slot_ + slot * shape_.slot_bytes; }
+  Result<void> write_header(std::uint32_t slot, std::span<const std::byte> bytes) const;
+  // Writes since failed_syncs_ was `before` are on the device. Fails also where another thread's sync failed meanwhile: the
+  // system tells one of them only, and may have given up the bytes of both.
+  Result<void> sync(std::uint64_t before);
+
+  Result<Entry> write_bytes(const ObjectWrite& object);
+  Result<std::uint32_t> take_slot(const ObjectWrite& object);
+  void commit(std::span<const ObjectWrite> objects, std::span<const Written> written,
+              std::span<Result<void>> results);
+  void clear() ASHLAR_REQUIRES(table_mu_);
+  Result<void> get_one(const ObjectRead& object);
+  void free_slot(std::uint32_t slot) ASHLAR_REQUIRES(mu_);
+  void end_read(std::uint32_t slot);
+
+  const FileVolumeOptions options_;
+  const std::shared_ptr<storage::DiskStorage> storage_;
+  const FileVolumeShape shape_;
+  const std::uint64_t first_slot_;  // its offset
+
+  Mutex sync_mu_;  // one sync at a time; the last of the locks
+  std::atomic<std::uint64_t> failed_syncs_{0};
+
+  Mutex table_mu_;  // before mu_; held while headers are written and synced
+  std::uint64_t generation_ ASHLAR_GUARDED_BY(table_mu_) = 0;
+  std::vector<Uncleared> uncleared_ ASHLAR_GUARDED_BY(table_mu_);
+
+  mutable Mutex mu_;  // never held while bytes move
+  std::unordered_map<std::string, Entry, KeyHash, std::equal_to<>> entries_ ASHLAR_GUARDED_BY(mu_);
+  std::vector<Slot> slots_ ASHLAR_GUARDED_BY(mu_);
+  std::vector<std::uint32_t> free_ ASHLAR_GUARDED_BY(mu_);  // headers are cleared; the last goes first
+};
+
+}  // namespace ashlar::tiers

@@ -1,0 +1,400 @@
+// What is on disk changes in this order, and each step is on the device before the next begins:
+//
+//   a slot is free:     its header does not check out
+//   bytes:              are written over whatever was there
+//   header:             is written; from now on a restart finds the object
+//   cleared header:     of an object that was replaced or removed; then the slot is free again
+//
+// A header whose clearing failed stays in uncleared_, and its slot with it, until it succeeds; what is written again after a
+// failed sync reaches the device with the next one, because it makes the page dirty again. Of one key the newest header is
+// the last to go, so that no older object comes back.
+#include "ashlar/tiers/file_volume.h"
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include "ashlar/base/checked_math.h"
+#include "tiers/file_bytes.h"
+#include "tiers/file_volume_format.h"
+
+namespace ashlar::tiers {
+namespace {
+
+using file_volume::Header;
+using file_volume::kHeaderBytes;
+using file_volume::kPage;
+using storage::DiskStorage;
+
+constexpr std::uint64_t kReadAtATime = std::uint64_t{1} << 20;
+constexpr file_volume::HeaderBytes kCleared{};
+
+unsigned long long wide(std::uint64_t value) {
+  return value;
+}
+
+Result<std::shared_ptr<DiskStorage>> open_storage(const std::string& path,
+                                                  std::shared_ptr<storage::IoFaults> faults) {
+  return DiskStorage::open(
+      {.path = path, .direct = storage::DirectIo::kNever, .exclusive = true, .faults = std::move(faults)});
+}
+
+Result<void> read_bytes(const DiskStorage& storage, std::uint64_t offset, std::span<std::byte> into) {
+  return read_all(*storage.file(), storage.path(), offset, std::span(&into, 1));
+}
+
+Result<void> write_bytes_to(const DiskStorage& storage, std::uint64_t offset,
+                            std::span<const std::byte> bytes) {
+  return write_all(*storage.file(), storage.path(), offset, std::span(&bytes, 1));
+}
+
+// The first bytes of most file systems and partition tables lie in the first MiB.
+Result<void> check_empty(const DiskStorage& storage, std::uint64_t table_end) {
+  const std::uint64_t end = std::min(storage.size(), std::max(table_end, kReadAtATime));
+  std::vector<std::byte> buffer(kReadAtATime);
+  for (std::uint64_t at = 0; at < end; at += buffer.size()) {
+    buffer.resize(std::min(kReadAtATime, end - at));
+    if (const Result<void> read = read_bytes(storage, at, buffer); !read) return read;
+    const auto found = std::ranges::find_if(buffer, [](std::byte byte) { return byte != std::byte{0}; });
+    if (found == buffer.end()) continue;
+    return make_error(ErrorCode::kAlreadyExists,
+                      "%s is not empty: byte %llu is not zero; it was left alone. If nobody needs what is in "
+                      "it, clear its first %llu bytes and provision it then",
+                      storage.path().c_str(), wide(at + static_cast<std::uint64_t>(found - buffer.begin())),
+                      wide(end));
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<FileVolumeShape> FileVolume::provision(const std::string& path, const ProvisionOptions& options) {
+  FileVolumeShape shape{.slots = options.slots};
+  if (options.slot_bytes == 0 || options.slot_bytes > (std::uint64_t{1} << 48) ||
+      !align_up(options.slot_bytes, kPage, &shape.slot_bytes))
+    return make_error(ErrorCode::kInvalidArgument,
+                      "slot_bytes is %llu; it is the size of the largest object, at least 1",
+                      wide(options.slot_bytes));
+  Result<std::shared_ptr<DiskStorage>> storage = open_storage(path, options.faults);
+  if (!storage && storage.error().code() == ErrorCode::kNotFound)
+    return make_error(ErrorCode::kNotFound,
+                      "%s is not there; make the file with the size it shall have, and provision it then",
+                      path.c_str());
+  if (!storage) return storage.error();
+  const std::uint64_t most = file_volume::slots_in((*storage)->size(), shape.slot_bytes);
+  if (most == 0 || options.slots > most)
+    return make_error(ErrorCode::kCapacity, "%s has %llu bytes: room for %llu slots of %llu bytes, not %llu",
+                      path.c_str(), wide((*storage)->size()), wide(most), wide(shape.slot_bytes),
+                      wide(std::max<std::uint64_t>(options.slots, 1)));
+  if (options.slots == 0) shape.slots = most;
+  const std::uint64_t table_end = file_volume::places_of(shape)->slots;
+  if (const Result<void> empty = check_empty(**storage, table_end); !empty) return empty.error();
+  // The zeros first: they may be in memory only, with the headers of an older volume below.
+  if (const Result<void> synced = (*storage)->sync(); !synced) return synced.error();
+  if (const Result<void> written = write_bytes_to(**storage, 0, file_volume::encode(shape)); !written)
+    return written.error();
+  if (const Result<void> synced = (*storage)->sync(); !synced) return synced.error();
+  return shape;
+}
+
+Result<std::unique_ptr<Volume>> FileVolume::attach(const VolumeDescriptor& descriptor) {
+  VolumeOptions options(descriptor);
+  const bool sync = options.flag("sync", true);
+  if (const Result<void> good = options.finish(); !good) return good.error();
+  return open({.path = descriptor.location, .sync = sync})
+      .transform(
+          [](std::unique_ptr<FileVolume>&& volume) { return std::unique_ptr<Volume>(std::move(volume)); });
+}
+
+Result<std::unique_ptr<FileVolume>> FileVolume::open(FileVolumeOptions options) {
+  Result<std::shared_ptr<DiskStorage>> storage = open_storage(options.path, options.faults);
+  if (!storage) return storage.error();
+  // A file that is too short for a superblock has none.
+  file_volume::Superblock found{};
+  const std::uint64_t there = std::min<std::uint64_t>((*storage)->size(), found.size());
+  if (const Result<void> read = read_bytes(**storage, 0, std::span(found).first(there)); !read)
+    return read.error();
+  const Result<FileVolumeShape> shape = file_volume::decode(options.path, found);
+  if (!shape) return shape.error();
+  const file_volume::Places places = *file_volume::places_of(*shape);
+  if ((*storage)->size() < places.end)
+    return make_error(ErrorCode::kCorruption,
+                      "%s has %llu bytes and its %llu slots need %llu: it was cut off; it was left alone",
+                      options.path.c_str(), wide((*storage)->size()), wide(shape->slots), wide(places.end));
+  std::unique_ptr<FileVolume> volume(
+      new FileVolume(std::move(options), *std::move(storage), *shape, places.slots));
+  if (const Result<void> read = volume->read_table(); !read) return read.error();
+  return volume;
+}
+
+FileVolume::FileVolume(FileVolumeOptions options, std::shared_ptr<DiskStorage> storage,
+                       const FileVolumeShape& shape, std::uint64_t first_slot)
+    : options_(std::move(options)),
+      storage_(std::move(storage)),
+      shape_(shape),
+      first_slot_(first_slot),
+      slots_(shape.slots) {}
+
+// Losers keep their headers until somebody writes: attaching writes nothing.
+Result<void> FileVolume::read_table() {
+  const MutexLock table(table_mu_);
+  const MutexLock lock(mu_);
+  std::unordered_map<std::uint32_t, std::uint64_t> generations;  // of slots in entries_
+  std::vector<bool> taken(shape_.slots, false);
+  std::vector<std::byte> buffer(kReadAtATime);
+  const std::uint64_t total = kHeaderBytes * shape_.slots;
+  for (std::uint64_t at = 0; at < total; at += buffer.size()) {
+    buffer.resize(std::min(kReadAtATime, total - at));
+    if (const Result<void> read = read_bytes(*storage_, file_volume::kTable + at, buffer); !read) return read;
+    for (std::uint64_t inside = 0; inside < buffer.size(); inside += kHeaderBytes) {
+      const auto slot = static_cast<std::uint32_t>((at + inside) / kHeaderBytes);
+      const std::optional<Header> header =
+          file_volume::decode(slot, std::span(buffer).subspan(inside, kHeaderBytes), shape_);
+      if (!header) continue;
+      taken[slot] = true;
+      generation_ = std::max(generation_, header->generation);
+      generations[slot] = header->generation;
+      const Entry entry{.slot = slot, .bytes = header->bytes, .checksum = header->checksum};
+      const auto [found, fresh] = entries_.try_emplace(std::string(header->key), entry);
+      if (fresh) continue;
+      std::uint32_t loser = slot;
+      if (header->generation > generations[found->second.slot])
+        loser = std::exchange(found->second, entry).slot;
+      uncleared_.push_back({.slot = loser, .key = found->first});
+    }
+  }
+  for (std::uint32_t slot = static_cast<std::uint32_t>(shape_.slots); slot-- > 0;)
+    if (!taken[slot]) free_.push_back(slot);
+  return {};
+}
+
+std::uint64_t FileVolume::free_slots() const {
+  const MutexLock lock(mu_);
+  return free_.size();
+}
+
+Result<void> FileVolume::check_key(std::string_view key) const {
+  if (const Result<void> good = tiers::check_key(key); !good) return good;
+  if (key.size() <= kLongestKey) return {};
+  return make_error(ErrorCode::kInvalidArgument, "%s: the key '%s...' has %zu characters, %zu are allowed",
+                    describe().c_str(), std::string(key.substr(0, 80)).c_str(), key.size(), kLongestKey);
+}
+
+Result<void> FileVolume::write_header(std::uint32_t slot, std::span<const std::byte> bytes) const {
+  return write_bytes_to(*storage_, file_volume::kTable + slot * kHeaderBytes, bytes);
+}
+
+Result<void> FileVolume::sync(std::uint64_t before) {
+  if (!options_.sync) return {};
+  const MutexLock lock(sync_mu_);
+  Result<void> synced = storage_->sync();
+  if (!synced) {
+    ++failed_syncs_;
+  } else if (failed_syncs_ != before) {
+    return make_error(ErrorCode::kIo,
+                      "%s: a sync failed while this was written, which may be lost; repeat it",
+                      describe().c_str());
+  }
+  return synced;
+}
+
+void FileVolume::free_slot(std::uint32_t slot) {
+  if (slots_[slot].readers > 0) {
+    slots_[slot].leaving = true;
+  } else {
+    free_.push_back(slot);
+  }
+}
+
+void FileVolume::end_read(std::uint32_t slot) {
+  const MutexLock lock(mu_);
+  if (--slots_[slot].readers == 0 && std::exchange(slots_[slot].leaving, false)) free_.push_back(slot);
+}
+
+// Frees the slots that could be cleared; the others stay, with the reason.
+void FileVolume::clear() {
+  if (uncleared_.empty()) return;
+  const std::uint64_t before = failed_syncs_;
+  for (Uncleared& one : uncleared_) one.cleared = write_header(one.slot, kCleared);
+  const Result<void> synced = sync(before);
+  std::vector<Uncleared> left;
+  const MutexLock lock(mu_);
+  for (Uncleared& one : uncleared_) {
+    if (one.cleared && !synced) one.cleared = synced.error();
+    if (one.cleared) {
+      free_slot(one.slot);
+    } else {
+      left.push_back(std::move(one));
+    }
+  }
+  uncleared_ = std::move(left);
+}
+
+Result<std::uint32_t> FileVolume::take_slot(const ObjectWrite& object) {
+  for (const bool last : {false, true}) {
+    {
+      const MutexLock lock(mu_);
+      if (!free_.empty()) {
+        const std::uint32_t slot = free_.back();
+        free_.pop_back();
+        return slot;
+      }
+    }
+    if (last) break;
+    // Waits for a batch that is about to free some, and tries again what could not be cleared.
+    const MutexLock table(table_mu_);
+    clear();
+  }
+  return make_error(ErrorCode::kCapacity, "%s: put '%s': all %llu slots of %llu bytes are used",
+                    describe().c_str(), std::string(object.key).c_str(), wide(shape_.slots),
+                    wide(shape_.slot_bytes));
+}
+
+Result<FileVolume::Entry> FileVolume::write_bytes(const ObjectWrite& object) {
+  if (const Result<void> good = check_key(object.key); !good) return good.error();
+  Entry entry{.bytes = object.size()};
+  if (entry.bytes > shape_.slot_bytes)
+    return make_error(ErrorCode::kCapacity, "%s: put '%s': the object has %llu bytes, a slot has %llu",
+                      describe().c_str(), std::string(object.key).c_str(), wide(entry.bytes),
+                      wide(shape_.slot_bytes));
+  const Result<std::uint32_t> slot = take_slot(object);
+  if (!slot) return slot.error();
+  entry.slot = *slot;
+  entry.checksum = file_volume::checksum_of(object.parts);
+  if (const Result<void> written =
+          write_all(*storage_->file(), options_.path, place_of(entry.slot), object.parts);
+      !written) {
+    const MutexLock lock(mu_);
+    free_slot(entry.slot);
+    return written.error();
+  }
+  return entry;
+}
+
+std::vector<Result<void>> FileVolume::put(std::span<const ObjectWrite> objects) {
+  std::vector<Result<void>> results(objects.size());
+  std::vector<Written> written;
+  const std::uint64_t before = failed_syncs_;
+  for (std::size_t i = 0; i < objects.size(); ++i) {
+    const Result<Entry> entry = write_bytes(objects[i]);
+    if (entry) {
+      written.push_back({.object = i, .entry = *entry});
+    } else {
+      results[i] = entry.error();
+    }
+  }
+  if (written.empty()) return results;
+  if (const Result<void> synced = sync(before); !synced) {
+    const MutexLock lock(mu_);
+    for (const Written& one : written) {
+      results[one.object] = synced.error();
+      free_slot(one.entry.slot);
+    }
+    return results;
+  }
+  commit(objects, written, results);
+  return results;
+}
+
+// Headers, in the order of the batch: of one key that is in it twice the last counts.
+void FileVolume::commit(std::span<const ObjectWrite> objects, std::span<const Written> written,
+                        std::span<Result<void>> results) {
+  const MutexLock table(table_mu_);
+  const std::uint64_t before = failed_syncs_;
+  for (const Written& one : written) {
+    const Header header{.key = objects[one.object].key,
+                        .generation = ++generation_,
+                        .bytes = one.entry.bytes,
+                        .checksum = one.entry.checksum};
+    results[one.object] = write_header(one.entry.slot, file_volume::encode(one.entry.slot, header));
+  }
+  const Result<void> synced = sync(before);
+  {
+    const MutexLock lock(mu_);
+    for (const Written& one : written) {
+      Result<void>& result = results[one.object];
+      if (result && !synced) result = synced.error();
+      std::string key(objects[one.object].key);
+      if (!result) {
+        uncleared_.push_back({.slot = one.entry.slot, .key = std::move(key)});
+      } else if (const auto [found, fresh] = entries_.try_emplace(std::move(key), one.entry); !fresh) {
+        uncleared_.push_back({.slot = std::exchange(found->second, one.entry).slot, .key = found->first});
+      }
+    }
+  }
+  clear();
+}
+
+std::vector<Result<void>> FileVolume::get(std::span<const ObjectRead> objects) {
+  std::vector<Result<void>> results;
+  results.reserve(objects.size());
+  for (const ObjectRead& object : objects) results.push_back(get_one(object));
+  return results;
+}
+
+Result<void> FileVolume::get_one(const ObjectRead& object) {
+  if (const Result<void> good = check_key(object.key); !good) return good;
+  const auto place = [&] { return describe() + ": get '" + std::string(object.key) + "'"; };
+  Entry entry;
+  {
+    const MutexLock lock(mu_);
+    const auto found = entries_.find(object.key);
+    if (found == entries_.end())
+      return make_error(ErrorCode::kNotFound, "%s: there is no such object", place().c_str());
+    entry = found->second;
+    if (entry.bytes != object.size())
+      return make_error(ErrorCode::kCorruption, "%s: the object has %llu bytes, %llu are expected",
+                        place().c_str(), wide(entry.bytes), wide(object.size()));
+    ++slots_[entry.slot].readers;  // nobody writes to the slot meanwhile
+  }
+  Result<void> read = read_all(*storage_->file(), options_.path, place_of(entry.slot), object.parts);
+  end_read(entry.slot);
+  if (!read) return read;
+  if (file_volume::checksum_of(object.parts) != entry.checksum)
+    return make_error(ErrorCode::kCorruption, "%s: the bytes in slot %u do not agree with their checksum",
+                      place().c_str(), entry.slot);
+  return {};
+}
+
+std::vector<Result<bool>> FileVolume::contains(std::span<const std::string_view> keys) {
+  std::vector<Result<bool>> results;
+  results.reserve(keys.size());
+  for (const std::string_view key : keys) {
+    if (const Result<void> good = check_key(key); !good) {
+      results.emplace_back(good.error());
+      continue;
+    }
+    const MutexLock lock(mu_);
+    results.emplace_back(entries_.contains(key));
+  }
+  return results;
+}
+
+std::vector<Result<void>> FileVolume::remove(std::span<const std::string_view> keys) {
+  std::vector<Result<void>> results;
+  results.reserve(keys.size());
+  for (const std::string_view key : keys) results.push_back(check_key(key));
+  const MutexLock table(table_mu_);
+  // An older header of the same key goes first: with the newer one gone before it, the older object would be back.
+  clear();
+  const auto refuse_uncleared = [&]() ASHLAR_REQUIRES(table_mu_) {
+    for (const Uncleared& left : uncleared_)
+      for (std::size_t i = 0; i < keys.size(); ++i)
+        if (left.key == keys[i]) results[i] = left.cleared;
+  };
+  refuse_uncleared();
+  {
+    const MutexLock lock(mu_);
+    for (std::size_t i = 0; i < keys.size(); ++i) {
+      const auto found = results[i] ? entries_.find(keys[i]) : entries_.end();
+      if (found == entries_.end()) continue;
+      uncleared_.push_back({.slot = found->second.slot, .key = found->first});
+      entries_.erase(found);
+    }
+  }
+  clear();
+  refuse_uncleared();
+  return results;
+}
+
+}  // namespace ashlar::tiers
