@@ -105,14 +105,14 @@ std::optional<VolumePool::Number> VolumePool::choose(const SequenceHash& hash) c
 }
 
 std::vector<VolumeStatus> VolumePool::volumes() const {
-  std::vector<std::size_t> blocks(std::numeric_limits<Number>::max() + std::size_t{1});
+  std::map<Number, std::size_t> blocks;
   manager_.for_each_registered([&](const SequenceHash&, BlockId id) { ++blocks[where_[id.value()]]; });
   std::vector<VolumeStatus> out;
   const MutexLock lock(mu_);
   for (std::size_t i = 0; i < volumes_.size(); ++i)
     if (const Attached* one = volumes_[i].get(); one != nullptr)
-      out.push_back({one->name, one->volume->describe(), one->use.write, blocks[i], one->put.value(),
-                     one->got.value(), one->failed.value()});
+      out.push_back({one->name, one->volume->describe(), one->use.write, blocks[static_cast<Number>(i)],
+                     one->put.value(), one->got.value(), one->failed.value()});
   return out;
 }
 
@@ -161,26 +161,45 @@ Result<void> VolumePool::remove(const SequenceHash& hash) {
 }
 
 Result<void> VolumePool::remove_all(std::span<const SequenceHash> hashes) {
-  std::map<Number, std::vector<SequenceHash>> by_volume;
-  for (const SequenceHash& hash : hashes)
-    if (const auto block = find(hash)) by_volume[where_[block->block_id().value()]].push_back(hash);
+  std::vector<std::string> keys;
+  keys.reserve(hashes.size());
+  for (const SequenceHash& hash : hashes) keys.push_back(object_of({.hash = hash}).key());
+  std::map<Number, std::vector<std::size_t>> by_volume;
+  const std::vector<Number> writable = writable_volumes();
+  for (std::size_t i = 0; i < hashes.size(); ++i) {
+    // Also where it is not known to be: somebody may ask the volume later.
+    for (const Number number : writable) by_volume[number].push_back(i);
+    const auto block = find(hashes[i]);
+    if (!block) continue;
+    const Number number = where_[block->block_id().value()];
+    if (!std::ranges::binary_search(writable, number)) by_volume[number].push_back(i);
+  }
   std::optional<Error> error;
+  std::vector<bool> stays(hashes.size());
   for (const auto& [number, members] : by_volume) {
     const Use volume = use(number);
     if (!volume) continue;  // its blocks are being forgotten
-    std::vector<std::string> keys;
-    for (const SequenceHash& hash : members) keys.push_back(object_of({.hash = hash}).key());
-    const std::vector<std::string_view> views(keys.begin(), keys.end());
+    std::vector<std::string_view> views;
+    for (const std::size_t i : members) views.push_back(keys[i]);
     const std::vector<Result<void>> removed = volume->volume->remove(views);
     for (std::size_t i = 0; i < members.size(); ++i) {
-      if (removed[i]) {
-        forget(members[i]);
-      } else if (!error) {
-        error = removed[i].error();
-      }
+      if (removed[i]) continue;
+      stays[members[i]] = true;
+      if (!error) error = removed[i].error();
     }
   }
+  for (std::size_t i = 0; i < hashes.size(); ++i)
+    if (!stays[i]) forget(hashes[i]);
   return error ? Result<void>(*error) : Result<void>();
+}
+
+std::vector<VolumePool::Number> VolumePool::writable_volumes() const {
+  std::vector<Number> out;
+  const MutexLock lock(mu_);
+  for (std::size_t i = 0; i < volumes_.size(); ++i)
+    if (volumes_[i] != nullptr && !volumes_[i]->leaving && volumes_[i]->use.write)
+      out.push_back(static_cast<Number>(i));
+  return out;
 }
 
 std::size_t VolumePool::probe(std::span<const SequenceHash> hashes) {

@@ -65,6 +65,8 @@ class VolumePool final : public ManagedPool<events::G4, TierPool> {
   std::uint64_t block_bytes() const noexcept override { return options_.shape.payload_bytes; }
   // Removes the object too. Errors: kNotFound; those of the volume.
   Result<void> remove(const tokens::SequenceHash& hash) override;
+  // The same for many, from every volume that takes blocks, whether they are known to be there or not. Errors: those of the
+  // volumes: the rest is gone.
   Result<void> remove_all(std::span<const tokens::SequenceHash> hashes);
 
   // Asks the volumes for the first of `hashes` that are not known yet, until one is not there. Returns how many of the first
@@ -85,6 +87,7 @@ class VolumePool final : public ManagedPool<events::G4, TierPool> {
   Use use(Number number);
   // Where a block goes. Nothing when no volume takes blocks.
   std::optional<Number> choose(const tokens::SequenceHash& hash) const;
+  std::vector<Number> writable_volumes() const;
   VolumeObject object_of(const BlockRecord& record) const;
   // Takes blocks of the manager; what had to go is removed from its volume, where that is wanted.
   Result<ReservedBlocks<events::G4>> take(std::size_t n);
