@@ -114,6 +114,7 @@ MoveReport BlockMover::move(BytePool& from, BytePool& to, std::vector<block::Hol
       proof = *std::move(done);
     } else {
       note(done.error());
+      for (const std::size_t i : part.members) batch->reservation->not_written(i, done.error());
     }
   }
   report.copying = clock_.now() - start;
@@ -123,10 +124,7 @@ MoveReport BlockMover::move(BytePool& from, BytePool& to, std::vector<block::Hol
     return report;
   }
   if (options_.read_back_after_write && to.storage_tier() == events::StorageTier::kDisk)
-    if (const Result<void> good = read_back(to, *batch); !good) {
-      note(good.error());
-      return report;
-    }
+    if (const Result<void> good = read_back(to, *batch); !good) note(good.error());
   // Where blocks are computed none is kept: bytes that were computed again may differ, and be as good.
   if (to.storage_tier() == events::StorageTier::kDevice)
     for (BlockRecord& record : batch->records) record.checksum.reset();
@@ -184,17 +182,21 @@ Result<void> BlockMover::inspect(BytePool& from, BytePool& to, Batch& batch) {
   for (std::size_t i = 0; i < batch.records.size(); ++i) {
     BlockRecord& record = batch.records[i];
     if (record.empty()) continue;
-    const BytePool::Place place = to.place(batch.reservation->ids()[i]);
-    const BlockSet& set = *to.blocks(place.part);
+    BytePool::Place place = to.place(batch.reservation->ids()[i]);
+    const BlockSet* set = to.blocks(place.part).get();
     if (record.checksum && from.storage_tier() != events::StorageTier::kDisk)
       continue;  // it was right when it came into memory
-    if (!set.host_accessible()) {
-      if (!record.checksum) continue;  // neither end can be read by the host, and neither keeps checksums
-      return make_error(ErrorCode::kUnsupported, "blocks of %s are checked in host memory; %s is not",
-                        std::string(from.name()).c_str(), std::string(to.name()).c_str());
+    if (!set->host_accessible()) {
+      if (record.checksum)
+        return make_error(ErrorCode::kUnsupported, "blocks of %s are checked in host memory; %s is not",
+                          std::string(from.name()).c_str(), std::string(to.name()).c_str());
+      place = from.place(batch.holds[i].block_id());
+      set = from.blocks(place.part).get();
+      if (!set->host_accessible())
+        continue;  // neither end can be read by the host, and neither keeps checksums
     }
     const Result<BlockChecksum> found =
-        transfer::checksum_block(set, place.slot, {record.hash, options_.keys});
+        transfer::checksum_block(*set, place.slot, {record.hash, options_.keys});
     if (!found) return found.error();
     if (record.checksum && *record.checksum != *found) {
       ASHLAR_LOG(LogLevel::kError, "tiers",
@@ -211,47 +213,61 @@ Result<void> BlockMover::inspect(BytePool& from, BytePool& to, Batch& batch) {
   return {};
 }
 
-Result<void> BlockMover::read_back(BytePool& to, Batch& batch) {
+Result<void> BlockMover::read_back(BytePool& to, Batch& batch) const {
   std::map<std::uint32_t, std::vector<std::size_t>> by_part;
   for (std::size_t i = 0; i < batch.records.size(); ++i)
     if (!batch.records[i].empty()) by_part[to.place(batch.reservation->ids()[i]).part].push_back(i);
+  Result<void> all;
   for (const auto& [part, members] : by_part) {
-    const std::shared_ptr<const BlockSet>& set = to.blocks(part);
-    std::vector<transfer::PlaneShape> shapes;
-    for (const transfer::Plane& plane : set->planes()) {
-      layout::LayoutConfig config = plane.layout.config();
-      config.num_blocks = static_cast<std::uint32_t>(members.size());
-      const Result<layout::Layout> layout =
-          layout::Layout::create(config, layout::order::kFullyContiguousNhd);
-      if (!layout) return layout.error();
-      shapes.push_back({*layout, plane.shard});
-    }
-    storage::SystemAllocator memory;
-    const Result<std::shared_ptr<const BlockSet>> scratch = BlockSet::allocate(shapes, memory);
-    if (!scratch) return scratch.error();
-    std::vector<std::uint32_t> sources;
-    std::vector<std::uint32_t> targets;
-    for (std::size_t i = 0; i < members.size(); ++i) {
-      sources.push_back(to.place(batch.reservation->ids()[members[i]]).slot);
-      targets.push_back(static_cast<std::uint32_t>(i));
-    }
-    Result<transfer::TransferPlan> planned = transfer::plan(set, sources, *scratch, targets);
-    if (!planned) return planned.error();
-    const Result<Transfer> transfer = executor_.submit({.plan = *std::move(planned)});
-    if (!transfer) return transfer.error();
-    if (const TransferResult done = transfer->wait_for_end(); !done) return done.error();
+    const Result<std::shared_ptr<const BlockSet>> scratch = read_part(to, part, batch, members);
+    if (!scratch && all) all = scratch.error();
     for (std::size_t i = 0; i < members.size(); ++i) {
       BlockRecord& record = batch.records[members[i]];
+      if (!scratch) {
+        batch.reservation->not_written(members[i], scratch.error());
+        record = {};
+        continue;
+      }
       const Result<void> same =
           transfer::verify_block(**scratch, static_cast<std::uint32_t>(i), {record.hash, options_.keys},
                                  *record.checksum, to.storage_tier());
       if (same) continue;
       ASHLAR_LOG(LogLevel::kError, "tiers", "what was written to %s reads back differently: %s",
                  std::string(to.name()).c_str(), same.error().to_string().c_str());
+      if (all) all = same;
       record = {};
     }
   }
-  return {};
+  return all;
+}
+
+Result<std::shared_ptr<const BlockSet>> BlockMover::read_part(BytePool& to, std::uint32_t part,
+                                                              const Batch& batch,
+                                                              std::span<const std::size_t> members) const {
+  const std::shared_ptr<const BlockSet>& set = to.blocks(part);
+  std::vector<transfer::PlaneShape> shapes;
+  for (const transfer::Plane& plane : set->planes()) {
+    layout::LayoutConfig config = plane.layout.config();
+    config.num_blocks = static_cast<std::uint32_t>(members.size());
+    const Result<layout::Layout> layout = layout::Layout::create(config, layout::order::kFullyContiguousNhd);
+    if (!layout) return layout.error();
+    shapes.push_back({*layout, plane.shard});
+  }
+  storage::SystemAllocator memory;
+  Result<std::shared_ptr<const BlockSet>> scratch = BlockSet::allocate(shapes, memory);
+  if (!scratch) return scratch;
+  std::vector<std::uint32_t> sources;
+  std::vector<std::uint32_t> targets;
+  for (std::size_t i = 0; i < members.size(); ++i) {
+    sources.push_back(to.place(batch.reservation->ids()[members[i]]).slot);
+    targets.push_back(static_cast<std::uint32_t>(i));
+  }
+  Result<transfer::TransferPlan> planned = transfer::plan(set, sources, *scratch, targets);
+  if (!planned) return planned.error();
+  const Result<Transfer> transfer = executor_.submit({.plan = *std::move(planned)});
+  if (!transfer) return transfer.error();
+  if (const TransferResult done = transfer->wait_for_end(); !done) return done.error();
+  return scratch;
 }
 
 }  // namespace ashlar::tiers

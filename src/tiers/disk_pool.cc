@@ -39,11 +39,17 @@ class DiskPool::Reserved final : public Reservation {
       const Result<void> committed = pool_.files_[part]->commit(entries[part]);
       if (committed) continue;
       if (!error) error = committed.error();
+      pool_.rest(static_cast<std::uint32_t>(part), committed.error());
       for (const std::size_t i : places[part]) left[i] = {};
     }
     Published published = taken_.publish(pool_.manager_, pool_.records_, left, ready);
     if (!published.error) published.error = std::move(error);
     return published;
+  }
+  // A move that was cancelled, or was late, says nothing about the device.
+  void not_written(std::size_t i, const Error& error) override {
+    if (error.code() == ErrorCode::kIo || error.code() == ErrorCode::kCapacity)
+      pool_.rest(pool_.place(taken_.ids()[i]).part, error);
   }
 
  private:
@@ -146,6 +152,18 @@ void DiskPool::wake_rested() {
       rested.push_back(std::exchange(resting.blocks, Blocks()));
 }
 
+void DiskPool::rest(std::uint32_t part, const Error& why) {
+  if (files_.size() == 1) return;  // there is no other
+  {
+    const MutexLock lock(mu_);
+    const bool rests = clock_.now() < resting_[part].until;
+    resting_[part].until = clock_.now() + options_.rest;
+    if (rests) return;
+  }
+  ASHLAR_LOG(LogLevel::kError, "tiers", "%s cannot be written to, its blocks rest: %s",
+             files_[part]->path().c_str(), why.to_string().c_str());
+}
+
 Result<void> DiskPool::clear(Blocks& taken) {
   std::vector<std::vector<std::uint32_t>> slots(files_.size());
   for (const block::MutableBlock<G3>& block : taken) {
@@ -156,13 +174,14 @@ Result<void> DiskPool::clear(Blocks& taken) {
   std::optional<Error> error;
   for (std::size_t part = 0; part < files_.size(); ++part) {
     if (slots[part].empty()) continue;
-    const Result<void> gone = files_[part]->invalidate(slots[part]);
+    const bool rests = is_resting(part);
+    const Result<void> gone = rests ? make_error(ErrorCode::kIo, "%s could not be written to and rests",
+                                                 files_[part]->path().c_str())
+                                    : files_[part]->invalidate(slots[part]);
     if (gone) continue;
     failed[part] = true;
     if (!error) error = gone.error();
-    if (files_.size() > 1)
-      ASHLAR_LOG(LogLevel::kError, "tiers", "%s cannot be written to, its blocks rest: %s",
-                 files_[part]->path().c_str(), gone.error().to_string().c_str());
+    if (!rests) rest(static_cast<std::uint32_t>(part), gone.error());
   }
   if (!error) return {};
   if (files_.size() == 1) return *error;
@@ -174,7 +193,6 @@ Result<void> DiskPool::clear(Blocks& taken) {
       good.push_back(std::move(block));
       continue;
     }
-    resting_[part].until = clock_.now() + options_.rest;
     resting_[part].blocks.push_back(std::move(block));
   }
   taken = std::move(good);
@@ -224,6 +242,11 @@ Result<void> DiskPool::remove_all(std::span<const SequenceHash> hashes) {
     for (block::ImmutableBlock<G3>& block : blocks[part]) block.set_reset_on_release(true);
   }
   return error ? Result<void>(*error) : Result<void>();
+}
+
+bool DiskPool::is_resting(std::size_t part) const {
+  const MutexLock lock(mu_);
+  return clock_.now() < resting_[part].until;
 }
 
 std::size_t DiskPool::resting() const {

@@ -313,7 +313,7 @@ G3File::G3File(G3Options options, std::shared_ptr<DiskStorage> storage, std::uin
       storage_(std::move(storage)),
       table_offset_(table_offset),
       set_(std::move(set)),
-      valid_(set_->num_blocks(), 0) {}
+      valid_(set_->num_blocks()) {}
 
 Result<void> G3File::read_table() {
   std::unordered_map<tokens::SequenceHash, std::size_t> places;
@@ -337,7 +337,7 @@ Result<void> G3File::read_table() {
       Entry entry{slot, {}};
       if (!decode(slot, std::span(buffer).subspan(inside, kHeaderBytes), *set_, &entry.header)) continue;
       generation_ = std::max(generation_.load(), entry.header.generation);
-      valid_[slot] = 1;
+      valid_[slot] = true;
       const auto [found, fresh] = places.emplace(entry.header.hash, restored_.size());
       if (fresh) {
         restored_.push_back(entry);
@@ -363,13 +363,13 @@ Result<void> G3File::invalidate(std::span<const std::uint32_t> slots) {
   static constexpr std::array<std::byte, kHeaderBytes> kNothing{};
   bool any = false;
   for (const std::uint32_t slot : slots) {
-    if (valid_[slot] == 0) continue;
+    if (!valid_[slot]) continue;
     if (const Result<void> written = write_header(slot, kNothing); !written) return written;
     any = true;
   }
   if (!any) return {};
   if (const Result<void> synced = sync(); !synced) return synced;
-  for (const std::uint32_t slot : slots) valid_[slot] = 0;
+  for (const std::uint32_t slot : slots) valid_[slot] = false;
   return {};
 }
 
@@ -379,7 +379,7 @@ Result<void> G3File::commit(std::span<const Entry> entries) {
   for (const Entry& entry : entries) {
     G3Header header = entry.header;
     header.generation = ++generation_;
-    valid_[entry.slot] = 1;
+    valid_[entry.slot] = true;
     if (const Result<void> written = write_header(entry.slot, encode(entry.slot, header, *set_)); !written)
       return written;
   }

@@ -79,8 +79,12 @@ class BlockMover {
                                       const Part& part, const MoveOptions& options);
   // The records of a batch whose bytes are there; an empty one for a block that is damaged.
   Result<void> inspect(BytePool& from, BytePool& to, Batch& batch);
-  // Takes out what the disk does not return as it was written.
-  Result<void> read_back(BytePool& to, Batch& batch);
+  // Takes out what the disk does not return as it was written. Errors: the first reason; the others are as they were.
+  Result<void> read_back(BytePool& to, Batch& batch) const;
+  // The blocks of a part, read into memory of their own.
+  Result<std::shared_ptr<const transfer::BlockSet>> read_part(BytePool& to, std::uint32_t part,
+                                                              const Batch& batch,
+                                                              std::span<const std::size_t> members) const;
 
   transfer::Executor& executor_;
   const Options options_;

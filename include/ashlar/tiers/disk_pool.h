@@ -54,7 +54,7 @@ class DiskPool final : public ManagedPool<events::G3, BytePool> {
   std::uint64_t block_bytes() const noexcept override { return block_bytes_; }
 
   std::size_t restored() const noexcept { return restored_; }
-  // Blocks of devices that cannot be written to.
+  // Blocks that were set aside, when it was their turn, because their device cannot be written to.
   std::size_t resting() const;
 
  private:
@@ -64,8 +64,11 @@ class DiskPool final : public ManagedPool<events::G3, BytePool> {
   DiskPool(block::BlockManager<events::G3>& manager, std::vector<std::unique_ptr<G3File>> files,
            const Options& options);
   Result<void> restore();
-  // Makes sure that blocks which were taken hold nothing on disk any more, file by file. Those of a file that cannot be
-  // written to are taken out, to rest. Errors: kIo: none is left of those that were taken.
+  // A device could not be written to: its blocks are not handed out for a while. The only one is tried every time.
+  void rest(std::uint32_t part, const Error& why);
+  bool is_resting(std::size_t part) const;
+  // Makes sure that blocks which were taken hold nothing on disk any more, file by file. Those of a file that rests, or
+  // cannot be written to, are set aside. Errors: kIo: none is left of those that were taken.
   Result<void> clear(Blocks& taken);
   void wake_rested();
 

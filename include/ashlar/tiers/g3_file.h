@@ -10,7 +10,7 @@
 //
 // So at every moment, and after every crash, a valid header has exactly its bytes below it.
 //
-// Thread safety: thread-safe, as long as no slot is in two calls at once.
+// Thread safety: thread-safe, as long as no slot is in two calls at once; several may invalidate one.
 #pragma once
 
 #include <atomic>
@@ -98,7 +98,7 @@ class G3File {
   std::shared_ptr<const transfer::BlockSet> set_;
   std::vector<Entry> restored_;
   std::atomic<std::uint64_t> generation_{0};
-  std::vector<std::uint8_t> valid_;  // by slot: its header on disk may be valid
+  std::vector<std::atomic<bool>> valid_;  // by slot: its header on disk may be valid
 };
 
 }  // namespace ashlar::tiers

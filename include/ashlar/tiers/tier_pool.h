@@ -60,6 +60,8 @@ class Reservation {
   // Registers block i as records[i]; the tier can be asked for them from then on. Empty records are left out, and their blocks
   // go back. Requires: every byte of the others has arrived, which `ready` says.
   virtual Published publish(std::span<const BlockRecord> records, const block::KvReady& ready) = 0;
+  // Block i could not be filled. A pool may hand out others for a while.
+  virtual void not_written(std::size_t, const Error&) {}
 };
 
 class BytePool : public TierPool {
