@@ -9,6 +9,13 @@
 
 namespace ashlar::tiers {
 
+namespace {
+
+// What is checked at a time, while the rest is copied.
+constexpr std::uint64_t kChunkBytes = std::uint64_t{4} << 20;
+
+}  // namespace
+
 using block::BlockId;
 using tokens::SequenceHash;
 using transfer::BlockChecksum;
@@ -26,8 +33,8 @@ struct BlockMover::Batch {
   std::vector<bool> damaged;
 };
 
-// The blocks that go from one set to another.
-struct BlockMover::Part {
+// Blocks that go from one set to another together.
+struct BlockMover::Chunk {
   std::uint32_t from = 0;
   std::uint32_t to = 0;
   std::vector<std::uint32_t> sources;
@@ -95,34 +102,8 @@ MoveReport BlockMover::move(BytePool& from, BytePool& to, std::vector<block::Hol
     for (std::size_t i = 0; i < count; ++i) ids[batch->places[i]] = batch->reservation->ids()[i];
     options.on_reserved(ids);
   }
-  std::map<std::pair<std::uint32_t, std::uint32_t>, Part> parts;
-  for (std::size_t i = 0; i < count; ++i) {
-    const BytePool::Place source = from.place(batch->holds[i].block_id());
-    const BytePool::Place target = to.place(batch->reservation->ids()[i]);
-    Part& part = parts[{source.part, target.part}];
-    part.from = source.part;
-    part.to = target.part;
-    part.sources.push_back(source.slot);
-    part.targets.push_back(target.slot);
-    part.members.push_back(i);
-  }
-  std::optional<TransferDone> proof;
-  const Clock::TimePoint start = clock_.now();
-  for (const auto& [pair, part] : parts) {
-    Result<TransferDone> done = copy(from, to, batch, part, options);
-    if (done) {
-      proof = *std::move(done);
-    } else {
-      note(done.error());
-      for (const std::size_t i : part.members) batch->reservation->not_written(i, done.error());
-    }
-  }
-  report.copying = clock_.now() - start;
+  const std::optional<TransferDone> proof = copy(from, to, batch, options, report);
   if (!proof) return report;
-  if (const Result<void> good = inspect(from, to, *batch); !good) {
-    note(good.error());
-    return report;
-  }
   if (options_.read_back_after_write && to.storage_tier() == events::StorageTier::kDisk)
     if (const Result<void> good = read_back(to, *batch); !good) note(good.error());
   // Where blocks are computed none is kept: bytes that were computed again may differ, and be as good.
@@ -146,70 +127,125 @@ MoveReport BlockMover::move(BytePool& from, BytePool& to, std::vector<block::Hol
   return report;
 }
 
-Result<TransferDone> BlockMover::copy(BytePool& from, BytePool& to, const std::shared_ptr<Batch>& batch,
-                                      const Part& part, const MoveOptions& options) {
-  const auto run = [&](const transfer::PlanSelection& selection) -> Result<TransferDone> {
-    if (options.control != nullptr && options.control->cancelled())
-      return make_error(ErrorCode::kCancelled, "the move was cancelled");
-    Result<transfer::TransferPlan> planned =
-        transfer::plan(from.blocks(part.from), part.sources, to.blocks(part.to), part.targets, selection);
-    if (!planned) return planned.error();
-    const Result<Transfer> transfer =
-        executor_.submit({.plan = *std::move(planned), .owned = batch, .deadline = options.deadline});
-    if (!transfer) return transfer.error();
-    if (options.control != nullptr) options.control->running(*transfer);
-    TransferResult done = transfer->wait_for_end();
-    if (options.control != nullptr) options.control->running(std::nullopt);
-    return done;
-  };
-  Result<TransferDone> done = make_error(ErrorCode::kInvalidArgument, "a model without layers");
-  if (!options.by_layer) {
-    done = run({});
-  } else {
-    const layout::Range layers = to.blocks(part.to)->planes()[0].shard.layers;
-    for (std::uint32_t layer = 0; layer < layers.count; ++layer) {
-      done = run({.layers = layout::Range{layers.first + layer, 1}, .heads = {}});
-      if (!done) break;
-      if (options.on_layer) options.on_layer(layer);
+std::vector<BlockMover::Chunk> BlockMover::chunks_of(BytePool& from, BytePool& to, const Batch& batch,
+                                                     bool checked) const {
+  const std::size_t most =
+      checked ? std::max<std::size_t>(1, kChunkBytes / std::max<std::uint64_t>(1, to.block_bytes()))
+              : batch.holds.size();
+  std::vector<Chunk> chunks;
+  std::map<std::pair<std::uint32_t, std::uint32_t>, std::size_t> open;
+  for (std::size_t i = 0; i < batch.holds.size(); ++i) {
+    const BytePool::Place source = from.place(batch.holds[i].block_id());
+    const BytePool::Place target = to.place(batch.reservation->ids()[i]);
+    const auto [found, fresh] = open.try_emplace({source.part, target.part}, chunks.size());
+    if (fresh || chunks[found->second].members.size() >= most) {
+      found->second = chunks.size();
+      chunks.push_back({.from = source.part, .to = target.part, .sources = {}, .targets = {}, .members = {}});
     }
+    Chunk& chunk = chunks[found->second];
+    chunk.sources.push_back(source.slot);
+    chunk.targets.push_back(target.slot);
+    chunk.members.push_back(i);
   }
-  if (!done) return done;
-  for (const std::size_t i : part.members) batch->records[i] = from.record(batch->holds[i]);
+  return chunks;
+}
+
+Result<Transfer> BlockMover::start(BytePool& from, BytePool& to, const std::shared_ptr<Batch>& batch,
+                                   const Chunk& chunk, const transfer::PlanSelection& selection,
+                                   const MoveOptions& options) {
+  if (options.control != nullptr && options.control->cancelled())
+    return make_error(ErrorCode::kCancelled, "the move was cancelled");
+  Result<transfer::TransferPlan> planned =
+      transfer::plan(from.blocks(chunk.from), chunk.sources, to.blocks(chunk.to), chunk.targets, selection);
+  if (!planned) return planned.error();
+  Result<Transfer> transfer =
+      executor_.submit({.plan = *std::move(planned), .owned = batch, .deadline = options.deadline});
+  if (transfer && options.control != nullptr) options.control->started(*transfer);
+  return transfer;
+}
+
+Result<TransferDone> BlockMover::copy_layers(BytePool& from, BytePool& to,
+                                             const std::shared_ptr<Batch>& batch, const Chunk& chunk,
+                                             const MoveOptions& options) {
+  const layout::Range layers = to.blocks(chunk.to)->planes()[0].shard.layers;
+  Result<TransferDone> done = make_error(ErrorCode::kInvalidArgument, "a model without layers");
+  for (std::uint32_t layer = 0; layer < layers.count; ++layer) {
+    const Result<Transfer> transfer = start(
+        from, to, batch, chunk, {.layers = layout::Range{layers.first + layer, 1}, .heads = {}}, options);
+    if (!transfer) return transfer.error();
+    done = transfer->wait_for_end();
+    if (!done) return done;
+    if (options.on_layer) options.on_layer(layer);
+  }
   return done;
 }
 
-Result<void> BlockMover::inspect(BytePool& from, BytePool& to, Batch& batch) {
-  for (std::size_t i = 0; i < batch.records.size(); ++i) {
-    BlockRecord& record = batch.records[i];
-    if (record.empty()) continue;
-    BytePool::Place place = to.place(batch.reservation->ids()[i]);
-    const BlockSet* set = to.blocks(place.part).get();
-    if (record.checksum && from.storage_tier() != events::StorageTier::kDisk)
-      continue;  // it was right when it came into memory
-    if (!set->host_accessible()) {
-      if (record.checksum)
-        return make_error(ErrorCode::kUnsupported, "blocks of %s are checked in host memory; %s is not",
-                          std::string(from.name()).c_str(), std::string(to.name()).c_str());
-      place = from.place(batch.holds[i].block_id());
-      set = from.blocks(place.part).get();
-      if (!set->host_accessible())
-        continue;  // neither end can be read by the host, and neither keeps checksums
+std::optional<TransferDone> BlockMover::copy(BytePool& from, BytePool& to,
+                                             const std::shared_ptr<Batch>& batch, const MoveOptions& options,
+                                             MoveReport& report) {
+  const auto is_disk = [](const BytePool& pool) { return pool.storage_tier() == events::StorageTier::kDisk; };
+  const bool check_arrivals =
+      is_disk(from) || (options_.checksum_on_arrival && to.storage_tier() == events::StorageTier::kHost);
+  const std::vector<Chunk> chunks =
+      chunks_of(from, to, *batch, !options.by_layer && (check_arrivals || is_disk(to)));
+  const Clock::TimePoint begin = clock_.now();
+  std::vector<Result<Transfer>> running;
+  if (!options.by_layer)
+    for (const Chunk& chunk : chunks) running.push_back(start(from, to, batch, chunk, {}, options));
+  if (is_disk(to))
+    for (const block::Hold& hold : batch->holds) learn_checksum(from, hold);
+  std::optional<TransferDone> proof;
+  for (std::size_t c = 0; c < chunks.size(); ++c) {
+    Result<TransferDone> done = options.by_layer ? copy_layers(from, to, batch, chunks[c], options)
+                                : running[c]     ? running[c]->wait_for_end()
+                                                 : Result<TransferDone>(running[c].error());
+    for (const std::size_t i : chunks[c].members) {
+      Result<void> good = done ? Result<void>() : Result<void>(done.error());
+      if (good) batch->records[i] = from.record(batch->holds[i]);
+      if (good && check_arrivals) good = inspect(from, to, *batch, i);
+      if (good && is_disk(to) && !batch->records[i].empty() && !batch->records[i].checksum)
+        good = make_error(ErrorCode::kUnsupported, "checksums are made in host memory; %s is not",
+                          std::string(from.name()).c_str());
+      if (good) continue;
+      if (!report.error) report.error = good.error();
+      batch->reservation->not_written(i, good.error());
+      batch->records[i] = {};
     }
-    const Result<BlockChecksum> found =
-        transfer::checksum_block(*set, place.slot, {record.hash, options_.keys});
-    if (!found) return found.error();
-    if (record.checksum && *record.checksum != *found) {
-      ASHLAR_LOG(LogLevel::kError, "tiers",
-                 "block %s of %s is damaged: its checksum is %016llx and should be %016llx",
-                 record.hash.to_string().c_str(), std::string(from.name()).c_str(),
-                 static_cast<unsigned long long>(found->value()),
-                 static_cast<unsigned long long>(record.checksum->value()));
-      batch.damaged[i] = true;
-      record = {};
-      continue;
-    }
-    record.checksum = *found;
+    if (done) proof = *std::move(done);
   }
+  if (options.control != nullptr) options.control->ended();
+  report.copying = clock_.now() - begin;
+  return proof;
+}
+
+void BlockMover::learn_checksum(BytePool& from, const block::Hold& hold) const {
+  if (from.record(hold).checksum) return;
+  const BytePool::Place place = from.place(hold.block_id());
+  const Result<BlockChecksum> made =
+      transfer::checksum_block(*from.blocks(place.part), place.slot, {hold.sequence_hash(), options_.keys});
+  if (made) from.records().learn(hold, *made);
+}
+
+Result<void> BlockMover::inspect(BytePool& from, BytePool& to, Batch& batch, std::size_t i) const {
+  BlockRecord& record = batch.records[i];
+  const BytePool::Place place = to.place(batch.reservation->ids()[i]);
+  const BlockSet& set = *to.blocks(place.part);
+  if (!set.host_accessible())
+    return make_error(ErrorCode::kUnsupported, "blocks of %s are checked in host memory; %s is not",
+                      std::string(from.name()).c_str(), std::string(to.name()).c_str());
+  const Result<BlockChecksum> found = transfer::checksum_block(set, place.slot, {record.hash, options_.keys});
+  if (!found) return found.error();
+  if (record.checksum && *record.checksum != *found) {
+    ASHLAR_LOG(LogLevel::kError, "tiers",
+               "block %s of %s is damaged: its checksum is %016llx and should be %016llx",
+               record.hash.to_string().c_str(), std::string(from.name()).c_str(),
+               static_cast<unsigned long long>(found->value()),
+               static_cast<unsigned long long>(record.checksum->value()));
+    batch.damaged[i] = true;
+    record = {};
+    return {};
+  }
+  record.checksum = *found;
   return {};
 }
 

@@ -108,6 +108,7 @@ MoveReport VolumePool::put(BytePool& from, std::vector<block::Hold> holds) {
       if (!record.checksum) {
         const auto made = transfer::checksum_block(set, place.slot, {record.hash, options_.shape.keys});
         if (made) record.checksum = *made;
+        if (made) from.records().learn(holds[i], *made);
       }
       payloads.push_back(std::make_unique<Payload>(set, place.slot));
       payloads.back()->gather();

@@ -2,7 +2,9 @@
 //
 // The source is held until the copy has ended. The destination is registered when every byte has arrived and, where bytes
 // come from a disk, agree with their checksum; a block that does not is left out, and removed from where it came from. The
-// checksum of a block is computed when it first arrives in host memory and goes along from then on.
+// checksum of a block is computed in host memory, when the block first goes from there to a disk, and goes along from then on.
+//
+// What has to be checked moves in chunks, so that one is checked while the next is copied.
 //
 // Thread safety: thread-safe.
 #pragma once
@@ -56,6 +58,9 @@ class BlockMover {
  public:
   struct Options {
     tokens::NamespaceFingerprint keys = {};  // the namespace, part of every checksum
+    // Checksums are computed as soon as a block arrives in host memory: a block that is overwritten there by mistake is then found
+    // out when it comes back from a disk.
+    bool checksum_on_arrival = false;
     // What was written to a disk is read back and compared before it is registered.
     bool read_back_after_write = false;
     Clock* clock = nullptr;
@@ -73,12 +78,23 @@ class BlockMover {
 
  private:
   struct Batch;
-  struct Part;
-  // Copies the blocks of one pair of parts; those that did not arrive are marked in the batch.
-  Result<transfer::TransferDone> copy(BytePool& from, BytePool& to, const std::shared_ptr<Batch>& batch,
-                                      const Part& part, const MoveOptions& options);
-  // The records of a batch whose bytes are there; an empty one for a block that is damaged.
-  Result<void> inspect(BytePool& from, BytePool& to, Batch& batch);
+  struct Chunk;
+  std::vector<Chunk> chunks_of(BytePool& from, BytePool& to, const Batch& batch, bool checked) const;
+  Result<transfer::Transfer> start(BytePool& from, BytePool& to, const std::shared_ptr<Batch>& batch,
+                                   const Chunk& chunk, const transfer::PlanSelection& selection,
+                                   const MoveOptions& options);
+  // Copies a chunk layer by layer.
+  Result<transfer::TransferDone> copy_layers(BytePool& from, BytePool& to,
+                                             const std::shared_ptr<Batch>& batch, const Chunk& chunk,
+                                             const MoveOptions& options);
+  // Copies all chunks; blocks that have not arrived keep an empty record. A proof when any have.
+  std::optional<transfer::TransferDone> copy(BytePool& from, BytePool& to,
+                                             const std::shared_ptr<Batch>& batch, const MoveOptions& options,
+                                             MoveReport& report);
+  // Computes the checksum of a source that has none yet.
+  void learn_checksum(BytePool& from, const block::Hold& hold) const;
+  // Checks a block that has arrived; a damaged one is marked, and its record emptied. Errors: it cannot be checked.
+  Result<void> inspect(BytePool& from, BytePool& to, Batch& batch, std::size_t i) const;
   // Takes out what the disk does not return as it was written. Errors: the first reason; the others are as they were.
   Result<void> read_back(BytePool& to, Batch& batch) const;
   // The blocks of a part, read into memory of their own.

@@ -3,8 +3,7 @@
 // Thread safety: thread-safe.
 #pragma once
 
-#include <optional>
-#include <utility>
+#include <vector>
 
 #include "ashlar/base/mutex.h"
 #include "ashlar/transfer/transfer.h"
@@ -13,35 +12,41 @@ namespace ashlar::tiers {
 
 class MoveControl {
  public:
-  // Nothing more is started; the copy that runs ends soon.
+  // Nothing more is started; the copies that run end soon.
   void cancel() {
-    std::optional<transfer::Transfer> running;
+    std::vector<transfer::Transfer> running;
     {
       const MutexLock lock(mu_);
       cancelled_ = true;
       running = running_;
     }
-    if (running) running->cancel();
+    for (const transfer::Transfer& transfer : running) transfer.cancel();
   }
   bool cancelled() const {
     const MutexLock lock(mu_);
     return cancelled_;
   }
   // This copy runs now. It is cancelled at once when the move was.
-  void running(std::optional<transfer::Transfer> transfer) {
+  void started(const transfer::Transfer& transfer) {
     bool cancel_it = false;
     {
       const MutexLock lock(mu_);
-      running_ = transfer;
-      cancel_it = cancelled_ && transfer;
+      running_.push_back(transfer);
+      cancel_it = cancelled_;
     }
-    if (cancel_it) transfer->cancel();
+    if (cancel_it) transfer.cancel();
+  }
+  // None runs any more.
+  void ended() {
+    std::vector<transfer::Transfer> ended;  // dropped outside the lock
+    const MutexLock lock(mu_);
+    ended.swap(running_);
   }
 
  private:
   mutable Mutex mu_;
   bool cancelled_ ASHLAR_GUARDED_BY(mu_) = false;
-  std::optional<transfer::Transfer> running_ ASHLAR_GUARDED_BY(mu_);
+  std::vector<transfer::Transfer> running_ ASHLAR_GUARDED_BY(mu_);
 };
 
 }  // namespace ashlar::tiers

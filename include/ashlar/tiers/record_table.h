@@ -1,10 +1,13 @@
 // RecordTable: the records of a pool's blocks, and how old blocks get.
 //
-// A record is written by the block's owner before the block is registered, and read by those who hold the block.
+// A record is written by the block's owner before the block is registered, and read by those who hold the block. Only its
+// checksum may be learned later, by anybody who holds the block.
 //
 // Thread safety: as above; counters are thread-safe.
 #pragma once
 
+#include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <span>
 #include <unordered_set>
@@ -26,18 +29,28 @@ inline constexpr std::uint64_t kAgeDivisor = 1000;
 
 class RecordTable {
  public:
-  RecordTable(std::size_t blocks, Clock& clock) : clock_(clock), records_(blocks) {}
+  RecordTable(std::size_t blocks, Clock& clock) : clock_(clock), records_(blocks), checksums_(blocks) {}
 
   // The block is about to be registered as this.
   void write(block::BlockId id, const BlockRecord& record) noexcept {
-    records_[id.value()] = record;
-    records_[id.value()].since = clock_.now();
+    records_[id.value()] = {record.hash, record.parent, record.salt, clock_.now()};
+    // relaxed, here and below: the registration publishes it, or the value stands alone.
+    checksums_[id.value()].store(record.checksum ? record.checksum->value() : kUnknown,
+                                 std::memory_order_relaxed);
   }
   // The record of a block that the caller holds; bare where it was registered past this table.
   BlockRecord of(const block::Hold& hold) const {
-    const BlockRecord& record = records_[hold.block_id().value()];
-    if (record.hash == hold.sequence_hash()) return record;
-    return {.hash = hold.sequence_hash()};
+    const Kept& kept = records_[hold.block_id().value()];
+    if (kept.hash != hold.sequence_hash()) return {.hash = hold.sequence_hash()};
+    BlockRecord record{.hash = kept.hash, .parent = kept.parent, .salt = kept.salt, .since = kept.since};
+    const std::uint64_t checksum = checksums_[hold.block_id().value()].load(std::memory_order_relaxed);
+    if (checksum != kUnknown) record.checksum = transfer::BlockChecksum(checksum);
+    return record;
+  }
+  // Its bytes were read, and this is their checksum.
+  void learn(const block::Hold& hold, transfer::BlockChecksum checksum) noexcept {
+    if (records_[hold.block_id().value()].hash == hold.sequence_hash())
+      checksums_[hold.block_id().value()].store(checksum.value(), std::memory_order_relaxed);
   }
   // What the block was registered as last.
   const tokens::SequenceHash& last(block::BlockId id) const noexcept { return records_[id.value()].hash; }
@@ -47,14 +60,15 @@ class RecordTable {
     evicted_.add(evicted.size());
     const std::unordered_set<tokens::SequenceHash> gone(evicted.begin(), evicted.end());
     for (const auto& block : blocks) {
-      BlockRecord& record = records_[block.block_id().value()];
-      if (record.empty()) continue;
-      if (gone.contains(record.hash)) age_at_eviction_.observe(age(record));
-      record = {};
+      Kept& kept = records_[block.block_id().value()];
+      if (kept.hash == tokens::SequenceHash()) continue;
+      if (gone.contains(kept.hash)) age_at_eviction_.observe(age(kept));
+      kept = {};
     }
   }
   void hit(block::BlockId id) noexcept {
-    if (!records_[id.value()].empty()) age_at_hit_.observe(age(records_[id.value()]));
+    const Kept& kept = records_[id.value()];
+    if (kept.hash != tokens::SequenceHash()) age_at_hit_.observe(age(kept));
   }
 
   const Counter& evictions() const noexcept { return evicted_; }
@@ -62,15 +76,24 @@ class RecordTable {
   const Histogram& age_at_eviction() const noexcept { return age_at_eviction_; }
 
  private:
-  std::uint64_t age(const BlockRecord& record) const noexcept {
-    const auto passed = clock_.now() - record.since;
+  static constexpr std::uint64_t kUnknown =
+      0;  // a checksum that happens to be this is computed again and again
+  struct Kept {
+    tokens::SequenceHash hash = {};
+    tokens::SequenceHash parent = {};
+    SaltFingerprint salt = {};
+    Clock::TimePoint since = {};
+  };
+  std::uint64_t age(const Kept& kept) const noexcept {
+    const auto passed = clock_.now() - kept.since;
     return passed.count() < 0 ? 0
                               : static_cast<std::uint64_t>(
                                     std::chrono::duration_cast<std::chrono::milliseconds>(passed).count());
   }
 
   Clock& clock_;
-  std::vector<BlockRecord> records_;
+  std::vector<Kept> records_;
+  std::vector<std::atomic<std::uint64_t>> checksums_;
   Counter evicted_;
   Histogram age_at_hit_{age_bounds(), kAgeDivisor};
   Histogram age_at_eviction_{age_bounds(), kAgeDivisor};
