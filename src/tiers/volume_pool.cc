@@ -73,10 +73,7 @@ Result<std::size_t> VolumePool::detach(std::string_view name) {
   manager_.for_each_registered([&](const SequenceHash& hash, BlockId) { hashes.push_back(hash); });
   std::size_t forgotten = 0;
   for (const SequenceHash& hash : hashes) {
-    auto block = find(hash);
-    if (!block || where_[block->block_id().value()] != number) continue;
-    block->set_reset_on_release(true);
-    ++forgotten;
+    if (forget(hash, number)) ++forgotten;
   }
   return forgotten;
 }
@@ -86,6 +83,23 @@ VolumePool::Use VolumePool::use(Number number) {
   if (number >= volumes_.size() || volumes_[number] == nullptr || volumes_[number]->leaving) return {};
   ++volumes_[number]->users;
   return Use(*this, volumes_[number]);
+}
+
+std::vector<std::pair<VolumePool::Number, VolumePool::Use>> VolumePool::use_all() {
+  std::vector<std::pair<Number, Use>> all;
+  const MutexLock lock(mu_);
+  for (std::size_t i = 0; i < volumes_.size(); ++i) {
+    if (volumes_[i] == nullptr || volumes_[i]->leaving) continue;
+    ++volumes_[i]->users;
+    all.emplace_back(static_cast<Number>(i), Use(*this, volumes_[i]));
+  }
+  return all;
+}
+
+std::optional<VolumePool::Number> VolumePool::where(const SequenceHash& hash) {
+  const std::optional<block::Hold> held = hold(hash);
+  if (!held) return std::nullopt;
+  return where_[held->block_id().value()].load();
 }
 
 // Each volume rates the hash; the highest has it. So a volume that leaves or comes moves no other's blocks.
@@ -139,7 +153,7 @@ Result<ReservedBlocks<G4>> VolumePool::take(std::size_t n) {
     }
     for (const auto& [number, keys] : gone) {
       const Use volume = use(number);
-      if (!volume) continue;
+      if (!volume || !volume->use.write) continue;
       const std::vector<std::string_view> views(keys.begin(), keys.end());
       for (const Result<void>& removed : volume->volume->remove(views))
         if (!removed)
@@ -151,8 +165,12 @@ Result<ReservedBlocks<G4>> VolumePool::take(std::size_t n) {
   return ReservedBlocks<G4>(std::move(taken->blocks));
 }
 
-void VolumePool::forget(const SequenceHash& hash) {
-  if (auto block = find(hash)) block->set_reset_on_release(true);
+bool VolumePool::forget(const SequenceHash& hash, Number number) {
+  if (where(hash) != number) return false;
+  auto block = find(hash);
+  if (!block || where_[block->block_id().value()] != number) return false;
+  block->set_reset_on_release(true);
+  return true;
 }
 
 Result<void> VolumePool::remove(const SequenceHash& hash) {
@@ -160,100 +178,76 @@ Result<void> VolumePool::remove(const SequenceHash& hash) {
   return remove_all(std::span(&hash, 1));
 }
 
+// What was evicted here may be on its volume still, and on another than a new copy would go to.
 Result<void> VolumePool::remove_all(std::span<const SequenceHash> hashes) {
   std::vector<std::string> keys;
-  keys.reserve(hashes.size());
   for (const SequenceHash& hash : hashes) keys.push_back(object_of({.hash = hash}).key());
-  std::map<Number, std::vector<std::size_t>> by_volume;
-  const std::vector<Number> writable = writable_volumes();
-  for (std::size_t i = 0; i < hashes.size(); ++i) {
-    // Also where it is not known to be: somebody may ask the volume later.
-    for (const Number number : writable) by_volume[number].push_back(i);
-    const auto block = find(hashes[i]);
-    if (!block) continue;
-    const Number number = where_[block->block_id().value()];
-    if (!std::ranges::binary_search(writable, number)) by_volume[number].push_back(i);
-  }
+  const std::vector<std::string_view> views(keys.begin(), keys.end());
   std::optional<Error> error;
-  std::vector<bool> stays(hashes.size());
-  for (const auto& [number, members] : by_volume) {
-    const Use volume = use(number);
-    if (!volume) continue;  // its blocks are being forgotten
-    std::vector<std::string_view> views;
-    for (const std::size_t i : members) views.push_back(keys[i]);
-    const std::vector<Result<void>> removed = volume->volume->remove(views);
-    for (std::size_t i = 0; i < members.size(); ++i) {
-      if (removed[i]) continue;
-      stays[members[i]] = true;
-      if (!error) error = removed[i].error();
+  for (const auto& [number, volume] : use_all()) {
+    if (volume->use.write) {
+      const std::vector<Result<void>> removed = volume->volume->remove(views);
+      for (std::size_t i = 0; i < hashes.size(); ++i) {
+        if (!removed[i] && !error) error = removed[i].error();
+        if (removed[i]) forget(hashes[i], number);
+      }
+    } else if (!error && std::ranges::any_of(hashes, [&, at = number](const SequenceHash& hash) {
+                 return where(hash) == at;
+               })) {
+      error = make_error(ErrorCode::kUnsupported, "volume '%s' is only read; its objects stay",
+                         volume->name.c_str());
     }
   }
-  for (std::size_t i = 0; i < hashes.size(); ++i)
-    if (!stays[i]) forget(hashes[i]);
   return error ? Result<void>(*error) : Result<void>();
 }
 
-std::vector<VolumePool::Number> VolumePool::writable_volumes() const {
-  std::vector<Number> out;
-  const MutexLock lock(mu_);
-  for (std::size_t i = 0; i < volumes_.size(); ++i)
-    if (volumes_[i] != nullptr && !volumes_[i]->leaving && volumes_[i]->use.write)
-      out.push_back(static_cast<Number>(i));
-  return out;
-}
-
 std::size_t VolumePool::probe(std::span<const SequenceHash> hashes) {
-  std::size_t known = 0;
-  while (known < hashes.size()) {
-    if (has(hashes[known])) {
-      ++known;
+  block::BlockList<block::ImmutableBlock<G4>> known;  // in use, so that others do not push them out
+  std::size_t asked = 0;
+  while (known.size() < hashes.size()) {
+    if (auto block = find(hashes[known.size()])) {
+      known.push_back(*std::move(block));
       continue;
     }
-    std::vector<SequenceHash> asked;
-    for (std::size_t i = known; i < hashes.size() && asked.size() < kProbe; ++i)
-      if (!has(hashes[i])) asked.push_back(hashes[i]);
-    std::vector<std::string> keys;
-    for (const SequenceHash& hash : asked) keys.push_back(object_of({.hash = hash}).key());
-    const std::vector<std::string_view> views(keys.begin(), keys.end());
-    std::vector<std::optional<Number>> found(asked.size());
-    std::size_t volumes = 0;
-    {
-      const MutexLock lock(mu_);
-      volumes = volumes_.size();
-    }
-    std::vector<Use> uses;  // until what was found is registered
-    for (std::size_t number = 0; number < volumes; ++number) {
-      Use volume = use(static_cast<Number>(number));
-      if (!volume) continue;
-      const std::vector<Result<bool>> answers = volume->volume->contains(views);
-      for (std::size_t i = 0; i < asked.size(); ++i) {
-        if (!answers[i]) volume->failed.add();
-        if (answers[i] && *answers[i] && !found[i]) found[i] = static_cast<Number>(number);
-      }
-      uses.push_back(std::move(volume));
-    }
-    const auto first_missing = std::ranges::find_if(found, [](const auto& one) { return !one; });
-    found.erase(first_missing, found.end());
-    const bool all = found.size() == asked.size();
-    asked.resize(found.size());
-    if (!asked.empty()) {
-      Result<ReservedBlocks<G4>> taken = take(asked.size());
-      if (!taken) return known;  // no room to remember them
-      std::vector<BlockRecord> records;
-      std::vector<Number> numbers;
-      for (std::size_t i = 0; i < asked.size(); ++i) {
-        records.push_back({.hash = asked[i]});
-        numbers.push_back(*found[i]);
-      }
-      MoveReport report;
-      report.blocks.resize(asked.size());
-      std::vector<std::size_t> places(asked.size());
-      publish(*taken, records, numbers, report, places);
-    }
-    while (known < hashes.size() && has(hashes[known])) ++known;
-    if (!all) break;
+    if (known.size() < asked) break;  // nobody has it, or there is no room to remember it
+    std::vector<SequenceHash> names;
+    const std::size_t most = std::min(kProbe, capacity() - known.size());
+    for (asked = known.size(); asked < hashes.size() && names.size() < most; ++asked)
+      if (!has(hashes[asked])) names.push_back(hashes[asked]);
+    if (names.empty()) break;
+    ask(std::move(names));
   }
-  return known;
+  return known.size();
+}
+
+void VolumePool::ask(std::vector<SequenceHash> names) {
+  std::vector<std::string> keys;
+  for (const SequenceHash& hash : names) keys.push_back(object_of({.hash = hash}).key());
+  const std::vector<std::string_view> views(keys.begin(), keys.end());
+  std::vector<std::optional<Number>> found(names.size());
+  const std::vector<std::pair<Number, Use>> uses = use_all();  // until what was found is registered
+  for (const auto& [number, volume] : uses) {
+    const std::vector<Result<bool>> answers = volume->volume->contains(views);
+    for (std::size_t i = 0; i < names.size(); ++i) {
+      if (!answers[i]) volume->failed.add();
+      if (answers[i] && *answers[i] && !found[i]) found[i] = number;
+    }
+  }
+  const auto first_missing = std::ranges::find_if(found, [](const auto& one) { return !one; });
+  names.resize(static_cast<std::size_t>(first_missing - found.begin()));
+  if (names.empty()) return;
+  Result<ReservedBlocks<G4>> taken = take(names.size());
+  if (!taken) return;
+  std::vector<BlockRecord> records;
+  std::vector<Number> numbers;
+  for (std::size_t i = 0; i < names.size(); ++i) {
+    records.push_back({.hash = names[i]});
+    numbers.push_back(*found[i]);
+  }
+  MoveReport report;
+  report.blocks.resize(names.size());
+  const std::vector<std::size_t> places(names.size());
+  publish(*taken, records, numbers, report, places);
 }
 
 // A volume that was detached meanwhile has nothing any more; whoever comes later finds its number unknown.

@@ -73,7 +73,6 @@ MoveReport VolumePool::put(BytePool& from, std::vector<block::Hold> holds) {
   MoveReport report;
   report.blocks.assign(holds.size(), Moved::kFailed);
   std::map<Number, std::vector<std::size_t>> by_volume;
-  std::vector<std::size_t> places;
   for (std::size_t i = 0; i < holds.size(); ++i) {
     const SequenceHash& hash = holds[i].sequence_hash();
     if (has(hash)) {
@@ -90,7 +89,11 @@ MoveReport VolumePool::put(BytePool& from, std::vector<block::Hold> holds) {
   const Clock::TimePoint start = clock_.now();
   for (const auto& [number, members] : by_volume) {
     const Use volume = use(number);
-    if (!volume) continue;
+    if (!volume) {
+      report.error =
+          make_error(ErrorCode::kUnavailable, "the volume of %zu blocks was detached", members.size());
+      continue;
+    }
     Result<ReservedBlocks<G4>> taken = take(members.size());
     if (!taken) {
       report.error = taken.error();
@@ -242,7 +245,7 @@ MoveReport VolumePool::get(std::span<const SequenceHash> hashes, BytePool& to, c
       holds[members[i]] = block::Hold();
       const ErrorCode code = good.error().code();
       if (code == ErrorCode::kNotFound) {  // whoever else uses the volume has removed it
-        forget(hash);
+        forget(hash, number);
         continue;
       }
       volume->failed.add();
@@ -252,11 +255,11 @@ MoveReport VolumePool::get(std::span<const SequenceHash> hashes, BytePool& to, c
       ASHLAR_LOG(LogLevel::kError, "tiers", "%s: %s", volume->volume->describe().c_str(),
                  good.error().to_string().c_str());
       const std::string_view key = keys[i];
-      const Result<void> removed = volume->volume->remove(std::span(&key, 1))[0];
-      forget(hash);
-      if (!removed)
-        ASHLAR_LOG(LogLevel::kWarn, "tiers", "a damaged object stays on %s: %s",
-                   volume->volume->describe().c_str(), removed.error().to_string().c_str());
+      if (volume->use.write)
+        if (const Result<void> removed = volume->volume->remove(std::span(&key, 1))[0]; !removed)
+          ASHLAR_LOG(LogLevel::kWarn, "tiers", "a damaged object stays on %s: %s",
+                     volume->volume->describe().c_str(), removed.error().to_string().c_str());
+      forget(hash, number);
     }
     const Published published = (*reserved)->publish(records, block::KvReady::asserted_by_caller());
     if (published.error && !report.error) report.error = published.error;

@@ -10,11 +10,13 @@
 // Thread safety: thread-safe. Takes no lock while it talks to a volume.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "ashlar/base/mutex.h"
@@ -26,7 +28,7 @@
 namespace ashlar::tiers {
 
 struct VolumeUse {
-  bool write = true;  // blocks may go there; else it is only read
+  bool write = true;  // blocks may go there, and be removed; else it is only read
 };
 
 // What a pool knows of a volume.
@@ -63,10 +65,10 @@ class VolumePool final : public ManagedPool<events::G4, TierPool> {
 
   events::StorageTier storage_tier() const noexcept override { return events::StorageTier::kExternal; }
   std::uint64_t block_bytes() const noexcept override { return options_.shape.payload_bytes; }
-  // Removes the object too. Errors: kNotFound; those of the volume.
+  // Removes the object too. Errors: kNotFound; as remove_all().
   Result<void> remove(const tokens::SequenceHash& hash) override;
-  // The same for many, from every volume that takes blocks, whether they are known to be there or not. Errors: those of the
-  // volumes: the rest is gone.
+  // The same for many, from every volume that takes blocks, whether they are known to be there or not. Errors: kUnsupported: a
+  // volume that is only read has some; those of the volumes. What stays where it was is still known; the rest is gone.
   Result<void> remove_all(std::span<const tokens::SequenceHash> hashes);
 
   // Asks the volumes for the first of `hashes` that are not known yet, until one is not there. Returns how many of the first
@@ -85,22 +87,28 @@ class VolumePool final : public ManagedPool<events::G4, TierPool> {
 
   // A use of a volume that is not being detached; empty when there is none.
   Use use(Number number);
+  // Of all that are attached, with their numbers.
+  std::vector<std::pair<Number, Use>> use_all();
+  // The volume of a block. A look is no use: it leaves the order of eviction as it is.
+  std::optional<Number> where(const tokens::SequenceHash& hash);
+  // Registers the first of these names, as far as some volume has them.
+  void ask(std::vector<tokens::SequenceHash> names);
   // Where a block goes. Nothing when no volume takes blocks.
   std::optional<Number> choose(const tokens::SequenceHash& hash) const;
-  std::vector<Number> writable_volumes() const;
   VolumeObject object_of(const BlockRecord& record) const;
   // Takes blocks of the manager; what had to go is removed from its volume, where that is wanted.
   Result<ReservedBlocks<events::G4>> take(std::size_t n);
   void publish(ReservedBlocks<events::G4>& taken, std::span<const BlockRecord> records,
                std::span<const Number> numbers, MoveReport& report, std::span<const std::size_t> places);
-  void forget(const tokens::SequenceHash& hash);
+  // False where the block is not, or is on another volume.
+  bool forget(const tokens::SequenceHash& hash, Number number);
   Result<void> inspect(const block::Hold& hold, std::span<const std::byte> header, BytePool& to,
                        block::BlockId id, BlockRecord* out) const;
   Result<void> check_written(Volume& volume, const BlockRecord& record, const BytePool& from) const;
 
   const Options options_;
   Clock& clock_;
-  std::vector<Number> where_;  // by block; written by its owner before it is registered
+  std::vector<std::atomic<Number>> where_;  // by block; written by its owner before it is registered
 
   mutable Mutex mu_;
   CondVar unused_;
