@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "ashlar/base/log.h"
+#include "ashlar/base/mutex.h"
 #include "ashlar/storage/allocator.h"
 #include "ashlar/testing/event_sinks.h"
 #include "ashlar/testing/managers.h"
@@ -225,9 +226,12 @@ class VolumePoolFixture : public ::testing::Test {
   std::unique_ptr<MemoryPool<G1>> target_;
   std::unique_ptr<VolumePool> g4_;
   std::map<std::string, std::shared_ptr<VolumeScript>> scripts_;
-  std::vector<std::string> lines_;  // of the log
-  ScopedLogSink sink_{
-      [this](LogLevel, std::string_view, std::string_view line) { lines_.emplace_back(line); }};
+  Mutex lines_mu_;
+  std::vector<std::string> lines_;  // of the log; read when nobody else runs
+  ScopedLogSink sink_{[this](LogLevel, std::string_view, std::string_view line) {
+    const MutexLock lock(lines_mu_);
+    lines_.emplace_back(line);
+  }};
 };
 
 }  // namespace ashlar::tiers
