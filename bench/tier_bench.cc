@@ -228,7 +228,7 @@ void run_overhead(const std::string& folder) {
               setup.clear(1);
               setup.offload(1);
             },
-            [&] { setup.offload(2); }, nothing, [&] { move(*engine, below, there, file.set, there); }));
+            [&] { setup.offload(2); }, nothing, [&] { move(*engine, below, there, file.set, here); }));
   print("G3 to G2",
         duel_prepared(
             total,
@@ -236,7 +236,7 @@ void run_overhead(const std::string& folder) {
               setup.clear(0);
               setup.clear(1);
             },
-            [&] { setup.prefetch(); }, nothing, [&] { move(*engine, file.set, there, below, there); }));
+            [&] { setup.prefetch(); }, nothing, [&] { move(*engine, file.set, here, below, there); }));
   std::filesystem::remove(folder + "/raw");
 }
 

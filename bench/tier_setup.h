@@ -98,7 +98,7 @@ class TierSetup {
     }
     for (tiers::WayDown* const way : {&kv_options.to_g2, &kv_options.to_g3, &kv_options.to_g4}) {
       way->trigger = tiers::Trigger::kOnCall;
-      way->lane.queue.on_deck = 256;
+      way->lane.queue = {.on_deck = 256, .waiting = options.blocks};
       way->lane.batch_blocks = 256;
       way->lane.batch_bytes = std::uint64_t{64} << 20;
       way->lane.full_batch = 1;

@@ -12,7 +12,7 @@ namespace ashlar::tiers {
 namespace {
 
 // What is checked at a time, while the rest is copied.
-constexpr std::uint64_t kChunkBytes = std::uint64_t{4} << 20;
+constexpr std::uint64_t kChunkBytes = std::uint64_t{2} << 20;
 
 }  // namespace
 

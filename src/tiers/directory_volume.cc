@@ -10,9 +10,11 @@
 #include <atomic>
 #include <cerrno>
 #include <cstdio>
+#include <map>
 #include <system_error>
 #include <utility>
 
+#include "base/in_parallel.h"
 #include "storage/size_limit_signal.h"
 #include "tiers/parts_cursor.h"
 #include "tokens/xxhash_inline.h"
@@ -83,6 +85,7 @@ Result<std::unique_ptr<Volume>> DirectoryVolume::attach(const VolumeDescriptor& 
   VolumeOptions options(descriptor);
   const std::uint64_t fanout = options.number("fanout", 256, 1, 65536);
   const bool sync = options.flag("sync", true);
+  const std::uint64_t threads = options.number("threads", 4, 1, 64);
   if (const Result<void> good = options.finish(); !good) return good.error();
   struct stat about{};
   if (stat(descriptor.location.c_str(), &about) != 0)
@@ -92,7 +95,7 @@ Result<std::unique_ptr<Volume>> DirectoryVolume::attach(const VolumeDescriptor& 
   if (access(descriptor.location.c_str(), R_OK | W_OK | X_OK) != 0)
     return make_error(ErrorCode::kIo, "%s cannot be written to: %s", descriptor.location.c_str(),
                       std::generic_category().message(errno).c_str());
-  return std::unique_ptr<Volume>(new DirectoryVolume(descriptor.location, fanout, sync));
+  return std::unique_ptr<Volume>(new DirectoryVolume(descriptor.location, fanout, sync, threads));
 }
 
 std::string DirectoryVolume::folder_of(std::string_view key) const {
@@ -125,10 +128,23 @@ Result<void> DirectoryVolume::put_one(const ObjectWrite& object) const {
     unlink(made_at.c_str());
     return file_error(path, "write", error == ENOENT ? EIO : error);
   }
-  if (!sync_) return {};
-  const Descriptor opened(open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (opened.get() < 0 || fsync(opened.get()) != 0) return file_error(folder, "sync", errno);
   return {};
+}
+
+// The names of a batch are on the device with one sync for each folder.
+void DirectoryVolume::sync_folders(std::span<const std::string_view> keys,
+                                   std::vector<Result<void>>& results) const {
+  if (!sync_) return;
+  std::map<std::string, std::vector<std::size_t>> folders;
+  for (std::size_t i = 0; i < keys.size(); ++i)
+    if (results[i]) folders[folder_of(keys[i])].push_back(i);
+  for (const auto& [folder, members] : folders) {
+    const Descriptor opened(open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+    if (opened.get() < 0 && errno == ENOENT) continue;  // nothing was ever put there
+    if (opened.get() >= 0 && fsync(opened.get()) == 0) continue;
+    const Error error = file_error(folder, "sync", errno);
+    for (const std::size_t i : members) results[i] = error;
+  }
 }
 
 Result<void> DirectoryVolume::get_one(const ObjectRead& object) const {
@@ -156,9 +172,12 @@ Result<void> DirectoryVolume::get_one(const ObjectRead& object) const {
 }
 
 std::vector<Result<void>> DirectoryVolume::put(std::span<const ObjectWrite> objects) {
-  std::vector<Result<void>> results;
-  results.reserve(objects.size());
-  for (const ObjectWrite& object : objects) results.push_back(put_one(object));
+  std::vector<Result<void>> results(objects.size());
+  in_parallel(objects.size(), threads_, [&](std::size_t i) { results[i] = put_one(objects[i]); });
+  std::vector<std::string_view> keys;
+  keys.reserve(objects.size());
+  for (const ObjectWrite& object : objects) keys.push_back(object.key);
+  sync_folders(keys, results);
   return results;
 }
 
@@ -203,6 +222,7 @@ std::vector<Result<void>> DirectoryVolume::remove(std::span<const std::string_vi
       results.emplace_back(file_error(path, "remove", errno));
     }
   }
+  sync_folders(keys, results);
   return results;
 }
 

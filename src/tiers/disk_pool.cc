@@ -215,6 +215,8 @@ Result<std::unique_ptr<Reservation>> DiskPool::reserve(std::size_t n) {
     for (block::MutableBlock<G3>& block : taken->blocks)
       if (block) reserved.push_back(std::move(block));
   }
+  // Neighbours are written together.
+  std::ranges::sort(reserved, {}, [](const block::MutableBlock<G3>& block) { return block.block_id(); });
   return std::unique_ptr<Reservation>(std::make_unique<Reserved>(*this, std::move(reserved)));
 }
 

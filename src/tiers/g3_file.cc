@@ -1,8 +1,7 @@
 // Superblock (one page), table (128 bytes per block, whole pages), blocks (each plane at a page border). The file is made
 // under another name and renamed when its superblock is on the device, so a superblock is never half there.
 //
-// Headers are written through the page cache, 128 bytes at a time, and never cross a sector; blocks go past it. The two
-// never share a page.
+// Headers are written through the page cache and never cross a sector; blocks go past it. The two never share a page.
 #include "ashlar/tiers/g3_file.h"
 
 #include <fcntl.h>
@@ -33,7 +32,7 @@ using transfer::PlaneShape;
 constexpr std::array<char, 8> kMagic = {'A', 'S', 'H', 'L', 'A', 'R', 'G', '3'};
 constexpr std::uint32_t kVersion = 1;
 constexpr std::uint64_t kPage = 4096;
-constexpr std::uint64_t kHeaderBytes = 128;
+constexpr std::uint64_t kHeaderBytes = G3File::kHeaderBytes;
 constexpr std::uint32_t kHeaderMagic = 0x6b6c6247;  // "Gblk"
 constexpr std::size_t kReadAtATime = std::size_t{1} << 20;
 
@@ -351,8 +350,21 @@ Result<void> G3File::read_table() {
   return invalidate(losers);
 }
 
-Result<void> G3File::write_header(std::uint32_t slot, std::span<const std::byte> bytes) {
-  return write_all(*storage_->file(), options_.path, table_offset_ + slot * kHeaderBytes, bytes);
+// Neighbours go in one write; a sector has whole headers, so it may tear between them and no further.
+Result<void> G3File::write_headers(std::vector<std::pair<std::uint32_t, HeaderBytes>> headers) {
+  std::ranges::sort(headers, {}, &std::pair<std::uint32_t, HeaderBytes>::first);
+  std::vector<std::byte> run;
+  for (std::size_t i = 0; i < headers.size(); ++i) {
+    run.insert(run.end(), headers[i].second.begin(), headers[i].second.end());
+    if (i + 1 < headers.size() && headers[i + 1].first == headers[i].first + 1) continue;
+    const std::uint64_t first = headers[i].first + 1 - run.size() / kHeaderBytes;
+    if (const Result<void> written =
+            write_all(*storage_->file(), options_.path, table_offset_ + first * kHeaderBytes, run);
+        !written)
+      return written;
+    run.clear();
+  }
+  return {};
 }
 
 Result<void> G3File::sync() {
@@ -360,14 +372,11 @@ Result<void> G3File::sync() {
 }
 
 Result<void> G3File::invalidate(std::span<const std::uint32_t> slots) {
-  static constexpr std::array<std::byte, kHeaderBytes> kNothing{};
-  bool any = false;
-  for (const std::uint32_t slot : slots) {
-    if (!valid_[slot]) continue;
-    if (const Result<void> written = write_header(slot, kNothing); !written) return written;
-    any = true;
-  }
-  if (!any) return {};
+  std::vector<std::pair<std::uint32_t, HeaderBytes>> headers;
+  for (const std::uint32_t slot : slots)
+    if (valid_[slot]) headers.emplace_back(slot, HeaderBytes{});
+  if (headers.empty()) return {};
+  if (const Result<void> written = write_headers(std::move(headers)); !written) return written;
   if (const Result<void> synced = sync(); !synced) return synced;
   for (const std::uint32_t slot : slots) valid_[slot] = false;
   return {};
@@ -376,13 +385,15 @@ Result<void> G3File::invalidate(std::span<const std::uint32_t> slots) {
 Result<void> G3File::commit(std::span<const Entry> entries) {
   if (entries.empty()) return {};
   if (const Result<void> synced = sync(); !synced) return synced;
+  std::vector<std::pair<std::uint32_t, HeaderBytes>> headers;
+  headers.reserve(entries.size());
   for (const Entry& entry : entries) {
     G3Header header = entry.header;
     header.generation = ++generation_;
     valid_[entry.slot] = true;
-    if (const Result<void> written = write_header(entry.slot, encode(entry.slot, header, *set_)); !written)
-      return written;
+    headers.emplace_back(entry.slot, encode(entry.slot, header, *set_));
   }
+  if (const Result<void> written = write_headers(std::move(headers)); !written) return written;
   return sync();
 }
 

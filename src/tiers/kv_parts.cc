@@ -7,6 +7,7 @@
 #include "ashlar/transfer/file_executor.h"
 #include "ashlar/transfer/memcpy_executor.h"
 #include "ashlar/transfer/transfer_engine.h"
+#include "tiers/lowest_first.h"
 
 namespace ashlar::tiers {
 
@@ -35,7 +36,8 @@ Result<std::shared_ptr<transfer::Executor>> host_executor() {
 template <events::Tier Tier>
 Result<void> open_manager(const KvOptions& options, const block::BlockRegistry& registry, Clock& clock,
                           std::uint32_t blocks, const std::string& eviction,
-                          std::optional<block::BlockManager<Tier>>& out) {
+                          std::optional<block::BlockManager<Tier>>& out,
+                          block::ResetAllocatorFactory free_blocks = {}) {
   auto builder = block::BlockManager<Tier>::builder();
   builder.block_count(blocks)
       .block_size(options.block_size)
@@ -43,6 +45,7 @@ Result<void> open_manager(const KvOptions& options, const block::BlockRegistry& 
       .duplicate_policy(block::DuplicatePolicy::kReject)
       .clock(clock)
       .with_backend(std::string_view(eviction));
+  if (free_blocks) builder.reset_allocator(std::move(free_blocks));
   if (options.event_capacity != 0)
     builder.event_log(std::make_shared<events::EventLog>(options.event_capacity));
   Result<block::BlockManager<Tier>> made = builder.build();
@@ -122,8 +125,11 @@ Result<void> KvBlockManager::Parts::open_memory() {
 // A device that fails is left out while others are there; a file that is not ours is not.
 Result<void> KvBlockManager::Parts::open_disk() {
   const DiskShape& shape = *options.g3;
-  if (const Result<void> made = open_manager(options, *stack.registry, *stack.clock, shape.blocks,
-                                             shape.eviction, stack.g3_manager);
+  if (const Result<void> made =
+          open_manager(options, *stack.registry, *stack.clock, shape.blocks, shape.eviction, stack.g3_manager,
+                       [](std::uint32_t blocks) -> std::unique_ptr<block::ResetAllocator> {
+                         return std::make_unique<LowestFirst>(blocks);
+                       });
       !made)
     return made;
   std::vector<std::unique_ptr<G3File>> files;

@@ -16,8 +16,9 @@ using tokens::SequenceHash;
 
 namespace {
 
-// Blocks that come up at a time: enough for the disk, few enough to leave G2 to others.
-constexpr std::size_t kMaxBatch = 64;
+// What comes up at a time: enough for the disk, little enough to leave G2 to others.
+constexpr std::size_t kBatchBlocks = 64;
+constexpr std::uint64_t kBatchBytes = std::uint64_t{64} << 20;
 // A call that waits for another's copy looks this often whether it was cancelled.
 constexpr Clock::Duration kLookAgain = std::chrono::milliseconds(20);
 
@@ -151,7 +152,9 @@ void Onboarder::run(const std::shared_ptr<OnboardCall>& call) {
 
 std::size_t Onboarder::batch_size(const OnboardCall& call, std::size_t left) const {
   std::size_t most = std::max<std::size_t>(1, stack_.g2_manager->total_blocks() / 2);
-  if (!call.options.by_layer) most = std::min(most, kMaxBatch);
+  if (!call.options.by_layer)
+    most = std::min<std::size_t>(
+        most, std::max<std::uint64_t>(kBatchBlocks, kBatchBytes / stack_.g1->block_bytes()));
   if (!call.to_g2) most = std::min(most, stack_.g1_manager->available_blocks());
   return std::min(left, most);
 }

@@ -3,12 +3,14 @@
 #include <array>
 #include <cstring>
 #include <map>
+#include <thread>
 #include <utility>
 
 #include "ashlar/base/log.h"
 #include "ashlar/storage/allocator.h"
 #include "ashlar/tiers/volume_pool.h"
 #include "ashlar/transfer/block_checksum.h"
+#include "base/in_parallel.h"
 #include "tiers/volume_pool_parts.h"
 #include "transfer/canonical_runs.h"
 
@@ -23,6 +25,7 @@ namespace {
 
 // Runs shorter than this go through a buffer: volumes like few long parts.
 constexpr std::uint64_t kShortRun = 16384;
+constexpr std::size_t kReadThreads = 4;
 
 }  // namespace
 
@@ -176,6 +179,19 @@ Result<void> VolumePool::check_written(Volume& volume, const BlockRecord& record
                                 storage_tier());
 }
 
+// What is read from one volume in one go.
+struct VolumePool::Reading {
+  Number number;
+  const Use& volume;
+  std::vector<std::size_t> members;  // of the call
+  std::unique_ptr<Reservation> reservation;
+  std::vector<std::unique_ptr<Payload>> payloads;
+  std::vector<std::string> keys;
+  std::vector<ObjectRead> objects;
+  std::vector<Result<void>> results;
+  std::vector<BlockRecord> records;  // of those that are good
+};
+
 MoveReport VolumePool::get(std::span<const SequenceHash> hashes, BytePool& to, const MoveOptions& options) {
   MoveReport report;
   report.blocks.assign(hashes.size(), Moved::kGone);
@@ -199,7 +215,7 @@ MoveReport VolumePool::get(std::span<const SequenceHash> hashes, BytePool& to, c
     by_volume[where_[holds[i].block_id().value()]].push_back(i);
   }
   const Clock::TimePoint start = clock_.now();
-  for (const auto& [number, members] : by_volume) {
+  for (auto& [number, members] : by_volume) {
     const Use volume = use(number);
     if (!volume) continue;  // gone
     const auto fail = [&](const Error& error) {
@@ -219,61 +235,92 @@ MoveReport VolumePool::get(std::span<const SequenceHash> hashes, BytePool& to, c
       fail(reserved.error());
       continue;
     }
-    std::vector<std::unique_ptr<Payload>> payloads;
-    std::vector<std::string> keys;
-    std::vector<ObjectRead> objects;
-    for (std::size_t i = 0; i < members.size(); ++i) {
-      const BytePool::Place place = to.place((*reserved)->ids()[i]);
-      payloads.push_back(std::make_unique<Payload>(*to.blocks(place.part), place.slot));
-      keys.push_back(object_of({.hash = hashes[members[i]]}).key());
-    }
-    for (std::size_t i = 0; i < members.size(); ++i) objects.push_back({keys[i], payloads[i]->parts});
-    const std::vector<Result<void>> read = volume->volume->get(objects);
-    std::vector<BlockRecord> records(members.size());
-    for (std::size_t i = 0; i < members.size(); ++i) {
-      const SequenceHash& hash = hashes[members[i]];
-      Result<void> good = read[i];
-      if (good) {
-        payloads[i]->scatter();
-        good = inspect(holds[members[i]], payloads[i]->header, to, (*reserved)->ids()[i], &records[i]);
-      }
-      if (good) {
-        volume->got.add();
-        continue;
-      }
-      records[i] = {};
-      holds[members[i]] = block::Hold();
-      const ErrorCode code = good.error().code();
-      if (code == ErrorCode::kNotFound) {  // whoever else uses the volume has removed it
-        forget(hash, number);
-        continue;
-      }
-      volume->failed.add();
-      report.blocks[members[i]] = code == ErrorCode::kCorruption ? Moved::kDamaged : Moved::kFailed;
-      if (!report.error) report.error = good.error();
-      if (code != ErrorCode::kCorruption) continue;
-      ASHLAR_LOG(LogLevel::kError, "tiers", "%s: %s", volume->volume->describe().c_str(),
-                 good.error().to_string().c_str());
-      const std::string_view key = keys[i];
-      if (volume->use.write)
-        if (const Result<void> removed = volume->volume->remove(std::span(&key, 1))[0]; !removed)
-          ASHLAR_LOG(LogLevel::kWarn, "tiers", "a damaged object stays on %s: %s",
-                     volume->volume->describe().c_str(), removed.error().to_string().c_str());
-      forget(hash, number);
-    }
-    const Published published = (*reserved)->publish(records, block::KvReady::asserted_by_caller());
+    Reading reading{.number = number,
+                    .volume = volume,
+                    .members = std::move(members),
+                    .reservation = *std::move(reserved),
+                    .payloads = {},
+                    .keys = {},
+                    .objects = {},
+                    .results = {},
+                    .records = {}};
+    read(reading, hashes, holds, to, report);
+    const Published published =
+        reading.reservation->publish(reading.records, block::KvReady::asserted_by_caller());
     if (published.error && !report.error) report.error = published.error;
-    for (std::size_t i = 0; i < members.size(); ++i) {
+    for (std::size_t i = 0; i < reading.members.size(); ++i) {
       if (published.registered[i]) {
-        report.blocks[members[i]] = Moved::kArrived;
+        report.blocks[reading.members[i]] = Moved::kArrived;
         report.bytes += block_bytes();
-      } else if (!records[i].empty()) {
-        report.blocks[members[i]] = Moved::kFailed;
+      } else if (!reading.records[i].empty()) {
+        report.blocks[reading.members[i]] = Moved::kFailed;
       }
     }
   }
   report.copying = clock_.now() - start;
   return report;
+}
+
+void VolumePool::read(Reading& reading, std::span<const SequenceHash> hashes, std::span<block::Hold> holds,
+                      BytePool& to, MoveReport& report) {
+  const std::size_t count = reading.members.size();
+  for (std::size_t i = 0; i < count; ++i) {
+    const BytePool::Place place = to.place(reading.reservation->ids()[i]);
+    reading.payloads.push_back(std::make_unique<Payload>(*to.blocks(place.part), place.slot));
+    reading.keys.push_back(object_of({.hash = hashes[reading.members[i]]}).key());
+  }
+  for (std::size_t i = 0; i < count; ++i)
+    reading.objects.push_back({reading.keys[i], reading.payloads[i]->parts});
+  reading.results.resize(count);
+  reading.records.resize(count);
+  // Each part is read and checked on one thread.
+  const std::size_t parts =
+      std::min<std::size_t>({count, kReadThreads, std::max(1u, std::thread::hardware_concurrency())});
+  in_parallel(parts, parts, [&](std::size_t part) {
+    const std::size_t first = count * part / parts;
+    const std::size_t end = count * (part + 1) / parts;
+    std::vector<Result<void>> got =
+        reading.volume->volume->get(std::span(reading.objects).subspan(first, end - first));
+    for (std::size_t i = first; i < end; ++i) {
+      reading.results[i] = std::move(got[i - first]);
+      if (!reading.results[i]) continue;
+      reading.payloads[i]->scatter();
+      reading.results[i] = inspect(holds[reading.members[i]], reading.payloads[i]->header, to,
+                                   reading.reservation->ids()[i], &reading.records[i]);
+    }
+  });
+  for (std::size_t i = 0; i < count; ++i) settle(reading, i, hashes, holds, report);
+}
+
+// What has been read is good, gone or damaged.
+void VolumePool::settle(Reading& reading, std::size_t i, std::span<const SequenceHash> hashes,
+                        std::span<block::Hold> holds, MoveReport& report) {
+  const std::size_t member = reading.members[i];
+  const Use& volume = reading.volume;
+  const Result<void>& good = reading.results[i];
+  if (good) {
+    volume->got.add();
+    return;
+  }
+  reading.records[i] = {};
+  holds[member] = block::Hold();
+  const ErrorCode code = good.error().code();
+  if (code == ErrorCode::kNotFound) {  // whoever else uses the volume has removed it
+    forget(hashes[member], reading.number);
+    return;
+  }
+  volume->failed.add();
+  report.blocks[member] = code == ErrorCode::kCorruption ? Moved::kDamaged : Moved::kFailed;
+  if (!report.error) report.error = good.error();
+  if (code != ErrorCode::kCorruption) return;
+  ASHLAR_LOG(LogLevel::kError, "tiers", "%s: %s", volume->volume->describe().c_str(),
+             good.error().to_string().c_str());
+  const std::string_view key = reading.keys[i];
+  if (volume->use.write)
+    if (const Result<void> removed = volume->volume->remove(std::span(&key, 1))[0]; !removed)
+      ASHLAR_LOG(LogLevel::kWarn, "tiers", "a damaged object stays on %s: %s",
+                 volume->volume->describe().c_str(), removed.error().to_string().c_str());
+  forget(hashes[member], reading.number);
 }
 
 // Nothing of an object is believed before its header is the one that was asked for and its bytes agree with it. The checksum

@@ -3,7 +3,8 @@
 // An object is a file. It is written under another name, synced, and renamed, so that readers, other machines and a
 // restart see it whole or not at all. Keys are spread over 256 folders by their hash.
 //
-// Options: fanout (1 to 65536 folders, 256), sync (true: an object survives a power failure when put() returns).
+// Options: fanout (1 to 65536 folders, 256), sync (true: put() and remove() survive a power failure when they return), threads (1
+// to 64 that write a batch, 4).
 //
 // Thread safety: thread-safe; several processes may use one folder.
 #pragma once
@@ -31,16 +32,18 @@ class DirectoryVolume final : public Volume {
   std::vector<Result<void>> remove(std::span<const std::string_view> keys) override;
 
  private:
-  DirectoryVolume(std::string folder, std::uint64_t fanout, bool sync) noexcept
-      : folder_(std::move(folder)), fanout_(fanout), sync_(sync) {}
+  DirectoryVolume(std::string folder, std::uint64_t fanout, bool sync, std::uint64_t threads) noexcept
+      : folder_(std::move(folder)), fanout_(fanout), sync_(sync), threads_(threads) {}
   Result<void> put_one(const ObjectWrite& object) const;
   Result<void> get_one(const ObjectRead& object) const;
+  void sync_folders(std::span<const std::string_view> keys, std::vector<Result<void>>& results) const;
   std::string folder_of(std::string_view key) const;
   std::string path_of(std::string_view key) const;
 
   const std::string folder_;
   const std::uint64_t fanout_;
   const bool sync_;
+  const std::uint64_t threads_;
 };
 
 }  // namespace ashlar::tiers

@@ -13,11 +13,13 @@
 // Thread safety: thread-safe, as long as no slot is in two calls at once; several may invalidate one.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <cstdint>
 #include <memory>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "ashlar/base/result.h"
@@ -59,6 +61,8 @@ struct G3Options {
 
 class G3File {
  public:
+  static constexpr std::uint64_t kHeaderBytes = 128;
+
   struct Entry {
     std::uint32_t slot = 0;
     G3Header header;
@@ -89,7 +93,8 @@ class G3File {
   G3File(G3Options options, std::shared_ptr<storage::DiskStorage> storage, std::uint64_t table_offset,
          std::shared_ptr<const transfer::BlockSet> set);
   Result<void> read_table();
-  Result<void> write_header(std::uint32_t slot, std::span<const std::byte> bytes);
+  using HeaderBytes = std::array<std::byte, kHeaderBytes>;
+  Result<void> write_headers(std::vector<std::pair<std::uint32_t, HeaderBytes>> headers);
   Result<void> sync();
 
   G3Options options_;

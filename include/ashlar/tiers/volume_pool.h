@@ -83,6 +83,7 @@ class VolumePool final : public ManagedPool<events::G4, TierPool> {
   struct Attached;
   class Use;
   struct Payload;
+  struct Reading;
   using Number = std::uint16_t;  // of a volume; never given again
 
   // A use of a volume that is not being detached; empty when there is none.
@@ -102,6 +103,10 @@ class VolumePool final : public ManagedPool<events::G4, TierPool> {
                std::span<const Number> numbers, MoveReport& report, std::span<const std::size_t> places);
   // False where the block is not, or is on another volume.
   bool forget(const tokens::SequenceHash& hash, Number number);
+  void read(Reading& reading, std::span<const tokens::SequenceHash> hashes, std::span<block::Hold> holds,
+            BytePool& to, MoveReport& report);
+  void settle(Reading& reading, std::size_t i, std::span<const tokens::SequenceHash> hashes,
+              std::span<block::Hold> holds, MoveReport& report);
   Result<void> inspect(const block::Hold& hold, std::span<const std::byte> header, BytePool& to,
                        block::BlockId id, BlockRecord* out) const;
   Result<void> check_written(Volume& volume, const BlockRecord& record, const BytePool& from) const;
