@@ -1,7 +1,7 @@
 #include "ashlar/tiers/disk_pool.h"
 
 #include <algorithm>
-#include <unordered_map>
+#include <unordered_set>
 #include <utility>
 
 #include "ashlar/base/log.h"
@@ -40,8 +40,12 @@ class DiskPool::Reserved final : public Reservation {
       if (committed) continue;
       if (!error) error = committed.error();
       pool_.rest(static_cast<std::uint32_t>(part), committed.error());
-      for (const std::size_t i : places[part]) left[i] = {};
+      for (const std::size_t i : places[part]) {
+        pool_.set_aside(left[i].hash, taken_.give(i));
+        left[i] = {};
+      }
     }
+    if (error) static_cast<void>(pool_.clear_stale({}));  // the device may have thought better of it
     Published published = taken_.publish(pool_.manager_, pool_.records_, left, ready);
     if (!published.error) published.error = std::move(error);
     return published;
@@ -184,31 +188,56 @@ Result<void> DiskPool::clear(Blocks& taken) {
     if (!rests) rest(static_cast<std::uint32_t>(part), gone.error());
   }
   if (!error) return {};
-  if (files_.size() == 1) return *error;
   Blocks good;
-  const MutexLock lock(mu_);
   for (block::MutableBlock<G3>& block : taken) {
-    const std::uint32_t part = place(block.block_id()).part;
-    if (!failed[part]) {
+    const Place at = place(block.block_id());
+    if (!failed[at.part]) {
       good.push_back(std::move(block));
-      continue;
+    } else if (files_[at.part]->may_be_valid(at.slot)) {
+      const SequenceHash hash = records_.last(block.block_id());
+      set_aside(hash, std::move(block));
+    } else {
+      const MutexLock lock(mu_);
+      resting_[at.part].blocks.push_back(std::move(block));
     }
-    resting_[part].blocks.push_back(std::move(block));
   }
   taken = std::move(good);
   return taken.empty() ? Result<void>(*error) : Result<void>();
 }
 
+void DiskPool::set_aside(const SequenceHash& hash, block::MutableBlock<G3> block) {
+  const MutexLock lock(stale_mu_);
+  stale_.push_back({hash, std::move(block)});
+}
+
+Result<void> DiskPool::clear_stale(std::span<const SequenceHash> hashes) {
+  const MutexLock lock(stale_mu_);
+  if (stale_.empty()) return {};
+  const std::unordered_set<SequenceHash> wanted(hashes.begin(), hashes.end());
+  std::optional<Error> error;
+  std::erase_if(stale_, [&](Stale& stale) {
+    if (!wanted.empty() && !wanted.contains(stale.hash)) return false;
+    const Place at = place(stale.block.block_id());
+    if (wanted.empty() && is_resting(at.part)) return false;
+    const Result<void> gone = files_[at.part]->invalidate(std::span(&at.slot, 1));
+    if (!gone && !error) error = gone.error();
+    return gone.has_value();
+  });
+  return error ? Result<void>(*error) : Result<void>();
+}
+
 // What was in the blocks is gone for good before somebody writes over it.
 Result<std::unique_ptr<Reservation>> DiskPool::reserve(std::size_t n) {
   wake_rested();
+  static_cast<void>(clear_stale({}));
   Blocks reserved;
   std::optional<Error> failure;
   while (reserved.size() < n) {
     auto taken = manager_.allocate_blocks_with_evictions(n - reserved.size());
     if (!taken) return failure ? *failure : taken.error().to_error();
+    const Result<void> cleared = clear(taken->blocks);
     records_.handed_out(taken->blocks, taken->evicted);
-    if (const Result<void> cleared = clear(taken->blocks); !cleared) {
+    if (!cleared) {
       if (files_.size() == 1) return cleared.error();
       failure = cleared.error();  // others may do
     }
@@ -243,7 +272,20 @@ Result<void> DiskPool::remove_all(std::span<const SequenceHash> hashes) {
     if (!gone) continue;
     for (block::ImmutableBlock<G3>& block : blocks[part]) block.set_reset_on_release(true);
   }
-  return error ? Result<void>(*error) : Result<void>();
+  const Result<void> cleared = hashes.empty() ? Result<void>() : clear_stale(hashes);
+  return error ? Result<void>(*error) : cleared;
+}
+
+Result<std::size_t> DiskPool::remove_everything() {
+  std::vector<SequenceHash> hashes;
+  manager_.for_each_registered([&](const SequenceHash& hash, BlockId) { hashes.push_back(hash); });
+  const std::size_t count = hashes.size();
+  {
+    const MutexLock lock(stale_mu_);
+    for (const Stale& stale : stale_) hashes.push_back(stale.hash);
+  }
+  if (const Result<void> removed = remove_all(hashes); !removed) return removed.error();
+  return count;
 }
 
 bool DiskPool::is_resting(std::size_t part) const {
@@ -252,8 +294,9 @@ bool DiskPool::is_resting(std::size_t part) const {
 }
 
 std::size_t DiskPool::resting() const {
+  const MutexLock stale_lock(stale_mu_);
   const MutexLock lock(mu_);
-  std::size_t sum = 0;
+  std::size_t sum = stale_.size();
   for (const Resting& resting : resting_) sum += resting.blocks.size();
   return sum;
 }

@@ -184,15 +184,11 @@ Result<std::size_t> KvBlockManager::reset(events::TierId tier) {
   TierStack& stack = parts_->stack;
   if (tier == kTierId<G1>) return g1().reset_inactive_pool();
   if (tier == kTierId<G2> && stack.g2) return stack.g2_manager->reset_inactive_pool();
-  std::vector<SequenceHash> hashes;
-  const auto collect = [&](const SequenceHash& hash, block::BlockId) { hashes.push_back(hash); };
-  if (tier == kTierId<G3> && stack.g3) {
-    stack.g3_manager->for_each_registered(collect);
-    if (const Result<void> removed = stack.g3->remove_all(hashes); !removed) return removed.error();
-    return hashes.size();
-  }
+  if (tier == kTierId<G3> && stack.g3) return stack.g3->remove_everything();
   if (tier == kTierId<G4> && stack.g4) {
-    stack.g4_manager->for_each_registered(collect);
+    std::vector<SequenceHash> hashes;
+    stack.g4_manager->for_each_registered(
+        [&](const SequenceHash& hash, block::BlockId) { hashes.push_back(hash); });
     if (const Result<void> removed = stack.g4->remove_all(hashes); !removed) return removed.error();
     return hashes.size();
   }

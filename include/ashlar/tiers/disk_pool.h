@@ -51,6 +51,8 @@ class DiskPool final : public ManagedPool<events::G3, BytePool> {
   Result<void> remove(const tokens::SequenceHash& hash) override;
   // The same for many, with one sync for each file; those that are not here are no error. Errors: kIo: the rest is gone.
   Result<void> remove_all(std::span<const tokens::SequenceHash> hashes);
+  // All that is here. Returns how many.
+  Result<std::size_t> remove_everything();
   std::uint64_t block_bytes() const noexcept override { return block_bytes_; }
 
   std::size_t restored() const noexcept { return restored_; }
@@ -71,6 +73,11 @@ class DiskPool final : public ManagedPool<events::G3, BytePool> {
   // cannot be written to, are set aside. Errors: kIo: none is left of those that were taken.
   Result<void> clear(Blocks& taken);
   void wake_rested();
+  // A block whose header could not be cleared, or was written though nobody may rely on it: after a restart its hash would be
+  // found. Nobody gets the block until the header is gone.
+  void set_aside(const tokens::SequenceHash& hash, block::MutableBlock<events::G3> block);
+  // Tries again to clear such headers, of these hashes or of all whose devices do not rest. Errors: kIo: some are still there.
+  Result<void> clear_stale(std::span<const tokens::SequenceHash> hashes);
 
   const Options options_;
   Clock& clock_;
@@ -85,6 +92,13 @@ class DiskPool final : public ManagedPool<events::G3, BytePool> {
     Blocks blocks = {};
   };
   std::vector<Resting> resting_ ASHLAR_GUARDED_BY(mu_);
+
+  struct Stale {
+    tokens::SequenceHash hash;
+    block::MutableBlock<events::G3> block;
+  };
+  mutable Mutex stale_mu_;  // before mu_; held while headers are cleared
+  std::vector<Stale> stale_ ASHLAR_GUARDED_BY(stale_mu_);
 };
 
 }  // namespace ashlar::tiers

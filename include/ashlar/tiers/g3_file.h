@@ -83,6 +83,8 @@ class G3File {
   const std::shared_ptr<const transfer::BlockSet>& blocks() const noexcept { return set_; }
   const std::string& path() const noexcept { return options_.path; }
 
+  // Whether a restart might find something in the slot.
+  bool may_be_valid(std::uint32_t slot) const noexcept { return valid_[slot]; }
   // The slots hold nothing from now on, also after a restart. Slots that were empty cost nothing. Errors: kIo.
   Result<void> invalidate(std::span<const std::uint32_t> slots);
   // The bytes of these slots have been written: syncs them, then writes the headers, then syncs those. Errors: kIo; then none

@@ -33,6 +33,8 @@ class ReservedBlocks {
   }
 
   std::span<const block::BlockId> ids() const noexcept { return ids_; }
+  // Takes block i out.
+  block::MutableBlock<Tier> give(std::size_t i) { return std::move(blocks_[i]); }
   // Registers those that have a record, in order; all or none.
   Published publish(block::BlockManager<Tier>& manager, RecordTable& table,
                     std::span<const BlockRecord> records, const block::KvReady& ready) {
