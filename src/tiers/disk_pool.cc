@@ -17,20 +17,22 @@ class DiskPool::Reserved final : public Reservation {
   Reserved(DiskPool& pool, Blocks taken) : pool_(pool), taken_(std::move(taken)) {}
   std::span<const BlockId> ids() const noexcept override { return taken_.ids(); }
 
-  // Headers are on the disk before their blocks can be found. A file that fails takes its own blocks out.
+  // Headers are on the disk before their blocks can be found, and one block has a name: two headers would outlive a remove().
+  // A file that fails takes its own blocks out.
   Published publish(std::span<const BlockRecord> records, const block::KvReady& ready) override {
-    std::vector<BlockRecord> left(records.begin(), records.end());
+    std::vector<BlockRecord> left = pool_.claim(records);
+    const std::vector<BlockRecord> claimed = left;
     std::vector<std::vector<G3File::Entry>> entries(pool_.files_.size());
     std::vector<std::vector<std::size_t>> places(pool_.files_.size());
-    for (std::size_t i = 0; i < records.size(); ++i) {
-      if (records[i].empty()) continue;
+    for (std::size_t i = 0; i < left.size(); ++i) {
+      if (left[i].empty()) continue;
       const Place place = pool_.place(taken_.ids()[i]);
       entries[place.part].push_back({place.slot,
-                                     {.hash = records[i].hash,
-                                      .parent = records[i].parent,
-                                      .salt = records[i].salt,
-                                      .checksum = records[i].checksum.value_or(transfer::BlockChecksum()),
-                                      .has_parent = records[i].parent != SequenceHash()}});
+                                     {.hash = left[i].hash,
+                                      .parent = left[i].parent,
+                                      .salt = left[i].salt,
+                                      .checksum = left[i].checksum.value_or(transfer::BlockChecksum()),
+                                      .has_parent = left[i].parent != SequenceHash()}});
       places[place.part].push_back(i);
     }
     std::optional<Error> error;
@@ -48,6 +50,9 @@ class DiskPool::Reserved final : public Reservation {
     if (error) static_cast<void>(pool_.clear_stale({}));  // the device may have thought better of it
     Published published = taken_.publish(pool_.manager_, pool_.records_, left, ready);
     if (!published.error) published.error = std::move(error);
+    pool_.release(claimed);
+    for (std::size_t i = 0; i < records.size(); ++i)
+      if (claimed[i].empty() && !records[i].empty()) published.registered[i] = pool_.has(records[i].hash);
     return published;
   }
   // A move that was cancelled, or was late, says nothing about the device.
@@ -146,6 +151,26 @@ Result<void> DiskPool::restore() {
     if (!refused[part].empty())
       if (const Result<void> gone = files_[part]->invalidate(refused[part]); !gone) return gone;
   return {};
+}
+
+std::vector<BlockRecord> DiskPool::claim(std::span<const BlockRecord> records) {
+  std::vector<BlockRecord> mine(records.begin(), records.end());
+  {
+    const MutexLock lock(mu_);
+    for (BlockRecord& record : mine)
+      if (!record.empty() && !arriving_.insert(record.hash).second) record = {};
+  }
+  // Whoever had claimed a name before has registered it by now, or failed to.
+  std::vector<BlockRecord> there;
+  for (BlockRecord& record : mine)
+    if (!record.empty() && has(record.hash)) there.push_back(std::exchange(record, {}));
+  release(there);
+  return mine;
+}
+
+void DiskPool::release(std::span<const BlockRecord> claimed) {
+  const MutexLock lock(mu_);
+  for (const BlockRecord& record : claimed) arriving_.erase(record.hash);
 }
 
 void DiskPool::wake_rested() {

@@ -316,6 +316,24 @@ TEST_F(DiskPoolTest, SeveralMayRemoveTheSameBlocks) {
   expect_all_available();
 }
 
+TEST_F(DiskPoolTest, TwoWhoStoreTheSameBlockLeaveOne) {
+  put_in_host(1);
+  EXPECT_EQ(move(*g2_, *g3_, {1, 1}).count(Moved::kArrived), 2u);
+  for (std::uint64_t i = 2; i < 6; ++i) put_in_host(i);
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 3; ++t)
+    threads.emplace_back([&] {
+      const MoveReport report = move(*g2_, *g3_, {2, 3, 4});
+      for (std::uint64_t i = 2; i < 5; ++i) EXPECT_NE(report.blocks[i - 2], Moved::kGone);
+    });
+  for (std::thread& thread : threads) thread.join();
+  for (std::uint64_t i = 1; i < 5; ++i) EXPECT_TRUE(g3_->has(name(i)));
+  expect_all_available();
+  for (std::uint64_t i = 1; i < 5; ++i) EXPECT_TRUE(g3_->remove(name(i)));
+  restart();
+  EXPECT_EQ(g3_->restored(), 0u) << "no second header comes to light";
+}
+
 // ---- reading back what was written
 
 TEST_F(DiskPoolTest, AWriteThatWasAlteredOnTheWayIsNotRegistered) {

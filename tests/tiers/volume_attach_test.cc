@@ -186,6 +186,8 @@ TEST_F(VolumeAttachTest, ProbingStopsAtTheFirstThatIsNotThere) {
   open({});
   ASSERT_TRUE(attach("a"));
   EXPECT_EQ(g4_->probe({}), 0u);
+  EXPECT_EQ(g4_->probe(names(range(50, 180))), 0u);
+  EXPECT_EQ(script("a").asked, 64u) << "it does not ask for all at once";
   EXPECT_EQ(g4_->probe(names({3, 4})), 0u);
   EXPECT_FALSE(g4_->has(name(4)));
   EXPECT_EQ(g4_->probe(names(range(0, 6))), 3u);

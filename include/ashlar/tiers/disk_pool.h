@@ -10,6 +10,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <unordered_set>
 #include <vector>
 
 #include "ashlar/base/mutex.h"
@@ -78,6 +79,9 @@ class DiskPool final : public ManagedPool<events::G3, BytePool> {
   void set_aside(const tokens::SequenceHash& hash, block::MutableBlock<events::G3> block);
   // Tries again to clear such headers, of these hashes or of all whose devices do not rest. Errors: kIo: some are still there.
   Result<void> clear_stale(std::span<const tokens::SequenceHash> hashes);
+  // The records that the caller is the one to register, until release(); the others are empty.
+  std::vector<BlockRecord> claim(std::span<const BlockRecord> records);
+  void release(std::span<const BlockRecord> claimed);
 
   const Options options_;
   Clock& clock_;
@@ -99,6 +103,7 @@ class DiskPool final : public ManagedPool<events::G3, BytePool> {
   };
   mutable Mutex stale_mu_;  // before mu_; held while headers are cleared
   std::vector<Stale> stale_ ASHLAR_GUARDED_BY(stale_mu_);
+  std::unordered_set<tokens::SequenceHash> arriving_ ASHLAR_GUARDED_BY(mu_);
 };
 
 }  // namespace ashlar::tiers
