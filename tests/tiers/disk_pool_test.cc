@@ -301,14 +301,17 @@ TEST_F(DiskPoolTest, SeveralMayRemoveTheSameBlocks) {
   std::vector<SequenceHash> names;
   for (std::uint64_t i = 0; i < kAll; ++i) names.push_back(name(i));
   std::vector<std::thread> threads;
+  Gate start;
   for (int t = 0; t < 4; ++t)
     threads.emplace_back([&] {
+      start.pass();
       EXPECT_TRUE(g3_->remove_all(names));
       for (const SequenceHash& hash : names) {
         const Result<void> removed = g3_->remove(hash);
         EXPECT_TRUE(removed || removed.error().code() == ErrorCode::kNotFound);
       }
     });
+  start.open();
   for (std::thread& thread : threads) thread.join();
   EXPECT_EQ(g3_manager_->status().reset, kG3Blocks);
   restart();
