@@ -14,6 +14,10 @@ namespace {
 // What is checked at a time, while the rest is copied.
 constexpr std::uint64_t kChunkBytes = std::uint64_t{2} << 20;
 
+bool is_disk(const BytePool& pool) {
+  return pool.storage_tier() == events::StorageTier::kDisk;
+}
+
 }  // namespace
 
 using block::BlockId;
@@ -72,71 +76,112 @@ MoveReport BlockMover::move(BytePool& from, BytePool& to, std::span<const Sequen
 
 MoveReport BlockMover::move(BytePool& from, BytePool& to, std::vector<block::Hold> holds,
                             const MoveOptions& options) {
-  MoveReport report;
+  return begin(from, to, std::move(holds), options)->finish();
+}
+
+BlockMover::Running::Running(BlockMover& mover, BytePool& from, BytePool& to, const MoveOptions& options)
+    : mover_(mover),
+      from_(from),
+      to_(to),
+      options_(options),
+      check_arrivals_(is_disk(from) || (mover.options_.checksum_on_arrival &&
+                                        to.storage_tier() == events::StorageTier::kHost)),
+      batch_(std::make_shared<Batch>()) {}
+
+BlockMover::Running::~Running() {
+  finish();
+}
+
+const MoveReport& BlockMover::Running::finish() {
+  if (!std::exchange(finished_, true)) mover_.finish(*this);
+  return report_;
+}
+
+std::unique_ptr<BlockMover::Running> BlockMover::begin(BytePool& from, BytePool& to,
+                                                       std::vector<block::Hold> holds,
+                                                       const MoveOptions& options) {
+  const Clock::TimePoint now = clock_.now();
+  auto move = std::make_unique<Running>(*this, from, to, options);
+  MoveReport& report = move->report_;
+  Batch& batch = *move->batch_;
   report.blocks.assign(holds.size(), Moved::kFailed);
-  const auto batch = std::make_shared<Batch>();
   for (std::size_t i = 0; i < holds.size(); ++i) {
     if (to.has(holds[i].sequence_hash())) {
       report.blocks[i] = Moved::kThere;
       continue;
     }
-    batch->holds.push_back(std::move(holds[i]));
-    batch->places.push_back(i);
+    batch.holds.push_back(std::move(holds[i]));
+    batch.places.push_back(i);
   }
   holds.clear();
-  const std::size_t count = batch->holds.size();
-  if (count == 0) return report;
-  const auto note = [&](const Error& error) {
-    if (!report.error) report.error = error;
-  };
+  const std::size_t count = batch.holds.size();
+  if (count == 0) return move;
   Result<std::unique_ptr<Reservation>> reserved = to.reserve(count);
   if (!reserved) {
-    note(reserved.error());
-    return report;
+    report.error = reserved.error();
+    batch.holds.clear();
+    return move;
   }
-  batch->reservation = *std::move(reserved);
-  batch->records.resize(count);
-  batch->damaged.resize(count);
+  batch.reservation = *std::move(reserved);
+  batch.records.resize(count);
+  batch.damaged.resize(count);
   if (options.on_reserved) {
     std::vector<std::optional<BlockId>> ids(report.blocks.size());
-    for (std::size_t i = 0; i < count; ++i) ids[batch->places[i]] = batch->reservation->ids()[i];
+    for (std::size_t i = 0; i < count; ++i) ids[batch.places[i]] = batch.reservation->ids()[i];
     options.on_reserved(ids);
   }
-  const std::optional<TransferDone> proof = copy(from, to, batch, options, report);
-  if (!proof) return report;
-  if (options_.read_back_after_write && to.storage_tier() == events::StorageTier::kDisk)
-    if (const Result<void> good = read_back(to, *batch); !good) note(good.error());
-  // Where blocks are computed none is kept: bytes that were computed again may differ, and be as good.
-  if (to.storage_tier() == events::StorageTier::kDevice)
-    for (BlockRecord& record : batch->records) record.checksum.reset();
-  const Published published = batch->reservation->publish(batch->records, proof->kv_ready());
-  if (published.error) note(*published.error);
-  for (std::size_t i = 0; i < count; ++i) {
-    if (published.registered[i]) {
-      report.blocks[batch->places[i]] = Moved::kArrived;
-      report.bytes += to.block_bytes();
-    }
-    if (!batch->damaged[i]) continue;
-    report.blocks[batch->places[i]] = Moved::kDamaged;
-    const SequenceHash hash = batch->holds[i].sequence_hash();
-    batch->holds[i] = block::Hold();
-    if (const Result<void> removed = from.remove(hash); !removed)
-      ASHLAR_LOG(LogLevel::kWarn, "tiers", "a damaged block of %s cannot be removed: %s",
-                 std::string(from.name()).c_str(), removed.error().to_string().c_str());
-  }
-  return report;
+  move->chunks_ = chunks_of(*move, !options.by_layer && (move->check_arrivals_ || is_disk(to)));
+  if (!options.by_layer)
+    for (const Chunk& chunk : move->chunks_) move->transfers_.push_back(start(*move, chunk, {}));
+  report.copying = clock_.now() - now;
+  return move;
 }
 
-std::vector<BlockMover::Chunk> BlockMover::chunks_of(BytePool& from, BytePool& to, const Batch& batch,
-                                                     bool checked) const {
+void BlockMover::finish(Running& move) {
+  Batch& batch = *move.batch_;
+  if (batch.reservation == nullptr) return;
+  const Clock::TimePoint now = clock_.now();
+  if (is_disk(move.to_))
+    for (const block::Hold& hold : batch.holds) learn_checksum(move.from_, hold);
+  const std::optional<TransferDone> proof = wait(move);
+  move.report_.copying += clock_.now() - now;
+  const std::shared_ptr<Batch> owned = std::exchange(move.batch_, nullptr);  // blocks go back when this ends
+  if (!proof) return;
+  const auto note = [&](const Error& error) {
+    if (!move.report_.error) move.report_.error = error;
+  };
+  if (options_.read_back_after_write && is_disk(move.to_))
+    if (const Result<void> good = read_back(move.to_, batch); !good) note(good.error());
+  // Where blocks are computed none is kept: bytes that were computed again may differ, and be as good.
+  if (move.to_.storage_tier() == events::StorageTier::kDevice)
+    for (BlockRecord& record : batch.records) record.checksum.reset();
+  const Published published = batch.reservation->publish(batch.records, proof->kv_ready());
+  if (published.error) note(*published.error);
+  for (std::size_t i = 0; i < batch.records.size(); ++i) {
+    if (published.registered[i]) {
+      move.report_.blocks[batch.places[i]] = Moved::kArrived;
+      move.report_.bytes += move.to_.block_bytes();
+    }
+    if (!batch.damaged[i]) continue;
+    move.report_.blocks[batch.places[i]] = Moved::kDamaged;
+    const SequenceHash hash = batch.holds[i].sequence_hash();
+    batch.holds[i] = block::Hold();
+    if (const Result<void> removed = move.from_.remove(hash); !removed)
+      ASHLAR_LOG(LogLevel::kWarn, "tiers", "a damaged block of %s cannot be removed: %s",
+                 std::string(move.from_.name()).c_str(), removed.error().to_string().c_str());
+  }
+}
+
+std::vector<BlockMover::Chunk> BlockMover::chunks_of(const Running& move, bool checked) const {
+  const Batch& batch = *move.batch_;
   const std::size_t most =
-      checked ? std::max<std::size_t>(1, kChunkBytes / std::max<std::uint64_t>(1, to.block_bytes()))
+      checked ? std::max<std::size_t>(1, kChunkBytes / std::max<std::uint64_t>(1, move.to_.block_bytes()))
               : batch.holds.size();
   std::vector<Chunk> chunks;
   std::map<std::pair<std::uint32_t, std::uint32_t>, std::size_t> open;
   for (std::size_t i = 0; i < batch.holds.size(); ++i) {
-    const BytePool::Place source = from.place(batch.holds[i].block_id());
-    const BytePool::Place target = to.place(batch.reservation->ids()[i]);
+    const BytePool::Place source = move.from_.place(batch.holds[i].block_id());
+    const BytePool::Place target = move.to_.place(batch.reservation->ids()[i]);
     const auto [found, fresh] = open.try_emplace({source.part, target.part}, chunks.size());
     if (fresh || chunks[found->second].members.size() >= most) {
       found->second = chunks.size();
@@ -150,71 +195,58 @@ std::vector<BlockMover::Chunk> BlockMover::chunks_of(BytePool& from, BytePool& t
   return chunks;
 }
 
-Result<Transfer> BlockMover::start(BytePool& from, BytePool& to, const std::shared_ptr<Batch>& batch,
-                                   const Chunk& chunk, const transfer::PlanSelection& selection,
-                                   const MoveOptions& options) {
-  if (options.control != nullptr && options.control->cancelled())
+Result<Transfer> BlockMover::start(const Running& move, const Chunk& chunk,
+                                   const transfer::PlanSelection& selection) {
+  MoveControl* const control = move.options_.control;
+  if (control != nullptr && control->cancelled())
     return make_error(ErrorCode::kCancelled, "the move was cancelled");
-  Result<transfer::TransferPlan> planned =
-      transfer::plan(from.blocks(chunk.from), chunk.sources, to.blocks(chunk.to), chunk.targets, selection);
+  Result<transfer::TransferPlan> planned = transfer::plan(
+      move.from_.blocks(chunk.from), chunk.sources, move.to_.blocks(chunk.to), chunk.targets, selection);
   if (!planned) return planned.error();
-  Result<Transfer> transfer =
-      executor_.submit({.plan = *std::move(planned), .owned = batch, .deadline = options.deadline});
-  if (transfer && options.control != nullptr) options.control->started(*transfer);
+  Result<Transfer> transfer = executor_.submit(
+      {.plan = *std::move(planned), .owned = move.batch_, .deadline = move.options_.deadline});
+  if (transfer && control != nullptr) control->started(&move, *transfer);
   return transfer;
 }
 
-Result<TransferDone> BlockMover::copy_layers(BytePool& from, BytePool& to,
-                                             const std::shared_ptr<Batch>& batch, const Chunk& chunk,
-                                             const MoveOptions& options) {
-  const layout::Range layers = to.blocks(chunk.to)->planes()[0].shard.layers;
+Result<TransferDone> BlockMover::copy_layers(const Running& move, const Chunk& chunk) {
+  const layout::Range layers = move.to_.blocks(chunk.to)->planes()[0].shard.layers;
   Result<TransferDone> done = make_error(ErrorCode::kInvalidArgument, "a model without layers");
   for (std::uint32_t layer = 0; layer < layers.count; ++layer) {
-    const Result<Transfer> transfer = start(
-        from, to, batch, chunk, {.layers = layout::Range{layers.first + layer, 1}, .heads = {}}, options);
+    const Result<Transfer> transfer =
+        start(move, chunk, {.layers = layout::Range{layers.first + layer, 1}, .heads = {}});
     if (!transfer) return transfer.error();
     done = transfer->wait_for_end();
     if (!done) return done;
-    if (options.on_layer) options.on_layer(layer);
+    if (move.options_.on_layer) move.options_.on_layer(layer);
   }
   return done;
 }
 
-std::optional<TransferDone> BlockMover::copy(BytePool& from, BytePool& to,
-                                             const std::shared_ptr<Batch>& batch, const MoveOptions& options,
-                                             MoveReport& report) {
-  const auto is_disk = [](const BytePool& pool) { return pool.storage_tier() == events::StorageTier::kDisk; };
-  const bool check_arrivals =
-      is_disk(from) || (options_.checksum_on_arrival && to.storage_tier() == events::StorageTier::kHost);
-  const std::vector<Chunk> chunks =
-      chunks_of(from, to, *batch, !options.by_layer && (check_arrivals || is_disk(to)));
-  const Clock::TimePoint begin = clock_.now();
-  std::vector<Result<Transfer>> running;
-  if (!options.by_layer)
-    for (const Chunk& chunk : chunks) running.push_back(start(from, to, batch, chunk, {}, options));
-  if (is_disk(to))
-    for (const block::Hold& hold : batch->holds) learn_checksum(from, hold);
+std::optional<TransferDone> BlockMover::wait(Running& move) {
+  Batch& batch = *move.batch_;
   std::optional<TransferDone> proof;
-  for (std::size_t c = 0; c < chunks.size(); ++c) {
-    Result<TransferDone> done = options.by_layer ? copy_layers(from, to, batch, chunks[c], options)
-                                : running[c]     ? running[c]->wait_for_end()
-                                                 : Result<TransferDone>(running[c].error());
-    for (const std::size_t i : chunks[c].members) {
+  for (std::size_t c = 0; c < move.chunks_.size(); ++c) {
+    const Chunk& chunk = move.chunks_[c];
+    Result<TransferDone> done = move.options_.by_layer ? copy_layers(move, chunk)
+                                : move.transfers_[c]   ? move.transfers_[c]->wait_for_end()
+                                                       : Result<TransferDone>(move.transfers_[c].error());
+    for (const std::size_t i : chunk.members) {
       Result<void> good = done ? Result<void>() : Result<void>(done.error());
-      if (good) batch->records[i] = from.record(batch->holds[i]);
-      if (good && check_arrivals) good = inspect(from, to, *batch, i);
-      if (good && is_disk(to) && !batch->records[i].empty() && !batch->records[i].checksum)
+      if (good) batch.records[i] = move.from_.record(batch.holds[i]);
+      if (good && move.check_arrivals_) good = inspect(move.from_, move.to_, batch, i);
+      if (good && is_disk(move.to_) && !batch.records[i].empty() && !batch.records[i].checksum)
         good = make_error(ErrorCode::kUnsupported, "checksums are made in host memory; %s is not",
-                          std::string(from.name()).c_str());
+                          std::string(move.from_.name()).c_str());
       if (good) continue;
-      if (!report.error) report.error = good.error();
-      batch->reservation->not_written(i, good.error());
-      batch->records[i] = {};
+      if (!move.report_.error) move.report_.error = good.error();
+      batch.reservation->not_written(i, good.error());
+      batch.records[i] = {};
     }
     if (done) proof = *std::move(done);
   }
-  if (options.control != nullptr) options.control->ended();
-  report.copying = clock_.now() - begin;
+  move.transfers_.clear();
+  if (move.options_.control != nullptr) move.options_.control->ended(&move);
   return proof;
 }
 

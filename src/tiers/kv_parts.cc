@@ -190,7 +190,7 @@ Result<void> KvBlockManager::Parts::open_volumes() {
 
 Result<void> KvBlockManager::Parts::open_lanes() {
   const auto open_lane = [&](std::unique_ptr<OffloadLane>& out, TierPool& from, TierPool& to,
-                             const WayDown& way, OffloadLane::Move move,
+                             const WayDown& way, OffloadLane::Begin begin,
                              OffloadLane::Arrived arrived = {}) -> Result<void> {
     OffloadLaneOptions lane_options = way.lane;
     if (!lane_options.uses)
@@ -203,22 +203,25 @@ Result<void> KvBlockManager::Parts::open_lanes() {
     lane_options.full_batch =
         std::min({lane_options.full_batch, lane_options.batch_blocks, lane_options.queue.on_deck});
     Result<std::unique_ptr<OffloadLane>> lane =
-        OffloadLane::create(from, to, std::move(move), std::move(lane_options), std::move(arrived));
+        OffloadLane::create(from, to, std::move(begin), std::move(lane_options), std::move(arrived));
     if (!lane) return lane.error();
     out = *std::move(lane);
     return {};
   };
   if (stack.g4 != nullptr)
-    if (const Result<void> opened = open_lane(
-            to_g4, *stack.g2, *stack.g4, options.to_g4,
-            [this](std::vector<block::Hold> holds) { return stack.g4->put(*stack.g2, std::move(holds)); });
+    if (const Result<void> opened =
+            open_lane(to_g4, *stack.g2, *stack.g4, options.to_g4,
+                      [this](std::vector<block::Hold> holds) -> OffloadLane::Finish {
+                        return [this, held = std::make_shared<std::vector<block::Hold>>(std::move(holds))] {
+                          return stack.g4->put(*stack.g2, std::move(*held));
+                        };
+                      });
         !opened)
       return opened;
   if (stack.g3 != nullptr)
     if (const Result<void> opened = open_lane(to_g3, *stack.g2, *stack.g3, options.to_g3,
                                               [this](std::vector<block::Hold> holds) {
-                                                return stack.mover->move(*stack.g2, *stack.g3,
-                                                                         std::move(holds));
+                                                return begin_move(*stack.g2, *stack.g3, std::move(holds));
                                               });
         !opened)
       return opened;
@@ -226,11 +229,16 @@ Result<void> KvBlockManager::Parts::open_lanes() {
   return open_lane(
       to_g2, *stack.g1, *stack.g2, options.to_g2,
       [this](std::vector<block::Hold> holds) {
-        MoveReport report = stack.mover->move(*stack.g1, *stack.g2, std::move(holds));
         look_ahead_g2();
-        return report;
+        return begin_move(*stack.g1, *stack.g2, std::move(holds));
       },
       [this](const SequenceHash& hash, std::uint8_t priority) { arrived_in_g2(hash, priority); });
+}
+
+OffloadLane::Finish KvBlockManager::Parts::begin_move(BytePool& from, BytePool& to,
+                                                      std::vector<block::Hold> holds) const {
+  const std::shared_ptr<BlockMover::Running> running = stack.mover->begin(from, to, std::move(holds));
+  return [running] { return running->finish(); };
 }
 
 void KvBlockManager::Parts::arrived_in_g2(const SequenceHash& hash, std::uint8_t priority) {

@@ -22,6 +22,7 @@ struct KvBlockManager::Parts {
   void look_ahead(block::BlockManager<Tier>& manager, const WayDown& way, OffloadLane* lane, TierPool* below);
   void look_ahead_g1();
   void look_ahead_g2();
+  OffloadLane::Finish begin_move(BytePool& from, BytePool& to, std::vector<block::Hold> holds) const;
   void arrived_in_g2(const tokens::SequenceHash& hash, std::uint8_t priority);
 
   const KvOptions options;

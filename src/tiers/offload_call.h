@@ -43,7 +43,7 @@ class OffloadCall {
     progress_.*outcome += found->second;
     pending_.erase(found);
     if (error && !error_) error_ = error;
-    changed_.notify_all();
+    if (pending_.empty()) changed_.notify_all();
   }
   OffloadProgress progress() const {
     const MutexLock lock(mu_);

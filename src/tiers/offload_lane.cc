@@ -33,10 +33,11 @@ Result<void> OffloadLaneOptions::validate() const {
   return queue.validate();
 }
 
-OffloadLane::OffloadLane(TierPool& from, TierPool& to, Move move, OffloadLaneOptions options, Arrived arrived)
+OffloadLane::OffloadLane(TierPool& from, TierPool& to, Begin begin, OffloadLaneOptions options,
+                         Arrived arrived)
     : from_(from),
       to_(to),
-      move_(std::move(move)),
+      begin_(std::move(begin)),
       options_(std::move(options)),
       arrived_(std::move(arrived)),
       clock_(options_.clock == nullptr ? Clock::real() : *options_.clock),
@@ -47,11 +48,11 @@ OffloadLane::OffloadLane(TierPool& from, TierPool& to, Move move, OffloadLaneOpt
   link_->lane = this;
 }
 
-Result<std::unique_ptr<OffloadLane>> OffloadLane::create(TierPool& from, TierPool& to, Move move,
+Result<std::unique_ptr<OffloadLane>> OffloadLane::create(TierPool& from, TierPool& to, Begin begin,
                                                          OffloadLaneOptions options, Arrived arrived) {
   if (const Result<void> valid = options.validate(); !valid) return valid.error();
   std::unique_ptr<OffloadLane> lane(
-      new OffloadLane(from, to, std::move(move), std::move(options), std::move(arrived)));
+      new OffloadLane(from, to, std::move(begin), std::move(options), std::move(arrived)));
   Result<std::unique_ptr<OffloadQueue>> queue = OffloadQueue::create(
       lane->options_.queue, [&from](const SequenceHash& hash) { return from.hold(hash); },
       [raw = lane.get()](const SequenceHash& hash, Offer why) {
@@ -193,11 +194,11 @@ std::optional<Clock::TimePoint> OffloadLane::next_batch() {
   return std::max(not_before_, enough ? *oldest_ : *oldest_ + options_.max_wait);
 }
 
-bool OffloadLane::wait_for_batch() {
+bool OffloadLane::wait_for_batch(bool wait) {
   for (;;) {
     unblock();
     const MutexLock lock(mu_);
-    moving_ = false;
+    if (wait) moving_ = false;
     if (stopping_) return false;
     std::optional<Clock::TimePoint> next = next_batch();
     const Clock::TimePoint now = clock_.now();
@@ -206,6 +207,7 @@ bool OffloadLane::wait_for_batch() {
       oldest_.reset();
       return true;
     }
+    if (!wait) return false;
     if (!next) changed_.notify_all();  // those who drain
     // Nobody tells when a precondition is abandoned.
     if (!blocked_.empty()) next = std::min(next.value_or(Clock::TimePoint::max()), now + kLookAgain);
@@ -220,20 +222,37 @@ bool OffloadLane::wait_for_batch() {
 }
 
 void OffloadLane::run() {
-  while (wait_for_batch()) move(queue_->take(largest_batch_));
+  std::optional<Batch> before;
+  // A budget is kept by one batch after the other.
+  const bool overlap = options_.bytes_per_second == 0;
+  for (;;) {
+    std::optional<Batch> next;
+    const bool wait = !before.has_value();
+    if ((wait || overlap) && wait_for_batch(wait)) {
+      next = begin(queue_->take(largest_batch_));
+    } else if (wait) {
+      return;
+    }
+    if (before) finish(*before);
+    before = std::move(next);
+  }
 }
 
-void OffloadLane::move(std::vector<OffloadQueue::Item> items) {
-  if (items.empty()) return;
+OffloadLane::Batch OffloadLane::begin(std::vector<OffloadQueue::Item> items) {
+  Batch batch;
   std::vector<block::Hold> holds;
-  std::vector<SequenceHash> hashes;
-  std::vector<std::uint8_t> priorities;
   for (OffloadQueue::Item& item : items) {
-    hashes.push_back(item.hold.sequence_hash());
-    priorities.push_back(item.priority);
+    batch.hashes.push_back(item.hold.sequence_hash());
+    batch.priorities.push_back(item.priority);
     holds.push_back(std::move(item.hold));
   }
-  const MoveReport report = move_(std::move(holds));
+  if (!holds.empty()) batch.finish = begin_(std::move(holds));
+  return batch;
+}
+
+void OffloadLane::finish(const Batch& batch) {
+  if (batch.hashes.empty()) return;
+  const MoveReport report = batch.finish();
   {
     const MutexLock lock(mu_);
     ++counters_.batches;
@@ -248,22 +267,23 @@ void OffloadLane::move(std::vector<OffloadQueue::Item> items) {
           std::chrono::nanoseconds(static_cast<std::int64_t>(1e9 * static_cast<double>(report.bytes) /
                                                              static_cast<double>(options_.bytes_per_second)));
   }
-  for (std::size_t i = 0; i < hashes.size(); ++i) {
-    queue_->finished(hashes[i]);
+  for (std::size_t i = 0; i < batch.hashes.size(); ++i) {
+    const SequenceHash& hash = batch.hashes[i];
+    queue_->finished(hash);
     switch (report.blocks[i]) {
       case Moved::kArrived:
-        if (arrived_) arrived_(hashes[i], priorities[i]);
-        end(hashes[i], &OffloadProgress::arrived, {});
+        if (arrived_) arrived_(hash, batch.priorities[i]);
+        end(hash, &OffloadProgress::arrived, {});
         break;
       case Moved::kThere:
-        end(hashes[i], &OffloadProgress::there, {});
+        end(hash, &OffloadProgress::there, {});
         break;
       case Moved::kGone:
-        end(hashes[i], &OffloadProgress::gone, {});
+        end(hash, &OffloadProgress::gone, {});
         break;
       case Moved::kDamaged:
       case Moved::kFailed:
-        end(hashes[i], &OffloadProgress::failed, report.error);
+        end(hash, &OffloadProgress::failed, report.error);
         break;
     }
   }

@@ -18,7 +18,7 @@ namespace {
 
 // What comes up at a time: enough for the disk, little enough to leave G2 to others.
 constexpr std::size_t kBatchBlocks = 64;
-constexpr std::uint64_t kBatchBytes = std::uint64_t{64} << 20;
+constexpr std::uint64_t kBatchBytes = std::uint64_t{32} << 20;
 // A call that waits for another's copy looks this often whether it was cancelled.
 constexpr Clock::Duration kLookAgain = std::chrono::milliseconds(20);
 
@@ -151,7 +151,8 @@ void Onboarder::run(const std::shared_ptr<OnboardCall>& call) {
 }
 
 std::size_t Onboarder::batch_size(const OnboardCall& call, std::size_t left) const {
-  std::size_t most = std::max<std::size_t>(1, stack_.g2_manager->total_blocks() / 2);
+  // Two batches are on their way at once.
+  std::size_t most = std::max<std::size_t>(1, stack_.g2_manager->total_blocks() / 4);
   if (!call.options.by_layer)
     most = std::min<std::size_t>(
         most, std::max<std::uint64_t>(kBatchBlocks, kBatchBytes / stack_.g1->block_bytes()));
@@ -175,51 +176,84 @@ void Onboarder::run_up(OnboardCall& call, std::size_t wanted) {
     }
     if (count < most && table.size() - before == count) why = Miss::kForeign;
   };
+  std::optional<Batch> next;
   while (why == Miss::kNone) {
-    match(wanted - table.size());
-    if (table.size() >= wanted || why != Miss::kNone) break;
-    if (call.stopped() || call.late()) {
-      why = call.stopped() ? Miss::kCancelled : Miss::kLate;
-      break;
+    std::optional<Batch> batch = std::exchange(next, std::nullopt);
+    if (!batch) {
+      match(wanted - table.size());
+      if (table.size() >= wanted || why != Miss::kNone) break;
+      if (call.stopped() || call.late()) {
+        why = call.stopped() ? Miss::kCancelled : Miss::kLate;
+        break;
+      }
+      const std::size_t size = stack_.g2 == nullptr ? 0 : batch_size(call, wanted - table.size());
+      if (size == 0) {
+        why = stack_.g2 == nullptr ? Miss::kGone : Miss::kNoRoom;
+        break;
+      }
+      if (!claim(call, hashes.subspan(table.size(), size), true)) continue;
+      batch = begin(call, hashes.subspan(table.size(), size));
     }
-    const std::size_t batch = stack_.g2 == nullptr ? 0 : batch_size(call, wanted - table.size());
-    if (batch == 0) {
-      why = stack_.g2 == nullptr ? Miss::kGone : Miss::kNoRoom;
-      break;
+    // The next one is copied while this one is finished.
+    const std::size_t after = table.size() + batch->hashes.size();
+    if (!call.options.by_layer && after < wanted && !call.stopped() && !call.late()) {
+      const std::size_t size = batch_size(call, wanted - after);
+      if (size > 0 && claim(call, hashes.subspan(after, size), false))
+        next = begin(call, hashes.subspan(after, size));
     }
-    const std::span<const SequenceHash> next = hashes.subspan(table.size(), batch);
-    if (!claim(call, next)) continue;
-    const Batch came = bring_up(call, next, table);
+    const Arrived came = finish(call, *batch, table);
     const std::size_t before = table.size();
-    match(came.arrived);
-    release(next);
+    match(came.count);
+    release(batch->hashes);
     if (why != Miss::kNone) break;
     if (came.why != Miss::kNone) {
       why = came.why;
     } else if (table.size() == before) {
       why = Miss::kGone;  // evicted between its arrival and the match
+    } else if (next && table.size() < after) {
+      give_up(std::exchange(next, std::nullopt));  // what is left of this one comes first
     }
   }
+  give_up(std::move(next));
   if (table.size() < wanted) call.miss(table.size(), why);
   if (options_.arrived && !table.empty()) options_.arrived();
   call.finish(std::move(table));
 }
 
+void Onboarder::give_up(std::optional<Batch> batch) {
+  if (!batch) return;
+  batch->to_host.move.reset();  // waits
+  batch->up.reset();
+  release(batch->hashes);
+}
+
 void Onboarder::run_prefetch(OnboardCall& call, std::size_t wanted) {
-  std::size_t done = 0;
-  while (done < wanted && stack_.g2 != nullptr) {
-    if (call.stopped() || call.late()) break;
-    const std::size_t batch = batch_size(call, wanted - done);
-    const std::span<const SequenceHash> next = std::span(call.hashes).subspan(done, batch);
-    if (!claim(call, next)) break;
+  struct Part {
+    std::span<const SequenceHash> hashes;
+    ToHost to_host;
+  };
+  const auto begin_part = [&](std::size_t first, bool wait) -> std::optional<Part> {
+    if (first >= wanted || call.stopped() || call.late()) return std::nullopt;
+    const std::span<const SequenceHash> some =
+        std::span(call.hashes).subspan(first, batch_size(call, wanted - first));
+    if (!claim(call, some, wait)) return std::nullopt;
     std::vector<SequenceHash> below;
-    for (const SequenceHash& hash : next)
+    for (const SequenceHash& hash : some)
       if (!stack_.g1->has(hash) && !stack_.g2->has(hash)) below.push_back(hash);
-    const std::vector<Miss> missing = bring_to_host(call, below);
-    release(next);
+    return Part{some, begin_to_host(call, std::move(below))};
+  };
+  std::size_t done = 0;
+  std::optional<Part> next;
+  while (done < wanted && stack_.g2 != nullptr) {
+    std::optional<Part> part = next ? std::exchange(next, std::nullopt) : begin_part(done, true);
+    if (!part) break;
+    next = begin_part(done + part->hashes.size(), false);
+    const std::vector<Miss> missing = finish_to_host(call, part->to_host);
+    release(part->hashes);
     std::size_t asked = 0;
-    for (const SequenceHash& hash : next) {
-      const Miss why = asked < below.size() && below[asked] == hash ? missing[asked++] : Miss::kNone;
+    for (const SequenceHash& hash : part->hashes) {
+      const bool below = asked < missing.size() && part->to_host.hashes[asked] == hash;
+      const Miss why = below ? missing[asked++] : Miss::kNone;
       if (why == Miss::kNone) {
         call.hit(done++);
       } else {
@@ -247,139 +281,179 @@ bool Onboarder::foreign(const OnboardCall& call, TierPool& pool, const SequenceH
   return salt != unknown && salt != call.options.salt;
 }
 
-std::vector<Miss> Onboarder::bring_to_host(OnboardCall& call, std::span<const SequenceHash> hashes) {
-  std::vector<Miss> missing(hashes.size(), Miss::kGone);
-  const auto bring = [&](TierPool& pool, auto&& move) {
-    std::vector<SequenceHash> wanted;
-    std::vector<std::size_t> places;
-    for (std::size_t i = 0; i < hashes.size(); ++i) {
-      if (missing[i] == Miss::kNone || !pool.has(hashes[i])) continue;
-      if (foreign(call, pool, hashes[i])) {
-        missing[i] = Miss::kForeign;
-        continue;
-      }
-      if (const std::optional<block::Hold> hold = pool.hold(hashes[i])) pool.records().hit(hold->block_id());
-      wanted.push_back(hashes[i]);
-      places.push_back(i);
-    }
-    if (wanted.empty()) return;
-    const MoveReport report = move(wanted);
-    for (std::size_t i = 0; i < wanted.size(); ++i)
-      missing[places[i]] = why_not(report.blocks[i], report.error);
-    KvMetrics::Tier& counters = stack_.metrics.of(pool.tier());
-    counters.onboarded.add(report.count(Moved::kArrived));
-    counters.damaged.add(report.count(Moved::kDamaged));
-    counters.failed.add(report.count(Moved::kFailed));
-    if (!report.error) stack_.costs.observe(pool.tier(), report.bytes, seconds_of(report.copying));
-  };
-  const auto from_g3 = [&] {
-    if (stack_.g3 != nullptr)
-      bring(*stack_.g3, [&](std::span<const SequenceHash> some) {
-        return stack_.mover->move(*stack_.g3, *stack_.g2, some, move_options(call));
-      });
-  };
-  const auto from_g4 = [&] {
-    if (stack_.g4 != nullptr && !call.stopped())
-      bring(*stack_.g4, [&](std::span<const SequenceHash> some) {
-        return stack_.g4->get(some, *stack_.g2, move_options(call));
-      });
-  };
-  // What one cannot give, the other may.
-  if (volumes_are_faster()) {
-    from_g4();
-    from_g3();
-  } else {
-    from_g3();
-    from_g4();
-  }
-  return missing;
+void Onboarder::account(TierPool& pool, const MoveReport& report) {
+  KvMetrics::Tier& counters = stack_.metrics.of(pool.tier());
+  counters.onboarded.add(report.count(Moved::kArrived));
+  counters.damaged.add(report.count(Moved::kDamaged));
+  counters.failed.add(report.count(Moved::kFailed));
+  if (!report.error) stack_.costs.observe(pool.tier(), report.bytes, seconds_of(report.copying));
 }
 
-Onboarder::Batch Onboarder::bring_up(OnboardCall& call, std::span<const SequenceHash> hashes,
-                                     const OnboardTable& table) {
-  // What G1 and G2 have is held before others are brought there and could push it out.
-  std::vector<std::optional<block::Hold>> here(hashes.size());
-  std::vector<std::optional<block::Hold>> in_host(hashes.size());
-  std::vector<SequenceHash> below;
+// Which of the blocks that are still missing a tier can give.
+std::vector<std::size_t> Onboarder::offered_by(TierPool& pool, const OnboardCall& call, ToHost& to_host) {
   std::vector<std::size_t> places;
+  for (std::size_t i = 0; i < to_host.hashes.size(); ++i) {
+    if (to_host.missing[i] == Miss::kNone) continue;
+    const std::optional<block::Hold> hold = pool.hold(to_host.hashes[i]);
+    if (!hold) continue;
+    if (foreign(call, pool, to_host.hashes[i])) {
+      to_host.missing[i] = Miss::kForeign;
+      continue;
+    }
+    pool.records().hit(hold->block_id());
+    places.push_back(i);
+  }
+  return places;
+}
+
+Onboarder::ToHost Onboarder::begin_to_host(OnboardCall& call, std::vector<SequenceHash> hashes) {
+  ToHost to_host;
+  to_host.hashes = std::move(hashes);
+  to_host.missing.assign(to_host.hashes.size(), Miss::kGone);
+  if (stack_.g3 == nullptr || to_host.hashes.empty() || volumes_are_faster()) return to_host;
+  std::vector<block::Hold> holds;
+  for (const std::size_t i : offered_by(*stack_.g3, call, to_host))
+    if (std::optional<block::Hold> hold = stack_.g3->hold(to_host.hashes[i])) {
+      holds.push_back(*std::move(hold));
+      to_host.places.push_back(i);
+    }
+  if (!holds.empty())
+    to_host.move = stack_.mover->begin(*stack_.g3, *stack_.g2, std::move(holds), move_options(call));
+  return to_host;
+}
+
+// What one tier cannot give, the other may.
+std::vector<Miss> Onboarder::finish_to_host(OnboardCall& call, ToHost& to_host) {
+  const auto note = [&](TierPool& pool, std::span<const std::size_t> places, const MoveReport& report) {
+    for (std::size_t i = 0; i < places.size(); ++i)
+      to_host.missing[places[i]] = why_not(report.blocks[i], report.error);
+    account(pool, report);
+  };
+  if (to_host.move != nullptr) {
+    note(*stack_.g3, to_host.places, to_host.move->finish());
+    to_host.move.reset();
+  }
+  const auto bring = [&](TierPool& pool, auto&& move) {
+    if (call.stopped()) return;
+    const std::vector<std::size_t> places = offered_by(pool, call, to_host);
+    std::vector<SequenceHash> wanted;
+    for (const std::size_t i : places) wanted.push_back(to_host.hashes[i]);
+    if (!wanted.empty()) note(pool, places, move(wanted));
+  };
+  if (stack_.g4 != nullptr)
+    bring(*stack_.g4, [&](std::span<const SequenceHash> some) {
+      return stack_.g4->get(some, *stack_.g2, move_options(call));
+    });
+  if (stack_.g3 != nullptr && volumes_are_faster())
+    bring(*stack_.g3, [&](std::span<const SequenceHash> some) {
+      return stack_.mover->move(*stack_.g3, *stack_.g2, some, move_options(call));
+    });
+  return to_host.missing;
+}
+
+// What G1 and G2 have is held before others are brought there and could push it out.
+Onboarder::Batch Onboarder::begin(OnboardCall& call, std::span<const SequenceHash> hashes) {
+  Batch batch;
+  batch.hashes = hashes;
+  batch.here.resize(hashes.size());
+  batch.in_host.resize(hashes.size());
+  std::vector<SequenceHash> below;
   for (std::size_t i = 0; i < hashes.size(); ++i) {
-    here[i] = stack_.g1->hold(hashes[i]);  // somebody else brought it, or it never left
-    if (here[i]) continue;
-    in_host[i] = stack_.g2->hold(hashes[i]);
-    if (in_host[i]) {
-      stack_.g2->records().hit(in_host[i]->block_id());
+    batch.here[i] = stack_.g1->hold(hashes[i]);  // somebody else brought it, or it never left
+    if (batch.here[i]) continue;
+    batch.in_host[i] = stack_.g2->hold(hashes[i]);
+    if (batch.in_host[i]) {
+      stack_.g2->records().hit(batch.in_host[i]->block_id());
       continue;
     }
     below.push_back(hashes[i]);
-    places.push_back(i);
+    batch.below.push_back(i);
   }
-  std::vector<Miss> missing(hashes.size(), Miss::kNone);
-  if (!below.empty()) {
-    const std::vector<Miss> brought = bring_to_host(call, below);
-    for (std::size_t i = 0; i < below.size(); ++i) {
-      missing[places[i]] = brought[i];
-      in_host[places[i]] = stack_.g2->hold(below[i]);
-    }
+  if (below.empty() && !call.options.by_layer) {
+    begin_up(call, batch, {});
+  } else {
+    batch.to_host = begin_to_host(call, std::move(below));
   }
-  // No further than to the first that is missing.
-  std::size_t end = 0;
-  Miss why = Miss::kNone;
-  for (; end < hashes.size(); ++end) {
-    if (here[end]) continue;
-    if (in_host[end] && foreign(call, *stack_.g2, hashes[end])) {
-      why = Miss::kForeign;
-      break;
-    }
-    if (in_host[end]) continue;
-    why = missing[end] == Miss::kNone ? Miss::kGone : missing[end];
+  return batch;
+}
+
+// No further than to the first that is missing.
+void Onboarder::begin_up(OnboardCall& call, Batch& batch, const MoveOptions& how) {
+  batch.end = 0;
+  for (; batch.end < batch.hashes.size(); ++batch.end) {
+    if (batch.here[batch.end]) continue;
+    if (!batch.in_host[batch.end]) break;
+    if (!foreign(call, *stack_.g2, batch.hashes[batch.end])) continue;
+    batch.why = Miss::kForeign;
     break;
   }
   std::vector<block::Hold> moving;
-  std::vector<std::size_t> moved_places;
-  for (std::size_t i = 0; i < end; ++i)
-    if (!here[i]) {
-      moving.push_back(*std::move(in_host[i]));
-      moved_places.push_back(i);
+  for (std::size_t i = 0; i < batch.end; ++i)
+    if (!batch.here[i]) {
+      moving.push_back(*std::move(batch.in_host[i]));
+      batch.moved.push_back(i);
     }
-  if (moving.empty()) return {end, why};
-  MoveOptions options = move_options(call);
-  options.by_layer = call.options.by_layer;
-  if (options.by_layer) {
-    options.on_reserved = [&](std::span<const std::optional<block::BlockId>> reserved) {
-      std::vector<block::BlockId> ids;
-      for (const auto& block : table) ids.push_back(block.block_id());
-      std::size_t next = 0;
-      for (std::size_t i = 0; i < end; ++i) {
-        std::optional<block::BlockId> id;
-        if (here[i]) id = here[i]->block_id();
-        if (!here[i]) id = reserved[next++];
-        if (!id) break;  // it came up some other way; the end tells where it is
-        ids.push_back(*id);
-      }
-      call.places(std::move(ids));
-    };
-    options.on_layer = [&](std::uint32_t layer) { call.layer_arrived(layer); };
-  }
-  const MoveReport up = stack_.mover->move(*stack_.g2, *stack_.g1, std::move(moving), options);
-  if (!up.error) stack_.costs.observe(kTierId<G2>, up.bytes, seconds_of(up.copying));
-  std::size_t arrived = 0;
-  while (arrived < end && stack_.g1->has(hashes[arrived])) ++arrived;
-  std::uint64_t from_host = 0;
-  for (std::size_t i = 0; i < moved_places.size(); ++i) {
-    const bool was_below = std::ranges::binary_search(places, moved_places[i]);
-    if (!was_below && up.blocks[i] == Moved::kArrived) ++from_host;
-    if (moved_places[i] == arrived) why = why_not(up.blocks[i], up.error);
-  }
-  stack_.metrics.of(kTierId<G2>).onboarded.add(from_host);
-  return {arrived, arrived == hashes.size() ? Miss::kNone : why};
+  MoveOptions options = how;
+  options.deadline = call.options.deadline;
+  options.control = &call.control;
+  if (!moving.empty()) batch.up = stack_.mover->begin(*stack_.g2, *stack_.g1, std::move(moving), options);
 }
 
-bool Onboarder::claim(const OnboardCall& call, std::span<const SequenceHash> hashes) {
+Onboarder::Arrived Onboarder::finish(OnboardCall& call, Batch& batch, const OnboardTable& table) {
+  const std::span<const SequenceHash> hashes = batch.hashes;
+  if (!batch.below.empty() || call.options.by_layer) {
+    const std::vector<Miss> missing = finish_to_host(call, batch.to_host);
+    for (std::size_t i = 0; i < missing.size(); ++i)
+      batch.in_host[batch.below[i]] = stack_.g2->hold(hashes[batch.below[i]]);
+    const auto first = std::ranges::find_if(
+        batch.below, [&](std::size_t place) { return !batch.in_host[place].has_value(); });
+    if (first != batch.below.end()) {
+      const Miss why = missing[static_cast<std::size_t>(first - batch.below.begin())];
+      batch.why = why == Miss::kNone ? Miss::kGone : why;
+    }
+    MoveOptions how;
+    how.by_layer = call.options.by_layer;
+    if (how.by_layer) {
+      how.on_reserved = [&](std::span<const std::optional<block::BlockId>> reserved) {
+        std::vector<block::BlockId> ids;
+        for (const auto& block : table) ids.push_back(block.block_id());
+        std::size_t next = 0;
+        for (std::size_t i = 0; i < batch.end; ++i) {
+          const std::optional<block::BlockId> id =
+              batch.here[i] ? std::optional(batch.here[i]->block_id()) : reserved[next++];
+          if (!id) break;  // it came up some other way; the end tells where it is
+          ids.push_back(*id);
+        }
+        call.places(std::move(ids));
+      };
+      how.on_layer = [&](std::uint32_t layer) { call.layer_arrived(layer); };
+    }
+    begin_up(call, batch, how);
+  }
+  MoveReport up;
+  if (batch.up != nullptr) {
+    up = batch.up->finish();
+    if (!up.error) stack_.costs.observe(kTierId<G2>, up.bytes, seconds_of(up.copying));
+  }
+  std::size_t arrived = 0;
+  while (arrived < batch.end && stack_.g1->has(hashes[arrived])) ++arrived;
+  std::uint64_t from_host = 0;
+  for (std::size_t i = 0; i < batch.moved.size(); ++i) {
+    const bool was_below = std::ranges::binary_search(batch.below, batch.moved[i]);
+    if (!was_below && up.blocks[i] == Moved::kArrived) ++from_host;
+    if (batch.moved[i] == arrived) batch.why = why_not(up.blocks[i], up.error);
+  }
+  stack_.metrics.of(kTierId<G2>).onboarded.add(from_host);
+  if (arrived == hashes.size()) return {arrived, Miss::kNone};
+  return {arrived, batch.why == Miss::kNone ? Miss::kGone : batch.why};
+}
+
+bool Onboarder::claim(const OnboardCall& call, std::span<const SequenceHash> hashes, bool wait) {
   const MutexLock lock(mu_);
   // All at once, so that two calls cannot each wait for what the other has.
   while (std::ranges::any_of(
       hashes, [&](const SequenceHash& hash) ASHLAR_REQUIRES(mu_) { return coming_.contains(hash); })) {
-    if (call.stopped() || call.late()) return false;
+    if (!wait || call.stopped() || call.late()) return false;
     stack_.clock->wait_until(released_, mu_, stack_.clock->now() + kLookAgain);
   }
   coming_.insert(hashes.begin(), hashes.end());

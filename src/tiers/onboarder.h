@@ -8,6 +8,7 @@
 #include <deque>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <thread>
 #include <unordered_set>
@@ -40,25 +41,48 @@ class Onboarder {
   Result<void> start(std::shared_ptr<OnboardCall> call);
 
  private:
-  // What a batch was worth.
+  // Blocks on their way into G2.
+  struct ToHost {
+    std::vector<tokens::SequenceHash> hashes;
+    std::vector<Miss> missing;                  // why each is not there; kNone: it is
+    std::unique_ptr<BlockMover::Running> move;  // from G3
+    std::vector<std::size_t> places;            // of its blocks
+  };
+  // Some blocks of a prefix on their way into G1. They are claimed.
   struct Batch {
-    std::size_t arrived = 0;  // of the first
-    Miss why = Miss::kNone;   // the next did not
+    std::span<const tokens::SequenceHash> hashes;
+    std::vector<std::optional<block::Hold>> here;     // in G1 already
+    std::vector<std::optional<block::Hold>> in_host;  // in G2
+    std::vector<std::size_t> below;                   // those of to_host
+    ToHost to_host;
+    std::unique_ptr<BlockMover::Running> up;  // from G2
+    std::vector<std::size_t> moved;           // its blocks
+    std::size_t end = 0;                      // nothing from here on comes up
+    Miss why = Miss::kNone;                   // for this reason
+  };
+  struct Arrived {
+    std::size_t count = 0;   // of the first blocks of a batch
+    Miss why = Miss::kNone;  // the next did not
   };
 
   void work();
   void run_up(OnboardCall& call, std::size_t wanted);
   void run_prefetch(OnboardCall& call, std::size_t wanted);
-  // Brings some blocks that are not in G1 up.
-  Batch bring_up(OnboardCall& call, std::span<const tokens::SequenceHash> hashes, const OnboardTable& table);
-  // Brings blocks from below into G2. Why each is not there; kNone: it is.
-  std::vector<Miss> bring_to_host(OnboardCall& call, std::span<const tokens::SequenceHash> hashes);
+  Batch begin(OnboardCall& call, std::span<const tokens::SequenceHash> hashes);
+  void begin_up(OnboardCall& call, Batch& batch, const MoveOptions& how);
+  Arrived finish(OnboardCall& call, Batch& batch, const OnboardTable& table);
+  void give_up(std::optional<Batch> batch);
+  ToHost begin_to_host(OnboardCall& call, std::vector<tokens::SequenceHash> hashes);
+  std::vector<Miss> finish_to_host(OnboardCall& call, ToHost& to_host);
+  std::vector<std::size_t> offered_by(TierPool& pool, const OnboardCall& call, ToHost& to_host);
+  void account(TierPool& pool, const MoveReport& report);
   bool volumes_are_faster() const;
   MoveOptions move_options(OnboardCall& call) const;
   bool foreign(const OnboardCall& call, TierPool& pool, const tokens::SequenceHash& hash) const;
   std::size_t batch_size(const OnboardCall& call, std::size_t left) const;
-  // False when the call was cancelled or is late.
-  bool claim(const OnboardCall& call, std::span<const tokens::SequenceHash> hashes);
+  // False when the call was cancelled or is late, or when others have some of them and it is not to wait. Who has claimed
+  // something does not wait: two calls could each want what the other has.
+  bool claim(const OnboardCall& call, std::span<const tokens::SequenceHash> hashes, bool wait);
   void release(std::span<const tokens::SequenceHash> hashes);
 
   TierStack& stack_;

@@ -329,6 +329,8 @@ Result<void> VolumePool::inspect(const block::Hold& hold, std::span<const std::b
                                  BlockId id, BlockRecord* out) const {
   const BlockRecord known = records_.of(hold);
   Result<VolumeObject> found = VolumeObject::decode(header);
+  if (!found && found.error().code() == ErrorCode::kUnsupported)
+    return found.error();  // a newer program's: not for us, and not damaged
   if (!found) return make_error(ErrorCode::kCorruption, "%s", found.error().message().c_str());
   if (const Result<void> same = object_of({.hash = known.hash}).expect(*found); !same) return same;
   const BytePool::Place place = to.place(id);

@@ -51,7 +51,8 @@ class KvBlockManagerTest : public ::testing::Test {
     kv_->drain();
     EXPECT_EQ(kv_->g1().available_blocks(), 8u);
     EXPECT_EQ(kv_->g2()->available_blocks(), 12u);
-    EXPECT_EQ(kv_->g3()->available_blocks(), 40u);
+    const block::PoolStatus g3 = kv_->g3()->status();
+    EXPECT_EQ(g3.available() + g3.owned, 40u);  // blocks whose headers could not be cleared are set aside
     kv_->g1().check_invariants();
     kv_->g2()->check_invariants();
     kv_->g3()->check_invariants();

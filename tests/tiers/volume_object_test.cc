@@ -9,6 +9,7 @@
 #include "ashlar/base/random.h"
 #include "ashlar/tiers/volume.h"
 #include "support/block_images.h"
+#include "tokens/xxhash_inline.h"
 
 namespace ashlar::tiers {
 namespace {
@@ -119,6 +120,16 @@ TEST(VolumeKeyTest, StrangeKeysAreRefused) {
   for (const char* bad : {"", "/", "a/", "/a", "a//b", ".", "..", "a/../b", "a b", "a\n", "a~b", "ü"})
     EXPECT_FALSE(check_key(bad)) << bad;
   EXPECT_FALSE(check_key(std::string(513, 'a')));
+}
+
+TEST(VolumeObjectTest, ANewerVersionIsNotTakenForDamage) {
+  auto bytes = example().encode();
+  bytes[8] = std::byte{2};
+  EXPECT_EQ(VolumeObject::decode(bytes).error().code(), ErrorCode::kCorruption)
+      << "its checksum is another's";
+  const std::uint64_t checksum = XXH3_64bits(bytes.data(), 248);
+  for (std::size_t i = 0; i < 8; ++i) bytes[248 + i] = static_cast<std::byte>(checksum >> (8 * i));
+  EXPECT_EQ(VolumeObject::decode(bytes).error().code(), ErrorCode::kUnsupported);
 }
 
 }  // namespace

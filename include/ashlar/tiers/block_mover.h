@@ -76,21 +76,23 @@ class BlockMover {
   MoveReport move(BytePool& from, BytePool& to, std::span<const tokens::SequenceHash> hashes,
                   const MoveOptions& options = {});
 
+  // A move whose copies run. Whoever has several finishes them in the order in which they began.
+  class Running;
+  // Starts the copies; finish() waits for them, checks and registers. So the next move can copy while this one is finished.
+  std::unique_ptr<Running> begin(BytePool& from, BytePool& to, std::vector<block::Hold> holds,
+                                 const MoveOptions& options = {});
+
  private:
   struct Batch;
   struct Chunk;
-  std::vector<Chunk> chunks_of(BytePool& from, BytePool& to, const Batch& batch, bool checked) const;
-  Result<transfer::Transfer> start(BytePool& from, BytePool& to, const std::shared_ptr<Batch>& batch,
-                                   const Chunk& chunk, const transfer::PlanSelection& selection,
-                                   const MoveOptions& options);
+  std::vector<Chunk> chunks_of(const Running& move, bool checked) const;
+  Result<transfer::Transfer> start(const Running& move, const Chunk& chunk,
+                                   const transfer::PlanSelection& selection);
   // Copies a chunk layer by layer.
-  Result<transfer::TransferDone> copy_layers(BytePool& from, BytePool& to,
-                                             const std::shared_ptr<Batch>& batch, const Chunk& chunk,
-                                             const MoveOptions& options);
-  // Copies all chunks; blocks that have not arrived keep an empty record. A proof when any have.
-  std::optional<transfer::TransferDone> copy(BytePool& from, BytePool& to,
-                                             const std::shared_ptr<Batch>& batch, const MoveOptions& options,
-                                             MoveReport& report);
+  Result<transfer::TransferDone> copy_layers(const Running& move, const Chunk& chunk);
+  // Waits for all chunks; blocks that have not arrived keep an empty record. A proof when any have.
+  std::optional<transfer::TransferDone> wait(Running& move);
+  void finish(Running& move);
   // Computes the checksum of a source that has none yet.
   void learn_checksum(BytePool& from, const block::Hold& hold) const;
   // Checks a block that has arrived; a damaged one is marked, and its record emptied. Errors: it cannot be checked.
@@ -105,6 +107,30 @@ class BlockMover {
   transfer::Executor& executor_;
   const Options options_;
   Clock& clock_;
+};
+
+class BlockMover::Running {
+ public:
+  Running(BlockMover& mover, BytePool& from, BytePool& to, const MoveOptions& options);
+  ~Running();
+  Running(const Running&) = delete;
+  Running& operator=(const Running&) = delete;
+
+  // What became of the blocks; waits for the copies. The same answer every time.
+  const MoveReport& finish();
+
+ private:
+  friend class BlockMover;
+  BlockMover& mover_;
+  BytePool& from_;
+  BytePool& to_;
+  const MoveOptions options_;
+  const bool check_arrivals_;
+  std::shared_ptr<Batch> batch_;
+  std::vector<Chunk> chunks_;
+  std::vector<Result<transfer::Transfer>> transfers_;  // one for each chunk, unless it goes layer by layer
+  MoveReport report_;
+  bool finished_ = false;
 };
 
 }  // namespace ashlar::tiers

@@ -32,7 +32,7 @@ struct LaneLink;
 
 struct OffloadLaneOptions {
   OffloadQueueOptions queue = {};
-  // Largest batch; what is in flight is never more.
+  // Largest batch; two are in flight at most.
   std::size_t batch_blocks = 32;
   std::uint64_t batch_bytes = std::uint64_t{256} << 20;
   std::size_t full_batch = 8;  // so many on deck go at once
@@ -71,13 +71,15 @@ struct OffloadOptions {
 
 class OffloadLane {
  public:
-  // Takes blocks of the upper tier down.
-  using Move = std::function<MoveReport(std::vector<block::Hold>)>;
+  // Begins to take blocks of the upper tier down; what it returns is called once, to finish that. While the copies of one batch
+  // run the batch before is finished, so batches arrive in order.
+  using Finish = std::function<MoveReport()>;
+  using Begin = std::function<Finish(std::vector<block::Hold>)>;
   // A block that has arrived below, with the priority that it went with.
   using Arrived = std::function<void(const tokens::SequenceHash&, std::uint8_t priority)>;
 
-  // Pools outlive the lane. `move` and `arrived` run on the lane's thread. Errors: kInvalidArgument; kCapacity: no thread.
-  static Result<std::unique_ptr<OffloadLane>> create(TierPool& from, TierPool& to, Move move,
+  // Pools outlive the lane. `begin` and `arrived` run on the lane's thread. Errors: kInvalidArgument; kCapacity: no thread.
+  static Result<std::unique_ptr<OffloadLane>> create(TierPool& from, TierPool& to, Begin begin,
                                                      OffloadLaneOptions options, Arrived arrived = {});
   ~OffloadLane();
 
@@ -99,16 +101,23 @@ class OffloadLane {
     block::Fence after;
   };
 
-  OffloadLane(TierPool& from, TierPool& to, Move move, OffloadLaneOptions options, Arrived arrived);
+  OffloadLane(TierPool& from, TierPool& to, Begin begin, OffloadLaneOptions options, Arrived arrived);
   void run();
-  // Waits until a batch should go; false when the lane ends.
-  bool wait_for_batch();
+  // Waits until a batch should go; false when the lane ends, or when it is not to wait and none should go now.
+  bool wait_for_batch(bool wait);
   // When it should go, by what is there. Nothing: when something changes.
   std::optional<Clock::TimePoint> next_batch() ASHLAR_REQUIRES(mu_);
   // Offers blocks whose preconditions have passed meanwhile.
   void unblock();
   void offer(const tokens::SequenceHash& hash, std::uint8_t priority);
-  void move(std::vector<OffloadQueue::Item> items);
+  // A batch that is on its way.
+  struct Batch {
+    std::vector<tokens::SequenceHash> hashes;
+    std::vector<std::uint8_t> priorities;
+    Finish finish;
+  };
+  Batch begin(std::vector<OffloadQueue::Item> items);
+  void finish(const Batch& batch);
   void end(const tokens::SequenceHash& hash, std::size_t OffloadProgress::* outcome,
            const std::optional<Error>& error);
   // A call does not want to know any more; the last one takes the hash out.
@@ -116,7 +125,7 @@ class OffloadLane {
 
   TierPool& from_;
   TierPool& to_;
-  const Move move_;
+  const Begin begin_;
   const OffloadLaneOptions options_;
   const Arrived arrived_;
   Clock& clock_;
