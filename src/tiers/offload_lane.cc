@@ -91,35 +91,43 @@ OffloadHandle OffloadLane::offload(std::span<const SequenceHash> hashes, const O
   const auto call = std::make_shared<OffloadCall>(hashes.size(), clock_, link_);
   for (const SequenceHash& hash : hashes) call->pending(hash);
   std::unordered_set<SequenceHash> seen;
+  std::vector<std::size_t> accepted;
   for (std::size_t i = 0; i < hashes.size(); ++i) {
-    const SequenceHash& hash = hashes[i];
-    if (!seen.insert(hash).second) continue;  // named twice
-    const OffloadCandidate candidate{hash, options.priority, options_.uses ? options_.uses(hash) : 0, &to_};
-    if (!options_.policy(candidate)) {
-      call->end(hash, &OffloadProgress::filtered, {});
-      const MutexLock lock(mu_);
-      ++counters_.filtered;
-      continue;
-    }
-    const block::Fence* const after =
-        options.after.empty() ? nullptr : &options.after[options.after.size() == 1 ? 0 : i];
-    const bool blocked = after != nullptr && !after->passed();
-    {
-      const MutexLock lock(mu_);
-      calls_[hash].push_back(call);
-      if (blocked) blocked_.push_back({hash, options.priority, *after});
-    }
-    if (blocked) {
-      after->on_passed([link = link_] {
-        const MutexLock lock(link->mu);
-        if (link->lane == nullptr) return;
-        const MutexLock its_lock(link->lane->mu_);
-        link->lane->changed_.notify_all();
-      });
+    if (!seen.insert(hashes[i]).second) continue;  // named twice
+    const OffloadCandidate candidate{hashes[i], options.priority,
+                                     options_.uses ? options_.uses(hashes[i]) : 0, &to_};
+    if (options_.policy(candidate)) {
+      accepted.push_back(i);
     } else {
-      offer(hash, options.priority);
+      call->end(hashes[i], &OffloadProgress::filtered, {});
     }
   }
+  const auto precondition = [&](std::size_t i) -> const block::Fence* {
+    if (options.after.empty()) return nullptr;
+    const block::Fence& after = options.after[options.after.size() == 1 ? 0 : i];
+    return after.passed() ? nullptr : &after;
+  };
+  std::vector<std::size_t> free;
+  {
+    const MutexLock lock(mu_);
+    counters_.filtered += seen.size() - accepted.size();
+    for (const std::size_t i : accepted) {
+      calls_[hashes[i]].push_back(call);
+      if (const block::Fence* const after = precondition(i)) {
+        blocked_.push_back({hashes[i], options.priority, *after});
+      } else {
+        free.push_back(i);
+      }
+    }
+  }
+  for (const block::Fence& after : options.after)
+    after.on_passed([link = link_] {
+      const MutexLock lock(link->mu);
+      if (link->lane == nullptr) return;
+      const MutexLock its_lock(link->lane->mu_);
+      link->lane->changed_.notify_all();
+    });
+  for (const std::size_t i : free) offer(hashes[i], options.priority);
   const MutexLock lock(mu_);
   if (!oldest_) oldest_ = clock_.now();
   changed_.notify_all();
@@ -156,16 +164,26 @@ void OffloadLane::unblock() {
 // The queue does not know the hash any more.
 void OffloadLane::end(const SequenceHash& hash, std::size_t OffloadProgress::* outcome,
                       const std::optional<Error>& error) {
-  std::vector<std::shared_ptr<OffloadCall>> calls;
+  const Ended ended{hash, outcome};
+  end(std::span(&ended, 1), error);
+}
+
+void OffloadLane::end(std::span<const Ended> ended, const std::optional<Error>& error) {
+  std::vector<std::vector<std::shared_ptr<OffloadCall>>> calls(ended.size());
   {
     const MutexLock lock(mu_);
-    if (outcome == &OffloadProgress::gone) ++counters_.gone;
-    const auto found = calls_.find(hash);
-    if (found == calls_.end()) return;
-    calls = std::move(found->second);
-    calls_.erase(found);
+    for (std::size_t i = 0; i < ended.size(); ++i) {
+      if (ended[i].outcome == &OffloadProgress::gone) ++counters_.gone;
+      const auto found = calls_.find(ended[i].hash);
+      if (found == calls_.end()) continue;
+      calls[i] = std::move(found->second);
+      calls_.erase(found);
+    }
   }
-  for (const std::shared_ptr<OffloadCall>& call : calls) call->end(hash, outcome, error);
+  for (std::size_t i = 0; i < ended.size(); ++i)
+    for (const std::shared_ptr<OffloadCall>& call : calls[i])
+      call->end(ended[i].hash, ended[i].outcome,
+                ended[i].outcome == &OffloadProgress::failed ? error : std::nullopt);
 }
 
 void OffloadLane::forget(const SequenceHash& hash, const std::shared_ptr<OffloadCall>& call) {
@@ -267,26 +285,27 @@ void OffloadLane::finish(const Batch& batch) {
           std::chrono::nanoseconds(static_cast<std::int64_t>(1e9 * static_cast<double>(report.bytes) /
                                                              static_cast<double>(options_.bytes_per_second)));
   }
-  for (std::size_t i = 0; i < batch.hashes.size(); ++i) {
-    const SequenceHash& hash = batch.hashes[i];
-    queue_->finished(hash);
-    switch (report.blocks[i]) {
+  const auto outcome = [](Moved moved) {
+    switch (moved) {
       case Moved::kArrived:
-        if (arrived_) arrived_(hash, batch.priorities[i]);
-        end(hash, &OffloadProgress::arrived, {});
-        break;
+        return &OffloadProgress::arrived;
       case Moved::kThere:
-        end(hash, &OffloadProgress::there, {});
-        break;
+        return &OffloadProgress::there;
       case Moved::kGone:
-        end(hash, &OffloadProgress::gone, {});
-        break;
+        return &OffloadProgress::gone;
       case Moved::kDamaged:
       case Moved::kFailed:
-        end(hash, &OffloadProgress::failed, report.error);
         break;
     }
+    return &OffloadProgress::failed;
+  };
+  std::vector<Ended> ended;
+  for (std::size_t i = 0; i < batch.hashes.size(); ++i) {
+    queue_->finished(batch.hashes[i]);
+    if (report.blocks[i] == Moved::kArrived && arrived_) arrived_(batch.hashes[i], batch.priorities[i]);
+    ended.push_back({batch.hashes[i], outcome(report.blocks[i])});
   }
+  end(ended, report.error);
 }
 
 bool OffloadLane::drain(std::optional<Clock::TimePoint> until) {

@@ -151,8 +151,9 @@ void Onboarder::run(const std::shared_ptr<OnboardCall>& call) {
 }
 
 std::size_t Onboarder::batch_size(const OnboardCall& call, std::size_t left) const {
-  // Two batches are on their way at once.
-  std::size_t most = std::max<std::size_t>(1, stack_.g2_manager->total_blocks() / 4);
+  // Two batches are on their way at once, unless layers are to arrive together.
+  const std::size_t in_flight = call.options.by_layer ? 2 : 4;
+  std::size_t most = std::max<std::size_t>(1, stack_.g2_manager->total_blocks() / in_flight);
   if (!call.options.by_layer)
     most = std::min<std::size_t>(
         most, std::max<std::uint64_t>(kBatchBlocks, kBatchBytes / stack_.g1->block_bytes()));
@@ -192,14 +193,14 @@ void Onboarder::run_up(OnboardCall& call, std::size_t wanted) {
         break;
       }
       if (!claim(call, hashes.subspan(table.size(), size), true)) continue;
-      batch = begin(call, hashes.subspan(table.size(), size));
+      batch = begin(call, hashes.subspan(table.size(), size), table.size() + size == wanted);
     }
     // The next one is copied while this one is finished.
     const std::size_t after = table.size() + batch->hashes.size();
     if (!call.options.by_layer && after < wanted && !call.stopped() && !call.late()) {
       const std::size_t size = batch_size(call, wanted - after);
       if (size > 0 && claim(call, hashes.subspan(after, size), false))
-        next = begin(call, hashes.subspan(after, size));
+        next = begin(call, hashes.subspan(after, size), after + size == wanted);
     }
     const Arrived came = finish(call, *batch, table);
     const std::size_t before = table.size();
@@ -352,8 +353,9 @@ std::vector<Miss> Onboarder::finish_to_host(OnboardCall& call, ToHost& to_host) 
 }
 
 // What G1 and G2 have is held before others are brought there and could push it out.
-Onboarder::Batch Onboarder::begin(OnboardCall& call, std::span<const SequenceHash> hashes) {
+Onboarder::Batch Onboarder::begin(OnboardCall& call, std::span<const SequenceHash> hashes, bool last) {
   Batch batch;
+  batch.by_layer = call.options.by_layer && last;  // a layer is there when all blocks have it
   batch.hashes = hashes;
   batch.here.resize(hashes.size());
   batch.in_host.resize(hashes.size());
@@ -369,7 +371,7 @@ Onboarder::Batch Onboarder::begin(OnboardCall& call, std::span<const SequenceHas
     below.push_back(hashes[i]);
     batch.below.push_back(i);
   }
-  if (below.empty() && !call.options.by_layer) {
+  if (below.empty() && !batch.by_layer) {
     begin_up(call, batch, {});
   } else {
     batch.to_host = begin_to_host(call, std::move(below));
@@ -401,7 +403,7 @@ void Onboarder::begin_up(OnboardCall& call, Batch& batch, const MoveOptions& how
 
 Onboarder::Arrived Onboarder::finish(OnboardCall& call, Batch& batch, const OnboardTable& table) {
   const std::span<const SequenceHash> hashes = batch.hashes;
-  if (!batch.below.empty() || call.options.by_layer) {
+  if (!batch.below.empty() || batch.by_layer) {
     const std::vector<Miss> missing = finish_to_host(call, batch.to_host);
     for (std::size_t i = 0; i < missing.size(); ++i)
       batch.in_host[batch.below[i]] = stack_.g2->hold(hashes[batch.below[i]]);
@@ -412,7 +414,7 @@ Onboarder::Arrived Onboarder::finish(OnboardCall& call, Batch& batch, const Onbo
       batch.why = why == Miss::kNone ? Miss::kGone : why;
     }
     MoveOptions how;
-    how.by_layer = call.options.by_layer;
+    how.by_layer = batch.by_layer;
     if (how.by_layer) {
       how.on_reserved = [&](std::span<const std::optional<block::BlockId>> reserved) {
         std::vector<block::BlockId> ids;

@@ -57,8 +57,9 @@ class Onboarder {
     ToHost to_host;
     std::unique_ptr<BlockMover::Running> up;  // from G2
     std::vector<std::size_t> moved;           // its blocks
-    std::size_t end = 0;                      // nothing from here on comes up
-    Miss why = Miss::kNone;                   // for this reason
+    bool by_layer = false;
+    std::size_t end = 0;     // nothing from here on comes up
+    Miss why = Miss::kNone;  // for this reason
   };
   struct Arrived {
     std::size_t count = 0;   // of the first blocks of a batch
@@ -68,7 +69,7 @@ class Onboarder {
   void work();
   void run_up(OnboardCall& call, std::size_t wanted);
   void run_prefetch(OnboardCall& call, std::size_t wanted);
-  Batch begin(OnboardCall& call, std::span<const tokens::SequenceHash> hashes);
+  Batch begin(OnboardCall& call, std::span<const tokens::SequenceHash> hashes, bool last);
   void begin_up(OnboardCall& call, Batch& batch, const MoveOptions& how);
   Arrived finish(OnboardCall& call, Batch& batch, const OnboardTable& table);
   void give_up(std::optional<Batch> batch);

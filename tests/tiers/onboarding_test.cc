@@ -341,6 +341,18 @@ TEST_F(OnboardingTest, LayersCanBeUsedBeforeTheRestIsThere) {
   for (std::size_t i = 0; i < 4; ++i) EXPECT_EQ(table[i].block_id(), ids[i]);
 }
 
+TEST_F(OnboardingTest, LayersAreThoseOfAllBlocks) {
+  const auto hashes = computed(1, 8);  // more than G2 brings up at once
+  kv_->reset(kG1).value();
+  const OnboardHandle handle = kv_->onboard_async(hashes, {.by_layer = true}).value();
+  const std::vector<block::BlockId> ids = handle.wait_layer(0).value();
+  ASSERT_EQ(ids.size(), 8u);
+  EXPECT_TRUE(KvWorkload(*kv_).layer_right(ids, hashes, 0));
+  EXPECT_EQ(handle.wait_layer(1).value(), ids);
+  EXPECT_TRUE(KvWorkload(*kv_).layer_right(ids, hashes, 1));
+  EXPECT_EQ(handle.wait()->size(), 8u);
+}
+
 TEST_F(OnboardingTest, ALayerThatDoesNotComeIsAnError) {
   const auto hashes = computed(1, 3);
   kv_->reset(kG1).value();

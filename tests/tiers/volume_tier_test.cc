@@ -241,8 +241,12 @@ TEST_F(VolumeTierTest, DamageIsAMissAndIsComputedAgain) {
   damage("a");
   EXPECT_EQ(tier.request(hashes), 0u);
   const KvStatus status = tier.kv().status();
-  EXPECT_EQ(status.g4->damaged, 5u);
+  EXPECT_GT(status.g4->damaged, 0u);
   EXPECT_EQ(status.misses[static_cast<std::size_t>(Miss::kDamaged)], 1u);
+  tier.push_out();
+  const std::size_t whole = tier.request(hashes);  // those of the first batch
+  EXPECT_EQ(tier.kv().status().g4->damaged, 5u);
+  EXPECT_EQ(whole, status.g4->damaged);
   tier.push_out();
   EXPECT_EQ(tier.onboard(hashes), 5u) << "they went down again, whole";
   tier.expect_counts_exact();

@@ -118,6 +118,12 @@ class OffloadLane {
   };
   Batch begin(std::vector<OffloadQueue::Item> items);
   void finish(const Batch& batch);
+  struct Ended {
+    tokens::SequenceHash hash;
+    std::size_t OffloadProgress::* outcome;
+  };
+  // Tells the calls that wanted to know. The error is that of those that failed.
+  void end(std::span<const Ended> ended, const std::optional<Error>& error);
   void end(const tokens::SequenceHash& hash, std::size_t OffloadProgress::* outcome,
            const std::optional<Error>& error);
   // A call does not want to know any more; the last one takes the hash out.
