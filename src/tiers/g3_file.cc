@@ -276,7 +276,8 @@ Result<void> G3Options::validate() const {
 Result<std::unique_ptr<G3File>> G3File::open(G3Options options) {
   if (const Result<void> valid = options.validate(); !valid) return valid.error();
   const Places places = places_of(options.planes);
-  const storage::DiskOptions disk{.path = options.path, .direct = options.direct, .faults = options.faults};
+  const storage::DiskOptions disk{
+      .path = options.path, .direct = options.direct, .exclusive = true, .faults = options.faults};
   Result<std::shared_ptr<DiskStorage>> storage = DiskStorage::open(disk);
   if (!storage && storage.error().code() == ErrorCode::kNotFound) {
     if (const Result<void> made = make_file(options, places); !made) return made.error();

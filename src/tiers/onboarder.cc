@@ -312,6 +312,7 @@ Onboarder::ToHost Onboarder::begin_to_host(OnboardCall& call, std::vector<Sequen
   to_host.hashes = std::move(hashes);
   to_host.missing.assign(to_host.hashes.size(), Miss::kGone);
   if (stack_.g3 == nullptr || to_host.hashes.empty() || volumes_are_faster()) return to_host;
+  to_host.asked_g3 = true;
   std::vector<block::Hold> holds;
   for (const std::size_t i : offered_by(*stack_.g3, call, to_host))
     if (std::optional<block::Hold> hold = stack_.g3->hold(to_host.hashes[i])) {
@@ -345,7 +346,7 @@ std::vector<Miss> Onboarder::finish_to_host(OnboardCall& call, ToHost& to_host) 
     bring(*stack_.g4, [&](std::span<const SequenceHash> some) {
       return stack_.g4->get(some, *stack_.g2, move_options(call));
     });
-  if (stack_.g3 != nullptr && volumes_are_faster())
+  if (stack_.g3 != nullptr && !to_host.asked_g3)
     bring(*stack_.g3, [&](std::span<const SequenceHash> some) {
       return stack_.mover->move(*stack_.g3, *stack_.g2, some, move_options(call));
     });

@@ -44,7 +44,8 @@ class Onboarder {
   // Blocks on their way into G2.
   struct ToHost {
     std::vector<tokens::SequenceHash> hashes;
-    std::vector<Miss> missing;                  // why each is not there; kNone: it is
+    std::vector<Miss> missing;  // why each is not there; kNone: it is
+    bool asked_g3 = false;
     std::unique_ptr<BlockMover::Running> move;  // from G3
     std::vector<std::size_t> places;            // of its blocks
   };

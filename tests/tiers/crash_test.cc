@@ -1,4 +1,4 @@
-// A process that works on G3 is killed at any moment; what the next one finds has its bytes.
+// A process that works on G3 and a volume is killed at any moment; what the next one finds has its bytes.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <spawn.h>
@@ -20,14 +20,14 @@ namespace ashlar::tiers {
 namespace {
 
 // Starts the writer and waits for its first word.
-pid_t start_writer(const std::string& file, std::uint64_t seed) {
+pid_t start_writer(const std::string& folder, std::uint64_t seed) {
   std::array<int, 2> pipe_ends{};
   if (pipe2(pipe_ends.data(), O_CLOEXEC) != 0) return -1;
   posix_spawn_file_actions_t actions;
   posix_spawn_file_actions_init(&actions);
   posix_spawn_file_actions_adddup2(&actions, pipe_ends[1], STDOUT_FILENO);
   std::string program = G3_WRITER;
-  std::string path = file;
+  std::string path = folder;
   std::string number = std::to_string(seed);
   std::array<char*, 4> arguments = {program.data(), path.data(), number.data(), nullptr};
   pid_t child = -1;
@@ -42,13 +42,13 @@ pid_t start_writer(const std::string& file, std::uint64_t seed) {
 
 TEST(CrashTest, WhatIsFoundAfterAKillHasItsBytes) {
   const ScratchFolder folder;
-  const std::string file = folder.file("g3");
   Random random(5);
   const testing::TimeBox box(3);
   int kills = 0;
   std::size_t found = 0;
+  std::size_t from_volume = 0;
   while (kills < 5 || !box.over()) {
-    const pid_t child = start_writer(file, random.next());
+    const pid_t child = start_writer(folder.path(), random.next());
     ASSERT_GT(child, 0) << "the writer did not start";
     std::this_thread::sleep_for(
         std::chrono::microseconds(random.below(40'000)));  // the moment of death, not a wait
@@ -57,7 +57,7 @@ TEST(CrashTest, WhatIsFoundAfterAKillHasItsBytes) {
     ASSERT_EQ(waitpid(child, &status, 0), child);
     ASSERT_TRUE(WIFSIGNALED(status)) << "the writer ended by itself with " << WEXITSTATUS(status);
     ++kills;
-    auto kv = KvBlockManager::create(KvWorkload::options(file));
+    auto kv = KvBlockManager::create(KvWorkload::options_in(folder.path()));
     ASSERT_TRUE(kv) << kv.error();
     KvWorkload workload(**kv);
     for (std::uint64_t number = 0; number < 12; ++number) {
@@ -65,14 +65,20 @@ TEST(CrashTest, WhatIsFoundAfterAKillHasItsBytes) {
       const auto runs = (*kv)->find(hashes);
       std::size_t known = 0;
       for (const TierRun& run : runs) known += run.count;
-      const auto table = (*kv)->onboard(hashes);
-      ASSERT_EQ(table.size(), known) << "everything that is found can be read";
+      const OnboardHandle handle = (*kv)->onboard_async(hashes).value();
+      const OnboardTable table = handle.wait().value();
+      ASSERT_EQ(table.size(), known) << "everything that is found can be read; this is "
+                                     << to_string(handle.blocks()[table.size()].miss) << " of tier "
+                                     << unsigned{runs.back().tier.value()};
       ASSERT_TRUE(workload.right(table, hashes));
       found += table.size();
     }
     EXPECT_EQ((*kv)->status().g3->damaged, 0u);
+    EXPECT_EQ((*kv)->status().g4->damaged, 0u);
+    from_volume += (*kv)->status().g4->onboarded;
   }
   EXPECT_GT(found, 0u);
+  RecordProperty("from_volume", static_cast<int>(from_volume));
   RecordProperty("kills", kills);
 }
 

@@ -1,6 +1,6 @@
-// Works on a G3 file until somebody kills it: the child of crash_test.
+// Works on G3 and a volume until somebody kills it: the child of crash_test.
 //
-//   g3_writer FILE SEED
+//   g3_writer FOLDER SEED
 #include <cstdio>
 #include <cstdlib>
 
@@ -12,7 +12,7 @@ using namespace ashlar::tiers;
 
 int main(int argc, char** argv) {
   if (argc != 3) return 2;
-  auto kv = KvBlockManager::create(KvWorkload::options(argv[1]));
+  auto kv = KvBlockManager::create(KvWorkload::options_in(argv[1]));
   if (!kv) {
     std::fprintf(stderr, "%s\n", kv.error().to_string().c_str());
     return 3;

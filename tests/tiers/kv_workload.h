@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <filesystem>
 #include <optional>
 #include <string>
 #include <vector>
@@ -30,6 +31,17 @@ class KvWorkload {
             .g1 = {.blocks = 8, .order = layout::order::kBlockSecondNhd},
             .g2 = TierShape{.blocks = 12, .order = layout::order::kUniversalTp},
             .g3 = DiskShape{.blocks = 40, .paths = {g3_path}, .faults = {std::move(faults)}}};
+  }
+
+  // The same with two files and a volume, all in a folder.
+  static KvOptions options_in(const std::string& folder) {
+    KvOptions made = options(folder + "/g3");
+    made.g3->paths = {folder + "/g3.0", folder + "/g3.1"};
+    made.g3->faults.clear();
+    std::filesystem::create_directory(folder + "/volume");
+    made.g4 = VolumeShape{.blocks = 40,
+                          .volumes = {{.name = "v", .kind = "directory", .location = folder + "/volume"}}};
+    return made;
   }
 
   explicit KvWorkload(KvBlockManager& kv) : kv_(kv) {}
