@@ -102,6 +102,7 @@ std::unique_ptr<BlockMover::Running> BlockMover::begin(BytePool& from, BytePool&
                                                        const MoveOptions& options) {
   const Clock::TimePoint now = clock_.now();
   auto move = std::make_unique<Running>(*this, from, to, options);
+  move->begun_ = now;
   MoveReport& report = move->report_;
   Batch& batch = *move->batch_;
   report.blocks.assign(holds.size(), Moved::kFailed);
@@ -144,7 +145,9 @@ void BlockMover::finish(Running& move) {
   if (is_disk(move.to_))
     for (const block::Hold& hold : batch.holds) learn_checksum(move.from_, hold);
   const std::optional<TransferDone> proof = wait(move);
-  move.report_.copying += clock_.now() - now;
+  // Time that somebody waited, or that the copies ran while others were waited for.
+  move.report_.copying = std::max(move.report_.copying + (clock_.now() - now),
+                                  std::min(move.copied_, clock_.now() - move.begun_));
   const std::shared_ptr<Batch> owned = std::exchange(move.batch_, nullptr);  // blocks go back when this ends
   if (!proof) return;
   const auto note = [&](const Error& error) {
@@ -243,6 +246,7 @@ std::optional<TransferDone> BlockMover::wait(Running& move) {
       batch.reservation->not_written(i, good.error());
       batch.records[i] = {};
     }
+    if (done) move.copied_ += done->stats.running;
     if (done) proof = *std::move(done);
   }
   move.transfers_.clear();

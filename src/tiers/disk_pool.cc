@@ -52,7 +52,12 @@ class DiskPool::Reserved final : public Reservation {
     if (!published.error) published.error = std::move(error);
     pool_.release(claimed);
     for (std::size_t i = 0; i < records.size(); ++i)
-      if (claimed[i].empty() && !records[i].empty()) published.registered[i] = pool_.has(records[i].hash);
+      if (claimed[i].empty() && !records[i].empty()) {
+        published.registered[i] = pool_.has(records[i].hash);
+        if (!published.registered[i] && !published.error)
+          published.error = make_error(ErrorCode::kNotReady, "somebody else is storing block %s just now",
+                                       records[i].hash.to_string().c_str());
+      }
     return published;
   }
   // A move that was cancelled, or was late, says nothing about the device.

@@ -28,6 +28,7 @@ Result<std::unique_ptr<KvBlockManager>> KvBlockManager::create(KvOptions options
 KvBlockManager::KvBlockManager(std::unique_ptr<Parts> parts) : parts_(std::move(parts)) {}
 
 KvBlockManager::~KvBlockManager() {
+  parts_->closing = true;
   parts_->closed = true;
   parts_->onboarder.reset();
   parts_->to_g2.reset();  // before those that it feeds
@@ -68,7 +69,7 @@ KvBlockManager::Registered KvBlockManager::register_blocks(block::BlockList<bloc
   std::vector<SequenceHash> hashes;
   hashes.reserve(blocks.size());
   for (const block::CompleteBlock<G1>& block : blocks) {
-    BlockRecord record{.hash = block.sequence_hash(), .salt = options.salt};
+    BlockRecord record{.hash = block.sequence_hash(), .salt = options.salt, .priority = options.priority};
     if (hashes.empty()) {
       record.parent = options.parent.value_or(SequenceHash());
     } else if (record.hash.position() == hashes.back().position() + 1) {
@@ -77,9 +78,10 @@ KvBlockManager::Registered KvBlockManager::register_blocks(block::BlockList<bloc
     parts_->stack.g1->records().write(block.block_id(), record);
     hashes.push_back(record.hash);
   }
+  parts_->fences.add(hashes, options.after);
   Registered registered = g1().register_blocks(std::move(blocks));
   if (!registered) return registered;
-  if (parts_->to_g2 != nullptr && parts_->options.to_g2.trigger == Trigger::kOnArrival && !parts_->closed)
+  if (parts_->to_g2 != nullptr && parts_->options.to_g2.trigger == Trigger::kOnArrival && !parts_->closing)
     parts_->to_g2->offload(hashes, OffloadOptions{.priority = options.priority, .after = options.after});
   parts_->look_ahead_g1();
   return registered;
@@ -101,10 +103,16 @@ Result<OffloadHandle> KvBlockManager::offload_to(events::TierId tier, std::span<
   if (lane == nullptr)
     return make_error(ErrorCode::kUnsupported, "there is no tier %u to take blocks to",
                       unsigned{tier.value()});
-  if (parts_->closed) return make_error(ErrorCode::kCancelled, "the manager was shut down");
+  if (parts_->closing) return make_error(ErrorCode::kCancelled, "the manager was shut down");
   if (options.after.size() > 1 && options.after.size() != hashes.size())
     return make_error(ErrorCode::kInvalidArgument, "%zu preconditions for %zu blocks", options.after.size(),
                       hashes.size());
+  const std::vector<block::Fence> pending = parts_->fences.of(hashes);
+  if (pending.empty()) return lane->offload(hashes, options);
+  if (options.after.empty())
+    return lane->offload(hashes, OffloadOptions{.priority = options.priority, .after = pending});
+  lane->offload(hashes,
+                OffloadOptions{.priority = options.priority, .after = pending});  // the other joins it
   return lane->offload(hashes, options);
 }
 
@@ -120,19 +128,19 @@ bool KvBlockManager::drain(std::optional<Clock::TimePoint> until) {
   return all;
 }
 
+// What has arrived in G2 still goes on; nothing new comes in.
 Result<void> KvBlockManager::shutdown(std::optional<Clock::TimePoint> until) {
-  // What arrives in G2 still goes on; nothing new comes in.
-  const bool all = drain(until);
+  parts_->closing = true;
+  drain(until);
   parts_->closed = true;
   parts_->onboarder->stop();
-  if (all) return {};
   std::size_t left = 0;
-  for (OffloadLane* const lane : {parts_->to_g2.get(), parts_->to_g3.get(), parts_->to_g4.get()}) {
-    if (lane == nullptr) continue;
-    const OffloadQueueCounters queue = lane->counters().queue;
-    left += queue.on_deck + queue.waiting;
-  }
-  return make_error(ErrorCode::kTimeout, "%zu blocks were still waiting to go down and are given up", left);
+  for (OffloadLane* const lane : {parts_->to_g2.get(), parts_->to_g3.get(), parts_->to_g4.get()})
+    if (lane != nullptr) left += lane->give_up();
+  if (left == 0) return {};
+  return make_error(ErrorCode::kTimeout,
+                    "%zu blocks were still waiting to go down, or for their precondition, and are given up",
+                    left);
 }
 
 // ---- up
@@ -195,16 +203,25 @@ Result<std::size_t> KvBlockManager::reset(events::TierId tier) {
   return make_error(ErrorCode::kNotFound, "there is no tier %u", unsigned{tier.value()});
 }
 
+// Copies that are under way would bring the blocks back: those that have not started are taken out, the others land first. Nobody
+// brings them up meanwhile.
 Result<void> KvBlockManager::reset_blocks(std::span<const SequenceHash> hashes) {
   TierStack& stack = parts_->stack;
   std::optional<Error> error;
   const auto note = [&](const Result<void>& removed) {
     if (!removed && removed.error().code() != ErrorCode::kNotFound && !error) error = removed.error();
   };
+  const auto withdraw = [&] {
+    for (OffloadLane* const lane : {parts_->to_g2.get(), parts_->to_g3.get(), parts_->to_g4.get()})
+      if (lane != nullptr) lane->withdraw(hashes);
+  };
+  const Onboarder::Claim claim(*parts_->onboarder, hashes);
+  withdraw();
   for (const SequenceHash& hash : hashes) {
     note(stack.g1->remove(hash));
     if (stack.g2 != nullptr) note(stack.g2->remove(hash));
   }
+  withdraw();  // what was offered before it was gone above
   if (stack.g3 != nullptr) note(stack.g3->remove_all(hashes));
   if (stack.g4 != nullptr) note(stack.g4->remove_all(hashes));
   return error ? Result<void>(*error) : Result<void>();
@@ -223,8 +240,7 @@ KvStatus KvBlockManager::status() const {
   if (stack.g2 != nullptr) status.g2 = of(*stack.g2_manager, *stack.g2);
   if (stack.g3 != nullptr) status.g3 = of(*stack.g3_manager, *stack.g3);
   if (stack.g4 != nullptr) status.g4 = of(*stack.g4_manager, *stack.g4);
-  for (std::size_t i = 0; i < kMisses; ++i)
-    status.misses[i] = stack.metrics.missed(static_cast<Miss>(i)).value();
+  for (std::size_t i = 0; i < kMisses; ++i) status.misses[i] = stack.metrics.missed(static_cast<Miss>(i));
   if (parts_->to_g2 != nullptr) status.to_g2 = parts_->to_g2->counters();
   if (parts_->to_g3 != nullptr) status.to_g3 = parts_->to_g3->counters();
   if (parts_->to_g4 != nullptr) status.to_g4 = parts_->to_g4->counters();
@@ -261,7 +277,7 @@ Result<std::vector<MetricRegistration>> KvBlockManager::add_metrics(MetricRegist
   if (added && stack.g2 != nullptr) added = add(*stack.g2_manager, *stack.g2);
   if (added && stack.g3 != nullptr) added = add(*stack.g3_manager, *stack.g3);
   if (added && stack.g4 != nullptr) added = add(*stack.g4_manager, *stack.g4);
-  if (added) added = stack.metrics.add_misses(metrics, labels, out);
+  if (added) added = stack.metrics.add_misses(metrics, labels, stack.pools(), out);
   if (!added) return added.error();
   return out;
 }

@@ -24,9 +24,9 @@ std::string_view to_string(Miss miss) noexcept {
   return i < kMisses ? kNames[i] : "unknown";
 }
 
-std::uint64_t KvMetrics::misses() const noexcept {
+std::uint64_t KvMetrics::missed(Miss why) const noexcept {
   std::uint64_t sum = 0;
-  for (const Counter& counter : misses_) sum += counter.value();
+  for (const auto& tier : misses_) sum += tier[static_cast<std::size_t>(why)].value();
   return sum;
 }
 
@@ -61,17 +61,27 @@ Result<void> KvMetrics::add_tier(MetricRegistry& registry, const Labels& labels,
 }
 
 Result<void> KvMetrics::add_misses(MetricRegistry& registry, const Labels& labels,
+                                   std::span<TierPool* const> pools,
                                    std::vector<MetricRegistration>& out) const {
-  for (std::size_t i = 1; i < kMisses; ++i) {
-    Labels with_reason = labels;
-    with_reason.emplace_back("reason", std::string(to_string(static_cast<Miss>(i))));
-    if (const Result<void> added =
-            add(registry, "ashlar_tier_misses_total",
-                "Blocks asked for that were not brought into G1, by reason.", with_reason, misses_[i], out);
-        !added)
+  const auto add_all = [&](const std::string& tier,
+                           const std::array<Counter, kMisses>& misses) -> Result<void> {
+    for (std::size_t i = 1; i < kMisses; ++i) {
+      Labels with_reason = labels;
+      with_reason.emplace_back("tier", tier);
+      with_reason.emplace_back("reason", std::string(to_string(static_cast<Miss>(i))));
+      if (const Result<void> added =
+              add(registry, "ashlar_tier_misses_total",
+                  "Blocks asked for that were not brought up, by the tier that had them and the reason.",
+                  with_reason, misses[i], out);
+          !added)
+        return added;
+    }
+    return {};
+  };
+  for (const TierPool* const pool : pools)
+    if (const Result<void> added = add_all(std::string(pool->name()), misses_[pool->tier().value()]); !added)
       return added;
-  }
-  return {};
+  return add_all("none", misses_[events::kMaxTiers]);
 }
 
 }  // namespace ashlar::tiers

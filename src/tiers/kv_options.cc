@@ -17,6 +17,8 @@ Result<void> KvOptions::validate() const {
     return bad("g3.faults is empty or has one for each file");
   if (g4 && g4->blocks == 0) return bad("g4.blocks is 0; it says how many blocks of volumes are remembered");
   if ((g3 || g4) && !g2) return bad("g3 and g4 need g2: blocks are checked in host memory on their way up");
+  if ((g3 || g4) && keys == tokens::NamespaceFingerprint())
+    return bad("keys is not set; g3 and g4 need it to tell the blocks of other models from these");
   if (model.page_size != block_size)
     return bad("model.page_size and block_size are both the tokens of a block, and differ");
   for (const WayDown* way : {&to_g2, &to_g3, &to_g4}) {

@@ -1,6 +1,7 @@
 #include "tiers/kv_parts.h"
 
 #include <algorithm>
+#include <map>
 #include <utility>
 
 #include "ashlar/base/log.h"
@@ -178,6 +179,7 @@ Result<void> KvBlockManager::Parts::open_volumes() {
           .shape = VolumeObject::describe(*stack.g2->blocks(), options.keys, options.scheme_fingerprint),
           .remove_evicted = shape.remove_evicted,
           .read_back_after_write = options.read_back_after_write,
+          .rest = shape.rest,
           .clock = stack.clock});
   for (const VolumeDescriptor& descriptor : shape.volumes) {
     Result<std::unique_ptr<Volume>> volume = shape.kinds.attach(descriptor);
@@ -250,24 +252,29 @@ void KvBlockManager::Parts::arrived_in_g2(const SequenceHash& hash, std::uint8_t
 }
 
 template <events::Tier Tier>
-void KvBlockManager::Parts::look_ahead(block::BlockManager<Tier>& manager, const WayDown& way,
+void KvBlockManager::Parts::look_ahead(block::BlockManager<Tier>& manager, TierPool& pool, const WayDown& way,
                                        OffloadLane* lane, TierPool* below) {
-  if (lane == nullptr || way.trigger != Trigger::kNearEviction || closed) return;
+  if (lane == nullptr || way.trigger != Trigger::kNearEviction || closing) return;
   const std::size_t empty = manager.status().reset;
   if (empty >= way.look_ahead) return;
-  std::vector<SequenceHash> near = manager.eviction_candidates(way.look_ahead - empty);
-  std::erase_if(near, [&](const SequenceHash& hash) { return below->has(hash); });
-  if (!near.empty()) lane->offload(near, OffloadOptions{});
+  std::map<std::uint8_t, std::vector<SequenceHash>> near;  // by priority
+  for (const SequenceHash& hash : manager.eviction_candidates(way.look_ahead - empty)) {
+    if (below->has(hash)) continue;
+    if (const std::optional<block::Hold> hold = pool.hold(hash))
+      near[pool.record(*hold).priority].push_back(hash);
+  }
+  for (const auto& [priority, hashes] : near)
+    lane->offload(hashes, OffloadOptions{.priority = priority, .after = fences.of(hashes)});
 }
 
 void KvBlockManager::Parts::look_ahead_g1() {
-  look_ahead(*stack.g1_manager, options.to_g2, to_g2.get(), stack.g2.get());
+  look_ahead(*stack.g1_manager, *stack.g1, options.to_g2, to_g2.get(), stack.g2.get());
 }
 
 void KvBlockManager::Parts::look_ahead_g2() {
   if (!stack.g2_manager) return;
-  look_ahead(*stack.g2_manager, options.to_g3, to_g3.get(), stack.g3.get());
-  look_ahead(*stack.g2_manager, options.to_g4, to_g4.get(), stack.g4.get());
+  look_ahead(*stack.g2_manager, *stack.g2, options.to_g3, to_g3.get(), stack.g3.get());
+  look_ahead(*stack.g2_manager, *stack.g2, options.to_g4, to_g4.get(), stack.g4.get());
 }
 
 }  // namespace ashlar::tiers

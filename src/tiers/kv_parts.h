@@ -7,6 +7,7 @@
 
 #include "ashlar/tiers/kv_block_manager.h"
 #include "tiers/onboarder.h"
+#include "tiers/pending_fences.h"
 #include "tiers/tier_stack.h"
 
 namespace ashlar::tiers {
@@ -19,7 +20,8 @@ struct KvBlockManager::Parts {
 
   // Offers the next victims of a tier to a lane, where that is its trigger.
   template <events::Tier Tier>
-  void look_ahead(block::BlockManager<Tier>& manager, const WayDown& way, OffloadLane* lane, TierPool* below);
+  void look_ahead(block::BlockManager<Tier>& manager, TierPool& pool, const WayDown& way, OffloadLane* lane,
+                  TierPool* below);
   void look_ahead_g1();
   void look_ahead_g2();
   OffloadLane::Finish begin_move(BytePool& from, BytePool& to, std::vector<block::Hold> holds) const;
@@ -27,7 +29,9 @@ struct KvBlockManager::Parts {
 
   const KvOptions options;
   TierStack stack;
-  std::atomic<bool> closed{false};  // nothing goes down any more
+  std::atomic<bool> closing{false};  // nothing new goes down
+  std::atomic<bool> closed{false};   // nothing at all does
+  PendingFences fences;
   std::unique_ptr<OffloadLane> to_g4;
   std::unique_ptr<OffloadLane> to_g3;
   std::unique_ptr<OffloadLane> to_g2;

@@ -25,8 +25,8 @@ struct LaneLink {
 
 class OffloadCall {
  public:
-  OffloadCall(std::size_t total, Clock& clock, std::shared_ptr<LaneLink> link)
-      : clock_(clock), link_(std::move(link)) {
+  OffloadCall(std::size_t total, std::uint8_t priority, Clock& clock, std::shared_ptr<LaneLink> link)
+      : priority_(priority), clock_(clock), link_(std::move(link)) {
     progress_.total = total;
   }
 
@@ -72,8 +72,10 @@ class OffloadCall {
     return hashes;
   }
   const std::shared_ptr<LaneLink>& link() const noexcept { return link_; }
+  std::uint8_t priority() const noexcept { return priority_; }
 
  private:
+  const std::uint8_t priority_;
   Clock& clock_;
   const std::shared_ptr<LaneLink> link_;
   mutable Mutex mu_;

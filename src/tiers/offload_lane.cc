@@ -1,5 +1,6 @@
 // Who wants to know about a hash is written down before the hash is offered, and the queue forgets a hash before those are
-// told. So a call either hears of the copy that is under way, or finds the name free and starts another.
+// told. So a call either hears of the copy that is under way, or finds the name free and starts another. Whoever takes a name
+// out of the queue looks afterwards whether somebody joined meanwhile, and offers it again.
 #include "ashlar/tiers/offload_lane.h"
 
 #include <algorithm>
@@ -88,7 +89,7 @@ OffloadLane::~OffloadLane() {
 OffloadHandle OffloadLane::offload(std::span<const SequenceHash> hashes, const OffloadOptions& options) {
   ASHLAR_CHECK(options.after.size() <= 1 || options.after.size() == hashes.size(),
                "%zu preconditions for %zu blocks", options.after.size(), hashes.size());
-  const auto call = std::make_shared<OffloadCall>(hashes.size(), clock_, link_);
+  const auto call = std::make_shared<OffloadCall>(hashes.size(), options.priority, clock_, link_);
   for (const SequenceHash& hash : hashes) call->pending(hash);
   std::unordered_set<SequenceHash> seen;
   std::vector<std::size_t> accepted;
@@ -102,22 +103,24 @@ OffloadHandle OffloadLane::offload(std::span<const SequenceHash> hashes, const O
       call->end(hashes[i], &OffloadProgress::filtered, {});
     }
   }
-  const auto precondition = [&](std::size_t i) -> const block::Fence* {
-    if (options.after.empty()) return nullptr;
-    const block::Fence& after = options.after[options.after.size() == 1 ? 0 : i];
-    return after.passed() ? nullptr : &after;
-  };
   std::vector<std::size_t> free;
   {
     const MutexLock lock(mu_);
     counters_.filtered += seen.size() - accepted.size();
     for (const std::size_t i : accepted) {
       calls_[hashes[i]].push_back(call);
-      if (const block::Fence* const after = precondition(i)) {
-        blocked_.push_back({hashes[i], options.priority, *after});
-      } else {
+      const block::Fence* const after =
+          options.after.empty() ? nullptr : &options.after[options.after.size() == 1 ? 0 : i];
+      const bool waits = after != nullptr && !after->passed();
+      const auto found = blocked_.find(hashes[i]);
+      if (found == blocked_.end() && !waits) {
         free.push_back(i);
+        continue;
       }
+      // Who has no precondition of its own waits with those who have.
+      Blocked& blocked = found == blocked_.end() ? blocked_[hashes[i]] : found->second;
+      blocked.priority = std::max(blocked.priority, options.priority);
+      if (waits) blocked.after.push_back(*after);
     }
   }
   for (const block::Fence& after : options.after)
@@ -141,24 +144,32 @@ void OffloadLane::offer(const SequenceHash& hash, std::uint8_t priority) {
 }
 
 void OffloadLane::unblock() {
-  std::vector<Blocked> free;
-  std::vector<Blocked> hopeless;
+  std::vector<std::pair<SequenceHash, std::uint8_t>> free;
+  std::vector<SequenceHash> hopeless;
   {
     const MutexLock lock(mu_);
-    std::erase_if(blocked_, [&](Blocked& blocked) {
-      if (!blocked.after.passed() && !blocked.after.abandoned()) return false;
-      (blocked.after.passed() ? free : hopeless).push_back(std::move(blocked));
-      return true;
-    });
-    // Those whose calls were cancelled meanwhile.
-    std::erase_if(
-        free, [&](const Blocked& blocked) ASHLAR_REQUIRES(mu_) { return !calls_.contains(blocked.hash); });
+    for (auto at = blocked_.begin(); at != blocked_.end();) {
+      const Blocked& blocked = at->second;
+      const bool abandoned = std::ranges::any_of(
+          blocked.after, [](const block::Fence& fence) { return fence.abandoned() && !fence.passed(); });
+      if (!abandoned && !blocked.passed()) {
+        ++at;
+        continue;
+      }
+      if (abandoned) hopeless.push_back(at->first);
+      if (!abandoned) free.emplace_back(at->first, blocked.priority);
+      at = blocked_.erase(at);
+    }
   }
-  for (const Blocked& blocked : free) offer(blocked.hash, blocked.priority);
-  for (const Blocked& blocked : hopeless)
-    end(blocked.hash, &OffloadProgress::failed,
+  for (const auto& [hash, priority] : free) offer(hash, priority);
+  for (const SequenceHash& hash : hopeless)
+    end(hash, &OffloadProgress::failed,
         make_error(ErrorCode::kCancelled, "the precondition of block %s was abandoned and can never pass",
-                   blocked.hash.to_string().c_str()));
+                   hash.to_string().c_str()));
+}
+
+bool OffloadLane::Blocked::passed() const {
+  return std::ranges::all_of(after, [](const block::Fence& fence) { return fence.passed(); });
 }
 
 // The queue does not know the hash any more.
@@ -186,19 +197,72 @@ void OffloadLane::end(std::span<const Ended> ended, const std::optional<Error>& 
                 ended[i].outcome == &OffloadProgress::failed ? error : std::nullopt);
 }
 
+// The call stays written down until the name is out of the queue: if the lane takes it first, it arrives, and the call hears
+// of that.
 void OffloadLane::forget(const SequenceHash& hash, const std::shared_ptr<OffloadCall>& call) {
-  if (queue_->in_flight(hash)) return;  // it arrives
-  bool last = false;
+  bool mine = false;
   {
     const MutexLock lock(mu_);
     const auto found = calls_.find(hash);
-    if (found == calls_.end()) return;
-    std::erase(found->second, call);
-    last = found->second.empty();
-    if (last) calls_.erase(found);
+    if (found == calls_.end() || std::ranges::find(found->second, call) == found->second.end()) return;
+    mine = found->second.size() == 1;
+    if (!mine) std::erase(found->second, call);  // others still want it
+    if (mine && blocked_.erase(hash) != 0) {
+      calls_.erase(found);
+      mine = false;
+    }
   }
-  if (last) queue_->cancel(hash);
+  if (mine) {
+    if (!queue_->cancel(hash)) return;  // it arrives
+    std::optional<std::uint8_t> again;
+    {
+      const MutexLock lock(mu_);
+      const auto found = calls_.find(hash);
+      if (found != calls_.end()) {
+        std::erase(found->second, call);
+        if (found->second.empty()) {
+          calls_.erase(found);
+        } else {
+          again = found->second.front()->priority();  // somebody joined meanwhile
+        }
+      }
+      changed_.notify_all();  // another may be on deck now
+    }
+    if (again) offer(hash, *again);
+  }
   call->end(hash, &OffloadProgress::cancelled, {});
+}
+
+void OffloadLane::withdraw(std::span<const SequenceHash> hashes) {
+  for (const SequenceHash& hash : hashes) {
+    bool waited = false;
+    {
+      const MutexLock lock(mu_);
+      waited = blocked_.erase(hash) != 0;
+    }
+    if (queue_->cancel(hash) || waited) end(hash, &OffloadProgress::cancelled, {});
+  }
+  const MutexLock lock(mu_);
+  changed_.notify_all();
+  while (!stopping_ &&
+         std::ranges::any_of(hashes, [&](const SequenceHash& hash) { return queue_->in_flight(hash); }))
+    changed_.wait(mu_);
+}
+
+std::size_t OffloadLane::give_up() {
+  std::vector<SequenceHash> waiting;
+  {
+    const MutexLock lock(mu_);
+    blocked_.clear();
+  }
+  queue_->clear();
+  {
+    const MutexLock lock(mu_);
+    for (const auto& [hash, calls] : calls_)
+      if (!queue_->in_flight(hash)) waiting.push_back(hash);
+  }
+  for (const SequenceHash& hash : waiting) end(hash, &OffloadProgress::cancelled, {});
+  return waiting.size();
 }
 
 std::optional<Clock::TimePoint> OffloadLane::next_batch() {
@@ -229,8 +293,7 @@ bool OffloadLane::wait_for_batch(bool wait) {
     if (!next) changed_.notify_all();  // those who drain
     // Nobody tells when a precondition is abandoned.
     if (!blocked_.empty()) next = std::min(next.value_or(Clock::TimePoint::max()), now + kLookAgain);
-    const bool passed = std::ranges::any_of(blocked_, [](const Blocked& one) { return one.after.passed(); });
-    if (passed) continue;
+    if (std::ranges::any_of(blocked_, [](const auto& one) { return one.second.passed(); })) continue;
     if (next) {
       clock_.wait_until(changed_, mu_, *next);
     } else {
@@ -306,6 +369,8 @@ void OffloadLane::finish(const Batch& batch) {
     ended.push_back({batch.hashes[i], outcome(report.blocks[i])});
   }
   end(ended, report.error);
+  const MutexLock lock(mu_);
+  changed_.notify_all();  // those who wait for it to land
 }
 
 bool OffloadLane::drain(std::optional<Clock::TimePoint> until) {

@@ -36,6 +36,10 @@ Offer OffloadQueue::offer(const SequenceHash& hash, std::uint8_t priority) {
     const auto [found, fresh] = known_.try_emplace(hash);
     if (!fresh) {
       Known& known = found->second;
+      if (known.stage == Stage::kCancelled) {
+        known.stage = Stage::kUpgrading;  // whoever upgrades it goes on
+        return Offer::kWaiting;
+      }
       if (known.stage != Stage::kWaiting || known.order.below <= order.below) return Offer::kKnown;
       // It keeps its age: it has waited already.
       waiting_.erase(known.order);
@@ -204,7 +208,7 @@ OffloadQueueCounters OffloadQueue::counters() const {
   const MutexLock lock(mu_);
   OffloadQueueCounters counters = counters_;
   counters.on_deck = deck_.size();
-  counters.waiting = waiting_.size();
+  counters.waiting = waiting_.size() + upgrading_;
   return counters;
 }
 

@@ -66,6 +66,10 @@ class OnboardCall {
     const MutexLock lock(mu_);
     ids_ = std::move(ids);
   }
+  void failed(const Error& error) {
+    const MutexLock lock(mu_);
+    if (!error_) error_ = error;
+  }
   void layer_arrived(std::uint32_t layer) {
     const MutexLock lock(mu_);
     layers_ = layer + 1;
@@ -120,6 +124,7 @@ class OnboardCall {
     const std::size_t promised = ids_.size();
     while (!done_ && layers_ <= layer) changed_.wait(mu_);
     if (stopped()) return make_error(ErrorCode::kCancelled, "the request for blocks was cancelled");
+    if (done_ && promised > ids_.size() && error_) return *error_;
     if (done_ && promised > ids_.size())
       return make_error(ErrorCode::kIo, "%zu of %zu blocks did not arrive", promised - ids_.size(), promised);
     return ids_;
@@ -141,6 +146,7 @@ class OnboardCall {
   std::uint32_t layers_ ASHLAR_GUARDED_BY(mu_) = 0;
   bool done_ ASHLAR_GUARDED_BY(mu_) = false;
   OnboardTable table_ ASHLAR_GUARDED_BY(mu_);
+  std::optional<Error> error_ ASHLAR_GUARDED_BY(mu_);  // the first of a copy into G1
 };
 
 }  // namespace ashlar::tiers

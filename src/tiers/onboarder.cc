@@ -129,7 +129,8 @@ std::vector<TierRun> Onboarder::find(std::span<const SequenceHash> hashes) {
 }
 
 void Onboarder::run(const std::shared_ptr<OnboardCall>& call) {
-  const std::vector<TierRun> runs = find(call->hashes);
+  std::vector<TierRun> runs;
+  if (!call->stopped() && !call->late()) runs = find(call->hashes);
   std::size_t known = 0;
   for (const TierRun& run : runs) {
     known += run.count;
@@ -139,15 +140,18 @@ void Onboarder::run(const std::shared_ptr<OnboardCall>& call) {
   std::size_t wanted = known;
   if (call->options.compute_tokens_per_second)
     wanted = worth_bringing(runs, options_.block_size / *call->options.compute_tokens_per_second);
-  if (known < call->hashes.size()) call->miss(known, Miss::kUnknown);
+  if (known < call->hashes.size())
+    call->miss(known, call->stopped() ? Miss::kCancelled : call->late() ? Miss::kLate : Miss::kUnknown);
   if (wanted < known) call->miss_range(wanted, known, Miss::kDeclined);
+  OnboardTable table;
   if (call->to_g2) {
     run_prefetch(*call, wanted);
   } else {
-    run_up(*call, wanted);
+    table = run_up(*call, wanted);
   }
   for (const BlockOutcome& block : call->blocks())
-    if (block.state == BlockState::kMiss) stack_.metrics.missed(block.miss).add();
+    if (block.state == BlockState::kMiss) stack_.metrics.missed(block.tier, block.miss).add();
+  call->finish(std::move(table));
 }
 
 std::size_t Onboarder::batch_size(const OnboardCall& call, std::size_t left) const {
@@ -161,7 +165,7 @@ std::size_t Onboarder::batch_size(const OnboardCall& call, std::size_t left) con
   return std::min(left, most);
 }
 
-void Onboarder::run_up(OnboardCall& call, std::size_t wanted) {
+OnboardTable Onboarder::run_up(OnboardCall& call, std::size_t wanted) {
   OnboardTable table;
   const std::span<const SequenceHash> hashes = std::span(call.hashes).first(wanted);
   Miss why = Miss::kNone;
@@ -192,14 +196,14 @@ void Onboarder::run_up(OnboardCall& call, std::size_t wanted) {
         why = stack_.g2 == nullptr ? Miss::kGone : Miss::kNoRoom;
         break;
       }
-      if (!claim(call, hashes.subspan(table.size(), size), true)) continue;
+      if (!claim(&call, hashes.subspan(table.size(), size), true)) continue;
       batch = begin(call, hashes.subspan(table.size(), size), table.size() + size == wanted);
     }
     // The next one is copied while this one is finished.
     const std::size_t after = table.size() + batch->hashes.size();
     if (!call.options.by_layer && after < wanted && !call.stopped() && !call.late()) {
       const std::size_t size = batch_size(call, wanted - after);
-      if (size > 0 && claim(call, hashes.subspan(after, size), false))
+      if (size > 0 && claim(&call, hashes.subspan(after, size), false))
         next = begin(call, hashes.subspan(after, size), after + size == wanted);
     }
     const Arrived came = finish(call, *batch, table);
@@ -218,7 +222,7 @@ void Onboarder::run_up(OnboardCall& call, std::size_t wanted) {
   give_up(std::move(next));
   if (table.size() < wanted) call.miss(table.size(), why);
   if (options_.arrived && !table.empty()) options_.arrived();
-  call.finish(std::move(table));
+  return table;
 }
 
 void Onboarder::give_up(std::optional<Batch> batch) {
@@ -237,7 +241,7 @@ void Onboarder::run_prefetch(OnboardCall& call, std::size_t wanted) {
     if (first >= wanted || call.stopped() || call.late()) return std::nullopt;
     const std::span<const SequenceHash> some =
         std::span(call.hashes).subspan(first, batch_size(call, wanted - first));
-    if (!claim(call, some, wait)) return std::nullopt;
+    if (!claim(&call, some, wait)) return std::nullopt;
     std::vector<SequenceHash> below;
     for (const SequenceHash& hash : some)
       if (!stack_.g1->has(hash) && !stack_.g2->has(hash)) below.push_back(hash);
@@ -266,7 +270,6 @@ void Onboarder::run_prefetch(OnboardCall& call, std::size_t wanted) {
   if (done < wanted)
     call.miss(done, call.stopped() ? Miss::kCancelled : call.late() ? Miss::kLate : Miss::kNoRoom);
   if (options_.arrived) options_.arrived();
-  call.finish({});
 }
 
 MoveOptions Onboarder::move_options(OnboardCall& call) const {
@@ -436,6 +439,7 @@ Onboarder::Arrived Onboarder::finish(OnboardCall& call, Batch& batch, const Onbo
   MoveReport up;
   if (batch.up != nullptr) {
     up = batch.up->finish();
+    if (up.error) call.failed(*up.error);
     if (!up.error) stack_.costs.observe(kTierId<G2>, up.bytes, seconds_of(up.copying));
   }
   std::size_t arrived = 0;
@@ -451,16 +455,25 @@ Onboarder::Arrived Onboarder::finish(OnboardCall& call, Batch& batch, const Onbo
   return {arrived, batch.why == Miss::kNone ? Miss::kGone : batch.why};
 }
 
-bool Onboarder::claim(const OnboardCall& call, std::span<const SequenceHash> hashes, bool wait) {
+bool Onboarder::claim(const OnboardCall* call, std::span<const SequenceHash> hashes, bool wait) {
   const MutexLock lock(mu_);
   // All at once, so that two calls cannot each wait for what the other has.
   while (std::ranges::any_of(
       hashes, [&](const SequenceHash& hash) ASHLAR_REQUIRES(mu_) { return coming_.contains(hash); })) {
-    if (!wait || call.stopped() || call.late()) return false;
+    if (!wait || (call != nullptr && (call->stopped() || call->late()))) return false;
     stack_.clock->wait_until(released_, mu_, stack_.clock->now() + kLookAgain);
   }
   coming_.insert(hashes.begin(), hashes.end());
   return true;
+}
+
+Onboarder::Claim::Claim(Onboarder& onboarder, std::span<const SequenceHash> hashes)
+    : onboarder_(onboarder), hashes_(hashes.begin(), hashes.end()) {
+  onboarder_.claim(nullptr, hashes_, true);
+}
+
+Onboarder::Claim::~Claim() {
+  onboarder_.release(hashes_);
 }
 
 void Onboarder::release(std::span<const SequenceHash> hashes) {

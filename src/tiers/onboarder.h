@@ -37,6 +37,18 @@ class Onboarder {
   std::vector<TierRun> find(std::span<const tokens::SequenceHash> hashes);
   // On the caller's thread.
   void run(const std::shared_ptr<OnboardCall>& call);
+  // While it lives, nobody brings these blocks up.
+  class Claim {
+   public:
+    Claim(Onboarder& onboarder, std::span<const tokens::SequenceHash> hashes);
+    ~Claim();
+    Claim(const Claim&) = delete;
+    Claim& operator=(const Claim&) = delete;
+
+   private:
+    Onboarder& onboarder_;
+    const std::vector<tokens::SequenceHash> hashes_;
+  };
   // On a thread of the onboarder. Errors: kCapacity: no thread; kCancelled: after stop().
   Result<void> start(std::shared_ptr<OnboardCall> call);
 
@@ -68,7 +80,7 @@ class Onboarder {
   };
 
   void work();
-  void run_up(OnboardCall& call, std::size_t wanted);
+  OnboardTable run_up(OnboardCall& call, std::size_t wanted);
   void run_prefetch(OnboardCall& call, std::size_t wanted);
   Batch begin(OnboardCall& call, std::span<const tokens::SequenceHash> hashes, bool last);
   void begin_up(OnboardCall& call, Batch& batch, const MoveOptions& how);
@@ -84,7 +96,7 @@ class Onboarder {
   std::size_t batch_size(const OnboardCall& call, std::size_t left) const;
   // False when the call was cancelled or is late, or when others have some of them and it is not to wait. Who has claimed
   // something does not wait: two calls could each want what the other has.
-  bool claim(const OnboardCall& call, std::span<const tokens::SequenceHash> hashes, bool wait);
+  bool claim(const OnboardCall* call, std::span<const tokens::SequenceHash> hashes, bool wait);
   void release(std::span<const tokens::SequenceHash> hashes);
 
   TierStack& stack_;

@@ -102,13 +102,28 @@ std::optional<VolumePool::Number> VolumePool::where(const SequenceHash& hash) {
   return where_[held->block_id().value()].load();
 }
 
+bool VolumePool::rests(const Attached& volume) const {
+  // relaxed, here and below: the moment stands alone.
+  return clock_.now() < volume.rests_until.load(std::memory_order_relaxed);
+}
+
+void VolumePool::note(Attached& volume, const Error& error) const {
+  volume.failed.add();
+  if (error.code() != ErrorCode::kUnavailable || options_.rest <= Clock::Duration::zero()) return;
+  if (!rests(volume))
+    ASHLAR_LOG(LogLevel::kWarn, "tiers", "%s cannot be reached and is left alone for a while: %s",
+               volume.volume->describe().c_str(), error.to_string().c_str());
+  volume.rests_until.store(clock_.now() + options_.rest, std::memory_order_relaxed);
+}
+
 // Each volume rates the hash; the highest has it. So a volume that leaves or comes moves no other's blocks.
 std::optional<VolumePool::Number> VolumePool::choose(const SequenceHash& hash) const {
   std::optional<Number> best;
   std::uint64_t best_rate = 0;
   const MutexLock lock(mu_);
   for (std::size_t i = 0; i < volumes_.size(); ++i) {
-    if (volumes_[i] == nullptr || volumes_[i]->leaving || !volumes_[i]->use.write) continue;
+    if (volumes_[i] == nullptr || volumes_[i]->leaving || !volumes_[i]->use.write || rests(*volumes_[i]))
+      continue;
     const std::array<std::uint8_t, 16> bytes = hash.to_bytes();
     const std::uint64_t rate = XXH3_64bits_withSeed(bytes.data(), bytes.size(), volumes_[i]->salt);
     if (best && rate <= best_rate) continue;
@@ -227,9 +242,10 @@ void VolumePool::ask(std::vector<SequenceHash> names) {
   std::vector<std::optional<Number>> found(names.size());
   const std::vector<std::pair<Number, Use>> uses = use_all();  // until what was found is registered
   for (const auto& [number, volume] : uses) {
+    if (rests(*volume)) continue;
     const std::vector<Result<bool>> answers = volume->volume->contains(views);
     for (std::size_t i = 0; i < names.size(); ++i) {
-      if (!answers[i]) volume->failed.add();
+      if (!answers[i]) note(*volume, answers[i].error());
       if (answers[i] && *answers[i] && !found[i]) found[i] = number;
     }
   }

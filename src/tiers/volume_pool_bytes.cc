@@ -84,7 +84,8 @@ MoveReport VolumePool::put(BytePool& from, std::vector<block::Hold> holds) {
     }
     const std::optional<Number> number = choose(hash);
     if (!number) {
-      report.error = make_error(ErrorCode::kUnavailable, "no volume that takes blocks is attached");
+      report.error =
+          make_error(ErrorCode::kUnavailable, "no volume that takes blocks is attached and can be reached");
       continue;
     }
     by_volume[*number].push_back(i);
@@ -129,8 +130,11 @@ MoveReport VolumePool::put(BytePool& from, std::vector<block::Hold> holds) {
     for (std::size_t i = 0; i < members.size(); ++i) {
       Result<void> good = written[i];
       if (good && options_.read_back_after_write) good = check_written(*volume->volume, records[i], from);
-      (good ? volume->put : volume->failed).add();
-      if (good) continue;
+      if (good) {
+        volume->put.add();
+        continue;
+      }
+      note(*volume, good.error());
       if (!report.error) report.error = good.error();
       records[i] = {};
     }
@@ -230,6 +234,11 @@ MoveReport VolumePool::get(std::span<const SequenceHash> hashes, BytePool& to, c
       fail(make_error(ErrorCode::kTimeout, "the deadline came before %zu blocks were read", members.size()));
       continue;
     }
+    if (rests(*volume)) {
+      fail(make_error(ErrorCode::kUnavailable, "%s could not be reached and is left alone for a while",
+                      volume->volume->describe().c_str()));
+      continue;
+    }
     Result<std::unique_ptr<Reservation>> reserved = to.reserve(members.size());
     if (!reserved) {
       fail(reserved.error());
@@ -309,7 +318,7 @@ void VolumePool::settle(Reading& reading, std::size_t i, std::span<const Sequenc
     forget(hashes[member], reading.number);
     return;
   }
-  volume->failed.add();
+  note(*volume, good.error());
   report.blocks[member] = code == ErrorCode::kCorruption ? Moved::kDamaged : Moved::kFailed;
   if (!report.error) report.error = good.error();
   if (code != ErrorCode::kCorruption) return;

@@ -1,11 +1,13 @@
 // What VolumePool is made of: attached volumes, and uses that keep them attached.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <string>
 #include <utility>
 
+#include "ashlar/base/clock.h"
 #include "ashlar/base/metrics.h"
 #include "ashlar/base/mutex.h"
 #include "ashlar/tiers/volume_pool.h"
@@ -16,9 +18,10 @@ struct VolumePool::Attached {
   std::string name;
   std::unique_ptr<Volume> volume;
   VolumeUse use;
-  std::uint64_t salt = 0;  // of its name, for the choice
-  std::size_t users = 0;   // under the pool's lock
-  bool leaving = false;    // under the pool's lock
+  std::uint64_t salt = 0;                       // of its name, for the choice
+  std::size_t users = 0;                        // under the pool's lock
+  bool leaving = false;                         // under the pool's lock
+  std::atomic<Clock::TimePoint> rests_until{};  // it could not be reached
   Counter put;
   Counter got;
   Counter failed;
@@ -39,6 +42,7 @@ class VolumePool::Use {
   }
   explicit operator bool() const noexcept { return attached_ != nullptr; }
   Attached* operator->() const noexcept { return attached_.get(); }
+  Attached& operator*() const noexcept { return *attached_; }
 
  private:
   VolumePool* pool_ = nullptr;

@@ -5,6 +5,7 @@
 
 #include <atomic>
 #include <cerrno>
+#include <filesystem>
 #include <map>
 #include <optional>
 #include <set>
@@ -200,6 +201,9 @@ TEST_F(KvBlockManagerTest, OptionsAreChecked) {
   bad.g2.reset();
   refused(bad, "g3 and g4 need g2");
   bad = options();
+  bad.keys = {};
+  refused(bad, "keys is not set");
+  bad = options();
   bad.block_size = 16;
   refused(bad, "page_size and block_size");
   bad = options();
@@ -335,6 +339,78 @@ TEST_F(KvBlockManagerTest, AShutdownThatIsLateSaysWhatItGaveUp) {
   open();
   const auto table = kv_->onboard(sequence(1, 6));
   expect_right(table, sequence(1, 6));
+}
+
+// The header of a block that is being written while it is removed must not outlive the removal.
+TEST_F(KvBlockManagerTest, RemovingABlockWaitsForItsCopies) {
+  KvOptions slow = options();
+  Gate gate;
+  std::atomic<bool> gated{false};
+  slow.g3->faults = {
+      std::make_shared<ScriptedFaults>([&](storage::IoDirection direction, std::uint64_t, std::uint64_t) {
+        if (gated && direction == storage::IoDirection::kWrite) gate.pass();
+        return storage::IoVerdict{};
+      })};
+  kv_ = KvBlockManager::create(slow).value();
+  gated = true;
+  const auto hashes = sequence(1, 4);
+  {
+    const auto table = request(hashes);
+  }
+  gate.wait_for_somebody();
+  std::thread remover([&] { EXPECT_TRUE(kv_->reset_blocks(hashes)); });
+  std::thread opener([&] { gate.open(); });
+  remover.join();
+  opener.join();
+  EXPECT_TRUE(kv_->find(hashes).empty());
+  kv_->drain();
+  EXPECT_TRUE(kv_->find(hashes).empty()) << "nothing came after";
+  expect_counts_exact();
+  kv_.reset();
+  gated = false;
+  open();
+  EXPECT_TRUE(kv_->find(hashes).empty()) << "nor with a restart";
+}
+
+TEST_F(KvBlockManagerTest, PreconditionsHoldForWhoeverOffersTheBlock) {
+  for (const Trigger trigger : {Trigger::kOnCall, Trigger::kNearEviction, Trigger::kOnArrival}) {
+    KvOptions lazy = options();
+    lazy.to_g2 = {.trigger = trigger, .look_ahead = 8};
+    kv_ = KvBlockManager::create(lazy).value();
+    auto [written, signal] = block::Fence::create();
+    int wrong = 0;
+    const auto hashes = sequence(1, 3);
+    {
+      const auto table = KvWorkload(*kv_).request(hashes, &wrong, {.after = {written}});
+    }
+    kv_->look_ahead();
+    const OffloadHandle handle = kv_->offload(hashes).value();
+    kv_->drain();
+    EXPECT_EQ(kv_->status().to_g2->arrived, 0u);
+    EXPECT_FALSE(handle.done());
+    std::move(signal).signal();
+    EXPECT_EQ(handle.wait()->arrived, 3u);
+    kv_->drain();
+    kv_.reset();
+    std::filesystem::remove(folder_.file("g3"));
+  }
+}
+
+TEST_F(KvBlockManagerTest, AShutdownGivesUpWhatWaitsForAPrecondition) {
+  open();
+  auto [written, signal] = block::Fence::create();
+  int wrong = 0;
+  {
+    const auto table = KvWorkload(*kv_).request(sequence(1, 3), &wrong, {.after = {written}});
+  }
+  const OffloadHandle handle = kv_->offload(sequence(1, 3)).value();
+  const Result<void> done = kv_->shutdown();
+  ASSERT_FALSE(done);
+  EXPECT_THAT(done.error().message(), ::testing::HasSubstr("3 blocks"));
+  EXPECT_EQ(handle.wait()->cancelled, 3u);
+  std::move(signal).signal();
+  kv_->drain();
+  EXPECT_EQ(kv_->status().to_g2->arrived, 0u);
 }
 
 TEST_F(KvBlockManagerTest, MetricsHaveNames) {

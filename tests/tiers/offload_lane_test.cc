@@ -215,6 +215,28 @@ TEST_F(OffloadLaneTest, DestructionEndsEveryCall) {
   expect_counts_exact();
 }
 
+// Whoever joins a block while another cancels it hears of its end.
+TEST_F(OffloadLaneTest, NoCallIsLostBesideCancels) {
+  for (std::uint64_t i = 0; i < 6; ++i) compute(i);
+  const auto to_host = lane(*g1_, *g2_, {.queue = {.on_deck = 1}, .batch_blocks = 1, .full_batch = 1});
+  std::vector<std::thread> threads;
+  for (std::uint64_t t = 0; t < 3; ++t)
+    threads.emplace_back([&, t] {
+      Random random(t);
+      for (int i = 0; i < 400; ++i) {
+        const OffloadHandle handle = to_host->offload(names({random.below(6), random.below(6)}), 35);
+        if (random.below(2) == 0) handle.cancel();
+        const Result<OffloadProgress> done = handle.wait();
+        ASSERT_TRUE(done);
+        ASSERT_EQ(done->ended(), 2u);
+        if (random.below(4) == 0) static_cast<void>(g2_->remove(name(random.below(6))));
+      }
+    });
+  for (std::thread& thread : threads) thread.join();
+  to_host->drain();
+  expect_counts_exact();
+}
+
 TEST_F(OffloadLaneTest, OptionsAreChecked) {
   const auto nowhere = [](std::vector<block::Hold>) { return OffloadLane::Finish(); };
   EXPECT_FALSE(OffloadLane::create(*g1_, *g2_, nowhere, {.batch_blocks = 0}));

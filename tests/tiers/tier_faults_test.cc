@@ -119,7 +119,7 @@ class TierFaultsTest : public ::testing::TestWithParam<Fault> {
     script_->verdict = [this](VolumeCall, std::string_view) {
       return steps_.strikes(Fault::kVolume) ? std::optional(ErrorCode::kUnavailable) : std::nullopt;
     };
-    options.g4 = VolumeShape{.blocks = 40};
+    options.g4 = VolumeShape{.blocks = 40, .rest = {}};
     options.g4->kinds.add(
         "scripted", [this](const VolumeDescriptor& descriptor) -> Result<std::unique_ptr<Volume>> {
           return std::unique_ptr<Volume>(

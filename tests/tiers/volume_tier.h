@@ -29,7 +29,8 @@ class VolumeTier {
                            VolumeRegistry kinds = VolumeRegistry::with_builtin()) {
     KvOptions options = KvWorkload::options("unused");
     options.g3.reset();
-    options.g4 = VolumeShape{.blocks = 60, .volumes = std::move(volumes), .kinds = std::move(kinds)};
+    options.g4 =
+        VolumeShape{.blocks = 60, .rest = {}, .volumes = std::move(volumes), .kinds = std::move(kinds)};
     return options;
   }
 

@@ -39,7 +39,7 @@ struct MoveReport {
   std::vector<Moved> blocks;  // in the order of the request
   std::optional<Error> error;
   std::uint64_t bytes = 0;       // that arrived
-  Clock::Duration copying = {};  // how long the copies took
+  Clock::Duration copying = {};  // what the copies cost: see block_mover.cc
 
   std::size_t count(Moved what) const noexcept;
 };
@@ -130,6 +130,8 @@ class BlockMover::Running {
   std::vector<Chunk> chunks_;
   std::vector<Result<transfer::Transfer>> transfers_;  // one for each chunk, unless it goes layer by layer
   MoveReport report_;
+  Clock::TimePoint begun_ = {};
+  Clock::Duration copied_ = {};  // sum over the transfers
   bool finished_ = false;
 };
 

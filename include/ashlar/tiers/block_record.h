@@ -3,9 +3,11 @@
 // Thread safety: immutable values.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 
 #include "ashlar/base/clock.h"
+#include "ashlar/block/block_retention.h"
 #include "ashlar/tokens/namespace_fingerprint.h"
 #include "ashlar/tokens/salt.h"
 #include "ashlar/tokens/sequence_hash.h"
@@ -27,6 +29,8 @@ struct BlockRecord {
   tokens::SequenceHash parent =
       {};  // the block before it; zero for the first of a sequence, or when it is not known
   SaltFingerprint salt = {};
+  std::uint8_t priority =
+      block::BlockRetention::kDefaultPriority;           // in the queues of those who wait to go down
   std::optional<transfer::BlockChecksum> checksum = {};  // nothing: its bytes have not been in host memory
   Clock::TimePoint since = {};                           // when it came into its tier
 

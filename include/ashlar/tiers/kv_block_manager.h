@@ -75,7 +75,8 @@ class KvBlockManager {
 
   // Errors: those of the options, of the memory, of G3File::open(), of the volumes.
   static Result<std::unique_ptr<KvBlockManager>> create(KvOptions options);
-  // What is on its way down arrives; what waits is given up, see shutdown(). Guards must be gone.
+  // What is on its way down arrives; what waits is given up, see shutdown(). Guards must be gone, also those in tables that
+  // nobody took from a handle.
   ~KvBlockManager();
 
   block::BlockManager<events::G1>& g1() noexcept;
@@ -97,7 +98,8 @@ class KvBlockManager {
 
   // ---- down
 
-  // Offers blocks to the tier below now: of G1 to G2, or of G2 to G3 and G4. Errors: kUnsupported: there is none below.
+  // Offers blocks of G1 to G2 now; offload_to() also those of G2 to G3 or G4. Errors: kUnsupported: there is no such tier;
+  // kCancelled: after shutdown(); kInvalidArgument: the preconditions.
   Result<OffloadHandle> offload(std::span<const tokens::SequenceHash> hashes,
                                 const OffloadOptions& options = {});
   Result<OffloadHandle> offload_to(events::TierId tier, std::span<const tokens::SequenceHash> hashes,
@@ -105,7 +107,8 @@ class KvBlockManager {
   // Offers what is near eviction to the tiers below, where they are triggered by that. Calls of this class do so by themselves;
   // for those who allocate from g1().
   void look_ahead();
-  // Waits until everything that waits to go down is there. False when `until` came first.
+  // Waits until everything that is in a queue to go down is there; not for what waits for a precondition. False when `until`
+  // came first.
   bool drain(std::optional<Clock::TimePoint> until = {});
 
   // ---- up
@@ -133,13 +136,13 @@ class KvBlockManager {
 
   // ---- all
 
-  // Evicts what nobody uses. G3 and G4 forget it for good. Errors: kNotFound: no such tier; kIo, kUnavailable: the rest is
-  // gone.
+  // Evicts what nobody uses. What G3 holds and G4 knows is gone for good. Errors: kNotFound: no such tier; kUnsupported: a volume
+  // that is only read; kIo, kUnavailable: the rest is gone.
   Result<std::size_t> reset(events::TierId tier);
-  // Removes blocks from every tier. Errors: kIo, kUnavailable: the rest is gone.
+  // Removes blocks from every tier, for good, after copies of them that are under way have ended. Errors: as reset().
   Result<void> reset_blocks(std::span<const tokens::SequenceHash> hashes);
-  // Takes nothing down any more after what waits has arrived. Errors: kTimeout: with the number of blocks that were given up;
-  // what had arrived is safe.
+  // Takes nothing new down, waits for what is in the queues, cancels onboard_async() and prefetch(). Errors: kTimeout: with the
+  // number of blocks that were given up, because `until` came or their precondition has not passed; what had arrived is safe.
   Result<void> shutdown(std::optional<Clock::TimePoint> until = {});
 
   KvStatus status() const;

@@ -4,6 +4,8 @@
 #pragma once
 
 #include <array>
+#include <optional>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -27,20 +29,24 @@ class KvMetrics {
 
   Tier& of(events::TierId tier) noexcept { return tiers_[tier.value()]; }
   const Tier& of(events::TierId tier) const noexcept { return tiers_[tier.value()]; }
-  Counter& missed(Miss why) noexcept { return misses_[static_cast<std::size_t>(why)]; }
-  const Counter& missed(Miss why) const noexcept { return misses_[static_cast<std::size_t>(why)]; }
-  std::uint64_t misses() const noexcept;
+  // Blocks that were asked for and not brought up, by the tier that had them when they were looked for; nothing: none.
+  Counter& missed(std::optional<events::TierId> tier, Miss why) noexcept {
+    return misses_[tier ? tier->value() : events::kMaxTiers][static_cast<std::size_t>(why)];
+  }
+  // In all tiers.
+  std::uint64_t missed(Miss why) const noexcept;
 
   using Labels = std::vector<std::pair<std::string, std::string>>;
   // Everything about one tier, and about misses. The pool outlives the registrations. Errors: those of the registry.
   Result<void> add_tier(MetricRegistry& registry, const Labels& labels, const TierPool& pool,
                         std::vector<MetricRegistration>& out) const;
-  Result<void> add_misses(MetricRegistry& registry, const Labels& labels,
+  // Of the tiers, and of no tier.
+  Result<void> add_misses(MetricRegistry& registry, const Labels& labels, std::span<TierPool* const> pools,
                           std::vector<MetricRegistration>& out) const;
 
  private:
   std::array<Tier, events::kMaxTiers> tiers_;
-  std::array<Counter, kMisses> misses_;
+  std::array<std::array<Counter, kMisses>, events::kMaxTiers + 1> misses_;
 };
 
 }  // namespace ashlar::tiers

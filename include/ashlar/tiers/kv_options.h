@@ -1,6 +1,7 @@
 // KvOptions: everything a KvBlockManager is made of: the model, its tiers, and what goes down from one to the next.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -45,6 +46,8 @@ struct VolumeShape {
   std::string eviction = "lru";
   bool remove_evicted = false;  // from the volume, too
   bool probe = true;            // volumes are asked for blocks that no tier is known to have
+  // A volume that could not be reached is left alone this long.
+  Clock::Duration rest = std::chrono::seconds(5);
   std::vector<VolumeDescriptor> volumes = {};
   VolumeRegistry kinds = VolumeRegistry::with_builtin();
 };

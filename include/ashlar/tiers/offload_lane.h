@@ -91,14 +91,19 @@ class OffloadLane {
   // Lets what waits in the queue go now, and waits until nothing waits there or is on its way. What waits for a precondition
   // stays. False when `until` came first.
   bool drain(std::optional<Clock::TimePoint> until = {});
+  // Takes blocks out that have not started, and waits for those that have. Their calls end as cancelled, or as they end.
+  void withdraw(std::span<const tokens::SequenceHash> hashes);
+  // Takes everything out that has not started. Returns how many.
+  std::size_t give_up();
   OffloadLaneCounters counters() const;
 
  private:
-  // A block whose precondition has not passed.
+  // A block whose preconditions have not passed.
   struct Blocked {
-    tokens::SequenceHash hash;
-    std::uint8_t priority;
-    block::Fence after;
+    std::uint8_t priority = 0;
+    std::vector<block::Fence> after = {};
+
+    bool passed() const;
   };
 
   OffloadLane(TierPool& from, TierPool& to, Begin begin, OffloadLaneOptions options, Arrived arrived);
@@ -144,7 +149,7 @@ class OffloadLane {
   // Calls that want to know what becomes of a hash.
   std::unordered_map<tokens::SequenceHash, std::vector<std::shared_ptr<OffloadCall>>> calls_
       ASHLAR_GUARDED_BY(mu_);
-  std::vector<Blocked> blocked_ ASHLAR_GUARDED_BY(mu_);
+  std::unordered_map<tokens::SequenceHash, Blocked> blocked_ ASHLAR_GUARDED_BY(mu_);
   std::optional<Clock::TimePoint> oldest_ ASHLAR_GUARDED_BY(mu_);  // since when something waits
   Clock::TimePoint not_before_ ASHLAR_GUARDED_BY(mu_) = {};        // the budget is spent until then
   std::size_t flushers_ ASHLAR_GUARDED_BY(mu_) = 0;

@@ -54,7 +54,7 @@ struct OffloadQueueCounters {
   std::uint64_t cancelled = 0;
   std::uint64_t taken = 0;
   std::size_t on_deck = 0;
-  std::size_t waiting = 0;
+  std::size_t waiting = 0;  // also those that are being taken on deck
   std::size_t in_flight = 0;
 };
 

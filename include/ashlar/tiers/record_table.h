@@ -33,7 +33,7 @@ class RecordTable {
 
   // The block is about to be registered as this.
   void write(block::BlockId id, const BlockRecord& record) noexcept {
-    records_[id.value()] = {record.hash, record.parent, record.salt, clock_.now()};
+    records_[id.value()] = {record.hash, record.parent, record.salt, clock_.now(), record.priority};
     // relaxed, here and below: the registration publishes it, or the value stands alone.
     checksums_[id.value()].store(record.checksum ? record.checksum->value() : kUnknown,
                                  std::memory_order_relaxed);
@@ -42,7 +42,11 @@ class RecordTable {
   BlockRecord of(const block::Hold& hold) const {
     const Kept& kept = records_[hold.block_id().value()];
     if (kept.hash != hold.sequence_hash()) return {.hash = hold.sequence_hash()};
-    BlockRecord record{.hash = kept.hash, .parent = kept.parent, .salt = kept.salt, .since = kept.since};
+    BlockRecord record{.hash = kept.hash,
+                       .parent = kept.parent,
+                       .salt = kept.salt,
+                       .priority = kept.priority,
+                       .since = kept.since};
     const std::uint64_t checksum = checksums_[hold.block_id().value()].load(std::memory_order_relaxed);
     if (checksum != kUnknown) record.checksum = transfer::BlockChecksum(checksum);
     return record;
@@ -83,6 +87,7 @@ class RecordTable {
     tokens::SequenceHash parent = {};
     SaltFingerprint salt = {};
     Clock::TimePoint since = {};
+    std::uint8_t priority = 0;
   };
   std::uint64_t age(const Kept& kept) const noexcept {
     const auto passed = clock_.now() - kept.since;

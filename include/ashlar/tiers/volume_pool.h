@@ -50,6 +50,8 @@ class VolumePool final : public ManagedPool<events::G4, TierPool> {
     // An object whose block is evicted here is removed from its volume; else it is only forgotten, and others may read it.
     bool remove_evicted = false;
     bool read_back_after_write = false;
+    // A volume that could not be reached is left alone this long: it is asked for nothing and given nothing.
+    Clock::Duration rest = {};
     Clock* clock = nullptr;
   };
   // The manager outlives the pool.
@@ -94,6 +96,9 @@ class VolumePool final : public ManagedPool<events::G4, TierPool> {
   std::optional<Number> where(const tokens::SequenceHash& hash);
   // Registers the first of these names, as far as some volume has them.
   void ask(std::vector<tokens::SequenceHash> names);
+  bool rests(const Attached& volume) const;
+  // Something went wrong with a volume: it may have to rest.
+  void note(Attached& volume, const Error& error) const;
   // Where a block goes. Nothing when no volume takes blocks.
   std::optional<Number> choose(const tokens::SequenceHash& hash) const;
   VolumeObject object_of(const BlockRecord& record) const;
