@@ -1,6 +1,10 @@
 // Works on G3 and a volume until somebody kills it: the child of crash_test.
 //
 //   g3_writer FOLDER SEED
+//
+// Says on standard output what it is about to store ("+ sequence blocks") and what it has removed ("- sequence block"), each
+// line at once.
+#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 
@@ -20,14 +24,23 @@ int main(int argc, char** argv) {
   KvWorkload workload(**kv);
   Random random(std::strtoull(argv[2], nullptr, 10));
   int wrong = 0;
+  const auto say = [](char what, std::uint64_t number, std::size_t block) {
+    std::printf("%c %llu %zu\n", what, static_cast<unsigned long long>(number), block);
+    std::fflush(stdout);
+  };
   std::puts("ready");
   std::fflush(stdout);
   for (;;) {
-    const auto hashes = KvWorkload::sequence(random.below(12), 1 + random.below(6));
+    const std::uint64_t number = random.below(12);
+    const auto hashes = KvWorkload::sequence(number, 1 + random.below(6));
+    say('+', number, hashes.size());
     {
       const auto table = workload.request(hashes, &wrong);
     }
-    if (random.below(6) == 0 && !(*kv)->reset_blocks(std::span(hashes).last(1))) return 4;
+    if (random.below(6) == 0) {
+      if (!(*kv)->reset_blocks(std::span(hashes).last(1))) return 4;
+      say('-', number, hashes.size() - 1);
+    }
     if (random.below(4) == 0) (*kv)->drain();
     if (wrong != 0) return 5;
   }

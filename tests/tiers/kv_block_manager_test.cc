@@ -430,15 +430,16 @@ TEST_F(KvBlockManagerTest, MetricsHaveNames) {
       const auto table = kv_->onboard(sequence(0, 4));
     }
     const std::string page = metrics.prometheus_text();
-    for (const char* const line : {R"(ashlar_tier_hits_total{model="small",tier="g2"} 4)",
-                                   R"(ashlar_tier_onboarded_total{model="small",tier="g2"} 4)",
-                                   R"(ashlar_tier_misses_total{model="small",reason="unknown"} 3)",
-                                   R"(ashlar_tier_misses_total{model="small",reason="behind"} 9)",
-                                   R"(ashlar_tier_evictions_total{model="small",tier="g1"} 4)",
-                                   R"(ashlar_tier_capacity_blocks{model="small",tier="g3"} 40)",
-                                   R"(ashlar_tier_blocks{model="small",tier="g3"} 12)",
-                                   R"(ashlar_tier_age_at_hit_seconds_count{model="small",tier="g2"} 4)",
-                                   R"(ashlar_tier_age_at_eviction_seconds_count{model="small",tier="g1"} 4)"})
+    for (const char* const line :
+         {R"(ashlar_tier_hits_total{model="small",tier="g2"} 4)",
+          R"(ashlar_tier_onboarded_total{model="small",tier="g2"} 4)",
+          R"(ashlar_tier_misses_total{model="small",reason="unknown",tier="none"} 3)",
+          R"(ashlar_tier_misses_total{model="small",reason="behind",tier="none"} 9)",
+          R"(ashlar_tier_evictions_total{model="small",tier="g1"} 4)",
+          R"(ashlar_tier_capacity_blocks{model="small",tier="g3"} 40)",
+          R"(ashlar_tier_blocks{model="small",tier="g3"} 12)",
+          R"(ashlar_tier_age_at_hit_seconds_count{model="small",tier="g2"} 4)",
+          R"(ashlar_tier_age_at_eviction_seconds_count{model="small",tier="g1"} 4)"})
       EXPECT_TRUE(page.find(line) != std::string::npos) << line;
   }
   EXPECT_EQ(metrics.prometheus_text().find("ashlar_tier"), std::string::npos)
