@@ -333,5 +333,72 @@ TEST_F(TierModelTest, RandomOperationsDoWhatTheModelSays) {
   EXPECT_GT(kv_->status().g1.hits, 0u);
 }
 
+// Small tiers that evict all the time, and lanes that run by themselves: who is evicted when is nobody's promise, but what the
+// events say is what the registry says, and every hit has its bytes.
+TEST(TierEvictionTest, EventsAndPresenceAgreeWhileTiersEvict) {
+  const ScratchFolder folder;
+  KvOptions options = KvWorkload::options_in(folder.path());
+  options.g3->blocks = 18;
+  options.g3->survive_power_loss = false;
+  options.g4->blocks = 15;
+  options.g4->volumes[0].options = {{"sync", "false"}};
+  options.g4->remove_evicted = true;
+  options.read_back_after_write = true;
+  options.event_capacity = 1 << 16;
+  options.to_g3.trigger = Trigger::kNearEviction;
+  options.to_g3.look_ahead = 4;
+  const auto kv = KvBlockManager::create(options).value();
+  KvWorkload workload(*kv);
+  Mirror mirror;
+  Random random(17);
+  std::vector<std::vector<SequenceHash>> sequences;
+  for (std::uint64_t i = 0; i < 14; ++i) sequences.push_back(KvWorkload::sequence(i, 6));
+  const ashlar::testing::TimeBox box(1.5);
+  int wrong = 0;
+  for (int step = 0; step < 300 || !box.over(); ++step) {
+    SCOPED_TRACE(step);
+    const auto& sequence = sequences[random.below(sequences.size())];
+    const std::vector<SequenceHash> hashes(
+        sequence.begin(), sequence.begin() + 1 + static_cast<std::ptrdiff_t>(random.below(6)));
+    {
+      const auto table = workload.request(hashes, &wrong);
+    }
+    if (random.below(20) == 0) {
+      ASSERT_TRUE(kv->reset_blocks(std::span(hashes).first(1)));
+    }
+    if (random.below(8) == 0) {
+      const OnboardHandle handle = kv->onboard_async(hashes).value();
+      if (random.below(2) == 0) handle.cancel();
+      static_cast<void>(handle.wait());
+    }
+    ASSERT_EQ(wrong, 0);
+    if (random.below(10) != 0) continue;
+    kv->drain();
+    kv->drain_events(mirror);
+    ASSERT_FALSE(::testing::Test::HasFailure());
+    for (std::uint8_t tier = 0; tier < 4; ++tier) {
+      std::set<SequenceHash> has;
+      const std::array<events::TierId, 1> id = {events::TierId(tier)};
+      for (const auto& each : sequences) {
+        const auto present = kv->registry().check_presence_any(each, id);
+        for (std::size_t i = 0; i < each.size(); ++i)
+          if (present[i]) has.insert(each[i]);
+      }
+      ASSERT_EQ(mirror.present[tier], has) << "tier " << tier + 1;
+    }
+  }
+  kv->drain();
+  const KvStatus status = kv->status();
+  EXPECT_GT(status.g2->evictions, 0u);
+  EXPECT_GT(status.g3->evictions, 0u);
+  EXPECT_GT(status.g4->evictions, 0u);
+  EXPECT_GT(status.g3->onboarded + status.g4->onboarded, 0u);
+  EXPECT_EQ(status.g3->damaged + status.g4->damaged, 0u);
+  EXPECT_EQ(status.g1.pool.available(), 8u);
+  EXPECT_EQ(status.g2->pool.available(), 12u);
+  EXPECT_EQ(status.g3->pool.available(), 18u);
+  EXPECT_EQ(status.g4->pool.available(), 15u);
+}
+
 }  // namespace
 }  // namespace ashlar::tiers
