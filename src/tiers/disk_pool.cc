@@ -1,6 +1,7 @@
 #include "ashlar/tiers/disk_pool.h"
 
 #include <algorithm>
+#include <unordered_map>
 #include <unordered_set>
 #include <utility>
 
@@ -11,6 +12,39 @@ namespace ashlar::tiers {
 using block::BlockId;
 using events::G3;
 using tokens::SequenceHash;
+
+namespace {
+
+// What a file had when it was opened.
+struct Found {
+  std::uint32_t part;
+  G3File::Entry entry;
+};
+
+// The same in the same order, but for parents that come after a child: they go before it.
+std::vector<Found> parents_first(std::vector<Found> found) {
+  std::unordered_map<SequenceHash, std::size_t> places;
+  for (std::size_t i = 0; i < found.size(); ++i) places.emplace(found[i].entry.header.hash, i);
+  std::vector<Found> ordered;
+  ordered.reserve(found.size());
+  std::vector<bool> done(found.size());
+  std::vector<std::size_t> chain;
+  for (std::size_t i = 0; i < found.size(); ++i) {
+    for (std::size_t at = i; !done[at];) {
+      done[at] = true;
+      chain.push_back(at);
+      const G3Header& header = found[at].entry.header;
+      if (!header.has_parent) break;
+      const auto parent = places.find(header.parent);
+      if (parent == places.end()) break;
+      at = parent->second;
+    }
+    for (; !chain.empty(); chain.pop_back()) ordered.push_back(found[chain.back()]);
+  }
+  return ordered;
+}
+
+}  // namespace
 
 class DiskPool::Reserved final : public Reservation {
  public:
@@ -32,6 +66,7 @@ class DiskPool::Reserved final : public Reservation {
                                       .parent = left[i].parent,
                                       .salt = left[i].salt,
                                       .checksum = left[i].checksum.value_or(transfer::BlockChecksum()),
+                                      .generation = ++pool_.generation_,
                                       .has_parent = left[i].parent != SequenceHash()}});
       places[place.part].push_back(i);
     }
@@ -110,12 +145,9 @@ Result<std::unique_ptr<DiskPool>> DiskPool::create(block::BlockManager<G3>& mana
 }
 
 // All blocks are taken for a moment, so that each entry gets the block it lies in. Older ones are registered first: they are
-// the first to be evicted. Blocks of files that are not there stay taken.
+// the first to be evicted. But a parent comes before its children, also one that was stored again after them. Blocks of files
+// that are not there stay taken.
 Result<void> DiskPool::restore() {
-  struct Found {
-    std::uint32_t part;
-    G3File::Entry entry;
-  };
   std::vector<Found> found;
   for (std::uint32_t part = 0; part < files_.size(); ++part) {
     if (files_[part] == nullptr) continue;
@@ -123,6 +155,8 @@ Result<void> DiskPool::restore() {
     files_[part]->forget_restored();
   }
   std::ranges::stable_sort(found, {}, [](const Found& one) { return one.entry.header.generation; });
+  if (!found.empty()) generation_ = found.back().entry.header.generation;
+  found = parents_first(std::move(found));
   auto all = manager_.allocate_blocks(manager_.total_blocks());
   if (!all) return all.error().to_error();
   std::vector<block::MutableBlock<G3>*> by_id(manager_.total_blocks());

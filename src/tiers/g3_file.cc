@@ -390,7 +390,7 @@ Result<void> G3File::commit(std::span<const Entry> entries) {
   headers.reserve(entries.size());
   for (const Entry& entry : entries) {
     G3Header header = entry.header;
-    header.generation = ++generation_;
+    if (header.generation == 0) header.generation = ++generation_;
     valid_[entry.slot] = true;
     headers.emplace_back(entry.slot, encode(entry.slot, header, *set_));
   }

@@ -6,6 +6,7 @@
 // Thread safety: thread-safe.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -88,6 +89,7 @@ class DiskPool final : public ManagedPool<events::G3, BytePool> {
   const std::vector<std::unique_ptr<G3File>> files_;
   std::uint64_t block_bytes_ = 0;
   std::size_t restored_ = 0;
+  std::atomic<std::uint64_t> generation_{0};  // of all files together
 
   mutable Mutex mu_;
   // By file: blocks nobody gets until then.

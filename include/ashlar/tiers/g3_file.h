@@ -38,7 +38,7 @@ struct G3Header {
   tokens::SequenceHash parent = {};        // zero for the first block of a sequence, or when it is not known
   tokens::NamespaceFingerprint salt = {};  // 128 bits over LoRA name and tenant; zero when they are not known
   transfer::BlockChecksum checksum = {};
-  std::uint64_t generation = 0;  // grows with every commit; given by the file
+  std::uint64_t generation = 0;  // grows with every commit; given by the file where it is 0
   bool has_parent = false;
 
   friend bool operator==(const G3Header&, const G3Header&) = default;
