@@ -206,11 +206,15 @@ Result<void> VolumePool::remove_all(std::span<const SequenceHash> hashes) {
         if (!removed[i] && !error) error = removed[i].error();
         if (removed[i]) forget(hashes[i], number);
       }
-    } else if (!error && std::ranges::any_of(hashes, [&, at = number](const SequenceHash& hash) {
-                 return where(hash) == at;
-               })) {
-      error = make_error(ErrorCode::kUnsupported, "volume '%s' is only read; its objects stay",
-                         volume->name.c_str());
+    } else if (!error && !views.empty()) {
+      // It is asked: nobody here may know of an object yet.
+      for (const Result<bool>& there : volume->volume->contains(views)) {
+        if (there && !*there) continue;
+        error = there ? make_error(ErrorCode::kUnsupported, "volume '%s' is only read; its objects stay",
+                                   volume->name.c_str())
+                      : there.error();
+        break;
+      }
     }
   }
   return error ? Result<void>(*error) : Result<void>();
