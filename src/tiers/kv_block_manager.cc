@@ -66,6 +66,12 @@ KvBlockManager::get_mutable_blocks(std::size_t n) {
 
 KvBlockManager::Registered KvBlockManager::register_blocks(block::BlockList<block::CompleteBlock<G1>> blocks,
                                                            const RegisterOptions& options) {
+  if (options.after.size() > 1 && options.after.size() != blocks.size()) {
+    Error error = make_error(ErrorCode::kInvalidArgument, "%zu preconditions for %zu blocks",
+                             options.after.size(), blocks.size());
+    return Unexpected(
+        Rejected<block::BlockList<block::CompleteBlock<G1>>>{std::move(error), std::move(blocks)});
+  }
   std::vector<SequenceHash> hashes;
   hashes.reserve(blocks.size());
   for (const block::CompleteBlock<G1>& block : blocks) {

@@ -92,7 +92,8 @@ class KvBlockManager {
   // Empty blocks of G1; all or nothing.
   [[nodiscard]] Result<block::BlockList<block::MutableBlock<events::G1>>, block::AllocationRefusal>
   get_mutable_blocks(std::size_t n);
-  // As BlockManager::register_blocks(); what was registered is offered to the tier below.
+  // As BlockManager::register_blocks(); what was registered is offered to the tier below. Errors: also kInvalidArgument: neither
+  // none, one, nor as many preconditions as blocks.
   Registered register_blocks(block::BlockList<block::CompleteBlock<events::G1>> blocks,
                              const RegisterOptions& options = {});
 
