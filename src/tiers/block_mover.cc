@@ -159,6 +159,7 @@ void BlockMover::finish(Running& move) {
   if (move.to_.storage_tier() == events::StorageTier::kDevice)
     for (BlockRecord& record : batch.records) record.checksum.reset();
   const Published published = batch.reservation->publish(batch.records, proof->kv_ready());
+  if (move.options_.keep) move.kept_ = std::move(batch.reservation);
   if (published.error) note(*published.error);
   for (std::size_t i = 0; i < batch.records.size(); ++i) {
     if (published.registered[i]) {

@@ -182,8 +182,10 @@ OnboardTable Onboarder::run_up(OnboardCall& call, std::size_t wanted) {
     if (count < most && table.size() - before == count) why = Miss::kForeign;
   };
   std::optional<Batch> next;
+  bool alone = false;  // there is no room for two batches at once
   while (why == Miss::kNone) {
     std::optional<Batch> batch = std::exchange(next, std::nullopt);
+    const bool second = batch.has_value();
     if (!batch) {
       match(wanted - table.size());
       if (table.size() >= wanted || why != Miss::kNone) break;
@@ -201,7 +203,7 @@ OnboardTable Onboarder::run_up(OnboardCall& call, std::size_t wanted) {
     }
     // The next one is copied while this one is finished.
     const std::size_t after = table.size() + batch->hashes.size();
-    if (!call.options.by_layer && after < wanted && !call.stopped() && !call.late()) {
+    if (!call.options.by_layer && !alone && after < wanted && !call.stopped() && !call.late()) {
       const std::size_t size = batch_size(call, wanted - after);
       if (size > 0 && claim(&call, hashes.subspan(after, size), false))
         next = begin(call, hashes.subspan(after, size), after + size == wanted);
@@ -211,7 +213,10 @@ OnboardTable Onboarder::run_up(OnboardCall& call, std::size_t wanted) {
     match(came.count);
     release(batch->hashes);
     if (why != Miss::kNone) break;
-    if (came.why != Miss::kNone) {
+    if (came.why == Miss::kNoRoom && second) {
+      alone = true;  // the room that the batch before took meanwhile is known now
+      give_up(std::exchange(next, std::nullopt));
+    } else if (came.why != Miss::kNone) {
       why = came.why;
     } else if (table.size() == before) {
       why = Miss::kGone;  // evicted between its arrival and the match
@@ -273,7 +278,7 @@ void Onboarder::run_prefetch(OnboardCall& call, std::size_t wanted) {
 }
 
 MoveOptions Onboarder::move_options(OnboardCall& call) const {
-  return {.deadline = call.options.deadline, .control = &call.control};
+  return {.deadline = call.options.deadline, .control = &call.control, .keep = true};
 }
 
 bool Onboarder::foreign(const OnboardCall& call, TierPool& pool, const SequenceHash& hash) const {
@@ -334,10 +339,7 @@ std::vector<Miss> Onboarder::finish_to_host(OnboardCall& call, ToHost& to_host) 
       to_host.missing[places[i]] = why_not(report.blocks[i], report.error);
     account(pool, report);
   };
-  if (to_host.move != nullptr) {
-    note(*stack_.g3, to_host.places, to_host.move->finish());
-    to_host.move.reset();
-  }
+  if (to_host.move != nullptr) note(*stack_.g3, to_host.places, to_host.move->finish());
   const auto bring = [&](TierPool& pool, auto&& move) {
     if (call.stopped()) return;
     const std::vector<std::size_t> places = offered_by(pool, call, to_host);
@@ -402,6 +404,7 @@ void Onboarder::begin_up(OnboardCall& call, Batch& batch, const MoveOptions& how
   MoveOptions options = how;
   options.deadline = call.options.deadline;
   options.control = &call.control;
+  options.keep = true;
   if (!moving.empty()) batch.up = stack_.mover->begin(*stack_.g2, *stack_.g1, std::move(moving), options);
 }
 
@@ -411,6 +414,7 @@ Onboarder::Arrived Onboarder::finish(OnboardCall& call, Batch& batch, const Onbo
     const std::vector<Miss> missing = finish_to_host(call, batch.to_host);
     for (std::size_t i = 0; i < missing.size(); ++i)
       batch.in_host[batch.below[i]] = stack_.g2->hold(hashes[batch.below[i]]);
+    batch.to_host.move.reset();
     const auto first = std::ranges::find_if(
         batch.below, [&](std::size_t place) { return !batch.in_host[place].has_value(); });
     if (first != batch.below.end()) {

@@ -52,6 +52,8 @@ struct MoveOptions {
   bool by_layer = false;
   std::function<void(std::span<const std::optional<block::BlockId>>)> on_reserved = {};
   std::function<void(std::uint32_t layer)> on_layer = {};
+  // What has arrived is in use until the move is destroyed, so that nobody pushes it out before the caller has it.
+  bool keep = false;
 };
 
 class BlockMover {
@@ -129,6 +131,7 @@ class BlockMover::Running {
   std::shared_ptr<Batch> batch_;
   std::vector<Chunk> chunks_;
   std::vector<Result<transfer::Transfer>> transfers_;  // one for each chunk, unless it goes layer by layer
+  std::unique_ptr<Reservation> kept_;
   MoveReport report_;
   Clock::TimePoint begun_ = {};
   Clock::Duration copied_ = {};  // sum over the transfers

@@ -47,7 +47,10 @@ class ReservedBlocks {
       complete.push_back(std::move(blocks_[i]).stage(records[i].hash, ready));
     }
     auto registered = manager.register_blocks(std::move(complete));
-    if (registered) return published;
+    if (registered) {
+      registered_ = *std::move(registered);
+      return published;
+    }
     published.registered.assign(records.size(), false);
     published.error = registered.error().error;
     return published;
@@ -55,6 +58,7 @@ class ReservedBlocks {
 
  private:
   block::BlockList<block::MutableBlock<Tier>> blocks_;
+  block::BlockList<block::ImmutableBlock<Tier>> registered_;
   std::vector<block::BlockId> ids_;
 };
 

@@ -52,7 +52,8 @@ struct Published {
   std::optional<Error> error;    // the first
 };
 
-// Empty blocks of a tier, about to be filled. Those that are not published go back to their pool.
+// Empty blocks of a tier, about to be filled. Those that are not published go back to their pool; those that are, are in use as
+// long as this is there.
 class Reservation {
  public:
   virtual ~Reservation() = default;
