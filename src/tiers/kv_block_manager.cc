@@ -30,6 +30,8 @@ KvBlockManager::KvBlockManager(std::unique_ptr<Parts> parts) : parts_(std::move(
 KvBlockManager::~KvBlockManager() {
   parts_->closing = true;
   parts_->closed = true;
+  parts_->onboarder->stop();
+  parts_->onboarder->drop_arrived();
   parts_->onboarder.reset();
   parts_->to_g2.reset();  // before those that it feeds
 }

@@ -273,7 +273,9 @@ std::optional<Clock::TimePoint> OffloadLane::next_batch() {
   }
   if (!oldest_) oldest_ = clock_.now();
   const bool enough = flushers_ != 0 || queue.on_deck >= std::min(options_.full_batch, largest_batch_);
-  return std::max(not_before_, enough ? *oldest_ : *oldest_ + options_.max_wait);
+  const Clock::Duration wait =
+      enough ? Clock::Duration::zero() : std::min(options_.max_wait, Clock::TimePoint::max() - *oldest_);
+  return std::max(not_before_, *oldest_ + wait);
 }
 
 bool OffloadLane::wait_for_batch(bool wait) {
@@ -364,8 +366,9 @@ void OffloadLane::finish(const Batch& batch) {
   };
   std::vector<Ended> ended;
   for (std::size_t i = 0; i < batch.hashes.size(); ++i) {
-    queue_->finished(batch.hashes[i]);
+    // While it is in flight: who waits for the end of that knows that the next lane has been asked.
     if (report.blocks[i] == Moved::kArrived && arrived_) arrived_(batch.hashes[i], batch.priorities[i]);
+    queue_->finished(batch.hashes[i]);
     ended.push_back({batch.hashes[i], outcome(report.blocks[i])});
   }
   end(ended, report.error);
@@ -419,7 +422,10 @@ Result<OffloadProgress> OffloadHandle::wait_until(Clock::TimePoint when) const {
 void OffloadHandle::cancel() const {
   const MutexLock lock(call_->link()->mu);
   if (call_->link()->lane == nullptr) return;
-  for (const SequenceHash& hash : call_->pending_hashes()) call_->link()->lane->forget(hash, call_);
+  OffloadLane& lane = *call_->link()->lane;
+  for (const SequenceHash& hash : call_->pending_hashes()) lane.forget(hash, call_);
+  const MutexLock its_lock(lane.mu_);
+  lane.changed_.notify_all();  // those who drain: there may be nothing left
 }
 
 }  // namespace ashlar::tiers

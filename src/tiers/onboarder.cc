@@ -88,7 +88,19 @@ void Onboarder::work() {
     run(call);
     const MutexLock lock(queue_mu_);
     std::erase(running_, call);
+    std::erase_if(done_, [](const std::weak_ptr<OnboardCall>& one) { return one.expired(); });
+    if (!call->to_g2) done_.push_back(call);
   }
+}
+
+void Onboarder::drop_arrived() {
+  std::vector<std::weak_ptr<OnboardCall>> done;
+  {
+    const MutexLock lock(queue_mu_);
+    done.swap(done_);
+  }
+  for (const std::weak_ptr<OnboardCall>& one : done)
+    if (const std::shared_ptr<OnboardCall> call = one.lock()) call->cancel();
 }
 
 // As far as it was measured.

@@ -11,7 +11,9 @@
 #include <optional>
 #include <span>
 #include <thread>
+#include <unordered_map>
 #include <unordered_set>
+#include <utility>
 #include <vector>
 
 #include "ashlar/base/mutex.h"
@@ -33,6 +35,8 @@ class Onboarder {
   ~Onboarder() { stop(); }
   // Cancels what was started and is not done, waits for what runs, and starts nothing more.
   void stop();
+  // Gives back what has arrived for calls whose handles nobody has asked for it. After stop().
+  void drop_arrived();
 
   std::vector<TierRun> find(std::span<const tokens::SequenceHash> hashes);
   // On the caller's thread.
@@ -109,6 +113,7 @@ class Onboarder {
   CondVar queued_;
   std::deque<std::shared_ptr<OnboardCall>> queue_ ASHLAR_GUARDED_BY(queue_mu_);
   std::vector<std::shared_ptr<OnboardCall>> running_ ASHLAR_GUARDED_BY(queue_mu_);
+  std::vector<std::weak_ptr<OnboardCall>> done_ ASHLAR_GUARDED_BY(queue_mu_);  // may have a table
   std::vector<std::thread> threads_ ASHLAR_GUARDED_BY(queue_mu_);
   bool stopping_ ASHLAR_GUARDED_BY(queue_mu_) = false;
 };

@@ -75,8 +75,8 @@ class KvBlockManager {
 
   // Errors: those of the options, of the memory, of G3File::open(), of the volumes.
   static Result<std::unique_ptr<KvBlockManager>> create(KvOptions options);
-  // What is on its way down arrives; what waits is given up, see shutdown(). Guards must be gone, also those in tables that
-  // nobody took from a handle.
+  // What is on its way down arrives; what waits is given up, see shutdown(). Guards must be gone; handles may stay, and what has
+  // arrived for one that nobody has waited for is given back.
   ~KvBlockManager();
 
   block::BlockManager<events::G1>& g1() noexcept;

@@ -1,0 +1,279 @@
+// What broke when somebody tried to break the tiers.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <filesystem>
+#include <thread>
+#include <vector>
+
+#include "ashlar/testing/event_sinks.h"
+#include "support/gates.h"
+#include "support/scratch_folder.h"
+#include "tiers/kv_workload.h"
+#include "tiers/tier_fixture.h"
+
+namespace ashlar::tiers {
+namespace {
+
+using events::kTierId;
+
+class TierBreaksTest : public ::testing::Test {
+ protected:
+  KvOptions options() const { return KvWorkload::options(folder_.file("g3"), faults_); }
+  void open(const KvOptions& options) {
+    kv_.reset();
+    kv_ = KvBlockManager::create(options).value();
+  }
+  static std::vector<SequenceHash> sequence(std::uint64_t number, std::size_t blocks) {
+    return KvWorkload::sequence(number, blocks);
+  }
+  void request(const std::vector<SequenceHash>& hashes) {
+    int wrong = 0;
+    EXPECT_TRUE(KvWorkload(*kv_).request(hashes, &wrong));
+    EXPECT_EQ(wrong, 0);
+  }
+
+  // After a restart.
+  void expect_in_order(const KvOptions& options, const std::vector<SequenceHash>& hashes) {
+    open(options);
+    testing::EventRecorder recorder;
+    kv_->drain_events(recorder);
+    std::vector<SequenceHash> stored;
+    for (const events::KvEvent& event : recorder.events()) stored.push_back(event.hash);
+    EXPECT_EQ(stored, hashes);
+  }
+
+  ScratchFolder folder_;
+  std::shared_ptr<Gate> gate_;  // holds operations on the file
+  std::shared_ptr<ScriptedFaults> faults_ =
+      std::make_shared<ScriptedFaults>([this](storage::IoDirection, std::uint64_t, std::uint64_t) {
+        if (gate_ != nullptr) gate_->pass();
+        return storage::IoVerdict{};
+      });
+  std::unique_ptr<KvBlockManager> kv_;
+};
+
+// ---- who has the file
+
+TEST_F(TierBreaksTest, AFileOfBlocksHasOneManager) {
+  open(options());
+  EXPECT_EQ(KvBlockManager::create(options()).error().code(), ErrorCode::kNotReady);
+  kv_.reset();
+  KvOptions twice = options();
+  twice.g3->paths = {folder_.file("g3x"), folder_.path() + "/./g3x"};
+  twice.g3->faults.clear();
+  EXPECT_EQ(KvBlockManager::create(twice).error().code(), ErrorCode::kNotReady);
+  open(options());
+}
+
+// ---- handles, and what is asked for
+
+TEST_F(TierBreaksTest, AHandleWithBlocksMayOutliveTheManager) {
+  open(options());
+  const auto hashes = sequence(1, 4);
+  request(hashes);
+  const OnboardHandle handle = kv_->onboard_async(hashes).value();
+  while (!handle.done()) std::this_thread::yield();
+  kv_.reset();
+  EXPECT_EQ(handle.wait().error().code(), ErrorCode::kCancelled);
+}
+
+TEST_F(TierBreaksTest, PreconditionsThatFitNoBlocksAreRefused) {
+  open(options());
+  auto fresh = kv_->get_mutable_blocks(3).value();
+  block::BlockList<block::CompleteBlock<G1>> complete;
+  for (std::size_t i = 0; i < 3; ++i)
+    complete.push_back(std::move(fresh[i]).stage(sequence(1, 3)[i], KvReady::asserted_by_caller()));
+  const block::Fence passed = block::Fence::passed_already();
+  auto registered = kv_->register_blocks(std::move(complete), {.after = {passed, passed}});
+  ASSERT_FALSE(registered);
+  EXPECT_EQ(registered.error().error.code(), ErrorCode::kInvalidArgument);
+  EXPECT_TRUE(kv_->find(sequence(1, 3)).empty());
+}
+
+TEST_F(TierBreaksTest, AnAbandonedPreconditionFailsOnlyItsOwnCall) {
+  KvOptions slow = options();
+  slow.g1.blocks = slow.g2->blocks = 64;
+  slow.to_g2.trigger = Trigger::kOnCall;
+  slow.to_g2.lane.max_wait = std::chrono::milliseconds(300);
+  open(slow);
+  const auto hashes = sequence(1, 4);
+  request(hashes);
+  auto [never, signal] = block::Fence::create();
+  const OffloadHandle hopeless = kv_->offload(hashes, {.after = {never}}).value();
+  const OffloadHandle plain = kv_->offload(hashes).value();
+  {
+    const block::FenceSignal dropped = std::move(signal);
+  }
+  EXPECT_EQ(plain.wait().value().arrived, 4u);
+  EXPECT_TRUE(hopeless.done());
+}
+
+TEST_F(TierBreaksTest, ACancelledBlockWaitsForItsPreconditionNoMore) {
+  KvOptions on_call = options();
+  on_call.to_g2.trigger = Trigger::kOnCall;
+  open(on_call);
+  request(sequence(1, 4));
+  auto [never, signal] = block::Fence::create();
+  const OffloadHandle handle = kv_->offload(sequence(1, 4), {.after = {never}}).value();
+  EXPECT_EQ(kv_->status().to_g2->blocked, 4u);
+  handle.cancel();
+  EXPECT_EQ(handle.wait().value().cancelled, 4u);
+  while (kv_->status().to_g2->blocked != 0) std::this_thread::yield();
+}
+
+TEST_F(TierBreaksTest, DrainEndsWhenTheRestIsCancelled) {
+  KvOptions slow = options();
+  slow.to_g2.trigger = Trigger::kOnCall;
+  slow.to_g2.lane.bytes_per_second = 1;
+  open(slow);
+  const auto hashes = sequence(1, 6);
+  request(hashes);
+  ASSERT_TRUE(kv_->offload(std::span(hashes).first(1)).value().wait());
+  const OffloadHandle rest = kv_->offload(std::span(hashes).last(5)).value();
+  std::thread drains([&] { EXPECT_TRUE(kv_->drain()); });
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  rest.cancel();
+  drains.join();
+}
+
+TEST_F(TierBreaksTest, ALaneMayWaitForAFullBatchForEver) {
+  KvOptions patient = options();
+  patient.g1.blocks = patient.g2->blocks = 64;
+  patient.to_g2.lane.max_wait = Clock::Duration::max();
+  open(patient);
+  request(sequence(1, 3));
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  EXPECT_EQ(kv_->status().to_g2->arrived, 0u);
+  EXPECT_TRUE(kv_->drain(Clock::TimePoint::max()));
+  EXPECT_EQ(kv_->status().to_g2->arrived, 3u);
+}
+
+// ---- for good
+
+TEST_F(TierBreaksTest, WhatIsOnItsWayDownIsRemovedToo) {
+  gate_ = std::make_shared<Gate>();
+  gate_->open();
+  open(options());
+  const auto hashes = sequence(1, 4);
+  gate_ = std::make_shared<Gate>();
+  request(hashes);
+  gate_->wait_for_somebody();  // one is being written to the file
+  std::atomic<bool> removed{false};
+  std::thread resets([&] {
+    EXPECT_TRUE(kv_->reset_blocks(hashes));
+    removed = true;
+  });
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  EXPECT_FALSE(removed);
+  gate_->open();
+  resets.join();
+  EXPECT_TRUE(kv_->drain());
+  EXPECT_TRUE(kv_->find(hashes).empty());
+  open(options());
+  for (const SequenceHash& hash : hashes) EXPECT_TRUE(kv_->find(std::span(&hash, 1)).empty());
+}
+
+TEST_F(TierBreaksTest, NothingIsRemovedFromUnderThoseWhoBringItUp) {
+  open(options());
+  const auto hashes = sequence(1, 4);
+  for (int round = 0; round < 20; ++round) {
+    request(hashes);
+    kv_->drain();
+    ASSERT_TRUE(kv_->reset(kTierId<G1>));
+    ASSERT_TRUE(kv_->reset(kTierId<G2>));
+    const OnboardHandle handle = kv_->onboard_async(hashes).value();
+    ASSERT_TRUE(kv_->reset_blocks(hashes));
+    {
+      const auto table = handle.wait().value();
+      EXPECT_TRUE(KvWorkload(*kv_).right(table, hashes));
+    }
+    ASSERT_TRUE(kv_->reset(kTierId<G1>));
+    EXPECT_TRUE(kv_->find(hashes).empty());
+  }
+}
+
+TEST_F(TierBreaksTest, AVolumeThatIsOnlyReadIsAskedBeforeAResetSaysThatAllIsGone) {
+  KvOptions with_volumes = options();
+  with_volumes.g3.reset();
+  with_volumes.g4 = VolumeShape{.blocks = 16};
+  const VolumeDescriptor folder{.name = "v", .kind = "directory", .location = folder_.file("volume")};
+  std::filesystem::create_directory(folder.location);
+  const auto hashes = sequence(1, 4);
+  open(with_volumes);
+  ASSERT_TRUE(kv_->register_volume(folder));
+  request(hashes);
+  ASSERT_TRUE(kv_->drain());
+  open(with_volumes);
+  ASSERT_TRUE(kv_->register_volume(folder, {.write = false}));
+  EXPECT_EQ(kv_->reset_blocks(hashes).error().code(), ErrorCode::kUnsupported);
+  EXPECT_TRUE(kv_->reset_blocks(sequence(2, 4)));
+}
+
+TEST_F(TierBreaksTest, AParentIsStoredFirstByARestartWithSeveralFiles) {
+  KvOptions striped = options();
+  striped.g3->paths = {folder_.file("a"), folder_.file("b"), folder_.file("c")};
+  striped.g3->faults.clear();
+  striped.g3->survive_power_loss = false;
+  striped.event_capacity = 4096;
+  open(striped);
+  const std::vector<SequenceHash> other = sequence(2, 1);
+  for (int i = 0; i < 20; ++i) {  // always in the first file
+    request(other);
+    kv_->drain();
+    ASSERT_TRUE(kv_->reset_blocks(other));
+  }
+  const std::vector<SequenceHash> hashes = sequence(1, 6);
+  request(hashes);
+  kv_->drain();
+  expect_in_order(striped, hashes);
+  // One in the middle is stored again, after its children.
+  ASSERT_TRUE(kv_->reset_blocks(std::span(hashes).subspan(2, 1)));
+  request(hashes);
+  kv_->drain();
+  expect_in_order(striped, hashes);
+}
+
+// ---- room
+
+TEST_F(TierBreaksTest, APrefixComesUpAsFarAsThereIsRoomHoweverSmallTheTiers) {
+  struct Case {
+    std::uint32_t g1, in_use, g2, blocks;
+  };
+  for (const Case& one : {Case{8, 0, 1, 6}, Case{8, 0, 2, 6}, Case{8, 3, 16, 8}, Case{6, 1, 12, 12},
+                          Case{7, 0, 8, 12}, Case{1, 0, 1, 3}}) {
+    KvOptions wide = options();
+    wide.g1.blocks = wide.g2->blocks = 16;
+    open(wide);
+    const auto hashes = sequence(1, one.blocks);
+    request(hashes);
+    kv_->drain();
+    KvOptions small = options();
+    small.g1.blocks = one.g1;
+    small.g2->blocks = one.g2;
+    open(small);
+    const auto used = kv_->get_mutable_blocks(one.in_use).value();
+    const auto table = kv_->onboard(hashes);
+    EXPECT_EQ(table.size(), std::min(one.blocks, one.g1 - one.in_use))
+        << one.g1 << " blocks in G1, " << one.g2 << " in G2";
+    EXPECT_TRUE(KvWorkload(*kv_).right(table, hashes));
+  }
+}
+
+using KeptArrivalsTest = TierTest;
+
+TEST_F(KeptArrivalsTest, WhatHasArrivedIsInUseUntilTheMoveGoes) {
+  for (std::uint64_t i = 0; i < 3; ++i) compute(i);
+  std::vector<block::Hold> holds;
+  for (std::uint64_t i = 0; i < 3; ++i) holds.push_back(g1_->hold(name(i)).value());
+  auto running = mover_->begin(*g1_, *g2_, std::move(holds), {.keep = true});
+  EXPECT_EQ(running->finish().count(Moved::kArrived), 3u);
+  EXPECT_EQ(g2_manager_->reset_inactive_pool(), 0u);
+  for (std::uint64_t i = 0; i < 3; ++i) EXPECT_TRUE(right(*g2_, i));
+  running.reset();
+  expect_counts_exact();
+}
+
+}  // namespace
+}  // namespace ashlar::tiers
