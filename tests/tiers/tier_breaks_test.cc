@@ -92,7 +92,8 @@ TEST_F(TierBreaksTest, PreconditionsThatFitNoBlocksAreRefused) {
   EXPECT_TRUE(kv_->find(sequence(1, 3)).empty());
 }
 
-TEST_F(TierBreaksTest, AnAbandonedPreconditionFailsOnlyItsOwnCall) {
+// Nobody can know any more whether its bytes are whole.
+TEST_F(TierBreaksTest, ABlockWhosePreconditionIsAbandonedGoesDownForNobody) {
   KvOptions slow = options();
   slow.g1.blocks = slow.g2->blocks = 64;
   slow.to_g2.trigger = Trigger::kOnCall;
@@ -106,8 +107,11 @@ TEST_F(TierBreaksTest, AnAbandonedPreconditionFailsOnlyItsOwnCall) {
   {
     const block::FenceSignal dropped = std::move(signal);
   }
-  EXPECT_EQ(plain.wait().value().arrived, 4u);
-  EXPECT_TRUE(hopeless.done());
+  EXPECT_FALSE(plain.wait());
+  EXPECT_FALSE(hopeless.wait());
+  EXPECT_EQ(plain.progress().failed, 4u);
+  EXPECT_EQ(kv_->status().to_g2->arrived, 0u);
+  EXPECT_EQ(kv_->offload(hashes).value().wait().value().arrived, 4u) << "offered anew, without it";
 }
 
 TEST_F(TierBreaksTest, ACancelledBlockWaitsForItsPreconditionNoMore) {
