@@ -1,6 +1,7 @@
 #include "ashlar/tiers/disk_pool.h"
 
 #include <algorithm>
+#include <tuple>
 #include <unordered_map>
 #include <unordered_set>
 #include <utility>
@@ -154,7 +155,9 @@ Result<void> DiskPool::restore() {
     for (const G3File::Entry& entry : files_[part]->restored()) found.push_back({part, entry});
     files_[part]->forget_restored();
   }
-  std::ranges::stable_sort(found, {}, [](const Found& one) { return one.entry.header.generation; });
+  std::ranges::sort(found, {}, [](const Found& one) {
+    return std::tuple(one.entry.header.generation, one.part, one.entry.slot);
+  });
   if (!found.empty()) generation_ = found.back().entry.header.generation;
   found = parents_first(std::move(found));
   auto all = manager_.allocate_blocks(manager_.total_blocks());

@@ -36,8 +36,7 @@ Result<void> OffloadLaneOptions::validate() const {
 
 OffloadLane::OffloadLane(TierPool& from, TierPool& to, Begin begin, OffloadLaneOptions options,
                          Arrived arrived)
-    : from_(from),
-      to_(to),
+    : to_(to),
       begin_(std::move(begin)),
       options_(std::move(options)),
       arrived_(std::move(arrived)),

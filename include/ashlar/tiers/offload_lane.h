@@ -134,7 +134,6 @@ class OffloadLane {
   // A call does not want to know any more; the last one takes the hash out.
   void forget(const tokens::SequenceHash& hash, const std::shared_ptr<OffloadCall>& call);
 
-  TierPool& from_;
   TierPool& to_;
   const Begin begin_;
   const OffloadLaneOptions options_;
