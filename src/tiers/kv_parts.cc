@@ -198,8 +198,9 @@ Result<void> KvBlockManager::Parts::open_lanes() {
     if (!lane_options.uses)
       lane_options.uses = [this](const SequenceHash& hash) { return stack.registry->count(hash); };
     if (lane_options.clock == nullptr) lane_options.clock = stack.clock;
-    // What is held cannot be evicted: small tiers must not be held whole.
-    const auto share = [](const TierPool& pool) { return std::max<std::size_t>(1, pool.capacity() / 8); };
+    // What is held cannot be evicted: small tiers must not be held whole. A lane has a deck and two batches, G2 up to three
+    // lanes.
+    const auto share = [](const TierPool& pool) { return std::max<std::size_t>(1, pool.capacity() / 16); };
     lane_options.queue.on_deck = std::min(lane_options.queue.on_deck, share(from));
     lane_options.batch_blocks = std::min({lane_options.batch_blocks, share(from), share(to)});
     lane_options.full_batch =

@@ -167,9 +167,11 @@ void Onboarder::run(const std::shared_ptr<OnboardCall>& call) {
 }
 
 std::size_t Onboarder::batch_size(const OnboardCall& call, std::size_t left) const {
-  // Two batches are on their way at once, unless layers are to arrive together.
-  const std::size_t in_flight = call.options.by_layer ? 2 : 4;
-  std::size_t most = std::max<std::size_t>(1, stack_.g2_manager->total_blocks() / in_flight);
+  // Two batches are on their way at once, unless layers are to arrive together; lanes hold blocks too.
+  const std::size_t blocks = stack_.g2_manager->total_blocks();
+  std::size_t most =
+      call.options.by_layer ? blocks / 2 : std::max(std::min<std::size_t>(4, blocks / 2), blocks / 8);
+  most = std::max<std::size_t>(1, most);
   if (!call.options.by_layer)
     most = std::min<std::size_t>(
         most, std::max<std::uint64_t>(kBatchBlocks, kBatchBytes / stack_.g1->block_bytes()));

@@ -50,7 +50,7 @@ inline void expect_a_dead_server_is_a_miss(VolumeTier& tier, const std::function
   tier.expect_counts_exact();
   come_back();
   tier.push_out();
-  EXPECT_EQ(tier.onboard(hashes), 0u) << "gone";
+  for (const tokens::SequenceHash& hash : hashes) EXPECT_EQ(tier.onboard({hash}), 0u) << "gone";
   EXPECT_EQ(tier.kv().g4()->status().reset, 60u) << "and forgotten";
   tier.request(hashes);
   tier.push_out();
