@@ -74,6 +74,14 @@ KvBlockManager::Registered KvBlockManager::register_blocks(block::BlockList<bloc
     return Unexpected(
         Rejected<block::BlockList<block::CompleteBlock<G1>>>{std::move(error), std::move(blocks)});
   }
+  // A name that has a block gets that one; its bytes are somebody else's where the salt is another.
+  for (const block::CompleteBlock<G1>& block : blocks) {
+    if (!parts_->stack.g1->foreign(block.sequence_hash(), options.salt)) continue;
+    Error error = make_error(ErrorCode::kCorruption, "block %s is there with another salt: two names meet",
+                             block.sequence_hash().to_string().c_str());
+    return Unexpected(
+        Rejected<block::BlockList<block::CompleteBlock<G1>>>{std::move(error), std::move(blocks)});
+  }
   std::vector<SequenceHash> hashes;
   hashes.reserve(blocks.size());
   for (const block::CompleteBlock<G1>& block : blocks) {

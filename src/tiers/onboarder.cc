@@ -296,12 +296,7 @@ MoveOptions Onboarder::move_options(OnboardCall& call) const {
 }
 
 bool Onboarder::foreign(const OnboardCall& call, TierPool& pool, const SequenceHash& hash) const {
-  const SaltFingerprint unknown;
-  if (call.options.salt == unknown) return false;
-  const std::optional<block::Hold> hold = pool.hold(hash);
-  if (!hold) return false;
-  const SaltFingerprint salt = pool.record(*hold).salt;
-  return salt != unknown && salt != call.options.salt;
+  return pool.foreign(hash, call.options.salt);
 }
 
 void Onboarder::account(TierPool& pool, const MoveReport& report) {

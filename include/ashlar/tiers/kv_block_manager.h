@@ -93,7 +93,7 @@ class KvBlockManager {
   [[nodiscard]] Result<block::BlockList<block::MutableBlock<events::G1>>, block::AllocationRefusal>
   get_mutable_blocks(std::size_t n);
   // As BlockManager::register_blocks(); what was registered is offered to the tier below. Errors: also kInvalidArgument: neither
-  // none, one, nor as many preconditions as blocks.
+  // none, one, nor as many preconditions as blocks; kCorruption: G1 has a block of that name with another salt.
   Registered register_blocks(block::BlockList<block::CompleteBlock<events::G1>> blocks,
                              const RegisterOptions& options = {});
 

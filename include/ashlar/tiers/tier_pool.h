@@ -39,6 +39,15 @@ class TierPool {
   // on. Errors: kNotFound; kIo.
   virtual Result<void> remove(const tokens::SequenceHash& hash) = 0;
   virtual BlockRecord record(const block::Hold& hold) const = 0;
+  // Whether the tier has a block of that name with another salt. Salts that are not known are not compared.
+  bool foreign(const tokens::SequenceHash& hash, const SaltFingerprint& salt) {
+    const SaltFingerprint unknown;
+    if (salt == unknown || !has(hash)) return false;
+    const std::optional<block::Hold> held = hold(hash);
+    if (!held) return false;
+    const SaltFingerprint its = record(*held).salt;
+    return its != unknown && its != salt;
+  }
   virtual const RecordTable& records() const noexcept = 0;
   virtual RecordTable& records() noexcept = 0;
   virtual std::size_t capacity() const noexcept = 0;
