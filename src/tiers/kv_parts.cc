@@ -247,9 +247,9 @@ OffloadLane::Finish KvBlockManager::Parts::begin_move(BytePool& from, BytePool& 
 void KvBlockManager::Parts::arrived_in_g2(const SequenceHash& hash, std::uint8_t priority) {
   if (closed) return;
   if (to_g3 != nullptr && options.to_g3.trigger == Trigger::kOnArrival)
-    to_g3->offload(std::span(&hash, 1), priority);
+    to_g3->suggest(std::span(&hash, 1), priority);
   if (to_g4 != nullptr && options.to_g4.trigger == Trigger::kOnArrival)
-    to_g4->offload(std::span(&hash, 1), priority);
+    to_g4->suggest(std::span(&hash, 1), priority);
 }
 
 template <events::Tier Tier>
@@ -264,8 +264,14 @@ void KvBlockManager::Parts::look_ahead(block::BlockManager<Tier>& manager, TierP
     if (const std::optional<block::Hold> hold = pool.hold(hash))
       near[pool.record(*hold).priority].push_back(hash);
   }
-  for (const auto& [priority, hashes] : near)
-    lane->offload(hashes, OffloadOptions{.priority = priority, .after = fences.of(hashes)});
+  for (const auto& [priority, hashes] : near) {
+    const std::vector<block::Fence> after = fences.of(hashes);
+    if (after.empty()) {
+      lane->suggest(hashes, priority);
+    } else {
+      lane->offload(hashes, OffloadOptions{.priority = priority, .after = after});
+    }
+  }
 }
 
 void KvBlockManager::Parts::look_ahead_g1() {

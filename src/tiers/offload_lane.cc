@@ -136,6 +136,21 @@ OffloadHandle OffloadLane::offload(std::span<const SequenceHash> hashes, const O
   return OffloadHandle(call);
 }
 
+void OffloadLane::suggest(std::span<const SequenceHash> hashes, std::uint8_t priority) {
+  std::uint64_t filtered = 0;
+  for (const SequenceHash& hash : hashes) {
+    if (options_.policy({hash, priority, options_.uses ? options_.uses(hash) : 0, &to_})) {
+      offer(hash, priority);
+    } else {
+      ++filtered;
+    }
+  }
+  const MutexLock lock(mu_);
+  counters_.filtered += filtered;
+  if (!oldest_) oldest_ = clock_.now();
+  changed_.notify_all();
+}
+
 void OffloadLane::offer(const SequenceHash& hash, std::uint8_t priority) {
   const Offer answer = queue_->offer(hash, priority);
   if (answer == Offer::kGone) end(hash, &OffloadProgress::gone, {});

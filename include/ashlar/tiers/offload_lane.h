@@ -88,6 +88,8 @@ class OffloadLane {
   OffloadHandle offload(std::span<const tokens::SequenceHash> hashes, std::uint8_t priority) {
     return offload(hashes, OffloadOptions{.priority = priority});
   }
+  // The same for blocks of which nobody wants to know what becomes of them; it keeps nothing of them beside the queue.
+  void suggest(std::span<const tokens::SequenceHash> hashes, std::uint8_t priority);
   // Lets what waits in the queue go now, and waits until nothing waits there or is on its way. What waits for a precondition
   // stays. False when `until` came first.
   bool drain(std::optional<Clock::TimePoint> until = {});
