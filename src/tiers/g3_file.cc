@@ -5,6 +5,8 @@
 #include "ashlar/tiers/g3_file.h"
 
 #include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -235,13 +237,37 @@ Result<void> sync_folder_of(const std::string& path) {
   return {};
 }
 
+Error being_made(const std::string& path) {
+  return make_error(ErrorCode::kNotReady, "%s is being made by somebody else", path.c_str());
+}
+
+// Removes what a program left that died while it made the file. Who still makes it has it locked.
+Result<void> remove_left_over(const std::string& made_at) {
+  const int left = ::open(made_at.c_str(), O_RDWR | O_CLOEXEC);
+  if (left < 0) return {};
+  const bool busy = flock(left, LOCK_EX | LOCK_NB) != 0;
+  struct stat locked{};
+  struct stat named{};
+  if (!busy && fstat(left, &locked) == 0 && stat(made_at.c_str(), &named) == 0 &&
+      locked.st_ino == named.st_ino && locked.st_dev == named.st_dev)
+    unlink(made_at.c_str());
+  close(left);
+  return busy ? Result<void>(being_made(made_at)) : Result<void>();
+}
+
 // Makes the file beside its name and renames it when it is whole.
 Result<void> make_file(const G3Options& options, const Places& places) {
   const std::string made_at = options.path + ".new";
-  unlink(made_at.c_str());  // of a program that died while it made one
+  if (const Result<void> free = remove_left_over(made_at); !free) return free;
   Result<std::shared_ptr<DiskStorage>> storage = DiskStorage::create(
       {.path = made_at, .bytes = places.end, .direct = options.direct, .faults = options.faults});
+  if (!storage && storage.error().code() == ErrorCode::kAlreadyExists) return being_made(made_at);
   if (!storage) return storage.error();
+  // Somebody may have taken it for a left-over before it was locked, and removes it.
+  struct stat named{};
+  if (flock((*storage)->file()->buffered, LOCK_EX | LOCK_NB) != 0 || stat(made_at.c_str(), &named) != 0 ||
+      named.st_ino != (*storage)->file()->inode)
+    return being_made(made_at);
   const auto undo = [&](Error error) {
     unlink(made_at.c_str());
     return error;
@@ -280,8 +306,9 @@ Result<std::unique_ptr<G3File>> G3File::open(G3Options options) {
       .path = options.path, .direct = options.direct, .exclusive = true, .faults = options.faults};
   Result<std::shared_ptr<DiskStorage>> storage = DiskStorage::open(disk);
   if (!storage && storage.error().code() == ErrorCode::kNotFound) {
-    if (const Result<void> made = make_file(options, places); !made) return made.error();
-    storage = DiskStorage::open(disk);
+    const Result<void> made = make_file(options, places);
+    if (!made && made.error().code() != ErrorCode::kAlreadyExists) return made.error();
+    storage = DiskStorage::open(disk);  // somebody else's, where one has come meanwhile
   }
   if (!storage) return storage.error();
   std::vector<std::byte> found(kPage);
