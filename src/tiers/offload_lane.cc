@@ -139,6 +139,10 @@ OffloadHandle OffloadLane::offload(std::span<const SequenceHash> hashes, const O
 void OffloadLane::suggest(std::span<const SequenceHash> hashes, std::uint8_t priority) {
   std::uint64_t filtered = 0;
   for (const SequenceHash& hash : hashes) {
+    {
+      const MutexLock lock(mu_);
+      if (blocked_.contains(hash)) continue;  // it goes when its precondition has passed
+    }
     if (options_.policy({hash, priority, options_.uses ? options_.uses(hash) : 0, &to_})) {
       offer(hash, priority);
     } else {

@@ -3,6 +3,7 @@
 // Thread safety: thread-safe.
 #pragma once
 
+#include <algorithm>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -124,9 +125,11 @@ class OnboardCall {
     const std::size_t promised = ids_.size();
     while (!done_ && layers_ <= layer) changed_.wait(mu_);
     if (stopped()) return make_error(ErrorCode::kCancelled, "the request for blocks was cancelled");
-    if (done_ && promised > ids_.size() && error_) return *error_;
-    if (done_ && promised > ids_.size())
-      return make_error(ErrorCode::kIo, "%zu of %zu blocks did not arrive", promised - ids_.size(), promised);
+    const std::size_t most = std::max(promised, told_);
+    if (done_ && most > ids_.size() && error_) return *error_;
+    if (done_ && most > ids_.size())
+      return make_error(ErrorCode::kIo, "%zu of %zu blocks did not arrive", most - ids_.size(), most);
+    told_ = ids_.size();
     return ids_;
   }
   // What has arrived is given back when the onboarder has noticed.
@@ -144,6 +147,7 @@ class OnboardCall {
   std::vector<BlockOutcome> blocks_ ASHLAR_GUARDED_BY(mu_);
   std::vector<block::BlockId> ids_ ASHLAR_GUARDED_BY(mu_);
   std::uint32_t layers_ ASHLAR_GUARDED_BY(mu_) = 0;
+  std::size_t told_ ASHLAR_GUARDED_BY(mu_) = 0;  // so many blocks, by wait_layer()
   bool done_ ASHLAR_GUARDED_BY(mu_) = false;
   OnboardTable table_ ASHLAR_GUARDED_BY(mu_);
   std::optional<Error> error_ ASHLAR_GUARDED_BY(mu_);  // the first of a copy into G1

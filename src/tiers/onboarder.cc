@@ -142,7 +142,7 @@ std::vector<TierRun> Onboarder::find(std::span<const SequenceHash> hashes) {
 
 void Onboarder::run(const std::shared_ptr<OnboardCall>& call) {
   std::vector<TierRun> runs;
-  if (!call->stopped() && !call->late()) runs = find(call->hashes);
+  if (!call->stopped() && !call->late()) runs = find(call->hashes);  // which may ask volumes
   std::size_t known = 0;
   for (const TierRun& run : runs) {
     known += run.count;

@@ -67,6 +67,30 @@ TEST_F(TierBreaksTest, AFileOfBlocksHasOneManager) {
   open(options());
 }
 
+TEST_F(TierBreaksTest, OneOfThoseWhoMakeTheSameFileGetsIt) {
+  for (int round = 0; round < 10; ++round) {
+    KvOptions same = KvWorkload::options(folder_.file("made" + std::to_string(round)));
+    same.g3->faults.clear();
+    std::atomic<int> tried{0};
+    std::atomic<int> got{0};
+    std::vector<std::thread> threads;
+    for (int i = 0; i < 3; ++i)
+      threads.emplace_back([&] {
+        const auto made = KvBlockManager::create(same);
+        if (made) {
+          ++got;
+        } else {
+          EXPECT_EQ(made.error().code(), ErrorCode::kNotReady) << made.error();
+        }
+        for (++tried; tried < 3;) std::this_thread::yield();
+      });
+    for (std::thread& thread : threads) thread.join();
+    EXPECT_LE(got, 1);
+    EXPECT_TRUE(KvBlockManager::create(same));
+    EXPECT_FALSE(std::filesystem::exists(same.g3->paths[0] + ".new"));
+  }
+}
+
 // ---- handles, and what is asked for
 
 TEST_F(TierBreaksTest, AHandleWithBlocksMayOutliveTheManager) {
@@ -152,6 +176,56 @@ TEST_F(TierBreaksTest, ALaneMayWaitForAFullBatchForEver) {
   EXPECT_EQ(kv_->status().to_g2->arrived, 0u);
   EXPECT_TRUE(kv_->drain(Clock::TimePoint::max()));
   EXPECT_EQ(kv_->status().to_g2->arrived, 3u);
+}
+
+TEST_F(TierBreaksTest, WhatLooksAheadAgainAndAgainKeepsNothing) {
+  KvOptions lazy = options();
+  lazy.g1.blocks = lazy.g2->blocks = 64;
+  lazy.to_g2.trigger = Trigger::kNearEviction;
+  lazy.to_g2.look_ahead = 64;
+  lazy.to_g2.lane.max_wait = Clock::Duration::max();
+  open(lazy);
+  request(sequence(1, 4));
+  for (int i = 0; i < 100; ++i) kv_->look_ahead();
+  EXPECT_EQ(kv_->status().to_g2->queue.on_deck, 4u);
+  // The only call that wants to know of them takes them out.
+  kv_->offload(sequence(1, 4)).value().cancel();
+  EXPECT_EQ(kv_->status().to_g2->queue.on_deck, 0u);
+}
+
+TEST_F(TierBreaksTest, ANameThatHasABlockOfAnotherSaltIsRefused) {
+  open(options());
+  const auto hashes = sequence(1, 2);
+  const auto compute = [&](std::uint64_t salt) {
+    auto fresh = kv_->get_mutable_blocks(2).value();
+    block::BlockList<block::CompleteBlock<G1>> complete;
+    for (std::size_t i = 0; i < 2; ++i)
+      complete.push_back(std::move(fresh[i]).stage(hashes[i], KvReady::asserted_by_caller()));
+    return kv_->register_blocks(std::move(complete), {.salt = SaltFingerprint::from_bits(salt, salt)});
+  };
+  EXPECT_TRUE(compute(1));
+  EXPECT_TRUE(compute(1));
+  EXPECT_EQ(compute(2).error().error.code(), ErrorCode::kCorruption);
+  EXPECT_TRUE(compute(0)) << "not known";
+}
+
+TEST_F(TierBreaksTest, ALayerThatWasToldIsNotTakenBackInSilence) {
+  KvOptions wide = options();
+  wide.g1.blocks = wide.g2->blocks = 16;
+  open(wide);
+  const auto hashes = sequence(1, 8);
+  request(hashes);
+  kv_->drain();
+  for (int i = 0; i < 200; ++i) {
+    ASSERT_TRUE(kv_->reset(kTierId<G1>));
+    const auto deadline = Clock::real().now() + std::chrono::microseconds(i);
+    const OnboardHandle handle = kv_->onboard_async(hashes, {.deadline = deadline, .by_layer = true}).value();
+    const auto first = handle.wait_layer(0);
+    static_cast<void>(handle.wait());
+    const auto second = handle.wait_layer(1);
+    if (!first || !second) continue;
+    EXPECT_LE(first->size(), second->size());
+  }
 }
 
 // ---- for good
