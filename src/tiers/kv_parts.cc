@@ -258,8 +258,11 @@ void KvBlockManager::Parts::look_ahead(block::BlockManager<Tier>& manager, TierP
   if (lane == nullptr || way.trigger != Trigger::kNearEviction || closing) return;
   const std::size_t empty = manager.status().reset;
   if (empty >= way.look_ahead) return;
+  // The ends of sequences are evicted first; their beginnings are stored first.
+  std::vector<SequenceHash> victims = manager.eviction_candidates(way.look_ahead - empty);
+  std::ranges::sort(victims, {}, [](const SequenceHash& hash) { return std::pair(hash.position(), hash); });
   std::map<std::uint8_t, std::vector<SequenceHash>> near;  // by priority
-  for (const SequenceHash& hash : manager.eviction_candidates(way.look_ahead - empty)) {
+  for (const SequenceHash& hash : victims) {
     if (below->has(hash)) continue;
     if (const std::optional<block::Hold> hold = pool.hold(hash))
       near[pool.record(*hold).priority].push_back(hash);
