@@ -325,11 +325,12 @@ TEST_F(KvBlockManagerTest, AShutdownThatIsLateSaysWhatItGaveUp) {
   {
     const auto table = request(sequence(1, 6));
   }
+  const Clock::TimePoint until = clock.now() + std::chrono::seconds(1);
   std::thread ticking([&] {
     gate.wait_for_somebody();
     clock.advance(std::chrono::seconds(2));
   });
-  const Result<void> done = kv_->shutdown(clock.now() + std::chrono::seconds(1));
+  const Result<void> done = kv_->shutdown(until);
   ticking.join();
   ASSERT_FALSE(done);
   EXPECT_EQ(done.error().code(), ErrorCode::kTimeout);
