@@ -269,18 +269,20 @@ void OffloadLane::withdraw(std::span<const SequenceHash> hashes) {
 
 std::size_t OffloadLane::give_up() {
   std::vector<SequenceHash> waiting;
+  std::size_t count = 0;
   {
     const MutexLock lock(mu_);
+    count = blocked_.size();
     blocked_.clear();
   }
-  queue_->clear();
+  count += queue_->clear();
   {
     const MutexLock lock(mu_);
     for (const auto& [hash, calls] : calls_)
       if (!queue_->in_flight(hash)) waiting.push_back(hash);
   }
   for (const SequenceHash& hash : waiting) end(hash, &OffloadProgress::cancelled, {});
-  return waiting.size();
+  return count;
 }
 
 std::optional<Clock::TimePoint> OffloadLane::next_batch() {

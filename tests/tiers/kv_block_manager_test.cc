@@ -60,6 +60,8 @@ class KvBlockManagerTest : public ::testing::Test {
   }
 
   ScratchFolder folder_;
+  ManualClock clock_;
+  Gate gate_;
   std::atomic<int> error_{0};
   std::shared_ptr<ScriptedFaults> faults_ =
       std::make_shared<ScriptedFaults>([this](storage::IoDirection, std::uint64_t, std::uint64_t) {
@@ -312,9 +314,9 @@ TEST_F(KvBlockManagerTest, ShutdownTakesDownWhatWaits) {
 }
 
 TEST_F(KvBlockManagerTest, AShutdownThatIsLateSaysWhatItGaveUp) {
-  ManualClock clock;
+  ManualClock& clock = clock_;
   KvOptions stuck = options();
-  Gate gate;
+  Gate& gate = gate_;
   stuck.clock = &clock;
   stuck.g3->faults = {std::make_shared<ScriptedFaults>(
       [&](storage::IoDirection direction, std::uint64_t offset, std::uint64_t) {
@@ -345,7 +347,7 @@ TEST_F(KvBlockManagerTest, AShutdownThatIsLateSaysWhatItGaveUp) {
 // The header of a block that is being written while it is removed must not outlive the removal.
 TEST_F(KvBlockManagerTest, RemovingABlockWaitsForItsCopies) {
   KvOptions slow = options();
-  Gate gate;
+  Gate& gate = gate_;
   std::atomic<bool> gated{false};
   slow.g3->faults = {
       std::make_shared<ScriptedFaults>([&](storage::IoDirection direction, std::uint64_t, std::uint64_t) {
@@ -448,7 +450,7 @@ TEST_F(KvBlockManagerTest, MetricsHaveNames) {
 }
 
 TEST_F(KvBlockManagerTest, AgesAreThoseOfTheBlocks) {
-  ManualClock clock;
+  ManualClock& clock = clock_;
   KvOptions timed = options();
   timed.clock = &clock;
   kv_ = KvBlockManager::create(timed).value();

@@ -180,9 +180,9 @@ TEST_F(TierBreaksTest, ALaneMayWaitForAFullBatchForEver) {
 
 TEST_F(TierBreaksTest, WhatLooksAheadAgainAndAgainKeepsNothing) {
   KvOptions lazy = options();
-  lazy.g1.blocks = lazy.g2->blocks = 64;
+  lazy.g1.blocks = lazy.g2->blocks = 128;
   lazy.to_g2.trigger = Trigger::kNearEviction;
-  lazy.to_g2.look_ahead = 64;
+  lazy.to_g2.look_ahead = 128;
   lazy.to_g2.lane.max_wait = Clock::Duration::max();
   open(lazy);
   request(sequence(1, 4));
