@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <charconv>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -20,6 +21,8 @@
 #include <filesystem>
 #include <memory>
 #include <string>
+#include <string_view>
+#include <system_error>
 #include <vector>
 
 #include "ashlar/storage/disk_storage.h"
@@ -309,7 +312,12 @@ int main(int argc, char** argv) {
     } else if (argument == "--folder" && i + 1 < argc) {
       folder = argv[++i];
     } else if (argument == "--restart" && i + 1 < argc) {
-      restart = static_cast<std::uint32_t>(std::strtoul(argv[++i], nullptr, 10));
+      const std::string_view number = argv[++i];
+      const auto read = std::from_chars(number.data(), number.data() + number.size(), restart);
+      if (read.ec != std::errc() || read.ptr != number.data() + number.size() || restart == 0) {
+        std::fprintf(stderr, "--restart takes a number of blocks from 1 on, not '%s'\n", argv[i]);
+        return 2;
+      }
     } else {
       std::fprintf(stderr, "tier_bench [--folder PATH] [--restart BLOCKS] [--memory] [--gpu]\n");
       return 2;

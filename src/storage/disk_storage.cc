@@ -10,6 +10,7 @@
 
 #include <cerrno>
 #include <limits>
+#include <optional>
 #include <system_error>
 #include <utility>
 
@@ -44,12 +45,16 @@ struct NewFile {
   void release() { descriptor = -1; }
 };
 
-Error no_room(const std::string& path, std::uint64_t wanted, int error) {
+// Of the file system; nothing when it does not say.
+std::optional<std::uint64_t> free_bytes(const std::string& path) {
   struct statvfs there{};
-  std::uint64_t free_bytes = 0;
-  if (statvfs(path.c_str(), &there) == 0) free_bytes = std::uint64_t{there.f_bavail} * there.f_frsize;
+  if (statvfs(path.c_str(), &there) != 0) return std::nullopt;
+  return std::uint64_t{there.f_bavail} * there.f_frsize;
+}
+
+Error no_room(const std::string& path, std::uint64_t wanted, int error) {
   return make_error(ErrorCode::kCapacity, "%s: %llu bytes are wanted, the file system has %llu free (%s)",
-                    path.c_str(), wide(wanted), wide(free_bytes), reason(error).c_str());
+                    path.c_str(), wide(wanted), wide(free_bytes(path).value_or(0)), reason(error).c_str());
 }
 
 Result<void> take_space(int file, const DiskOptions& options) {
@@ -57,6 +62,9 @@ Result<void> take_space(int file, const DiskOptions& options) {
   int error = 0;
   const SizeLimitSignal no_signal;
   if (options.preallocate) {
+    // Else the kernel would take all there is before it gives up, and others could not write meanwhile.
+    if (const auto there = free_bytes(options.path); there && *there < options.bytes)
+      return no_room(options.path, options.bytes, ENOSPC);
     do error = posix_fallocate(file, 0, bytes);
     while (error == EINTR);
   } else if (ftruncate(file, bytes) != 0) {
