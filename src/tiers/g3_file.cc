@@ -20,7 +20,7 @@
 
 #include "ashlar/base/checked_math.h"
 #include "base/byte_io.h"
-#include "storage/size_limit_signal.h"
+#include "tiers/file_bytes.h"
 #include "tokens/xxhash_inline.h"
 
 namespace ashlar::tiers {
@@ -194,35 +194,9 @@ bool decode(std::uint32_t slot, std::span<const std::byte> bytes, const BlockSet
   return true;
 }
 
-// Writes all bytes through the page cache, as the faults of the file allow.
-Result<void> write_all(const storage::FileAccess& file, const std::string& path, std::uint64_t offset,
-                       std::span<const std::byte> bytes) {
-  const storage::SizeLimitSignal no_signal;
-  std::size_t done = 0;
-  while (done < bytes.size()) {
-    std::uint64_t count = bytes.size() - done;
-    int error = 0;
-    if (file.faults != nullptr) {
-      const storage::IoVerdict verdict =
-          file.faults->judge(storage::IoDirection::kWrite, offset + done, count);
-      error = verdict.error;
-      count = std::min(count, verdict.at_most);
-    }
-    ssize_t written = -1;
-    if (error == 0) {
-      written = pwrite(file.buffered, bytes.data() + done, count, static_cast<off_t>(offset + done));
-      if (written < 0) error = errno;
-    }
-    if (error == EINTR) continue;
-    if (error != 0 || written == 0)
-      return make_error(error == ENOSPC || error == EDQUOT ? ErrorCode::kCapacity : ErrorCode::kIo,
-                        "%s: %zu bytes at %llu cannot be written: %s", path.c_str(), bytes.size() - done,
-                        wide(offset + done), std::generic_category().message(error).c_str());
-    if (file.faults != nullptr)
-      file.faults->written(offset + done, bytes.subspan(done, static_cast<std::size_t>(written)));
-    done += static_cast<std::size_t>(written);
-  }
-  return {};
+Result<void> write_bytes(const storage::FileAccess& file, const std::string& path, std::uint64_t offset,
+                         std::span<const std::byte> bytes) {
+  return write_all(file, path, offset, std::span(&bytes, 1));
 }
 
 Result<void> sync_folder_of(const std::string& path) {
@@ -275,7 +249,7 @@ Result<void> make_file(const G3Options& options, const Places& places) {
   const Result<std::shared_ptr<const BlockSet>> set = block_set(options, places, *storage);
   if (!set) return undo(set.error());
   const std::vector<std::byte> bytes = superblock(options, **set);
-  if (const Result<void> written = write_all(*(*storage)->file(), made_at, 0, bytes); !written)
+  if (const Result<void> written = write_bytes(*(*storage)->file(), made_at, 0, bytes); !written)
     return undo(written.error());
   if (const Result<void> synced = (*storage)->sync(); !synced) return undo(synced.error());
   // Never over a file that came meanwhile.
@@ -387,7 +361,7 @@ Result<void> G3File::write_headers(std::vector<std::pair<std::uint32_t, HeaderBy
     if (i + 1 < headers.size() && headers[i + 1].first == headers[i].first + 1) continue;
     const std::uint64_t first = headers[i].first + 1 - run.size() / kHeaderBytes;
     if (const Result<void> written =
-            write_all(*storage_->file(), options_.path, table_offset_ + first * kHeaderBytes, run);
+            write_bytes(*storage_->file(), options_.path, table_offset_ + first * kHeaderBytes, run);
         !written)
       return written;
     run.clear();

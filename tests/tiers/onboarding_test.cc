@@ -13,11 +13,9 @@
 
 #include "ashlar/base/log.h"
 #include "ashlar/base/random.h"
-#include "ashlar/transfer/file_executor.h"
-#include "ashlar/transfer/memcpy_executor.h"
-#include "ashlar/transfer/transfer_engine.h"
 #include "support/gates.h"
 #include "support/scratch_folder.h"
+#include "support/watched_executor.h"
 #include "tiers/kv_workload.h"
 
 namespace ashlar::tiers {
@@ -32,40 +30,17 @@ constexpr events::TierId kG1 = events::kTierId<G1>;
 constexpr events::TierId kG2 = events::kTierId<G2>;
 constexpr events::TierId kG3 = events::kTierId<G3>;
 
-// An executor that asks the test before each transfer.
-class WatchedExecutor final : public transfer::Executor {
- public:
-  using Watch = std::function<void(const transfer::TransferPlan&)>;
-  explicit WatchedExecutor(Watch watch) : watch_(std::move(watch)) {
-    engine_ = transfer::TransferEngine::create({.executors = {transfer::MemcpyExecutor::create().value(),
-                                                              transfer::FileExecutor::create().value()}})
-                  .value();
-  }
-  std::string_view name() const noexcept override { return "watched"; }
-  bool handles(const transfer::BlockSet& from, const transfer::BlockSet& to) const noexcept override {
-    return engine_->handles(from, to);
-  }
-  Result<transfer::Transfer> submit(transfer::TransferRequest request) override {
-    watch_(request.plan);
-    return engine_->submit(std::move(request));
-  }
-  transfer::ExecutorCounters counters() const override { return engine_->counters(); }
-
- private:
-  Watch watch_;
-  std::unique_ptr<transfer::TransferEngine> engine_;
-};
-
 class OnboardingTest : public ::testing::Test {
  protected:
   OnboardingTest() {
-    executor_ = std::make_shared<WatchedExecutor>([this](const transfer::TransferPlan& plan) {
+    executor_ = std::make_shared<transfer::WatchedExecutor>([this](const transfer::TransferPlan& plan) {
       std::function<void(const transfer::TransferPlan&)> watch;
       {
         const MutexLock lock(mu_);
         watch = watch_;
       }
       if (watch) watch(plan);
+      return std::nullopt;
     });
     options_ = KvWorkload::options(folder_.file("g3"), faults_);
     options_.executor = executor_;
@@ -137,7 +112,7 @@ class OnboardingTest : public ::testing::Test {
       });
   Mutex mu_;
   std::function<void(const transfer::TransferPlan&)> watch_ ASHLAR_GUARDED_BY(mu_);
-  std::shared_ptr<WatchedExecutor> executor_;
+  std::shared_ptr<transfer::Executor> executor_;
   KvOptions options_;
   std::unique_ptr<KvBlockManager> kv_;
 };

@@ -18,11 +18,9 @@
 #include "ashlar/base/random.h"
 #include "ashlar/testing/time_box.h"
 #include "ashlar/tiers/directory_volume.h"
-#include "ashlar/transfer/file_executor.h"
-#include "ashlar/transfer/memcpy_executor.h"
-#include "ashlar/transfer/transfer_engine.h"
 #include "support/scratch_folder.h"
 #include "support/scripted_volume.h"
+#include "support/watched_executor.h"
 #include "tiers/kv_workload.h"
 
 namespace ashlar::tiers {
@@ -80,28 +78,6 @@ class StepFaults final : public storage::IoFaults {
   const std::string path_;
 };
 
-class StepExecutor final : public transfer::Executor {
- public:
-  explicit StepExecutor(Steps& steps) : steps_(steps) {
-    engine_ = transfer::TransferEngine::create({.executors = {transfer::MemcpyExecutor::create().value(),
-                                                              transfer::FileExecutor::create().value()}})
-                  .value();
-  }
-  std::string_view name() const noexcept override { return "steps"; }
-  bool handles(const transfer::BlockSet& from, const transfer::BlockSet& to) const noexcept override {
-    return engine_->handles(from, to);
-  }
-  Result<transfer::Transfer> submit(transfer::TransferRequest request) override {
-    if (steps_.strikes(Fault::kCopy)) return make_error(ErrorCode::kCapacity, "no copies today");
-    return engine_->submit(std::move(request));
-  }
-  transfer::ExecutorCounters counters() const override { return engine_->counters(); }
-
- private:
-  Steps& steps_;
-  std::unique_ptr<transfer::TransferEngine> engine_;
-};
-
 class TierFaultsTest : public ::testing::TestWithParam<Fault> {
  protected:
   struct Found {
@@ -132,7 +108,11 @@ class TierFaultsTest : public ::testing::TestWithParam<Fault> {
                             .options = {{"sync", "false"}, {"threads", "1"}}}};
     for (WayDown* const way : {&options.to_g2, &options.to_g3, &options.to_g4}) way->lane.max_wait = {};
     options.read_back_after_write = read_back;
-    options.executor = std::make_shared<StepExecutor>(steps_);
+    options.executor = std::make_shared<transfer::WatchedExecutor>(
+        [this](const transfer::TransferPlan&) -> std::optional<Error> {
+          if (!steps_.strikes(Fault::kCopy)) return std::nullopt;
+          return make_error(ErrorCode::kCapacity, "no copies today");
+        });
     auto made = KvBlockManager::create(options);
     if (!made) return false;
     kv_ = *std::move(made);

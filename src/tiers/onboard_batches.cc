@@ -1,0 +1,207 @@
+// Batches on their way up: begun, and finished while the next is copied.
+#include <algorithm>
+#include <utility>
+
+#include "tiers/onboarder.h"
+
+namespace ashlar::tiers {
+
+using events::G2;
+using events::kTierId;
+using tokens::SequenceHash;
+
+namespace {
+
+double seconds_of(Clock::Duration duration) {
+  return std::chrono::duration<double>(duration).count();
+}
+
+Miss why_not(Moved moved, const std::optional<Error>& error) {
+  if (moved == Moved::kArrived || moved == Moved::kThere) return Miss::kNone;
+  if (moved == Moved::kDamaged) return Miss::kDamaged;
+  if (moved == Moved::kGone) return Miss::kGone;
+  if (!error) return Miss::kGone;
+  switch (error->code()) {
+    case ErrorCode::kCapacity:
+      return Miss::kNoRoom;
+    case ErrorCode::kCancelled:
+      return Miss::kCancelled;
+    case ErrorCode::kTimeout:
+      return Miss::kLate;
+    default:
+      return Miss::kFailed;
+  }
+}
+
+}  // namespace
+
+void Onboarder::account(TierPool& pool, const MoveReport& report) {
+  KvMetrics::Tier& counters = stack_.metrics.of(pool.tier());
+  counters.onboarded.add(report.count(Moved::kArrived));
+  counters.damaged.add(report.count(Moved::kDamaged));
+  counters.failed.add(report.count(Moved::kFailed));
+  if (!report.error) stack_.costs.observe(pool.tier(), report.bytes, seconds_of(report.copying));
+}
+
+// Which of the blocks that are still missing a tier can give.
+std::vector<std::size_t> Onboarder::offered_by(TierPool& pool, const OnboardCall& call, ToHost& to_host) {
+  std::vector<std::size_t> places;
+  for (std::size_t i = 0; i < to_host.hashes.size(); ++i) {
+    if (to_host.missing[i] == Miss::kNone) continue;
+    const std::optional<block::Hold> hold = pool.hold(to_host.hashes[i]);
+    if (!hold) continue;
+    if (foreign(call, pool, to_host.hashes[i])) {
+      to_host.missing[i] = Miss::kForeign;
+      continue;
+    }
+    pool.records().hit(hold->block_id());
+    places.push_back(i);
+  }
+  return places;
+}
+
+Onboarder::ToHost Onboarder::begin_to_host(OnboardCall& call, std::vector<SequenceHash> hashes) {
+  ToHost to_host;
+  to_host.hashes = std::move(hashes);
+  to_host.missing.assign(to_host.hashes.size(), Miss::kGone);
+  if (stack_.g3 == nullptr || to_host.hashes.empty() || volumes_are_faster()) return to_host;
+  to_host.asked_g3 = true;
+  std::vector<block::Hold> holds;
+  for (const std::size_t i : offered_by(*stack_.g3, call, to_host))
+    if (std::optional<block::Hold> hold = stack_.g3->hold(to_host.hashes[i])) {
+      holds.push_back(*std::move(hold));
+      to_host.places.push_back(i);
+    }
+  if (!holds.empty())
+    to_host.move = stack_.mover->begin(*stack_.g3, *stack_.g2, std::move(holds), move_options(call));
+  return to_host;
+}
+
+// What one tier cannot give, the other may.
+std::vector<Miss> Onboarder::finish_to_host(OnboardCall& call, ToHost& to_host) {
+  const auto note = [&](TierPool& pool, std::span<const std::size_t> places, const MoveReport& report) {
+    for (std::size_t i = 0; i < places.size(); ++i)
+      to_host.missing[places[i]] = why_not(report.blocks[i], report.error);
+    account(pool, report);
+  };
+  if (to_host.move != nullptr) note(*stack_.g3, to_host.places, to_host.move->finish());
+  const auto bring = [&](TierPool& pool, auto&& move) {
+    if (call.stopped()) return;
+    const std::vector<std::size_t> places = offered_by(pool, call, to_host);
+    std::vector<SequenceHash> wanted;
+    for (const std::size_t i : places) wanted.push_back(to_host.hashes[i]);
+    if (!wanted.empty()) note(pool, places, move(wanted));
+  };
+  if (stack_.g4 != nullptr)
+    bring(*stack_.g4, [&](std::span<const SequenceHash> some) {
+      return stack_.g4->get(some, *stack_.g2, move_options(call));
+    });
+  if (stack_.g3 != nullptr && !to_host.asked_g3)
+    bring(*stack_.g3, [&](std::span<const SequenceHash> some) {
+      return stack_.mover->move(*stack_.g3, *stack_.g2, some, move_options(call));
+    });
+  return to_host.missing;
+}
+
+// What G1 and G2 have is held before others are brought there and could push it out.
+Onboarder::Batch Onboarder::begin(OnboardCall& call, std::span<const SequenceHash> hashes, bool last) {
+  Batch batch;
+  batch.by_layer = call.options.by_layer && last;  // a layer is there when all blocks have it
+  batch.hashes = hashes;
+  batch.here.resize(hashes.size());
+  batch.in_host.resize(hashes.size());
+  std::vector<SequenceHash> below;
+  for (std::size_t i = 0; i < hashes.size(); ++i) {
+    batch.here[i] = stack_.g1->hold(hashes[i]);  // somebody else brought it, or it never left
+    if (batch.here[i]) continue;
+    batch.in_host[i] = stack_.g2->hold(hashes[i]);
+    if (batch.in_host[i]) {
+      stack_.g2->records().hit(batch.in_host[i]->block_id());
+      continue;
+    }
+    below.push_back(hashes[i]);
+    batch.below.push_back(i);
+  }
+  if (below.empty() && !batch.by_layer) {
+    begin_up(call, batch, {});
+  } else {
+    batch.to_host = begin_to_host(call, std::move(below));
+  }
+  return batch;
+}
+
+// No further than to the first that is missing.
+void Onboarder::begin_up(OnboardCall& call, Batch& batch, const MoveOptions& how) {
+  batch.end = 0;
+  for (; batch.end < batch.hashes.size(); ++batch.end) {
+    if (batch.here[batch.end]) continue;
+    if (!batch.in_host[batch.end]) break;
+    if (!foreign(call, *stack_.g2, batch.hashes[batch.end])) continue;
+    batch.why = Miss::kForeign;
+    break;
+  }
+  std::vector<block::Hold> moving;
+  for (std::size_t i = 0; i < batch.end; ++i)
+    if (!batch.here[i]) {
+      moving.push_back(*std::move(batch.in_host[i]));
+      batch.moved.push_back(i);
+    }
+  MoveOptions options = how;
+  options.deadline = call.options.deadline;
+  options.control = &call.control;
+  options.keep = true;
+  if (!moving.empty()) batch.up = stack_.mover->begin(*stack_.g2, *stack_.g1, std::move(moving), options);
+}
+
+Onboarder::Arrived Onboarder::finish(OnboardCall& call, Batch& batch, const OnboardTable& table) {
+  const std::span<const SequenceHash> hashes = batch.hashes;
+  if (!batch.below.empty() || batch.by_layer) {
+    const std::vector<Miss> missing = finish_to_host(call, batch.to_host);
+    for (std::size_t i = 0; i < missing.size(); ++i)
+      batch.in_host[batch.below[i]] = stack_.g2->hold(hashes[batch.below[i]]);
+    batch.to_host.move.reset();
+    const auto first = std::ranges::find_if(
+        batch.below, [&](std::size_t place) { return !batch.in_host[place].has_value(); });
+    if (first != batch.below.end()) {
+      const Miss why = missing[static_cast<std::size_t>(first - batch.below.begin())];
+      batch.why = why == Miss::kNone ? Miss::kGone : why;
+    }
+    MoveOptions how;
+    how.by_layer = batch.by_layer;
+    if (how.by_layer) {
+      how.on_reserved = [&](std::span<const std::optional<block::BlockId>> reserved) {
+        std::vector<block::BlockId> ids;
+        for (const auto& block : table) ids.push_back(block.block_id());
+        std::size_t next = 0;
+        for (std::size_t i = 0; i < batch.end; ++i) {
+          const std::optional<block::BlockId> id =
+              batch.here[i] ? std::optional(batch.here[i]->block_id()) : reserved[next++];
+          if (!id) break;  // it came up some other way; the end tells where it is
+          ids.push_back(*id);
+        }
+        call.places(std::move(ids));
+      };
+      how.on_layer = [&](std::uint32_t layer) { call.layer_arrived(layer); };
+    }
+    begin_up(call, batch, how);
+  }
+  MoveReport up;
+  if (batch.up != nullptr) {
+    up = batch.up->finish();
+    if (up.error) call.failed(*up.error);
+    if (!up.error) stack_.costs.observe(kTierId<G2>, up.bytes, seconds_of(up.copying));
+  }
+  std::size_t arrived = 0;
+  while (arrived < batch.end && stack_.g1->has(hashes[arrived])) ++arrived;
+  std::uint64_t from_host = 0;
+  for (std::size_t i = 0; i < batch.moved.size(); ++i) {
+    const bool was_below = std::ranges::binary_search(batch.below, batch.moved[i]);
+    if (!was_below && up.blocks[i] == Moved::kArrived) ++from_host;
+    if (batch.moved[i] == arrived) batch.why = why_not(up.blocks[i], up.error);
+  }
+  stack_.metrics.of(kTierId<G2>).onboarded.add(from_host);
+  if (arrived == hashes.size()) return {arrived, Miss::kNone};
+  return {arrived, batch.why == Miss::kNone ? Miss::kGone : batch.why};
+}
+
+}  // namespace ashlar::tiers
