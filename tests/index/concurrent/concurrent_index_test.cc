@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <string>
 #include <tuple>
 
@@ -19,7 +20,6 @@ class ConcurrentIndex : public ::testing::TestWithParam<std::tuple<ConcurrentCas
     const auto& [tested, load] = GetParam();
     ConcurrentRun run(tested.index, load, options, tested.find_many);
     ASSERT_EQ(run.problem(), "") << "seed " << options.seed;
-    EXPECT_GT(run.worth().required, 0u);
     worth_.queries += run.worth().queries;
     worth_.overlapping += run.worth().overlapping;
     worth_.required += run.worth().required;
@@ -36,10 +36,14 @@ TEST_P(ConcurrentIndex, KeepsTheRuleAndEndsLikeTheOracle) {
     options.enough = 20'000;
     options.most_rounds = 10'000;
   }
+  // On a busy machine the threads of a run may not meet: more of them, then.
+  constexpr std::uint64_t kMostSeeds = 100;
+  const std::uint64_t last_resort = options.seed + kMostSeeds;
   do {
     run(options);
     ++options.seed;
-  } while (!box.over() && !HasFatalFailure());
+  } while (!HasFatalFailure() && (!box.over() || (worth_.required == 0 && options.seed < last_resort)));
+  EXPECT_GT(worth_.required, 0u);
   RecordProperty("queries", static_cast<int>(worth_.queries));
   RecordProperty("overlapping", static_cast<int>(worth_.overlapping));
   RecordProperty("required", static_cast<int>(worth_.required));
