@@ -1,0 +1,107 @@
+// EventBatch: a run of events of one stream, as sinks publish it and feeds deliver it.
+//
+// A stream is one life of one worker. Its events are numbered from 0 without holes, whatever batches they travel in: a batch
+// says the number of its first event, and the next one begins where it ended. A snapshot is the whole state of a stream just
+// before an event, cut into parts: it does not advance the numbers, and it replaces everything a listener knew of the worker.
+//
+// Thread safety: plain values. A batch refers to memory of whoever made it.
+#pragma once
+
+#include <compare>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "ashlar/base/result.h"
+#include "ashlar/events/kv_event.h"
+#include "ashlar/events/worker.h"
+#include "ashlar/tokens/namespace_fingerprint.h"
+
+namespace ashlar::events {
+
+struct StreamId {
+  Worker worker;
+  std::uint64_t incarnation = 0;  // of the worker's lives the larger is the later one
+
+  friend auto operator<=>(const StreamId&, const StreamId&) = default;
+};
+
+// How the blocks of a stream are named. Listeners refuse streams whose keys are not theirs.
+struct StreamKeys {
+  std::uint64_t scheme = 0;  // tokens::HashScheme::fingerprint(); 0: the producer did not say
+  tokens::NamespaceFingerprint name_space = {};
+  std::uint32_t block_size = 0;  // tokens
+
+  friend bool operator==(const StreamKeys&, const StreamKeys&) = default;
+};
+
+// A volume or device that KvEvent::location refers to.
+struct LocationName {
+  std::uint16_t number = 0;
+  std::string name;
+
+  friend bool operator==(const LocationName&, const LocationName&) = default;
+};
+
+enum class BatchKind : std::uint8_t { kEvents, kSnapshot };
+
+struct EventBatch {
+  StreamId stream;
+  StreamKeys keys;
+  BatchKind kind = BatchKind::kEvents;
+  // Number of the first event; of a snapshot: that of the next event.
+  std::uint64_t first = 0;
+  std::uint32_t part = 0;         // of a snapshot, from 0
+  std::uint32_t parts = 1;        // of a snapshot
+  std::int64_t published_ns = 0;  // Unix time
+  std::span<const KvEvent> events;
+  std::span<const LocationName> locations;  // those that the events refer to
+
+  // The number after the last event.
+  std::uint64_t end() const noexcept { return kind == BatchKind::kEvents ? first + events.size() : first; }
+};
+
+// A batch that owns its memory.
+struct OwnedBatch {
+  EventBatch head;  // without events and locations
+  std::vector<KvEvent> events;
+  std::vector<LocationName> locations;
+
+  EventBatch view() const noexcept {
+    EventBatch batch = head;
+    batch.events = events;
+    batch.locations = locations;
+    return batch;
+  }
+  static OwnedBatch of(const EventBatch& batch) {
+    OwnedBatch out{.head = batch,
+                   .events = {batch.events.begin(), batch.events.end()},
+                   .locations = {batch.locations.begin(), batch.locations.end()}};
+    out.head.events = {};
+    out.head.locations = {};
+    return out;
+  }
+};
+
+// Who publishes batches: the far end of an EventManager. Called by one thread at a time, never under a lock, and never on a
+// path of inference: it may wait for a wire, within bounds of its own.
+class BatchSink {
+ public:
+  virtual ~BatchSink() = default;
+  // Errors: the batch did not go out; the caller keeps it, and offers it or a snapshot later.
+  virtual Result<void> publish(const EventBatch& batch) = 0;
+  // For logs and status.
+  virtual std::string describe() const = 0;
+};
+
+// Who can say at any time what a stream adds up to: feeds that answer requests for snapshots ask it.
+class SnapshotSource {
+ public:
+  virtual ~SnapshotSource() = default;
+  // The state of the stream and the number of its next event, in one batch of kind kSnapshot.
+  virtual OwnedBatch snapshot() = 0;
+};
+
+}  // namespace ashlar::events

@@ -1,0 +1,37 @@
+// EngineSource: where the messages of an inference engine come from: its socket, or a recording.
+//
+// Thread safety: thread-compatible.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "ashlar/base/clock.h"
+#include "ashlar/base/result.h"
+
+namespace ashlar::feed {
+
+// One message as the engine sent it; the payload is a batch (events/engine_codec.h).
+struct EngineMessage {
+  std::string topic;
+  std::uint64_t sequence = 0;
+  std::vector<std::byte> payload;
+};
+
+class EngineSource {
+ public:
+  virtual ~EngineSource() = default;
+  // The next message; nothing when none came within `timeout`. A message of another form is counted in damaged() and skipped.
+  // Errors: kUnavailable: not connected now; kNotFound: a recording has ended.
+  virtual Result<std::optional<EngineMessage>> receive(Clock::Duration timeout) = 0;
+  // The messages from number `from` on that the engine still keeps, in order. Errors: kUnsupported: it keeps none;
+  // kTimeout, kUnavailable.
+  virtual Result<std::vector<EngineMessage>> replay(std::uint64_t from) = 0;
+  virtual std::uint64_t damaged() const noexcept = 0;
+  virtual std::string describe() const = 0;
+};
+
+}  // namespace ashlar::feed
