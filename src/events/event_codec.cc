@@ -1,0 +1,297 @@
+// docs/formats/events.md describes the bytes. The writer takes room for the longest form of every event at once and
+// gives back what it did not need, so that encoding is one pass of plain copies. The reader checks the checksum before
+// it looks at anything else: what fails later was written wrong, not damaged on the way.
+#include "ashlar/events/event_codec.h"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cstring>
+
+#include "tokens/xxhash_inline.h"
+
+namespace ashlar::events {
+namespace {
+
+static_assert(std::endian::native == std::endian::little, "numbers are written as little-endian memory");
+
+constexpr std::array<char, 4> kMagic = {'A', 'K', 'E', 'V'};
+constexpr std::uint16_t kVersion = 1;
+constexpr std::size_t kHeaderBytes = 96;
+constexpr std::size_t kChecked = 16;  // the checksum covers what follows it
+constexpr std::size_t kMostBytesOfOne = 16 + 32 + 16 + 4 + 8 + 8 + 4;
+
+enum RunFlag : std::uint8_t {
+  kHasParent = 1,
+  kHasRoot = 2,
+  kHasNames = 4,
+  kHasLocals = 8,
+  kHasMetadata = 16,
+  kHasBlocks = 32,
+};
+constexpr std::uint8_t kKnownFlags = 63;
+
+bool is_alone(KvEventKind kind) {
+  return kind == KvEventKind::kResync || kind == KvEventKind::kCleared;
+}
+
+// Whether `next` may travel behind `last`.
+bool follows(const KvEvent& last, const KvEvent& next) {
+  if (next.kind != last.kind || next.tier != last.tier || next.group != last.group ||
+      next.location != last.location || next.bytes != last.bytes || next.has_name != last.has_name ||
+      next.has_local != last.has_local || is_alone(next.kind))
+    return false;
+  if (next.kind != KvEventKind::kStored)
+    return !next.has_parent && !next.has_root && !last.has_parent && !last.has_root;
+  return next.has_parent && next.parent_bits == last.hash && next.has_root == last.has_root &&
+         (!next.has_root || next.root_bits == last.root_bits);
+}
+
+class Writer {
+ public:
+  explicit Writer(std::byte* at) : at_(at) {}
+  template <class T>
+  void put(T value) {
+    static_assert(std::is_integral_v<T>);
+    std::memcpy(at_, &value, sizeof value);
+    at_ += sizeof value;
+  }
+  void put(const tokens::SequenceHash& hash) {
+    put(hash.hi());
+    put(hash.lo());
+  }
+  void put(std::string_view text) {
+    std::memcpy(at_, text.data(), text.size());
+    at_ += text.size();
+  }
+  std::byte* at() const { return at_; }
+
+ private:
+  std::byte* at_;
+};
+
+class Reader {
+ public:
+  explicit Reader(std::span<const std::byte> bytes) : at_(bytes.data()), end_(at_ + bytes.size()) {}
+  std::size_t left() const { return static_cast<std::size_t>(end_ - at_); }
+  // Requires: left() >= sizeof(T).
+  template <class T>
+  T get() {
+    T value;
+    std::memcpy(&value, at_, sizeof value);
+    at_ += sizeof value;
+    return value;
+  }
+  tokens::SequenceHash hash() {
+    const auto hi = get<std::uint64_t>();
+    const auto lo = get<std::uint64_t>();
+    return tokens::SequenceHash::from_bits(hi, lo);
+  }
+  std::string_view text(std::size_t size) {
+    const std::string_view out(reinterpret_cast<const char*>(at_), size);
+    at_ += size;
+    return out;
+  }
+
+ private:
+  const std::byte* at_;
+  const std::byte* end_;
+};
+
+void put_run(Writer& out, std::span<const KvEvent> run) {
+  const KvEvent& head = run.front();
+  std::uint8_t flags = 0;
+  if (head.has_parent) flags |= kHasParent;
+  if (head.has_root) flags |= kHasRoot;
+  if (head.has_name) flags |= kHasNames;
+  if (head.has_local) flags |= kHasLocals;
+  for (const KvEvent& event : run) {
+    if (event.metadata != 0) flags |= kHasMetadata;
+    if (event.block != 0) flags |= kHasBlocks;
+  }
+  out.put(static_cast<std::uint8_t>(head.kind));
+  out.put(head.tier.value());
+  out.put(flags);
+  out.put(std::uint8_t{0});
+  out.put(static_cast<std::uint32_t>(run.size()));
+  out.put(head.group);
+  out.put(head.location);
+  out.put(head.bytes);
+  if (head.has_parent) out.put(head.parent_bits);
+  if (head.has_root) out.put(head.root_bits);
+  for (const KvEvent& event : run) {
+    out.put(event.hash);
+    if ((flags & kHasBlocks) != 0) out.put(event.block);
+    if (event.has_name) out.put(event.name_bits);
+    if (event.has_local) out.put(event.local_bits);
+    if ((flags & kHasMetadata) != 0) out.put(event.metadata);
+  }
+}
+
+Error cut_short(const char* where) {
+  return make_error(ErrorCode::kCorruption, "a batch of events ends within its %s", where);
+}
+
+Result<void> read_run(Reader& in, std::uint32_t wanted, std::vector<KvEvent>& out) {
+  if (in.left() < 16) return cut_short("runs");
+  const auto kind = in.get<std::uint8_t>();
+  const auto tier = in.get<std::uint8_t>();
+  const auto flags = in.get<std::uint8_t>();
+  in.get<std::uint8_t>();
+  const auto count = in.get<std::uint32_t>();
+  if (kind > static_cast<std::uint8_t>(KvEventKind::kCleared))
+    return make_error(ErrorCode::kUnsupported,
+                      "a batch of events holds kind %u, which this version does not know", unsigned{kind});
+  if ((flags & ~kKnownFlags) != 0)
+    return make_error(ErrorCode::kUnsupported,
+                      "a batch of events has flags %#x, which this version does not know", unsigned{flags});
+  if (count == 0 || count > wanted)
+    return make_error(ErrorCode::kCorruption, "a batch of events has a run of %u where %u are left", count,
+                      wanted);
+  KvEvent event;
+  event.kind = static_cast<KvEventKind>(kind);
+  event.tier = TierId(tier);
+  if (tier >= kMaxTiers && !(event.kind == KvEventKind::kCleared && event.tier == kAllTiers))
+    return make_error(ErrorCode::kCorruption, "a batch of events names tier %u, there are %u", unsigned{tier},
+                      unsigned{kMaxTiers});
+  event.group = in.get<std::uint16_t>();
+  event.location = in.get<std::uint16_t>();
+  event.bytes = in.get<std::uint32_t>();
+  event.has_parent = (flags & kHasParent) != 0;
+  event.has_root = (flags & kHasRoot) != 0;
+  event.has_name = (flags & kHasNames) != 0;
+  event.has_local = (flags & kHasLocals) != 0;
+  const bool has_metadata = (flags & kHasMetadata) != 0;
+  const bool has_blocks = (flags & kHasBlocks) != 0;
+  const std::size_t each = 16u + (has_blocks ? 4u : 0u) + (event.has_name ? 8u : 0u) +
+                           (event.has_local ? 8u : 0u) + (has_metadata ? 4u : 0u);
+  const std::size_t shared = (event.has_parent ? 16u : 0u) + (event.has_root ? 16u : 0u);
+  if (in.left() < shared || (in.left() - shared) / each < count) return cut_short("runs");
+  if (event.has_parent) event.parent_bits = in.hash();
+  if (event.has_root) event.root_bits = in.hash();
+  for (std::uint32_t i = 0; i < count; ++i) {
+    event.hash = in.hash();
+    if (has_blocks) event.block = in.get<std::uint32_t>();
+    if (event.has_name) event.name_bits = in.get<std::uint64_t>();
+    if (event.has_local) event.local_bits = in.get<std::uint64_t>();
+    if (has_metadata) event.metadata = in.get<std::uint32_t>();
+    out.push_back(event);
+    if (event.kind == KvEventKind::kStored) {
+      event.has_parent = true;
+      event.parent_bits = event.hash;
+    }
+  }
+  return {};
+}
+
+}  // namespace
+
+std::size_t run_length(std::span<const KvEvent> events) noexcept {
+  std::size_t n = events.empty() ? 0 : 1;
+  while (n < events.size() && follows(events[n - 1], events[n])) ++n;
+  return n;
+}
+
+void encode_batch(const EventBatch& batch, std::vector<std::byte>& out) {
+  std::size_t most = kHeaderBytes + batch.events.size() * kMostBytesOfOne;
+  for (const LocationName& location : batch.locations) most += 4 + location.name.size();
+  out.resize(most);
+  Writer to(out.data());
+  to.put(std::string_view(kMagic.data(), kMagic.size()));
+  to.put(kVersion);
+  to.put(static_cast<std::uint8_t>(batch.kind));
+  to.put(std::uint8_t{0});
+  to.put(std::uint64_t{0});  // the checksum
+  to.put(batch.stream.worker.id.value());
+  to.put(batch.stream.worker.rank);
+  to.put(batch.keys.block_size);
+  to.put(batch.stream.incarnation);
+  to.put(batch.first);
+  to.put(batch.published_ns);
+  to.put(batch.keys.scheme);
+  to.put(batch.keys.name_space.hi());
+  to.put(batch.keys.name_space.lo());
+  to.put(batch.part);
+  to.put(batch.parts);
+  to.put(static_cast<std::uint32_t>(batch.events.size()));
+  to.put(static_cast<std::uint32_t>(batch.locations.size()));
+  for (const LocationName& location : batch.locations) {
+    const auto size = static_cast<std::uint16_t>(std::min<std::size_t>(location.name.size(), UINT16_MAX));
+    to.put(location.number);
+    to.put(size);
+    to.put(std::string_view(location.name).substr(0, size));
+  }
+  for (std::span<const KvEvent> left = batch.events; !left.empty();) {
+    const std::size_t n = run_length(left);
+    put_run(to, left.first(n));
+    left = left.subspan(n);
+  }
+  out.resize(static_cast<std::size_t>(to.at() - out.data()));
+  const std::uint64_t checksum = XXH3_64bits(out.data() + kChecked, out.size() - kChecked);
+  std::memcpy(out.data() + 8, &checksum, sizeof checksum);
+}
+
+Result<void> decode_batch(std::span<const std::byte> bytes, OwnedBatch& out) {
+  out.events.clear();
+  out.locations.clear();
+  out.head = {};
+  Reader in(bytes);
+  if (in.left() < kHeaderBytes || in.text(4) != std::string_view(kMagic.data(), kMagic.size()))
+    return make_error(ErrorCode::kCorruption, "%zu bytes that do not begin as a batch of events does",
+                      bytes.size());
+  if (const auto version = in.get<std::uint16_t>(); version != kVersion)
+    return make_error(ErrorCode::kUnsupported,
+                      "a batch of events of version %u; this library reads version %u: update the older side",
+                      unsigned{version}, unsigned{kVersion});
+  const auto kind = in.get<std::uint8_t>();
+  in.get<std::uint8_t>();
+  if (in.get<std::uint64_t>() != XXH3_64bits(bytes.data() + kChecked, bytes.size() - kChecked))
+    return make_error(ErrorCode::kCorruption,
+                      "a batch of events of %zu bytes does not agree with its checksum", bytes.size());
+  if (kind > static_cast<std::uint8_t>(BatchKind::kSnapshot))
+    return make_error(ErrorCode::kUnsupported,
+                      "a batch of events of kind %u, which this version does not know", unsigned{kind});
+  EventBatch& head = out.head;
+  head.kind = static_cast<BatchKind>(kind);
+  head.stream.worker.id = WorkerId(in.get<std::uint64_t>());
+  head.stream.worker.rank = in.get<std::uint32_t>();
+  head.keys.block_size = in.get<std::uint32_t>();
+  head.stream.incarnation = in.get<std::uint64_t>();
+  head.first = in.get<std::uint64_t>();
+  head.published_ns = in.get<std::int64_t>();
+  head.keys.scheme = in.get<std::uint64_t>();
+  const auto hi = in.get<std::uint64_t>();
+  const auto lo = in.get<std::uint64_t>();
+  head.keys.name_space = tokens::NamespaceFingerprint::from_bits(hi, lo);
+  head.part = in.get<std::uint32_t>();
+  head.parts = in.get<std::uint32_t>();
+  const auto events = in.get<std::uint32_t>();
+  const auto locations = in.get<std::uint32_t>();
+  if (head.part >= head.parts)
+    return make_error(ErrorCode::kCorruption, "a batch of events is part %u of %u", head.part, head.parts);
+  for (std::uint32_t i = 0; i < locations; ++i) {
+    if (in.left() < 4) return cut_short("locations");
+    LocationName location;
+    location.number = in.get<std::uint16_t>();
+    const auto size = in.get<std::uint16_t>();
+    if (in.left() < size) return cut_short("locations");
+    location.name = in.text(size);
+    out.locations.push_back(std::move(location));
+  }
+  // No event has fewer than 16 bytes: a false count cannot make us take memory for it.
+  if (in.left() / 16 < events) return cut_short("runs");
+  out.events.reserve(events);
+  while (out.events.size() < events) {
+    const auto wanted = static_cast<std::uint32_t>(events - out.events.size());
+    if (Result<void> read = read_run(in, wanted, out.events); !read) return read;
+  }
+  if (in.left() != 0)
+    return make_error(ErrorCode::kCorruption, "a batch of events has %zu bytes behind its end", in.left());
+  if (head.kind == BatchKind::kEvents) {
+    std::uint64_t number = head.first;
+    for (KvEvent& event : out.events) event.sequence = number++;
+  }
+  return {};
+}
+
+}  // namespace ashlar::events
