@@ -72,6 +72,10 @@ class BlockStore final : public StoreFace,
   // A tentative registration counts no collision: who retries it does.
   std::optional<Error> register_slots(std::size_t n, Filler fill, Emitter emit, bool tentative = false);
 
+  // What is registered here, as the events that would say so, parents before children; and the number that the log's next
+  // event gets. Requires: an event log.
+  std::uint64_t list_stored(std::vector<events::KvEvent>& out);
+
   // matching (store_match.cc)
   std::size_t match_prefix(std::span<const tokens::SequenceHash> hashes, Emitter emit);
   std::size_t match_verified(std::span<const tokens::TokenBlock> blocks, Emitter emit);
@@ -217,7 +221,7 @@ class BlockStore final : public StoreFace,
       ASHLAR_REQUIRES(mu_);
   // Tells the backend which of these slots were registered as primaries just now.
   void announce_locked(std::span<const SlotRef> slots) ASHLAR_REQUIRES(mu_);
-  void publish_stored_locked(std::uint32_t slot) ASHLAR_REQUIRES(mu_);
+  events::KvEvent stored_event_locked(std::uint32_t slot) const ASHLAR_REQUIRES(mu_);
   void publish_removed_locked(std::uint32_t slot) ASHLAR_REQUIRES(mu_);
 
   std::uint32_t find_confirmed(std::uint64_t mixed, const tokens::SequenceHash& hash) const noexcept {

@@ -118,6 +118,10 @@ PoolStatus ManagerCore::status() const {
 Pressure ManagerCore::pressure() const noexcept {
   return store_->pressure();
 }
+std::uint64_t ManagerCore::list_stored(std::vector<events::KvEvent>& out) const {
+  return store_->list_stored(out);
+}
+
 ManagerCounters ManagerCore::counters() const {
   return store_->counters();
 }

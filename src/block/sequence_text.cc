@@ -53,8 +53,11 @@ std::span<const tokens::SequenceHash> SequenceText::names(std::size_t count) {
 }
 
 BlockIdentity SequenceText::identity(std::size_t i, std::uint32_t group) const {
-  return {hashes[i].in_group(group), i == 0 ? std::nullopt : std::optional(hashes[i - 1].in_group(group)),
-          hashes[0].in_group(group)};
+  return {.hash = hashes[i].in_group(group),
+          .parent = i == 0 ? std::nullopt : std::optional(hashes[i - 1].in_group(group)),
+          .root = hashes[0].in_group(group),
+          .local = rules->hasher.local_hash(block(i), std::uint64_t{i} * rules->block_size, rules->runs),
+          .group = static_cast<std::uint16_t>(group)};
 }
 
 }  // namespace ashlar::block::detail

@@ -39,8 +39,13 @@ struct PartialState {
 struct Ancestry {
   tokens::SequenceHash parent;
   tokens::SequenceHash root;
+  std::uint64_t local = 0;
+  std::uint32_t metadata = 0;
+  std::uint16_t location = 0;
+  std::uint16_t group = 0;
   bool has_parent = false;
   bool has_root = false;
+  bool has_local = false;
 };
 
 // Where an unreferenced primary is.

@@ -261,6 +261,9 @@ void BlockStore::used(std::span<const std::uint64_t> mixed, const SlotRef* found
   if (facts_->keeps_hits()) {
     for (std::size_t i = 0; i < mixed.size(); ++i) facts_->set_hit(BlockId(found[i].id));
   }
+  if (options_.accesses) {
+    options_.accesses->note(tier_, mixed.size(), [&](std::size_t i) { return slots_.hash(found[i].id); });
+  }
   if (registry_.has_several_sources()) elsewhere.note({found, mixed.size()});
   if (!registry_.has_touch_callbacks()) return;
   for (std::size_t i = 0; i < mixed.size(); ++i) {

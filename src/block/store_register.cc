@@ -110,7 +110,7 @@ std::optional<Error> BlockStore::register_slots(std::size_t n, Filler fill, Emit
       // again.
       index_.insert(mixed, slot);
       slots_.word(slot).store(SlotWord::make(BlockState::kPrimary, 1, in[i].generation), kOrderPublish);
-      if (options_.events) publish_stored_locked(slot);
+      if (options_.events) options_.events->append(stored_event_locked(slot));
       if (is_new) created[fresh++] = mixed;
       out[i] = in[i];
     }
@@ -152,19 +152,43 @@ void BlockStore::announce_locked(std::span<const SlotRef> slots) {
   }
 }
 
-void BlockStore::publish_stored_locked(std::uint32_t slot) {
+events::KvEvent BlockStore::stored_event_locked(std::uint32_t slot) const {
   const Ancestry& ancestry = slots_.ancestry[slot];
   events::KvEvent event;
   event.kind = events::KvEventKind::kStored;
   event.tier = tier_;
   event.hash = slots_.hash(slot);
   event.block = slot;
+  event.bytes = options_.block_bytes;
+  event.location = ancestry.location;
+  event.group = ancestry.group;
+  event.metadata = ancestry.metadata;
   // A parent is named only if it is here: listeners then know its Stored event.
   event.has_parent = ancestry.has_parent && find_confirmed(ancestry.parent) != kNone;
   if (event.has_parent) event.parent_bits = ancestry.parent;
   event.has_root = ancestry.has_root;
   if (event.has_root) event.root_bits = ancestry.root;
-  options_.events->append(event);
+  event.has_local = ancestry.has_local;
+  if (event.has_local) event.local_bits = ancestry.local;
+  return event;
+}
+
+std::uint64_t BlockStore::list_stored(std::vector<events::KvEvent>& out) {
+  ASHLAR_CHECK(options_.events != nullptr, "a manager without an event log keeps nothing to list");
+  const std::size_t before = out.size();
+  std::uint64_t next = 0;
+  {
+    const MutexLock lock(mu_);
+    next = options_.events->next_sequence();
+    for (std::uint32_t slot = 0; slot < options_.block_count; ++slot) {
+      if (SlotWord::state(slots_.word(slot).load(kOrderProbe)) == BlockState::kPrimary)
+        out.push_back(stored_event_locked(slot));
+    }
+  }
+  // Parents stand before their children.
+  std::sort(out.begin() + static_cast<std::ptrdiff_t>(before), out.end(),
+            [](const events::KvEvent& x, const events::KvEvent& y) { return x.hash < y.hash; });
+  return next;
 }
 
 void BlockStore::publish_removed_locked(std::uint32_t slot) {
@@ -173,6 +197,9 @@ void BlockStore::publish_removed_locked(std::uint32_t slot) {
   event.tier = tier_;
   event.hash = slots_.hash(slot);
   event.block = slot;
+  event.location = slots_.ancestry[slot].location;
+  event.group = slots_.ancestry[slot].group;
+  event.bytes = options_.block_bytes;
   options_.events->append(event);
 }
 

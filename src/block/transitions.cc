@@ -37,6 +37,11 @@ void finish(const SlotRef& slot, const BlockIdentity& identity) {
     if (identity.parent) ancestry.parent = *identity.parent;
     ancestry.has_root = identity.root.has_value();
     if (identity.root) ancestry.root = *identity.root;
+    ancestry.has_local = identity.local.has_value();
+    if (identity.local) ancestry.local = identity.local->value();
+    ancestry.location = identity.location;
+    ancestry.group = identity.group;
+    ancestry.metadata = identity.metadata;
   }
   store_of(slot).facts().set_parent(BlockId(slot.id), identity.parent);
   set_state(slot, BlockState::kComplete);
@@ -51,7 +56,7 @@ void finish_partial(const SlotRef& slot) {
   table(slot).set_tokens(slot.id, partial.tokens);
   const bool first = !partial.start.parent.has_value();
   finish(slot, {hashes->sequence, partial.start.parent,
-                first ? std::optional(hashes->sequence) : partial.start.root});
+                first ? std::optional(hashes->sequence) : partial.start.root, hashes->local});
 }
 
 }  // namespace
@@ -63,7 +68,7 @@ std::optional<Error> complete(const SlotRef& slot, const tokens::TokenBlock& blo
                       block.block_size(), block_size_of(slot));
   }
   table(slot).set_tokens(slot.id, block.tokens());
-  finish(slot, {block.sequence_hash(), block.parent(), block.root()});
+  finish(slot, {block.sequence_hash(), block.parent(), block.root(), block.local_hash()});
   return std::nullopt;
 }
 

@@ -267,7 +267,7 @@ Result<void> decode_batch(std::span<const std::byte> bytes, OwnedBatch& out) {
   head.parts = in.get<std::uint32_t>();
   const auto events = in.get<std::uint32_t>();
   const auto locations = in.get<std::uint32_t>();
-  if (head.part >= head.parts)
+  if (head.part >= head.parts || head.parts > kMaxSnapshotParts)
     return make_error(ErrorCode::kCorruption, "a batch of events is part %u of %u", head.part, head.parts);
   for (std::uint32_t i = 0; i < locations; ++i) {
     if (in.left() < 4) return cut_short("locations");

@@ -84,7 +84,9 @@ class DiskPool::Reserved final : public Reservation {
       }
     }
     if (error) static_cast<void>(pool_.clear_stale({}));  // the device may have thought better of it
-    Published published = taken_.publish(pool_.manager_, pool_.records_, left, ready);
+    Published published = taken_.publish(pool_.manager_, pool_.records_, left, ready, [this](std::size_t i) {
+      return EventLocation::file(pool_.place(taken_.ids()[i]).part);
+    });
     if (!published.error) published.error = std::move(error);
     pool_.release(claimed);
     for (std::size_t i = 0; i < records.size(); ++i)
@@ -168,12 +170,14 @@ Result<void> DiskPool::restore() {
   for (const auto& [part, entry] : found) {
     const BlockId id(static_cast<std::uint32_t>(entry.slot * files_.size() + part));
     const G3Header& header = entry.header;
-    records_.write(id, {.hash = header.hash,
-                        .parent = header.has_parent ? header.parent : SequenceHash(),
-                        .salt = header.salt,
-                        .checksum = header.checksum});
+    const BlockRecord record{.hash = header.hash,
+                             .parent = header.has_parent ? header.parent : SequenceHash(),
+                             .salt = header.salt,
+                             .checksum = header.checksum};
+    records_.write(id, record);
     auto complete = std::move(*by_id[id.value()])
-                        .stage(header.hash, block::KvReady::asserted_by_caller());  // the header says so
+                        .stage(record.identity(EventLocation::file(part)),
+                               block::KvReady::asserted_by_caller());  // the header says so
     const auto registered = manager_.register_block(std::move(complete));
     if (registered && registered->block_id() == id) {
       ++restored_;

@@ -28,6 +28,7 @@ Result<std::unique_ptr<KvBlockManager>> KvBlockManager::create(KvOptions options
 KvBlockManager::KvBlockManager(std::unique_ptr<Parts> parts) : parts_(std::move(parts)) {}
 
 KvBlockManager::~KvBlockManager() {
+  detach_events();
   parts_->closing = true;
   parts_->closed = true;
   parts_->onboarder->stop();
@@ -193,7 +194,10 @@ Result<void> KvBlockManager::register_volume(const VolumeDescriptor& descriptor,
     return make_error(ErrorCode::kUnsupported, "there is no G4; give KvOptions::g4 to have volumes");
   Result<std::unique_ptr<Volume>> volume = parts_->options.g4->kinds.attach(descriptor);
   if (!volume) return volume.error();
-  return parts_->stack.g4->attach(descriptor.name, *std::move(volume), use);
+  if (Result<void> attached = parts_->stack.g4->attach(descriptor.name, *std::move(volume), use); !attached)
+    return attached;
+  if (events::EventManager* listener = parts_->listener.load()) parts_->name_locations(*listener);
+  return {};
 }
 
 Result<std::size_t> KvBlockManager::unregister_volume(std::string_view name) {
@@ -299,16 +303,47 @@ Result<std::vector<MetricRegistration>> KvBlockManager::add_metrics(MetricRegist
 }
 
 std::size_t KvBlockManager::drain_events(events::EventSink& sink) {
-  const TierStack& stack = parts_->stack;
   std::size_t count = 0;
-  const auto from = [&](const auto& manager) {
-    if (manager && manager->event_log() != nullptr) count += manager->event_log()->drain(sink);
-  };
-  from(stack.g1_manager);
-  from(stack.g2_manager);
-  from(stack.g3_manager);
-  from(stack.g4_manager);
+  parts_->each_manager([&](const auto& manager) {
+    if (manager.event_log() != nullptr) count += manager.event_log()->drain(sink);
+  });
   return count;
+}
+
+void KvBlockManager::Parts::name_locations(events::EventManager& events) const {
+  if (options.g3)
+    for (std::size_t i = 0; i < options.g3->paths.size(); ++i)
+      events.name_location(EventLocation::file(i), options.g3->paths[i]);
+  if (stack.g4 == nullptr) return;
+  for (const VolumeStatus& volume : stack.g4->volumes())
+    events.name_location(EventLocation::volume(volume.number), volume.name);
+}
+
+Result<void> KvBlockManager::attach_events(events::EventManager& events) {
+  if (parts_->options.event_capacity == 0)
+    return make_error(ErrorCode::kNotReady, "the tiers make no events; set event_capacity");
+  events::EventManager* none = nullptr;
+  if (!parts_->listener.compare_exchange_strong(none, &events))
+    return make_error(ErrorCode::kAlreadyExists,
+                      "the tiers tell somebody else already; detach_events() first");
+  parts_->name_locations(events);
+  Result<void> added;
+  parts_->each_manager([&](auto& manager) {
+    if (!added) return;
+    added = events.add_source(manager.event_log(), [&manager](std::vector<events::KvEvent>& out) {
+      return manager.list_stored(out);
+    });
+  });
+  if (!added) detach_events();
+  return added;
+}
+
+void KvBlockManager::detach_events() {
+  events::EventManager* events = parts_->listener.exchange(nullptr);
+  if (events == nullptr) return;
+  // One that was never added is not found.
+  parts_->each_manager(
+      [&](const auto& manager) { static_cast<void>(events->remove_source(manager.event_log())); });
 }
 
 }  // namespace ashlar::tiers

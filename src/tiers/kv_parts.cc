@@ -45,7 +45,10 @@ Result<void> open_manager(const KvOptions& options, const block::BlockRegistry& 
       .registry(registry)
       .duplicate_policy(block::DuplicatePolicy::kReject)
       .clock(clock)
-      .with_backend(std::string_view(eviction));
+      .with_backend(std::string_view(eviction))
+      .accesses(options.accesses)
+      .block_bytes(
+          static_cast<std::uint32_t>(std::min<std::uint64_t>(options.model.block_bytes(), UINT32_MAX)));
   if (free_blocks) builder.reset_allocator(std::move(free_blocks));
   if (options.event_capacity != 0)
     builder.event_log(std::make_shared<events::EventLog>(options.event_capacity));

@@ -27,8 +27,22 @@ struct KvBlockManager::Parts {
   OffloadLane::Finish begin_move(BytePool& from, BytePool& to, std::vector<block::Hold> holds) const;
   void arrived_in_g2(const tokens::SequenceHash& hash, std::uint8_t priority);
 
+  // Calls fn(manager) for the manager of each tier that there is.
+  template <class F>
+  void each_manager(F&& fn) {
+    const auto with = [&](auto& manager) {
+      if (manager) fn(*manager);
+    };
+    with(stack.g1_manager);
+    with(stack.g2_manager);
+    with(stack.g3_manager);
+    with(stack.g4_manager);
+  }
+  void name_locations(events::EventManager& events) const;
+
   const KvOptions options;
   TierStack stack;
+  std::atomic<events::EventManager*> listener{nullptr};
   std::atomic<bool> closing{false};  // nothing new goes down
   std::atomic<bool> closed{false};   // nothing at all does
   PendingFences fences;

@@ -140,8 +140,9 @@ std::vector<VolumeStatus> VolumePool::volumes() const {
   const MutexLock lock(mu_);
   for (std::size_t i = 0; i < volumes_.size(); ++i)
     if (const Attached* one = volumes_[i].get(); one != nullptr)
-      out.push_back({one->name, one->volume->describe(), one->use.write, blocks[static_cast<Number>(i)],
-                     one->put.value(), one->got.value(), one->failed.value()});
+      out.push_back({static_cast<Number>(i), one->name, one->volume->describe(), one->use.write,
+                     blocks[static_cast<Number>(i)], one->put.value(), one->got.value(),
+                     one->failed.value()});
   return out;
 }
 
@@ -277,8 +278,8 @@ void VolumePool::publish(ReservedBlocks<G4>& taken, std::span<const BlockRecord>
   for (std::size_t i = 0; i < records.size(); ++i)
     if (!records[i].empty()) where_[taken.ids()[i].value()] = numbers[i];
   // The volume has answered for every byte.
-  const Published published =
-      taken.publish(manager_, records_, records, block::KvReady::asserted_by_caller());
+  const Published published = taken.publish(manager_, records_, records, block::KvReady::asserted_by_caller(),
+                                            [&](std::size_t i) { return EventLocation::volume(numbers[i]); });
   if (published.error && !report.error) report.error = published.error;
   for (std::size_t i = 0; i < records.size(); ++i)
     if (published.registered[i]) report.blocks[places[i]] = Moved::kArrived;

@@ -257,6 +257,10 @@ class BlockManager {
   PoolStatus status() const { return core_.status(); }
   Pressure pressure() const noexcept { return core_.pressure(); }
   ManagerCounters counters() const { return core_.counters(); }
+  // Appends what is registered, as the Stored events that would say so, parents before children, and returns the number that
+  // the log's next event gets: together they are a snapshot. Looks at all blocks under the store's lock.
+  // Requires: an event log.
+  std::uint64_t list_stored(std::vector<events::KvEvent>& out) const { return core_.list_stored(out); }
   // Walks all slots and checks every invariant that can be seen from outside a transition; for tests.
   // Requires: no other thread uses the manager.
   void check_invariants() const { core_.check_invariants(); }
@@ -313,6 +317,10 @@ class BlockManagerBuilder {
   BlockManagerBuilder& event_log(std::shared_ptr<events::EventLog> log) {
     return set(options_.events, std::move(log));
   }
+  BlockManagerBuilder& accesses(std::shared_ptr<events::AccessSampler> sampler) {
+    return set(options_.accesses, std::move(sampler));
+  }
+  BlockManagerBuilder& block_bytes(std::uint32_t bytes) { return set(options_.block_bytes, bytes); }
   BlockManagerBuilder& clock(Clock& clock) { return set(options_.clock, &clock); }
   BlockManagerBuilder& default_reset_on_release(bool reset) {
     return set(options_.default_reset_on_release, reset);

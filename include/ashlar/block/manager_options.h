@@ -15,6 +15,7 @@
 #include "ashlar/block/block_state.h"
 #include "ashlar/block/eviction.h"
 #include "ashlar/block/reset_allocator.h"
+#include "ashlar/events/access_sampler.h"
 #include "ashlar/events/event_log.h"
 
 namespace ashlar::block {
@@ -43,11 +44,13 @@ struct ManagerOptions {
   std::uint32_t block_size = 16;  // tokens
   std::optional<BlockRegistry> registry;
   DuplicatePolicy duplicates = DuplicatePolicy::kAllow;
-  EvictionFactory eviction;                  // default: LRU
-  ResetAllocatorFactory reset_allocator;     // default: first in, first out
-  std::shared_ptr<events::EventLog> events;  // null: nothing is published
-  Clock* clock = &Clock::real();             // for deadlines and pins
-  bool default_reset_on_release = false;     // what a newly allocated block starts with
+  EvictionFactory eviction;                         // default: LRU
+  ResetAllocatorFactory reset_allocator;            // default: first in, first out
+  std::shared_ptr<events::EventLog> events;         // null: nothing is published
+  std::shared_ptr<events::AccessSampler> accesses;  // null: hits are not sampled
+  std::uint32_t block_bytes = 0;                    // what events say of a block's size; 0: nothing
+  Clock* clock = &Clock::real();                    // for deadlines and pins
+  bool default_reset_on_release = false;            // what a newly allocated block starts with
   bool verify_tokens = true;  // keep tokens of completed blocks and compare them where a hash meets
   std::size_t max_pins = 0;   // 0: a quarter of the blocks, at least one; at most 2^24
   Watermarks watermarks;

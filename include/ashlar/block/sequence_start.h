@@ -1,6 +1,7 @@
 // SequenceStart and BlockIdentity: what a block must know about the sequence it belongs to.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 
 #include "ashlar/tokens/sequence_hash.h"
@@ -20,6 +21,11 @@ struct BlockIdentity {
   tokens::SequenceHash hash;
   std::optional<tokens::SequenceHash> parent;  // the block before, where known
   std::optional<tokens::SequenceHash> root;    // the first block of the sequence, where known
+  // For listeners; nothing here is kept or read where nobody listens.
+  std::optional<tokens::LocalHash> local = {};  // the hash of the block's own tokens, where known
+  std::uint16_t location = 0;                   // the volume or device, by the tier's numbers
+  std::uint16_t group = 0;                      // group of layers
+  std::uint32_t metadata = 0;                   // the caller's own
 };
 
 }  // namespace ashlar::block

@@ -45,19 +45,21 @@ struct LocationName {
   friend bool operator==(const LocationName&, const LocationName&) = default;
 };
 
+inline constexpr std::uint32_t kMaxSnapshotParts = 1u << 16;
+
 enum class BatchKind : std::uint8_t { kEvents, kSnapshot };
 
 struct EventBatch {
-  StreamId stream;
-  StreamKeys keys;
+  StreamId stream = {};
+  StreamKeys keys = {};
   BatchKind kind = BatchKind::kEvents;
   // Number of the first event; of a snapshot: that of the next event.
   std::uint64_t first = 0;
   std::uint32_t part = 0;         // of a snapshot, from 0
   std::uint32_t parts = 1;        // of a snapshot
   std::int64_t published_ns = 0;  // Unix time
-  std::span<const KvEvent> events;
-  std::span<const LocationName> locations;  // those that the events refer to
+  std::span<const KvEvent> events = {};
+  std::span<const LocationName> locations = {};  // those that the events refer to
 
   // The number after the last event.
   std::uint64_t end() const noexcept { return kind == BatchKind::kEvents ? first + events.size() : first; }

@@ -8,6 +8,7 @@
 
 #include "ashlar/base/clock.h"
 #include "ashlar/block/block_retention.h"
+#include "ashlar/block/sequence_start.h"
 #include "ashlar/tokens/namespace_fingerprint.h"
 #include "ashlar/tokens/salt.h"
 #include "ashlar/tokens/sequence_hash.h"
@@ -24,6 +25,16 @@ inline SaltFingerprint salt_fingerprint(const tokens::Salt& salt) {
       .model = salt.lora(), .dtype = salt.tenant(), .layout = "salt", .block_size = 0});
 }
 
+// What the events of a tier say of where a block lies: 0 for memory, a file of G3 or a volume of G4 else.
+struct EventLocation {
+  static constexpr std::uint16_t kFirstFile = 1;
+  static constexpr std::uint16_t kFirstVolume = 0x1000;
+  static std::uint16_t file(std::size_t number) { return static_cast<std::uint16_t>(kFirstFile + number); }
+  static std::uint16_t volume(std::size_t number) {
+    return static_cast<std::uint16_t>(kFirstVolume + number);
+  }
+};
+
 struct BlockRecord {
   tokens::SequenceHash hash = {};  // zero: no block
   tokens::SequenceHash parent =
@@ -35,6 +46,13 @@ struct BlockRecord {
   Clock::TimePoint since = {};                           // when it came into its tier
 
   bool empty() const noexcept { return hash == tokens::SequenceHash(); }
+  // What a block of this record is staged as. `location` is what its events say.
+  block::BlockIdentity identity(std::uint16_t location = 0) const {
+    return {.hash = hash,
+            .parent = parent == tokens::SequenceHash() ? std::nullopt : std::optional(parent),
+            .root = {},
+            .location = location};
+  }
 };
 
 }  // namespace ashlar::tiers

@@ -25,6 +25,7 @@
 #include "ashlar/base/metric_registry.h"
 #include "ashlar/base/result.h"
 #include "ashlar/block/block_manager.h"
+#include "ashlar/events/event_manager.h"
 #include "ashlar/events/event_sink.h"
 #include "ashlar/tiers/cost_model.h"
 #include "ashlar/tiers/kv_metrics.h"
@@ -152,6 +153,11 @@ class KvBlockManager {
                                                       const KvMetrics::Labels& labels = {}) const;
   // Hands what the tiers have stored and removed to a sink, tier by tier. Returns the number of events.
   std::size_t drain_events(events::EventSink& sink);
+  // The tiers become sources of `events`, with the names of their files and volumes; beginning with what they hold. Those of
+  // volumes that are registered later are told, too. detach_events() comes before the end of either. Errors: kNotReady: no
+  // event_capacity; kAlreadyExists.
+  Result<void> attach_events(events::EventManager& events);
+  void detach_events();
 
  private:
   struct Parts;

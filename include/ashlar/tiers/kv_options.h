@@ -82,7 +82,9 @@ struct KvOptions {
   // What was written to disks and volumes is read back and compared before it counts.
   bool read_back_after_write = false;
   std::uint32_t onboard_threads = 2;  // for onboard_async() and prefetch()
-  std::size_t event_capacity = 0;     // events that each tier keeps for drain_events(); 0: none are made
+  // Events that each tier keeps for attach_events() or drain_events(); 0: none are made.
+  std::size_t event_capacity = 0;
+  std::shared_ptr<events::AccessSampler> accesses = {};  // samples the hits of all tiers
   // Runs all copies; host memory and files unless given.
   std::shared_ptr<transfer::Executor> executor = {};
   Clock* clock = nullptr;

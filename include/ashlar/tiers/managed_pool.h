@@ -35,16 +35,18 @@ class ReservedBlocks {
   std::span<const block::BlockId> ids() const noexcept { return ids_; }
   // Takes block i out.
   block::MutableBlock<Tier> give(std::size_t i) { return std::move(blocks_[i]); }
-  // Registers those that have a record, in order; all or none.
+  // Registers those that have a record, in order; all or none. `location_of` says where block i lies, for events.
+  template <class LocationOf>
   Published publish(block::BlockManager<Tier>& manager, RecordTable& table,
-                    std::span<const BlockRecord> records, const block::KvReady& ready) {
+                    std::span<const BlockRecord> records, const block::KvReady& ready,
+                    const LocationOf& location_of) {
     Published published{.registered = std::vector<bool>(records.size()), .error = {}};
     block::BlockList<block::CompleteBlock<Tier>> complete;
     for (std::size_t i = 0; i < records.size(); ++i) {
       if (records[i].empty()) continue;
       table.write(ids_[i], records[i]);
       published.registered[i] = true;
-      complete.push_back(std::move(blocks_[i]).stage(records[i].hash, ready));
+      complete.push_back(std::move(blocks_[i]).stage(records[i].identity(location_of(i)), ready));
     }
     auto registered = manager.register_blocks(std::move(complete));
     if (registered) {

@@ -46,7 +46,8 @@ class MemoryPool final : public ManagedPool<Tier, BytePool> {
     Reserved(MemoryPool& pool, ReservedBlocks<Tier> taken) : pool_(pool), taken_(std::move(taken)) {}
     std::span<const block::BlockId> ids() const noexcept override { return taken_.ids(); }
     Published publish(std::span<const BlockRecord> records, const block::KvReady& ready) override {
-      return taken_.publish(pool_.manager_, pool_.records_, records, ready);
+      return taken_.publish(pool_.manager_, pool_.records_, records, ready,
+                            [](std::size_t) { return std::uint16_t{0}; });
     }
 
    private:

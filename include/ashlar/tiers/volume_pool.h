@@ -33,6 +33,7 @@ struct VolumeUse {
 
 // What a pool knows of a volume.
 struct VolumeStatus {
+  std::uint16_t number = 0;  // among those of its manager, for ever
   std::string name;
   std::string describes;
   bool write = true;

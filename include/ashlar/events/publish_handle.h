@@ -1,0 +1,77 @@
+// PublishHandle: the right of one (block, tier) to be known. Taking the first handle of a (hash, tier) says Stored, dropping the
+// last one says Removed; those between say nothing. For engines and storages that keep blocks of their own: a BlockManager says
+// the same by itself, from the transitions of its slots.
+//
+// Publisher: a scope. Handles taken from it become known together when it ends, in the order in which they were taken, as one
+// run of events. A handle that is dropped before that was never there.
+//
+//   events::Publisher batch = manager->publisher();
+//   for (const KvEvent& block : blocks) handles.push_back(batch.publish(block));
+//   batch.commit();                       // or the end of its scope
+//
+// Thread safety: handles may be taken and dropped by any thread; one Publisher is confined. They may outlive the EventManager
+// that gave them, and then say nothing.
+// Complexity:    one short critical section each, nobody waits for a sink; no allocation but the table's.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "ashlar/events/kv_event.h"
+
+namespace ashlar::events {
+namespace detail {
+class PublishTable;
+struct PublishedBlock;
+}  // namespace detail
+
+class PublishHandle {
+ public:
+  PublishHandle() = default;  // of nothing
+  PublishHandle(PublishHandle&& other) noexcept
+      : table_(std::move(other.table_)), block_(std::exchange(other.block_, nullptr)) {}
+  PublishHandle& operator=(PublishHandle&& other) noexcept {
+    std::swap(table_, other.table_);
+    std::swap(block_, other.block_);
+    return *this;
+  }
+  ~PublishHandle() { reset(); }
+
+  explicit operator bool() const noexcept { return block_ != nullptr; }
+  // Requires: a block.
+  const tokens::SequenceHash& sequence_hash() const noexcept;
+  TierId tier() const noexcept;
+  // Drops it.
+  void reset() noexcept;
+
+ private:
+  friend class detail::PublishTable;
+  PublishHandle(std::shared_ptr<detail::PublishTable> table, detail::PublishedBlock* block) noexcept
+      : table_(std::move(table)), block_(block) {}
+
+  std::shared_ptr<detail::PublishTable> table_;
+  detail::PublishedBlock* block_ = nullptr;
+};
+
+class Publisher {
+ public:
+  Publisher(Publisher&&) noexcept = default;
+  Publisher& operator=(Publisher&&) = delete;
+  ~Publisher() { commit(); }
+
+  // As EventManager::publish(), but for the moment.
+  [[nodiscard]] PublishHandle publish(const KvEvent& block);
+  // Everything taken so far becomes known. The scope goes on.
+  void commit() noexcept;
+
+ private:
+  friend class EventManager;
+  explicit Publisher(std::shared_ptr<detail::PublishTable> table) : table_(std::move(table)) {}
+
+  std::shared_ptr<detail::PublishTable> table_;
+  std::vector<detail::PublishedBlock*> taken_;
+};
+
+}  // namespace ashlar::events

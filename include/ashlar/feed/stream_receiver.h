@@ -1,0 +1,101 @@
+// StreamReceiver: puts the batches of a feed right: each event once, in order, or everything anew.
+//
+// For every worker it knows the incarnation and the number of the next event. Batches that were heard already are dropped, of those
+// that overlap the rest is taken. A gap makes it ask the feed for what is missing: batches that are still kept, or a snapshot. When
+// the feed has neither, what was known of the worker is dropped, and the events behind the gap begin an incomplete picture, which
+// the next snapshot completes. A later incarnation of a worker ends the one before: what it held is gone; a batch of an earlier one
+// is stale. A stream whose keys are not the expected ones is refused.
+//
+// Thread safety: thread-compatible. Complexity: O(events); it keeps what waits for a gap to close, bounded by options.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "ashlar/feed/feed_source.h"
+
+namespace ashlar::feed {
+
+// Who hears the events of streams that are right.
+class StreamListener {
+ public:
+  virtual ~StreamListener() = default;
+  // All that was known of the worker is void. What it holds comes now, as Stored events, unless it begins anew.
+  virtual void on_reset(const events::StreamId& stream) = 0;
+  // The next events, numbered without holes since the last reset. The batch is valid during the call only.
+  virtual void on_events(const events::EventBatch& batch) = 0;
+};
+
+class StreamReceiver final : public BatchConsumer {
+ public:
+  struct Options {
+    // Streams must be named like this; what is zero in it may be anything.
+    std::optional<events::StreamKeys> keys = {};
+    std::size_t max_waiting = std::size_t{1} << 18;  // events behind gaps, per worker
+  };
+  struct Counters {
+    std::uint64_t batches = 0;
+    std::uint64_t events = 0;      // handed on
+    std::uint64_t duplicates = 0;  // events that were heard already
+    std::uint64_t stale = 0;       // batches of earlier incarnations
+    std::uint64_t refused = 0;     // batches whose keys are others
+    std::uint64_t gaps = 0;
+    std::uint64_t replayed = 0;   // gaps that batches of the feed closed
+    std::uint64_t snapshots = 0;  // that were taken
+    std::uint64_t resyncs = 0;    // gaps that nothing closed
+    std::uint64_t restarts = 0;   // workers that began a new life
+    std::uint64_t lost = 0;       // events that a producer's log lost and its owner made good
+  };
+
+  StreamReceiver(FeedSource& source, StreamListener& listener)
+      : StreamReceiver(source, listener, Options{}) {}
+  StreamReceiver(FeedSource& source, StreamListener& listener, const Options& options)
+      : source_(source), listener_(listener), options_(options) {}
+
+  // Takes what the feed has, waiting up to `timeout` for something, and mends what is broken. Returns how many batches came.
+  // Errors: those of the feed; the state is as it was.
+  Result<std::size_t> poll(Clock::Duration timeout);
+  // For feeds that are driven otherwise: call mend() after it.
+  void on_batch(const events::EventBatch& batch) override;
+  void mend();
+
+  // Whether the picture of the worker is whole: no gap is open, and none was closed by forgetting.
+  bool is_complete(const events::Worker& worker) const;
+  const Counters& counters() const noexcept { return counters_; }
+  // Why the last stream was refused.
+  const std::string& last_refusal() const noexcept { return last_refusal_; }
+
+ private:
+  struct Stream {
+    events::StreamId id = {};
+    std::uint64_t next = 0;
+    bool complete = true;
+    bool started = false;  // something was handed on, or the stream was heard from its first event
+    std::map<std::uint64_t, events::OwnedBatch> waiting = {};  // behind a gap, by first number
+    std::size_t waiting_events = 0;
+    std::vector<std::optional<events::OwnedBatch>> parts = {};  // of a snapshot that is arriving
+    std::uint64_t parts_first = 0;
+  };
+
+  bool accepts(const events::EventBatch& batch);
+  void take_events(Stream& stream, const events::EventBatch& batch);
+  void take_snapshot(Stream& stream, const events::EventBatch& batch);
+  void hand_on(Stream& stream, const events::EventBatch& batch);
+  void take_waiting(Stream& stream);
+  void give_up(Stream& stream);
+
+  FeedSource& source_;
+  StreamListener& listener_;
+  const Options options_;
+  std::unordered_map<events::Worker, Stream> streams_;
+  Counters counters_;
+  std::string last_refusal_;
+};
+
+}  // namespace ashlar::feed

@@ -1,0 +1,267 @@
+#include "ashlar/events/event_manager.h"
+
+#include <algorithm>
+#include <atomic>
+#include <thread>
+#include <utility>
+
+#include "base/start_thread.h"
+#include "events/publish_table.h"
+#include "events/sink_lane.h"
+#include "events/stream_state.h"
+
+namespace ashlar::events {
+
+Result<void> BatchProfile::validate() const {
+  if (max_events == 0 || max_events > (std::size_t{1} << 20))
+    return make_error(ErrorCode::kInvalidArgument, "max_events is %zu; it must be in 1..2^20", max_events);
+  if (capacity < max_events)
+    return make_error(ErrorCode::kInvalidArgument, "capacity is %zu, less than the %zu events of one batch",
+                      capacity, max_events);
+  if (max_age < Clock::Duration::zero())
+    return make_error(ErrorCode::kInvalidArgument, "max_age is negative");
+  if (retry <= Clock::Duration::zero() || retry_max < retry)
+    return make_error(ErrorCode::kInvalidArgument, "retry must be above 0 and not above retry_max");
+  return {};
+}
+
+Result<void> EventManagerOptions::validate() const {
+  if (handle_capacity < 2)
+    return make_error(ErrorCode::kInvalidArgument, "handle_capacity must be 2 or more");
+  if (drain_every <= Clock::Duration::zero())
+    return make_error(ErrorCode::kInvalidArgument, "drain_every must be above 0");
+  if (accesses != nullptr && access_every <= Clock::Duration::zero())
+    return make_error(ErrorCode::kInvalidArgument, "access_every must be above 0");
+  if (shutdown_wait < Clock::Duration::zero())
+    return make_error(ErrorCode::kInvalidArgument, "shutdown_wait is negative");
+  return {};
+}
+
+struct EventManager::Parts {
+  explicit Parts(EventManagerOptions given)
+      : options(std::move(given)),
+        clock(options.clock == nullptr ? &Clock::real() : options.clock),
+        table(std::make_shared<detail::PublishTable>(options.handle_capacity)) {}
+
+  void drain_locked() ASHLAR_REQUIRES(drain_mu) {
+    fresh.clear();
+    state.drain(fresh);
+    if (options.accesses != nullptr && clock->now() >= next_access) {
+      next_access = clock->now() + options.access_every;
+      std::vector<KvEvent> accesses;
+      options.accesses->report(accesses);
+      for (const KvEvent& event : accesses) state.pass(event, fresh);
+    }
+    hand_out_locked();
+  }
+  void hand_out_locked() ASHLAR_REQUIRES(drain_mu) {
+    for (const auto& lane : lanes) lane->append(fresh);
+  }
+  OwnedBatch snapshot_locked() ASHLAR_REQUIRES(drain_mu) {
+    OwnedBatch batch;
+    batch.head.stream = options.stream;
+    batch.head.keys = options.keys;
+    batch.head.kind = BatchKind::kSnapshot;
+    batch.head.first = state.next_number();
+    batch.events = state.list();
+    return batch;
+  }
+  std::vector<LocationName> names_of(std::span<const KvEvent> events) {
+    std::vector<LocationName> out;
+    std::uint16_t last = 0;
+    for (const KvEvent& event : events) {
+      if (event.location == last || event.location == 0) continue;
+      last = event.location;
+      if (std::ranges::any_of(out, [&](const LocationName& name) { return name.number == last; })) continue;
+      const MutexLock lock(names_mu);
+      const auto at = std::ranges::find(names, last, &LocationName::number);
+      if (at != names.end()) out.push_back(*at);
+    }
+    return out;
+  }
+  SinkLane::Context context() {
+    return {.stream = options.stream,
+            .keys = options.keys,
+            .clock = clock,
+            .snapshot =
+                [this](SinkLane& lane) {
+                  const MutexLock lock(drain_mu);
+                  lane.begin_at(state.next_number());
+                  return snapshot_locked();
+                },
+            .locations = [this](std::span<const KvEvent> events) { return names_of(events); }};
+  }
+  void run() {
+    const MutexLock lock(drain_mu);
+    while (!stopping) {
+      drain_locked();
+      clock->wait_until(woken, drain_mu, clock->now() + options.drain_every);
+    }
+  }
+
+  const EventManagerOptions options;
+  Clock* const clock;
+  const std::shared_ptr<detail::PublishTable> table;
+
+  Mutex names_mu;
+  std::vector<LocationName> names ASHLAR_GUARDED_BY(names_mu);
+
+  mutable Mutex drain_mu;
+  CondVar woken;
+  StreamState state ASHLAR_GUARDED_BY(drain_mu);
+  std::vector<KvEvent> fresh ASHLAR_GUARDED_BY(drain_mu);
+  std::vector<std::shared_ptr<SinkLane>> lanes ASHLAR_GUARDED_BY(drain_mu);
+  Clock::TimePoint next_access ASHLAR_GUARDED_BY(drain_mu) = {};
+  bool stopping ASHLAR_GUARDED_BY(drain_mu) = false;
+  std::thread drainer;
+};
+
+EventManager::EventManager(std::unique_ptr<Parts> parts) : parts_(std::move(parts)) {}
+
+Result<std::unique_ptr<EventManager>> EventManager::create(EventManagerOptions options) {
+  if (Result<void> valid = options.validate(); !valid) return valid.error();
+  auto parts = std::make_unique<Parts>(std::move(options));
+  Parts& made = *parts;
+  {
+    const MutexLock lock(made.drain_mu);
+    std::vector<KvEvent> nothing;
+    made.state.add(
+        made.table->log(), [table = made.table.get()](std::vector<KvEvent>& out) { return table->list(out); },
+        nothing);
+  }
+  if (Result<void> started = start_thread(&made.drainer, [&made] { made.run(); }); !started)
+    return started.error();
+  return std::unique_ptr<EventManager>(new EventManager(std::move(parts)));
+}
+
+EventManager::~EventManager() {
+  static_cast<void>(flush(parts_->clock->now() + parts_->options.shutdown_wait));
+  {
+    const MutexLock lock(parts_->drain_mu);
+    parts_->stopping = true;
+    parts_->woken.notify_all();
+  }
+  parts_->drainer.join();
+  std::vector<std::shared_ptr<SinkLane>> lanes;
+  {
+    const MutexLock lock(parts_->drain_mu);
+    lanes.swap(parts_->lanes);
+  }
+  for (const auto& lane : lanes) lane->stop();
+}
+
+Result<void> EventManager::add_source(std::shared_ptr<EventLog> log, Lister lister) {
+  if (log == nullptr) return make_error(ErrorCode::kInvalidArgument, "there is no log to listen to");
+  const MutexLock lock(parts_->drain_mu);
+  parts_->fresh.clear();
+  if (!parts_->state.add(std::move(log), std::move(lister), parts_->fresh))
+    return make_error(ErrorCode::kAlreadyExists, "the log is a source already");
+  parts_->hand_out_locked();
+  return {};
+}
+
+Result<void> EventManager::remove_source(const std::shared_ptr<EventLog>& log) {
+  const MutexLock lock(parts_->drain_mu);
+  parts_->drain_locked();
+  parts_->fresh.clear();
+  if (!parts_->state.remove(log, parts_->fresh))
+    return make_error(ErrorCode::kNotFound, "the log is not a source");
+  parts_->hand_out_locked();
+  return {};
+}
+
+void EventManager::name_location(std::uint16_t number, std::string name) {
+  const MutexLock lock(parts_->names_mu);
+  const auto at = std::ranges::find(parts_->names, number, &LocationName::number);
+  if (at != parts_->names.end()) {
+    at->name = std::move(name);
+  } else {
+    parts_->names.push_back({number, std::move(name)});
+  }
+}
+
+PublishHandle EventManager::publish(const KvEvent& block) {
+  return parts_->table->publish(block, nullptr);
+}
+
+Publisher EventManager::publisher() {
+  return Publisher(parts_->table);
+}
+
+Result<void> EventManager::add_sink(std::shared_ptr<BatchSink> sink, const BatchProfile& profile) {
+  if (sink == nullptr) return make_error(ErrorCode::kInvalidArgument, "there is no sink to add");
+  if (Result<void> valid = profile.validate(); !valid) return valid;
+  auto lane = std::make_shared<SinkLane>(std::move(sink), profile, parts_->context());
+  const MutexLock lock(parts_->drain_mu);
+  const std::uint64_t next = parts_->state.next_number();
+  if (Result<void> started = lane->start(next, next != 0); !started) return started;
+  parts_->lanes.push_back(std::move(lane));
+  return {};
+}
+
+Result<void> EventManager::remove_sink(const std::shared_ptr<BatchSink>& sink) {
+  std::shared_ptr<SinkLane> lane;
+  {
+    const MutexLock lock(parts_->drain_mu);
+    const auto at = std::ranges::find_if(parts_->lanes, [&](const auto& one) { return one->sink() == sink; });
+    if (at == parts_->lanes.end()) return make_error(ErrorCode::kNotFound, "there is no such sink");
+    lane = std::move(*at);
+    parts_->lanes.erase(at);
+  }
+  lane->stop();
+  return {};
+}
+
+void EventManager::drain() {
+  const MutexLock lock(parts_->drain_mu);
+  parts_->drain_locked();
+}
+
+Result<void> EventManager::flush(Clock::TimePoint until) {
+  std::vector<std::shared_ptr<SinkLane>> lanes;
+  std::uint64_t number = 0;
+  {
+    const MutexLock lock(parts_->drain_mu);
+    parts_->drain_locked();
+    number = parts_->state.next_number();
+    lanes = parts_->lanes;
+  }
+  for (const auto& lane : lanes) lane->hurry(number);
+  for (const auto& lane : lanes) {
+    if (lane->wait_for(number, until)) continue;
+    const LaneCounters counters = lane->counters();
+    return make_error(ErrorCode::kTimeout, "%zu events still wait for %s; its last error: %s",
+                      counters.waiting, counters.sink.c_str(),
+                      counters.last_error.empty() ? "none" : counters.last_error.c_str());
+  }
+  return {};
+}
+
+OwnedBatch EventManager::snapshot() {
+  OwnedBatch batch;
+  {
+    const MutexLock lock(parts_->drain_mu);
+    parts_->drain_locked();
+    batch = parts_->snapshot_locked();
+  }
+  batch.locations = parts_->names_of(batch.events);
+  return batch;
+}
+
+const StreamId& EventManager::stream() const noexcept {
+  return parts_->options.stream;
+}
+
+EventCounters EventManager::counters() const {
+  EventCounters out;
+  const MutexLock lock(parts_->drain_mu);
+  out.events = parts_->state.next_number();
+  out.lost = parts_->state.counters().lost;
+  out.repaired = parts_->state.counters().repaired;
+  out.resyncs = parts_->state.counters().resyncs;
+  out.present = parts_->state.present();
+  for (const auto& lane : parts_->lanes) out.lanes.push_back(lane->counters());
+  return out;
+}
+
+}  // namespace ashlar::events

@@ -1,0 +1,210 @@
+#include "events/sink_lane.h"
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+#include "base/start_thread.h"
+
+namespace ashlar::events {
+
+SinkLane::SinkLane(std::shared_ptr<BatchSink> sink, const BatchProfile& profile, Context context)
+    : sink_(std::move(sink)), profile_(profile), context_(std::move(context)), retry_(profile.retry) {}
+
+SinkLane::~SinkLane() {
+  stop();
+}
+
+Result<void> SinkLane::start(std::uint64_t first, bool owes_snapshot) {
+  {
+    const MutexLock lock(mu_);
+    out_ = first;
+    owes_snapshot_ = owes_snapshot;
+  }
+  return start_thread(&thread_, [this] { run(); });
+}
+
+void SinkLane::append(std::span<const KvEvent> events) {
+  if (events.empty()) return;
+  const MutexLock lock(mu_);
+  if (owes_snapshot_) {
+    counters_.dropped += events.size();
+    return;
+  }
+  if (waiting_locked() + events.size() > profile_.capacity) {
+    counters_.dropped += waiting_locked() + events.size();
+    pending_.clear();
+    taken_left_ = 0;
+    owes_snapshot_ = true;
+    changed_.notify_all();
+    return;
+  }
+  const bool first = pending_.empty();
+  if (first) oldest_ = context_.clock->now();
+  const std::size_t before = pending_.size();
+  pending_.insert(pending_.end(), events.begin(), events.end());
+  if (first || (before < profile_.max_events && pending_.size() >= profile_.max_events))
+    changed_.notify_all();
+}
+
+void SinkLane::begin_at(std::uint64_t first) {
+  const MutexLock lock(mu_);
+  pending_.clear();
+  taken_left_ = 0;
+  taken_.clear();
+  taken_done_ = 0;
+  owes_snapshot_ = false;
+  out_ = first;
+}
+
+void SinkLane::hurry(std::uint64_t number) {
+  const MutexLock lock(mu_);
+  hurry_ = std::max(hurry_, number);
+  changed_.notify_all();
+}
+
+bool SinkLane::wait_for(std::uint64_t number, Clock::TimePoint until) {
+  const MutexLock lock(mu_);
+  while (out_ < number || owes_snapshot_) {
+    if (stopping_ || context_.clock->now() >= until) return false;
+    context_.clock->wait_until(changed_, mu_, until);
+  }
+  return true;
+}
+
+void SinkLane::stop() {
+  {
+    const MutexLock lock(mu_);
+    stopping_ = true;
+    changed_.notify_all();
+  }
+  if (thread_.joinable()) thread_.join();
+}
+
+LaneCounters SinkLane::counters() const {
+  const MutexLock lock(mu_);
+  LaneCounters counters = counters_;
+  counters.sink = sink_->describe();
+  counters.waiting = waiting_locked();
+  return counters;
+}
+
+// The fuller the lane, the sooner: half full is due at once.
+Clock::TimePoint SinkLane::due_at_locked() const {
+  const double full = static_cast<double>(waiting_locked()) / static_cast<double>(profile_.capacity);
+  const double share = std::max(0.0, 1.0 - 2.0 * full);
+  return oldest_ + Clock::Duration(static_cast<Clock::Duration::rep>(
+                       static_cast<double>(profile_.max_age.count()) * share));
+}
+
+bool SinkLane::is_due_locked(Clock::TimePoint now) const {
+  if (retry_at_ && now < *retry_at_) return false;
+  if (owes_snapshot_ || taken_left_ != 0) return true;
+  if (pending_.empty()) return false;
+  return pending_.size() >= profile_.max_events || hurry_ > out_ || now >= due_at_locked();
+}
+
+void SinkLane::run() {
+  for (;;) {
+    bool snapshot = false;
+    {
+      const MutexLock lock(mu_);
+      for (;;) {
+        if (stopping_) return;
+        const Clock::TimePoint now = context_.clock->now();
+        if (is_due_locked(now)) break;
+        if (retry_at_ && now < *retry_at_) {
+          context_.clock->wait_until(changed_, mu_, *retry_at_);
+        } else if (!pending_.empty()) {
+          context_.clock->wait_until(changed_, mu_, due_at_locked());
+        } else {
+          changed_.wait(mu_);
+        }
+      }
+      snapshot = owes_snapshot_;
+      if (!snapshot && taken_left_ == 0) {
+        taken_.clear();
+        taken_done_ = 0;
+        taken_.swap(pending_);
+        taken_left_ = taken_.size();
+      }
+    }
+    const bool good = snapshot ? send_snapshot() : send_events();
+    const MutexLock lock(mu_);
+    if (good) {
+      retry_ = profile_.retry;
+      retry_at_.reset();
+    } else {
+      retry_at_ = context_.clock->now() + retry_;
+      retry_ = std::min(retry_ * 2, profile_.retry_max);
+    }
+    changed_.notify_all();
+  }
+}
+
+Result<void> SinkLane::publish(EventBatch batch) {
+  batch.stream = context_.stream;
+  batch.keys = context_.keys;
+  batch.published_ns = std::chrono::duration_cast<std::chrono::nanoseconds>(
+                           std::chrono::system_clock::now().time_since_epoch())
+                           .count();
+  const std::vector<LocationName> locations = context_.locations(batch.events);
+  batch.locations = locations;
+  return sink_->publish(batch);
+}
+
+void SinkLane::note_failure(const Error& error) {
+  const MutexLock lock(mu_);
+  ++counters_.failures;
+  counters_.last_error = error.to_string();
+}
+
+bool SinkLane::send_events() {
+  while (taken_done_ < taken_.size()) {
+    const std::size_t count = std::min(profile_.max_events, taken_.size() - taken_done_);
+    const std::span<const KvEvent> events = std::span(taken_).subspan(taken_done_, count);
+    if (const Result<void> published = publish({.first = events.front().sequence, .events = events});
+        !published) {
+      note_failure(published.error());
+      return false;
+    }
+    const MutexLock lock(mu_);
+    ++counters_.batches;
+    counters_.events += count;
+    taken_done_ += count;
+    if (owes_snapshot_) return true;  // the rest was given up meanwhile
+    taken_left_ -= count;
+    out_ = events.back().sequence + 1;
+    changed_.notify_all();
+    if (stopping_) return true;
+  }
+  return true;
+}
+
+bool SinkLane::send_snapshot() {
+  const OwnedBatch whole = context_.snapshot(*this);
+  const std::size_t parts =
+      std::max<std::size_t>(1, (whole.events.size() + profile_.max_events - 1) / profile_.max_events);
+  for (std::size_t part = 0; part < parts; ++part) {
+    const std::size_t from = part * profile_.max_events;
+    const std::size_t count = std::min(profile_.max_events, whole.events.size() - from);
+    const Result<void> published = publish({.kind = BatchKind::kSnapshot,
+                                            .first = whole.head.first,
+                                            .part = static_cast<std::uint32_t>(part),
+                                            .parts = static_cast<std::uint32_t>(parts),
+                                            .events = std::span(whole.events).subspan(from, count)});
+    if (!published) {
+      note_failure(published.error());
+      const MutexLock lock(mu_);
+      counters_.dropped += pending_.size();
+      pending_.clear();
+      owes_snapshot_ = true;
+      return false;
+    }
+  }
+  const MutexLock lock(mu_);
+  ++counters_.snapshots;
+  return true;
+}
+
+}  // namespace ashlar::events

@@ -1,0 +1,84 @@
+// SinkLane: the events that wait for one sink, and the thread that takes them there in batches.
+//
+// Thread safety: thread-safe. Takes events.lane; calls the sink and the snapshot callback without it.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <thread>
+#include <vector>
+
+#include "ashlar/base/mutex.h"
+#include "ashlar/events/event_manager.h"
+
+namespace ashlar::events {
+
+class SinkLane {
+ public:
+  struct Context {
+    StreamId stream;
+    StreamKeys keys;
+    Clock* clock = nullptr;
+    // Makes a snapshot, and calls begin_at() with its number before anything else is appended.
+    std::function<OwnedBatch(SinkLane&)> snapshot;
+    // Names of those that events refer to.
+    std::function<std::vector<LocationName>(std::span<const KvEvent>)> locations;
+  };
+
+  SinkLane(std::shared_ptr<BatchSink> sink, const BatchProfile& profile, Context context);
+  ~SinkLane();
+  SinkLane(const SinkLane&) = delete;
+  SinkLane& operator=(const SinkLane&) = delete;
+
+  // Its first events are those from `first` on; before them a snapshot where `owes_snapshot`. Errors: kCapacity: no thread.
+  Result<void> start(std::uint64_t first, bool owes_snapshot);
+  void append(std::span<const KvEvent> events);
+  // For the snapshot callback: what waits is in the snapshot, which was made just before event `first`.
+  void begin_at(std::uint64_t first);
+  // Everything below `number` is to go out now.
+  void hurry(std::uint64_t number);
+  bool wait_for(std::uint64_t number, Clock::TimePoint until);
+  // What has not gone out stays behind.
+  void stop();
+
+  const std::shared_ptr<BatchSink>& sink() const noexcept { return sink_; }
+  LaneCounters counters() const;
+
+ private:
+  void run();
+  bool is_due_locked(Clock::TimePoint now) const ASHLAR_REQUIRES(mu_);
+  Clock::TimePoint due_at_locked() const ASHLAR_REQUIRES(mu_);
+  // Publishes what was taken; false when the sink failed.
+  bool send_events();
+  bool send_snapshot();
+  Result<void> publish(EventBatch batch);
+  void note_failure(const Error& error);
+  std::size_t waiting_locked() const ASHLAR_REQUIRES(mu_) { return taken_left_ + pending_.size(); }
+
+  const std::shared_ptr<BatchSink> sink_;
+  const BatchProfile profile_;
+  const Context context_;
+  std::thread thread_;
+
+  // Of the thread alone.
+  std::vector<KvEvent> taken_;
+  std::size_t taken_done_ = 0;
+  Clock::Duration retry_ = {};
+
+  mutable Mutex mu_;
+  CondVar changed_;
+  std::vector<KvEvent> pending_ ASHLAR_GUARDED_BY(mu_);
+  Clock::TimePoint oldest_ ASHLAR_GUARDED_BY(mu_) = {};
+  std::size_t taken_left_ ASHLAR_GUARDED_BY(mu_) = 0;  // of taken_, not yet out
+  std::uint64_t out_ ASHLAR_GUARDED_BY(mu_) = 0;       // everything below is out
+  std::uint64_t hurry_ ASHLAR_GUARDED_BY(mu_) = 0;
+  std::optional<Clock::TimePoint> retry_at_ ASHLAR_GUARDED_BY(mu_);
+  bool owes_snapshot_ ASHLAR_GUARDED_BY(mu_) = false;
+  bool stopping_ ASHLAR_GUARDED_BY(mu_) = false;
+  LaneCounters counters_ ASHLAR_GUARDED_BY(mu_);
+};
+
+}  // namespace ashlar::events

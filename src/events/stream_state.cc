@@ -1,0 +1,142 @@
+#include "events/stream_state.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace ashlar::events {
+
+class StreamState::Drainer final : public EventSink {
+ public:
+  Drainer(StreamState& state, Source& source, std::vector<KvEvent>& out)
+      : state_(state), source_(source), out_(out) {}
+  void on_events(std::span<const KvEvent> events) override {
+    for (const KvEvent& event : events) state_.apply(source_, event, out_);
+  }
+
+ private:
+  StreamState& state_;
+  Source& source_;
+  std::vector<KvEvent>& out_;
+};
+
+bool StreamState::add(std::shared_ptr<EventLog> log, EventManager::Lister lister, std::vector<KvEvent>& out) {
+  for (const auto& source : sources_)
+    if (source->log == log) return false;
+  sources_.push_back(std::make_unique<Source>(Source{.log = std::move(log), .lister = std::move(lister)}));
+  if (sources_.back()->lister) catch_up(*sources_.back(), out);
+  return true;
+}
+
+bool StreamState::remove(const std::shared_ptr<EventLog>& log, std::vector<KvEvent>& out) {
+  const auto at = std::ranges::find_if(sources_, [&](const auto& source) { return source->log == log; });
+  if (at == sources_.end()) return false;
+  remove_from(**at, [](const Key&, const KvEvent&) { return false; }, out);
+  sources_.erase(at);
+  return true;
+}
+
+void StreamState::drain(std::vector<KvEvent>& out) {
+  for (const auto& source : sources_) {
+    Drainer drainer(*this, *source, out);
+    source->log->drain(drainer);
+  }
+}
+
+std::size_t StreamState::present() const noexcept {
+  std::size_t count = 0;
+  for (const auto& source : sources_) count += source->present.size();
+  return count;
+}
+
+std::vector<KvEvent> StreamState::list() const {
+  std::vector<KvEvent> out;
+  out.reserve(present());
+  for (const auto& source : sources_)
+    for (const auto& [key, event] : source->present) {
+      out.push_back(event);
+      // Its parent may have gone since.
+      KvEvent& listed = out.back();
+      listed.sequence = 0;
+      if (listed.has_parent && !source->present.contains({listed.parent_bits, listed.tier})) {
+        listed.has_parent = false;
+        listed.parent_bits = {};
+      }
+    }
+  std::ranges::sort(out, [](const KvEvent& a, const KvEvent& b) {
+    if (const auto by = a.hash <=> b.hash; by != 0) return by < 0;
+    return a.tier < b.tier;
+  });
+  return out;
+}
+
+void StreamState::emit(KvEvent event, std::vector<KvEvent>& out) {
+  event.sequence = next_number_++;
+  out.push_back(event);
+}
+
+void StreamState::apply(Source& source, const KvEvent& event, std::vector<KvEvent>& out) {
+  if (event.kind == KvEventKind::kResync) return mend(source, event, out);
+  if (event.sequence < source.heard) return;
+  switch (event.kind) {
+    case KvEventKind::kStored:
+      source.present.insert_or_assign({event.hash, event.tier}, event);
+      break;
+    case KvEventKind::kRemoved:
+      if (source.present.erase({event.hash, event.tier}) == 0) return;
+      break;
+    default:
+      break;
+  }
+  emit(event, out);
+}
+
+template <class Stays>
+void StreamState::remove_from(Source& source, const Stays& stays, std::vector<KvEvent>& out) {
+  std::vector<KvEvent> gone;
+  for (auto at = source.present.begin(); at != source.present.end();) {
+    if (stays(at->first, at->second)) {
+      ++at;
+      continue;
+    }
+    KvEvent event = at->second;
+    event.kind = KvEventKind::kRemoved;
+    event.has_parent = event.has_root = event.has_local = false;
+    event.parent_bits = event.root_bits = {};
+    event.local_bits = 0;
+    gone.push_back(event);
+    at = source.present.erase(at);
+  }
+  std::ranges::sort(gone, [](const KvEvent& a, const KvEvent& b) { return b.hash < a.hash; });
+  for (const KvEvent& event : gone) emit(event, out);
+}
+
+void StreamState::mend(Source& source, const KvEvent& marker, std::vector<KvEvent>& out) {
+  counters_.lost += marker.block;
+  emit(marker, out);
+  if (!source.lister) {
+    ++counters_.resyncs;
+    remove_from(source, [](const Key&, const KvEvent&) { return false; }, out);
+    return;
+  }
+  ++counters_.repaired;
+  catch_up(source, out);
+}
+
+void StreamState::catch_up(Source& source, std::vector<KvEvent>& out) {
+  std::vector<KvEvent> held;
+  source.heard = source.lister(held);
+  std::unordered_map<Key, const KvEvent*, KeyHash> by_key;
+  by_key.reserve(held.size());
+  for (const KvEvent& event : held) by_key.emplace(Key{event.hash, event.tier}, &event);
+  // One that was evicted and came back meanwhile lies elsewhere now.
+  const auto stays = [&](const Key& key, const KvEvent& event) {
+    const auto now = by_key.find(key);
+    return now != by_key.end() && now->second->block == event.block &&
+           now->second->location == event.location;
+  };
+  remove_from(source, stays, out);
+  for (const KvEvent& event : held)
+    if (source.present.emplace(Key{event.hash, event.tier}, event).second) emit(event, out);
+}
+
+}  // namespace ashlar::events

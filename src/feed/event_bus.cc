@@ -1,0 +1,144 @@
+#include "ashlar/feed/event_bus.h"
+
+#include <algorithm>
+#include <deque>
+#include <utility>
+#include <vector>
+
+#include "ashlar/base/mutex.h"
+
+namespace ashlar::feed {
+
+using events::EventBatch;
+using events::OwnedBatch;
+using SharedBatch = std::shared_ptr<const OwnedBatch>;
+
+struct EventBus::State {
+  explicit State(const Options& given)
+      : options(given), clock(given.clock == nullptr ? &Clock::real() : given.clock) {}
+
+  struct Queue {
+    std::deque<SharedBatch> batches;
+  };
+
+  const Options options;
+  Clock* const clock;
+
+  Mutex mu;
+  CondVar arrived;
+  std::vector<Queue*> queues ASHLAR_GUARDED_BY(mu);
+  std::deque<SharedBatch> kept ASHLAR_GUARDED_BY(mu);
+  bool closed ASHLAR_GUARDED_BY(mu) = false;
+
+  Mutex snapshot_mu;  // while the source is asked; never under mu
+  events::SnapshotSource* snapshots ASHLAR_GUARDED_BY(snapshot_mu) = nullptr;
+};
+
+class EventBus::Sink final : public events::BatchSink {
+ public:
+  explicit Sink(std::shared_ptr<State> state) : state_(std::move(state)) {}
+  Result<void> publish(const EventBatch& batch) override {
+    const auto shared = std::make_shared<const OwnedBatch>(OwnedBatch::of(batch));
+    const MutexLock lock(state_->mu);
+    if (state_->closed) return {};
+    for (State::Queue* queue : state_->queues) {
+      queue->batches.push_back(shared);
+      if (queue->batches.size() > state_->options.queue_batches) queue->batches.pop_front();
+    }
+    state_->kept.push_back(shared);
+    if (state_->kept.size() > state_->options.replay_batches) state_->kept.pop_front();
+    state_->arrived.notify_all();
+    return {};
+  }
+  std::string describe() const override { return "bus"; }
+
+ private:
+  const std::shared_ptr<State> state_;
+};
+
+class EventBus::Subscription final : public FeedSource {
+ public:
+  explicit Subscription(std::shared_ptr<State> state) : state_(std::move(state)) {
+    const MutexLock lock(state_->mu);
+    state_->queues.push_back(&queue_);
+  }
+  ~Subscription() override {
+    const MutexLock lock(state_->mu);
+    std::erase(state_->queues, &queue_);
+  }
+
+  Result<std::size_t> poll(BatchConsumer& consumer, Clock::Duration timeout) override {
+    std::deque<SharedBatch> taken;
+    {
+      const MutexLock lock(state_->mu);
+      const Clock::TimePoint until = state_->clock->now() + timeout;
+      while (queue_.batches.empty() && !state_->closed && state_->clock->now() < until)
+        state_->clock->wait_until(state_->arrived, state_->mu, until);
+      if (queue_.batches.empty() && state_->closed)
+        return make_error(ErrorCode::kNotFound, "the bus has been closed");
+      taken.swap(queue_.batches);
+    }
+    for (const SharedBatch& batch : taken) consumer.on_batch(batch->view());
+    return taken.size();
+  }
+
+  Result<bool> recover(const events::StreamId& stream, std::uint64_t from, BatchConsumer& consumer) override {
+    std::vector<SharedBatch> found;
+    bool reaches = false;
+    {
+      const MutexLock lock(state_->mu);
+      for (const SharedBatch& batch : state_->kept) {
+        const EventBatch& head = batch->head;
+        if (head.stream != stream) continue;
+        const bool is_snapshot = head.kind == events::BatchKind::kSnapshot;
+        if (!is_snapshot && head.first + batch->events.size() <= from) continue;
+        if (found.empty()) reaches = is_snapshot ? head.part == 0 && head.first >= from : head.first <= from;
+        found.push_back(batch);
+      }
+    }
+    if (reaches) {
+      for (const SharedBatch& batch : found) consumer.on_batch(batch->view());
+      return true;
+    }
+    OwnedBatch snapshot;
+    {
+      const MutexLock lock(state_->snapshot_mu);
+      if (state_->snapshots == nullptr) return false;
+      snapshot = state_->snapshots->snapshot();
+    }
+    if (snapshot.head.stream != stream) return false;
+    consumer.on_batch(snapshot.view());
+    return true;
+  }
+
+  std::uint64_t damaged() const noexcept override { return 0; }
+  std::string describe() const override { return "bus"; }
+
+ private:
+  const std::shared_ptr<State> state_;
+  State::Queue queue_;  // guarded by state_->mu
+};
+
+EventBus::EventBus(const Options& options) : state_(std::make_shared<State>(options)) {}
+
+EventBus::~EventBus() {
+  serve_snapshots(nullptr);
+  const MutexLock lock(state_->mu);
+  state_->closed = true;
+  state_->arrived.notify_all();
+}
+
+std::shared_ptr<events::BatchSink> EventBus::sink() {
+  return std::make_shared<Sink>(state_);
+}
+
+std::unique_ptr<FeedSource> EventBus::subscribe() {
+  return std::make_unique<Subscription>(state_);
+}
+
+void EventBus::serve_snapshots(events::SnapshotSource* source) {
+  const MutexLock lock(state_->snapshot_mu);
+  state_->snapshots = source;
+}
+
+}  // namespace ashlar::feed

@@ -1,0 +1,180 @@
+#include "ashlar/feed/stream_receiver.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace ashlar::feed {
+
+using events::BatchKind;
+using events::EventBatch;
+using events::OwnedBatch;
+
+namespace {
+
+// The events of a batch from number `next` on.
+EventBatch behind(EventBatch batch, std::uint64_t next) {
+  if (batch.first < next) {
+    batch.events = batch.events.subspan(static_cast<std::size_t>(next - batch.first));
+    batch.first = next;
+  }
+  return batch;
+}
+
+}  // namespace
+
+Result<std::size_t> StreamReceiver::poll(Clock::Duration timeout) {
+  const Result<std::size_t> came = source_.poll(*this, timeout);
+  mend();
+  return came;
+}
+
+bool StreamReceiver::accepts(const EventBatch& batch) {
+  if (!options_.keys) return true;
+  const events::StreamKeys& want = *options_.keys;
+  const events::StreamKeys& got = batch.keys;
+  const char* what = nullptr;
+  if (want.scheme != 0 && got.scheme != want.scheme) what = "hash scheme";
+  if (want.name_space != tokens::NamespaceFingerprint() && got.name_space != want.name_space)
+    what = "namespace";
+  if (want.block_size != 0 && got.block_size != want.block_size) what = "block size";
+  if (what == nullptr) return true;
+  ++counters_.refused;
+  last_refusal_ = "worker " + std::to_string(batch.stream.worker.id.value()) + " rank " +
+                  std::to_string(batch.stream.worker.rank) + " names its blocks by another " + what +
+                  "; configure both sides alike";
+  return false;
+}
+
+void StreamReceiver::on_batch(const EventBatch& batch) {
+  ++counters_.batches;
+  if (!accepts(batch)) return;
+  const auto [at, fresh] = streams_.try_emplace(batch.stream.worker);
+  Stream& stream = at->second;
+  if (fresh) {
+    stream.id = batch.stream;
+  } else if (batch.stream.incarnation < stream.id.incarnation) {
+    ++counters_.stale;
+    return;
+  } else if (batch.stream.incarnation > stream.id.incarnation) {
+    ++counters_.restarts;
+    stream = {};
+    stream.id = batch.stream;
+    listener_.on_reset(stream.id);
+  }
+  if (batch.kind == BatchKind::kSnapshot) {
+    take_snapshot(stream, batch);
+  } else {
+    take_events(stream, batch);
+  }
+}
+
+void StreamReceiver::take_events(Stream& stream, const EventBatch& batch) {
+  if (batch.end() <= stream.next) {
+    counters_.duplicates += batch.events.size();
+    return;
+  }
+  if (batch.first > stream.next) {
+    if (stream.waiting_events + batch.events.size() > options_.max_waiting) give_up(stream);
+    if (batch.first > stream.next) {
+      const auto [at, fresh] = stream.waiting.try_emplace(batch.first);
+      if (!fresh && at->second.events.size() >= batch.events.size()) {
+        counters_.duplicates += batch.events.size();
+        return;
+      }
+      stream.waiting_events += batch.events.size() - at->second.events.size();
+      at->second = OwnedBatch::of(batch);
+      return;
+    }
+  }
+  counters_.duplicates += stream.next - batch.first;
+  hand_on(stream, behind(batch, stream.next));
+  take_waiting(stream);
+}
+
+void StreamReceiver::hand_on(Stream& stream, const EventBatch& batch) {
+  stream.next = batch.end();
+  stream.started = true;
+  counters_.events += batch.events.size();
+  for (const events::KvEvent& event : batch.events)
+    if (event.kind == events::KvEventKind::kResync) counters_.lost += event.block;
+  listener_.on_events(batch);
+}
+
+void StreamReceiver::take_waiting(Stream& stream) {
+  while (!stream.waiting.empty() && stream.waiting.begin()->first <= stream.next) {
+    const auto node = stream.waiting.extract(stream.waiting.begin());
+    const OwnedBatch& batch = node.mapped();
+    stream.waiting_events -= batch.events.size();
+    if (batch.view().end() <= stream.next) {
+      counters_.duplicates += batch.events.size();
+      continue;
+    }
+    hand_on(stream, behind(batch.view(), stream.next));
+  }
+}
+
+// A snapshot of a moment that lies behind what was heard tells nothing new, while the picture is whole.
+void StreamReceiver::take_snapshot(Stream& stream, const EventBatch& batch) {
+  if (stream.complete && stream.started && batch.first < stream.next) {
+    counters_.duplicates += batch.events.size();
+    return;
+  }
+  if (batch.parts > events::kMaxSnapshotParts || batch.part >= batch.parts) {
+    ++counters_.refused;
+    last_refusal_ = "a snapshot of " + std::to_string(batch.parts) + " parts";
+    return;
+  }
+  if (stream.parts.size() != batch.parts || stream.parts_first != batch.first || batch.part == 0) {
+    stream.parts.assign(batch.parts, std::nullopt);
+    stream.parts_first = batch.first;
+  }
+  stream.parts[batch.part] = OwnedBatch::of(batch);
+  if (!std::ranges::all_of(stream.parts, [](const auto& part) { return part.has_value(); })) return;
+  ++counters_.snapshots;
+  listener_.on_reset(stream.id);
+  const auto parts = std::exchange(stream.parts, {});
+  for (const auto& part : parts) {
+    counters_.events += part->events.size();
+    if (!part->events.empty()) listener_.on_events(part->view());
+  }
+  stream.next = batch.first;
+  stream.complete = true;
+  stream.started = true;
+  take_waiting(stream);
+}
+
+// What was known is dropped; the events behind the gap begin a picture that is not whole.
+void StreamReceiver::give_up(Stream& stream) {
+  ++counters_.resyncs;
+  listener_.on_reset(stream.id);
+  stream.complete = false;
+  stream.started = true;
+  if (!stream.waiting.empty()) stream.next = stream.waiting.begin()->first;
+  take_waiting(stream);
+}
+
+void StreamReceiver::mend() {
+  std::vector<events::Worker> broken;  // recovering may bring workers that were not known
+  for (const auto& [worker, stream] : streams_)
+    if (!stream.waiting.empty()) broken.push_back(worker);
+  for (const events::Worker& worker : broken) {
+    Stream& stream = streams_.at(worker);
+    if (stream.waiting.empty()) continue;
+    ++counters_.gaps;
+    const std::uint64_t snapshots = counters_.snapshots;
+    const Result<bool> recovered = source_.recover(stream.id, stream.next, *this);
+    if (!recovered && recovered.error().code() == ErrorCode::kUnavailable) continue;  // at the next poll
+    if (!stream.waiting.empty()) {
+      give_up(stream);
+    } else if (counters_.snapshots == snapshots) {
+      ++counters_.replayed;
+    }
+  }
+}
+
+bool StreamReceiver::is_complete(const events::Worker& worker) const {
+  const auto at = streams_.find(worker);
+  return at != streams_.end() && at->second.complete && at->second.waiting.empty();
+}
+
+}  // namespace ashlar::feed
