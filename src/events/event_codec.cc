@@ -35,6 +35,13 @@ bool is_alone(KvEventKind kind) {
   return kind == KvEventKind::kResync || kind == KvEventKind::kCleared;
 }
 
+// Over everything but the checksum itself: the bytes before it are the seed.
+std::uint64_t checksum_of(std::span<const std::byte> bytes) {
+  std::uint64_t seed = 0;
+  std::memcpy(&seed, bytes.data(), sizeof seed);
+  return XXH3_64bits_withSeed(bytes.data() + kChecked, bytes.size() - kChecked, seed);
+}
+
 // Whether `next` may travel behind `last`.
 bool follows(const KvEvent& last, const KvEvent& next) {
   if (next.kind != last.kind || next.tier != last.tier || next.group != last.group ||
@@ -227,7 +234,7 @@ void encode_batch(const EventBatch& batch, std::vector<std::byte>& out) {
     left = left.subspan(n);
   }
   out.resize(static_cast<std::size_t>(to.at() - out.data()));
-  const std::uint64_t checksum = XXH3_64bits(out.data() + kChecked, out.size() - kChecked);
+  const std::uint64_t checksum = checksum_of(out);
   std::memcpy(out.data() + 8, &checksum, sizeof checksum);
 }
 
@@ -245,7 +252,7 @@ Result<void> decode_batch(std::span<const std::byte> bytes, OwnedBatch& out) {
                       unsigned{version}, unsigned{kVersion});
   const auto kind = in.get<std::uint8_t>();
   in.get<std::uint8_t>();
-  if (in.get<std::uint64_t>() != XXH3_64bits(bytes.data() + kChecked, bytes.size() - kChecked))
+  if (in.get<std::uint64_t>() != checksum_of(bytes))
     return make_error(ErrorCode::kCorruption,
                       "a batch of events of %zu bytes does not agree with its checksum", bytes.size());
   if (kind > static_cast<std::uint8_t>(BatchKind::kSnapshot))

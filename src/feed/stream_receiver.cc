@@ -124,7 +124,9 @@ void StreamReceiver::take_snapshot(Stream& stream, const EventBatch& batch) {
     last_refusal_ = "a snapshot of " + std::to_string(batch.parts) + " parts";
     return;
   }
-  if (stream.parts.size() != batch.parts || stream.parts_first != batch.first || batch.part == 0) {
+  // Of two snapshots that arrive together the later one counts.
+  if (!stream.parts.empty() && batch.first < stream.parts_first) return;
+  if (stream.parts.size() != batch.parts || stream.parts_first != batch.first) {
     stream.parts.assign(batch.parts, std::nullopt);
     stream.parts_first = batch.first;
   }

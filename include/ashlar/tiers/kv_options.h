@@ -11,6 +11,7 @@
 #include "ashlar/base/clock.h"
 #include "ashlar/base/result.h"
 #include "ashlar/block/block_registry.h"
+#include "ashlar/events/access_sampler.h"
 #include "ashlar/layout/layout.h"
 #include "ashlar/storage/allocator.h"
 #include "ashlar/storage/io_faults.h"
