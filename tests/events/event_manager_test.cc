@@ -148,6 +148,7 @@ TEST_F(EventManagerTest, ASinkThatFallsBehindGetsASnapshotAndNothingWaits) {
       for (std::size_t b = blocks.size(); b-- > 0;) source->append(removed(blocks[b].hash));
     manager->drain();
   }
+  while (manager->counters().lanes[0].failures == 0) std::this_thread::yield();
   const Result<void> stuck = manager->flush(Clock::real().now());
   ASSERT_FALSE(stuck);
   EXPECT_EQ(stuck.error().code(), ErrorCode::kTimeout);
