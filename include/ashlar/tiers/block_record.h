@@ -50,7 +50,7 @@ struct BlockRecord {
   block::BlockIdentity identity(std::uint16_t location = 0) const {
     return {.hash = hash,
             .parent = parent == tokens::SequenceHash() ? std::nullopt : std::optional(parent),
-            .root = {},
+            .root = hash.position() == 0 ? std::optional(hash) : std::nullopt,
             .location = location};
   }
 };

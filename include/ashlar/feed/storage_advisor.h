@@ -1,0 +1,174 @@
+// StorageAdvisor: what a storage could do better, told from events alone.
+//
+// It listens to the streams of any number of workers and keeps an index of the blocks that are alive, by place (a volume, a file or
+// a tier) and by prefix group (the first block of their sequence). advise() looks at every group of every storage place:
+//
+//   promote    the group is hot, and a faster place is known
+//   demote     nobody has used the group for long, and a slower place is known
+//   coalesce   the group lies in many small objects that are always read together
+//   compact    much of what the place held was removed: what is left lies scattered
+//
+// How hot a group is: the hits that Access events report, where the streams have them; else how often its blocks were stored again
+// and how old they are. Every advice says which. Heat halves in every half_life. The advisor never talks to a manager.
+//
+// Thread safety: thread-compatible. Complexity: O(1) per event; advise() is O(groups). Memory: what is alive, and per place a sum.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "ashlar/feed/stream_receiver.h"
+
+namespace ashlar::feed {
+
+struct Advice {
+  enum class Action : std::uint8_t { kPromote, kDemote, kCoalesce, kCompact };
+  enum class Basis : std::uint8_t { kAccesses, kRestores, kLayout };
+
+  Action action = Action::kPromote;
+  Basis basis = Basis::kAccesses;
+  std::string from;                                // place
+  std::string to = {};                             // place; empty where the action has none
+  std::optional<tokens::SequenceHash> group = {};  // none: the whole place
+  std::vector<tokens::SequenceHash> blocks = {};   // by position
+  std::uint64_t bytes = 0;
+  double heat = 0;          // hits or stores per block, halved in every half-life
+  double idle_seconds = 0;  // since the last use
+  std::string reason;
+
+  // One line of JSON.
+  std::string to_json() const;
+};
+
+std::string_view to_string(Advice::Action action) noexcept;
+std::string_view to_string(Advice::Basis basis) noexcept;
+
+// Who acts on advice.
+class AdviceHook {
+ public:
+  virtual ~AdviceHook() = default;
+  // Errors are counted and named; the advisor goes on.
+  virtual Result<void> on_advice(const Advice& advice) = 0;
+};
+
+class StorageAdvisor final : public StreamListener {
+ public:
+  struct Options {
+    // Places from the fastest to the slowest. Those that are not named come behind, by tier and name.
+    std::vector<std::string> order = {};
+    double half_life_seconds = 600;
+    double hot_heat = 4;                   // per block, from which a group is promoted
+    double cold_seconds = 3600;            // unused for so long, a group is demoted
+    std::uint64_t small_object = 1 << 20;  // bytes below which objects should lie together
+    std::size_t coalesce_blocks = 8;       // so many of them
+    double scattered = 0.5;                // share of removed bytes from which a place should be compacted
+    std::uint64_t compact_bytes = std::uint64_t{64} << 20;  // and at least so many
+
+    // Errors: kInvalidArgument with the field.
+    Result<void> validate() const;
+  };
+  // Of one place.
+  struct PlaceSummary {
+    std::string name;
+    events::TierId tier;
+    std::size_t blocks = 0;
+    std::size_t groups = 0;
+    std::uint64_t bytes = 0;
+    std::uint64_t removed_bytes = 0;  // since the start, or since it was compacted
+    std::uint64_t restored = 0;       // blocks that came back
+  };
+  struct Counters {
+    std::uint64_t stored = 0;
+    std::uint64_t removed = 0;
+    std::uint64_t accesses = 0;  // hits reported
+    std::uint64_t resets = 0;    // workers that began anew
+    std::uint64_t hook_failures = 0;
+  };
+
+  static Result<std::unique_ptr<StorageAdvisor>> create(const Options& options);
+
+  void on_reset(const events::StreamId& stream) override;
+  void on_events(const events::EventBatch& batch) override;
+
+  // What could be done at Unix time `now_ns`, hottest first, then coldest. Says the same again until something changes.
+  std::vector<Advice> advise(std::int64_t now_ns) const;
+  // Hands each to the hook.
+  std::size_t act(std::span<const Advice> advice, AdviceHook& hook);
+
+  std::vector<PlaceSummary> places() const;
+  // The summary as a table for people.
+  std::string table() const;
+  const Counters& counters() const noexcept { return counters_; }
+  Advice::Basis basis() const noexcept {
+    return counters_.accesses != 0 ? Advice::Basis::kAccesses : Advice::Basis::kRestores;
+  }
+  const std::string& last_hook_error() const noexcept { return last_hook_error_; }
+
+ private:
+  using PlaceId = std::uint32_t;
+  struct Block {
+    tokens::SequenceHash hash;
+    tokens::SequenceHash group;
+    std::uint64_t bytes = 0;
+    std::int64_t stored_ns = 0;
+    std::int64_t used_ns = 0;
+    double heat = 0;  // at used_ns
+    PlaceId place = 0;
+  };
+  struct Place {
+    std::string name;
+    events::TierId tier;
+    std::uint64_t bytes = 0;
+    std::uint64_t removed_bytes = 0;
+    std::uint64_t restored = 0;
+    // Blocks of each group, with how many hold them.
+    std::unordered_map<tokens::SequenceHash, std::unordered_map<tokens::SequenceHash, std::uint32_t>> groups =
+        {};
+  };
+  // (worker, tier, hash): what one worker holds.
+  struct Holder {
+    events::Worker worker;
+    events::TierId tier;
+    tokens::SequenceHash hash;
+    friend bool operator==(const Holder&, const Holder&) = default;
+  };
+  struct HolderHash {
+    std::size_t operator()(const Holder& holder) const noexcept {
+      return std::hash<events::Worker>()(holder.worker) ^
+             (std::hash<tokens::SequenceHash>()(holder.hash) + holder.tier.value());
+    }
+  };
+  // What is known of a name in whatever place, while it is alive anywhere, and for a while after.
+  struct Known {
+    tokens::SequenceHash group;
+    std::vector<Holder> holders = {};
+    std::uint32_t stores = 0;
+  };
+
+  explicit StorageAdvisor(const Options& options) : options_(options) {}
+  PlaceId place_of(const events::KvEvent& event, std::span<const events::LocationName> names);
+  tokens::SequenceHash group_of(const events::KvEvent& event);
+  void store(const events::Worker& worker, const events::KvEvent& event, std::int64_t now,
+             std::span<const events::LocationName> names);
+  void remove(const Holder& holder, bool counts);
+  void access(const events::KvEvent& event, std::int64_t now);
+  double heat_at(const Block& block, std::int64_t now) const;
+  std::vector<PlaceId> by_speed() const;
+  void forget_some();
+
+  const Options options_;
+  std::vector<Place> places_;
+  std::map<std::pair<std::uint8_t, std::string>, PlaceId> place_ids_;
+  std::unordered_map<Holder, Block, HolderHash> blocks_;
+  std::unordered_map<tokens::SequenceHash, Known> known_;
+  std::size_t dead_ = 0;  // of known_, those that are alive nowhere
+  Counters counters_;
+  std::string last_hook_error_;
+};
+
+}  // namespace ashlar::feed

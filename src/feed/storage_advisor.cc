@@ -1,0 +1,406 @@
+// Heat. A block's heat is the sum of its uses, each halved for every half-life since. It is kept as of the block's last use, so
+// that an event touches one number, and brought up to date when it is asked for.
+//
+// Several workers may hold the same block in one place, a shared volume: each holder is counted by itself, and a group lists a
+// block once per place.
+#include "ashlar/feed/storage_advisor.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <set>
+#include <utility>
+
+namespace ashlar::feed {
+
+using events::KvEvent;
+using events::KvEventKind;
+using tokens::SequenceHash;
+
+namespace {
+
+constexpr std::size_t kRemembered = 1
+                                    << 16;  // names that are alive nowhere, whose return would be a re-store
+
+double seconds(std::int64_t ns) {
+  return static_cast<double>(ns) * 1e-9;
+}
+
+std::string escaped(std::string_view text) {
+  std::string out;
+  for (const char c : text) {
+    if (c == '"' || c == '\\') {
+      out += '\\';
+      out += c;
+    } else if (static_cast<unsigned char>(c) < 0x20) {
+      char code[8];
+      std::snprintf(code, sizeof code, "\\u%04x", static_cast<unsigned>(c));
+      out += code;
+    } else {
+      out += c;
+    }
+  }
+  return out;
+}
+
+std::string number(double value) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.3f", value);
+  return text;
+}
+
+std::string human_bytes(std::uint64_t bytes) {
+  static constexpr const char* kUnits[] = {"B", "KiB", "MiB", "GiB", "TiB"};
+  double value = static_cast<double>(bytes);
+  std::size_t unit = 0;
+  while (value >= 1024 && unit < 4) value /= 1024, ++unit;
+  char text[32];
+  std::snprintf(text, sizeof text, unit == 0 ? "%.0f %s" : "%.1f %s", value, kUnits[unit]);
+  return text;
+}
+
+std::string_view tier_name(events::TierId tier) {
+  static constexpr std::string_view kNames[] = {events::G1::kName, events::G2::kName, events::G3::kName,
+                                                events::G4::kName, events::Remote::kName};
+  return tier.value() < 5 ? kNames[tier.value()] : "own";
+}
+
+}  // namespace
+
+std::string_view to_string(Advice::Action action) noexcept {
+  switch (action) {
+    case Advice::Action::kPromote:
+      return "promote";
+    case Advice::Action::kDemote:
+      return "demote";
+    case Advice::Action::kCoalesce:
+      return "coalesce";
+    case Advice::Action::kCompact:
+      return "compact";
+  }
+  return "unknown";
+}
+
+std::string_view to_string(Advice::Basis basis) noexcept {
+  switch (basis) {
+    case Advice::Basis::kAccesses:
+      return "accesses";
+    case Advice::Basis::kRestores:
+      return "restores and age";
+    case Advice::Basis::kLayout:
+      return "layout";
+  }
+  return "unknown";
+}
+
+std::string Advice::to_json() const {
+  std::string out = "{\"action\":\"";
+  out += to_string(action);
+  out += "\",\"from\":\"" + escaped(from) + "\"";
+  if (!to.empty()) out += ",\"to\":\"" + escaped(to) + "\"";
+  if (group) out += ",\"group\":\"" + group->to_string() + "\"";
+  out += ",\"bytes\":" + std::to_string(bytes) + ",\"heat\":" + number(heat) +
+         ",\"idle_seconds\":" + number(idle_seconds);
+  out += ",\"basis\":\"";
+  out += to_string(basis);
+  out += "\",\"reason\":\"" + escaped(reason) + "\",\"blocks\":[";
+  for (std::size_t i = 0; i < blocks.size(); ++i)
+    out += (i == 0 ? "\"" : ",\"") + blocks[i].to_string() + "\"";
+  return out + "]}";
+}
+
+Result<void> StorageAdvisor::Options::validate() const {
+  const auto wrong = [](const char* field, double value, const char* want) {
+    return make_error(ErrorCode::kInvalidArgument, "%s is %g; it must be %s", field, value, want);
+  };
+  if (!(half_life_seconds > 0)) return wrong("half_life_seconds", half_life_seconds, "above 0");
+  if (!(hot_heat > 0)) return wrong("hot_heat", hot_heat, "above 0");
+  if (!(cold_seconds >= 0)) return wrong("cold_seconds", cold_seconds, "0 or more");
+  if (!(scattered > 0 && scattered <= 1)) return wrong("scattered", scattered, "above 0 and up to 1");
+  if (coalesce_blocks < 2) return wrong("coalesce_blocks", static_cast<double>(coalesce_blocks), "2 or more");
+  return {};
+}
+
+Result<std::unique_ptr<StorageAdvisor>> StorageAdvisor::create(const Options& options) {
+  if (Result<void> valid = options.validate(); !valid) return valid.error();
+  return std::unique_ptr<StorageAdvisor>(new StorageAdvisor(options));
+}
+
+// ---- listening
+
+StorageAdvisor::PlaceId StorageAdvisor::place_of(const KvEvent& event,
+                                                 std::span<const events::LocationName> names) {
+  std::string name(tier_name(event.tier));
+  if (event.location != 0) {
+    const auto at = std::ranges::find(names, event.location, &events::LocationName::number);
+    name = at != names.end() ? at->name : name + "/" + std::to_string(event.location);
+  }
+  const auto [at, fresh] =
+      place_ids_.try_emplace({event.tier.value(), name}, static_cast<PlaceId>(places_.size()));
+  if (fresh) places_.push_back({.name = name, .tier = event.tier});
+  return at->second;
+}
+
+// What the event says, what was learned of the block or its parent, else the block itself.
+SequenceHash StorageAdvisor::group_of(const KvEvent& event) {
+  if (event.has_root) return event.root_bits;
+  if (const auto at = known_.find(event.hash); at != known_.end()) return at->second.group;
+  if (event.has_parent)
+    if (const auto at = known_.find(event.parent_bits); at != known_.end()) return at->second.group;
+  return event.hash;
+}
+
+void StorageAdvisor::store(const events::Worker& worker, const KvEvent& event, std::int64_t now,
+                           std::span<const events::LocationName> names) {
+  ++counters_.stored;
+  const Holder holder{worker, event.tier, event.hash};
+  remove(holder, false);  // a stream says it once; a snapshot may say it again
+  const SequenceHash group = group_of(event);
+  const PlaceId place = place_of(event, names);
+  const auto [known, fresh] = known_.try_emplace(event.hash);
+  if (!fresh && known->second.holders.empty()) --dead_;
+  known->second.group = group;
+  known->second.holders.push_back(holder);
+  ++known->second.stores;
+  Block block{.hash = event.hash,
+              .group = group,
+              .bytes = event.bytes,
+              .stored_ns = now,
+              .used_ns = now,
+              .place = place};
+  Place& at = places_[place];
+  if (known->second.stores > 1) {
+    ++at.restored;
+    if (basis() == Advice::Basis::kRestores) block.heat = known->second.stores - 1;
+  }
+  at.bytes += block.bytes;
+  ++at.groups[group][event.hash];
+  blocks_.emplace(holder, block);
+}
+
+void StorageAdvisor::remove(const Holder& holder, bool counts) {
+  const auto at = blocks_.find(holder);
+  if (at == blocks_.end()) return;
+  const Block& block = at->second;
+  Place& place = places_[block.place];
+  place.bytes -= block.bytes;
+  if (counts) {
+    ++counters_.removed;
+    place.removed_bytes += block.bytes;
+  }
+  const auto group = place.groups.find(block.group);
+  if (const auto member = group->second.find(block.hash); --member->second == 0) group->second.erase(member);
+  if (group->second.empty()) place.groups.erase(group);
+  const auto known = known_.find(holder.hash);
+  std::erase(known->second.holders, holder);
+  if (known->second.holders.empty() && ++dead_ > kRemembered) forget_some();
+  blocks_.erase(at);
+}
+
+void StorageAdvisor::forget_some() {
+  std::erase_if(known_, [](const auto& one) { return one.second.holders.empty(); });
+  dead_ = 0;
+}
+
+double StorageAdvisor::heat_at(const Block& block, std::int64_t now) const {
+  const double idle = std::max(0.0, seconds(now - block.used_ns));
+  return block.heat * std::exp2(-idle / options_.half_life_seconds);
+}
+
+// A hit in one tier is a use of the block wherever it lies.
+void StorageAdvisor::access(const KvEvent& event, std::int64_t now) {
+  counters_.accesses += event.block;
+  const auto known = known_.find(event.hash);
+  if (known == known_.end()) return;
+  for (const Holder& holder : known->second.holders) {
+    Block& block = blocks_.at(holder);
+    block.heat = heat_at(block, now) + event.block;
+    block.used_ns = now;
+  }
+}
+
+void StorageAdvisor::on_events(const events::EventBatch& batch) {
+  for (const KvEvent& event : batch.events) {
+    switch (event.kind) {
+      case KvEventKind::kStored:
+        store(batch.stream.worker, event, batch.published_ns, batch.locations);
+        break;
+      case KvEventKind::kRemoved:
+        remove({batch.stream.worker, event.tier, event.hash}, true);
+        break;
+      case KvEventKind::kAccess:
+        access(event, batch.published_ns);
+        break;
+      case KvEventKind::kCleared: {
+        std::vector<Holder> gone;
+        for (const auto& [holder, block] : blocks_)
+          if (holder.worker == batch.stream.worker &&
+              (event.tier == events::kAllTiers || holder.tier == event.tier))
+            gone.push_back(holder);
+        for (const Holder& holder : gone) remove(holder, true);
+        break;
+      }
+      case KvEventKind::kResync:
+        break;
+    }
+  }
+}
+
+void StorageAdvisor::on_reset(const events::StreamId& stream) {
+  ++counters_.resets;
+  std::vector<Holder> gone;
+  for (const auto& [holder, block] : blocks_)
+    if (holder.worker == stream.worker) gone.push_back(holder);
+  for (const Holder& holder : gone) remove(holder, false);
+}
+
+// ---- advising
+
+std::vector<StorageAdvisor::PlaceId> StorageAdvisor::by_speed() const {
+  std::vector<PlaceId> out;
+  for (PlaceId id = 0; id < places_.size(); ++id) out.push_back(id);
+  const auto rank = [&](const Place& place) {
+    const auto at = std::ranges::find(options_.order, place.name);
+    return static_cast<std::size_t>(at - options_.order.begin());
+  };
+  std::ranges::sort(out, [&](PlaceId a, PlaceId b) {
+    const Place& x = places_[a];
+    const Place& y = places_[b];
+    return std::tuple(rank(x), x.tier.value(), x.name) < std::tuple(rank(y), y.tier.value(), y.name);
+  });
+  return out;
+}
+
+std::vector<Advice> StorageAdvisor::advise(std::int64_t now_ns) const {
+  std::vector<Advice> out;
+  const std::vector<PlaceId> speed = by_speed();
+  // Blocks of a place by name: heat and idle time come from their holders.
+  struct Use {
+    double heat = 0;
+    std::int64_t used_ns = 0;
+    std::uint64_t bytes = 0;
+  };
+  std::vector<std::unordered_map<SequenceHash, Use>> uses(places_.size());
+  for (const auto& [holder, block] : blocks_) {
+    Use& use = uses[block.place][block.hash];
+    use.heat += heat_at(block, now_ns);
+    use.used_ns = std::max(use.used_ns, block.used_ns);
+    use.bytes = std::max(use.bytes, block.bytes);
+  }
+  const auto is_storage = [](const Place& place) { return place.tier.value() >= events::G3::kIndex; };
+  for (std::size_t at = 0; at < speed.size(); ++at) {
+    const Place& place = places_[speed[at]];
+    if (!is_storage(place)) continue;
+    const auto neighbour = [&](int step) -> const Place* {
+      for (std::size_t i = at + static_cast<std::size_t>(step); i < speed.size();
+           i += static_cast<std::size_t>(step))
+        if (is_storage(places_[speed[i]])) return &places_[speed[i]];
+      return nullptr;
+    };
+    const Place* faster = neighbour(-1);
+    const Place* slower = neighbour(1);
+    for (const auto& [group, members] : place.groups) {
+      Advice advice{.basis = basis(), .from = place.name, .group = group, .reason = {}};
+      for (const auto& [hash, holders] : members) advice.blocks.push_back(hash);
+      std::ranges::sort(advice.blocks);
+      std::int64_t used = 0;
+      for (const SequenceHash& hash : advice.blocks) {
+        const Use& use = uses[speed[at]].at(hash);
+        advice.heat += use.heat;
+        advice.bytes += use.bytes;
+        used = std::max(used, use.used_ns);
+      }
+      advice.heat /= static_cast<double>(advice.blocks.size());
+      advice.idle_seconds = std::max(0.0, seconds(now_ns - used));
+      if (advice.heat >= options_.hot_heat && faster != nullptr) {
+        advice.action = Advice::Action::kPromote;
+        advice.to = faster->name;
+        advice.reason = "heat " + number(advice.heat) + " per block, at least " + number(options_.hot_heat);
+        out.push_back(advice);
+      } else if (advice.idle_seconds >= options_.cold_seconds && slower != nullptr) {
+        advice.action = Advice::Action::kDemote;
+        advice.to = slower->name;
+        advice.reason =
+            "unused for " + number(advice.idle_seconds) + " s, at least " + number(options_.cold_seconds);
+        out.push_back(advice);
+      }
+      const bool small = advice.bytes != 0 && advice.bytes / advice.blocks.size() < options_.small_object;
+      if (small && advice.blocks.size() >= options_.coalesce_blocks) {
+        advice.action = Advice::Action::kCoalesce;
+        advice.basis = Advice::Basis::kLayout;
+        advice.to.clear();
+        advice.reason = std::to_string(advice.blocks.size()) + " objects of " +
+                        human_bytes(advice.bytes / advice.blocks.size()) + " each, all of one prefix";
+        out.push_back(std::move(advice));
+      }
+    }
+    const double all = static_cast<double>(place.bytes + place.removed_bytes);
+    if (place.removed_bytes >= options_.compact_bytes &&
+        static_cast<double>(place.removed_bytes) >= options_.scattered * all) {
+      out.push_back({.action = Advice::Action::kCompact,
+                     .basis = Advice::Basis::kLayout,
+                     .from = place.name,
+                     .bytes = place.bytes,
+                     .reason = human_bytes(place.removed_bytes) + " of " +
+                               human_bytes(place.bytes + place.removed_bytes) + " were removed"});
+    }
+  }
+  std::ranges::sort(out, [](const Advice& a, const Advice& b) {
+    return std::tuple(a.action, -a.heat, -a.idle_seconds, a.from, a.group) <
+           std::tuple(b.action, -b.heat, -b.idle_seconds, b.from, b.group);
+  });
+  return out;
+}
+
+std::size_t StorageAdvisor::act(std::span<const Advice> advice, AdviceHook& hook) {
+  std::size_t done = 0;
+  for (const Advice& one : advice) {
+    if (const Result<void> acted = hook.on_advice(one); !acted) {
+      ++counters_.hook_failures;
+      last_hook_error_ = acted.error().to_string();
+      continue;
+    }
+    ++done;
+    if (one.action != Advice::Action::kCompact) continue;
+    for (Place& place : places_)
+      if (place.name == one.from) place.removed_bytes = 0;
+  }
+  return done;
+}
+
+std::vector<StorageAdvisor::PlaceSummary> StorageAdvisor::places() const {
+  std::vector<PlaceSummary> out;
+  for (const PlaceId id : by_speed()) {
+    const Place& place = places_[id];
+    PlaceSummary summary{.name = place.name,
+                         .tier = place.tier,
+                         .groups = place.groups.size(),
+                         .bytes = place.bytes,
+                         .removed_bytes = place.removed_bytes,
+                         .restored = place.restored};
+    for (const auto& [group, members] : place.groups) summary.blocks += members.size();
+    out.push_back(summary);
+  }
+  return out;
+}
+
+std::string StorageAdvisor::table() const {
+  std::string out;
+  char line[256];
+  std::snprintf(line, sizeof line, "%-28s %-6s %10s %8s %12s %12s %9s\n", "place", "tier", "blocks", "groups",
+                "bytes", "removed", "restored");
+  out += line;
+  for (const PlaceSummary& place : places()) {
+    std::snprintf(line, sizeof line, "%-28.28s %-6s %10zu %8zu %12s %12s %9llu\n", place.name.c_str(),
+                  std::string(tier_name(place.tier)).c_str(), place.blocks, place.groups,
+                  human_bytes(place.bytes).c_str(), human_bytes(place.removed_bytes).c_str(),
+                  static_cast<unsigned long long>(place.restored));
+    out += line;
+  }
+  out += "hotness from ";
+  out += to_string(basis());
+  out += "\n";
+  return out;
+}
+
+}  // namespace ashlar::feed

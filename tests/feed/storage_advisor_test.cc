@@ -1,0 +1,224 @@
+// StorageAdvisor: an index of what is alive, and what follows from it.
+#include "ashlar/feed/storage_advisor.h"
+
+#include <gtest/gtest.h>
+
+#include <map>
+
+#include "ashlar/base/random.h"
+#include "events/event_samples.h"
+
+namespace ashlar::feed {
+namespace {
+
+using events::chain;
+using events::EventBatch;
+using events::G3;
+using events::G4;
+using events::kTierId;
+using events::KvEvent;
+using events::KvEventKind;
+using events::LocationName;
+using events::removed;
+using events::StreamId;
+using events::WorkerId;
+using tokens::SequenceHash;
+
+constexpr std::int64_t kSecond = 1'000'000'000;
+
+class StorageAdvisorTest : public ::testing::Test {
+ protected:
+  static StorageAdvisor::Options options() {
+    return {.order = {"fast", "slow"}, .half_life_seconds = 100, .hot_heat = 3, .cold_seconds = 1000};
+  }
+  void say(std::vector<KvEvent> events, std::int64_t at_second, std::uint64_t worker = 1) {
+    EventBatch batch;
+    batch.stream = {{WorkerId(worker), 0}, 1};
+    batch.published_ns = at_second * kSecond;
+    batch.events = events;
+    batch.locations = names_;
+    advisor_->on_events(batch);
+  }
+  static std::vector<KvEvent> on(std::uint16_t location, std::vector<KvEvent> events,
+                                 std::uint32_t bytes = 4 << 20) {
+    for (KvEvent& event : events) {
+      event.location = location;
+      event.bytes = bytes;
+    }
+    return events;
+  }
+  static KvEvent hits(const SequenceHash& hash, std::uint32_t count) {
+    KvEvent event;
+    event.kind = KvEventKind::kAccess;
+    event.hash = hash;
+    event.block = count;
+    return event;
+  }
+  std::vector<Advice> advise(std::int64_t at_second) const { return advisor_->advise(at_second * kSecond); }
+
+  const std::vector<LocationName> names_ = {{1, "fast"}, {2, "slow"}};
+  std::unique_ptr<StorageAdvisor> advisor_ = StorageAdvisor::create(options()).value();
+};
+
+TEST_F(StorageAdvisorTest, AHotPrefixOnASlowVolumeIsPromoted) {
+  say(on(2, chain(1, 4, kTierId<G4>)), 0);
+  say(on(2, chain(2, 4, kTierId<G4>)), 0);
+  say(on(1, chain(3, 1, kTierId<G4>)), 0);
+  EXPECT_TRUE(advise(1).empty());
+  for (const KvEvent& block : chain(1, 4)) say({hits(block.hash, 8)}, 10);
+  const auto advice = advise(11);
+  ASSERT_EQ(advice.size(), 1u);
+  EXPECT_EQ(advice[0].action, Advice::Action::kPromote);
+  EXPECT_EQ(advice[0].basis, Advice::Basis::kAccesses);
+  EXPECT_EQ(advice[0].from, "slow");
+  EXPECT_EQ(advice[0].to, "fast");
+  EXPECT_EQ(advice[0].group, chain(1, 1)[0].hash);
+  EXPECT_EQ(advice[0].blocks.size(), 4u);
+  EXPECT_EQ(advice[0].bytes, 16u << 20);
+  EXPECT_TRUE(advise(500).empty()) << "heat fades";
+}
+
+TEST_F(StorageAdvisorTest, WithoutAccessEventsReturningBlocksAreHot) {
+  say(on(1, chain(9, 1, kTierId<G4>)), 0);
+  for (int i = 0; i < 5; ++i) {
+    say(on(2, chain(1, 1, kTierId<G4>)), i);
+    if (i < 4) say({removed(chain(1, 1)[0].hash, kTierId<G4>)}, i);
+  }
+  const auto advice = advise(5);
+  ASSERT_EQ(advice.size(), 1u);
+  EXPECT_EQ(advice[0].action, Advice::Action::kPromote);
+  EXPECT_EQ(advice[0].basis, Advice::Basis::kRestores);
+  EXPECT_NE(advice[0].to_json().find("\"basis\":\"restores and age\""), std::string::npos);
+}
+
+TEST_F(StorageAdvisorTest, WhatNobodyUsesIsDemoted) {
+  say(on(1, chain(1, 2, kTierId<G4>)), 0);
+  say(on(1, chain(2, 2, kTierId<G4>)), 900);
+  say(on(2, chain(3, 1, kTierId<G4>)), 0);
+  const auto advice = advise(1000);
+  ASSERT_EQ(advice.size(), 1u) << "the slowest place has no slower one";
+  EXPECT_EQ(advice[0].action, Advice::Action::kDemote);
+  EXPECT_EQ(advice[0].from, "fast");
+  EXPECT_EQ(advice[0].to, "slow");
+  EXPECT_EQ(advice[0].group, chain(1, 1)[0].hash);
+}
+
+TEST_F(StorageAdvisorTest, SmallObjectsOfOnePrefixAreCoalesced) {
+  say(on(1, chain(1, 8, kTierId<G4>), 64 << 10), 0);
+  say(on(1, chain(2, 7, kTierId<G4>), 64 << 10), 0);
+  say(on(1, chain(3, 8, kTierId<G4>), 4 << 20), 0);
+  const auto advice = advise(1);
+  ASSERT_EQ(advice.size(), 1u);
+  EXPECT_EQ(advice[0].action, Advice::Action::kCoalesce);
+  EXPECT_EQ(advice[0].blocks.size(), 8u);
+  for (std::size_t i = 0; i < 8; ++i)
+    EXPECT_EQ(advice[0].blocks[i].position(), i) << "in the order of the prefix";
+}
+
+TEST_F(StorageAdvisorTest, AScatteredPlaceIsCompactedOnce) {
+  for (std::uint64_t i = 0; i < 40; ++i) say(on(1, chain(i, 1, kTierId<G4>)), 0);
+  for (std::uint64_t i = 0; i < 30; ++i) say({removed(chain(i, 1)[0].hash, kTierId<G4>)}, 1);
+  const auto advice = advise(2);
+  ASSERT_EQ(advice.size(), 1u);
+  EXPECT_EQ(advice[0].action, Advice::Action::kCompact);
+  EXPECT_FALSE(advice[0].group);
+  struct Hook final : AdviceHook {
+    std::vector<std::string> seen;
+    Result<void> on_advice(const Advice& one) override {
+      seen.push_back(one.from);
+      return {};
+    }
+  } hook;
+  EXPECT_EQ(advisor_->act(advice, hook), 1u);
+  EXPECT_EQ(hook.seen, std::vector<std::string>{"fast"});
+  EXPECT_TRUE(advise(3).empty());
+}
+
+TEST_F(StorageAdvisorTest, AHookThatFailsIsCountedAndTheRestGoesOn) {
+  say(on(1, chain(1, 2, kTierId<G4>)), 0);
+  say(on(1, chain(2, 2, kTierId<G4>)), 0);
+  say(on(2, chain(3, 1, kTierId<G4>)), 0);
+  struct Hook final : AdviceHook {
+    int calls = 0;
+    Result<void> on_advice(const Advice&) override {
+      if (++calls == 1) return make_error(ErrorCode::kIo, "the mover is away");
+      return {};
+    }
+  } hook;
+  const auto advice = advise(2000);
+  EXPECT_EQ(advisor_->act(advice, hook), 1u);
+  EXPECT_EQ(hook.calls, 2);
+  EXPECT_EQ(advisor_->counters().hook_failures, 1u);
+  EXPECT_NE(advisor_->last_hook_error().find("away"), std::string::npos);
+}
+
+TEST_F(StorageAdvisorTest, GroupsAreLearnedWhereEventsDoNotNameThem) {
+  auto first = on(1, chain(1, 6, kTierId<G4>));
+  for (KvEvent& event : first)
+    if (event.hash.position() != 0) event.has_root = false, event.root_bits = {};
+  say(first, 0);
+  EXPECT_EQ(advisor_->places()[0].groups, 1u);
+}
+
+TEST_F(StorageAdvisorTest, MemoryTiersAreSeenButNotAdvisedOn) {
+  say(chain(1, 20), 0);
+  EXPECT_TRUE(advise(100'000).empty());
+  EXPECT_EQ(advisor_->places()[0].blocks, 20u);
+  EXPECT_NE(advisor_->table().find("g1"), std::string::npos);
+}
+
+TEST_F(StorageAdvisorTest, AWorkerThatBeginsAnewIsForgotten) {
+  say(on(1, chain(1, 3, kTierId<G4>)), 0, 1);
+  say(on(1, chain(1, 3, kTierId<G4>)), 0, 2);
+  advisor_->on_reset(StreamId{{WorkerId(1), 0}, 2});
+  EXPECT_EQ(advisor_->places()[0].blocks, 3u);
+  advisor_->on_reset(StreamId{{WorkerId(2), 0}, 2});
+  EXPECT_EQ(advisor_->places()[0].blocks, 0u);
+  EXPECT_EQ(advisor_->places()[0].bytes, 0u);
+}
+
+TEST_F(StorageAdvisorTest, ItsIndexIsWhatTheEventsAddUpTo) {
+  Random random(2);
+  std::map<std::tuple<std::uint64_t, std::uint8_t, SequenceHash>, std::uint16_t> model;
+  for (int step = 0; step < 5000; ++step) {
+    const std::uint64_t worker = 1 + random.below(3);
+    const events::TierId tier = random.below(2) == 0 ? kTierId<G3> : kTierId<G4>;
+    const KvEvent block = chain(random.below(8), 6, tier)[random.below(6)];
+    const auto key = std::tuple(worker, tier.value(), block.hash);
+    if (model.contains(key)) {
+      say({removed(block.hash, tier)}, step, worker);
+      model.erase(key);
+    } else {
+      const auto location = static_cast<std::uint16_t>(1 + random.below(2));
+      say(on(location, {block}), step, worker);
+      model[key] = location;
+    }
+    if (random.below(10) == 0) say({hits(block.hash, 2)}, step, worker);
+    if (step % 100 != 0) continue;
+    std::map<std::pair<std::string, std::uint8_t>, std::set<SequenceHash>> want;
+    for (const auto& [held, location] : model)
+      want[{location == 1 ? "fast" : "slow", std::get<1>(held)}].insert(std::get<2>(held));
+    for (const auto& place : advisor_->places())
+      ASSERT_EQ(place.blocks, (want[{place.name, place.tier.value()}].size())) << step;
+    static_cast<void>(advise(step));
+  }
+}
+
+TEST_F(StorageAdvisorTest, AnAdviceIsOneLineOfJson) {
+  Advice advice{.from = "a \"quoted\"\nname", .reason = "because"};
+  const std::string json = advice.to_json();
+  EXPECT_EQ(json.find('\n'), std::string::npos);
+  EXPECT_NE(json.find("a \\\"quoted\\\"\\u000aname"), std::string::npos);
+}
+
+TEST_F(StorageAdvisorTest, BadOptionsAreNamed) {
+  auto wrong = options();
+  wrong.scattered = 0;
+  EXPECT_EQ(StorageAdvisor::create(wrong).error().code(), ErrorCode::kInvalidArgument);
+  wrong = options();
+  wrong.half_life_seconds = 0;
+  EXPECT_FALSE(StorageAdvisor::create(wrong));
+}
+
+}  // namespace
+}  // namespace ashlar::feed
