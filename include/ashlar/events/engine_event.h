@@ -6,6 +6,7 @@
 // Thread safety: thread-compatible.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -28,33 +29,43 @@ struct EngineRange {
 
 // One thing beside its tokens that enters the hash of a block, as the engine published it.
 struct EngineExtraKey {
-  enum class Kind : std::uint8_t { kText, kMultimodal, kBytes };
+  enum class Kind : std::uint8_t { kText, kMultimodal, kBytes, kOther };
   std::uint32_t block = 0;  // of the event, from 0
   Kind kind = Kind::kText;
-  std::string value;        // text, identifier of the item, or bytes
+  std::string value;        // text, identifier of the item, or bytes; kOther: the msgpack value as it came
   std::int64_t offset = 0;  // of the multimodal item
+
+  friend bool operator==(const EngineExtraKey&, const EngineExtraKey&) = default;
 };
 
 struct EngineEvent {
   EngineEventKind kind = EngineEventKind::kUnknown;
   EngineRange names;  // of EngineBatch::names
   std::optional<BlockName> parent;
-  EngineRange tokens;  // of EngineBatch::tokens
+  // Where the engine names blocks by whole digests, all of one size: the names are their last 8 bytes. Else 0.
+  std::uint32_t digest_size = 0;  // bytes
+  EngineRange digests;  // of EngineBatch::digests: those of the names, then the parent's if there is one
+  EngineRange tokens;   // of EngineBatch::tokens
   bool token_pairs =
-      false;  // the engine sent pairs (speculative decoding); tokens has first, second, first, second, …
-  std::uint32_t block_size = 0;  // tokens
-  EngineRange extra_keys;        // of EngineBatch::extra_keys
-  bool has_extra_keys = false;   // the engine sent the field
+      false;  // the engine sent pairs (speculative decoding); tokens has first, second, first, second, ...
+  std::uint32_t block_size = 0;        // tokens
+  EngineRange extra_keys;              // of EngineBatch::extra_keys
+  std::uint32_t extra_key_blocks = 0;  // how many blocks the engine listed there, with keys or without
+  bool has_extra_keys = false;         // the engine sent the field
   std::optional<std::uint32_t> group;
   std::optional<std::uint32_t> sliding_window;
   std::optional<std::int64_t> lora_id;
-  // Views of the bytes that were decoded; empty where the engine sent nothing.
+  // Views of the bytes that were decoded; where the engine sent nothing, data() is null.
   std::string_view medium;
   std::string_view lora_name;
   std::string_view spec_kind;
   std::string_view locality;
   std::string_view ownership;
+  std::string_view session_id;
   std::string_view cache_salt;
+  // kUnknown: what the engine calls the event, and all of its bytes.
+  std::string_view tag;
+  std::span<const std::byte> raw;
 };
 
 struct EngineBatch {
@@ -62,11 +73,27 @@ struct EngineBatch {
   std::optional<std::uint32_t> rank;
   std::vector<EngineEvent> events;
   std::vector<BlockName> names;
+  std::vector<std::byte> digests;
   std::vector<tokens::Token> tokens;
   std::vector<EngineExtraKey> extra_keys;
 
+  void clear() noexcept {
+    timestamp = 0;
+    rank.reset();
+    events.clear();
+    names.clear();
+    digests.clear();
+    tokens.clear();
+    extra_keys.clear();
+  }
   std::span<const BlockName> names_of(const EngineEvent& event) const {
     return std::span(names).subspan(event.names.begin, event.names.count);
+  }
+  // The digest of a name, or with index names.count that of the parent; empty where the engine sent none.
+  std::span<const std::byte> digest_of(const EngineEvent& event, std::uint32_t index) const {
+    const std::size_t at = std::size_t{index} * event.digest_size;
+    if (event.digest_size == 0 || at + event.digest_size > event.digests.count) return {};
+    return std::span(digests).subspan(event.digests.begin + at, event.digest_size);
   }
   std::span<const tokens::Token> tokens_of(const EngineEvent& event) const {
     return std::span(tokens).subspan(event.tokens.begin, event.tokens.count);

@@ -1,0 +1,25 @@
+// The wire format of inference engines: msgpack batches of vLLM (events as maps, or as arrays in older versions) and SGLang.
+//
+// A batch is [timestamp, events, rank?]. Names are unsigned or negative integers of any width, or digests; token_ids are integers
+// or pairs. Keys that are not known, and what follows the known positions of an array, are skipped; an event whose tag is not
+// known is kept as kUnknown.
+//
+// Thread safety: free functions.
+// Complexity:    decoding is O(bytes), without recursion; memory is at most proportional to the bytes, and a batch that is used
+//                again allocates nothing once it is large enough (but for long extra keys).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "ashlar/base/result.h"
+#include "ashlar/events/engine_event.h"
+
+namespace ashlar::events {
+
+// Replaces `out`, whose views refer to `payload`. Errors: kCorruption, with what and at which byte; `out` is then empty.
+Result<void> decode_engine_batch(std::span<const std::byte> payload, EngineBatch& out);
+
+}  // namespace ashlar::events

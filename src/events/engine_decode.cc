@@ -1,0 +1,375 @@
+// decode_engine_batch(): one pass over the bytes, field by field.
+//
+// A map is read in the order of its keys; only its tag must be known first, and a map that does not begin with it is scanned for
+// it. The digest of a parent may come before those of the names, so it is kept until the event ends.
+#include <cstring>
+
+#include "ashlar/events/engine_codec.h"
+#include "events/engine_fields.h"
+#include "events/msgpack_reader.h"
+#include "events/token_run.h"
+
+namespace ashlar::events {
+namespace {
+
+constexpr std::size_t kMinDigest = 8;
+constexpr std::size_t kMaxDigest = 64;
+
+class Decoder {
+ public:
+  Decoder(std::span<const std::byte> payload, EngineBatch& out) noexcept : in_(payload), out_(out) {}
+
+  bool batch();
+  const MsgpackReader& reader() const noexcept { return in_; }
+
+ private:
+  bool event();
+  bool map_event(EngineEvent& event);
+  bool array_event(EngineEvent& event);
+  bool field(EngineField field, EngineEvent& event);
+  bool names(EngineEvent& event);
+  bool name(BlockName& name, std::span<const std::byte>& digest);
+  bool token_ids(EngineEvent& event);
+  bool extra_keys(EngineEvent& event);
+  bool extra_key(std::uint32_t block);
+  bool optional_u32(std::optional<std::uint32_t>& out, const char* what);
+  void finish_digests(EngineEvent& event);
+
+  MsgpackReader in_;
+  EngineBatch& out_;
+  std::span<const std::byte> parent_digest_;  // of the event that is being read
+};
+
+bool Decoder::batch() {
+  std::uint32_t length = 0;
+  if (!in_.read_array(length, "a batch must be an array")) return false;
+  if (length < 2) return in_.fail_at("a batch must have a timestamp and events", 0);
+  if (!in_.read_number(out_.timestamp, "the timestamp of a batch must be a number")) return false;
+  std::uint32_t events = 0;
+  if (!in_.read_array(events, "the events of a batch must be an array")) return false;
+  for (std::uint32_t i = 0; i < events; ++i)
+    if (!event()) return false;
+  if (length > 2 &&
+      !optional_u32(out_.rank, "the rank of a batch must be nil or an integer of 0..4294967295"))
+    return false;
+  for (std::uint32_t i = 3; i < length; ++i)
+    if (!in_.skip()) return false;
+  if (in_.left() != 0) return in_.fail("bytes after the end of the batch");
+  return true;
+}
+
+bool Decoder::event() {
+  const std::size_t start = in_.offset();
+  const std::byte* const first = in_.at();
+  EngineEvent& event = out_.events.emplace_back();
+  parent_digest_ = {};
+  const MsgpackReader::Type type = in_.peek();
+  if (type == MsgpackReader::Type::kMap) {
+    if (!map_event(event)) return false;
+  } else if (type == MsgpackReader::Type::kArray) {
+    if (!array_event(event)) return false;
+  } else {
+    return in_.fail("an event must be a map or an array");
+  }
+  if (event.kind == EngineEventKind::kUnknown) {
+    event.raw = {first, in_.offset() - start};
+  } else if (event.digest_size != 0 || !parent_digest_.empty()) {
+    finish_digests(event);
+  }
+  return true;
+}
+
+bool Decoder::map_event(EngineEvent& event) {
+  const std::size_t start = in_.offset();
+  std::uint32_t count = 0;
+  if (!in_.read_map(count, "an event must be a map")) return false;
+  const std::size_t first_key = in_.offset();
+  bool tag_is_first = true;
+  bool found = false;
+  for (std::uint32_t i = 0; i < count && !found; ++i) {
+    std::string_view key;
+    if (!in_.read_text(key, "a key of an event must be text")) return false;
+    if (field_of(key) != EngineField::kType) {
+      tag_is_first = false;
+      if (!in_.skip()) return false;
+      continue;
+    }
+    if (!in_.read_text(event.tag, "the type of an event must be text")) return false;
+    found = true;
+  }
+  if (!found) return in_.fail_at("an event without a type", start);
+  event.kind = kind_of(event.tag);
+  if (!tag_is_first) in_.seek(first_key);
+  if (event.kind == EngineEventKind::kUnknown) {
+    for (std::uint32_t i = tag_is_first ? 1 : 0; i < count; ++i)
+      if (!in_.skip() || !in_.skip()) return false;
+    return true;
+  }
+  event.tag = {};
+  bool named = event.kind == EngineEventKind::kCleared;
+  for (std::uint32_t i = tag_is_first ? 1 : 0; i < count; ++i) {
+    std::string_view key;
+    if (!in_.read_text(key, "a key of an event must be text")) return false;
+    const EngineField known = field_of(key);
+    if (known == EngineField::kBlockHashes) named = true;
+    if (!field(known, event)) return false;
+  }
+  if (!named) return in_.fail_at("an event without block_hashes", start);
+  return true;
+}
+
+bool Decoder::array_event(EngineEvent& event) {
+  const std::size_t start = in_.offset();
+  std::uint32_t count = 0;
+  if (!in_.read_array(count, "an event must be an array")) return false;
+  if (count == 0) return in_.fail_at("an event without a type", start);
+  if (!in_.read_text(event.tag, "an array event must begin with its type")) return false;
+  event.kind = kind_of(event.tag);
+  if (event.kind != EngineEventKind::kUnknown) event.tag = {};
+  if ((event.kind == EngineEventKind::kStored || event.kind == EngineEventKind::kRemoved) && count < 2)
+    return in_.fail_at("an event without block_hashes", start);
+  const std::span<const EngineField> places = places_of(event.kind);
+  for (std::uint32_t i = 1; i < count; ++i) {
+    EngineField place = i <= places.size() ? places[i - 1] : EngineField::kUnknown;
+    // Some publishers put a list of multimodal items into the tail, where nothing of ours is a list.
+    if (place >= EngineField::kGroup && in_.peek() == MsgpackReader::Type::kArray)
+      place = EngineField::kUnknown;
+    if (!field(place, event)) return false;
+  }
+  return true;
+}
+
+bool Decoder::field(EngineField field, EngineEvent& event) {
+  if (field == EngineField::kUnknown) return in_.skip();
+  if (field == EngineField::kBlockHashes) return names(event);
+  if (in_.take_nil()) return true;
+  std::uint64_t number = 0;
+  switch (field) {
+    case EngineField::kParent: {
+      BlockName parent;
+      if (!name(parent, parent_digest_)) return false;
+      event.parent = parent;
+      return true;
+    }
+    case EngineField::kTokenIds:
+      return token_ids(event);
+    case EngineField::kBlockSize:
+      if (!in_.read_unsigned(number, UINT32_MAX, "block_size must be an integer of 0..4294967295"))
+        return false;
+      event.block_size = static_cast<std::uint32_t>(number);
+      return true;
+    case EngineField::kLoraId: {
+      MsgpackReader::Integer value;
+      if (!in_.read_integer(value, "lora_id must be nil or an integer")) return false;
+      event.lora_id = static_cast<std::int64_t>(value.bits);
+      return true;
+    }
+    case EngineField::kMedium:
+      return in_.read_text(event.medium, "medium must be nil or text");
+    case EngineField::kLoraName:
+      return in_.read_text(event.lora_name, "lora_name must be nil or text");
+    case EngineField::kExtraKeys:
+      return extra_keys(event);
+    case EngineField::kGroup:
+      return optional_u32(event.group, "group_idx must be nil or an integer of 0..4294967295");
+    case EngineField::kSpecKind:
+      return in_.read_text(event.spec_kind, "kv_cache_spec_kind must be nil or text");
+    case EngineField::kSlidingWindow:
+      return optional_u32(event.sliding_window,
+                          "kv_cache_spec_sliding_window must be nil or an integer of 0..4294967295");
+    case EngineField::kLocality:
+      return in_.read_text(event.locality, "locality must be nil or text");
+    case EngineField::kOwnership:
+      return in_.read_text(event.ownership, "ownership must be nil or text");
+    case EngineField::kSessionId:
+      return in_.read_text(event.session_id, "session_id must be nil or text");
+    case EngineField::kCacheSalt:
+      return in_.read_text(event.cache_salt, "cache_salt must be nil or text");
+    case EngineField::kType:
+      return in_.fail("a second type");
+    case EngineField::kBlockHashes:
+    case EngineField::kUnknown:
+      break;
+  }
+  return in_.skip();
+}
+
+bool Decoder::name(BlockName& name, std::span<const std::byte>& digest) {
+  if (in_.peek() != MsgpackReader::Type::kBytes) {
+    MsgpackReader::Integer value;
+    if (!in_.read_integer(value, "a block hash must be an integer or bytes")) return false;
+    name = BlockName(value.bits);
+    digest = {};
+    return true;
+  }
+  const std::size_t start = in_.offset();
+  if (!in_.read_bytes(digest, "a block hash must be an integer or bytes")) return false;
+  if (digest.size() < kMinDigest || digest.size() > kMaxDigest)
+    return in_.fail_at("a block hash of bytes must have 8..64 of them", start);
+  std::uint64_t value = 0;
+  for (const std::byte byte : digest.last(8)) value = (value << 8) | std::to_integer<std::uint64_t>(byte);
+  name = BlockName(value);
+  return true;
+}
+
+bool Decoder::names(EngineEvent& event) {
+  std::uint32_t count = 0;
+  if (!in_.read_array(count, "block_hashes must be an array")) return false;
+  const std::size_t begin = out_.names.size();
+  const std::size_t digests = out_.digests.size();
+  out_.names.resize(begin + count);
+  BlockName* const to = out_.names.data() + begin;
+  event.names = {static_cast<std::uint32_t>(begin), count};
+  std::size_t size = 0;
+  bool alike = true;
+  for (std::uint32_t i = 0; i < count; ++i) {
+    if (in_.left() >= 9 && *in_.at() == std::byte{0xCF}) {
+      std::uint64_t bits = 0;
+      std::memcpy(&bits, in_.at() + 1, sizeof(bits));
+      if constexpr (std::endian::native == std::endian::little) bits = __builtin_bswap64(bits);
+      to[i] = BlockName(bits);
+      in_.advance(9);
+      alike = alike && size == 0;
+      continue;
+    }
+    std::span<const std::byte> digest;
+    if (!name(to[i], digest)) return false;
+    if (i == 0) size = digest.size();
+    alike = alike && digest.size() == size;
+    if (alike) out_.digests.insert(out_.digests.end(), digest.begin(), digest.end());
+  }
+  if (!alike) out_.digests.resize(digests);
+  event.digest_size = alike ? static_cast<std::uint32_t>(size) : 0;
+  event.digests = {static_cast<std::uint32_t>(digests),
+                   static_cast<std::uint32_t>(out_.digests.size() - digests)};
+  return true;
+}
+
+// Requires: the digests of the event's names are the last ones of the batch.
+void Decoder::finish_digests(EngineEvent& event) {
+  const std::size_t size = event.names.count == 0 ? parent_digest_.size() : event.digest_size;
+  if (event.names.count == 0) event.digests = {static_cast<std::uint32_t>(out_.digests.size()), 0};
+  if (!event.parent.has_value()) return;
+  if (size == 0 || parent_digest_.size() != size) {
+    out_.digests.resize(event.digests.begin);
+    event.digests.count = 0;
+    event.digest_size = 0;
+    return;
+  }
+  event.digest_size = static_cast<std::uint32_t>(size);
+  out_.digests.insert(out_.digests.end(), parent_digest_.begin(), parent_digest_.end());
+  event.digests.count += static_cast<std::uint32_t>(size);
+}
+
+bool Decoder::token_ids(EngineEvent& event) {
+  std::uint32_t count = 0;
+  if (!in_.read_array(count, "token_ids must be an array")) return false;
+  const std::size_t begin = out_.tokens.size();
+  event.tokens = {static_cast<std::uint32_t>(begin), count};
+  event.token_pairs = count != 0 && in_.peek() == MsgpackReader::Type::kArray;
+  if (!event.token_pairs) {
+    out_.tokens.resize(begin + count);
+    return read_token_run(in_, count, out_.tokens.data() + begin);
+  }
+  event.tokens.count = 0;
+  for (std::uint32_t i = 0; i < count; ++i) {
+    const std::size_t start = in_.offset();
+    std::uint32_t two = 0;
+    if (!in_.read_array(two, "a token id among pairs must be a pair")) return false;
+    if (two != 2) return in_.fail_at("a pair of token ids must have two", start);
+    for (int k = 0; k < 2; ++k) {
+      std::uint64_t value = 0;
+      if (!in_.read_unsigned(value, UINT32_MAX, "a token id is no integer of 0..4294967295")) return false;
+      out_.tokens.emplace_back(static_cast<std::uint32_t>(value));
+    }
+    event.tokens.count += 2;
+  }
+  return true;
+}
+
+bool Decoder::extra_keys(EngineEvent& event) {
+  std::uint32_t blocks = 0;
+  if (!in_.read_array(blocks, "extra_keys must be nil or an array")) return false;
+  event.has_extra_keys = true;
+  event.extra_key_blocks = blocks;
+  event.extra_keys = {static_cast<std::uint32_t>(out_.extra_keys.size()), 0};
+  for (std::uint32_t block = 0; block < blocks; ++block) {
+    if (in_.take_nil()) continue;
+    if (in_.peek() != MsgpackReader::Type::kArray) {
+      if (!extra_key(block)) return false;
+      continue;
+    }
+    std::uint32_t keys = 0;
+    if (!in_.read_array(keys, "")) return false;
+    for (std::uint32_t i = 0; i < keys; ++i)
+      if (!extra_key(block)) return false;
+  }
+  event.extra_keys.count = static_cast<std::uint32_t>(out_.extra_keys.size()) - event.extra_keys.begin;
+  return true;
+}
+
+bool Decoder::extra_key(std::uint32_t block) {
+  using Kind = EngineExtraKey::Kind;
+  const std::size_t start = in_.offset();
+  const std::byte* const first = in_.at();
+  const MsgpackReader::Type type = in_.peek();
+  if (type == MsgpackReader::Type::kText) {
+    std::string_view text;
+    if (!in_.read_text(text, "")) return false;
+    out_.extra_keys.push_back({block, Kind::kText, std::string(text), 0});
+    return true;
+  }
+  if (type == MsgpackReader::Type::kBytes) {
+    std::span<const std::byte> bytes;
+    if (!in_.read_bytes(bytes, "")) return false;
+    out_.extra_keys.push_back(
+        {block, Kind::kBytes, std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size()), 0});
+    return true;
+  }
+  if (type == MsgpackReader::Type::kArray) {
+    std::uint32_t count = 0;
+    if (!in_.read_array(count, "")) return false;
+    if (count == 2 && in_.peek() == MsgpackReader::Type::kText) {
+      std::string_view identifier;
+      if (!in_.read_text(identifier, "")) return false;
+      if (in_.peek() == MsgpackReader::Type::kInteger) {
+        MsgpackReader::Integer offset;
+        if (!in_.read_integer(offset, "")) return false;
+        if (offset.negative || offset.bits <= INT64_MAX) {
+          out_.extra_keys.push_back(
+              {block, Kind::kMultimodal, std::string(identifier), static_cast<std::int64_t>(offset.bits)});
+          return true;
+        }
+      }
+    }
+    in_.seek(start);
+  }
+  if (!in_.skip()) return false;
+  out_.extra_keys.push_back(
+      {block, Kind::kOther, std::string(reinterpret_cast<const char*>(first), in_.offset() - start), 0});
+  return true;
+}
+
+bool Decoder::optional_u32(std::optional<std::uint32_t>& out, const char* what) {
+  if (in_.take_nil()) return true;
+  std::uint64_t number = 0;
+  if (!in_.read_unsigned(number, UINT32_MAX, what)) return false;
+  out = static_cast<std::uint32_t>(number);
+  return true;
+}
+
+}  // namespace
+
+Result<void> decode_engine_batch(std::span<const std::byte> payload, EngineBatch& out) {
+  out.clear();
+  if (payload.size() > UINT32_MAX)
+    return make_error(ErrorCode::kCorruption, "engine batch of %zu bytes: none is larger than 4 GiB",
+                      payload.size());
+  Decoder decoder(payload, out);
+  if (decoder.batch()) return {};
+  out.clear();
+  return make_error(ErrorCode::kCorruption, "engine batch: %s, at byte %zu of %zu", decoder.reader().fault(),
+                    decoder.reader().fault_offset(), payload.size());
+}
+
+}  // namespace ashlar::events
