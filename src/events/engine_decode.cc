@@ -185,8 +185,7 @@ bool Decoder::field(EngineField field, EngineEvent& event) {
       return in_.read_text(event.session_id, "session_id must be nil or text");
     case EngineField::kCacheSalt:
       return in_.read_text(event.cache_salt, "cache_salt must be nil or text");
-    case EngineField::kType:
-      return in_.fail("a second type");
+    case EngineField::kType:  // has been read before the other fields
     case EngineField::kBlockHashes:
     case EngineField::kUnknown:
       break;

@@ -1,10 +1,13 @@
 // Decodes what real engines sent (tests/data/vllm).
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <map>
+#include <optional>
 #include <string>
 
 #include "ashlar/events/engine_codec.h"
+#include "ashlar/tokens/vllm_hash.h"
 #include "support/kvrec.h"
 
 namespace ashlar::events {
@@ -85,6 +88,72 @@ TEST(EngineRecordings, NamesOfDigestsAreTheIntegersOfTheOtherForm) {
   EXPECT_EQ(a.events[0].digest_size, 32u);
   EXPECT_EQ(a.digests.size(), a.names.size() * 32);
   EXPECT_EQ(b.events[0].digest_size, 0u);
+}
+
+TEST(EngineRecordings, AreWrittenAgainByteForByte) {
+  EngineBatch batch;
+  Payload again;
+  for (const std::string name : testing::kVllmRecordings) {
+    const std::vector<Payload> recorded = payloads(name);
+    ASSERT_FALSE(recorded.empty()) << name;
+    for (const Payload& payload : recorded) {
+      ASSERT_TRUE(decode_engine_batch(payload, batch));
+      encode_engine_batch(batch, again);
+      EXPECT_EQ(again, payload) << name;
+    }
+  }
+}
+
+// The hasher of the engine that made a recording.
+tokens::VllmHasher hasher_of(const std::string& name) {
+  tokens::VllmHashOptions options;
+  if (name.starts_with("algo-")) {
+    const std::size_t dash = name.find('-', 5);
+    options.algorithm = tokens::vllm_algorithm(name.substr(5, dash - 5)).value();
+    if (name.find("seed0") != std::string::npos) options.hash_seed = "0";
+  }
+  return tokens::VllmHasher::create(options).value();
+}
+
+TEST(EngineRecordings, EveryHashOfTheGpuIsComputedFromTokens) {
+  std::size_t total = 0;
+  EngineBatch batch;
+  for (const std::string name : testing::kVllmRecordings) {
+    if (name.ends_with(".replay")) continue;
+    const tokens::VllmHasher hasher = hasher_of(name);
+    std::map<BlockName, tokens::VllmDigest> known;
+    for (const Payload& payload : payloads(name)) {
+      ASSERT_TRUE(decode_engine_batch(payload, batch));
+      for (const EngineEvent& event : batch.events) {
+        if (event.kind != EngineEventKind::kStored || event.medium != "GPU") continue;
+        std::optional<tokens::VllmDigest> parent;
+        if (event.parent) {
+          ASSERT_TRUE(known.contains(*event.parent)) << name;
+          parent = known.at(*event.parent);
+        }
+        for (std::uint32_t i = 0; i < event.names.count; ++i) {
+          tokens::VllmExtraKeys extra;
+          for (const EngineExtraKey& key : batch.extra_keys_of(event)) {
+            if (key.block != i) continue;
+            ASSERT_EQ(key.kind, EngineExtraKey::Kind::kText);
+            extra.cache_salt = key.value;
+          }
+          const auto block =
+              batch.tokens_of(event).subspan(std::size_t{i} * event.block_size, event.block_size);
+          parent = hasher.hash_block(parent, block, extra).value();
+          const BlockName wanted = batch.names_of(event)[i];
+          ASSERT_EQ(tokens::external_name(*parent), wanted.value()) << name << " block " << i;
+          if (event.digest_size != 0) {
+            const auto digest = batch.digest_of(event, i);
+            EXPECT_TRUE(std::ranges::equal(std::as_bytes(parent->bytes()), digest));
+          }
+          known[wanted] = *parent;
+          ++total;
+        }
+      }
+    }
+  }
+  EXPECT_EQ(total, 914u);
 }
 
 }  // namespace

@@ -22,4 +22,13 @@ namespace ashlar::events {
 // Replaces `out`, whose views refer to `payload`. Errors: kCorruption, with what and at which byte; `out` is then empty.
 Result<void> decode_engine_batch(std::span<const std::byte> payload, EngineBatch& out);
 
+// kMap is what vLLM writes today; kArray what older versions and SGLang do. It has no place for session_id and cache_salt.
+enum class EngineForm : std::uint8_t { kMap, kArray };
+
+// Replaces `out` with the bytes that vLLM 0.32 sends for the batch (an absent rank is nil; kCleared with an owner, and what
+// BlockRemoved says of its group beside the index, are additions of other publishers). A name that was negative on the wire is
+// written as the unsigned number of the same bits. Requires: the keys of an event in the order of their blocks.
+void encode_engine_batch(const EngineBatch& batch, std::vector<std::byte>& out,
+                         EngineForm form = EngineForm::kMap);
+
 }  // namespace ashlar::events
