@@ -162,6 +162,7 @@ int main(int argc, char** argv) {
   measure("made: removed, 1 block", made(64, 64, 1, 0));
   measure("made: stored, 64 blocks", made(64, 1, 64, 152'000));
   measure("made: stored, 64 blocks, 2 bytes", made(64, 1, 64, 60'000));
+  measure("made: stored, 64 blocks, small", made(64, 1, 64, 1'024));
   std::printf("all recordings: %.2f GB/s   target %.2f: %s\n", speed, kTargetGigabytes,
               speed >= kTargetGigabytes ? "ok" : "MISS");
   return 0;
