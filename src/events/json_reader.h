@@ -1,0 +1,82 @@
+// JsonReader: JSON values one after another, straight from the text.
+//
+// Every function that reads returns false at the first fault, which is kept with its place. Integers of 64 bits are exact. Depth
+// is bounded by kMaxDepth, and nothing recurses. Text is decoded only where it has escapes.
+//
+//   bool more = false;
+//   if (!in.begin_object("...")) return ...;
+//   while (in.next_key(key, more) && more) ...   // read or skip one value per key
+//
+// Thread safety: thread-compatible.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace ashlar::events {
+
+class JsonReader {
+ public:
+  static constexpr std::uint32_t kMaxDepth = 64;
+  enum class Type : std::uint8_t { kNull, kBool, kNumber, kText, kArray, kObject, kOther, kEnd };
+
+  explicit JsonReader(std::string_view text) noexcept : text_(text) {}
+
+  const char* fault() const noexcept { return fault_; }
+  std::size_t fault_offset() const noexcept { return fault_offset_; }
+  std::size_t offset() const noexcept { return at_; }
+  bool fail(const char* what) noexcept { return fail_at(what, at_); }
+  bool fail_at(const char* what, std::size_t offset) noexcept {
+    if (fault_ == nullptr) {
+      fault_ = what;
+      fault_offset_ = offset;
+    }
+    return false;
+  }
+
+  // What the next value is, by its first character.
+  Type peek() noexcept;
+  // Steps over a null. False, without a fault, where there is none.
+  bool take_null() noexcept;
+  bool begin_object(const char* what) noexcept { return begin('{', what); }
+  bool begin_array(const char* what) noexcept { return begin('[', what); }
+  // The next key of the object that was begun last, or its end: then `more` is false.
+  bool next_key(std::string& key, bool& more);
+  // Whether the array that was begun last has one more item, or ends here.
+  bool next_item(bool& more) noexcept;
+  // An integer in 0..limit.
+  bool read_unsigned(std::uint64_t& out, std::uint64_t limit, const char* what) noexcept;
+  // An integer of 64 bits: unsigned, or negative as its two's complement.
+  bool read_bits(std::uint64_t& out, const char* what) noexcept;
+  bool read_text(std::string& out, const char* what);
+  // Steps over one value.
+  bool skip();
+  // Whether only spaces are left.
+  bool at_end() noexcept {
+    spaces();
+    return at_ == text_.size();
+  }
+
+ private:
+  void spaces() noexcept {
+    while (at_ < text_.size() &&
+           (text_[at_] == ' ' || text_[at_] == '\t' || text_[at_] == '\n' || text_[at_] == '\r'))
+      ++at_;
+  }
+  bool begin(char bracket, const char* what) noexcept;
+  bool next(char close, bool& more) noexcept;
+  bool read_hex(std::uint32_t& code) noexcept;
+  bool read_escape(std::string& out);
+  bool skip_number() noexcept;
+
+  std::string_view text_;
+  std::size_t at_ = 0;
+  const char* fault_ = nullptr;
+  std::size_t fault_offset_ = 0;
+  std::uint32_t depth_ = 0;
+  std::uint64_t fresh_ = 0;  // bit d: nothing was read yet at depth d
+};
+
+}  // namespace ashlar::events
