@@ -1,0 +1,78 @@
+#include "events/json_reader.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "events/json_writer.h"
+
+namespace ashlar::events {
+namespace {
+
+bool skips(std::string_view text) {
+  JsonReader in(text);
+  return in.skip() && in.at_end();
+}
+
+TEST(JsonReader, StepsOverEveryValue) {
+  for (const char* text : {"null", "true", "false", "0", "-1.5e+10", "\"\"", "[]", "{}",
+                           " [ 1 , [ ] , { \"a\" : [ 2 ] , \"b\" : { } } ] ", "\"\\u0041\\ud83d\\ude00\\n\""})
+    EXPECT_TRUE(skips(text)) << text;
+  for (const char* text : {"",         "nul",         "tru",         "-",     "1.",   "1e",    "\"",
+                           "\"\\x\"",  "\"\\ud800\"", "\"\\udc00\"", "[1 2]", "[1,]", "[",     "{\"a\"}",
+                           "{\"a\":}", "{1:2}",       "{\"a\":1,}",  "1 2",   "]",    "\"\n\""})
+    EXPECT_FALSE(skips(text)) << text;
+}
+
+TEST(JsonReader, IntegersAreExactTo64Bits) {
+  const auto bits = [](std::string_view text) -> std::optional<std::uint64_t> {
+    JsonReader in(text);
+    std::uint64_t value = 0;
+    if (!in.read_bits(value, "what") || !in.at_end()) return std::nullopt;
+    return value;
+  };
+  EXPECT_EQ(bits("18446744073709551615"), UINT64_MAX);
+  EXPECT_EQ(bits("9007199254740993"), 9007199254740993u);
+  EXPECT_EQ(bits("-1"), UINT64_MAX);
+  EXPECT_EQ(bits("-9223372036854775808"), std::uint64_t{1} << 63);
+  EXPECT_EQ(bits("0"), 0u);
+  for (const char* text : {"18446744073709551616", "-9223372036854775809", "01", "1.0", "1e3", "", "-", "x",
+                           "99999999999999999999"})
+    EXPECT_FALSE(bits(text)) << text;
+  JsonReader in("-1");
+  std::uint64_t value = 0;
+  EXPECT_FALSE(in.read_unsigned(value, 10, "what"));
+}
+
+TEST(JsonReader, TextIsDecodedAndWrittenAgain) {
+  const std::string text = "a\"b\\c\x01\n\x1f/\xc3\xa9";
+  std::string json;
+  append_quoted(json, text);
+  JsonReader in(json);
+  std::string again;
+  ASSERT_TRUE(in.read_text(again, "what"));
+  EXPECT_EQ(again, text);
+  JsonReader escaped("\"\\u00e9\\u20ac\\ud83d\\ude00\\/\\b\\f\\r\\t\"");
+  ASSERT_TRUE(escaped.read_text(again, "what"));
+  EXPECT_EQ(again, "\xc3\xa9\xe2\x82\xac\xf0\x9f\x98\x80/\b\f\r\t");
+}
+
+TEST(JsonReader, DepthHasALimit) {
+  EXPECT_TRUE(skips(std::string(60, '[') + std::string(60, ']')));
+  const std::string deep(1'000'000, '[');
+  JsonReader in(deep);
+  EXPECT_FALSE(in.skip());
+  EXPECT_STREQ(in.fault(), "nested too deep");
+}
+
+TEST(JsonReader, FaultsHaveTheirPlace) {
+  JsonReader in("{\"a\": [1, x]}");
+  EXPECT_FALSE(in.skip());
+  EXPECT_STREQ(in.fault(), "no value of JSON");
+  EXPECT_EQ(in.fault_offset(), 10u);
+}
+
+}  // namespace
+}  // namespace ashlar::events
