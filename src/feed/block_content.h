@@ -1,0 +1,57 @@
+// BlockContent: what a block of an engine holds, by the hashes of its tokens. ContentHasher computes it from what the engine
+// published: the salt from block 0, everything else from each block.
+//
+// Thread safety: thread-compatible.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "ashlar/base/result.h"
+#include "ashlar/tokens/hash_scheme.h"
+#include "ashlar/tokens/salt.h"
+#include "ashlar/tokens/sequence_hash.h"
+#include "ashlar/tokens/sequence_hasher.h"
+#include "ashlar/tokens/token.h"
+#include "feed/engine_run.h"
+
+namespace ashlar::feed {
+
+struct BlockContent {
+  tokens::SequenceHash hash = {};
+  tokens::SequenceHash parent = {};  // of has_parent
+  tokens::SequenceHash root = {};
+  tokens::LocalHash local = {};
+  tokens::SequenceHasher hasher = {};  // of the whole sequence
+  bool has_parent = false;
+  bool has_extras = false;  // more than its tokens entered the local hash
+};
+
+class ContentHasher {
+ public:
+  ContentHasher(const tokens::HashScheme& scheme, const tokens::Salt& base);
+
+  // The contents of the blocks of `run` behind `parent` (nothing: it begins a sequence), one after the other in `out`.
+  // Errors: kInvalidArgument past the last position; kAlreadyExists when the run names another LoRA adapter than its
+  // parent has. `out` then holds the blocks before.
+  Result<void> hash(const EngineRun& run, const BlockContent* parent, std::vector<BlockContent>& out);
+
+ private:
+  const tokens::SequenceHasher& hasher_for(const tokens::Salt& salt);
+  tokens::Salt salt_of(const EngineRun& run) const;
+  Result<BlockContent> hash_block(const EngineRun& run, std::size_t block, const BlockContent* parent,
+                                  const tokens::SequenceHasher& hasher,
+                                  const std::vector<std::uint64_t>& extras);
+
+  tokens::HashScheme scheme_;
+  tokens::Salt base_;
+  std::map<std::pair<std::string, std::string>, tokens::SequenceHasher> hashers_;  // a cache
+  std::vector<tokens::BlockHashes> hashes_;
+  std::vector<std::vector<std::uint64_t>> extras_;  // of each block of a run
+};
+
+}  // namespace ashlar::feed

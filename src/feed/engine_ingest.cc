@@ -1,0 +1,87 @@
+#include "ashlar/feed/engine_ingest.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "feed/engine_rank.h"
+
+namespace ashlar::feed {
+
+Result<void> EngineIngestOptions::validate() const {
+  if (block_size != 0) {
+    if (auto valid = tokens::validate_block_size(block_size); !valid) return valid;
+  }
+  for (const std::uint32_t rank : ranks)
+    if (rank > EngineIngest::kRankMask)
+      return make_error(ErrorCode::kInvalidArgument, "rank %u is too large; ranks are below 2^31", rank);
+  if (max_ranks == 0)
+    return make_error(ErrorCode::kInvalidArgument, "max_ranks is 0; an engine has at least one rank");
+  return {};
+}
+
+EngineIngest::EngineIngest(EngineIngestOptions options) : options_(std::move(options)) {}
+EngineIngest::EngineIngest(EngineIngest&&) noexcept = default;
+EngineIngest& EngineIngest::operator=(EngineIngest&&) noexcept = default;
+EngineIngest::~EngineIngest() = default;
+
+Result<EngineIngest> EngineIngest::create(EngineIngestOptions options) {
+  if (auto valid = options.validate(); !valid) return valid.error();
+  return EngineIngest(std::move(options));
+}
+
+void EngineIngest::apply(const events::EngineBatch& batch, std::vector<events::KvEvent>& out) {
+  ++counters_.batches;
+  counters_.events += batch.events.size();
+  const std::uint32_t rank = batch.rank.value_or(0);
+  auto at = std::ranges::find(ranks_, rank, [](const auto& state) { return state->rank(); });
+  if (at == ranks_.end()) {
+    const bool wanted =
+        options_.ranks.empty() || std::ranges::find(options_.ranks, rank) != options_.ranks.end();
+    if (!wanted || rank > kRankMask || ranks_.size() >= options_.max_ranks) {
+      ++counters_.other_ranks;
+      return;
+    }
+    ranks_.push_back(std::make_unique<EngineRank>(rank, options_));
+    at = ranks_.end() - 1;
+    if (lost_) (*at)->doubt();
+  }
+  (*at)->apply(batch, counters_, out);
+}
+
+void EngineIngest::clear(std::uint32_t rank, std::vector<events::KvEvent>& out) {
+  for (const auto& state : ranks_) {
+    if (state->rank() != rank) continue;
+    state->clear(counters_, out);
+    state->doubt();
+  }
+}
+
+void EngineIngest::resync(std::vector<events::KvEvent>& out) {
+  lost_ = true;
+  for (const auto& state : ranks_) {
+    state->clear(counters_, out);
+    state->doubt();
+  }
+}
+
+void EngineIngest::reset(std::vector<events::KvEvent>& out) {
+  lost_ = false;
+  for (const auto& state : ranks_) {
+    state->clear(counters_, out);
+    state->forget();
+  }
+}
+
+std::size_t EngineIngest::present() const noexcept {
+  std::size_t count = 0;
+  for (const auto& state : ranks_) count += state->present();
+  return count;
+}
+
+std::size_t EngineIngest::waiting() const noexcept {
+  std::size_t count = 0;
+  for (const auto& state : ranks_) count += state->waiting();
+  return count;
+}
+
+}  // namespace ashlar::feed

@@ -1,0 +1,374 @@
+#include "feed/engine_rank.h"
+
+#include <algorithm>
+
+#include "feed/engine_medium.h"
+
+namespace ashlar::feed {
+
+using events::BlockName;
+using events::EngineBatch;
+using events::EngineEvent;
+using events::EngineEventKind;
+using events::KvEvent;
+using events::KvEventKind;
+
+namespace {
+
+constexpr std::size_t kDevice = events::G1::kIndex;
+constexpr std::uint32_t kMaxGroup = 0xFFFF;  // KvEvent::group
+
+// Pairs (first, second) overlap by one token: the firsts, and the second of the last pair.
+void unpair(std::span<const tokens::Token> pairs, std::vector<tokens::Token>& out) {
+  out.clear();
+  for (std::size_t i = 0; i + 1 < pairs.size(); i += 2) out.push_back(pairs[i]);
+  if (pairs.size() >= 2) out.push_back(pairs[pairs.size() / 2 * 2 - 1]);
+}
+
+}  // namespace
+
+EngineRank::EngineRank(std::uint32_t rank, const EngineIngestOptions& options)
+    : rank_(rank),
+      block_size_(options.block_size),
+      full_reports_(options.full_reports),
+      hasher_(options.scheme, options.salt),
+      waiting_(options.max_waiting) {}
+
+void EngineRank::apply(const EngineBatch& batch, EngineIngestCounters& counters, std::vector<KvEvent>& out) {
+  Turn turn{.counters = counters, .out = out};
+  for (const EngineEvent& event : batch.events) {
+    if (event.kind == EngineEventKind::kUnknown) {
+      ++counters.unknown_events;
+      continue;
+    }
+    if (!is_own(event.locality, event.ownership)) {
+      ++counters.foreign;
+      continue;
+    }
+    const std::optional<events::TierId> tier = tier_of_medium(event.medium);
+    if (!tier || event.group.value_or(0) > kMaxGroup) {
+      ++counters.unknown_mediums;
+      continue;
+    }
+    if (event.kind == EngineEventKind::kStored) on_stored(batch, event, tier->value(), turn);
+    if (event.kind == EngineEventKind::kRemoved) on_removed(batch, event, tier->value(), turn);
+    if (event.kind == EngineEventKind::kCleared) on_cleared(tier->value(), turn);
+  }
+}
+
+void EngineRank::on_stored(const EngineBatch& batch, const EngineEvent& event, std::size_t tier, Turn& turn) {
+  const std::uint32_t group_number = event.group.value_or(0);
+  Group& group = groups_[group_number];
+  if (!event.spec_kind.empty()) group.whole_prefix = needs_whole_prefix(event.spec_kind);
+
+  std::span<const BlockName> names = batch.names_of(event);
+  std::span<const tokens::Token> text = batch.tokens_of(event);
+  if (text.empty() && tier != kDevice) {
+    store_placeholders(names, group_number, tier, turn);
+    settle(turn);
+    return;
+  }
+  const std::uint32_t expected = block_size_ != 0 ? block_size_ : group.block_size;
+  if (!tokens::validate_block_size(event.block_size) || (expected != 0 && event.block_size != expected)) {
+    ++turn.counters.wrong_block_sizes;
+    return;
+  }
+  group.block_size = event.block_size;
+  if (tier == kDevice) publishes_keys_ = event.has_extra_keys;
+
+  std::size_t whole = text.size() / event.block_size;
+  if (event.token_pairs) {
+    whole = text.size() / 2 / event.block_size;
+    unpair(text, unpaired_);
+    text = unpaired_;
+  }
+  if (whole < names.size()) {
+    ++turn.counters.short_tokens;
+    names = names.first(whole);
+  }
+  if (names.empty()) return;
+  store({.group = group_number,
+         .tier = tier,
+         .parent = event.parent,
+         .names = names,
+         .tokens = text,
+         .block_size = event.block_size,
+         .window = event.block_size + (event.token_pairs ? 1 : 0),
+         .keys = batch.extra_keys_of(event),
+         .has_keys = event.has_extra_keys || !event.cache_salt.empty(),
+         .lora = event.lora_name,
+         .salt = event.cache_salt,
+         .gone = {}},
+        nullptr, turn);
+  settle(turn);
+}
+
+void EngineRank::store_placeholders(std::span<const BlockName> names, std::uint32_t group, std::size_t tier,
+                                    Turn& turn) {
+  turn.counters.placeholders += names.size();
+  for (const BlockName name : names) {
+    const EngineKey key{group, name};
+    if (const auto at = blocks_.find(key); at != blocks_.end()) {
+      add(key, at->second, tier, turn);
+    } else {
+      ++turn.counters.waited;
+      turn.counters.overflowed += waiting_.add_placeholder(key, tier);
+    }
+  }
+}
+
+void EngineRank::store(const EngineRun& run, const BlockContent* known_parent, Turn& turn) {
+  if (known_parent != nullptr || !run.parent) return place(run, known_parent, turn);
+  const Held* parent = find_parent(run);
+  if (parent != nullptr) {
+    if (parent->ambiguous) {
+      ++turn.counters.ambiguous_parents;
+      return;
+    }
+    const BlockContent content = parent->content;  // placing may move it
+    return place(run, &content, turn);
+  }
+  const std::size_t known = store_known(run, turn);
+  if (known == run.names.size()) return;
+  const EngineRun rest = known == 0 ? run : run.behind(known);
+  if (known == 0) return wait(rest, turn);
+  const auto last = blocks_.find(run.key(known - 1));
+  if (last == blocks_.end() || last->second.ambiguous) return;  // counted by store_known()
+  const BlockContent content = last->second.content;
+  place(rest, &content, turn);
+}
+
+std::size_t EngineRank::store_known(const EngineRun& run, Turn& turn) {
+  for (std::size_t i = 0; i < run.names.size(); ++i) {
+    const EngineKey key = run.key(i);
+    const auto at = blocks_.find(key);
+    if (at == blocks_.end()) return i;
+    Held& held = at->second;
+    // Whether the block in front is another one cannot be seen; its own tokens can.
+    if (!held.content.has_extras && held.content.hasher.local_hash(run.tokens_of(i)) != held.content.local) {
+      ++turn.counters.collisions;
+      held.ambiguous = true;
+      return run.names.size();
+    }
+    if (held.ambiguous) {
+      ++turn.counters.ambiguous_parents;
+      return run.names.size();
+    }
+    if (!run.is_gone(i)) add(key, held, run.tier, turn);
+  }
+  return run.names.size();
+}
+
+// A hit from block 0 that is announced again names only what is there.
+bool EngineRank::is_report(const EngineRun& run) const {
+  for (std::size_t i = 0; i < run.names.size(); ++i) {
+    const auto at = blocks_.find(run.key(i));
+    if (at == blocks_.end() || at->second.counts[kDevice] == 0) return false;
+  }
+  return true;
+}
+
+bool EngineRank::agrees(const EngineRun& run, std::size_t block, const BlockContent& content,
+                        const Held& held) const {
+  if (run.has_keys || (held.content.hash == content.hash && held.content.local == content.local))
+    return held.content.hash == content.hash && held.content.local == content.local;
+  // The engine left out what else entered the hash: the tokens and the block in front must be the same.
+  if (content.has_parent != held.content.has_parent) return false;
+  if (content.has_parent && content.parent != held.content.parent) return false;
+  return held.content.has_extras ||
+         held.content.hasher.local_hash(run.tokens_of(block)) == held.content.local;
+}
+
+void EngineRank::place(const EngineRun& run, const BlockContent* parent, Turn& turn) {
+  // Lower tiers may leave out the salt of block 0: who it is comes with the device store.
+  if (parent == nullptr && run.tier != kDevice && !run.has_keys && publishes_keys_.value_or(true)) {
+    const auto first = blocks_.find(run.key(0));
+    if (first == blocks_.end()) {
+      if (!run.is_gone(0)) {
+        ++turn.counters.waited;
+        turn.counters.overflowed += waiting_.add_placeholder(run.key(0), run.tier);
+      }
+      if (run.names.size() > 1) wait(run.behind(1), turn);
+      return;
+    }
+    if (!first->second.content.has_parent && !first->second.ambiguous &&
+        (first->second.content.has_extras ||
+         first->second.content.hasher.local_hash(run.tokens_of(0)) == first->second.content.local)) {
+      add(run.key(0), first->second, run.tier, turn);
+      if (run.names.size() == 1) return;
+      const BlockContent content = first->second.content;
+      return place(run.behind(1), &content, turn);
+    }
+  }
+
+  const bool may_be_report = full_reports_ && parent == nullptr && run.tier == kDevice;
+  if (may_be_report && is_report(run)) doubt_ = true;
+  contents_.clear();
+  const Result<void> hashed = hasher_.hash(run, parent, contents_);
+  if (!hashed)
+    ++(hashed.error().code() == ErrorCode::kAlreadyExists ? turn.counters.collisions
+                                                          : turn.counters.too_deep);
+  for (std::size_t i = 0; i < contents_.size(); ++i) {
+    const EngineKey key = run.key(i);
+    auto at = blocks_.find(key);
+    if (at == blocks_.end()) {
+      named_.emplace_back(key, contents_[i]);
+      if (run.is_gone(i)) continue;
+      at = blocks_.emplace(key, Held{.content = contents_[i], .counts = {}, .indexed = indexed(run.group)})
+               .first;
+    } else if (!agrees(run, i, contents_[i], at->second)) {
+      ++turn.counters.collisions;
+      at->second.ambiguous = true;
+      return;
+    } else if (at->second.ambiguous) {
+      ++turn.counters.ambiguous_parents;
+      return;
+    }
+    if (may_be_report && doubt_ && at->second.counts[kDevice] != 0) {
+      ++turn.counters.reannounced;
+    } else if (!run.is_gone(i)) {
+      add(key, at->second, run.tier, turn);
+    }
+  }
+}
+
+void EngineRank::settle(Turn& turn) {
+  while (!named_.empty()) {
+    const auto [key, content] = std::move(named_.front());
+    named_.pop_front();
+    const WaitingBlocks::Tiers tiers = waiting_.take_placeholder(key);
+    for (std::size_t tier = 0; tier < tiers.size(); ++tier) {
+      if (!tiers[tier]) continue;
+      const auto at =
+          blocks_.try_emplace(key, Held{.content = content, .counts = {}, .indexed = indexed(key.group)})
+              .first;
+      ++turn.counters.resolved;
+      add(key, at->second, tier, turn);
+    }
+    for (const OwnedEngineRun& run : waiting_.take_runs(key)) {
+      turn.counters.resolved += static_cast<std::uint64_t>(std::ranges::count(run.gone, std::uint8_t{0}));
+      store(run.view(), &content, turn);
+    }
+  }
+}
+
+void EngineRank::wait(const EngineRun& run, Turn& turn) {
+  for (std::size_t i = 0; i < run.names.size(); ++i) turn.counters.waited += run.is_gone(i) ? 0 : 1;
+  const std::size_t dropped = waiting_.add_run(run);
+  turn.counters.overflowed += dropped;
+  if (dropped != 0) doubt_ = true;
+}
+
+const EngineRank::Held* EngineRank::find_parent(const EngineRun& run) const {
+  if (const auto at = blocks_.find({run.group, *run.parent}); at != blocks_.end()) return &at->second;
+  for (const auto& [number, group] : groups_) {
+    if (number == run.group || group.block_size != run.block_size) continue;
+    if (const auto at = blocks_.find({number, *run.parent}); at != blocks_.end()) return &at->second;
+  }
+  return nullptr;
+}
+
+bool EngineRank::indexed(std::uint32_t number) const {
+  const auto at = groups_.find(number);
+  if (at == groups_.end() || !at->second.whole_prefix) return number == 0;  // engines before groups had one
+  return *at->second.whole_prefix;
+}
+
+void EngineRank::add(const EngineKey& key, Held& held, std::size_t tier, Turn& turn) {
+  std::uint32_t& count = held.counts[tier];
+  if (count != 0) {
+    ++turn.counters.repeated;
+    if (tier == kDevice) ++count;
+    return;
+  }
+  count = 1;
+  ++present_;
+  ++turn.counters.stored;
+  turn.out.push_back(event_of(KvEventKind::kStored, key, held, tier));
+}
+
+void EngineRank::drop_all(Blocks::iterator at, std::size_t tier, Turn& turn) {
+  at->second.counts[tier] = 0;
+  --present_;
+  ++turn.counters.removed;
+  turn.out.push_back(event_of(KvEventKind::kRemoved, at->first, at->second, tier));
+  const auto& counts = at->second.counts;
+  if (std::ranges::all_of(counts, [](std::uint32_t count) { return count == 0; })) blocks_.erase(at);
+}
+
+void EngineRank::on_removed(const EngineBatch& batch, const EngineEvent& event, std::size_t tier,
+                            Turn& turn) {
+  for (const BlockName name : batch.names_of(event)) {
+    const EngineKey key{event.group.value_or(0), name};
+    const auto at = blocks_.find(key);
+    if (at == blocks_.end() || at->second.counts[tier] == 0) {
+      if (waiting_.cancel(key, tier)) {
+        ++turn.counters.cancelled;
+      } else {
+        ++turn.counters.unknown_removals;
+        doubt_ = true;
+      }
+    } else if (at->second.counts[tier] > 1) {
+      --at->second.counts[tier];
+      ++turn.counters.released;
+    } else {
+      drop_all(at, tier, turn);
+    }
+  }
+}
+
+void EngineRank::on_cleared(std::size_t tier, Turn& turn) {
+  ++turn.counters.clears;
+  turn.counters.cancelled += waiting_.cancel_tier(tier);
+  std::vector<Blocks::iterator> there;
+  for (auto at = blocks_.begin(); at != blocks_.end(); ++at)
+    if (at->second.counts[tier] != 0) there.push_back(at);
+  // Children before parents, and the same order every time.
+  std::ranges::sort(there, [](const Blocks::iterator& a, const Blocks::iterator& b) {
+    if (const auto by = b->second.content.hash <=> a->second.content.hash; by != 0) return by < 0;
+    return std::pair(a->first.group, a->first.name) < std::pair(b->first.group, b->first.name);
+  });
+  for (const Blocks::iterator at : there) drop_all(at, tier, turn);
+  if (tier == kDevice) doubt_ = false;
+}
+
+void EngineRank::clear(EngineIngestCounters& counters, std::vector<KvEvent>& out) {
+  counters.cancelled += waiting_.size();
+  waiting_.clear();
+  if (present_ == 0) return;
+  counters.removed += present_;
+  blocks_.clear();
+  present_ = 0;
+  KvEvent event;
+  event.sequence = next_sequence_++;
+  event.metadata = rank_;
+  event.kind = KvEventKind::kCleared;
+  event.tier = events::kAllTiers;
+  out.push_back(event);
+}
+
+void EngineRank::forget() {
+  groups_.clear();
+  publishes_keys_.reset();
+  doubt_ = false;
+}
+
+KvEvent EngineRank::event_of(KvEventKind kind, const EngineKey& key, const Held& held, std::size_t tier) {
+  const BlockContent& content = held.content;
+  return {.hash = content.hash.in_group(key.group),
+          .parent_bits = content.has_parent ? content.parent.in_group(key.group) : tokens::SequenceHash(),
+          .root_bits = content.root.in_group(key.group),
+          .sequence = next_sequence_++,
+          .name_bits = key.name.value(),
+          .local_bits = content.local.value(),
+          .metadata = rank_ | (held.indexed ? 0 : EngineIngest::kTrackedOnly),
+          .group = static_cast<std::uint16_t>(key.group),
+          .kind = kind,
+          .tier = events::TierId(static_cast<std::uint8_t>(tier)),
+          .has_parent = content.has_parent,
+          .has_root = true,
+          .has_name = true,
+          .has_local = true};
+}
+
+}  // namespace ashlar::feed

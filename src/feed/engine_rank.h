@@ -1,0 +1,107 @@
+// EngineRank: what one rank of an engine holds, and what waits to be placed (ashlar/feed/engine_ingest.h says by which rules).
+//
+// A held block has its content and a count per tier; it is forgotten when all counts are 0. Its children keep their own content,
+// so nothing holds a chain together but the names that are there. A block that gets its content frees what waits for it; that
+// is done by a list and not by recursion, after the run that named it.
+//
+// Thread safety: thread-compatible.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <optional>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "ashlar/events/engine_event.h"
+#include "ashlar/events/kv_event.h"
+#include "ashlar/events/storage_tier.h"
+#include "ashlar/feed/engine_ingest.h"
+#include "feed/block_content.h"
+#include "feed/engine_run.h"
+#include "feed/waiting_blocks.h"
+
+namespace ashlar::feed {
+
+class EngineRank {
+ public:
+  EngineRank(std::uint32_t rank, const EngineIngestOptions& options);
+
+  std::uint32_t rank() const noexcept { return rank_; }
+  void apply(const events::EngineBatch& batch, EngineIngestCounters& counters,
+             std::vector<events::KvEvent>& out);
+  void clear(EngineIngestCounters& counters, std::vector<events::KvEvent>& out);
+  // Its stream goes on, but not from where it was.
+  void doubt() noexcept { doubt_ = true; }
+  // Another engine follows: what was learned is forgotten.
+  void forget();
+
+  std::size_t present() const noexcept { return present_; }
+  std::size_t waiting() const noexcept { return waiting_.size(); }
+
+ private:
+  struct Held {
+    BlockContent content;
+    std::array<std::uint32_t, events::kStorageTiers> counts{};
+    bool ambiguous = false;  // its name also came with other content
+    bool indexed = true;
+  };
+  struct Group {
+    std::uint32_t block_size = 0;
+    std::optional<bool> whole_prefix;  // by the kind that the engine gave it
+  };
+  using Blocks = std::unordered_map<EngineKey, Held, EngineKeyHash>;
+  // What becomes of one batch.
+  struct Turn {
+    EngineIngestCounters& counters;
+    std::vector<events::KvEvent>& out;
+  };
+
+  void on_stored(const events::EngineBatch& batch, const events::EngineEvent& event, std::size_t tier,
+                 Turn& turn);
+  void on_removed(const events::EngineBatch& batch, const events::EngineEvent& event, std::size_t tier,
+                  Turn& turn);
+  void on_cleared(std::size_t tier, Turn& turn);
+
+  void store_placeholders(std::span<const events::BlockName> names, std::uint32_t group, std::size_t tier,
+                          Turn& turn);
+  // The run behind `known_parent` where the caller has it, else behind what run.parent names.
+  void store(const EngineRun& run, const BlockContent* known_parent, Turn& turn);
+  // The blocks of a run whose parent is not known, as far as they are known themselves. Returns how many.
+  std::size_t store_known(const EngineRun& run, Turn& turn);
+  void place(const EngineRun& run, const BlockContent* parent, Turn& turn);
+  void settle(Turn& turn);
+  void wait(const EngineRun& run, Turn& turn);
+  bool is_report(const EngineRun& run) const;
+  bool agrees(const EngineRun& run, std::size_t block, const BlockContent& content, const Held& held) const;
+
+  const Held* find_parent(const EngineRun& run) const;
+  bool indexed(std::uint32_t group) const;
+  void add(const EngineKey& key, Held& held, std::size_t tier, Turn& turn);
+  // Requires: a count above 0 in that tier. May forget the block.
+  void drop_all(Blocks::iterator at, std::size_t tier, Turn& turn);
+  events::KvEvent event_of(events::KvEventKind kind, const EngineKey& key, const Held& held,
+                           std::size_t tier);
+
+  std::uint32_t rank_;
+  std::uint32_t block_size_;
+  bool full_reports_;
+  ContentHasher hasher_;
+  Blocks blocks_;
+  WaitingBlocks waiting_;
+  std::unordered_map<std::uint32_t, Group> groups_;
+  std::optional<bool> publishes_keys_;  // whether device stores carry extra keys
+  // Since the device tier was last known to be empty, something was lost or taken for a full report: there may be device blocks
+  // that are not held here, and a full report may name them.
+  bool doubt_ = false;
+  std::size_t present_ = 0;
+  std::uint64_t next_sequence_ = 0;
+  std::deque<std::pair<EngineKey, BlockContent>> named_;  // whose waiting blocks are to be placed
+  std::vector<BlockContent> contents_;
+  std::vector<tokens::Token> unpaired_;
+};
+
+}  // namespace ashlar::feed
