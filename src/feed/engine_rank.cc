@@ -261,6 +261,7 @@ void EngineRank::wait(const EngineRun& run, Turn& turn) {
 
 const EngineRank::Held* EngineRank::find_parent(const EngineRun& run) const {
   if (const auto at = blocks_.find({run.group, *run.parent}); at != blocks_.end()) return &at->second;
+  if (indexed(run.group)) return nullptr;  // there parents are held while children come
   for (const auto& [number, group] : groups_) {
     if (number == run.group || group.block_size != run.block_size) continue;
     if (const auto at = blocks_.find({number, *run.parent}); at != blocks_.end()) return &at->second;

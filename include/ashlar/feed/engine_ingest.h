@@ -21,8 +21,8 @@
 // What else errs towards absent: a store that fell out of the waiting room; and a lower-tier block 0 that is published without
 // its extra keys by an engine that publishes them elsewhere: it waits until a device store says which salt it has.
 //
-// Names mean something within a rank and a group of layers; a parent that its own group does not hold is looked for in groups
-// with blocks of the same size. A name that comes with other content than it has is refused (`collisions`), and so are children
+// Names mean something within a rank and a group of layers; a group that only slides over sequences may have lost a parent, which
+// is then looked for in groups with blocks of the same size. A name that comes with other content than it has is refused (`collisions`), and so are children
 // of it from then on (`ambiguous_parents`): a path is never guessed.
 //
 // Of each event that comes out: `metadata` carries the rank and whether an index of prefixes wants it (rank_of(), for_index()):

@@ -1,0 +1,98 @@
+// EngineIngest beside an engine that knows what it holds.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "ashlar/feed/engine_ingest.h"
+#include "feed/untidy_engine.h"
+
+namespace ashlar::feed {
+namespace {
+
+struct Outcome {
+  EngineIngestCounters counters;
+  std::size_t compared = 0;  // quiet moments at which both were the same
+  std::size_t missing = 0;   // held by the engine, and not reported, over all moments
+};
+
+// Nothing is ever reported that is not there; what is missing is counted.
+void run(std::uint64_t seed, const UntidyOptions& untidy, bool full_reports, Outcome& outcome) {
+  UntidyEngine engine(seed, untidy);
+  auto ingest = EngineIngest::create({.full_reports = full_reports});
+  ASSERT_TRUE(ingest);
+  PresenceBook book;
+  book.strict_parents = !(untidy.first_blocks_twice && full_reports);
+  std::vector<KvEvent> out;
+  for (int i = 0; i < 300; ++i) {
+    const EngineBatch& batch = engine.step();
+    out.clear();
+    ingest->apply(batch, out);
+    book.apply(out);
+    ASSERT_EQ(book.problem(), "") << "seed " << seed << " step " << i;
+    for (const KvEvent& event : out) {
+      ASSERT_EQ(event.hash, engine.hash_of(event.name_bits).in_group(event.group)) << "seed " << seed;
+      ASSERT_EQ(EngineIngest::for_index(event), event.group == 0);
+    }
+    ASSERT_EQ(ingest->present(), book.present().size());
+    if (!engine.quiet()) continue;
+    const auto held = engine.contents();
+    const auto reported = book.keys();
+    for (const auto& key : reported)
+      ASSERT_TRUE(held.contains(key))
+          << "seed " << seed << " step " << i << ": rank " << key.rank << " group " << key.group << " tier "
+          << key.tier << " name " << key.name << " is not there";
+    outcome.missing += held.size() - reported.size();
+    ++outcome.compared;
+  }
+  outcome.counters = ingest->counters();
+}
+
+TEST(EngineIngestModel, PresenceIsWhatTheEngineHoldsWithFullReports) {
+  for (std::uint64_t seed = 1; seed <= 12; ++seed) {
+    Outcome outcome;
+    run(seed, {.ranks = 2, .full_reports = 0.3}, true, outcome);
+    if (HasFatalFailure()) return;
+    EXPECT_EQ(outcome.missing, 0u) << "seed " << seed;
+    EXPECT_GT(outcome.compared, 100u);
+    EXPECT_GT(outcome.counters.reannounced, 0u);
+    EXPECT_GT(outcome.counters.released, 0u);
+    EXPECT_GT(outcome.counters.resolved, 0u);
+    EXPECT_GT(outcome.counters.placeholders, 0u);
+    EXPECT_GT(outcome.counters.unknown_removals, 0u);
+    EXPECT_EQ(outcome.counters.collisions, 0u);
+  }
+}
+
+TEST(EngineIngestModel, PresenceIsWhatTheEngineHoldsWhenFirstBlocksAreComputedTwice) {
+  for (std::uint64_t seed = 1; seed <= 12; ++seed) {
+    Outcome outcome;
+    run(seed, {.first_blocks_twice = true}, false, outcome);
+    if (HasFatalFailure()) return;
+    EXPECT_EQ(outcome.missing, 0u) << "seed " << seed;
+    EXPECT_EQ(outcome.counters.reannounced, 0u);
+  }
+}
+
+TEST(EngineIngestModel, PresenceIsExactOverGroupsOfLayers) {
+  for (std::uint64_t seed = 1; seed <= 12; ++seed) {
+    Outcome outcome;
+    run(seed, {.groups = 3, .clears = 0.05}, false, outcome);
+    if (HasFatalFailure()) return;
+    EXPECT_EQ(outcome.missing, 0u) << "seed " << seed;
+  }
+}
+
+TEST(EngineIngestModel, NothingIsReportedThatIsNotThereWhereReportsAndSecondCopiesMix) {
+  std::size_t missing = 0;
+  for (std::uint64_t seed = 1; seed <= 12; ++seed) {
+    Outcome outcome;
+    run(seed, {.ranks = 2, .groups = 2, .full_reports = 0.3, .first_blocks_twice = true, .clears = 0.03},
+        true, outcome);
+    if (HasFatalFailure()) return;
+    missing += outcome.missing;
+  }
+  EXPECT_GT(missing, 0u) << "the test does not reach what cannot be told apart";
+}
+
+}  // namespace
+}  // namespace ashlar::feed
