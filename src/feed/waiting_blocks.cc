@@ -84,6 +84,15 @@ WaitingBlocks::Tiers WaitingBlocks::take_placeholder(const EngineKey& key) {
   return tiers;
 }
 
+bool WaitingBlocks::expects(const EngineKey& key, std::size_t tier) const {
+  const auto at = by_name_.find(key);
+  if (at == by_name_.end()) return false;
+  return std::ranges::any_of(at->second, [&](const Place& place) {
+    const OwnedEngineRun& run = runs_.at(place.number);
+    return run.head.tier == tier && run.gone[place.block] == 0;
+  });
+}
+
 bool WaitingBlocks::cancel(const EngineKey& key, std::size_t tier) {
   if (const auto at = placeholders_.find(key); at != placeholders_.end() && at->second.tiers[tier]) {
     at->second.tiers[tier] = false;

@@ -33,6 +33,9 @@ class WaitingBlocks {
   std::vector<OwnedEngineRun> take_runs(const EngineKey& parent);
   Tiers take_placeholder(const EngineKey& key);
 
+  // Whether a run has a block of that name and tier that is still expected.
+  bool expects(const EngineKey& key, std::size_t tier) const;
+
   // A removal: the oldest block of that name and tier is no longer expected. A run keeps the tokens of such a block, since its
   // children need them. False when there is none.
   bool cancel(const EngineKey& key, std::size_t tier);

@@ -1,0 +1,116 @@
+// IndexFeeder: tells a routing index what KvEvents say of a worker.
+//
+// An index wants the hash of a block's own tokens and its parent by name. An event without a local hash takes the one that
+// another tier's event for the same name brought; until there is one the block is only remembered (`without_local`). A block
+// whose parent the index does not know is left out, counted as kUnknownParent, until the parent comes. Several groups of layers
+// are one block to an index: it is there while every group that the worker has spoken of holds it.
+//
+// Thread safety: thread-compatible.
+// Complexity:    O(1) expected per event, and a call of the sink per run; the first event of a further group looks at all blocks.
+//                Memory: about 150 bytes per (rank, name) that some tier holds.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <unordered_map>
+#include <vector>
+
+#include "ashlar/events/index_sink.h"
+#include "ashlar/events/kv_event.h"
+#include "ashlar/events/storage_tier.h"
+#include "ashlar/events/worker.h"
+#include "ashlar/tokens/sequence_hash.h"
+#include "ashlar/tokens/token.h"
+
+namespace ashlar::feed {
+
+struct IndexFeederCounters {
+  std::uint64_t events = 0;
+  std::uint64_t tracked_only = 0;   // of groups that an index does not count
+  std::uint64_t other_tiers = 0;    // of tiers that routing does not see
+  std::uint64_t without_local = 0;  // stored, and no local hash is known
+  std::uint64_t stores = 0;         // runs
+  std::uint64_t stored_blocks = 0;  // of runs that were applied
+  std::uint64_t removed_blocks = 0;
+  std::uint64_t missing_removals = 0;  // the index did not hold them
+  std::uint64_t clears = 0;
+  std::array<std::uint64_t, 7> verdicts{};  // runs by StoreVerdict
+
+  std::uint64_t refused() const noexcept {
+    std::uint64_t count = 0;
+    for (std::size_t i = 1; i < verdicts.size(); ++i) count += verdicts[i];
+    return count;
+  }
+  friend bool operator==(const IndexFeederCounters&, const IndexFeederCounters&) = default;
+};
+
+class IndexFeeder {
+ public:
+  // The sink must outlive the feeder.
+  IndexFeeder(events::IndexSink& sink, events::WorkerId worker) : sink_(sink), worker_(worker) {}
+
+  // Events of an EngineIngest: they carry their rank, and whether they are for an index.
+  void apply(std::span<const events::KvEvent> events);
+  // Events of one rank, all of them for the index. A kResync clears: a snapshot follows.
+  void apply(std::uint32_t rank, std::span<const events::KvEvent> events);
+
+  const IndexFeederCounters& counters() const noexcept { return counters_; }
+
+ private:
+  using Groups = std::uint32_t;  // a bit per group, in the order they appeared
+  struct Entry {
+    tokens::SequenceHash parent;
+    tokens::SequenceHash hash;
+    tokens::LocalHash local;
+    std::uint32_t group = 0;  // that the hashes are of
+    std::array<Groups, events::kStorageTiers> held{};
+    std::array<bool, events::kStorageTiers> indexed{};
+    bool has_parent = false;
+    bool has_local = false;
+
+    bool is_indexed() const noexcept { return indexed[0] || indexed[1] || indexed[2] || indexed[3]; }
+    bool is_held() const noexcept { return (held[0] | held[1] | held[2] | held[3]) != 0; }
+  };
+  using Entries = std::unordered_map<events::BlockName, Entry>;
+  struct Rank {
+    Entries entries;
+    std::unordered_multimap<tokens::SequenceHash, events::BlockName> by_hash;
+    std::unordered_multimap<tokens::SequenceHash, events::BlockName> orphans;  // left out, by their parent
+    std::vector<std::uint16_t> groups;
+    Groups required = 0;
+  };
+
+  void apply(std::uint32_t rank_number, Rank& rank, const events::KvEvent& event);
+  std::optional<Groups> bit_of(std::uint32_t rank_number, Rank& rank, std::uint16_t group);
+  void clear(std::uint32_t rank_number, Rank& rank);
+  // Makes the index agree with the entry.
+  void sync(std::uint32_t rank_number, Rank& rank, events::BlockName name, Entry& entry);
+  // Stores the blocks that were left out for want of this one, and those behind them.
+  void adopt(std::uint32_t rank_number, Rank& rank, const tokens::SequenceHash& parent);
+  void forget(Rank& rank, Entries::iterator at);
+  void store(std::uint32_t rank_number, Rank& rank, events::BlockName name, const Entry& entry,
+             std::size_t tier);
+  void remove(std::uint32_t rank_number, events::BlockName name, std::size_t tier);
+  std::optional<events::BlockName> indexed_name(const Rank& rank, const tokens::SequenceHash& hash) const;
+  // Sends what has been gathered.
+  void flush();
+
+  events::IndexSink& sink_;
+  events::WorkerId worker_;
+  IndexFeederCounters counters_;
+  std::unordered_map<std::uint32_t, Rank> ranks_;
+
+  // What is being gathered: a run to store, or names to remove, of one rank and tier.
+  std::uint32_t run_rank_ = 0;
+  std::size_t run_tier_ = 0;
+  std::optional<events::BlockName> run_parent_;
+  std::uint32_t run_position_ = 0;
+  tokens::SequenceHash run_end_;
+  std::vector<events::StoredBlock> run_;
+  std::vector<events::BlockName> removals_;
+};
+
+}  // namespace ashlar::feed

@@ -1,0 +1,186 @@
+#include "ashlar/feed/engine_session.h"
+
+#include <algorithm>
+#include <functional>
+#include <limits>
+#include <string_view>
+#include <utility>
+
+#include "ashlar/base/check.h"
+#include "ashlar/events/engine_codec.h"
+
+namespace ashlar::feed {
+
+using events::KvEvent;
+
+namespace {
+
+std::uint64_t fingerprint_of(const EngineMessage& message) {
+  return std::hash<std::string_view>{}(
+      {reinterpret_cast<const char*>(message.payload.data()), message.payload.size()});
+}
+
+}  // namespace
+
+Result<void> EngineSessionOptions::validate() const {
+  if (remembered == 0 || remembered > (1u << 24))
+    return make_error(ErrorCode::kInvalidArgument, "remembered is %u messages; choose 1 to 16777216",
+                      remembered);
+  return ingest.validate();
+}
+
+EngineSession::EngineSession(std::unique_ptr<EngineSource> source, EngineSessionOptions options,
+                             EngineIngest ingest)
+    : source_(std::move(source)), ingest_(std::move(ingest)), memory_(options.remembered) {}
+
+Result<EngineSession> EngineSession::create(std::unique_ptr<EngineSource> source,
+                                            EngineSessionOptions options) {
+  ASHLAR_CHECK(source != nullptr, "a session needs a source");
+  if (auto valid = options.validate(); !valid) return valid.error();
+  auto ingest = EngineIngest::create(options.ingest);
+  if (!ingest) return ingest.error();
+  return EngineSession(std::move(source), std::move(options), *std::move(ingest));
+}
+
+Result<std::size_t> EngineSession::step(Clock::Duration timeout, std::vector<KvEvent>& out) {
+  auto received = source_->receive(timeout);
+  if (!received) return received.error();
+  if (!*received) return std::size_t{0};
+  const EngineMessage& message = **received;
+  const std::uint64_t before = counters_.applied;
+  ++counters_.received;
+  if (message.sequence ==
+      std::numeric_limits<std::uint64_t>::max()) {  // no number; it marks the end of a replay
+    ++counters_.undecodable;
+    return std::size_t{0};
+  }
+  if (!next_) {
+    begin(message, out);
+  } else if (message.sequence == *next_) {
+    apply_live(message, out);
+  } else if (message.sequence > *next_) {
+    ++counters_.gaps;
+    fill_gap(message, out);
+  } else {
+    switch (judge(message)) {
+      case Stale::kDuplicate:
+        ++counters_.duplicates;
+        break;
+      case Stale::kLate:
+        ++counters_.late;
+        break;
+      case Stale::kRestart:
+        restart(message, out);
+        break;
+    }
+  }
+  return static_cast<std::size_t>(counters_.applied - before);
+}
+
+void EngineSession::begin(const EngineMessage& message, std::vector<KvEvent>& out) {
+  next_ = 0;
+  if (message.sequence == 0) return apply_live(message, out);
+  const std::vector<EngineMessage> kept = replay(0);
+  if (kept.empty() || kept.front().sequence != 0) ++counters_.incomplete_starts;
+  follow(kept, out);
+  finish(message, out);
+}
+
+void EngineSession::fill_gap(const EngineMessage& message, std::vector<KvEvent>& out) {
+  const std::uint64_t last = *next_ - 1;
+  const std::vector<EngineMessage> kept = replay(last);
+  const Memory* known = recall(last);
+  for (const EngineMessage& old : kept)
+    if (old.sequence == last && known != nullptr && known->fingerprint != fingerprint_of(old))
+      return restart(message, out);
+  follow(kept, out);
+  finish(message, out);
+}
+
+void EngineSession::restart(const EngineMessage& message, std::vector<KvEvent>& out) {
+  ++counters_.restarts;
+  ingest_.reset(out);
+  next_.reset();
+  last_timestamp_ = 0;
+  memory_.assign(memory_.size(), {});
+  begin(message, out);
+}
+
+EngineSession::Stale EngineSession::judge(const EngineMessage& message) {
+  const Memory* known = recall(message.sequence);
+  if (known != nullptr && known->fingerprint == fingerprint_of(message)) return Stale::kDuplicate;
+  if (!events::decode_engine_batch(message.payload, batch_)) {
+    ++counters_.undecodable;
+    return Stale::kLate;
+  }
+  if (known != nullptr || *next_ - message.sequence > memory_.size()) return Stale::kRestart;
+  return batch_.timestamp > last_timestamp_ ? Stale::kRestart : Stale::kLate;
+}
+
+void EngineSession::follow(std::span<const EngineMessage> messages, std::vector<KvEvent>& out) {
+  for (const EngineMessage& message : messages) {
+    if (message.sequence < *next_) continue;
+    if (message.sequence > *next_) lose_until(message.sequence, out);
+    if (apply(message, out)) {
+      ++counters_.replayed;
+    } else {
+      lose_until(message.sequence + 1, out);
+    }
+  }
+}
+
+void EngineSession::finish(const EngineMessage& message, std::vector<KvEvent>& out) {
+  if (message.sequence < *next_) return;  // the replay had it
+  if (message.sequence > *next_) lose_until(message.sequence, out);
+  if (!apply(message, out)) lose_until(message.sequence + 1, out);
+}
+
+void EngineSession::apply_live(const EngineMessage& message, std::vector<KvEvent>& out) {
+  if (apply(message, out)) return;
+  for (const EngineMessage& again : replay(message.sequence))
+    if (again.sequence == message.sequence && apply(again, out)) {
+      ++counters_.replayed;
+      return;
+    }
+  lose_until(message.sequence + 1, out);
+}
+
+bool EngineSession::apply(const EngineMessage& message, std::vector<KvEvent>& out) {
+  if (!events::decode_engine_batch(message.payload, batch_)) {
+    ++counters_.undecodable;
+    return false;
+  }
+  remember(message);
+  next_ = message.sequence + 1;
+  last_timestamp_ = std::max(last_timestamp_, batch_.timestamp);
+  ++counters_.applied;
+  ingest_.apply(batch_, out);
+  return true;
+}
+
+void EngineSession::lose_until(std::uint64_t sequence, std::vector<KvEvent>& out) {
+  counters_.lost += sequence - *next_;
+  ++counters_.resyncs;
+  ingest_.resync(out);
+  next_ = sequence;
+}
+
+std::vector<EngineMessage> EngineSession::replay(std::uint64_t from) {
+  ++counters_.replays;
+  auto kept = source_->replay(from);
+  if (kept) return *std::move(kept);
+  ++counters_.failed_replays;
+  return {};
+}
+
+void EngineSession::remember(const EngineMessage& message) {
+  memory_[message.sequence % memory_.size()] = {
+      .sequence = message.sequence, .fingerprint = fingerprint_of(message), .known = true};
+}
+
+const EngineSession::Memory* EngineSession::recall(std::uint64_t sequence) const {
+  const Memory& memory = memory_[sequence % memory_.size()];
+  return memory.known && memory.sequence == sequence ? &memory : nullptr;
+}
+
+}  // namespace ashlar::feed
