@@ -214,7 +214,8 @@ void EngineRank::place(const EngineRun& run, const BlockContent* parent, Turn& t
     if (at == blocks_.end()) {
       named_.emplace_back(key, contents_[i]);
       if (run.is_gone(i)) continue;
-      if (may_be_report && waiting_.expects(key, kDevice)) {  // a report of a block whose store waits for this path
+      if (may_be_report &&
+          waiting_.expects(key, kDevice)) {  // a report of a block whose store waits for this path
         doubt_ = true;
         ++turn.counters.reannounced;
         continue;
