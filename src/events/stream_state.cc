@@ -1,6 +1,7 @@
 #include "events/stream_state.h"
 
 #include <algorithm>
+#include <functional>
 #include <utility>
 
 namespace ashlar::events {
@@ -54,18 +55,23 @@ std::vector<KvEvent> StreamState::list() const {
   for (const auto& source : sources_)
     for (const auto& [key, event] : source->present) {
       out.push_back(event);
-      // Its parent may have gone since.
-      KvEvent& listed = out.back();
-      listed.sequence = 0;
-      if (listed.has_parent && !source->present.contains({listed.parent_bits, listed.tier})) {
-        listed.has_parent = false;
-        listed.parent_bits = {};
-      }
+      out.back().sequence = 0;
     }
   std::ranges::sort(out, [](const KvEvent& a, const KvEvent& b) {
+    if (a.tier != b.tier) return a.tier < b.tier;
     if (const auto by = a.hash <=> b.hash; by != 0) return by < 0;
-    return a.tier < b.tier;
+    return a.name_bits < b.name_bits;
   });
+  // A parent may have gone since. All of a tier stand together, by position: so do its parents.
+  for (KvEvent& event : out) {
+    if (!event.has_parent) continue;
+    const auto parent =
+        std::ranges::lower_bound(out, std::pair(event.tier, event.parent_bits), std::less<>(),
+                                 [](const KvEvent& one) { return std::pair(one.tier, one.hash); });
+    if (parent != out.end() && parent->tier == event.tier && parent->hash == event.parent_bits) continue;
+    event.has_parent = false;
+    event.parent_bits = {};
+  }
   return out;
 }
 
@@ -79,10 +85,14 @@ void StreamState::apply(Source& source, const KvEvent& event, std::vector<KvEven
   if (event.sequence < source.heard) return;
   switch (event.kind) {
     case KvEventKind::kStored:
-      source.present.insert_or_assign({event.hash, event.tier}, event);
+      source.present.insert_or_assign(Key(event), event);
       break;
     case KvEventKind::kRemoved:
-      if (source.present.erase({event.hash, event.tier}) == 0) return;
+      if (source.present.erase(Key(event)) == 0) return;
+      break;
+    case KvEventKind::kCleared:
+      if (std::erase_if(source.present, [&](const auto& one) { return covers(event, one.first.tier); }) == 0)
+        return;
       break;
     default:
       break;
@@ -112,7 +122,6 @@ void StreamState::remove_from(Source& source, const Stays& stays, std::vector<Kv
 
 void StreamState::mend(Source& source, const KvEvent& marker, std::vector<KvEvent>& out) {
   counters_.lost += marker.block;
-  emit(marker, out);
   if (!source.lister) {
     ++counters_.resyncs;
     remove_from(source, [](const Key&, const KvEvent&) { return false; }, out);
@@ -127,7 +136,7 @@ void StreamState::catch_up(Source& source, std::vector<KvEvent>& out) {
   source.heard = source.lister(held);
   std::unordered_map<Key, const KvEvent*, KeyHash> by_key;
   by_key.reserve(held.size());
-  for (const KvEvent& event : held) by_key.emplace(Key{event.hash, event.tier}, &event);
+  for (const KvEvent& event : held) by_key.emplace(Key(event), &event);
   // One that was evicted and came back meanwhile lies elsewhere now.
   const auto stays = [&](const Key& key, const KvEvent& event) {
     const auto now = by_key.find(key);
@@ -136,7 +145,7 @@ void StreamState::catch_up(Source& source, std::vector<KvEvent>& out) {
   };
   remove_from(source, stays, out);
   for (const KvEvent& event : held)
-    if (source.present.emplace(Key{event.hash, event.tier}, event).second) emit(event, out);
+    if (source.present.emplace(Key(event), event).second) emit(event, out);
 }
 
 }  // namespace ashlar::events

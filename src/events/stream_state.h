@@ -40,14 +40,19 @@ class StreamState {
   const Counters& counters() const noexcept { return counters_; }
 
  private:
+  // Two names of one producer may mean the same content; each comes and goes by itself.
   struct Key {
+    explicit Key(const KvEvent& event) : Key(event.hash, event) {}
+    Key(const tokens::SequenceHash& its_hash, const KvEvent& like)
+        : hash(its_hash), name(like.has_name ? like.name_bits : 0), tier(like.tier) {}
     tokens::SequenceHash hash;
+    std::uint64_t name;
     TierId tier;
     friend bool operator==(const Key&, const Key&) = default;
   };
   struct KeyHash {
     std::size_t operator()(const Key& key) const noexcept {
-      return std::hash<tokens::SequenceHash>()(key.hash) + key.tier.value();
+      return std::hash<tokens::SequenceHash>()(key.hash) + key.tier.value() + key.name;
     }
   };
   struct Source {
@@ -57,6 +62,10 @@ class StreamState {
     std::uint64_t heard = 0;  // events below this number of the log are known, from a list
   };
   class Drainer;
+
+  static bool covers(const KvEvent& cleared, TierId tier) {
+    return cleared.tier == kAllTiers || cleared.tier == tier;
+  }
 
   void emit(KvEvent event, std::vector<KvEvent>& out);
   void apply(Source& source, const KvEvent& event, std::vector<KvEvent>& out);

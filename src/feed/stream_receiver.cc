@@ -95,8 +95,6 @@ void StreamReceiver::hand_on(Stream& stream, const EventBatch& batch) {
   stream.next = batch.end();
   stream.started = true;
   counters_.events += batch.events.size();
-  for (const events::KvEvent& event : batch.events)
-    if (event.kind == events::KvEventKind::kResync) counters_.lost += event.block;
   listener_.on_events(batch);
 }
 

@@ -50,7 +50,6 @@ class StreamReceiver final : public BatchConsumer {
     std::uint64_t snapshots = 0;  // that were taken
     std::uint64_t resyncs = 0;    // gaps that nothing closed
     std::uint64_t restarts = 0;   // workers that began a new life
-    std::uint64_t lost = 0;       // events that a producer's log lost and its owner made good
   };
 
   StreamReceiver(FeedSource& source, StreamListener& listener)

@@ -1,0 +1,155 @@
+// ashlar advisor: listens to events and says what a storage could do better.
+#include <sys/wait.h>
+
+#include <chrono>
+#include <cstdio>
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "apps/ashlar/commands.h"
+#include "apps/ashlar/feed_kinds.h"
+#include "apps/ashlar/stop_signal.h"
+#include "ashlar/feed/storage_advisor.h"
+
+namespace ashlar::apps {
+namespace {
+
+struct AdvisorSettings {
+  std::string from;
+  feed::StorageAdvisor::Options advisor;
+  double every = 10;
+  std::string program;
+  bool quiet = false;
+};
+
+int fail(const Error& error) {
+  std::fprintf(stderr, "ashlar advisor: %s\n", error.message().c_str());
+  return 1;
+}
+
+// Each advice to a program of its own, as one line on its standard input.
+class ProgramHook final : public feed::AdviceHook {
+ public:
+  explicit ProgramHook(std::string program) : program_(std::move(program)) {}
+  Result<void> on_advice(const feed::Advice& advice) override {
+    FILE* pipe = popen(program_.c_str(), "w");  // NOLINT(cert-env33-c): the operator's own program
+    if (pipe == nullptr)
+      return make_error(ErrorCode::kIo, "cannot start '%s'; see that it is there and may be run",
+                        program_.c_str());
+    std::fprintf(pipe, "%s\n", advice.to_json().c_str());
+    const int status = pclose(pipe);
+    if (status != 0)
+      return make_error(ErrorCode::kIo, "'%s' ended with %d", program_.c_str(),
+                        WIFEXITED(status) ? WEXITSTATUS(status) : -1);
+    return {};
+  }
+
+ private:
+  const std::string program_;
+};
+
+std::int64_t unix_ns() {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(
+             std::chrono::system_clock::now().time_since_epoch())
+      .count();
+}
+
+class Advising {
+ public:
+  explicit Advising(const AdvisorSettings& settings) : settings_(settings), hook_(settings.program) {}
+
+  int run() {
+    auto advisor = feed::StorageAdvisor::create(settings_.advisor);
+    if (!advisor) return fail(advisor.error());
+    Result<OpenedSource> opened = FeedKinds::built().open_source(settings_.from);
+    if (!opened) return fail(opened.error());
+    if (opened->stream == nullptr)
+      return fail(make_error(ErrorCode::kUnsupported,
+                             "%s: engines say nothing of volumes; relay them first (ashlar relay)",
+                             settings_.from.c_str()));
+    feed::StreamReceiver receiver(*opened->stream, **advisor);
+    const auto every = std::chrono::duration_cast<std::chrono::steady_clock::duration>(
+        std::chrono::duration<double>(settings_.every));
+    auto next = std::chrono::steady_clock::now() + every;
+    while (!StopSignal::received()) {
+      const Result<std::size_t> came = receiver.poll(std::chrono::milliseconds(200));
+      if (!came && came.error().code() == ErrorCode::kNotFound) break;
+      if (!came && came.error().code() != ErrorCode::kUnavailable) return fail(came.error());
+      if (std::chrono::steady_clock::now() < next) continue;
+      next += every;
+      report(**advisor);
+    }
+    report(**advisor);
+    return 0;
+  }
+
+ private:
+  // What was said before is said again only when it has become something else.
+  void report(feed::StorageAdvisor& advisor) {
+    std::set<std::string> now;
+    std::vector<feed::Advice> fresh;
+    for (feed::Advice& advice : advisor.advise(unix_ns())) {
+      std::string key = std::string(to_string(advice.action)) + " " + advice.from + " " + advice.to + " " +
+                        (advice.group ? advice.group->to_string() : "") + " " +
+                        std::to_string(advice.blocks.size());
+      if (!said_.contains(key)) fresh.push_back(std::move(advice));
+      now.insert(std::move(key));
+    }
+    said_ = std::move(now);
+    for (const feed::Advice& advice : fresh) std::printf("%s\n", advice.to_json().c_str());
+    std::fflush(stdout);
+    if (!settings_.program.empty()) {
+      advisor.act(fresh, hook_);
+      if (advisor.counters().hook_failures != failures_) {
+        failures_ = advisor.counters().hook_failures;
+        std::fprintf(stderr, "ashlar advisor: %llu times the action failed; the last: %s\n",
+                     static_cast<unsigned long long>(failures_), advisor.last_hook_error().c_str());
+      }
+    }
+    if (!settings_.quiet) std::fprintf(stderr, "%s%zu new advice\n\n", advisor.table().c_str(), fresh.size());
+  }
+
+  const AdvisorSettings settings_;
+  ProgramHook hook_;
+  std::set<std::string> said_;
+  std::uint64_t failures_ = 0;
+};
+
+}  // namespace
+
+void add_advisor_command(CLI::App& program, Run& run) {
+  auto settings = std::make_shared<AdvisorSettings>();
+  feed::StorageAdvisor::Options& advisor = settings->advisor;
+  CLI::App* command = program.add_subcommand(
+      "advisor", "listen to events and say what a storage could do better, as JSON lines");
+  command->add_option("--from", settings->from, "feed to read")->required();
+  command->add_option("--order", advisor.order, "places from the fastest to the slowest")->delimiter(',');
+  command->add_option("--every", settings->every, "seconds between two looks")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  command->add_option("--hot", advisor.hot_heat, "uses per block from which a prefix is promoted")
+      ->capture_default_str();
+  command->add_option("--half-life", advisor.half_life_seconds, "seconds in which heat halves")
+      ->capture_default_str();
+  command->add_option("--cold", advisor.cold_seconds, "seconds unused from which a prefix is demoted")
+      ->capture_default_str();
+  command->add_option("--small", advisor.small_object, "bytes below which objects should lie together")
+      ->capture_default_str();
+  command
+      ->add_option("--coalesce", advisor.coalesce_blocks,
+                   "how many small objects of a prefix make it worth while")
+      ->capture_default_str();
+  command
+      ->add_option("--scattered", advisor.scattered,
+                   "share of removed bytes from which a place should be compacted")
+      ->capture_default_str();
+  command->add_option("--exec", settings->program,
+                      "program that gets each advice as a line on its standard input");
+  command->add_flag("--quiet", settings->quiet, "no table on standard error");
+  command->footer(FeedKinds::built().help());
+  command->callback([settings, &run] { run = [settings] { return Advising(*settings).run(); }; });
+}
+
+}  // namespace ashlar::apps

@@ -1,0 +1,69 @@
+// NATS feeds. Passwords and tokens come from the environment, never from the command line, where others could read them.
+#include <cstdlib>
+
+#include "apps/ashlar/feed_kinds.h"
+#include "ashlar/backend/nats/nats_sink.h"
+#include "ashlar/backend/nats/nats_source.h"
+
+namespace ashlar::apps {
+namespace {
+
+using backend::nats::NatsMode;
+
+std::string from_environment(const char* name) {
+  const char* value = std::getenv(name);  // NOLINT(concurrency-mt-unsafe): nobody sets it
+  return value == nullptr ? "" : value;
+}
+
+backend::nats::NatsConnectionOptions connection_of(const FeedAddress& address) {
+  backend::nats::NatsConnectionOptions options;
+  options.tls.ca_file = address.text("ca");
+  options.tls.certificate_file = address.text("cert");
+  options.tls.key_file = address.text("key");
+  options.tls.enabled = address.kind() == "natss" || !options.tls.ca_file.empty();
+  options.urls = {(options.tls.enabled ? "tls://" : "nats://") + address.place()};
+  options.user = address.text("user");
+  if (!options.user.empty()) options.password = from_environment("ASHLAR_NATS_PASSWORD");
+  options.token = from_environment("ASHLAR_NATS_TOKEN");
+  options.credentials_file = address.text("creds");
+  return options;
+}
+
+Result<OpenedSource> open_source(const FeedAddress& address) {
+  backend::nats::NatsSourceOptions options;
+  options.connection = connection_of(address);
+  options.prefix = address.text("prefix", options.prefix);
+  options.durable = address.text("durable");
+  options.stream.name = address.text("stream", options.stream.name);
+  if (address.flag("jetstream") || !options.durable.empty()) options.mode = NatsMode::kJetStream;
+  auto source = backend::nats::NatsSource::create(std::move(options));
+  if (!source) return source.error();
+  return OpenedSource{.stream = *std::move(source)};
+}
+
+Result<std::shared_ptr<events::BatchSink>> open_sink(const FeedAddress& address,
+                                                     const events::StreamId& stream,
+                                                     events::SnapshotSource& state) {
+  backend::nats::NatsSinkOptions options;
+  options.connection = connection_of(address);
+  options.prefix = address.text("prefix", options.prefix);
+  options.stream.name = address.text("stream", options.stream.name);
+  if (address.flag("jetstream")) options.mode = NatsMode::kJetStream;
+  options.snapshots = {{stream.worker, &state}};
+  auto sink = backend::nats::NatsSink::create(std::move(options));
+  if (!sink) return sink.error();
+  return std::shared_ptr<events::BatchSink>(*std::move(sink));
+}
+
+}  // namespace
+
+void add_nats_feeds(FeedKinds& kinds) {
+  kinds.add(
+      "nats",
+      "nats://HOST:PORT     NATS; ?jetstream=1 kept by the server, ?durable=NAME goes on where it stopped,\n"
+      "                       ?prefix= ?stream= ?user= ?creds=FILE ?ca=FILE ?cert=FILE ?key=FILE\n"
+      "                       (ASHLAR_NATS_PASSWORD, ASHLAR_NATS_TOKEN in the environment)",
+      open_source, open_sink);
+}
+
+}  // namespace ashlar::apps

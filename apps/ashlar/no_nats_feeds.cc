@@ -1,0 +1,9 @@
+#include "apps/ashlar/feed_kinds.h"
+
+namespace ashlar::apps {
+
+void add_nats_feeds(FeedKinds& kinds) {
+  kinds.add_missing("nats", "libnats-dev");
+}
+
+}  // namespace ashlar::apps

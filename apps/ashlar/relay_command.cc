@@ -1,0 +1,201 @@
+// ashlar relay: events of one feed published on others.
+#include <chrono>
+#include <cstdio>
+#include <fstream>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "apps/ashlar/commands.h"
+#include "apps/ashlar/feed_kinds.h"
+#include "apps/ashlar/stop_signal.h"
+#include "ashlar/feed/engine_session.h"
+#include "ashlar/feed/stream_relay.h"
+
+namespace ashlar::apps {
+namespace {
+
+struct RelaySettings {
+  std::string from;
+  std::vector<std::string> to;
+  std::uint64_t worker = 1;
+  std::string scheme = "xxh3_chain";
+  std::string key_file;
+  std::uint32_t block_size = 0;
+  std::string profile = "router";
+  std::uint64_t incarnation = 0;
+  double status_every = 10;
+};
+
+int fail(const Error& error) {
+  std::fprintf(stderr, "ashlar relay: %s\n", error.message().c_str());
+  return 1;
+}
+
+Result<tokens::HashScheme> scheme_of(const RelaySettings& settings) {
+  std::string key;
+  if (!settings.key_file.empty()) {
+    std::ifstream file(settings.key_file, std::ios::binary);
+    if (!file)
+      return make_error(ErrorCode::kNotFound, "cannot read the key file %s", settings.key_file.c_str());
+    key.assign(std::istreambuf_iterator<char>(file), {});
+  }
+  const std::vector<std::uint8_t> bytes(key.begin(), key.end());
+  return tokens::HashScheme::by_name(settings.scheme, bytes);
+}
+
+class Relaying {
+ public:
+  explicit Relaying(const RelaySettings& settings) : settings_(settings) {}
+
+  int run() {
+    const Result<tokens::HashScheme> scheme = scheme_of(settings_);
+    if (!scheme) return fail(scheme.error());
+    feed::StreamRelay::Options options;
+    options.profile =
+        settings_.profile == "coarse" ? events::BatchProfile::coarse() : events::BatchProfile::router();
+    options.keys = {.scheme = scheme->fingerprint(), .name_space = {}, .block_size = settings_.block_size};
+    // A relay that is started again is a later life, unless the operator counts them.
+    options.incarnation =
+        settings_.incarnation != 0
+            ? settings_.incarnation
+            : static_cast<std::uint64_t>(std::chrono::duration_cast<std::chrono::milliseconds>(
+                                             std::chrono::system_clock::now().time_since_epoch())
+                                             .count());
+    options.sinks =
+        [this](const events::StreamId& stream,
+               events::SnapshotSource& state) -> Result<std::vector<std::shared_ptr<events::BatchSink>>> {
+      std::vector<std::shared_ptr<events::BatchSink>> sinks;
+      for (const std::string& address : settings_.to) {
+        auto sink = kinds_.open_sink(address, stream, state);
+        if (!sink) return sink.error();
+        sinks.push_back(*std::move(sink));
+      }
+      return sinks;
+    };
+    Result<OpenedSource> opened = kinds_.open_source(settings_.from);
+    if (!opened) return fail(opened.error());
+    feed::StreamRelay relay(std::move(options));
+    const Result<void> done = opened->engine != nullptr
+                                  ? follow_engine(relay, std::move(opened->engine), *scheme)
+                                  : follow_stream(relay, *opened->stream);
+    if (!done) return fail(done.error());
+    if (const Result<void> flushed = relay.flush(Clock::real().now() + std::chrono::seconds(10)); !flushed)
+      return fail(flushed.error());
+    std::fprintf(stderr, "relayed %llu events; %s\n", static_cast<unsigned long long>(relay.relayed()),
+                 status_.c_str());
+    return 0;
+  }
+
+ private:
+  // True when it is time to say how it goes.
+  bool is_time() {
+    if (settings_.status_every <= 0) return false;
+    const auto now = std::chrono::steady_clock::now();
+    if (now < next_) return false;
+    next_ = now + std::chrono::duration_cast<std::chrono::steady_clock::duration>(
+                      std::chrono::duration<double>(settings_.status_every));
+    return true;
+  }
+  void say(const feed::StreamRelay& relay) {
+    std::fprintf(stderr, "relayed %llu events; %s\n", static_cast<unsigned long long>(relay.relayed()),
+                 status_.c_str());
+    for (const events::EventCounters& stream : relay.counters())
+      for (const events::LaneCounters& lane : stream.lanes)
+        if (!lane.last_error.empty() && lane.waiting != 0)
+          std::fprintf(stderr, "  %zu events wait for %s: %s\n", lane.waiting, lane.sink.c_str(),
+                       lane.last_error.c_str());
+  }
+
+  Result<void> follow_engine(feed::StreamRelay& relay, std::unique_ptr<feed::EngineSource> source,
+                             const tokens::HashScheme& scheme) {
+    feed::EngineSessionOptions options;
+    options.ingest.worker = events::WorkerId(settings_.worker);
+    options.ingest.scheme = scheme;
+    options.ingest.block_size = settings_.block_size;
+    Result<feed::EngineSession> session = feed::EngineSession::create(std::move(source), std::move(options));
+    if (!session) return session.error();
+    std::vector<events::KvEvent> events;
+    while (!StopSignal::received()) {
+      events.clear();
+      const Result<std::size_t> stepped = session->step(std::chrono::milliseconds(200), events);
+      hand_on(relay, events);
+      const feed::EngineSessionCounters& counters = session->counters();
+      status_ = std::to_string(counters.applied) + " messages, " + std::to_string(counters.gaps) + " gaps, " +
+                std::to_string(counters.replayed) + " replayed, " + std::to_string(counters.resyncs) +
+                " resyncs, " + std::to_string(counters.restarts) + " restarts, " +
+                std::to_string(session->ingest().present()) + " blocks present";
+      if (relay.error()) return *relay.error();
+      if (is_time()) say(relay);
+      if (stepped) continue;
+      if (stepped.error().code() == ErrorCode::kNotFound) break;
+      if (stepped.error().code() != ErrorCode::kUnavailable) return stepped.error();
+    }
+    return {};
+  }
+
+  // An engine has a stream for each of its ranks. Groups of layers that only slide over a sequence are not prefixes of it.
+  void hand_on(feed::StreamRelay& relay, std::vector<events::KvEvent>& events) const {
+    std::map<std::uint32_t, std::vector<events::KvEvent>> by_rank;
+    for (events::KvEvent& event : events) {
+      if (!feed::EngineIngest::for_index(event)) continue;
+      const std::uint32_t rank = feed::EngineIngest::rank_of(event);
+      event.metadata = 0;
+      by_rank[rank].push_back(event);
+    }
+    for (const auto& [rank, its] : by_rank) relay.relay({events::WorkerId(settings_.worker), rank}, its);
+  }
+
+  Result<void> follow_stream(feed::StreamRelay& relay, feed::FeedSource& source) {
+    feed::StreamReceiver receiver(source, relay);
+    while (!StopSignal::received()) {
+      const Result<std::size_t> came = receiver.poll(std::chrono::milliseconds(200));
+      const feed::StreamReceiver::Counters& counters = receiver.counters();
+      status_ = std::to_string(counters.batches) + " batches, " + std::to_string(counters.gaps) + " gaps, " +
+                std::to_string(counters.replayed) + " replayed, " + std::to_string(counters.snapshots) +
+                " snapshots, " + std::to_string(counters.resyncs) + " resyncs";
+      if (relay.error()) return *relay.error();
+      if (is_time()) say(relay);
+      if (came) continue;
+      if (came.error().code() == ErrorCode::kNotFound) break;
+      if (came.error().code() != ErrorCode::kUnavailable) return came.error();
+    }
+    return {};
+  }
+
+  const RelaySettings settings_;
+  const FeedKinds kinds_ = FeedKinds::built();
+  std::string status_ = "nothing came";
+  std::chrono::steady_clock::time_point next_ = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+};
+
+}  // namespace
+
+void add_relay_command(CLI::App& program, Run& run) {
+  auto settings = std::make_shared<RelaySettings>();
+  CLI::App* command = program.add_subcommand("relay", "take events from one feed and publish them on others");
+  command->add_option("--from", settings->from, "feed to read")->required();
+  command->add_option("--to", settings->to, "feed to write; several may be given")->required();
+  command->add_option("--worker", settings->worker, "what the engine is called in the streams it becomes")
+      ->capture_default_str();
+  command
+      ->add_option("--scheme", settings->scheme,
+                   "hashes of an engine's blocks: xxh3_chain, xxh64_int64 or keyed128")
+      ->capture_default_str();
+  command->add_option("--key-file", settings->key_file, "16 bytes, for keyed128");
+  command->add_option("--block-size", settings->block_size, "tokens; 0: what the engine's first event has")
+      ->capture_default_str();
+  command->add_option("--profile", settings->profile, "batches: router (milliseconds) or coarse (10 s)")
+      ->check(CLI::IsMember({"router", "coarse"}))
+      ->capture_default_str();
+  command->add_option("--incarnation", settings->incarnation, "of the streams; 0: the time");
+  command
+      ->add_option("--status-every", settings->status_every,
+                   "seconds between lines on standard error; 0: none")
+      ->capture_default_str();
+  command->footer(FeedKinds::built().help());
+  command->callback([settings, &run] { run = [settings] { return Relaying(*settings).run(); }; });
+}
+
+}  // namespace ashlar::apps

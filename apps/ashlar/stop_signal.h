@@ -1,0 +1,15 @@
+// StopSignal: whether somebody asked the program to end (SIGINT, SIGTERM).
+//
+// Thread safety: thread-safe.
+#pragma once
+
+namespace ashlar::apps {
+
+class StopSignal {
+ public:
+  // Takes the signals over. One per program.
+  static void install();
+  static bool received() noexcept;
+};
+
+}  // namespace ashlar::apps
