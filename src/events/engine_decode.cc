@@ -1,7 +1,7 @@
 // decode_engine_batch(): one pass over the bytes, field by field.
 //
-// A map is read in the order of its keys; only its tag must be known first, and a map that does not begin with it is scanned for
-// it. The digest of a parent may come before those of the names, so it is kept until the event ends.
+// A map is read in the order of its keys; only its tag must be known first, and a map that does not begin with it
+// is scanned for it. The digest of a parent may come before those of the names, so it is kept until the event ends.
 #include <cstring>
 
 #include "ashlar/events/engine_codec.h"

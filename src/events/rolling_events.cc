@@ -152,7 +152,8 @@ Result<TierId> tier_of(const RollingEvent& event) {
                     static_cast<unsigned long long>(event.event_id), event.medium.value_or("").c_str());
 }
 
-// The local hashes of the event's blocks where it has tokens; empty where it has none, or its hashes follow another rule.
+// The local hashes of the event's blocks where it has tokens; empty where it has none, or its hashes follow another
+// rule.
 Result<std::vector<tokens::BlockHashes>> locals_of(const RollingEvent& event) {
   std::vector<tokens::BlockHashes> found;
   if (!event.token_ids) return found;
@@ -233,7 +234,7 @@ Result<void> to_rolling_events(const EventBatch& batch, const RollingSource& sou
     const std::span<const KvEvent> run = left.first(run_length(left));
     left = left.subspan(run.size());
     const KvEvent& first = run.front();
-    if (first.kind == KvEventKind::kAccess) continue;
+    if (first.kind == KvEventKind::kAccess || first.group != 0) continue;
     if (first.kind == KvEventKind::kResync) return unsupported(first, "events were lost; send a snapshot");
     const bool everywhere = first.kind == KvEventKind::kCleared && first.tier == kAllTiers;
     if (!everywhere && first.tier.value() >= kMedia.size())

@@ -267,7 +267,7 @@ Result<void> to_router_events(const EventBatch& batch, std::uint64_t& next_id,
     const std::span<const KvEvent> run = left.first(run_length(left));
     left = left.subspan(run.size());
     const KvEvent& first = run.front();
-    if (first.kind == KvEventKind::kAccess) continue;
+    if (first.kind == KvEventKind::kAccess || first.group != 0) continue;
     if (first.kind == KvEventKind::kResync) return unsupported(first, "events were lost; send a snapshot");
     const bool clears = first.kind == KvEventKind::kCleared;
     if (clears && first.tier != kAllTiers) return unsupported(first, "routers clear all tiers at once");

@@ -1,7 +1,8 @@
 // Reads the integers of a msgpack array of tokens.
 //
-// Tokens of one prompt mix widths of 1, 2, 3 and 5 bytes as their values fall, so a branch per width is mispredicted often. The
-// loop takes the width from the head byte by arithmetic and reads eight bytes at once wherever that many are left.
+// Tokens of one prompt mix widths of 1, 2, 3 and 5 bytes as their values fall, so a branch per width is
+// mispredicted often. The loop takes the width from the head byte by arithmetic and reads eight bytes at once
+// wherever that many are left.
 //
 // Thread safety: free function.
 #pragma once

@@ -187,7 +187,10 @@ TEST_F(RouterEventsOfABatch, ARunInTheMiddleNamesItsParent) {
 }
 
 TEST_F(RouterEventsOfABatch, RemovalsAndClearingsAreToldApart) {
-  for (KvEvent& event : events) event.kind = KvEventKind::kRemoved;
+  for (KvEvent& event : events) {
+    event.kind = KvEventKind::kRemoved;
+    event.has_parent = false;
+  }
   events[4].kind = KvEventKind::kCleared;
   events[4].tier = kAllTiers;
   events[3].kind = KvEventKind::kAccess;

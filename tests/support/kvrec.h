@@ -1,5 +1,6 @@
-// Recordings of engine messages (tests/data): per message a little-endian u32 count of frames, then per frame a u32 length and
-// its bytes. Live recordings have the frames topic, sequence, payload; replies to a replay begin with an empty frame.
+// Recordings of engine messages (tests/data): per message a little-endian u32 count of frames, then per frame a u32
+// length and its bytes. Live recordings have the frames topic, sequence, payload; replies to a replay begin with an
+// empty frame.
 #pragma once
 
 #include <cstddef>

@@ -1,7 +1,8 @@
 // EngineBatch: what an inference engine says about its cache, decoded from its wire format.
 //
-// Events are as the engine sent them; nothing is checked against what came before (feed/engine_ingest.h does that). The arrays
-// of all events lie together in the batch, so that a batch which is decoded into again allocates nothing.
+// Events are as the engine sent them; nothing is checked against what came before (feed/engine_ingest.h does that).
+// The arrays of all events lie together in the batch, so that a batch which is decoded into again allocates
+// nothing.
 //
 // Thread safety: thread-compatible.
 #pragma once

@@ -2,12 +2,12 @@
 //
 //   hash(block) = digest(serialise((parent, tokens, extra)))
 //
-// The digest is SHA-256 or XXH3-128, the serialisation pickle protocol 5 (as CPython's C pickler writes it) or canonical CBOR.
-// The parent of a first block is none_hash(), which depends on the hash seed of the engine's process. The name that an
-// engine publishes by default is external_name(): the last 64 bits.
+// The digest is SHA-256 or XXH3-128, the serialisation pickle protocol 5 (as CPython's C pickler writes it) or
+// canonical CBOR. The parent of a first block is none_hash(), which depends on the hash seed of the engine's
+// process. The name that an engine publishes by default is external_name(): the last 64 bits.
 //
-// Pickle writes an object that it has met before as a reference. Whether two equal strings are one object is not to be seen from
-// their values, so blocks whose extra keys hold equal strings are refused; CBOR has no such case.
+// Pickle writes an object that it has met before as a reference. Whether two equal strings are one object is not to
+// be seen from their values, so blocks whose extra keys hold equal strings are refused; CBOR has no such case.
 //
 // Thread safety: immutable.
 // Complexity:    O(tokens + extra keys); allocates one buffer per block.
@@ -85,8 +85,8 @@ class VllmHasher {
   VllmAlgorithm algorithm() const noexcept { return algorithm_; }
   const VllmDigest& none_hash() const noexcept { return none_hash_; }
 
-  // Errors: kInvalidArgument: the parent has not the size of this algorithm's digests, or a text is no UTF-8; kUnsupported: not
-  // computable, because the extra keys repeat a value and the algorithm pickles.
+  // Errors: kInvalidArgument: the parent has not the size of this algorithm's digests, or a text is no UTF-8;
+  // kUnsupported: not computable, because the extra keys repeat a value and the algorithm pickles.
   Result<VllmDigest> hash_block(const std::optional<VllmDigest>& parent, std::span<const Token> tokens,
                                 const VllmExtraKeys& extra = {}) const;
 
