@@ -110,8 +110,12 @@ EngineSession::Stale EngineSession::judge(const EngineMessage& message) {
   const Memory* known = recall(message.sequence);
   if (known != nullptr && known->fingerprint == fingerprint_of(message)) return Stale::kDuplicate;
   if (!events::decode_engine_batch(message.payload, batch_)) {
-    ++counters_.undecodable;
-    return Stale::kLate;
+    // A damaged duplicate, or the first sign of another life: what the engine keeps under this number tells.
+    if (known != nullptr)
+      for (const EngineMessage& kept : replay(message.sequence))
+        if (kept.sequence == message.sequence && known->fingerprint == fingerprint_of(kept))
+          return Stale::kDuplicate;
+    return Stale::kRestart;
   }
   if (known != nullptr || *next_ - message.sequence > memory_.size()) return Stale::kRestart;
   return batch_.timestamp > last_timestamp_ ? Stale::kRestart : Stale::kLate;

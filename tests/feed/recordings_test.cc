@@ -7,6 +7,7 @@
 #include <fstream>
 #include <string>
 
+#include "ashlar/base/random.h"
 #include "ashlar/events/engine_codec.h"
 #include "ashlar/feed/engine_ingest.h"
 #include "ashlar/feed/engine_session.h"
@@ -234,6 +235,36 @@ TEST(RecordingReplay, FillsAGapOfTheLiveRecording) {
   EXPECT_EQ(lost.lost, 3u);
   EXPECT_TRUE(std::ranges::includes(expected, left));
   std::remove(path.c_str());
+}
+
+// Whatever bytes arrive: no event that does not fit, and no block twice.
+TEST(RecordingDamage, NeverConfusesTheBook) {
+  Random random(11);
+  for (const char* name : {"default", "evict", "offload-selfdescribing", "salt"}) {
+    const auto payloads = testing::kvrec_payloads(kFolder + name + ".kvrec");
+    for (int round = 0; round < 20; ++round) {
+      auto ingest = EngineIngest::create({.max_waiting = 50});
+      Indexed<index::RadixTree> sink;
+      IndexFeeder feeder(sink, kWorker);
+      PresenceBook book;
+      book.strict_parents = false;
+      for (std::vector<std::byte> payload : payloads) {
+        const std::uint64_t flips = random.below(4);
+        for (std::uint64_t i = 0; i < flips; ++i)
+          payload[random.below(payload.size())] = static_cast<std::byte>(random.below(256));
+        EngineBatch batch;
+        if (!events::decode_engine_batch(payload, batch)) continue;
+        std::vector<KvEvent> out;
+        ingest->apply(batch, out);
+        book.apply(out);
+        feeder.apply(out);
+        ASSERT_EQ(book.problem(), "") << name;
+        ASSERT_EQ(book.present().size(), ingest->present());
+        ASSERT_LE(sink.index.sizes().blocks, book.present().size());
+        ASSERT_LE(ingest->waiting(), 100u * 4);
+      }
+    }
+  }
 }
 
 TEST(RecordingSource, SaysWhereAFileIsDamaged) {

@@ -10,7 +10,8 @@
 //                   another life of the engine.
 //   a lower number  a message that was applied before: a duplicate. One that was lost: too late, dropped. Another message under a
 //                   number that was applied, a younger timestamp than the last, or a number far below (more than
-//                   Options::remembered): the engine was started anew; the old state disappears and a new one begins.
+//                   Options::remembered), or one that cannot be read and is not kept as it was: the engine was started anew;
+//                   the old state disappears and a new one begins.
 //
 // What cannot be seen: an engine that was started anew and whose first message to arrive has, by chance, the very next number.
 //
