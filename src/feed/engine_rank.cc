@@ -212,7 +212,7 @@ void EngineRank::place(const EngineRun& run, const BlockContent* parent, Turn& t
     const EngineKey key = run.key(i);
     auto at = blocks_.find(key);
     if (at == blocks_.end()) {
-      named_.emplace_back(key, contents_[i]);
+      if (!waiting_.empty()) named_.emplace_back(key, contents_[i]);
       if (run.is_gone(i)) continue;
       if (may_be_report &&
           waiting_.expects(key, kDevice)) {  // a report of a block whose store waits for this path
@@ -220,7 +220,9 @@ void EngineRank::place(const EngineRun& run, const BlockContent* parent, Turn& t
         ++turn.counters.reannounced;
         continue;
       }
-      at = blocks_.emplace(key, Held{.content = contents_[i], .counts = {}, .indexed = indexed(run.group)})
+      at = blocks_
+               .emplace(key,
+                        Held{.content = std::move(contents_[i]), .counts = {}, .indexed = indexed(run.group)})
                .first;
     } else if (!agrees(run, i, contents_[i], at->second)) {
       ++turn.counters.collisions;

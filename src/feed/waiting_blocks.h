@@ -43,6 +43,7 @@ class WaitingBlocks {
   std::size_t cancel_tier(std::size_t tier);
   void clear();
 
+  bool empty() const noexcept { return runs_.empty() && placeholders_.empty(); }
   // Blocks that are still expected.
   std::size_t size() const noexcept { return expected_ + placed_; }
 
