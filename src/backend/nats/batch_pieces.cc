@@ -1,0 +1,109 @@
+#include "backend/nats/batch_pieces.h"
+
+#include <algorithm>
+
+#include "ashlar/events/event_codec.h"
+
+namespace ashlar::backend::nats {
+namespace {
+
+// What the number of parts may add to a part after its size was found.
+constexpr std::size_t kPartSlack = 64;
+
+class Cutter {
+ public:
+  Cutter(const events::EventBatch& batch, std::size_t limit, std::vector<std::byte>& buffer)
+      : batch_(batch), limit_(limit), buffer_(buffer) {
+    // Most pieces fit at the first try.
+    stride_ = std::max<std::size_t>(
+        1, static_cast<std::size_t>(static_cast<double>(batch.events.size()) * static_cast<double>(limit) *
+                                    0.9 / static_cast<double>(std::max<std::size_t>(1, buffer.size()))));
+  }
+
+  // Encodes as many events from `begin` on as fit. Returns their number; 0 where not even one does.
+  std::size_t encode_from(std::size_t begin) {
+    for (std::size_t count = std::min(stride_, batch_.events.size() - begin); count > 0; count /= 2) {
+      encode(begin, count, 0, batch_.parts);
+      if (buffer_.size() <= limit_) return count;
+    }
+    return 0;
+  }
+  void encode(std::size_t begin, std::size_t count, std::uint32_t part, std::uint32_t parts) {
+    piece_ = batch_;
+    piece_.events = batch_.events.subspan(begin, count);
+    if (batch_.kind == events::BatchKind::kEvents) {
+      piece_.first = batch_.first + begin;
+    } else {
+      piece_.part = part;
+      piece_.parts = parts;
+    }
+    locations_.clear();
+    std::ranges::copy_if(
+        batch_.locations, std::back_inserter(locations_), [&](const events::LocationName& location) {
+          return std::ranges::any_of(
+              piece_.events, [&](const events::KvEvent& event) { return event.location == location.number; });
+        });
+    piece_.locations = locations_;
+    events::encode_batch(piece_, buffer_);
+  }
+  const events::EventBatch& piece() const noexcept { return piece_; }
+
+ private:
+  const events::EventBatch& batch_;
+  const std::size_t limit_;
+  std::vector<std::byte>& buffer_;
+  std::size_t stride_ = 1;
+  events::EventBatch piece_;
+  std::vector<events::LocationName> locations_;
+};
+
+Error too_large(const char* what, std::size_t limit) {
+  return make_error(ErrorCode::kCapacity,
+                    "%s is larger than a message of the server may be (%zu bytes); raise its max_payload",
+                    what, limit);
+}
+
+Result<void> cut_events(const events::EventBatch& batch, std::size_t limit, std::vector<std::byte>& buffer,
+                        const TakePiece& take) {
+  Cutter cutter(batch, limit, buffer);
+  for (std::size_t begin = 0; begin < batch.events.size();) {
+    const std::size_t count = cutter.encode_from(begin);
+    if (count == 0) return too_large("an event", limit);
+    if (Result<void> taken = take(cutter.piece(), buffer); !taken) return taken;
+    begin += count;
+  }
+  return {};
+}
+
+Result<void> cut_snapshot(const events::EventBatch& batch, std::size_t limit, std::vector<std::byte>& buffer,
+                          const TakePiece& take) {
+  if (batch.parts > 1) return too_large("a part of a snapshot", limit);
+  if (limit <= kPartSlack) return too_large("a part of a snapshot", limit);
+  Cutter cutter(batch, limit - kPartSlack, buffer);
+  std::vector<std::size_t> counts;
+  for (std::size_t begin = 0; begin < batch.events.size(); begin += counts.back()) {
+    counts.push_back(cutter.encode_from(begin));
+    if (counts.back() == 0) return too_large("an event", limit);
+  }
+  std::size_t begin = 0;
+  for (std::size_t part = 0; part < counts.size(); ++part) {
+    cutter.encode(begin, counts[part], static_cast<std::uint32_t>(part),
+                  static_cast<std::uint32_t>(counts.size()));
+    if (Result<void> taken = take(cutter.piece(), buffer); !taken) return taken;
+    begin += counts[part];
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<void> for_each_piece(const events::EventBatch& batch, std::size_t limit,
+                            std::vector<std::byte>& buffer, const TakePiece& take) {
+  events::encode_batch(batch, buffer);
+  if (buffer.size() <= limit) return take(batch, buffer);
+  if (batch.events.empty()) return too_large("a batch without events", limit);
+  return batch.kind == events::BatchKind::kEvents ? cut_events(batch, limit, buffer, take)
+                                                  : cut_snapshot(batch, limit, buffer, take);
+}
+
+}  // namespace ashlar::backend::nats

@@ -1,0 +1,202 @@
+#include "backend/nats/connection.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <initializer_list>
+#include <string>
+#include <vector>
+
+#include "backend/nats/nats_error.h"
+
+namespace ashlar::backend::nats {
+namespace {
+
+Result<void> check_file(const char* option, const std::string& path) {
+  if (path.empty() || access(path.c_str(), R_OK) == 0) return {};
+  return make_error(
+      ErrorCode::kInvalidArgument,
+      "connection to NATS: %s '%s' cannot be read; give the path of a file that this user may read", option,
+      path.c_str());
+}
+
+// The calls of one kind that set options; the first failure counts.
+class Setter {
+ public:
+  Setter& operator()(natsStatus status, const char* what) {
+    if (status_ == NATS_OK && status != NATS_OK) {
+      status_ = status;
+      error_ = nats_error(status, what);
+    }
+    return *this;
+  }
+  Result<void> result() const {
+    if (status_ == NATS_OK) return {};
+    // Options are wrong before anybody was asked.
+    return Error(ErrorCode::kInvalidArgument, error_.message());
+  }
+
+ private:
+  natsStatus status_ = NATS_OK;
+  Error error_{ErrorCode::kInternal, ""};
+};
+
+Error connect_error(natsStatus status, const NatsConnectionOptions& options) {
+  const char* advice = "";
+  switch (status) {
+    case NATS_CONNECTION_AUTH_FAILED:
+      advice = "; check user and password, token, credentials_file or nkey";
+      break;
+    case NATS_SSL_ERROR:
+      advice =
+          "; check tls.ca_file and tls.server_name against the certificate of the server, and "
+          "tls.certificate_file where it asks for one";
+      break;
+    case NATS_SECURE_CONNECTION_REQUIRED:
+      advice = "; set tls.enabled";
+      break;
+    case NATS_SECURE_CONNECTION_WANTED:
+      advice = "; the server has no TLS: clear tls.enabled, or configure it";
+      break;
+    case NATS_NO_SERVER:
+    case NATS_TIMEOUT:
+      advice = "; is nats-server running there, and is the port right?";
+      break;
+    default:
+      break;
+  }
+  const Error error = nats_error(status, ("NATS at " + options.describe()).c_str());
+  const ErrorCode code = status == NATS_TIMEOUT ? ErrorCode::kUnavailable : error.code();
+  return Error(code, error.message() + advice);
+}
+
+}  // namespace
+
+Result<ClientOptions> Connection::client_options(const NatsConnectionOptions& options) {
+  if (Result<void> good = options.validate(); !good) return good.error();
+  for (const auto& [option, path] : std::initializer_list<std::pair<const char*, const std::string&>>{
+           {"tls.ca_file", options.tls.ca_file},
+           {"tls.certificate_file", options.tls.certificate_file},
+           {"tls.key_file", options.tls.key_file},
+           {"credentials_file", options.credentials_file},
+           {"nkey_seed_file", options.nkey_seed_file}}) {
+    if (Result<void> good = check_file(option, path); !good) return good.error();
+  }
+  ClientOptions client;
+  if (const natsStatus status = natsOptions_Create(Out(client)); status != NATS_OK)
+    return nats_error(status, "options of NATS");
+  natsOptions* raw = client.get();
+  std::vector<const char*> urls;
+  for (const std::string& url : options.urls) urls.push_back(url.c_str());
+  Setter set;
+  set(natsOptions_SetServers(raw, urls.data(), static_cast<int>(urls.size())), "URLs of NATS");
+  set(natsOptions_SetName(raw, options.name.c_str()), "name");
+  set(natsOptions_SetTimeout(raw, options.connect_timeout.count()), "connect_timeout");
+  set(natsOptions_SetWriteDeadline(raw, options.write_timeout.count()), "write_timeout");
+  set(natsOptions_SetMaxReconnect(raw, -1), "reconnect");
+  set(natsOptions_SetReconnectBufSize(raw, static_cast<int>(options.pending_bytes)), "pending_bytes");
+  set(natsOptions_SetFailRequestsOnDisconnect(raw, true), "requests");
+  if (!options.user.empty())
+    set(natsOptions_SetUserInfo(raw, options.user.c_str(), options.password.c_str()), "user");
+  if (!options.token.empty()) set(natsOptions_SetToken(raw, options.token.c_str()), "token");
+  if (!options.credentials_file.empty())
+    set(natsOptions_SetUserCredentialsFromFiles(raw, options.credentials_file.c_str(), nullptr),
+        "credentials_file");
+  if (!options.nkey.empty())
+    set(natsOptions_SetNKeyFromSeed(raw, options.nkey.c_str(), options.nkey_seed_file.c_str()), "nkey");
+  const NatsTls& tls = options.tls;
+  if (tls.enabled ||
+      std::ranges::any_of(options.urls, [](const auto& url) { return url.starts_with("tls"); })) {
+    set(natsOptions_SetSecure(raw, true), "tls");
+    if (!tls.ca_file.empty())
+      set(natsOptions_LoadCATrustedCertificates(raw, tls.ca_file.c_str()), "tls.ca_file");
+    if (!tls.certificate_file.empty())
+      set(natsOptions_LoadCertificatesChain(raw, tls.certificate_file.c_str(), tls.key_file.c_str()),
+          "tls.certificate_file");
+    if (!tls.server_name.empty())
+      set(natsOptions_SetExpectedHostname(raw, tls.server_name.c_str()), "tls.server_name");
+    if (!tls.verify) set(natsOptions_SkipServerVerification(raw, true), "tls.verify");
+  }
+  if (Result<void> good = set.result(); !good) return good.error();
+  return client;
+}
+
+Result<std::unique_ptr<Connection>> Connection::connect(const NatsConnectionOptions& options) {
+  Result<ClientOptions> client = client_options(options);
+  if (!client) return client.error();
+  std::unique_ptr<Connection> self(new Connection(options));
+  natsOptions* raw = client->get();
+  natsStatus status = natsOptions_SetReconnectedCB(raw, on_reconnected, self.get());
+  if (status == NATS_OK) status = natsOptions_SetClosedCB(raw, on_closed, self.get());
+  if (status == NATS_OK) status = natsOptions_SetCustomReconnectDelay(raw, reconnect_delay, self.get());
+  // The default writes to stderr. What goes wrong is found by those who look: dropped messages, lost connections.
+  if (status == NATS_OK)
+    status = natsOptions_SetErrorHandler(
+        raw, [](natsConnection*, natsSubscription*, natsStatus, void*) {}, nullptr);
+  if (status != NATS_OK) return nats_error(status, "options of NATS");
+  status = natsConnection_Connect(&self->connection_, raw);
+  if (status != NATS_OK) {
+    self->connection_ = nullptr;
+    return connect_error(status, options);
+  }
+  self->max_payload_.store(static_cast<std::size_t>(natsConnection_GetMaxPayload(self->connection_)));
+  return self;
+}
+
+Connection::~Connection() {
+  if (connection_ == nullptr) return;
+  natsConnection_Close(connection_);
+  {
+    // It is the last one of its calls to us.
+    MutexLock lock(mu_);
+    while (!closed_) changed_.wait(mu_);
+  }
+  natsConnection_Destroy(connection_);
+}
+
+bool Connection::wait_until_connected(std::chrono::milliseconds timeout) {
+  const auto deadline = std::chrono::steady_clock::now() + timeout;
+  MutexLock lock(mu_);
+  while (!is_connected()) {
+    if (closed_ || !changed_.wait_until(mu_, deadline)) break;
+  }
+  return is_connected();
+}
+
+Error Connection::unavailable() const {
+  if (!natsConnection_IsClosed(connection_))
+    return make_error(ErrorCode::kUnavailable, "NATS at %s is not connected now; it is tried again",
+                      options_.describe().c_str());
+  return make_error(
+      ErrorCode::kUnavailable,
+      "NATS at %s has closed the connection for good, as it does when it refuses our credentials twice; "
+      "check them and connect anew",
+      options_.describe().c_str());
+}
+
+void Connection::on_reconnected(natsConnection* connection, void* self) {
+  auto* me = static_cast<Connection*>(self);
+  me->max_payload_.store(static_cast<std::size_t>(natsConnection_GetMaxPayload(connection)));
+  MutexLock lock(me->mu_);
+  me->reconnects_.fetch_add(1);
+  me->changed_.notify_all();
+}
+
+void Connection::on_closed(natsConnection* /*connection*/, void* self) {
+  auto* me = static_cast<Connection*>(self);
+  MutexLock lock(me->mu_);
+  me->closed_ = true;
+  me->changed_.notify_all();
+}
+
+std::int64_t Connection::reconnect_delay(natsConnection* /*connection*/, int attempts, void* self) {
+  auto* me = static_cast<Connection*>(self);
+  std::int64_t wait = me->options_.reconnect_min.count();
+  const std::int64_t most = me->options_.reconnect_max.count();
+  for (int i = 1; i < attempts && wait < most; ++i) wait *= 2;
+  wait = std::min(wait, most);
+  const double chance = std::uniform_real_distribution<double>(0, me->options_.jitter)(me->random_);
+  return std::max<std::int64_t>(1, static_cast<std::int64_t>(static_cast<double>(wait) * (1 - chance)));
+}
+
+}  // namespace ashlar::backend::nats

@@ -1,0 +1,86 @@
+#include "ashlar/backend/nats/nats_options.h"
+
+#include <algorithm>
+#include <string_view>
+
+#include "backend/nats/subjects.h"
+
+namespace ashlar::backend::nats {
+namespace {
+
+bool is_url(std::string_view url) {
+  for (const std::string_view scheme : {"nats://", "tls://"}) {
+    if (url.starts_with(scheme)) {
+      url.remove_prefix(scheme.size());
+      return !url.empty() && url.front() != ':' && std::ranges::all_of(url, [](char c) {
+        return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '.' ||
+               c == '-' || c == '_' || c == ':' || c == '[' || c == ']';
+      });
+    }
+  }
+  return false;
+}
+
+constexpr std::chrono::hours kDay(24);
+
+}  // namespace
+
+Result<void> NatsConnectionOptions::validate() const {
+  const char* problem = nullptr;
+  const int ways =
+      int{!user.empty()} + int{!token.empty()} + int{!credentials_file.empty()} + int{!nkey.empty()};
+  if (urls.empty()) {
+    problem = "no URL is given; say nats://host:4222";
+  } else if (!std::ranges::all_of(urls, is_url)) {
+    // Not with its value: it may hold a password.
+    problem =
+        "a URL is not nats://host:port or tls://host:port; credentials go into user and password, or token";
+  } else if (ways > 1) {
+    problem = "more than one of user, token, credentials_file and nkey is given; keep one";
+  } else if (user.empty() != password.empty()) {
+    problem = "user and password come together";
+  } else if (nkey.empty() != nkey_seed_file.empty()) {
+    problem = "nkey and nkey_seed_file come together";
+  } else if (tls.certificate_file.empty() != tls.key_file.empty()) {
+    problem = "tls.certificate_file and tls.key_file come together";
+  } else if (connect_timeout.count() < 1 || connect_timeout > kDay || write_timeout.count() < 1 ||
+             write_timeout > kDay) {
+    problem = "connect_timeout and write_timeout are from 1 ms to a day";
+  } else if (reconnect_min.count() < 1 || reconnect_max < reconnect_min || reconnect_max > kDay) {
+    problem = "reconnect_min is at least 1 ms, and reconnect_max not less and at most a day";
+  } else if (!(jitter >= 0 && jitter <= 1)) {
+    problem = "jitter is from 0 to 1";
+  } else if (pending_bytes < 1 || pending_bytes > (std::size_t{1} << 30)) {
+    problem = "pending_bytes is from 1 to 2^30";
+  }
+  if (problem != nullptr) return make_error(ErrorCode::kInvalidArgument, "connection to NATS: %s", problem);
+  return {};
+}
+
+std::string NatsConnectionOptions::describe() const {
+  std::string text;
+  for (const std::string& url : urls) {
+    if (!text.empty()) text += ',';
+    text += is_url(url) ? url : "?";
+  }
+  return text;
+}
+
+Result<void> NatsStreamOptions::validate() const {
+  if (Result<void> good = check_name("stream", name); !good) return good;
+  const char* problem = nullptr;
+  if (max_age.count() < 0 || max_age > std::chrono::hours(24 * 3650)) {
+    problem = "max_age is from 0 (for ever) to ten years";
+  } else if (max_bytes > (std::uint64_t{1} << 60)) {
+    problem = "max_bytes is at most 2^60";
+  } else if (replicas < 1 || replicas > 5) {
+    problem = "replicas are 1 to 5";
+  } else if (duplicate_window.count() < 1 || (max_age.count() > 0 && duplicate_window > max_age)) {
+    problem = "duplicate_window is at least a second, and not longer than max_age";
+  }
+  if (problem != nullptr)
+    return make_error(ErrorCode::kInvalidArgument, "stream '%s': %s", name.c_str(), problem);
+  return {};
+}
+
+}  // namespace ashlar::backend::nats

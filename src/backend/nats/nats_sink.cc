@@ -1,0 +1,175 @@
+#include "ashlar/backend/nats/nats_sink.h"
+
+#include <algorithm>
+#include <atomic>
+#include <optional>
+#include <span>
+#include <utility>
+
+#include "backend/nats/batch_pieces.h"
+#include "backend/nats/connection.h"
+#include "backend/nats/jet_publisher.h"
+#include "backend/nats/jet_stream.h"
+#include "backend/nats/nats_error.h"
+#include "backend/nats/snapshot_bucket.h"
+#include "backend/nats/snapshot_responder.h"
+#include "backend/nats/subjects.h"
+
+namespace ashlar::backend::nats {
+
+class NatsSink::Parts {
+ public:
+  explicit Parts(NatsSinkOptions given) : options(std::move(given)) {}
+
+  Result<void> publish(const events::EventBatch& batch) {
+    const std::size_t overhead = jets == nullptr ? 0 : JetPublisher::kHeaderBytes;
+    const std::size_t limit = connection->max_payload();
+    Result<void> sent =
+        for_each_piece(batch, limit - std::min(limit, overhead), buffer,
+                       [this](const events::EventBatch& piece, std::span<const std::byte> bytes) {
+                         return send(piece, bytes);
+                       });
+    if (sent) batches.fetch_add(1, std::memory_order_relaxed);
+    return sent;
+  }
+
+  Result<void> send(const events::EventBatch& piece, std::span<const std::byte> bytes) {
+    batch_subject(options.prefix, piece, subject);
+    if (jets != nullptr) {
+      batch_id(piece, id);
+      if (Result<void> taken = jets->publish(subject, id, bytes); !taken) return taken;
+    } else {
+      const natsStatus status = natsConnection_Publish(connection->get(), subject.c_str(), bytes.data(),
+                                                       static_cast<int>(bytes.size()));
+      if (status == NATS_INSUFFICIENT_BUFFER)
+        return make_error(
+            ErrorCode::kUnavailable,
+            "NATS at %s is away, and the %zu bytes that wait for it are full; offer the batch again later",
+            options.connection.describe().c_str(), options.connection.pending_bytes);
+      if (status == NATS_CONNECTION_CLOSED) return connection->unavailable();
+      if (status != NATS_OK) return nats_error(status, "publishing to NATS");
+    }
+    messages.fetch_add(1, std::memory_order_relaxed);
+    bytes_sent.fetch_add(bytes.size(), std::memory_order_relaxed);
+    return {};
+  }
+
+  const NatsSinkOptions options;
+  std::unique_ptr<Connection> connection;
+  std::unique_ptr<JetPublisher> jets;  // none: core
+  std::vector<std::unique_ptr<SnapshotResponder>> responders;
+  std::optional<SnapshotBucket> bucket;
+  std::vector<std::byte> buffer;
+  std::string subject;
+  std::string id;
+  std::atomic<std::uint64_t> batches{0};
+  std::atomic<std::uint64_t> messages{0};
+  std::atomic<std::uint64_t> bytes_sent{0};
+};
+
+Result<void> NatsSinkOptions::validate() const {
+  if (Result<void> good = connection.validate(); !good) return good;
+  if (Result<void> good = stream.validate(); !good) return good;
+  if (Result<void> good = check_prefix(prefix); !good) return good;
+  if (Result<void> good = check_name("bucket", bucket); !good) return good;
+  const char* problem = nullptr;
+  if (max_in_flight < 1 || max_in_flight > (1U << 20) || max_in_flight_bytes < 1) {
+    problem = "max_in_flight is from 1 to 2^20 messages, max_in_flight_bytes at least 1";
+  } else if (ack_timeout.count() < 1 || ack_timeout > std::chrono::hours(24)) {
+    problem = "ack_timeout is from 1 ms to a day";
+  } else if (std::ranges::any_of(snapshots, [](const NatsSnapshots& one) { return one.source == nullptr; })) {
+    problem = "snapshots without a source";
+  }
+  if (problem != nullptr) return make_error(ErrorCode::kInvalidArgument, "sink of NATS: %s", problem);
+  return {};
+}
+
+Result<std::unique_ptr<NatsSink>> NatsSink::create(NatsSinkOptions options) {
+  if (Result<void> good = options.validate(); !good) return good.error();
+  auto parts = std::make_unique<Parts>(std::move(options));
+  const NatsSinkOptions& given = parts->options;
+  Result<std::unique_ptr<Connection>> connection = Connection::connect(given.connection);
+  if (!connection) return connection.error();
+  parts->connection = std::move(*connection);
+  if (given.mode == NatsMode::kJetStream) {
+    Result<std::unique_ptr<JetPublisher>> jets =
+        JetPublisher::create(*parts->connection, {.stream = given.stream,
+                                                  .subjects = batch_filter(given.prefix, std::nullopt),
+                                                  .max_messages = given.max_in_flight,
+                                                  .max_bytes = given.max_in_flight_bytes,
+                                                  .ack_timeout = given.ack_timeout});
+    if (!jets) return jets.error();
+    parts->jets = std::move(*jets);
+  }
+  for (const NatsSnapshots& one : given.snapshots) {
+    Result<std::unique_ptr<SnapshotResponder>> responder =
+        SnapshotResponder::create(*parts->connection, request_subject(given.prefix, one.worker), *one.source);
+    if (!responder) return responder.error();
+    parts->responders.push_back(std::move(*responder));
+  }
+  // Who asks from now on is answered.
+  const natsStatus status =
+      natsConnection_FlushTimeout(parts->connection->get(), given.connection.connect_timeout.count());
+  if (status != NATS_OK) return nats_error(status, "subscribing at NATS");
+  return std::unique_ptr<NatsSink>(new NatsSink(std::move(parts)));
+}
+
+NatsSink::NatsSink(std::unique_ptr<Parts> parts) : parts_(std::move(parts)) {}
+
+NatsSink::~NatsSink() {
+  parts_->responders.clear();
+  if (parts_->connection->is_connected()) static_cast<void>(flush(parts_->options.ack_timeout).has_value());
+}
+
+Result<void> NatsSink::publish(const events::EventBatch& batch) {
+  return parts_->publish(batch);
+}
+
+Result<void> NatsSink::flush(std::chrono::milliseconds timeout) {
+  if (parts_->jets != nullptr) return parts_->jets->flush(timeout);
+  const natsStatus status =
+      natsConnection_FlushTimeout(parts_->connection->get(), std::max<std::int64_t>(1, timeout.count()));
+  if (status == NATS_OK) return {};
+  if (!parts_->connection->is_connected()) return parts_->connection->unavailable();
+  return nats_error(status, "flushing to NATS");
+}
+
+Result<void> NatsSink::put_snapshot(const events::EventBatch& snapshot) {
+  if (!parts_->bucket) {
+    Result<JetStream> jet_stream = JetStream::open(*parts_->connection, parts_->options.ack_timeout);
+    if (!jet_stream) return jet_stream.error();
+    Result<std::optional<SnapshotBucket>> bucket =
+        SnapshotBucket::open(*jet_stream, parts_->options.bucket, &parts_->options.stream);
+    if (!bucket) return bucket.error();
+    parts_->bucket = std::move(*bucket);
+  }
+  const std::size_t limit = parts_->connection->max_payload();
+  Result<void> written = parts_->bucket->write(snapshot, limit - std::min(limit, JetPublisher::kHeaderBytes));
+  // The bucket may be gone with its server.
+  if (!written && written.error().code() != ErrorCode::kAlreadyExists) parts_->bucket.reset();
+  return written;
+}
+
+NatsSinkCounters NatsSink::counters() const {
+  const Parts& parts = *parts_;
+  NatsSinkCounters out{.batches = parts.batches.load(std::memory_order_relaxed),
+                       .messages = parts.messages.load(std::memory_order_relaxed),
+                       .bytes = parts.bytes_sent.load(std::memory_order_relaxed),
+                       .reconnects = parts.connection->reconnects()};
+  if (parts.jets != nullptr) {
+    out.resent = parts.jets->resent();
+    out.duplicates = parts.jets->duplicates();
+    out.refused = parts.jets->refused();
+    out.in_flight = parts.jets->in_flight();
+  }
+  for (const auto& responder : parts.responders) out.answered += responder->answered();
+  return out;
+}
+
+std::string NatsSink::describe() const {
+  const NatsSinkOptions& options = parts_->options;
+  return (parts_->jets == nullptr ? "nats core " : "nats jetstream " + options.stream.name + " ") +
+         options.prefix + " at " + options.connection.describe();
+}
+
+}  // namespace ashlar::backend::nats

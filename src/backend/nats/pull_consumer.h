@@ -1,0 +1,72 @@
+// PullConsumer: reads a stream of JetStream, as fast as it is asked to.
+//
+// cnats' own fetch waits until as many messages came as it asked for; this one hands over what is there. It asks for more when
+// half of what it asked for has come, so that there is always something on its way.
+//
+// Thread safety: thread-compatible.
+// Complexity:    holds up to twice `ahead` messages.
+#pragma once
+
+#include <nats/nats.h>
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <string>
+
+#include "ashlar/base/result.h"
+#include "backend/nats/connection.h"
+#include "backend/nats/handles.h"
+#include "backend/nats/jet_stream.h"
+
+namespace ashlar::backend::nats {
+
+class PullConsumer {
+ public:
+  struct Options {
+    std::string stream = {};
+    std::string subjects = {};
+    std::string durable = {};  // empty: the server forgets it some minutes after it was last used
+    bool from_start = true;    // else what comes from now on; only of a consumer that is new
+    bool acknowledge = true;   // false: nothing is ever delivered twice
+    std::size_t ahead = 256;   // messages per request
+    std::chrono::milliseconds ack_wait{30'000};
+  };
+  // The server's durable consumer of that name, or a new one. The connection outlives it. Errors: kInvalidArgument: that one
+  // listens to other subjects; those of JetStream.
+  static Result<PullConsumer> create(Connection& connection, const JetStream& jet_stream,
+                                     const Options& options);
+  PullConsumer(PullConsumer&&) noexcept = default;
+  PullConsumer& operator=(PullConsumer&&) noexcept = default;
+  // Gives back what came and was not taken, for whoever is next.
+  ~PullConsumer();
+
+  // Messages that waited for it when it was made.
+  std::uint64_t pending() const noexcept { return pending_; }
+  // Hands over up to `count` messages that are there; waits for the first, up to `timeout`, and acknowledges each after
+  // `take`. Returns how many there were. Errors: those of the server or of the connection; the consumer is to be made again.
+  Result<std::size_t> fetch(std::size_t count, std::chrono::milliseconds timeout,
+                            const std::function<void(natsMsg*)>& take);
+
+ private:
+  using Time = std::chrono::steady_clock::time_point;
+
+  PullConsumer(Connection& connection, const Options& options) noexcept
+      : connection_(&connection), ahead_(options.ahead), acknowledge_(options.acknowledge) {}
+  Result<void> request();
+  Result<void> read_status(natsMsg* message);
+
+  Connection* connection_;
+  std::size_t ahead_;
+  bool acknowledge_;
+  std::string subject_;  // of requests
+  Inbox inbox_;
+  Subscription subscription_;
+  std::uint64_t pending_ = 0;
+  std::size_t asked_for_ = 0;  // and not yet here
+  Time expires_;               // of the last request
+  std::uint64_t generation_ = 0;
+};
+
+}  // namespace ashlar::backend::nats

@@ -1,0 +1,49 @@
+// ReplayOrder: what a listener that knows a stream up to `from` must be told of it, of all that a server has kept.
+//
+// Batches come as they were stored: some twice, some later than their successors because they were sent again. They are
+// delivered so that each begins where the last one ended, or before. Where something is missing, the next whole snapshot
+// goes on from there.
+//
+// Thread safety: thread-compatible.
+// Complexity:    holds kHeld batches that came too early, and one snapshot.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+
+#include "ashlar/events/event_batch.h"
+#include "ashlar/feed/feed_source.h"
+#include "backend/nats/snapshot_parts.h"
+
+namespace ashlar::backend::nats {
+
+class ReplayOrder {
+ public:
+  static constexpr std::size_t kHeld = 1024;
+
+  ReplayOrder(const events::StreamId& stream, std::uint64_t from, feed::BatchConsumer& consumer) noexcept
+      : stream_(stream), next_(from), consumer_(consumer) {}
+
+  // Batches of other streams are ignored.
+  void add(events::OwnedBatch batch);
+  std::size_t delivered() const noexcept { return delivered_; }
+  // Whether the listener knows more than before, or everything there was.
+  bool has_recovered() const noexcept { return delivered_ > 0 || is_known_; }
+
+ private:
+  void add_events(events::OwnedBatch batch);
+  void add_part(events::OwnedBatch batch);
+  void deliver(const events::OwnedBatch& batch);
+  void deliver_held();
+
+  const events::StreamId stream_;
+  std::uint64_t next_;  // number of the next event that the listener needs
+  feed::BatchConsumer& consumer_;
+  std::multimap<std::uint64_t, events::OwnedBatch> held_;  // by first; all begin after next_
+  SnapshotParts parts_;
+  std::size_t delivered_ = 0;
+  bool is_known_ = false;  // something of the stream was there, and it ended at next_
+};
+
+}  // namespace ashlar::backend::nats

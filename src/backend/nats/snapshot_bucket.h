@@ -1,0 +1,45 @@
+// SnapshotBucket: the last snapshot of each worker, in a bucket of keys and values.
+//
+// A worker has two places, a and b. A snapshot is written to the one that is not current, part by part under
+// `<worker>.<rank>.<place>.<part>`; then `<worker>.<rank>.head` is switched to it, by a write that fails if somebody else
+// switched it meanwhile. A reader takes the head, then the parts, and every part must be of the snapshot that the head
+// names; where one is not, a newer snapshot is on its way, and it begins again.
+//
+// Thread safety: thread-compatible.
+#pragma once
+
+#include <cstddef>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "ashlar/backend/nats/nats_options.h"
+#include "ashlar/base/result.h"
+#include "ashlar/events/event_batch.h"
+#include "backend/nats/handles.h"
+#include "backend/nats/jet_stream.h"
+
+namespace ashlar::backend::nats {
+
+class SnapshotBucket {
+ public:
+  // Nothing where there is no such bucket and `storage` is none; else it is made, stored as that says.
+  static Result<std::optional<SnapshotBucket>> open(const JetStream& jet_stream, const std::string& name,
+                                                    const NatsStreamOptions* storage);
+
+  // Requires: one batch of kind kSnapshot. Errors: kAlreadyExists: a later life of the worker, or another writer, was there.
+  Result<void> write(const events::EventBatch& snapshot, std::size_t limit);
+  // The parts of the worker's last snapshot; nothing where there is none. Errors: kCorruption: what is there does not belong
+  // together, several times in a row.
+  Result<std::optional<std::vector<events::OwnedBatch>>> read(const events::Worker& worker);
+
+ private:
+  struct Head;
+  explicit SnapshotBucket(Bucket bucket) noexcept : bucket_(std::move(bucket)) {}
+  Result<std::optional<Head>> read_head(const std::string& worker);
+  Result<std::optional<std::vector<events::OwnedBatch>>> read_once(const std::string& worker);
+
+  Bucket bucket_;
+};
+
+}  // namespace ashlar::backend::nats

@@ -1,0 +1,57 @@
+#include "backend/nats/snapshot_request.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <span>
+#include <utility>
+
+#include "ashlar/events/event_codec.h"
+#include "backend/nats/handles.h"
+#include "backend/nats/nats_error.h"
+#include "backend/nats/snapshot_parts.h"
+
+namespace ashlar::backend::nats {
+
+Result<std::optional<std::vector<events::OwnedBatch>>> request_snapshot(Connection& connection,
+                                                                        const std::string& subject,
+                                                                        const events::StreamId& stream,
+                                                                        std::chrono::milliseconds timeout) {
+  using Snapshot = std::optional<std::vector<events::OwnedBatch>>;
+  if (!connection.is_connected()) return connection.unavailable();
+  Inbox inbox;
+  Subscription answers;
+  natsStatus status = natsInbox_Create(Out(inbox));
+  if (status == NATS_OK) status = natsConnection_SubscribeSync(Out(answers), connection.get(), inbox.get());
+  if (status == NATS_OK) status = natsSubscription_SetPendingLimits(answers.get(), -1, 1 << 30);
+  if (status == NATS_OK)
+    status = natsConnection_PublishRequest(connection.get(), subject.c_str(), inbox.get(), "", 0);
+  if (status == NATS_OK)
+    status = natsConnection_FlushTimeout(connection.get(), std::max<std::int64_t>(1, timeout.count()));
+  if (status != NATS_OK) return nats_error(status, "a request for a snapshot");
+
+  SnapshotParts parts;
+  const auto deadline = std::chrono::steady_clock::now() + timeout;
+  while (!parts.is_complete()) {
+    const auto left =
+        std::chrono::duration_cast<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now());
+    Message message;
+    status = left.count() <= 0 ? NATS_TIMEOUT
+                               : natsSubscription_NextMsg(Out(message), answers.get(), left.count());
+    if (status == NATS_TIMEOUT)
+      return make_error(ErrorCode::kTimeout, "%s was not answered within %lld ms", subject.c_str(),
+                        static_cast<long long>(timeout.count()));
+    if (status == NATS_NO_RESPONDERS) return Snapshot();
+    if (status != NATS_OK) return nats_error(status, "an answer with a snapshot");
+    // Nobody has any.
+    if (natsMsg_GetDataLength(message.get()) == 0) return Snapshot();
+    events::OwnedBatch batch;
+    const std::span bytes(reinterpret_cast<const std::byte*>(natsMsg_GetData(message.get())),
+                          static_cast<std::size_t>(natsMsg_GetDataLength(message.get())));
+    if (Result<void> good = events::decode_batch(bytes, batch); !good) return good.error();
+    if (batch.head.stream != stream) return Snapshot();
+    parts.add(std::move(batch));
+  }
+  return Snapshot(parts.take());
+}
+
+}  // namespace ashlar::backend::nats

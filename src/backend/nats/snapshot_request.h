@@ -1,0 +1,24 @@
+// request_snapshot: asks a worker for its snapshot (snapshot_responder.h answers).
+//
+// Thread safety: free function.
+#pragma once
+
+#include <chrono>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "ashlar/base/result.h"
+#include "ashlar/events/event_batch.h"
+#include "backend/nats/connection.h"
+
+namespace ashlar::backend::nats {
+
+// All parts; nothing when nobody is there to answer, or has no snapshot of that stream. Errors: kTimeout: no whole answer
+// came in time; kUnavailable.
+Result<std::optional<std::vector<events::OwnedBatch>>> request_snapshot(Connection& connection,
+                                                                        const std::string& subject,
+                                                                        const events::StreamId& stream,
+                                                                        std::chrono::milliseconds timeout);
+
+}  // namespace ashlar::backend::nats

@@ -1,0 +1,68 @@
+#include "backend/nats/snapshot_responder.h"
+
+#include <span>
+#include <vector>
+
+#include "backend/nats/batch_pieces.h"
+#include "backend/nats/nats_error.h"
+#include "base/start_thread.h"
+
+namespace ashlar::backend::nats {
+namespace {
+
+constexpr std::int64_t kTickMs = 100;
+constexpr std::int64_t kFlushMs = 5000;
+// Who asks while so many wait, asks again.
+constexpr int kWaitingRequests = 1024;
+
+}  // namespace
+
+Result<std::unique_ptr<SnapshotResponder>> SnapshotResponder::create(Connection& connection,
+                                                                     const std::string& subject,
+                                                                     events::SnapshotSource& source) {
+  std::unique_ptr<SnapshotResponder> self(new SnapshotResponder(connection, source));
+  natsStatus status = natsConnection_SubscribeSync(Out(self->requests_), connection.get(), subject.c_str());
+  if (status == NATS_OK)
+    status = natsSubscription_SetPendingLimits(self->requests_.get(), kWaitingRequests, 1 << 20);
+  if (status != NATS_OK) return nats_error(status, subject.c_str());
+  SnapshotResponder* me = self.get();
+  if (Result<void> started = start_thread(&self->thread_, [me] { me->work(); }); !started)
+    return started.error();
+  return self;
+}
+
+SnapshotResponder::~SnapshotResponder() {
+  stop_.store(true);
+  if (thread_.joinable()) thread_.join();
+}
+
+void SnapshotResponder::work() {
+  while (!stop_.load()) {
+    Message request;
+    const natsStatus status = natsSubscription_NextMsg(Out(request), requests_.get(), kTickMs);
+    if (status == NATS_OK) {
+      if (const char* reply = natsMsg_GetReply(request.get()); reply != nullptr) answer(reply);
+    } else if (status != NATS_TIMEOUT) {
+      nats_Sleep(kTickMs);
+    }
+  }
+}
+
+void SnapshotResponder::answer(const char* reply) {
+  const events::OwnedBatch snapshot = source_.snapshot();
+  std::vector<std::byte> buffer;
+  const Result<void> sent =
+      for_each_piece(snapshot.view(), connection_.max_payload(), buffer,
+                     [&](const events::EventBatch&, std::span<const std::byte> bytes) -> Result<void> {
+                       const natsStatus status = natsConnection_Publish(
+                           connection_.get(), reply, bytes.data(), static_cast<int>(bytes.size()));
+                       if (status != NATS_OK) return nats_error(status, "an answer");
+                       return {};
+                     });
+  // Who asked learns of a failure at once, where that is possible, or by the time that has passed.
+  if (!sent) static_cast<void>(natsConnection_Publish(connection_.get(), reply, "", 0));
+  if (natsConnection_FlushTimeout(connection_.get(), kFlushMs) == NATS_OK && sent)
+    answered_.fetch_add(1, std::memory_order_relaxed);
+}
+
+}  // namespace ashlar::backend::nats

@@ -1,0 +1,32 @@
+// The names that batches, requests and snapshots have on a server.
+//
+// Requests have one token more than batches: a stream that keeps `<prefix>.*.*.*` must not take them.
+//
+// Thread safety: free functions.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "ashlar/base/result.h"
+#include "ashlar/events/event_batch.h"
+
+namespace ashlar::backend::nats {
+
+// Errors: kInvalidArgument: what is no prefix of subjects, or no name of a stream, durable consumer or bucket.
+Result<void> check_prefix(std::string_view prefix);
+Result<void> check_name(std::string_view what, std::string_view name);
+
+// Replaces `out`.
+void batch_subject(std::string_view prefix, const events::EventBatch& batch, std::string& out);
+// What a listener to all workers, or one, subscribes to.
+std::string batch_filter(std::string_view prefix, const std::optional<events::Worker>& worker);
+std::string request_subject(std::string_view prefix, const events::Worker& worker);
+// By which the server knows a batch that it has already. Replaces `out`. The end of the batch is in it: a batch that grew
+// before it was offered again is another one.
+void batch_id(const events::EventBatch& batch, std::string& out);
+// "<worker>.<rank>".
+std::string worker_token(const events::Worker& worker);
+
+}  // namespace ashlar::backend::nats
