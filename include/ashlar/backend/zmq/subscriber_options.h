@@ -1,0 +1,45 @@
+// SubscriberOptions: how to reach one publisher: its PUB socket, and its replay socket where it has one.
+//
+// Thread safety: plain values.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+#include "ashlar/base/clock.h"
+#include "ashlar/base/result.h"
+
+namespace ashlar::backend::zmq {
+
+struct SubscriberOptions {
+  std::string endpoint = {};
+  bool bind = false;  // where publishers connect; any number of them may
+  std::string replay_endpoint = {};
+  std::string topic = {};  // messages whose topic begins so
+  int hwm = 100'000;       // messages that wait to be read; 0: no limit
+  // A publisher that sends a larger frame is disconnected, and connected again.
+  std::int64_t max_message_bytes = std::int64_t{256} << 20;
+  // A publisher that is silent, even to questions whether it lives, is disconnected after the timeout. 0: never.
+  Clock::Duration heartbeat = std::chrono::seconds(2);
+  Clock::Duration heartbeat_timeout = std::chrono::seconds(6);
+  // Between attempts to connect; doubles up to the second.
+  Clock::Duration reconnect = std::chrono::milliseconds(100);
+  Clock::Duration reconnect_max = std::chrono::seconds(2);
+  // Of a replay: without any answer, and in all.
+  Clock::Duration replay_timeout = std::chrono::seconds(5);
+  Clock::Duration replay_deadline = std::chrono::seconds(60);
+
+  Result<void> validate() const;
+};
+
+// What became of the connection.
+struct SubscriberStats {
+  std::uint64_t connected = 0;  // now
+  std::uint64_t connects = 0;
+  std::uint64_t disconnects = 0;
+  std::uint64_t replays = 0;          // asked for
+  std::uint64_t replay_failures = 0;  // of those, not answered to the end
+};
+
+}  // namespace ashlar::backend::zmq

@@ -1,0 +1,36 @@
+// ZmqEngineSource: the messages of one inference engine, from its PUB socket, and again from its replay socket.
+//
+// ZeroMQ connects by itself, again and again; stats() says whether it is connected, and receive() says kUnavailable when it is
+// not and nothing came. Each replay has a socket of its own, so that answers that come late belong to nobody.
+//
+// Thread safety: thread-compatible; damaged() and stats() may be called by anybody.
+#pragma once
+
+#include <memory>
+
+#include "ashlar/backend/zmq/subscriber_options.h"
+#include "ashlar/feed/engine_source.h"
+
+namespace ashlar::backend::zmq {
+
+class ZmqEngineSource final : public feed::EngineSource {
+ public:
+  // Errors: kInvalidArgument: an option; kUnavailable: the address to bind is taken; kCapacity: no sockets left. An engine that
+  // is not there yet is no error.
+  static Result<std::unique_ptr<ZmqEngineSource>> create(SubscriberOptions options);
+  ~ZmqEngineSource() override;
+
+  Result<std::optional<feed::EngineMessage>> receive(Clock::Duration timeout) override;
+  // Errors: kUnsupported: no replay_endpoint; kUnavailable: nobody is there; kTimeout: no answer, or not to its end.
+  Result<std::vector<feed::EngineMessage>> replay(std::uint64_t from) override;
+  std::uint64_t damaged() const noexcept override;
+  std::string describe() const override;
+  SubscriberStats stats() const noexcept;
+
+ private:
+  class State;
+  explicit ZmqEngineSource(std::unique_ptr<State> state) noexcept;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace ashlar::backend::zmq

@@ -1,0 +1,133 @@
+#include "backend/zmq/replay_server.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <utility>
+
+namespace ashlar::backend::zmq {
+namespace {
+
+constexpr std::size_t kRequestsPerStep = 64;
+constexpr std::size_t kMessagesPerStep = 1024;
+// What a message costs beside its bytes.
+constexpr std::size_t kOverhead = 192;
+
+}  // namespace
+
+ReplayServer::ReplayServer(Socket router, const EnginePublisherOptions& options)
+    : router_(std::move(router)),
+      limit_(options.buffer_steps),
+      byte_limit_(options.buffer_bytes),
+      patience_(options.replay_patience),
+      make_snapshot_(options.snapshot) {}
+
+void ReplayServer::keep(std::uint64_t number, const Frame& topic, const Frame& payload) {
+  if (kept_.empty()) first_ = number;
+  kept_.push_back({.topic = topic.shared(), .payload = payload.shared()});
+  bytes_ += payload.size() + kOverhead;
+  while (kept_.size() > limit_ || (bytes_ > byte_limit_ && kept_.size() > 1)) forget_oldest();
+}
+
+void ReplayServer::forget_oldest() {
+  bytes_ -= kept_.front().payload.size() + kOverhead;
+  kept_.pop_front();
+  ++first_;
+}
+
+void ReplayServer::step(std::uint64_t next) {
+  for (std::size_t i = 0; i < kRequestsPerStep; ++i) {
+    const std::size_t count = router_.receive(request_, 3);
+    if (count == 0) break;
+    accept(request_, count, next);
+  }
+  const Clock::TimePoint now = Clock::real().now();
+  for (auto reply = replies_.begin(); reply != replies_.end();) {
+    switch (advance(*reply)) {
+      case Progress::kDone:
+        replays.fetch_add(1);
+        reply = replies_.erase(reply);
+        break;
+      case Progress::kGone:
+        dropped_replays.fetch_add(1);
+        reply = replies_.erase(reply);
+        break;
+      case Progress::kLater:
+        if (now >= reply->give_up) {
+          dropped_replays.fetch_add(1);
+          reply = replies_.erase(reply);
+        } else {
+          ++reply;
+        }
+        break;
+    }
+  }
+}
+
+void ReplayServer::accept(std::vector<Frame>& request, std::size_t count, std::uint64_t next) {
+  if (count != 3 || !request[1].empty()) {
+    invalid_requests.fetch_add(1);
+    return;
+  }
+  if (replies_.size() >= kMaxReplies) {
+    dropped_replays.fetch_add(1);
+    return;
+  }
+  const std::uint64_t number = read_number(request[2].bytes());
+  Reply reply;
+  reply.identity = std::move(request[0]);
+  reply.next = number;
+  reply.end = next;
+  reply.give_up = Clock::real().now() + patience_;
+  if (number == kSnapshotRequest) {
+    snapshots.fetch_add(1);
+    try {
+      if (make_snapshot_) {
+        for (const std::vector<std::byte>& part : make_snapshot_()) reply.snapshot.push_back(Frame::of(part));
+      }
+    } catch (...) {  // whoever makes snapshots has no memory for one now; the reader asks again
+      dropped_replays.fetch_add(1);
+      return;
+    }
+  }
+  replies_.push_back(std::move(reply));
+}
+
+ReplayServer::Progress ReplayServer::advance(Reply& reply) {
+  const auto moved = [&] { reply.give_up = Clock::real().now() + patience_; };
+  std::size_t sent = 0;
+  for (; !reply.snapshot.empty() && sent < kMessagesPerStep; ++sent) {
+    const Progress progress =
+        send(reply.identity, Frame(), Frame::of_number(reply.end), reply.snapshot.front().shared());
+    if (progress != Progress::kDone) return progress;
+    reply.snapshot.pop_front();
+    moved();
+  }
+  for (; reply.next < reply.end && sent < kMessagesPerStep; ++sent) {
+    reply.next = std::max(reply.next, first_);
+    if (reply.next >= first_ + kept_.size()) {
+      reply.next = reply.end;
+      break;
+    }
+    const Kept& kept = kept_[reply.next - first_];
+    const Progress progress =
+        send(reply.identity, kept.topic.shared(), Frame::of_number(reply.next), kept.payload.shared());
+    if (progress != Progress::kDone) return progress;
+    ++reply.next;
+    replayed.fetch_add(1);
+    moved();
+  }
+  if (!reply.snapshot.empty() || reply.next < reply.end) return Progress::kLater;
+  return send(reply.identity, Frame(), Frame::of_number(~std::uint64_t{0}), Frame());
+}
+
+// A message that is begun has room to its end: the library counts whole ones.
+ReplayServer::Progress ReplayServer::send(const Frame& identity, Frame topic, Frame number, Frame payload) {
+  if (!router_.send(identity.shared(), ZMQ_SNDMORE | ZMQ_DONTWAIT))
+    return zmq_errno() == EAGAIN ? Progress::kLater : Progress::kGone;
+  const bool whole = router_.send(Frame(), ZMQ_SNDMORE | ZMQ_DONTWAIT) &&
+                     router_.send(topic, ZMQ_SNDMORE | ZMQ_DONTWAIT) &&
+                     router_.send(number, ZMQ_SNDMORE | ZMQ_DONTWAIT) && router_.send(payload, ZMQ_DONTWAIT);
+  return whole ? Progress::kDone : Progress::kGone;
+}
+
+}  // namespace ashlar::backend::zmq

@@ -1,0 +1,75 @@
+// ReplayServer: keeps the last messages and sends them again to whoever asks on a ROUTER socket.
+//
+// Replies go out as far as their reader has room, and go on at the next step(): a slow reader holds up nobody, and costs no
+// memory but its place. Messages that leave the ring in the meantime are left out; the reader sees that by the numbers.
+//
+// Thread safety: confined; the counters may be read by anybody.
+// Complexity:    O(1) for a message, and for each message of a reply.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <list>
+#include <optional>
+#include <vector>
+
+#include "ashlar/backend/zmq/engine_publisher.h"
+#include "backend/zmq/socket.h"
+
+namespace ashlar::backend::zmq {
+
+class ReplayServer {
+ public:
+  static constexpr std::size_t kMaxReplies = 256;  // at once
+
+  // `router` is bound already.
+  ReplayServer(Socket router, const EnginePublisherOptions& options);
+
+  // The next message; `number` is one more than that of the last.
+  void keep(std::uint64_t number, const Frame& topic, const Frame& payload);
+  // Takes requests and sends what there is room for. `next` is the number of the next message.
+  void step(std::uint64_t next);
+  // Replies that wait for room.
+  bool is_busy() const noexcept { return !replies_.empty(); }
+  Socket& socket() noexcept { return router_; }
+
+  std::atomic<std::uint64_t> replays{0};
+  std::atomic<std::uint64_t> replayed{0};
+  std::atomic<std::uint64_t> snapshots{0};
+  std::atomic<std::uint64_t> invalid_requests{0};
+  std::atomic<std::uint64_t> dropped_replays{0};
+
+ private:
+  struct Kept {
+    Frame topic;
+    Frame payload;
+  };
+  struct Reply {
+    Frame identity;
+    std::uint64_t next = 0;  // message to send
+    std::uint64_t end = 0;
+    std::deque<Frame> snapshot;  // sent instead
+    Clock::TimePoint give_up;
+  };
+  enum class Progress : std::uint8_t { kDone, kLater, kGone };
+
+  void accept(std::vector<Frame>& request, std::size_t count, std::uint64_t next);
+  Progress advance(Reply& reply);
+  Progress send(const Frame& identity, Frame topic, Frame number, Frame payload);
+  void forget_oldest();
+
+  Socket router_;
+  const std::size_t limit_;
+  const std::size_t byte_limit_;
+  const Clock::Duration patience_;
+  const std::function<std::vector<std::vector<std::byte>>()> make_snapshot_;
+  std::deque<Kept> kept_;
+  std::uint64_t first_ = 0;  // number of kept_.front()
+  std::size_t bytes_ = 0;
+  std::list<Reply> replies_;
+  std::vector<Frame> request_;
+};
+
+}  // namespace ashlar::backend::zmq

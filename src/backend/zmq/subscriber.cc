@@ -1,0 +1,227 @@
+#include "backend/zmq/subscriber.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <utility>
+
+namespace ashlar::backend::zmq {
+namespace {
+
+constexpr int kWatched = ZMQ_EVENT_HANDSHAKE_SUCCEEDED | ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL |
+                         ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL | ZMQ_EVENT_HANDSHAKE_FAILED_AUTH |
+                         ZMQ_EVENT_DISCONNECTED;
+constexpr int kHandshakeMs = 5000;
+
+int milliseconds(Clock::Duration duration) {
+  const auto count = std::chrono::ceil<std::chrono::milliseconds>(duration).count();
+  return static_cast<int>(std::min<std::int64_t>(count, 1 << 30));
+}
+
+bool is_inproc(const std::string& endpoint) {
+  return endpoint.starts_with("inproc://");
+}
+
+}  // namespace
+
+Result<void> SubscriberOptions::validate() const {
+  for (const std::string* address : {&endpoint, &replay_endpoint}) {
+    if (address == &replay_endpoint && address->empty()) continue;
+    if (address->find("://") == std::string::npos) {
+      return make_error(
+          ErrorCode::kInvalidArgument,
+          "endpoint '%s' is no address of ZeroMQ; write tcp://host:port, ipc://path or inproc://name",
+          address->c_str());
+    }
+  }
+  if (hwm < 0) return make_error(ErrorCode::kInvalidArgument, "hwm is %d; 0 means no limit", hwm);
+  if (max_message_bytes < 1)
+    return make_error(ErrorCode::kInvalidArgument, "max_message_bytes must be more than 0");
+  if (heartbeat < Clock::Duration::zero() || heartbeat_timeout < heartbeat)
+    return make_error(ErrorCode::kInvalidArgument,
+                      "heartbeat must not be negative, nor longer than heartbeat_timeout");
+  if (reconnect <= Clock::Duration::zero() || reconnect_max < reconnect)
+    return make_error(ErrorCode::kInvalidArgument,
+                      "reconnect must be more than 0 and not longer than reconnect_max");
+  if (replay_timeout <= Clock::Duration::zero() || replay_deadline < replay_timeout)
+    return make_error(ErrorCode::kInvalidArgument,
+                      "replay_timeout must be more than 0 and not longer than replay_deadline");
+  return {};
+}
+
+Subscriber::Subscriber(SubscriberOptions options, Socket socket, Socket watch)
+    : options_(std::move(options)),
+      socket_(std::move(socket)),
+      watch_(std::move(watch)),
+      cannot_tell_(is_inproc(options_.endpoint)) {}
+
+Subscriber::~Subscriber() {
+  zmq_socket_monitor(socket_.get(), nullptr, 0);
+  if (!bound_.empty()) socket_.unbind(bound_);
+}
+
+Result<std::unique_ptr<Subscriber>> Subscriber::create(SubscriberOptions options) {
+  if (Result<void> valid = options.validate(); !valid) return std::move(valid).error();
+  Result<std::shared_ptr<Context>> context = Context::shared();
+  if (!context) return std::move(context).error();
+  Result<Socket> socket = Socket::open(*context, ZMQ_SUB);
+  if (!socket) return std::move(socket).error();
+  Result<Socket> watch = Socket::open(*context, ZMQ_PAIR);
+  if (!watch) return std::move(watch).error();
+  auto out =
+      std::unique_ptr<Subscriber>(new Subscriber(std::move(options), std::move(*socket), std::move(*watch)));
+  if (Result<void> attached = out->attach(); !attached) return std::move(attached).error();
+  return out;
+}
+
+void Subscriber::configure(Socket& socket) const {
+  socket.set(ZMQ_MAXMSGSIZE, options_.max_message_bytes);
+  socket.set(ZMQ_HEARTBEAT_IVL, milliseconds(options_.heartbeat));
+  if (options_.heartbeat > Clock::Duration::zero())
+    socket.set(ZMQ_HEARTBEAT_TIMEOUT, milliseconds(options_.heartbeat_timeout));
+  socket.set(ZMQ_RECONNECT_IVL, milliseconds(options_.reconnect));
+  socket.set(ZMQ_RECONNECT_IVL_MAX, milliseconds(options_.reconnect_max));
+  socket.set(ZMQ_HANDSHAKE_IVL, kHandshakeMs);
+}
+
+Result<void> Subscriber::attach() {
+  configure(socket_);
+  socket_.set(ZMQ_RCVHWM, options_.hwm);
+  socket_.set(ZMQ_SUBSCRIBE, options_.topic);
+  // Without a limit: the thread that reports waits where there is one.
+  watch_.set(ZMQ_RCVHWM, 0);
+  const std::string where = unique_inproc("watch");
+  if (zmq_socket_monitor(socket_.get(), where.c_str(), kWatched) != 0)
+    return socket_error("zmq_socket_monitor", where);
+  if (Result<void> watched = watch_.connect(where); !watched) return watched;
+  if (!options_.bind) return socket_.connect(options_.endpoint);
+  Result<std::string> bound = socket_.bind(options_.endpoint);
+  if (!bound) return std::move(bound).error();
+  bound_ = std::move(*bound);
+  return {};
+}
+
+bool Subscriber::receive(std::uint64_t& number, Frame& topic, Frame& payload) {
+  for (;;) {
+    const std::size_t count = socket_.receive(frames_, 3);
+    if (count == 0) return false;
+    if (count != 3 || frames_[1].size() != 8) {
+      count_damaged();
+      continue;
+    }
+    topic = std::move(frames_[0]);
+    number = read_number(frames_[1].bytes());
+    payload = std::move(frames_[2]);
+    return true;
+  }
+}
+
+void Subscriber::update() {
+  std::vector<Frame> event;
+  while (watch_.receive(event, 2) > 0) {
+    std::uint16_t kind = 0;
+    if (event[0].size() < sizeof kind) continue;
+    std::memcpy(&kind, event[0].bytes().data(), sizeof kind);
+    if (kind == ZMQ_EVENT_HANDSHAKE_SUCCEEDED) {
+      connects_.fetch_add(1, std::memory_order_relaxed);
+      connected_.fetch_add(1, std::memory_order_relaxed);
+    } else if (kind != ZMQ_EVENT_DISCONNECTED) {
+      ++failed_handshakes_;
+    } else if (failed_handshakes_ > 0) {
+      --failed_handshakes_;
+    } else {
+      disconnects_.fetch_add(1, std::memory_order_relaxed);
+      if (connected_.load(std::memory_order_relaxed) > 0) connected_.fetch_sub(1, std::memory_order_relaxed);
+    }
+  }
+}
+
+Result<void> Subscriber::replay(std::uint64_t from, const Take& take) {
+  if (options_.replay_endpoint.empty()) {
+    return make_error(ErrorCode::kUnsupported,
+                      "%s has no replay endpoint; name one to ask for what was missed",
+                      options_.endpoint.c_str());
+  }
+  replays_.fetch_add(1, std::memory_order_relaxed);
+  Result<void> result;
+  const Clock::TimePoint deadline = Clock::real().now() + options_.replay_deadline;
+  Result<Socket> dealer = Socket::open(socket_.context(), ZMQ_DEALER);
+  if (dealer) {
+    configure(*dealer);
+    dealer->set(ZMQ_RCVHWM, 0);
+    dealer->set(ZMQ_IMMEDIATE, 1);  // so that it can be seen whether somebody is there
+    result = dealer->connect(options_.replay_endpoint);
+    if (result) result = ask(*dealer, from, deadline);
+    if (result) result = read_replies(*dealer, take, deadline);
+  } else {
+    result = std::move(dealer).error();
+  }
+  if (!result) replay_failures_.fetch_add(1, std::memory_order_relaxed);
+  return result;
+}
+
+Result<void> Subscriber::ask(Socket& dealer, std::uint64_t from, Clock::TimePoint deadline) {
+  const Clock::TimePoint give_up = std::min(deadline, Clock::real().now() + options_.replay_timeout);
+  for (;;) {
+    if (dealer.send(Frame(), ZMQ_SNDMORE | ZMQ_DONTWAIT) && dealer.send(Frame::of_number(from), ZMQ_DONTWAIT))
+      return {};
+    const Clock::TimePoint now = Clock::real().now();
+    if (now >= give_up) {
+      return make_error(ErrorCode::kUnavailable, "nobody answers at the replay endpoint %s",
+                        options_.replay_endpoint.c_str());
+    }
+    std::array<zmq_pollitem_t, 1> items = {dealer.item(ZMQ_POLLOUT)};
+    poll_items(items, give_up - now);
+  }
+}
+
+Result<void> Subscriber::read_replies(Socket& dealer, const Take& take, Clock::TimePoint deadline) {
+  std::vector<Frame> reply;
+  std::uint64_t taken = 0;
+  Clock::TimePoint give_up = std::min(deadline, Clock::real().now() + options_.replay_timeout);
+  for (;;) {
+    const std::size_t count = dealer.receive(reply, 4);
+    if (count == 0) {
+      const Clock::TimePoint now = Clock::real().now();
+      if (now >= give_up) {
+        return make_error(ErrorCode::kTimeout,
+                          "the replay from %s stopped after %llu messages without its end",
+                          options_.replay_endpoint.c_str(), static_cast<unsigned long long>(taken));
+      }
+      std::array<zmq_pollitem_t, 1> items = {dealer.item(ZMQ_POLLIN)};
+      poll_items(items, give_up - now);
+      continue;
+    }
+    give_up = std::min(deadline, Clock::real().now() + options_.replay_timeout);
+    if (count != 4 || !reply[0].empty() || reply[2].size() != 8) {
+      count_damaged();
+      continue;
+    }
+    const std::uint64_t number = read_number(reply[2].bytes());
+    if (number == ~std::uint64_t{0}) return {};
+    take(number, reply[1], reply[3]);
+    ++taken;
+    // A publisher that never ends is not read for ever.
+    if ((taken & 1023) == 0 && Clock::real().now() >= deadline) {
+      return make_error(ErrorCode::kTimeout, "the replay from %s did not end in time; %llu messages came",
+                        options_.replay_endpoint.c_str(), static_cast<unsigned long long>(taken));
+    }
+  }
+}
+
+std::string Subscriber::describe() const {
+  std::string out = "zmq " + options_.endpoint;
+  if (!options_.topic.empty()) out += " topic '" + options_.topic + "'";
+  out += options_.replay_endpoint.empty() ? ", no replay" : ", replay " + options_.replay_endpoint;
+  return out;
+}
+
+SubscriberStats Subscriber::stats() const noexcept {
+  return {.connected = connected_.load(std::memory_order_relaxed),
+          .connects = connects_.load(std::memory_order_relaxed),
+          .disconnects = disconnects_.load(std::memory_order_relaxed),
+          .replays = replays_.load(std::memory_order_relaxed),
+          .replay_failures = replay_failures_.load(std::memory_order_relaxed)};
+}
+
+}  // namespace ashlar::backend::zmq

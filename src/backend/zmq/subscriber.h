@@ -1,0 +1,72 @@
+// Subscriber: the two sockets through which one publisher is heard, and what is known of the connection.
+//
+// Thread safety: confined; the counters may be read by anybody.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "ashlar/backend/zmq/subscriber_options.h"
+#include "backend/zmq/socket.h"
+
+namespace ashlar::backend::zmq {
+
+class Subscriber {
+ public:
+  // A message without the delimiter: topic, number, payload.
+  using Take = std::function<void(std::uint64_t number, Frame& topic, Frame& payload)>;
+
+  static Result<std::unique_ptr<Subscriber>> create(SubscriberOptions options);
+  Subscriber(const Subscriber&) = delete;
+  Subscriber& operator=(const Subscriber&) = delete;
+  ~Subscriber();
+
+  // The next message that is there. False: none. Malformed ones are counted and skipped.
+  bool receive(std::uint64_t& number, Frame& topic, Frame& payload);
+  // Asks for everything from `from` on, with a socket of its own. What comes is given to `take` until the end marker.
+  // Errors: as EngineSource::replay().
+  Result<void> replay(std::uint64_t from, const Take& take);
+
+  // To be polled together; what the second one has is read by update().
+  zmq_pollitem_t messages() const noexcept { return socket_.item(ZMQ_POLLIN); }
+  zmq_pollitem_t changes() const noexcept { return watch_.item(ZMQ_POLLIN); }
+  // Reads what happened to connections.
+  void update();
+  bool is_connected() const noexcept {
+    return cannot_tell_ || connected_.load(std::memory_order_relaxed) > 0;
+  }
+
+  const SubscriberOptions& options() const noexcept { return options_; }
+  std::string describe() const;
+  SubscriberStats stats() const noexcept;
+  std::uint64_t damaged() const noexcept { return damaged_.load(std::memory_order_relaxed); }
+  void count_damaged() noexcept { damaged_.fetch_add(1, std::memory_order_relaxed); }
+
+ private:
+  Subscriber(SubscriberOptions options, Socket socket, Socket watch);
+  Result<void> attach();
+  void configure(Socket& socket) const;
+  Result<void> ask(Socket& dealer, std::uint64_t from, Clock::TimePoint deadline);
+  Result<void> read_replies(Socket& dealer, const Take& take, Clock::TimePoint deadline);
+
+  const SubscriberOptions options_;
+  Socket socket_;
+  Socket watch_;
+  const bool cannot_tell_;  // inproc connections are not reported
+  std::string bound_;
+  std::vector<Frame> frames_;
+  std::uint64_t failed_handshakes_ = 0;  // whose disconnection is still to be reported
+
+  std::atomic<std::uint64_t> connected_{0};
+  std::atomic<std::uint64_t> connects_{0};
+  std::atomic<std::uint64_t> disconnects_{0};
+  std::atomic<std::uint64_t> replays_{0};
+  std::atomic<std::uint64_t> replay_failures_{0};
+  std::atomic<std::uint64_t> damaged_{0};
+};
+
+}  // namespace ashlar::backend::zmq

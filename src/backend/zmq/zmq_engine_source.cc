@@ -1,0 +1,88 @@
+#include "ashlar/backend/zmq/zmq_engine_source.h"
+
+#include <array>
+#include <new>
+#include <utility>
+
+#include "backend/zmq/subscriber.h"
+
+namespace ashlar::backend::zmq {
+namespace {
+
+// A replay with a hole is asked again from there so often: the sender drops what its socket has no room for.
+constexpr int kReplayAttempts = 3;
+
+feed::EngineMessage message_of(std::uint64_t number, const Frame& topic, const Frame& payload) {
+  const std::span<const std::byte> bytes = payload.bytes();
+  return {.topic = std::string(topic.text()), .sequence = number, .payload = {bytes.begin(), bytes.end()}};
+}
+
+}  // namespace
+
+class ZmqEngineSource::State {
+ public:
+  explicit State(std::unique_ptr<Subscriber> made) : subscriber(std::move(made)) {}
+  std::unique_ptr<Subscriber> subscriber;
+};
+
+ZmqEngineSource::ZmqEngineSource(std::unique_ptr<State> state) noexcept : state_(std::move(state)) {}
+ZmqEngineSource::~ZmqEngineSource() = default;
+
+Result<std::unique_ptr<ZmqEngineSource>> ZmqEngineSource::create(SubscriberOptions options) {
+  Result<std::unique_ptr<Subscriber>> subscriber = Subscriber::create(std::move(options));
+  if (!subscriber) return std::move(subscriber).error();
+  return std::unique_ptr<ZmqEngineSource>(
+      new ZmqEngineSource(std::make_unique<State>(std::move(*subscriber))));
+}
+
+Result<std::optional<feed::EngineMessage>> ZmqEngineSource::receive(Clock::Duration timeout) {
+  Subscriber& subscriber = *state_->subscriber;
+  const Clock::TimePoint deadline = Clock::real().now() + timeout;
+  std::uint64_t number = 0;
+  Frame topic;
+  Frame payload;
+  for (;;) {
+    subscriber.update();
+    if (subscriber.receive(number, topic, payload)) return std::optional(message_of(number, topic, payload));
+    const Clock::TimePoint now = Clock::real().now();
+    if (now >= deadline) break;
+    std::array<zmq_pollitem_t, 2> items = {subscriber.messages(), subscriber.changes()};
+    poll_items(items, deadline - now);
+  }
+  if (subscriber.is_connected()) return std::optional<feed::EngineMessage>();
+  return make_error(ErrorCode::kUnavailable, "%s is not connected; it connects again by itself",
+                    subscriber.options().endpoint.c_str());
+}
+
+Result<std::vector<feed::EngineMessage>> ZmqEngineSource::replay(std::uint64_t from) {
+  std::vector<feed::EngineMessage> out;
+  bool accept_holes = false;
+  for (int attempt = 1;; ++attempt) {
+    accept_holes = accept_holes || attempt == kReplayAttempts;
+    const std::size_t before = out.size();
+    bool has_hole = false;
+    const Result<void> done =
+        state_->subscriber->replay(from, [&](std::uint64_t number, Frame& topic, Frame& payload) {
+          if (number < from || (!out.empty() && number <= out.back().sequence)) return;
+          if (!out.empty() && number != out.back().sequence + 1) has_hole = true;
+          if (!has_hole || accept_holes) out.push_back(message_of(number, topic, payload));
+        });
+    if (!done) return done.error();
+    if (!has_hole || accept_holes) break;
+    accept_holes = out.size() == before;  // the engine does not have them any more
+    from = out.back().sequence + 1;
+  }
+  return out;
+}
+
+std::uint64_t ZmqEngineSource::damaged() const noexcept {
+  return state_->subscriber->damaged();
+}
+std::string ZmqEngineSource::describe() const {
+  return state_->subscriber->describe();
+}
+SubscriberStats ZmqEngineSource::stats() const noexcept {
+  return state_->subscriber->stats();
+}
+
+}  // namespace ashlar::backend::zmq
