@@ -12,6 +12,8 @@ constexpr int kWatched = ZMQ_EVENT_HANDSHAKE_SUCCEEDED | ZMQ_EVENT_HANDSHAKE_FAI
                          ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL | ZMQ_EVENT_HANDSHAKE_FAILED_AUTH |
                          ZMQ_EVENT_DISCONNECTED;
 constexpr int kHandshakeMs = 5000;
+// So many times reconnect_max without a connection, and it is taken for given up.
+constexpr int kPatience = 4;
 
 int milliseconds(Clock::Duration duration) {
   const auto count = std::chrono::ceil<std::chrono::milliseconds>(duration).count();
@@ -94,6 +96,7 @@ Result<void> Subscriber::attach() {
   if (zmq_socket_monitor(socket_.get(), where.c_str(), kWatched) != 0)
     return socket_error("zmq_socket_monitor", where);
   if (Result<void> watched = watch_.connect(where); !watched) return watched;
+  revive_at_ = Clock::real().now() + kPatience * options_.reconnect_max;
   if (!options_.bind) return socket_.connect(options_.endpoint);
   Result<std::string> bound = socket_.bind(options_.endpoint);
   if (!bound) return std::move(bound).error();
@@ -130,10 +133,21 @@ void Subscriber::update() {
     } else if (failed_handshakes_ > 0) {
       --failed_handshakes_;
     } else {
+      revive_at_ = Clock::real().now() + kPatience * options_.reconnect_max;
       disconnects_.fetch_add(1, std::memory_order_relaxed);
       if (connected_.load(std::memory_order_relaxed) > 0) connected_.fetch_sub(1, std::memory_order_relaxed);
     }
   }
+}
+
+void Subscriber::revive() {
+  if (options_.bind || is_connected()) return;
+  const Clock::TimePoint now = Clock::real().now();
+  if (now < revive_at_) return;
+  revive_at_ = now + std::max(kPatience * options_.reconnect_max,
+                              Clock::Duration(std::chrono::milliseconds(kHandshakeMs)));
+  zmq_disconnect(socket_.get(), options_.endpoint.c_str());
+  zmq_connect(socket_.get(), options_.endpoint.c_str());
 }
 
 Result<void> Subscriber::replay(std::uint64_t from, const Take& take) {

@@ -36,6 +36,9 @@ class Subscriber {
   zmq_pollitem_t changes() const noexcept { return watch_.item(ZMQ_POLLIN); }
   // Reads what happened to connections.
   void update();
+  // Call it when nothing is there to be read: connects anew where ZeroMQ has given up, as it does with a peer that sent
+  // something it does not understand.
+  void revive();
   bool is_connected() const noexcept {
     return cannot_tell_ || connected_.load(std::memory_order_relaxed) > 0;
   }
@@ -59,6 +62,7 @@ class Subscriber {
   const bool cannot_tell_;  // inproc connections are not reported
   std::string bound_;
   std::vector<Frame> frames_;
+  Clock::TimePoint revive_at_;
   std::uint64_t failed_handshakes_ = 0;  // whose disconnection is still to be reported
 
   std::atomic<std::uint64_t> connected_{0};

@@ -49,6 +49,7 @@ Result<std::optional<feed::EngineMessage>> ZmqEngineSource::receive(Clock::Durat
     std::array<zmq_pollitem_t, 2> items = {subscriber.messages(), subscriber.changes()};
     poll_items(items, deadline - now);
   }
+  subscriber.revive();
   if (subscriber.is_connected()) return std::optional<feed::EngineMessage>();
   return make_error(ErrorCode::kUnavailable, "%s is not connected; it connects again by itself",
                     subscriber.options().endpoint.c_str());
