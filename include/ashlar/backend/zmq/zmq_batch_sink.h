@@ -1,0 +1,52 @@
+// ZmqBatchSink: publishes batches in Ashlar's own format (docs/formats/events.md) on a PUB socket, and keeps the last for replay.
+//
+// Whoever asks the replay socket for more than is kept may ask for a snapshot, where serve_snapshots() said who makes one.
+//
+// Thread safety: publish() is thread-compatible, the rest thread-safe.
+// Complexity:    O(events).
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "ashlar/backend/zmq/engine_publisher.h"
+#include "ashlar/events/event_batch.h"
+
+namespace ashlar::backend::zmq {
+
+class ZmqBatchSink final : public events::BatchSink {
+ public:
+  struct Options {
+    // Its function `snapshot` is set by the sink.
+    EnginePublisherOptions publisher = {};
+    std::string topic = "ashlar";
+    std::size_t snapshot_part = 8192;  // events
+
+    Result<void> validate() const;
+  };
+
+  // Errors: as EnginePublisher::create().
+  static Result<std::unique_ptr<ZmqBatchSink>> create(Options options);
+  ~ZmqBatchSink() override;
+
+  // Errors: kCapacity, as the publisher.
+  Result<void> publish(const events::EventBatch& batch) override;
+  std::string describe() const override;
+
+  // Who is asked for snapshots; null: nobody. Returns when the one before is not being asked any more: it may go then.
+  void serve_snapshots(events::SnapshotSource* source);
+  EnginePublisher& publisher() noexcept { return *publisher_; }
+
+ private:
+  class Snapshots;
+  ZmqBatchSink(Options options, std::shared_ptr<Snapshots> snapshots,
+               std::unique_ptr<EnginePublisher> publisher);
+
+  const Options options_;
+  const std::shared_ptr<Snapshots> snapshots_;
+  const std::unique_ptr<EnginePublisher> publisher_;
+  std::vector<std::byte> bytes_;
+};
+
+}  // namespace ashlar::backend::zmq

@@ -1,0 +1,69 @@
+// ZmqEventSink: publishes the events of a stream as inference engines publish theirs, so that whoever hears engines hears Ashlar.
+//
+// A chain of stores is one BlockStored, removals in one tier are one BlockRemoved. AllBlocksCleared speaks of device memory only
+// in that format, so the other tiers are emptied by naming their blocks. A snapshot is a clear and stores; so is what follows
+// lost events. Accesses have no words there and are left out.
+//
+// Thread safety: thread-compatible.
+// Complexity:    O(events); memory: one record per block that is present.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "ashlar/backend/zmq/engine_publisher.h"
+#include "ashlar/events/engine_codec.h"
+#include "ashlar/events/event_batch.h"
+
+namespace ashlar::backend::zmq {
+
+// What the engines call a tier: "GPU", "CPU", "STORAGE"; "EXTERNAL" for what others hold.
+std::string_view medium_of(events::TierId tier) noexcept;
+
+class ZmqEventSink final : public events::BatchSink {
+ public:
+  struct Options {
+    std::string topic = {};
+    events::EngineForm form = events::EngineForm::kMap;
+    // The tokens of a block. Listeners that identify content by tokens need them; a block without is published with its name
+    // alone.
+    std::function<std::optional<std::vector<tokens::Token>>(const tokens::SequenceHash&)> tokens_of = {};
+  };
+
+  explicit ZmqEventSink(std::shared_ptr<EnginePublisher> publisher)
+      : ZmqEventSink(std::move(publisher), {}) {}
+  ZmqEventSink(std::shared_ptr<EnginePublisher> publisher, Options options);
+
+  // Errors: kCapacity, as the publisher.
+  Result<void> publish(const events::EventBatch& batch) override;
+  std::string describe() const override;
+
+ private:
+  struct Present {
+    events::BlockName name;
+    std::uint8_t tiers = 0;  // bit by tier
+  };
+  using Blocks = std::unordered_map<tokens::SequenceHash, Present>;
+
+  static void apply(Blocks& blocks, std::span<const events::KvEvent> events);
+  void add_clear(const Blocks& blocks, events::TierId tier);
+  void add_run(std::span<const events::KvEvent> run, std::uint32_t block_size);
+  void add_stores(std::span<const events::KvEvent> run, std::uint32_t block_size);
+  std::optional<events::BlockName> parent_name(const events::KvEvent& event) const;
+
+  const std::shared_ptr<EnginePublisher> publisher_;
+  const Options options_;
+  Blocks present_;
+  // Of the batch that is being written.
+  std::unordered_map<tokens::SequenceHash, events::BlockName> names_;
+  events::EngineBatch batch_;
+  std::vector<std::byte> bytes_;
+};
+
+}  // namespace ashlar::backend::zmq

@@ -1,0 +1,108 @@
+#include "ashlar/backend/zmq/zmq_batch_sink.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "ashlar/base/mutex.h"
+#include "ashlar/events/event_codec.h"
+
+namespace ashlar::backend::zmq {
+
+class ZmqBatchSink::Snapshots {
+ public:
+  explicit Snapshots(std::size_t part) : part_(part) {}
+
+  void serve(events::SnapshotSource* source) {
+    const MutexLock lock(mutex_);
+    while (is_asking_) asked_.wait(mutex_);
+    source_ = source;
+  }
+  // One message for each part.
+  std::vector<std::vector<std::byte>> make() {
+    events::SnapshotSource* source = nullptr;
+    {
+      const MutexLock lock(mutex_);
+      if (source_ == nullptr) return {};
+      source = source_;
+      is_asking_ = true;
+    }
+    const Asking asking(*this);
+    return cut(source->snapshot());
+  }
+
+ private:
+  class Asking {
+   public:
+    explicit Asking(Snapshots& owner) : owner_(owner) {}
+    ~Asking() {
+      {
+        const MutexLock lock(owner_.mutex_);
+        owner_.is_asking_ = false;
+      }
+      owner_.asked_.notify_all();
+    }
+    Asking(const Asking&) = delete;
+    Asking& operator=(const Asking&) = delete;
+
+   private:
+    Snapshots& owner_;
+  };
+
+  std::vector<std::vector<std::byte>> cut(const events::OwnedBatch& whole) const {
+    events::EventBatch part = whole.view();
+    const std::span<const events::KvEvent> events = part.events;
+    part.kind = events::BatchKind::kSnapshot;
+    part.parts = static_cast<std::uint32_t>(std::max<std::size_t>((events.size() + part_ - 1) / part_, 1));
+    std::vector<std::vector<std::byte>> out(part.parts);
+    for (part.part = 0; part.part < part.parts; ++part.part) {
+      const std::size_t begin = part.part * part_;
+      part.events = events.subspan(begin, std::min(part_, events.size() - begin));
+      events::encode_batch(part, out[part.part]);
+    }
+    return out;
+  }
+
+  const std::size_t part_;
+  Mutex mutex_;
+  CondVar asked_;
+  events::SnapshotSource* source_ ASHLAR_GUARDED_BY(mutex_) = nullptr;
+  bool is_asking_ ASHLAR_GUARDED_BY(mutex_) = false;
+};
+
+Result<void> ZmqBatchSink::Options::validate() const {
+  if (snapshot_part == 0) return make_error(ErrorCode::kInvalidArgument, "snapshot_part must not be 0");
+  return publisher.validate();
+}
+
+ZmqBatchSink::ZmqBatchSink(Options options, std::shared_ptr<Snapshots> snapshots,
+                           std::unique_ptr<EnginePublisher> publisher)
+    : options_(std::move(options)), snapshots_(std::move(snapshots)), publisher_(std::move(publisher)) {}
+
+ZmqBatchSink::~ZmqBatchSink() = default;
+
+Result<std::unique_ptr<ZmqBatchSink>> ZmqBatchSink::create(Options options) {
+  if (Result<void> valid = options.validate(); !valid) return std::move(valid).error();
+  auto snapshots = std::make_shared<Snapshots>(options.snapshot_part);
+  options.publisher.snapshot = [snapshots] { return snapshots->make(); };
+  auto publisher = EnginePublisher::create(options.publisher);
+  if (!publisher) return std::move(publisher).error();
+  return std::unique_ptr<ZmqBatchSink>(
+      new ZmqBatchSink(std::move(options), std::move(snapshots), std::move(*publisher)));
+}
+
+Result<void> ZmqBatchSink::publish(const events::EventBatch& batch) {
+  events::encode_batch(batch, bytes_);
+  if (Result<std::uint64_t> sent = publisher_->publish(options_.topic, bytes_); !sent)
+    return std::move(sent).error();
+  return {};
+}
+
+std::string ZmqBatchSink::describe() const {
+  return "zmq " + publisher_->endpoint() + " topic '" + options_.topic + "'";
+}
+
+void ZmqBatchSink::serve_snapshots(events::SnapshotSource* source) {
+  snapshots_->serve(source);
+}
+
+}  // namespace ashlar::backend::zmq

@@ -1,0 +1,244 @@
+#include "ashlar/backend/zmq/zmq_source.h"
+
+#include <algorithm>
+#include <deque>
+#include <map>
+#include <utility>
+
+#include "ashlar/backend/zmq/engine_publisher.h"
+#include "ashlar/events/event_codec.h"
+#include "backend/zmq/subscriber.h"
+
+namespace ashlar::backend::zmq {
+namespace {
+
+using events::BatchKind;
+using events::EventBatch;
+using events::StreamId;
+
+// What a replay says about one stream, from one event on: nothing is handed on before a batch that begins early enough, or a
+// snapshot.
+class Recovery {
+ public:
+  Recovery(const StreamId& stream, std::uint64_t from, feed::BatchConsumer& consumer)
+      : stream_(stream), from_(from), consumer_(consumer) {}
+
+  void take(const EventBatch& batch) {
+    if (batch.stream != stream_) return;
+    newest_end_ = std::max(newest_end_, batch.end());
+    if (batch.kind == BatchKind::kSnapshot) {
+      if (batch.first < from_) return;
+      if (batch.part == 0) is_covered_ = true;
+    } else {
+      if (batch.end() <= from_) return;
+      if (batch.first <= from_) is_covered_ = true;
+    }
+    if (is_covered_) consumer_.on_batch(batch);
+  }
+  // Everything from the event on was handed on, or there is nothing.
+  bool is_covered() const noexcept { return is_covered_ || newest_end_ == from_; }
+
+ private:
+  const StreamId& stream_;
+  const std::uint64_t from_;
+  feed::BatchConsumer& consumer_;
+  std::uint64_t newest_end_ = 0;
+  bool is_covered_ = false;
+};
+
+}  // namespace
+
+Result<void> ZmqSource::Options::validate() const {
+  if (publishers.empty())
+    return make_error(ErrorCode::kInvalidArgument, "no publishers; name the endpoint of at least one");
+  if (batches_per_poll == 0 || remembered == 0)
+    return make_error(ErrorCode::kInvalidArgument, "batches_per_poll and remembered must not be 0");
+  for (const SubscriberOptions& publisher : publishers)
+    if (Result<void> valid = publisher.validate(); !valid) return valid;
+  return {};
+}
+
+class ZmqSource::State {
+ public:
+  State(Options options, std::vector<std::unique_ptr<Subscriber>> subscribers)
+      : options_(std::move(options)), subscribers_(std::move(subscribers)) {}
+
+  Result<std::size_t> poll(feed::BatchConsumer& consumer, Clock::Duration timeout) {
+    const Clock::TimePoint deadline = Clock::real().now() + timeout;
+    for (;;) {
+      std::size_t delivered = 0;
+      bool is_connected = false;
+      // Each in turn, so that a busy one does not hide the others.
+      for (std::size_t i = 0; i < subscribers_.size() && delivered < options_.batches_per_poll; ++i) {
+        const std::size_t which = (turn_ + i) % subscribers_.size();
+        subscribers_[which]->update();
+        delivered += deliver(which, consumer, options_.batches_per_poll - delivered);
+        is_connected = is_connected || subscribers_[which]->is_connected();
+      }
+      turn_ = (turn_ + 1) % subscribers_.size();
+      if (delivered > 0) return delivered;
+      for (const auto& subscriber : subscribers_) subscriber->revive();
+      const Clock::TimePoint now = Clock::real().now();
+      if (now >= deadline) {
+        if (is_connected) return std::size_t{0};
+        return make_error(ErrorCode::kUnavailable, "%s is not connected; it connects again by itself",
+                          subscribers_.front()->options().endpoint.c_str());
+      }
+      items_.clear();
+      for (const auto& subscriber : subscribers_) {
+        items_.push_back(subscriber->messages());
+        items_.push_back(subscriber->changes());
+      }
+      poll_items(items_, deadline - now);
+    }
+  }
+
+  Result<bool> recover(const StreamId& stream, std::uint64_t from, feed::BatchConsumer& consumer) {
+    const auto known = streams_.find(stream);
+    if (known != streams_.end()) return recover_from(known->second.publisher, stream, from, consumer);
+    Result<bool> out = false;
+    for (std::size_t which = 0; which < subscribers_.size(); ++which) {
+      Result<bool> found = recover_from(which, stream, from, consumer);
+      if (found && *found) return found;
+      if (!found) out = std::move(found);
+    }
+    return out;
+  }
+
+  std::uint64_t damaged() const noexcept {
+    std::uint64_t sum = 0;
+    for (const auto& subscriber : subscribers_) sum += subscriber->damaged();
+    return sum;
+  }
+  std::string describe() const {
+    std::string out = subscribers_.front()->describe();
+    if (subscribers_.size() > 1) out += " and " + std::to_string(subscribers_.size() - 1) + " more";
+    return out;
+  }
+  SubscriberStats stats(std::size_t publisher) const { return subscribers_.at(publisher)->stats(); }
+
+ private:
+  struct Seen {
+    std::uint64_t end = 0;     // of a batch
+    std::uint64_t number = 0;  // of its message
+  };
+  struct Stream {
+    std::size_t publisher = 0;
+    std::deque<Seen> seen = {};  // both numbers rise
+  };
+
+  std::size_t deliver(std::size_t which, feed::BatchConsumer& consumer, std::size_t limit) {
+    Subscriber& subscriber = *subscribers_[which];
+    std::uint64_t number = 0;
+    std::size_t delivered = 0;
+    while (delivered < limit && subscriber.receive(number, topic_, payload_)) {
+      if (!events::decode_batch(payload_.bytes(), batch_)) {
+        subscriber.count_damaged();
+        continue;
+      }
+      const EventBatch batch = batch_.view();
+      if (batch.kind == BatchKind::kEvents) remember(which, number, batch);
+      consumer.on_batch(batch);
+      ++delivered;
+    }
+    return delivered;
+  }
+
+  void remember(std::size_t which, std::uint64_t number, const EventBatch& batch) {
+    if (last_ == nullptr || last_id_ != batch.stream) {
+      // Earlier lives of the worker are over.
+      StreamId first = batch.stream;
+      first.incarnation = 0;
+      streams_.erase(streams_.lower_bound(first), streams_.lower_bound(batch.stream));
+      last_ = &streams_[batch.stream];
+      last_id_ = batch.stream;
+    }
+    Stream& stream = *last_;
+    if (stream.publisher != which) stream = {.publisher = which};
+    std::deque<Seen>& seen = stream.seen;
+    if (!seen.empty() && number < seen.back().number && batch.end() > seen.back().end)
+      seen.clear();  // the publisher counts anew
+    if (!seen.empty() && (number <= seen.back().number || batch.end() <= seen.back().end)) return;
+    seen.push_back({.end = batch.end(), .number = number});
+    if (seen.size() > options_.remembered) seen.pop_front();
+  }
+
+  // The message in which what follows event `from` may begin.
+  std::uint64_t message_of(const StreamId& id, std::uint64_t from) const {
+    const auto known = streams_.find(id);
+    if (known == streams_.end()) return 0;
+    const std::deque<Seen>& seen = known->second.seen;
+    const auto after =
+        std::upper_bound(seen.begin(), seen.end(), from,
+                         [](std::uint64_t event, const Seen& entry) { return event < entry.end; });
+    return after == seen.begin() ? 0 : std::prev(after)->number + 1;
+  }
+
+  Result<bool> recover_from(std::size_t which, const StreamId& stream, std::uint64_t from,
+                            feed::BatchConsumer& consumer) {
+    Subscriber& subscriber = *subscribers_[which];
+    Recovery recovery(stream, from, consumer);
+    std::size_t came = 0;
+    const auto take = [&](std::uint64_t /*number*/, Frame& /*topic*/, Frame& payload) {
+      ++came;
+      if (events::decode_batch(payload.bytes(), recovered_)) {
+        recovery.take(recovered_.view());
+      } else {
+        subscriber.count_damaged();
+      }
+    };
+    const std::uint64_t first = message_of(stream, from);
+    Result<void> asked = subscriber.replay(first, take);
+    // Nothing at all: a publisher that was made anew for the same stream counts from 0 again.
+    if (asked && came == 0 && first > 0) asked = subscriber.replay(0, take);
+    if (asked && !recovery.is_covered()) asked = subscriber.replay(kSnapshotRequest, take);
+    if (recovery.is_covered()) return true;
+    if (!asked && asked.error().code() != ErrorCode::kUnsupported) return std::move(asked).error();
+    return false;
+  }
+
+  const Options options_;
+  const std::vector<std::unique_ptr<Subscriber>> subscribers_;
+  std::size_t turn_ = 0;
+  std::map<StreamId, Stream> streams_;
+  Stream* last_ = nullptr;  // of last_id_, in streams_
+  StreamId last_id_ = {};
+  std::vector<zmq_pollitem_t> items_;
+  Frame topic_;
+  Frame payload_;
+  events::OwnedBatch batch_;
+  events::OwnedBatch recovered_;  // recover() may be called by a consumer of poll()
+};
+
+ZmqSource::ZmqSource(std::unique_ptr<State> state) noexcept : state_(std::move(state)) {}
+ZmqSource::~ZmqSource() = default;
+
+Result<std::unique_ptr<ZmqSource>> ZmqSource::create(Options options) {
+  if (Result<void> valid = options.validate(); !valid) return std::move(valid).error();
+  std::vector<std::unique_ptr<Subscriber>> subscribers;
+  for (const SubscriberOptions& publisher : options.publishers) {
+    auto subscriber = Subscriber::create(publisher);
+    if (!subscriber) return std::move(subscriber).error();
+    subscribers.push_back(std::move(*subscriber));
+  }
+  return std::unique_ptr<ZmqSource>(
+      new ZmqSource(std::make_unique<State>(std::move(options), std::move(subscribers))));
+}
+
+Result<std::size_t> ZmqSource::poll(feed::BatchConsumer& consumer, Clock::Duration timeout) {
+  return state_->poll(consumer, timeout);
+}
+Result<bool> ZmqSource::recover(const StreamId& stream, std::uint64_t from, feed::BatchConsumer& consumer) {
+  return state_->recover(stream, from, consumer);
+}
+std::uint64_t ZmqSource::damaged() const noexcept {
+  return state_->damaged();
+}
+std::string ZmqSource::describe() const {
+  return state_->describe();
+}
+SubscriberStats ZmqSource::stats(std::size_t publisher) const {
+  return state_->stats(publisher);
+}
+
+}  // namespace ashlar::backend::zmq
