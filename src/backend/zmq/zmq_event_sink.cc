@@ -1,6 +1,7 @@
 #include "ashlar/backend/zmq/zmq_event_sink.h"
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "ashlar/events/event_codec.h"
@@ -19,6 +20,8 @@ std::string_view medium_of(events::TierId tier) noexcept {
     case events::G2::kIndex:
       return "CPU";
     case events::G3::kIndex:
+      return "DISK";
+    case events::G4::kIndex:
       return "STORAGE";
     default:
       return "EXTERNAL";
@@ -81,10 +84,10 @@ void ZmqEventSink::apply(Blocks& blocks, std::span<const KvEvent> events) {
         break;
       case KvEventKind::kCleared:
         if (event.tier != events::kAllTiers) {
-          std::erase_if(blocks, [bit](auto& entry) {
-            entry.second.tiers = static_cast<std::uint8_t>(entry.second.tiers & ~bit);
-            return entry.second.tiers == 0;
-          });
+          for (auto entry = blocks.begin(); entry != blocks.end();) {
+            entry->second.tiers = static_cast<std::uint8_t>(entry->second.tiers & ~bit);
+            entry = entry->second.tiers == 0 ? blocks.erase(entry) : std::next(entry);
+          }
           break;
         }
         [[fallthrough]];

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <deque>
 #include <map>
+#include <optional>
 #include <utility>
 
 #include "ashlar/backend/zmq/engine_publisher.h"
@@ -25,7 +26,7 @@ class Recovery {
 
   void take(const EventBatch& batch) {
     if (batch.stream != stream_) return;
-    newest_end_ = std::max(newest_end_, batch.end());
+    newest_end_ = std::max(newest_end_.value_or(0), batch.end());
     if (batch.kind == BatchKind::kSnapshot) {
       if (batch.first < from_) return;
       if (batch.part == 0) is_covered_ = true;
@@ -42,7 +43,7 @@ class Recovery {
   const StreamId& stream_;
   const std::uint64_t from_;
   feed::BatchConsumer& consumer_;
-  std::uint64_t newest_end_ = 0;
+  std::optional<std::uint64_t> newest_end_;
   bool is_covered_ = false;
 };
 

@@ -23,7 +23,7 @@
 
 namespace ashlar::backend::zmq {
 
-// What the engines call a tier: "GPU", "CPU", "STORAGE"; "EXTERNAL" for what others hold.
+// What the engines call a tier: "GPU", "CPU", "DISK", "STORAGE"; "EXTERNAL" for the other ones.
 std::string_view medium_of(events::TierId tier) noexcept;
 
 class ZmqEventSink final : public events::BatchSink {
