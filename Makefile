@@ -9,7 +9,7 @@ JOBS ?= $(shell nproc)
 HOST := $(shell uname -m)
 SOURCES = $(shell find include src tests bench examples -name '*.h' -o -name '*.cc' -o -name '*.cu')
 
-.PHONY: help run test test-long test-aarch64 bench bench-peers format tidy clean
+.PHONY: help run test test-long test-aarch64 test-vllm bench bench-peers format tidy clean
 .DEFAULT_GOAL := help
 
 help:
@@ -17,6 +17,7 @@ help:
 	@echo "make test          all tests: release, then ThreadSanitizer, then AddressSanitizer"
 	@echo "make test-long     the same, with 300 seconds for every stress and fuzz loop"
 	@echo "make test-aarch64  cross build, unit tests under qemu-user"
+	@echo "make test-vllm     beside the real vLLM, on the CPU (downloads some 4 GB)"
 	@echo "make bench         build and run the benchmarks"
 	@echo "make bench-peers   the benchmarks beside the published packages of the field (needs Rust, Python 3.11)"
 	@echo "make format        clang-format over all C++ files"
@@ -68,6 +69,14 @@ test-aarch64:
 	@scripts/bootstrap aarch64
 	$(call stage,aarch64,ashlar_unit_tests)
 endif
+
+# Not part of `test`: it needs Python packages of gigabytes.
+test-vllm:
+	@scripts/bootstrap test
+	@scripts/vllm_env
+	@$(MAKE) -s --no-print-directory build/release/build.ninja
+	@cmake --build --preset release -j $(JOBS) --target vllm_check
+	@$${ASHLAR_VLLM_PYTHON:-build/vllm-venv/bin/python3} tests/vllm/run_vllm.py build/release/bin/vllm_check
 
 bench:
 	@scripts/bootstrap bench
