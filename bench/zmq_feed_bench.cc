@@ -27,7 +27,7 @@ using namespace ashlar;
 using namespace ashlar::backend::zmq;
 
 constexpr double kTarget = 0.8;  // of what the sockets alone carry, with batches of 100
-constexpr std::size_t kEvents = 1'000'000;
+constexpr std::size_t kEvents = 3'000'000;
 constexpr std::size_t kMaxBatches = 50'000;
 constexpr std::size_t kPairs = 11;
 

@@ -36,9 +36,11 @@ constexpr auto kQuiet = 300ms;
 
 class Check {
  public:
-  Check(std::unique_ptr<ZmqEngineSource> probe, feed::EngineSession session,
+  // `source` is the session's.
+  Check(std::unique_ptr<ZmqEngineSource> probe, const ZmqEngineSource& source, feed::EngineSession session,
         std::unique_ptr<index::AnyIndex> index, std::uint32_t block_size)
       : probe_(std::move(probe)),
+        source_(source),
         session_(std::move(session)),
         index_(std::move(index)),
         feeder_(*index_, kWorker),
@@ -49,14 +51,16 @@ class Check {
     events_.clear();
     const Result<std::size_t> applied = session_.step(timeout, events_);
     feeder_.apply(events_);
+    is_away_ = !applied && applied.error().code() == ErrorCode::kUnavailable;
     return applied.value_or(0) > 0;
   }
 
   // Until the engine is quiet and keeps nothing that was not heard.
   void catch_up() {
-    for (int round = 0; round < 20; ++round) {
+    for (int round = 0; round < 100; ++round) {
       while (step(kQuiet)) {
       }
+      if (is_away_) continue;  // it is being started
       if (!session_.next()) return;
       const auto unheard = probe_->replay(*session_.next());
       if (unheard && unheard->empty()) return;
@@ -83,17 +87,20 @@ class Check {
         << session.resyncs << " restarts " << session.restarts << " stored " << ingest.stored << " removed "
         << ingest.removed << " clears " << ingest.clears << " collisions " << ingest.collisions
         << " unknown_removals " << ingest.unknown_removals << " refused " << feeder_.counters().refused()
-        << " damaged " << session_.source().damaged();
+        << " damaged " << source_.damaged() << " source_replays " << source_.stats().replays << " connects "
+        << source_.stats().connects;
     return out.str();
   }
 
  private:
   std::unique_ptr<ZmqEngineSource> probe_;
+  const ZmqEngineSource& source_;
   feed::EngineSession session_;
   std::unique_ptr<index::AnyIndex> index_;
   feed::IndexFeeder feeder_;
   const std::uint32_t block_size_;
   std::vector<events::KvEvent> events_;
+  bool is_away_ = false;
 };
 
 template <class T>
@@ -122,8 +129,11 @@ int run(const std::string& endpoint, const std::string& replay, std::uint32_t bl
   feed::EngineSessionOptions session;
   session.ingest.worker = kWorker;
   session.ingest.block_size = block_size;
-  Check check(value_of(ZmqEngineSource::create(options)),
-              value_of(feed::EngineSession::create(value_of(ZmqEngineSource::create(options)), session)),
+  auto source = value_of(ZmqEngineSource::create(options));
+  const ZmqEngineSource& heard = *source;
+  options.replay_on_connect = false;
+  Check check(value_of(ZmqEngineSource::create(options)), heard,
+              value_of(feed::EngineSession::create(std::move(source), session)),
               value_of(index::make_index({.kind = "flash"})), block_size);
   std::cout << "ready" << std::endl;
   std::string pending;

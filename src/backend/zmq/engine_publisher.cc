@@ -25,6 +25,7 @@ namespace {
 
 // How soon a reply that waits for room tries again.
 constexpr auto kReplyPause = std::chrono::milliseconds(2);
+constexpr auto kBurstPause = std::chrono::microseconds(20);
 constexpr std::int64_t kMaxRequestBytes = 4096;
 
 bool binds(const EnginePublisherOptions& options) {
@@ -193,22 +194,28 @@ class EnginePublisher::State {
   void run() {
     std::vector<Waiting> batch;
     std::uint64_t number = 0;
+    bool was_busy = false;
     for (;;) {
       batch.clear();
       bool stop = false;
+      bool sleeps = false;
       {
         const MutexLock lock(mutex_);
         sent_ = number;
         batch.swap(queue_);
         queued_bytes_ = 0;
         stop = stop_ && batch.empty();
-        asleep_ = batch.empty();
+        sleeps = batch.empty() && !was_busy;
+        asleep_ = sleeps;
       }
       room_.notify_all();
       if (stop) return;
       for (Waiting& message : batch) send(number++, message);
-      wait(batch.empty());
+      wait(sleeps);
       if (replay_) replay_->step(number);
+      // Messages come in bursts: to look again soon costs less than to sleep and be woken for each.
+      if (!sleeps) std::this_thread::sleep_for(kBurstPause);
+      was_busy = !batch.empty();
     }
   }
   void send(std::uint64_t number, Waiting& message) {

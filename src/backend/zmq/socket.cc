@@ -142,16 +142,19 @@ bool Socket::send(Frame& frame, int flags) noexcept {
   }
 }
 
+bool Socket::receive(Frame& frame) noexcept {
+  for (;;) {
+    if (zmq_msg_recv(frame.get(), socket_, ZMQ_DONTWAIT) >= 0) return true;
+    if (zmq_errno() != EINTR) return false;
+  }
+}
+
 std::size_t Socket::receive(std::vector<Frame>& frames, std::size_t limit) noexcept {
   frames.clear();
   std::size_t count = 0;
   for (;;) {
     Frame frame;
-    // The frames after the first are there when the first is.
-    if (zmq_msg_recv(frame.get(), socket_, ZMQ_DONTWAIT) < 0) {
-      if (zmq_errno() == EINTR) continue;
-      return count;
-    }
+    if (!receive(frame)) return count;  // before the first one only: a message comes whole
     ++count;
     const bool more = frame.more();
     if (count <= limit) frames.push_back(std::move(frame));

@@ -101,6 +101,9 @@ class Socket {
   // is there.
   std::size_t receive(std::vector<Frame>& frames, std::size_t limit) noexcept;
 
+  // One frame that is there. False: none is.
+  bool receive(Frame& frame) noexcept;
+
   zmq_pollitem_t item(short events) const noexcept {
     return {.socket = socket_, .fd = -1, .events = events, .revents = 0};
   }

@@ -105,17 +105,19 @@ Result<void> Subscriber::attach() {
 }
 
 bool Subscriber::receive(std::uint64_t& number, Frame& topic, Frame& payload) {
+  const std::array<Frame*, 3> frames = {&topic, &number_, &payload};
   for (;;) {
-    const std::size_t count = socket_.receive(frames_, 3);
-    if (count == 0) return false;
-    if (count != 3 || frames_[1].size() != 8) {
-      count_damaged();
-      continue;
+    std::size_t count = 0;
+    for (bool more = true; more; ++count) {
+      Frame& frame = *frames[std::min<std::size_t>(count, 2)];
+      if (!socket_.receive(frame)) return false;  // before the first one only: a message comes whole
+      more = frame.more();
     }
-    topic = std::move(frames_[0]);
-    number = read_number(frames_[1].bytes());
-    payload = std::move(frames_[2]);
-    return true;
+    if (count == 3 && number_.size() == 8) {
+      number = read_number(number_.bytes());
+      return true;
+    }
+    count_damaged();
   }
 }
 

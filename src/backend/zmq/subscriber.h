@@ -61,7 +61,7 @@ class Subscriber {
   Socket watch_;
   const bool cannot_tell_;  // inproc connections are not reported
   std::string bound_;
-  std::vector<Frame> frames_;
+  Frame number_;
   Clock::TimePoint revive_at_;
   std::uint64_t failed_handshakes_ = 0;  // whose disconnection is still to be reported
 

@@ -1,7 +1,9 @@
 #include "ashlar/backend/zmq/zmq_engine_source.h"
 
 #include <array>
-#include <new>
+#include <deque>
+#include <iterator>
+#include <optional>
 #include <utility>
 
 #include "backend/zmq/subscriber.h"
@@ -22,8 +24,31 @@ feed::EngineMessage message_of(std::uint64_t number, const Frame& topic, const F
 class ZmqEngineSource::State {
  public:
   explicit State(std::unique_ptr<Subscriber> made) : subscriber(std::move(made)) {}
+
+  Result<std::vector<feed::EngineMessage>> replay(std::uint64_t from);
+  // After a connection was made: what the engine keeps goes to `pending`.
+  void look_back();
+
   std::unique_ptr<Subscriber> subscriber;
+  std::deque<feed::EngineMessage> pending;
+  std::optional<std::uint64_t> last;  // number of the message that was delivered last
+  std::uint64_t looked_back = 0;      // connections after which it was done
+  int attempts = 0;
 };
+
+// An engine that lives since then still keeps the last message. One that does not was started anew.
+void ZmqEngineSource::State::look_back() {
+  const SubscriberOptions& options = subscriber->options();
+  const std::uint64_t connects = subscriber->stats().connects;
+  if (!options.replay_on_connect || options.replay_endpoint.empty() || options.bind) return;
+  if (connects == looked_back || !subscriber->is_connected()) return;
+  Result<std::vector<feed::EngineMessage>> kept = replay(last.value_or(0));
+  if (kept && kept->empty() && last) kept = replay(0);
+  if (!kept && ++attempts < kReplayAttempts) return;  // once more with the next call
+  attempts = 0;
+  looked_back = connects;
+  if (kept) std::move(kept->begin(), kept->end(), std::back_inserter(pending));
+}
 
 ZmqEngineSource::ZmqEngineSource(std::unique_ptr<State> state) noexcept : state_(std::move(state)) {}
 ZmqEngineSource::~ZmqEngineSource() = default;
@@ -43,7 +68,17 @@ Result<std::optional<feed::EngineMessage>> ZmqEngineSource::receive(Clock::Durat
   Frame payload;
   for (;;) {
     subscriber.update();
-    if (subscriber.receive(number, topic, payload)) return std::optional(message_of(number, topic, payload));
+    state_->look_back();
+    if (!state_->pending.empty()) {
+      std::optional<feed::EngineMessage> message = std::move(state_->pending.front());
+      state_->pending.pop_front();
+      state_->last = message->sequence;
+      return message;
+    }
+    if (subscriber.receive(number, topic, payload)) {
+      state_->last = number;
+      return std::optional(message_of(number, topic, payload));
+    }
     const Clock::TimePoint now = Clock::real().now();
     if (now >= deadline) break;
     std::array<zmq_pollitem_t, 2> items = {subscriber.messages(), subscriber.changes()};
@@ -56,6 +91,10 @@ Result<std::optional<feed::EngineMessage>> ZmqEngineSource::receive(Clock::Durat
 }
 
 Result<std::vector<feed::EngineMessage>> ZmqEngineSource::replay(std::uint64_t from) {
+  return state_->replay(from);
+}
+
+Result<std::vector<feed::EngineMessage>> ZmqEngineSource::State::replay(std::uint64_t from) {
   std::vector<feed::EngineMessage> out;
   bool accept_holes = false;
   for (int attempt = 1;; ++attempt) {
@@ -63,7 +102,7 @@ Result<std::vector<feed::EngineMessage>> ZmqEngineSource::replay(std::uint64_t f
     const std::size_t before = out.size();
     bool has_hole = false;
     const Result<void> done =
-        state_->subscriber->replay(from, [&](std::uint64_t number, Frame& topic, Frame& payload) {
+        subscriber->replay(from, [&](std::uint64_t number, Frame& topic, Frame& payload) {
           if (number < from || (!out.empty() && number <= out.back().sequence)) return;
           if (!out.empty() && number != out.back().sequence + 1) has_hole = true;
           if (!has_hole || accept_holes) out.push_back(message_of(number, topic, payload));

@@ -17,7 +17,8 @@ using feed::EngineMessage;
 
 constexpr const char* kAnyPort = "tcp://127.0.0.1:*";
 
-std::unique_ptr<ZmqEngineSource> make_source(SubscriberOptions options) {
+std::unique_ptr<ZmqEngineSource> make_source(SubscriberOptions options, bool replay_on_connect = false) {
+  options.replay_on_connect = replay_on_connect;
   options.reconnect = 10ms;
   options.reconnect_max = 20ms;
   auto made = ZmqEngineSource::create(std::move(options));
@@ -154,6 +155,33 @@ TEST(ZmqEngineSourceTest, HearsAPublisherThatDiedAndCameBack) {
   EXPECT_EQ(message.sequence, 0U);
   EXPECT_EQ(text_of(message.payload), "after");
   EXPECT_EQ(source->stats().connects, 2U);
+}
+
+TEST(ZmqEngineSourceTest, HearsWhatCameBeforeWithoutALiveMessage) {
+  EnginePublisherOptions options{.endpoint = "tcp://127.0.0.1:" + std::to_string(free_port()),
+                                 .attach = Attach::kBind,
+                                 .replay_endpoint = "tcp://127.0.0.1:" + std::to_string(free_port())};
+  auto publisher = make_publisher(options);
+  for (int i = 0; i < 10; ++i) publish(*publisher, "kv", "first life");
+  auto source = make_source({.endpoint = options.endpoint, .replay_endpoint = options.replay_endpoint}, true);
+  for (std::uint64_t i = 0; i < 10; ++i) EXPECT_EQ(next_of(*source).sequence, i);
+  // A shorter second life, all of it before the connection is made again.
+  publisher.reset();
+  publisher = make_publisher(options);
+  for (int i = 0; i < 3; ++i) publish(*publisher, "kv", "second life");
+  EngineMessage message = next_of(*source);
+  EXPECT_EQ(message.sequence, 0U);
+  EXPECT_EQ(text_of(message.payload), "second life");
+  EXPECT_EQ(next_of(*source).sequence, 1U);
+  EXPECT_EQ(next_of(*source).sequence, 2U);
+  // A longer third one: the message of the last number is another one.
+  publisher.reset();
+  publisher = make_publisher(options);
+  for (int i = 0; i < 5; ++i) publish(*publisher, "kv", "third life");
+  message = next_of(*source);
+  EXPECT_EQ(message.sequence, 2U);
+  EXPECT_EQ(text_of(message.payload), "third life");
+  EXPECT_EQ(next_of(*source).sequence, 3U);
 }
 
 TEST(ZmqEngineSourceTest, NoticesAPeerThatIsSilentWithItsConnectionOpen) {

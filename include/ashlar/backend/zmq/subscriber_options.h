@@ -26,6 +26,9 @@ struct SubscriberOptions {
   // Between attempts to connect; doubles up to the second.
   Clock::Duration reconnect = std::chrono::milliseconds(100);
   Clock::Duration reconnect_max = std::chrono::seconds(2);
+  // Of an engine's source: each time it is connected, what came before, or in the meantime, is asked for at once, so that a
+  // listener need not wait for the next live message to see that it missed some, or that the engine began anew.
+  bool replay_on_connect = true;
   // Of a replay: without any answer, and in all.
   Clock::Duration replay_timeout = std::chrono::seconds(5);
   Clock::Duration replay_deadline = std::chrono::seconds(60);

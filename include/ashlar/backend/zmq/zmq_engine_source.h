@@ -3,6 +3,9 @@
 // ZeroMQ connects by itself, again and again; stats() says whether it is connected, and receive() says kUnavailable when it is
 // not and nothing came. Each replay has a socket of its own, so that answers that come late belong to nobody.
 //
+// After each connection it asks for what came before (SubscriberOptions::replay_on_connect) and delivers that first: all that the
+// engine keeps, or what came since the last message, which comes once more. receive() then takes as long as the replay does.
+//
 // Thread safety: thread-compatible; damaged() and stats() may be called by anybody.
 #pragma once
 
