@@ -14,6 +14,9 @@ import socket
 import subprocess
 import sys
 import tempfile
+import traceback
+
+import psutil  # vLLM needs it too
 
 os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", "1")
 os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
@@ -184,4 +187,12 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except BaseException:
+        # Engines that are left alone would hold the interpreter for ever.
+        traceback.print_exc()
+        for child in psutil.Process().children(recursive=True):
+            child.kill()
+        sys.stdout.flush()
+        os._exit(1)
