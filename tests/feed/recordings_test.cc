@@ -242,7 +242,7 @@ TEST(RecordingDamage, NeverConfusesTheBook) {
   Random random(11);
   for (const char* name : {"default", "evict", "offload-selfdescribing", "salt"}) {
     const auto payloads = testing::kvrec_payloads(kFolder + name + ".kvrec");
-    for (int round = 0; round < 20; ++round) {
+    for (int round = 0; round < 5; ++round) {
       auto ingest = EngineIngest::create({.max_waiting = 50});
       Indexed<index::RadixTree> sink;
       IndexFeeder feeder(sink, kWorker);
