@@ -22,6 +22,7 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr std::size_t kReplayFetch = 512;
+constexpr milliseconds kErrorPause(20);
 
 milliseconds to_ms(Clock::Duration duration) {
   return std::clamp(std::chrono::ceil<milliseconds>(duration), milliseconds(0),
@@ -225,8 +226,12 @@ NatsSource::~NatsSource() {
 }
 
 Result<std::size_t> NatsSource::poll(feed::BatchConsumer& consumer, Clock::Duration timeout) {
-  return parts_->options.mode == NatsMode::kCore ? parts_->poll_core(consumer, to_ms(timeout))
-                                                 : parts_->poll_stream(consumer, to_ms(timeout));
+  const milliseconds wait = to_ms(timeout);
+  Result<std::size_t> got = parts_->options.mode == NatsMode::kCore ? parts_->poll_core(consumer, wait)
+                                                                    : parts_->poll_stream(consumer, wait);
+  // What fails at once, again and again, must not be a busy loop of whoever polls.
+  if (!got) nats_Sleep(std::min(wait, kErrorPause).count());
+  return got;
 }
 
 Result<bool> NatsSource::recover(const events::StreamId& stream, std::uint64_t from,

@@ -42,6 +42,38 @@ TEST_F(NatsLogin, UserAndPasswordAreChecked) {
   EXPECT_EQ(sink->describe(), "nats core ashlar.kv at " + server.url());
 }
 
+TEST_F(NatsLogin, CredentialsThatAreTakenBackEndTheConnection) {
+  NatsServer server("authorization { user: ashlar, password: old }", false);
+  NatsConnectionOptions options = server.options();
+  options.user = "ashlar";
+  options.password = "old";
+  const auto source = source_of({.connection = options});
+  const auto sink = sink_of({.connection = options});
+  server.kill();
+  server.configure("authorization { user: ashlar, password: new }");
+  server.start();
+  const auto deadline = std::chrono::steady_clock::now() + seconds(60);
+  std::string said;
+  Collector got;
+  while (said.find("credentials") == std::string::npos && std::chrono::steady_clock::now() < deadline) {
+    const Result<std::size_t> polled = source->poll(got, milliseconds(20));
+    if (!polled) said = polled.error().message();
+  }
+  EXPECT_NE(said.find("credentials"), std::string::npos) << said;
+  Result<void> published;
+  while (published && std::chrono::steady_clock::now() < deadline)
+    published = sink->publish(batch_of(0, 1).view());
+  ASSERT_FALSE(published);
+  EXPECT_EQ(published.error().code(), ErrorCode::kUnavailable);
+}
+
+TEST_F(NatsLogin, OfSeveralServersOneIsEnough) {
+  NatsServer server({}, false);
+  NatsConnectionOptions options = server.options();
+  options.urls = {"nats://127.0.0.1:" + std::to_string(free_port()), server.url()};
+  expect_round_trip(options);
+}
+
 TEST_F(NatsLogin, ATokenIsChecked) {
   NatsServer server("authorization { token: sesame }", false);
   NatsConnectionOptions options = server.options();

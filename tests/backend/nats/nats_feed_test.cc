@@ -19,13 +19,16 @@ TEST_P(NatsModes, BatchesArriveAsTheyWerePublished) {
   NatsServer server;
   const auto source = source_of({.connection = server.options(), .mode = GetParam()});
   const auto sink = sink_of({.connection = server.options(), .mode = GetParam()});
+  Collector got;
+  const Result<std::size_t> nothing = source->poll(got, milliseconds(0));
+  ASSERT_TRUE(nothing) << nothing.error();
+  EXPECT_EQ(*nothing, 0u);
   std::vector<events::OwnedBatch> sent = {batch_of(0, 10), batch_of(10, 5, kStream, 3), batch_of(15, 0),
                                           snapshot_of(15, 8)};
   sent[1].events[2].location = 4;
   sent[1].locations = {{.number = 4, .name = "nvme0"}};
   for (const events::OwnedBatch& batch : sent) ASSERT_TRUE(sink->publish(batch.view()));
   ASSERT_TRUE(sink->flush());
-  Collector got;
   ASSERT_TRUE(poll_until(*source, got, [&] { return got.batches.size() == sent.size(); }));
   for (std::size_t i = 0; i < sent.size(); ++i) expect_equal(got.batches[i], sent[i]);
   EXPECT_EQ(source->damaged(), 0u);

@@ -22,8 +22,12 @@ class NatsServer {
   // `configuration` as its file has it: "max_payload: 64KB". Requires: is_installed().
   explicit NatsServer(const std::string& configuration = {}, bool jet_stream = true)
       : jet_stream_(jet_stream) {
-    std::ofstream(folder_.file("nats.conf")) << configuration << "\n";
+    configure(configuration);
     start();
+  }
+  // For the next start.
+  void configure(const std::string& configuration) {
+    std::ofstream(folder_.file("nats.conf")) << configuration << "\n";
   }
 
   // On the port that it had, with what its folder has.
