@@ -11,17 +11,31 @@ PublishTable::PublishTable(std::size_t capacity) : log_(std::make_shared<EventLo
   ASHLAR_CHECK(log_->claim(), "a new log belongs to nobody");
 }
 
+PublishTable::Blocks::Slot PublishTable::find_locked(const tokens::SequenceHash& hash, TierId tier) const {
+  return blocks_.find(EventKey(hash, tier, 0).mixed(), [&](const PublishedBlock& block) {
+    return block.event.hash == hash && block.event.tier == tier;
+  });
+}
+
+KvEvent PublishTable::stored_event_locked(const PublishedBlock& block) const {
+  KvEvent event = block.event;
+  if (!event.has_parent) return event;
+  if (last_known_ != Blocks::kNone) {
+    const PublishedBlock& last = blocks_.at(last_known_);
+    if (last.event.hash == event.parent_bits && last.event.tier == event.tier) return event;
+  }
+  const Blocks::Slot parent = find_locked(event.parent_bits, event.tier);
+  if (parent != Blocks::kNone && blocks_.at(parent).known) return event;
+  event.has_parent = false;
+  event.parent_bits = {};
+  return event;
+}
+
 void PublishTable::make_known_locked(PublishedBlock& block) noexcept {
   if (block.known) return;
+  log_->append(stored_event_locked(block));
   block.known = true;
-  KvEvent event = block.event;
-  // A parent is named only if it is known: listeners then have heard of it.
-  if (event.has_parent) {
-    const auto parent = blocks_.find({event.parent_bits, event.tier});
-    event.has_parent = parent != blocks_.end() && parent->second.known;
-    if (!event.has_parent) event.parent_bits = {};
-  }
-  log_->append(event);
+  last_known_ = block.slot;
 }
 
 void PublishTable::forget_if_unused_locked(PublishedBlock& block) noexcept {
@@ -39,20 +53,22 @@ void PublishTable::forget_if_unused_locked(PublishedBlock& block) noexcept {
     event.name_bits = block.event.name_bits;
     log_->append(event);
   }
-  blocks_.erase(Key{block.event.hash, block.event.tier});
+  if (last_known_ == block.slot) last_known_ = Blocks::kNone;
+  blocks_.erase(block.slot);
 }
 
 PublishHandle PublishTable::publish(const KvEvent& block, std::vector<PublishedBlock*>* taken) {
   ASHLAR_CHECK(block.tier.value() < kMaxTiers, "tier %u; there are %u", unsigned{block.tier.value()},
                unsigned{kMaxTiers});
-  if (taken != nullptr) taken->reserve(taken->size() + 1);
+  if (taken != nullptr && taken->size() == taken->capacity()) taken->reserve(2 * taken->size() + 16);
   const MutexLock lock(mu_);
-  const auto [at, fresh] = blocks_.try_emplace(Key{block.hash, block.tier});
-  PublishedBlock& known = at->second;
-  if (fresh) {
-    known.event = block;
-    known.event.kind = KvEventKind::kStored;
+  Blocks::Slot slot = find_locked(block.hash, block.tier);
+  if (slot == Blocks::kNone) {
+    slot = blocks_.insert({.event = block});
+    blocks_.at(slot).slot = slot;
+    blocks_.at(slot).event.kind = KvEventKind::kStored;
   }
+  PublishedBlock& known = blocks_.at(slot);
   ++known.handles;
   if (taken == nullptr) {
     make_known_locked(known);
@@ -87,16 +103,10 @@ std::uint64_t PublishTable::list(std::vector<KvEvent>& out) const {
   {
     const MutexLock lock(mu_);
     next = log_->next_sequence();
-    for (const auto& [key, block] : blocks_) {
-      if (!block.known) continue;
-      KvEvent event = block.event;
-      if (event.has_parent) {
-        const auto parent = blocks_.find({event.parent_bits, event.tier});
-        event.has_parent = parent != blocks_.end() && parent->second.known;
-        if (!event.has_parent) event.parent_bits = {};
-      }
-      out.push_back(event);
-    }
+    std::vector<const PublishedBlock*> all;
+    blocks_.for_each([&](const PublishedBlock& block) { all.push_back(&block); });
+    for (const PublishedBlock* block : all)
+      if (block->known) out.push_back(stored_event_locked(*block));
   }
   std::sort(out.begin() + before, out.end(),
             [](const KvEvent& a, const KvEvent& b) { return a.hash < b.hash; });

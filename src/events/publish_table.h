@@ -6,17 +6,20 @@
 #include <cstdint>
 #include <memory>
 #include <span>
-#include <unordered_map>
 #include <vector>
 
 #include "ashlar/base/mutex.h"
 #include "ashlar/events/event_log.h"
 #include "ashlar/events/publish_handle.h"
+#include "events/event_key.h"
+#include "events/slot_map.h"
 
 namespace ashlar::events::detail {
 
 struct PublishedBlock {
   KvEvent event;  // what Stored says
+  std::uint64_t hash() const noexcept { return EventKey(event.hash, event.tier, 0).mixed(); }
+  std::uint32_t slot = 0;
   std::uint32_t handles = 0;
   std::uint32_t awaited = 0;  // publishers that will make it known
   bool known = false;
@@ -35,22 +38,18 @@ class PublishTable : public std::enable_shared_from_this<PublishTable> {
   std::uint64_t list(std::vector<KvEvent>& out) const;
 
  private:
-  struct Key {
-    tokens::SequenceHash hash;
-    TierId tier;
-    friend bool operator==(const Key&, const Key&) = default;
-  };
-  struct KeyHash {
-    std::size_t operator()(const Key& key) const noexcept {
-      return std::hash<tokens::SequenceHash>()(key.hash) + key.tier.value();
-    }
-  };
   void make_known_locked(PublishedBlock& block) noexcept ASHLAR_REQUIRES(mu_);
   void forget_if_unused_locked(PublishedBlock& block) noexcept ASHLAR_REQUIRES(mu_);
 
+  using Blocks = SlotMap<PublishedBlock>;
+  Blocks::Slot find_locked(const tokens::SequenceHash& hash, TierId tier) const ASHLAR_REQUIRES(mu_);
+  // What a Stored event says now: a parent is named only if it is known, so that listeners have heard of it.
+  KvEvent stored_event_locked(const PublishedBlock& block) const ASHLAR_REQUIRES(mu_);
+
   const std::shared_ptr<EventLog> log_;
   mutable Mutex mu_;
-  std::unordered_map<Key, PublishedBlock, KeyHash> blocks_ ASHLAR_GUARDED_BY(mu_);
+  Blocks blocks_ ASHLAR_GUARDED_BY(mu_);
+  Blocks::Slot last_known_ ASHLAR_GUARDED_BY(mu_) = Blocks::kNone;  // the next one's parent, most of the time
 };
 
 }  // namespace ashlar::events::detail

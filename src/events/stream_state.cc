@@ -31,7 +31,7 @@ bool StreamState::add(std::shared_ptr<EventLog> log, EventManager::Lister lister
 bool StreamState::remove(const std::shared_ptr<EventLog>& log, std::vector<KvEvent>& out) {
   const auto at = std::ranges::find_if(sources_, [&](const auto& source) { return source->log == log; });
   if (at == sources_.end()) return false;
-  remove_from(**at, [](const Key&, const KvEvent&) { return false; }, out);
+  remove_from(**at, [](const KvEvent&) { return false; }, out);
   sources_.erase(at);
   return true;
 }
@@ -53,10 +53,10 @@ std::vector<KvEvent> StreamState::list() const {
   std::vector<KvEvent> out;
   out.reserve(present());
   for (const auto& source : sources_)
-    for (const auto& [key, event] : source->present) {
-      out.push_back(event);
+    source->present.for_each([&](const Present& one) {
+      out.push_back(one.event);
       out.back().sequence = 0;
-    }
+    });
   std::ranges::sort(out, [](const KvEvent& a, const KvEvent& b) {
     if (a.tier != b.tier) return a.tier < b.tier;
     if (const auto by = a.hash <=> b.hash; by != 0) return by < 0;
@@ -85,13 +85,20 @@ void StreamState::apply(Source& source, const KvEvent& event, std::vector<KvEven
   if (event.sequence < source.heard) return;
   switch (event.kind) {
     case KvEventKind::kStored:
-      source.present.insert_or_assign(Key(event), event);
+      if (const auto slot = source.find(EventKey(event)); slot != SlotMap<Present>::kNone) {
+        source.present.at(slot).event = event;
+      } else {
+        source.present.insert({event});
+      }
       break;
-    case KvEventKind::kRemoved:
-      if (source.present.erase(Key(event)) == 0) return;
+    case KvEventKind::kRemoved: {
+      const auto slot = source.find(EventKey(event));
+      if (slot == SlotMap<Present>::kNone) return;
+      source.present.erase(slot);
       break;
+    }
     case KvEventKind::kCleared:
-      if (std::erase_if(source.present, [&](const auto& one) { return covers(event, one.first.tier); }) == 0)
+      if (source.present.erase_if([&](const Present& one) { return covers(event, one.event.tier); }) == 0)
         return;
       break;
     default:
@@ -103,19 +110,16 @@ void StreamState::apply(Source& source, const KvEvent& event, std::vector<KvEven
 template <class Stays>
 void StreamState::remove_from(Source& source, const Stays& stays, std::vector<KvEvent>& out) {
   std::vector<KvEvent> gone;
-  for (auto at = source.present.begin(); at != source.present.end();) {
-    if (stays(at->first, at->second)) {
-      ++at;
-      continue;
-    }
-    KvEvent event = at->second;
+  source.present.erase_if([&](const Present& one) {
+    if (stays(one.event)) return false;
+    KvEvent event = one.event;
     event.kind = KvEventKind::kRemoved;
     event.has_parent = event.has_root = event.has_local = false;
     event.parent_bits = event.root_bits = {};
     event.local_bits = 0;
     gone.push_back(event);
-    at = source.present.erase(at);
-  }
+    return true;
+  });
   std::ranges::sort(gone, [](const KvEvent& a, const KvEvent& b) { return b.hash < a.hash; });
   for (const KvEvent& event : gone) emit(event, out);
 }
@@ -124,7 +128,7 @@ void StreamState::mend(Source& source, const KvEvent& marker, std::vector<KvEven
   counters_.lost += marker.block;
   if (!source.lister) {
     ++counters_.resyncs;
-    remove_from(source, [](const Key&, const KvEvent&) { return false; }, out);
+    remove_from(source, [](const KvEvent&) { return false; }, out);
     return;
   }
   ++counters_.repaired;
@@ -134,18 +138,21 @@ void StreamState::mend(Source& source, const KvEvent& marker, std::vector<KvEven
 void StreamState::catch_up(Source& source, std::vector<KvEvent>& out) {
   std::vector<KvEvent> held;
   source.heard = source.lister(held);
-  std::unordered_map<Key, const KvEvent*, KeyHash> by_key;
-  by_key.reserve(held.size());
-  for (const KvEvent& event : held) by_key.emplace(Key(event), &event);
+  SlotMap<Present> now;
+  for (const KvEvent& event : held) now.insert({event});
   // One that was evicted and came back meanwhile lies elsewhere now.
-  const auto stays = [&](const Key& key, const KvEvent& event) {
-    const auto now = by_key.find(key);
-    return now != by_key.end() && now->second->block == event.block &&
-           now->second->location == event.location;
+  const auto stays = [&](const KvEvent& event) {
+    const EventKey key(event);
+    const auto slot = now.find(key.mixed(), [&](const Present& one) { return key.is_of(one.event); });
+    return slot != SlotMap<Present>::kNone && now.at(slot).event.block == event.block &&
+           now.at(slot).event.location == event.location;
   };
   remove_from(source, stays, out);
-  for (const KvEvent& event : held)
-    if (source.present.emplace(Key(event), event).second) emit(event, out);
+  for (const KvEvent& event : held) {
+    if (source.find(EventKey(event)) != SlotMap<Present>::kNone) continue;
+    source.present.insert({event});
+    emit(event, out);
+  }
 }
 
 }  // namespace ashlar::events

@@ -8,11 +8,12 @@
 #include <cstdint>
 #include <memory>
 #include <span>
-#include <unordered_map>
 #include <vector>
 
 #include "ashlar/events/event_log.h"
 #include "ashlar/events/event_manager.h"
+#include "events/event_key.h"
+#include "events/slot_map.h"
 
 namespace ashlar::events {
 
@@ -40,26 +41,19 @@ class StreamState {
   const Counters& counters() const noexcept { return counters_; }
 
  private:
-  // Two names of one producer may mean the same content; each comes and goes by itself.
-  struct Key {
-    explicit Key(const KvEvent& event) : Key(event.hash, event) {}
-    Key(const tokens::SequenceHash& its_hash, const KvEvent& like)
-        : hash(its_hash), name(like.has_name ? like.name_bits : 0), tier(like.tier) {}
-    tokens::SequenceHash hash;
-    std::uint64_t name;
-    TierId tier;
-    friend bool operator==(const Key&, const Key&) = default;
-  };
-  struct KeyHash {
-    std::size_t operator()(const Key& key) const noexcept {
-      return std::hash<tokens::SequenceHash>()(key.hash) + key.tier.value() + key.name;
-    }
+  struct Present {
+    KvEvent event;
+    std::uint64_t hash() const noexcept { return EventKey(event).mixed(); }
   };
   struct Source {
     std::shared_ptr<EventLog> log;
     EventManager::Lister lister;
-    std::unordered_map<Key, KvEvent, KeyHash> present = {};
+    SlotMap<Present> present = {};
     std::uint64_t heard = 0;  // events below this number of the log are known, from a list
+
+    SlotMap<Present>::Slot find(const EventKey& key) const noexcept {
+      return present.find(key.mixed(), [&](const Present& one) { return key.is_of(one.event); });
+    }
   };
   class Drainer;
 
