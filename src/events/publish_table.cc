@@ -76,7 +76,8 @@ PublishHandle PublishTable::publish(const KvEvent& block, std::vector<PublishedB
     ++known.awaited;
     taken->push_back(&known);
   }
-  return PublishHandle(shared_from_this(), &known);
+  if (handles_++ == 0) self_ = shared_from_this();
+  return PublishHandle(this, &known);
 }
 
 void PublishTable::commit(std::span<PublishedBlock* const> taken) noexcept {
@@ -92,9 +93,11 @@ void PublishTable::commit(std::span<PublishedBlock* const> taken) noexcept {
 }
 
 void PublishTable::release(PublishedBlock* block) noexcept {
+  std::shared_ptr<PublishTable> last;  // goes after the lock
   const MutexLock lock(mu_);
   --block->handles;
   forget_if_unused_locked(*block);
+  if (--handles_ == 0) last = std::move(self_);
 }
 
 std::uint64_t PublishTable::list(std::vector<KvEvent>& out) const {
@@ -125,7 +128,7 @@ TierId PublishHandle::tier() const noexcept {
 
 void PublishHandle::reset() noexcept {
   if (block_ != nullptr) table_->release(std::exchange(block_, nullptr));
-  table_.reset();
+  table_ = nullptr;
 }
 
 PublishHandle Publisher::publish(const KvEvent& block) {

@@ -49,6 +49,8 @@ class PublishTable : public std::enable_shared_from_this<PublishTable> {
   const std::shared_ptr<EventLog> log_;
   mutable Mutex mu_;
   Blocks blocks_ ASHLAR_GUARDED_BY(mu_);
+  std::size_t handles_ ASHLAR_GUARDED_BY(mu_) = 0;                  // all there are
+  std::shared_ptr<PublishTable> self_ ASHLAR_GUARDED_BY(mu_);       // while there are any
   Blocks::Slot last_known_ ASHLAR_GUARDED_BY(mu_) = Blocks::kNone;  // the next one's parent, most of the time
 };
 

@@ -31,7 +31,7 @@ class PublishHandle {
  public:
   PublishHandle() = default;  // of nothing
   PublishHandle(PublishHandle&& other) noexcept
-      : table_(std::move(other.table_)), block_(std::exchange(other.block_, nullptr)) {}
+      : table_(std::exchange(other.table_, nullptr)), block_(std::exchange(other.block_, nullptr)) {}
   PublishHandle& operator=(PublishHandle&& other) noexcept {
     std::swap(table_, other.table_);
     std::swap(block_, other.block_);
@@ -48,10 +48,10 @@ class PublishHandle {
 
  private:
   friend class detail::PublishTable;
-  PublishHandle(std::shared_ptr<detail::PublishTable> table, detail::PublishedBlock* block) noexcept
-      : table_(std::move(table)), block_(block) {}
+  PublishHandle(detail::PublishTable* table, detail::PublishedBlock* block) noexcept
+      : table_(table), block_(block) {}
 
-  std::shared_ptr<detail::PublishTable> table_;
+  detail::PublishTable* table_ = nullptr;  // which lives while a handle does
   detail::PublishedBlock* block_ = nullptr;
 };
 
