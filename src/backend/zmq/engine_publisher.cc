@@ -197,6 +197,8 @@ class EnginePublisher::State {
     bool was_busy = false;
     for (;;) {
       batch.clear();
+      // Before the queue is looked at: an answer holds what was published before its request.
+      if (replay_) replay_->take_requests();
       bool stop = false;
       bool sleeps = false;
       {
@@ -211,8 +213,8 @@ class EnginePublisher::State {
       room_.notify_all();
       if (stop) return;
       for (Waiting& message : batch) send(number++, message);
+      if (replay_) replay_->send_replies(number);
       wait(sleeps);
-      if (replay_) replay_->step(number);
       // Messages come in bursts: to look again soon costs less than to sleep and be woken for each.
       if (!sleeps) std::this_thread::sleep_for(kBurstPause);
       was_busy = !batch.empty();

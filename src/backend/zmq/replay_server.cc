@@ -34,14 +34,19 @@ void ReplayServer::forget_oldest() {
   ++first_;
 }
 
-void ReplayServer::step(std::uint64_t next) {
+void ReplayServer::take_requests() {
   for (std::size_t i = 0; i < kRequestsPerStep; ++i) {
     const std::size_t count = router_.receive(request_, 3);
     if (count == 0) break;
-    accept(request_, count, next);
+    accept(request_, count);
   }
+}
+
+void ReplayServer::send_replies(std::uint64_t next) {
+  if (replies_.empty()) return;
   const Clock::TimePoint now = Clock::real().now();
   for (auto reply = replies_.begin(); reply != replies_.end();) {
+    if (!reply->end) reply->end = next;
     switch (advance(*reply)) {
       case Progress::kDone:
         replays.fetch_add(1);
@@ -63,7 +68,7 @@ void ReplayServer::step(std::uint64_t next) {
   }
 }
 
-void ReplayServer::accept(std::vector<Frame>& request, std::size_t count, std::uint64_t next) {
+void ReplayServer::accept(std::vector<Frame>& request, std::size_t count) {
   if (count != 3 || !request[1].empty()) {
     invalid_requests.fetch_add(1);
     return;
@@ -76,7 +81,6 @@ void ReplayServer::accept(std::vector<Frame>& request, std::size_t count, std::u
   Reply reply;
   reply.identity = std::move(request[0]);
   reply.next = number;
-  reply.end = next;
   reply.give_up = Clock::real().now() + patience_;
   if (number == kSnapshotRequest) {
     snapshots.fetch_add(1);
@@ -97,15 +101,15 @@ ReplayServer::Progress ReplayServer::advance(Reply& reply) {
   std::size_t sent = 0;
   for (; !reply.snapshot.empty() && sent < kMessagesPerStep; ++sent) {
     const Progress progress =
-        send(reply.identity, Frame(), Frame::of_number(reply.end), reply.snapshot.front().shared());
+        send(reply.identity, Frame(), Frame::of_number(*reply.end), reply.snapshot.front().shared());
     if (progress != Progress::kDone) return progress;
     reply.snapshot.pop_front();
     moved();
   }
-  for (; reply.next < reply.end && sent < kMessagesPerStep; ++sent) {
+  for (; reply.next < *reply.end && sent < kMessagesPerStep; ++sent) {
     reply.next = std::max(reply.next, first_);
     if (reply.next >= first_ + kept_.size()) {
-      reply.next = reply.end;
+      reply.next = *reply.end;
       break;
     }
     const Kept& kept = kept_[reply.next - first_];
@@ -116,7 +120,7 @@ ReplayServer::Progress ReplayServer::advance(Reply& reply) {
     replayed.fetch_add(1);
     moved();
   }
-  if (!reply.snapshot.empty() || reply.next < reply.end) return Progress::kLater;
+  if (!reply.snapshot.empty() || reply.next < *reply.end) return Progress::kLater;
   return send(reply.identity, Frame(), Frame::of_number(~std::uint64_t{0}), Frame());
 }
 

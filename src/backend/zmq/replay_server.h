@@ -1,6 +1,6 @@
 // ReplayServer: keeps the last messages and sends them again to whoever asks on a ROUTER socket.
 //
-// Replies go out as far as their reader has room, and go on at the next step(): a slow reader holds up nobody, and costs no
+// Replies go out as far as their reader has room, and go on at the next send_replies(): a slow reader holds up nobody, and costs no
 // memory but its place. Messages that leave the ring in the meantime are left out; the reader sees that by the numbers.
 //
 // Thread safety: confined; the counters may be read by anybody.
@@ -29,8 +29,10 @@ class ReplayServer {
 
   // The next message; `number` is one more than that of the last.
   void keep(std::uint64_t number, const Frame& topic, const Frame& payload);
-  // Takes requests and sends what there is room for. `next` is the number of the next message.
-  void step(std::uint64_t next);
+  // Takes requests; what is kept before the next send_replies() belongs to their answers.
+  void take_requests();
+  // Sends what there is room for. `next` is the number of the next message.
+  void send_replies(std::uint64_t next);
   // Replies that wait for room.
   bool is_busy() const noexcept { return !replies_.empty(); }
   Socket& socket() noexcept { return router_; }
@@ -48,14 +50,14 @@ class ReplayServer {
   };
   struct Reply {
     Frame identity;
-    std::uint64_t next = 0;  // message to send
-    std::uint64_t end = 0;
-    std::deque<Frame> snapshot;  // sent instead
+    std::uint64_t next = 0;            // message to send
+    std::optional<std::uint64_t> end;  // that of the next message when it began
+    std::deque<Frame> snapshot;        // sent instead
     Clock::TimePoint give_up;
   };
   enum class Progress : std::uint8_t { kDone, kLater, kGone };
 
-  void accept(std::vector<Frame>& request, std::size_t count, std::uint64_t next);
+  void accept(std::vector<Frame>& request, std::size_t count);
   Progress advance(Reply& reply);
   Progress send(const Frame& identity, Frame topic, Frame number, Frame payload);
   void forget_oldest();

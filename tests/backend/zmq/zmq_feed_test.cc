@@ -104,6 +104,7 @@ TEST(ZmqFeedTest, WhatIsNotKeptAnyMoreComesAsASnapshotInParts) {
   TestStream stream(1);
   sink->serve_snapshots(&stream);
   for (int i = 0; i < 100; ++i) send(*sink, stream.next(64));
+  ASSERT_TRUE(sink->publisher().flush(30s));
   auto source = make_source({to_hear(*sink)});
   TestListener listener;
   feed::StreamReceiver receiver(*source, listener);
