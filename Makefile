@@ -17,7 +17,7 @@ help:
 	@echo "make test          all tests: release, then ThreadSanitizer, then AddressSanitizer"
 	@echo "make test-long     the same, with 300 seconds for every stress and fuzz loop"
 	@echo "make test-aarch64  cross build, unit tests under qemu-user"
-	@echo "make test-vllm     beside the real vLLM, on the CPU (downloads some 4 GB)"
+	@echo "make test-vllm     beside the real vLLM, on the CPU (installs some 6 GB)"
 	@echo "make bench         build and run the benchmarks"
 	@echo "make bench-peers   the benchmarks beside the published packages of the field (needs Rust, Python 3.11)"
 	@echo "make format        clang-format over all C++ files"
