@@ -44,6 +44,11 @@ Result<EngineSession> EngineSession::create(std::unique_ptr<EngineSource> source
 
 Result<std::size_t> EngineSession::step(Clock::Duration timeout, std::vector<KvEvent>& out) {
   auto received = source_->receive(timeout);
+  if (const std::uint64_t seen = source_->restarts(); seen != source_restarts_) {
+    source_restarts_ = seen;
+    ++counters_.restarts;
+    forget(out);
+  }
   if (!received) return received.error();
   if (!*received) return std::size_t{0};
   const EngineMessage& message = **received;
@@ -99,11 +104,15 @@ void EngineSession::fill_gap(const EngineMessage& message, std::vector<KvEvent>&
 
 void EngineSession::restart(const EngineMessage& message, std::vector<KvEvent>& out) {
   ++counters_.restarts;
+  forget(out);
+  begin(message, out);
+}
+
+void EngineSession::forget(std::vector<KvEvent>& out) {
   ingest_.reset(out);
   next_.reset();
   last_timestamp_ = 0;
   memory_.assign(memory_.size(), {});
-  begin(message, out);
 }
 
 EngineSession::Stale EngineSession::judge(const EngineMessage& message) {

@@ -103,6 +103,7 @@ class ScriptedSource final : public EngineSource {
     std::vector<EngineMessage> kept;
     std::optional<ErrorCode> replay_error;
     std::vector<std::uint64_t> asked;
+    std::uint64_t restarts = 0;
   };
   explicit ScriptedSource(Script& script) : script_(script) {}
 
@@ -121,6 +122,7 @@ class ScriptedSource final : public EngineSource {
     return messages;
   }
   std::uint64_t damaged() const noexcept override { return 0; }
+  std::uint64_t restarts() const noexcept override { return script_.restarts; }
   std::string describe() const override { return "script"; }
 
  private:

@@ -168,6 +168,20 @@ TEST_F(EngineSessionTest, AnEngineThatBeginsAgainLosesItsOldState) {
   EXPECT_EQ(counters().resyncs, 0u);
 }
 
+TEST_F(EngineSessionTest, ASourceMaySeeARestartBeforeAnyMessageDoes) {
+  live(chain_life(3, 1000), {0, 1, 2});
+  run();
+  EXPECT_EQ(held(), (Names{100, 101, 102}));
+  script_.restarts = 1;
+  run();
+  EXPECT_EQ(held(), Names{});
+  EXPECT_EQ(counters().restarts, 1u);
+  live(chain_life(2, 2000, 900), {0, 1});
+  run();
+  EXPECT_EQ(held(), (Names{900, 901}));
+  EXPECT_EQ(counters().restarts, 1u);
+}
+
 TEST_F(EngineSessionTest, AnEngineThatBeganAgainUnseenIsKnownByItsReplay) {
   const auto old_life = chain_life(3, 1000);
   const auto new_life = chain_life(8, 2000, 900);

@@ -13,7 +13,9 @@
 //                   Options::remembered), or one that cannot be read and is not kept as it was: the engine was started anew;
 //                   the old state disappears and a new one begins.
 //
-// What cannot be seen: an engine that was started anew and whose first message to arrive has, by chance, the very next number.
+// A source that sees by itself that the engine was started anew (EngineSource::restarts()) ends the old life before any message does.
+// What cannot be seen without: an engine that was started anew and whose first message to arrive has, by chance, the very next
+// number. A message of the old life that arrives after one of the new is not told from it; one connection cannot do that.
 //
 // Thread safety: thread-compatible.
 // Complexity:    O(bytes) per message; memory: EngineIngest's, a fingerprint per remembered message, and one replay.
@@ -91,6 +93,8 @@ class EngineSession {
   void begin(const EngineMessage& message, std::vector<events::KvEvent>& out);
   void fill_gap(const EngineMessage& message, std::vector<events::KvEvent>& out);
   void restart(const EngineMessage& message, std::vector<events::KvEvent>& out);
+  // Nothing is known any more.
+  void forget(std::vector<events::KvEvent>& out);
   Stale judge(const EngineMessage& message);
   // Applies what has not been applied; numbers that are left out are lost.
   void follow(std::span<const EngineMessage> messages, std::vector<events::KvEvent>& out);
@@ -110,6 +114,7 @@ class EngineSession {
   EngineIngest ingest_;
   EngineSessionCounters counters_;
   std::optional<std::uint64_t> next_;
+  std::uint64_t source_restarts_ = 0;
   double last_timestamp_ = 0;
   std::vector<Memory> memory_;  // by number modulo its size
   events::EngineBatch batch_;

@@ -31,6 +31,9 @@ class EngineSource {
   // kTimeout, kUnavailable.
   virtual Result<std::vector<EngineMessage>> replay(std::uint64_t from) = 0;
   virtual std::uint64_t damaged() const noexcept = 0;
+  // How often the source itself saw that the engine was started anew: what was delivered before is void. What messages tell
+  // themselves is not counted here.
+  virtual std::uint64_t restarts() const noexcept { return 0; }
   virtual std::string describe() const = 0;
 };
 

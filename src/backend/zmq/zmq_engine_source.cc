@@ -1,6 +1,7 @@
 #include "ashlar/backend/zmq/zmq_engine_source.h"
 
 #include <array>
+#include <atomic>
 #include <deque>
 #include <iterator>
 #include <optional>
@@ -33,6 +34,7 @@ class ZmqEngineSource::State {
   std::deque<feed::EngineMessage> pending;
   std::optional<std::uint64_t> last;  // number of the message that was delivered last
   std::uint64_t looked_back = 0;      // connections after which it was done
+  std::atomic<std::uint64_t> restarts{0};
   int attempts = 0;
 };
 
@@ -43,7 +45,15 @@ void ZmqEngineSource::State::look_back() {
   if (!options.replay_on_connect || options.replay_endpoint.empty() || options.bind) return;
   if (connects == looked_back || !subscriber->is_connected()) return;
   Result<std::vector<feed::EngineMessage>> kept = replay(last.value_or(0));
-  if (kept && kept->empty() && last) kept = replay(0);
+  if (kept && last && (kept->empty() || kept->front().sequence != *last)) {
+    // It keeps more than one message; without the last one it is another life. One that was away for longer than it keeps
+    // looks the same, and what it held is not known either.
+    if (kept->empty()) kept = replay(0);
+    if (kept) {
+      ++restarts;
+      last.reset();
+    }
+  }
   if (!kept && ++attempts < kReplayAttempts) return;  // once more with the next call
   attempts = 0;
   looked_back = connects;
@@ -113,6 +123,10 @@ Result<std::vector<feed::EngineMessage>> ZmqEngineSource::State::replay(std::uin
     from = out.back().sequence + 1;
   }
   return out;
+}
+
+std::uint64_t ZmqEngineSource::restarts() const noexcept {
+  return state_->restarts.load(std::memory_order_relaxed);
 }
 
 std::uint64_t ZmqEngineSource::damaged() const noexcept {

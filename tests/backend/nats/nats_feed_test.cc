@@ -279,14 +279,16 @@ TEST_F(NatsJetStream, ADurableConsumerGoesOnWhereItWas) {
     const auto source = source_of(options);
     const Result<std::size_t> got = source->poll(first, seconds(5));
     ASSERT_TRUE(got) << got.error();
-    EXPECT_EQ(*got, 4u);
+    EXPECT_GE(*got, 1u);
+    EXPECT_LE(*got, 4u);
   }
+  const std::size_t heard = first.batches.size();
   Collector second;
   {
     const auto source = source_of(options);
-    ASSERT_TRUE(poll_until(*source, second, [&] { return second.times.size() == 6; }));
+    ASSERT_TRUE(poll_until(*source, second, [&] { return second.times.size() == 10 - heard; }));
   }
-  EXPECT_EQ(second.batches.front().head.first, 4u);
+  EXPECT_EQ(second.batches.front().head.first, heard);
   NatsSourceOptions other = options;
   other.worker = kStream.worker;
   const Result<std::unique_ptr<NatsSource>> refused = NatsSource::create(other);

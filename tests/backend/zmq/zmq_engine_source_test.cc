@@ -187,6 +187,22 @@ TEST(ZmqEngineSourceTest, HearsWhatCameBeforeWithoutALiveMessage) {
   EXPECT_LE(first_of("third life"), 2U);
 }
 
+TEST(ZmqEngineSourceTest, SeesThatAnEngineBeganAnewThatHasSaidNothingYet) {
+  EnginePublisherOptions options{.endpoint = "tcp://127.0.0.1:" + std::to_string(free_port()),
+                                 .attach = Attach::kBind,
+                                 .replay_endpoint = "tcp://127.0.0.1:" + std::to_string(free_port())};
+  auto publisher = make_publisher(options);
+  for (int i = 0; i < 3; ++i) publish(*publisher, "kv", "first life");
+  ASSERT_TRUE(publisher->flush(30s));
+  auto source = make_source({.endpoint = options.endpoint, .replay_endpoint = options.replay_endpoint}, true);
+  for (std::uint64_t i = 0; i < 3; ++i) EXPECT_EQ(next_of(*source).sequence, i);
+  EXPECT_EQ(source->restarts(), 0U);
+  publisher.reset();
+  publisher = make_publisher(options);
+  for (int i = 0; i < 1000 && source->restarts() == 0; ++i) static_cast<void>(source->receive(20ms));
+  EXPECT_EQ(source->restarts(), 1U);
+}
+
 TEST(ZmqEngineSourceTest, NoticesAPeerThatIsSilentWithItsConnectionOpen) {
   // Accepts and never says a word, as a process that is stopped does.
   const SilentServer frozen;

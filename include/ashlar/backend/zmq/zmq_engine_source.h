@@ -27,6 +27,7 @@ class ZmqEngineSource final : public feed::EngineSource {
   // Errors: kUnsupported: no replay_endpoint; kUnavailable: nobody is there; kTimeout: no answer, or not to its end.
   Result<std::vector<feed::EngineMessage>> replay(std::uint64_t from) override;
   std::uint64_t damaged() const noexcept override;
+  std::uint64_t restarts() const noexcept override;
   std::string describe() const override;
   SubscriberStats stats() const noexcept;
 

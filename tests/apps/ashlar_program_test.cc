@@ -1,0 +1,175 @@
+// The program `ashlar`, run as a person runs it: what it prints, what it writes, how it ends.
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+
+#include <array>
+#include <cstdio>
+#include <fstream>
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "ashlar/feed/engine_session.h"
+#include "ashlar/feed/file_feed.h"
+#include "ashlar/feed/recording_source.h"
+#include "ashlar/feed/stream_receiver.h"
+#include "support/scratch_folder.h"
+
+namespace ashlar {
+namespace {
+
+struct Ended {
+  int status = -1;
+  std::string output;  // both streams
+};
+
+Ended run(const std::string& arguments) {
+  Ended ended;
+  FILE* pipe = popen((std::string("'") + ASHLAR_PROGRAM + "' " + arguments + " 2>&1").c_str(), "r");
+  std::array<char, 4096> some{};
+  while (std::size_t n = std::fread(some.data(), 1, some.size(), pipe)) ended.output.append(some.data(), n);
+  const int status = pclose(pipe);
+  ended.status = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+  return ended;
+}
+
+std::string recording(const std::string& name) {
+  return std::string("kvrec:") + ASHLAR_TEST_DATA + "/vllm/" + name + ".kvrec";
+}
+
+using Held = std::set<std::pair<std::uint8_t, std::uint64_t>>;  // tier, name
+
+void take_in(Held& held, std::span<const events::KvEvent> events) {
+  for (const events::KvEvent& event : events) {
+    const std::pair key(event.tier.value(), event.name().value());
+    if (event.kind == events::KvEventKind::kStored) held.insert(key);
+    if (event.kind == events::KvEventKind::kRemoved) held.erase(key);
+    if (event.kind == events::KvEventKind::kCleared) held.clear();
+  }
+}
+
+Held held_by_engine(const std::string& name) {
+  auto session =
+      feed::EngineSession::create(
+          feed::RecordingSource::open(std::string(ASHLAR_TEST_DATA) + "/vllm/" + name + ".kvrec").value())
+          .value();
+  Held held;
+  std::vector<events::KvEvent> out;
+  for (bool more = true; more;) {
+    out.clear();
+    more = session.step({}, out).has_value();
+    take_in(held, out);
+  }
+  return held;
+}
+
+class Holder final : public feed::StreamListener {
+ public:
+  void on_reset(const events::StreamId&) override { held.clear(); }
+  void on_events(const events::EventBatch& batch) override {
+    take_in(held, batch.events);
+    stream = batch.stream;
+    keys = batch.keys;
+  }
+  Held held;
+  events::StreamId stream;
+  events::StreamKeys keys;
+};
+
+Holder read_stream(const std::string& path) {
+  auto source = feed::FileSource::open({.path = path}).value();
+  Holder holder;
+  feed::StreamReceiver receiver(*source, holder);
+  while (receiver.poll({})) {
+  }
+  return holder;
+}
+
+TEST(AshlarProgram, RelaysARecordingOfAnEngineIntoAStreamWithItsNames) {
+  for (const std::string name : {"default", "evict", "dup", "reset", "salt"}) {
+    const ScratchFolder folder;
+    const Ended ended = run("relay --from " + recording(name) + " --to file:" + folder.file("stream") +
+                            " --worker 7 --incarnation 3 --block-size 32");
+    ASSERT_EQ(ended.status, 0) << ended.output;
+    const Holder holder = read_stream(folder.file("stream"));
+    EXPECT_EQ(holder.held, held_by_engine(name)) << name;
+    EXPECT_EQ(holder.stream, (events::StreamId{{events::WorkerId(7), 0}, 3}));
+    EXPECT_EQ(holder.keys.scheme, tokens::HashScheme().fingerprint());
+    EXPECT_EQ(holder.keys.block_size, 32u);
+    // And once more, from stream to stream.
+    const Ended again = run("relay --from file:" + folder.file("stream") +
+                            " --to file:" + folder.file("second") + " --profile coarse");
+    ASSERT_EQ(again.status, 0) << again.output;
+    EXPECT_EQ(read_stream(folder.file("second")).held, holder.held) << name;
+  }
+}
+
+TEST(AshlarProgram, AdvisesOnAStream) {
+  const ScratchFolder folder;
+  auto sink = feed::FileSink::create({.path = folder.file("stream")}).value();
+  events::OwnedBatch batch;
+  batch.head.stream = {{events::WorkerId(1), 0}, 1};
+  batch.locations = {{1, "fast"}, {2, "slow"}};
+  for (std::uint64_t i = 0; i < 2; ++i) {
+    events::KvEvent event;
+    event.hash = tokens::SequenceHash::root(i + 1);
+    event.tier = events::kTierId<events::G4>;
+    event.location = static_cast<std::uint16_t>(i + 1);
+    event.bytes = 1 << 22;
+    batch.events.push_back(event);
+  }
+  ASSERT_TRUE(sink->publish(batch.view()));  // published in 1970: all of it is cold
+  const std::string acted = folder.file("acted");
+  const Ended ended = run("advisor --from file:" + folder.file("stream") +
+                          " --order fast,slow --exec 'cat >> " + acted + "'");
+  EXPECT_EQ(ended.status, 0) << ended.output;
+  EXPECT_NE(ended.output.find(R"({"action":"demote","from":"fast","to":"slow")"), std::string::npos)
+      << ended.output;
+  EXPECT_NE(ended.output.find("hotness from restores and age"), std::string::npos);
+  std::string line;
+  std::ifstream(acted) >> line;
+  EXPECT_TRUE(line.starts_with(R"({"action":"demote")")) << line;
+  const Ended failing =
+      run("advisor --from file:" + folder.file("stream") + " --order fast,slow --exec false --quiet");
+  EXPECT_EQ(failing.status, 0);
+  EXPECT_NE(failing.output.find("'false' ended with 1"), std::string::npos) << failing.output;
+}
+
+TEST(AshlarProgram, SaysWhatIsWrong) {
+  const ScratchFolder folder;
+  const std::string file = " --to file:" + folder.file("x");
+  const std::map<std::string, std::string> cases = {
+      {"relay --from nowhere" + file, "write kind:place"},
+      {"relay --from nothing:x" + file, "no 'nothing' feeds"},
+      {"relay --from file:" + folder.file("none") + file, "there is no file"},
+      {"relay --from " + recording("none") + file, "none.kvrec"},
+      {"relay --from " + recording("default") + " --to kvrec:x", "can only be read"},
+      {"relay --from " + recording("default") + "?what=1" + file, "'what' is no option"},
+      {"relay --from " + recording("default") + file + " --scheme md5", "md5"},
+      {"relay --from " + recording("default") + file + " --scheme keyed128", "key"},
+      {"relay --from " + recording("default") + " --to file:" + folder.path(), folder.path()},
+      {"advisor --from " + recording("default"), "relay them first"},
+      {"advisor --from file:" + folder.file("none") + " --scattered 2", "scattered is 2"},
+  };
+  for (const auto& [arguments, expected] : cases) {
+    const Ended ended = run(arguments);
+    EXPECT_EQ(ended.status, 1) << arguments << "\n" << ended.output;
+    EXPECT_NE(ended.output.find(expected), std::string::npos) << arguments << "\n" << ended.output;
+  }
+  EXPECT_NE(run("").status, 0);
+  EXPECT_NE(run("relay").status, 0);
+  EXPECT_NE(run("dance").status, 0);
+}
+
+TEST(AshlarProgram, ExplainsItself) {
+  for (const std::string command : {"--help", "relay --help", "advisor --help"}) {
+    const Ended ended = run(command);
+    EXPECT_EQ(ended.status, 0);
+    EXPECT_NE(ended.output.find("file:PATH"), std::string::npos) << command;
+    EXPECT_NE(ended.output.find("nats"), std::string::npos) << command;
+  }
+}
+
+}  // namespace
+}  // namespace ashlar
