@@ -58,7 +58,11 @@ std::int64_t unix_ns() {
 
 class Advising {
  public:
-  explicit Advising(const AdvisorSettings& settings) : settings_(settings), hook_(settings.program) {}
+  explicit Advising(const AdvisorSettings& settings)
+      : settings_(settings),
+        hook_(settings.program),
+        recorded_(settings.from.starts_with("file:") && settings.from.find("follow=1") == std::string::npos) {
+  }
 
   int run() {
     auto advisor = feed::StorageAdvisor::create(settings_.advisor);
@@ -90,7 +94,7 @@ class Advising {
   void report(feed::StorageAdvisor& advisor) {
     std::set<std::string> now;
     std::vector<feed::Advice> fresh;
-    for (feed::Advice& advice : advisor.advise(unix_ns())) {
+    for (feed::Advice& advice : advisor.advise(recorded_ ? advisor.latest_ns() : unix_ns())) {
       std::string key = std::string(to_string(advice.action)) + " " + advice.from + " " + advice.to + " " +
                         (advice.group ? advice.group->to_string() : "") + " " +
                         std::to_string(advice.blocks.size());
@@ -113,6 +117,7 @@ class Advising {
 
   const AdvisorSettings settings_;
   ProgramHook hook_;
+  const bool recorded_;  // its own time counts, not ours
   std::set<std::string> said_;
   std::uint64_t failures_ = 0;
 };

@@ -20,6 +20,7 @@ backend::nats::NatsConnectionOptions connection_of(const FeedAddress& address) {
   options.tls.ca_file = address.text("ca");
   options.tls.certificate_file = address.text("cert");
   options.tls.key_file = address.text("key");
+  options.tls.server_name = address.text("server_name");
   options.tls.enabled = address.kind() == "natss" || !options.tls.ca_file.empty();
   options.urls = {(options.tls.enabled ? "tls://" : "nats://") + address.place()};
   options.user = address.text("user");
@@ -58,6 +59,9 @@ Result<std::shared_ptr<events::BatchSink>> open_sink(const FeedAddress& address,
 }  // namespace
 
 void add_nats_feeds(FeedKinds& kinds) {
+  kinds.add("natss",
+            "natss://HOST:PORT    the same over TLS; ?server_name= where the certificate has another name",
+            open_source, open_sink);
   kinds.add(
       "nats",
       "nats://HOST:PORT     NATS; ?jetstream=1 kept by the server, ?durable=NAME goes on where it stopped,\n"

@@ -4,6 +4,7 @@ namespace ashlar::apps {
 
 void add_nats_feeds(FeedKinds& kinds) {
   kinds.add_missing("nats", "libnats-dev");
+  kinds.add_missing("natss", "libnats-dev");
 }
 
 }  // namespace ashlar::apps

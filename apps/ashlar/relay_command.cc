@@ -10,6 +10,7 @@
 #include "apps/ashlar/commands.h"
 #include "apps/ashlar/feed_kinds.h"
 #include "apps/ashlar/stop_signal.h"
+#include "ashlar/base/mutex.h"
 #include "ashlar/feed/engine_session.h"
 #include "ashlar/feed/stream_relay.h"
 
@@ -45,6 +46,21 @@ Result<tokens::HashScheme> scheme_of(const RelaySettings& settings) {
   return tokens::HashScheme::by_name(settings.scheme, bytes);
 }
 
+// A sink that the streams of several workers have in common.
+class SharedSink final : public events::BatchSink {
+ public:
+  explicit SharedSink(std::shared_ptr<events::BatchSink> sink) : sink_(std::move(sink)) {}
+  Result<void> publish(const events::EventBatch& batch) override {
+    const MutexLock lock(mu_);
+    return sink_->publish(batch);
+  }
+  std::string describe() const override { return sink_->describe(); }
+
+ private:
+  Mutex mu_;
+  const std::shared_ptr<events::BatchSink> sink_;
+};
+
 class Relaying {
  public:
   explicit Relaying(const RelaySettings& settings) : settings_(settings) {}
@@ -68,8 +84,14 @@ class Relaying {
                events::SnapshotSource& state) -> Result<std::vector<std::shared_ptr<events::BatchSink>>> {
       std::vector<std::shared_ptr<events::BatchSink>> sinks;
       for (const std::string& address : settings_.to) {
+        if (const auto known = files_.find(address); known != files_.end()) {
+          sinks.push_back(known->second);
+          continue;
+        }
         auto sink = kinds_.open_sink(address, stream, state);
         if (!sink) return sink.error();
+        if (address.starts_with("file:"))
+          *sink = files_[address] = std::make_shared<SharedSink>(*std::move(sink));
         sinks.push_back(*std::move(sink));
       }
       return sinks;
@@ -166,6 +188,7 @@ class Relaying {
 
   const RelaySettings settings_;
   const FeedKinds kinds_ = FeedKinds::built();
+  std::map<std::string, std::shared_ptr<events::BatchSink>> files_;
   std::string status_ = "nothing came";
   std::chrono::steady_clock::time_point next_ = std::chrono::steady_clock::now() + std::chrono::seconds(10);
 };

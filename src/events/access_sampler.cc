@@ -1,48 +1,55 @@
 #include "ashlar/events/access_sampler.h"
 
 #include <algorithm>
-#include <new>
+#include <bit>
+#include <utility>
 
 namespace ashlar::events {
 
 AccessSampler::AccessSampler(const Options& options)
-    : every_(std::max(1u, options.every)), capacity_(std::max<std::size_t>(1, options.capacity)) {
-  hits_.reserve(capacity_);
-}
+    : every_(std::max(1u, options.every)),
+      capacity_(std::max<std::size_t>(1, options.capacity)),
+      cells_(std::bit_ceil(2 * capacity_)) {}
 
 void AccessSampler::add(TierId tier, const tokens::SequenceHash& hash) noexcept {
-  const std::unique_lock lock(mu_, std::try_to_lock);
-  if (lock.owns_lock()) {
-    try {
-      const Key key{hash, tier};
-      if (const auto known = hits_.find(key); known != hits_.end()) {
-        known->second += static_cast<std::uint32_t>(every_);
-        return;
+  if (mu_.try_lock()) {
+    const std::size_t mask = cells_.size() - 1;
+    std::size_t at = std::hash<tokens::SequenceHash>()(hash) * 0x9E3779B97F4A7C15u >> 20;
+    bool counted = false;
+    for (;; ++at) {
+      Cell& cell = cells_[at & mask];
+      if (cell.hits != 0 && (cell.hash != hash || cell.tier != tier)) continue;
+      if (cell.hits == 0) {
+        if (used_ == capacity_) break;
+        ++used_;
+        cell.hash = hash;
+        cell.tier = tier;
       }
-      if (hits_.size() < capacity_) {
-        hits_.emplace(key, static_cast<std::uint32_t>(every_));
-        return;
-      }
-    } catch (const std::bad_alloc&) {
-      // it is missed
+      cell.hits += static_cast<std::uint32_t>(every_);
+      counted = true;
+      break;
     }
+    mu_.unlock();
+    if (counted) return;
   }
   missed_.fetch_add(every_, std::memory_order_relaxed);
 }
 
 void AccessSampler::report(std::vector<KvEvent>& out) {
-  std::unordered_map<Key, std::uint32_t, KeyHash> seen;
-  seen.reserve(capacity_);
+  std::vector<Cell> seen(std::bit_ceil(2 * capacity_));
   {
-    const std::lock_guard lock(mu_);
-    seen.swap(hits_);
+    const MutexLock lock(mu_);
+    if (used_ == 0) return;
+    seen.swap(cells_);
+    used_ = 0;
   }
-  for (const auto& [key, hits] : seen) {
+  for (const Cell& cell : seen) {
+    if (cell.hits == 0) continue;
     KvEvent event;
     event.kind = KvEventKind::kAccess;
-    event.tier = key.tier;
-    event.hash = key.hash;
-    event.block = hits;
+    event.tier = cell.tier;
+    event.hash = cell.hash;
+    event.block = cell.hits;
     out.push_back(event);
   }
 }

@@ -30,7 +30,7 @@ Result<void> EventManagerOptions::validate() const {
     return make_error(ErrorCode::kInvalidArgument, "handle_capacity must be 2 or more");
   if (drain_every <= Clock::Duration::zero())
     return make_error(ErrorCode::kInvalidArgument, "drain_every must be above 0");
-  if (accesses != nullptr && access_every <= Clock::Duration::zero())
+  if (access_every <= Clock::Duration::zero())
     return make_error(ErrorCode::kInvalidArgument, "access_every must be above 0");
   if (shutdown_wait < Clock::Duration::zero())
     return make_error(ErrorCode::kInvalidArgument, "shutdown_wait is negative");
@@ -46,10 +46,10 @@ struct EventManager::Parts {
   void drain_locked() ASHLAR_REQUIRES(drain_mu) {
     fresh.clear();
     state.drain(fresh);
-    if (options.accesses != nullptr && clock->now() >= next_access) {
+    if (!samplers.empty() && clock->now() >= next_access) {
       next_access = clock->now() + options.access_every;
       std::vector<KvEvent> accesses;
-      options.accesses->report(accesses);
+      for (const auto& sampler : samplers) sampler->report(accesses);
       for (const KvEvent& event : accesses) state.pass(event, fresh);
     }
     hand_out_locked();
@@ -111,6 +111,7 @@ struct EventManager::Parts {
   StreamState state ASHLAR_GUARDED_BY(drain_mu);
   std::vector<KvEvent> fresh ASHLAR_GUARDED_BY(drain_mu);
   std::vector<std::shared_ptr<SinkLane>> lanes ASHLAR_GUARDED_BY(drain_mu);
+  std::vector<std::shared_ptr<AccessSampler>> samplers ASHLAR_GUARDED_BY(drain_mu);
   Clock::TimePoint next_access ASHLAR_GUARDED_BY(drain_mu) = {};
   bool stopping ASHLAR_GUARDED_BY(drain_mu) = false;
   std::thread drainer;
@@ -124,6 +125,7 @@ Result<std::unique_ptr<EventManager>> EventManager::create(EventManagerOptions o
   Parts& made = *parts;
   {
     const MutexLock lock(made.drain_mu);
+    if (made.options.accesses != nullptr) made.samplers.push_back(made.options.accesses);
     std::vector<KvEvent> nothing;
     made.state.add(
         made.table->log(), [table = made.table.get()](std::vector<KvEvent>& out) { return table->list(out); },
@@ -168,6 +170,12 @@ Result<void> EventManager::remove_source(const std::shared_ptr<EventLog>& log) {
     return make_error(ErrorCode::kNotFound, "the log is not a source");
   parts_->hand_out_locked();
   return {};
+}
+
+void EventManager::add_accesses(std::shared_ptr<AccessSampler> sampler) {
+  const MutexLock lock(parts_->drain_mu);
+  if (sampler != nullptr && std::ranges::find(parts_->samplers, sampler) == parts_->samplers.end())
+    parts_->samplers.push_back(std::move(sampler));
 }
 
 void EventManager::name_location(std::uint16_t number, std::string name) {

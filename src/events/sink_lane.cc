@@ -9,7 +9,11 @@
 namespace ashlar::events {
 
 SinkLane::SinkLane(std::shared_ptr<BatchSink> sink, const BatchProfile& profile, Context context)
-    : sink_(std::move(sink)), profile_(profile), context_(std::move(context)), retry_(profile.retry) {}
+    : sink_(std::move(sink)),
+      name_(sink_->describe()),
+      profile_(profile),
+      context_(std::move(context)),
+      retry_(profile.retry) {}
 
 SinkLane::~SinkLane() {
   stop();
@@ -43,8 +47,11 @@ void SinkLane::append(std::span<const KvEvent> events) {
   if (first) oldest_ = context_.clock->now();
   const std::size_t before = pending_.size();
   pending_.insert(pending_.end(), events.begin(), events.end());
-  if (first || (before < profile_.max_events && pending_.size() >= profile_.max_events))
-    changed_.notify_all();
+  // Each eighth of a batch brings its time nearer.
+  const auto eighths = [&](std::size_t count) {
+    return std::min<std::size_t>(8, 8 * count / profile_.max_events);
+  };
+  if (first || eighths(before) != eighths(pending_.size())) changed_.notify_all();
 }
 
 void SinkLane::begin_at(std::uint64_t first) {
@@ -84,15 +91,15 @@ void SinkLane::stop() {
 LaneCounters SinkLane::counters() const {
   const MutexLock lock(mu_);
   LaneCounters counters = counters_;
-  counters.sink = sink_->describe();
+  counters.sink = name_;
   counters.waiting = waiting_locked();
   return counters;
 }
 
-// The fuller the lane, the sooner: half full is due at once.
+// The more events wait, the sooner: with half a batch after half of the time.
 Clock::TimePoint SinkLane::due_at_locked() const {
-  const double full = static_cast<double>(waiting_locked()) / static_cast<double>(profile_.capacity);
-  const double share = std::max(0.0, 1.0 - 2.0 * full);
+  const double full = static_cast<double>(pending_.size()) / static_cast<double>(profile_.max_events);
+  const double share = std::max(0.0, 1.0 - full);
   return oldest_ + Clock::Duration(static_cast<Clock::Duration::rep>(
                        static_cast<double>(profile_.max_age.count()) * share));
 }

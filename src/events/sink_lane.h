@@ -59,6 +59,7 @@ class SinkLane {
   std::size_t waiting_locked() const ASHLAR_REQUIRES(mu_) { return taken_left_ + pending_.size(); }
 
   const std::shared_ptr<BatchSink> sink_;
+  const std::string name_;
   const BatchProfile profile_;
   const Context context_;
   std::thread thread_;

@@ -154,14 +154,12 @@ void StorageAdvisor::store(const events::Worker& worker, const KvEvent& event, s
                            std::span<const events::LocationName> names) {
   ++counters_.stored;
   const Holder holder{worker, event.tier, event.hash};
-  remove(holder, false);  // a stream says it once; a snapshot may say it again
+  remove(holder, Why::kReplaced, now);  // a stream says it once; a snapshot may say it again
   const SequenceHash group = group_of(event);
   const PlaceId place = place_of(event, names);
-  const auto [known, fresh] = known_.try_emplace(event.hash);
-  if (!fresh && known->second.holders.empty()) --dead_;
-  known->second.group = group;
-  known->second.holders.push_back(holder);
-  ++known->second.stores;
+  Known& known = known_[event.hash];
+  known.group = group;
+  known.holders.push_back(holder);
   Block block{.hash = event.hash,
               .group = group,
               .bytes = event.bytes,
@@ -169,42 +167,47 @@ void StorageAdvisor::store(const events::Worker& worker, const KvEvent& event, s
               .used_ns = now,
               .place = place};
   Place& at = places_[place];
-  if (known->second.stores > 1) {
-    ++at.restored;
-    if (basis() == Advice::Basis::kRestores) block.heat = known->second.stores - 1;
+  if (const auto before = gone_.find(holder); before != gone_.end()) {
+    const Block& old = before->second.block;
+    if (before->second.removed) {
+      ++at.restored;
+      block.heat = heat_at(old, now) + (basis() == Advice::Basis::kRestores ? 1 : 0);
+    } else {
+      block.heat = old.heat;
+      block.used_ns = old.used_ns;
+      block.stored_ns = old.stored_ns;
+    }
+    gone_.erase(before);
   }
   at.bytes += block.bytes;
   ++at.groups[group][event.hash];
   blocks_.emplace(holder, block);
 }
 
-void StorageAdvisor::remove(const Holder& holder, bool counts) {
+void StorageAdvisor::remove(const Holder& holder, Why why, std::int64_t now) {
   const auto at = blocks_.find(holder);
   if (at == blocks_.end()) return;
   const Block& block = at->second;
   Place& place = places_[block.place];
   place.bytes -= block.bytes;
-  if (counts) {
+  if (why == Why::kRemoved) {
     ++counters_.removed;
-    place.removed_bytes += block.bytes;
+    place.removed_bytes = removed_at(place, now) + static_cast<double>(block.bytes);
+    place.removed_ns = now;
   }
   const auto group = place.groups.find(block.group);
   if (const auto member = group->second.find(block.hash); --member->second == 0) group->second.erase(member);
   if (group->second.empty()) place.groups.erase(group);
   const auto known = known_.find(holder.hash);
   std::erase(known->second.holders, holder);
-  if (known->second.holders.empty() && ++dead_ > kRemembered) forget_some();
+  if (known->second.holders.empty()) known_.erase(known);
+  if (gone_.size() > kRemembered + blocks_.size()) gone_.clear();
+  gone_[holder] = {.block = block, .removed = why == Why::kRemoved};
   blocks_.erase(at);
 }
 
-void StorageAdvisor::forget_some() {
-  std::erase_if(known_, [](const auto& one) { return one.second.holders.empty(); });
-  dead_ = 0;
-}
-
-double StorageAdvisor::heat_at(const Block& block, std::int64_t now) const {
-  const double idle = std::max(0.0, seconds(now - block.used_ns));
-  return block.heat * std::exp2(-idle / options_.half_life_seconds);
+double StorageAdvisor::faded(double value, std::int64_t since, std::int64_t now) const {
+  return value * std::exp2(-std::max(0.0, seconds(now - since)) / options_.half_life_seconds);
 }
 
 // A hit in one tier is a use of the block wherever it lies.
@@ -215,18 +218,19 @@ void StorageAdvisor::access(const KvEvent& event, std::int64_t now) {
   for (const Holder& holder : known->second.holders) {
     Block& block = blocks_.at(holder);
     block.heat = heat_at(block, now) + event.block;
-    block.used_ns = now;
+    block.used_ns = std::max(block.used_ns, now);
   }
 }
 
 void StorageAdvisor::on_events(const events::EventBatch& batch) {
+  latest_ns_ = std::max(latest_ns_, batch.published_ns);
   for (const KvEvent& event : batch.events) {
     switch (event.kind) {
       case KvEventKind::kStored:
         store(batch.stream.worker, event, batch.published_ns, batch.locations);
         break;
       case KvEventKind::kRemoved:
-        remove({batch.stream.worker, event.tier, event.hash}, true);
+        remove({batch.stream.worker, event.tier, event.hash}, Why::kRemoved, batch.published_ns);
         break;
       case KvEventKind::kAccess:
         access(event, batch.published_ns);
@@ -237,7 +241,7 @@ void StorageAdvisor::on_events(const events::EventBatch& batch) {
           if (holder.worker == batch.stream.worker &&
               (event.tier == events::kAllTiers || holder.tier == event.tier))
             gone.push_back(holder);
-        for (const Holder& holder : gone) remove(holder, true);
+        for (const Holder& holder : gone) remove(holder, Why::kRemoved, batch.published_ns);
         break;
       }
       case KvEventKind::kResync:
@@ -251,22 +255,22 @@ void StorageAdvisor::on_reset(const events::StreamId& stream) {
   std::vector<Holder> gone;
   for (const auto& [holder, block] : blocks_)
     if (holder.worker == stream.worker) gone.push_back(holder);
-  for (const Holder& holder : gone) remove(holder, false);
+  for (const Holder& holder : gone) remove(holder, Why::kReset, 0);
 }
 
 // ---- advising
 
+std::pair<std::size_t, std::uint8_t> StorageAdvisor::speed_of(const Place& place) const {
+  const auto at = std::ranges::find(options_.order, place.name);
+  return {static_cast<std::size_t>(at - options_.order.begin()), place.tier.value()};
+}
+
 std::vector<StorageAdvisor::PlaceId> StorageAdvisor::by_speed() const {
   std::vector<PlaceId> out;
   for (PlaceId id = 0; id < places_.size(); ++id) out.push_back(id);
-  const auto rank = [&](const Place& place) {
-    const auto at = std::ranges::find(options_.order, place.name);
-    return static_cast<std::size_t>(at - options_.order.begin());
-  };
   std::ranges::sort(out, [&](PlaceId a, PlaceId b) {
-    const Place& x = places_[a];
-    const Place& y = places_[b];
-    return std::tuple(rank(x), x.tier.value(), x.name) < std::tuple(rank(y), y.tier.value(), y.name);
+    return std::tuple(speed_of(places_[a]), places_[a].name) <
+           std::tuple(speed_of(places_[b]), places_[b].name);
   });
   return out;
 }
@@ -294,8 +298,20 @@ std::vector<Advice> StorageAdvisor::advise(std::int64_t now_ns) const {
     const auto neighbour = [&](int step) -> const Place* {
       for (std::size_t i = at + static_cast<std::size_t>(step); i < speed.size();
            i += static_cast<std::size_t>(step))
-        if (is_storage(places_[speed[i]])) return &places_[speed[i]];
+        if (is_storage(places_[speed[i]]) && speed_of(places_[speed[i]]) != speed_of(place))
+          return &places_[speed[i]];
       return nullptr;
+    };
+    // Blocks that are not there yet, with their bytes.
+    const auto move_to = [&](const Place& to, Advice advice) {
+      const auto there = to.groups.find(*advice.group);
+      if (there != to.groups.end())
+        std::erase_if(advice.blocks, [&](const SequenceHash& hash) { return there->second.contains(hash); });
+      if (advice.blocks.empty()) return;
+      advice.bytes = 0;
+      for (const SequenceHash& hash : advice.blocks) advice.bytes += uses[speed[at]].at(hash).bytes;
+      advice.to = to.name;
+      out.push_back(std::move(advice));
     };
     const Place* faster = neighbour(-1);
     const Place* slower = neighbour(1);
@@ -314,15 +330,13 @@ std::vector<Advice> StorageAdvisor::advise(std::int64_t now_ns) const {
       advice.idle_seconds = std::max(0.0, seconds(now_ns - used));
       if (advice.heat >= options_.hot_heat && faster != nullptr) {
         advice.action = Advice::Action::kPromote;
-        advice.to = faster->name;
         advice.reason = "heat " + number(advice.heat) + " per block, at least " + number(options_.hot_heat);
-        out.push_back(advice);
+        move_to(*faster, advice);
       } else if (advice.idle_seconds >= options_.cold_seconds && slower != nullptr) {
         advice.action = Advice::Action::kDemote;
-        advice.to = slower->name;
         advice.reason =
             "unused for " + number(advice.idle_seconds) + " s, at least " + number(options_.cold_seconds);
-        out.push_back(advice);
+        move_to(*slower, advice);
       }
       const bool small = advice.bytes != 0 && advice.bytes / advice.blocks.size() < options_.small_object;
       if (small && advice.blocks.size() >= options_.coalesce_blocks) {
@@ -334,15 +348,15 @@ std::vector<Advice> StorageAdvisor::advise(std::int64_t now_ns) const {
         out.push_back(std::move(advice));
       }
     }
-    const double all = static_cast<double>(place.bytes + place.removed_bytes);
-    if (place.removed_bytes >= options_.compact_bytes &&
-        static_cast<double>(place.removed_bytes) >= options_.scattered * all) {
+    const double gone = removed_at(place, now_ns);
+    const double all = static_cast<double>(place.bytes) + gone;
+    if (gone >= static_cast<double>(options_.compact_bytes) && gone >= options_.scattered * all) {
       out.push_back({.action = Advice::Action::kCompact,
                      .basis = Advice::Basis::kLayout,
                      .from = place.name,
                      .bytes = place.bytes,
-                     .reason = human_bytes(place.removed_bytes) + " of " +
-                               human_bytes(place.bytes + place.removed_bytes) + " were removed"});
+                     .reason = human_bytes(static_cast<std::uint64_t>(gone)) + " of " +
+                               human_bytes(static_cast<std::uint64_t>(all)) + " were removed lately"});
     }
   }
   std::ranges::sort(out, [](const Advice& a, const Advice& b) {
@@ -376,7 +390,7 @@ std::vector<StorageAdvisor::PlaceSummary> StorageAdvisor::places() const {
                          .tier = place.tier,
                          .groups = place.groups.size(),
                          .bytes = place.bytes,
-                         .removed_bytes = place.removed_bytes,
+                         .removed_bytes = static_cast<std::uint64_t>(removed_at(place, latest_ns_)),
                          .restored = place.restored};
     for (const auto& [group, members] : place.groups) summary.blocks += members.size();
     out.push_back(summary);

@@ -160,10 +160,11 @@ void StreamReceiver::mend() {
   for (const events::Worker& worker : broken) {
     Stream& stream = streams_.at(worker);
     if (stream.waiting.empty()) continue;
-    ++counters_.gaps;
+    if (!std::exchange(stream.broken, true)) ++counters_.gaps;
     const std::uint64_t snapshots = counters_.snapshots;
     const Result<bool> recovered = source_.recover(stream.id, stream.next, *this);
     if (!recovered && recovered.error().code() == ErrorCode::kUnavailable) continue;  // at the next poll
+    stream.broken = false;
     if (!stream.waiting.empty()) {
       give_up(stream);
     } else if (counters_.snapshots == snapshots) {

@@ -303,6 +303,7 @@ Result<std::vector<MetricRegistration>> KvBlockManager::add_metrics(MetricRegist
 }
 
 std::size_t KvBlockManager::drain_events(events::EventSink& sink) {
+  if (parts_->listener.load() != nullptr) return 0;
   std::size_t count = 0;
   parts_->each_manager([&](const auto& manager) {
     if (manager.event_log() != nullptr) count += manager.event_log()->drain(sink);
@@ -327,6 +328,7 @@ Result<void> KvBlockManager::attach_events(events::EventManager& events) {
     return make_error(ErrorCode::kAlreadyExists,
                       "the tiers tell somebody else already; detach_events() first");
   parts_->name_locations(events);
+  events.add_accesses(parts_->options.accesses);
   Result<void> added;
   parts_->each_manager([&](auto& manager) {
     if (!added) return;

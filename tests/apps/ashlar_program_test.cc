@@ -105,6 +105,30 @@ TEST(AshlarProgram, RelaysARecordingOfAnEngineIntoAStreamWithItsNames) {
   }
 }
 
+TEST(AshlarProgram, RelaysSeveralWorkersIntoOneFile) {
+  const ScratchFolder folder;
+  for (const std::string worker : {"1", "2"})
+    ASSERT_EQ(run("relay --from " + recording("default") + " --to file:" + folder.file("in") +
+                  "?append=1 --worker " + worker)
+                  .status,
+              0);
+  const Ended ended = run("relay --from file:" + folder.file("in") + " --to file:" + folder.file("out"));
+  ASSERT_EQ(ended.status, 0) << ended.output;
+  auto source = feed::FileSource::open({.path = folder.file("out")}).value();
+  struct Workers final : feed::StreamListener {
+    std::map<events::Worker, Held> held;
+    void on_reset(const events::StreamId& stream) override { held[stream.worker].clear(); }
+    void on_events(const events::EventBatch& batch) override {
+      take_in(held[batch.stream.worker], batch.events);
+    }
+  } workers;
+  feed::StreamReceiver receiver(*source, workers);
+  while (receiver.poll({})) {
+  }
+  EXPECT_EQ(workers.held.size(), 2u);
+  for (const auto& [worker, held] : workers.held) EXPECT_EQ(held, held_by_engine("default"));
+}
+
 TEST(AshlarProgram, AdvisesOnAStream) {
   const ScratchFolder folder;
   auto sink = feed::FileSink::create({.path = folder.file("stream")}).value();
@@ -119,10 +143,10 @@ TEST(AshlarProgram, AdvisesOnAStream) {
     event.bytes = 1 << 22;
     batch.events.push_back(event);
   }
-  ASSERT_TRUE(sink->publish(batch.view()));  // published in 1970: all of it is cold
+  ASSERT_TRUE(sink->publish(batch.view()));
   const std::string acted = folder.file("acted");
   const Ended ended = run("advisor --from file:" + folder.file("stream") +
-                          " --order fast,slow --exec 'cat >> " + acted + "'");
+                          " --order fast,slow --cold 0 --exec 'cat >> " + acted + "'");
   EXPECT_EQ(ended.status, 0) << ended.output;
   EXPECT_NE(ended.output.find(R"({"action":"demote","from":"fast","to":"slow")"), std::string::npos)
       << ended.output;
@@ -130,8 +154,8 @@ TEST(AshlarProgram, AdvisesOnAStream) {
   std::string line;
   std::ifstream(acted) >> line;
   EXPECT_TRUE(line.starts_with(R"({"action":"demote")")) << line;
-  const Ended failing =
-      run("advisor --from file:" + folder.file("stream") + " --order fast,slow --exec false --quiet");
+  const Ended failing = run("advisor --from file:" + folder.file("stream") +
+                            " --order fast,slow --cold 0 --exec false --quiet");
   EXPECT_EQ(failing.status, 0);
   EXPECT_NE(failing.output.find("'false' ended with 1"), std::string::npos) << failing.output;
 }
@@ -145,6 +169,7 @@ TEST(AshlarProgram, SaysWhatIsWrong) {
       {"relay --from file:" + folder.file("none") + file, "there is no file"},
       {"relay --from " + recording("none") + file, "none.kvrec"},
       {"relay --from " + recording("default") + " --to kvrec:x", "can only be read"},
+      {"relay --from " + recording("default") + " --to engine://127.0.0.1:1", ""},
       {"relay --from " + recording("default") + "?what=1" + file, "'what' is no option"},
       {"relay --from " + recording("default") + file + " --scheme md5", "md5"},
       {"relay --from " + recording("default") + file + " --scheme keyed128", "key"},

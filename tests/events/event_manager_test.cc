@@ -98,21 +98,21 @@ TEST_F(EventManagerTest, ABatchGoesOutWhenItsOldestEventIsOldEnough) {
   EXPECT_EQ(sink_->events().size(), 3u);
 }
 
-TEST_F(EventManagerTest, TheFullerALaneTheSoonerItsBatchGoes) {
+TEST_F(EventManagerTest, TheMoreEventsWaitTheSoonerTheyGo) {
   ManualClock clock;
   auto manager = EventManager::create({.drain_every = std::chrono::hours(1), .clock = &clock}).value();
-  BatchProfile profile = BatchProfile::coarse();
-  profile.capacity = 10'000;
-  ASSERT_TRUE(manager->add_sink(sink_, profile));
+  ASSERT_TRUE(manager->add_sink(sink_, BatchProfile::coarse()));
   auto source = log();
   ASSERT_TRUE(manager->add_source(source));
-  for (const KvEvent& event : chain(1, 2500)) source->append(event);
+  for (const KvEvent& event : chain(1, 1024)) source->append(event);
   manager->drain();
   while (clock.waiters() < 2) std::this_thread::yield();
-  EXPECT_EQ(sink_->batches(), 0u);
-  clock.advance(std::chrono::seconds(5));  // a quarter full: half of the time
+  clock.advance(std::chrono::seconds(5));  // a quarter of a batch: it would go after 7.5 s
+  for (const KvEvent& event : chain(2, 1024)) source->append(event);
+  manager->drain();  // half of one: after 5 s
   while (sink_->batches() == 0) std::this_thread::yield();
-  EXPECT_EQ(sink_->events().size(), 2500u);
+  EXPECT_EQ(sink_->events().size(), 2048u);
+  EXPECT_EQ(sink_->batches(), 1u);
 }
 
 TEST_F(EventManagerTest, ASinkThatFailsGetsTheSameBatchAgain) {

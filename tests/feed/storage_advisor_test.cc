@@ -91,6 +91,52 @@ TEST_F(StorageAdvisorTest, WithoutAccessEventsReturningBlocksAreHot) {
   EXPECT_NE(advice[0].to_json().find("\"basis\":\"restores and age\""), std::string::npos);
 }
 
+TEST_F(StorageAdvisorTest, GoingDownTheTiersIsNoUse) {
+  say(on(1, chain(9, 1, kTierId<G4>)), 0);
+  for (const auto tier : {kTierId<events::G1>, kTierId<events::G2>, kTierId<G3>}) say(chain(1, 4, tier), 0);
+  say(on(2, chain(1, 4, kTierId<G4>)), 0);
+  for (std::uint64_t worker = 2; worker < 9; ++worker) say(on(2, chain(1, 4, kTierId<G4>)), 1, worker);
+  EXPECT_TRUE(advise(2).empty());
+}
+
+TEST_F(StorageAdvisorTest, ASnapshotBringsNeitherHeatNorYouth) {
+  say(on(1, chain(1, 2, kTierId<G4>)), 0);
+  say(on(2, chain(3, 1, kTierId<G4>)), 990);
+  for (int i = 1; i < 10; ++i) {
+    advisor_->on_reset(StreamId{{WorkerId(1), 0}, 1});
+    say(on(1, chain(1, 2, kTierId<G4>)), 100 * i);
+    say(on(2, chain(3, 1, kTierId<G4>)), 100 * i);
+  }
+  const auto advice = advise(1000);
+  ASSERT_EQ(advice.size(), 1u);
+  EXPECT_EQ(advice[0].action, Advice::Action::kDemote);
+  EXPECT_EQ(advice[0].heat, 0.0);
+  EXPECT_EQ(advice[0].idle_seconds, 1000.0);
+}
+
+TEST_F(StorageAdvisorTest, WhatIsThereAlreadyIsNotMoved) {
+  say(on(1, chain(1, 2, kTierId<G4>)), 0);
+  say(on(2, chain(1, 4, kTierId<G4>)), 0, 2);
+  for (const KvEvent& block : chain(1, 4)) say({hits(block.hash, 8)}, 1);
+  const auto advice = advise(1);
+  ASSERT_EQ(advice.size(), 1u);
+  EXPECT_EQ(advice[0].blocks.size(), 2u);
+  EXPECT_EQ(advice[0].blocks[0].position(), 2u);
+  EXPECT_EQ(advice[0].bytes, 8u << 20);
+}
+
+TEST_F(StorageAdvisorTest, PlacesThatAreEquallyFastAreNoPlaceToGo) {
+  advisor_ = StorageAdvisor::create({.cold_seconds = 10}).value();
+  say(on(1, chain(1, 2, kTierId<G4>)), 0);
+  say(on(2, chain(2, 2, kTierId<G4>)), 0);
+  EXPECT_TRUE(advise(100).empty());
+  say(chain(3, 1, kTierId<G3>), 100);
+  for (const KvEvent& block : chain(1, 2)) say({hits(block.hash, 50)}, 100);
+  const auto advice = advise(100);
+  ASSERT_EQ(advice.size(), 1u) << "a faster tier is one";
+  EXPECT_EQ(advice[0].to, "g3");
+}
+
 TEST_F(StorageAdvisorTest, WhatNobodyUsesIsDemoted) {
   say(on(1, chain(1, 2, kTierId<G4>)), 0);
   say(on(1, chain(2, 2, kTierId<G4>)), 900);

@@ -23,13 +23,21 @@ class PresenceListener final : public StreamListener {
     std::set<Key>& held = present_[batch.stream.worker];
     for (const events::KvEvent& event : batch.events) {
       const Key key{event.tier, event.hash};
-      if (event.kind == events::KvEventKind::kStored && !held.insert(key).second) problem_ = "stored twice";
+      if (event.kind == events::KvEventKind::kStored) {
+        if (!held.insert(key).second) problem_ = "stored twice";
+        if (strict_ && event.has_parent && !held.contains({event.tier, event.parent_bits}))
+          problem_ = "a parent that was never stored";
+      }
+      if (event.kind == events::KvEventKind::kCleared)
+        std::erase_if(
+            held, [&](const Key& one) { return event.tier == events::kAllTiers || event.tier == one.first; });
+      if (event.kind == events::KvEventKind::kResync) problem_ = "a resync within a stream";
       if (event.kind == events::KvEventKind::kRemoved && held.erase(key) == 0 && strict_)
         problem_ = "removed what is not there";
     }
   }
-  // Removals of what was never stored are expected after a gap that nothing closed.
-  void allow_unknown_removals() { strict_ = false; }
+  // Blocks that were never stored are expected after a gap that nothing closed.
+  void allow_unknown_blocks() { strict_ = false; }
 
   const std::set<Key>& of(const events::Worker& worker) { return present_[worker]; }
   std::size_t resets() const noexcept { return resets_; }

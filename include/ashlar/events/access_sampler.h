@@ -1,7 +1,7 @@
 // AccessSampler: which blocks are hit, by looking at one hit of many.
 //
-// Every `every`-th hit of a thread is counted for its block, `every` times; the rest cost an addition. Nobody waits: a hit that
-// meets another thread's is left out and counted in missed(). report() turns what was seen into Access events and begins anew.
+// Every `every`-th hit of a thread is counted for its block, `every` times; the rest cost an addition. Nobody waits or allocates: a
+// hit that meets another thread's, or finds the table full, is left out and counted in missed(). report() turns what was seen into Access events and begins anew.
 //
 // Thread safety: thread-safe.
 #pragma once
@@ -9,8 +9,6 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <mutex>
-#include <unordered_map>
 #include <vector>
 
 #include "ashlar/base/mutex.h"
@@ -41,23 +39,19 @@ class AccessSampler {
   std::uint64_t missed() const noexcept { return missed_.load(std::memory_order_relaxed); }
 
  private:
-  struct Key {
+  struct Cell {
     tokens::SequenceHash hash;
+    std::uint32_t hits = 0;  // 0: free
     TierId tier;
-    friend bool operator==(const Key&, const Key&) = default;
-  };
-  struct KeyHash {
-    std::size_t operator()(const Key& key) const noexcept {
-      return std::hash<tokens::SequenceHash>()(key.hash) + key.tier.value();
-    }
   };
   void add(TierId tier, const tokens::SequenceHash& hash) noexcept;
 
   const std::uint64_t every_;
   const std::size_t capacity_;
   std::atomic<std::uint64_t> missed_{0};
-  std::mutex mu_;  // only ever tried by those who are hit
-  std::unordered_map<Key, std::uint32_t, KeyHash> hits_;
+  Mutex mu_;                                        // only ever tried by those who are hit
+  std::vector<Cell> cells_ ASHLAR_GUARDED_BY(mu_);  // open addressing; never grows
+  std::size_t used_ ASHLAR_GUARDED_BY(mu_) = 0;
 };
 
 }  // namespace ashlar::events

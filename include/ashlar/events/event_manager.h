@@ -35,7 +35,7 @@ namespace ashlar::events {
 // When the events that wait for a sink go out: as soon as one of these holds.
 struct BatchProfile {
   std::size_t max_events = 512;                            // in a batch
-  Clock::Duration max_age = std::chrono::milliseconds(2);  // of the oldest; shorter the more of them wait
+  Clock::Duration max_age = std::chrono::milliseconds(2);  // of the oldest; half of it with half a batch
   std::size_t capacity = std::size_t{1} << 17;  // events that may wait; then they are dropped for a snapshot
   Clock::Duration retry = std::chrono::milliseconds(20);  // after a failure; doubled up to retry_max
   Clock::Duration retry_max = std::chrono::seconds(1);
@@ -58,7 +58,7 @@ struct EventManagerOptions {
   StreamKeys keys = {};
   std::size_t handle_capacity = std::size_t{1} << 16;  // events of PublishHandles that wait for the drain
   Clock::Duration drain_every = std::chrono::milliseconds(1);
-  std::shared_ptr<AccessSampler> accesses = {};
+  std::shared_ptr<AccessSampler> accesses = {};  // as add_accesses()
   Clock::Duration access_every = std::chrono::seconds(1);
   Clock::Duration shutdown_wait = std::chrono::seconds(5);  // how long the destructor waits for the sinks
   Clock* clock = nullptr;
@@ -104,6 +104,8 @@ class EventManager final : public SnapshotSource {
   Result<void> add_source(std::shared_ptr<EventLog> log, Lister lister = {});
   // What it held is removed, as events. Errors: kNotFound.
   Result<void> remove_source(const std::shared_ptr<EventLog>& log);
+  // Its hits become Access events, every options.access_every. One that is there already is there once.
+  void add_accesses(std::shared_ptr<AccessSampler> sampler);
   // What KvEvent::location means.
   void name_location(std::uint16_t number, std::string name);
 

@@ -8,10 +8,12 @@
 //   coalesce   the group lies in many small objects that are always read together
 //   compact    much of what the place held was removed: what is left lies scattered
 //
-// How hot a group is: the hits that Access events report, where the streams have them; else how often its blocks were stored again
-// and how old they are. Every advice says which. Heat halves in every half_life. The advisor never talks to a manager.
+// How hot a group is: the hits that Access events report, where the streams have them; else how often its blocks came back after they
+// had been removed, and how old they are. Every advice says which. Heat halves in every half_life. A snapshot brings no heat and no
+// age: what was known of its blocks stays. The advisor never talks to a manager.
 //
-// Thread safety: thread-compatible. Complexity: O(1) per event; advise() is O(groups). Memory: what is alive, and per place a sum.
+// Thread safety: thread-compatible. Complexity: O(1) per stored, removed or accessed block; clears, resets and advise() look at all
+// blocks. Memory: what is alive, and as much again of what is gone, to know it when it comes back.
 #pragma once
 
 #include <cstdint>
@@ -79,7 +81,7 @@ class StorageAdvisor final : public StreamListener {
     std::size_t blocks = 0;
     std::size_t groups = 0;
     std::uint64_t bytes = 0;
-    std::uint64_t removed_bytes = 0;  // since the start, or since it was compacted
+    std::uint64_t removed_bytes = 0;  // lately, or since it was compacted
     std::uint64_t restored = 0;       // blocks that came back
   };
   struct Counters {
@@ -104,6 +106,8 @@ class StorageAdvisor final : public StreamListener {
   // The summary as a table for people.
   std::string table() const;
   const Counters& counters() const noexcept { return counters_; }
+  // When the last batch was published: the time for advise() on a recording.
+  std::int64_t latest_ns() const noexcept { return latest_ns_; }
   Advice::Basis basis() const noexcept {
     return counters_.accesses != 0 ? Advice::Basis::kAccesses : Advice::Basis::kRestores;
   }
@@ -124,7 +128,8 @@ class StorageAdvisor final : public StreamListener {
     std::string name;
     events::TierId tier;
     std::uint64_t bytes = 0;
-    std::uint64_t removed_bytes = 0;
+    double removed_bytes = 0;  // as of removed_ns; they fade as heat does
+    std::int64_t removed_ns = 0;
     std::uint64_t restored = 0;
     // Blocks of each group, with how many hold them.
     std::unordered_map<tokens::SequenceHash, std::unordered_map<tokens::SequenceHash, std::uint32_t>> groups =
@@ -143,11 +148,15 @@ class StorageAdvisor final : public StreamListener {
              (std::hash<tokens::SequenceHash>()(holder.hash) + holder.tier.value());
     }
   };
-  // What is known of a name in whatever place, while it is alive anywhere, and for a while after.
+  // What is known of a name in whatever place.
   struct Known {
     tokens::SequenceHash group;
     std::vector<Holder> holders = {};
-    std::uint32_t stores = 0;
+  };
+  // What was held before: removed, or only forgotten because its worker began anew.
+  struct Gone {
+    Block block;
+    bool removed = false;
   };
 
   explicit StorageAdvisor(const Options& options) : options_(options) {}
@@ -155,18 +164,25 @@ class StorageAdvisor final : public StreamListener {
   tokens::SequenceHash group_of(const events::KvEvent& event);
   void store(const events::Worker& worker, const events::KvEvent& event, std::int64_t now,
              std::span<const events::LocationName> names);
-  void remove(const Holder& holder, bool counts);
+  enum class Why : std::uint8_t { kRemoved, kReset, kReplaced };
+  void remove(const Holder& holder, Why why, std::int64_t now);
   void access(const events::KvEvent& event, std::int64_t now);
-  double heat_at(const Block& block, std::int64_t now) const;
+  double faded(double value, std::int64_t since, std::int64_t now) const;
+  double heat_at(const Block& block, std::int64_t now) const { return faded(block.heat, block.used_ns, now); }
+  double removed_at(const Place& place, std::int64_t now) const {
+    return faded(place.removed_bytes, place.removed_ns, now);
+  }
+  // How fast a place is, by the operator's word and by its tier; smaller is faster.
+  std::pair<std::size_t, std::uint8_t> speed_of(const Place& place) const;
   std::vector<PlaceId> by_speed() const;
-  void forget_some();
 
   const Options options_;
   std::vector<Place> places_;
   std::map<std::pair<std::uint8_t, std::string>, PlaceId> place_ids_;
   std::unordered_map<Holder, Block, HolderHash> blocks_;
   std::unordered_map<tokens::SequenceHash, Known> known_;
-  std::size_t dead_ = 0;  // of known_, those that are alive nowhere
+  std::unordered_map<Holder, Gone, HolderHash> gone_;
+  std::int64_t latest_ns_ = 0;
   Counters counters_;
   std::string last_hook_error_;
 };

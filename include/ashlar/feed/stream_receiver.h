@@ -75,6 +75,7 @@ class StreamReceiver final : public BatchConsumer {
     events::StreamId id = {};
     std::uint64_t next = 0;
     bool complete = true;
+    bool broken = false;   // a gap is open
     bool started = false;  // something was handed on, or the stream was heard from its first event
     std::map<std::uint64_t, events::OwnedBatch> waiting = {};  // behind a gap, by first number
     std::size_t waiting_events = 0;

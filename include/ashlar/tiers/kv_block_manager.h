@@ -151,7 +151,8 @@ class KvBlockManager {
   // Names for everything this manager counts, until the registrations are dropped; they go before the manager.
   Result<std::vector<MetricRegistration>> add_metrics(MetricRegistry& metrics,
                                                       const KvMetrics::Labels& labels = {}) const;
-  // Hands what the tiers have stored and removed to a sink, tier by tier. Returns the number of events.
+  // Hands what the tiers have stored and removed to a sink, tier by tier. Returns the number of events. Between attach_events() and
+  // detach_events() nothing: the events belong to that listener.
   std::size_t drain_events(events::EventSink& sink);
   // The tiers become sources of `events`, with the names of their files and volumes; beginning with what they hold. Those of
   // volumes that are registered later are told, too. detach_events() comes before the end of either. Errors: kNotReady: no
