@@ -7,7 +7,7 @@
 SHELL := /bin/bash
 JOBS ?= $(shell nproc)
 HOST := $(shell uname -m)
-SOURCES = $(shell find include src tests bench examples -name '*.h' -o -name '*.cc' -o -name '*.cu')
+SOURCES = $(shell find include src apps tests bench examples -name '*.h' -o -name '*.cc' -o -name '*.cu')
 
 .PHONY: help run test test-long test-aarch64 test-vllm bench bench-peers format tidy clean
 .DEFAULT_GOAL := help
@@ -83,7 +83,8 @@ bench:
 	@$(MAKE) -s --no-print-directory build/release/build.ninja
 	@cmake --build --preset release -j $(JOBS) --target ashlar_benchmarks
 	@shopt -s nullglob; for program in build/release/bin/*_bench; do \
-	  echo "== $$program"; "$$program" || exit 1; \
+	  here=; case "$$program" in */event_bench) here=--here ;; esac; \
+	  echo "== $$program"; "$$program" $$here || exit 1; \
 	done
 	@echo "== threads"; build/release/bin/block_bench --scaling
 
