@@ -7,5 +7,6 @@
 #include "ashlar/block/sequence_batch.h"
 #include "ashlar/block/sequence_manager.h"
 #include "ashlar/events/event_log.h"
+#include "ashlar/events/event_manager.h"
 #include "ashlar/events/tier.h"
 #include "ashlar/tokens/token_sequence.h"
