@@ -132,6 +132,27 @@ double handle_ns(bool in_scope, const std::vector<KvEvent>& events) {
   });
 }
 
+// Threads that publish and drop blocks of their own at the same time; processor time of each.
+double contended_ns(std::size_t threads, const std::vector<KvEvent>& events) {
+  auto manager = EventManager::create({.handle_capacity = std::size_t{1} << 20}).value();
+  return median_of(5, [&] {
+    std::vector<double> spent(threads);
+    std::vector<std::thread> running;
+    for (std::size_t t = 0; t < threads; ++t)
+      running.emplace_back([&, t] {
+        const std::size_t share = events.size() / threads;
+        std::vector<events::PublishHandle> handles(share);
+        const double start = thread_ns();
+        for (std::size_t i = 0; i < share; ++i) handles[i] = manager->publish(events[t * share + i]);
+        for (events::PublishHandle& handle : handles) handle.reset();
+        spent[t] = (thread_ns() - start) / static_cast<double>(2 * share);
+      });
+    for (std::thread& thread : running) thread.join();
+    manager->drain();
+    return spread_of(spent).median;
+  });
+}
+
 void measure_hot_path() {
   const std::vector<KvEvent> events = chains(100'000, 16);
   std::printf("ns per event on the thread that makes it (processor time, median of 9; the promise is 100)\n");
@@ -142,6 +163,7 @@ void measure_hot_path() {
               with, (with - without) / 2);
   std::printf("  PublishHandle               %6.1f\n", handle_ns(false, events));
   std::printf("  PublishHandle, scope of %zu %6.1f\n", kBatch, handle_ns(true, events));
+  std::printf("  PublishHandle, 2 threads    %6.1f\n", contended_ns(2, events));
 }
 
 void measure_codec() {

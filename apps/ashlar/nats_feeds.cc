@@ -50,7 +50,10 @@ Result<std::shared_ptr<events::BatchSink>> open_sink(const FeedAddress& address,
   options.prefix = address.text("prefix", options.prefix);
   options.stream.name = address.text("stream", options.stream.name);
   if (address.flag("jetstream")) options.mode = NatsMode::kJetStream;
-  options.snapshots = {{stream.worker, &state}};
+  options.snapshots.push_back({stream.worker, &state});
+  const Result<double> bucket = address.seconds("bucket", 0);
+  if (!bucket) return bucket.error();
+  options.bucket_every = std::chrono::milliseconds(static_cast<std::int64_t>(*bucket * 1000));
   auto sink = backend::nats::NatsSink::create(std::move(options));
   if (!sink) return sink.error();
   return std::shared_ptr<events::BatchSink>(*std::move(sink));
@@ -65,7 +68,8 @@ void add_nats_feeds(FeedKinds& kinds) {
   kinds.add(
       "nats",
       "nats://HOST:PORT     NATS; ?jetstream=1 kept by the server, ?durable=NAME goes on where it stopped,\n"
-      "                       ?prefix= ?stream= ?user= ?creds=FILE ?ca=FILE ?cert=FILE ?key=FILE\n"
+      "                       ?bucket=SECONDS between snapshots in a bucket, ?prefix= ?stream= ?user= "
+      "?creds=FILE ?ca=FILE ?cert=FILE ?key=FILE\n"
       "                       (ASHLAR_NATS_PASSWORD, ASHLAR_NATS_TOKEN in the environment)",
       open_source, open_sink);
 }

@@ -72,6 +72,8 @@ class BlockStore final : public StoreFace,
   // A tentative registration counts no collision: who retries it does.
   std::optional<Error> register_slots(std::size_t n, Filler fill, Emitter emit, bool tentative = false);
 
+  // The tokens of a registered block, where they are kept.
+  std::optional<std::vector<tokens::Token>> tokens_of(const tokens::SequenceHash& hash);
   // What is registered here, as the events that would say so, parents before children; and the number that the log's next
   // event gets. Requires: an event log.
   std::uint64_t list_stored(std::vector<events::KvEvent>& out);

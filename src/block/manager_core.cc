@@ -118,6 +118,9 @@ PoolStatus ManagerCore::status() const {
 Pressure ManagerCore::pressure() const noexcept {
   return store_->pressure();
 }
+std::optional<std::vector<tokens::Token>> ManagerCore::tokens_of(const tokens::SequenceHash& hash) const {
+  return store_->tokens_of(hash);
+}
 std::uint64_t ManagerCore::list_stored(std::vector<events::KvEvent>& out) const {
   return store_->list_stored(out);
 }

@@ -111,6 +111,10 @@ class SlotTable {
   void forget_tokens(std::uint32_t slot) noexcept {
     if (!tokens_.empty()) has_tokens_[slot] = 0;
   }
+  // Requires: has_tokens(slot).
+  std::span<const tokens::Token> tokens(std::uint32_t slot) const noexcept {
+    return {&tokens_[std::size_t{slot} * block_size_], block_size_};
+  }
   bool has_tokens(std::uint32_t slot) const noexcept { return !tokens_.empty() && has_tokens_[slot] != 0; }
   // False only when the slot's tokens are known and differ.
   bool tokens_agree(std::uint32_t slot, std::span<const tokens::Token> tokens) const noexcept {

@@ -173,6 +173,14 @@ events::KvEvent BlockStore::stored_event_locked(std::uint32_t slot) const {
   return event;
 }
 
+std::optional<std::vector<tokens::Token>> BlockStore::tokens_of(const tokens::SequenceHash& hash) {
+  const MutexLock lock(mu_);
+  const std::uint32_t slot = find_confirmed(hash);
+  if (slot == kNone || !slots_.has_tokens(slot)) return std::nullopt;
+  const std::span<const tokens::Token> tokens = slots_.tokens(slot);
+  return std::vector<tokens::Token>(tokens.begin(), tokens.end());
+}
+
 std::uint64_t BlockStore::list_stored(std::vector<events::KvEvent>& out) {
   ASHLAR_CHECK(options_.events != nullptr, "a manager without an event log keeps nothing to list");
   const std::size_t before = out.size();

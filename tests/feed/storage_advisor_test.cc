@@ -111,7 +111,7 @@ TEST_F(StorageAdvisorTest, ASnapshotBringsNeitherHeatNorYouth) {
   ASSERT_EQ(advice.size(), 1u);
   EXPECT_EQ(advice[0].action, Advice::Action::kDemote);
   EXPECT_EQ(advice[0].heat, 0.0);
-  EXPECT_EQ(advice[0].idle_seconds, 1000.0);
+  EXPECT_DOUBLE_EQ(advice[0].idle_seconds, 1000.0);
 }
 
 TEST_F(StorageAdvisorTest, WhatIsThereAlreadyIsNotMoved) {

@@ -70,7 +70,7 @@ class Producer {
       out[i].head.part = static_cast<std::uint32_t>(i);
       out[i].head.parts = static_cast<std::uint32_t>(parts);
     }
-    for (std::size_t i = 0; i < all.size(); ++i) out[i % parts].events.push_back(all[i]);
+    for (std::size_t i = 0; i < all.size(); ++i) out[i * parts / all.size()].events.push_back(all[i]);
     return out;
   }
   const StreamId& id() const { return id_; }

@@ -257,6 +257,11 @@ class BlockManager {
   PoolStatus status() const { return core_.status(); }
   Pressure pressure() const noexcept { return core_.pressure(); }
   ManagerCounters counters() const { return core_.counters(); }
+  // The tokens of a registered block; nothing where it is not here, was staged by name, or verify_tokens is off. For those who
+  // publish in the format of engines, which have tokens.
+  std::optional<std::vector<tokens::Token>> tokens_of(const tokens::SequenceHash& hash) const {
+    return core_.tokens_of(hash);
+  }
   // Appends what is registered, as the Stored events that would say so, parents before children, and returns the number that
   // the log's next event gets: together they are a snapshot. Looks at all blocks under the store's lock.
   // Requires: an event log.

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
+#include <map>
 #include <optional>
 #include <span>
 #include <utility>
@@ -57,6 +59,9 @@ class NatsSink::Parts {
   const NatsSinkOptions options;
   std::unique_ptr<Connection> connection;
   std::unique_ptr<JetPublisher> jets;  // none: core
+  std::map<events::Worker, std::chrono::steady_clock::time_point> next_in_bucket;
+  std::atomic<std::uint64_t> in_bucket{0};
+  std::atomic<std::uint64_t> not_in_bucket{0};
   std::vector<std::unique_ptr<SnapshotResponder>> responders;
   std::optional<SnapshotBucket> bucket;
   std::vector<std::byte> buffer;
@@ -122,7 +127,21 @@ NatsSink::~NatsSink() {
 }
 
 Result<void> NatsSink::publish(const events::EventBatch& batch) {
-  return parts_->publish(batch);
+  Result<void> published = parts_->publish(batch);
+  if (published) keep_snapshot(batch.stream.worker);
+  return published;
+}
+
+void NatsSink::keep_snapshot(const events::Worker& worker) {
+  Parts& parts = *parts_;
+  const auto now = std::chrono::steady_clock::now();
+  if (parts.options.bucket_every.count() == 0 || now < parts.next_in_bucket[worker]) return;
+  const auto at = std::ranges::find(parts.options.snapshots, worker, &NatsSnapshots::worker);
+  if (at == parts.options.snapshots.end()) return;
+  parts.next_in_bucket[worker] = now + parts.options.bucket_every;
+  const events::OwnedBatch snapshot = at->source->snapshot();
+  auto& counter = put_snapshot(snapshot.view()) ? parts.in_bucket : parts.not_in_bucket;
+  counter.fetch_add(1, std::memory_order_relaxed);
 }
 
 Result<void> NatsSink::flush(std::chrono::milliseconds timeout) {
@@ -162,6 +181,8 @@ NatsSinkCounters NatsSink::counters() const {
     out.refused = parts.jets->refused();
     out.in_flight = parts.jets->in_flight();
   }
+  out.in_bucket = parts.in_bucket.load(std::memory_order_relaxed);
+  out.not_in_bucket = parts.not_in_bucket.load(std::memory_order_relaxed);
   for (const auto& responder : parts.responders) out.answered += responder->answered();
   return out;
 }

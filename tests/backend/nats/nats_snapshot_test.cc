@@ -55,6 +55,26 @@ TEST_F(NatsSnapshot, AnotherLifeOfTheWorkerIsNotThisStream) {
   EXPECT_TRUE(got.batches.empty());
 }
 
+TEST_F(NatsSnapshot, TheBucketIsKeptUpToDateForThoseWhoComeWhenTheWorkerIsGone) {
+  NatsServer server;
+  FixedSnapshot snapshot(snapshot_of(500, 3));
+  NatsSinkOptions options = answering(server, snapshot);
+  options.bucket_every = milliseconds(1);
+  {
+    const auto sink = sink_of(options);
+    ASSERT_TRUE(sink->publish(batch_of(0, 5).view()));
+    EXPECT_EQ(sink->counters().in_bucket, 1u);
+    EXPECT_EQ(sink->counters().not_in_bucket, 0u);
+  }
+  const auto source = source_of({.connection = server.options(), .timeout = seconds(30)});
+  Collector got;
+  const Result<bool> recovered = source->recover(kStream, 0, got);
+  ASSERT_TRUE(recovered) << recovered.error();
+  EXPECT_TRUE(*recovered);
+  ASSERT_FALSE(got.batches.empty());
+  EXPECT_EQ(got.batches[0].head.first, 500u);
+}
+
 TEST_F(NatsSnapshot, AWorkerThatDoesNotAnswerIsATimeout) {
   NatsServer server;
   natsConnection* raw = nullptr;

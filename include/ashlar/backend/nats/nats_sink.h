@@ -50,19 +50,23 @@ struct NatsSinkOptions {
   std::chrono::milliseconds ack_timeout{5000};
   std::vector<NatsSnapshots> snapshots = {};
   std::string bucket = "ashlar_snapshots";  // of put_snapshot(); stored as `stream` is
+  // publish() also writes the stream's snapshot to the bucket, from options.snapshots, when the last one is so old. 0: never.
+  std::chrono::milliseconds bucket_every{0};
 
   Result<void> validate() const;
 };
 
 struct NatsSinkCounters {
-  std::uint64_t batches = 0;     // taken by publish()
-  std::uint64_t messages = 0;    // more than batches where some were cut
-  std::uint64_t bytes = 0;       // of messages
-  std::uint64_t resent = 0;      // messages, JetStream
-  std::uint64_t duplicates = 0;  // messages that the server had already
-  std::uint64_t refused = 0;     // acknowledgements that were errors
-  std::uint64_t in_flight = 0;   // messages, now
-  std::uint64_t answered = 0;    // requests for snapshots
+  std::uint64_t batches = 0;        // taken by publish()
+  std::uint64_t messages = 0;       // more than batches where some were cut
+  std::uint64_t bytes = 0;          // of messages
+  std::uint64_t resent = 0;         // messages, JetStream
+  std::uint64_t duplicates = 0;     // messages that the server had already
+  std::uint64_t refused = 0;        // acknowledgements that were errors
+  std::uint64_t in_flight = 0;      // messages, now
+  std::uint64_t answered = 0;       // requests for snapshots
+  std::uint64_t in_bucket = 0;      // snapshots written there by publish()
+  std::uint64_t not_in_bucket = 0;  // of these, those that could not be
   std::uint64_t reconnects = 0;
 };
 
@@ -91,6 +95,8 @@ class NatsSink final : public events::BatchSink {
  private:
   class Parts;
   explicit NatsSink(std::unique_ptr<Parts> parts);
+  // Writes the worker's snapshot to the bucket, where it is time to.
+  void keep_snapshot(const events::Worker& worker);
   std::unique_ptr<Parts> parts_;
 };
 

@@ -89,6 +89,7 @@ class ManagerCore {
   PoolStatus status() const;
   Pressure pressure() const noexcept;
   ManagerCounters counters() const;
+  std::optional<std::vector<tokens::Token>> tokens_of(const tokens::SequenceHash& hash) const;
   std::uint64_t list_stored(std::vector<events::KvEvent>& out) const;
   void check_invariants() const;
 
