@@ -6,13 +6,11 @@
 #include <cstdio>
 #include <fstream>
 #include <map>
-#include <set>
 #include <string>
 #include <vector>
 
-#include "ashlar/feed/engine_session.h"
+#include "apps/held_blocks.h"
 #include "ashlar/feed/file_feed.h"
-#include "ashlar/feed/recording_source.h"
 #include "ashlar/feed/stream_receiver.h"
 #include "support/scratch_folder.h"
 
@@ -37,45 +35,6 @@ Ended run(const std::string& arguments) {
 std::string recording(const std::string& name) {
   return std::string("kvrec:") + ASHLAR_TEST_DATA + "/vllm/" + name + ".kvrec";
 }
-
-using Held = std::set<std::pair<std::uint8_t, std::uint64_t>>;  // tier, name
-
-void take_in(Held& held, std::span<const events::KvEvent> events) {
-  for (const events::KvEvent& event : events) {
-    const std::pair key(event.tier.value(), event.name().value());
-    if (event.kind == events::KvEventKind::kStored) held.insert(key);
-    if (event.kind == events::KvEventKind::kRemoved) held.erase(key);
-    if (event.kind == events::KvEventKind::kCleared) held.clear();
-  }
-}
-
-Held held_by_engine(const std::string& name) {
-  auto session =
-      feed::EngineSession::create(
-          feed::RecordingSource::open(std::string(ASHLAR_TEST_DATA) + "/vllm/" + name + ".kvrec").value())
-          .value();
-  Held held;
-  std::vector<events::KvEvent> out;
-  for (bool more = true; more;) {
-    out.clear();
-    more = session.step({}, out).has_value();
-    take_in(held, out);
-  }
-  return held;
-}
-
-class Holder final : public feed::StreamListener {
- public:
-  void on_reset(const events::StreamId&) override { held.clear(); }
-  void on_events(const events::EventBatch& batch) override {
-    take_in(held, batch.events);
-    stream = batch.stream;
-    keys = batch.keys;
-  }
-  Held held;
-  events::StreamId stream;
-  events::StreamKeys keys;
-};
 
 Holder read_stream(const std::string& path) {
   auto source = feed::FileSource::open({.path = path}).value();

@@ -1,0 +1,127 @@
+// `ashlar relay` between an engine that publishes over ZeroMQ and listeners of a NATS server.
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "apps/held_blocks.h"
+#include "ashlar/backend/nats/nats_source.h"
+#include "ashlar/backend/zmq/engine_publisher.h"
+#include "backend/nats/nats_server.h"
+#include "support/kvrec.h"
+
+namespace ashlar {
+namespace {
+
+using namespace std::chrono_literals;
+using backend::nats::NatsServer;
+using backend::nats::NatsSource;
+using backend::zmq::EnginePublisher;
+using Payloads = std::vector<std::vector<std::byte>>;
+
+Payloads payloads_of(const std::string& name) {
+  return testing::kvrec_payloads(std::string(ASHLAR_TEST_DATA) + "/vllm/" + name + ".kvrec");
+}
+
+// One life of an engine, on the same two ports each time.
+class Engine {
+ public:
+  Engine(int port, int replay_port) {
+    auto made =
+        EnginePublisher::create({.endpoint = "tcp://127.0.0.1:" + std::to_string(port),
+                                 .attach = backend::zmq::Attach::kBind,
+                                 .replay_endpoint = "tcp://127.0.0.1:" + std::to_string(replay_port)});
+    EXPECT_TRUE(made) << made.error();
+    publisher_ = *std::move(made);
+  }
+  void publish(std::span<const std::vector<std::byte>> payloads) {
+    for (const std::vector<std::byte>& payload : payloads) {
+      const auto sent = publisher_->publish("kv-events", payload);
+      EXPECT_TRUE(sent) << sent.error();
+    }
+    EXPECT_TRUE(publisher_->flush(30s));
+  }
+
+ private:
+  std::unique_ptr<EnginePublisher> publisher_;
+};
+
+class Listening {
+ public:
+  explicit Listening(const NatsServer& server)
+      : source_(NatsSource::create({.connection = server.options()}).value()), receiver_(*source_, holder_) {}
+
+  // Polls until it is so, or a minute has passed.
+  bool hears(const std::function<bool(const Holder&)>& done) {
+    const auto deadline = std::chrono::steady_clock::now() + 60s;
+    while (!done(holder_) && std::chrono::steady_clock::now() < deadline) {
+      const Result<std::size_t> came = receiver_.poll(20ms);
+      EXPECT_TRUE(came) << came.error();
+    }
+    return done(holder_);
+  }
+  bool hears(const Held& held) {
+    return hears([&](const Holder& holder) { return holder.held == held; });
+  }
+  const Holder& holder() const { return holder_; }
+  const feed::StreamReceiver::Counters& counters() const { return receiver_.counters(); }
+
+ private:
+  std::unique_ptr<NatsSource> source_;
+  Holder holder_;
+  feed::StreamReceiver receiver_;
+};
+
+TEST(AshlarRelay, CarriesTheBlocksOfAnEngineThroughItsLives) {
+  ASHLAR_NEEDS_SERVER(NatsServer::is_installed(), "there is no nats-server");
+  const NatsServer server({}, false);
+  const int port = free_port();
+  const int replay_port = free_port();
+  const Payloads first_life = payloads_of("evict");
+  const Payloads second_life = payloads_of("dup");
+  const std::size_t half = first_life.size() / 2;
+  ASSERT_GT(half, 0u);
+  const Held in_the_middle = held_after("evict", half);
+  const Held at_the_end = held_by_engine("evict");
+  const Held of_the_second = held_by_engine("dup");
+  ASSERT_TRUE(in_the_middle != at_the_end && !at_the_end.empty());
+  ASSERT_TRUE(of_the_second != at_the_end && !of_the_second.empty());
+
+  // What the engine said before anybody listened comes from its replay socket.
+  auto engine = std::make_unique<Engine>(port, replay_port);
+  engine->publish(std::span(first_life).first(half));
+  Listening early(server);
+  ServerProcess relay(
+      {ASHLAR_PROGRAM, "relay", "--from",
+       "engine://127.0.0.1:" + std::to_string(port) + "?replay=127.0.0.1:" + std::to_string(replay_port),
+       "--to", server.url(), "--worker", "7"});
+  EXPECT_TRUE(early.hears(in_the_middle));
+
+  // Who comes late misses the events so far, and asks the relay for what they add up to.
+  Listening late(server);
+  engine->publish(std::span(first_life).subspan(half));
+  EXPECT_TRUE(early.hears(at_the_end));
+  EXPECT_TRUE(late.hears(at_the_end));
+  EXPECT_EQ(late.counters().snapshots, 1u);
+  EXPECT_EQ(late.counters().resyncs, 0u);
+  EXPECT_EQ(late.holder().stream.worker, (events::Worker{events::WorkerId(7), 0}));
+  EXPECT_EQ(late.holder().keys.scheme, tokens::HashScheme().fingerprint());
+
+  // A new life of the engine begins with nothing.
+  engine.reset();
+  engine = std::make_unique<Engine>(port, replay_port);
+  engine->publish(second_life);
+  EXPECT_TRUE(early.hears(of_the_second));
+  EXPECT_TRUE(late.hears(of_the_second));
+  EXPECT_EQ(early.counters().resyncs + late.counters().resyncs, 0u);
+
+  ASSERT_TRUE(relay.is_running());
+  EXPECT_EQ(relay.terminate(), 0);
+}
+
+}  // namespace
+}  // namespace ashlar
