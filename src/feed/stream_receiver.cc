@@ -162,7 +162,12 @@ void StreamReceiver::mend() {
     if (stream.waiting.empty()) continue;
     if (!std::exchange(stream.broken, true)) ++counters_.gaps;
     const std::uint64_t snapshots = counters_.snapshots;
-    const Result<bool> recovered = source_.recover(stream.id, stream.next, *this);
+    Result<bool> recovered = false;
+    // What the feed keeps may itself have a hole. From there on it is asked again, as long as that helps.
+    for (std::uint64_t from = stream.next; !stream.waiting.empty(); from = stream.next) {
+      recovered = source_.recover(stream.id, from, *this);
+      if (!recovered || !*recovered || stream.next == from) break;
+    }
     if (!recovered && recovered.error().code() == ErrorCode::kUnavailable) continue;  // at the next poll
     stream.broken = false;
     if (!stream.waiting.empty()) {
