@@ -42,6 +42,11 @@ Result<void> SubscriberOptions::validate() const {
   if (heartbeat < Clock::Duration::zero() || heartbeat_timeout < heartbeat)
     return make_error(ErrorCode::kInvalidArgument,
                       "heartbeat must not be negative, nor longer than heartbeat_timeout");
+  if (heartbeat > Clock::Duration::zero() && hwm != 0)
+    return make_error(ErrorCode::kInvalidArgument,
+                      "heartbeat needs hwm = 0: libzmq aborts when it asks a peer while its queue is full");
+  if (keepalive < Clock::Duration::zero())
+    return make_error(ErrorCode::kInvalidArgument, "keepalive must not be negative");
   if (reconnect <= Clock::Duration::zero() || reconnect_max < reconnect)
     return make_error(ErrorCode::kInvalidArgument,
                       "reconnect must be more than 0 and not longer than reconnect_max");
@@ -78,9 +83,18 @@ Result<std::unique_ptr<Subscriber>> Subscriber::create(SubscriberOptions options
 
 void Subscriber::configure(Socket& socket) const {
   socket.set(ZMQ_MAXMSGSIZE, options_.max_message_bytes);
-  socket.set(ZMQ_HEARTBEAT_IVL, milliseconds(options_.heartbeat));
-  if (options_.heartbeat > Clock::Duration::zero())
+  if (options_.heartbeat > Clock::Duration::zero()) {
+    socket.set(ZMQ_HEARTBEAT_IVL, milliseconds(options_.heartbeat));
     socket.set(ZMQ_HEARTBEAT_TIMEOUT, milliseconds(options_.heartbeat_timeout));
+  }
+  if (options_.keepalive > Clock::Duration::zero()) {
+    // A third of the time until the first question, and two questions.
+    const int third = std::max(1, milliseconds(options_.keepalive) / 3000);
+    socket.set(ZMQ_TCP_KEEPALIVE, 1);
+    socket.set(ZMQ_TCP_KEEPALIVE_IDLE, third);
+    socket.set(ZMQ_TCP_KEEPALIVE_INTVL, third);
+    socket.set(ZMQ_TCP_KEEPALIVE_CNT, 2);
+  }
   socket.set(ZMQ_RECONNECT_IVL, milliseconds(options_.reconnect));
   socket.set(ZMQ_RECONNECT_IVL_MAX, milliseconds(options_.reconnect_max));
   socket.set(ZMQ_HANDSHAKE_IVL, kHandshakeMs);

@@ -223,7 +223,7 @@ TEST(ZmqEngineSourceTest, HeartbeatsEndTheConnectionToAStoppedProcess) {
     zmq_bind(socket, endpoint.c_str());
     for (;;) pause();
   }
-  auto source = make_source({.endpoint = endpoint, .heartbeat = 50ms, .heartbeat_timeout = 200ms});
+  auto source = make_source({.endpoint = endpoint, .hwm = 0, .heartbeat = 50ms, .heartbeat_timeout = 200ms});
   const auto state_is = [&](std::uint64_t connected) {
     return eventually([&] {
       (void)source->receive(1ms);
@@ -388,7 +388,9 @@ TEST(ZmqEngineSourceTest, RefusesOptionsThatCannotWork) {
            {.endpoint = kAnyPort, .replay_endpoint = "x"},
            {.endpoint = "tcp://127.0.0.1:1", .hwm = -1},
            {.endpoint = "tcp://127.0.0.1:1", .max_message_bytes = 0},
-           {.endpoint = "tcp://127.0.0.1:1", .heartbeat = 2s, .heartbeat_timeout = 1s},
+           {.endpoint = "tcp://127.0.0.1:1", .hwm = 0, .heartbeat = 2s, .heartbeat_timeout = 1s},
+           {.endpoint = "tcp://127.0.0.1:1", .heartbeat = 2s},
+           {.endpoint = "tcp://127.0.0.1:1", .keepalive = -1s},
            {.endpoint = "tcp://127.0.0.1:1", .reconnect = 0s},
            {.endpoint = "tcp://127.0.0.1:1", .replay_timeout = 0s},
            {.endpoint = "tcp://no port"}}) {

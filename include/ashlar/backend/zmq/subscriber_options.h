@@ -20,8 +20,11 @@ struct SubscriberOptions {
   int hwm = 100'000;       // messages that wait to be read; 0: no limit
   // A publisher that sends a larger frame is disconnected, and connected again.
   std::int64_t max_message_bytes = std::int64_t{256} << 20;
-  // A publisher that is silent, even to questions whether it lives, is disconnected after the timeout. 0: never.
-  Clock::Duration heartbeat = std::chrono::seconds(2);
+  // A machine that is gone without a word is found out after about so long, by TCP keepalive. 0: as the system does.
+  Clock::Duration keepalive = std::chrono::seconds(6);
+  // A publisher that is stopped, and does not answer questions whether it lives, is disconnected after the timeout. 0: never.
+  // Only with hwm = 0: libzmq aborts the process when it asks while its queue is full (libzmq issues 4364 and 4767).
+  Clock::Duration heartbeat = Clock::Duration::zero();
   Clock::Duration heartbeat_timeout = std::chrono::seconds(6);
   // Between attempts to connect; doubles up to the second.
   Clock::Duration reconnect = std::chrono::milliseconds(100);
