@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <deque>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -105,9 +106,13 @@ class ScriptedSource final : public FeedSource {
     ++recoveries;
     if (recover_error) return *recover_error;
     if (can_replay && producer != nullptr && stream == producer->id()) {
-      for (const OwnedBatch& batch : producer->log())
-        if (batch.view().end() > from) consumer.on_batch(batch.view());
-      return true;
+      bool has_some = false;
+      for (const OwnedBatch& batch : producer->log()) {
+        if (batch.view().end() <= from || batch.view().end() > kept_until) continue;
+        consumer.on_batch(batch.view());
+        has_some = true;
+      }
+      if (has_some || !can_snapshot) return true;
     }
     if (can_snapshot && producer != nullptr && stream == producer->id()) {
       for (const OwnedBatch& part : producer->snapshot(3)) consumer.on_batch(part.view());
@@ -121,6 +126,7 @@ class ScriptedSource final : public FeedSource {
   std::deque<OwnedBatch> wire;
   const Producer* producer = nullptr;
   bool can_replay = false;
+  std::uint64_t kept_until = std::numeric_limits<std::uint64_t>::max();  // events that a replay has
   bool can_snapshot = false;
   int recoveries = 0;
   std::optional<Error> error;
@@ -194,6 +200,24 @@ TEST_F(StreamReceiverTest, AGapIsClosedByASnapshot) {
   EXPECT_EQ(listener_.problem(), "");
   EXPECT_EQ(receiver_.counters().snapshots, 1u);
   EXPECT_EQ(listener_.resets(), 1u);
+  EXPECT_TRUE(receiver_.is_complete(worker_));
+}
+
+TEST_F(StreamReceiverTest, AGapIsClosedByAReplayOfItsFirstPartAndASnapshot) {
+  source_.can_replay = true;
+  source_.can_snapshot = true;
+  source_.kept_until = 8;
+  source_.wire = {producer_.publish(chain(1, 4))};
+  producer_.publish(chain(2, 4));
+  producer_.publish({removed(chain(1, 4)[3].hash)});
+  source_.wire.push_back(producer_.publish({removed(chain(2, 4)[3].hash)}));
+  poll();
+  EXPECT_EQ(listener_.of(worker_), producer_.held());
+  EXPECT_EQ(listener_.problem(), "");
+  EXPECT_EQ(source_.recoveries, 2);
+  EXPECT_EQ(receiver_.counters().gaps, 1u);
+  EXPECT_EQ(receiver_.counters().snapshots, 1u);
+  EXPECT_EQ(receiver_.counters().resyncs, 0u);
   EXPECT_TRUE(receiver_.is_complete(worker_));
 }
 
