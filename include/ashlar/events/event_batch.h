@@ -14,6 +14,7 @@
 #include <string_view>
 #include <vector>
 
+#include "ashlar/base/clock.h"
 #include "ashlar/base/result.h"
 #include "ashlar/events/kv_event.h"
 #include "ashlar/events/worker.h"
@@ -94,7 +95,12 @@ class BatchSink {
   virtual ~BatchSink() = default;
   // Errors: the batch did not go out; the caller keeps it, and offers it or a snapshot later.
   virtual Result<void> publish(const EventBatch& batch) = 0;
-  // For logs and status.
+  // Waits until what was published has really gone out, where publish() only begins it. Errors: kTimeout; kUnavailable.
+  virtual Result<void> flush(Clock::TimePoint until) {
+    static_cast<void>(until);
+    return {};
+  }
+  // For logs and status; asked once.
   virtual std::string describe() const = 0;
 };
 
