@@ -132,7 +132,7 @@ void add_advisor_command(CLI::App& program, Run& run) {
   command->add_option("--from", settings->from, "feed to read")->required();
   command->add_option("--order", advisor.order, "places from the fastest to the slowest")->delimiter(',');
   command->add_option("--every", settings->every, "seconds between two looks")
-      ->check(CLI::PositiveNumber)
+      ->check(CLI::Range(0.1, 86400.0))
       ->capture_default_str();
   command->add_option("--hot", advisor.hot_heat, "uses per block from which a prefix is promoted")
       ->capture_default_str();

@@ -70,18 +70,24 @@ Result<OpenedSource> FeedKinds::open_source(const std::string& text) const {
   return opened;
 }
 
-Result<std::shared_ptr<events::BatchSink>> FeedKinds::open_sink(const std::string& text,
-                                                                const events::StreamId& stream,
-                                                                events::SnapshotSource& state) const {
+Result<void> FeedKinds::check_sink(const std::string& text) const {
   const Result<FeedAddress> address = FeedAddress::parse(text);
   if (!address) return address.error();
   const Result<const Kind*> kind = find(*address);
   if (!kind) return kind.error();
   if (!(*kind)->sink)
     return make_error(ErrorCode::kUnsupported, "'%s' feeds can only be read", address->kind().c_str());
-  Result<std::shared_ptr<events::BatchSink>> opened = (*kind)->sink(*address, stream, state);
+  return {};
+}
+
+Result<std::shared_ptr<events::BatchSink>> FeedKinds::open_sink(const std::string& text,
+                                                                const events::StreamId& stream,
+                                                                events::SnapshotSource& state) const {
+  if (Result<void> good = check_sink(text); !good) return good.error();
+  const FeedAddress address = FeedAddress::parse(text).value();
+  Result<std::shared_ptr<events::BatchSink>> opened = kinds_.at(address.kind()).sink(address, stream, state);
   if (opened)
-    if (Result<void> used = address->all_used(); !used) return used.error();
+    if (Result<void> used = address.all_used(); !used) return used.error();
   return opened;
 }
 

@@ -40,6 +40,8 @@ class FeedKinds {
   Result<std::shared_ptr<events::BatchSink>> open_sink(const std::string& address,
                                                        const events::StreamId& stream,
                                                        events::SnapshotSource& state) const;
+  // Whether the address is one that can be written, before it is. Errors: as open_sink(), of the address.
+  Result<void> check_sink(const std::string& address) const;
   // For --help.
   std::string help() const;
 

@@ -68,6 +68,8 @@ class Relaying {
   int run() {
     const Result<tokens::HashScheme> scheme = scheme_of(settings_);
     if (!scheme) return fail(scheme.error());
+    for (const std::string& address : settings_.to)
+      if (const Result<void> good = kinds_.check_sink(address); !good) return fail(good.error());
     feed::StreamRelay::Options options;
     options.profile =
         settings_.profile == "coarse" ? events::BatchProfile::coarse() : events::BatchProfile::router();

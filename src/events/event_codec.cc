@@ -285,6 +285,9 @@ Result<void> decode_batch(std::span<const std::byte> bytes, OwnedBatch& out) {
     location.name = in.text(size);
     out.locations.push_back(std::move(location));
   }
+  if (head.first > UINT64_MAX - events)
+    return make_error(ErrorCode::kCorruption, "a batch of %u events begins with number %llu", events,
+                      static_cast<unsigned long long>(head.first));
   // No event has fewer than 16 bytes: a false count cannot make us take memory for it.
   if (in.left() / 16 < events) return cut_short("runs");
   out.events.reserve(events);

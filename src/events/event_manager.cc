@@ -20,6 +20,8 @@ Result<void> BatchProfile::validate() const {
                       capacity, max_events);
   if (max_age < Clock::Duration::zero())
     return make_error(ErrorCode::kInvalidArgument, "max_age is negative");
+  if (max_age > std::chrono::hours(24) || retry_max > std::chrono::hours(24))
+    return make_error(ErrorCode::kInvalidArgument, "max_age and retry_max are a day at most");
   if (retry <= Clock::Duration::zero() || retry_max < retry)
     return make_error(ErrorCode::kInvalidArgument, "retry must be above 0 and not above retry_max");
   return {};
@@ -34,6 +36,10 @@ Result<void> EventManagerOptions::validate() const {
     return make_error(ErrorCode::kInvalidArgument, "access_every must be above 0");
   if (shutdown_wait < Clock::Duration::zero())
     return make_error(ErrorCode::kInvalidArgument, "shutdown_wait is negative");
+  constexpr Clock::Duration kLongest = std::chrono::hours(24);
+  if (drain_every > kLongest || access_every > kLongest || shutdown_wait > kLongest)
+    return make_error(ErrorCode::kInvalidArgument,
+                      "drain_every, access_every and shutdown_wait are a day at most");
   return {};
 }
 
@@ -213,6 +219,8 @@ Result<void> EventManager::remove_sink(const std::shared_ptr<BatchSink>& sink) {
     const MutexLock lock(parts_->drain_mu);
     const auto at = std::ranges::find_if(parts_->lanes, [&](const auto& one) { return one->sink() == sink; });
     if (at == parts_->lanes.end()) return make_error(ErrorCode::kNotFound, "there is no such sink");
+    if ((*at)->is_its_thread())
+      return make_error(ErrorCode::kInvalidArgument, "a sink cannot remove itself while it is called");
     lane = std::move(*at);
     parts_->lanes.erase(at);
   }
@@ -234,7 +242,7 @@ Result<void> EventManager::flush(Clock::TimePoint until) {
     number = parts_->state.next_number();
     lanes = parts_->lanes;
   }
-  for (const auto& lane : lanes) lane->hurry(number);
+  for (const auto& lane : lanes) lane->hurry(number, until);
   for (const auto& lane : lanes) {
     if (lane->wait_for(number, until)) continue;
     const LaneCounters counters = lane->counters();

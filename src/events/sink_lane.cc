@@ -2,11 +2,27 @@
 
 #include <algorithm>
 #include <chrono>
+#include <exception>
 #include <utility>
 
 #include "base/start_thread.h"
 
 namespace ashlar::events {
+namespace {
+
+// A sink should not throw; one that does has failed.
+template <class F>
+Result<void> guarded(const F& call) {
+  try {
+    return call();
+  } catch (const std::exception& error) {
+    return make_error(ErrorCode::kInternal, "the sink threw: %s", error.what());
+  } catch (...) {
+    return make_error(ErrorCode::kInternal, "the sink threw something");
+  }
+}
+
+}  // namespace
 
 SinkLane::SinkLane(std::shared_ptr<BatchSink> sink, const BatchProfile& profile, Context context)
     : sink_(std::move(sink)),
@@ -22,7 +38,7 @@ SinkLane::~SinkLane() {
 Result<void> SinkLane::start(std::uint64_t first, bool owes_snapshot) {
   {
     const MutexLock lock(mu_);
-    out_ = first;
+    out_ = flushed_ = first;
     owes_snapshot_ = owes_snapshot;
   }
   return start_thread(&thread_, [this] { run(); });
@@ -54,25 +70,26 @@ void SinkLane::append(std::span<const KvEvent> events) {
   if (first || eighths(before) != eighths(pending_.size())) changed_.notify_all();
 }
 
-void SinkLane::begin_at(std::uint64_t first) {
+void SinkLane::begin_at(std::uint64_t) {
   const MutexLock lock(mu_);
   pending_.clear();
   taken_left_ = 0;
   taken_.clear();
   taken_done_ = 0;
   owes_snapshot_ = false;
-  out_ = first;
+  sends_snapshot_ = true;
 }
 
-void SinkLane::hurry(std::uint64_t number) {
+void SinkLane::hurry(std::uint64_t number, Clock::TimePoint until) {
   const MutexLock lock(mu_);
   hurry_ = std::max(hurry_, number);
+  finish_by_ = std::max(finish_by_, until);
   changed_.notify_all();
 }
 
 bool SinkLane::wait_for(std::uint64_t number, Clock::TimePoint until) {
   const MutexLock lock(mu_);
-  while (out_ < number || owes_snapshot_) {
+  while (flushed_ < number || owes_snapshot_ || sends_snapshot_) {
     if (stopping_ || context_.clock->now() >= until) return false;
     context_.clock->wait_until(changed_, mu_, until);
   }
@@ -106,14 +123,15 @@ Clock::TimePoint SinkLane::due_at_locked() const {
 
 bool SinkLane::is_due_locked(Clock::TimePoint now) const {
   if (retry_at_ && now < *retry_at_) return false;
-  if (owes_snapshot_ || taken_left_ != 0) return true;
-  if (pending_.empty()) return false;
+  if (owes_snapshot_ || sends_snapshot_ || taken_left_ != 0) return true;
+  if (pending_.empty()) return hurry_ > flushed_ && out_ >= hurry_;
   return pending_.size() >= profile_.max_events || hurry_ > out_ || now >= due_at_locked();
 }
 
 void SinkLane::run() {
   for (;;) {
-    bool snapshot = false;
+    enum class Next : std::uint8_t { kSnapshot, kEvents, kFinish };
+    Next next = Next::kEvents;
     {
       const MutexLock lock(mu_);
       for (;;) {
@@ -128,15 +146,21 @@ void SinkLane::run() {
           changed_.wait(mu_);
         }
       }
-      snapshot = owes_snapshot_;
-      if (!snapshot && taken_left_ == 0) {
+      if (owes_snapshot_) snapshot_.reset();  // one that was going out is too old
+      if (owes_snapshot_ || sends_snapshot_) {
+        next = Next::kSnapshot;
+      } else if (taken_left_ == 0 && pending_.empty()) {
+        next = Next::kFinish;
+      } else if (taken_left_ == 0) {
         taken_.clear();
         taken_done_ = 0;
         taken_.swap(pending_);
         taken_left_ = taken_.size();
       }
     }
-    const bool good = snapshot ? send_snapshot() : send_events();
+    const bool good = next == Next::kSnapshot ? send_snapshot()
+                      : next == Next::kEvents ? send_events()
+                                              : finish();
     const MutexLock lock(mu_);
     if (good) {
       retry_ = profile_.retry;
@@ -157,7 +181,25 @@ Result<void> SinkLane::publish(EventBatch batch) {
                            .count();
   const std::vector<LocationName> locations = context_.locations(batch.events);
   batch.locations = locations;
-  return sink_->publish(batch);
+  return guarded([&] { return sink_->publish(batch); });
+}
+
+// The sink has everything; now it is to finish it.
+bool SinkLane::finish() {
+  std::uint64_t number = 0;
+  Clock::TimePoint until;
+  {
+    const MutexLock lock(mu_);
+    number = out_;
+    until = finish_by_;
+  }
+  if (const Result<void> flushed = guarded([&] { return sink_->flush(until); }); !flushed) {
+    note_failure(flushed.error());
+    return false;
+  }
+  const MutexLock lock(mu_);
+  flushed_ = std::max(flushed_, number);
+  return true;
 }
 
 void SinkLane::note_failure(const Error& error) {
@@ -188,29 +230,35 @@ bool SinkLane::send_events() {
   return true;
 }
 
+// A part that fails is tried again; the parts before it are out.
 bool SinkLane::send_snapshot() {
-  const OwnedBatch whole = context_.snapshot(*this);
-  const std::size_t parts =
-      std::max<std::size_t>(1, (whole.events.size() + profile_.max_events - 1) / profile_.max_events);
-  for (std::size_t part = 0; part < parts; ++part) {
-    const std::size_t from = part * profile_.max_events;
-    const std::size_t count = std::min(profile_.max_events, whole.events.size() - from);
-    const Result<void> published = publish({.kind = BatchKind::kSnapshot,
-                                            .first = whole.head.first,
-                                            .part = static_cast<std::uint32_t>(part),
-                                            .parts = static_cast<std::uint32_t>(parts),
-                                            .events = std::span(whole.events).subspan(from, count)});
+  if (!snapshot_) {
+    snapshot_ = context_.snapshot(*this);
+    snapshot_part_ = 0;
+  }
+  const std::size_t count = snapshot_->events.size();
+  const std::size_t each = std::max(profile_.max_events, count / kMaxSnapshotParts + 1);
+  const std::size_t parts = std::max<std::size_t>(1, (count + each - 1) / each);
+  for (; snapshot_part_ < parts; ++snapshot_part_) {
+    const std::size_t from = snapshot_part_ * each;
+    const Result<void> published =
+        publish({.kind = BatchKind::kSnapshot,
+                 .first = snapshot_->head.first,
+                 .part = static_cast<std::uint32_t>(snapshot_part_),
+                 .parts = static_cast<std::uint32_t>(parts),
+                 .events = std::span(snapshot_->events).subspan(from, std::min(each, count - from))});
     if (!published) {
       note_failure(published.error());
-      const MutexLock lock(mu_);
-      counters_.dropped += pending_.size();
-      pending_.clear();
-      owes_snapshot_ = true;
       return false;
     }
+    const MutexLock lock(mu_);
+    if (owes_snapshot_ || stopping_) return true;
   }
   const MutexLock lock(mu_);
   ++counters_.snapshots;
+  out_ = std::max(out_, snapshot_->head.first);
+  sends_snapshot_ = false;
+  snapshot_.reset();
   return true;
 }
 

@@ -38,13 +38,15 @@ class SinkLane {
   void append(std::span<const KvEvent> events);
   // For the snapshot callback: what waits is in the snapshot, which was made just before event `first`.
   void begin_at(std::uint64_t first);
-  // Everything below `number` is to go out now.
-  void hurry(std::uint64_t number);
+  // Everything below `number` is to go out now, and the sink is to finish it by `until`.
+  void hurry(std::uint64_t number, Clock::TimePoint until);
   bool wait_for(std::uint64_t number, Clock::TimePoint until);
   // What has not gone out stays behind.
   void stop();
 
   const std::shared_ptr<BatchSink>& sink() const noexcept { return sink_; }
+  // Whether this is the thread that calls the sink.
+  bool is_its_thread() const noexcept { return std::this_thread::get_id() == thread_.get_id(); }
   LaneCounters counters() const;
 
  private:
@@ -54,6 +56,7 @@ class SinkLane {
   // Publishes what was taken; false when the sink failed.
   bool send_events();
   bool send_snapshot();
+  bool finish();
   Result<void> publish(EventBatch batch);
   void note_failure(const Error& error);
   std::size_t waiting_locked() const ASHLAR_REQUIRES(mu_) { return taken_left_ + pending_.size(); }
@@ -67,6 +70,8 @@ class SinkLane {
   // Of the thread alone.
   std::vector<KvEvent> taken_;
   std::size_t taken_done_ = 0;
+  std::optional<OwnedBatch> snapshot_;  // that is going out
+  std::size_t snapshot_part_ = 0;       // the next of it
   Clock::Duration retry_ = {};
 
   mutable Mutex mu_;
@@ -75,9 +80,12 @@ class SinkLane {
   Clock::TimePoint oldest_ ASHLAR_GUARDED_BY(mu_) = {};
   std::size_t taken_left_ ASHLAR_GUARDED_BY(mu_) = 0;  // of taken_, not yet out
   std::uint64_t out_ ASHLAR_GUARDED_BY(mu_) = 0;       // everything below is out
+  std::uint64_t flushed_ ASHLAR_GUARDED_BY(mu_) = 0;   // and the sink has finished it
   std::uint64_t hurry_ ASHLAR_GUARDED_BY(mu_) = 0;
+  Clock::TimePoint finish_by_ ASHLAR_GUARDED_BY(mu_) = {};
   std::optional<Clock::TimePoint> retry_at_ ASHLAR_GUARDED_BY(mu_);
   bool owes_snapshot_ ASHLAR_GUARDED_BY(mu_) = false;
+  bool sends_snapshot_ ASHLAR_GUARDED_BY(mu_) = false;  // it has been made, and is not out yet
   bool stopping_ ASHLAR_GUARDED_BY(mu_) = false;
   LaneCounters counters_ ASHLAR_GUARDED_BY(mu_);
 };

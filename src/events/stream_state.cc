@@ -62,6 +62,10 @@ std::vector<KvEvent> StreamState::list() const {
     if (const auto by = a.hash <=> b.hash; by != 0) return by < 0;
     return a.name_bits < b.name_bits;
   });
+  const auto [last, end] = std::ranges::unique(out, [](const KvEvent& a, const KvEvent& b) {
+    return EventKey(a).is_of(b);  // of two sources
+  });
+  out.erase(last, end);
   // A parent may have gone since. All of a tier stand together, by position: so do its parents.
   for (KvEvent& event : out) {
     if (!event.has_parent) continue;
@@ -73,6 +77,19 @@ std::vector<KvEvent> StreamState::list() const {
     event.parent_bits = {};
   }
   return out;
+}
+
+bool StreamState::is_held_elsewhere(const Source& source, const EventKey& key) const noexcept {
+  return std::ranges::any_of(sources_, [&](const auto& other) {
+    return other.get() != &source && (other->tiers >> key.tier.value() & 1u) != 0 &&
+           other->find(key) != SlotMap<Present>::kNone;
+  });
+}
+
+void StreamState::insert(Source& source, const KvEvent& event, std::vector<KvEvent>& out) {
+  source.tiers |= 1u << event.tier.value();
+  source.present.insert({event});
+  if (!is_held_elsewhere(source, EventKey(event))) emit(event, out);
 }
 
 void StreamState::emit(KvEvent event, std::vector<KvEvent>& out) {
@@ -87,17 +104,20 @@ void StreamState::apply(Source& source, const KvEvent& event, std::vector<KvEven
     case KvEventKind::kStored:
       if (const auto slot = source.find(EventKey(event)); slot != SlotMap<Present>::kNone) {
         source.present.at(slot).event = event;
-      } else {
-        source.present.insert({event});
+        return;
       }
-      break;
+      return insert(source, event, out);
     case KvEventKind::kRemoved: {
-      const auto slot = source.find(EventKey(event));
+      const EventKey key(event);
+      const auto slot = source.find(key);
       if (slot == SlotMap<Present>::kNone) return;
       source.present.erase(slot);
+      if (is_held_elsewhere(source, key)) return;
       break;
     }
     case KvEventKind::kCleared:
+      if (sources_.size() > 2)  // others may hold some of it: its own go one by one
+        return remove_from(source, [&](const KvEvent& one) { return !covers(event, one.tier); }, out);
       if (source.present.erase_if([&](const Present& one) { return covers(event, one.event.tier); }) == 0)
         return;
       break;
@@ -121,7 +141,8 @@ void StreamState::remove_from(Source& source, const Stays& stays, std::vector<Kv
     return true;
   });
   std::ranges::sort(gone, [](const KvEvent& a, const KvEvent& b) { return b.hash < a.hash; });
-  for (const KvEvent& event : gone) emit(event, out);
+  for (const KvEvent& event : gone)
+    if (!is_held_elsewhere(source, EventKey(event))) emit(event, out);
 }
 
 void StreamState::mend(Source& source, const KvEvent& marker, std::vector<KvEvent>& out) {
@@ -137,7 +158,12 @@ void StreamState::mend(Source& source, const KvEvent& marker, std::vector<KvEven
 
 void StreamState::catch_up(Source& source, std::vector<KvEvent>& out) {
   std::vector<KvEvent> held;
-  source.heard = source.lister(held);
+  try {
+    source.heard = source.lister(held);
+  } catch (...) {  // NOLINT(bugprone-empty-catch): nobody to ask
+    ++counters_.resyncs;
+    held.clear();
+  }
   SlotMap<Present> now;
   for (const KvEvent& event : held) now.insert({event});
   // One that was evicted and came back meanwhile lies elsewhere now.
@@ -149,9 +175,7 @@ void StreamState::catch_up(Source& source, std::vector<KvEvent>& out) {
   };
   remove_from(source, stays, out);
   for (const KvEvent& event : held) {
-    if (source.find(EventKey(event)) != SlotMap<Present>::kNone) continue;
-    source.present.insert({event});
-    emit(event, out);
+    if (source.find(EventKey(event)) == SlotMap<Present>::kNone) insert(source, event, out);
   }
 }
 

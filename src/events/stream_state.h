@@ -49,6 +49,7 @@ class StreamState {
     std::shared_ptr<EventLog> log;
     EventManager::Lister lister;
     SlotMap<Present> present = {};
+    unsigned tiers = 0;       // a bit for each that it has spoken of
     std::uint64_t heard = 0;  // events below this number of the log are known, from a list
 
     SlotMap<Present>::Slot find(const EventKey& key) const noexcept {
@@ -62,6 +63,9 @@ class StreamState {
   }
 
   void emit(KvEvent event, std::vector<KvEvent>& out);
+  // Whether another source holds it too: two owners of one (hash, tier) are one to listeners.
+  bool is_held_elsewhere(const Source& source, const EventKey& key) const noexcept;
+  void insert(Source& source, const KvEvent& event, std::vector<KvEvent>& out);
   void apply(Source& source, const KvEvent& event, std::vector<KvEvent>& out);
   // Asks the lister, and says what is different.
   void catch_up(Source& source, std::vector<KvEvent>& out);

@@ -207,7 +207,7 @@ void StorageAdvisor::remove(const Holder& holder, Why why, std::int64_t now) {
 }
 
 double StorageAdvisor::faded(double value, std::int64_t since, std::int64_t now) const {
-  return value * std::exp2(-std::max(0.0, seconds(now - since)) / options_.half_life_seconds);
+  return value * std::exp2(-std::max(0.0, seconds(now) - seconds(since)) / options_.half_life_seconds);
 }
 
 // A hit in one tier is a use of the block wherever it lies.
@@ -327,7 +327,7 @@ std::vector<Advice> StorageAdvisor::advise(std::int64_t now_ns) const {
         used = std::max(used, use.used_ns);
       }
       advice.heat /= static_cast<double>(advice.blocks.size());
-      advice.idle_seconds = std::max(0.0, seconds(now_ns - used));
+      advice.idle_seconds = std::max(0.0, seconds(now_ns) - seconds(used));
       if (advice.heat >= options_.hot_heat && faster != nullptr) {
         advice.action = Advice::Action::kPromote;
         advice.reason = "heat " + number(advice.heat) + " per block, at least " + number(options_.hot_heat);

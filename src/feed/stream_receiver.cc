@@ -24,6 +24,7 @@ EventBatch behind(EventBatch batch, std::uint64_t next) {
 
 Result<std::size_t> StreamReceiver::poll(Clock::Duration timeout) {
   const Result<std::size_t> came = source_.poll(*this, timeout);
+  ++polls_;
   mend();
   return came;
 }
@@ -38,16 +39,24 @@ bool StreamReceiver::accepts(const EventBatch& batch) {
     what = "namespace";
   if (want.block_size != 0 && got.block_size != want.block_size) what = "block size";
   if (what == nullptr) return true;
-  ++counters_.refused;
-  last_refusal_ = "worker " + std::to_string(batch.stream.worker.id.value()) + " rank " +
-                  std::to_string(batch.stream.worker.rank) + " names its blocks by another " + what +
-                  "; configure both sides alike";
+  refuse("worker " + std::to_string(batch.stream.worker.id.value()) + " rank " +
+         std::to_string(batch.stream.worker.rank) + " names its blocks by another " + what +
+         "; configure both sides alike");
   return false;
+}
+
+void StreamReceiver::refuse(std::string why) {
+  ++counters_.refused;
+  last_refusal_ = std::move(why);
 }
 
 void StreamReceiver::on_batch(const EventBatch& batch) {
   ++counters_.batches;
   if (!accepts(batch)) return;
+  if (batch.first > UINT64_MAX - batch.events.size())
+    return refuse("a batch whose numbers end beyond all numbers");
+  if (!streams_.contains(batch.stream.worker) && streams_.size() >= options_.max_workers)
+    return refuse("more workers than the " + std::to_string(options_.max_workers) + " that are listened to");
   const auto [at, fresh] = streams_.try_emplace(batch.stream.worker);
   Stream& stream = at->second;
   if (fresh) {
@@ -69,7 +78,7 @@ void StreamReceiver::on_batch(const EventBatch& batch) {
 }
 
 void StreamReceiver::take_events(Stream& stream, const EventBatch& batch) {
-  if (batch.end() <= stream.next) {
+  if (batch.events.empty() || batch.end() <= stream.next) {
     counters_.duplicates += batch.events.size();
     return;
   }
@@ -117,25 +126,26 @@ void StreamReceiver::take_snapshot(Stream& stream, const EventBatch& batch) {
     counters_.duplicates += batch.events.size();
     return;
   }
-  if (batch.parts > events::kMaxSnapshotParts || batch.part >= batch.parts) {
-    ++counters_.refused;
-    last_refusal_ = "a snapshot of " + std::to_string(batch.parts) + " parts";
-    return;
-  }
-  // Of two snapshots that arrive together the later one counts.
-  if (!stream.parts.empty() && batch.first < stream.parts_first) return;
-  if (stream.parts.size() != batch.parts || stream.parts_first != batch.first) {
-    stream.parts.assign(batch.parts, std::nullopt);
+  if (batch.parts > events::kMaxSnapshotParts || batch.part >= batch.parts)
+    return refuse("part " + std::to_string(batch.part) + " of a snapshot of " + std::to_string(batch.parts));
+  // Of two snapshots that arrive together the later one counts, unless nothing more of it came for long.
+  constexpr std::uint32_t kPatience = 1024;
+  if (!stream.parts.empty() && batch.first < stream.parts_first && ++stream.parts_idle < kPatience) return;
+  if (stream.parts_wanted != batch.parts || stream.parts_first != batch.first) {
+    stream.parts.clear();
+    stream.parts_wanted = batch.parts;
     stream.parts_first = batch.first;
   }
-  stream.parts[batch.part] = OwnedBatch::of(batch);
-  if (!std::ranges::all_of(stream.parts, [](const auto& part) { return part.has_value(); })) return;
+  stream.parts_idle = 0;
+  stream.parts.insert_or_assign(batch.part, OwnedBatch::of(batch));
+  if (stream.parts.size() < stream.parts_wanted) return;
   ++counters_.snapshots;
   listener_.on_reset(stream.id);
   const auto parts = std::exchange(stream.parts, {});
-  for (const auto& part : parts) {
-    counters_.events += part->events.size();
-    if (!part->events.empty()) listener_.on_events(part->view());
+  stream.parts_wanted = 0;
+  for (const auto& [number, part] : parts) {
+    counters_.events += part.events.size();
+    if (!part.events.empty()) listener_.on_events(part.view());
   }
   stream.next = batch.first;
   stream.complete = true;
@@ -155,8 +165,17 @@ void StreamReceiver::give_up(Stream& stream) {
 
 void StreamReceiver::mend() {
   std::vector<events::Worker> broken;  // recovering may bring workers that were not known
+  std::vector<events::Worker> incomplete;
   for (const auto& [worker, stream] : streams_)
     if (!stream.waiting.empty()) broken.push_back(worker);
+  // A picture that is not whole may be made whole by somebody who did not answer before.
+  if (options_.ask_again != 0 && polls_ % options_.ask_again == 0)
+    for (const auto& [worker, stream] : streams_)
+      if (!stream.complete && stream.waiting.empty()) incomplete.push_back(worker);
+  for (const events::Worker& worker : incomplete) {
+    const events::StreamId id = streams_.at(worker).id;
+    static_cast<void>(source_.recover(id, streams_.at(worker).next, *this));
+  }
   for (const events::Worker& worker : broken) {
     Stream& stream = streams_.at(worker);
     if (stream.waiting.empty()) continue;

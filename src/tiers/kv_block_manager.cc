@@ -196,7 +196,8 @@ Result<void> KvBlockManager::register_volume(const VolumeDescriptor& descriptor,
   if (!volume) return volume.error();
   if (Result<void> attached = parts_->stack.g4->attach(descriptor.name, *std::move(volume), use); !attached)
     return attached;
-  if (events::EventManager* listener = parts_->listener.load()) parts_->name_locations(*listener);
+  const MutexLock lock(parts_->listener_mu);
+  if (parts_->listener != nullptr) parts_->name_locations(*parts_->listener);
   return {};
 }
 
@@ -303,7 +304,8 @@ Result<std::vector<MetricRegistration>> KvBlockManager::add_metrics(MetricRegist
 }
 
 std::size_t KvBlockManager::drain_events(events::EventSink& sink) {
-  if (parts_->listener.load() != nullptr) return 0;
+  const MutexLock lock(parts_->listener_mu);
+  if (parts_->listener != nullptr) return 0;
   std::size_t count = 0;
   parts_->each_manager([&](const auto& manager) {
     if (manager.event_log() != nullptr) count += manager.event_log()->drain(sink);
@@ -323,10 +325,11 @@ void KvBlockManager::Parts::name_locations(events::EventManager& events) const {
 Result<void> KvBlockManager::attach_events(events::EventManager& events) {
   if (parts_->options.event_capacity == 0)
     return make_error(ErrorCode::kNotReady, "the tiers make no events; set event_capacity");
-  events::EventManager* none = nullptr;
-  if (!parts_->listener.compare_exchange_strong(none, &events))
+  const MutexLock lock(parts_->listener_mu);
+  if (parts_->listener != nullptr)
     return make_error(ErrorCode::kAlreadyExists,
                       "the tiers tell somebody else already; detach_events() first");
+  parts_->listener = &events;
   parts_->name_locations(events);
   events.add_accesses(parts_->options.accesses);
   Result<void> added;
@@ -336,16 +339,20 @@ Result<void> KvBlockManager::attach_events(events::EventManager& events) {
       return manager.list_stored(out);
     });
   });
-  if (!added) detach_events();
+  if (!added) parts_->detach_locked();
   return added;
 }
 
-void KvBlockManager::detach_events() {
-  events::EventManager* events = parts_->listener.exchange(nullptr);
+void KvBlockManager::Parts::detach_locked() {
+  events::EventManager* events = std::exchange(listener, nullptr);
   if (events == nullptr) return;
   // One that was never added is not found.
-  parts_->each_manager(
-      [&](const auto& manager) { static_cast<void>(events->remove_source(manager.event_log())); });
+  each_manager([&](const auto& manager) { static_cast<void>(events->remove_source(manager.event_log())); });
+}
+
+void KvBlockManager::detach_events() {
+  const MutexLock lock(parts_->listener_mu);
+  parts_->detach_locked();
 }
 
 }  // namespace ashlar::tiers

@@ -5,6 +5,7 @@
 #include <atomic>
 #include <memory>
 
+#include "ashlar/base/mutex.h"
 #include "ashlar/tiers/kv_block_manager.h"
 #include "tiers/onboarder.h"
 #include "tiers/pending_fences.h"
@@ -39,10 +40,12 @@ struct KvBlockManager::Parts {
     with(stack.g4_manager);
   }
   void name_locations(events::EventManager& events) const;
+  void detach_locked() ASHLAR_REQUIRES(listener_mu);
 
   const KvOptions options;
   TierStack stack;
-  std::atomic<events::EventManager*> listener{nullptr};
+  Mutex listener_mu;  // taken before the locks of the EventManager and of the stores
+  events::EventManager* listener ASHLAR_GUARDED_BY(listener_mu) = nullptr;
   std::atomic<bool> closing{false};  // nothing new goes down
   std::atomic<bool> closed{false};   // nothing at all does
   PendingFences fences;

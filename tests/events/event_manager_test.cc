@@ -3,8 +3,10 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <map>
 #include <set>
+#include <stdexcept>
 #include <thread>
 
 #include "ashlar/base/random.h"
@@ -274,6 +276,107 @@ TEST_F(EventManagerTest, ASinkThatHangsDoesNotKeepTheProducersOrTheOthers) {
   sink_->resume();
   EXPECT_TRUE(manager->flush(soon()));
   EXPECT_EQ(sink_->events().size(), 100u);
+}
+
+TEST_F(EventManagerTest, AFlushWaitsForASnapshotToArrive) {
+  auto manager = EventManager::create({.shutdown_wait = {}}).value();
+  auto source = log();
+  ASSERT_TRUE(manager->add_source(source));
+  for (const KvEvent& event : chain(1, 30)) source->append(event);
+  manager->drain();
+  sink_->fail(-1);
+  ASSERT_TRUE(manager->add_sink(sink_, {.max_events = 4, .retry = std::chrono::milliseconds(1)}));
+  for (int i = 0; i < 20; ++i)
+    ASSERT_FALSE(manager->flush(Clock::real().now() + std::chrono::milliseconds(1))) << "nothing went out";
+  sink_->fail(0);
+  ASSERT_TRUE(manager->flush(soon()));
+  Replay replay;
+  replay.apply(sink_->all());
+  EXPECT_EQ(replay.problem, "");
+  EXPECT_EQ(replay.present.size(), 30u);
+}
+
+TEST_F(EventManagerTest, ASnapshotGoesOnWhereAPartFailed) {
+  auto manager = EventManager::create({}).value();
+  auto source = log();
+  ASSERT_TRUE(manager->add_source(source));
+  for (const KvEvent& event : chain(1, 40)) source->append(event);
+  manager->drain();
+  class EveryOther final : public BatchSink {
+   public:
+    Result<void> publish(const EventBatch& batch) override {
+      if (++calls_ % 2 == 1) return make_error(ErrorCode::kUnavailable, "every other call fails");
+      return to->publish(batch);
+    }
+    std::string describe() const override { return "every other"; }
+    std::shared_ptr<BatchRecorder> to = std::make_shared<BatchRecorder>();
+
+   private:
+    int calls_ = 0;
+  };
+  auto sink = std::make_shared<EveryOther>();
+  ASSERT_TRUE(manager->add_sink(sink, {.max_events = 4, .retry = std::chrono::milliseconds(1)}));
+  ASSERT_TRUE(manager->flush(soon()));
+  EXPECT_EQ(sink->to->batches(), 10u);
+  EXPECT_EQ(sink->to->events().size(), 40u);
+}
+
+TEST_F(EventManagerTest, ASinkThatThrowsOrRemovesItselfHasFailed) {
+  auto manager = EventManager::create({.shutdown_wait = {}}).value();
+  class Thrower final : public BatchSink {
+   public:
+    Result<void> publish(const EventBatch&) override {
+      if (calls++ == 0) throw std::runtime_error("no patience");
+      return manager->remove_sink(self.lock());
+    }
+    std::string describe() const override { return "thrower"; }
+    EventManager* manager = nullptr;
+    std::weak_ptr<BatchSink> self;
+    std::atomic<int> calls{0};
+  };
+  auto sink = std::make_shared<Thrower>();
+  sink->manager = manager.get();
+  sink->self = sink;
+  ASSERT_TRUE(manager->add_sink(sink, {.retry = std::chrono::milliseconds(1)}));
+  const PublishHandle handle = manager->publish(chain(1, 1)[0]);
+  while (manager->counters().lanes[0].failures < 2) std::this_thread::yield();
+  EXPECT_NE(manager->counters().lanes[0].last_error.find("remove itself"), std::string::npos);
+  ASSERT_TRUE(manager->remove_sink(sink));
+}
+
+TEST_F(EventManagerTest, AnOwnerThatThrowsCannotBeAsked) {
+  auto manager = EventManager::create({}).value();
+  ASSERT_TRUE(manager->add_sink(sink_));
+  auto source = log(16);
+  ASSERT_TRUE(manager->add_source(source, [](std::vector<KvEvent>&) -> std::uint64_t { throw 1; }));
+  for (const KvEvent& event : chain(2, 40)) source->append(event);
+  ASSERT_TRUE(manager->flush(soon()));
+  Replay replay;
+  replay.apply(sink_->all());
+  EXPECT_EQ(replay.problem, "");
+  EXPECT_TRUE(replay.present.empty());
+  EXPECT_GT(manager->counters().resyncs, 0u);
+}
+
+TEST_F(EventManagerTest, TwoOwnersOfABlockAreOneToListeners) {
+  auto manager = EventManager::create({}).value();
+  ASSERT_TRUE(manager->add_sink(sink_));
+  auto source = log();
+  ASSERT_TRUE(manager->add_source(source));
+  const auto blocks = chain(1, 3);
+  std::vector<PublishHandle> handles;
+  for (const KvEvent& block : blocks) handles.push_back(manager->publish(block));
+  for (const KvEvent& block : blocks) source->append(block);
+  manager->drain();
+  source->append(removed(blocks[2].hash));
+  handles.pop_back();
+  handles.pop_back();
+  ASSERT_TRUE(manager->flush(soon()));
+  Replay replay;
+  replay.apply(sink_->all());
+  EXPECT_EQ(replay.problem, "");
+  EXPECT_EQ(replay.present.size(), 2u) << "the last one has lost both, the middle one has the log";
+  EXPECT_EQ(manager->snapshot().events.size(), 2u);
 }
 
 TEST_F(EventManagerTest, LocationsAreNamedInTheBatchesThatUseThem) {

@@ -300,6 +300,46 @@ TEST_F(StreamReceiverTest, PartsOfTwoSnapshotsAreNotMixed) {
   EXPECT_EQ(listener_.problem(), "");
 }
 
+TEST_F(StreamReceiverTest, WhoIsNotCompleteIsAskedAgain) {
+  StreamReceiver receiver(source_, listener_, {.ask_again = 2});
+  listener_.allow_unknown_blocks();
+  producer_.publish(chain(1, 4));
+  source_.wire = {producer_.publish(chain(2, 2))};
+  ASSERT_TRUE(receiver.poll({}));
+  EXPECT_FALSE(receiver.is_complete(worker_));
+  source_.can_snapshot = true;
+  for (int i = 0; i < 3; ++i) ASSERT_TRUE(receiver.poll({}));
+  EXPECT_TRUE(receiver.is_complete(worker_));
+  EXPECT_EQ(listener_.of(worker_), producer_.held());
+}
+
+TEST_F(StreamReceiverTest, NumbersAndPartsThatCannotBeAreRefused) {
+  OwnedBatch batch = producer_.publish(chain(1, 2));
+  batch.head.first = UINT64_MAX - 1;
+  OwnedBatch parts = producer_.snapshot(1)[0];
+  parts.head.parts = events::kMaxSnapshotParts + 1;
+  OwnedBatch half = producer_.snapshot(2)[0];
+  half.head.first = UINT64_MAX;
+  source_.wire = {batch, parts, half, producer_.log()[0]};
+  poll();
+  EXPECT_EQ(receiver_.counters().refused, 2u);
+  EXPECT_EQ(listener_.of(worker_), producer_.held());
+  // Half a snapshot that never becomes a whole one gives way.
+  for (int i = 0; i < 2000; ++i)
+    for (const OwnedBatch& part : producer_.snapshot(1)) source_.wire.push_back(part);
+  poll();
+  EXPECT_EQ(listener_.of(worker_), producer_.held());
+}
+
+TEST_F(StreamReceiverTest, TheNumberOfWorkersIsBounded) {
+  StreamReceiver receiver(source_, listener_, {.max_workers = 3});
+  for (std::uint64_t i = 0; i < 10; ++i)
+    source_.wire.push_back(Producer(StreamId{{WorkerId(100 + i), 0}, 1}).publish(chain(i, 1)));
+  ASSERT_TRUE(receiver.poll({}));
+  EXPECT_EQ(receiver.counters().refused, 7u);
+  EXPECT_NE(receiver.last_refusal().find("3"), std::string::npos);
+}
+
 TEST_F(StreamReceiverTest, AHugeGapIsBounded) {
   StreamReceiver small(source_, listener_, {.max_waiting = 10});
   listener_.allow_unknown_blocks();

@@ -90,7 +90,8 @@ struct EventCounters {
 
 class EventManager final : public SnapshotSource {
  public:
-  // Appends what the owner of a log holds, as Stored events, parents first; returns the number of the log's next event.
+  // Appends what the owner of a log holds, as Stored events, parents first; returns the number of the log's next event. Called
+  // with events.drain held: it must not call the EventManager. One that throws could not be asked.
   using Lister = std::function<std::uint64_t(std::vector<KvEvent>&)>;
 
   // Errors: those of the options; kCapacity: no thread.
@@ -117,7 +118,7 @@ class EventManager final : public SnapshotSource {
 
   // Errors: those of the profile; kCapacity: no thread.
   Result<void> add_sink(std::shared_ptr<BatchSink> sink, const BatchProfile& profile = {});
-  // Errors: kNotFound.
+  // Errors: kNotFound; kInvalidArgument: by the sink itself.
   Result<void> remove_sink(const std::shared_ptr<BatchSink>& sink);
 
   // Waits until everything that happened before the call has gone out of every sink. Errors: kTimeout with the sink and its

@@ -38,6 +38,8 @@ class StreamReceiver final : public BatchConsumer {
     // Streams must be named like this; what is zero in it may be anything.
     std::optional<events::StreamKeys> keys = {};
     std::size_t max_waiting = std::size_t{1} << 18;  // events behind gaps, per worker
+    std::size_t max_workers = std::size_t{1} << 16;  // more are refused
+    std::uint32_t ask_again = 256;  // polls after which a worker that is not complete is asked for once more
   };
   struct Counters {
     std::uint64_t batches = 0;
@@ -79,8 +81,10 @@ class StreamReceiver final : public BatchConsumer {
     bool started = false;  // something was handed on, or the stream was heard from its first event
     std::map<std::uint64_t, events::OwnedBatch> waiting = {};  // behind a gap, by first number
     std::size_t waiting_events = 0;
-    std::vector<std::optional<events::OwnedBatch>> parts = {};  // of a snapshot that is arriving
+    std::map<std::uint32_t, events::OwnedBatch> parts = {};  // of a snapshot that is arriving
     std::uint64_t parts_first = 0;
+    std::uint32_t parts_wanted = 0;
+    std::uint32_t parts_idle = 0;  // batches since the last part
   };
 
   bool accepts(const events::EventBatch& batch);
@@ -88,6 +92,7 @@ class StreamReceiver final : public BatchConsumer {
   void take_snapshot(Stream& stream, const events::EventBatch& batch);
   void hand_on(Stream& stream, const events::EventBatch& batch);
   void take_waiting(Stream& stream);
+  void refuse(std::string why);
   void give_up(Stream& stream);
 
   FeedSource& source_;
@@ -96,6 +101,7 @@ class StreamReceiver final : public BatchConsumer {
   std::unordered_map<events::Worker, Stream> streams_;
   Counters counters_;
   std::string last_refusal_;
+  std::uint64_t polls_ = 0;
 };
 
 }  // namespace ashlar::feed
