@@ -285,7 +285,7 @@ Result<void> decode_batch(std::span<const std::byte> bytes, OwnedBatch& out) {
     location.name = in.text(size);
     out.locations.push_back(std::move(location));
   }
-  if (head.first > UINT64_MAX - events)
+  if (head.kind == BatchKind::kEvents && head.first > UINT64_MAX - events)
     return make_error(ErrorCode::kCorruption, "a batch of %u events begins with number %llu", events,
                       static_cast<unsigned long long>(head.first));
   // No event has fewer than 16 bytes: a false count cannot make us take memory for it.

@@ -53,7 +53,7 @@ void StreamReceiver::refuse(std::string why) {
 void StreamReceiver::on_batch(const EventBatch& batch) {
   ++counters_.batches;
   if (!accepts(batch)) return;
-  if (batch.first > UINT64_MAX - batch.events.size())
+  if (batch.kind == BatchKind::kEvents && batch.first > UINT64_MAX - batch.events.size())
     return refuse("a batch whose numbers end beyond all numbers");
   if (!streams_.contains(batch.stream.worker) && streams_.size() >= options_.max_workers)
     return refuse("more workers than the " + std::to_string(options_.max_workers) + " that are listened to");
