@@ -3,6 +3,7 @@
 // Thread safety: plain values; a run refers to memory of whoever made it.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -53,6 +54,10 @@ struct EngineRun {
   std::span<const tokens::Token> tokens_of(std::size_t block) const {
     return tokens.subspan(block * block_size, window);
   }
+  std::span<const tokens::Token> needed_tokens() const {
+    if (names.empty()) return {};
+    return tokens.first(std::min(tokens.size(), (names.size() - 1) * block_size + window));
+  }
   bool is_gone(std::size_t block) const { return !gone.empty() && gone[block] != 0; }
   // The blocks from `first` on, behind block first - 1.
   EngineRun behind(std::size_t first) const {
@@ -66,17 +71,19 @@ struct EngineRun {
   }
 };
 
-// A run that owns its memory.
+// A run that owns its memory: what its blocks need, and nothing else of the event.
 struct OwnedEngineRun {
   explicit OwnedEngineRun(const EngineRun& run)
       : head(run),
         names(run.names.begin(), run.names.end()),
-        tokens(run.tokens.begin(), run.tokens.end()),
-        keys(run.keys.begin(), run.keys.end()),
+        tokens(run.needed_tokens().begin(), run.needed_tokens().end()),
         lora(run.lora),
         salt(run.salt),
         gone(run.names.size(), 0) {
     for (std::size_t i = 0; i < run.gone.size(); ++i) gone[i] = run.gone[i];
+    for (const events::EngineExtraKey& key : run.keys)
+      if (key.block >= run.first_key_block && key.block - run.first_key_block < names.size())
+        keys.push_back(key);
     head.gone = {};
     head.names = {};
     head.tokens = {};

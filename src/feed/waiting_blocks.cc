@@ -6,49 +6,96 @@
 
 namespace ashlar::feed {
 
-std::size_t WaitingBlocks::expected_in(const OwnedEngineRun& run) {
-  return static_cast<std::size_t>(std::ranges::count(run.gone, std::uint8_t{0}));
+void WaitingBlocks::begin_need(const EngineKey& key) {
+  const auto keeper = keepers_.find(key);
+  if (keeper != keepers_.end()) ++runs_.at(keeper->second).needed;
 }
 
-void WaitingBlocks::unlink(Places& table, const EngineKey& key, std::uint64_t number) {
-  const auto at = table.find(key);
-  if (at == table.end()) return;
-  std::erase_if(at->second, [number](const Place& place) { return place.number == number; });
-  if (at->second.empty()) table.erase(at);
+void WaitingBlocks::end_need(const EngineKey& key) {
+  const auto keeper = keepers_.find(key);
+  if (keeper != keepers_.end() && --runs_.at(keeper->second).needed == 0) idle_.push_back(keeper->second);
 }
 
-OwnedEngineRun WaitingBlocks::take(std::uint64_t number) {
+void WaitingBlocks::retire(std::uint64_t number, Run& run) {
+  for (const events::BlockName name : run.owned.names) {
+    const EngineKey key{run.owned.head.group, name};
+    if (keepers_.try_emplace(key, number).second && is_needed(key)) ++run.needed;
+  }
+  if (run.needed == 0) idle_.push_back(number);
+}
+
+// A list and not recursion: runs that are gone may form a long chain.
+void WaitingBlocks::sweep() {
+  while (!idle_.empty()) {
+    const std::uint64_t number = idle_.back();
+    idle_.pop_back();
+    const auto at = runs_.find(number);
+    if (at != runs_.end() && at->second.needed == 0) take(number);
+  }
+}
+
+void WaitingBlocks::forget_place(const EngineKey& key, const Place& place) {
+  const auto at = by_name_.find(key);
+  at->second.erase(place);
+  if (at->second.empty()) by_name_.erase(at);
+}
+
+WaitingBlocks::Run WaitingBlocks::take(std::uint64_t number) {
   const auto at = runs_.find(number);
   ASHLAR_CHECK(at != runs_.end(), "no run waits under this number");
-  OwnedEngineRun run = std::move(at->second);
+  Run run = std::move(at->second);
+  const EngineRun& head = run.owned.head;
+  run_blocks_ -= run.owned.names.size();
+  expected_ -= run.expected;
+  for (std::size_t i = 0; i < run.owned.names.size(); ++i) {
+    const EngineKey key{head.group, run.owned.names[i]};
+    if (run.owned.gone[i] == 0) forget_place(key, {head.tier, number, i});
+    if (run.expected != 0) continue;  // it is kept for nothing yet
+    const auto keeper = keepers_.find(key);
+    if (keeper != keepers_.end() && keeper->second == number) keepers_.erase(keeper);
+  }
   runs_.erase(at);
-  run_blocks_ -= run.names.size();
-  expected_ -= expected_in(run);
-  unlink(by_parent_, {run.head.group, *run.head.parent}, number);
-  for (const events::BlockName name : run.names) unlink(by_name_, {run.head.group, name}, number);
+  const EngineKey parent{head.group, *head.parent};
+  const auto siblings = by_parent_.find(parent);
+  siblings->second.erase(number);
+  if (siblings->second.empty()) {
+    by_parent_.erase(siblings);
+    if (!is_needed(parent)) end_need(parent);
+  }
   return run;
 }
 
 std::size_t WaitingBlocks::add_run(const EngineRun& run) {
-  OwnedEngineRun owned(run);
-  if (run.names.size() > limit_) return expected_in(owned);
+  Run made(run);
+  made.expected = static_cast<std::size_t>(std::ranges::count(made.owned.gone, std::uint8_t{0}));
+  if (run.names.size() > limit_) return made.expected;
   std::size_t dropped = 0;
-  while (run_blocks_ + run.names.size() > limit_) dropped += expected_in(take(runs_.begin()->first));
+  while (run_blocks_ + run.names.size() > limit_) {
+    dropped += take(runs_.begin()->first).expected;
+    sweep();
+  }
   const std::uint64_t number = next_++;
-  by_parent_[{run.group, *run.parent}].push_back({number, 0});
-  for (std::size_t i = 0; i < run.names.size(); ++i) by_name_[run.key(i)].push_back({number, i});
+  for (std::size_t i = 0; i < run.names.size(); ++i)
+    if (!run.is_gone(i)) by_name_[run.key(i)].insert({run.tier, number, i});
   run_blocks_ += run.names.size();
-  expected_ += expected_in(owned);
-  runs_.emplace(number, std::move(owned));
+  expected_ += made.expected;
+  Run& added = runs_.emplace(number, std::move(made)).first->second;
+  const EngineKey parent{run.group, *run.parent};
+  if (!is_needed(parent)) begin_need(parent);
+  by_parent_[parent].insert(number);
+  if (added.expected == 0) retire(number, added);
+  sweep();
   return dropped;
 }
 
-std::size_t WaitingBlocks::drop_placeholder(
-    std::unordered_map<EngineKey, Placeholder, EngineKeyHash>::iterator at) {
+std::size_t WaitingBlocks::drop_placeholder(Table<Placeholder>::iterator at) {
+  const EngineKey key = at->first;
   const auto count = static_cast<std::size_t>(std::ranges::count(at->second.tiers, true));
   placed_ -= count;
   placeholder_ages_.erase(at->second.number);
   placeholders_.erase(at);
+  if (!is_needed(key)) end_need(key);
+  sweep();
   return count;
 }
 
@@ -59,6 +106,7 @@ std::size_t WaitingBlocks::add_placeholder(const EngineKey& key, std::size_t tie
   if (at == placeholders_.end()) {
     if (placeholders_.size() >= limit_)
       dropped = drop_placeholder(placeholders_.find(placeholder_ages_.begin()->second));
+    if (!is_needed(key)) begin_need(key);
     at = placeholders_.emplace(key, Placeholder{.number = next_++}).first;
     placeholder_ages_.emplace(at->second.number, key);
   }
@@ -71,8 +119,9 @@ std::vector<OwnedEngineRun> WaitingBlocks::take_runs(const EngineKey& parent) {
   std::vector<OwnedEngineRun> runs;
   const auto at = by_parent_.find(parent);
   if (at == by_parent_.end()) return runs;
-  const std::vector<Place> places = at->second;
-  for (const Place& place : places) runs.push_back(take(place.number));
+  const std::vector<std::uint64_t> numbers(at->second.begin(), at->second.end());
+  for (const std::uint64_t number : numbers) runs.push_back(take(number).owned);
+  sweep();
   return runs;
 }
 
@@ -87,10 +136,8 @@ WaitingBlocks::Tiers WaitingBlocks::take_placeholder(const EngineKey& key) {
 bool WaitingBlocks::expects(const EngineKey& key, std::size_t tier) const {
   const auto at = by_name_.find(key);
   if (at == by_name_.end()) return false;
-  return std::ranges::any_of(at->second, [&](const Place& place) {
-    const OwnedEngineRun& run = runs_.at(place.number);
-    return run.head.tier == tier && run.gone[place.block] == 0;
-  });
+  const auto oldest = at->second.lower_bound({.tier = tier});
+  return oldest != at->second.end() && oldest->tier == tier;
 }
 
 bool WaitingBlocks::cancel(const EngineKey& key, std::size_t tier) {
@@ -102,24 +149,25 @@ bool WaitingBlocks::cancel(const EngineKey& key, std::size_t tier) {
   }
   const auto at = by_name_.find(key);
   if (at == by_name_.end()) return false;
-  for (const Place& place : at->second) {
-    OwnedEngineRun& run = runs_.at(place.number);
-    if (run.head.tier != tier || run.gone[place.block] != 0) continue;
-    run.gone[place.block] = 1;
-    --expected_;
-    return true;
-  }
-  return false;
+  const auto oldest = at->second.lower_bound({.tier = tier});
+  if (oldest == at->second.end() || oldest->tier != tier) return false;
+  const Place place = *oldest;
+  forget_place(key, place);
+  Run& run = runs_.at(place.number);
+  run.owned.gone[place.block] = 1;
+  --expected_;
+  if (--run.expected == 0) retire(place.number, run);
+  sweep();
+  return true;
 }
 
 std::size_t WaitingBlocks::cancel_tier(std::size_t tier) {
   std::size_t count = 0;
-  for (auto at = runs_.begin(); at != runs_.end();) {
-    const std::uint64_t number = at->first;
-    const bool its = at->second.head.tier == tier;
-    ++at;
-    if (its) count += expected_in(take(number));
-  }
+  std::vector<std::uint64_t> numbers;
+  for (const auto& [number, run] : runs_)
+    if (run.owned.head.tier == tier) numbers.push_back(number);
+  for (const std::uint64_t number : numbers) count += take(number).expected;
+  sweep();
   for (auto at = placeholders_.begin(); at != placeholders_.end();) {
     const auto here = at++;
     if (!here->second.tiers[tier]) continue;
@@ -135,6 +183,7 @@ void WaitingBlocks::clear() {
   runs_.clear();
   by_parent_.clear();
   by_name_.clear();
+  keepers_.clear();
   placeholders_.clear();
   placeholder_ages_.clear();
   run_blocks_ = expected_ = placed_ = 0;

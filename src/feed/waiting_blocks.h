@@ -1,6 +1,9 @@
 // WaitingBlocks: what an engine said of blocks that cannot be placed yet: runs whose parent is not known, and names that were
 // stored in a tier without tokens. Bounded: the oldest give way.
 //
+// A run whose blocks are all gone is kept for those who wait behind one of its names, and no longer. Of several such runs with the
+// same name one is kept for it.
+//
 // Thread safety: thread-compatible.
 // Complexity:    O(log n) per run and per name.
 #pragma once
@@ -9,6 +12,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <set>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -52,27 +56,48 @@ class WaitingBlocks {
     Tiers tiers{};
     std::uint64_t number = 0;
   };
-  // A run, and for names the block in it.
-  struct Place {
-    std::uint64_t number = 0;
-    std::size_t block = 0;
+  struct Run {
+    explicit Run(const EngineRun& run) : owned(run) {}
+    OwnedEngineRun owned;
+    std::size_t expected = 0;  // blocks that are not gone
+    std::size_t needed = 0;    // when all are gone: names of it that it is kept for and that others wait for
   };
-  using Places = std::unordered_map<EngineKey, std::vector<Place>, EngineKeyHash>;
+  // A block that is expected.
+  struct Place {
+    std::size_t tier = 0;
+    std::uint64_t number = 0;  // of the run
+    std::size_t block = 0;
 
-  static std::size_t expected_in(const OwnedEngineRun& run);
-  static void unlink(Places& table, const EngineKey& key, std::uint64_t number);
+    friend auto operator<=>(const Place&, const Place&) = default;
+  };
+  template <typename T>
+  using Table = std::unordered_map<EngineKey, T, EngineKeyHash>;
+
+  bool is_needed(const EngineKey& key) const {
+    return by_parent_.contains(key) || placeholders_.contains(key);
+  }
+  // Somebody waits for the name as the first, or nobody does any more.
+  void begin_need(const EngineKey& key);
+  void end_need(const EngineKey& key);
+  // All of its blocks are gone.
+  void retire(std::uint64_t number, Run& run);
+  // Drops the runs that are no longer needed. After each change of the tables.
+  void sweep();
+  void forget_place(const EngineKey& key, const Place& place);
   // Takes a run out of the tables.
-  OwnedEngineRun take(std::uint64_t number);
-  std::size_t drop_placeholder(std::unordered_map<EngineKey, Placeholder, EngineKeyHash>::iterator at);
+  Run take(std::uint64_t number);
+  std::size_t drop_placeholder(Table<Placeholder>::iterator at);
 
   std::size_t limit_;
   std::uint64_t next_ = 0;
-  std::map<std::uint64_t, OwnedEngineRun> runs_;  // by age
-  std::size_t run_blocks_ = 0;                    // in runs_, those that are gone included
-  std::size_t expected_ = 0;                      // in runs_
-  Places by_parent_;
-  Places by_name_;
-  std::unordered_map<EngineKey, Placeholder, EngineKeyHash> placeholders_;
+  std::map<std::uint64_t, Run> runs_;  // by age
+  std::size_t run_blocks_ = 0;         // in runs_, those that are gone included
+  std::size_t expected_ = 0;           // in runs_
+  Table<std::set<std::uint64_t>> by_parent_;
+  Table<std::set<Place>> by_name_;
+  Table<std::uint64_t> keepers_;     // of a name: the run that is kept for it though it is gone
+  std::vector<std::uint64_t> idle_;  // runs to look at in sweep()
+  Table<Placeholder> placeholders_;
   std::map<std::uint64_t, EngineKey> placeholder_ages_;
   std::size_t placed_ = 0;  // (name, tier)s of placeholders_
 };
