@@ -16,6 +16,9 @@ Result<void> EngineIngestOptions::validate() const {
       return make_error(ErrorCode::kInvalidArgument, "rank %u is too large; ranks are below 2^31", rank);
   if (max_ranks == 0)
     return make_error(ErrorCode::kInvalidArgument, "max_ranks is 0; an engine has at least one rank");
+  if (max_groups == 0)
+    return make_error(ErrorCode::kInvalidArgument,
+                      "max_groups is 0; a rank has at least one group of layers");
   return {};
 }
 

@@ -30,6 +30,7 @@ void unpair(std::span<const tokens::Token> pairs, std::vector<tokens::Token>& ou
 EngineRank::EngineRank(std::uint32_t rank, const EngineIngestOptions& options)
     : rank_(rank),
       block_size_(options.block_size),
+      max_groups_(options.max_groups),
       full_reports_(options.full_reports),
       hasher_(options.scheme, options.salt),
       waiting_(options.max_waiting) {}
@@ -58,6 +59,10 @@ void EngineRank::apply(const EngineBatch& batch, EngineIngestCounters& counters,
 
 void EngineRank::on_stored(const EngineBatch& batch, const EngineEvent& event, std::size_t tier, Turn& turn) {
   const std::uint32_t group_number = event.group.value_or(0);
+  if (groups_.size() >= max_groups_ && !groups_.contains(group_number)) {
+    ++turn.counters.other_groups;
+    return;
+  }
   Group& group = groups_[group_number];
   if (!event.spec_kind.empty()) group.whole_prefix = needs_whole_prefix(event.spec_kind);
 

@@ -88,6 +88,7 @@ class EngineRank {
 
   std::uint32_t rank_;
   std::uint32_t block_size_;
+  std::uint32_t max_groups_;
   bool full_reports_;
   ContentHasher hasher_;
   Blocks blocks_;

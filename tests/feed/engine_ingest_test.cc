@@ -369,9 +369,32 @@ TEST_F(SmallEngineIngestTest, OtherRanksAreCountedAndLeftOut) {
   EXPECT_EQ(counters().other_ranks, 1u);
 }
 
+TEST_F(EngineIngestTest, AnOrphanThatIsStoredManyTimesIsPlacedWhenItsParentComes) {
+  BatchBuilder builder;
+  for (int i = 0; i < 200'000; ++i) builder.stored(BlockName(99), names({5}), text(1, 1), kSize);
+  EXPECT_TRUE(apply(builder).empty());
+  EXPECT_EQ(ingest_.waiting(), ingest_.options().max_waiting);
+  EXPECT_EQ(store(std::nullopt, {99}, text(0, 1)).size(), 2u);
+  EXPECT_EQ(ingest_.waiting(), 0u);
+  EXPECT_EQ(counters().resolved, ingest_.options().max_waiting);
+}
+
+TEST_F(EngineIngestTest, GroupsBeyondTheLimitAreCountedAndLeftOut) {
+  BatchBuilder builder;
+  for (std::uint32_t group = 0; group < 60'000; ++group) {
+    builder.stored(std::nullopt, names({11}), text(0, 1), kSize);
+    builder.batch().events.back().group = group;
+    builder.batch().events.back().spec_kind = "sliding_window";
+  }
+  EXPECT_EQ(apply(builder).size(), ingest_.options().max_groups);
+  EXPECT_EQ(counters().other_groups, 60'000u - ingest_.options().max_groups);
+  EXPECT_EQ(store(BlockName(11), {12}, text(1, 1)).size(), 1u) << "those that are known go on";
+}
+
 TEST(EngineIngestOptionsTest, AreChecked) {
   EXPECT_EQ(EngineIngest::create({.block_size = 5000}).error().code(), ErrorCode::kInvalidArgument);
   EXPECT_EQ(EngineIngest::create({.max_ranks = 0}).error().code(), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(EngineIngest::create({.max_groups = 0}).error().code(), ErrorCode::kInvalidArgument);
   EXPECT_EQ(EngineIngest::create({.ranks = {1u << 31}}).error().code(), ErrorCode::kInvalidArgument);
 }
 

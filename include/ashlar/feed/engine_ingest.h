@@ -55,6 +55,7 @@ struct EngineIngestOptions {
   std::uint32_t block_size = 0;           // tokens; 0: of each group, what its first store has
   std::vector<std::uint32_t> ranks = {};  // those that count; none: all
   std::uint32_t max_ranks = 1024;
+  std::uint32_t max_groups = 64;       // of layers, of a rank
   std::uint32_t max_waiting = 65'536;  // blocks of a rank without their parent, and as many without tokens
   bool full_reports = true;
 
@@ -82,6 +83,7 @@ struct EngineIngestCounters {
   std::uint64_t unknown_mediums = 0;    // events
   std::uint64_t foreign = 0;            // events about blocks of others (locality, ownership)
   std::uint64_t other_ranks = 0;        // batches
+  std::uint64_t other_groups = 0;       // stores in groups beyond max_groups
   std::uint64_t wrong_block_sizes = 0;  // events
   std::uint64_t short_tokens = 0;       // events with fewer tokens than their names need
   std::uint64_t collisions = 0;         // events that ended at a name with other content
