@@ -13,6 +13,43 @@ using events::EventBatch;
 using events::OwnedBatch;
 using SharedBatch = std::shared_ptr<const OwnedBatch>;
 
+namespace {
+
+// Of the batches of one stream, in the order they were published, keeps what brings a listener who has heard all before `from` up to
+// date: the last whole snapshot of `from` or later and what was published since, else the events from there on. False when there
+// is neither.
+bool keep_what_helps(std::vector<SharedBatch>& batches, std::uint64_t from) {
+  // From the end: the parts of the snapshot that is looked for.
+  std::vector<bool> seen;
+  std::uint32_t missing = 0;
+  std::uint64_t first = 0;
+  for (std::size_t i = batches.size(); i-- > 0;) {
+    const EventBatch& head = batches[i]->head;
+    if (head.kind != events::BatchKind::kSnapshot || head.first < from || head.part >= head.parts) continue;
+    if (head.parts > batches.size()) continue;  // not all of them are here
+    if (seen.size() != head.parts || first != head.first) {
+      seen.assign(head.parts, false);
+      missing = head.parts;
+      first = head.first;
+    }
+    if (!seen[head.part]) --missing;
+    seen[head.part] = true;
+    if (missing != 0) continue;
+    batches.erase(batches.begin(), batches.begin() + static_cast<std::ptrdiff_t>(i));
+    std::erase_if(batches, [&](const SharedBatch& batch) {
+      const bool is_snapshot = batch->head.kind == events::BatchKind::kSnapshot;
+      return is_snapshot ? batch->head.first != first : batch->view().end() <= first;
+    });
+    return true;
+  }
+  std::erase_if(batches, [from](const SharedBatch& batch) {
+    return batch->head.kind == events::BatchKind::kSnapshot || batch->view().end() <= from;
+  });
+  return std::ranges::any_of(batches, [from](const SharedBatch& batch) { return batch->head.first <= from; });
+}
+
+}  // namespace
+
 struct EventBus::State {
   explicit State(const Options& given)
       : options(given), clock(given.clock == nullptr ? &Clock::real() : given.clock) {}
@@ -84,19 +121,12 @@ class EventBus::Subscription final : public FeedSource {
 
   Result<bool> recover(const events::StreamId& stream, std::uint64_t from, BatchConsumer& consumer) override {
     std::vector<SharedBatch> found;
-    bool reaches = false;
     {
       const MutexLock lock(state_->mu);
-      for (const SharedBatch& batch : state_->kept) {
-        const EventBatch& head = batch->head;
-        if (head.stream != stream) continue;
-        const bool is_snapshot = head.kind == events::BatchKind::kSnapshot;
-        if (!is_snapshot && head.first + batch->events.size() <= from) continue;
-        if (found.empty()) reaches = is_snapshot ? head.part == 0 && head.first >= from : head.first <= from;
-        found.push_back(batch);
-      }
+      for (const SharedBatch& batch : state_->kept)
+        if (batch->head.stream == stream) found.push_back(batch);
     }
-    if (reaches) {
+    if (keep_what_helps(found, from)) {
       for (const SharedBatch& batch : found) consumer.on_batch(batch->view());
       return true;
     }

@@ -79,6 +79,65 @@ TEST(EventBusTest, WhoFallsBehindRecovers) {
   }
 }
 
+class EventBusReplayTest : public ::testing::Test {
+ protected:
+  void publish(std::uint64_t first, std::size_t count) {
+    const std::vector<events::KvEvent> events(count);
+    ASSERT_TRUE(sink_->publish({.stream = kStream, .first = first, .events = events}));
+  }
+  void snapshot(std::uint64_t first, std::uint32_t part, std::uint32_t parts) {
+    ASSERT_TRUE(sink_->publish({.stream = kStream,
+                                .kind = events::BatchKind::kSnapshot,
+                                .first = first,
+                                .part = part,
+                                .parts = parts}));
+  }
+  // The batches that recover() brings; a part of a snapshot as (number, true).
+  std::vector<std::pair<std::uint64_t, bool>> recover(std::uint64_t from) {
+    struct Collector final : BatchConsumer {
+      std::vector<std::pair<std::uint64_t, bool>> heard;
+      void on_batch(const events::EventBatch& batch) override {
+        heard.emplace_back(batch.first, batch.kind == events::BatchKind::kSnapshot);
+      }
+    } collector;
+    const bool helps = subscription_->recover(kStream, from, collector).value();
+    EXPECT_EQ(helps, !collector.heard.empty());
+    return collector.heard;
+  }
+  using Heard = std::vector<std::pair<std::uint64_t, bool>>;
+
+  static constexpr events::StreamId kStream{{WorkerId(1), 0}, 1};
+  EventBus bus_;
+  std::shared_ptr<events::BatchSink> sink_ = bus_.sink();
+  std::unique_ptr<FeedSource> subscription_ = bus_.subscribe();
+};
+
+TEST_F(EventBusReplayTest, TheLastWholeSnapshotHelpsWhereverItStands) {
+  publish(10, 5);
+  snapshot(15, 0, 2);
+  snapshot(15, 1, 2);
+  publish(15, 5);
+  snapshot(20, 0, 2);
+  publish(20, 5);
+  EXPECT_EQ(recover(3), (Heard{{15, true}, {15, true}, {15, false}, {20, false}}));
+  snapshot(25, 0, 1);
+  snapshot(26, 1, 2);
+  publish(25, 5);
+  EXPECT_EQ(recover(3), (Heard{{25, true}, {25, false}}));
+}
+
+TEST_F(EventBusReplayTest, WithoutASnapshotTheBatchesThatReachBackHelp) {
+  snapshot(10, 0, 1);
+  publish(10, 5);
+  publish(15, 5);
+  snapshot(20, 1, 2);
+  publish(20, 5);
+  EXPECT_EQ(recover(17), (Heard{{15, false}, {20, false}}));
+  EXPECT_EQ(recover(25), Heard{});
+  publish(30, 5);
+  EXPECT_EQ(recover(25), Heard{}) << "25 to 29 are not there";
+}
+
 TEST(EventBusTest, ASubscriptionThatOutlivesTheBusHasEnded) {
   auto bus = std::make_unique<EventBus>();
   const auto subscription = bus->subscribe();
