@@ -1,12 +1,15 @@
 #include "ashlar/feed/file_feed.h"
 
 #include <fcntl.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstring>
+#include <iterator>
 #include <thread>
 #include <utility>
 
@@ -19,6 +22,7 @@ constexpr std::array<char, 8> kMagic = {'A', 'S', 'H', 'L', 'F', 'E', 'E', 'D'};
 constexpr std::uint32_t kVersion = 1;
 constexpr std::size_t kHeaderBytes = 16;
 constexpr std::uint32_t kMaxBatchBytes = 1u << 30;
+constexpr std::size_t kMaxHoles = 4096;
 
 Error io_error(const char* what, const std::string& path) {
   return make_error(ErrorCode::kIo, "%s %s: %s", what, path.c_str(), std::strerror(errno));  // NOLINT
@@ -82,6 +86,11 @@ Result<std::unique_ptr<FileSink>> FileSink::create(const Options& options) {
     return io_error("cannot create", options.path);
   }
   std::unique_ptr<FileSink> sink(new FileSink(options, fd, kHeaderBytes));
+  if (flock(fd, LOCK_EX | LOCK_NB) != 0) {
+    if (errno == EWOULDBLOCK)
+      return make_error(ErrorCode::kUnavailable, "another process writes %s", options.path.c_str());
+    return io_error("cannot lock", options.path);
+  }
   struct stat about{};
   if (fstat(fd, &about) != 0) return io_error("cannot look at", options.path);
   if (about.st_size == 0) {
@@ -167,13 +176,17 @@ Result<std::size_t> FileSource::poll(BatchConsumer& consumer, Clock::Duration ti
   Clock& clock = options_.clock == nullptr ? Clock::real() : *options_.clock;
   const Clock::TimePoint until = clock.now() + timeout;
   std::size_t delivered = 0;
+  std::size_t read = 0;
   events::OwnedBatch batch;
-  while (delivered < options_.batches_per_poll) {
+  while (read < options_.batches_per_poll) {
     bool good = false;
+    const std::uint64_t place = at_;
     const Result<bool> there = read_at(&at_, batch, &good);
     if (!there) return there.error();
     if (*there) {
+      ++read;
       if (good) {
+        remember(batch.view(), place);
         consumer.on_batch(batch.view());
         ++delivered;
       } else {
@@ -181,7 +194,7 @@ Result<std::size_t> FileSource::poll(BatchConsumer& consumer, Clock::Duration ti
       }
       continue;
     }
-    if (delivered != 0) break;
+    if (read != 0) break;
     if (!options_.follow) return make_error(ErrorCode::kNotFound, "%s has ended", options_.path.c_str());
     if (clock.now() >= until) break;
     std::this_thread::sleep_for(std::chrono::milliseconds(5));  // files do not say when they grow
@@ -189,11 +202,56 @@ Result<std::size_t> FileSource::poll(BatchConsumer& consumer, Clock::Duration ti
   return delivered;
 }
 
+void FileSource::remember(const events::EventBatch& batch, std::uint64_t at) {
+  const auto [entry, fresh] = known_.try_emplace(batch.stream.worker);
+  Known& known = entry->second;
+  if (!fresh && batch.stream.incarnation < known.incarnation) return;
+  if (fresh || batch.stream.incarnation > known.incarnation)
+    known = {.incarnation = batch.stream.incarnation};
+
+  if (batch.kind == events::BatchKind::kSnapshot) {
+    if (batch.part >= batch.parts) return;
+    Known::Snapshot& coming = known.coming;
+    if (coming.seen.empty() || coming.first != batch.first || coming.parts != batch.parts)
+      coming = {.first = batch.first, .parts = batch.parts, .at = at};
+    coming.seen.insert(batch.part);
+    if (coming.seen.size() != coming.parts) return;
+    coming.seen.clear();
+    if (!known.whole || known.whole->first <= coming.first) known.whole = coming;
+    return;
+  }
+  if (batch.end() <= batch.first) return;
+  // Joins what it touches. A batch that follows the one before it, as nearly all do, makes that one longer.
+  std::uint64_t first = batch.first;
+  Known::Numbers joined{.end = batch.end(), .at = at};
+  auto next = known.numbers.upper_bound(first);
+  if (next != known.numbers.begin() && std::prev(next)->second.end >= first) --next;
+  while (next != known.numbers.end() && next->first <= joined.end) {
+    first = std::min(first, next->first);
+    joined = {.end = std::max(joined.end, next->second.end), .at = std::min(joined.at, next->second.at)};
+    next = known.numbers.erase(next);
+  }
+  known.numbers.emplace_hint(next, first, joined);
+  if (known.numbers.size() > kMaxHoles) known.numbers.erase(known.numbers.begin());
+}
+
+std::optional<std::uint64_t> FileSource::place_of(const events::StreamId& stream, std::uint64_t from) const {
+  const auto entry = known_.find(stream.worker);
+  if (entry == known_.end() || entry->second.incarnation != stream.incarnation) return std::nullopt;
+  const Known& known = entry->second;
+  if (known.whole && known.whole->first >= from) return known.whole->at;
+  const auto next = known.numbers.upper_bound(from);
+  if (next == known.numbers.begin() || std::prev(next)->second.end <= from) return std::nullopt;
+  return std::prev(next)->second.at;
+}
+
 Result<bool> FileSource::recover(const events::StreamId& stream, std::uint64_t from,
                                  BatchConsumer& consumer) {
+  const std::optional<std::uint64_t> place = place_of(stream, from);
+  if (!place) return false;
   events::OwnedBatch batch;
   bool reaches = false;
-  std::uint64_t at = kHeaderBytes;
+  std::uint64_t at = *place;
   while (at < at_) {
     bool good = false;
     const Result<bool> there = read_at(&at, batch, &good);

@@ -127,5 +127,93 @@ TEST_F(FileFeedTest, AGapInARecordingIsRecoveredFromWhatCameBefore) {
   EXPECT_EQ(listener.of({events::WorkerId(1), 0}).size(), 3u);
 }
 
+TEST_F(FileFeedTest, RecoveringReadsWhatReachesBackAndNothingElse) {
+  auto sink = FileSink::create({.path = path_}).value();
+  for (const std::uint64_t number : {0, 1, 2, 5, 6, 9})
+    ASSERT_TRUE(sink->publish(batch(number * 3, number).view()));
+  auto source = FileSource::open({.path = path_}).value();
+  const events::StreamId stream = batch(0, 0).head.stream;
+  Collector none;
+  EXPECT_FALSE(source->recover(stream, 0, none).value()) << "before anything was read";
+  ASSERT_TRUE(source->poll(none, {}));
+  none.batches.clear();
+  for (const std::uint64_t from : {9, 14, 21, 26, 30, 1000})
+    EXPECT_FALSE(source->recover(stream, from, none).value()) << from;
+  EXPECT_FALSE(source->recover({stream.worker, 2}, 0, none).value());
+  EXPECT_FALSE(source->recover({{events::WorkerId(2), 0}, 1}, 0, none).value());
+  EXPECT_TRUE(none.batches.empty());
+  Collector all;
+  EXPECT_TRUE(source->recover(stream, 0, all).value());
+  EXPECT_EQ(all.batches.size(), 6u);
+  Collector rest;
+  EXPECT_TRUE(source->recover(stream, 18, rest).value());
+  ASSERT_EQ(rest.batches.size(), 2u);
+  EXPECT_EQ(rest.batches[0].head.first, 18u);
+}
+
+TEST_F(FileFeedTest, ASnapshotHelpsWhenAllItsPartsAreThere) {
+  auto sink = FileSink::create({.path = path_}).value();
+  OwnedBatch part = batch(30, 0);
+  part.head.kind = events::BatchKind::kSnapshot;
+  part.head.parts = 2;
+  ASSERT_TRUE(sink->publish(part.view()));
+  auto source = FileSource::open({.path = path_, .follow = true}).value();
+  Collector heard;
+  EXPECT_EQ(source->poll(heard, {}).value(), 1u);
+  heard.batches.clear();
+  EXPECT_FALSE(source->recover(part.head.stream, 3, heard).value());
+  part.head.part = 1;
+  ASSERT_TRUE(sink->publish(part.view()));
+  ASSERT_TRUE(sink->publish(batch(30, 10).view()));
+  EXPECT_EQ(source->poll(heard, {}).value(), 2u);
+  heard.batches.clear();
+  EXPECT_TRUE(source->recover(part.head.stream, 3, heard).value());
+  EXPECT_EQ(heard.batches.size(), 3u);
+}
+
+TEST_F(FileFeedTest, ARecordingFullOfGapsIsReplayed) {
+  auto sink = FileSink::create({.path = path_}).value();
+  const OwnedBatch one = batch(0, 0);
+  constexpr std::uint64_t kBatches = 20'000;
+  for (std::uint64_t i = 0; i < kBatches; ++i) {
+    events::EventBatch view = one.view();
+    view.first = i * 8;
+    ASSERT_TRUE(sink->publish(view));
+  }
+  auto source = FileSource::open({.path = path_}).value();
+  struct Deaf final : StreamListener {
+    void on_reset(const events::StreamId&) override {}
+    void on_events(const events::EventBatch&) override {}
+  } listener;
+  StreamReceiver receiver(*source, listener);
+  while (receiver.poll({})) continue;
+  EXPECT_EQ(receiver.counters().batches, kBatches);
+}
+
+TEST_F(FileFeedTest, APollReadsSoManyBatchesAlsoWhereAllAreDamaged) {
+  record(1);
+  const std::uint64_t size = std::filesystem::file_size(path_);
+  std::filesystem::resize_file(path_, size + 4 * 100);  // batches of no bytes
+  auto source = FileSource::open({.path = path_, .batches_per_poll = 10}).value();
+  Collector collector;
+  EXPECT_EQ(source->poll(collector, {}).value(), 1u);
+  EXPECT_EQ(source->damaged(), 9u);
+  EXPECT_EQ(source->poll(collector, {}).value(), 0u);
+  EXPECT_EQ(source->damaged(), 19u);
+  while (source->poll(collector, {})) continue;
+  EXPECT_EQ(source->damaged(), 100u);
+}
+
+TEST_F(FileFeedTest, OneSinkWritesAFileAtATime) {
+  auto sink = FileSink::create({.path = path_}).value();
+  ASSERT_TRUE(sink->publish(batch(0, 0).view()));
+  const auto second = FileSink::create({.path = path_, .append = true});
+  ASSERT_FALSE(second);
+  EXPECT_EQ(second.error().code(), ErrorCode::kUnavailable);
+  EXPECT_EQ(replay().size(), 1u) << "reading needs no lock";
+  sink.reset();
+  EXPECT_TRUE(FileSink::create({.path = path_, .append = true}));
+}
+
 }  // namespace
 }  // namespace ashlar::feed
