@@ -3,6 +3,10 @@
 
 #include <gtest/gtest.h>
 
+#include <set>
+
+#include "ashlar/base/random.h"
+
 namespace ashlar::feed {
 namespace {
 
@@ -117,6 +121,58 @@ TEST_F(WaitingBlocksTest, BlocksThatComeAndGoForeverCostTheSameEachTime) {
   EXPECT_EQ(take(99), 1u);
   EXPECT_EQ(take(5), 1u);
   EXPECT_TRUE(waiting_.empty());
+}
+
+// Children have larger names than their parents here, so nothing keeps itself.
+TEST_F(WaitingBlocksTest, WhateverHappensNothingIsLeftWhenAllIsCancelled) {
+  for (std::uint64_t seed = 0; seed < 20; ++seed) {
+    Random random(seed);
+    const std::size_t limit = seed % 2 == 0 ? 1'000'000 : 40;
+    waiting_ = WaitingBlocks(limit);
+    std::multiset<std::pair<std::uint64_t, std::size_t>> expected;  // where nothing gives way
+    std::set<std::pair<std::uint64_t, std::size_t>> placeholders;
+    for (int step = 0; step < 3000; ++step) {
+      const std::uint64_t name = 1 + random.below(30);
+      const std::size_t tier = random.below(2);
+      switch (random.below(8)) {
+        case 0:
+        case 1:
+        case 2: {
+          std::vector<std::uint64_t> blocks;
+          for (std::uint64_t i = 0; i <= random.below(3); ++i) blocks.push_back(name + 1 + i);
+          wait(name, blocks, tier);
+          for (const std::uint64_t block : blocks) expected.emplace(block, tier);
+          break;
+        }
+        case 3:
+          waiting_.add_placeholder({0, BlockName(name)}, tier);
+          placeholders.emplace(name, tier);
+          break;
+        case 4:
+          if (random.below(20) != 0) break;
+          for (const OwnedEngineRun& run : waiting_.take_runs({0, BlockName(name)}))
+            for (std::size_t i = 0; i < run.names.size(); ++i)
+              if (limit != 40 && run.gone[i] == 0)
+                expected.erase(expected.find({run.names[i].value(), run.head.tier}));
+          break;
+        default: {
+          const bool cancelled = cancel(name, tier);
+          if (limit == 40) break;
+          const auto at = expected.find({name, tier});
+          ASSERT_EQ(cancelled, placeholders.contains({name, tier}) || at != expected.end());
+          if (placeholders.erase({name, tier}) == 0 && at != expected.end()) expected.erase(at);
+        }
+      }
+      if (limit != 40) {
+        ASSERT_EQ(waiting_.size(), expected.size() + placeholders.size());
+      }
+    }
+    for (std::uint64_t name = 1; name < 40; ++name)
+      for (const std::size_t tier : {0, 1})
+        while (cancel(name, tier)) continue;
+    EXPECT_EQ(waiting_.size(), 0u);
+    EXPECT_TRUE(waiting_.empty()) << seed;
+  }
 }
 
 TEST(OwnedEngineRunTest, KeepsWhatItsBlocksNeed) {
