@@ -151,10 +151,12 @@ class Relaying {
                 " resyncs, " + std::to_string(counters.restarts) + " restarts, " +
                 std::to_string(session->ingest().present()) + " blocks present";
       if (relay.error()) return *relay.error();
+      if (!stepped && stepped.error().code() == ErrorCode::kUnavailable)
+        status_ += "; " + stepped.error().message();
       if (is_time()) say(relay);
-      if (stepped) continue;
+      if (stepped || stepped.error().code() == ErrorCode::kUnavailable) continue;
       if (stepped.error().code() == ErrorCode::kNotFound) break;
-      if (stepped.error().code() != ErrorCode::kUnavailable) return stepped.error();
+      return stepped.error();
     }
     return {};
   }
@@ -178,12 +180,16 @@ class Relaying {
       const feed::StreamReceiver::Counters& counters = receiver.counters();
       status_ = std::to_string(counters.batches) + " batches, " + std::to_string(counters.gaps) + " gaps, " +
                 std::to_string(counters.replayed) + " replayed, " + std::to_string(counters.snapshots) +
-                " snapshots, " + std::to_string(counters.resyncs) + " resyncs";
+                " snapshots, " + std::to_string(counters.resyncs) + " resyncs, " +
+                std::to_string(counters.stale) + " stale, " + std::to_string(counters.refused) +
+                " refused, " + std::to_string(source.damaged()) + " damaged";
+      if (!receiver.last_refusal().empty()) status_ += " (" + receiver.last_refusal() + ")";
       if (relay.error()) return *relay.error();
+      if (!came && came.error().code() == ErrorCode::kUnavailable) status_ += "; " + came.error().message();
       if (is_time()) say(relay);
-      if (came) continue;
+      if (came || came.error().code() == ErrorCode::kUnavailable) continue;
       if (came.error().code() == ErrorCode::kNotFound) break;
-      if (came.error().code() != ErrorCode::kUnavailable) return came.error();
+      return came.error();
     }
     return {};
   }
@@ -192,7 +198,7 @@ class Relaying {
   const FeedKinds kinds_ = FeedKinds::built();
   std::map<std::string, std::shared_ptr<events::BatchSink>> files_;
   std::string status_ = "nothing came";
-  std::chrono::steady_clock::time_point next_ = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+  std::chrono::steady_clock::time_point next_ = std::chrono::steady_clock::now();
 };
 
 }  // namespace

@@ -108,7 +108,9 @@ class EventBus::Subscription final : public FeedSource {
     std::deque<SharedBatch> taken;
     {
       const MutexLock lock(state_->mu);
-      const Clock::TimePoint until = state_->clock->now() + timeout;
+      const Clock::TimePoint now = state_->clock->now();
+      const Clock::TimePoint until =
+          timeout > Clock::TimePoint::max() - now ? Clock::TimePoint::max() : now + timeout;
       while (queue_.batches.empty() && !state_->closed && state_->clock->now() < until)
         state_->clock->wait_until(state_->arrived, state_->mu, until);
       if (queue_.batches.empty() && state_->closed)
