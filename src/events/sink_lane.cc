@@ -22,6 +22,12 @@ Result<void> guarded(const F& call) {
   }
 }
 
+std::int64_t unix_now_ns() {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(
+             std::chrono::system_clock::now().time_since_epoch())
+      .count();
+}
+
 }  // namespace
 
 SinkLane::SinkLane(std::shared_ptr<BatchSink> sink, const BatchProfile& profile, Context context)
@@ -176,9 +182,7 @@ void SinkLane::run() {
 Result<void> SinkLane::publish(EventBatch batch) {
   batch.stream = context_.stream;
   batch.keys = context_.keys;
-  batch.published_ns = std::chrono::duration_cast<std::chrono::nanoseconds>(
-                           std::chrono::system_clock::now().time_since_epoch())
-                           .count();
+  if (batch.published_ns == 0) batch.published_ns = unix_now_ns();
   const std::vector<LocationName> locations = context_.locations(batch.events);
   batch.locations = locations;
   return guarded([&] { return sink_->publish(batch); });
@@ -235,6 +239,8 @@ bool SinkLane::send_snapshot() {
   if (!snapshot_) {
     snapshot_ = context_.snapshot(*this);
     snapshot_part_ = 0;
+    // Listeners know by it what belongs together.
+    snapshot_->head.published_ns = unix_now_ns();
   }
   const std::size_t count = snapshot_->events.size();
   const std::size_t each = std::max(profile_.max_events, count / kMaxSnapshotParts + 1);
@@ -246,9 +252,15 @@ bool SinkLane::send_snapshot() {
                  .first = snapshot_->head.first,
                  .part = static_cast<std::uint32_t>(snapshot_part_),
                  .parts = static_cast<std::uint32_t>(parts),
+                 .published_ns = snapshot_->head.published_ns,
                  .events = std::span(snapshot_->events).subspan(from, std::min(each, count - from))});
     if (!published) {
       note_failure(published.error());
+      // The sink cuts the parts finer, all of them.
+      if (published.error().code() == ErrorCode::kCapacity) {
+        snapshot_part_ = 0;
+        snapshot_->head.published_ns = unix_now_ns();
+      }
       return false;
     }
     const MutexLock lock(mu_);

@@ -185,6 +185,11 @@ TEST_F(EventManagerTest, ALateSinkBeginsWithASnapshot) {
   EXPECT_EQ(replay.snapshots, 1u);
   EXPECT_EQ(replay.present.size(), 35u);
   EXPECT_GE(sink_->all()[0].head.parts, 4u);
+  for (const OwnedBatch& batch : sink_->all()) {
+    if (batch.head.kind == BatchKind::kSnapshot) {
+      EXPECT_EQ(batch.head.published_ns, sink_->all()[0].head.published_ns);
+    }
+  }
 }
 
 TEST_F(EventManagerTest, ALogWithoutAnOwnerThatOverflowsForgetsAndSaysSo) {

@@ -93,7 +93,8 @@ struct OwnedBatch {
 class BatchSink {
  public:
   virtual ~BatchSink() = default;
-  // Errors: the batch did not go out; the caller keeps it, and offers it or a snapshot later.
+  // Errors: the batch did not go out; the caller keeps it, and offers it or a snapshot later. kCapacity: it is too large; a
+  // snapshot in parts is offered again from its first part on.
   virtual Result<void> publish(const EventBatch& batch) = 0;
   // Waits until what was published has really gone out, where publish() only begins it. Errors: kTimeout; kUnavailable.
   virtual Result<void> flush(Clock::TimePoint until) {
