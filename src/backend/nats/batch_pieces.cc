@@ -77,7 +77,6 @@ Result<void> cut_events(const events::EventBatch& batch, std::size_t limit, std:
 
 Result<void> cut_snapshot(const events::EventBatch& batch, std::size_t limit, std::vector<std::byte>& buffer,
                           const TakePiece& take) {
-  if (batch.parts > 1) return too_large("a part of a snapshot", limit);
   if (limit <= kPartSlack) return too_large("a part of a snapshot", limit);
   Cutter cutter(batch, limit - kPartSlack, buffer);
   std::vector<std::size_t> counts;
@@ -85,6 +84,7 @@ Result<void> cut_snapshot(const events::EventBatch& batch, std::size_t limit, st
     counts.push_back(cutter.encode_from(begin));
     if (counts.back() == 0) return too_large("an event", limit);
   }
+  if (counts.size() > events::kMaxSnapshotParts) return too_large("one of 65536 parts of a snapshot", limit);
   std::size_t begin = 0;
   for (std::size_t part = 0; part < counts.size(); ++part) {
     cutter.encode(begin, counts[part], static_cast<std::uint32_t>(part),
@@ -95,11 +95,78 @@ Result<void> cut_snapshot(const events::EventBatch& batch, std::size_t limit, st
   return {};
 }
 
+// One part of a snapshot in equal pieces.
+class PartCutter {
+ public:
+  PartCutter(const events::EventBatch& batch, std::size_t limit, std::vector<std::byte>& buffer)
+      : batch_(batch), limit_(limit), buffer_(buffer), cutter_(batch, limit, buffer) {}
+
+  // The least number of pieces, from `least` on, all of which fit.
+  Result<std::uint32_t> pieces_from(std::uint32_t least) {
+    const std::size_t guess = (buffer_.size() + limit_ - 1) / std::max<std::size_t>(1, limit_);
+    const std::size_t most = std::max<std::size_t>(least, batch_.events.size());
+    for (std::size_t pieces = std::max<std::size_t>(least, guess); pieces <= most; pieces += 1 + pieces / 8) {
+      if (pieces * batch_.parts > events::kMaxSnapshotParts)
+        return too_large("one of 65536 parts of a snapshot", limit_);
+      bool fit = true;
+      for (std::size_t i = 0; i < pieces && fit; ++i) fit = encode(i, pieces) <= limit_;
+      if (fit) return static_cast<std::uint32_t>(pieces);
+    }
+    return too_large("an event", limit_);
+  }
+  std::size_t encode(std::size_t i, std::size_t pieces) {
+    const std::size_t begin = batch_.events.size() * i / pieces;
+    const std::size_t end = batch_.events.size() * (i + 1) / pieces;
+    cutter_.encode(begin, end - begin, static_cast<std::uint32_t>(batch_.part * pieces + i),
+                   static_cast<std::uint32_t>(batch_.parts * pieces));
+    return buffer_.size();
+  }
+  const events::EventBatch& piece() const noexcept { return cutter_.piece(); }
+
+ private:
+  const events::EventBatch& batch_;
+  const std::size_t limit_;
+  std::vector<std::byte>& buffer_;
+  Cutter cutter_;
+};
+
+Result<void> cut_part(const events::EventBatch& batch, std::size_t limit, std::vector<std::byte>& buffer,
+                      const TakePiece& take, SnapshotCut& cut) {
+  const bool begins = batch.part == 0 || batch.first != cut.first || batch.parts != cut.parts ||
+                      batch.published_ns != cut.published_ns;
+  // Many small parts need no more pieces than there is room for.
+  if (begins) cut.pieces = std::clamp<std::uint32_t>(events::kMaxSnapshotParts / batch.parts, 1, cut.least);
+  cut.first = batch.first;
+  cut.parts = batch.parts;
+  cut.published_ns = batch.published_ns;
+  if (cut.pieces == 1 && buffer.size() <= limit) return take(batch, buffer);
+  PartCutter cutter(batch, limit, buffer);
+  const Result<std::uint32_t> pieces = cutter.pieces_from(cut.pieces);
+  if (!pieces) return pieces.error();
+  if (*pieces != cut.pieces) {
+    cut.pieces = *pieces;
+    cut.least = *pieces;
+    if (!begins)
+      return Error(ErrorCode::kCapacity,
+                   "a part of a snapshot is larger than those before it and than a message may be; offer the "
+                   "snapshot again, and its parts are cut finer");
+  }
+  for (std::uint32_t i = 0; i < cut.pieces; ++i) {
+    cutter.encode(i, cut.pieces);
+    if (Result<void> taken = take(cutter.piece(), buffer); !taken) return taken;
+  }
+  return {};
+}
+
 }  // namespace
 
 Result<void> for_each_piece(const events::EventBatch& batch, std::size_t limit,
-                            std::vector<std::byte>& buffer, const TakePiece& take) {
+                            std::vector<std::byte>& buffer, const TakePiece& take, SnapshotCut* cut) {
   events::encode_batch(batch, buffer);
+  if (batch.kind == events::BatchKind::kSnapshot && batch.parts > 1) {
+    SnapshotCut alone;
+    return cut_part(batch, limit, buffer, take, cut == nullptr ? alone : *cut);
+  }
   if (buffer.size() <= limit) return take(batch, buffer);
   if (batch.events.empty()) return too_large("a batch without events", limit);
   return batch.kind == events::BatchKind::kEvents ? cut_events(batch, limit, buffer, take)

@@ -18,8 +18,7 @@ namespace ashlar::backend::nats {
 
 class SnapshotParts {
  public:
-  // More than a worker with 10^9 blocks has.
-  static constexpr std::uint32_t kMostParts = 1 << 20;
+  static constexpr std::uint32_t kMostParts = events::kMaxSnapshotParts;
 
   // False where it is no part of this snapshot, or was there.
   bool add(events::OwnedBatch batch) {

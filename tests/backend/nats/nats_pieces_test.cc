@@ -71,6 +71,80 @@ TEST(NatsPieces, AreSmallEnoughAndHaveEverything) {
   }
 }
 
+// Parts that were cut by somebody who did not know the limit.
+TEST(NatsPieces, PartsOfASnapshotAreCutAlike) {
+  const events::OwnedBatch whole = snapshot_of(77, 250);
+  for (const std::size_t limit : {300u, 1000u, 3000u, 1'000'000u}) {
+    SnapshotCut cut;
+    std::vector<std::byte> buffer;
+    std::vector<events::OwnedBatch> pieces;
+    for (std::uint32_t part = 0; part < 3; ++part) {
+      events::EventBatch batch = whole.view();
+      batch.part = part;
+      batch.parts = 3;
+      batch.events = batch.events.subspan(part * 100, part == 2 ? 50 : 100);
+      const Result<void> taken = for_each_piece(
+          batch, limit, buffer,
+          [&](const events::EventBatch&, std::span<const std::byte> bytes) -> Result<void> {
+            EXPECT_LE(bytes.size(), limit);
+            EXPECT_TRUE(events::decode_batch(bytes, pieces.emplace_back()));
+            return {};
+          },
+          &cut);
+      ASSERT_TRUE(taken) << taken.error();
+    }
+    EXPECT_EQ(events_of(pieces), whole.events);
+    EXPECT_EQ(pieces.size(), 3 * cut.pieces);
+    for (std::uint32_t i = 0; i < pieces.size(); ++i) {
+      EXPECT_EQ(pieces[i].head.part, i);
+      EXPECT_EQ(pieces[i].head.parts, pieces.size());
+    }
+  }
+}
+
+TEST(NatsPieces, APartThatNeedsMorePiecesMakesTheNextSnapshotFiner) {
+  const events::OwnedBatch whole = snapshot_of(77, 101);
+  SnapshotCut cut;
+  std::vector<std::byte> buffer;
+  std::vector<events::OwnedBatch> pieces;
+  const auto offer = [&](std::uint32_t part) {
+    events::EventBatch batch = whole.view();
+    batch.part = part;
+    batch.parts = 2;
+    batch.events = part == 0 ? batch.events.first(1) : batch.events.subspan(1);
+    return for_each_piece(
+        batch, 1000, buffer,
+        [&](const events::EventBatch&, std::span<const std::byte> bytes) -> Result<void> {
+          EXPECT_TRUE(events::decode_batch(bytes, pieces.emplace_back()));
+          return {};
+        },
+        &cut);
+  };
+  ASSERT_TRUE(offer(0));
+  const Result<void> refused = offer(1);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code(), ErrorCode::kCapacity);
+  pieces.clear();
+  ASSERT_TRUE(offer(0));
+  ASSERT_TRUE(offer(1));
+  EXPECT_EQ(events_of(pieces), whole.events);
+  EXPECT_EQ(pieces.back().head.part + 1, pieces.back().head.parts);
+  EXPECT_EQ(pieces.back().head.parts, pieces.size());
+}
+
+TEST(NatsPieces, ASnapshotIsNeverInMorePartsThanListenersTake) {
+  std::vector<std::byte> buffer;
+  events::EventBatch batch;
+  const events::OwnedBatch whole = snapshot_of(77, 100);
+  batch = whole.view();
+  batch.parts = events::kMaxSnapshotParts;
+  const auto take = [](const events::EventBatch&, std::span<const std::byte>) -> Result<void> { return {}; };
+  EXPECT_TRUE(for_each_piece(batch, 100'000, buffer, take));
+  const Result<void> cut = for_each_piece(batch, 1000, buffer, take);
+  ASSERT_FALSE(cut);
+  EXPECT_EQ(cut.error().code(), ErrorCode::kCapacity);
+}
+
 TEST(NatsPieces, WhatCannotFitIsSaid) {
   std::vector<std::byte> buffer;
   const auto nothing = [](const events::EventBatch&, std::span<const std::byte>) -> Result<void> {
