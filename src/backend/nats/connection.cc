@@ -70,6 +70,17 @@ Error connect_error(natsStatus status, const NatsConnectionOptions& options) {
   return Error(code, error.message() + advice);
 }
 
+// A ping that the socket did not take is not waited for: the client's flush then says NATS_OK, and only the last error of this
+// thread has another one than it had.
+natsStatus ping(natsConnection* connection, std::chrono::milliseconds timeout) {
+  const natsStatus before = natsConnection_FlushTimeout(nullptr, 1);
+  const natsStatus status =
+      natsConnection_FlushTimeout(connection, std::max<std::int64_t>(1, timeout.count()));
+  natsStatus after = before;
+  nats_GetLastError(&after);
+  return status == NATS_OK && after != before ? NATS_CONNECTION_DISCONNECTED : status;
+}
+
 }  // namespace
 
 Result<ClientOptions> Connection::client_options(const NatsConnectionOptions& options) {
@@ -152,6 +163,67 @@ Connection::~Connection() {
     while (!closed_) changed_.wait(mu_);
   }
   natsConnection_Destroy(connection_);
+  // Each holds what it needs of the connection.
+  for (natsSubscription* subscription : retired_) natsSubscription_Destroy(subscription);
+}
+
+void RetireSubscription::operator()(natsSubscription* subscription) const noexcept {
+  connection->retire(subscription);
+}
+
+void Connection::retire(natsSubscription* subscription) noexcept {
+  // From here on the reading thread does not find it any more. Fails where the connection is closed, which does the same.
+  natsSubscription_Unsubscribe(subscription);
+  MutexLock lock(mu_);
+  retired_.push_back(subscription);
+}
+
+std::size_t Connection::retired() const {
+  MutexLock lock(mu_);
+  return retired_.size();
+}
+
+natsStatus Connection::flush(std::chrono::milliseconds timeout) {
+  std::vector<natsSubscription*> passed;
+  {
+    MutexLock lock(mu_);
+    passed.swap(retired_);
+  }
+  const natsStatus status = ping(connection_, timeout);
+  if (status == NATS_OK) {
+    for (natsSubscription* subscription : passed) natsSubscription_Destroy(subscription);
+  } else {
+    MutexLock lock(mu_);
+    retired_.insert(retired_.end(), passed.begin(), passed.end());
+  }
+  return status;
+}
+
+void Connection::sweep() {
+  if (retired() > 0 && is_connected()) static_cast<void>(flush(options_.connect_timeout));
+}
+
+natsStatus Connection::subscribe(const std::string& subject, Subscription& out) {
+  sweep();
+  if (retired() >= kMostRetired) return NATS_TIMEOUT;
+  natsSubscription* made = nullptr;
+  const natsStatus status = natsConnection_SubscribeSync(&made, connection_, subject.c_str());
+  if (status == NATS_OK) out = Subscription(made, RetireSubscription{this});
+  return status;
+}
+
+bool Connection::is_new(std::chrono::milliseconds age) const {
+  MutexLock lock(mu_);
+  return reconnects() > 0 && std::chrono::steady_clock::now() - reconnected_at_ < age;
+}
+
+std::uint64_t Connection::generation() const {
+  Statistics statistics;
+  std::uint64_t reconnects = 0;
+  if (natsStatistics_Create(Out(statistics)) == NATS_OK &&
+      natsConnection_GetStats(connection_, statistics.get()) == NATS_OK)
+    natsStatistics_GetCounts(statistics.get(), nullptr, nullptr, nullptr, nullptr, &reconnects);
+  return reconnects;
 }
 
 bool Connection::wait_until_connected(std::chrono::milliseconds timeout) {
@@ -179,6 +251,7 @@ void Connection::on_reconnected(natsConnection* connection, void* self) {
   me->max_payload_.store(static_cast<std::size_t>(natsConnection_GetMaxPayload(connection)));
   MutexLock lock(me->mu_);
   me->reconnects_.fetch_add(1);
+  me->reconnected_at_ = std::chrono::steady_clock::now();
   me->changed_.notify_all();
 }
 

@@ -1,6 +1,11 @@
 // Connection: one connection to NATS that is made again when it breaks, for ever.
 //
-// Thread safety: thread-safe.
+// The client's reading thread looks up the subscription of a message and uses it without holding it. So a Subscription that is
+// dropped is only ended at first, and kept: it is destroyed after an answer to a ping has come, for then the reading
+// thread is past all it had looked up before, or when the connection is closed.
+//
+// Thread safety: thread-safe. flush() and subscribe() wait, and are not for callbacks of the client.
+// Invariant:     at most kMostRetired subscriptions are kept, give or take one per thread.
 #pragma once
 
 #include <nats/nats.h>
@@ -11,6 +16,8 @@
 #include <cstdint>
 #include <memory>
 #include <random>
+#include <string>
+#include <vector>
 
 #include "ashlar/backend/nats/nats_options.h"
 #include "ashlar/base/mutex.h"
@@ -19,8 +26,19 @@
 
 namespace ashlar::backend::nats {
 
+class Connection;
+
+struct RetireSubscription {
+  Connection* connection = nullptr;
+  void operator()(natsSubscription* subscription) const noexcept;
+};
+// Dropping one never waits. The connection outlives it.
+using Subscription = std::unique_ptr<natsSubscription, RetireSubscription>;
+
 class Connection {
  public:
+  static constexpr std::size_t kMostRetired = 64;
+
   // Errors: kInvalidArgument: options, files, or what the server thinks of our credentials; kUnavailable.
   static Result<std::unique_ptr<Connection>> connect(const NatsConnectionOptions& options);
   Connection(const Connection&) = delete;
@@ -36,6 +54,17 @@ class Connection {
   std::uint64_t reconnects() const noexcept { return reconnects_.load(std::memory_order_relaxed); }
   // Bytes that a message may have, its headers included.
   std::size_t max_payload() const noexcept { return max_payload_.load(std::memory_order_relaxed); }
+  // Replaces `out` on success. NATS_TIMEOUT: kMostRetired are kept, and the server does not answer.
+  natsStatus subscribe(const std::string& subject, Subscription& out);
+  // Until the server has read what was sent.
+  natsStatus flush(std::chrono::milliseconds timeout);
+  // How often it was made again, known as soon as it is; reconnects() is a little behind.
+  std::uint64_t generation() const;
+  // Whether it broke, and was made again less than `age` ago.
+  bool is_new(std::chrono::milliseconds age) const;
+  // Destroys the subscriptions that were dropped, where there are any and the server answers.
+  void sweep();
+  std::size_t retired() const;
   // Why nothing can be sent now.
   Error unavailable() const;
 
@@ -43,7 +72,9 @@ class Connection {
   static Result<ClientOptions> client_options(const NatsConnectionOptions& options);
 
  private:
+  friend RetireSubscription;
   explicit Connection(const NatsConnectionOptions& options) : options_(options) {}
+  void retire(natsSubscription* subscription) noexcept;
   static void on_reconnected(natsConnection* connection, void* self);
   static void on_closed(natsConnection* connection, void* self);
   static std::int64_t reconnect_delay(natsConnection* connection, int attempts, void* self);
@@ -53,9 +84,11 @@ class Connection {
   std::minstd_rand random_{std::random_device{}()};  // of the thread that connects again
   std::atomic<std::uint64_t> reconnects_{0};
   std::atomic<std::size_t> max_payload_{0};
-  Mutex mu_;
+  mutable Mutex mu_;
   CondVar changed_;
   bool closed_ ASHLAR_GUARDED_BY(mu_) = false;
+  std::chrono::steady_clock::time_point reconnected_at_ ASHLAR_GUARDED_BY(mu_);
+  std::vector<natsSubscription*> retired_ ASHLAR_GUARDED_BY(mu_);
 };
 
 }  // namespace ashlar::backend::nats

@@ -15,8 +15,8 @@ template <class T, void (*kDestroy)(T*)>
 using Handle = std::unique_ptr<T, Destroy<T, kDestroy>>;
 
 using Message = Handle<natsMsg, natsMsg_Destroy>;
-using Subscription = Handle<natsSubscription, natsSubscription_Destroy>;
 using ClientOptions = Handle<natsOptions, natsOptions_Destroy>;
+using Statistics = Handle<natsStatistics, natsStatistics_Destroy>;
 using Inbox = Handle<natsInbox, natsInbox_Destroy>;
 using JetStreamContext = Handle<jsCtx, jsCtx_Destroy>;
 using StreamInfo = Handle<jsStreamInfo, jsStreamInfo_Destroy>;

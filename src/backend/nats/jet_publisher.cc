@@ -53,7 +53,7 @@ Result<void> JetPublisher::start() {
   natsStatus status = natsInbox_Create(Out(inbox));
   if (status == NATS_OK) {
     inbox_ = inbox.get();
-    status = natsConnection_SubscribeSync(Out(acks_), connection_.get(), (inbox_ + ".*").c_str());
+    status = connection_.subscribe(inbox_ + ".*", acks_);
   }
   if (status == NATS_OK) status = natsSubscription_SetPendingLimits(acks_.get(), -1, -1);
   if (status != NATS_OK) return nats_error(status, "acknowledgements of JetStream");

@@ -26,11 +26,12 @@ class NatsSink::Parts {
   Result<void> publish(const events::EventBatch& batch) {
     const std::size_t overhead = jets == nullptr ? 0 : JetPublisher::kHeaderBytes;
     const std::size_t limit = connection->max_payload();
-    Result<void> sent =
-        for_each_piece(batch, limit - std::min(limit, overhead), buffer,
-                       [this](const events::EventBatch& piece, std::span<const std::byte> bytes) {
-                         return send(piece, bytes);
-                       });
+    Result<void> sent = for_each_piece(
+        batch, limit - std::min(limit, overhead), buffer,
+        [this](const events::EventBatch& piece, std::span<const std::byte> bytes) {
+          return send(piece, bytes);
+        },
+        batch.parts > 1 ? &cuts[batch.stream.worker] : nullptr);
     if (sent) batches.fetch_add(1, std::memory_order_relaxed);
     return sent;
   }
@@ -59,6 +60,7 @@ class NatsSink::Parts {
   const NatsSinkOptions options;
   std::unique_ptr<Connection> connection;
   std::unique_ptr<JetPublisher> jets;  // none: core
+  std::map<events::Worker, SnapshotCut> cuts;
   std::map<events::Worker, std::chrono::steady_clock::time_point> next_in_bucket;
   std::atomic<std::uint64_t> in_bucket{0};
   std::atomic<std::uint64_t> not_in_bucket{0};
@@ -113,8 +115,7 @@ Result<std::unique_ptr<NatsSink>> NatsSink::create(NatsSinkOptions options) {
     parts->responders.push_back(std::move(*responder));
   }
   // Who asks from now on is answered.
-  const natsStatus status =
-      natsConnection_FlushTimeout(parts->connection->get(), given.connection.connect_timeout.count());
+  const natsStatus status = parts->connection->flush(given.connection.connect_timeout);
   if (status != NATS_OK) return nats_error(status, "subscribing at NATS");
   return std::unique_ptr<NatsSink>(new NatsSink(std::move(parts)));
 }
@@ -144,12 +145,29 @@ void NatsSink::keep_snapshot(const events::Worker& worker) {
   counter.fetch_add(1, std::memory_order_relaxed);
 }
 
+Result<void> NatsSink::flush(Clock::TimePoint until) {
+  // Rounded up, and within what waits can take.
+  const Clock::TimePoint now = Clock::real().now();
+  const Clock::Duration left =
+      until <= now ? Clock::Duration(0) : std::min<Clock::Duration>(until - now, std::chrono::hours(24));
+  return flush(std::chrono::ceil<std::chrono::milliseconds>(left));
+}
+
 Result<void> NatsSink::flush(std::chrono::milliseconds timeout) {
   if (parts_->jets != nullptr) return parts_->jets->flush(timeout);
-  const natsStatus status =
-      natsConnection_FlushTimeout(parts_->connection->get(), std::max<std::int64_t>(1, timeout.count()));
-  if (status == NATS_OK) return {};
-  if (!parts_->connection->is_connected()) return parts_->connection->unavailable();
+  Connection& connection = *parts_->connection;
+  const auto deadline = std::chrono::steady_clock::now() + timeout;
+  // What waits for a server that is away goes out when it is back.
+  if (!connection.wait_until_connected(timeout)) return connection.unavailable();
+  const std::uint64_t generation = connection.generation();
+  const natsStatus status = connection.flush(
+      std::chrono::ceil<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now()));
+  const bool same = connection.generation() == generation;
+  if (status == NATS_OK && same) return {};
+  if (!same || status == NATS_CONNECTION_DISCONNECTED || !connection.is_connected())
+    return make_error(ErrorCode::kUnavailable,
+                      "the connection to NATS at %s broke, and what was on its way may be lost",
+                      parts_->options.connection.describe().c_str());
   return nats_error(status, "flushing to NATS");
 }
 

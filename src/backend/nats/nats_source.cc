@@ -59,6 +59,7 @@ class NatsSource::Parts {
   events::OwnedBatch batch;
   std::atomic<std::uint64_t> batches{0};
   std::atomic<std::uint64_t> damaged{0};
+  mutable std::atomic<std::uint64_t> dropped{0};  // as it was last known
   std::atomic<std::uint64_t> replayed{0};
   std::atomic<std::uint64_t> snapshots{0};
 };
@@ -89,13 +90,12 @@ Result<void> NatsSource::Parts::subscribe() {
   if (!made) return made.error();
   jet_stream = std::move(*made);
   if (options.mode == NatsMode::kJetStream) return make_consumer();
-  natsStatus status = natsConnection_SubscribeSync(Out(subscription), connection->get(), filter.c_str());
+  natsStatus status = connection->subscribe(filter, subscription);
   if (status == NATS_OK)
     status = natsSubscription_SetPendingLimits(subscription.get(), static_cast<int>(options.pending_messages),
                                                static_cast<int>(options.pending_bytes));
   // What is published from now on arrives.
-  if (status == NATS_OK)
-    status = natsConnection_FlushTimeout(connection->get(), options.connection.connect_timeout.count());
+  if (status == NATS_OK) status = connection->flush(options.connection.connect_timeout);
   if (status != NATS_OK) return nats_error(status, "subscribing at NATS");
   return {};
 }
@@ -221,8 +221,7 @@ NatsSource::~NatsSource() {
   parts_->consumer.reset();
   // The last acknowledgements.
   if (parts_->connection->is_connected())
-    static_cast<void>(
-        natsConnection_FlushTimeout(parts_->connection->get(), parts_->options.timeout.count()));
+    static_cast<void>(parts_->connection->flush(parts_->options.timeout));
 }
 
 Result<std::size_t> NatsSource::poll(feed::BatchConsumer& consumer, Clock::Duration timeout) {
@@ -238,6 +237,12 @@ Result<bool> NatsSource::recover(const events::StreamId& stream, std::uint64_t f
                                  feed::BatchConsumer& consumer) {
   Parts& parts = *parts_;
   if (!parts.connection->is_connected()) return parts.connection->unavailable();
+  // What the ways below have asked and read with holds memory until then.
+  struct Sweep {
+    Connection& connection;
+    ~Sweep() { connection.sweep(); }
+  } const sweep{*parts.connection};
+  const std::uint64_t generation = parts.connection->generation();
   // Where one way fails the next may do; what failed is said when none did.
   std::optional<Error> failure;
   if (parts.options.mode == NatsMode::kJetStream) {
@@ -263,6 +268,12 @@ Result<bool> NatsSource::recover(const events::StreamId& stream, std::uint64_t f
     parts.snapshots.fetch_add(1, std::memory_order_relaxed);
     return true;
   }
+  // What was asked for went with the connection, or whose connection broke when ours did is not back yet.
+  if (!parts.connection->is_connected() || parts.connection->generation() != generation ||
+      parts.connection->is_new(parts.options.timeout))
+    return make_error(ErrorCode::kUnavailable,
+                      "the connection to NATS was made again just now, and nobody has answered yet%s%s",
+                      failure ? ": " : "", failure ? failure->message().c_str() : "");
   if (failure) {
     const bool timeout = failure->code() == ErrorCode::kTimeout;
     return Error(timeout ? ErrorCode::kTimeout : ErrorCode::kUnavailable, failure->message());
@@ -276,11 +287,14 @@ std::uint64_t NatsSource::damaged() const noexcept {
 
 NatsSourceCounters NatsSource::counters() const {
   const Parts& parts = *parts_;
+  // Of a subscription that was closed with its connection nobody can be asked any more.
   std::int64_t dropped = 0;
-  if (parts.subscription != nullptr) natsSubscription_GetDropped(parts.subscription.get(), &dropped);
+  if (parts.subscription != nullptr &&
+      natsSubscription_GetDropped(parts.subscription.get(), &dropped) == NATS_OK)
+    parts.dropped.store(static_cast<std::uint64_t>(dropped), std::memory_order_relaxed);
   return {.batches = parts.batches.load(std::memory_order_relaxed),
           .damaged = parts.damaged.load(std::memory_order_relaxed),
-          .dropped = static_cast<std::uint64_t>(dropped),
+          .dropped = parts.dropped.load(std::memory_order_relaxed),
           .reconnects = parts.connection->reconnects(),
           .replayed = parts.replayed.load(std::memory_order_relaxed),
           .snapshots = parts.snapshots.load(std::memory_order_relaxed)};

@@ -67,8 +67,7 @@ Result<PullConsumer> PullConsumer::create(Connection& connection, const JetStrea
   self.subject_ = "$JS.API.CONSUMER.MSG.NEXT." + options.stream + "." + (*info)->Name;
   self.generation_ = connection.reconnects();
   natsStatus status = natsInbox_Create(Out(self.inbox_));
-  if (status == NATS_OK)
-    status = natsConnection_SubscribeSync(Out(self.subscription_), connection.get(), self.inbox_.get());
+  if (status == NATS_OK) status = connection.subscribe(self.inbox_.get(), self.subscription_);
   // As many come as were asked for.
   if (status == NATS_OK) status = natsSubscription_SetPendingLimits(self.subscription_.get(), -1, -1);
   if (status != NATS_OK) return nats_error(status, "a consumer of JetStream");

@@ -21,12 +21,11 @@ Result<std::optional<std::vector<events::OwnedBatch>>> request_snapshot(Connecti
   Inbox inbox;
   Subscription answers;
   natsStatus status = natsInbox_Create(Out(inbox));
-  if (status == NATS_OK) status = natsConnection_SubscribeSync(Out(answers), connection.get(), inbox.get());
+  if (status == NATS_OK) status = connection.subscribe(inbox.get(), answers);
   if (status == NATS_OK) status = natsSubscription_SetPendingLimits(answers.get(), -1, 1 << 30);
   if (status == NATS_OK)
     status = natsConnection_PublishRequest(connection.get(), subject.c_str(), inbox.get(), "", 0);
-  if (status == NATS_OK)
-    status = natsConnection_FlushTimeout(connection.get(), std::max<std::int64_t>(1, timeout.count()));
+  if (status == NATS_OK) status = connection.flush(timeout);
   if (status != NATS_OK) return nats_error(status, "a request for a snapshot");
 
   SnapshotParts parts;

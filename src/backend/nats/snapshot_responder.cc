@@ -1,5 +1,6 @@
 #include "backend/nats/snapshot_responder.h"
 
+#include <chrono>
 #include <span>
 #include <vector>
 
@@ -11,7 +12,7 @@ namespace ashlar::backend::nats {
 namespace {
 
 constexpr std::int64_t kTickMs = 100;
-constexpr std::int64_t kFlushMs = 5000;
+constexpr std::chrono::milliseconds kFlush(5000);
 // Who asks while so many wait, asks again.
 constexpr int kWaitingRequests = 1024;
 
@@ -21,7 +22,7 @@ Result<std::unique_ptr<SnapshotResponder>> SnapshotResponder::create(Connection&
                                                                      const std::string& subject,
                                                                      events::SnapshotSource& source) {
   std::unique_ptr<SnapshotResponder> self(new SnapshotResponder(connection, source));
-  natsStatus status = natsConnection_SubscribeSync(Out(self->requests_), connection.get(), subject.c_str());
+  natsStatus status = connection.subscribe(subject, self->requests_);
   if (status == NATS_OK)
     status = natsSubscription_SetPendingLimits(self->requests_.get(), kWaitingRequests, 1 << 20);
   if (status != NATS_OK) return nats_error(status, subject.c_str());
@@ -61,8 +62,7 @@ void SnapshotResponder::answer(const char* reply) {
                      });
   // Who asked learns of a failure at once, where that is possible, or by the time that has passed.
   if (!sent) static_cast<void>(natsConnection_Publish(connection_.get(), reply, "", 0));
-  if (natsConnection_FlushTimeout(connection_.get(), kFlushMs) == NATS_OK && sent)
-    answered_.fetch_add(1, std::memory_order_relaxed);
+  if (connection_.flush(kFlush) == NATS_OK && sent) answered_.fetch_add(1, std::memory_order_relaxed);
 }
 
 }  // namespace ashlar::backend::nats

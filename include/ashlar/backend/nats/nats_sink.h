@@ -28,6 +28,7 @@
 #include <vector>
 
 #include "ashlar/backend/nats/nats_options.h"
+#include "ashlar/base/clock.h"
 #include "ashlar/base/result.h"
 #include "ashlar/events/event_batch.h"
 
@@ -81,9 +82,12 @@ class NatsSink final : public events::BatchSink {
   NatsSink& operator=(const NatsSink&) = delete;
 
   // Errors: kUnavailable: the server is away and there is no room to wait for it, or the last messages were refused;
-  // kCapacity: one event, or one part of a snapshot in several, is larger than a message may be.
+  // kCapacity: one event is larger than a message may be, or a snapshot needs more than events::kMaxSnapshotParts of them. Parts
+  // of a snapshot are offered in order, and after an error from the first on.
   Result<void> publish(const events::EventBatch& batch) override;
-  // Core: until the server has read everything; JetStream: until it has stored everything. Errors: kTimeout, kUnavailable.
+  // Core: until the server has read everything; JetStream: until it has stored everything. Errors: kTimeout; kUnavailable: the
+  // server refuses, or core: the connection broke meanwhile, and what was on its way may be lost.
+  Result<void> flush(Clock::TimePoint until) override;
   Result<void> flush(std::chrono::milliseconds timeout = std::chrono::milliseconds(5000));
   // Replaces the snapshot of the stream's worker in the bucket; readers see the old one or the new one. Requires: one batch of
   // kind kSnapshot. Errors: kAlreadyExists: a later life of the worker has written there; kUnavailable, kUnsupported.
