@@ -269,8 +269,12 @@ TEST_F(NatsJetStream, ABatchThatIsPublishedTwiceIsStoredOnce) {
 
 TEST_F(NatsJetStream, ADurableConsumerGoesOnWhereItWas) {
   NatsServer server;
-  const NatsSourceOptions options{
-      .connection = server.options(), .mode = NatsMode::kJetStream, .durable = "router", .fetch = 4};
+  // What the first source had asked for and did not take comes again after ack_wait, in whatever order.
+  const NatsSourceOptions options{.connection = server.options(),
+                                  .mode = NatsMode::kJetStream,
+                                  .durable = "router",
+                                  .fetch = 4,
+                                  .ack_wait = milliseconds(500)};
   const auto sink = sink_of({.connection = server.options(), .mode = NatsMode::kJetStream});
   for (std::uint64_t i = 0; i < 10; ++i) ASSERT_TRUE(sink->publish(batch_of(i, 1).view()));
   ASSERT_TRUE(sink->flush());
@@ -286,9 +290,12 @@ TEST_F(NatsJetStream, ADurableConsumerGoesOnWhereItWas) {
   Collector second;
   {
     const auto source = source_of(options);
-    ASSERT_TRUE(poll_until(*source, second, [&] { return second.times.size() == 10 - heard; }));
+    ASSERT_TRUE(poll_until(*source, second, [&] {
+      for (std::uint64_t i = heard; i < 10; ++i)
+        if (!second.times.contains(i)) return false;
+      return true;
+    }));
   }
-  EXPECT_EQ(second.batches.front().head.first, heard);
   NatsSourceOptions other = options;
   other.worker = kStream.worker;
   const Result<std::unique_ptr<NatsSource>> refused = NatsSource::create(other);
