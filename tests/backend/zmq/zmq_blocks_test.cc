@@ -76,7 +76,7 @@ TEST(ZmqBlocksTest, AManagerIsHeardThroughTheLivesOfItsPublisher) {
                          .reconnect_max = 20ms};
   auto source = make_source({hear});
   feed::PresenceListener presence;
-  presence.allow_unknown_removals();
+  presence.allow_unknown_blocks();
   feed::StreamReceiver receiver(*source, presence);
   Blocks blocks;
   for (std::uint64_t life = 1; life <= 4; ++life) {
