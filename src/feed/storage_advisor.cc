@@ -11,6 +11,8 @@
 #include <set>
 #include <utility>
 
+#include "events/json_writer.h"
+
 namespace ashlar::feed {
 
 using events::KvEvent;
@@ -26,20 +28,9 @@ double seconds(std::int64_t ns) {
   return static_cast<double>(ns) * 1e-9;
 }
 
-std::string escaped(std::string_view text) {
+std::string quoted(std::string_view text) {
   std::string out;
-  for (const char c : text) {
-    if (c == '"' || c == '\\') {
-      out += '\\';
-      out += c;
-    } else if (static_cast<unsigned char>(c) < 0x20) {
-      char code[8];
-      std::snprintf(code, sizeof code, "\\u%04x", static_cast<unsigned>(c));
-      out += code;
-    } else {
-      out += c;
-    }
-  }
+  events::append_quoted(out, text);
   return out;
 }
 
@@ -96,14 +87,14 @@ std::string_view to_string(Advice::Basis basis) noexcept {
 std::string Advice::to_json() const {
   std::string out = "{\"action\":\"";
   out += to_string(action);
-  out += "\",\"from\":\"" + escaped(from) + "\"";
-  if (!to.empty()) out += ",\"to\":\"" + escaped(to) + "\"";
+  out += "\",\"from\":" + quoted(from);
+  if (!to.empty()) out += ",\"to\":" + quoted(to);
   if (group) out += ",\"group\":\"" + group->to_string() + "\"";
   out += ",\"bytes\":" + std::to_string(bytes) + ",\"heat\":" + number(heat) +
          ",\"idle_seconds\":" + number(idle_seconds);
   out += ",\"basis\":\"";
   out += to_string(basis);
-  out += "\",\"reason\":\"" + escaped(reason) + "\",\"blocks\":[";
+  out += "\",\"reason\":" + quoted(reason) + ",\"blocks\":[";
   for (std::size_t i = 0; i < blocks.size(); ++i)
     out += (i == 0 ? "\"" : ",\"") + blocks[i].to_string() + "\"";
   return out + "]}";

@@ -18,6 +18,13 @@ using namespace std::chrono_literals;
 constexpr const char* kAnyPort = "tcp://127.0.0.1:*";
 const EnginePublisherOptions kWithReplay = {.endpoint = kAnyPort, .replay_endpoint = kAnyPort};
 
+// For a publisher that goes and comes back to the same place.
+EnginePublisherOptions on_ports_of_its_own() {
+  return {.endpoint = "tcp://127.0.0.1:" + std::to_string(free_port()),
+          .attach = Attach::kBind,
+          .replay_endpoint = "tcp://127.0.0.1:" + std::to_string(free_port())};
+}
+
 // Polls until the listener is at the end of the stream.
 ::testing::AssertionResult hears_all(feed::StreamReceiver& receiver, TestListener& listener,
                                      const TestStream& stream) {
@@ -156,10 +163,7 @@ TEST(ZmqFeedTest, RecoverFailsWhenThePublisherIsGone) {
 }
 
 TEST(ZmqFeedTest, AWorkerThatDiesAndComesBackBeginsAnew) {
-  EnginePublisherOptions options = kWithReplay;
-  options.endpoint = "tcp://127.0.0.1:" + std::to_string(free_port());
-  options.replay_endpoint = "tcp://127.0.0.1:" + std::to_string(free_port());
-  options.attach = Attach::kBind;
+  const EnginePublisherOptions options = on_ports_of_its_own();
   auto sink = make_sink(options);
   auto source = make_source({to_hear(*sink)});
   TestListener listener;
@@ -183,10 +187,7 @@ TEST(ZmqFeedTest, AWorkerThatDiesAndComesBackBeginsAnew) {
 }
 
 TEST(ZmqFeedTest, ASinkThatIsMadeAnewForTheSameStreamIsAskedFromItsStart) {
-  EnginePublisherOptions options = kWithReplay;
-  options.endpoint = "tcp://127.0.0.1:" + std::to_string(free_port());
-  options.replay_endpoint = "tcp://127.0.0.1:" + std::to_string(free_port());
-  options.attach = Attach::kBind;
+  const EnginePublisherOptions options = on_ports_of_its_own();
   auto sink = make_sink(options);
   auto source = make_source({to_hear(*sink)});
   TestListener listener;
