@@ -125,12 +125,7 @@ Result<OffloadHandle> KvBlockManager::offload_to(events::TierId tier, std::span<
     return make_error(ErrorCode::kInvalidArgument, "%zu preconditions for %zu blocks", options.after.size(),
                       hashes.size());
   const std::vector<block::Fence> pending = parts_->fences.of(hashes);
-  if (pending.empty()) return lane->offload(hashes, options);
-  if (options.after.empty())
-    return lane->offload(hashes, OffloadOptions{.priority = options.priority, .after = pending});
-  lane->offload(hashes,
-                OffloadOptions{.priority = options.priority, .after = pending});  // the other joins it
-  return lane->offload(hashes, options);
+  return lane->offload(hashes, options, pending);
 }
 
 void KvBlockManager::look_ahead() {

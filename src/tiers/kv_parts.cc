@@ -215,35 +215,37 @@ Result<void> KvBlockManager::Parts::open_lanes() {
     return {};
   };
   if (stack.g4 != nullptr)
-    if (const Result<void> opened =
-            open_lane(to_g4, *stack.g2, *stack.g4, options.to_g4,
-                      [this](std::vector<block::Hold> holds) -> OffloadLane::Finish {
-                        return [this, held = std::make_shared<std::vector<block::Hold>>(std::move(holds))] {
-                          return stack.g4->put(*stack.g2, std::move(*held));
-                        };
-                      });
+    if (const Result<void> opened = open_lane(
+            to_g4, *stack.g2, *stack.g4, options.to_g4,
+            [this](std::vector<block::Hold> holds, const MoveOptions& move) -> OffloadLane::Finish {
+              return [this, move, held = std::make_shared<std::vector<block::Hold>>(std::move(holds))] {
+                return stack.g4->put(*stack.g2, std::move(*held), move);
+              };
+            });
         !opened)
       return opened;
   if (stack.g3 != nullptr)
-    if (const Result<void> opened = open_lane(to_g3, *stack.g2, *stack.g3, options.to_g3,
-                                              [this](std::vector<block::Hold> holds) {
-                                                return begin_move(*stack.g2, *stack.g3, std::move(holds));
-                                              });
+    if (const Result<void> opened =
+            open_lane(to_g3, *stack.g2, *stack.g3, options.to_g3,
+                      [this](std::vector<block::Hold> holds, const MoveOptions& move) {
+                        return begin_move(*stack.g2, *stack.g3, std::move(holds), move);
+                      });
         !opened)
       return opened;
   if (stack.g2 == nullptr) return {};
   return open_lane(
       to_g2, *stack.g1, *stack.g2, options.to_g2,
-      [this](std::vector<block::Hold> holds) {
+      [this](std::vector<block::Hold> holds, const MoveOptions& move) {
         look_ahead_g2();
-        return begin_move(*stack.g1, *stack.g2, std::move(holds));
+        return begin_move(*stack.g1, *stack.g2, std::move(holds), move);
       },
       [this](const SequenceHash& hash, std::uint8_t priority) { arrived_in_g2(hash, priority); });
 }
 
 OffloadLane::Finish KvBlockManager::Parts::begin_move(BytePool& from, BytePool& to,
-                                                      std::vector<block::Hold> holds) const {
-  const std::shared_ptr<BlockMover::Running> running = stack.mover->begin(from, to, std::move(holds));
+                                                      std::vector<block::Hold> holds,
+                                                      const MoveOptions& move) const {
+  const std::shared_ptr<BlockMover::Running> running = stack.mover->begin(from, to, std::move(holds), move);
   return [running] { return running->finish(); };
 }
 

@@ -25,7 +25,8 @@ struct KvBlockManager::Parts {
                   TierPool* below);
   void look_ahead_g1();
   void look_ahead_g2();
-  OffloadLane::Finish begin_move(BytePool& from, BytePool& to, std::vector<block::Hold> holds) const;
+  OffloadLane::Finish begin_move(BytePool& from, BytePool& to, std::vector<block::Hold> holds,
+                                 const MoveOptions& move) const;
   void arrived_in_g2(const tokens::SequenceHash& hash, std::uint8_t priority);
 
   // Calls fn(manager) for the manager of each tier that there is.

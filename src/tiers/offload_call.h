@@ -25,8 +25,9 @@ struct LaneLink {
 
 class OffloadCall {
  public:
-  OffloadCall(std::size_t total, std::uint8_t priority, Clock& clock, std::shared_ptr<LaneLink> link)
-      : priority_(priority), clock_(clock), link_(std::move(link)) {
+  OffloadCall(std::size_t total, std::uint8_t priority, std::optional<Clock::TimePoint> deadline,
+              Clock& clock, std::shared_ptr<LaneLink> link)
+      : priority_(priority), deadline_(deadline), clock_(clock), link_(std::move(link)) {
     progress_.total = total;
   }
 
@@ -34,34 +35,54 @@ class OffloadCall {
     const MutexLock lock(mu_);
     ++pending_[hash];
   }
-  // The first end of a hash counts.
-  void end(const tokens::SequenceHash& hash, std::size_t OffloadProgress::* outcome,
+  // The first end of a hash counts. True when it was the last.
+  bool end(const tokens::SequenceHash& hash, std::size_t OffloadProgress::* outcome,
            const std::optional<Error>& error) {
     const MutexLock lock(mu_);
     const auto found = pending_.find(hash);
-    if (found == pending_.end()) return;
+    if (found == pending_.end()) return false;
     progress_.*outcome += found->second;
     pending_.erase(found);
     if (error && !error_) error_ = error;
     if (pending_.empty()) changed_.notify_all();
+    return pending_.empty();
+  }
+  void cancel() {
+    const MutexLock lock(mu_);
+    cancelled_ = true;
+  }
+  // How blocks end that the caller does not want any more; nothing while it wants them.
+  std::size_t OffloadProgress::* given_up() const {
+    const MutexLock lock(mu_);
+    if (cancelled_) return &OffloadProgress::cancelled;
+    return deadline_ && clock_.now() >= *deadline_ ? &OffloadProgress::late : nullptr;
   }
   OffloadProgress progress() const {
     const MutexLock lock(mu_);
     return progress_;
   }
-  Result<OffloadProgress> wait(std::optional<Clock::TimePoint> when) {
+  // False when `when` came before the end.
+  bool wait(std::optional<Clock::TimePoint> when) {
     const MutexLock lock(mu_);
     while (progress_.ended() < progress_.total) {
-      if (when && clock_.now() >= *when)
-        return make_error(ErrorCode::kTimeout, "%zu of %zu blocks have ended", progress_.ended(),
-                          progress_.total);
+      if (when && clock_.now() >= *when) return false;
       if (when) {
         clock_.wait_until(changed_, mu_, *when);
       } else {
         changed_.wait(mu_);
       }
     }
+    return true;
+  }
+  Result<OffloadProgress> result() const {
+    const MutexLock lock(mu_);
+    if (progress_.ended() < progress_.total)
+      return make_error(ErrorCode::kTimeout, "%zu of %zu blocks have ended", progress_.ended(),
+                        progress_.total);
     if (error_) return *error_;
+    if (progress_.late != 0)
+      return make_error(ErrorCode::kTimeout, "the deadline came before %zu of %zu blocks had arrived",
+                        progress_.late, progress_.total);
     return progress_;
   }
   std::vector<tokens::SequenceHash> pending_hashes() const {
@@ -73,13 +94,16 @@ class OffloadCall {
   }
   const std::shared_ptr<LaneLink>& link() const noexcept { return link_; }
   std::uint8_t priority() const noexcept { return priority_; }
+  std::optional<Clock::TimePoint> deadline() const noexcept { return deadline_; }
 
  private:
   const std::uint8_t priority_;
+  const std::optional<Clock::TimePoint> deadline_;
   Clock& clock_;
   const std::shared_ptr<LaneLink> link_;
   mutable Mutex mu_;
   CondVar changed_;
+  bool cancelled_ ASHLAR_GUARDED_BY(mu_) = false;
   OffloadProgress progress_ ASHLAR_GUARDED_BY(mu_);
   std::optional<Error> error_ ASHLAR_GUARDED_BY(mu_);
   std::unordered_map<tokens::SequenceHash, std::size_t> pending_

@@ -1,6 +1,4 @@
-// Who wants to know about a hash is written down before the hash is offered, and the queue forgets a hash before those are
-// told. So a call either hears of the copy that is under way, or finds the name free and starts another. Whoever takes a name
-// out of the queue looks afterwards whether somebody joined meanwhile, and offers it again.
+// The lane's thread: it waits for batches, and takes them down. Who asks for blocks is in offload_lane_calls.cc.
 #include "ashlar/tiers/offload_lane.h"
 
 #include <algorithm>
@@ -85,82 +83,6 @@ OffloadLane::~OffloadLane() {
   for (const SequenceHash& hash : left) end(hash, &OffloadProgress::cancelled, {});
 }
 
-OffloadHandle OffloadLane::offload(std::span<const SequenceHash> hashes, const OffloadOptions& options) {
-  ASHLAR_CHECK(options.after.size() <= 1 || options.after.size() == hashes.size(),
-               "%zu preconditions for %zu blocks", options.after.size(), hashes.size());
-  const auto call = std::make_shared<OffloadCall>(hashes.size(), options.priority, clock_, link_);
-  for (const SequenceHash& hash : hashes) call->pending(hash);
-  std::unordered_set<SequenceHash> seen;
-  std::vector<std::size_t> accepted;
-  for (std::size_t i = 0; i < hashes.size(); ++i) {
-    if (!seen.insert(hashes[i]).second) continue;  // named twice
-    const OffloadCandidate candidate{hashes[i], options.priority,
-                                     options_.uses ? options_.uses(hashes[i]) : 0, &to_};
-    if (options_.policy(candidate)) {
-      accepted.push_back(i);
-    } else {
-      call->end(hashes[i], &OffloadProgress::filtered, {});
-    }
-  }
-  std::vector<std::size_t> free;
-  {
-    const MutexLock lock(mu_);
-    counters_.filtered += seen.size() - accepted.size();
-    for (const std::size_t i : accepted) {
-      calls_[hashes[i]].push_back(call);
-      const block::Fence* const after =
-          options.after.empty() ? nullptr : &options.after[options.after.size() == 1 ? 0 : i];
-      const bool waits = after != nullptr && !after->passed();
-      const auto found = blocked_.find(hashes[i]);
-      if (found == blocked_.end() && !waits) {
-        free.push_back(i);
-        continue;
-      }
-      // Who has no precondition of its own waits with those who have.
-      Blocked& blocked = found == blocked_.end() ? blocked_[hashes[i]] : found->second;
-      blocked.priority = std::max(blocked.priority, options.priority);
-      if (waits) blocked.after.push_back(*after);
-    }
-  }
-  for (const block::Fence& after : options.after)
-    after.on_passed([link = link_] {
-      const MutexLock lock(link->mu);
-      if (link->lane == nullptr) return;
-      const MutexLock its_lock(link->lane->mu_);
-      link->lane->changed_.notify_all();
-    });
-  for (const std::size_t i : free) offer(hashes[i], options.priority);
-  const MutexLock lock(mu_);
-  if (!oldest_) oldest_ = clock_.now();
-  changed_.notify_all();
-  return OffloadHandle(call);
-}
-
-void OffloadLane::suggest(std::span<const SequenceHash> hashes, std::uint8_t priority) {
-  std::uint64_t filtered = 0;
-  for (const SequenceHash& hash : hashes) {
-    {
-      const MutexLock lock(mu_);
-      if (blocked_.contains(hash)) continue;  // it goes when its precondition has passed
-    }
-    if (options_.policy({hash, priority, options_.uses ? options_.uses(hash) : 0, &to_})) {
-      offer(hash, priority);
-    } else {
-      ++filtered;
-    }
-  }
-  const MutexLock lock(mu_);
-  counters_.filtered += filtered;
-  if (!oldest_) oldest_ = clock_.now();
-  changed_.notify_all();
-}
-
-void OffloadLane::offer(const SequenceHash& hash, std::uint8_t priority) {
-  const Offer answer = queue_->offer(hash, priority);
-  if (answer == Offer::kGone) end(hash, &OffloadProgress::gone, {});
-  if (answer == Offer::kNoRoom) end(hash, &OffloadProgress::refused, {});
-}
-
 void OffloadLane::unblock() {
   std::vector<std::pair<SequenceHash, std::uint8_t>> free;
   std::vector<SequenceHash> hopeless;
@@ -190,101 +112,6 @@ bool OffloadLane::Blocked::passed() const {
   return std::ranges::all_of(after, [](const block::Fence& fence) { return fence.passed(); });
 }
 
-// The queue does not know the hash any more.
-void OffloadLane::end(const SequenceHash& hash, std::size_t OffloadProgress::* outcome,
-                      const std::optional<Error>& error) {
-  const Ended ended{hash, outcome};
-  end(std::span(&ended, 1), error);
-}
-
-void OffloadLane::end(std::span<const Ended> ended, const std::optional<Error>& error) {
-  std::vector<std::vector<std::shared_ptr<OffloadCall>>> calls(ended.size());
-  {
-    const MutexLock lock(mu_);
-    for (std::size_t i = 0; i < ended.size(); ++i) {
-      if (ended[i].outcome == &OffloadProgress::gone) ++counters_.gone;
-      const auto found = calls_.find(ended[i].hash);
-      if (found == calls_.end()) continue;
-      calls[i] = std::move(found->second);
-      calls_.erase(found);
-    }
-  }
-  for (std::size_t i = 0; i < ended.size(); ++i)
-    for (const std::shared_ptr<OffloadCall>& call : calls[i])
-      call->end(ended[i].hash, ended[i].outcome,
-                ended[i].outcome == &OffloadProgress::failed ? error : std::nullopt);
-}
-
-// The call stays written down until the name is out of the queue: if the lane takes it first, it arrives, and the call hears
-// of that.
-void OffloadLane::forget(const SequenceHash& hash, const std::shared_ptr<OffloadCall>& call) {
-  bool mine = false;
-  {
-    const MutexLock lock(mu_);
-    const auto found = calls_.find(hash);
-    if (found == calls_.end() || std::ranges::find(found->second, call) == found->second.end()) return;
-    mine = found->second.size() == 1;
-    if (!mine) std::erase(found->second, call);  // others still want it
-    if (mine && blocked_.erase(hash) != 0) {
-      calls_.erase(found);
-      mine = false;
-    }
-  }
-  if (mine) {
-    if (!queue_->cancel(hash)) return;  // it arrives
-    std::optional<std::uint8_t> again;
-    {
-      const MutexLock lock(mu_);
-      const auto found = calls_.find(hash);
-      if (found != calls_.end()) {
-        std::erase(found->second, call);
-        if (found->second.empty()) {
-          calls_.erase(found);
-        } else {
-          again = found->second.front()->priority();  // somebody joined meanwhile
-        }
-      }
-      changed_.notify_all();  // another may be on deck now
-    }
-    if (again) offer(hash, *again);
-  }
-  call->end(hash, &OffloadProgress::cancelled, {});
-}
-
-void OffloadLane::withdraw(std::span<const SequenceHash> hashes) {
-  for (const SequenceHash& hash : hashes) {
-    bool waited = false;
-    {
-      const MutexLock lock(mu_);
-      waited = blocked_.erase(hash) != 0;
-    }
-    if (queue_->cancel(hash) || waited) end(hash, &OffloadProgress::cancelled, {});
-  }
-  const MutexLock lock(mu_);
-  changed_.notify_all();
-  while (!stopping_ &&
-         std::ranges::any_of(hashes, [&](const SequenceHash& hash) { return queue_->in_flight(hash); }))
-    changed_.wait(mu_);
-}
-
-std::size_t OffloadLane::give_up() {
-  std::vector<SequenceHash> waiting;
-  std::size_t count = 0;
-  {
-    const MutexLock lock(mu_);
-    count = blocked_.size();
-    blocked_.clear();
-  }
-  count += queue_->clear();
-  {
-    const MutexLock lock(mu_);
-    for (const auto& [hash, calls] : calls_)
-      if (!queue_->in_flight(hash)) waiting.push_back(hash);
-  }
-  for (const SequenceHash& hash : waiting) end(hash, &OffloadProgress::cancelled, {});
-  return count;
-}
-
 std::optional<Clock::TimePoint> OffloadLane::next_batch() {
   const OffloadQueueCounters queue = queue_->counters();
   if (queue.on_deck + queue.waiting == 0) {
@@ -300,6 +127,7 @@ std::optional<Clock::TimePoint> OffloadLane::next_batch() {
 
 bool OffloadLane::wait_for_batch(bool wait) {
   for (;;) {
+    expire();
     unblock();
     const MutexLock lock(mu_);
     if (wait) moving_ = false;
@@ -315,6 +143,8 @@ bool OffloadLane::wait_for_batch(bool wait) {
     if (!next) changed_.notify_all();  // those who drain
     // Nobody tells when a precondition is abandoned.
     if (!blocked_.empty()) next = std::min(next.value_or(Clock::TimePoint::max()), now + kLookAgain);
+    if (!deadlines_.empty())
+      next = std::min(next.value_or(Clock::TimePoint::max()), deadlines_.begin()->first);
     if (std::ranges::any_of(blocked_, [](const auto& one) { return one.second.passed(); })) continue;
     if (next) {
       clock_.wait_until(changed_, mu_, *next);
@@ -325,44 +155,67 @@ bool OffloadLane::wait_for_batch(bool wait) {
 }
 
 void OffloadLane::run() {
-  std::optional<Batch> before;
+  std::shared_ptr<Batch> before;
   // A budget is kept by one batch after the other.
   const bool overlap = options_.bytes_per_second == 0;
   for (;;) {
-    std::optional<Batch> next;
-    const bool wait = !before.has_value();
+    std::shared_ptr<Batch> next;
+    const bool wait = before == nullptr;
     if ((wait || overlap) && wait_for_batch(wait)) {
       next = begin(queue_->take(largest_batch_));
     } else if (wait) {
       return;
     }
-    if (before) finish(*before);
+    if (before != nullptr) finish(*before);
     before = std::move(next);
   }
 }
 
-OffloadLane::Batch OffloadLane::begin(std::vector<OffloadQueue::Item> items) {
-  Batch batch;
+std::shared_ptr<OffloadLane::Batch> OffloadLane::begin(std::vector<OffloadQueue::Item> items) {
+  const auto batch = std::make_shared<Batch>();
+  if (items.empty()) return batch;
   std::vector<block::Hold> holds;
-  for (OffloadQueue::Item& item : items) {
-    batch.hashes.push_back(item.hold.sequence_hash());
-    batch.priorities.push_back(item.priority);
-    holds.push_back(std::move(item.hold));
+  bool none_wants_it = false;
+  {
+    const MutexLock lock(mu_);
+    Clock::TimePoint latest = Clock::TimePoint::min();
+    for (OffloadQueue::Item& item : items) {
+      const SequenceHash& hash = item.hold.sequence_hash();
+      const auto calls = calls_.find(hash);
+      if (item.for_good || calls == calls_.end()) latest = Clock::TimePoint::max();
+      if (calls != calls_.end())
+        for (const std::shared_ptr<OffloadCall>& call : calls->second)
+          latest = std::max(latest, call->deadline().value_or(Clock::TimePoint::max()));
+      batch->hashes.push_back(hash);
+      batch->priorities.push_back(item.priority);
+      holds.push_back(std::move(item.hold));
+    }
+    if (latest != Clock::TimePoint::max()) batch->deadline = latest;
+    batches_.push_back(batch);
+    none_wants_it = unwanted(*batch);
   }
-  if (!holds.empty()) batch.finish = begin_(std::move(holds));
+  if (none_wants_it) batch->control.cancel();
+  batch->finish = begin_(std::move(holds), {.deadline = batch->deadline, .control = &batch->control});
   return batch;
 }
 
-void OffloadLane::finish(const Batch& batch) {
+void OffloadLane::finish(Batch& batch) {
   if (batch.hashes.empty()) return;
-  const MoveReport report = batch.finish();
+  const MoveReport report = std::exchange(batch.finish, nullptr)();  // who hears of the end finds nothing held
+  bool given_up = false;
   {
     const MutexLock lock(mu_);
+    std::erase_if(batches_, [&](const std::shared_ptr<Batch>& one) { return one.get() == &batch; });
+    if (report.error)
+      given_up = report.error->code() == ErrorCode::kCancelled ? batch.control.cancelled()
+                 : report.error->code() == ErrorCode::kTimeout
+                     ? batch.deadline && clock_.now() >= *batch.deadline
+                     : false;
     ++counters_.batches;
     counters_.arrived += report.count(Moved::kArrived);
     counters_.there += report.count(Moved::kThere);
     counters_.damaged += report.count(Moved::kDamaged);
-    counters_.failed += report.count(Moved::kFailed);
+    if (!given_up) counters_.failed += report.count(Moved::kFailed);
     counters_.bytes += report.bytes;
     if (options_.bytes_per_second != 0)
       not_before_ =
@@ -388,7 +241,11 @@ void OffloadLane::finish(const Batch& batch) {
   for (std::size_t i = 0; i < batch.hashes.size(); ++i) {
     // While it is in flight: who waits for the end of that knows that the next lane has been asked.
     if (report.blocks[i] == Moved::kArrived && arrived_) arrived_(batch.hashes[i], batch.priorities[i]);
-    queue_->finished(batch.hashes[i]);
+    const bool for_good = queue_->finished(batch.hashes[i]);
+    if (given_up && report.blocks[i] == Moved::kFailed) {
+      stopped(batch.hashes[i], batch.priorities[i], for_good);
+      continue;
+    }
     ended.push_back({batch.hashes[i], outcome(report.blocks[i])});
   }
   end(ended, report.error);
@@ -424,28 +281,6 @@ OffloadLaneCounters OffloadLane::counters() const {
   }
   counters.queue = queue_->counters();
   return counters;
-}
-
-OffloadProgress OffloadHandle::progress() const {
-  return call_->progress();
-}
-bool OffloadHandle::done() const {
-  const OffloadProgress progress = call_->progress();
-  return progress.ended() == progress.total;
-}
-Result<OffloadProgress> OffloadHandle::wait() const {
-  return call_->wait({});
-}
-Result<OffloadProgress> OffloadHandle::wait_until(Clock::TimePoint when) const {
-  return call_->wait(when);
-}
-void OffloadHandle::cancel() const {
-  const MutexLock lock(call_->link()->mu);
-  if (call_->link()->lane == nullptr) return;
-  OffloadLane& lane = *call_->link()->lane;
-  for (const SequenceHash& hash : call_->pending_hashes()) lane.forget(hash, call_);
-  const MutexLock its_lock(lane.mu_);
-  lane.changed_.notify_all();  // those who drain: there may be nothing left
 }
 
 }  // namespace ashlar::tiers

@@ -25,7 +25,7 @@ Result<std::unique_ptr<OffloadQueue>> OffloadQueue::create(const OffloadQueueOpt
 
 OffloadQueue::~OffloadQueue() = default;
 
-Offer OffloadQueue::offer(const SequenceHash& hash, std::uint8_t priority) {
+Offer OffloadQueue::offer(const SequenceHash& hash, std::uint8_t priority, bool for_good) {
   Order order;
   std::optional<SequenceHash> displaced;
   std::optional<Offer> answer;
@@ -34,6 +34,7 @@ Offer OffloadQueue::offer(const SequenceHash& hash, std::uint8_t priority) {
     ++counters_.offered;
     order = {static_cast<std::uint8_t>(255 - priority), next_age_++};
     const auto [found, fresh] = known_.try_emplace(hash);
+    found->second.for_good |= for_good;
     if (!fresh) {
       Known& known = found->second;
       if (known.stage == Stage::kCancelled) {
@@ -120,8 +121,10 @@ std::vector<OffloadQueue::Item> OffloadQueue::take(std::size_t n) {
     const MutexLock lock(mu_);
     while (items.size() < n && !deck_.empty()) {
       const auto first = deck_.begin();
-      known_.at(first->second.sequence_hash()).stage = Stage::kInFlight;
-      items.push_back({std::move(first->second), static_cast<std::uint8_t>(255 - first->first.below)});
+      Known& known = known_.at(first->second.sequence_hash());
+      known.stage = Stage::kInFlight;
+      items.push_back(
+          {std::move(first->second), static_cast<std::uint8_t>(255 - first->first.below), known.for_good});
       deck_.erase(first);
     }
     counters_.taken += items.size();
@@ -131,28 +134,41 @@ std::vector<OffloadQueue::Item> OffloadQueue::take(std::size_t n) {
   return items;
 }
 
-void OffloadQueue::finished(const SequenceHash& hash) {
+bool OffloadQueue::finished(const SequenceHash& hash) {
   const MutexLock lock(mu_);
   const auto found = known_.find(hash);
-  if (found == known_.end() || found->second.stage != Stage::kInFlight) return;
+  if (found == known_.end() || found->second.stage != Stage::kInFlight) return false;
+  const bool for_good = found->second.for_good;
   known_.erase(found);
   --counters_.in_flight;
+  return for_good;
+}
+
+Release OffloadQueue::release(const SequenceHash& hash) {
+  return take_out(hash, true);
 }
 
 bool OffloadQueue::cancel(const SequenceHash& hash) {
+  return take_out(hash, false) == Release::kOut;
+}
+
+Release OffloadQueue::take_out(const SequenceHash& hash, bool if_released) {
   block::Hold dropped;  // outside the lock
   {
     const MutexLock lock(mu_);
     const auto found = known_.find(hash);
-    if (found == known_.end()) return false;
+    if (found == known_.end() || found->second.stage == Stage::kCancelled) return Release::kUnknown;
+    if (if_released && found->second.for_good) return Release::kForGood;
     switch (found->second.stage) {
-      case Stage::kInFlight:
       case Stage::kCancelled:
-        return false;
+        break;
+      case Stage::kInFlight:
+        return Release::kInFlight;
       case Stage::kUpgrading:
         found->second.stage = Stage::kCancelled;
+        found->second.for_good = false;
         ++counters_.cancelled;
-        return true;
+        return Release::kOut;
       case Stage::kWaiting:
         waiting_.erase(found->second.order);
         break;
@@ -167,7 +183,7 @@ bool OffloadQueue::cancel(const SequenceHash& hash) {
     ++counters_.cancelled;
   }
   refill();
-  return true;
+  return Release::kOut;
 }
 
 std::size_t OffloadQueue::clear() {
@@ -178,6 +194,7 @@ std::size_t OffloadQueue::clear() {
     Known& known = at->second;
     if (known.stage == Stage::kUpgrading) {
       known.stage = Stage::kCancelled;
+      known.for_good = false;
       ++count;
     }
     if (known.stage != Stage::kOnDeck && known.stage != Stage::kWaiting) {

@@ -27,6 +27,15 @@ namespace {
 constexpr std::uint64_t kShortRun = 16384;
 constexpr std::size_t kReadThreads = 4;
 
+// Errors: kCancelled, kTimeout: the rest of a move is not to be done.
+Result<void> still_wanted(const MoveOptions& options, const Clock& clock, std::size_t blocks) {
+  if (options.control != nullptr && options.control->cancelled())
+    return make_error(ErrorCode::kCancelled, "the move was cancelled");
+  if (options.deadline && clock.now() >= *options.deadline)
+    return make_error(ErrorCode::kTimeout, "the deadline came before %zu blocks had moved", blocks);
+  return {};
+}
+
 }  // namespace
 
 // The bytes of an object: its header, and its block where it lies or in a buffer.
@@ -72,7 +81,7 @@ struct VolumePool::Payload {
   std::vector<std::byte> buffer;
 };
 
-MoveReport VolumePool::put(BytePool& from, std::vector<block::Hold> holds) {
+MoveReport VolumePool::put(BytePool& from, std::vector<block::Hold> holds, const MoveOptions& options) {
   MoveReport report;
   report.blocks.assign(holds.size(), Moved::kFailed);
   std::map<Number, std::vector<std::size_t>> by_volume;
@@ -96,6 +105,10 @@ MoveReport VolumePool::put(BytePool& from, std::vector<block::Hold> holds) {
     if (!volume) {
       report.error =
           make_error(ErrorCode::kUnavailable, "the volume of %zu blocks was detached", members.size());
+      continue;
+    }
+    if (const Result<void> wanted = still_wanted(options, clock_, members.size()); !wanted) {
+      if (!report.error) report.error = wanted.error();
       continue;
     }
     Result<ReservedBlocks<G4>> taken = take(members.size());
@@ -226,12 +239,8 @@ MoveReport VolumePool::get(std::span<const SequenceHash> hashes, BytePool& to, c
       if (!report.error) report.error = error;
       for (const std::size_t i : members) report.blocks[i] = Moved::kFailed;
     };
-    if (options.control != nullptr && options.control->cancelled()) {
-      fail(make_error(ErrorCode::kCancelled, "the move was cancelled"));
-      continue;
-    }
-    if (options.deadline && clock_.now() >= *options.deadline) {
-      fail(make_error(ErrorCode::kTimeout, "the deadline came before %zu blocks were read", members.size()));
+    if (const Result<void> wanted = still_wanted(options, clock_, members.size()); !wanted) {
+      fail(wanted.error());
       continue;
     }
     if (rests(*volume)) {

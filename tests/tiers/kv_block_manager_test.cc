@@ -399,6 +399,26 @@ TEST_F(KvBlockManagerTest, PreconditionsHoldForWhoeverOffersTheBlock) {
   }
 }
 
+TEST_F(KvBlockManagerTest, AnOffloadEndsWithItsCancelOrItsDeadlineWhateverItWaitsFor) {
+  KvOptions lazy = options();
+  lazy.to_g2.trigger = Trigger::kOnCall;
+  kv_ = KvBlockManager::create(lazy).value();
+  const auto [written, written_signal] = block::Fence::create();
+  const auto [mine, my_signal] = block::Fence::create();
+  int wrong = 0;
+  const auto hashes = sequence(1, 3);
+  {
+    const auto table = KvWorkload(*kv_).request(hashes, &wrong, {.after = {written}});
+  }
+  const OffloadHandle cancelled = kv_->offload(hashes, {.after = {mine}}).value();
+  cancelled.cancel();
+  EXPECT_EQ(cancelled.wait()->cancelled, 3u);
+  const OffloadHandle late = kv_->offload(hashes, {.after = {mine}, .deadline = Clock::real().now()}).value();
+  EXPECT_EQ(late.wait().error().code(), ErrorCode::kTimeout);
+  EXPECT_EQ(late.progress().late, 3u);
+  EXPECT_EQ(kv_->status().to_g2->blocked, 0u) << "nobody waits any more";
+}
+
 TEST_F(KvBlockManagerTest, AShutdownGivesUpWhatWaitsForAPrecondition) {
   open();
   auto [written, signal] = block::Fence::create();

@@ -188,9 +188,13 @@ TEST_F(TierBreaksTest, WhatLooksAheadAgainAndAgainKeepsNothing) {
   request(sequence(1, 4));
   for (int i = 0; i < 100; ++i) kv_->look_ahead();
   EXPECT_EQ(kv_->status().to_g2->queue.on_deck, 4u);
-  // The only call that wants to know of them takes them out.
-  kv_->offload(sequence(1, 4)).value().cancel();
-  EXPECT_EQ(kv_->status().to_g2->queue.on_deck, 0u);
+  // The only call that wants to know of them ends at once; they go all the same, each once.
+  const OffloadHandle handle = kv_->offload(sequence(1, 4)).value();
+  handle.cancel();
+  EXPECT_EQ(handle.progress().cancelled, 4u);
+  EXPECT_EQ(kv_->status().to_g2->queue.on_deck, 4u);
+  kv_->drain();
+  EXPECT_EQ(kv_->status().to_g2->arrived, 4u);
 }
 
 TEST_F(TierBreaksTest, ANameThatHasABlockOfAnotherSaltIsRefused) {

@@ -51,6 +51,25 @@ TEST_F(VolumePoolTest, BlocksOfSeveralPlanesComeBack) {
   }
 }
 
+TEST_F(VolumePoolTest, WhatNobodyWantsAnyMoreIsNotWritten) {
+  ASSERT_TRUE(attach("a"));
+  put_in_host(1);
+  const auto hold = [&] {
+    std::vector<block::Hold> holds;
+    holds.push_back(host_->hold(name(1)).value());
+    return holds;
+  };
+  MoveControl control;
+  control.cancel();
+  const MoveReport cancelled = g4_->put(*host_, hold(), {.control = &control});
+  EXPECT_EQ(cancelled.blocks, std::vector{Moved::kFailed});
+  EXPECT_EQ(cancelled.error->code(), ErrorCode::kCancelled);
+  const MoveReport late = g4_->put(*host_, hold(), {.deadline = Clock::real().now()});
+  EXPECT_EQ(late.error->code(), ErrorCode::kTimeout);
+  EXPECT_FALSE(std::filesystem::exists(file_of("a", 1)));
+  expect_counts_exact();
+}
+
 TEST_F(VolumePoolTest, SaysWhatBecameOfEachBlock) {
   ASSERT_TRUE(attach("a"));
   put({1});

@@ -27,9 +27,10 @@ struct OffloadProgress {
   std::size_t failed = 0;    // the copy failed, or its bytes were damaged
   std::size_t refused = 0;   // the queue was full
   std::size_t cancelled = 0;
+  std::size_t late = 0;  // the deadline came first
 
   std::size_t ended() const noexcept {
-    return arrived + there + filtered + gone + failed + refused + cancelled;
+    return arrived + there + filtered + gone + failed + refused + cancelled + late;
   }
   friend bool operator==(const OffloadProgress&, const OffloadProgress&) = default;
 };
@@ -42,14 +43,18 @@ class OffloadHandle {
 
   OffloadProgress progress() const;
   bool done() const;
-  // Waits until every block has ended. Errors: the first failure of a copy.
+  // Waits until every block has ended. Errors: the first failure of a copy; kTimeout: the deadline came first.
   Result<OffloadProgress> wait() const;
   // The same, no longer than until `when`. Errors: also kTimeout; the blocks go on.
   Result<OffloadProgress> wait_until(Clock::TimePoint when) const;
-  // Takes out what is not on its way yet. What is, arrives.
+  // Takes out what is not on its way yet, and stops copies of which nobody wants a block any more. What was copied together with
+  // blocks that others want arrives.
   void cancel() const;
 
  private:
+  // False when `when` came first.
+  bool wait_for_end(std::optional<Clock::TimePoint> when) const;
+
   std::shared_ptr<OffloadCall> call_;
 };
 

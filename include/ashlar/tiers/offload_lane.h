@@ -11,9 +11,12 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <set>
 #include <span>
 #include <thread>
 #include <unordered_map>
+#include <unordered_set>
+#include <utility>
 #include <vector>
 
 #include "ashlar/base/clock.h"
@@ -57,6 +60,7 @@ struct OffloadLaneCounters {
   std::uint64_t gone = 0;
   std::uint64_t damaged = 0;
   std::uint64_t failed = 0;
+  std::uint64_t stopped = 0;  // on their way, when nobody wanted them any more or the deadline came
   std::uint64_t bytes = 0;
   std::size_t blocked = 0;  // wait for their precondition now
   OffloadQueueCounters queue = {};
@@ -67,6 +71,9 @@ struct OffloadOptions {
   // A block is copied when its precondition has passed, for example the event of the kernel that writes it: none, one for
   // all, or one for each block. One that can never pass is a failure.
   std::vector<block::Fence> after = {};
+  // What has not arrived by then is given up, wherever it is: before its precondition, in the queue or on its way. By the clock
+  // of the lane.
+  std::optional<Clock::TimePoint> deadline = {};
 };
 
 class OffloadLane {
@@ -74,7 +81,7 @@ class OffloadLane {
   // Begins to take blocks of the upper tier down; what it returns is called once, to finish that. While the copies of one batch
   // run the batch before is finished, so batches arrive in order.
   using Finish = std::function<MoveReport()>;
-  using Begin = std::function<Finish(std::vector<block::Hold>)>;
+  using Begin = std::function<Finish(std::vector<block::Hold>, const MoveOptions&)>;
   // A block that has arrived below, with the priority that it went with.
   using Arrived = std::function<void(const tokens::SequenceHash&, std::uint8_t priority)>;
 
@@ -83,8 +90,9 @@ class OffloadLane {
                                                      OffloadLaneOptions options, Arrived arrived = {});
   ~OffloadLane();
 
-  // Requires: as many preconditions as hashes, one, or none.
-  OffloadHandle offload(std::span<const tokens::SequenceHash> hashes, const OffloadOptions& options);
+  // `also`: further preconditions. Requires: as many preconditions as hashes, one, or none.
+  OffloadHandle offload(std::span<const tokens::SequenceHash> hashes, const OffloadOptions& options,
+                        std::span<const block::Fence> also = {});
   OffloadHandle offload(std::span<const tokens::SequenceHash> hashes, std::uint8_t priority) {
     return offload(hashes, OffloadOptions{.priority = priority});
   }
@@ -116,15 +124,21 @@ class OffloadLane {
   std::optional<Clock::TimePoint> next_batch() ASHLAR_REQUIRES(mu_);
   // Offers blocks whose preconditions have passed meanwhile.
   void unblock();
-  void offer(const tokens::SequenceHash& hash, std::uint8_t priority);
+  void offer(const tokens::SequenceHash& hash, std::uint8_t priority, bool for_good = false);
   // A batch that is on its way.
   struct Batch {
     std::vector<tokens::SequenceHash> hashes;
     std::vector<std::uint8_t> priorities;
+    std::optional<Clock::TimePoint> deadline;  // after which nobody wants any of it
+    MoveControl control;
     Finish finish;
   };
-  Batch begin(std::vector<OffloadQueue::Item> items);
-  void finish(const Batch& batch);
+  std::shared_ptr<Batch> begin(std::vector<OffloadQueue::Item> items);
+  void finish(Batch& batch);
+  // Nobody wants any block of the batch.
+  bool unwanted(const Batch& batch) const ASHLAR_REQUIRES(mu_);
+  // The copy of a block was stopped: ends the calls that had given it up, and offers it again for the others.
+  void stopped(const tokens::SequenceHash& hash, std::uint8_t priority, bool for_good);
   struct Ended {
     tokens::SequenceHash hash;
     std::size_t OffloadProgress::* outcome;
@@ -133,8 +147,15 @@ class OffloadLane {
   void end(std::span<const Ended> ended, const std::optional<Error>& error);
   void end(const tokens::SequenceHash& hash, std::size_t OffloadProgress::* outcome,
            const std::optional<Error>& error);
-  // A call does not want to know any more; the last one takes the hash out.
+  // Ends a hash for one call.
+  void tell(const std::shared_ptr<OffloadCall>& call, const tokens::SequenceHash& hash,
+            std::size_t OffloadProgress::* outcome, const std::optional<Error>& error);
+  // The call has given up (OffloadCall::given_up()); the last one takes the hash out, or stops its copy.
   void forget(const tokens::SequenceHash& hash, const std::shared_ptr<OffloadCall>& call);
+  // What only this call wanted. False: the call hears how it ends.
+  bool let_go(const tokens::SequenceHash& hash, const std::shared_ptr<OffloadCall>& call);
+  // Gives up the calls whose deadline has come.
+  void expire();
 
   TierPool& to_;
   const Begin begin_;
@@ -151,6 +172,10 @@ class OffloadLane {
   std::unordered_map<tokens::SequenceHash, std::vector<std::shared_ptr<OffloadCall>>> calls_
       ASHLAR_GUARDED_BY(mu_);
   std::unordered_map<tokens::SequenceHash, Blocked> blocked_ ASHLAR_GUARDED_BY(mu_);
+  // On their way, and the last call that wanted them has given up.
+  std::unordered_set<tokens::SequenceHash> unwanted_ ASHLAR_GUARDED_BY(mu_);
+  std::vector<std::shared_ptr<Batch>> batches_ ASHLAR_GUARDED_BY(mu_);  // on their way
+  std::set<std::pair<Clock::TimePoint, std::shared_ptr<OffloadCall>>> deadlines_ ASHLAR_GUARDED_BY(mu_);
   std::optional<Clock::TimePoint> oldest_ ASHLAR_GUARDED_BY(mu_);  // since when something waits
   Clock::TimePoint not_before_ ASHLAR_GUARDED_BY(mu_) = {};        // the budget is spent until then
   std::size_t flushers_ ASHLAR_GUARDED_BY(mu_) = 0;

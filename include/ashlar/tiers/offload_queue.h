@@ -5,7 +5,8 @@
 // meanwhile, which is no loss, it needed the room. Whoever is taken from the deck makes room for the next of the in-queue:
 // higher priority first, older first among equals. One that cannot be held any more is discarded.
 //
-// A name is in the queue once: on deck, waiting, or in flight, from take() until finished(). So nothing is copied twice.
+// A name is in the queue once: on deck, waiting, or in flight, from take() until finished(). So nothing is copied twice. It is
+// offered for somebody, who may let go of it again, or for good.
 //
 // Thread safety: thread-safe. Holds are taken and dropped outside its lock.
 // Complexity:    O(log waiting) per block.
@@ -45,6 +46,14 @@ enum class Offer : std::uint8_t {
   kNoRoom,  // the in-queue is full of blocks that come before it
 };
 
+// What became of a name that was let go of.
+enum class Release : std::uint8_t {
+  kOut,       // it left the queue
+  kForGood,   // it stays: it was offered for good
+  kInFlight,  // it is on its way
+  kUnknown,   // it is not here
+};
+
 // What the queue has done. Exact when it is quiet.
 struct OffloadQueueCounters {
   std::uint64_t offered = 0;
@@ -63,6 +72,7 @@ class OffloadQueue {
   struct Item {
     block::Hold hold;
     std::uint8_t priority = 0;
+    bool for_good = false;
   };
   // Holds the block of a name in the source tier; nothing when it is gone.
   using Upgrade = std::function<std::optional<block::Hold>(const tokens::SequenceHash&)>;
@@ -75,11 +85,13 @@ class OffloadQueue {
                                                       Dropped dropped = {});
   ~OffloadQueue();
 
-  Offer offer(const tokens::SequenceHash& hash, std::uint8_t priority);
+  Offer offer(const tokens::SequenceHash& hash, std::uint8_t priority, bool for_good = false);
   // Up to n blocks from the deck, in order; they are in flight now. The deck is refilled.
   std::vector<Item> take(std::size_t n);
-  // The copy is registered below, or failed: the name may be offered again.
-  void finished(const tokens::SequenceHash& hash);
+  // The copy is registered below, or failed: the name may be offered again. True when it had been offered for good.
+  bool finished(const tokens::SequenceHash& hash);
+  // Nobody waits for the name any more: takes it out unless it is in flight, or was offered for good.
+  Release release(const tokens::SequenceHash& hash);
   // Takes a name out that is not in flight yet. False when it is not here.
   bool cancel(const tokens::SequenceHash& hash);
   // Takes everything out that is not in flight. Returns how many.
@@ -100,11 +112,14 @@ class OffloadQueue {
   };
   struct Known {
     Stage stage = Stage::kUpgrading;
+    bool for_good = false;
     Order order;
   };
 
   OffloadQueue(const OffloadQueueOptions& options, Upgrade upgrade, Dropped dropped)
       : options_(options), upgrade_(std::move(upgrade)), dropped_(std::move(dropped)) {}
+  // Takes a name out. `if_released`: not one that was offered for good.
+  Release take_out(const tokens::SequenceHash& hash, bool if_released);
   // `displaced`: the name that had to make room.
   Offer wait_locked(const tokens::SequenceHash& hash, const Order& order,
                     std::optional<tokens::SequenceHash>* displaced) ASHLAR_REQUIRES(mu_);

@@ -77,8 +77,9 @@ class VolumePool final : public ManagedPool<events::G4, TierPool> {
   // Asks the volumes for the first of `hashes` that are not known yet, until one is not there. Returns how many of the first
   // are known now.
   std::size_t probe(std::span<const tokens::SequenceHash> hashes);
-  // Writes blocks of host memory to volumes. The holds are dropped when it returns.
-  MoveReport put(BytePool& from, std::vector<block::Hold> holds);
+  // Writes blocks of host memory to volumes. The holds are dropped when it returns. A deadline or a cancel makes it give up
+  // between volumes.
+  MoveReport put(BytePool& from, std::vector<block::Hold> holds, const MoveOptions& options = {});
   // Reads blocks into host memory and compares them with their checksums; one that does not agree is removed.
   MoveReport get(std::span<const tokens::SequenceHash> hashes, BytePool& to, const MoveOptions& options = {});
 
