@@ -31,10 +31,10 @@ Payloads payloads_of(const std::string& name) {
 class Engine {
  public:
   Engine(int port, int replay_port) {
-    auto made =
-        EnginePublisher::create({.endpoint = "tcp://127.0.0.1:" + std::to_string(port),
-                                 .attach = backend::zmq::Attach::kBind,
-                                 .replay_endpoint = "tcp://127.0.0.1:" + std::to_string(replay_port)});
+    auto made = EnginePublisher::create({.endpoint = "tcp://127.0.0.1:" + std::to_string(port),
+                                         .attach = backend::zmq::Attach::kBind,
+                                         .replay_endpoint = "tcp://127.0.0.1:" + std::to_string(replay_port),
+                                         .publish_wait = 60s});
     EXPECT_TRUE(made) << made.error();
     publisher_ = *std::move(made);
   }
@@ -43,7 +43,7 @@ class Engine {
       const auto sent = publisher_->publish("kv-events", payload);
       EXPECT_TRUE(sent) << sent.error();
     }
-    EXPECT_TRUE(publisher_->flush(30s));
+    EXPECT_TRUE(publisher_->flush(100s));
   }
 
  private:
@@ -53,7 +53,8 @@ class Engine {
 class Listening {
  public:
   explicit Listening(const NatsServer& server)
-      : source_(NatsSource::create({.connection = server.options()}).value()), receiver_(*source_, holder_) {}
+      : source_(NatsSource::create({.connection = server.options(), .timeout = 60s}).value()),
+        receiver_(*source_, holder_) {}
 
   // Polls until it is so, or a minute has passed.
   bool hears(const std::function<bool(const Holder&)>& done) {

@@ -77,7 +77,8 @@ void fuzz(const std::vector<Bytes>& seeds, std::uint64_t seed, std::size_t bytes
   std::size_t accepted = 0;
   std::size_t refused = 0;
   Bytes input;
-  for (const TimeBox box(1); !box.over();) {
+  const TimeBox box(1);
+  for (int round = 0; round < 10 || !box.over(); ++round) {
     for (int i = 0; i < 200; ++i) {
       input = seeds[random.below(seeds.size())];
       damage(input, random);

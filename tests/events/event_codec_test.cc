@@ -143,6 +143,7 @@ TEST(EventCodec, NothingThatIsReadCanDoHarm) {
   const testing::TimeBox box(1);
   OwnedBatch read;
   std::vector<std::byte> bytes;
+  std::size_t tried = 0;
   std::size_t accepted = 0;
   do {
     encode_batch(random_batch(random).view(), bytes);
@@ -153,7 +154,7 @@ TEST(EventCodec, NothingThatIsReadCanDoHarm) {
     if (bytes.size() > 16) seal(bytes);
     accepted += decode_batch(bytes, read).has_value() ? 1u : 0u;
     ASSERT_LE(read.events.capacity(), bytes.size() + 4096);
-  } while (!box.over());
+  } while (++tried < 2000 || !box.over());
   EXPECT_GT(accepted, 0u);
 }
 

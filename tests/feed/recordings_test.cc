@@ -18,6 +18,7 @@
 #include "ashlar/tokens/sequence_hasher.h"
 #include "feed/batch_builder.h"
 #include "support/kvrec.h"
+#include "support/scratch_folder.h"
 #include "support/small_json.h"
 
 namespace ashlar::feed {
@@ -200,7 +201,8 @@ TEST(RecordingCounts, AreThoseOfTheRecordings) {
 
 TEST(RecordingReplay, FillsAGapOfTheLiveRecording) {
   // The live recording without its messages 25 to 28, which the replay file has.
-  const std::string path = ::testing::TempDir() + "ashlar_gap.kvrec";
+  const ScratchFolder folder;
+  const std::string path = folder.file("gap.kvrec");
   const auto messages = testing::parse_kvrec(testing::read_test_file(kFolder + "default.kvrec"));
   ASSERT_TRUE(messages);
   {
@@ -234,7 +236,6 @@ TEST(RecordingReplay, FillsAGapOfTheLiveRecording) {
   EXPECT_EQ(lost.resyncs, 1u);
   EXPECT_EQ(lost.lost, 3u);
   EXPECT_TRUE(std::ranges::includes(expected, left));
-  std::remove(path.c_str());
 }
 
 // Whatever bytes arrive: no event that does not fit, and no block twice.
@@ -270,7 +271,8 @@ TEST(RecordingDamage, NeverConfusesTheBook) {
 TEST(RecordingSource, SaysWhereAFileIsDamaged) {
   EXPECT_EQ(RecordingSource::open("/nowhere/at.all").error().code(), ErrorCode::kNotFound);
   const std::vector<std::byte> good = testing::read_test_file(kFolder + "salt.kvrec");
-  const std::string path = ::testing::TempDir() + "ashlar_damaged.kvrec";
+  const ScratchFolder folder;
+  const std::string path = folder.file("damaged.kvrec");
   for (const std::size_t cut : {std::size_t{2}, std::size_t{6}, std::size_t{200}, good.size() - 1}) {
     std::ofstream(path, std::ios::binary)
         .write(reinterpret_cast<const char*>(good.data()), static_cast<std::streamsize>(cut));
@@ -291,7 +293,6 @@ TEST(RecordingSource, SaysWhereAFileIsDamaged) {
   const std::string huge("\3\0\0\0\xff\xff\xff\x7f", 8);
   std::ofstream(path, std::ios::binary).write(huge.data(), 8);
   EXPECT_EQ((*RecordingSource::open(path))->receive(0ms).error().code(), ErrorCode::kCorruption);
-  std::remove(path.c_str());
 }
 
 }  // namespace

@@ -22,8 +22,10 @@
 #include <csignal>
 #include <cstdint>
 #include <cstdlib>
+#include <fstream>
 #include <functional>
 #include <optional>
+#include <random>
 #include <string>
 #include <thread>
 #include <utility>
@@ -78,8 +80,23 @@ class SilentServer {
   int port_ = 0;
 };
 
-// One that nobody listens on just now.
+inline bool can_listen(int port) {
+  const TestSocket socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  const sockaddr_in address = loopback(port);
+  return bind(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0;
+}
+
+// One that nobody listens on just now. Below those that the kernel gives to whoever asks for any: no connection and no
+// other test takes it while its server is away, and who connects to it in vain does not meet itself.
 inline int free_port() {
+  constexpr int kFirst = 10'000;
+  int end = 0;
+  std::ifstream("/proc/sys/net/ipv4/ip_local_port_range") >> end;
+  static std::minstd_rand random(std::random_device{}());
+  for (int i = 0; i < 1000 && end > kFirst + 1000; ++i) {
+    const int port = kFirst + static_cast<int>(random() % static_cast<unsigned>(end - kFirst));
+    if (can_listen(port)) return port;
+  }
   return SilentServer().port();
 }
 
@@ -156,11 +173,11 @@ class ServerProcess {
     }
     pid_ = -1;
   }
-  // Asks it to end. Its status; -1 where it did not end by itself within 30 seconds.
+  // Asks it to end. Its status; -1 where it did not end by itself within two minutes.
   int terminate() {
     if (pid_ <= 0) return -1;
     ::kill(pid_, SIGTERM);
-    for (int i = 0; i < 6000; ++i) {
+    for (const auto start = now(); now() < start + kPatience;) {
       int status = 0;
       if (waitpid(pid_, &status, WNOHANG) == pid_) {
         pid_ = -1;
@@ -174,11 +191,11 @@ class ServerProcess {
     if (pid_ > 0 && waitpid(pid_, nullptr, WNOHANG) == pid_) pid_ = -1;
     return pid_ > 0;
   }
-  // Of its standard output; none when it ended, or said nothing for 30 seconds.
+  // Of its standard output; none when it ended, or said nothing for two minutes.
   std::optional<std::string> read_line() {
     std::string line;
     pollfd about{.fd = output_.get(), .events = POLLIN, .revents = 0};
-    while (poll(&about, 1, 30'000) > 0) {
+    while (poll(&about, 1, kPatience.count()) > 0) {
       char c = 0;
       if (read(output_.get(), &c, 1) != 1) return std::nullopt;
       if (c == '\n') return line;
@@ -186,9 +203,9 @@ class ServerProcess {
     }
     return std::nullopt;
   }
-  // Whether somebody accepts on that port within 30 seconds.
+  // Whether somebody accepts on that port within two minutes.
   bool wait_for(int port) {
-    for (int i = 0; i < 6000 && is_running(); ++i) {
+    for (const auto start = now(); now() < start + kPatience && is_running();) {
       if (connect_to(port).get() >= 0) return true;
       std::this_thread::sleep_for(std::chrono::milliseconds(5));
     }
@@ -196,6 +213,9 @@ class ServerProcess {
   }
 
  private:
+  static constexpr std::chrono::duration<int, std::milli> kPatience{120'000};
+  static std::chrono::steady_clock::time_point now() { return std::chrono::steady_clock::now(); }
+
   pid_t pid_ = -1;
   TestSocket output_;
 };

@@ -14,9 +14,9 @@
 
 #include "ashlar/base/random.h"
 #include "ashlar/testing/event_sinks.h"
-#include "ashlar/testing/time_box.h"
 #include "support/gates.h"
 #include "support/scratch_folder.h"
+#include "support/until_seen.h"
 #include "tiers/kv_workload.h"
 
 namespace ashlar::tiers {
@@ -516,8 +516,9 @@ TEST_F(KvBlockManagerTest, EveryTierTellsWhatItStoresAndRemoves) {
 TEST_F(KvBlockManagerTest, RandomRequestsAlwaysSeeTheirBytes) {
   open();
   Random random(23);
-  const ashlar::testing::TimeBox box(0.5);
-  for (int step = 0; step < 300 || !box.over(); ++step) {
+  const ashlar::testing::UntilSeen box(0.5);
+  const auto seen = [&] { return kv_->status().g2->hits > 0 && kv_->status().g3->hits > 0; };
+  for (int step = 0; step < 300 || !box.over(seen); ++step) {
     const auto hashes = sequence(random.below(12), 1 + random.below(6));
     error_ = random.below(10) == 0 ? EIO : 0;
     const auto table = request(hashes);

@@ -17,6 +17,7 @@
 #include "ashlar/testing/time_box.h"
 #include "ashlar/tiers/directory_volume.h"
 #include "support/scratch_folder.h"
+#include "support/until_seen.h"
 #include "tiers/kv_workload.h"
 
 namespace ashlar::tiers {
@@ -355,9 +356,14 @@ TEST(TierEvictionTest, EventsAndPresenceAgreeWhileTiersEvict) {
   Random random(17);
   std::vector<std::vector<SequenceHash>> sequences;
   for (std::uint64_t i = 0; i < 14; ++i) sequences.push_back(KvWorkload::sequence(i, 6));
-  const ashlar::testing::TimeBox box(1.5);
+  const ashlar::testing::UntilSeen box(1.5);
+  const auto seen = [&] {
+    const KvStatus status = kv->status();
+    return status.g2->evictions > 0 && status.g3->evictions > 0 && status.g4->evictions > 0 &&
+           status.g3->onboarded + status.g4->onboarded > 0;
+  };
   int wrong = 0;
-  for (int step = 0; step < 300 || !box.over(); ++step) {
+  for (int step = 0; step < 300 || !box.over(seen); ++step) {
     SCOPED_TRACE(step);
     const auto& sequence = sequences[random.below(sequences.size())];
     const std::vector<SequenceHash> hashes(

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "ashlar/base/random.h"
-#include "ashlar/testing/time_box.h"
+#include "support/until_seen.h"
 #include "tiers/volume_fixture.h"
 
 namespace ashlar::tiers {
@@ -264,7 +264,7 @@ TEST_F(VolumeAttachTest, ManyThreadsPutGetProbeAttachAndDetach) {
   ASSERT_TRUE(attach("a"));
   ASSERT_TRUE(attach("b"));
   ASSERT_TRUE(attach("c", {.write = false}));
-  const testing::TimeBox box(1.0);
+  const testing::UntilSeen box(1.0);
   std::atomic<std::uint64_t> wrong{0};
   std::atomic<std::uint64_t> damaged{0};
   std::atomic<std::uint64_t> came{0};
@@ -272,7 +272,7 @@ TEST_F(VolumeAttachTest, ManyThreadsPutGetProbeAttachAndDetach) {
   const auto start = [&](std::uint64_t seed, auto step) {
     threads.emplace_back([&, seed, step] {
       Random random(seed);
-      while (!box.over()) step(random);
+      while (!box.over([&] { return came > 0; })) step(random);
     });
   };
   const auto some = [](Random& random) {

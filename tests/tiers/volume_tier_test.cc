@@ -12,11 +12,11 @@
 
 #include "ashlar/base/random.h"
 #include "ashlar/testing/event_sinks.h"
-#include "ashlar/testing/time_box.h"
 #include "ashlar/tiers/directory_volume.h"
 #include "support/gates.h"
 #include "support/scratch_folder.h"
 #include "support/scripted_volume.h"
+#include "support/until_seen.h"
 #include "tiers/volume_tier.h"
 
 namespace ashlar::tiers {
@@ -299,14 +299,15 @@ TEST_F(VolumeTierTest, VolumesComeAndGoUnderLoad) {
   all.g3->blocks = 10;
   all.g4->blocks = 24;
   VolumeTier tier(std::move(all));
-  const testing::TimeBox box(1.5);
+  const testing::UntilSeen box(1.5);
+  const auto seen = [&] { return tier.kv().status().to_g4->arrived > 0; };
   std::atomic<int> wrong{0};
   std::vector<std::thread> threads;
   for (std::uint64_t t = 0; t < 3; ++t)
     threads.emplace_back([&, t] {
       Random random(t);
       int mine = 0;
-      while (!box.over()) {
+      while (!box.over(seen)) {
         const auto table =
             KvWorkload(tier.kv()).request(sequence(random.next() % 12, 1 + random.next() % 3), &mine);
         if (table && random.next() % 8 == 0) tier.kv().find(sequence(random.next() % 12, 3));
@@ -315,7 +316,7 @@ TEST_F(VolumeTierTest, VolumesComeAndGoUnderLoad) {
     });
   threads.emplace_back([&] {
     Random random(99);
-    while (!box.over()) {
+    while (!box.over(seen)) {
       if (!tier.kv().unregister_volume("b")) ++wrong;
       if (!tier.kv().register_volume(folder("b"))) ++wrong;
       if (random.next() % 3 == 0) (void)tier.kv().reset_blocks(sequence(random.next() % 12, 3));

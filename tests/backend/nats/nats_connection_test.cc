@@ -25,7 +25,7 @@ void expect_round_trip(const NatsConnectionOptions& options) {
 }
 
 TEST_F(NatsLogin, UserAndPasswordAreChecked) {
-  NatsServer server("authorization { user: ashlar, password: \"right one\" }", false);
+  NatsServer server("authorization { user: ashlar, password: \"right one\", timeout: 60 }", false);
   NatsConnectionOptions options = server.options();
   Error error = error_of(options);
   EXPECT_EQ(error.code(), ErrorCode::kInvalidArgument) << error;
@@ -43,14 +43,14 @@ TEST_F(NatsLogin, UserAndPasswordAreChecked) {
 }
 
 TEST_F(NatsLogin, CredentialsThatAreTakenBackEndTheConnection) {
-  NatsServer server("authorization { user: ashlar, password: old }", false);
+  NatsServer server("authorization { user: ashlar, password: old, timeout: 60 }", false);
   NatsConnectionOptions options = server.options();
   options.user = "ashlar";
   options.password = "old";
   const auto source = source_of({.connection = options});
   const auto sink = sink_of({.connection = options});
   server.kill();
-  server.configure("authorization { user: ashlar, password: new }");
+  server.configure("authorization { user: ashlar, password: new, timeout: 60 }");
   server.start();
   const auto deadline = std::chrono::steady_clock::now() + seconds(60);
   std::string said;
@@ -75,7 +75,7 @@ TEST_F(NatsLogin, OfSeveralServersOneIsEnough) {
 }
 
 TEST_F(NatsLogin, ATokenIsChecked) {
-  NatsServer server("authorization { token: sesame }", false);
+  NatsServer server("authorization { token: sesame, timeout: 60 }", false);
   NatsConnectionOptions options = server.options();
   options.token = "open";
   EXPECT_EQ(error_of(options).code(), ErrorCode::kInvalidArgument);
@@ -106,7 +106,7 @@ class NatsTlsTest : public NatsTest {
   }
   std::string configuration(const std::string& more = {}) const {
     return "tls { cert_file: \"" + folder_.file("server.pem") + "\", key_file: \"" +
-           folder_.file("server.key") + "\"" + more + " }";
+           folder_.file("server.key") + "\", timeout: 60" + more + " }";
   }
   NatsConnectionOptions options(const NatsServer& server, const std::string& ca) const {
     NatsConnectionOptions options = server.options();

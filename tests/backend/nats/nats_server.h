@@ -27,7 +27,7 @@ class NatsServer {
   }
   // For the next start.
   void configure(const std::string& configuration) {
-    std::ofstream(folder_.file("nats.conf")) << configuration << "\n";
+    std::ofstream(folder_.file("nats.conf")) << "write_deadline: \"60s\"\n" << configuration << "\n";
   }
 
   // On the port that it had, with what its folder has.
@@ -58,6 +58,8 @@ class NatsServer {
   }
   NatsConnectionOptions options() const {
     return {.urls = {url()},
+            .connect_timeout = std::chrono::seconds(60),  // a busy machine is slow, not dead
+            .write_timeout = std::chrono::seconds(60),
             .reconnect_min = std::chrono::milliseconds(5),
             .reconnect_max = std::chrono::milliseconds(20)};
   }

@@ -81,7 +81,7 @@ TEST_F(NatsSnapshot, AWorkerThatDoesNotAnswerIsATimeout) {
   natsSubscription* silent = nullptr;
   ASSERT_EQ(natsConnection_ConnectTo(&raw, server.url().c_str()), NATS_OK);
   ASSERT_EQ(natsConnection_SubscribeSync(&silent, raw, "ashlar.kv.snapshot.7.1.get"), NATS_OK);
-  ASSERT_EQ(natsConnection_FlushTimeout(raw, 5000), NATS_OK);
+  ASSERT_EQ(natsConnection_FlushTimeout(raw, 60'000), NATS_OK);
   const auto source = source_of({.connection = server.options(), .timeout = milliseconds(300)});
   Collector got;
   const Result<bool> recovered = source->recover(kStream, 0, got);
@@ -105,7 +105,7 @@ TEST_F(NatsSnapshot, TheBucketHasTheLastOneWhenTheWorkerIsGone) {
     ASSERT_FALSE(refused);
     EXPECT_EQ(refused.error().code(), ErrorCode::kAlreadyExists) << refused.error();
   }
-  const auto source = source_of({.connection = server.options()});
+  const auto source = source_of({.connection = server.options(), .timeout = seconds(30)});
   Collector got;
   const Result<bool> recovered = source->recover(kStream, 800, got);
   ASSERT_TRUE(recovered) << recovered.error();
@@ -174,9 +174,9 @@ TEST_F(NatsReplay, TheStreamHasWhatIsMissing) {
   for (std::uint64_t i = 0; i < 3000; i += 3) ASSERT_TRUE(sink->publish(batch_of(i, 3).view()));
   const events::StreamId other{.worker = kStream.worker, .incarnation = 9};
   ASSERT_TRUE(sink->publish(batch_of(0, 10, other).view()));
-  ASSERT_TRUE(sink->flush());
-  const auto source =
-      source_of({.connection = server.options(), .mode = NatsMode::kJetStream, .durable = "r"});
+  ASSERT_TRUE(sink->flush(seconds(60)));
+  const auto source = source_of(
+      {.connection = server.options(), .mode = NatsMode::kJetStream, .durable = "r", .timeout = seconds(30)});
   Collector got;
   Result<bool> recovered = source->recover(kStream, 1000, got);
   ASSERT_TRUE(recovered) << recovered.error();
@@ -203,7 +203,7 @@ TEST_F(NatsReplay, WhatTheStreamHasForgottenComesFromTheWorker) {
   options.stream.max_bytes = 20'000;
   const auto sink = sink_of(options);
   for (std::uint64_t i = 0; i < 400; i += 10) ASSERT_TRUE(sink->publish(batch_of(i, 10).view()));
-  ASSERT_TRUE(sink->flush());
+  ASSERT_TRUE(sink->flush(seconds(60)));
   const auto source =
       source_of({.connection = server.options(), .mode = NatsMode::kJetStream, .timeout = seconds(30)});
   Collector got;

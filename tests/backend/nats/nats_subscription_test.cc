@@ -93,7 +93,7 @@ TEST_F(NatsFlush, SaysThatTheServerIsAway) {
     const auto sink = sink_of({.connection = server.options(), .mode = mode});
     ASSERT_TRUE(sink);
     ASSERT_TRUE(sink->publish(batch_of(0, 10).view()));
-    ASSERT_TRUE(sink->flush());
+    ASSERT_TRUE(sink->flush(seconds(60)));
     server.kill();
     static_cast<void>(sink->publish(batch_of(10, 10).view()).has_value());
     const Result<void> flushed = sink->flush(Clock::real().now() + milliseconds(50));

@@ -17,6 +17,7 @@ namespace {
 
 using namespace tiers;  // NOLINT(google-build-using-namespace): the suite's names
 using std::chrono::milliseconds;
+using std::chrono::seconds;
 using std::chrono::steady_clock;
 using testing::HasSubstr;
 using testing::Not;
@@ -133,21 +134,22 @@ TEST(S3FaultsTest, ASilentStoreIsGivenUpAtTheDeadlineOfOneObject) {
   const std::unique_ptr<Volume> volume =
       attach_to(silent.port(), {{"deadline_ms", "400"}, {"requests", "4"}});
   Reads reads;
-  for (int i = 0; i < 60; ++i) reads.add("k" + std::to_string(i), 10);
+  for (int i = 0; i < 2000; ++i) reads.add("k" + std::to_string(i), 10);
   const auto start = steady_clock::now();
   for (const Result<void>& result : volume->get(reads.objects()))
     EXPECT_EQ(code_of(result), ErrorCode::kUnavailable);
   const auto took = steady_clock::now() - start;
   EXPECT_GE(took, milliseconds(350));
-  EXPECT_LT(took, milliseconds(3000));
+  EXPECT_LT(took, seconds(100)) << "each object by itself would take 200 s";
 }
 
 TEST(S3FaultsTest, AStallEndsAnAttempt) {
   const SilentServer silent;
-  const std::unique_ptr<Volume> volume = attach_to(silent.port(), {{"stall_seconds", "1"}, {"retries", "0"}});
+  const std::unique_ptr<Volume> volume =
+      attach_to(silent.port(), {{"stall_seconds", "1"}, {"retries", "0"}, {"deadline_ms", "300000"}});
   const auto start = steady_clock::now();
   EXPECT_EQ(code_of(put_one(*volume, "k", make_bytes(10, 1))), ErrorCode::kUnavailable);
-  EXPECT_LT(steady_clock::now() - start, milliseconds(5000));
+  EXPECT_LT(steady_clock::now() - start, seconds(100));
 }
 
 TEST(S3FaultsTest, NobodyListeningIsUnavailable) {
@@ -160,7 +162,7 @@ TEST(S3FaultsTest, NobodyListeningIsUnavailable) {
     ASSERT_EQ(code_of(result), ErrorCode::kUnavailable);
     EXPECT_THAT(result.error().message(), Not(HasSubstr("s3cr3t")));
   }
-  EXPECT_LT(steady_clock::now() - start, milliseconds(3000));
+  EXPECT_LT(steady_clock::now() - start, seconds(100)) << "a deadline is two minutes";
 }
 
 // Answers an upload in parts; `special` may answer first.

@@ -45,7 +45,7 @@ class S3Server {
 
  private:
   std::vector<std::string> tls_;
-  int port_ = 0;
+  int port_ = free_port();
   std::unique_ptr<ServerProcess> process_;
 };
 

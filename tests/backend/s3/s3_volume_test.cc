@@ -33,7 +33,11 @@ Settings settings_of(const S3Server& server, const Settings& more = {}, int port
                {"access_key", server.access_key},
                {"secret_key", server.secret_key},
                {"backoff_ms", "10"},
-               {"retries", "2"}});
+               {"retries", "2"},
+               // A store on a busy machine is slow, not dead.
+               {"connect_timeout_ms", "100000"},
+               {"stall_seconds", "100"},
+               {"deadline_ms", "400000"}});
   return settings;
 }
 

@@ -12,6 +12,7 @@
 #include "ashlar/backend/zmq/zmq_batch_sink.h"
 #include "ashlar/backend/zmq/zmq_source.h"
 #include "ashlar/feed/stream_receiver.h"
+#include "backend/zmq/raw_socket.h"
 
 namespace ashlar::backend::zmq {
 
@@ -121,7 +122,8 @@ class TestConsumer final : public feed::BatchConsumer {
 
 inline std::unique_ptr<ZmqBatchSink> make_sink(EnginePublisherOptions publisher,
                                                std::size_t snapshot_part = 8192) {
-  auto made = ZmqBatchSink::create({.publisher = std::move(publisher), .snapshot_part = snapshot_part});
+  auto made =
+      ZmqBatchSink::create({.publisher = patient(std::move(publisher)), .snapshot_part = snapshot_part});
   EXPECT_TRUE(made.has_value()) << made.error();
   return std::move(*made);
 }

