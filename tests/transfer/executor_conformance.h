@@ -412,7 +412,8 @@ TEST_P(ExecutorTest, DestructionCancelsWhatWaitsAndEndsWhatRuns) {
 
 TEST_P(ExecutorTest, WhoWaitsForRoomIsSentAwayWhenTheExecutorGoes) {
   const auto gate = std::make_shared<Gate>();
-  std::unique_ptr<Executor> executor = make({.threads = 1, .limits = {.transfers = 1}});
+  ManualClock clock;
+  std::unique_ptr<Executor> executor = make({.threads = 1, .limits = {.transfers = 1}, .clock = &clock});
   hold(*executor, gate);
   const auto from = near(large());
   const auto to = far(large());
@@ -423,7 +424,8 @@ TEST_P(ExecutorTest, WhoWaitsForRoomIsSentAwayWhenTheExecutorGoes) {
   const auto other = far(large());
   for (int i = 0; i < 3; ++i)
     waiters.emplace_back([&] {
-      const Result<Transfer> refused = raw->submit({.plan = large_plan(from, other)});
+      const Result<Transfer> refused =
+          raw->submit({.plan = large_plan(from, other), .deadline = clock.now() + std::chrono::hours(1)});
       if (!refused && refused.error().code() == ErrorCode::kCancelled) ++sent_away;
       if (refused) {
         EXPECT_FALSE(refused->wait_for_end());
@@ -434,8 +436,7 @@ TEST_P(ExecutorTest, WhoWaitsForRoomIsSentAwayWhenTheExecutorGoes) {
     gate->open();
   });
   // The line must have formed before the executor goes.
-  while (raw->counters().in_flight == 0) std::this_thread::yield();
-  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  while (clock.waiters() < 3) std::this_thread::yield();
   executor.reset();
   opener.join();
   for (std::thread& waiter : waiters) waiter.join();

@@ -89,9 +89,9 @@ inline std::vector<events::KvEvent> events_of(const std::vector<events::OwnedBat
   return out;
 }
 
-// Polls until it is so, or a minute has passed.
+// Polls until it is so, or minutes have passed.
 inline bool poll_until(NatsSource& source, Collector& into, const std::function<bool()>& done) {
-  const auto deadline = std::chrono::steady_clock::now() + seconds(60);
+  const auto deadline = std::chrono::steady_clock::now() + seconds(150);
   while (!done() && std::chrono::steady_clock::now() < deadline) {
     const Result<std::size_t> got = source.poll(into, milliseconds(100));
     if (!got) {
@@ -101,13 +101,15 @@ inline bool poll_until(NatsSource& source, Collector& into, const std::function<
   return done();
 }
 
-// Requires: the server can be reached.
+// Requires: the server can be reached. It may be slow: unless the test says otherwise, it is waited for.
 inline std::unique_ptr<NatsSink> sink_of(NatsSinkOptions options) {
+  if (options.ack_timeout == NatsSinkOptions().ack_timeout) options.ack_timeout = seconds(30);
   Result<std::unique_ptr<NatsSink>> sink = NatsSink::create(std::move(options));
   EXPECT_TRUE(sink) << sink.error();
   return sink ? std::move(*sink) : nullptr;
 }
 inline std::unique_ptr<NatsSource> source_of(NatsSourceOptions options) {
+  if (options.timeout == NatsSourceOptions().timeout) options.timeout = seconds(15);
   Result<std::unique_ptr<NatsSource>> source = NatsSource::create(std::move(options));
   EXPECT_TRUE(source) << source.error();
   return source ? std::move(*source) : nullptr;

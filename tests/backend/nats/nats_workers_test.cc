@@ -13,7 +13,8 @@ namespace {
 
 using Keys = std::set<feed::PresenceListener::Key>;
 
-// Takes and drops handles by chance, on a thread of its own. The handles of several may be of one block.
+// Takes and drops handles by chance, on a thread of its own, as often as it is told to: who listens sets the pace, so that a
+// busy machine is not buried in events. The handles of several may be of one block.
 class Churn {
  public:
   Churn(events::EventManager& manager, std::uint64_t seed) : manager_(manager), random_(seed) {}
@@ -31,7 +32,7 @@ class Churn {
     stop_.store(false);
     thread_ = std::thread([this] {
       while (!stop_.load()) {
-        step();
+        if (steps_.load() < granted_.load()) step();
         std::this_thread::sleep_for(std::chrono::microseconds(300));  // the rate of the events, no more
       }
     });
@@ -40,6 +41,7 @@ class Churn {
     stop_.store(true);
     thread_.join();
   }
+  void grant(std::uint64_t more) { granted_.store(steps_.load() + more); }
   std::uint64_t steps() const { return steps_.load(); }
   // Requires: no thread.
   void add_held(Keys& to) const {
@@ -62,6 +64,7 @@ class Churn {
   Random random_;
   std::vector<events::PublishHandle> handles_ = std::vector<events::PublishHandle>(200);
   std::atomic<std::uint64_t> steps_{0};
+  std::atomic<std::uint64_t> granted_{0};
   std::atomic<bool> stop_{false};
   std::thread thread_;
 };
@@ -77,7 +80,7 @@ class TestWorker {
     NatsSinkOptions options;
     options.connection = server.options();
     options.mode = mode;
-    options.ack_timeout = seconds(2);
+    options.ack_timeout = seconds(10);
     options.snapshots.push_back({.worker = stream_.worker, .source = manager_.get()});
     sink_ = sink_of(std::move(options));
     const Result<void> added = manager_->add_sink(sink_, {.max_events = 16});
@@ -98,11 +101,14 @@ class TestWorker {
     for (const auto& churn : churns_) churn->stop();
   }
   void step() { churns_[0]->step(); }
+  void grant(std::uint64_t steps) {
+    for (const auto& churn : churns_) churn->grant(steps);
+  }
   std::uint64_t steps() const { return std::min(churns_[0]->steps(), churns_[1]->steps()); }
   void flush() {
-    const Result<void> handed = manager_->flush(Clock::real().now() + seconds(60));
+    const Result<void> handed = manager_->flush(Clock::real().now() + seconds(150));
     EXPECT_TRUE(handed) << handed.error();
-    const Result<void> arrived = sink_->flush(seconds(60));
+    const Result<void> arrived = sink_->flush(seconds(150));
     EXPECT_TRUE(arrived) << arrived.error();
   }
   Keys held() const {
@@ -126,14 +132,15 @@ class Hearing {
   explicit Hearing(NatsSourceOptions options)
       : source_(source_of(std::move(options))), receiver_(*source_, presence_) {}
 
-  // False: not within a minute.
-  bool poll_until(const std::function<bool()>& done) {
-    const auto deadline = std::chrono::steady_clock::now() + seconds(60);
+  // False: not within minutes. `idle` is called when nothing came.
+  bool poll_until(const std::function<bool()>& done, const std::function<void()>& idle = [] {}) {
+    const auto deadline = std::chrono::steady_clock::now() + seconds(150);
     while (!done() && std::chrono::steady_clock::now() < deadline) {
       const Result<std::size_t> came = receiver_.poll(milliseconds(20));
       if (!came) {
         EXPECT_EQ(came.error().code(), ErrorCode::kUnavailable) << came.error();
       }
+      if (came.value_or(0) == 0) idle();
     }
     return done();
   }
@@ -175,6 +182,7 @@ class NatsWorkers : public NatsTest {
     options.connection = server.options();
     options.mode = mode;
     options.durable = durable;
+    options.timeout = seconds(15);
     Hearing hearing(options);
     const auto all_stepped = [&](std::uint64_t more) {
       std::vector<std::uint64_t> from;
@@ -188,14 +196,17 @@ class NatsWorkers : public NatsTest {
     const auto all_heard = [&] {
       return [&hearing, from = hearing.counters().events] { return hearing.counters().events > from + 2000; };
     };
+    const auto go_on = [&] {
+      for (const auto& worker : workers) worker->grant(50);
+    };
     for (const auto& worker : workers) worker->start();
     for (int round = 0; round < 2; ++round) {
-      EXPECT_TRUE(hearing.poll_until(all_heard()));
+      EXPECT_TRUE(hearing.poll_until(all_heard(), go_on));
       server.kill();
-      EXPECT_TRUE(hearing.poll_until(all_stepped(300)));
+      EXPECT_TRUE(hearing.poll_until(all_stepped(300), go_on));
       server.start();
-      EXPECT_TRUE(hearing.poll_until(all_stepped(100)));
-      EXPECT_TRUE(hearing.poll_until(all_heard()));
+      EXPECT_TRUE(hearing.poll_until(all_stepped(100), go_on));
+      EXPECT_TRUE(hearing.poll_until(all_heard(), go_on));
     }
     for (const auto& worker : workers) worker->stop();
     for (const auto& worker : workers) worker->flush();
