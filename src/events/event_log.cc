@@ -7,15 +7,17 @@
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <cstddef>
 
 namespace ashlar::events {
 namespace {
 constexpr std::size_t kBatch = 256;
-}
+constexpr std::size_t kAhead = 4;
+}  // namespace
 
 EventLog::EventLog(std::size_t capacity)
     : mask_(std::bit_ceil(std::clamp<std::size_t>(capacity, 2, std::size_t{1} << 32)) - 1),
-      ring_(std::make_unique<KvEvent[]>(mask_ + 1)) {}
+      ring_(mask_ + 1) {}
 
 std::size_t EventLog::pending() const noexcept {
   const std::uint64_t tail = tail_.load(std::memory_order_relaxed);
@@ -23,11 +25,16 @@ std::size_t EventLog::pending() const noexcept {
   return head > tail ? static_cast<std::size_t>(head - tail) : 0;
 }
 
-bool EventLog::try_push(const KvEvent& event) noexcept {
+bool EventLog::try_push(const KvEvent& event, std::uint64_t sequence) noexcept {
   const std::uint64_t head = head_.load(std::memory_order_relaxed);
   // acquire: pairs with the release of tail_ in drain_once(); the consumer has read the cell before it is reused.
   if (head - tail_.load(std::memory_order_acquire) > mask_) return false;
-  ring_[head & mask_] = event;
+  KvEvent& cell = ring_[head & mask_];
+  cell = event;
+  cell.sequence = sequence;
+  // Asked for early, the cells of the next appends are in the cache by then.
+  __builtin_prefetch(&ring_[(head + kAhead) & mask_], 1);
+  __builtin_prefetch(reinterpret_cast<const std::byte*>(&ring_[(head + kAhead) & mask_]) + 64, 1);
   // release: pairs with the acquire of head_ in drain_once().
   head_.store(head + 1, std::memory_order_release);
   return true;
@@ -41,18 +48,19 @@ KvEvent EventLog::resync_record(std::uint64_t lost) const noexcept {
   return record;
 }
 
-void EventLog::append(KvEvent event) noexcept {
+void EventLog::append(const KvEvent& event) noexcept {
   const std::uint64_t total = lost_total_.load(std::memory_order_relaxed);
   std::uint64_t reported = lost_reported_.load(std::memory_order_relaxed);
   bool room = true;
   if (reported != total) {
     // The drain may report the same loss; one marker too many is harmless, one too few is not.
-    room = try_push(resync_record(total - reported));
+    const KvEvent marker = resync_record(total - reported);
+    room = try_push(marker, marker.sequence);
     if (room) lost_reported_.compare_exchange_strong(reported, total, std::memory_order_relaxed);
   }
-  event.sequence = next_sequence_.load(std::memory_order_relaxed);
-  next_sequence_.store(event.sequence + 1, std::memory_order_relaxed);
-  if (room && try_push(event)) return;
+  const std::uint64_t sequence = next_sequence_.load(std::memory_order_relaxed);
+  next_sequence_.store(sequence + 1, std::memory_order_relaxed);
+  if (room && try_push(event, sequence)) return;
   // release: pairs with the acquire in drain_once(), which must then see the records that came before the loss.
   lost_total_.store(total + 1, std::memory_order_release);
 }

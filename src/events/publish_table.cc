@@ -1,45 +1,62 @@
 #include "events/publish_table.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "ashlar/base/check.h"
 
 namespace ashlar::events {
 namespace detail {
 
-PublishTable::PublishTable(std::size_t capacity) : log_(std::make_shared<EventLog>(capacity)) {
-  ASHLAR_CHECK(log_->claim(), "a new log belongs to nobody");
+namespace {
+
+std::uint64_t mixed_of(const tokens::SequenceHash& hash, TierId tier) noexcept {
+  return EventKey(hash, tier, 0).mixed();
 }
 
-PublishTable::Blocks::Slot PublishTable::find_locked(const tokens::SequenceHash& hash, TierId tier) const {
-  return blocks_.find(EventKey(hash, tier, 0).mixed(), [&](const PublishedBlock& block) {
-    return block.event.hash == hash && block.event.tier == tier;
-  });
-}
-
-KvEvent PublishTable::stored_event_locked(const PublishedBlock& block) const {
-  KvEvent event = block.event;
-  if (!event.has_parent) return event;
-  if (last_known_ != Blocks::kNone) {
-    const PublishedBlock& last = blocks_.at(last_known_);
-    if (last.event.hash == event.parent_bits && last.event.tier == event.tier) return event;
-  }
-  const Blocks::Slot parent = find_locked(event.parent_bits, event.tier);
-  if (parent != Blocks::kNone && blocks_.at(parent).known) return event;
+KvEvent without_parent(KvEvent event) noexcept {
   event.has_parent = false;
   event.parent_bits = {};
   return event;
 }
 
+}  // namespace
+
+PublishTable::PublishTable(std::size_t capacity) : log_(std::make_shared<EventLog>(capacity)) {
+  ASHLAR_CHECK(log_->claim(), "a new log belongs to nobody");
+  leaving_.fill(Blocks::kNone);
+}
+
+PublishTable::Blocks::Slot PublishTable::find_locked(std::uint64_t mixed, const tokens::SequenceHash& hash,
+                                                     TierId tier) const {
+  return blocks_.find(mixed, [&](const PublishedBlock& block) {
+    return block.event.hash == hash && block.event.tier == tier;
+  });
+}
+
+bool PublishTable::knows_parent_locked(const KvEvent& event) const noexcept {
+  if (last_known_ != Blocks::kNone) {
+    const PublishedBlock& last = blocks_.at(last_known_);
+    if (last.event.hash == event.parent_bits && last.event.tier == event.tier) return true;
+  }
+  const Blocks::Slot parent =
+      find_locked(mixed_of(event.parent_bits, event.tier), event.parent_bits, event.tier);
+  return parent != Blocks::kNone && blocks_.at(parent).known;
+}
+
 void PublishTable::make_known_locked(PublishedBlock& block) noexcept {
   if (block.known) return;
-  log_->append(stored_event_locked(block));
+  if (!block.event.has_parent || knows_parent_locked(block.event)) {
+    log_->append(block.event);
+  } else {
+    log_->append(without_parent(block.event));
+  }
   block.known = true;
   last_known_ = block.slot;
 }
 
 void PublishTable::forget_if_unused_locked(PublishedBlock& block) noexcept {
-  if (block.handles != 0 || block.awaited != 0) return;
+  if (block.is_held()) return;
   if (block.known) {
     KvEvent event;
     event.kind = KvEventKind::kRemoved;
@@ -52,23 +69,46 @@ void PublishTable::forget_if_unused_locked(PublishedBlock& block) noexcept {
     event.has_name = block.event.has_name;
     event.name_bits = block.event.name_bits;
     log_->append(event);
+    block.known = false;
   }
   if (last_known_ == block.slot) last_known_ = Blocks::kNone;
-  blocks_.erase(block.slot);
+  if (block.leaving) return;
+  block.leaving = true;
+  blocks_.prefetch(block.mixed);
+  Blocks::Slot& place = leaving_[next_leaving_++ % kLeaving];
+  const Blocks::Slot gone = std::exchange(place, block.slot);
+  if (gone == Blocks::kNone) return;
+  PublishedBlock& old = blocks_.at(gone);
+  old.leaving = false;
+  if (!old.is_held()) blocks_.erase(gone);
+}
+
+// The block of this key, a new one where there is none that is held.
+PublishedBlock& PublishTable::take_locked(std::uint64_t mixed, const KvEvent& block) {
+  Blocks::Slot slot = find_locked(mixed, block.hash, block.tier);
+  const bool fresh = slot == Blocks::kNone;
+  if (fresh) slot = blocks_.take_slot();
+  PublishedBlock& taken = blocks_.at(slot);
+  if (!fresh && taken.is_held()) return taken;
+  taken.event = block;
+  taken.event.kind = KvEventKind::kStored;
+  if (fresh) {
+    taken.mixed = mixed;
+    taken.slot = slot;
+    blocks_.link(slot);
+    if (!looks_.follows(blocks_)) looks_.follow(blocks_);
+  }
+  return taken;
 }
 
 PublishHandle PublishTable::publish(const KvEvent& block, std::vector<PublishedBlock*>* taken) {
   ASHLAR_CHECK(block.tier.value() < kMaxTiers, "tier %u; there are %u", unsigned{block.tier.value()},
                unsigned{kMaxTiers});
   if (taken != nullptr && taken->size() == taken->capacity()) taken->reserve(2 * taken->size() + 16);
-  const MutexLock lock(mu_);
-  Blocks::Slot slot = find_locked(block.hash, block.tier);
-  if (slot == Blocks::kNone) {
-    slot = blocks_.insert({.event = block});
-    blocks_.at(slot).slot = slot;
-    blocks_.at(slot).event.kind = KvEventKind::kStored;
-  }
-  PublishedBlock& known = blocks_.at(slot);
+  const std::uint64_t mixed = mixed_of(block.hash, block.tier);
+  looks_.prefetch(mixed);
+  const SpinLockHold lock(mu_);
+  PublishedBlock& known = take_locked(mixed, block);
   ++known.handles;
   if (taken == nullptr) {
     make_known_locked(known);
@@ -81,7 +121,7 @@ PublishHandle PublishTable::publish(const KvEvent& block, std::vector<PublishedB
 }
 
 void PublishTable::commit(std::span<PublishedBlock* const> taken) noexcept {
-  const MutexLock lock(mu_);
+  const SpinLockHold lock(mu_);
   for (PublishedBlock* block : taken) {
     --block->awaited;
     if (block->handles != 0) {
@@ -94,7 +134,7 @@ void PublishTable::commit(std::span<PublishedBlock* const> taken) noexcept {
 
 void PublishTable::release(PublishedBlock* block) noexcept {
   std::shared_ptr<PublishTable> last;  // goes after the lock
-  const MutexLock lock(mu_);
+  const SpinLockHold lock(mu_);
   --block->handles;
   forget_if_unused_locked(*block);
   if (--handles_ == 0) last = std::move(self_);
@@ -104,12 +144,15 @@ std::uint64_t PublishTable::list(std::vector<KvEvent>& out) const {
   const auto before = static_cast<std::ptrdiff_t>(out.size());
   std::uint64_t next = 0;
   {
-    const MutexLock lock(mu_);
+    const SpinLockHold lock(mu_);
     next = log_->next_sequence();
     std::vector<const PublishedBlock*> all;
     blocks_.for_each([&](const PublishedBlock& block) { all.push_back(&block); });
     for (const PublishedBlock* block : all)
-      if (block->known) out.push_back(stored_event_locked(*block));
+      if (block->known)
+        out.push_back(!block->event.has_parent || knows_parent_locked(block->event)
+                          ? block->event
+                          : without_parent(block->event));
   }
   std::sort(out.begin() + before, out.end(),
             [](const KvEvent& a, const KvEvent& b) { return a.hash < b.hash; });

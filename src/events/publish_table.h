@@ -1,29 +1,39 @@
 // PublishTable: how many handles each (hash, tier) has, and the log that says when the first came and the last went.
 //
+// A block whose last handle goes has said Removed at once; its cell in the map is emptied a few drops later, when the line that is
+// asked for now has come. Until then it lies in the map as one that nobody holds, and may be taken again.
+//
 // Thread safety: thread-safe. Takes publish.table; calls nothing under it but the log.
 #pragma once
 
+#include <array>
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <span>
 #include <vector>
 
-#include "ashlar/base/mutex.h"
 #include "ashlar/events/event_log.h"
 #include "ashlar/events/publish_handle.h"
+#include "base/spin_lock.h"
 #include "events/event_key.h"
 #include "events/slot_map.h"
 
 namespace ashlar::events::detail {
 
-struct PublishedBlock {
+struct alignas(64) PublishedBlock {
+  std::uint64_t hash() const noexcept { return mixed; }
+  bool is_held() const noexcept { return handles != 0 || awaited != 0; }
+
   KvEvent event;  // what Stored says
-  std::uint64_t hash() const noexcept { return EventKey(event.hash, event.tier, 0).mixed(); }
+  std::uint64_t mixed = 0;
   std::uint32_t slot = 0;
   std::uint32_t handles = 0;
   std::uint32_t awaited = 0;  // publishers that will make it known
   bool known = false;
+  bool leaving = false;  // is in PublishTable::leaving_
 };
+static_assert(sizeof(PublishedBlock) == 128);
 
 class PublishTable : public std::enable_shared_from_this<PublishTable> {
  public:
@@ -38,20 +48,27 @@ class PublishTable : public std::enable_shared_from_this<PublishTable> {
   std::uint64_t list(std::vector<KvEvent>& out) const;
 
  private:
+  using Blocks = SlotMap<PublishedBlock>;
+  static constexpr std::size_t kLeaving = 8;
+
+  Blocks::Slot find_locked(std::uint64_t mixed, const tokens::SequenceHash& hash, TierId tier) const
+      ASHLAR_REQUIRES(mu_);
+  PublishedBlock& take_locked(std::uint64_t mixed, const KvEvent& block) ASHLAR_REQUIRES(mu_);
   void make_known_locked(PublishedBlock& block) noexcept ASHLAR_REQUIRES(mu_);
   void forget_if_unused_locked(PublishedBlock& block) noexcept ASHLAR_REQUIRES(mu_);
-
-  using Blocks = SlotMap<PublishedBlock>;
-  Blocks::Slot find_locked(const tokens::SequenceHash& hash, TierId tier) const ASHLAR_REQUIRES(mu_);
-  // What a Stored event says now: a parent is named only if it is known, so that listeners have heard of it.
-  KvEvent stored_event_locked(const PublishedBlock& block) const ASHLAR_REQUIRES(mu_);
+  // Whether a Stored event may name its parent: listeners have heard of it.
+  bool knows_parent_locked(const KvEvent& event) const noexcept ASHLAR_REQUIRES(mu_);
 
   const std::shared_ptr<EventLog> log_;
-  mutable Mutex mu_;
+  Blocks::Hint looks_;               // of blocks_
+  alignas(64) mutable SpinLock mu_;  // apart from what is read without it
   Blocks blocks_ ASHLAR_GUARDED_BY(mu_);
   std::size_t handles_ ASHLAR_GUARDED_BY(mu_) = 0;                  // all there are
   std::shared_ptr<PublishTable> self_ ASHLAR_GUARDED_BY(mu_);       // while there are any
   Blocks::Slot last_known_ ASHLAR_GUARDED_BY(mu_) = Blocks::kNone;  // the next one's parent, most of the time
+  // Slots that were dropped last, in turn.
+  std::array<Blocks::Slot, kLeaving> leaving_ ASHLAR_GUARDED_BY(mu_);
+  std::size_t next_leaving_ ASHLAR_GUARDED_BY(mu_) = 0;
 };
 
 }  // namespace ashlar::events::detail

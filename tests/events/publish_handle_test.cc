@@ -116,6 +116,70 @@ TEST_F(PublishHandleTest, HandlesMayOutliveTheManager) {
   manager_ = EventManager::create({}).value();
 }
 
+TEST_F(PublishHandleTest, ABlockThatComesBackIsWhatItIsNow) {
+  KvEvent block = chain(8, 1)[0];
+  for (std::uint32_t i = 0; i < 40; ++i) {
+    block.block = i;
+    const PublishHandle handle = manager_->publish(block);
+    EXPECT_EQ(handle.sequence_hash(), block.hash);
+  }
+  const auto events = said();
+  ASSERT_EQ(events.size(), 80u);
+  for (std::size_t i = 0; i < events.size(); ++i) {
+    EXPECT_EQ(events[i].kind, i % 2 == 0 ? KvEventKind::kStored : KvEventKind::kRemoved);
+    EXPECT_EQ(events[i].block, i / 2);
+  }
+}
+
+// What is said, event by event, beside a map of counts.
+TEST_F(PublishHandleTest, SaysWhatAMapOfCountsSays) {
+  struct Count {
+    std::size_t handles = 0;
+    std::uint32_t block = 0;
+  };
+  struct Said {
+    KvEventKind kind;
+    tokens::SequenceHash hash;
+    std::uint32_t block;
+    bool has_parent;
+    bool operator==(const Said&) const = default;
+  };
+  std::vector<KvEvent> blocks;
+  for (std::uint64_t root = 0; root < 200; ++root)
+    for (const KvEvent& block : chain(100 + root, 4)) blocks.push_back(block);
+  std::map<tokens::SequenceHash, Count> held;
+  std::vector<std::pair<tokens::SequenceHash, PublishHandle>> handles;
+  std::vector<Said> expected;
+  Random random(11);
+  for (std::uint32_t step = 0; step < 20'000; ++step) {
+    if (step % 5000 < 2500 ? random.below(3) != 0 : random.below(3) == 0) {
+      KvEvent block = blocks[random.below(blocks.size())];
+      block.block = step;
+      Count& count = held[block.hash];
+      if (count.handles++ == 0) {
+        count.block = step;
+        const bool parent = block.has_parent && held.contains(block.parent_bits);
+        expected.push_back({KvEventKind::kStored, block.hash, step, parent});
+      }
+      handles.emplace_back(block.hash, manager_->publish(block));
+    } else if (!handles.empty()) {
+      std::swap(handles[random.below(handles.size())], handles.back());
+      const auto at = held.find(handles.back().first);
+      if (--at->second.handles == 0) {
+        expected.push_back({KvEventKind::kRemoved, at->first, at->second.block, false});
+        held.erase(at);
+      }
+      handles.pop_back();
+    }
+  }
+  std::vector<Said> heard;
+  for (const KvEvent& event : said())
+    heard.push_back({event.kind, event.hash, event.block, event.has_parent});
+  EXPECT_EQ(heard.size(), expected.size());
+  EXPECT_TRUE(heard == expected);
+  EXPECT_EQ(manager_->snapshot().events.size(), held.size());
+}
+
 // Threads take and drop handles of the same blocks; what was said adds up, in every order.
 TEST_F(PublishHandleTest, EveryInterleavingAddsUp) {
   constexpr int kThreads = 4;

@@ -13,8 +13,8 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <memory>
 
+#include "ashlar/base/large_array.h"
 #include "ashlar/events/event_sink.h"
 #include "ashlar/events/kv_event.h"
 
@@ -34,7 +34,7 @@ class EventLog {
 
   // Gives the event its sequence number and keeps it, or drops and counts it when the ring is full.
   // Requires: the producer's lock, the same for every call; see claim().
-  void append(KvEvent event) noexcept;
+  void append(const KvEvent& event) noexcept;
 
   // Delivers everything that is in the log, in order, in batches. Returns how many records went to the sink; 0 when
   // another drain is running. The sink may use the manager that fills this log.
@@ -49,13 +49,13 @@ class EventLog {
   std::uint64_t next_sequence() const noexcept { return next_sequence_.load(std::memory_order_relaxed); }
 
  private:
-  bool try_push(const KvEvent& event) noexcept;
+  bool try_push(const KvEvent& event, std::uint64_t sequence) noexcept;
   std::size_t drain_once(EventSink& sink);
   KvEvent resync_record(std::uint64_t lost) const noexcept;
 
   // Constant after construction.
   std::size_t mask_;
-  std::unique_ptr<KvEvent[]> ring_;
+  LargeArray<KvEvent> ring_;
 
   // Written by the producer.
   alignas(64) std::atomic<std::uint64_t> head_{0};

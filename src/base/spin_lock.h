@@ -1,0 +1,75 @@
+// SpinLock: a lock for critical sections of some tens of nanoseconds. Free, it costs one exchange to take and a plain store to
+// give back, half of what a Mutex costs.
+//
+// Who finds it taken stays away for a while, each time for longer, so that the holder goes on with the lines it has in its cache
+// instead of handing them to and fro; then yields the processor, then sleeps. No fairness.
+//
+// Thread safety: thread-safe. Not recursive.
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <thread>
+
+#include "ashlar/base/thread_annotations.h"
+
+namespace ashlar {
+
+class ASHLAR_CAPABILITY("spin_lock") SpinLock {
+ public:
+  SpinLock() = default;
+  SpinLock(const SpinLock&) = delete;
+  SpinLock& operator=(const SpinLock&) = delete;
+
+  void lock() noexcept ASHLAR_ACQUIRE() {
+    // acquire: pairs with the release in unlock().
+    if (taken_.exchange(true, std::memory_order_acquire)) [[unlikely]]
+      lock_slowly();
+  }
+  // release: pairs with the acquires of whoever comes next.
+  void unlock() noexcept ASHLAR_RELEASE() { taken_.store(false, std::memory_order_release); }
+
+ private:
+  static constexpr unsigned kSpinRounds = 12;
+  static constexpr unsigned kYieldRounds = 32;
+  static constexpr unsigned kLongestSpin = 32;
+
+  static void pause() noexcept {
+#if defined(__x86_64__) || defined(__i386__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    asm volatile("isb" ::: "memory");
+#endif
+  }
+  [[gnu::noinline]] void lock_slowly() noexcept {
+    for (unsigned round = 0;; ++round) {
+      if (round < kSpinRounds) {
+        for (unsigned i = std::min(1u << round, kLongestSpin); i != 0; --i) pause();
+      } else if (round < kSpinRounds + kYieldRounds) {
+        std::this_thread::yield();
+      } else {
+        std::this_thread::sleep_for(std::chrono::microseconds(50));
+      }
+      // relaxed: a guess, which the exchange confirms. acquire: as in lock().
+      if (!taken_.load(std::memory_order_relaxed) && !taken_.exchange(true, std::memory_order_acquire))
+        return;
+    }
+  }
+
+  std::atomic<bool> taken_{false};
+};
+
+// Holds a SpinLock for a scope.
+class ASHLAR_SCOPED_CAPABILITY SpinLockHold {
+ public:
+  explicit SpinLockHold(SpinLock& lock) noexcept ASHLAR_ACQUIRE(lock) : lock_(lock) { lock_.lock(); }
+  ~SpinLockHold() ASHLAR_RELEASE() { lock_.unlock(); }
+  SpinLockHold(const SpinLockHold&) = delete;
+  SpinLockHold& operator=(const SpinLockHold&) = delete;
+
+ private:
+  SpinLock& lock_;
+};
+
+}  // namespace ashlar
