@@ -24,6 +24,8 @@ namespace {
 constexpr std::size_t kRemembered = 1
                                     << 16;  // names that are alive nowhere, whose return would be a re-store
 
+constexpr std::size_t kRememberedPlaces = 1024;  // that hold nothing
+
 double seconds(std::int64_t ns) {
   return static_cast<double>(ns) * 1e-9;
 }
@@ -126,10 +128,52 @@ StorageAdvisor::PlaceId StorageAdvisor::place_of(const KvEvent& event,
     const auto at = std::ranges::find(names, event.location, &events::LocationName::number);
     name = at != names.end() ? at->name : name + "/" + std::to_string(event.location);
   }
-  const auto [at, fresh] =
-      place_ids_.try_emplace({event.tier.value(), name}, static_cast<PlaceId>(places_.size()));
-  if (fresh) places_.push_back({.name = name, .tier = event.tier});
+  const PlaceName key(event.tier.value(), std::move(name));
+  const auto [at, fresh] = place_ids_.try_emplace(key);
+  if (!fresh) return at->second;
+  if (free_places_.empty()) {
+    free_places_.push_back(static_cast<PlaceId>(places_.size()));
+    places_.emplace_back();
+  }
+  at->second = free_places_.back();
+  free_places_.pop_back();
+  Place& place = places_[at->second] = {.name = key.second, .tier = event.tier};
+  if (const auto before = gone_places_.find(key); before != gone_places_.end()) {
+    place.history = before->second;
+    gone_places_.erase(before);
+  }
   return at->second;
+}
+
+void StorageAdvisor::drop_place(PlaceId id) {
+  const PlaceName key(places_[id].tier.value(), places_[id].name);
+  if (gone_places_.size() >= kRememberedPlaces) gone_places_.clear();
+  gone_places_[key] = places_[id].history;
+  place_ids_.erase(key);
+  places_[id] = {};
+  free_places_.push_back(id);
+}
+
+void StorageAdvisor::put_on_shelf(Entry& entry) {
+  Entry*& first = shelves_[{entry.first.worker, entry.first.tier}];
+  entry.second.next = first;
+  if (first != nullptr) first->second.before = &entry;
+  first = &entry;
+}
+
+void StorageAdvisor::take_from_shelf(const Entry& entry) {
+  const Live& live = entry.second;
+  if (live.next != nullptr) live.next->second.before = live.before;
+  if (live.before != nullptr) {
+    live.before->second.next = live.next;
+    return;
+  }
+  const auto shelf = shelves_.find({entry.first.worker, entry.first.tier});
+  if (live.next != nullptr) {
+    shelf->second = live.next;
+  } else {
+    shelves_.erase(shelf);
+  }
 }
 
 // What the event says, what was learned of the block or its parent, else the block itself.
@@ -161,7 +205,7 @@ void StorageAdvisor::store(const events::Worker& worker, const KvEvent& event, s
   if (const auto before = gone_.find(holder); before != gone_.end()) {
     const Block& old = before->second.block;
     if (before->second.removed) {
-      ++at.restored;
+      ++at.history.restored;
       block.heat = heat_at(old, now) + (basis() == Advice::Basis::kRestores ? 1 : 0);
     } else {
       block.heat = old.heat;
@@ -172,29 +216,45 @@ void StorageAdvisor::store(const events::Worker& worker, const KvEvent& event, s
   }
   at.bytes += block.bytes;
   ++at.groups[group][event.hash];
-  blocks_.emplace(holder, block);
+  put_on_shelf(*blocks_.emplace(holder, Live{.block = block}).first);
 }
 
 void StorageAdvisor::remove(const Holder& holder, Why why, std::int64_t now) {
   const auto at = blocks_.find(holder);
   if (at == blocks_.end()) return;
-  const Block& block = at->second;
+  const Block& block = at->second.block;
   Place& place = places_[block.place];
   place.bytes -= block.bytes;
   if (why == Why::kRemoved) {
     ++counters_.removed;
-    place.removed_bytes = removed_at(place, now) + static_cast<double>(block.bytes);
-    place.removed_ns = now;
+    place.history.removed_bytes = removed_at(place, now) + static_cast<double>(block.bytes);
+    place.history.removed_ns = now;
   }
   const auto group = place.groups.find(block.group);
   if (const auto member = group->second.find(block.hash); --member->second == 0) group->second.erase(member);
   if (group->second.empty()) place.groups.erase(group);
+  if (place.groups.empty()) drop_place(block.place);
   const auto known = known_.find(holder.hash);
   std::erase(known->second.holders, holder);
   if (known->second.holders.empty()) known_.erase(known);
   if (gone_.size() > kRemembered + blocks_.size()) gone_.clear();
   gone_[holder] = {.block = block, .removed = why == Why::kRemoved};
+  take_from_shelf(*at);
   blocks_.erase(at);
+}
+
+void StorageAdvisor::remove_all(const events::Worker& worker, events::TierId tier, Why why,
+                                std::int64_t now) {
+  const bool all = tier == events::kAllTiers;
+  for (auto at = shelves_.lower_bound({worker, all ? events::TierId(0) : tier});
+       at != shelves_.end() && at->first.first == worker && (all || at->first.second == tier);) {
+    const auto shelf = at++;  // goes with its last block
+    for (Entry* entry = shelf->second; entry != nullptr;) {
+      const Holder holder = entry->first;
+      entry = entry->second.next;
+      remove(holder, why, now);
+    }
+  }
 }
 
 double StorageAdvisor::faded(double value, std::int64_t since, std::int64_t now) const {
@@ -207,7 +267,7 @@ void StorageAdvisor::access(const KvEvent& event, std::int64_t now) {
   const auto known = known_.find(event.hash);
   if (known == known_.end()) return;
   for (const Holder& holder : known->second.holders) {
-    Block& block = blocks_.at(holder);
+    Block& block = blocks_.at(holder).block;
     block.heat = heat_at(block, now) + event.block;
     block.used_ns = std::max(block.used_ns, now);
   }
@@ -226,15 +286,9 @@ void StorageAdvisor::on_events(const events::EventBatch& batch) {
       case KvEventKind::kAccess:
         access(event, batch.published_ns);
         break;
-      case KvEventKind::kCleared: {
-        std::vector<Holder> gone;
-        for (const auto& [holder, block] : blocks_)
-          if (holder.worker == batch.stream.worker &&
-              (event.tier == events::kAllTiers || holder.tier == event.tier))
-            gone.push_back(holder);
-        for (const Holder& holder : gone) remove(holder, Why::kRemoved, batch.published_ns);
+      case KvEventKind::kCleared:
+        remove_all(batch.stream.worker, event.tier, Why::kRemoved, batch.published_ns);
         break;
-      }
       case KvEventKind::kResync:
         break;
     }
@@ -243,10 +297,7 @@ void StorageAdvisor::on_events(const events::EventBatch& batch) {
 
 void StorageAdvisor::on_reset(const events::StreamId& stream) {
   ++counters_.resets;
-  std::vector<Holder> gone;
-  for (const auto& [holder, block] : blocks_)
-    if (holder.worker == stream.worker) gone.push_back(holder);
-  for (const Holder& holder : gone) remove(holder, Why::kReset, 0);
+  remove_all(stream.worker, events::kAllTiers, Why::kReset, 0);
 }
 
 // ---- advising
@@ -258,7 +309,7 @@ std::pair<std::size_t, std::uint8_t> StorageAdvisor::speed_of(const Place& place
 
 std::vector<StorageAdvisor::PlaceId> StorageAdvisor::by_speed() const {
   std::vector<PlaceId> out;
-  for (PlaceId id = 0; id < places_.size(); ++id) out.push_back(id);
+  for (const auto& [name, id] : place_ids_) out.push_back(id);
   std::ranges::sort(out, [&](PlaceId a, PlaceId b) {
     return std::tuple(speed_of(places_[a]), places_[a].name) <
            std::tuple(speed_of(places_[b]), places_[b].name);
@@ -276,7 +327,8 @@ std::vector<Advice> StorageAdvisor::advise(std::int64_t now_ns) const {
     std::uint64_t bytes = 0;
   };
   std::vector<std::unordered_map<SequenceHash, Use>> uses(places_.size());
-  for (const auto& [holder, block] : blocks_) {
+  for (const auto& [holder, live] : blocks_) {
+    const Block& block = live.block;
     Use& use = uses[block.place][block.hash];
     use.heat += heat_at(block, now_ns);
     use.used_ns = std::max(use.used_ns, block.used_ns);
@@ -368,7 +420,9 @@ std::size_t StorageAdvisor::act(std::span<const Advice> advice, AdviceHook& hook
     ++done;
     if (one.action != Advice::Action::kCompact) continue;
     for (Place& place : places_)
-      if (place.name == one.from) place.removed_bytes = 0;
+      if (place.name == one.from) place.history.removed_bytes = 0;
+    for (auto& [name, history] : gone_places_)
+      if (name.second == one.from) history.removed_bytes = 0;
   }
   return done;
 }
@@ -382,7 +436,7 @@ std::vector<StorageAdvisor::PlaceSummary> StorageAdvisor::places() const {
                          .groups = place.groups.size(),
                          .bytes = place.bytes,
                          .removed_bytes = static_cast<std::uint64_t>(removed_at(place, latest_ns_)),
-                         .restored = place.restored};
+                         .restored = place.history.restored};
     for (const auto& [group, members] : place.groups) summary.blocks += members.size();
     out.push_back(summary);
   }

@@ -219,8 +219,86 @@ TEST_F(StorageAdvisorTest, AWorkerThatBeginsAnewIsForgotten) {
   advisor_->on_reset(StreamId{{WorkerId(1), 0}, 2});
   EXPECT_EQ(advisor_->places()[0].blocks, 3u);
   advisor_->on_reset(StreamId{{WorkerId(2), 0}, 2});
-  EXPECT_EQ(advisor_->places()[0].blocks, 0u);
-  EXPECT_EQ(advisor_->places()[0].bytes, 0u);
+  EXPECT_TRUE(advisor_->places().empty());
+}
+
+TEST_F(StorageAdvisorTest, APlaceGoesWithItsLastBlock) {
+  const auto names = [&] {
+    std::vector<std::string> out;
+    for (const auto& place : advisor_->places()) out.push_back(place.name);
+    return out;
+  };
+  say(on(1, chain(1, 2, kTierId<G4>)), 0);
+  say(on(2, chain(2, 1, kTierId<G4>)), 0);
+  say({removed(chain(1, 2)[0].hash, kTierId<G4>)}, 1);
+  EXPECT_EQ(names(), (std::vector<std::string>{"fast", "slow"}));
+  say({removed(chain(1, 2)[1].hash, kTierId<G4>)}, 1);
+  EXPECT_EQ(names(), std::vector<std::string>{"slow"});
+  EXPECT_TRUE(advise(10'000).empty()) << "nothing is moved to a place that left";
+  // A volume that is renamed all the time: its blocks come under each name in turn.
+  for (std::uint16_t i = 0; i < 3000; ++i)
+    say(on(static_cast<std::uint16_t>(100 + i), chain(3, 2, kTierId<G4>)), 2);
+  EXPECT_EQ(names(), (std::vector<std::string>{"slow", "g4/3099"}));
+  KvEvent cleared;
+  cleared.kind = KvEventKind::kCleared;
+  cleared.tier = events::kAllTiers;
+  say({cleared}, 3);
+  EXPECT_TRUE(names().empty());
+  EXPECT_TRUE(advise(10'000).empty());
+}
+
+TEST_F(StorageAdvisorTest, APlaceThatComesBackHasItsHistory) {
+  for (std::uint64_t i = 0; i < 40; ++i) say(on(1, chain(i, 1, kTierId<G4>)), 0);
+  for (std::uint64_t i = 0; i < 30; ++i) say({removed(chain(i, 1)[0].hash, kTierId<G4>)}, 1);
+  say(on(1, chain(0, 1, kTierId<G4>)), 1);
+  advisor_->on_reset(StreamId{{WorkerId(1), 0}, 1});
+  EXPECT_TRUE(advisor_->places().empty());
+  say(on(1, chain(0, 1, kTierId<G4>)), 1);
+  for (std::uint64_t i = 30; i < 40; ++i) say(on(1, chain(i, 1, kTierId<G4>)), 1);
+  ASSERT_EQ(advisor_->places().size(), 1u);
+  EXPECT_EQ(advisor_->places()[0].restored, 1u);
+  EXPECT_EQ(advisor_->places()[0].removed_bytes, 30u * (4 << 20));
+  EXPECT_EQ(advise(2).size(), 1u) << "it is still scattered";
+}
+
+TEST_F(StorageAdvisorTest, AClearTakesWhatItNames) {
+  for (std::uint64_t worker = 1; worker <= 2; ++worker) {
+    say(on(1, chain(1, 3, kTierId<G3>)), 0, worker);
+    say(on(2, chain(1, 5, kTierId<G4>)), 0, worker);
+  }
+  KvEvent cleared;
+  cleared.kind = KvEventKind::kCleared;
+  cleared.tier = kTierId<G3>;
+  say({cleared}, 1, 1);
+  EXPECT_EQ(advisor_->counters().removed, 3u);
+  cleared.tier = events::kAllTiers;
+  say({cleared}, 1, 1);
+  EXPECT_EQ(advisor_->counters().removed, 8u);
+  ASSERT_EQ(advisor_->places().size(), 2u) << "the other worker's";
+  EXPECT_EQ(advisor_->places()[0].blocks + advisor_->places()[1].blocks, 8u);
+  say({cleared}, 1, 2);
+  EXPECT_EQ(advisor_->counters().removed, 16u);
+  EXPECT_TRUE(advisor_->places().empty());
+}
+
+// A look at every block for each would be 10^10 of them.
+TEST_F(StorageAdvisorTest, ClearsAndResetsCostWhatTheyRemove) {
+  constexpr std::size_t kBlocks = 100'000;
+  constexpr std::uint64_t kRounds = 50'000;
+  say(on(1, chain(1, kBlocks, kTierId<G4>)), 0, 1);
+  const auto few = on(2, chain(2, 2, kTierId<G4>));
+  KvEvent cleared;
+  cleared.kind = KvEventKind::kCleared;
+  cleared.tier = kTierId<G4>;
+  for (std::uint64_t i = 0; i < kRounds; ++i) {
+    say(few, 1, 2);
+    say({cleared}, 1, 2);
+    say(few, 1, 3);
+    advisor_->on_reset(StreamId{{WorkerId(3), 0}, 1});
+  }
+  EXPECT_EQ(advisor_->counters().removed, 2 * kRounds);
+  ASSERT_EQ(advisor_->places().size(), 1u);
+  EXPECT_EQ(advisor_->places()[0].blocks, kBlocks);
 }
 
 TEST_F(StorageAdvisorTest, ItsIndexIsWhatTheEventsAddUpTo) {
@@ -240,10 +318,25 @@ TEST_F(StorageAdvisorTest, ItsIndexIsWhatTheEventsAddUpTo) {
       model[key] = location;
     }
     if (random.below(10) == 0) say({hits(block.hash, 2)}, step, worker);
+    if (random.below(50) == 0) {
+      const bool all = random.below(2) == 0;
+      KvEvent cleared;
+      cleared.kind = KvEventKind::kCleared;
+      cleared.tier = all ? events::kAllTiers : tier;
+      if (all && random.below(2) == 0) {
+        advisor_->on_reset(StreamId{{WorkerId(worker), 0}, 1});
+      } else {
+        say({cleared}, step, worker);
+      }
+      std::erase_if(model, [&](const auto& one) {
+        return std::get<0>(one.first) == worker && (all || std::get<1>(one.first) == tier.value());
+      });
+    }
     if (step % 100 != 0) continue;
     std::map<std::pair<std::string, std::uint8_t>, std::set<SequenceHash>> want;
     for (const auto& [held, location] : model)
       want[{location == 1 ? "fast" : "slow", std::get<1>(held)}].insert(std::get<2>(held));
+    ASSERT_EQ(advisor_->places().size(), want.size()) << step;
     for (const auto& place : advisor_->places())
       ASSERT_EQ(place.blocks, (want[{place.name, place.tier.value()}].size())) << step;
     static_cast<void>(advise(step));

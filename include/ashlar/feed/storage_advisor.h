@@ -12,8 +12,10 @@
 // had been removed, and how old they are. Every advice says which. Heat halves in every half_life. A snapshot brings no heat and no
 // age: what was known of its blocks stays. The advisor never talks to a manager.
 //
-// Thread safety: thread-compatible. Complexity: O(1) per stored, removed or accessed block; clears, resets and advise() look at all
-// blocks. Memory: what is alive, and as much again of what is gone, to know it when it comes back.
+// A place is there while it has a block.
+//
+// Thread safety: thread-compatible. Complexity: O(1) per stored, removed or accessed block; clears and resets look at what they
+// remove, advise() at all blocks. Memory: what is alive, and as much again of what is gone, to know it when it comes back.
 #pragma once
 
 #include <cstdint>
@@ -22,6 +24,7 @@
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "ashlar/feed/stream_receiver.h"
@@ -124,13 +127,17 @@ class StorageAdvisor final : public StreamListener {
     double heat = 0;  // at used_ns
     PlaceId place = 0;
   };
+  struct PlaceHistory {
+    double removed_bytes = 0;  // as of removed_ns; they fade as heat does
+    std::int64_t removed_ns = 0;
+    std::uint64_t restored = 0;
+  };
+  using PlaceName = std::pair<std::uint8_t, std::string>;  // tier, name
   struct Place {
     std::string name;
     events::TierId tier;
     std::uint64_t bytes = 0;
-    double removed_bytes = 0;  // as of removed_ns; they fade as heat does
-    std::int64_t removed_ns = 0;
-    std::uint64_t restored = 0;
+    PlaceHistory history = {};
     // Blocks of each group, with how many hold them.
     std::unordered_map<tokens::SequenceHash, std::unordered_map<tokens::SequenceHash, std::uint32_t>> groups =
         {};
@@ -148,6 +155,14 @@ class StorageAdvisor final : public StreamListener {
              (std::hash<tokens::SequenceHash>()(holder.hash) + holder.tier.value());
     }
   };
+  // A block that is alive, in the list of its worker and tier.
+  struct Live {
+    Block block;
+    std::pair<const Holder, Live>* before = nullptr;
+    std::pair<const Holder, Live>* next = nullptr;
+  };
+  using Entry = std::pair<const Holder, Live>;
+  using Shelf = std::pair<events::Worker, events::TierId>;
   // What is known of a name in whatever place.
   struct Known {
     tokens::SequenceHash group;
@@ -166,20 +181,28 @@ class StorageAdvisor final : public StreamListener {
              std::span<const events::LocationName> names);
   enum class Why : std::uint8_t { kRemoved, kReset, kReplaced };
   void remove(const Holder& holder, Why why, std::int64_t now);
+  // What the worker holds in the tier, or with kAllTiers in all of them.
+  void remove_all(const events::Worker& worker, events::TierId tier, Why why, std::int64_t now);
+  void put_on_shelf(Entry& entry);
+  void take_from_shelf(const Entry& entry);
+  void drop_place(PlaceId id);
   void access(const events::KvEvent& event, std::int64_t now);
   double faded(double value, std::int64_t since, std::int64_t now) const;
   double heat_at(const Block& block, std::int64_t now) const { return faded(block.heat, block.used_ns, now); }
   double removed_at(const Place& place, std::int64_t now) const {
-    return faded(place.removed_bytes, place.removed_ns, now);
+    return faded(place.history.removed_bytes, place.history.removed_ns, now);
   }
   // How fast a place is, by the operator's word and by its tier; smaller is faster.
   std::pair<std::size_t, std::uint8_t> speed_of(const Place& place) const;
   std::vector<PlaceId> by_speed() const;
 
   const Options options_;
-  std::vector<Place> places_;
-  std::map<std::pair<std::uint8_t, std::string>, PlaceId> place_ids_;
-  std::unordered_map<Holder, Block, HolderHash> blocks_;
+  std::vector<Place> places_;  // by id; those that place_ids_ does not name are free
+  std::vector<PlaceId> free_places_;
+  std::map<PlaceName, PlaceId> place_ids_;
+  std::map<PlaceName, PlaceHistory> gone_places_;
+  std::unordered_map<Holder, Live, HolderHash> blocks_;
+  std::map<Shelf, Entry*> shelves_;  // first of each list; no list is empty
   std::unordered_map<tokens::SequenceHash, Known> known_;
   std::unordered_map<Holder, Gone, HolderHash> gone_;
   std::int64_t latest_ns_ = 0;
