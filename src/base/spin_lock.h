@@ -1,13 +1,12 @@
 // SpinLock: a lock for critical sections of some tens of nanoseconds. Free, it costs one exchange to take and a plain store to
 // give back, half of what a Mutex costs.
 //
-// Who finds it taken stays away for a while, each time for longer, so that the holder goes on with the lines it has in its cache
-// instead of handing them to and fro; then yields the processor, then sleeps. No fairness.
+// Who finds it taken stays away for some microseconds, so that the holder goes on with the lines it has in its cache instead of
+// handing them to and fro; after some rounds it yields the processor, then it sleeps. No fairness.
 //
 // Thread safety: thread-safe. Not recursive.
 #pragma once
 
-#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <thread>
@@ -33,7 +32,7 @@ class ASHLAR_CAPABILITY("spin_lock") SpinLock {
  private:
   static constexpr unsigned kSpinRounds = 12;
   static constexpr unsigned kYieldRounds = 32;
-  static constexpr unsigned kLongestSpin = 32;
+  static constexpr unsigned kPauses = 128;  // a round: some tens of critical sections
 
   static void pause() noexcept {
 #if defined(__x86_64__) || defined(__i386__)
@@ -45,7 +44,7 @@ class ASHLAR_CAPABILITY("spin_lock") SpinLock {
   [[gnu::noinline]] void lock_slowly() noexcept {
     for (unsigned round = 0;; ++round) {
       if (round < kSpinRounds) {
-        for (unsigned i = std::min(1u << round, kLongestSpin); i != 0; --i) pause();
+        for (unsigned i = 0; i < kPauses; ++i) pause();
       } else if (round < kSpinRounds + kYieldRounds) {
         std::this_thread::yield();
       } else {
