@@ -1,7 +1,9 @@
 // NATS feeds. Passwords and tokens come from the environment, never from the command line, where others could read them.
+#include <algorithm>
 #include <cstdlib>
 
 #include "apps/ashlar/feed_kinds.h"
+#include "apps/ashlar/stop_signal.h"
 #include "ashlar/backend/nats/nats_sink.h"
 #include "ashlar/backend/nats/nats_source.h"
 
@@ -15,7 +17,7 @@ std::string from_environment(const char* name) {
   return value == nullptr ? "" : value;
 }
 
-backend::nats::NatsConnectionOptions connection_of(const FeedAddress& address) {
+Result<backend::nats::NatsConnectionOptions> connection_of(const FeedAddress& address) {
   backend::nats::NatsConnectionOptions options;
   options.tls.ca_file = address.text("ca");
   options.tls.certificate_file = address.text("cert");
@@ -27,12 +29,24 @@ backend::nats::NatsConnectionOptions connection_of(const FeedAddress& address) {
   if (!options.user.empty()) options.password = from_environment("ASHLAR_NATS_PASSWORD");
   options.token = from_environment("ASHLAR_NATS_TOKEN");
   options.credentials_file = address.text("creds");
+  options.nkey = address.text("nkey");
+  options.nkey_seed_file = address.text("seed");
+  if (address.text("wait") == "forever") {
+    options.connect_wait = options.kForever;
+  } else {
+    const Result<double> wait = address.seconds("wait", 0);
+    if (!wait) return wait.error();
+    options.connect_wait = std::chrono::milliseconds(static_cast<std::int64_t>(std::min(*wait, 1e9) * 1000));
+  }
+  options.stop_waiting = StopSignal::received;
   return options;
 }
 
 Result<OpenedSource> open_source(const FeedAddress& address) {
   backend::nats::NatsSourceOptions options;
-  options.connection = connection_of(address);
+  Result<backend::nats::NatsConnectionOptions> connection = connection_of(address);
+  if (!connection) return connection.error();
+  options.connection = *std::move(connection);
   options.prefix = address.text("prefix", options.prefix);
   options.durable = address.text("durable");
   options.stream.name = address.text("stream", options.stream.name);
@@ -46,7 +60,9 @@ Result<std::shared_ptr<events::BatchSink>> open_sink(const FeedAddress& address,
                                                      const events::StreamId& stream,
                                                      events::SnapshotSource& state) {
   backend::nats::NatsSinkOptions options;
-  options.connection = connection_of(address);
+  Result<backend::nats::NatsConnectionOptions> connection = connection_of(address);
+  if (!connection) return connection.error();
+  options.connection = *std::move(connection);
   options.prefix = address.text("prefix", options.prefix);
   options.stream.name = address.text("stream", options.stream.name);
   if (address.flag("jetstream")) options.mode = NatsMode::kJetStream;
@@ -70,6 +86,8 @@ void add_nats_feeds(FeedKinds& kinds) {
       "nats://HOST:PORT     NATS; ?jetstream=1 kept by the server, ?durable=NAME goes on where it stopped,\n"
       "                       ?bucket=SECONDS between snapshots in a bucket, ?prefix= ?stream= ?user= "
       "?creds=FILE ?ca=FILE ?cert=FILE ?key=FILE\n"
+      "                       ?nkey=PUBLIC&seed=FILE, ?wait=SECONDS or ?wait=forever for a server that is "
+      "not there yet\n"
       "                       (ASHLAR_NATS_PASSWORD, ASHLAR_NATS_TOKEN in the environment)",
       open_source, open_sink);
 }

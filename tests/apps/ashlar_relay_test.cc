@@ -124,5 +124,34 @@ TEST(AshlarRelay, CarriesTheBlocksOfAnEngineThroughItsLives) {
   EXPECT_EQ(relay.terminate(), 0);
 }
 
+// The program with its standard error where its standard output is.
+std::vector<std::string> speaking(const std::string& arguments) {
+  return {"/bin/sh", "-c", std::string("exec ") + ASHLAR_PROGRAM + " " + arguments + " 2>&1"};
+}
+
+TEST(AshlarRelay, WaitsForAServerThatComesLater) {
+  ASHLAR_NEEDS_SERVER(NatsServer::is_installed(), "there is no nats-server");
+  NatsServer server({}, false);
+  server.kill();
+  const int port = free_port();
+  const int replay_port = free_port();
+  Engine engine(port, replay_port);
+  const Payloads payloads = payloads_of("evict");
+  engine.publish(std::span(payloads).first(payloads.size() / 2));
+  const std::string from =
+      "engine://127.0.0.1:" + std::to_string(port) + "?replay=127.0.0.1:" + std::to_string(replay_port);
+  ServerProcess relay(speaking("relay --from '" + from + "' --to '" + server.url() + "?wait=forever'"));
+  ServerProcess stopped(speaking("relay --from '" + server.url() + "?wait=forever' --to file:/dev/null"));
+  for (ServerProcess* each : {&relay, &stopped}) EXPECT_TRUE(each->says("waiting for a server"));
+  engine.publish(std::span(payloads).subspan(payloads.size() / 2));
+  EXPECT_NE(stopped.terminate(), -1);
+
+  server.start();
+  Listening listening(server);
+  EXPECT_TRUE(listening.hears(held_by_engine("evict")));
+  ASSERT_TRUE(relay.is_running());
+  EXPECT_EQ(relay.terminate(), 0);
+}
+
 }  // namespace
 }  // namespace ashlar

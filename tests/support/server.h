@@ -203,6 +203,12 @@ class ServerProcess {
     }
     return std::nullopt;
   }
+  // Whether a line of its standard output has that in it; those before are skipped.
+  bool says(const std::string& text) {
+    for (std::optional<std::string> line = read_line(); line; line = read_line())
+      if (line->find(text) != std::string::npos) return true;
+    return false;
+  }
   // Whether somebody accepts on that port within two minutes.
   bool wait_for(int port) {
     for (const auto start = now(); now() < start + kPatience && is_running();) {

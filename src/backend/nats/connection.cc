@@ -3,10 +3,15 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
 #include <initializer_list>
 #include <string>
+#include <thread>
 #include <vector>
 
+#include "ashlar/base/log.h"
 #include "backend/nats/nats_error.h"
 
 namespace ashlar::backend::nats {
@@ -18,6 +23,29 @@ Result<void> check_file(const char* option, const std::string& path) {
       ErrorCode::kInvalidArgument,
       "connection to NATS: %s '%s' cannot be read; give the path of a file that this user may read", option,
       path.c_str());
+}
+
+// Whether the file has a line with the seed of a user. The client only looks when it connects, and says neither file nor option.
+Result<void> check_seed(const char* option, const std::string& path) {
+  if (path.empty()) return {};
+  std::ifstream file(path);
+  std::string line;
+  bool good = false;
+  while (!good && std::getline(file, line)) {
+    while (!line.empty() && (line.back() == '\r' || line.back() == ' ')) line.pop_back();
+    if (line.starts_with("SU")) {
+      unsigned char* signature = nullptr;
+      int length = 0;
+      good = nats_Sign(line.c_str(), "?", &signature, &length) == NATS_OK;
+      std::free(signature);  // NOLINT(cppcoreguidelines-no-malloc): the client's
+    }
+    explicit_bzero(line.data(), line.size());
+  }
+  if (good) return {};
+  return make_error(ErrorCode::kInvalidArgument,
+                    "connection to NATS: %s '%s' has no line with the whole seed of a user (SU...); write it "
+                    "anew, as nsc does",
+                    option, path.c_str());
 }
 
 // The calls of one kind that set options; the first failure counts.
@@ -41,11 +69,24 @@ class Setter {
   Error error_{ErrorCode::kInternal, ""};
 };
 
+// What to look at where the server does not want us. Public keys and paths may be said, seeds and passwords not.
+std::string login_advice(const NatsConnectionOptions& options) {
+  if (!options.nkey.empty())
+    return "; check that the server has a user with nkey " + options.nkey + ", and that nkey_seed_file '" +
+           options.nkey_seed_file + "' holds the seed of that key";
+  if (!options.credentials_file.empty())
+    return "; check that credentials_file '" + options.credentials_file +
+           "' is of a user of an account that the server knows, and has not expired";
+  if (!options.token.empty()) return "; check token";
+  if (!options.user.empty()) return "; check user and password";
+  return "; the server asks who we are: give user and password, token, credentials_file or nkey";
+}
+
 Error connect_error(natsStatus status, const NatsConnectionOptions& options) {
-  const char* advice = "";
+  std::string advice;
   switch (status) {
     case NATS_CONNECTION_AUTH_FAILED:
-      advice = "; check user and password, token, credentials_file or nkey";
+      advice = login_advice(options);
       break;
     case NATS_SSL_ERROR:
       advice =
@@ -81,6 +122,19 @@ natsStatus ping(natsConnection* connection, std::chrono::milliseconds timeout) {
   return status == NATS_OK && after != before ? NATS_CONNECTION_DISCONNECTED : status;
 }
 
+constexpr std::chrono::milliseconds kStopStep(20);
+constexpr std::chrono::seconds kWaitLine(30);
+
+// Milliseconds until the next attempt.
+std::int64_t wait_after(const NatsConnectionOptions& options, int attempts, std::minstd_rand& random) {
+  std::int64_t wait = options.reconnect_min.count();
+  const std::int64_t most = options.reconnect_max.count();
+  for (int i = 1; i < attempts && wait < most; ++i) wait *= 2;
+  wait = std::min(wait, most);
+  const double chance = std::uniform_real_distribution<double>(0, options.jitter)(random);
+  return std::max<std::int64_t>(1, static_cast<std::int64_t>(static_cast<double>(wait) * (1 - chance)));
+}
+
 }  // namespace
 
 Result<ClientOptions> Connection::client_options(const NatsConnectionOptions& options) {
@@ -92,6 +146,10 @@ Result<ClientOptions> Connection::client_options(const NatsConnectionOptions& op
            {"credentials_file", options.credentials_file},
            {"nkey_seed_file", options.nkey_seed_file}}) {
     if (Result<void> good = check_file(option, path); !good) return good.error();
+  }
+  for (const auto& [option, path] : std::initializer_list<std::pair<const char*, const std::string&>>{
+           {"credentials_file", options.credentials_file}, {"nkey_seed_file", options.nkey_seed_file}}) {
+    if (Result<void> good = check_seed(option, path); !good) return good.error();
   }
   ClientOptions client;
   if (const natsStatus status = natsOptions_Create(Out(client)); status != NATS_OK)
@@ -133,6 +191,40 @@ Result<ClientOptions> Connection::client_options(const NatsConnectionOptions& op
 }
 
 Result<std::unique_ptr<Connection>> Connection::connect(const NatsConnectionOptions& options) {
+  using Time = std::chrono::steady_clock::time_point;
+  const Time begin = std::chrono::steady_clock::now();
+  const std::string where = options.describe();
+  std::minstd_rand random{std::random_device{}()};
+  Time next_line = begin;
+  for (int attempt = 1;; ++attempt) {
+    Result<std::unique_ptr<Connection>> made = connect_once(options);
+    Time now = std::chrono::steady_clock::now();
+    const auto waited = std::chrono::duration_cast<std::chrono::milliseconds>(now - begin);
+    if (made && attempt > 1)
+      ASHLAR_LOG(LogLevel::kInfo, "nats", "connected to %s after %lld ms", where.c_str(),
+                 static_cast<long long>(waited.count()));
+    if (made || made.error().code() != ErrorCode::kUnavailable || options.connect_wait.count() == 0)
+      return made;
+    if (waited >= options.connect_wait)
+      return make_error(ErrorCode::kUnavailable, "%s (it was waited for, %lld ms)",
+                        made.error().message().c_str(), static_cast<long long>(waited.count()));
+    if (now >= next_line) {
+      ASHLAR_LOG(LogLevel::kWarn, "nats", "waiting for a server at %s: %s", where.c_str(),
+                 made.error().message().c_str());
+      next_line = now + kWaitLine;
+    }
+    const auto left = options.connect_wait - waited;
+    const Time next = now + std::min(left, std::chrono::milliseconds(wait_after(options, attempt, random)));
+    for (; now < next; now = std::chrono::steady_clock::now()) {
+      if (options.stop_waiting && options.stop_waiting())
+        return make_error(ErrorCode::kCancelled,
+                          "the wait for NATS at %s was ended before a server was there", where.c_str());
+      std::this_thread::sleep_until(std::min(next, now + kStopStep));
+    }
+  }
+}
+
+Result<std::unique_ptr<Connection>> Connection::connect_once(const NatsConnectionOptions& options) {
   Result<ClientOptions> client = client_options(options);
   if (!client) return client.error();
   std::unique_ptr<Connection> self(new Connection(options));
@@ -264,12 +356,7 @@ void Connection::on_closed(natsConnection* /*connection*/, void* self) {
 
 std::int64_t Connection::reconnect_delay(natsConnection* /*connection*/, int attempts, void* self) {
   auto* me = static_cast<Connection*>(self);
-  std::int64_t wait = me->options_.reconnect_min.count();
-  const std::int64_t most = me->options_.reconnect_max.count();
-  for (int i = 1; i < attempts && wait < most; ++i) wait *= 2;
-  wait = std::min(wait, most);
-  const double chance = std::uniform_real_distribution<double>(0, me->options_.jitter)(me->random_);
-  return std::max<std::int64_t>(1, static_cast<std::int64_t>(static_cast<double>(wait) * (1 - chance)));
+  return wait_after(me->options_, attempts, me->random_);
 }
 
 }  // namespace ashlar::backend::nats

@@ -39,7 +39,8 @@ class Connection {
  public:
   static constexpr std::size_t kMostRetired = 64;
 
-  // Errors: kInvalidArgument: options, files, or what the server thinks of our credentials; kUnavailable.
+  // Waits for a server that is not there, for options.connect_wait. Errors: kInvalidArgument: options, files, or what the
+  // server thinks of our credentials; kUnavailable; kCancelled.
   static Result<std::unique_ptr<Connection>> connect(const NatsConnectionOptions& options);
   Connection(const Connection&) = delete;
   Connection& operator=(const Connection&) = delete;
@@ -75,6 +76,7 @@ class Connection {
   friend RetireSubscription;
   explicit Connection(const NatsConnectionOptions& options) : options_(options) {}
   void retire(natsSubscription* subscription) noexcept;
+  static Result<std::unique_ptr<Connection>> connect_once(const NatsConnectionOptions& options);
   static void on_reconnected(natsConnection* connection, void* self);
   static void on_closed(natsConnection* connection, void* self);
   static std::int64_t reconnect_delay(natsConnection* connection, int attempts, void* self);

@@ -46,6 +46,8 @@ Result<void> NatsConnectionOptions::validate() const {
   } else if (connect_timeout.count() < 1 || connect_timeout > kDay || write_timeout.count() < 1 ||
              write_timeout > kDay) {
     problem = "connect_timeout and write_timeout are from 1 ms to a day";
+  } else if (connect_wait.count() < 0) {
+    problem = "connect_wait is 0, a time, or kForever";
   } else if (reconnect_min.count() < 1 || reconnect_max < reconnect_min || reconnect_max > kDay) {
     problem = "reconnect_min is at least 1 ms, and reconnect_max not less and at most a day";
   } else if (!(jitter >= 0 && jitter <= 1)) {

@@ -1,4 +1,4 @@
-// Who is let in, what is said to who is not, and which options are none.
+// Passwords, tokens and TLS: who is let in, what is said to who is not, and which options are none.
 #include <cstdlib>
 #include <fstream>
 
@@ -9,20 +9,6 @@ namespace ashlar::backend::nats {
 namespace {
 
 using NatsLogin = NatsTest;
-
-Error error_of(const NatsConnectionOptions& options) {
-  const auto sink = NatsSink::create({.connection = options});
-  return sink ? Error(ErrorCode::kInternal, "it was let in") : sink.error();
-}
-
-void expect_round_trip(const NatsConnectionOptions& options) {
-  const auto source = source_of({.connection = options});
-  const auto sink = sink_of({.connection = options});
-  ASSERT_TRUE(source && sink);
-  ASSERT_TRUE(sink->publish(batch_of(0, 3).view()));
-  Collector got;
-  EXPECT_TRUE(poll_until(*source, got, [&] { return got.has_all(3); }));
-}
 
 TEST_F(NatsLogin, UserAndPasswordAreChecked) {
   NatsServer server("authorization { user: ashlar, password: \"right one\", timeout: 60 }", false);

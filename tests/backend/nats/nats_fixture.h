@@ -1,4 +1,4 @@
-// What tests of NATS share: streams of events, and a consumer that keeps what it gets.
+// What tests of NATS share: streams of events, a consumer that keeps what it gets, and logins that must work or fail.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -113,6 +113,21 @@ inline std::unique_ptr<NatsSource> source_of(NatsSourceOptions options) {
   Result<std::unique_ptr<NatsSource>> source = NatsSource::create(std::move(options));
   EXPECT_TRUE(source) << source.error();
   return source ? std::move(*source) : nullptr;
+}
+
+// Why a sink is not let in.
+inline Error error_of(const NatsConnectionOptions& options) {
+  const auto sink = NatsSink::create({.connection = options});
+  return sink ? Error(ErrorCode::kInternal, "it was let in") : sink.error();
+}
+
+inline void expect_round_trip(const NatsConnectionOptions& options) {
+  const auto source = source_of({.connection = options});
+  const auto sink = sink_of({.connection = options});
+  ASSERT_TRUE(source && sink);
+  ASSERT_TRUE(sink->publish(batch_of(0, 3).view()));
+  Collector got;
+  EXPECT_TRUE(poll_until(*source, got, [&] { return got.has_all(3); }));
 }
 
 // A sink that answers for kStream's worker. (Filled in by hand: g++ 12 warns of a list of designators with a vector in it.)

@@ -8,6 +8,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -40,6 +41,13 @@ struct NatsConnectionOptions {
   NatsTls tls = {};
   std::chrono::milliseconds connect_timeout{2000};  // per server
   std::chrono::milliseconds write_timeout{5000};    // a socket that takes nothing for so long is given up
+
+  // Where no server is there at first: for how long it is tried again, with the waits below, while create() waits. What the
+  // server refuses is not tried again.
+  static constexpr std::chrono::milliseconds kForever = std::chrono::milliseconds::max();
+  std::chrono::milliseconds connect_wait{0};  // 0: once
+  // Asked between attempts, every 20 ms; true ends the wait. An attempt ends by itself, within connect_timeout.
+  std::function<bool()> stop_waiting = {};
 
   // A lost connection is made again, for ever. The waits double from min to max; `jitter` of each is by chance.
   std::chrono::milliseconds reconnect_min{50};

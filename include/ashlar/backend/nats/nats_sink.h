@@ -74,7 +74,8 @@ struct NatsSinkCounters {
 class NatsSink final : public events::BatchSink {
  public:
   // Connects; JetStream: makes the stream. Errors: kInvalidArgument: an option, a file, or what the server thinks of our
-  // credentials; kUnavailable: no server; kUnsupported: the server has no JetStream.
+  // credentials; kUnavailable: no server, also not within connection.connect_wait; kCancelled: the wait for one was ended;
+  // kUnsupported: the server has no JetStream.
   static Result<std::unique_ptr<NatsSink>> create(NatsSinkOptions options = {});
   // Waits for what is in flight, up to ack_timeout.
   ~NatsSink() override;

@@ -1,0 +1,117 @@
+// Sinks and sources that are there before their server.
+#include <atomic>
+#include <future>
+
+#include "ashlar/base/log.h"
+#include "backend/nats/nats_fixture.h"
+
+namespace ashlar::backend::nats {
+namespace {
+
+using NatsWait = NatsTest;
+
+// Counts the lines that say that somebody waits, and keeps the last.
+class WaitLines {
+ public:
+  bool wait_for(std::size_t count) {
+    const MutexLock lock(mu_);
+    const auto deadline = std::chrono::steady_clock::now() + seconds(60);
+    while (count_ < count && changed_.wait_until(mu_, deadline)) {
+    }
+    return count_ >= count;
+  }
+  std::string last() const {
+    const MutexLock lock(mu_);
+    return last_;
+  }
+
+ private:
+  void take(std::string_view message) {
+    if (!message.starts_with("waiting for a server")) return;
+    const MutexLock lock(mu_);
+    ++count_;
+    last_ = message;
+    changed_.notify_all();
+  }
+
+  mutable Mutex mu_;
+  CondVar changed_;
+  std::size_t count_ ASHLAR_GUARDED_BY(mu_) = 0;
+  std::string last_ ASHLAR_GUARDED_BY(mu_);
+  const ScopedLogSink sink_{[this](LogLevel, std::string_view, std::string_view message) { take(message); }};
+};
+
+NatsConnectionOptions waiting(const NatsServer& server) {
+  NatsConnectionOptions options = server.options();
+  options.connect_wait = NatsConnectionOptions::kForever;
+  return options;
+}
+
+void expect_all_arrives(NatsMode mode) {
+  NatsServer server;
+  server.kill();
+  WaitLines lines;
+  auto source = std::async(std::launch::async,
+                           [&] { return source_of({.connection = waiting(server), .mode = mode}); });
+  ASSERT_TRUE(lines.wait_for(1));
+  EXPECT_NE(lines.last().find(server.url()), std::string::npos) << lines.last();
+  // What is published as soon as there is a sink arrives: core listeners are there before.
+  auto sink = std::async(std::launch::async, [&] {
+    auto made = sink_of({.connection = waiting(server), .mode = mode});
+    return made;
+  });
+  ASSERT_TRUE(lines.wait_for(2));
+  server.start();
+  const auto listener = source.get();
+  const auto publisher = sink.get();
+  ASSERT_TRUE(listener && publisher);
+  for (std::uint64_t i = 0; i < 20; ++i) ASSERT_TRUE(publisher->publish(batch_of(i * 5, 5).view()));
+  ASSERT_TRUE(publisher->flush(seconds(30)));
+  Collector got;
+  EXPECT_TRUE(poll_until(*listener, got, [&] { return got.has_all(100); }));
+  EXPECT_EQ(got.times.size(), 100u);
+}
+
+TEST_F(NatsWait, CoreEventsArriveWhereTheServerCameLast) {
+  expect_all_arrives(NatsMode::kCore);
+}
+
+TEST_F(NatsWait, JetStreamKeepsEventsWhereTheServerCameLast) {
+  expect_all_arrives(NatsMode::kJetStream);
+}
+
+TEST_F(NatsWait, WhatTheServerRefusesIsNotTriedAgain) {
+  NatsServer server("authorization { token: sesame }", false);
+  NatsConnectionOptions options = waiting(server);
+  options.token = "open";
+  EXPECT_EQ(error_of(options).code(), ErrorCode::kInvalidArgument);
+}
+
+TEST(NatsWaitOptions, AStopEndsTheWait) {
+  WaitLines lines;
+  std::atomic<bool> stop{false};
+  NatsConnectionOptions options;
+  options.urls = {"nats://127.0.0.1:" + std::to_string(free_port())};
+  options.connect_wait = NatsConnectionOptions::kForever;
+  options.reconnect_min = options.reconnect_max = std::chrono::hours(1);
+  options.stop_waiting = [&] { return stop.load(); };
+  auto error = std::async(std::launch::async, [&] { return error_of(options); });
+  ASSERT_TRUE(lines.wait_for(1));
+  stop.store(true);
+  EXPECT_EQ(error.get().code(), ErrorCode::kCancelled);
+}
+
+TEST(NatsWaitOptions, TheWaitHasAnEnd) {
+  const WaitLines lines;
+  NatsConnectionOptions options;
+  options.urls = {"nats://127.0.0.1:" + std::to_string(free_port())};
+  options.connect_wait = milliseconds(120);
+  const Error error = error_of(options);
+  EXPECT_EQ(error.code(), ErrorCode::kUnavailable) << error;
+  EXPECT_NE(error.message().find("waited for"), std::string::npos) << error;
+  options.connect_wait = milliseconds(-1);
+  EXPECT_EQ(error_of(options).code(), ErrorCode::kInvalidArgument);
+}
+
+}  // namespace
+}  // namespace ashlar::backend::nats
