@@ -184,6 +184,7 @@ class Relaying {
                 std::to_string(counters.stale) + " stale, " + std::to_string(counters.refused) +
                 " refused, " + std::to_string(source.damaged()) + " damaged";
       if (!receiver.last_refusal().empty()) status_ += " (" + receiver.last_refusal() + ")";
+      if (!receiver.last_shadowed().empty()) status_ += "; warning: " + receiver.last_shadowed();
       if (relay.error()) return *relay.error();
       if (!came && came.error().code() == ErrorCode::kUnavailable) status_ += "; " + came.error().message();
       if (is_time()) say(relay);

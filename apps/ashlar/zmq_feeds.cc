@@ -1,10 +1,16 @@
 // ZeroMQ feeds: the engines' own format (engine:) and Ashlar's (zmq:).
+#include <algorithm>
+#include <chrono>
 #include <cstdlib>
+#include <map>
+#include <memory>
+#include <utility>
 
 #include "apps/ashlar/feed_kinds.h"
 #include "ashlar/backend/zmq/zmq_batch_sink.h"
 #include "ashlar/backend/zmq/zmq_engine_source.h"
 #include "ashlar/backend/zmq/zmq_source.h"
+#include "ashlar/base/mutex.h"
 
 namespace ashlar::apps {
 namespace {
@@ -18,11 +24,16 @@ std::string endpoint_of(const std::string& place) {
   return place.empty() || place.find("://") != std::string::npos ? place : "tcp://" + place;
 }
 
-SubscriberOptions subscriber_of(const FeedAddress& address) {
+Result<SubscriberOptions> subscriber_of(const FeedAddress& address) {
   SubscriberOptions options;
   options.endpoint = endpoint_of(address.place());
   options.replay_endpoint = endpoint_of(address.text("replay"));
   options.topic = address.text("topic");
+  const Result<double> silence =
+      address.seconds("silence", std::chrono::duration<double>(options.silence).count());
+  if (!silence) return silence.error();
+  options.silence =
+      std::chrono::duration_cast<Clock::Duration>(std::chrono::duration<double>(std::min(*silence, 1e9)));
   return options;
 }
 
@@ -43,35 +54,82 @@ EnginePublisherOptions publisher_of(const FeedAddress& address, const events::St
   return options;
 }
 
+// A publisher that the workers of one rank have in common.
+struct SharedPublisher {
+  Mutex mu;
+  std::unique_ptr<ZmqBatchSink> sink;
+};
+
+// One worker's share of it.
+class WorkerSink final : public events::BatchSink {
+ public:
+  WorkerSink(std::shared_ptr<SharedPublisher> shared, events::SnapshotSource& state)
+      : shared_(std::move(shared)), state_(state) {
+    shared_->sink->add_snapshots(state_);
+  }
+  ~WorkerSink() override { shared_->sink->remove_snapshots(state_); }
+  WorkerSink(const WorkerSink&) = delete;
+  WorkerSink& operator=(const WorkerSink&) = delete;
+
+  Result<void> publish(const events::EventBatch& batch) override {
+    const MutexLock lock(shared_->mu);
+    return shared_->sink->publish(batch);
+  }
+  std::string describe() const override { return shared_->sink->describe(); }
+
+ private:
+  const std::shared_ptr<SharedPublisher> shared_;
+  events::SnapshotSource& state_;
+};
+
+// By endpoint; those that nobody uses any more are gone.
+using Publishers = std::map<std::string, std::weak_ptr<SharedPublisher>>;
+
+Result<std::shared_ptr<events::BatchSink>> open_sink(Publishers& publishers, EnginePublisherOptions options,
+                                                     events::SnapshotSource& state) {
+  std::weak_ptr<SharedPublisher>& known = publishers[options.endpoint];
+  std::shared_ptr<SharedPublisher> shared = known.lock();
+  if (shared == nullptr) {
+    auto sink = ZmqBatchSink::create({.publisher = std::move(options)});
+    if (!sink) return sink.error();
+    shared = std::make_shared<SharedPublisher>();
+    shared->sink = *std::move(sink);
+    known = shared;
+  }
+  return std::shared_ptr<events::BatchSink>(std::make_shared<WorkerSink>(std::move(shared), state));
+}
+
 }  // namespace
 
 void add_zmq_feeds(FeedKinds& kinds) {
   // Streams have no tokens, and who listens to engines knows blocks by their tokens: nothing is written in that format here.
   kinds.add(
       "engine",
-      "engine://HOST:PORT   an inference engine's ZeroMQ events (source only); ?replay=HOST:PORT ?topic=",
+      "engine://HOST:PORT   an inference engine's ZeroMQ events (source only); ?replay=HOST:PORT ?topic=\n"
+      "                       ?silence=SECONDS until one that says nothing is asked whether it is there",
       [](const FeedAddress& address) -> Result<OpenedSource> {
-        auto source = backend::zmq::ZmqEngineSource::create(subscriber_of(address));
+        Result<SubscriberOptions> options = subscriber_of(address);
+        if (!options) return options.error();
+        auto source = backend::zmq::ZmqEngineSource::create(*std::move(options));
         if (!source) return source.error();
         return OpenedSource{.engine = *std::move(source)};
       },
       {});
   kinds.add(
       "zmq",
-      "zmq://HOST:PORT      Ashlar's own batches over ZeroMQ; ?replay=HOST:PORT; written for one worker, "
-      "whose rank\n"
-      "                       is added to the ports",
+      "zmq://HOST:PORT      Ashlar's own batches over ZeroMQ; ?replay=HOST:PORT; written for any\n"
+      "                       number of workers; the rank of a worker is added to the ports",
       [](const FeedAddress& address) -> Result<OpenedSource> {
-        auto source = backend::zmq::ZmqSource::create({.publishers = {subscriber_of(address)}});
+        Result<SubscriberOptions> options = subscriber_of(address);
+        if (!options) return options.error();
+        auto source = backend::zmq::ZmqSource::create({.publishers = {*std::move(options)}});
         if (!source) return source.error();
         return OpenedSource{.stream = *std::move(source)};
       },
-      [](const FeedAddress& address, const events::StreamId& stream,
-         events::SnapshotSource& state) -> Result<std::shared_ptr<events::BatchSink>> {
-        auto sink = ZmqBatchSink::create({.publisher = publisher_of(address, stream)});
-        if (!sink) return sink.error();
-        (*sink)->serve_snapshots(&state);
-        return std::shared_ptr<events::BatchSink>(*std::move(sink));
+      [publishers = std::make_shared<Publishers>()](
+          const FeedAddress& address, const events::StreamId& stream,
+          events::SnapshotSource& state) -> Result<std::shared_ptr<events::BatchSink>> {
+        return open_sink(*publishers, publisher_of(address, stream), state);
       });
 }
 

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "ashlar/base/log.h"
+
 namespace ashlar::feed {
 
 using events::BatchKind;
@@ -63,18 +65,37 @@ void StreamReceiver::on_batch(const EventBatch& batch) {
     stream.id = batch.stream;
   } else if (batch.stream.incarnation < stream.id.incarnation) {
     ++counters_.stale;
+    hear_earlier(stream, batch);
     return;
   } else if (batch.stream.incarnation > stream.id.incarnation) {
     ++counters_.restarts;
+    const EarlierLife earlier{.incarnation = stream.id.incarnation, .end = stream.next};
     stream = {};
     stream.id = batch.stream;
+    stream.earlier = earlier;
     listener_.on_reset(stream.id);
   }
+  stream.earlier.is_speaking = false;
   if (batch.kind == BatchKind::kSnapshot) {
     take_snapshot(stream, batch);
   } else {
     take_events(stream, batch);
   }
+}
+
+// The last words of a life may come behind the first of the next. When both say something new a second time, both live.
+void StreamReceiver::hear_earlier(Stream& stream, const EventBatch& batch) {
+  EarlierLife& earlier = stream.earlier;
+  if (batch.stream.incarnation != earlier.incarnation) earlier = {.incarnation = batch.stream.incarnation};
+  if (batch.end() <= earlier.end) return;
+  earlier.end = batch.end();
+  if (std::exchange(earlier.is_speaking, true) || ++earlier.turns != 2) return;
+  ++counters_.shadowed;
+  last_shadowed_ = "worker " + std::to_string(stream.id.worker.id.value()) + " rank " +
+                   std::to_string(stream.id.worker.rank) + " has two publishers, incarnations " +
+                   std::to_string(earlier.incarnation) + " and " + std::to_string(stream.id.incarnation) +
+                   "; the first is not heard: end it, or give it another worker number";
+  log(LogLevel::kWarn, "feed", last_shadowed_);
 }
 
 void StreamReceiver::take_events(Stream& stream, const EventBatch& batch) {

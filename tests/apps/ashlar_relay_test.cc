@@ -3,14 +3,19 @@
 
 #include <chrono>
 #include <functional>
+#include <map>
 #include <memory>
+#include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "apps/held_blocks.h"
+#include "ashlar/backend/nats/nats_sink.h"
 #include "ashlar/backend/nats/nats_source.h"
 #include "ashlar/backend/zmq/engine_publisher.h"
+#include "ashlar/backend/zmq/zmq_source.h"
 #include "backend/nats/nats_server.h"
 #include "support/kvrec.h"
 
@@ -19,6 +24,7 @@ namespace {
 
 using namespace std::chrono_literals;
 using backend::nats::NatsServer;
+using backend::nats::NatsSink;
 using backend::nats::NatsSource;
 using backend::zmq::EnginePublisher;
 using Payloads = std::vector<std::vector<std::byte>>;
@@ -149,6 +155,76 @@ TEST(AshlarRelay, WaitsForAServerThatComesLater) {
   server.start();
   Listening listening(server);
   EXPECT_TRUE(listening.hears(held_by_engine("evict")));
+  ASSERT_TRUE(relay.is_running());
+  EXPECT_EQ(relay.terminate(), 0);
+}
+
+events::OwnedBatch stored_by(std::uint64_t worker, std::uint64_t incarnation, std::uint64_t number) {
+  events::OwnedBatch batch;
+  batch.head.stream = {.worker = {.id = events::WorkerId(worker), .rank = 0}, .incarnation = incarnation};
+  batch.head.keys.block_size = 16;
+  batch.head.first = number;
+  batch.events.emplace_back().hash = tokens::SequenceHash::root(worker << 32 | number);
+  return batch;
+}
+
+TEST(AshlarRelay, SaysThatTwoPublishersHaveOneWorkersNumber) {
+  ASHLAR_NEEDS_SERVER(NatsServer::is_installed(), "there is no nats-server");
+  const NatsServer server({}, false);
+  ServerProcess relay(
+      speaking("relay --from '" + server.url() + "' --to file:/dev/null --status-every 0.05"));
+  const auto one = NatsSink::create({.connection = server.options()}).value();
+  const auto two = NatsSink::create({.connection = server.options()}).value();
+  // The program is there when it has heard something.
+  std::uint64_t number = 0;
+  for (bool heard = false; !heard; ++number) {
+    ASSERT_TRUE(one->publish(stored_by(7, 4, number).view()));
+    const std::optional<std::string> line = relay.read_line();
+    ASSERT_TRUE(line);
+    heard = line->find("nothing came") == std::string::npos && line->find("; 0 batches") == std::string::npos;
+  }
+  for (const std::uint64_t end = number + 3; number < end; ++number) {
+    ASSERT_TRUE(one->publish(stored_by(7, 4, number).view()) && one->flush());
+    ASSERT_TRUE(two->publish(stored_by(7, 5, number).view()) && two->flush());
+  }
+  EXPECT_TRUE(relay.says("warning: worker 7 rank 0 has two publishers, incarnations 4 and 5"));
+}
+
+TEST(AshlarRelay, CarriesSeveralWorkersOverOnePortOfZeroMq) {
+  ASHLAR_NEEDS_SERVER(NatsServer::is_installed(), "there is no nats-server");
+  const NatsServer server;
+  const int port = free_port();
+  const int replay_port = free_port();
+  const auto sink =
+      NatsSink::create({.connection = server.options(), .mode = backend::nats::NatsMode::kJetStream}).value();
+  for (std::uint64_t number = 0; number < 5; ++number)
+    for (const std::uint64_t worker : {3, 4, 5})
+      ASSERT_TRUE(sink->publish(stored_by(worker, 1, number).view()));
+  ASSERT_TRUE(sink->flush());
+  ServerProcess relay(
+      {ASHLAR_PROGRAM, "relay", "--from", server.url() + "?jetstream=1", "--to",
+       "zmq://127.0.0.1:" + std::to_string(port) + "?replay=127.0.0.1:" + std::to_string(replay_port)});
+  // Who hears nothing new asks for what was.
+  backend::zmq::SubscriberOptions publisher;
+  publisher.endpoint = "tcp://127.0.0.1:" + std::to_string(port);
+  publisher.replay_endpoint = "tcp://127.0.0.1:" + std::to_string(replay_port);
+  publisher.silence = 50ms;
+  const auto source = backend::zmq::ZmqSource::create({.publishers = {publisher}}).value();
+  std::map<std::uint64_t, std::set<tokens::SequenceHash>> held;
+  struct Consumer final : feed::StreamListener {
+    explicit Consumer(std::map<std::uint64_t, std::set<tokens::SequenceHash>>& into) : held(into) {}
+    void on_reset(const events::StreamId& stream) override { held[stream.worker.id.value()].clear(); }
+    void on_events(const events::EventBatch& batch) override {
+      for (const events::KvEvent& event : batch.events)
+        held[batch.stream.worker.id.value()].insert(event.hash);
+    }
+    std::map<std::uint64_t, std::set<tokens::SequenceHash>>& held;
+  } listener(held);
+  feed::StreamReceiver receiver(*source, listener);
+  const auto all = [&] { return held[3].size() == 5 && held[4].size() == 5 && held[5].size() == 5; };
+  const auto deadline = std::chrono::steady_clock::now() + 60s;
+  while (!all() && std::chrono::steady_clock::now() < deadline) static_cast<void>(receiver.poll(20ms));
+  EXPECT_TRUE(all());
   ASSERT_TRUE(relay.is_running());
   EXPECT_EQ(relay.terminate(), 0);
 }

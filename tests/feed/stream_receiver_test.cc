@@ -10,6 +10,7 @@
 #include <optional>
 #include <vector>
 
+#include "ashlar/base/log.h"
 #include "ashlar/base/random.h"
 #include "ashlar/testing/time_box.h"
 #include "events/event_samples.h"
@@ -268,6 +269,35 @@ TEST_F(StreamReceiverTest, ARestartedWorkerLosesItsOldState) {
   EXPECT_EQ(listener_.of(worker_), again.held());
   EXPECT_EQ(receiver_.counters().restarts, 1u);
   EXPECT_EQ(receiver_.counters().stale, 1u) << "its old life speaks no more";
+}
+
+TEST_F(StreamReceiverTest, TwoPublishersOfOneWorkerAreSaidToBeTwo) {
+  std::vector<std::string> warnings;
+  const ScopedLogSink sink(
+      [&](LogLevel, std::string_view, std::string_view line) { warnings.emplace_back(line); });
+  Producer other(StreamId{worker_, 9});
+  source_.wire = {producer_.publish(chain(1, 4)), other.publish(chain(2, 2))};
+  poll();
+  // The last words of a life that is over, also when they come again.
+  const OwnedBatch last = producer_.publish(chain(3, 1));
+  source_.wire = {last, other.publish(chain(4, 1)), last, other.publish(chain(5, 1)), last};
+  poll();
+  EXPECT_EQ(receiver_.counters().stale, 3u);
+  EXPECT_EQ(receiver_.counters().shadowed, 0u);
+  EXPECT_TRUE(warnings.empty());
+  for (std::uint64_t i = 0; i < 10; ++i) {
+    source_.wire = {producer_.publish(chain(10 + i, 1)), other.publish(chain(20 + i, 1))};
+    poll();
+  }
+  EXPECT_EQ(receiver_.counters().shadowed, 1u);
+  ASSERT_EQ(warnings.size(), 1u);
+  EXPECT_EQ(warnings.front(), receiver_.last_shadowed());
+  EXPECT_NE(warnings.front().find("worker " + std::to_string(worker_.id.value())), std::string::npos)
+      << warnings.front();
+  EXPECT_NE(warnings.front().find("incarnations " + std::to_string(producer_.id().incarnation) + " and 9"),
+            std::string::npos)
+      << warnings.front();
+  EXPECT_EQ(listener_.of(worker_), other.held());
 }
 
 TEST_F(StreamReceiverTest, WorkersAndRanksDoNotMix) {

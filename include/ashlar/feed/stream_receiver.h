@@ -4,7 +4,8 @@
 // that overlap the rest is taken. A gap makes it ask the feed for what is missing: batches that are still kept, or a snapshot. When
 // the feed has neither, what was known of the worker is dropped, and the events behind the gap begin an incomplete picture, which
 // the next snapshot completes. A later incarnation of a worker ends the one before: what it held is gone; a batch of an earlier one
-// is stale. A stream whose keys are not the expected ones is refused.
+// is stale. Two lives of a worker that speak in turns are two publishers with the same number: the earlier one is not heard, and a
+// warning says so. A stream whose keys are not the expected ones is refused.
 //
 // Thread safety: thread-compatible. Complexity: O(events); it keeps what waits for a gap to close, bounded by options.
 #pragma once
@@ -52,6 +53,7 @@ class StreamReceiver final : public BatchConsumer {
     std::uint64_t snapshots = 0;  // that were taken
     std::uint64_t resyncs = 0;    // gaps that nothing closed
     std::uint64_t restarts = 0;   // workers that began a new life
+    std::uint64_t shadowed = 0;   // lives that go on speaking beside a later one of the same worker
   };
 
   StreamReceiver(FeedSource& source, StreamListener& listener)
@@ -71,8 +73,17 @@ class StreamReceiver final : public BatchConsumer {
   const Counters& counters() const noexcept { return counters_; }
   // Why the last stream was refused.
   const std::string& last_refusal() const noexcept { return last_refusal_; }
+  // Which worker was last found to have two lives at once, and which; empty: none.
+  const std::string& last_shadowed() const noexcept { return last_shadowed_; }
 
  private:
+  // The last life before the current one, as far as it is still heard.
+  struct EarlierLife {
+    std::uint64_t incarnation = 0;
+    std::uint64_t end = 0;     // of what it said
+    std::uint32_t turns = 0;   // how often it said something new behind the current one
+    bool is_speaking = false;  // it was the last to say something new
+  };
   struct Stream {
     events::StreamId id = {};
     std::uint64_t next = 0;
@@ -85,6 +96,7 @@ class StreamReceiver final : public BatchConsumer {
     std::uint64_t parts_first = 0;
     std::uint32_t parts_wanted = 0;
     std::uint32_t parts_idle = 0;  // batches since the last part
+    EarlierLife earlier = {};
   };
 
   bool accepts(const events::EventBatch& batch);
@@ -93,6 +105,7 @@ class StreamReceiver final : public BatchConsumer {
   void hand_on(Stream& stream, const events::EventBatch& batch);
   void take_waiting(Stream& stream);
   void refuse(std::string why);
+  void hear_earlier(Stream& stream, const events::EventBatch& batch);
   void give_up(Stream& stream);
 
   FeedSource& source_;
@@ -101,6 +114,7 @@ class StreamReceiver final : public BatchConsumer {
   std::unordered_map<events::Worker, Stream> streams_;
   Counters counters_;
   std::string last_refusal_;
+  std::string last_shadowed_;
   std::uint64_t polls_ = 0;
 };
 

@@ -7,15 +7,13 @@
 #include "ashlar/events/event_codec.h"
 #include "backend/nats/batch_pieces.h"
 #include "backend/nats/nats_error.h"
+#include "backend/nats/snapshot_head.h"
 #include "backend/nats/snapshot_parts.h"
 #include "backend/nats/subjects.h"
-#include "base/byte_io.h"
 
 namespace ashlar::backend::nats {
 namespace {
 
-constexpr std::uint32_t kMagic = 0x4853'4B41;  // "AKSH"
-constexpr std::uint16_t kVersion = 1;
 constexpr int kAttempts = 8;
 
 std::span<const std::byte> bytes_of(kvEntry* entry) {
@@ -28,41 +26,6 @@ std::string part_key(const std::string& worker, std::uint8_t place, std::size_t 
 }
 
 }  // namespace
-
-struct SnapshotBucket::Head {
-  std::uint8_t place = 0;
-  std::uint32_t parts = 0;
-  std::uint64_t incarnation = 0;
-  std::uint64_t first = 0;
-  std::int64_t published_ns = 0;
-  std::uint64_t revision = 0;  // of the entry
-
-  std::vector<std::byte> bytes() const {
-    ByteWriter out;
-    out.put(kMagic);
-    out.put(kVersion);
-    out.put(place);
-    out.put(parts);
-    out.put(incarnation);
-    out.put(first);
-    out.put(published_ns);
-    return std::move(out.bytes());
-  }
-  static std::optional<Head> read(std::span<const std::byte> bytes) {
-    ByteReader in(bytes);
-    const bool ours = in.get<std::uint32_t>() == kMagic && in.get<std::uint16_t>() == kVersion;
-    Head head;
-    head.place = in.get<std::uint8_t>();
-    head.parts = in.get<std::uint32_t>();
-    head.incarnation = in.get<std::uint64_t>();
-    head.first = in.get<std::uint64_t>();
-    head.published_ns = in.get<std::int64_t>();
-    if (!ours || !in.ok() || in.left() != 0 || head.place > 1 || head.parts == 0 ||
-        head.parts > SnapshotParts::kMostParts)
-      return std::nullopt;
-    return head;
-  }
-};
 
 Result<std::optional<SnapshotBucket>> SnapshotBucket::open(const JetStream& jet_stream,
                                                            const std::string& name,
@@ -87,12 +50,12 @@ Result<std::optional<SnapshotBucket>> SnapshotBucket::open(const JetStream& jet_
   return std::optional(SnapshotBucket(std::move(bucket)));
 }
 
-Result<std::optional<SnapshotBucket::Head>> SnapshotBucket::read_head(const std::string& worker) {
+Result<std::optional<SnapshotHead>> SnapshotBucket::read_head(const std::string& worker) {
   BucketEntry entry;
   const natsStatus status = kvStore_Get(Out(entry), bucket_.get(), (worker + ".head").c_str());
-  if (status == NATS_NOT_FOUND) return std::optional<Head>();
+  if (status == NATS_NOT_FOUND) return std::optional<SnapshotHead>();
   if (status != NATS_OK) return nats_error(status, "the head of a snapshot");
-  std::optional<Head> head = Head::read(bytes_of(entry.get()));
+  std::optional<SnapshotHead> head = SnapshotHead::read(bytes_of(entry.get()));
   if (!head)
     return make_error(ErrorCode::kCorruption,
                       "the head of worker %s in the bucket of snapshots is none of ours; delete the key or "
@@ -106,18 +69,18 @@ Result<void> SnapshotBucket::write(const events::EventBatch& snapshot, std::size
   if (snapshot.kind != events::BatchKind::kSnapshot || snapshot.parts != 1)
     return Error(ErrorCode::kInvalidArgument, "what goes into the bucket of snapshots is one whole snapshot");
   const std::string worker = worker_token(snapshot.stream.worker);
-  Result<std::optional<Head>> last = read_head(worker);
+  Result<std::optional<SnapshotHead>> last = read_head(worker);
   // What cannot be read is replaced.
   if (!last && last.error().code() != ErrorCode::kCorruption) return last.error();
   const bool known = last.has_value() && last->has_value();
   if (known && (*last)->incarnation > snapshot.stream.incarnation)
     return make_error(ErrorCode::kAlreadyExists, "a later life of worker %s has written its snapshot",
                       worker.c_str());
-  Head head{.place = static_cast<std::uint8_t>(known ? 1 - (*last)->place : 0),
-            .parts = 0,
-            .incarnation = snapshot.stream.incarnation,
-            .first = snapshot.first,
-            .published_ns = snapshot.published_ns};
+  SnapshotHead head{.place = static_cast<std::uint8_t>(known ? 1 - (*last)->place : 0),
+                    .parts = 0,
+                    .incarnation = snapshot.stream.incarnation,
+                    .first = snapshot.first,
+                    .published_ns = snapshot.published_ns};
   std::vector<std::byte> buffer;
   Result<void> written =
       for_each_piece(snapshot, limit, buffer,
@@ -142,7 +105,7 @@ Result<void> SnapshotBucket::write(const events::EventBatch& snapshot, std::size
     status = kvStore_Put(nullptr, bucket_.get(), key.c_str(), bytes.data(), size);
   }
   if (status == NATS_OK) return {};
-  const Result<std::optional<Head>> now = read_head(worker);
+  const Result<std::optional<SnapshotHead>> now = read_head(worker);
   if (now && *now && known && (*now)->revision != (*last)->revision)
     return make_error(ErrorCode::kAlreadyExists, "somebody else wrote a snapshot of worker %s meanwhile",
                       worker.c_str());
@@ -150,7 +113,7 @@ Result<void> SnapshotBucket::write(const events::EventBatch& snapshot, std::size
 }
 
 Result<std::optional<std::vector<events::OwnedBatch>>> SnapshotBucket::read_once(const std::string& worker) {
-  Result<std::optional<Head>> head = read_head(worker);
+  Result<std::optional<SnapshotHead>> head = read_head(worker);
   if (!head) return head.error();
   if (!*head) return std::optional<std::vector<events::OwnedBatch>>();
   SnapshotParts parts;
@@ -159,11 +122,8 @@ Result<std::optional<std::vector<events::OwnedBatch>>> SnapshotBucket::read_once
     const natsStatus status =
         kvStore_Get(Out(entry), bucket_.get(), part_key(worker, (*head)->place, i).c_str());
     events::OwnedBatch batch;
-    const bool good =
-        status == NATS_OK && events::decode_batch(bytes_of(entry.get()), batch) &&
-        batch.head.stream.incarnation == (*head)->incarnation && batch.head.first == (*head)->first &&
-        batch.head.published_ns == (*head)->published_ns && batch.head.parts == (*head)->parts &&
-        batch.head.part == i && worker_token(batch.head.stream.worker) == worker;
+    const bool good = status == NATS_OK && events::decode_batch(bytes_of(entry.get()), batch) &&
+                      (*head)->has_part(batch.head, i) && worker_token(batch.head.stream.worker) == worker;
     if (status != NATS_OK && status != NATS_NOT_FOUND) return nats_error(status, "a part of a snapshot");
     if (!good || !parts.add(std::move(batch)))
       return make_error(ErrorCode::kCorruption,

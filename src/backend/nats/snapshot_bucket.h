@@ -18,6 +18,7 @@
 #include "ashlar/events/event_batch.h"
 #include "backend/nats/handles.h"
 #include "backend/nats/jet_stream.h"
+#include "backend/nats/snapshot_head.h"
 
 namespace ashlar::backend::nats {
 
@@ -34,9 +35,8 @@ class SnapshotBucket {
   Result<std::optional<std::vector<events::OwnedBatch>>> read(const events::Worker& worker);
 
  private:
-  struct Head;
   explicit SnapshotBucket(Bucket bucket) noexcept : bucket_(std::move(bucket)) {}
-  Result<std::optional<Head>> read_head(const std::string& worker);
+  Result<std::optional<SnapshotHead>> read_head(const std::string& worker);
   Result<std::optional<std::vector<events::OwnedBatch>>> read_once(const std::string& worker);
 
   Bucket bucket_;

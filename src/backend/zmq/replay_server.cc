@@ -1,8 +1,11 @@
 #include "backend/zmq/replay_server.h"
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <utility>
+
+#include "backend/zmq/wire.h"
 
 namespace ashlar::backend::zmq {
 namespace {
@@ -69,7 +72,10 @@ void ReplayServer::send_replies(std::uint64_t next) {
 }
 
 void ReplayServer::accept(std::vector<Frame>& request, std::size_t count) {
-  if (count != 3 || !request[1].empty()) {
+  const std::array<FrameBytes, 3> frames = {request[0].bytes(), count > 1 ? request[1].bytes() : FrameBytes(),
+                                            count > 2 ? request[2].bytes() : FrameBytes()};
+  const std::optional<std::uint64_t> asked = requested_number(frames, count);
+  if (!asked) {
     invalid_requests.fetch_add(1);
     return;
   }
@@ -77,7 +83,7 @@ void ReplayServer::accept(std::vector<Frame>& request, std::size_t count) {
     dropped_replays.fetch_add(1);
     return;
   }
-  const std::uint64_t number = read_number(request[2].bytes());
+  const std::uint64_t number = *asked;
   Reply reply;
   reply.identity = std::move(request[0]);
   reply.next = number;

@@ -41,15 +41,6 @@ Frame Frame::shared() const noexcept {
   return frame;
 }
 
-std::uint64_t read_number(std::span<const std::byte> bytes) noexcept {
-  std::uint64_t number = 0;
-  for (const std::byte byte : bytes) {
-    if (number >> 56 != 0) return ~std::uint64_t{0};
-    number = number << 8 | std::to_integer<std::uint64_t>(byte);
-  }
-  return number;
-}
-
 Result<std::shared_ptr<Context>> Context::shared() {
   static Mutex mutex;
   static std::weak_ptr<Context> current;

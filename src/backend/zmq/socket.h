@@ -54,9 +54,6 @@ class Frame {
   mutable zmq_msg_t message_;  // the C calls that only read do not say const
 };
 
-// Of any length; larger values than 64 bits hold are the largest.
-std::uint64_t read_number(std::span<const std::byte> bytes) noexcept;
-
 class Context {
  public:
   // Errors: kCapacity: the system has no descriptors or threads left.

@@ -5,6 +5,9 @@
 #include <cstring>
 #include <utility>
 
+#include "ashlar/base/log.h"
+#include "backend/zmq/wire.h"
+
 namespace ashlar::backend::zmq {
 namespace {
 
@@ -20,8 +23,18 @@ int milliseconds(Clock::Duration duration) {
   return static_cast<int>(std::min<std::int64_t>(count, 1 << 30));
 }
 
+long long whole_ms(Clock::Duration duration) {
+  return static_cast<long long>(std::chrono::duration_cast<std::chrono::milliseconds>(duration).count());
+}
+
 bool is_inproc(const std::string& endpoint) {
   return endpoint.starts_with("inproc://");
+}
+
+std::optional<ReplyHead> head_of(const std::vector<Frame>& reply, std::size_t count) {
+  std::array<FrameBytes, 4> frames;
+  for (std::size_t i = 0; i < std::min<std::size_t>(count, 4); ++i) frames[i] = reply[i].bytes();
+  return reply_head(frames, count);
 }
 
 }  // namespace
@@ -45,6 +58,8 @@ Result<void> SubscriberOptions::validate() const {
   if (heartbeat > Clock::Duration::zero() && hwm != 0)
     return make_error(ErrorCode::kInvalidArgument,
                       "heartbeat needs hwm = 0: libzmq aborts when it asks a peer while its queue is full");
+  if (silence < Clock::Duration::zero())
+    return make_error(ErrorCode::kInvalidArgument, "silence must not be negative; 0 means never to ask");
   if (keepalive < Clock::Duration::zero())
     return make_error(ErrorCode::kInvalidArgument, "keepalive must not be negative");
   if (reconnect <= Clock::Duration::zero() || reconnect_max < reconnect)
@@ -60,7 +75,8 @@ Subscriber::Subscriber(SubscriberOptions options, Socket socket, Socket watch)
     : options_(std::move(options)),
       socket_(std::move(socket)),
       watch_(std::move(watch)),
-      cannot_tell_(is_inproc(options_.endpoint)) {}
+      cannot_tell_(is_inproc(options_.endpoint)),
+      heard_at_(Clock::real().now()) {}
 
 Subscriber::~Subscriber() {
   zmq_socket_monitor(socket_.get(), nullptr, 0);
@@ -127,8 +143,10 @@ bool Subscriber::receive(std::uint64_t& number, Frame& topic, Frame& payload) {
       if (!socket_.receive(frame)) return false;  // before the first one only: a message comes whole
       more = frame.more();
     }
-    if (count == 3 && number_.size() == 8) {
-      number = read_number(number_.bytes());
+    const std::array<FrameBytes, 3> bytes = {topic.bytes(), number_.bytes(), payload.bytes()};
+    if (const std::optional<std::uint64_t> live = live_number(bytes, count)) {
+      number = *live;
+      hear();
       return true;
     }
     count_damaged();
@@ -142,6 +160,7 @@ void Subscriber::update() {
     if (event[0].size() < sizeof kind) continue;
     std::memcpy(&kind, event[0].bytes().data(), sizeof kind);
     if (kind == ZMQ_EVENT_HANDSHAKE_SUCCEEDED) {
+      heard_at_ = Clock::real().now();
       connects_.fetch_add(1, std::memory_order_relaxed);
       connected_.fetch_add(1, std::memory_order_relaxed);
     } else if (kind != ZMQ_EVENT_DISCONNECTED) {
@@ -175,13 +194,9 @@ Result<void> Subscriber::replay(std::uint64_t from, const Take& take) {
   replays_.fetch_add(1, std::memory_order_relaxed);
   Result<void> result;
   const Clock::TimePoint deadline = Clock::real().now() + options_.replay_deadline;
-  Result<Socket> dealer = Socket::open(socket_.context(), ZMQ_DEALER);
+  Result<Socket> dealer = open_dealer();
   if (dealer) {
-    configure(*dealer);
-    dealer->set(ZMQ_RCVHWM, 0);
-    dealer->set(ZMQ_IMMEDIATE, 1);  // so that it can be seen whether somebody is there
-    result = dealer->connect(options_.replay_endpoint);
-    if (result) result = ask(*dealer, from, deadline);
+    result = ask(*dealer, from, deadline);
     if (result) result = read_replies(*dealer, take, deadline);
   } else {
     result = std::move(dealer).error();
@@ -190,11 +205,116 @@ Result<void> Subscriber::replay(std::uint64_t from, const Take& take) {
   return result;
 }
 
+Result<Socket> Subscriber::open_dealer() const {
+  Result<Socket> dealer = Socket::open(socket_.context(), ZMQ_DEALER);
+  if (!dealer) return dealer;
+  configure(*dealer);
+  dealer->set(ZMQ_RCVHWM, 0);
+  dealer->set(ZMQ_IMMEDIATE, 1);  // so that it can be seen whether somebody is there
+  if (Result<void> connected = dealer->connect(options_.replay_endpoint); !connected)
+    return std::move(connected).error();
+  return dealer;
+}
+
+bool Subscriber::send_request(Socket& dealer, std::uint64_t from) noexcept {
+  return dealer.send(Frame(), ZMQ_SNDMORE | ZMQ_DONTWAIT) &&
+         dealer.send(Frame::of_number(from), ZMQ_DONTWAIT);
+}
+
+void Subscriber::hear() noexcept {
+  heard_at_ = Clock::real().now();
+  if (silent_.load(std::memory_order_relaxed) == 0) return;
+  is_silent_ = false;
+  silent_.store(0, std::memory_order_relaxed);
+  ASHLAR_LOG(LogLevel::kInfo, "zmq", "%s is heard again", options_.endpoint.c_str());
+}
+
+void Subscriber::fall_silent(bool was_asked) {
+  heard_at_ = Clock::real().now();  // asked again after the same time
+  is_silent_ = was_asked;
+  if (silent_.exchange(1, std::memory_order_relaxed) != 0) return;
+  silences_.fetch_add(1, std::memory_order_relaxed);
+  if (was_asked) {
+    log(LogLevel::kWarn, "zmq", silent_error().message());
+  } else {
+    ASHLAR_LOG(LogLevel::kInfo, "zmq",
+               "%s said nothing for %lld ms; without a replay endpoint nobody can be asked why",
+               options_.endpoint.c_str(), whole_ms(options_.silence));
+  }
+}
+
+Error Subscriber::silent_error() const {
+  return make_error(
+      ErrorCode::kUnavailable,
+      "%s said nothing for %lld ms, and %s does not answer: the process is stopped, or its machine is "
+      "gone; it is asked again",
+      options_.endpoint.c_str(), whole_ms(options_.silence), options_.replay_endpoint.c_str());
+}
+
+void Subscriber::watch(std::uint64_t next, const Take& take) {
+  if (options_.silence == Clock::Duration::zero() || options_.bind) return;
+  if (!is_connected()) {
+    // That is known already, and said otherwise.
+    question_.reset();
+    is_silent_ = false;
+    silent_.store(0, std::memory_order_relaxed);
+    return;
+  }
+  const Clock::TimePoint now = Clock::real().now();
+  if (!question_) {
+    if (now < heard_at_ + options_.silence) return;
+    if (options_.replay_endpoint.empty()) return fall_silent(false);
+    Result<Socket> dealer = open_dealer();
+    if (!dealer) return;
+    question_ = std::move(*dealer);
+    is_asked_ = false;
+    question_at_ = now;
+    answer_until_ = now + options_.replay_timeout;
+    questions_.fetch_add(1, std::memory_order_relaxed);
+  }
+  if (!is_asked_) is_asked_ = send_request(*question_, next);
+  if (is_asked_ && read_answer(take)) {
+    question_.reset();
+    hear();
+  } else if (Clock::real().now() >= answer_until_) {
+    question_.reset();
+    // Unless it spoke meanwhile.
+    if (heard_at_ < question_at_) fall_silent(true);
+  }
+}
+
+// True: to its end.
+bool Subscriber::read_answer(const Take& take) {
+  std::vector<Frame> reply;
+  for (std::size_t count = question_->receive(reply, 4); count > 0; count = question_->receive(reply, 4)) {
+    const std::optional<ReplyHead> head = head_of(reply, count);
+    if (!head) {
+      count_damaged();
+      continue;
+    }
+    if (head->is_end) return true;
+    answer_until_ = Clock::real().now() + options_.replay_timeout;
+    hear();
+    take(head->number, reply[1], reply[3]);
+  }
+  return false;
+}
+
+Clock::TimePoint Subscriber::watch_at() const noexcept {
+  if (options_.silence == Clock::Duration::zero() || options_.bind || !is_connected())
+    return Clock::TimePoint::max();
+  return question_ ? answer_until_ : heard_at_ + options_.silence;
+}
+
+std::optional<zmq_pollitem_t> Subscriber::answer() const noexcept {
+  if (!question_) return std::nullopt;
+  return question_->item(is_asked_ ? ZMQ_POLLIN : ZMQ_POLLOUT);
+}
+
 Result<void> Subscriber::ask(Socket& dealer, std::uint64_t from, Clock::TimePoint deadline) {
   const Clock::TimePoint give_up = std::min(deadline, Clock::real().now() + options_.replay_timeout);
   for (;;) {
-    if (dealer.send(Frame(), ZMQ_SNDMORE | ZMQ_DONTWAIT) && dealer.send(Frame::of_number(from), ZMQ_DONTWAIT))
-      return {};
+    if (send_request(dealer, from)) return {};
     const Clock::TimePoint now = Clock::real().now();
     if (now >= give_up) {
       return make_error(ErrorCode::kUnavailable, "nobody answers at the replay endpoint %s",
@@ -223,13 +343,13 @@ Result<void> Subscriber::read_replies(Socket& dealer, const Take& take, Clock::T
       continue;
     }
     give_up = std::min(deadline, Clock::real().now() + options_.replay_timeout);
-    if (count != 4 || !reply[0].empty() || reply[2].size() != 8) {
+    const std::optional<ReplyHead> head = head_of(reply, count);
+    if (!head) {
       count_damaged();
       continue;
     }
-    const std::uint64_t number = read_number(reply[2].bytes());
-    if (number == ~std::uint64_t{0}) return {};
-    take(number, reply[1], reply[3]);
+    if (head->is_end) return {};
+    take(head->number, reply[1], reply[3]);
     ++taken;
     // A publisher that never ends is not read for ever.
     if ((taken & 1023) == 0 && Clock::real().now() >= deadline) {
@@ -251,7 +371,10 @@ SubscriberStats Subscriber::stats() const noexcept {
           .connects = connects_.load(std::memory_order_relaxed),
           .disconnects = disconnects_.load(std::memory_order_relaxed),
           .replays = replays_.load(std::memory_order_relaxed),
-          .replay_failures = replay_failures_.load(std::memory_order_relaxed)};
+          .replay_failures = replay_failures_.load(std::memory_order_relaxed),
+          .questions = questions_.load(std::memory_order_relaxed),
+          .silent = silent_.load(std::memory_order_relaxed),
+          .silences = silences_.load(std::memory_order_relaxed)};
 }
 
 }  // namespace ashlar::backend::zmq

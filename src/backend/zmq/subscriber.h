@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -39,6 +40,16 @@ class Subscriber {
   // Call it when nothing is there to be read: connects anew where ZeroMQ has given up, as it does with a peer that sent
   // something it does not understand.
   void revive();
+  // Call it in turn with receive(): asks who has been silent for options.silence for message `next` and what follows, without
+  // waiting, and gives `take` what is answered.
+  void watch(std::uint64_t next, const Take& take);
+  // When watch() is due.
+  Clock::TimePoint watch_at() const noexcept;
+  // What to poll for the answer; nothing while none is awaited.
+  std::optional<zmq_pollitem_t> answer() const noexcept;
+  // It was asked and did not answer.
+  bool is_silent() const noexcept { return is_silent_; }
+  Error silent_error() const;
   bool is_connected() const noexcept {
     return cannot_tell_ || connected_.load(std::memory_order_relaxed) > 0;
   }
@@ -53,6 +64,11 @@ class Subscriber {
   Subscriber(SubscriberOptions options, Socket socket, Socket watch);
   Result<void> attach();
   void configure(Socket& socket) const;
+  Result<Socket> open_dealer() const;
+  bool send_request(Socket& dealer, std::uint64_t from) noexcept;
+  void hear() noexcept;
+  void fall_silent(bool was_asked);
+  bool read_answer(const Take& take);
   Result<void> ask(Socket& dealer, std::uint64_t from, Clock::TimePoint deadline);
   Result<void> read_replies(Socket& dealer, const Take& take, Clock::TimePoint deadline);
 
@@ -63,6 +79,12 @@ class Subscriber {
   std::string bound_;
   Frame number_;
   Clock::TimePoint revive_at_;
+  Clock::TimePoint heard_at_;       // or asked
+  std::optional<Socket> question_;  // whether it is there
+  bool is_asked_ = false;           // the question is on its way
+  Clock::TimePoint question_at_;
+  Clock::TimePoint answer_until_;
+  bool is_silent_ = false;
   std::uint64_t failed_handshakes_ = 0;  // whose disconnection is still to be reported
 
   std::atomic<std::uint64_t> connected_{0};
@@ -70,6 +92,9 @@ class Subscriber {
   std::atomic<std::uint64_t> disconnects_{0};
   std::atomic<std::uint64_t> replays_{0};
   std::atomic<std::uint64_t> replay_failures_{0};
+  std::atomic<std::uint64_t> questions_{0};
+  std::atomic<std::uint64_t> silent_{0};
+  std::atomic<std::uint64_t> silences_{0};
   std::atomic<std::uint64_t> damaged_{0};
 };
 

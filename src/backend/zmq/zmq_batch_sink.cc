@@ -15,19 +15,31 @@ class ZmqBatchSink::Snapshots {
   void serve(events::SnapshotSource* source) {
     const MutexLock lock(mutex_);
     while (is_asking_) asked_.wait(mutex_);
-    source_ = source;
+    sources_.clear();
+    if (source != nullptr) sources_.push_back(source);
+  }
+  void add(events::SnapshotSource& source) {
+    const MutexLock lock(mutex_);
+    sources_.push_back(&source);
+  }
+  void remove(events::SnapshotSource& source) {
+    const MutexLock lock(mutex_);
+    while (is_asking_) asked_.wait(mutex_);
+    std::erase(sources_, &source);
   }
   // One message for each part.
   std::vector<std::vector<std::byte>> make() {
-    events::SnapshotSource* source = nullptr;
+    std::vector<events::SnapshotSource*> sources;
     {
       const MutexLock lock(mutex_);
-      if (source_ == nullptr) return {};
-      source = source_;
+      if (sources_.empty()) return {};
+      sources = sources_;
       is_asking_ = true;
     }
     const Asking asking(*this);
-    return cut(source->snapshot());
+    std::vector<std::vector<std::byte>> out;
+    for (events::SnapshotSource* source : sources) cut(source->snapshot(), out);
+    return out;
   }
 
  private:
@@ -48,24 +60,22 @@ class ZmqBatchSink::Snapshots {
     Snapshots& owner_;
   };
 
-  std::vector<std::vector<std::byte>> cut(const events::OwnedBatch& whole) const {
+  void cut(const events::OwnedBatch& whole, std::vector<std::vector<std::byte>>& out) const {
     events::EventBatch part = whole.view();
     const std::span<const events::KvEvent> events = part.events;
     part.kind = events::BatchKind::kSnapshot;
     part.parts = static_cast<std::uint32_t>(std::max<std::size_t>((events.size() + part_ - 1) / part_, 1));
-    std::vector<std::vector<std::byte>> out(part.parts);
     for (part.part = 0; part.part < part.parts; ++part.part) {
       const std::size_t begin = part.part * part_;
       part.events = events.subspan(begin, std::min(part_, events.size() - begin));
-      events::encode_batch(part, out[part.part]);
+      events::encode_batch(part, out.emplace_back());
     }
-    return out;
   }
 
   const std::size_t part_;
   Mutex mutex_;
   CondVar asked_;
-  events::SnapshotSource* source_ ASHLAR_GUARDED_BY(mutex_) = nullptr;
+  std::vector<events::SnapshotSource*> sources_ ASHLAR_GUARDED_BY(mutex_);
   bool is_asking_ ASHLAR_GUARDED_BY(mutex_) = false;
 };
 
@@ -103,6 +113,12 @@ std::string ZmqBatchSink::describe() const {
 
 void ZmqBatchSink::serve_snapshots(events::SnapshotSource* source) {
   snapshots_->serve(source);
+}
+void ZmqBatchSink::add_snapshots(events::SnapshotSource& source) {
+  snapshots_->add(source);
+}
+void ZmqBatchSink::remove_snapshots(events::SnapshotSource& source) {
+  snapshots_->remove(source);
 }
 
 }  // namespace ashlar::backend::zmq

@@ -1,10 +1,12 @@
 #include "ashlar/backend/zmq/zmq_engine_source.h"
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <deque>
 #include <iterator>
 #include <optional>
+#include <span>
 #include <utility>
 
 #include "backend/zmq/subscriber.h"
@@ -29,6 +31,13 @@ class ZmqEngineSource::State {
   Result<std::vector<feed::EngineMessage>> replay(std::uint64_t from);
   // After a connection was made: what the engine keeps goes to `pending`.
   void look_back();
+
+  // An engine that said nothing for long is asked for what came since the last message.
+  void watch() {
+    subscriber->watch(last ? *last + 1 : 0, [this](std::uint64_t number, Frame& topic, Frame& payload) {
+      if (!last || number > *last) pending.push_back(message_of(number, topic, payload));
+    });
+  }
 
   std::unique_ptr<Subscriber> subscriber;
   std::deque<feed::EngineMessage> pending;
@@ -79,6 +88,7 @@ Result<std::optional<feed::EngineMessage>> ZmqEngineSource::receive(Clock::Durat
   for (;;) {
     subscriber.update();
     state_->look_back();
+    state_->watch();
     if (!state_->pending.empty()) {
       std::optional<feed::EngineMessage> message = std::move(state_->pending.front());
       state_->pending.pop_front();
@@ -91,10 +101,13 @@ Result<std::optional<feed::EngineMessage>> ZmqEngineSource::receive(Clock::Durat
     }
     const Clock::TimePoint now = Clock::real().now();
     if (now >= deadline) break;
-    std::array<zmq_pollitem_t, 2> items = {subscriber.messages(), subscriber.changes()};
-    poll_items(items, deadline - now);
+    const std::optional<zmq_pollitem_t> answer = subscriber.answer();
+    std::array<zmq_pollitem_t, 3> items = {subscriber.messages(), subscriber.changes(),
+                                           answer.value_or(zmq_pollitem_t{})};
+    poll_items(std::span(items).first(answer ? 3 : 2), std::min(deadline, subscriber.watch_at()) - now);
   }
   subscriber.revive();
+  if (subscriber.is_silent()) return subscriber.silent_error();
   if (subscriber.is_connected()) return std::optional<feed::EngineMessage>();
   return make_error(ErrorCode::kUnavailable, "%s is not connected; it connects again by itself",
                     subscriber.options().endpoint.c_str());

@@ -62,19 +62,25 @@ Result<void> ZmqSource::Options::validate() const {
 class ZmqSource::State {
  public:
   State(Options options, std::vector<std::unique_ptr<Subscriber>> subscribers)
-      : options_(std::move(options)), subscribers_(std::move(subscribers)) {}
+      : options_(std::move(options)), subscribers_(std::move(subscribers)), next_(subscribers_.size(), 0) {}
 
   Result<std::size_t> poll(feed::BatchConsumer& consumer, Clock::Duration timeout) {
     const Clock::TimePoint deadline = Clock::real().now() + timeout;
     for (;;) {
       std::size_t delivered = 0;
       bool is_connected = false;
+      const Subscriber* silent = nullptr;
       // Each in turn, so that a busy one does not hide the others.
       for (std::size_t i = 0; i < subscribers_.size() && delivered < options_.batches_per_poll; ++i) {
         const std::size_t which = (turn_ + i) % subscribers_.size();
         subscribers_[which]->update();
         delivered += deliver(which, consumer, options_.batches_per_poll - delivered);
-        is_connected = is_connected || subscribers_[which]->is_connected();
+        delivered += watch(which, consumer);
+        if (subscribers_[which]->is_silent()) {
+          silent = subscribers_[which].get();
+        } else {
+          is_connected = is_connected || subscribers_[which]->is_connected();
+        }
       }
       turn_ = (turn_ + 1) % subscribers_.size();
       if (delivered > 0) return delivered;
@@ -82,15 +88,19 @@ class ZmqSource::State {
       const Clock::TimePoint now = Clock::real().now();
       if (now >= deadline) {
         if (is_connected) return std::size_t{0};
+        if (silent != nullptr) return silent->silent_error();
         return make_error(ErrorCode::kUnavailable, "%s is not connected; it connects again by itself",
                           subscribers_.front()->options().endpoint.c_str());
       }
       items_.clear();
+      Clock::TimePoint until = deadline;
       for (const auto& subscriber : subscribers_) {
         items_.push_back(subscriber->messages());
         items_.push_back(subscriber->changes());
+        if (const auto answer = subscriber->answer()) items_.push_back(*answer);
+        until = std::min(until, subscriber->watch_at());
       }
-      poll_items(items_, deadline - now);
+      poll_items(items_, until - now);
     }
   }
 
@@ -132,16 +142,29 @@ class ZmqSource::State {
     Subscriber& subscriber = *subscribers_[which];
     std::uint64_t number = 0;
     std::size_t delivered = 0;
-    while (delivered < limit && subscriber.receive(number, topic_, payload_)) {
-      if (!events::decode_batch(payload_.bytes(), batch_)) {
-        subscriber.count_damaged();
-        continue;
-      }
-      const EventBatch batch = batch_.view();
-      if (batch.kind == BatchKind::kEvents) remember(which, number, batch);
-      consumer.on_batch(batch);
-      ++delivered;
+    while (delivered < limit && subscriber.receive(number, topic_, payload_))
+      if (hand_on(which, number, payload_, consumer)) ++delivered;
+    return delivered;
+  }
+
+  bool hand_on(std::size_t which, std::uint64_t number, const Frame& payload, feed::BatchConsumer& consumer) {
+    next_[which] = number + 1;
+    if (!events::decode_batch(payload.bytes(), batch_)) {
+      subscribers_[which]->count_damaged();
+      return false;
     }
+    const EventBatch batch = batch_.view();
+    if (batch.kind == BatchKind::kEvents) remember(which, number, batch);
+    consumer.on_batch(batch);
+    return true;
+  }
+
+  // What a publisher that said nothing for long has to say when it is asked.
+  std::size_t watch(std::size_t which, feed::BatchConsumer& consumer) {
+    std::size_t delivered = 0;
+    subscribers_[which]->watch(next_[which], [&](std::uint64_t number, Frame& /*topic*/, Frame& payload) {
+      if (number >= next_[which] && hand_on(which, number, payload, consumer)) ++delivered;
+    });
     return delivered;
   }
 
@@ -200,6 +223,7 @@ class ZmqSource::State {
 
   const Options options_;
   const std::vector<std::unique_ptr<Subscriber>> subscribers_;
+  std::vector<std::uint64_t> next_;  // number of each publisher's next message
   std::size_t turn_ = 0;
   std::map<StreamId, Stream> streams_;
   Stream* last_ = nullptr;  // of last_id_, in streams_

@@ -140,7 +140,7 @@ inline NatsSinkOptions answering(const NatsServer& server, events::SnapshotSourc
   return options;
 }
 
-class NatsTest : public testing::Test {
+class NatsTest : public ::testing::Test {
  protected:
   void SetUp() override { ASHLAR_NEEDS_SERVER(NatsServer::is_installed(), "there is no nats-server"); }
 };

@@ -326,5 +326,42 @@ TEST(ZmqFeedTest, AnEventManagerIsHeardFromItsFirstBlock) {
   sink->serve_snapshots(nullptr);
 }
 
+TEST(ZmqFeed, OneSinkAnswersForTheWorkersThatShareIt) {
+  TestStream first(1);
+  TestStream second(2);
+  auto sink = make_sink({.endpoint = "tcp://127.0.0.1:*",
+                         .attach = Attach::kBind,
+                         .replay_endpoint = "tcp://127.0.0.1:*",
+                         .buffer_steps = 1},
+                        5);
+  sink->add_snapshots(first);
+  sink->add_snapshots(second);
+  for (int i = 0; i < 20; ++i) {
+    send(*sink, first.next(8));
+    send(*sink, second.next(8));
+  }
+  ASSERT_TRUE(sink->publisher().flush(std::chrono::seconds(30)));
+  const auto recovered = [&](const TestStream& stream) {
+    auto source = make_source({to_hear(*sink)});
+    TestConsumer consumer;
+    const Result<bool> found = source->recover(stream.id(), 0, consumer);
+    EXPECT_TRUE(found) << found.error();
+    Holdings held;
+    for (const events::OwnedBatch& batch : consumer.batches) {
+      EXPECT_EQ(batch.head.stream, stream.id());
+      for (const events::KvEvent& event : batch.events) add_up(held, event);
+    }
+    return held;
+  };
+  EXPECT_EQ(recovered(first), first.holdings());
+  EXPECT_EQ(recovered(second), second.holdings());
+  // Who is gone is not asked any more.
+  sink->remove_snapshots(first);
+  const int asked = first.snapshots.load();
+  EXPECT_TRUE(recovered(first).empty());
+  EXPECT_EQ(recovered(second), second.holdings());
+  EXPECT_EQ(first.snapshots.load(), asked);
+}
+
 }  // namespace
 }  // namespace ashlar::backend::zmq

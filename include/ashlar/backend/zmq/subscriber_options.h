@@ -26,6 +26,10 @@ struct SubscriberOptions {
   // Only with hwm = 0: libzmq aborts the process when it asks while its queue is full (libzmq issues 4364 and 4767).
   Clock::Duration heartbeat = Clock::Duration::zero();
   Clock::Duration heartbeat_timeout = std::chrono::seconds(6);
+  // A publisher that is connected and says nothing for so long is asked, at its replay socket, for what it said since; nobody waits
+  // for the answer. One that does not answer within replay_timeout is silent: stopped, or its machine is gone. It is asked again
+  // and again. One without a replay socket may as well be idle: that is in the statistics only. 0: never.
+  Clock::Duration silence = std::chrono::seconds(10);
   // Between attempts to connect; doubles up to the second.
   Clock::Duration reconnect = std::chrono::milliseconds(100);
   Clock::Duration reconnect_max = std::chrono::seconds(2);
@@ -46,6 +50,9 @@ struct SubscriberStats {
   std::uint64_t disconnects = 0;
   std::uint64_t replays = 0;          // asked for
   std::uint64_t replay_failures = 0;  // of those, not answered to the end
+  std::uint64_t questions = 0;        // whether it is there, after a silence
+  std::uint64_t silent = 0;           // 1: it does not answer now, or there is nobody to ask
+  std::uint64_t silences = 0;         // how often it became so
 };
 
 }  // namespace ashlar::backend::zmq

@@ -6,6 +6,9 @@
 // After each connection it asks for what came before (SubscriberOptions::replay_on_connect) and delivers that first: all that the
 // engine keeps, or what came since the last message, which comes once more. receive() then takes as long as the replay does.
 //
+// An engine that is stopped, or whose machine is gone, keeps its connection for a while or for ever. So one that says nothing for
+// SubscriberOptions::silence is asked for more; when it does not answer, receive() says kUnavailable until it is heard again.
+//
 // Thread safety: thread-compatible; damaged() and stats() may be called by anybody.
 #pragma once
 

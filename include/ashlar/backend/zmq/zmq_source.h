@@ -3,6 +3,9 @@
 // For each stream it remembers in which messages of which publisher the last batches came, so that recover() asks for no more
 // than it needs; what the replay socket does not keep any more, it asks for as a snapshot.
 //
+// A publisher that says nothing for SubscriberOptions::silence is asked for what it said last; what was lost comes that way. One that
+// does not answer is silent, by stats() and a warning.
+//
 // Thread safety: thread-compatible; damaged() and stats() may be called by anybody.
 // Complexity:    O(events) per batch.
 #pragma once
@@ -30,7 +33,7 @@ class ZmqSource final : public feed::FeedSource {
   static Result<std::unique_ptr<ZmqSource>> create(Options options);
   ~ZmqSource() override;
 
-  // Errors: kUnavailable: no publisher is connected, and nothing came.
+  // Errors: kUnavailable: no publisher is connected and answers, and nothing came.
   Result<std::size_t> poll(feed::BatchConsumer& consumer, Clock::Duration timeout) override;
   Result<bool> recover(const events::StreamId& stream, std::uint64_t from,
                        feed::BatchConsumer& consumer) override;

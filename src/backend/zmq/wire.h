@@ -1,0 +1,33 @@
+// What the frames of messages say, for both ends of both sockets. docs/zmq.md has the forms.
+//
+// Frames in excess of a form need not be kept: `count` is how many came, `frames` has the first of them.
+//
+// Thread safety: pure functions.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+
+namespace ashlar::backend::zmq {
+
+using FrameBytes = std::span<const std::byte>;
+
+// Most significant byte first, of any length; larger values than 64 bits hold are the largest.
+std::uint64_t read_number(FrameBytes bytes) noexcept;
+
+// The number of a live message: topic | number | payload. Nothing: of another form.
+std::optional<std::uint64_t> live_number(std::span<const FrameBytes> frames, std::size_t count) noexcept;
+
+// A reply of the replay socket, without its identity: empty | topic | number | payload.
+struct ReplyHead {
+  std::uint64_t number = 0;
+  bool is_end = false;
+};
+std::optional<ReplyHead> reply_head(std::span<const FrameBytes> frames, std::size_t count) noexcept;
+
+// The number that a request asks for: identity | empty | number.
+std::optional<std::uint64_t> requested_number(std::span<const FrameBytes> frames, std::size_t count) noexcept;
+
+}  // namespace ashlar::backend::zmq
