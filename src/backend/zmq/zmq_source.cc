@@ -62,7 +62,7 @@ Result<void> ZmqSource::Options::validate() const {
 class ZmqSource::State {
  public:
   State(Options options, std::vector<std::unique_ptr<Subscriber>> subscribers)
-      : options_(std::move(options)), subscribers_(std::move(subscribers)), next_(subscribers_.size(), 0) {}
+      : options_(std::move(options)), subscribers_(std::move(subscribers)), heard_(subscribers_.size()) {}
 
   Result<std::size_t> poll(feed::BatchConsumer& consumer, Clock::Duration timeout) {
     const Clock::TimePoint deadline = Clock::real().now() + timeout;
@@ -74,6 +74,10 @@ class ZmqSource::State {
       for (std::size_t i = 0; i < subscribers_.size() && delivered < options_.batches_per_poll; ++i) {
         const std::size_t which = (turn_ + i) % subscribers_.size();
         subscribers_[which]->update();
+        // It may be another life, which counts from 0 again.
+        if (const std::uint64_t connects = subscribers_[which]->stats().connects;
+            connects != heard_[which].connects)
+          heard_[which] = {.connects = connects};
         delivered += deliver(which, consumer, options_.batches_per_poll - delivered);
         delivered += watch(which, consumer);
         if (subscribers_[which]->is_silent()) {
@@ -133,6 +137,11 @@ class ZmqSource::State {
     std::uint64_t end = 0;     // of a batch
     std::uint64_t number = 0;  // of its message
   };
+  // Of a publisher.
+  struct Heard {
+    std::uint64_t connects = 0;
+    std::uint64_t next = 0;  // number of its next message, since it was connected
+  };
   struct Stream {
     std::size_t publisher = 0;
     std::deque<Seen> seen = {};  // both numbers rise
@@ -148,7 +157,7 @@ class ZmqSource::State {
   }
 
   bool hand_on(std::size_t which, std::uint64_t number, const Frame& payload, feed::BatchConsumer& consumer) {
-    next_[which] = number + 1;
+    heard_[which].next = number + 1;
     if (!events::decode_batch(payload.bytes(), batch_)) {
       subscribers_[which]->count_damaged();
       return false;
@@ -162,9 +171,10 @@ class ZmqSource::State {
   // What a publisher that said nothing for long has to say when it is asked.
   std::size_t watch(std::size_t which, feed::BatchConsumer& consumer) {
     std::size_t delivered = 0;
-    subscribers_[which]->watch(next_[which], [&](std::uint64_t number, Frame& /*topic*/, Frame& payload) {
-      if (number >= next_[which] && hand_on(which, number, payload, consumer)) ++delivered;
-    });
+    subscribers_[which]->watch(
+        heard_[which].next, [&](std::uint64_t number, Frame& /*topic*/, Frame& payload) {
+          if (number >= heard_[which].next && hand_on(which, number, payload, consumer)) ++delivered;
+        });
     return delivered;
   }
 
@@ -223,7 +233,7 @@ class ZmqSource::State {
 
   const Options options_;
   const std::vector<std::unique_ptr<Subscriber>> subscribers_;
-  std::vector<std::uint64_t> next_;  // number of each publisher's next message
+  std::vector<Heard> heard_;  // by publisher
   std::size_t turn_ = 0;
   std::map<StreamId, Stream> streams_;
   Stream* last_ = nullptr;  // of last_id_, in streams_
