@@ -169,10 +169,11 @@ events::OwnedBatch stored_by(std::uint64_t worker, std::uint64_t incarnation, st
 }
 
 TEST(AshlarRelay, SaysThatTwoPublishersHaveOneWorkersNumber) {
+  const ScratchFolder folder;
   ASHLAR_NEEDS_SERVER(NatsServer::is_installed(), "there is no nats-server");
   const NatsServer server({}, false);
-  ServerProcess relay(
-      speaking("relay --from '" + server.url() + "' --to file:/dev/null --status-every 0.05"));
+  ServerProcess relay(speaking("relay --from '" + server.url() + "' --to file:" + folder.file("events") +
+                               " --status-every 0.05"));
   const auto one = NatsSink::create({.connection = server.options()}).value();
   const auto two = NatsSink::create({.connection = server.options()}).value();
   // The program is there when it has heard something.

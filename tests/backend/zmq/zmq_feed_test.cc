@@ -326,7 +326,7 @@ TEST(ZmqFeedTest, AnEventManagerIsHeardFromItsFirstBlock) {
   sink->serve_snapshots(nullptr);
 }
 
-TEST(ZmqFeed, OneSinkAnswersForTheWorkersThatShareIt) {
+TEST(ZmqFeedTest, OneSinkAnswersForTheWorkersThatShareIt) {
   TestStream first(1);
   TestStream second(2);
   auto sink = make_sink({.endpoint = "tcp://127.0.0.1:*",

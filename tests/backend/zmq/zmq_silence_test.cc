@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <mutex>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -64,7 +65,7 @@ TEST(ZmqSilence, AnEngineThatIsStoppedIsSilentUntilItGoesOn) {
   engine.publish();
   engine.publish();
   Hearing hearing(engine.to_hear(100ms));
-  ASSERT_TRUE(hearing.has(2));
+  ASSERT_TRUE(hearing.until([&] { return !hearing.numbers.empty() && hearing.numbers.back() == 1; }));
 
   engine.stop();
   ASSERT_TRUE(hearing.is_silent());
@@ -76,7 +77,7 @@ TEST(ZmqSilence, AnEngineThatIsStoppedIsSilentUntilItGoesOn) {
   // Without a word of its own: it answers.
   engine.go_on();
   EXPECT_TRUE(hearing.until([&] { return hearing.source->stats().silent == 0; }));
-  EXPECT_EQ(hearing.numbers.size(), 2u);
+  EXPECT_EQ(hearing.numbers.back(), 1u);
 
   // With one: nothing is lost.
   engine.stop();
@@ -104,11 +105,14 @@ TEST(ZmqSilence, AnEngineThatIsIdleIsAskedAndTellsWhatWasLost) {
   // Lost on the way: other topics are not even sent.
   engine.publish('b');
   engine.publish('b');
-  EXPECT_TRUE(hearing.has(3));
+  EXPECT_TRUE(hearing.until([&] { return hearing.numbers.back() == 2; }));
+  const std::size_t heard = hearing.numbers.size();
   const std::uint64_t questions = hearing.source->stats().questions;
   EXPECT_GE(questions, 1u);
   EXPECT_TRUE(hearing.until([&] { return hearing.source->stats().questions > questions + 2; }));
-  EXPECT_EQ(hearing.numbers, (std::vector<std::uint64_t>{0, 1, 2}));
+  // The first may have come both live and from the past; nothing comes again later.
+  EXPECT_EQ(hearing.numbers.size(), heard);
+  EXPECT_EQ(std::set(hearing.numbers.begin(), hearing.numbers.end()), (std::set<std::uint64_t>{0, 1, 2}));
   EXPECT_EQ(hearing.source->stats().silences, 0u);
   EXPECT_TRUE(warnings.lines().empty());
 }
@@ -130,6 +134,7 @@ TEST(ZmqSilence, WhereNobodyCanBeAskedItIsOnlyCounted) {
 TEST(ZmqSilence, OneOfSeveralPublishersIsFoundWhileTheOthersAreHeard) {
   PublisherProcess first;
   PublisherProcess second;
+  Warnings warnings;
   auto source = ZmqSource::create({.publishers = {first.to_hear(100ms), second.to_hear(0ms)}}).value();
   TestConsumer consumer;
   const auto until = [&](const std::function<bool()>& done) {
