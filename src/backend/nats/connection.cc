@@ -28,6 +28,7 @@ Result<void> check_file(const char* option, const std::string& path) {
 // Whether the file has a line with the seed of a user. The client only looks when it connects, and says neither file nor option.
 Result<void> check_seed(const char* option, const std::string& path) {
   if (path.empty()) return {};
+  nats_Open(-1);  // what signs is not ready before
   std::ifstream file(path);
   std::string line;
   bool good = false;
