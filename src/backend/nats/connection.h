@@ -76,7 +76,8 @@ class Connection {
   friend RetireSubscription;
   explicit Connection(const NatsConnectionOptions& options) : options_(options) {}
   void retire(natsSubscription* subscription) noexcept;
-  static Result<std::unique_ptr<Connection>> connect_once(const NatsConnectionOptions& options);
+  static Result<std::unique_ptr<Connection>> connect_once(const NatsConnectionOptions& options,
+                                                          natsStatus& status);
   static void on_reconnected(natsConnection* connection, void* self);
   static void on_closed(natsConnection* connection, void* self);
   static std::int64_t reconnect_delay(natsConnection* connection, int attempts, void* self);
