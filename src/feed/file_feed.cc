@@ -13,6 +13,7 @@
 #include <thread>
 #include <utility>
 
+#include "ashlar/base/log.h"
 #include "ashlar/events/event_codec.h"
 
 namespace ashlar::feed {
@@ -129,7 +130,10 @@ Result<void> FileSink::publish(const events::EventBatch& batch) {
   Result<void> written = write_at(fd_, record_, end_, options_.path);
   if (written && options_.sync && fdatasync(fd_) != 0) written = io_error("cannot sync", options_.path);
   if (!written) {
-    static_cast<void>(ftruncate(fd_, static_cast<off_t>(end_)));
+    // The next batch is written over it; what is left of it after that would end a reader's way.
+    if (ftruncate(fd_, static_cast<off_t>(end_)) != 0)
+      ASHLAR_LOG(LogLevel::kWarn, "feed", "%s keeps a part of a batch that could not be written",
+                 options_.path.c_str());
     return written;
   }
   end_ += record_.size();

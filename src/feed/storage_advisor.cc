@@ -30,7 +30,7 @@ double seconds(std::int64_t ns) {
   return static_cast<double>(ns) * 1e-9;
 }
 
-std::string quoted(std::string_view text) {
+std::string in_quotes(std::string_view text) {
   std::string out;
   events::append_quoted(out, text);
   return out;
@@ -89,14 +89,14 @@ std::string_view to_string(Advice::Basis basis) noexcept {
 std::string Advice::to_json() const {
   std::string out = "{\"action\":\"";
   out += to_string(action);
-  out += "\",\"from\":" + quoted(from);
-  if (!to.empty()) out += ",\"to\":" + quoted(to);
+  out += "\",\"from\":" + in_quotes(from);
+  if (!to.empty()) out += ",\"to\":" + in_quotes(to);
   if (group) out += ",\"group\":\"" + group->to_string() + "\"";
   out += ",\"bytes\":" + std::to_string(bytes) + ",\"heat\":" + number(heat) +
          ",\"idle_seconds\":" + number(idle_seconds);
   out += ",\"basis\":\"";
   out += to_string(basis);
-  out += "\",\"reason\":" + quoted(reason) + ",\"blocks\":[";
+  out += "\",\"reason\":" + in_quotes(reason) + ",\"blocks\":[";
   for (std::size_t i = 0; i < blocks.size(); ++i)
     out += (i == 0 ? "\"" : ",\"") + blocks[i].to_string() + "\"";
   return out + "]}";

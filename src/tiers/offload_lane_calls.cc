@@ -71,11 +71,19 @@ OffloadHandle OffloadLane::offload(std::span<const SequenceHash> hashes, const O
         const MutexLock its_lock(link->lane->mu_);
         link->lane->changed_.notify_all();
       });
-  for (const std::size_t i : free) offer(hashes[i], options.priority);
+  std::size_t offered = 0;
+  for (const std::size_t i : free) {
+    offer(hashes[i], options.priority);
+    if (++offered == options_.full_batch) wake();  // the lane begins while the rest is offered
+  }
+  wake();
+  return OffloadHandle(call);
+}
+
+void OffloadLane::wake() {
   const MutexLock lock(mu_);
   if (!oldest_) oldest_ = clock_.now();
   changed_.notify_all();
-  return OffloadHandle(call);
 }
 
 void OffloadLane::suggest(std::span<const SequenceHash> hashes, std::uint8_t priority) {
@@ -91,10 +99,11 @@ void OffloadLane::suggest(std::span<const SequenceHash> hashes, std::uint8_t pri
       ++filtered;
     }
   }
-  const MutexLock lock(mu_);
-  counters_.filtered += filtered;
-  if (!oldest_) oldest_ = clock_.now();
-  changed_.notify_all();
+  {
+    const MutexLock lock(mu_);
+    counters_.filtered += filtered;
+  }
+  wake();
 }
 
 void OffloadLane::offer(const SequenceHash& hash, std::uint8_t priority, bool for_good) {

@@ -125,6 +125,8 @@ class OffloadLane {
   // Offers blocks whose preconditions have passed meanwhile.
   void unblock();
   void offer(const tokens::SequenceHash& hash, std::uint8_t priority, bool for_good = false);
+  // Something was offered.
+  void wake();
   // A batch that is on its way.
   struct Batch {
     std::vector<tokens::SequenceHash> hashes;
