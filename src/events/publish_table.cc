@@ -143,10 +143,17 @@ void PublishTable::release(PublishedBlock* block) noexcept {
 std::uint64_t PublishTable::list(std::vector<KvEvent>& out) const {
   const auto before = static_cast<std::ptrdiff_t>(out.size());
   std::uint64_t next = 0;
+  std::vector<const PublishedBlock*> all;
   {
+    std::size_t blocks = 0;
+    {
+      const SpinLockHold lock(mu_);
+      blocks = blocks_.size();
+    }
+    out.reserve(out.size() + blocks);  // who publishes does not wait for memory
+    all.reserve(blocks);
     const SpinLockHold lock(mu_);
     next = log_->next_sequence();
-    std::vector<const PublishedBlock*> all;
     blocks_.for_each([&](const PublishedBlock& block) { all.push_back(&block); });
     for (const PublishedBlock* block : all)
       if (block->known)

@@ -233,7 +233,9 @@ void StorageAdvisor::remove(const Holder& holder, Why why, std::int64_t now) {
   const auto group = place.groups.find(block.group);
   if (const auto member = group->second.find(block.hash); --member->second == 0) group->second.erase(member);
   if (group->second.empty()) place.groups.erase(group);
-  if (place.groups.empty()) drop_place(block.place);
+  // What the operator named stays: blocks may be moved there.
+  if (place.groups.empty() && std::ranges::find(options_.order, place.name) == options_.order.end())
+    drop_place(block.place);
   const auto known = known_.find(holder.hash);
   std::erase(known->second.holders, holder);
   if (known->second.holders.empty()) known_.erase(known);

@@ -18,6 +18,16 @@ bool is_disk(const BytePool& pool) {
   return pool.storage_tier() == events::StorageTier::kDisk;
 }
 
+Error cancelled() {
+  return make_error(ErrorCode::kCancelled, "the move was cancelled");
+}
+
+// The error is that of a copy that was to end.
+bool stopped(const MoveOptions& options, const Error& error) {
+  return error.code() == ErrorCode::kCancelled ? options.control != nullptr && options.control->cancelled()
+                                               : error.code() == ErrorCode::kTimeout && options.deadline;
+}
+
 }  // namespace
 
 using block::BlockId;
@@ -117,6 +127,12 @@ std::unique_ptr<BlockMover::Running> BlockMover::begin(BytePool& from, BytePool&
   holds.clear();
   const std::size_t count = batch.holds.size();
   if (count == 0) return move;
+  if (options.control != nullptr && options.control->cancelled()) {
+    report.error = cancelled();
+    for (const std::size_t place : batch.places) report.blocks[place] = Moved::kStopped;
+    batch.holds.clear();
+    return move;
+  }
   Result<std::unique_ptr<Reservation>> reserved = to.reserve(count);
   if (!reserved) {
     report.error = reserved.error();
@@ -202,8 +218,7 @@ std::vector<BlockMover::Chunk> BlockMover::chunks_of(const Running& move, bool c
 Result<Transfer> BlockMover::start(const Running& move, const Chunk& chunk,
                                    const transfer::PlanSelection& selection) {
   MoveControl* const control = move.options_.control;
-  if (control != nullptr && control->cancelled())
-    return make_error(ErrorCode::kCancelled, "the move was cancelled");
+  if (control != nullptr && control->cancelled()) return cancelled();
   Result<transfer::TransferPlan> planned = transfer::plan(
       move.from_.blocks(chunk.from), chunk.sources, move.to_.blocks(chunk.to), chunk.targets, selection);
   if (!planned) return planned.error();
@@ -244,6 +259,7 @@ std::optional<TransferDone> BlockMover::wait(Running& move) {
                           std::string(move.from_.name()).c_str());
       if (good) continue;
       if (!move.report_.error) move.report_.error = good.error();
+      if (stopped(move.options_, good.error())) move.report_.blocks[batch.places[i]] = Moved::kStopped;
       batch.reservation->not_written(i, good.error());
       batch.records[i] = {};
     }

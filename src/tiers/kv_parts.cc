@@ -21,12 +21,14 @@ using transfer::BlockSet;
 
 namespace {
 
-Result<std::shared_ptr<transfer::Executor>> host_executor() {
-  Result<std::unique_ptr<transfer::MemcpyExecutor>> memory = transfer::MemcpyExecutor::create();
+Result<std::shared_ptr<transfer::Executor>> host_executor(Clock* clock) {
+  Result<std::unique_ptr<transfer::MemcpyExecutor>> memory =
+      transfer::MemcpyExecutor::create({.clock = clock});
   if (!memory) return memory.error();
-  Result<std::unique_ptr<transfer::FileExecutor>> files = transfer::FileExecutor::create();
+  Result<std::unique_ptr<transfer::FileExecutor>> files = transfer::FileExecutor::create({.clock = clock});
   if (!files) return files.error();
   transfer::EngineOptions options;
+  options.clock = clock;
   options.executors = {*std::move(memory), *std::move(files)};
   return transfer::TransferEngine::create(std::move(options))
       .transform([](std::unique_ptr<transfer::TransferEngine>&& engine) {
@@ -78,7 +80,7 @@ Result<void> KvBlockManager::Parts::open() {
   stack.registry = *std::move(registry);
   stack.executor = options.executor;
   if (stack.executor == nullptr) {
-    Result<std::shared_ptr<transfer::Executor>> made = host_executor();
+    Result<std::shared_ptr<transfer::Executor>> made = host_executor(stack.clock);
     if (!made) return made.error();
     stack.executor = *std::move(made);
   }

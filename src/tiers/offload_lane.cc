@@ -84,24 +84,27 @@ OffloadLane::~OffloadLane() {
 }
 
 void OffloadLane::unblock() {
-  std::vector<std::pair<SequenceHash, std::uint8_t>> free;
+  std::vector<Member> free;
   std::vector<SequenceHash> hopeless;
   {
     const MutexLock lock(mu_);
     for (auto at = blocked_.begin(); at != blocked_.end();) {
       const Blocked& blocked = at->second;
       const bool abandoned = std::ranges::any_of(
-          blocked.after, [](const block::Fence& fence) { return fence.abandoned() && !fence.passed(); });
+          blocked.after, [](const auto& wait) { return wait.second.abandoned() && !wait.second.passed(); });
       if (!abandoned && !blocked.passed()) {
         ++at;
         continue;
       }
       if (abandoned) hopeless.push_back(at->first);
-      if (!abandoned) free.emplace_back(at->first, blocked.priority);
+      if (!abandoned) free.push_back({at->first, blocked.priority, blocked.for_good});
       at = blocked_.erase(at);
     }
   }
-  for (const auto& [hash, priority] : free) offer(hash, priority);
+  for (const Member& member : free) {
+    offer(member.hash, member.priority, member.for_good);
+    if (!member.for_good) drop_unwanted(member.hash);  // it may have been given up meanwhile
+  }
   for (const SequenceHash& hash : hopeless)
     end(hash, &OffloadProgress::failed,
         make_error(ErrorCode::kCancelled, "the precondition of block %s was abandoned and can never pass",
@@ -109,7 +112,7 @@ void OffloadLane::unblock() {
 }
 
 bool OffloadLane::Blocked::passed() const {
-  return std::ranges::all_of(after, [](const block::Fence& fence) { return fence.passed(); });
+  return std::ranges::all_of(after, [](const auto& wait) { return wait.second.passed(); });
 }
 
 std::optional<Clock::TimePoint> OffloadLane::next_batch() {
@@ -166,7 +169,7 @@ void OffloadLane::run() {
     } else if (wait) {
       return;
     }
-    if (before != nullptr) finish(*before);
+    if (before != nullptr) finish(before);
     before = std::move(next);
   }
 }
@@ -175,47 +178,45 @@ std::shared_ptr<OffloadLane::Batch> OffloadLane::begin(std::vector<OffloadQueue:
   const auto batch = std::make_shared<Batch>();
   if (items.empty()) return batch;
   std::vector<block::Hold> holds;
-  bool none_wants_it = false;
+  bool wanted = false;
   {
     const MutexLock lock(mu_);
     Clock::TimePoint latest = Clock::TimePoint::min();
     for (OffloadQueue::Item& item : items) {
-      const SequenceHash& hash = item.hold.sequence_hash();
-      const auto calls = calls_.find(hash);
-      if (item.for_good || calls == calls_.end()) latest = Clock::TimePoint::max();
-      if (calls != calls_.end())
+      const Member& member = batch->members.emplace_back(
+          Member{.hash = item.hold.sequence_hash(), .priority = item.priority, .for_good = item.for_good});
+      holds.push_back(std::move(item.hold));
+      if (member.for_good) latest = Clock::TimePoint::max();
+      if (const auto calls = calls_.find(member.hash); calls != calls_.end())
         for (const std::shared_ptr<OffloadCall>& call : calls->second)
           latest = std::max(latest, call->deadline().value_or(Clock::TimePoint::max()));
-      batch->hashes.push_back(hash);
-      batch->priorities.push_back(item.priority);
-      holds.push_back(std::move(item.hold));
     }
     if (latest != Clock::TimePoint::max()) batch->deadline = latest;
+    wanted = !unwanted(*batch) && clock_.now() < latest;
     batches_.push_back(batch);
-    none_wants_it = unwanted(*batch);
   }
-  if (none_wants_it) batch->control.cancel();
-  batch->finish = begin_(std::move(holds), {.deadline = batch->deadline, .control = &batch->control});
+  if (wanted) {
+    batch->finish = begin_(std::move(holds), {.deadline = batch->deadline, .control = &batch->control});
+  } else {
+    batch->finish = [count = batch->members.size()] {
+      return MoveReport{.blocks = std::vector<Moved>(count, Moved::kStopped), .error = {}};
+    };
+  }
   return batch;
 }
 
-void OffloadLane::finish(Batch& batch) {
-  if (batch.hashes.empty()) return;
-  const MoveReport report = std::exchange(batch.finish, nullptr)();  // who hears of the end finds nothing held
-  bool given_up = false;
+void OffloadLane::finish(const std::shared_ptr<Batch>& batch) {
+  if (batch->members.empty()) return;
+  const MoveReport report =
+      std::exchange(batch->finish, nullptr)();  // who hears of the end finds nothing held
+  if (batch->deadline) expire();
   {
     const MutexLock lock(mu_);
-    std::erase_if(batches_, [&](const std::shared_ptr<Batch>& one) { return one.get() == &batch; });
-    if (report.error)
-      given_up = report.error->code() == ErrorCode::kCancelled ? batch.control.cancelled()
-                 : report.error->code() == ErrorCode::kTimeout
-                     ? batch.deadline && clock_.now() >= *batch.deadline
-                     : false;
     ++counters_.batches;
     counters_.arrived += report.count(Moved::kArrived);
     counters_.there += report.count(Moved::kThere);
     counters_.damaged += report.count(Moved::kDamaged);
-    if (!given_up) counters_.failed += report.count(Moved::kFailed);
+    counters_.failed += report.count(Moved::kFailed);
     counters_.bytes += report.bytes;
     if (options_.bytes_per_second != 0)
       not_before_ =
@@ -233,23 +234,26 @@ void OffloadLane::finish(Batch& batch) {
         return &OffloadProgress::gone;
       case Moved::kDamaged:
       case Moved::kFailed:
+      case Moved::kStopped:
         break;
     }
     return &OffloadProgress::failed;
   };
   std::vector<Ended> ended;
-  for (std::size_t i = 0; i < batch.hashes.size(); ++i) {
+  for (std::size_t i = 0; i < batch->members.size(); ++i) {
+    Member member = batch->members[i];
     // While it is in flight: who waits for the end of that knows that the next lane has been asked.
-    if (report.blocks[i] == Moved::kArrived && arrived_) arrived_(batch.hashes[i], batch.priorities[i]);
-    const bool for_good = queue_->finished(batch.hashes[i]);
-    if (given_up && report.blocks[i] == Moved::kFailed) {
-      stopped(batch.hashes[i], batch.priorities[i], for_good);
-      continue;
+    if (report.blocks[i] == Moved::kArrived && arrived_) arrived_(member.hash, member.priority);
+    member.for_good = queue_->finished(member.hash);
+    if (report.blocks[i] == Moved::kStopped) {
+      stopped(member);
+    } else {
+      ended.push_back({member.hash, outcome(report.blocks[i])});
     }
-    ended.push_back({batch.hashes[i], outcome(report.blocks[i])});
   }
   end(ended, report.error);
   const MutexLock lock(mu_);
+  std::erase(batches_, batch);
   changed_.notify_all();  // those who wait for it to land
 }
 

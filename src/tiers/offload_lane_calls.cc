@@ -2,8 +2,8 @@
 // told. So a call either hears of the copy that is under way, or finds the name free and starts another. Whoever takes a name
 // out of the queue looks afterwards whether somebody joined meanwhile, and offers it again.
 //
-// A copy that is under way is stopped when no call wants any block of its batch any more. Whoever joins before it has ended is
-// found when it ends, and the block is offered again.
+// A call that gives up ends at once. What nobody wants then leaves the queue; a copy that is under way is stopped when nobody
+// wants any block of its batch. Who joins before it has ended is found when it ends, and the block is offered again.
 #include <algorithm>
 #include <iterator>
 #include <unordered_set>
@@ -44,13 +44,12 @@ OffloadHandle OffloadLane::offload(std::span<const SequenceHash> hashes, const O
     if (options.deadline && !accepted.empty()) deadlines_.emplace(*options.deadline, call);
     for (const std::size_t i : accepted) {
       calls_[hashes[i]].push_back(call);
-      unwanted_.erase(hashes[i]);
-      std::vector<block::Fence> waits;
+      std::vector<std::pair<const OffloadCall*, block::Fence>> waits;
       for (const std::span<const block::Fence> fences :
            {std::span<const block::Fence>(options.after), also}) {
         if (fences.empty()) continue;
         const block::Fence& fence = fences[fences.size() == 1 ? 0 : i];
-        if (!fence.passed()) waits.push_back(fence);
+        if (!fence.passed()) waits.emplace_back(call.get(), fence);
       }
       const auto found = blocked_.find(hashes[i]);
       if (found == blocked_.end() && waits.empty()) {
@@ -65,18 +64,24 @@ OffloadHandle OffloadLane::offload(std::span<const SequenceHash> hashes, const O
   }
   for (const std::span<const block::Fence> fences : {std::span<const block::Fence>(options.after), also})
     for (const block::Fence& fence : fences)
-      fence.on_passed([link = link_] {
-        const MutexLock lock(link->mu);
-        if (link->lane == nullptr) return;
-        const MutexLock its_lock(link->lane->mu_);
-        link->lane->changed_.notify_all();
-      });
+      if (!fence.passed())
+        fence.on_passed([link = link_] {
+          const MutexLock lock(link->mu);
+          if (link->lane == nullptr) return;
+          const MutexLock its_lock(link->lane->mu_);
+          link->lane->changed_.notify_all();
+        });
   std::size_t offered = 0;
   for (const std::size_t i : free) {
     offer(hashes[i], options.priority);
     if (++offered == options_.full_batch) wake();  // the lane begins while the rest is offered
   }
   wake();
+  // Who gave up before the blocks were offered did not find them.
+  if (call->given_up() != nullptr) {
+    expire();
+    for (const std::size_t i : accepted) drop_unwanted(hashes[i]);
+  }
   return OffloadHandle(call);
 }
 
@@ -91,7 +96,11 @@ void OffloadLane::suggest(std::span<const SequenceHash> hashes, std::uint8_t pri
   for (const SequenceHash& hash : hashes) {
     {
       const MutexLock lock(mu_);
-      if (blocked_.contains(hash)) continue;  // it goes when its precondition has passed
+      if (const auto blocked = blocked_.find(hash); blocked != blocked_.end()) {
+        blocked->second.for_good = true;  // it goes when its precondition has passed
+        blocked->second.priority = std::max(blocked->second.priority, priority);
+        continue;
+      }
     }
     if (options_.policy({hash, priority, options_.uses ? options_.uses(hash) : 0, &to_})) {
       offer(hash, priority, true);
@@ -125,7 +134,9 @@ void OffloadLane::end(std::span<const Ended> ended, const std::optional<Error>& 
     const MutexLock lock(mu_);
     for (std::size_t i = 0; i < ended.size(); ++i) {
       if (ended[i].outcome == &OffloadProgress::gone) ++counters_.gone;
-      unwanted_.erase(ended[i].hash);
+      if (const auto blocked = blocked_.find(ended[i].hash);
+          blocked != blocked_.end() && !blocked->second.for_good)
+        blocked_.erase(blocked);  // it waited for those who end now
       const auto found = calls_.find(ended[i].hash);
       if (found == calls_.end()) continue;
       calls[i] = std::move(found->second);
@@ -145,76 +156,73 @@ void OffloadLane::tell(const std::shared_ptr<OffloadCall>& call, const SequenceH
   deadlines_.erase({*call->deadline(), call});
 }
 
-// The call stays written down until the name is out of the queue: if the lane takes it first, the call hears what became of it.
 void OffloadLane::forget(const SequenceHash& hash, const std::shared_ptr<OffloadCall>& call) {
-  bool last = false;
   {
     const MutexLock lock(mu_);
     const auto found = calls_.find(hash);
-    if (found == calls_.end() || std::ranges::find(found->second, call) == found->second.end()) return;
-    last = found->second.size() == 1;
-    if (!last) std::erase(found->second, call);  // others still want it
-    if (last && blocked_.erase(hash) != 0) {
-      calls_.erase(found);
-      last = false;
+    if (found == calls_.end() || std::erase(found->second, call) == 0) return;
+    if (found->second.empty()) calls_.erase(found);
+    if (const auto blocked = blocked_.find(hash); blocked != blocked_.end()) {
+      std::erase_if(blocked->second.after, [&](const auto& wait) { return wait.first == call.get(); });
+      if (!calls_.contains(hash) && !blocked->second.for_good) blocked_.erase(blocked);
     }
+    changed_.notify_all();  // others may have waited for its precondition
   }
-  if (last && !let_go(hash, call)) return;
   tell(call, hash, call->given_up(), {});
+  drop_unwanted(hash);
 }
 
-bool OffloadLane::let_go(const SequenceHash& hash, const std::shared_ptr<OffloadCall>& call) {
-  const Release released = queue_->release(hash);
-  if (released == Release::kUnknown) return false;  // it ends just now
-  std::optional<std::uint8_t> again;
-  std::vector<std::shared_ptr<Batch>> stop;
-  bool out = true;
-  {
-    const MutexLock lock(mu_);
-    changed_.notify_all();  // another may be on deck now
-    const auto found = calls_.find(hash);
-    if (found == calls_.end()) return false;
-    std::vector<std::shared_ptr<OffloadCall>>& calls = found->second;
-    if (released == Release::kInFlight && calls.size() == 1 && calls.front() == call) {
-      out = false;
-      unwanted_.insert(hash);
-      std::ranges::copy_if(batches_, std::back_inserter(stop),
-                           [this](const auto& batch) ASHLAR_REQUIRES(mu_) { return unwanted(*batch); });
-    } else {
-      std::erase(calls, call);
-      // Somebody joined meanwhile.
-      if (!calls.empty() && released == Release::kOut) again = calls.front()->priority();
-      if (calls.empty()) calls_.erase(found);
+void OffloadLane::drop_unwanted(const SequenceHash& hash) {
+  for (;;) {
+    {
+      const MutexLock lock(mu_);
+      if (calls_.contains(hash)) return;
     }
+    const Release released = queue_->release(hash);
+    std::optional<std::uint8_t> again;
+    std::vector<std::shared_ptr<Batch>> stop;
+    {
+      const MutexLock lock(mu_);
+      changed_.notify_all();  // another may be on deck now
+      again = wanted_by(hash);
+      if (released == Release::kInFlight && !again)
+        std::ranges::copy_if(batches_, std::back_inserter(stop),
+                             [this](const auto& batch) ASHLAR_REQUIRES(mu_) { return unwanted(*batch); });
+      if (released != Release::kOut || blocked_.contains(hash)) again.reset();
+    }
+    for (const std::shared_ptr<Batch>& batch : stop) batch->control.cancel();
+    if (!again) return;
+    offer(hash, *again);  // somebody joined meanwhile, and may have given up again
   }
-  for (const std::shared_ptr<Batch>& batch : stop) batch->control.cancel();
-  if (again) offer(hash, *again);
-  return out;
+}
+
+std::optional<std::uint8_t> OffloadLane::wanted_by(const SequenceHash& hash) const {
+  const auto found = calls_.find(hash);
+  if (found == calls_.end()) return std::nullopt;
+  std::uint8_t highest = 0;
+  for (const std::shared_ptr<OffloadCall>& call : found->second)
+    highest = std::max(highest, call->priority());
+  return highest;
 }
 
 bool OffloadLane::unwanted(const Batch& batch) const {
-  return std::ranges::all_of(batch.hashes, [this](const SequenceHash& hash)
-                                               ASHLAR_REQUIRES(mu_) { return unwanted_.contains(hash); });
+  return std::ranges::all_of(batch.members, [this](const Member& member) ASHLAR_REQUIRES(mu_) {
+    return !member.for_good && !calls_.contains(member.hash);
+  });
 }
 
-void OffloadLane::stopped(const SequenceHash& hash, std::uint8_t priority, bool for_good) {
-  std::vector<std::pair<std::shared_ptr<OffloadCall>, std::size_t OffloadProgress::*>> given_up;
-  bool wanted = for_good;
+void OffloadLane::stopped(const Member& member) {
+  std::optional<std::uint8_t> priority;
   {
     const MutexLock lock(mu_);
     ++counters_.stopped;
-    unwanted_.erase(hash);
-    const auto found = calls_.find(hash);
-    if (found != calls_.end()) {
-      for (const std::shared_ptr<OffloadCall>& call : found->second)
-        if (std::size_t OffloadProgress::* const how = call->given_up()) given_up.emplace_back(call, how);
-      for (const auto& [call, how] : given_up) std::erase(found->second, call);
-      wanted |= !found->second.empty();
-      if (found->second.empty()) calls_.erase(found);
-    }
+    priority = wanted_by(member.hash);
+    if (member.for_good) priority = std::max(member.priority, priority.value_or(0));
+    if (blocked_.contains(member.hash)) priority.reset();  // it is offered when its precondition has passed
   }
-  for (const auto& [call, how] : given_up) tell(call, hash, how, {});
-  if (wanted) offer(hash, priority, for_good);
+  if (!priority) return;
+  offer(member.hash, *priority, member.for_good);
+  if (!member.for_good) drop_unwanted(member.hash);
 }
 
 void OffloadLane::expire() {
@@ -229,20 +237,30 @@ void OffloadLane::expire() {
     for (const SequenceHash& hash : call->pending_hashes()) forget(hash, call);
 }
 
+// A copy that was stopped may be offered again, before its batch has ended: so it looks again after it has waited.
 void OffloadLane::withdraw(std::span<const SequenceHash> hashes) {
-  for (const SequenceHash& hash : hashes) {
-    bool waited = false;
-    {
-      const MutexLock lock(mu_);
-      waited = blocked_.erase(hash) != 0;
+  for (bool again = true; again;) {
+    again = false;
+    for (const SequenceHash& hash : hashes) {
+      bool waited = false;
+      {
+        const MutexLock lock(mu_);
+        waited = blocked_.erase(hash) != 0;
+      }
+      if (!queue_->cancel(hash) && !waited) continue;
+      again = true;
+      end(hash, &OffloadProgress::cancelled, {});
     }
-    if (queue_->cancel(hash) || waited) end(hash, &OffloadProgress::cancelled, {});
+    const MutexLock lock(mu_);
+    changed_.notify_all();
+    const auto on_its_way = [this](const SequenceHash& hash) ASHLAR_REQUIRES(mu_) {
+      return queue_->in_flight(hash) || std::ranges::any_of(batches_, [&](const auto& batch) {
+               return std::ranges::find(batch->members, hash, &Member::hash) != batch->members.end();
+             });
+    };
+    for (; !stopping_ && std::ranges::any_of(hashes, on_its_way); again = true) changed_.wait(mu_);
+    again &= !stopping_;
   }
-  const MutexLock lock(mu_);
-  changed_.notify_all();
-  while (!stopping_ &&
-         std::ranges::any_of(hashes, [&](const SequenceHash& hash) { return queue_->in_flight(hash); }))
-    changed_.wait(mu_);
 }
 
 std::size_t OffloadLane::give_up() {
@@ -264,28 +282,33 @@ std::size_t OffloadLane::give_up() {
 }
 
 OffloadProgress OffloadHandle::progress() const {
+  see_to_deadline();
   return call_->progress();
 }
 bool OffloadHandle::done() const {
-  const OffloadProgress progress = call_->progress();
-  return progress.ended() == progress.total;
+  const OffloadProgress now = progress();
+  return now.ended() == now.total;
 }
-// Who waits sees to the deadline too: the lane's thread may be busy with a copy.
-bool OffloadHandle::wait_for_end(std::optional<Clock::TimePoint> when) const {
+// Who asks sees to the deadline: the lane's thread may be busy with a copy.
+void OffloadHandle::see_to_deadline() const {
+  if (!call_->deadline() || call_->given_up() == nullptr) return;
+  const MutexLock lock(call_->link()->mu);
+  if (call_->link()->lane != nullptr) call_->link()->lane->expire();
+}
+void OffloadHandle::wait_for_end(std::optional<Clock::TimePoint> when) const {
   const std::optional<Clock::TimePoint> deadline = call_->deadline();
   if (deadline && (!when || *deadline < *when)) {
-    if (call_->wait(deadline)) return true;
-    const MutexLock lock(call_->link()->mu);
-    if (call_->link()->lane != nullptr) call_->link()->lane->expire();
+    if (call_->wait(deadline)) return;
+    see_to_deadline();
   }
-  return call_->wait(when);
+  call_->wait(when);
 }
 Result<OffloadProgress> OffloadHandle::wait() const {
-  static_cast<void>(wait_for_end({}));
+  wait_for_end({});
   return call_->result();
 }
 Result<OffloadProgress> OffloadHandle::wait_until(Clock::TimePoint when) const {
-  static_cast<void>(wait_for_end(when));
+  wait_for_end(when);
   return call_->result();
 }
 void OffloadHandle::cancel() const {

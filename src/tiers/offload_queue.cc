@@ -59,7 +59,7 @@ Offer OffloadQueue::offer(const SequenceHash& hash, std::uint8_t priority, bool 
   }
   if (displaced && dropped_) dropped_(*displaced, Offer::kNoRoom);
   if (answer) return *answer;
-  return settle(hash, order, upgrade_(hash)) ? Offer::kOnDeck : Offer::kGone;
+  return settle(hash, order, upgrade_(hash));
 }
 
 Offer OffloadQueue::wait_locked(const SequenceHash& hash, const Order& order,
@@ -81,7 +81,7 @@ Offer OffloadQueue::wait_locked(const SequenceHash& hash, const Order& order,
   return Offer::kWaiting;
 }
 
-bool OffloadQueue::settle(const SequenceHash& hash, const Order& order, std::optional<block::Hold> hold) {
+Offer OffloadQueue::settle(const SequenceHash& hash, const Order& order, std::optional<block::Hold> hold) {
   const MutexLock lock(mu_);
   --upgrading_;
   Known& known = known_.at(hash);
@@ -89,11 +89,11 @@ bool OffloadQueue::settle(const SequenceHash& hash, const Order& order, std::opt
   if (cancelled || !hold) {
     if (!cancelled) ++counters_.discarded;
     known_.erase(hash);
-    return false;
+    return cancelled ? Offer::kTakenOut : Offer::kGone;
   }
   known.stage = Stage::kOnDeck;
   deck_.emplace(order, *std::move(hold));
-  return true;
+  return Offer::kOnDeck;
 }
 
 void OffloadQueue::refill() {
@@ -110,7 +110,7 @@ void OffloadQueue::refill() {
       known_.at(hash).stage = Stage::kUpgrading;
       ++upgrading_;
     }
-    if (!settle(hash, order, upgrade_(hash)) && dropped_) dropped_(hash, Offer::kGone);
+    if (settle(hash, order, upgrade_(hash)) == Offer::kGone && dropped_) dropped_(hash, Offer::kGone);
   }
 }
 

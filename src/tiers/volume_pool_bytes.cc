@@ -84,6 +84,10 @@ struct VolumePool::Payload {
 MoveReport VolumePool::put(BytePool& from, std::vector<block::Hold> holds, const MoveOptions& options) {
   MoveReport report;
   report.blocks.assign(holds.size(), Moved::kFailed);
+  const auto fail = [&](const Error& error, std::span<const std::size_t> members, Moved how) {
+    if (!report.error) report.error = error;
+    for (const std::size_t i : members) report.blocks[i] = how;
+  };
   std::map<Number, std::vector<std::size_t>> by_volume;
   for (std::size_t i = 0; i < holds.size(); ++i) {
     const SequenceHash& hash = holds[i].sequence_hash();
@@ -93,8 +97,8 @@ MoveReport VolumePool::put(BytePool& from, std::vector<block::Hold> holds, const
     }
     const std::optional<Number> number = choose(hash);
     if (!number) {
-      report.error =
-          make_error(ErrorCode::kUnavailable, "no volume that takes blocks is attached and can be reached");
+      fail(make_error(ErrorCode::kUnavailable, "no volume that takes blocks is attached and can be reached"),
+           std::span(&i, 1), Moved::kFailed);
       continue;
     }
     by_volume[*number].push_back(i);
@@ -103,17 +107,17 @@ MoveReport VolumePool::put(BytePool& from, std::vector<block::Hold> holds, const
   for (const auto& [number, members] : by_volume) {
     const Use volume = use(number);
     if (!volume) {
-      report.error =
-          make_error(ErrorCode::kUnavailable, "the volume of %zu blocks was detached", members.size());
+      fail(make_error(ErrorCode::kUnavailable, "the volume of %zu blocks was detached", members.size()),
+           members, Moved::kFailed);
       continue;
     }
     if (const Result<void> wanted = still_wanted(options, clock_, members.size()); !wanted) {
-      if (!report.error) report.error = wanted.error();
+      fail(wanted.error(), members, Moved::kStopped);
       continue;
     }
     Result<ReservedBlocks<G4>> taken = take(members.size());
     if (!taken) {
-      report.error = taken.error();
+      fail(taken.error(), members, Moved::kFailed);
       continue;
     }
     std::vector<std::unique_ptr<Payload>> payloads;
@@ -235,12 +239,12 @@ MoveReport VolumePool::get(std::span<const SequenceHash> hashes, BytePool& to, c
   for (auto& [number, members] : by_volume) {
     const Use volume = use(number);
     if (!volume) continue;  // gone
-    const auto fail = [&](const Error& error) {
+    const auto fail = [&](const Error& error, Moved how = Moved::kFailed) {
       if (!report.error) report.error = error;
-      for (const std::size_t i : members) report.blocks[i] = Moved::kFailed;
+      for (const std::size_t i : members) report.blocks[i] = how;
     };
     if (const Result<void> wanted = still_wanted(options, clock_, members.size()); !wanted) {
-      fail(wanted.error());
+      fail(wanted.error(), Moved::kStopped);
       continue;
     }
     if (rests(*volume)) {

@@ -219,7 +219,7 @@ TEST_F(StorageAdvisorTest, AWorkerThatBeginsAnewIsForgotten) {
   advisor_->on_reset(StreamId{{WorkerId(1), 0}, 2});
   EXPECT_EQ(advisor_->places()[0].blocks, 3u);
   advisor_->on_reset(StreamId{{WorkerId(2), 0}, 2});
-  EXPECT_TRUE(advisor_->places().empty());
+  EXPECT_EQ(advisor_->places()[0].blocks, 0u);
 }
 
 TEST_F(StorageAdvisorTest, APlaceGoesWithItsLastBlock) {
@@ -228,10 +228,10 @@ TEST_F(StorageAdvisorTest, APlaceGoesWithItsLastBlock) {
     for (const auto& place : advisor_->places()) out.push_back(place.name);
     return out;
   };
-  say(on(1, chain(1, 2, kTierId<G4>)), 0);
+  say(on(5, chain(1, 2, kTierId<G4>)), 0);
   say(on(2, chain(2, 1, kTierId<G4>)), 0);
   say({removed(chain(1, 2)[0].hash, kTierId<G4>)}, 1);
-  EXPECT_EQ(names(), (std::vector<std::string>{"fast", "slow"}));
+  EXPECT_EQ(names(), (std::vector<std::string>{"slow", "g4/5"}));
   say({removed(chain(1, 2)[1].hash, kTierId<G4>)}, 1);
   EXPECT_EQ(names(), std::vector<std::string>{"slow"});
   EXPECT_TRUE(advise(10'000).empty()) << "nothing is moved to a place that left";
@@ -243,18 +243,18 @@ TEST_F(StorageAdvisorTest, APlaceGoesWithItsLastBlock) {
   cleared.kind = KvEventKind::kCleared;
   cleared.tier = events::kAllTiers;
   say({cleared}, 3);
-  EXPECT_TRUE(names().empty());
+  EXPECT_EQ(names(), std::vector<std::string>{"slow"}) << "the operator named it";
   EXPECT_TRUE(advise(10'000).empty());
 }
 
 TEST_F(StorageAdvisorTest, APlaceThatComesBackHasItsHistory) {
-  for (std::uint64_t i = 0; i < 40; ++i) say(on(1, chain(i, 1, kTierId<G4>)), 0);
+  for (std::uint64_t i = 0; i < 40; ++i) say(on(5, chain(i, 1, kTierId<G4>)), 0);
   for (std::uint64_t i = 0; i < 30; ++i) say({removed(chain(i, 1)[0].hash, kTierId<G4>)}, 1);
-  say(on(1, chain(0, 1, kTierId<G4>)), 1);
+  say(on(5, chain(0, 1, kTierId<G4>)), 1);
   advisor_->on_reset(StreamId{{WorkerId(1), 0}, 1});
   EXPECT_TRUE(advisor_->places().empty());
-  say(on(1, chain(0, 1, kTierId<G4>)), 1);
-  for (std::uint64_t i = 30; i < 40; ++i) say(on(1, chain(i, 1, kTierId<G4>)), 1);
+  say(on(5, chain(0, 1, kTierId<G4>)), 1);
+  for (std::uint64_t i = 30; i < 40; ++i) say(on(5, chain(i, 1, kTierId<G4>)), 1);
   ASSERT_EQ(advisor_->places().size(), 1u);
   EXPECT_EQ(advisor_->places()[0].restored, 1u);
   EXPECT_EQ(advisor_->places()[0].removed_bytes, 30u * (4 << 20));
@@ -278,7 +278,7 @@ TEST_F(StorageAdvisorTest, AClearTakesWhatItNames) {
   EXPECT_EQ(advisor_->places()[0].blocks + advisor_->places()[1].blocks, 8u);
   say({cleared}, 1, 2);
   EXPECT_EQ(advisor_->counters().removed, 16u);
-  EXPECT_TRUE(advisor_->places().empty());
+  EXPECT_EQ(advisor_->places()[0].blocks + advisor_->places()[1].blocks, 0u);
 }
 
 // A look at every block for each would be 10^10 of them.
@@ -286,7 +286,7 @@ TEST_F(StorageAdvisorTest, ClearsAndResetsCostWhatTheyRemove) {
   constexpr std::size_t kBlocks = 100'000;
   constexpr std::uint64_t kRounds = 50'000;
   say(on(1, chain(1, kBlocks, kTierId<G4>)), 0, 1);
-  const auto few = on(2, chain(2, 2, kTierId<G4>));
+  const auto few = on(5, chain(2, 2, kTierId<G4>));
   KvEvent cleared;
   cleared.kind = KvEventKind::kCleared;
   cleared.tier = kTierId<G4>;

@@ -419,6 +419,25 @@ TEST_F(KvBlockManagerTest, AnOffloadEndsWithItsCancelOrItsDeadlineWhateverItWait
   EXPECT_EQ(kv_->status().to_g2->blocked, 0u) << "nobody waits any more";
 }
 
+TEST_F(KvBlockManagerTest, DeadlinesAreByTheClockOfTheManager) {
+  ManualClock clock;
+  KvOptions lazy = options();
+  lazy.to_g2.trigger = Trigger::kOnCall;
+  lazy.to_g2.lane.max_wait = {};
+  lazy.clock = &clock;
+  kv_ = KvBlockManager::create(lazy).value();
+  int wrong = 0;
+  const auto hashes = sequence(1, 3);
+  {
+    const auto table = KvWorkload(*kv_).request(hashes, &wrong);
+  }
+  const OffloadHandle handle =
+      kv_->offload(hashes, {.deadline = clock.now() + std::chrono::seconds(1)}).value();
+  const Result<OffloadProgress> done = handle.wait();
+  ASSERT_TRUE(done) << done.error();
+  EXPECT_EQ(done->arrived, 3u);
+}
+
 TEST_F(KvBlockManagerTest, AShutdownGivesUpWhatWaitsForAPrecondition) {
   open();
   auto [written, signal] = block::Fence::create();

@@ -62,7 +62,7 @@ TEST_F(VolumePoolTest, WhatNobodyWantsAnyMoreIsNotWritten) {
   MoveControl control;
   control.cancel();
   const MoveReport cancelled = g4_->put(*host_, hold(), {.control = &control});
-  EXPECT_EQ(cancelled.blocks, std::vector{Moved::kFailed});
+  EXPECT_EQ(cancelled.blocks, std::vector{Moved::kStopped});
   EXPECT_EQ(cancelled.error->code(), ErrorCode::kCancelled);
   const MoveReport late = g4_->put(*host_, hold(), {.deadline = Clock::real().now()});
   EXPECT_EQ(late.error->code(), ErrorCode::kTimeout);
@@ -338,7 +338,7 @@ TEST_F(VolumePoolTest, ReadingStopsForACancelADeadlineAndAFullTarget) {
   MoveControl control;
   control.cancel();
   const auto expect_failed = [&](const MoveReport& report, ErrorCode code) {
-    EXPECT_EQ(report.count(Moved::kFailed), 4u);
+    EXPECT_EQ(report.count(code == ErrorCode::kCapacity ? Moved::kFailed : Moved::kStopped), 4u);
     ASSERT_TRUE(report.error);
     EXPECT_EQ(report.error->code(), code);
     for (std::uint64_t i = 0; i < 4; ++i) EXPECT_TRUE(g4_->has(name(i)));

@@ -12,7 +12,7 @@
 // had been removed, and how old they are. Every advice says which. Heat halves in every half_life. A snapshot brings no heat and no
 // age: what was known of its blocks stays. The advisor never talks to a manager.
 //
-// A place is there while it has a block.
+// A place is there from its first block until its last one goes, or for good where Options::order names it.
 //
 // Thread safety: thread-compatible. Complexity: O(1) per stored, removed or accessed block; clears and resets look at what they
 // remove, advise() at all blocks. Memory: what is alive, and as much again of what is gone, to know it when it comes back.

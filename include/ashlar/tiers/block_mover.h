@@ -33,6 +33,7 @@ enum class Moved : std::uint8_t {
   kGone,     // the source had it no more
   kDamaged,  // its bytes did not agree with their checksum; the source has it no more
   kFailed,   // see the error
+  kStopped,  // by the control, or at the deadline
 };
 
 struct MoveReport {

@@ -86,7 +86,7 @@ struct KvOptions {
   // Events that each tier keeps for attach_events() or drain_events(); 0: none are made.
   std::size_t event_capacity = 0;
   std::shared_ptr<events::AccessSampler> accesses = {};  // samples the hits of all tiers
-  // Runs all copies; host memory and files unless given.
+  // Runs all copies; host memory and files unless given. Deadlines are by `clock`, which it shares then.
   std::shared_ptr<transfer::Executor> executor = {};
   Clock* clock = nullptr;
 

@@ -45,15 +45,15 @@ class OffloadHandle {
   bool done() const;
   // Waits until every block has ended. Errors: the first failure of a copy; kTimeout: the deadline came first.
   Result<OffloadProgress> wait() const;
-  // The same, no longer than until `when`. Errors: also kTimeout; the blocks go on.
+  // The same, no longer than until `when`. Errors: also kTimeout; the blocks go on while the call's deadline has not come.
   Result<OffloadProgress> wait_until(Clock::TimePoint when) const;
-  // Takes out what is not on its way yet, and stops copies of which nobody wants a block any more. What was copied together with
-  // blocks that others want arrives.
+  // Ends the call now: what has not arrived is cancelled. It is taken out of the queue, or its copy stopped, unless somebody else
+  // wants it, or a block that is copied with it.
   void cancel() const;
 
  private:
-  // False when `when` came first.
-  bool wait_for_end(std::optional<Clock::TimePoint> when) const;
+  void wait_for_end(std::optional<Clock::TimePoint> when) const;
+  void see_to_deadline() const;
 
   std::shared_ptr<OffloadCall> call_;
 };

@@ -15,7 +15,6 @@
 #include <span>
 #include <thread>
 #include <unordered_map>
-#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -71,15 +70,16 @@ struct OffloadOptions {
   // A block is copied when its precondition has passed, for example the event of the kernel that writes it: none, one for
   // all, or one for each block. One that can never pass is a failure.
   std::vector<block::Fence> after = {};
-  // What has not arrived by then is given up, wherever it is: before its precondition, in the queue or on its way. By the clock
-  // of the lane.
+  // What has not arrived by then counts as late, wherever it is: before its precondition, in the queue or on its way. A copy that
+  // others want goes on without this call. By the clock of the lane.
   std::optional<Clock::TimePoint> deadline = {};
 };
 
 class OffloadLane {
  public:
   // Begins to take blocks of the upper tier down; what it returns is called once, to finish that. While the copies of one batch
-  // run the batch before is finished, so batches arrive in order.
+  // run the batch before is finished, so batches arrive in order. The control lives until then; whoever wanted the blocks may
+  // cancel it at any time. The deadline is by the lane's clock.
   using Finish = std::function<MoveReport()>;
   using Begin = std::function<Finish(std::vector<block::Hold>, const MoveOptions&)>;
   // A block that has arrived below, with the priority that it went with.
@@ -101,7 +101,8 @@ class OffloadLane {
   // Lets what waits in the queue go now, and waits until nothing waits there or is on its way. What waits for a precondition
   // stays. False when `until` came first.
   bool drain(std::optional<Clock::TimePoint> until = {});
-  // Takes blocks out that have not started, and waits for those that have. Their calls end as cancelled, or as they end.
+  // Takes blocks out that have not started, and waits for those that have. Their calls end as cancelled, or as they end. Then
+  // none of them is here but what was offered meanwhile.
   void withdraw(std::span<const tokens::SequenceHash> hashes);
   // Takes everything out that has not started. Returns how many.
   std::size_t give_up();
@@ -111,7 +112,8 @@ class OffloadLane {
   // A block whose preconditions have not passed.
   struct Blocked {
     std::uint8_t priority = 0;
-    std::vector<block::Fence> after = {};
+    bool for_good = false;
+    std::vector<std::pair<const OffloadCall*, block::Fence>> after = {};  // and whose they are
 
     bool passed() const;
   };
@@ -127,20 +129,26 @@ class OffloadLane {
   void offer(const tokens::SequenceHash& hash, std::uint8_t priority, bool for_good = false);
   // Something was offered.
   void wake();
+  struct Member {
+    tokens::SequenceHash hash;
+    std::uint8_t priority = 0;
+    bool for_good = false;
+  };
   // A batch that is on its way.
   struct Batch {
-    std::vector<tokens::SequenceHash> hashes;
-    std::vector<std::uint8_t> priorities;
+    std::vector<Member> members;
     std::optional<Clock::TimePoint> deadline;  // after which nobody wants any of it
     MoveControl control;
     Finish finish;
   };
   std::shared_ptr<Batch> begin(std::vector<OffloadQueue::Item> items);
-  void finish(Batch& batch);
+  void finish(const std::shared_ptr<Batch>& batch);
+  // The highest priority of the calls that want a hash.
+  std::optional<std::uint8_t> wanted_by(const tokens::SequenceHash& hash) const ASHLAR_REQUIRES(mu_);
   // Nobody wants any block of the batch.
   bool unwanted(const Batch& batch) const ASHLAR_REQUIRES(mu_);
-  // The copy of a block was stopped: ends the calls that had given it up, and offers it again for the others.
-  void stopped(const tokens::SequenceHash& hash, std::uint8_t priority, bool for_good);
+  // The copy of a block was stopped: offers it again where it is wanted.
+  void stopped(const Member& member);
   struct Ended {
     tokens::SequenceHash hash;
     std::size_t OffloadProgress::* outcome;
@@ -152,10 +160,10 @@ class OffloadLane {
   // Ends a hash for one call.
   void tell(const std::shared_ptr<OffloadCall>& call, const tokens::SequenceHash& hash,
             std::size_t OffloadProgress::* outcome, const std::optional<Error>& error);
-  // The call has given up (OffloadCall::given_up()); the last one takes the hash out, or stops its copy.
+  // The call has given up (OffloadCall::given_up()), and ends for this hash.
   void forget(const tokens::SequenceHash& hash, const std::shared_ptr<OffloadCall>& call);
-  // What only this call wanted. False: the call hears how it ends.
-  bool let_go(const tokens::SequenceHash& hash, const std::shared_ptr<OffloadCall>& call);
+  // Takes a hash out that no call wants and that was not offered for good, or stops its batch if that holds for all of it.
+  void drop_unwanted(const tokens::SequenceHash& hash);
   // Gives up the calls whose deadline has come.
   void expire();
 
@@ -174,8 +182,6 @@ class OffloadLane {
   std::unordered_map<tokens::SequenceHash, std::vector<std::shared_ptr<OffloadCall>>> calls_
       ASHLAR_GUARDED_BY(mu_);
   std::unordered_map<tokens::SequenceHash, Blocked> blocked_ ASHLAR_GUARDED_BY(mu_);
-  // On their way, and the last call that wanted them has given up.
-  std::unordered_set<tokens::SequenceHash> unwanted_ ASHLAR_GUARDED_BY(mu_);
   std::vector<std::shared_ptr<Batch>> batches_ ASHLAR_GUARDED_BY(mu_);  // on their way
   std::set<std::pair<Clock::TimePoint, std::shared_ptr<OffloadCall>>> deadlines_ ASHLAR_GUARDED_BY(mu_);
   std::optional<Clock::TimePoint> oldest_ ASHLAR_GUARDED_BY(mu_);  // since when something waits

@@ -40,10 +40,11 @@ struct OffloadQueueOptions {
 enum class Offer : std::uint8_t {
   kOnDeck,
   kWaiting,
-  kRaised,  // it was waiting, and has a higher priority now
-  kKnown,   // it is in the queue or in flight already
-  kGone,    // nobody can hold it: it was evicted
-  kNoRoom,  // the in-queue is full of blocks that come before it
+  kRaised,    // it was waiting, and has a higher priority now
+  kKnown,     // it is in the queue or in flight already
+  kGone,      // nobody can hold it: it was evicted
+  kNoRoom,    // the in-queue is full of blocks that come before it
+  kTakenOut,  // while it was being taken on deck
 };
 
 // What became of a name that was let go of.
@@ -123,8 +124,8 @@ class OffloadQueue {
   // `displaced`: the name that had to make room.
   Offer wait_locked(const tokens::SequenceHash& hash, const Order& order,
                     std::optional<tokens::SequenceHash>* displaced) ASHLAR_REQUIRES(mu_);
-  // Takes a name on deck, or drops it. False when it is gone.
-  bool settle(const tokens::SequenceHash& hash, const Order& order, std::optional<block::Hold> hold);
+  // Takes a name on deck, or drops it: kGone, kTakenOut.
+  Offer settle(const tokens::SequenceHash& hash, const Order& order, std::optional<block::Hold> hold);
   // Brings names from the in-queue on deck until it is full. Called without the lock.
   void refill();
 
