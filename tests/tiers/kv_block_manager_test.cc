@@ -436,6 +436,7 @@ TEST_F(KvBlockManagerTest, DeadlinesAreByTheClockOfTheManager) {
   const Result<OffloadProgress> done = handle.wait();
   ASSERT_TRUE(done) << done.error();
   EXPECT_EQ(done->arrived, 3u);
+  kv_.reset();  // before its clock
 }
 
 TEST_F(KvBlockManagerTest, AShutdownGivesUpWhatWaitsForAPrecondition) {
