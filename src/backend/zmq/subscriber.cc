@@ -17,6 +17,8 @@ constexpr int kWatched = ZMQ_EVENT_HANDSHAKE_SUCCEEDED | ZMQ_EVENT_HANDSHAKE_FAI
 constexpr int kHandshakeMs = 5000;
 // So many times reconnect_max without a connection, and it is taken for given up.
 constexpr int kPatience = 4;
+// Times that are added to the present.
+constexpr std::chrono::hours kLongest(24 * 3650);
 
 int milliseconds(Clock::Duration duration) {
   const auto count = std::chrono::ceil<std::chrono::milliseconds>(duration).count();
@@ -58,8 +60,9 @@ Result<void> SubscriberOptions::validate() const {
   if (heartbeat > Clock::Duration::zero() && hwm != 0)
     return make_error(ErrorCode::kInvalidArgument,
                       "heartbeat needs hwm = 0: libzmq aborts when it asks a peer while its queue is full");
-  if (silence < Clock::Duration::zero())
-    return make_error(ErrorCode::kInvalidArgument, "silence must not be negative; 0 means never to ask");
+  if (silence < Clock::Duration::zero() || silence > kLongest)
+    return make_error(ErrorCode::kInvalidArgument,
+                      "silence must not be negative, nor longer than ten years; 0 means never to ask");
   if (keepalive < Clock::Duration::zero())
     return make_error(ErrorCode::kInvalidArgument, "keepalive must not be negative");
   if (reconnect <= Clock::Duration::zero() || reconnect_max < reconnect)
@@ -68,6 +71,8 @@ Result<void> SubscriberOptions::validate() const {
   if (replay_timeout <= Clock::Duration::zero() || replay_deadline < replay_timeout)
     return make_error(ErrorCode::kInvalidArgument,
                       "replay_timeout must be more than 0 and not longer than replay_deadline");
+  if (replay_deadline > kLongest)
+    return make_error(ErrorCode::kInvalidArgument, "replay_deadline must not be longer than ten years");
   return {};
 }
 
@@ -161,6 +166,7 @@ void Subscriber::update() {
     std::memcpy(&kind, event[0].bytes().data(), sizeof kind);
     if (kind == ZMQ_EVENT_HANDSHAKE_SUCCEEDED) {
       heard_at_ = Clock::real().now();
+      question_.reset();  // it was for who is gone
       connects_.fetch_add(1, std::memory_order_relaxed);
       connected_.fetch_add(1, std::memory_order_relaxed);
     } else if (kind != ZMQ_EVENT_DISCONNECTED) {
@@ -201,7 +207,11 @@ Result<void> Subscriber::replay(std::uint64_t from, const Take& take) {
   } else {
     result = std::move(dealer).error();
   }
-  if (!result) replay_failures_.fetch_add(1, std::memory_order_relaxed);
+  if (result) {
+    hear();
+  } else {
+    replay_failures_.fetch_add(1, std::memory_order_relaxed);
+  }
   return result;
 }
 
@@ -251,50 +261,79 @@ Error Subscriber::silent_error() const {
       options_.endpoint.c_str(), whole_ms(options_.silence), options_.replay_endpoint.c_str());
 }
 
-void Subscriber::watch(std::uint64_t next, const Take& take) {
-  if (options_.silence == Clock::Duration::zero() || options_.bind) return;
+Subscriber::Answer Subscriber::watch(std::uint64_t next, std::size_t limit, const Take& take) {
+  if (options_.silence == Clock::Duration::zero() || options_.bind) return Answer::kNone;
   if (!is_connected()) {
     // That is known already, and said otherwise.
     question_.reset();
     is_silent_ = false;
     silent_.store(0, std::memory_order_relaxed);
-    return;
+    return Answer::kNone;
   }
   const Clock::TimePoint now = Clock::real().now();
+  bool is_new = false;
   if (!question_) {
-    if (now < heard_at_ + options_.silence) return;
-    if (options_.replay_endpoint.empty()) return fall_silent(false);
-    Result<Socket> dealer = open_dealer();
-    if (!dealer) return;
-    question_ = std::move(*dealer);
-    is_asked_ = false;
-    question_at_ = now;
-    answer_until_ = now + options_.replay_timeout;
-    questions_.fetch_add(1, std::memory_order_relaxed);
+    if (now < heard_at_ + options_.silence) return Answer::kNone;
+    if (options_.replay_endpoint.empty()) {
+      fall_silent(false);
+      return Answer::kNone;
+    }
+    if (!open_question(now)) return Answer::kNone;
+    is_new = true;
   }
-  if (!is_asked_) is_asked_ = send_request(*question_, next);
-  if (is_asked_ && read_answer(take)) {
+  if (!is_asked_ && send_request(*question_, next)) {
+    is_asked_ = true;
+    is_new = true;
+    answer_end_ = now + options_.replay_deadline;
+    answer_until_ = now + options_.replay_timeout;
+  }
+  if (is_asked_ && read_answer(limit, take)) {
     question_.reset();
     hear();
-  } else if (Clock::real().now() >= answer_until_) {
-    question_.reset();
-    // Unless it spoke meanwhile.
-    if (heard_at_ < question_at_) fall_silent(true);
+    return has_answers_ ? Answer::kWhole : Answer::kEmpty;
   }
+  // Never in the call that opened the socket, or sent the question: a caller that comes seldom looks for an answer first.
+  if (is_new || now < answer_until_) return Answer::kNone;
+  question_.reset();
+  // Unless it spoke meanwhile.
+  if (heard_at_ < question_at_) fall_silent(true);
+  return Answer::kNone;
+}
+
+bool Subscriber::open_question(Clock::TimePoint now) {
+  Result<Socket> dealer = open_dealer();
+  if (!dealer) {
+    heard_at_ = now;  // tried again after the same time
+    if (!std::exchange(cannot_ask_, true))
+      ASHLAR_LOG(LogLevel::kWarn, "zmq", "%s says nothing, and cannot be asked why: %s",
+                 options_.endpoint.c_str(), dealer.error().message().c_str());
+    return false;
+  }
+  cannot_ask_ = false;
+  question_ = std::move(*dealer);
+  is_asked_ = false;
+  has_answers_ = false;
+  question_at_ = now;
+  answer_until_ = now + options_.replay_timeout;  // to be connected
+  questions_.fetch_add(1, std::memory_order_relaxed);
+  return true;
 }
 
 // True: to its end.
-bool Subscriber::read_answer(const Take& take) {
+bool Subscriber::read_answer(std::size_t limit, const Take& take) {
   std::vector<Frame> reply;
-  for (std::size_t count = question_->receive(reply, 4); count > 0; count = question_->receive(reply, 4)) {
+  for (std::size_t read = 0; read < limit; ++read) {
+    const std::size_t count = question_->receive(reply, 4);
+    if (count == 0) return false;
     const std::optional<ReplyHead> head = head_of(reply, count);
     if (!head) {
       count_damaged();
       continue;
     }
     if (head->is_end) return true;
-    answer_until_ = Clock::real().now() + options_.replay_timeout;
+    has_answers_ = true;
     hear();
+    answer_until_ = std::min(answer_end_, heard_at_ + options_.replay_timeout);
     take(head->number, reply[1], reply[3]);
   }
   return false;

@@ -40,9 +40,13 @@ class Subscriber {
   // Call it when nothing is there to be read: connects anew where ZeroMQ has given up, as it does with a peer that sent
   // something it does not understand.
   void revive();
-  // Call it in turn with receive(): asks who has been silent for options.silence for message `next` and what follows, without
-  // waiting, and gives `take` what is answered.
-  void watch(std::uint64_t next, const Take& take);
+  enum class Answer : std::uint8_t { kNone, kEmpty, kWhole };
+  // Call it when receive() has nothing: asks who has been silent for options.silence for message `next` and what follows, without
+  // waiting, and gives `take` what is answered, at most `limit` messages in one call. kEmpty and kWhole:
+  // the answer has come to its end, without or with messages.
+  Answer watch(std::uint64_t next, std::size_t limit, const Take& take);
+  // The next watch() asks, however long ago something was heard.
+  void ask_at_once() noexcept { heard_at_ = Clock::real().now() - options_.silence; }
   // When watch() is due.
   Clock::TimePoint watch_at() const noexcept;
   // What to poll for the answer; nothing while none is awaited.
@@ -68,7 +72,8 @@ class Subscriber {
   bool send_request(Socket& dealer, std::uint64_t from) noexcept;
   void hear() noexcept;
   void fall_silent(bool was_asked);
-  bool read_answer(const Take& take);
+  bool open_question(Clock::TimePoint now);
+  bool read_answer(std::size_t limit, const Take& take);
   Result<void> ask(Socket& dealer, std::uint64_t from, Clock::TimePoint deadline);
   Result<void> read_replies(Socket& dealer, const Take& take, Clock::TimePoint deadline);
 
@@ -83,7 +88,10 @@ class Subscriber {
   std::optional<Socket> question_;  // whether it is there
   bool is_asked_ = false;           // the question is on its way
   Clock::TimePoint question_at_;
-  Clock::TimePoint answer_until_;
+  Clock::TimePoint answer_until_;  // or until there is a connection to ask
+  Clock::TimePoint answer_end_;    // of the whole
+  bool has_answers_ = false;       // some of it came
+  bool cannot_ask_ = false;        // it was said that there is no socket to ask with
   bool is_silent_ = false;
   std::uint64_t failed_handshakes_ = 0;  // whose disconnection is still to be reported
 

@@ -16,6 +16,8 @@ namespace {
 
 // A replay with a hole is asked again from there so often: the sender drops what its socket has no room for.
 constexpr int kReplayAttempts = 3;
+// Of an answer, before live messages are looked for again.
+constexpr std::size_t kAnswersAtOnce = 256;
 
 feed::EngineMessage message_of(std::uint64_t number, const Frame& topic, const Frame& payload) {
   const std::span<const std::byte> bytes = payload.bytes();
@@ -32,17 +34,14 @@ class ZmqEngineSource::State {
   // After a connection was made: what the engine keeps goes to `pending`.
   void look_back();
 
-  // An engine that said nothing for long is asked for what came since the last message.
-  void watch() {
-    subscriber->watch(last ? *last + 1 : 0, [this](std::uint64_t number, Frame& topic, Frame& payload) {
-      if (!last || number > *last) pending.push_back(message_of(number, topic, payload));
-    });
-  }
+  // An engine that said nothing for long is asked for what came since the last message. Requires: nothing is pending.
+  void watch();
 
   std::unique_ptr<Subscriber> subscriber;
   std::deque<feed::EngineMessage> pending;
   std::optional<std::uint64_t> last;  // number of the message that was delivered last
   std::uint64_t looked_back = 0;      // connections after which it was done
+  std::uint64_t asked = 0;  // connections, the last of which is of the life that said the last message
   std::atomic<std::uint64_t> restarts{0};
   int attempts = 0;
 };
@@ -66,7 +65,28 @@ void ZmqEngineSource::State::look_back() {
   if (!kept && ++attempts < kReplayAttempts) return;  // once more with the next call
   attempts = 0;
   looked_back = connects;
-  if (kept) std::move(kept->begin(), kept->end(), std::back_inserter(pending));
+  if (!kept) return;
+  asked = connects;
+  std::move(kept->begin(), kept->end(), std::back_inserter(pending));
+}
+
+// Where nobody looked back after a connection, the last message is asked for too: who does not keep it is another life.
+void ZmqEngineSource::State::watch() {
+  const std::uint64_t connects = subscriber->stats().connects;
+  const bool is_sure = connects == asked || connects <= 1;
+  const std::uint64_t next = last ? *last + (is_sure ? 1 : 0) : 0;
+  const auto take = [&](std::uint64_t number, Frame& topic, Frame& payload) {
+    const std::optional<std::uint64_t> known = pending.empty() ? last : pending.back().sequence;
+    if (!known || number > *known) pending.push_back(message_of(number, topic, payload));
+  };
+  const Subscriber::Answer answer = subscriber->watch(next, kAnswersAtOnce, take);
+  if (answer == Subscriber::Answer::kNone) return;
+  if (answer == Subscriber::Answer::kEmpty && !is_sure && last) {
+    ++restarts;
+    last.reset();
+    subscriber->ask_at_once();
+  }
+  asked = connects;
 }
 
 ZmqEngineSource::ZmqEngineSource(std::unique_ptr<State> state) noexcept : state_(std::move(state)) {}
@@ -87,8 +107,7 @@ Result<std::optional<feed::EngineMessage>> ZmqEngineSource::receive(Clock::Durat
   Frame payload;
   for (;;) {
     subscriber.update();
-    state_->look_back();
-    state_->watch();
+    if (state_->pending.empty()) state_->look_back();
     if (!state_->pending.empty()) {
       std::optional<feed::EngineMessage> message = std::move(state_->pending.front());
       state_->pending.pop_front();
@@ -99,6 +118,8 @@ Result<std::optional<feed::EngineMessage>> ZmqEngineSource::receive(Clock::Durat
       state_->last = number;
       return std::optional(message_of(number, topic, payload));
     }
+    state_->watch();
+    if (!state_->pending.empty()) continue;
     const Clock::TimePoint now = Clock::real().now();
     if (now >= deadline) break;
     const std::optional<zmq_pollitem_t> answer = subscriber.answer();

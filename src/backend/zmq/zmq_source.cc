@@ -74,12 +74,8 @@ class ZmqSource::State {
       for (std::size_t i = 0; i < subscribers_.size() && delivered < options_.batches_per_poll; ++i) {
         const std::size_t which = (turn_ + i) % subscribers_.size();
         subscribers_[which]->update();
-        // It may be another life, which counts from 0 again.
-        if (const std::uint64_t connects = subscribers_[which]->stats().connects;
-            connects != heard_[which].connects)
-          heard_[which] = {.connects = connects};
-        delivered += deliver(which, consumer, options_.batches_per_poll - delivered);
-        delivered += watch(which, consumer);
+        const std::size_t live = deliver(which, consumer, options_.batches_per_poll - delivered);
+        delivered += live > 0 ? live : watch(which, consumer, options_.batches_per_poll - delivered);
         if (subscribers_[which]->is_silent()) {
           silent = subscribers_[which].get();
         } else {
@@ -139,8 +135,8 @@ class ZmqSource::State {
   };
   // Of a publisher.
   struct Heard {
-    std::uint64_t connects = 0;
-    std::uint64_t next = 0;  // number of its next message, since it was connected
+    std::uint64_t connects = 0;  // the last of which is of the life that counts so
+    std::uint64_t next = 0;      // number of its next message
   };
   struct Stream {
     std::size_t publisher = 0;
@@ -168,13 +164,26 @@ class ZmqSource::State {
     return true;
   }
 
-  // What a publisher that said nothing for long has to say when it is asked.
-  std::size_t watch(std::size_t which, feed::BatchConsumer& consumer) {
+  // What a publisher that said nothing for long has to say when it is asked. After a new connection it may be another life,
+  // which counts from 0 again, and what the earlier one said may still come: so the last message is asked for too, and who does
+  // not keep it is asked for everything.
+  std::size_t watch(std::size_t which, feed::BatchConsumer& consumer, std::size_t limit) {
+    Heard& heard = heard_[which];
+    Subscriber& subscriber = *subscribers_[which];
+    const std::uint64_t connects = subscriber.stats().connects;
+    const bool is_sure = connects == heard.connects || connects <= 1;
     std::size_t delivered = 0;
-    subscribers_[which]->watch(
-        heard_[which].next, [&](std::uint64_t number, Frame& /*topic*/, Frame& payload) {
-          if (number >= heard_[which].next && hand_on(which, number, payload, consumer)) ++delivered;
-        });
+    const auto take = [&](std::uint64_t number, Frame& /*topic*/, Frame& payload) {
+      if (number >= heard.next && hand_on(which, number, payload, consumer)) ++delivered;
+    };
+    const std::uint64_t next = is_sure || heard.next == 0 ? heard.next : heard.next - 1;
+    const Subscriber::Answer answer = subscriber.watch(next, limit, take);
+    if (answer == Subscriber::Answer::kNone) return delivered;
+    if (answer == Subscriber::Answer::kEmpty && !is_sure && heard.next > 0) {
+      heard.next = 0;
+      subscriber.ask_at_once();
+    }
+    heard.connects = connects;
     return delivered;
   }
 

@@ -161,8 +161,97 @@ TEST(ZmqSilence, OneOfSeveralPublishersIsFoundWhileTheOthersAreHeard) {
 TEST(ZmqSilence, ATimeBelowZeroIsNone) {
   SubscriberOptions options;
   options.endpoint = "tcp://127.0.0.1:1";
-  options.silence = -1ms;
-  EXPECT_EQ(ZmqEngineSource::create(options).error().code(), ErrorCode::kInvalidArgument);
+  for (const Clock::Duration wrong : {Clock::Duration(-1ms), Clock::Duration::max()}) {
+    options.silence = wrong;
+    EXPECT_EQ(ZmqEngineSource::create(options).error().code(), ErrorCode::kInvalidArgument);
+  }
+}
+
+TEST(ZmqSilence, NobodyIsAskedWhileMessagesWaitToBeRead) {
+  // Over inproc what is flushed is there.
+  auto publisher =
+      make_publisher({.endpoint = "inproc://silence-live", .replay_endpoint = "inproc://silence-replay"});
+  SubscriberOptions options;
+  options.endpoint = publisher->endpoint();
+  options.replay_endpoint = publisher->replay_endpoint();
+  options.silence = 1ns;
+  const auto source = ZmqEngineSource::create(options).value();
+  ASSERT_TRUE(is_heard(*publisher));
+  for (int i = 0; i < 100; ++i) publish(*publisher, "kv", "payload");
+  ASSERT_TRUE(publisher->flush(100s));
+  for (std::uint64_t i = 0; i < 100; ++i) {
+    const auto message = source->receive(100s);
+    ASSERT_TRUE(message && *message);
+    ASSERT_EQ((*message)->sequence, i);
+  }
+  EXPECT_EQ(source->stats().questions, 0u);
+  EXPECT_TRUE(eventually([&] {
+    const auto more = source->receive(1ms);
+    EXPECT_FALSE(more && *more);
+    return source->stats().questions > 2;
+  }));
+}
+
+TEST(ZmqSilence, AListenerThatComesSeldomIsAnswered) {
+  PublisherProcess engine;
+  SubscriberOptions options = engine.to_hear(1ms);
+  options.replay_timeout = 1ms;
+  options.replay_on_connect = false;
+  options.topic = "a";
+  const auto source = ZmqEngineSource::create(options).value();
+  for (int i = 0; i < 3; ++i) engine.publish('b');  // which it does not hear
+  std::vector<std::uint64_t> numbers;
+  EXPECT_TRUE(eventually([&] {
+    std::this_thread::sleep_for(5ms);
+    const auto message = source->receive(0ms);
+    if (message && *message) numbers.push_back((*message)->sequence);
+    return numbers.size() >= 3;
+  }));
+  EXPECT_EQ(numbers, (std::vector<std::uint64_t>{0, 1, 2}));
+}
+
+TEST(ZmqSilence, WhereThereIsNoSocketToAskWithItIsSaidOnce) {
+  PublisherProcess engine;
+  Warnings warnings;
+  SubscriberOptions options = engine.to_hear(1ms);
+  options.replay_endpoint = "nothing://here";
+  options.replay_on_connect = false;
+  Hearing hearing(options);
+  ASSERT_TRUE(hearing.until([&] { return !warnings.lines().empty(); }));
+  EXPECT_NE(warnings.lines().front().find("cannot be asked"), std::string::npos) << warnings.lines().front();
+  EXPECT_TRUE(hearing.until([&] {
+    engine.publish();
+    return !hearing.numbers.empty();
+  }));
+  EXPECT_EQ(warnings.lines().size(), 1u);
+  EXPECT_EQ(hearing.source->stats().questions, 0u);
+}
+
+TEST(ZmqSilence, ANewLifeThatIsQuietIsAskedFromItsStart) {
+  const std::string endpoint = "tcp://127.0.0.1:" + std::to_string(free_port());
+  const std::string replay = "tcp://127.0.0.1:" + std::to_string(free_port());
+  const EnginePublisherOptions life = {
+      .endpoint = endpoint, .attach = Attach::kBind, .replay_endpoint = replay};
+  auto publisher = make_publisher(life);
+  SubscriberOptions options = {.endpoint = endpoint, .replay_endpoint = replay, .topic = "a"};
+  options.silence = 20ms;
+  options.reconnect = 10ms;
+  options.reconnect_max = 20ms;
+  options.replay_on_connect = false;
+  Hearing hearing(options);
+  for (int i = 0; i < 5; ++i) publish(*publisher, "ab", "first life");
+  ASSERT_TRUE(hearing.until([&] { return !hearing.numbers.empty() && hearing.numbers.back() == 4; }));
+  EXPECT_EQ(hearing.source->restarts(), 0u);
+  publisher.reset();
+  hearing.numbers.clear();
+  publisher = make_publisher(life);
+  for (int i = 0; i < 2; ++i) publish(*publisher, "b", "second life, on the quiet");
+  // Something of the first life may still have been on its way.
+  EXPECT_TRUE(hearing.until([&] {
+    const std::vector<std::uint64_t>& heard = hearing.numbers;
+    return heard.size() >= 2 && heard[heard.size() - 2] == 0 && heard.back() == 1;
+  }));
+  EXPECT_EQ(hearing.source->restarts(), 1u);
 }
 
 }  // namespace

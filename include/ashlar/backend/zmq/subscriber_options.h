@@ -27,7 +27,8 @@ struct SubscriberOptions {
   Clock::Duration heartbeat = Clock::Duration::zero();
   Clock::Duration heartbeat_timeout = std::chrono::seconds(6);
   // A publisher that is connected and says nothing for so long is asked, at its replay socket, for what it said since; nobody waits
-  // for the answer. One that does not answer within replay_timeout is silent: stopped, or its machine is gone. It is asked again
+  // for the answer. One that does not answer within replay_timeout, counted from when the question was sent, is silent: stopped,
+  // or its machine is gone; so is one to whose replay socket there is no connection for so long. It is asked again
   // and again. One without a replay socket may as well be idle: that is in the statistics only. 0: never.
   Clock::Duration silence = std::chrono::seconds(10);
   // Between attempts to connect; doubles up to the second.
