@@ -17,7 +17,23 @@ std::string from_environment(const char* name) {
   return value == nullptr ? "" : value;
 }
 
+// As FeedAddress::seconds(), without the whole address in the error: it may hold secrets.
+Result<double> seconds_of(const FeedAddress& address, const char* option) {
+  Result<double> out = address.seconds(option, 0);
+  if (out) return out;
+  return make_error(ErrorCode::kInvalidArgument, "%s://%s: '%s' of %s is no time in seconds",
+                    address.kind().c_str(),
+                    address.place().find('@') == std::string::npos ? address.place().c_str() : "...",
+                    address.text(option).c_str(), option);
+}
+
 Result<backend::nats::NatsConnectionOptions> connection_of(const FeedAddress& address) {
+  for (const char* secret : {"password", "pass", "token"})
+    if (!address.text(secret).empty())
+      return make_error(ErrorCode::kInvalidArgument,
+                        "'%s' is no option of an address, which others may read; set ASHLAR_NATS_PASSWORD or "
+                        "ASHLAR_NATS_TOKEN in the environment",
+                        secret);
   backend::nats::NatsConnectionOptions options;
   options.tls.ca_file = address.text("ca");
   options.tls.certificate_file = address.text("cert");
@@ -34,7 +50,7 @@ Result<backend::nats::NatsConnectionOptions> connection_of(const FeedAddress& ad
   if (address.text("wait") == "forever") {
     options.connect_wait = options.kForever;
   } else {
-    const Result<double> wait = address.seconds("wait", 0);
+    const Result<double> wait = seconds_of(address, "wait");
     if (!wait) return wait.error();
     options.connect_wait = std::chrono::milliseconds(static_cast<std::int64_t>(std::min(*wait, 1e9) * 1000));
   }
@@ -67,7 +83,7 @@ Result<std::shared_ptr<events::BatchSink>> open_sink(const FeedAddress& address,
   options.stream.name = address.text("stream", options.stream.name);
   if (address.flag("jetstream")) options.mode = NatsMode::kJetStream;
   options.snapshots.push_back({stream.worker, &state});
-  const Result<double> bucket = address.seconds("bucket", 0);
+  const Result<double> bucket = seconds_of(address, "bucket");
   if (!bucket) return bucket.error();
   options.bucket_every = std::chrono::milliseconds(static_cast<std::int64_t>(*bucket * 1000));
   auto sink = backend::nats::NatsSink::create(std::move(options));

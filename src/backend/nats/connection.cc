@@ -1,11 +1,13 @@
 #include "backend/nats/connection.h"
 
+#include <fcntl.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
+#include <cerrno>
 #include <cstdlib>
 #include <cstring>
-#include <fstream>
 #include <initializer_list>
 #include <string>
 #include <thread>
@@ -25,22 +27,54 @@ Result<void> check_file(const char* option, const std::string& path) {
       path.c_str());
 }
 
+// The text of a file with secrets, in one place, which is wiped.
+class SecretFile {
+ public:
+  explicit SecretFile(const std::string& path) noexcept {
+    const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+    if (file < 0) return;
+    while (size_ < kMost) {
+      const ssize_t got = ::read(file, text_.data() + size_, kMost - size_);
+      if (got < 0 && errno == EINTR) continue;
+      if (got <= 0) break;
+      size_ += static_cast<std::size_t>(got);
+    }
+    ::close(file);
+  }
+  SecretFile(const SecretFile&) = delete;
+  SecretFile& operator=(const SecretFile&) = delete;
+  ~SecretFile() { explicit_bzero(text_.data(), text_.size()); }
+
+  // The next line, with a 0 behind it, or null.
+  const char* next_line() noexcept {
+    if (at_ >= size_) return nullptr;
+    char* const line = text_.data() + at_;
+    char* end = std::find(line, text_.data() + size_, '\n');
+    at_ = static_cast<std::size_t>(end - text_.data()) + 1;
+    while (end > line && (end[-1] == '\r' || end[-1] == ' ')) --end;
+    *end = '\0';
+    return line;
+  }
+
+ private:
+  static constexpr std::size_t kMost = std::size_t{64} << 10;  // a JWT with its seed has a few thousand bytes
+  std::array<char, kMost + 1> text_ = {};
+  std::size_t size_ = 0;
+  std::size_t at_ = 0;
+};
+
 // Whether the file has a line with the seed of a user. The client only looks when it connects, and says neither file nor option.
 Result<void> check_seed(const char* option, const std::string& path) {
   if (path.empty()) return {};
   nats_Open(-1);  // what signs is not ready before
-  std::ifstream file(path);
-  std::string line;
+  SecretFile file(path);
   bool good = false;
-  while (!good && std::getline(file, line)) {
-    while (!line.empty() && (line.back() == '\r' || line.back() == ' ')) line.pop_back();
-    if (line.starts_with("SU")) {
-      unsigned char* signature = nullptr;
-      int length = 0;
-      good = nats_Sign(line.c_str(), "?", &signature, &length) == NATS_OK;
-      std::free(signature);  // NOLINT(cppcoreguidelines-no-malloc): the client's
-    }
-    explicit_bzero(line.data(), line.size());
+  for (const char* line = file.next_line(); !good && line != nullptr; line = file.next_line()) {
+    if (std::strncmp(line, "SU", 2) != 0) continue;
+    unsigned char* signature = nullptr;
+    int length = 0;
+    good = nats_Sign(line, "?", &signature, &length) == NATS_OK;
+    std::free(signature);  // NOLINT(cppcoreguidelines-no-malloc): the client's
   }
   if (good) return {};
   return make_error(ErrorCode::kInvalidArgument,

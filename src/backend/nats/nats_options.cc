@@ -21,6 +21,12 @@ bool is_url(std::string_view url) {
   return false;
 }
 
+// A secret where a path belongs: 58 letters and digits, as in SUA...
+bool is_seed(std::string_view text) {
+  return text.size() == 58 && text.front() == 'S' &&
+         std::ranges::all_of(text, [](char c) { return (c >= 'A' && c <= 'Z') || (c >= '2' && c <= '7'); });
+}
+
 constexpr std::chrono::hours kDay(24);
 
 }  // namespace
@@ -41,6 +47,12 @@ Result<void> NatsConnectionOptions::validate() const {
     problem = "user and password come together";
   } else if (nkey.empty() != nkey_seed_file.empty()) {
     problem = "nkey and nkey_seed_file come together";
+  } else if (!nkey.empty() && !nkey.starts_with('U')) {
+    // Not with its value either: it may be the seed.
+    problem =
+        "nkey is not the public key of a user, which begins with U; seeds go into a file, nkey_seed_file";
+  } else if (is_seed(nkey_seed_file) || is_seed(credentials_file)) {
+    problem = "nkey_seed_file and credentials_file are paths of files, not what is in them";
   } else if (tls.certificate_file.empty() != tls.key_file.empty()) {
     problem = "tls.certificate_file and tls.key_file come together";
   } else if (connect_timeout.count() < 1 || connect_timeout > kDay || write_timeout.count() < 1 ||

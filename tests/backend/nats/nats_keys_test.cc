@@ -56,6 +56,7 @@ TEST_F(NatsKeys, OnlyTheSeedOfTheUsersNkeyIsLetIn) {
   expect_refused(with_nkey(server, file("empty.seed", "")), "empty.seed");
   expect_refused(with_nkey(server, file("cut.seed", std::string(kUserSeed).substr(0, 40))), "cut.seed");
   expect_refused(with_nkey(server, folder_.file("missing.seed")), "missing.seed");
+  expect_refused(with_nkey(server, file("long.seed", std::string(1 << 17, 'x') + "\n")), "long.seed");
 
   // A key that the server does not know, with its seed.
   NatsConnectionOptions stranger = with_nkey(server, file("other.seed", kOtherUserSeed));
@@ -63,6 +64,24 @@ TEST_F(NatsKeys, OnlyTheSeedOfTheUsersNkeyIsLetIn) {
   expect_refused(stranger, kOtherUser);
   const Error error = error_of(server.options());
   EXPECT_NE(error.message().find("nkey"), std::string::npos) << error;
+}
+
+// Without a server: nobody is asked.
+TEST(NatsKeysMixedUp, ASeedInTheWrongPlaceIsNotSaid) {
+  NatsConnectionOptions nkey;
+  nkey.nkey = kUserSeed;
+  nkey.nkey_seed_file = "/nowhere/user.seed";
+  NatsConnectionOptions file;
+  file.nkey = kUser;
+  file.nkey_seed_file = kUserSeed;
+  NatsConnectionOptions credentials;
+  credentials.credentials_file = kUserSeed;
+  for (const NatsConnectionOptions& options : {nkey, file, credentials}) {
+    const Error error = error_of(options);
+    EXPECT_EQ(error.code(), ErrorCode::kInvalidArgument) << error;
+    EXPECT_EQ(error.message().find(std::string(kUserSeed).substr(0, 12)), std::string::npos) << error;
+    EXPECT_NE(error.message().find("file"), std::string::npos) << error;
+  }
 }
 
 TEST_F(NatsKeys, AJwtIsOfTheAccountsUserAndComesWithItsSeed) {
