@@ -1,10 +1,13 @@
 // ashlar relay: events of one feed published on others.
+#include <algorithm>
+#include <array>
 #include <chrono>
 #include <cstdio>
 #include <fstream>
 #include <map>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "apps/ashlar/commands.h"
@@ -29,9 +32,36 @@ struct RelaySettings {
   double status_every = 10;
 };
 
-int fail(const Error& error) {
-  std::fprintf(stderr, "ashlar relay: %s\n", error.message().c_str());
-  return 1;
+void replace_all(std::string& text, const std::string& what, const std::string& with) {
+  for (std::size_t at = text.find(what); at != std::string::npos; at = text.find(what, at + with.size()))
+    text.replace(at, what.size(), with);
+}
+
+// An address in an error is shown without who logs in, and up to the first option that may be a secret: what follows that may
+// be the rest of it.
+void hide_secrets(std::string& message, const std::string& address) {
+  std::string shown = address;
+  for (std::size_t from = shown.find('?'); from < shown.size(); from = shown.find('&', from + 1)) {
+    const std::size_t equals = std::min(shown.find('=', from), shown.size());
+    const std::string option = shown.substr(from, equals - from);
+    for (const char* part : {"key", "seed", "pass", "token", "secret", "creds"})
+      if (option.find(part) != std::string::npos && equals < shown.size())
+        shown.replace(equals + 1, shown.npos, "...");
+  }
+  const std::size_t slashes = shown.find("//");
+  const std::size_t place = slashes == shown.npos ? shown.find(':') + 1 : slashes + 2;
+  if (const std::size_t at = address.rfind('@'); at != address.npos && at >= place) {
+    const std::size_t kept = std::min(at, shown.size());
+    shown.replace(place, kept - place, "...");
+  }
+  if (shown == address) return;
+  replace_all(message, address, shown);
+  // An option without a value is quoted by itself.
+  for (std::size_t from = address.find('?'); from < address.size(); from = address.find('&', from + 1)) {
+    const std::size_t end = std::min(address.find('&', from + 1), address.size());
+    const std::string piece = address.substr(from + 1, end - from - 1);
+    if (piece.find('=') == piece.npos) replace_all(message, "'" + piece + "'", "'...'");
+  }
 }
 
 Result<tokens::HashScheme> scheme_of(const RelaySettings& settings) {
@@ -113,6 +143,15 @@ class Relaying {
   }
 
  private:
+  int fail(const Error& error) const {
+    std::string message = error.message();
+    hide_secrets(message, settings_.from);
+    for (const std::string& address : settings_.to) hide_secrets(message, address);
+    std::fprintf(stderr, "ashlar relay: %s\n", message.c_str());
+    // Who was told to end while waiting has ended well.
+    return error.code() == ErrorCode::kCancelled && StopSignal::received() ? 0 : 1;
+  }
+
   // True when it is time to say how it goes.
   bool is_time() {
     if (settings_.status_every <= 0) return false;

@@ -19,6 +19,8 @@ using backend::zmq::EnginePublisherOptions;
 using backend::zmq::SubscriberOptions;
 using backend::zmq::ZmqBatchSink;
 
+constexpr double kLongestSilence = 3e8;  // seconds; as good as never
+
 // A host and port, or an address as ZeroMQ has it, such as ipc:///tmp/x.
 std::string endpoint_of(const std::string& place) {
   return place.empty() || place.find("://") != std::string::npos ? place : "tcp://" + place;
@@ -32,8 +34,8 @@ Result<SubscriberOptions> subscriber_of(const FeedAddress& address) {
   const Result<double> silence =
       address.seconds("silence", std::chrono::duration<double>(options.silence).count());
   if (!silence) return silence.error();
-  options.silence =
-      std::chrono::duration_cast<Clock::Duration>(std::chrono::duration<double>(std::min(*silence, 1e9)));
+  options.silence = std::chrono::duration_cast<Clock::Duration>(
+      std::chrono::duration<double>(std::min(*silence, kLongestSilence)));
   return options;
 }
 
@@ -58,6 +60,7 @@ EnginePublisherOptions publisher_of(const FeedAddress& address, const events::St
 struct SharedPublisher {
   Mutex mu;
   std::unique_ptr<ZmqBatchSink> sink;
+  std::string replay_endpoint;  // as it was asked for
 };
 
 // One worker's share of it.
@@ -87,14 +90,23 @@ using Publishers = std::map<std::string, std::weak_ptr<SharedPublisher>>;
 
 Result<std::shared_ptr<events::BatchSink>> open_sink(Publishers& publishers, EnginePublisherOptions options,
                                                      events::SnapshotSource& state) {
-  std::weak_ptr<SharedPublisher>& known = publishers[options.endpoint];
+  const std::string endpoint = options.endpoint;
+  const std::string replay_endpoint = options.replay_endpoint;
+  std::weak_ptr<SharedPublisher>& known = publishers[endpoint];
   std::shared_ptr<SharedPublisher> shared = known.lock();
   if (shared == nullptr) {
     auto sink = ZmqBatchSink::create({.publisher = std::move(options)});
     if (!sink) return sink.error();
     shared = std::make_shared<SharedPublisher>();
     shared->sink = *std::move(sink);
+    shared->replay_endpoint = replay_endpoint;
     known = shared;
+  } else if (shared->replay_endpoint != replay_endpoint) {
+    return make_error(
+        ErrorCode::kInvalidArgument,
+        "%s is written with replay '%s' and with replay '%s'; a publisher has one: name the same, "
+        "or publish elsewhere",
+        endpoint.c_str(), shared->replay_endpoint.c_str(), replay_endpoint.c_str());
   }
   return std::shared_ptr<events::BatchSink>(std::make_shared<WorkerSink>(std::move(shared), state));
 }

@@ -148,9 +148,11 @@ TEST(AshlarRelay, WaitsForAServerThatComesLater) {
       "engine://127.0.0.1:" + std::to_string(port) + "?replay=127.0.0.1:" + std::to_string(replay_port);
   ServerProcess relay(speaking("relay --from '" + from + "' --to '" + server.url() + "?wait=forever'"));
   ServerProcess stopped(speaking("relay --from '" + server.url() + "?wait=forever' --to file:/dev/null"));
-  for (ServerProcess* each : {&relay, &stopped}) EXPECT_TRUE(each->says("waiting for a server"));
+  ServerProcess writing(speaking(std::string("relay --from kvrec:") + ASHLAR_TEST_DATA +
+                                 "/vllm/default.kvrec --to '" + server.url() + "?wait=forever'"));
+  for (ServerProcess* each : {&relay, &stopped, &writing}) EXPECT_TRUE(each->says("waiting for a server"));
   engine.publish(std::span(payloads).subspan(payloads.size() / 2));
-  EXPECT_NE(stopped.terminate(), -1);
+  for (ServerProcess* each : {&stopped, &writing}) EXPECT_EQ(each->terminate(), 0);
 
   server.start();
   Listening listening(server);
@@ -189,6 +191,34 @@ TEST(AshlarRelay, SaysThatTwoPublishersHaveOneWorkersNumber) {
     ASSERT_TRUE(two->publish(stored_by(7, 5, number).view()) && two->flush());
   }
   EXPECT_TRUE(relay.says("warning: worker 7 rank 0 has two publishers, incarnations 4 and 5"));
+}
+
+TEST(AshlarRelay, APublisherHasOneReplaySocket) {
+  const std::string to = " --to 'zmq://127.0.0.1:" + std::to_string(free_port()) + "?replay=127.0.0.1:";
+  ServerProcess relay(speaking(std::string("relay --from kvrec:") + ASHLAR_TEST_DATA + "/vllm/default.kvrec" +
+                               to + std::to_string(free_port()) + "'" + to + std::to_string(free_port()) +
+                               "'"));
+  EXPECT_TRUE(relay.says("a publisher has one"));
+}
+
+TEST(AshlarRelay, SaysNoSecretsOfAnAddress) {
+  const std::string at = "127.0.0.1:" + std::to_string(free_port());
+  for (const std::string& address :
+       {"nats://" + at + "?nkey=SUHIDDEN&seed=/nowhere", "nats://" + at + "?nkey=SUHIDDEN&HIDDEN",
+        "nats://" + at + "?wait=x&nkey=SUHIDDEN&seed=/nowhere", "nats://" + at + "?password=HIDDEN",
+        "nats://" + at + "?what=1&seed=HIDDEN", "nats://somebody:HIDDEN@" + at,
+        "nats://somebody:HID?D&EN@" + at, "nat://somebody:HIDDEN@" + at, "nat://" + at + "?token=HIDDEN",
+        "nat://" + at + "?token=A&HIDDEN=1"}) {
+    for (const std::string& arguments : {"relay --from '" + address + "' --to file:/dev/null",
+                                         std::string("relay --from kvrec:") + ASHLAR_TEST_DATA +
+                                             "/vllm/default.kvrec --to '" + address + "'"}) {
+      ServerProcess relay(speaking(arguments));
+      std::string said;
+      for (std::optional<std::string> line = relay.read_line(); line; line = relay.read_line()) said += *line;
+      EXPECT_NE(said.find("ashlar relay: "), std::string::npos) << said;
+      EXPECT_EQ(said.find("HID"), std::string::npos) << arguments << "\n" << said;
+    }
+  }
 }
 
 TEST(AshlarRelay, CarriesSeveralWorkersOverOnePortOfZeroMq) {
