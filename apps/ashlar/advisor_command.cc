@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "apps/ashlar/commands.h"
+#include "apps/ashlar/feed_address.h"
 #include "apps/ashlar/feed_kinds.h"
 #include "apps/ashlar/stop_signal.h"
 #include "ashlar/feed/storage_advisor.h"
@@ -23,11 +24,6 @@ struct AdvisorSettings {
   std::string program;
   bool quiet = false;
 };
-
-int fail(const Error& error) {
-  std::fprintf(stderr, "ashlar advisor: %s\n", error.message().c_str());
-  return 1;
-}
 
 // Each advice to a program of its own, as one line on its standard input.
 class ProgramHook final : public feed::AdviceHook {
@@ -90,6 +86,12 @@ class Advising {
   }
 
  private:
+  int fail(const Error& error) const {
+    std::string message = error.message();
+    hide_secrets(message, settings_.from);
+    std::fprintf(stderr, "ashlar advisor: %s\n", message.c_str());
+    return 1;
+  }
   // What was said before is said again only when it has become something else.
   void report(feed::StorageAdvisor& advisor) {
     std::set<std::string> now;

@@ -1,9 +1,18 @@
 #include "apps/ashlar/feed_address.h"
 
+#include <algorithm>
 #include <charconv>
 #include <cstdlib>
 
 namespace ashlar::apps {
+namespace {
+
+void replace_all(std::string& text, const std::string& what, const std::string& with) {
+  for (std::size_t at = text.find(what); at != std::string::npos; at = text.find(what, at + with.size()))
+    text.replace(at, what.size(), with);
+}
+
+}  // namespace
 
 Result<FeedAddress> FeedAddress::parse(std::string_view text) {
   FeedAddress out;
@@ -69,6 +78,31 @@ Result<void> FeedAddress::all_used() const {
       return make_error(ErrorCode::kInvalidArgument, "%s: '%s' is no option of '%s' feeds here",
                         text_.c_str(), option.c_str(), kind_.c_str());
   return {};
+}
+
+void hide_secrets(std::string& message, const std::string& address) {
+  std::string shown = address;
+  for (std::size_t from = shown.find('?'); from < shown.size(); from = shown.find('&', from + 1)) {
+    const std::size_t equals = std::min(shown.find('=', from), shown.size());
+    const std::string option = shown.substr(from, equals - from);
+    for (const char* part : {"key", "seed", "pass", "token", "secret", "creds"})
+      if (option.find(part) != std::string::npos && equals < shown.size())
+        shown.replace(equals + 1, shown.npos, "...");
+  }
+  const std::size_t slashes = shown.find("//");
+  const std::size_t place = slashes == shown.npos ? shown.find(':') + 1 : slashes + 2;
+  if (const std::size_t at = address.rfind('@'); at != address.npos && at >= place) {
+    const std::size_t kept = std::min(at, shown.size());
+    shown.replace(place, kept - place, "...");
+  }
+  if (shown == address) return;
+  replace_all(message, address, shown);
+  // An option without a value is quoted by itself.
+  for (std::size_t from = address.find('?'); from < address.size(); from = address.find('&', from + 1)) {
+    const std::size_t end = std::min(address.find('&', from + 1), address.size());
+    const std::string piece = address.substr(from + 1, end - from - 1);
+    if (piece.find('=') == piece.npos) replace_all(message, "'" + piece + "'", "'...'");
+  }
 }
 
 }  // namespace ashlar::apps

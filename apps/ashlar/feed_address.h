@@ -40,4 +40,8 @@ class FeedAddress {
   mutable std::set<std::string> used_;
 };
 
+// Shows an address in a message without who logs in, and up to the first option that may be a secret: what follows that may be
+// the rest of it.
+void hide_secrets(std::string& message, const std::string& address);
+
 }  // namespace ashlar::apps

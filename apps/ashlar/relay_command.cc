@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "apps/ashlar/commands.h"
+#include "apps/ashlar/feed_address.h"
 #include "apps/ashlar/feed_kinds.h"
 #include "apps/ashlar/stop_signal.h"
 #include "ashlar/base/mutex.h"
@@ -31,38 +32,6 @@ struct RelaySettings {
   std::uint64_t incarnation = 0;
   double status_every = 10;
 };
-
-void replace_all(std::string& text, const std::string& what, const std::string& with) {
-  for (std::size_t at = text.find(what); at != std::string::npos; at = text.find(what, at + with.size()))
-    text.replace(at, what.size(), with);
-}
-
-// An address in an error is shown without who logs in, and up to the first option that may be a secret: what follows that may
-// be the rest of it.
-void hide_secrets(std::string& message, const std::string& address) {
-  std::string shown = address;
-  for (std::size_t from = shown.find('?'); from < shown.size(); from = shown.find('&', from + 1)) {
-    const std::size_t equals = std::min(shown.find('=', from), shown.size());
-    const std::string option = shown.substr(from, equals - from);
-    for (const char* part : {"key", "seed", "pass", "token", "secret", "creds"})
-      if (option.find(part) != std::string::npos && equals < shown.size())
-        shown.replace(equals + 1, shown.npos, "...");
-  }
-  const std::size_t slashes = shown.find("//");
-  const std::size_t place = slashes == shown.npos ? shown.find(':') + 1 : slashes + 2;
-  if (const std::size_t at = address.rfind('@'); at != address.npos && at >= place) {
-    const std::size_t kept = std::min(at, shown.size());
-    shown.replace(place, kept - place, "...");
-  }
-  if (shown == address) return;
-  replace_all(message, address, shown);
-  // An option without a value is quoted by itself.
-  for (std::size_t from = address.find('?'); from < address.size(); from = address.find('&', from + 1)) {
-    const std::size_t end = std::min(address.find('&', from + 1), address.size());
-    const std::string piece = address.substr(from + 1, end - from - 1);
-    if (piece.find('=') == piece.npos) replace_all(message, "'" + piece + "'", "'...'");
-  }
-}
 
 Result<tokens::HashScheme> scheme_of(const RelaySettings& settings) {
   std::string key;

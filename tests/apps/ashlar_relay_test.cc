@@ -201,7 +201,7 @@ TEST(AshlarRelay, APublisherHasOneReplaySocket) {
   EXPECT_TRUE(relay.says("a publisher has one"));
 }
 
-TEST(AshlarRelay, SaysNoSecretsOfAnAddress) {
+TEST(AshlarProgram, SaysNoSecretsOfAnAddress) {
   const std::string at = "127.0.0.1:" + std::to_string(free_port());
   for (const std::string& address :
        {"nats://" + at + "?nkey=SUHIDDEN&seed=/nowhere", "nats://" + at + "?nkey=SUHIDDEN&HIDDEN",
@@ -209,13 +209,15 @@ TEST(AshlarRelay, SaysNoSecretsOfAnAddress) {
         "nats://" + at + "?what=1&seed=HIDDEN", "nats://somebody:HIDDEN@" + at,
         "nats://somebody:HID?D&EN@" + at, "nat://somebody:HIDDEN@" + at, "nat://" + at + "?token=HIDDEN",
         "nat://" + at + "?token=A&HIDDEN=1"}) {
-    for (const std::string& arguments : {"relay --from '" + address + "' --to file:/dev/null",
-                                         std::string("relay --from kvrec:") + ASHLAR_TEST_DATA +
-                                             "/vllm/default.kvrec --to '" + address + "'"}) {
+    for (const std::string& arguments :
+         {"relay --from '" + address + "' --to file:/dev/null", "advisor --from '" + address + "'",
+          std::string("relay --from kvrec:") + ASHLAR_TEST_DATA + "/vllm/default.kvrec --to '" + address +
+              "'"}) {
       ServerProcess relay(speaking(arguments));
       std::string said;
       for (std::optional<std::string> line = relay.read_line(); line; line = relay.read_line()) said += *line;
-      EXPECT_NE(said.find("ashlar relay: "), std::string::npos) << said;
+      EXPECT_NE(said.find("ashlar " + arguments.substr(0, arguments.find(' ')) + ": "), std::string::npos)
+          << said;
       EXPECT_EQ(said.find("HID"), std::string::npos) << arguments << "\n" << said;
     }
   }
