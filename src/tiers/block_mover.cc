@@ -23,9 +23,10 @@ Error cancelled() {
 }
 
 // The error is that of a copy that was to end.
-bool stopped(const MoveOptions& options, const Error& error) {
-  return error.code() == ErrorCode::kCancelled ? options.control != nullptr && options.control->cancelled()
-                                               : error.code() == ErrorCode::kTimeout && options.deadline;
+bool stopped(const MoveOptions& options, const Error& error, const Clock& clock) {
+  if (error.code() == ErrorCode::kCancelled)
+    return options.control != nullptr && options.control->cancelled();
+  return error.code() == ErrorCode::kTimeout && options.deadline && clock.now() >= *options.deadline;
 }
 
 }  // namespace
@@ -259,7 +260,8 @@ std::optional<TransferDone> BlockMover::wait(Running& move) {
                           std::string(move.from_.name()).c_str());
       if (good) continue;
       if (!move.report_.error) move.report_.error = good.error();
-      if (stopped(move.options_, good.error())) move.report_.blocks[batch.places[i]] = Moved::kStopped;
+      if (stopped(move.options_, good.error(), clock_))
+        move.report_.blocks[batch.places[i]] = Moved::kStopped;
       batch.reservation->not_written(i, good.error());
       batch.records[i] = {};
     }

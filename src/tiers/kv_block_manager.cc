@@ -219,25 +219,25 @@ Result<std::size_t> KvBlockManager::reset(events::TierId tier) {
   return make_error(ErrorCode::kNotFound, "there is no tier %u", unsigned{tier.value()});
 }
 
-// Copies that are under way would bring the blocks back: those that have not started are taken out, the others land first. Nobody
-// brings them up meanwhile.
+// Copies that are under way would bring the blocks back: those that have not started are taken out, the others land first, from
+// the top down: what is gone above cannot be offered again. Nobody brings them up meanwhile.
 Result<void> KvBlockManager::reset_blocks(std::span<const SequenceHash> hashes) {
   TierStack& stack = parts_->stack;
   std::optional<Error> error;
   const auto note = [&](const Result<void>& removed) {
     if (!removed && removed.error().code() != ErrorCode::kNotFound && !error) error = removed.error();
   };
-  const auto withdraw = [&] {
-    for (OffloadLane* const lane : {parts_->to_g2.get(), parts_->to_g3.get(), parts_->to_g4.get()})
+  const auto withdraw = [&](std::initializer_list<OffloadLane*> lanes) {
+    for (OffloadLane* const lane : lanes)
       if (lane != nullptr) lane->withdraw(hashes);
   };
   const Onboarder::Claim claim(*parts_->onboarder, hashes);
-  withdraw();
-  for (const SequenceHash& hash : hashes) {
-    note(stack.g1->remove(hash));
-    if (stack.g2 != nullptr) note(stack.g2->remove(hash));
-  }
-  withdraw();  // what was offered before it was gone above
+  withdraw({parts_->to_g2.get(), parts_->to_g3.get(), parts_->to_g4.get()});
+  for (const SequenceHash& hash : hashes) note(stack.g1->remove(hash));
+  withdraw({parts_->to_g2.get()});
+  if (stack.g2 != nullptr)
+    for (const SequenceHash& hash : hashes) note(stack.g2->remove(hash));
+  withdraw({parts_->to_g3.get(), parts_->to_g4.get()});
   if (stack.g3 != nullptr) note(stack.g3->remove_all(hashes));
   if (stack.g4 != nullptr) note(stack.g4->remove_all(hashes));
   return error ? Result<void>(*error) : Result<void>();

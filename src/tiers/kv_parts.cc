@@ -275,12 +275,7 @@ void KvBlockManager::Parts::look_ahead(block::BlockManager<Tier>& manager, TierP
       near[pool.record(*hold).priority].push_back(hash);
   }
   for (const auto& [priority, hashes] : near) {
-    const std::vector<block::Fence> after = fences.of(hashes);
-    if (after.empty()) {
-      lane->suggest(hashes, priority);
-    } else {
-      lane->offload(hashes, OffloadOptions{.priority = priority, .after = after});
-    }
+    lane->suggest(hashes, priority, fences.of(hashes));
   }
 }
 

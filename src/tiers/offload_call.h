@@ -47,6 +47,10 @@ class OffloadCall {
     if (pending_.empty()) changed_.notify_all();
     return pending_.empty();
   }
+  bool ended() const {
+    const MutexLock lock(mu_);
+    return pending_.empty();
+  }
   void cancel() {
     const MutexLock lock(mu_);
     cancelled_ = true;

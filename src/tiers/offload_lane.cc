@@ -83,6 +83,7 @@ OffloadLane::~OffloadLane() {
   for (const SequenceHash& hash : left) end(hash, &OffloadProgress::cancelled, {});
 }
 
+// Of a block whose precondition was abandoned nobody can know any more whether its bytes are whole: it goes down for nobody.
 void OffloadLane::unblock() {
   std::vector<Member> free;
   std::vector<SequenceHash> hopeless;
@@ -98,17 +99,21 @@ void OffloadLane::unblock() {
       }
       if (abandoned) hopeless.push_back(at->first);
       if (!abandoned) free.push_back({at->first, blocked.priority, blocked.for_good});
+      if (!abandoned) between_.insert(at->first);
       at = blocked_.erase(at);
     }
   }
   for (const Member& member : free) {
     offer(member.hash, member.priority, member.for_good);
     if (!member.for_good) drop_unwanted(member.hash);  // it may have been given up meanwhile
+    arrived_somewhere(member.hash);
   }
-  for (const SequenceHash& hash : hopeless)
+  for (const SequenceHash& hash : hopeless) {
+    queue_->cancel(hash);
     end(hash, &OffloadProgress::failed,
         make_error(ErrorCode::kCancelled, "the precondition of block %s was abandoned and can never pass",
                    hash.to_string().c_str()));
+  }
 }
 
 bool OffloadLane::Blocked::passed() const {
@@ -209,7 +214,7 @@ void OffloadLane::finish(const std::shared_ptr<Batch>& batch) {
   if (batch->members.empty()) return;
   const MoveReport report =
       std::exchange(batch->finish, nullptr)();  // who hears of the end finds nothing held
-  if (batch->deadline) expire();
+  expire();
   {
     const MutexLock lock(mu_);
     ++counters_.batches;
@@ -239,11 +244,13 @@ void OffloadLane::finish(const std::shared_ptr<Batch>& batch) {
     }
     return &OffloadProgress::failed;
   };
+  // While they are in flight: who waits for the end of that knows that the next lane has been asked.
+  for (std::size_t i = 0; i < batch->members.size(); ++i)
+    if (report.blocks[i] == Moved::kArrived && arrived_)
+      arrived_(batch->members[i].hash, batch->members[i].priority);
   std::vector<Ended> ended;
   for (std::size_t i = 0; i < batch->members.size(); ++i) {
     Member member = batch->members[i];
-    // While it is in flight: who waits for the end of that knows that the next lane has been asked.
-    if (report.blocks[i] == Moved::kArrived && arrived_) arrived_(member.hash, member.priority);
     member.for_good = queue_->finished(member.hash);
     if (report.blocks[i] == Moved::kStopped) {
       stopped(member);
@@ -264,7 +271,8 @@ bool OffloadLane::drain(std::optional<Clock::TimePoint> until) {
   bool quiet = false;
   for (;;) {
     const OffloadQueueCounters queue = queue_->counters();
-    quiet = !moving_ && queue.on_deck + queue.waiting + queue.in_flight == 0;
+    quiet = !moving_ && between_.empty() && queue.on_deck + queue.waiting + queue.in_flight == 0 &&
+            std::ranges::none_of(blocked_, [](const auto& one) { return one.second.passed(); });
     if (stopping_ || quiet || (until && clock_.now() >= *until)) break;
     if (until) {
       clock_.wait_until(changed_, mu_, *until);

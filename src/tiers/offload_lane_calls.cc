@@ -63,22 +63,15 @@ OffloadHandle OffloadLane::offload(std::span<const SequenceHash> hashes, const O
     }
   }
   for (const std::span<const block::Fence> fences : {std::span<const block::Fence>(options.after), also})
-    for (const block::Fence& fence : fences)
-      if (!fence.passed())
-        fence.on_passed([link = link_] {
-          const MutexLock lock(link->mu);
-          if (link->lane == nullptr) return;
-          const MutexLock its_lock(link->lane->mu_);
-          link->lane->changed_.notify_all();
-        });
+    for (const block::Fence& fence : fences) wake_when_passed(fence);
   std::size_t offered = 0;
   for (const std::size_t i : free) {
     offer(hashes[i], options.priority);
     if (++offered == options_.full_batch) wake();  // the lane begins while the rest is offered
   }
   wake();
-  // Who gave up before the blocks were offered did not find them.
-  if (call->given_up() != nullptr) {
+  // Who gave up, or was ended by others, before the blocks were offered did not find them.
+  if (call->given_up() != nullptr || call->ended()) {
     expire();
     for (const std::size_t i : accepted) drop_unwanted(hashes[i]);
   }
@@ -91,21 +84,39 @@ void OffloadLane::wake() {
   changed_.notify_all();
 }
 
-void OffloadLane::suggest(std::span<const SequenceHash> hashes, std::uint8_t priority) {
+void OffloadLane::suggest(std::span<const SequenceHash> hashes, std::uint8_t priority,
+                          std::span<const block::Fence> after) {
+  ASHLAR_CHECK(after.size() <= 1 || after.size() == hashes.size(), "%zu preconditions for %zu blocks",
+               after.size(), hashes.size());
   std::uint64_t filtered = 0;
-  for (const SequenceHash& hash : hashes) {
+  for (std::size_t i = 0; i < hashes.size(); ++i) {
+    const SequenceHash& hash = hashes[i];
+    if (!options_.policy({hash, priority, options_.uses ? options_.uses(hash) : 0, &to_})) {
+      ++filtered;
+      continue;
+    }
+    const block::Fence* const fence = after.empty() ? nullptr : &after[after.size() == 1 ? 0 : i];
+    bool fresh = false;
     {
       const MutexLock lock(mu_);
-      if (const auto blocked = blocked_.find(hash); blocked != blocked_.end()) {
-        blocked->second.for_good = true;  // it goes when its precondition has passed
-        blocked->second.priority = std::max(blocked->second.priority, priority);
-        continue;
+      auto blocked = blocked_.find(hash);
+      if (blocked == blocked_.end() && fence != nullptr && !fence->passed()) {
+        blocked = blocked_.try_emplace(hash).first;
+        fresh = true;
+      }
+      if (blocked != blocked_.end()) {  // it goes when its precondition has passed
+        Blocked& waits = blocked->second;
+        fresh |= fence != nullptr && !waits.for_good;
+        if (fresh) waits.after.emplace_back(nullptr, *fence);
+        waits.for_good = true;
+        waits.priority = std::max(waits.priority, priority);
+        if (!fresh) continue;
       }
     }
-    if (options_.policy({hash, priority, options_.uses ? options_.uses(hash) : 0, &to_})) {
-      offer(hash, priority, true);
+    if (fresh) {
+      wake_when_passed(*fence);
     } else {
-      ++filtered;
+      offer(hash, priority, true);
     }
   }
   {
@@ -113,6 +124,16 @@ void OffloadLane::suggest(std::span<const SequenceHash> hashes, std::uint8_t pri
     counters_.filtered += filtered;
   }
   wake();
+}
+
+void OffloadLane::wake_when_passed(const block::Fence& fence) {
+  if (fence.passed()) return;
+  fence.on_passed([link = link_] {
+    const MutexLock lock(link->mu);
+    if (link->lane == nullptr) return;
+    const MutexLock its_lock(link->lane->mu_);
+    link->lane->changed_.notify_all();
+  });
 }
 
 void OffloadLane::offer(const SequenceHash& hash, std::uint8_t priority, bool for_good) {
@@ -134,9 +155,7 @@ void OffloadLane::end(std::span<const Ended> ended, const std::optional<Error>& 
     const MutexLock lock(mu_);
     for (std::size_t i = 0; i < ended.size(); ++i) {
       if (ended[i].outcome == &OffloadProgress::gone) ++counters_.gone;
-      if (const auto blocked = blocked_.find(ended[i].hash);
-          blocked != blocked_.end() && !blocked->second.for_good)
-        blocked_.erase(blocked);  // it waited for those who end now
+      leave_blocked(ended[i].hash, nullptr);
       const auto found = calls_.find(ended[i].hash);
       if (found == calls_.end()) continue;
       calls[i] = std::move(found->second);
@@ -162,28 +181,41 @@ void OffloadLane::forget(const SequenceHash& hash, const std::shared_ptr<Offload
     const auto found = calls_.find(hash);
     if (found == calls_.end() || std::erase(found->second, call) == 0) return;
     if (found->second.empty()) calls_.erase(found);
-    if (const auto blocked = blocked_.find(hash); blocked != blocked_.end()) {
-      std::erase_if(blocked->second.after, [&](const auto& wait) { return wait.first == call.get(); });
-      if (!calls_.contains(hash) && !blocked->second.for_good) blocked_.erase(blocked);
-    }
+    leave_blocked(hash, call.get());
     changed_.notify_all();  // others may have waited for its precondition
   }
   tell(call, hash, call->given_up(), {});
   drop_unwanted(hash);
 }
 
+// What was offered for good keeps the preconditions that were known then: the block may not be written yet.
+void OffloadLane::leave_blocked(const SequenceHash& hash, const OffloadCall* call) {
+  const auto blocked = blocked_.find(hash);
+  if (blocked == blocked_.end()) return;
+  Blocked& waits = blocked->second;
+  const auto leaves = [&](const auto& wait) { return call == nullptr || wait.first == call; };
+  if (waits.for_good) {
+    for (auto& wait : waits.after)
+      if (leaves(wait)) wait.first = nullptr;
+    return;
+  }
+  std::erase_if(waits.after, leaves);
+  if (call == nullptr || !calls_.contains(hash)) blocked_.erase(blocked);
+}
+
 void OffloadLane::drop_unwanted(const SequenceHash& hash) {
-  for (;;) {
+  bool done = false;
+  while (!done) {
     {
       const MutexLock lock(mu_);
       if (calls_.contains(hash)) return;
+      between_.insert(hash);
     }
     const Release released = queue_->release(hash);
     std::optional<std::uint8_t> again;
     std::vector<std::shared_ptr<Batch>> stop;
     {
       const MutexLock lock(mu_);
-      changed_.notify_all();  // another may be on deck now
       again = wanted_by(hash);
       if (released == Release::kInFlight && !again)
         std::ranges::copy_if(batches_, std::back_inserter(stop),
@@ -191,9 +223,17 @@ void OffloadLane::drop_unwanted(const SequenceHash& hash) {
       if (released != Release::kOut || blocked_.contains(hash)) again.reset();
     }
     for (const std::shared_ptr<Batch>& batch : stop) batch->control.cancel();
-    if (!again) return;
-    offer(hash, *again);  // somebody joined meanwhile, and may have given up again
+    if (again) offer(hash, *again);  // somebody joined meanwhile, and may have given up again
+    done = !again;
+    arrived_somewhere(hash);
   }
+}
+
+void OffloadLane::arrived_somewhere(const SequenceHash& hash) {
+  const MutexLock lock(mu_);
+  between_.erase(between_.find(hash));
+  if (!oldest_) oldest_ = clock_.now();
+  changed_.notify_all();  // another may be on deck now
 }
 
 std::optional<std::uint8_t> OffloadLane::wanted_by(const SequenceHash& hash) const {
@@ -207,7 +247,7 @@ std::optional<std::uint8_t> OffloadLane::wanted_by(const SequenceHash& hash) con
 
 bool OffloadLane::unwanted(const Batch& batch) const {
   return std::ranges::all_of(batch.members, [this](const Member& member) ASHLAR_REQUIRES(mu_) {
-    return !member.for_good && !calls_.contains(member.hash);
+    return !calls_.contains(member.hash) && !queue_->is_for_good(member.hash);
   });
 }
 
@@ -218,7 +258,12 @@ void OffloadLane::stopped(const Member& member) {
     ++counters_.stopped;
     priority = wanted_by(member.hash);
     if (member.for_good) priority = std::max(member.priority, priority.value_or(0));
-    if (blocked_.contains(member.hash)) priority.reset();  // it is offered when its precondition has passed
+    if (const auto blocked = blocked_.find(member.hash); blocked != blocked_.end() && priority) {
+      // It is offered when its precondition has passed.
+      blocked->second.for_good |= member.for_good;
+      blocked->second.priority = std::max(blocked->second.priority, *priority);
+      priority.reset();
+    }
   }
   if (!priority) return;
   offer(member.hash, *priority, member.for_good);
@@ -254,7 +299,8 @@ void OffloadLane::withdraw(std::span<const SequenceHash> hashes) {
     const MutexLock lock(mu_);
     changed_.notify_all();
     const auto on_its_way = [this](const SequenceHash& hash) ASHLAR_REQUIRES(mu_) {
-      return queue_->in_flight(hash) || std::ranges::any_of(batches_, [&](const auto& batch) {
+      return queue_->in_flight(hash) || between_.contains(hash) ||
+             std::ranges::any_of(batches_, [&](const auto& batch) {
                return std::ranges::find(batch->members, hash, &Member::hash) != batch->members.end();
              });
     };
@@ -278,6 +324,8 @@ std::size_t OffloadLane::give_up() {
       if (!queue_->in_flight(hash)) waiting.push_back(hash);
   }
   for (const SequenceHash& hash : waiting) end(hash, &OffloadProgress::cancelled, {});
+  const MutexLock lock(mu_);
+  changed_.notify_all();  // those who drain
   return count;
 }
 
@@ -316,6 +364,7 @@ void OffloadHandle::cancel() const {
   const MutexLock lock(call_->link()->mu);
   if (call_->link()->lane == nullptr) return;
   OffloadLane& lane = *call_->link()->lane;
+  lane.expire();  // those whose deadline has come want nothing any more
   for (const SequenceHash& hash : call_->pending_hashes()) lane.forget(hash, call_);
   const MutexLock its_lock(lane.mu_);
   lane.changed_.notify_all();  // those who drain: there may be nothing left

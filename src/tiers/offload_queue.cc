@@ -59,7 +59,9 @@ Offer OffloadQueue::offer(const SequenceHash& hash, std::uint8_t priority, bool 
   }
   if (displaced && dropped_) dropped_(*displaced, Offer::kNoRoom);
   if (answer) return *answer;
-  return settle(hash, order, upgrade_(hash));
+  const Offer settled = settle(hash, order, upgrade_(hash));
+  if (settled != Offer::kOnDeck) refill();  // its place is free again
+  return settled;
 }
 
 Offer OffloadQueue::wait_locked(const SequenceHash& hash, const Order& order,
@@ -219,6 +221,12 @@ bool OffloadQueue::in_flight(const SequenceHash& hash) const {
   const MutexLock lock(mu_);
   const auto found = known_.find(hash);
   return found != known_.end() && found->second.stage == Stage::kInFlight;
+}
+
+bool OffloadQueue::is_for_good(const SequenceHash& hash) const {
+  const MutexLock lock(mu_);
+  const auto found = known_.find(hash);
+  return found != known_.end() && found->second.for_good;
 }
 
 OffloadQueueCounters OffloadQueue::counters() const {

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <atomic>
 #include <cerrno>
 #include <map>
@@ -247,7 +248,7 @@ TEST_F(OffloadLaneTest, WhatIsWithdrawnStaysAwayThoughItsCopyWasStoppedAndWanted
   first.cancel();
   const OffloadHandle second = to_host->offload(names({0}), 35);
   std::thread withdraws([&] {
-    to_host->withdraw(names({0}));
+    to_host->withdraw(names({0, 1}));
     EXPECT_EQ(to_host->counters().queue.on_deck, 0u);
     EXPECT_EQ(to_host->counters().queue.in_flight, 0u);
   });
@@ -285,11 +286,63 @@ TEST_F(OffloadLaneTest, ASuggestionWaitsForThePreconditionOfACallThatGaveUp) {
   const auto to_host = lane(*g1_, *g2_);
   auto [fence, signal] = block::Fence::create();
   const OffloadHandle handle = to_host->offload(names({0}), {.after = {fence}});
+  for (int i = 0; i < 100; ++i) to_host->suggest(names({0}), 35);
+  handle.cancel();
+  EXPECT_EQ(handle.progress().cancelled, 1u);
+  to_host->drain();
+  EXPECT_FALSE(g2_->has(name(0))) << "it may not be written yet";
+  EXPECT_EQ(to_host->counters().blocked, 1u);
+  std::move(signal).signal();
+  to_host->drain();
+  EXPECT_TRUE(g2_->has(name(0))) << "who drains waits for what may go";
+}
+
+TEST_F(OffloadLaneTest, ASuggestionWithAPreconditionWaitsForItOnce) {
+  compute(0);
+  compute(1);
+  const auto to_host = lane(*g1_, *g2_);
+  auto [fence, signal] = block::Fence::create();
+  auto never = std::make_optional(block::Fence::create());
+  for (int i = 0; i < 100; ++i) to_host->suggest(names({0, 1}), 35, std::array{fence, never->first});
+  to_host->drain();
+  EXPECT_EQ(to_host->counters().blocked, 2u);
+  std::move(signal).signal();
+  to_host->drain();
+  EXPECT_TRUE(g2_->has(name(0)));
+  never.reset();
+  while (to_host->counters().blocked != 0) std::this_thread::yield();
+  to_host->drain();
+  EXPECT_FALSE(g2_->has(name(1))) << "nobody will write it";
+  expect_counts_exact();
+}
+
+TEST_F(OffloadLaneTest, AnAbandonedPreconditionTakesTheBlockOutForAll) {
+  compute(0);
+  const auto to_host = lane(*g1_, *g2_, {.full_batch = 2, .max_wait = Clock::Duration::max()});
+  auto never = std::make_optional(block::Fence::create());
+  const OffloadHandle queued = to_host->offload(names({0}), 35);
+  const OffloadHandle blocked = to_host->offload(names({0}), {.after = {never->first}});
+  never.reset();
+  EXPECT_EQ(blocked.wait().error().code(), ErrorCode::kCancelled);
+  EXPECT_EQ(queued.wait().error().code(), ErrorCode::kCancelled);
+  to_host->drain();
+  EXPECT_FALSE(g2_->has(name(0)));
+  expect_counts_exact();
+}
+
+TEST_F(OffloadLaneTest, ACopyGoesOnForWhatWasSuggestedMeanwhile) {
+  compute(0);
+  compute(1);
+  StandingCopies copies;
+  const auto to_host = OffloadLane::create(*g1_, *g2_, copies.begin(), {.full_batch = 2}).value();
+  const OffloadHandle handle = to_host->offload(names({0, 1}), 35);
+  copies.wait_for_batch(1);
   to_host->suggest(names({0}), 35);
   handle.cancel();
-  std::move(signal).signal();
-  while (!g2_->has(name(0))) std::this_thread::yield();
-  EXPECT_EQ(handle.progress().cancelled, 1u);
+  copies.end(ErrorCode::kIo);  // which says that the control was not told
+  to_host->drain();
+  EXPECT_EQ(to_host->counters().failed, 2u);
+  expect_counts_exact();
 }
 
 TEST_F(OffloadLaneTest, WhatIsOfferedForGoodOutlivesACallThatIsCancelled) {

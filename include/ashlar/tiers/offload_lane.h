@@ -15,6 +15,7 @@
 #include <span>
 #include <thread>
 #include <unordered_map>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -96,8 +97,10 @@ class OffloadLane {
   OffloadHandle offload(std::span<const tokens::SequenceHash> hashes, std::uint8_t priority) {
     return offload(hashes, OffloadOptions{.priority = priority});
   }
-  // The same for blocks of which nobody wants to know what becomes of them; it keeps nothing of them beside the queue.
-  void suggest(std::span<const tokens::SequenceHash> hashes, std::uint8_t priority);
+  // The same for blocks of which nobody wants to know what becomes of them; it keeps nothing of them beside the queue, and what
+  // waits for its precondition once, however often it is suggested. Requires: as offload().
+  void suggest(std::span<const tokens::SequenceHash> hashes, std::uint8_t priority,
+               std::span<const block::Fence> after = {});
   // Lets what waits in the queue go now, and waits until nothing waits there or is on its way. What waits for a precondition
   // stays. False when `until` came first.
   bool drain(std::optional<Clock::TimePoint> until = {});
@@ -113,7 +116,8 @@ class OffloadLane {
   struct Blocked {
     std::uint8_t priority = 0;
     bool for_good = false;
-    std::vector<std::pair<const OffloadCall*, block::Fence>> after = {};  // and whose they are
+    std::vector<std::pair<const OffloadCall*, block::Fence>> after =
+        {};  // and whose they are; null: the block's
 
     bool passed() const;
   };
@@ -129,6 +133,7 @@ class OffloadLane {
   void offer(const tokens::SequenceHash& hash, std::uint8_t priority, bool for_good = false);
   // Something was offered.
   void wake();
+  void wake_when_passed(const block::Fence& fence);
   struct Member {
     tokens::SequenceHash hash;
     std::uint8_t priority = 0;
@@ -162,6 +167,10 @@ class OffloadLane {
             std::size_t OffloadProgress::* outcome, const std::optional<Error>& error);
   // The call has given up (OffloadCall::given_up()), and ends for this hash.
   void forget(const tokens::SequenceHash& hash, const std::shared_ptr<OffloadCall>& call);
+  // The preconditions of a call, or of all calls, count no more.
+  void leave_blocked(const tokens::SequenceHash& hash, const OffloadCall* call) ASHLAR_REQUIRES(mu_);
+  // A name that was between two places is in one of them now.
+  void arrived_somewhere(const tokens::SequenceHash& hash);
   // Takes a hash out that no call wants and that was not offered for good, or stops its batch if that holds for all of it.
   void drop_unwanted(const tokens::SequenceHash& hash);
   // Gives up the calls whose deadline has come.
@@ -182,6 +191,8 @@ class OffloadLane {
   std::unordered_map<tokens::SequenceHash, std::vector<std::shared_ptr<OffloadCall>>> calls_
       ASHLAR_GUARDED_BY(mu_);
   std::unordered_map<tokens::SequenceHash, Blocked> blocked_ ASHLAR_GUARDED_BY(mu_);
+  std::unordered_multiset<tokens::SequenceHash> between_
+      ASHLAR_GUARDED_BY(mu_);                                           // neither blocked nor in the queue
   std::vector<std::shared_ptr<Batch>> batches_ ASHLAR_GUARDED_BY(mu_);  // on their way
   std::set<std::pair<Clock::TimePoint, std::shared_ptr<OffloadCall>>> deadlines_ ASHLAR_GUARDED_BY(mu_);
   std::optional<Clock::TimePoint> oldest_ ASHLAR_GUARDED_BY(mu_);  // since when something waits

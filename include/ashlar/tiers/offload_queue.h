@@ -100,6 +100,8 @@ class OffloadQueue {
 
   std::size_t on_deck() const;
   bool in_flight(const tokens::SequenceHash& hash) const;
+  // It is here, and was offered for good.
+  bool is_for_good(const tokens::SequenceHash& hash) const;
   OffloadQueueCounters counters() const;
 
  private:
