@@ -9,8 +9,10 @@ set(CMAKE_RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/bin)
 if(PROJECT_IS_TOP_LEVEL)
   find_program(ASHLAR_CCACHE ccache)
   if(ASHLAR_CCACHE AND NOT ASHLAR_TIDY)
-    set(CMAKE_CXX_COMPILER_LAUNCHER ${ASHLAR_CCACHE})
-    set(CMAKE_CUDA_COMPILER_LAUNCHER ${ASHLAR_CCACHE})
+    # Paths below the source folder are hashed relative to it, so that every clone on a machine shares one cache.
+    set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env CCACHE_BASEDIR=${PROJECT_SOURCE_DIR} CCACHE_NOHASHDIR=1
+      CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime ${ASHLAR_CCACHE})
+    set(CMAKE_CUDA_COMPILER_LAUNCHER ${CMAKE_CXX_COMPILER_LAUNCHER})
   endif()
   find_program(ASHLAR_MOLD mold)
   if(ASHLAR_MOLD AND NOT CMAKE_CROSSCOMPILING)

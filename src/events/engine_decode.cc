@@ -15,9 +15,9 @@ namespace {
 constexpr std::size_t kMinDigest = 8;
 constexpr std::size_t kMaxDigest = 64;
 
-class Decoder {
+class EngineDecoder {
  public:
-  Decoder(std::span<const std::byte> payload, EngineBatch& out) noexcept : in_(payload), out_(out) {}
+  EngineDecoder(std::span<const std::byte> payload, EngineBatch& out) noexcept : in_(payload), out_(out) {}
 
   bool batch();
   const MsgpackReader& reader() const noexcept { return in_; }
@@ -40,7 +40,7 @@ class Decoder {
   std::span<const std::byte> parent_digest_;  // of the event that is being read
 };
 
-bool Decoder::batch() {
+bool EngineDecoder::batch() {
   std::uint32_t length = 0;
   if (!in_.read_array(length, "a batch must be an array")) return false;
   if (length < 2) return in_.fail_at("a batch must have a timestamp and events", 0);
@@ -58,7 +58,7 @@ bool Decoder::batch() {
   return true;
 }
 
-bool Decoder::event() {
+bool EngineDecoder::event() {
   const std::size_t start = in_.offset();
   const std::byte* const first = in_.at();
   EngineEvent& event = out_.events.emplace_back();
@@ -79,7 +79,7 @@ bool Decoder::event() {
   return true;
 }
 
-bool Decoder::map_event(EngineEvent& event) {
+bool EngineDecoder::map_event(EngineEvent& event) {
   const std::size_t start = in_.offset();
   std::uint32_t count = 0;
   if (!in_.read_map(count, "an event must be a map")) return false;
@@ -118,7 +118,7 @@ bool Decoder::map_event(EngineEvent& event) {
   return true;
 }
 
-bool Decoder::array_event(EngineEvent& event) {
+bool EngineDecoder::array_event(EngineEvent& event) {
   const std::size_t start = in_.offset();
   std::uint32_t count = 0;
   if (!in_.read_array(count, "an event must be an array")) return false;
@@ -139,7 +139,7 @@ bool Decoder::array_event(EngineEvent& event) {
   return true;
 }
 
-bool Decoder::field(EngineField field, EngineEvent& event) {
+bool EngineDecoder::field(EngineField field, EngineEvent& event) {
   if (field == EngineField::kUnknown) return in_.skip();
   if (field == EngineField::kBlockHashes) return names(event);
   if (in_.take_nil()) return true;
@@ -193,7 +193,7 @@ bool Decoder::field(EngineField field, EngineEvent& event) {
   return in_.skip();
 }
 
-bool Decoder::name(BlockName& name, std::span<const std::byte>& digest) {
+bool EngineDecoder::name(BlockName& name, std::span<const std::byte>& digest) {
   if (in_.peek() != MsgpackReader::Type::kBytes) {
     MsgpackReader::Integer value;
     if (!in_.read_integer(value, "a block hash must be an integer or bytes")) return false;
@@ -211,7 +211,7 @@ bool Decoder::name(BlockName& name, std::span<const std::byte>& digest) {
   return true;
 }
 
-bool Decoder::names(EngineEvent& event) {
+bool EngineDecoder::names(EngineEvent& event) {
   std::uint32_t count = 0;
   if (!in_.read_array(count, "block_hashes must be an array")) return false;
   const std::size_t begin = out_.names.size();
@@ -245,7 +245,7 @@ bool Decoder::names(EngineEvent& event) {
 }
 
 // Requires: the digests of the event's names are the last ones of the batch.
-void Decoder::finish_digests(EngineEvent& event) {
+void EngineDecoder::finish_digests(EngineEvent& event) {
   const std::size_t size = event.names.count == 0 ? parent_digest_.size() : event.digest_size;
   if (event.names.count == 0) event.digests = {static_cast<std::uint32_t>(out_.digests.size()), 0};
   if (!event.parent.has_value()) return;
@@ -260,7 +260,7 @@ void Decoder::finish_digests(EngineEvent& event) {
   event.digests.count += static_cast<std::uint32_t>(size);
 }
 
-bool Decoder::token_ids(EngineEvent& event) {
+bool EngineDecoder::token_ids(EngineEvent& event) {
   std::uint32_t count = 0;
   if (!in_.read_array(count, "token_ids must be an array")) return false;
   const std::size_t begin = out_.tokens.size();
@@ -286,7 +286,7 @@ bool Decoder::token_ids(EngineEvent& event) {
   return true;
 }
 
-bool Decoder::extra_keys(EngineEvent& event) {
+bool EngineDecoder::extra_keys(EngineEvent& event) {
   std::uint32_t blocks = 0;
   if (!in_.read_array(blocks, "extra_keys must be nil or an array")) return false;
   event.has_extra_keys = true;
@@ -307,7 +307,7 @@ bool Decoder::extra_keys(EngineEvent& event) {
   return true;
 }
 
-bool Decoder::extra_key(std::uint32_t block) {
+bool EngineDecoder::extra_key(std::uint32_t block) {
   using Kind = EngineExtraKey::Kind;
   const std::size_t start = in_.offset();
   const std::byte* const first = in_.at();
@@ -349,7 +349,7 @@ bool Decoder::extra_key(std::uint32_t block) {
   return true;
 }
 
-bool Decoder::optional_u32(std::optional<std::uint32_t>& out, const char* what) {
+bool EngineDecoder::optional_u32(std::optional<std::uint32_t>& out, const char* what) {
   if (in_.take_nil()) return true;
   std::uint64_t number = 0;
   if (!in_.read_unsigned(number, UINT32_MAX, what)) return false;
@@ -364,7 +364,7 @@ Result<void> decode_engine_batch(std::span<const std::byte> payload, EngineBatch
   if (payload.size() > UINT32_MAX)
     return make_error(ErrorCode::kCorruption, "engine batch of %zu bytes: none is larger than 4 GiB",
                       payload.size());
-  Decoder decoder(payload, out);
+  EngineDecoder decoder(payload, out);
   if (decoder.batch()) return {};
   out.clear();
   return make_error(ErrorCode::kCorruption, "engine batch: %s, at byte %zu of %zu", decoder.reader().fault(),

@@ -15,9 +15,9 @@ namespace {
 
 constexpr std::array<std::string_view, 4> kMedia = {"gpu", "cpu", "disk", "external"};
 
-class Decoder {
+class RollingDecoder {
  public:
-  Decoder(std::string_view json, RollingEvent& out) noexcept : in_(json), out_(out) {}
+  RollingDecoder(std::string_view json, RollingEvent& out) noexcept : in_(json), out_(out) {}
   const JsonReader& reader() const noexcept { return in_; }
 
   bool event() {
@@ -138,7 +138,7 @@ void append_list(std::string& out, const List& values, F&& value_of) {
   out += ']';
 }
 
-Error unsupported(const KvEvent& event, const char* why) {
+Error no_rolling_form(const KvEvent& event, const char* why) {
   return make_error(ErrorCode::kUnsupported, "event %llu (%s) has no form in the KV Events API: %s",
                     static_cast<unsigned long long>(event.sequence),
                     std::string(to_string(event.kind)).c_str(), why);
@@ -214,7 +214,7 @@ void append_rolling_event(const RollingEvent& event, std::string& out) {
 
 Result<void> decode_rolling_event(std::string_view json, RollingEvent& out) {
   out = {};
-  Decoder decoder(json, out);
+  RollingDecoder decoder(json, out);
   if (decoder.event()) return {};
   out = {};
   return make_error(ErrorCode::kCorruption, "KV event: %s, at byte %zu of %zu", decoder.reader().fault(),
@@ -235,19 +235,19 @@ Result<void> to_rolling_events(const EventBatch& batch, const RollingSource& sou
     left = left.subspan(run.size());
     const KvEvent& first = run.front();
     if (first.kind == KvEventKind::kAccess || first.group != 0) continue;
-    if (first.kind == KvEventKind::kResync) return unsupported(first, "events were lost; send a snapshot");
+    if (first.kind == KvEventKind::kResync) return no_rolling_form(first, "events were lost; send a snapshot");
     const bool everywhere = first.kind == KvEventKind::kCleared && first.tier == kAllTiers;
     if (!everywhere && first.tier.value() >= kMedia.size())
-      return unsupported(first, "its tier is beyond g4");
+      return no_rolling_form(first, "its tier is beyond g4");
     RollingEvent event{.source = source, .kind = first.kind, .rank = batch.stream.worker.rank};
     if (batch.published_ns > 0)
       event.timestamp_ms = static_cast<std::uint64_t>(batch.published_ns) / 1'000'000;
     if (batch.keys.block_size != 0) event.block_size = batch.keys.block_size;
     if (first.kind != KvEventKind::kCleared) {
       for (const KvEvent& block : run) {
-        if (block.hash.is_keyed()) return unsupported(block, "its name is keyed");
+        if (block.hash.is_keyed()) return no_rolling_form(block, "its name is keyed");
         if (block.has_name && block.name_bits != block.hash.chain())
-          return unsupported(block, "it has a name of its own");
+          return no_rolling_form(block, "it has a name of its own");
         event.hashes.push_back(block.hash.chain());
       }
       // Removed blocks of one run may stand anywhere.

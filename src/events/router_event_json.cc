@@ -12,9 +12,9 @@ namespace {
 
 constexpr std::array<std::string_view, 4> kTierNames = {"device", "host_pinned", "disk", "external"};
 
-class Decoder {
+class RouterDecoder {
  public:
-  Decoder(std::string_view json, RouterEvent& out) noexcept : in_(json), out_(out) {}
+  RouterDecoder(std::string_view json, RouterEvent& out) noexcept : in_(json), out_(out) {}
 
   bool event() {
     bool identified = false;
@@ -187,7 +187,7 @@ class Decoder {
   bool unknown_tier_ = false;
 };
 
-Error unsupported(const KvEvent& event, const char* why) {
+Error no_router_form(const KvEvent& event, const char* why) {
   return make_error(ErrorCode::kUnsupported, "event %llu (%s) has no form for routers: %s",
                     static_cast<unsigned long long>(event.sequence),
                     std::string(to_string(event.kind)).c_str(), why);
@@ -199,7 +199,7 @@ Result<std::optional<BlockName>> parent_name(const KvEvent& event, const OwnName
   if (!event.has_parent) return std::optional<BlockName>();
   if (!event.has_name) return std::optional(BlockName(event.parent_bits.chain()));
   if (const auto found = own.find(event.parent_bits); found != own.end()) return std::optional(found->second);
-  return unsupported(event, "the own name of its parent is not in the batch");
+  return no_router_form(event, "the own name of its parent is not in the batch");
 }
 
 }  // namespace
@@ -247,7 +247,7 @@ void append_router_event(const RouterEvent& event, std::string& out) {
 
 Result<void> decode_router_event(std::string_view json, RouterEvent& out) {
   out = {};
-  Decoder decoder(json, out);
+  RouterDecoder decoder(json, out);
   if (decoder.event()) return {};
   out = {};
   if (decoder.unknown_tier())
@@ -268,11 +268,11 @@ Result<void> to_router_events(const EventBatch& batch, std::uint64_t& next_id,
     left = left.subspan(run.size());
     const KvEvent& first = run.front();
     if (first.kind == KvEventKind::kAccess || first.group != 0) continue;
-    if (first.kind == KvEventKind::kResync) return unsupported(first, "events were lost; send a snapshot");
+    if (first.kind == KvEventKind::kResync) return no_router_form(first, "events were lost; send a snapshot");
     const bool clears = first.kind == KvEventKind::kCleared;
-    if (clears && first.tier != kAllTiers) return unsupported(first, "routers clear all tiers at once");
+    if (clears && first.tier != kAllTiers) return no_router_form(first, "routers clear all tiers at once");
     if (!clears && first.tier.value() >= kTierNames.size())
-      return unsupported(first, "its tier is beyond g4");
+      return no_router_form(first, "its tier is beyond g4");
     RouterEvent event{
         .worker = batch.stream.worker, .tier = clears ? TierId(0) : first.tier, .kind = first.kind};
     if (first.kind == KvEventKind::kStored) {
@@ -281,7 +281,7 @@ Result<void> to_router_events(const EventBatch& batch, std::uint64_t& next_id,
       event.parent = *parent;
       event.start_position = first.hash.position();
       for (const KvEvent& block : run) {
-        if (!block.has_local) return unsupported(block, "it has no local hash");
+        if (!block.has_local) return no_router_form(block, "it has no local hash");
         if (block.has_name) own[block.hash] = block.name();
         event.blocks.push_back({*block.local(), block.name()});
       }

@@ -19,7 +19,7 @@
 namespace ashlar::index::detail {
 namespace {
 
-constexpr std::size_t kAhead = 16;  // look-ups from prefetch to use
+constexpr std::size_t kFindAhead = 16;  // look-ups from prefetch to use
 
 // What a query needs, kept by the thread for its memory.
 struct QueryScratch {
@@ -194,7 +194,7 @@ void PositionalQuery::jump(const std::uint64_t* workers) {
     fetched = std::min(fetched + step, n - 1);
     prefetch(fetched);
   };
-  for (std::size_t i = 0; i < kAhead; ++i) fetch_next();
+  for (std::size_t i = 0; i < kFindAhead; ++i) fetch_next();
 
   std::size_t at = 0;
   bool stopped = early_exit_ && count_bits(active, words_) == 1;
@@ -291,10 +291,10 @@ void PositionalQuery::walk(const std::uint64_t* workers) {
   scratch_.tier_blocks.assign(kStorageTiers * words_ * 64, 0);
   std::uint32_t* device_depths = scratch_.tier_blocks.data();  // in the place of the device tier's blocks
 
-  for (std::size_t i = 1; i < std::min(kAhead, n); ++i) prefetch(i);
+  for (std::size_t i = 1; i < std::min(kFindAhead, n); ++i) prefetch(i);
   std::uint32_t depth = 0;
   while (depth < n) {
-    if (depth + kAhead < n) prefetch(depth + kAhead);
+    if (depth + kFindAhead < n) prefetch(depth + kFindAhead);
     look(depth, [&](const WorkerSet& set) { set.copy_planes(planes, first_, words_); });
     for (std::size_t i = 0; i < words_; ++i) {
       std::uint64_t faster = left[i] & planes[i];

@@ -14,7 +14,7 @@
 namespace ashlar::index::detail {
 namespace {
 
-constexpr std::size_t kAhead = 8;  // blocks from prefetch to use
+constexpr std::size_t kWriteAhead = 8;  // blocks from prefetch to use
 
 // Whether a name was seen before, over one event. Forgets by a change of round, not by a walk.
 class NamesSeen {
@@ -86,11 +86,11 @@ std::optional<StoreVerdict> StorePlan::make(WorkerBlocks* worker, const BlocksSt
   blocks.resize(stored.size());
   names.begin(stored.size());
   if (worker != nullptr)
-    for (std::size_t i = 0; i < std::min(2 * kAhead, stored.size()); ++i)
+    for (std::size_t i = 0; i < std::min(2 * kWriteAhead, stored.size()); ++i)
       worker->prefetch_name(stored[i].name);
   for (std::size_t i = 0; i < stored.size(); ++i) {
-    if (worker != nullptr && i + 2 * kAhead < stored.size())
-      worker->prefetch_name(stored[i + 2 * kAhead].name);
+    if (worker != nullptr && i + 2 * kWriteAhead < stored.size())
+      worker->prefetch_name(stored[i + 2 * kWriteAhead].name);
     chain = extended(chain, stored[i].local);
     const NameEntry* known = worker == nullptr ? nullptr : worker->find_name(stored[i].name);
     // A known name that stands twice means other content the second time; a new one has to be remembered.
@@ -188,11 +188,11 @@ void PositionalCore::apply(WorkerBlocks& blocks, const BlocksStored& event, cons
   const auto prefetch = [&](std::size_t i) {
     map_of(plan.blocks[i].key).prefetch_to_add(plan.blocks[i].key);
   };
-  for (std::size_t i = 0; i < std::min(kAhead, n); ++i) prefetch(i);
+  for (std::size_t i = 0; i < std::min(kWriteAhead, n); ++i) prefetch(i);
   std::size_t repeated = 0;
   std::uint32_t parent = plan.parent;
   for (std::size_t i = 0; i < n; ++i) {
-    if (i + kAhead < n) prefetch(i + kAhead);
+    if (i + kWriteAhead < n) prefetch(i + kWriteAhead);
     const StorePlan::Block& block = plan.blocks[i];
     if (block.known == kNoRecord) {
       parent = apply_new_name(blocks, event.blocks[i], block.chain, block.key, parent, event.tier);
@@ -262,12 +262,12 @@ std::size_t PositionalCore::remove_from(WorkerBlocks& blocks, StorageTier tier,
     map_of(key).prefetch_to_remove(key);
   };
   const std::size_t n = names.size();
-  for (std::size_t i = 0; i < std::min(2 * kAhead, n); ++i) blocks.prefetch_name(name_at(i));
-  for (std::size_t i = 0; i < std::min(kAhead, n); ++i) fetch_entry(name_at(i));
+  for (std::size_t i = 0; i < std::min(2 * kWriteAhead, n); ++i) blocks.prefetch_name(name_at(i));
+  for (std::size_t i = 0; i < std::min(kWriteAhead, n); ++i) fetch_entry(name_at(i));
   std::size_t removed = 0;
   for (std::size_t i = 0; i < n; ++i) {
-    if (i + 2 * kAhead < n) blocks.prefetch_name(name_at(i + 2 * kAhead));
-    if (i + kAhead < n) fetch_entry(name_at(i + kAhead));
+    if (i + 2 * kWriteAhead < n) blocks.prefetch_name(name_at(i + 2 * kWriteAhead));
+    if (i + kWriteAhead < n) fetch_entry(name_at(i + kWriteAhead));
     removed += remove_one(blocks, tier, name_at(i)) ? 1 : 0;
   }
   if (blocks.nested() && board_.is_posted(blocks.slot())) board_.take_down(blocks.slot());

@@ -14,14 +14,11 @@
 #include <system_error>
 #include <utility>
 
+#include "base/wide.h"
 #include "storage/size_limit_signal.h"
 
 namespace ashlar::storage {
 namespace {
-
-unsigned long long wide(std::uint64_t value) {
-  return value;
-}
 
 std::string reason(int error) {
   return std::generic_category().message(error);

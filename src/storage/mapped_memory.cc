@@ -15,6 +15,7 @@
 #include <memory>
 
 #include "ashlar/base/checked_math.h"
+#include "base/wide.h"
 
 namespace ashlar::storage {
 namespace {
@@ -22,10 +23,6 @@ namespace {
 constexpr std::uint64_t kHugePage = std::uint64_t{2} << 20;
 constexpr std::uint64_t kMaxAlignment = std::uint64_t{1} << 30;
 constexpr std::uint32_t kMaxNode = 1023;
-
-unsigned long long wide(std::uint64_t value) {
-  return value;
-}
 
 // Bytes that the system could still give; all of them where it does not say.
 std::uint64_t available_memory() {

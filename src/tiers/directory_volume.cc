@@ -22,7 +22,7 @@
 namespace ashlar::tiers {
 namespace {
 
-constexpr std::size_t kPieces = 64;  // per call of readv
+constexpr std::size_t kPiecesPerRead = 64;  // per call of readv
 
 Error file_error(const std::string& path, const char* what, int error) {
   const ErrorCode code = error == ENOENT                                        ? ErrorCode::kNotFound
@@ -47,7 +47,7 @@ class Descriptor {
   int number_;
 };
 
-int write_all(int file, std::span<const std::byte> bytes) {
+int write_whole(int file, std::span<const std::byte> bytes) {
   const storage::SizeLimitSignal no_signal;
   while (!bytes.empty()) {
     const ssize_t written = ::write(file, bytes.data(), bytes.size());
@@ -120,7 +120,7 @@ Result<void> DirectoryVolume::put_one(const ObjectWrite& object) const {
   if (file.get() < 0) return file_error(made_at, "create", errno);
   int error = 0;
   for (const std::span<const std::byte>& part : object.parts)
-    if (error == 0) error = write_all(file.get(), part);
+    if (error == 0) error = write_whole(file.get(), part);
   if (error == 0 && sync_ && fsync(file.get()) != 0) error = errno;
   if (const int closed = file.close(); error == 0) error = closed;
   if (error == 0 && rename(made_at.c_str(), path.c_str()) != 0) error = errno;
@@ -158,7 +158,7 @@ Result<void> DirectoryVolume::get_one(const ObjectRead& object) const {
   if (static_cast<std::uint64_t>(about.st_size) != left.left())
     return make_error(ErrorCode::kCorruption, "%s has %lld bytes, %llu are expected", path.c_str(),
                       static_cast<long long>(about.st_size), static_cast<unsigned long long>(left.left()));
-  std::array<iovec, kPieces> pieces{};
+  std::array<iovec, kPiecesPerRead> pieces{};
   while (left.left() > 0) {
     const std::size_t count = left.gather(pieces, left.left());
     const ssize_t read = ::readv(file.get(), pieces.data(), static_cast<int>(count));

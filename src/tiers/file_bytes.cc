@@ -14,7 +14,7 @@
 namespace ashlar::tiers {
 namespace {
 
-constexpr std::size_t kPieces = 64;  // per call of the system
+constexpr std::size_t kPiecesPerCall = 64;  // per call of the system
 
 Error failed(const std::string& path, const char* what, std::uint64_t left, std::uint64_t offset, int error) {
   const bool full = error == ENOSPC || error == EDQUOT || error == EFBIG;
@@ -51,7 +51,7 @@ Outcome step(const storage::FileAccess& file, storage::IoDirection direction, st
 Result<void> write_all(const storage::FileAccess& file, const std::string& path, std::uint64_t offset,
                        std::span<const std::span<const std::byte>> parts) {
   const storage::SizeLimitSignal no_signal;
-  std::array<iovec, kPieces> pieces{};
+  std::array<iovec, kPiecesPerCall> pieces{};
   for (PartsCursor<const std::byte> left(parts); left.left() > 0;) {
     const Outcome written = step(file, storage::IoDirection::kWrite, offset, left, pieces, pwritev);
     if (written.error == EINTR) continue;
@@ -73,7 +73,7 @@ Result<void> write_all(const storage::FileAccess& file, const std::string& path,
 
 Result<void> read_all(const storage::FileAccess& file, const std::string& path, std::uint64_t offset,
                       std::span<const std::span<std::byte>> parts) {
-  std::array<iovec, kPieces> pieces{};
+  std::array<iovec, kPiecesPerCall> pieces{};
   for (PartsCursor<std::byte> left(parts); left.left() > 0;) {
     const Outcome read = step(file, storage::IoDirection::kRead, offset, left, pieces, preadv);
     if (read.error == EINTR) continue;

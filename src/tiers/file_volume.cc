@@ -15,6 +15,7 @@
 #include <utility>
 
 #include "ashlar/base/checked_math.h"
+#include "base/wide.h"
 #include "tiers/file_bytes.h"
 #include "tiers/file_volume_format.h"
 
@@ -28,10 +29,6 @@ using storage::DiskStorage;
 
 constexpr std::uint64_t kReadAtATime = std::uint64_t{1} << 20;
 constexpr file_volume::HeaderBytes kCleared{};
-
-unsigned long long wide(std::uint64_t value) {
-  return value;
-}
 
 Result<std::shared_ptr<DiskStorage>> open_storage(const std::string& path,
                                                   std::shared_ptr<storage::IoFaults> faults) {

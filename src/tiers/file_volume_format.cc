@@ -12,7 +12,7 @@
 namespace ashlar::tiers::file_volume {
 namespace {
 
-constexpr std::array<char, 8> kMagic = {'A', 'S', 'H', 'L', 'A', 'R', 'F', 'V'};
+constexpr std::array<char, 8> kVolumeMagic = {'A', 'S', 'H', 'L', 'A', 'R', 'F', 'V'};
 constexpr std::uint32_t kVersion = 1;
 constexpr std::uint32_t kHeaderMagic = 0x6a626f56;  // "Vobj"
 constexpr std::size_t kKeyAt = 36;
@@ -66,7 +66,7 @@ std::uint64_t slots_in(std::uint64_t bytes, std::uint64_t slot_bytes) {
 
 Superblock encode(const FileVolumeShape& shape) {
   ByteWriter out;
-  for (const char c : kMagic) out.put(static_cast<std::uint8_t>(c));
+  for (const char c : kVolumeMagic) out.put(static_cast<std::uint8_t>(c));
   out.put(kVersion);
   out.put(static_cast<std::uint32_t>(kHeaderBytes));
   out.put(shape.slot_bytes);
@@ -75,7 +75,7 @@ Superblock encode(const FileVolumeShape& shape) {
 }
 
 Result<FileVolumeShape> decode(const std::string& path, std::span<const std::byte> bytes) {
-  if (std::memcmp(bytes.data(), kMagic.data(), kMagic.size()) != 0)
+  if (std::memcmp(bytes.data(), kVolumeMagic.data(), kVolumeMagic.size()) != 0)
     return make_error(
         ErrorCode::kInvalidArgument,
         "%s is no file volume and was left alone; call FileVolume::provision() once on an empty "
@@ -84,7 +84,7 @@ Result<FileVolumeShape> decode(const std::string& path, std::span<const std::byt
   if (!is_sealed(bytes))
     return make_error(ErrorCode::kCorruption, "the superblock of %s is damaged; it was left alone",
                       path.c_str());
-  ByteReader in(bytes.subspan(kMagic.size()));
+  ByteReader in(bytes.subspan(kVolumeMagic.size()));
   const auto version = in.get<std::uint32_t>();
   if (version != kVersion)
     return make_error(ErrorCode::kUnsupported, "%s has version %u, this program reads version %u",

@@ -20,6 +20,7 @@
 
 #include "ashlar/base/checked_math.h"
 #include "base/byte_io.h"
+#include "base/wide.h"
 #include "tiers/file_bytes.h"
 #include "tokens/xxhash_inline.h"
 
@@ -31,19 +32,15 @@ using transfer::BlockSet;
 using transfer::Plane;
 using transfer::PlaneShape;
 
-constexpr std::array<char, 8> kMagic = {'A', 'S', 'H', 'L', 'A', 'R', 'G', '3'};
+constexpr std::array<char, 8> kG3Magic = {'A', 'S', 'H', 'L', 'A', 'R', 'G', '3'};
 constexpr std::uint32_t kVersion = 1;
-constexpr std::uint64_t kPage = 4096;
-constexpr std::uint64_t kHeaderBytes = G3File::kHeaderBytes;
+constexpr std::uint64_t kG3Page = 4096;
+constexpr std::uint64_t kG3HeaderBytes = G3File::kHeaderBytes;
 constexpr std::uint32_t kHeaderMagic = 0x6b6c6247;  // "Gblk"
-constexpr std::size_t kReadAtATime = std::size_t{1} << 20;
-
-unsigned long long wide(std::uint64_t value) {
-  return value;
-}
+constexpr std::size_t kG3ReadAtATime = std::size_t{1} << 20;
 
 std::uint64_t up_to_page(std::uint64_t bytes) {
-  return (bytes + kPage - 1) / kPage * kPage;
+  return (bytes + kG3Page - 1) / kG3Page * kG3Page;
 }
 
 std::uint64_t checksum_of(std::span<const std::byte> bytes) {
@@ -51,14 +48,14 @@ std::uint64_t checksum_of(std::span<const std::byte> bytes) {
 }
 
 struct Places {
-  std::uint64_t table = kPage;
+  std::uint64_t table = kG3Page;
   std::vector<std::uint64_t> planes;
   std::uint64_t end = 0;
 };
 
 Places places_of(std::span<const PlaneShape> planes) {
   Places places;
-  places.end = places.table + up_to_page(kHeaderBytes * planes[0].layout.config().num_blocks);
+  places.end = places.table + up_to_page(kG3HeaderBytes * planes[0].layout.config().num_blocks);
   for (const PlaneShape& plane : planes) {
     places.planes.push_back(places.end);
     places.end += up_to_page(plane.layout.region_bytes());
@@ -77,7 +74,7 @@ Result<std::shared_ptr<const BlockSet>> block_set(const G3Options& options, cons
 
 std::vector<std::byte> superblock(const G3Options& options, const BlockSet& set) {
   ByteWriter out;
-  for (const char c : kMagic) out.put(static_cast<std::uint8_t>(c));
+  for (const char c : kG3Magic) out.put(static_cast<std::uint8_t>(c));
   out.put(kVersion);
   out.put(static_cast<std::uint32_t>(options.planes.size()));
   out.put(options.keys.hi());
@@ -93,7 +90,7 @@ std::vector<std::byte> superblock(const G3Options& options, const BlockSet& set)
     out.put(static_cast<std::uint32_t>(descriptor.size()));
     out.put_bytes(descriptor);
   }
-  out.bytes().resize(kPage - sizeof(std::uint64_t));
+  out.bytes().resize(kG3Page - sizeof(std::uint64_t));
   out.put(checksum_of(out.bytes()));
   return std::move(out.bytes());
 }
@@ -103,8 +100,8 @@ Error difference(const std::string& path, std::span<const std::byte> found,
                  std::span<const std::byte> wanted) {
   ByteReader in(found);
   ByteReader ours(wanted);
-  static_cast<void>(in.get_bytes(kMagic.size() + sizeof(std::uint32_t)));
-  static_cast<void>(ours.get_bytes(kMagic.size() + sizeof(std::uint32_t)));
+  static_cast<void>(in.get_bytes(kG3Magic.size() + sizeof(std::uint32_t)));
+  static_cast<void>(ours.get_bytes(kG3Magic.size() + sizeof(std::uint32_t)));
   const auto planes = in.get<std::uint32_t>();
   const auto our_planes = ours.get<std::uint32_t>();
   if (planes != our_planes)
@@ -133,13 +130,13 @@ Error difference(const std::string& path, std::span<const std::byte> found,
 
 Result<void> check_superblock(const std::string& path, std::span<const std::byte> found,
                               std::span<const std::byte> wanted) {
-  if (found.size() < kPage || std::memcmp(found.data(), kMagic.data(), kMagic.size()) != 0)
+  if (found.size() < kG3Page || std::memcmp(found.data(), kG3Magic.data(), kG3Magic.size()) != 0)
     return make_error(ErrorCode::kAlreadyExists, "%s is there and is no file of blocks; it was left alone",
                       path.c_str());
-  ByteReader in(found.subspan(kMagic.size()));
+  ByteReader in(found.subspan(kG3Magic.size()));
   const auto version = in.get<std::uint32_t>();
-  ByteReader end(found.subspan(kPage - sizeof(std::uint64_t)));
-  const bool intact = end.get<std::uint64_t>() == checksum_of(found.first(kPage - sizeof(std::uint64_t)));
+  ByteReader end(found.subspan(kG3Page - sizeof(std::uint64_t)));
+  const bool intact = end.get<std::uint64_t>() == checksum_of(found.first(kG3Page - sizeof(std::uint64_t)));
   if (!intact)
     return make_error(ErrorCode::kCorruption, "the superblock of %s is damaged; the file was left alone",
                       path.c_str());
@@ -151,7 +148,7 @@ Result<void> check_superblock(const std::string& path, std::span<const std::byte
   return {};
 }
 
-std::array<std::byte, kHeaderBytes> encode(std::uint32_t slot, const G3Header& header, const BlockSet& set) {
+std::array<std::byte, kG3HeaderBytes> encode(std::uint32_t slot, const G3Header& header, const BlockSet& set) {
   ByteWriter out;
   out.put(kHeaderMagic);
   out.put(slot);
@@ -165,21 +162,21 @@ std::array<std::byte, kHeaderBytes> encode(std::uint32_t slot, const G3Header& h
   out.put(header.salt.lo());
   out.put(set.block_bytes());
   out.put(header.checksum.value());
-  out.bytes().resize(kHeaderBytes - sizeof(std::uint64_t));
+  out.bytes().resize(kG3HeaderBytes - sizeof(std::uint64_t));
   out.put(checksum_of(out.bytes()));
-  std::array<std::byte, kHeaderBytes> bytes;
+  std::array<std::byte, kG3HeaderBytes> bytes;
   std::ranges::copy(out.bytes(), bytes.begin());
   return bytes;
 }
 
 // False for an empty, torn or misplaced header.
 bool decode(std::uint32_t slot, std::span<const std::byte> bytes, const BlockSet& set, G3Header* header) {
-  ByteReader end(bytes.subspan(kHeaderBytes - sizeof(std::uint64_t)));
+  ByteReader end(bytes.subspan(kG3HeaderBytes - sizeof(std::uint64_t)));
   ByteReader in(bytes);
   const auto magic = in.get<std::uint32_t>();
   const auto its_slot = in.get<std::uint32_t>();
   if (magic != kHeaderMagic || its_slot != slot) return false;
-  if (end.get<std::uint64_t>() != checksum_of(bytes.first(kHeaderBytes - sizeof(std::uint64_t))))
+  if (end.get<std::uint64_t>() != checksum_of(bytes.first(kG3HeaderBytes - sizeof(std::uint64_t))))
     return false;
   header->generation = in.get<std::uint64_t>();
   const auto hash_hi = in.get<std::uint64_t>();
@@ -285,12 +282,12 @@ Result<std::unique_ptr<G3File>> G3File::open(G3Options options) {
     storage = DiskStorage::open(disk);  // somebody else's, where one has come meanwhile
   }
   if (!storage) return storage.error();
-  std::vector<std::byte> found(kPage);
+  std::vector<std::byte> found(kG3Page);
   const ssize_t read = pread((*storage)->file()->buffered, found.data(), found.size(), 0);
   found.resize(read < 0 ? 0 : static_cast<std::size_t>(read));
   // What the superblock should be needs a set over storage that is large enough; a file that is too short is told first.
   if ((*storage)->size() < places.end) {
-    if (found.size() < kPage || std::memcmp(found.data(), kMagic.data(), kMagic.size()) != 0)
+    if (found.size() < kG3Page || std::memcmp(found.data(), kG3Magic.data(), kG3Magic.size()) != 0)
       return make_error(ErrorCode::kAlreadyExists, "%s is there and is no file of blocks; it was left alone",
                         options.path.c_str());
     return make_error(
@@ -319,10 +316,10 @@ G3File::G3File(G3Options options, std::shared_ptr<DiskStorage> storage, std::uin
 Result<void> G3File::read_table() {
   std::unordered_map<tokens::SequenceHash, std::size_t> places;
   std::vector<std::uint32_t> losers;
-  std::vector<std::byte> buffer(kReadAtATime);
-  const std::uint64_t total = kHeaderBytes * capacity();
+  std::vector<std::byte> buffer(kG3ReadAtATime);
+  const std::uint64_t total = kG3HeaderBytes * capacity();
   for (std::uint64_t at = 0; at < total; at += buffer.size()) {
-    buffer.resize(std::min<std::uint64_t>(kReadAtATime, total - at));
+    buffer.resize(std::min<std::uint64_t>(kG3ReadAtATime, total - at));
     std::size_t done = 0;
     while (done < buffer.size()) {
       const ssize_t read = pread(storage_->file()->buffered, buffer.data() + done, buffer.size() - done,
@@ -333,10 +330,10 @@ Result<void> G3File::read_table() {
                           read == 0 ? "the file ends there" : std::generic_category().message(errno).c_str());
       done += static_cast<std::size_t>(read);
     }
-    for (std::uint64_t inside = 0; inside < buffer.size(); inside += kHeaderBytes) {
-      const auto slot = static_cast<std::uint32_t>((at + inside) / kHeaderBytes);
+    for (std::uint64_t inside = 0; inside < buffer.size(); inside += kG3HeaderBytes) {
+      const auto slot = static_cast<std::uint32_t>((at + inside) / kG3HeaderBytes);
       Entry entry{slot, {}};
-      if (!decode(slot, std::span(buffer).subspan(inside, kHeaderBytes), *set_, &entry.header)) continue;
+      if (!decode(slot, std::span(buffer).subspan(inside, kG3HeaderBytes), *set_, &entry.header)) continue;
       generation_ = std::max(generation_.load(), entry.header.generation);
       valid_[slot] = true;
       const auto [found, fresh] = places.emplace(entry.header.hash, restored_.size());
@@ -359,9 +356,9 @@ Result<void> G3File::write_headers(std::vector<std::pair<std::uint32_t, HeaderBy
   for (std::size_t i = 0; i < headers.size(); ++i) {
     run.insert(run.end(), headers[i].second.begin(), headers[i].second.end());
     if (i + 1 < headers.size() && headers[i + 1].first == headers[i].first + 1) continue;
-    const std::uint64_t first = headers[i].first + 1 - run.size() / kHeaderBytes;
+    const std::uint64_t first = headers[i].first + 1 - run.size() / kG3HeaderBytes;
     if (const Result<void> written =
-            write_bytes(*storage_->file(), options_.path, table_offset_ + first * kHeaderBytes, run);
+            write_bytes(*storage_->file(), options_.path, table_offset_ + first * kG3HeaderBytes, run);
         !written)
       return written;
     run.clear();

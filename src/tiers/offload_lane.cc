@@ -15,7 +15,7 @@ using tokens::SequenceHash;
 
 namespace {
 
-constexpr Clock::Duration kLookAgain = std::chrono::milliseconds(50);
+constexpr Clock::Duration kLaneLooksAgain = std::chrono::milliseconds(50);
 
 }  // namespace
 
@@ -150,7 +150,7 @@ bool OffloadLane::wait_for_batch(bool wait) {
     if (!wait) return false;
     if (!next) changed_.notify_all();  // those who drain
     // Nobody tells when a precondition is abandoned.
-    if (!blocked_.empty()) next = std::min(next.value_or(Clock::TimePoint::max()), now + kLookAgain);
+    if (!blocked_.empty()) next = std::min(next.value_or(Clock::TimePoint::max()), now + kLaneLooksAgain);
     if (!deadlines_.empty())
       next = std::min(next.value_or(Clock::TimePoint::max()), deadlines_.begin()->first);
     if (std::ranges::any_of(blocked_, [](const auto& one) { return one.second.passed(); })) continue;

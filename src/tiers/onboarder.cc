@@ -20,7 +20,7 @@ namespace {
 constexpr std::size_t kBatchBlocks = 64;
 constexpr std::uint64_t kBatchBytes = std::uint64_t{32} << 20;
 // A call that waits for another's copy looks this often whether it was cancelled.
-constexpr Clock::Duration kLookAgain = std::chrono::milliseconds(20);
+constexpr Clock::Duration kOnboarderLooksAgain = std::chrono::milliseconds(20);
 
 }  // namespace
 
@@ -284,7 +284,7 @@ bool Onboarder::claim(const OnboardCall* call, std::span<const SequenceHash> has
   while (std::ranges::any_of(
       hashes, [&](const SequenceHash& hash) ASHLAR_REQUIRES(mu_) { return coming_.contains(hash); })) {
     if (!wait || (call != nullptr && (call->stopped() || call->late()))) return false;
-    stack_.clock->wait_until(released_, mu_, stack_.clock->now() + kLookAgain);
+    stack_.clock->wait_until(released_, mu_, stack_.clock->now() + kOnboarderLooksAgain);
   }
   coming_.insert(hashes.begin(), hashes.end());
   return true;

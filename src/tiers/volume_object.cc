@@ -10,7 +10,7 @@
 namespace ashlar::tiers {
 namespace {
 
-constexpr std::uint64_t kMagic = 0x424f52414c485341;  // "ASHLAROB"
+constexpr std::uint64_t kObjectMagic = 0x424f52414c485341;  // "ASHLAROB"
 constexpr std::size_t kCovered = VolumeObject::kHeaderBytes - sizeof(std::uint64_t);
 
 tokens::NamespaceFingerprint get_fingerprint(ByteReader& in) {
@@ -44,7 +44,7 @@ std::string VolumeObject::key() const {
 
 std::array<std::byte, VolumeObject::kHeaderBytes> VolumeObject::encode() const {
   ByteWriter out;
-  out.put(kMagic);
+  out.put(kObjectMagic);
   out.put(kVersion);
   out.put(static_cast<std::uint32_t>(kHeaderBytes));
   out.put(hash.hi());
@@ -72,7 +72,7 @@ Result<VolumeObject> VolumeObject::decode(std::span<const std::byte> bytes) {
   const auto magic = in.get<std::uint64_t>();
   const auto version = in.get<std::uint32_t>();
   const auto header_bytes = in.get<std::uint32_t>();
-  if (!in.ok() || magic != kMagic)
+  if (!in.ok() || magic != kObjectMagic)
     return make_error(ErrorCode::kInvalidArgument, "%zu bytes that are no object of blocks", bytes.size());
   if (bytes.size() < kHeaderBytes)
     return make_error(ErrorCode::kCorruption, "an object of %zu bytes, whose header should have %zu",

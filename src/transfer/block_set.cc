@@ -5,6 +5,7 @@
 #include "ashlar/base/check.h"
 #include "ashlar/base/checked_math.h"
 #include "ashlar/storage/external_storage.h"
+#include "base/wide.h"
 #include "transfer/stretch.h"
 
 namespace ashlar::transfer {
@@ -12,10 +13,6 @@ namespace {
 
 using layout::Layout;
 using layout::LayoutConfig;
-
-unsigned long long wide(std::uint64_t value) {
-  return value;
-}
 
 Result<void> check_region(const Layout& layout, const RegionMemory& region, std::size_t plane,
                           std::size_t at) {

@@ -6,6 +6,7 @@
 
 #include "ashlar/base/check.h"
 #include "base/start_thread.h"
+#include "base/wide.h"
 
 namespace ashlar::transfer {
 namespace {
@@ -13,10 +14,6 @@ namespace {
 using layout::Axis;
 using layout::Layout;
 using layout::LayoutConfig;
-
-unsigned long long wide(std::uint64_t value) {
-  return value;
-}
 
 // The order of axes inside a block, as a layout has them.
 layout::AxisOrder order_inside(const Layout& layout) {

@@ -15,7 +15,7 @@ namespace ashlar {
 namespace {
 
 // Puts the level back when a test ends.
-class LogTest : public testing::Test {
+class LogTest : public ::testing::Test {
  protected:
   ~LogTest() override { set_log_level(before_); }
 

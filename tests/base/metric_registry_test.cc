@@ -15,8 +15,8 @@
 namespace ashlar {
 namespace {
 
-using testing::HasSubstr;
-using testing::Not;
+using ::testing::HasSubstr;
+using ::testing::Not;
 
 template <class T>
 ErrorCode code_of(const Result<T>& result) {

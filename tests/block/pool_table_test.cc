@@ -21,8 +21,8 @@ using namespace std::chrono_literals;
 constexpr const char* kOutcomes[] = {"reset", "inactive", "pinned", "quarantined"};
 
 // A manager with one block, and everything that can happen to it.
-struct World {
-  explicit World(const std::string& state, bool reset_on_release) {
+struct OneBlockWorld {
+  explicit OneBlockWorld(const std::string& state, bool reset_on_release) {
     if (state == "reset") return;
     if (state == "quarantined") {
       auto blocks = value_of(manager.allocate_blocks(1));
@@ -85,7 +85,7 @@ std::string trimmed(const std::string& text) {
   return first == std::string::npos ? "" : text.substr(first, text.find_last_not_of(' ') - first + 1);
 }
 
-std::vector<std::string> split(const std::string& text, char by) {
+std::vector<std::string> cells_of(const std::string& text, char by) {
   std::vector<std::string> parts;
   std::string part;
   for (const char c : text) {
@@ -108,7 +108,7 @@ TEST(PoolTableTest, EveryCellLeavesExactlyTheStatesItNames) {
   for (std::string line; std::getline(file, line);) {
     if (!line.starts_with("|")) states.clear();
     if (!line.starts_with("|") || line.starts_with("|-")) continue;
-    const std::vector<std::string> cells = split(line.substr(1), '|');
+    const std::vector<std::string> cells = cells_of(line.substr(1), '|');
     if (cells.front() == "what happens") {
       states.assign(cells.begin() + 1, cells.end());
       ASSERT_EQ(states, std::vector<std::string>(std::begin(kOutcomes), std::end(kOutcomes)));
@@ -122,14 +122,14 @@ TEST(PoolTableTest, EveryCellLeavesExactlyTheStatesItNames) {
       for (const bool reset_on_release : {false, true}) {
         // Without a pin a block that is to be reset is never inactive.
         if (reset_on_release && states[i] != "pinned") continue;
-        World world(states[i], reset_on_release);
+        OneBlockWorld world(states[i], reset_on_release);
         ASSERT_EQ(world.state(), states[i]);
         world.happens(cells.front());
         reached.insert(world.state());
         world.manager.check_invariants();
         world.happens("fence passes");
       }
-      const std::vector<std::string> named = split(cells[i + 1] == "-" ? states[i] : cells[i + 1], ',');
+      const std::vector<std::string> named = cells_of(cells[i + 1] == "-" ? states[i] : cells[i + 1], ',');
       EXPECT_EQ(reached, std::set<std::string>(named.begin(), named.end()))
           << cells.front() << " of " << states[i];
     }

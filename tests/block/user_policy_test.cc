@@ -17,7 +17,7 @@ using examples::LowerTierFirst;
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 
-SequenceHash name(std::uint64_t n) {
+SequenceHash policy_name(std::uint64_t n) {
   return SequenceHash::root(n + 1);
 }
 
@@ -27,10 +27,10 @@ class UserPolicyTest : public ::testing::Test {
 
   // Registers names 0 … n-1 in G1, oldest first.
   void fill_device(std::uint64_t n) {
-    for (std::uint64_t i = 0; i < n; ++i) (void)store_name(device_, name(i));
+    for (std::uint64_t i = 0; i < n; ++i) (void)store_name(device_, policy_name(i));
   }
   void copy_to_host(std::initializer_list<std::uint64_t> names) {
-    for (const std::uint64_t n : names) (void)store_name(host_, name(n));
+    for (const std::uint64_t n : names) (void)store_name(host_, policy_name(n));
   }
   std::vector<std::uint64_t> numbers(const std::vector<SequenceHash>& hashes) {
     std::vector<std::uint64_t> found;
@@ -85,14 +85,14 @@ TEST_F(UserPolicyTest, ACopyThatLeavesTheLowerTierCountsNoMore) {
 
 TEST_F(UserPolicyTest, ACopyInUseBelowCountsToo) {
   fill_device(4);
-  const auto held = store_name(host_, name(2));
+  const auto held = store_name(host_, policy_name(2));
   EXPECT_THAT(evict(1), ElementsAre(2u));
 }
 
 TEST_F(UserPolicyTest, AUseMakesABlockTheYoungest) {
   fill_device(4);
-  (void)device_.match_blocks(std::vector{name(0)});
-  registry_.touch(name(1));
+  (void)device_.match_blocks(std::vector{policy_name(0)});
+  registry_.touch(policy_name(1));
   EXPECT_THAT(evict(4), ElementsAre(2u, 3u, 0u, 1u));
 }
 

@@ -14,7 +14,7 @@ using tokens::LocalHash;
 using tokens::SequenceHash;
 using tokens::Token;
 
-constexpr const char* kStored =
+constexpr const char* kStoredJson =
     "{\"worker_id\":7,\"storage_tier\":\"host_pinned\",\"residency_domain\":\"worker\",\"event\":{\"event_"
     "id\":3,\"data\":"
     "{\"stored\":{\"parent_hash\":18446744073709551615,\"start_position\":2,\"blocks\":[{\"block_hash\":1,"
@@ -47,9 +47,9 @@ std::string failure(std::string_view text) {
 }
 
 TEST(RouterEventJson, StoredBlocksAreWrittenAndRead) {
-  EXPECT_EQ(json(stored()), kStored);
+  EXPECT_EQ(json(stored()), kStoredJson);
   RouterEvent event;
-  ASSERT_TRUE(decode_router_event(kStored, event));
+  ASSERT_TRUE(decode_router_event(kStoredJson, event));
   EXPECT_EQ(event, stored());
 }
 
@@ -106,7 +106,7 @@ TEST(RouterEventJson, FaultsAreNamed) {
   EXPECT_EQ(failure("{\"event\":{\"data\":{\"stored\":{\"blocks\":[{\"block_hash\":1}]}}}}")
                 .find("corruption: router event: a block without block_hash and tokens_hash"),
             0u);
-  const std::string whole = kStored;
+  const std::string whole = kStoredJson;
   for (std::size_t size = 0; size < whole.size(); ++size)
     EXPECT_NE(failure(whole.substr(0, size)), "") << size;
   EXPECT_NE(failure(whole + "x"), "");

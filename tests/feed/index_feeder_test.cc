@@ -14,7 +14,7 @@ using events::BlocksStored;
 using events::StorageTier;
 using events::StoreVerdict;
 
-constexpr events::WorkerId kWorker{7};
+constexpr events::WorkerId kFedWorker{7};
 
 // An index that also notes the calls.
 class NotingIndex final : public events::IndexSink {
@@ -71,7 +71,7 @@ class IndexFeederTest : public ::testing::Test {
   std::vector<std::string> calls() { return std::exchange(sink_.calls, {}); }
 
   NotingIndex sink_;
-  IndexFeeder feeder_{sink_, kWorker};
+  IndexFeeder feeder_{sink_, kFedWorker};
 };
 
 using Calls = std::vector<std::string>;

@@ -27,7 +27,7 @@ namespace {
 using namespace std::chrono_literals;
 using testing::Json;
 
-constexpr events::WorkerId kWorker{7};
+constexpr events::WorkerId kRecordedWorker{7};
 const std::string kFolder = std::string(ASHLAR_TEST_DATA) + "/vllm/";
 
 // An index as a sink.
@@ -45,7 +45,7 @@ class Indexed final : public events::IndexSink {
   index::Score score(std::span<const tokens::LocalHash> locals) const {
     index::MatchScores scores;
     index.find_matches(locals, scores);
-    return scores.of({kWorker, 0}).value_or(index::Score{});
+    return scores.of({kRecordedWorker, 0}).value_or(index::Score{});
   }
 
   Index index;
@@ -86,10 +86,10 @@ class Recordings : public ::testing::TestWithParam<const char*> {
 
 // The engine tells a reset with the next batch only; here the listener hears of it at once, and then a second time.
 TEST_P(Recordings, PredictWhatTheEngineFindsInItsCache) {
-  auto ingest = EngineIngest::create({.worker = kWorker, .block_size = block_size_});
+  auto ingest = EngineIngest::create({.worker = kRecordedWorker, .block_size = block_size_});
   ASSERT_TRUE(ingest);
   Indexed<index::RadixTree> sink;
-  IndexFeeder feeder(sink, kWorker);
+  IndexFeeder feeder(sink, kRecordedWorker);
   PresenceBook book;
   std::size_t at = 0;
   std::size_t compared = 0;
@@ -144,10 +144,10 @@ TEST_P(Recordings, FillAnIndexThroughASession) {
   auto source = RecordingSource::open(kFolder + GetParam() + ".kvrec");
   ASSERT_TRUE(source) << source.error();
   auto session =
-      EngineSession::create(*std::move(source), {.ingest = {.worker = kWorker, .block_size = block_size_}});
+      EngineSession::create(*std::move(source), {.ingest = {.worker = kRecordedWorker, .block_size = block_size_}});
   ASSERT_TRUE(session);
   Indexed<index::FlashIndex> sink;
-  IndexFeeder feeder(sink, kWorker);
+  IndexFeeder feeder(sink, kRecordedWorker);
   PresenceBook book;
   for (;;) {
     std::vector<KvEvent> out;
@@ -246,7 +246,7 @@ TEST(RecordingDamage, NeverConfusesTheBook) {
     for (int round = 0; round < 5; ++round) {
       auto ingest = EngineIngest::create({.max_waiting = 50});
       Indexed<index::RadixTree> sink;
-      IndexFeeder feeder(sink, kWorker);
+      IndexFeeder feeder(sink, kRecordedWorker);
       PresenceBook book;
       book.strict_parents = false;
       for (std::vector<std::byte> payload : payloads) {

@@ -13,20 +13,20 @@ namespace {
 using events::BlockName;
 using tokens::Token;
 
-constexpr std::uint32_t kSize = 4;
+constexpr std::uint32_t kBlockTokens = 4;
 
 class WaitingBlocksTest : public ::testing::Test {
  protected:
   std::size_t wait(std::uint64_t parent, const std::vector<std::uint64_t>& blocks, std::size_t tier = 0) {
     std::vector<BlockName> names;
     for (const std::uint64_t block : blocks) names.emplace_back(block);
-    const std::vector<Token> text(names.size() * kSize);
+    const std::vector<Token> text(names.size() * kBlockTokens);
     return waiting_.add_run({.tier = tier,
                              .parent = BlockName(parent),
                              .names = names,
                              .tokens = text,
-                             .block_size = kSize,
-                             .window = kSize,
+                             .block_size = kBlockTokens,
+                             .window = kBlockTokens,
                              .keys = {},
                              .lora = {},
                              .salt = {},
@@ -185,17 +185,17 @@ TEST(OwnedEngineRunTest, KeepsWhatItsBlocksNeed) {
   const EngineRun run{.parent = BlockName(9),
                       .names = names,
                       .tokens = text,
-                      .block_size = kSize,
-                      .window = kSize + 1,
+                      .block_size = kBlockTokens,
+                      .window = kBlockTokens + 1,
                       .keys = all,
                       .lora = {},
                       .salt = {},
                       .gone = {}};
   const OwnedEngineRun owned(run.behind(1));
   EXPECT_EQ(owned.names.size(), 2u);
-  EXPECT_EQ(owned.tokens.size(), 2 * kSize + 1);
+  EXPECT_EQ(owned.tokens.size(), 2 * kBlockTokens + 1);
   EXPECT_EQ(owned.keys, keys);
-  EXPECT_EQ(owned.view().tokens_of(1).size(), kSize + 1);
+  EXPECT_EQ(owned.view().tokens_of(1).size(), kBlockTokens + 1);
 }
 
 }  // namespace

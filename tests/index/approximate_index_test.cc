@@ -20,6 +20,7 @@
 #include "ashlar/testing/time_box.h"
 #include "index/chain.h"
 #include "index/index_printers.h"
+#include "index/test_worker.h"
 
 namespace ashlar::index {
 namespace {
@@ -35,10 +36,6 @@ using testing::ManualClock;
 using Approximate = ApproximateIndex<IndexOracle>;
 
 static_assert(Indexer<Approximate>);
-
-Worker worker(std::uint64_t id, std::uint32_t rank = 0) {
-  return {WorkerId(id), rank};
-}
 
 class ApproximateIndexTest : public ::testing::Test {
  protected:

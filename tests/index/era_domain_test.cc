@@ -24,7 +24,7 @@ struct Frees {
   static void one(void* /*object*/, void* frees) { ++static_cast<Frees*>(frees)->count; }
 };
 
-class EraDomainTest : public testing::Test {
+class EraDomainTest : public ::testing::Test {
  protected:
   // An object that exists as a number only.
   void retire(std::uint64_t birth, std::size_t bytes = kBytes) {

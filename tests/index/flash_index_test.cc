@@ -10,14 +10,11 @@
 
 #include "ashlar/base/random.h"
 #include "ashlar/testing/index_oracle.h"
-#include "chain.h"
+#include "index/chain.h"
+#include "index/test_worker.h"
 
 namespace ashlar::index::conformance {
 namespace {
-
-Worker worker(std::uint64_t id) {
-  return {WorkerId(id), 0};
-}
 
 template <class Index>
 StoreVerdict store(Index& index, const Worker& worker, const Chain& chain,

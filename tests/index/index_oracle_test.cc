@@ -19,8 +19,6 @@ using testing::RecordedCalls;
 
 constexpr Worker kA{WorkerId(1), 0};
 constexpr Worker kB{WorkerId(2), 0};
-constexpr StorageTier kDevice = StorageTier::kDevice;
-constexpr StorageTier kHost = StorageTier::kHost;
 
 class IndexOracleTest : public ::testing::Test {
  protected:
@@ -39,7 +37,7 @@ class IndexOracleTest : public ::testing::Test {
   // Blocks as {local, name}.
   static StoreVerdict store(IndexOracle& oracle, const Worker& worker, std::optional<std::uint64_t> parent,
                             std::initializer_list<std::pair<std::uint64_t, std::uint64_t>> pairs,
-                            StorageTier tier = kDevice,
+                            StorageTier tier = StorageTier::kDevice,
                             std::optional<std::uint32_t> position = std::nullopt) {
     std::vector<StoredBlock> blocks;
     for (const auto& [local, name] : pairs) blocks.push_back({LocalHash(local), BlockName(name)});
@@ -70,21 +68,21 @@ TEST_F(IndexOracleTest, DepthIsTheNumberOfLeadingBlocks) {
 
 TEST_F(IndexOracleTest, ScoresSpreadOverTiers) {
   store(oracle_, kA, {}, {{1, 101}, {2, 102}});
-  store(oracle_, kA, 102, {{3, 103}, {4, 104}}, kHost);
+  store(oracle_, kA, 102, {{3, 103}, {4, 104}}, StorageTier::kHost);
   store(oracle_, kA, 104, {{5, 105}});
-  store(oracle_, kA, 101, {{2, 102}}, kHost);  // also in the host tier
+  store(oracle_, kA, 101, {{2, 102}}, StorageTier::kHost);  // also in the host tier
   EXPECT_EQ(score(oracle_, kA, locals({1, 2, 3, 4, 5})), (Score{2, 5, {3, 2, 0, 0}}));
   EXPECT_EQ(oracle_.sizes(), (IndexSizes{1, 6, 5, 0, 0, 0}));
 }
 
 TEST_F(IndexOracleTest, VerdictsComeInTheirOrder) {
   store(oracle_, kA, {}, {{1, 101}, {2, 102}});
-  EXPECT_EQ(store(oracle_, kA, 999, {}, kDevice, 9), StoreVerdict::kEmpty);
-  EXPECT_EQ(store(oracle_, kA, 999, {{3, 101}}, kDevice, 9), StoreVerdict::kUnknownParent);
+  EXPECT_EQ(store(oracle_, kA, 999, {}, StorageTier::kDevice, 9), StoreVerdict::kEmpty);
+  EXPECT_EQ(store(oracle_, kA, 999, {{3, 101}}, StorageTier::kDevice, 9), StoreVerdict::kUnknownParent);
   EXPECT_EQ(store(oracle_, kB, 102, {{3, 103}}), StoreVerdict::kUnknownParent);
-  EXPECT_EQ(store(oracle_, kA, 102, {{3, 101}}, kDevice, 1), StoreVerdict::kWrongPosition);
-  EXPECT_EQ(store(oracle_, kA, {}, {{3, 103}}, kDevice, 1), StoreVerdict::kWrongPosition);
-  EXPECT_EQ(store(oracle_, kA, 102, {{3, 101}}, kDevice, 2), StoreVerdict::kNameInUse);
+  EXPECT_EQ(store(oracle_, kA, 102, {{3, 101}}, StorageTier::kDevice, 1), StoreVerdict::kWrongPosition);
+  EXPECT_EQ(store(oracle_, kA, {}, {{3, 103}}, StorageTier::kDevice, 1), StoreVerdict::kWrongPosition);
+  EXPECT_EQ(store(oracle_, kA, 102, {{3, 101}}, StorageTier::kDevice, 2), StoreVerdict::kNameInUse);
   EXPECT_EQ(store(oracle_, kA, 102, {{3, 103}, {4, 103}}), StoreVerdict::kNameInUse);
   EXPECT_EQ(store(oracle_, kA, 102, {{3, 102}}), StoreVerdict::kNameInUse);
   EXPECT_EQ(oracle_.sizes(), (IndexSizes{1, 2, 2, 0, 0, 0}));
@@ -95,17 +93,17 @@ TEST_F(IndexOracleTest, VerdictsComeInTheirOrder) {
   expected.wrong_positions = 2;
   expected.names_in_use = 3;
   EXPECT_EQ(oracle_.counters(), expected);
-  EXPECT_EQ(store(oracle_, kA, 102, {{3, 103}}, kDevice, 2), StoreVerdict::kApplied);
+  EXPECT_EQ(store(oracle_, kA, 102, {{3, 103}}, StorageTier::kDevice, 2), StoreVerdict::kApplied);
 }
 
 TEST_F(IndexOracleTest, ContentStaysWithItsLastName) {
   store(oracle_, kA, {}, {{1, 101}});
   store(oracle_, kA, {}, {{1, 201}});
   EXPECT_EQ(oracle_.sizes().blocks, 1u);
-  EXPECT_EQ(oracle_.remove(kA, kDevice, names({101, 101, 5})), 1u);
+  EXPECT_EQ(oracle_.remove(kA, StorageTier::kDevice, names({101, 101, 5})), 1u);
   EXPECT_EQ(score(oracle_, kA, locals({1})).depth, 1u);
-  EXPECT_EQ(oracle_.remove(kA, kHost, names({201})), 0u);
-  EXPECT_EQ(oracle_.remove(kA, kDevice, names({201})), 1u);
+  EXPECT_EQ(oracle_.remove(kA, StorageTier::kHost, names({201})), 0u);
+  EXPECT_EQ(oracle_.remove(kA, StorageTier::kDevice, names({201})), 1u);
   EXPECT_EQ(oracle_.sizes(), IndexSizes());
   EXPECT_EQ(oracle_.counters().removed, 2u);
   EXPECT_EQ(oracle_.counters().unknown_removals, 3u);
@@ -114,13 +112,13 @@ TEST_F(IndexOracleTest, ContentStaysWithItsLastName) {
 TEST_F(IndexOracleTest, RetainedBlocksComeBackAndOrphansDoNot) {
   for (IndexOracle* oracle : {&oracle_, &orphaning_}) {
     store(*oracle, kA, {}, {{1, 101}, {2, 102}, {3, 103}, {4, 104}, {5, 105}});
-    store(*oracle, kA, 103, {{9, 109}}, kHost);
-    EXPECT_EQ(oracle->remove(kA, kDevice, names({103})), 1u);
+    store(*oracle, kA, 103, {{9, 109}}, StorageTier::kHost);
+    EXPECT_EQ(oracle->remove(kA, StorageTier::kDevice, names({103})), 1u);
     EXPECT_EQ(score(*oracle, kA, locals({1, 2, 3, 4, 5})).depth, 2u);
   }
   EXPECT_EQ(oracle_.sizes().blocks, 5u);
   EXPECT_EQ(orphaning_.sizes().blocks, 2u);
-  EXPECT_EQ(orphaning_.remove(kA, kHost, names({109})), 0u);
+  EXPECT_EQ(orphaning_.remove(kA, StorageTier::kHost, names({109})), 0u);
   store(oracle_, kA, 102, {{3, 103}});
   store(orphaning_, kA, 102, {{3, 103}});
   EXPECT_EQ(score(oracle_, kA, locals({1, 2, 3, 4, 5})).depth, 5u);
@@ -130,10 +128,10 @@ TEST_F(IndexOracleTest, RetainedBlocksComeBackAndOrphansDoNot) {
 
 TEST_F(IndexOracleTest, OrphansGoOnlyWithTheLastTierAndName) {
   store(orphaning_, kA, {}, {{1, 101}, {2, 102}});
-  store(orphaning_, kA, {}, {{1, 201}}, kHost);
-  EXPECT_EQ(orphaning_.remove(kA, kDevice, names({101})), 1u);
+  store(orphaning_, kA, {}, {{1, 201}}, StorageTier::kHost);
+  EXPECT_EQ(orphaning_.remove(kA, StorageTier::kDevice, names({101})), 1u);
   EXPECT_EQ(score(orphaning_, kA, locals({1, 2})), (Score{0, 2, {1, 1, 0, 0}}));
-  EXPECT_EQ(orphaning_.remove(kA, kHost, names({201})), 1u);
+  EXPECT_EQ(orphaning_.remove(kA, StorageTier::kHost, names({201})), 1u);
   EXPECT_EQ(orphaning_.sizes(), IndexSizes());
 }
 
@@ -169,15 +167,15 @@ TEST_F(IndexOracleTest, ClearTakesARankAndRemoveWorkerAllOfThem) {
 
 TEST_F(IndexOracleTest, ADumpStandsInForMissingBlocks) {
   store(oracle_, kA, {}, {{1, 0}, {2, 1}, {3, 2}});
-  oracle_.remove(kA, kDevice, names({0, 1}));
+  oracle_.remove(kA, StorageTier::kDevice, names({0, 1}));
   RecordedCalls dump;
   oracle_.dump(dump);
   // Names 0 and 1 are free again; 2 is not.
   const std::vector<IndexCall> expected = {
-      testing::StoreCall{kA, kDevice, std::nullopt, 0, {{LocalHash(1), BlockName(0)}}},
-      testing::StoreCall{kA, kDevice, BlockName(0), 1, {{LocalHash(2), BlockName(1)}}},
-      testing::StoreCall{kA, kDevice, BlockName(1), 2, {{LocalHash(3), BlockName(2)}}},
-      testing::RemoveCall{kA, kDevice, {BlockName(0), BlockName(1)}},
+      testing::StoreCall{kA, StorageTier::kDevice, std::nullopt, 0, {{LocalHash(1), BlockName(0)}}},
+      testing::StoreCall{kA, StorageTier::kDevice, BlockName(0), 1, {{LocalHash(2), BlockName(1)}}},
+      testing::StoreCall{kA, StorageTier::kDevice, BlockName(1), 2, {{LocalHash(3), BlockName(2)}}},
+      testing::RemoveCall{kA, StorageTier::kDevice, {BlockName(0), BlockName(1)}},
   };
   EXPECT_EQ(dump.calls(), expected);
   IndexOracle other;
@@ -202,9 +200,9 @@ TEST_F(IndexOracleTest, DifferencesAreSeen) {
   EXPECT_NE(difference(oracle_, other), "");  // another name
   store(other, kA, 101, {{2, 102}});
   EXPECT_NE(difference(oracle_, other), "");  // a name more
-  other.remove(kA, kDevice, names({202}));
+  other.remove(kA, StorageTier::kDevice, names({202}));
   EXPECT_EQ(difference(oracle_, other), "");
-  store(other, kA, 101, {{2, 102}}, kHost);
+  store(other, kA, 101, {{2, 102}}, StorageTier::kHost);
   EXPECT_NE(difference(oracle_, other), "");  // a tier more
 }
 

@@ -16,9 +16,6 @@
 namespace ashlar::index {
 namespace {
 
-constexpr StorageTier kDevice = StorageTier::kDevice;
-constexpr StorageTier kHost = StorageTier::kHost;
-
 std::vector<StoredBlock> blocks(std::uint64_t first, std::size_t count) {
   std::vector<StoredBlock> blocks(count);
   for (StoredBlock& block : blocks) block.local = LocalHash(first++);
@@ -77,13 +74,13 @@ TEST_F(RadixNodeTest, AnEdgeGrowsAtItsEndOnly) {
 
 TEST_F(RadixNodeTest, WorkersThatHoldTheWholeEdgeAreFull) {
   RadixNode& node = make(100, 10);
-  node.add(200, kDevice, RadixNode::bits(0, 10), tally_);
-  node.add(3, kDevice, RadixNode::bits(0, 9), tally_);
-  node.add(4, kHost, RadixNode::bits(0, 10), tally_);
+  node.add(200, StorageTier::kDevice, RadixNode::bits(0, 10), tally_);
+  node.add(3, StorageTier::kDevice, RadixNode::bits(0, 9), tally_);
+  node.add(4, StorageTier::kHost, RadixNode::bits(0, 10), tally_);
   EXPECT_TRUE(node.full().contains(200));
   EXPECT_FALSE(node.full().contains(3));
   EXPECT_FALSE(node.full().contains(4));
-  node.add(3, kDevice, RadixNode::bits(9, 1), tally_);
+  node.add(3, StorageTier::kDevice, RadixNode::bits(9, 1), tally_);
   EXPECT_TRUE(node.full().contains(3));
   node.extend(blocks(110, 1), tally_);
   EXPECT_FALSE(node.full().contains(200));
@@ -92,12 +89,12 @@ TEST_F(RadixNodeTest, WorkersThatHoldTheWholeEdgeAreFull) {
 
 TEST_F(RadixNodeTest, AnEndThatNobodyHoldsIsCutOff) {
   RadixNode& node = make(100, 10);
-  node.add(1, kDevice, RadixNode::bits(0, 10), tally_);
-  node.add(2, kDevice, RadixNode::bits(0, 4), tally_);
-  node.take(1, kDevice, RadixNode::bits(5, 5), tally_);
+  node.add(1, StorageTier::kDevice, RadixNode::bits(0, 10), tally_);
+  node.add(2, StorageTier::kDevice, RadixNode::bits(0, 4), tally_);
+  node.take(1, StorageTier::kDevice, RadixNode::bits(5, 5), tally_);
   EXPECT_EQ(node.length(), 5u);
   EXPECT_TRUE(node.full().contains(1));
-  node.take(1, kDevice, RadixNode::bits(4, 1), tally_);
+  node.take(1, StorageTier::kDevice, RadixNode::bits(4, 1), tally_);
   EXPECT_TRUE(node.full().contains(2));
   EXPECT_EQ(tally_.contents, 4);
   EXPECT_EQ(tally_.blocks, 8);
@@ -105,8 +102,8 @@ TEST_F(RadixNodeTest, AnEndThatNobodyHoldsIsCutOff) {
 
 TEST_F(RadixNodeTest, ABlockInTheMiddleStaysAsPath) {
   RadixNode& node = make(100, 10);
-  node.add(1, kDevice, RadixNode::bits(0, 10), tally_);
-  node.take(1, kDevice, RadixNode::bits(2, 5), tally_);
+  node.add(1, StorageTier::kDevice, RadixNode::bits(0, 10), tally_);
+  node.take(1, StorageTier::kDevice, RadixNode::bits(2, 5), tally_);
   EXPECT_EQ(node.length(), 10u);
   EXPECT_EQ(node.match(locals(100, 10)), 10u);
   EXPECT_EQ(tally_.contents, 5);
@@ -114,7 +111,7 @@ TEST_F(RadixNodeTest, ABlockInTheMiddleStaysAsPath) {
 
 TEST_F(RadixNodeTest, AChildKeepsTheEdgeUpToItsOffset) {
   RadixNode& node = make(100, 10);
-  node.add(1, kDevice, RadixNode::bits(0, 10), tally_);
+  node.add(1, StorageTier::kDevice, RadixNode::bits(0, 10), tally_);
   auto low = std::make_unique<RadixNode>(&node, 4, blocks(500, 3), tally_);
   auto high = std::make_unique<RadixNode>(&node, 6, blocks(500, 3), tally_);
   node.link(low.get(), tally_);

@@ -9,25 +9,25 @@ namespace {
 
 class IndexScaleTest : public IndexTest {};
 
-constexpr std::uint32_t kDeep = 100'000;
+constexpr std::uint32_t kVeryDeep = 100'000;
 constexpr std::uint64_t kWide = 20'000;
 
 TEST_P(IndexScaleTest, ADeepChainIsRemovedFromTheEnd) {
-  const Chain chain = chain_of(1, kDeep);
+  const Chain chain = chain_of(1, kVeryDeep);
   ASSERT_EQ(store(kA, chain), kApplied);
-  ASSERT_EQ(store(kB, chain, 0, kDeep / 2), kApplied);
-  EXPECT_EQ(depths(chain), (Depths{{kA, kDeep}, {kB, kDeep / 2}}));
-  EXPECT_EQ(sizes().contents, kDeep);
-  EXPECT_EQ(remove(kA, chain), kDeep);
-  EXPECT_EQ(depths(chain), (Depths{{kB, kDeep / 2}}));
-  EXPECT_EQ(remove(kB, chain, 0, kDeep / 2), kDeep / 2);
+  ASSERT_EQ(store(kB, chain, 0, kVeryDeep / 2), kApplied);
+  EXPECT_EQ(depths(chain), (Depths{{kA, kVeryDeep}, {kB, kVeryDeep / 2}}));
+  EXPECT_EQ(sizes().contents, kVeryDeep);
+  EXPECT_EQ(remove(kA, chain), kVeryDeep);
+  EXPECT_EQ(depths(chain), (Depths{{kB, kVeryDeep / 2}}));
+  EXPECT_EQ(remove(kB, chain, 0, kVeryDeep / 2), kVeryDeep / 2);
   expect_empty();
 }
 
 TEST_P(IndexScaleTest, ADeepChainIsClearedAtOnce) {
-  const Chain chain = chain_of(1, kDeep);
-  for (std::size_t from = 0; from < kDeep; from += 1000) ASSERT_EQ(store(kA, chain, from, 1000), kApplied);
-  EXPECT_EQ(depths(chain), (Depths{{kA, kDeep}}));
+  const Chain chain = chain_of(1, kVeryDeep);
+  for (std::size_t from = 0; from < kVeryDeep; from += 1000) ASSERT_EQ(store(kA, chain, from, 1000), kApplied);
+  EXPECT_EQ(depths(chain), (Depths{{kA, kVeryDeep}}));
   clear(kA);
   expect_empty();
 }
@@ -48,10 +48,10 @@ TEST_P(IndexScaleTest, ADeepTreeOfShortRunsIsClearedAtOnce) {
 
 TEST_P(IndexScaleTest, ADeepChainIsDroppedWithItsIndex) {
   const std::unique_ptr<AnyIndex> other = GetParam().make();
-  const std::vector<StoredBlock> blocks = chain_of(1, kDeep).blocks(0, kDeep);
+  const std::vector<StoredBlock> blocks = chain_of(1, kVeryDeep).blocks(0, kVeryDeep);
   other->store({kA, kDevice, std::nullopt, std::nullopt, blocks});
   other->settle();
-  EXPECT_EQ(other->sizes().blocks, kDeep);
+  EXPECT_EQ(other->sizes().blocks, kVeryDeep);
 }
 
 TEST_P(IndexScaleTest, ABlockHasManyChildren) {

@@ -20,6 +20,7 @@
 #include "ashlar/testing/time_box.h"
 #include "index/chain.h"
 #include "index/index_printers.h"
+#include "index/test_worker.h"
 
 namespace ashlar::index {
 namespace {
@@ -39,10 +40,6 @@ constexpr const char* kBeforeApply = "lane.before_apply";
 
 Pool make_pool(std::size_t threads, std::size_t queue_capacity = std::size_t{1} << 16) {
   return Pool::create({.threads = threads, .queue_capacity = queue_capacity}).value();
-}
-
-Worker worker(std::uint64_t id, std::uint32_t rank = 0) {
-  return {WorkerId(id), rank};
 }
 
 // The whole chain from the start, or its blocks from `from` on behind the block before.

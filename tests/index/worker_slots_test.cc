@@ -9,16 +9,13 @@
 
 #include "ashlar/base/random.h"
 #include "index/index_printers.h"
+#include "index/test_worker.h"
 
 namespace ashlar::index {
 namespace {
 
 using events::Worker;
 using events::WorkerId;
-
-Worker worker(std::uint64_t id, std::uint32_t rank = 0) {
-  return {WorkerId(id), rank};
-}
 
 TEST(WorkerSlotsTest, AWorkerKeepsItsSlot) {
   WorkerSlots slots;

@@ -1,6 +1,6 @@
 // What every volume promises (ashlar/tiers/volume.h), as one suite.
 //
-//   INSTANTIATE_TEST_SUITE_P(Directory, VolumeTest, testing::Values(VolumeCase{"directory", [] { … }}), volume_case_name);
+//   INSTANTIATE_TEST_SUITE_P(Directory, VolumeTest, ::testing::Values(VolumeCase{"directory", [] { … }}), volume_case_name);
 #pragma once
 
 #include <gtest/gtest.h>
@@ -37,11 +37,11 @@ struct VolumeCase {
   friend void PrintTo(const VolumeCase& shown, std::ostream* out) { *out << shown.name; }
 };
 
-inline std::string volume_case_name(const testing::TestParamInfo<VolumeCase>& info) {
+inline std::string volume_case_name(const ::testing::TestParamInfo<VolumeCase>& info) {
   return info.param.name;
 }
 
-class VolumeTest : public testing::TestWithParam<VolumeCase> {
+class VolumeTest : public ::testing::TestWithParam<VolumeCase> {
  protected:
   void SetUp() override {
     held_ = GetParam().make();

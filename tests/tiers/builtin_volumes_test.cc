@@ -58,7 +58,7 @@ VolumeCase file_case(const std::string& name, const std::string& sync) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Builtin, VolumeTest,
-                         testing::Values(VolumeCase{.name = "directory",
+                         ::testing::Values(VolumeCase{.name = "directory",
                                                     .make =
                                                         [] { return std::make_unique<DirectoryInTest>(); }},
                                          file_case("file", "true"), file_case("file_without_sync", "false")),

@@ -5,12 +5,10 @@
 #include <vector>
 
 #include "ashlar/base/random.h"
+#include "tiers/tier_ids.h"
 
 namespace ashlar::tiers {
 namespace {
-
-constexpr events::TierId kG2 = events::kTierId<events::G2>;
-constexpr events::TierId kG3 = events::kTierId<events::G3>;
 
 TEST(CostModelTest, LatencyAndBandwidthAreFound) {
   CostModel model;

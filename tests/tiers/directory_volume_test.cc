@@ -16,7 +16,7 @@
 namespace ashlar::tiers {
 namespace {
 
-VolumeDescriptor descriptor_of(const std::string& folder, std::map<std::string, std::string> options = {}) {
+VolumeDescriptor directory_at(const std::string& folder, std::map<std::string, std::string> options = {}) {
   return {.name = "test", .kind = "directory", .location = folder, .options = std::move(options)};
 }
 
@@ -48,7 +48,7 @@ class SmallFiles {
 
 TEST(DirectoryVolumeTest, AFullDiskIsCapacityAndLeavesNothingBehind) {
   const ScratchFolder folder;
-  const std::unique_ptr<Volume> volume = DirectoryVolume::attach(descriptor_of(folder.path())).value();
+  const std::unique_ptr<Volume> volume = DirectoryVolume::attach(directory_at(folder.path())).value();
   ASSERT_TRUE(put_one(*volume, "kept", make_bytes(1000, 1)));
   Writes writes;
   writes.add("small", make_bytes(1000, 2));
@@ -70,15 +70,15 @@ TEST(DirectoryVolumeTest, AFullDiskIsCapacityAndLeavesNothingBehind) {
 TEST(DirectoryVolumeTest, ObjectsAreThereForTheNextProcess) {
   const ScratchFolder folder;
   ASSERT_TRUE(
-      put_one(*DirectoryVolume::attach(descriptor_of(folder.path())).value(), "a/b", make_bytes(5000, 1)));
-  const std::unique_ptr<Volume> again = DirectoryVolume::attach(descriptor_of(folder.path())).value();
+      put_one(*DirectoryVolume::attach(directory_at(folder.path())).value(), "a/b", make_bytes(5000, 1)));
+  const std::unique_ptr<Volume> again = DirectoryVolume::attach(directory_at(folder.path())).value();
   EXPECT_TRUE(get_one(*again, "a/b", 5000).value() == make_bytes(5000, 1));
 }
 
 TEST(DirectoryVolumeTest, AFileThatWasCutShortIsCorrupt) {
   const ScratchFolder folder;
   const std::unique_ptr<Volume> volume =
-      DirectoryVolume::attach(descriptor_of(folder.path(), {{"fanout", "1"}})).value();
+      DirectoryVolume::attach(directory_at(folder.path(), {{"fanout", "1"}})).value();
   ASSERT_TRUE(put_one(*volume, "cut", make_bytes(5000, 1)));
   for (const auto& entry : std::filesystem::recursive_directory_iterator(folder.path()))
     if (entry.is_regular_file()) std::filesystem::resize_file(entry.path(), 4000);
@@ -88,14 +88,14 @@ TEST(DirectoryVolumeTest, AFileThatWasCutShortIsCorrupt) {
 TEST(DirectoryVolumeTest, AttachSaysWhatIsWrong) {
   const ScratchFolder folder;
   std::ofstream(folder.file("file")) << "x";
-  EXPECT_EQ(code_of(DirectoryVolume::attach(descriptor_of(folder.file("none")))), ErrorCode::kNotFound);
-  EXPECT_EQ(code_of(DirectoryVolume::attach(descriptor_of(folder.file("file")))),
+  EXPECT_EQ(code_of(DirectoryVolume::attach(directory_at(folder.file("none")))), ErrorCode::kNotFound);
+  EXPECT_EQ(code_of(DirectoryVolume::attach(directory_at(folder.file("file")))),
             ErrorCode::kInvalidArgument);
-  EXPECT_EQ(code_of(DirectoryVolume::attach(descriptor_of(folder.path(), {{"fanout", "0"}}))),
+  EXPECT_EQ(code_of(DirectoryVolume::attach(directory_at(folder.path(), {{"fanout", "0"}}))),
             ErrorCode::kInvalidArgument);
-  EXPECT_EQ(code_of(DirectoryVolume::attach(descriptor_of(folder.path(), {{"sync", "yes"}}))),
+  EXPECT_EQ(code_of(DirectoryVolume::attach(directory_at(folder.path(), {{"sync", "yes"}}))),
             ErrorCode::kInvalidArgument);
-  const auto unknown = DirectoryVolume::attach(descriptor_of(folder.path(), {{"colour", "s3cr3t"}}));
+  const auto unknown = DirectoryVolume::attach(directory_at(folder.path(), {{"colour", "s3cr3t"}}));
   ASSERT_FALSE(unknown);
   EXPECT_EQ(unknown.error().message().find("s3cr3t"), std::string::npos);
   EXPECT_NE(unknown.error().message().find("colour"), std::string::npos);
@@ -104,7 +104,7 @@ TEST(DirectoryVolumeTest, AttachSaysWhatIsWrong) {
 TEST(VolumeRegistryTest, KnowsItsKindsAndNamesThem) {
   const ScratchFolder folder;
   VolumeRegistry registry = VolumeRegistry::with_builtin();
-  EXPECT_TRUE(registry.attach(descriptor_of(folder.path())));
+  EXPECT_TRUE(registry.attach(directory_at(folder.path())));
   const auto unknown = registry.attach({.name = "v", .kind = "tape", .location = ""});
   ASSERT_FALSE(unknown);
   EXPECT_EQ(unknown.error().code(), ErrorCode::kNotFound);

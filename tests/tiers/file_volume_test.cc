@@ -21,14 +21,14 @@ namespace {
 
 using ::testing::HasSubstr;
 
-VolumeDescriptor descriptor_of(const std::string& path, std::map<std::string, std::string> options = {}) {
+VolumeDescriptor file_volume_at(const std::string& path, std::map<std::string, std::string> options = {}) {
   return {.name = "test", .kind = "file", .location = path, .options = std::move(options)};
 }
 
 class FileVolumeTest : public FileVolumeFixture {
  protected:
   void expect_refused(ErrorCode code, const char* says) const {
-    const auto volume = FileVolume::attach(descriptor_of(path_));
+    const auto volume = FileVolume::attach(file_volume_at(path_));
     ASSERT_FALSE(volume);
     EXPECT_EQ(volume.error().code(), code) << volume.error();
     EXPECT_THAT(volume.error().message(), HasSubstr(says));
@@ -251,10 +251,10 @@ TEST_F(FileVolumeTest, OnlyOneMayHaveItAtATime) {
 
 TEST_F(FileVolumeTest, OptionsThatNobodyKnowsAreRefused) {
   provision();
-  EXPECT_EQ(code_of(FileVolume::attach(descriptor_of(path_, {{"format", "true"}}))),
+  EXPECT_EQ(code_of(FileVolume::attach(file_volume_at(path_, {{"format", "true"}}))),
             ErrorCode::kInvalidArgument);
-  EXPECT_EQ(code_of(FileVolume::attach(descriptor_of(path_, {{"sync", "1"}}))), ErrorCode::kInvalidArgument);
-  const auto volume = FileVolume::attach(descriptor_of(path_, {{"sync", "false"}})).value();
+  EXPECT_EQ(code_of(FileVolume::attach(file_volume_at(path_, {{"sync", "1"}}))), ErrorCode::kInvalidArgument);
+  const auto volume = FileVolume::attach(file_volume_at(path_, {{"sync", "false"}})).value();
   EXPECT_EQ(volume->describe(), "file " + path_);
 }
 

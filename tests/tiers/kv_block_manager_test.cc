@@ -18,6 +18,7 @@
 #include "support/scratch_folder.h"
 #include "support/until_seen.h"
 #include "tiers/kv_workload.h"
+#include "tiers/tier_ids.h"
 
 namespace ashlar::tiers {
 namespace {
@@ -26,10 +27,6 @@ using events::G1;
 using events::G2;
 using events::G3;
 using tokens::SequenceHash;
-
-constexpr events::TierId kG1 = events::kTierId<G1>;
-constexpr events::TierId kG2 = events::kTierId<G2>;
-constexpr events::TierId kG3 = events::kTierId<G3>;
 
 class KvBlockManagerTest : public ::testing::Test {
  protected:

@@ -17,6 +17,7 @@
 #include "support/scratch_folder.h"
 #include "support/watched_executor.h"
 #include "tiers/kv_workload.h"
+#include "tiers/tier_ids.h"
 
 namespace ashlar::tiers {
 namespace {
@@ -25,10 +26,6 @@ using events::G1;
 using events::G2;
 using events::G3;
 using tokens::SequenceHash;
-
-constexpr events::TierId kG1 = events::kTierId<G1>;
-constexpr events::TierId kG2 = events::kTierId<G2>;
-constexpr events::TierId kG3 = events::kTierId<G3>;
 
 class OnboardingTest : public ::testing::Test {
  protected:

@@ -31,7 +31,7 @@ using tokens::SequenceHash;
 
 constexpr std::uint64_t kSequences = 12;
 constexpr std::size_t kLength = 5;
-constexpr std::uint32_t kBlocks = 128;  // in each tier: more than there are names
+constexpr std::uint32_t kModelBlocks = 128;  // in each tier: more than there are names
 
 class Mirror final : public events::EventSink {
  public:
@@ -63,11 +63,11 @@ class TierModelTest : public ::testing::Test {
     if (kv_) hits_ += kv_->status().g1.hits;
     kv_.reset();
     KvOptions options = KvWorkload::options(folder_.file("g3"));
-    options.g1.blocks = kBlocks;
-    options.g2->blocks = kBlocks;
-    options.g3->blocks = kBlocks;
+    options.g1.blocks = kModelBlocks;
+    options.g2->blocks = kModelBlocks;
+    options.g3->blocks = kModelBlocks;
     options.g3->survive_power_loss = false;
-    options.g4 = VolumeShape{.blocks = kBlocks, .volumes = {volume_descriptor()}};
+    options.g4 = VolumeShape{.blocks = kModelBlocks, .volumes = {volume_descriptor()}};
     options.to_g2.trigger = options.to_g3.trigger = options.to_g4.trigger = Trigger::kOnCall;
     for (WayDown* const way : {&options.to_g2, &options.to_g3, &options.to_g4}) way->lane.max_wait = {};
     options.event_capacity = 4096;
@@ -245,7 +245,7 @@ class TierModelTest : public ::testing::Test {
     if (!hold || damaged_.contains(hash)) return;
     const int file = ::open(folder_.file("g3").c_str(), O_RDWR | O_CLOEXEC);
     const auto at =
-        static_cast<off_t>(4096 + kBlocks * 128 + hold->block_id().value() * 4096 + random_.below(4000));
+        static_cast<off_t>(4096 + kModelBlocks * 128 + hold->block_id().value() * 4096 + random_.below(4000));
     std::uint8_t byte = 0;
     ASSERT_EQ(pread(file, &byte, 1, at), 1);
     byte ^= static_cast<std::uint8_t>(1 + random_.below(255));
@@ -268,10 +268,10 @@ class TierModelTest : public ::testing::Test {
       ASSERT_EQ(mirror_.present[tier], in_[tier]) << "by events, tier " << tier + 1;
     }
     const KvStatus status = kv_->status();
-    ASSERT_EQ(status.g1.pool.available(), kBlocks);
-    ASSERT_EQ(status.g2->pool.available(), kBlocks);
-    ASSERT_EQ(status.g3->pool.available(), kBlocks);
-    ASSERT_EQ(status.g4->pool.available(), kBlocks);
+    ASSERT_EQ(status.g1.pool.available(), kModelBlocks);
+    ASSERT_EQ(status.g2->pool.available(), kModelBlocks);
+    ASSERT_EQ(status.g3->pool.available(), kModelBlocks);
+    ASSERT_EQ(status.g4->pool.available(), kModelBlocks);
   }
 
   ScratchFolder folder_;

@@ -17,6 +17,7 @@
 #include "support/scratch_folder.h"
 #include "support/scripted_volume.h"
 #include "support/until_seen.h"
+#include "tiers/tier_ids.h"
 #include "tiers/volume_tier.h"
 
 namespace ashlar::tiers {
@@ -26,10 +27,6 @@ using ::testing::AllOf;
 using ::testing::Each;
 using ::testing::SizeIs;
 using Hashes = VolumeTier::Hashes;
-
-constexpr events::TierId kG2 = VolumeTier::kG2;
-constexpr events::TierId kG3 = VolumeTier::kG3;
-constexpr events::TierId kG4 = VolumeTier::kG4;
 
 class VolumeTierTest : public ::testing::Test {
  protected:

@@ -104,7 +104,7 @@ TEST(MultimodalRunTest, WrongRunsAreRefused) {
   }
 }
 
-class MultimodalSequence : public testing::Test {
+class MultimodalSequence : public ::testing::Test {
  protected:
   static constexpr std::uint32_t kBlockSize = 4;
   const std::vector<Token> tokens_ = tokens_from_to(1, 22);

@@ -19,7 +19,7 @@ struct ModeCase {
   unsigned position_bits;
 };
 
-class SequenceHashModes : public testing::TestWithParam<ModeCase> {};
+class SequenceHashModes : public ::testing::TestWithParam<ModeCase> {};
 
 TEST_P(SequenceHashModes, EachFieldStandsWhereTheLayoutSays) {
   const auto [position, mode, position_bits] = GetParam();
@@ -71,7 +71,7 @@ TEST_P(SequenceHashModes, KeyedNamesKeepPositionAndDigest) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Positions, SequenceHashModes,
-                         testing::Values(ModeCase{0, 0, 8}, ModeCase{1, 0, 8}, ModeCase{255, 0, 8},
+                         ::testing::Values(ModeCase{0, 0, 8}, ModeCase{1, 0, 8}, ModeCase{255, 0, 8},
                                          ModeCase{256, 1, 16}, ModeCase{65535, 1, 16}, ModeCase{65536, 2, 24},
                                          ModeCase{(1u << 24) - 1, 2, 24}));
 

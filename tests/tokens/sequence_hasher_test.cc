@@ -94,7 +94,7 @@ TEST(SequenceHasherTest, CachedSecretEqualsTheSeededHash) {
   }
 }
 
-class EveryScheme : public testing::TestWithParam<HashScheme> {};
+class EveryScheme : public ::testing::TestWithParam<HashScheme> {};
 
 TEST_P(EveryScheme, ABatchEqualsBlockByBlock) {
   Random random(22);
@@ -188,7 +188,7 @@ TEST_P(EveryScheme, HashersAreEqualWhenSchemeAndSaltAre) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Schemes, EveryScheme,
-                         testing::Values(HashScheme::xxh3_chain(), HashScheme::xxh64_int64(),
+                         ::testing::Values(HashScheme::xxh3_chain(), HashScheme::xxh64_int64(),
                                          HashScheme::keyed128(kKey)),
                          [](const auto& scheme) { return std::string(scheme.param.name()); });
 

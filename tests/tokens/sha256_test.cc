@@ -9,19 +9,13 @@
 #include <utility>
 #include <vector>
 
-#include "tokens/hex.h"
+#include "tokens/token_lists.h"
 
 namespace ashlar::tokens {
 namespace {
 
-std::string hex(const Sha256::Digest& digest) {
-  std::string text;
-  for (const std::uint8_t byte : digest) append_hex(text, byte, 2);
-  return text;
-}
-
 std::string of(std::string_view text) {
-  return hex(Sha256::of({reinterpret_cast<const std::uint8_t*>(text.data()), text.size()}));
+  return hex_of(Sha256::of({reinterpret_cast<const std::uint8_t*>(text.data()), text.size()}));
 }
 
 TEST(Sha256, HasTheDigestsOfTheStandard) {
@@ -53,14 +47,14 @@ TEST(Sha256, PadsEveryLength) {
   std::vector<std::uint8_t> input;
   for (std::size_t i = 0; i < 1000; ++i) input.push_back(static_cast<std::uint8_t>(i % 251));
   for (const auto& [length, digest] : expected) {
-    EXPECT_EQ(hex(Sha256::of(std::span(input).first(length))), digest) << length;
+    EXPECT_EQ(hex_of(Sha256::of(std::span(input).first(length))), digest) << length;
     Sha256 parts;
     for (std::size_t at = 0; at < length;) {
       const std::size_t size = std::min(length - at, at % 70 + 1);
       parts.update(std::span(input).subspan(at, size));
       at += size;
     }
-    EXPECT_EQ(hex(parts.finish()), digest) << length;
+    EXPECT_EQ(hex_of(parts.finish()), digest) << length;
   }
 }
 

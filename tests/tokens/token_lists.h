@@ -1,12 +1,15 @@
-// Lists of tokens for the tests of this folder.
+// Lists of tokens, and digests as text, for the tests of this folder.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "ashlar/base/random.h"
+#include "ashlar/tokens/sha256.h"
 #include "ashlar/tokens/token.h"
+#include "tokens/hex.h"
 
 namespace ashlar::tokens {
 
@@ -21,6 +24,12 @@ inline std::vector<Token> random_tokens(Random& random, std::size_t count) {
   std::vector<Token> tokens;
   for (std::size_t i = 0; i < count; ++i) tokens.emplace_back(static_cast<std::uint32_t>(random.next()));
   return tokens;
+}
+
+inline std::string hex_of(const Sha256::Digest& digest) {
+  std::string text;
+  for (const std::uint8_t byte : digest) append_hex(text, byte, 2);
+  return text;
 }
 
 }  // namespace ashlar::tokens

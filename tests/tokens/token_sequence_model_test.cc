@@ -97,7 +97,7 @@ void step(Random& random, TokenSequence& sequence, std::vector<Token>& model) {
   }
 }
 
-class TokenSequenceModel : public testing::TestWithParam<std::uint32_t> {};
+class TokenSequenceModel : public ::testing::TestWithParam<std::uint32_t> {};
 
 TEST_P(TokenSequenceModel, EqualsHashingFromTheStartAfterEveryOperation) {
   Random random(GetParam());
@@ -117,7 +117,7 @@ TEST_P(TokenSequenceModel, EqualsHashingFromTheStartAfterEveryOperation) {
 }
 
 INSTANTIATE_TEST_SUITE_P(BlockSizes, TokenSequenceModel,
-                         testing::Values(1, 2, 3, 4, 5, 7, 8, 15, 16, 17, 32, 61, 64, 100, 128, 255, 256,
+                         ::testing::Values(1, 2, 3, 4, 5, 7, 8, 15, 16, 17, 32, 61, 64, 100, 128, 255, 256,
                                          1000, 1024));
 
 }  // namespace

@@ -10,13 +10,14 @@
 #include <vector>
 
 #include "tokens/hex.h"
+#include "tokens/token_lists.h"
 
 namespace ashlar::tokens {
 namespace {
 
 // The hashes of one engine: of no block; of tokens 1..32, and of 33..64 behind them; of the first with a cache salt; of
 // tokens of every width; and of the first with every extra key.
-struct Vector {
+struct EngineVector {
   const char* algorithm;
   const char* seed;  // null: not set
   const char* none;
@@ -27,7 +28,7 @@ struct Vector {
   const char* extra;
 };
 
-constexpr Vector kVectors[] = {
+constexpr EngineVector kEngineVectors[] = {
     {"sha256", "0", "1973e23848344dc43a988a9b478663803cfffe1243480253f9a3cf004b14aa7c",
      "2f310d760d759dff04c4d10761d61d07721dd5f28f17b0b2b1aca189072f77a2",
      "9d17f5948d173495ee6773162303d80ca38c5e936bc9ee1c40ec39fb3ab240c3",
@@ -60,12 +61,6 @@ std::string hex(const VllmDigest& digest) {
   return text;
 }
 
-std::vector<Token> range(std::uint32_t first, std::uint32_t last) {
-  std::vector<Token> tokens;
-  for (std::uint32_t i = first; i <= last; ++i) tokens.emplace_back(i);
-  return tokens;
-}
-
 VllmHasher hasher(const char* algorithm, const char* seed) {
   VllmHashOptions options{.algorithm = vllm_algorithm(algorithm).value()};
   if (seed != nullptr) options.hash_seed = seed;
@@ -73,16 +68,16 @@ VllmHasher hasher(const char* algorithm, const char* seed) {
 }
 
 TEST(VllmHash, EqualsTheEngine) {
-  for (const Vector& vector : kVectors) {
+  for (const EngineVector& vector : kEngineVectors) {
     SCOPED_TRACE(vector.algorithm);
     const VllmHasher ours = hasher(vector.algorithm, vector.seed);
     EXPECT_EQ(hex(ours.none_hash()), vector.none);
-    const VllmDigest first = ours.hash_block({}, range(1, 32)).value();
+    const VllmDigest first = ours.hash_block({}, tokens_from_to(1, 32)).value();
     EXPECT_EQ(hex(first), vector.first);
-    EXPECT_EQ(first, ours.hash_block(ours.none_hash(), range(1, 32)).value());
-    EXPECT_EQ(hex(ours.hash_block(first, range(33, 64)).value()), vector.second);
+    EXPECT_EQ(first, ours.hash_block(ours.none_hash(), tokens_from_to(1, 32)).value());
+    EXPECT_EQ(hex(ours.hash_block(first, tokens_from_to(33, 64)).value()), vector.second);
     if (*vector.salted == 0) continue;
-    EXPECT_EQ(hex(ours.hash_block({}, range(1, 32), {.cache_salt = "tenant-a"}).value()), vector.salted);
+    EXPECT_EQ(hex(ours.hash_block({}, tokens_from_to(1, 32), {.cache_salt = "tenant-a"}).value()), vector.salted);
     const std::vector<Token> small = {Token(0),   Token(23),    Token(24),    Token(255),
                                       Token(256), Token(65535), Token(65536), Token(151643)};
     EXPECT_EQ(hex(ours.hash_block({}, small).value()), vector.small);
@@ -91,13 +86,13 @@ TEST(VllmHash, EqualsTheEngine) {
                               .multimodal = items,
                               .cache_salt = "s",
                               .prompt_embeds = std::array<std::uint8_t, 32>{}};
-    EXPECT_EQ(hex(ours.hash_block({}, range(1, 32), extra).value()), vector.extra);
+    EXPECT_EQ(hex(ours.hash_block({}, tokens_from_to(1, 32), extra).value()), vector.extra);
   }
 }
 
 TEST(VllmHash, ExternalNamesAreTheLastEightBytes) {
   const auto name = [](const char* algorithm) {
-    return external_name(hasher(algorithm, "0").hash_block({}, range(1, 32)).value());
+    return external_name(hasher(algorithm, "0").hash_block({}, tokens_from_to(1, 32)).value());
   };
   EXPECT_EQ(name("sha256"), 12802785450610620322u);
   EXPECT_EQ(name("sha256_cbor"), 16884408276749910423u);
@@ -109,11 +104,11 @@ TEST(VllmHash, TuplesOfUpToThreeTokensHaveTheirOwnOpcodes) {
   const VllmHasher ours = hasher("sha256", "0");
   EXPECT_EQ(hex(ours.hash_block({}, {}).value()),
             "3e9c002a099c54156e3b037ae079072d2143cbb3fe4e4ac03a760b5435b1e618");
-  EXPECT_EQ(hex(ours.hash_block({}, range(0, 0)).value()),
+  EXPECT_EQ(hex(ours.hash_block({}, tokens_from_to(0, 0)).value()),
             "8a8ca157f153d0ded68e06e9dc141ac01badc8be407579fc7088ec5e2e2126f6");
-  EXPECT_EQ(hex(ours.hash_block({}, range(0, 1)).value()),
+  EXPECT_EQ(hex(ours.hash_block({}, tokens_from_to(0, 1)).value()),
             "2e23ebb229d606592a8f447428181e15fc7133cc7a46717796b152f075a864e7");
-  EXPECT_EQ(hex(ours.hash_block({}, range(0, 2)).value()),
+  EXPECT_EQ(hex(ours.hash_block({}, tokens_from_to(0, 2)).value()),
             "f745a11256fa434948f2a6aeaffa90551f03cf3e4ba2f950bcd67be0baabf9e3");
 }
 
@@ -127,7 +122,7 @@ TEST(VllmHash, TextOfAnyLengthIsPickledAsPythonDoes) {
   const VllmHasher ours = hasher("sha256", "0");
   const auto salted = [&ours](std::size_t length) {
     const std::string salt(length, 't');
-    return hex(ours.hash_block({}, range(1, 32), {.cache_salt = salt}).value());
+    return hex(ours.hash_block({}, tokens_from_to(1, 32), {.cache_salt = salt}).value());
   };
   EXPECT_EQ(salted(0), "afb52a0782103a904cc096ae232f970ce8e26221ec98e2545d378a17c6406b8a");
   EXPECT_EQ(salted(255), "1ab16d59bf12f4028e5c7174ea540c5186c7d46875f296e23ae7d91192b6e455");
@@ -139,7 +134,7 @@ TEST(VllmHash, TextOfAnyLengthIsPickledAsPythonDoes) {
 
 TEST(VllmHash, PicklesBeyond64KiBHaveSeveralFrames) {
   const VllmHasher ours = hasher("sha256", "0");
-  const std::vector<Token> tokens = range(65536, 85535);
+  const std::vector<Token> tokens = tokens_from_to(65536, 85535);
   EXPECT_EQ(hex(ours.hash_block({}, tokens).value()),
             "0e3f99f918ae6fd9382fca3f38283f5958fb5e377dac6b1dccee46f50bcf595a");
   const std::string salt(70000, 't');
@@ -151,7 +146,7 @@ TEST(VllmHash, OffsetsOfItemsMayBeAnyNumber) {
   const VllmHasher ours = hasher("sha256", "0");
   const auto at = [&ours](std::int64_t offset) {
     const std::array<VllmExtraKeys::Multimodal, 1> items = {{{"img0", offset}}};
-    return hex(ours.hash_block({}, range(1, 32), {.multimodal = items}).value());
+    return hex(ours.hash_block({}, tokens_from_to(1, 32), {.multimodal = items}).value());
   };
   EXPECT_EQ(at(std::numeric_limits<std::int64_t>::min()),
             "b3751e332ae28af00c0898b09897bd2af580d128ef48f816d121e76dda110452");
@@ -166,10 +161,10 @@ TEST(VllmHash, OffsetsOfItemsMayBeAnyNumber) {
 TEST(VllmHash, ARepeatedTextIsNotComputableInPickle) {
   const std::array<VllmExtraKeys::Multimodal, 2> items = {{{"a", 0}, {"b", 3}}};
   const auto refused = [](const VllmExtraKeys& extra) {
-    const Result<VllmDigest> hash = hasher("sha256", "0").hash_block({}, range(1, 32), extra);
+    const Result<VllmDigest> hash = hasher("sha256", "0").hash_block({}, tokens_from_to(1, 32), extra);
     return !hash && hash.error().code() == ErrorCode::kUnsupported &&
            hash.error().message().find("not computable") == 0 &&
-           hasher("sha256_cbor", "0").hash_block({}, range(1, 32), extra).has_value();
+           hasher("sha256_cbor", "0").hash_block({}, tokens_from_to(1, 32), extra).has_value();
   };
   EXPECT_TRUE(refused({.multimodal = items}));  // the tag
   EXPECT_TRUE(refused({.lora = VllmExtraKeys::Lora{"x", "x"}}));
@@ -183,9 +178,9 @@ TEST(VllmHash, AnEmbeddingThatEqualsTheParentIsNotComputableInPickle) {
   bytes[0] = 1;
   const VllmDigest parent = VllmDigest::from_bytes(bytes).value();
   const VllmExtraKeys extra{.prompt_embeds = bytes};
-  EXPECT_EQ(hasher("sha256", "0").hash_block(parent, range(1, 4), extra).error().code(),
+  EXPECT_EQ(hasher("sha256", "0").hash_block(parent, tokens_from_to(1, 4), extra).error().code(),
             ErrorCode::kUnsupported);
-  EXPECT_TRUE(hasher("sha256_cbor", "0").hash_block(parent, range(1, 4), extra));
+  EXPECT_TRUE(hasher("sha256_cbor", "0").hash_block(parent, tokens_from_to(1, 4), extra));
 }
 
 TEST(VllmHash, WithoutASeedXxhashIsNotComputable) {
@@ -199,11 +194,11 @@ TEST(VllmHash, WithoutASeedXxhashIsNotComputable) {
 
 TEST(VllmHash, WrongValuesAreRefused) {
   const VllmDigest sixteen = VllmDigest::from_bytes(std::array<std::uint8_t, 16>{}).value();
-  EXPECT_EQ(hasher("sha256", "0").hash_block(sixteen, range(1, 4)).error().code(),
+  EXPECT_EQ(hasher("sha256", "0").hash_block(sixteen, tokens_from_to(1, 4)).error().code(),
             ErrorCode::kInvalidArgument);
-  EXPECT_EQ(hasher("sha256", "0").hash_block({}, range(1, 4), {.cache_salt = "\xff"}).error().code(),
+  EXPECT_EQ(hasher("sha256", "0").hash_block({}, tokens_from_to(1, 4), {.cache_salt = "\xff"}).error().code(),
             ErrorCode::kInvalidArgument);
-  EXPECT_EQ(hasher("sha256", "0").hash_block({}, range(1, 4), {.cache_salt = "\xed\xa0\x80"}).error().code(),
+  EXPECT_EQ(hasher("sha256", "0").hash_block({}, tokens_from_to(1, 4), {.cache_salt = "\xed\xa0\x80"}).error().code(),
             ErrorCode::kInvalidArgument);
   EXPECT_FALSE(VllmHasher::create({.hash_seed = "\xc0\x80"}));
   EXPECT_FALSE(VllmDigest::from_bytes(std::array<std::uint8_t, 20>{}));

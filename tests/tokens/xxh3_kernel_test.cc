@@ -35,7 +35,7 @@ struct Secret {
   alignas(64) std::array<std::uint8_t, kXxh3SecretSize> bytes;
 };
 
-class Xxh3KernelTest : public testing::TestWithParam<const Xxh3Kernel*> {};
+class Xxh3KernelTest : public ::testing::TestWithParam<const Xxh3Kernel*> {};
 
 TEST_P(Xxh3KernelTest, CachedSecretGivesTheSeededHashAtEveryLength) {
   Random random(11);
@@ -95,7 +95,7 @@ TEST_P(Xxh3KernelTest, BlocksEqualOneShotHashesAndChainSteps) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Kernels, Xxh3KernelTest, testing::ValuesIn(kernels_of_this_machine()),
+INSTANTIATE_TEST_SUITE_P(Kernels, Xxh3KernelTest, ::testing::ValuesIn(kernels_of_this_machine()),
                          [](const auto& kernel) { return std::string(kernel.param->name); });
 
 TEST(Xxh3ChainStepTest, IsTheSeededHashOfSixteenBytes) {

@@ -14,6 +14,7 @@
 
 #include "ashlar/base/check.h"
 #include "base/start_thread.h"
+#include "base/wide.h"
 
 namespace ashlar::backend::uring {
 
@@ -33,10 +34,6 @@ constexpr std::uint64_t kMaxBuffer = std::uint64_t{1} << 30;
 
 std::string reason(int error) {
   return std::generic_category().message(error);
-}
-
-unsigned long long wide(std::uint64_t value) {
-  return value;
 }
 
 }  // namespace

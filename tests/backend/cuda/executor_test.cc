@@ -21,7 +21,7 @@ struct Way {
   SwitchPoints points;
 };
 
-class EveryWay : public GpuTest, public testing::WithParamInterface<Way> {
+class EveryWay : public GpuTest, public ::testing::WithParamInterface<Way> {
  protected:
   void SetUp() override {
     GpuTest::SetUp();
@@ -38,7 +38,7 @@ class EveryWay : public GpuTest, public testing::WithParamInterface<Way> {
 };
 
 INSTANTIATE_TEST_SUITE_P(, EveryWay,
-                         testing::Values(Way{"Kernel", kAlwaysKernel}, Way{"Engines", kAlwaysEngines},
+                         ::testing::Values(Way{"Kernel", kAlwaysKernel}, Way{"Engines", kAlwaysEngines},
                                          Way{"Packed", kAlwaysPacked}),
                          [](const auto& way) { return std::string(way.param.name); });
 
@@ -49,7 +49,7 @@ TEST_P(EveryWay, EveryPairOfLayouts) {
       const Shape shape;
       both_ways(layout_of(shape, one.order), layout_of(shape, two.order), *pinned_);
       both_ways(layout_of(shape, one.order), layout_of(shape, two.order), device_);
-      if (testing::Test::HasFailure()) return;
+      if (::testing::Test::HasFailure()) return;
     }
 }
 
@@ -60,7 +60,7 @@ TEST_P(EveryWay, EveryLayoutAlignedAndFromPageableMemory) {
     both_ways(layout_of(aligned, named.order), layout_of(Shape{}, order::kFullyContiguousNhd), *pinned_);
     both_ways(layout_of(aligned, named.order), layout_of(Shape{}, order::kFullyContiguousHnd), system_);
     both_ways(layout_of(Shape{}, named.order), layout_of(aligned, order::kBlockFirstHnd), system_);
-    if (testing::Test::HasFailure()) return;
+    if (::testing::Test::HasFailure()) return;
   }
 }
 

@@ -20,7 +20,7 @@ inline constexpr SwitchPoints kAlwaysEngines = {1, 1, 1, kFar};
 inline constexpr SwitchPoints kAlwaysKernel = {kFar, kFar, kFar, kFar};
 inline constexpr SwitchPoints kAlwaysPacked = {kFar, kFar, kFar, 1};
 
-class GpuTest : public testing::Test {
+class GpuTest : public ::testing::Test {
  protected:
   void SetUp() override {
     if (const Result<int> count = device_count(); !count) GTEST_SKIP() << count.error();

@@ -396,7 +396,7 @@ void break_the_device() {
 
 TEST_F(Ordering, ABrokenDeviceFailsEveryTransferAndHangsNone) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
-  EXPECT_EXIT(break_the_device(), testing::ExitedWithCode(0), "");
+  EXPECT_EXIT(break_the_device(), ::testing::ExitedWithCode(0), "");
 }
 
 }  // namespace

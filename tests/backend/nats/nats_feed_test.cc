@@ -9,8 +9,8 @@
 namespace ashlar::backend::nats {
 namespace {
 
-class NatsModes : public NatsTest, public testing::WithParamInterface<NatsMode> {};
-INSTANTIATE_TEST_SUITE_P(Both, NatsModes, testing::Values(NatsMode::kCore, NatsMode::kJetStream),
+class NatsModes : public NatsTest, public ::testing::WithParamInterface<NatsMode> {};
+INSTANTIATE_TEST_SUITE_P(Both, NatsModes, ::testing::Values(NatsMode::kCore, NatsMode::kJetStream),
                          [](const auto& mode) {
                            return mode.param == NatsMode::kCore ? "Core" : "JetStream";
                          });

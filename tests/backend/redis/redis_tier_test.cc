@@ -12,7 +12,7 @@ namespace {
 
 using tiers::VolumeTier;
 
-tiers::KvOptions at_port(int port) {
+tiers::KvOptions tier_at_port(int port) {
   tiers::VolumeRegistry kinds = tiers::VolumeRegistry::with_builtin();
   kinds.add("redis", attach);
   return VolumeTier::options({{.name = "cache",
@@ -22,20 +22,20 @@ tiers::KvOptions at_port(int port) {
                              std::move(kinds));
 }
 
-class RedisTierTest : public testing::Test {
+class RedisTierTest : public ::testing::Test {
  protected:
   void SetUp() override { ASHLAR_NEEDS_SERVER(RedisServer::is_installed(), "redis-server is missing"); }
 };
 
 TEST_F(RedisTierTest, BlocksGoToTheServerAndBack) {
   const RedisServer server;
-  VolumeTier tier(at_port(server.port()));
+  VolumeTier tier(tier_at_port(server.port()));
   expect_blocks_go_to_the_server_and_back(tier);
 }
 
 TEST_F(RedisTierTest, ADeadServerIsAMiss) {
   RedisServer server;
-  VolumeTier tier(at_port(server.port()));
+  VolumeTier tier(tier_at_port(server.port()));
   expect_a_dead_server_is_a_miss(tier, [&] { server.kill(); }, [&] { server.start(); });
 }
 
@@ -43,7 +43,7 @@ TEST_F(RedisTierTest, AServerThatDiesInTheMiddleMakesNothingWrong) {
   for (const std::uint64_t bytes : {2'000, 15'000, 35'000, 60'000, 100'000}) {
     RedisServer server;
     const Proxy proxy(server.port(), bytes, [&] { server.kill(); });
-    VolumeTier tier(at_port(proxy.port()));
+    VolumeTier tier(tier_at_port(proxy.port()));
     expect_nothing_wrong_when_the_server_dies(tier);
     EXPECT_GT(tier.kv().status().volumes[0].failed, 0u) << "it died after " << bytes << " bytes";
   }

@@ -52,11 +52,11 @@ std::unique_ptr<VolumeInTest> make_case(bool over_socket) {
 
 INSTANTIATE_TEST_SUITE_P(
     Redis, VolumeTest,
-    testing::Values(VolumeCase{.name = "redis_tcp", .make = [] { return make_case(false); }},
+    ::testing::Values(VolumeCase{.name = "redis_tcp", .make = [] { return make_case(false); }},
                     VolumeCase{.name = "redis_unix", .make = [] { return make_case(true); }}),
     volume_case_name);
 
-class RedisTest : public testing::Test {
+class RedisTest : public ::testing::Test {
  protected:
   void SetUp() override { ASHLAR_NEEDS_SERVER(RedisServer::is_installed(), "redis-server is missing"); }
 };

@@ -19,9 +19,9 @@ using namespace tiers;  // NOLINT(google-build-using-namespace): the suite's nam
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 using std::chrono::steady_clock;
-using testing::HasSubstr;
-using testing::Not;
-using testing::StartsWith;
+using ::testing::HasSubstr;
+using ::testing::Not;
+using ::testing::StartsWith;
 using Settings = std::map<std::string, std::string>;
 
 constexpr const char* kUpload =

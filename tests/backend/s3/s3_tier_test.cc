@@ -26,7 +26,7 @@ tiers::KvOptions in_bucket(const S3Server& server, int port) {
                              std::move(kinds));
 }
 
-class S3TierTest : public testing::Test {
+class S3TierTest : public ::testing::Test {
  protected:
   void SetUp() override {
     ASHLAR_NEEDS_SERVER(S3Server::is_installed(), "the S3 server for tests is missing");

@@ -74,11 +74,11 @@ std::unique_ptr<VolumeInTest> make_case(bool host_style) {
 }
 
 INSTANTIATE_TEST_SUITE_P(S3, VolumeTest,
-                         testing::Values(VolumeCase{.name = "s3_path_style",
+                         ::testing::Values(VolumeCase{.name = "s3_path_style",
                                                     .make = [] { return make_case(false); }}),
                          volume_case_name);
 
-class S3Test : public testing::Test {
+class S3Test : public ::testing::Test {
  protected:
   void SetUp() override {
     ASHLAR_NEEDS_SERVER(S3Server::is_installed(), "the S3 server for tests is missing");

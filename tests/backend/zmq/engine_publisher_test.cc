@@ -16,8 +16,6 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr const char* kAnyPort = "tcp://127.0.0.1:*";
-
 std::vector<Frames> recording(const std::string& name) {
   std::vector<Frames> out;
   const auto messages = testing::parse_kvrec(

@@ -16,6 +16,8 @@
 
 namespace ashlar::backend::zmq {
 
+inline constexpr const char* kAnyPort = "tcp://127.0.0.1:*";
+
 using Frames = std::vector<std::string>;
 
 class RawSocket {

@@ -15,9 +15,7 @@ namespace {
 using namespace std::chrono_literals;
 using feed::EngineMessage;
 
-constexpr const char* kAnyPort = "tcp://127.0.0.1:*";
-
-std::unique_ptr<ZmqEngineSource> make_source(SubscriberOptions options, bool replay_on_connect = false) {
+std::unique_ptr<ZmqEngineSource> make_engine_source(SubscriberOptions options, bool replay_on_connect = false) {
   options.replay_on_connect = replay_on_connect;
   options.reconnect = 10ms;
   options.reconnect_max = 20ms;
@@ -27,7 +25,7 @@ std::unique_ptr<ZmqEngineSource> make_source(SubscriberOptions options, bool rep
 }
 
 std::unique_ptr<ZmqEngineSource> source_of(const EnginePublisher& publisher) {
-  return make_source({.endpoint = publisher.endpoint(), .replay_endpoint = publisher.replay_endpoint()});
+  return make_engine_source({.endpoint = publisher.endpoint(), .replay_endpoint = publisher.replay_endpoint()});
 }
 
 // The next message, through times without a connection.
@@ -102,7 +100,7 @@ TEST(ZmqEngineSourceTest, ALateSubscriberGetsEverythingByReplay) {
 TEST(ZmqEngineSourceTest, FindsAGapOfASlowReaderAndReplaysIt) {
   auto publisher =
       make_publisher({.endpoint = kAnyPort, .replay_endpoint = kAnyPort, .hwm = 1, .buffer_steps = 5000});
-  auto source = make_source(
+  auto source = make_engine_source(
       {.endpoint = publisher->endpoint(), .replay_endpoint = publisher->replay_endpoint(), .hwm = 1});
   ASSERT_TRUE(is_heard(*publisher));
   const std::string payload(20'000, 'x');
@@ -136,7 +134,7 @@ TEST(ZmqEngineSourceTest, ABufferThatIsTooShortShowsInTheFirstNumber) {
 TEST(ZmqEngineSourceTest, HearsAPublisherThatDiedAndCameBack) {
   const std::string endpoint = "tcp://127.0.0.1:" + std::to_string(free_port());
   auto publisher = make_publisher({.endpoint = endpoint, .attach = Attach::kBind});
-  auto source = make_source({.endpoint = endpoint});
+  auto source = make_engine_source({.endpoint = endpoint});
   ASSERT_TRUE(is_heard(*publisher));
   publish(*publisher, "kv", "before");
   EXPECT_EQ(text_of(next_of(*source).payload), "before");
@@ -164,7 +162,7 @@ TEST(ZmqEngineSourceTest, HearsWhatCameBeforeWithoutALiveMessage) {
   auto publisher = make_publisher(options);
   for (int i = 0; i < 10; ++i) publish(*publisher, "kv", "first life");
   ASSERT_TRUE(publisher->flush(100s));
-  auto source = make_source({.endpoint = options.endpoint, .replay_endpoint = options.replay_endpoint}, true);
+  auto source = make_engine_source({.endpoint = options.endpoint, .replay_endpoint = options.replay_endpoint}, true);
   for (std::uint64_t i = 0; i < 10; ++i) EXPECT_EQ(next_of(*source).sequence, i);
   const auto first_of = [&](const std::string& life) {
     for (int i = 0; i < 100; ++i) {
@@ -194,7 +192,7 @@ TEST(ZmqEngineSourceTest, SeesThatAnEngineBeganAnewThatHasSaidNothingYet) {
   auto publisher = make_publisher(options);
   for (int i = 0; i < 3; ++i) publish(*publisher, "kv", "first life");
   ASSERT_TRUE(publisher->flush(100s));
-  auto source = make_source({.endpoint = options.endpoint, .replay_endpoint = options.replay_endpoint}, true);
+  auto source = make_engine_source({.endpoint = options.endpoint, .replay_endpoint = options.replay_endpoint}, true);
   for (std::uint64_t i = 0; i < 3; ++i) EXPECT_EQ(next_of(*source).sequence, i);
   EXPECT_EQ(source->restarts(), 0U);
   publisher.reset();
@@ -209,7 +207,7 @@ TEST(ZmqEngineSourceTest, SeesThatAnEngineBeganAnewThatHasSaidNothingYet) {
 TEST(ZmqEngineSourceTest, NoticesAPeerThatIsSilentWithItsConnectionOpen) {
   // Accepts and never says a word, as a process that is stopped does.
   const SilentServer frozen;
-  auto source = make_source({.endpoint = "tcp://127.0.0.1:" + std::to_string(frozen.port())});
+  auto source = make_engine_source({.endpoint = "tcp://127.0.0.1:" + std::to_string(frozen.port())});
   const auto message = source->receive(50ms);
   ASSERT_FALSE(message.has_value());
   EXPECT_EQ(message.error().code(), ErrorCode::kUnavailable);
@@ -226,7 +224,7 @@ TEST(ZmqEngineSourceTest, HeartbeatsEndTheConnectionToAStoppedProcess) {
     zmq_bind(socket, endpoint.c_str());
     for (;;) pause();
   }
-  auto source = make_source({.endpoint = endpoint, .hwm = 0, .heartbeat = 50ms, .heartbeat_timeout = 200ms});
+  auto source = make_engine_source({.endpoint = endpoint, .hwm = 0, .heartbeat = 50ms, .heartbeat_timeout = 200ms});
   const auto state_is = [&](std::uint64_t connected) {
     return eventually([&] {
       (void)source->receive(1ms);
@@ -242,7 +240,7 @@ TEST(ZmqEngineSourceTest, HeartbeatsEndTheConnectionToAStoppedProcess) {
 
 TEST(ZmqEngineSourceTest, CountsMessagesOfAnotherForm) {
   RawSocket publisher(ZMQ_XPUB);
-  auto source = make_source({.endpoint = publisher.bind(kAnyPort)});
+  auto source = make_engine_source({.endpoint = publisher.bind(kAnyPort)});
   ASSERT_TRUE(publisher.receive().has_value()) << "no subscription";
   publisher.send({"kv"});
   publisher.send({"kv", number_frame(0)});
@@ -264,7 +262,7 @@ TEST(ZmqEngineSourceTest, CountsMessagesOfAnotherForm) {
 
 TEST(ZmqEngineSourceTest, TakesLargeMessagesAndDisconnectsGiantOnes) {
   auto publisher = make_publisher({.endpoint = kAnyPort, .replay_endpoint = kAnyPort});
-  auto source = make_source({.endpoint = publisher->endpoint(), .max_message_bytes = 32 << 20});
+  auto source = make_engine_source({.endpoint = publisher->endpoint(), .max_message_bytes = 32 << 20});
   ASSERT_TRUE(is_heard(*publisher));
   publish(*publisher, "kv", std::string(30 << 20, 'x'));
   EXPECT_EQ(next_of(*source).payload.size(), std::size_t{30} << 20);
@@ -284,7 +282,7 @@ TEST(ZmqEngineSourceTest, TakesLargeMessagesAndDisconnectsGiantOnes) {
 
 TEST(ZmqEngineSourceTest, TakesTheTopicsThatBeginAsAsked) {
   auto publisher = make_publisher({.endpoint = kAnyPort});
-  auto source = make_source({.endpoint = publisher->endpoint(), .topic = "kv@a"});
+  auto source = make_engine_source({.endpoint = publisher->endpoint(), .topic = "kv@a"});
   ASSERT_TRUE(is_heard(*publisher));
   publish(*publisher, "kv@b", "other");
   publish(*publisher, "kv@a1", "mine");
@@ -295,7 +293,7 @@ TEST(ZmqEngineSourceTest, TakesTheTopicsThatBeginAsAsked) {
 
 TEST(ZmqEngineSourceTest, ManyPublishersConnectToASourceThatIsBound) {
   const std::string endpoint = "tcp://127.0.0.1:" + std::to_string(free_port());
-  auto source = make_source({.endpoint = endpoint, .bind = true});
+  auto source = make_engine_source({.endpoint = endpoint, .bind = true});
   auto one = make_publisher({.endpoint = endpoint});
   auto two = make_publisher({.endpoint = endpoint});
   ASSERT_TRUE(eventually([&] {
@@ -312,7 +310,7 @@ TEST(ZmqEngineSourceTest, ManyPublishersConnectToASourceThatIsBound) {
 
 TEST(ZmqEngineSourceTest, WithoutAReplayEndpointReplayIsUnsupported) {
   auto publisher = make_publisher({.endpoint = kAnyPort});
-  auto source = make_source({.endpoint = publisher->endpoint()});
+  auto source = make_engine_source({.endpoint = publisher->endpoint()});
   const auto replayed = source->replay(0);
   ASSERT_FALSE(replayed.has_value());
   EXPECT_EQ(replayed.error().code(), ErrorCode::kUnsupported);
@@ -320,7 +318,7 @@ TEST(ZmqEngineSourceTest, WithoutAReplayEndpointReplayIsUnsupported) {
 
 TEST(ZmqEngineSourceTest, AReplayThatNobodyAnswersFailsInTime) {
   auto publisher = make_publisher({.endpoint = kAnyPort});
-  auto nobody = make_source({.endpoint = publisher->endpoint(),
+  auto nobody = make_engine_source({.endpoint = publisher->endpoint(),
                              .replay_endpoint = "tcp://127.0.0.1:" + std::to_string(free_port()),
                              .replay_timeout = 50ms});
   const auto unavailable = nobody->replay(0);
@@ -331,7 +329,7 @@ TEST(ZmqEngineSourceTest, AReplayThatNobodyAnswersFailsInTime) {
   RawSocket silent(ZMQ_ROUTER);
   const std::string endpoint = silent.bind(kAnyPort);
   for (Clock::Duration patience = 50ms; patience < 100s; patience *= 4) {
-    auto mute = make_source(
+    auto mute = make_engine_source(
         {.endpoint = publisher->endpoint(), .replay_endpoint = endpoint, .replay_timeout = patience});
     const auto timeout = mute->replay(0);
     ASSERT_FALSE(timeout.has_value());
@@ -347,7 +345,7 @@ TEST(ZmqEngineSourceTest, LateAnswersToAnOldRequestAreNotTakenForNewOnes) {
   // Where the machine is slower than the patience it shows nothing: once more, with more of it.
   for (std::chrono::milliseconds patience = 300ms; patience < 100s; patience *= 4) {
     RawSocket router(ZMQ_ROUTER);
-    auto source = make_source({.endpoint = publisher->endpoint(),
+    auto source = make_engine_source({.endpoint = publisher->endpoint(),
                                .replay_endpoint = router.bind(kAnyPort),
                                .replay_timeout = patience});
     EXPECT_FALSE(source->replay(1).has_value());
@@ -377,7 +375,7 @@ TEST(ZmqEngineSourceTest, LateAnswersToAnOldRequestAreNotTakenForNewOnes) {
 TEST(ZmqEngineSourceTest, AReplayWithAHoleIsAskedAgainFromThere) {
   auto publisher = make_publisher({.endpoint = kAnyPort});
   RawSocket router(ZMQ_ROUTER);
-  auto source = make_source({.endpoint = publisher->endpoint(), .replay_endpoint = router.bind(kAnyPort)});
+  auto source = make_engine_source({.endpoint = publisher->endpoint(), .replay_endpoint = router.bind(kAnyPort)});
   std::vector<std::string> asked;
   std::thread engine([&] {
     const std::vector<std::vector<std::uint64_t>> answers = {{3, 4, 7}, {5, 6, 7}};

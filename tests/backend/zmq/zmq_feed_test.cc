@@ -15,7 +15,6 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr const char* kAnyPort = "tcp://127.0.0.1:*";
 const EnginePublisherOptions kWithReplay = {.endpoint = kAnyPort, .replay_endpoint = kAnyPort};
 
 // For a publisher that goes and comes back to the same place.

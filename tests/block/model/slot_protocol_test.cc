@@ -162,23 +162,23 @@ void expect_holds(const Scenario& scenario, const Orders& orders = {}, const Rul
               outcome.transitions, outcome.ends);
 }
 
-class SlotProtocolScenario : public testing::TestWithParam<Scenario> {};
+class SlotProtocolScenario : public ::testing::TestWithParam<Scenario> {};
 
 TEST_P(SlotProtocolScenario, HoldsInEveryExecution) {
   expect_holds(GetParam());
 }
 
 constexpr auto kScenarioName = [](const auto& info) { return info.param.name; };
-INSTANTIATE_TEST_SUITE_P(Short, SlotProtocolScenario, testing::ValuesIn(scenarios()), kScenarioName);
+INSTANTIATE_TEST_SUITE_P(Short, SlotProtocolScenario, ::testing::ValuesIn(scenarios()), kScenarioName);
 
-class LongSlotProtocolScenario : public testing::TestWithParam<Scenario> {};
+class LongSlotProtocolScenario : public ::testing::TestWithParam<Scenario> {};
 
 TEST_P(LongSlotProtocolScenario, HoldsInEveryExecution) {
   if (!long_run()) GTEST_SKIP() << "set ASHLAR_TEST_SECONDS to 60 or more";
   expect_holds(GetParam());
 }
 
-INSTANTIATE_TEST_SUITE_P(Long, LongSlotProtocolScenario, testing::ValuesIn(long_scenarios()), kScenarioName);
+INSTANTIATE_TEST_SUITE_P(Long, LongSlotProtocolScenario, ::testing::ValuesIn(long_scenarios()), kScenarioName);
 
 TEST(SlotProtocol, TakingLocalStepsFirstReachesTheSameEnds) {
   for (const Scenario& scenario : repeated_scenarios()) {
@@ -321,7 +321,7 @@ std::string number_of(const Scenario& scenario) {
   return std::string(" ").append(scenario.name, 1, end - 1).append(" ");
 }
 
-class SlotProtocolMutant : public testing::TestWithParam<Mutant> {};
+class SlotProtocolMutant : public ::testing::TestWithParam<Mutant> {};
 
 TEST_P(SlotProtocolMutant, IsNoticed) {
   const Mutant& mutant = GetParam();
@@ -337,8 +337,8 @@ TEST_P(SlotProtocolMutant, IsNoticed) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Weakened, SlotProtocolMutant, testing::ValuesIn(weakened_orders()), kScenarioName);
-INSTANTIATE_TEST_SUITE_P(Broken, SlotProtocolMutant, testing::ValuesIn(broken_rules()), kScenarioName);
+INSTANTIATE_TEST_SUITE_P(Weakened, SlotProtocolMutant, ::testing::ValuesIn(weakened_orders()), kScenarioName);
+INSTANTIATE_TEST_SUITE_P(Broken, SlotProtocolMutant, ::testing::ValuesIn(broken_rules()), kScenarioName);
 
 // The load has acquired the life that the exchange goes on with.
 TEST(SlotProtocol, TheExchangeOfAMatchThatSucceedsMayBeRelaxed) {

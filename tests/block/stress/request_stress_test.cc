@@ -29,7 +29,7 @@ using tokens::Token;
 using Request = RequestSequence<G1>;
 using Refused = SequenceError::Reason;
 
-constexpr std::uint32_t kBlockSize = 4;
+constexpr std::uint32_t kRequestBlockSize = 4;
 constexpr std::size_t kMaxTokens = 48;
 constexpr std::size_t kMostRequests = 3;
 
@@ -38,7 +38,7 @@ class RequestStress {
   RequestStress(std::size_t threads, DuplicatePolicy duplicates, std::uint64_t seed)
       : groups_(groups_of(seed)),
         blocks_(static_cast<std::uint32_t>(threads * groups_.size() * (seed % 2 == 0 ? 14 : 30))),
-        engine_(blocks_, kBlockSize, groups_),
+        engine_(blocks_, kRequestBlockSize, groups_),
         manager_(make(duplicates, seed)) {
     Random random(seed);
     for (std::size_t i = 0; i < threads; ++i) workers_.push_back(std::make_unique<Worker>(random.fork()));
@@ -88,7 +88,7 @@ class RequestStress {
   }
   BlockManager<G1> make(DuplicatePolicy duplicates, std::uint64_t seed) {
     ManagerOptions options =
-        testing::manager_options(blocks_, kBlockSize, seed % 4 < 2 ? "lru" : "hashmap_fifo");
+        testing::manager_options(blocks_, kRequestBlockSize, seed % 4 < 2 ? "lru" : "hashmap_fifo");
     options.duplicates = duplicates;
     return testing::make_manager<G1>(options);
   }

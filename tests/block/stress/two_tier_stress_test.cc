@@ -30,11 +30,11 @@ using Hash = tokens::SequenceHash;
 std::atomic<std::int64_t> g_marks = 0;
 
 // An attachment with a number of its own, which counts itself.
-struct Mark {
-  explicit Mark(std::uint64_t n) : number(n) { g_marks.fetch_add(1); }
-  Mark(const Mark& other) : number(other.number) { g_marks.fetch_add(1); }
-  Mark& operator=(const Mark&) = default;
-  ~Mark() { g_marks.fetch_sub(1); }
+struct TierMark {
+  explicit TierMark(std::uint64_t n) : number(n) { g_marks.fetch_add(1); }
+  TierMark(const TierMark& other) : number(other.number) { g_marks.fetch_add(1); }
+  TierMark& operator=(const TierMark&) = default;
+  ~TierMark() { g_marks.fetch_sub(1); }
   std::uint64_t number;
 };
 
@@ -53,8 +53,8 @@ struct Holder {
 
 bool has_mark(const RegistrationHandle& handle, std::uint64_t number) {
   bool found = false;
-  handle.get<Mark>().with_multiple([&](std::span<const Mark> marks) {
-    found = std::any_of(marks.begin(), marks.end(), [&](const Mark& mark) { return mark.number == number; });
+  handle.get<TierMark>().with_multiple([&](std::span<const TierMark> marks) {
+    found = std::any_of(marks.begin(), marks.end(), [&](const TierMark& mark) { return mark.number == number; });
   });
   return found;
 }
@@ -112,13 +112,13 @@ class TwoTierStress {
         const auto handle = registry_.match_sequence_hash(name, /*touch=*/false);
         EXPECT_EQ(handle.has_value(), expected.contains(name)) << name;
         if (!handle) continue;
-        EXPECT_TRUE(handle->attach(Mark(number)).has_value());
+        EXPECT_TRUE(handle->attach(TierMark(number)).has_value());
       }
       // Inactive blocks and other threads' handles keep what this handle has attached.
       const auto again = registry_.match_sequence_hash(name, /*touch=*/false);
       ASSERT_TRUE(again.has_value()) << name;
       EXPECT_TRUE(has_mark(*again, number)) << name;
-      again->get<Mark>().with_multiple(
+      again->get<TierMark>().with_multiple(
           [&](auto values) { marks += static_cast<std::int64_t>(values.size()); });
     }
     EXPECT_EQ(g_marks.load(), marks) << "marks of entries that are gone";
@@ -175,7 +175,7 @@ class TwoTierStress {
 
   void keep(Worker& worker, decltype(Holder::by) by) {
     Holder holder{std::move(by), next_mark_.fetch_add(1)};
-    if (!holder.handle().attach(Mark(holder.mark))) wrong_.fetch_add(1);
+    if (!holder.handle().attach(TierMark(holder.mark))) wrong_.fetch_add(1);
     look(holder);
     worker.held.push_back(std::move(holder));
     while (worker.held.size() > kMaxHeld) drop(worker);

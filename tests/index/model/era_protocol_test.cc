@@ -81,7 +81,7 @@ std::size_t expect_holds(const Scenario& scenario, const Orders& orders = {}, co
   return outcome.states;
 }
 
-class EraProtocolScenario : public testing::TestWithParam<Scenario> {};
+class EraProtocolScenario : public ::testing::TestWithParam<Scenario> {};
 
 TEST_P(EraProtocolScenario, HoldsInEveryExecution) {
   const std::size_t states = expect_holds(GetParam());
@@ -89,9 +89,9 @@ TEST_P(EraProtocolScenario, HoldsInEveryExecution) {
 }
 
 constexpr auto kName = [](const auto& info) { return info.param.name; };
-INSTANTIATE_TEST_SUITE_P(Short, EraProtocolScenario, testing::ValuesIn(scenarios()), kName);
+INSTANTIATE_TEST_SUITE_P(Short, EraProtocolScenario, ::testing::ValuesIn(scenarios()), kName);
 
-class LongEraProtocolScenario : public testing::TestWithParam<Scenario> {};
+class LongEraProtocolScenario : public ::testing::TestWithParam<Scenario> {};
 
 TEST_P(LongEraProtocolScenario, HoldsInEveryExecution) {
   if (!long_run()) GTEST_SKIP() << "set ASHLAR_TEST_SECONDS to 60 or more";
@@ -99,7 +99,7 @@ TEST_P(LongEraProtocolScenario, HoldsInEveryExecution) {
   std::printf("%-40s %9zu states\n", GetParam().name.c_str(), states);
 }
 
-INSTANTIATE_TEST_SUITE_P(Long, LongEraProtocolScenario, testing::ValuesIn(long_scenarios()), kName);
+INSTANTIATE_TEST_SUITE_P(Long, LongEraProtocolScenario, ::testing::ValuesIn(long_scenarios()), kName);
 
 // Calls fn for every sequence of `length` writes that the model can run.
 template <class F>
@@ -198,7 +198,7 @@ std::vector<Mutant> broken_rules() {
   };
 }
 
-class EraProtocolMutant : public testing::TestWithParam<Mutant> {};
+class EraProtocolMutant : public ::testing::TestWithParam<Mutant> {};
 
 TEST_P(EraProtocolMutant, IsNoticed) {
   const Mutant& mutant = GetParam();
@@ -217,8 +217,8 @@ TEST_P(EraProtocolMutant, IsNoticed) {
   FAIL() << "no scenario " << mutant.scenario;
 }
 
-INSTANTIATE_TEST_SUITE_P(Weakened, EraProtocolMutant, testing::ValuesIn(weakened_orders()), kName);
-INSTANTIATE_TEST_SUITE_P(Broken, EraProtocolMutant, testing::ValuesIn(broken_rules()), kName);
+INSTANTIATE_TEST_SUITE_P(Weakened, EraProtocolMutant, ::testing::ValuesIn(weakened_orders()), kName);
+INSTANTIATE_TEST_SUITE_P(Broken, EraProtocolMutant, ::testing::ValuesIn(broken_rules()), kName);
 
 }  // namespace
 }  // namespace ashlar::index::model
