@@ -1,9 +1,9 @@
 """Checks that every public header compiles alone.
 
-usage: check_headers.py ROOT SCRATCH COMPILER [LAUNCHER]
+usage: check_headers.py ROOT SCRATCH COMPILER [LAUNCHER…]
 
 Compiles one file per header below ROOT/include, each with only that header in it, in the folder SCRATCH. LAUNCHER
-(ccache) stands before the compiler and makes a second run cheap.
+(ccache and its settings) stands before the compiler and makes a second run cheap.
 """
 
 import concurrent.futures
@@ -40,7 +40,7 @@ def check(root, scratch, compiler):
 
 
 def main():
-    if len(sys.argv) not in (4, 5):
+    if len(sys.argv) < 4:
         sys.exit(__doc__)
     root, scratch = (pathlib.Path(argument).resolve() for argument in sys.argv[1:3])
     compiler = [argument for argument in (*sys.argv[4:], sys.argv[3]) if argument]

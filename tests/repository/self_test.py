@@ -1,6 +1,8 @@
 """Proves that each repository check can fail, on small trees made for it.
 
-usage: self_test.py [CheckLayers|CheckSizes|CheckText|CheckReadme|CheckHeaders]   (COMPILER in the environment for CheckHeaders)
+usage: self_test.py [CheckLayers|CheckSizes|CheckText|CheckReadme|CheckHeaders|CheckFormat]
+
+CheckHeaders takes COMPILER from the environment, CheckFormat CLANG_FORMAT.
 """
 
 import os
@@ -188,6 +190,30 @@ class CheckHeaders(Fixture):
     def test_no_headers_at_all_are_refused(self):
         (self.root / "include/ashlar/a.h").unlink()
         self.assert_fails("holds no header", *self.arguments)
+
+
+class CheckFormat(Fixture):
+    script = "check_format.py"
+
+    def setUp(self):
+        super().setUp()
+        self.clang_format = os.environ.get("CLANG_FORMAT", "")
+        if not self.clang_format:
+            self.skipTest("clang-format 19 is not installed")
+        self.write(".clang-format", "BasedOnStyle: Google\n")
+        self.write("src/a.cc", "int a() { return 1; }\n")
+
+    def test_a_formatted_tree_passes(self):
+        self.assert_passes(self.clang_format)
+
+    def test_another_format_is_refused(self):
+        self.write("tests/b.h", "int  b();\n")
+        self.assert_fails("tests/b.h:1:", self.clang_format)
+
+    def test_no_clang_format_is_no_success(self):
+        status, output = self.run_check()
+        self.assertEqual(status, 77)
+        self.assertIn("not installed", output)
 
 
 if __name__ == "__main__":

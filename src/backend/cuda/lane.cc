@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "ashlar/base/interleaving.h"
 #include "backend/cuda/cuda_error.h"
 #include "base/start_thread.h"
 
@@ -43,6 +44,7 @@ Lane::~Lane() {
     for (const std::shared_ptr<Task>& task : waiting_) task->state->cancel();
     changed_.notify_all();
   }
+  interleaving_point("cuda.lane_stopping");
   if (watcher_.joinable()) watcher_.join();
   const DeviceScope scope(device_);
   const MutexLock lock(mu_);
@@ -206,6 +208,7 @@ void Lane::watch() {
                                   .operations = slice.issued.operations,
                                   .staged_bytes = slice.issued.staged});
       }
+      interleaving_point("cuda.slice_done");
       const MutexLock lock(mu_);
       running_.pop_front();
       running_bytes_ -= slice.issued.bytes;

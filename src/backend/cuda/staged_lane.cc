@@ -3,6 +3,7 @@
 #include <cstring>
 #include <utility>
 
+#include "ashlar/base/interleaving.h"
 #include "ashlar/transfer/copy_cursor.h"
 #include "backend/cuda/copy_kernel.h"
 #include "backend/cuda/cuda_error.h"
@@ -121,6 +122,7 @@ Result<void> StagedLane::run_large(transfer::TransferState& state, std::size_t p
   transfer::CopyCursor cursor(copy, kStripBytes, 0, transfer::CopyCursor::units(copy, kStripBytes));
   transfer::CopyPiece piece;
   while (state.may_continue() && cursor.next(&piece)) {
+    interleaving_point("cuda.staged_turn");
     cudaError_t status =
         cudaMemcpyAsync(plan.to().address(plane, piece.to), plan.from().address(plane, piece.from),
                         piece.bytes, cudaMemcpyDefault, stream_);
@@ -139,6 +141,7 @@ Result<void> StagedLane::run_small(transfer::TransferState& state, std::size_t p
   const transfer::TransferPlan& plan = state.plan();
   JobCursor cursor(plan.copies()[plane], plan.from(), plan.to(), plane);
   for (std::size_t turn = 0; !cursor.done() && state.may_continue(); ++turn) {
+    interleaving_point("cuda.staged_turn");
     Buffer& buffer = buffers_[turn % buffers_.size()];
     if (const Result<void> settled = settle(state, buffer); !settled) return settled;
     cursor.next(kBufferBytes, job_.get());

@@ -5,6 +5,7 @@
 #include <thread>
 
 #include "ashlar/storage/external_storage.h"
+#include "ashlar/testing/interleaving.h"
 #include "backend/cuda/gpu_fixture.h"
 
 namespace ashlar::backend::cuda {
@@ -52,7 +53,7 @@ class Gate {
 
 class Ordering : public GpuTest {
  protected:
-  // A large transfer that takes long: one thread block copies 512 MiB in pieces.
+  // Eight slices of 64 MiB: more than are on a stream at once.
   transfer::TransferPlan large_plan() {
     const Shape shape{
         .blocks = 64, .layers = 16, .tokens = 64, .heads = 4, .head_dim = 512};  // 8 MiB a block
@@ -242,12 +243,15 @@ TEST_F(Ordering, ManyThreadsInBothDirections) {
 }
 
 TEST_F(Ordering, CancelStopsWhatWasNotIssued) {
-  const auto executor = make({.copy_blocks = 1, .switch_points = kAlwaysKernel});
+  testing::Interleaving order;
+  const auto executor = make({.switch_points = kAlwaysKernel});
+  order.pause_at("cuda.slice_done");  // the slices behind the first ones are not issued
   const auto running = executor->submit({.plan = large_plan()});
   const auto behind = executor->submit({.plan = large_plan()});
   ASSERT_TRUE(running && behind);
   running->cancel();
   behind->cancel();
+  order.resume("cuda.slice_done");
   const TransferResult first = running->wait_for_end();
   ASSERT_FALSE(first);
   EXPECT_EQ(first.error().code(), ErrorCode::kCancelled);
@@ -260,8 +264,10 @@ TEST_F(Ordering, CancelStopsWhatWasNotIssued) {
 }
 
 TEST_F(Ordering, DeadlineStopsWhatWasNotIssued) {
+  testing::Interleaving order;
   ManualClock clock;
-  const auto executor = make({.copy_blocks = 1, .switch_points = kAlwaysKernel, .clock = &clock});
+  const auto executor = make({.switch_points = kAlwaysKernel, .clock = &clock});
+  order.pause_at("cuda.slice_done");
   const auto deadline = clock.now() + std::chrono::seconds(1);
   const auto running = executor->submit({.plan = large_plan(), .deadline = deadline});
   ASSERT_TRUE(running) << running.error();
@@ -269,6 +275,7 @@ TEST_F(Ordering, DeadlineStopsWhatWasNotIssued) {
   const TransferResult early = running->wait();
   ASSERT_FALSE(early);
   EXPECT_EQ(early.error().code(), ErrorCode::kTimeout);
+  order.resume("cuda.slice_done");
   const TransferResult end = running->wait_for_end();
   ASSERT_FALSE(end);
   EXPECT_EQ(end.error().code(), ErrorCode::kTimeout);
@@ -277,7 +284,8 @@ TEST_F(Ordering, DeadlineStopsWhatWasNotIssued) {
             ErrorCode::kTimeout);
 }
 
-TEST_F(Ordering, CancelAndDeadlineOfPageableTransfers) {
+TEST_F(Ordering, CancelStopsPageableTransfers) {
+  testing::Interleaving order;
   const auto executor = make({.switch_points = kAlwaysKernel});
   const Shape shape{.blocks = 64, .layers = 16, .tokens = 64, .heads = 4, .head_dim = 512};
   const auto from = allocate(layout_of(shape, order::kBlockFirstNhd), device_);
@@ -285,11 +293,13 @@ TEST_F(Ordering, CancelAndDeadlineOfPageableTransfers) {
   std::vector<std::uint32_t> blocks(64);
   for (std::uint32_t i = 0; i < blocks.size(); ++i) blocks[i] = i;
   const auto plan = *transfer::plan(from, blocks, to, blocks);
+  order.pause_at("cuda.staged_turn");
   const auto running = executor->submit({.plan = plan});
   const auto behind = executor->submit({.plan = plan});
   ASSERT_TRUE(running && behind);
   running->cancel();
   behind->cancel();
+  order.resume("cuda.staged_turn");
   EXPECT_EQ(running->wait_for_end().error().code(), ErrorCode::kCancelled);
   EXPECT_EQ(behind->wait_for_end().error().message(), "cancelled after 0 of 536870912 bytes");
 }
@@ -349,8 +359,9 @@ TEST_F(Ordering, MemoryIsHeldUntilTheEnd) {
 }
 
 TEST_F(Ordering, DestructionEndsEveryTransfer) {
-  auto executor =
-      make({.copy_blocks = 1, .switch_points = kAlwaysKernel, .limits = {.bytes = std::uint64_t{8} << 30}});
+  testing::Interleaving order;
+  auto executor = make({.switch_points = kAlwaysKernel, .limits = {.bytes = std::uint64_t{8} << 30}});
+  order.pause_at("cuda.slice_done");
   std::vector<Transfer> transfers;
   const auto large = large_plan();
   for (int i = 0; i < 4; ++i) transfers.push_back(*executor->submit({.plan = large}));
@@ -358,14 +369,17 @@ TEST_F(Ordering, DestructionEndsEveryTransfer) {
   const auto on_device = allocate(layout_of(Shape{}, order::kBlockFirstNhd), device_);
   for (int i = 0; i < 4; ++i)
     transfers.push_back(*executor->submit({.plan = *transfer::plan(on_host, kFrom, on_device, kTo)}));
-  executor.reset();
+  std::thread destroyer([&] { executor.reset(); });
+  order.wait_until_passed("cuda.lane_stopping", 3);  // the lane to the host goes last of the three
+  order.resume("cuda.slice_done");
+  destroyer.join();
   for (const Transfer& transfer : transfers) {
     ASSERT_TRUE(transfer.done());
     if (const TransferResult result = transfer.wait(); !result) {
       EXPECT_EQ(result.error().code(), ErrorCode::kCancelled);
     }
   }
-  EXPECT_FALSE(transfers[3].wait()) << "2 GiB cannot have moved with one thread block in no time";
+  EXPECT_FALSE(transfers[3].wait()) << "the window was full of the first one";
 }
 
 // Runs in a process of its own: after an illegal access the device is lost to the process.
