@@ -33,9 +33,9 @@ build/%/build.ninja: CMakePresets.json
 define stage
 	@$(MAKE) -s --no-print-directory build/$(1)/build.ninja
 	@start=$$SECONDS; \
-	cmake --build --preset $(1) -j $(JOBS) --target $(2) && \
+	cmake --build --preset $(1) -j $(JOBS) --target $(2) && built=$$SECONDS && \
 	ctest --preset $(1) -j $(JOBS) --progress && \
-	echo "== $(1): all tests passed, $$((SECONDS - start)) s"
+	echo "== $(1): all tests passed; $$((built - start)) s to build, $$((SECONDS - built)) s to test"
 endef
 
 run:
