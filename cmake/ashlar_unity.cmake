@@ -46,4 +46,6 @@ function(ashlar_sources target)
   close_unit()
   target_sources(${target} PRIVATE ${units})
   target_include_directories(${target} PRIVATE ${PROJECT_SOURCE_DIR})
+  # g++ takes what is included for a header, and warns of types of an anonymous namespace in it.
+  target_compile_options(${target} PRIVATE $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-Wno-subobject-linkage>)
 endfunction()
