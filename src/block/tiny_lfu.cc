@@ -2,6 +2,11 @@
 // three counters in each row. Row r owns the bits [12 r, 12 r + 12) of the word, three counters of four bits;
 // the epoch is in the top 16 bits. Which word and which counter come from disjoint bits of the mix, so every
 // counter is reachable.
+//
+// Sixteen bits of epoch are compared modulo 2^16, so no word may fall half of that behind. Each new epoch therefore ages
+// a slice of the table, and every word has been visited when kPass epochs are over. The thread whose touch begins the
+// epoch does it, and advances the cursor only after the slice is aged: a thread that stops in between leaves the slice
+// to the next one.
 #include "ashlar/block/tiny_lfu.h"
 
 #include <algorithm>
@@ -17,6 +22,7 @@ namespace {
 constexpr std::uint64_t kCounters = 0x0000'FFFF'FFFF'FFFFu;
 constexpr std::uint64_t kHalveMask = 0x0000'7777'7777'7777u;
 constexpr unsigned kEpochShift = 48;
+constexpr std::uint64_t kPass = 1 << 13;  // epochs in which every word is aged once
 
 // The word as it is at `epoch`, halved once for each epoch it is behind. A word that is ahead, because another thread
 // saw the next epoch first, stays as it is.
@@ -74,6 +80,7 @@ Result<void> TinyLfuOptions::validate() const {
 TinyLfu::TinyLfu(const TinyLfuOptions& options)
     : mask_(std::bit_ceil(std::max<std::size_t>(options.capacity / 4, 1)) - 1),
       decay_after_(options.decay_after == 0 ? options.capacity * 10 : options.decay_after),
+      slice_(std::max<std::uint64_t>((mask_ + 1) / kPass, 1)),
       table_(mask_ + 1) {
   ASHLAR_CHECK(options.validate().has_value(), "frequency tracker options were not validated");
 }
@@ -114,6 +121,23 @@ void TinyLfu::touch_mixed(std::span<const std::uint64_t> mixed) noexcept {
     while (!word.compare_exchange_weak(old, incremented(aged(old, static_cast<std::uint16_t>(epoch)), picked),
                                        std::memory_order_relaxed)) {
     }
+  }
+  if (mixed.size() >= decay_after_ - before % decay_after_) [[unlikely]]
+    age_until((before + mixed.size()) / decay_after_);
+}
+
+void TinyLfu::age_until(std::uint64_t epoch) noexcept {
+  // relaxed: counters and cursor carry no other data with them; a slice that is aged twice stays as it is.
+  std::uint64_t next = aged_words_.load(std::memory_order_relaxed);
+  while (next < epoch * slice_) {
+    for (std::uint64_t i = next; i < next + slice_; ++i) {
+      std::atomic<std::uint64_t>& word = table_[static_cast<std::size_t>(i) & mask_];
+      std::uint64_t old = word.load(std::memory_order_relaxed);
+      while (!word.compare_exchange_weak(old, aged(old, static_cast<std::uint16_t>(epoch)),
+                                         std::memory_order_relaxed)) {
+      }
+    }
+    if (aged_words_.compare_exchange_strong(next, next + slice_, std::memory_order_relaxed)) next += slice_;
   }
 }
 

@@ -135,6 +135,52 @@ TEST(TinyLfuTest, AWordCatchesUpWithAllTheEpochsItMissed) {
   EXPECT_EQ(lfu.count(other), 15u);
 }
 
+// A word has 16 bits for its epoch: it must not look young again when they have gone half or all the way round.
+TEST(TinyLfuTest, ACountThatDecayedStaysAwayHoweverManyEpochsPass) {
+  constexpr std::uint64_t kEpochs = 65536 + 32768 + 100;
+  for (const std::size_t capacity : {1024u, 1u << 17}) {  // a slice of one word, and of four
+    TinyLfu lfu({capacity, 2});
+    const SequenceHash other = name_of(2, 0x2222222222);
+    std::vector<SequenceHash> old;  // all over the table
+    for (const SequenceHash& hash : random_names(100, capacity)) {
+      if (lfu.cell(hash, 0).word != lfu.cell(other, 0).word) old.push_back(hash);
+    }
+    for (const SequenceHash& hash : old) {
+      for (unsigned i = 0; i < TinyLfu::kMaxCount; ++i) lfu.touch(hash);
+    }
+    const std::vector<SequenceHash> epoch(2, other);
+    const std::uint64_t last = lfu.decays();
+    while (lfu.decays() < last + kEpochs) {
+      lfu.touch_all(epoch);
+      if (lfu.decays() < last + 5) continue;
+      const SequenceHash& each = old[lfu.decays() % old.size()];
+      ASSERT_EQ(lfu.count(each), 0u) << "capacity " << capacity << ", " << lfu.decays() - last
+                                     << " epochs later";
+    }
+  }
+}
+
+// Threads that begin epochs at the same time share the slices between them: none is left out.
+TEST(TinyLfuTest, SlicesAreAgedWhicheverThreadBeginsTheEpoch) {
+  constexpr int kThreads = 3;
+  TinyLfu lfu({1 << 10, 2});
+  const auto names = random_names(64, 21);
+  const SequenceHash other = name_of(2, 0x2222222222);
+  for (const SequenceHash& hash : names) lfu.touch(hash);
+  std::vector<std::thread> threads;
+  for (int t = 0; t < kThreads; ++t) {
+    threads.emplace_back([&] {
+      const std::vector<SequenceHash> epoch(2, other);
+      while (lfu.decays() < 65536 + 100) lfu.touch_all(epoch);
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  for (const SequenceHash& hash : names) {
+    if (lfu.cell(hash, 0).word == lfu.cell(other, 0).word) continue;
+    EXPECT_EQ(lfu.count(hash), 0u);
+  }
+}
+
 TEST(TinyLfuTest, ABatchOverTheEdgeOfAnEpochUnderCountsNothing) {
   TinyLfu lfu({1 << 12, 100});
   const auto names = random_names(64, 8);

@@ -3,12 +3,14 @@
 // A count-min sketch with four rows. One hash owns one 64-bit word; in it every row has three 4-bit counters, and the
 // hash picks one counter per row, so a touch is one atomic read-modify-write and an estimate one load. Counters stop
 // at 15. The remaining 16 bits of the word hold the epoch of its last change: decay halves every counter by moving the
-// global epoch on, and each word catches up when it is next used. There is no walk over the table and no lock.
+// global epoch on, and each word catches up when it is next used, or when its turn comes: every epoch brings the next
+// 1/8192 of the table up to date. There is no walk over the whole table and no lock.
 //
 // After Einziger, Friedman, Manes: "TinyLFU: A Highly Efficient Cache Admission Policy"; the epoch per word is ours.
 //
 // Thread safety: thread-safe, lock-free. Every touch is counted exactly, also under contention, until a counter is
-// full. Complexity: touch() and count() are O(1) and allocate nothing.
+// full. Complexity: touch() and count() are O(1) and allocate nothing; the touch that begins an epoch ages
+// max(words / 8192, 1) words.
 #pragma once
 
 #include <atomic>
@@ -63,12 +65,17 @@ class TinyLfu {
   std::uint64_t decays() const noexcept;
 
  private:
+  // Ages the slices of all epochs up to this one.
+  void age_until(std::uint64_t epoch) noexcept;
+
   // Constant after construction.
   std::size_t mask_;
   std::uint64_t decay_after_;
+  std::uint64_t slice_;  // words that an epoch ages
   LargeArray<std::atomic<std::uint64_t>> table_;
 
   alignas(64) std::atomic<std::uint64_t> touches_{0};
+  std::atomic<std::uint64_t> aged_words_{0};  // slice_ for each epoch whose slice was aged
 };
 
 }  // namespace ashlar::block
