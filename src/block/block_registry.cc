@@ -125,8 +125,7 @@ const tokens::NamespaceFingerprint& BlockRegistry::name_space() const noexcept {
 
 RegistrationHandle::RegistrationHandle(const RegistrationHandle& other)
     : core_(other.core_), entry_(other.entry_) {
-  // relaxed: the other handle keeps the entry.
-  if (entry_ != nullptr) entry_->refs.fetch_add(1, std::memory_order_relaxed);
+  if (entry_ != nullptr) entry_->add_reference();
 }
 
 RegistrationHandle::RegistrationHandle(RegistrationHandle&& other) noexcept

@@ -270,7 +270,7 @@ void set_reset_on_release(const SlotRef& slot, bool reset) noexcept {
 }
 
 WeakSlot downgrade(const SlotRef& slot) {
-  return {store_of(slot).weak_from_this(), hash_of(slot), slot.id, slot.generation};
+  return {store_of(slot).weak_from_this(), hash_of(slot), slot.id};
 }
 
 std::optional<SlotRef> upgrade(const WeakSlot& weak) {

@@ -247,7 +247,12 @@ class BlockStore final : public StoreFace,
   template <class Visit>
   void match_each(std::span<const tokens::SequenceHash> hashes, const TinyLfu* tracker, Visit&& visit);
   // Every hit is one use of its hash: counts it, notes where else it is to be refreshed, and runs the touch callbacks,
+  // Requires: has_room_for_references(slot, 1).
   // outside the lock.
+  bool has_room_for_references(std::uint32_t slot, std::size_t n) const noexcept {
+    const std::uint32_t refs = SlotWord::refs(slots_.word(slot).load(kOrderProbe));
+    return refs < kMaxReferences && n <= kMaxReferences - refs;
+  }
   void used(std::span<const std::uint64_t> mixed, const SlotRef* found, UsedElsewhere& elsewhere);
 
   // A count has reached zero: lists the slot, or resets it, unless somebody was faster.

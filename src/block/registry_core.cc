@@ -161,8 +161,7 @@ Entry* RegistryCore::find(Cursor& cursor, const tokens::SequenceHash& hash) ASHL
   Shard& shard = shard_of(hash.position());
   cursor.move_to(&shard);
   Entry* entry = lookup(shard, hash, nullptr);
-  // relaxed: the shard's lock orders this with the erasure that a count of zero may lead to.
-  if (entry != nullptr) entry->refs.fetch_add(1, std::memory_order_relaxed);
+  if (entry != nullptr) entry->add_reference();
   return entry;
 }
 
@@ -173,7 +172,7 @@ void RegistryCore::release(Cursor& cursor, Entry& entry, RetiredExtensions& reti
 }
 
 void RegistryCore::release(Entry& entry) {
-  const std::uint32_t generation = entry.generation;
+  const std::uint64_t generation = entry.generation;
   Shard& shard = shard_of(entry.hash.position());
   // acq_rel: as above.
   if (entry.refs.fetch_sub(1, std::memory_order_acq_rel) != 1) return;
@@ -214,7 +213,7 @@ void RegistryCore::run_touch_callbacks(Entry& entry) noexcept {
     return extension->callbacks;
   }();
   if (callbacks.empty()) return;
-  entry.refs.fetch_add(1, std::memory_order_relaxed);  // relaxed: the caller keeps the entry referenced
+  entry.add_reference();
   const RegistrationHandle self = handle(&entry);
   for (const auto& callback : callbacks) (*callback)(self);
 }

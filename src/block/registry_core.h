@@ -30,6 +30,7 @@
 #include <utility>
 #include <vector>
 
+#include "ashlar/base/check.h"
 #include "ashlar/base/large_array.h"
 #include "ashlar/base/mutex.h"
 #include "ashlar/block/block_registry.h"
@@ -50,12 +51,12 @@ struct EntryExtension {
 struct alignas(64) Entry {
   tokens::SequenceHash hash;           // constant during one life
   std::atomic<std::uint32_t> refs{0};  // handles + registered primaries
-  std::uint32_t generation = 0;        // lives so far; written under the shard's lock
+  std::uint32_t place = 0;             // in the shard's slabs
   std::array<std::atomic<std::uint16_t>, events::kMaxTiers>
       presence{};  // primaries per tier; written under the lock
   std::atomic<EntryExtension*> extension{nullptr};
-  std::uint32_t place = 0;  // in the shard's slabs
-  std::uint8_t shard = 0;   // whose lock protects it; constant
+  std::uint64_t generation = 0;  // lives so far; written under the shard's lock
+  std::uint8_t shard = 0;        // whose lock protects it; constant
 
   // Primaries in all tiers. relaxed: a count to look at.
   std::uint32_t total_presence() const noexcept {
@@ -66,7 +67,17 @@ struct alignas(64) Entry {
   bool orphan = false;  // no manager has it; written under the shard's lock
 };
 
+
+  // relaxed: the caller keeps the entry referenced, or holds the shard's lock, which orders this with the erasure that
+  // a count of zero may lead to.
+  void add_reference() noexcept {
+    const std::uint32_t old = refs.fetch_add(1, std::memory_order_relaxed);
+    ASHLAR_CHECK(old < kMaxReferences, "a hash has %u handles, as many as it may have", old);
+  }
+  // The room above it is for other threads that have counted themselves and are about to stop.
+  static constexpr std::uint32_t kMaxReferences = UINT32_MAX - (1u << 20);
 inline constexpr std::size_t kRegistryShards = 64;
+static_assert(sizeof(Entry) == 64);
 
 // Stand for the entries of hashes that have one block and nothing else: one reference, present in the block's tier. One
 // per shard, so that what a slot has says whose lock keeps it.
@@ -305,7 +316,7 @@ inline RegistryCore::Acquired RegistryCore::acquire_block(Cursor& cursor, const 
     ++shard.count;
     return {implied_entries.of(shard_number(hash.position())), true};
   }
-  acquired.entry->refs.fetch_add(1, std::memory_order_relaxed);
+  acquired.entry->add_reference();
   if (acquired.entry->orphan) shard.remove_orphan(*acquired.entry);
   auto& present = acquired.entry->presence[tier.value()];
   present.store(static_cast<std::uint16_t>(present.load(std::memory_order_relaxed) + 1),

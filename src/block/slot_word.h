@@ -31,11 +31,11 @@ struct SlotWord {
   static constexpr BlockState state(std::uint64_t word) noexcept {
     return static_cast<BlockState>((word >> kStateShift) & 0xF);
   }
-  // A primary that somebody refers to: one comparison for both.
+  // A primary that somebody refers to, with room for one more reference: one comparison for all three.
   static constexpr bool is_primary_in_use(std::uint64_t word) noexcept {
     constexpr std::uint32_t kIdle = std::uint32_t{static_cast<std::uint8_t>(BlockState::kPrimary)}
                                     << kStateShift;
-    return static_cast<std::uint32_t>(word) - kIdle - 1 < kRefMask;
+    return static_cast<std::uint32_t>(word) - kIdle - 1 < kMaxReferences - 1;
   }
   static constexpr std::uint32_t generation(std::uint64_t word) noexcept {
     return static_cast<std::uint32_t>(word >> kGenerationShift);

@@ -3,7 +3,8 @@
 // The walk goes in stretches (Candidates), so that cache misses overlap. A block in use is taken without the lock: look
 // at the word, compare the hash, count one reference with a compare-exchange. Anything else (nobody refers to the
 // block, the slot has moved on to another life, two hashes with one tag) is settled under the lock, which sees the
-// truth. An index without an entry is a miss: entries never move, so a hash that is there is never overlooked.
+// truth. A block with kMaxReferences is a miss. An index without an entry is a miss: entries never move, so a hash that is
+// there is never overlooked.
 #include <algorithm>
 
 #include "ashlar/base/interleaving.h"
@@ -61,7 +62,7 @@ std::optional<SlotRef> BlockStore::acquire_locked(const tokens::SequenceHash& ha
   const bool confirmed = hint != kNone && slots_.hash(hint) == hash &&
                          SlotWord::state(slots_.word(hint).load(kOrderProbe)) == BlockState::kPrimary;
   const std::uint32_t slot = confirmed ? hint : find_confirmed(hash);
-  if (slot == kNone) return std::nullopt;
+  if (slot == kNone || !has_room_for_references(slot, 1)) return std::nullopt;
   return ref(slot, add_reference_locked(slot));
 }
 
@@ -242,9 +243,10 @@ void BlockStore::scan(std::span<const tokens::SequenceHash> hashes, bool touch, 
 std::optional<SlotRef> BlockStore::upgrade(const WeakSlot& weak) {
   std::atomic<std::uint64_t>& word = slots_.word(weak.id);
   std::uint64_t seen = word.load(kOrderMatch);
-  // The generation is the slot's identity: the same life, the same hash.
-  while (SlotWord::generation(seen) == weak.generation && SlotWord::refs(seen) != 0 &&
-         (SlotWord::state(seen) == BlockState::kPrimary || SlotWord::state(seen) == BlockState::kDuplicate)) {
+  // As in try_acquire(): the hash of the life that was seen is compared before each exchange.
+  while (SlotWord::refs(seen) != 0 && SlotWord::refs(seen) < kMaxReferences &&
+         (SlotWord::state(seen) == BlockState::kPrimary || SlotWord::state(seen) == BlockState::kDuplicate) &&
+         slots_.hash(weak.id) == weak.hash) {
     if (word.compare_exchange_weak(seen, seen + SlotWord::kOneRef, kOrderMatch)) {
       return ref(weak.id, seen);
     }

@@ -23,6 +23,12 @@ Error collision_error(const tokens::SequenceHash& hash) {
 }  // namespace
 
 std::optional<Error> BlockStore::check_candidates_locked(std::size_t n, Filler fill, bool& ascending) {
+Error crowded_error(const tokens::SequenceHash& hash) {
+  return make_error(ErrorCode::kCapacity,
+                    "the block of hash %s has %u references, as many as a block may have; drop some of them",
+                    hash.to_string().c_str(), kMaxReferences);
+}
+
   SlotBuffer<kChunk> chunk;
   ascending = true;
   std::int64_t position = -1;
@@ -54,6 +60,8 @@ std::optional<Error> BlockStore::check_candidates_locked(std::size_t n, Filler f
     }
   }
   return std::nullopt;
+      // Every block of the batch might be its twin.
+      if (existing != kNone && !has_room_for_references(existing, n)) return crowded_error(hash);
 }
 
 std::optional<Error> BlockStore::check_twins_locked(std::size_t n, Filler fill) {

@@ -22,8 +22,8 @@ Operation match_or_end(int hash) {
 Operation must_match(int hash) {
   return {.kind = Kind::kMatch, .hash = byte(hash), .on_failure = OnFailure::kViolation};
 }
-Operation upgrade(int slot, int of_generation, int hash) {
-  return {.kind = Kind::kUpgrade, .hash = byte(hash), .place = byte(slot), .generation = byte(of_generation)};
+Operation upgrade(int slot, int hash) {
+  return {.kind = Kind::kUpgrade, .hash = byte(hash), .place = byte(slot)};
 }
 Operation copy() {
   return {.kind = Kind::kCopy};

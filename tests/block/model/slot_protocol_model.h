@@ -64,7 +64,7 @@ struct Rules {
   bool hint_needs_a_primary = true;
   bool hint_compares_hash = true;
   // false: a weak handle takes whatever is registered in its slot.
-  bool upgrade_compares_generation = true;
+  bool upgrade_compares_hash = true;
   // false: drop ends with the subtraction.
   bool drop_settles = true;
   // false: settle lists a slot that is listed already.
@@ -107,7 +107,6 @@ struct Operation {
   Kind kind;
   std::uint8_t hash = 0;   // match, upgrade, fill, register
   std::uint8_t place = 0;  // allocate, fill, register, discard: the place; upgrade: the slot
-  std::uint8_t generation = 0;
   enum class OnFailure : std::uint8_t { kGoOn, kEndThread, kViolation };
   OnFailure on_failure = OnFailure::kGoOn;  // match and allocate
 };
@@ -115,7 +114,7 @@ struct Operation {
 Operation match(int hash);
 Operation match_or_end(int hash);  // ends the thread at a miss
 Operation must_match(int hash);
-Operation upgrade(int slot, int generation, int hash);
+Operation upgrade(int slot, int hash);
 Operation copy();
 Operation read();
 Operation drop();
@@ -194,6 +193,7 @@ class SlotProtocol {
   void begin(Thread& thread, int index) const;
   void finish(Thread& thread, int index) const;
   void give_up(Thread& thread, int index) const;
+  Rules::Comparison comparison(const Operation& op) const;
   void examine(Thread& thread, const Operation& op, bool again) const;
   void look_up_slowly(Thread& thread) const;
 

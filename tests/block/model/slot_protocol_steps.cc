@@ -96,17 +96,20 @@ void SlotProtocol::step(State& state, Access& access) const {
   }
 }
 
+Comparison SlotProtocol::comparison(const Operation& op) const {
+  if (op.kind != Kind::kUpgrade) return rules_.match_compares_hash;
+  return rules_.upgrade_compares_hash ? Comparison::kBefore : Comparison::kNever;
+}
+
 // Decides, from the word last seen, whether the fast path goes on. `again` is true after an exchange that
 // failed.
 void SlotProtocol::examine(Thread& thread, const Operation& op, bool again) const {
   const Value word = thread.word;
-  const bool upgrades = op.kind == Kind::kUpgrade;
-  bool usable = slot_state(word) == kPrimary && (refs(word) > 0 || !rules_.match_needs_a_reference);
-  if (upgrades && rules_.upgrade_compares_generation) usable = usable && generation(word) == op.generation;
+  const bool usable = slot_state(word) == kPrimary && (refs(word) > 0 || !rules_.match_needs_a_reference);
   if (!usable) return look_up_slowly(thread);
-  const Comparison rule = rules_.match_compares_hash;
+  const Comparison rule = comparison(op);
   const bool compares = rule == Comparison::kBefore || (rule == Comparison::kBeforeTheFirst && !again);
-  thread.phase = compares && !upgrades ? Phase::kMatchHash : Phase::kMatchExchange;
+  thread.phase = compares ? Phase::kMatchHash : Phase::kMatchExchange;
 }
 
 // The slot the fast path was at is a hint for the slow one.
@@ -138,7 +141,7 @@ void SlotProtocol::step_fast_match(State& state, Thread& thread, Access& access)
     case Phase::kMatchHashLow: {
       const bool is_high = thread.phase == Phase::kMatchHash;
       const Value half = access.load(is_high ? high_of(thread.slot) : low_of(thread.slot), orders_.probe);
-      const bool counted = rules_.match_compares_hash == Comparison::kAfter;
+      const bool counted = comparison(op) == Comparison::kAfter;
       if (half != (is_high ? high(op.hash) : low(op.hash))) {
         if (counted) pop(thread);
         look_up_slowly(thread);
@@ -161,7 +164,7 @@ void SlotProtocol::step_fast_match(State& state, Thread& thread, Access& access)
       }
       thread.word = 0;
       push(thread, thread.slot);
-      const bool compares = rules_.match_compares_hash == Comparison::kAfter && !upgrades;
+      const bool compares = comparison(op) == Comparison::kAfter;
       if (!compares && last_hash(state.memory, thread.slot) != op.hash)
         access.fail("wrong block: a match counted itself on a block of another hash");
       thread.phase = compares ? Phase::kMatchHash : Phase::kMatchPayload;

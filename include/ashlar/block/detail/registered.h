@@ -15,12 +15,12 @@
 
 namespace ashlar::block::detail {
 
-// A slot that may be gone: enough to find it again, or its content elsewhere in the same store.
+// A slot that may be gone: enough to find it again, or its content elsewhere in the same store. The hash says what the
+// block is; the slot is where to look first.
 struct WeakSlot {
   std::weak_ptr<BlockStore> store;
   tokens::SequenceHash hash;
   std::uint32_t id = 0;
-  std::uint32_t generation = 0;
 };
 
 // One entry of the pin table; a pin that has expired no longer matches its serial.

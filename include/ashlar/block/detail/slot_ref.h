@@ -44,13 +44,18 @@ void drop_owned(const SlotRef& slot) noexcept;
 void settle(std::span<const SlotRef> idle) noexcept;
 
 inline constexpr std::uint64_t kReferenceMask = (std::uint64_t{1} << 28) - 1;
+// References that a slot may have. At the limit a match misses and a copy stops the process. The room above it is for
+// copies of other threads that have counted themselves and are about to stop.
+inline constexpr std::uint32_t kMaxReferences = (1u << 28) - (1u << 20);
 
 // One more reference to a registered slot.
 inline void add_reference(const SlotRef& slot) noexcept {
-  [[maybe_unused]] const std::uint64_t old = slot.store->words[slot.id].fetch_add(1, kOrderCopy);
-  ASHLAR_DCHECK(
-      (old & kReferenceMask) != 0 && (old & kReferenceMask) < kReferenceMask && old >> 32 == slot.generation,
-      "slot %u: a copy of a reference that is not there", slot.id);
+  const std::uint64_t old = slot.store->words[slot.id].fetch_add(1, kOrderCopy);
+  ASHLAR_CHECK((old & kReferenceMask) < kMaxReferences,
+               "slot %u has %u references, as many as a block may have; it cannot be copied once more",
+               slot.id, kMaxReferences);
+  ASHLAR_DCHECK((old & kReferenceMask) != 0 && old >> 32 == slot.generation,
+                "slot %u: a copy of a reference that is not there", slot.id);
 }
 // One less. True when it was the last: the slot is to be settled.
 inline bool count_down(const SlotRef& slot) noexcept {
