@@ -3,6 +3,7 @@
 #include <sys/mman.h>
 
 #include <cstdint>
+#include <new>
 
 namespace ashlar::detail {
 namespace {
@@ -19,7 +20,7 @@ std::size_t mapped_bytes(std::size_t bytes) noexcept {
 void* allocate_large(std::size_t bytes) {
   const std::size_t mapped = mapped_bytes(bytes);
   void* memory = mmap(nullptr, mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  ASHLAR_CHECK(memory != MAP_FAILED, "the system has no %zu bytes of memory for a table", bytes);
+  if (memory == MAP_FAILED) throw std::bad_alloc();
   if (bytes < kWorthIt) return memory;
   const std::size_t past = reinterpret_cast<std::uintptr_t>(memory) % kHugePage;
   const std::size_t before = past == 0 ? 0 : kHugePage - past;

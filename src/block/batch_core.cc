@@ -10,10 +10,14 @@ namespace ashlar::block::detail {
 using Reason = SequenceError::Reason;
 
 void BatchCore::add(RequestCore* request) {
-  if (!requests_.empty() && !foreign_ && &request->tables().store() != &requests_.front()->tables().store()) {
-    foreign_ = requests_.size();
-  }
   requests_.push_back(request);
+  if (!foreign_ && &request->tables().store() != &requests_.front()->tables().store()) {
+    foreign_ = requests_.size() - 1;
+  }
+}
+
+BatchError BatchCore::out_of_memory(std::size_t request) const {
+  return BatchError{request, requests_[request]->refusal(Reason::kOutOfMemory)};
 }
 
 std::optional<BatchError> BatchCore::why_foreign() const {
@@ -21,8 +25,8 @@ std::optional<BatchError> BatchCore::why_foreign() const {
   return BatchError{*foreign_, requests_[*foreign_]->refusal(Reason::kForeign)};
 }
 
-// Schedules the requests that crossing_ lists, over tokens_of(i) tokens each. All or none: on refusal the requests
-// that this step scheduled are idle again.
+// Schedules the requests that crossing_ lists, over tokens_of(i) tokens each. All or none, also where there is no memory:
+// everything is taken before the blocks are.
 template <class TokensOf>
 Result<BatchPlan, BatchError> BatchCore::place_crossing(RequestState state, TokensOf&& tokens_of) {
   BatchPlan plan;
@@ -72,20 +76,26 @@ void BatchCore::unschedule(std::size_t count) noexcept {
 Result<BatchPlan, BatchError> BatchCore::schedule_decode() {
   if (auto foreign = why_foreign()) return *std::move(foreign);
   crossing_.clear();
-  for (std::size_t i = 0; i < requests_.size(); ++i) {
-    RequestCore& request = *requests_[i];
-    if (!request.decodes_in_place()) {
-      if (auto refused = request.why_not_decode()) {
-        unschedule(i);
-        return BatchError{i, *std::move(refused)};
+  std::size_t scheduled = 0;
+  try {
+    for (; scheduled < requests_.size(); ++scheduled) {
+      RequestCore& request = *requests_[scheduled];
+      if (!request.decodes_in_place()) {
+        if (auto refused = request.why_not_decode()) {
+          unschedule(scheduled);
+          return BatchError{scheduled, *std::move(refused)};
+        }
+        crossing_.push_back(static_cast<std::uint32_t>(scheduled));
       }
-      crossing_.push_back(static_cast<std::uint32_t>(i));
+      request.set_scheduled(RequestState::kDecodeScheduled, 1);
     }
-    request.set_scheduled(RequestState::kDecodeScheduled, 1);
+    auto plan = place_crossing(RequestState::kDecodeScheduled, [](std::size_t) { return std::size_t{1}; });
+    if (!plan) unschedule(requests_.size());
+    return plan;
+  } catch (const std::bad_alloc&) {
+    unschedule(scheduled);
+    return out_of_memory(0);
   }
-  auto plan = place_crossing(RequestState::kDecodeScheduled, [](std::size_t) { return std::size_t{1}; });
-  if (!plan) unschedule(requests_.size());
-  return plan;
 }
 
 Result<BatchPlan, BatchError> BatchCore::schedule_prefill(std::span<const std::size_t> chunks) {
@@ -93,17 +103,24 @@ Result<BatchPlan, BatchError> BatchCore::schedule_prefill(std::span<const std::s
                requests_.size());
   if (auto foreign = why_foreign()) return *std::move(foreign);
   crossing_.clear();
-  for (std::size_t i = 0; i < requests_.size(); ++i) {
-    if (auto refused = requests_[i]->why_not_prefill(chunks[i])) {
-      unschedule(i);
-      return BatchError{i, *std::move(refused)};
+  std::size_t scheduled = 0;
+  try {
+    for (; scheduled < requests_.size(); ++scheduled) {
+      const std::size_t tokens = chunks[scheduled];
+      if (auto refused = requests_[scheduled]->why_not_prefill(tokens)) {
+        unschedule(scheduled);
+        return BatchError{scheduled, *std::move(refused)};
+      }
+      crossing_.push_back(static_cast<std::uint32_t>(scheduled));
+      requests_[scheduled]->set_scheduled(RequestState::kPrefillScheduled, tokens);
     }
-    crossing_.push_back(static_cast<std::uint32_t>(i));
-    requests_[i]->set_scheduled(RequestState::kPrefillScheduled, chunks[i]);
+    auto plan = place_crossing(RequestState::kPrefillScheduled, [&](std::size_t i) { return chunks[i]; });
+    if (!plan) unschedule(requests_.size());
+    return plan;
+  } catch (const std::bad_alloc&) {
+    unschedule(scheduled);
+    return out_of_memory(0);
   }
-  auto plan = place_crossing(RequestState::kPrefillScheduled, [&](std::size_t i) { return chunks[i]; });
-  if (!plan) unschedule(requests_.size());
-  return plan;
 }
 
 // Takes every request out of `state`, so that one that is here twice is refused. All or none.
@@ -119,12 +136,32 @@ std::optional<BatchError> BatchCore::begin_apply(RequestState state, WhyNot&& wh
   return std::nullopt;
 }
 
-StepOutcome BatchCore::finish_crossing() {
+// Applies a step that begin_apply() has let pass. advance(i) is true when request i has something to collect; retreat(i)
+// undoes it. All or none.
+template <class Advance, class Retreat>
+Result<StepOutcome, BatchError> BatchCore::apply(RequestState state, Advance&& advance, Retreat&& retreat) {
   ThreadScratch<BlockTables::Publication> publications;
-  for (const std::uint32_t i : crossing_) requests_[i]->collect(*publications);
-  const BlockTables::Published published = BlockTables::publish(*publications);
-  for (const std::uint32_t i : crossing_) requests_[i]->settle();
-  return {published.registered, published.replaced, false};
+  std::size_t advanced = 0;
+  crossing_.clear();
+  try {
+    crossing_.reserve(requests_.size());
+    StepOutcome outcome;
+    for (; advanced < requests_.size(); ++advanced) {
+      if (advance(advanced)) crossing_.push_back(static_cast<std::uint32_t>(advanced));
+      outcome.at_limit |= requests_[advanced]->at_limit();
+    }
+    for (const std::uint32_t i : crossing_) requests_[i]->collect(*publications);
+    const BlockTables::Published published = BlockTables::publish(*publications);
+    outcome.registered = published.registered;
+    outcome.replaced = published.replaced;
+    for (const std::uint32_t i : crossing_) requests_[i]->settle();
+    return outcome;
+  } catch (const std::bad_alloc&) {
+    BlockTables::uncollect(*publications);
+    for (std::size_t i = 0; i < advanced; ++i) retreat(i);
+    for (RequestCore* const request : requests_) request->set_state(state);
+    return out_of_memory(0);
+  }
 }
 
 Result<StepOutcome, BatchError> BatchCore::apply_decode(std::span<const tokens::Token> tokens) {
@@ -133,16 +170,9 @@ Result<StepOutcome, BatchError> BatchCore::apply_decode(std::span<const tokens::
   if (auto foreign = why_foreign()) return *std::move(foreign);
   const auto why_not = [&](std::size_t i) { return requests_[i]->why_not_apply_decode(); };
   if (auto refused = begin_apply(RequestState::kDecodeScheduled, why_not)) return *std::move(refused);
-  crossing_.clear();
-  bool at_limit = false;
-  for (std::size_t i = 0; i < requests_.size(); ++i) {
-    RequestCore& request = *requests_[i];
-    if (request.advance(tokens[i])) crossing_.push_back(static_cast<std::uint32_t>(i));
-    at_limit |= request.at_limit();
-  }
-  StepOutcome outcome = finish_crossing();
-  outcome.at_limit = at_limit;
-  return outcome;
+  return apply(
+      RequestState::kDecodeScheduled, [&](std::size_t i) { return requests_[i]->advance(tokens[i]); },
+      [&](std::size_t i) { requests_[i]->retreat(RequestState::kDecodeScheduled, 1, 1); });
 }
 
 Result<StepOutcome, BatchError> BatchCore::apply_prefill(
@@ -154,18 +184,18 @@ Result<StepOutcome, BatchError> BatchCore::apply_prefill(
     return requests_[i]->why_not_apply_prefill(tokens[i].has_value());
   };
   if (auto refused = begin_apply(RequestState::kPrefillScheduled, why_not)) return *std::move(refused);
-  crossing_.clear();
-  bool at_limit = false;
-  for (std::size_t i = 0; i < requests_.size(); ++i) {
-    RequestCore& request = *requests_[i];
-    request.advance(request.scheduled(), tokens[i] ? std::span<const tokens::Token>(&*tokens[i], 1)
-                                                   : std::span<const tokens::Token>());
-    crossing_.push_back(static_cast<std::uint32_t>(i));
-    at_limit |= request.at_limit();
-  }
-  StepOutcome outcome = finish_crossing();
-  outcome.at_limit = at_limit;
-  return outcome;
+  return apply(
+      RequestState::kPrefillScheduled,
+      [&](std::size_t i) {
+        requests_[i]->advance(requests_[i]->scheduled(), tokens[i]
+                                                             ? std::span<const tokens::Token>(&*tokens[i], 1)
+                                                             : std::span<const tokens::Token>());
+        return true;
+      },
+      [&](std::size_t i) {
+        requests_[i]->retreat(RequestState::kPrefillScheduled, requests_[i]->scheduled(),
+                              tokens[i].has_value() ? 1 : 0);
+      });
 }
 
 Result<void, BatchError> BatchCore::revert() {

@@ -1,6 +1,7 @@
 #include "ashlar/block/block_registry.h"
 
 #include "ashlar/base/check.h"
+#include "ashlar/base/out_of_memory.h"
 #include "block/registry_core.h"
 
 namespace ashlar::block {
@@ -14,7 +15,8 @@ Result<void> RegistryOptions::validate() const {
 
 Result<BlockRegistry> BlockRegistry::create(const RegistryOptions& options) {
   if (auto valid = options.validate(); !valid) return std::move(valid).error();
-  return BlockRegistry(std::make_shared<RegistryCore>(options));
+  return unless_out_of_memory(
+      [&]() -> Result<BlockRegistry> { return BlockRegistry(std::make_shared<RegistryCore>(options)); });
 }
 
 RegistrationHandle BlockRegistry::register_sequence_hash(const tokens::SequenceHash& hash) const {
@@ -29,17 +31,13 @@ RegistrationHandle BlockRegistry::register_sequence_hash(const tokens::SequenceH
 
 std::vector<RegistrationHandle> BlockRegistry::register_sequence_hashes(
     std::span<const tokens::SequenceHash> hashes) const {
-  std::vector<RegistryCore::Acquired> acquired;
-  acquired.reserve(hashes.size());
-  {
-    RegistryCore::Cursor cursor;
-    for (const auto& hash : hashes) acquired.push_back(core_->acquire(cursor, hash));
-  }
   std::vector<RegistrationHandle> handles;
   handles.reserve(hashes.size());
-  for (std::size_t i = 0; i < hashes.size(); ++i) {
-    if (acquired[i].created && core_->tracker() != nullptr) core_->tracker()->touch(hashes[i]);
-    handles.push_back(core_->handle(acquired[i].entry));
+  RegistryCore::Cursor cursor;  // goes before the handles, which take the locks it holds
+  for (const auto& hash : hashes) {
+    const RegistryCore::Acquired acquired = core_->acquire(cursor, hash);
+    handles.push_back(core_->handle(acquired.entry));
+    if (acquired.created && core_->tracker() != nullptr) core_->tracker()->touch(hash);
   }
   return handles;
 }

@@ -134,6 +134,7 @@ void BlockStore::for_each_registered(const std::function<void(const tokens::Sequ
 
 void BlockStore::close() {
   Operation operation(*this);
+  end_unwatched_locked();
   const PoolStatus status = status_locked();
   if (status.owned + status.active + status.quarantined + status.waiters != 0) {
     std::array<std::size_t, kBlockStates> in_state{};

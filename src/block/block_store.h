@@ -43,6 +43,8 @@ class BlockStore final : public StoreFace,
   // How many blocks an operation handles at a time.
   static constexpr std::size_t kChunk = 64;
 
+  // Takes over all of the slots, or throws and takes none. Allocation and registration call it where nothing can be
+  // undone: there it must not throw.
   using Emitter = FunctionRef<void(std::size_t, std::span<const SlotRef>)>;
   using Filler = FunctionRef<void(std::size_t, std::span<SlotRef>)>;
 
@@ -69,7 +71,7 @@ class BlockStore final : public StoreFace,
   std::vector<tokens::SequenceHash> candidates(std::size_t n);
 
   // registration (store_register.cc)
-  // A tentative registration counts no collision: who retries it does.
+  // A tentative registration counts no collision: who retries it does. All or none; throws std::bad_alloc.
   std::optional<Error> register_slots(std::size_t n, Filler fill, Emitter emit, bool tentative = false);
 
   // The tokens of a registered block, where they are kept.
@@ -145,7 +147,8 @@ class BlockStore final : public StoreFace,
   static constexpr std::uint32_t kNone = HashIndex::kNone;
 
   // The hashes of one call that other managers hold as well. At its end they are told, from the last to the first: as
-  // a release would order them, the end of a sequence before its head.
+  // a release would order them, the end of a sequence before its head. Hashes that there is no memory for are not told:
+  // elsewhere their blocks keep the place they had.
   class UsedElsewhere {
    public:
     explicit UsedElsewhere(BlockStore& store) noexcept : store_(store) {}
@@ -153,7 +156,7 @@ class BlockStore final : public StoreFace,
     UsedElsewhere(const UsedElsewhere&) = delete;
     UsedElsewhere& operator=(const UsedElsewhere&) = delete;
     // Requires: a reference to each slot.
-    void note(std::span<const SlotRef> slots);
+    void note(std::span<const SlotRef> slots) noexcept;
 
    private:
     BlockStore& store_;
@@ -194,6 +197,7 @@ class BlockStore final : public StoreFace,
   PoolStatus status_locked() const ASHLAR_REQUIRES(mu_);
   AllocationRefusal refusal_locked(AllocationRefusal::Reason reason, std::size_t n) const
       ASHLAR_REQUIRES(mu_);
+  // What ends without anybody's doing: pins by time, and quarantines that are not watched.
   void expire_pins_locked(RetiredExtensions& retired) ASHLAR_REQUIRES(mu_);
   PressureChange pressure_change_locked() ASHLAR_REQUIRES(mu_);
   void wake_waiter_locked() ASHLAR_REQUIRES(mu_);
@@ -213,11 +217,18 @@ class BlockStore final : public StoreFace,
   // The primary leaves index, registry and presence. Its word stays the caller's to change.
   void unregister_locked(std::uint32_t slot, std::uint64_t mixed, RegistryCore::Cursor& cursor,
                          RetiredExtensions& retired) ASHLAR_REQUIRES(mu_);
+  // Without the event.
+  void leave_locked(std::uint32_t slot, std::uint64_t mixed, RegistryCore::Cursor& cursor,
+                    RetiredExtensions& retired) ASHLAR_REQUIRES(mu_);
   void to_reset_pool_locked(std::uint32_t slot) ASHLAR_REQUIRES(mu_);
 
   std::optional<Error> check_candidates_locked(std::size_t n, Filler fill, bool& ascending)
       ASHLAR_REQUIRES(mu_);
   std::optional<Error> check_twins_locked(std::size_t n, Filler fill) ASHLAR_REQUIRES(mu_);
+  // Puts candidates whose hash has no block into index and registry, and notes in the scratch column of the others which
+  // block it has. All or none: throws std::bad_alloc.
+  void enter_locked(std::size_t n, Filler fill, bool ascending, RetiredExtensions& retired)
+      ASHLAR_REQUIRES(mu_);
   // A candidate whose hash has a primary already.
   SlotRef register_twin_locked(const SlotRef& candidate, std::uint32_t existing, RegistryCore::Cursor& cursor)
       ASHLAR_REQUIRES(mu_);
@@ -236,24 +247,26 @@ class BlockStore final : public StoreFace,
   // kNone.
   std::optional<SlotRef> acquire_locked(const tokens::SequenceHash& hash, std::uint32_t hint)
       ASHLAR_REQUIRES(mu_);
+  // Requires: has_room_for_references(slot, 1).
   std::uint64_t add_reference_locked(std::uint32_t slot) ASHLAR_REQUIRES(mu_);
+  bool has_room_for_references(std::uint32_t slot, std::size_t n) const noexcept {
+    const std::uint32_t refs = SlotWord::refs(slots_.word(slot).load(kOrderProbe));
+    return refs < kMaxReferences && n <= kMaxReferences - refs;
+  }
   // How many of the first hits have these tokens; drops the references to the rest. tokens_of(i): those of hit i.
   template <class TokensOf>
   std::size_t keep_agreeing(std::span<const SlotRef> hits, TokensOf&& tokens_of);
   // Matches hashes with the help of their candidates; stops at the first miss. Returns the hits.
   std::size_t match_run(std::span<const tokens::SequenceHash> hashes, const std::uint32_t* candidates,
                         SlotRef* found);
+  // Emits slots that were matched; drops the references again when emit() throws.
+  static void hand_over(std::size_t first, std::span<const SlotRef> found, Emitter emit);
   // visit(index, mixed hash, candidate) for every hash.
   template <class Visit>
   void match_each(std::span<const tokens::SequenceHash> hashes, const TinyLfu* tracker, Visit&& visit);
   // Every hit is one use of its hash: counts it, notes where else it is to be refreshed, and runs the touch callbacks,
-  // Requires: has_room_for_references(slot, 1).
   // outside the lock.
-  bool has_room_for_references(std::uint32_t slot, std::size_t n) const noexcept {
-    const std::uint32_t refs = SlotWord::refs(slots_.word(slot).load(kOrderProbe));
-    return refs < kMaxReferences && n <= kMaxReferences - refs;
-  }
-  void used(std::span<const std::uint64_t> mixed, const SlotRef* found, UsedElsewhere& elsewhere);
+  void used(std::span<const std::uint64_t> mixed, const SlotRef* found, UsedElsewhere& elsewhere) noexcept;
 
   // A count has reached zero: lists the slot, or resets it, unless somebody was faster.
   void settle_locked(std::uint32_t slot, RegistryCore::Cursor& cursor, RetiredExtensions& retired)
@@ -261,7 +274,11 @@ class BlockStore final : public StoreFace,
   // Whether all that is left to do is to list the slot in the inactive pool: the common case.
   bool becomes_inactive_locked(std::uint32_t slot) noexcept ASHLAR_REQUIRES(mu_);
   void list_inactive_locked(std::span<const BlockId> ids, RegistryCore::Cursor& cursor) ASHLAR_REQUIRES(mu_);
+  // The slot's quarantine ends when the fence passes.
+  void watch_quarantine(std::uint32_t slot, Fence fence) noexcept;
   void end_quarantine(std::uint32_t slot);
+  // Those that could not be watched, as far as their fences have passed.
+  void end_unwatched_locked() noexcept ASHLAR_REQUIRES(mu_);
   Result<PinRef> pin_locked(std::uint32_t slot, Clock::Duration ttl) ASHLAR_REQUIRES(mu_);
   bool set_aside_if_held_locked(std::uint32_t slot) ASHLAR_REQUIRES(mu_);
   void pin_ended_locked(std::uint32_t slot, RetiredExtensions& retired) ASHLAR_REQUIRES(mu_);
@@ -289,6 +306,7 @@ class BlockStore final : public StoreFace,
   std::size_t held_inactive_ ASHLAR_GUARDED_BY(mu_) = 0;  // in the inactive pool
   std::size_t held_aside_ ASHLAR_GUARDED_BY(mu_) = 0;     // given up by its backend
   std::size_t quarantined_ ASHLAR_GUARDED_BY(mu_) = 0;
+  std::uint32_t unwatched_ ASHLAR_GUARDED_BY(mu_) = kNone;  // first of a list through the scratch column
   bool closed_ ASHLAR_GUARDED_BY(mu_) = false;
   ManagerCounters counters_ ASHLAR_GUARDED_BY(mu_);
   LargeArray<std::uint32_t> sorted_ ASHLAR_GUARDED_BY(mu_);  // room to sort a batch of slots

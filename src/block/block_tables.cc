@@ -17,6 +17,16 @@ BlockTables::BlockTables(std::shared_ptr<BlockStore> store, std::span<const Cach
   for (std::size_t g = 0; g < groups.size(); ++g) tables_[g].group = groups[g];
 }
 
+namespace {
+
+// Room for n elements, at least doubled where there is not enough: growing step by step stays linear.
+template <class T>
+void grow(std::vector<T>& vector, std::size_t n) {
+  if (n > vector.capacity()) vector.reserve(std::max(n, 2 * vector.capacity()));
+}
+
+}  // namespace
+
 void BlockTables::reserve(std::size_t blocks) {
   for (Table& table : tables_) {
     table.slots.reserve(blocks);
@@ -40,8 +50,8 @@ std::size_t BlockTables::acquire(Table& table, const SequenceText& text, std::si
                              }
                              table.slots.insert(table.slots.end(), slots.begin(), slots.end());
                              for (const SlotRef& slot : slots) table.ids.emplace_back(slot.id);
+                             table.registered = table.slots.size();
                            });
-  table.registered = table.slots.size();
   if (worth_ != nullptr) set_worth(table, before, table.registered);
   return hits;
 }
@@ -55,14 +65,24 @@ void BlockTables::set_worth(const Table& table, std::size_t from, std::size_t to
   }
 }
 
+// Requires: room for it.
 void BlockTables::push_gap(Table& table) {
   table.slots.emplace_back();
   table.ids.push_back(kNoBlock);
-  table.live = table.slots.size();
+  table.live = table.registered = table.slots.size();
 }
 
 std::size_t BlockTables::match(SequenceText& text, std::size_t limit) {
   ASHLAR_DCHECK(size() == 0, "a match into tables of %zu blocks", size());
+  try {
+    return match_all(text, limit);
+  } catch (...) {
+    release();
+    throw;
+  }
+}
+
+std::size_t BlockTables::match_all(SequenceText& text, std::size_t limit) {
   if (limit == 0) return 0;
   if (tables_.size() == 1 && !tables_.front().group.window) {
     return acquire(tables_.front(), text, 0, text.names(limit));
@@ -92,6 +112,7 @@ std::size_t BlockTables::match_groups(SequenceText& text, std::size_t limit) {
       before = blocks;
       for (std::uint32_t g = 0; g < tables_.size(); ++g) blocks = longest(tables_[g], g, names, blocks);
     }
+    reserve(blocks);
     std::size_t valid = blocks;
     for (std::uint32_t g = 0; g < tables_.size() && valid == blocks; ++g) {
       Table& table = tables_[g];
@@ -111,14 +132,16 @@ std::size_t BlockTables::match_groups(SequenceText& text, std::size_t limit) {
 
 // ---- growing
 
-std::size_t BlockTables::places(std::size_t computed, std::size_t blocks) const noexcept {
-  std::size_t count = tables_.size() * (blocks - std::min(blocks, size()));
-  if (computed % block_size() == 0) return count;
+std::size_t BlockTables::shared_tails(std::size_t computed) const noexcept {
+  if (computed % block_size() == 0) return 0;
   const std::size_t tail = computed / block_size();
-  for (const Table& table : tables_) {
-    if (tail < table.shares.size() && table.shares[tail]) ++count;
-  }
-  return count;
+  return static_cast<std::size_t>(std::count_if(tables_.begin(), tables_.end(), [&](const Table& table) {
+    return tail < table.shares.size() && table.shares[tail];
+  }));
+}
+
+std::size_t BlockTables::places(std::size_t computed, std::size_t blocks) const noexcept {
+  return tables_.size() * (blocks - std::min(blocks, size())) + shared_tails(computed);
 }
 
 std::size_t BlockTables::wanted(std::size_t computed, std::size_t blocks) {
@@ -130,6 +153,18 @@ std::size_t BlockTables::wanted(std::size_t computed, std::size_t blocks) {
     }
   }
   return places(computed, blocks);
+}
+
+void BlockTables::make_room(std::size_t computed, std::size_t blocks) {
+  if (const std::size_t copies = shared_tails(computed); copies != 0) {
+    copies_.reserve(copies_.size() + copies);
+    sources_.reserve(sources_.size() + copies);
+  }
+  for (Table& table : tables_) {
+    grow(table.slots, blocks);
+    grow(table.ids, blocks);
+    if (!table.shares.empty()) grow(table.shares, blocks);
+  }
 }
 
 void BlockTables::place(std::size_t computed, std::size_t blocks, std::span<const SlotRef> fresh) {
@@ -165,6 +200,7 @@ Result<std::size_t, AllocationRefusal> BlockTables::extend(std::size_t computed,
   const std::size_t count = wanted(computed, blocks);
   if (count == 0) return count;
   if (count > store_->options().block_count) return *store_->why_not(count);
+  make_room(computed, blocks);
   ThreadScratch<SlotRef> fresh;
   fresh->reserve(count);
   auto refused = store_->allocate(count, nullptr, [&](std::size_t, std::span<const SlotRef> slots) {
@@ -232,6 +268,7 @@ void BlockTables::drop(Table& table, std::size_t from, std::size_t to) noexcept 
 void BlockTables::collect(SequenceText& text, std::size_t full, std::vector<Publication>& out) {
   if (private_) return;
   const std::size_t named = text.names(full).size();
+  grow(out, out.size() + tables_.size());
   for (std::uint32_t g = 0; g < tables_.size(); ++g) {
     Table& table = tables_[g];
     if (table.registered >= named) continue;
@@ -244,6 +281,15 @@ void BlockTables::collect(SequenceText& text, std::size_t full, std::vector<Publ
     }
     if (!store_->keeps_ancestry()) store_->count_staging(named - table.registered);
     out.push_back({this, g, table.registered, named - table.registered});
+  }
+}
+
+void BlockTables::uncollect(std::span<const Publication> publications) noexcept {
+  for (const Publication& each : publications) {
+    const Table& table = each.tables->tables_[each.group];
+    for (std::size_t i = std::max(each.from, table.registered); i < each.from + each.count; ++i) {
+      reset(table.slots[i]);
+    }
   }
 }
 
@@ -313,7 +359,12 @@ BlockTables::Published BlockTables::publish(std::span<const Publication> publica
     for (const Publication& each : publications) {
       for (std::size_t i = 0; i < each.count && !each.tables->private_; ++i) {
         const Publication one{each.tables, each.group, each.from + i, 1};
-        if (register_all({&one, 1}, /*tentative=*/false, published)) each.tables->private_ = true;
+        try {
+          if (register_all({&one, 1}, /*tentative=*/false, published)) each.tables->private_ = true;
+        } catch (const std::bad_alloc&) {
+          uncollect(publications);
+          return published;
+        }
       }
     }
   }
@@ -396,34 +447,44 @@ void BlockTables::abandon() noexcept {
   clear();
 }
 
-BlockTables BlockTables::detach() {
+BlockTables BlockTables::empty_copy() const {
   BlockTables other(store_, {}, worth_);
   other.tables_.resize(tables_.size());
-  for (std::size_t g = 0; g < tables_.size(); ++g) {
-    other.tables_[g] = std::exchange(tables_[g], Table());
-    tables_[g].group = other.tables_[g].group;
-  }
-  other.copies_.swap(copies_);
-  other.sources_.swap(sources_);
+  for (std::size_t g = 0; g < tables_.size(); ++g) other.tables_[g].group = tables_[g].group;
   return other;
 }
 
+void BlockTables::swap(BlockTables& other) noexcept {
+  tables_.swap(other.tables_);
+  copies_.swap(other.copies_);
+  sources_.swap(other.sources_);
+  std::swap(private_, other.private_);
+}
+
 BlockTables BlockTables::fork() {
-  BlockTables other(store_, {}, worth_);
-  other.tables_.resize(tables_.size());
-  other.private_ = private_;
-  for (std::size_t g = 0; g < tables_.size(); ++g) {
-    Table& table = tables_[g];
-    if (table.registered < table.slots.size()) {
-      table.shares.resize(table.slots.size());
-      for (std::size_t i = table.registered; i < table.slots.size(); ++i) {
-        if (!table.shares[i]) table.shares[i] = SlotShare(table.slots[i]);
-      }
+  BlockTables other = empty_copy();
+  for (Table& table : tables_) {
+    if (table.registered == table.slots.size()) continue;
+    table.shares.resize(table.slots.size());
+    for (std::size_t i = table.registered; i < table.slots.size(); ++i) {
+      if (!table.shares[i]) table.shares[i] = SlotShare(table.slots[i]);
     }
-    for (std::size_t i = table.live; i < table.registered; ++i) add_reference(table.slots[i]);
-    other.tables_[g] = table;
   }
+  std::vector<Table> copies = tables_;
+  for (const Table& table : copies) {
+    for (std::size_t i = table.live; i < table.registered; ++i) add_reference(table.slots[i]);
+  }
+  other.tables_ = std::move(copies);
+  other.private_ = private_;
   return other;
+}
+
+void BlockTables::take_back_shares() noexcept {
+  for (Table& table : tables_) {
+    for (SlotShare& share : table.shares) {
+      if (share && share.sole()) std::move(share).take();
+    }
+  }
 }
 
 }  // namespace ashlar::block::detail

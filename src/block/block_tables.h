@@ -49,6 +49,8 @@ class BlockTables {
   std::span<const BlockCopy> copies() const noexcept { return copies_; }
   void reserve(std::size_t blocks);
 
+  // The calls below that may throw std::bad_alloc change nothing then.
+
   // The longest prefix of at most `limit` blocks that is cached and valid for all groups, shared. Returns its blocks.
   // Requires: the tables are empty.
   std::size_t match(SequenceText& text, std::size_t limit);
@@ -56,9 +58,12 @@ class BlockTables {
   // Blocks to allocate so that the tables have `blocks` entries and the block with token `computed` in it can be
   // written. Takes back what nobody shares any more.
   std::size_t wanted(std::size_t computed, std::size_t blocks);
+  // Takes the memory that place() needs.
+  void make_room(std::size_t computed, std::size_t blocks);
   // Puts exactly so many in place. Shared blocks that must be written are exchanged: copies() says how.
+  // Requires: make_room().
   void place(std::size_t computed, std::size_t blocks, std::span<const SlotRef> fresh);
-  // wanted(), an allocation, and place(). Returns the number of new blocks.
+  // wanted(), make_room(), an allocation, and place(). Returns the number of new blocks.
   Result<std::size_t, AllocationRefusal> extend(std::size_t computed, std::size_t blocks);
   // The copies were made: their sources are let go.
   void copied() noexcept;
@@ -76,11 +81,14 @@ class BlockTables {
   };
   // Names the blocks that are owned among the first `full` and lists them.
   void collect(SequenceText& text, std::size_t full, std::vector<Publication>& out);
+  // The listed blocks that were not registered are without a name again.
+  static void uncollect(std::span<const Publication> publications) noexcept;
   struct Published {
     std::size_t registered = 0;
     std::size_t replaced = 0;
   };
-  // Registers them; all are of one store. A hash collision leaves the block, and those after it, with their owner.
+  // Registers them; all are of one store. A hash collision leaves the block, and those after it, with their owner. When
+  // there is no memory after a collision, the rest is left to the next collect().
   static Published publish(std::span<const Publication> publications);
 
   // Gives up the blocks that are outside their group's window when `computed` tokens have KV.
@@ -92,10 +100,14 @@ class BlockTables {
   void release() noexcept;
   // Forgets everything without giving it back: the blocks stay taken for ever.
   void abandon() noexcept;
-  // Everything that is here; these tables are empty afterwards.
-  BlockTables detach();
-  // A second set of tables with the same blocks.
+  // Tables for the same groups without blocks.
+  BlockTables empty_copy() const;
+  // Requires: tables for the same groups of the same store.
+  void swap(BlockTables& other) noexcept;
+  // A second set of tables with the same blocks. When it throws, or when the fork is given up: take_back_shares().
   BlockTables fork();
+  // Slots that nobody shares any more are their tables' alone again.
+  void take_back_shares() noexcept;
 
  private:
   struct Table {
@@ -108,11 +120,14 @@ class BlockTables {
   };
 
   std::uint32_t block_size() const noexcept { return store_->options().block_size; }
+  // Tables whose block with token `computed` in it is shared and must be written.
+  std::size_t shared_tails(std::size_t computed) const noexcept;
   // What place() fills: entries to come, and shared blocks that must be written.
   std::size_t places(std::size_t computed, std::size_t blocks) const noexcept;
   // Appends the blocks of `names`, which are [from, from + names.size()) of the text. Returns the hits.
   std::size_t acquire(Table& table, const SequenceText& text, std::size_t from,
                       std::span<const tokens::SequenceHash> names);
+  std::size_t match_all(SequenceText& text, std::size_t limit);
   std::size_t match_groups(SequenceText& text, std::size_t limit);
   // The longest prefix of at most `limit` blocks that a group seems to have.
   std::size_t longest(const Table& table, std::uint32_t group, std::span<const tokens::SequenceHash> names,

@@ -3,12 +3,18 @@
 #include <array>
 
 #include "ashlar/base/check.h"
+#include "ashlar/base/out_of_memory.h"
 #include "block/block_store.h"
 
 namespace ashlar::block::detail {
 
 Result<ManagerCore> ManagerCore::create(const ManagerOptions& given, events::TierId tier,
                                         std::string_view tier_name) {
+  return unless_out_of_memory([&] { return make(given, tier, tier_name); });
+}
+
+Result<ManagerCore> ManagerCore::make(const ManagerOptions& given, events::TierId tier,
+                                      std::string_view tier_name) {
   if (auto valid = given.validate(); !valid) return std::move(valid).error();
   ManagerOptions options = given;
   if (!options.eviction) options.eviction = *eviction_by_name("lru");
@@ -24,14 +30,20 @@ Result<ManagerCore> ManagerCore::create(const ManagerOptions& given, events::Tie
     return make_error(ErrorCode::kInvalidArgument, "the %s factory made nothing",
                       reset == nullptr ? "reset allocator" : "eviction backend");
   }
-  if (options.events && !options.events->claim()) {
+  const std::shared_ptr<events::EventLog> log = options.events;
+  if (log && !log->claim()) {
     return make_error(ErrorCode::kInvalidArgument,
                       "the event log belongs to another manager; give each manager a log of its own");
   }
-  auto store = std::make_shared<BlockStore>(std::move(options), tier, std::string(tier_name),
-                                            std::move(facts), *std::move(inactive), std::move(reset));
-  store->registry().attach(store);
-  return ManagerCore(std::move(store));
+  try {
+    auto store = std::make_shared<BlockStore>(std::move(options), tier, std::string(tier_name),
+                                              std::move(facts), *std::move(inactive), std::move(reset));
+    store->registry().attach(store);
+    return ManagerCore(std::move(store));
+  } catch (...) {
+    if (log) log->release_claim();
+    throw;
+  }
 }
 
 ManagerCore::ManagerCore(std::shared_ptr<BlockStore> store) : store_(std::move(store)) {}
@@ -60,6 +72,9 @@ std::optional<AllocationRefusal> ManagerCore::allocate_until_chunks(std::size_t 
                                                                     Emitter emit) {
   return store_->allocate_until(n, deadline, emit);
 }
+AllocationRefusal ManagerCore::out_of_memory(std::size_t n) const noexcept {
+  return {AllocationRefusal::Reason::kOutOfMemory, n, store_->status()};
+}
 std::optional<AllocationRefusal> ManagerCore::why_not(std::size_t n) const {
   return store_->why_not(n);
 }
@@ -68,14 +83,16 @@ Result<SlotRef> ManagerCore::register_one(const SlotRef& slot) {
   SlotRef registered;
   const auto fill = [&](std::size_t, std::span<SlotRef> out) { out[0] = slot; };
   const auto emit = [&](std::size_t, std::span<const SlotRef> slots) { registered = slots[0]; };
-  if (auto refused = store_->register_slots(1, fill, emit)) return *std::move(refused);
-  return registered;
+  return unless_out_of_memory([&]() -> Result<SlotRef> {
+    if (auto refused = store_->register_slots(1, fill, emit)) return *std::move(refused);
+    return registered;
+  });
 }
 
 std::optional<Error> ManagerCore::register_chunks(std::size_t n, std::size_t room, Filler fill,
                                                   Emitter emit) {
   ASHLAR_CHECK(n == room, "%zu blocks to register, room for %zu", n, room);
-  return store_->register_slots(n, fill, emit);
+  return unless_out_of_memory([&] { return store_->register_slots(n, fill, emit); });
 }
 
 std::size_t ManagerCore::match_prefix_chunks(std::span<const tokens::SequenceHash> hashes, Emitter emit) {
@@ -92,14 +109,14 @@ void ManagerCore::scan_each(std::span<const tokens::SequenceHash> hashes, bool t
 }
 
 Result<PinRef> ManagerCore::pin(const tokens::SequenceHash& hash, Clock::Duration ttl) {
-  return store_->pin(hash, ttl);
+  return unless_out_of_memory([&] { return store_->pin(hash, ttl); });
 }
 
 Result<HoldRef> ManagerCore::hold(const tokens::SequenceHash& hash) {
-  return store_->hold(hash);
+  return unless_out_of_memory([&] { return store_->hold(hash); });
 }
 Result<void> ManagerCore::set_retention(const tokens::SequenceHash& hash, const BlockRetention& retention) {
-  return store_->set_retention(hash, retention);
+  return unless_out_of_memory([&] { return store_->set_retention(hash, retention); });
 }
 std::size_t ManagerCore::reset_inactive() {
   return store_->reset_inactive();

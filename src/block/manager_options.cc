@@ -89,6 +89,8 @@ Error AllocationRefusal::to_error() const {
     case Reason::kTimedOut:
       return make_error(ErrorCode::kTimeout, "the deadline passed before %zu blocks were available (%s)",
                         requested, pools.c_str());
+    case Reason::kOutOfMemory:
+      return make_error(ErrorCode::kCapacity, "out of memory for %zu blocks (%s)", requested, pools.c_str());
   }
   return make_error(ErrorCode::kInternal, "unknown refusal");
 }

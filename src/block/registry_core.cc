@@ -43,12 +43,6 @@ Entry* RegistryCore::Shard::find_orphan(std::uint64_t mixed, const tokens::Seque
 }
 
 void RegistryCore::Shard::add_orphan(Entry& orphan) {
-  if (orphan_count == orphans.capacity()) {
-    orphans = HashIndex(static_cast<std::uint32_t>(2 * orphans.capacity()));
-    for (std::uint32_t place = 0; place < slabs.size() * kSlab; ++place) {
-      if (entry(place).orphan) orphans.insert(HashMix::of(entry(place).hash), place);
-    }
-  }
   orphans.insert(HashMix::of(orphan.hash), orphan.place);
   orphan.orphan = true;
   ++orphan_count;
@@ -62,8 +56,16 @@ void RegistryCore::Shard::remove_orphan(Entry& orphan) {
 
 void RegistryCore::Shard::add_slab(std::size_t shard) {
   const auto first = static_cast<std::uint32_t>(slabs.size() * kSlab);
+  // Whatever becomes of the entries, nothing allocates later: all of them may be free, and all of them orphans.
+  free.reserve(first + kSlab);
+  if (first + kSlab > orphans.capacity()) {
+    HashIndex larger(2 * static_cast<std::uint32_t>(orphans.capacity()));
+    for (std::uint32_t place = 0; place < first; ++place) {
+      if (entry(place).orphan) larger.insert(HashMix::of(entry(place).hash), place);
+    }
+    orphans = std::move(larger);
+  }
   slabs.emplace_back(kSlab);
-  free.reserve(slabs.size() * kSlab);
   for (std::uint32_t i = kSlab; i-- > 0;) {
     slabs.back()[i].place = first + i;
     slabs.back()[i].shard = static_cast<std::uint8_t>(shard);
@@ -90,31 +92,39 @@ Entry& RegistryCore::spell_out(const tokens::SequenceHash& hash,
 
 // Shard by shard: the source is empty, so it makes no difference who asks it already, or still.
 void RegistryCore::attach(const std::shared_ptr<EntrySource>& source) {
-  for (Shard& shard : shards_) {
-    const MutexLock lock(shard.mu);
-    shard.sources.push_back(source.get());
+  try {
+    for (Shard& shard : shards_) {
+      const MutexLock lock(shard.mu);
+      shard.sources.push_back(source.get());
+    }
+    const MutexLock lock(listeners_mu_);
+    auto listeners = std::make_shared<Listeners>();
+    listeners->reserve(listeners_->size() + 1);
+    for (const std::weak_ptr<EntrySource>& each : *listeners_) {
+      if (!each.expired()) listeners->push_back(each);
+    }
+    listeners->push_back(source);
+    // relaxed: a hash cannot be in a second source before that source has registered it under a lock.
+    source_count_.fetch_add(1, std::memory_order_relaxed);
+    listeners_ = std::move(listeners);
+  } catch (...) {
+    remove_from_shards(source.get());
+    throw;
   }
-  const MutexLock lock(listeners_mu_);
-  auto listeners = std::make_shared<Listeners>(*listeners_);
-  listeners->push_back(source);
-  // relaxed: a hash cannot be in a second source before that source has registered it under a lock.
-  source_count_.store(listeners->size(), std::memory_order_relaxed);
-  listeners_ = std::move(listeners);
 }
 
-void RegistryCore::detach(EntrySource& source) {
+void RegistryCore::remove_from_shards(const EntrySource* source) noexcept {
   for (Shard& shard : shards_) {
     const MutexLock lock(shard.mu);
-    std::erase(shard.sources, &source);
+    std::erase(shard.sources, source);
   }
-  const MutexLock lock(listeners_mu_);
-  auto listeners = std::make_shared<Listeners>(*listeners_);
-  std::erase_if(*listeners, [&](const std::weak_ptr<EntrySource>& each) {
-    const std::shared_ptr<EntrySource> alive = each.lock();
-    return alive == nullptr || alive.get() == &source;
-  });
-  source_count_.store(listeners->size(), std::memory_order_relaxed);
-  listeners_ = std::move(listeners);
+}
+
+// The source stays among the listeners until the next one comes: by then it has expired, and until then it hears of
+// touches and has nothing to refresh. So leaving needs no memory.
+void RegistryCore::detach(EntrySource& source) noexcept {
+  remove_from_shards(&source);
+  source_count_.fetch_sub(1, std::memory_order_relaxed);
 }
 
 void RegistryCore::tell_touched(std::span<const tokens::SequenceHash> hashes,
@@ -200,7 +210,10 @@ void RegistryCore::add_touch_callback(Entry& entry, RegistrationHandle::TouchCal
   EntryExtension& extension = extension_of(entry);
   auto shared = std::make_shared<const RegistrationHandle::TouchCallback>(std::move(callback));
   const MutexLock lock(extension.mu);
-  extension.callbacks.push_back(std::move(shared));
+  auto callbacks = extension.callbacks ? std::make_shared<EntryExtension::Callbacks>(*extension.callbacks)
+                                       : std::make_shared<EntryExtension::Callbacks>();
+  callbacks->push_back(std::move(shared));
+  extension.callbacks = std::move(callbacks);
   // relaxed: a match that starts after on_touch() returned is ordered after it by whatever made it start.
   has_touch_callbacks_.store(true, std::memory_order_relaxed);
 }
@@ -212,10 +225,10 @@ void RegistryCore::run_touch_callbacks(Entry& entry) noexcept {
     const MutexLock lock(extension->mu);
     return extension->callbacks;
   }();
-  if (callbacks.empty()) return;
+  if (callbacks == nullptr) return;
   entry.add_reference();
   const RegistrationHandle self = handle(&entry);
-  for (const auto& callback : callbacks) (*callback)(self);
+  for (const auto& callback : *callbacks) (*callback)(self);
 }
 
 std::size_t RegistryCore::registered_count() {

@@ -44,7 +44,9 @@ namespace ashlar::block::detail {
 struct EntryExtension {
   Mutex mu;
   std::vector<std::pair<std::type_index, std::shared_ptr<AttachmentBase>>> attachments ASHLAR_GUARDED_BY(mu);
-  std::vector<std::shared_ptr<const RegistrationHandle::TouchCallback>> callbacks ASHLAR_GUARDED_BY(mu);
+  // Replaced as a whole, so that a touch takes no copy of it.
+  using Callbacks = std::vector<std::shared_ptr<const RegistrationHandle::TouchCallback>>;
+  std::shared_ptr<const Callbacks> callbacks ASHLAR_GUARDED_BY(mu);  // null: none
   EntryExtension* next_retired = nullptr;  // link in a list of extensions whose entries are gone
 };
 
@@ -65,8 +67,6 @@ struct alignas(64) Entry {
     return total;
   }
   bool orphan = false;  // no manager has it; written under the shard's lock
-};
-
 
   // relaxed: the caller keeps the entry referenced, or holds the shard's lock, which orders this with the erasure that
   // a count of zero may lead to.
@@ -76,8 +76,10 @@ struct alignas(64) Entry {
   }
   // The room above it is for other threads that have counted themselves and are about to stop.
   static constexpr std::uint32_t kMaxReferences = UINT32_MAX - (1u << 20);
-inline constexpr std::size_t kRegistryShards = 64;
+};
 static_assert(sizeof(Entry) == 64);
+
+inline constexpr std::size_t kRegistryShards = 64;
 
 // Stand for the entries of hashes that have one block and nothing else: one reference, present in the block's tier. One
 // per shard, so that what a slot has says whose lock keeps it.
@@ -157,7 +159,7 @@ class RegistryCore : public std::enable_shared_from_this<RegistryCore> {
 
   // A source is asked from attach() to detach(); it must be empty at both.
   void attach(const std::shared_ptr<EntrySource>& source);
-  void detach(EntrySource& source);
+  void detach(EntrySource& source) noexcept;
   // True when a hash may be present with more than one source.
   bool has_several_sources() const noexcept { return source_count_.load(std::memory_order_relaxed) > 1; }
   // Tells every source but `except` that these hashes were used. Requires: no lock is held.
@@ -239,6 +241,7 @@ class RegistryCore : public std::enable_shared_from_this<RegistryCore> {
     // An entry with one reference. The caller makes it an orphan or a block's, and counts the hash if it is new.
     Entry& make(const tokens::SequenceHash& hash) ASHLAR_REQUIRES(mu);
     void erase(Entry& entry, RetiredExtensions& retired) ASHLAR_REQUIRES(mu);
+    // The only place that allocates.
     void add_slab(std::size_t shard) ASHLAR_REQUIRES(mu);
   };
 
@@ -254,6 +257,8 @@ class RegistryCore : public std::enable_shared_from_this<RegistryCore> {
   std::optional<TinyLfu> tracker_;
   std::array<Shard, kShards> shards_;
   std::atomic<bool> has_touch_callbacks_{false};
+
+  void remove_from_shards(const EntrySource* source) noexcept;
 
   // Who hears of touches. Replaced as a whole, so that it can be walked without the lock.
   using Listeners = std::vector<std::weak_ptr<EntrySource>>;

@@ -1,6 +1,7 @@
 #include <cstdint>
 #include <string>
 
+#include "ashlar/base/out_of_memory.h"
 #include "ashlar/block/request_sequence.h"
 #include "block/request_core.h"
 
@@ -34,6 +35,13 @@ Result<RequestCorePtr> RequestCalls::create(std::shared_ptr<BlockStore> store,
                                             std::vector<tokens::Token> prompt,
                                             std::vector<tokens::SequenceHash> hashes,
                                             RequestOptions options) {
+  return unless_out_of_memory(
+      [&] { return make(std::move(store), std::move(prompt), std::move(hashes), std::move(options)); });
+}
+
+Result<RequestCorePtr> RequestCalls::make(std::shared_ptr<BlockStore> store,
+                                          std::vector<tokens::Token> prompt,
+                                          std::vector<tokens::SequenceHash> hashes, RequestOptions options) {
   if (prompt.empty())
     return make_error(ErrorCode::kInvalidArgument, "the prompt is empty; a request needs a token");
   if (options.max_tokens != 0 && prompt.size() > options.max_tokens) {
@@ -112,9 +120,8 @@ Result<StepPlan, SequenceError> RequestCalls::schedule_prefill(RequestCore& core
 Result<StepOutcome, SequenceError> RequestCalls::apply_prefill(RequestCore& core,
                                                                std::optional<tokens::Token> next) {
   if (auto refused = core.why_not_apply_prefill(next.has_value())) return *std::move(refused);
-  core.advance(core.scheduled(),
-               next ? std::span<const tokens::Token>(&*next, 1) : std::span<const tokens::Token>());
-  return core.finish();
+  return core.apply(core.scheduled(),
+                    next ? std::span<const tokens::Token>(&*next, 1) : std::span<const tokens::Token>());
 }
 
 Result<StepPlan, SequenceError> RequestCalls::schedule_decode(RequestCore& core) {
@@ -126,8 +133,7 @@ Result<StepPlan, SequenceError> RequestCalls::schedule_decode(RequestCore& core)
 }
 Result<StepOutcome, SequenceError> RequestCalls::apply_decode(RequestCore& core, tokens::Token next) {
   if (auto refused = core.why_not_apply_decode()) return *std::move(refused);
-  if (!core.advance(next)) return StepOutcome{0, 0, core.at_limit()};
-  return core.finish();
+  return core.apply_decode(next);
 }
 
 Result<StepPlan, SequenceError> RequestCalls::schedule_speculative(RequestCore& core, std::size_t drafts) {
@@ -137,8 +143,7 @@ Result<StepPlan, SequenceError> RequestCalls::schedule_speculative(RequestCore& 
 Result<StepOutcome, SequenceError> RequestCalls::apply_speculative(RequestCore& core,
                                                                    std::span<const tokens::Token> accepted) {
   if (auto refused = core.why_not_apply_speculative(accepted.size())) return *std::move(refused);
-  core.advance(accepted.size(), accepted);
-  return core.finish();
+  return core.apply(accepted.size(), accepted);
 }
 
 Result<void, SequenceError> RequestCalls::revert(RequestCore& core) {

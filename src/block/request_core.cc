@@ -1,9 +1,11 @@
 #include "block/request_core.h"
 
 #include <algorithm>
+#include <functional>
 #include <utility>
 
 #include "ashlar/base/check.h"
+#include "ashlar/base/out_of_memory.h"
 #include "block/thread_scratch.h"
 
 namespace ashlar::block::detail {
@@ -46,8 +48,13 @@ std::size_t RequestCore::match_limit() const noexcept {
   return (whole ? size() : size() - 1) / block_size_;
 }
 
-std::size_t RequestCore::begin_with_cache() {
-  cached_ = computed_ = tables_.match(text_, match_limit()) * block_size_;
+Result<std::size_t, SequenceError> RequestCore::begin_with_cache() {
+  try {
+    cached_ = computed_ = tables_.match(text_, match_limit()) * block_size_;
+  } catch (const std::bad_alloc&) {
+    return refusal(Reason::kOutOfMemory);
+  }
+  state_ = RequestState::kIdle;
   settle();
   return cached_;
 }
@@ -69,7 +76,6 @@ Result<void, SequenceError> RequestCore::preempt() {
 
 Result<std::size_t, SequenceError> RequestCore::resume() {
   if (state_ != RequestState::kPreempted) return refusal(Reason::kWrongState);
-  state_ = RequestState::kIdle;
   return begin_with_cache();
 }
 
@@ -86,15 +92,28 @@ void RequestCore::release_after(const Fence& fence) {
     ~Waiting() { tables.abandon(); }
     BlockTables tables;
   };
-  auto waiting = std::make_shared<Waiting>(tables_.detach());
-  fence.on_passed([waiting] { waiting->tables.release(); });
+  auto waiting = std::make_shared<Waiting>(tables_.empty_copy());
+  std::function<void()> callback = [waiting] { waiting->tables.release(); };
+  waiting->tables.swap(tables_);
+  try {
+    fence.on_passed(std::move(callback));
+  } catch (...) {
+    waiting->tables.swap(tables_);
+    throw;
+  }
   release();
 }
 
 Result<std::unique_ptr<RequestCore>, SequenceError> RequestCore::fork(std::optional<tokens::Token> last) {
   if (state_ != RequestState::kIdle) return refusal(Reason::kWrongState);
   if (last && size() != computed_ + 1) return refusal(Reason::kPrefillIncomplete, 1, size() - computed_);
-  auto other = std::make_unique<RequestCore>(text_, tables_.fork(), max_tokens_, reuse_last_token_);
+  std::unique_ptr<RequestCore> other;
+  try {
+    other = std::make_unique<RequestCore>(text_, tables_.fork(), max_tokens_, reuse_last_token_);
+  } catch (const std::bad_alloc&) {
+    tables_.take_back_shares();
+    return refusal(Reason::kOutOfMemory);
+  }
   other->prompt_size_ = prompt_size_;
   other->computed_ = computed_;
   other->cached_ = cached_;
@@ -130,15 +149,21 @@ std::optional<SequenceError> RequestCore::why_not_decode() const {
 Result<StepPlan, SequenceError> RequestCore::schedule(std::optional<SequenceError> refused,
                                                       RequestState state, std::size_t tokens) {
   if (refused) return *std::move(refused);
-  auto taken = tables_.extend(computed_, blocks_for(tokens));
-  if (!taken) {
-    SequenceError error = refusal(Reason::kNoRoom, taken.error().requested, taken.error().status.available());
-    error.refusal = std::move(taken).error();
+  auto taken = unless_out_of_memory(
+      [&]() -> std::optional<Result<std::size_t, AllocationRefusal>> {
+        return tables_.extend(computed_, blocks_for(tokens));
+      },
+      [] { return std::nullopt; });
+  if (!taken) return refusal(Reason::kOutOfMemory);
+  if (!*taken) {
+    AllocationRefusal& why = taken->error();
+    SequenceError error = refusal(Reason::kNoRoom, why.requested, why.status.available());
+    error.refusal = std::move(why);
     return error;
   }
   placed();
   set_scheduled(state, tokens);
-  return StepPlan{*taken, tables_.copies()};
+  return StepPlan{**taken, tables_.copies()};
 }
 
 Result<void, SequenceError> RequestCore::revert() {
@@ -192,12 +217,28 @@ void RequestCore::settle() noexcept {
   next_event_ = std::min((computed_ / block_size_ + 1) * block_size_, tables_.next_leaving());
 }
 
-StepOutcome RequestCore::finish() {
+void RequestCore::retreat(RequestState state, std::size_t computed, std::size_t next) noexcept {
+  computed_ -= computed;
+  text_.tokens.erase(text_.tokens.end() - static_cast<std::ptrdiff_t>(next), text_.tokens.end());
+  text_.hashes.resize(std::min(text_.hashes.size(), text_.full_blocks()));
+  state_ = state;
+}
+
+Result<StepOutcome, SequenceError> RequestCore::apply(std::size_t computed,
+                                                      std::span<const tokens::Token> next) {
   ThreadScratch<BlockTables::Publication> publications;
-  collect(*publications);
-  const BlockTables::Published published = BlockTables::publish(*publications);
-  settle();
-  return {published.registered, published.replaced, at_limit()};
+  const RequestState before = state_;
+  try {
+    advance(computed, next);
+    collect(*publications);
+    const BlockTables::Published published = BlockTables::publish(*publications);
+    settle();
+    return StepOutcome{published.registered, published.replaced, at_limit()};
+  } catch (const std::bad_alloc&) {
+    BlockTables::uncollect(*publications);
+    if (state_ != before) retreat(before, computed, next.size());
+    return refusal(Reason::kOutOfMemory);
+  }
 }
 
 }  // namespace ashlar::block::detail

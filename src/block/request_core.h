@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <new>
 #include <optional>
 #include <span>
 #include <vector>
@@ -52,8 +53,12 @@ class RequestCore {
     return state_ == RequestState::kIdle && size() == computed_ + 1 && computed_ < room_ &&
            size() != max_tokens_;
   }
-  // Blocks that a step over `tokens` tokens wants.
-  std::size_t wanted(std::size_t tokens) { return tables_.wanted(computed_, blocks_for(tokens)); }
+  // Blocks that a step over `tokens` tokens wants. Takes the memory for them; throws std::bad_alloc.
+  std::size_t wanted(std::size_t tokens) {
+    const std::size_t count = tables_.wanted(computed_, blocks_for(tokens));
+    if (count <= tables_.store().options().block_count) tables_.make_room(computed_, blocks_for(tokens));
+    return count;
+  }
   void place(std::size_t tokens, std::span<const SlotRef> fresh) {
     tables_.place(computed_, blocks_for(tokens), fresh);
   }
@@ -75,27 +80,39 @@ class RequestCore {
   std::optional<SequenceError> why_not_apply_prefill(bool with_token) const;
   std::optional<SequenceError> why_not_apply_decode() const;
   std::optional<SequenceError> why_not_apply_speculative(std::size_t accepted) const;
-  // The first `computed` of the scheduled tokens have KV now, and `next` came out. finish() comes next.
+  // The first `computed` of the scheduled tokens have KV now, and `next` came out. collect() comes next. Throws
+  // std::bad_alloc, and has changed nothing then.
   void advance(std::size_t computed, std::span<const tokens::Token> next) {
-    computed_ += computed;
     text_.tokens.insert(text_.tokens.end(), next.begin(), next.end());
+    computed_ += computed;
     state_ = RequestState::kIdle;
   }
-  // The same for a decode step. False when finish() has nothing to do.
+  // The same for a decode step. False when there is nothing to collect and nothing to settle.
   bool advance(tokens::Token next) {
-    ++computed_;
     text_.tokens.push_back(next);
+    ++computed_;
     state_ = RequestState::kIdle;
     return computed_ >= next_event_;
   }
+  // Undoes advance(): the step is scheduled again, as it was over `computed` tokens that gave `next` of them.
+  void retreat(RequestState state, std::size_t computed, std::size_t next) noexcept;
   std::size_t scheduled() const noexcept { return scheduled_; }
   // Lists the blocks that became complete; after publish(), settle() lets go what is not needed any more.
   void collect(std::vector<BlockTables::Publication>& out) {
     tables_.collect(text_, computed_ / block_size_, out);
   }
   void settle() noexcept;
-  // collect(), publish() and settle().
-  StepOutcome finish();
+  // advance(), collect(), publish() and settle(). Errors: kOutOfMemory; the step is scheduled still.
+  Result<StepOutcome, SequenceError> apply(std::size_t computed, std::span<const tokens::Token> next);
+  Result<StepOutcome, SequenceError> apply_decode(tokens::Token next) {
+    if (computed_ + 1 >= next_event_) return apply(1, {&next, 1});
+    try {
+      advance(next);
+    } catch (const std::bad_alloc&) {
+      return refusal(SequenceError::Reason::kOutOfMemory);
+    }
+    return StepOutcome{0, 0, at_limit()};
+  }
   bool at_limit() const noexcept { return size() == max_tokens_; }
 
   SequenceError refusal(SequenceError::Reason reason, std::size_t asked = 0, std::size_t limit = 0) const;
@@ -107,7 +124,7 @@ class RequestCore {
     return (computed_ + std::min(tokens, kTooMany) + block_size_ - 1) / block_size_;
   }
   std::size_t match_limit() const noexcept;
-  std::size_t begin_with_cache();
+  Result<std::size_t, SequenceError> begin_with_cache();
   void reserve();
 
   RequestState state_ = RequestState::kIdle;

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "ashlar/base/check.h"
+#include "ashlar/base/out_of_memory.h"
 #include "ashlar/block/sequence_manager.h"
 #include "block/block_tables.h"
 #include "block/sequence_text.h"
@@ -27,11 +28,17 @@ class SequenceCore {
     error.refusal = std::move(refused);
     return error;
   }
-  // Registers the full blocks of the first `tokens` tokens. Returns how many were registered now.
+  // Registers the full blocks of the first `tokens` tokens. Returns how many were registered now. Throws std::bad_alloc, and
+  // has changed nothing then.
   std::size_t publish(std::size_t tokens) {
     ThreadScratch<BlockTables::Publication> publications;
-    tables.collect(text, tokens / block_size(), *publications);
-    return BlockTables::publish(*publications).registered;
+    try {
+      tables.collect(text, tokens / block_size(), *publications);
+      return BlockTables::publish(*publications).registered;
+    } catch (...) {
+      BlockTables::uncollect(*publications);
+      throw;
+    }
   }
 
   SequenceText text;
@@ -72,9 +79,11 @@ SequenceManagerCore::SequenceManagerCore(std::shared_ptr<BlockStore> store, Sequ
 
 Result<SequenceCorePtr> SequenceManagerCore::make(std::vector<tokens::Token> tokens,
                                                   std::vector<tokens::SequenceHash> hashes) const {
-  auto text = SequenceText::create(std::move(tokens), std::move(hashes), rules_);
-  if (!text) return std::move(text).error();
-  return SequenceCorePtr(new SequenceCore(*std::move(text), BlockTables(store_, {}, nullptr)));
+  return unless_out_of_memory([&]() -> Result<SequenceCorePtr> {
+    auto text = SequenceText::create(std::move(tokens), std::move(hashes), rules_);
+    if (!text) return std::move(text).error();
+    return SequenceCorePtr(new SequenceCore(*std::move(text), BlockTables(store_, {}, nullptr)));
+  });
 }
 
 // Blocks that a hit may cover.
@@ -85,10 +94,17 @@ std::size_t SequenceManagerCore::match_limit(const SequenceCore& sequence) const
 
 std::optional<AllocationRefusal> SequenceManagerCore::why_not_allocate(SequenceCore& sequence) const {
   ASHLAR_CHECK(&sequence.tables.store() == store_.get(), "the sequence belongs to another manager");
-  const auto names = sequence.text.names(match_limit(sequence));
-  return store_->why_not_after_match(
-      names, std::span(sequence.text.tokens).first(names.size() * sequence.block_size()),
-      sequence.block_count());
+  return unless_out_of_memory(
+      [&] {
+        const auto names = sequence.text.names(match_limit(sequence));
+        return store_->why_not_after_match(
+            names, std::span(sequence.text.tokens).first(names.size() * sequence.block_size()),
+            sequence.block_count());
+      },
+      [&] {
+        return AllocationRefusal{AllocationRefusal::Reason::kOutOfMemory, sequence.block_count(),
+                                 store_->status()};
+      });
 }
 
 Result<std::size_t, SequenceError> SequenceManagerCore::allocate(SequenceCore& sequence) const {
@@ -101,14 +117,19 @@ Result<std::size_t, SequenceError> SequenceManagerCore::allocate(SequenceCore& s
   if (store_->why_not(blocks)) {
     if (auto refused = why_not_allocate(sequence)) return sequence.no_room(*std::move(refused));
   }
-  const std::size_t hits = sequence.tables.match(sequence.text, match_limit(sequence));
-  if (auto taken = sequence.tables.extend(0, blocks); !taken) {
+  try {
+    const std::size_t hits = sequence.tables.match(sequence.text, match_limit(sequence));
+    if (auto taken = sequence.tables.extend(0, blocks); !taken) {
+      sequence.tables.release();
+      return sequence.no_room(std::move(taken).error());
+    }
+    if (register_blocks_ == RegisterBlocks::kAtOnce) {
+      sequence.publish(sequence.text.tokens.size());
+    }
+    sequence.cached = sequence.computed = hits * sequence.block_size();
+  } catch (const std::bad_alloc&) {
     sequence.tables.release();
-    return sequence.no_room(std::move(taken).error());
-  }
-  sequence.cached = sequence.computed = hits * sequence.block_size();
-  if (register_blocks_ == RegisterBlocks::kAtOnce) {
-    sequence.publish(sequence.text.tokens.size());
+    return sequence.refusal(Reason::kOutOfMemory);
   }
   return sequence.cached;
 }
@@ -129,13 +150,19 @@ std::optional<AllocationRefusal> SequenceManagerCore::why_not_append(const Seque
 Result<AppendOutcome, SequenceError> SequenceManagerCore::may_append(SequenceCore& sequence) const {
   if (&sequence.tables.store() != store_.get()) return sequence.refusal(Reason::kForeign);
   if (!sequence.allocated()) return sequence.refusal(Reason::kWrongState);
-  auto taken = sequence.tables.extend(0, sequence.block_count());
-  if (!taken) return sequence.no_room(std::move(taken).error());
-  const bool full = sequence.text.tokens.size() % sequence.block_size() == 0;
-  if (register_blocks_ == RegisterBlocks::kAtOnce) {
-    if (full || *taken != 0) sequence.publish(sequence.text.tokens.size());
+  const std::size_t before = sequence.tables.size();
+  try {
+    auto taken = sequence.tables.extend(0, sequence.block_count());
+    if (!taken) return sequence.no_room(std::move(taken).error());
+    const bool full = sequence.text.tokens.size() % sequence.block_size() == 0;
+    if (register_blocks_ == RegisterBlocks::kAtOnce) {
+      if (full || *taken != 0) sequence.publish(sequence.text.tokens.size());
+    }
+    return AppendOutcome{*taken != 0, full};
+  } catch (const std::bad_alloc&) {
+    sequence.tables.truncate(before);
+    return sequence.refusal(Reason::kOutOfMemory);
   }
-  return AppendOutcome{*taken != 0, full};
 }
 
 Result<std::size_t, SequenceError> SequenceManagerCore::computed(SequenceCore& sequence,
@@ -146,8 +173,13 @@ Result<std::size_t, SequenceError> SequenceManagerCore::computed(SequenceCore& s
       std::min(sequence.text.tokens.size(), sequence.tables.size() * sequence.block_size());
   if (tokens > limit || tokens < sequence.computed)
     return sequence.refusal(Reason::kPrefillOverrun, tokens, limit);
-  sequence.computed = tokens;
-  return sequence.publish(tokens);
+  return unless_out_of_memory(
+      [&]() -> Result<std::size_t, SequenceError> {
+        const std::size_t registered = sequence.publish(tokens);
+        sequence.computed = tokens;
+        return registered;
+      },
+      [&] { return sequence.refusal(Reason::kOutOfMemory); });
 }
 
 }  // namespace ashlar::block::detail

@@ -2,6 +2,8 @@
 
 #include <string>
 
+#include "ashlar/base/out_of_memory.h"
+
 namespace ashlar::block {
 
 using Reason = SequenceError::Reason;
@@ -28,6 +30,8 @@ std::string_view to_string(Reason reason) noexcept {
       return "no room";
     case Reason::kForeign:
       return "foreign";
+    case Reason::kOutOfMemory:
+      return "out of memory";
   }
   return "unknown";
 }
@@ -67,6 +71,8 @@ Error SequenceError::to_error() const {
       return make_error(
           ErrorCode::kInvalidArgument,
           "the sequence belongs to another manager than the one asked, or than the rest of its batch");
+    case Reason::kOutOfMemory:
+      return out_of_memory_error();
   }
   return make_error(ErrorCode::kCapacity, "%zu blocks were asked for, %zu are available", asked, limit);
 }

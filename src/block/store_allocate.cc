@@ -187,8 +187,12 @@ inline SlotRef BlockStore::take_one_locked(std::uint32_t slot, std::uint64_t mix
 void BlockStore::unregister_locked(std::uint32_t slot, std::uint64_t mixed, RegistryCore::Cursor& cursor,
                                    RetiredExtensions& retired) {
   if (options_.events) publish_removed_locked(slot);
-  const tokens::SequenceHash hash = slots_.hash(slot);
-  registry_.release_block(cursor, hash, tier_, retired, [&] {
+  leave_locked(slot, mixed, cursor, retired);
+}
+
+void BlockStore::leave_locked(std::uint32_t slot, std::uint64_t mixed, RegistryCore::Cursor& cursor,
+                              RetiredExtensions& retired) {
+  registry_.release_block(cursor, slots_.hash(slot), tier_, retired, [&] {
     index_.erase(mixed, slot);
     Entry* const entry = slots_.entry(slot);
     slots_.set_entry(slot, nullptr);

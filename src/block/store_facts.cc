@@ -1,6 +1,7 @@
 // What users tell about blocks, and what the registry tells about their hashes. Both may change the order of the
 // inactive pool.
 #include <algorithm>
+#include <new>
 
 #include "block/block_store.h"
 
@@ -41,12 +42,17 @@ void BlockStore::touched(std::span<const tokens::SequenceHash> hashes) noexcept 
   }
 }
 
-void BlockStore::UsedElsewhere::note(std::span<const SlotRef> slots) {
+void BlockStore::UsedElsewhere::note(std::span<const SlotRef> slots) noexcept {
   for (const SlotRef& slot : slots) __builtin_prefetch(store_.slots_.entry(slot.id));
   for (const SlotRef& slot : slots) {
     // An implied entry means that the hash is here alone.
     const Entry& entry = *store_.slots_.entry(slot.id);
-    if (!is_implied(&entry) && entry.total_presence() > 1) hashes_.push_back(entry.hash);
+    if (is_implied(&entry) || entry.total_presence() <= 1) continue;
+    try {
+      hashes_.push_back(entry.hash);
+    } catch (const std::bad_alloc&) {
+      return;
+    }
   }
 }
 

@@ -88,6 +88,16 @@ std::size_t BlockStore::match_run(std::span<const tokens::SequenceHash> hashes,
   return hits;
 }
 
+void BlockStore::hand_over(std::size_t first, std::span<const SlotRef> found, Emitter emit) {
+  try {
+    emit(first, found);
+  } catch (...) {
+    Dropper dropper;
+    for (std::size_t i = found.size(); i-- > 0;) dropper.drop(found[i]);
+    throw;
+  }
+}
+
 std::size_t BlockStore::match_prefix(std::span<const tokens::SequenceHash> hashes, Emitter emit) {
   return match_tokens(hashes, {}, emit);
 }
@@ -130,7 +140,7 @@ std::size_t BlockStore::match_tokens(std::span<const tokens::SequenceHash> hashe
                              [&](std::size_t i) { return tokens.subspan((done + i) * size, size); });
       }
       used({stretch.mixed.data(), hits}, found.data(), elsewhere);
-      emit(done, found.first(hits));
+      hand_over(done, found.first(hits), emit);
       done += hits;
       if (hits < stretch.size) break;
     }
@@ -184,7 +194,7 @@ std::size_t BlockStore::match_verified(std::span<const tokens::TokenBlock> block
     const std::size_t agreed =
         keep_agreeing({found.data(), hits}, [&](std::size_t i) { return blocks[done + i].tokens(); });
     used({stretch.mixed.data(), agreed}, found.data(), elsewhere);
-    emit(done, {found.data(), agreed});
+    hand_over(done, {found.data(), agreed}, emit);
     done += agreed;
     miss = agreed < n;
   }
@@ -211,7 +221,7 @@ std::size_t BlockStore::match_scattered(std::span<const tokens::SequenceHash> ha
     SlotRef found;
     if (match_run({&hashes[i], 1}, &candidate, &found) == 0) return;
     used({&mixed, 1}, &found, elsewhere);
-    emit(i, {&found, 1});
+    hand_over(i, {&found, 1}, emit);
     ++hits;
   });
   match_requested_.add(hashes.size());
@@ -233,7 +243,7 @@ void BlockStore::scan(std::span<const tokens::SequenceHash> hashes, bool touch, 
     SlotRef found;
     if (match_run({&hashes[i], 1}, &candidate, &found) == 0) return;
     if (touch) used({&mixed, 1}, &found, elsewhere);
-    emit(i, {&found, 1});
+    hand_over(i, {&found, 1}, emit);
     ++hits;
   });
   scan_requested_.add(hashes.size());
@@ -257,7 +267,8 @@ std::optional<SlotRef> BlockStore::upgrade(const WeakSlot& weak) {
   return acquire_locked(weak.hash, weak.id);
 }
 
-void BlockStore::used(std::span<const std::uint64_t> mixed, const SlotRef* found, UsedElsewhere& elsewhere) {
+void BlockStore::used(std::span<const std::uint64_t> mixed, const SlotRef* found,
+                      UsedElsewhere& elsewhere) noexcept {
   if (mixed.empty()) return;
   if (TinyLfu* tracker = registry_.tracker()) tracker->touch_mixed(mixed);
   if (facts_->keeps_hits()) {

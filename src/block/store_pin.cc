@@ -79,6 +79,7 @@ bool BlockStore::is_pinned(const PinTable::Key& key) {
 }
 
 void BlockStore::expire_pins_locked(RetiredExtensions& retired) {
+  if (unwatched_ != kNone) end_unwatched_locked();
   if (pins_.size() == 0 || closed_) return;
   const Clock::TimePoint now = options_.clock->now();
   while (const auto slot = pins_.remove_ended(now)) pin_ended_locked(*slot, retired);

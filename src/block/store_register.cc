@@ -3,6 +3,9 @@
 // A batch is checked as a whole before any of it is registered, under one hold of the lock, so a refusal changes
 // nothing. The check notes in the candidate's scratch column which block its hash has already. Blocks of one batch
 // that carry the same hash can only meet when positions do not rise, and only then the notes are looked up again.
+//
+// Then all new hashes enter the registry and the index, which may need memory and can be undone: the words are still
+// their owner's, so whoever finds a slot too early turns to the lock. The words come last and need nothing.
 #include <algorithm>
 
 #include "ashlar/base/check.h"
@@ -20,15 +23,15 @@ Error collision_error(const tokens::SequenceHash& hash) {
       hash.to_string().c_str());
 }
 
-}  // namespace
-
-std::optional<Error> BlockStore::check_candidates_locked(std::size_t n, Filler fill, bool& ascending) {
 Error crowded_error(const tokens::SequenceHash& hash) {
   return make_error(ErrorCode::kCapacity,
                     "the block of hash %s has %u references, as many as a block may have; drop some of them",
                     hash.to_string().c_str(), kMaxReferences);
 }
 
+}  // namespace
+
+std::optional<Error> BlockStore::check_candidates_locked(std::size_t n, Filler fill, bool& ascending) {
   SlotBuffer<kChunk> chunk;
   ascending = true;
   std::int64_t position = -1;
@@ -57,11 +60,11 @@ Error crowded_error(const tokens::SequenceHash& hash) {
       if (existing != kNone && !slots_.tokens_agree(existing, slot.id)) {
         return collision_error(hash);
       }
+      // Every block of the batch might be its twin.
+      if (existing != kNone && !has_room_for_references(existing, n)) return crowded_error(hash);
     }
   }
   return std::nullopt;
-      // Every block of the batch might be its twin.
-      if (existing != kNone && !has_room_for_references(existing, n)) return crowded_error(hash);
 }
 
 std::optional<Error> BlockStore::check_twins_locked(std::size_t n, Filler fill) {
@@ -85,9 +88,49 @@ std::optional<Error> BlockStore::check_twins_locked(std::size_t n, Filler fill) 
   return std::nullopt;
 }
 
+void BlockStore::enter_locked(std::size_t n, Filler fill, bool ascending, RetiredExtensions& retired) {
+  RegistryCore::Cursor cursor;
+  SlotBuffer<kChunk> in;
+  std::array<std::uint64_t, kChunk> created;
+  std::size_t entered = 0;
+  try {
+    while (entered < n) {
+      const std::span<SlotRef> slots = in.first(std::min(kChunk, n - entered));
+      fill(entered, slots);
+      std::size_t fresh = 0;
+      for (const SlotRef& candidate : slots) {
+        const std::uint32_t slot = candidate.id;
+        const tokens::SequenceHash hash = slots_.hash(slot);
+        if (!ascending) slots_.primary[slot] = find_confirmed(hash);
+        if (slots_.primary[slot] == kNone) {
+          const std::uint64_t mixed = HashMix::of(hash);
+          const auto [entry, is_new] = registry_.acquire_block(cursor, hash, tier_, *this);
+          slots_.set_entry(slot, entry);
+          index_.insert(mixed, slot);
+          if (is_new) created[fresh++] = mixed;
+        }
+        ++entered;
+      }
+      if (TinyLfu* tracker = registry_.tracker(); tracker != nullptr && fresh != 0) {
+        tracker->touch_mixed({created.data(), fresh});
+      }
+    }
+  } catch (...) {
+    for (std::size_t first = 0; first < entered; first += kChunk) {
+      const std::span<SlotRef> slots = in.first(std::min(kChunk, entered - first));
+      fill(first, slots);
+      for (const SlotRef& slot : slots) {
+        if (slots_.primary[slot.id] == kNone)
+          leave_locked(slot.id, HashMix::of(slots_.hash(slot.id)), cursor, retired);
+      }
+    }
+    throw;
+  }
+}
+
 std::optional<Error> BlockStore::register_slots(std::size_t n, Filler fill, Emitter emit, bool tentative) {
   interleaving_point("register.before_lock");
-  const Operation operation(*this);
+  Operation operation(*this);
   bool ascending = true;
   auto refused = check_candidates_locked(n, fill, ascending);
   if (!refused && !ascending && n > 1) refused = check_twins_locked(n, fill);
@@ -95,31 +138,22 @@ std::optional<Error> BlockStore::register_slots(std::size_t n, Filler fill, Emit
     if (refused->code() == ErrorCode::kCorruption && !tentative) ++counters_.collisions;
     return refused;
   }
+  enter_locked(n, fill, ascending, operation.retired);
   SlotBuffer<kChunk> in;
   SlotBuffer<kChunk> out;
-  std::array<std::uint64_t, kChunk> created;
   RegistryCore::Cursor cursor;
   for (std::size_t first = 0; first < n; first += kChunk) {
     const std::size_t count = std::min(kChunk, n - first);
     fill(first, in.first(count));
-    std::size_t fresh = 0;
     for (std::size_t i = 0; i < count; ++i) {
       const std::uint32_t slot = in[i].id;
-      const tokens::SequenceHash hash = slots_.hash(slot);
-      const std::uint32_t existing = ascending ? slots_.primary[slot] : find_confirmed(hash);
-      if (existing != kNone) {
+      if (const std::uint32_t existing = slots_.primary[slot]; existing != kNone) {
         out[i] = register_twin_locked(in[i], existing, cursor);
         continue;
       }
-      const std::uint64_t mixed = HashMix::of(hash);
-      const auto [entry, is_new] = registry_.acquire_block(cursor, hash, tier_, *this);
-      slots_.set_entry(slot, entry);
-      // The index first: who finds the entry too early turns to the lock, and who has matched the block finds it
-      // again.
-      index_.insert(mixed, slot);
+      // After the index: who has matched the block finds it again.
       slots_.word(slot).store(SlotWord::make(BlockState::kPrimary, 1, in[i].generation), kOrderPublish);
       if (options_.events) options_.events->append(stored_event_locked(slot));
-      if (is_new) created[fresh++] = mixed;
       out[i] = in[i];
     }
     if (follows_registrations_) {
@@ -127,9 +161,6 @@ std::optional<Error> BlockStore::register_slots(std::size_t n, Filler fill, Emit
       announce_locked(in.first(count));
     }
     emit(first, {out.data(), count});
-    if (TinyLfu* tracker = registry_.tracker(); tracker != nullptr && fresh != 0) {
-      tracker->touch_mixed({created.data(), fresh});
-    }
   }
   owned_ -= n;
   counters_.registrations += n;
@@ -171,8 +202,10 @@ events::KvEvent BlockStore::stored_event_locked(std::uint32_t slot) const {
   event.location = ancestry.location;
   event.group = ancestry.group;
   event.metadata = ancestry.metadata;
-  // A parent is named only if it is here: listeners then know its Stored event.
-  event.has_parent = ancestry.has_parent && find_confirmed(ancestry.parent) != kNone;
+  // A parent is named only if it is here: listeners then know its Stored event. One that is on its way is not.
+  const std::uint32_t parent = ancestry.has_parent ? find_confirmed(ancestry.parent) : kNone;
+  event.has_parent =
+      parent != kNone && SlotWord::state(slots_.word(parent).load(kOrderProbe)) == BlockState::kPrimary;
   if (event.has_parent) event.parent_bits = ancestry.parent;
   event.has_root = ancestry.has_root;
   if (event.has_root) event.root_bits = ancestry.root;
@@ -193,13 +226,16 @@ std::uint64_t BlockStore::list_stored(std::vector<events::KvEvent>& out) {
   ASHLAR_CHECK(options_.events != nullptr, "a manager without an event log keeps nothing to list");
   const std::size_t before = out.size();
   std::uint64_t next = 0;
-  {
+  try {
     const MutexLock lock(mu_);
     next = options_.events->next_sequence();
     for (std::uint32_t slot = 0; slot < options_.block_count; ++slot) {
       if (SlotWord::state(slots_.word(slot).load(kOrderProbe)) == BlockState::kPrimary)
         out.push_back(stored_event_locked(slot));
     }
+  } catch (...) {
+    out.resize(before);
+    throw;
   }
   // Parents stand before their children.
   std::sort(out.begin() + static_cast<std::ptrdiff_t>(before), out.end(),

@@ -3,6 +3,7 @@
 // The count goes down without the lock. Whoever takes it to zero settles the slot under the lock; by then somebody
 // may have revived it, or settled it already, so settling looks at what is there and does what is left to do.
 #include <array>
+#include <new>
 #include <utility>
 
 #include "ashlar/base/check.h"
@@ -116,7 +117,33 @@ void BlockStore::drop_owned(const SlotRef& slot) noexcept {
       to_reset_pool_locked(slot.id);
     }
   }
-  if (in_flight) fence->on_passed([self = shared_from_this(), id = slot.id] { self->end_quarantine(id); });
+  if (in_flight) watch_quarantine(slot.id, *std::move(fence));
+}
+
+void BlockStore::watch_quarantine(std::uint32_t slot, Fence fence) noexcept {
+  try {
+    fence.on_passed([self = shared_from_this(), slot] { self->end_quarantine(slot); });
+  } catch (const std::bad_alloc&) {
+    // Nobody will tell: whoever looks at the pools next looks at the fence.
+    const Operation operation(*this);
+    slots_.partial[slot]->fence = std::move(fence);
+    slots_.primary[slot] = std::exchange(unwatched_, slot);
+  }
+}
+
+void BlockStore::end_unwatched_locked() noexcept {
+  for (std::uint32_t* link = &unwatched_; *link != kNone;) {
+    const std::uint32_t slot = *link;
+    std::optional<Fence>& fence = slots_.partial[slot]->fence;
+    if (!fence->passed()) {
+      link = &slots_.primary[slot];
+      continue;
+    }
+    *link = slots_.primary[slot];
+    fence.reset();
+    --quarantined_;
+    to_reset_pool_locked(slot);
+  }
 }
 
 void BlockStore::drop_owned(std::span<const SlotRef> slots) noexcept {

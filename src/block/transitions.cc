@@ -6,6 +6,7 @@
 #include <string>
 
 #include "ashlar/base/check.h"
+#include "ashlar/base/out_of_memory.h"
 #include "block/block_store.h"
 
 namespace ashlar::block::detail {
@@ -98,11 +99,16 @@ std::optional<Error> init_sequence(const SlotRef& slot, const SequenceStart& sta
                       start.hasher.scheme().is_keyed() ? "keyed" : "not");
   }
   auto& partial = table(slot).partial[slot.id];
-  if (!partial) {
-    partial = std::make_unique<PartialState>();
-    partial->tokens.reserve(block_size_of(slot));
+  try {
+    if (!partial) {
+      auto made = std::make_unique<PartialState>();
+      made->tokens.reserve(block_size_of(slot));
+      partial = std::move(made);
+    }
+    partial->start = start;
+  } catch (const std::bad_alloc&) {
+    return out_of_memory_error();
   }
-  partial->start = start;
   partial->tokens.clear();
   partial->computed = 0;
   partial->fence.reset();

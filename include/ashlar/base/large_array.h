@@ -4,7 +4,7 @@
 // Elements are value-initialised, or left as the system gives them (zero bytes) with kUntouched: then memory is only
 // used where it is written.
 //
-// Thread safety: as the elements. Allocation failure stops the process, as `new` does in a library without exceptions.
+// Thread safety: as the elements. Without memory the constructors throw std::bad_alloc, as `new` does.
 #pragma once
 
 #include <cstddef>

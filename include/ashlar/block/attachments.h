@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "ashlar/base/mutex.h"
+#include "ashlar/base/out_of_memory.h"
 #include "ashlar/base/result.h"
 
 namespace ashlar::block {
@@ -28,7 +29,8 @@ struct AttachmentBase {
 // All values of one type on one hash.
 template <class T>
 struct Attachment final : AttachmentBase {
-  explicit Attachment(bool is_unique) : unique(is_unique) {}
+  // The first value finds room: a type that has an attachment has a value, or had one.
+  explicit Attachment(bool is_unique) : unique(is_unique) { values.reserve(1); }
   const bool unique;
   Mutex mu;
   std::vector<T> values ASHLAR_GUARDED_BY(mu);
@@ -110,16 +112,19 @@ namespace detail {
 template <class T, bool kUnique>
 Result<void> attach(Entry& entry, T value) {
   static_assert(!std::is_same_v<T, bool>, "attach a type of your own, so that its meaning has a name");
-  auto base = find_attachment(entry, typeid(T), []() -> std::shared_ptr<AttachmentBase> {
-    return std::make_shared<Attachment<T>>(kUnique);
+  return unless_out_of_memory([&]() -> Result<void> {
+    std::vector<T> replaced;  // destroyed after the lock
+    if constexpr (kUnique) replaced.reserve(1);
+    auto base = find_attachment(entry, typeid(T), []() -> std::shared_ptr<AttachmentBase> {
+      return std::make_shared<Attachment<T>>(kUnique);
+    });
+    auto attachment = std::static_pointer_cast<Attachment<T>>(std::move(base));
+    if (attachment->unique != kUnique) return attachment_mode_error(kUnique);
+    const MutexLock lock(attachment->mu);
+    if constexpr (kUnique) replaced.swap(attachment->values);
+    attachment->values.push_back(std::move(value));
+    return {};
   });
-  auto attachment = std::static_pointer_cast<Attachment<T>>(std::move(base));
-  if (attachment->unique != kUnique) return attachment_mode_error(kUnique);
-  std::vector<T> replaced;  // destroyed after the lock
-  const MutexLock lock(attachment->mu);
-  if constexpr (kUnique) replaced.swap(attachment->values);
-  attachment->values.push_back(std::move(value));
-  return {};
 }
 
 }  // namespace detail

@@ -26,6 +26,7 @@
 #include <utility>
 #include <vector>
 
+#include "ashlar/base/out_of_memory.h"
 #include "ashlar/base/result.h"
 #include "ashlar/block/block_list.h"
 #include "ashlar/block/complete_block.h"
@@ -76,12 +77,15 @@ class BlockManager {
     return BlockManager(*std::move(core));
   }
 
+  // A call that finds no memory has changed nothing: it refuses, or throws std::bad_alloc where it has no way to refuse
+  // (docs/memory_exhaustion.md).
+
   // ---- allocate: all or nothing; empty blocks first, then the inactive ones, evicted in the backend's order.
 
   [[nodiscard]] Result<BlockList<Mutable>, AllocationRefusal> allocate_blocks(std::size_t n) {
     if (n > total_blocks()) return *core_.why_not(n);  // before room is made for guards that cannot come
     BlockList<Mutable> blocks;
-    blocks.reserve(std::min(n, total_blocks()));
+    if (!has_memory([&] { blocks.reserve(n); })) return core_.out_of_memory(n);
     auto refused = core_.allocate(n, nullptr, [&](std::size_t, detail::SlotRef slot) {
       blocks.push_back(Mutable(detail::OwnedSlot(slot)));
     });
@@ -99,7 +103,11 @@ class BlockManager {
   [[nodiscard]] Result<Allocation, AllocationRefusal> allocate_blocks_with_evictions(std::size_t n) {
     if (n > total_blocks()) return *core_.why_not(n);
     Allocation allocation;
-    allocation.blocks.reserve(std::min(n, total_blocks()));
+    const bool room = has_memory([&] {
+      allocation.blocks.reserve(n);
+      allocation.evicted.reserve(n);
+    });
+    if (!room) return core_.out_of_memory(n);
     auto refused = core_.allocate(n, &allocation.evicted, [&](std::size_t, detail::SlotRef slot) {
       allocation.blocks.push_back(Mutable(detail::OwnedSlot(slot)));
     });
@@ -112,7 +120,7 @@ class BlockManager {
                                                                                  Clock::TimePoint deadline) {
     if (n > total_blocks()) return *core_.why_not(n);
     BlockList<Mutable> blocks;
-    blocks.reserve(std::min(n, total_blocks()));
+    if (!has_memory([&] { blocks.reserve(n); })) return core_.out_of_memory(n);
     auto refused = core_.allocate_until(n, deadline, [&](std::size_t, detail::SlotRef slot) {
       blocks.push_back(Mutable(detail::OwnedSlot(slot)));
     });
@@ -125,7 +133,8 @@ class BlockManager {
   // ---- register: the block becomes findable by its hash.
 
   // Errors: kInvalidArgument for a block of another manager; kCorruption when the hash has a block whose tokens
-  // differ (a hash collision). The block comes back.
+  // differ (a hash collision); kCapacity when that block has as many references as it may have, or without memory. The
+  // block comes back.
   [[nodiscard]] Result<Immutable, Rejected<Complete>> register_block(Complete block) {
     Result<detail::SlotRef> registered = core_.register_one(block.slot_.get());
     if (!registered) return Unexpected(Rejected<Complete>{std::move(registered).error(), std::move(block)});
@@ -137,7 +146,9 @@ class BlockManager {
   [[nodiscard]] Result<BlockList<Immutable>, Rejected<BlockList<Complete>>> register_blocks(
       BlockList<Complete> blocks) {
     BlockList<Immutable> registered;
-    registered.reserve(blocks.size());
+    if (!has_memory([&] { registered.reserve(blocks.size()); })) {
+      return Unexpected(Rejected<BlockList<Complete>>{out_of_memory_error(), std::move(blocks)});
+    }
     auto refused = core_.register_many(
         blocks.size(), blocks.size(), [&](std::size_t i) { return blocks[i].slot_.get(); },
         [&](std::size_t i, detail::SlotRef slot) {
@@ -170,11 +181,16 @@ class BlockManager {
   // The same, appended to a list that the caller brings. Returns the number of hits.
   std::size_t match_blocks(std::span<const tokens::SequenceHash> hashes, BlockList<Immutable>& out) {
     const std::size_t before = out.size();
-    return core_.match_prefix(hashes, [&](std::size_t first, std::span<const detail::SlotRef> slots) {
-      if (first == 0 && !slots.empty()) out.reserve(before + hashes.size());
-      const std::span<Immutable> room = out.extend(slots.size());
-      for (std::size_t i = 0; i < slots.size(); ++i) room[i].slot_.adopt(slots[i]);
-    });
+    try {
+      return core_.match_prefix(hashes, [&](std::size_t first, std::span<const detail::SlotRef> slots) {
+        if (first == 0 && !slots.empty()) out.reserve(before + hashes.size());
+        const std::span<Immutable> room = out.extend(slots.size());
+        for (std::size_t i = 0; i < slots.size(); ++i) room[i].slot_.adopt(slots[i]);
+      });
+    } catch (...) {
+      out.truncate(before);
+      throw;
+    }
   }
   // The same into the caller's span: at most out.size() blocks. Returns the number of hits.
   std::size_t match_blocks(std::span<const tokens::SequenceHash> hashes, std::span<Immutable> out) {
@@ -211,7 +227,7 @@ class BlockManager {
       std::span<const tokens::SequenceHash> hashes, bool touch) {
     std::unordered_map<tokens::SequenceHash, Immutable> found;
     core_.scan(hashes, touch, [&](std::size_t i, detail::SlotRef slot) {
-      found.emplace(hashes[i], Immutable(detail::SharedSlot(slot)));
+      found.try_emplace(hashes[i]).first->second.slot_.adopt(slot);
     });
     return found;
   }
@@ -274,6 +290,11 @@ class BlockManager {
   friend class SequenceManager<Tier>;
   friend class RequestSequence<Tier>;
   explicit BlockManager(detail::ManagerCore core) : core_(std::move(core)) {}
+  // Whether make_room() found the memory it asked for.
+  template <class F>
+  static bool has_memory(F&& make_room) {
+    return unless_out_of_memory([&] { return std::forward<F>(make_room)(), true; }, [] { return false; });
+  }
   detail::ManagerCore core_;
 };
 

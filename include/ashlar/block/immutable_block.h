@@ -72,8 +72,12 @@ class [[nodiscard]] ImmutableBlock {
     if (!pinned) return std::move(pinned).error();
     return Pin(*std::move(pinned));
   }
-  // For work in flight that still reads the block: the reference lives until the fence passes.
-  void release_after(const Fence& fence) && { detail::drop_reference_after(slot_.take(), fence); }
+  // For work in flight that still reads the block: the reference lives until the fence passes. Without memory for that
+  // it throws std::bad_alloc, and this guard keeps the reference.
+  void release_after(const Fence& fence) && {
+    detail::drop_reference_after(slot_.get(), fence);
+    slot_.take();
+  }
 
   // Drops many references of one manager at the price of one visit to its lock, from the last to the first. The
   // guards are empty afterwards.

@@ -79,10 +79,11 @@ struct PoolStatus {
 // Why an allocation got nothing. Nothing was taken.
 struct [[nodiscard]] AllocationRefusal {
   enum class Reason : std::uint8_t {
-    kTooMany,   // more than the manager has in all
-    kNoRoom,    // not enough blocks are available now
-    kQueued,    // there may be room, but earlier allocations wait for it
-    kTimedOut,  // the deadline came first
+    kTooMany,      // more than the manager has in all
+    kNoRoom,       // not enough blocks are available now
+    kQueued,       // there may be room, but earlier allocations wait for it
+    kTimedOut,     // the deadline came first
+    kOutOfMemory,  // the process has no memory for the answer
   };
   Reason reason;
   std::size_t requested;

@@ -34,12 +34,14 @@ class RegistrationHandle {
 
   tokens::SequenceHash sequence_hash() const noexcept;
 
-  // One value of type T; replaces the one before. Errors: kAlreadyExists when T is attached many times here.
+  // One value of type T; replaces the one before. Errors: kAlreadyExists when T is attached many times here; kCapacity
+  // when there is no memory for it.
   template <class T>
   Result<void> attach_unique(T value) const {
     return detail::attach<T, true>(*entry_, std::move(value));
   }
-  // One more value of type T. Errors: kAlreadyExists when T is attached uniquely here.
+  // One more value of type T. Errors: kAlreadyExists when T is attached uniquely here; kCapacity when there is no memory
+  // for it.
   template <class T>
   Result<void> attach(T value) const {
     return detail::attach<T, false>(*entry_, std::move(value));

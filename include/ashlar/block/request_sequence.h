@@ -135,6 +135,10 @@ struct RequestCalls {
   static Result<RequestCorePtr, SequenceError> fork(RequestCore& core, std::optional<tokens::Token> last);
   static void release(RequestCore& core) noexcept;
   static void release_after(RequestCore& core, const Fence& fence);
+
+ private:
+  static Result<RequestCorePtr> make(std::shared_ptr<BlockStore> store, std::vector<tokens::Token> prompt,
+                                     std::vector<tokens::SequenceHash> hashes, RequestOptions options);
 };
 }  // namespace detail
 
@@ -147,6 +151,8 @@ class [[nodiscard]] RequestSequence {
 
  public:
   // The manager must outlive the request.
+  // Every call that returns a Result may also be refused for want of memory, with kCapacity here and kOutOfMemory below; it
+  // has changed nothing then.
   // Errors: kInvalidArgument for an empty prompt, a prompt above max_tokens, more blocks than positions, hashes that
   // are not of the prompt's blocks, runs that validate_runs() refuses, a window of 0, and what RetentionPlan refuses.
   static Result<RequestSequence> create(BlockManager<Tier>& manager, std::vector<tokens::Token> prompt,
@@ -241,7 +247,8 @@ class [[nodiscard]] RequestSequence {
   // Gives all blocks back at once, the last first. The tokens stay readable. Dropping the request does the same. While
   // a step is in flight, use release_after().
   void release() noexcept { Calls::release(core()); }
-  // The same when the fence has passed: for a step in flight that is abandoned.
+  // The same when the fence has passed: for a step in flight that is abandoned. Without memory for that it throws
+  // std::bad_alloc, and the request keeps its blocks.
   void release_after(const Fence& fence) { Calls::release_after(core(), fence); }
 
  private:

@@ -61,7 +61,9 @@ class BatchCore {
   void unschedule(std::size_t count) noexcept;
   template <class WhyNot>
   std::optional<BatchError> begin_apply(RequestState state, WhyNot&& why_not);
-  StepOutcome finish_crossing();
+  template <class Advance, class Retreat>
+  Result<StepOutcome, BatchError> apply(RequestState state, Advance&& advance, Retreat&& retreat);
+  BatchError out_of_memory(std::size_t request) const;
 
   std::vector<RequestCore*> requests_;
   std::optional<std::size_t> foreign_;
@@ -80,7 +82,7 @@ class SequenceBatch {
   std::size_t size() const noexcept { return core_.size(); }
 
   // Errors: those of RequestSequence, for the first request refused; kForeign for requests of different managers;
-  // kNoRoom when there is not enough for all.
+  // kNoRoom when there is not enough for all; kOutOfMemory, named at request 0. A refused batch has changed nothing.
   Result<BatchPlan, BatchError> schedule_decode() { return core_.schedule_decode(); }
   // One token per request. Requires: tokens.size() == size(). Errors: those of RequestSequence.
   Result<StepOutcome, BatchError> apply_decode(std::span<const tokens::Token> tokens) {

@@ -25,6 +25,7 @@ struct [[nodiscard]] SequenceError {
     kTooLong,            // the limit of the sequence, max_tokens, would be passed
     kNoRoom,             // the manager has not enough blocks; `refusal` says why
     kForeign,            // the sequence belongs to another manager
+    kOutOfMemory,        // the process has no memory for the step
   };
   Reason reason;
   std::string_view state;                    // of the sequence, at the time

@@ -1,7 +1,7 @@
 // ManagerCore: the untyped manager behind BlockManager<Tier>. Owns the store; results go out slot by slot.
 //
 // The calls with an `emit` hand slots to emit(index, slot) in chunks. emit may run under the store's lock and must
-// only write the slot away: into guards that hold nothing.
+// only write the slot away: into guards that hold nothing. A match may be told by an exception that a slot was not taken.
 //
 // Thread safety: thread-safe.
 #pragma once
@@ -48,6 +48,8 @@ class ManagerCore {
     return allocate_until_chunks(n, deadline, in_chunks(emit));
   }
   std::optional<AllocationRefusal> why_not(std::size_t n) const;
+  // The refusal of an allocation whose guards find no memory.
+  AllocationRefusal out_of_memory(std::size_t n) const noexcept;
 
   Result<SlotRef> register_one(const SlotRef& slot);
   // candidate(i) names the i-th block.
@@ -115,6 +117,8 @@ class ManagerCore {
   std::size_t match_scattered_each(std::span<const tokens::SequenceHash> hashes, Emitter emit);
   void scan_each(std::span<const tokens::SequenceHash> hashes, bool touch, Emitter emit);
 
+  static Result<ManagerCore> make(const ManagerOptions& options, events::TierId tier,
+                                  std::string_view tier_name);
   explicit ManagerCore(std::shared_ptr<BlockStore> store);
   std::shared_ptr<BlockStore> store_;
 };
