@@ -13,9 +13,6 @@ namespace order = layout::order;
 using layout::Regions;
 using transfer::BlockSet;
 
-const std::vector<std::uint32_t> kFrom = {4, 0, 5, 2};
-const std::vector<std::uint32_t> kTo = {1, 2, 5, 3};
-
 struct Way {
   const char* name;
   SwitchPoints points;
@@ -39,7 +36,7 @@ class EveryWay : public GpuTest, public ::testing::WithParamInterface<Way> {
 
 INSTANTIATE_TEST_SUITE_P(, EveryWay,
                          ::testing::Values(Way{"Kernel", kAlwaysKernel}, Way{"Engines", kAlwaysEngines},
-                                         Way{"Packed", kAlwaysPacked}),
+                                           Way{"Packed", kAlwaysPacked}),
                          [](const auto& way) { return std::string(way.param.name); });
 
 TEST_P(EveryWay, EveryPairOfLayouts) {

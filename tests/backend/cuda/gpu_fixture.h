@@ -20,6 +20,10 @@ inline constexpr SwitchPoints kAlwaysEngines = {1, 1, 1, kFar};
 inline constexpr SwitchPoints kAlwaysKernel = {kFar, kFar, kFar, kFar};
 inline constexpr SwitchPoints kAlwaysPacked = {kFar, kFar, kFar, 1};
 
+// Blocks that move, and where to.
+inline const std::vector<std::uint32_t> kFrom = {4, 0, 5, 2};
+inline const std::vector<std::uint32_t> kTo = {1, 2, 5, 3};
+
 class GpuTest : public ::testing::Test {
  protected:
   void SetUp() override {

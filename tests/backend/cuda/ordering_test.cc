@@ -16,9 +16,6 @@ using transfer::BlockSet;
 using transfer::Transfer;
 using transfer::TransferResult;
 
-const std::vector<std::uint32_t> kFrom = {4, 0, 5, 2};
-const std::vector<std::uint32_t> kTo = {1, 2, 5, 3};
-
 // An event that passes when the gate is opened. While it is closed nothing may be freed: CUDA waits for the device then.
 class Gate {
  public:
