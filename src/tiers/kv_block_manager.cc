@@ -92,14 +92,16 @@ KvBlockManager::Registered KvBlockManager::register_blocks(block::BlockList<bloc
     } else if (record.hash.position() == hashes.back().position() + 1) {
       record.parent = hashes.back();
     }
-    parts_->stack.g1->records().write(block.block_id(), record);
+    std::optional<block::Fence> after;
+    if (!options.after.empty()) after = options.after[options.after.size() == 1 ? 0 : hashes.size()];
+    parts_->stack.g1->records().write(block.block_id(), record, after);
     hashes.push_back(record.hash);
   }
-  parts_->fences.add(hashes, options.after);
   Registered registered = g1().register_blocks(std::move(blocks));
   if (!registered) return registered;
   if (parts_->to_g2 != nullptr && parts_->options.to_g2.trigger == Trigger::kOnArrival && !parts_->closing)
-    parts_->to_g2->offload(hashes, OffloadOptions{.priority = options.priority, .after = options.after});
+    parts_->to_g2->offload(hashes, OffloadOptions{.priority = options.priority},
+                           parts_->stack.g1->preconditions(hashes));
   parts_->look_ahead_g1();
   return registered;
 }
@@ -113,6 +115,8 @@ Result<OffloadHandle> KvBlockManager::offload(std::span<const SequenceHash> hash
 
 Result<OffloadHandle> KvBlockManager::offload_to(events::TierId tier, std::span<const SequenceHash> hashes,
                                                  const OffloadOptions& options) {
+  TierPool* const from = tier == kTierId<G2> ? static_cast<TierPool*>(parts_->stack.g1.get())
+                                             : static_cast<TierPool*>(parts_->stack.g2.get());
   OffloadLane* const lane = tier == kTierId<G2>   ? parts_->to_g2.get()
                             : tier == kTierId<G3> ? parts_->to_g3.get()
                             : tier == kTierId<G4> ? parts_->to_g4.get()
@@ -124,8 +128,7 @@ Result<OffloadHandle> KvBlockManager::offload_to(events::TierId tier, std::span<
   if (options.after.size() > 1 && options.after.size() != hashes.size())
     return make_error(ErrorCode::kInvalidArgument, "%zu preconditions for %zu blocks", options.after.size(),
                       hashes.size());
-  const std::vector<block::Fence> pending = parts_->fences.of(hashes);
-  return lane->offload(hashes, options, pending);
+  return lane->offload(hashes, options, from->preconditions(hashes));
 }
 
 void KvBlockManager::look_ahead() {

@@ -275,7 +275,7 @@ void KvBlockManager::Parts::look_ahead(block::BlockManager<Tier>& manager, TierP
       near[pool.record(*hold).priority].push_back(hash);
   }
   for (const auto& [priority, hashes] : near) {
-    lane->suggest(hashes, priority, fences.of(hashes));
+    lane->suggest(hashes, priority, pool.preconditions(hashes));
   }
 }
 

@@ -8,7 +8,6 @@
 #include "ashlar/base/mutex.h"
 #include "ashlar/tiers/kv_block_manager.h"
 #include "tiers/onboarder.h"
-#include "tiers/pending_fences.h"
 #include "tiers/tier_stack.h"
 
 namespace ashlar::tiers {
@@ -49,7 +48,6 @@ struct KvBlockManager::Parts {
   events::EventManager* listener ASHLAR_GUARDED_BY(listener_mu) = nullptr;
   std::atomic<bool> closing{false};  // nothing new goes down
   std::atomic<bool> closed{false};   // nothing at all does
-  PendingFences fences;
   std::unique_ptr<OffloadLane> to_g4;
   std::unique_ptr<OffloadLane> to_g3;
   std::unique_ptr<OffloadLane> to_g2;

@@ -140,6 +140,63 @@ TEST_F(TierBreaksTest, ABlockWhosePreconditionIsAbandonedGoesDownForNobody) {
   EXPECT_EQ(anew.wait().value().arrived, 4u) << "offered anew, without it";
 }
 
+// The fence belongs to the block that was registered with it, not to its name.
+TEST_F(TierBreaksTest, AnAbandonedPreconditionGoesWithItsBlock) {
+  KvOptions on_call = options();
+  on_call.to_g2.trigger = Trigger::kOnCall;
+  open(on_call);
+  const auto hashes = sequence(1, 3);
+  const auto remove = [&](int how) {
+    if (how == 0) {
+      ASSERT_TRUE(kv_->reset_blocks(hashes));
+    } else if (how == 1) {
+      ASSERT_EQ(kv_->reset(kTierId<G1>).value(), 3u);
+    } else {
+      request(sequence(2, 8));  // evicts them
+    }
+  };
+  for (const int how : {0, 1, 2}) {
+    {
+      auto [never, signal] = block::Fence::create();
+      int wrong = 0;
+      EXPECT_TRUE(KvWorkload(*kv_).request(hashes, &wrong, {.after = {never}}));
+    }
+    EXPECT_FALSE(kv_->offload(hashes).value().wait()) << "its writer died";
+    remove(how);
+    request(hashes);  // computed again, without a precondition
+    const auto done = kv_->offload(hashes).value().wait();
+    ASSERT_TRUE(done) << done.error();
+    EXPECT_EQ(done->arrived, 3u) << how;
+    ASSERT_TRUE(kv_->reset_blocks(hashes));
+  }
+}
+
+TEST_F(TierBreaksTest, ADuplicateChangesNoPrecondition) {
+  KvOptions on_call = options();
+  on_call.to_g2.trigger = Trigger::kOnCall;
+  open(on_call);
+  const auto hashes = sequence(1, 1);
+  const auto compute = [&](const RegisterOptions& how) {
+    auto fresh = kv_->get_mutable_blocks(1).value();
+    block::BlockList<block::CompleteBlock<G1>> complete;
+    complete.push_back(std::move(fresh[0]).stage(hashes[0], KvReady::asserted_by_caller()));
+    ASSERT_TRUE(kv_->register_blocks(std::move(complete), how));
+  };
+  auto [written, signal] = block::Fence::create();
+  compute({.after = {written}});
+  compute({});  // a duplicate, whose block goes back
+  const OffloadHandle waits = kv_->offload(hashes).value();
+  kv_->drain();
+  EXPECT_FALSE(waits.done()) << "the block that is found is still being written";
+  std::move(signal).signal();
+  EXPECT_EQ(waits.wait()->arrived, 1u);
+  ASSERT_TRUE(kv_->reset_blocks(hashes));
+  compute({});
+  const auto [never, unused] = block::Fence::create();
+  compute({.after = {never}});
+  EXPECT_EQ(kv_->offload(hashes).value().wait()->arrived, 1u) << "the block that is found was whole before";
+}
+
 TEST_F(TierBreaksTest, ACancelledBlockWaitsForItsPreconditionNoMore) {
   KvOptions on_call = options();
   on_call.to_g2.trigger = Trigger::kOnCall;

@@ -48,6 +48,19 @@ class TierPool {
     const SaltFingerprint its = record(*held).salt;
     return its != unknown && its != salt;
   }
+  // What blocks that are still being written wait for, one for each; none when no block waits.
+  std::vector<block::Fence> preconditions(std::span<const tokens::SequenceHash> hashes) {
+    std::vector<block::Fence> out;
+    if (!records().has_preconditions()) return out;
+    for (std::size_t i = 0; i < hashes.size(); ++i) {
+      const std::optional<block::Hold> held = hold(hashes[i]);
+      const std::optional<block::Fence> after = held ? records().precondition(*held) : std::nullopt;
+      if (!after) continue;
+      if (out.empty()) out.assign(hashes.size(), block::Fence::passed_already());
+      out[i] = *after;
+    }
+    return out;
+  }
   virtual const RecordTable& records() const noexcept = 0;
   virtual RecordTable& records() noexcept = 0;
   virtual std::size_t capacity() const noexcept = 0;
