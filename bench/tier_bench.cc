@@ -261,7 +261,7 @@ void run_restart(const std::string& folder, std::uint32_t blocks) {
     const std::vector<tokens::SequenceHash> names = tier_names(blocks);
     for (std::uint32_t i = 0; i < blocks; ++i)
       entries.push_back({i, {.hash = names[i], .checksum = transfer::BlockChecksum(i + 1)}});
-    ASHLAR_CHECK(file->commit(entries), "headers cannot be written");
+    ASHLAR_CHECK(file->commit(entries, file->failed_syncs()), "headers cannot be written");
   }
   std::vector<double> seconds;
   std::size_t found = 0;

@@ -171,13 +171,20 @@ std::string DiskStorage::describe() const {
   return Storage::describe() + ", " + options_.path;
 }
 
-Result<void> DiskStorage::sync() const {
+// Counting and syncing are one step: a sync that succeeds because another has taken the error with it finds it counted.
+Result<void> DiskStorage::sync(std::uint64_t before) const {
+  const MutexLock lock(sync_mu_);
   int error = access_.faults == nullptr ? 0 : access_.faults->syncing();
   if (error == 0 && fdatasync(access_.buffered) != 0) error = errno;
-  if (error != 0)
+  if (error != 0) {
+    ++failed_syncs_;
     return make_error(ErrorCode::kIo, "%s: sync: %s", options_.path.c_str(), reason(error).c_str());
+  }
   if (access_.faults != nullptr) access_.faults->synced();
-  return {};
+  if (failed_syncs_ == before) return {};
+  return make_error(ErrorCode::kIo,
+                    "%s: a sync failed after this was written, which may be lost; repeat it",
+                    options_.path.c_str());
 }
 
 }  // namespace ashlar::storage

@@ -49,7 +49,10 @@ std::vector<Found> parents_first(std::vector<Found> found) {
 
 class DiskPool::Reserved final : public Reservation {
  public:
-  Reserved(DiskPool& pool, Blocks taken) : pool_(pool), taken_(std::move(taken)) {}
+  Reserved(DiskPool& pool, Blocks taken) : pool_(pool), taken_(std::move(taken)) {
+    for (const std::unique_ptr<G3File>& file : pool_.files_)
+      before_.push_back(file == nullptr ? 0 : file->failed_syncs());
+  }
   std::span<const BlockId> ids() const noexcept override { return taken_.ids(); }
 
   // Headers are on the disk before their blocks can be found, and one block has a name: two headers would outlive a remove().
@@ -74,7 +77,7 @@ class DiskPool::Reserved final : public Reservation {
     std::optional<Error> error;
     for (std::size_t part = 0; part < entries.size(); ++part) {
       if (entries[part].empty()) continue;
-      const Result<void> committed = pool_.files_[part]->commit(entries[part]);
+      const Result<void> committed = pool_.files_[part]->commit(entries[part], before_[part]);
       if (committed) continue;
       if (!error) error = committed.error();
       pool_.rest(static_cast<std::uint32_t>(part), committed.error());
@@ -107,6 +110,7 @@ class DiskPool::Reserved final : public Reservation {
  private:
   DiskPool& pool_;
   ReservedBlocks<G3> taken_;
+  std::vector<std::uint64_t> before_;  // by file: syncs that had failed before the blocks were written to
 };
 
 DiskPool::DiskPool(block::BlockManager<G3>& manager, std::vector<std::unique_ptr<G3File>> files,

@@ -63,6 +63,18 @@ Result<void> check_empty(const DiskStorage& storage, std::uint64_t table_end) {
   return {};
 }
 
+// The zeros that were found may be in memory only, with the headers of an older volume below, and a sync of theirs may have
+// failed: they are written, and on the device before there is a superblock.
+Result<void> clear_table(const DiskStorage& storage, std::uint64_t table_end) {
+  const std::vector<std::byte> zeros(kReadAtATime);
+  for (std::uint64_t at = 0; at < table_end; at += zeros.size())
+    if (const Result<void> written = write_bytes_to(
+            storage, at, std::span(zeros).first(std::min<std::uint64_t>(zeros.size(), table_end - at)));
+        !written)
+      return written;
+  return storage.sync();
+}
+
 }  // namespace
 
 Result<FileVolumeShape> FileVolume::provision(const std::string& path, const ProvisionOptions& options) {
@@ -86,12 +98,12 @@ Result<FileVolumeShape> FileVolume::provision(const std::string& path, const Pro
   if (options.slots == 0) shape.slots = most;
   const std::uint64_t table_end = file_volume::places_of(shape)->slots;
   if (const Result<void> empty = check_empty(**storage, table_end); !empty) return empty.error();
-  // The zeros first: they may be in memory only, with the headers of an older volume below.
-  if (const Result<void> synced = (*storage)->sync(); !synced) return synced.error();
-  if (const Result<void> written = write_bytes_to(**storage, 0, file_volume::encode(shape)); !written)
-    return written.error();
-  if (const Result<void> synced = (*storage)->sync(); !synced) return synced.error();
-  return shape;
+  if (const Result<void> cleared = clear_table(**storage, table_end); !cleared) return cleared.error();
+  Result<void> made = write_bytes_to(**storage, 0, file_volume::encode(shape));
+  if (made) made = (*storage)->sync();
+  if (made) return shape;
+  static_cast<void>(write_bytes_to(**storage, 0, file_volume::Superblock{}));  // so that it can be provisioned again
+  return made.error();
 }
 
 Result<std::unique_ptr<Volume>> FileVolume::attach(const VolumeDescriptor& descriptor) {
@@ -181,18 +193,8 @@ Result<void> FileVolume::write_header(std::uint32_t slot, std::span<const std::b
   return write_bytes_to(*storage_, file_volume::kTable + slot * kHeaderBytes, bytes);
 }
 
-Result<void> FileVolume::sync(std::uint64_t before) {
-  if (!options_.sync) return {};
-  const MutexLock lock(sync_mu_);
-  Result<void> synced = storage_->sync();
-  if (!synced) {
-    ++failed_syncs_;
-  } else if (failed_syncs_ != before) {
-    return make_error(ErrorCode::kIo,
-                      "%s: a sync failed while this was written, which may be lost; repeat it",
-                      describe().c_str());
-  }
-  return synced;
+Result<void> FileVolume::sync(std::uint64_t before) const {
+  return options_.sync ? storage_->sync(before) : Result<void>();
 }
 
 void FileVolume::free_slot(std::uint32_t slot) {
@@ -211,7 +213,7 @@ void FileVolume::end_read(std::uint32_t slot) {
 // Frees the slots that could be cleared; the others stay, with the reason.
 void FileVolume::clear() {
   if (uncleared_.empty()) return;
-  const std::uint64_t before = failed_syncs_;
+  const std::uint64_t before = storage_->failed_syncs();
   for (Uncleared& one : uncleared_) one.cleared = write_header(one.slot, kCleared);
   const Result<void> synced = sync(before);
   std::vector<Uncleared> left;
@@ -271,7 +273,7 @@ Result<FileVolume::Entry> FileVolume::write_bytes(const ObjectWrite& object) {
 std::vector<Result<void>> FileVolume::put(std::span<const ObjectWrite> objects) {
   std::vector<Result<void>> results(objects.size());
   std::vector<Written> written;
-  const std::uint64_t before = failed_syncs_;
+  const std::uint64_t before = storage_->failed_syncs();
   for (std::size_t i = 0; i < objects.size(); ++i) {
     const Result<Entry> entry = write_bytes(objects[i]);
     if (entry) {
@@ -297,7 +299,7 @@ std::vector<Result<void>> FileVolume::put(std::span<const ObjectWrite> objects) 
 void FileVolume::commit(std::span<const ObjectWrite> objects, std::span<const Written> written,
                         std::span<Result<void>> results) {
   const MutexLock table(table_mu_);
-  const std::uint64_t before = failed_syncs_;
+  const std::uint64_t before = storage_->failed_syncs();
   for (const Written& one : written) {
     const Header header{.key = objects[one.object].key,
                         .generation = ++generation_,

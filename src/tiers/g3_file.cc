@@ -255,7 +255,7 @@ Result<void> make_file(const G3Options& options, const Places& places) {
                            "%s cannot be made: %s", options.path.c_str(),
                            std::generic_category().message(errno).c_str()));
   unlink(made_at.c_str());
-  return sync_folder_of(options.path);
+  return {};
 }
 
 }  // namespace
@@ -282,6 +282,9 @@ Result<std::unique_ptr<G3File>> G3File::open(G3Options options) {
     storage = DiskStorage::open(disk);  // somebody else's, where one has come meanwhile
   }
   if (!storage) return storage.error();
+  // Also of a file that is there: whoever made it may have died, or failed, before this.
+  if (options.survive_power_loss)
+    if (const Result<void> synced = sync_folder_of(options.path); !synced) return synced.error();
   std::vector<std::byte> found(kG3Page);
   const ssize_t read = pread((*storage)->file()->buffered, found.data(), found.size(), 0);
   found.resize(read < 0 ? 0 : static_cast<std::size_t>(read));
@@ -366,8 +369,8 @@ Result<void> G3File::write_headers(std::vector<std::pair<std::uint32_t, HeaderBy
   return {};
 }
 
-Result<void> G3File::sync() {
-  return options_.survive_power_loss ? storage_->sync() : Result<void>();
+Result<void> G3File::sync(std::uint64_t before) const {
+  return options_.survive_power_loss ? storage_->sync(before) : Result<void>();
 }
 
 Result<void> G3File::invalidate(std::span<const std::uint32_t> slots) {
@@ -375,15 +378,17 @@ Result<void> G3File::invalidate(std::span<const std::uint32_t> slots) {
   for (const std::uint32_t slot : slots)
     if (valid_[slot]) headers.emplace_back(slot, HeaderBytes{});
   if (headers.empty()) return {};
+  const std::uint64_t before = failed_syncs();
   if (const Result<void> written = write_headers(std::move(headers)); !written) return written;
-  if (const Result<void> synced = sync(); !synced) return synced;
+  if (const Result<void> synced = sync(before); !synced) return synced;
   for (const std::uint32_t slot : slots) valid_[slot] = false;
   return {};
 }
 
-Result<void> G3File::commit(std::span<const Entry> entries) {
+Result<void> G3File::commit(std::span<const Entry> entries, std::uint64_t before) {
   if (entries.empty()) return {};
-  if (const Result<void> synced = sync(); !synced) return synced;
+  if (const Result<void> synced = sync(before); !synced) return synced;
+  before = failed_syncs();
   std::vector<std::pair<std::uint32_t, HeaderBytes>> headers;
   headers.reserve(entries.size());
   for (const Entry& entry : entries) {
@@ -393,7 +398,7 @@ Result<void> G3File::commit(std::span<const Entry> entries) {
     headers.emplace_back(entry.slot, encode(entry.slot, header, *set_));
   }
   if (const Result<void> written = write_headers(std::move(headers)); !written) return written;
-  return sync();
+  return sync(before);
 }
 
 }  // namespace ashlar::tiers

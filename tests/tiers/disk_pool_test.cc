@@ -94,7 +94,7 @@ TEST_F(DiskPoolTest, ABlockThatTwoFilesHaveIsKeptOnceAndRemovedForGood) {
                      bytes.size(), at(*target, 2)),
               static_cast<ssize_t>(bytes.size()));
     const G3File::Entry entry{2, {.hash = name(1), .checksum = *record.checksum}};
-    ASSERT_TRUE(target->commit(std::span(&entry, 1)));
+    ASSERT_TRUE(target->commit(std::span(&entry, 1), target->failed_syncs()));
   }
   open();
   open_striped();
@@ -246,6 +246,28 @@ TEST_F(DiskPoolTest, AHeaderThatCannotBeWrittenCostsItsBlocksOnly) {
   restart();
   EXPECT_EQ(g3_->restored(), static_cast<std::size_t>(3 + std::ranges::count(moved, Moved::kArrived)));
   expect_all_available();
+}
+
+// What a system lost is told to one of those who wrote.
+TEST_F(DiskPoolTest, ABlockWhoseBytesASyncOfAnotherMayHaveLostIsNotRegistered) {
+  store(0, 3);
+  for (std::uint64_t i = 10; i < 13; ++i) put_in_host(i);
+  std::vector<block::Hold> holds;
+  for (std::uint64_t i = 10; i < 13; ++i) holds.push_back(g2_->hold(name(i)).value());
+  const auto running = mover_->begin(*g2_, *g3_, std::move(holds));
+  devices_[1]->sync_error = EIO;
+  std::vector<SequenceHash> names = {name(0), name(1), name(2)};
+  EXPECT_EQ(g3_->remove_all(names).error().code(), ErrorCode::kIo);
+  const MoveReport report = running->finish();
+  EXPECT_EQ(report.count(Moved::kArrived), 2u);
+  EXPECT_EQ(report.count(Moved::kFailed), 1u);
+  for (std::uint64_t i = 10; i < 13; ++i) {
+    EXPECT_EQ(g3_->has(name(i)), report.blocks[i - 10] == Moved::kArrived);
+    EXPECT_NE(part_of(i), 1u);
+  }
+  ASSERT_TRUE(g3_->remove_all(names));
+  restart();
+  EXPECT_EQ(g3_->restored(), 2u);
 }
 
 TEST_F(DiskPoolTest, FilesThatDoNotFitAreRefused) {

@@ -272,19 +272,32 @@ TEST_F(FileVolumeFaultsTest, ReadsThatFailAreTold) {
   EXPECT_TRUE(FileVolume::open({.path = path_, .faults = faults}));
 }
 
-TEST_F(FileVolumeFaultsTest, ProvisionThatFailsLeavesAnEmptyFileOrAWholeVolume) {
-  for (int first = 0; first < 3; ++first) {
+TEST_F(FileVolumeFaultsTest, ProvisionThatFailsLeavesAnEmptyFile) {
+  for (int first = 0; first < 4; ++first) {
     make_file();
     const auto faults = std::make_shared<Faults>();
     faults->fail(first, 1, EIO);
     EXPECT_EQ(code_of(FileVolume::provision(path_, {.slot_bytes = kSlotBytes, .faults = faults})),
               ErrorCode::kIo);
-    if (first < 2) {
-      EXPECT_EQ(image(), Image(kBytes, 0));
-    } else {
-      EXPECT_EQ(open()->free_slots(), kSlots);
-    }
+    EXPECT_EQ(image(), Image(kBytes, 0)) << first;
+    EXPECT_TRUE(FileVolume::provision(path_, {.slot_bytes = kSlotBytes}));
   }
+}
+
+// The operator cleared an old volume, which is in memory only, and the sync that would tell fails.
+TEST_F(FileVolumeFaultsTest, ProvisionAgainAfterAFailedSyncBringsNoOldObjectBack) {
+  provision();
+  ASSERT_TRUE(put_one(*open(), "k", make_bytes(100, 2)));
+  const auto power = std::make_shared<PowerLoss>();
+  power->start(image());
+  make_file();
+  power->failing_syncs = 1;
+  const ProvisionOptions options{.slot_bytes = kSlotBytes, .faults = power};
+  EXPECT_EQ(code_of(FileVolume::provision(path_, options)), ErrorCode::kIo);
+  ASSERT_TRUE(FileVolume::provision(path_, options));
+  Random random(5);
+  store(power->image(random));
+  EXPECT_EQ(open()->free_slots(), kSlots);
 }
 
 TEST_F(FileVolumeFaultsTest, ABatchIsSyncedAsOne) {

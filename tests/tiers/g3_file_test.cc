@@ -77,6 +77,7 @@ class G3FileTest : public ::testing::Test {
   Result<void> put(G3File& file, std::uint32_t slot, std::uint64_t content) {
     if (const Result<void> gone = file.invalidate(std::span(&slot, 1)); !gone) return gone;
     fill(content);
+    const std::uint64_t before = file.failed_syncs();
     const std::uint32_t zero = 0;
     const auto done =
         executor_
@@ -88,7 +89,7 @@ class G3FileTest : public ::testing::Test {
     const G3File::Entry entry{
         slot,
         {.hash = hash, .checksum = transfer::checksum_block(*memory_, 0, BlockName{hash, kKeys}).value()}};
-    return file.commit(std::span(&entry, 1));
+    return file.commit(std::span(&entry, 1), before);
   }
   // Reads a block of the file and compares it with its header. May run while a block is being put.
   bool intact(const G3File& file, const G3File::Entry& entry) {
@@ -143,7 +144,7 @@ TEST_F(G3FileTest, HeadersKeepWhatTheyAreGiven) {
   {
     const auto file = open();
     const G3File::Entry entry{2, header};
-    ASSERT_TRUE(file->commit(std::span(&entry, 1)));
+    ASSERT_TRUE(file->commit(std::span(&entry, 1), file->failed_syncs()));
   }
   const auto file = open();
   ASSERT_EQ(file->restored().size(), 1u);
@@ -244,10 +245,10 @@ TEST_F(G3FileTest, FailuresAreToldAndNothingInvalidIsTakenForValid) {
     EXPECT_EQ(file->invalidate(std::span(&slot, 1)).error().code(), ErrorCode::kIo);
     faults->error = ENOSPC;
     const G3File::Entry entry{2, {.hash = hash_of(20)}};
-    EXPECT_EQ(file->commit(std::span(&entry, 1)).error().code(), ErrorCode::kCapacity);
+    EXPECT_EQ(file->commit(std::span(&entry, 1), file->failed_syncs()).error().code(), ErrorCode::kCapacity);
     faults->error = 0;
     faults->sync_error = EIO;
-    EXPECT_EQ(file->commit(std::span(&entry, 1)).error().code(), ErrorCode::kIo);
+    EXPECT_EQ(file->commit(std::span(&entry, 1), file->failed_syncs()).error().code(), ErrorCode::kIo);
     EXPECT_EQ(file->invalidate(std::span(&slot, 1)).error().code(), ErrorCode::kIo);
     faults->sync_error = 0;
     EXPECT_TRUE(file->invalidate(std::span(&slot, 1))) << "can be repeated";
@@ -264,6 +265,50 @@ TEST_F(G3FileTest, AFullDiskLeavesNoFile) {
   expect_refused(wanted, ErrorCode::kCapacity, "bytes are wanted, the file system has");
   EXPECT_FALSE(std::filesystem::exists(path_));
   EXPECT_FALSE(std::filesystem::exists(path_ + ".new"));
+}
+
+// A system tells of bytes that it lost once; who is told may not be the one whose bytes they were.
+TEST_F(G3FileTest, ASyncThatFailsFailsWhatWasWrittenBeforeItToo) {
+  const auto power = std::make_shared<PowerLoss>();
+  G3Options watched = options();
+  watched.faults = power;
+  const auto file = G3File::open(watched).value();
+  for (const std::uint32_t slot : {1u, 2u}) ASSERT_TRUE(put(*file, slot, slot * 10));
+  power->start(bytes());
+  Random random(3);
+  const std::string real_path = path_;
+  const auto after_a_power_failure = [&] {
+    path_ = folder_.file("image");
+    store(power->image(random));
+    const auto found = contents(*open());
+    path_ = real_path;
+    return found;
+  };
+  const std::uint32_t first = 1;
+  const std::uint32_t second = 2;
+  const auto invalidate_while_another_sync_fails = [&] {
+    power->after_write = [&] {
+      power->after_write = nullptr;
+      power->failing_syncs = 1;
+      EXPECT_EQ(file->invalidate(std::span(&second, 1)).error().code(), ErrorCode::kIo);
+    };
+    return file->invalidate(std::span(&first, 1));
+  };
+  const Result<void> removed = invalidate_while_another_sync_fails();
+  EXPECT_EQ(after_a_power_failure().size(), 2u) << "neither removal has reached the disk";
+  ASSERT_FALSE(removed) << "and neither may be told to have";
+  EXPECT_THAT(removed.error().message(), HasSubstr("which may be lost; repeat it"));
+  ASSERT_TRUE(file->invalidate(std::span(&first, 1)));
+  EXPECT_EQ(after_a_power_failure(), (std::map<std::uint32_t, SequenceHash>{{2, hash_of(20)}}));
+  // The bytes of a block that has no header yet.
+  const std::uint64_t before = file->failed_syncs();
+  power->failing_syncs = 1;
+  EXPECT_FALSE(file->invalidate(std::span(&second, 1)));
+  const G3File::Entry entry{3, {.hash = hash_of(30)}};
+  EXPECT_EQ(file->commit(std::span(&entry, 1), before).error().code(), ErrorCode::kIo);
+  EXPECT_FALSE(after_a_power_failure().contains(3));
+  EXPECT_TRUE(put(*file, 3, 30));
+  EXPECT_TRUE(after_a_power_failure().contains(3));
 }
 
 // Thousands of disks after a power failure: each block is intact or absent; what was promised is kept.
@@ -332,7 +377,7 @@ TEST_F(G3FileTest, AfterAPowerFailureEachBlockIsIntactOrAbsent) {
             .value()
             .wait());
     mount(slot);
-    ASSERT_TRUE(file->commit(std::span(&entry, 1)));
+    ASSERT_TRUE(file->commit(std::span(&entry, 1), file->failed_syncs()));
     held[slot] = content;
     mount({});
   }

@@ -4,6 +4,8 @@
 // versions that were written: disks reorder, and a write of many sectors tears.
 #pragma once
 
+#include <algorithm>
+#include <cerrno>
 #include <cstdint>
 #include <cstring>
 #include <functional>
@@ -36,6 +38,17 @@ class PowerLoss final : public storage::IoFaults {
   void written(std::uint64_t offset, std::span<const std::byte> bytes) override {
     record(offset, bytes);
     if (after_write) after_write();
+  }
+  // The next syncs fail, so many of them. A system tells that once, and takes what was written for clean: a later sync writes
+  // nothing of it.
+  int failing_syncs = 0;
+
+  int syncing() override {
+    if (failing_syncs == 0) return 0;
+    --failing_syncs;
+    const MutexLock lock(mu_);
+    pending_.clear();
+    return EIO;
   }
   void synced() override {
     const MutexLock lock(mu_);

@@ -28,9 +28,12 @@ class Device final : public storage::IoFaults {
     EXPECT_EQ(pwrite(descriptor, &other, 1, static_cast<off_t>(offset)), 1);
   }
 
+  int syncing() override { return sync_error.exchange(0); }
+
   std::atomic<int> read_error{0};
   std::atomic<int> write_error{0};   // of blocks
   std::atomic<int> header_error{0};  // of their headers
+  std::atomic<int> sync_error{0};    // of the next sync
   std::atomic<bool> alters{false};
   std::atomic<std::uint64_t> data_at{0};
   std::atomic<int> descriptor{-1};

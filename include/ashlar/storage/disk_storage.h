@@ -6,10 +6,12 @@
 // Thread safety: as Storage.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <string>
 
+#include "ashlar/base/mutex.h"
 #include "ashlar/base/result.h"
 #include "ashlar/storage/io_faults.h"
 #include "ashlar/storage/storage.h"
@@ -49,8 +51,12 @@ class DiskStorage final : public Storage {
   std::string describe() const override;
   const std::string& path() const noexcept { return options_.path; }
 
-  // What was written before is on the device when this returns. Errors: kIo. Asks and tells the faults.
-  Result<void> sync() const;
+  // Syncs that have failed since this was opened. Whoever writes takes the number before, and gives it to sync() afterwards.
+  std::uint64_t failed_syncs() const noexcept { return failed_syncs_; }
+  // What was written since failed_syncs() was `before` is on the device when this returns. Errors: kIo, also where the sync
+  // of another thread has failed since: the system tells one of them only, and may have given up the bytes of both. Such
+  // bytes are written again before the next sync. Asks and tells the faults.
+  Result<void> sync(std::uint64_t before = 0) const;
 
  private:
   DiskStorage(DiskOptions options, const FileAccess& access, std::uint64_t bytes) noexcept
@@ -59,6 +65,8 @@ class DiskStorage final : public Storage {
 
   DiskOptions options_;
   FileAccess access_;
+  mutable Mutex sync_mu_;  // one sync at a time; the last of the locks
+  mutable std::atomic<std::uint64_t> failed_syncs_{0};
 };
 
 }  // namespace ashlar::storage

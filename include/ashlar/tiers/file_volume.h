@@ -18,7 +18,6 @@
 // Invariant:     a header on disk that checks out has its bytes in its slot.
 #pragma once
 
-#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -117,9 +116,8 @@ class FileVolume final : public Volume {
   Result<void> check_key(std::string_view key) const;
   std::uint64_t place_of(std::uint32_t slot) const noexcept { return first_slot_ + slot * shape_.slot_bytes; }
   Result<void> write_header(std::uint32_t slot, std::span<const std::byte> bytes) const;
-  // Writes since failed_syncs_ was `before` are on the device. Fails also where another thread's sync failed meanwhile: the
-  // system tells one of them only, and may have given up the bytes of both.
-  Result<void> sync(std::uint64_t before);
+  // As DiskStorage::sync(), if the options say so.
+  Result<void> sync(std::uint64_t before) const;
 
   Result<Entry> write_bytes(const ObjectWrite& object);
   Result<std::uint32_t> take_slot(const ObjectWrite& object);
@@ -134,9 +132,6 @@ class FileVolume final : public Volume {
   const std::shared_ptr<storage::DiskStorage> storage_;
   const FileVolumeShape shape_;
   const std::uint64_t first_slot_;  // its offset
-
-  Mutex sync_mu_;  // one sync at a time; the last of the locks
-  std::atomic<std::uint64_t> failed_syncs_{0};
 
   Mutex table_mu_;  // before mu_; held while headers are written and synced
   std::uint64_t generation_ ASHLAR_GUARDED_BY(table_mu_) = 0;

@@ -87,9 +87,12 @@ class G3File {
   bool may_be_valid(std::uint32_t slot) const noexcept { return valid_[slot]; }
   // The slots hold nothing from now on, also after a restart. Slots that were empty cost nothing. Errors: kIo.
   Result<void> invalidate(std::span<const std::uint32_t> slots);
-  // The bytes of these slots have been written: syncs them, then writes the headers, then syncs those. Errors: kIo; then none
-  // of the slots may be taken for valid, and they must be invalidated before they are used again.
-  Result<void> commit(std::span<const Entry> entries);
+  // See DiskStorage: taken before the bytes of blocks are written, and given to commit().
+  std::uint64_t failed_syncs() const noexcept { return storage_->failed_syncs(); }
+  // The bytes of these slots have been written since failed_syncs() was `before`: syncs them, then writes the headers, then
+  // syncs those. Errors: kIo; then none of the slots may be taken for valid, and they must be invalidated before they are used
+  // again.
+  Result<void> commit(std::span<const Entry> entries, std::uint64_t before);
 
  private:
   G3File(G3Options options, std::shared_ptr<storage::DiskStorage> storage, std::uint64_t table_offset,
@@ -97,7 +100,7 @@ class G3File {
   Result<void> read_table();
   using HeaderBytes = std::array<std::byte, kHeaderBytes>;
   Result<void> write_headers(std::vector<std::pair<std::uint32_t, HeaderBytes>> headers);
-  Result<void> sync();
+  Result<void> sync(std::uint64_t before) const;
 
   G3Options options_;
   std::shared_ptr<storage::DiskStorage> storage_;
