@@ -75,6 +75,7 @@ Result<void> LayoutDescriptor::validate() const {
                       "%s storage with device %d; device storage has one from 0 on, other kinds -1",
                       std::string(to_string(storage)).c_str(), device);
   const LayoutConfig& config = layout.config();
+  if (const Result<void> valid = shard.validate(); !valid) return valid;
   if (shard != Shard{} && (shard.layers.count != config.num_layers || shard.heads.count != config.num_heads))
     return make_error(ErrorCode::kInvalidArgument,
                       "a shard of %u layers and %u heads for a layout of %u and %u", shard.layers.count,
@@ -135,6 +136,8 @@ std::vector<std::byte> LayoutDescriptor::serialize() const {
     out.put(number);
   out.put(static_cast<std::uint32_t>(regions.size()));
   out.put(plane);
+  out.put(shard.rank);
+  out.put(shard.ranks);
   for (const Region& region : regions) {
     out.put(region.address);
     out.put(region.bytes);
@@ -150,9 +153,9 @@ Result<LayoutDescriptor> LayoutDescriptor::deserialize(std::span<const std::byte
     return make_error(ErrorCode::kInvalidArgument, "these %zu bytes are no layout descriptor", bytes.size());
   ByteReader in(bytes.subspan(kMagic.size()));
   const auto version = in.get<std::uint16_t>();
-  if (version != kVersion)
+  if (version == 0 || version > kVersion)
     return make_error(ErrorCode::kUnsupported,
-                      "the layout descriptor has version %u; this library reads version %u", version,
+                      "the layout descriptor has version %u; this library reads versions 1 to %u", version,
                       kVersion);
   const auto nothing = in.get<std::uint16_t>();
   const auto total = in.get<std::uint32_t>();
@@ -180,6 +183,10 @@ Result<LayoutDescriptor> LayoutDescriptor::deserialize(std::span<const std::byte
     *number = in.get<std::uint32_t>();
   const auto count = in.get<std::uint32_t>();
   descriptor.plane = in.get<std::uint32_t>();
+  if (version > 1) {
+    descriptor.shard.rank = in.get<std::uint32_t>();
+    descriptor.shard.ranks = in.get<std::uint32_t>();
+  }
   if (!in.ok() || padding != 0 || in.left() != kChecksumBytes + std::size_t{count} * 16)
     return make_error(ErrorCode::kInvalidArgument,
                       "the layout descriptor says %u regions, which its %u bytes do not hold", count, total);

@@ -33,7 +33,7 @@ using transfer::Plane;
 using transfer::PlaneShape;
 
 constexpr std::array<char, 8> kG3Magic = {'A', 'S', 'H', 'L', 'A', 'R', 'G', '3'};
-constexpr std::uint32_t kVersion = 1;
+constexpr std::uint32_t kVersion = 2;
 constexpr std::uint64_t kG3Page = 4096;
 constexpr std::uint64_t kG3HeaderBytes = G3File::kHeaderBytes;
 constexpr std::uint32_t kHeaderMagic = 0x6b6c6247;  // "Gblk"
@@ -72,6 +72,20 @@ Result<std::shared_ptr<const BlockSet>> block_set(const G3Options& options, cons
   return BlockSet::create(std::move(planes));
 }
 
+void put_shard(ByteWriter& out, const layout::Shard& shard) {
+  for (const std::uint32_t number : {shard.rank, shard.ranks, shard.layers.first, shard.layers.count,
+                                     shard.heads.first, shard.heads.count})
+    out.put(number);
+}
+
+layout::Shard get_shard(ByteReader& in) {
+  layout::Shard shard;
+  for (std::uint32_t* const number : {&shard.rank, &shard.ranks, &shard.layers.first, &shard.layers.count,
+                                      &shard.heads.first, &shard.heads.count})
+    *number = in.get<std::uint32_t>();
+  return shard;
+}
+
 std::vector<std::byte> superblock(const G3Options& options, const BlockSet& set) {
   ByteWriter out;
   for (const char c : kG3Magic) out.put(static_cast<std::uint8_t>(c));
@@ -80,11 +94,8 @@ std::vector<std::byte> superblock(const G3Options& options, const BlockSet& set)
   out.put(options.keys.hi());
   out.put(options.keys.lo());
   out.put(options.scheme_fingerprint);
+  put_shard(out, options.planes[0].shard);
   for (std::size_t i = 0; i < options.planes.size(); ++i) {
-    const layout::Shard& shard = options.planes[i].shard;
-    for (const std::uint32_t number :
-         {shard.layers.first, shard.layers.count, shard.heads.first, shard.heads.count})
-      out.put(number);
     const std::vector<std::byte> descriptor =
         set.describe(i, 0, options.keys, options.scheme_fingerprint).serialize();
     out.put(static_cast<std::uint32_t>(descriptor.size()));
@@ -95,56 +106,45 @@ std::vector<std::byte> superblock(const G3Options& options, const BlockSet& set)
   return std::move(out.bytes());
 }
 
-// Why a superblock is not the one that these options would write.
-Error difference(const std::string& path, std::span<const std::byte> found,
-                 std::span<const std::byte> wanted) {
-  ByteReader in(found);
-  ByteReader ours(wanted);
-  static_cast<void>(in.get_bytes(kG3Magic.size() + sizeof(std::uint32_t)));
-  static_cast<void>(ours.get_bytes(kG3Magic.size() + sizeof(std::uint32_t)));
-  const auto planes = in.get<std::uint32_t>();
-  const auto our_planes = ours.get<std::uint32_t>();
-  if (planes != our_planes)
-    return make_error(ErrorCode::kInvalidArgument, "%s holds blocks of %u planes, %u are wanted",
-                      path.c_str(), planes, our_planes);
-  const auto hi = in.get<std::uint64_t>();
-  const auto lo = in.get<std::uint64_t>();
-  const auto our_hi = ours.get<std::uint64_t>();
-  const auto our_lo = ours.get<std::uint64_t>();
-  if (hi != our_hi || lo != our_lo)
-    return make_error(
-        ErrorCode::kInvalidArgument,
-        "%s belongs to another namespace (model, dtype, layout or block size): %s, and %s is wanted",
-        path.c_str(), tokens::NamespaceFingerprint::from_bits(hi, lo).to_string().c_str(),
-        tokens::NamespaceFingerprint::from_bits(our_hi, our_lo).to_string().c_str());
-  const auto scheme = in.get<std::uint64_t>();
-  const auto our_scheme = ours.get<std::uint64_t>();
-  if (scheme != our_scheme)
-    return make_error(
-        ErrorCode::kInvalidArgument,
-        "the blocks of %s are named by another hash scheme or key: %016llx, and %016llx is wanted",
-        path.c_str(), wide(scheme), wide(our_scheme));
-  return make_error(ErrorCode::kInvalidArgument,
-                    "%s has another layout or capacity; name another file, or remove this one", path.c_str());
-}
-
-Result<void> check_superblock(const std::string& path, std::span<const std::byte> found,
-                              std::span<const std::byte> wanted) {
+// Whose blocks a file has, and that they are ours. What else may differ needs the storage to tell.
+Result<void> check_owner(const G3Options& options, std::span<const std::byte> found) {
+  const char* const path = options.path.c_str();
   if (found.size() < kG3Page || std::memcmp(found.data(), kG3Magic.data(), kG3Magic.size()) != 0)
     return make_error(ErrorCode::kAlreadyExists, "%s is there and is no file of blocks; it was left alone",
-                      path.c_str());
-  ByteReader in(found.subspan(kG3Magic.size()));
-  const auto version = in.get<std::uint32_t>();
+                      path);
   ByteReader end(found.subspan(kG3Page - sizeof(std::uint64_t)));
-  const bool intact = end.get<std::uint64_t>() == checksum_of(found.first(kG3Page - sizeof(std::uint64_t)));
-  if (!intact)
+  if (end.get<std::uint64_t>() != checksum_of(found.first(kG3Page - sizeof(std::uint64_t))))
     return make_error(ErrorCode::kCorruption, "the superblock of %s is damaged; the file was left alone",
-                      path.c_str());
-  if (version != kVersion)
-    return make_error(ErrorCode::kUnsupported, "%s has version %u, this program reads version %u",
-                      path.c_str(), version, kVersion);
-  if (!std::equal(found.begin(), found.end(), wanted.begin(), wanted.end()))
-    return difference(path, found, wanted);
+                      path);
+  ByteReader in(found.subspan(kG3Magic.size()));
+  if (const auto version = in.get<std::uint32_t>(); version != kVersion)
+    return make_error(
+        ErrorCode::kUnsupported,
+        "%s has version %u, this program reads version %u; name another file, or remove this one: its "
+        "blocks can be computed again",
+        path, version, kVersion);
+  const auto planes = in.get<std::uint32_t>();
+  const auto hi = in.get<std::uint64_t>();
+  const auto keys = tokens::NamespaceFingerprint::from_bits(hi, in.get<std::uint64_t>());
+  const auto scheme = in.get<std::uint64_t>();
+  const layout::Shard shard = get_shard(in);
+  if (keys != options.keys)
+    return make_error(
+        ErrorCode::kInvalidArgument,
+        "%s belongs to another namespace (model, dtype, layout or block size): %s, and %s is wanted", path,
+        keys.to_string().c_str(), options.keys.to_string().c_str());
+  if (scheme != options.scheme_fingerprint)
+    return make_error(
+        ErrorCode::kInvalidArgument,
+        "the blocks of %s are named by another hash scheme or key: %016llx, and %016llx is wanted", path,
+        wide(scheme), wide(options.scheme_fingerprint));
+  if (shard != options.planes[0].shard)
+    return make_error(ErrorCode::kInvalidArgument,
+                      "%s belongs to %s, and this is %s; give every rank a file of its own", path,
+                      shard.to_string().c_str(), options.planes[0].shard.to_string().c_str());
+  if (planes != options.planes.size())
+    return make_error(ErrorCode::kInvalidArgument, "%s holds blocks of %u planes, %zu are wanted", path,
+                      planes, options.planes.size());
   return {};
 }
 
@@ -162,6 +162,7 @@ std::array<std::byte, kG3HeaderBytes> encode(std::uint32_t slot, const G3Header&
   out.put(header.salt.lo());
   out.put(set.block_bytes());
   out.put(header.checksum.value());
+  put_shard(out, set.planes()[0].shard);
   out.bytes().resize(kG3HeaderBytes - sizeof(std::uint64_t));
   out.put(checksum_of(out.bytes()));
   std::array<std::byte, kG3HeaderBytes> bytes;
@@ -169,7 +170,7 @@ std::array<std::byte, kG3HeaderBytes> encode(std::uint32_t slot, const G3Header&
   return bytes;
 }
 
-// False for an empty, torn or misplaced header.
+// False for a header that is empty, torn, in the wrong place or of another rank.
 bool decode(std::uint32_t slot, std::span<const std::byte> bytes, const BlockSet& set, G3Header* header) {
   ByteReader end(bytes.subspan(kG3HeaderBytes - sizeof(std::uint64_t)));
   ByteReader in(bytes);
@@ -188,7 +189,7 @@ bool decode(std::uint32_t slot, std::span<const std::byte> bytes, const BlockSet
   header->salt = tokens::NamespaceFingerprint::from_bits(salt_hi, in.get<std::uint64_t>());
   if (in.get<std::uint64_t>() != set.block_bytes()) return false;
   header->checksum = transfer::BlockChecksum(in.get<std::uint64_t>());
-  return true;
+  return get_shard(in) == set.planes()[0].shard;
 }
 
 Result<void> write_bytes(const storage::FileAccess& file, const std::string& path, std::uint64_t offset,
@@ -288,20 +289,18 @@ Result<std::unique_ptr<G3File>> G3File::open(G3Options options) {
   std::vector<std::byte> found(kG3Page);
   const ssize_t read = pread((*storage)->file()->buffered, found.data(), found.size(), 0);
   found.resize(read < 0 ? 0 : static_cast<std::size_t>(read));
-  // What the superblock should be needs a set over storage that is large enough; a file that is too short is told first.
-  if ((*storage)->size() < places.end) {
-    if (found.size() < kG3Page || std::memcmp(found.data(), kG3Magic.data(), kG3Magic.size()) != 0)
-      return make_error(ErrorCode::kAlreadyExists, "%s is there and is no file of blocks; it was left alone",
-                        options.path.c_str());
+  if (const Result<void> ours = check_owner(options, found); !ours) return ours.error();
+  if ((*storage)->size() < places.end)
     return make_error(
         ErrorCode::kInvalidArgument,
         "%s has %llu bytes and its blocks would need %llu: it was cut off, or has another layout",
         options.path.c_str(), wide((*storage)->size()), wide(places.end));
-  }
   Result<std::shared_ptr<const BlockSet>> set = block_set(options, places, *storage);
   if (!set) return set.error();
-  if (const Result<void> ours = check_superblock(options.path, found, superblock(options, **set)); !ours)
-    return ours.error();
+  if (found != superblock(options, **set))
+    return make_error(ErrorCode::kInvalidArgument,
+                      "%s has another layout or capacity; name another file, or remove this one",
+                      options.path.c_str());
   std::unique_ptr<G3File> file(
       new G3File(std::move(options), *std::move(storage), places.table, *std::move(set)));
   if (const Result<void> read_all = file->read_table(); !read_all) return read_all.error();

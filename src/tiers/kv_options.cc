@@ -21,6 +21,15 @@ Result<void> KvOptions::validate() const {
     return bad("keys is not set; g3 and g4 need it to tell the blocks of other models from these");
   if (model.page_size != block_size)
     return bad("model.page_size and block_size are both the tokens of a block, and differ");
+  for (const layout::LayoutConfig& plane : scales)
+    if (plane.page_size != block_size || plane.num_layers != model.num_layers)
+      return bad("scales have the tokens and layers of model");
+  if (const Result<void> valid = shard.validate(); !valid) return valid;
+  if (shard != layout::Shard{} &&
+      (shard.layers.count != model.num_layers || shard.heads.count != model.num_heads))
+    return make_error(ErrorCode::kInvalidArgument,
+                      "shard is %s, and model has %u layers and %u heads; both say what this rank holds",
+                      shard.to_string().c_str(), model.num_layers, model.num_heads);
   for (const WayDown* way : {&to_g2, &to_g3, &to_g4}) {
     if (const Result<void> valid = way->lane.validate(); !valid) return valid;
     if (way->trigger == Trigger::kNearEviction && way->look_ahead == 0)

@@ -36,6 +36,32 @@ Result<std::shared_ptr<transfer::Executor>> host_executor(Clock* clock) {
       });
 }
 
+// The planes of a tier with so many blocks, as this rank holds them.
+Result<std::vector<transfer::PlaneShape>> planes_of(const KvOptions& options, std::uint32_t blocks,
+                                                    const layout::AxisOrder& order,
+                                                    std::uint64_t alignment = 1) {
+  const layout::Shard shard =
+      options.shard == layout::Shard{} ? layout::Shard::whole(options.model) : options.shard;
+  std::vector<layout::LayoutConfig> configs = {options.model};
+  configs.insert(configs.end(), options.scales.begin(), options.scales.end());
+  std::vector<transfer::PlaneShape> planes;
+  for (layout::LayoutConfig& config : configs) {
+    config.num_blocks = blocks;
+    config.alignment = std::max(config.alignment, alignment);
+    const Result<layout::Layout> layout = layout::Layout::create(config, order);
+    if (!layout) return layout.error();
+    planes.push_back({*layout, shard});
+    planes.back().shard.heads.count = config.num_heads;  // one for all, or as many
+  }
+  return planes;
+}
+
+std::uint64_t block_bytes(const KvOptions& options) {
+  std::uint64_t bytes = options.model.block_bytes();
+  for (const layout::LayoutConfig& plane : options.scales) bytes += plane.block_bytes();
+  return bytes;
+}
+
 template <events::Tier Tier>
 Result<void> open_manager(const KvOptions& options, const block::BlockRegistry& registry, Clock& clock,
                           std::uint32_t blocks, const std::string& eviction,
@@ -49,8 +75,7 @@ Result<void> open_manager(const KvOptions& options, const block::BlockRegistry& 
       .clock(clock)
       .with_backend(std::string_view(eviction))
       .accesses(options.accesses)
-      .block_bytes(
-          static_cast<std::uint32_t>(std::min<std::uint64_t>(options.model.block_bytes(), UINT32_MAX)));
+      .block_bytes(static_cast<std::uint32_t>(std::min<std::uint64_t>(block_bytes(options), UINT32_MAX)));
   if (free_blocks) builder.reset_allocator(std::move(free_blocks));
   if (options.event_capacity != 0)
     builder.event_log(std::make_shared<events::EventLog>(options.event_capacity));
@@ -61,12 +86,10 @@ Result<void> open_manager(const KvOptions& options, const block::BlockRegistry& 
 }
 
 Result<std::shared_ptr<const BlockSet>> memory_of(const KvOptions& options, const TierShape& shape) {
-  layout::LayoutConfig config = options.model;
-  config.num_blocks = shape.blocks;
-  const Result<layout::Layout> layout = layout::Layout::create(config, shape.order);
-  if (!layout) return layout.error();
+  const Result<std::vector<transfer::PlaneShape>> planes = planes_of(options, shape.blocks, shape.order);
+  if (!planes) return planes.error();
   storage::SystemAllocator plain;
-  return BlockSet::allocate(*layout, shape.allocator == nullptr ? plain : *shape.allocator);
+  return BlockSet::allocate(*planes, shape.allocator == nullptr ? plain : *shape.allocator);
 }
 
 }  // namespace
@@ -141,14 +164,13 @@ Result<void> KvBlockManager::Parts::open_disk() {
   std::vector<std::unique_ptr<G3File>> files;
   std::optional<Error> failure;
   for (std::size_t i = 0; i < shape.paths.size(); ++i) {
-    layout::LayoutConfig config = options.model;
-    config.num_blocks = DiskPool::share(shape.blocks, i, shape.paths.size());
-    config.alignment = std::max<std::uint64_t>(config.alignment, 4096);
-    const Result<layout::Layout> layout = layout::Layout::create(config, layout::order::kFullyContiguousNhd);
-    if (!layout) return layout.error();
+    Result<std::vector<transfer::PlaneShape>> planes =
+        planes_of(options, DiskPool::share(shape.blocks, i, shape.paths.size()),
+                  layout::order::kFullyContiguousNhd, 4096);
+    if (!planes) return planes.error();
     Result<std::unique_ptr<G3File>> file =
         G3File::open({.path = shape.paths[i],
-                      .planes = {transfer::PlaneShape::whole(*layout)},
+                      .planes = *std::move(planes),
                       .keys = options.keys,
                       .scheme_fingerprint = options.scheme_fingerprint,
                       .survive_power_loss = shape.survive_power_loss,

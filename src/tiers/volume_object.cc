@@ -23,7 +23,16 @@ tokens::NamespaceFingerprint get_fingerprint(ByteReader& in) {
 VolumeObject VolumeObject::describe(const transfer::BlockSet& set, const tokens::NamespaceFingerprint& keys,
                                     std::uint64_t scheme_fingerprint) {
   const transfer::Plane& first = set.planes()[0];
+  ByteWriter shapes;
+  for (const transfer::Plane& plane : set.planes()) {
+    const layout::LayoutConfig& config = plane.layout.config();
+    for (const std::uint64_t number :
+         {std::uint64_t{config.num_layers}, std::uint64_t{config.outer_dim}, std::uint64_t{config.page_size},
+          std::uint64_t{config.num_heads}, config.head_bytes(), static_cast<std::uint64_t>(config.dtype)})
+      shapes.put(number);
+  }
   VolumeObject object;
+  object.shapes = XXH3_64bits(shapes.bytes().data(), shapes.bytes().size());
   object.keys = keys;
   object.scheme_fingerprint = scheme_fingerprint;
   object.shard = first.shard;
@@ -36,9 +45,9 @@ VolumeObject VolumeObject::describe(const transfer::BlockSet& set, const tokens:
 
 std::string VolumeObject::key() const {
   std::array<char, 160> text{};
-  std::snprintf(text.data(), text.size(), "%s/%016" PRIx64 "/l%u-%u.h%u-%u/%016" PRIx64 "%016" PRIx64,
-                keys.to_string().c_str(), scheme_fingerprint, shard.layers.first, shard.layers.count,
-                shard.heads.first, shard.heads.count, hash.hi(), hash.lo());
+  std::snprintf(text.data(), text.size(), "%s/%016" PRIx64 "/r%u-%u.l%u-%u.h%u-%u/%016" PRIx64 "%016" PRIx64,
+                keys.to_string().c_str(), scheme_fingerprint, shard.rank, shard.ranks, shard.layers.first,
+                shard.layers.count, shard.heads.first, shard.heads.count, hash.hi(), hash.lo());
   return text.data();
 }
 
@@ -60,6 +69,9 @@ std::array<std::byte, VolumeObject::kHeaderBytes> VolumeObject::encode() const {
     out.put(number);
   out.put(static_cast<std::uint64_t>(dtype));
   out.put(payload_bytes);
+  out.put(shard.rank);
+  out.put(shard.ranks);
+  out.put(shapes);
   out.bytes().resize(kCovered);
   out.put(std::uint64_t{XXH3_64bits(out.bytes().data(), kCovered)});
   std::array<std::byte, kHeaderBytes> bytes{};
@@ -104,6 +116,9 @@ Result<VolumeObject> VolumeObject::decode(std::span<const std::byte> bytes) {
                       static_cast<unsigned long long>(dtype));
   object.dtype = static_cast<layout::Dtype>(dtype);
   object.payload_bytes = in.get<std::uint64_t>();
+  object.shard.rank = in.get<std::uint32_t>();
+  object.shard.ranks = in.get<std::uint32_t>();
+  object.shapes = in.get<std::uint64_t>();
   return object;
 }
 
@@ -115,8 +130,13 @@ Result<void> VolumeObject::expect(const VolumeObject& found) const {
   if (found.hash != hash) return differs("name");
   if (found.keys != keys) return differs("namespace");
   if (found.scheme_fingerprint != scheme_fingerprint) return differs("hash scheme");
-  if (found.shard != shard) return differs("shard");
-  if (found.page_size != page_size || found.planes != planes || found.dtype != dtype) return differs("shape");
+  if (found.shard != shard)
+    return make_error(ErrorCode::kCorruption,
+                      "the object of block %s is another one: it belongs to %s, not to %s",
+                      hash.to_string().c_str(), found.shard.to_string().c_str(), shard.to_string().c_str());
+  if (found.page_size != page_size || found.planes != planes || found.dtype != dtype ||
+      found.shapes != shapes)
+    return differs("shape");
   if (found.payload_bytes != payload_bytes) return differs("size");
   const tokens::NamespaceFingerprint unknown;
   if (salt != unknown && found.salt != unknown && found.salt != salt) return differs("salt");

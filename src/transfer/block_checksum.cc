@@ -73,11 +73,13 @@ Result<BlockChecksum> checksum_block(const BlockSet& set, std::uint32_t block, c
                       "the host cannot read %s storage; checksums are made in host memory",
                       std::string(to_string(set.kind())).c_str());
   Digest digest;
-  digest.add_number(0x31'6b'6c'62'72'68'73'61);  // "ashrblk1"
+  digest.add_number(0x32'6b'6c'62'72'68'73'61);  // "ashrblk2"
   const std::array<std::uint8_t, 16> hash = name.hash.to_bytes();
   const std::array<std::uint8_t, 16> keys = name.keys.to_bytes();
   digest.add(hash.data(), hash.size());
   digest.add(keys.data(), keys.size());
+  digest.add_number(set.planes()[0].shard.rank);
+  digest.add_number(set.planes()[0].shard.ranks);
   for (std::size_t plane = 0; plane < set.planes().size(); ++plane) add_plane(digest, set, plane, block);
   return BlockChecksum(digest.value());
 }

@@ -37,6 +37,11 @@ Result<void> check_plane(const Plane& plane, std::size_t at, const Plane& first)
     return make_error(ErrorCode::kInvalidArgument,
                       "the shard of plane %zu has %u layers and %u heads, its layout %u and %u", at,
                       plane.shard.layers.count, plane.shard.heads.count, config.num_layers, config.num_heads);
+  if (const Result<void> valid = plane.shard.validate(); !valid) return valid;
+  if (plane.shard.rank != first.shard.rank || plane.shard.ranks != first.shard.ranks)
+    return make_error(ErrorCode::kInvalidArgument,
+                      "plane %zu belongs to rank %u of %u, the first one to %u of %u", at, plane.shard.rank,
+                      plane.shard.ranks, first.shard.rank, first.shard.ranks);
   if (config.num_blocks != first.layout.config().num_blocks || plane.shard.layers != first.shard.layers)
     return make_error(ErrorCode::kInvalidArgument,
                       "plane %zu has %u blocks and %u layers from %u on, the first one %u and %u from %u on",

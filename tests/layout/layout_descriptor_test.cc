@@ -33,7 +33,8 @@ LayoutDescriptor sample(const AxisOrder& order = order::kBlockFirstNhd,
   descriptor.block_set = 0x1122'3344'5566'7788u;
   descriptor.keys = tokens::NamespaceFingerprint::from_bits(0xAAu, 0xBBu);
   descriptor.scheme_fingerprint = 0xCC;
-  descriptor.shard = {{5, descriptor.layout.config().num_layers}, {7, descriptor.layout.config().num_heads}};
+  descriptor.shard = {
+      {5, descriptor.layout.config().num_layers}, {7, descriptor.layout.config().num_heads}, 3, 4};
   descriptor.plane = 1;
   for (std::uint32_t i = 0; i < descriptor.layout.region_count(); ++i)
     descriptor.regions.push_back({0x7000'0000'0000u + i * 0x100'0000u, descriptor.layout.region_bytes() + i});
@@ -66,11 +67,11 @@ TEST(LayoutDescriptorTest, ComesBackAsItWas) {
 }
 
 // The format is a promise: these bytes must be read for ever.
-TEST(LayoutDescriptorTest, HasTheBytesOfVersionOne) {
+TEST(LayoutDescriptorTest, HasTheBytesOfVersionTwo) {
   const std::vector<std::byte> bytes = sample().serialize();
-  EXPECT_EQ(bytes.size(), 16u + 28 + 4 + 16 + 40 + 4 + 4 + 8 + 16 + 8 + 16 + 8 + 3 * 16 + 8);
+  EXPECT_EQ(bytes.size(), 16u + 28 + 4 + 16 + 40 + 4 + 4 + 8 + 16 + 8 + 16 + 8 + 8 + 3 * 16 + 8);
   EXPECT_EQ(std::to_integer<char>(bytes[0]), 'A');
-  EXPECT_EQ(std::to_integer<int>(bytes[8]), 1);
+  EXPECT_EQ(std::to_integer<int>(bytes[8]), 2);
   EXPECT_EQ(std::to_integer<std::size_t>(bytes[12]), bytes.size());
   EXPECT_EQ(std::to_integer<int>(bytes[16]), 7);   // num_blocks
   EXPECT_EQ(std::to_integer<int>(bytes[44]), 2);   // f8_e5m2
@@ -83,6 +84,21 @@ TEST(LayoutDescriptorTest, HasTheBytesOfVersionOne) {
   EXPECT_EQ(std::to_integer<int>(bytes[152]), 7);     // first head
   EXPECT_EQ(std::to_integer<int>(bytes[160]), 3);     // regions
   EXPECT_EQ(std::to_integer<int>(bytes[164]), 1);     // plane
+  EXPECT_EQ(std::to_integer<int>(bytes[168]), 3);     // rank
+  EXPECT_EQ(std::to_integer<int>(bytes[172]), 4);     // ranks
+}
+
+TEST(LayoutDescriptorTest, VersionOneIsReadAsRankZeroOfOne) {
+  LayoutDescriptor descriptor = sample();
+  std::vector<std::byte> bytes = descriptor.serialize();
+  bytes.erase(bytes.begin() + 168, bytes.begin() + 176);
+  bytes[8] = std::byte{1};
+  bytes[12] = static_cast<std::byte>(bytes.size());
+  const Result<LayoutDescriptor> back = LayoutDescriptor::deserialize(resealed(bytes));
+  ASSERT_TRUE(back) << back.error();
+  descriptor.shard.rank = 0;
+  descriptor.shard.ranks = 1;
+  EXPECT_EQ(*back, descriptor);
 }
 
 TEST(LayoutDescriptorTest, ForeignBytesAreRefused) {
@@ -95,8 +111,10 @@ TEST(LayoutDescriptorTest, ForeignBytesAreRefused) {
 
 TEST(LayoutDescriptorTest, ANewerVersionIsUnsupported) {
   std::vector<std::byte> bytes = sample().serialize();
-  bytes[8] = std::byte{2};
-  EXPECT_EQ(code_of(resealed(bytes)), ErrorCode::kUnsupported);
+  for (const int version : {0, 3}) {
+    bytes[8] = static_cast<std::byte>(version);
+    EXPECT_EQ(code_of(resealed(bytes)), ErrorCode::kUnsupported);
+  }
 }
 
 TEST(LayoutDescriptorTest, EveryCutAndEveryChangedBitIsSeen) {
@@ -171,6 +189,9 @@ TEST(LayoutDescriptorTest, MemoryMustFitTheLayout) {
   EXPECT_TRUE(descriptor.validate());
   descriptor.device = 0;
   EXPECT_TRUE(says(descriptor, "disk storage with device 0"));
+  descriptor = sample();
+  descriptor.shard.rank = 4;
+  EXPECT_TRUE(says(descriptor, "rank 4 of 4"));
 }
 
 }  // namespace

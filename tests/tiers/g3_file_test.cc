@@ -6,6 +6,7 @@
 
 #include <atomic>
 #include <cerrno>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <map>
@@ -19,6 +20,7 @@
 #include "support/gates.h"
 #include "support/scratch_folder.h"
 #include "tiers/power_loss.h"
+#include "tokens/xxhash_inline.h"
 
 namespace ashlar::tiers {
 namespace {
@@ -32,6 +34,7 @@ using transfer::BlockSet;
 using transfer::PlaneShape;
 
 constexpr std::uint32_t kBlocks = 12;
+constexpr std::ptrdiff_t kTableAt = 4096;
 const NamespaceFingerprint kKeys = NamespaceFingerprint::from_bits(1, 2);
 
 layout::Layout shape(std::uint32_t blocks = kBlocks) {
@@ -177,11 +180,66 @@ TEST_F(G3FileTest, AFileOfAnotherKindIsRefusedWithTheReason) {
   expect_refused(other, ErrorCode::kInvalidArgument, "would need");
   other = options();
   other.planes.push_back(other.planes[0]);
-  expect_refused(other, ErrorCode::kInvalidArgument, "would need");
+  expect_refused(other, ErrorCode::kInvalidArgument, "holds blocks of 1 planes, 2 are wanted");
   other = options();
   other.planes.clear();
   expect_refused(other, ErrorCode::kInvalidArgument, "planes is empty");
   EXPECT_EQ(bytes(), before);
+}
+
+TEST_F(G3FileTest, AFileOfAnotherRankIsRefusedWithWhoseItIs) {
+  G3Options first = options();
+  first.planes[0].shard = {{0, 2}, {0, 2}, 0, 2};
+  put(*G3File::open(first).value(), 1, 10).value();
+  const std::vector<std::uint8_t> before = bytes();
+  G3Options second = options();
+  second.planes[0].shard = {{0, 2}, {2, 2}, 1, 2};
+  expect_refused(
+      second, ErrorCode::kInvalidArgument,
+      " belongs to rank 0 of 2 (layers 0 to 1, heads 0 to 1), and this is rank 1 of 2 (layers 0 to 1, "
+      "heads 2 to 3); give every rank a file of its own");
+  // Also where it has other layers, and so another size.
+  layout::LayoutConfig config = shape().config();
+  config.num_layers = 5;
+  second.planes = {
+      {layout::Layout::create(config, layout::order::kFullyContiguousNhd).value(), {{2, 5}, {0, 2}, 1, 2}}};
+  expect_refused(second, ErrorCode::kInvalidArgument,
+                 "and this is rank 1 of 2 (layers 2 to 6, heads 0 to 1)");
+  expect_refused(options(), ErrorCode::kInvalidArgument,
+                 "and this is rank 0 of 1 (layers 0 to 1, heads 0 to 1)");
+  EXPECT_EQ(bytes(), before);
+  EXPECT_EQ(G3File::open(first).value()->restored().size(), 1u);
+}
+
+TEST_F(G3FileTest, AHeaderOfAnotherRankIsAnEmptyBlock) {
+  const auto as_rank = [&](std::uint32_t rank) {
+    path_ = folder_.file("rank" + std::to_string(rank));
+    G3Options wanted = options();
+    wanted.planes[0].shard = {{0, 2}, {0, 2}, rank, 2};  // the same heads on both
+    return wanted;
+  };
+  ASSERT_TRUE(put(*G3File::open(as_rank(0)).value(), 1, 10));
+  const std::vector<std::uint8_t> other = bytes();
+  ASSERT_TRUE(put(*G3File::open(as_rank(1)).value(), 2, 20));
+  std::vector<std::uint8_t> mixed = bytes();
+  std::copy_n(other.begin() + kTableAt + 128, 128, mixed.begin() + kTableAt + 128);
+  store(mixed);
+  EXPECT_EQ(contents(*G3File::open(as_rank(1)).value()),
+            (std::map<std::uint32_t, SequenceHash>{{2, hash_of(20)}}));
+}
+
+TEST_F(G3FileTest, AnotherVersionIsRefusedWithWhatToDo) {
+  open().reset();
+  for (const std::uint8_t version : {1, 3}) {
+    std::vector<std::uint8_t> image = bytes();
+    image[8] = version;
+    const std::uint64_t sum = XXH3_64bits(image.data(), 4088);
+    std::memcpy(image.data() + 4088, &sum, sizeof sum);
+    store(image);
+    expect_refused(options(), ErrorCode::kUnsupported,
+                   "this program reads version 2; name another file, or remove this one");
+    EXPECT_EQ(bytes(), image);
+  }
 }
 
 TEST_F(G3FileTest, ADamagedSuperblockIsRefused) {
@@ -205,9 +263,9 @@ TEST_F(G3FileTest, ADamagedHeaderIsAnEmptyBlock) {
     for (std::uint32_t slot = 0; slot < kBlocks; ++slot) ASSERT_TRUE(put(*file, slot, slot));
   }
   std::vector<std::uint8_t> image = bytes();
-  image[4096 + 128 * 4 + 30] ^= 1;
-  std::copy_n(image.begin() + 4096 + 128 * 5, 128,
-              image.begin() + 4096 + 128 * 6);  // a header in the wrong place
+  image[kTableAt + 128 * 4 + 30] ^= 1;
+  std::copy_n(image.begin() + kTableAt + 128 * 5, 128,
+              image.begin() + kTableAt + 128 * 6);  // a header in the wrong place
   store(image);
   const auto file = open();
   EXPECT_EQ(file->restored().size(), kBlocks - 2);

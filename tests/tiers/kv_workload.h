@@ -1,4 +1,5 @@
-// Sequences of blocks whose bytes follow from their names, computed, registered and compared through a KvBlockManager.
+// Sequences of blocks whose bytes follow from their names and their rank, computed, registered and compared through a
+// KvBlockManager.
 #pragma once
 
 #include <cstddef>
@@ -68,7 +69,7 @@ class KvWorkload {
   // Whether blocks of G1 have the bytes of one layer.
   bool layer_right(const std::vector<block::BlockId>& ids, const std::vector<tokens::SequenceHash>& hashes,
                    std::uint32_t layer) {
-    const std::uint64_t layer_bytes = kv_.g1_blocks()->block_bytes() / 2;
+    const std::uint64_t layer_bytes = kv_.g1_blocks()->planes()[0].layout.config().layer_bytes();
     bool good = true;
     for (std::size_t i = 0; i < ids.size(); ++i)
       each_byte(ids[i].value(), [&](const std::byte& byte, std::uint64_t at) {
@@ -99,19 +100,23 @@ class KvWorkload {
   }
 
  private:
-  static std::byte byte_of(const tokens::SequenceHash& hash, std::uint64_t i) {
-    return static_cast<std::byte>(hash.chain() * 131 + i * 7 + (i >> 8));
+  std::byte byte_of(const tokens::SequenceHash& hash, std::uint64_t i) const {
+    const std::uint32_t rank = kv_.g1_blocks()->planes()[0].shard.rank;
+    return static_cast<std::byte>(hash.chain() * 131 + i * 7 + (i >> 8) + rank * 59);
   }
   template <class F>
   void each_byte(std::uint32_t slot, F&& fn) {
     std::uint64_t i = 0;
-    const layout::Layout& layout = kv_.g1_blocks()->planes()[0].layout;
-    for (std::uint32_t l = 0; l < 2; ++l)
-      for (std::uint32_t o = 0; o < 2; ++o)
-        for (std::uint32_t t = 0; t < 4; ++t)
-          for (std::uint32_t h = 0; h < 2; ++h)
-            for (std::uint64_t b = 0; b < layout.config().head_bytes(); ++b)
-              fn(kv_.g1_blocks()->address(0, layout.place({slot, l, o, t, h}))[b], i++);
+    for (std::size_t p = 0; p < kv_.g1_blocks()->planes().size(); ++p) {
+      const layout::Layout& layout = kv_.g1_blocks()->planes()[p].layout;
+      const layout::LayoutConfig& config = layout.config();
+      for (std::uint32_t l = 0; l < config.num_layers; ++l)
+        for (std::uint32_t o = 0; o < config.outer_dim; ++o)
+          for (std::uint32_t t = 0; t < config.page_size; ++t)
+            for (std::uint32_t h = 0; h < config.num_heads; ++h)
+              for (std::uint64_t b = 0; b < config.head_bytes(); ++b)
+                fn(kv_.g1_blocks()->address(p, layout.place({slot, l, o, t, h}))[b], i++);
+    }
   }
 
   KvBlockManager& kv_;

@@ -24,11 +24,12 @@ VolumeObject example() {
           .salt = NamespaceFingerprint::from_bits(3, 4),
           .scheme_fingerprint = 5,
           .checksum = transfer::BlockChecksum(6),
-          .shard = {{1, 2}, {3, 4}},
+          .shard = {{1, 2}, {3, 4}, 5, 6},
           .page_size = 16,
           .planes = 2,
           .dtype = layout::Dtype::kF8E4M3,
-          .payload_bytes = 4096};
+          .payload_bytes = 4096,
+          .shapes = 11};
 }
 
 TEST(VolumeObjectTest, ComesBackFromItsBytes) {
@@ -47,7 +48,7 @@ TEST(VolumeObjectTest, HasTheDocumentedBytes) {
     return value;
   };
   EXPECT_EQ(std::memcmp(bytes.data(), "ASHLAROB", 8), 0);
-  EXPECT_EQ(number(8), 1u | std::uint64_t{256} << 32);
+  EXPECT_EQ(number(8), 2u | std::uint64_t{256} << 32);
   EXPECT_EQ(number(16), example().hash.hi());
   EXPECT_EQ(number(24), example().hash.lo());
   EXPECT_EQ(number(32), 1u);
@@ -58,6 +59,8 @@ TEST(VolumeObjectTest, HasTheDocumentedBytes) {
   EXPECT_EQ(number(96), 16u | std::uint64_t{2} << 32);
   EXPECT_EQ(number(104), 1u);
   EXPECT_EQ(number(112), 4096u);
+  EXPECT_EQ(number(120), 5u | std::uint64_t{6} << 32);
+  EXPECT_EQ(number(128), 11u);
 }
 
 TEST(VolumeObjectTest, EveryDamagedByteIsNoticed) {
@@ -95,7 +98,11 @@ TEST(VolumeObjectTest, AnotherBlockIsNotTakenForThisOne) {
   expect_differs([](VolumeObject& o) { o.hash = SequenceHash::root(1); }, "name");
   expect_differs([](VolumeObject& o) { o.keys = {}; }, "namespace");
   expect_differs([](VolumeObject& o) { o.scheme_fingerprint = 6; }, "hash scheme");
-  expect_differs([](VolumeObject& o) { o.shard.heads.first = 0; }, "shard");
+  expect_differs([](VolumeObject& o) { o.shard.heads.first = 0; },
+                 "it belongs to rank 5 of 6 (layers 1 to 2, heads 0 to 3), not to rank 5 of 6 (layers 1 to "
+                 "2, heads 3 to 6)");
+  expect_differs([](VolumeObject& o) { o.shard.rank = 4; }, "it belongs to rank 4 of 6");
+  expect_differs([](VolumeObject& o) { o.shapes = 12; }, "shape");
   expect_differs([](VolumeObject& o) { o.dtype = layout::Dtype::kU8; }, "shape");
   expect_differs([](VolumeObject& o) { o.payload_bytes = 1; }, "size");
   expect_differs([](VolumeObject& o) { o.salt = NamespaceFingerprint::from_bits(3, 5); }, "salt");
@@ -122,14 +129,16 @@ TEST(VolumeKeyTest, StrangeKeysAreRefused) {
   EXPECT_FALSE(check_key(std::string(513, 'a')));
 }
 
-TEST(VolumeObjectTest, ANewerVersionIsNotTakenForDamage) {
-  auto bytes = example().encode();
-  bytes[8] = std::byte{2};
-  EXPECT_EQ(VolumeObject::decode(bytes).error().code(), ErrorCode::kCorruption)
-      << "its checksum is another's";
-  const std::uint64_t checksum = XXH3_64bits(bytes.data(), 248);
-  for (std::size_t i = 0; i < 8; ++i) bytes[248 + i] = static_cast<std::byte>(checksum >> (8 * i));
-  EXPECT_EQ(VolumeObject::decode(bytes).error().code(), ErrorCode::kUnsupported);
+TEST(VolumeObjectTest, AnotherVersionIsNotTakenForDamage) {
+  for (const int version : {1, 3}) {
+    auto bytes = example().encode();
+    bytes[8] = static_cast<std::byte>(version);
+    EXPECT_EQ(VolumeObject::decode(bytes).error().code(), ErrorCode::kCorruption)
+        << "its checksum is another's";
+    const std::uint64_t checksum = XXH3_64bits(bytes.data(), 248);
+    for (std::size_t i = 0; i < 8; ++i) bytes[248 + i] = static_cast<std::byte>(checksum >> (8 * i));
+    EXPECT_EQ(VolumeObject::decode(bytes).error().code(), ErrorCode::kUnsupported);
+  }
 }
 
 }  // namespace

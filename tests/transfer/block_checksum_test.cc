@@ -58,9 +58,10 @@ TEST(BlockChecksumTest, CoversTheDocumentedBytes) {
   const auto put_number = [&](std::uint64_t value) {
     for (int i = 0; i < 8; ++i) bytes.push_back(static_cast<std::uint8_t>(value >> (8 * i)));
   };
-  put("ashrblk1", 8);
+  put("ashrblk2", 8);
   put(kName.hash.to_bytes().data(), 16);
   put(kName.keys.to_bytes().data(), 16);
+  for (const std::uint64_t value : {0u, 1u}) put_number(value);
   for (const std::uint64_t value : {3u, 2u, 3u, 4u, 4u, 3u, 0u, 0u}) put_number(value);
   for (std::uint32_t layer = 0; layer < 3; ++layer)
     for (std::uint32_t outer = 0; outer < 2; ++outer)
@@ -92,6 +93,9 @@ TEST(BlockChecksumTest, IsBoundToNameNamespaceShardAndShape) {
   const Plane& plane = set->planes()[0];
   const auto other_rank = BlockSet::create({{plane.layout, {{0, 3}, {4, 4}}, plane.regions}}).value();
   EXPECT_NE(*checksum_block(*other_rank, 2, kName), good);
+  // The same heads, on another rank.
+  const auto replica = BlockSet::create({{plane.layout, {{0, 3}, {0, 4}, 1, 2}, plane.regions}}).value();
+  EXPECT_NE(*checksum_block(*replica, 2, kName), good);
   // The same bytes, read as 4 layers of 3 heads.
   const auto other_shape =
       BlockSet::create({{Layout::create(small_shape(4, 4, 3), order::kFullyContiguousNhd).value(),

@@ -372,6 +372,9 @@ TEST(CoverTest, OfReplicasTheFirstIsTaken) {
 TEST(ShardTest, RanksShareHeadsEvenlyOrNotAtAll) {
   EXPECT_EQ(Shard::tensor_rank(3, 4, 8, {0, 1})->heads, (Range{6, 2}));
   EXPECT_EQ(Shard::tensor_rank(5, 16, 8, {0, 1})->heads, (Range{2, 1}));
+  EXPECT_EQ(Shard::tensor_rank(5, 16, 8, {0, 2}).value(), (Shard{{0, 2}, {2, 1}, 5, 16}));
+  EXPECT_EQ(Shard::tensor_rank(3, 4, 8, {0, 2})->to_string(), "rank 3 of 4 (layers 0 to 1, heads 6 to 7)");
+  EXPECT_EQ(Shard{}.to_string(), "rank 0 of 1 (no layers, no heads)");
   EXPECT_FALSE(Shard::tensor_rank(0, 3, 8, {0, 1}));
   EXPECT_FALSE(Shard::tensor_rank(0, 12, 8, {0, 1}));
   EXPECT_FALSE(Shard::tensor_rank(4, 4, 8, {0, 1}));

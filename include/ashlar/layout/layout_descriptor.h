@@ -28,15 +28,15 @@ struct LayoutDescriptor {
     friend bool operator==(const Region&, const Region&) = default;
   };
 
-  static constexpr std::uint16_t kVersion = 1;
+  static constexpr std::uint16_t kVersion = 2;
   static constexpr std::int32_t kNoDevice = -1;
 
   Layout layout;
   StorageKind storage = StorageKind::kSystem;
   std::int32_t device = kNoDevice;
   std::uint64_t block_set = 0;
-  Shard shard = {};                        // which layers and heads of the model; all of them unless said
-  std::uint32_t plane = 0;                 // which plane of the block set
+  Shard shard = {};         // which layers and heads of the model, and the rank; everything unless said
+  std::uint32_t plane = 0;  // which plane of the block set
   tokens::NamespaceFingerprint keys = {};  // model, dtype, layout, block size: what the bytes are
   std::uint64_t scheme_fingerprint = 0;    // of the hash scheme: how the blocks are named
   std::vector<Region> regions = {};        // layout.region_count() of them
@@ -47,8 +47,8 @@ struct LayoutDescriptor {
 
   // Requires: validate().
   std::vector<std::byte> serialize() const;
-  // Errors: kInvalidArgument for bytes that are no descriptor, or one that contradicts itself; kUnsupported for a newer
-  // version; kCorruption for bytes that were cut off or changed on the way.
+  // Reads version 1 too, which knows no ranks. Errors: kInvalidArgument for bytes that are no descriptor, or one that
+  // contradicts itself; kUnsupported for a newer version; kCorruption for bytes that were cut off or changed on the way.
   static Result<LayoutDescriptor> deserialize(std::span<const std::byte> bytes);
 
   friend bool operator==(const LayoutDescriptor&, const LayoutDescriptor&) = default;

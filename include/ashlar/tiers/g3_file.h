@@ -2,7 +2,8 @@
 //
 // The file has a superblock, a table with one header per block, and the blocks. A header says what its block holds, and has
 // a checksum of its own; a header that does not check out means an empty block. Restarting reads the superblock and the
-// table, never the blocks. docs/formats/g3_file.md has every byte.
+// table, never the blocks. A file belongs to one rank of one model, and so does each header. docs/formats/g3_file.md has every
+// byte.
 //
 //   put a block:     invalidate(slot)   the old header is gone for good before the first new byte lies over the old block
 //                    … copy the bytes …
@@ -46,7 +47,7 @@ struct G3Header {
 
 struct G3Options {
   std::string path;
-  // Shapes of the planes; all with the same number of blocks, which is the capacity of the file.
+  // Shapes of the planes, with the rank they belong to; all with the same number of blocks, which is the capacity of the file.
   std::vector<transfer::PlaneShape> planes;
   tokens::NamespaceFingerprint keys = {};  // of the namespace: model, dtype, layout, block size
   std::uint64_t scheme_fingerprint = 0;    // of the hash scheme
@@ -71,8 +72,8 @@ class G3File {
   };
 
   // Opens the file, or makes it where there is none. Errors: kAlreadyExists: something else is there (no superblock of ours),
-  // which is left alone; kCorruption: a superblock that was damaged; kUnsupported: a newer version; kInvalidArgument: another
-  // layout, namespace or hash scheme, saying which; kCapacity and kIo as DiskStorage.
+  // which is left alone; kCorruption: a superblock that was damaged; kUnsupported: another version; kInvalidArgument: another
+  // layout, namespace, hash scheme or rank, saying which; kCapacity and kIo as DiskStorage.
   static Result<std::unique_ptr<G3File>> open(G3Options options);
 
   // What was in the file when it was opened, each hash once.

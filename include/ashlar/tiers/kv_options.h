@@ -13,6 +13,7 @@
 #include "ashlar/block/block_registry.h"
 #include "ashlar/events/access_sampler.h"
 #include "ashlar/layout/layout.h"
+#include "ashlar/layout/shard.h"
 #include "ashlar/storage/allocator.h"
 #include "ashlar/storage/io_faults.h"
 #include "ashlar/tiers/offload_lane.h"
@@ -67,8 +68,13 @@ struct WayDown {
 };
 
 struct KvOptions {
-  // Shape of a block; num_blocks is that of each tier.
+  // Shape of a block, as far as this rank holds it; num_blocks is that of each tier.
   layout::LayoutConfig model;
+  // What travels with it, such as the scales of FP8 values: the same layers and tokens, as many heads or one for all.
+  std::vector<layout::LayoutConfig> scales = {};
+  // Which rank this is, and which layers and heads of the whole model it holds: as many as `model` has. A model that is not
+  // divided needs none. Ranks may share volumes: each finds its own blocks there. Each has files of its own.
+  layout::Shard shard = {};
   std::uint32_t block_size = 16;  // tokens
   tokens::NamespaceFingerprint keys = {};
   std::uint64_t scheme_fingerprint = 0;

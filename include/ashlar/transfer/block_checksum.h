@@ -1,8 +1,8 @@
 // BlockChecksum: 64 bits over the content of a block that are the same in every layout.
 //
-// It covers the canonical form: the name of the block and of its namespace, for each plane its shape and shard, then its
-// elements in the order layer, K/V, token, head, without padding. So it is computed once and holds wherever the block goes,
-// and a block that comes back under another name, or with another rank's heads, does not pass. Opaque content has no order
+// It covers the canonical form: the name of the block and of its namespace, the rank, for each plane its shape and shard, then
+// its elements in the order layer, K/V, token, head, without padding. So it is computed once and holds wherever the block goes,
+// and a block that comes back under another name, or that of another rank, does not pass. Opaque content has no order
 // of its own inside a layer and is taken as it lies. docs/transfers.md has the bytes.
 //
 // Thread safety: immutable value; the functions only read.

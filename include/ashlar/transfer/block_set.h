@@ -48,7 +48,7 @@ struct PlaneShape {
 
 class BlockSet {
  public:
-  // Errors: kInvalidArgument: no plane, planes over different blocks or layers, a shard that does not fit its layout, heads
+  // Errors: kInvalidArgument: no plane, planes over different blocks, layers or ranks, a shard that does not fit its layout, heads
   // of a later plane that are neither those of the first nor one for all; storage that is missing, too small, of several
   // kinds, or not where the alignment asks for it.
   static Result<std::shared_ptr<const BlockSet>> create(std::vector<Plane> planes);

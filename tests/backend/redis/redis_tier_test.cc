@@ -5,6 +5,7 @@
 
 #include "ashlar/backend/redis/redis_volume.h"
 #include "backend/redis/redis_server.h"
+#include "tiers/rank_scenario.h"
 #include "tiers/volume_tier_scenario.h"
 
 namespace ashlar::backend::redis {
@@ -47,6 +48,11 @@ TEST_F(RedisTierTest, AServerThatDiesInTheMiddleMakesNothingWrong) {
     expect_nothing_wrong_when_the_server_dies(tier);
     EXPECT_GT(tier.kv().status().volumes[0].failed, 0u) << "it died after " << bytes << " bytes";
   }
+}
+
+TEST_F(RedisTierTest, RanksOfOneModelReadTheirOwnBytes) {
+  const RedisServer server;
+  expect_ranks_read_their_own_bytes(at_port(server.port()));
 }
 
 }  // namespace

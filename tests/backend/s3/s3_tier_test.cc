@@ -5,6 +5,7 @@
 
 #include "ashlar/backend/s3/s3_volume.h"
 #include "backend/s3/s3_server.h"
+#include "tiers/rank_scenario.h"
 #include "tiers/volume_tier_scenario.h"
 
 namespace ashlar::backend::s3 {
@@ -49,6 +50,11 @@ TEST_F(S3TierTest, AStoreThatDiesInTheMiddleMakesNothingWrong) {
     expect_nothing_wrong_when_the_server_dies(tier);
     EXPECT_GT(tier.kv().status().volumes[0].failed, 0u) << "it died after " << bytes << " bytes";
   }
+}
+
+TEST_F(S3TierTest, RanksOfOneModelReadTheirOwnBytes) {
+  const S3Server server;
+  expect_ranks_read_their_own_bytes(in_bucket(server, server.port()));
 }
 
 }  // namespace
