@@ -1,6 +1,7 @@
 #include "ashlar/tiers/disk_pool.h"
 
 #include <algorithm>
+#include <random>
 #include <tuple>
 #include <unordered_map>
 #include <unordered_set>
@@ -43,6 +44,32 @@ std::vector<Found> parents_first(std::vector<Found> found) {
     for (; !chain.empty(); chain.pop_back()) ordered.push_back(found[chain.back()]);
   }
   return ordered;
+}
+
+// A number that no other opening of files has had.
+std::uint64_t new_session() {
+  std::random_device source;
+  return std::uint64_t{source()} << 32 | source();
+}
+
+// Makes one log of those of all files, and tells each what it has missed. A file that cannot be told is left out: it would bring
+// back what was removed.
+Result<RemovalLog> reconcile(std::vector<std::unique_ptr<G3File>>& files, std::uint64_t session) {
+  std::vector<RemovalLog> logs;
+  for (const std::unique_ptr<G3File>& file : files)
+    if (file != nullptr) logs.push_back(file->removals());
+  RemovalLog log = RemovalLog::merge(logs, session);
+  std::size_t left = logs.size();
+  for (std::unique_ptr<G3File>& file : files) {
+    if (file == nullptr || file->removals() == log) continue;
+    const Result<void> told = file->catch_up(log);
+    if (told) continue;
+    if (--left == 0) return told.error();
+    ASHLAR_LOG(LogLevel::kError, "tiers", "G3 goes on without %s, which cannot be told what was removed: %s",
+               file->path().c_str(), told.error().to_string().c_str());
+    file = nullptr;
+  }
+  return log;
 }
 
 }  // namespace
@@ -146,7 +173,15 @@ Result<std::unique_ptr<DiskPool>> DiskPool::create(block::BlockManager<G3>& mana
                         "%s has room for %u blocks; its share of %u over %zu files is %u",
                         files[part]->path().c_str(), files[part]->capacity(), total, files.size(),
                         share(total, part, files.size()));
+  const std::uint64_t session = new_session();
+  Result<RemovalLog> removals = reconcile(files, session);
+  if (!removals) return removals.error();
   std::unique_ptr<DiskPool> pool(new DiskPool(manager, std::move(files), options));
+  pool->session_ = session;
+  {
+    const MutexLock lock(pool->removals_mu_);
+    pool->removals_ = *std::move(removals);
+  }
   if (const Result<void> restored = pool->restore(); !restored) return restored.error();
   return pool;
 }
@@ -330,6 +365,11 @@ Result<void> DiskPool::remove(const SequenceHash& hash) {
 }
 
 Result<void> DiskPool::remove_all(std::span<const SequenceHash> hashes) {
+  return hashes.empty() ? Result<void>() : remove_from_files(hashes, false);
+}
+
+// A file that is alone has nobody to tell.
+Result<void> DiskPool::remove_from_files(std::span<const SequenceHash> hashes, bool everything) {
   std::vector<std::vector<block::ImmutableBlock<G3>>> blocks(files_.size());
   std::vector<std::vector<std::uint32_t>> slots(files_.size());
   for (const SequenceHash& hash : hashes) {
@@ -340,12 +380,21 @@ Result<void> DiskPool::remove_all(std::span<const SequenceHash> hashes) {
     blocks[at.part].push_back(*std::move(block));
   }
   std::optional<Error> error;
-  for (std::size_t part = 0; part < files_.size(); ++part) {
-    if (slots[part].empty()) continue;
-    const Result<void> gone = files_[part]->invalidate(slots[part]);
-    if (!gone && !error) error = gone.error();
-    if (!gone) continue;
-    for (block::ImmutableBlock<G3>& block : blocks[part]) block.set_reset_on_release(true);
+  {
+    const MutexLock lock(removals_mu_);
+    if (everything) {
+      removals_.add_everything(session_);
+    } else {
+      removals_.add(hashes, session_);
+    }
+    for (std::size_t part = 0; part < files_.size(); ++part) {
+      if (files_[part] == nullptr) continue;
+      const Result<void> gone =
+          files_[part]->invalidate(slots[part], files_.size() == 1 ? nullptr : &removals_);
+      if (!gone && !error) error = gone.error();
+      if (!gone) continue;
+      for (block::ImmutableBlock<G3>& block : blocks[part]) block.set_reset_on_release(true);
+    }
   }
   const Result<void> cleared = hashes.empty() ? Result<void>() : clear_stale(hashes);
   return error ? Result<void>(*error) : cleared;
@@ -359,7 +408,7 @@ Result<std::size_t> DiskPool::remove_everything() {
     const MutexLock lock(stale_mu_);
     for (const Stale& stale : stale_) hashes.push_back(stale.hash);
   }
-  if (const Result<void> removed = remove_all(hashes); !removed) return removed.error();
+  if (const Result<void> removed = remove_from_files(hashes, true); !removed) return removed.error();
   return count;
 }
 

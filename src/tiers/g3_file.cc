@@ -1,4 +1,5 @@
-// Superblock (one page), table (128 bytes per block, whole pages), blocks (each plane at a page border). The file is made
+// Superblock (one page), two copies of the removal log, table (128 bytes per block, whole pages), blocks (each plane at a page
+// border). The file is made
 // under another name and renamed when its superblock is on the device, so a superblock is never half there.
 //
 // Headers are written through the page cache and never cross a sector; blocks go past it. The two never share a page.
@@ -35,6 +36,7 @@ using transfer::PlaneShape;
 constexpr std::array<char, 8> kG3Magic = {'A', 'S', 'H', 'L', 'A', 'R', 'G', '3'};
 constexpr std::uint32_t kVersion = 2;
 constexpr std::uint64_t kG3Page = 4096;
+constexpr std::uint64_t kRemovals = kG3Page;  // where the two copies of the log begin
 constexpr std::uint64_t kG3HeaderBytes = G3File::kHeaderBytes;
 constexpr std::uint32_t kHeaderMagic = 0x6b6c6247;  // "Gblk"
 constexpr std::size_t kG3ReadAtATime = std::size_t{1} << 20;
@@ -48,7 +50,7 @@ std::uint64_t checksum_of(std::span<const std::byte> bytes) {
 }
 
 struct Places {
-  std::uint64_t table = kG3Page;
+  std::uint64_t table = kRemovals + 2 * RemovalLog::kBytes;
   std::vector<std::uint64_t> planes;
   std::uint64_t end = 0;
 };
@@ -148,7 +150,8 @@ Result<void> check_owner(const G3Options& options, std::span<const std::byte> fo
   return {};
 }
 
-std::array<std::byte, kG3HeaderBytes> encode(std::uint32_t slot, const G3Header& header, const BlockSet& set) {
+std::array<std::byte, kG3HeaderBytes> encode(std::uint32_t slot, const G3Header& header,
+                                             const BlockSet& set) {
   ByteWriter out;
   out.put(kHeaderMagic);
   out.put(slot);
@@ -303,6 +306,7 @@ Result<std::unique_ptr<G3File>> G3File::open(G3Options options) {
                       options.path.c_str());
   std::unique_ptr<G3File> file(
       new G3File(std::move(options), *std::move(storage), places.table, *std::move(set)));
+  if (const Result<void> read_log = file->read_removals(); !read_log) return read_log.error();
   if (const Result<void> read_all = file->read_table(); !read_all) return read_all.error();
   return file;
 }
@@ -315,6 +319,61 @@ G3File::G3File(G3Options options, std::shared_ptr<DiskStorage> storage, std::uin
       set_(std::move(set)),
       valid_(set_->num_blocks()) {}
 
+// Exactly so many bytes of the file.
+Result<void> G3File::read(const char* what, std::uint64_t offset, std::span<std::byte> into) const {
+  std::size_t done = 0;
+  while (done < into.size()) {
+    const ssize_t got = pread(storage_->file()->buffered, into.data() + done, into.size() - done,
+                              static_cast<off_t>(offset + done));
+    if (got < 0 && errno == EINTR) continue;
+    if (got <= 0)
+      return make_error(ErrorCode::kIo, "the %s of %s cannot be read: %s", what, options_.path.c_str(),
+                        got == 0 ? "the file ends there" : std::generic_category().message(errno).c_str());
+    done += static_cast<std::size_t>(got);
+  }
+  return {};
+}
+
+// Of two copies the one that was written later counts. A new file has neither.
+Result<void> G3File::read_removals() {
+  for (std::uint64_t copy = 0; copy < 2; ++copy) {
+    RemovalLog::Bytes bytes;
+    if (const Result<void> got = read("removals", kRemovals + copy * RemovalLog::kBytes, bytes); !got)
+      return got;
+    std::uint64_t serial = 0;
+    std::optional<RemovalLog> log = RemovalLog::decode(bytes, &serial);
+    if (!log || serial <= removals_serial_) continue;
+    removals_ = *std::move(log);
+    removals_serial_ = serial;
+  }
+  return {};
+}
+
+// Over the older copy, so that a torn write costs nothing.
+Result<void> G3File::write_removals(const RemovalLog& log) {
+  const std::uint64_t serial = removals_serial_ + 1;
+  if (const Result<void> written = write_bytes(
+          *storage_->file(), options_.path, kRemovals + serial % 2 * RemovalLog::kBytes, log.encode(serial));
+      !written)
+    return written;
+  removals_serial_ = serial;
+  return {};
+}
+
+Result<void> G3File::catch_up(const RemovalLog& log) {
+  const RemovalLog::Missed missed = log.missed_by(removals_);
+  std::vector<std::uint32_t> gone;
+  std::erase_if(restored_, [&](const Entry& entry) {
+    if (!missed.contains(entry.header.hash)) return false;
+    gone.push_back(entry.slot);
+    return true;
+  });
+  if (const Result<void> cleared = invalidate(gone); !cleared) return cleared;
+  if (const Result<void> written = invalidate({}, &log); !written) return written;
+  removals_ = log;
+  return {};
+}
+
 Result<void> G3File::read_table() {
   std::unordered_map<tokens::SequenceHash, std::size_t> places;
   std::vector<std::uint32_t> losers;
@@ -322,16 +381,7 @@ Result<void> G3File::read_table() {
   const std::uint64_t total = kG3HeaderBytes * capacity();
   for (std::uint64_t at = 0; at < total; at += buffer.size()) {
     buffer.resize(std::min<std::uint64_t>(kG3ReadAtATime, total - at));
-    std::size_t done = 0;
-    while (done < buffer.size()) {
-      const ssize_t read = pread(storage_->file()->buffered, buffer.data() + done, buffer.size() - done,
-                                 static_cast<off_t>(table_offset_ + at + done));
-      if (read < 0 && errno == EINTR) continue;
-      if (read <= 0)
-        return make_error(ErrorCode::kIo, "the table of %s cannot be read: %s", options_.path.c_str(),
-                          read == 0 ? "the file ends there" : std::generic_category().message(errno).c_str());
-      done += static_cast<std::size_t>(read);
-    }
+    if (const Result<void> got = read("table", table_offset_ + at, buffer); !got) return got;
     for (std::uint64_t inside = 0; inside < buffer.size(); inside += kG3HeaderBytes) {
       const auto slot = static_cast<std::uint32_t>((at + inside) / kG3HeaderBytes);
       Entry entry{slot, {}};
@@ -372,12 +422,14 @@ Result<void> G3File::sync(std::uint64_t before) const {
   return options_.survive_power_loss ? storage_->sync(before) : Result<void>();
 }
 
-Result<void> G3File::invalidate(std::span<const std::uint32_t> slots) {
+Result<void> G3File::invalidate(std::span<const std::uint32_t> slots, const RemovalLog* log) {
   std::vector<std::pair<std::uint32_t, HeaderBytes>> headers;
   for (const std::uint32_t slot : slots)
     if (valid_[slot]) headers.emplace_back(slot, HeaderBytes{});
-  if (headers.empty()) return {};
+  if (headers.empty() && log == nullptr) return {};
   const std::uint64_t before = failed_syncs();
+  if (log != nullptr)
+    if (const Result<void> written = write_removals(*log); !written) return written;
   if (const Result<void> written = write_headers(std::move(headers)); !written) return written;
   if (const Result<void> synced = sync(before); !synced) return synced;
   for (const std::uint32_t slot : slots) valid_[slot] = false;

@@ -34,8 +34,8 @@ using transfer::BlockSet;
 using transfer::PlaneShape;
 
 constexpr std::uint32_t kBlocks = 12;
-constexpr std::ptrdiff_t kTableAt = 4096;
-const NamespaceFingerprint kKeys = NamespaceFingerprint::from_bits(1, 2);
+constexpr std::ptrdiff_t kTableAt = 4096 + 2 * RemovalLog::kBytes;
+const NamespaceFingerprint kG3Keys = NamespaceFingerprint::from_bits(1, 2);
 
 layout::Layout shape(std::uint32_t blocks = kBlocks) {
   layout::LayoutConfig config = transfer::small_shape(blocks, 2, 2);
@@ -48,7 +48,7 @@ layout::Layout shape(std::uint32_t blocks = kBlocks) {
 class G3FileTest : public ::testing::Test {
  protected:
   G3Options options() const {
-    return {.path = path_, .planes = {PlaneShape::whole(shape())}, .keys = kKeys, .scheme_fingerprint = 77};
+    return {.path = path_, .planes = {PlaneShape::whole(shape())}, .keys = kG3Keys, .scheme_fingerprint = 77};
   }
   std::unique_ptr<G3File> open() { return G3File::open(options()).value(); }
   void expect_refused(const G3Options& wanted, ErrorCode code, const char* says) {
@@ -91,7 +91,7 @@ class G3FileTest : public ::testing::Test {
     const SequenceHash hash = hash_of(content);
     const G3File::Entry entry{
         slot,
-        {.hash = hash, .checksum = transfer::checksum_block(*memory_, 0, BlockName{hash, kKeys}).value()}};
+        {.hash = hash, .checksum = transfer::checksum_block(*memory_, 0, BlockName{hash, kG3Keys}).value()}};
     return file.commit(std::span(&entry, 1), before);
   }
   // Reads a block of the file and compares it with its header. May run while a block is being put.
@@ -103,7 +103,7 @@ class G3FileTest : public ::testing::Test {
                 {.plan = plan(file.blocks(), std::span(&entry.slot, 1), seen_, std::span(&zero, 1)).value()})
             .value()
             .wait();
-    return done && transfer::verify_block(*seen_, 0, {entry.header.hash, kKeys}, entry.header.checksum,
+    return done && transfer::verify_block(*seen_, 0, {entry.header.hash, kG3Keys}, entry.header.checksum,
                                           events::StorageTier::kDisk);
   }
   static std::map<std::uint32_t, SequenceHash> contents(const G3File& file) {
@@ -252,7 +252,7 @@ TEST_F(G3FileTest, ADamagedSuperblockIsRefused) {
     expect_refused(options(), ErrorCode::kCorruption, "is damaged");
     EXPECT_EQ(bytes(), bad);
   }
-  std::vector<std::uint8_t> cut(good.begin(), good.begin() + 10000);
+  std::vector<std::uint8_t> cut(good.begin(), good.begin() + kTableAt);
   store(cut);
   expect_refused(options(), ErrorCode::kInvalidArgument, "it was cut off");
 }
@@ -426,7 +426,7 @@ TEST_F(G3FileTest, AfterAPowerFailureEachBlockIsIntactOrAbsent) {
     const SequenceHash hash = hash_of(content);
     const G3File::Entry entry{
         slot,
-        {.hash = hash, .checksum = transfer::checksum_block(*memory_, 0, BlockName{hash, kKeys}).value()}};
+        {.hash = hash, .checksum = transfer::checksum_block(*memory_, 0, BlockName{hash, kG3Keys}).value()}};
     const std::uint32_t zero = 0;
     ASSERT_TRUE(
         executor_
@@ -441,6 +441,41 @@ TEST_F(G3FileTest, AfterAPowerFailureEachBlockIsIntactOrAbsent) {
   }
   EXPECT_GE(images, 1000u);
   EXPECT_GE(torn, 200u) << "images with writes that were not synced";
+}
+
+TEST_F(G3FileTest, AfterAPowerFailureTheLogOfRemovalsIsTheLastOrTheOneBefore) {
+  const auto power = std::make_shared<PowerLoss>();
+  G3Options watched = options();
+  watched.faults = power;
+  const auto file = G3File::open(watched).value();
+  power->start(bytes());
+  Random random(5);
+  const std::string real_path = path_;
+  RemovalLog before;
+  RemovalLog log;
+  std::uint64_t torn = 0;
+  const auto mounted = [&] {
+    path_ = folder_.file("image");
+    store(power->image(random));
+    RemovalLog found = open()->removals();
+    path_ = real_path;
+    return found;
+  };
+  power->after_write = [&] {
+    for (int i = 0; i < 8; ++i) {
+      const RemovalLog found = mounted();
+      torn += found == before ? 1 : 0;
+      EXPECT_TRUE(found == before || found == log);
+    }
+  };
+  for (std::uint64_t step = 0; step < 20; ++step) {
+    before = log;
+    const SequenceHash hash = hash_of(step);
+    log.add(std::span(&hash, 1), 1);
+    ASSERT_TRUE(file->invalidate({}, &log));
+    EXPECT_EQ(mounted(), log);
+  }
+  EXPECT_GT(torn, 20u);
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 // The tiers of TierTest, with G3 over three files whose devices fail one by one.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cstdint>
@@ -42,6 +43,7 @@ class Device final : public storage::IoFaults {
 class StripedTest : public TierTest {
  protected:
   static constexpr std::size_t kFiles = 3;  // 4, 3 and 3 blocks
+  static constexpr std::uint64_t kAll = kG3Blocks;
   static constexpr Clock::Duration kRest = std::chrono::seconds(30);
 
   StripedTest() { open_striped(); }
@@ -56,13 +58,13 @@ class StripedTest : public TierTest {
   Result<std::unique_ptr<G3File>> open_file(std::size_t part) {
     return open_file(part, DiskPool::share(kG3Blocks, part, kFiles));
   }
-  // G3 as the files have it, without that of a device that is missing.
-  void open_striped(std::optional<std::size_t> missing = {}) {
+  // G3 as the files have it, without those of devices that are missing.
+  void open_striped(const std::vector<std::size_t>& missing = {}) {
     g3_.reset();
     g3_manager_.emplace(ashlar::testing::make_manager<G3>(options<G3>(kG3Blocks)));
     std::vector<std::unique_ptr<G3File>> files(kFiles);
     for (std::size_t part = 0; part < kFiles; ++part) {
-      if (part == missing) continue;
+      if (std::ranges::find(missing, part) != missing.end()) continue;
       files[part] = open_file(part).value();
       const transfer::RegionMemory& region = files[part]->blocks()->planes()[0].regions[0];
       devices_[part]->data_at = region.offset;
@@ -72,7 +74,7 @@ class StripedTest : public TierTest {
     ASSERT_TRUE(pool) << pool.error();
     g3_ = *std::move(pool);
   }
-  void restart(std::optional<std::size_t> missing = {}) {
+  void restart(const std::vector<std::size_t>& missing = {}) {
     close();
     open();
     open_striped(missing);

@@ -1,7 +1,8 @@
 // DiskPool: G3, a tier in files that survive restarts (g3_file.h).
 //
 // Several files, on devices of their own, share the blocks: block b lies in file b mod n. A device that fails loses its
-// blocks and no others: one that cannot be written to is given no more for a while, one that cannot be read is a miss.
+// blocks and no others: one that cannot be written to is given no more for a while, one that cannot be read is a miss. What is
+// removed while a device is absent is remembered by the files of the others, and removed from its file when it is back.
 //
 // Thread safety: thread-safe.
 #pragma once
@@ -33,8 +34,9 @@ class DiskPool final : public ManagedPool<events::G3, BytePool> {
     Clock* clock = nullptr;
   };
   // Registers what the files had; the manager is empty before, has as many blocks, and outlives the pool. A null file is one
-  // whose device failed: its blocks are left out. Errors: kInvalidArgument: no file, another number of blocks, or blocks that
-  // are in use; those of G3File::invalidate() for blocks that cannot be registered.
+  // whose device failed: its blocks are left out. So is a file that has missed removals and cannot be written to. Errors:
+  // kInvalidArgument: no file, another number of blocks, or blocks that are in use; those of G3File::invalidate() for blocks
+  // that cannot be registered.
   static Result<std::unique_ptr<DiskPool>> create(block::BlockManager<events::G3>& manager,
                                                   std::vector<std::unique_ptr<G3File>> files,
                                                   const Options& options);
@@ -51,9 +53,10 @@ class DiskPool final : public ManagedPool<events::G3, BytePool> {
   }
   Result<std::unique_ptr<Reservation>> reserve(std::size_t n) override;
   Result<void> remove(const tokens::SequenceHash& hash) override;
-  // The same for many, with one sync for each file; those that are not here are no error. Errors: kIo: the rest is gone.
+  // The same for many, with one sync for each file; those that are not here are no error, and are removed from the files that
+  // are absent. Errors: kIo: the rest is gone.
   Result<void> remove_all(std::span<const tokens::SequenceHash> hashes);
-  // All that is here. Returns how many.
+  // All that is here, and in files that are absent. Returns how many were here.
   Result<std::size_t> remove_everything();
   std::uint64_t block_bytes() const noexcept override { return block_bytes_; }
 
@@ -68,6 +71,7 @@ class DiskPool final : public ManagedPool<events::G3, BytePool> {
   DiskPool(block::BlockManager<events::G3>& manager, std::vector<std::unique_ptr<G3File>> files,
            const Options& options);
   Result<void> restore();
+  Result<void> remove_from_files(std::span<const tokens::SequenceHash> hashes, bool everything);
   // A device could not be written to: its blocks are not handed out for a while. The only one is tried every time.
   void rest(std::uint32_t part, const Error& why);
   bool is_resting(std::size_t part) const;
@@ -90,6 +94,10 @@ class DiskPool final : public ManagedPool<events::G3, BytePool> {
   std::uint64_t block_bytes_ = 0;
   std::size_t restored_ = 0;
   std::atomic<std::uint64_t> generation_{0};  // of all files together
+
+  std::uint64_t session_ = 0;
+  Mutex removals_mu_;  // held while headers are cleared and logs are written
+  RemovalLog removals_ ASHLAR_GUARDED_BY(removals_mu_);
 
   mutable Mutex mu_;
   // By file: blocks nobody gets until then.

@@ -11,7 +11,9 @@
 //
 // So at every moment, and after every crash, a valid header has exactly its bytes below it.
 //
-// Thread safety: thread-safe, as long as no slot is in two calls at once; several may invalidate one.
+// The file also keeps a log of what was removed from G3, for other files of it that are absent (removal_log.h).
+//
+// Thread safety: thread-safe, as long as no slot is in two calls at once, nor a log; several may invalidate one slot.
 #pragma once
 
 #include <array>
@@ -26,6 +28,7 @@
 #include "ashlar/base/result.h"
 #include "ashlar/layout/layout.h"
 #include "ashlar/storage/disk_storage.h"
+#include "ashlar/tiers/removal_log.h"
 #include "ashlar/tokens/namespace_fingerprint.h"
 #include "ashlar/tokens/sequence_hash.h"
 #include "ashlar/transfer/block_checksum.h"
@@ -79,6 +82,11 @@ class G3File {
   // What was in the file when it was opened, each hash once.
   const std::vector<Entry>& restored() const noexcept { return restored_; }
   void forget_restored() noexcept { restored_ = {}; }
+  // The log that was in the file when it was opened.
+  const RemovalLog& removals() const noexcept { return removals_; }
+  // Brings a file that was absent up to date, before anybody uses it: what it has missed is invalidated, then the log is
+  // written. Errors: kIo.
+  Result<void> catch_up(const RemovalLog& log);
 
   std::uint32_t capacity() const noexcept { return set_->num_blocks(); }
   const std::shared_ptr<const transfer::BlockSet>& blocks() const noexcept { return set_; }
@@ -86,8 +94,9 @@ class G3File {
 
   // Whether a restart might find something in the slot.
   bool may_be_valid(std::uint32_t slot) const noexcept { return valid_[slot]; }
-  // The slots hold nothing from now on, also after a restart. Slots that were empty cost nothing. Errors: kIo.
-  Result<void> invalidate(std::span<const std::uint32_t> slots);
+  // The slots hold nothing from now on, also after a restart. Slots that were empty cost nothing. `log`, if given, is written
+  // with the same sync. Errors: kIo.
+  Result<void> invalidate(std::span<const std::uint32_t> slots, const RemovalLog* log = nullptr);
   // See DiskStorage: taken before the bytes of blocks are written, and given to commit().
   std::uint64_t failed_syncs() const noexcept { return storage_->failed_syncs(); }
   // The bytes of these slots have been written since failed_syncs() was `before`: syncs them, then writes the headers, then
@@ -98,6 +107,9 @@ class G3File {
  private:
   G3File(G3Options options, std::shared_ptr<storage::DiskStorage> storage, std::uint64_t table_offset,
          std::shared_ptr<const transfer::BlockSet> set);
+  Result<void> read(const char* what, std::uint64_t offset, std::span<std::byte> into) const;
+  Result<void> read_removals();
+  Result<void> write_removals(const RemovalLog& log);
   Result<void> read_table();
   using HeaderBytes = std::array<std::byte, kHeaderBytes>;
   Result<void> write_headers(std::vector<std::pair<std::uint32_t, HeaderBytes>> headers);
@@ -108,6 +120,8 @@ class G3File {
   std::uint64_t table_offset_;
   std::shared_ptr<const transfer::BlockSet> set_;
   std::vector<Entry> restored_;
+  RemovalLog removals_;
+  std::uint64_t removals_serial_ = 0;  // of the copy that was written last; copies take turns
   std::atomic<std::uint64_t> generation_{0};
   std::vector<std::atomic<bool>> valid_;  // by slot: its header on disk may be valid
 };

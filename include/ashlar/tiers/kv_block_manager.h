@@ -141,7 +141,8 @@ class KvBlockManager {
   // Evicts what nobody uses. What G3 holds and G4 knows is gone for good. Errors: kNotFound: no such tier; kUnsupported: a volume
   // that is only read; kIo, kUnavailable: the rest is gone.
   Result<std::size_t> reset(events::TierId tier);
-  // Removes blocks from every tier, for good, after copies of them that are under way have ended. Errors: as reset().
+  // Removes blocks from every tier, for good, after copies of them that are under way have ended; also from files of G3 that are
+  // absent, as soon as they are back. Errors: as reset().
   Result<void> reset_blocks(std::span<const tokens::SequenceHash> hashes);
   // Takes nothing new down, waits for what is in the queues, cancels onboard_async() and prefetch(). Errors: kTimeout: with the
   // number of blocks that were given up, because `until` came or their precondition has not passed; what had arrived is safe.
