@@ -350,14 +350,10 @@ Result<void> G3File::read_removals() {
 }
 
 // Over the older copy, so that a torn write costs nothing.
-Result<void> G3File::write_removals(const RemovalLog& log) {
+Result<void> G3File::write_removals(const RemovalLog& log) const {
   const std::uint64_t serial = removals_serial_ + 1;
-  if (const Result<void> written = write_bytes(
-          *storage_->file(), options_.path, kRemovals + serial % 2 * RemovalLog::kBytes, log.encode(serial));
-      !written)
-    return written;
-  removals_serial_ = serial;
-  return {};
+  return write_bytes(*storage_->file(), options_.path, kRemovals + serial % 2 * RemovalLog::kBytes,
+                     log.encode(serial));
 }
 
 Result<void> G3File::catch_up(const RemovalLog& log) {
@@ -432,6 +428,8 @@ Result<void> G3File::invalidate(std::span<const std::uint32_t> slots, const Remo
     if (const Result<void> written = write_removals(*log); !written) return written;
   if (const Result<void> written = write_headers(std::move(headers)); !written) return written;
   if (const Result<void> synced = sync(before); !synced) return synced;
+  if (log != nullptr)
+    ++removals_serial_;  // not before it is on the device: the other copy is all there is until then
   for (const std::uint32_t slot : slots) valid_[slot] = false;
   return {};
 }

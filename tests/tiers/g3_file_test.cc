@@ -472,6 +472,10 @@ TEST_F(G3FileTest, AfterAPowerFailureTheLogOfRemovalsIsTheLastOrTheOneBefore) {
     before = log;
     const SequenceHash hash = hash_of(step);
     log.add(std::span(&hash, 1), 1);
+    for (power->failing_syncs = static_cast<int>(random.below(3)); power->failing_syncs > 0;) {
+      EXPECT_FALSE(file->invalidate({}, &log));
+      EXPECT_EQ(mounted(), before) << "never neither";
+    }
     ASSERT_TRUE(file->invalidate({}, &log));
     EXPECT_EQ(mounted(), log);
   }

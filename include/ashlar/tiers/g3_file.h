@@ -109,7 +109,7 @@ class G3File {
          std::shared_ptr<const transfer::BlockSet> set);
   Result<void> read(const char* what, std::uint64_t offset, std::span<std::byte> into) const;
   Result<void> read_removals();
-  Result<void> write_removals(const RemovalLog& log);
+  Result<void> write_removals(const RemovalLog& log) const;
   Result<void> read_table();
   using HeaderBytes = std::array<std::byte, kHeaderBytes>;
   Result<void> write_headers(std::vector<std::pair<std::uint32_t, HeaderBytes>> headers);
@@ -121,7 +121,7 @@ class G3File {
   std::shared_ptr<const transfer::BlockSet> set_;
   std::vector<Entry> restored_;
   RemovalLog removals_;
-  std::uint64_t removals_serial_ = 0;  // of the copy that was written last; copies take turns
+  std::uint64_t removals_serial_ = 0;  // of the copy that is on the device; copies take turns
   std::atomic<std::uint64_t> generation_{0};
   std::vector<std::atomic<bool>> valid_;  // by slot: its header on disk may be valid
 };
