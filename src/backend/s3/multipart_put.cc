@@ -139,12 +139,13 @@ void MultipartPut::complete() {
 
 void MultipartPut::completed(Response& response) {
   if (response.ok()) return;
-  if (response.status == 404 && response.attempts > 1) return look_after_lost_upload(response);
+  if (response.status == 404) return look_after_lost_upload(response);
   result_ = put_result(options_, object_.key, response);
   abort();
 }
 
-// The answer to an earlier attempt may have been lost, and the upload is gone because it succeeded.
+// The upload may be gone because it succeeded, and the answer was lost. Attempts do not tell: where a connection that was used
+// before breaks without an answer, libcurl repeats the request by itself.
 void MultipartPut::look_after_lost_upload(const Response& response) {
   Request look = request(Method::kHead, "");
   look.done = [this, first = put_result(options_, object_.key, response)](Response& found) {

@@ -266,6 +266,23 @@ TEST(S3MultipartTest, AnUploadWhoseLastAnswerWasLostIsLookedFor) {
   }
 }
 
+// libcurl may have repeated the request by itself, and lost the first answer: how many attempts were made does not tell.
+TEST(S3MultipartTest, AnUploadThatIsGoneIsLookedForAtTheFirstAttempt) {
+  for (const bool there : {true, false}) {
+    bool completed = false;
+    const ScriptedStore store([&](std::size_t, const ScriptedStore::Seen& request) -> std::string {
+      if (request.line.starts_with("HEAD") && completed)
+        return there ? "HTTP/1.1 200 OK\r\nContent-Length: 6291456\r\n\r\n"
+                     : ScriptedStore::answer("404 Not Found");
+      if (request.line.find("POST /bucket/p/k?uploadId") == std::string::npos) return multipart(request, "");
+      completed = true;
+      return ScriptedStore::error("404 E", "NoSuchUpload");
+    });
+    EXPECT_EQ(bool(put_one(*attach_to(store.port()), "k", make_bytes(6 << 20, 1))), there);
+    EXPECT_EQ(count(store, "POST /bucket/p/k?uploadId"), 1U);
+  }
+}
+
 TEST(S3OptionsTest, AttachSaysWhatIsWrongAndNeverTheValue) {
   const std::vector<std::pair<std::string, Settings>> bad{
       {"", {}},
