@@ -141,7 +141,8 @@ Result<void> FileSink::publish(const events::EventBatch& batch) {
 }
 
 Result<std::unique_ptr<FileSource>> FileSource::open(const Options& options) {
-  const int fd = ::open(options.path.c_str(), O_RDONLY | O_CLOEXEC);
+  // Not to wait for a writer of a pipe; files do not know the flag.
+  const int fd = ::open(options.path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (fd < 0) {
     if (errno == ENOENT) return make_error(ErrorCode::kNotFound, "there is no file %s", options.path.c_str());
     return io_error("cannot open", options.path);

@@ -2,7 +2,9 @@
 
 #include <array>
 #include <cinttypes>
+#include <filesystem>
 #include <limits>
+#include <system_error>
 #include <utility>
 
 namespace ashlar::feed {
@@ -70,6 +72,9 @@ std::optional<EngineMessage> message_of(Frames& frames) {
 }
 
 Result<std::uint64_t> open_file(const std::string& path, std::ifstream& file) {
+  std::error_code unknown;
+  if (std::filesystem::is_fifo(path, unknown))  // which would wait for a writer
+    return make_error(ErrorCode::kNotFound, "the recording %s is no plain file; name one", path.c_str());
   file.open(path, std::ios::binary | std::ios::ate);
   if (!file)
     return make_error(ErrorCode::kNotFound, "cannot open the recording %s; name a file that can be read",

@@ -2,11 +2,13 @@
 #include "ashlar/feed/file_feed.h"
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <filesystem>
 #include <fstream>
 
 #include "ashlar/base/random.h"
+#include "ashlar/feed/recording_source.h"
 #include "events/event_samples.h"
 #include "feed/stream_listeners.h"
 #include "support/scratch_folder.h"
@@ -103,6 +105,13 @@ TEST_F(FileFeedTest, WhatIsNoRecordingIsRefused) {
   std::ifstream(path_) >> text;
   EXPECT_EQ(text, "something") << "and not touched";
   EXPECT_EQ(FileSink::create({.path = folder_.path() + "/none/x"}).error().code(), ErrorCode::kIo);
+}
+
+TEST_F(FileFeedTest, APipeIsRefusedAndNotWaitedFor) {
+  const std::string pipe = path_ + ".pipe";
+  ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
+  EXPECT_FALSE(FileSource::open({.path = pipe}));
+  EXPECT_FALSE(RecordingSource::open(pipe));
 }
 
 TEST_F(FileFeedTest, ADiskThatIsFullTakesNothingAndTheFileStaysWhole) {
