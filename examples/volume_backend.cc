@@ -19,6 +19,7 @@
 using ashlar::ErrorCode;
 using ashlar::make_error;
 using ashlar::Result;
+using ashlar::tiers::CallLimits;
 using ashlar::tiers::ObjectRead;
 using ashlar::tiers::ObjectWrite;
 using ashlar::tiers::Volume;
@@ -32,20 +33,22 @@ class MemoryVolume final : public Volume {
 
   std::string describe() const override { return "memory " + name_; }
 
-  std::vector<Result<void>> put(std::span<const ObjectWrite> objects) override {
-    return each<void>(objects, [&](const ObjectWrite& object) { return put_one(object); });
+  std::vector<Result<void>> put(std::span<const ObjectWrite> objects, const CallLimits& limits) override {
+    return each<void>(limits, objects, [&](const ObjectWrite& object) { return put_one(object); });
   }
-  std::vector<Result<void>> get(std::span<const ObjectRead> objects) override {
-    return each<void>(objects, [&](const ObjectRead& object) { return get_one(object); });
+  std::vector<Result<void>> get(std::span<const ObjectRead> objects, const CallLimits& limits) override {
+    return each<void>(limits, objects, [&](const ObjectRead& object) { return get_one(object); });
   }
-  std::vector<Result<bool>> contains(std::span<const std::string_view> keys) override {
-    return each<bool>(keys, [&](std::string_view key) -> Result<bool> {
+  std::vector<Result<bool>> contains(std::span<const std::string_view> keys,
+                                     const CallLimits& limits) override {
+    return each<bool>(limits, keys, [&](std::string_view key) -> Result<bool> {
       const ashlar::MutexLock lock(mu_);
       return objects_.contains(key);
     });
   }
-  std::vector<Result<void>> remove(std::span<const std::string_view> keys) override {
-    return each<void>(keys, [&](std::string_view key) { return remove_one(key); });
+  std::vector<Result<void>> remove(std::span<const std::string_view> keys,
+                                   const CallLimits& limits) override {
+    return each<void>(limits, keys, [&](std::string_view key) { return remove_one(key); });
   }
 
  private:
@@ -53,13 +56,16 @@ class MemoryVolume final : public Volume {
   static std::string_view key_of(const ObjectWrite& object) { return object.key; }
   static std::string_view key_of(const ObjectRead& object) { return object.key; }
 
-  // An answer per object; a bad key, or an object that fails, is the matter of that object alone.
+  // An answer per object; a bad key, or an object that fails, is the matter of that object alone. A call that is to end leaves
+  // the rest undone.
   template <class T, class Object, class Do>
-  static std::vector<Result<T>> each(std::span<const Object> objects, Do act) {
+  static std::vector<Result<T>> each(const CallLimits& limits, std::span<const Object> objects, Do act) {
     std::vector<Result<T>> results;
     results.reserve(objects.size());
     for (const Object& object : objects) {
-      if (const Result<void> good = ashlar::tiers::check_key(key_of(object)); !good) {
+      Result<void> good = ashlar::tiers::check_key(key_of(object));
+      if (good) good = limits.check();
+      if (!good) {
         results.emplace_back(good.error());
       } else {
         results.push_back(act(object));

@@ -16,7 +16,7 @@ class RealClock final : public Clock {
 }  // namespace
 
 Clock& Clock::real() {
-  static RealClock clock;
+  static RealClock& clock = *new RealClock;  // never destroyed: threads may outlive main()
   return clock;
 }
 

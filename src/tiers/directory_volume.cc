@@ -23,6 +23,7 @@ namespace ashlar::tiers {
 namespace {
 
 constexpr std::size_t kPiecesPerRead = 64;  // per call of readv
+constexpr std::size_t kAtATime = 4U << 20;  // bytes between two looks at the limits
 
 Error file_error(const std::string& path, const char* what, int error) {
   const ErrorCode code = error == ENOENT                                        ? ErrorCode::kNotFound
@@ -47,10 +48,12 @@ class Descriptor {
   int number_;
 };
 
-int write_whole(int file, std::span<const std::byte> bytes) {
+// 0, or the errno; ECANCELED where the limits came first.
+int write_whole(int file, std::span<const std::byte> bytes, const CallLimits& limits) {
   const storage::SizeLimitSignal no_signal;
   while (!bytes.empty()) {
-    const ssize_t written = ::write(file, bytes.data(), bytes.size());
+    if (!limits.check()) return ECANCELED;
+    const ssize_t written = ::write(file, bytes.data(), std::min(bytes.size(), kAtATime));
     if (written < 0 && errno == EINTR) continue;
     if (written < 0) return errno;
     bytes = bytes.subspan(static_cast<std::size_t>(written));
@@ -109,26 +112,27 @@ std::string DirectoryVolume::path_of(std::string_view key) const {
   return folder_of(key) + "/" + file_name(key);
 }
 
-Result<void> DirectoryVolume::put_one(const ObjectWrite& object) const {
+Result<void> DirectoryVolume::put_one(const ObjectWrite& object, const CallLimits& limits) const {
   if (const Result<void> good = check_key(object.key); !good) return good;
+  if (const Result<void> wanted = limits.check(); !wanted) return wanted;
   const std::string folder = folder_of(object.key);
   const std::string path = path_of(object.key);
-  const std::string made_at = folder + "/" + temporary_name();
   if (mkdir(folder.c_str(), 0700) != 0 && errno != EEXIST)
     return file_error(folder, "make the folder", errno);
+  const std::string made_at = folder + "/" + temporary_name();
   Descriptor file(open(made_at.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
   if (file.get() < 0) return file_error(made_at, "create", errno);
   int error = 0;
   for (const std::span<const std::byte>& part : object.parts)
-    if (error == 0) error = write_whole(file.get(), part);
+    if (error == 0) error = write_whole(file.get(), part, limits);
   if (error == 0 && sync_ && fsync(file.get()) != 0) error = errno;
   if (const int closed = file.close(); error == 0) error = closed;
   if (error == 0 && rename(made_at.c_str(), path.c_str()) != 0) error = errno;
-  if (error != 0) {
-    unlink(made_at.c_str());
-    return file_error(path, "write", error == ENOENT ? EIO : error);
-  }
-  return {};
+  if (error == 0) return {};
+  unlink(made_at.c_str());
+  if (error == ECANCELED)
+    if (const Result<void> wanted = limits.check(); !wanted) return wanted;
+  return file_error(path, "write", error == ENOENT ? EIO : error);
 }
 
 // The names of a batch are on the device with one sync for each folder.
@@ -147,20 +151,25 @@ void DirectoryVolume::sync_folders(std::span<const std::string_view> keys,
   }
 }
 
-Result<void> DirectoryVolume::get_one(const ObjectRead& object) const {
+// What has the name of an object may be a pipe that blocks whoever opens it.
+Result<void> DirectoryVolume::get_one(const ObjectRead& object, const CallLimits& limits) const {
   if (const Result<void> good = check_key(object.key); !good) return good;
+  if (const Result<void> wanted = limits.check(); !wanted) return wanted;
   const std::string path = path_of(object.key);
-  const Descriptor file(open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  const Descriptor file(open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
   if (file.get() < 0) return file_error(path, "read", errno);
   struct stat about{};
   if (fstat(file.get(), &about) != 0) return file_error(path, "read", errno);
+  if (!S_ISREG(about.st_mode))
+    return make_error(ErrorCode::kCorruption, "%s is no regular file", path.c_str());
   PartsCursor<std::byte> left(object.parts);
   if (static_cast<std::uint64_t>(about.st_size) != left.left())
     return make_error(ErrorCode::kCorruption, "%s has %lld bytes, %llu are expected", path.c_str(),
                       static_cast<long long>(about.st_size), static_cast<unsigned long long>(left.left()));
   std::array<iovec, kPiecesPerRead> pieces{};
   while (left.left() > 0) {
-    const std::size_t count = left.gather(pieces, left.left());
+    if (const Result<void> wanted = limits.check(); !wanted) return wanted;
+    const std::size_t count = left.gather(pieces, std::min<std::uint64_t>(left.left(), kAtATime));
     const ssize_t read = ::readv(file.get(), pieces.data(), static_cast<int>(count));
     if (read < 0 && errno == EINTR) continue;
     if (read < 0) return file_error(path, "read", errno);
@@ -171,9 +180,10 @@ Result<void> DirectoryVolume::get_one(const ObjectRead& object) const {
   return {};
 }
 
-std::vector<Result<void>> DirectoryVolume::put(std::span<const ObjectWrite> objects) {
+std::vector<Result<void>> DirectoryVolume::put(std::span<const ObjectWrite> objects,
+                                               const CallLimits& limits) {
   std::vector<Result<void>> results(objects.size());
-  in_parallel(objects.size(), threads_, [&](std::size_t i) { results[i] = put_one(objects[i]); });
+  in_parallel(objects.size(), threads_, [&](std::size_t i) { results[i] = put_one(objects[i], limits); });
   std::vector<std::string_view> keys;
   keys.reserve(objects.size());
   for (const ObjectWrite& object : objects) keys.push_back(object.key);
@@ -181,25 +191,31 @@ std::vector<Result<void>> DirectoryVolume::put(std::span<const ObjectWrite> obje
   return results;
 }
 
-std::vector<Result<void>> DirectoryVolume::get(std::span<const ObjectRead> objects) {
+std::vector<Result<void>> DirectoryVolume::get(std::span<const ObjectRead> objects,
+                                               const CallLimits& limits) {
   std::vector<Result<void>> results;
   results.reserve(objects.size());
-  for (const ObjectRead& object : objects) results.push_back(get_one(object));
+  for (const ObjectRead& object : objects) results.push_back(get_one(object, limits));
   return results;
 }
 
-std::vector<Result<bool>> DirectoryVolume::contains(std::span<const std::string_view> keys) {
+std::vector<Result<bool>> DirectoryVolume::contains(std::span<const std::string_view> keys,
+                                                    const CallLimits& limits) {
   std::vector<Result<bool>> results;
   results.reserve(keys.size());
   for (const std::string_view key : keys) {
-    if (const Result<void> good = check_key(key); !good) {
+    Result<void> good = check_key(key);
+    if (good) good = limits.check();
+    if (!good) {
       results.emplace_back(good.error());
       continue;
     }
     const std::string path = path_of(key);
-    const bool there = access(path.c_str(), F_OK) == 0;
-    if (there || errno == ENOENT) {
-      results.emplace_back(there);
+    struct stat about{};
+    if (stat(path.c_str(), &about) == 0) {
+      results.emplace_back(S_ISREG(about.st_mode));
+    } else if (errno == ENOENT) {
+      results.emplace_back(false);
     } else {
       results.emplace_back(file_error(path, "look for", errno));
     }
@@ -207,11 +223,14 @@ std::vector<Result<bool>> DirectoryVolume::contains(std::span<const std::string_
   return results;
 }
 
-std::vector<Result<void>> DirectoryVolume::remove(std::span<const std::string_view> keys) {
+std::vector<Result<void>> DirectoryVolume::remove(std::span<const std::string_view> keys,
+                                                  const CallLimits& limits) {
   std::vector<Result<void>> results;
   results.reserve(keys.size());
   for (const std::string_view key : keys) {
-    if (const Result<void> good = check_key(key); !good) {
+    Result<void> good = check_key(key);
+    if (good) good = limits.check();
+    if (!good) {
       results.push_back(good);
       continue;
     }

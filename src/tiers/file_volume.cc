@@ -270,11 +270,15 @@ Result<FileVolume::Entry> FileVolume::write_bytes(const ObjectWrite& object) {
   return entry;
 }
 
-std::vector<Result<void>> FileVolume::put(std::span<const ObjectWrite> objects) {
+std::vector<Result<void>> FileVolume::put(std::span<const ObjectWrite> objects, const CallLimits& limits) {
   std::vector<Result<void>> results(objects.size());
   std::vector<Written> written;
   const std::uint64_t before = storage_->failed_syncs();
   for (std::size_t i = 0; i < objects.size(); ++i) {
+    if (const Result<void> wanted = limits.check(); !wanted) {
+      results[i] = wanted;
+      continue;
+    }
     const Result<Entry> entry = write_bytes(objects[i]);
     if (entry) {
       written.push_back({.object = i, .entry = *entry});
@@ -324,10 +328,13 @@ void FileVolume::commit(std::span<const ObjectWrite> objects, std::span<const Wr
   clear();
 }
 
-std::vector<Result<void>> FileVolume::get(std::span<const ObjectRead> objects) {
+std::vector<Result<void>> FileVolume::get(std::span<const ObjectRead> objects, const CallLimits& limits) {
   std::vector<Result<void>> results;
   results.reserve(objects.size());
-  for (const ObjectRead& object : objects) results.push_back(get_one(object));
+  for (const ObjectRead& object : objects) {
+    const Result<void> wanted = limits.check();
+    results.push_back(wanted ? get_one(object) : wanted);
+  }
   return results;
 }
 
@@ -355,11 +362,14 @@ Result<void> FileVolume::get_one(const ObjectRead& object) {
   return {};
 }
 
-std::vector<Result<bool>> FileVolume::contains(std::span<const std::string_view> keys) {
+std::vector<Result<bool>> FileVolume::contains(std::span<const std::string_view> keys,
+                                               const CallLimits& limits) {
   std::vector<Result<bool>> results;
   results.reserve(keys.size());
   for (const std::string_view key : keys) {
-    if (const Result<void> good = check_key(key); !good) {
+    Result<void> good = check_key(key);
+    if (good) good = limits.check();
+    if (!good) {
       results.emplace_back(good.error());
       continue;
     }
@@ -369,10 +379,16 @@ std::vector<Result<bool>> FileVolume::contains(std::span<const std::string_view>
   return results;
 }
 
-std::vector<Result<void>> FileVolume::remove(std::span<const std::string_view> keys) {
+std::vector<Result<void>> FileVolume::remove(std::span<const std::string_view> keys,
+                                             const CallLimits& limits) {
   std::vector<Result<void>> results;
   results.reserve(keys.size());
-  for (const std::string_view key : keys) results.push_back(check_key(key));
+  const Result<void> wanted = limits.check();
+  for (const std::string_view key : keys) {
+    const Result<void> good = check_key(key);
+    results.push_back(good ? wanted : good);
+  }
+  if (!wanted) return results;
   const MutexLock table(table_mu_);
   // An older header of the same key goes first: with the newer one gone before it, the older object would be back.
   clear();

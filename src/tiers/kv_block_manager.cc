@@ -34,6 +34,7 @@ KvBlockManager::~KvBlockManager() {
   parts_->onboarder->stop();
   parts_->onboarder->drop_arrived();
   parts_->onboarder.reset();
+  if (parts_->stack.g4 != nullptr) parts_->stack.g4->stop();
   parts_->to_g2.reset();  // before those that it feeds
 }
 
@@ -160,8 +161,9 @@ Result<void> KvBlockManager::shutdown(std::optional<Clock::TimePoint> until) {
 
 // ---- up
 
-std::vector<TierRun> KvBlockManager::find(std::span<const SequenceHash> hashes) {
-  return parts_->onboarder->find(hashes);
+std::vector<TierRun> KvBlockManager::find(std::span<const SequenceHash> hashes,
+                                          std::optional<Clock::TimePoint> until) {
+  return parts_->onboarder->find(hashes, {.deadline = until});
 }
 
 OnboardTable KvBlockManager::onboard(std::span<const SequenceHash> hashes, const OnboardOptions& options) {
@@ -199,15 +201,16 @@ Result<void> KvBlockManager::register_volume(const VolumeDescriptor& descriptor,
   return {};
 }
 
-Result<std::size_t> KvBlockManager::unregister_volume(std::string_view name) {
+Result<std::size_t> KvBlockManager::unregister_volume(std::string_view name,
+                                                      std::optional<Clock::TimePoint> until) {
   if (parts_->stack.g4 == nullptr)
     return make_error(ErrorCode::kUnsupported, "there is no G4, and no volume");
-  return parts_->stack.g4->detach(name);
+  return parts_->stack.g4->detach(name, until);
 }
 
 // ---- all
 
-Result<std::size_t> KvBlockManager::reset(events::TierId tier) {
+Result<std::size_t> KvBlockManager::reset(events::TierId tier, std::optional<Clock::TimePoint> until) {
   TierStack& stack = parts_->stack;
   if (tier == kTierId<G1>) return g1().reset_inactive_pool();
   if (tier == kTierId<G2> && stack.g2) return stack.g2_manager->reset_inactive_pool();
@@ -216,7 +219,8 @@ Result<std::size_t> KvBlockManager::reset(events::TierId tier) {
     std::vector<SequenceHash> hashes;
     stack.g4_manager->for_each_registered(
         [&](const SequenceHash& hash, block::BlockId) { hashes.push_back(hash); });
-    if (const Result<void> removed = stack.g4->remove_all(hashes); !removed) return removed.error();
+    if (const Result<void> removed = stack.g4->remove_all(hashes, {.deadline = until}); !removed)
+      return removed.error();
     return hashes.size();
   }
   return make_error(ErrorCode::kNotFound, "there is no tier %u", unsigned{tier.value()});
@@ -224,7 +228,8 @@ Result<std::size_t> KvBlockManager::reset(events::TierId tier) {
 
 // Copies that are under way would bring the blocks back: those that have not started are taken out, the others land first, from
 // the top down: what is gone above cannot be offered again. Nobody brings them up meanwhile.
-Result<void> KvBlockManager::reset_blocks(std::span<const SequenceHash> hashes) {
+Result<void> KvBlockManager::reset_blocks(std::span<const SequenceHash> hashes,
+                                          std::optional<Clock::TimePoint> until) {
   TierStack& stack = parts_->stack;
   std::optional<Error> error;
   const auto note = [&](const Result<void>& removed) {
@@ -232,7 +237,9 @@ Result<void> KvBlockManager::reset_blocks(std::span<const SequenceHash> hashes) 
   };
   const auto withdraw = [&](std::initializer_list<OffloadLane*> lanes) {
     for (OffloadLane* const lane : lanes)
-      if (lane != nullptr) lane->withdraw(hashes);
+      if (lane != nullptr)  // a volume may never answer
+        lane->withdraw(hashes, lane == parts_->to_g4.get() ? OffloadLane::Started::kStop
+                                                           : OffloadLane::Started::kFinish);
   };
   const Onboarder::Claim claim(*parts_->onboarder, hashes);
   withdraw({parts_->to_g2.get(), parts_->to_g3.get(), parts_->to_g4.get()});
@@ -242,7 +249,7 @@ Result<void> KvBlockManager::reset_blocks(std::span<const SequenceHash> hashes) 
     for (const SequenceHash& hash : hashes) note(stack.g2->remove(hash));
   withdraw({parts_->to_g3.get(), parts_->to_g4.get()});
   if (stack.g3 != nullptr) note(stack.g3->remove_all(hashes));
-  if (stack.g4 != nullptr) note(stack.g4->remove_all(hashes));
+  if (stack.g4 != nullptr) note(stack.g4->remove_all(hashes, {.deadline = until}));
   return error ? Result<void>(*error) : Result<void>();
 }
 

@@ -207,6 +207,7 @@ Result<void> KvBlockManager::Parts::open_volumes() {
           .remove_evicted = shape.remove_evicted,
           .read_back_after_write = options.read_back_after_write,
           .rest = shape.rest,
+          .call_limit = shape.call_limit,
           .clock = stack.clock});
   for (const VolumeDescriptor& descriptor : shape.volumes) {
     Result<std::unique_ptr<Volume>> volume = shape.kinds.attach(descriptor);

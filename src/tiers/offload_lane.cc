@@ -199,6 +199,7 @@ std::shared_ptr<OffloadLane::Batch> OffloadLane::begin(std::vector<OffloadQueue:
     if (latest != Clock::TimePoint::max()) batch->deadline = latest;
     wanted = !unwanted(*batch) && clock_.now() < latest;
     batches_.push_back(batch);
+    changed_.notify_all();  // whoever withdraws some of it may stop it
   }
   if (wanted) {
     batch->finish = begin_(std::move(holds), {.deadline = batch->deadline, .control = &batch->control});

@@ -253,9 +253,11 @@ bool OffloadLane::unwanted(const Batch& batch) const {
 
 void OffloadLane::stopped(const Member& member) {
   std::optional<std::uint8_t> priority;
+  bool withdrawn = false;
   {
     const MutexLock lock(mu_);
     ++counters_.stopped;
+    withdrawn = withdrawn_.contains(member.hash);
     priority = wanted_by(member.hash);
     if (member.for_good) priority = std::max(member.priority, priority.value_or(0));
     if (const auto blocked = blocked_.find(member.hash); blocked != blocked_.end() && priority) {
@@ -265,7 +267,8 @@ void OffloadLane::stopped(const Member& member) {
       priority.reset();
     }
   }
-  if (!priority) return;
+  if (withdrawn) end(member.hash, &OffloadProgress::cancelled, {});
+  if (withdrawn || !priority) return;
   offer(member.hash, *priority, member.for_good);
   if (!member.for_good) drop_unwanted(member.hash);
 }
@@ -283,7 +286,16 @@ void OffloadLane::expire() {
 }
 
 // A copy that was stopped may be offered again, before its batch has ended: so it looks again after it has waited.
-void OffloadLane::withdraw(std::span<const SequenceHash> hashes) {
+void OffloadLane::withdraw(std::span<const SequenceHash> hashes, Started started) {
+  const auto has_some = [&](const std::shared_ptr<Batch>& batch) {
+    return std::ranges::any_of(batch->members, [&](const Member& member) {
+      return std::ranges::find(hashes, member.hash) != hashes.end();
+    });
+  };
+  if (started == Started::kStop) {
+    const MutexLock lock(mu_);
+    withdrawn_.insert(hashes.begin(), hashes.end());
+  }
   for (bool again = true; again;) {
     again = false;
     for (const SequenceHash& hash : hashes) {
@@ -296,6 +308,14 @@ void OffloadLane::withdraw(std::span<const SequenceHash> hashes) {
       again = true;
       end(hash, &OffloadProgress::cancelled, {});
     }
+    if (started == Started::kStop) {
+      std::vector<std::shared_ptr<Batch>> stop;
+      {
+        const MutexLock lock(mu_);
+        std::ranges::copy_if(batches_, std::back_inserter(stop), has_some);
+      }
+      for (const std::shared_ptr<Batch>& batch : stop) batch->control.cancel();
+    }
     const MutexLock lock(mu_);
     changed_.notify_all();
     const auto on_its_way = [this](const SequenceHash& hash) ASHLAR_REQUIRES(mu_) {
@@ -304,9 +324,16 @@ void OffloadLane::withdraw(std::span<const SequenceHash> hashes) {
                return std::ranges::find(batch->members, hash, &Member::hash) != batch->members.end();
              });
     };
-    for (; !stopping_ && std::ranges::any_of(hashes, on_its_way); again = true) changed_.wait(mu_);
+    while (!stopping_ && std::ranges::any_of(hashes, on_its_way)) {
+      again = true;
+      changed_.wait(mu_);
+      if (started == Started::kStop) break;  // there may be another batch to stop
+    }
     again &= !stopping_;
   }
+  if (started == Started::kFinish) return;
+  const MutexLock lock(mu_);
+  for (const SequenceHash& hash : hashes) withdrawn_.erase(withdrawn_.find(hash));
 }
 
 std::size_t OffloadLane::give_up() {

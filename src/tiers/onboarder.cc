@@ -90,7 +90,7 @@ bool Onboarder::volumes_are_faster() const {
   return g4 > 0 && g4 < stack_.costs.seconds(kTierId<G3>, bytes);
 }
 
-std::vector<TierRun> Onboarder::find(std::span<const SequenceHash> hashes) {
+std::vector<TierRun> Onboarder::find(std::span<const SequenceHash> hashes, const CallLimits& limits) {
   const std::uint64_t bytes = stack_.g1->block_bytes();
   std::vector<TierPool*> tiers = stack_.pools();
   if (volumes_are_faster()) std::swap(tiers[tiers.size() - 1], tiers[tiers.size() - 2]);
@@ -100,7 +100,7 @@ std::vector<TierRun> Onboarder::find(std::span<const SequenceHash> hashes) {
     auto found = std::ranges::find_if(tiers, [&](TierPool* pool) { return pool->has(hashes[i]); });
     if (found == tiers.end() && options_.probe && stack_.g4 != nullptr && i >= probed) {
       // Once for each stretch that nobody here knows.
-      probed = i + std::max<std::size_t>(1, stack_.g4->probe(hashes.subspan(i)));
+      probed = i + std::max<std::size_t>(1, stack_.g4->probe(hashes.subspan(i), limits));
       found = std::ranges::find_if(tiers, [&](TierPool* pool) { return pool->has(hashes[i]); });
     }
     if (found == tiers.end()) break;
@@ -121,7 +121,8 @@ std::vector<TierRun> Onboarder::find(std::span<const SequenceHash> hashes) {
 
 void Onboarder::run(const std::shared_ptr<OnboardCall>& call) {
   std::vector<TierRun> runs;
-  if (!call->stopped() && !call->late()) runs = find(call->hashes);  // which may ask volumes
+  if (!call->stopped() && !call->late())
+    runs = find(call->hashes, {.deadline = call->options.deadline, .stop = call->control.stop_token()});
   std::size_t known = 0;
   for (const TierRun& run : runs) {
     known += run.count;

@@ -38,7 +38,8 @@ class Onboarder {
   // Gives back what has arrived for calls whose handles nobody has asked for it. After stop().
   void drop_arrived();
 
-  std::vector<TierRun> find(std::span<const tokens::SequenceHash> hashes);
+  // Limits: of the questions that volumes are asked.
+  std::vector<TierRun> find(std::span<const tokens::SequenceHash> hashes, const CallLimits& limits);
   // On the caller's thread.
   void run(const std::shared_ptr<OnboardCall>& call);
   // While it lives, nobody brings these blocks up.

@@ -12,6 +12,13 @@ bool allowed(char c) {
 
 }  // namespace
 
+Result<void> CallLimits::check(const Clock& clock) const {
+  if (stop.stop_requested()) return make_error(ErrorCode::kCancelled, "the call was cancelled");
+  if (deadline && clock.now() >= *deadline)
+    return make_error(ErrorCode::kTimeout, "the deadline of the call has come");
+  return {};
+}
+
 Result<void> check_key(std::string_view key) {
   const auto bad = [&](const char* why) {
     return make_error(ErrorCode::kInvalidArgument, "the key '%s' %s", std::string(key.substr(0, 80)).c_str(),

@@ -2,11 +2,13 @@
 
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <limits>
 #include <map>
 #include <unordered_set>
 #include <utility>
 
+#include "ashlar/base/interleaving.h"
 #include "ashlar/base/log.h"
 #include "tiers/volume_pool_parts.h"
 #include "tokens/xxhash_inline.h"
@@ -21,6 +23,8 @@ namespace {
 
 // Names asked for at a time.
 constexpr std::size_t kProbe = 64;
+// A volume that so many calls in a row have left at their deadline cannot be reached.
+constexpr std::size_t kMostUnanswered = 3;
 
 }  // namespace
 
@@ -28,9 +32,24 @@ VolumePool::VolumePool(block::BlockManager<G4>& manager, const Options& options)
     : ManagedPool(manager, options.clock == nullptr ? Clock::real() : *options.clock),
       options_(options),
       clock_(options.clock == nullptr ? Clock::real() : *options.clock),
-      where_(manager.total_blocks()) {}
+      where_(manager.total_blocks()),
+      claims_(std::make_shared<ObjectClaims>()),
+      calls_(std::make_unique<VolumeCalls>()) {}
 
-VolumePool::~VolumePool() = default;
+VolumePool::~VolumePool() {
+  stop();
+}
+
+void VolumePool::stop() {
+  std::vector<std::shared_ptr<Attached>> all;
+  {
+    const MutexLock lock(mu_);
+    stopped_ = true;
+    all = volumes_;
+  }
+  for (const std::shared_ptr<Attached>& one : all)
+    if (one != nullptr) one->stop.request_stop();
+}
 
 // ---- volumes
 
@@ -54,7 +73,7 @@ Result<void> VolumePool::attach(std::string name, std::unique_ptr<Volume> volume
   return {};
 }
 
-Result<std::size_t> VolumePool::detach(std::string_view name) {
+Result<std::size_t> VolumePool::detach(std::string_view name, std::optional<Clock::TimePoint> until) {
   Number number = 0;
   std::shared_ptr<Attached> gone;  // destroyed outside the lock
   {
@@ -65,9 +84,21 @@ Result<std::size_t> VolumePool::detach(std::string_view name) {
     if (found == volumes_.end())
       return make_error(ErrorCode::kNotFound, "no volume '%s' is attached", std::string(name).c_str());
     number = static_cast<Number>(found - volumes_.begin());
-    (*found)->leaving = true;
-    while (volumes_[number]->users != 0) unused_.wait(mu_);
-    gone = std::move(volumes_[number]);
+    gone = *found;
+    gone->leaving = true;
+    while (gone->users != 0 && !(until && clock_.now() >= *until)) {
+      if (until) {
+        clock_.wait_until(unused_, mu_, *until);
+      } else {
+        unused_.wait(mu_);
+      }
+    }
+  }
+  gone->stop.request_stop();
+  {
+    const MutexLock lock(mu_);
+    while (gone->users != 0) unused_.wait(mu_);
+    volumes_[number] = nullptr;
   }
   std::vector<SequenceHash> hashes;
   manager_.for_each_registered([&](const SequenceHash& hash, BlockId) { hashes.push_back(hash); });
@@ -80,7 +111,8 @@ Result<std::size_t> VolumePool::detach(std::string_view name) {
 
 VolumePool::Use VolumePool::use(Number number) {
   const MutexLock lock(mu_);
-  if (number >= volumes_.size() || volumes_[number] == nullptr || volumes_[number]->leaving) return {};
+  if (stopped_ || number >= volumes_.size() || volumes_[number] == nullptr || volumes_[number]->leaving)
+    return {};
   ++volumes_[number]->users;
   return Use(*this, volumes_[number]);
 }
@@ -89,7 +121,7 @@ std::vector<std::pair<VolumePool::Number, VolumePool::Use>> VolumePool::use_all(
   std::vector<std::pair<Number, Use>> all;
   const MutexLock lock(mu_);
   for (std::size_t i = 0; i < volumes_.size(); ++i) {
-    if (volumes_[i] == nullptr || volumes_[i]->leaving) continue;
+    if (stopped_ || volumes_[i] == nullptr || volumes_[i]->leaving) continue;
     ++volumes_[i]->users;
     all.emplace_back(static_cast<Number>(i), Use(*this, volumes_[i]));
   }
@@ -109,11 +141,60 @@ bool VolumePool::rests(const Attached& volume) const {
 
 void VolumePool::note(Attached& volume, const Error& error) const {
   volume.failed.add();
-  if (error.code() != ErrorCode::kUnavailable || options_.rest <= Clock::Duration::zero()) return;
+  if (error.code() == ErrorCode::kUnavailable) rest(volume, error);
+}
+
+void VolumePool::rest(Attached& volume, const Error& error) const {
+  if (options_.rest <= Clock::Duration::zero()) return;
   if (!rests(volume))
     ASHLAR_LOG(LogLevel::kWarn, "tiers", "%s cannot be reached and is left alone for a while: %s",
                volume.volume->describe().c_str(), error.to_string().c_str());
   volume.rests_until.store(clock_.now() + options_.rest, std::memory_order_relaxed);
+}
+
+CallLimits VolumePool::bounded(const CallLimits& limits) const {
+  CallLimits all = limits;
+  if (options_.call_limit <= Clock::Duration::zero()) return all;
+  const Clock::TimePoint latest = clock_.now() + options_.call_limit;
+  all.deadline = std::min(limits.deadline.value_or(latest), latest);
+  return all;
+}
+
+bool VolumePool::is_stop(const Error& error, const CallLimits& limits) const {
+  const bool by_limits = error.code() == ErrorCode::kTimeout || error.code() == ErrorCode::kCancelled;
+  return by_limits && !limits.check(clock_);
+}
+
+Error VolumePool::why_left(Attached& volume, const CallLimits& limits) const {
+  const std::string name = volume.volume->describe();
+  if (volume.stop.stop_requested())
+    return make_error(ErrorCode::kUnavailable, "%s was detached while it was used", name.c_str());
+  const Result<void> wanted = limits.check(clock_);
+  if (wanted) {
+    volume.unanswered = 0;  // it rests for this
+    return make_error(
+        ErrorCode::kUnavailable, "%s did not answer within %lld ms", name.c_str(),
+        static_cast<long long>(
+            std::chrono::duration_cast<std::chrono::milliseconds>(options_.call_limit).count()));
+  }
+  Error error = make_error(wanted.error().code(), "%s: %s", name.c_str(), wanted.error().message().c_str());
+  if (error.code() == ErrorCode::kTimeout && volume.unanswered.fetch_add(1) + 1 >= kMostUnanswered) {
+    volume.unanswered = 0;
+    rest(volume, error);
+  }
+  return error;
+}
+
+std::vector<Result<void>> VolumePool::remove_keys(const Use& volume, std::vector<std::string> keys,
+                                                  const CallLimits& limits,
+                                                  std::shared_ptr<const void> claim) {
+  const std::size_t count = keys.size();
+  return call<Result<void>>(
+      volume, count, limits,
+      [keys = std::move(keys), claim = std::move(claim)](Volume& its, const CallLimits& how) {
+        const std::vector<std::string_view> views(keys.begin(), keys.end());
+        return its.remove(views, how);
+      });
 }
 
 // Each volume rates the hash; the highest has it. So a volume that leaves or comes moves no other's blocks.
@@ -156,29 +237,39 @@ VolumeObject VolumePool::object_of(const BlockRecord& record) const {
   return object;
 }
 
-Result<ReservedBlocks<G4>> VolumePool::take(std::size_t n) {
+Result<ReservedBlocks<G4>> VolumePool::take(std::size_t n, const CallLimits& limits) {
   auto taken = manager_.allocate_blocks_with_evictions(n);
   if (!taken) return taken.error().to_error();
   if (options_.remove_evicted && !taken->evicted.empty()) {
-    std::map<Number, std::vector<std::string>> gone;
     const std::unordered_set<SequenceHash> evicted(taken->evicted.begin(), taken->evicted.end());
-    for (const auto& block : taken->blocks) {
-      const SequenceHash hash = records_.last(block.block_id());
-      if (evicted.contains(hash))
-        gone[where_[block.block_id().value()]].push_back(object_of({.hash = hash}).key());
-    }
-    for (const auto& [number, keys] : gone) {
-      const Use volume = use(number);
-      if (!volume || !volume->use.write) continue;
-      const std::vector<std::string_view> views(keys.begin(), keys.end());
-      for (const Result<void>& removed : volume->volume->remove(views))
-        if (!removed)
-          ASHLAR_LOG(LogLevel::kWarn, "tiers", "an evicted object stays on %s: %s",
-                     volume->volume->describe().c_str(), removed.error().to_string().c_str());
-    }
+    std::vector<std::pair<Number, SequenceHash>> gone;
+    for (const auto& block : taken->blocks)
+      if (const SequenceHash hash = records_.last(block.block_id()); evicted.contains(hash))
+        gone.emplace_back(where_[block.block_id().value()], hash);
+    interleaving_point("volume_pool.evicted");
+    remove_evicted(gone, limits);
   }
   records_.handed_out(taken->blocks, taken->evicted);
   return ReservedBlocks<G4>(std::move(taken->blocks));
+}
+
+// Between the eviction and this, others may have put an object again, or be about to: theirs stays.
+void VolumePool::remove_evicted(std::span<const std::pair<Number, SequenceHash>> evicted,
+                                const CallLimits& limits) {
+  const std::shared_ptr<const ObjectClaims::Claim> claim =
+      claims_->take_free({evicted.begin(), evicted.end()}, ObjectClaims::Kind::kAlone);
+  std::map<Number, std::vector<std::string>> gone;
+  for (const auto& [number, hash] : evicted)
+    if (claim->has({number, hash}) && where(hash) != number)
+      gone[number].push_back(object_of({.hash = hash}).key());
+  for (auto& [number, keys] : gone) {
+    const Use volume = use(number);
+    if (!volume || !volume->use.write) continue;
+    for (const Result<void>& removed : remove_keys(volume, std::move(keys), limits, claim))
+      if (!removed)
+        ASHLAR_LOG(LogLevel::kWarn, "tiers", "an evicted object stays on %s: %s",
+                   volume->volume->describe().c_str(), removed.error().to_string().c_str());
+  }
 }
 
 bool VolumePool::forget(const SequenceHash& hash, Number number) {
@@ -195,25 +286,44 @@ Result<void> VolumePool::remove(const SequenceHash& hash) {
 }
 
 // What was evicted here may be on its volume still, and on another than a new copy would go to.
-Result<void> VolumePool::remove_all(std::span<const SequenceHash> hashes) {
+Result<void> VolumePool::remove_all(std::span<const SequenceHash> hashes, const CallLimits& limits) {
+  if (hashes.empty()) return {};
   std::vector<std::string> keys;
   for (const SequenceHash& hash : hashes) keys.push_back(object_of({.hash = hash}).key());
-  const std::vector<std::string_view> views(keys.begin(), keys.end());
   std::optional<Error> error;
+  const auto note_error = [&](const Error& one) {
+    if (!error) error = one;
+  };
   for (const auto& [number, volume] : use_all()) {
     if (volume->use.write) {
-      const std::vector<Result<void>> removed = volume->volume->remove(views);
+      std::vector<ObjectClaims::Object> objects;
+      for (const SequenceHash& hash : hashes) objects.emplace_back(number, hash);
+      const std::shared_ptr<const ObjectClaims::Claim> claim =
+          claims_->take(std::move(objects), ObjectClaims::Kind::kAlone, bounded(limits), clock_);
+      if (claim == nullptr) {
+        const Result<void> wanted = limits.check(clock_);
+        note_error(wanted ? make_error(ErrorCode::kUnavailable,
+                                       "%s: an object that is to be removed is still being put; repeat it",
+                                       volume->volume->describe().c_str())
+                          : wanted.error());
+        continue;
+      }
+      const std::vector<Result<void>> removed = remove_keys(volume, keys, limits, claim);
       for (std::size_t i = 0; i < hashes.size(); ++i) {
-        if (!removed[i] && !error) error = removed[i].error();
+        if (!removed[i]) note_error(removed[i].error());
         if (removed[i]) forget(hashes[i], number);
       }
-    } else if (!error && !views.empty()) {
+    } else if (!error) {
       // It is asked: nobody here may know of an object yet.
-      for (const Result<bool>& there : volume->volume->contains(views)) {
+      const auto contains = [keys](Volume& its, const CallLimits& how) {
+        const std::vector<std::string_view> views(keys.begin(), keys.end());
+        return its.contains(views, how);
+      };
+      for (const Result<bool>& there : call<Result<bool>>(volume, keys.size(), limits, contains)) {
         if (there && !*there) continue;
-        error = there ? make_error(ErrorCode::kUnsupported, "volume '%s' is only read; its objects stay",
-                                   volume->name.c_str())
-                      : there.error();
+        note_error(there ? make_error(ErrorCode::kUnsupported, "volume '%s' is only read; its objects stay",
+                                      volume->name.c_str())
+                         : there.error());
         break;
       }
     }
@@ -221,7 +331,7 @@ Result<void> VolumePool::remove_all(std::span<const SequenceHash> hashes) {
   return error ? Result<void>(*error) : Result<void>();
 }
 
-std::size_t VolumePool::probe(std::span<const SequenceHash> hashes) {
+std::size_t VolumePool::probe(std::span<const SequenceHash> hashes, const CallLimits& limits) {
   block::BlockList<block::ImmutableBlock<G4>> known;  // in use, so that others do not push them out
   std::size_t asked = 0;
   while (known.size() < hashes.size()) {
@@ -230,34 +340,49 @@ std::size_t VolumePool::probe(std::span<const SequenceHash> hashes) {
       continue;
     }
     if (known.size() < asked) break;  // nobody has it, or there is no room to remember it
+    if (!limits.check(clock_)) break;
     std::vector<SequenceHash> names;
     const std::size_t most = std::min(kProbe, capacity() - known.size());
     for (asked = known.size(); asked < hashes.size() && names.size() < most; ++asked)
       if (!has(hashes[asked])) names.push_back(hashes[asked]);
     if (names.empty()) break;
-    ask(std::move(names));
+    ask(std::move(names), limits);
   }
   return known.size();
 }
 
-void VolumePool::ask(std::vector<SequenceHash> names) {
+// All volumes at once: one that is silent does not keep the others from answering.
+void VolumePool::ask(std::vector<SequenceHash> names, const CallLimits& limits) {
   std::vector<std::string> keys;
   for (const SequenceHash& hash : names) keys.push_back(object_of({.hash = hash}).key());
-  const std::vector<std::string_view> views(keys.begin(), keys.end());
   std::vector<std::optional<Number>> found(names.size());
   const std::vector<std::pair<Number, Use>> uses = use_all();  // until what was found is registered
-  for (const auto& [number, volume] : uses) {
-    if (rests(*volume)) continue;
-    const std::vector<Result<bool>> answers = volume->volume->contains(views);
+  std::vector<ObjectClaims::Object> objects;
+  for (const auto& [number, volume] : uses)
+    for (const SequenceHash& hash : names) objects.emplace_back(number, hash);
+  // What is being removed is not there.
+  const std::shared_ptr<const ObjectClaims::Claim> claim =
+      claims_->take_free(std::move(objects), ObjectClaims::Kind::kShared);
+  std::vector<std::pair<Number, Pending<Result<bool>>>> questions;
+  for (const auto& [number, volume] : uses)
+    if (!rests(*volume))
+      questions.emplace_back(
+          number,
+          begin_call<Result<bool>>(volume, names.size(), limits, [keys](Volume& its, const CallLimits& how) {
+            const std::vector<std::string_view> views(keys.begin(), keys.end());
+            return its.contains(views, how);
+          }));
+  for (auto& [number, question] : questions) {
+    const std::vector<Result<bool>> answers = finish_call(question, limits);
     for (std::size_t i = 0; i < names.size(); ++i) {
-      if (!answers[i]) note(*volume, answers[i].error());
-      if (answers[i] && *answers[i] && !found[i]) found[i] = number;
+      if (!answers[i] && !is_stop(answers[i].error(), limits)) note(question.volume, answers[i].error());
+      if (answers[i] && *answers[i] && !found[i] && claim->has({number, names[i]})) found[i] = number;
     }
   }
   const auto first_missing = std::ranges::find_if(found, [](const auto& one) { return !one; });
   names.resize(static_cast<std::size_t>(first_missing - found.begin()));
   if (names.empty()) return;
-  Result<ReservedBlocks<G4>> taken = take(names.size());
+  Result<ReservedBlocks<G4>> taken = take(names.size(), limits);
   if (!taken) return;
   std::vector<BlockRecord> records;
   std::vector<Number> numbers;

@@ -3,6 +3,8 @@
 #include <array>
 #include <cstring>
 #include <map>
+#include <memory>
+#include <stop_token>
 #include <thread>
 #include <utility>
 
@@ -23,65 +25,74 @@ using transfer::BlockSet;
 
 namespace {
 
-// Runs shorter than this go through a buffer: volumes like few long parts.
-constexpr std::uint64_t kShortRun = 16384;
 constexpr std::size_t kReadThreads = 4;
 
+CallLimits limits_of(const MoveOptions& options) {
+  return {.deadline = options.deadline,
+          .stop = options.control == nullptr ? std::stop_token() : options.control->stop_token()};
+}
+
 // Errors: kCancelled, kTimeout: the rest of a move is not to be done.
-Result<void> still_wanted(const MoveOptions& options, const Clock& clock, std::size_t blocks) {
-  if (options.control != nullptr && options.control->cancelled())
+Result<void> still_wanted(const CallLimits& limits, const Clock& clock, std::size_t blocks) {
+  const Result<void> wanted = limits.check(clock);
+  if (wanted) return {};
+  if (wanted.error().code() == ErrorCode::kCancelled)
     return make_error(ErrorCode::kCancelled, "the move was cancelled");
-  if (options.deadline && clock.now() >= *options.deadline)
-    return make_error(ErrorCode::kTimeout, "the deadline came before %zu blocks had moved", blocks);
-  return {};
+  return make_error(ErrorCode::kTimeout, "the deadline came before %zu blocks had moved", blocks);
 }
 
 }  // namespace
 
-// The bytes of an object: its header, and its block where it lies or in a buffer.
-struct VolumePool::Payload {
-  Payload(const BlockSet& set, std::uint32_t slot) {
-    std::vector<std::span<std::byte>> runs;
-    for (std::size_t plane = 0; plane < set.planes().size(); ++plane)
-      transfer::for_each_run(set, plane, slot, [&](std::byte* at, std::uint64_t bytes) {
-        if (!runs.empty() && runs.back().data() + runs.back().size() == at) {
-          runs.back() = {runs.back().data(), runs.back().size() + bytes};
-        } else {
-          runs.emplace_back(at, bytes);
-        }
-      });
-    parts.emplace_back(header);
-    if (set.block_bytes() / runs.size() < kShortRun) {
-      staged = std::move(runs);
-      buffer.resize(set.block_bytes());
-      parts.emplace_back(buffer);
-    } else {
-      parts.insert(parts.end(), runs.begin(), runs.end());
+// Objects in buffers that belong to the call which reads or writes them: a header, then a block in canonical order.
+struct VolumePool::Images {
+  Images(std::vector<std::string> its_keys, std::uint64_t block_bytes)
+      : keys(std::move(its_keys)), bytes(VolumeObject::kHeaderBytes + block_bytes) {
+    for (std::size_t i = 0; i < keys.size(); ++i) {
+      memory.push_back(std::make_unique_for_overwrite<std::byte[]>(bytes));
+      whole.emplace_back(memory.back().get(), bytes);
+    }
+    written.assign(whole.begin(), whole.end());
+    for (std::size_t i = 0; i < keys.size(); ++i) {
+      reads.push_back({keys[i], std::span(&whole[i], 1)});
+      writes.push_back({keys[i], std::span(&written[i], 1)});
     }
   }
-  void gather() {
-    std::byte* at = buffer.data();
-    for (const std::span<std::byte> run : staged) {
-      std::memcpy(at, run.data(), run.size());
-      at += run.size();
-    }
-  }
-  void scatter() const {
-    const std::byte* at = buffer.data();
-    for (const std::span<std::byte> run : staged) {
-      std::memcpy(run.data(), at, run.size());
-      at += run.size();
-    }
-  }
-  std::vector<std::span<const std::byte>> to_write() const { return {parts.begin(), parts.end()}; }
+  Images(const Images&) = delete;
+  Images& operator=(const Images&) = delete;
 
-  std::array<std::byte, VolumeObject::kHeaderBytes> header = {};
-  std::vector<std::span<std::byte>> parts;
-  std::vector<std::span<std::byte>> staged;
-  std::vector<std::byte> buffer;
+  std::span<std::byte> header(std::size_t i) const { return whole[i].first(VolumeObject::kHeaderBytes); }
+  std::span<std::byte> block(std::size_t i) const { return whole[i].subspan(VolumeObject::kHeaderBytes); }
+  void gather(std::size_t i, const BlockSet& set, std::uint32_t slot) const {
+    each_run(i, set, slot,
+             [](std::byte* ours, std::byte* its, std::uint64_t n) { std::memcpy(ours, its, n); });
+  }
+  void scatter(std::size_t i, const BlockSet& set, std::uint32_t slot) const {
+    each_run(i, set, slot,
+             [](std::byte* ours, std::byte* its, std::uint64_t n) { std::memcpy(its, ours, n); });
+  }
+
+  const std::vector<std::string> keys;
+  const std::uint64_t bytes;  // of one
+  std::vector<std::unique_ptr<std::byte[]>> memory;
+  std::vector<std::span<std::byte>> whole;
+  std::vector<std::span<const std::byte>> written;
+  std::vector<ObjectRead> reads;
+  std::vector<ObjectWrite> writes;
+
+ private:
+  template <class F>
+  void each_run(std::size_t i, const BlockSet& set, std::uint32_t slot, F copy) const {
+    std::byte* at = block(i).data();
+    for (std::size_t plane = 0; plane < set.planes().size(); ++plane)
+      transfer::for_each_run(set, plane, slot, [&](std::byte* its, std::uint64_t count) {
+        copy(at, its, count);
+        at += count;
+      });
+  }
 };
 
 MoveReport VolumePool::put(BytePool& from, std::vector<block::Hold> holds, const MoveOptions& options) {
+  const CallLimits limits = limits_of(options);
   MoveReport report;
   report.blocks.assign(holds.size(), Moved::kFailed);
   const auto fail = [&](const Error& error, std::span<const std::size_t> members, Moved how) {
@@ -111,21 +122,32 @@ MoveReport VolumePool::put(BytePool& from, std::vector<block::Hold> holds, const
            members, Moved::kFailed);
       continue;
     }
-    if (const Result<void> wanted = still_wanted(options, clock_, members.size()); !wanted) {
+    std::vector<ObjectClaims::Object> objects;
+    for (const std::size_t i : members) objects.emplace_back(number, holds[i].sequence_hash());
+    // Removals of them end first.
+    const std::shared_ptr<const ObjectClaims::Claim> claim =
+        claims_->take(std::move(objects), ObjectClaims::Kind::kShared, bounded(limits), clock_);
+    if (const Result<void> wanted = still_wanted(limits, clock_, members.size()); !wanted) {
       fail(wanted.error(), members, Moved::kStopped);
       continue;
     }
-    Result<ReservedBlocks<G4>> taken = take(members.size());
+    if (claim == nullptr) {
+      fail(make_error(ErrorCode::kUnavailable, "%s: objects that are to be put are still being removed",
+                      volume->volume->describe().c_str()),
+           members, Moved::kFailed);
+      continue;
+    }
+    Result<ReservedBlocks<G4>> taken = take(members.size(), limits);
     if (!taken) {
       fail(taken.error(), members, Moved::kFailed);
       continue;
     }
-    std::vector<std::unique_ptr<Payload>> payloads;
     std::vector<BlockRecord> records;
     std::vector<std::string> keys;
-    std::vector<std::vector<std::span<const std::byte>>> parts;
-    std::vector<ObjectWrite> objects;
-    for (const std::size_t i : members) {
+    for (const std::size_t i : members) keys.push_back(object_of({.hash = holds[i].sequence_hash()}).key());
+    const auto images = std::make_shared<const Images>(std::move(keys), block_bytes());
+    for (std::size_t at = 0; at < members.size(); ++at) {
+      const std::size_t i = members[at];
       const BytePool::Place place = from.place(holds[i].block_id());
       const BlockSet& set = *from.blocks(place.part);
       BlockRecord record = from.record(holds[i]);
@@ -134,24 +156,26 @@ MoveReport VolumePool::put(BytePool& from, std::vector<block::Hold> holds, const
         if (made) record.checksum = *made;
         if (made) from.records().learn(holds[i], *made);
       }
-      payloads.push_back(std::make_unique<Payload>(set, place.slot));
-      payloads.back()->gather();
-      payloads.back()->header = object_of(record).encode();
+      images->gather(at, set, place.slot);
+      std::ranges::copy(object_of(record).encode(), images->header(at).begin());
       records.push_back(record);
-      keys.push_back(object_of(record).key());
-      parts.push_back(payloads.back()->to_write());
     }
-    for (std::size_t i = 0; i < members.size(); ++i) objects.push_back({keys[i], parts[i]});
-    const std::vector<Result<void>> written = volume->volume->put(objects);
+    const std::vector<Result<void>> written = call<Result<void>>(
+        volume, members.size(), limits,
+        [images, claim](Volume& its, const CallLimits& how) { return its.put(images->writes, how); });
     const std::vector<Number> numbers(members.size(), number);
     for (std::size_t i = 0; i < members.size(); ++i) {
       Result<void> good = written[i];
-      if (good && options_.read_back_after_write) good = check_written(*volume->volume, records[i], from);
+      if (good && options_.read_back_after_write) good = check_written(volume, records[i], from, limits);
       if (good) {
         volume->put.add();
         continue;
       }
-      note(*volume, good.error());
+      if (is_stop(good.error(), limits)) {
+        report.blocks[members[i]] = Moved::kStopped;
+      } else {
+        note(*volume, good.error());
+      }
       if (!report.error) report.error = good.error();
       records[i] = {};
     }
@@ -164,17 +188,13 @@ MoveReport VolumePool::put(BytePool& from, std::vector<block::Hold> holds, const
   return report;
 }
 
-Result<void> VolumePool::check_written(Volume& volume, const BlockRecord& record,
-                                       const BytePool& from) const {
-  std::array<std::byte, VolumeObject::kHeaderBytes> header;
-  std::vector<std::byte> bytes(from.block_bytes());
-  const std::array<std::span<std::byte>, 2> parts = {std::span<std::byte>(header),
-                                                     std::span<std::byte>(bytes)};
+Result<void> VolumePool::check_written(const Use& volume, const BlockRecord& record, const BytePool& from,
+                                       const CallLimits& limits) {
   const VolumeObject wanted = object_of(record);
-  const std::string key = wanted.key();
-  const ObjectRead read{key, parts};
-  if (const Result<void> got = volume.get(std::span(&read, 1))[0]; !got) return got;
-  const Result<VolumeObject> found = VolumeObject::decode(header);
+  const auto images = std::make_shared<const Images>(std::vector{wanted.key()}, block_bytes());
+  const auto get = [images](Volume& its, const CallLimits& how) { return its.get(images->reads, how); };
+  if (const Result<void> got = call<Result<void>>(volume, 1, limits, get)[0]; !got) return got;
+  const Result<VolumeObject> found = VolumeObject::decode(images->header(0));
   if (!found) return found.error();
   if (const Result<void> same = wanted.expect(*found); !same) return same;
   // The bytes in canonical form, as a block of their own.
@@ -190,12 +210,7 @@ Result<void> VolumePool::check_written(Volume& volume, const BlockRecord& record
   storage::SystemAllocator memory;
   const Result<std::shared_ptr<const BlockSet>> scratch = BlockSet::allocate(shapes, memory);
   if (!scratch) return scratch.error();
-  const std::byte* at = bytes.data();
-  for (std::size_t plane = 0; plane < shapes.size(); ++plane)
-    transfer::for_each_run(**scratch, plane, 0, [&](std::byte* to, std::uint64_t count) {
-      std::memcpy(to, at, count);
-      at += count;
-    });
+  images->scatter(0, **scratch, 0);
   return transfer::verify_block(**scratch, 0, {record.hash, options_.shape.keys}, *record.checksum,
                                 storage_tier());
 }
@@ -206,14 +221,13 @@ struct VolumePool::Reading {
   const Use& volume;
   std::vector<std::size_t> members;  // of the call
   std::unique_ptr<Reservation> reservation;
-  std::vector<std::unique_ptr<Payload>> payloads;
-  std::vector<std::string> keys;
-  std::vector<ObjectRead> objects;
-  std::vector<Result<void>> results;
-  std::vector<BlockRecord> records;  // of those that are good
+  std::vector<std::string> keys = {};
+  std::vector<Result<void>> results = {};
+  std::vector<BlockRecord> records = {};  // of those that are good
 };
 
 MoveReport VolumePool::get(std::span<const SequenceHash> hashes, BytePool& to, const MoveOptions& options) {
+  const CallLimits limits = limits_of(options);
   MoveReport report;
   report.blocks.assign(hashes.size(), Moved::kGone);
   if (!to.blocks()->host_accessible()) {
@@ -243,7 +257,7 @@ MoveReport VolumePool::get(std::span<const SequenceHash> hashes, BytePool& to, c
       if (!report.error) report.error = error;
       for (const std::size_t i : members) report.blocks[i] = how;
     };
-    if (const Result<void> wanted = still_wanted(options, clock_, members.size()); !wanted) {
+    if (const Result<void> wanted = still_wanted(limits, clock_, members.size()); !wanted) {
       fail(wanted.error(), Moved::kStopped);
       continue;
     }
@@ -260,13 +274,8 @@ MoveReport VolumePool::get(std::span<const SequenceHash> hashes, BytePool& to, c
     Reading reading{.number = number,
                     .volume = volume,
                     .members = std::move(members),
-                    .reservation = *std::move(reserved),
-                    .payloads = {},
-                    .keys = {},
-                    .objects = {},
-                    .results = {},
-                    .records = {}};
-    read(reading, hashes, holds, to, report);
+                    .reservation = *std::move(reserved)};
+    read(reading, hashes, holds, to, report, limits);
     const Published published =
         reading.reservation->publish(reading.records, block::KvReady::asserted_by_caller());
     if (published.error && !report.error) report.error = published.error;
@@ -284,15 +293,10 @@ MoveReport VolumePool::get(std::span<const SequenceHash> hashes, BytePool& to, c
 }
 
 void VolumePool::read(Reading& reading, std::span<const SequenceHash> hashes, std::span<block::Hold> holds,
-                      BytePool& to, MoveReport& report) {
+                      BytePool& to, MoveReport& report, const CallLimits& limits) {
   const std::size_t count = reading.members.size();
-  for (std::size_t i = 0; i < count; ++i) {
-    const BytePool::Place place = to.place(reading.reservation->ids()[i]);
-    reading.payloads.push_back(std::make_unique<Payload>(*to.blocks(place.part), place.slot));
-    reading.keys.push_back(object_of({.hash = hashes[reading.members[i]]}).key());
-  }
-  for (std::size_t i = 0; i < count; ++i)
-    reading.objects.push_back({reading.keys[i], reading.payloads[i]->parts});
+  for (const std::size_t member : reading.members)
+    reading.keys.push_back(object_of({.hash = hashes[member]}).key());
   reading.results.resize(count);
   reading.records.resize(count);
   // Each part is read and checked on one thread.
@@ -301,22 +305,28 @@ void VolumePool::read(Reading& reading, std::span<const SequenceHash> hashes, st
   in_parallel(parts, parts, [&](std::size_t part) {
     const std::size_t first = count * part / parts;
     const std::size_t end = count * (part + 1) / parts;
-    std::vector<Result<void>> got =
-        reading.volume->volume->get(std::span(reading.objects).subspan(first, end - first));
+    const auto from = reading.keys.begin() + static_cast<std::ptrdiff_t>(first);
+    const auto images = std::make_shared<const Images>(
+        std::vector<std::string>(from, from + static_cast<std::ptrdiff_t>(end - first)), block_bytes());
+    std::vector<Result<void>> got = call<Result<void>>(
+        reading.volume, end - first, limits,
+        [images](Volume& its, const CallLimits& how) { return its.get(images->reads, how); });
     for (std::size_t i = first; i < end; ++i) {
       reading.results[i] = std::move(got[i - first]);
       if (!reading.results[i]) continue;
-      reading.payloads[i]->scatter();
-      reading.results[i] = inspect(holds[reading.members[i]], reading.payloads[i]->header, to,
-                                   reading.reservation->ids()[i], &reading.records[i]);
+      const BlockId id = reading.reservation->ids()[i];
+      const BytePool::Place place = to.place(id);
+      images->scatter(i - first, *to.blocks(place.part), place.slot);
+      reading.results[i] =
+          inspect(holds[reading.members[i]], images->header(i - first), to, id, &reading.records[i]);
     }
   });
-  for (std::size_t i = 0; i < count; ++i) settle(reading, i, hashes, holds, report);
+  for (std::size_t i = 0; i < count; ++i) settle(reading, i, hashes, holds, report, limits);
 }
 
 // What has been read is good, gone or damaged.
 void VolumePool::settle(Reading& reading, std::size_t i, std::span<const SequenceHash> hashes,
-                        std::span<block::Hold> holds, MoveReport& report) {
+                        std::span<block::Hold> holds, MoveReport& report, const CallLimits& limits) {
   const std::size_t member = reading.members[i];
   const Use& volume = reading.volume;
   const Result<void>& good = reading.results[i];
@@ -331,15 +341,18 @@ void VolumePool::settle(Reading& reading, std::size_t i, std::span<const Sequenc
     forget(hashes[member], reading.number);
     return;
   }
+  if (!report.error) report.error = good.error();
+  if (is_stop(good.error(), limits)) {
+    report.blocks[member] = Moved::kStopped;
+    return;
+  }
   note(*volume, good.error());
   report.blocks[member] = code == ErrorCode::kCorruption ? Moved::kDamaged : Moved::kFailed;
-  if (!report.error) report.error = good.error();
   if (code != ErrorCode::kCorruption) return;
   ASHLAR_LOG(LogLevel::kError, "tiers", "%s: %s", volume->volume->describe().c_str(),
              good.error().to_string().c_str());
-  const std::string_view key = reading.keys[i];
   if (volume->use.write)
-    if (const Result<void> removed = volume->volume->remove(std::span(&key, 1))[0]; !removed)
+    if (const Result<void> removed = remove_keys(volume, {reading.keys[i]}, limits, nullptr)[0]; !removed)
       ASHLAR_LOG(LogLevel::kWarn, "tiers", "a damaged object stays on %s: %s",
                  volume->volume->describe().c_str(), removed.error().to_string().c_str());
   forget(hashes[member], reading.number);

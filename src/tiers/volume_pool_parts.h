@@ -1,27 +1,35 @@
-// What VolumePool is made of: attached volumes, and uses that keep them attached.
+// What VolumePool is made of: attached volumes, uses that keep them attached, and calls of them.
 #pragma once
 
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <stop_token>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "ashlar/base/clock.h"
 #include "ashlar/base/metrics.h"
 #include "ashlar/base/mutex.h"
 #include "ashlar/tiers/volume_pool.h"
+#include "tiers/object_claims.h"
+#include "tiers/volume_calls.h"
 
 namespace ashlar::tiers {
 
 struct VolumePool::Attached {
   std::string name;
-  std::unique_ptr<Volume> volume;
+  std::shared_ptr<Volume> volume;  // calls that were left share it
   VolumeUse use;
   std::uint64_t salt = 0;                       // of its name, for the choice
   std::size_t users = 0;                        // under the pool's lock
   bool leaving = false;                         // under the pool's lock
+  std::stop_source stop;                        // ends its calls
+  std::atomic<std::size_t> unanswered{0};       // calls in a row that were left at their deadline
   std::atomic<Clock::TimePoint> rests_until{};  // it could not be reached
+  const std::shared_ptr<std::atomic<std::size_t>> left =
+      std::make_shared<std::atomic<std::size_t>>(0);  // calls that nobody waits for
   Counter put;
   Counter got;
   Counter failed;
@@ -48,5 +56,63 @@ class VolumePool::Use {
   VolumePool* pool_ = nullptr;
   std::shared_ptr<Attached> attached_;
 };
+
+// A call that was begun.
+template <class R>
+struct VolumePool::Pending {
+  Attached& volume;
+  std::size_t count;
+  CallLimits limits;  // with those of the pool
+  std::shared_ptr<std::vector<R>> answers = {};
+  Result<std::shared_ptr<VolumeCalls::Call>> call = std::shared_ptr<VolumeCalls::Call>();
+};
+
+template <class R, class F>
+VolumePool::Pending<R> VolumePool::begin_call(const Use& volume, std::size_t count, const CallLimits& limits,
+                                              F fn) {
+  // So many that do not return are enough: a volume that hangs must not take thread after thread.
+  constexpr std::size_t kMostLeft = 8;
+  Pending<R> pending{.volume = *volume, .count = count, .limits = bounded(limits)};
+  if (const std::size_t left = volume->left->load(); left >= kMostLeft) {
+    pending.call = make_error(ErrorCode::kUnavailable, "%s: %zu calls that were given up have not returned",
+                              volume->volume->describe().c_str(), left);
+    return pending;
+  }
+  pending.answers = std::make_shared<std::vector<R>>();
+  // A volume knows one clock.
+  const auto deadline = &clock_ == &Clock::real() ? pending.limits.deadline : std::nullopt;
+  pending.call = calls_->start(
+      [fn = std::move(fn), its = volume->volume, answers = pending.answers,
+       deadline](const std::stop_token& stop) {
+        *answers = fn(*its, CallLimits{.deadline = deadline, .stop = stop});
+      },
+      volume->left);
+  return pending;
+}
+
+template <class R>
+std::vector<R> VolumePool::finish_call(Pending<R>& pending, const CallLimits& limits) {
+  const auto all = [&](const Error& error) { return std::vector<R>(pending.count, R(error)); };
+  if (!pending.call) return all(pending.call.error());
+  VolumeCalls::Call& call = **pending.call;
+  switch (VolumeCalls::wait(call, pending.limits, pending.volume.stop.get_token(), clock_)) {
+    case VolumeCalls::End::kEnded:
+      break;
+    case VolumeCalls::End::kLate:
+    case VolumeCalls::End::kCancelled:
+      return all(why_left(pending.volume, limits));
+  }
+  pending.volume.unanswered = 0;
+  if (const auto thrown = call.thrown())
+    return all(make_error(ErrorCode::kInternal, "%s: the volume threw an exception: %s",
+                          pending.volume.volume->describe().c_str(), thrown->c_str()));
+  return std::move(*pending.answers);
+}
+
+template <class R, class F>
+std::vector<R> VolumePool::call(const Use& volume, std::size_t count, const CallLimits& limits, F fn) {
+  Pending<R> pending = begin_call<R>(volume, count, limits, std::move(fn));
+  return finish_call(pending, limits);
+}
 
 }  // namespace ashlar::tiers

@@ -23,11 +23,16 @@ enum class VolumeCall : std::uint8_t { kPut, kGet, kContains, kRemove };
 struct VolumeScript {
   // The error of a call, by key; nothing: it goes through.
   std::function<std::optional<ErrorCode>(VolumeCall, std::string_view key)> verdict = {};
-  std::atomic<bool> flips{false};         // a bit of every object that is read
-  std::shared_ptr<Gate> put_gate = {};    // before anything is written
+  std::atomic<bool> flips{false};       // a bit of every object that is read
+  std::shared_ptr<Gate> put_gate = {};  // before anything is written
+  // Called before anything else; it may block, and then no limit interrupts it.
+  std::function<void(VolumeCall)> on_call = {};
   std::atomic<std::uint64_t> asked{0};    // keys in calls of contains()
   std::atomic<std::uint64_t> removed{0};  // keys in calls of remove()
 
+  void arrive(VolumeCall call) const {
+    if (on_call) on_call(call);
+  }
   // Every call of this kind fails.
   void fail(VolumeCall call, ErrorCode code) {
     verdict = [call, code](VolumeCall one, std::string_view) {
@@ -45,29 +50,35 @@ class ScriptedVolume final : public Volume {
       : volume_(std::move(volume)), script_(std::move(script)) {}
 
   std::string describe() const override { return "scripted " + volume_->describe(); }
-  std::vector<Result<void>> put(std::span<const ObjectWrite> objects) override {
+  std::vector<Result<void>> put(std::span<const ObjectWrite> objects, const CallLimits& limits) override {
+    script_->arrive(VolumeCall::kPut);
     if (script_->put_gate != nullptr) script_->put_gate->pass();
     return each<Result<void>>(VolumeCall::kPut, objects, [&](const ObjectWrite& object) {
-      return volume_->put(std::span(&object, 1))[0];
+      return volume_->put(std::span(&object, 1), limits)[0];
     });
   }
-  std::vector<Result<void>> get(std::span<const ObjectRead> objects) override {
+  std::vector<Result<void>> get(std::span<const ObjectRead> objects, const CallLimits& limits) override {
+    script_->arrive(VolumeCall::kGet);
     return each<Result<void>>(VolumeCall::kGet, objects, [&](const ObjectRead& object) {
-      Result<void> got = volume_->get(std::span(&object, 1))[0];
+      Result<void> got = volume_->get(std::span(&object, 1), limits)[0];
       if (got && script_->flips) object.parts.back().back() ^= std::byte{4};
       return got;
     });
   }
-  std::vector<Result<bool>> contains(std::span<const std::string_view> keys) override {
+  std::vector<Result<bool>> contains(std::span<const std::string_view> keys,
+                                     const CallLimits& limits) override {
+    script_->arrive(VolumeCall::kContains);
     script_->asked += keys.size();
     return each<Result<bool>>(VolumeCall::kContains, keys, [&](const std::string_view& key) {
-      return volume_->contains(std::span(&key, 1))[0];
+      return volume_->contains(std::span(&key, 1), limits)[0];
     });
   }
-  std::vector<Result<void>> remove(std::span<const std::string_view> keys) override {
+  std::vector<Result<void>> remove(std::span<const std::string_view> keys,
+                                   const CallLimits& limits) override {
+    script_->arrive(VolumeCall::kRemove);
     script_->removed += keys.size();
     return each<Result<void>>(VolumeCall::kRemove, keys, [&](const std::string_view& key) {
-      return volume_->remove(std::span(&key, 1))[0];
+      return volume_->remove(std::span(&key, 1), limits)[0];
     });
   }
 

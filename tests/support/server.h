@@ -63,11 +63,11 @@ inline sockaddr_in loopback(int port) {
 // Listens on a port of its own and says nothing: the kernel accepts, nobody answers.
 class SilentServer {
  public:
-  SilentServer() : socket_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+  explicit SilentServer(int backlog = 128) : socket_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
     sockaddr_in address = loopback(0);
     socklen_t length = sizeof address;
     const bool good = bind(socket_.get(), reinterpret_cast<sockaddr*>(&address), length) == 0 &&
-                      listen(socket_.get(), 128) == 0 &&
+                      listen(socket_.get(), backlog) == 0 &&
                       getsockname(socket_.get(), reinterpret_cast<sockaddr*>(&address), &length) == 0;
     EXPECT_TRUE(good) << "no port on loopback: errno " << errno;
     port_ = ntohs(address.sin_port);
@@ -78,6 +78,49 @@ class SilentServer {
  private:
   TestSocket socket_;
   int port_ = 0;
+};
+
+// Takes connections and what they say, and never answers; or says `words` to the first thing that it hears, and no more.
+class BlackholeServer {
+ public:
+  explicit BlackholeServer(std::string words = {}) : words_(std::move(words)), thread_([this] { run(); }) {}
+  ~BlackholeServer() {
+    stop_.store(true);
+    thread_.join();
+  }
+  int port() const noexcept { return listener_.port(); }
+  // How often somebody said something.
+  std::size_t heard() const noexcept { return heard_.load(); }
+
+ private:
+  void run() {
+    std::vector<TestSocket> clients;
+    std::vector<char> bytes(1 << 16);
+    while (!stop_.load()) {
+      std::vector<pollfd> watched{{.fd = listener_.listener(), .events = POLLIN, .revents = 0}};
+      for (const TestSocket& client : clients)
+        watched.push_back({.fd = client.get(), .events = POLLIN, .revents = 0});
+      if (poll(watched.data(), watched.size(), 20) <= 0) continue;
+      for (std::size_t i = 0; i < clients.size(); ++i) {
+        if (watched[i + 1].revents == 0) continue;
+        if (recv(clients[i].get(), bytes.data(), bytes.size(), 0) <= 0) {
+          clients[i].close();
+          continue;
+        }
+        const std::string words = std::exchange(words_, "");
+        if (!words.empty()) (void)send(clients[i].get(), words.data(), words.size(), MSG_NOSIGNAL);
+        heard_.fetch_add(1);
+      }
+      if (watched[0].revents == 0) continue;
+      clients.emplace_back(accept4(listener_.listener(), nullptr, nullptr, SOCK_CLOEXEC));
+    }
+  }
+
+  SilentServer listener_;
+  std::string words_;
+  std::atomic<bool> stop_{false};
+  std::atomic<std::size_t> heard_{0};
+  std::thread thread_;
 };
 
 inline bool can_listen(int port) {

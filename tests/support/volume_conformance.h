@@ -5,12 +5,15 @@
 
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <ostream>
 #include <span>
+#include <stop_token>
 #include <string>
 #include <string_view>
 #include <thread>
@@ -293,6 +296,74 @@ TEST_P(VolumeTest, ReadersNeverSeeAMixtureWhileOthersWrite) {
     EXPECT_TRUE(got && (*got == one || *got == other));
   }
   writer.join();
+}
+
+// ---- limits
+
+// What all four calls say of an object that is there, and one that is not.
+inline std::vector<std::optional<ErrorCode>> codes_of_calls(Volume& volume, const CallLimits& limits) {
+  Writes writes;
+  Reads reads;
+  writes.add("limits/new", make_bytes(100, 1));
+  reads.add("limits/there", 5000);
+  const std::vector<std::string_view> keys{"limits/there"};
+  return {code_of(volume.put(writes.objects(), limits).at(0)),
+          code_of(volume.get(reads.objects(), limits).at(0)), code_of(volume.contains(keys, limits).at(0)),
+          code_of(volume.remove(keys, limits).at(0))};
+}
+
+TEST_P(VolumeTest, ACallWhoseDeadlineHasComeDoesNothingAndSaysSo) {
+  ASSERT_TRUE(put_one(volume(), "limits/there", make_bytes(5000, 2)));
+  EXPECT_EQ(codes_of_calls(volume(), {.deadline = Clock::real().now()}),
+            std::vector<std::optional<ErrorCode>>(4, ErrorCode::kTimeout));
+  EXPECT_FALSE(contains_one(volume(), "limits/new").value());
+  expect_object("limits/there", make_bytes(5000, 2));
+}
+
+TEST_P(VolumeTest, ACancelledCallDoesNothingAndSaysSo) {
+  ASSERT_TRUE(put_one(volume(), "limits/there", make_bytes(5000, 2)));
+  std::stop_source stop;
+  stop.request_stop();
+  EXPECT_EQ(codes_of_calls(volume(), {.stop = stop.get_token()}),
+            std::vector<std::optional<ErrorCode>>(4, ErrorCode::kCancelled));
+  EXPECT_FALSE(contains_one(volume(), "limits/new").value());
+  expect_object("limits/there", make_bytes(5000, 2));
+}
+
+TEST_P(VolumeTest, LimitsThatDoNotComeChangeNothing) {
+  ASSERT_TRUE(put_one(volume(), "limits/there", make_bytes(5000, 2)));
+  const std::stop_source stop;
+  const CallLimits limits{.deadline = Clock::real().now() + std::chrono::hours(1), .stop = stop.get_token()};
+  EXPECT_EQ(codes_of_calls(volume(), limits), std::vector<std::optional<ErrorCode>>(4));
+  EXPECT_FALSE(contains_one(volume(), "limits/there").value());
+  expect_object("limits/new", make_bytes(100, 1));
+}
+
+// Whoever cancels comes at any moment; what is answered as done is done, and memory beside the parts stays as it was.
+TEST_P(VolumeTest, ACallMayBeCancelledAtAnyMoment) {
+  for (std::uint64_t round = 0; round < 4; ++round) {
+    Writes writes;
+    Reads reads;
+    for (std::size_t i = 0; i < 20; ++i) {
+      const std::string key = "cancel/" + std::to_string(round) + "/" + std::to_string(i);
+      writes.add(key, make_bytes(20'000, round * 100 + i));
+      reads.add(key, 20'000);
+    }
+    std::stop_source stop;
+    std::thread canceller([&] { stop.request_stop(); });
+    const std::vector<Result<void>> put = volume().put(writes.objects(), {.stop = stop.get_token()});
+    canceller.join();
+    const std::vector<Result<void>> got = volume().get(reads.objects());
+    for (std::size_t i = 0; i < put.size(); ++i) {
+      if (put[i]) {
+        EXPECT_TRUE(got[i]) << got[i].error();
+      } else {
+        EXPECT_EQ(put[i].error().code(), ErrorCode::kCancelled);
+      }
+      EXPECT_TRUE(!got[i] || reads.bytes(i) == writes.bytes(i));
+      EXPECT_TRUE(reads.is_guard_untouched(i));
+    }
+  }
 }
 
 }  // namespace ashlar::tiers

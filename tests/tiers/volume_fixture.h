@@ -46,6 +46,8 @@ class VolumePoolFixture : public ::testing::Test {
     std::uint32_t blocks = 200;  // of G4
     bool remove_evicted = false;
     bool read_back = false;
+    Clock::Duration rest = {};
+    Clock::Duration call_limit = {};
     Clock* clock = nullptr;
   };
 
@@ -92,6 +94,8 @@ class VolumePoolFixture : public ::testing::Test {
         *g4_manager_, VolumePool::Options{.shape = VolumeObject::describe(*host_->blocks(), kNames, 9),
                                           .remove_evicted = setting.remove_evicted,
                                           .read_back_after_write = setting.read_back,
+                                          .rest = setting.rest,
+                                          .call_limit = setting.call_limit,
                                           .clock = setting.clock});
   }
   block::ManagerOptions options(std::uint32_t blocks) const {

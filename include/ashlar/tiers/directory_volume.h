@@ -1,7 +1,9 @@
 // DirectoryVolume: a folder of files, local or mounted by the operator: NFS, a parallel file system.
 //
 // An object is a file. It is written under another name, synced, and renamed, so that readers, other machines and a
-// restart see it whole or not at all. Keys are spread over 256 folders by their hash.
+// restart see it whole or not at all. Keys are spread over 256 folders by their hash. What is no regular file is no object.
+//
+// Limits of calls are looked at between operations of the file system, which themselves cannot be interrupted.
 //
 // Options: fanout (1 to 65536 folders, 256), sync (true: put() and remove() survive a power failure when they return), threads (1
 // to 64 that write a batch, 4).
@@ -26,16 +28,18 @@ class DirectoryVolume final : public Volume {
   static Result<std::unique_ptr<Volume>> attach(const VolumeDescriptor& descriptor);
 
   std::string describe() const override { return "directory " + folder_; }
-  std::vector<Result<void>> put(std::span<const ObjectWrite> objects) override;
-  std::vector<Result<void>> get(std::span<const ObjectRead> objects) override;
-  std::vector<Result<bool>> contains(std::span<const std::string_view> keys) override;
-  std::vector<Result<void>> remove(std::span<const std::string_view> keys) override;
+  std::vector<Result<void>> put(std::span<const ObjectWrite> objects, const CallLimits& limits = {}) override;
+  std::vector<Result<void>> get(std::span<const ObjectRead> objects, const CallLimits& limits = {}) override;
+  std::vector<Result<bool>> contains(std::span<const std::string_view> keys,
+                                     const CallLimits& limits = {}) override;
+  std::vector<Result<void>> remove(std::span<const std::string_view> keys,
+                                   const CallLimits& limits = {}) override;
 
  private:
   DirectoryVolume(std::string folder, std::uint64_t fanout, bool sync, std::uint64_t threads) noexcept
       : folder_(std::move(folder)), fanout_(fanout), sync_(sync), threads_(threads) {}
-  Result<void> put_one(const ObjectWrite& object) const;
-  Result<void> get_one(const ObjectRead& object) const;
+  Result<void> put_one(const ObjectWrite& object, const CallLimits& limits) const;
+  Result<void> get_one(const ObjectRead& object, const CallLimits& limits) const;
   void sync_folders(std::span<const std::string_view> keys, std::vector<Result<void>>& results) const;
   std::string folder_of(std::string_view key) const;
   std::string path_of(std::string_view key) const;

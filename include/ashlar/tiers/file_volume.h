@@ -11,6 +11,8 @@
 // A batch is synced as one. After the death of the process or a power failure each object is whole or absent; of two
 // headers with one key the larger generation counts. Restarting reads the table. get() compares the checksum.
 //
+// Limits of calls are looked at between objects: what the disk does with one cannot be interrupted.
+//
 // Options: sync (true: an object survives a power failure when put() returns, a removal when remove() does).
 //
 // Thread safety: thread-safe; one process, and in it one volume, has the file at a time. Reads wait for no write.
@@ -77,12 +79,14 @@ class FileVolume final : public Volume {
   // Errors besides those of every volume: kInvalidArgument: a key of more than kLongestKey characters; kCapacity: larger
   // than a slot. An object that failed is absent, or was kept as it was before; if the headers could not be synced it may
   // be there, whole, after a restart.
-  std::vector<Result<void>> put(std::span<const ObjectWrite> objects) override;
+  std::vector<Result<void>> put(std::span<const ObjectWrite> objects, const CallLimits& limits = {}) override;
   // kCorruption also where the bytes do not agree with their checksum.
-  std::vector<Result<void>> get(std::span<const ObjectRead> objects) override;
-  std::vector<Result<bool>> contains(std::span<const std::string_view> keys) override;
+  std::vector<Result<void>> get(std::span<const ObjectRead> objects, const CallLimits& limits = {}) override;
+  std::vector<Result<bool>> contains(std::span<const std::string_view> keys,
+                                     const CallLimits& limits = {}) override;
   // After an error the object may be there or not, also after a restart; repeat it.
-  std::vector<Result<void>> remove(std::span<const std::string_view> keys) override;
+  std::vector<Result<void>> remove(std::span<const std::string_view> keys,
+                                   const CallLimits& limits = {}) override;
 
  private:
   struct Entry {

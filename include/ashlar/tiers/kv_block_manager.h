@@ -76,8 +76,9 @@ class KvBlockManager {
 
   // Errors: those of the options, of the memory, of G3File::open(), of the volumes.
   static Result<std::unique_ptr<KvBlockManager>> create(KvOptions options);
-  // What is on its way down arrives; what waits is given up, see shutdown(). Guards must be gone; handles may stay, and what has
-  // arrived for one that nobody has waited for is given back.
+  // What is on its way down to G2 and G3 arrives; what waits is given up, and so is what is on its way to a volume: no volume is
+  // waited for. See shutdown(). Guards must be gone; handles may stay, and what has arrived for one that nobody has waited for
+  // is given back.
   ~KvBlockManager();
 
   block::BlockManager<events::G1>& g1() noexcept;
@@ -116,8 +117,9 @@ class KvBlockManager {
   // ---- up
 
   // Which tiers have the longest prefix of `hashes`, from the fastest for each block, and what it costs to bring them up. Counts
-  // no use.
-  std::vector<TierRun> find(std::span<const tokens::SequenceHash> hashes);
+  // no use. Volumes that have not answered when `until` comes are not waited for.
+  std::vector<TierRun> find(std::span<const tokens::SequenceHash> hashes,
+                            std::optional<Clock::TimePoint> until = {});
   // Brings the longest prefix that any tier has into G1, as far as there is room and it pays, and returns it, in use. A block
   // that cannot be read ends the prefix. Calls that want the same block wait for one copy of it.
   OnboardTable onboard(std::span<const tokens::SequenceHash> hashes, const OnboardOptions& options = {});
@@ -132,18 +134,20 @@ class KvBlockManager {
 
   // Attaches what the operator provisioned. Errors: kUnsupported: there is no G4; kAlreadyExists; those of the backend.
   Result<void> register_volume(const VolumeDescriptor& descriptor, const VolumeUse& use = {});
-  // Waits until nobody uses the volume, and forgets what it had; its objects stay as they are. Returns how many blocks were
-  // forgotten. Errors: kNotFound; kUnsupported: there is no G4.
-  Result<std::size_t> unregister_volume(std::string_view name);
+  // Waits until nobody uses the volume, and forgets what it had; its objects stay as they are. When `until` comes first, those
+  // who use it are told that it is gone. Returns how many blocks were forgotten. Errors: kNotFound; kUnsupported: there is no
+  // G4.
+  Result<std::size_t> unregister_volume(std::string_view name, std::optional<Clock::TimePoint> until = {});
 
   // ---- all
 
   // Evicts what nobody uses. What G3 holds and G4 knows is gone for good. Errors: kNotFound: no such tier; kUnsupported: a volume
-  // that is only read; kIo, kUnavailable: the rest is gone.
-  Result<std::size_t> reset(events::TierId tier);
+  // that is only read; kIo, kUnavailable, kTimeout (of volumes, when `until` comes): the rest is gone.
+  Result<std::size_t> reset(events::TierId tier, std::optional<Clock::TimePoint> until = {});
   // Removes blocks from every tier, for good, after copies of them that are under way have ended; also from files of G3 that are
   // absent, as soon as they are back. Errors: as reset().
-  Result<void> reset_blocks(std::span<const tokens::SequenceHash> hashes);
+  Result<void> reset_blocks(std::span<const tokens::SequenceHash> hashes,
+                            std::optional<Clock::TimePoint> until = {});
   // Takes nothing new down, waits for what is in the queues, cancels onboard_async() and prefetch(). Errors: kTimeout: with the
   // number of blocks that were given up, because `until` came or their precondition has not passed; what had arrived is safe.
   Result<void> shutdown(std::optional<Clock::TimePoint> until = {});

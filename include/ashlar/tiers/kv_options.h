@@ -50,6 +50,8 @@ struct VolumeShape {
   bool probe = true;            // volumes are asked for blocks that no tier is known to have
   // A volume that could not be reached is left alone this long.
   Clock::Duration rest = std::chrono::seconds(5);
+  // No call of a volume is waited for longer than this, also where a request has no deadline. Zero: as long as it takes.
+  Clock::Duration call_limit = std::chrono::minutes(5);
   std::vector<VolumeDescriptor> volumes = {};
   VolumeRegistry kinds = VolumeRegistry::with_builtin();
 };

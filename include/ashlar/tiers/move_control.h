@@ -4,6 +4,7 @@
 #pragma once
 
 #include <map>
+#include <stop_token>
 #include <vector>
 
 #include "ashlar/base/mutex.h"
@@ -15,26 +16,25 @@ class MoveControl {
  public:
   // Nothing more is started; the copies that run end soon.
   void cancel() {
+    stop_.request_stop();  // first: what starts from now on sees it
     std::map<const void*, std::vector<transfer::Transfer>> running;
     {
       const MutexLock lock(mu_);
-      cancelled_ = true;
       running = running_;
     }
     for (const auto& [move, transfers] : running)
       for (const transfer::Transfer& transfer : transfers) transfer.cancel();
   }
-  bool cancelled() const {
-    const MutexLock lock(mu_);
-    return cancelled_;
-  }
+  bool cancelled() const { return stop_.stop_requested(); }
+  // For calls that wait for something else than a copy.
+  std::stop_token stop_token() const { return stop_.get_token(); }
   // This copy of a move runs now. It is cancelled at once when the control was.
   void started(const void* move, const transfer::Transfer& transfer) {
     bool cancel_it = false;
     {
       const MutexLock lock(mu_);
       running_[move].push_back(transfer);
-      cancel_it = cancelled_;
+      cancel_it = cancelled();
     }
     if (cancel_it) transfer.cancel();
   }
@@ -49,8 +49,8 @@ class MoveControl {
   }
 
  private:
-  mutable Mutex mu_;
-  bool cancelled_ ASHLAR_GUARDED_BY(mu_) = false;
+  std::stop_source stop_;
+  Mutex mu_;
   std::map<const void*, std::vector<transfer::Transfer>> running_ ASHLAR_GUARDED_BY(mu_);
 };
 

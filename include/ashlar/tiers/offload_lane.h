@@ -104,9 +104,11 @@ class OffloadLane {
   // Lets what waits in the queue go now, and waits until nothing waits there or is on its way. What waits for a precondition
   // stays. False when `until` came first.
   bool drain(std::optional<Clock::TimePoint> until = {});
-  // Takes blocks out that have not started, and waits for those that have. Their calls end as cancelled, or as they end. Then
-  // none of them is here but what was offered meanwhile.
-  void withdraw(std::span<const tokens::SequenceHash> hashes);
+  // What becomes of copies that have started.
+  enum class Started : std::uint8_t { kFinish, kStop };
+  // Takes blocks out that have not started, and waits for those that have, or stops their batches first; what else was in those
+  // is offered again. Their calls end as cancelled, or as they end. Then none of them is here but what was offered meanwhile.
+  void withdraw(std::span<const tokens::SequenceHash> hashes, Started started = Started::kFinish);
   // Takes everything out that has not started. Returns how many.
   std::size_t give_up();
   OffloadLaneCounters counters() const;
@@ -194,6 +196,8 @@ class OffloadLane {
   std::unordered_multiset<tokens::SequenceHash> between_
       ASHLAR_GUARDED_BY(mu_);                                           // neither blocked nor in the queue
   std::vector<std::shared_ptr<Batch>> batches_ ASHLAR_GUARDED_BY(mu_);  // on their way
+  std::unordered_multiset<tokens::SequenceHash> withdrawn_
+      ASHLAR_GUARDED_BY(mu_);  // those whose copies are stopped are not offered again
   std::set<std::pair<Clock::TimePoint, std::shared_ptr<OffloadCall>>> deadlines_ ASHLAR_GUARDED_BY(mu_);
   std::optional<Clock::TimePoint> oldest_ ASHLAR_GUARDED_BY(mu_);  // since when something waits
   Clock::TimePoint not_before_ ASHLAR_GUARDED_BY(mu_) = {};        // the budget is spent until then

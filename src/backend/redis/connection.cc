@@ -1,6 +1,5 @@
 #include "backend/redis/connection.h"
 
-#include <fcntl.h>
 #include <poll.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
@@ -24,11 +23,6 @@ constexpr std::size_t kPieces = 64;                           // per call of sen
 constexpr std::uint64_t kWindow = 64ULL * 1024 * 1024;        // of expected bytes
 constexpr std::uint64_t kWorthReading = 16ULL * 1024 * 1024;  // of a value that is thrown away
 
-timeval to_timeval(milliseconds time) {
-  return {.tv_sec = static_cast<time_t>(time.count() / 1000),
-          .tv_usec = static_cast<suseconds_t>(time.count() % 1000 * 1000)};
-}
-
 std::string message_of(int error) {
   return std::generic_category().message(error);
 }
@@ -46,24 +40,41 @@ std::string first_word(std::string_view text) {
 Connection::Connection(const Options& options, redisContext* context) noexcept
     : options_(options), context_(context), reader_(redisReaderCreate()) {}
 
-Result<std::unique_ptr<Connection>> Connection::connect(const Options& options) {
-  const timeval limit = to_timeval(options.connect_timeout);
+Result<std::unique_ptr<Connection>> Connection::connect(const Options& options, const Limits& limits) {
+  if (Result<void> wanted = limits.check(); !wanted) return wanted.error();
   redisContext* const context = options.socket.empty()
-                                    ? redisConnectWithTimeout(options.host.c_str(), options.port, limit)
-                                    : redisConnectUnixWithTimeout(options.socket.c_str(), limit);
+                                    ? redisConnectNonBlock(options.host.c_str(), options.port)
+                                    : redisConnectUnixNonBlock(options.socket.c_str());
   std::unique_ptr<Connection> made(new Connection(options, context));
   if (context == nullptr || made->reader_ == nullptr)
     return make_error(ErrorCode::kUnavailable, "%s: no memory for a connection", options.describe().c_str());
   if (context->err != 0)
     return make_error(ErrorCode::kUnavailable, "%s: cannot connect: %s", options.describe().c_str(),
                       context->errstr);
-  if (fcntl(context->fd, F_SETFL, fcntl(context->fd, F_GETFL) | O_NONBLOCK) != 0)
-    return made->broken(message_of(errno).c_str());
-  if (Result<void> known = made->introduce(); !known) return known.error();
+  if (Result<void> connected = made->finish_connecting(limits); !connected) return connected.error();
+  if (Result<void> known = made->introduce(limits); !known) return known.error();
   return made;
 }
 
-Result<void> Connection::introduce() {
+Result<void> Connection::finish_connecting(const Limits& limits) {
+  const steady_clock::time_point end = steady_clock::now() + options_.connect_timeout;
+  for (;;) {
+    if (Result<void> wanted = limits.check(); !wanted) return wanted;
+    const auto left = std::chrono::ceil<milliseconds>(end - steady_clock::now());
+    if (left.count() <= 0) return broken("cannot connect within connect_timeout_ms");
+    pollfd about{.fd = context_->fd, .events = POLLOUT, .revents = 0};
+    const int ready = limits.wait(about, left);
+    if (ready < 0 && errno != EINTR) return broken(message_of(errno).c_str());
+    if (ready > 0) break;
+  }
+  int error = 0;
+  socklen_t size = sizeof error;
+  if (getsockopt(context_->fd, SOL_SOCKET, SO_ERROR, &error, &size) != 0) error = errno;
+  if (error != 0) return broken(("cannot connect: " + message_of(error)).c_str());
+  return {};
+}
+
+Result<void> Connection::introduce(const Limits& limits) {
   std::vector<Command> commands;
   if (!options_.username.empty()) {
     commands.push_back({.head = encode({"AUTH", options_.username, options_.password})});
@@ -75,7 +86,7 @@ Result<void> Connection::introduce() {
   std::vector<Command*> pointers;
   pointers.reserve(commands.size());
   for (Command& command : commands) pointers.push_back(&command);
-  if (Result<void> done = exchange(pointers); !done) return done;
+  if (Result<void> done = exchange(pointers, limits); !done) return done;
   for (const Command& command : commands) {
     if (command.reply.kind == Reply::Kind::kStatus) continue;
     const bool later = command.reply.text == "LOADING" || command.reply.text == "MASTERDOWN";
@@ -95,25 +106,28 @@ bool Connection::is_quiet() const {
   return poll(&about, 1, 0) == 0;
 }
 
-Result<void> Connection::exchange(std::span<Command* const> commands) {
+Result<void> Connection::exchange(std::span<Command* const> commands, const Limits& limits) {
   commands_ = commands;
   cursor_ = {};
   reading_ = 0;
   expected_ = 0;
   last_answer_ = steady_clock::now();
+  steady_clock::time_point last_byte = last_answer_;
   while (reading_ < commands_.size()) {
+    if (Result<void> wanted = limits.check(); !wanted) return wanted;
     const bool writing = may_write();
     pollfd about{
         .fd = context_->fd, .events = static_cast<short>(writing ? POLLIN | POLLOUT : POLLIN), .revents = 0};
     const auto left = std::chrono::ceil<milliseconds>(last_answer_ + options_.deadline - steady_clock::now());
     if (left.count() <= 0) return broken("no object was answered within deadline_ms");
-    const int ready = poll(&about, 1, static_cast<int>(std::min(left, options_.timeout).count()));
+    const milliseconds silence =
+        std::chrono::ceil<milliseconds>(last_byte + options_.timeout - steady_clock::now());
+    if (silence.count() <= 0) return broken("the server is silent for longer than timeout_ms");
+    const int ready = limits.wait(about, std::min(left, silence));
     if (ready < 0 && errno == EINTR) continue;
     if (ready < 0) return broken(message_of(errno).c_str());
-    if (ready == 0) {
-      if (left > options_.timeout) return broken("the server is silent for longer than timeout_ms");
-      continue;
-    }
+    if (ready == 0) continue;
+    last_byte = steady_clock::now();
     if ((about.revents & (POLLIN | POLLHUP | POLLERR)) != 0) {
       if (Result<void> read = read_some(); !read) return read;
     }

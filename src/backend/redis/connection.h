@@ -4,6 +4,9 @@
 // without its buffers, which grow with what a server sends. Commands are written and replies read as the
 // socket allows, both at once, so that neither side can wait for the other with full buffers.
 //
+// Whatever waits, waits in poll() for the socket, for a deadline and for a stop (limits.h). The resolution of
+// a name alone cannot be interrupted.
+//
 // One that failed is to be destroyed: what it would say next belongs to nobody.
 //
 // Thread safety: confined to one thread at a time.
@@ -21,6 +24,7 @@
 
 #include "ashlar/base/result.h"
 #include "backend/redis/command.h"
+#include "backend/redis/limits.h"
 #include "backend/redis/options.h"
 #include "tiers/parts_cursor.h"
 
@@ -28,18 +32,19 @@ namespace ashlar::backend::redis {
 
 class Connection {
  public:
-  // Connects, says who we are and selects the database. Errors: kUnavailable; kIo: the server refuses us.
-  static Result<std::unique_ptr<Connection>> connect(const Options& options);
+  // Connects, says who we are and selects the database. Errors: kUnavailable; kIo: the server refuses us;
+  // those of the limits.
+  static Result<std::unique_ptr<Connection>> connect(const Options& options, const Limits& limits);
   Connection(const Connection&) = delete;
   Connection& operator=(const Connection&) = delete;
 
   // False where the server has closed it, or said something that nobody asked for.
   bool is_quiet() const;
 
-  // Fills in the replies. Errors: kUnavailable: the connection broke; those that were answered before have
-  // their replies, and bytes may have been written to the memory of the first that was not. Requires: no
-  // command is answered.
-  Result<void> exchange(std::span<Command* const> commands);
+  // Fills in the replies. Errors: kUnavailable: the connection broke; those of the limits. Those that were
+  // answered before have their replies, and bytes may have been written to the memory of the first that was
+  // not. Requires: no command is answered.
+  Result<void> exchange(std::span<Command* const> commands, const Limits& limits);
 
  private:
   struct FreeContext {
@@ -58,7 +63,8 @@ class Connection {
   enum class Phase : std::uint8_t { kLine, kValue, kValueEnd };
 
   Connection(const Options& options, redisContext* context) noexcept;
-  Result<void> introduce();
+  Result<void> finish_connecting(const Limits& limits);
+  Result<void> introduce(const Limits& limits);
   Error broken(const char* what) const;
   bool may_write() const;
   std::span<const std::byte> piece(const Cursor& cursor) const;

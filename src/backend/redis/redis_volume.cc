@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <span>
 #include <string>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -29,21 +28,26 @@ class RedisVolume final : public tiers::Volume {
   explicit RedisVolume(Options options) : options_(std::move(options)) {}
 
   std::string describe() const override { return options_.describe(); }
-  std::vector<Result<void>> put(std::span<const tiers::ObjectWrite> objects) override;
-  std::vector<Result<void>> get(std::span<const tiers::ObjectRead> objects) override;
-  std::vector<Result<bool>> contains(std::span<const std::string_view> keys) override;
-  std::vector<Result<void>> remove(std::span<const std::string_view> keys) override;
+  std::vector<Result<void>> put(std::span<const tiers::ObjectWrite> objects,
+                                const tiers::CallLimits& limits) override;
+  std::vector<Result<void>> get(std::span<const tiers::ObjectRead> objects,
+                                const tiers::CallLimits& limits) override;
+  std::vector<Result<bool>> contains(std::span<const std::string_view> keys,
+                                     const tiers::CallLimits& limits) override;
+  std::vector<Result<void>> remove(std::span<const std::string_view> keys,
+                                   const tiers::CallLimits& limits) override;
 
  private:
   // Commands that were not answered when the retries were used up, or why they were not.
-  Result<void> run(std::span<Command> commands);
-  Result<std::unique_ptr<Connection>> take(bool& fresh);
+  Result<void> run(std::span<Command> commands, const Limits& limits);
+  Result<std::unique_ptr<Connection>> take(bool& fresh, const Limits& limits);
   void give_back(std::unique_ptr<Connection> connection);
   void forget_idle();
 
   // run() over the objects with a key; to_result(i, reply) makes an answer.
   template <class R, class Key, class Make, class ToResult>
-  void batch(std::vector<R>& results, const Key& key, const Make& make, const ToResult& to_result);
+  void batch(const tiers::CallLimits& limits, std::vector<R>& results, const Key& key, const Make& make,
+             const ToResult& to_result);
   Error error_of(const char* what, std::string_view key, const Reply& reply) const;
 
   const Options options_;
@@ -51,7 +55,7 @@ class RedisVolume final : public tiers::Volume {
   std::vector<std::unique_ptr<Connection>> idle_ ASHLAR_GUARDED_BY(mu_);
 };
 
-Result<std::unique_ptr<Connection>> RedisVolume::take(bool& fresh) {
+Result<std::unique_ptr<Connection>> RedisVolume::take(bool& fresh, const Limits& limits) {
   fresh = false;
   while (true) {
     std::unique_ptr<Connection> found;
@@ -64,7 +68,7 @@ Result<std::unique_ptr<Connection>> RedisVolume::take(bool& fresh) {
     if (found->is_quiet()) return found;
   }
   fresh = true;
-  return Connection::connect(options_);
+  return Connection::connect(options_, limits);
 }
 
 void RedisVolume::give_back(std::unique_ptr<Connection> connection) {
@@ -78,18 +82,18 @@ void RedisVolume::forget_idle() {
   closed.swap(idle_);
 }
 
-Result<void> RedisVolume::run(std::span<Command> commands) {
+Result<void> RedisVolume::run(std::span<Command> commands, const Limits& limits) {
   std::vector<Command*> left;
   left.reserve(commands.size());
   for (Command& command : commands) left.push_back(&command);
   Random random(static_cast<std::uint64_t>(std::chrono::steady_clock::now().time_since_epoch().count()));
   for (std::uint64_t failures = 0; !left.empty();) {
     bool fresh = false;
-    Result<std::unique_ptr<Connection>> connection = take(fresh);
+    Result<std::unique_ptr<Connection>> connection = take(fresh, limits);
     Result<void> done;
     const std::size_t before = left.size();
     if (connection) {
-      done = (*connection)->exchange(left);
+      done = (*connection)->exchange(left, limits);
       if (done) give_back(std::move(*connection));
       for (Command* const command : left) {
         if (!is_passing(command->reply)) continue;
@@ -115,7 +119,9 @@ Result<void> RedisVolume::run(std::span<Command> commands) {
     }
     milliseconds pause = options_.backoff * (1 << std::min<std::uint64_t>(failures, 6));
     pause = pause / 2 + milliseconds(random.below(static_cast<std::uint64_t>(pause.count() / 2) + 1));
-    std::this_thread::sleep_for(pause);
+    pollfd nothing{.fd = -1, .events = 0, .revents = 0};
+    limits.wait(nothing, pause);
+    if (const Result<void> wanted = limits.check(); !wanted) return wanted;
   }
   return {};
 }
@@ -137,8 +143,8 @@ Error RedisVolume::error_of(const char* what, std::string_view key, const Reply&
 }
 
 template <class R, class Key, class Make, class ToResult>
-void RedisVolume::batch(std::vector<R>& results, const Key& key, const Make& make,
-                        const ToResult& to_result) {
+void RedisVolume::batch(const tiers::CallLimits& limits, std::vector<R>& results, const Key& key,
+                        const Make& make, const ToResult& to_result) {
   std::vector<Command> commands;
   std::vector<std::size_t> objects;
   commands.reserve(results.size());
@@ -152,7 +158,7 @@ void RedisVolume::batch(std::vector<R>& results, const Key& key, const Make& mak
       objects.push_back(i);
     }
   }
-  const Result<void> done = run(commands);
+  const Result<void> done = run(commands, Limits(limits));
   for (std::size_t at = 0; at < commands.size(); ++at) {
     const std::size_t i = objects[at];
     if (commands[at].answered()) {
@@ -163,10 +169,11 @@ void RedisVolume::batch(std::vector<R>& results, const Key& key, const Make& mak
   }
 }
 
-std::vector<Result<void>> RedisVolume::put(std::span<const tiers::ObjectWrite> objects) {
+std::vector<Result<void>> RedisVolume::put(std::span<const tiers::ObjectWrite> objects,
+                                           const tiers::CallLimits& limits) {
   std::vector<Result<void>> results(objects.size());
   batch(
-      results, [&](std::size_t i) { return objects[i].key; },
+      limits, results, [&](std::size_t i) { return objects[i].key; },
       [&](std::size_t i, const std::string& name) -> Result<Command> {
         const std::uint64_t size = objects[i].size();
         if (size <= options_.max_object_bytes)
@@ -183,10 +190,11 @@ std::vector<Result<void>> RedisVolume::put(std::span<const tiers::ObjectWrite> o
   return results;
 }
 
-std::vector<Result<void>> RedisVolume::get(std::span<const tiers::ObjectRead> objects) {
+std::vector<Result<void>> RedisVolume::get(std::span<const tiers::ObjectRead> objects,
+                                           const tiers::CallLimits& limits) {
   std::vector<Result<void>> results(objects.size());
   batch(
-      results, [&](std::size_t i) { return objects[i].key; },
+      limits, results, [&](std::size_t i) { return objects[i].key; },
       [&](std::size_t i, const std::string& name) -> Result<Command> {
         return Command{.head = encode({"GET", name}),
                        .expects_value = true,
@@ -207,10 +215,11 @@ std::vector<Result<void>> RedisVolume::get(std::span<const tiers::ObjectRead> ob
   return results;
 }
 
-std::vector<Result<bool>> RedisVolume::contains(std::span<const std::string_view> keys) {
+std::vector<Result<bool>> RedisVolume::contains(std::span<const std::string_view> keys,
+                                                const tiers::CallLimits& limits) {
   std::vector<Result<bool>> results(keys.size(), false);
   batch(
-      results, [&](std::size_t i) { return keys[i]; },
+      limits, results, [&](std::size_t i) { return keys[i]; },
       [&](std::size_t, const std::string& name) -> Result<Command> {
         return Command{.head = encode({"EXISTS", name})};
       },
@@ -221,10 +230,11 @@ std::vector<Result<bool>> RedisVolume::contains(std::span<const std::string_view
   return results;
 }
 
-std::vector<Result<void>> RedisVolume::remove(std::span<const std::string_view> keys) {
+std::vector<Result<void>> RedisVolume::remove(std::span<const std::string_view> keys,
+                                              const tiers::CallLimits& limits) {
   std::vector<Result<void>> results(keys.size());
   batch(
-      results, [&](std::size_t i) { return keys[i]; },
+      limits, results, [&](std::size_t i) { return keys[i]; },
       [&](std::size_t, const std::string& name) -> Result<Command> {
         return Command{.head = encode({"UNLINK", name})};  // frees large values beside its work
       },

@@ -34,6 +34,9 @@ Error error_of(const Options& options, const char* what, std::string_view key, c
   const std::string place = options.describe() + ": " + what + " '" + std::string(key) + "'";
   const auto took = static_cast<long long>(response.took.count());
   const auto attempts = static_cast<unsigned long long>(response.attempts);
+  if (response.stopped)
+    return make_error(response.stopped->code(), "%s: %s, after %llu attempts and %lld ms", place.c_str(),
+                      response.stopped->message().c_str(), attempts, took);
   if (!response.answered())
     return make_error(ErrorCode::kUnavailable, "%s: no answer in %llu attempts and %lld ms: %s",
                       place.c_str(), attempts, took, response.failure.c_str());

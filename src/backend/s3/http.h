@@ -14,6 +14,8 @@
 #include <string>
 #include <string_view>
 
+#include "ashlar/base/result.h"
+
 namespace ashlar::backend::s3 {
 
 using TimePoint = std::chrono::steady_clock::time_point;
@@ -66,12 +68,13 @@ class Body {
 };
 
 struct Response {
-  long status = 0;          // of HTTP; 0: nobody answered
-  std::string failure;      // why nobody answered
-  std::string text;         // what an error, or an answer that is no object, says: its first bytes
-  std::string etag;         // as sent, in quotes
-  std::int64_t size = -1;   // of the object, where it was said
-  bool other_size = false;  // the object has not the size of Request::parts
+  long status = 0;               // of HTTP; 0: nobody answered
+  std::string failure;           // why nobody answered
+  std::string text;              // what an error, or an answer that is no object, says: its first bytes
+  std::string etag;              // as sent, in quotes
+  std::int64_t size = -1;        // of the object, where it was said
+  bool other_size = false;       // the object has not the size of Request::parts
+  std::optional<Error> stopped;  // the limits of the call came before the answer
   std::uint64_t attempts = 0;
   std::chrono::milliseconds took{};
   TimePoint deadline;  // what Request::deadline was, or became

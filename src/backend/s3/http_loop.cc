@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <span>
+#include <stop_token>
 #include <string>
 #include <utility>
 
@@ -111,9 +112,11 @@ void HttpLoop::submit_first(Request request) {
   queue_.push_front({.request = std::move(request)});
 }
 
-void HttpLoop::run() {
+void HttpLoop::run(const tiers::CallLimits& limits) {
+  const std::stop_callback wake(limits.stop, [this] { curl_multi_wakeup(multi_); });
   silent_ = false;
   while (true) {
+    if (const Result<void> wanted = limits.check(); !wanted) return stop(wanted.error());
     begin_what_fits(std::chrono::steady_clock::now());
     if (running_ == 0 && retries_.empty() && queue_.empty()) return;
     int still = 0;
@@ -128,18 +131,53 @@ void HttpLoop::run() {
       ended = true;
     }
     if (ended) continue;
-    // Wakes for sockets, for libcurl's own time limits, and for the next retry.
-    curl_multi_poll(multi_, nullptr, 0, milliseconds_to_next(std::chrono::steady_clock::now()), nullptr);
+    // Wakes for sockets, for libcurl's own time limits, for a stop, and for the next retry.
+    curl_multi_poll(multi_, nullptr, 0, milliseconds_to_next(std::chrono::steady_clock::now(), limits),
+                    nullptr);
   }
 }
 
-int HttpLoop::milliseconds_to_next(TimePoint now) const {
-  int wait = kMaxSleep;
-  if (running_ >= options_.requests) return wait;
-  for (const Waiting& waiting : retries_) {
-    const auto until = std::chrono::ceil<milliseconds>(waiting.not_before - now).count();
-    wait = static_cast<int>(std::clamp<std::int64_t>(until, 0, wait));
+// Answering may put new requests into the queue: they are done without being tried.
+void HttpLoop::stop(const Error& why) {
+  const TimePoint now = std::chrono::steady_clock::now();
+  const auto finish_stopped = [&](Waiting waiting) {
+    if (waiting.attempts == 0) waiting.began = now;
+    waiting.last = {};
+    waiting.last.stopped = why;
+    waiting.last.attempts = waiting.attempts;
+    waiting.last.took = std::chrono::duration_cast<milliseconds>(now - waiting.began);
+    waiting.last.deadline = waiting.request.deadline.value_or(now);
+    finish(std::move(waiting));
+  };
+  for (const std::unique_ptr<Attempt>& attempt : attempts_) {
+    if (!attempt->busy) continue;
+    curl_multi_remove_handle(multi_, attempt->easy);
+    attempt->busy = false;
+    --running_;
+    finish_stopped(std::move(attempt->waiting));
   }
+  while (!queue_.empty() || !retries_.empty()) {
+    Waiting waiting;
+    if (retries_.empty()) {
+      waiting = std::move(queue_.front());
+      queue_.pop_front();
+    } else {
+      waiting = std::move(retries_.back());
+      retries_.pop_back();
+    }
+    finish_stopped(std::move(waiting));
+  }
+}
+
+int HttpLoop::milliseconds_to_next(TimePoint now, const tiers::CallLimits& limits) const {
+  int wait = kMaxSleep;
+  const auto wake_at = [&](TimePoint when) {
+    const auto until = std::chrono::ceil<milliseconds>(when - now).count();
+    wait = static_cast<int>(std::clamp<std::int64_t>(until, 0, wait));
+  };
+  if (limits.deadline) wake_at(*limits.deadline);
+  if (running_ < options_.requests)
+    for (const Waiting& waiting : retries_) wake_at(waiting.not_before);
   return wait;
 }
 
@@ -213,6 +251,9 @@ bool HttpLoop::set_up(Attempt& attempt, TimePoint now) {
   set(CURLOPT_HTTP_VERSION, static_cast<long>(CURL_HTTP_VERSION_1_1));
   set(CURLOPT_PROXY, "");  // else the environment would name one
   set(CURLOPT_NOSIGNAL, 1L);
+#if LIBCURL_VERSION_NUM >= 0x075700
+  set(CURLOPT_QUICK_EXIT, 1L);  // a transfer that is cut does not wait for the resolution of a name
+#endif
   set(CURLOPT_PRIVATE, static_cast<void*>(&attempt));
   set(CURLOPT_ERRORBUFFER, attempt.failure.data());
   set(CURLOPT_BUFFERSIZE, kBufferBytes);

@@ -3,7 +3,8 @@
 //
 // The thread that calls run() does the work and sleeps in poll() in between, until a socket has something to
 // say or a retry is due. A request that fails for a passing reason waits, twice as long each time and in part
-// by chance, and goes again from its start, until its retries or its deadline are used up.
+// by chance, and goes again from its start, until its retries or its deadline are used up. The limits of a
+// call end all of it: transfers are cut, and what was not answered is done without an answer.
 //
 // Thread safety: confined to one thread at a time.
 // Complexity:    at most Options::requests transfers at once; memory is their buffers and the queue.
@@ -18,6 +19,7 @@
 
 #include "ashlar/base/random.h"
 #include "ashlar/base/result.h"
+#include "ashlar/tiers/volume.h"
 #include "backend/s3/http.h"
 #include "backend/s3/options.h"
 
@@ -35,8 +37,8 @@ class HttpLoop {
   void submit(Request request);
   // Before those that were not begun: what an object needs that has begun.
   void submit_first(Request request);
-  // Until nothing is left. Every request is done then.
-  void run();
+  // Until nothing is left, or the limits have come. Every request is done then.
+  void run(const tiers::CallLimits& limits);
 
  private:
   struct Attempt;
@@ -54,8 +56,9 @@ class HttpLoop {
   bool set_up(Attempt& attempt, TimePoint now);
   void end(Attempt& attempt, CURLcode code);
   void finish(Waiting waiting);
+  void stop(const Error& why);
   bool may_retry(const Waiting& waiting) const;
-  int milliseconds_to_next(TimePoint now) const;
+  int milliseconds_to_next(TimePoint now, const tiers::CallLimits& limits) const;
 
   static std::size_t on_read(char* into, std::size_t unit, std::size_t count, void* attempt);
   static int on_seek(void* attempt, curl_off_t offset, int origin);

@@ -22,10 +22,14 @@ class S3Volume final : public tiers::Volume {
   explicit S3Volume(Options options) : options_(std::move(options)) {}
 
   std::string describe() const override { return options_.describe(); }
-  std::vector<Result<void>> put(std::span<const tiers::ObjectWrite> objects) override;
-  std::vector<Result<void>> get(std::span<const tiers::ObjectRead> objects) override;
-  std::vector<Result<bool>> contains(std::span<const std::string_view> keys) override;
-  std::vector<Result<void>> remove(std::span<const std::string_view> keys) override;
+  std::vector<Result<void>> put(std::span<const tiers::ObjectWrite> objects,
+                                const tiers::CallLimits& limits) override;
+  std::vector<Result<void>> get(std::span<const tiers::ObjectRead> objects,
+                                const tiers::CallLimits& limits) override;
+  std::vector<Result<bool>> contains(std::span<const std::string_view> keys,
+                                     const tiers::CallLimits& limits) override;
+  std::vector<Result<void>> remove(std::span<const std::string_view> keys,
+                                   const tiers::CallLimits& limits) override;
 
  private:
   // Loops beyond these are closed when their batch is over.
@@ -49,7 +53,7 @@ class S3Volume final : public tiers::Volume {
 
   // add(loop, i) submits what object i needs. Objects with a key that is none are answered here.
   template <class R, class Key, class Add>
-  void run(std::vector<R>& results, const Key& key, const Add& add) {
+  void run(const tiers::CallLimits& limits, std::vector<R>& results, const Key& key, const Add& add) {
     Result<std::unique_ptr<HttpLoop>> loop = take();
     for (std::size_t i = 0; i < results.size(); ++i) {
       if (const Result<void> good = tiers::check_key(key(i)); !good) {
@@ -61,7 +65,7 @@ class S3Volume final : public tiers::Volume {
       }
     }
     if (!loop) return;
-    (*loop)->run();
+    (*loop)->run(limits);
     give_back(std::move(*loop));
   }
 
@@ -70,11 +74,12 @@ class S3Volume final : public tiers::Volume {
   std::vector<std::unique_ptr<HttpLoop>> idle_ ASHLAR_GUARDED_BY(mu_);
 };
 
-std::vector<Result<void>> S3Volume::put(std::span<const tiers::ObjectWrite> objects) {
+std::vector<Result<void>> S3Volume::put(std::span<const tiers::ObjectWrite> objects,
+                                        const tiers::CallLimits& limits) {
   std::vector<Result<void>> results(objects.size());
   std::vector<std::unique_ptr<MultipartPut>> large;
   run(
-      results, [&](std::size_t i) { return objects[i].key; },
+      limits, results, [&](std::size_t i) { return objects[i].key; },
       [&](HttpLoop& loop, std::size_t i) {
         const tiers::ObjectWrite& object = objects[i];
         if (object.size() > options_.multipart_bytes) {
@@ -91,10 +96,11 @@ std::vector<Result<void>> S3Volume::put(std::span<const tiers::ObjectWrite> obje
   return results;
 }
 
-std::vector<Result<void>> S3Volume::get(std::span<const tiers::ObjectRead> objects) {
+std::vector<Result<void>> S3Volume::get(std::span<const tiers::ObjectRead> objects,
+                                        const tiers::CallLimits& limits) {
   std::vector<Result<void>> results(objects.size());
   run(
-      results, [&](std::size_t i) { return objects[i].key; },
+      limits, results, [&](std::size_t i) { return objects[i].key; },
       [&](HttpLoop& loop, std::size_t i) {
         Request request{.method = Method::kGet, .key = objects[i].key, .parts = objects[i].parts};
         request.done = [&, i](Response& response) {
@@ -105,10 +111,11 @@ std::vector<Result<void>> S3Volume::get(std::span<const tiers::ObjectRead> objec
   return results;
 }
 
-std::vector<Result<bool>> S3Volume::contains(std::span<const std::string_view> keys) {
+std::vector<Result<bool>> S3Volume::contains(std::span<const std::string_view> keys,
+                                             const tiers::CallLimits& limits) {
   std::vector<Result<bool>> results(keys.size(), false);
   run(
-      results, [&](std::size_t i) { return keys[i]; },
+      limits, results, [&](std::size_t i) { return keys[i]; },
       [&](HttpLoop& loop, std::size_t i) {
         Request request{.method = Method::kHead, .key = keys[i]};
         request.done = [&, i](Response& response) {
@@ -119,10 +126,11 @@ std::vector<Result<bool>> S3Volume::contains(std::span<const std::string_view> k
   return results;
 }
 
-std::vector<Result<void>> S3Volume::remove(std::span<const std::string_view> keys) {
+std::vector<Result<void>> S3Volume::remove(std::span<const std::string_view> keys,
+                                           const tiers::CallLimits& limits) {
   std::vector<Result<void>> results(keys.size());
   run(
-      results, [&](std::size_t i) { return keys[i]; },
+      limits, results, [&](std::size_t i) { return keys[i]; },
       [&](HttpLoop& loop, std::size_t i) {
         Request request{.method = Method::kDelete, .key = keys[i]};
         request.done = [&, i](Response& response) {

@@ -3,14 +3,22 @@
 
 #include <array>
 #include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <fstream>
+#include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "ashlar/backend/redis/redis_volume.h"
 #include "support/server.h"
+#include "support/silent_volume.h"
 #include "support/volume_objects.h"
+#include "tiers/silent_volume_scenario.h"
 
 namespace ashlar::backend::redis {
 namespace {
@@ -129,6 +137,67 @@ TEST(RedisProtocolTest, AValueMuchLargerThanExpectedIsNotRead) {
   EXPECT_EQ(code_of(get_one(*volume, "k", 5)), ErrorCode::kCorruption);
   EXPECT_TRUE(get_one(*volume, "k", 5));
   EXPECT_EQ(server.connections(), 2);
+}
+
+// ---- servers that never answer
+
+std::unique_ptr<Volume> attach_patiently(int port, std::map<std::string, std::string> options = {}) {
+  options.merge(std::map<std::string, std::string>{
+      {"connect_timeout_ms", "36000000"}, {"timeout_ms", "36000000"}, {"deadline_ms", "36000000"}});
+  return attach({.name = "test",
+                 .kind = "redis",
+                 .location = "127.0.0.1:" + std::to_string(port),
+                 .options = std::move(options)})
+      .value();
+}
+std::unique_ptr<Volume> attach_anonymously(int port) {
+  return attach_patiently(port);
+}
+std::unique_ptr<Volume> attach_with_password(int port) {
+  return attach_patiently(port, {{"password", "p"}});
+}
+
+TEST(RedisLimitsTest, CallsOfASilentServerEndByTheirLimits) {
+  expect_calls_end_by_their_limits(attach_anonymously);
+  expect_calls_end_by_their_limits(attach_with_password);
+  expect_connecting_ends_by_the_limits(attach_anonymously);
+}
+
+TEST(RedisLimitsTest, CallsOfAServerThatStopsInTheMiddleEndByTheirLimits) {
+  expect_calls_end_by_their_limits(attach_with_password, "+O");
+  expect_calls_end_by_their_limits(attach_with_password, "+OK\r\n");
+  expect_calls_end_by_their_limits(attach_anonymously, "$3145728\r\nsome bytes");
+}
+
+// A pause before the next attempt is no reason to stay.
+TEST(RedisLimitsTest, ACallEndsByItsLimitsBetweenTwoAttempts) {
+  const int nobody = free_port();
+  const std::unique_ptr<Volume> volume = attach({.name = "test",
+                                                 .kind = "redis",
+                                                 .location = "127.0.0.1:" + std::to_string(nobody),
+                                                 .options = {{"backoff_ms", "36000000"}}})
+                                             .value();
+  for (const LimitedCall& call : limited_calls()) {
+    const auto codes = call.run(*volume, {.deadline = Clock::real().now() + std::chrono::milliseconds(20)});
+    EXPECT_EQ(codes, std::vector<std::optional<ErrorCode>>(codes.size(), ErrorCode::kTimeout)) << call.name;
+  }
+}
+
+TEST(RedisLimitsTest, NobodyWaitsForASilentServer) {
+  const BlackholeServer server;
+  expect_nobody_waits_for_a_silent_volume(
+      {.options =
+           [&] {
+             VolumeRegistry kinds;
+             kinds.add("redis", attach);
+             return VolumeTier::options(
+                 {{.name = "v",
+                   .kind = "redis",
+                   .location = "127.0.0.1:" + std::to_string(server.port()),
+                   .options = {{"timeout_ms", "36000000"}, {"deadline_ms", "36000000"}}}},
+                 std::move(kinds));
+           },
+       .calls = [&] { return server.heard(); }});
 }
 
 }  // namespace
