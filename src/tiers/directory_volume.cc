@@ -1,16 +1,19 @@
 #include "ashlar/tiers/directory_volume.h"
 
+#include <dirent.h>
 #include <fcntl.h>
+#include <sys/random.h>
 #include <sys/stat.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
-#include <atomic>
 #include <cerrno>
 #include <cstdio>
 #include <map>
+#include <memory>
+#include <string_view>
 #include <system_error>
 #include <utility>
 
@@ -22,8 +25,10 @@
 namespace ashlar::tiers {
 namespace {
 
-constexpr std::size_t kPiecesPerRead = 64;  // per call of readv
-constexpr std::size_t kAtATime = 4U << 20;  // bytes between two looks at the limits
+constexpr std::size_t kPiecesPerRead = 64;        // per call of readv
+constexpr std::size_t kAtATime = 4U << 20;        // bytes between two looks at the limits
+constexpr std::int64_t kAbandonedSeconds = 3600;  // a temporary file that was not written for so long
+constexpr std::string_view kTemporary = ".~";     // no key begins like this
 
 Error file_error(const std::string& path, const char* what, int error) {
   const ErrorCode code = error == ENOENT                                        ? ErrorCode::kNotFound
@@ -76,10 +81,39 @@ std::string file_name(std::string_view key) {
   return name + digits.data();
 }
 
-// A name that no key and no other writer has, of this process or of others.
+// A name that no key has and, as far as chance goes, no other writer.
 std::string temporary_name() {
-  static std::atomic<std::uint64_t> next{0};
-  return ".~" + std::to_string(getpid()) + "." + std::to_string(next.fetch_add(1, std::memory_order_relaxed));
+  std::uint64_t bits = 0;
+  while (getrandom(&bits, sizeof bits, 0) != sizeof bits) {
+  }
+  std::array<char, 24> digits{};
+  std::snprintf(digits.data(), digits.size(), "%016llx", static_cast<unsigned long long>(bits));
+  return std::string(kTemporary) + digits.data();
+}
+
+// A new file under a name of its own, which is written to `path`.
+int create_temporary(const std::string& folder, std::string* path) {
+  for (;;) {
+    *path = folder + "/" + temporary_name();
+    const int file = open(path->c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    if (file >= 0 || errno != EEXIST) return file;
+  }
+}
+
+// Removes what writers left that died. `file` was made in the folder just now: its time is that of the file system, whose
+// clock may be another machine's.
+void sweep(const std::string& folder, int file) {
+  struct stat fresh{};
+  if (fstat(file, &fresh) != 0) return;
+  const std::unique_ptr<DIR, int (*)(DIR*)> names(opendir(folder.c_str()), &closedir);
+  if (names == nullptr) return;
+  while (const dirent* entry = readdir(names.get())) {  // NOLINT(concurrency-mt-unsafe): a stream of its own
+    if (!std::string_view(entry->d_name).starts_with(kTemporary)) continue;
+    struct stat about{};
+    const bool there = fstatat(dirfd(names.get()), entry->d_name, &about, AT_SYMLINK_NOFOLLOW) == 0;
+    if (there && S_ISREG(about.st_mode) && about.st_mtim.tv_sec < fresh.st_mtim.tv_sec - kAbandonedSeconds)
+      unlinkat(dirfd(names.get()), entry->d_name, 0);
+  }
 }
 
 }  // namespace
@@ -101,10 +135,13 @@ Result<std::unique_ptr<Volume>> DirectoryVolume::attach(const VolumeDescriptor& 
   return std::unique_ptr<Volume>(new DirectoryVolume(descriptor.location, fanout, sync, threads));
 }
 
+std::size_t DirectoryVolume::number_of(std::string_view key) const {
+  return XXH3_64bits(key.data(), key.size()) % folders_.size();
+}
+
 std::string DirectoryVolume::folder_of(std::string_view key) const {
   std::array<char, 24> name{};
-  std::snprintf(name.data(), name.size(), "/%04llx",
-                static_cast<unsigned long long>(XXH3_64bits(key.data(), key.size()) % fanout_));
+  std::snprintf(name.data(), name.size(), "/%04zx", number_of(key));
   return folder_ + name.data();
 }
 
@@ -112,16 +149,17 @@ std::string DirectoryVolume::path_of(std::string_view key) const {
   return folder_of(key) + "/" + file_name(key);
 }
 
-Result<void> DirectoryVolume::put_one(const ObjectWrite& object, const CallLimits& limits) const {
+Result<void> DirectoryVolume::put_one(const ObjectWrite& object, const CallLimits& limits) {
   if (const Result<void> good = check_key(object.key); !good) return good;
   if (const Result<void> wanted = limits.check(); !wanted) return wanted;
   const std::string folder = folder_of(object.key);
   const std::string path = path_of(object.key);
   if (mkdir(folder.c_str(), 0700) != 0 && errno != EEXIST)
     return file_error(folder, "make the folder", errno);
-  const std::string made_at = folder + "/" + temporary_name();
-  Descriptor file(open(made_at.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
+  std::string made_at;
+  Descriptor file(create_temporary(folder, &made_at));
   if (file.get() < 0) return file_error(made_at, "create", errno);
+  if (!folders_[number_of(object.key)].swept.exchange(true)) sweep(folder, file.get());
   int error = 0;
   for (const std::span<const std::byte>& part : object.parts)
     if (error == 0) error = write_whole(file.get(), part, limits);
@@ -135,20 +173,47 @@ Result<void> DirectoryVolume::put_one(const ObjectWrite& object, const CallLimit
   return file_error(path, "write", error == ENOENT ? EIO : error);
 }
 
-// The names of a batch are on the device with one sync for each folder.
-void DirectoryVolume::sync_folders(std::span<const std::string_view> keys,
-                                   std::vector<Result<void>>& results) const {
+int DirectoryVolume::sync_folder(const std::string& path) {
+  const Descriptor opened(open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  int error = 0;
+  if (opened.get() < 0 || fsync(opened.get()) != 0) error = errno;
+  if (error != 0 && error != ENOENT) failed_syncs_.fetch_add(1);
+  return error;
+}
+
+// The names of a batch are on the device with one sync for each folder, and one for the names of folders that are new to
+// this process: another may have made them, and not synced them yet. The system tells of a failed sync once: a batch in which
+// any thread's failed is not trusted.
+void DirectoryVolume::sync_folders(std::span<const std::string_view> keys, std::uint64_t before,
+                                   std::vector<Result<void>>& results) {
   if (!sync_) return;
-  std::map<std::string, std::vector<std::size_t>> folders;
+  std::map<std::size_t, std::vector<std::size_t>> folders;
   for (std::size_t i = 0; i < keys.size(); ++i)
-    if (results[i]) folders[folder_of(keys[i])].push_back(i);
-  for (const auto& [folder, members] : folders) {
-    const Descriptor opened(open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-    if (opened.get() < 0 && errno == ENOENT) continue;  // nothing was ever put there
-    if (opened.get() >= 0 && fsync(opened.get()) == 0) continue;
-    const Error error = file_error(folder, "sync", errno);
+    if (results[i]) folders[number_of(keys[i])].push_back(i);
+  const auto fail = [&](std::span<const std::size_t> members, const Error& error) {
     for (const std::size_t i : members) results[i] = error;
+  };
+  std::vector<std::size_t> fresh;  // their names are not on the device, as far as is known
+  for (const auto& [number, members] : folders) {
+    const std::string path = folder_of(keys[members[0]]);
+    const int error = sync_folder(path);
+    if (error == ENOENT) continue;  // nothing was ever put there
+    if (error != 0) fail(members, file_error(path, "sync", error));
+    if (error == 0 && !folders_[number].durable) fresh.push_back(number);
   }
+  const int error = fresh.empty() ? 0 : sync_folder(folder_);
+  const bool whole = failed_syncs_ == before;
+  for (const std::size_t number : fresh) {
+    if (error != 0) fail(folders[number], file_error(folder_, "sync", error));
+    if (whole) folders_[number].durable = true;
+  }
+  if (whole) return;
+  for (const auto& [number, members] : folders)
+    for (const std::size_t i : members)
+      if (results[i])
+        results[i] = make_error(ErrorCode::kIo,
+                                "%s: a sync failed while this was written, which may be lost; repeat it",
+                                describe().c_str());
 }
 
 // What has the name of an object may be a pipe that blocks whoever opens it.
@@ -183,11 +248,12 @@ Result<void> DirectoryVolume::get_one(const ObjectRead& object, const CallLimits
 std::vector<Result<void>> DirectoryVolume::put(std::span<const ObjectWrite> objects,
                                                const CallLimits& limits) {
   std::vector<Result<void>> results(objects.size());
+  const std::uint64_t before = failed_syncs_;
   in_parallel(objects.size(), threads_, [&](std::size_t i) { results[i] = put_one(objects[i], limits); });
   std::vector<std::string_view> keys;
   keys.reserve(objects.size());
   for (const ObjectWrite& object : objects) keys.push_back(object.key);
-  sync_folders(keys, results);
+  sync_folders(keys, before, results);
   return results;
 }
 
@@ -225,6 +291,7 @@ std::vector<Result<bool>> DirectoryVolume::contains(std::span<const std::string_
 
 std::vector<Result<void>> DirectoryVolume::remove(std::span<const std::string_view> keys,
                                                   const CallLimits& limits) {
+  const std::uint64_t before = failed_syncs_;
   std::vector<Result<void>> results;
   results.reserve(keys.size());
   for (const std::string_view key : keys) {
@@ -241,7 +308,7 @@ std::vector<Result<void>> DirectoryVolume::remove(std::span<const std::string_vi
       results.emplace_back(file_error(path, "remove", errno));
     }
   }
-  sync_folders(keys, results);
+  sync_folders(keys, before, results);
   return results;
 }
 

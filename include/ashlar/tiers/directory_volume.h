@@ -3,6 +3,10 @@
 // An object is a file. It is written under another name, synced, and renamed, so that readers, other machines and a
 // restart see it whole or not at all. Keys are spread over 256 folders by their hash. What is no regular file is no object.
 //
+// Other names begin with ".~" and are random. A writer that dies leaves one behind. The first put into a folder removes those
+// that were last written more than an hour before, by the clock of the file system: a writer that is slower than that, on any
+// machine, finds its file gone and its put failed, and nothing worse.
+//
 // Limits of calls are looked at between operations of the file system, which themselves cannot be interrupted.
 //
 // Options: fanout (1 to 65536 folders, 256), sync (true: put() and remove() survive a power failure when they return), threads (1
@@ -11,9 +15,11 @@
 // Thread safety: thread-safe; several processes may use one folder.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "ashlar/base/result.h"
 #include "ashlar/tiers/volume.h"
@@ -36,18 +42,30 @@ class DirectoryVolume final : public Volume {
                                    const CallLimits& limits = {}) override;
 
  private:
-  DirectoryVolume(std::string folder, std::uint64_t fanout, bool sync, std::uint64_t threads) noexcept
-      : folder_(std::move(folder)), fanout_(fanout), sync_(sync), threads_(threads) {}
-  Result<void> put_one(const ObjectWrite& object, const CallLimits& limits) const;
+  // What this process knows of a folder.
+  struct Folder {
+    std::atomic<bool> swept{false};    // of what dead writers left
+    std::atomic<bool> durable{false};  // its name is on the device
+  };
+
+  DirectoryVolume(std::string folder, std::uint64_t fanout, bool sync, std::uint64_t threads)
+      : folder_(std::move(folder)), sync_(sync), threads_(threads), folders_(fanout) {}
+  Result<void> put_one(const ObjectWrite& object, const CallLimits& limits);
   Result<void> get_one(const ObjectRead& object, const CallLimits& limits) const;
-  void sync_folders(std::span<const std::string_view> keys, std::vector<Result<void>>& results) const;
+  // What was put into folders, or removed from them, since failed_syncs_ was `before`, is on the device.
+  void sync_folders(std::span<const std::string_view> keys, std::uint64_t before,
+                    std::vector<Result<void>>& results);
+  // 0, or the errno.
+  int sync_folder(const std::string& path);
+  std::size_t number_of(std::string_view key) const;
   std::string folder_of(std::string_view key) const;
   std::string path_of(std::string_view key) const;
 
   const std::string folder_;
-  const std::uint64_t fanout_;
   const bool sync_;
   const std::uint64_t threads_;
+  std::vector<Folder> folders_;
+  std::atomic<std::uint64_t> failed_syncs_{0};
 };
 
 }  // namespace ashlar::tiers
