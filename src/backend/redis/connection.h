@@ -1,8 +1,8 @@
 // Connection: a pipeline of commands to one server.
 //
-// hiredis connects and reads replies; the bytes of objects go between the socket and the caller's memory,
-// without its buffers, which grow with what a server sends. Commands are written and replies read as the
-// socket allows, both at once, so that neither side can wait for the other with full buffers.
+// hiredis connects; replies are read here, and the bytes of objects go between the socket and the caller's
+// memory. No memory is taken for what a server says it will send. Commands are written and replies read as
+// the socket allows, both at once, so that neither side can wait for the other with full buffers.
 //
 // Whatever waits, waits in poll() for the socket, for a deadline and for a stop (limits.h). The resolution of
 // a name alone cannot be interrupted.
@@ -50,9 +50,6 @@ class Connection {
   struct FreeContext {
     void operator()(redisContext* context) const noexcept { redisFree(context); }
   };
-  struct FreeReader {
-    void operator()(redisReader* reader) const noexcept { redisReaderFree(reader); }
-  };
   // Where in the bytes of the commands writing is: piece 0 is the head, then the spans of the value, then the
   // tail.
   struct Cursor {
@@ -80,7 +77,6 @@ class Connection {
 
   const Options& options_;
   std::unique_ptr<redisContext, FreeContext> context_;
-  std::unique_ptr<redisReader, FreeReader> reader_;
 
   std::span<Command* const> commands_;
   Cursor cursor_;

@@ -83,6 +83,10 @@ TEST(RedisProtocolTest, WhatIsNoReplyEndsTheConnectionAndTheNextOneAnswers) {
       "\r\n",
       std::string(20'000, 'x'),  // a line without an end
       ":notanumber\r\n",
+      ":1x\r\n",
+      "*0\r\n",
+      "*-1\r\n",
+      "*99999999999999999999\r\n",
   };
   for (const std::string& answer : nonsense) {
     const RawServer server({answer, "$5\r\nhello\r\n"});
@@ -137,6 +141,28 @@ TEST(RedisProtocolTest, AValueMuchLargerThanExpectedIsNotRead) {
   EXPECT_EQ(code_of(get_one(*volume, "k", 5)), ErrorCode::kCorruption);
   EXPECT_TRUE(get_one(*volume, "k", 5));
   EXPECT_EQ(server.connections(), 2);
+}
+
+// The most memory that this process has had mapped, in KiB.
+std::uint64_t peak_kib() {
+  std::ifstream status("/proc/self/status");
+  for (std::string line; std::getline(status, line);)
+    if (line.starts_with("VmPeak:")) return std::stoull(line.substr(7));
+  return 0;
+}
+
+TEST(RedisProtocolTest, NoMemoryIsTakenForWhatAServerAnnounces) {
+  for (const std::string announced :
+       {"*100000000\r\n", "*1\r\n*100000000\r\n", "$4000000000000000000\r\nx"}) {
+    const RawServer server({announced});
+    const std::unique_ptr<Volume> volume = server.attach_volume();
+    const std::uint64_t before = peak_kib();
+    ASSERT_GT(before, 0u);
+    EXPECT_FALSE(get_one(*volume, "k", 5));
+    EXPECT_FALSE(put_one(*volume, "k", make_bytes(5, 1)));
+    EXPECT_FALSE(contains_one(*volume, "k"));
+    EXPECT_LT(peak_kib() - before, 400'000u) << announced;  // 100 million pointers are 800 MB
+  }
 }
 
 // ---- servers that never answer
