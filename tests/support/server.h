@@ -89,8 +89,8 @@ class BlackholeServer {
     thread_.join();
   }
   int port() const noexcept { return listener_.port(); }
-  // How often somebody said something.
-  std::size_t heard() const noexcept { return heard_.load(); }
+  // How often somebody said something; those who wait on it are told.
+  const std::atomic<std::size_t>& heard() const noexcept { return heard_; }
 
  private:
   void run() {
@@ -110,6 +110,7 @@ class BlackholeServer {
         const std::string words = std::exchange(words_, "");
         if (!words.empty()) (void)send(clients[i].get(), words.data(), words.size(), MSG_NOSIGNAL);
         heard_.fetch_add(1);
+        heard_.notify_all();
       }
       if (watched[0].revents == 0) continue;
       clients.emplace_back(accept4(listener_.listener(), nullptr, nullptr, SOCK_CLOEXEC));

@@ -37,7 +37,7 @@ inline std::vector<LimitedCall> limited_calls() {
   return {{"put",
            [codes](Volume& volume, const CallLimits& limits) {
              Writes writes;
-             for (int i = 0; i < 4; ++i) writes.add("k" + std::to_string(i), make_bytes(kBytes, 1));
+             for (int i = 0; i < 4; ++i) writes.add("k" + std::to_string(i), Bytes(kBytes));
              return codes(volume.put(writes.objects(), limits));
            }},
           {"get",
@@ -71,7 +71,7 @@ inline void expect_calls_end_by_their_limits(const AttachToPort& attach, const s
     const std::unique_ptr<Volume> volume = attach(server.port());
     std::stop_source stop;
     std::thread canceller([&] {
-      while (server.heard() == 0) std::this_thread::yield();
+      server.heard().wait(0);
       stop.request_stop();
     });
     const auto codes = call.run(*volume, {.stop = stop.get_token()});

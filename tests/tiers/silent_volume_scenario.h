@@ -4,11 +4,11 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <functional>
 #include <optional>
-#include <thread>
 
 #include "support/volume_objects.h"
 #include "tiers/volume_tier.h"
@@ -18,13 +18,11 @@ namespace ashlar::tiers {
 struct SilentVolume {
   // A manager with the volume "v".
   std::function<KvOptions()> options;
-  // How many calls it has taken.
-  std::function<std::size_t()> calls;
+  // How many calls it has taken; those who wait on it are told.
+  const std::atomic<std::size_t>& calls;
 
-  // Waits until it has taken one more than `before`.
-  void wait_for_call(std::size_t before) const {
-    while (calls() <= before) std::this_thread::yield();
-  }
+  // Waits until it has taken more than `before`, which it had at some time.
+  void wait_for_call(std::size_t before) const { calls.wait(before); }
 };
 
 inline Clock::TimePoint soon() {
@@ -41,7 +39,7 @@ inline void expect_requests_leave_a_silent_volume(const SilentVolume& silent) {
   EXPECT_EQ(late.blocks()[0].miss, Miss::kLate);
   EXPECT_TRUE(tier.kv().prefetch(hashes, {.deadline = soon()}).value().wait());
   for (const bool prefetch : {false, true}) {
-    const std::size_t before = silent.calls();
+    const std::size_t before = silent.calls;
     const OnboardHandle handle =
         prefetch ? tier.kv().prefetch(hashes).value() : tier.kv().onboard_async(hashes).value();
     silent.wait_for_call(before);
@@ -67,7 +65,7 @@ inline void expect_offloads_leave_a_silent_volume(const SilentVolume& silent) {
   const auto late = tier.kv().offload_to(VolumeTier::kG4, hashes, {.deadline = soon()}).value();
   EXPECT_EQ(code_of(late.wait()), ErrorCode::kTimeout);
   EXPECT_EQ(late.progress().late, 3u);
-  const std::size_t before = silent.calls();
+  const std::size_t before = silent.calls;
   const auto cancelled = tier.kv().offload_to(VolumeTier::kG4, hashes).value();
   silent.wait_for_call(before);
   cancelled.cancel();
@@ -82,7 +80,7 @@ inline void expect_removals_stop_what_goes_to_a_silent_volume(const SilentVolume
   VolumeTier tier(by_call(silent.options()));
   tier.request(hashes);
   EXPECT_TRUE(tier.kv().drain());
-  const std::size_t before = silent.calls();
+  const std::size_t before = silent.calls;
   const auto down = tier.kv().offload_to(VolumeTier::kG4, hashes).value();
   silent.wait_for_call(before);
   EXPECT_EQ(code_of(tier.kv().reset_blocks(hashes, soon())), ErrorCode::kTimeout);
@@ -96,7 +94,7 @@ inline void expect_a_silent_volume_can_be_detached(const SilentVolume& silent) {
   VolumeTier tier(by_call(silent.options()));
   tier.request(hashes);
   EXPECT_TRUE(tier.kv().drain());
-  const std::size_t before = silent.calls();
+  const std::size_t before = silent.calls;
   const auto down = tier.kv().offload_to(VolumeTier::kG4, hashes).value();
   silent.wait_for_call(before);
   EXPECT_EQ(tier.kv().unregister_volume("v", soon()).value(), 0u);
@@ -114,7 +112,7 @@ inline void expect_a_manager_does_not_wait_for_a_silent_volume(const SilentVolum
     KvOptions options = by_call(silent.options());
     options.g4->probe = true;
     VolumeTier tier(std::move(options));
-    std::size_t before = silent.calls();
+    std::size_t before = silent.calls;
     up = tier.kv().onboard_async(VolumeTier::sequence(2, 2)).value();
     silent.wait_for_call(before);
     {
@@ -124,7 +122,7 @@ inline void expect_a_manager_does_not_wait_for_a_silent_volume(const SilentVolum
       EXPECT_TRUE(tier.kv().register_blocks(std::move(complete)));
     }
     EXPECT_TRUE(tier.kv().drain());
-    before = silent.calls();
+    before = silent.calls;
     down = tier.kv().offload_to(VolumeTier::kG4, std::span(hashes).first(1)).value();
     silent.wait_for_call(before);
   }

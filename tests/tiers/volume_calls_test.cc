@@ -35,11 +35,12 @@ class VolumeCallsTest : public VolumePoolFixture {
     script(volume).on_call = [held = held_, gate = gate_, calls = calls_](VolumeCall call) {
       if (call != *held) return;
       ++*calls;
+      calls->notify_all();
       gate->pass();
     };
   }
   void wait_for_calls(std::size_t count) const {
-    while (*calls_ < count) std::this_thread::yield();
+    for (std::size_t now = *calls_; now < count; now = *calls_) calls_->wait(now);
   }
   // Lets all calls go, and waits until they have gone: nobody but them has the script then.
   void let_go(const std::string& volume) {
@@ -255,6 +256,7 @@ TEST_F(SilentVolumeTest, NobodyWaitsForAVolumeThatHangs) {
   auto script = std::make_shared<VolumeScript>();
   script->on_call = [gate, calls](VolumeCall) {
     ++*calls;
+    calls->notify_all();
     gate->pass();
   };
   {
@@ -270,7 +272,7 @@ TEST_F(SilentVolumeTest, NobodyWaitsForAVolumeThatHangs) {
               return VolumeTier::options({{.name = "v", .kind = "scripted", .location = folder_.path()}},
                                          std::move(kinds));
             },
-        .calls = [&] { return calls->load(); }};
+        .calls = *calls};
     expect_nobody_waits_for_a_silent_volume(silent);
   }
   const std::weak_ptr<VolumeScript> left = std::exchange(script, nullptr);

@@ -223,7 +223,7 @@ TEST(RedisLimitsTest, NobodyWaitsForASilentServer) {
                    .options = {{"timeout_ms", "36000000"}, {"deadline_ms", "36000000"}}}},
                  std::move(kinds));
            },
-       .calls = [&] { return server.heard(); }});
+       .calls = server.heard()});
 }
 
 }  // namespace

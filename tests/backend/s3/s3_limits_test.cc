@@ -109,7 +109,7 @@ TEST(S3LimitsTest, NobodyWaitsForASilentStore) {
              return VolumeTier::options({patient("http://127.0.0.1:" + std::to_string(server.port()))},
                                         std::move(kinds));
            },
-       .calls = [&] { return server.heard(); }});
+       .calls = server.heard()});
 }
 
 }  // namespace
