@@ -12,7 +12,8 @@ FeedKinds FeedKinds::built() {
   kinds.add(
       "file",
       "file:PATH            a recorded stream; ?follow=1 waits for more, ?append=1 writes behind what is "
-      "there",
+      "there,\n"
+      "                       ?append=repair the same, and first cuts out what is damaged",
       [](const FeedAddress& address) -> Result<OpenedSource> {
         auto source = feed::FileSource::open({.path = address.place(), .follow = address.flag("follow")});
         if (!source) return source.error();
@@ -20,13 +21,15 @@ FeedKinds FeedKinds::built() {
       },
       [](const FeedAddress& address, const events::StreamId&,
          events::SnapshotSource&) -> Result<std::shared_ptr<events::BatchSink>> {
-        auto sink = feed::FileSink::create({.path = address.place(), .append = address.flag("append")});
+        auto sink = feed::FileSink::create({.path = address.place(),
+                                            .append = address.flag("append"),
+                                            .repair = address.text("append") == "repair"});
         if (!sink) return sink.error();
         return std::shared_ptr<events::BatchSink>(*std::move(sink));
       });
   kinds.add("kvrec", "kvrec:PATH           messages recorded from an engine (source only)",
             [](const FeedAddress& address) -> Result<OpenedSource> {
-              auto source = feed::RecordingSource::open(address.place());
+              auto source = feed::RecordingSource::open({.path = address.place()});
               if (!source) return source.error();
               return OpenedSource{.engine = *std::move(source)};
             },

@@ -2,6 +2,10 @@
 //
 // A map is read in the order of its keys; only its tag must be known first, and a map that does not begin with it
 // is scanned for it. The digest of a parent may come before those of the names, so it is kept until the event ends.
+//
+// An array that grows counts twice while it moves. So before it grows, what all arrays have and what it will have must fit
+// the limit together.
+#include <algorithm>
 #include <cstring>
 
 #include "ashlar/events/engine_codec.h"
@@ -14,15 +18,48 @@ namespace {
 
 constexpr std::size_t kMinDigest = 8;
 constexpr std::size_t kMaxDigest = 64;
+constexpr std::size_t kTextOverhead = 16;  // of a string in memory of its own
 
 class EngineDecoder {
  public:
-  EngineDecoder(std::span<const std::byte> payload, EngineBatch& out) noexcept : in_(payload), out_(out) {}
+  EngineDecoder(std::span<const std::byte> payload, EngineBatch& out, std::size_t max_bytes) noexcept
+      : in_(payload), out_(out), max_bytes_(max_bytes) {}
 
   bool batch();
   const MsgpackReader& reader() const noexcept { return in_; }
+  // It failed because the batch would take too much memory.
+  bool is_too_large() const noexcept { return is_too_large_; }
 
  private:
+  std::size_t memory() const noexcept {
+    return out_.events.capacity() * sizeof(EngineEvent) + out_.names.capacity() * sizeof(BlockName) +
+           out_.digests.capacity() + out_.tokens.capacity() * sizeof(tokens::Token) +
+           out_.extra_keys.capacity() * sizeof(EngineExtraKey) + texts_;
+  }
+  bool has_room(std::size_t bytes) {
+    const std::size_t used = memory();
+    if (used <= max_bytes_ && bytes <= max_bytes_ - used) return true;
+    is_too_large_ = true;
+    return in_.fail("the batch takes too much memory");
+  }
+  // Room for `more` in one of the arrays of the batch.
+  template <class T>
+  bool grow(std::vector<T>& array, std::size_t more) {
+    const std::size_t needed = array.size() + more;
+    if (needed <= array.capacity()) return true;
+    const std::size_t used = memory();
+    const std::size_t most = used < max_bytes_ ? (max_bytes_ - used) / sizeof(T) : 0;
+    const std::size_t wanted = std::max(needed, 2 * array.capacity());
+    if (needed > most) return has_room(needed * sizeof(T));
+    array.reserve(std::min(wanted, most));
+    return true;
+  }
+  // The bytes of an extra key, which lie in memory of their own where they are long.
+  bool take_text(std::size_t bytes) {
+    if (!has_room(bytes + kTextOverhead) || !grow(out_.extra_keys, 1)) return false;
+    texts_ += bytes + kTextOverhead;
+    return true;
+  }
   bool event();
   bool map_event(EngineEvent& event);
   bool array_event(EngineEvent& event);
@@ -33,10 +70,13 @@ class EngineDecoder {
   bool extra_keys(EngineEvent& event);
   bool extra_key(std::uint32_t block);
   bool optional_u32(std::optional<std::uint32_t>& out, const char* what);
-  void finish_digests(EngineEvent& event);
+  bool finish_digests(EngineEvent& event);
 
   MsgpackReader in_;
   EngineBatch& out_;
+  const std::size_t max_bytes_;
+  std::size_t texts_ = 0;  // bytes of extra keys
+  bool is_too_large_ = false;
   std::span<const std::byte> parent_digest_;  // of the event that is being read
 };
 
@@ -61,6 +101,7 @@ bool EngineDecoder::batch() {
 bool EngineDecoder::event() {
   const std::size_t start = in_.offset();
   const std::byte* const first = in_.at();
+  if (!grow(out_.events, 1)) return false;
   EngineEvent& event = out_.events.emplace_back();
   parent_digest_ = {};
   const MsgpackReader::Type type = in_.peek();
@@ -74,7 +115,7 @@ bool EngineDecoder::event() {
   if (event.kind == EngineEventKind::kUnknown) {
     event.raw = {first, in_.offset() - start};
   } else if (event.digest_size != 0 || !parent_digest_.empty()) {
-    finish_digests(event);
+    return finish_digests(event);
   }
   return true;
 }
@@ -216,6 +257,7 @@ bool EngineDecoder::names(EngineEvent& event) {
   if (!in_.read_array(count, "block_hashes must be an array")) return false;
   const std::size_t begin = out_.names.size();
   const std::size_t digests = out_.digests.size();
+  if (!grow(out_.names, count)) return false;
   out_.names.resize(begin + count);
   BlockName* const to = out_.names.data() + begin;
   event.names = {static_cast<std::uint32_t>(begin), count};
@@ -235,7 +277,10 @@ bool EngineDecoder::names(EngineEvent& event) {
     if (!name(to[i], digest)) return false;
     if (i == 0) size = digest.size();
     alike = alike && digest.size() == size;
-    if (alike) out_.digests.insert(out_.digests.end(), digest.begin(), digest.end());
+    if (alike && !digest.empty()) {
+      if (!grow(out_.digests, digest.size())) return false;
+      out_.digests.insert(out_.digests.end(), digest.begin(), digest.end());
+    }
   }
   if (!alike) out_.digests.resize(digests);
   event.digest_size = alike ? static_cast<std::uint32_t>(size) : 0;
@@ -245,19 +290,21 @@ bool EngineDecoder::names(EngineEvent& event) {
 }
 
 // Requires: the digests of the event's names are the last ones of the batch.
-void EngineDecoder::finish_digests(EngineEvent& event) {
+bool EngineDecoder::finish_digests(EngineEvent& event) {
   const std::size_t size = event.names.count == 0 ? parent_digest_.size() : event.digest_size;
   if (event.names.count == 0) event.digests = {static_cast<std::uint32_t>(out_.digests.size()), 0};
-  if (!event.parent.has_value()) return;
+  if (!event.parent.has_value()) return true;
   if (size == 0 || parent_digest_.size() != size) {
     out_.digests.resize(event.digests.begin);
     event.digests.count = 0;
     event.digest_size = 0;
-    return;
+    return true;
   }
   event.digest_size = static_cast<std::uint32_t>(size);
+  if (!grow(out_.digests, size)) return false;
   out_.digests.insert(out_.digests.end(), parent_digest_.begin(), parent_digest_.end());
   event.digests.count += static_cast<std::uint32_t>(size);
+  return true;
 }
 
 bool EngineDecoder::token_ids(EngineEvent& event) {
@@ -267,6 +314,7 @@ bool EngineDecoder::token_ids(EngineEvent& event) {
   event.tokens = {static_cast<std::uint32_t>(begin), count};
   event.token_pairs = count != 0 && in_.peek() == MsgpackReader::Type::kArray;
   if (!event.token_pairs) {
+    if (!grow(out_.tokens, count)) return false;
     out_.tokens.resize(begin + count);
     return read_token_run(in_, count, out_.tokens.data() + begin);
   }
@@ -276,6 +324,7 @@ bool EngineDecoder::token_ids(EngineEvent& event) {
     std::uint32_t two = 0;
     if (!in_.read_array(two, "a token id among pairs must be a pair")) return false;
     if (two != 2) return in_.fail_at("a pair of token ids must have two", start);
+    if (!grow(out_.tokens, 2)) return false;
     for (int k = 0; k < 2; ++k) {
       std::uint64_t value = 0;
       if (!in_.read_unsigned(value, UINT32_MAX, "a token id is no integer of 0..4294967295")) return false;
@@ -314,13 +363,13 @@ bool EngineDecoder::extra_key(std::uint32_t block) {
   const MsgpackReader::Type type = in_.peek();
   if (type == MsgpackReader::Type::kText) {
     std::string_view text;
-    if (!in_.read_text(text, "")) return false;
+    if (!in_.read_text(text, "") || !take_text(text.size())) return false;
     out_.extra_keys.push_back({block, Kind::kText, std::string(text), 0});
     return true;
   }
   if (type == MsgpackReader::Type::kBytes) {
     std::span<const std::byte> bytes;
-    if (!in_.read_bytes(bytes, "")) return false;
+    if (!in_.read_bytes(bytes, "") || !take_text(bytes.size())) return false;
     out_.extra_keys.push_back(
         {block, Kind::kBytes, std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size()), 0});
     return true;
@@ -335,6 +384,7 @@ bool EngineDecoder::extra_key(std::uint32_t block) {
         MsgpackReader::Integer offset;
         if (!in_.read_integer(offset, "")) return false;
         if (offset.negative || offset.bits <= INT64_MAX) {
+          if (!take_text(identifier.size())) return false;
           out_.extra_keys.push_back(
               {block, Kind::kMultimodal, std::string(identifier), static_cast<std::int64_t>(offset.bits)});
           return true;
@@ -343,7 +393,7 @@ bool EngineDecoder::extra_key(std::uint32_t block) {
     }
     in_.seek(start);
   }
-  if (!in_.skip()) return false;
+  if (!in_.skip() || !take_text(in_.offset() - start)) return false;
   out_.extra_keys.push_back(
       {block, Kind::kOther, std::string(reinterpret_cast<const char*>(first), in_.offset() - start), 0});
   return true;
@@ -359,16 +409,30 @@ bool EngineDecoder::optional_u32(std::optional<std::uint32_t>& out, const char* 
 
 }  // namespace
 
-Result<void> decode_engine_batch(std::span<const std::byte> payload, EngineBatch& out) {
+Result<void> decode_engine_batch(std::span<const std::byte> payload, EngineBatch& out,
+                                 std::size_t max_bytes) {
   out.clear();
   if (payload.size() > UINT32_MAX)
     return make_error(ErrorCode::kCorruption, "engine batch of %zu bytes: none is larger than 4 GiB",
                       payload.size());
-  EngineDecoder decoder(payload, out);
-  if (decoder.batch()) return {};
-  out.clear();
-  return make_error(ErrorCode::kCorruption, "engine batch: %s, at byte %zu of %zu", decoder.reader().fault(),
-                    decoder.reader().fault_offset(), payload.size());
+  for (bool again = false;; again = true) {
+    EngineDecoder decoder(payload, out, max_bytes);
+    if (decoder.batch()) return {};
+    const char* const fault = decoder.reader().fault();
+    const std::size_t offset = decoder.reader().fault_offset();
+    out.clear();
+    if (!decoder.is_too_large())
+      return make_error(ErrorCode::kCorruption, "engine batch: %s, at byte %zu of %zu", fault, offset,
+                        payload.size());
+    // Without what the batches before it left behind it may fit.
+    out = {};
+    if (again)
+      return make_error(
+          ErrorCode::kCapacity,
+          "engine batch of %zu bytes: it takes more than the %zu bytes of memory that it may, from byte "
+          "%zu on; raise the limit",
+          payload.size(), max_bytes, offset);
+  }
 }
 
 }  // namespace ashlar::events

@@ -4,7 +4,6 @@
 #include "ashlar/events/event_codec.h"
 
 #include <algorithm>
-#include <array>
 #include <bit>
 #include <cstring>
 
@@ -15,10 +14,9 @@ namespace {
 
 static_assert(std::endian::native == std::endian::little, "numbers are written as little-endian memory");
 
-constexpr std::array<char, 4> kMagic = {'A', 'K', 'E', 'V'};
 constexpr std::uint16_t kVersion = 1;
-constexpr std::size_t kHeaderBytes = 96;
-constexpr std::size_t kChecked = 16;  // the checksum covers what follows it
+constexpr std::size_t kChecked = 16;       // the checksum covers what follows it
+constexpr std::size_t kNameOverhead = 32;  // of a string in memory of its own
 constexpr std::size_t kMostBytesOfOne = 16 + 32 + 16 + 4 + 8 + 8 + 4;
 
 enum RunFlag : std::uint8_t {
@@ -191,6 +189,15 @@ Result<void> read_run(Reader& in, std::uint32_t wanted, std::vector<KvEvent>& ou
   return {};
 }
 
+// Memory that the last batch left counts too.
+void make_room(OwnedBatch& out, std::uint64_t needed, std::size_t max_bytes) {
+  const std::size_t kept =
+      out.events.capacity() * sizeof(KvEvent) + out.locations.capacity() * sizeof(LocationName);
+  if (kept + needed <= max_bytes) return;
+  std::vector<KvEvent>().swap(out.events);
+  std::vector<LocationName>().swap(out.locations);
+}
+
 }  // namespace
 
 std::size_t run_length(std::span<const KvEvent> events) noexcept {
@@ -200,11 +207,11 @@ std::size_t run_length(std::span<const KvEvent> events) noexcept {
 }
 
 void encode_batch(const EventBatch& batch, std::vector<std::byte>& out) {
-  std::size_t most = kHeaderBytes + batch.events.size() * kMostBytesOfOne;
+  std::size_t most = kBatchHeaderBytes + batch.events.size() * kMostBytesOfOne;
   for (const LocationName& location : batch.locations) most += 4 + location.name.size();
   out.resize(most);
   Writer to(out.data());
-  to.put(std::string_view(kMagic.data(), kMagic.size()));
+  to.put(kBatchMagic);
   to.put(kVersion);
   to.put(static_cast<std::uint8_t>(batch.kind));
   to.put(std::uint8_t{0});
@@ -238,12 +245,20 @@ void encode_batch(const EventBatch& batch, std::vector<std::byte>& out) {
   std::memcpy(out.data() + 8, &checksum, sizeof checksum);
 }
 
-Result<void> decode_batch(std::span<const std::byte> bytes, OwnedBatch& out) {
+bool is_whole_batch(std::span<const std::byte> bytes) noexcept {
+  if (bytes.size() < kBatchHeaderBytes) return false;
+  Reader in(bytes);
+  if (in.text(4) != kBatchMagic) return false;
+  in.get<std::uint32_t>();  // version and kind, which the checksum covers
+  return in.get<std::uint64_t>() == checksum_of(bytes);
+}
+
+Result<void> decode_batch(std::span<const std::byte> bytes, OwnedBatch& out, std::size_t max_bytes) {
   out.events.clear();
   out.locations.clear();
   out.head = {};
   Reader in(bytes);
-  if (in.left() < kHeaderBytes || in.text(4) != std::string_view(kMagic.data(), kMagic.size()))
+  if (in.left() < kBatchHeaderBytes || in.text(4) != kBatchMagic)
     return make_error(ErrorCode::kCorruption, "%zu bytes that do not begin as a batch of events does",
                       bytes.size());
   if (const auto version = in.get<std::uint16_t>(); version != kVersion)
@@ -276,6 +291,19 @@ Result<void> decode_batch(std::span<const std::byte> bytes, OwnedBatch& out) {
   const auto locations = in.get<std::uint32_t>();
   if (head.part >= head.parts || head.parts > kMaxSnapshotParts)
     return make_error(ErrorCode::kCorruption, "a batch of events is part %u of %u", head.part, head.parts);
+  // No event has fewer than 16 bytes, and no location fewer than 4: a false count cannot make us take memory for it.
+  if (in.left() / 4 < locations) return cut_short("locations");
+  if (in.left() / 16 < events) return cut_short("runs");
+  // What they take when decoded. What is not of events may be names of locations, which lie in memory of their own.
+  const std::uint64_t needed = std::uint64_t{events} * sizeof(KvEvent) +
+                               std::uint64_t{locations} * (sizeof(LocationName) + kNameOverhead) +
+                               (in.left() - std::uint64_t{events} * 16);
+  if (needed > max_bytes)
+    return make_error(ErrorCode::kCapacity,
+                      "a batch of %u events and %u locations takes %llu bytes of memory; the limit is %zu",
+                      events, locations, static_cast<unsigned long long>(needed), max_bytes);
+  make_room(out, needed, max_bytes);
+  out.locations.reserve(locations);
   for (std::uint32_t i = 0; i < locations; ++i) {
     if (in.left() < 4) return cut_short("locations");
     LocationName location;
@@ -288,7 +316,6 @@ Result<void> decode_batch(std::span<const std::byte> bytes, OwnedBatch& out) {
   if (head.kind == BatchKind::kEvents && head.first > UINT64_MAX - events)
     return make_error(ErrorCode::kCorruption, "a batch of %u events begins with number %llu", events,
                       static_cast<unsigned long long>(head.first));
-  // No event has fewer than 16 bytes: a false count cannot make us take memory for it.
   if (in.left() / 16 < events) return cut_short("runs");
   out.events.reserve(events);
   while (out.events.size() < events) {

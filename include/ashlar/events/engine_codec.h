@@ -6,8 +6,8 @@
 // skipped; an event whose tag is not known is kept as kUnknown.
 //
 // Thread safety: free functions.
-// Complexity:    decoding is O(bytes), without recursion; memory is at most proportional to the bytes, and a batch
-//                that is used again allocates nothing once it is large enough (but for long extra keys).
+// Complexity:    decoding is O(bytes), without recursion; memory is at most `max_bytes`, and a batch that is used again
+//                allocates nothing once it is large enough (but for long extra keys).
 #pragma once
 
 #include <cstddef>
@@ -20,9 +20,14 @@
 
 namespace ashlar::events {
 
-// Replaces `out`, whose views refer to `payload`. Errors: kCorruption, with what and at which byte; `out` is then
-// empty.
-Result<void> decode_engine_batch(std::span<const std::byte> payload, EngineBatch& out);
+// Two bytes of a message may become an event of two hundred: what a batch may take is limited, not what it came in.
+inline constexpr std::size_t kMaxEngineBatchBytes = std::size_t{256} << 20;
+
+// Replaces `out`, whose views refer to `payload`. The memory of `out`, with what it kept from before, never exceeds
+// `max_bytes`; that is checked before memory is taken. Errors, which leave `out` empty: kCorruption, with what and at
+// which byte; kCapacity: it would take more than `max_bytes`.
+Result<void> decode_engine_batch(std::span<const std::byte> payload, EngineBatch& out,
+                                 std::size_t max_bytes = kMaxEngineBatchBytes);
 
 // kMap is what vLLM writes today; kArray what older versions and SGLang do. It has no place for session_id and
 // cache_salt.

@@ -66,6 +66,16 @@ struct EventBatch {
   std::uint64_t end() const noexcept { return kind == BatchKind::kEvents ? first + events.size() : first; }
 };
 
+// What a copy of the batch takes in memory, with what the allocator adds.
+inline std::size_t memory_of(const EventBatch& batch) noexcept {
+  constexpr std::size_t kBatch = 256;
+  constexpr std::size_t kName = 32;
+  std::size_t bytes = kBatch + batch.events.size() * sizeof(KvEvent);
+  for (const LocationName& location : batch.locations)
+    bytes += sizeof(LocationName) + kName + location.name.size();
+  return bytes;
+}
+
 // A batch that owns its memory.
 struct OwnedBatch {
   EventBatch head;  // without events and locations

@@ -18,7 +18,8 @@
 // number. A message of the old life that arrives after one of the new is not told from it; one connection cannot do that.
 //
 // Thread safety: thread-compatible.
-// Complexity:    O(bytes) per message; memory: EngineIngest's, a fingerprint per remembered message, and one replay.
+// Complexity:    O(bytes) per message; memory: EngineIngest's, a fingerprint per remembered message, one decoded batch of up to
+//                max_batch_bytes, and one replay, as far as the source brings it at once.
 #pragma once
 
 #include <cstddef>
@@ -30,6 +31,7 @@
 
 #include "ashlar/base/clock.h"
 #include "ashlar/base/result.h"
+#include "ashlar/events/engine_codec.h"
 #include "ashlar/events/engine_event.h"
 #include "ashlar/events/kv_event.h"
 #include "ashlar/feed/engine_ingest.h"
@@ -40,6 +42,8 @@ namespace ashlar::feed {
 struct EngineSessionOptions {
   EngineIngestOptions ingest = {};
   std::uint32_t remembered = 1024;  // messages, to tell duplicates from another life of the engine
+  // Of a message when decoded. A larger one counts as one that cannot be decoded.
+  std::size_t max_batch_bytes = events::kMaxEngineBatchBytes;
 
   // Errors: kInvalidArgument, with the value.
   Result<void> validate() const;
@@ -54,6 +58,7 @@ struct EngineSessionCounters {
   std::uint64_t late = 0;               // came after they had been given up
   std::uint64_t lost = 0;               // numbers that never came in a readable form
   std::uint64_t undecodable = 0;        // each time one came
+  std::uint64_t oversized = 0;          // of these: larger than max_batch_bytes when decoded
   std::uint64_t gaps = 0;               // times
   std::uint64_t replays = 0;            // times a replay was asked for
   std::uint64_t failed_replays = 0;     // of these: without an answer
@@ -98,6 +103,8 @@ class EngineSession {
   Stale judge(const EngineMessage& message);
   // Applies what has not been applied; numbers that are left out are lost.
   void follow(std::span<const EngineMessage> messages, std::vector<events::KvEvent>& out);
+  // The same with what the source did not bring at once, up to number `until`.
+  void follow(EngineReplay kept, std::uint64_t until, std::vector<events::KvEvent>& out);
   // The live message after a replay that was to lead up to it.
   void finish(const EngineMessage& message, std::vector<events::KvEvent>& out);
   // Requires: the next number. False when it cannot be decoded; nothing has changed then.
@@ -105,7 +112,9 @@ class EngineSession {
   void apply_live(const EngineMessage& message, std::vector<events::KvEvent>& out);
   // The numbers before `sequence` are given up.
   void lose_until(std::uint64_t sequence, std::vector<events::KvEvent>& out);
-  std::vector<EngineMessage> replay(std::uint64_t from);
+  EngineReplay replay(std::uint64_t from);
+  // Into batch_.
+  bool decode(const EngineMessage& message);
 
   void remember(const EngineMessage& message);
   const Memory* recall(std::uint64_t sequence) const;
@@ -117,6 +126,7 @@ class EngineSession {
   std::uint64_t source_restarts_ = 0;
   double last_timestamp_ = 0;
   std::vector<Memory> memory_;  // by number modulo its size
+  std::size_t max_batch_bytes_;
   events::EngineBatch batch_;
 };
 

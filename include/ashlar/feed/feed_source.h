@@ -38,6 +38,8 @@ class FeedSource {
 
   // Messages that could not be decoded.
   virtual std::uint64_t damaged() const noexcept = 0;
+  // Of a file that has ended: bytes of a last batch that its writer did not finish. They are no damage.
+  virtual std::uint64_t unfinished_bytes() const noexcept { return 0; }
   virtual std::string describe() const = 0;
 };
 

@@ -1,8 +1,9 @@
 // FileSink, FileSource: a stream of events in a file (docs/formats/events.md): recorded once, replayed as often as one likes.
 //
-// Each batch stands in the file as on a wire, with its length before it and its checksum inside. A file that was cut short ends at
-// its last whole batch; a damaged batch is counted and skipped as long as its length can be believed. One sink at a time writes a
-// file; it holds a lock on it (flock).
+// Each batch stands in the file as on a wire, with its length before it and its checksum inside. A reader counts and skips what is
+// damaged, and goes on with the next whole batch, also where a length cannot be believed. A file whose last batch is unfinished,
+// as a writer leaves it that was killed, is not damaged: it ends before that batch. One sink at a time writes a file; it holds
+// a lock on it (flock).
 //
 // A source remembers which numbers it has read and where, so that recover() reads the file only from there on and only when that
 // helps. Memory: one entry per worker and per hole in its numbers, of these up to 4096.
@@ -16,6 +17,7 @@
 #include <memory>
 #include <optional>
 #include <set>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -24,28 +26,52 @@
 
 namespace ashlar::feed {
 
+class BatchFrames;
+
 class FileSink final : public events::BatchSink {
  public:
   struct Options {
     std::string path;
     bool append = false;  // to a recording; else the file must not exist
     bool sync = false;    // each batch is on the disk before publish() returns
+    // With append: a damaged recording is replaced by one of its whole batches; else it is refused. A reader that follows the file
+    // keeps the damaged one, and is to be started again.
+    bool repair = false;
+    std::size_t max_batch_bytes = std::size_t{256} << 20;
   };
-  // Errors: kAlreadyExists: the file is there, and append is off; kUnavailable: another sink writes it; kInvalidArgument: it is no
-  // recording; kIo.
+  // What create() found in the file that it appends to.
+  struct Found {
+    std::uint64_t batches = 0;           // whole ones; they stay
+    std::uint64_t unfinished_bytes = 0;  // of a last batch that a writer did not finish; cut off
+    std::uint64_t damaged_places = 0;    // cut out
+    std::uint64_t damaged_bytes = 0;
+  };
+  // To append, reads the whole file. What is cut is logged as a warning. Errors: kAlreadyExists: the file is there, and append is
+  // off; kCorruption: it is damaged, and repair is off; kUnavailable: another sink writes it; kInvalidArgument: it is no
+  // recording; kUnsupported: of another version; kIo. After an error the file is as it was.
   static Result<std::unique_ptr<FileSink>> create(const Options& options);
   ~FileSink() override;
 
-  // A batch that could not be written whole is taken back from the file. Errors: kIo, for example a full disk; kCapacity.
+  // A batch that could not be written whole is taken back from the file. Errors: kIo, for example a full disk; kCapacity: larger
+  // than max_batch_bytes.
   Result<void> publish(const events::EventBatch& batch) override;
   std::string describe() const override { return "file " + options_.path; }
+  const Found& found() const noexcept { return found_; }
 
  private:
-  FileSink(Options options, int fd, std::uint64_t end) : options_(std::move(options)), fd_(fd), end_(end) {}
+  FileSink(Options options, int fd) : options_(std::move(options)), fd_(fd) {}
+  Result<void> lock();
+  Result<void> begin(std::uint64_t size);
+  Result<void> look_through();
+  // Replaces the file by one of its whole batches.
+  Result<void> rewrite();
+  // Behind end_, which moves.
+  Result<void> write_frame(int fd, std::span<const std::byte> batch, const std::string& path);
 
   const Options options_;
-  const int fd_;
-  std::uint64_t end_;
+  int fd_;
+  std::uint64_t end_ = 0;  // of the last whole batch
+  Found found_;
   std::vector<std::byte> bytes_;
   std::vector<std::byte> record_;
 };
@@ -55,7 +81,9 @@ class FileSource final : public FeedSource {
   struct Options {
     std::string path;
     bool follow = false;                // at the end, wait for more instead of ending
-    std::size_t batches_per_poll = 64;  // those that are damaged included
+    std::size_t batches_per_poll = 64;  // damaged places included
+    // Of a batch in the file; a larger one counts as damaged. Of a batch in memory; a larger one is counted and skipped.
+    std::size_t max_batch_bytes = std::size_t{256} << 20;
     Clock* clock = nullptr;
   };
   // Errors: kNotFound; kInvalidArgument: not a recording; kUnsupported: of another version; kIo.
@@ -66,11 +94,15 @@ class FileSource final : public FeedSource {
   Result<std::size_t> poll(BatchConsumer& consumer, Clock::Duration timeout) override;
   // From the batches before the place that poll() has reached: those behind the last whole snapshot, else those that reach back.
   Result<bool> recover(const events::StreamId& stream, std::uint64_t from, BatchConsumer& consumer) override;
+  // Places in the file, and batches that cannot be read.
   std::uint64_t damaged() const noexcept override { return damaged_; }
+  std::uint64_t unfinished_bytes() const noexcept override { return unfinished_bytes_; }
+  // That belong to no whole batch, so far.
+  std::uint64_t damaged_bytes() const noexcept { return damaged_bytes_; }
   std::string describe() const override { return "file " + options_.path; }
 
  private:
-  FileSource(Options options, int fd, std::uint64_t at) : options_(std::move(options)), fd_(fd), at_(at) {}
+  FileSource(Options options, int fd);
   // Where poll() has read what of the last life of a worker.
   struct Known {
     struct Numbers {
@@ -91,15 +123,15 @@ class FileSource final : public FeedSource {
   void remember(const events::EventBatch& batch, std::uint64_t at);
   // Where to begin to read for events from `from` on.
   std::optional<std::uint64_t> place_of(const events::StreamId& stream, std::uint64_t from) const;
-  // The batch at `*at`; moves past it. Nothing at the end, or where the file was cut short.
-  Result<bool> read_at(std::uint64_t* at, events::OwnedBatch& out, bool* good);
 
   const Options options_;
   const int fd_;
+  const std::unique_ptr<BatchFrames> frames_;
   std::uint64_t at_;
   std::uint64_t damaged_ = 0;
+  std::uint64_t damaged_bytes_ = 0;
+  std::uint64_t unfinished_bytes_ = 0;
   std::map<events::Worker, Known> known_;
-  std::vector<std::byte> bytes_;
 };
 
 }  // namespace ashlar::feed

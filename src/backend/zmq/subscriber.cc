@@ -52,8 +52,9 @@ Result<void> SubscriberOptions::validate() const {
     }
   }
   if (hwm < 0) return make_error(ErrorCode::kInvalidArgument, "hwm is %d; 0 means no limit", hwm);
-  if (max_message_bytes < 1)
-    return make_error(ErrorCode::kInvalidArgument, "max_message_bytes must be more than 0");
+  if (max_message_bytes < 1 || max_replay_bytes < 1)
+    return make_error(ErrorCode::kInvalidArgument,
+                      "max_message_bytes and max_replay_bytes must be more than 0");
   if (heartbeat < Clock::Duration::zero() || heartbeat_timeout < heartbeat)
     return make_error(ErrorCode::kInvalidArgument,
                       "heartbeat must not be negative, nor longer than heartbeat_timeout");
@@ -334,7 +335,7 @@ bool Subscriber::read_answer(std::size_t limit, const Take& take) {
     has_answers_ = true;
     hear();
     answer_until_ = std::min(answer_end_, heard_at_ + options_.replay_timeout);
-    take(head->number, reply[1], reply[3]);
+    if (!take(head->number, reply[1], reply[3])) break;
   }
   return false;
 }
@@ -388,7 +389,7 @@ Result<void> Subscriber::read_replies(Socket& dealer, const Take& take, Clock::T
       continue;
     }
     if (head->is_end) return {};
-    take(head->number, reply[1], reply[3]);
+    if (!take(head->number, reply[1], reply[3])) return {};
     ++taken;
     // A publisher that never ends is not read for ever.
     if ((taken & 1023) == 0 && Clock::real().now() >= deadline) {

@@ -18,8 +18,8 @@ namespace ashlar::backend::zmq {
 
 class Subscriber {
  public:
-  // A message without the delimiter: topic, number, payload.
-  using Take = std::function<void(std::uint64_t number, Frame& topic, Frame& payload)>;
+  // A message without the delimiter: topic, number, payload. False: it is the last that there is room for.
+  using Take = std::function<bool(std::uint64_t number, Frame& topic, Frame& payload)>;
 
   static Result<std::unique_ptr<Subscriber>> create(SubscriberOptions options);
   Subscriber(const Subscriber&) = delete;
@@ -28,7 +28,8 @@ class Subscriber {
 
   // The next message that is there. False: none. Malformed ones are counted and skipped.
   bool receive(std::uint64_t& number, Frame& topic, Frame& payload);
-  // Asks for everything from `from` on, with a socket of its own. What comes is given to `take` until the end marker.
+  // Asks for everything from `from` on, with a socket of its own. What comes is given to `take` until the end marker, or until
+  // there is no room.
   // Errors: as EngineSource::replay().
   Result<void> replay(std::uint64_t from, const Take& take);
 

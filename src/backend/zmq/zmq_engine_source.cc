@@ -30,7 +30,7 @@ class ZmqEngineSource::State {
  public:
   explicit State(std::unique_ptr<Subscriber> made) : subscriber(std::move(made)) {}
 
-  Result<std::vector<feed::EngineMessage>> replay(std::uint64_t from);
+  Result<feed::EngineReplay> replay(std::uint64_t from);
   // After a connection was made: what the engine keeps goes to `pending`.
   void look_back();
 
@@ -52,11 +52,11 @@ void ZmqEngineSource::State::look_back() {
   const std::uint64_t connects = subscriber->stats().connects;
   if (!options.replay_on_connect || options.replay_endpoint.empty() || options.bind) return;
   if (connects == looked_back || !subscriber->is_connected()) return;
-  Result<std::vector<feed::EngineMessage>> kept = replay(last.value_or(0));
-  if (kept && last && (kept->empty() || kept->front().sequence != *last)) {
+  Result<feed::EngineReplay> kept = replay(last.value_or(0));
+  if (kept && last && (kept->messages.empty() || kept->messages.front().sequence != *last)) {
     // It keeps more than one message; without the last one it is another life. One that was away for longer than it keeps
     // looks the same, and what it held is not known either.
-    if (kept->empty()) kept = replay(0);
+    if (kept->messages.empty()) kept = replay(0);
     if (kept) {
       ++restarts;
       last.reset();
@@ -64,10 +64,11 @@ void ZmqEngineSource::State::look_back() {
   }
   if (!kept && ++attempts < kReplayAttempts) return;  // once more with the next call
   attempts = 0;
-  looked_back = connects;
+  // What did not fit is asked for when this has been delivered.
+  if (!kept || !kept->is_cut) looked_back = connects;
   if (!kept) return;
   asked = connects;
-  std::move(kept->begin(), kept->end(), std::back_inserter(pending));
+  std::move(kept->messages.begin(), kept->messages.end(), std::back_inserter(pending));
 }
 
 // Where nobody looked back after a connection, the last message is asked for too: who does not keep it is another life.
@@ -75,9 +76,13 @@ void ZmqEngineSource::State::watch() {
   const std::uint64_t connects = subscriber->stats().connects;
   const bool is_sure = connects == asked || connects <= 1;
   const std::uint64_t next = last ? *last + (is_sure ? 1 : 0) : 0;
+  std::size_t bytes = 0;
   const auto take = [&](std::uint64_t number, Frame& topic, Frame& payload) {
     const std::optional<std::uint64_t> known = pending.empty() ? last : pending.back().sequence;
-    if (!known || number > *known) pending.push_back(message_of(number, topic, payload));
+    if (known && number <= *known) return true;
+    pending.push_back(message_of(number, topic, payload));
+    bytes += pending.back().bytes();
+    return bytes < subscriber->options().max_replay_bytes;
   };
   const Subscriber::Answer answer = subscriber->watch(next, kAnswersAtOnce, take);
   if (answer == Subscriber::Answer::kNone) return;
@@ -134,27 +139,34 @@ Result<std::optional<feed::EngineMessage>> ZmqEngineSource::receive(Clock::Durat
                     subscriber.options().endpoint.c_str());
 }
 
-Result<std::vector<feed::EngineMessage>> ZmqEngineSource::replay(std::uint64_t from) {
+Result<feed::EngineReplay> ZmqEngineSource::replay(std::uint64_t from) {
   return state_->replay(from);
 }
 
-Result<std::vector<feed::EngineMessage>> ZmqEngineSource::State::replay(std::uint64_t from) {
-  std::vector<feed::EngineMessage> out;
+Result<feed::EngineReplay> ZmqEngineSource::State::replay(std::uint64_t from) {
+  feed::EngineReplay out;
+  std::size_t bytes = 0;
   bool accept_holes = false;
   for (int attempt = 1;; ++attempt) {
     accept_holes = accept_holes || attempt == kReplayAttempts;
-    const std::size_t before = out.size();
+    const std::size_t before = out.messages.size();
     bool has_hole = false;
     const Result<void> done =
         subscriber->replay(from, [&](std::uint64_t number, Frame& topic, Frame& payload) {
-          if (number < from || (!out.empty() && number <= out.back().sequence)) return;
-          if (!out.empty() && number != out.back().sequence + 1) has_hole = true;
-          if (!has_hole || accept_holes) out.push_back(message_of(number, topic, payload));
+          std::vector<feed::EngineMessage>& messages = out.messages;
+          if (number < from || (!messages.empty() && number <= messages.back().sequence)) return true;
+          if (!messages.empty() && number != messages.back().sequence + 1) has_hole = true;
+          if (has_hole && !accept_holes) return true;
+          messages.push_back(message_of(number, topic, payload));
+          bytes += messages.back().bytes();
+          // The first may be one that the asker knows: two at least bring it further.
+          out.is_cut = bytes >= subscriber->options().max_replay_bytes && messages.size() > 1;
+          return !out.is_cut;
         });
     if (!done) return done.error();
-    if (!has_hole || accept_holes) break;
-    accept_holes = out.size() == before;  // the engine does not have them any more
-    from = out.back().sequence + 1;
+    if (out.is_cut || !has_hole || accept_holes) break;
+    accept_holes = out.messages.size() == before;  // the engine does not have them any more
+    from = out.messages.back().sequence + 1;
   }
   return out;
 }

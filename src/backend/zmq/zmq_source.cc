@@ -175,6 +175,7 @@ class ZmqSource::State {
     std::size_t delivered = 0;
     const auto take = [&](std::uint64_t number, Frame& /*topic*/, Frame& payload) {
       if (number >= heard.next && hand_on(which, number, payload, consumer)) ++delivered;
+      return true;
     };
     const std::uint64_t next = is_sure || heard.next == 0 ? heard.next : heard.next - 1;
     const Subscriber::Answer answer = subscriber.watch(next, limit, take);
@@ -229,6 +230,7 @@ class ZmqSource::State {
       } else {
         subscriber.count_damaged();
       }
+      return true;
     };
     const std::uint64_t first = message_of(stream, from);
     Result<void> asked = subscriber.replay(first, take);

@@ -15,7 +15,8 @@ namespace {
 using namespace std::chrono_literals;
 using feed::EngineMessage;
 
-std::unique_ptr<ZmqEngineSource> make_engine_source(SubscriberOptions options, bool replay_on_connect = false) {
+std::unique_ptr<ZmqEngineSource> make_engine_source(SubscriberOptions options,
+                                                    bool replay_on_connect = false) {
   options.replay_on_connect = replay_on_connect;
   options.reconnect = 10ms;
   options.reconnect_max = 20ms;
@@ -25,7 +26,8 @@ std::unique_ptr<ZmqEngineSource> make_engine_source(SubscriberOptions options, b
 }
 
 std::unique_ptr<ZmqEngineSource> source_of(const EnginePublisher& publisher) {
-  return make_engine_source({.endpoint = publisher.endpoint(), .replay_endpoint = publisher.replay_endpoint()});
+  return make_engine_source(
+      {.endpoint = publisher.endpoint(), .replay_endpoint = publisher.replay_endpoint()});
 }
 
 // The next message, through times without a connection.
@@ -75,8 +77,8 @@ TEST_P(EveryTransport, DeliversAndReplays) {
   }
   const auto replayed = source->replay(40);
   ASSERT_TRUE(replayed.has_value()) << replayed.error();
-  EXPECT_EQ(numbers_of(*replayed), counted(40, 100));
-  EXPECT_EQ(text_of(replayed->front().payload), "payload 40");
+  EXPECT_EQ(numbers_of(replayed->messages), counted(40, 100));
+  EXPECT_EQ(text_of(replayed->messages.front().payload), "payload 40");
   const auto nothing = source->receive(1ms);
   ASSERT_TRUE(nothing.has_value()) << nothing.error();
   EXPECT_FALSE(nothing->has_value());
@@ -93,7 +95,7 @@ TEST(ZmqEngineSourceTest, ALateSubscriberGetsEverythingByReplay) {
   auto source = source_of(*publisher);
   const auto replayed = source->replay(0);
   ASSERT_TRUE(replayed.has_value()) << replayed.error();
-  EXPECT_EQ(numbers_of(*replayed), counted(0, 2000));
+  EXPECT_EQ(numbers_of(replayed->messages), counted(0, 2000));
   EXPECT_EQ(source->stats().replays, 1U);
 }
 
@@ -116,7 +118,7 @@ TEST(ZmqEngineSourceTest, FindsAGapOfASlowReaderAndReplaysIt) {
   ASSERT_LT(expected, 4000U) << "nothing was dropped";
   const auto replayed = source->replay(expected);
   ASSERT_TRUE(replayed.has_value()) << replayed.error();
-  EXPECT_EQ(numbers_of(*replayed), counted(expected, 4000));
+  EXPECT_EQ(numbers_of(replayed->messages), counted(expected, 4000));
 }
 
 TEST(ZmqEngineSourceTest, ABufferThatIsTooShortShowsInTheFirstNumber) {
@@ -125,10 +127,10 @@ TEST(ZmqEngineSourceTest, ABufferThatIsTooShortShowsInTheFirstNumber) {
   auto source = source_of(*publisher);
   const auto replayed = source->replay(5);
   ASSERT_TRUE(replayed.has_value()) << replayed.error();
-  EXPECT_EQ(numbers_of(*replayed), counted(90, 100));
+  EXPECT_EQ(numbers_of(replayed->messages), counted(90, 100));
   const auto beyond = source->replay(100);
   ASSERT_TRUE(beyond.has_value());
-  EXPECT_TRUE(beyond->empty());
+  EXPECT_TRUE(beyond->messages.empty());
 }
 
 TEST(ZmqEngineSourceTest, HearsAPublisherThatDiedAndCameBack) {
@@ -162,7 +164,8 @@ TEST(ZmqEngineSourceTest, HearsWhatCameBeforeWithoutALiveMessage) {
   auto publisher = make_publisher(options);
   for (int i = 0; i < 10; ++i) publish(*publisher, "kv", "first life");
   ASSERT_TRUE(publisher->flush(100s));
-  auto source = make_engine_source({.endpoint = options.endpoint, .replay_endpoint = options.replay_endpoint}, true);
+  auto source =
+      make_engine_source({.endpoint = options.endpoint, .replay_endpoint = options.replay_endpoint}, true);
   for (std::uint64_t i = 0; i < 10; ++i) EXPECT_EQ(next_of(*source).sequence, i);
   const auto first_of = [&](const std::string& life) {
     for (int i = 0; i < 100; ++i) {
@@ -192,7 +195,8 @@ TEST(ZmqEngineSourceTest, SeesThatAnEngineBeganAnewThatHasSaidNothingYet) {
   auto publisher = make_publisher(options);
   for (int i = 0; i < 3; ++i) publish(*publisher, "kv", "first life");
   ASSERT_TRUE(publisher->flush(100s));
-  auto source = make_engine_source({.endpoint = options.endpoint, .replay_endpoint = options.replay_endpoint}, true);
+  auto source =
+      make_engine_source({.endpoint = options.endpoint, .replay_endpoint = options.replay_endpoint}, true);
   for (std::uint64_t i = 0; i < 3; ++i) EXPECT_EQ(next_of(*source).sequence, i);
   EXPECT_EQ(source->restarts(), 0U);
   publisher.reset();
@@ -224,7 +228,8 @@ TEST(ZmqEngineSourceTest, HeartbeatsEndTheConnectionToAStoppedProcess) {
     zmq_bind(socket, endpoint.c_str());
     for (;;) pause();
   }
-  auto source = make_engine_source({.endpoint = endpoint, .hwm = 0, .heartbeat = 50ms, .heartbeat_timeout = 200ms});
+  auto source =
+      make_engine_source({.endpoint = endpoint, .hwm = 0, .heartbeat = 50ms, .heartbeat_timeout = 200ms});
   const auto state_is = [&](std::uint64_t connected) {
     return eventually([&] {
       (void)source->receive(1ms);
@@ -319,8 +324,8 @@ TEST(ZmqEngineSourceTest, WithoutAReplayEndpointReplayIsUnsupported) {
 TEST(ZmqEngineSourceTest, AReplayThatNobodyAnswersFailsInTime) {
   auto publisher = make_publisher({.endpoint = kAnyPort});
   auto nobody = make_engine_source({.endpoint = publisher->endpoint(),
-                             .replay_endpoint = "tcp://127.0.0.1:" + std::to_string(free_port()),
-                             .replay_timeout = 50ms});
+                                    .replay_endpoint = "tcp://127.0.0.1:" + std::to_string(free_port()),
+                                    .replay_timeout = 50ms});
   const auto unavailable = nobody->replay(0);
   ASSERT_FALSE(unavailable.has_value());
   EXPECT_EQ(unavailable.error().code(), ErrorCode::kUnavailable);
@@ -346,8 +351,8 @@ TEST(ZmqEngineSourceTest, LateAnswersToAnOldRequestAreNotTakenForNewOnes) {
   for (std::chrono::milliseconds patience = 300ms; patience < 100s; patience *= 4) {
     RawSocket router(ZMQ_ROUTER);
     auto source = make_engine_source({.endpoint = publisher->endpoint(),
-                               .replay_endpoint = router.bind(kAnyPort),
-                               .replay_timeout = patience});
+                                      .replay_endpoint = router.bind(kAnyPort),
+                                      .replay_timeout = patience});
     EXPECT_FALSE(source->replay(1).has_value());
     const auto old_request = router.receive(patience);
     if (!old_request) continue;
@@ -364,8 +369,8 @@ TEST(ZmqEngineSourceTest, LateAnswersToAnOldRequestAreNotTakenForNewOnes) {
     const auto replayed = source->replay(2);
     engine.join();
     if (!replayed) continue;
-    ASSERT_EQ(replayed->size(), 1U);
-    EXPECT_EQ(text_of(replayed->front().payload), "right");
+    ASSERT_EQ(replayed->messages.size(), 1U);
+    EXPECT_EQ(text_of(replayed->messages.front().payload), "right");
     EXPECT_EQ(source->damaged(), 1U);
     return;
   }
@@ -375,7 +380,8 @@ TEST(ZmqEngineSourceTest, LateAnswersToAnOldRequestAreNotTakenForNewOnes) {
 TEST(ZmqEngineSourceTest, AReplayWithAHoleIsAskedAgainFromThere) {
   auto publisher = make_publisher({.endpoint = kAnyPort});
   RawSocket router(ZMQ_ROUTER);
-  auto source = make_engine_source({.endpoint = publisher->endpoint(), .replay_endpoint = router.bind(kAnyPort)});
+  auto source =
+      make_engine_source({.endpoint = publisher->endpoint(), .replay_endpoint = router.bind(kAnyPort)});
   std::vector<std::string> asked;
   std::thread engine([&] {
     const std::vector<std::vector<std::uint64_t>> answers = {{3, 4, 7}, {5, 6, 7}};
@@ -391,8 +397,31 @@ TEST(ZmqEngineSourceTest, AReplayWithAHoleIsAskedAgainFromThere) {
   const auto replayed = source->replay(3);
   engine.join();
   ASSERT_TRUE(replayed.has_value()) << replayed.error();
-  EXPECT_EQ(numbers_of(*replayed), counted(3, 8));
+  EXPECT_EQ(numbers_of(replayed->messages), counted(3, 8));
   EXPECT_EQ(asked, (std::vector<std::string>{number_frame(3), number_frame(5)}));
+}
+
+// What a source holds of a replay is bounded; the rest is asked for when that has been delivered.
+TEST(ZmqEngineSourceTest, AReplayThatDoesNotFitIsDeliveredInTurns) {
+  auto publisher = make_publisher({.endpoint = kAnyPort, .replay_endpoint = kAnyPort});
+  for (int i = 0; i < 100; ++i) publish(*publisher, "kv", std::string(1000, 'x'));
+  ASSERT_TRUE(publisher->flush(100s));
+  auto source = make_engine_source({.endpoint = publisher->endpoint(),
+                                    .replay_endpoint = publisher->replay_endpoint(),
+                                    .max_replay_bytes = 10'000},
+                                   true);
+  const auto first = source->replay(0);
+  ASSERT_TRUE(first.has_value()) << first.error();
+  EXPECT_TRUE(first->is_cut);
+  EXPECT_EQ(numbers_of(first->messages), counted(0, first->messages.size()));
+  EXPECT_LE(first->messages.size(), 10U);
+  std::uint64_t expected = 0;
+  while (expected < 100) {
+    const EngineMessage message = next_of(*source);
+    ASSERT_LE(message.sequence, expected) << "nothing is left out";
+    expected = std::max(expected, message.sequence + 1);
+  }
+  EXPECT_GT(source->stats().replays, 10U);
 }
 
 TEST(ZmqEngineSourceTest, RefusesOptionsThatCannotWork) {

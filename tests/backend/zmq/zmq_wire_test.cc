@@ -178,7 +178,7 @@ TEST(ZmqWire, AReplaySocketLivesThroughAnyRequest) {
                     .value();
   const auto kept = source->replay(2);
   ASSERT_TRUE(kept) << kept.error();
-  EXPECT_EQ(kept->size(), 3u);
+  EXPECT_EQ(kept->messages.size(), 3u);
   EXPECT_TRUE(eventually([&] { return publisher->stats().invalid_requests > 0; }));
 }
 

@@ -20,6 +20,8 @@ struct SubscriberOptions {
   int hwm = 100'000;       // messages that wait to be read; 0: no limit
   // A publisher that sends a larger frame is disconnected, and connected again.
   std::int64_t max_message_bytes = std::int64_t{256} << 20;
+  // Of an engine's source: what it holds of a replay at once. The rest is asked for when that is done with.
+  std::size_t max_replay_bytes = std::size_t{256} << 20;
   // A machine that is gone without a word is found out after about so long, by TCP keepalive. 0: as the system does.
   Clock::Duration keepalive = std::chrono::seconds(6);
   // A publisher that is stopped, and does not answer questions whether it lives, is disconnected after the timeout. 0: never.

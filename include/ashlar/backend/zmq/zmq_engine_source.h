@@ -28,7 +28,7 @@ class ZmqEngineSource final : public feed::EngineSource {
 
   Result<std::optional<feed::EngineMessage>> receive(Clock::Duration timeout) override;
   // Errors: kUnsupported: no replay_endpoint; kUnavailable: nobody is there; kTimeout: no answer, or not to its end.
-  Result<std::vector<feed::EngineMessage>> replay(std::uint64_t from) override;
+  Result<feed::EngineReplay> replay(std::uint64_t from) override;
   std::uint64_t damaged() const noexcept override;
   std::uint64_t restarts() const noexcept override;
   std::string describe() const override;

@@ -1,0 +1,76 @@
+// BatchFrames: finds the whole batches of an event file, also behind damaged places (docs/formats/events.md).
+//
+// A batch is whole when its magic and its checksum agree; the length in front of it is only a hint. Where no whole batch stands,
+// the bytes are searched for the next one: its magic, with a length before it that leads to a checksum that agrees. A batch
+// whose length alone is damaged is whole too: it reaches to the next one, or to the end of the file.
+//
+// Thread safety: thread-compatible.
+// Complexity:    O(bytes) for a file without damage. One call searches 64 MiB at most. Memory: one batch, 64 KiB to search.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "ashlar/base/result.h"
+
+namespace ashlar::feed {
+
+inline constexpr std::size_t kFeedHeaderBytes = 16;  // of the file
+inline constexpr std::size_t kFrameLengthBytes = 4;  // before each batch
+
+class BatchFrames {
+ public:
+  enum class Kind : std::uint8_t {
+    kBatch,       // bytes() has it
+    kDamaged,     // no batch up to `next`, where a whole one stands
+    kSearching,   // no batch so far; the next call goes on
+    kUnfinished,  // the file ends within what may be a batch
+    kEnd,         // the file ends, perhaps with damage
+  };
+  struct Found {
+    Kind kind = Kind::kEnd;
+    std::uint64_t next = 0;     // where to look next
+    std::uint64_t damaged = 0;  // bytes before `next` that belong to no batch
+    std::uint64_t left = 0;     // kUnfinished: bytes
+  };
+
+  // `path` is for messages. A batch of more than `max_batch_bytes` counts as damage.
+  BatchFrames(int fd, std::string path, std::size_t max_batch_bytes)
+      : fd_(fd), path_(std::move(path)), max_batch_bytes_(max_batch_bytes) {}
+
+  // What stands at byte `at`. Errors: kIo.
+  Result<Found> look(std::uint64_t at);
+  std::span<const std::byte> bytes() const noexcept { return batch_; }
+
+ private:
+  enum class Frame : std::uint8_t { kWhole, kUnfinished, kBroken };
+  Result<Frame> read_frame(std::uint64_t at, std::uint64_t size);
+  // Whether [begin, end) is a whole batch; bytes() then has it.
+  Result<bool> read_batch(std::uint64_t begin, std::uint64_t end);
+  // The next frame from search_at_ on that is whole; search_at_ moves on.
+  Result<std::optional<std::uint64_t>> search(std::uint64_t size);
+
+  int fd_;
+  std::string path_;
+  std::size_t max_batch_bytes_;
+  std::vector<std::byte> batch_;
+  std::vector<std::byte> window_;
+  // The search behind a place where no whole batch stands; no file has a frame at byte 0.
+  std::uint64_t broken_at_ = 0;
+  std::uint64_t search_at_ = 0;      // no whole frame begins between the two
+  std::uint64_t searched_size_ = 0;  // of the file
+  std::optional<std::uint64_t>
+      unfinished_at_;  // the first frame between that may become whole when the file grows
+};
+
+// How many bytes there were, up to those asked for. Errors: kIo.
+Result<std::size_t> read_some(int fd, std::span<std::byte> bytes, std::uint64_t at, const std::string& path);
+Result<void> write_at(int fd, std::span<const std::byte> bytes, std::uint64_t at, const std::string& path);
+// "cannot read PATH: No such device", by errno.
+Error feed_io_error(const char* what, const std::string& path);
+
+}  // namespace ashlar::feed
