@@ -22,7 +22,8 @@ Result<void> EngineIngestOptions::validate() const {
   return {};
 }
 
-EngineIngest::EngineIngest(EngineIngestOptions options) : options_(std::move(options)) {}
+EngineIngest::EngineIngest(EngineIngestOptions options)
+    : options_(std::move(options)), budget_(std::make_unique<ByteBudget>(options_.max_waiting_bytes)) {}
 EngineIngest::EngineIngest(EngineIngest&&) noexcept = default;
 EngineIngest& EngineIngest::operator=(EngineIngest&&) noexcept = default;
 EngineIngest::~EngineIngest() = default;
@@ -44,11 +45,11 @@ void EngineIngest::apply(const events::EngineBatch& batch, std::vector<events::K
       ++counters_.other_ranks;
       return;
     }
-    ranks_.push_back(std::make_unique<EngineRank>(rank, options_));
+    ranks_.push_back(std::make_unique<EngineRank>(rank, options_, *budget_));
     at = ranks_.end() - 1;
     if (lost_) (*at)->doubt();
   }
-  (*at)->apply(batch, counters_, out);
+  (*at)->apply(batch, counters_, last_refusal_, out);
 }
 
 void EngineIngest::clear(std::uint32_t rank, std::vector<events::KvEvent>& out) {

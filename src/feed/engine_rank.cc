@@ -27,16 +27,18 @@ void unpair(std::span<const tokens::Token> pairs, std::vector<tokens::Token>& ou
 
 }  // namespace
 
-EngineRank::EngineRank(std::uint32_t rank, const EngineIngestOptions& options)
+EngineRank::EngineRank(std::uint32_t rank, const EngineIngestOptions& options, ByteBudget& budget)
     : rank_(rank),
       block_size_(options.block_size),
       max_groups_(options.max_groups),
+      max_salt_bytes_(options.max_salt_bytes),
       full_reports_(options.full_reports),
       hasher_(options.scheme, options.salt),
-      waiting_(options.max_waiting) {}
+      waiting_(options.max_waiting, budget) {}
 
-void EngineRank::apply(const EngineBatch& batch, EngineIngestCounters& counters, std::vector<KvEvent>& out) {
-  Turn turn{.counters = counters, .out = out};
+void EngineRank::apply(const EngineBatch& batch, EngineIngestCounters& counters, std::string& refusal,
+                       std::vector<KvEvent>& out) {
+  Turn turn{.counters = counters, .refusal = refusal, .out = out};
   for (const EngineEvent& event : batch.events) {
     if (event.kind == EngineEventKind::kUnknown) {
       ++counters.unknown_events;
@@ -61,6 +63,8 @@ void EngineRank::on_stored(const EngineBatch& batch, const EngineEvent& event, s
   const std::uint32_t group_number = event.group.value_or(0);
   if (groups_.size() >= max_groups_ && !groups_.contains(group_number)) {
     ++turn.counters.other_groups;
+    turn.refusal = "group " + std::to_string(group_number) + " of layers is one more than max_groups, " +
+                   std::to_string(max_groups_);
     return;
   }
   Group& group = groups_[group_number];
@@ -76,6 +80,21 @@ void EngineRank::on_stored(const EngineBatch& batch, const EngineEvent& event, s
   const std::uint32_t expected = block_size_ != 0 ? block_size_ : group.block_size;
   if (!tokens::validate_block_size(event.block_size) || (expected != 0 && event.block_size != expected)) {
     ++turn.counters.wrong_block_sizes;
+    turn.refusal = "the engine stores blocks of " + std::to_string(event.block_size) + " tokens, " +
+                   (expected == 0 ? "which no block has"
+                                  : std::to_string(expected) + " are expected; configure both sides alike");
+    return;
+  }
+  const auto is_long = [this](std::string_view name) { return name.size() > max_salt_bytes_; };
+  const std::span<const events::EngineExtraKey> keys = batch.extra_keys_of(event);
+  // The texts among the keys are names and salts too.
+  if (is_long(event.lora_name) || is_long(event.cache_salt) ||
+      std::ranges::any_of(keys, [&](const events::EngineExtraKey& key) {
+        return key.kind == events::EngineExtraKey::Kind::kText && is_long(key.value);
+      })) {
+    ++turn.counters.long_salts;
+    turn.refusal = "a LoRA name or a salt has more than the " + std::to_string(max_salt_bytes_) +
+                   " bytes of max_salt_bytes";
     return;
   }
   group.block_size = event.block_size;
@@ -89,6 +108,7 @@ void EngineRank::on_stored(const EngineBatch& batch, const EngineEvent& event, s
   }
   if (whole < names.size()) {
     ++turn.counters.short_tokens;
+    turn.refusal = std::to_string(names.size()) + " blocks came with tokens for " + std::to_string(whole);
     names = names.first(whole);
   }
   if (names.empty()) return;
@@ -99,7 +119,7 @@ void EngineRank::on_stored(const EngineBatch& batch, const EngineEvent& event, s
          .tokens = text,
          .block_size = event.block_size,
          .window = event.block_size + (event.token_pairs ? 1 : 0),
-         .keys = batch.extra_keys_of(event),
+         .keys = keys,
          .has_keys = event.has_extra_keys || !event.cache_salt.empty(),
          .lora = event.lora_name,
          .salt = event.cache_salt,

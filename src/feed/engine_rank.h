@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <deque>
 #include <optional>
+#include <string>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -28,10 +29,12 @@ namespace ashlar::feed {
 
 class EngineRank {
  public:
-  EngineRank(std::uint32_t rank, const EngineIngestOptions& options);
+  // What waits counts against the budget, which outlives the rank.
+  EngineRank(std::uint32_t rank, const EngineIngestOptions& options, ByteBudget& budget);
 
   std::uint32_t rank() const noexcept { return rank_; }
-  void apply(const events::EngineBatch& batch, EngineIngestCounters& counters,
+  // `refusal` is replaced where events are left out: why.
+  void apply(const events::EngineBatch& batch, EngineIngestCounters& counters, std::string& refusal,
              std::vector<events::KvEvent>& out);
   void clear(EngineIngestCounters& counters, std::vector<events::KvEvent>& out);
   // Its stream goes on, but not from where it was.
@@ -57,6 +60,7 @@ class EngineRank {
   // What becomes of one batch.
   struct Turn {
     EngineIngestCounters& counters;
+    std::string& refusal;
     std::vector<events::KvEvent>& out;
   };
 
@@ -89,6 +93,7 @@ class EngineRank {
   std::uint32_t rank_;
   std::uint32_t block_size_;
   std::uint32_t max_groups_;
+  std::uint32_t max_salt_bytes_;
   bool full_reports_;
   ContentHasher hasher_;
   Blocks blocks_;

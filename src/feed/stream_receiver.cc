@@ -22,6 +22,8 @@ EventBatch behind(EventBatch batch, std::uint64_t next) {
   return batch;
 }
 
+constexpr std::size_t kNodeBytes = 128;  // of a batch that waits, in its map
+
 }  // namespace
 
 Result<std::size_t> StreamReceiver::poll(Clock::Duration timeout) {
@@ -104,21 +106,38 @@ void StreamReceiver::take_events(Stream& stream, const EventBatch& batch) {
     return;
   }
   if (batch.first > stream.next) {
-    if (stream.waiting_events + batch.events.size() > options_.max_waiting) give_up(stream);
-    if (batch.first > stream.next) {
-      const auto [at, fresh] = stream.waiting.try_emplace(batch.first);
-      if (!fresh && at->second.events.size() >= batch.events.size()) {
-        counters_.duplicates += batch.events.size();
-        return;
-      }
-      stream.waiting_events += batch.events.size() - at->second.events.size();
-      at->second = OwnedBatch::of(batch);
+    const auto known = stream.waiting.find(batch.first);
+    if (known != stream.waiting.end() && known->second.batch.events.size() >= batch.events.size()) {
+      counters_.duplicates += batch.events.size();
+      return;
+    }
+    if (std::optional<ByteShare> share = make_room(stream, batch)) {
+      WaitingBatch& waiting = stream.waiting[batch.first];
+      stream.waiting_events += batch.events.size() - waiting.batch.events.size();
+      waiting = {.share = *std::move(share), .batch = OwnedBatch::of(batch)};
+      return;
+    }
+    if (batch.end() <= stream.next) {
+      counters_.duplicates += batch.events.size();
       return;
     }
   }
   counters_.duplicates += stream.next - batch.first;
   hand_on(stream, behind(batch, stream.next));
   take_waiting(stream);
+}
+
+std::optional<ByteShare> StreamReceiver::make_room(Stream& stream, const EventBatch& batch) {
+  while (batch.first > stream.next) {
+    if (stream.waiting_events + batch.events.size() <= options_.max_waiting) {
+      ByteShare share = ByteShare::try_take(budget_, kNodeBytes + events::memory_of(batch));
+      if (share.has_bytes()) return share;
+    }
+    const bool was_last = stream.waiting.empty();
+    give_up(stream);
+    if (was_last) stream.next = batch.first;
+  }
+  return std::nullopt;
 }
 
 void StreamReceiver::hand_on(Stream& stream, const EventBatch& batch) {
@@ -131,7 +150,7 @@ void StreamReceiver::hand_on(Stream& stream, const EventBatch& batch) {
 void StreamReceiver::take_waiting(Stream& stream) {
   while (!stream.waiting.empty() && stream.waiting.begin()->first <= stream.next) {
     const auto node = stream.waiting.extract(stream.waiting.begin());
-    const OwnedBatch& batch = node.mapped();
+    const OwnedBatch& batch = node.mapped().batch;
     stream.waiting_events -= batch.events.size();
     if (batch.view().end() <= stream.next) {
       counters_.duplicates += batch.events.size();
@@ -149,29 +168,61 @@ void StreamReceiver::take_snapshot(Stream& stream, const EventBatch& batch) {
   }
   if (batch.parts > events::kMaxSnapshotParts || batch.part >= batch.parts)
     return refuse("part " + std::to_string(batch.part) + " of a snapshot of " + std::to_string(batch.parts));
+  if (batch.parts > 1 && !add_part(stream, batch)) return;
+  ++counters_.snapshots;
+  listener_.on_reset(stream.id);
+  std::map<std::uint32_t, WaitingBatch> parts;
+  if (batch.parts > 1 || batch.first >= stream.parts_first) {
+    parts = std::exchange(stream.parts, {});
+    stream.parts_wanted = 0;
+  }
+  const auto take = [this](const EventBatch& part) {
+    counters_.events += part.events.size();
+    if (!part.events.empty()) listener_.on_events(part);
+  };
+  if (batch.parts == 1) take(batch);
+  if (batch.parts > 1)
+    for (const auto& [number, part] : parts) take(part.batch.view());
+  stream.next = batch.first;
+  stream.complete = true;
+  stream.started = true;
+  take_waiting(stream);
+}
+
+bool StreamReceiver::add_part(Stream& stream, const EventBatch& batch) {
   // Of two snapshots that arrive together the later one counts, unless nothing more of it came for long.
   constexpr std::uint32_t kPatience = 1024;
-  if (!stream.parts.empty() && batch.first < stream.parts_first && ++stream.parts_idle < kPatience) return;
+  if (!stream.parts.empty() && batch.first < stream.parts_first && ++stream.parts_idle < kPatience)
+    return false;
+  // The rest of one that found no room is not taken; its first part begins it anew.
+  if (stream.parts_refused == batch.first && batch.part != 0) return false;
+  stream.parts_refused.reset();
   if (stream.parts_wanted != batch.parts || stream.parts_first != batch.first) {
     stream.parts.clear();
     stream.parts_wanted = batch.parts;
     stream.parts_first = batch.first;
   }
   stream.parts_idle = 0;
-  stream.parts.insert_or_assign(batch.part, OwnedBatch::of(batch));
-  if (stream.parts.size() < stream.parts_wanted) return;
-  ++counters_.snapshots;
-  listener_.on_reset(stream.id);
-  const auto parts = std::exchange(stream.parts, {});
-  stream.parts_wanted = 0;
-  for (const auto& [number, part] : parts) {
-    counters_.events += part.events.size();
-    if (!part.events.empty()) listener_.on_events(part.view());
+  ByteShare share = ByteShare::try_take(budget_, kNodeBytes + events::memory_of(batch));
+  if (!share.has_bytes()) {
+    refuse_snapshot(stream, batch);
+    return false;
   }
-  stream.next = batch.first;
-  stream.complete = true;
-  stream.started = true;
-  take_waiting(stream);
+  stream.parts.insert_or_assign(batch.part,
+                                WaitingBatch{.share = std::move(share), .batch = OwnedBatch::of(batch)});
+  return stream.parts.size() == stream.parts_wanted;
+}
+
+void StreamReceiver::refuse_snapshot(Stream& stream, const EventBatch& batch) {
+  ++counters_.overflowed;
+  stream.parts.clear();
+  stream.parts_wanted = 0;
+  stream.parts_refused = batch.first;
+  // One of this very moment says what is known already.
+  if (!stream.started || batch.first > stream.next) stream.complete = false;
+  last_refusal_ = "a snapshot of worker " + std::to_string(stream.id.worker.id.value()) + " rank " +
+                  std::to_string(stream.id.worker.rank) + " finds no room within the " +
+                  std::to_string(options_.max_waiting_bytes) + " bytes of max_waiting_bytes; raise it";
 }
 
 // What was known is dropped; the events behind the gap begin a picture that is not whole.

@@ -5,6 +5,23 @@
 #include "ashlar/base/check.h"
 
 namespace ashlar::feed {
+namespace {
+
+// Beside their own bytes: nodes and buckets of the tables.
+constexpr std::size_t kRunBytes = 512;
+constexpr std::size_t kBlockBytes = 256;
+constexpr std::size_t kTextBytes = 32;
+
+}  // namespace
+
+std::size_t WaitingBlocks::bytes_of(const EngineRun& run) {
+  std::size_t bytes = kRunBytes + run.names.size() * kBlockBytes +
+                      run.needed_tokens().size() * sizeof(tokens::Token) + run.lora.size() + run.salt.size();
+  // An array that is filled one by one may have twice the room it needs.
+  for (const events::EngineExtraKey& key : run.keys)
+    bytes += 2 * sizeof(events::EngineExtraKey) + kTextBytes + key.value.size();
+  return bytes;
+}
 
 void WaitingBlocks::begin_need(const EngineKey& key) {
   const auto keeper = keepers_.find(key);
@@ -66,14 +83,24 @@ WaitingBlocks::Run WaitingBlocks::take(std::uint64_t number) {
 }
 
 std::size_t WaitingBlocks::add_run(const EngineRun& run) {
-  Run made(run);
-  made.expected = static_cast<std::size_t>(std::ranges::count(made.owned.gone, std::uint8_t{0}));
-  if (run.names.size() > limit_) return made.expected;
+  std::size_t expected = 0;
+  for (std::size_t i = 0; i < run.names.size(); ++i) expected += run.is_gone(i) ? 0 : 1;
+  const std::size_t bytes = bytes_of(run);
+  if (run.names.size() > limit_ || bytes > budget_->limit()) return expected;
   std::size_t dropped = 0;
-  while (run_blocks_ + run.names.size() > limit_) {
+  const auto drop_oldest = [&] {
     dropped += take(runs_.begin()->first).expected;
     sweep();
+  };
+  while (run_blocks_ + run.names.size() > limit_) drop_oldest();
+  ByteShare share = ByteShare::try_take(*budget_, bytes);
+  while (!share.has_bytes() && !runs_.empty()) {
+    drop_oldest();
+    share = ByteShare::try_take(*budget_, bytes);
   }
+  if (!share.has_bytes()) return dropped + expected;
+  Run made(run, std::move(share));
+  made.expected = expected;
   const std::uint64_t number = next_++;
   for (std::size_t i = 0; i < run.names.size(); ++i)
     if (!run.is_gone(i)) by_name_[run.key(i)].insert({run.tier, number, i});
@@ -104,10 +131,15 @@ std::size_t WaitingBlocks::add_placeholder(const EngineKey& key, std::size_t tie
   auto at = placeholders_.find(key);
   std::size_t dropped = 0;
   if (at == placeholders_.end()) {
-    if (placeholders_.size() >= limit_)
+    ByteShare share;
+    if (placeholders_.size() < limit_) share = ByteShare::try_take(*budget_, kPlaceholderBytes);
+    if (!share.has_bytes() && !placeholders_.empty()) {
       dropped = drop_placeholder(placeholders_.find(placeholder_ages_.begin()->second));
+      share = ByteShare::try_take(*budget_, kPlaceholderBytes);
+    }
+    if (!share.has_bytes()) return dropped + 1;
     if (!is_needed(key)) begin_need(key);
-    at = placeholders_.emplace(key, Placeholder{.number = next_++}).first;
+    at = placeholders_.emplace(key, Placeholder{.number = next_++, .share = std::move(share)}).first;
     placeholder_ages_.emplace(at->second.number, key);
   }
   if (!at->second.tiers[tier]) ++placed_;

@@ -1,5 +1,6 @@
 // WaitingBlocks: what an engine said of blocks that cannot be placed yet: runs whose parent is not known, and names that were
-// stored in a tier without tokens. Bounded: the oldest give way.
+// stored in a tier without tokens. Bounded in number, and in bytes by a budget that several may share: the oldest give way. What
+// would not fit even then, because others hold the bytes, is not taken.
 //
 // A run whose blocks are all gone is kept for those who wait behind one of its names, and no longer. Of several such runs with the
 // same name one is kept for it.
@@ -17,6 +18,7 @@
 #include <utility>
 #include <vector>
 
+#include "ashlar/base/byte_budget.h"
 #include "ashlar/events/storage_tier.h"
 #include "feed/engine_run.h"
 
@@ -26,9 +28,14 @@ class WaitingBlocks {
  public:
   using Tiers = std::array<bool, events::kStorageTiers>;
 
-  explicit WaitingBlocks(std::size_t limit) : limit_(limit) {}
+  // The budget outlives it.
+  WaitingBlocks(std::size_t limit, ByteBudget& budget) : limit_(limit), budget_(&budget) {}
 
-  // Returns how many blocks gave way; of a run that is larger than the limit, all of its own. Requires: run.parent.
+  // What a run, or a name without tokens, counts against the budget.
+  static std::size_t bytes_of(const EngineRun& run);
+  static constexpr std::size_t kPlaceholderBytes = 256;
+
+  // Returns how many blocks gave way; of a run that finds no room, all of its own. Requires: run.parent.
   std::size_t add_run(const EngineRun& run);
   // Of a name that waits for that tier already nothing changes.
   std::size_t add_placeholder(const EngineKey& key, std::size_t tier);
@@ -55,9 +62,11 @@ class WaitingBlocks {
   struct Placeholder {
     Tiers tiers{};
     std::uint64_t number = 0;
+    ByteShare share = {};
   };
   struct Run {
-    explicit Run(const EngineRun& run) : owned(run) {}
+    Run(const EngineRun& run, ByteShare taken) : share(std::move(taken)), owned(run) {}
+    ByteShare share;
     OwnedEngineRun owned;
     std::size_t expected = 0;  // blocks that are not gone
     std::size_t needed = 0;    // when all are gone: names of it that it is kept for and that others wait for
@@ -89,6 +98,7 @@ class WaitingBlocks {
   std::size_t drop_placeholder(Table<Placeholder>::iterator at);
 
   std::size_t limit_;
+  ByteBudget* budget_;
   std::uint64_t next_ = 0;
   std::map<std::uint64_t, Run> runs_;  // by age
   std::size_t run_blocks_ = 0;         // in runs_, those that are gone included

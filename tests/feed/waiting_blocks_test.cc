@@ -37,7 +37,8 @@ class WaitingBlocksTest : public ::testing::Test {
   }
   std::size_t take(std::uint64_t parent) { return waiting_.take_runs({0, BlockName(parent)}).size(); }
 
-  WaitingBlocks waiting_{1000};
+  ByteBudget budget_{std::size_t{1} << 30};
+  WaitingBlocks waiting_{1000, budget_};
 };
 
 TEST_F(WaitingBlocksTest, ARunIsDroppedWhenItsLastBlockIsGone) {
@@ -78,7 +79,7 @@ TEST_F(WaitingBlocksTest, WhoComesLaterKeepsARunThatIsKeptAlready) {
 }
 
 TEST_F(WaitingBlocksTest, AChainThatIsGoneIsDroppedFromItsEnd) {
-  WaitingBlocks waiting(100'000);
+  WaitingBlocks waiting(100'000, budget_);
   std::swap(waiting_, waiting);
   for (std::uint64_t i = 1; i < 100'000; ++i) wait(i - 1, {i});
   for (std::uint64_t i = 1; i < 99'999; ++i) EXPECT_TRUE(cancel(i));
@@ -95,6 +96,21 @@ TEST_F(WaitingBlocksTest, ARunBehindItselfIsKeptOnce) {
   }
   EXPECT_EQ(take(7), 1u);
   EXPECT_TRUE(waiting_.empty());
+}
+
+// Two share a budget: each makes room by its own oldest, and takes nothing where the other holds the bytes.
+TEST_F(WaitingBlocksTest, WhatFindsNoBytesIsNotTaken) {
+  ByteBudget budget(WaitingBlocks::kPlaceholderBytes * 3);
+  WaitingBlocks one(1000, budget);
+  WaitingBlocks other(1000, budget);
+  for (std::uint64_t i = 0; i < 3; ++i) EXPECT_EQ(one.add_placeholder({0, BlockName(i)}, 1), 0u);
+  EXPECT_EQ(other.add_placeholder({0, BlockName(9)}, 1), 1u) << "itself";
+  EXPECT_TRUE(other.empty());
+  EXPECT_EQ(one.add_placeholder({0, BlockName(9)}, 1), 1u) << "its oldest";
+  EXPECT_EQ(one.size(), 3u);
+  one.clear();
+  EXPECT_EQ(budget.used(), 0u);
+  EXPECT_EQ(other.add_placeholder({0, BlockName(9)}, 1), 0u);
 }
 
 TEST_F(WaitingBlocksTest, OfOneNameTheOldestOfTheTierIsCancelled) {
@@ -128,7 +144,7 @@ TEST_F(WaitingBlocksTest, WhateverHappensNothingIsLeftWhenAllIsCancelled) {
   for (std::uint64_t seed = 0; seed < 20; ++seed) {
     Random random(seed);
     const std::size_t limit = seed % 2 == 0 ? 1'000'000 : 40;
-    waiting_ = WaitingBlocks(limit);
+    waiting_ = WaitingBlocks(limit, budget_);
     std::multiset<std::pair<std::uint64_t, std::size_t>> expected;  // where nothing gives way
     std::set<std::pair<std::uint64_t, std::size_t>> placeholders;
     for (int step = 0; step < 3000; ++step) {

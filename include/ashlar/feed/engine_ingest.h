@@ -3,7 +3,8 @@
 //
 // An engine stores one block several times and removes it as often (device blocks are counted; lower tiers are sets), names
 // blocks that nobody knows yet, announces children before parents, and names an offloaded block without its tokens. What cannot
-// be placed yet waits, within Options::max_waiting; what is wrong is counted and left out, and the rest of its batch applies.
+// be placed yet waits, within max_waiting and max_waiting_bytes; what is wrong is counted and left out, and the rest of its batch
+// applies.
 // KvEvent::hash is the chain hash of the tokens under Options::scheme; LoRA names and cache salts, which engines publish with
 // block 0 only, pass from parents to children. Images enter the local hash as routers compute it (tokens/router_hash.h).
 //
@@ -30,15 +31,18 @@
 //
 // Thread safety: thread-compatible.
 // Complexity:    O(tokens) per batch; clearing sorts, O(n log n). Memory: what is present, plus max_waiting blocks with their
-//                tokens in each of two waiting rooms.
+//                tokens in each of two waiting rooms, of all ranks together no more than max_waiting_bytes. The oldest give way
+//                (`overflowed`).
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string>
 #include <vector>
 
+#include "ashlar/base/byte_budget.h"
 #include "ashlar/base/result.h"
 #include "ashlar/events/engine_event.h"
 #include "ashlar/events/kv_event.h"
@@ -57,6 +61,10 @@ struct EngineIngestOptions {
   std::uint32_t max_ranks = 1024;
   std::uint32_t max_groups = 64;       // of layers, of a rank
   std::uint32_t max_waiting = 65'536;  // blocks of a rank without their parent, and as many without tokens
+  // What waits, with tokens, salts and extra keys, of all ranks together.
+  std::size_t max_waiting_bytes = std::size_t{256} << 20;
+  // Of a LoRA name or a cache salt, which stay with the blocks that they name. Events with longer ones are left out.
+  std::uint32_t max_salt_bytes = 4096;
   bool full_reports = true;
 
   // Errors: kInvalidArgument, with the value.
@@ -86,6 +94,7 @@ struct EngineIngestCounters {
   std::uint64_t other_groups = 0;       // stores in groups beyond max_groups
   std::uint64_t wrong_block_sizes = 0;  // events
   std::uint64_t short_tokens = 0;       // events with fewer tokens than their names need
+  std::uint64_t long_salts = 0;         // events with a LoRA name or salt above max_salt_bytes
   std::uint64_t collisions = 0;         // events that ended at a name with other content
   std::uint64_t ambiguous_parents = 0;  // events
   std::uint64_t too_deep = 0;           // events that ended at the last position a name can have
@@ -118,6 +127,10 @@ class EngineIngest {
   // (name, group, tier)s, and blocks that wait, over all ranks.
   std::size_t present() const noexcept;
   std::size_t waiting() const noexcept;
+  // What those that wait count against max_waiting_bytes.
+  std::size_t waiting_bytes() const noexcept { return budget_->used(); }
+  // Why events were last left out, in words; empty: none was.
+  const std::string& last_refusal() const noexcept { return last_refusal_; }
 
   static std::uint32_t rank_of(const events::KvEvent& event) noexcept { return event.metadata & kRankMask; }
   static bool for_index(const events::KvEvent& event) noexcept {
@@ -132,6 +145,8 @@ class EngineIngest {
 
   EngineIngestOptions options_;
   EngineIngestCounters counters_;
+  std::string last_refusal_;
+  std::unique_ptr<ByteBudget> budget_;              // of what waits
   std::vector<std::unique_ptr<EngineRank>> ranks_;  // in the order they appeared
   bool lost_ = false;                               // since the start of this engine
 };

@@ -7,7 +7,11 @@
 // is stale. Two lives of a worker that speak in turns are two publishers with the same number: the earlier one is not heard, and a
 // warning says so. A stream whose keys are not the expected ones is refused.
 //
-// Thread safety: thread-compatible. Complexity: O(events); it keeps what waits for a gap to close, bounded by options.
+// What waits for a gap to close, and the parts of a snapshot that is not whole yet, take memory: of each worker so many events, and
+// of all together so many bytes. Batches that find no room end the wait: the gap is given up (`resyncs`). A snapshot that
+// finds none is given up too (`overflowed`); what was known stays, and the picture is not complete.
+//
+// Thread safety: thread-compatible. Complexity: O(events); memory: max_waiting_bytes.
 #pragma once
 
 #include <cstddef>
@@ -19,6 +23,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "ashlar/base/byte_budget.h"
 #include "ashlar/feed/feed_source.h"
 
 namespace ashlar::feed {
@@ -39,6 +44,8 @@ class StreamReceiver final : public BatchConsumer {
     // Streams must be named like this; what is zero in it may be anything.
     std::optional<events::StreamKeys> keys = {};
     std::size_t max_waiting = std::size_t{1} << 18;  // events behind gaps, per worker
+    std::size_t max_waiting_bytes = std::size_t{256}
+                                    << 20;  // behind gaps, and of unfinished snapshots; of all workers
     std::size_t max_workers = std::size_t{1} << 16;  // more are refused
     std::uint32_t ask_again = 256;  // polls after which a worker that is not complete is asked for once more
   };
@@ -49,17 +56,20 @@ class StreamReceiver final : public BatchConsumer {
     std::uint64_t stale = 0;       // batches of earlier incarnations
     std::uint64_t refused = 0;     // batches whose keys are others
     std::uint64_t gaps = 0;
-    std::uint64_t replayed = 0;   // gaps that batches of the feed closed
-    std::uint64_t snapshots = 0;  // that were taken
-    std::uint64_t resyncs = 0;    // gaps that nothing closed
-    std::uint64_t restarts = 0;   // workers that began a new life
-    std::uint64_t shadowed = 0;   // lives that go on speaking beside a later one of the same worker
+    std::uint64_t replayed = 0;    // gaps that batches of the feed closed
+    std::uint64_t snapshots = 0;   // that were taken
+    std::uint64_t resyncs = 0;     // gaps that nothing closed
+    std::uint64_t restarts = 0;    // workers that began a new life
+    std::uint64_t overflowed = 0;  // snapshots that did not fit max_waiting_bytes
+    std::uint64_t shadowed = 0;    // lives that go on speaking beside a later one of the same worker
   };
 
   StreamReceiver(FeedSource& source, StreamListener& listener)
       : StreamReceiver(source, listener, Options{}) {}
   StreamReceiver(FeedSource& source, StreamListener& listener, const Options& options)
-      : source_(source), listener_(listener), options_(options) {}
+      : source_(source), listener_(listener), options_(options), budget_(options.max_waiting_bytes) {}
+  StreamReceiver(const StreamReceiver&) = delete;
+  StreamReceiver& operator=(const StreamReceiver&) = delete;
 
   // Takes what the feed has, waiting up to `timeout` for something, and mends what is broken. Returns how many batches came.
   // Errors: those of the feed; the state is as it was.
@@ -71,7 +81,9 @@ class StreamReceiver final : public BatchConsumer {
   // Whether the picture of the worker is whole: no gap is open, and none was closed by forgetting.
   bool is_complete(const events::Worker& worker) const;
   const Counters& counters() const noexcept { return counters_; }
-  // Why the last stream was refused.
+  // What waits, as it counts against max_waiting_bytes.
+  std::size_t waiting_bytes() const noexcept { return budget_.used(); }
+  // Why the last batch or snapshot was refused.
   const std::string& last_refusal() const noexcept { return last_refusal_; }
   // Which worker was last found to have two lives at once, and which; empty: none.
   const std::string& last_shadowed() const noexcept { return last_shadowed_; }
@@ -84,18 +96,23 @@ class StreamReceiver final : public BatchConsumer {
     std::uint32_t turns = 0;   // how often it said something new behind the current one
     bool is_speaking = false;  // it was the last to say something new
   };
+  struct WaitingBatch {
+    ByteShare share;
+    events::OwnedBatch batch;
+  };
   struct Stream {
     events::StreamId id = {};
     std::uint64_t next = 0;
     bool complete = true;
     bool broken = false;   // a gap is open
     bool started = false;  // something was handed on, or the stream was heard from its first event
-    std::map<std::uint64_t, events::OwnedBatch> waiting = {};  // behind a gap, by first number
+    std::map<std::uint64_t, WaitingBatch> waiting = {};  // behind a gap, by first number
     std::size_t waiting_events = 0;
-    std::map<std::uint32_t, events::OwnedBatch> parts = {};  // of a snapshot that is arriving
+    std::map<std::uint32_t, WaitingBatch> parts = {};  // of a snapshot that is arriving
     std::uint64_t parts_first = 0;
     std::uint32_t parts_wanted = 0;
-    std::uint32_t parts_idle = 0;  // batches since the last part
+    std::uint32_t parts_idle = 0;                     // batches since the last part
+    std::optional<std::uint64_t> parts_refused = {};  // number of the snapshot that did not fit
     EarlierLife earlier = {};
   };
 
@@ -104,6 +121,11 @@ class StreamReceiver final : public BatchConsumer {
   void take_snapshot(Stream& stream, const events::EventBatch& batch);
   void hand_on(Stream& stream, const events::EventBatch& batch);
   void take_waiting(Stream& stream);
+  // Room for a batch behind a gap, after giving gaps up where there is none; nothing: its own too.
+  std::optional<ByteShare> make_room(Stream& stream, const events::EventBatch& batch);
+  // True: the snapshot is whole.
+  bool add_part(Stream& stream, const events::EventBatch& batch);
+  void refuse_snapshot(Stream& stream, const events::EventBatch& batch);
   void refuse(std::string why);
   void hear_earlier(Stream& stream, const events::EventBatch& batch);
   void give_up(Stream& stream);
@@ -111,6 +133,7 @@ class StreamReceiver final : public BatchConsumer {
   FeedSource& source_;
   StreamListener& listener_;
   const Options options_;
+  ByteBudget budget_;  // of what waits
   std::unordered_map<events::Worker, Stream> streams_;
   Counters counters_;
   std::string last_refusal_;

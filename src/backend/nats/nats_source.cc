@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "ashlar/base/log.h"
 #include "ashlar/events/event_codec.h"
 #include "backend/nats/connection.h"
 #include "backend/nats/jet_stream.h"
@@ -62,6 +63,7 @@ class NatsSource::Parts {
   mutable std::atomic<std::uint64_t> dropped{0};  // as it was last known
   std::atomic<std::uint64_t> replayed{0};
   std::atomic<std::uint64_t> snapshots{0};
+  std::atomic<std::uint64_t> oversized{0};
 };
 
 Result<void> NatsSourceOptions::validate() const {
@@ -178,7 +180,7 @@ Result<bool> NatsSource::Parts::replay(const events::StreamId& stream, std::uint
                                                       .acknowledge = false,
                                                       .ahead = kReplayFetch});
   if (!reader) return reader.error();
-  ReplayOrder order(stream, from, to);
+  ReplayOrder order(stream, from, to, options.max_snapshot_bytes);
   std::uint64_t left = reader->pending();
   while (left > 0) {
     Result<std::size_t> got =
@@ -195,6 +197,7 @@ Result<bool> NatsSource::Parts::replay(const events::StreamId& stream, std::uint
     left -= std::min<std::uint64_t>(left, *got);
   }
   replayed.fetch_add(order.delivered(), std::memory_order_relaxed);
+  oversized.fetch_add(order.oversized(), std::memory_order_relaxed);
   return order.has_recovered();
 }
 
@@ -202,7 +205,7 @@ NatsSource::Parts::Snapshot NatsSource::Parts::read_bucket(const events::Worker&
   Result<std::optional<SnapshotBucket>> bucket = SnapshotBucket::open(*jet_stream, options.bucket, nullptr);
   if (!bucket) return bucket.error();
   if (!*bucket) return std::optional<std::vector<events::OwnedBatch>>();
-  return (*bucket)->read(worker);
+  return (*bucket)->read(worker, options.max_snapshot_bytes);
 }
 
 Result<std::unique_ptr<NatsSource>> NatsSource::create(NatsSourceOptions options) {
@@ -253,11 +256,15 @@ Result<bool> NatsSource::recover(const events::StreamId& stream, std::uint64_t f
   for (const bool ask_worker : {true, false}) {
     Parts::Snapshot snapshot =
         ask_worker ? request_snapshot(*parts.connection, request_subject(parts.options.prefix, stream.worker),
-                                      stream, parts.options.timeout)
+                                      stream, parts.options.timeout, parts.options.max_snapshot_bytes)
                    : parts.read_bucket(stream.worker);
     if (!snapshot) {
       const ErrorCode code = snapshot.error().code();
       if (code == ErrorCode::kCorruption) parts.damaged.fetch_add(1, std::memory_order_relaxed);
+      if (code == ErrorCode::kCapacity) {
+        parts.oversized.fetch_add(1, std::memory_order_relaxed);
+        log(LogLevel::kWarn, "nats", snapshot.error().message());
+      }
       if (!failure && (code == ErrorCode::kTimeout || code == ErrorCode::kUnavailable))
         failure = snapshot.error();
       continue;
@@ -297,7 +304,8 @@ NatsSourceCounters NatsSource::counters() const {
           .dropped = parts.dropped.load(std::memory_order_relaxed),
           .reconnects = parts.connection->reconnects(),
           .replayed = parts.replayed.load(std::memory_order_relaxed),
-          .snapshots = parts.snapshots.load(std::memory_order_relaxed)};
+          .snapshots = parts.snapshots.load(std::memory_order_relaxed),
+          .oversized = parts.oversized.load(std::memory_order_relaxed)};
 }
 
 std::string NatsSource::describe() const {

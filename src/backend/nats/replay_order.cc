@@ -25,18 +25,21 @@ void ReplayOrder::add_events(events::OwnedBatch batch) {
     return;
   }
   is_known_ = false;
+  held_bytes_ += events::memory_of(view);
   held_.emplace(view.first, std::move(batch));
   // Too long a time to be the order of things: the gap stays, and only a snapshot helps.
-  if (held_.size() > kHeld) held_.erase(held_.begin());
+  while (held_.size() > kHeld || held_bytes_ > max_bytes_) static_cast<void>(take_first_held());
 }
 
 void ReplayOrder::add_part(events::OwnedBatch batch) {
   // The listener knows as much, or the server lost what was between.
   if (batch.head.first < next_ || (batch.head.first == next_ && delivered_ > 0)) return;
+  const bool was_too_large = parts_.is_too_large();
   if (!parts_.add(batch)) {
+    if (parts_.is_too_large() && !was_too_large) ++oversized_;
     // One that was not finished, and then another.
     if (parts_.head().published_ns == batch.head.published_ns) return;
-    parts_ = {};
+    parts_ = SnapshotParts(max_bytes_);
     if (!parts_.add(std::move(batch))) return;
   }
   if (!parts_.is_complete()) return;
@@ -53,9 +56,15 @@ void ReplayOrder::deliver(const events::OwnedBatch& batch) {
 
 void ReplayOrder::deliver_held() {
   while (!held_.empty() && held_.begin()->first <= next_) {
-    const auto first = held_.extract(held_.begin());
-    if (first.mapped().view().end() > next_) deliver(first.mapped());
+    const events::OwnedBatch first = take_first_held();
+    if (first.view().end() > next_) deliver(first);
   }
+}
+
+events::OwnedBatch ReplayOrder::take_first_held() {
+  auto first = held_.extract(held_.begin());
+  held_bytes_ -= events::memory_of(first.mapped().view());
+  return std::move(first.mapped());
 }
 
 }  // namespace ashlar::backend::nats

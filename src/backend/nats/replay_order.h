@@ -5,7 +5,8 @@
 // goes on from there.
 //
 // Thread safety: thread-compatible.
-// Complexity:    holds kHeld batches that came too early, and one snapshot.
+// Complexity:    holds kHeld batches that came too early, and one snapshot, each of no more than max_bytes. Of such batches the
+//                first give way; a larger snapshot is not delivered.
 #pragma once
 
 #include <cstddef>
@@ -22,26 +23,33 @@ class ReplayOrder {
  public:
   static constexpr std::size_t kHeld = 1024;
 
-  ReplayOrder(const events::StreamId& stream, std::uint64_t from, feed::BatchConsumer& consumer) noexcept
-      : stream_(stream), next_(from), consumer_(consumer) {}
+  ReplayOrder(const events::StreamId& stream, std::uint64_t from, feed::BatchConsumer& consumer,
+              std::size_t max_bytes = events::kMaxDecodedBytes) noexcept
+      : stream_(stream), next_(from), consumer_(consumer), max_bytes_(max_bytes), parts_(max_bytes) {}
 
   // Batches of other streams are ignored.
   void add(events::OwnedBatch batch);
   std::size_t delivered() const noexcept { return delivered_; }
   // Whether the listener knows more than before, or everything there was.
   bool has_recovered() const noexcept { return delivered_ > 0 || is_known_; }
+  // Snapshots that were larger than max_bytes.
+  std::size_t oversized() const noexcept { return oversized_; }
 
  private:
   void add_events(events::OwnedBatch batch);
   void add_part(events::OwnedBatch batch);
   void deliver(const events::OwnedBatch& batch);
   void deliver_held();
+  events::OwnedBatch take_first_held();
 
   const events::StreamId stream_;
   std::uint64_t next_;  // number of the next event that the listener needs
   feed::BatchConsumer& consumer_;
+  const std::size_t max_bytes_;
   std::multimap<std::uint64_t, events::OwnedBatch> held_;  // by first; all begin after next_
+  std::size_t held_bytes_ = 0;
   SnapshotParts parts_;
+  std::size_t oversized_ = 0;
   std::size_t delivered_ = 0;
   bool is_known_ = false;  // something of the stream was there, and it ended at next_
 };

@@ -112,20 +112,23 @@ Result<void> SnapshotBucket::write(const events::EventBatch& snapshot, std::size
   return nats_error(status, "the head of a snapshot");
 }
 
-Result<std::optional<std::vector<events::OwnedBatch>>> SnapshotBucket::read_once(const std::string& worker) {
+Result<std::optional<std::vector<events::OwnedBatch>>> SnapshotBucket::read_once(const std::string& worker,
+                                                                                 std::size_t max_bytes) {
   Result<std::optional<SnapshotHead>> head = read_head(worker);
   if (!head) return head.error();
   if (!*head) return std::optional<std::vector<events::OwnedBatch>>();
-  SnapshotParts parts;
+  SnapshotParts parts(max_bytes);
   for (std::uint32_t i = 0; i < (*head)->parts; ++i) {
     BucketEntry entry;
     const natsStatus status =
         kvStore_Get(Out(entry), bucket_.get(), part_key(worker, (*head)->place, i).c_str());
     events::OwnedBatch batch;
-    const bool good = status == NATS_OK && events::decode_batch(bytes_of(entry.get()), batch) &&
+    const bool good = status == NATS_OK && events::decode_batch(bytes_of(entry.get()), batch, max_bytes) &&
                       (*head)->has_part(batch.head, i) && worker_token(batch.head.stream.worker) == worker;
     if (status != NATS_OK && status != NATS_NOT_FOUND) return nats_error(status, "a part of a snapshot");
-    if (!good || !parts.add(std::move(batch)))
+    const bool added = good && parts.add(std::move(batch));
+    if (parts.is_too_large()) return parts.too_large_error();
+    if (!added)
       return make_error(ErrorCode::kCorruption,
                         "part %u of the snapshot of worker %s does not belong to its head", i,
                         worker.c_str());
@@ -133,10 +136,11 @@ Result<std::optional<std::vector<events::OwnedBatch>>> SnapshotBucket::read_once
   return std::optional(parts.take());
 }
 
-Result<std::optional<std::vector<events::OwnedBatch>>> SnapshotBucket::read(const events::Worker& worker) {
+Result<std::optional<std::vector<events::OwnedBatch>>> SnapshotBucket::read(const events::Worker& worker,
+                                                                            std::size_t max_bytes) {
   const std::string token = worker_token(worker);
   for (int attempt = 1;; ++attempt) {
-    Result<std::optional<std::vector<events::OwnedBatch>>> got = read_once(token);
+    Result<std::optional<std::vector<events::OwnedBatch>>> got = read_once(token, max_bytes);
     if (got || got.error().code() != ErrorCode::kCorruption || attempt == kAttempts) return got;
   }
 }

@@ -31,13 +31,15 @@ class SnapshotBucket {
   // Requires: one batch of kind kSnapshot. Errors: kAlreadyExists: a later life of the worker, or another writer, was there.
   Result<void> write(const events::EventBatch& snapshot, std::size_t limit);
   // The parts of the worker's last snapshot; nothing where there is none. Errors: kCorruption: what is there does not belong
-  // together, several times in a row.
-  Result<std::optional<std::vector<events::OwnedBatch>>> read(const events::Worker& worker);
+  // together, several times in a row; kCapacity: it takes more than `max_bytes` of memory.
+  Result<std::optional<std::vector<events::OwnedBatch>>> read(const events::Worker& worker,
+                                                              std::size_t max_bytes);
 
  private:
   explicit SnapshotBucket(Bucket bucket) noexcept : bucket_(std::move(bucket)) {}
   Result<std::optional<SnapshotHead>> read_head(const std::string& worker);
-  Result<std::optional<std::vector<events::OwnedBatch>>> read_once(const std::string& worker);
+  Result<std::optional<std::vector<events::OwnedBatch>>> read_once(const std::string& worker,
+                                                                   std::size_t max_bytes);
 
   Bucket bucket_;
 };

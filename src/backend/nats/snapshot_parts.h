@@ -1,6 +1,7 @@
 // SnapshotParts: puts the parts of one snapshot together, in any order.
 //
-// Parts of another snapshot than the first one's are not taken: a listener never gets a mixture.
+// Parts of another snapshot than the first one's are not taken: a listener never gets a mixture. Parts that together take more than
+// the limit are dropped, all of them, and none is taken any more.
 //
 // Thread safety: thread-compatible.
 #pragma once
@@ -12,7 +13,9 @@
 #include <utility>
 #include <vector>
 
+#include "ashlar/base/result.h"
 #include "ashlar/events/event_batch.h"
+#include "ashlar/events/event_codec.h"
 
 namespace ashlar::backend::nats {
 
@@ -20,39 +23,59 @@ class SnapshotParts {
  public:
   static constexpr std::uint32_t kMostParts = events::kMaxSnapshotParts;
 
+  explicit SnapshotParts(std::size_t max_bytes = events::kMaxDecodedBytes) noexcept : max_bytes_(max_bytes) {}
+
   // False where it is no part of this snapshot, or was there.
   bool add(events::OwnedBatch batch) {
     const events::EventBatch& head = batch.head;
     if (head.kind != events::BatchKind::kSnapshot || head.parts == 0 || head.parts > kMostParts ||
-        head.part >= head.parts)
+        head.part >= head.parts || is_too_large_)
       return false;
     if (parts_.empty()) {
       parts_.resize(head.parts);
+      bytes_ = head.parts * sizeof(parts_[0]);
       head_ = head;
     } else if (head.stream != head_.stream || head.keys != head_.keys || head.first != head_.first ||
                head.parts != head_.parts || head.published_ns != head_.published_ns) {
       return false;
     }
     if (parts_[head.part]) return false;
+    bytes_ += events::memory_of(batch.view());
+    if (bytes_ > max_bytes_) {
+      parts_ = {};
+      is_too_large_ = true;
+      return false;
+    }
     parts_[head.part] = std::move(batch);
     ++there_;
     return true;
   }
   bool is_complete() const noexcept { return !parts_.empty() && there_ == parts_.size(); }
+  bool is_too_large() const noexcept { return is_too_large_; }
   const events::EventBatch& head() const noexcept { return head_; }  // of any of its parts
+  Error too_large_error() const {
+    return make_error(
+        ErrorCode::kCapacity,
+        "a snapshot of worker %llu rank %u takes more than %zu bytes of memory; raise max_snapshot_bytes",
+        static_cast<unsigned long long>(head_.stream.worker.id.value()), head_.stream.worker.rank,
+        max_bytes_);
+  }
 
   // Requires: is_complete().
   std::vector<events::OwnedBatch> take() {
     std::vector<events::OwnedBatch> out;
     out.reserve(parts_.size());
     for (std::optional<events::OwnedBatch>& part : parts_) out.push_back(std::move(*part));
-    *this = {};
+    *this = SnapshotParts(max_bytes_);
     return out;
   }
 
  private:
   std::vector<std::optional<events::OwnedBatch>> parts_;
   std::size_t there_ = 0;
+  std::size_t max_bytes_;
+  std::size_t bytes_ = 0;
+  bool is_too_large_ = false;
   events::EventBatch head_;
 };
 

@@ -15,20 +15,23 @@ namespace ashlar::backend::nats {
 Result<std::optional<std::vector<events::OwnedBatch>>> request_snapshot(Connection& connection,
                                                                         const std::string& subject,
                                                                         const events::StreamId& stream,
-                                                                        std::chrono::milliseconds timeout) {
+                                                                        std::chrono::milliseconds timeout,
+                                                                        std::size_t max_bytes) {
   using Snapshot = std::optional<std::vector<events::OwnedBatch>>;
   if (!connection.is_connected()) return connection.unavailable();
+  // What waits in the client is as it was sent, and smaller than what is made of it.
+  const int pending = static_cast<int>(std::min<std::size_t>(max_bytes, 1 << 30));
   Inbox inbox;
   Subscription answers;
   natsStatus status = natsInbox_Create(Out(inbox));
   if (status == NATS_OK) status = connection.subscribe(inbox.get(), answers);
-  if (status == NATS_OK) status = natsSubscription_SetPendingLimits(answers.get(), -1, 1 << 30);
+  if (status == NATS_OK) status = natsSubscription_SetPendingLimits(answers.get(), -1, pending);
   if (status == NATS_OK)
     status = natsConnection_PublishRequest(connection.get(), subject.c_str(), inbox.get(), "", 0);
   if (status == NATS_OK) status = connection.flush(timeout);
   if (status != NATS_OK) return nats_error(status, "a request for a snapshot");
 
-  SnapshotParts parts;
+  SnapshotParts parts(max_bytes);
   const auto deadline = std::chrono::steady_clock::now() + timeout;
   while (!parts.is_complete()) {
     const auto left =
@@ -46,9 +49,10 @@ Result<std::optional<std::vector<events::OwnedBatch>>> request_snapshot(Connecti
     events::OwnedBatch batch;
     const std::span bytes(reinterpret_cast<const std::byte*>(natsMsg_GetData(message.get())),
                           static_cast<std::size_t>(natsMsg_GetDataLength(message.get())));
-    if (Result<void> good = events::decode_batch(bytes, batch); !good) return good.error();
+    if (Result<void> good = events::decode_batch(bytes, batch, max_bytes); !good) return good.error();
     if (batch.head.stream != stream) return Snapshot();
     parts.add(std::move(batch));
+    if (parts.is_too_large()) return parts.too_large_error();
   }
   return Snapshot(parts.take());
 }

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <chrono>
+#include <cstddef>
 #include <optional>
 #include <string>
 #include <vector>
@@ -15,10 +16,11 @@
 namespace ashlar::backend::nats {
 
 // All parts; nothing when nobody is there to answer, or has no snapshot of that stream. Errors: kTimeout: no whole answer
-// came in time; kUnavailable.
+// came in time; kUnavailable; kCapacity: it takes more than `max_bytes` of memory.
 Result<std::optional<std::vector<events::OwnedBatch>>> request_snapshot(Connection& connection,
                                                                         const std::string& subject,
                                                                         const events::StreamId& stream,
-                                                                        std::chrono::milliseconds timeout);
+                                                                        std::chrono::milliseconds timeout,
+                                                                        std::size_t max_bytes);
 
 }  // namespace ashlar::backend::nats

@@ -11,7 +11,7 @@
 namespace ashlar::backend::nats {
 namespace {
 
-constexpr std::int64_t kTickMs = 100;
+constexpr std::int64_t kResponderTickMs = 100;
 constexpr std::chrono::milliseconds kFlush(5000);
 // Who asks while so many wait, asks again.
 constexpr int kWaitingRequests = 1024;
@@ -40,11 +40,11 @@ SnapshotResponder::~SnapshotResponder() {
 void SnapshotResponder::work() {
   while (!stop_.load()) {
     Message request;
-    const natsStatus status = natsSubscription_NextMsg(Out(request), requests_.get(), kTickMs);
+    const natsStatus status = natsSubscription_NextMsg(Out(request), requests_.get(), kResponderTickMs);
     if (status == NATS_OK) {
       if (const char* reply = natsMsg_GetReply(request.get()); reply != nullptr) answer(reply);
     } else if (status != NATS_TIMEOUT) {
-      nats_Sleep(kTickMs);
+      nats_Sleep(kResponderTickMs);
     }
   }
 }

@@ -27,6 +27,7 @@ namespace {
 constexpr auto kReplyPause = std::chrono::milliseconds(2);
 constexpr auto kBurstPause = std::chrono::microseconds(20);
 constexpr std::int64_t kMaxRequestBytes = 4096;
+constexpr int kMessagesAhead = 128;  // of replies, that wait for one reader in the library
 
 bool binds(const EnginePublisherOptions& options) {
   const std::string& endpoint = options.endpoint;
@@ -109,6 +110,7 @@ class EnginePublisher::State {
     router->set(ZMQ_ROUTER_MANDATORY, 1);
     router->set(ZMQ_MAXMSGSIZE, kMaxRequestBytes);
     router->set(ZMQ_LINGER, 0);
+    router->set(ZMQ_SNDHWM, kMessagesAhead);
     Result<std::string> bound = router->bind(options_.replay_endpoint);
     if (!bound) return std::move(bound).error();
     replay_endpoint_ = std::move(*bound);
@@ -173,6 +175,7 @@ class EnginePublisher::State {
       out.replays = replay_->replays.load();
       out.replayed = replay_->replayed.load();
       out.snapshots = replay_->snapshots.load();
+      out.snapshot_bytes = replay_->snapshot_bytes();
       out.invalid_requests = replay_->invalid_requests.load();
       out.dropped_replays = replay_->dropped_replays.load();
     }

@@ -22,7 +22,8 @@ ReplayServer::ReplayServer(Socket router, const EnginePublisherOptions& options)
       limit_(options.buffer_steps),
       byte_limit_(options.buffer_bytes),
       patience_(options.replay_patience),
-      make_snapshot_(options.snapshot) {}
+      make_snapshot_(options.snapshot),
+      snapshot_budget_(std::make_shared<ByteBudget>(options.snapshot_bytes)) {}
 
 void ReplayServer::keep(std::uint64_t number, const Frame& topic, const Frame& payload) {
   if (kept_.empty()) first_ = number;
@@ -50,7 +51,10 @@ void ReplayServer::send_replies(std::uint64_t next) {
   const Clock::TimePoint now = Clock::real().now();
   for (auto reply = replies_.begin(); reply != replies_.end();) {
     if (!reply->end) reply->end = next;
-    switch (advance(*reply)) {
+    Progress progress = Progress::kDone;
+    if (reply->wants_snapshot) progress = prepare_snapshot(*reply, next);
+    if (progress == Progress::kDone) progress = advance(*reply);
+    switch (progress) {
       case Progress::kDone:
         replays.fetch_add(1);
         reply = replies_.erase(reply);
@@ -69,6 +73,32 @@ void ReplayServer::send_replies(std::uint64_t next) {
         break;
     }
   }
+  // Who asks after the next message gets a newer one.
+  if (replies_.empty() || snapshot_at_ != next) snapshot_.clear();
+}
+
+ReplayServer::Progress ReplayServer::prepare_snapshot(Reply& reply, std::uint64_t next) {
+  if (snapshot_.empty() || snapshot_at_ != next) {
+    snapshot_.clear();
+    const std::size_t used = snapshot_budget_->used();
+    // How large it will be is not known before; it is like the last one.
+    if (used != 0 && used + snapshot_size_ > snapshot_budget_->limit()) return Progress::kLater;
+    try {
+      std::vector<std::vector<std::byte>> parts = make_snapshot_();
+      snapshot_size_ = 0;
+      for (std::vector<std::byte>& part : parts) {
+        snapshot_size_ += part.size();
+        snapshot_.push_back(Frame::of(std::move(part), snapshot_budget_));
+      }
+    } catch (...) {  // whoever makes snapshots has no memory for one now; the reader asks again
+      snapshot_.clear();
+      return Progress::kGone;
+    }
+    snapshot_at_ = next;
+  }
+  for (const Frame& part : snapshot_) reply.snapshot.push_back(part.shared());
+  reply.wants_snapshot = false;
+  return Progress::kDone;
 }
 
 void ReplayServer::accept(std::vector<Frame>& request, std::size_t count) {
@@ -90,14 +120,7 @@ void ReplayServer::accept(std::vector<Frame>& request, std::size_t count) {
   reply.give_up = Clock::real().now() + patience_;
   if (number == kSnapshotRequest) {
     snapshots.fetch_add(1);
-    try {
-      if (make_snapshot_) {
-        for (const std::vector<std::byte>& part : make_snapshot_()) reply.snapshot.push_back(Frame::of(part));
-      }
-    } catch (...) {  // whoever makes snapshots has no memory for one now; the reader asks again
-      dropped_replays.fetch_add(1);
-      return;
-    }
+    reply.wants_snapshot = static_cast<bool>(make_snapshot_);
   }
   replies_.push_back(std::move(reply));
 }

@@ -3,6 +3,10 @@
 // Replies go out as far as their reader has room, and go on at the next send_replies(): a slow reader holds up nobody, and costs no
 // memory but its place. Messages that leave the ring in the meantime are left out; the reader sees that by the numbers.
 //
+// Snapshots take memory of their own, until their readers have taken them. Requests that come while nothing new was published share
+// one. Another one is made when it fits EnginePublisherOptions::snapshot_bytes with those that are not yet read, or none is left;
+// until then its reader waits.
+//
 // Thread safety: confined; the counters may be read by anybody.
 // Complexity:    O(1) for a message, and for each message of a reply.
 #pragma once
@@ -12,6 +16,7 @@
 #include <cstdint>
 #include <deque>
 #include <list>
+#include <memory>
 #include <optional>
 #include <vector>
 
@@ -36,6 +41,8 @@ class ReplayServer {
   // Replies that wait for room.
   bool is_busy() const noexcept { return !replies_.empty(); }
   Socket& socket() noexcept { return router_; }
+  // Of snapshots that are not yet read.
+  std::size_t snapshot_bytes() const noexcept { return snapshot_budget_->used(); }
 
   std::atomic<std::uint64_t> replays{0};
   std::atomic<std::uint64_t> replayed{0};
@@ -52,6 +59,7 @@ class ReplayServer {
     Frame identity;
     std::uint64_t next = 0;            // message to send
     std::optional<std::uint64_t> end;  // that of the next message when it began
+    bool wants_snapshot = false;       // it is to be made
     std::deque<Frame> snapshot;        // sent instead
     Clock::TimePoint give_up;
   };
@@ -59,6 +67,8 @@ class ReplayServer {
 
   void accept(std::vector<Frame>& request, std::size_t count);
   Progress advance(Reply& reply);
+  // kLater: there is no room for it now; kGone: it cannot be made.
+  Progress prepare_snapshot(Reply& reply, std::uint64_t next);
   Progress send(const Frame& identity, Frame topic, Frame number, Frame payload);
   void forget_oldest();
 
@@ -71,6 +81,10 @@ class ReplayServer {
   std::uint64_t first_ = 0;  // number of kept_.front()
   std::size_t bytes_ = 0;
   std::list<Reply> replies_;
+  const std::shared_ptr<ByteBudget> snapshot_budget_;
+  std::vector<Frame> snapshot_;    // the last that was made, while it may be shared
+  std::uint64_t snapshot_at_ = 0;  // number of the next message when it was made
+  std::size_t snapshot_size_ = 0;  // of the last one
   std::vector<Frame> request_;
 };
 

@@ -29,6 +29,28 @@ Frame Frame::of(std::span<const std::byte> bytes) {
   return frame;
 }
 
+Frame Frame::of(std::vector<std::byte> bytes, std::shared_ptr<ByteBudget> budget) {
+  struct Owner {
+    std::vector<std::byte> bytes;
+    std::shared_ptr<ByteBudget> budget;
+  };
+  auto owner = std::make_unique<Owner>(Owner{.bytes = std::move(bytes), .budget = std::move(budget)});
+  // By a thread of the library, perhaps.
+  const auto release = [](void*, void* hint) {
+    const std::unique_ptr<Owner> last(static_cast<Owner*>(hint));
+    last->budget->give_back(last->bytes.size());
+  };
+  Frame frame;
+  if (zmq_msg_init_data(&frame.message_, owner->bytes.data(), owner->bytes.size(), release, owner.get()) !=
+      0) {
+    zmq_msg_init(&frame.message_);
+    throw std::bad_alloc();
+  }
+  owner->budget->take(owner->bytes.size());
+  static_cast<void>(owner.release());
+  return frame;
+}
+
 Frame Frame::of_number(std::uint64_t number) {
   std::array<std::byte, 8> bytes{};
   for (std::size_t i = bytes.size(); i-- > 0; number >>= 8) bytes[i] = static_cast<std::byte>(number & 0xFF);

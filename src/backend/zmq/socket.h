@@ -16,6 +16,7 @@
 #include <utility>
 #include <vector>
 
+#include "ashlar/base/byte_budget.h"
 #include "ashlar/base/clock.h"
 #include "ashlar/base/result.h"
 
@@ -35,6 +36,9 @@ class Frame {
   // Throws std::bad_alloc.
   static Frame of(std::span<const std::byte> bytes);
   static Frame of(std::string_view text) { return of(std::as_bytes(std::span(text))); }
+  // Takes the bytes over. They count against the budget until the last copy of the frame is gone, also those that wait in queues
+  // of the library. Throws std::bad_alloc.
+  static Frame of(std::vector<std::byte> bytes, std::shared_ptr<ByteBudget> budget);
   // Eight bytes, most significant first.
   static Frame of_number(std::uint64_t number);
   Frame shared() const noexcept;

@@ -147,7 +147,7 @@ TEST_F(NatsSnapshot, AReaderOfTheBucketNeverMixesTwo) {
   std::uint64_t last = 0;
   for (bool final_turn = false; !final_turn;) {
     final_turn = done.load();
-    const auto got = (*reader)->read(kStream.worker);
+    const auto got = (*reader)->read(kStream.worker, std::size_t{1} << 30);
     if (!got) {
       // Overtaken again and again: said, not mixed.
       EXPECT_EQ(got.error().code(), ErrorCode::kCorruption) << got.error();
@@ -161,7 +161,7 @@ TEST_F(NatsSnapshot, AReaderOfTheBucketNeverMixesTwo) {
   }
   writing.join();
   EXPECT_EQ(last, std::uint64_t{kSnapshots});
-  const auto nobody = (*reader)->read({.id = events::WorkerId(99), .rank = 0});
+  const auto nobody = (*reader)->read({.id = events::WorkerId(99), .rank = 0}, std::size_t{1} << 30);
   ASSERT_TRUE(nobody);
   EXPECT_FALSE(*nobody);
 }

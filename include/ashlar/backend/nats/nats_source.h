@@ -47,6 +47,8 @@ struct NatsSourceOptions {
 
   std::chrono::milliseconds timeout{5000};  // of requests
   std::string bucket = "ashlar_snapshots";
+  // Memory for a snapshot that recover() gathers, and as much for batches that came too early. A larger snapshot is not taken.
+  std::size_t max_snapshot_bytes = std::size_t{256} << 20;
 
   Result<void> validate() const;
 };
@@ -58,6 +60,7 @@ struct NatsSourceCounters {
   std::uint64_t reconnects = 0;
   std::uint64_t replayed = 0;   // batches that recover() read from the stream
   std::uint64_t snapshots = 0;  // that recover() got
+  std::uint64_t oversized = 0;  // snapshots above max_snapshot_bytes
 };
 
 class NatsSource final : public feed::FeedSource {

@@ -52,6 +52,9 @@ struct EnginePublisherOptions {
   Clock::Duration replay_patience = std::chrono::seconds(10);
   // Answers requests for a snapshot: the payloads of messages that say everything. Called by the thread of the sockets.
   std::function<std::vector<std::vector<std::byte>>()> snapshot = {};
+  // Of snapshots that were made for readers, and that these have not taken yet. A request that finds no room waits, and is dropped
+  // after replay_patience. One snapshot is always made, whatever its size.
+  std::size_t snapshot_bytes = std::size_t{256} << 20;
 
   Result<void> validate() const;
 };
@@ -62,6 +65,7 @@ struct EnginePublisherStats {
   std::uint64_t replays = 0;           // requests that were answered to their end
   std::uint64_t replayed = 0;          // messages sent again
   std::uint64_t snapshots = 0;         // requests for one
+  std::uint64_t snapshot_bytes = 0;    // of snapshots that are not yet read, now
   std::uint64_t invalid_requests = 0;  // not of the form above; not answered
   std::uint64_t dropped_replays = 0;   // the reader went away or was too slow, or there were too many
   std::uint64_t subscriptions = 0;     // now
