@@ -11,6 +11,7 @@
 #include "apps/ashlar/commands.h"
 #include "apps/ashlar/feed_address.h"
 #include "apps/ashlar/feed_kinds.h"
+#include "apps/ashlar/feed_report.h"
 #include "apps/ashlar/stop_signal.h"
 #include "ashlar/feed/storage_advisor.h"
 
@@ -23,6 +24,7 @@ struct AdvisorSettings {
   double every = 10;
   std::string program;
   bool quiet = false;
+  std::size_t memory_mib = 256;
 };
 
 // Each advice to a program of its own, as one line on its standard input.
@@ -69,7 +71,8 @@ class Advising {
       return fail(make_error(ErrorCode::kUnsupported,
                              "%s: engines say nothing of volumes; relay them first (ashlar relay)",
                              settings_.from.c_str()));
-    feed::StreamReceiver receiver(*opened->stream, **advisor);
+    feed::StreamReceiver receiver(*opened->stream, **advisor,
+                                  {.max_waiting_bytes = settings_.memory_mib << 20});
     const auto every = std::chrono::duration_cast<std::chrono::steady_clock::duration>(
         std::chrono::duration<double>(settings_.every));
     auto next = std::chrono::steady_clock::now() + every;
@@ -79,10 +82,13 @@ class Advising {
       if (!came && came.error().code() != ErrorCode::kUnavailable) return fail(came.error());
       if (std::chrono::steady_clock::now() < next) continue;
       next += every;
-      report(**advisor);
+      report(**advisor, report_of(receiver, *opened->stream));
     }
-    report(**advisor);
-    return 0;
+    const FeedReport heard = report_of(receiver, *opened->stream);
+    report(**advisor, heard);
+    if (!heard.is_incomplete) return kExitDone;
+    std::fprintf(stderr, "ashlar advisor: not everything was heard: %s\n", heard.text.c_str());
+    return kExitIncomplete;
   }
 
  private:
@@ -90,10 +96,10 @@ class Advising {
     std::string message = error.message();
     hide_secrets(message, settings_.from);
     std::fprintf(stderr, "ashlar advisor: %s\n", message.c_str());
-    return 1;
+    return kExitFailed;
   }
   // What was said before is said again only when it has become something else.
-  void report(feed::StorageAdvisor& advisor) {
+  void report(feed::StorageAdvisor& advisor, const FeedReport& heard) {
     std::set<std::string> now;
     std::vector<feed::Advice> fresh;
     for (feed::Advice& advice : advisor.advise(recorded_ ? advisor.latest_ns() : unix_ns())) {
@@ -114,7 +120,9 @@ class Advising {
                      static_cast<unsigned long long>(failures_), advisor.last_hook_error().c_str());
       }
     }
-    if (!settings_.quiet) std::fprintf(stderr, "%s%zu new advice\n\n", advisor.table().c_str(), fresh.size());
+    if (!settings_.quiet)
+      std::fprintf(stderr, "%sheard %s\n%zu new advice\n\n", advisor.table().c_str(), heard.text.c_str(),
+                   fresh.size());
   }
 
   const AdvisorSettings settings_;
@@ -155,7 +163,12 @@ void add_advisor_command(CLI::App& program, Run& run) {
   command->add_option("--exec", settings->program,
                       "program that gets each advice as a line on its standard input");
   command->add_flag("--quiet", settings->quiet, "no table on standard error");
-  command->footer(FeedKinds::built().help());
+  command
+      ->add_option("--memory", settings->memory_mib,
+                   "MiB for what waits: behind gaps, for the rest of a snapshot")
+      ->check(CLI::Range(1, 1 << 20))
+      ->capture_default_str();
+  command->footer(FeedKinds::built().help() + kExitHelp);
   command->callback([settings, &run] { run = [settings] { return Advising(*settings).run(); }; });
 }
 

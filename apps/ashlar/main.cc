@@ -8,7 +8,7 @@
 int main(int argc, char** argv) {
   CLI::App program("ashlar: KV cache blocks for LLM inference");
   program.require_subcommand(1);
-  program.footer(ashlar::apps::FeedKinds::built().help());
+  program.footer(ashlar::apps::FeedKinds::built().help() + ashlar::apps::kExitHelp);
   ashlar::apps::Run run;
   ashlar::apps::add_relay_command(program, run);
   ashlar::apps::add_advisor_command(program, run);

@@ -13,6 +13,7 @@
 #include "apps/ashlar/commands.h"
 #include "apps/ashlar/feed_address.h"
 #include "apps/ashlar/feed_kinds.h"
+#include "apps/ashlar/feed_report.h"
 #include "apps/ashlar/stop_signal.h"
 #include "ashlar/base/mutex.h"
 #include "ashlar/feed/engine_session.h"
@@ -31,6 +32,7 @@ struct RelaySettings {
   std::string profile = "router";
   std::uint64_t incarnation = 0;
   double status_every = 10;
+  std::size_t memory_mib = 256;
 };
 
 Result<tokens::HashScheme> scheme_of(const RelaySettings& settings) {
@@ -107,8 +109,10 @@ class Relaying {
     if (const Result<void> flushed = relay.flush(Clock::real().now() + std::chrono::seconds(10)); !flushed)
       return fail(flushed.error());
     std::fprintf(stderr, "relayed %llu events; %s\n", static_cast<unsigned long long>(relay.relayed()),
-                 status_.c_str());
-    return 0;
+                 report_.text.c_str());
+    if (!report_.is_incomplete) return kExitDone;
+    std::fprintf(stderr, "ashlar relay: not everything that came was relayed\n");
+    return kExitIncomplete;
   }
 
  private:
@@ -118,7 +122,7 @@ class Relaying {
     for (const std::string& address : settings_.to) hide_secrets(message, address);
     std::fprintf(stderr, "ashlar relay: %s\n", message.c_str());
     // Who was told to end while waiting has ended well.
-    return error.code() == ErrorCode::kCancelled && StopSignal::received() ? 0 : 1;
+    return error.code() == ErrorCode::kCancelled && StopSignal::received() ? kExitDone : kExitFailed;
   }
 
   // True when it is time to say how it goes.
@@ -132,7 +136,7 @@ class Relaying {
   }
   void say(const feed::StreamRelay& relay) {
     std::fprintf(stderr, "relayed %llu events; %s\n", static_cast<unsigned long long>(relay.relayed()),
-                 status_.c_str());
+                 report_.text.c_str());
     for (const events::EventCounters& stream : relay.counters())
       for (const events::LaneCounters& lane : stream.lanes)
         if (!lane.last_error.empty() && lane.waiting != 0)
@@ -146,6 +150,7 @@ class Relaying {
     options.ingest.worker = events::WorkerId(settings_.worker);
     options.ingest.scheme = scheme;
     options.ingest.block_size = settings_.block_size;
+    options.ingest.max_waiting_bytes = settings_.memory_mib << 20;
     Result<feed::EngineSession> session = feed::EngineSession::create(std::move(source), std::move(options));
     if (!session) return session.error();
     std::vector<events::KvEvent> events;
@@ -153,14 +158,10 @@ class Relaying {
       events.clear();
       const Result<std::size_t> stepped = session->step(std::chrono::milliseconds(200), events);
       hand_on(relay, events);
-      const feed::EngineSessionCounters& counters = session->counters();
-      status_ = std::to_string(counters.applied) + " messages, " + std::to_string(counters.gaps) + " gaps, " +
-                std::to_string(counters.replayed) + " replayed, " + std::to_string(counters.resyncs) +
-                " resyncs, " + std::to_string(counters.restarts) + " restarts, " +
-                std::to_string(session->ingest().present()) + " blocks present";
+      report_ = report_of(*session);
       if (relay.error()) return *relay.error();
       if (!stepped && stepped.error().code() == ErrorCode::kUnavailable)
-        status_ += "; " + stepped.error().message();
+        report_.text += "; " + stepped.error().message();
       if (is_time()) say(relay);
       if (stepped || stepped.error().code() == ErrorCode::kUnavailable) continue;
       if (stepped.error().code() == ErrorCode::kNotFound) break;
@@ -182,19 +183,13 @@ class Relaying {
   }
 
   Result<void> follow_stream(feed::StreamRelay& relay, feed::FeedSource& source) {
-    feed::StreamReceiver receiver(source, relay);
+    feed::StreamReceiver receiver(source, relay, {.max_waiting_bytes = settings_.memory_mib << 20});
     while (!StopSignal::received()) {
       const Result<std::size_t> came = receiver.poll(std::chrono::milliseconds(200));
-      const feed::StreamReceiver::Counters& counters = receiver.counters();
-      status_ = std::to_string(counters.batches) + " batches, " + std::to_string(counters.gaps) + " gaps, " +
-                std::to_string(counters.replayed) + " replayed, " + std::to_string(counters.snapshots) +
-                " snapshots, " + std::to_string(counters.resyncs) + " resyncs, " +
-                std::to_string(counters.stale) + " stale, " + std::to_string(counters.refused) +
-                " refused, " + std::to_string(source.damaged()) + " damaged";
-      if (!receiver.last_refusal().empty()) status_ += " (" + receiver.last_refusal() + ")";
-      if (!receiver.last_shadowed().empty()) status_ += "; warning: " + receiver.last_shadowed();
+      report_ = report_of(receiver, source);
       if (relay.error()) return *relay.error();
-      if (!came && came.error().code() == ErrorCode::kUnavailable) status_ += "; " + came.error().message();
+      if (!came && came.error().code() == ErrorCode::kUnavailable)
+        report_.text += "; " + came.error().message();
       if (is_time()) say(relay);
       if (came || came.error().code() == ErrorCode::kUnavailable) continue;
       if (came.error().code() == ErrorCode::kNotFound) break;
@@ -206,7 +201,7 @@ class Relaying {
   const RelaySettings settings_;
   const FeedKinds kinds_ = FeedKinds::built();
   std::map<std::string, std::shared_ptr<events::BatchSink>> files_;
-  std::string status_ = "nothing came";
+  FeedReport report_ = {.text = "nothing came"};
   std::chrono::steady_clock::time_point next_ = std::chrono::steady_clock::now();
 };
 
@@ -234,7 +229,12 @@ void add_relay_command(CLI::App& program, Run& run) {
       ->add_option("--status-every", settings->status_every,
                    "seconds between lines on standard error; 0: none")
       ->capture_default_str();
-  command->footer(FeedKinds::built().help());
+  command
+      ->add_option("--memory", settings->memory_mib,
+                   "MiB for what waits: behind gaps, for the rest of a snapshot, for a parent")
+      ->check(CLI::Range(1, 1 << 20))
+      ->capture_default_str();
+  command->footer(FeedKinds::built().help() + kExitHelp);
   command->callback([settings, &run] { run = [settings] { return Relaying(*settings).run(); }; });
 }
 

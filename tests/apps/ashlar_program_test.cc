@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cstdio>
+#include <filesystem>
 #include <fstream>
 #include <map>
 #include <string>
@@ -119,6 +120,89 @@ TEST(AshlarProgram, AdvisesOnAStream) {
   EXPECT_NE(failing.output.find("'false' ended with 1"), std::string::npos) << failing.output;
 }
 
+// Batches of one worker, of which some may be damaged afterwards.
+void write_stream(const std::string& path, std::uint64_t batches) {
+  auto sink = feed::FileSink::create({.path = path}).value();
+  for (std::uint64_t i = 0; i < batches; ++i) {
+    events::OwnedBatch batch;
+    batch.head.stream = {{events::WorkerId(1), 0}, 1};
+    batch.head.keys.block_size = 16;
+    batch.head.first = i;
+    events::KvEvent event;
+    event.hash = tokens::SequenceHash::root(i + 1);
+    event.tier = events::kTierId<events::G4>;
+    batch.events.push_back(event);
+    ASSERT_TRUE(sink->publish(batch.view()));
+  }
+}
+
+void flip(const std::string& path, std::streamoff at) {
+  std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
+  file.seekg(at);
+  const auto byte = static_cast<char>(file.get() ^ 1);
+  file.seekp(at);
+  file.put(byte);
+}
+
+bool says(const Ended& ended, const std::string& text) {
+  return ended.output.find(text) != std::string::npos;
+}
+
+TEST(AshlarProgram, SaysWhyNothingOfARecordingWasRelayed) {
+  const ScratchFolder folder;
+  const Ended ended =
+      run("relay --from " + recording("default") + " --to file:" + folder.file("out") + " --block-size 7");
+  EXPECT_EQ(ended.status, 3) << ended.output;
+  EXPECT_TRUE(says(ended, "relayed 0 events")) << ended.output;
+  EXPECT_TRUE(says(ended, "blocks of 32 tokens, 7 are expected")) << ended.output;
+  EXPECT_TRUE(says(ended, "not everything that came was relayed")) << ended.output;
+}
+
+TEST(AshlarProgram, EndsWithAStatusOfItsOwnAfterDamage) {
+  const ScratchFolder folder;
+  const std::string path = folder.file("in");
+  write_stream(path, 23);
+  const std::string relay = "relay --from file:" + path + " --to file:" + folder.file("out");
+  const Ended good = run(relay);
+  EXPECT_EQ(good.status, 0) << good.output;
+  EXPECT_FALSE(says(good, "damaged")) << good.output;
+  const auto size = static_cast<std::streamoff>(std::filesystem::file_size(path) - 16) / 23;
+  flip(path, 16 + 2 * size + 4 + 60);  // within the third batch
+  flip(path, 16 + 9 * size + 3);       // the length of the tenth
+  const Ended damaged = run(relay + "2");
+  EXPECT_EQ(damaged.status, 3) << damaged.output;
+  EXPECT_TRUE(says(damaged, "22 batches, 1 gaps")) << damaged.output;
+  EXPECT_TRUE(says(damaged, "2 damaged")) << damaged.output;
+  for (const std::string quiet : {"", " --quiet"}) {
+    const Ended advised = run("advisor --from file:" + path + quiet);
+    EXPECT_EQ(advised.status, 3) << advised.output;
+    EXPECT_TRUE(says(advised, "22 batches, 1 gaps")) << advised.output;
+    EXPECT_TRUE(says(advised, "2 damaged")) << advised.output;
+  }
+  // Nothing is appended to it, unless the damage may be cut out.
+  const std::string append = "relay --from " + recording("default") + " --to file:" + path;
+  const Ended refused = run(append + "?append=1");
+  EXPECT_EQ(refused.status, 1) << refused.output;
+  EXPECT_TRUE(says(refused, "is damaged")) << refused.output;
+  EXPECT_EQ(static_cast<std::streamoff>(std::filesystem::file_size(path)), 16 + 23 * size);
+  const Ended repaired = run(append + "?append=repair --worker 2");
+  EXPECT_EQ(repaired.status, 0) << repaired.output;
+  EXPECT_TRUE(says(repaired, "22 batches stay")) << repaired.output;
+  const Ended again = run(relay + "3");
+  EXPECT_EQ(again.status, 3) << "the gap stays\n" << again.output;
+  EXPECT_FALSE(says(again, "damaged")) << again.output;
+}
+
+TEST(AshlarProgram, SaysThatALastBatchWasNotFinished) {
+  const ScratchFolder folder;
+  const std::string path = folder.file("in");
+  write_stream(path, 3);
+  std::filesystem::resize_file(path, std::filesystem::file_size(path) - 10);
+  const Ended ended = run("relay --from file:" + path + " --to file:" + folder.file("out"));
+  EXPECT_EQ(ended.status, 0) << ended.output;
+  EXPECT_TRUE(says(ended, "bytes of an unfinished batch at the end")) << ended.output;
+}
+
 TEST(AshlarProgram, SaysWhatIsWrong) {
   const ScratchFolder folder;
   const std::string file = " --to file:" + folder.file("x");
@@ -152,6 +236,7 @@ TEST(AshlarProgram, ExplainsItself) {
     EXPECT_EQ(ended.status, 0);
     EXPECT_NE(ended.output.find("file:PATH"), std::string::npos) << command;
     EXPECT_NE(ended.output.find("nats"), std::string::npos) << command;
+    EXPECT_NE(ended.output.find("exit status:"), std::string::npos) << command;
   }
 }
 
