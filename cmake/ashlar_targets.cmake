@@ -49,7 +49,8 @@ function(ashlar_test)
   add_executable(${T_NAME})
   ashlar_sources(${T_NAME} ${T_SOURCES})
   target_link_libraries(${T_NAME} PRIVATE ashlar::ashlar ashlar::testing ashlar_warnings GTest::gmock_main ${T_LIBRARIES})
-  target_include_directories(${T_NAME} PRIVATE ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR}/tests)
+  target_include_directories(${T_NAME} PRIVATE ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR}/tests
+    ${ASHLAR_XXHASH_INCLUDE})
   if(CMAKE_BUILD_TYPE STREQUAL "Release")
     target_compile_options(${T_NAME} PRIVATE -O1)  # the library is what ships; cases run once
   endif()

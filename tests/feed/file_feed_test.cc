@@ -111,7 +111,7 @@ TEST_F(FileFeedTest, APipeIsRefusedAndNotWaitedFor) {
   const std::string pipe = path_ + ".pipe";
   ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
   EXPECT_FALSE(FileSource::open({.path = pipe}));
-  EXPECT_FALSE(RecordingSource::open(pipe));
+  EXPECT_FALSE(RecordingSource::open({.path = pipe}));
 }
 
 TEST_F(FileFeedTest, ADiskThatIsFullTakesNothingAndTheFileStaysWhole) {
