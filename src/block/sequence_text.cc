@@ -30,6 +30,7 @@ Result<SequenceText> SequenceText::create(std::vector<tokens::Token> tokens,
 std::span<const tokens::SequenceHash> SequenceText::names(std::size_t count) {
   const std::size_t size = rules->block_size;
   constexpr std::size_t kChunk = 64;
+  count = std::min(count, std::size_t{tokens::SequenceHash::kMaxPosition} + 1);
   if (hashes.size() < count) hashes.reserve(count);
   while (hashes.size() < count) {
     const std::optional<tokens::SequenceHash> parent =
