@@ -46,6 +46,11 @@ std::uint64_t EventLane::accepted() const {
   return counters_.queued;
 }
 
+std::uint64_t EventLane::applied() const {
+  const MutexLock lock(mu_);
+  return applied_;
+}
+
 void EventLane::close() {
   {
     const MutexLock lock(mu_);

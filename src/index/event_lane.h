@@ -48,6 +48,8 @@ class EventLane {
   void wait_until_applied(std::uint64_t number);
   // The number of the last event.
   std::uint64_t accepted() const;
+  // All events up to this number are applied.
+  std::uint64_t applied() const;
 
   LaneCounters counters() const;
 

@@ -3,8 +3,9 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <deque>
+#include <map>
 #include <system_error>
-#include <unordered_map>
 #include <utility>
 
 #include "ashlar/base/interleaving.h"
@@ -31,21 +32,49 @@ namespace {
 
 constexpr std::size_t kShards = 64;
 
+// Ranks or routes that are looked at under one hold of a shard's lock.
+constexpr std::size_t kPerHold = 1024;
+
 // Where a (worker, rank) goes.
 struct Route {
   EventLane* lane = nullptr;
   std::uint64_t last = 0;  // the number of its last event there
+  bool stored = false;     // a store was accepted, and no clear() behind it
+};
+
+// A route that can go when its last event is applied, unless another comes before.
+struct Ending {
+  Worker worker;
+  EventLane* lane;
+  std::uint64_t last;
 };
 
 struct alignas(64) Shard {
+  static constexpr std::size_t kIdle = LanePool::kMaxIdleRoutes / kShards;
+
   Mutex mu;
-  std::unordered_map<Worker, Route> routes ASHLAR_GUARDED_BY(mu);
+  std::map<Worker, Route> routes ASHLAR_GUARDED_BY(mu);
+  std::deque<Ending> ending ASHLAR_GUARDED_BY(mu);  // in the order of acceptance
   // Workers that are being removed; their callers wait.
   std::vector<WorkerId> leaving ASHLAR_GUARDED_BY(mu);
   CondVar left;
 
   void wait_while_leaving(WorkerId worker) ASHLAR_REQUIRES(mu) {
     while (std::ranges::find(leaving, worker) != leaving.end()) left.wait(mu);
+  }
+
+  // Forgets up to `most` routes that have come to their end, but for the last ones. Returns how many it looked at.
+  std::size_t forget_ended(std::size_t most) ASHLAR_REQUIRES(mu) {
+    std::size_t looked_at = 0;
+    for (; looked_at < most && ending.size() > kIdle; ++looked_at) {
+      const Ending& end = ending.front();
+      if (end.lane->applied() < end.last) break;
+      const auto route = routes.find(end.worker);
+      if (route != routes.end() && route->second.lane == end.lane && route->second.last == end.last)
+        routes.erase(route);
+      ending.pop_front();
+    }
+    return looked_at;
   }
 };
 
@@ -64,14 +93,15 @@ struct LanePool::State {
   Shard& shard_of(WorkerId worker) noexcept { return shards[(worker.value() * 0x9E3779B97F4A7C15u) >> 58]; }
 
   // The route of a worker, a new one where there is none.
-  Route& route_locked(Shard& shard, const Worker& worker) ASHLAR_REQUIRES(shard.mu) {
-    Route& route = shard.routes[worker];
-    if (route.lane == nullptr) {
+  std::map<Worker, Route>::iterator route_locked(Shard& shard, const Worker& worker)
+      ASHLAR_REQUIRES(shard.mu) {
+    const auto [at, is_new] = shard.routes.try_emplace(worker);
+    if (is_new) {
       // relaxed: only the number itself matters.
       const std::size_t turn = next_lane.fetch_add(1, std::memory_order_relaxed);
-      route.lane = lanes[turn % lanes.size()].get();
+      at->second.lane = lanes[turn % lanes.size()].get();
     }
-    return route;
+    return at;
   }
 
   bool push(const EventHead& head, std::span<const StoredBlock> blocks, std::span<const BlockName> names) {
@@ -81,10 +111,20 @@ struct LanePool::State {
       {
         const MutexLock lock(shard.mu);
         shard.wait_while_leaving(head.worker.id);
-        Route& route = route_locked(shard, head.worker);
+        const auto at = route_locked(shard, head.worker);
+        Route& route = at->second;
         const EventLane::Push pushed = route.lane->try_push(head, blocks, names, route.last);
-        if (pushed == EventLane::Push::kAccepted) return true;
-        if (pushed == EventLane::Push::kClosed) break;
+        if (pushed == EventLane::Push::kAccepted) {
+          route.stored =
+              head.kind == EventHead::Kind::kStore || (route.stored && head.kind != EventHead::Kind::kClear);
+          if (!route.stored) shard.ending.push_back({head.worker, route.lane, route.last});
+          shard.forget_ended(2);
+          return true;
+        }
+        if (pushed == EventLane::Push::kClosed) {
+          if (route.last == 0) shard.routes.erase(at);  // made just now
+          break;
+        }
         lane = route.lane;
       }
       lane->wait_for_room();
@@ -161,17 +201,27 @@ bool LanePool::remove_worker(WorkerId worker) {
     const MutexLock lock(shard.mu);
     shard.wait_while_leaving(worker);
     shard.leaving.push_back(worker);
-    for (const auto& [who, route] : shard.routes) {
-      if (who.id == worker) routes.push_back(route);
-    }
+  }
+  // Nobody adds ranks now. Some may be forgotten, whose events are applied.
+  for (Worker next{worker, 0};;) {
+    const MutexLock lock(shard.mu);
+    auto at = shard.routes.lower_bound(next);
+    for (std::size_t i = 0; i < kPerHold && at != shard.routes.end() && at->first.id == worker; ++i, ++at)
+      routes.push_back(at->second);
+    if (at == shard.routes.end() || at->first.id != worker) break;
+    next = at->first;
   }
   interleaving_point("remove_worker.leaving");
   for (const Route& route : routes) route.lane->wait_until_applied(route.last);
   state_->target->remove_worker(worker);
-  {
+  for (bool more = true; more;) {
     const MutexLock lock(shard.mu);
-    std::erase_if(shard.routes, [&](const auto& entry) { return entry.first.id == worker; });
-    std::erase(shard.leaving, worker);
+    auto at = shard.routes.lower_bound({worker, 0});
+    const auto end = shard.routes.end();
+    const auto is_rank = [&] { return at != end && at->first.id == worker; };
+    for (std::size_t i = 0; i < kPerHold && is_rank(); ++i) at = shard.routes.erase(at);
+    more = is_rank();
+    if (!more) std::erase(shard.leaving, worker);
   }
   shard.left.notify_all();
   return true;
@@ -200,8 +250,11 @@ ThreadPoolCounters LanePool::counters() const {
     counters.waits += counters.lanes.back().waits;
   }
   for (Shard& shard : state_->shards) {
-    const MutexLock lock(shard.mu);
-    counters.workers += shard.routes.size();
+    for (bool more = true; more;) {
+      const MutexLock lock(shard.mu);
+      more = shard.forget_ended(kPerHold) == kPerHold;
+      if (!more) counters.workers += shard.routes.size();
+    }
   }
   counters.refused = state_->refused.load();
   counters.refused_stores = state_->refused_stores.load();

@@ -260,6 +260,68 @@ TEST(ThreadPoolIndexerTest, ARemovedWorkerLeavesNoRouteBehind) {
   EXPECT_EQ(pool.counters().clears, 101u);
 }
 
+TEST(ThreadPoolIndexerTest, WorkersThatHoldNothingLeaveFewRoutesBehind) {
+  Pool pool = make_pool(2);
+  const Chain chain = chain_of(1, 3);
+  constexpr std::uint64_t kWorkers = 1'500;
+  for (std::uint64_t id = 0; id < kWorkers; ++id) {
+    pool.clear(worker(id));  // never heard of
+    pool.remove(worker(kWorkers + id), StorageTier::kDevice, chain.names);
+    store(pool, worker(2 * kWorkers + id), chain);
+    pool.clear(worker(2 * kWorkers + id));
+    pool.clear(worker(3 * kWorkers + id % 7));
+    store(pool, worker(3 * kWorkers + id % 7), chain);
+  }
+  pool.settle();
+  EXPECT_LE(pool.pool_counters().workers, 7 + detail::LanePool::kMaxIdleRoutes);
+  EXPECT_EQ(pool.sizes().workers, 7u);
+  for (std::uint64_t id = 0; id < 7; ++id) EXPECT_EQ(depth(pool, worker(3 * kWorkers + id), chain), 3u);
+  EXPECT_EQ(pool.counters().unknown_removals, 3 * kWorkers);
+}
+
+TEST(ThreadPoolIndexerTest, ARouteStaysWhileAnEventOfItsWorkerWaits) {
+  Interleaving order;
+  Pool pool = make_pool(2);
+  const Chain chain = chain_of(1, 3);
+  order.pause_at(kBeforeApply);
+  store(pool, worker(1), chain);
+  order.wait_until_paused(kBeforeApply);
+  pool.clear(worker(1));
+  // More clears than routes are kept for; that of the first worker waits, so its route stays.
+  for (std::uint64_t id = 100; id < 100 + 2 * detail::LanePool::kMaxIdleRoutes; ++id) pool.clear(worker(id));
+  EXPECT_GE(pool.pool_counters().workers, 1u);
+  // Behind the clear(), in the same lane: the other one is free and would be faster.
+  store(pool, worker(1), chain, 0, 1);
+  pool.remove(worker(2), StorageTier::kDevice, chain.names);
+  order.resume(kBeforeApply);
+  pool.settle();
+  EXPECT_EQ(depth(pool, worker(1), chain), 1u);
+}
+
+TEST(ThreadPoolIndexerTest, RefusedCallsLeaveNoRouteBehind) {
+  Pool pool = make_pool(2);
+  const Chain chain = chain_of(1, 3);
+  store(pool, worker(0), chain);
+  pool.shutdown();
+  for (std::uint64_t id = 0; id < 100; ++id) {
+    store(pool, worker(id), chain);
+    pool.clear(worker(100 + id));
+  }
+  EXPECT_EQ(pool.pool_counters().workers, 1u);
+  EXPECT_EQ(pool.pool_counters().refused, 200u);
+}
+
+TEST(ThreadPoolIndexerTest, AWorkerWithManyRanksIsRemovedWhole) {
+  Pool pool = make_pool(3);
+  const Chain chain = chain_of(1, 1);
+  for (std::uint32_t rank = 0; rank < 1'100; ++rank) store(pool, worker(7, rank), chain);
+  store(pool, worker(6, 4'000'000'000u), chain);
+  store(pool, worker(8), chain);
+  pool.remove_worker(WorkerId(7));
+  EXPECT_EQ(pool.pool_counters().workers, 2u);
+  EXPECT_EQ(pool.sizes().workers, 2u);
+}
+
 TEST(ThreadPoolIndexerTest, ClearFollowsTheEventsOfItsRankAndFencesNoSibling) {
   Interleaving order;
   Pool pool = make_pool(2);

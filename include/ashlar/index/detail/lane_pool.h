@@ -1,12 +1,15 @@
 // LanePool: the threads and queues of ThreadPoolIndexer (which see), over any IndexSink.
 //
 // A (worker, rank) belongs to one lane, given round robin when it is first heard of. Which lane that is, and the number
-// of its last event there, is kept in shards by worker id; remove_worker() forgets the ranks. A call holds its shard's
-// lock while it appends to the lane, never while it waits.
+// of its last event there, is its route, kept in shards by worker id. A route stays while the worker may hold something:
+// from a store on until remove_worker() or a clear() is applied. Of other workers at most kMaxIdleRoutes have a route and
+// no event on its way; the order of a worker's events does not depend on it then. A call holds its shard's lock while it
+// appends to the lane, never while it waits.
 //
 // Thread safety: thread-safe. Takes a shard's lock, then a lane's.
-// Complexity:    a call costs two uncontended locks, one hash look-up and a copy of the event. Nothing allocates once
-//                the queues have reached their working size.
+// Complexity:    a call costs two uncontended locks, one look-up of O(log workers) and a copy of the event. Stores of
+//                known workers allocate nothing once the queues have reached their working size. remove_worker() is
+//                O(ranks), beside waiting.
 #pragma once
 
 #include <cstddef>
@@ -55,6 +58,9 @@ namespace detail {
 
 class LanePool {
  public:
+  // Routes of workers that hold nothing and have no event on its way: those that were heard of last keep their lane.
+  static constexpr std::size_t kMaxIdleRoutes = 1024;
+
   // Errors: those of validate(); kCapacity when the system gives no thread. `target` must outlive the pool.
   static Result<std::unique_ptr<LanePool>> create(IndexSink& target, const ThreadPoolOptions& options);
   ~LanePool();
