@@ -7,18 +7,20 @@ namespace ashlar::index::detail {
 UseCounts::UseCounts(std::uint32_t buckets, std::size_t max_contents)
     : max_contents_(max_contents), heads_(buckets, kEnd) {}
 
-void UseCounts::advance(Bucket now) {
+bool UseCounts::advance(Bucket now, std::size_t most) {
   const auto buckets = static_cast<Bucket>(heads_.size());
   if (!started_) {
     started_ = true;
     first_ = now_ = now;
-    return;
+    return true;
   }
-  if (now <= now_) return;
+  if (now <= now_) return true;
   // Nothing is in a bucket behind now_.
-  for (const Bucket end = std::min(now - buckets, now_); first_ <= end; ++first_) forget_bucket(first_);
+  for (const Bucket end = std::min(now - buckets, now_); first_ <= end; ++first_)
+    if (!forget_bucket(first_, most)) return false;
   now_ = now;
   first_ = std::max(first_, now - buckets + 1);
+  return true;
 }
 
 std::size_t UseCounts::use(std::span<const LocalHash> locals) {
@@ -68,7 +70,8 @@ UseCounts::Content UseCounts::add(Content parent, LocalHash local) {
 bool UseCounts::make_room() {
   while (trie_.size() >= max_contents_) {
     if (first_ == now_) return false;
-    forget_bucket(first_);
+    std::size_t all = SIZE_MAX;
+    forget_bucket(first_, all);
     ++first_;
     ++shortened_;
   }
@@ -99,9 +102,10 @@ void UseCounts::unlink(Content content) noexcept {
   if (row.after != kEnd) rows_[row.after].before = row.before;
 }
 
-void UseCounts::forget_bucket(Bucket bucket) {
+bool UseCounts::forget_bucket(Bucket bucket, std::size_t& most) {
   const Content& head = heads_[column(bucket)];  // unlink() moves it on
-  while (head != kEnd) {
+  for (; head != kEnd; --most) {
+    if (most == 0) return false;
     const Content content = head;
     unlink(content);
     trie_.release(content);
@@ -110,6 +114,7 @@ void UseCounts::forget_bucket(Bucket bucket) {
     std::vector<Row>().swap(rows_);
     std::vector<std::uint32_t>().swap(counts_);
   }
+  return true;
 }
 
 }  // namespace ashlar::index::detail

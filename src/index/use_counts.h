@@ -27,8 +27,9 @@ class UseCounts {
 
   UseCounts(std::uint32_t buckets, std::size_t max_contents);
 
-  // Forgets what is out of the window that ends with this bucket. An earlier one than the last changes nothing.
-  void advance(Bucket now);
+  // Forgets what is out of the window that ends with this bucket, at most `most` contents. Returns false when there is
+  // more to forget: the window is the old one until then. An earlier bucket than the last changes nothing.
+  bool advance(Bucket now, std::size_t most);
   // One use of each block, now. Returns how many could not be counted.
   std::size_t use(std::span<const LocalHash> locals);
   // As UseWindow::recent_uses(). Requires: uses.size() >= locals.size().
@@ -63,7 +64,8 @@ class UseCounts {
   void touch(Content content);
   void link(Content content);
   void unlink(Content content) noexcept;
-  void forget_bucket(Bucket bucket);
+  // Returns false when it stopped at `most` contents, which it counts down.
+  bool forget_bucket(Bucket bucket, std::size_t& most);
 
   std::size_t max_contents_;
   bool started_ = false;

@@ -44,7 +44,7 @@ class UseWindow::Ring {
     const std::uint64_t begin = written_.load(std::memory_order_relaxed);
     const std::uint64_t end = begin + prefix.size() + 1;
     if (end - seen_taken_ > mask_ + 1) {
-      // acquire: pairs with the release in take_all(); the collector has read what is overwritten.
+      // acquire: pairs with the release in take(); the collector has read what is overwritten.
       seen_taken_ = taken_.load(std::memory_order_acquire);
       if (end - seen_taken_ > mask_ + 1) {
         // relaxed: a count, of one writer.
@@ -56,7 +56,7 @@ class UseWindow::Ring {
     for (std::size_t i = 0; i < prefix.size(); ++i) words_[(begin + 1 + i) & mask_] = prefix[i].value();
     // relaxed: a count, of one writer.
     recorded_.store(recorded_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
-    // release: pairs with the acquire in take_all().
+    // release: pairs with the acquire in take().
     written_.store(end, std::memory_order_release);
     return true;
   }
@@ -65,16 +65,20 @@ class UseWindow::Ring {
 
   // --- The collector's side. ---
 
-  // acquire: pairs with the release in close(); a take_all() behind it finds all that there will be.
+  // acquire: pairs with the release in close(); a written() behind it says all that there will be.
   bool is_closed() const noexcept { return closed_.load(std::memory_order_acquire); }
 
-  // Counts everything that was put before the call. Returns the blocks for which there was no room.
-  std::size_t take_all(detail::UseCounts& counts, std::vector<LocalHash>& scratch) {
-    // relaxed: only this side writes it. acquire: pairs with the release in put().
+  // Words that were put before the call. acquire: pairs with the release in put().
+  std::uint64_t written() const noexcept { return written_.load(std::memory_order_acquire); }
+
+  // Counts what was put before `end`, which written() gave, prefix by prefix until they have `most` blocks. Adds the
+  // blocks for which there was no room to `uncounted`. Returns false when there is more.
+  bool take(std::uint64_t end, std::size_t most, detail::UseCounts& counts, std::vector<LocalHash>& scratch,
+            std::uint64_t& uncounted) {
+    // relaxed: only this side writes it.
     std::uint64_t at = taken_.load(std::memory_order_relaxed);
-    const std::uint64_t end = written_.load(std::memory_order_acquire);
-    std::size_t uncounted = 0;
-    while (at != end) {
+    const std::uint64_t begin = at;
+    while (at != end && at - begin < most) {
       scratch.resize(words_[at & mask_]);
       for (std::size_t i = 0; i < scratch.size(); ++i) scratch[i] = LocalHash(words_[(at + 1 + i) & mask_]);
       at += scratch.size() + 1;
@@ -82,7 +86,7 @@ class UseWindow::Ring {
     }
     // release: pairs with the acquire in put().
     taken_.store(at, std::memory_order_release);
-    return uncounted;
+    return at == end;
   }
 
   // relaxed: counts that order nothing.
@@ -118,6 +122,11 @@ bool UseWindow::Recorder::record(std::span<const LocalHash> locals, std::size_t 
   return prefix.empty() || ring_->put(prefix);
 }
 
+namespace {
+// Contents that are forgotten and blocks that are counted under one hold of the lock, but for the last prefix.
+constexpr std::size_t kPerHold = 4096;
+}  // namespace
+
 struct UseWindow::State {
   explicit State(const UseWindowOptions& chosen)
       : bucket(chosen.window / chosen.buckets),
@@ -127,6 +136,7 @@ struct UseWindow::State {
   const Clock::Duration bucket;
   const std::size_t ring_blocks;
 
+  Mutex collect_mu;  // held throughout collect(); then mu, for parts of it
   mutable Mutex mu;
   detail::UseCounts counts ASHLAR_GUARDED_BY(mu);
   std::vector<std::shared_ptr<Ring>> rings ASHLAR_GUARDED_BY(mu);
@@ -151,20 +161,29 @@ UseWindow::Recorder UseWindow::recorder() {
 
 void UseWindow::collect(Clock::TimePoint now) {
   State& state = *state_;
-  const MutexLock lock(state.mu);
-  state.counts.advance(std::max<std::int64_t>(now.time_since_epoch() / state.bucket, 0));
-  std::vector<std::shared_ptr<Ring>> open;
-  for (std::shared_ptr<Ring>& ring : state.rings) {
-    const bool closed = ring->is_closed();
-    state.past.uncounted += ring->take_all(state.counts, state.scratch);
-    if (!closed) {
-      open.push_back(std::move(ring));
-      continue;
-    }
-    state.past.recorded += ring->recorded();
-    state.past.dropped += ring->dropped();
+  const MutexLock alone(state.collect_mu);
+  const std::int64_t bucket = std::max<std::int64_t>(now.time_since_epoch() / state.bucket, 0);
+  for (bool done = false; !done;) {
+    const MutexLock lock(state.mu);
+    done = state.counts.advance(bucket, kPerHold);
   }
-  state.rings.swap(open);
+  std::vector<std::shared_ptr<Ring>> rings;
+  {
+    const MutexLock lock(state.mu);
+    rings = state.rings;
+  }
+  for (const std::shared_ptr<Ring>& ring : rings) {
+    const bool closed = ring->is_closed();
+    const std::uint64_t end = ring->written();
+    for (bool done = false; !done;) {
+      const MutexLock lock(state.mu);
+      done = ring->take(end, kPerHold, state.counts, state.scratch, state.past.uncounted);
+      if (!done || !closed) continue;
+      state.past.recorded += ring->recorded();
+      state.past.dropped += ring->dropped();
+      std::erase(state.rings, ring);
+    }
+  }
 }
 
 std::size_t UseWindow::recent_uses(std::span<const LocalHash> locals, std::span<std::uint32_t> uses) const {

@@ -17,6 +17,7 @@
 #include "ashlar/testing/manual_clock.h"
 #include "ashlar/testing/time_box.h"
 #include "index/chain.h"
+#include "index/use_counts.h"
 
 namespace ashlar::index {
 namespace {
@@ -72,6 +73,48 @@ TEST_F(UseWindowTest, OddDepthsHaveADefinedMeaning) {
   EXPECT_EQ(window->recent_uses(chain.locals, two), 2u);
   EXPECT_EQ(two, (Uses{1, 1}));
   EXPECT_EQ(window->recent_uses({}, {}), 0u);
+}
+
+TEST_F(UseWindowTest, MoreThanOneHoldOfTheLockIsCollectedWhole) {
+  auto window = make();
+  std::vector<Chain> chains;
+  std::optional<UseWindow::Recorder> recorder(window->recorder());
+  for (std::uint64_t family = 1; family <= 120; ++family) {
+    chains.push_back(chain_of(family, 100));
+    for (std::uint64_t i = 0; i <= family % 3; ++i) ASSERT_TRUE(recorder->record(chains.back().locals, 100));
+  }
+  recorder.reset();
+  window->collect(clock_.now());
+  EXPECT_EQ(window->counters().recorders, 0u);
+  EXPECT_EQ(window->counters().recorded, 240u);
+  EXPECT_EQ(window->counters().contents, 12'000u);
+  for (std::uint64_t family = 1; family <= 120; ++family)
+    EXPECT_EQ(uses_of(*window, chains[family - 1]), Uses(100, static_cast<std::uint32_t>(1 + family % 3)));
+  clock_.advance(seconds(1'000));
+  window->collect(clock_.now());
+  EXPECT_EQ(window->counters().contents, 0u);
+}
+
+TEST(UseCountsTest, ContentsAreForgottenInParts) {
+  detail::UseCounts counts(6, 100'000);
+  ASSERT_TRUE(counts.advance(1, 100));
+  const Chain used = chain_of(1, 1'000);
+  const Chain later = branch_of(used, 500, 2, 600);
+  EXPECT_EQ(counts.use(used.locals), 0u);
+  ASSERT_TRUE(counts.advance(3, 100));
+  EXPECT_EQ(counts.use(later.locals), 0u);
+  // The 500 that were not used again go; a reader between the parts sees what is left.
+  std::size_t parts = 0;
+  Uses uses(1'000);
+  for (; !counts.advance(7, 100); ++parts) {
+    EXPECT_LE(counts.read(used.locals, uses), 1'000u);
+    EXPECT_EQ(counts.read(later.locals, uses), 600u);
+    EXPECT_EQ(uses[0], 2u);
+  }
+  EXPECT_EQ(parts, 4u);
+  EXPECT_EQ(counts.contents(), 600u);
+  EXPECT_EQ(counts.read(used.locals, uses), 500u);
+  EXPECT_EQ(uses[0], 1u);
 }
 
 TEST_F(UseWindowTest, ABlockIsToldByItsWholePrefix) {

@@ -19,8 +19,10 @@
 //
 // Thread safety: UseWindow is thread-safe; a Recorder is confined to one thread at a time, and may outlive the window.
 // Complexity:    record() copies 8 bytes per block, without a lock and without allocating. collect() is O(1) expected
-//                per recorded block and per content forgotten; recent_uses() O(blocks). Both hold one lock. Memory:
-//                70 to 140 bytes per content, and 8 bytes per block of ring for each recorder.
+//                per recorded block and per content forgotten, but for the steps that double tables; recent_uses()
+//                O(blocks). Both take one lock, collect() for 4,096 blocks or contents at a time (a longer prefix, and
+//                a bucket that goes early, are not cut). Memory: 70 to 140 bytes per content, and 8 bytes per block of
+//                ring for each recorder.
 #pragma once
 
 #include <chrono>
@@ -100,7 +102,8 @@ class UseWindow {
   void collect(Clock::TimePoint now);
 
   // Sets uses[i] to the uses of block i, the path of the first i + 1 local hashes, as of the last collect().
-  // Blocks for which `uses` has no element are left out. Returns how many blocks from the start have uses.
+  // Blocks for which `uses` has no element are left out. Returns how many blocks from the start have uses. Beside a
+  // collect() that is under way it may see a part of that.
   std::size_t recent_uses(std::span<const LocalHash> locals, std::span<std::uint32_t> uses) const;
 
   UseCounters counters() const;
