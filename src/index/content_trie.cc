@@ -15,6 +15,15 @@ ContentTrie::Id ContentTrie::find(Id parent, LocalHash local) const noexcept {
   return kNone;
 }
 
+std::size_t ContentTrie::compared(Id parent, LocalHash local) const noexcept {
+  std::size_t count = 0;
+  for (Id id = chains_[chain_of(parent, local.value())]; id != kRoot; id = node(id).next) {
+    ++count;
+    if (node(id).local == local.value() && node(id).parent == parent) break;
+  }
+  return count;
+}
+
 ContentTrie::Id ContentTrie::find_or_add(Id parent, LocalHash local) {
   if (const Id found = find(parent, local); found != kNone) return found;
   if (size_ == chains_.size()) double_chains();
@@ -61,8 +70,10 @@ void ContentTrie::trim(Id id) {
 }
 
 void ContentTrie::double_chains() {
+  if (chains_.empty()) seed_ = draw_seed();
   const std::vector<Id> old = std::move(chains_);
   chains_.assign(std::max(kFirstChains, old.size() * 2), kRoot);
+  shift_ = 64 - std::countr_zero(chains_.size());
   for (Id id : old) {
     while (id != kRoot) {
       Node& moved = node(id);

@@ -2,7 +2,7 @@
 // two paths have one number exactly when they are equal: the trie compares hashes of blocks, never hashes of paths.
 //
 // A number lives while somebody holds it or a longer path; then it may be given to another content. Children are found
-// through one hash table of chains over all nodes, by parent and local hash.
+// through one hash table of chains over all nodes, by parent and local hash, with a seed of its own (seeded_hash.h).
 //
 // Thread safety: thread-compatible.
 // Complexity:    O(1) expected per step of a path, but for the steps that double the arrays; release() is O(blocks
@@ -17,7 +17,7 @@
 
 #include "ashlar/base/check.h"
 #include "ashlar/index/indexer.h"
-#include "index/flat_map.h"
+#include "index/seeded_hash.h"
 
 namespace ashlar::index::detail {
 
@@ -45,6 +45,9 @@ class ContentTrie {
   // Frees the path, as far as nobody uses it.
   void trim(Id id);
 
+  // How many contents find() compares with. Requires: the trie is not empty.
+  std::size_t compared(Id parent, LocalHash local) const noexcept;
+
   // Requires: id is not kRoot.
   Id parent(Id id) const noexcept { return node(id).parent; }
 
@@ -67,7 +70,7 @@ class ContentTrie {
   }
   // Requires: chains_ is not empty.
   std::size_t chain_of(Id parent, std::uint64_t local) const noexcept {
-    return spread_bits(local + parent * 0x9E3779B97F4A7C15u) & (chains_.size() - 1);
+    return static_cast<std::size_t>(seeded_hash(local, parent, seed_) >> shift_);
   }
   void double_chains();
 
@@ -75,6 +78,8 @@ class ContentTrie {
   Id free_ = kRoot;
   std::vector<Node> nodes_;
   std::vector<Id> chains_;  // a power of two
+  std::uint64_t seed_ = 0;
+  int shift_ = 64;  // 64 - log2(chains)
 };
 
 }  // namespace ashlar::index::detail

@@ -16,16 +16,12 @@
 #include <utility>
 #include <vector>
 
+#include "index/seeded_hash.h"
+#include "index/walked_steps.h"
+
 namespace ashlar::index::detail {
 
-// Spreads 64 bits over all 64: every bit of the input changes about half of them. A bijection.
-constexpr std::uint64_t spread_bits(std::uint64_t x) noexcept {
-  x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9u;
-  x = (x ^ (x >> 27)) * 0x94D049BB133111EBu;
-  return x ^ (x >> 31);
-}
-
-// Hash gives 64 bits whose upper ones are well spread.
+// Hash{}(key, seed) gives 64 bits whose upper ones are well spread. Each map has a seed of its own (seeded_hash.h).
 template <class Key, class Value, class Hash>
   requires std::is_trivially_copyable_v<Key> && std::is_trivially_copyable_v<Value>
 class FlatMap {
@@ -81,6 +77,7 @@ class FlatMap {
   // Calls fn(key, value) for every entry, in no order. fn must not change the map.
   template <class F>
   void for_each(F&& fn) const {
+    count_steps(slots_.size());
     for (std::size_t at = 0; at < slots_.size(); ++at)
       if (used_[at] != 0) fn(slots_[at].key, slots_[at].value);
   }
@@ -95,7 +92,7 @@ class FlatMap {
   };
 
   std::size_t home_of(const Key& key) const noexcept {
-    return Hash{}(key) >> (64 - std::countr_zero(slots_.size()));
+    return Hash{}(key, seed_) >> (64 - std::countr_zero(slots_.size()));
   }
   std::size_t next(std::size_t at) const noexcept { return (at + 1) & (slots_.size() - 1); }
 
@@ -115,6 +112,8 @@ class FlatMap {
   }
 
   void resize(std::size_t slots) {
+    if (size_ == 0) seed_ = draw_seed();
+    count_steps(slots_.size());
     std::vector<Slot> old_slots(slots);
     std::vector<std::uint8_t> old_used(slots);
     old_slots.swap(slots_);
@@ -124,6 +123,7 @@ class FlatMap {
   }
 
   std::size_t size_ = 0;
+  std::uint64_t seed_ = 0;
   std::vector<Slot> slots_;
   std::vector<std::uint8_t> used_;
 };

@@ -1,10 +1,9 @@
 #include "ashlar/index/detail/prediction_ledger.h"
 
 #include <algorithm>
-#include <exception>
-#include <random>
+#include <map>
 #include <ranges>
-#include <unordered_map>
+#include <set>
 #include <unordered_set>
 #include <utility>
 #include <vector>
@@ -12,6 +11,7 @@
 #include "index/content_trie.h"
 #include "index/flat_map.h"
 #include "index/prediction_list.h"
+#include "index/seeded_hash.h"
 #include "index/without_predictions.h"
 
 namespace ashlar::index {
@@ -34,9 +34,13 @@ using Content = ContentTrie::Id;
 // Beside twice the blocks of the call: what predict() and store() expire at most.
 constexpr std::size_t kExpiredPerCall = 64;
 
-struct BitHash {
-  std::uint64_t operator()(BlockName name) const noexcept { return spread_bits(name.value()); }
-  std::uint64_t operator()(Content content) const noexcept { return spread_bits(content); }
+struct SeededHash {
+  std::uint64_t operator()(BlockName name, std::uint64_t seed) const noexcept {
+    return seeded_hash(name.value(), seed);
+  }
+  std::uint64_t operator()(Content content, std::uint64_t seed) const noexcept {
+    return seeded_hash(content, seed);
+  }
 };
 
 // A name of a worker, or one of ours in its place.
@@ -45,36 +49,35 @@ struct Meaning {
   std::uint8_t tiers = 0;  // one bit per tier in which the worker holds the name; 0 for ours
 };
 
+// What a node of std::map and std::set takes beside its entry: colour and three links.
+constexpr std::size_t kTreeNode = 4 * sizeof(void*);
+
 struct Cache;
 using List = PredictionList<Cache>;
 
 // A content that a worker holds for real (names > 0) or as predicted.
 struct Holding {
-  BlockName name;                      // one of its names; ours of a predicted one
-  std::uint32_t names : 31 = 0;        // names that the worker has for it
-  std::uint32_t name_is_gone : 1 = 0;  // `name` was removed, while others of the worker's stay
-  List::Id prediction = 0;             // of a predicted one
+  BlockName name;           // one of its names; ours of a predicted one
+  std::uint32_t names = 0;  // names that the worker has for it
+  List::Id prediction = 0;  // of a predicted one
 };
 
 // One (worker, rank) of which something is known.
 struct Cache {
   Worker worker;
   std::size_t predicted = 0;
-  FlatMap<BlockName, Meaning, BitHash> names;
-  FlatMap<Content, Holding, BitHash> held;
+  FlatMap<BlockName, Meaning, SeededHash> names;
+  FlatMap<Content, Holding, SeededHash> held;
+  // The names of contents that have several, so that another one is found when one goes.
+  std::set<std::pair<Content, BlockName>> several;
+
+  std::size_t bytes() const noexcept {
+    return names.bytes() + held.bytes() + several.size() * (sizeof(*several.begin()) + kTreeNode);
+  }
 };
 
 constexpr std::uint8_t bit_of(StorageTier tier) noexcept {
   return static_cast<std::uint8_t>(1u << static_cast<unsigned>(tier));
-}
-
-std::uint64_t random_salt() noexcept {
-  try {
-    std::random_device source;
-    return std::uint64_t{source()} << 32 ^ source();
-  } catch (const std::exception&) {
-    return 0;  // names are checked against the worker's anyway
-  }
 }
 
 // One block of a request to predict that the worker does not hold yet.
@@ -87,7 +90,7 @@ struct Fresh {
 
 struct PredictionLedger::State {
   State(IndexSink& index, const ApproximateOptions& chosen)
-      : inner(index), options(chosen), salt(chosen.salt ? *chosen.salt : random_salt()) {}
+      : inner(index), options(chosen), salt(chosen.salt ? *chosen.salt : random_word()) {}
 
   std::int64_t bucket_now() const { return options.clock->now().time_since_epoch() / options.kBucket; }
   std::int64_t due_from_now() const {
@@ -110,7 +113,6 @@ struct PredictionLedger::State {
   void forget_if_empty(Cache& cache) {
     if (!cache.held.empty()) return;
     caches.erase(Worker(cache.worker));
-    if (caches.empty()) std::unordered_map<Worker, std::unique_ptr<Cache>>().swap(caches);
   }
 
   bool is_ours(const Cache& cache, BlockName name) const {
@@ -127,16 +129,7 @@ struct PredictionLedger::State {
   }
 
   // A name under which the inner index knows a content that the worker holds.
-  BlockName name_of(Cache& cache, Content content) {
-    Holding& holding = *cache.held.find(content);
-    if (holding.name_is_gone) {
-      cache.names.for_each([&](BlockName name, const Meaning& meaning) {
-        if (meaning.content == content) holding.name = name;
-      });
-      holding.name_is_gone = 0;
-    }
-    return holding.name;
-  }
+  static BlockName name_of(const Cache& cache, Content content) { return cache.held.find(content)->name; }
 
   void remove_ours(const Worker& worker, std::span<const BlockName> names) {
     if (names.empty()) return;
@@ -188,7 +181,7 @@ struct PredictionLedger::State {
   const ApproximateOptions options;
   const std::uint64_t salt;
   std::uint64_t names_made = 0;
-  std::unordered_map<Worker, std::unique_ptr<Cache>> caches;  // those of which something is known
+  std::map<Worker, std::unique_ptr<Cache>> caches;  // those of which something is known
   ContentTrie trie;
   List list;
   std::uint64_t full_here = 0;  // stores that the inner index never saw
@@ -221,7 +214,8 @@ void PredictionLedger::State::learn(Cache& cache, const BlocksStored& event) {
       cache.names.erase(holding->name);
     }
     if (holding->names == 0) holding->name = block.name;
-    ++holding->names;
+    if (++holding->names == 2) cache.several.emplace(content, holding->name);
+    if (holding->names > 1) cache.several.emplace(content, block.name);
   }
   counters.replaced += ended.size();
   remove_ours(cache.worker, ended);
@@ -240,9 +234,11 @@ void PredictionLedger::State::unlearn(Cache& cache, StorageTier tier, BlockName 
   if (holding.names == 0) {
     cache.held.erase(content);
     trie.release(content);
-  } else if (holding.name == name) {
-    holding.name_is_gone = 1;
+    return;
   }
+  cache.several.erase({content, name});
+  if (holding.name == name) holding.name = cache.several.lower_bound({content, BlockName(0)})->second;
+  if (holding.names == 1) cache.several.erase({content, holding.name});
 }
 
 // Stores the blocks of `path` that the worker does not hold, run by run, and leaves them in `fresh`. All, or none.
@@ -375,8 +371,9 @@ void PredictionLedger::clear(const Worker& worker) {
 void PredictionLedger::remove_worker(WorkerId worker) {
   state_->inner.remove_worker(worker);
   std::vector<Cache*> ranks;
-  for (const auto& [who, cache] : state_->caches)
-    if (who.id == worker) ranks.push_back(cache.get());
+  for (auto at = state_->caches.lower_bound({worker, 0});
+       at != state_->caches.end() && at->first.id == worker; ++at)
+    ranks.push_back(at->second.get());
   for (Cache* const cache : ranks) state_->forget(*cache);
 }
 
@@ -465,11 +462,8 @@ std::size_t PredictionLedger::predicted() const noexcept {
 
 std::size_t PredictionLedger::bytes() const noexcept {
   std::size_t bytes = state_->trie.bytes() + state_->list.bytes();
-  if (state_->caches.empty()) return bytes;
-  // A node of the map: the entry, the link and the hash.
-  bytes += state_->caches.bucket_count() * sizeof(void*);
-  bytes += state_->caches.size() * (sizeof(Worker) + 3 * sizeof(void*) + sizeof(Cache));
-  for (const auto& [worker, cache] : state_->caches) bytes += cache->names.bytes() + cache->held.bytes();
+  for (const auto& entry : state_->caches)
+    bytes += sizeof(entry) + kTreeNode + sizeof(Cache) + entry.second->bytes();
   return bytes;
 }
 

@@ -8,9 +8,9 @@
 #include <cstddef>
 #include <functional>
 #include <iterator>
+#include <map>
+#include <set>
 #include <span>
-#include <unordered_map>
-#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -18,7 +18,7 @@
 
 namespace ashlar::index::detail {
 
-using NamesByWorker = std::unordered_map<Worker, std::unordered_set<BlockName>>;
+using NamesByWorker = std::map<Worker, std::set<BlockName>>;
 
 class WithoutPredictions final : public IndexSink {
  public:

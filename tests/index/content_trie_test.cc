@@ -13,11 +13,15 @@ namespace ashlar::index::detail {
 namespace {
 
 struct Spread {
-  std::uint64_t operator()(std::uint64_t key) const noexcept { return spread_bits(key); }
+  std::uint64_t operator()(std::uint64_t key, std::uint64_t seed) const noexcept {
+    return seeded_hash(key, seed);
+  }
 };
 // Many keys share a home, so that runs are long.
 struct Crowded {
-  std::uint64_t operator()(std::uint64_t key) const noexcept { return spread_bits(key % 7); }
+  std::uint64_t operator()(std::uint64_t key, std::uint64_t seed) const noexcept {
+    return seeded_hash(key % 7, seed);
+  }
 };
 
 template <class Hash>

@@ -22,8 +22,10 @@
 // (MidChainRemoval::kRetain).
 //
 // Thread safety: find_matches() as Inner's; everything else is thread-compatible.
-// Complexity:    O(1) expected per block on top of Inner. To know what a real store replaces, the meaning of every real
-//                name is kept here: about 85 bytes per (worker, name). A prediction takes about 125.
+// Complexity:    on top of Inner, O(1) expected per block and O(log names) where a content has several names, but for
+//                the steps that double or halve tables; O(log workers) per call. To know what a real store replaces,
+//                the meaning of every real name is kept here: about 85 bytes per (worker, name), 135 where a content
+//                has several. A prediction takes about 125.
 #pragma once
 
 #include <concepts>

@@ -6,7 +6,10 @@
 // of the list, and the first ones are the next to expire. No block has a timer.
 //
 // Thread safety: thread-compatible.
-// Complexity:    O(1) expected per block of a call. Memory: about 85 bytes per real name and 125 per predicted block.
+// Complexity:    per block of a call O(1) expected, and O(log names) where a content has several names, but for the steps
+//                that double or halve tables; per call O(log workers). remove_worker() is O(what its ranks hold).
+//                Memory: about 85 bytes per real name and 125 per predicted block; 50 more per name where a content of a
+//                worker has several.
 #pragma once
 
 #include <chrono>
