@@ -4,8 +4,9 @@
 //     using Key = ...;                            // equality comparable
 //     Key key() const;
 //     bool empty() const;                         // true for Entry{}, false for everything that is inserted
-//     static std::uint64_t hash(const Key& key);  // its high bits choose the place
+//     static std::uint64_t hash(const Key& key, std::uint64_t seed);  // its high bits choose the place
 //   };
+// Each map has a seed of its own (seeded_hash.h), so that keys cannot be chosen to meet.
 //
 // Thread safety: thread-compatible.
 // Complexity:    O(1) expected; a step that grows or shrinks the array is O(size). Between 3/16 and 3/4 of the array is
@@ -22,13 +23,10 @@
 #include <utility>
 
 #include "ashlar/base/check.h"
+#include "index/seeded_hash.h"
+#include "index/walked_steps.h"
 
 namespace ashlar::index {
-
-// Spreads a value whose bits may be regular over the high bits of the result.
-constexpr std::uint64_t spread(std::uint64_t value) noexcept {
-  return value * 0x9E37'79B9'7F4A'7C15u;
-}
 
 template <class Entry>
 class EntryMap {
@@ -59,6 +57,23 @@ class EntryMap {
     }
   }
   const Entry* find(const Key& key) const noexcept { return const_cast<EntryMap*>(this)->find(key); }
+  // An entry for which is_it(entry) holds, among those whose keys may have this hash. Null when there is none.
+  template <class F>
+  const Entry* find_hashed(std::uint64_t hash, F&& is_it) const noexcept {
+    if (entries_ == nullptr) return nullptr;
+    for (auto at = static_cast<std::size_t>(hash >> shift_); !entries_[at].empty(); at = (at + 1) & mask_)
+      if (is_it(entries_[at])) return &entries_[at];
+    return nullptr;
+  }
+  // How many entries find() compares the key with.
+  std::size_t compared(const Key& key) const noexcept {
+    std::size_t count = 0;
+    find_hashed(entries_ == nullptr ? 0 : Entry::hash(key, seed_), [&](const Entry& entry) {
+      ++count;
+      return entry.key() == key;
+    });
+    return count;
+  }
 
   // The entry with the key of `entry`: the one that was there (false), or a copy of `entry` (true).
   std::pair<Entry*, bool> insert(const Entry& entry) {
@@ -118,6 +133,7 @@ class EntryMap {
 
   template <class F>
   void for_each(F&& fn) const {
+    detail::count_steps(capacity());
     for (std::size_t at = 0; at < capacity(); ++at)
       if (!entries_[at].empty()) fn(entries_[at]);
   }
@@ -126,7 +142,7 @@ class EntryMap {
   static constexpr std::size_t kMinCapacity = 8;
 
   std::size_t home(const Key& key) const noexcept {
-    return static_cast<std::size_t>(Entry::hash(key) >> shift_);
+    return static_cast<std::size_t>(Entry::hash(key, seed_) >> shift_);
   }
 
   void shrink() {
@@ -139,6 +155,8 @@ class EntryMap {
   void rebuild(std::size_t capacity) {
     const std::unique_ptr<Entry[]> old = std::exchange(entries_, std::make_unique<Entry[]>(capacity));
     const std::size_t old_capacity = old == nullptr ? 0 : mask_ + 1;
+    if (old == nullptr) seed_ = detail::draw_seed();
+    detail::count_steps(old_capacity);
     mask_ = capacity - 1;
     shift_ = 64 - std::countr_zero(capacity);
     size_ = 0;
@@ -158,6 +176,7 @@ class EntryMap {
   std::size_t mask_ = 0;  // capacity - 1
   int shift_ = 64;        // 64 - log2(capacity)
   std::size_t size_ = 0;
+  std::uint64_t seed_ = 0;
 };
 
 }  // namespace ashlar::index

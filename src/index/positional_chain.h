@@ -10,6 +10,7 @@
 #include <cstdint>
 
 #include "ashlar/tokens/token.h"
+#include "index/seeded_hash.h"
 
 namespace ashlar::index::detail {
 
@@ -35,13 +36,11 @@ inline Chain extended(const Chain& chain, tokens::LocalHash local) noexcept {
           folded_product(chain.b ^ y, 0xC2B2'AE3D'27D4'EB4Fu, std::rotl(x, 41))};
 }
 
-// Key of an entry. Keys of different (position, local hash) may agree: the entry then has the contents of both, which
-// their chains tell apart.
-inline std::uint64_t entry_key(std::uint32_t position, tokens::LocalHash local) noexcept {
-  std::uint64_t x = local.value() + (std::uint64_t{position} + 1) * 0x9E37'79B9'7F4A'7C15u;
-  x = (x ^ x >> 32) * 0xD6E8'FEB8'6659'FD93u;
-  x = (x ^ x >> 32) * 0xD6E8'FEB8'6659'FD93u;
-  return x ^ x >> 32;
+// Key of an entry, under the seed of the index: all of its bits are good. Keys of different (position, local hash) may
+// agree: the entry then has the contents of both, which their chains tell apart.
+inline std::uint64_t entry_key(std::uint32_t position, tokens::LocalHash local, std::uint64_t seed) noexcept {
+  const std::uint64_t hash = seeded_hash(local.value(), position, seed);
+  return hash ^ hash >> 32;
 }
 
 }  // namespace ashlar::index::detail

@@ -4,6 +4,8 @@
 #include <bit>
 #include <utility>
 
+#include "ashlar/base/interleaving.h"
+
 namespace ashlar::index {
 
 Result<void> PositionalOptions::validate() const {
@@ -80,38 +82,56 @@ void PositionalCore::drop_worker_if_empty(const Worker& worker) {
     const MutexLock held(workers_[*slot]->lock);
     if (!workers_[*slot]->empty()) return;
   }
-  dropped = std::move(workers_[*slot]);
-  if (board_.is_posted(*slot)) board_.take_down(*slot);
-  slots_.release(*slot);
+  dropped = retire(*slot);
+  free_slot(*slot);
+}
+
+std::unique_ptr<WorkerBlocks> PositionalCore::retire(std::uint32_t slot) {
+  if (board_.is_posted(slot)) board_.take_down(slot);
+  slots_.retire(slot);
+  return std::move(workers_[slot]);
+}
+
+void PositionalCore::free_slot(std::uint32_t slot) {
+  slots_.release(slot);
   workers_.resize(slots_.capacity());
   if (workers_.size() * 4 <= workers_.capacity()) workers_.shrink_to_fit();
   board_.resize(slots_.capacity());
 }
 
+void PositionalCore::sweep(std::span<const std::unique_ptr<WorkerBlocks>> retired) {
+  interleaving_point("index.retired");
+  for (const std::unique_ptr<WorkerBlocks>& blocks : retired) withdraw_all(*blocks);
+  while (!retired.empty()) {
+    const std::size_t count = std::min(retired.size(), kRanksPerHold);
+    const ExclusiveHold hold(gate_);
+    for (const std::unique_ptr<WorkerBlocks>& blocks : retired.first(count)) free_slot(blocks->slot());
+    retired = retired.subspan(count);
+  }
+}
+
 void PositionalCore::clear(const Worker& worker) {
   count(counters_.clears);
+  std::unique_ptr<WorkerBlocks> retired;
   {
-    const StripeHold hold(gate_);
-    WorkerBlocks* blocks = blocks_of(worker);
-    if (blocks == nullptr) return;
-    const MutexLock held(blocks->lock);
-    clear_blocks(*blocks);
+    const ExclusiveHold hold(gate_);
+    const std::optional<std::uint32_t> slot = slots_.find(worker);
+    if (!slot) return;
+    retired = retire(*slot);
   }
-  drop_worker_if_empty(worker);
+  sweep({&retired, 1});
 }
 
 void PositionalCore::remove_worker(WorkerId id) {
   count(counters_.clears);
-  std::vector<Worker> ranks;
-  {
-    const StripeHold hold(gate_);
-    for (const std::uint32_t slot : slots_.slots_of(id)) {
-      ranks.push_back(slots_.workers()[slot]);
-      const MutexLock held(workers_[slot]->lock);
-      clear_blocks(*workers_[slot]);
-    }
+  std::vector<std::unique_ptr<WorkerBlocks>> retired;
+  for (bool more = true; more;) {
+    const ExclusiveHold hold(gate_);
+    const std::vector<std::uint32_t> ranks = slots_.slots_of(id, kRanksPerHold);
+    for (const std::uint32_t slot : ranks) retired.push_back(retire(slot));
+    more = ranks.size() == kRanksPerHold;
   }
-  for (const Worker& worker : ranks) drop_worker_if_empty(worker);
+  sweep(retired);
 }
 
 IndexSizes PositionalCore::sizes() const {

@@ -9,6 +9,10 @@
 // A worker that comes gets its slot first, empty; a worker that became empty loses it by a second step that looks
 // again. A query holds the gate, so that a slot means one worker throughout.
 //
+// A worker that is cleared is retired first: under the gate alone, it loses its slot and its WorkerBlocks. Queries leave
+// retired slots out, so it is out of every answer at once. Then its blocks go, one after another, under the lock of a
+// shard each; then the slot is free. A store that comes meanwhile gets another slot.
+//
 // Writers keep nested workers nested at every instant: blocks are added front to back, and a change that breaks the
 // nesting is posted on the board before it begins (positional_nesting.h).
 //
@@ -58,6 +62,7 @@ class PositionalCore {
 
   static constexpr std::uint32_t kMaxDepth = 1u << 31;
   static constexpr std::size_t kMaxRecords = std::size_t{1} << 31;  // of a worker
+  static constexpr std::size_t kRanksPerHold = 256;  // that lose their slots under one hold of the gate
 
   struct alignas(64) Shard {
     RwLock lock;
@@ -74,6 +79,9 @@ class PositionalCore {
   }
   StoreVerdict refused(StoreVerdict verdict) noexcept;
 
+  std::uint64_t key_of(const BlockRecord& record) const noexcept {
+    return entry_key(record.position, record.local, seed_);
+  }
   Shard& shard_of(std::uint64_t key) const noexcept { return shards_[key & shard_mask_]; }
   // For the prefetches of its map, which need no lock.
   [[gnu::always_inline]] const PositionalMap& map_of(std::uint64_t key) const noexcept
@@ -93,7 +101,7 @@ class PositionalCore {
     shard.map.remove(key, chain, slot, tiers);
   }
 
-  // The functions of writers; all but the last two hold the gate and the worker's lock.
+  // The functions of writers; those up to remove_one() hold the gate and the worker's lock.
   StoreVerdict store_into(WorkerBlocks& blocks, const BlocksStored& event) ASHLAR_SHARES_GATE
       ASHLAR_REQUIRES(blocks.lock);
   void apply(WorkerBlocks& blocks, const BlocksStored& event, const StorePlan& plan) ASHLAR_SHARES_GATE
@@ -104,9 +112,13 @@ class PositionalCore {
   std::size_t remove_from(WorkerBlocks& blocks, StorageTier tier, std::span<const BlockName> names)
       ASHLAR_REQUIRES(blocks.lock);
   bool remove_one(WorkerBlocks& blocks, StorageTier tier, BlockName name) ASHLAR_REQUIRES(blocks.lock);
-  void clear_blocks(WorkerBlocks& blocks) ASHLAR_REQUIRES(blocks.lock);
+  void withdraw_all(const WorkerBlocks& blocks);
   void add_worker(const Worker& worker) ASHLAR_EXCLUDES(gate_);
   void drop_worker_if_empty(const Worker& worker) ASHLAR_EXCLUDES(gate_);
+  // Takes the slot from its worker; the blocks are the caller's to withdraw, and the slot's to free afterwards.
+  std::unique_ptr<WorkerBlocks> retire(std::uint32_t slot) ASHLAR_REQUIRES(gate_);
+  void free_slot(std::uint32_t slot) ASHLAR_REQUIRES(gate_);
+  void sweep(std::span<const std::unique_ptr<WorkerBlocks>> retired) ASHLAR_EXCLUDES(gate_);
   // Null where the worker has no slot.
   WorkerBlocks* blocks_of(const Worker& worker) const ASHLAR_SHARES_GATE {
     const std::optional<std::uint32_t> slot = slots_.find(worker);
@@ -115,6 +127,7 @@ class PositionalCore {
 
   const std::uint32_t jump_size_;
   const std::uint64_t shard_mask_;
+  const std::uint64_t seed_ = draw_seed();  // of the entry keys
   const std::unique_ptr<Shard[]> shards_;
 
   mutable StripedRwLock gate_;

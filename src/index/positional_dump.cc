@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <bit>
 #include <optional>
-#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -112,13 +111,17 @@ void WorkerDump::choose_names() {
       more_names_.push_back(name);
     }
   }
-  std::unordered_set<BlockName> used;
+  std::vector<BlockName> used;
+  auto next_used = used.cbegin();
   std::uint64_t unused = 0;
   for (Node& node : nodes_) {
     if (node.tiers != 0) continue;
-    if (used.empty())
-      for (const Name& name : names_) used.insert(name.name);
-    while (used.contains(BlockName(unused))) ++unused;
+    if (used.empty()) {
+      for (const Name& name : names_) used.push_back(name.name);
+      std::ranges::sort(used);
+      next_used = used.cbegin();
+    }
+    for (; next_used != used.cend() && next_used->value() == unused; ++next_used) ++unused;
     node.name = placeholders_.emplace_back(unused++);
     node.tiers = kDeviceMask;
   }

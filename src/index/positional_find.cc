@@ -58,7 +58,7 @@ class PositionalQuery {
       : core_(core), locals_(locals), scores_(scores), early_exit_(early_exit), scratch_(scratch) {}
 
   // Requires: the gate is held, `scores` begun, and `locals` not empty.
-  void run(std::size_t slots) {
+  void run(const WorkerSlots& slots) {
     if (scratch_.chains.size() < locals_.size()) scratch_.chains.resize(locals_.size());
     prefetch(locals_.size() - 1);
     const std::uint64_t number = core_.board_.number();
@@ -103,7 +103,7 @@ class PositionalQuery {
   std::uint64_t* set(std::size_t number) noexcept { return scratch_.words.data() + number * words_; }
 
   std::uint64_t key_at(std::size_t position) const noexcept {
-    return entry_key(static_cast<std::uint32_t>(position), locals_[position]);
+    return entry_key(static_cast<std::uint32_t>(position), locals_[position], core_.seed_);
   }
   [[gnu::always_inline]] void prefetch(std::size_t position) const noexcept {
     const std::uint64_t key = key_at(position);
@@ -133,7 +133,7 @@ class PositionalQuery {
   }
 
   // Who holds the first block in any tier, and in set kNested who does in the device tier. False when nobody does.
-  bool find_candidates(std::size_t slots);
+  bool find_candidates(const WorkerSlots& slots);
   void jump(const std::uint64_t* workers);
   // Finishes those of set kActive that hold the last block. True when none is left.
   bool jump_to_the_end();
@@ -154,12 +154,16 @@ class PositionalQuery {
   Chain last_chain_;
 };
 
-bool PositionalQuery::find_candidates(std::size_t slots) {
+bool PositionalQuery::find_candidates(const WorkerSlots& slots) {
   // All words first; then only those between the first and the last candidate.
-  const std::size_t all = (slots + 63) / 64;
+  const std::size_t all = (slots.capacity() + 63) / 64;
   std::vector<std::uint64_t>& planes = scratch_.planes;
   if (planes.size() < kStorageTiers * all) planes.resize(kStorageTiers * all);
   look(0, [&](const WorkerSet& workers) { workers.copy_planes(planes.data(), 0, all); });
+  // Workers that were cleared, whose blocks are on their way out.
+  const std::span<const std::uint64_t> retired = slots.retired();
+  for (std::size_t word = 0; word < retired.size(); ++word)
+    for (std::size_t tier = 0; tier < kStorageTiers; ++tier) planes[tier * all + word] &= ~retired[word];
   const auto held = [&](std::size_t word) {
     return planes[word] | planes[all + word] | planes[2 * all + word] | planes[3 * all + word];
   };
@@ -342,7 +346,7 @@ void PositionalCore::find_matches(std::span<const LocalHash> locals, MatchScores
   if (locals.empty() || slots_.capacity() == 0) return;
   // Nothing is held at greater depth.
   const std::size_t n = std::min<std::size_t>(locals.size(), kMaxDepth);
-  PositionalQuery(*this, locals.first(n), scores, options.early_exit, scratch).run(slots_.capacity());
+  PositionalQuery(*this, locals.first(n), scores, options.early_exit, scratch).run(slots_);
 }
 
 }  // namespace ashlar::index::detail

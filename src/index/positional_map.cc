@@ -47,10 +47,11 @@ struct PositionalMap::Multi {
 
   std::uint32_t count;
   std::uint32_t capacity;
+  std::uint64_t seed;
 
   Item* items() noexcept { return reinterpret_cast<Item*>(this + 1); }
   std::uint32_t home(const Chain& chain) const noexcept {
-    return static_cast<std::uint32_t>(chain.a) & (capacity - 1);
+    return static_cast<std::uint32_t>(seeded_hash(chain.a, chain.b, seed) >> 32) & (capacity - 1);
   }
   // The item of the chain, or the free place where it belongs.
   Item& place_of(const Chain& chain) noexcept {
@@ -73,11 +74,11 @@ struct PositionalMap::Multi {
   static std::size_t size_of(std::uint32_t capacity) noexcept {
     return sizeof(Multi) + capacity * sizeof(Item);
   }
-  static Multi* create(std::uint32_t capacity, std::size_t& bytes) {
+  static Multi* create(std::uint32_t capacity, std::uint64_t seed, std::size_t& bytes) {
     bytes += size_of(capacity);
     void* memory = ::operator new(size_of(capacity));
     std::memset(memory, 0, size_of(capacity));
-    return new (memory) Multi{0, capacity};
+    return new (memory) Multi{0, capacity, seed};
   }
   static void destroy(Multi* multi, std::size_t& bytes) noexcept {
     bytes -= size_of(multi->capacity);
@@ -85,7 +86,7 @@ struct PositionalMap::Multi {
   }
   // A table of another capacity with the same items, in place of this one.
   static Multi* resized(Multi* old, std::uint32_t capacity, std::size_t& bytes) {
-    Multi* fresh = create(capacity, bytes);
+    Multi* fresh = create(capacity, old->seed, bytes);
     for (std::uint32_t at = 0; at < old->capacity; ++at)
       if (!old->items()[at].workers.empty()) fresh->place_of(old->items()[at].chain) = old->items()[at];
     fresh->count = old->count;
@@ -140,7 +141,7 @@ TierMask PositionalMap::add(std::uint64_t key, const Chain& chain, std::uint32_t
 TierMask PositionalMap::add_to_multi(Entry& entry, const Chain& chain, std::uint32_t slot, TierMask tiers,
                                      std::size_t slots) {
   if (!is_multi(entry.word)) {
-    Multi* multi = Multi::create(4, bytes_);
+    Multi* multi = Multi::create(4, draw_seed(), bytes_);
     multi->place_of(entry.chain) = {entry.chain, WorkerSet::from_word(entry.word)};
     multi->count = 1;
     entry.word = word_of(multi);

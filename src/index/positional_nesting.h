@@ -11,15 +11,18 @@
 // slot's; and both are there before the blocks change.
 //
 // Thread safety: thread-safe, but for resize(), which must be alone.
-// Complexity:    O(1); one word per 64 slots and one per slot.
+// Complexity:    O(1), but for the resizes that double or halve it; at most 16 bytes per slot.
 #pragma once
 
 #include <algorithm>
 #include <atomic>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <utility>
+
+#include "index/walked_steps.h"
 
 namespace ashlar::index::detail {
 
@@ -28,17 +31,20 @@ class NestingBoard {
   // Room for that many slots. None of those that fall away may be posted.
   void resize(std::size_t slots) {
     const std::size_t words = (slots + 63) / 64;
-    if (words == words_) return;
-    auto posted = words == 0 ? nullptr : std::make_unique<std::atomic<std::uint64_t>[]>(words);
-    auto last = words == 0 ? nullptr : std::make_unique<std::atomic<std::uint64_t>[]>(words * 64);
-    const std::size_t kept = std::min(words, words_);
+    if (words <= capacity_ && words * 4 > capacity_) return;
+    const std::size_t capacity = words == 0 ? 0 : std::bit_ceil(words);
+    if (capacity == capacity_) return;
+    auto posted = capacity == 0 ? nullptr : std::make_unique<std::atomic<std::uint64_t>[]>(capacity);
+    auto last = capacity == 0 ? nullptr : std::make_unique<std::atomic<std::uint64_t>[]>(capacity * 64);
+    const std::size_t kept = std::min(capacity, capacity_);
     for (std::size_t word = 0; word < kept; ++word) posted[word] = posted_[word].load();
     for (std::size_t slot = 0; slot < kept * 64; ++slot) last[slot] = last_[slot].load();
     posted_ = std::move(posted);
     last_ = std::move(last);
-    words_ = words;
+    capacity_ = capacity;
+    count_steps(kept * 65);
   }
-  std::size_t bytes() const noexcept { return words_ * 65 * sizeof(std::uint64_t); }
+  std::size_t bytes() const noexcept { return capacity_ * 65 * sizeof(std::uint64_t); }
 
   // By the slot's writer.
   bool is_posted(std::uint32_t slot) const noexcept { return (posted_[slot / 64] & bit(slot)) != 0; }
@@ -58,7 +64,7 @@ class NestingBoard {
  private:
   static std::uint64_t bit(std::uint32_t slot) noexcept { return std::uint64_t{1} << (slot % 64); }
 
-  std::size_t words_ = 0;
+  std::size_t capacity_ = 0;                              // words
   std::unique_ptr<std::atomic<std::uint64_t>[]> posted_;  // a bit per slot
   std::unique_ptr<std::atomic<std::uint64_t>[]> last_;    // the last number that the slot drew
   std::atomic<std::uint64_t> numbers_{0};

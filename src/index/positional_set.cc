@@ -10,14 +10,18 @@ namespace ashlar::index::detail {
 
 using events::kStorageTiers;
 
-// An item is slot << 4 | tiers.
+// An item is slot << 4 | tiers. Items rise.
 struct WorkerSet::List {
   std::uint32_t count;
   std::uint32_t capacity;
 
   std::uint32_t* items() noexcept { return reinterpret_cast<std::uint32_t*>(this + 1); }
-  std::uint32_t* find(std::uint32_t slot) noexcept {
-    return std::find_if(items(), items() + count, [slot](std::uint32_t item) { return item >> 4 == slot; });
+  // The item of the slot, or the place where it belongs.
+  std::uint32_t* place_of(std::uint32_t slot) noexcept {
+    return std::lower_bound(items(), items() + count, slot << 4);
+  }
+  bool is_of(const std::uint32_t* item, std::uint32_t slot) noexcept {
+    return item != items() + count && *item >> 4 == slot;
   }
 
   static std::size_t size_of(std::uint32_t capacity) noexcept {
@@ -101,8 +105,8 @@ TierMask WorkerSet::tiers_of(std::uint32_t slot) const noexcept {
     case kOne:
       return slot_of_one(word_) == slot ? tiers_of_one(word_) : TierMask{0};
     case kList: {
-      const std::uint32_t* item = list()->find(slot);
-      return item == list()->items() + list()->count ? TierMask{0} : static_cast<TierMask>(*item & 15);
+      const std::uint32_t* item = list()->place_of(slot);
+      return list()->is_of(item, slot) ? static_cast<TierMask>(*item & 15) : TierMask{0};
     }
     case kBits:
       return bits()->tiers_of(slot);
@@ -121,8 +125,10 @@ TierMask WorkerSet::add(std::uint32_t slot, TierMask tiers, std::size_t slots, s
         return before;
       }
       List* list = List::create(4, bytes);
-      list->items()[0] = slot_of_one(word_) << 4 | tiers_of_one(word_);
-      list->items()[1] = slot << 4 | tiers;
+      const std::uint32_t first = slot_of_one(word_) << 4 | tiers_of_one(word_);
+      const std::uint32_t second = slot << 4 | tiers;
+      list->items()[0] = std::min(first, second);
+      list->items()[1] = std::max(first, second);
       list->count = 2;
       hold(list);
       return 0;
@@ -139,8 +145,8 @@ TierMask WorkerSet::add(std::uint32_t slot, TierMask tiers, std::size_t slots, s
 
 TierMask WorkerSet::add_to_list(std::uint32_t slot, TierMask tiers, std::size_t slots, std::size_t& bytes) {
   List* old = list();
-  std::uint32_t* item = old->find(slot);
-  if (item != old->items() + old->count) {
+  std::uint32_t* item = old->place_of(slot);
+  if (old->is_of(item, slot)) {
     const auto before = static_cast<TierMask>(*item & 15);
     *item |= tiers;
     return before;
@@ -155,8 +161,11 @@ TierMask WorkerSet::add_to_list(std::uint32_t slot, TierMask tiers, std::size_t 
     longer->count = old->count;
     List::destroy(old, bytes);
     hold(longer);
+    item = longer->place_of(slot);
   }
-  list()->items()[list()->count++] = slot << 4 | tiers;
+  std::uint32_t* end = list()->items() + list()->count++;
+  std::move_backward(item, end, end + 1);
+  *item = slot << 4 | tiers;
   return 0;
 }
 
@@ -197,12 +206,13 @@ TierMask WorkerSet::remove(std::uint32_t slot, TierMask tiers, std::size_t& byte
 
 TierMask WorkerSet::remove_from_list(std::uint32_t slot, TierMask tiers, std::size_t& bytes) {
   List* set = list();
-  std::uint32_t* item = set->find(slot);
-  if (item == set->items() + set->count) return 0;
+  std::uint32_t* item = set->place_of(slot);
+  if (!set->is_of(item, slot)) return 0;
   const auto before = static_cast<TierMask>(*item & 15);
   *item &= ~std::uint32_t{tiers};
   if ((*item & 15) != 0) return before;
-  *item = set->items()[--set->count];
+  std::move(item + 1, set->items() + set->count, item);
+  --set->count;
   if (set->count == 1) {
     const std::uint32_t last = set->items()[0];
     List::destroy(set, bytes);

@@ -1,13 +1,14 @@
 // WorkerSet: the workers that hold one content, each with the tiers that it is in. Eight bytes; the memory behind them
 // is the owner's to account for and to free.
 //
-// Three forms. One worker lies in the word itself. A few are a list of 4-byte items in no order. Many are a bitset over
+// Three forms. One worker lies in the word itself. A few are a list of 4-byte items by rising slot. Many are a bitset over
 // slots, with a second to fourth plane of bits only while somebody holds the content in a lower tier. Sets change form
 // as they grow and shrink, with room between the bounds.
 //
 // Thread safety: thread-compatible.
-// Complexity:    add(), remove() and reads are O(1) for one worker and for a bitset, O(workers) for a list, which has
-//                at most max(kMinList, 2 x words of a bitset) items.
+// Complexity:    add(), remove() and tiers_of() are O(1) for one worker and for a bitset, and O(log workers) for a
+//                list, which has at most max(kMinList, 2 x words of a bitset) items; one that comes or goes moves those
+//                behind it. A change of form is O(workers + words).
 #pragma once
 
 #include <array>

@@ -51,22 +51,15 @@ void RecordChunks::clear() noexcept {
 }
 
 std::size_t WorkerBlocks::bytes() const noexcept {
-  return records_.bytes() + names_.bytes() + ghosts_.bytes() + counts_.bytes() + all_chains_.bytes();
+  return records_.bytes() + names_.bytes() + chains_.bytes() + counts_.bytes();
 }
 
-std::uint32_t WorkerBlocks::find_ghost(const Chain& chain) const noexcept {
-  const ChainEntry* ghost = ghosts_.find(chain);
-  return ghost == nullptr ? kNoRecord : ghost->record_and_one - 1;
-}
-
-std::uint32_t WorkerBlocks::find_held(const Chain& chain) {
-  if (all_chains_.empty())
-    records_.for_each([this](std::uint32_t number, const BlockRecord& record) {
-      all_chains_.insert({record.chain, number + 1});
-    });
-  const ChainEntry* entry = all_chains_.find(chain);
-  ASHLAR_CHECK(entry != nullptr, "slot %u has no record of a content that it holds", slot_);
-  return entry->record_and_one - 1;
+std::uint32_t WorkerBlocks::find_record(const Chain& chain) const noexcept {
+  const std::uint32_t bits = bits_of(chain);
+  const ChainEntry* entry = chains_.find_hashed(ChainEntry::hash(bits), [&](const ChainEntry& one) {
+    return one.bits == bits && records_[one.record_and_one - 1].chain == chain;
+  });
+  return entry == nullptr ? kNoRecord : entry->record_and_one - 1;
 }
 
 std::uint32_t WorkerBlocks::add_record(const Chain& chain, LocalHash local, std::uint32_t parent) {
@@ -77,7 +70,7 @@ std::uint32_t WorkerBlocks::add_record(const Chain& chain, LocalHash local, std:
     ++before.children;
   }
   const std::uint32_t number = records_.create(record);
-  if (!all_chains_.empty()) all_chains_.insert({chain, number + 1});
+  chains_.insert({bits_of(chain), number + 1});
   return number;
 }
 
@@ -97,7 +90,7 @@ void WorkerBlocks::count_first_names(std::uint32_t number) {
 
 void WorkerBlocks::add_name(BlockName name, std::uint32_t number, StorageTier tier) {
   BlockRecord& record = records_[number];
-  if (record.names == 0 && record.children != 0) ghosts_.erase(ghosts_.find(record.chain));
+  if (record.names == 0 && record.children != 0) --ghosts_;
   if (record.names == 1) count_first_names(number);
   if (record.names != 0) ++counts_.find(number + 1)->in_tier[static_cast<std::size_t>(tier)];
   ++record.names;
@@ -132,10 +125,9 @@ void WorkerBlocks::remove_name(NameEntry& name, StorageTier tier) {
   --record.names;
   if (record.names == 1) {
     counts_.erase(counts_.find(number + 1));
-    if (counts_.empty()) all_chains_.clear();
   } else if (record.names == 0) {
     if (record.children != 0)
-      ghosts_.insert({record.chain, number + 1});
+      ++ghosts_;
     else
       free_records_from(number);
   }
@@ -145,25 +137,15 @@ void WorkerBlocks::remove_name(NameEntry& name, StorageTier tier) {
 void WorkerBlocks::free_records_from(std::uint32_t number) {
   for (;;) {
     const BlockRecord record = records_[number];
-    if (!all_chains_.empty()) all_chains_.erase(all_chains_.find(record.chain));
+    chains_.erase(chains_.find({bits_of(record.chain), number + 1}));
     records_.destroy(number);
     if (record.parent == kNoRecord) return;
     BlockRecord& parent = records_[record.parent];
     --parent.children;
     if (parent.children != 0 || parent.names != 0) return;
-    ghosts_.erase(ghosts_.find(parent.chain));
+    --ghosts_;
     number = record.parent;
   }
-}
-
-void WorkerBlocks::clear() noexcept {
-  records_.clear();
-  names_.clear();
-  ghosts_.clear();
-  counts_.clear();
-  all_chains_.clear();
-  blocks_ = 0;
-  lower_ = 0;
 }
 
 }  // namespace ashlar::index::detail

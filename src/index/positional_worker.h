@@ -3,14 +3,14 @@
 //
 // A record whose content the worker no longer holds stays while records behind it do: such a ghost keeps the path of
 // blocks that were retained. A worker without ghosts holds every block before a block that it holds, so "no ghosts" and
-// "nothing in lower tiers" make a worker nested (positional_indexer.h). Ghosts are found by their chain when the block
-// is stored again; they go with the last record behind them.
+// "nothing in lower tiers" make a worker nested (positional_indexer.h). Ghosts go with the last record behind them.
 //
-// Nearly every content has one name. For those with more, name counts per tier lie in a table of their own, and while
-// there are any, all records can be found by chain.
+// Records are found by chain when a ghost's block is stored again, and when a content gets another name: a table has the
+// number of every record with 32 hash bits of its chain. Nearly every content has one name. For those with more, name
+// counts per tier lie in a table of their own.
 //
 // Thread safety: thread-compatible; PositionalCore holds `lock` around every use.
-// Complexity:    O(1) expected per name. A change from no doubly named content to one walks all records.
+// Complexity:    O(1) expected per name, but for the steps that double or halve a table.
 // Invariant:     a name's tiers are a part of its record's; a record's tiers are those of its names together; a record
 //                without tiers has records behind it.
 #pragma once
@@ -85,19 +85,27 @@ struct NameEntry {
   std::uint32_t record() const noexcept { return record_and_one - 1; }
   Key key() const noexcept { return name; }
   bool empty() const noexcept { return record_and_one == 0; }
-  static std::uint64_t hash(Key key) noexcept { return spread(key ^ key >> 32); }
+  static std::uint64_t hash(Key key, std::uint64_t seed) noexcept { return seeded_hash(key, seed); }
 };
 static_assert(sizeof(NameEntry) == 16);
 
+// A record by the hash bits of its chain.
 struct ChainEntry {
-  using Key = Chain;
-  Chain chain;
+  struct Key {
+    std::uint32_t bits = 0;
+    std::uint32_t record_and_one = 0;
+    friend bool operator==(const Key&, const Key&) = default;
+  };
+  std::uint32_t bits = 0;
   std::uint32_t record_and_one = 0;  // 0: empty
 
-  const Key& key() const noexcept { return chain; }
+  Key key() const noexcept { return {bits, record_and_one}; }
   bool empty() const noexcept { return record_and_one == 0; }
-  static std::uint64_t hash(const Key& key) noexcept { return key.a; }
+  // The bits come from a seeded hash.
+  static std::uint64_t hash(const Key& key, std::uint64_t) noexcept { return hash(key.bits); }
+  static std::uint64_t hash(std::uint32_t bits) noexcept { return std::uint64_t{bits} << 32; }
 };
+static_assert(sizeof(ChainEntry) == 8);
 
 // How many names a record has in each tier.
 struct NameCounts {
@@ -107,12 +115,12 @@ struct NameCounts {
 
   Key key() const noexcept { return record_and_one; }
   bool empty() const noexcept { return record_and_one == 0; }
-  static std::uint64_t hash(Key key) noexcept { return spread(key); }
+  static std::uint64_t hash(Key key, std::uint64_t seed) noexcept { return seeded_hash(key, seed); }
 };
 
 class WorkerBlocks {
  public:
-  explicit WorkerBlocks(std::uint32_t slot) noexcept : slot_(slot) {}
+  explicit WorkerBlocks(std::uint32_t slot) noexcept : slot_(slot), seed_(draw_seed()) {}
 
   Mutex lock;
 
@@ -122,7 +130,7 @@ class WorkerBlocks {
   std::size_t blocks() const noexcept { return blocks_; }
   std::size_t bytes() const noexcept;
   bool in_lower_tiers() const noexcept { return lower_ != 0; }
-  bool nested() const noexcept { return ghosts_.empty() && lower_ == 0; }
+  bool nested() const noexcept { return ghosts_ == 0 && lower_ == 0; }
   // Ghosts included.
   std::size_t records() const noexcept { return records_.size(); }
 
@@ -131,10 +139,10 @@ class WorkerBlocks {
   NameEntry* find_name(events::BlockName name) noexcept { return names_.find(name.value()); }
   const BlockRecord& record(std::uint32_t number) const noexcept { return records_[number]; }
 
-  // The record that a new name for this content belongs to: a ghost, or nothing.
-  std::uint32_t find_ghost(const Chain& chain) const noexcept;
-  // The record of a content that the worker holds under another name. Requires: it does.
-  std::uint32_t find_held(const Chain& chain);
+  bool has_ghosts() const noexcept { return ghosts_ != 0; }
+  void prefetch_chain(const Chain& chain) const noexcept { chains_.prefetch({bits_of(chain), 0}); }
+  // The record of a content, a ghost included. kNoRecord where there is none.
+  std::uint32_t find_record(const Chain& chain) const noexcept;
 
   // Requires: no record of that content; the parent's record, or kNoRecord at position 0.
   std::uint32_t add_record(const Chain& chain, tokens::LocalHash local, std::uint32_t parent);
@@ -145,7 +153,6 @@ class WorkerBlocks {
   bool is_last_in_tier(const NameEntry& name, events::StorageTier tier) const noexcept;
   // Takes the name out of the tier, and frees what nothing refers to any more. The entry is gone.
   void remove_name(NameEntry& name, events::StorageTier tier);
-  void clear() noexcept;
 
   template <class F>
   void for_each_record(F&& fn) const {  // fn(number, record), ghosts included
@@ -157,22 +164,27 @@ class WorkerBlocks {
   }
 
  private:
+  std::uint32_t bits_of(const Chain& chain) const noexcept {
+    return static_cast<std::uint32_t>(seeded_hash(chain.a, chain.b, seed_) >> 32);
+  }
   void gain_presence(BlockRecord& record, events::StorageTier tier) noexcept;
   void count_first_names(std::uint32_t number);
   void free_records_from(std::uint32_t number);
 
   std::uint32_t slot_;
+  std::uint64_t seed_;  // of the hash bits of chains
   RecordChunks records_;
   EntryMap<NameEntry> names_;
-  EntryMap<ChainEntry> ghosts_;
-  EntryMap<NameCounts> counts_;      // of records with more than one name
-  EntryMap<ChainEntry> all_chains_;  // of all records while counts_ has any
+  EntryMap<ChainEntry> chains_;  // all records
+  EntryMap<NameCounts> counts_;  // of records with more than one name
+  std::size_t ghosts_ = 0;
   std::size_t blocks_ = 0;
   std::size_t lower_ = 0;  // of blocks_: in lower tiers
 };
 
 template <class F>
 void RecordChunks::for_each(F&& fn) const {
+  count_steps(size_);
   for (std::size_t chunk = 0; chunk < chunks_.size(); ++chunk) {
     for (std::uint64_t used = chunks_[chunk].used; used != 0; used &= used - 1) {
       const auto at = static_cast<std::uint32_t>(std::countr_zero(used));

@@ -9,6 +9,7 @@
 #include <bit>
 #include <utility>
 
+#include "ashlar/base/check.h"
 #include "index/positional_core.h"
 
 namespace ashlar::index::detail {
@@ -27,7 +28,7 @@ class NamesSeen {
     ++round_;
   }
   bool first_time(BlockName name) noexcept {
-    for (auto at = static_cast<std::size_t>(NameEntry::hash(name.value()) >> shift_);;
+    for (auto at = static_cast<std::size_t>(NameEntry::hash(name.value(), seed_) >> shift_);;
          at = (at + 1) & mask_) {
       Place& place = places_[at];
       if (place.round != round_) {
@@ -44,6 +45,7 @@ class NamesSeen {
     BlockName name;
   };
   std::vector<Place> places_;
+  std::uint64_t seed_ = draw_seed();
   std::uint64_t round_ = 0;
   std::size_t mask_ = 0;
   int shift_ = 64;
@@ -63,12 +65,14 @@ struct StorePlan {
   std::uint32_t parent = kNoRecord;
 
   // Null, or the first fault in the order of StoreVerdict. `worker` is null where it has no slot.
-  std::optional<StoreVerdict> make(WorkerBlocks* worker, const BlocksStored& event, std::uint64_t max_depth,
-                                   std::size_t max_records);
+  // `seed` is that of the entry keys.
+  std::optional<StoreVerdict> make(WorkerBlocks* worker, const BlocksStored& event, std::uint64_t seed,
+                                   std::uint64_t max_depth, std::size_t max_records);
 };
 
 std::optional<StoreVerdict> StorePlan::make(WorkerBlocks* worker, const BlocksStored& event,
-                                            std::uint64_t max_depth, std::size_t max_records) {
+                                            std::uint64_t seed, std::uint64_t max_depth,
+                                            std::size_t max_records) {
   Chain chain;
   std::uint64_t position = 0;
   parent = kNoRecord;
@@ -96,7 +100,7 @@ std::optional<StoreVerdict> StorePlan::make(WorkerBlocks* worker, const BlocksSt
     // A known name that stands twice means other content the second time; a new one has to be remembered.
     if (known != nullptr ? worker->record(known->record()).chain != chain : !names.first_time(stored[i].name))
       return StoreVerdict::kNameInUse;
-    blocks[i] = {chain, entry_key(static_cast<std::uint32_t>(position + i), stored[i].local),
+    blocks[i] = {chain, entry_key(static_cast<std::uint32_t>(position + i), stored[i].local, seed),
                  known == nullptr ? kNoRecord : known->record()};
   }
   if (position + stored.size() > max_depth) return StoreVerdict::kFull;
@@ -162,8 +166,9 @@ StoreVerdict PositionalCore::store(const BlocksStored& event) {
       } else {
         // Nothing that can be refused gets a slot.
         ThreadPlan plan;
-        if (const auto fault = plan->make(nullptr, event, kMaxDepth, kMaxRecords)) return refused(*fault);
-        if (slots_.size() >= WorkerSet::kMaxSlots) return refused(StoreVerdict::kFull);
+        if (const auto fault = plan->make(nullptr, event, seed_, kMaxDepth, kMaxRecords))
+          return refused(*fault);
+        if (slots_.used() >= WorkerSet::kMaxSlots) return refused(StoreVerdict::kFull);
       }
     }
     if (verdict) {
@@ -176,7 +181,7 @@ StoreVerdict PositionalCore::store(const BlocksStored& event) {
 
 StoreVerdict PositionalCore::store_into(WorkerBlocks& blocks, const BlocksStored& event) {
   ThreadPlan plan;
-  if (const auto fault = plan->make(&blocks, event, kMaxDepth, kMaxRecords)) return refused(*fault);
+  if (const auto fault = plan->make(&blocks, event, seed_, kMaxDepth, kMaxRecords)) return refused(*fault);
   apply(blocks, event, *plan);
   return StoreVerdict::kApplied;
 }
@@ -187,6 +192,7 @@ void PositionalCore::apply(WorkerBlocks& blocks, const BlocksStored& event, cons
   if (event.tier != StorageTier::kDevice && !blocks.in_lower_tiers()) board_.post_lower_tier(blocks.slot());
   const auto prefetch = [&](std::size_t i) {
     map_of(plan.blocks[i].key).prefetch_to_add(plan.blocks[i].key);
+    blocks.prefetch_chain(plan.blocks[i].chain);
   };
   for (std::size_t i = 0; i < std::min(kWriteAhead, n); ++i) prefetch(i);
   std::size_t repeated = 0;
@@ -216,12 +222,13 @@ void PositionalCore::apply(WorkerBlocks& blocks, const BlocksStored& event, cons
 std::uint32_t PositionalCore::apply_new_name(WorkerBlocks& blocks, const StoredBlock& block,
                                              const Chain& chain, std::uint64_t key, std::uint32_t parent,
                                              StorageTier tier) {
-  std::uint32_t record = blocks.find_ghost(chain);
   const TierMask before = publish(key, chain, blocks.slot(), mask_of(tier));
-  if (before != 0)
-    record = blocks.find_held(chain);
-  else if (record == kNoRecord)
+  // The worker has a record of what it holds under another name, and of a ghost.
+  std::uint32_t record = before != 0 || blocks.has_ghosts() ? blocks.find_record(chain) : kNoRecord;
+  if (record == kNoRecord) {
+    ASHLAR_CHECK(before == 0, "slot %u has no record of a content that it holds", blocks.slot());
     record = blocks.add_record(chain, block.local, parent);
+  }
   blocks.add_name(block.name, record, tier);
   return record;
 }
@@ -258,8 +265,9 @@ std::size_t PositionalCore::remove_from(WorkerBlocks& blocks, StorageTier tier,
     const NameEntry* entry = blocks.find_name(name);
     if (entry == nullptr) return;
     const BlockRecord& record = blocks.record(entry->record());
-    const std::uint64_t key = entry_key(record.position, record.local);
+    const std::uint64_t key = key_of(record);
     map_of(key).prefetch_to_remove(key);
+    blocks.prefetch_chain(record.chain);
   };
   const std::size_t n = names.size();
   for (std::size_t i = 0; i < std::min(2 * kWriteAhead, n); ++i) blocks.prefetch_name(name_at(i));
@@ -281,23 +289,18 @@ bool PositionalCore::remove_one(WorkerBlocks& blocks, StorageTier tier, BlockNam
     const BlockRecord& record = blocks.record(entry->record());
     const bool leaves = record.tiers == mask_of(tier);
     if (leaves && record.children != 0 && !board_.is_posted(blocks.slot())) board_.post(blocks.slot());
-    withdraw(entry_key(record.position, record.local), record.chain, blocks.slot(), mask_of(tier));
+    withdraw(key_of(record), record.chain, blocks.slot(), mask_of(tier));
   }
   blocks.remove_name(*entry, tier);
   return true;
 }
 
-// The records are in no order, so the worker is not nested meanwhile.
-void PositionalCore::clear_blocks(WorkerBlocks& blocks) {
-  if (blocks.empty()) return;
-  board_.post(blocks.slot());
+// Queries do not look at a retired slot, so the order of its records does not matter.
+void PositionalCore::withdraw_all(const WorkerBlocks& blocks) {
   blocks.for_each_record([&](std::uint32_t, const BlockRecord& record) {
     if (record.tiers != 0)
-      withdraw(entry_key(record.position, record.local), record.chain, blocks.slot(),
-               static_cast<TierMask>(record.tiers));
+      withdraw(key_of(record), record.chain, blocks.slot(), static_cast<TierMask>(record.tiers));
   });
-  blocks.clear();
-  board_.take_down(blocks.slot());
 }
 
 }  // namespace ashlar::index::detail

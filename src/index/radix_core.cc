@@ -5,6 +5,7 @@
 #include <optional>
 #include <utility>
 
+#include "ashlar/base/interleaving.h"
 #include "index/radix_dump.h"
 #include "index/radix_walk.h"
 
@@ -19,7 +20,9 @@ struct SeenName {
 
   Key key() const noexcept { return name; }
   bool empty() const noexcept { return !used; }
-  static std::uint64_t hash(Key key) noexcept { return spread(key.value()); }
+  static std::uint64_t hash(Key key, std::uint64_t seed) noexcept {
+    return detail::seeded_hash(key.value(), seed);
+  }
 };
 
 bool names_repeat(std::span<const StoredBlock> blocks) {
@@ -129,7 +132,17 @@ void RadixCore<kShared>::dismiss(const Worker& worker) {
     const HolderHold hold(holder->mu);
     if (!holder->names.empty()) return;
   }
-  const std::uint32_t slot = holder->slot;
+  free_slot(holder->slot);
+}
+
+template <bool kShared>
+auto RadixCore<kShared>::retire(std::uint32_t slot) -> std::unique_ptr<Holder> {
+  slots_.retire(slot);
+  return std::move(holders_[slot]);
+}
+
+template <bool kShared>
+void RadixCore<kShared>::free_slot(std::uint32_t slot) {
   holders_[slot].reset();
   slots_.release(slot);
   holders_.resize(slots_.capacity());
@@ -372,7 +385,7 @@ void RadixCore<kShared>::leave(RadixNode* node, RadixTally& tally) {
 }
 
 template <bool kShared>
-void RadixCore<kShared>::clear(Holder& holder, RadixTally& tally) {
+void RadixCore<kShared>::take_all(Holder& holder, RadixTally& tally) {
   // A node may be gone once the worker has left it, so each is visited once.
   std::vector<RadixNode*> nodes;
   nodes.reserve(holder.names.map().size());
@@ -385,41 +398,49 @@ void RadixCore<kShared>::clear(Holder& holder, RadixTally& tally) {
     leave(*at, tally);
   }
   tally.bytes -= static_cast<std::int64_t>(holder.names.bytes());
-  holder.names.clear();
+}
+
+template <bool kShared>
+void RadixCore<kShared>::sweep(std::span<const std::unique_ptr<Holder>> retired, RadixTally& tally) {
+  interleaving_point("index.retired");
+  for (const std::unique_ptr<Holder>& one : retired) {
+    Holder& holder = *one;
+    const HolderHold hold(holder.mu);
+    take_all(holder, tally);
+  }
+  while (!retired.empty()) {
+    const std::size_t count = std::min(retired.size(), kRanksPerHold);
+    const SoleHold sole(slots_lock_);
+    for (const std::unique_ptr<Holder>& holder : retired.first(count)) free_slot(holder->slot);
+    retired = retired.subspan(count);
+  }
 }
 
 template <bool kShared>
 void RadixCore<kShared>::clear(const Worker& worker) {
   RadixTally tally;
-  bool known = false;
-  {
-    const SharedHold shared(slots_lock_);
-    if (Holder* holder = holder_of(worker)) {
-      const HolderHold hold(holder->mu);
-      clear(*holder, tally);
-      known = true;
-    }
-  }
-  if (known) dismiss(worker);
   ++tally.counters.clears;
+  std::unique_ptr<Holder> retired;
+  {
+    const SoleHold sole(slots_lock_);
+    if (const std::optional<std::uint32_t> slot = slots_.find(worker)) retired = retire(*slot);
+  }
+  if (retired != nullptr) sweep({&retired, 1}, tally);
   totals_.add(tally);
 }
 
 template <bool kShared>
 void RadixCore<kShared>::remove_worker(WorkerId id) {
   RadixTally tally;
-  std::vector<Worker> ranks;
-  {
-    const SharedHold shared(slots_lock_);
-    for (const std::uint32_t slot : slots_.slots_of(id)) {
-      ranks.push_back(slots_.workers()[slot]);
-      Holder& holder = *holders_[slot];
-      const HolderHold hold(holder.mu);
-      clear(holder, tally);
-    }
-  }
-  for (const Worker& worker : ranks) dismiss(worker);
   ++tally.counters.clears;
+  std::vector<std::unique_ptr<Holder>> retired;
+  for (bool more = true; more;) {
+    const SoleHold sole(slots_lock_);
+    const std::vector<std::uint32_t> ranks = slots_.slots_of(id, kRanksPerHold);
+    for (const std::uint32_t slot : ranks) retired.push_back(retire(slot));
+    more = ranks.size() == kRanksPerHold;
+  }
+  sweep(retired, tally);
   totals_.add(tally);
 }
 
@@ -438,7 +459,7 @@ void RadixCore<kShared>::find_matches(std::span<const LocalHash> locals, MatchSc
     unlock_shared(root_);
     return;
   }
-  RadixWalk walk(locals, scores, options);
+  RadixWalk walk(locals, scores, options, slots_.retired());
   while (next != nullptr) {
     lock_shared(*next);
     unlock_shared(*node);

@@ -6,8 +6,8 @@
 //
 // Locks of a shared tree, in the order in which they are taken:
 //   1. slots_lock_   who has which slot. Every call holds it shared for its whole length, so that a slot means one
-//                    worker as long as anyone looks. A worker's first block and its last one take it alone, with
-//                    nothing else held.
+//                    worker as long as anyone looks. A worker's first block, its last one and its clearing take it
+//                    alone, with nothing else held; at most kRanksPerHold workers lose their slots under one hold.
 //   2. Holder::mu    the names of one worker. Writers of different workers do not meet here.
 //   3. node locks    the parent before the child. Readers and stores pass from node to node with the next lock in hand
 //                    before the last one is let go; a writer may also begin at a node in which its worker holds blocks.
@@ -16,6 +16,10 @@
 // parent, which cannot go away while it has this child, and then the node's own, it looks again. A node that is in use
 // again is left alone. Otherwise it is unlinked, and nobody can reach it: a reader comes to it with the parent's lock
 // in hand, and no name refers to it. The parent may be vacant now, and so on upwards.
+//
+// Clearing. A worker that is cleared is retired first: under slots_lock_ alone, it loses its slot and its Holder.
+// Queries leave retired slots out, so it is out of every answer at once. Then its blocks go, node by node, under the
+// locks of nodes only; then the slot is free. A store that comes meanwhile gets another slot.
 //
 // A store becomes visible node by node. A query sees every node as it is at one instant; so it counts nothing that was
 // not held, and does not miss what is held throughout.
@@ -59,6 +63,8 @@ class RadixCore {
   IndexCounters counters() const noexcept { return totals_.counters(); }
 
  private:
+  static constexpr std::size_t kRanksPerHold = 256;
+
   // A worker that holds something.
   struct Holder {
     explicit Holder(std::uint32_t its_slot) : slot(its_slot) {}
@@ -102,7 +108,13 @@ class RadixCore {
 
   std::size_t remove(Holder& holder, StorageTier tier, std::span<const BlockName> names, RadixTally& tally)
       ASHLAR_REQUIRES(holder.mu);
-  void clear(Holder& holder, RadixTally& tally) ASHLAR_REQUIRES(holder.mu);
+  // Takes the slot from its worker; the blocks are the caller's to sweep.
+  std::unique_ptr<Holder> retire(std::uint32_t slot) ASHLAR_REQUIRES(slots_lock_);
+  void free_slot(std::uint32_t slot) ASHLAR_REQUIRES(slots_lock_);
+  void sweep(std::span<const std::unique_ptr<Holder>> retired, RadixTally& tally)
+      ASHLAR_EXCLUDES(slots_lock_);
+  // Takes what a retired worker holds out of the tree. Its names are left to be freed with it.
+  void take_all(Holder& holder, RadixTally& tally) ASHLAR_REQUIRES(holder.mu);
   // Lets a node go in which the caller's worker gave something up, and frees what is vacant.
   void leave(RadixNode* node, RadixTally& tally);
 

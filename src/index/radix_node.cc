@@ -44,17 +44,18 @@ void RadixNode::link(RadixNode* child, RadixTally& tally) {
   const Child entry{child->edge_[0], child, child->attached_};
   if (only_.node == nullptr) {
     only_ = entry;
-  } else {
-    const std::size_t before = children_bytes();
-    if (children_ == nullptr) children_ = std::make_unique<EntryMap<Child>>();
-    children_->insert(entry);
-    tally.bytes += static_cast<std::int64_t>(children_bytes()) - static_cast<std::int64_t>(before);
+    return;
   }
-  if (child->attached_ > last_branch_) {
-    last_branch_ = child->attached_;
-    at_last_branch_ = 0;
-  }
-  at_last_branch_ += child->attached_ == last_branch_ ? 1 : 0;
+  const std::size_t before = children_bytes();
+  if (children_ == nullptr) children_ = std::make_unique<Children>();
+  children_->table.insert(entry);
+  std::vector<Children::Branch>& branches = children_->branches;
+  const auto at = std::ranges::lower_bound(branches, entry.offset, {}, &Children::Branch::offset);
+  if (at != branches.end() && at->offset == entry.offset)
+    ++at->children;
+  else
+    branches.insert(at, {entry.offset, 1});
+  tally.bytes += static_cast<std::int64_t>(children_bytes()) - static_cast<std::int64_t>(before);
 }
 
 void RadixNode::unlink(RadixNode* child, RadixTally& tally) {
@@ -62,17 +63,15 @@ void RadixNode::unlink(RadixNode* child, RadixTally& tally) {
     only_ = {};
   } else {
     const std::size_t before = children_bytes();
-    Child* found = children_->find({child->edge_[0], child->attached_});
+    Child* found = children_->table.find({child->edge_[0], child->attached_});
     ASHLAR_DCHECK(found != nullptr && found->node == child, "the node at %u is no child here", child->start_);
-    children_->erase(found);
-    if (children_->empty()) children_.reset();
+    children_->table.erase(found);
+    std::vector<Children::Branch>& branches = children_->branches;
+    const std::uint32_t offset = child->attached_;
+    const auto at = std::ranges::lower_bound(branches, offset, {}, &Children::Branch::offset);
+    if (--at->children == 0) branches.erase(at);
+    if (branches.empty()) children_.reset();
     tally.bytes += static_cast<std::int64_t>(children_bytes()) - static_cast<std::int64_t>(before);
-  }
-  if (child->attached_ == last_branch_ && --at_last_branch_ == 0) {
-    last_branch_ = 0;
-    for_each_child([&](const RadixNode& other) { last_branch_ = std::max(last_branch_, other.attached_); });
-    for_each_child(
-        [&](const RadixNode& other) { at_last_branch_ += other.attached_ == last_branch_ ? 1 : 0; });
   }
   if (parent_ != nullptr) cut_end(tally);
 }
@@ -147,8 +146,7 @@ void RadixNode::lose(std::uint64_t blocks, RadixTally& tally) noexcept {
 }
 
 void RadixNode::cut_end(RadixTally& tally) {
-  const auto end =
-      std::max({static_cast<std::uint32_t>(std::bit_width(held_)), std::uint32_t{last_branch_}, 1u});
+  const auto end = std::max({static_cast<std::uint32_t>(std::bit_width(held_)), last_branch(), 1u});
   if (end == length_) return;
   set_capacity(end, tally);
   length_ = static_cast<std::uint8_t>(end);

@@ -17,7 +17,8 @@
 // Thread safety: thread-compatible; where a tree is shared, `lock` guards everything but parent(), start(), attached()
 //                and key(), which never change.
 // Complexity:    add() and take() are O(log owners) as long as nobody comes or goes; take() looks at other owners until
-//                it has found the taken blocks held.
+//                it has found the taken blocks held, and at all of them where the end of the edge is cut off. link(),
+//                unlink() and child() are O(1) expected, but for the steps that double or halve the table of children.
 #pragma once
 
 #include <algorithm>
@@ -26,6 +27,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <vector>
 
 #include "ashlar/index/indexer.h"
 #include "index/entry_map.h"
@@ -70,14 +72,14 @@ class alignas(64) RadixNode {
   RadixNode* child(std::uint32_t offset, LocalHash local) const noexcept {
     if (only_.node != nullptr && only_.local == local.value() && only_.offset == offset) return only_.node;
     if (children_ == nullptr) return nullptr;
-    const Child* found = children_->find({local.value(), offset});
+    const Child* found = children_->table.find({local.value(), offset});
     return found == nullptr ? nullptr : found->node;
   }
   bool has_children() const noexcept { return only_.node != nullptr || children_ != nullptr; }
   template <class F>
   void for_each_child(F&& fn) const {
     if (only_.node != nullptr) fn(*only_.node);
-    if (children_ != nullptr) children_->for_each([&](const Child& child) { fn(*child.node); });
+    if (children_ != nullptr) children_->table.for_each([&](const Child& child) { fn(*child.node); });
   }
   // Links a node made for this one.
   void link(RadixNode* child, RadixTally& tally);
@@ -124,14 +126,30 @@ class alignas(64) RadixNode {
 
     Key key() const noexcept { return {local, offset}; }
     bool empty() const noexcept { return node == nullptr; }
-    static std::uint64_t hash(const Key& key) noexcept {
-      return spread(key.local + key.offset * 0xD6E8'FEB8'6659'FD93u);
+    static std::uint64_t hash(const Key& key, std::uint64_t seed) noexcept {
+      return detail::seeded_hash(key.local, key.offset, seed);
+    }
+  };
+  // All children but one, and how many of them hang at each offset.
+  struct Children {
+    struct Branch {
+      std::uint32_t offset;
+      std::uint32_t children;
+    };
+    EntryMap<Child> table;
+    std::vector<Branch> branches;  // by rising offset, at most 64
+
+    std::size_t bytes() const noexcept {
+      return sizeof(Children) + table.bytes() + branches.capacity() * sizeof(Branch);
     }
   };
 
   std::size_t edge_bytes() const noexcept { return capacity_ * sizeof(std::uint64_t); }
-  std::size_t children_bytes() const noexcept {
-    return children_ == nullptr ? 0 : sizeof(*children_) + children_->bytes();
+  std::size_t children_bytes() const noexcept { return children_ == nullptr ? 0 : children_->bytes(); }
+  // The largest offset of a child.
+  std::uint32_t last_branch() const noexcept {
+    const std::uint32_t last = only_.node == nullptr ? 0 : only_.offset;
+    return children_ == nullptr ? last : std::max(last, children_->branches.back().offset);
   }
   void set_capacity(std::uint32_t length, RadixTally& tally);
   // Blocks that the owner held lose a holder; those without any are no content any more.
@@ -143,16 +161,14 @@ class alignas(64) RadixNode {
   std::uint8_t length_ = 0;
   std::uint8_t capacity_ = 0;
   std::uint8_t attached_ = 0;
-  std::uint8_t last_branch_ = 0;  // the largest offset of a child
   std::unique_ptr<std::uint64_t[]> edge_;
   SlotSet full_;
-  Child only_;                                 // a child, usually the only one
-  std::unique_ptr<EntryMap<Child>> children_;  // the others
+  Child only_;                          // a child, usually the only one
+  std::unique_ptr<Children> children_;  // the others
   RadixOwners owners_;
   std::uint64_t held_ = 0;  // blocks that somebody holds
   RadixNode* parent_ = nullptr;
   std::uint32_t start_ = 0;
-  std::uint32_t at_last_branch_ = 0;  // children at last_branch_
 };
 
 }  // namespace ashlar::index

@@ -65,7 +65,9 @@ class RadixNames {
 
     Key key() const noexcept { return name; }
     bool empty() const noexcept { return place.empty(); }
-    static std::uint64_t hash(Key key) noexcept { return spread(key.value()); }
+    static std::uint64_t hash(Key key, std::uint64_t seed) noexcept {
+      return detail::seeded_hash(key.value(), seed);
+    }
   };
 
   EntryMap<Entry>& map() noexcept { return map_; }
@@ -101,7 +103,7 @@ class RadixNames {
 
     Key key() const noexcept { return content; }
     bool empty() const noexcept { return content == 0; }
-    static std::uint64_t hash(Key key) noexcept { return spread(key); }
+    static std::uint64_t hash(Key key, std::uint64_t seed) noexcept { return detail::seeded_hash(key, seed); }
   };
 
   EntryMap<Entry> map_;

@@ -13,9 +13,11 @@ std::uint32_t leading(std::uint64_t mask, std::uint32_t length) {
 
 }  // namespace
 
-RadixWalk::RadixWalk(std::span<const LocalHash> locals, MatchScores& scores, const FindOptions& options)
+RadixWalk::RadixWalk(std::span<const LocalHash> locals, MatchScores& scores, const FindOptions& options,
+                     std::span<const std::uint64_t> retired)
     : locals_(locals),
       scores_(scores),
+      retired_(retired),
       early_exit_(options.early_exit),
       words_((scores.slots() + 63) / 64),
       active_(words_),
@@ -28,8 +30,9 @@ void RadixWalk::start(const RadixNode& node) {
     active_.data[w] = node.full().word(w);
     full += static_cast<std::size_t>(std::popcount(active_.data[w]));
   }
-  if (full == node.owners().size()) return;
-  for (const RadixOwners::Owner& owner : node.owners().all()) active_.insert(owner.slot);
+  if (full != node.owners().size())
+    for (const RadixOwners::Owner& owner : node.owners().all()) active_.insert(owner.slot);
+  for (std::size_t w = 0; w < retired_.size(); ++w) active_.data[w] &= ~retired_[w];
 }
 
 bool RadixWalk::visit(const RadixNode& node) {

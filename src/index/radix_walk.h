@@ -22,8 +22,9 @@ namespace ashlar::index {
 
 class RadixWalk {
  public:
-  // `scores` has begun.
-  RadixWalk(std::span<const LocalHash> locals, MatchScores& scores, const FindOptions& options);
+  // `scores` has begun. Slots of `retired`, bits from slot 0 on, are left out.
+  RadixWalk(std::span<const LocalHash> locals, MatchScores& scores, const FindOptions& options,
+            std::span<const std::uint64_t> retired);
   RadixWalk(const RadixWalk&) = delete;
   RadixWalk& operator=(const RadixWalk&) = delete;
 
@@ -64,6 +65,7 @@ class RadixWalk {
 
   std::span<const LocalHash> locals_;
   MatchScores& scores_;
+  std::span<const std::uint64_t> retired_;
   const bool early_exit_;
   const std::size_t words_;
   std::uint32_t position_ = 0;

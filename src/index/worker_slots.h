@@ -2,18 +2,19 @@
 // are arrays.
 //
 // A worker has a slot from assign() to release(). The lowest free slot is used first, and free slots at the end vanish,
-// so that the arrays stay as short as the workers allow. Every change takes a new assignment number (match_scores.h).
+// so that the arrays stay as short as the workers allow. A slot may be retired before it is released: its worker has
+// none any more, but the slot is not given out yet. Every change takes a new assignment number (match_scores.h).
 //
 // Thread safety: thread-compatible.
-// Complexity:    find() is O(1); assign() and release() are O(slots / 64); slots_of() is O(slots). No heap memory when
-//                no worker has a slot.
+// Complexity:    find() and retire() are O(1); assign() is O(slots / 4096), release() O(1) beside the slots that vanish
+//                with it, and the steps that double or halve the arrays; slots_of() is O(n log n) in what it returns.
+//                No heap memory when no slot is used.
 #pragma once
 
 #include <algorithm>
 #include <bit>
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <optional>
 #include <span>
 #include <vector>
@@ -36,54 +37,87 @@ class WorkerSlots {
   std::uint32_t assign(const events::Worker& worker) {
     if (const std::optional<std::uint32_t> known = find(worker)) return *known;
     const std::uint32_t slot = lowest_free();
-    if (slot == workers_.size()) workers_.emplace_back();
+    if (slot == workers_.size()) {
+      workers_.emplace_back();
+      links_.emplace_back();
+    }
     if (slot / 64 == used_.size()) used_.push_back(0);
     workers_[slot] = worker;
-    used_[slot / 64] |= bit(slot);
+    set_used(slot);
     slots_.insert({worker, slot + 1});
+    link(slot);
     assignment_ = MatchScores::next_assignment();
     return slot;
   }
 
-  // Requires: the slot is in use.
-  void release(std::uint32_t slot) {
+  // The worker loses the slot, which stays taken. Requires: in_use(slot).
+  void retire(std::uint32_t slot) {
     ASHLAR_DCHECK(in_use(slot), "slot %u of %zu is free", slot, workers_.size());
+    unlink(slot);
     slots_.erase(slots_.find(workers_[slot]));
-    used_[slot / 64] &= ~bit(slot);
     workers_[slot] = {};
+    if (retired_.size() <= slot / 64) retired_.resize(slot / 64 + 1);
+    retired_[slot / 64] |= bit(slot);
+    ++retired_slots_;
+    assignment_ = MatchScores::next_assignment();
+  }
+  // Requires: in_use(slot), or it is retired.
+  void release(std::uint32_t slot) {
+    if (in_use(slot)) retire(slot);
+    ASHLAR_DCHECK(is_retired(slot), "slot %u of %zu is free", slot, workers_.size());
+    retired_[slot / 64] &= ~bit(slot);
+    if (--retired_slots_ == 0) std::vector<std::uint64_t>().swap(retired_);
+    used_[slot / 64] &= ~bit(slot);
+    full_[slot / 4096] &= ~bit(slot / 64);
     while (!used_.empty() && used_.back() == 0) used_.pop_back();
     const std::size_t end =
         used_.empty() ? 0 : used_.size() * 64 - static_cast<std::size_t>(std::countl_zero(used_.back()));
     workers_.resize(end);
-    if (workers_.size() * 4 <= workers_.capacity()) workers_.shrink_to_fit();
-    if (used_.size() * 4 <= used_.capacity()) used_.shrink_to_fit();
+    links_.resize(end);
+    full_.resize((used_.size() + 63) / 64);
+    retired_.resize(std::min(retired_.size(), used_.size()));
+    shrink(workers_);
+    shrink(links_);
+    shrink(used_);
+    shrink(full_);
     assignment_ = MatchScores::next_assignment();
   }
 
+  // A worker has the slot.
   bool in_use(std::uint32_t slot) const noexcept {
-    return slot / 64 < used_.size() && (used_[slot / 64] & bit(slot)) != 0;
+    return slot / 64 < used_.size() && (used_[slot / 64] & bit(slot)) != 0 && !is_retired(slot);
   }
-  // The slots of all ranks of a worker, rising.
-  std::vector<std::uint32_t> slots_of(events::WorkerId id) const {
+  // The slots of the ranks of a worker, rising; at most `most` of them.
+  std::vector<std::uint32_t> slots_of(events::WorkerId id, std::size_t most = SIZE_MAX) const {
     std::vector<std::uint32_t> slots;
-    for (std::uint32_t slot = 0; slot < workers_.size(); ++slot)
-      if (workers_[slot].id == id && in_use(slot)) slots.push_back(slot);
+    const Ranks* ranks = ranks_.find(id.value());
+    if (ranks == nullptr) return slots;
+    for (std::uint32_t slot = ranks->first; slot != kNone && slots.size() < most; slot = links_[slot].after)
+      slots.push_back(slot);
+    std::ranges::sort(slots);
     return slots;
   }
 
-  // By slot; a free one has the worker {0, 0}. The last one is in use.
+  // By slot; one that no worker has shows the worker {0, 0}. The last one is taken.
   std::span<const events::Worker> workers() const noexcept { return workers_; }
-  // Slots up to the last one in use.
+  // Bits of retired slots, from slot 0 on; the words that are missing are 0.
+  std::span<const std::uint64_t> retired() const noexcept { return retired_; }
+  // Slots up to the last one that is taken.
   std::size_t capacity() const noexcept { return workers_.size(); }
   // Workers with a slot.
   std::size_t size() const noexcept { return slots_.size(); }
+  // Slots that are taken: in use or retired.
+  std::size_t used() const noexcept { return slots_.size() + retired_slots_; }
   std::uint64_t assignment() const noexcept { return assignment_; }
   std::size_t bytes() const noexcept {
-    return slots_.bytes() + workers_.capacity() * sizeof(events::Worker) +
-           used_.capacity() * sizeof(std::uint64_t);
+    return slots_.bytes() + ranks_.bytes() + workers_.capacity() * sizeof(events::Worker) +
+           links_.capacity() * sizeof(Links) +
+           (used_.capacity() + full_.capacity() + retired_.capacity()) * sizeof(std::uint64_t);
   }
 
  private:
+  static constexpr std::uint32_t kNone = UINT32_MAX;
+
   struct Entry {
     using Key = events::Worker;
     events::Worker worker;
@@ -91,20 +125,76 @@ class WorkerSlots {
 
     const Key& key() const noexcept { return worker; }
     bool empty() const noexcept { return slot_and_one == 0; }
-    static std::uint64_t hash(const Key& key) noexcept { return std::hash<events::Worker>{}(key); }
+    static std::uint64_t hash(const Key& key, std::uint64_t seed) noexcept {
+      return detail::seeded_hash(key.id.value(), key.rank, seed);
+    }
+  };
+  // The ranks of a worker, as a list of slots.
+  struct Ranks {
+    using Key = std::uint64_t;
+    std::uint64_t id = 0;
+    std::uint32_t first = kNone;  // kNone: empty
+
+    Key key() const noexcept { return id; }
+    bool empty() const noexcept { return first == kNone; }
+    static std::uint64_t hash(Key key, std::uint64_t seed) noexcept { return detail::seeded_hash(key, seed); }
+  };
+  struct Links {
+    std::uint32_t before = kNone;
+    std::uint32_t after = kNone;
   };
 
-  static std::uint64_t bit(std::uint32_t slot) noexcept { return std::uint64_t{1} << (slot % 64); }
+  static std::uint64_t bit(std::uint32_t number) noexcept { return std::uint64_t{1} << (number % 64); }
+  template <class T>
+  static void shrink(std::vector<T>& array) {
+    if (array.size() * 4 <= array.capacity()) array.shrink_to_fit();
+  }
 
+  bool is_retired(std::uint32_t slot) const noexcept {
+    return slot / 64 < retired_.size() && (retired_[slot / 64] & bit(slot)) != 0;
+  }
+  void set_used(std::uint32_t slot) {
+    used_[slot / 64] |= bit(slot);
+    if (full_.size() <= slot / 4096) full_.resize(slot / 4096 + 1);
+    if (~used_[slot / 64] == 0) full_[slot / 4096] |= bit(slot / 64);
+  }
   std::uint32_t lowest_free() const noexcept {
-    const auto word = std::ranges::find_if(used_, [](std::uint64_t bits) { return ~bits != 0; });
-    const auto base = static_cast<std::uint32_t>(word - used_.begin()) * 64;
-    return word == used_.end() ? base : base + static_cast<std::uint32_t>(std::countr_one(*word));
+    const auto group = std::ranges::find_if(full_, [](std::uint64_t bits) { return ~bits != 0; });
+    const auto open = group == full_.end() ? 0 : static_cast<std::uint32_t>(std::countr_one(*group));
+    const std::size_t word = static_cast<std::size_t>(group - full_.begin()) * 64 + open;
+    const auto base = static_cast<std::uint32_t>(word * 64);
+    return word >= used_.size() ? base : base + static_cast<std::uint32_t>(std::countr_one(used_[word]));
+  }
+
+  void link(std::uint32_t slot) {
+    const auto [ranks, is_first] = ranks_.insert({workers_[slot].id.value(), slot});
+    links_[slot] = {kNone, is_first ? kNone : ranks->first};
+    if (is_first) return;
+    links_[ranks->first].before = slot;
+    ranks->first = slot;
+  }
+  void unlink(std::uint32_t slot) {
+    const Links gone = links_[slot];
+    if (gone.after != kNone) links_[gone.after].before = gone.before;
+    if (gone.before != kNone) {
+      links_[gone.before].after = gone.after;
+      return;
+    }
+    Ranks* ranks = ranks_.find(workers_[slot].id.value());
+    if (gone.after != kNone)
+      ranks->first = gone.after;
+    else
+      ranks_.erase(ranks);
   }
 
   EntryMap<Entry> slots_;
+  EntryMap<Ranks> ranks_;  // by worker id
   std::vector<events::Worker> workers_;
-  std::vector<std::uint64_t> used_;  // one bit per slot
+  std::vector<Links> links_;            // by slot, between the ranks of a worker
+  std::vector<std::uint64_t> used_;     // one bit per slot
+  std::vector<std::uint64_t> full_;     // one bit per word of used_: no slot is free there
+  std::vector<std::uint64_t> retired_;  // one bit per slot; empty while none is
+  std::size_t retired_slots_ = 0;
   std::uint64_t assignment_ = MatchScores::next_assignment();
 };
 

@@ -18,14 +18,14 @@ struct Pair {
 
   Key key() const noexcept { return name; }
   bool empty() const noexcept { return value == 0; }
-  static std::uint64_t hash(Key key) noexcept { return spread(key); }
+  static std::uint64_t hash(Key key, std::uint64_t seed) noexcept { return detail::seeded_hash(key, seed); }
 };
 
 // All keys have one of four homes.
 struct Crowded : Pair {
   Crowded() = default;
   Crowded(std::uint64_t its_name, std::uint64_t its_value) : Pair{its_name, its_value} {}
-  static std::uint64_t hash(Key key) noexcept { return key << 62; }
+  static std::uint64_t hash(Key key, std::uint64_t) noexcept { return key << 62; }
 };
 
 template <class Entry>

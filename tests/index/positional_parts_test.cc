@@ -13,6 +13,7 @@
 #include "index/positional_map.h"
 #include "index/positional_nesting.h"
 #include "index/positional_set.h"
+#include "index/walked_steps.h"
 
 namespace ashlar::index::detail {
 namespace {
@@ -206,6 +207,16 @@ TEST(NestingBoardTest, AQueryLearnsWhoDrewANumberSinceItBegan) {
   board.take_down(70);
   EXPECT_FALSE(board.is_posted(70));
   EXPECT_TRUE(board.drew_since(70, begun));
+}
+
+TEST(NestingBoardTest, GrowingByOneSlotAtATimeCopiesEachSlotAFewTimes) {
+  constexpr std::size_t kMany = 20'000;
+  NestingBoard board;
+  const std::uint64_t before = walked_steps;
+  for (std::size_t slots = 1; slots <= kMany; ++slots) board.resize(slots);
+  for (std::size_t slots = kMany; slots > 0; --slots) board.resize(slots - 1);
+  EXPECT_LE(walked_steps - before, 5 * kMany);
+  EXPECT_EQ(board.bytes(), 0u);
 }
 
 TEST(NestingBoardTest, ResizingKeepsWhatIsPosted) {

@@ -131,6 +131,29 @@ TEST_F(RadixNodeTest, AChildKeepsTheEdgeUpToItsOffset) {
   EXPECT_EQ(node.match(locals(100, 1)), 1u);
 }
 
+TEST_F(RadixNodeTest, TheLastBranchIsKnownWithoutAWalkOverTheChildren) {
+  RadixNode& node = make(100, 64);
+  std::vector<std::unique_ptr<RadixNode>> children;
+  const auto link = [&](std::uint32_t offset, std::uint64_t first) {
+    children.push_back(std::make_unique<RadixNode>(&node, offset, blocks(first, 1), tally_));
+    node.link(children.back().get(), tally_);
+    return children.back().get();
+  };
+  for (std::uint64_t i = 0; i < 1'000; ++i) link(20, 1'000 + i);
+  RadixNode* tail = link(64, 5);
+  RadixNode* second_tail = link(64, 6);
+  node.add(1, StorageTier::kDevice, 1, tally_);
+  const std::uint64_t before = detail::walked_steps;
+  node.unlink(tail, tally_);
+  EXPECT_EQ(node.length(), 64u);
+  node.unlink(second_tail, tally_);
+  EXPECT_EQ(node.length(), 20u);
+  EXPECT_LE(detail::walked_steps - before, 64u);
+  for (std::uint64_t i = 0; i < 1'000; ++i) node.unlink(node.child(20, LocalHash(1'000 + i)), tally_);
+  EXPECT_EQ(node.length(), 1u);
+  EXPECT_FALSE(node.has_children());
+}
+
 TEST_F(RadixNodeTest, AFreedNodeLeavesNoBytes) {
   Random random(5);
   RadixNode& node = make(100, 40);

@@ -51,6 +51,51 @@ TEST(WorkerSlotsTest, AFreeSlotIsNotAWorker) {
   EXPECT_EQ(slots.slots_of(WorkerId(0)), std::vector<std::uint32_t>{0});
 }
 
+TEST(WorkerSlotsTest, ARetiredSlotIsNoWorkersAndIsNotGivenOut) {
+  WorkerSlots slots;
+  slots.assign(worker(5));
+  slots.assign(worker(6, 3));
+  slots.assign(worker(6, 4));
+  const std::uint64_t assignment = slots.assignment();
+  slots.retire(1);
+  EXPECT_GT(slots.assignment(), assignment);
+  EXPECT_FALSE(slots.in_use(1));
+  EXPECT_EQ(slots.workers()[1], worker(0));
+  EXPECT_EQ(slots.slots_of(WorkerId(6)), std::vector<std::uint32_t>{2});
+  EXPECT_EQ(slots.size(), 2u);
+  EXPECT_EQ(slots.used(), 3u);
+  ASSERT_EQ(slots.retired().size(), 1u);
+  EXPECT_EQ(slots.retired()[0], 0b10u);
+  EXPECT_EQ(slots.assign(worker(6, 3)), 3u);
+  slots.release(1);
+  EXPECT_TRUE(slots.retired().empty());
+  EXPECT_EQ(slots.assign(worker(9)), 1u);
+  EXPECT_EQ(slots.slots_of(WorkerId(6)), (std::vector<std::uint32_t>{2, 3}));
+  EXPECT_EQ(slots.slots_of(WorkerId(6), 1).size(), 1u);
+}
+
+TEST(WorkerSlotsTest, BitsOfRetiredSlotsNeverReachBeyondTheSlots) {
+  WorkerSlots slots;
+  for (std::uint64_t id = 0; id < 1'000; ++id) slots.assign(worker(id));
+  slots.retire(3);
+  slots.retire(999);
+  EXPECT_EQ(slots.capacity(), 1'000u);
+  for (std::uint32_t slot = 4; slot < 1'000; ++slot) slots.release(slot);
+  EXPECT_EQ(slots.capacity(), 4u);
+  ASSERT_EQ(slots.retired().size(), 1u);
+  EXPECT_EQ(slots.retired()[0], 0b1000u);
+  for (const std::uint32_t slot : {3u, 2u, 1u, 0u}) slots.release(slot);
+  EXPECT_EQ(slots.bytes(), 0u);
+}
+
+TEST(WorkerSlotsTest, AFreeSlotIsFoundAmongManyThatAreTaken) {
+  WorkerSlots slots;
+  for (std::uint64_t id = 0; id < 10'000; ++id) ASSERT_EQ(slots.assign(worker(id)), id);
+  for (const std::uint32_t slot : {9'000u, 4'095u, 64u, 8'191u}) slots.release(slot);
+  for (const std::uint32_t slot : {64u, 4'095u, 8'191u, 9'000u, 10'000u})
+    EXPECT_EQ(slots.assign(worker(20'000 + slot)), slot);
+}
+
 TEST(WorkerSlotsTest, EveryChangeTakesANewAssignment) {
   WorkerSlots slots;
   const WorkerSlots others;

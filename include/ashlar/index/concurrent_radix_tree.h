@@ -1,8 +1,9 @@
 // ConcurrentRadixTree: the RadixTree (radix_tree.h) for many threads, with a lock per node.
 //
 // Queries and writers of different workers run side by side and meet only at the nodes they have in common: a query
-// reads one node at a time, a writer changes one node at a time. A worker's first and last block wait for the calls
-// that are under way, because they change which worker a slot means. Calls for one worker may come from any thread, one
+// reads one node at a time, a writer changes one node at a time. A worker's first and last block, and its clearing, wait
+// for the calls that are under way, because they change which worker a slot means; what a cleared worker held goes
+// afterwards, node by node. Calls for one worker may come from any thread, one
 // after the other; where they overlap they take turns.
 //
 // The rule of indexer.h holds: every counted block was held at some instant of the call, and a prefix held throughout

@@ -6,7 +6,8 @@
 // Requires: the const functions of Index change nothing, not even caches of its own.
 //
 // Thread safety: thread-safe. dump() calls the sink under the lock: the sink must not call this index.
-// Complexity:    that of Index, and two writes to memory shared by all threads per query.
+// Complexity:    that of Index, and two writes to memory shared by all threads per query. A call holds the lock for its
+//                whole length: clear() of a worker that holds much keeps all others waiting.
 #pragma once
 
 #include <atomic>

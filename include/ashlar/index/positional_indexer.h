@@ -14,12 +14,16 @@
 // that hold them, and change between the two kinds both ways.
 //
 // Thread safety: thread-safe. Readers and writers run in parallel; entries lie in shards, each with a lock that readers
-//                share. Calls for one worker take that worker's lock one after another. Only a worker that appears or
-//                vanishes stops everything for a moment. Under concurrency the rule of indexer.h holds.
-// Complexity:    store and remove O(1) per block, clear() O(blocks of the worker). A query of n blocks costs n steps of
+//                share. Calls for one worker take that worker's lock one after another. Only a worker that appears,
+//                vanishes or is cleared stops everything for a moment, which does not depend on what it holds. Under
+//                concurrency the rule of indexer.h holds.
+// Complexity:    store and remove are O(1) expected per block, and O(log workers) where a content has a short list of
+//                them, but for the steps that double or halve a table: those of a shard and of a worker do so as a
+//                whole. clear() is O(blocks of the worker), remove_worker() that of all its ranks; both take the lock
+//                of a shard for one block at a time. A query of n blocks costs n steps of
 //                the chain, n / jump_size look-ups for the workers that are nested, O(log jump_size) look-ups for every
 //                depth at which some of them end, and one look-up per block where a worker is not nested.
-// Memory:        32 bytes per entry and 16 per (worker, block) over the load of their tables (3/8 to 3/4), 40 bytes per
+// Memory:        32 bytes per entry and 24 per (worker, block) over the load of their tables (3/8 to 3/4), 40 bytes per
 //                (worker, block), and a set per content of more than one worker: 4 bytes for each, or a bit per slot.
 // Limits:        depth 2^31 blocks, 2^28 workers; kFull behind these.
 #pragma once

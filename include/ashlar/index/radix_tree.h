@@ -9,9 +9,12 @@
 // refer to places in them. Blocks that a worker no longer holds leave what lies behind them in place (retained).
 //
 // Thread safety: thread-compatible.
-// Complexity:    store and remove are O(1) per block, and O(log workers) per node of at most 64 blocks. find_matches()
-//                is O(depth) comparisons and O(slots / 64) words per node, plus O(workers of the node) where workers
-//                drop out. clear() is O(blocks of the worker). Nothing is allocated by a query on up to 1,024 slots.
+// Complexity:    store and remove are O(1) expected per block, and O(log workers) per node of at most 64 blocks; plus
+//                O(workers of the node) where a worker comes to a node or leaves it, where a taken block may have no
+//                other holder, and where the end of an edge is cut off. The maps of names and of children double and
+//                halve as a whole. find_matches() is O(depth) comparisons and O(slots / 64) words per node, plus
+//                O(workers of the node) where workers drop out. clear() is O(n log n) in the names of the worker.
+//                Nothing is allocated by a query on up to 1,024 slots.
 // Memory:        8 bytes per content; per name 16 bytes in a table that is 3/16 to 3/4 full; per node 192 bytes, and
 //                16 per worker in it.
 // Invariant:     an index that holds nothing has no nodes and no heap memory beyond a constant.
