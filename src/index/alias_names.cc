@@ -3,19 +3,22 @@
 namespace ashlar::index::detail {
 
 std::uint32_t AliasNames::find(std::uint32_t slot, std::uint64_t name) const {
-  return by_name_.find(NameTable::tag_of(name, slot),
-                       [&](std::uint32_t i) { return aliases_[i].name == name && aliases_[i].slot == slot; });
+  return by_name_.find(by_name_.tag_of(name, slot), [&](std::uint32_t i) {
+    const Alias& alias = record(i);
+    return alias.name == name && alias.slot == slot;
+  });
 }
 
 std::uint32_t AliasNames::find_place(std::uint32_t slot, BlockRef block) const {
-  return by_place_.find(NameTable::tag_of(block.word(), slot), [&](std::uint32_t i) {
+  return by_place_.find(by_place_.tag_of(block.word(), slot), [&](std::uint32_t i) {
     return places_[i].block == block && places_[i].slot == slot;
   });
 }
 
-TierBits AliasNames::tiers_of(const Place& place) const noexcept {
+TierBits AliasNames::tiers_of(const Place& place) noexcept {
   TierBits tiers = 0;
-  for (std::uint32_t i = place.first; i != 0; i = aliases_[i].next) tiers |= aliases_[i].tiers;
+  for (std::size_t tier = 0; tier < events::kStorageTiers; ++tier)
+    tiers |= static_cast<TierBits>((place.names[tier] != 0 ? 1u : 0u) << tier);
   return tiers;
 }
 
@@ -24,39 +27,63 @@ std::uint32_t AliasNames::add(std::uint32_t slot, std::uint64_t name, BlockRef b
   std::uint32_t place = find_place(slot, block);
   if (place == 0) {
     place = places_.allocate();
-    places_[place] = {block, slot, 0, canonical};
-    by_place_.insert(NameTable::tag_of(block.word(), slot), place, [](std::uint32_t) { return false; });
+    places_[place] = {block, 0, {}, static_cast<std::uint16_t>(slot), canonical};
+    by_place_.insert(by_place_.tag_of(block.word(), slot), place, [](std::uint32_t) { return false; });
   }
-  aliases_[number] = {name, block, slot, place, places_[place].first, 0};
+  const std::uint32_t next = places_[place].first;
+  record(number) = {name, place, next, 0, static_cast<std::uint16_t>(slot), 0};
+  if (next != 0) record(next).previous = number;
   places_[place].first = number;
-  by_name_.insert(NameTable::tag_of(name, slot), number, [](std::uint32_t) { return false; });
+  by_name_.insert(by_name_.tag_of(name, slot), number, [](std::uint32_t) { return false; });
   if (slot >= per_slot_.size()) per_slot_.resize(slot + 1);
   ++per_slot_[slot];
   return number;
 }
 
+bool AliasNames::add_tier(std::uint32_t number, std::size_t tier) noexcept {
+  Alias& alias = record(number);
+  const auto bit = static_cast<TierBits>(1u << tier);
+  if ((alias.tiers & bit) != 0) return false;
+  alias.tiers |= bit;
+  ++places_[alias.place].names[tier];
+  return true;
+}
+
+bool AliasNames::remove_tier(std::uint32_t number, std::size_t tier) noexcept {
+  Alias& alias = record(number);
+  const auto bit = static_cast<TierBits>(1u << tier);
+  if ((alias.tiers & bit) == 0) return false;
+  alias.tiers &= static_cast<TierBits>(~bit);
+  --places_[alias.place].names[tier];
+  return true;
+}
+
 void AliasNames::remove(std::uint32_t number) {
-  const Alias alias = aliases_[number];
-  by_name_.erase(NameTable::tag_of(alias.name, alias.slot), number);
+  for (std::size_t tier = 0; tier < events::kStorageTiers; ++tier) remove_tier(number, tier);
+  const Alias alias = record(number);
+  by_name_.erase(by_name_.tag_of(alias.name, alias.slot), number);
   Place& place = places_[alias.place];
-  std::uint32_t* link = &place.first;
-  while (*link != number) link = &aliases_[*link].next;
-  *link = alias.next;
+  if (alias.previous != 0)
+    record(alias.previous).next = alias.next;
+  else
+    place.first = alias.next;
+  if (alias.next != 0) record(alias.next).previous = alias.previous;
   if (place.first == 0) {
-    by_place_.erase(NameTable::tag_of(alias.block.word(), alias.slot), alias.place);
+    by_place_.erase(by_place_.tag_of(place.block.word(), alias.slot), alias.place);
     places_.free(alias.place);
   }
   --per_slot_[alias.slot];
   aliases_.free(number);
   if (!empty()) return;
   std::vector<std::uint32_t>().swap(per_slot_);
-  by_name_.reset();
-  by_place_.reset();
+  by_name_.forget();
+  by_place_.forget();
+  emptied_ = true;
 }
 
 void AliasNames::drop(std::uint32_t slot, BlockRef block) {
   for (const std::uint32_t place = find_place(slot, block); place != 0;) {
-    const bool last = aliases_[places_[place].first].next == 0;
+    const bool last = record(places_[place].first).next == 0;
     remove(places_[place].first);
     if (last) return;
   }
@@ -65,10 +92,21 @@ void AliasNames::drop(std::uint32_t slot, BlockRef block) {
 void AliasNames::move(std::uint32_t slot, BlockRef from, BlockRef to) {
   const std::uint32_t place = find_place(slot, from);
   if (place == 0) return;
-  by_place_.erase(NameTable::tag_of(from.word(), slot), place);
+  by_place_.erase(by_place_.tag_of(from.word(), slot), place);
   places_[place].block = to;
-  by_place_.insert(NameTable::tag_of(to.word(), slot), place, [](std::uint32_t) { return false; });
-  for (std::uint32_t i = places_[place].first; i != 0; i = aliases_[i].next) aliases_[i].block = to;
+  by_place_.insert(by_place_.tag_of(to.word(), slot), place, [](std::uint32_t) { return false; });
+}
+
+bool AliasNames::trim(std::size_t most) {
+  emptied_ = false;
+  if (!by_name_.free_some(most) || !by_place_.free_some(most)) return false;
+  if (empty()) {
+    // They may have filled and emptied again before the last time was through.
+    by_name_.forget();
+    by_place_.forget();
+    if (!by_name_.free_some(most) || !by_place_.free_some(most)) return false;
+  }
+  return aliases_.trim(most) && places_.trim(most);
 }
 
 std::size_t AliasNames::bytes() const noexcept {

@@ -3,13 +3,15 @@
 // The name table of a FlashIndex has one entry per content, and one content per name: the canonical name. A worker that
 // calls a content otherwise, or uses a name that means other content elsewhere, has that name here, as an alias under
 // (slot, name). As soon as a slot has an alias for a block, the tiers in which it also holds the block by its canonical
-// name are written down here too; without aliases they are the tiers of its masks.
+// name are written down here too, in the place of (slot, block); without aliases they are the tiers of its masks.
 //
 // Thread safety: thread-compatible.
-// Complexity:    O(1) in the number of names, O(names of one block on one worker).
+// Complexity:    O(1), but for drop(): O(names of the block on that worker). Both tables are hashed with a secret.
+//                The last alias leaves memory that trim() gives back.
 // Invariant:     a place exists iff it has an alias; an alias has at least one tier, outside the call that makes it.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
@@ -26,20 +28,21 @@ class AliasNames {
  public:
   struct Alias {
     std::uint64_t name = 0;
-    BlockRef block;
-    std::uint32_t slot = 0;
     std::uint32_t place = 0;
     std::uint32_t next = 0;  // of the same place
+    std::uint32_t previous = 0;
+    std::uint16_t slot = 0;
     TierBits tiers = 0;
   };
   struct Place {
     BlockRef block;
-    std::uint32_t slot = 0;
     std::uint32_t first = 0;
+    std::array<std::uint32_t, events::kStorageTiers> names{};  // aliases per tier
+    std::uint16_t slot = 0;
     TierBits canonical = 0;
   };
 
-  explicit AliasNames(SlabPool& pool) noexcept : by_name_(pool), by_place_(pool) {}
+  AliasNames(SlabPool& pool, const TableSeed& seed) noexcept : by_name_(pool, seed), by_place_(pool, seed) {}
 
   bool empty() const noexcept { return aliases_.live() == 0; }
   // Aliases of a slot; most slots have none, and skip every lookup.
@@ -48,29 +51,53 @@ class AliasNames {
   // 0 when there is none.
   std::uint32_t find(std::uint32_t slot, std::uint64_t name) const;
   std::uint32_t find_place(std::uint32_t slot, BlockRef block) const;
-  Alias& alias(std::uint32_t number) noexcept { return aliases_[number]; }
-  const Alias& alias(std::uint32_t number) const noexcept { return aliases_[number]; }
+  const Alias& alias(std::uint32_t number) const noexcept { return record(number); }
+  BlockRef block_of(std::uint32_t alias) const noexcept { return places_[record(alias).place].block; }
   Place& place(std::uint32_t number) noexcept { return places_[number]; }
   const Place& place(std::uint32_t number) const noexcept { return places_[number]; }
   // The tiers in which the slot holds the block by some alias.
-  TierBits tiers_of(const Place& place) const noexcept;
+  static TierBits tiers_of(const Place& place) noexcept;
 
-  // Requires: no such alias. A new place starts with `canonical`.
+  // Requires: no such alias. A new place starts with `canonical`. The alias has no tier yet.
   std::uint32_t add(std::uint32_t slot, std::uint64_t name, BlockRef block, TierBits canonical);
+  // The alias is used in the tier; false when it was already.
+  bool add_tier(std::uint32_t alias, std::size_t tier) noexcept;
+  // It is no more; false when it was not. The caller removes an alias without tiers.
+  bool remove_tier(std::uint32_t alias, std::size_t tier) noexcept;
   void remove(std::uint32_t alias);
   // The slot holds the block no more.
   void drop(std::uint32_t slot, BlockRef block);
   // The block has another reference now.
   void move(std::uint32_t slot, BlockRef from, BlockRef to);
 
+  // Aliases lie under numbers from 1 to end() - 1; no slot has those that are not in use.
+  std::uint32_t end() const noexcept { return aliases_.end(); }
+  bool in_use(std::uint32_t alias) const noexcept { return record(alias).place != 0; }
+  // How often an alias was looked at so far.
+  std::uint64_t steps() const noexcept { return steps_; }
+
+  // The last alias went: there is memory for trim() to give back, some pieces in each call; true when all is given.
+  bool emptied() const noexcept { return emptied_; }
+  bool trim(std::size_t most);
   std::size_t bytes() const noexcept;
 
  private:
+  Alias& record(std::uint32_t number) noexcept {
+    ++steps_;
+    return aliases_[number];
+  }
+  const Alias& record(std::uint32_t number) const noexcept {
+    ++steps_;
+    return aliases_[number];
+  }
+
   NameTable by_name_;
   NameTable by_place_;
   ChunkedPool<Alias> aliases_;
   ChunkedPool<Place> places_;
   std::vector<std::uint32_t> per_slot_;
+  bool emptied_ = false;
+  mutable std::uint64_t steps_ = 0;
 };
 
 }  // namespace ashlar::index::detail

@@ -1,8 +1,8 @@
-// ChunkedPool: numbered records in chunks, so that growing moves none of them. Numbers start at 1 and are reused; the
-// pool owns no memory when it holds no record.
+// ChunkedPool: numbered records in chunks, so that growing moves none of them. Numbers start at 1 and are reused. When
+// the last record goes, numbers start again, and trim() gives the memory back, some chunks in each call.
 //
 // Thread safety: thread-compatible.
-// Complexity:    O(1).
+// Complexity:    O(1) but for trim().
 #pragma once
 
 #include <array>
@@ -31,7 +31,6 @@ class ChunkedPool {
   void free(std::uint32_t number) {
     (*this)[number] = T{};
     if (--live_ == 0) {
-      std::vector<std::unique_ptr<Chunk>>().swap(chunks_);
       free_ = 0;
       end_ = 0;
       return;
@@ -40,13 +39,21 @@ class ChunkedPool {
     free_ = number;
   }
 
-  // Gives back the memory behind record 1. Requires: it is the only one.
-  void shrink_to_first() {
+  // The numbers behind 1 start again. Requires: record 1 is the only one.
+  void shrink_to_first() noexcept {
     ASHLAR_DCHECK(live_ == 1, "%zu records left", live_);
-    chunks_.resize(1);
-    chunks_.shrink_to_fit();
     free_ = 0;
     end_ = 1;
+  }
+  // Frees up to `most` chunks behind the last number given out; true when none is left.
+  bool trim(std::size_t most) {
+    const std::size_t needed = (end_ + kChunk - 1) / kChunk;
+    while (chunks_.size() > needed) {
+      if (most-- == 0) return false;
+      chunks_.pop_back();
+      if (chunks_.size() == needed) chunks_.shrink_to_fit();
+    }
+    return true;
   }
 
   T& operator[](std::uint32_t number) noexcept {

@@ -1,6 +1,8 @@
 #include "index/edge_table.h"
 
+#include <algorithm>
 #include <new>
+#include <utility>
 
 #include "ashlar/base/check.h"
 
@@ -15,23 +17,35 @@ T* EdgeTable::create() {
 }
 
 template <class T>
-void EdgeTable::retire(T* object, bool readers) {
-  if (!readers) {
-    bytes_ -= sizeof(T);
-    delete object;
-    return;
-  }
+void EdgeTable::destroy(T* object) noexcept {
+  bytes_ -= sizeof(T);
+  delete object;
+}
+
+template <class T>
+void EdgeTable::retire(T* object) {
   domain_.retire(
       object, sizeof(T), object->birth,
-      [](void* memory, void* table) {
-        static_cast<EdgeTable*>(table)->bytes_ -= sizeof(T);
-        delete static_cast<T*>(memory);
-      },
+      [](void* memory, void* table) { static_cast<EdgeTable*>(table)->destroy(static_cast<T*>(memory)); },
       this);
 }
 
 EdgeTable::~EdgeTable() {
-  release_all(false);
+  unlink_all();
+  while (old_ != nullptr) {
+    for (const std::atomic<Segment*>& held : old_->segments) {
+      Segment* const segment = held.load(std::memory_order_relaxed);
+      if (segment == nullptr) continue;
+      for (const Bucket& bucket : segment->buckets)
+        for (Bucket* more = bucket.more.load(std::memory_order_relaxed); more != nullptr;) {
+          Bucket* const next = more->more.load(std::memory_order_relaxed);
+          destroy(static_cast<Overflow*>(more));
+          more = next;
+        }
+      destroy(segment);
+    }
+    destroy(std::exchange(old_, old_->next));
+  }
 }
 
 EdgeTable::Bucket* EdgeTable::bucket_at(std::uint32_t b) const noexcept {
@@ -91,6 +105,19 @@ Node* EdgeTable::find(std::uint32_t parent, std::uint64_t local) const noexcept 
   return nullptr;
 }
 
+std::size_t EdgeTable::longest_search() const noexcept {
+  std::size_t longest = 0;
+  const std::uint32_t buckets = buckets_in(state_.load(std::memory_order_relaxed));
+  for (std::uint32_t b = 0; b < buckets; ++b) {
+    std::size_t chain = 0;
+    for (const Bucket* bucket = bucket_at(b); bucket != nullptr;
+         bucket = bucket->more.load(std::memory_order_relaxed))
+      ++chain;
+    longest = std::max(longest, chain);
+  }
+  return longest;
+}
+
 void EdgeTable::publish(std::uint32_t buckets) noexcept {
   // relaxed: only the writer stores. release: pairs with the acquires in find().
   const std::uint64_t version = (state_.load(std::memory_order_relaxed) >> 32) + 1;
@@ -133,7 +160,7 @@ bool EdgeTable::clear_cell(Bucket* first, Bucket* bucket, std::size_t i) {
   while (before->more.load(std::memory_order_relaxed) != bucket)
     before = before->more.load(std::memory_order_relaxed);
   before->more.store(bucket->more.load(std::memory_order_relaxed), std::memory_order_release);
-  retire(static_cast<Overflow*>(bucket), true);
+  retire(static_cast<Overflow*>(bucket));
   return true;
 }
 
@@ -150,7 +177,7 @@ void EdgeTable::erase(Node* node) {
   Bucket* bucket = nullptr;
   std::atomic<std::uint64_t>* const cell = cell_for(node, &first, &bucket);
   clear_cell(first, bucket, static_cast<std::size_t>(cell - bucket->cells.data()));
-  if (--size_ == 0) release_all(true);
+  if (--size_ == 0) unlink_all();
 }
 
 void EdgeTable::replace(Node* old, Node* fresh) {
@@ -188,25 +215,43 @@ void EdgeTable::add_bucket() {
   }
 }
 
-void EdgeTable::release_all(bool readers) {
+// The groups are out of use: a reader that is inside one finds that the number of buckets has changed.
+void EdgeTable::unlink_all() noexcept {
   publish(0);
   for (std::atomic<Group*>& entry : groups_) {
-    Group* const group = entry.exchange(nullptr, std::memory_order_acq_rel);
+    // relaxed: only the writer stores. release: pairs with the acquires in find().
+    Group* const group = entry.load(std::memory_order_relaxed);
     if (group == nullptr) break;
-    for (const std::atomic<Segment*>& held : group->segments) {
-      // The group keeps the address for readers that are inside; it goes after them.
-      Segment* const segment = held.load(std::memory_order_relaxed);
-      if (segment == nullptr) break;
-      for (const Bucket& bucket : segment->buckets)
-        for (Bucket* more = bucket.more.load(std::memory_order_relaxed); more != nullptr;) {
-          Bucket* const next = more->more.load(std::memory_order_relaxed);
-          retire(static_cast<Overflow*>(more), readers);
-          more = next;
-        }
-      retire(segment, readers);
+    entry.store(nullptr, std::memory_order_release);
+    // The first one is being taken apart; the others come behind it.
+    if (old_ == nullptr) {
+      old_ = group;
+      old_kept_ = kSegments;
+      continue;
     }
-    retire(group, readers);
+    group->next = old_->next;
+    old_->next = group;
   }
+}
+
+bool EdgeTable::free_some(std::size_t most) {
+  while (old_ != nullptr) {
+    // Segments fill a group from its front, and an empty table has no overflow buckets.
+    while (old_kept_ != 0) {
+      std::atomic<Segment*>& last = old_->segments[--old_kept_];
+      Segment* const segment = last.load(std::memory_order_relaxed);
+      if (segment == nullptr) continue;
+      if (most-- == 0) {
+        ++old_kept_;
+        return false;
+      }
+      last.store(nullptr, std::memory_order_release);
+      retire(segment);
+    }
+    retire(std::exchange(old_, old_->next));
+    old_kept_ = kSegments;
+  }
+  return true;
 }
 
 }  // namespace ashlar::index::detail

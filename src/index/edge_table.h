@@ -8,8 +8,9 @@
 // child itself.
 //
 // Thread safety: find() from readers inside the domain; everything else is the writer's.
-// Complexity:    one bucket of 7 cells, seldom two. No step moves more than the entries of one bucket.
-// Invariant:     an empty table owns no memory (the directory is part of the object).
+// Complexity:    one bucket of 7 cells, seldom two, whatever the keys: they are hashed with a secret (table_seed.h). No step
+//                moves more than the entries of one bucket.
+// Invariant:     an empty table owns no memory after free_some() (the directory is part of the object).
 #pragma once
 
 #include <array>
@@ -20,12 +21,13 @@
 
 #include "index/era_domain.h"
 #include "index/flash_node.h"
+#include "index/table_seed.h"
 
 namespace ashlar::index::detail {
 
 class EdgeTable {
  public:
-  explicit EdgeTable(EraDomain& domain) noexcept : domain_(domain) {}
+  EdgeTable(EraDomain& domain, const TableSeed& seed) noexcept : seed_(seed), domain_(domain) {}
   EdgeTable(const EdgeTable&) = delete;
   EdgeTable& operator=(const EdgeTable&) = delete;
   // Requires: no readers.
@@ -41,12 +43,17 @@ class EdgeTable {
 
   // Requires: no entry with the node's parent and first hash.
   void insert(Node* node);
-  // Requires: an entry for the node.
+  // Requires: an entry for the node. The last one leaves memory that free_some() gives back.
   void erase(Node* node);
   // `fresh` has the same parent and first hash.
   void replace(Node* old, Node* fresh);
 
+  // Retires up to `most` pieces of a table that became empty; true when none is left.
+  bool free_some(std::size_t most);
+
   std::size_t size() const noexcept { return size_; }
+  // Buckets that the longest search looks at: for tests, walks everything.
+  std::size_t longest_search() const noexcept;
   std::size_t bytes() const noexcept { return bytes_; }
 
  private:
@@ -72,14 +79,13 @@ class EdgeTable {
   struct Group {
     std::array<std::atomic<Segment*>, kSegments> segments{};
     std::uint64_t birth = 0;
+    Group* next = nullptr;  // of those that are out of use
   };
 
-  static std::uint64_t hash_of(std::uint32_t parent, std::uint64_t local) noexcept {
-    std::uint64_t h = (local ^ std::uint64_t{parent} * 0x9E3779B97F4A7C15u) * 0xBF58476D1CE4E5B9u;
-    h ^= h >> 32;
-    return h * 0x94D049BB133111EBu;
+  std::uint64_t hash_of(std::uint32_t parent, std::uint64_t local) const noexcept {
+    return seed_.hash(local, parent);
   }
-  static std::uint64_t hash_of(const Node* node) noexcept { return hash_of(node->parent, node->hashes()[0]); }
+  std::uint64_t hash_of(const Node* node) const noexcept { return hash_of(node->parent, node->hashes()[0]); }
   static std::uint64_t cell_of(const Node* node, std::uint64_t hash) noexcept {
     return reinterpret_cast<std::uintptr_t>(node) | (hash >> 48) << 48;
   }
@@ -97,18 +103,23 @@ class EdgeTable {
   bool clear_cell(Bucket* first, Bucket* bucket, std::size_t i);
   std::atomic<std::uint64_t>* cell_for(const Node* node, Bucket** first, Bucket** bucket) const noexcept;
   void publish(std::uint32_t buckets) noexcept;
-  void release_all(bool readers);
+  void unlink_all() noexcept;
   template <class T>
   T* create();
   template <class T>
-  void retire(T* object, bool readers);
+  void retire(T* object);
+  template <class T>
+  void destroy(T* object) noexcept;
 
   // What readers look at lies apart from what every change writes.
   alignas(kApart) std::atomic<std::uint64_t> state_{0};  // version << 32 | buckets
+  const TableSeed seed_;
   std::array<std::atomic<Group*>, kGroups> groups_{};
   alignas(kApart) EraDomain& domain_;
   std::size_t size_ = 0;
   std::size_t bytes_ = 0;
+  Group* old_ = nullptr;        // out of use; no reader that comes finds it
+  std::uint32_t old_kept_ = 0;  // segments that the first of them may still have
 };
 
 }  // namespace ashlar::index::detail

@@ -61,6 +61,12 @@ void EraDomain::flush() {
   } while (batch_count_ != 0);
 }
 
+bool EraDomain::collect() {
+  ASHLAR_CHECK(!scanning_, "collect() within a free function");
+  scan(kReviews);
+  return reviews_.first == nullptr;
+}
+
 void EraDomain::scan(std::size_t reviews) {
   scanning_ = true;
   ++work_.scans;

@@ -92,6 +92,8 @@ class EraDomain {
   void retire(void* object, std::size_t bytes, std::uint64_t birth, Free free, void* context);
   // Begins an era and frees all that no reader holds. Not from a free function.
   void flush();
+  // The same, looking at no more than kReviews of the objects that were held back; false when there are more of them.
+  bool collect();
 
   // Retired and not freed yet. relaxed: nothing is published by them.
   std::size_t waiting_bytes() const noexcept { return waiting_bytes_.load(std::memory_order_relaxed); }

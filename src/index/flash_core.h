@@ -5,15 +5,20 @@
 //   flash_owners.cc  who holds which blocks of a node
 //   flash_nodes.cc   building, replacing, splitting and freeing nodes; children
 //   flash_store.cc   store(): plan, names, publication
-//   flash_remove.cc  remove(), clear() and the sweep behind it, the orphan policy
+//   flash_remove.cc  remove(), the orphan policy, names
+//   flash_tidy.cc    clear() and the sweep behind it; what one call leaves to those after it
 //   flash_find.cc    find()
 //   flash_dump.cc    dump(), sizes
 //
 // Invariants, between the writer's calls:
 //   - names_ has an entry (name -> block) for every block whose `named` bit is set, and no other; a block that nobody
-//     holds is not named. A holder of a named block holds it by that name unless AliasNames says otherwise; a holder of
-//     a block that is not named has an alias for it.
-//   - every node but the root has a holder or a child.
+//     holds is not named, unless dead slots do. A holder of a named block holds it by that name unless AliasNames says
+//     otherwise; a holder of a block that is not named has an alias for it.
+//   - every node but the root has a holder or a child, or is the end of a barren chain that waits in barren_.
+//
+// Steps. The writer counts what it does: a block of an event, a node, a name or an alias that goes, 16 holders of a node
+// or 16 words of a roster, an object that is held against the readers' eras. A call takes the steps of its own event,
+// O(blocks) and O(holders) per node, and no more than kTidySteps for what others left.
 //   - with kOrphan, whoever holds a block holds its parent, dead slots aside.
 #pragma once
 
@@ -51,15 +56,19 @@ class FlashCore {
   ~FlashCore();
 
   // --- The writer's calls. ---
-  StoreVerdict store(const BlocksStored& event);
+
+  // Nothing: there may be a slot for the worker after more of the sweep. Call again, after other writers had their turn.
+  std::optional<StoreVerdict> store(const BlocksStored& event);
   std::size_t remove(const Worker& worker, StorageTier tier, std::span<const BlockName> names);
   void clear(const Worker& worker);
-  void remove_worker(WorkerId worker);
+  // The worker's ranks from `rank` on, up to kKills of them. Returns the rank to go on with, nothing when all are gone.
+  std::optional<std::uint32_t> remove_worker(WorkerId worker, std::uint32_t rank);
   // Finishes the sweep, lets idle slots go and frees what no reader holds.
   void settle();
   void dump(EventBatch& calls);
   IndexSizes sizes();
   const IndexCounters& counters() const noexcept { return counters_; }
+  FlashWork work() const noexcept;
 
   // --- Readers. ---
   const EraDomain& domain() const noexcept { return domain_; }
@@ -105,7 +114,7 @@ class FlashCore {
   // Adds blocks to what the slot holds; returns how many were new.
   std::uint32_t hold(Node& node, std::uint32_t slot, std::size_t tier, Mask blocks);
   TierBits tiers_at(Node& node, std::uint32_t slot, std::uint32_t offset) const noexcept;
-  // Blocks that other slots hold in any tier; `but` may be kNoSlot.
+  // Blocks that other slots hold in any tier, dead ones aside; `but` may be kNoSlot.
   Mask held(const Node& node, std::uint32_t but) const noexcept;
   // No more growth: from here on the set says who holds everything.
   void close(Node& node) noexcept;
@@ -116,7 +125,7 @@ class FlashCore {
     std::uint32_t slot = 0;
     std::array<Mask, kStorageTiers> masks{};
   };
-  // The entries of a node that hold something.
+  // The entries of a node that hold something, dead slots aside.
   void collect_entries(Node& node, std::vector<Entry>& entries) const;
   OwnerSet* new_set(std::span<const Entry> entries, std::uint32_t room, bool lower);
   // Gives an unpublished node its owners.
@@ -179,6 +188,7 @@ class FlashCore {
     const BlocksStored* event = nullptr;
     std::uint32_t slot = 0;
     std::size_t tier = 0;
+    std::uint32_t position = 0;  // of its first block
     Node* at = nullptr;          // where the known content ends:
     std::uint32_t offset = 0;    // blocks of it that belong to the path
     std::uint32_t known = 0;     // blocks of the event that are there already
@@ -203,6 +213,10 @@ class FlashCore {
   void set_kind(const Store& store, std::uint32_t block, NameKind kind);
   bool settle_new(Store& store, Node& node, std::uint32_t offset, std::uint32_t block);
   bool add_alias(Store& store, Node& node, std::uint32_t offset, std::uint32_t block);
+  // The piece with this block of the event. Requires: the block was there already.
+  const Piece& piece_with(std::uint32_t block) const noexcept;
+  // Whether the block will be the worker's by this name when the event in work is through.
+  bool names_in_event(const Store& store, BlockRef other, std::uint64_t name);
   void undo_names(Store& store);
   void publish(Store& store);
   void count_repeats(const Store& store, const Piece& piece);
@@ -231,16 +245,36 @@ class FlashCore {
   void turn_to(Removal& removal, Node& node);
   void finish(Removal& removal);
   void forget_below(Removal& removal, std::uint32_t offset);
-  // Everything that a slot holds in a node, or the part in `blocks`, names included. Does not prune.
+  // Everything that a live slot holds in a node, or the part in `blocks`, names included. Does not prune.
   void drop(Node& node, std::uint32_t slot, Mask blocks);
-  // Takes dead slots out of a node, ahead of the sweep.
-  void purge(Node& node);
+
+  // --- What calls leave to those after them (flash_tidy.cc). ---
+  static constexpr std::uint64_t kTidySteps = 2'048;  // that a call takes for it,
+  static constexpr std::size_t kTidyNodes = 32;       // and nodes that it looks at while slots are dead
+  static constexpr std::size_t kPrunes = 256;         // ancestors that a call frees
+  static constexpr std::size_t kPieces = 64;          // pieces of memory that it gives back
+  static constexpr std::size_t kKills = 512;          // workers that are removed at once
+  void begin_call() noexcept;
+  // Takes a share of what waits.
+  void tidy();
+  std::uint64_t steps() const noexcept { return steps_ + domain_.work().examined + aliases_.steps(); }
+  void count_holders(std::uint32_t holders) const noexcept { steps_ += 1 + holders / 16; }
+  bool any_dead() const noexcept { return !sweeping_.empty() || !died_.empty(); }
+  bool has_dead(const Node& node) const noexcept;
+  // Blocks that only dead slots hold, or held when the sweep came, lose their names.
+  void drop_dead_names(Node& node);
+  // The node, or its set, is about to be replaced by one without dead slots.
+  void leave_out_dead(Node& node);
+  // Takes dead slots out of a node, from entry `from` on, until so many steps are taken; false when they did not suffice,
+  // `from` is then where to go on.
+  bool purge(Node& node, std::uint32_t& from, std::uint64_t until);
   void kill(std::span<const std::uint32_t> slots);
-  static constexpr std::size_t kSweepNodes = 32;  // that a call looks at while slots are dead
-  // Looks at up to `nodes` nodes; true when no dead slot is left.
-  bool sweep(std::size_t nodes);
-  // Finishes the sweep and frees what no reader holds, slots of workers that hold nothing included.
-  void release_slots();
+  // Looks at up to `nodes` nodes, and stops after so many steps; true when no dead slot is left.
+  bool sweep(std::size_t nodes, std::uint64_t until);
+  bool prune_barren();
+  bool give_back(std::size_t pieces);
+  // Looks for slots that could be free: dead ones, those of workers that hold nothing. False: there is more to do.
+  bool release_slots();
 
   const FlashOptions options_;
   EraDomain domain_;
@@ -248,18 +282,28 @@ class FlashCore {
   NodeArena arena_{slabs_};
   ChunkedPool<Node*> nodes_;
   EdgeTable edges_;
-  NameTable names_{slabs_};
-  AliasNames aliases_{slabs_};
+  NameTable names_;
+  AliasNames aliases_;
   FlashSlots slots_;
   Node* root_ = nullptr;
   std::size_t live_nodes_ = 0;  // the root included; retired ones, whose ids are not free yet, are not
   IndexCounters counters_;
   std::size_t set_bytes_ = 0;
 
-  // The sweep: slots that are being taken out of the nodes, and those that died since it began.
+  // The sweep: slots that are being taken out of the nodes and the aliases, and those that died since it began.
   std::vector<std::uint32_t> sweeping_;
   std::vector<std::uint32_t> died_;
-  std::uint32_t sweep_at_ = 0;
+  std::uint32_t sweep_at_ = 0;     // node,
+  std::uint32_t sweep_entry_ = 0;  // entry of its set
+  std::uint32_t sweep_alias_ = 0;
+  // Ids of nodes that nobody needs; they may have gone since, or be in use again.
+  std::vector<std::uint32_t> barren_;
+  std::size_t prunes_left_ = 0;  // of this call
+  bool gives_back_ = false;      // there may be memory to give back
+
+  mutable std::uint64_t steps_ = 0;
+  std::uint64_t call_began_ = 0;  // steps when the call began
+  std::uint64_t most_steps_ = 0;  // of one call
 
   // Names whose buckets are on their way: those in work and as many behind them.
   static constexpr std::uint32_t kAhead = 16;

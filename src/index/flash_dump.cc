@@ -176,6 +176,7 @@ class FlashDump {
 void FlashCore::dump(EventBatch& calls) {
   settle();
   FlashDump(*this, calls).run();
+  call_began_ = steps();
 }
 
 IndexSizes FlashCore::sizes() {
@@ -193,6 +194,7 @@ IndexSizes FlashCore::sizes() {
   sizes.waiting_bytes = domain_.waiting_bytes();
   sizes.bytes = slabs_.bytes() + nodes_.bytes() + edges_.bytes() + names_.bytes() + aliases_.bytes() +
                 slots_.bytes() + set_bytes_ + domain_.heap_bytes();
+  call_began_ = steps();
   return sizes;
 }
 

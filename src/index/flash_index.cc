@@ -1,11 +1,21 @@
 #include "ashlar/index/flash_index.h"
 
+#include <algorithm>
+#include <optional>
+
 #include "ashlar/base/check.h"
 #include "ashlar/base/mutex.h"
 #include "index/event_batch.h"
 #include "index/flash_core.h"
 
 namespace ashlar::index {
+
+namespace {
+
+// Names of a removal between which other writers have their turn.
+constexpr std::size_t kNamesAtOnce = 1'024;
+
+}  // namespace
 
 struct FlashIndex::State {
   explicit State(const FlashOptions& options) : core(options) {}
@@ -33,13 +43,21 @@ FlashIndex::FlashIndex(const FlashOptions& options) : state_(std::make_unique<St
 FlashIndex::~FlashIndex() = default;
 
 StoreVerdict FlashIndex::store(const BlocksStored& event) {
-  const MutexLock lock(state_->writer);
-  return state_->core.store(event);
+  for (;;) {
+    const MutexLock lock(state_->writer);
+    if (const std::optional<StoreVerdict> verdict = state_->core.store(event)) return *verdict;
+  }
 }
 
 std::size_t FlashIndex::remove(const Worker& worker, StorageTier tier, std::span<const BlockName> names) {
-  const MutexLock lock(state_->writer);
-  return state_->core.remove(worker, tier, names);
+  std::size_t removed = 0;
+  do {
+    const std::span<const BlockName> some = names.first(std::min(names.size(), kNamesAtOnce));
+    names = names.subspan(some.size());
+    const MutexLock lock(state_->writer);
+    removed += state_->core.remove(worker, tier, some);
+  } while (!names.empty());
+  return removed;
 }
 
 void FlashIndex::clear(const Worker& worker) {
@@ -48,8 +66,10 @@ void FlashIndex::clear(const Worker& worker) {
 }
 
 void FlashIndex::remove_worker(WorkerId worker) {
-  const MutexLock lock(state_->writer);
-  state_->core.remove_worker(worker);
+  for (std::optional<std::uint32_t> rank = 0; rank;) {
+    const MutexLock lock(state_->writer);
+    rank = state_->core.remove_worker(worker, *rank);
+  }
 }
 
 void FlashIndex::find_matches(std::span<const LocalHash> locals, MatchScores& scores,
@@ -86,6 +106,11 @@ IndexSizes FlashIndex::sizes() const {
 IndexCounters FlashIndex::counters() const {
   const MutexLock lock(state_->writer);
   return state_->core.counters();
+}
+
+FlashWork FlashIndex::work() const {
+  const MutexLock lock(state_->writer);
+  return state_->core.work();
 }
 
 std::size_t FlashIndex::waiting_bytes() const noexcept {

@@ -8,7 +8,11 @@
 namespace ashlar::index::detail {
 
 FlashCore::FlashCore(const FlashOptions& options)
-    : options_(options), edges_(domain_), slots_(domain_, std::min(options.max_workers, kMaxSlots)) {
+    : options_(options),
+      edges_(domain_, TableSeed::of(options.seed)),
+      names_(slabs_, TableSeed::of(options.seed)),
+      aliases_(slabs_, TableSeed::of(options.seed)),
+      slots_(domain_, std::min(options.max_workers, kMaxSlots)) {
   root_ = new_node(1);
   ASHLAR_CHECK(root_->id == kRootId, "the root has id %u", root_->id);
   root_->shape |= Node::kClosed;
@@ -62,7 +66,10 @@ void FlashCore::retire(Node* node, bool with_id) {
     auto& core = *static_cast<FlashCore*>(self);
     core.nodes_.free(static_cast<Node*>(object)->id);
     core.free_node(static_cast<Node*>(object));
-    if (core.nodes_.live() == 1) core.nodes_.shrink_to_first();
+    if (core.nodes_.live() == 1) {
+      core.nodes_.shrink_to_first();
+      core.gives_back_ = true;
+    }
   };
   domain_.retire(node, node->bytes() + (set == nullptr ? 0 : set->bytes), birth,
                  with_id ? id_too : only_memory, this);
@@ -105,7 +112,10 @@ void FlashCore::unlink(Node* node) {
   if (node->next != kNoNode) node_at(node->next).previous = node->previous;
   // A node that had many children keeps them in the table until the last one goes: a reader that finds nothing there
   // may rely on it.
-  if (parent.child.load(std::memory_order_relaxed) == Node::kManyChildren) edges_.erase(node);
+  if (parent.child.load(std::memory_order_relaxed) == Node::kManyChildren) {
+    edges_.erase(node);
+    gives_back_ |= edges_.size() == 0;
+  }
   if (parent.first_child == kNoNode && &parent != root_)
     parent.child.store(Node::kNoChild, std::memory_order_release);
 }
@@ -129,7 +139,7 @@ void FlashCore::take_place(Node* old, Node* fresh) {
 }
 
 Node* FlashCore::rebuild(Node* old, std::uint32_t blocks, std::uint32_t room) {
-  purge(*old);
+  leave_out_dead(*old);
   Node* const fresh = new_node(room, old->id);
   std::copy_n(old->hashes(), blocks, fresh->hashes());
   std::copy_n(old->names(), blocks, fresh->names());
@@ -152,13 +162,13 @@ Node* FlashCore::rebuild(Node* old, std::uint32_t blocks, std::uint32_t room) {
 
 void FlashCore::move_name(Node& from, std::uint32_t offset, BlockRef to) {
   if ((from.named >> offset & 1) == 0) return;
-  const std::uint32_t tag = NameTable::tag_of(from.names()[offset]);
+  const std::uint32_t tag = names_.tag_of(from.names()[offset]);
   const std::uint32_t word = BlockRef(from.id, offset).word();
   names_.replace(tag, word, to.word());
 }
 
 Node* FlashCore::split(Node* old, std::uint32_t at, std::uint32_t newcomer) {
-  purge(*old);
+  leave_out_dead(*old);
   const std::uint32_t blocks = old->size();
   Node* const front = new_node(at);
   Node* const back = new_node(blocks - at, old->id);
@@ -178,17 +188,24 @@ Node* FlashCore::split(Node* old, std::uint32_t at, std::uint32_t newcomer) {
   // The back keeps the id, and with it the children. The front's names move first, then the back's from the lowest on:
   // then no reference is taken twice.
   collect_entries(*old, entries_);
-  for (std::uint32_t i = 0; i < blocks; ++i) {
-    const BlockRef to = i < at ? BlockRef(front->id, i) : BlockRef(back->id, i - at);
-    move_name(*old, i, to);
-    if (!old->aliased()) continue;
+  const auto moved = [&](std::uint32_t i) {
+    return i < at ? BlockRef(front->id, i) : BlockRef(back->id, i - at);
+  };
+  for (std::uint32_t i = 0; i < blocks; ++i) move_name(*old, i, moved(i));
+  const auto move_aliases = [&](std::uint32_t slot) {
+    if (!aliases_.any(slot)) return;
+    for (std::uint32_t i = 0; i < blocks; ++i) aliases_.move(slot, BlockRef(old->id, i), moved(i));
+    steps_ += blocks;
+  };
+  if (old->aliased()) {
     bool seen = false;
     for (const Entry& entry : entries_) {
-      aliases_.move(entry.slot, BlockRef(old->id, i), to);
+      move_aliases(entry.slot);
       seen |= entry.slot == newcomer;
     }
-    if (!seen) aliases_.move(newcomer, BlockRef(old->id, i), to);
+    if (!seen) move_aliases(newcomer);
   }
+  steps_ += blocks;
   back->first_child = old->first_child;
   back->child.store(old->child.load(std::memory_order_relaxed), std::memory_order_relaxed);
 
@@ -205,6 +222,9 @@ Node* FlashCore::split(Node* old, std::uint32_t at, std::uint32_t newcomer) {
   set_owners(*front, entries_);
   set_owners(*back, behind);
 
+  // Where only dead slots held the back, nobody needs it.
+  if (behind.empty() && back->first_child == kNoNode) barren_.push_back(back->id);
+
   back->parent = front->id;
   front->first_child = back->id;
   nodes_[back->id] = back;
@@ -215,9 +235,15 @@ Node* FlashCore::split(Node* old, std::uint32_t at, std::uint32_t newcomer) {
   return front;
 }
 
+// A chain of ancestors may be as long as a sequence: what a call does not free waits in barren_.
 void FlashCore::prune(Node* node) {
-  while (node != root_ && node->first_child == kNoNode && held(*node, kNoSlot) == 0) {
+  for (bool first = true; node != root_ && node->first_child == kNoNode && held(*node, kNoSlot) == 0;
+       first = false) {
+    if (!first && prunes_left_ == 0) return barren_.push_back(node->id);
+    if (!first) --prunes_left_;
+    steps_ += 2;
     Node* const parent = &node_at(node->parent);
+    drop_dead_names(*node);
     ASHLAR_DCHECK(node->named == 0, "a pruned node has names");
     unlink(node);
     nodes_[node->id] = nullptr;

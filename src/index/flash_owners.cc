@@ -19,6 +19,7 @@ FlashCore::Owner FlashCore::owner(Node& node, std::uint32_t slot) const noexcept
   if (set == nullptr) return node.first_slot == slot ? Owner{nullptr, 0, &node.first_mask} : Owner{};
   const std::uint32_t count = set->count.load(std::memory_order_relaxed);
   const std::uint32_t i = set->index_of(slot, count);
+  count_holders(i);
   return i == count ? Owner{} : Owner{set, i, nullptr};
 }
 
@@ -91,7 +92,7 @@ std::uint32_t FlashCore::hold(Node& node, std::uint32_t slot, std::size_t tier, 
   if ((blocks & ~old) == 0) return 0;
   write_mask(node, held, slot, tier, old | blocks);
   const auto added = static_cast<std::uint32_t>(std::popcount(blocks & ~old));
-  slots_.blocks(slot) += added;
+  slots_.add_blocks(slot, added);
   return added;
 }
 
@@ -106,21 +107,28 @@ TierBits FlashCore::tiers_at(Node& node, std::uint32_t slot, std::uint32_t offse
 
 Mask FlashCore::held(const Node& node, std::uint32_t but) const noexcept {
   const OwnerSet* const set = node.set();
-  if (set == nullptr) return node.first_slot == but ? 0 : node.first_mask.load(std::memory_order_relaxed);
+  const bool dying = any_dead();
+  if (set == nullptr) {
+    if (node.first_slot == but || (dying && slots_.dead(node.first_slot))) return 0;
+    return node.first_mask.load(std::memory_order_relaxed);
+  }
   const Mask all = low_bits(node.size());
   if (node.closed())
     for (std::uint32_t w = 0; w < set->words; ++w) {
       std::uint64_t bits = set->full()[w].load(std::memory_order_relaxed);
       if (but / 64 == w) bits &= ~(std::uint64_t{1} << (but % 64));
+      if (dying) bits &= ~slots_.dead_bits(w);
       if (bits != 0) return all;
     }
-  Mask some = 0;
+  const std::atomic<Mask>* const masks = set->masks(set->lower ? OwnerSet::kAnyTier : 0);
+  const std::uint32_t* const slots = set->slots();
   const std::uint32_t count = set->count.load(std::memory_order_relaxed);
-  for (std::uint32_t i = 0; i < count && some != all; ++i) {
-    if (set->slots()[i] == but) continue;
-    for (std::size_t tier = 0; tier < set->tiers(); ++tier)
-      some |= set->masks(tier)[i].load(std::memory_order_relaxed);
-  }
+  Mask some = 0;
+  std::uint32_t i = 0;
+  for (; i < count && some != all; ++i)
+    if (slots[i] != but && !(dying && slots_.dead(slots[i])))
+      some |= masks[i].load(std::memory_order_relaxed);
+  count_holders(i);
   return some;
 }
 
@@ -145,9 +153,11 @@ void FlashCore::set_full_bits(const Node& node, OwnerSet& set) noexcept {
 void FlashCore::collect_entries(Node& node, std::vector<Entry>& entries) const {
   entries.clear();
   const OwnerSet* const set = node.set();
+  if (set != nullptr) count_holders(set->count.load(std::memory_order_relaxed));
+  const bool dying = any_dead();
   if (set == nullptr) {
     const Mask mask = node.first_mask.load(std::memory_order_relaxed);
-    if (mask != 0) entries.push_back({node.first_slot, {mask}});
+    if (mask != 0 && !(dying && slots_.dead(node.first_slot))) entries.push_back({node.first_slot, {mask}});
     return;
   }
   const std::uint32_t count = set->count.load(std::memory_order_relaxed);
@@ -156,7 +166,7 @@ void FlashCore::collect_entries(Node& node, std::vector<Entry>& entries) const {
     Mask any = 0;
     for (std::size_t tier = 0; tier < set->tiers(); ++tier)
       any |= entry.masks[tier] = set->masks(tier)[i].load(std::memory_order_relaxed);
-    if (any != 0) entries.push_back(entry);
+    if (any != 0 && !(dying && slots_.dead(entry.slot))) entries.push_back(entry);
   }
 }
 
@@ -207,7 +217,7 @@ void FlashCore::set_owners(Node& node, std::span<const Entry> entries) {
 
 // The same owners with room for one more.
 void FlashCore::replace_set(Node& node, bool lower) {
-  purge(node);
+  leave_out_dead(node);
   collect_entries(node, entries_);
   OwnerSet* const old = node.set();
   OwnerSet* const fresh = new_set(entries_, 1, lower);

@@ -1,4 +1,4 @@
-// remove(), clear() with the sweep behind it, and names.
+// remove(), the orphan policy, and names.
 #include <algorithm>
 #include <bit>
 
@@ -10,12 +10,12 @@ namespace ashlar::index::detail {
 // --- Names. ---
 
 std::uint32_t FlashCore::find_name(std::uint64_t name) const {
-  return names_.find(NameTable::tag_of(name), [&](std::uint32_t value) { return is_named(value, name); });
+  return names_.find(names_.tag_of(name), [&](std::uint32_t value) { return is_named(value, name); });
 }
 
 void FlashCore::erase_name(Node& node, std::uint32_t offset) {
   if ((node.named >> offset & 1) == 0) return;
-  names_.erase(NameTable::tag_of(node.names()[offset]), BlockRef(node.id, offset).word());
+  names_.erase(names_.tag_of(node.names()[offset]), BlockRef(node.id, offset).word());
   node.named &= ~bit_at(offset);
 }
 
@@ -28,7 +28,7 @@ TierBits FlashCore::canonical_tiers(Node& node, std::uint32_t slot, std::uint32_
 
 std::optional<BlockRef> FlashCore::resolve(std::uint32_t slot, std::uint64_t name) const {
   if (aliases_.any(slot))
-    if (const std::uint32_t alias = aliases_.find(slot, name); alias != 0) return aliases_.alias(alias).block;
+    if (const std::uint32_t alias = aliases_.find(slot, name); alias != 0) return aliases_.block_of(alias);
   const std::uint32_t found = find_name(name);
   if (found == NameTable::kNone) return std::nullopt;
   const BlockRef block(found);
@@ -40,7 +40,9 @@ std::optional<BlockRef> FlashCore::resolve(std::uint32_t slot, std::uint64_t nam
 // --- remove. ---
 
 std::size_t FlashCore::remove(const Worker& worker, StorageTier tier, std::span<const BlockName> names) {
-  sweep(kSweepNodes);
+  begin_call();
+  tidy();
+  steps_ += names.size();
   const std::optional<std::uint32_t> slot = slots_.find(worker);
   if (!slot || !is_known(tier)) {
     counters_.unknown_removals += names.size();
@@ -152,7 +154,7 @@ bool FlashCore::remove_name(Removal& removal, std::uint64_t name, const NameTabl
       AliasNames::Place& held = aliases_.place(place);
       if ((held.canonical & tier_bit) == 0) return false;
       held.canonical &= static_cast<TierBits>(~tier_bit);
-      if ((aliases_.tiers_of(held) & tier_bit) != 0) return true;  // held by another name
+      if ((AliasNames::tiers_of(held) & tier_bit) != 0) return true;  // held by another name
     }
   removal.mine &= ~bit;
   if (((removal.others | removal.elsewhere) & bit) == 0) {
@@ -165,15 +167,13 @@ bool FlashCore::remove_name(Removal& removal, std::uint64_t name, const NameTabl
 
 bool FlashCore::remove_alias(Removal& removal, std::uint32_t number) {
   const auto tier_bit = static_cast<TierBits>(1u << removal.tier);
-  AliasNames::Alias& alias = aliases_.alias(number);
-  if ((alias.tiers & tier_bit) == 0) return false;
-  const BlockRef block = alias.block;
+  if (!aliases_.remove_tier(number, removal.tier)) return false;
+  const BlockRef block = aliases_.block_of(number);
   Node& node = node_at(block.node());
   turn_to(removal, node);
-  alias.tiers &= static_cast<TierBits>(~tier_bit);
-  const AliasNames::Place& place = aliases_.place(alias.place);
-  const bool still_held = ((place.canonical | aliases_.tiers_of(place)) & tier_bit) != 0;
-  if (alias.tiers == 0) aliases_.remove(number);
+  const AliasNames::Place& place = aliases_.place(aliases_.alias(number).place);
+  const bool still_held = ((place.canonical | AliasNames::tiers_of(place)) & tier_bit) != 0;
+  if (aliases_.alias(number).tiers == 0) aliases_.remove(number);
   if (still_held) return true;
   removal.mine &= ~bit_at(block.offset());
   if (((removal.others | removal.elsewhere) >> block.offset() & 1) == 0) erase_name(node, block.offset());
@@ -200,7 +200,7 @@ void FlashCore::finish(Removal& removal) {
   Node* const node = removal.node;
   removal.node = nullptr;
   if (node == nullptr || removal.mine == removal.before) return;
-  slots_.blocks(removal.slot) -= static_cast<std::size_t>(std::popcount(removal.before & ~removal.mine));
+  slots_.take_blocks(removal.slot, static_cast<std::size_t>(std::popcount(removal.before & ~removal.mine)));
   write_mask(*node, removal.owner, removal.slot, removal.tier, removal.mine);
   const Mask left = removal.mine | removal.elsewhere | removal.others;
   if (node->first_child != kNoNode) return;
@@ -222,7 +222,7 @@ void FlashCore::forget_below(Removal& removal, std::uint32_t offset) {
   // What is removed so far is written, then the rest goes, children first, without recursion.
   const std::uint32_t id = node->id;
   if (removal.mine != removal.before) {
-    slots_.blocks(removal.slot) -= static_cast<std::size_t>(std::popcount(removal.before & ~removal.mine));
+    slots_.take_blocks(removal.slot, static_cast<std::size_t>(std::popcount(removal.before & ~removal.mine)));
     write_mask(*node, removal.owner, removal.slot, removal.tier, removal.mine);
   }
   removal.node = nullptr;
@@ -254,11 +254,10 @@ void FlashCore::drop(Node& node, std::uint32_t slot, Mask blocks) {
   if (!found) return;
   const Mask mine = found.any() & blocks;
   if (mine == 0) return;
-  const bool live = slots_.live(slot);
   for (std::size_t tier = 0; tier < kStorageTiers; ++tier) {
     const Mask mask = found.mask(tier);
     if ((mask & mine) == 0) continue;
-    if (live) slots_.blocks(slot) -= static_cast<std::size_t>(std::popcount(mask & mine));
+    slots_.take_blocks(slot, static_cast<std::size_t>(std::popcount(mask & mine)));
     write_mask(node, found, slot, tier, mask & ~mine);
   }
   if (node.aliased())
@@ -266,77 +265,6 @@ void FlashCore::drop(Node& node, std::uint32_t slot, Mask blocks) {
       aliases_.drop(slot, BlockRef(node.id, static_cast<std::uint32_t>(std::countr_zero(left))));
   for (Mask left = mine & ~held(node, slot); left != 0; left &= left - 1)
     erase_name(node, static_cast<std::uint32_t>(std::countr_zero(left)));
-}
-
-// --- clear and the sweep. ---
-
-void FlashCore::kill(std::span<const std::uint32_t> slots) {
-  slots_.kill(slots);
-  died_.insert(died_.end(), slots.begin(), slots.end());
-}
-
-void FlashCore::clear(const Worker& worker) {
-  ++counters_.clears;
-  if (const std::optional<std::uint32_t> slot = slots_.find(worker)) kill(std::span(&*slot, 1));
-  sweep(kSweepNodes);
-}
-
-void FlashCore::remove_worker(WorkerId worker) {
-  ++counters_.clears;
-  kill(slots_.slots_of(worker));
-  sweep(kSweepNodes);
-}
-
-void FlashCore::purge(Node& node) {
-  if (sweeping_.empty() && died_.empty()) return;
-  collect_entries(node, entries_);
-  for (const Entry& entry : entries_)
-    if (slots_.dead(entry.slot)) drop(node, entry.slot, ~Mask{0});
-}
-
-bool FlashCore::sweep(std::size_t nodes) {
-  for (;;) {
-    if (sweeping_.empty()) {
-      if (died_.empty()) return true;
-      sweeping_.swap(died_);
-      sweep_at_ = kRootId + 1;
-    }
-    for (; sweep_at_ < nodes_.end(); ++sweep_at_) {
-      if (nodes-- == 0) return false;
-      Node* const node = nodes_[sweep_at_];
-      if (node == nullptr) continue;
-      purge(*node);
-      prune(node);
-    }
-    for (const std::uint32_t slot : sweeping_) slots_.recycle(slot);
-    sweeping_.clear();
-    if (is_empty()) forget_all();
-  }
-}
-
-void FlashCore::release_slots() {
-  while (!sweep(~std::size_t{0})) {
-  }
-  std::vector<std::uint32_t> idle;
-  for (std::uint32_t slot = 0; slot < slots_.size(); ++slot)
-    if (slots_.live(slot) && slots_.blocks(slot) == 0) idle.push_back(slot);
-  slots_.kill(idle);
-  for (const std::uint32_t slot : idle) slots_.recycle(slot);
-  domain_.flush();
-}
-
-void FlashCore::forget_all() {
-  names_.reset();
-  if (nodes_.live() == 1) nodes_.shrink_to_first();
-}
-
-void FlashCore::settle() {
-  release_slots();
-  while (domain_.waiting_count() != 0) {
-    const std::size_t before = domain_.waiting_count();
-    domain_.flush();
-    if (domain_.waiting_count() >= before) break;
-  }
 }
 
 }  // namespace ashlar::index::detail

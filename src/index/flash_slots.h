@@ -2,18 +2,22 @@
 //
 // A slot is live (it belongs to a worker), dead (its worker was cleared; nodes may still have masks for it), waiting (no
 // node has) or free. It waits until no reader from before that moment is left, so that a query never takes one worker's
-// mask for another's. Readers see a Roster: a snapshot that is replaced as a whole.
+// mask for another's. Readers see a Roster: a snapshot that is replaced as a whole, but for the pages with the workers'
+// ids, which two rosters share where they agree.
 //
 // Thread safety: the writer's; roster() from readers inside the domain.
-// Complexity:    O(slots) per change, O(1) per lookup.
+// Complexity:    a lookup is O(1) for the worker of the last one, else O(log workers). A change is O(slots / 64): the bits
+//                and the addresses of a roster, and one page of 64 workers.
+// Invariant:     without slots it owns the memory of an empty roster.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <optional>
 #include <span>
-#include <unordered_map>
 #include <vector>
 
 #include "ashlar/index/indexer.h"
@@ -22,15 +26,20 @@
 
 namespace ashlar::index::detail {
 
+// Workers of 64 slots. A slot without a worker has the one that had it last.
+struct RosterPage {
+  std::uint64_t birth = 0;
+  std::array<Worker, 64> workers{};
+};
+
 struct Roster {
   std::uint64_t birth = 0;
-  std::uint64_t assignment = 0;
-  std::vector<Worker> workers;       // by slot
-  std::vector<std::uint64_t> alive;  // bit per slot
+  std::uint64_t assignment = 0;  // of workers to slots; the same while workers only leave
+  std::uint32_t slots = 0;
+  std::vector<const RosterPage*> pages;  // by slot / 64. A page is retired after the last roster that has it.
+  std::vector<std::uint64_t> alive;      // bit per slot
 
-  std::size_t bytes() const noexcept {
-    return sizeof(Roster) + workers.size() * sizeof(Worker) + alive.size() * 8;
-  }
+  std::size_t bytes() const noexcept { return sizeof(Roster) + (pages.size() + alive.size()) * 8; }
 };
 
 class FlashSlots {
@@ -42,28 +51,45 @@ class FlashSlots {
 
   std::optional<std::uint32_t> find(const Worker& worker) const {
     // Events mostly come in bursts of one worker.
-    if (last_ < slots_.size() && slots_[last_].state == State::kLive && slots_[last_].worker == worker)
-      return last_;
+    if (last_ < size_ && at(last_).state == State::kLive && at(last_).worker == worker) return last_;
     return look_up(worker);
   }
   // Gives the worker a slot; nothing when all are taken. Requires: it has none.
   std::optional<std::uint32_t> assign(const Worker& worker);
-  // The live slots of all ranks of a worker.
-  std::vector<std::uint32_t> slots_of(WorkerId worker) const;
-  const Worker& worker(std::uint32_t slot) const noexcept { return slots_[slot].worker; }
+  // Live slots of a worker's ranks from `rank` on, by rising rank: up to `most` of them.
+  std::vector<std::uint32_t> slots_of(WorkerId worker, std::uint32_t rank, std::size_t most) const;
+  const Worker& worker(std::uint32_t slot) const noexcept { return at(slot).worker; }
 
   // live -> dead. The workers may be assigned again at once, to other slots.
   void kill(std::span<const std::uint32_t> slots);
   // dead -> free as soon as the readers allow it. Requires: no node has a mask for the slot.
   void recycle(std::uint32_t slot);
-  bool dead(std::uint32_t slot) const noexcept { return slots_[slot].state == State::kDead; }
-  bool live(std::uint32_t slot) const noexcept { return slots_[slot].state == State::kLive; }
+  // Of any number: entries of slots that are free stay in nodes, with empty masks.
+  bool dead(std::uint32_t slot) const noexcept { return (dead_bits(slot / 64) >> (slot % 64) & 1) != 0; }
+  bool live(std::uint32_t slot) const noexcept { return at(slot).state == State::kLive; }
+  // The same for 64 slots.
+  std::uint64_t dead_bits(std::size_t word) const noexcept { return word < dead_.size() ? dead_[word] : 0; }
+  std::size_t waiting() const noexcept { return waiting_; }
 
   // Slots that were ever assigned, up to the last one in use.
-  std::uint32_t size() const noexcept { return static_cast<std::uint32_t>(slots_.size()); }
+  std::uint32_t size() const noexcept { return size_; }
+  bool has_free_end() const noexcept { return size_ != 0 && at(size_ - 1).state == State::kFree; }
+  // Gives up to `most` free slots behind the last one in use back.
+  void trim(std::size_t most);
+
   // (worker, tier, content) presences of a slot.
-  std::size_t& blocks(std::uint32_t slot) noexcept { return slots_[slot].blocks; }
-  std::size_t blocks(std::uint32_t slot) const noexcept { return slots_[slot].blocks; }
+  std::size_t blocks(std::uint32_t slot) const noexcept { return at(slot).blocks; }
+  void add_blocks(std::uint32_t slot, std::size_t count) noexcept {
+    if (at(slot).blocks == 0) set(idle_, slot, false);
+    at(slot).blocks += count;
+  }
+  // Requires: a live slot with as many.
+  void take_blocks(std::uint32_t slot, std::size_t count) noexcept {
+    if ((at(slot).blocks -= count) == 0) set(idle_, slot, true);
+  }
+  // Up to `most` live slots without blocks.
+  std::vector<std::uint32_t> idle(std::size_t most) const;
+
   // What the slot's last events tell about the next ones; the blocks may be gone.
   struct Trail {
     BlockRef stored;           // where the last store ended,
@@ -71,15 +97,15 @@ class FlashSlots {
     BlockRef removed_next;     // what a removal would take next if it went on like the last one
     std::uint32_t step = ~0u;  // from block to block there: 1, or -1
   };
-  Trail& trail(std::uint32_t slot) noexcept { return slots_[slot].trail; }
+  Trail& trail(std::uint32_t slot) noexcept { return at(slot).trail; }
 
   // acquire: pairs with the release in publish().
   const Roster* roster() const noexcept { return roster_.load(std::memory_order_acquire); }
-  std::size_t bytes() const noexcept {
-    return bytes_ + slots_.capacity() * sizeof(Slot) + by_worker_.size() * (sizeof(Worker) + 48);
-  }
+  std::size_t bytes() const noexcept;
 
  private:
+  static constexpr std::uint32_t kPage = 64;
+
   enum class State : std::uint8_t { kFree, kLive, kDead, kWaiting };
   struct Slot {
     Worker worker;
@@ -88,17 +114,36 @@ class FlashSlots {
     std::size_t blocks = 0;
     Trail trail;
   };
+  using Page = std::array<Slot, kPage>;
+  using Bits = std::vector<std::uint64_t>;
+
+  Slot& at(std::uint32_t slot) noexcept { return (*pages_[slot / kPage])[slot % kPage]; }
+  const Slot& at(std::uint32_t slot) const noexcept { return (*pages_[slot / kPage])[slot % kPage]; }
+  static void set(Bits& bits, std::uint32_t slot, bool value) noexcept {
+    const std::uint64_t bit = std::uint64_t{1} << (slot % 64);
+    bits[slot / 64] = value ? bits[slot / 64] | bit : bits[slot / 64] & ~bit;
+  }
   std::optional<std::uint32_t> look_up(const Worker& worker) const;
-  void publish();
+  std::uint32_t lowest_free() noexcept;
+  void add_page();
+  // The roster as it is, for as many slots.
+  std::unique_ptr<Roster> copy_roster(std::uint32_t slots) const;
+  // Puts a roster in the place of the old one; pages that only the old one has are retired after it.
+  void publish(std::unique_ptr<Roster> fresh);
 
   // What readers look at lies apart from what every event writes.
   alignas(kApart) std::atomic<const Roster*> roster_{nullptr};
   alignas(kApart) EraDomain& domain_;
   const std::uint32_t most_;
-  std::vector<Slot> slots_;
-  std::unordered_map<Worker, std::uint32_t> by_worker_;
-  std::map<WorkerId, std::vector<std::uint32_t>> ranks_;  // slots of a worker's ranks
-  std::size_t bytes_ = 0;
+  std::vector<std::unique_ptr<Page>> pages_;
+  std::uint32_t size_ = 0;
+  std::size_t waiting_ = 0;
+  std::uint32_t first_free_ = 0;  // no word of free_ before it has a bit
+  Bits free_;                     // a bit per slot below size_
+  Bits dead_;
+  Bits idle_;  // live, without blocks
+  std::map<Worker, std::uint32_t> by_worker_;
+  std::size_t bytes_ = 0;           // of rosters and their pages
   mutable std::uint32_t last_ = 0;  // the slot that was looked up last
 };
 

@@ -41,8 +41,10 @@ StoreVerdict FlashCore::refuse(StoreVerdict verdict) noexcept {
   return verdict;
 }
 
-StoreVerdict FlashCore::store(const BlocksStored& event) {
-  sweep(kSweepNodes);
+std::optional<StoreVerdict> FlashCore::store(const BlocksStored& event) {
+  begin_call();
+  tidy();
+  steps_ += event.blocks.size();
   if (event.blocks.empty()) return refuse(StoreVerdict::kEmpty);
   if (!is_known(event.tier)) return refuse(StoreVerdict::kUnknownTier);
   Store store{.event = &event, .tier = static_cast<std::size_t>(event.tier)};
@@ -59,21 +61,23 @@ StoreVerdict FlashCore::store(const BlocksStored& event) {
     store.offset = parent->offset() + 1;
     position = store.at->position + store.offset;
   }
+  store.position = position;
   if (event.start_position && *event.start_position != position) return refuse(StoreVerdict::kWrongPosition);
   if (event.blocks.size() > kMaxDepth - position) return refuse(StoreVerdict::kFull);
   if (nodes_.live() + event.blocks.size() / kNodeBlocks + 4 > kMaxNodes) return refuse(StoreVerdict::kFull);
   if (!slot) slot = slots_.assign(event.worker);
   if (!slot) {
-    release_slots();
+    const bool last = release_slots();
     slot = slots_.assign(event.worker);
+    if (!slot && !last) return std::nullopt;
   }
   if (!slot) return refuse(StoreVerdict::kFull);
   store.slot = *slot;
 
   plan(store);
   // Names that only dead slots held are gone before names are settled.
-  for (const Piece& piece : pieces_) purge(*piece.node);
-  purge(*store.at);
+  for (const Piece& piece : pieces_) drop_dead_names(*piece.node);
+  drop_dead_names(*store.at);
   if (!probed || store.known != 0) probe_from(store, store.known);
   make_space(store);
   if (!settle_names(store)) {
@@ -251,7 +255,7 @@ bool FlashCore::settle_known(Store& store, const Piece& piece) {
       // The worker may use the name as an alias: for this very block, or for other content.
       const std::uint32_t alias = aliases_.find(store.slot, name);
       if (alias == 0) continue;
-      if (aliases_.alias(alias).block != BlockRef(node.id, offset)) return false;
+      if (aliases_.block_of(alias) != BlockRef(node.id, offset)) return false;
       set_kind(store, piece.block + i, NameKind::kAlias);
       continue;
     }
@@ -271,7 +275,7 @@ bool FlashCore::settle_new(Store& store, Node& node, std::uint32_t offset, std::
   if (aliases_.any(store.slot) && aliases_.find(store.slot, name) != 0) {
     return add_alias(store, node, offset, block);
   }
-  const std::uint32_t found = names_.insert(NameTable::tag_of(name), BlockRef(node.id, offset).word(),
+  const std::uint32_t found = names_.insert(names_.tag_of(name), BlockRef(node.id, offset).word(),
                                             [&](std::uint32_t value) { return is_named(value, name); });
   if (found != NameTable::kNone) return add_alias(store, node, offset, block);
   node.named |= bit_at(offset);
@@ -285,22 +289,14 @@ bool FlashCore::add_alias(Store& store, Node& node, std::uint32_t offset, std::u
   const std::uint64_t name = store.event->blocks[block].name.value();
   const BlockRef here(node.id, offset);
   if (const std::uint32_t alias = aliases_.find(store.slot, name); alias != 0) {
-    if (aliases_.alias(alias).block != here) return false;
+    if (aliases_.block_of(alias) != here) return false;
     set_kind(store, block, NameKind::kAlias);
     return true;
   }
   if (const std::uint32_t found = find_name(name); found != NameTable::kNone) {
     const BlockRef other(found);
-    Node& holder = node_at(other.node());
-    if (canonical_tiers(holder, store.slot, other.offset()) != 0) return false;
-    // A block of this event: the worker will hold it by that name.
-    const bool fresh = std::find(fresh_.begin(), fresh_.end(), &holder) != fresh_.end();
-    const bool appended = &holder == store.at && other.offset() >= store.offset && store.appended != 0;
-    const bool known = std::any_of(pieces_.begin(), pieces_.end(), [&](const Piece& piece) {
-      return piece.node == &holder && other.offset() - piece.offset < piece.count &&
-             store.event->blocks[piece.block + other.offset() - piece.offset].name.value() == name;
-    });
-    if (fresh || appended || known) return false;
+    if (canonical_tiers(node_at(other.node()), store.slot, other.offset()) != 0) return false;
+    if (names_in_event(store, other, name)) return false;
   }
   // From now on the canonical name of the block is not a matter of course for this slot.
   aliases_.add(store.slot, name, here,
@@ -308,6 +304,24 @@ bool FlashCore::add_alias(Store& store, Node& node, std::uint32_t offset, std::u
   node.shape |= Node::kAliased;
   set_kind(store, block, NameKind::kNewAlias);
   return true;
+}
+
+bool FlashCore::names_in_event(const Store& store, BlockRef other, std::uint64_t name) {
+  const Node& holder = node_at(other.node());
+  if (holder.parent == kNoNode) return true;  // one of the fresh nodes: they are not linked yet
+  if (&holder == store.at && other.offset() >= store.offset && store.appended != 0) return true;
+  // A block that was there already has the event's block of its position, or none.
+  const std::uint32_t block = holder.position + other.offset() - store.position;
+  if (block >= store.known || store.event->blocks[block].name.value() != name) return false;
+  const Piece& piece = piece_with(block);
+  return piece.node == &holder && piece.offset + (block - piece.block) == other.offset();
+}
+
+const FlashCore::Piece& FlashCore::piece_with(std::uint32_t block) const noexcept {
+  // Pieces follow one another.
+  const auto behind = std::upper_bound(pieces_.begin(), pieces_.end(), block,
+                                       [](std::uint32_t b, const Piece& piece) { return b < piece.block; });
+  return behind[-1];
 }
 
 void FlashCore::undo_names(Store& store) {
@@ -319,10 +333,8 @@ void FlashCore::undo_names(Store& store) {
       const Place place = place_of(store, block);
       erase_name(*place.node, place.offset);
     } else if (kind == NameKind::kInserted) {
-      const auto piece = std::find_if(pieces_.begin(), pieces_.end(), [&](const Piece& candidate) {
-        return block - candidate.block < candidate.count;
-      });
-      erase_name(*piece->node, piece->offset + block - piece->block);
+      const Piece& piece = piece_with(block);
+      erase_name(*piece.node, piece.offset + block - piece.block);
     }
   }
 }
@@ -342,10 +354,8 @@ void FlashCore::count_repeats(const Store& store, const Piece& piece) {
     const std::uint32_t block = piece.block + i;
     const std::uint32_t offset = piece.offset + i;
     if (!kinds_.empty() && kinds_[block] >= NameKind::kNewAlias) {
-      AliasNames::Alias& alias =
-          aliases_.alias(aliases_.find(store.slot, store.event->blocks[block].name.value()));
-      counters_.repeated += (alias.tiers & tier_bit) != 0;
-      alias.tiers |= tier_bit;
+      const std::uint32_t alias = aliases_.find(store.slot, store.event->blocks[block].name.value());
+      counters_.repeated += aliases_.add_tier(alias, store.tier) ? 0 : 1;
       continue;
     }
     if (const std::uint32_t place = aliases_.find_place(store.slot, BlockRef(node.id, offset)); place != 0) {

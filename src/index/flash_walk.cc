@@ -47,7 +47,8 @@ FlashWalk::Step FlashWalk::start(const FlashCore& core, std::span<const LocalHas
   if (!guard.still()) return Step::kEraOver;
   core_ = &core;
   scores_ = &scores;
-  scores.begin(roster->assignment, roster->workers);
+  if (scores.begin(roster->assignment, roster->slots) && !copy_workers(*roster, scores, guard))
+    return Step::kEraOver;
   static_assert(sizeof(LocalHash) == sizeof(std::uint64_t));
   query_ = reinterpret_cast<const std::uint64_t*>(locals.data());
   size_ = static_cast<std::uint32_t>(std::min<std::size_t>(locals.size(), kMaxDepth));
@@ -55,7 +56,7 @@ FlashWalk::Step FlashWalk::start(const FlashCore& core, std::span<const LocalHas
   early_exit_ = early_exit;
   stride_ = 0;
   few_.clear();
-  if (size_ == 0 || roster->workers.empty()) return Step::kDone;
+  if (size_ == 0 || roster->slots == 0) return Step::kDone;
   // What most queries need of themselves; a miss needs no more.
   fetch(query_, 0, size_);
   const EdgeTable::Found first = core.edges_.find(kRootId, query_[0], guard);
@@ -67,6 +68,20 @@ FlashWalk::Step FlashWalk::start(const FlashCore& core, std::span<const LocalHas
   partial_.resize(active_.size());
   wide_ = true;
   return enter(first.node, guard);
+}
+
+bool FlashWalk::copy_workers(const Roster& roster, MatchScores& scores, const EraDomain::Guard& guard) {
+  std::span<Worker> left = scores.workers();
+  for (const RosterPage* const page : roster.pages) {
+    if (!guard.still()) {
+      scores.forget_assignment();
+      return false;
+    }
+    const std::size_t count = std::min(left.size(), page->workers.size());
+    std::copy_n(page->workers.begin(), count, left.begin());
+    left = left.subspan(count);
+  }
+  return true;
 }
 
 FlashWalk::Step FlashWalk::enter(const Node* node, const EraDomain::Guard& guard) {

@@ -47,6 +47,8 @@ class FlashWalk {
     Mask any = 0;
   };
 
+  // False when the era ended meanwhile.
+  static bool copy_workers(const Roster& roster, MatchScores& scores, const EraDomain::Guard& guard);
   Step enter(const Node* node, const EraDomain::Guard& guard);
   // The next `count` blocks of the node match.
   void take_single(const Node& node, std::uint32_t count);

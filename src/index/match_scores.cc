@@ -6,14 +6,14 @@
 
 namespace ashlar::index {
 
-void MatchScores::assign(std::uint64_t assignment, std::span<const events::Worker> workers_by_slot) {
-  const std::size_t padded = (workers_by_slot.size() + 63) / 64 * 64;
-  workers_.assign(workers_by_slot.begin(), workers_by_slot.end());
+void MatchScores::assign(std::uint64_t assignment, std::size_t slots) {
+  const std::size_t padded = (slots + 63) / 64 * 64;
+  workers_.resize(slots);
   device_.assign(padded, 0);
   depth_.assign(padded, 0);
   for (std::vector<std::uint32_t>& blocks : blocks_) blocks.assign(padded, 0);
   matches_ = lower_tiers_ = false;
-  slots_ = workers_by_slot.size();
+  slots_ = slots;
   assignment_ = assignment;
 }
 

@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdint>
 #include <cstring>
 #include <new>
 #include <numeric>
+#include <utility>
 
 namespace ashlar::index {
 
@@ -58,18 +60,57 @@ void NameTable::add_first_page() {
 }
 
 void NameTable::reset() noexcept {
-  for (std::uint32_t p = 0; p < page_count_; ++p) free_buckets(pages_[p / kPageChunk][p % kPageChunk]);
-  std::vector<Segment>().swap(segments_);
-  std::vector<std::unique_ptr<Page[]>>().swap(pages_);
-  page_count_ = 0;
+  free_some(SIZE_MAX);
+  forget();
+  free_some(SIZE_MAX);
+}
+
+void NameTable::forget() noexcept {
+  if (!old_pages_.empty() || !old_segments_.empty()) return;
+  old_pages_.swap(pages_);
+  old_segments_.swap(segments_);
+  old_count_ = std::exchange(page_count_, 0);
   entries_ = 0;
-  bytes_ = 0;
+}
+
+bool NameTable::free_some(std::size_t most) noexcept {
+  if (old_pages_.empty() && old_segments_.empty()) [[likely]]
+    return true;
+  for (; old_count_ != 0; --most) {
+    if (most == 0) return false;
+    --old_count_;
+    free_buckets(old_pages_[old_count_ / kPageChunk][old_count_ % kPageChunk]);
+    if (old_count_ % kPageChunk != 0) continue;
+    old_pages_.pop_back();
+    bytes_ -= kPageChunk * sizeof(Page);
+  }
+  for (; !old_segments_.empty(); --most) {
+    if (most == 0) return false;
+    if (old_segments_.back() != nullptr) bytes_ -= kSegment * sizeof(Page*);
+    old_segments_.pop_back();
+  }
+  std::vector<Segment>().swap(old_segments_);
+  std::vector<std::unique_ptr<Page[]>>().swap(old_pages_);
+  return true;
 }
 
 std::size_t NameTable::size() const noexcept {
   std::size_t size = 0;
   for (std::uint32_t p = 0; p < page_count_; ++p) size += pages_[p / kPageChunk][p % kPageChunk].count();
   return size;
+}
+
+std::size_t NameTable::longest_search() const noexcept {
+  std::size_t longest = 0;
+  for (std::uint32_t p = 0; p < page_count_; ++p) {
+    const Page& page = pages_[p / kPageChunk][p % kPageChunk];
+    for (std::uint32_t b = 0; b < page.size; ++b)
+      for (std::size_t i = 0; i < used_of(page.buckets[b]); ++i) {
+        const std::uint32_t home = home_of(page.buckets[b].tags[i], page.size);
+        longest = std::max<std::size_t>(longest, (b + page.size - home) % page.size + 1);
+      }
+  }
+  return longest;
 }
 
 // --- Growth. ---

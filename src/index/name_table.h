@@ -10,7 +10,8 @@
 // its entries had to pass it: a search ends at a bucket that none did.
 //
 // Thread safety: thread-compatible.
-// Complexity:    one bucket per operation in the usual case; probe() hides its miss.
+// Complexity:    one bucket per operation in the usual case, whatever the keys: tags are made with a secret (table_seed.h).
+//                probe() hides the miss.
 // Invariant:     value 0 marks a free cell, and the free cells of a bucket are its last; an empty table owns no memory.
 #pragma once
 
@@ -23,6 +24,7 @@
 
 #include "ashlar/base/check.h"
 #include "index/slab_pool.h"
+#include "index/table_seed.h"
 
 #if defined(__SSE2__)
 #include <emmintrin.h>
@@ -38,22 +40,24 @@ class NameTable {
  public:
   static constexpr std::uint32_t kNone = 0;
 
-  explicit NameTable(detail::SlabPool& pool) noexcept
-      : full_pages_(pool, kFull * sizeof(Bucket), detail::Shelf::fit(kFull * sizeof(Bucket))) {}
+  NameTable(detail::SlabPool& pool, const detail::TableSeed& seed) noexcept
+      : seed_(seed), full_pages_(pool, kFull * sizeof(Bucket), detail::Shelf::fit(kFull * sizeof(Bucket))) {}
   NameTable(const NameTable&) = delete;
   NameTable& operator=(const NameTable&) = delete;
   ~NameTable() { reset(); }
 
-  // Hash bits of a key. Keys are usually hashes already, but may be counters.
-  static std::uint32_t tag_of(std::uint64_t key) noexcept {
-    return static_cast<std::uint32_t>(key * 0x9E3779B97F4A7C15u >> 32);
+  // Hash bits of a key. Keys are usually hashes already, but may be counters, or chosen.
+  std::uint32_t tag_of(std::uint64_t key) const noexcept {
+    return static_cast<std::uint32_t>(seed_.hash(key));
   }
-  static std::uint32_t tag_of(std::uint64_t key, std::uint64_t second) noexcept {
-    return tag_of(key ^ (std::rotl(second * 0xD6E8FEB86659FD93u, 32)));
+  std::uint32_t tag_of(std::uint64_t key, std::uint32_t second) const noexcept {
+    return static_cast<std::uint32_t>(seed_.hash(key, second));
   }
 
   // Counts them: for tests.
   std::size_t size() const noexcept;
+  // Buckets that the longest search for an entry looks at: for tests, walks everything.
+  std::size_t longest_search() const noexcept;
   // Without what the pool counts.
   std::size_t bytes() const noexcept { return bytes_; }
 
@@ -157,6 +161,10 @@ class NameTable {
 
   // Frees everything. Requires: no probe is used after it.
   void reset() noexcept;
+  // Forgets everything, unless the last forget() is not through; free_some() gives the memory back. Requires: as above.
+  void forget() noexcept;
+  // Frees up to `most` pages, or pieces of the directory, that were forgotten; true when none is left.
+  bool free_some(std::size_t most) noexcept;
 
  private:
   static constexpr int kLanes = 8;
@@ -285,10 +293,15 @@ class NameTable {
   Page* add_record();
   void point_at(std::uint32_t tag, std::uint32_t step, Page* page);
 
+  const detail::TableSeed seed_;
   std::uint32_t entries_ = 0;                   // of the directory, a power of two
   std::vector<Segment> segments_;               // the directory
   std::vector<std::unique_ptr<Page[]>> pages_;  // records, where the directory points
   std::uint32_t page_count_ = 0;
+  // What was forgotten, freed from its end.
+  std::vector<Segment> old_segments_;
+  std::vector<std::unique_ptr<Page[]>> old_pages_;
+  std::uint32_t old_count_ = 0;
   std::size_t bytes_ = 0;  // outside the pool
   detail::Shelf full_pages_;
 };

@@ -63,7 +63,7 @@ class NameTableTest : public ::testing::Test {
   }
 
   detail::SlabPool pool_;
-  NameTable table_{pool_};
+  NameTable table_{pool_, detail::TableSeed(1)};
   std::vector<std::uint32_t> tags_;
   std::vector<bool> held_;
   std::size_t count_ = 0;
@@ -162,6 +162,31 @@ TEST_F(NameTableTest, ProbesOutliveSplits) {
   EXPECT_EQ(table_.size(), 0u);
 }
 
+TEST_F(NameTableTest, WhatIsForgottenIsFreedInPieces) {
+  for (int round = 0; round < 3; ++round) {
+    for (int i = 0; i < 20'000; ++i) insert(static_cast<std::uint32_t>(i) * 0x9E37'79B9u);
+    table_.forget();
+    tags_.clear();
+    held_.clear();
+    count_ = 0;
+    expect_all();
+    // New entries come while the old memory goes.
+    int pieces = 0;
+    for (; !table_.free_some(1); ++pieces) insert(static_cast<std::uint32_t>(pieces) * 0x9E37'79B9u);
+    EXPECT_GE(pieces, 20'000 / 409);
+    expect_all();
+    while (!tags_.empty()) {
+      erase(tags_.size() - 1);
+      tags_.pop_back();
+      held_.pop_back();
+    }
+    table_.forget();
+    while (!table_.free_some(1)) {
+    }
+    EXPECT_EQ(pool_.bytes() + table_.bytes(), 0u);
+  }
+}
+
 TEST_F(NameTableTest, ResetGivesAllMemoryBack) {
   for (int i = 0; i < 20'000; ++i) insert(static_cast<std::uint32_t>(i) * 0x9E37'79B9u);
   EXPECT_GT(pool_.bytes() + table_.bytes(), 20'000u * 8);
@@ -178,6 +203,51 @@ TEST_F(NameTableTest, EmptyPagesGiveTheirMemoryBack) {
   for (std::size_t i = 1; i < tags_.size(); ++i) erase(i);
   EXPECT_LE(pool_.bytes(), full / 4);
   EXPECT_TRUE(contains(0));
+}
+
+// --- Keys that are chosen. ---
+
+// The inverse of an odd number modulo 2^64.
+constexpr std::uint64_t inverse(std::uint64_t odd) {
+  std::uint64_t found = 1;
+  for (int round = 0; round < 6; ++round) found *= 2 - odd * found;
+  return found;
+}
+
+// Keys that differ where a multiplication by a known number, or none at all, would not look.
+const std::vector<std::function<std::uint64_t(std::uint64_t)>> kFamilies = {
+    [](std::uint64_t i) { return i; },
+    [](std::uint64_t i) { return i << 24; },
+    [](std::uint64_t i) { return i << 32; },
+    [](std::uint64_t i) { return i << 48 | (i & 1) << 47; },
+    [](std::uint64_t i) { return i * 0x1'0000'0001u; },
+    [](std::uint64_t i) { return i * 0x1'0001'0000'0000u; },
+    [](std::uint64_t i) { return (0x12345678u * 0x1'0000'0000u + i) * inverse(0x9E3779B97F4A7C15u); },
+    [](std::uint64_t i) { return (i << 40) * inverse(0xBF58476D1CE4E5B9u); },
+};
+
+TEST(ChosenNamesTest, NoFamilyOfKeysMeets) {
+  constexpr std::uint64_t kKeys = 20'000;
+  for (std::uint64_t seed = 1; seed <= 4; ++seed)
+    for (std::size_t family = 0; family < kFamilies.size(); ++family) {
+      detail::SlabPool pool;
+      NameTable table(pool, detail::TableSeed(seed));
+      for (std::uint32_t i = 0; i < kKeys; ++i)
+        table.insert(table.tag_of(kFamilies[family](i)), i + 1, [](std::uint32_t) { return false; });
+      EXPECT_LE(table.longest_search(), 12u) << "seed " << seed << ", family " << family;
+      NameTable pairs(pool, detail::TableSeed(seed));
+      for (std::uint32_t i = 0; i < kKeys; ++i)
+        pairs.insert(pairs.tag_of(kFamilies[family](i / 100), i % 100), i + 1,
+                     [](std::uint32_t) { return false; });
+      EXPECT_LE(pairs.longest_search(), 12u) << "seed " << seed << ", family " << family << " in pairs";
+    }
+}
+
+TEST(ChosenNamesTest, WithoutASeedATableTakesTheSecretOfTheProcess) {
+  const detail::TableSeed secret = detail::TableSeed::of({});
+  EXPECT_EQ(secret.hash(1), detail::TableSeed::of({}).hash(1));
+  EXPECT_EQ(detail::TableSeed::of(5).hash(1), detail::TableSeed(5).hash(1));
+  for (std::uint64_t seed = 0; seed < 8; ++seed) EXPECT_NE(secret.hash(1), detail::TableSeed(seed).hash(1));
 }
 
 }  // namespace

@@ -9,12 +9,15 @@
 //
 // Thread safety: thread-safe. Calls that write take one lock among themselves; a reader takes it only after writers made
 //                it start again eight times, or beyond 8,192 reading threads.
-// Complexity:    store and remove are O(blocks), one cache miss per block, prefetched, plus O(holders) per 64 blocks;
-//                find_matches() is O(depth / 8) vector compares plus O(depth / 64) intersections of slots / 64 words, and
-//                O(holders) where workers hold parts of a node or need lower tiers; clear() is O(workers), whatever the
-//                worker holds: its blocks are out of every answer at once and swept by later calls, which look at 32
-//                nodes each and free the chains that end there. A worker's first store is O(workers), too. sizes() and dump() walk everything under the
-//                writers' lock.
+// Complexity:    store and remove are O(blocks), one cache miss per block, prefetched, plus O(holders) per 64 blocks, in
+//                vector steps of 16. A block that leaves a worker with kOrphan costs O(blocks below it). find_matches() is
+//                O(depth / 8) vector compares plus O(depth / 64) intersections of slots / 64 words, and O(holders) where
+//                workers hold parts of a node or need lower tiers. clear() and a worker's first store are
+//                O(workers / 64 + log workers), whatever the worker holds: its blocks are out of every answer at once.
+//                What is left of them is swept by later writing calls, each of which looks at 32 nodes and takes 2,048
+//                steps at most. No costs depend on which names and hashes are chosen: tables are hashed with a secret.
+//                The writers' lock is held for one store, for 1,024 names of a removal or for 512 ranks of
+//                remove_worker(); other writers have their turn in between. sizes() and dump() walk everything under it.
 // Limits:        65,535 (worker, rank)s, those that a reader inside may still know included; 2^26 nodes, 2^24 blocks per
 //                sequence. Beyond them a store is refused as kFull, before its names are looked at.
 #pragma once
@@ -22,6 +25,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 
 #include "ashlar/index/indexer.h"
@@ -33,6 +37,18 @@ struct FlashOptions {
   MidChainRemoval mid_chain = MidChainRemoval::kRetain;
   // (worker, rank)s at a time, at most 65,535; a store for one more is refused as kFull.
   std::uint32_t max_workers = 65'535;
+  // Of the hash tables. Without one they take a random number of the process, so that names and hashes cannot be chosen
+  // to meet; for tests that replay a run.
+  std::optional<std::uint64_t> seed{};
+};
+
+// What the writers' calls did, in steps: a block of an event, a node, a name or an alias that goes, 16 holders of a node,
+// a freed object. sizes() and dump() are not counted.
+struct FlashWork {
+  std::uint64_t steps = 0;
+  std::uint64_t most_in_one_hold = 0;  // of the writers' lock
+
+  friend bool operator==(const FlashWork&, const FlashWork&) = default;
 };
 
 class FlashIndex {
@@ -60,6 +76,7 @@ class FlashIndex {
   // Finishes the sweep behind clear() first, and frees what readers have left.
   IndexSizes sizes() const;
   IndexCounters counters() const;
+  FlashWork work() const;
   // Bytes that are unlinked and wait for readers; from any thread, at any time.
   std::size_t waiting_bytes() const noexcept;
 

@@ -8,6 +8,7 @@
 // Thread safety: thread-compatible. Filled by an index, read by its caller.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cstddef>
@@ -43,7 +44,7 @@ class MatchScores {
     return {blocks_[static_cast<std::size_t>(tier)].data(), slots_};
   }
 
-  // Requires: slot < slots(). A free slot has the worker {0, 0} and no score.
+  // Requires: slot < slots(). A slot that no worker has now has no score, and the worker {0, 0} or its last one.
   const events::Worker& worker(std::size_t slot) const noexcept {
     ASHLAR_DCHECK(slot < slots_, "slot %zu of %zu", slot, slots_);
     return workers_[slot];
@@ -74,7 +75,13 @@ class MatchScores {
   }
   // Starts an answer: no matches, exact. `workers_by_slot` is copied only when `assignment` differs from the last one.
   void begin(std::uint64_t assignment, std::span<const events::Worker> workers_by_slot) {
-    if (assignment != assignment_) assign(assignment, workers_by_slot);
+    if (begin(assignment, workers_by_slot.size())) std::ranges::copy(workers_by_slot, workers_.begin());
+  }
+  // The same for an index that keeps its workers in pieces. True when `assignment` differs from the last one: then the
+  // caller fills workers(), or calls forget_assignment() where it cannot.
+  bool begin(std::uint64_t assignment, std::size_t slots) {
+    const bool differs = assignment != assignment_;
+    if (differs) assign(assignment, slots);
     if (matches_) {
       std::memset(device_.data(), 0, slots_ * sizeof(std::uint32_t));
       std::memset(depth_.data(), 0, slots_ * sizeof(std::uint32_t));
@@ -83,7 +90,10 @@ class MatchScores {
     }
     if (lower_tiers_) clear_lower_tiers();
     exact_ = true;
+    return differs;
   }
+  std::span<events::Worker> workers() noexcept { return workers_; }
+  void forget_assignment() noexcept { assignment_ = 0; }
   std::uint64_t assignment() const noexcept { return assignment_; }
   void set(std::size_t slot, const Score& score) noexcept;
   // A worker whose blocks are all in the device tier.
@@ -96,7 +106,7 @@ class MatchScores {
   void set_inexact() noexcept { exact_ = false; }
 
  private:
-  void assign(std::uint64_t assignment, std::span<const events::Worker> workers_by_slot);
+  void assign(std::uint64_t assignment, std::size_t slots);
   void clear_lower_tiers() noexcept;
 
   std::size_t slots_ = 0;

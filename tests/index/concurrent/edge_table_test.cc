@@ -39,7 +39,7 @@ class EdgeTableTest : public ::testing::Test {
   }
 
   EraDomain domain_;
-  EdgeTable table_{domain_};
+  EdgeTable table_{domain_, TableSeed(1)};
   SlabPool pool_;
   NodeArena arena_{pool_};
   std::vector<Node*> made_;
@@ -73,6 +73,39 @@ TEST_F(EdgeTableTest, DoesWhatAMapDoes) {
   for (const auto& [key, node] : model) {
     ASSERT_EQ(look_up(key.first, key.second), node);
     table_.erase(node);
+  }
+  while (!table_.free_some(1)) {
+  }
+  domain_.flush();
+  EXPECT_EQ(table_.bytes(), 0u);
+}
+
+// Local hashes that met in one bucket of a table with a known hash function, and others that differ in few bits.
+TEST_F(EdgeTableTest, ChosenHashesDoNotMeet) {
+  constexpr std::uint64_t kEdges = 20'000;
+  const auto inverse = [](std::uint64_t odd) {
+    std::uint64_t found = 1;
+    for (int round = 0; round < 6; ++round) found *= 2 - odd * found;
+    return found;
+  };
+  const std::uint64_t first = inverse(0xBF58476D1CE4E5B9u);
+  const std::uint64_t second = inverse(0x94D049BB133111EBu);
+  const auto unmixed = [&](std::uint64_t i) {
+    std::uint64_t hash = (i * 0x10001 << 32) * second;
+    hash ^= hash >> 32;
+    return hash * first ^ 0x9E3779B97F4A7C15u;
+  };
+  for (int family = 0; family < 5; ++family) {
+    std::vector<Node*> nodes;
+    for (std::uint64_t i = 0; i < kEdges; ++i) {
+      const std::uint64_t locals[] = {unmixed(i), i, i << 49, i << 32, 5};
+      nodes.push_back(make(family == 4 ? static_cast<std::uint32_t>(i) + 1 : 1, locals[family]));
+      table_.insert(nodes.back());
+    }
+    EXPECT_LE(table_.longest_search(), 4u) << "family " << family;
+    for (Node* const node : nodes) table_.erase(node);
+    while (!table_.free_some(16)) {
+    }
   }
   domain_.flush();
   EXPECT_EQ(table_.bytes(), 0u);

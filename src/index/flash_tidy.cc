@@ -1,0 +1,224 @@
+// clear() with the sweep behind it, and everything else that one call leaves to those after it.
+//
+// A call may leave work of any size: a cleared worker has masks in every node, a removed leaf may end a chain that nobody
+// needs, a table that became empty has memory. No call does all of that under the lock. What is left waits in one of
+// these, and every writing call takes a share of it, kTidySteps at most:
+//   barren_     ends of chains without holders
+//   sweeping_   dead slots. Their masks go node by node, entry by entry; then their aliases, then the slots themselves
+//   gives_back_ memory of tables that are empty
+// None of it shows in an answer: readers see no dead slot, and nobody holds a block of a barren chain.
+#include <algorithm>
+#include <bit>
+
+#include "index/flash_core.h"
+
+namespace ashlar::index::detail {
+
+namespace {
+
+constexpr std::uint64_t kNoLimit = UINT64_MAX;
+
+}  // namespace
+
+void FlashCore::begin_call() noexcept {
+  most_steps_ = std::max(most_steps_, steps() - call_began_);
+  call_began_ = steps();
+}
+
+FlashWork FlashCore::work() const noexcept {
+  return {steps(), std::max(most_steps_, steps() - call_began_)};
+}
+
+void FlashCore::tidy() {
+  prunes_left_ = kPrunes;
+  if (!barren_.empty()) [[unlikely]]
+    prune_barren();
+  if (any_dead()) [[unlikely]]
+    sweep(kTidyNodes, steps() + kTidySteps);
+  if (gives_back_ || aliases_.emptied()) [[unlikely]]
+    gives_back_ = !give_back(kPieces);
+  if (slots_.has_free_end()) [[unlikely]] {
+    slots_.trim(kKills);
+    count_holders(slots_.size() / 32);
+  }
+}
+
+// --- Clear. ---
+
+void FlashCore::kill(std::span<const std::uint32_t> slots) {
+  slots_.kill(slots);
+  died_.insert(died_.end(), slots.begin(), slots.end());
+  steps_ += slots.size();
+  count_holders(slots_.size() / 32);  // two words per 64 slots
+}
+
+void FlashCore::clear(const Worker& worker) {
+  begin_call();
+  ++counters_.clears;
+  if (const std::optional<std::uint32_t> slot = slots_.find(worker)) kill(std::span(&*slot, 1));
+  tidy();
+}
+
+std::optional<std::uint32_t> FlashCore::remove_worker(WorkerId worker, std::uint32_t rank) {
+  begin_call();
+  if (rank == 0) ++counters_.clears;
+  const std::vector<std::uint32_t> slots = slots_.slots_of(worker, rank, kKills);
+  const std::uint32_t last = slots.empty() ? 0 : slots_.worker(slots.back()).rank;
+  kill(slots);
+  tidy();
+  if (slots.size() < kKills) return std::nullopt;
+  return last == UINT32_MAX ? std::nullopt : std::optional(last + 1);
+}
+
+// --- The sweep. ---
+
+bool FlashCore::has_dead(const Node& node) const noexcept {
+  const OwnerSet* const set = node.set();
+  if (set == nullptr)
+    return node.first_mask.load(std::memory_order_relaxed) != 0 && slots_.dead(node.first_slot);
+  if (set->words == 0) return true;  // few entries: they say it themselves
+  count_holders(set->words);
+  for (std::uint32_t w = 0; w < set->words; ++w)
+    if ((set->listed()[w].load(std::memory_order_relaxed) & slots_.dead_bits(w)) != 0) return true;
+  return false;
+}
+
+void FlashCore::drop_dead_names(Node& node) {
+  if (!any_dead()) return;
+  for (Mask left = node.named & ~held(node, kNoSlot); left != 0; left &= left - 1) {
+    erase_name(node, static_cast<std::uint32_t>(std::countr_zero(left)));
+    ++steps_;
+  }
+}
+
+void FlashCore::leave_out_dead(Node& node) {
+  drop_dead_names(node);
+  // The sweep may be in the middle of this node.
+  if (node.id == sweep_at_) sweep_entry_ = 0;
+}
+
+bool FlashCore::purge(Node& node, std::uint32_t& from, std::uint64_t until) {
+  if (from == 0 && !has_dead(node)) return true;
+  OwnerSet* const set = node.set();
+  if (set == nullptr) write_mask(node, {nullptr, 0, &node.first_mask}, node.first_slot, 0, 0);
+  const std::uint32_t count = set == nullptr ? 0 : set->count.load(std::memory_order_relaxed);
+  for (; from < count; ++from) {
+    if (from % 16 == 0) {
+      if (steps() >= until) return false;
+      ++steps_;
+    }
+    const std::uint32_t slot = set->slots()[from];
+    const Owner entry{set, from, nullptr};
+    if (!slots_.dead(slot) || entry.any() == 0) continue;
+    ++steps_;
+    for (std::size_t tier = 0; tier < set->tiers(); ++tier)
+      if (entry.mask(tier) != 0) write_mask(node, entry, slot, tier, 0);
+  }
+  drop_dead_names(node);
+  return true;
+}
+
+bool FlashCore::sweep(std::size_t nodes, std::uint64_t until) {
+  for (;;) {
+    if (sweeping_.empty()) {
+      if (died_.empty()) return true;
+      sweeping_.swap(died_);
+      sweep_at_ = kRootId + 1;
+      sweep_entry_ = 0;
+      sweep_alias_ = 1;
+    }
+    for (; sweep_at_ < nodes_.end(); ++sweep_at_, sweep_entry_ = 0) {
+      if (nodes == 0 || steps() >= until) return false;
+      --nodes;
+      ++steps_;
+      Node* const node = nodes_[sweep_at_];
+      if (node == nullptr) continue;
+      if (!purge(*node, sweep_entry_, until)) return false;
+      prune(node);
+    }
+    for (; sweep_alias_ < aliases_.end(); ++sweep_alias_) {
+      if (steps() >= until) return false;
+      if (aliases_.in_use(sweep_alias_) && slots_.dead(aliases_.alias(sweep_alias_).slot))
+        aliases_.remove(sweep_alias_);
+    }
+    for (; !sweeping_.empty(); sweeping_.pop_back()) {
+      if (steps() >= until) return false;
+      ++steps_;
+      slots_.recycle(sweeping_.back());
+    }
+    if (is_empty()) forget_all();
+  }
+}
+
+// --- Barren chains, memory, slots. ---
+
+bool FlashCore::prune_barren() {
+  while (!barren_.empty()) {
+    if (prunes_left_ == 0) return false;
+    const std::uint32_t id = barren_.back();
+    barren_.pop_back();
+    // It may have gone with another chain; then its id is free, or names a node that prune() leaves alone.
+    Node* const node = id < nodes_.end() ? nodes_[id] : nullptr;
+    if (node == nullptr) continue;
+    --prunes_left_;
+    prune(node);
+  }
+  if (is_empty()) forget_all();
+  return true;
+}
+
+void FlashCore::forget_all() {
+  names_.forget();
+  if (nodes_.live() == 1) nodes_.shrink_to_first();
+  gives_back_ = true;
+}
+
+bool FlashCore::give_back(std::size_t pieces) {
+  steps_ += 4 * std::min(pieces, kPieces);
+  bool done = names_.free_some(pieces);
+  if (done && is_empty()) {
+    names_.forget();
+    done = names_.free_some(pieces);
+  }
+  done &= edges_.free_some(pieces);
+  done &= aliases_.trim(pieces);
+  done &= nodes_.trim(pieces);
+  return done;
+}
+
+bool FlashCore::release_slots() {
+  if (!sweep(SIZE_MAX, steps() + kTidySteps)) return false;
+  const std::vector<std::uint32_t> idle = slots_.idle(kKills);
+  if (!idle.empty()) {
+    slots_.kill(idle);
+    for (const std::uint32_t slot : idle) slots_.recycle(slot);
+    steps_ += 2 * idle.size();
+  }
+  // Slots that a reader from before may know are free when it has left.
+  const bool reviewed = slots_.waiting() == 0 || domain_.collect();
+  return reviewed && idle.size() < kKills;
+}
+
+void FlashCore::settle() {
+  begin_call();
+  do {
+    prunes_left_ = SIZE_MAX;
+    prune_barren();
+    while (!sweep(SIZE_MAX, kNoLimit)) {
+    }
+  } while (!barren_.empty());
+  for (std::vector<std::uint32_t> idle = slots_.idle(SIZE_MAX); !idle.empty(); idle.clear()) {
+    slots_.kill(idle);
+    for (const std::uint32_t slot : idle) slots_.recycle(slot);
+  }
+  // What is freed may leave more to free: a tail of free slots, a table without entries.
+  for (std::size_t held = SIZE_MAX; domain_.waiting_count() != held;) {
+    domain_.flush();
+    held = domain_.waiting_count();
+    slots_.trim(SIZE_MAX);
+    give_back(SIZE_MAX);
+  }
+  gives_back_ = false;
+}
+
+}  // namespace ashlar::index::detail

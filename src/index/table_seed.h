@@ -1,0 +1,54 @@
+// TableSeed: the secret of a hash table. Where keys come from outside, a table without one can be made slow on purpose:
+// keys are chosen that all meet in one bucket.
+//
+// A key is combined with a secret and multiplied by another to 128 bits, whose halves are folded; for any two keys, the
+// low bits of the results meet for about one secret in as many as there are values. A second multiplication breaks up
+// what regular keys, such as counters, leave of their pattern. So keys that are chosen without knowing the secret spread
+// as random ones do. It is no cipher: whoever can measure single calls may learn the secret over time.
+//
+// Thread safety: immutable.
+// Complexity:    hash() is two multiplications.
+#pragma once
+
+#include <bit>
+#include <cstdint>
+#include <optional>
+
+#include "ashlar/base/random.h"
+
+namespace ashlar::index::detail {
+
+class TableSeed {
+ public:
+  explicit TableSeed(std::uint64_t seed) noexcept {
+    Random random(seed);
+    mask_ = random.next();
+    factor_ = random.next() | 1;
+  }
+  // The given seed; without one, a number of this process that nobody outside knows.
+  static TableSeed of(const std::optional<std::uint64_t>& seed) noexcept {
+    return TableSeed(seed ? *seed : process_seed());
+  }
+
+  std::uint64_t hash(std::uint64_t key) const noexcept { return mix(key ^ mask_, factor_); }
+  // Of a pair. The second key goes into the factor, which stays odd: it cannot undo what the first one does.
+  std::uint64_t hash(std::uint64_t key, std::uint32_t second) const noexcept {
+    return mix(key ^ mask_, factor_ ^ std::uint64_t{second} * 0xD6E8FEB86659FD92u);
+  }
+
+ private:
+  static std::uint64_t mix(std::uint64_t left, std::uint64_t right) noexcept {
+    return fold(fold(left, right), 0x9E3779B97F4A7C15u);
+  }
+  static std::uint64_t fold(std::uint64_t left, std::uint64_t right) noexcept {
+    __extension__ using Wide = unsigned __int128;
+    const Wide product = Wide{left} * right;
+    return static_cast<std::uint64_t>(product >> 64) ^ std::rotl(static_cast<std::uint64_t>(product), 32);
+  }
+  static std::uint64_t process_seed() noexcept;
+
+  std::uint64_t mask_ = 0;
+  std::uint64_t factor_ = 1;  // odd
+};
+
+}  // namespace ashlar::index::detail
