@@ -249,7 +249,7 @@ class FlashCore {
   void drop(Node& node, std::uint32_t slot, Mask blocks);
 
   // --- What calls leave to those after them (flash_tidy.cc). ---
-  static constexpr std::uint64_t kTidySteps = 2'048;  // that a call takes for it,
+  static constexpr std::uint64_t kTidySteps = 1'024;  // that a call takes for it,
   static constexpr std::size_t kTidyNodes = 32;       // and nodes that it looks at while slots are dead
   static constexpr std::size_t kPrunes = 256;         // ancestors that a call frees
   static constexpr std::size_t kPieces = 64;          // pieces of memory that it gives back
@@ -261,10 +261,11 @@ class FlashCore {
   void count_holders(std::uint32_t holders) const noexcept { steps_ += 1 + holders / 16; }
   bool any_dead() const noexcept { return !sweeping_.empty() || !died_.empty(); }
   bool has_dead(const Node& node) const noexcept;
-  // Blocks that only dead slots hold, or held when the sweep came, lose their names.
+  // Blocks that only dead slots hold, or held when the sweep came, lose their names. Requires: no store has given the
+  // node names for which its masks are not written yet.
   void drop_dead_names(Node& node);
-  // The node, or its set, is about to be replaced by one without dead slots.
-  void leave_out_dead(Node& node);
+  // The node, or its set, is about to be replaced by one without dead slots. Requires: their names were dropped.
+  void leave_out_dead(const Node& node) noexcept;
   // Takes dead slots out of a node, from entry `from` on, until so many steps are taken; false when they did not suffice,
   // `from` is then where to go on.
   bool purge(Node& node, std::uint32_t& from, std::uint64_t until);

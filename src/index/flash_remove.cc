@@ -206,7 +206,9 @@ void FlashCore::finish(Removal& removal) {
   if (node->first_child != kNoNode) return;
   if (left == 0) return prune(node);
   const auto blocks = static_cast<std::uint32_t>(std::bit_width(left));
-  if (blocks * 4 <= node->capacity() && node->capacity() > 8) rebuild(node, blocks, blocks);
+  if (blocks * 4 > node->capacity() || node->capacity() <= 8) return;
+  drop_dead_names(*node);
+  rebuild(node, blocks, blocks);
 }
 
 // kOrphan: a block that the slot holds in no tier any more takes its descendants with it.

@@ -91,8 +91,7 @@ void FlashCore::drop_dead_names(Node& node) {
   }
 }
 
-void FlashCore::leave_out_dead(Node& node) {
-  drop_dead_names(node);
+void FlashCore::leave_out_dead(const Node& node) noexcept {
   // The sweep may be in the middle of this node.
   if (node.id == sweep_at_) sweep_entry_ = 0;
 }

@@ -84,8 +84,10 @@ class NameTable {
       return;
     }
     const Directory directory(*this);
+    const detail::TableSeed seed =
+        seed_;  // a copy: what the loop writes could be the table's own for all it knows
     for (std::size_t i = first; i < last; ++i) {
-      const std::uint32_t tag = tag_of(key_of(i));
+      const auto tag = static_cast<std::uint32_t>(seed.hash(key_of(i)));
       Page* const page = directory.page_of(tag);
       const std::uint32_t home = home_of(tag, page->size);
       __builtin_prefetch(page->buckets + home, 1);

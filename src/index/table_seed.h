@@ -38,7 +38,8 @@ class TableSeed {
 
  private:
   static std::uint64_t mix(std::uint64_t left, std::uint64_t right) noexcept {
-    return fold(fold(left, right), 0x9E3779B97F4A7C15u);
+    const std::uint64_t folded = fold(left, right) * 0x9E3779B97F4A7C15u;
+    return folded ^ folded >> 32;
   }
   static std::uint64_t fold(std::uint64_t left, std::uint64_t right) noexcept {
     __extension__ using Wide = unsigned __int128;

@@ -112,6 +112,42 @@ TEST(FlashIndexTest, NamesThatAreGoneLeadNowhere) {
   }
 }
 
+// The sweep has not come to the blocks of a cleared worker when another one stores them, or some of them.
+TEST(FlashIndexTest, WhatOnlyAClearedWorkerHeldIsStoredAndRemovedByItsNames) {
+  const Chain chain = chain_of(1, 100);
+  for (const std::size_t kept : {1u, 20u, 63u, 64u, 65u, 99u, 100u})
+    for (const StorageTier tier : {StorageTier::kDevice, StorageTier::kHost}) {
+      FlashIndex index;
+      testing::IndexOracle oracle;
+      const auto both = [&](const Worker& worker, const Chain& stored, StorageTier where) {
+        ASSERT_EQ(store(index, worker, stored, where), store(oracle, worker, stored, where));
+      };
+      // Nodes that the sweep looks at first.
+      for (std::uint64_t i = 0; i < 200; ++i) both(worker(9), chain_of(100 + i, 1), StorageTier::kDevice);
+      both(worker(1), chain, StorageTier::kDevice);
+      both(worker(2), chain, StorageTier::kDevice);
+      for (const std::uint64_t id : {1u, 2u}) {
+        index.clear(worker(id));
+        oracle.clear(worker(id));
+      }
+      const Chain branch = branch_of(chain, kept, 2, 100);
+      for (const std::uint64_t id : {3u, 4u}) {
+        both(worker(id), branch, tier);
+        if (id == 4) both(worker(id), renamed(chain_of(1, kept), 3), tier);
+        MatchScores ours;
+        MatchScores expected;
+        index.find_matches(branch.locals, ours);
+        oracle.find_matches(branch.locals, expected);
+        expect_equal(ours, expected);
+        EXPECT_EQ(index.remove(worker(id), tier, branch.names), branch.size()) << kept;
+        oracle.remove(worker(id), tier, branch.names);
+      }
+      EXPECT_EQ(index.counters(), oracle.counters());
+      EXPECT_EQ(index.sizes().blocks, oracle.sizes().blocks);
+      EXPECT_EQ(index.sizes().contents, oracle.sizes().contents);
+    }
+}
+
 // Workers that hold nothing any more, or never did, keep no place; nobody has to ask for sizes() for that.
 TEST(FlashIndexTest, WorkersThatHoldNothingMakeRoom) {
   FlashIndex index({.max_workers = 4});

@@ -14,7 +14,7 @@
 //                O(depth / 8) vector compares plus O(depth / 64) intersections of slots / 64 words, and O(holders) where
 //                workers hold parts of a node or need lower tiers. clear() and a worker's first store are
 //                O(workers / 64 + log workers), whatever the worker holds: its blocks are out of every answer at once.
-//                What is left of them is swept by later writing calls, each of which looks at 32 nodes and takes 2,048
+//                What is left of them is swept by later writing calls, each of which looks at 32 nodes and takes 1,024
 //                steps at most. No costs depend on which names and hashes are chosen: tables are hashed with a secret.
 //                The writers' lock is held for one store, for 1,024 names of a removal or for 512 ranks of
 //                remove_worker(); other writers have their turn in between. sizes() and dump() walk everything under it.
