@@ -17,6 +17,7 @@ Result<PartialTokenBlock> PartialTokenBlock::create(std::uint32_t block_size, co
 PartialTokenBlock PartialTokenBlock::after(const TokenBlock& block, const SequenceHasher& hasher) {
   PartialTokenBlock next(block.block_size(), hasher);
   next.parent_ = block.sequence_hash();
+  next.parent_prefix_ = block.prefix_digest();
   next.root_ = block.root();
   return next;
 }
@@ -60,7 +61,7 @@ Result<TokenBlock, Rejected<PartialTokenBlock>> PartialTokenBlock::commit() && {
                              position(), size(), block_size_);
     return Rejected<PartialTokenBlock>{std::move(error), std::move(*this)};
   }
-  auto hashes = hasher_.hash_block(parent_, tokens_, runs_);
+  auto hashes = hasher_.hash_block({parent_, parent_prefix_}, tokens_, runs_);
   if (!hashes) return Rejected<PartialTokenBlock>{std::move(hashes).error(), std::move(*this)};
   return take_block(*hashes);
 }
@@ -72,14 +73,16 @@ TokenBlock PartialTokenBlock::take_block(const BlockHashes& hashes) {
   block.hash_ = hashes.sequence;
   block.parent_ = parent_.value_or(SequenceHash());
   block.root_ = root_.value_or(hashes.sequence);
+  block.prefix_ = hashes.prefix;
   return block;
 }
 
 TokenBlock PartialTokenBlock::commit_and_advance(std::vector<Token> storage) {
-  TokenBlock block = take_block(hasher_.hash_block(parent_, tokens_, runs_).value());
+  TokenBlock block = take_block(hasher_.hash_block({parent_, parent_prefix_}, tokens_, runs_).value());
   tokens_ = std::move(storage);
   runs_.clear();
   parent_ = block.sequence_hash();
+  parent_prefix_ = block.prefix_digest();
   root_ = block.root();
   return block;
 }

@@ -1,12 +1,14 @@
 // State holds what a scheme and a salt need, computed once: the XXH3 secret that belongs to the seed (XXH3
-// derives it anew for every input above 240 bytes otherwise) and the SipHash state after the key and the
-// salt. SequenceHasher checks positions, then asks State for the hashes of one block; whole prompts under the
+// derives it anew for every input above 240 bytes otherwise), the SipHash state after the key and the
+// salt, and the prefix digest of the salt, with which every sequence begins. SequenceHasher checks positions, then asks State for the hashes of one block; whole prompts under the
 // xxh3 chain go through the kernel's loop (xxh3_kernel_body.h).
 #include "ashlar/tokens/sequence_hasher.h"
 
 #include <algorithm>
 #include <array>
 #include <cinttypes>
+#include <string_view>
+#include <utility>
 
 #include "ashlar/base/check.h"
 #include "tokens/block_encoding.h"
@@ -24,14 +26,65 @@ struct BlockInput {
   std::span<const MultimodalRun> runs;
 };
 
+// A string with its length, filled up to whole words.
+void update_padded(SipHash128& state, std::string_view text) noexcept {
+  static constexpr std::array<std::uint8_t, 8> kZeros{};
+  state.update_u64(text.size());
+  state.update(text.data(), text.size());
+  state.update(kZeros.data(), (8 - text.size() % 8) % 8);
+}
+
+PrefixDigest known_digest(const SipHash128::Digest& digest) noexcept {
+  return PrefixDigest::known(digest.hi, digest.lo);
+}
+
+// The prefix digest before the first block: that of the salt's strings. Its halves are below 2^62, where the chain of
+// prefix_kernel_body.h keeps them. The first word is larger than any that the key is expanded from.
+PrefixDigest digest_of_salt(const PrefixKey& key, const Salt& salt) noexcept {
+  SipHash128 state(key.bytes());
+  state.update_u64(~std::uint64_t{0});
+  update_padded(state, salt.lora());
+  update_padded(state, salt.tenant());
+  const SipHash128::Digest digest = state.digest();
+  return PrefixDigest::known(digest.hi >> 2, digest.lo >> 2);
+}
+
+// Moves a prefix digest on by one block. Frames go through a buffer of one chunk.
+PrefixDigest absorb(const Xxh3Kernel& kernel, const PrefixSecret& secret, const PrefixDigest& before,
+                    const BlockInput& block) noexcept {
+  std::array<std::uint64_t, 2> words = {before.hi(), before.lo()};
+  if (block.runs.empty()) {
+    kernel.absorb(block.tokens.data(), block.tokens.size_bytes(), kPrefixText, secret, words.data());
+  } else {
+    std::array<std::uint8_t, kPrefixChunk> chunk;
+    std::size_t filled = 0;
+    const auto flush = [&] {
+      kernel.absorb(chunk.data(), std::exchange(filled, 0), kPrefixFrames, secret, words.data());
+    };
+    encode_frames(block.tokens, block.offset, block.runs, [&](const void* bytes, std::size_t size) {
+      const auto* from = static_cast<const std::uint8_t*>(bytes);
+      while (size != 0) {
+        if (filled == chunk.size()) flush();
+        const std::size_t part = std::min(size, chunk.size() - filled);
+        std::copy_n(from, part, chunk.data() + filled);
+        filled += part;
+        from += part;
+        size -= part;
+      }
+    });
+    flush();
+  }
+  return PrefixDigest::from_bits(words[0], words[1]);
+}
+
 // SipHash state after a salt. Blocks continue it with a kind word, so that no two kinds of message meet:
 //   u64 kind | 16 bytes of the parent's name (kChild only) | tokens or frames
 // where kind is the low byte, and bit 8 is set when the rest is frames.
 class KeyedPrefix {
  public:
   KeyedPrefix(const HashScheme& scheme, const Salt& salt) noexcept : state_(scheme.key()) {
-    update_padded(salt.lora());
-    update_padded(salt.tenant());
+    update_padded(state_, salt.lora());
+    update_padded(state_, salt.tenant());
   }
 
   std::uint64_t local(const BlockInput& block) const noexcept {
@@ -44,12 +97,6 @@ class KeyedPrefix {
  private:
   enum class Kind : std::uint8_t { kLocal = 1, kRoot = 2, kChild = 3 };
 
-  void update_padded(std::string_view text) noexcept {
-    static constexpr std::array<std::uint8_t, 8> kZeros{};
-    state_.update_u64(text.size());
-    state_.update(text.data(), text.size());
-    state_.update(kZeros.data(), (8 - text.size() % 8) % 8);
-  }
   SipHash128::Digest hash(Kind kind, const SequenceHash* parent, const BlockInput& block) const noexcept {
     SipHash128 state = state_;
     state.update_u64(static_cast<std::uint64_t>(kind) | (block.runs.empty() ? 0 : 0x100));
@@ -86,9 +133,11 @@ std::uint64_t xxh64_block(const std::uint64_t* previous, const BlockInput& block
 }  // namespace
 
 struct SequenceHasher::State {
-  State(const HashScheme& hash_scheme, const Salt& hash_salt)
+  State(const HashScheme& hash_scheme, const Salt& hash_salt, const PrefixKey& key)
       : scheme(hash_scheme),
         salt(hash_salt),
+        prefix_key(key),
+        prefix_start(digest_of_salt(key, salt)),
         seed(salt.seed()),
         kernel(xxh3_kernel()),
         keyed(scheme, salt),
@@ -106,9 +155,14 @@ struct SequenceHasher::State {
     return keyed.local(block);
   }
 
+  // The digest of what stands before a block.
+  PrefixDigest prefix_of(const BlockBefore& before) const noexcept {
+    return before.name ? before.prefix : prefix_start;
+  }
+
   // Requires: a position that a name can hold, and a parent of the same scheme.
-  BlockHashes hash(std::uint32_t position, const std::optional<SequenceHash>& parent,
-                   const BlockInput& block) const {
+  BlockHashes hash(std::uint32_t position, const BlockBefore& before, const BlockInput& block) const {
+    const std::optional<SequenceHash>& parent = before.name;
     const std::uint64_t local_hash = local(block);
     const std::uint64_t previous = parent ? parent->chain() : 0;
     std::uint64_t chain = local_hash;
@@ -121,37 +175,55 @@ struct SequenceHasher::State {
         break;
       case HashScheme::Kind::kKeyed128: {
         const SipHash128::Digest digest = keyed.digest(parent ? &*parent : nullptr, block);
-        return {LocalHash(local_hash), SequenceHash::make_keyed(position, digest.hi, digest.lo).value()};
+        return {LocalHash(local_hash), SequenceHash::make_keyed(position, digest.hi, digest.lo).value(),
+                keyed_prefix(before, block, digest)};
       }
     }
-    return {LocalHash(local_hash), SequenceHash::make(position, chain, previous).value()};
+    const PrefixDigest prefix = prefix_of(before);
+    return {LocalHash(local_hash), SequenceHash::make(position, chain, previous).value(),
+            prefix.is_known() ? absorb(kernel, prefix_key.secret(), prefix, block) : prefix};
+  }
+
+  // Under keyed128 a name has the bits of its digest. The digest of a block is what its name is made of, unless the name
+  // before it is not that of its tokens, as when a caller brought it.
+  PrefixDigest keyed_prefix(const BlockBefore& before, const BlockInput& block,
+                            const SipHash128::Digest& digest) const noexcept {
+    if (!before.name) return known_digest(digest);
+    if (!before.prefix.is_known()) return {};
+    const SequenceHash true_name =
+        SequenceHash::make_keyed(before.name->position(), before.prefix.hi(), before.prefix.lo()).value();
+    return known_digest(true_name == *before.name ? digest : keyed.digest(&true_name, block));
   }
 
   // The same for many blocks under the xxh3 chain.
-  void hash_xxh3_blocks(std::uint32_t first, const std::optional<SequenceHash>& parent,
-                        std::span<const Token> tokens, std::size_t block_size,
-                        std::span<BlockHashes> out) const {
+  void hash_xxh3_blocks(std::uint32_t first, const BlockBefore& before, std::span<const Token> tokens,
+                        std::size_t block_size, std::span<BlockHashes> out) const {
     // The kernel writes objects of this shape.
     static_assert(sizeof(BlockHashes) == sizeof(Xxh3BlockHashes) &&
                   std::is_trivially_copyable_v<BlockHashes>);
     const std::size_t count = tokens.size() / block_size;
-    std::uint64_t previous = parent ? parent->chain() : 0;
+    std::uint64_t previous = before.name ? before.name->chain() : 0;
+    PrefixDigest prefix = prefix_of(before);
     for (std::size_t done = 0; done < count;) {
       const std::uint64_t position = first + done;
       const SequenceHash name = SequenceHash::make(position, 0, 0).value();
       const unsigned position_bits = 8 * (name.mode() + 1);
       const std::size_t part =
           std::min<std::size_t>(count - done, (std::size_t{1} << position_bits) - position);
+      const std::array<std::uint64_t, 2> words = {prefix.hi(), prefix.lo()};
       kernel.hash_blocks(tokens.data() + done * block_size, block_size * sizeof(Token), part, secret.data(),
                          seed, position == 0 ? nullptr : &previous, name.hi(), 62 - position_bits,
-                         out.data() + done);
+                         prefix_key.secret(), prefix.is_known() ? words.data() : nullptr, out.data() + done);
       done += part;
       previous = out[done - 1].sequence.chain();
+      prefix = out[done - 1].prefix;
     }
   }
 
   const HashScheme scheme;
   const Salt salt;
+  const PrefixKey prefix_key;
+  const PrefixDigest prefix_start;
   const std::uint64_t seed;
   const Xxh3Kernel& kernel;
   const KeyedPrefix keyed;
@@ -179,14 +251,15 @@ struct SequenceHasher::State {
 };
 
 SequenceHasher::SequenceHasher() {
-  static const std::shared_ptr<const State> shared = std::make_shared<const State>(HashScheme(), Salt());
+  static const std::shared_ptr<const State> shared =
+      std::make_shared<const State>(HashScheme(), Salt(), PrefixKey::of_process());
   state_ = shared;
 }
 
 SequenceHasher::SequenceHasher(const Salt& salt) : SequenceHasher(HashScheme(), salt) {}
 
-SequenceHasher::SequenceHasher(const HashScheme& scheme, const Salt& salt)
-    : state_(std::make_shared<const State>(scheme, salt)) {}
+SequenceHasher::SequenceHasher(const HashScheme& scheme, const Salt& salt, const PrefixKey& prefix_key)
+    : state_(std::make_shared<const State>(scheme, salt, prefix_key)) {}
 
 const HashScheme& SequenceHasher::scheme() const noexcept {
   return state_->scheme;
@@ -194,6 +267,10 @@ const HashScheme& SequenceHasher::scheme() const noexcept {
 
 const Salt& SequenceHasher::salt() const noexcept {
   return state_->salt;
+}
+
+const PrefixKey& SequenceHasher::prefix_key() const noexcept {
+  return state_->prefix_key;
 }
 
 Result<std::uint32_t> SequenceHasher::first_position(const std::optional<SequenceHash>& parent,
@@ -221,36 +298,34 @@ LocalHash SequenceHasher::local_hash(std::span<const Token> tokens, std::uint64_
   return LocalHash(state_->local({tokens, offset, runs_touching(runs, offset, offset + tokens.size())}));
 }
 
-Result<BlockHashes> SequenceHasher::hash_block(const std::optional<SequenceHash>& parent,
+Result<BlockHashes> SequenceHasher::hash_block(const BlockBefore& parent,
                                                std::span<const Token> tokens) const {
   return hash_block(parent, tokens, {});
 }
 
-Result<BlockHashes> SequenceHasher::hash_block(const std::optional<SequenceHash>& parent,
-                                               std::span<const Token> tokens,
+Result<BlockHashes> SequenceHasher::hash_block(const BlockBefore& parent, std::span<const Token> tokens,
                                                std::span<const MultimodalRun> runs) const {
-  auto position = first_position(parent, 1);
+  auto position = first_position(parent.name, 1);
   if (!position) return std::move(position).error();
   const std::uint64_t offset = std::uint64_t{*position} * tokens.size();
   return state_->hash(*position, parent,
                       {tokens, offset, runs_touching(runs, offset, offset + tokens.size())});
 }
 
-Result<std::size_t> SequenceHasher::hash_blocks(const std::optional<SequenceHash>& parent,
-                                                std::span<const Token> tokens, std::uint32_t block_size,
-                                                std::span<BlockHashes> out) const {
+Result<std::size_t> SequenceHasher::hash_blocks(const BlockBefore& parent, std::span<const Token> tokens,
+                                                std::uint32_t block_size, std::span<BlockHashes> out) const {
   if (auto valid = validate_block_size(block_size); !valid) return std::move(valid).error();
   const std::size_t count = tokens.size() / block_size;
   ASHLAR_CHECK(out.size() >= count, "%zu blocks do not fit into %zu places", count, out.size());
-  auto first = first_position(parent, count);
+  auto first = first_position(parent.name, count);
   if (!first) return std::move(first).error();
 
   if (state_->scheme.kind() != HashScheme::Kind::kXxh3Chain) {
-    std::optional<SequenceHash> previous = parent;
+    BlockBefore previous = parent;
     for (std::size_t i = 0; i < count; ++i) {
       const auto position = static_cast<std::uint32_t>(*first + i);
       out[i] = state_->hash(position, previous, {tokens.subspan(i * block_size, block_size), 0, {}});
-      previous = out[i].sequence;
+      previous = out[i];
     }
     return count;
   }
@@ -260,7 +335,8 @@ Result<std::size_t> SequenceHasher::hash_blocks(const std::optional<SequenceHash
 }
 
 bool operator==(const SequenceHasher& a, const SequenceHasher& b) noexcept {
-  return a.state_ == b.state_ || (a.scheme() == b.scheme() && a.salt() == b.salt());
+  return a.state_ == b.state_ ||
+         (a.scheme() == b.scheme() && a.salt() == b.salt() && a.prefix_key() == b.prefix_key());
 }
 
 }  // namespace ashlar::tokens

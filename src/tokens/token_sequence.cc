@@ -131,6 +131,7 @@ Result<void> TokenSequence::truncate(std::size_t length) {
   if (kept_blocks < blocks_.size()) {
     TokenBlock& cut = blocks_[kept_blocks];
     partial_.parent_ = cut.parent();
+    partial_.parent_prefix_ = kept_blocks == 0 ? PrefixDigest() : blocks_[kept_blocks - 1].prefix_digest();
     partial_.root_ = kept_blocks == 0 ? std::nullopt : std::optional<SequenceHash>(cut.root());
     if (kept_tokens > 0) std::swap(partial_.tokens_, cut.tokens_);
     drop_blocks_from(kept_blocks);
@@ -170,6 +171,7 @@ void TokenSequence::reset() {
   partial_.tokens_.clear();
   partial_.runs_.clear();
   partial_.parent_.reset();
+  partial_.parent_prefix_ = PrefixDigest();
   partial_.root_.reset();
 }
 
@@ -260,7 +262,10 @@ void TokenSequence::append_blocks(std::span<const Token> tokens) {
   grow_block_list(tokens.size() / block_size());
   while (!tokens.empty()) {
     const auto piece = tokens.first(std::min(tokens.size(), piece_tokens));
-    const std::size_t count = hasher().hash_blocks(partial_.parent_, piece, block_size(), hashes).value();
+    const std::size_t count =
+        hasher()
+            .hash_blocks({partial_.parent_, partial_.parent_prefix_}, piece, block_size(), hashes)
+            .value();
     for (std::size_t i = 0; i < count; ++i) {
       const auto content = piece.subspan(i * block_size(), block_size());
       TokenBlock block;
@@ -270,7 +275,9 @@ void TokenSequence::append_blocks(std::span<const Token> tokens) {
       block.hash_ = hashes[i].sequence;
       block.parent_ = partial_.parent_.value_or(SequenceHash());
       block.root_ = partial_.root_.value_or(hashes[i].sequence);
+      block.prefix_ = hashes[i].prefix;
       partial_.parent_ = block.hash_;
+      partial_.parent_prefix_ = block.prefix_;
       partial_.root_ = block.root_;
       blocks_.push_back(std::move(block));
     }

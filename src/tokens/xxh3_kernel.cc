@@ -18,7 +18,7 @@ const Xxh3Kernel& fastest() noexcept {
 
 }  // namespace
 
-const Xxh3Kernel kXxh3Portable = {"portable", &kernel_hash, &kernel_hash_blocks};
+const Xxh3Kernel kXxh3Portable = {"portable", &kernel_hash, &kernel_hash_blocks, &prefix_absorb};
 
 std::uint64_t xxh3_chain_step(std::uint64_t previous, std::uint64_t local) noexcept {
   KernelChain chain(previous);

@@ -6,7 +6,7 @@ static_assert(XXH_VECTOR == XXH_AVX2, "this file is compiled for AVX2");
 
 namespace ashlar::tokens {
 
-const Xxh3Kernel kXxh3Avx2 = {"avx2", &kernel_hash, &kernel_hash_blocks};
+const Xxh3Kernel kXxh3Avx2 = {"avx2", &kernel_hash, &kernel_hash_blocks, &prefix_absorb};
 
 }  // namespace ashlar::tokens
 #endif

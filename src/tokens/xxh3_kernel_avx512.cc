@@ -6,7 +6,7 @@ static_assert(XXH_VECTOR == XXH_AVX512, "this file is compiled for AVX-512");
 
 namespace ashlar::tokens {
 
-const Xxh3Kernel kXxh3Avx512 = {"avx512", &kernel_hash, &kernel_hash_blocks};
+const Xxh3Kernel kXxh3Avx512 = {"avx512", &kernel_hash, &kernel_hash_blocks, &prefix_absorb};
 
 }  // namespace ashlar::tokens
 #endif

@@ -1,8 +1,8 @@
 // The body of a kernel (xxh3_kernel.h): each kernel's file includes it once, under its own compiler flags.
 //
 // Local hashes do not depend on each other; the chain step is a hash of 16 bytes that depends on the one
-// before. One loop does both, so that the core works ahead on local hashes while a chain step is in flight.
-// Its speed is that of the slower of the two, so both are kept short:
+// before. One loop does both, so that the core works ahead on local hashes while a chain step is in flight, and
+// makes the prefix digests (prefix_kernel_body.h) from the same bytes. Both are kept short:
 //   - The secret that XXH3 derives from a seed holds, word for word, the sums that its rule for 17 to 128
 //   bytes makes
 //     of seed and default secret. With the derived secret at hand that rule needs no seed
@@ -11,6 +11,7 @@
 //   - Block sizes in common use get a loop with the size as a constant.
 #pragma once
 
+#include "tokens/prefix_kernel_body.h"
 #include "tokens/xxh3_kernel.h"
 #include "tokens/xxhash_inline.h"
 
@@ -121,8 +122,22 @@ struct KernelBlocks {
   std::uint64_t seed;
   std::uint64_t previous;
   std::uint64_t top;
+  const PrefixSecret& prefix_secret;
+  const std::uint64_t* prefix;
   unsigned char* out;
 };
+
+// The bytes of the next digest. Without one before there is none.
+inline void kernel_emit_prefix(unsigned char* out, const unsigned char* bytes, std::size_t size, bool known,
+                               PrefixChain& prefix, const PrefixSecret& secret) {
+  if (!known) {
+    kernel_store(out, 0);
+    kernel_store(out + 8, 0);
+    return;
+  }
+  prefix.absorb(bytes, size, kPrefixText, secret);
+  prefix.store(out);
+}
 
 // Blocks that follow another one. kSize 0: the size is known at run time only.
 template <std::size_t kSize, unsigned kFragmentWidth>
@@ -131,12 +146,17 @@ __attribute__((noinline)) void kernel_loop(KernelBlocks blocks) {
   const unsigned char* const end = blocks.bytes + blocks.count * size;
   unsigned char* out = blocks.out;
   KernelChain chain(blocks.previous);
+  constexpr std::uint64_t kUnknown[2] = {0, 0};
+  const bool known = blocks.prefix != nullptr;
+  PrefixChain prefix(known ? blocks.prefix : kUnknown);
+  const PrefixSecret& prefix_secret = blocks.prefix_secret;
   std::uint64_t top = blocks.top;
   for (const unsigned char* bytes = blocks.bytes; bytes != end; bytes += size) {
     const std::uint64_t local = kernel_local(bytes, size, blocks.secret, blocks.seed);
     const std::uint64_t previous = chain.hash();
     chain.advance(local);
     kernel_emit(out, local, top, chain.hash(), previous, kFragmentWidth);
+    kernel_emit_prefix(out + 24, bytes, size, known, prefix, prefix_secret);
     out += sizeof(Xxh3BlockHashes);
     top += std::uint64_t{1} << kFragmentWidth;
   }
@@ -151,6 +171,8 @@ void kernel_loop_of_size(const KernelBlocks& blocks) {
       return kernel_loop<128, kFragmentWidth>(blocks);
     case 256:
       return kernel_loop<256, kFragmentWidth>(blocks);
+    case 1024:
+      return kernel_loop<1024, kFragmentWidth>(blocks);
     default:
       return kernel_loop<0, kFragmentWidth>(blocks);
   }
@@ -158,7 +180,8 @@ void kernel_loop_of_size(const KernelBlocks& blocks) {
 
 void kernel_hash_blocks(const void* data, std::size_t size, std::size_t count, const void* derived_secret,
                         std::uint64_t seed, const std::uint64_t* previous, std::uint64_t top,
-                        unsigned fragment_width, void* hashes) {
+                        unsigned fragment_width, const PrefixSecret& prefix_secret,
+                        const std::uint64_t* prefix, void* hashes) {
   KernelBlocks blocks = {
       .bytes = static_cast<const unsigned char*>(data),
       .size = size,
@@ -167,14 +190,25 @@ void kernel_hash_blocks(const void* data, std::size_t size, std::size_t count, c
       .seed = seed,
       .previous = 0,
       .top = top,
+      .prefix_secret = prefix_secret,
+      .prefix = prefix,
       .out = static_cast<unsigned char*>(hashes),
   };
+  std::uint64_t first_prefix[2] = {0, 0};
   if (previous != nullptr) {
     blocks.previous = *previous;
   } else if (count > 0) {
     // The first block of a sequence: its chain hash is its local hash.
     const std::uint64_t local = kernel_local(blocks.bytes, size, blocks.secret, seed);
     kernel_emit(blocks.out, local, top, local, 0, fragment_width);
+    if (prefix != nullptr) {
+      first_prefix[0] = prefix[0];
+      first_prefix[1] = prefix[1];
+      prefix_absorb(blocks.bytes, size, kPrefixText, prefix_secret, first_prefix);
+      blocks.prefix = first_prefix;
+    }
+    kernel_store(blocks.out + 24, first_prefix[0]);
+    kernel_store(blocks.out + 32, first_prefix[1]);
     blocks.bytes += size;
     blocks.count -= 1;
     blocks.previous = local;

@@ -20,12 +20,12 @@ namespace {
 constexpr HashScheme::Key kKey = {9, 8, 7, 6, 5, 4, 3, 2, 1, 0, 11, 12, 13, 14, 15, 16};
 
 // Hashes block by block, each with the one before it as its parent.
-std::vector<BlockHashes> hash_one_by_one(const SequenceHasher& hasher, std::optional<SequenceHash> parent,
+std::vector<BlockHashes> hash_one_by_one(const SequenceHasher& hasher, BlockBefore parent,
                                          std::span<const Token> tokens, std::size_t block_size) {
   std::vector<BlockHashes> hashes;
   for (std::size_t i = 0; i + block_size <= tokens.size(); i += block_size) {
     hashes.push_back(hasher.hash_block(parent, tokens.subspan(i, block_size)).value());
-    parent = hashes.back().sequence;
+    parent = hashes.back();
   }
   return hashes;
 }
@@ -99,11 +99,11 @@ class EveryScheme : public ::testing::TestWithParam<HashScheme> {};
 TEST_P(EveryScheme, ABatchEqualsBlockByBlock) {
   Random random(22);
   const SequenceHasher hasher(GetParam(), Salt("lora", "tenant"));
-  const SequenceHash parent = hasher.hash_block(std::nullopt, tokens_from_to(1, 3))->sequence;
+  const BlockHashes parent = hasher.hash_block(std::nullopt, tokens_from_to(1, 3)).value();
   for (const std::uint32_t block_size : {1u, 2u, 4u, 16u, 32u, 33u, 64u, 100u, 256u, 1024u}) {
     for (const std::size_t blocks : {0u, 1u, 2u, 65u}) {
       const auto tokens = random_tokens(random, blocks * block_size + random.below(block_size));
-      for (const auto& before : {std::optional<SequenceHash>(), std::optional<SequenceHash>(parent)}) {
+      for (const BlockBefore& before : {BlockBefore(), BlockBefore(parent), BlockBefore(parent.sequence)}) {
         std::vector<BlockHashes> out(blocks + 1);
         EXPECT_EQ(hasher.hash_blocks(before, tokens, block_size, out).value(), blocks);
         EXPECT_EQ(out.back(), BlockHashes());
@@ -189,7 +189,7 @@ TEST_P(EveryScheme, HashersAreEqualWhenSchemeAndSaltAre) {
 
 INSTANTIATE_TEST_SUITE_P(Schemes, EveryScheme,
                          ::testing::Values(HashScheme::xxh3_chain(), HashScheme::xxh64_int64(),
-                                         HashScheme::keyed128(kKey)),
+                                           HashScheme::keyed128(kKey)),
                          [](const auto& scheme) { return std::string(scheme.param.name()); });
 
 TEST(SequenceHasherTest, DefaultHashersShareTheirState) {

@@ -69,6 +69,7 @@ class PartialTokenBlock {
   std::vector<MultimodalRun> runs_;  // those that touch this block, by offset in the sequence
   SequenceHasher hasher_;
   std::optional<SequenceHash> parent_;
+  PrefixDigest parent_prefix_;
   std::optional<SequenceHash> root_;
   std::uint32_t block_size_;
 };

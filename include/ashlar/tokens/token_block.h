@@ -10,6 +10,7 @@
 #include <span>
 #include <vector>
 
+#include "ashlar/tokens/prefix_digest.h"
 #include "ashlar/tokens/sequence_hash.h"
 #include "ashlar/tokens/token.h"
 
@@ -21,6 +22,8 @@ class TokenBlock {
   std::uint32_t block_size() const noexcept { return static_cast<std::uint32_t>(tokens_.size()); }
   LocalHash local_hash() const noexcept { return local_; }
   const SequenceHash& sequence_hash() const noexcept { return hash_; }
+  // Of all tokens from the start of the sequence to the end of this block; always known.
+  const PrefixDigest& prefix_digest() const noexcept { return prefix_; }
   std::uint32_t position() const noexcept { return hash_.position(); }
   // The block before this one in its sequence; nothing at position 0.
   std::optional<SequenceHash> parent() const noexcept {
@@ -39,6 +42,7 @@ class TokenBlock {
   SequenceHash hash_;
   SequenceHash parent_;
   SequenceHash root_;
+  PrefixDigest prefix_;
 };
 
 }  // namespace ashlar::tokens
