@@ -15,12 +15,11 @@ namespace ashlar::bench {
 inline constexpr std::uint32_t kPool = 65536;
 inline constexpr std::uint32_t kBlockSize = 16;
 
-inline block::BlockManager<events::G1> make_manager(bool verify_tokens = true) {
+inline block::BlockManager<events::G1> make_manager() {
   return *block::BlockManager<events::G1>::builder()
               .block_count(kPool)
               .block_size(kBlockSize)
               .registry(*block::BlockRegistry::create())
-              .verify_tokens(verify_tokens)
               .with_lru_backend()
               .build();
 }

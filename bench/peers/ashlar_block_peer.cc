@@ -85,15 +85,15 @@ class Subscriber final : public events::EventSink {
 Manager build_manager(const Arguments& arguments, const Workload& workload,
                       const std::optional<Subscriber>& subscriber) {
   block::RegistryOptions registry_options;
-  if (arguments.frequency) registry_options.frequency = block::TinyLfuOptions{.capacity = std::size_t{1} << 21};
+  if (arguments.frequency)
+    registry_options.frequency = block::TinyLfuOptions{.capacity = std::size_t{1} << 21};
   auto registry = BlockRegistry::create(registry_options);
   if (!registry) fail(kWrongUse, registry.error().to_string());
 
   auto builder = Manager::builder();
   builder.block_count(static_cast<std::uint32_t>(workload.pool))
       .block_size(workload.block_size)
-      .registry(*registry)
-      .verify_tokens(false);  // the rival keeps no tokens either
+      .registry(*registry);
   if (subscriber) builder.event_log(subscriber->log());
   if (arguments.backend == "lru") {
     builder.with_lru_backend();

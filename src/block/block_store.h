@@ -81,16 +81,17 @@ class BlockStore final : public StoreFace,
   std::uint64_t list_stored(std::vector<events::KvEvent>& out);
 
   // matching (store_match.cc)
-  std::size_t match_prefix(std::span<const tokens::SequenceHash> hashes, Emitter emit);
-  std::size_t match_verified(std::span<const tokens::TokenBlock> blocks, Emitter emit);
-  // The same for blocks whose tokens stand in one row, hashes.size() * block_size of them.
-  std::size_t match_tokens(std::span<const tokens::SequenceHash> hashes,
-                           std::span<const tokens::Token> tokens, Emitter emit);
-  // Whether a hash has a block here now; a hint, without the lock and without a reference.
-  bool holds(const tokens::SequenceHash& hash) noexcept;
-  // Why match_tokens() and an allocation for the rest of `blocks` blocks would be refused now, as one operation.
+  // A block with another known prefix digest than the one asked for has other tokens: a miss. `prefixes` has one digest
+  // per hash, or is empty: then names alone decide.
+  std::size_t match_prefix(std::span<const tokens::SequenceHash> hashes,
+                           std::span<const tokens::PrefixDigest> prefixes, Emitter emit);
+  std::size_t match_prefix(std::span<const tokens::TokenBlock> blocks, Emitter emit);
+  // Whether a hash has a block here now; a hint, without the lock and without a reference. A match over several groups
+  // asks this of its blocks before it takes references.
+  bool holds(const tokens::SequenceHash& hash, const tokens::PrefixDigest& prefix) noexcept;
+  // Why match_prefix() and an allocation for the rest of `blocks` blocks would be refused now, as one operation.
   std::optional<AllocationRefusal> why_not_after_match(std::span<const tokens::SequenceHash> hashes,
-                                                       std::span<const tokens::Token> tokens,
+                                                       std::span<const tokens::PrefixDigest> prefixes,
                                                        std::size_t blocks);
   // One emit per hit, with one slot.
   std::size_t match_scattered(std::span<const tokens::SequenceHash> hashes, Emitter emit);
@@ -129,13 +130,14 @@ class BlockStore final : public StoreFace,
   Pressure pressure() const noexcept { return pressure_.load(std::memory_order_relaxed); }
   ManagerCounters counters();
   void count_staging(std::uint64_t n = 1) noexcept { stagings_.add(n); }
+  void count_probes(std::uint64_t n) noexcept { match_probes_.add(n); }
   // Whether somebody wants to know a block's parent.
   bool keeps_ancestry() const noexcept { return options_.events != nullptr || facts_->keeps_parents(); }
   // Mutable -> Complete for a slot that the caller owns, when nobody wants to know its parent. Counts no staging.
-  void complete(const SlotRef& slot, const tokens::SequenceHash& hash,
+  void complete(const SlotRef& slot, const tokens::SequenceHash& hash, const tokens::PrefixDigest& prefix,
                 std::span<const tokens::Token> tokens) noexcept {
     slots_.set_tokens(slot.id, tokens);
-    slots_.set_hash(slot.id, hash);
+    slots_.set_hash(slot.id, hash, prefix);
     slots_.word(slot.id).store(SlotWord::make(BlockState::kComplete, 0, slot.generation), kOrderEvict);
   }
   void for_each_registered(const std::function<void(const tokens::SequenceHash&, BlockId)>& visit);
@@ -243,21 +245,20 @@ class BlockStore final : public StoreFace,
   std::uint32_t find_confirmed(const tokens::SequenceHash& hash) const noexcept {
     return find_confirmed(HashMix::of(hash), hash);
   }
-  // One more reference to the primary of a hash, reviving it if need be. `hint` is a slot to try first, or
-  // kNone.
-  std::optional<SlotRef> acquire_locked(const tokens::SequenceHash& hash, std::uint32_t hint)
-      ASHLAR_REQUIRES(mu_);
+  // One more reference to the primary of a hash, reviving it if need be; none when its prefix digest does not agree.
+  // `hint` is a slot to try first, or kNone.
+  std::optional<SlotRef> acquire_locked(const tokens::SequenceHash& hash, const tokens::PrefixDigest& prefix,
+                                        std::uint32_t hint) ASHLAR_REQUIRES(mu_);
   // Requires: has_room_for_references(slot, 1).
   std::uint64_t add_reference_locked(std::uint32_t slot) ASHLAR_REQUIRES(mu_);
   bool has_room_for_references(std::uint32_t slot, std::size_t n) const noexcept {
     const std::uint32_t refs = SlotWord::refs(slots_.word(slot).load(kOrderProbe));
     return refs < kMaxReferences && n <= kMaxReferences - refs;
   }
-  // How many of the first hits have these tokens; drops the references to the rest. tokens_of(i): those of hit i.
-  template <class TokensOf>
-  std::size_t keep_agreeing(std::span<const SlotRef> hits, TokensOf&& tokens_of);
-  // Matches hashes with the help of their candidates; stops at the first miss. Returns the hits.
-  std::size_t match_run(std::span<const tokens::SequenceHash> hashes, const std::uint32_t* candidates,
+  // Matches hashes, with their prefix digests where there are any, with the help of their candidates; stops at the first
+  // miss. Returns the hits.
+  std::size_t match_run(std::span<const tokens::SequenceHash> hashes,
+                        std::span<const tokens::PrefixDigest> prefixes, const std::uint32_t* candidates,
                         SlotRef* found);
   // Emits slots that were matched; drops the references again when emit() throws.
   static void hand_over(std::size_t first, std::span<const SlotRef> found, Emitter emit);
@@ -315,6 +316,7 @@ class BlockStore final : public StoreFace,
   Counter stagings_;
   Counter match_requested_;
   Counter match_returned_;
+  Counter match_probes_;
   Counter scan_requested_;
   Counter scan_returned_;
 };

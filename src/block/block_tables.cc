@@ -39,9 +39,8 @@ void BlockTables::reserve(std::size_t blocks) {
 std::size_t BlockTables::acquire(Table& table, const SequenceText& text, std::size_t from,
                                  std::span<const tokens::SequenceHash> names) {
   const std::size_t before = table.slots.size();
-  const std::size_t size = block_size();
   const std::size_t hits =
-      store_->match_tokens(names, std::span(text.tokens).subspan(from * size, names.size() * size),
+      store_->match_prefix(names, std::span(text.prefixes).subspan(from, names.size()),
                            [&](std::size_t first, std::span<const SlotRef> slots) {
                              if (slots.empty()) return;
                              if (first == 0) {
@@ -90,42 +89,64 @@ std::size_t BlockTables::match_all(SequenceText& text, std::size_t limit) {
   return match_groups(text, limit);
 }
 
-std::size_t BlockTables::longest(const Table& table, std::uint32_t group,
-                                 std::span<const tokens::SequenceHash> names, std::size_t limit) const {
-  std::size_t best = 0;
-  std::size_t run = 0;
-  for (std::size_t i = 0; i < limit; ++i) {
-    run = store_->holds(names[i].in_group(group)) ? run + 1 : 0;
-    if (run >= table.group.blocks_needed(i + 1, block_size())) best = i + 1;
-    if (run == 0 && !table.group.window) break;
+// The blocks of a group that a match knows to be there: [from, to), so far the last of the prefix it looks at.
+struct BlockTables::Known {
+  std::size_t from = 0;
+  std::size_t to = 0;
+};
+
+// A group without a block misses every longer prefix whose window sees it, and windows only move on with the prefix. So
+// the walk goes from the longest prefix down: a block that is missing cuts the prefix to what is before it, and what is
+// known of the blocks before the cut stays known. It asks for each block of each group at most once. Full attention needs
+// the blocks from the first on, and is asked in that order.
+std::size_t BlockTables::longest(const SequenceText& text, std::size_t limit, std::span<Known> known) const {
+  std::size_t probes = 0;
+  const auto holds = [&](std::size_t i, std::size_t g) {
+    ++probes;
+    return store_->holds(text.hashes[i].in_group(static_cast<std::uint32_t>(g)), text.prefixes[i]);
+  };
+  for (std::size_t g = 0; g < tables_.size(); ++g) {
+    if (tables_[g].group.window) continue;
+    while (known[g].to < limit && holds(known[g].to, g)) ++known[g].to;
+    limit = std::min(limit, known[g].to);
   }
-  return best;
+  for (std::size_t g = 0, settled = 0; settled < tables_.size() && limit != 0; g = (g + 1) % tables_.size()) {
+    const CacheGroup& group = tables_[g].group;
+    Known& has = known[g];
+    ++settled;
+    if (!group.window) continue;  // settled above, for every shorter prefix too
+    has.to = std::min(has.to, limit);
+    if (has.to < limit || has.from > has.to) has.from = has.to = limit;
+    const std::size_t first = limit - group.blocks_needed(limit, block_size());
+    while (has.from > first && holds(has.from - 1, g)) --has.from;
+    if (has.from <= first) continue;
+    limit = has.from - 1;
+    settled = 0;  // the others look at the shorter prefix, and this group at what is before the missing block
+  }
+  store_->count_probes(probes);
+  return limit;
 }
 
-// First a prefix length that all groups seem to have, then the references. Somebody may evict in between, or a hash may
-// have other tokens: then a shorter prefix is tried, so this ends.
+// First a prefix length that all groups seem to have, then the references. Somebody may evict in between: then the prefix
+// ends before the block that is gone, so this ends.
 std::size_t BlockTables::match_groups(SequenceText& text, std::size_t limit) {
   const std::span<const tokens::SequenceHash> names = text.names(limit);
   std::vector<tokens::SequenceHash> in_group;
-  for (std::size_t blocks = names.size(); blocks > 0;) {
-    for (std::size_t before = 0; before != blocks;) {
-      before = blocks;
-      for (std::uint32_t g = 0; g < tables_.size(); ++g) blocks = longest(tables_[g], g, names, blocks);
-    }
+  std::vector<Known> known(tables_.size());
+  for (std::size_t blocks = longest(text, names.size(), known); blocks > 0;) {
     reserve(blocks);
     std::size_t valid = blocks;
     for (std::uint32_t g = 0; g < tables_.size() && valid == blocks; ++g) {
       Table& table = tables_[g];
-      const std::size_t needed = table.group.blocks_needed(blocks, block_size());
-      while (table.slots.size() < blocks - needed) push_gap(table);
+      const std::size_t from = blocks - table.group.blocks_needed(blocks, block_size());
+      while (table.slots.size() < from) push_gap(table);
       in_group.clear();
-      for (const auto& name : names.subspan(blocks - needed, needed)) in_group.push_back(name.in_group(g));
-      const std::size_t hits = acquire(table, text, blocks - needed, in_group);
-      if (hits < needed) valid = table.group.window ? blocks - 1 : hits;
+      for (const auto& name : names.subspan(from, blocks - from)) in_group.push_back(name.in_group(g));
+      valid = from + acquire(table, text, from, in_group);
     }
     if (valid == blocks) return blocks;
     release();
-    blocks = valid;
+    blocks = longest(text, valid, known);
   }
   return 0;
 }
@@ -266,7 +287,7 @@ void BlockTables::drop(Table& table, std::size_t from, std::size_t to) noexcept 
 // ---- registering
 
 void BlockTables::collect(SequenceText& text, std::size_t full, std::vector<Publication>& out) {
-  if (private_) return;
+  if (private_from_ != kShared) return;
   const std::size_t named = text.names(full).size();
   grow(out, out.size() + tables_.size());
   for (std::uint32_t g = 0; g < tables_.size(); ++g) {
@@ -276,7 +297,8 @@ void BlockTables::collect(SequenceText& text, std::size_t full, std::vector<Publ
       if (store_->keeps_ancestry()) {
         complete(table.slots[i], text.identity(i, g), text.block(i));
       } else {
-        store_->complete(table.slots[i], g == 0 ? text.hashes[i] : text.hashes[i].in_group(g), text.block(i));
+        store_->complete(table.slots[i], g == 0 ? text.hashes[i] : text.hashes[i].in_group(g),
+                         text.prefixes[i], text.block(i));
       }
     }
     if (!store_->keeps_ancestry()) store_->count_staging(named - table.registered);
@@ -355,12 +377,14 @@ BlockTables::Published BlockTables::publish(std::span<const Publication> publica
   Published published;
   if (publications.empty()) return published;
   if (register_all(publications, /*tentative=*/true, published)) {
-    // One of them collides, and none is registered: one by one, then.
+    // One of them collides, and none is registered: one by one, then. A collision of one group ends the blocks of all
+    // groups at the same place, since a hit needs them all.
     for (const Publication& each : publications) {
-      for (std::size_t i = 0; i < each.count && !each.tables->private_; ++i) {
-        const Publication one{each.tables, each.group, each.from + i, 1};
+      std::size_t& end = each.tables->private_from_;
+      for (std::size_t i = each.from; i < std::min(each.from + each.count, end); ++i) {
+        const Publication one{each.tables, each.group, i, 1};
         try {
-          if (register_all({&one, 1}, /*tentative=*/false, published)) each.tables->private_ = true;
+          if (register_all({&one, 1}, /*tentative=*/false, published)) end = i;
         } catch (const std::bad_alloc&) {
           uncollect(publications);
           return published;
@@ -436,7 +460,7 @@ void BlockTables::clear() noexcept {
     table.live = 0;
     table.registered = 0;
   }
-  private_ = false;
+  private_from_ = kShared;
   copied();
 }
 
@@ -458,7 +482,7 @@ void BlockTables::swap(BlockTables& other) noexcept {
   tables_.swap(other.tables_);
   copies_.swap(other.copies_);
   sources_.swap(other.sources_);
-  std::swap(private_, other.private_);
+  std::swap(private_from_, other.private_from_);
 }
 
 BlockTables BlockTables::fork() {
@@ -475,7 +499,7 @@ BlockTables BlockTables::fork() {
     for (std::size_t i = table.live; i < table.registered; ++i) add_reference(table.slots[i]);
   }
   other.tables_ = std::move(copies);
-  other.private_ = private_;
+  other.private_from_ = private_from_;
   return other;
 }
 

@@ -129,9 +129,11 @@ class BlockTables {
                       std::span<const tokens::SequenceHash> names);
   std::size_t match_all(SequenceText& text, std::size_t limit);
   std::size_t match_groups(SequenceText& text, std::size_t limit);
-  // The longest prefix of at most `limit` blocks that a group seems to have.
-  std::size_t longest(const Table& table, std::uint32_t group, std::span<const tokens::SequenceHash> names,
-                      std::size_t limit) const;
+  struct Known;
+  // The longest prefix of at most `limit` blocks that all groups seem to have. `known` has what earlier calls with larger
+  // limits found, one per group. Looks at each block of each group at most once over all these calls.
+  // Requires: the text has `limit` names.
+  std::size_t longest(const SequenceText& text, std::size_t limit, std::span<Known> known) const;
   void push_gap(Table& table);
   // Gives up entries [from, to) of a table, the last first.
   void drop(Table& table, std::size_t from, std::size_t to) noexcept;
@@ -148,7 +150,9 @@ class BlockTables {
   std::shared_ptr<const BlockWorth> worth_;
   std::vector<BlockCopy> copies_;
   std::vector<SlotShare> sources_;  // of copies_, in their order
-  bool private_ = false;            // a hash collided: no further block is registered
+  static constexpr std::size_t kShared = SIZE_MAX;
+  std::size_t private_from_ =
+      kShared;  // a hash collided at this block: none from here on is registered, in any group
 };
 
 }  // namespace ashlar::block::detail

@@ -96,10 +96,10 @@ std::optional<Error> ManagerCore::register_chunks(std::size_t n, std::size_t roo
 }
 
 std::size_t ManagerCore::match_prefix_chunks(std::span<const tokens::SequenceHash> hashes, Emitter emit) {
-  return store_->match_prefix(hashes, emit);
+  return store_->match_prefix(hashes, {}, emit);
 }
-std::size_t ManagerCore::match_verified_chunks(std::span<const tokens::TokenBlock> blocks, Emitter emit) {
-  return store_->match_verified(blocks, emit);
+std::size_t ManagerCore::match_prefix_chunks(std::span<const tokens::TokenBlock> blocks, Emitter emit) {
+  return store_->match_prefix(blocks, emit);
 }
 std::size_t ManagerCore::match_scattered_each(std::span<const tokens::SequenceHash> hashes, Emitter emit) {
   return store_->match_scattered(hashes, emit);

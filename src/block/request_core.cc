@@ -32,8 +32,7 @@ void RequestCore::reserve() {
   if (max_tokens_ == 0) return;
   const std::size_t tokens = std::max(std::min(max_tokens_, kReservedTokens), size());
   const std::size_t blocks = (tokens + block_size_ - 1) / block_size_;
-  text_.tokens.reserve(tokens);
-  text_.hashes.reserve(blocks);
+  text_.reserve(tokens, blocks);
   tables_.reserve(blocks);
 }
 
@@ -119,7 +118,7 @@ Result<std::unique_ptr<RequestCore>, SequenceError> RequestCore::fork(std::optio
   other->cached_ = cached_;
   if (last) {
     other->text_.tokens.back() = *last;
-    other->text_.hashes.resize(std::min(other->text_.hashes.size(), (size() - 1) / block_size_));
+    other->text_.forget_names_from((size() - 1) / block_size_);
   }
   // The last block is shared now; whoever writes to it looks first.
   settle();
@@ -220,7 +219,7 @@ void RequestCore::settle() noexcept {
 void RequestCore::retreat(RequestState state, std::size_t computed, std::size_t next) noexcept {
   computed_ -= computed;
   text_.tokens.erase(text_.tokens.end() - static_cast<std::ptrdiff_t>(next), text_.tokens.end());
-  text_.hashes.resize(std::min(text_.hashes.size(), text_.full_blocks()));
+  text_.forget_names_from(text_.full_blocks());
   state_ = state;
 }
 

@@ -97,9 +97,8 @@ std::optional<AllocationRefusal> SequenceManagerCore::why_not_allocate(SequenceC
   return unless_out_of_memory(
       [&] {
         const auto names = sequence.text.names(match_limit(sequence));
-        return store_->why_not_after_match(
-            names, std::span(sequence.text.tokens).first(names.size() * sequence.block_size()),
-            sequence.block_count());
+        return store_->why_not_after_match(names, std::span(sequence.text.prefixes).first(names.size()),
+                                           sequence.block_count());
       },
       [&] {
         return AllocationRefusal{AllocationRefusal::Reason::kOutOfMemory, sequence.block_count(),

@@ -24,33 +24,47 @@ Result<SequenceText> SequenceText::create(std::vector<tokens::Token> tokens,
                         hashes[i].to_string().c_str(), std::string(rules->hasher.scheme().name()).c_str(), i);
     }
   }
-  return SequenceText{std::move(tokens), std::move(hashes), std::move(rules)};
+  return SequenceText{std::move(tokens), std::move(hashes), {}, std::move(rules)};
+}
+
+void SequenceText::reserve(std::size_t token_count, std::size_t blocks) {
+  tokens.reserve(token_count);
+  hashes.reserve(blocks);
+  prefixes.reserve(blocks);
+}
+
+void SequenceText::forget_names_from(std::size_t first) {
+  hashes.resize(std::min(hashes.size(), first));
+  prefixes.resize(std::min(prefixes.size(), first));
 }
 
 std::span<const tokens::SequenceHash> SequenceText::names(std::size_t count) {
   const std::size_t size = rules->block_size;
   constexpr std::size_t kChunk = 64;
-  count = std::min(count, std::size_t{tokens::SequenceHash::kMaxPosition} + 1);
-  if (hashes.size() < count) hashes.reserve(count);
-  while (hashes.size() < count) {
-    const std::optional<tokens::SequenceHash> parent =
-        hashes.empty() ? std::nullopt : std::optional(hashes.back());
-    const std::size_t from = hashes.size();
+  constexpr std::size_t kPositions = std::size_t{tokens::SequenceHash::kMaxPosition} + 1;
+  const std::size_t named = std::min(count, kPositions);
+  // At least doubled, so that growing block by block stays linear.
+  if (hashes.capacity() < named) hashes.reserve(std::max(named, 2 * hashes.capacity()));
+  if (prefixes.capacity() < named) prefixes.reserve(std::max(named, 2 * prefixes.capacity()));
+  std::array<tokens::BlockHashes, kChunk> out;
+  while (prefixes.size() < named) {
+    const std::size_t from = prefixes.size();
+    const tokens::BlockBefore before =
+        from == 0 ? tokens::BlockBefore() : tokens::BlockBefore(hashes[from - 1], prefixes[from - 1]);
+    // Names after the given ones continue the last given one: no chunk goes across.
+    std::size_t n = std::min(kChunk, named - from);
+    if (from < hashes.size()) n = std::min(n, hashes.size() - from);
     if (rules->runs.empty()) {
-      std::array<tokens::BlockHashes, kChunk> out;
-      const std::size_t n = std::min(kChunk, count - from);
-      const auto hashed = rules->hasher.hash_blocks(parent, std::span(tokens).subspan(from * size, n * size),
-                                                    rules->block_size, out);
-      if (!hashed) break;
-      hashes.resize(from + n);
-      for (std::size_t i = 0; i < n; ++i) hashes[from + i] = out[i].sequence;
+      const auto text = std::span(tokens).subspan(from * size, n * size);
+      rules->hasher.hash_blocks(before, text, rules->block_size, out).value();
     } else {
-      const auto hashed = rules->hasher.hash_block(parent, block(from), rules->runs);
-      if (!hashed) break;
-      hashes.push_back(hashed->sequence);
+      n = 1;
+      out[0] = rules->hasher.hash_block(before, block(from), rules->runs).value();
     }
+    for (std::size_t i = 0; i < n; ++i) prefixes.push_back(out[i].prefix);
+    for (std::size_t i = hashes.size() - from; i < n; ++i) hashes.push_back(out[i].sequence);
   }
-  return std::span(hashes).first(std::min(count, hashes.size()));
+  return std::span(hashes).first(named);
 }
 
 BlockIdentity SequenceText::identity(std::size_t i, std::uint32_t group) const {
@@ -58,7 +72,8 @@ BlockIdentity SequenceText::identity(std::size_t i, std::uint32_t group) const {
           .parent = i == 0 ? std::nullopt : std::optional(hashes[i - 1].in_group(group)),
           .root = hashes[0].in_group(group),
           .local = rules->hasher.local_hash(block(i), std::uint64_t{i} * rules->block_size, rules->runs),
-          .group = static_cast<std::uint16_t>(group)};
+          .group = static_cast<std::uint16_t>(group),
+          .prefix = prefixes[i]};
 }
 
 }  // namespace ashlar::block::detail

@@ -1,6 +1,8 @@
-// SequenceText: the tokens of a sequence and the names of its full blocks, computed when they are needed.
+// SequenceText: the tokens of a sequence, and the names and prefix digests of its full blocks, computed when they are
+// needed. Names may be given; digests are always those of the tokens.
 //
-// Thread safety: thread-compatible. Invariant: hashes[i] is the name of block i, for every hash there is.
+// Thread safety: thread-compatible. Invariant: hashes[i] is the name of block i, for every hash there is, and
+// prefixes[i] its digest; there are at most as many digests as names.
 #pragma once
 
 #include <cstddef>
@@ -29,6 +31,7 @@ struct TextRules {
 struct SequenceText {
   std::vector<tokens::Token> tokens;
   std::vector<tokens::SequenceHash> hashes;
+  std::vector<tokens::PrefixDigest> prefixes;
   std::shared_ptr<const TextRules> rules;
 
   // Errors: kInvalidArgument for more blocks than positions, and for hashes that cannot be those of the tokens.
@@ -37,9 +40,13 @@ struct SequenceText {
                                      std::shared_ptr<const TextRules> rules);
 
   std::size_t full_blocks() const noexcept { return tokens.size() / rules->block_size; }
-  // The first `count` names, those that are missing computed now. Fewer when the positions end.
+  // The first `count` names, those that are missing computed now, and as many digests. Fewer when the positions end.
   // Requires: count <= full_blocks().
   std::span<const tokens::SequenceHash> names(std::size_t count);
+  // Memory for so many, ahead.
+  void reserve(std::size_t token_count, std::size_t blocks);
+  // The last tokens have changed: the names from block `first` on are computed again.
+  void forget_names_from(std::size_t first);
   // What block `i` is called in a group. Requires: names(i + 1) was called.
   BlockIdentity identity(std::size_t i, std::uint32_t group) const;
   std::span<const tokens::Token> block(std::size_t i) const {

@@ -1,7 +1,7 @@
 // SlotTable: what is known about each slot, as parallel arrays.
 //
 // Three kinds of columns, by who may touch them:
-//   atomic      word, hash, flags, entry: anyone, with the orders of slot_orders.h
+//   atomic      word, hash, prefix, flags, entry: anyone, with the orders of slot_orders.h
 //   the owner   tokens, ancestry, partial: whoever owns the slot alone, or (reading) holds a reference
 //   the lock    primary, listing, pins, holds: under the store's lock
 //
@@ -20,6 +20,7 @@
 #include "ashlar/block/detail/slot_orders.h"
 #include "ashlar/block/fence.h"
 #include "ashlar/block/sequence_start.h"
+#include "ashlar/tokens/prefix_digest.h"
 #include "ashlar/tokens/sequence_hash.h"
 #include "ashlar/tokens/token.h"
 #include "block/registry_core.h"
@@ -85,27 +86,32 @@ class SlotTable {
     return tokens::SequenceHash::from_bits(hashes_[slot].hi.load(kOrderProbe),
                                            hashes_[slot].lo.load(kOrderProbe));
   }
-  void set_hash(std::uint32_t slot, const tokens::SequenceHash& hash) noexcept {
+  // The digest of all tokens that the hash stands for; unknown when the block came by its name alone.
+  tokens::PrefixDigest prefix(std::uint32_t slot) const noexcept {
+    return tokens::PrefixDigest::from_bits(hashes_[slot].prefix_hi.load(kOrderProbe),
+                                           hashes_[slot].prefix_lo.load(kOrderProbe));
+  }
+  void set_hash(std::uint32_t slot, const tokens::SequenceHash& hash,
+                const tokens::PrefixDigest& prefix) noexcept {
     hashes_[slot].hi.store(hash.hi(), kOrderProbe);
     hashes_[slot].lo.store(hash.lo(), kOrderProbe);
+    hashes_[slot].prefix_hi.store(prefix.hi(), kOrderProbe);
+    hashes_[slot].prefix_lo.store(prefix.lo(), kOrderProbe);
+  }
+  // Whether the slot has this hash, and no other tokens as far as both sides know them.
+  bool is_named(std::uint32_t slot, const tokens::SequenceHash& hash_wanted,
+                const tokens::PrefixDigest& prefix_wanted) const noexcept {
+    return hash(slot) == hash_wanted && prefix(slot).agrees_with(prefix_wanted);
   }
   void prefetch(std::uint32_t slot) const noexcept {
     __builtin_prefetch(&words_[slot], 1);
     __builtin_prefetch(&hashes_[slot]);
   }
 
-  void prefetch_tokens(std::uint32_t slot) const noexcept {
-    if (!tokens_.empty()) __builtin_prefetch(&tokens_[std::size_t{slot} * block_size_], 1);
-  }
   // Keeps the tokens of a completed block, where the table keeps any.
   void set_tokens(std::uint32_t slot, std::span<const tokens::Token> tokens) noexcept {
     if (tokens_.empty()) return;
-    tokens::Token* const to = &tokens_[std::size_t{slot} * block_size_];
-    if (tokens.size() == 16) {
-      std::memcpy(to, tokens.data(), 16 * sizeof(tokens::Token));  // of known size: no call
-    } else {
-      std::memcpy(to, tokens.data(), tokens.size_bytes());
-    }
+    std::memcpy(&tokens_[std::size_t{slot} * block_size_], tokens.data(), tokens.size_bytes());
     has_tokens_[slot] = 1;
   }
   void forget_tokens(std::uint32_t slot) noexcept {
@@ -116,16 +122,6 @@ class SlotTable {
     return {&tokens_[std::size_t{slot} * block_size_], block_size_};
   }
   bool has_tokens(std::uint32_t slot) const noexcept { return !tokens_.empty() && has_tokens_[slot] != 0; }
-  // False only when the slot's tokens are known and differ.
-  bool tokens_agree(std::uint32_t slot, std::span<const tokens::Token> tokens) const noexcept {
-    if (tokens_.empty() || has_tokens_[slot] == 0) return true;
-    return std::memcmp(&tokens_[std::size_t{slot} * block_size_], tokens.data(), tokens.size_bytes()) == 0;
-  }
-  bool tokens_agree(std::uint32_t a, std::uint32_t b) const noexcept {
-    if (tokens_.empty() || has_tokens_[a] == 0 || has_tokens_[b] == 0) return true;
-    return std::memcmp(&tokens_[std::size_t{a} * block_size_], &tokens_[std::size_t{b} * block_size_],
-                       block_size_ * sizeof(tokens::Token)) == 0;
-  }
 
   std::vector<std::uint32_t> primary;  // of duplicates; scratch of transitions elsewhere
   std::vector<Listing> listing;
@@ -139,6 +135,8 @@ class SlotTable {
   struct HashCell {
     std::atomic<std::uint64_t> hi{0};
     std::atomic<std::uint64_t> lo{0};
+    std::atomic<std::uint64_t> prefix_hi{0};
+    std::atomic<std::uint64_t> prefix_lo{0};
   };
   LargeArray<std::atomic<std::uint64_t>> words_;
   LargeArray<HashCell> hashes_;

@@ -148,7 +148,6 @@ void BlockStore::emit_taken_locked(std::uint32_t first, std::size_t n,
     std::array<std::uint64_t, kChunk> mixed;
     for (std::size_t i = 0; i < count; ++i, slot = slots_.primary[slot]) {
       out[i].id = slot;
-      slots_.prefetch_tokens(slot);
       mixed[i] = HashMix::of(slots_.hash(slot));  // of no meaning for a slot that was not registered
       if (slots_.listing[slot] == Listing::kNone) continue;
       index_.prefetch(mixed[i]);

@@ -1,10 +1,10 @@
 // Matching: from hashes to references.
 //
 // The walk goes in stretches (Candidates), so that cache misses overlap. A block in use is taken without the lock: look
-// at the word, compare the hash, count one reference with a compare-exchange. Anything else (nobody refers to the
-// block, the slot has moved on to another life, two hashes with one tag) is settled under the lock, which sees the
-// truth. A block with kMaxReferences is a miss. An index without an entry is a miss: entries never move, so a hash that is
-// there is never overlooked.
+// at the word, compare hash and prefix digest, count one reference with a compare-exchange. Anything else (nobody refers
+// to the block, the slot has moved on to another life, two hashes with one tag, other tokens) is settled under the lock,
+// which sees the truth. A block with kMaxReferences is a miss. An index without an entry is a miss: entries never move, so
+// a hash that is there is never overlooked.
 #include <algorithm>
 
 #include "ashlar/base/interleaving.h"
@@ -14,15 +14,15 @@ namespace ashlar::block::detail {
 
 namespace {
 
-// One more reference to a primary that is in use and has this hash. Returns the word afterwards, or 0.
-inline std::uint64_t try_acquire(SlotTable& slots, std::uint32_t slot,
-                                 const tokens::SequenceHash& hash) noexcept {
+// One more reference to a primary that is in use and has this name. Returns the word afterwards, or 0.
+inline std::uint64_t try_acquire(SlotTable& slots, std::uint32_t slot, const tokens::SequenceHash& hash,
+                                 const tokens::PrefixDigest& prefix) noexcept {
   std::atomic<std::uint64_t>& word = slots.word(slot);
   std::uint64_t seen = word.load(kOrderMatch);
   do {
     if (!SlotWord::is_primary_in_use(seen)) return 0;
-    // The hash of the life that `seen` belongs to: if the exchange succeeds, that life went on all the while.
-    if (slots.hash(slot) != hash) return 0;
+    // The name of the life that `seen` belongs to: if the exchange succeeds, that life went on all the while.
+    if (!slots.is_named(slot, hash, prefix)) return 0;
   } while (!word.compare_exchange_weak(seen, seen + SlotWord::kOneRef, kOrderMatch));
   return seen + SlotWord::kOneRef;
 }
@@ -58,21 +58,26 @@ std::uint64_t BlockStore::add_reference_locked(std::uint32_t slot) {
   return old + SlotWord::kOneRef;
 }
 
-std::optional<SlotRef> BlockStore::acquire_locked(const tokens::SequenceHash& hash, std::uint32_t hint) {
+std::optional<SlotRef> BlockStore::acquire_locked(const tokens::SequenceHash& hash,
+                                                  const tokens::PrefixDigest& prefix, std::uint32_t hint) {
   const bool confirmed = hint != kNone && slots_.hash(hint) == hash &&
                          SlotWord::state(slots_.word(hint).load(kOrderProbe)) == BlockState::kPrimary;
   const std::uint32_t slot = confirmed ? hint : find_confirmed(hash);
-  if (slot == kNone || !has_room_for_references(slot, 1)) return std::nullopt;
+  if (slot == kNone || !slots_.prefix(slot).agrees_with(prefix) || !has_room_for_references(slot, 1)) {
+    return std::nullopt;
+  }
   return ref(slot, add_reference_locked(slot));
 }
 
 std::size_t BlockStore::match_run(std::span<const tokens::SequenceHash> hashes,
+                                  std::span<const tokens::PrefixDigest> prefixes,
                                   const std::uint32_t* candidates, SlotRef* found) {
+  const auto prefix = [&](std::size_t i) { return prefixes.empty() ? tokens::PrefixDigest() : prefixes[i]; };
   std::size_t hits = 0;
   for (; hits < hashes.size(); ++hits) {
     const std::uint32_t slot = candidates[hits];
     if (slot == kNone) return hits;
-    const std::uint64_t word = try_acquire(slots_, slot, hashes[hits]);
+    const std::uint64_t word = try_acquire(slots_, slot, hashes[hits], prefix(hits));
     if (word == 0) break;
     found[hits] = ref(slot, word);
   }
@@ -81,7 +86,7 @@ std::size_t BlockStore::match_run(std::span<const tokens::SequenceHash> hashes,
   interleaving_point("match.before_lock");
   const Operation operation(*this);
   for (; hits < hashes.size(); ++hits) {
-    const std::optional<SlotRef> slot = acquire_locked(hashes[hits], candidates[hits]);
+    const std::optional<SlotRef> slot = acquire_locked(hashes[hits], prefix(hits), candidates[hits]);
     if (!slot) break;
     found[hits] = *slot;
   }
@@ -98,30 +103,9 @@ void BlockStore::hand_over(std::size_t first, std::span<const SlotRef> found, Em
   }
 }
 
-std::size_t BlockStore::match_prefix(std::span<const tokens::SequenceHash> hashes, Emitter emit) {
-  return match_tokens(hashes, {}, emit);
-}
-
-template <class TokensOf>
-std::size_t BlockStore::keep_agreeing(std::span<const SlotRef> hits, TokensOf&& tokens_of) {
-  std::size_t agreed = 0;
-  while (agreed < hits.size()) {
-    const std::span<const tokens::Token> tokens = tokens_of(agreed);
-    if (tokens.size() != options_.block_size || !slots_.tokens_agree(hits[agreed].id, tokens)) break;
-    ++agreed;
-  }
-  if (agreed < hits.size()) {
-    Dropper dropper;
-    for (std::size_t i = hits.size(); i-- > agreed;) dropper.drop(hits[i]);
-  }
-  return agreed;
-}
-
-// Without tokens nothing is compared.
-std::size_t BlockStore::match_tokens(std::span<const tokens::SequenceHash> hashes,
-                                     std::span<const tokens::Token> tokens, Emitter emit) {
+std::size_t BlockStore::match_prefix(std::span<const tokens::SequenceHash> hashes,
+                                     std::span<const tokens::PrefixDigest> prefixes, Emitter emit) {
   UsedElsewhere elsewhere(*this);
-  const std::size_t size = options_.block_size;
   std::size_t done = 0;
   // A prompt that nobody has seen is answered by one look at the index.
   if (!hashes.empty() && index_.candidate(HashMix::of(hashes.front())) != kNone) {
@@ -129,16 +113,9 @@ std::size_t BlockStore::match_tokens(std::span<const tokens::SequenceHash> hashe
     SlotBuffer<Candidates::kStretch> found;
     while (done < hashes.size()) {
       const Candidates::Stretch& stretch = candidates.next();
-      if (!tokens.empty()) {
-        for (std::size_t i = 0; i < stretch.size; ++i) {
-          if (stretch.slots[i] != kNone) slots_.prefetch_tokens(stretch.slots[i]);
-        }
-      }
-      std::size_t hits = match_run(hashes.subspan(done, stretch.size), stretch.slots.data(), found.data());
-      if (!tokens.empty()) {
-        hits = keep_agreeing(found.first(hits),
-                             [&](std::size_t i) { return tokens.subspan((done + i) * size, size); });
-      }
+      const std::size_t hits = match_run(hashes.subspan(done, stretch.size),
+                                         prefixes.empty() ? prefixes : prefixes.subspan(done, stretch.size),
+                                         stretch.slots.data(), found.data());
       used({stretch.mixed.data(), hits}, found.data(), elsewhere);
       hand_over(done, found.first(hits), emit);
       done += hits;
@@ -150,24 +127,23 @@ std::size_t BlockStore::match_tokens(std::span<const tokens::SequenceHash> hashe
   return done;
 }
 
-bool BlockStore::holds(const tokens::SequenceHash& hash) noexcept {
+bool BlockStore::holds(const tokens::SequenceHash& hash, const tokens::PrefixDigest& prefix) noexcept {
   return index_.find(HashMix::of(hash), [&](std::uint32_t slot) {
     return SlotWord::state(slots_.word(slot).load(kOrderMatch)) == BlockState::kPrimary &&
-           slots_.hash(slot) == hash;
+           slots_.is_named(slot, hash, prefix);
   }) != kNone;
 }
 
-std::optional<AllocationRefusal> BlockStore::why_not_after_match(std::span<const tokens::SequenceHash> hashes,
-                                                                 std::span<const tokens::Token> tokens,
-                                                                 std::size_t blocks) {
-  const std::size_t size = options_.block_size;
+std::optional<AllocationRefusal> BlockStore::why_not_after_match(
+    std::span<const tokens::SequenceHash> hashes, std::span<const tokens::PrefixDigest> prefixes,
+    std::size_t blocks) {
   Operation operation(*this);
   expire_pins_locked(operation.retired);
   std::size_t hits = 0;
   std::size_t revived = 0;  // of these, those that an allocation could have had
   for (; hits < hashes.size(); ++hits) {
     const std::uint32_t slot = find_confirmed(hashes[hits]);
-    if (slot == kNone || !slots_.tokens_agree(slot, tokens.subspan(hits * size, size))) break;
+    if (slot == kNone || !slots_.prefix(slot).agrees_with(prefixes[hits])) break;
     if (slots_.listing[slot] == Listing::kInactive && slots_.holds[slot] == 0) ++revived;
   }
   const std::size_t needed = blocks - hits;
@@ -179,24 +155,27 @@ std::optional<AllocationRefusal> BlockStore::why_not_after_match(std::span<const
   return std::nullopt;
 }
 
-std::size_t BlockStore::match_verified(std::span<const tokens::TokenBlock> blocks, Emitter emit) {
+std::size_t BlockStore::match_prefix(std::span<const tokens::TokenBlock> blocks, Emitter emit) {
   UsedElsewhere elsewhere(*this);
   SlotBuffer<Candidates::kStretch> found;
   std::array<tokens::SequenceHash, Candidates::kStretch> hashes;
+  std::array<tokens::PrefixDigest, Candidates::kStretch> prefixes;
   std::size_t done = 0;
   bool miss = false;
   while (done < blocks.size() && !miss) {
     const std::size_t n = std::min(hashes.size(), blocks.size() - done);
-    for (std::size_t i = 0; i < n; ++i) hashes[i] = blocks[done + i].sequence_hash();
+    for (std::size_t i = 0; i < n; ++i) {
+      hashes[i] = blocks[done + i].sequence_hash();
+      prefixes[i] = blocks[done + i].prefix_digest();
+    }
     Candidates candidates(index_, slots_, registry_.tracker(), {hashes.data(), n});
     const Candidates::Stretch& stretch = candidates.next();
-    const std::size_t hits = match_run({hashes.data(), n}, stretch.slots.data(), found.data());
-    const std::size_t agreed =
-        keep_agreeing({found.data(), hits}, [&](std::size_t i) { return blocks[done + i].tokens(); });
-    used({stretch.mixed.data(), agreed}, found.data(), elsewhere);
-    hand_over(done, {found.data(), agreed}, emit);
-    done += agreed;
-    miss = agreed < n;
+    const std::size_t hits =
+        match_run({hashes.data(), n}, {prefixes.data(), n}, stretch.slots.data(), found.data());
+    used({stretch.mixed.data(), hits}, found.data(), elsewhere);
+    hand_over(done, {found.data(), hits}, emit);
+    done += hits;
+    miss = hits < n;
   }
   match_requested_.add(blocks.size());
   match_returned_.add(done);
@@ -219,7 +198,7 @@ std::size_t BlockStore::match_scattered(std::span<const tokens::SequenceHash> ha
   std::size_t hits = 0;
   match_each(hashes, registry_.tracker(), [&](std::size_t i, std::uint64_t mixed, std::uint32_t candidate) {
     SlotRef found;
-    if (match_run({&hashes[i], 1}, &candidate, &found) == 0) return;
+    if (match_run({&hashes[i], 1}, {}, &candidate, &found) == 0) return;
     used({&mixed, 1}, &found, elsewhere);
     hand_over(i, {&found, 1}, emit);
     ++hits;
@@ -241,7 +220,7 @@ void BlockStore::scan(std::span<const tokens::SequenceHash> hashes, bool touch, 
     if (seen[static_cast<std::size_t>(at)]) return;
     seen[static_cast<std::size_t>(at)] = true;
     SlotRef found;
-    if (match_run({&hashes[i], 1}, &candidate, &found) == 0) return;
+    if (match_run({&hashes[i], 1}, {}, &candidate, &found) == 0) return;
     if (touch) used({&mixed, 1}, &found, elsewhere);
     hand_over(i, {&found, 1}, emit);
     ++hits;
@@ -253,10 +232,10 @@ void BlockStore::scan(std::span<const tokens::SequenceHash> hashes, bool touch, 
 std::optional<SlotRef> BlockStore::upgrade(const WeakSlot& weak) {
   std::atomic<std::uint64_t>& word = slots_.word(weak.id);
   std::uint64_t seen = word.load(kOrderMatch);
-  // As in try_acquire(): the hash of the life that was seen is compared before each exchange.
+  // As in try_acquire(): the name of the life that was seen is compared before each exchange.
   while (SlotWord::refs(seen) != 0 && SlotWord::refs(seen) < kMaxReferences &&
          (SlotWord::state(seen) == BlockState::kPrimary || SlotWord::state(seen) == BlockState::kDuplicate) &&
-         slots_.hash(weak.id) == weak.hash) {
+         slots_.is_named(weak.id, weak.hash, weak.prefix)) {
     if (word.compare_exchange_weak(seen, seen + SlotWord::kOneRef, kOrderMatch)) {
       return ref(weak.id, seen);
     }
@@ -264,7 +243,7 @@ std::optional<SlotRef> BlockStore::upgrade(const WeakSlot& weak) {
   interleaving_point("upgrade.before_lock");
   const Operation operation(*this);
   if (closed_) return std::nullopt;
-  return acquire_locked(weak.hash, weak.id);
+  return acquire_locked(weak.hash, weak.prefix, weak.id);
 }
 
 void BlockStore::used(std::span<const std::uint64_t> mixed, const SlotRef* found,

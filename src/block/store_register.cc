@@ -57,7 +57,7 @@ std::optional<Error> BlockStore::check_candidates_locked(std::size_t n, Filler f
       position = hash.position();
       const std::uint32_t existing = find_confirmed(mixed[i], hash);
       slots_.primary[slot.id] = existing;
-      if (existing != kNone && !slots_.tokens_agree(existing, slot.id)) {
+      if (existing != kNone && !slots_.prefix(existing).agrees_with(slots_.prefix(slot.id))) {
         return collision_error(hash);
       }
       // Every block of the batch might be its twin.
@@ -76,12 +76,12 @@ std::optional<Error> BlockStore::check_twins_locked(std::size_t n, Filler fill) 
   }
   std::uint32_t* const ids = &sorted_[0];
   std::sort(ids, ids + n, [&](std::uint32_t x, std::uint32_t y) { return slots_.hash(x) < slots_.hash(y); });
-  // Among twins the first that has tokens speaks for all; those without agree with everyone.
+  // Among twins the first whose prefix is known speaks for all; those without agree with everyone.
   std::uint32_t speaker = ids[0];
   for (std::size_t i = 1; i < n; ++i) {
-    if (slots_.hash(speaker) != slots_.hash(ids[i]) || !slots_.has_tokens(speaker)) {
+    if (slots_.hash(speaker) != slots_.hash(ids[i]) || !slots_.prefix(speaker).is_known()) {
       speaker = ids[i];
-    } else if (!slots_.tokens_agree(speaker, ids[i])) {
+    } else if (!slots_.prefix(speaker).agrees_with(slots_.prefix(ids[i]))) {
       return collision_error(slots_.hash(ids[i]));
     }
   }

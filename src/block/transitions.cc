@@ -31,7 +31,7 @@ PartialState& partial_of(const SlotRef& slot) {
 
 void finish(const SlotRef& slot, const BlockIdentity& identity) {
   SlotTable& slots = table(slot);
-  slots.set_hash(slot.id, identity.hash);
+  slots.set_hash(slot.id, identity.hash, identity.prefix);
   if (!slots.ancestry.empty()) {
     Ancestry& ancestry = slots.ancestry[slot.id];
     ancestry.has_parent = identity.parent.has_value();
@@ -52,12 +52,16 @@ void finish(const SlotRef& slot, const BlockIdentity& identity) {
 // Requires: the block is full.
 void finish_partial(const SlotRef& slot) {
   PartialState& partial = partial_of(slot);
-  const auto hashes = partial.start.hasher.hash_block(partial.start.parent, partial.tokens);
+  const auto hashes =
+      partial.start.hasher.hash_block({partial.start.parent, partial.start.parent_prefix}, partial.tokens);
   ASHLAR_CHECK(hashes.has_value(), "block %u: parent and scheme were checked when the block began", slot.id);
   table(slot).set_tokens(slot.id, partial.tokens);
   const bool first = !partial.start.parent.has_value();
-  finish(slot, {hashes->sequence, partial.start.parent,
-                first ? std::optional(hashes->sequence) : partial.start.root, hashes->local});
+  finish(slot, {.hash = hashes->sequence,
+                .parent = partial.start.parent,
+                .root = first ? std::optional(hashes->sequence) : partial.start.root,
+                .local = hashes->local,
+                .prefix = hashes->prefix});
 }
 
 }  // namespace
@@ -69,7 +73,11 @@ std::optional<Error> complete(const SlotRef& slot, const tokens::TokenBlock& blo
                       block.block_size(), block_size_of(slot));
   }
   table(slot).set_tokens(slot.id, block.tokens());
-  finish(slot, {block.sequence_hash(), block.parent(), block.root(), block.local_hash()});
+  finish(slot, {.hash = block.sequence_hash(),
+                .parent = block.parent(),
+                .root = block.root(),
+                .local = block.local_hash(),
+                .prefix = block.prefix_digest()});
   return std::nullopt;
 }
 

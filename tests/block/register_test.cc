@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "support/block_fixture.h"
+#include "support/colliding_tokens.h"
 
 namespace ashlar::block {
 namespace {
@@ -11,12 +12,14 @@ using namespace support;  // NOLINT(google-build-using-namespace)
 using ::testing::HasSubstr;
 using Ids = std::vector<std::uint32_t>;
 
-// Sequences with equal names and different tokens: the ids of placeholder tokens inside a multimodal run do
-// not enter the hash. To the block layer this is a hash collision.
-TokenSequence colliding(std::uint32_t first, std::size_t blocks = 1) {
-  const std::vector<Token> tokens = tokens_from(first, blocks * kBlockSize);
-  const tokens::MultimodalRun run{7, 0, static_cast<std::uint32_t>(tokens.size())};
-  return value_of(TokenSequence::create(std::span<const Token>(tokens), kBlockSize, {}, {&run, 1}));
+// Sequences with equal names and, from the first token on, different tokens.
+TokenSequence colliding(std::uint32_t variant, std::size_t blocks = 1) {
+  std::vector<Token> tokens;
+  for (std::uint32_t i = 0; i < blocks; ++i) {
+    const auto more = testing::colliding_block(kBlockSize, i, variant);
+    tokens.insert(tokens.end(), more.begin(), more.end());
+  }
+  return value_of(TokenSequence::create(std::span<const Token>(tokens), kBlockSize));
 }
 
 TEST(RegisterTest, BecomesFindableAndKeepsItsId) {
@@ -107,7 +110,7 @@ TEST(CollisionTest, ARegistrationWithOtherTokensIsRefusedAndReturned) {
   for (const DuplicatePolicy policy : {DuplicatePolicy::kAllow, DuplicatePolicy::kReject}) {
     Manager manager = value_of(builder_of(4).duplicate_policy(policy).build());
     const TokenSequence good = colliding(0);
-    const TokenSequence evil = colliding(100);
+    const TokenSequence evil = colliding(1);
     ASSERT_EQ(good.sequence_hashes(), evil.sequence_hashes());
     Immutable stored = store_one(manager, good.blocks()[0]);
     auto refused = manager.register_block(complete_one(manager, evil.blocks()[0]));
@@ -136,7 +139,7 @@ TEST(CollisionTest, ARegistrationWithOtherTokensIsRefusedAndReturned) {
 TEST(CollisionTest, ACollisionAnywhereInABatchReturnsEverything) {
   Manager manager = manager_of(100);
   const TokenSequence good = colliding(0, 40);
-  const TokenSequence evil = colliding(1000, 40);
+  const TokenSequence evil = colliding(1, 40);
   const Immutable stored = store_one(manager, good.blocks()[35]);
   BlockList<Complete> batch;
   for (const TokenBlock& block : evil.blocks()) batch.push_back(complete_one(manager, block));
@@ -156,7 +159,7 @@ TEST(CollisionTest, ACollisionAnywhereInABatchReturnsEverything) {
 TEST(CollisionTest, TwoBlocksOfOneBatchMayCollide) {
   Manager manager = manager_of(8);
   const TokenSequence good = colliding(0);
-  const TokenSequence evil = colliding(100);
+  const TokenSequence evil = colliding(1);
   BlockList<Complete> batch;
   batch.push_back(complete_one(manager, good.blocks()[0]));
   batch.push_back(complete_one(manager, evil.blocks()[0]));
@@ -173,7 +176,7 @@ TEST(CollisionTest, AStagedBlockBetweenTwoCollidingOnesDoesNotHideThem) {
        {std::vector{0, 2, 1}, {2, 0, 1}, {0, 1, 2}, {2, 0, 2, 1, 2}, {0, 2, 2, 2, 1}}) {
     Manager manager = manager_of(8);
     const TokenSequence good = colliding(0);
-    const TokenSequence evil = colliding(100);
+    const TokenSequence evil = colliding(1);
     BlockList<Complete> batch;
     for (const int which : order) {
       if (which == 2) {
@@ -192,7 +195,7 @@ TEST(CollisionTest, AStagedBlockBetweenTwoCollidingOnesDoesNotHideThem) {
 TEST(CollisionTest, AVerifiedMatchTreatsOtherTokensAsAMiss) {
   Manager manager = manager_of(8);
   const TokenSequence good = colliding(0, 3);
-  const TokenSequence evil = colliding(100, 3);
+  const TokenSequence evil = colliding(1, 3);
   const Blocks stored = store_all(manager, good);
   EXPECT_EQ(manager.match_blocks(good.blocks()).size(), 3u);
   EXPECT_EQ(manager.match_blocks(evil.blocks()).size(), 0u);
@@ -203,7 +206,7 @@ TEST(CollisionTest, AVerifiedMatchTreatsOtherTokensAsAMiss) {
 TEST(CollisionTest, StagedNamesHaveNoTokensToCompareAndAreTrusted) {
   Manager manager = manager_of(8);
   const TokenSequence sequence = colliding(0);
-  const TokenSequence other = colliding(100);
+  const TokenSequence other = colliding(1);
   const Immutable staged = store_name(manager, sequence.sequence_hashes()[0]);
   const Immutable completed = store_one(manager, sequence.blocks()[0]);
   EXPECT_TRUE(completed.is_duplicate());
@@ -213,12 +216,100 @@ TEST(CollisionTest, StagedNamesHaveNoTokensToCompareAndAreTrusted) {
   EXPECT_EQ(manager.counters().collisions, 0u);
 }
 
-TEST(CollisionTest, WithoutVerificationNothingIsKeptOrCompared) {
-  Manager manager = value_of(builder_of(4).verify_tokens(false).build());
-  const Immutable first = store_one(manager, colliding(0).blocks()[0]);
-  const Immutable second = store_one(manager, colliding(100).blocks()[0]);
-  EXPECT_TRUE(second.is_duplicate());
-  EXPECT_EQ(manager.match_blocks(colliding(100).blocks()).size(), 1u);
+TEST(CollisionTest, ABlockAfterOtherTokensIsAnotherBlock) {
+  // The two differ in their first block alone.
+  const auto sequence = [](std::uint32_t variant) {
+    std::vector<Token> tokens = testing::colliding_block(kBlockSize, 0, variant);
+    for (const Token token : tokens_from(0, 3 * kBlockSize)) tokens.push_back(token);
+    return value_of(TokenSequence::create(std::span<const Token>(tokens), kBlockSize));
+  };
+  const TokenSequence good = sequence(0);
+  const TokenSequence evil = sequence(1);
+  ASSERT_EQ(good.sequence_hashes(), evil.sequence_hashes());
+  for (const DuplicatePolicy policy : {DuplicatePolicy::kAllow, DuplicatePolicy::kReject}) {
+    Manager manager = value_of(builder_of(8).duplicate_policy(policy).build());
+    Blocks stored = store_all(manager, good);
+    std::vector<Immutable> rest;
+    while (stored.size() > 1) rest.push_back(stored.take_back());
+    (void)stored.take_back();
+    ASSERT_EQ(manager.reset_inactive_pool(), 1u);  // the first block is gone, the others stay
+
+    const Immutable first = store_one(manager, evil.blocks()[0]);
+    EXPECT_EQ(manager.match_blocks(evil.blocks()).size(), 1u);
+    EXPECT_EQ(manager.match_blocks(good.blocks()).size(), 0u);
+    for (std::size_t i = 1; i < 4; ++i) {
+      const auto refused = manager.register_block(complete_one(manager, evil.blocks()[i]));
+      ASSERT_FALSE(refused);
+      EXPECT_EQ(refused.error().error.code(), ErrorCode::kCorruption);
+    }
+    EXPECT_EQ(manager.counters().collisions, 3u);
+  }
+}
+
+TEST(CollisionTest, AWeakBlockDoesNotFindOtherTokensUnderItsName) {
+  Manager manager = manager_of(4);
+  const TokenSequence good = colliding(0);
+  Immutable first = store_one(manager, good.blocks()[0]);
+  const auto weak = first.downgrade();
+  first = Immutable();
+  ASSERT_EQ(manager.reset_inactive_pool(), 1u);
+  {
+    const Immutable other = store_one(manager, colliding(1).blocks()[0]);
+    ASSERT_EQ(other.sequence_hash(), good.sequence_hashes()[0]);
+    EXPECT_FALSE(weak.upgrade());
+  }
+  EXPECT_FALSE(weak.upgrade()) << "nor an inactive one";
+  ASSERT_EQ(manager.reset_inactive_pool(), 1u);
+  const Immutable again = store_one(manager, good.blocks()[0]);
+  EXPECT_TRUE(weak.upgrade()) << "the same tokens again";
+}
+
+TEST(CollisionTest, AnIdentityMayBringTheDigest) {
+  Manager manager = manager_of(4);
+  const TokenSequence good = colliding(0);
+  const TokenSequence evil = colliding(1);
+  const BlockIdentity identity{.hash = good.sequence_hashes()[0],
+                               .parent = std::nullopt,
+                               .root = std::nullopt,
+                               .prefix = good.blocks()[0].prefix_digest()};
+  const Immutable staged = value_of(manager.register_block(take_one(manager).stage(identity, kReady)));
+  EXPECT_EQ(staged.prefix_digest(), good.blocks()[0].prefix_digest());
+  EXPECT_EQ(manager.match_blocks(good.blocks()).size(), 1u);
+  EXPECT_EQ(manager.match_blocks(evil.blocks()).size(), 0u);
+}
+
+TEST(CollisionTest, APartialBlockIsComparedWhereItKnowsItsPrefix) {
+  Manager manager = manager_of(8);
+  const TokenSequence good = colliding(0, 2);
+  const TokenSequence evil = colliding(1, 2);
+  const Blocks stored = store_all(manager, good);
+  const auto partial = [&](tokens::PrefixDigest parent_prefix) {
+    SequenceStart start{{}, evil.sequence_hashes()[0], std::nullopt, parent_prefix};
+    Partial block = value_of(take_one(manager).init_sequence(start));
+    EXPECT_TRUE(block.add_tokens(good.blocks()[1].tokens()));  // the same tokens, after others
+    return value_of(std::move(block).commit(kReady));
+  };
+  const auto refused = manager.register_block(partial(evil.blocks()[0].prefix_digest()));
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().error.code(), ErrorCode::kCorruption);
+  EXPECT_TRUE(manager.register_block(partial(good.blocks()[0].prefix_digest())));
+  Complete trusted = partial({});
+  EXPECT_FALSE(trusted.prefix_digest().is_known());
+  EXPECT_TRUE(manager.register_block(std::move(trusted)));
+}
+
+TEST(KeepTokensTest, TokensAreKeptWhenAskedFor) {
+  const TokenSequence sequence = sequence_of(1);
+  for (const bool keep : {false, true}) {
+    Manager manager = value_of(builder_of(4).keep_tokens(keep).build());
+    const Immutable block = store_one(manager, sequence.blocks()[0]);
+    EXPECT_EQ(manager.tokens_of(block.sequence_hash()).has_value(), keep);
+    if (keep) {
+      EXPECT_EQ(*manager.tokens_of(block.sequence_hash()), tokens_from(0, kBlockSize));
+    }
+    const Immutable named = store_name(manager, name_of(0, 7));
+    EXPECT_FALSE(manager.tokens_of(named.sequence_hash()));
+  }
 }
 
 }  // namespace

@@ -132,9 +132,9 @@ class BlockManager {
 
   // ---- register: the block becomes findable by its hash.
 
-  // Errors: kInvalidArgument for a block of another manager; kCorruption when the hash has a block whose tokens
-  // differ (a hash collision); kCapacity when that block has as many references as it may have, or without memory. The
-  // block comes back.
+  // Errors: kInvalidArgument for a block of another manager; kCorruption when the hash has a block whose prefix digest
+  // differs: other tokens, at or before the block (a hash collision); kCapacity when that block has as many references as
+  // it may have, or without memory. The block comes back.
   [[nodiscard]] Result<Immutable, Rejected<Complete>> register_block(Complete block) {
     Result<detail::SlotRef> registered = core_.register_one(block.slot_.get());
     if (!registered) return Unexpected(Rejected<Complete>{std::move(registered).error(), std::move(block)});
@@ -172,7 +172,8 @@ class BlockManager {
   // ---- match: find registered blocks by hash. Every hit is one use: it counts in the registry's frequency tracker
   //      and runs the hash's touch callbacks.
 
-  // The longest prefix of `hashes` whose blocks are all here.
+  // The longest prefix of `hashes` whose blocks are all here. Names alone promise equal tokens only where nobody makes
+  // collisions: who has the tokens matches by token blocks, or uses the keyed scheme.
   BlockList<Immutable> match_blocks(std::span<const tokens::SequenceHash> hashes) {
     BlockList<Immutable> found;
     match_blocks(hashes, found);
@@ -199,13 +200,15 @@ class BlockManager {
       for (std::size_t i = 0; i < slots.size(); ++i) out[first + i].slot_.adopt(slots[i]);
     });
   }
-  // The longest prefix of `blocks` that is here, tokens compared: a hash that finds other tokens is a miss. Blocks
-  // that were staged by name alone have no tokens to compare and are trusted.
+  // The longest prefix of `blocks` that is here, prefix digests compared: every block of the answer has the same tokens
+  // from position 0 on, and a hash that finds others is a miss. Blocks that were staged without a digest are trusted.
   BlockList<Immutable> match_blocks(std::span<const tokens::TokenBlock> blocks) {
     BlockList<Immutable> found;
     const std::span<Immutable> out = found.extend(blocks.size());
-    const std::size_t hits = core_.match_prefix_verified(
-        blocks, [&](std::size_t i, detail::SlotRef slot) { out[i].slot_.adopt(slot); });
+    const std::size_t hits =
+        core_.match_prefix(blocks, [&](std::size_t first, std::span<const detail::SlotRef> slots) {
+          for (std::size_t i = 0; i < slots.size(); ++i) out[first + i].slot_.adopt(slots[i]);
+        });
     found.truncate(hits);
     return found;
   }
@@ -273,8 +276,8 @@ class BlockManager {
   PoolStatus status() const { return core_.status(); }
   Pressure pressure() const noexcept { return core_.pressure(); }
   ManagerCounters counters() const { return core_.counters(); }
-  // The tokens of a registered block; nothing where it is not here, was staged by name, or verify_tokens is off. For those who
-  // publish in the format of engines, which have tokens.
+  // The tokens of a registered block; nothing where it is not here, was staged by name, or keep_tokens is off. For those
+  // who publish in the format of engines, which have tokens.
   std::optional<std::vector<tokens::Token>> tokens_of(const tokens::SequenceHash& hash) const {
     return core_.tokens_of(hash);
   }
@@ -351,7 +354,7 @@ class BlockManagerBuilder {
   BlockManagerBuilder& default_reset_on_release(bool reset) {
     return set(options_.default_reset_on_release, reset);
   }
-  BlockManagerBuilder& verify_tokens(bool verify) { return set(options_.verify_tokens, verify); }
+  BlockManagerBuilder& keep_tokens(bool keep) { return set(options_.keep_tokens, keep); }
   BlockManagerBuilder& max_pins(std::size_t n) { return set(options_.max_pins, n); }
   BlockManagerBuilder& watermarks(Watermarks marks, PressureCallback callback = {}) {
     options_.on_pressure = std::move(callback);

@@ -35,6 +35,8 @@ class [[nodiscard]] CompleteBlock {
   BlockId block_id() const noexcept { return BlockId(slot_.get().id); }
   std::uint32_t block_size() const noexcept { return detail::block_size_of(slot_.get()); }
   tokens::SequenceHash sequence_hash() const noexcept { return detail::hash_of(slot_.get()); }
+  // Of all tokens up to the block's end; not known when it was staged by its name alone.
+  tokens::PrefixDigest prefix_digest() const noexcept { return detail::prefix_of(slot_.get()); }
 
   // Forgets tokens and name.
   [[nodiscard]] MutableBlock<Tier> reset() &&;

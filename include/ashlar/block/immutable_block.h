@@ -45,6 +45,8 @@ class [[nodiscard]] ImmutableBlock {
   BlockId block_id() const noexcept { return BlockId(slot_.get().id); }
   std::uint32_t block_size() const noexcept { return detail::block_size_of(slot_.get()); }
   tokens::SequenceHash sequence_hash() const noexcept { return detail::hash_of(slot_.get()); }
+  // Of all tokens up to the block's end; not known when it was staged by its name alone.
+  tokens::PrefixDigest prefix_digest() const noexcept { return detail::prefix_of(slot_.get()); }
   RegistrationHandle registration_handle() const { return detail::registration_handle_of(slot_.get()); }
 
   // References to this very block now: guards, and duplicates that keep their primary. A hint under concurrency.

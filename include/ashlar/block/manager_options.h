@@ -51,8 +51,8 @@ struct ManagerOptions {
   std::uint32_t block_bytes = 0;                    // what events say of a block's size; 0: nothing
   Clock* clock = &Clock::real();                    // for deadlines and pins
   bool default_reset_on_release = false;            // what a newly allocated block starts with
-  bool verify_tokens = true;  // keep tokens of completed blocks and compare them where a hash meets
-  std::size_t max_pins = 0;   // 0: a quarter of the blocks, at least one; at most 2^24
+  bool keep_tokens = false;  // keep the tokens of completed blocks, for BlockManager::tokens_of()
+  std::size_t max_pins = 0;  // 0: a quarter of the blocks, at least one; at most 2^24
   Watermarks watermarks;
   PressureCallback on_pressure;
 
@@ -101,9 +101,11 @@ struct ManagerCounters {
   std::uint64_t registrations = 0;           // blocks registered, duplicates and refused candidates included
   std::uint64_t duplicates = 0;              // of these, kept as duplicates
   std::uint64_t deduplications = 0;          // of these, answered with the existing block
-  std::uint64_t collisions = 0;              // registrations refused because the tokens differ
+  std::uint64_t collisions = 0;  // registrations refused because the prefix digests differ: other tokens
   std::uint64_t match_hashes_requested = 0;
   std::uint64_t match_blocks_returned = 0;
+  std::uint64_t match_probes =
+      0;  // looks at the index by which matches over cache groups choose their length
   std::uint64_t scan_hashes_requested = 0;
   std::uint64_t scan_blocks_returned = 0;
   std::uint64_t revivals = 0;       // inactive blocks that came back into use

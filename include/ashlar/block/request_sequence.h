@@ -159,7 +159,8 @@ class [[nodiscard]] RequestSequence {
                                         RequestOptions options = {}) {
     return create(manager, std::move(prompt), {}, std::move(options));
   }
-  // With the names of the prompt's first full blocks, which are trusted; the rest are computed when they are needed.
+  // With the names of the prompt's first full blocks, which are trusted; the rest, and all prefix digests, are computed
+  // when they are needed.
   static Result<RequestSequence> create(BlockManager<Tier>& manager, std::vector<tokens::Token> prompt,
                                         std::vector<tokens::SequenceHash> hashes, RequestOptions options) {
     auto core =
@@ -194,7 +195,8 @@ class [[nodiscard]] RequestSequence {
   // The copies that the scheduled step needs first.
   std::span<const BlockCopy> copies() const noexcept { return Calls::copies(core()); }
 
-  // Shares the longest cached prefix that is valid for all groups. Returns its tokens; at most size() - 1, unless
+  // Shares the longest cached prefix that is valid for all groups, prefix digests compared: what is found was computed
+  // for the same tokens from position 0 on. O(blocks * groups). Returns its tokens; at most size() - 1, unless
   // reuse_last_token. Errors: kWrongState unless Idle and without blocks.
   Result<std::size_t, SequenceError> match_prefix() { return Calls::match_prefix(core()); }
 

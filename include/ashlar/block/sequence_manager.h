@@ -11,8 +11,9 @@
 //   sequences.deallocate(*sequence);             // the last block first
 //
 // A hit never covers the last token of a sequence: somebody must compute it to get logits, so the last full block of a
-// prompt that ends on a block boundary is computed again (reuse_last_token allows it). Tokens are compared on every
-// hit, where the manager keeps them (ManagerOptions::verify_tokens). RequestSequence (request_sequence.h) is the large interface: chunks, speculation, forks, preemption.
+// prompt that ends on a block boundary is computed again (reuse_last_token allows it). Prefix digests are compared on
+// every hit: a block that is found has the sequence's tokens from position 0 on. RequestSequence (request_sequence.h) is
+// the large interface: chunks, speculation, forks, preemption.
 //
 // Thread safety: SequenceManager is thread-safe, a Sequence thread-compatible. The manager must outlive both.
 // Complexity:    allocate() and deallocate() are O(blocks), the rest O(1) or O(block size); nothing allocates from
@@ -145,7 +146,8 @@ class SequenceManager {
   Result<Sequence<Tier>> make_sequence(std::vector<tokens::Token> tokens) const {
     return make_sequence(std::move(tokens), {});
   }
-  // With the names of its first full blocks, which are trusted; the rest are computed when they are needed.
+  // With the names of its first full blocks, which are trusted; the rest, and all prefix digests, are computed when they
+  // are needed.
   Result<Sequence<Tier>> make_sequence(std::vector<tokens::Token> tokens,
                                        std::vector<tokens::SequenceHash> hashes) const {
     auto core = core_.make(std::move(tokens), std::move(hashes));

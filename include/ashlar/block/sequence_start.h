@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 
+#include "ashlar/tokens/prefix_digest.h"
 #include "ashlar/tokens/sequence_hash.h"
 #include "ashlar/tokens/sequence_hasher.h"
 
@@ -14,6 +15,8 @@ struct SequenceStart {
   tokens::SequenceHasher hasher;               // scheme and salt
   std::optional<tokens::SequenceHash> parent;  // the block before; nothing for the first block
   std::optional<tokens::SequenceHash> root;    // the first block of the sequence, where known
+  // Of `parent`. Without it the block comes by its name alone: nobody can tell whether its prefix is the one asked for.
+  tokens::PrefixDigest parent_prefix = {};
 };
 
 // The name of a block whose tokens the caller does not bring along.
@@ -26,6 +29,8 @@ struct BlockIdentity {
   std::uint16_t location = 0;                   // the volume or device, by the tier's numbers
   std::uint16_t group = 0;                      // group of layers
   std::uint32_t metadata = 0;                   // the caller's own
+  // Of all tokens up to the block's end. Not known: the name is trusted.
+  tokens::PrefixDigest prefix = {};
 };
 
 }  // namespace ashlar::block

@@ -36,7 +36,6 @@ class ManagerPropertyTest : public ::testing::TestWithParam<Parameters> {
     side.model.block_count = static_cast<Id>(random.chance(0.3) ? 1 + random.below(4) : 1 + random.below(40));
     side.model.last_in_first_out = random.chance(0.3);
     side.model.default_reset_on_release = random.chance(0.15);
-    side.model.keep_tokens = random.chance(0.8);
     side.model.max_pins = 1 + random.below(6);
     if (random.chance(0.7)) {
       side.model.watermarks.high = 1 + random.below(side.model.block_count);

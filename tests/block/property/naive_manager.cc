@@ -105,7 +105,7 @@ void NaiveManager::finish(Id id, const NaiveIdentity& identity) {
   block.hash = identity.hash;
   block.parent = identity.parent;
   block.root = identity.root;
-  block.tokens = options_.keep_tokens ? identity.tokens : std::nullopt;
+  block.tokens = identity.tokens;
   ++counters_.stagings;
 }
 
@@ -237,9 +237,9 @@ void NaiveManager::add_reference(Id id) {
   ++blocks_[id].refs;
 }
 
-std::optional<Id> NaiveManager::acquire(const Hash& hash) {
+std::optional<Id> NaiveManager::acquire(const Hash& hash, const std::optional<Tokens>& tokens) {
   const auto there = primaries_.find(hash);
-  if (there == primaries_.end()) return std::nullopt;
+  if (there == primaries_.end() || !agree(blocks_[there->second].tokens, tokens)) return std::nullopt;
   add_reference(there->second);
   return there->second;
 }
@@ -289,17 +289,12 @@ std::map<Hash, Id> NaiveManager::scan(std::span<const Hash> hashes, bool touch) 
 std::vector<Id> NaiveManager::match_verified(std::span<const NaiveIdentity> blocks) {
   std::vector<Id> found;
   for (const NaiveIdentity& block : blocks) {
-    const std::optional<Id> id = acquire(block.hash);
+    const std::optional<Id> id = acquire(block.hash, block.tokens);
     if (!id) break;
     found.push_back(*id);
   }
   note_pressure();
-  // From the first block with other tokens on, everything is a miss and is let go again.
-  std::size_t agreed = 0;
-  while (agreed < found.size() && agree(blocks_[found[agreed]].tokens, blocks[agreed].tokens)) ++agreed;
-  drop_many(std::span(found).subspan(agreed));
-  found.resize(agreed);
-  for (std::size_t i = 0; i < agreed; ++i) registry_->touch(blocks[i].hash);
+  for (std::size_t i = 0; i < found.size(); ++i) registry_->touch(blocks[i].hash);
   counters_.match_hashes_requested += blocks.size();
   counters_.match_blocks_returned += found.size();
   return found;
@@ -309,11 +304,11 @@ std::optional<Id> NaiveManager::upgrade(const Weak& weak) {
   Block& block = blocks_[weak.id];
   const bool in_use =
       block.refs != 0 && (block.state == BlockState::kPrimary || block.state == BlockState::kDuplicate);
-  if (block.life == weak.life && in_use) {
+  if (in_use && block.hash == weak.hash && agree(block.tokens, weak.tokens)) {
     ++block.refs;
     return weak.id;
   }
-  const std::optional<Id> id = acquire(weak.hash);
+  const std::optional<Id> id = acquire(weak.hash, weak.tokens);
   note_pressure();
   return id;
 }

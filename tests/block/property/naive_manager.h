@@ -66,7 +66,6 @@ struct NaiveOptions {
   DuplicatePolicy duplicates = DuplicatePolicy::kAllow;
   bool last_in_first_out = false;  // the reset pool
   bool default_reset_on_release = false;
-  bool keep_tokens = true;
   std::size_t max_pins = 1;
   Watermarks watermarks;
 };
@@ -75,7 +74,7 @@ struct NaiveIdentity {
   Hash hash;
   std::optional<Hash> parent;
   std::optional<Hash> root;
-  std::optional<Tokens> tokens;  // nothing when only the name is known
+  std::optional<Tokens> tokens;  // from the start of the sequence; nothing when only the name is known
 };
 
 class NaiveManager {
@@ -92,8 +91,8 @@ class NaiveManager {
   };
   struct Weak {
     Hash hash;
+    std::optional<Tokens> tokens;
     Id id;
-    std::uint64_t life;
   };
   using PinKey = std::uint64_t;
   struct PinResult {
@@ -125,7 +124,7 @@ class NaiveManager {
   // As one call: from the last to the first, all counts before what follows from them.
   void drop_many(std::span<const Id> ids);
   void drop_after(Id id, NaiveFence& fence);
-  Weak downgrade(Id id) const { return {blocks_[id].hash, id, blocks_[id].life}; }
+  Weak downgrade(Id id) const { return {blocks_[id].hash, blocks_[id].tokens, id}; }
   std::optional<Id> upgrade(const Weak& weak);
   void set_reset_on_release(Id id, bool reset) { blocks_[id].reset_on_release = reset; }
 
@@ -176,7 +175,8 @@ class NaiveManager {
   std::size_t available() const { return reset_.size() + inactive_.size(); }
   PoolStatus pools() const;
   std::optional<Reason> refusal(std::size_t n) const;
-  std::optional<Id> acquire(const Hash& hash);
+  // Nothing when the block has other tokens, as far as both sides know them.
+  std::optional<Id> acquire(const Hash& hash, const std::optional<Tokens>& tokens = std::nullopt);
   void add_reference(Id id);
   void settle(Id id);
   void unregister(Id id);

@@ -63,6 +63,7 @@ class Side {
     World::Pick aim;
     Tokens tokens;
     std::uint32_t computed = 0;
+    bool prefix_known = true;  // the digest of the block before was given
   };
   struct Scheduled {
     ScheduledBlock<Tier> guard;
@@ -95,7 +96,6 @@ class Side {
     manager.events = log_;
     manager.clock = &world_.clock();
     manager.default_reset_on_release = options.model.default_reset_on_release;
-    manager.verify_tokens = options.model.keep_tokens;
     manager.max_pins = options.model.max_pins;
     manager.watermarks = options.model.watermarks;
     manager.on_pressure = [this](Pressure now, std::size_t available) {
@@ -147,6 +147,7 @@ class Side {
   void set_reset_on_release();
   void reset_inactive();
   void ask();
+  NaiveIdentity identity_of(const Partial& partial) const;
   void begin_partial();
   void change_tokens();
   void schedule();

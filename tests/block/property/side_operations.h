@@ -69,11 +69,12 @@ void Side<Tier>::complete() {
   if (mutables_.empty()) return;
   auto block = take(mutables_);
   const Id id = id_of(block);
-  const tokens::TokenBlock& tokens = world_.block(world_.pick());
+  const World::Pick pick = world_.pick();
+  const tokens::TokenBlock& tokens = world_.block(pick);
   add("complete block " + text(id) + " as " + tokens.sequence_hash().to_string());
   auto done = std::move(block).complete(tokens, kReady);
   if (!done) return trace_.fail("complete() was refused");
-  model_.finish(id, World::identity(tokens));
+  model_.finish(id, world_.identity(pick));
   completes_.push_back(*std::move(done));
 }
 
@@ -82,13 +83,19 @@ void Side<Tier>::stage() {
   if (mutables_.empty()) return;
   auto block = take(mutables_);
   const Id id = id_of(block);
-  NaiveIdentity identity = World::identity(world_.block(world_.pick()));
-  identity.tokens.reset();
+  const World::Pick pick = world_.pick();
+  NaiveIdentity identity = world_.identity(pick);
+  const bool with_digest = random_.chance(0.3);
+  if (!with_digest) identity.tokens.reset();
   if (random_.chance(0.5)) identity.parent.reset();
   if (random_.chance(0.5)) identity.root.reset();
   add("stage block " + text(id) + " as " + identity.hash.to_string());
-  completes_.push_back(
-      std::move(block).stage(BlockIdentity{identity.hash, identity.parent, identity.root}, kReady));
+  const BlockIdentity named{
+      .hash = identity.hash,
+      .parent = identity.parent,
+      .root = identity.root,
+      .prefix = with_digest ? world_.block(pick).prefix_digest() : tokens::PrefixDigest()};
+  completes_.push_back(std::move(block).stage(named, kReady));
   model_.finish(id, identity);
 }
 
@@ -243,11 +250,12 @@ void Side<Tier>::scan() {
 
 template <events::Tier Tier>
 void Side<Tier>::match_verified() {
-  const auto& sequence = world_.sequences()[random_.below(world_.sequences().size())];
+  const std::size_t number = random_.below(world_.sequences().size());
+  const auto& sequence = world_.sequences()[number];
   const std::size_t n = random_.below(sequence.size() + 1);
   add("match a verified prefix of " + std::to_string(n));
   std::vector<NaiveIdentity> wanted;
-  for (std::size_t i = 0; i < n; ++i) wanted.push_back(World::identity(sequence[i]));
+  for (std::size_t i = 0; i < n; ++i) wanted.push_back(world_.identity({number, i}));
   auto found = manager_.match_blocks(std::span<const tokens::TokenBlock>(sequence).first(n));
   std::vector<Id> got;
   for (const Immutable& guard : found) got.push_back(id_of(guard));
@@ -386,6 +394,13 @@ void Side<Tier>::ask() {
 // ---- partial blocks and work in flight
 
 template <events::Tier Tier>
+NaiveIdentity Side<Tier>::identity_of(const Partial& partial) const {
+  NaiveIdentity identity = world_.identity(partial.aim);
+  if (!partial.prefix_known) identity.tokens.reset();
+  return identity;
+}
+
+template <events::Tier Tier>
 void Side<Tier>::begin_partial() {
   if (mutables_.empty()) return;
   const World::Pick aim = world_.pick();
@@ -393,10 +408,14 @@ void Side<Tier>::begin_partial() {
   auto guard = take(mutables_);
   const Id id = id_of(guard);
   add("init_sequence in block " + text(id));
-  auto partial = std::move(guard).init_sequence({world_.hasher(aim.sequence), block.parent(), block.root()});
+  SequenceStart start{world_.hasher(aim.sequence), block.parent(), block.root()};
+  const bool prefix_known = aim.place == 0 || random_.chance(0.7);
+  if (aim.place != 0 && prefix_known)
+    start.parent_prefix = world_.block({aim.sequence, aim.place - 1}).prefix_digest();
+  auto partial = std::move(guard).init_sequence(start);
   if (!partial) return trace_.fail("init_sequence() was refused");
   model_.set_state(id, BlockState::kPartial);
-  partials_.push_back({*std::move(partial), aim, {}, 0});
+  partials_.push_back({*std::move(partial), aim, {}, 0, prefix_known});
 }
 
 template <events::Tier Tier>
@@ -463,7 +482,7 @@ void Side<Tier>::commit() {
     partials_.push_back(std::move(partial));
     return;
   }
-  model_.finish(id, World::identity(world_.block(partial.aim)));
+  model_.finish(id, identity_of(partial));
   completes_.push_back(*std::move(complete));
 }
 
@@ -516,7 +535,7 @@ void Side<Tier>::compute_done() {
   trace_.expect_equal("complete", std::holds_alternative<CompleteBlock<Tier>>(*done), full);
   if (trace_.failed()) return;
   if (full) {
-    model_.finish(id, World::identity(world_.block(partial.aim)));
+    model_.finish(id, identity_of(partial));
     completes_.push_back(std::get<CompleteBlock<Tier>>(*std::move(done)));
   } else {
     model_.set_state(id, BlockState::kPartial);

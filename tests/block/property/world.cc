@@ -77,10 +77,12 @@ World::Pick World::pick() {
   return {sequence, random_.below(sequences_[sequence].size())};
 }
 
-NaiveIdentity World::identity(const TokenBlock& block) {
+NaiveIdentity World::identity(const Pick& pick) const {
   Tokens tokens;
-  for (const tokens::Token token : block.tokens()) tokens.push_back(token.value());
-  return {block.sequence_hash(), block.parent(), block.root(), tokens};
+  for (std::size_t i = 0; i <= pick.place; ++i) {
+    for (const tokens::Token token : block({pick.sequence, i}).tokens()) tokens.push_back(token.value());
+  }
+  return {block(pick).sequence_hash(), block(pick).parent(), block(pick).root(), tokens};
 }
 
 std::vector<Hash> World::some_hashes(bool scattered) {

@@ -46,7 +46,8 @@ class World {
   };
   Pick pick();
   const tokens::TokenBlock& block(const Pick& pick) const { return sequences_[pick.sequence][pick.place]; }
-  static NaiveIdentity identity(const tokens::TokenBlock& block);
+  // With the tokens of the whole prefix.
+  NaiveIdentity identity(const Pick& pick) const;
   // A stretch of a sequence, mostly from its start, or, `scattered`, any hashes.
   std::vector<Hash> some_hashes(bool scattered);
 

@@ -153,7 +153,6 @@ class World {
         testing::manager_options(blocks_, block_size_, backends[random_.below(backends.size())]);
     options.registry = testing::make_counting_registry();
     options.duplicates = duplicates_;
-    options.verify_tokens = random_.chance(0.8);
     return testing::make_manager<G1>(options);
   }
 

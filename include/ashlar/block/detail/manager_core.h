@@ -67,8 +67,8 @@ class ManagerCore {
     return match_prefix_chunks(hashes, emit);
   }
   template <class Emit>
-  std::size_t match_prefix_verified(std::span<const tokens::TokenBlock> blocks, Emit&& emit) {
-    return match_verified_chunks(blocks, in_chunks(emit));
+  std::size_t match_prefix(std::span<const tokens::TokenBlock> blocks, Emit&& emit) {
+    return match_prefix_chunks(blocks, emit);
   }
   template <class Emit>
   std::size_t match_scattered(std::span<const tokens::SequenceHash> hashes, Emit&& emit) {
@@ -113,7 +113,7 @@ class ManagerCore {
                                                          Emitter emit);
   std::optional<Error> register_chunks(std::size_t n, std::size_t room, Filler fill, Emitter emit);
   std::size_t match_prefix_chunks(std::span<const tokens::SequenceHash> hashes, Emitter emit);
-  std::size_t match_verified_chunks(std::span<const tokens::TokenBlock> blocks, Emitter emit);
+  std::size_t match_prefix_chunks(std::span<const tokens::TokenBlock> blocks, Emitter emit);
   std::size_t match_scattered_each(std::span<const tokens::SequenceHash> hashes, Emitter emit);
   void scan_each(std::span<const tokens::SequenceHash> hashes, bool touch, Emitter emit);
 

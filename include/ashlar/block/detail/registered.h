@@ -20,6 +20,7 @@ namespace ashlar::block::detail {
 struct WeakSlot {
   std::weak_ptr<BlockStore> store;
   tokens::SequenceHash hash;
+  tokens::PrefixDigest prefix;
   std::uint32_t id = 0;
 };
 

@@ -16,6 +16,7 @@
 #include "ashlar/base/check.h"
 #include "ashlar/block/block_id.h"
 #include "ashlar/block/detail/slot_orders.h"
+#include "ashlar/tokens/prefix_digest.h"
 #include "ashlar/tokens/sequence_hash.h"
 
 namespace ashlar::block::detail {
@@ -37,6 +38,7 @@ static_assert(sizeof(SlotRef) == 16);
 
 std::uint32_t block_size_of(const SlotRef& slot) noexcept;
 tokens::SequenceHash hash_of(const SlotRef& slot) noexcept;
+tokens::PrefixDigest prefix_of(const SlotRef& slot) noexcept;
 
 // Returns a uniquely owned slot: to the reset pool, or into quarantine when it is in flight.
 void drop_owned(const SlotRef& slot) noexcept;
