@@ -58,6 +58,16 @@ void BlockFacts::set_retention(BlockId id, const BlockRetention& retention) noex
   if (!retentions_.empty()) retentions_[id.value()].store(pack(retention), std::memory_order_relaxed);
 }
 
+void BlockFacts::pass_on(BlockId from, BlockId to) noexcept {
+  if (!retentions_.empty()) {
+    retentions_[to.value()].store(retentions_[from.value()].load(std::memory_order_relaxed),
+                                  std::memory_order_relaxed);
+  }
+  if (!hits_.empty()) {
+    hits_[to.value()].store(hits_[from.value()].load(std::memory_order_relaxed), std::memory_order_relaxed);
+  }
+}
+
 void BlockFacts::forget(BlockId id) noexcept {
   if (!retentions_.empty()) retentions_[id.value()].store(0, std::memory_order_relaxed);
   if (!hits_.empty()) hits_[id.value()].store(0, std::memory_order_relaxed);

@@ -175,11 +175,7 @@ void BlockStore::check_invariants() {
   const MutexLock lock(mu_);
   const PoolStatus status = status_locked();
   std::size_t listed = 0, aside = 0, held = 0, reset = 0, quarantined = 0, owned = 0, active = 0;
-  std::vector<std::uint32_t> duplicates_of(options_.block_count, 0);
-  for (std::uint32_t slot = 0; slot < options_.block_count; ++slot) {
-    const std::uint64_t word = slots_.word(slot).load(kOrderProbe);
-    if (SlotWord::state(word) == BlockState::kDuplicate) ++duplicates_of[slots_.primary[slot]];
-  }
+  std::size_t duplicates = 0, in_rings = 0;
   for (std::uint32_t slot = 0; slot < options_.block_count; ++slot) {
     const std::uint64_t word = slots_.word(slot).load(kOrderProbe);
     const BlockState state = SlotWord::state(word);
@@ -187,8 +183,6 @@ void BlockStore::check_invariants() {
     const std::uint32_t refs = SlotWord::refs(word);
     ASHLAR_CHECK(listing == Listing::kNone || (state == BlockState::kPrimary && refs == 0),
                  "slot %u is listed in state %d with %u references", slot, static_cast<int>(state), refs);
-    ASHLAR_CHECK(refs >= duplicates_of[slot], "slot %u: %u references, %u duplicates", slot, refs,
-                 duplicates_of[slot]);
     switch (state) {
       case BlockState::kReset:
         ++reset;
@@ -206,7 +200,10 @@ void BlockStore::check_invariants() {
           ASHLAR_CHECK(entry.presence[tier_.value()].load(std::memory_order_relaxed) >= 1,
                        "slot %u is registered and not present", slot);
         }
+        in_rings += check_twins_of_locked(slot);
         if (listing == Listing::kInactive) {
+          ASHLAR_CHECK(slots_.holds[slot] != 0 || !has_duplicates_locked(slot),
+                       "slot %u is evictable and has duplicates", slot);
           ++(slots_.holds[slot] != 0 ? held : listed);
           ASHLAR_CHECK(slots_.pins[slot] == 0, "slot %u is pinned and evictable", slot);
         } else if (listing == Listing::kHeldAside) {
@@ -222,15 +219,16 @@ void BlockStore::check_invariants() {
         break;
       case BlockState::kDuplicate:
         ++active;
+        ++duplicates;
         ASHLAR_CHECK(refs != 0, "duplicate %u has no references", slot);
-        ASHLAR_CHECK(slots_.is_named(slots_.primary[slot], slots_.hash(slot), slots_.prefix(slot)),
-                     "duplicate %u of another hash, or of other tokens", slot);
         break;
       default:
         ++owned;
         break;
     }
   }
+  ASHLAR_CHECK(duplicates == in_rings, "%zu duplicates, %zu of them with their primaries", duplicates,
+               in_rings);
   ASHLAR_CHECK(reset == status.reset && listed == status.inactive && aside == status.pinned_inactive &&
                    held == status.held_inactive && quarantined == status.quarantined &&
                    owned == status.owned && active == status.active,

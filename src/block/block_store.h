@@ -71,8 +71,12 @@ class BlockStore final : public StoreFace,
   std::vector<tokens::SequenceHash> candidates(std::size_t n);
 
   // registration (store_register.cc)
+  // What a candidate becomes whose hash has a block: whatever DuplicatePolicy says, or a block of its own in any case,
+  // since its KV is still to be written.
+  enum class OnTwin : std::uint8_t { kFollowPolicy, kKeepOwn };
   // A tentative registration counts no collision: who retries it does. All or none; throws std::bad_alloc.
-  std::optional<Error> register_slots(std::size_t n, Filler fill, Emitter emit, bool tentative = false);
+  std::optional<Error> register_slots(std::size_t n, Filler fill, Emitter emit, bool tentative = false,
+                                      OnTwin on_twin = OnTwin::kFollowPolicy);
 
   // The tokens of a registered block, where they are kept.
   std::optional<std::vector<tokens::Token>> tokens_of(const tokens::SequenceHash& hash);
@@ -86,7 +90,8 @@ class BlockStore final : public StoreFace,
   std::size_t match_prefix(std::span<const tokens::SequenceHash> hashes,
                            std::span<const tokens::PrefixDigest> prefixes, Emitter emit);
   std::size_t match_prefix(std::span<const tokens::TokenBlock> blocks, Emitter emit);
-  // Whether a hash has a block here now; a hint, without the lock and without a reference. A match over several groups
+  // Whether a hash has a block here now; a hint, without a reference and nearly always without
+  // the lock. A match over several groups
   // asks this of its blocks before it takes references.
   bool holds(const tokens::SequenceHash& hash, const tokens::PrefixDigest& prefix) noexcept;
   // Why match_prefix() and an allocation for the rest of `blocks` blocks would be refused now, as one operation.
@@ -231,11 +236,30 @@ class BlockStore final : public StoreFace,
   // block it has. All or none: throws std::bad_alloc.
   void enter_locked(std::size_t n, Filler fill, bool ascending, RetiredExtensions& retired)
       ASHLAR_REQUIRES(mu_);
+  // Tells the backend that these slots were registered as primaries.
+  void announce_locked(std::span<const std::uint32_t> slots) ASHLAR_REQUIRES(mu_);
+
+  // duplicates (store_duplicates.cc)
   // A candidate whose hash has a primary already.
-  SlotRef register_twin_locked(const SlotRef& candidate, std::uint32_t existing, RegistryCore::Cursor& cursor)
+  SlotRef register_twin_locked(const SlotRef& candidate, std::uint32_t primary, OnTwin on_twin,
+                               RegistryCore::Cursor& cursor) ASHLAR_REQUIRES(mu_);
+  bool has_duplicates_locked(std::uint32_t primary) const noexcept ASHLAR_REQUIRES(mu_) {
+    return slots_.next_twin[primary] != SlotTable::kNoTwin;
+  }
+  void join_twins_locked(std::uint32_t primary, std::uint32_t duplicate) noexcept ASHLAR_REQUIRES(mu_);
+  void leave_twins_locked(std::uint32_t slot) noexcept ASHLAR_REQUIRES(mu_);
+  // Makes `to` what the hash of `from` finds. The words stay the caller's to change: `to` becomes a primary, and `from` a
+  // duplicate, or empty. Requires: `from` is in no pool.
+  void pass_place_locked(std::uint32_t from, std::uint32_t to, RegistryCore::Cursor& cursor)
       ASHLAR_REQUIRES(mu_);
-  // Tells the backend which of these slots were registered as primaries just now.
-  void announce_locked(std::span<const SlotRef> slots) ASHLAR_REQUIRES(mu_);
+  // The primary is emptied, and one of its duplicates takes its place. Requires: it has one, nobody refers to the
+  // primary, it is in no pool, and neither pinned nor held.
+  void give_way_locked(std::uint32_t primary, RegistryCore::Cursor& cursor) ASHLAR_REQUIRES(mu_);
+  // How many duplicates the primary has. Stops the process where one is not a duplicate of its hash.
+  std::size_t check_twins_of_locked(std::uint32_t primary) const ASHLAR_REQUIRES(mu_);
+  // The last reference to a duplicate is gone.
+  void drop_duplicate_locked(std::uint32_t slot, RegistryCore::Cursor& cursor) ASHLAR_REQUIRES(mu_);
+
   events::KvEvent stored_event_locked(std::uint32_t slot) const ASHLAR_REQUIRES(mu_);
   void publish_removed_locked(std::uint32_t slot) ASHLAR_REQUIRES(mu_);
 
@@ -265,6 +289,8 @@ class BlockStore final : public StoreFace,
   // visit(index, mixed hash, candidate) for every hash.
   template <class Visit>
   void match_each(std::span<const tokens::SequenceHash> hashes, const TinyLfu* tracker, Visit&& visit);
+  // The entry of a block that the caller refers to.
+  Entry& entry_of(std::uint32_t slot) noexcept;
   // Every hit is one use of its hash: counts it, notes where else it is to be refreshed, and runs the touch callbacks,
   // outside the lock.
   void used(std::span<const std::uint64_t> mixed, const SlotRef* found, UsedElsewhere& elsewhere) noexcept;

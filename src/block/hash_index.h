@@ -5,7 +5,7 @@
 // the entries that had to pass on to the next bucket. An entry never moves while it is there, so a reader without the
 // lock cannot miss one that stays; what it finds is a hint that the slot's own word and hash confirm.
 //
-// Thread safety: insert() and erase() under the owner's lock; candidate() and find() from anywhere.
+// Thread safety: insert(), replace() and erase() under the owner's lock; candidate() and find() from anywhere.
 // Complexity:    O(1); about four of seven entries of a bucket are used in a full pool. Nothing allocates after
 //                construction. Memory: 16 to 32 bytes per slot.
 #pragma once
@@ -81,6 +81,22 @@ class HashIndex {
         return;
       }
       if (header >> kPassedShift != kPassedFull) bucket.header.store(header + kOnePassed, kOrderProbe);
+    }
+  }
+
+  // The hash is in slot `to` from now on. In one store: a reader finds the hash in one of the two slots at any moment.
+  // Requires: insert(mixed, from) happened.
+  void replace(std::uint64_t mixed, std::uint32_t from, std::uint32_t to) noexcept {
+    for (std::size_t step = 0;; ++step) {
+      Bucket& bucket = buckets_[(mixed + step) & mask_];
+      const std::uint64_t header = bucket.header.load(kOrderProbe);
+      for (std::uint64_t same = equal_bytes(header, tag_byte(mixed)); same != 0; same &= same - 1) {
+        std::atomic<std::uint64_t>& entry = bucket.entries[place(same)];
+        if (entry.load(kOrderProbe) != entry_of(mixed, from)) continue;
+        entry.store(entry_of(mixed, to), kOrderProbe);
+        return;
+      }
+      ASHLAR_DCHECK(step <= mask_ && header >> kPassedShift != 0, "slot %u is not in the index", from);
     }
   }
 

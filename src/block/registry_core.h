@@ -201,6 +201,13 @@ class RegistryCore : public std::enable_shared_from_this<RegistryCore> {
       block_left(shard, *entry, tier, retired);
     }
   }
+  // Another block of the same source takes the block's place: in `pass()`, which runs under the shard's lock, the caller
+  // changes its index and hands the entry on. The hash stays present all the while.
+  template <class Pass>
+  void pass_block(Cursor& cursor, const tokens::SequenceHash& hash, Pass&& pass) {
+    cursor.move_to(&shard_of(hash.position()));
+    std::forward<Pass>(pass)();
+  }
   // The entry that a block has implied so far. Requires: the shard's lock.
   Entry& spell_out(const tokens::SequenceHash& hash, events::TierId tier);
   RegistrationHandle handle(Entry* entry_with_reference) {

@@ -3,7 +3,7 @@
 // Three kinds of columns, by who may touch them:
 //   atomic      word, hash, prefix, flags, entry: anyone, with the orders of slot_orders.h
 //   the owner   tokens, ancestry, partial: whoever owns the slot alone, or (reading) holds a reference
-//   the lock    primary, listing, pins, holds: under the store's lock
+//   the lock    next_twin, previous_twin, listing, pins, holds: under the store's lock
 //
 // Slots are hot side by side: a sequence has neighbouring ids, so its words share cache lines.
 #pragma once
@@ -57,7 +57,8 @@ class SlotTable {
   static constexpr std::uint8_t kResetOnRelease = 1;
 
   SlotTable(std::uint32_t slots, std::uint32_t block_size, bool keep_tokens, bool keep_ancestry)
-      : primary(slots, 0),
+      : next_twin(slots, 0),
+        previous_twin(slots, 0),
         listing(slots, Listing::kNone),
         pins(slots, 0),
         holds(slots, 0),
@@ -123,7 +124,17 @@ class SlotTable {
   }
   bool has_tokens(std::uint32_t slot) const noexcept { return !tokens_.empty() && has_tokens_[slot] != 0; }
 
-  std::vector<std::uint32_t> primary;  // of duplicates; scratch of transitions elsewhere
+  // `to` has the content of `from`: what is known about it is known about both. Requires: nobody reads the tokens of `to`.
+  void hand_on_tokens(std::uint32_t from, std::uint32_t to) noexcept {
+    if (has_tokens(from) && !has_tokens(to)) set_tokens(to, tokens(from));
+  }
+
+  // The blocks of one hash stand in a ring: the primary, then its duplicates in the order of their registration. A
+  // primary without duplicates is in none: its next_twin is kNoTwin, and its previous_twin means nothing. In slots that
+  // are not registered next_twin is scratch of the transitions.
+  static constexpr std::uint32_t kNoTwin = 0xFFFF'FFFFu;
+  std::vector<std::uint32_t> next_twin;
+  std::vector<std::uint32_t> previous_twin;
   std::vector<Listing> listing;
   std::vector<std::uint16_t> pins;
   std::vector<std::uint16_t> holds;

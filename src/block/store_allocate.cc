@@ -4,6 +4,7 @@
 // slots' scratch column, and can be undone; the second evicts what was registered and hands the slots out. Waiting
 // allocations stand in a queue; only the first may take, and nobody overtakes the queue.
 #include <algorithm>
+#include <utility>
 
 #include "ashlar/base/check.h"
 #include "ashlar/base/interleaving.h"
@@ -112,19 +113,21 @@ bool BlockStore::take_locked(std::size_t n, std::vector<tokens::SequenceHash>* e
     for (const BlockId id : room.first(count)) {
       if (evicts && set_aside_if_held_locked(id.value())) continue;
       ++taken;
-      (last == kNone ? first : slots_.primary[last]) = id.value();
+      (last == kNone ? first : slots_.next_twin[last]) = id.value();
       last = id.value();
-      slots_.primary[last] = kNone;
+      slots_.next_twin[last] = kNone;
     }
   }
   if (taken < n) {
-    for (std::uint32_t slot = first; slot != kNone; slot = slots_.primary[slot]) {
+    for (std::uint32_t slot = first; slot != kNone;) {
+      const std::uint32_t next = std::exchange(slots_.next_twin[slot], SlotTable::kNoTwin);
       if (from_reset != 0) {
         --from_reset;
         reset_->push(BlockId(slot));
       } else {
         inactive_->insert(BlockId(slot), slots_.hash(slot));
       }
+      slot = next;
     }
     return false;
   }
@@ -146,7 +149,7 @@ void BlockStore::emit_taken_locked(std::uint32_t first, std::size_t n,
     const std::size_t count = std::min(kChunk, n - emitted);
     // Bring what the evictions need closer, all at once.
     std::array<std::uint64_t, kChunk> mixed;
-    for (std::size_t i = 0; i < count; ++i, slot = slots_.primary[slot]) {
+    for (std::size_t i = 0; i < count; ++i, slot = slots_.next_twin[slot]) {
       out[i].id = slot;
       mixed[i] = HashMix::of(slots_.hash(slot));  // of no meaning for a slot that was not registered
       if (slots_.listing[slot] == Listing::kNone) continue;

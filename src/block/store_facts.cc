@@ -7,10 +7,11 @@
 
 namespace ashlar::block::detail {
 
-// A duplicate is never cached; its primary is. The column is constant while somebody refers to the duplicate.
+// What a hash is worth is known of its primary, and which block that is may change at any time: hence the lock.
 void BlockStore::set_retention(const SlotRef& slot, const BlockRetention& retention) noexcept {
-  const bool duplicate = SlotWord::state(slots_.word(slot.id).load(kOrderMatch)) == BlockState::kDuplicate;
-  facts_->set_retention(BlockId(duplicate ? slots_.primary[slot.id] : slot.id), retention);
+  if (!facts_->keeps_retentions()) return;
+  const MutexLock lock(mu_);
+  facts_->set_retention(BlockId(find_confirmed(slots_.hash(slot.id))), retention);
 }
 
 Result<void> BlockStore::set_retention(const tokens::SequenceHash& hash, const BlockRetention& retention) {
@@ -46,7 +47,7 @@ void BlockStore::UsedElsewhere::note(std::span<const SlotRef> slots) noexcept {
   for (const SlotRef& slot : slots) __builtin_prefetch(store_.slots_.entry(slot.id));
   for (const SlotRef& slot : slots) {
     // An implied entry means that the hash is here alone.
-    const Entry& entry = *store_.slots_.entry(slot.id);
+    const Entry& entry = store_.entry_of(slot.id);
     if (is_implied(&entry) || entry.total_presence() <= 1) continue;
     try {
       hashes_.push_back(entry.hash);

@@ -22,12 +22,17 @@ Result<HoldRef> BlockStore::hold(const tokens::SequenceHash& hash) {
 void BlockStore::end_hold(std::uint32_t slot) noexcept {
   Operation operation(*this);
   if (closed_ || --slots_.holds[slot] != 0) return;
+  RegistryCore::Cursor cursor;
   if (slots_.listing[slot] == Listing::kInactive) {
     --held_inactive_;
+    if (!has_duplicates_locked(slot)) return;
+    inactive_->remove(BlockId(slot));
+    slots_.listing[slot] = Listing::kNone;
+    give_way_locked(slot, cursor);
   } else if (slots_.listing[slot] == Listing::kHeldAside) {
     --held_aside_;
     slots_.listing[slot] = Listing::kNone;
-    RegistryCore::Cursor cursor;
+    if (has_duplicates_locked(slot)) return give_way_locked(slot, cursor);
     unregister_locked(slot, HashMix::of(slots_.hash(slot)), cursor, operation.retired);
     cursor.release();  // what users plug in runs under the store's lock alone
     if (follows_registrations_) inactive_->unregistered(BlockId(slot));

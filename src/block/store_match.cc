@@ -128,10 +128,16 @@ std::size_t BlockStore::match_prefix(std::span<const tokens::SequenceHash> hashe
 }
 
 bool BlockStore::holds(const tokens::SequenceHash& hash, const tokens::PrefixDigest& prefix) noexcept {
-  return index_.find(HashMix::of(hash), [&](std::uint32_t slot) {
-    return SlotWord::state(slots_.word(slot).load(kOrderMatch)) == BlockState::kPrimary &&
-           slots_.is_named(slot, hash, prefix);
-  }) != kNone;
+  const std::uint64_t mixed = HashMix::of(hash);
+  std::uint32_t slot = index_.candidate(mixed);
+  if (slot == kNone) return false;
+  if (SlotWord::state(slots_.word(slot).load(kOrderMatch)) == BlockState::kPrimary &&
+      slots_.is_named(slot, hash, prefix))
+    return true;
+  // Two hashes with one tag, other tokens, or the hash is passing from one block to another.
+  const MutexLock lock(mu_);
+  slot = find_confirmed(mixed, hash);
+  return slot != kNone && slots_.prefix(slot).agrees_with(prefix);
 }
 
 std::optional<AllocationRefusal> BlockStore::why_not_after_match(
@@ -246,6 +252,15 @@ std::optional<SlotRef> BlockStore::upgrade(const WeakSlot& weak) {
   return acquire_locked(weak.hash, weak.prefix, weak.id);
 }
 
+// A block that has become a duplicate since it was matched has no entry of its own any more. The hash stays registered, and
+// keeps its entry, while somebody refers to one of its blocks.
+Entry& BlockStore::entry_of(std::uint32_t slot) noexcept {
+  if (Entry* const entry = slots_.entry(slot); entry != nullptr) [[likely]]
+    return *entry;
+  const MutexLock lock(mu_);
+  return *slots_.entry(find_confirmed(slots_.hash(slot)));
+}
+
 void BlockStore::used(std::span<const std::uint64_t> mixed, const SlotRef* found,
                       UsedElsewhere& elsewhere) noexcept {
   if (mixed.empty()) return;
@@ -259,7 +274,7 @@ void BlockStore::used(std::span<const std::uint64_t> mixed, const SlotRef* found
   if (registry_.has_several_sources()) elsewhere.note({found, mixed.size()});
   if (!registry_.has_touch_callbacks()) return;
   for (std::size_t i = 0; i < mixed.size(); ++i) {
-    Entry& entry = *slots_.entry(found[i].id);
+    Entry& entry = entry_of(found[i].id);
     if (!is_implied(&entry)) registry_.run_touch_callbacks(entry);
   }
 }

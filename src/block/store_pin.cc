@@ -50,11 +50,8 @@ Result<PinRef> BlockStore::pin(const tokens::SequenceHash& hash, Clock::Duration
 Result<PinRef> BlockStore::pin(const SlotRef& slot, Clock::Duration ttl) {
   Operation operation(*this);
   expire_pins_locked(operation.retired);
-  if (SlotWord::state(slots_.word(slot.id).load(kOrderProbe)) == BlockState::kDuplicate) {
-    return make_error(ErrorCode::kInvalidArgument,
-                      "block %u is a duplicate, which is never cached; pin its hash instead", slot.id);
-  }
-  return pin_locked(slot.id, ttl);
+  // What stays cached is the primary.
+  return pin_locked(find_confirmed(slots_.hash(slot.id)), ttl);
 }
 
 void BlockStore::pin_ended_locked(std::uint32_t slot, RetiredExtensions& retired) {

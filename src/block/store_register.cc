@@ -7,6 +7,7 @@
 // Then all new hashes enter the registry and the index, which may need memory and can be undone: the words are still
 // their owner's, so whoever finds a slot too early turns to the lock. The words come last and need nothing.
 #include <algorithm>
+#include <utility>
 
 #include "ashlar/base/check.h"
 #include "ashlar/base/interleaving.h"
@@ -56,12 +57,15 @@ std::optional<Error> BlockStore::check_candidates_locked(std::size_t n, Filler f
       ascending = ascending && std::int64_t{hash.position()} > position;
       position = hash.position();
       const std::uint32_t existing = find_confirmed(mixed[i], hash);
-      slots_.primary[slot.id] = existing;
+      slots_.next_twin[slot.id] = existing;
       if (existing != kNone && !slots_.prefix(existing).agrees_with(slots_.prefix(slot.id))) {
         return collision_error(hash);
       }
-      // Every block of the batch might be its twin.
-      if (existing != kNone && !has_room_for_references(existing, n)) return crowded_error(hash);
+      // A candidate that is exchanged for its twin is one more reference, and every block of the batch might be one.
+      if (existing != kNone && options_.duplicates == DuplicatePolicy::kReject &&
+          !has_room_for_references(existing, n)) {
+        return crowded_error(hash);
+      }
     }
   }
   return std::nullopt;
@@ -101,8 +105,8 @@ void BlockStore::enter_locked(std::size_t n, Filler fill, bool ascending, Retire
       for (const SlotRef& candidate : slots) {
         const std::uint32_t slot = candidate.id;
         const tokens::SequenceHash hash = slots_.hash(slot);
-        if (!ascending) slots_.primary[slot] = find_confirmed(hash);
-        if (slots_.primary[slot] == kNone) {
+        if (!ascending) slots_.next_twin[slot] = find_confirmed(hash);
+        if (slots_.next_twin[slot] == kNone) {
           const std::uint64_t mixed = HashMix::of(hash);
           const auto [entry, is_new] = registry_.acquire_block(cursor, hash, tier_, *this);
           slots_.set_entry(slot, entry);
@@ -120,7 +124,7 @@ void BlockStore::enter_locked(std::size_t n, Filler fill, bool ascending, Retire
       const std::span<SlotRef> slots = in.first(std::min(kChunk, entered - first));
       fill(first, slots);
       for (const SlotRef& slot : slots) {
-        if (slots_.primary[slot.id] == kNone)
+        if (slots_.next_twin[slot.id] == kNone)
           leave_locked(slot.id, HashMix::of(slots_.hash(slot.id)), cursor, retired);
       }
     }
@@ -128,7 +132,8 @@ void BlockStore::enter_locked(std::size_t n, Filler fill, bool ascending, Retire
   }
 }
 
-std::optional<Error> BlockStore::register_slots(std::size_t n, Filler fill, Emitter emit, bool tentative) {
+std::optional<Error> BlockStore::register_slots(std::size_t n, Filler fill, Emitter emit, bool tentative,
+                                                OnTwin on_twin) {
   interleaving_point("register.before_lock");
   Operation operation(*this);
   bool ascending = true;
@@ -141,16 +146,25 @@ std::optional<Error> BlockStore::register_slots(std::size_t n, Filler fill, Emit
   enter_locked(n, fill, ascending, operation.retired);
   SlotBuffer<kChunk> in;
   SlotBuffer<kChunk> out;
+  std::array<std::uint32_t, kChunk> primaries;
   RegistryCore::Cursor cursor;
   for (std::size_t first = 0; first < n; first += kChunk) {
     const std::size_t count = std::min(kChunk, n - first);
     fill(first, in.first(count));
+    std::size_t firsts = 0;
     for (std::size_t i = 0; i < count; ++i) {
       const std::uint32_t slot = in[i].id;
-      if (const std::uint32_t existing = slots_.primary[slot]; existing != kNone) {
-        out[i] = register_twin_locked(in[i], existing, cursor);
+      if (std::uint32_t existing = slots_.next_twin[slot]; existing != kNone) {
+        if (!ascending) {
+          // The block of the hash may be of this batch, and have lost its place to another since.
+          existing = find_confirmed(slots_.hash(slot));
+          cursor.release();
+          if (follows_registrations_) announce_locked(std::span(primaries).first(std::exchange(firsts, 0)));
+        }
+        out[i] = register_twin_locked(in[i], existing, on_twin, cursor);
         continue;
       }
+      primaries[firsts++] = slot;
       // After the index: who has matched the block finds it again.
       slots_.word(slot).store(SlotWord::make(BlockState::kPrimary, 1, in[i].generation), kOrderPublish);
       if (options_.events) options_.events->append(stored_event_locked(slot));
@@ -158,7 +172,7 @@ std::optional<Error> BlockStore::register_slots(std::size_t n, Filler fill, Emit
     }
     if (follows_registrations_) {
       cursor.release();  // what users plug in runs under the store's lock alone
-      announce_locked(in.first(count));
+      announce_locked(std::span(primaries).first(firsts));
     }
     emit(first, {out.data(), count});
   }
@@ -167,28 +181,8 @@ std::optional<Error> BlockStore::register_slots(std::size_t n, Filler fill, Emit
   return std::nullopt;
 }
 
-SlotRef BlockStore::register_twin_locked(const SlotRef& candidate, std::uint32_t existing,
-                                         RegistryCore::Cursor& cursor) {
-  const std::uint32_t slot = candidate.id;
-  cursor.release();  // what users plug in runs under the store's lock alone
-  const std::uint64_t primary_word = add_reference_locked(existing);
-  if (options_.duplicates == DuplicatePolicy::kReject) {
-    ++counters_.deduplications;
-    to_reset_pool_locked(slot);
-    return ref(existing, primary_word);
-  }
-  ++counters_.duplicates;
-  slots_.primary[slot] = existing;
-  slots_.word(slot).store(SlotWord::make(BlockState::kDuplicate, 1, candidate.generation), kOrderPublish);
-  return candidate;
-}
-
-void BlockStore::announce_locked(std::span<const SlotRef> slots) {
-  for (const SlotRef& slot : slots) {
-    const std::uint64_t word = slots_.word(slot.id).load(kOrderProbe);
-    if (SlotWord::state(word) == BlockState::kPrimary)
-      inactive_->registered(BlockId(slot.id), slots_.hash(slot.id));
-  }
+void BlockStore::announce_locked(std::span<const std::uint32_t> slots) {
+  for (const std::uint32_t slot : slots) inactive_->registered(BlockId(slot), slots_.hash(slot));
 }
 
 events::KvEvent BlockStore::stored_event_locked(std::uint32_t slot) const {

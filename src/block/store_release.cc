@@ -48,6 +48,7 @@ bool BlockStore::becomes_inactive_locked(std::uint32_t slot) noexcept {
   // relaxed: kOrderSettle has brought the last writer's store along.
   return SlotWord::state(word) == BlockState::kPrimary && SlotWord::refs(word) == 0 &&
          slots_.listing[slot] == Listing::kNone && slots_.pins[slot] == 0 && slots_.holds[slot] == 0 &&
+         !has_duplicates_locked(slot) &&
          (slots_.flags(slot).load(std::memory_order_relaxed) & SlotTable::kResetOnRelease) == 0;
 }
 
@@ -63,6 +64,8 @@ void BlockStore::settle_locked(std::uint32_t slot, RegistryCore::Cursor& cursor,
       if (slots_.pins[slot] != 0) {
         slots_.listing[slot] = Listing::kPinnedAside;
         ++pinned_aside_;
+      } else if (has_duplicates_locked(slot) && slots_.holds[slot] == 0) {
+        give_way_locked(slot, cursor);
       } else if ((slots_.flags(slot).load(std::memory_order_relaxed) & SlotTable::kResetOnRelease) != 0) {
         if (slots_.holds[slot] != 0) {
           slots_.listing[slot] = Listing::kHeldAside;
@@ -80,14 +83,9 @@ void BlockStore::settle_locked(std::uint32_t slot, RegistryCore::Cursor& cursor,
         if (slots_.holds[slot] != 0) ++held_inactive_;
       }
       return;
-    case BlockState::kDuplicate: {
-      const std::uint32_t primary = slots_.primary[slot];
-      cursor.release();
-      to_reset_pool_locked(slot);
-      const std::uint64_t old = slots_.word(primary).fetch_sub(SlotWord::kOneRef, kOrderDrop);
-      if (SlotWord::refs(old) == 1) settle_locked(primary, cursor, retired);
+    case BlockState::kDuplicate:
+      drop_duplicate_locked(slot, cursor);
       return;
-    }
     default:
       // A late thread: the slot was settled, evicted and taken by somebody else.
       ++counters_.late_releases;
@@ -127,7 +125,7 @@ void BlockStore::watch_quarantine(std::uint32_t slot, Fence fence) noexcept {
     // Nobody will tell: whoever looks at the pools next looks at the fence.
     const Operation operation(*this);
     slots_.partial[slot]->fence = std::move(fence);
-    slots_.primary[slot] = std::exchange(unwatched_, slot);
+    slots_.next_twin[slot] = std::exchange(unwatched_, slot);
   }
 }
 
@@ -136,10 +134,10 @@ void BlockStore::end_unwatched_locked() noexcept {
     const std::uint32_t slot = *link;
     std::optional<Fence>& fence = slots_.partial[slot]->fence;
     if (!fence->passed()) {
-      link = &slots_.primary[slot];
+      link = &slots_.next_twin[slot];
       continue;
     }
-    *link = slots_.primary[slot];
+    *link = slots_.next_twin[slot];
     fence.reset();
     --quarantined_;
     to_reset_pool_locked(slot);

@@ -22,18 +22,12 @@ void PresenceMirror::apply(const events::KvEvent& event) {
   next_sequence_ = event.sequence + 1;
   const Key key{event.tier, event.hash};
   if (event.kind == events::KvEventKind::kStored) {
-    if (!present_.emplace(key, event.block).second) report(event, "stored, and present already");
+    if (!present_.insert(key).second) report(event, "stored, and present already");
     if (event.parent() && !present_.contains({event.tier, *event.parent()}))
       report(event, "its parent is not here");
     return;
   }
-  const auto there = present_.find(key);
-  if (there == present_.end()) {
-    report(event, "removed, and not present");
-    return;
-  }
-  if (there->second != event.block) report(event, "removed from another block than it was stored in");
-  present_.erase(there);
+  if (present_.erase(key) == 0) report(event, "removed, and not present");
 }
 
 }  // namespace ashlar::testing

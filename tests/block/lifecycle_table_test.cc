@@ -167,8 +167,9 @@ struct World {
   Immutable primary() { return value_of(manager.register_block(complete())); }
   // Beside a primary that is kept here.
   Immutable duplicate() {
+    Immutable first = primary();
     kept = primary();
-    return value_of(manager.register_block(complete()));
+    return first;
   }
   Immutable kept;
 
@@ -253,6 +254,11 @@ void add_sharing(Cells& cells) {
         return state_of(w.manager.register_block(w.complete()));
       },
       [](World& w) {
+        w.kept = w.primary();
+        const Pin pin = value_of(w.kept.pin(1s));
+        return state_of(w.manager.register_block(w.complete()));
+      },
+      [](World& w) {
         Manager other = manager_of(1);
         return state_of(w.manager.register_block(complete_one(other, w.sequence.blocks()[0])));
       }};
@@ -287,8 +293,8 @@ void add_sharing(Cells& cells) {
                                }};
   cells[{"pin", "duplicate"}] = {[](World& w) {
     const Immutable block = w.duplicate();
-    EXPECT_FALSE(block.pin(1s)) << "refused";
-    return state_of(block);
+    const Pin pin = value_of(block.pin(1s));
+    return state_of(block);  // its hash is pinned
   }};
 }
 

@@ -183,16 +183,25 @@ TEST_F(PinTest, TheDefaultCapIsAQuarterOfTheBlocksAndAtLeastOne) {
   }
 }
 
-TEST_F(PinTest, RefusesUnknownHashesDuplicatesAndTimesThatAreNotPositive) {
+TEST_F(PinTest, RefusesUnknownHashesAndTimesThatAreNotPositive) {
   EXPECT_EQ(manager_.pin(name_of(1, 77), 1s).error().code(), ErrorCode::kNotFound);
   EXPECT_THAT(manager_.pin(name_of(1, 77), 1s).error().message(), HasSubstr("registered in g1"));
   const Immutable primary = store_one(manager_, sequence_.blocks()[0]);
-  const Immutable duplicate = store_one(manager_, sequence_.blocks()[0]);
   EXPECT_EQ(primary.pin(0s).error().code(), ErrorCode::kInvalidArgument);
   EXPECT_EQ(primary.pin(-1s).error().code(), ErrorCode::kInvalidArgument);
-  EXPECT_EQ(duplicate.pin(1s).error().code(), ErrorCode::kInvalidArgument);
   const Pin pin = value_of(manager_.pin(hash(), 1s));
   EXPECT_TRUE(pin.active());
+}
+
+TEST_F(PinTest, OfADuplicateKeepsThePrimaryOfItsHash) {
+  Immutable duplicate = store_one(manager_, sequence_.blocks()[0]);
+  Immutable primary = store_one(manager_, sequence_.blocks()[0]);
+  const BlockId id = primary.block_id();
+  const Pin pin = value_of(duplicate.pin(1s));
+  primary = Immutable();
+  EXPECT_EQ(places(manager_).pinned, 1u);
+  duplicate = Immutable();
+  EXPECT_EQ(manager_.match_blocks(sequence_.sequence_hashes())[0].block_id(), id);
 }
 
 TEST_F(PinTest, ForEverIsATimeToo) {

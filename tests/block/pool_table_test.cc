@@ -20,7 +20,7 @@ using namespace std::chrono_literals;
 
 constexpr const char* kOutcomes[] = {"reset", "inactive", "pinned", "quarantined"};
 
-// A manager with one block, and everything that can happen to it.
+// A manager with one block, everything that can happen to it, and a spare one beside it.
 struct OneBlockWorld {
   explicit OneBlockWorld(const std::string& state, bool reset_on_release) {
     if (state == "reset") return;
@@ -56,9 +56,16 @@ struct OneBlockWorld {
     } else if (what == "fence passes") {
       if (signal_) std::move(*signal_).signal();
       signal_.reset();
+    } else if (what == "another registers its hash") {
+      held.push_back(store(std::move(spare)));
     } else {
       ADD_FAILURE() << "the table has a row that this test does not know: " << what;
     }
+  }
+
+  Immutable store(Mutable block) {
+    auto complete = value_of(std::move(block).complete(sequence.blocks()[0], KvReady::asserted_by_caller()));
+    return value_of(manager.register_block(std::move(complete)));
   }
 
   std::string state() const {
@@ -67,11 +74,12 @@ struct OneBlockWorld {
     if (status.inactive == 1) return "inactive";
     if (status.pinned_inactive == 1) return "pinned";
     if (status.quarantined == 1) return "quarantined";
-    return status.owned == 1 ? "mutable" : "primary";
+    return status.owned == 2 ? "mutable" : "primary";
   }
 
   ManualClock clock;
-  Manager manager = value_of(builder_of(1).clock(clock).build());
+  Manager manager = value_of(builder_of(2).clock(clock).build());
+  Mutable spare = take_one(manager);
   TokenSequence sequence = sequence_of(1);
   WeakBlock<G1> weak;
   std::vector<Pin> pins;
@@ -134,7 +142,7 @@ TEST(PoolTableTest, EveryCellLeavesExactlyTheStatesItNames) {
           << cells.front() << " of " << states[i];
     }
   }
-  EXPECT_EQ(rows, 7u);
+  EXPECT_EQ(rows, 8u);
 }
 
 }  // namespace

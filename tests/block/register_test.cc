@@ -208,12 +208,28 @@ TEST(CollisionTest, StagedNamesHaveNoTokensToCompareAndAreTrusted) {
   const TokenSequence sequence = colliding(0);
   const TokenSequence other = colliding(1);
   const Immutable staged = store_name(manager, sequence.sequence_hashes()[0]);
-  const Immutable completed = store_one(manager, sequence.blocks()[0]);
-  EXPECT_TRUE(completed.is_duplicate());
-  const Immutable again = store_name(manager, sequence.sequence_hashes()[0]);
-  EXPECT_TRUE(again.is_duplicate());
   EXPECT_EQ(manager.match_blocks(other.blocks()).size(), 1u);
+  const Immutable completed = store_one(manager, sequence.blocks()[0]);
+  EXPECT_TRUE(staged.is_duplicate());
+  EXPECT_EQ(manager.match_blocks(other.blocks()).size(), 0u) << "tokens are known now";
+  const Immutable again = store_name(manager, sequence.sequence_hashes()[0]);
+  EXPECT_TRUE(completed.is_duplicate());
+  EXPECT_EQ(manager.match_blocks(other.blocks()).size(), 0u);
   EXPECT_EQ(manager.counters().collisions, 0u);
+}
+
+TEST(CollisionTest, ANameThatTakesTheirPlaceIsComparedWithTheTokensThatWereThere) {
+  for (const bool inactive : {false, true}) {
+    Manager manager = manager_of(8);
+    const TokenSequence sequence = colliding(0);
+    Immutable completed = store_one(manager, sequence.blocks()[0]);
+    if (inactive) completed = Immutable();
+    const Immutable staged = store_name(manager, sequence.sequence_hashes()[0]);
+    completed = Immutable();
+    EXPECT_FALSE(staged.is_duplicate());
+    EXPECT_EQ(manager.match_blocks(colliding(1).blocks()).size(), 0u);
+    EXPECT_EQ(manager.match_blocks(sequence.blocks())[0].block_id(), staged.block_id());
+  }
 }
 
 TEST(CollisionTest, ABlockAfterOtherTokensIsAnotherBlock) {

@@ -109,33 +109,34 @@ TEST_F(ReleaseFlagTest, TheBuildersDefaultHoldsForEveryBlock) {
   EXPECT_EQ(manager.block_registry().registered_count(), 0u);
 }
 
-TEST_F(ReleaseFlagTest, IsWithoutEffectOnDuplicates) {
-  Manager manager = manager_of(4);
-  Immutable primary = store_one(manager, tokens());
-  Immutable duplicate = store_one(manager, tokens());
-  duplicate.set_reset_on_release(true);
-  duplicate = Immutable();
-  primary = Immutable();
-  EXPECT_EQ(places(manager), (Places{.reset = 3, .inactive = 1})) << "the primary's flag was not touched";
-
-  Immutable again = store_one(manager, tokens());
-  ASSERT_TRUE(again.is_duplicate());
-  again.set_reset_on_release(false);
-  again = Immutable();
-  EXPECT_EQ(places(manager), (Places{.reset = 3, .inactive = 1})) << "a duplicate is never cached";
+TEST_F(ReleaseFlagTest, ADuplicateIsResetWhateverItsFlag) {
+  for (const bool reset : {false, true}) {
+    Manager manager = manager_of(4);
+    Immutable duplicate = store_one(manager, tokens());
+    Immutable primary = store_one(manager, tokens());
+    duplicate.set_reset_on_release(reset);
+    duplicate = Immutable();
+    EXPECT_EQ(places(manager), (Places{.reset = 3, .active = 1}));
+    primary = Immutable();
+    EXPECT_EQ(places(manager), (Places{.reset = 3, .inactive = 1})) << "the primary's flag was not touched";
+  }
 }
 
-TEST_F(ReleaseFlagTest, APrimarysFlagWaitsForItsDuplicates) {
-  Manager manager = manager_of(4);
-  Immutable primary = store_one(manager, tokens());
-  Immutable duplicate = store_one(manager, tokens());
-  primary.set_reset_on_release(true);
-  primary = Immutable();
-  EXPECT_EQ(places(manager), (Places{.reset = 2, .active = 2}));
-  EXPECT_EQ(find(manager).size(), 1u);
-  EXPECT_EQ(places(manager), (Places{.reset = 2, .active = 2}));
-  duplicate = Immutable();
-  EXPECT_EQ(places(manager), (Places{.reset = 4}));
+TEST_F(ReleaseFlagTest, TheFlagOfTheLastBlockOfAHashDecides) {
+  for (const bool first : {false, true}) {
+    for (const bool last : {false, true}) {
+      Manager manager = manager_of(4);
+      Immutable duplicate = store_one(manager, tokens());
+      Immutable primary = store_one(manager, tokens());
+      primary.set_reset_on_release(first);
+      duplicate.set_reset_on_release(last);
+      primary = Immutable();
+      EXPECT_EQ(places(manager), (Places{.reset = 3, .active = 1}));
+      EXPECT_EQ(find(manager).size(), 1u);
+      duplicate = Immutable();
+      EXPECT_EQ(places(manager), last ? (Places{.reset = 4}) : (Places{.reset = 3, .inactive = 1}));
+    }
+  }
 }
 
 TEST_F(ReleaseFlagTest, APinComesFirstAndTheFlagActsWhenItEnds) {

@@ -76,8 +76,8 @@ TEST_F(WeakBlockTest, FindsTheSameContentRegisteredElsewhere) {
 
 TEST_F(WeakBlockTest, OfADuplicateUpgradesToItThenToThePrimary) {
   Manager manager = manager_of(3);
-  const Immutable primary = store_one(manager, tokens());
   Immutable duplicate = store_one(manager, tokens());
+  const Immutable primary = store_one(manager, tokens());
   const WeakBlock<G1> weak = duplicate.downgrade();
   EXPECT_EQ(weak.upgrade()->block_id(), duplicate.block_id());
   duplicate = Immutable();

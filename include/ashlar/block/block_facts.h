@@ -8,9 +8,9 @@
 //   acquisition  tick of the block's last allocation or revival         8 bytes
 //   parents      the name of the block before, where known             24 bytes
 //
-// Thread safety: keep_…() while the backend is made. Afterwards retention and hits from anywhere (relaxed; a drop of a
-// reference hands them on to whoever settles the block), acquisition under the store's lock, parents by the block's
-// owner, and read under the store's lock.
+// Thread safety: keep_…() while the backend is made. Afterwards hits from anywhere (relaxed; a drop of a reference hands
+// them on to whoever settles the block), retention and acquisition under the store's lock, parents by the block's owner, and
+// read under the store's lock.
 #pragma once
 
 #include <atomic>
@@ -67,6 +67,8 @@ class BlockFacts {
     // relaxed: a flag that only ever rises during one life of the block.
     if (hit.load(std::memory_order_relaxed) == 0) hit.store(1, std::memory_order_relaxed);
   }
+  // Block `to` has the content of `from` and takes its place: it is worth as much, and was hit as often.
+  void pass_on(BlockId from, BlockId to) noexcept;
   void set_parent(BlockId id, const std::optional<tokens::SequenceHash>& parent) {
     if (!parents_.empty()) parents_[id.value()] = parent;
   }

@@ -1,7 +1,8 @@
 // ImmutableBlock: one shared reference to a registered block. State: Registered.
 //
 //   copy                  one more reference
-//   last drop             primary -> the inactive pool (or the reset pool, see set_reset_on_release)
+//   last drop             primary -> the inactive pool (or the reset pool, see set_reset_on_release); where there is a
+//                                    duplicate, that becomes the primary, and this block goes to the reset pool
 //                         duplicate -> the reset pool
 //   downgrade()           -> WeakBlock, which does not keep the block
 //   pin(ttl)              keeps the block from eviction for a while after the last drop
@@ -49,13 +50,14 @@ class [[nodiscard]] ImmutableBlock {
   tokens::PrefixDigest prefix_digest() const noexcept { return detail::prefix_of(slot_.get()); }
   RegistrationHandle registration_handle() const { return detail::registration_handle_of(slot_.get()); }
 
-  // References to this very block now: guards, and duplicates that keep their primary. A hint under concurrency.
+  // References to this very block now. A hint under concurrency.
   std::uint32_t use_count() const noexcept { return detail::use_count_of(slot_.get()); }
-  // True when another block is the primary of this hash.
+  // True while another block is the primary of this hash: with kAllow, the one that was registered last. When nobody
+  // refers to that one any more, this block may become the primary again.
   bool is_duplicate() const noexcept { return detail::is_duplicate(slot_.get()); }
 
   // Whether the last drop resets the block instead of caching it. Stays with the block while it is registered, the
-  // last writer wins; without effect on duplicates, which are always reset.
+  // last writer wins. A duplicate is reset in any case; its flag counts once it has become the primary.
   void set_reset_on_release(bool reset) noexcept { detail::set_reset_on_release(slot_.get(), reset); }
 
   // What the block is worth to an eviction backend that asks for it (priority order, retention); others ignore it.
@@ -67,8 +69,8 @@ class [[nodiscard]] ImmutableBlock {
   }
 
   [[nodiscard]] WeakBlock<Tier> downgrade() const;
-  // Errors: kInvalidArgument for a ttl that is not positive, or on a duplicate; kCapacity when the manager's pin
-  // table is full.
+  // A duplicate is not cached: its pin keeps the primary of its hash.
+  // Errors: kInvalidArgument for a ttl that is not positive; kCapacity when the manager's pin table is full.
   [[nodiscard]] Result<Pin> pin(Clock::Duration ttl) const {
     auto pinned = detail::pin(slot_.get(), ttl);
     if (!pinned) return std::move(pinned).error();

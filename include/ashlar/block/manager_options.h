@@ -22,7 +22,10 @@ namespace ashlar::block {
 
 // What happens when a block is registered whose hash has a block already.
 enum class DuplicatePolicy : std::uint8_t {
-  kAllow,   // both stay; the second keeps its own id, keeps the first alive, and is reset when dropped
+  // The candidate keeps its own id and becomes what the hash finds. The first block stays for those who refer to it, as a
+  // duplicate, and is reset when nobody does. So a hash has several blocks only while several are in use; or while the
+  // first is pinned or held, which keeps its place for it.
+  kAllow,
   kReject,  // the caller gets the first; the candidate is reset
 };
 
@@ -99,7 +102,7 @@ struct ManagerCounters {
   std::uint64_t evictions = 0;               // of these, evicted
   std::uint64_t stagings = 0;                // blocks completed
   std::uint64_t registrations = 0;           // blocks registered, duplicates and refused candidates included
-  std::uint64_t duplicates = 0;              // of these, kept as duplicates
+  std::uint64_t duplicates = 0;              // of these, kept beside or in place of the existing block
   std::uint64_t deduplications = 0;          // of these, answered with the existing block
   std::uint64_t collisions = 0;  // registrations refused because the prefix digests differ: other tokens
   std::uint64_t match_hashes_requested = 0;

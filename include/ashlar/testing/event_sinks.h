@@ -5,7 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <map>
+#include <set>
 #include <span>
 #include <string>
 #include <utility>
@@ -37,16 +37,14 @@ class EventRecorder final : public events::EventSink {
   std::vector<events::KvEvent> events_;
 };
 
-// Which (hash, tier) are present, and in which block, by the events alone. Remembers the first event that
-// does not fit: a Stored of what is there, a Removed of what is not or of another block, a parent that was
-// never stored, a number that does not follow.
+// Which (hash, tier) are present by the events alone. Remembers the first event that does not fit: a Stored of
+// what is there, a Removed of what is not, a parent that was never stored, a number that does not follow.
 class PresenceMirror final : public events::EventSink {
  public:
   void on_events(std::span<const events::KvEvent> events) override;
 
   using Key = std::pair<events::TierId, tokens::SequenceHash>;
-  // To the block id.
-  const std::map<Key, std::uint32_t>& present() const noexcept { return present_; }
+  const std::set<Key>& present() const noexcept { return present_; }
   bool contains(events::TierId tier, const tokens::SequenceHash& hash) const {
     return present_.contains({tier, hash});
   }
@@ -58,7 +56,7 @@ class PresenceMirror final : public events::EventSink {
   void apply(const events::KvEvent& event);
   void report(const events::KvEvent& event, const char* what);
 
-  std::map<Key, std::uint32_t> present_;
+  std::set<Key> present_;
   std::uint64_t next_sequence_ = 0;
   std::size_t resyncs_ = 0;
   std::string problem_;

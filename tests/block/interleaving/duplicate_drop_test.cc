@@ -1,22 +1,39 @@
-// A duplicate holds a reference to its primary, and gives it up when its own last drop settles.
+// The last drops of a primary and of its duplicate, each held between its count and what follows from it.
 #include "block/interleaving/race.h"
 
 namespace ashlar::block::interleaving {
 namespace {
 
-TEST(DuplicateInterleavingTest, ThePrimaryStaysWhileItsDuplicateIsInBetween) {
+TEST(DuplicateInterleavingTest, ThePrimaryGivesWayToADuplicateThatIsInBetween) {
   Pool pool(2);
   Interleaving order;
-  auto primary = registered(pool.manager, kA);
   auto duplicate = registered(pool.manager, kA);
+  auto primary = registered(pool.manager, kA);
+  const BlockId heir = duplicate.block_id();
   std::jthread dropper = held_before_settle(order, [&] { duplicate = {}; });
 
-  EXPECT_EQ(primary.use_count(), 2u);
   primary = {};
-  EXPECT_EQ(pool.manager.status().active, 2u);
-  EXPECT_TRUE(match_one(pool.manager, kA));
-  EXPECT_FALSE(pool.manager.allocate_blocks(1));
+  EXPECT_EQ(pool.manager.status().reset, 1u) << "the primary is empty";
+  EXPECT_EQ(pool.manager.status().active, 1u) << "nobody refers to the heir, and nobody has settled it";
+  {
+    const auto found = match_one(pool.manager, kA);
+    EXPECT_EQ(found.block_id(), heir);
+    EXPECT_FALSE(found.is_duplicate());
+  }
+  EXPECT_EQ(pool.manager.status().inactive, 1u) << "that match has settled it";
+  settle(order, dropper);
+  EXPECT_EQ(pool.manager.status().inactive, 1u);
+  EXPECT_EQ(pool.manager.counters().late_releases, 1u);
+  pool.check();
+}
 
+TEST(DuplicateInterleavingTest, AnHeirThatNobodyMatchedIsSettledByItsOwnDrop) {
+  Pool pool(2);
+  Interleaving order;
+  auto duplicate = registered(pool.manager, kA);
+  auto primary = registered(pool.manager, kA);
+  std::jthread dropper = held_before_settle(order, [&] { duplicate = {}; });
+  primary = {};
   settle(order, dropper);
   EXPECT_EQ(pool.manager.status().reset, 1u);
   EXPECT_EQ(pool.manager.status().inactive, 1u);
@@ -24,29 +41,70 @@ TEST(DuplicateInterleavingTest, ThePrimaryStaysWhileItsDuplicateIsInBetween) {
   pool.check();
 }
 
-TEST(DuplicateInterleavingTest, TheDuplicateGoesWhileThePrimaryIsInBetween) {
+TEST(DuplicateInterleavingTest, APrimaryThatIsInBetweenBecomesADuplicateAndThePrimaryAgain) {
   Pool pool(2);
   Interleaving order;
-  auto primary = registered(pool.manager, kA);
-  std::jthread dropper = held_before_settle(order, [&] { primary = {}; });
-  auto duplicate = registered(pool.manager, kA);
-  ASSERT_TRUE(duplicate.is_duplicate());
-
-  // The duplicate's drop takes the primary's count to zero again and settles it.
-  duplicate = {};
-  EXPECT_EQ(pool.manager.status().inactive, 1u);
+  auto first = registered(pool.manager, kA);
+  std::jthread dropper = held_before_settle(order, [&] { first = {}; });
+  auto second = registered(pool.manager, kA);
+  EXPECT_FALSE(second.is_duplicate());
+  EXPECT_EQ(pool.manager.status().active, 2u);
+  second = {};  // gives way to the first, which nobody refers to
   EXPECT_EQ(pool.manager.status().reset, 1u);
   settle(order, dropper);
-  EXPECT_EQ(pool.manager.counters().late_releases, 1u);
+  EXPECT_EQ(pool.manager.counters().late_releases, 0u);
   EXPECT_EQ(pool.manager.status().inactive, 1u);
   pool.check();
+}
+
+TEST(DuplicateInterleavingTest, ADropThatIsLateFindsTheNextLifeOfItsSlot) {
+  Pool pool(2);
+  Interleaving order;
+  auto first = registered(pool.manager, kA);
+  const BlockId slot = first.block_id();
+  std::jthread dropper = held_before_settle(order, [&] { first = {}; });
+  registered(pool.manager, kA) = {};  // took the place, and gave it back
+  EXPECT_EQ(match_one(pool.manager, kA).block_id(), slot) << "settled by whoever found it";
+  auto empty = testing::allocate_one(pool.manager);
+  auto evicted = testing::allocate_one(pool.manager);
+  ASSERT_EQ(evicted.block_id(), slot);
+  settle(order, dropper);
+  EXPECT_EQ(pool.manager.counters().late_releases, 1u);
+  EXPECT_EQ(pool.manager.status().owned, 2u);
+  pool.check();
+}
+
+TEST(DuplicateInterleavingTest, AMatchOnItsWayToAPrimaryThatLosesItsPlaceFindsTheNewOne) {
+  for (const bool inactive : {false, true}) {
+    Pool pool(3);
+    Interleaving order;
+    auto first = registered(pool.manager, kA);
+    std::jthread dropper;
+    // Nobody refers to the block, settled or not: the match goes to the lock.
+    if (inactive) {
+      first = {};
+    } else {
+      dropper = held_before_settle(order, [&] { first = {}; });
+    }
+    const auto waiting = order.pause_at("match.before_lock");
+    BlockId found;
+    std::jthread matcher([&] { found = match_one(pool.manager, kA).block_id(); });
+    order.wait_until_paused(waiting);
+    auto second = registered(pool.manager, kA);
+    order.resume(waiting);
+    matcher.join();
+    EXPECT_EQ(found, second.block_id());
+    if (!inactive) settle(order, dropper);
+    EXPECT_EQ(pool.manager.status().reset, 2u);
+    pool.check();
+  }
 }
 
 TEST(DuplicateInterleavingTest, AWeakDuplicateInBetweenFindsThePrimary) {
   Pool pool(2);
   Interleaving order;
-  auto primary = registered(pool.manager, kA);
   auto duplicate = registered(pool.manager, kA);
+  auto primary = registered(pool.manager, kA);
   const auto weak = duplicate.downgrade();
   std::jthread dropper = held_before_settle(order, [&] { duplicate = {}; });
 

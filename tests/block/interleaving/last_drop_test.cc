@@ -72,12 +72,13 @@ TEST(LastDropInterleavingTest, RegisteringTheSameHashFindsThePrimaryThatIsInBetw
     std::jthread dropper = held_before_settle(order, [&] { guard = {}; });
 
     auto second = registered(pool.manager, kA);
-    EXPECT_EQ(second.is_duplicate(), policy == DuplicatePolicy::kAllow);
+    EXPECT_FALSE(second.is_duplicate());
     EXPECT_EQ(second.block_id() == primary, policy == DuplicatePolicy::kReject);
 
     settle(order, dropper);
-    EXPECT_EQ(match_one(pool.manager, kA).block_id(), primary);
-    EXPECT_EQ(pool.manager.counters().late_releases, 1u);
+    EXPECT_EQ(match_one(pool.manager, kA).block_id(), second.block_id());
+    EXPECT_EQ(pool.manager.status().reset, 2u);
+    EXPECT_EQ(pool.manager.counters().late_releases, policy == DuplicatePolicy::kReject ? 1u : 0u);
     pool.check();
     second = {};
     EXPECT_EQ(pool.manager.status().inactive, 1u);

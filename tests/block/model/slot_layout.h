@@ -28,6 +28,13 @@ enum class SlotProtocol::Phase : std::uint8_t {
   kReadPayload,
   kDropSubtract,
   kSettleWord,
+  kSettleDuplicate,
+  kGiveHash,
+  kGiveIndex,
+  kGiveIndexAgain,
+  kGiveWord,
+  kGiveWordStore,
+  kGivenWord,
   kAllocatePeek,
   kAllocatePick,
   kAllocateHash,
@@ -39,12 +46,19 @@ enum class SlotProtocol::Phase : std::uint8_t {
   kRegisterLookup,
   kRegisterWord,
   kRegisterIndex,
+  kTwinLook,
+  kTwinWord,
+  kTakeIndex,
+  kTakeIndexAgain,
+  kTakeWord,
+  kEmptiedWord,
+  kDemotedWord,
   kDiscardWord,
 };
 
 using Phase = SlotProtocol::Phase;
 
-enum SlotState : Value { kReset, kMutable, kPrimary };
+enum SlotState : Value { kReset, kMutable, kPrimary, kDuplicate };
 
 constexpr Value make_word(Value refs, SlotState state, Value generation) {
   return refs | state << 8 | generation << 16;
@@ -55,6 +69,11 @@ constexpr Value refs(Value word) {
 constexpr SlotState slot_state(Value word) {
   return static_cast<SlotState>(word >> 8 & 0xff);
 }
+constexpr bool is_registered(Value word) {
+  return slot_state(word) == kPrimary || slot_state(word) == kDuplicate;
+}
+// Added to the word of a duplicate, it makes the duplicate a primary.
+inline constexpr int kBecomePrimary = (static_cast<int>(kPrimary) - static_cast<int>(kDuplicate)) * (1 << 8);
 constexpr Value generation(Value word) {
   return word >> 16;
 }
@@ -99,11 +118,21 @@ constexpr int payload_of(int slot) {
 inline constexpr int kLists = kSlots;
 static_assert(kLists < kPlainLocations);
 
+// The other block of a hash that has two.
+constexpr int twin_of(int slot) {
+  static_assert(kSlots == 2);
+  return 1 - slot;
+}
+
 constexpr Value listed_bit(int slot) {
   return 1U << slot;
 }
 constexpr Value free_bit(int slot) {
   return 1U << (8 + slot);
+}
+
+constexpr Value duplicate_bit(int slot) {
+  return 1U << (16 + slot);
 }
 
 constexpr std::uint8_t byte(int value) {

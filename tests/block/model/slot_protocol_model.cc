@@ -49,6 +49,18 @@ Operation fill(int hash, int place) {
 Operation enroll(int hash, int place) {
   return {.kind = Kind::kRegister, .hash = byte(hash), .place = byte(place)};
 }
+Operation enroll_over(int hash, int place) {
+  return {.kind = Kind::kRegister,
+          .hash = byte(hash),
+          .place = byte(place),
+          .twin = Operation::Twin::kTakesPlace};
+}
+Operation enroll_beside(int hash, int place) {
+  return {.kind = Kind::kRegister,
+          .hash = byte(hash),
+          .place = byte(place),
+          .twin = Operation::Twin::kStaysBehind};
+}
 Operation discard(int place) {
   return {.kind = Kind::kDiscard, .place = byte(place)};
 }
@@ -189,14 +201,21 @@ std::optional<std::string> SlotProtocol::check(const State& state) const {
     }
     const Value word = memory.last(word_of(slot));
     const bool primary = slot_state(word) == kPrimary;
+    const bool duplicate = slot_state(word) == kDuplicate;
+    const bool registered = primary || duplicate;
     const bool listed = (lists & listed_bit(slot)) != 0;
     const bool free = (lists & free_bit(slot)) != 0;
-    if (primary && refs(word) != handles) return "the count differs from the handles held";
-    if (!primary && handles != 0) return "a handle on a slot that is not registered";
+    if (registered && refs(word) != handles) return "the count differs from the handles held";
+    if (!registered && handles != 0) return "a handle on a slot that is not registered";
     if (memory.locked()) continue;
     if (listed && !(primary && refs(word) == 0)) return "a listed slot is referenced or not registered";
-    if (primary && (free || places != 0)) return "a registered slot is owned or free";
-    if (!primary && places + (free ? 1 : 0) != 1) return "a slot is not owned once or free";
+    if (listed && (lists & duplicate_bit(twin_of(slot))) != 0) return "a listed slot has a duplicate";
+    if (registered && (free || places != 0)) return "a registered slot is owned or free";
+    if (!registered && places + (free ? 1 : 0) != 1) return "a slot is not owned once or free";
+    if (duplicate != ((lists & duplicate_bit(slot)) != 0)) return "a duplicate is not known as one";
+    if (duplicate && (last_hash(memory, slot) != last_hash(memory, twin_of(slot)) ||
+                      slot_state(memory.last(word_of(twin_of(slot)))) != kPrimary))
+      return "a duplicate without a primary";
     if (primary) {
       const int hash = last_hash(memory, slot);
       if (hash == 0) return "a primary has no hash";
@@ -223,6 +242,8 @@ std::optional<std::string> SlotProtocol::check_final(const State& state) const {
     const bool listed = (state.memory.plain(kLists) & listed_bit(slot)) != 0;
     if (slot_state(word) == kPrimary && refs(word) == 0 && !listed)
       return "a slot is lost: registered, not referenced, not listed";
+    if (slot_state(word) == kDuplicate && refs(word) == 0)
+      return "a slot is lost: a duplicate that nobody refers to";
   }
   return std::nullopt;
 }
@@ -239,7 +260,7 @@ std::string SlotProtocol::describe(int location, Value value) {
     return "payload[" + number(plain) + "] = H" + number(value);
   }
   if (location < kSlots) {
-    static constexpr const char* kNames[] = {"Reset", "Mutable", "Primary"};
+    static constexpr const char* kNames[] = {"Reset", "Mutable", "Primary", "Duplicate"};
     return "word[" + number(location) + "] = {" + kNames[slot_state(value)] + ", refs " +
            number(refs(value)) + ", gen " + number(generation(value)) + "}";
   }

@@ -9,7 +9,7 @@
 //   hash[s]     two atomic halves, the hash the slot was last filled for; stored by its owner
 //   index[h]    atomic, the slot registered under h, or none; written under the mutex
 //   payload[s]  plain; a slot filled for hash h holds the value h
-//   lists       plain, under the mutex; which slots are inactive and which are free
+//   lists       plain, under the mutex; which slots are inactive, free, and duplicates
 #pragma once
 
 #include <array>
@@ -38,7 +38,8 @@ inline constexpr int kHashes = 3;
 
 // The orders of one run. Match has its constant in three places.
 struct Orders {
-  std::memory_order publish = kOrderPublish;
+  std::memory_order publish = kOrderPublish;       // the store of register
+  std::memory_order promote = kOrderPublish;       // the addition that makes a duplicate the primary
   std::memory_order match_load = kOrderMatch;      // the load of the word
   std::memory_order match_exchange = kOrderMatch;  // the exchange that succeeds
   std::memory_order match_retry = kOrderMatch;     // the exchange that fails
@@ -87,6 +88,14 @@ struct Rules {
   bool index_before_word = true;
   // false: a second slot is registered under a hash that has one.
   bool register_looks_for_primary = true;
+  // false: a candidate takes the place of a primary whose count reads zero, listed or not.
+  bool place_is_taken_from_list = true;
+  // false: when a place passes, the index entry is emptied before it is stored anew.
+  bool place_passes_in_one_store = true;
+  // false: the heir's word is loaded and stored.
+  bool heir_is_made_by_addition = true;
+  // false: a primary with a duplicate is listed.
+  bool primary_gives_way = true;
 };
 
 // One operation of a thread. Handles form a stack: match, upgrade, register and copy push, drop pops. A
@@ -107,6 +116,10 @@ struct Operation {
   Kind kind;
   std::uint8_t hash = 0;   // match, upgrade, fill, register
   std::uint8_t place = 0;  // allocate, fill, register, discard: the place; upgrade: the slot
+  // register, where the hash has a primary: that is the answer; or the slot takes its place, and it becomes a duplicate or
+  // is emptied; or the slot stays behind a primary that is not inactive.
+  enum class Twin : std::uint8_t { kPrimary, kTakesPlace, kStaysBehind };
+  Twin twin = Twin::kPrimary;
   enum class OnFailure : std::uint8_t { kGoOn, kEndThread, kViolation };
   OnFailure on_failure = OnFailure::kGoOn;  // match and allocate
 };
@@ -122,7 +135,9 @@ Operation allocate(int place = 0);
 Operation allocate_or_end(int place = 0);  // ends the thread where nothing can be evicted
 Operation must_allocate(int place = 0);
 Operation fill(int hash, int place = 0);
-Operation enroll(int hash, int place = 0);  // register
+Operation enroll(int hash, int place = 0);       // register; where the hash has a primary, that is the answer
+Operation enroll_over(int hash, int place = 0);  // takes the primary's place
+Operation enroll_beside(int hash, int place = 0);  // stays behind a primary in use
 Operation discard(int place = 0);
 
 // How a slot starts. Everything in it happened before every thread.
@@ -143,9 +158,10 @@ struct Scenario {
 // A scenario under given orders and rules, in the shape the explorer asks for.
 //
 // Invariants it checks after every step: a registered slot's count equals the handles held on it; a slot that
-// is not registered has no handles. Whenever the mutex is free: the inactive list holds only registered slots
-// of count zero; index and registered slots agree, so that a hash has at most one primary; a slot that is not
-// registered is owned once or free. At the end also: a registered slot of count zero is listed. On the way:
+// is not registered has no handles. Whenever the mutex is free: the inactive list holds only primaries of count
+// zero that have no duplicate; index and primaries agree, so that a hash has at most one primary; a duplicate's
+// hash has one; a slot that is not registered is owned once or free. At the end also: a primary of count zero is
+// listed, and a duplicate has a count. On the way:
 // no match or upgrade counts itself on a block of another hash, not even for a moment; what it returns has
 // the payload of its hash; a match or allocation that must succeed does; only slots of count zero are
 // evicted; nothing is listed twice; and no plain access races.
@@ -201,7 +217,9 @@ class SlotProtocol {
   void step_slow_match(State& state, Thread& thread, Access& access) const;
   void step_handle(State& state, Thread& thread, Access& access) const;
   void step_allocate(State& state, Thread& thread, Access& access) const;
+  void step_give_way(Thread& thread, Access& access) const;
   void step_owned(Thread& thread, Access& access) const;
+  void step_twin(State& state, Thread& thread, Access& access) const;
 
   Scenario scenario_;
   Orders orders_;

@@ -75,7 +75,16 @@ void SlotProtocol::step(State& state, Access& access) const {
     case Phase::kReadPayload:
     case Phase::kDropSubtract:
     case Phase::kSettleWord:
+    case Phase::kSettleDuplicate:
       step_handle(state, thread, access);
+      break;
+    case Phase::kGiveHash:
+    case Phase::kGiveIndex:
+    case Phase::kGiveIndexAgain:
+    case Phase::kGiveWord:
+    case Phase::kGiveWordStore:
+    case Phase::kGivenWord:
+      step_give_way(thread, access);
       break;
     case Phase::kAllocatePeek:
     case Phase::kAllocatePick:
@@ -93,6 +102,15 @@ void SlotProtocol::step(State& state, Access& access) const {
     case Phase::kDiscardWord:
       step_owned(thread, access);
       break;
+    case Phase::kTwinLook:
+    case Phase::kTwinWord:
+    case Phase::kTakeIndex:
+    case Phase::kTakeIndexAgain:
+    case Phase::kTakeWord:
+    case Phase::kEmptiedWord:
+    case Phase::kDemotedWord:
+      step_twin(state, thread, access);
+      break;
   }
 }
 
@@ -105,7 +123,8 @@ Comparison SlotProtocol::comparison(const Operation& op) const {
 // failed.
 void SlotProtocol::examine(Thread& thread, const Operation& op, bool again) const {
   const Value word = thread.word;
-  const bool usable = slot_state(word) == kPrimary && (refs(word) > 0 || !rules_.match_needs_a_reference);
+  const bool registered = op.kind == Kind::kUpgrade ? is_registered(word) : slot_state(word) == kPrimary;
+  const bool usable = registered && (refs(word) > 0 || !rules_.match_needs_a_reference);
   if (!usable) return look_up_slowly(thread);
   const Comparison rule = comparison(op);
   const bool compares = rule == Comparison::kBefore || (rule == Comparison::kBeforeTheFirst && !again);
@@ -250,14 +269,79 @@ void SlotProtocol::step_handle(State& state, Thread& thread, Access& access) con
       }
       return;
     }
+    case Phase::kSettleDuplicate: {
+      const Value word = access.load(word_of(thread.slot), orders_.probe);
+      access.store(word_of(thread.slot), make_word(0, kReset, generation(word)), orders_.evict);
+      const Value lists = access.read(kLists);
+      access.write(kLists, (lists & ~duplicate_bit(thread.slot)) | free_bit(thread.slot));
+      unlock_then(thread, Phase::kEnd);
+      return;
+    }
     default: {  // kSettleWord
       const Value word = access.load(word_of(thread.slot), orders_.settle);
+      if (slot_state(word) == kDuplicate && refs(word) == 0) {
+        thread.phase = Phase::kSettleDuplicate;
+        return;
+      }
+      const bool has_twin = (access.read(kLists) & duplicate_bit(twin_of(thread.slot))) != 0;
+      if (slot_state(word) == kPrimary && refs(word) == 0 && has_twin && rules_.primary_gives_way) {
+        thread.phase = Phase::kGiveHash;
+        return;
+      }
       if ((slot_state(word) == kPrimary && refs(word) == 0) || !rules_.settle_looks_again) {
         const Value lists = access.read(kLists);
         const bool listed = (lists & listed_bit(thread.slot)) != 0;
         if (!listed) access.write(kLists, lists | listed_bit(thread.slot));
         if (listed && !rules_.settle_sees_listed) access.fail("a slot was listed twice");
       }
+      unlock_then(thread, Phase::kEnd);
+      return;
+    }
+  }
+}
+
+// The settled slot is emptied, and its duplicate becomes the primary.
+void SlotProtocol::step_give_way(Thread& thread, Access& access) const {
+  const int heir = twin_of(thread.slot);
+  switch (thread.phase) {
+    case Phase::kGiveHash:
+      thread.word = access.load(high_of(thread.slot), orders_.probe);
+      thread.phase = Phase::kGiveIndex;
+      return;
+    case Phase::kGiveIndex: {
+      const int hash = hash_from(thread.word, access.load(low_of(thread.slot), orders_.probe));
+      if (hash == 0) return access.fail("a primary that gives way has no hash");
+      const bool at_once = rules_.place_passes_in_one_store;
+      access.store(index_of(hash), at_once ? heir + 1 : 0, orders_.probe);
+      thread.word = at_once ? 0 : static_cast<Value>(hash);
+      thread.phase = at_once ? Phase::kGiveWord : Phase::kGiveIndexAgain;
+      return;
+    }
+    case Phase::kGiveIndexAgain:
+      access.store(index_of(static_cast<int>(thread.word)), heir + 1, orders_.probe);
+      thread.word = 0;
+      thread.phase = Phase::kGiveWord;
+      return;
+    case Phase::kGiveWord:
+      if (!rules_.heir_is_made_by_addition) {
+        thread.word = access.load(word_of(heir), orders_.settle);
+        thread.phase = Phase::kGiveWordStore;
+        return;
+      }
+      access.fetch_add(word_of(heir), kBecomePrimary, orders_.promote);
+      thread.phase = Phase::kGivenWord;
+      return;
+    case Phase::kGiveWordStore:
+      access.store(word_of(heir), make_word(refs(thread.word), kPrimary, generation(thread.word)),
+                   orders_.promote);
+      thread.word = 0;
+      thread.phase = Phase::kGivenWord;
+      return;
+    default: {  // kGivenWord
+      const Value word = access.load(word_of(thread.slot), orders_.probe);
+      access.store(word_of(thread.slot), make_word(0, kReset, generation(word)), orders_.evict);
+      const Value lists = access.read(kLists);
+      access.write(kLists, (lists & ~duplicate_bit(heir)) | free_bit(thread.slot));
       unlock_then(thread, Phase::kEnd);
       return;
     }
@@ -351,7 +435,9 @@ void SlotProtocol::step_owned(Thread& thread, Access& access) const {
       return;
     case Phase::kRegisterLookup: {
       const Value entry = access.load(index_of(op.hash), orders_.probe);
-      if (entry != 0 && rules_.register_looks_for_primary) {
+      if (entry != 0 && op.twin != Operation::Twin::kPrimary) {
+        thread.phase = Phase::kTwinLook;
+      } else if (entry != 0 && rules_.register_looks_for_primary) {
         thread.slot = byte(static_cast<int>(entry) - 1);
         thread.phase = Phase::kSlowAdd;
       } else {
@@ -386,6 +472,67 @@ void SlotProtocol::step_owned(Thread& thread, Access& access) const {
       access.store(word_of(slot), make_word(0, kReset, generation(word)), orders_.evict);
       access.write(kLists, access.read(kLists) | free_bit(slot));
       thread.owned[op.place] = 0;
+      unlock_then(thread, Phase::kEnd);
+      return;
+    }
+  }
+}
+
+// The hash of an owned slot has a primary, in the other slot.
+void SlotProtocol::step_twin(State& state, Thread& thread, Access& access) const {
+  const Operation& op = operation(thread, access.thread());
+  const int slot = thread.slot;
+  const int primary = twin_of(slot);
+  switch (thread.phase) {
+    case Phase::kTwinLook: {
+      const Value lists = access.read(kLists);
+      const bool listed = (lists & listed_bit(primary)) != 0;
+      const bool idle =
+          !rules_.place_is_taken_from_list && refs(access.load(word_of(primary), orders_.probe)) == 0;
+      if (listed) access.write(kLists, lists & ~listed_bit(primary));
+      thread.word = listed || idle ? 1 : 0;  // whether the primary is emptied
+      const bool takes = thread.word != 0 || op.twin == Operation::Twin::kTakesPlace;
+      thread.phase = takes ? Phase::kTakeIndex : Phase::kTwinWord;
+      return;
+    }
+    case Phase::kTwinWord: {
+      const Value lists = access.read(kLists);
+      const Value word = access.load(word_of(slot), orders_.probe);
+      access.store(word_of(slot), make_word(1, kDuplicate, generation(word)), orders_.publish);
+      access.write(kLists, lists | duplicate_bit(slot));
+      thread.owned[op.place] = 0;
+      push(thread, slot);
+      unlock_then(thread, Phase::kEnd);
+      return;
+    }
+    case Phase::kTakeIndex: {
+      const bool at_once = rules_.place_passes_in_one_store;
+      access.store(index_of(op.hash), at_once ? slot + 1 : 0, orders_.probe);
+      thread.phase = at_once ? Phase::kTakeWord : Phase::kTakeIndexAgain;
+      return;
+    }
+    case Phase::kTakeIndexAgain:
+      access.store(index_of(op.hash), slot + 1, orders_.probe);
+      thread.phase = Phase::kTakeWord;
+      return;
+    case Phase::kTakeWord: {
+      const Value word = access.load(word_of(slot), orders_.probe);
+      access.store(word_of(slot), make_word(1, kPrimary, generation(word)), orders_.publish);
+      thread.owned[op.place] = 0;
+      push(thread, slot);
+      thread.phase = std::exchange(thread.word, 0) != 0 ? Phase::kEmptiedWord : Phase::kDemotedWord;
+      return;
+    }
+    case Phase::kDemotedWord:
+      access.fetch_add(word_of(primary), -kBecomePrimary, orders_.revive);
+      access.write(kLists, access.read(kLists) | duplicate_bit(primary));
+      unlock_then(thread, Phase::kEnd);
+      return;
+    default: {  // kEmptiedWord
+      const Value word = state.memory.last(word_of(primary));
+      if (refs(word) != 0) access.fail("took the place of a slot that is referenced");
+      access.store(word_of(primary), make_word(0, kReset, generation(word)), orders_.evict);
+      access.write(kLists, access.read(kLists) | free_bit(primary));
       unlock_then(thread, Phase::kEnd);
       return;
     }

@@ -102,6 +102,34 @@ std::vector<Scenario> scenarios() {
        {{upgrade(0, 2), read(), drop()},
         {allocate_or_end(), fill(2), enroll(2), drop()},
         {match(2), drop()}}},
+      // Whichever of its two blocks goes first, H1 is there all the while.
+      {"S12PrimaryGivesWayToItsDuplicate",
+       {held_by({0}, 1), owned_by(1)},
+       {{read(), drop()},
+        {fill(1), enroll_beside(1), read(), drop()},
+        {must_match(1), drop(), must_match(1), drop()}}},
+      {"S13CandidateTakesThePlaceOfAPrimary",
+       {held_by({0}, 1), owned_by(1)},
+       {{read(), drop()},
+        {fill(1), enroll_over(1), read(), drop()},
+        {must_match(1), drop(), must_match(1), drop()}}},
+      {"S14CandidateTakesThePlaceOfAnInactivePrimary",
+       {inactive(1), owned_by(1)},
+       {{must_match(1), read(), drop()},
+        {fill(1), enroll_over(1), drop()},
+        {must_match(1), drop(), must_match(1), drop()}}},
+      // The block that was emptied is handed out and written.
+      {"S15EmptiedBlockIsRecycled",
+       {held_by({0, 2}, 1), owned_by(1)},
+       {{read(), drop(), match(1), drop()},
+        {fill(1), enroll_over(1), drop()},
+        {read(), drop(), allocate(), fill(2), enroll(2), drop()}}},
+      // T2 has weak handles to both blocks, as if they had come over relaxed stores.
+      {"S16WeakHandlesToBothBlocks",
+       {held_by({0}, 1), owned_by(1)},
+       {{read(), drop()},
+        {fill(1), enroll_over(1), drop()},
+        {upgrade(1, 1), read(), upgrade(0, 1), drop(), drop()}}},
   };
 }
 
@@ -304,6 +332,22 @@ std::vector<Mutant> broken_rules() {
        "8 4",
        {"two primaries"},
        [](Orders&, Rules& r) { r.register_looks_for_primary = false; }},
+      {"PlaceIsTakenFromAPrimaryThatIsNotSettled",
+       "15",
+       {"data race"},
+       [](Orders&, Rules& r) { r.place_is_taken_from_list = false; }},
+      {"PlacePassesThroughAnEmptyIndexEntry",
+       "12 13 14",
+       {"match missed"},
+       [](Orders&, Rules& r) { r.place_passes_in_one_store = false; }},
+      {"HeirIsMadeByLoadAndStore",
+       "12",
+       {"the count differs"},
+       [](Orders&, Rules& r) { r.heir_is_made_by_addition = false; }},
+      {"PrimaryDoesNotGiveWay",
+       "12",
+       {"a listed slot has a duplicate"},
+       [](Orders&, Rules& r) { r.primary_gives_way = false; }},
   };
 }
 
@@ -340,6 +384,15 @@ TEST_P(SlotProtocolMutant, IsNoticed) {
 
 INSTANTIATE_TEST_SUITE_P(Weakened, SlotProtocolMutant, ::testing::ValuesIn(weakened_orders()), kScenarioName);
 INSTANTIATE_TEST_SUITE_P(Broken, SlotProtocolMutant, ::testing::ValuesIn(broken_rules()), kScenarioName);
+
+// The heir was published when it was registered, and the addition goes on with that.
+TEST(SlotProtocol, TheAdditionThatMakesADuplicateThePrimaryMayBeRelaxed) {
+  Orders orders;
+  orders.promote = kRelaxed;
+  for (const Scenario& scenario : scenarios()) {
+    if (std::stoi(number_of(scenario)) >= 12) expect_holds(scenario, orders);
+  }
+}
 
 // The load has acquired the life that the exchange goes on with.
 TEST(SlotProtocol, TheExchangeOfAMatchThatSucceedsMayBeRelaxed) {

@@ -174,18 +174,31 @@ NaiveManager::Registration NaiveManager::register_blocks(std::span<const Id> can
     if (there == primaries_.end()) {
       block.state = BlockState::kPrimary;
       block.refs = 1;
+      block.duplicates.clear();
       registry_->acquire(block.hash, /*counts=*/true);
       ++registry_->entries[block.hash].presence[options_.tier];
       primaries_[block.hash] = id;
       publish(events::KvEventKind::kStored, id);
       result.blocks.push_back(id);
     } else if (options_.duplicates == DuplicatePolicy::kAllow) {
-      add_reference(there->second);
+      const Id primary = there->second;
       block.state = BlockState::kDuplicate;
       block.refs = 1;
-      block.primary = there->second;
+      block.duplicates.clear();
       ++counters_.duplicates;
       result.blocks.push_back(id);
+      if (!block.tokens) block.tokens = blocks_[primary].tokens;
+      if (blocks_[primary].pins != 0) {
+        blocks_[primary].duplicates.push_back(id);
+        continue;
+      }
+      pass_place(primary, id);
+      if (inactive_.remove(primary) != 0) {
+        to_reset_pool(primary);
+      } else {
+        blocks_[primary].state = BlockState::kDuplicate;
+        block.duplicates.push_front(primary);
+      }
     } else {
       add_reference(there->second);
       to_reset_pool(id);
@@ -331,16 +344,28 @@ void NaiveManager::drop_after(Id id, NaiveFence& fence) {
 void NaiveManager::settle(Id id) {
   Block& block = blocks_[id];
   if (block.state == BlockState::kDuplicate) {
+    blocks_[primaries_.at(block.hash)].duplicates.remove(id);
     to_reset_pool(id);
-    if (--blocks_[block.primary].refs == 0) settle(block.primary);
   } else if (block.pins != 0) {
     aside_.insert(id);
+  } else if (!block.duplicates.empty()) {
+    const Id heir = block.duplicates.front();
+    block.duplicates.pop_front();
+    pass_place(id, heir);
+    to_reset_pool(id);
   } else if (block.reset_on_release) {
     unregister(id);
     to_reset_pool(id);
   } else {
     inactive_.push_back(id);
   }
+}
+
+void NaiveManager::pass_place(Id primary, Id heir) {
+  Block& block = blocks_[heir];
+  block.state = BlockState::kPrimary;
+  block.duplicates = std::exchange(blocks_[primary].duplicates, {});
+  primaries_[block.hash] = heir;
 }
 
 // ---- pins
@@ -368,7 +393,7 @@ NaiveManager::PinResult NaiveManager::pin(const Hash& hash, Clock::Duration ttl)
 
 NaiveManager::PinResult NaiveManager::pin_block(Id id, Clock::Duration ttl) {
   expire_pins();
-  const PinResult result = is_duplicate(id) ? PinResult{ErrorCode::kInvalidArgument} : add_pin(id, ttl);
+  const PinResult result = add_pin(primaries_.at(blocks_[id].hash), ttl);
   note_pressure();
   return result;
 }

@@ -165,7 +165,7 @@ class NaiveManager {
     bool reset_on_release = false;
     unsigned refs = 0;
     unsigned pins = 0;
-    Id primary = 0;  // of a duplicate
+    std::list<Id> duplicates;  // of a primary, the next heir first
   };
   struct PinRecord {
     Id block;
@@ -179,6 +179,8 @@ class NaiveManager {
   std::optional<Id> acquire(const Hash& hash, const std::optional<Tokens>& tokens = std::nullopt);
   void add_reference(Id id);
   void settle(Id id);
+  // The heir becomes the primary of the hash, and the primary nothing yet.
+  void pass_place(Id primary, Id heir);
   void unregister(Id id);
   void to_reset_pool(Id id);
   void release_pin(std::map<PinKey, PinRecord>::iterator pin);

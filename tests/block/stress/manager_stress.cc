@@ -374,7 +374,6 @@ void ManagerStress::check() {
   std::size_t owned = 0;
   std::set<std::uint32_t> owned_ids;
   std::map<std::uint32_t, std::uint32_t> references;
-  std::map<std::uint32_t, std::uint32_t> duplicates;  // and their primaries
   ManagerCounters counted;
   for (const auto& worker : workers_) {
     owned += worker->mutables.size() + worker->completes.size();
@@ -384,7 +383,6 @@ void ManagerStress::check() {
       ++references[guard.block_id().value()];
       const std::uint32_t primary = primaries.at(guard.sequence_hash());
       EXPECT_EQ(guard.is_duplicate(), primary != guard.block_id().value());
-      if (guard.is_duplicate()) duplicates[guard.block_id().value()] = primary;
     }
     counted.allocations += worker->counted.allocations;
     counted.evictions += worker->counted.evictions;
@@ -394,7 +392,6 @@ void ManagerStress::check() {
     counted.match_blocks_returned += worker->counted.match_blocks_returned;
     counted.quarantines += worker->counted.quarantines;
   }
-  for (const auto& [duplicate, primary] : duplicates) ++references[primary];
   for (const auto& worker : workers_) {
     for (const Shared& guard : worker->shared)
       EXPECT_EQ(guard.use_count(), references[guard.block_id().value()]);

@@ -14,9 +14,11 @@
 
 namespace ashlar::block {
 
-// Store of {Primary, refs = 1} by register, under the mutex.
-// release: pairs with kOrderMatch; what the registrant wrote before (payload, hash) is seen by whoever
-// matches. The hash is stored before the word.
+// Store of {Primary, refs = 1} or {Duplicate, refs = 1} by register, and the fetch_add that makes a duplicate the
+// primary again when the primary gives way; all under the mutex.
+// release: pairs with kOrderMatch; what the registrant wrote before (payload, hash) is seen by whoever matches. The hash
+// is stored before the word. The fetch_add goes on with what register published; its release spares a match the mutex,
+// which would otherwise tell it the registry entry.
 inline constexpr std::memory_order kOrderPublish = std::memory_order_release;
 
 // Load of the word in match and in weak upgrade, without the mutex, and the compare-exchange refs n -> n + 1
@@ -38,7 +40,8 @@ inline constexpr std::memory_order kOrderDrop = std::memory_order_release;
 // acquire: pairs with kOrderDrop of every dropper, not only of the last.
 inline constexpr std::memory_order kOrderSettle = std::memory_order_acquire;
 
-// The fetch_add refs n -> n + 1 (n >= 0) in the slow path of match, under the mutex.
+// The fetch_add refs n -> n + 1 (n >= 0) in the slow path of match, and the fetch_sub that makes a primary a duplicate,
+// both under the mutex.
 // relaxed: the registrant published under the same mutex.
 inline constexpr std::memory_order kOrderRevive = std::memory_order_relaxed;
 

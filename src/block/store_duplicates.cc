@@ -1,0 +1,128 @@
+// Duplicates: several blocks of one hash.
+//
+// The primary is the block that the hash finds: the one that was registered last. A duplicate is there for those who refer
+// to it, and for nobody else, so a hash has several blocks only while several are in use:
+//   - a candidate takes the primary's place; the old primary becomes a duplicate, or is emptied if it was inactive;
+//   - a primary that nobody refers to gives way to the duplicate before it, and is emptied;
+//   - a duplicate that nobody refers to is emptied.
+// Pins and holds are promises about one block: while one lasts, its primary stays, and gives way when it ends. A candidate
+// whose KV is still to be written stays behind a primary in use.
+//
+// The place passes under the store's lock. A reader without the lock sees the index lead to one of the two slots; where
+// that slot is not a primary in use it turns to the lock, which knows. The hash stays present: nothing is published.
+#include <utility>
+
+#include "ashlar/base/check.h"
+#include "block/block_store.h"
+
+namespace ashlar::block::detail {
+
+namespace {
+// Added to the word of a duplicate, it makes the duplicate a primary with as many references.
+constexpr std::uint64_t kBecomePrimary =
+    (static_cast<std::uint64_t>(BlockState::kPrimary) - static_cast<std::uint64_t>(BlockState::kDuplicate))
+    << SlotWord::kStateShift;
+static_assert(SlotWord::make(BlockState::kDuplicate, 7, 9) + kBecomePrimary ==
+              SlotWord::make(BlockState::kPrimary, 7, 9));
+}  // namespace
+
+SlotRef BlockStore::register_twin_locked(const SlotRef& candidate, std::uint32_t primary, OnTwin on_twin,
+                                         RegistryCore::Cursor& cursor) {
+  const std::uint32_t slot = candidate.id;
+  cursor.release();  // what users plug in runs under the store's lock alone
+  if (options_.duplicates == DuplicatePolicy::kReject && on_twin == OnTwin::kFollowPolicy) {
+    const std::uint64_t primary_word = add_reference_locked(primary);
+    ++counters_.deduplications;
+    to_reset_pool_locked(slot);
+    return ref(primary, primary_word);
+  }
+  ++counters_.duplicates;
+  // A match compares the tokens of what it finds; a candidate that was registered by its name alone gets them.
+  slots_.hand_on_tokens(primary, slot);
+  std::atomic<std::uint64_t>& word = slots_.word(slot);
+  const bool inactive = slots_.listing[primary] == Listing::kInactive;
+  const bool promised = slots_.pins[primary] != 0 || slots_.holds[primary] != 0;
+  if (promised || (on_twin == OnTwin::kKeepOwn && !inactive)) {
+    join_twins_locked(primary, slot);
+    word.store(SlotWord::make(BlockState::kDuplicate, 1, candidate.generation), kOrderPublish);
+    return candidate;
+  }
+  if (inactive) {
+    inactive_->remove(BlockId(primary));
+    slots_.listing[primary] = Listing::kNone;
+    slots_.next_twin[slot] = SlotTable::kNoTwin;
+  } else {
+    join_twins_locked(primary, slot);
+  }
+  pass_place_locked(primary, slot, cursor);
+  word.store(SlotWord::make(BlockState::kPrimary, 1, candidate.generation), kOrderPublish);
+  if (inactive) {
+    to_reset_pool_locked(primary);
+  } else {
+    // If its last drop is not settled yet, it will find a duplicate.
+    slots_.word(primary).fetch_sub(kBecomePrimary, kOrderRevive);
+  }
+  return candidate;
+}
+
+void BlockStore::join_twins_locked(std::uint32_t primary, std::uint32_t duplicate) noexcept {
+  const std::uint32_t last = has_duplicates_locked(primary) ? slots_.previous_twin[primary] : primary;
+  slots_.next_twin[last] = duplicate;
+  slots_.previous_twin[duplicate] = last;
+  slots_.next_twin[duplicate] = primary;
+  slots_.previous_twin[primary] = duplicate;
+}
+
+void BlockStore::leave_twins_locked(std::uint32_t slot) noexcept {
+  const std::uint32_t next = slots_.next_twin[slot];
+  const std::uint32_t previous = slots_.previous_twin[slot];
+  slots_.next_twin[previous] = next == previous ? SlotTable::kNoTwin : next;
+  slots_.previous_twin[next] = previous;
+}
+
+void BlockStore::pass_place_locked(std::uint32_t from, std::uint32_t to, RegistryCore::Cursor& cursor) {
+  const tokens::SequenceHash hash = slots_.hash(from);
+  facts_->pass_on(BlockId(from), BlockId(to));
+  registry_.pass_block(cursor, hash, [&] {
+    index_.replace(HashMix::of(hash), from, to);
+    slots_.set_entry(to, slots_.entry(from));
+    slots_.set_entry(from, nullptr);
+  });
+  cursor.release();  // what users plug in runs under the store's lock alone
+  if (!follows_registrations_) return;
+  inactive_->registered(BlockId(to), hash);
+  inactive_->unregistered(BlockId(from));
+}
+
+void BlockStore::give_way_locked(std::uint32_t primary, RegistryCore::Cursor& cursor) {
+  const std::uint32_t heir = slots_.next_twin[primary];
+  leave_twins_locked(primary);
+  pass_place_locked(primary, heir, cursor);
+  // If the heir's own last drop is not settled yet, it will find a primary.
+  slots_.word(heir).fetch_add(kBecomePrimary, kOrderPublish);
+  to_reset_pool_locked(primary);
+}
+
+std::size_t BlockStore::check_twins_of_locked(std::uint32_t primary) const {
+  std::size_t count = 0;
+  std::uint32_t before = primary;
+  for (std::uint32_t slot = slots_.next_twin[primary]; slot != SlotTable::kNoTwin && slot != primary;
+       ++count) {
+    ASHLAR_CHECK(SlotWord::state(slots_.word(slot).load(kOrderProbe)) == BlockState::kDuplicate &&
+                     slots_.hash(slot) == slots_.hash(primary) && slots_.previous_twin[slot] == before,
+                 "slot %u is not a duplicate of slot %u", slot, primary);
+    before = std::exchange(slot, slots_.next_twin[slot]);
+  }
+  return count;
+}
+
+void BlockStore::drop_duplicate_locked(std::uint32_t slot, RegistryCore::Cursor& cursor) {
+  cursor.release();
+  leave_twins_locked(slot);
+  // The hash was in use until now.
+  const std::uint32_t primary = find_confirmed(slots_.hash(slot));
+  if (slots_.listing[primary] == Listing::kInactive) inactive_->touch(BlockId(primary));
+  to_reset_pool_locked(slot);
+}
+
+}  // namespace ashlar::block::detail
