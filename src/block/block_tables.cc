@@ -345,7 +345,7 @@ class BlockTables::Walk {
 };
 
 std::optional<Error> BlockTables::register_all(std::span<const Publication> publications, bool tentative,
-                                               Published& published) {
+                                               OnTwin on_twin, Published& published) {
   std::size_t n = 0;
   for (const Publication& each : publications) n += each.count;
   Walk in(publications);
@@ -370,13 +370,13 @@ std::optional<Error> BlockTables::register_all(std::span<const Publication> publ
           table.registered = from + count;
         });
       },
-      tentative);
+      tentative, on_twin);
 }
 
-BlockTables::Published BlockTables::publish(std::span<const Publication> publications) {
+BlockTables::Published BlockTables::publish(std::span<const Publication> publications, OnTwin on_twin) {
   Published published;
   if (publications.empty()) return published;
-  if (register_all(publications, /*tentative=*/true, published)) {
+  if (register_all(publications, /*tentative=*/true, on_twin, published)) {
     // One of them collides, and none is registered: one by one, then. A collision of one group ends the blocks of all
     // groups at the same place, since a hit needs them all.
     for (const Publication& each : publications) {
@@ -384,7 +384,7 @@ BlockTables::Published BlockTables::publish(std::span<const Publication> publica
       for (std::size_t i = each.from; i < std::min(each.from + each.count, end); ++i) {
         const Publication one{each.tables, each.group, i, 1};
         try {
-          if (register_all({&one, 1}, /*tentative=*/false, published)) end = i;
+          if (register_all({&one, 1}, /*tentative=*/false, on_twin, published)) end = i;
         } catch (const std::bad_alloc&) {
           uncollect(publications);
           return published;

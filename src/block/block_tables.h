@@ -89,7 +89,8 @@ class BlockTables {
   };
   // Registers them; all are of one store. A hash collision leaves the block, and those after it, with their owner. When
   // there is no memory after a collision, the rest is left to the next collect().
-  static Published publish(std::span<const Publication> publications);
+  using OnTwin = BlockStore::OnTwin;
+  static Published publish(std::span<const Publication> publications, OnTwin on_twin = OnTwin::kFollowPolicy);
 
   // Gives up the blocks that are outside their group's window when `computed` tokens have KV.
   void leave_windows(std::size_t computed) noexcept;
@@ -140,7 +141,7 @@ class BlockTables {
   // All or none. Returns the error of a collision.
   class Walk;
   static std::optional<Error> register_all(std::span<const Publication> publications, bool tentative,
-                                           Published& published);
+                                           OnTwin on_twin, Published& published);
   // Tells the eviction backend what entries [from, to) of a table are worth, where it wants to know.
   void set_worth(const Table& table, std::size_t from, std::size_t to) const;
   void clear() noexcept;

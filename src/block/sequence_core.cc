@@ -30,16 +30,19 @@ class SequenceCore {
   }
   // Registers the full blocks of the first `tokens` tokens. Returns how many were registered now. Throws std::bad_alloc, and
   // has changed nothing then.
-  std::size_t publish(std::size_t tokens) {
+  std::size_t publish(std::size_t tokens, BlockTables::OnTwin on_twin) {
     ThreadScratch<BlockTables::Publication> publications;
     try {
       tables.collect(text, tokens / block_size(), *publications);
-      return BlockTables::publish(*publications).registered;
+      return BlockTables::publish(*publications, on_twin).registered;
     } catch (...) {
       BlockTables::uncollect(*publications);
       throw;
     }
   }
+  // The same for all tokens, before their KV exists. The sequence will write it, so it keeps the blocks that it has:
+  // one that another sequence registered may be read, or still be computed.
+  void publish_at_once() { publish(text.tokens.size(), BlockTables::OnTwin::kKeepOwn); }
 
   SequenceText text;
   BlockTables tables;
@@ -123,7 +126,7 @@ Result<std::size_t, SequenceError> SequenceManagerCore::allocate(SequenceCore& s
       return sequence.no_room(std::move(taken).error());
     }
     if (register_blocks_ == RegisterBlocks::kAtOnce) {
-      sequence.publish(sequence.text.tokens.size());
+      sequence.publish_at_once();
     }
     sequence.cached = sequence.computed = hits * sequence.block_size();
   } catch (const std::bad_alloc&) {
@@ -155,7 +158,7 @@ Result<AppendOutcome, SequenceError> SequenceManagerCore::may_append(SequenceCor
     if (!taken) return sequence.no_room(std::move(taken).error());
     const bool full = sequence.text.tokens.size() % sequence.block_size() == 0;
     if (register_blocks_ == RegisterBlocks::kAtOnce) {
-      if (full || *taken != 0) sequence.publish(sequence.text.tokens.size());
+      if (full || *taken != 0) sequence.publish_at_once();
     }
     return AppendOutcome{*taken != 0, full};
   } catch (const std::bad_alloc&) {
@@ -174,7 +177,7 @@ Result<std::size_t, SequenceError> SequenceManagerCore::computed(SequenceCore& s
     return sequence.refusal(Reason::kPrefillOverrun, tokens, limit);
   return unless_out_of_memory(
       [&]() -> Result<std::size_t, SequenceError> {
-        const std::size_t registered = sequence.publish(tokens);
+        const std::size_t registered = sequence.publish(tokens, BlockTables::OnTwin::kFollowPolicy);
         sequence.computed = tokens;
         return registered;
       },

@@ -44,7 +44,9 @@ enum class RegisterBlocks : std::uint8_t {
   // When computed() says that their KV exists.
   kWhenComputed,
   // When they are handed out, or filled by may_append(). With this option the caller vouches that the KV of a block is
-  // written before anybody reads it, as in an engine that runs each step to its end before the next begins.
+  // written before anybody reads it, as in an engine that runs each step to its end before the next begins. A sequence
+  // keeps the blocks that it still has to compute, under either DuplicatePolicy: one whose hash has a block becomes its
+  // duplicate, or takes its place.
   kAtOnce,
 };
 

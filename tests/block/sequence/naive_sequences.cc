@@ -1,6 +1,7 @@
 #include "block/sequence/naive_sequences.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace ashlar::block::sequences {
 
@@ -59,7 +60,9 @@ Result<std::size_t, NaiveSequences::Refused> NaiveSequences::allocate(NaiveSeque
   sequence.cached = sequence.table.size() * options_.block_size;
   sequence.computed = sequence.cached;
   while (sequence.table.size() < blocks_for(sequence.tokens.size())) sequence.table.push_back(take());
-  if (at_once()) register_up_to(sequence, sequence.tokens.size() / options_.block_size);
+  if (at_once()) {
+    register_up_to(sequence, sequence.tokens.size() / options_.block_size, /*computed=*/false);
+  }
   return sequence.cached;
 }
 
@@ -87,7 +90,9 @@ Result<AppendOutcome, NaiveSequences::Refused> NaiveSequences::may_append(NaiveS
     outcome.new_block = true;
   }
   outcome.block_full = sequence.tokens.size() % options_.block_size == 0;
-  if (at_once()) register_up_to(sequence, sequence.tokens.size() / options_.block_size);
+  if (at_once()) {
+    register_up_to(sequence, sequence.tokens.size() / options_.block_size, /*computed=*/false);
+  }
   return outcome;
 }
 
@@ -97,30 +102,49 @@ Result<std::size_t, NaiveSequences::Refused> NaiveSequences::computed(NaiveSeque
   const std::size_t placed = std::min(sequence.tokens.size(), sequence.table.size() * options_.block_size);
   if (tokens > placed || tokens < sequence.computed) return Refused{Reason::kPrefillOverrun};
   sequence.computed = tokens;
-  return register_up_to(sequence, tokens / options_.block_size);
+  return register_up_to(sequence, tokens / options_.block_size, /*computed=*/true);
 }
 
-std::size_t NaiveSequences::register_up_to(NaiveSequence& sequence, std::size_t blocks) {
+std::size_t NaiveSequences::register_up_to(NaiveSequence& sequence, std::size_t blocks, bool computed) {
   std::size_t done = 0;
   for (; sequence.registered < blocks; ++sequence.registered, ++done) {
     Id& place = sequence.table[sequence.registered];
-    Block& block = blocks_[place];
     const Tokens content = prefix(sequence, sequence.registered + 1);
-    const auto [primary, is_new] = primaries_.emplace(content, place);
+    const auto [found, is_new] = primaries_.emplace(content, place);
+    const Id primary = found->second;
     if (is_new) {
-      block = {State::kPrimary, 1, content, 0};
-      continue;
-    }
-    refer(primary->second);
-    if (options_.duplicates == DuplicatePolicy::kReject) {
-      block = {};
-      empty_.push_back(place);
-      place = primary->second;
+      blocks_[place] = {State::kPrimary, 1, content, {}};
+    } else if (options_.duplicates == DuplicatePolicy::kReject && computed) {
+      refer(primary);
+      give_back(place);
+      place = primary;
+    } else if (blocks_[primary].references == 0) {
+      cached_.erase(std::find(cached_.begin(), cached_.end(), primary));
+      blocks_[place] = {State::kDuplicate, 1, content, {}};
+      pass_place(primary, place);
+      give_back(primary);
+    } else if (computed) {
+      blocks_[place] = {State::kDuplicate, 1, content, {}};
+      pass_place(primary, place);
+      blocks_[primary].state = State::kDuplicate;
+      blocks_[place].duplicates.push_front(primary);
     } else {
-      block = {State::kDuplicate, 1, content, primary->second};
+      blocks_[place] = {State::kDuplicate, 1, content, {}};
+      blocks_[primary].duplicates.push_back(place);
     }
   }
   return done;
+}
+
+void NaiveSequences::pass_place(Id primary, Id heir) {
+  primaries_[blocks_[primary].prefix] = heir;
+  blocks_[heir].state = State::kPrimary;
+  blocks_[heir].duplicates = std::exchange(blocks_[primary].duplicates, {});
+}
+
+void NaiveSequences::give_back(Id id) {
+  blocks_[id] = {};
+  empty_.push_back(id);
 }
 
 Id NaiveSequences::take() {
@@ -128,7 +152,7 @@ Id NaiveSequences::take() {
   const Id id = from.front();
   from.pop_front();
   if (blocks_[id].state == State::kPrimary) primaries_.erase(blocks_[id].prefix);
-  blocks_[id] = {State::kOwned, 1, {}, 0};
+  blocks_[id] = {State::kOwned, 1, {}, {}};
   return id;
 }
 
@@ -140,13 +164,18 @@ void NaiveSequences::release(Id id) {
   Block& block = blocks_[id];
   if (--block.references != 0) return;
   if (block.state == State::kPrimary) {
-    cached_.push_back(id);
+    if (block.duplicates.empty()) {
+      cached_.push_back(id);
+    } else {
+      const Id heir = block.duplicates.front();
+      block.duplicates.pop_front();
+      pass_place(id, heir);
+      give_back(id);
+    }
     return;
   }
-  const Block before = block;
-  block = {};
-  empty_.push_back(id);
-  if (before.state == State::kDuplicate) release(before.primary);
+  if (block.state == State::kDuplicate) std::erase(blocks_[primaries_.at(block.prefix)].duplicates, id);
+  give_back(id);
 }
 
 std::size_t NaiveSequences::reset_cached() {

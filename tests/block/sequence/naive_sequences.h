@@ -76,8 +76,8 @@ class NaiveSequences {
   struct Block {
     State state = State::kEmpty;
     unsigned references = 0;
-    Tokens prefix;   // of a registered one: all tokens to its end
-    Id primary = 0;  // of a duplicate
+    Tokens prefix;              // of a registered one: all tokens to its end
+    std::deque<Id> duplicates;  // of a primary, the next heir first
   };
 
   std::size_t blocks_for(std::size_t tokens) const;
@@ -89,8 +89,11 @@ class NaiveSequences {
   Id take();
   void refer(Id id);
   void release(Id id);
+  void give_back(Id id);
   // The full blocks of the sequence up to the given one. Returns how many were not registered before.
-  std::size_t register_up_to(NaiveSequence& sequence, std::size_t blocks);
+  std::size_t register_up_to(NaiveSequence& sequence, std::size_t blocks, bool computed);
+  // The heir becomes what the prefix of the primary is found at.
+  void pass_place(Id primary, Id heir);
   bool at_once() const { return options_.register_blocks == RegisterBlocks::kAtOnce; }
 
   NaiveOptions options_;

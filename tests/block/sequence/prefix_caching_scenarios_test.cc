@@ -456,7 +456,7 @@ TEST_F(PrefixCachingScenariosTest, TwoEqualPromptsComputedAtTheSameTimeBothFinis
   }
 }
 
-TEST_F(PrefixCachingScenariosTest, AThirdRequestSharesTheFirstCopy) {
+TEST_F(PrefixCachingScenariosTest, AThirdRequestSharesTheCopyThatIsLeft) {
   auto first = started(sequences_, tokens_from(0, 9));
   auto second = started(sequences_, tokens_from(0, 9));
   EXPECT_TRUE(sequences_.computed(first, 9).has_value());
@@ -464,8 +464,8 @@ TEST_F(PrefixCachingScenariosTest, AThirdRequestSharesTheFirstCopy) {
   EXPECT_TRUE(sequences_.deallocate(first).has_value());
   const auto third = started(sequences_, tokens_from(0, 9));
   EXPECT_EQ(third.cached_tokens(), 8u);
-  EXPECT_EQ(ids(third.block_table()).at(0), 0u);
-  EXPECT_EQ(ids(third.block_table()).at(1), 1u);
+  EXPECT_EQ(ids(third.block_table()).at(0), 3u);
+  EXPECT_EQ(ids(third.block_table()).at(1), 4u);
 }
 
 // ---- preemption

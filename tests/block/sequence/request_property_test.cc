@@ -91,9 +91,9 @@ class World {
 
     const PoolStatus status = manager_.status();
     const std::size_t in_use = status.active + status.owned + status.quarantined;
-    // Duplicates keep their primaries, and copies their sources, which may or may not be in a table.
+    // Copies keep their sources, which may or may not be in a table.
     if (in_use < held.size()) trace_.fail("blocks of tables are free");
-    if (duplicates_ == DuplicatePolicy::kReject && fences_.empty() && in_use > held.size() + sources) {
+    if (fences_.empty() && in_use > held.size() + sources) {
       trace_.fail("blocks are held by nobody: " + std::to_string(in_use) + " in use, " +
                   std::to_string(held.size()) + " in tables, " + std::to_string(sources) + " sources");
     }

@@ -526,10 +526,68 @@ TEST_F(SequenceManagerTest, DuplicatesKeepTheirOwnBlocksWhenAllowed) {
   EXPECT_EQ(places(manager_), (Places{.reset = 2, .active = 4, .owned = 2}));
 
   EXPECT_TRUE(sequences_.deallocate(first).has_value());
-  EXPECT_EQ(places(manager_), (Places{.reset = 3, .active = 4, .owned = 1}))
-      << "the duplicates keep the primaries in use";
+  EXPECT_EQ(places(manager_), (Places{.reset = 5, .active = 2, .owned = 1}))
+      << "the second one's blocks are enough";
+  EXPECT_EQ(ids(second.block_table()), table);
   EXPECT_TRUE(sequences_.deallocate(second).has_value());
   EXPECT_EQ(places(manager_), (Places{.reset = 6, .inactive = 2}));
+}
+
+TEST_F(SequenceManagerTest, ARequestThatFitsAColdCacheFitsAWarmOne) {
+  for (const DuplicatePolicy policy : {DuplicatePolicy::kAllow, DuplicatePolicy::kReject}) {
+    for (const RegisterBlocks when : {RegisterBlocks::kWhenComputed, RegisterBlocks::kAtOnce}) {
+      Manager manager = value_of(builder_of(5).duplicate_policy(policy).build());
+      const Sequences sequences = over(manager, when);
+      for (const std::size_t cached : {0u, 12u}) {
+        auto sequence = value_of(sequences.make_sequence(tokens_from(0, 16)));
+        EXPECT_EQ(value_of(sequences.allocate(sequence)), cached);
+        EXPECT_TRUE(sequences.computed(sequence, 16).has_value());
+        sequence.append(Token(99));
+        EXPECT_TRUE(sequences.can_append(sequence)) << "the last block is there once, not twice";
+        EXPECT_TRUE(value_of(sequences.may_append(sequence)).new_block);
+      }
+    }
+  }
+}
+
+TEST_F(SequenceManagerTest, OfTwoEqualPromptsTheFirstGivesAllItsBlocksBack) {
+  Manager manager = manager_of(16);
+  const Sequences sequences = over(manager);
+  auto first = started(sequences, tokens_from(0, 30));
+  auto second = started(sequences, tokens_from(0, 30));
+  EXPECT_EQ(value_of(sequences.computed(first, 30)), 7u);
+  EXPECT_EQ(value_of(sequences.computed(second, 30)), 7u);
+  EXPECT_EQ(manager.available_blocks(), 0u);
+  EXPECT_TRUE(sequences.deallocate(first).has_value());
+  EXPECT_EQ(manager.available_blocks(), 8u);
+  EXPECT_EQ(present(manager, names_of(tokens_from(0, 30))), 7u);
+}
+
+TEST_F(SequenceManagerTest, AtOnceASequenceKeepsTheBlocksThatItComputes) {
+  for (const DuplicatePolicy policy : {DuplicatePolicy::kAllow, DuplicatePolicy::kReject}) {
+    Manager manager = value_of(builder_of(16).duplicate_policy(policy).build());
+    const Sequences sequences = over(manager, RegisterBlocks::kAtOnce);
+    auto first = started(sequences, tokens_from(0, 16));
+    auto second = started(sequences, tokens_from(0, 16));
+    EXPECT_EQ(second.cached_tokens(), 12u);
+    EXPECT_THAT(ids(first.block_table()), ElementsAre(0, 1, 2, 3));
+    EXPECT_THAT(ids(second.block_table()), ElementsAre(0, 1, 2, 4))
+        << "block 3 is the first one's to compute";
+    // Both generate the same tokens: the token that fills a block is computed after may_append().
+    for (std::uint32_t token = 100; token < 104; ++token) {
+      for (Sequence<G1>* each : {&first, &second}) {
+        each->append(Token(token));
+        EXPECT_TRUE(sequences.may_append(*each).has_value());
+      }
+    }
+    EXPECT_THAT(ids(first.block_table()), ElementsAre(0, 1, 2, 3, 5));
+    EXPECT_THAT(ids(second.block_table()), ElementsAre(0, 1, 2, 4, 6));
+    EXPECT_TRUE(sequences.deallocate(first).has_value());
+    EXPECT_EQ(manager.available_blocks(), 11u);
+    EXPECT_EQ(present(manager, names_of(std::vector<Token>(second.tokens().begin(), second.tokens().end()))),
+              5u);
+    manager.check_invariants();
+  }
 }
 
 TEST_F(SequenceManagerTest, DuplicatesAreExchangedWhenRejected) {
