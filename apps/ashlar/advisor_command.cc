@@ -1,6 +1,4 @@
 // ashlar advisor: listens to events and says what a storage could do better.
-#include <sys/wait.h>
-
 #include <chrono>
 #include <cstdio>
 #include <memory>
@@ -9,9 +7,11 @@
 #include <vector>
 
 #include "apps/ashlar/commands.h"
+#include "apps/ashlar/console.h"
 #include "apps/ashlar/feed_address.h"
 #include "apps/ashlar/feed_kinds.h"
 #include "apps/ashlar/feed_report.h"
+#include "apps/ashlar/program_hook.h"
 #include "apps/ashlar/stop_signal.h"
 #include "ashlar/feed/storage_advisor.h"
 
@@ -23,29 +23,9 @@ struct AdvisorSettings {
   feed::StorageAdvisor::Options advisor;
   double every = 10;
   std::string program;
+  double program_patience = 60;  // seconds
   bool quiet = false;
   std::size_t memory_mib = 256;
-};
-
-// Each advice to a program of its own, as one line on its standard input.
-class ProgramHook final : public feed::AdviceHook {
- public:
-  explicit ProgramHook(std::string program) : program_(std::move(program)) {}
-  Result<void> on_advice(const feed::Advice& advice) override {
-    FILE* pipe = popen(program_.c_str(), "w");  // NOLINT(cert-env33-c): the operator's own program
-    if (pipe == nullptr)
-      return make_error(ErrorCode::kIo, "cannot start '%s'; see that it is there and may be run",
-                        program_.c_str());
-    std::fprintf(pipe, "%s\n", advice.to_json().c_str());
-    const int status = pclose(pipe);
-    if (status != 0)
-      return make_error(ErrorCode::kIo, "'%s' ended with %d", program_.c_str(),
-                        WIFEXITED(status) ? WEXITSTATUS(status) : -1);
-    return {};
-  }
-
- private:
-  const std::string program_;
 };
 
 std::int64_t unix_ns() {
@@ -58,7 +38,8 @@ class Advising {
  public:
   explicit Advising(const AdvisorSettings& settings)
       : settings_(settings),
-        hook_(settings.program),
+        hook_(settings.program,
+              std::chrono::milliseconds(static_cast<std::int64_t>(settings.program_patience * 1000))),
         recorded_(settings.from.starts_with("file:") && settings.from.find("follow=1") == std::string::npos) {
   }
 
@@ -70,7 +51,7 @@ class Advising {
     if (opened->stream == nullptr)
       return fail(make_error(ErrorCode::kUnsupported,
                              "%s: engines say nothing of volumes; relay them first (ashlar relay)",
-                             settings_.from.c_str()));
+                             FeedAddress::parse(settings_.from)->shown().c_str()));
     feed::StreamReceiver receiver(*opened->stream, **advisor,
                                   {.max_waiting_bytes = settings_.memory_mib << 20});
     const auto every = std::chrono::duration_cast<std::chrono::steady_clock::duration>(
@@ -87,7 +68,7 @@ class Advising {
     const FeedReport heard = report_of(receiver, *opened->stream);
     report(**advisor, heard);
     if (!heard.is_incomplete) return kExitDone;
-    std::fprintf(stderr, "ashlar advisor: not everything was heard: %s\n", heard.text.c_str());
+    say("ashlar advisor: not everything was heard: " + heard.text);
     return kExitIncomplete;
   }
 
@@ -95,7 +76,7 @@ class Advising {
   int fail(const Error& error) const {
     std::string message = error.message();
     hide_secrets(message, settings_.from);
-    std::fprintf(stderr, "ashlar advisor: %s\n", message.c_str());
+    say("ashlar advisor: " + message);
     return kExitFailed;
   }
   // What was said before is said again only when it has become something else.
@@ -116,13 +97,12 @@ class Advising {
       advisor.act(fresh, hook_);
       if (advisor.counters().hook_failures != failures_) {
         failures_ = advisor.counters().hook_failures;
-        std::fprintf(stderr, "ashlar advisor: %llu times the action failed; the last: %s\n",
-                     static_cast<unsigned long long>(failures_), advisor.last_hook_error().c_str());
+        say("ashlar advisor: " + std::to_string(failures_) +
+            " times the action failed; the last: " + advisor.last_hook_error());
       }
     }
     if (!settings_.quiet)
-      std::fprintf(stderr, "%sheard %s\n%zu new advice\n\n", advisor.table().c_str(), heard.text.c_str(),
-                   fresh.size());
+      say(advisor.table() + "heard " + heard.text + "\n" + std::to_string(fresh.size()) + " new advice\n");
   }
 
   const AdvisorSettings settings_;
@@ -151,10 +131,12 @@ void add_advisor_command(CLI::App& program, Run& run) {
   command->add_option("--cold", advisor.cold_seconds, "seconds unused from which a prefix is demoted")
       ->capture_default_str();
   command->add_option("--small", advisor.small_object, "bytes below which objects should lie together")
+      ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
   command
       ->add_option("--coalesce", advisor.coalesce_blocks,
                    "how many small objects of a prefix make it worth while")
+      ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
   command
       ->add_option("--scattered", advisor.scattered,
@@ -162,6 +144,11 @@ void add_advisor_command(CLI::App& program, Run& run) {
       ->capture_default_str();
   command->add_option("--exec", settings->program,
                       "program that gets each advice as a line on its standard input");
+  command
+      ->add_option("--exec-timeout", settings->program_patience,
+                   "seconds after which that program is ended with its process group")
+      ->check(CLI::Range(0.1, 86400.0))
+      ->capture_default_str();
   command->add_flag("--quiet", settings->quiet, "no table on standard error");
   command
       ->add_option("--memory", settings->memory_mib,

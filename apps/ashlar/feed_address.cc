@@ -1,47 +1,95 @@
 #include "apps/ashlar/feed_address.h"
 
 #include <algorithm>
+#include <cctype>
 #include <charconv>
 #include <cstdlib>
+
+#include "ashlar/base/printable.h"
 
 namespace ashlar::apps {
 namespace {
 
 void replace_all(std::string& text, const std::string& what, const std::string& with) {
+  if (what.empty()) return;
   for (std::size_t at = text.find(what); at != std::string::npos; at = text.find(what, at + with.size()))
     text.replace(at, what.size(), with);
+}
+
+// "user:password@host" as "...@host". Paths keep their '@'.
+std::string without_login(std::string_view kind, std::string_view place) {
+  const std::size_t at = place.rfind('@');
+  if (at == std::string_view::npos || kind == "file" || kind == "kvrec") return std::string(place);
+  return "..." + std::string(place.substr(at));
+}
+
+bool may_be_secret(std::string option) {
+  std::ranges::transform(option, option.begin(), [](unsigned char c) { return std::tolower(c); });
+  return std::ranges::any_of(std::initializer_list<const char*>{"key", "seed", "pass", "pwd", "token",
+                                                                "secret", "cred", "auth", "jwt"},
+                             [&](const char* part) { return option.find(part) != std::string::npos; });
+}
+
+// An address cut into its parts. Whatever is behind '?' may be a secret that was not written as an option.
+struct Cut {
+  std::string_view kind;
+  std::string_view slashes;
+  std::string_view place;
+  std::string_view options;
+};
+
+Cut cut(std::string_view text) {
+  Cut out;
+  const std::size_t question = std::min(text.find('?'), text.size());
+  out.options = text.substr(question);
+  text = text.substr(0, question);
+  const std::size_t colon = std::min(text.find(':'), text.size());
+  out.kind = text.substr(0, colon);
+  text.remove_prefix(std::min(colon + 1, text.size()));
+  if (text.starts_with("//")) {
+    out.slashes = text.substr(0, 2);
+    text.remove_prefix(2);
+  }
+  out.place = text;
+  return out;
+}
+
+std::string shown_form(const Cut& parts) {
+  if (parts.place.empty()) return printable(without_login("", parts.kind));
+  return printable(std::string(parts.kind) + ":" + std::string(parts.slashes) +
+                   without_login(parts.kind, parts.place));
 }
 
 }  // namespace
 
 Result<FeedAddress> FeedAddress::parse(std::string_view text) {
-  FeedAddress out;
-  out.text_ = text;
-  const std::size_t colon = text.find(':');
-  if (colon == std::string_view::npos || colon == 0)
+  const Cut parts = cut(text);
+  const std::string shown = shown_form(parts);
+  if (parts.kind.empty() || parts.kind.size() == text.size() || text[parts.kind.size()] != ':')
     return make_error(ErrorCode::kInvalidArgument,
-                      "'%s' is no feed; write kind:place, for example file:events.ashlar", out.text_.c_str());
-  out.kind_ = text.substr(0, colon);
-  text.remove_prefix(colon + 1);
-  if (text.starts_with("//")) text.remove_prefix(2);
-  const std::size_t question = text.find('?');
-  out.place_ = text.substr(0, question);
-  if (out.place_.empty())
-    return make_error(ErrorCode::kInvalidArgument, "'%s' says no place behind '%s:'", out.text_.c_str(),
-                      out.kind_.c_str());
-  if (question == std::string_view::npos) return out;
-  text.remove_prefix(question + 1);
-  while (!text.empty()) {
-    const std::size_t end = std::min(text.find('&'), text.size());
-    const std::string_view one = text.substr(0, end);
+                      "'%s' is no feed; write kind:place, for example file:events.ashlar", shown.c_str());
+  if (parts.place.empty())
+    return make_error(ErrorCode::kInvalidArgument, "'%s:' says no place behind the kind", shown.c_str());
+  FeedAddress out;
+  out.kind_ = parts.kind;
+  out.place_ = parts.place;
+  std::string_view left = parts.options;
+  while (!left.empty()) {
+    left.remove_prefix(1);  // '?' or '&'
+    const std::string_view one = left.substr(0, left.find('&'));
+    left.remove_prefix(one.size());
     const std::size_t equals = one.find('=');
     if (equals == std::string_view::npos || equals == 0)
-      return make_error(ErrorCode::kInvalidArgument, "'%s': '%s' is no option=value", out.text_.c_str(),
-                        std::string(one).c_str());
+      return make_error(ErrorCode::kInvalidArgument, "%s: option %zu is not option=value", shown.c_str(),
+                        out.options_.size() + 1);
     out.options_[std::string(one.substr(0, equals))] = one.substr(equals + 1);
-    text.remove_prefix(std::min(end + 1, text.size()));
   }
   return out;
+}
+
+std::string FeedAddress::shown() const {
+  return printable(kind_ + ":" + (kind_ == "file" || kind_ == "kvrec" ? "" : "//") +
+                   without_login(kind_, place_));
 }
 
 std::string FeedAddress::text(const std::string& option, std::string fallback) const {
@@ -56,8 +104,8 @@ Result<std::uint64_t> FeedAddress::number(const std::string& option, std::uint64
   std::uint64_t out = 0;
   const auto [end, failed] = std::from_chars(value.data(), value.data() + value.size(), out);
   if (failed != std::errc() || end != value.data() + value.size())
-    return make_error(ErrorCode::kInvalidArgument, "%s: %s=%s is no number", text_.c_str(), option.c_str(),
-                      value.c_str());
+    return make_error(ErrorCode::kInvalidArgument, "%s: '%s' of %s is no number", shown().c_str(),
+                      printable(value).c_str(), option.c_str());
   return out;
 }
 
@@ -67,41 +115,45 @@ Result<double> FeedAddress::seconds(const std::string& option, double fallback) 
   char* end = nullptr;
   const double out = std::strtod(value.c_str(), &end);
   if (*end != '\0' || !(out >= 0))
-    return make_error(ErrorCode::kInvalidArgument, "%s: %s=%s is no time in seconds", text_.c_str(),
-                      option.c_str(), value.c_str());
+    return make_error(ErrorCode::kInvalidArgument, "%s: '%s' of %s is no time in seconds", shown().c_str(),
+                      printable(value).c_str(), option.c_str());
   return out;
+}
+
+Result<void> FeedAddress::names_nobody() const {
+  if (place_.find('@') == std::string::npos) return {};
+  return make_error(
+      ErrorCode::kInvalidArgument,
+      "%s: an address takes no user and no password, which others may read; '%s' feeds that have "
+      "a login say in --help where it goes",
+      shown().c_str(), kind_.c_str());
 }
 
 Result<void> FeedAddress::all_used() const {
   for (const auto& [option, value] : options_)
     if (!used_.contains(option))
       return make_error(ErrorCode::kInvalidArgument, "%s: '%s' is no option of '%s' feeds here",
-                        text_.c_str(), option.c_str(), kind_.c_str());
+                        shown().c_str(), printable(option).c_str(), kind_.c_str());
   return {};
 }
 
 void hide_secrets(std::string& message, const std::string& address) {
-  std::string shown = address;
-  for (std::size_t from = shown.find('?'); from < shown.size(); from = shown.find('&', from + 1)) {
-    const std::size_t equals = std::min(shown.find('=', from), shown.size());
-    const std::string option = shown.substr(from, equals - from);
-    for (const char* part : {"key", "seed", "pass", "token", "secret", "creds"})
-      if (option.find(part) != std::string::npos && equals < shown.size())
-        shown.replace(equals + 1, shown.npos, "...");
-  }
-  const std::size_t slashes = shown.find("//");
-  const std::size_t place = slashes == shown.npos ? shown.find(':') + 1 : slashes + 2;
-  if (const std::size_t at = address.rfind('@'); at != address.npos && at >= place) {
-    const std::size_t kept = std::min(at, shown.size());
-    shown.replace(place, kept - place, "...");
-  }
-  if (shown == address) return;
-  replace_all(message, address, shown);
-  // An option without a value is quoted by itself.
-  for (std::size_t from = address.find('?'); from < address.size(); from = address.find('&', from + 1)) {
-    const std::size_t end = std::min(address.find('&', from + 1), address.size());
-    const std::string piece = address.substr(from + 1, end - from - 1);
-    if (piece.find('=') == piece.npos) replace_all(message, "'" + piece + "'", "'...'");
+  const Cut parts = cut(address);
+  if (!parts.options.empty()) replace_all(message, address, shown_form(parts) + "?...");
+  if (parts.place.find('@') != std::string_view::npos)
+    replace_all(message, std::string(parts.place), without_login(parts.kind, parts.place));
+  std::string_view left = parts.options;
+  while (!left.empty()) {
+    left.remove_prefix(1);
+    const std::string_view one = left.substr(0, left.find('&'));
+    left.remove_prefix(one.size());
+    const std::size_t equals = std::min(one.find('='), one.size());
+    const std::string value(one.substr(std::min(equals + 1, one.size())));
+    if (equals == one.size()) {
+      replace_all(message, "'" + std::string(one) + "'", "'...'");
+    } else if (value.size() > 3 && may_be_secret(std::string(one.substr(0, equals)))) {
+      replace_all(message, value, "...");
+    }
   }
 }
 

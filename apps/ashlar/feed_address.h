@@ -1,5 +1,7 @@
 // FeedAddress: a feed as a person writes it: kind:place?option=value&option=value.
 //
+// Its errors show shown(), never a value of an option that may be a secret.
+//
 // Thread safety: plain value.
 #pragma once
 
@@ -20,7 +22,8 @@ class FeedAddress {
 
   const std::string& kind() const noexcept { return kind_; }
   const std::string& place() const noexcept { return place_; }
-  const std::string& text() const noexcept { return text_; }
+  // Kind and place, as errors may show them: without who logs in, and without options.
+  std::string shown() const;
 
   // The value of an option, or the fallback.
   std::string text(const std::string& option, std::string fallback = {}) const;
@@ -29,19 +32,20 @@ class FeedAddress {
   Result<double> seconds(const std::string& option, double fallback) const;
   bool flag(const std::string& option) const { return text(option, "0") != "0"; }
 
+  // Errors: kInvalidArgument: the place holds a user or a password. For feeds on a network.
+  Result<void> names_nobody() const;
   // Errors: kInvalidArgument naming an option that nobody asked for.
   Result<void> all_used() const;
 
  private:
-  std::string text_;
   std::string kind_;
   std::string place_;
   std::map<std::string, std::string> options_;
   mutable std::set<std::string> used_;
 };
 
-// Shows an address in a message without who logs in, and up to the first option that may be a secret: what follows that may be
-// the rest of it.
+// Takes out of a message what an address holds that must not be shown: the whole address becomes its shown() form, and so do its
+// place and its options where they are quoted alone.
 void hide_secrets(std::string& message, const std::string& address);
 
 }  // namespace ashlar::apps

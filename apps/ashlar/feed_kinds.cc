@@ -52,11 +52,11 @@ Result<const FeedKinds::Kind*> FeedKinds::find(const FeedAddress& address) const
   const auto at = kinds_.find(address.kind());
   if (at == kinds_.end())
     return make_error(ErrorCode::kNotFound, "'%s': there are no '%s' feeds; see --help",
-                      address.text().c_str(), address.kind().c_str());
+                      address.shown().c_str(), address.kind().c_str());
   if (!at->second.missing.empty())
     return make_error(ErrorCode::kUnsupported,
                       "'%s': this program was built without %s; install it and build again",
-                      address.text().c_str(), at->second.missing.c_str());
+                      address.shown().c_str(), at->second.missing.c_str());
   return &at->second;
 }
 

@@ -17,16 +17,6 @@ std::string from_environment(const char* name) {
   return value == nullptr ? "" : value;
 }
 
-// As FeedAddress::seconds(), without the whole address in the error: it may hold secrets.
-Result<double> seconds_of(const FeedAddress& address, const char* option) {
-  Result<double> out = address.seconds(option, 0);
-  if (out) return out;
-  return make_error(ErrorCode::kInvalidArgument, "%s://%s: '%s' of %s is no time in seconds",
-                    address.kind().c_str(),
-                    address.place().find('@') == std::string::npos ? address.place().c_str() : "...",
-                    address.text(option).c_str(), option);
-}
-
 Result<backend::nats::NatsConnectionOptions> connection_of(const FeedAddress& address) {
   for (const char* secret : {"password", "pass", "token"})
     if (!address.text(secret).empty())
@@ -34,12 +24,14 @@ Result<backend::nats::NatsConnectionOptions> connection_of(const FeedAddress& ad
                         "'%s' is no option of an address, which others may read; set ASHLAR_NATS_PASSWORD or "
                         "ASHLAR_NATS_TOKEN in the environment",
                         secret);
+  if (Result<void> nobody = address.names_nobody(); !nobody) return nobody.error();
   backend::nats::NatsConnectionOptions options;
   options.tls.ca_file = address.text("ca");
   options.tls.certificate_file = address.text("cert");
   options.tls.key_file = address.text("key");
   options.tls.server_name = address.text("server_name");
-  options.tls.enabled = address.kind() == "natss" || !options.tls.ca_file.empty();
+  // Whoever says anything about TLS wants it: no login goes out in clear then.
+  options.tls.enabled = address.kind() == "natss" || options.tls.names_anything();
   options.urls = {(options.tls.enabled ? "tls://" : "nats://") + address.place()};
   options.user = address.text("user");
   if (!options.user.empty()) options.password = from_environment("ASHLAR_NATS_PASSWORD");
@@ -50,7 +42,7 @@ Result<backend::nats::NatsConnectionOptions> connection_of(const FeedAddress& ad
   if (address.text("wait") == "forever") {
     options.connect_wait = options.kForever;
   } else {
-    const Result<double> wait = seconds_of(address, "wait");
+    const Result<double> wait = address.seconds("wait", 0);
     if (!wait) return wait.error();
     options.connect_wait = std::chrono::milliseconds(static_cast<std::int64_t>(std::min(*wait, 1e9) * 1000));
   }
@@ -83,7 +75,7 @@ Result<std::shared_ptr<events::BatchSink>> open_sink(const FeedAddress& address,
   options.stream.name = address.text("stream", options.stream.name);
   if (address.flag("jetstream")) options.mode = NatsMode::kJetStream;
   options.snapshots.push_back({stream.worker, &state});
-  const Result<double> bucket = seconds_of(address, "bucket");
+  const Result<double> bucket = address.seconds("bucket", 0);
   if (!bucket) return bucket.error();
   options.bucket_every = std::chrono::milliseconds(static_cast<std::int64_t>(*bucket * 1000));
   auto sink = backend::nats::NatsSink::create(std::move(options));

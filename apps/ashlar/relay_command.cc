@@ -2,18 +2,21 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
-#include <cstdio>
+#include <filesystem>
 #include <fstream>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "apps/ashlar/commands.h"
+#include "apps/ashlar/console.h"
 #include "apps/ashlar/feed_address.h"
 #include "apps/ashlar/feed_kinds.h"
 #include "apps/ashlar/feed_report.h"
+#include "apps/ashlar/incarnation.h"
 #include "apps/ashlar/stop_signal.h"
 #include "ashlar/base/mutex.h"
 #include "ashlar/feed/engine_session.h"
@@ -31,6 +34,8 @@ struct RelaySettings {
   std::uint32_t block_size = 0;
   std::string profile = "router";
   std::uint64_t incarnation = 0;
+  std::string incarnation_file;
+  std::uint32_t ranks = 64;
   double status_every = 10;
   std::size_t memory_mib = 256;
 };
@@ -45,6 +50,39 @@ Result<tokens::HashScheme> scheme_of(const RelaySettings& settings) {
   }
   const std::vector<std::uint8_t> bytes(key.begin(), key.end());
   return tokens::HashScheme::by_name(settings.scheme, bytes);
+}
+
+// Whether what is written to one address is read from the other: then a relay would feed itself for ever.
+bool is_same_place(const FeedAddress& from, const FeedAddress& to) {
+  if (from.kind() == "file" && to.kind() == "file") {
+    std::error_code none;
+    return from.place() == to.place() || std::filesystem::equivalent(from.place(), to.place(), none);
+  }
+  const auto library = [](const FeedAddress& address) {
+    return address.kind() == "natss" ? std::string("nats") : address.kind();
+  };
+  return library(from) == library(to) && from.place() == to.place() &&
+         from.text("prefix") == to.text("prefix");
+}
+
+// The number of this life. A clock that was set back does not make it an earlier one.
+std::uint64_t incarnation_of(const RelaySettings& settings) {
+  if (settings.incarnation != 0) return settings.incarnation;
+  const auto now = static_cast<std::uint64_t>(std::chrono::duration_cast<std::chrono::milliseconds>(
+                                                  std::chrono::system_clock::now().time_since_epoch())
+                                                  .count());
+  const std::optional<std::string> file =
+      settings.incarnation_file.empty() ? incarnation_file() : std::optional(settings.incarnation_file);
+  const Result<std::uint64_t> next =
+      file
+          ? next_incarnation(*file, now)
+          : Result<std::uint64_t>(make_error(ErrorCode::kNotFound, "neither XDG_STATE_HOME nor HOME is set"));
+  if (next) return *next;
+  say("ashlar relay: warning: the number of this life is the time, and receivers drop it if the clock was "
+      "set back "
+      "since the last one: " +
+      next.error().message() + " (--incarnation-file, --incarnation)");
+  return now;
 }
 
 // A sink that the streams of several workers have in common.
@@ -70,18 +108,12 @@ class Relaying {
     const Result<tokens::HashScheme> scheme = scheme_of(settings_);
     if (!scheme) return fail(scheme.error());
     for (const std::string& address : settings_.to)
-      if (const Result<void> good = kinds_.check_sink(address); !good) return fail(good.error());
+      if (const Result<void> good = check_target(address); !good) return fail(good.error());
     feed::StreamRelay::Options options;
     options.profile =
         settings_.profile == "coarse" ? events::BatchProfile::coarse() : events::BatchProfile::router();
     options.keys = {.scheme = scheme->fingerprint(), .name_space = {}, .block_size = settings_.block_size};
-    // A relay that is started again is a later life, unless the operator counts them.
-    options.incarnation =
-        settings_.incarnation != 0
-            ? settings_.incarnation
-            : static_cast<std::uint64_t>(std::chrono::duration_cast<std::chrono::milliseconds>(
-                                             std::chrono::system_clock::now().time_since_epoch())
-                                             .count());
+    options.incarnation = incarnation_of(settings_);
     options.sinks =
         [this](const events::StreamId& stream,
                events::SnapshotSource& state) -> Result<std::vector<std::shared_ptr<events::BatchSink>>> {
@@ -108,19 +140,32 @@ class Relaying {
     if (!done) return fail(done.error());
     if (const Result<void> flushed = relay.flush(Clock::real().now() + std::chrono::seconds(10)); !flushed)
       return fail(flushed.error());
-    std::fprintf(stderr, "relayed %llu events; %s\n", static_cast<unsigned long long>(relay.relayed()),
-                 report_.text.c_str());
-    if (!report_.is_incomplete) return kExitDone;
-    std::fprintf(stderr, "ashlar relay: not everything that came was relayed\n");
+    tell(relay);
+    if (!report_.is_incomplete && relay.refused().empty()) return kExitDone;
+    say("ashlar relay: not everything that came was relayed");
     return kExitIncomplete;
   }
 
  private:
-  int fail(const Error& error) const {
-    std::string message = error.message();
+  Result<void> check_target(const std::string& address) const {
+    if (Result<void> good = kinds_.check_sink(address); !good) return good;
+    const Result<FeedAddress> from = FeedAddress::parse(settings_.from);
+    if (!from) return from.error();
+    if (is_same_place(*from, *FeedAddress::parse(address)))
+      return make_error(ErrorCode::kInvalidArgument,
+                        "%s is read and written; what is relayed would come back for ever",
+                        from->shown().c_str());
+    return {};
+  }
+
+  std::string without_secrets(std::string message) const {
     hide_secrets(message, settings_.from);
     for (const std::string& address : settings_.to) hide_secrets(message, address);
-    std::fprintf(stderr, "ashlar relay: %s\n", message.c_str());
+    return message;
+  }
+
+  int fail(const Error& error) const {
+    say("ashlar relay: " + without_secrets(error.message()));
     // Who was told to end while waiting has ended well.
     return error.code() == ErrorCode::kCancelled && StopSignal::received() ? kExitDone : kExitFailed;
   }
@@ -134,14 +179,17 @@ class Relaying {
                       std::chrono::duration<double>(settings_.status_every));
     return true;
   }
-  void say(const feed::StreamRelay& relay) {
-    std::fprintf(stderr, "relayed %llu events; %s\n", static_cast<unsigned long long>(relay.relayed()),
-                 report_.text.c_str());
+  void tell(const feed::StreamRelay& relay) const {
+    std::string text = "relayed " + std::to_string(relay.relayed()) + " events; " + report_.text;
     for (const events::EventCounters& stream : relay.counters())
       for (const events::LaneCounters& lane : stream.lanes)
         if (!lane.last_error.empty() && lane.waiting != 0)
-          std::fprintf(stderr, "  %zu events wait for %s: %s\n", lane.waiting, lane.sink.c_str(),
-                       lane.last_error.c_str());
+          text += "\n  " + std::to_string(lane.waiting) + " events wait for " + lane.sink + ": " +
+                  lane.last_error;
+    for (const auto& [worker, error] : relay.refused())
+      text += "\n  worker " + std::to_string(worker.id.value()) + ", rank " + std::to_string(worker.rank) +
+              " is not relayed: " + error.message();
+    say(without_secrets(std::move(text)));
   }
 
   Result<void> follow_engine(feed::StreamRelay& relay, std::unique_ptr<feed::EngineSource> source,
@@ -150,6 +198,7 @@ class Relaying {
     options.ingest.worker = events::WorkerId(settings_.worker);
     options.ingest.scheme = scheme;
     options.ingest.block_size = settings_.block_size;
+    for (std::uint32_t rank = 0; rank < settings_.ranks; ++rank) options.ingest.ranks.push_back(rank);
     options.ingest.max_waiting_bytes = settings_.memory_mib << 20;
     Result<feed::EngineSession> session = feed::EngineSession::create(std::move(source), std::move(options));
     if (!session) return session.error();
@@ -162,7 +211,7 @@ class Relaying {
       if (relay.error()) return *relay.error();
       if (!stepped && stepped.error().code() == ErrorCode::kUnavailable)
         report_.text += "; " + stepped.error().message();
-      if (is_time()) say(relay);
+      if (is_time()) tell(relay);
       if (stepped || stepped.error().code() == ErrorCode::kUnavailable) continue;
       if (stepped.error().code() == ErrorCode::kNotFound) break;
       return stepped.error();
@@ -190,7 +239,7 @@ class Relaying {
       if (relay.error()) return *relay.error();
       if (!came && came.error().code() == ErrorCode::kUnavailable)
         report_.text += "; " + came.error().message();
-      if (is_time()) say(relay);
+      if (is_time()) tell(relay);
       if (came || came.error().code() == ErrorCode::kUnavailable) continue;
       if (came.error().code() == ErrorCode::kNotFound) break;
       return came.error();
@@ -213,6 +262,13 @@ void add_relay_command(CLI::App& program, Run& run) {
   command->add_option("--from", settings->from, "feed to read")->required();
   command->add_option("--to", settings->to, "feed to write; several may be given")->required();
   command->add_option("--worker", settings->worker, "what the engine is called in the streams it becomes")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+  command
+      ->add_option(
+          "--ranks", settings->ranks,
+          "ranks of an engine that are relayed: 0 to this number less one; it says which ones it has")
+      ->check(CLI::Range(1, 1024))
       ->capture_default_str();
   command
       ->add_option("--scheme", settings->scheme,
@@ -220,11 +276,17 @@ void add_relay_command(CLI::App& program, Run& run) {
       ->capture_default_str();
   command->add_option("--key-file", settings->key_file, "16 bytes, for keyed128");
   command->add_option("--block-size", settings->block_size, "tokens; 0: what the engine's first event has")
+      ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
   command->add_option("--profile", settings->profile, "batches: router (milliseconds) or coarse (10 s)")
       ->check(CLI::IsMember({"router", "coarse"}))
       ->capture_default_str();
-  command->add_option("--incarnation", settings->incarnation, "of the streams; 0: the time");
+  command
+      ->add_option("--incarnation", settings->incarnation,
+                   "of the streams, larger at each start; 0: the time, or more where the last one was later")
+      ->check(CLI::NonNegativeNumber);
+  command->add_option("--incarnation-file", settings->incarnation_file,
+                      "where the last one is kept; otherwise below XDG_STATE_HOME or ~/.local/state");
   command
       ->add_option("--status-every", settings->status_every,
                    "seconds between lines on standard error; 0: none")

@@ -19,6 +19,7 @@ using backend::zmq::EnginePublisherOptions;
 using backend::zmq::SubscriberOptions;
 using backend::zmq::ZmqBatchSink;
 
+constexpr std::uint64_t kLastPort = 65'535;
 constexpr double kLongestSilence = 3e8;  // seconds; as good as never
 
 // A host and port, or an address as ZeroMQ has it, such as ipc:///tmp/x.
@@ -27,6 +28,7 @@ std::string endpoint_of(const std::string& place) {
 }
 
 Result<SubscriberOptions> subscriber_of(const FeedAddress& address) {
+  if (Result<void> nobody = address.names_nobody(); !nobody) return nobody.error();
   SubscriberOptions options;
   options.endpoint = endpoint_of(address.place());
   options.replay_endpoint = endpoint_of(address.text("replay"));
@@ -40,19 +42,29 @@ Result<SubscriberOptions> subscriber_of(const FeedAddress& address) {
 }
 
 // A rank has ports of its own, as with engines: the one that is named, plus the rank.
-std::string for_rank(std::string endpoint, std::uint32_t rank) {
+Result<std::string> for_rank(std::string endpoint, std::uint32_t rank) {
   const std::size_t colon = endpoint.rfind(':');
   if (rank == 0 || !endpoint.starts_with("tcp://")) return endpoint;
-  const unsigned long port = std::strtoul(endpoint.c_str() + colon + 1, nullptr, 10);
+  const std::uint64_t port = std::strtoul(endpoint.c_str() + colon + 1, nullptr, 10);
   if (port == 0) return endpoint;
+  if (port + rank > kLastPort)
+    return make_error(
+        ErrorCode::kInvalidArgument,
+        "rank %u has no port: it would be %s plus %u, and ports end at %llu; publish from a lower one", rank,
+        endpoint.c_str(), rank, static_cast<unsigned long long>(kLastPort));
   return endpoint.substr(0, colon + 1) + std::to_string(port + rank);
 }
 
-EnginePublisherOptions publisher_of(const FeedAddress& address, const events::StreamId& stream) {
+Result<EnginePublisherOptions> publisher_of(const FeedAddress& address, const events::StreamId& stream) {
+  if (Result<void> nobody = address.names_nobody(); !nobody) return nobody.error();
   EnginePublisherOptions options;
-  options.endpoint = for_rank(endpoint_of(address.place()), stream.worker.rank);
+  Result<std::string> endpoint = for_rank(endpoint_of(address.place()), stream.worker.rank);
+  if (!endpoint) return endpoint.error();
+  Result<std::string> replay = for_rank(endpoint_of(address.text("replay")), stream.worker.rank);
+  if (!replay) return replay.error();
+  options.endpoint = *std::move(endpoint);
   options.attach = backend::zmq::Attach::kBind;
-  options.replay_endpoint = for_rank(endpoint_of(address.text("replay")), stream.worker.rank);
+  options.replay_endpoint = *std::move(replay);
   return options;
 }
 
@@ -141,7 +153,9 @@ void add_zmq_feeds(FeedKinds& kinds) {
       [publishers = std::make_shared<Publishers>()](
           const FeedAddress& address, const events::StreamId& stream,
           events::SnapshotSource& state) -> Result<std::shared_ptr<events::BatchSink>> {
-        return open_sink(*publishers, publisher_of(address, stream), state);
+        Result<EnginePublisherOptions> options = publisher_of(address, stream);
+        if (!options) return options.error();
+        return open_sink(*publishers, *std::move(options), state);
       });
 }
 

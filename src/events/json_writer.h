@@ -17,19 +17,22 @@ inline void append_number(std::string& out, std::uint64_t value) {
   while (count > 0) out += digits[--count];
 }
 
-// The text in quotes. Bytes from 0x80 on are written as they are.
+// The text in quotes. Control characters, DEL and U+0080 to U+009F included, are spelled out: a terminal that shows the text does
+// not obey them. Other bytes from 0x80 on are written as they are.
 inline void append_quoted(std::string& out, std::string_view text) {
   out += '"';
-  for (const char c : text) {
-    if (c == '"' || c == '\\') {
-      out += '\\';
-      out += c;
-    } else if (static_cast<unsigned char>(c) < 0x20) {
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    auto byte = static_cast<unsigned char>(text[i]);
+    const bool c1 =
+        byte == 0xC2 && i + 1 < text.size() && (static_cast<unsigned char>(text[i + 1]) & 0xE0) == 0x80;
+    if (c1) byte = static_cast<unsigned char>(text[++i]);
+    if (c1 || byte < 0x20 || byte == 0x7F) {
       out += "\\u00";
-      out += "0123456789abcdef"[c >> 4];
-      out += "0123456789abcdef"[c & 15];
+      out += "0123456789abcdef"[byte >> 4];
+      out += "0123456789abcdef"[byte & 15];
     } else {
-      out += c;
+      if (byte == '"' || byte == '\\') out += '\\';
+      out += text[i];
     }
   }
   out += '"';

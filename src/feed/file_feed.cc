@@ -50,7 +50,7 @@ Result<void> check_header(int fd, const std::string& path) {
 
 Result<std::unique_ptr<FileSink>> FileSink::create(const Options& options) {
   const int fd =
-      ::open(options.path.c_str(), O_RDWR | O_CLOEXEC | O_CREAT | (options.append ? 0 : O_EXCL), 0644);
+      ::open(options.path.c_str(), O_RDWR | O_CLOEXEC | O_CREAT | (options.append ? 0 : O_EXCL), 0600);
   if (fd < 0) {
     if (errno == EEXIST)
       return make_error(ErrorCode::kAlreadyExists, "%s exists; choose another name, or append to it",

@@ -11,6 +11,7 @@
 #include <set>
 #include <utility>
 
+#include "ashlar/base/printable.h"
 #include "events/json_writer.h"
 
 namespace ashlar::feed {
@@ -452,9 +453,9 @@ std::string StorageAdvisor::table() const {
                 "bytes", "removed", "restored");
   out += line;
   for (const PlaceSummary& place : places()) {
-    std::snprintf(line, sizeof line, "%-28.28s %-6s %10zu %8zu %12s %12s %9llu\n", place.name.c_str(),
-                  std::string(tier_name(place.tier)).c_str(), place.blocks, place.groups,
-                  human_bytes(place.bytes).c_str(), human_bytes(place.removed_bytes).c_str(),
+    std::snprintf(line, sizeof line, "%-28.28s %-6s %10zu %8zu %12s %12s %9llu\n",
+                  printable(place.name).c_str(), std::string(tier_name(place.tier)).c_str(), place.blocks,
+                  place.groups, human_bytes(place.bytes).c_str(), human_bytes(place.removed_bytes).c_str(),
                   static_cast<unsigned long long>(place.restored));
     out += line;
   }

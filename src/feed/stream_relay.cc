@@ -21,38 +21,32 @@ std::shared_ptr<events::EventLog> StreamRelay::new_log() {
 }
 
 StreamRelay::Out* StreamRelay::out_of(const events::Worker& worker, const events::StreamKeys& keys) {
-  if (const auto at = outs_.find(worker); at != outs_.end())
-    return at->second.manager == nullptr ? nullptr : &at->second;
-  Out& out = outs_[worker];
-  const events::StreamId stream{worker, options_.incarnation};
+  if (const auto at = outs_.find(worker); at != outs_.end()) return &at->second;
+  if (refused_.contains(worker)) return nullptr;
+  Out out;
+  if (Result<void> opened = open(out, {worker, options_.incarnation}, keys); !opened) {
+    refused_.emplace(worker, std::move(opened).error());
+    return nullptr;
+  }
+  return &outs_.emplace(worker, std::move(out)).first->second;
+}
+
+Result<void> StreamRelay::open(Out& out, const events::StreamId& stream, const events::StreamKeys& keys) {
   // The relay drains by itself; the manager's own drain only reports.
   Result<std::unique_ptr<EventManager>> manager =
       EventManager::create({.stream = stream,
                             .keys = keys == events::StreamKeys() ? options_.keys : keys,
                             .drain_every = std::chrono::milliseconds(100),
                             .clock = options_.clock});
-  if (!manager) {
-    error_ = manager.error();
-    return nullptr;
-  }
+  if (!manager) return manager.error();
   auto sinks = options_.sinks(stream, **manager);
-  if (!sinks) {
-    error_ = sinks.error();
-    return nullptr;
-  }
-  for (auto& sink : *sinks) {
-    if (const Result<void> added = (*manager)->add_sink(std::move(sink), options_.profile); !added) {
-      error_ = added.error();
-      return nullptr;
-    }
-  }
+  if (!sinks) return sinks.error();
+  for (auto& sink : *sinks)
+    if (Result<void> added = (*manager)->add_sink(std::move(sink), options_.profile); !added) return added;
   out.log = new_log();
-  if (const Result<void> added = (*manager)->add_source(out.log); !added) {
-    error_ = added.error();
-    return nullptr;
-  }
+  if (Result<void> added = (*manager)->add_source(out.log); !added) return added;
   out.manager = *std::move(manager);
-  return &out;
+  return {};
 }
 
 void StreamRelay::append(Out& out, std::span<const KvEvent> events) {
@@ -67,7 +61,7 @@ void StreamRelay::append(Out& out, std::span<const KvEvent> events) {
 
 void StreamRelay::on_reset(const events::StreamId& stream) {
   const auto at = outs_.find(stream.worker);
-  if (at == outs_.end() || at->second.manager == nullptr) return;
+  if (at == outs_.end()) return;
   Out& out = at->second;
   static_cast<void>(out.manager->remove_source(out.log));
   out.log = new_log();
@@ -88,17 +82,20 @@ void StreamRelay::relay(const events::Worker& worker, std::span<const KvEvent> e
 
 Result<void> StreamRelay::flush(Clock::TimePoint until) {
   for (auto& [worker, out] : outs_) {
-    if (out.manager == nullptr) continue;
     if (Result<void> flushed = out.manager->flush(until); !flushed) return flushed;
   }
-  if (error_) return *error_;
+  if (const std::optional<Error> failed = error()) return *failed;
   return {};
+}
+
+std::optional<Error> StreamRelay::error() const {
+  if (!outs_.empty() || refused_.empty()) return std::nullopt;
+  return refused_.begin()->second;
 }
 
 std::vector<events::EventCounters> StreamRelay::counters() const {
   std::vector<events::EventCounters> out;
-  for (const auto& [worker, one] : outs_)
-    if (one.manager != nullptr) out.push_back(one.manager->counters());
+  for (const auto& [worker, one] : outs_) out.push_back(one.manager->counters());
   return out;
 }
 

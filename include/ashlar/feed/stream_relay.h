@@ -42,8 +42,10 @@ class StreamRelay final : public StreamListener {
 
   // Waits until everything has gone out. Errors: kTimeout; and error().
   Result<void> flush(Clock::TimePoint until);
-  // A stream whose sinks could not be made; its events are not relayed.
-  const std::optional<Error>& error() const noexcept { return error_; }
+  // Streams whose sinks could not be made, and why. Their events are not relayed; the other streams go on.
+  const std::map<events::Worker, Error>& refused() const noexcept { return refused_; }
+  // The error of the first refused stream, where no stream could be opened.
+  std::optional<Error> error() const;
   std::uint64_t relayed() const noexcept { return relayed_; }
   std::vector<events::EventCounters> counters() const;
 
@@ -52,13 +54,15 @@ class StreamRelay final : public StreamListener {
     std::unique_ptr<events::EventManager> manager;
     std::shared_ptr<events::EventLog> log;
   };
+  // Null: the stream is refused.
   Out* out_of(const events::Worker& worker, const events::StreamKeys& keys);
+  Result<void> open(Out& out, const events::StreamId& stream, const events::StreamKeys& keys);
   void append(Out& out, std::span<const events::KvEvent> events);
   static std::shared_ptr<events::EventLog> new_log();
 
   const Options options_;
   std::map<events::Worker, Out> outs_;
-  std::optional<Error> error_;
+  std::map<events::Worker, Error> refused_;
   std::uint64_t relayed_ = 0;
 };
 

@@ -53,6 +53,9 @@ Result<void> NatsConnectionOptions::validate() const {
         "nkey is not the public key of a user, which begins with U; seeds go into a file, nkey_seed_file";
   } else if (is_seed(nkey_seed_file) || is_seed(credentials_file)) {
     problem = "nkey_seed_file and credentials_file are paths of files, not what is in them";
+  } else if (!tls.enabled && (tls.names_anything() || !tls.verify)) {
+    // A login would go out in clear beside a certificate that is not used.
+    problem = "tls is not enabled, but a file, a name or verify of it is set; enable it, or set none of them";
   } else if (tls.certificate_file.empty() != tls.key_file.empty()) {
     problem = "tls.certificate_file and tls.key_file come together";
   } else if (connect_timeout.count() < 1 || connect_timeout > kDay || write_timeout.count() < 1 ||

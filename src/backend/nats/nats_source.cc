@@ -47,6 +47,8 @@ class NatsSource::Parts {
   Result<void> make_consumer();
   Result<std::size_t> poll_core(feed::BatchConsumer& consumer, milliseconds timeout);
   Result<std::size_t> poll_stream(feed::BatchConsumer& consumer, milliseconds timeout);
+  // False: it is damaged, or of another worker than its subject says.
+  bool decode(natsMsg* message, events::OwnedBatch& out) const;
   bool deliver(natsMsg* message, feed::BatchConsumer& consumer);
   Result<bool> replay(const events::StreamId& stream, std::uint64_t from, feed::BatchConsumer& consumer);
   Snapshot read_bucket(const events::Worker& worker);
@@ -117,8 +119,13 @@ Result<void> NatsSource::Parts::make_consumer() {
   return {};
 }
 
+bool NatsSource::Parts::decode(natsMsg* message, events::OwnedBatch& out) const {
+  return events::decode_batch(bytes_of(message), out) &&
+         is_subject_of(natsMsg_GetSubject(message), options.prefix, out.head.stream.worker);
+}
+
 bool NatsSource::Parts::deliver(natsMsg* message, feed::BatchConsumer& to) {
-  if (!events::decode_batch(bytes_of(message), batch)) {
+  if (!decode(message, batch)) {
     damaged.fetch_add(1, std::memory_order_relaxed);
     return false;
   }
@@ -186,7 +193,7 @@ Result<bool> NatsSource::Parts::replay(const events::StreamId& stream, std::uint
     Result<std::size_t> got =
         reader->fetch(std::min<std::uint64_t>(left, kReplayFetch), options.timeout, [&](natsMsg* message) {
           events::OwnedBatch next;
-          if (events::decode_batch(bytes_of(message), next)) {
+          if (decode(message, next)) {
             order.add(std::move(next));
           } else {
             damaged.fetch_add(1, std::memory_order_relaxed);

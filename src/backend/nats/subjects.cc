@@ -76,6 +76,13 @@ std::string batch_filter(std::string_view prefix, const std::optional<events::Wo
   return std::string(prefix) + "." + (worker ? worker_token(*worker) : "*.*") + ".*";
 }
 
+bool is_subject_of(std::string_view subject, std::string_view prefix, const events::Worker& worker) {
+  if (!subject.starts_with(prefix)) return false;
+  subject.remove_prefix(prefix.size());
+  const std::string token = "." + worker_token(worker) + ".";
+  return subject.starts_with(token) && subject.find('.', token.size()) == std::string_view::npos;
+}
+
 std::string request_subject(std::string_view prefix, const events::Worker& worker) {
   return std::string(prefix) + ".snapshot." + worker_token(worker) + ".get";
 }

@@ -44,18 +44,9 @@ struct Waiting {
 }  // namespace
 
 Result<void> EnginePublisherOptions::validate() const {
-  if (endpoint.find("://") == std::string::npos) {
-    return make_error(
-        ErrorCode::kInvalidArgument,
-        "endpoint '%s' is no address of ZeroMQ; write tcp://host:port, ipc://path or inproc://name",
-        endpoint.c_str());
-  }
-  if (!replay_endpoint.empty() && replay_endpoint.find("://") == std::string::npos) {
-    return make_error(
-        ErrorCode::kInvalidArgument,
-        "replay_endpoint '%s' is no address of ZeroMQ; write tcp://*:port, ipc://path or inproc://name",
-        replay_endpoint.c_str());
-  }
+  if (Result<void> good = check_endpoint("endpoint", endpoint); !good) return good;
+  if (!replay_endpoint.empty())
+    if (Result<void> good = check_endpoint("replay_endpoint", replay_endpoint); !good) return good;
   if (hwm < 0) return make_error(ErrorCode::kInvalidArgument, "hwm is %d; 0 means no limit", hwm);
   if (queue_messages == 0 || queue_bytes == 0)
     return make_error(ErrorCode::kInvalidArgument, "queue_messages and queue_bytes must not be 0");

@@ -192,6 +192,24 @@ Error socket_error(const char* call, const std::string& endpoint) {
                     endpoint.c_str(), zmq_strerror(number));
 }
 
+Result<void> check_endpoint(const char* option, const std::string& endpoint) {
+  if (endpoint.find("://") == std::string::npos)
+    return make_error(ErrorCode::kInvalidArgument,
+                      "%s is no address of ZeroMQ; write tcp://host:port, ipc://path or inproc://name",
+                      option);
+  if (!endpoint.starts_with("tcp://")) return {};
+  if (endpoint.find('@') != std::string::npos)
+    return make_error(ErrorCode::kInvalidArgument, "%s holds a '@'; ZeroMQ takes no user and no password",
+                      option);
+  const std::string port = endpoint.substr(endpoint.rfind(':') + 1);
+  if (port == "*") return {};
+  const bool digits = !port.empty() && port.size() <= 5 &&
+                      std::ranges::all_of(port, [](char c) { return c >= '0' && c <= '9'; });
+  if (digits && std::stoul(port) <= 65'535) return {};
+  return make_error(ErrorCode::kInvalidArgument, "%s %s has no port from 0 to 65535 at its end", option,
+                    endpoint.c_str());
+}
+
 std::string unique_inproc(const char* purpose) {
   static std::atomic<std::uint64_t> next{0};
   return std::string("inproc://ashlar-") + purpose + "-" + std::to_string(next.fetch_add(1));

@@ -125,6 +125,10 @@ int poll_items(std::span<zmq_pollitem_t> items, Clock::Duration timeout) noexcep
 // "zmq_bind tcp://…: Address already in use", as kUnavailable, or kInvalidArgument where the endpoint is at fault.
 Error socket_error(const char* call, const std::string& endpoint);
 
+// Errors: kInvalidArgument: no address of ZeroMQ, a port that TCP does not have (ZeroMQ itself takes it modulo 65536), or a user
+// and password, which ZeroMQ does not take; those are not in the message.
+Result<void> check_endpoint(const char* option, const std::string& endpoint);
+
 // A name that nothing else in the process has.
 std::string unique_inproc(const char* purpose);
 

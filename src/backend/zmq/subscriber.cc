@@ -42,15 +42,9 @@ std::optional<ReplyHead> head_of(const std::vector<Frame>& reply, std::size_t co
 }  // namespace
 
 Result<void> SubscriberOptions::validate() const {
-  for (const std::string* address : {&endpoint, &replay_endpoint}) {
-    if (address == &replay_endpoint && address->empty()) continue;
-    if (address->find("://") == std::string::npos) {
-      return make_error(
-          ErrorCode::kInvalidArgument,
-          "endpoint '%s' is no address of ZeroMQ; write tcp://host:port, ipc://path or inproc://name",
-          address->c_str());
-    }
-  }
+  if (Result<void> good = check_endpoint("endpoint", endpoint); !good) return good;
+  if (!replay_endpoint.empty())
+    if (Result<void> good = check_endpoint("replay_endpoint", replay_endpoint); !good) return good;
   if (hwm < 0) return make_error(ErrorCode::kInvalidArgument, "hwm is %d; 0 means no limit", hwm);
   if (max_message_bytes < 1 || max_replay_bytes < 1)
     return make_error(ErrorCode::kInvalidArgument,

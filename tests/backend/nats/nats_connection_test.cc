@@ -204,7 +204,14 @@ TEST(NatsOptions, WhatIsNoneIsRefusedWithoutItsSecrets) {
   refused([](NatsSinkOptions& options) { options.connection.jitter = 2; });
   refused([](NatsSinkOptions& options) { options.connection.reconnect_max = milliseconds(1); });
   refused([](NatsSinkOptions& options) { options.connection.pending_bytes = 0; });
-  refused([](NatsSinkOptions& options) { options.connection.tls.key_file = "key"; });
+  refused([](NatsSinkOptions& options) { options.connection.tls = {.enabled = true, .key_file = "key"}; });
+  // Without TLS the password would go out in clear.
+  refused([](NatsSinkOptions& options) { options.connection.tls = {.ca_file = "ca"}; });
+  refused([](NatsSinkOptions& options) {
+    options.connection.tls = {.certificate_file = "cert", .key_file = "key"};
+  });
+  refused([](NatsSinkOptions& options) { options.connection.tls = {.server_name = "name"}; });
+  refused([](NatsSinkOptions& options) { options.connection.tls = {.verify = false}; });
   for (const char* prefix : {"", ".", "a..b", "a.*", "a.>", "$JS", "a b"})
     refused([&](NatsSinkOptions& options) { options.prefix = prefix; });
   refused([](NatsSinkOptions& options) { options.stream.name = "a.b"; });

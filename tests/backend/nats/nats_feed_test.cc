@@ -4,6 +4,7 @@
 #include <atomic>
 #include <thread>
 
+#include "ashlar/events/event_codec.h"
 #include "backend/nats/nats_fixture.h"
 
 namespace ashlar::backend::nats {
@@ -113,6 +114,30 @@ TEST_P(NatsModes, GarbageIsCountedAndSkipped) {
   ASSERT_EQ(natsConnection_ConnectTo(&raw, server.url().c_str()), NATS_OK);
   for (const char* text : {"garbage", "", "AKEV and no more"})
     EXPECT_EQ(natsConnection_PublishString(raw, "ashlar.kv.7.1.g1", text), NATS_OK);
+  EXPECT_EQ(natsConnection_FlushTimeout(raw, 60'000), NATS_OK);
+  natsConnection_Destroy(raw);
+  ASSERT_TRUE(sink->publish(batch_of(0, 3).view()));
+  ASSERT_TRUE(sink->flush(seconds(60)));
+  Collector got;
+  ASSERT_TRUE(poll_until(*source, got, [&] { return got.batches.size() == 1; }));
+  expect_equal(got.batches[0], batch_of(0, 3));
+  EXPECT_EQ(source->damaged(), 3u);
+}
+
+TEST_P(NatsModes, ABatchUnderTheSubjectOfAnotherWorkerIsRefused) {
+  NatsServer server;
+  const auto source = source_of({.connection = server.options(), .mode = GetParam()});
+  const auto sink = sink_of({.connection = server.options(), .mode = GetParam()});
+  std::vector<std::byte> bytes;
+  events::encode_batch(batch_of(0, 3).view(), bytes);
+  natsConnection* raw = nullptr;
+  ASSERT_EQ(natsConnection_ConnectTo(&raw, server.url().c_str()), NATS_OK);
+  const events::Worker worker = batch_of(0, 3).head.stream.worker;
+  const std::string id = std::to_string(worker.id.value());
+  for (const std::string token : {"999." + std::to_string(worker.rank), id + ".998", "1" + id + ".0"})
+    EXPECT_EQ(natsConnection_Publish(raw, ("ashlar.kv." + token + ".g1").c_str(), bytes.data(),
+                                     static_cast<int>(bytes.size())),
+              NATS_OK);
   EXPECT_EQ(natsConnection_FlushTimeout(raw, 60'000), NATS_OK);
   natsConnection_Destroy(raw);
   ASSERT_TRUE(sink->publish(batch_of(0, 3).view()));

@@ -244,9 +244,19 @@ TEST(EnginePublisherTest, RefusesOptionsThatCannotWork) {
   EXPECT_EQ(code_of({.endpoint = "carrier://pigeon"}), ErrorCode::kInvalidArgument);
   EXPECT_EQ(code_of({.endpoint = kAnyPort, .replay_endpoint = "5558"}), ErrorCode::kInvalidArgument);
   EXPECT_EQ(code_of({.endpoint = kAnyPort, .hwm = -1}), ErrorCode::kInvalidArgument);
+  // ZeroMQ itself would bind 34463.
+  for (const char* port : {"99999", "65536", "123456789012345678901", "-1", "", "x", "1x"}) {
+    const std::string endpoint = std::string("tcp://127.0.0.1:") + port;
+    EXPECT_EQ(code_of({.endpoint = endpoint, .attach = Attach::kBind}), ErrorCode::kInvalidArgument) << port;
+    EXPECT_EQ(code_of({.endpoint = kAnyPort, .replay_endpoint = endpoint}), ErrorCode::kInvalidArgument) << port;
+  }
   EXPECT_EQ(code_of({.endpoint = kAnyPort, .queue_messages = 0}), ErrorCode::kInvalidArgument);
   EXPECT_EQ(code_of({.endpoint = kAnyPort, .replay_endpoint = kAnyPort, .buffer_steps = 0}),
             ErrorCode::kInvalidArgument);
+  const auto login = EnginePublisher::create({.endpoint = "tcp://user:secret@127.0.0.1:5557"});
+  ASSERT_FALSE(login);
+  EXPECT_EQ(login.error().code(), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(login.error().message().find("secret"), std::string::npos) << login.error();
   const SilentServer taken;
   EXPECT_EQ(code_of({.endpoint = "tcp://127.0.0.1:" + std::to_string(taken.port()), .attach = Attach::kBind}),
             ErrorCode::kUnavailable);

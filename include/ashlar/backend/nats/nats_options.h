@@ -24,6 +24,11 @@ struct NatsTls {
   std::string key_file = {};
   std::string server_name = {};  // that the server's certificate must have; empty: the host of the URL
   bool verify = true;            // false takes any certificate, of anybody
+
+  // Whether a file or a name is given, which TLS alone would use.
+  bool names_anything() const noexcept {
+    return !ca_file.empty() || !certificate_file.empty() || !key_file.empty() || !server_name.empty();
+  }
 };
 
 struct NatsConnectionOptions {

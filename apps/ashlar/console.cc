@@ -1,0 +1,14 @@
+#include "apps/ashlar/console.h"
+
+#include <cstdio>
+#include <string>
+
+#include "ashlar/base/printable.h"
+
+namespace ashlar::apps {
+
+void say(std::string_view lines) {
+  std::fprintf(stderr, "%s\n", printable_lines(lines).c_str());
+}
+
+}  // namespace ashlar::apps
