@@ -1,7 +1,8 @@
 # Compiles several source files as one unit. A unit parses the headers once, so a clean build takes a fraction of the time.
 #
 # ashlar_sources(<target> x.cc y.cc …): the target is made of these sources. With ASHLAR_UNITY on they are compiled in units
-# of up to ASHLAR_UNITY_BYTES each. Sources with compile options of their own stay alone, and so does what is not *.cc.
+# of up to ASHLAR_UNITY_BYTES each. Sources with compile options of their own or the property ASHLAR_ALONE stay alone, and
+# so does what is not *.cc.
 # Sources of one target therefore share their anonymous namespaces: a name that two of them define does not compile.
 #
 # CMake's own UNITY_BUILD names the sources by absolute paths, which keeps clones from sharing a compiler cache.
@@ -30,7 +31,8 @@ function(ashlar_sources target)
   foreach(source IN LISTS ARGN)
     get_filename_component(path ${source} ABSOLUTE)
     get_source_file_property(options ${path} COMPILE_OPTIONS)
-    if(options OR NOT path MATCHES "\\.cc$")
+    get_source_file_property(alone ${path} ASHLAR_ALONE)
+    if(options OR alone OR NOT path MATCHES "\\.cc$")
       list(APPEND units ${path})
       continue()
     endif()
