@@ -57,12 +57,12 @@ VolumeCase file_case(const std::string& name, const std::string& sync) {
           .longest_key = FileVolume::kLongestKey};
 }
 
-INSTANTIATE_TEST_SUITE_P(Builtin, VolumeTest,
-                         ::testing::Values(VolumeCase{.name = "directory",
-                                                    .make =
-                                                        [] { return std::make_unique<DirectoryInTest>(); }},
-                                         file_case("file", "true"), file_case("file_without_sync", "false")),
-                         volume_case_name);
+INSTANTIATE_TEST_SUITE_P(
+    Builtin, VolumeTest,
+    ::testing::Values(VolumeCase{.name = "directory",
+                                 .make = [] { return std::make_unique<DirectoryInTest>(); }},
+                      file_case("file", "true"), file_case("file_without_sync", "false")),
+    volume_case_name);
 
 }  // namespace
 }  // namespace ashlar::tiers

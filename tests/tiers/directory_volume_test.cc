@@ -89,8 +89,7 @@ TEST(DirectoryVolumeTest, AttachSaysWhatIsWrong) {
   const ScratchFolder folder;
   std::ofstream(folder.file("file")) << "x";
   EXPECT_EQ(code_of(DirectoryVolume::attach(directory_at(folder.file("none")))), ErrorCode::kNotFound);
-  EXPECT_EQ(code_of(DirectoryVolume::attach(directory_at(folder.file("file")))),
-            ErrorCode::kInvalidArgument);
+  EXPECT_EQ(code_of(DirectoryVolume::attach(directory_at(folder.file("file")))), ErrorCode::kInvalidArgument);
   EXPECT_EQ(code_of(DirectoryVolume::attach(directory_at(folder.path(), {{"fanout", "0"}}))),
             ErrorCode::kInvalidArgument);
   EXPECT_EQ(code_of(DirectoryVolume::attach(directory_at(folder.path(), {{"sync", "yes"}}))),

@@ -12,6 +12,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "ashlar/base/random.h"
@@ -19,6 +20,7 @@
 #include "support/block_images.h"
 #include "support/gates.h"
 #include "support/scratch_folder.h"
+#include "tiers/g3_places.h"
 #include "tiers/power_loss.h"
 #include "tokens/xxhash_inline.h"
 
@@ -34,7 +36,7 @@ using transfer::BlockSet;
 using transfer::PlaneShape;
 
 constexpr std::uint32_t kBlocks = 12;
-constexpr std::ptrdiff_t kTableAt = 4096 + 2 * RemovalLog::kBytes;
+constexpr std::ptrdiff_t kTableAt = kG3TableAt;
 const NamespaceFingerprint kG3Keys = NamespaceFingerprint::from_bits(1, 2);
 
 layout::Layout shape(std::uint32_t blocks = kBlocks) {
@@ -346,7 +348,7 @@ TEST_F(G3FileTest, ASyncThatFailsFailsWhatWasWrittenBeforeItToo) {
   const std::uint32_t second = 2;
   const auto invalidate_while_another_sync_fails = [&] {
     power->after_write = [&] {
-      power->after_write = nullptr;
+      const auto once = std::exchange(power->after_write, nullptr);  // lives until this call ends
       power->failing_syncs = 1;
       EXPECT_EQ(file->invalidate(std::span(&second, 1)).error().code(), ErrorCode::kIo);
     };

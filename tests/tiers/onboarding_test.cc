@@ -16,6 +16,7 @@
 #include "support/gates.h"
 #include "support/scratch_folder.h"
 #include "support/watched_executor.h"
+#include "tiers/g3_places.h"
 #include "tiers/kv_workload.h"
 #include "tiers/tier_ids.h"
 
@@ -92,10 +93,9 @@ class OnboardingTest : public ::testing::Test {
     const auto hold = kv_->g3()->hold(hash).value();
     const std::string bytes = "damaged";
     const int file = ::open(folder_.file("g3").c_str(), O_WRONLY | O_CLOEXEC);
-    const std::uint64_t table = 4096 + (40 * 128 + 4095) / 4096 * 4096;
     const std::uint64_t stride = kv_->g1_blocks()->block_bytes();
     EXPECT_EQ(pwrite(file, bytes.data(), bytes.size(),
-                     static_cast<off_t>(table + hold.block_id().value() * stride + 64)),
+                     static_cast<off_t>(g3_blocks_at(40) + hold.block_id().value() * stride + 64)),
               static_cast<ssize_t>(bytes.size()));
     close(file);
   }

@@ -18,6 +18,7 @@
 #include "ashlar/tiers/directory_volume.h"
 #include "support/scratch_folder.h"
 #include "support/until_seen.h"
+#include "tiers/g3_places.h"
 #include "tiers/kv_workload.h"
 
 namespace ashlar::tiers {
@@ -244,8 +245,8 @@ class TierModelTest : public ::testing::Test {
     ASSERT_EQ(hold.has_value(), in(2, hash));
     if (!hold || damaged_.contains(hash)) return;
     const int file = ::open(folder_.file("g3").c_str(), O_RDWR | O_CLOEXEC);
-    const auto at =
-        static_cast<off_t>(4096 + kModelBlocks * 128 + hold->block_id().value() * 4096 + random_.below(4000));
+    const auto at = static_cast<off_t>(g3_blocks_at(kModelBlocks) + hold->block_id().value() * 4096 +
+                                       random_.below(4000));
     std::uint8_t byte = 0;
     ASSERT_EQ(pread(file, &byte, 1, at), 1);
     byte ^= static_cast<std::uint8_t>(1 + random_.below(255));
