@@ -1,6 +1,7 @@
 // The program `ashlar`, run as a person runs it: what it prints, what it writes, how it ends.
 #include <gtest/gtest.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 #include <array>
 #include <cstdio>
@@ -8,6 +9,7 @@
 #include <fstream>
 #include <map>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "apps/held_blocks.h"
@@ -24,6 +26,8 @@ struct Ended {
 };
 
 Ended run(const std::string& arguments) {
+  static const ScratchFolder state;  // nothing is written below anybody's home
+  setenv("XDG_STATE_HOME", state.path().c_str(), 1);
   Ended ended;
   FILE* pipe = popen((std::string("'") + ASHLAR_PROGRAM + "' " + arguments + " 2>&1").c_str(), "r");
   std::array<char, 4096> some{};
@@ -228,6 +232,145 @@ TEST(AshlarProgram, SaysWhatIsWrong) {
   EXPECT_NE(run("").status, 0);
   EXPECT_NE(run("relay").status, 0);
   EXPECT_NE(run("dance").status, 0);
+}
+
+// What is in an address as a secret is in no message, whatever is wrong with it.
+TEST(AshlarProgram, ShowsNoSecretsOfAddresses) {
+  const ScratchFolder folder;
+  const std::string file = " --to file:" + folder.file("x");
+  for (const std::string address :
+       {"zmq://user:s3cr3t@127.0.0.1:5557", "engine://user:s3cr3t@127.0.0.1:5557",
+        "nats://user:s3cr3t@127.0.0.1:4222", "engine://127.0.0.1:5557?Token=s3cr3t",
+        "zmq://127.0.0.1:5557?PASSWORD=s3cr3t", "nats://127.0.0.1:1?s3cr3t",
+        "nats://127.0.0.1:1?wait=x&password=s3cr3t", "zmq://127.0.0.1:5557?what=s3cr3t", "nowhere?key=s3cr3t",
+        "nothing://user:s3cr3t@x", "kvrec:none?token=s3cr3t", "user:s3cr3t@host"}) {
+    const Ended from = run("relay --from '" + address + "'" + file);
+    EXPECT_EQ(from.status, 1) << address << "\n" << from.output;
+    EXPECT_EQ(from.output.find("s3cr3t"), std::string::npos) << address << "\n" << from.output;
+    const Ended to = run("relay --from " + recording("default") + " --to '" + address + "'");
+    EXPECT_EQ(to.status, 1) << address << "\n" << to.output;
+    EXPECT_EQ(to.output.find("s3cr3t"), std::string::npos) << address << "\n" << to.output;
+    const Ended advisor = run("advisor --from '" + address + "'");
+    EXPECT_EQ(advisor.status, 1) << address << "\n" << advisor.output;
+    EXPECT_EQ(advisor.output.find("s3cr3t"), std::string::npos) << address << "\n" << advisor.output;
+  }
+}
+
+TEST(AshlarProgram, TakesNoNumbersThatAreNone) {
+  const ScratchFolder folder;
+  const std::string relay = "relay --from " + recording("default") + " --to file:" + folder.file("x");
+  for (const std::string wrong :
+       {" --worker -1", " --worker x", " --block-size -1", " --incarnation -1", " --ranks 0"})
+    EXPECT_GE(run(relay + wrong).status, 100) << wrong;
+  for (const std::string port : {"99999", "0x10", "", "-1"}) {
+    const Ended ended = run("relay --from " + recording("default") + " --to zmq://127.0.0.1:" + port);
+    EXPECT_EQ(ended.status, 1) << port << "\n" << ended.output;
+  }
+}
+
+TEST(AshlarProgram, DoesNotFeedItself) {
+  const ScratchFolder folder;
+  ASSERT_EQ(run("relay --from " + recording("default") + " --to file:" + folder.file("s")).status, 0);
+  std::filesystem::create_symlink(folder.file("s"), folder.file("link"));
+  for (const std::string& to : {folder.file("s"), folder.file("link"), folder.path() + "/./s"}) {
+    const Ended ended =
+        run("relay --from file:" + folder.file("s") + "?follow=1 --to file:" + to + "?append=1");
+    EXPECT_EQ(ended.status, 1) << to;
+    EXPECT_NE(ended.output.find("is read and written"), std::string::npos) << ended.output;
+  }
+  for (const std::string address : {"zmq://127.0.0.1:5557", "nats://127.0.0.1:4222"})
+    EXPECT_NE(run("relay --from " + address + " --to " + address).output.find("is read and written"),
+              std::string::npos);
+}
+
+TEST(AshlarProgram, KeepsWhatItWritesToItself) {
+  const ScratchFolder folder;
+  ASSERT_EQ(run("relay --from " + recording("default") + " --to file:" + folder.file("s")).status, 0);
+  using std::filesystem::perms;
+  EXPECT_EQ(std::filesystem::status(folder.file("s")).permissions() & (perms::group_all | perms::others_all),
+            perms::none);
+}
+
+// A clock that was set back does not make a later life an earlier one.
+TEST(AshlarProgram, LivesAreCountedUp) {
+  const ScratchFolder folder;
+  const std::string relay =
+      "relay --from " + recording("default") + " --incarnation-file " + folder.file("state/life");
+  std::uint64_t last = 0;
+  for (int i = 0; i < 3; ++i) {
+    const std::string stream = folder.file("s" + std::to_string(i));
+    ASSERT_EQ(run(relay + " --to file:" + stream).status, 0);
+    const std::uint64_t life = read_stream(stream).stream.incarnation;
+    EXPECT_GT(life, last);
+    last = life + 1'000'000'000'000;  // far ahead of the clock
+    std::ofstream(folder.file("state/life")) << last << "\n";
+  }
+  std::ofstream(folder.file("state/life")) << "what";
+  const Ended warned = run(relay + " --to file:" + folder.file("s3"));
+  EXPECT_EQ(warned.status, 0);
+  EXPECT_NE(warned.output.find("holds no number"), std::string::npos) << warned.output;
+}
+
+// A place's name is whatever somebody in the stream wrote.
+TEST(AshlarProgram, ShowsNoControlCharacters) {
+  const ScratchFolder folder;
+  {
+    auto sink = feed::FileSink::create({.path = folder.file("stream")}).value();
+    events::OwnedBatch batch;
+    batch.head.stream = {{events::WorkerId(1), 0}, 1};
+    batch.locations = {{1, "\x1b[2Jfast\u009b31m"}, {2, "slow\x07\x7f"}};
+    for (std::uint64_t i = 0; i < 2; ++i) {
+      events::KvEvent event;
+      event.hash = tokens::SequenceHash::root(i + 1);
+      event.tier = events::kTierId<events::G4>;
+      event.location = static_cast<std::uint16_t>(i + 1);
+      event.bytes = 1 << 22;
+      batch.events.push_back(event);
+    }
+    ASSERT_TRUE(sink->publish(batch.view()));
+  }
+  const Ended ended = run("advisor --cold 0 --from file:" + folder.file("stream"));
+  EXPECT_EQ(ended.status, 0) << ended.output;
+  EXPECT_NE(ended.output.find("\\x1b[2Jfast"), std::string::npos) << ended.output;
+  for (const char* raw : {"\x1b", "\x07", "\x7f", "\u009b"})
+    EXPECT_EQ(ended.output.find(raw), std::string::npos) << ended.output;
+}
+
+TEST(AshlarProgram, EndsWhileTheProgramOfAnAdviceHangs) {
+  const ScratchFolder folder;
+  {
+    auto sink = feed::FileSink::create({.path = folder.file("stream")}).value();
+    events::OwnedBatch batch;
+    batch.head.stream = {{events::WorkerId(1), 0}, 1};
+    batch.locations = {{1, "fast"}, {2, "slow"}};
+    events::KvEvent event;
+    event.hash = tokens::SequenceHash::root(1);
+    event.tier = events::kTierId<events::G4>;
+    event.location = 1;
+    event.bytes = 1 << 22;
+    batch.events.push_back(event);
+    ASSERT_TRUE(sink->publish(batch.view()));
+  }
+  const std::string started = folder.file("started");
+  const std::string command = std::string("exec '") + ASHLAR_PROGRAM +
+                              "' advisor --from file:" + folder.file("stream") +
+                              " --order fast,slow --cold 0 --quiet --exec-timeout 86400 --exec 'echo > " +
+                              started + "; exec tail -f /dev/null'";
+  const pid_t child = fork();
+  if (child == 0) {
+    execl("/bin/sh", "sh", "-c", command.c_str(), nullptr);
+    _exit(127);
+  }
+  ASSERT_GT(child, 0);
+  while (!std::filesystem::exists(started)) std::this_thread::yield();
+  ASSERT_EQ(kill(child, SIGTERM), 0);
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);  // and not when the program ends, which is never
+  EXPECT_TRUE(WIFEXITED(status));
+  const Ended late =
+      run("advisor --from file:" + folder.file("stream") +
+          " --order fast,slow --cold 0 --quiet --exec-timeout 0.1 --exec 'exec tail -f /dev/null'");
+  EXPECT_NE(late.output.find("was ended after 100 ms"), std::string::npos) << late.output;
 }
 
 TEST(AshlarProgram, ExplainsItself) {
