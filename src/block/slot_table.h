@@ -127,6 +127,7 @@ class SlotTable {
   // `to` has the content of `from`: what is known about it is known about both. Requires: nobody reads the tokens of `to`.
   void hand_on_tokens(std::uint32_t from, std::uint32_t to) noexcept {
     if (has_tokens(from) && !has_tokens(to)) set_tokens(to, tokens(from));
+    if (!prefix(to).is_known()) set_hash(to, hash(to), prefix(from));
   }
 
   // The blocks of one hash stand in a ring: the primary, then its duplicates in the order of their registration. A

@@ -121,7 +121,7 @@ TEST(AshlarProgram, AdvisesOnAStream) {
   const Ended failing = run("advisor --from file:" + folder.file("stream") +
                             " --order fast,slow --cold 0 --exec false --quiet");
   EXPECT_EQ(failing.status, 0);
-  EXPECT_NE(failing.output.find("'false' ended with 1"), std::string::npos) << failing.output;
+  EXPECT_NE(failing.output.find("'false' ended with status 1"), std::string::npos) << failing.output;
 }
 
 // Batches of one worker, of which some may be damaged afterwards.

@@ -232,9 +232,9 @@ TEST_F(G3FileTest, AHeaderOfAnotherRankIsAnEmptyBlock) {
 
 TEST_F(G3FileTest, AnotherVersionIsRefusedWithWhatToDo) {
   open().reset();
-  for (const std::uint8_t version : {1, 3}) {
+  for (const int version : {1, 3}) {
     std::vector<std::uint8_t> image = bytes();
-    image[8] = version;
+    image[8] = static_cast<std::uint8_t>(version);
     const std::uint64_t sum = XXH3_64bits(image.data(), 4088);
     std::memcpy(image.data() + 4088, &sum, sizeof sum);
     store(image);
