@@ -169,11 +169,14 @@ std::size_t BlockStore::match_prefix(std::span<const tokens::TokenBlock> blocks,
   std::size_t done = 0;
   bool miss = false;
   while (done < blocks.size() && !miss) {
-    const std::size_t n = std::min(hashes.size(), blocks.size() - done);
-    for (std::size_t i = 0; i < n; ++i) {
-      hashes[i] = blocks[done + i].sequence_hash();
-      prefixes[i] = blocks[done + i].prefix_digest();
+    const std::size_t room = std::min(hashes.size(), blocks.size() - done);
+    std::size_t n = 0;
+    // A block of another size has other tokens, whatever its name.
+    for (; n < room && blocks[done + n].block_size() == options_.block_size; ++n) {
+      hashes[n] = blocks[done + n].sequence_hash();
+      prefixes[n] = blocks[done + n].prefix_digest();
     }
+    if (n == 0) break;
     Candidates candidates(index_, slots_, registry_.tracker(), {hashes.data(), n});
     const Candidates::Stretch& stretch = candidates.next();
     const std::size_t hits =
@@ -181,7 +184,7 @@ std::size_t BlockStore::match_prefix(std::span<const tokens::TokenBlock> blocks,
     used({stretch.mixed.data(), hits}, found.data(), elsewhere);
     hand_over(done, {found.data(), hits}, emit);
     done += hits;
-    miss = hits < n;
+    miss = hits < room;
   }
   match_requested_.add(blocks.size());
   match_returned_.add(done);
