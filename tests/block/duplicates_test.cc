@@ -188,7 +188,7 @@ TEST_F(DuplicatesTest, ADuplicateOfAHeldPrimaryMayGoFirst) {
   std::ignore = store_one(manager, tokens(1));
   Hold hold = value_of(manager.hold(tokens().sequence_hash()));
   std::ignore = store_one(manager, tokens(0));
-  EXPECT_EQ(places(manager).reset, 2u);
+  EXPECT_EQ(places(manager), (Places{.reset = 2, .inactive = 1, .held = 1}));
   hold = Hold();
   EXPECT_EQ(manager.eviction_candidates(2),
             (std::vector{tokens(1).sequence_hash(), tokens(0).sequence_hash()}))

@@ -135,11 +135,12 @@ std::vector<std::uint32_t> ids_of(const Guards& guards) {
   return ids;
 }
 
-// Where the blocks are, as (reset, inactive, pinned, active, owned, quarantined).
+// Where the blocks are, as (reset, inactive, pinned, held, active, owned, quarantined).
 struct Places {
   std::size_t reset = 0;
   std::size_t inactive = 0;
   std::size_t pinned = 0;
+  std::size_t held = 0;
   std::size_t active = 0;
   std::size_t owned = 0;
   std::size_t quarantined = 0;
@@ -147,7 +148,8 @@ struct Places {
   friend bool operator==(const Places&, const Places&) = default;
   friend std::ostream& operator<<(std::ostream& out, const Places& at) {
     return out << "reset " << at.reset << ", inactive " << at.inactive << ", pinned " << at.pinned
-               << ", active " << at.active << ", owned " << at.owned << ", quarantined " << at.quarantined;
+               << ", held " << at.held << ", active " << at.active << ", owned " << at.owned
+               << ", quarantined " << at.quarantined;
   }
 };
 // Also proves the invariants, and that the numbers add up.
@@ -155,9 +157,9 @@ template <events::Tier Tier>
 Places places(const BlockManager<Tier>& manager) {
   manager.check_invariants();
   const PoolStatus status = manager.status();
-  const Places at{status.reset,  status.inactive, status.pinned_inactive,
+  const Places at{status.reset,  status.inactive, status.pinned_inactive, status.held_inactive,
                   status.active, status.owned,    status.quarantined};
-  EXPECT_EQ(at.reset + at.inactive + at.pinned + at.active + at.owned + at.quarantined,
+  EXPECT_EQ(at.reset + at.inactive + at.pinned + at.held + at.active + at.owned + at.quarantined,
             manager.total_blocks());
   EXPECT_EQ(status.available(), at.reset + at.inactive);
   EXPECT_EQ(manager.available_blocks(), status.available());
