@@ -93,12 +93,12 @@ TEST(AshlarProgram, RelaysSeveralWorkersIntoOneFile) {
   for (const auto& [worker, held] : workers.held) EXPECT_EQ(held, held_by_engine("default"));
 }
 
-TEST(AshlarProgram, AdvisesOnAStream) {
-  const ScratchFolder folder;
-  auto sink = feed::FileSink::create({.path = folder.file("stream")}).value();
+// A stream of a block in each of two places.
+bool write_two_places(const std::string& path, const std::string& one, const std::string& other) {
+  auto sink = feed::FileSink::create({.path = path}).value();
   events::OwnedBatch batch;
   batch.head.stream = {{events::WorkerId(1), 0}, 1};
-  batch.locations = {{1, "fast"}, {2, "slow"}};
+  batch.locations = {{1, one}, {2, other}};
   for (std::uint64_t i = 0; i < 2; ++i) {
     events::KvEvent event;
     event.hash = tokens::SequenceHash::root(i + 1);
@@ -107,7 +107,12 @@ TEST(AshlarProgram, AdvisesOnAStream) {
     event.bytes = 1 << 22;
     batch.events.push_back(event);
   }
-  ASSERT_TRUE(sink->publish(batch.view()));
+  return sink->publish(batch.view()).has_value();
+}
+
+TEST(AshlarProgram, AdvisesOnAStream) {
+  const ScratchFolder folder;
+  ASSERT_TRUE(write_two_places(folder.file("stream"), "fast", "slow"));
   const std::string acted = folder.file("acted");
   const Ended ended = run("advisor --from file:" + folder.file("stream") +
                           " --order fast,slow --cold 0 --exec 'cat >> " + acted + "'");
@@ -278,9 +283,11 @@ TEST(AshlarProgram, DoesNotFeedItself) {
     EXPECT_EQ(ended.status, 1) << to;
     EXPECT_NE(ended.output.find("is read and written"), std::string::npos) << ended.output;
   }
-  for (const std::string address : {"zmq://127.0.0.1:5557", "nats://127.0.0.1:4222"})
-    EXPECT_NE(run("relay --from " + address + " --to " + address).output.find("is read and written"),
-              std::string::npos);
+  for (const std::string address : {"zmq://127.0.0.1:5557", "nats://127.0.0.1:4222"}) {
+    const Ended ended = run("relay --from " + address + " --to " + address);
+    if (ended.output.find("was built without") != std::string::npos) continue;
+    EXPECT_NE(ended.output.find("is read and written"), std::string::npos) << ended.output;
+  }
 }
 
 TEST(AshlarProgram, KeepsWhatItWritesToItself) {
@@ -314,21 +321,7 @@ TEST(AshlarProgram, LivesAreCountedUp) {
 // A place's name is whatever somebody in the stream wrote.
 TEST(AshlarProgram, ShowsNoControlCharacters) {
   const ScratchFolder folder;
-  {
-    auto sink = feed::FileSink::create({.path = folder.file("stream")}).value();
-    events::OwnedBatch batch;
-    batch.head.stream = {{events::WorkerId(1), 0}, 1};
-    batch.locations = {{1, "\x1b[2Jfast\u009b31m"}, {2, "slow\x07\x7f"}};
-    for (std::uint64_t i = 0; i < 2; ++i) {
-      events::KvEvent event;
-      event.hash = tokens::SequenceHash::root(i + 1);
-      event.tier = events::kTierId<events::G4>;
-      event.location = static_cast<std::uint16_t>(i + 1);
-      event.bytes = 1 << 22;
-      batch.events.push_back(event);
-    }
-    ASSERT_TRUE(sink->publish(batch.view()));
-  }
+  ASSERT_TRUE(write_two_places(folder.file("stream"), "\x1b[2Jfast\u009b31m", "slow\x07\x7f"));
   const Ended ended = run("advisor --cold 0 --from file:" + folder.file("stream"));
   EXPECT_EQ(ended.status, 0) << ended.output;
   EXPECT_NE(ended.output.find("\\x1b[2Jfast"), std::string::npos) << ended.output;
@@ -338,19 +331,7 @@ TEST(AshlarProgram, ShowsNoControlCharacters) {
 
 TEST(AshlarProgram, EndsWhileTheProgramOfAnAdviceHangs) {
   const ScratchFolder folder;
-  {
-    auto sink = feed::FileSink::create({.path = folder.file("stream")}).value();
-    events::OwnedBatch batch;
-    batch.head.stream = {{events::WorkerId(1), 0}, 1};
-    batch.locations = {{1, "fast"}, {2, "slow"}};
-    events::KvEvent event;
-    event.hash = tokens::SequenceHash::root(1);
-    event.tier = events::kTierId<events::G4>;
-    event.location = 1;
-    event.bytes = 1 << 22;
-    batch.events.push_back(event);
-    ASSERT_TRUE(sink->publish(batch.view()));
-  }
+  ASSERT_TRUE(write_two_places(folder.file("stream"), "fast", "slow"));
   const std::string started = folder.file("started");
   const std::string command = std::string("exec '") + ASHLAR_PROGRAM +
                               "' advisor --from file:" + folder.file("stream") +

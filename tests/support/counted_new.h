@@ -27,6 +27,9 @@ void* counted(std::size_t size, std::size_t alignment) {
 [[gnu::noinline]] void* operator new(std::size_t size) {
   return counted(size, 1);
 }
+[[gnu::noinline]] void* operator new(std::size_t size, const std::nothrow_t&) noexcept {
+  return counted(size, 1);
+}
 [[gnu::noinline]] void* operator new(std::size_t size, std::align_val_t alignment) {
   return counted(size, static_cast<std::size_t>(alignment));
 }

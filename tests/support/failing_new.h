@@ -45,6 +45,13 @@ void* failing_allocation(std::size_t size, std::size_t alignment) {
 [[gnu::noinline]] void* operator new(std::size_t size) {
   return failing_allocation(size, 1);
 }
+[[gnu::noinline]] void* operator new(std::size_t size, const std::nothrow_t&) noexcept {
+  try {
+    return failing_allocation(size, 1);
+  } catch (const std::bad_alloc&) {
+    return nullptr;
+  }
+}
 [[gnu::noinline]] void* operator new(std::size_t size, std::align_val_t alignment) {
   return failing_allocation(size, static_cast<std::size_t>(alignment));
 }

@@ -46,6 +46,9 @@ class Peak {
 [[gnu::noinline]] void* operator new(std::size_t size) {
   return live_new(size, 1);
 }
+[[gnu::noinline]] void* operator new(std::size_t size, const std::nothrow_t&) noexcept {
+  return live_new(size, 1);
+}
 [[gnu::noinline]] void* operator new(std::size_t size, std::align_val_t alignment) {
   return live_new(size, static_cast<std::size_t>(alignment));
 }
