@@ -201,7 +201,8 @@ class BlockManager {
     });
   }
   // The longest prefix of `blocks` that is here, prefix digests compared: every block of the answer has the same tokens
-  // from position 0 on, and a hash that finds others is a miss. Blocks that were staged without a digest are trusted.
+  // from position 0 on, and a hash that finds others is a miss. Blocks that were staged without a digest are trusted. A
+  // token block of another size than the manager's is a miss.
   BlockList<Immutable> match_blocks(std::span<const tokens::TokenBlock> blocks) {
     BlockList<Immutable> found;
     const std::span<Immutable> out = found.extend(blocks.size());
