@@ -170,6 +170,50 @@ TEST_F(FlashCostTest, AWorkerOfManyRanksIsRemovedInSlices) {
   EXPECT_EQ(index_.sizes().contents, oracle.sizes().contents);
 }
 
+// With so many nodes and so many clears there are always dead slots in the way, and the sweep is elsewhere.
+TEST_F(FlashCostTest, AnswersAreExactWhileDeadSlotsWaitForTheSweep) {
+  testing::IndexOracle oracle;
+  for (std::uint64_t i = 0; i < 3'000; ++i) store(worker(99), chain_of(1'000 + i, 1));
+  const Chain stem = chain_of(1, 140);
+  Random random(11);
+  const auto next_chain = [&] {
+    const Chain chain = branch_of(stem, random.below(141), 2 + random.below(3), 1 + random.below(140));
+    return random.below(4) == 0 ? renamed(chain, 7 + random.below(2)) : chain;
+  };
+  for (int step = 0; step < 4'000; ++step) {
+    const Worker who = worker(1 + random.below(6), static_cast<std::uint32_t>(random.below(3)));
+    const StorageTier tier = random.below(5) == 0 ? StorageTier::kHost : StorageTier::kDevice;
+    const Chain chain = next_chain();
+    const std::uint64_t kind = random.below(20);
+    if (kind == 0) {
+      index_.clear(who);
+      oracle.clear(who);
+    } else if (kind == 1) {
+      index_.remove_worker(who.id);
+      oracle.remove_worker(who.id);
+    } else if (kind < 12) {
+      const std::vector<StoredBlock> blocks = chain.blocks(0, chain.size());
+      const BlocksStored event{who, tier, {}, {}, blocks};
+      ASSERT_EQ(index_.store(event), oracle.store(event)) << "step " << step;
+    } else {
+      std::vector<BlockName> names = chain.names_from_the_end(0, chain.size());
+      if (random.below(2) == 0) random.shuffle(names);
+      ASSERT_EQ(index_.remove(who, tier, names), oracle.remove(who, tier, names)) << "step " << step;
+    }
+    MatchScores ours;
+    MatchScores expected;
+    index_.find_matches(chain.locals, ours);
+    oracle.find_matches(chain.locals, expected);
+    ASSERT_EQ(ours.matched(), expected.matched()) << "step " << step;
+    expected.for_each([&](const Worker& worker, const Score& score) { ASSERT_EQ(ours.of(worker), score); });
+  }
+  EXPECT_LE(index_.work().most_in_one_hold, kMostSteps);
+  index_.clear(worker(99));
+  EXPECT_EQ(index_.sizes().blocks, oracle.sizes().blocks);
+  EXPECT_EQ(index_.sizes().contents, oracle.sizes().contents);
+  EXPECT_EQ(index_.counters().removed, oracle.counters().removed);
+}
+
 // All slots are dead: a store for one more worker sweeps until there is one, and gives way in between.
 TEST_F(FlashCostTest, AStoreThatNeedsASlotSweepsInSlices) {
   constexpr std::uint32_t kRanks = 65'535;
