@@ -52,7 +52,7 @@ TEST_F(RedisTierTest, AServerThatDiesInTheMiddleMakesNothingWrong) {
 
 TEST_F(RedisTierTest, RanksOfOneModelReadTheirOwnBytes) {
   const RedisServer server;
-  expect_ranks_read_their_own_bytes(at_port(server.port()));
+  expect_ranks_read_their_own_bytes(tier_at_port(server.port()));
 }
 
 }  // namespace
