@@ -235,7 +235,8 @@ Result<void> to_rolling_events(const EventBatch& batch, const RollingSource& sou
     left = left.subspan(run.size());
     const KvEvent& first = run.front();
     if (first.kind == KvEventKind::kAccess || first.group != 0) continue;
-    if (first.kind == KvEventKind::kResync) return no_rolling_form(first, "events were lost; send a snapshot");
+    if (first.kind == KvEventKind::kResync)
+      return no_rolling_form(first, "events were lost; send a snapshot");
     const bool everywhere = first.kind == KvEventKind::kCleared && first.tier == kAllTiers;
     if (!everywhere && first.tier.value() >= kMedia.size())
       return no_rolling_form(first, "its tier is beyond g4");

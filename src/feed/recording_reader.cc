@@ -33,7 +33,8 @@ bool is_count(std::uint32_t frames) {
 
 Result<std::unique_ptr<RecordingReader>> RecordingReader::open(const std::string& path,
                                                                std::size_t max_message_bytes) {
-  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);  // a pipe without a writer is not waited for
+  const int fd =
+      ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);  // a pipe without a writer is not waited for
   struct stat about{};
   if (fd < 0 || fstat(fd, &about) != 0 || !S_ISREG(about.st_mode)) {
     if (fd >= 0) ::close(fd);

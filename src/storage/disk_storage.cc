@@ -182,8 +182,7 @@ Result<void> DiskStorage::sync(std::uint64_t before) const {
   }
   if (access_.faults != nullptr) access_.faults->synced();
   if (failed_syncs_ == before) return {};
-  return make_error(ErrorCode::kIo,
-                    "%s: a sync failed after this was written, which may be lost; repeat it",
+  return make_error(ErrorCode::kIo, "%s: a sync failed after this was written, which may be lost; repeat it",
                     options_.path.c_str());
 }
 

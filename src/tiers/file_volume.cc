@@ -102,7 +102,8 @@ Result<FileVolumeShape> FileVolume::provision(const std::string& path, const Pro
   Result<void> made = write_bytes_to(**storage, 0, file_volume::encode(shape));
   if (made) made = (*storage)->sync();
   if (made) return shape;
-  static_cast<void>(write_bytes_to(**storage, 0, file_volume::Superblock{}));  // so that it can be provisioned again
+  static_cast<void>(
+      write_bytes_to(**storage, 0, file_volume::Superblock{}));  // so that it can be provisioned again
   return made.error();
 }
 

@@ -26,7 +26,8 @@ TEST_P(IndexScaleTest, ADeepChainIsRemovedFromTheEnd) {
 
 TEST_P(IndexScaleTest, ADeepChainIsClearedAtOnce) {
   const Chain chain = chain_of(1, kVeryDeep);
-  for (std::size_t from = 0; from < kVeryDeep; from += 1000) ASSERT_EQ(store(kA, chain, from, 1000), kApplied);
+  for (std::size_t from = 0; from < kVeryDeep; from += 1000)
+    ASSERT_EQ(store(kA, chain, from, 1000), kApplied);
   EXPECT_EQ(depths(chain), (Depths{{kA, kVeryDeep}}));
   clear(kA);
   expect_empty();

@@ -72,8 +72,8 @@ TEST_P(SequenceHashModes, KeyedNamesKeepPositionAndDigest) {
 
 INSTANTIATE_TEST_SUITE_P(Positions, SequenceHashModes,
                          ::testing::Values(ModeCase{0, 0, 8}, ModeCase{1, 0, 8}, ModeCase{255, 0, 8},
-                                         ModeCase{256, 1, 16}, ModeCase{65535, 1, 16}, ModeCase{65536, 2, 24},
-                                         ModeCase{(1u << 24) - 1, 2, 24}));
+                                           ModeCase{256, 1, 16}, ModeCase{65535, 1, 16},
+                                           ModeCase{65536, 2, 24}, ModeCase{(1u << 24) - 1, 2, 24}));
 
 TEST(SequenceHashTest, PositionsPastTheLastAreRefused) {
   for (const std::uint64_t position : {std::uint64_t{1} << 24, ~std::uint64_t{0}}) {

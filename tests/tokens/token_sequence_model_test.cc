@@ -118,7 +118,7 @@ TEST_P(TokenSequenceModel, EqualsHashingFromTheStartAfterEveryOperation) {
 
 INSTANTIATE_TEST_SUITE_P(BlockSizes, TokenSequenceModel,
                          ::testing::Values(1, 2, 3, 4, 5, 7, 8, 15, 16, 17, 32, 61, 64, 100, 128, 255, 256,
-                                         1000, 1024));
+                                           1000, 1024));
 
 }  // namespace
 }  // namespace ashlar::tokens

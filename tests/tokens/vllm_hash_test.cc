@@ -77,7 +77,8 @@ TEST(VllmHash, EqualsTheEngine) {
     EXPECT_EQ(first, ours.hash_block(ours.none_hash(), tokens_from_to(1, 32)).value());
     EXPECT_EQ(hex(ours.hash_block(first, tokens_from_to(33, 64)).value()), vector.second);
     if (*vector.salted == 0) continue;
-    EXPECT_EQ(hex(ours.hash_block({}, tokens_from_to(1, 32), {.cache_salt = "tenant-a"}).value()), vector.salted);
+    EXPECT_EQ(hex(ours.hash_block({}, tokens_from_to(1, 32), {.cache_salt = "tenant-a"}).value()),
+              vector.salted);
     const std::vector<Token> small = {Token(0),   Token(23),    Token(24),    Token(255),
                                       Token(256), Token(65535), Token(65536), Token(151643)};
     EXPECT_EQ(hex(ours.hash_block({}, small).value()), vector.small);
@@ -198,7 +199,10 @@ TEST(VllmHash, WrongValuesAreRefused) {
             ErrorCode::kInvalidArgument);
   EXPECT_EQ(hasher("sha256", "0").hash_block({}, tokens_from_to(1, 4), {.cache_salt = "\xff"}).error().code(),
             ErrorCode::kInvalidArgument);
-  EXPECT_EQ(hasher("sha256", "0").hash_block({}, tokens_from_to(1, 4), {.cache_salt = "\xed\xa0\x80"}).error().code(),
+  EXPECT_EQ(hasher("sha256", "0")
+                .hash_block({}, tokens_from_to(1, 4), {.cache_salt = "\xed\xa0\x80"})
+                .error()
+                .code(),
             ErrorCode::kInvalidArgument);
   EXPECT_FALSE(VllmHasher::create({.hash_seed = "\xc0\x80"}));
   EXPECT_FALSE(VllmDigest::from_bytes(std::array<std::uint8_t, 20>{}));

@@ -118,7 +118,8 @@ class RecordTable {
   void set_precondition(block::BlockId id, const std::optional<block::Fence>& after) {
     const bool waits = after && !after->passed();
     if (!waits && fence_count_ == 0) return;
-    std::vector<std::unordered_map<block::BlockId, block::Fence>::node_type> gone;  // destroyed outside the lock
+    std::vector<std::unordered_map<block::BlockId, block::Fence>::node_type>
+        gone;  // destroyed outside the lock
     const MutexLock lock(fences_mu_);
     gone.push_back(fences_.extract(id));
     if (waits) {

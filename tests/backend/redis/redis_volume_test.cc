@@ -53,7 +53,7 @@ std::unique_ptr<VolumeInTest> make_case(bool over_socket) {
 INSTANTIATE_TEST_SUITE_P(
     Redis, VolumeTest,
     ::testing::Values(VolumeCase{.name = "redis_tcp", .make = [] { return make_case(false); }},
-                    VolumeCase{.name = "redis_unix", .make = [] { return make_case(true); }}),
+                      VolumeCase{.name = "redis_unix", .make = [] { return make_case(true); }}),
     volume_case_name);
 
 class RedisTest : public ::testing::Test {

@@ -75,7 +75,7 @@ std::unique_ptr<VolumeInTest> make_case(bool host_style) {
 
 INSTANTIATE_TEST_SUITE_P(S3, VolumeTest,
                          ::testing::Values(VolumeCase{.name = "s3_path_style",
-                                                    .make = [] { return make_case(false); }}),
+                                                      .make = [] { return make_case(false); }}),
                          volume_case_name);
 
 class S3Test : public ::testing::Test {

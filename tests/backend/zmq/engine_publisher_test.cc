@@ -248,7 +248,8 @@ TEST(EnginePublisherTest, RefusesOptionsThatCannotWork) {
   for (const char* port : {"99999", "65536", "123456789012345678901", "-1", "", "x", "1x"}) {
     const std::string endpoint = std::string("tcp://127.0.0.1:") + port;
     EXPECT_EQ(code_of({.endpoint = endpoint, .attach = Attach::kBind}), ErrorCode::kInvalidArgument) << port;
-    EXPECT_EQ(code_of({.endpoint = kAnyPort, .replay_endpoint = endpoint}), ErrorCode::kInvalidArgument) << port;
+    EXPECT_EQ(code_of({.endpoint = kAnyPort, .replay_endpoint = endpoint}), ErrorCode::kInvalidArgument)
+        << port;
   }
   EXPECT_EQ(code_of({.endpoint = kAnyPort, .queue_messages = 0}), ErrorCode::kInvalidArgument);
   EXPECT_EQ(code_of({.endpoint = kAnyPort, .replay_endpoint = kAnyPort, .buffer_steps = 0}),

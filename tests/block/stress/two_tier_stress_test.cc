@@ -54,7 +54,8 @@ struct Holder {
 bool has_mark(const RegistrationHandle& handle, std::uint64_t number) {
   bool found = false;
   handle.get<TierMark>().with_multiple([&](std::span<const TierMark> marks) {
-    found = std::any_of(marks.begin(), marks.end(), [&](const TierMark& mark) { return mark.number == number; });
+    found =
+        std::any_of(marks.begin(), marks.end(), [&](const TierMark& mark) { return mark.number == number; });
   });
   return found;
 }
