@@ -134,7 +134,7 @@ TEST_P(NatsModes, ABatchUnderTheSubjectOfAnotherWorkerIsRefused) {
   ASSERT_EQ(natsConnection_ConnectTo(&raw, server.url().c_str()), NATS_OK);
   const events::Worker worker = batch_of(0, 3).head.stream.worker;
   const std::string id = std::to_string(worker.id.value());
-  for (const std::string token : {"999." + std::to_string(worker.rank), id + ".998", "1" + id + ".0"})
+  for (const std::string& token : {"999." + std::to_string(worker.rank), id + ".998", "1" + id + ".0"})
     EXPECT_EQ(natsConnection_Publish(raw, ("ashlar.kv." + token + ".g1").c_str(), bytes.data(),
                                      static_cast<int>(bytes.size())),
               NATS_OK);
