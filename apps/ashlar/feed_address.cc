@@ -16,13 +16,6 @@ void replace_all(std::string& text, const std::string& what, const std::string& 
     text.replace(at, what.size(), with);
 }
 
-// "user:password@host" as "...@host". Paths keep their '@'.
-std::string without_login(std::string_view kind, std::string_view place) {
-  const std::size_t at = place.rfind('@');
-  if (at == std::string_view::npos || kind == "file" || kind == "kvrec") return std::string(place);
-  return "..." + std::string(place.substr(at));
-}
-
 bool may_be_secret(std::string option) {
   std::ranges::transform(option, option.begin(), [](unsigned char c) { return std::tolower(c); });
   return std::ranges::any_of(std::initializer_list<const char*>{"key", "seed", "pass", "pwd", "token",
@@ -54,23 +47,41 @@ Cut cut(std::string_view text) {
   return out;
 }
 
-std::string shown_form(const Cut& parts) {
-  if (parts.place.empty()) return printable(without_login("", parts.kind));
-  return printable(std::string(parts.kind) + ":" + std::string(parts.slashes) +
-                   without_login(parts.kind, parts.place));
+bool is_path(std::string_view kind) {
+  return kind == "file" || kind == "kvrec";
+}
+
+// Whether somebody may have written a login into the address, also one with a '?' in its password. Paths keep their '@'.
+bool may_hold_login(std::string_view text) {
+  return !is_path(cut(text).kind) && text.find('@') != std::string_view::npos;
+}
+
+// Kind and place without a login and without options.
+std::string shown_form(std::string_view text) {
+  const Cut parts = cut(text);
+  if (!may_hold_login(text)) {
+    const std::string_view shown = text.substr(0, text.size() - parts.options.size());
+    return printable(shown);
+  }
+  const std::string_view behind = text.substr(text.rfind('@'));
+  const std::string kind = parts.kind.find('@') == std::string_view::npos && parts.kind.size() < text.size()
+                               ? std::string(parts.kind) + ":" + std::string(parts.slashes)
+                               : std::string();
+  return printable(kind + "..." + std::string(behind.substr(0, behind.find('?'))));
 }
 
 }  // namespace
 
 Result<FeedAddress> FeedAddress::parse(std::string_view text) {
   const Cut parts = cut(text);
-  const std::string shown = shown_form(parts);
+  const std::string shown = shown_form(text);
   if (parts.kind.empty() || parts.kind.size() == text.size() || text[parts.kind.size()] != ':')
     return make_error(ErrorCode::kInvalidArgument,
                       "'%s' is no feed; write kind:place, for example file:events.ashlar", shown.c_str());
   if (parts.place.empty())
-    return make_error(ErrorCode::kInvalidArgument, "'%s:' says no place behind the kind", shown.c_str());
+    return make_error(ErrorCode::kInvalidArgument, "'%s' says no place behind the kind", shown.c_str());
   FeedAddress out;
+  out.shown_ = shown;
   out.kind_ = parts.kind;
   out.place_ = parts.place;
   std::string_view left = parts.options;
@@ -85,11 +96,6 @@ Result<FeedAddress> FeedAddress::parse(std::string_view text) {
     out.options_[std::string(one.substr(0, equals))] = one.substr(equals + 1);
   }
   return out;
-}
-
-std::string FeedAddress::shown() const {
-  return printable(kind_ + ":" + (kind_ == "file" || kind_ == "kvrec" ? "" : "//") +
-                   without_login(kind_, place_));
 }
 
 std::string FeedAddress::text(const std::string& option, std::string fallback) const {
@@ -139,9 +145,9 @@ Result<void> FeedAddress::all_used() const {
 
 void hide_secrets(std::string& message, const std::string& address) {
   const Cut parts = cut(address);
-  if (!parts.options.empty()) replace_all(message, address, shown_form(parts) + "?...");
-  if (parts.place.find('@') != std::string_view::npos)
-    replace_all(message, std::string(parts.place), without_login(parts.kind, parts.place));
+  const std::string shown = shown_form(address);
+  if (shown != address) replace_all(message, address, shown + (parts.options.empty() ? "" : "?..."));
+  if (may_hold_login(address)) replace_all(message, std::string(parts.place), "...");
   std::string_view left = parts.options;
   while (!left.empty()) {
     left.remove_prefix(1);

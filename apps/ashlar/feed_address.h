@@ -23,7 +23,7 @@ class FeedAddress {
   const std::string& kind() const noexcept { return kind_; }
   const std::string& place() const noexcept { return place_; }
   // Kind and place, as errors may show them: without who logs in, and without options.
-  std::string shown() const;
+  const std::string& shown() const noexcept { return shown_; }
 
   // The value of an option, or the fallback.
   std::string text(const std::string& option, std::string fallback = {}) const;
@@ -38,6 +38,7 @@ class FeedAddress {
   Result<void> all_used() const;
 
  private:
+  std::string shown_;
   std::string kind_;
   std::string place_;
   std::map<std::string, std::string> options_;

@@ -248,7 +248,8 @@ TEST(AshlarProgram, ShowsNoSecretsOfAddresses) {
         "nats://user:s3cr3t@127.0.0.1:4222", "engine://127.0.0.1:5557?Token=s3cr3t",
         "zmq://127.0.0.1:5557?PASSWORD=s3cr3t", "nats://127.0.0.1:1?s3cr3t",
         "nats://127.0.0.1:1?wait=x&password=s3cr3t", "zmq://127.0.0.1:5557?what=s3cr3t", "nowhere?key=s3cr3t",
-        "nothing://user:s3cr3t@x", "kvrec:none?token=s3cr3t", "user:s3cr3t@host"}) {
+        "nothing://user:s3cr3t@x", "kvrec:none?token=s3cr3t", "user:s3cr3t@host",
+        "nats://user:s3cr3t?x=1&y@127.0.0.1:1", "zmq://user:s3cr3t?x=y@127.0.0.1:1"}) {
     const Ended from = run("relay --from '" + address + "'" + file);
     EXPECT_EQ(from.status, 1) << address << "\n" << from.output;
     EXPECT_EQ(from.output.find("s3cr3t"), std::string::npos) << address << "\n" << from.output;
