@@ -38,27 +38,51 @@ target_compile_options(ashlar_warnings INTERFACE -Wall -Wextra -Wpedantic -Wshad
   $<$<CXX_COMPILER_ID:Clang>:-Wthread-safety;-Wthread-safety-beta>
   $<$<CXX_COMPILER_ID:GNU>:-Wno-restrict>)  # g++ 12 sees overlaps in std::string that are not there
 
+# In a unit, a constant of a test may be called as one of another file. Linked behind the warnings.
+add_library(ashlar_test_warnings INTERFACE)
+target_compile_options(ashlar_test_warnings INTERFACE $<$<BOOL:${ASHLAR_UNITY}>:-Wno-shadow>)
+
 # ashlar_<label>_tests builds all tests of a label, so that a sanitizer preset builds no more than it runs.
 add_custom_target(ashlar_unit_tests)
 add_custom_target(ashlar_concurrency_tests)
 add_custom_target(ashlar_benchmarks)
+set(ASHLAR_SHARDS 4)  # of a test program under a sanitizer
 
-# ashlar_test(NAME x SOURCES … LABELS unit|concurrency|… [LIBRARIES …]): one GoogleTest executable, each case a ctest.
+# ashlar_test(NAME x [WHOLE] SOURCES … LABELS unit|concurrency|… [LIBRARIES …]): one GoogleTest executable, each case a
+# ctest. WHOLE: its cases share something that is dear to start, so the program is one ctest.
 function(ashlar_test)
-  cmake_parse_arguments(T "" "NAME" "SOURCES;LABELS;LIBRARIES" ${ARGN})
+  cmake_parse_arguments(T "WHOLE" "NAME" "SOURCES;LABELS;LIBRARIES" ${ARGN})
   add_executable(${T_NAME})
   ashlar_sources(${T_NAME} ${T_SOURCES})
-  target_link_libraries(${T_NAME} PRIVATE ashlar::ashlar ashlar::testing ashlar_warnings GTest::gmock_main ${T_LIBRARIES})
+  target_link_libraries(${T_NAME} PRIVATE ashlar::ashlar ashlar::testing ashlar_warnings ashlar_test_warnings GTest::gmock_main ${T_LIBRARIES})
   target_include_directories(${T_NAME} PRIVATE ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR}/tests
     ${ASHLAR_XXHASH_INCLUDE})
-  if(CMAKE_BUILD_TYPE STREQUAL "Release")
-    target_compile_options(${T_NAME} PRIVATE -O1)  # the library is what ships; cases run once
+  # The library is what ships; cases run once, and compile in a half to a third of the time.
+  if(ASHLAR_SANITIZE)
+    target_compile_options(${T_NAME} PRIVATE -O0)
+  elseif(CMAKE_BUILD_TYPE STREQUAL "Release")
+    target_compile_options(${T_NAME} PRIVATE $<IF:$<CXX_COMPILER_ID:GNU>,-Og,-O1>)
   endif()
   foreach(label IN LISTS T_LABELS)
     if(TARGET ashlar_${label}_tests)
       add_dependencies(ashlar_${label}_tests ${T_NAME})
     endif()
   endforeach()
+  if(T_WHOLE)
+    add_test(NAME ${T_NAME} COMMAND ${T_NAME})
+    set_tests_properties(${T_NAME} PROPERTIES LABELS "${T_LABELS}" TIMEOUT 1800)
+    return()
+  endif()
+  # Under a sanitizer a process takes longer to start than most cases to run: a program is a few ctests, not one per case.
+  if(ASHLAR_SANITIZE)
+    foreach(shard RANGE 1 ${ASHLAR_SHARDS})
+      math(EXPR index "${shard} - 1")
+      add_test(NAME ${T_NAME}.${shard} COMMAND ${T_NAME} --gtest_brief=1)
+      set_tests_properties(${T_NAME}.${shard} PROPERTIES LABELS "${T_LABELS}" TIMEOUT 1800
+        ENVIRONMENT "GTEST_TOTAL_SHARDS=${ASHLAR_SHARDS};GTEST_SHARD_INDEX=${index}")
+    endforeach()
+    return()
+  endif()
   gtest_discover_tests(${T_NAME} DISCOVERY_TIMEOUT 120 TEST_LIST ${T_NAME}_CASES PROPERTIES TIMEOUT 600)
   # Labels are set by a file of our own: a list does not survive the way through gtest_discover_tests().
   set(labels_file ${CMAKE_CURRENT_BINARY_DIR}/${T_NAME}_labels.cmake)

@@ -7,7 +7,7 @@
 #
 # CMake's own UNITY_BUILD names the sources by absolute paths, which keeps clones from sharing a compiler cache.
 option(ASHLAR_UNITY "Compile several source files as one unit" ON)
-set(ASHLAR_UNITY_BYTES 90000 CACHE STRING "Source bytes per unit")
+set(ASHLAR_UNITY_BYTES 150000 CACHE STRING "Source bytes per unit")
 
 function(ashlar_sources target)
   if(NOT ASHLAR_UNITY)

@@ -1,5 +1,6 @@
 # Judges one file of tests/compile_fail/; see ashlar_compile_fail.cmake.
-# Reads FILE, COMPILER and INCLUDES (folders, joined by '|').
+# Reads FILE, COMPILER, INCLUDES (folders, joined by '|') and PRECOMPILED, a folder whose headers stand for those of the
+# same names. With HEADER it precompiles that one into the folder instead; g++ finds it there by itself.
 cmake_minimum_required(VERSION 3.25)
 set(ENV{LC_ALL} C)
 
@@ -9,6 +10,23 @@ function(refuse text)
   message(FATAL_ERROR "compile-fail test")
 endfunction()
 
+string(REPLACE "|" ";" includes "${INCLUDES}")
+list(TRANSFORM includes PREPEND "-I")
+set(compile ${COMPILER} -std=c++20 -Wall -Wextra -Werror)
+
+if(HEADER)
+  list(GET includes 0 folder)
+  string(SUBSTRING ${folder} 2 -1 folder)
+  get_filename_component(place ${PRECOMPILED}/${HEADER} DIRECTORY)
+  file(MAKE_DIRECTORY ${place})
+  execute_process(COMMAND ${compile} -w ${includes} -x c++-header ${folder}/${HEADER} -o ${PRECOMPILED}/${HEADER}.gch
+    RESULT_VARIABLE status ERROR_VARIABLE output)
+  if(NOT status EQUAL 0)
+    refuse("${HEADER}: cannot be precompiled:\n${output}")
+  endif()
+  return()
+endif()
+
 file(STRINGS ${FILE} lines REGEX "^// expect: ")
 list(LENGTH lines count)
 if(NOT count EQUAL 1)
@@ -16,10 +34,7 @@ if(NOT count EQUAL 1)
 endif()
 string(REGEX REPLACE "^// expect: " "" expected "${lines}")
 
-string(REPLACE "|" ";" includes "${INCLUDES}")
-list(TRANSFORM includes PREPEND "-I")
-set(compile ${COMPILER} -std=c++20 -fsyntax-only -Wall -Wextra -Werror ${includes})
-
+set(compile ${compile} -fsyntax-only -I${PRECOMPILED} ${includes})
 execute_process(COMMAND ${compile} ${FILE} RESULT_VARIABLE status ERROR_VARIABLE output)
 if(NOT status EQUAL 0)
   refuse("${FILE}: the good variant must compile, but:\n${output}")

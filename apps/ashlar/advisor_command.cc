@@ -1,11 +1,14 @@
 // ashlar advisor: listens to events and says what a storage could do better.
+#include <cerrno>
 #include <chrono>
 #include <cstdio>
 #include <memory>
 #include <set>
 #include <string>
+#include <system_error>
 #include <vector>
 
+#include "apps/ashlar/arguments.h"
 #include "apps/ashlar/commands.h"
 #include "apps/ashlar/console.h"
 #include "apps/ashlar/feed_address.h"
@@ -17,6 +20,8 @@
 
 namespace ashlar::apps {
 namespace {
+
+constexpr double kLargest = 1e12;  // of heat and seconds
 
 struct AdvisorSettings {
   std::string from;
@@ -39,9 +44,7 @@ class Advising {
   explicit Advising(const AdvisorSettings& settings)
       : settings_(settings),
         hook_(settings.program,
-              std::chrono::milliseconds(static_cast<std::int64_t>(settings.program_patience * 1000))),
-        recorded_(settings.from.starts_with("file:") && settings.from.find("follow=1") == std::string::npos) {
-  }
+              std::chrono::milliseconds(static_cast<std::int64_t>(settings.program_patience * 1000))) {}
 
   int run() {
     auto advisor = feed::StorageAdvisor::create(settings_.advisor);
@@ -52,6 +55,7 @@ class Advising {
       return fail(make_error(ErrorCode::kUnsupported,
                              "%s: engines say nothing of volumes; relay them first (ashlar relay)",
                              FeedAddress::parse(settings_.from)->shown().c_str()));
+    recorded_ = opened->is_recorded;
     feed::StreamReceiver receiver(*opened->stream, **advisor,
                                   {.max_waiting_bytes = settings_.memory_mib << 20});
     const auto every = std::chrono::duration_cast<std::chrono::steady_clock::duration>(
@@ -63,10 +67,11 @@ class Advising {
       if (!came && came.error().code() != ErrorCode::kUnavailable) return fail(came.error());
       if (std::chrono::steady_clock::now() < next) continue;
       next += every;
-      report(**advisor, report_of(receiver, *opened->stream));
+      if (const Result<void> written = report(**advisor, report_of(receiver, *opened->stream)); !written)
+        return fail(written.error());
     }
     const FeedReport heard = report_of(receiver, *opened->stream);
-    report(**advisor, heard);
+    if (const Result<void> written = report(**advisor, heard); !written) return fail(written.error());
     if (!heard.is_incomplete) return kExitDone;
     say("ashlar advisor: not everything was heard: " + heard.text);
     return kExitIncomplete;
@@ -79,8 +84,8 @@ class Advising {
     say("ashlar advisor: " + message);
     return kExitFailed;
   }
-  // What was said before is said again only when it has become something else.
-  void report(feed::StorageAdvisor& advisor, const FeedReport& heard) {
+  // What was said before is said again only when it has become something else. Errors: kIo: standard output takes no more.
+  Result<void> report(feed::StorageAdvisor& advisor, const FeedReport& heard) {
     std::set<std::string> now;
     std::vector<feed::Advice> fresh;
     for (feed::Advice& advice : advisor.advise(recorded_ ? advisor.latest_ns() : unix_ns())) {
@@ -91,8 +96,9 @@ class Advising {
       now.insert(std::move(key));
     }
     said_ = std::move(now);
-    for (const feed::Advice& advice : fresh) std::printf("%s\n", advice.to_json().c_str());
-    std::fflush(stdout);
+    for (const feed::Advice& advice : fresh)
+      if (std::printf("%s\n", advice.to_json().c_str()) < 0) return unwritten();
+    if (std::fflush(stdout) != 0) return unwritten();
     if (!settings_.program.empty()) {
       advisor.act(fresh, hook_);
       if (advisor.counters().hook_failures != failures_) {
@@ -103,11 +109,16 @@ class Advising {
     }
     if (!settings_.quiet)
       say(advisor.table() + "heard " + heard.text + "\n" + std::to_string(fresh.size()) + " new advice\n");
+    return {};
+  }
+  static Error unwritten() {
+    return make_error(ErrorCode::kIo, "cannot write advice to standard output: %s",
+                      std::generic_category().message(errno).c_str());
   }
 
   const AdvisorSettings settings_;
   ProgramHook hook_;
-  const bool recorded_;  // its own time counts, not ours
+  bool recorded_ = false;  // its own time counts, not ours
   std::set<std::string> said_;
   std::uint64_t failures_ = 0;
 };
@@ -122,38 +133,42 @@ void add_advisor_command(CLI::App& program, Run& run) {
   command->add_option("--from", settings->from, "feed to read")->required();
   command->add_option("--order", advisor.order, "places from the fastest to the slowest")->delimiter(',');
   command->add_option("--every", settings->every, "seconds between two looks")
-      ->check(CLI::Range(0.1, 86400.0))
+      ->check(real_number(0.1, 86400))
       ->capture_default_str();
   command->add_option("--hot", advisor.hot_heat, "uses per block from which a prefix is promoted")
+      ->check(real_number(0, kLargest))
       ->capture_default_str();
   command->add_option("--half-life", advisor.half_life_seconds, "seconds in which heat halves")
+      ->check(real_number(0, kLargest))
       ->capture_default_str();
   command->add_option("--cold", advisor.cold_seconds, "seconds unused from which a prefix is demoted")
+      ->check(real_number(0, kLargest))
       ->capture_default_str();
   command->add_option("--small", advisor.small_object, "bytes below which objects should lie together")
-      ->check(CLI::NonNegativeNumber)
+      ->check(whole_number())
       ->capture_default_str();
   command
       ->add_option("--coalesce", advisor.coalesce_blocks,
                    "how many small objects of a prefix make it worth while")
-      ->check(CLI::NonNegativeNumber)
+      ->check(whole_number())
       ->capture_default_str();
   command
       ->add_option("--scattered", advisor.scattered,
                    "share of removed bytes from which a place should be compacted")
+      ->check(real_number(0, kLargest))
       ->capture_default_str();
   command->add_option("--exec", settings->program,
                       "program that gets each advice as a line on its standard input");
   command
       ->add_option("--exec-timeout", settings->program_patience,
                    "seconds after which that program is ended with its process group")
-      ->check(CLI::Range(0.1, 86400.0))
+      ->check(real_number(0.1, 86400))
       ->capture_default_str();
   command->add_flag("--quiet", settings->quiet, "no table on standard error");
   command
       ->add_option("--memory", settings->memory_mib,
                    "MiB for what waits: behind gaps, for the rest of a snapshot")
-      ->check(CLI::Range(1, 1 << 20))
+      ->check(whole_number(1, 1 << 20))
       ->capture_default_str();
   command->footer(FeedKinds::built().help() + kExitHelp);
   command->callback([settings, &run] { run = [settings] { return Advising(*settings).run(); }; });

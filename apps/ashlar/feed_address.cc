@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cctype>
 #include <charconv>
-#include <cstdlib>
+#include <system_error>
 
 #include "ashlar/base/printable.h"
 
@@ -118,12 +118,21 @@ Result<std::uint64_t> FeedAddress::number(const std::string& option, std::uint64
 Result<double> FeedAddress::seconds(const std::string& option, double fallback) const {
   const std::string value = text(option);
   if (value.empty()) return fallback;
-  char* end = nullptr;
-  const double out = std::strtod(value.c_str(), &end);
-  if (*end != '\0' || !(out >= 0))
-    return make_error(ErrorCode::kInvalidArgument, "%s: '%s' of %s is no time in seconds", shown().c_str(),
-                      printable(value).c_str(), option.c_str());
+  double out = 0;
+  const auto [end, failed] = std::from_chars(value.data(), value.data() + value.size(), out);
+  if (failed != std::errc() || end != value.data() + value.size() || !(out >= 0 && out <= kLongestSeconds))
+    return make_error(ErrorCode::kInvalidArgument, "%s: '%s' of %s is no time from 0 to %.0f seconds",
+                      shown().c_str(), printable(value).c_str(), option.c_str(), kLongestSeconds);
   return out;
+}
+
+Result<bool> FeedAddress::flag(const std::string& option, std::string_view also) const {
+  const std::string value = text(option, "0");
+  if (value == "1" || value == "true" || (!also.empty() && value == also)) return true;
+  if (value == "0" || value == "false") return false;
+  return make_error(ErrorCode::kInvalidArgument, "%s: '%s' of %s is neither 0 nor 1%s%.*s", shown().c_str(),
+                    printable(value).c_str(), option.c_str(), also.empty() ? "" : " nor ",
+                    static_cast<int>(also.size()), also.data());
 }
 
 Result<void> FeedAddress::names_nobody() const {
@@ -141,6 +150,10 @@ Result<void> FeedAddress::all_used() const {
       return make_error(ErrorCode::kInvalidArgument, "%s: '%s' is no option of '%s' feeds here",
                         shown().c_str(), printable(option).c_str(), kind_.c_str());
   return {};
+}
+
+std::string shown_argument(const std::string& argument) {
+  return shown_form(argument);
 }
 
 void hide_secrets(std::string& message, const std::string& address) {

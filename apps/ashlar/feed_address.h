@@ -21,6 +21,8 @@ class FeedAddress {
   static Result<FeedAddress> parse(std::string_view text);
 
   const std::string& kind() const noexcept { return kind_; }
+  // The kind as errors may show it: an address that lacks one may begin with a login.
+  std::string shown_kind() const { return kind_.find('@') == std::string::npos ? kind_ : "..."; }
   const std::string& place() const noexcept { return place_; }
   // Kind and place, as errors may show them: without who logs in, and without options.
   const std::string& shown() const noexcept { return shown_; }
@@ -28,9 +30,11 @@ class FeedAddress {
   // The value of an option, or the fallback.
   std::string text(const std::string& option, std::string fallback = {}) const;
   Result<std::uint64_t> number(const std::string& option, std::uint64_t fallback) const;
-  // Of a duration in seconds, possibly with a fraction.
+  // Of a duration in seconds, possibly with a fraction. Errors: kInvalidArgument: not from 0 to kLongestSeconds.
+  static constexpr double kLongestSeconds = 1e8;  // some three years
   Result<double> seconds(const std::string& option, double fallback) const;
-  bool flag(const std::string& option) const { return text(option, "0") != "0"; }
+  // Errors: kInvalidArgument: neither 0, 1, true nor false, nor `also`.
+  Result<bool> flag(const std::string& option, std::string_view also = {}) const;
 
   // Errors: kInvalidArgument: the place holds a user or a password. For feeds on a network.
   Result<void> names_nobody() const;
@@ -48,5 +52,7 @@ class FeedAddress {
 // Takes out of a message what an address holds that must not be shown: the whole address becomes its shown() form, and so do its
 // place and its options where they are quoted alone.
 void hide_secrets(std::string& message, const std::string& address);
+// An argument that may be an address: without a login and without options.
+std::string shown_argument(const std::string& argument);
 
 }  // namespace ashlar::apps

@@ -1,7 +1,10 @@
 #include "apps/ashlar/feed_kinds.h"
 
+#include <filesystem>
+#include <system_error>
 #include <utility>
 
+#include "apps/ashlar/host_port.h"
 #include "ashlar/feed/file_feed.h"
 #include "ashlar/feed/recording_source.h"
 
@@ -15,18 +18,25 @@ FeedKinds FeedKinds::built() {
       "there,\n"
       "                       ?append=repair the same, and first cuts out what is damaged",
       [](const FeedAddress& address) -> Result<OpenedSource> {
-        auto source = feed::FileSource::open({.path = address.place(), .follow = address.flag("follow")});
+        const Result<bool> follow = address.flag("follow");
+        if (!follow) return follow.error();
+        auto source = feed::FileSource::open({.path = address.place(), .follow = *follow});
         if (!source) return source.error();
-        return OpenedSource{.stream = *std::move(source)};
+        return OpenedSource{.stream = *std::move(source), .is_recorded = !*follow};
       },
       [](const FeedAddress& address, const events::StreamId&,
          events::SnapshotSource&) -> Result<std::shared_ptr<events::BatchSink>> {
-        auto sink = feed::FileSink::create({.path = address.place(),
-                                            .append = address.flag("append"),
-                                            .repair = address.text("append") == "repair"});
+        const Result<bool> append = address.flag("append", "repair");
+        if (!append) return append.error();
+        auto sink = feed::FileSink::create(
+            {.path = address.place(), .append = *append, .repair = address.text("append") == "repair"});
         if (!sink) return sink.error();
         return std::shared_ptr<events::BatchSink>(*std::move(sink));
-      });
+      },
+      {.check = [](const FeedAddress& address) -> Result<void> {
+        const Result<bool> append = address.flag("append", "repair");
+        return append ? Result<void>() : append.error();
+      }});
   kinds.add("kvrec", "kvrec:PATH           messages recorded from an engine (source only)",
             [](const FeedAddress& address) -> Result<OpenedSource> {
               auto source = feed::RecordingSource::open({.path = address.place()});
@@ -39,20 +49,24 @@ FeedKinds FeedKinds::built() {
   return kinds;
 }
 
-void FeedKinds::add(const std::string& kind, std::string help, OpenSource source, OpenSink sink) {
-  kinds_[kind] = {
-      .help = std::move(help), .source = std::move(source), .sink = std::move(sink), .missing = {}};
+void FeedKinds::add(const std::string& kind, std::string help, OpenSource source, OpenSink sink,
+                    Traits traits) {
+  kinds_[kind] = {.help = std::move(help),
+                  .source = std::move(source),
+                  .sink = std::move(sink),
+                  .missing = {},
+                  .traits = std::move(traits)};
 }
 
 void FeedKinds::add_missing(const std::string& kind, std::string package) {
-  kinds_[kind] = {.help = {}, .source = {}, .sink = {}, .missing = std::move(package)};
+  kinds_[kind] = {.help = {}, .source = {}, .sink = {}, .missing = std::move(package), .traits = {}};
 }
 
 Result<const FeedKinds::Kind*> FeedKinds::find(const FeedAddress& address) const {
   const auto at = kinds_.find(address.kind());
   if (at == kinds_.end())
     return make_error(ErrorCode::kNotFound, "'%s': there are no '%s' feeds; see --help",
-                      address.shown().c_str(), address.kind().c_str());
+                      address.shown().c_str(), address.shown_kind().c_str());
   if (!at->second.missing.empty())
     return make_error(ErrorCode::kUnsupported,
                       "'%s': this program was built without %s; install it and build again",
@@ -80,7 +94,7 @@ Result<void> FeedKinds::check_sink(const std::string& text) const {
   if (!kind) return kind.error();
   if (!(*kind)->sink)
     return make_error(ErrorCode::kUnsupported, "'%s' feeds can only be read", address->kind().c_str());
-  return {};
+  return (*kind)->traits.check ? (*kind)->traits.check(*address) : Result<void>();
 }
 
 Result<std::shared_ptr<events::BatchSink>> FeedKinds::open_sink(const std::string& text,
@@ -92,6 +106,30 @@ Result<std::shared_ptr<events::BatchSink>> FeedKinds::open_sink(const std::strin
   if (opened)
     if (Result<void> used = address.all_used(); !used) return used.error();
   return opened;
+}
+
+bool FeedKinds::is_of_stream(const std::string& text, const Error& error) const {
+  const Result<FeedAddress> address = FeedAddress::parse(text);
+  if (!address) return false;
+  const auto kind = kinds_.find(address->kind());
+  return kind != kinds_.end() && kind->second.traits.has_place_per_rank &&
+         (error.code() == ErrorCode::kUnavailable || error.code() == ErrorCode::kCapacity);
+}
+
+bool FeedKinds::is_same_place(const FeedAddress& from, const FeedAddress& to) const {
+  if (from.kind() == "file" && to.kind() == "file") {
+    std::error_code none;
+    return from.place() == to.place() || std::filesystem::equivalent(from.place(), to.place(), none);
+  }
+  const auto library = [](const FeedAddress& address) {
+    return address.kind() == "natss" ? std::string("nats") : address.kind();
+  };
+  if (library(from) != library(to)) return false;
+  const auto kind = kinds_.find(library(to));
+  if (kind == kinds_.end()) return false;
+  const Traits& traits = kind->second.traits;
+  return from.text("prefix", traits.prefix) == to.text("prefix", traits.prefix) &&
+         HostPort::parse(from.place(), traits.port).may_reach(HostPort::parse(to.place(), traits.port));
 }
 
 std::string FeedKinds::help() const {

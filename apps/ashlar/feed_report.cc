@@ -41,6 +41,7 @@ FeedReport report_of(const feed::StreamReceiver& receiver, const feed::FeedSourc
       .add(counters.replayed, "replayed")
       .add(counters.snapshots, "snapshots")
       .note(counters.stale, "stale")
+      .note(counters.own, "published here that came back: the feeds form a circle")
       .lack(counters.resyncs, "gaps that nothing closed")
       .lack(source.damaged(), "damaged")
       .lack(counters.overflowed, "snapshots too large")

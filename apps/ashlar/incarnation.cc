@@ -31,7 +31,8 @@ Result<std::uint64_t> read_number(int file, const std::string& path) {
   const char* end = text.data() + size;
   if (end[-1] == '\n') --end;
   const auto [stopped, error] = std::from_chars(text.data(), end, number);
-  if (error == std::errc() && stopped == end && number != std::numeric_limits<std::uint64_t>::max())
+  const bool is_all = static_cast<std::size_t>(size) < text.size();
+  if (is_all && error == std::errc() && stopped == end && number != std::numeric_limits<std::uint64_t>::max())
     return number;
   return make_error(ErrorCode::kCorruption,
                     "%s holds no number; put the last --incarnation into it, or remove it", path.c_str());
@@ -64,8 +65,9 @@ Result<std::uint64_t> next_incarnation(const std::string& path, std::uint64_t no
   if (!last) return last.error();
   const std::uint64_t next = std::max(now_ms, *last + 1);
   const std::string text = std::to_string(next) + "\n";
-  // Numbers only grow, so a shorter one is never written over a longer.
-  if (pwrite(file, text.data(), text.size(), 0) != static_cast<ssize_t>(text.size()) || fsync(file) != 0)
+  // Cut behind it last: a crash between the two leaves a file that is refused, not a smaller number.
+  if (pwrite(file, text.data(), text.size(), 0) != static_cast<ssize_t>(text.size()) ||
+      ftruncate(file, static_cast<off_t>(text.size())) != 0 || fsync(file) != 0)
     return failed("cannot write", path);
   return next;
 }

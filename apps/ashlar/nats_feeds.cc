@@ -1,5 +1,4 @@
 // NATS feeds. Passwords and tokens come from the environment, never from the command line, where others could read them.
-#include <algorithm>
 #include <cstdlib>
 
 #include "apps/ashlar/feed_kinds.h"
@@ -11,6 +10,8 @@ namespace ashlar::apps {
 namespace {
 
 using backend::nats::NatsMode;
+
+constexpr std::uint32_t kDefaultPort = 4222;
 
 std::string from_environment(const char* name) {
   const char* value = std::getenv(name);  // NOLINT(concurrency-mt-unsafe): nobody sets it
@@ -44,7 +45,7 @@ Result<backend::nats::NatsConnectionOptions> connection_of(const FeedAddress& ad
   } else {
     const Result<double> wait = address.seconds("wait", 0);
     if (!wait) return wait.error();
-    options.connect_wait = std::chrono::milliseconds(static_cast<std::int64_t>(std::min(*wait, 1e9) * 1000));
+    options.connect_wait = std::chrono::milliseconds(static_cast<std::int64_t>(*wait * 1000));
   }
   options.stop_waiting = StopSignal::received;
   return options;
@@ -58,7 +59,9 @@ Result<OpenedSource> open_source(const FeedAddress& address) {
   options.prefix = address.text("prefix", options.prefix);
   options.durable = address.text("durable");
   options.stream.name = address.text("stream", options.stream.name);
-  if (address.flag("jetstream") || !options.durable.empty()) options.mode = NatsMode::kJetStream;
+  const Result<bool> kept = address.flag("jetstream");
+  if (!kept) return kept.error();
+  if (*kept || !options.durable.empty()) options.mode = NatsMode::kJetStream;
   auto source = backend::nats::NatsSource::create(std::move(options));
   if (!source) return source.error();
   return OpenedSource{.stream = *std::move(source)};
@@ -73,7 +76,9 @@ Result<std::shared_ptr<events::BatchSink>> open_sink(const FeedAddress& address,
   options.connection = *std::move(connection);
   options.prefix = address.text("prefix", options.prefix);
   options.stream.name = address.text("stream", options.stream.name);
-  if (address.flag("jetstream")) options.mode = NatsMode::kJetStream;
+  const Result<bool> kept = address.flag("jetstream");
+  if (!kept) return kept.error();
+  if (*kept) options.mode = NatsMode::kJetStream;
   options.snapshots.push_back({stream.worker, &state});
   const Result<double> bucket = address.seconds("bucket", 0);
   if (!bucket) return bucket.error();
@@ -83,12 +88,22 @@ Result<std::shared_ptr<events::BatchSink>> open_sink(const FeedAddress& address,
   return std::shared_ptr<events::BatchSink>(*std::move(sink));
 }
 
+// What can be known of an address that is written before a server is asked.
+Result<void> check_address(const FeedAddress& address) {
+  if (const auto options = connection_of(address); !options) return options.error();
+  if (const Result<bool> kept = address.flag("jetstream"); !kept) return kept.error();
+  if (const Result<double> bucket = address.seconds("bucket", 0); !bucket) return bucket.error();
+  return {};
+}
+
 }  // namespace
 
 void add_nats_feeds(FeedKinds& kinds) {
+  const FeedKinds::Traits traits{
+      .prefix = backend::nats::NatsSinkOptions().prefix, .port = kDefaultPort, .check = check_address};
   kinds.add("natss",
             "natss://HOST:PORT    the same over TLS; ?server_name= where the certificate has another name",
-            open_source, open_sink);
+            open_source, open_sink, traits);
   kinds.add(
       "nats",
       "nats://HOST:PORT     NATS; ?jetstream=1 kept by the server, ?durable=NAME goes on where it stopped,\n"
@@ -97,7 +112,7 @@ void add_nats_feeds(FeedKinds& kinds) {
       "                       ?nkey=PUBLIC&seed=FILE, ?wait=SECONDS or ?wait=forever for a server that is "
       "not there yet\n"
       "                       (ASHLAR_NATS_PASSWORD, ASHLAR_NATS_TOKEN in the environment)",
-      open_source, open_sink);
+      open_source, open_sink, traits);
 }
 
 }  // namespace ashlar::apps

@@ -3,7 +3,7 @@
 #include <array>
 #include <chrono>
 #include <filesystem>
-#include <fstream>
+#include <limits>
 #include <map>
 #include <memory>
 #include <optional>
@@ -11,12 +11,14 @@
 #include <string_view>
 #include <vector>
 
+#include "apps/ashlar/arguments.h"
 #include "apps/ashlar/commands.h"
 #include "apps/ashlar/console.h"
 #include "apps/ashlar/feed_address.h"
 #include "apps/ashlar/feed_kinds.h"
 #include "apps/ashlar/feed_report.h"
 #include "apps/ashlar/incarnation.h"
+#include "apps/ashlar/key_file.h"
 #include "apps/ashlar/stop_signal.h"
 #include "ashlar/base/mutex.h"
 #include "ashlar/feed/engine_session.h"
@@ -24,6 +26,8 @@
 
 namespace ashlar::apps {
 namespace {
+
+constexpr std::size_t kRefusedSaid = 8;  // of the streams that are not relayed
 
 struct RelaySettings {
   std::string from;
@@ -36,33 +40,24 @@ struct RelaySettings {
   std::uint64_t incarnation = 0;
   std::string incarnation_file;
   std::uint32_t ranks = 64;
+  std::size_t workers = 1024;
   double status_every = 10;
   std::size_t memory_mib = 256;
 };
 
 Result<tokens::HashScheme> scheme_of(const RelaySettings& settings) {
-  std::string key;
-  if (!settings.key_file.empty()) {
-    std::ifstream file(settings.key_file, std::ios::binary);
-    if (!file)
-      return make_error(ErrorCode::kNotFound, "cannot read the key file %s", settings.key_file.c_str());
-    key.assign(std::istreambuf_iterator<char>(file), {});
-  }
-  const std::vector<std::uint8_t> bytes(key.begin(), key.end());
-  return tokens::HashScheme::by_name(settings.scheme, bytes);
+  if (settings.key_file.empty()) return tokens::HashScheme::by_name(settings.scheme, {});
+  const Result<std::vector<std::uint8_t>> key = read_key_file(settings.key_file);
+  if (!key) return key.error();
+  return tokens::HashScheme::by_name(settings.scheme, *key);
 }
 
-// Whether what is written to one address is read from the other: then a relay would feed itself for ever.
-bool is_same_place(const FeedAddress& from, const FeedAddress& to) {
-  if (from.kind() == "file" && to.kind() == "file") {
-    std::error_code none;
-    return from.place() == to.place() || std::filesystem::equivalent(from.place(), to.place(), none);
-  }
-  const auto library = [](const FeedAddress& address) {
-    return address.kind() == "natss" ? std::string("nats") : address.kind();
-  };
-  return library(from) == library(to) && from.place() == to.place() &&
-         from.text("prefix") == to.text("prefix");
+// Also of files that are not there yet.
+bool is_same_path(const FeedAddress& one, const FeedAddress& other) {
+  if (one.kind() != "file" || other.kind() != "file") return false;
+  std::error_code none;
+  const auto path = std::filesystem::weakly_canonical(one.place(), none);
+  return !path.empty() && path == std::filesystem::weakly_canonical(other.place(), none);
 }
 
 // The number of this life. A clock that was set back does not make it an earlier one.
@@ -109,14 +104,16 @@ class Relaying {
     if (!scheme) return fail(scheme.error());
     for (const std::string& address : settings_.to)
       if (const Result<void> good = check_target(address); !good) return fail(good.error());
+    if (const Result<void> good = check_targets_differ(); !good) return fail(good.error());
     feed::StreamRelay::Options options;
     options.profile =
         settings_.profile == "coarse" ? events::BatchProfile::coarse() : events::BatchProfile::router();
     options.keys = {.scheme = scheme->fingerprint(), .name_space = {}, .block_size = settings_.block_size};
     options.incarnation = incarnation_of(settings_);
-    options.sinks =
-        [this](const events::StreamId& stream,
-               events::SnapshotSource& state) -> Result<std::vector<std::shared_ptr<events::BatchSink>>> {
+    options.max_workers = settings_.workers;
+    options.ranks = settings_.ranks;
+    options.sinks = [this](const events::StreamId& stream, events::SnapshotSource& state)
+        -> Result<std::vector<std::shared_ptr<events::BatchSink>>, feed::StreamRelay::SinkFailure> {
       std::vector<std::shared_ptr<events::BatchSink>> sinks;
       for (const std::string& address : settings_.to) {
         if (const auto known = files_.find(address); known != files_.end()) {
@@ -124,7 +121,11 @@ class Relaying {
           continue;
         }
         auto sink = kinds_.open_sink(address, stream, state);
-        if (!sink) return sink.error();
+        if (!sink) {
+          const bool is_of_stream = kinds_.is_of_stream(address, sink.error());
+          if (is_of_stream) say_refused(stream.worker, sink.error());
+          return feed::StreamRelay::SinkFailure{sink.error(), is_of_stream};
+        }
         if (address.starts_with("file:"))
           *sink = files_[address] = std::make_shared<SharedSink>(*std::move(sink));
         sinks.push_back(*std::move(sink));
@@ -141,7 +142,7 @@ class Relaying {
     if (const Result<void> flushed = relay.flush(Clock::real().now() + std::chrono::seconds(10)); !flushed)
       return fail(flushed.error());
     tell(relay);
-    if (!report_.is_incomplete && relay.refused().empty()) return kExitDone;
+    if (!report_.is_incomplete && relay.refused().empty() && relay.left_out().all() == 0) return kExitDone;
     say("ashlar relay: not everything that came was relayed");
     return kExitIncomplete;
   }
@@ -151,10 +152,23 @@ class Relaying {
     if (Result<void> good = kinds_.check_sink(address); !good) return good;
     const Result<FeedAddress> from = FeedAddress::parse(settings_.from);
     if (!from) return from.error();
-    if (is_same_place(*from, *FeedAddress::parse(address)))
+    if (kinds_.is_same_place(*from, *FeedAddress::parse(address)))
       return make_error(ErrorCode::kInvalidArgument,
                         "%s is read and written; what is relayed would come back for ever",
                         from->shown().c_str());
+    return {};
+  }
+
+  Result<void> check_targets_differ() const {
+    for (std::size_t i = 0; i < settings_.to.size(); ++i) {
+      const FeedAddress one = FeedAddress::parse(settings_.to[i]).value();
+      for (std::size_t j = 0; j < i; ++j)
+        if (const FeedAddress other = FeedAddress::parse(settings_.to[j]).value();
+            (kinds_.is_same_place(one, other) && one.text("replay") == other.text("replay")) ||
+            is_same_path(one, other))
+          return make_error(ErrorCode::kInvalidArgument,
+                            "%s is named twice; everything would be written twice", one.shown().c_str());
+    }
     return {};
   }
 
@@ -186,10 +200,28 @@ class Relaying {
         if (!lane.last_error.empty() && lane.waiting != 0)
           text += "\n  " + std::to_string(lane.waiting) + " events wait for " + lane.sink + ": " +
                   lane.last_error;
-    for (const auto& [worker, error] : relay.refused())
-      text += "\n  worker " + std::to_string(worker.id.value()) + ", rank " + std::to_string(worker.rank) +
-              " is not relayed: " + error.message();
+    std::size_t said = 0;
+    for (const auto& [worker, error] : relay.refused()) {
+      if (said++ == kRefusedSaid) {
+        text += "\n  and " + std::to_string(relay.refused().size() - kRefusedSaid) + " more are not relayed";
+        break;
+      }
+      text += "\n  " + refusal(worker, error);
+    }
+    const feed::StreamRelay::LeftOut& left_out = relay.left_out();
+    if (left_out.all() != 0)
+      text += "\n  " + std::to_string(left_out.all()) + " events are not relayed" +
+              (left_out.last.empty() ? "" : ": " + left_out.last + " (--ranks, --workers)");
     say(without_secrets(std::move(text)));
+  }
+
+  static std::string refusal(const events::Worker& worker, const Error& error) {
+    return "worker " + std::to_string(worker.id.value()) + ", rank " + std::to_string(worker.rank) +
+           " is not relayed: " + error.message();
+  }
+  // At once, also where --status-every says nothing.
+  void say_refused(const events::Worker& worker, const Error& error) {
+    if (++refusals_ <= kRefusedSaid) say(without_secrets("ashlar relay: warning: " + refusal(worker, error)));
   }
 
   Result<void> follow_engine(feed::StreamRelay& relay, std::unique_ptr<feed::EngineSource> source,
@@ -232,7 +264,10 @@ class Relaying {
   }
 
   Result<void> follow_stream(feed::StreamRelay& relay, feed::FeedSource& source) {
-    feed::StreamReceiver receiver(source, relay, {.max_waiting_bytes = settings_.memory_mib << 20});
+    feed::StreamReceiver receiver(
+        source, relay,
+        {.max_waiting_bytes = settings_.memory_mib << 20,
+         .is_own = [&relay](const events::StreamId& stream) { return relay.publishes(stream); }});
     while (!StopSignal::received()) {
       const Result<std::size_t> came = receiver.poll(std::chrono::milliseconds(200));
       report_ = report_of(receiver, source);
@@ -250,6 +285,7 @@ class Relaying {
   const RelaySettings settings_;
   const FeedKinds kinds_ = FeedKinds::built();
   std::map<std::string, std::shared_ptr<events::BatchSink>> files_;
+  std::size_t refusals_ = 0;
   FeedReport report_ = {.text = "nothing came"};
   std::chrono::steady_clock::time_point next_ = std::chrono::steady_clock::now();
 };
@@ -262,13 +298,18 @@ void add_relay_command(CLI::App& program, Run& run) {
   command->add_option("--from", settings->from, "feed to read")->required();
   command->add_option("--to", settings->to, "feed to write; several may be given")->required();
   command->add_option("--worker", settings->worker, "what the engine is called in the streams it becomes")
-      ->check(CLI::NonNegativeNumber)
+      ->check(whole_number())
       ->capture_default_str();
   command
       ->add_option(
           "--ranks", settings->ranks,
-          "ranks of an engine that are relayed: 0 to this number less one; it says which ones it has")
-      ->check(CLI::Range(1, 1024))
+          "ranks that are relayed: 0 to this number less one; engines and streams say which ones they have")
+      ->check(whole_number(1, 1024))
+      ->capture_default_str();
+  command
+      ->add_option("--workers", settings->workers,
+                   "streams that are relayed, one for each rank of a worker; later ones are not")
+      ->check(whole_number(1, 65'536))
       ->capture_default_str();
   command
       ->add_option("--scheme", settings->scheme,
@@ -276,7 +317,7 @@ void add_relay_command(CLI::App& program, Run& run) {
       ->capture_default_str();
   command->add_option("--key-file", settings->key_file, "16 bytes, for keyed128");
   command->add_option("--block-size", settings->block_size, "tokens; 0: what the engine's first event has")
-      ->check(CLI::NonNegativeNumber)
+      ->check(whole_number(0, std::numeric_limits<std::uint32_t>::max()))
       ->capture_default_str();
   command->add_option("--profile", settings->profile, "batches: router (milliseconds) or coarse (10 s)")
       ->check(CLI::IsMember({"router", "coarse"}))
@@ -284,17 +325,18 @@ void add_relay_command(CLI::App& program, Run& run) {
   command
       ->add_option("--incarnation", settings->incarnation,
                    "of the streams, larger at each start; 0: the time, or more where the last one was later")
-      ->check(CLI::NonNegativeNumber);
+      ->check(whole_number());
   command->add_option("--incarnation-file", settings->incarnation_file,
                       "where the last one is kept; otherwise below XDG_STATE_HOME or ~/.local/state");
   command
       ->add_option("--status-every", settings->status_every,
                    "seconds between lines on standard error; 0: none")
+      ->check(real_number(0, 86400))
       ->capture_default_str();
   command
       ->add_option("--memory", settings->memory_mib,
                    "MiB for what waits: behind gaps, for the rest of a snapshot, for a parent")
-      ->check(CLI::Range(1, 1 << 20))
+      ->check(whole_number(1, 1 << 20))
       ->capture_default_str();
   command->footer(FeedKinds::built().help() + kExitHelp);
   command->callback([settings, &run] { run = [settings] { return Relaying(*settings).run(); }; });

@@ -1,9 +1,9 @@
 // ZeroMQ feeds: the engines' own format (engine:) and Ashlar's (zmq:).
-#include <algorithm>
+#include <charconv>
 #include <chrono>
-#include <cstdlib>
 #include <map>
 #include <memory>
+#include <optional>
 #include <utility>
 
 #include "apps/ashlar/feed_kinds.h"
@@ -11,6 +11,7 @@
 #include "ashlar/backend/zmq/zmq_engine_source.h"
 #include "ashlar/backend/zmq/zmq_source.h"
 #include "ashlar/base/mutex.h"
+#include "ashlar/base/printable.h"
 
 namespace ashlar::apps {
 namespace {
@@ -20,15 +21,38 @@ using backend::zmq::SubscriberOptions;
 using backend::zmq::ZmqBatchSink;
 
 constexpr std::uint64_t kLastPort = 65'535;
-constexpr double kLongestSilence = 3e8;  // seconds; as good as never
 
 // A host and port, or an address as ZeroMQ has it, such as ipc:///tmp/x.
 std::string endpoint_of(const std::string& place) {
   return place.empty() || place.find("://") != std::string::npos ? place : "tcp://" + place;
 }
 
+// The port of an address that has one: none where it is none. 0 and '*' are any port that is free.
+std::optional<std::uint64_t> port_of(const std::string& endpoint) {
+  const std::string port = endpoint.substr(endpoint.rfind(':') + 1);
+  if (port == "*") return 0;
+  std::uint64_t number = 0;
+  const auto [end, failed] = std::from_chars(port.data(), port.data() + port.size(), number);
+  const bool is_plain = failed == std::errc() && end == port.data() + port.size() &&
+                        (port.size() == 1 || port.front() != '0') && number <= kLastPort;
+  return is_plain ? std::optional(number) : std::nullopt;
+}
+
+// No login, and ports that are ports.
+Result<void> check_address_of_socket(const FeedAddress& address) {
+  if (Result<void> nobody = address.names_nobody(); !nobody) return nobody;
+  for (const std::string& endpoint : {endpoint_of(address.place()), endpoint_of(address.text("replay"))}) {
+    if (!endpoint.starts_with("tcp://") || port_of(endpoint)) continue;
+    return make_error(ErrorCode::kInvalidArgument,
+                      "%s: %s has no port at its end; write one from 0 to %llu, in digits alone",
+                      address.shown().c_str(), printable(endpoint).c_str(),
+                      static_cast<unsigned long long>(kLastPort));
+  }
+  return {};
+}
+
 Result<SubscriberOptions> subscriber_of(const FeedAddress& address) {
-  if (Result<void> nobody = address.names_nobody(); !nobody) return nobody.error();
+  if (Result<void> good = check_address_of_socket(address); !good) return good.error();
   SubscriberOptions options;
   options.endpoint = endpoint_of(address.place());
   options.replay_endpoint = endpoint_of(address.text("replay"));
@@ -36,8 +60,7 @@ Result<SubscriberOptions> subscriber_of(const FeedAddress& address) {
   const Result<double> silence =
       address.seconds("silence", std::chrono::duration<double>(options.silence).count());
   if (!silence) return silence.error();
-  options.silence = std::chrono::duration_cast<Clock::Duration>(
-      std::chrono::duration<double>(std::min(*silence, kLongestSilence)));
+  options.silence = std::chrono::duration_cast<Clock::Duration>(std::chrono::duration<double>(*silence));
   return options;
 }
 
@@ -45,18 +68,18 @@ Result<SubscriberOptions> subscriber_of(const FeedAddress& address) {
 Result<std::string> for_rank(std::string endpoint, std::uint32_t rank) {
   const std::size_t colon = endpoint.rfind(':');
   if (rank == 0 || !endpoint.starts_with("tcp://")) return endpoint;
-  const std::uint64_t port = std::strtoul(endpoint.c_str() + colon + 1, nullptr, 10);
+  const std::uint64_t port = port_of(endpoint).value_or(0);
   if (port == 0) return endpoint;
   if (port + rank > kLastPort)
     return make_error(
-        ErrorCode::kInvalidArgument,
+        ErrorCode::kCapacity,
         "rank %u has no port: it would be %s plus %u, and ports end at %llu; publish from a lower one", rank,
         endpoint.c_str(), rank, static_cast<unsigned long long>(kLastPort));
   return endpoint.substr(0, colon + 1) + std::to_string(port + rank);
 }
 
 Result<EnginePublisherOptions> publisher_of(const FeedAddress& address, const events::StreamId& stream) {
-  if (Result<void> nobody = address.names_nobody(); !nobody) return nobody.error();
+  if (Result<void> good = check_address_of_socket(address); !good) return good.error();
   EnginePublisherOptions options;
   Result<std::string> endpoint = for_rank(endpoint_of(address.place()), stream.worker.rank);
   if (!endpoint) return endpoint.error();
@@ -156,7 +179,8 @@ void add_zmq_feeds(FeedKinds& kinds) {
         Result<EnginePublisherOptions> options = publisher_of(address, stream);
         if (!options) return options.error();
         return open_sink(*publishers, *std::move(options), state);
-      });
+      },
+      {.has_place_per_rank = true, .check = check_address_of_socket});
 }
 
 }  // namespace ashlar::apps

@@ -21,11 +21,22 @@ std::size_t character_bytes(std::string_view text) {
              : 0;
 }
 
+// What turns the direction of text: U+061C, U+200E, U+200F, U+202A to U+202E, U+2066 to U+2069.
+bool turns_text(std::string_view character) {
+  if (character.size() == 2) return character == "\xD8\x9C";
+  if (character.size() != 3) return false;
+  const auto last = static_cast<unsigned char>(character[2]);
+  if (character.starts_with("\xE2\x80"))
+    return last == 0x8E || last == 0x8F || (last >= 0xAA && last <= 0xAE);
+  return character.starts_with("\xE2\x81") && last >= 0xA6 && last <= 0xA9;
+}
+
 bool is_control(std::string_view character) {
   const auto lead = static_cast<unsigned char>(character.front());
   if (character.size() == 1) return lead < 0x20 || lead == 0x7F;
   // U+0080 to U+009F, and every overlong form of two bytes.
-  return lead < 0xC2 || (lead == 0xC2 && static_cast<unsigned char>(character[1]) < 0xA0);
+  const auto second = static_cast<unsigned char>(character[1]);
+  return lead < 0xC2 || (lead == 0xC2 && second < 0xA0) || turns_text(character);
 }
 
 std::string escaped(std::string_view text, bool lines) {

@@ -134,8 +134,8 @@ class RequestCore {
   std::size_t room_ = 0;        // tokens that the tables have place for, while nothing is shared
   std::size_t next_event_ = 0;  // finish() has something to do when so many tokens are computed
   std::size_t max_tokens_;      // 0: none
-  SequenceText text_;
-  std::size_t scheduled_ = 0;  // tokens of the scheduled step
+  std::size_t scheduled_ = 0;   // tokens of the scheduled step
+  SequenceText text_;  // a decode step needs what stands before, and the tokens, which come first in it
   std::size_t cached_ = 0;
   std::size_t prompt_size_;
   BlockTables tables_;

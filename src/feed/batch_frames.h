@@ -5,7 +5,8 @@
 // whose length alone is damaged is whole too: it reaches to the next one, or to the end of the file.
 //
 // Thread safety: thread-compatible.
-// Complexity:    O(bytes) for a file without damage. One call searches 64 MiB at most. Memory: one batch, 64 KiB to search.
+// Complexity:    O(bytes), whatever they are: what candidates may cost is limited (SearchBudget). One call reads about 64 MiB at
+//                most, beside the batch that it finds and the last that it tries. Memory: one batch, 64 KiB to search.
 #pragma once
 
 #include <cstddef>
@@ -16,6 +17,7 @@
 #include <vector>
 
 #include "ashlar/base/result.h"
+#include "feed/search_budget.h"
 
 namespace ashlar::feed {
 
@@ -45,28 +47,39 @@ class BatchFrames {
   // What stands at byte `at`. Errors: kIo.
   Result<Found> look(std::uint64_t at);
   std::span<const std::byte> bytes() const noexcept { return batch_; }
+  // Of the file, so far.
+  std::uint64_t bytes_read() const noexcept { return budget_.total(); }
 
  private:
   enum class Frame : std::uint8_t { kWhole, kUnfinished, kBroken };
+  Result<std::size_t> read(std::span<std::byte> bytes, std::uint64_t at);
   Result<Frame> read_frame(std::uint64_t at, std::uint64_t size);
+  // The same of a frame whose head is known.
+  Result<Frame> try_frame(std::uint64_t at, std::uint64_t size, std::span<const std::byte> head);
   // Whether [begin, end) is a whole batch; bytes() then has it.
   Result<bool> read_batch(std::uint64_t begin, std::uint64_t end);
-  // The next frame from search_at_ on that is whole; search_at_ moves on.
+  // The next frame from search_at_ on that is whole; search_at_ moves on, for a slice of the budget.
   Result<std::optional<std::uint64_t>> search(std::uint64_t size);
 
   int fd_;
   std::string path_;
   std::size_t max_batch_bytes_;
+  SearchBudget budget_;
   std::vector<std::byte> batch_;
   std::vector<std::byte> window_;
   // The search behind a place where no whole batch stands; no file has a frame at byte 0.
   std::uint64_t broken_at_ = 0;
   std::uint64_t search_at_ = 0;      // no whole frame begins between the two
   std::uint64_t searched_size_ = 0;  // of the file
+  std::int64_t searched_time_ = 0;   // of its last change
+  Frame broken_ = Frame::kBroken;    // what stands at broken_at_
+  bool is_searched_ = false;         // to the end of the file, of this size; nothing was found
   std::optional<std::uint64_t>
       unfinished_at_;  // the first frame between that may become whole when the file grows
 };
 
+// How many bytes a search reads at once: few where a damaged place begins, more where it goes on.
+std::size_t window_behind(std::uint64_t searched);
 // How many bytes there were, up to those asked for. Errors: kIo.
 Result<std::size_t> read_some(int fd, std::span<std::byte> bytes, std::uint64_t at, const std::string& path);
 Result<void> write_at(int fd, std::span<const std::byte> bytes, std::uint64_t at, const std::string& path);

@@ -2,13 +2,16 @@
 
 #include <fcntl.h>
 #include <sys/file.h>
+#include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <cstdio>
 #include <cstring>
+#include <filesystem>
 #include <iterator>
 #include <thread>
 #include <utility>
@@ -46,6 +49,31 @@ Result<void> check_header(int fd, const std::string& path) {
   return {};
 }
 
+// The name of a file is on the disk when its folder is.
+Result<void> sync_folder_of(const std::string& path) {
+  const std::string folder = std::filesystem::path(path).parent_path().string();
+  const int fd = ::open(folder.empty() ? "." : folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (fd < 0) return feed_io_error("cannot open the folder of", path);
+  Result<void> synced;
+  if (fsync(fd) != 0) synced = feed_io_error("cannot sync the folder of", path);
+  ::close(fd);
+  return synced;
+}
+
+// A new file beside `path`, under a name of its own, which is written to `made_at`.
+int create_beside(const std::string& path, std::string& made_at) {
+  for (;;) {
+    std::uint64_t bits = 0;
+    while (getrandom(&bits, sizeof bits, 0) != sizeof bits) {
+    }
+    std::array<char, 32> digits{};
+    std::snprintf(digits.data(), digits.size(), ".%016llx.repair", static_cast<unsigned long long>(bits));
+    made_at = path + digits.data();
+    const int fd = ::open(made_at.c_str(), O_RDWR | O_CLOEXEC | O_CREAT | O_EXCL | O_NOFOLLOW, 0600);
+    if (fd >= 0 || errno != EEXIST) return fd;
+  }
+}
+
 }  // namespace
 
 Result<std::unique_ptr<FileSink>> FileSink::create(const Options& options) {
@@ -63,6 +91,8 @@ Result<std::unique_ptr<FileSink>> FileSink::create(const Options& options) {
   if (fstat(fd, &about) != 0) return feed_io_error("cannot look at", options.path);
   if (Result<void> begun = sink->begin(static_cast<std::uint64_t>(about.st_size)); !begun)
     return begun.error();
+  if (options.sync)
+    if (Result<void> synced = sync_folder_of(options.path); !synced) return synced.error();
   return sink;
 }
 
@@ -135,11 +165,11 @@ Result<void> FileSink::look_through() {
 }
 
 Result<void> FileSink::rewrite() {
-  const std::string path = options_.path + ".repair";
   struct stat about{};
   if (fstat(fd_, &about) != 0) return feed_io_error("cannot look at", options_.path);
   const int old = fd_;
-  const int fd = ::open(path.c_str(), O_RDWR | O_CLOEXEC | O_CREAT | O_TRUNC, 0600);
+  std::string path;
+  const int fd = create_beside(options_.path, path);
   if (fd < 0) return feed_io_error("cannot create", path);
   const auto copy = [&]() -> Result<void> {
     if (flock(fd, LOCK_EX | LOCK_NB) != 0) return feed_io_error("cannot lock", path);
@@ -175,7 +205,7 @@ Result<void> FileSink::rewrite() {
       static_cast<unsigned long long>(found_.damaged_places),
       static_cast<unsigned long long>(found_.unfinished_bytes),
       static_cast<unsigned long long>(found_.batches));
-  return {};
+  return sync_folder_of(options_.path);
 }
 
 Result<void> FileSink::write_frame(int fd, std::span<const std::byte> batch, const std::string& path) {
@@ -239,7 +269,8 @@ Result<std::size_t> FileSource::poll(BatchConsumer& consumer, Clock::Duration ti
   std::size_t delivered = 0;
   std::size_t read = 0;
   events::OwnedBatch batch;
-  while (read < options_.batches_per_poll) {
+  const std::uint64_t enough = frames_->bytes_read() + SearchBudget::kSlice;
+  while (read < options_.batches_per_poll && frames_->bytes_read() < enough) {
     const Result<BatchFrames::Found> found = frames_->look(at_);
     if (!found) return found.error();
     const bool is_end = found->kind == Kind::kEnd || found->kind == Kind::kUnfinished;
@@ -268,10 +299,48 @@ Result<std::size_t> FileSource::poll(BatchConsumer& consumer, Clock::Duration ti
       if (read != 0) break;
       return make_error(ErrorCode::kNotFound, "%s has ended", options_.path.c_str());
     }
-    if (read != 0 || clock.now() >= until) break;
+    if (read != 0) break;
+    const Result<bool> anew = begin_anew();
+    if (!anew) return anew.error();
+    if (*anew) continue;
+    if (clock.now() >= until) break;
     std::this_thread::sleep_for(std::chrono::milliseconds(5));  // files do not say when they grow
   }
   return delivered;
+}
+
+Result<bool> FileSource::begin_anew() {
+  struct stat ours{};
+  struct stat named{};
+  if (fstat(fd_, &ours) != 0) return feed_io_error("cannot look at", options_.path);
+  const bool is_shorter = static_cast<std::uint64_t>(ours.st_size) < at_;
+  const bool is_other = stat(options_.path.c_str(), &named) == 0 &&
+                        (ours.st_ino != named.st_ino || ours.st_dev != named.st_dev);
+  if (!is_shorter && !is_other) return false;
+  if (!std::exchange(lost_, true)) {
+    ++damaged_;
+    ASHLAR_LOG(LogLevel::kWarn, "feed", "%s %s while it was followed; it is read from its start",
+               options_.path.c_str(), is_other ? "was replaced" : "became shorter");
+  }
+  const int fd = ::open(options_.path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  if (fd < 0) {
+    if (errno == ENOENT) return false;
+    return feed_io_error("cannot open", options_.path);
+  }
+  const bool has_header =
+      fstat(fd, &named) == 0 && static_cast<std::uint64_t>(named.st_size) >= kFeedHeaderBytes;
+  const Result<void> checked = has_header ? check_header(fd, options_.path) : Result<void>();
+  if (!has_header || !checked) {
+    ::close(fd);
+    if (!checked) return checked.error();
+    return false;  // its writer has just begun
+  }
+  ::close(std::exchange(fd_, fd));
+  frames_ = std::make_unique<BatchFrames>(fd, options_.path, options_.max_batch_bytes);
+  at_ = kFeedHeaderBytes;
+  known_.clear();
+  lost_ = false;
+  return true;
 }
 
 void FileSource::remember(const events::EventBatch& batch, std::uint64_t at) {

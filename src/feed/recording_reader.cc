@@ -16,8 +16,8 @@ namespace {
 
 constexpr std::uint64_t kEndMarker = std::numeric_limits<std::uint64_t>::max();
 constexpr std::uint32_t kMaxTopicBytes = 65'536;
-constexpr std::size_t kRecordingWindow = std::size_t{64} << 10;
 constexpr std::size_t kNumberBytes = 8;
+constexpr std::size_t kCountBytes = 4;
 
 std::uint32_t little_endian(std::span<const std::byte> bytes) {
   std::uint32_t value = 0;
@@ -49,15 +49,16 @@ RecordingReader::~RecordingReader() {
   ::close(fd_);
 }
 
-Result<void> RecordingReader::read(std::uint64_t at, std::span<std::byte> out) const {
+Result<void> RecordingReader::read(std::uint64_t at, std::span<std::byte> out) {
   const Result<std::size_t> got = read_some(fd_, out, at, path_);
   if (!got) return got.error();
+  budget_.read(*got);
   if (*got < out.size())
     return make_error(ErrorCode::kIo, "%s became shorter while it was read", path_.c_str());
   return {};
 }
 
-Result<std::optional<std::uint32_t>> RecordingReader::take_u32(std::uint64_t& at) const {
+Result<std::optional<std::uint32_t>> RecordingReader::take_u32(std::uint64_t& at) {
   std::array<std::byte, 4> bytes{};
   if (at > size_ || size_ - at < bytes.size()) return std::optional<std::uint32_t>();
   if (Result<void> good = read(at, bytes); !good) return good.error();
@@ -65,7 +66,7 @@ Result<std::optional<std::uint32_t>> RecordingReader::take_u32(std::uint64_t& at
   return std::optional(little_endian(bytes));
 }
 
-Result<std::uint64_t> RecordingReader::sequence_at(std::uint64_t at) const {
+Result<std::uint64_t> RecordingReader::sequence_at(std::uint64_t at) {
   std::array<std::byte, kNumberBytes> bytes{};
   if (Result<void> good = read(at, bytes); !good) return good.error();
   std::uint64_t number = 0;
@@ -73,7 +74,7 @@ Result<std::uint64_t> RecordingReader::sequence_at(std::uint64_t at) const {
   return number;
 }
 
-Result<RecordingReader::Shape> RecordingReader::read_form(std::uint64_t at, Form& form) const {
+Result<RecordingReader::Shape> RecordingReader::read_form(std::uint64_t at, Form& form) {
   form = {};
   const auto count = take_u32(at);
   if (!count) return count.error();
@@ -125,30 +126,44 @@ Result<RecordingReader::Shape> RecordingReader::look(std::uint64_t at, Form& for
   const Result<Shape> follows = read_form(form.end, behind);
   if (!follows) return follows.error();
   if (*follows == Shape::kWhole) return Shape::kWhole;
+  const std::uint64_t bytes = form.end - form.payload;
+  if (!budget_.may_try(bytes)) return Shape::kNone;
   const Result<bool> batch = has_batch(form);
   if (!batch) return batch.error();
-  return *batch ? Shape::kWhole : Shape::kNone;
+  if (*batch) return Shape::kWhole;
+  budget_.fail(bytes);
+  return Shape::kNone;
 }
 
-Result<std::optional<std::uint64_t>> RecordingReader::search(std::uint64_t at) {
-  std::vector<std::byte> window(kRecordingWindow);
-  while (at < size_ && size_ - at >= 4) {
-    const Result<std::size_t> got = read_some(fd_, window, at, path_);
+Result<std::optional<std::uint64_t>> RecordingReader::find(Search& search) {
+  const auto move_to = [&](std::uint64_t at) {
+    budget_.pass(at - search.at);
+    search.at = at;
+  };
+  while (!budget_.is_slice_over() && search.at < size_ && size_ - search.at >= kCountBytes) {
+    const std::uint64_t begin = search.at;
+    window_.resize(window_behind(begin - at_));
+    const Result<std::size_t> got = read_some(fd_, window_, begin, path_);
     if (!got) return got.error();
-    if (*got < 4) break;
-    for (std::size_t i = 0; i + 4 <= *got; ++i) {
-      if (!is_count(little_endian(std::span(window).subspan(i, 4)))) continue;
+    budget_.read(*got);
+    if (*got < kCountBytes) break;
+    bool is_over = false;
+    for (std::size_t i = 0; i + kCountBytes <= *got && !is_over; ++i) {
+      if (!is_count(little_endian(std::span(window_).subspan(i, kCountBytes)))) continue;
+      move_to(begin + i);
+      budget_.visit();
       Form form;
-      const Result<Shape> shape = look(at + i, form);
+      const Result<Shape> shape = look(begin + i, form);
       if (!shape) return shape.error();
-      if (*shape == Shape::kWhole) return std::optional(at + i);
+      if (*shape == Shape::kWhole) return std::optional(begin + i);
+      is_over = budget_.is_slice_over();
     }
-    at += *got - 3;
+    move_to(is_over ? search.at + 1 : begin + *got - kCountBytes + 1);
   }
   return std::optional<std::uint64_t>();
 }
 
-Result<EngineMessage> RecordingReader::message_of(const Form& form) const {
+Result<EngineMessage> RecordingReader::message_of(const Form& form) {
   EngineMessage message;
   message.topic.resize(static_cast<std::size_t>(form.topic_end - form.topic));
   const auto topic = std::as_writable_bytes(std::span(message.topic));
@@ -161,33 +176,56 @@ Result<EngineMessage> RecordingReader::message_of(const Form& form) const {
   return message;
 }
 
-Result<std::optional<EngineMessage>> RecordingReader::next() {
-  while (at_ < size_) {
-    Form form;
-    const Result<Shape> shape = look(at_, form);
-    if (!shape) return shape.error();
-    bool is_whole = *shape == Shape::kWhole;
-    if (!is_whole) {
-      const Result<std::optional<std::uint64_t>> after = search(at_ + 1);
-      if (!after) return after.error();
-      if (form.payload != 0) {
-        // Perhaps only the length of the payload is damaged.
-        form.end = after->value_or(size_);
-        const Result<bool> batch = has_batch(form);
-        if (!batch) return batch.error();
-        is_whole = *batch;
-      }
-      if (!is_whole && !*after && *shape == Shape::kUnfinished) {
-        unfinished_bytes_ = size_ - at_;
-        at_ = size_;
-        break;
-      }
+Result<std::optional<RecordingReader::Form>> RecordingReader::judge(const Search& search,
+                                                                    std::optional<std::uint64_t> after) {
+  Form form = search.form;
+  if (form.payload != 0) {
+    // Perhaps only the length of the payload is damaged.
+    form.end = after.value_or(size_);
+    const Result<bool> batch = has_batch(form);
+    if (!batch) return batch.error();
+    if (*batch) {
       ++damaged_;
-      at_ = after->value_or(size_);
+      return std::optional(form);
     }
-    if (!is_whole) continue;
-    at_ = form.end;
-    Result<EngineMessage> message = message_of(form);
+  }
+  if (!after && search.shape == Shape::kUnfinished) {
+    unfinished_bytes_ = size_ - at_;
+  } else {
+    ++damaged_;
+  }
+  at_ = after.value_or(size_);
+  return std::optional<Form>();
+}
+
+Result<std::optional<EngineMessage>> RecordingReader::next() {
+  budget_.begin_slice();
+  while (at_ < size_ && !budget_.is_slice_over()) {
+    std::optional<Form> whole;
+    if (!search_) {
+      budget_.visit();
+      Form form;
+      const Result<Shape> shape = look(at_, form);
+      if (!shape) return shape.error();
+      if (*shape == Shape::kWhole) {
+        whole = form;
+      } else {
+        search_ = Search{.shape = *shape, .form = form, .at = at_ + 1};
+      }
+    }
+    if (search_) {
+      const Result<std::optional<std::uint64_t>> after = find(*search_);
+      if (!after) return after.error();
+      if (!*after && search_->at + kCountBytes <= size_) break;  // the slice is over
+      const Result<std::optional<Form>> judged = judge(*search_, *after);
+      if (!judged) return judged.error();
+      search_.reset();
+      whole = *judged;
+    }
+    if (!whole) continue;
+    budget_.pass(whole->end - at_);
+    at_ = whole->end;
+    Result<EngineMessage> message = message_of(*whole);
     if (!message) return message.error();
     if (message->sequence != kEndMarker) return std::optional(*std::move(message));
   }

@@ -4,7 +4,9 @@
 // file ends, or its payload is a batch of an engine. Where none stands, the bytes are searched for the next one.
 //
 // Thread safety: thread-compatible.
-// Complexity:    O(bytes). Memory: one message, up to the limit, and 64 KiB to search.
+// Complexity:    O(bytes), whatever they are: what candidates may cost is limited (SearchBudget). One call reads about 64 MiB at
+//                most, beside the message that it finds and the last that it tries. Memory: one message, up to the limit, and
+//                64 KiB to search.
 #pragma once
 
 #include <cstddef>
@@ -18,6 +20,7 @@
 #include "ashlar/base/result.h"
 #include "ashlar/events/engine_event.h"
 #include "ashlar/feed/engine_source.h"
+#include "feed/search_budget.h"
 
 namespace ashlar::feed {
 
@@ -30,8 +33,10 @@ class RecordingReader {
   RecordingReader& operator=(const RecordingReader&) = delete;
   ~RecordingReader();
 
-  // The next message; nothing at the end. Errors: kIo.
+  // The next message; nothing at the end, and where more is to be searched: call it again. Errors: kIo.
   Result<std::optional<EngineMessage>> next();
+  bool has_ended() const noexcept { return at_ >= size_; }
+  std::uint64_t bytes_read() const noexcept { return budget_.total(); }
   std::uint64_t damaged() const noexcept { return damaged_; }  // places
   std::uint64_t unfinished_bytes() const noexcept { return unfinished_bytes_; }
 
@@ -45,32 +50,43 @@ class RecordingReader {
     std::uint64_t end = 0;
   };
   enum class Shape : std::uint8_t { kWhole, kUnfinished, kNone };
+  // For the next whole message behind at_, where none stands.
+  struct Search {
+    Shape shape = Shape::kNone;  // of what stands at at_
+    Form form = {};
+    std::uint64_t at = 0;  // no whole message begins before it
+  };
 
   RecordingReader(std::string path, int fd, std::uint64_t size, std::size_t max_message_bytes)
       : path_(std::move(path)), fd_(fd), size_(size), max_message_bytes_(max_message_bytes) {}
 
-  Result<void> read(std::uint64_t at, std::span<std::byte> out) const;
+  Result<void> read(std::uint64_t at, std::span<std::byte> out);
   // A length or a count, and what stands behind it; nothing where the file ends within.
-  Result<std::optional<std::uint32_t>> take_u32(std::uint64_t& at) const;
-  Result<std::uint64_t> sequence_at(std::uint64_t at) const;
+  Result<std::optional<std::uint32_t>> take_u32(std::uint64_t& at);
+  Result<std::uint64_t> sequence_at(std::uint64_t at);
   // kUnfinished: the file ends within.
-  Result<Shape> read_form(std::uint64_t at, Form& form) const;
+  Result<Shape> read_form(std::uint64_t at, Form& form);
   Result<Shape> look(std::uint64_t at, Form& form);
   // Whether the payload is a batch of an engine.
   Result<bool> has_batch(const Form& form);
-  // The next whole message from `at` on.
-  Result<std::optional<std::uint64_t>> search(std::uint64_t at);
-  Result<EngineMessage> message_of(const Form& form) const;
+  // The next whole message; search.at moves on, for a slice of the budget.
+  Result<std::optional<std::uint64_t>> find(Search& search);
+  // What became of the bytes before `after`, where a whole message stands, or before the end: nothing, or a message after all.
+  Result<std::optional<Form>> judge(const Search& search, std::optional<std::uint64_t> after);
+  Result<EngineMessage> message_of(const Form& form);
 
   const std::string path_;
   const int fd_;
   const std::uint64_t size_;
   const std::size_t max_message_bytes_;
+  SearchBudget budget_;
   std::uint64_t at_ = 0;
+  std::optional<Search> search_;
   std::uint64_t damaged_ = 0;
   std::uint64_t unfinished_bytes_ = 0;
   events::EngineBatch batch_;
   std::vector<std::byte> bytes_;
+  std::vector<std::byte> window_;
 };
 
 }  // namespace ashlar::feed

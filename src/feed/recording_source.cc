@@ -23,7 +23,7 @@ Result<std::unique_ptr<RecordingSource>> RecordingSource::open(Options options) 
 
 Result<std::optional<EngineMessage>> RecordingSource::receive(Clock::Duration) {
   Result<std::optional<EngineMessage>> message = reader_->next();
-  if (!message || *message) return message;
+  if (!message || *message || !reader_->has_ended()) return message;
   return make_error(ErrorCode::kNotFound, "the recording %s has ended", options_.path.c_str());
 }
 
@@ -38,7 +38,8 @@ Result<EngineReplay> RecordingSource::replay(std::uint64_t from) {
   for (;;) {
     Result<std::optional<EngineMessage>> message = (*reader)->next();
     if (!message) return message.error();
-    if (!*message) break;
+    if (!*message && (*reader)->has_ended()) break;
+    if (!*message) continue;
     if ((*message)->sequence < from) continue;
     bytes += (*message)->bytes();
     if (bytes > options_.max_replay_bytes && replay.messages.size() > 1) {

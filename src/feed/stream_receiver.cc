@@ -56,6 +56,10 @@ void StreamReceiver::refuse(std::string why) {
 
 void StreamReceiver::on_batch(const EventBatch& batch) {
   ++counters_.batches;
+  if (options_.is_own && options_.is_own(batch.stream)) {
+    ++counters_.own;
+    return;
+  }
   if (!accepts(batch)) return;
   if (batch.kind == BatchKind::kEvents && batch.first > UINT64_MAX - batch.events.size())
     return refuse("a batch whose numbers end beyond all numbers");

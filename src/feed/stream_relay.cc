@@ -20,33 +20,58 @@ std::shared_ptr<events::EventLog> StreamRelay::new_log() {
   return log;
 }
 
-StreamRelay::Out* StreamRelay::out_of(const events::Worker& worker, const events::StreamKeys& keys) {
+StreamRelay::Out* StreamRelay::out_of(const events::Worker& worker, const events::StreamKeys& keys,
+                                      std::size_t events) {
   if (const auto at = outs_.find(worker); at != outs_.end()) return &at->second;
-  if (refused_.contains(worker)) return nullptr;
-  Out out;
-  if (Result<void> opened = open(out, {worker, options_.incarnation}, keys); !opened) {
-    refused_.emplace(worker, std::move(opened).error());
+  if (worker.rank >= options_.ranks) {
+    left_out_.beyond_ranks += events;
+    left_out_.last = "rank " + std::to_string(worker.rank) + " of worker " +
+                     std::to_string(worker.id.value()) + "; ranks below " + std::to_string(options_.ranks) +
+                     " are relayed";
     return nullptr;
   }
-  return &outs_.emplace(worker, std::move(out)).first->second;
+  if (!refused_.contains(worker)) {
+    if (outs_.size() + refused_.size() >= options_.max_workers) {
+      left_out_.beyond_workers += events;
+      left_out_.last = "worker " + std::to_string(worker.id.value()) + " rank " +
+                       std::to_string(worker.rank) + " comes behind " + std::to_string(options_.max_workers) +
+                       " others, and no more are relayed";
+      return nullptr;
+    }
+    Out out;
+    Result<void, SinkFailure> opened = open(out, {worker, options_.incarnation}, keys);
+    if (opened) return &outs_.emplace(worker, std::move(out)).first->second;
+    if (!opened.error().is_of_stream && !error_) error_ = opened.error().error;
+    refused_.emplace(worker, std::move(opened).error().error);
+  }
+  left_out_.without_sinks += events;
+  return nullptr;
 }
 
-Result<void> StreamRelay::open(Out& out, const events::StreamId& stream, const events::StreamKeys& keys) {
+Result<void, StreamRelay::SinkFailure> StreamRelay::open(Out& out, const events::StreamId& stream,
+                                                         const events::StreamKeys& keys) {
   // The relay drains by itself; the manager's own drain only reports.
   Result<std::unique_ptr<EventManager>> manager =
       EventManager::create({.stream = stream,
                             .keys = keys == events::StreamKeys() ? options_.keys : keys,
                             .drain_every = std::chrono::milliseconds(100),
                             .clock = options_.clock});
-  if (!manager) return manager.error();
+  if (!manager) return SinkFailure{manager.error()};
   auto sinks = options_.sinks(stream, **manager);
   if (!sinks) return sinks.error();
   for (auto& sink : *sinks)
-    if (Result<void> added = (*manager)->add_sink(std::move(sink), options_.profile); !added) return added;
+    if (Result<void> added = (*manager)->add_sink(std::move(sink), options_.profile); !added)
+      return SinkFailure{added.error()};
   out.log = new_log();
-  if (Result<void> added = (*manager)->add_source(out.log); !added) return added;
+  if (Result<void> added = (*manager)->add_source(out.log); !added) return SinkFailure{added.error()};
   out.manager = *std::move(manager);
   return {};
+}
+
+bool StreamRelay::publishes(const events::StreamId& stream) const {
+  if (stream.incarnation != options_.incarnation) return false;
+  const auto at = outs_.find(stream.worker);
+  return at != outs_.end() && at->second.incarnation != stream.incarnation;
 }
 
 void StreamRelay::append(Out& out, std::span<const KvEvent> events) {
@@ -61,7 +86,7 @@ void StreamRelay::append(Out& out, std::span<const KvEvent> events) {
 
 void StreamRelay::on_reset(const events::StreamId& stream) {
   const auto at = outs_.find(stream.worker);
-  if (at == outs_.end()) return;
+  if (at == outs_.end() || publishes(stream)) return;
   Out& out = at->second;
   static_cast<void>(out.manager->remove_source(out.log));
   out.log = new_log();
@@ -69,28 +94,28 @@ void StreamRelay::on_reset(const events::StreamId& stream) {
 }
 
 void StreamRelay::on_events(const events::EventBatch& batch) {
-  Out* out = out_of(batch.stream.worker, batch.keys);
+  if (publishes(batch.stream)) {
+    ++returned_;
+    return;
+  }
+  Out* out = out_of(batch.stream.worker, batch.keys, batch.events.size());
   if (out == nullptr) return;
+  if (!out->incarnation) out->incarnation = batch.stream.incarnation;
   for (const events::LocationName& location : batch.locations)
     out->manager->name_location(location.number, location.name);
   append(*out, batch.events);
 }
 
 void StreamRelay::relay(const events::Worker& worker, std::span<const KvEvent> events) {
-  if (Out* out = out_of(worker, {})) append(*out, events);
+  if (Out* out = out_of(worker, {}, events.size())) append(*out, events);
 }
 
 Result<void> StreamRelay::flush(Clock::TimePoint until) {
   for (auto& [worker, out] : outs_) {
     if (Result<void> flushed = out.manager->flush(until); !flushed) return flushed;
   }
-  if (const std::optional<Error> failed = error()) return *failed;
+  if (error_) return *error_;
   return {};
-}
-
-std::optional<Error> StreamRelay::error() const {
-  if (!outs_.empty() || refused_.empty()) return std::nullopt;
-  return refused_.begin()->second;
 }
 
 std::vector<events::EventCounters> StreamRelay::counters() const {

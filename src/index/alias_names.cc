@@ -1,15 +1,17 @@
 #include "index/alias_names.h"
 
+#include <new>
+
 namespace ashlar::index::detail {
 
-std::uint32_t AliasNames::find(std::uint32_t slot, std::uint64_t name) const {
+std::uint32_t AliasNames::find(std::uint32_t slot, std::uint64_t name) const noexcept {
   return by_name_.find(by_name_.tag_of(name, slot), [&](std::uint32_t i) {
     const Alias& alias = record(i);
     return alias.name == name && alias.slot == slot;
   });
 }
 
-std::uint32_t AliasNames::find_place(std::uint32_t slot, BlockRef block) const {
+std::uint32_t AliasNames::find_place(std::uint32_t slot, BlockRef block) const noexcept {
   return by_place_.find(by_place_.tag_of(block.word(), slot), [&](std::uint32_t i) {
     return places_[i].block == block && places_[i].slot == slot;
   });
@@ -23,10 +25,22 @@ TierBits AliasNames::tiers_of(const Place& place) noexcept {
 }
 
 std::uint32_t AliasNames::add(std::uint32_t slot, std::uint64_t name, BlockRef block, TierBits canonical) {
-  const std::uint32_t number = aliases_.allocate();
+  std::uint32_t number = 0;
   std::uint32_t place = find_place(slot, block);
-  if (place == 0) {
-    place = places_.allocate();
+  const bool new_place = place == 0;
+  // All memory comes first.
+  try {
+    if (slot >= per_slot_.size()) per_slot_.resize(slot + 1);
+    by_name_.reserve(by_name_.tag_of(name, slot));
+    if (new_place) by_place_.reserve(by_place_.tag_of(block.word(), slot));
+    number = aliases_.allocate();
+    if (new_place) place = places_.allocate();
+  } catch (const std::bad_alloc&) {
+    if (number != 0) aliases_.free(number);
+    if (empty()) forget_all();
+    throw;
+  }
+  if (new_place) {
     places_[place] = {block, 0, {}, static_cast<std::uint16_t>(slot), canonical};
     by_place_.insert(by_place_.tag_of(block.word(), slot), place, [](std::uint32_t) { return false; });
   }
@@ -35,7 +49,6 @@ std::uint32_t AliasNames::add(std::uint32_t slot, std::uint64_t name, BlockRef b
   if (next != 0) record(next).previous = number;
   places_[place].first = number;
   by_name_.insert(by_name_.tag_of(name, slot), number, [](std::uint32_t) { return false; });
-  if (slot >= per_slot_.size()) per_slot_.resize(slot + 1);
   ++per_slot_[slot];
   return number;
 }
@@ -58,7 +71,7 @@ bool AliasNames::remove_tier(std::uint32_t number, std::size_t tier) noexcept {
   return true;
 }
 
-void AliasNames::remove(std::uint32_t number) {
+void AliasNames::remove(std::uint32_t number) noexcept {
   for (std::size_t tier = 0; tier < events::kStorageTiers; ++tier) remove_tier(number, tier);
   const Alias alias = record(number);
   by_name_.erase(by_name_.tag_of(alias.name, alias.slot), number);
@@ -74,14 +87,17 @@ void AliasNames::remove(std::uint32_t number) {
   }
   --per_slot_[alias.slot];
   aliases_.free(number);
-  if (!empty()) return;
+  if (empty()) forget_all();
+}
+
+void AliasNames::forget_all() noexcept {
   std::vector<std::uint32_t>().swap(per_slot_);
   by_name_.forget();
   by_place_.forget();
   emptied_ = true;
 }
 
-void AliasNames::drop(std::uint32_t slot, BlockRef block) {
+void AliasNames::drop(std::uint32_t slot, BlockRef block) noexcept {
   for (const std::uint32_t place = find_place(slot, block); place != 0;) {
     const bool last = record(places_[place].first).next == 0;
     remove(places_[place].first);
@@ -92,9 +108,8 @@ void AliasNames::drop(std::uint32_t slot, BlockRef block) {
 void AliasNames::move(std::uint32_t slot, BlockRef from, BlockRef to) {
   const std::uint32_t place = find_place(slot, from);
   if (place == 0) return;
-  by_place_.erase(by_place_.tag_of(from.word(), slot), place);
+  by_place_.retag(by_place_.tag_of(from.word(), slot), place, by_place_.tag_of(to.word(), slot));
   places_[place].block = to;
-  by_place_.insert(by_place_.tag_of(to.word(), slot), place, [](std::uint32_t) { return false; });
 }
 
 bool AliasNames::trim(std::size_t most) {

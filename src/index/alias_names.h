@@ -49,8 +49,8 @@ class AliasNames {
   bool any(std::uint32_t slot) const noexcept { return slot < per_slot_.size() && per_slot_[slot] != 0; }
 
   // 0 when there is none.
-  std::uint32_t find(std::uint32_t slot, std::uint64_t name) const;
-  std::uint32_t find_place(std::uint32_t slot, BlockRef block) const;
+  std::uint32_t find(std::uint32_t slot, std::uint64_t name) const noexcept;
+  std::uint32_t find_place(std::uint32_t slot, BlockRef block) const noexcept;
   const Alias& alias(std::uint32_t number) const noexcept { return record(number); }
   BlockRef block_of(std::uint32_t alias) const noexcept { return places_[record(alias).place].block; }
   Place& place(std::uint32_t number) noexcept { return places_[number]; }
@@ -58,16 +58,18 @@ class AliasNames {
   // The tiers in which the slot holds the block by some alias.
   static TierBits tiers_of(const Place& place) noexcept;
 
-  // Requires: no such alias. A new place starts with `canonical`. The alias has no tier yet.
+  // Requires: no such alias. A new place starts with `canonical`. The alias has no tier yet. Throws std::bad_alloc with
+  // nothing changed.
   std::uint32_t add(std::uint32_t slot, std::uint64_t name, BlockRef block, TierBits canonical);
   // The alias is used in the tier; false when it was already.
   bool add_tier(std::uint32_t alias, std::size_t tier) noexcept;
   // It is no more; false when it was not. The caller removes an alias without tiers.
   bool remove_tier(std::uint32_t alias, std::size_t tier) noexcept;
-  void remove(std::uint32_t alias);
+  void remove(std::uint32_t alias) noexcept;
   // The slot holds the block no more.
-  void drop(std::uint32_t slot, BlockRef block);
-  // The block has another reference now.
+  void drop(std::uint32_t slot, BlockRef block) noexcept;
+  // The block has another reference now. Throws std::bad_alloc with nothing changed; moving blocks back, the last one
+  // first, needs no memory.
   void move(std::uint32_t slot, BlockRef from, BlockRef to);
 
   // Aliases lie under numbers from 1 to end() - 1; no slot has those that are not in use.
@@ -90,6 +92,9 @@ class AliasNames {
     ++steps_;
     return aliases_[number];
   }
+
+  // The last alias went.
+  void forget_all() noexcept;
 
   NameTable by_name_;
   NameTable by_place_;

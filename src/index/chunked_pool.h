@@ -18,17 +18,19 @@ namespace ashlar::index::detail {
 template <class T>
 class ChunkedPool {
  public:
+  // Throws std::bad_alloc with nothing changed.
   std::uint32_t allocate() {
-    ++live_;
     if (free_ != 0) {
       const std::uint32_t number = free_;
       free_ = next_free(number);
+      ++live_;
       return number;
     }
     if (end_ == chunks_.size() * kChunk) chunks_.push_back(std::make_unique<Chunk>());
+    ++live_;
     return static_cast<std::uint32_t>(end_++) + 1;
   }
-  void free(std::uint32_t number) {
+  void free(std::uint32_t number) noexcept {
     (*this)[number] = T{};
     if (--live_ == 0) {
       free_ = 0;
@@ -45,7 +47,8 @@ class ChunkedPool {
     free_ = 0;
     end_ = 1;
   }
-  // Frees up to `most` chunks behind the last number given out; true when none is left.
+  // Frees up to `most` chunks behind the last number given out; true when none is left. Needs no memory: without it the
+  // list of chunks is shortened the next time.
   bool trim(std::size_t most) {
     const std::size_t needed = (end_ + kChunk - 1) / kChunk;
     while (chunks_.size() > needed) {
@@ -53,6 +56,9 @@ class ChunkedPool {
       chunks_.pop_back();
       if (chunks_.size() == needed) chunks_.shrink_to_fit();
     }
+    // More than growth gives it.
+    if (chunks_.capacity() > (chunks_.size() < 2 ? chunks_.size() : 2 * chunks_.size() - 2))
+      chunks_.shrink_to_fit();
     return true;
   }
 

@@ -43,13 +43,13 @@ ContentTrie::Id ContentTrie::find_or_add(Id parent, LocalHash local) {
   return id;
 }
 
-void ContentTrie::release(Id id) {
+void ContentTrie::release(Id id) noexcept {
   ASHLAR_DCHECK(node(id).uses > 0, "content %u is not held", id);
   --node(id).uses;
   trim(id);
 }
 
-void ContentTrie::trim(Id id) {
+void ContentTrie::trim(Id id) noexcept {
   while (id != kRoot && node(id).uses == 0) {
     Node& freed = node(id);
     const Id parent = freed.parent;
@@ -71,8 +71,8 @@ void ContentTrie::trim(Id id) {
 
 void ContentTrie::double_chains() {
   if (chains_.empty()) seed_ = draw_seed();
-  const std::vector<Id> old = std::move(chains_);
-  chains_.assign(std::max(kFirstChains, old.size() * 2), kRoot);
+  std::vector<Id> old(std::max(kFirstChains, chains_.size() * 2), kRoot);
+  old.swap(chains_);
   shift_ = 64 - std::countr_zero(chains_.size());
   for (Id id : old) {
     while (id != kRoot) {

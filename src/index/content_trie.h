@@ -2,7 +2,7 @@
 // two paths have one number exactly when they are equal: the trie compares hashes of blocks, never hashes of paths.
 //
 // A number lives while somebody holds it or a longer path; then it may be given to another content. Children are found
-// through one hash table of chains over all nodes, by parent and local hash, with a seed of its own (seeded_hash.h).
+// through one hash table of chains over all nodes, by parent and local hash, with a seed of its own (table_seed.h).
 //
 // Thread safety: thread-compatible.
 // Complexity:    O(1) expected per step of a path, but for the steps that double the arrays; release() is O(blocks
@@ -17,7 +17,7 @@
 
 #include "ashlar/base/check.h"
 #include "ashlar/index/indexer.h"
-#include "index/seeded_hash.h"
+#include "index/table_seed.h"
 
 namespace ashlar::index::detail {
 
@@ -37,13 +37,14 @@ class ContentTrie {
   // The path one block longer; kNone when it is not here.
   Id find(Id parent, LocalHash local) const noexcept;
   // The same, added when it is not here. Nobody holds a new one: hold() or trim() it. Requires: size() < kMaxContents.
+  // Throws std::bad_alloc where there is no memory, with the contents as they were; trim() what an empty trie has then.
   Id find_or_add(Id parent, LocalHash local);
 
   void hold(Id id) noexcept { ++node(id).uses; }
   // Gives back what hold() took; frees what nobody uses any more, up to the root.
-  void release(Id id);
+  void release(Id id) noexcept;
   // Frees the path, as far as nobody uses it.
-  void trim(Id id);
+  void trim(Id id) noexcept;
 
   // How many contents find() compares with. Requires: the trie is not empty.
   std::size_t compared(Id parent, LocalHash local) const noexcept;

@@ -10,8 +10,8 @@ namespace ashlar::index::detail {
 
 template <class T>
 T* EdgeTable::create() {
-  bytes_ += sizeof(T);
   T* const object = new T;
+  bytes_ += sizeof(T);
   object->birth = domain_.birth(sizeof(T));
   return object;
 }
@@ -46,6 +46,21 @@ EdgeTable::~EdgeTable() {
     }
     destroy(std::exchange(old_, old_->next));
   }
+  free_spares();
+}
+
+void EdgeTable::add_spares(std::size_t wanted) {
+  for (; spare_count_ < wanted; ++spare_count_) {
+    auto* const spare = create<Overflow>();
+    spare->more.store(spares_, std::memory_order_relaxed);
+    spares_ = spare;
+  }
+}
+
+void EdgeTable::free_spares() noexcept {
+  for (; spare_count_ != 0; --spare_count_)
+    destroy(std::exchange(spares_, static_cast<Overflow*>(spares_->more.load(std::memory_order_relaxed))));
+  prepared_ = 0;
 }
 
 EdgeTable::Bucket* EdgeTable::bucket_at(std::uint32_t b) const noexcept {
@@ -124,7 +139,8 @@ void EdgeTable::publish(std::uint32_t buckets) noexcept {
   state_.store(version << 32 | buckets, std::memory_order_release);
 }
 
-void EdgeTable::put(Bucket* bucket, std::uint64_t cell) {
+// Requires: a spare overflow bucket.
+void EdgeTable::put(Bucket* bucket, std::uint64_t cell) noexcept {
   for (;; bucket = bucket->more.load(std::memory_order_relaxed)) {
     for (std::atomic<std::uint64_t>& atom : bucket->cells)
       if (atom.load(std::memory_order_relaxed) == 0) {
@@ -132,8 +148,13 @@ void EdgeTable::put(Bucket* bucket, std::uint64_t cell) {
         atom.store(cell, std::memory_order_release);
         return;
       }
-    if (bucket->more.load(std::memory_order_relaxed) == nullptr)
-      bucket->more.store(create<Overflow>(), std::memory_order_release);
+    if (bucket->more.load(std::memory_order_relaxed) == nullptr) {
+      Overflow* const spare = spares_;
+      spares_ = static_cast<Overflow*>(spare->more.load(std::memory_order_relaxed));
+      --spare_count_;
+      spare->more.store(nullptr, std::memory_order_relaxed);
+      bucket->more.store(spare, std::memory_order_release);
+    }
   }
 }
 
@@ -164,11 +185,23 @@ bool EdgeTable::clear_cell(Bucket* first, Bucket* bucket, std::size_t i) {
   return true;
 }
 
+void EdgeTable::prepare(std::uint32_t inserts) {
+  prepared_ = 0;
+  if (buckets() == 0) {
+    make_bucket();
+    publish(1);
+  }
+  for (std::uint32_t i = 0; i < inserts; ++i)
+    if (size_ + i >= kMeanFill * buckets() && buckets() < kMaxBuckets && !add_bucket()) break;
+  add_spares(inserts);
+  prepared_ = inserts;
+}
+
 void EdgeTable::insert(Node* node) {
-  const std::uint32_t buckets = buckets_in(state_.load(std::memory_order_relaxed));
-  if (buckets == 0 || (size_ >= kMeanFill * buckets && buckets < kMaxBuckets)) add_bucket();
+  if (prepared_ == 0) prepare(1);
+  --prepared_;
   const std::uint64_t hash = hash_of(node);
-  put(bucket_at(bucket_of(hash, buckets_in(state_.load(std::memory_order_relaxed)))), cell_of(node, hash));
+  put(bucket_at(bucket_of(hash, buckets())), cell_of(node, hash));
   ++size_;
 }
 
@@ -180,29 +213,47 @@ void EdgeTable::erase(Node* node) {
   if (--size_ == 0) unlink_all();
 }
 
-void EdgeTable::replace(Node* old, Node* fresh) {
+void EdgeTable::replace(Node* old, Node* fresh) noexcept {
   Bucket* first = nullptr;
   Bucket* bucket = nullptr;
   // release: pairs with the acquire in find().
   cell_for(old, &first, &bucket)->store(cell_of(fresh, hash_of(fresh)), std::memory_order_release);
 }
 
-void EdgeTable::add_bucket() {
-  const std::uint32_t buckets = buckets_in(state_.load(std::memory_order_relaxed));
-  std::atomic<Group*>& group = groups_[buckets / (kBuckets * kSegments)];
+void EdgeTable::make_bucket() {
+  const std::uint32_t next = buckets();
+  std::atomic<Group*>& group = groups_[next / (kBuckets * kSegments)];
   if (group.load(std::memory_order_relaxed) == nullptr)
     group.store(create<Group>(), std::memory_order_release);
   std::atomic<Segment*>& segment =
-      group.load(std::memory_order_relaxed)->segments[buckets / kBuckets % kSegments];
+      group.load(std::memory_order_relaxed)->segments[next / kBuckets % kSegments];
   if (segment.load(std::memory_order_relaxed) == nullptr)
     segment.store(create<Segment>(), std::memory_order_release);
-  if (buckets == 0) return publish(1);
+}
 
+// False when there is no memory for it: the buckets there are take more entries then.
+bool EdgeTable::add_bucket() noexcept {
+  const std::uint32_t buckets = this->buckets();
   Bucket* const from = bucket_at(buckets - std::bit_floor(buckets));
-  Bucket* const to = bucket_at(buckets);
   const auto moves = [&](std::uint64_t cell) {
     return cell != 0 && bucket_of(hash_of(node_of(cell)), buckets + 1) == buckets;
   };
+  // All memory comes first: overflow buckets of the new one, and room to retire those of the old one.
+  try {
+    std::size_t moving = 0;
+    std::size_t chain = 0;
+    for (Bucket* bucket = from; bucket != nullptr; bucket = bucket->more.load(std::memory_order_relaxed)) {
+      for (const std::atomic<std::uint64_t>& atom : bucket->cells)
+        moving += moves(atom.load(std::memory_order_relaxed)) ? 1 : 0;
+      ++chain;
+    }
+    make_bucket();
+    add_spares(moving <= kCells ? 0 : (moving - 1) / kCells);
+    domain_.reserve(chain);
+  } catch (const std::bad_alloc&) {
+    return false;
+  }
+  Bucket* const to = bucket_at(buckets);
   for (Bucket* bucket = from; bucket != nullptr; bucket = bucket->more.load(std::memory_order_relaxed))
     for (const std::atomic<std::uint64_t>& atom : bucket->cells)
       if (const std::uint64_t cell = atom.load(std::memory_order_relaxed); moves(cell)) put(to, cell);
@@ -213,11 +264,13 @@ void EdgeTable::add_bucket() {
       if (moves(bucket->cells[i].load(std::memory_order_relaxed)) && clear_cell(from, bucket, i)) break;
     bucket = more;
   }
+  return true;
 }
 
 // The groups are out of use: a reader that is inside one finds that the number of buckets has changed.
 void EdgeTable::unlink_all() noexcept {
   publish(0);
+  prepared_ = 0;
   for (std::atomic<Group*>& entry : groups_) {
     // relaxed: only the writer stores. release: pairs with the acquires in find().
     Group* const group = entry.load(std::memory_order_relaxed);
@@ -234,20 +287,26 @@ void EdgeTable::unlink_all() noexcept {
   }
 }
 
-bool EdgeTable::free_some(std::size_t most) {
+bool EdgeTable::free_some(std::size_t most) noexcept {
+  if (size_ == 0) {
+    // What was prepared and not used.
+    free_spares();
+    if (groups_[0].load(std::memory_order_relaxed) != nullptr) unlink_all();
+  }
   while (old_ != nullptr) {
     // Segments fill a group from its front, and an empty table has no overflow buckets.
     while (old_kept_ != 0) {
       std::atomic<Segment*>& last = old_->segments[--old_kept_];
       Segment* const segment = last.load(std::memory_order_relaxed);
       if (segment == nullptr) continue;
-      if (most-- == 0) {
+      if (most-- == 0 || !domain_.try_reserve(1)) {
         ++old_kept_;
         return false;
       }
       last.store(nullptr, std::memory_order_release);
       retire(segment);
     }
+    if (!domain_.try_reserve(1)) return false;
     retire(std::exchange(old_, old_->next));
     old_kept_ = kSegments;
   }

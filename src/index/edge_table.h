@@ -41,15 +41,18 @@ class EdgeTable {
   // The same for the writer.
   Node* find(std::uint32_t parent, std::uint64_t local) const noexcept;
 
-  // Requires: no entry with the node's parent and first hash.
+  // Takes the memory of the next `inserts` calls of insert(), which cannot fail then, and grows the table where that is
+  // due and there is memory for it. Throws std::bad_alloc with nothing changed but that.
+  void prepare(std::uint32_t inserts);
+  // Requires: no entry with the node's parent and first hash. Throws std::bad_alloc, with nothing changed, unless prepared.
   void insert(Node* node);
-  // Requires: an entry for the node. The last one leaves memory that free_some() gives back.
+  // Requires: an entry for the node, and room for a retirement. The last one leaves memory that free_some() gives back.
   void erase(Node* node);
   // `fresh` has the same parent and first hash.
-  void replace(Node* old, Node* fresh);
+  void replace(Node* old, Node* fresh) noexcept;
 
   // Retires up to `most` pieces of a table that became empty; true when none is left.
-  bool free_some(std::size_t most);
+  bool free_some(std::size_t most) noexcept;
 
   std::size_t size() const noexcept { return size_; }
   // Buckets that the longest search looks at: for tests, walks everything.
@@ -97,9 +100,14 @@ class EdgeTable {
   }
   static std::uint32_t buckets_in(std::uint64_t state) noexcept { return static_cast<std::uint32_t>(state); }
 
+  std::uint32_t buckets() const noexcept { return buckets_in(state_.load(std::memory_order_relaxed)); }
   Bucket* bucket_at(std::uint32_t b) const noexcept;
-  void add_bucket();
-  void put(Bucket* bucket, std::uint64_t cell);
+  // Memory for one bucket more than there are.
+  void make_bucket();
+  bool add_bucket() noexcept;
+  void add_spares(std::size_t wanted);
+  void free_spares() noexcept;
+  void put(Bucket* bucket, std::uint64_t cell) noexcept;
   bool clear_cell(Bucket* first, Bucket* bucket, std::size_t i);
   std::atomic<std::uint64_t>* cell_for(const Node* node, Bucket** first, Bucket** bucket) const noexcept;
   void publish(std::uint32_t buckets) noexcept;
@@ -120,6 +128,10 @@ class EdgeTable {
   std::size_t bytes_ = 0;
   Group* old_ = nullptr;        // out of use; no reader that comes finds it
   std::uint32_t old_kept_ = 0;  // segments that the first of them may still have
+  // Overflow buckets that no reader has seen; an insert that was prepared may take one.
+  Overflow* spares_ = nullptr;
+  std::size_t spare_count_ = 0;
+  std::uint32_t prepared_ = 0;  // inserts
 };
 
 }  // namespace ashlar::index::detail

@@ -6,11 +6,15 @@
 //     bool empty() const;                         // true for Entry{}, false for everything that is inserted
 //     static std::uint64_t hash(const Key& key, std::uint64_t seed);  // its high bits choose the place
 //   };
-// Each map has a seed of its own (seeded_hash.h), so that keys cannot be chosen to meet.
+// Each map has a seed of its own (table_seed.h), so that keys cannot be chosen to meet.
+//
+// What makes a map larger throws std::bad_alloc where there is no memory, with the map as it was. What makes it smaller
+// needs none: without memory for a smaller array it keeps the one that it has.
 //
 // Thread safety: thread-compatible.
 // Complexity:    O(1) expected; a step that grows or shrinks the array is O(size). Between 3/16 and 3/4 of the array is
-//                in use, unless reserve() asked for more; an empty map has no heap memory.
+//                in use, unless reserve() asked for more or memory was short; an empty map has no heap memory, unless
+//                reserve() asked for it.
 // Pointers to entries hold until the next insert() or erase().
 #pragma once
 
@@ -19,11 +23,13 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <new>
+#include <span>
 #include <type_traits>
 #include <utility>
 
 #include "ashlar/base/check.h"
-#include "index/seeded_hash.h"
+#include "index/table_seed.h"
 #include "index/walked_steps.h"
 
 namespace ashlar::index {
@@ -96,7 +102,7 @@ class EntryMap {
   }
 
   // Requires: `entry` points to an entry of this map.
-  void erase(Entry* entry) {
+  void erase(Entry* entry) noexcept {
     auto hole = static_cast<std::size_t>(entry - entries_.get());
     for (std::size_t at = (hole + 1) & mask_; !entries_[at].empty(); at = (at + 1) & mask_) {
       // An entry may move back into the hole unless its home lies behind the hole.
@@ -118,17 +124,27 @@ class EntryMap {
   }
   // Undoes growing: a map that is back at an earlier size gets its capacity of then.
   // Requires: capacity() was `capacity` when there were size() entries.
-  void restore_capacity(std::size_t capacity) {
+  void restore_capacity(std::size_t capacity) noexcept {
     if (capacity == 0)
       clear();
     else if (capacity != this->capacity())
-      rebuild(capacity);
+      rebuild_if_possible(capacity);
   }
 
   void clear() noexcept {
     entries_.reset();
     size_ = 0;
     mask_ = 0;
+  }
+
+  // All entries, in no order, in the map's own memory, where the caller may change them and their order. The map is good
+  // for bytes() and clear() then, and for nothing else.
+  std::span<Entry> take_apart() noexcept {
+    detail::count_steps(capacity());
+    std::size_t end = 0;
+    for (std::size_t at = 0; at < capacity(); ++at)
+      if (!entries_[at].empty()) entries_[end++] = entries_[at];
+    return {entries_.get(), end};
   }
 
   template <class F>
@@ -145,15 +161,20 @@ class EntryMap {
     return static_cast<std::size_t>(Entry::hash(key, seed_) >> shift_);
   }
 
-  void shrink() {
+  void shrink() noexcept {
     if (size_ == 0)
       clear();
     else if (mask_ + 1 > kMinCapacity)
-      rebuild((mask_ + 1) / 2);
+      rebuild_if_possible((mask_ + 1) / 2);
   }
 
-  void rebuild(std::size_t capacity) {
-    const std::unique_ptr<Entry[]> old = std::exchange(entries_, std::make_unique<Entry[]>(capacity));
+  void rebuild(std::size_t capacity) { move_to(std::make_unique<Entry[]>(capacity), capacity); }
+  void rebuild_if_possible(std::size_t capacity) noexcept {
+    if (std::unique_ptr<Entry[]> entries(new (std::nothrow) Entry[capacity]()); entries != nullptr)
+      move_to(std::move(entries), capacity);
+  }
+  void move_to(std::unique_ptr<Entry[]> entries, std::size_t capacity) noexcept {
+    const std::unique_ptr<Entry[]> old = std::exchange(entries_, std::move(entries));
     const std::size_t old_capacity = old == nullptr ? 0 : mask_ + 1;
     if (old == nullptr) seed_ = detail::draw_seed();
     detail::count_steps(old_capacity);

@@ -3,6 +3,10 @@
 // chain per such era and cost nothing until no reader is in that era any more; then the chain is reviewed, some objects
 // in each scan, and what another reader still holds goes to that one's chain. Only readers that were inside when an
 // object retired can hold it, so that it is reviewed at most once for each of them.
+//
+// Memory. A scan takes what it may need before it moves an object: the list of eras, a place for each among the held ones,
+// and spare chunks. Chunks that it empties become spares, so that it needs no more than one for each era, and one more
+// because batch and reviews are two chains. Without the memory there is no scan; the next retirement tries again.
 #include "index/era_domain.h"
 
 #include <algorithm>
@@ -12,14 +16,16 @@
 
 namespace ashlar::index::detail {
 
-EraDomain::EraDomain() : spare_(new Chunk), chunks_(1) {}
+EraDomain::EraDomain() {
+  add_spare();
+}
 
 EraDomain::~EraDomain() {
   ASHLAR_CHECK(active_eras().empty(), "a domain ends with a reader inside, in era %llu",
                static_cast<unsigned long long>(active_eras().front()));
   flush();
   ASHLAR_CHECK(waiting_count() == 0, "%zu objects wait for nobody", waiting_count());
-  delete spare_;
+  drop_spares(0);
   for (const std::atomic<Line*>& lines : more_lines_) delete[] lines.load();
 }
 
@@ -46,6 +52,7 @@ void EraDomain::retire(void* object, std::size_t bytes, std::uint64_t birth, Fre
   ASHLAR_DCHECK(birth <= now, "an object of era %llu retires in era %llu",
                 static_cast<unsigned long long>(birth), static_cast<unsigned long long>(now));
   push(batch_, {object, bytes, birth, now, free, context});
+  if (reserved_ != 0) --reserved_;
   count_waiting(1, bytes);
   ++work_.retired;
   ++batch_count_;
@@ -53,25 +60,63 @@ void EraDomain::retire(void* object, std::size_t bytes, std::uint64_t birth, Fre
   if ((batch_count_ >= batch_limit() || batch_bytes_ >= kBatchBytes) && !scanning_) scan(kReviews);
 }
 
-void EraDomain::flush() {
+bool EraDomain::flush() {
   ASHLAR_CHECK(!scanning_, "flush() within a free function");
+  reserved_ = 0;
   // What the free functions retire is looked at in the next round.
   do {
-    scan(std::numeric_limits<std::size_t>::max());
+    if (!scan(std::numeric_limits<std::size_t>::max())) return false;
   } while (batch_count_ != 0);
+  return true;
 }
 
 bool EraDomain::collect() {
   ASHLAR_CHECK(!scanning_, "collect() within a free function");
-  scan(kReviews);
-  return reviews_.first == nullptr;
+  return !scan(kReviews) || reviews_.first == nullptr;
 }
 
-void EraDomain::scan(std::size_t reviews) {
+void EraDomain::add_spare() {
+  auto* const chunk = new Chunk;
+  ++chunks_;
+  chunk->next = spares_;
+  spares_ = chunk;
+  ++spare_count_;
+}
+
+void EraDomain::drop_spares(std::size_t kept) noexcept {
+  for (; spare_count_ > kept; --spare_count_, --chunks_) delete std::exchange(spares_, spares_->next);
+}
+
+void EraDomain::make_room(std::size_t n) {
+  const std::size_t left = batch_.first == nullptr ? 0 : kChunk - batch_.first->size;
+  while (left + spare_count_ * kChunk < n) add_spare();
+  reserved_ = n;
+}
+
+bool EraDomain::try_reserve(std::size_t n) noexcept {
+  try {
+    reserve(n);
+    return true;
+  } catch (const std::bad_alloc&) {
+    return false;
+  }
+}
+
+bool EraDomain::scan(std::size_t reviews) {
+  advance();
+  std::vector<std::uint64_t> active;
+  std::size_t needed = 0;
+  try {
+    active = active_eras();
+    // Held objects have eras that are announced.
+    held_.reserve(active.size());
+    needed = active.empty() ? 0 : active.size() + 1 + chunks_for(reserved_);
+    while (spare_count_ < needed) add_spare();
+  } catch (const std::bad_alloc&) {
+    return false;
+  }
   scanning_ = true;
   ++work_.scans;
-  advance();
-  const std::vector<std::uint64_t> active = active_eras();
   let_go(active);
   Chain batch = std::exchange(batch_, {});
   batch_count_ = 0;
@@ -79,6 +124,11 @@ void EraDomain::scan(std::size_t reviews) {
   examine(batch, std::numeric_limits<std::size_t>::max(), active);
   examine(reviews_, reviews, active);
   scanning_ = false;
+  if (held_.empty()) held_.shrink_to_fit();
+  // While readers hold something back, the next scan will need as many again.
+  const std::size_t kept = std::max<std::size_t>(1, chunks_for(reserved_));
+  drop_spares(waiting_count() == 0 ? kept : std::max(kept, needed));
+  return true;
 }
 
 std::vector<std::uint64_t> EraDomain::active_eras() const {
@@ -101,7 +151,6 @@ void EraDomain::let_go(const std::vector<std::uint64_t>& active) {
     return true;
   };
   held_.erase(std::remove_if(held_.begin(), held_.end(), gone), held_.end());
-  if (held_.empty()) held_.shrink_to_fit();
 }
 
 void EraDomain::examine(Chain& chain, std::size_t limit, const std::vector<std::uint64_t>& active) {
@@ -127,11 +176,9 @@ void EraDomain::hold(const Retired& retired, std::uint64_t era) {
 
 void EraDomain::push(Chain& chain, const Retired& retired) {
   if (chain.first == nullptr || chain.first->size == kChunk) {
-    Chunk* chunk = std::exchange(spare_, nullptr);
-    if (chunk == nullptr) {
-      chunk = new Chunk;
-      ++chunks_;
-    }
+    if (spares_ == nullptr) add_spare();
+    Chunk* const chunk = std::exchange(spares_, spares_->next);
+    --spare_count_;
     chunk->size = 0;
     chunk->next = chain.first;
     if (chain.first == nullptr) chain.last = chunk;
@@ -145,12 +192,9 @@ EraDomain::Retired EraDomain::pop(Chain& chain) {
   const Retired retired = chunk->objects[--chunk->size];
   if (chunk->size == 0) {
     chain.first = chunk->next;
-    if (spare_ == nullptr) {
-      spare_ = chunk;
-    } else {
-      delete chunk;
-      --chunks_;
-    }
+    chunk->next = spares_;
+    spares_ = chunk;
+    ++spare_count_;
   }
   return retired;
 }

@@ -53,7 +53,8 @@ inline constexpr std::size_t kApart = 128;
 
 class EraDomain {
  public:
-  // Frees an object, or does whatever else had to wait for the readers. May call retire() and birth().
+  // Frees an object, or does whatever else had to wait for the readers. May call birth(), and retire() if the memory for
+  // it cannot fail.
   using Free = void (*)(void* object, void* context);
   class Guard;
 
@@ -87,12 +88,22 @@ class EraDomain {
     // relaxed: only the writer stores, and we are it.
     return era_.load(std::memory_order_relaxed);
   }
+  // Makes room for the next n retirements: they need no memory. Throws std::bad_alloc, or says false, where there is no
+  // memory for it. Ends with flush().
+  void reserve(std::size_t n) {
+    if (n > reserved_) [[unlikely]]
+      make_room(n);
+  }
+  bool try_reserve(std::size_t n) noexcept;
   // Calls free(object, context) when no reader can look at the object any more: in this call at the earliest. Requires:
-  // every link to it from objects that are not retired is gone.
+  // every link to it from objects that are not retired is gone. Without room for it, it may throw std::bad_alloc, and the
+  // object is not retired.
   void retire(void* object, std::size_t bytes, std::uint64_t birth, Free free, void* context);
-  // Begins an era and frees all that no reader holds. Not from a free function.
-  void flush();
-  // The same, looking at no more than kReviews of the objects that were held back; false when there are more of them.
+  // Begins an era and frees all that no reader holds. Not from a free function. False when there was no memory to find
+  // out what that is; then everything waits on.
+  bool flush();
+  // The same, looking at no more than kReviews of the objects that were held back; false when there are more of them, and
+  // the memory to look at them.
   bool collect();
 
   // Retired and not freed yet. relaxed: nothing is published by them.
@@ -173,8 +184,13 @@ class EraDomain {
     era_.store(era_.load(std::memory_order_relaxed) + 1, kOrderAdvance);
     born_bytes_ = 0;
   }
-  // Begins an era and frees what no reader holds, looking at up to `reviews` of the objects that were held back.
-  void scan(std::size_t reviews);
+  // Begins an era and frees what no reader holds, looking at up to `reviews` of the objects that were held back. False
+  // when there is no memory for it: nothing is freed, and nothing lost.
+  bool scan(std::size_t reviews);
+  void make_room(std::size_t n);
+  void add_spare();
+  void drop_spares(std::size_t kept) noexcept;
+  static std::size_t chunks_for(std::size_t objects) noexcept { return (objects + kChunk - 1) / kChunk; }
   // The announced eras, rising.
   std::vector<std::uint64_t> active_eras() const;
   // Puts the objects whose holders have left up for review.
@@ -206,10 +222,12 @@ class EraDomain {
   std::size_t batch_bytes_ = 0;
   std::size_t batch_count_ = 0;
   Chain batch_;
-  Chain reviews_;           // objects whose holders have left
-  std::vector<Held> held_;  // by rising era
-  Chunk* spare_;            // one empty chunk, while no chain has it
-  std::size_t chunks_ = 0;
+  Chain reviews_;            // objects whose holders have left
+  std::vector<Held> held_;   // by rising era
+  Chunk* spares_ = nullptr;  // chunks that no chain has; one when nothing waits
+  std::size_t spare_count_ = 0;
+  std::size_t chunks_ = 0;    // spares included
+  std::size_t reserved_ = 0;  // retirements for which the batch and the spares have room
   Work work_;
 };
 

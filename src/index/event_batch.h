@@ -4,6 +4,7 @@
 // Complexity:    an append is three copies to the end of an array; clear() keeps the storage.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -33,8 +34,11 @@ class EventBatch {
   std::size_t events() const noexcept { return heads_.size(); }
   bool empty() const noexcept { return heads_.empty(); }
 
-  // Requires: head.count is blocks.size() + names.size().
+  // Requires: head.count is blocks.size() + names.size(). Throws std::bad_alloc, with the batch as it was.
   void append(const EventHead& head, std::span<const StoredBlock> blocks, std::span<const BlockName> names) {
+    make_room(heads_, 1);
+    make_room(blocks_, blocks.size());
+    make_room(names_, names.size());
     heads_.push_back(head);
     blocks_.insert(blocks_.end(), blocks.begin(), blocks.end());
     names_.insert(names_.end(), names.begin(), names.end());
@@ -47,6 +51,12 @@ class EventBatch {
   void clear(std::size_t room) noexcept;
 
  private:
+  template <class T>
+  static void make_room(std::vector<T>& array, std::size_t more) {
+    const std::size_t size = array.size() + more;
+    if (size > array.capacity()) array.reserve(std::max(size, 2 * array.capacity()));
+  }
+
   std::vector<EventHead> heads_;
   std::vector<StoredBlock> blocks_;
   std::vector<BlockName> names_;

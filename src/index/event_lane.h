@@ -39,7 +39,7 @@ class EventLane {
     if (thread_.joinable()) thread_.join();
   }
 
-  // Never waits. Sets `number` to that of the event when it was accepted.
+  // Never waits. Sets `number` to that of the event when it was accepted. Throws std::bad_alloc: nothing was accepted.
   Push try_push(const EventHead& head, std::span<const StoredBlock> blocks, std::span<const BlockName> names,
                 std::uint64_t& number);
   // Returns when there is room, which others may take first, or when the lane is closed.

@@ -14,7 +14,13 @@
 //   - names_ has an entry (name -> block) for every block whose `named` bit is set, and no other; a block that nobody
 //     holds is not named, unless dead slots do. A holder of a named block holds it by that name unless AliasNames says
 //     otherwise; a holder of a block that is not named has an alias for it.
-//   - every node but the root has a holder or a child, or is the end of a barren chain that waits in barren_.
+//   - every node but the root has a holder or a child, or is the end of a barren chain that waits in barren_, or
+//     unpruned_ is set.
+//
+// Memory. What a call changes for good it changes when it has the memory for all of it: a store prepares everything
+// before it publishes, and refuses with kFull where std::bad_alloc comes up before that. Removals need none. Taking out
+// nodes, shrinking them and giving memory back is optional: it is left for later where there is no memory to retire what
+// it replaces.
 //
 // Steps. The writer counts what it does: a block of an event, a node, a name or an alias that goes, 16 holders of a node
 // or 16 words of a roster, an object that is held against the readers' eras. A call takes the steps of its own event,
@@ -58,8 +64,9 @@ class FlashCore {
   // --- The writer's calls. ---
 
   // Nothing: there may be a slot for the worker after more of the sweep. Call again, after other writers had their turn.
-  std::optional<StoreVerdict> store(const BlocksStored& event);
-  std::size_t remove(const Worker& worker, StorageTier tier, std::span<const BlockName> names);
+  std::optional<StoreVerdict> store(const BlocksStored& event) noexcept;
+  std::size_t remove(const Worker& worker, StorageTier tier, std::span<const BlockName> names) noexcept;
+  // This and the calls below throw std::bad_alloc with nothing changed that shows.
   void clear(const Worker& worker);
   // The worker's ranks from `rank` on, up to kKills of them. Returns the rank to go on with, nothing when all are gone.
   std::optional<std::uint32_t> remove_worker(WorkerId worker, std::uint32_t rank);
@@ -107,12 +114,12 @@ class FlashCore {
     }
   };
   Owner owner(Node& node, std::uint32_t slot) const noexcept;
-  // Makes an entry where there is none. Publishes nothing but an empty mask.
+  // Makes an entry where there is none. Publishes nothing but an empty mask. Throws std::bad_alloc with nothing changed.
   Owner make_owner(Node& node, std::uint32_t slot, std::size_t tier);
   void write_mask(Node& node, const Owner& owner, std::uint32_t slot, std::size_t tier, Mask mask) noexcept;
   void write_tier(Node& node, const Owner& owner, std::uint32_t slot, std::size_t tier, Mask mask) noexcept;
-  // Adds blocks to what the slot holds; returns how many were new.
-  std::uint32_t hold(Node& node, std::uint32_t slot, std::size_t tier, Mask blocks);
+  // Adds blocks to what the slot holds.
+  void hold(Node& node, const Owner& owner, std::uint32_t slot, std::size_t tier, Mask blocks) noexcept;
   TierBits tiers_at(Node& node, std::uint32_t slot, std::uint32_t offset) const noexcept;
   // Blocks that other slots hold in any tier, dead ones aside; `but` may be kNoSlot.
   Mask held(const Node& node, std::uint32_t but) const noexcept;
@@ -148,20 +155,30 @@ class FlashCore {
   void retire(Node* node, bool with_id);
   bool is_empty() const noexcept { return live_nodes_ == 1; }
   // Gives back what an empty index keeps for names and ids. Requires: is_empty(), and no probe is used after it.
-  void forget_all();
+  void forget_all() noexcept;
   Node* find_child(const Node& node, std::uint64_t local) const noexcept;
-  // Links a complete node below `parent`, where readers see it from then on.
-  void link(Node& parent, Node* child);
+  // Links a complete node below `parent`, where readers see it from then on. Requires: as many inserts as edges_for() says
+  // are prepared.
+  void link(Node& parent, Node* child) noexcept;
+  static std::uint32_t edges_for(const Node& parent) noexcept;
   void unlink(Node* node);
-  // The same node with other room, or cut to `blocks`; replaces the old one for readers that come.
+  // The same node with other room, or cut to `blocks`; replaces the old one for readers that come. Throws std::bad_alloc
+  // with nothing changed.
   Node* rebuild(Node* old, std::uint32_t blocks, std::uint32_t room);
   // Cuts a node in two before block `at`; returns the front, which has a new id. `newcomer` may have names there, but
-  // no masks yet.
-  Node* split(Node* old, std::uint32_t at, std::uint32_t newcomer);
-  void take_place(Node* old, Node* fresh);
-  void move_name(Node& from, std::uint32_t offset, BlockRef to);
-  // Frees the node and its ancestors as far as nobody needs them.
-  void prune(Node* node);
+  // no masks yet; where it `joins`, the front has an entry for it. Throws std::bad_alloc with nothing changed.
+  Node* split(Node* old, std::uint32_t at, std::uint32_t newcomer, std::size_t tier, bool joins);
+  class AliasMoves;
+  void take_place(Node* old, Node* fresh) noexcept;
+  void move_name(Node& from, std::uint32_t offset, BlockRef to) noexcept;
+  // Frees the node and its ancestors as far as nobody needs them, and as there is memory to retire them.
+  void prune(Node* node) noexcept;
+  bool prune_one(Node* node) noexcept;
+  bool is_barren(const Node& node) const noexcept {
+    return &node != root_ && node.first_child == kNoNode && held(node, kNoSlot) == 0;
+  }
+  // The end of a barren chain waits.
+  void leave_barren(std::uint32_t id) noexcept;
 
   // --- Names. ---
   std::uint32_t find_name(std::uint64_t name) const;
@@ -181,6 +198,7 @@ class FlashCore {
     std::uint32_t offset = 0;
     std::uint32_t count = 0;
     std::uint32_t block = 0;  // of the event
+    Owner owner{};            // the worker's entry, from prepare() on
   };
   enum class NameKind : std::uint8_t { kCanonical, kInserted, kNewAlias, kAlias };
   // The event in work.
@@ -194,7 +212,9 @@ class FlashCore {
     std::uint32_t known = 0;     // blocks of the event that are there already
     std::uint32_t appended = 0;  // blocks that go into `at` itself
     std::uint32_t checked = 0;   // blocks whose names are settled
+    Owner owner{};               // of the appended blocks
   };
+  std::optional<StoreVerdict> store(Store& store);
   StoreVerdict refuse(StoreVerdict verdict) noexcept;
   std::optional<BlockRef> find_parent(std::uint32_t slot, std::uint64_t name);
   void plan(Store& store);
@@ -210,16 +230,21 @@ class FlashCore {
   void probe_from(const Store& store, std::uint32_t first) noexcept;
   bool settle_in_a_row(Store& store);
   bool settle_one_by_one(Store& store);
-  void set_kind(const Store& store, std::uint32_t block, NameKind kind);
+  // Room for what set_kind() writes.
+  void reserve_kinds(const Store& store);
+  void set_kind(std::uint32_t block, NameKind kind) noexcept { kinds_[block] = kind; }
   bool settle_new(Store& store, Node& node, std::uint32_t offset, std::uint32_t block);
   bool add_alias(Store& store, Node& node, std::uint32_t offset, std::uint32_t block);
   // The piece with this block of the event. Requires: the block was there already.
   const Piece& piece_with(std::uint32_t block) const noexcept;
   // Whether the block will be the worker's by this name when the event in work is through.
   bool names_in_event(const Store& store, BlockRef other, std::uint64_t name);
-  void undo_names(Store& store);
-  void publish(Store& store);
-  void count_repeats(const Store& store, const Piece& piece);
+  void undo_names(Store& store) noexcept;
+  // Undoes what a store did before it was published.
+  void undo(Store& store) noexcept;
+  void prepare(Store& store);
+  void publish(Store& store) noexcept;
+  void count_repeats(const Store& store, const Piece& piece) noexcept;
 
   // --- remove (flash_remove.cc). ---
   // Consecutive names of one removal mostly lie in one node; its masks are written once.
@@ -244,6 +269,7 @@ class FlashCore {
   bool remove_alias(Removal& removal, std::uint32_t alias);
   void turn_to(Removal& removal, Node& node);
   void finish(Removal& removal);
+  void shrink(Node* node, std::uint32_t blocks) noexcept;
   void forget_below(Removal& removal, std::uint32_t offset);
   // Everything that a live slot holds in a node, or the part in `blocks`, names included. Does not prune.
   void drop(Node& node, std::uint32_t slot, Mask blocks);
@@ -255,8 +281,8 @@ class FlashCore {
   static constexpr std::size_t kPieces = 64;          // pieces of memory that it gives back
   static constexpr std::size_t kKills = 512;          // workers that are removed at once
   void begin_call() noexcept;
-  // Takes a share of what waits.
-  void tidy();
+  // Takes a share of what waits, as far as there is memory for it.
+  void tidy() noexcept;
   std::uint64_t steps() const noexcept { return steps_ + domain_.work().examined + aliases_.steps(); }
   void count_holders(std::uint32_t holders) const noexcept { steps_ += 1 + holders / 16; }
   bool any_dead() const noexcept { return !sweeping_.empty() || !died_.empty(); }
@@ -270,10 +296,14 @@ class FlashCore {
   // `from` is then where to go on.
   bool purge(Node& node, std::uint32_t& from, std::uint64_t until);
   void kill(std::span<const std::uint32_t> slots);
-  // Looks at up to `nodes` nodes, and stops after so many steps; true when no dead slot is left.
-  bool sweep(std::size_t nodes, std::uint64_t until);
-  bool prune_barren();
-  bool give_back(std::size_t pieces);
+  // Looks at up to `nodes` nodes, and stops after so many steps; true when no dead slot is left, or there is no memory to go
+  // on.
+  bool sweep(std::size_t nodes, std::uint64_t until) noexcept;
+  bool sweep_is_due() const noexcept { return any_dead() || unpruned_ || in_sweep_; }
+  bool prune_barren() noexcept;
+  bool give_back(std::size_t pieces) noexcept;
+  // Takes away the slots of up to kKills workers that hold nothing; returns how many.
+  std::size_t release_idle();
   // Looks for slots that could be free: dead ones, those of workers that hold nothing. False: there is more to do.
   bool release_slots();
 
@@ -297,6 +327,9 @@ class FlashCore {
   std::uint32_t sweep_at_ = 0;     // node,
   std::uint32_t sweep_entry_ = 0;  // entry of its set
   std::uint32_t sweep_alias_ = 0;
+  bool in_sweep_ = false;  // it is under way
+  // A node that nobody needs may be in the tree, and not in barren_: the next sweep finds it.
+  bool unpruned_ = false;
   // Ids of nodes that nobody needs; they may have gone since, or be in use again.
   std::vector<std::uint32_t> barren_;
   std::size_t prunes_left_ = 0;  // of this call

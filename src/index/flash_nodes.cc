@@ -1,6 +1,8 @@
 // Building, replacing, splitting and freeing nodes; children.
 #include <algorithm>
 #include <bit>
+#include <new>
+#include <vector>
 
 #include "ashlar/base/check.h"
 #include "index/flash_core.h"
@@ -31,11 +33,17 @@ FlashCore::~FlashCore() {
 
 Node* FlashCore::new_node(std::uint32_t blocks, std::uint32_t id) {
   Node* const node = arena_.allocate(blocks);
-  node->id = id != kNoNode ? id : nodes_.allocate();
   if (id == kNoNode) {
-    nodes_[node->id] = node;
+    try {
+      id = nodes_.allocate();
+    } catch (const std::bad_alloc&) {
+      arena_.free(node);
+      throw;
+    }
+    nodes_[id] = node;
     ++live_nodes_;
   }
+  node->id = id;
   node->birth = static_cast<std::uint32_t>(domain_.birth(node->bytes()));
   return node;
 }
@@ -83,7 +91,12 @@ Node* FlashCore::find_child(const Node& node, std::uint64_t local) const noexcep
   return child->hashes()[0] == local ? child : nullptr;
 }
 
-void FlashCore::link(Node& parent, Node* child) {
+std::uint32_t FlashCore::edges_for(const Node& parent) noexcept {
+  const std::uint64_t link = parent.child.load(std::memory_order_relaxed);
+  return link == Node::kNoChild ? 0 : link == Node::kManyChildren ? 1 : 2;
+}
+
+void FlashCore::link(Node& parent, Node* child) noexcept {
   close(parent);
   child->parent = parent.id;
   child->previous = kNoNode;
@@ -121,7 +134,7 @@ void FlashCore::unlink(Node* node) {
 }
 
 // `fresh` stands for `old` in the tree; both have the same first hash and parent.
-void FlashCore::take_place(Node* old, Node* fresh) {
+void FlashCore::take_place(Node* old, Node* fresh) noexcept {
   Node& parent = node_at(old->parent);
   fresh->parent = old->parent;
   fresh->next = old->next;
@@ -150,80 +163,128 @@ Node* FlashCore::rebuild(Node* old, std::uint32_t blocks, std::uint32_t room) {
   fresh->child.store(old->child.load(std::memory_order_relaxed), std::memory_order_relaxed);
   fresh->first_child = old->first_child;
   if (blocks == kNodeBlocks || fresh->first_child != kNoNode) fresh->shape |= Node::kClosed;
-  collect_entries(*old, entries_);
-  for (Entry& entry : entries_)
-    for (Mask& mask : entry.masks) mask &= low_bits(blocks);
-  set_owners(*fresh, entries_);
+  try {
+    collect_entries(*old, entries_);
+    for (Entry& entry : entries_)
+      for (Mask& mask : entry.masks) mask &= low_bits(blocks);
+    set_owners(*fresh, entries_);
+    domain_.reserve(1);
+  } catch (const std::bad_alloc&) {
+    free_node(fresh);
+    throw;
+  }
   nodes_[old->id] = fresh;
   take_place(old, fresh);
   retire(old, false);
   return fresh;
 }
 
-void FlashCore::move_name(Node& from, std::uint32_t offset, BlockRef to) {
+void FlashCore::move_name(Node& from, std::uint32_t offset, BlockRef to) noexcept {
   if ((from.named >> offset & 1) == 0) return;
   const std::uint32_t tag = names_.tag_of(from.names()[offset]);
   const std::uint32_t word = BlockRef(from.id, offset).word();
   names_.replace(tag, word, to.word());
 }
 
-Node* FlashCore::split(Node* old, std::uint32_t at, std::uint32_t newcomer) {
+// Moves the aliases of a node that is split, slot by slot; where memory fails it moves them back.
+class FlashCore::AliasMoves {
+ public:
+  AliasMoves(AliasNames& aliases, const Node& old, std::uint32_t at, std::uint32_t front) noexcept
+      : aliases_(aliases), id_(old.id), blocks_(old.size()), at_(at), front_(front) {}
+
+  BlockRef from(std::uint32_t block) const noexcept { return {id_, block}; }
+  BlockRef to(std::uint32_t block) const noexcept {
+    return block < at_ ? BlockRef(front_, block) : BlockRef(id_, block - at_);
+  }
+  void move(std::uint32_t slot) {
+    std::uint32_t block = 0;
+    try {
+      for (; block < blocks_; ++block) aliases_.move(slot, from(block), to(block));
+    } catch (const std::bad_alloc&) {
+      move_back(slot, block);
+      throw;
+    }
+  }
+  void move_back(std::uint32_t slot) noexcept { move_back(slot, blocks_); }
+
+ private:
+  void move_back(std::uint32_t slot, std::uint32_t block) noexcept {
+    while (block-- > 0) aliases_.move(slot, to(block), from(block));
+  }
+
+  AliasNames& aliases_;
+  const std::uint32_t id_;
+  const std::uint32_t blocks_;
+  const std::uint32_t at_;
+  const std::uint32_t front_;
+};
+
+Node* FlashCore::split(Node* old, std::uint32_t at, std::uint32_t newcomer, std::size_t tier, bool joins) {
   leave_out_dead(*old);
   const std::uint32_t blocks = old->size();
   Node* const front = new_node(at);
-  Node* const back = new_node(blocks - at, old->id);
-  std::copy_n(old->hashes(), at, front->hashes());
-  std::copy_n(old->names(), at, front->names());
-  std::copy_n(old->hashes() + at, blocks - at, back->hashes());
-  std::copy_n(old->names() + at, blocks - at, back->names());
-  front->named = old->named & low_bits(at);
-  back->named = old->named >> at;
-  front->position = old->position;
-  back->position = old->position + at;
-  front->length.store(static_cast<std::uint8_t>(at), std::memory_order_relaxed);
-  back->length.store(static_cast<std::uint8_t>(blocks - at), std::memory_order_relaxed);
-  front->shape |= Node::kClosed | (old->shape & Node::kAliased);
-  back->shape |= old->shape & (Node::kAliased | Node::kClosed);
+  Node* back = nullptr;
+  std::vector<Entry> behind;
+  // The slots whose aliases were moved.
+  std::vector<std::uint32_t> moved;
+  AliasMoves moves(aliases_, *old, at, front->id);
+  try {
+    back = new_node(blocks - at, old->id);
+    std::copy_n(old->hashes(), at, front->hashes());
+    std::copy_n(old->names(), at, front->names());
+    std::copy_n(old->hashes() + at, blocks - at, back->hashes());
+    std::copy_n(old->names() + at, blocks - at, back->names());
+    front->named = old->named & low_bits(at);
+    back->named = old->named >> at;
+    front->position = old->position;
+    back->position = old->position + at;
+    front->length.store(static_cast<std::uint8_t>(at), std::memory_order_relaxed);
+    back->length.store(static_cast<std::uint8_t>(blocks - at), std::memory_order_relaxed);
+    front->shape |= Node::kClosed | (old->shape & Node::kAliased);
+    back->shape |= old->shape & (Node::kAliased | Node::kClosed);
 
+    collect_entries(*old, entries_);
+    if (old->aliased()) {
+      for (const Entry& entry : entries_)
+        if (aliases_.any(entry.slot)) moved.push_back(entry.slot);
+      if (aliases_.any(newcomer) && std::ranges::find(moved, newcomer) == moved.end())
+        moved.push_back(newcomer);
+    }
+    behind = entries_;
+    for (Entry& entry : entries_)
+      for (Mask& mask : entry.masks) mask &= low_bits(at);
+    for (Entry& entry : behind)
+      for (Mask& mask : entry.masks) mask >>= at;
+    const auto holds_nothing = [](const Entry& entry) {
+      return std::all_of(entry.masks.begin(), entry.masks.end(), [](Mask mask) { return mask == 0; });
+    };
+    std::erase_if(entries_, holds_nothing);
+    std::erase_if(behind, holds_nothing);
+    set_owners(*front, entries_);
+    set_owners(*back, behind);
+    if (joins) make_owner(*front, newcomer, tier);
+    domain_.reserve(1);
+    std::size_t done = 0;
+    try {
+      for (; done < moved.size(); ++done) moves.move(moved[done]);
+    } catch (const std::bad_alloc&) {
+      while (done-- > 0) moves.move_back(moved[done]);
+      throw;
+    }
+  } catch (const std::bad_alloc&) {
+    if (back != nullptr) free_node(back);
+    discard(front);
+    throw;
+  }
+  steps_ += blocks * (1 + moved.size());
   // The back keeps the id, and with it the children. The front's names move first, then the back's from the lowest on:
   // then no reference is taken twice.
-  collect_entries(*old, entries_);
-  const auto moved = [&](std::uint32_t i) {
-    return i < at ? BlockRef(front->id, i) : BlockRef(back->id, i - at);
-  };
-  for (std::uint32_t i = 0; i < blocks; ++i) move_name(*old, i, moved(i));
-  const auto move_aliases = [&](std::uint32_t slot) {
-    if (!aliases_.any(slot)) return;
-    for (std::uint32_t i = 0; i < blocks; ++i) aliases_.move(slot, BlockRef(old->id, i), moved(i));
-    steps_ += blocks;
-  };
-  if (old->aliased()) {
-    bool seen = false;
-    for (const Entry& entry : entries_) {
-      move_aliases(entry.slot);
-      seen |= entry.slot == newcomer;
-    }
-    if (!seen) move_aliases(newcomer);
-  }
-  steps_ += blocks;
+  for (std::uint32_t i = 0; i < blocks; ++i) move_name(*old, i, moves.to(i));
   back->first_child = old->first_child;
   back->child.store(old->child.load(std::memory_order_relaxed), std::memory_order_relaxed);
 
-  std::vector<Entry> behind = entries_;
-  for (Entry& entry : entries_)
-    for (Mask& mask : entry.masks) mask &= low_bits(at);
-  for (Entry& entry : behind)
-    for (Mask& mask : entry.masks) mask >>= at;
-  const auto holds_nothing = [](const Entry& entry) {
-    return std::all_of(entry.masks.begin(), entry.masks.end(), [](Mask mask) { return mask == 0; });
-  };
-  std::erase_if(entries_, holds_nothing);
-  std::erase_if(behind, holds_nothing);
-  set_owners(*front, entries_);
-  set_owners(*back, behind);
-
   // Where only dead slots held the back, nobody needs it.
-  if (behind.empty() && back->first_child == kNoNode) barren_.push_back(back->id);
+  if (behind.empty() && back->first_child == kNoNode) leave_barren(back->id);
 
   back->parent = front->id;
   front->first_child = back->id;
@@ -235,22 +296,40 @@ Node* FlashCore::split(Node* old, std::uint32_t at, std::uint32_t newcomer) {
   return front;
 }
 
+void FlashCore::leave_barren(std::uint32_t id) noexcept {
+  try {
+    barren_.push_back(id);
+  } catch (const std::bad_alloc&) {
+    unpruned_ = true;
+  }
+}
+
 // A chain of ancestors may be as long as a sequence: what a call does not free waits in barren_.
-void FlashCore::prune(Node* node) {
-  for (bool first = true; node != root_ && node->first_child == kNoNode && held(*node, kNoSlot) == 0;
-       first = false) {
-    if (!first && prunes_left_ == 0) return barren_.push_back(node->id);
+void FlashCore::prune(Node* node) noexcept {
+  for (bool first = true; is_barren(*node); first = false) {
+    if (!first && prunes_left_ == 0) return leave_barren(node->id);
     if (!first) --prunes_left_;
-    steps_ += 2;
     Node* const parent = &node_at(node->parent);
-    drop_dead_names(*node);
-    ASHLAR_DCHECK(node->named == 0, "a pruned node has names");
-    unlink(node);
-    nodes_[node->id] = nullptr;
-    --live_nodes_;
-    retire(node, true);
+    if (!prune_one(node)) return;
     node = parent;
   }
+}
+
+// Requires: is_barren(). False when there was no memory to retire it.
+bool FlashCore::prune_one(Node* node) noexcept {
+  // The node, and an overflow bucket of the edge table.
+  if (!domain_.try_reserve(2)) {
+    unpruned_ = true;
+    return false;
+  }
+  steps_ += 2;
+  drop_dead_names(*node);
+  ASHLAR_DCHECK(node->named == 0, "a pruned node has names");
+  unlink(node);
+  nodes_[node->id] = nullptr;
+  --live_nodes_;
+  retire(node, true);
+  return true;
 }
 
 }  // namespace ashlar::index::detail

@@ -86,14 +86,12 @@ void FlashCore::write_tier(Node& node, const Owner& owner, std::uint32_t slot, s
   if ((mask & all) == all && (bits & bit) == 0) full.store(bits | bit, std::memory_order_release);
 }
 
-std::uint32_t FlashCore::hold(Node& node, std::uint32_t slot, std::size_t tier, Mask blocks) {
-  const Owner held = make_owner(node, slot, tier);
-  const Mask old = held.mask(tier);
-  if ((blocks & ~old) == 0) return 0;
-  write_mask(node, held, slot, tier, old | blocks);
-  const auto added = static_cast<std::uint32_t>(std::popcount(blocks & ~old));
-  slots_.add_blocks(slot, added);
-  return added;
+void FlashCore::hold(Node& node, const Owner& owner, std::uint32_t slot, std::size_t tier,
+                     Mask blocks) noexcept {
+  const Mask old = owner.mask(tier);
+  if ((blocks & ~old) == 0) return;
+  write_mask(node, owner, slot, tier, old | blocks);
+  slots_.add_blocks(slot, static_cast<std::size_t>(std::popcount(blocks & ~old)));
 }
 
 TierBits FlashCore::tiers_at(Node& node, std::uint32_t slot, std::uint32_t offset) const noexcept {
@@ -217,6 +215,7 @@ void FlashCore::set_owners(Node& node, std::span<const Entry> entries) {
 
 // The same owners with room for one more.
 void FlashCore::replace_set(Node& node, bool lower) {
+  domain_.reserve(1);
   leave_out_dead(node);
   collect_entries(node, entries_);
   OwnerSet* const old = node.set();

@@ -1,6 +1,7 @@
 // remove(), the orphan policy, and names.
 #include <algorithm>
 #include <bit>
+#include <new>
 
 #include "ashlar/base/check.h"
 #include "index/flash_core.h"
@@ -39,7 +40,8 @@ std::optional<BlockRef> FlashCore::resolve(std::uint32_t slot, std::uint64_t nam
 
 // --- remove. ---
 
-std::size_t FlashCore::remove(const Worker& worker, StorageTier tier, std::span<const BlockName> names) {
+std::size_t FlashCore::remove(const Worker& worker, StorageTier tier,
+                              std::span<const BlockName> names) noexcept {
   begin_call();
   tidy();
   steps_ += names.size();
@@ -208,7 +210,16 @@ void FlashCore::finish(Removal& removal) {
   const auto blocks = static_cast<std::uint32_t>(std::bit_width(left));
   if (blocks * 4 > node->capacity() || node->capacity() <= 8) return;
   drop_dead_names(*node);
-  rebuild(node, blocks, blocks);
+  shrink(node, blocks);
+}
+
+// Without the memory the node keeps its size.
+void FlashCore::shrink(Node* node, std::uint32_t blocks) noexcept {
+  try {
+    rebuild(node, blocks, blocks);
+  } catch (const std::bad_alloc&) {
+    return;
+  }
 }
 
 // kOrphan: a block that the slot holds in no tier any more takes its descendants with it.
@@ -221,34 +232,35 @@ void FlashCore::forget_below(Removal& removal, std::uint32_t offset) {
   const bool into_children = had_last && node->first_child != kNoNode;
   if (below == 0 && !into_children) return;
 
-  // What is removed so far is written, then the rest goes, children first, without recursion.
-  const std::uint32_t id = node->id;
+  // What is removed so far is written, then the rest goes, children first. The way back is in the tree: no list is needed.
   if (removal.mine != removal.before) {
     slots_.take_blocks(removal.slot, static_cast<std::size_t>(std::popcount(removal.before & ~removal.mine)));
     write_mask(*node, removal.owner, removal.slot, removal.tier, removal.mine);
   }
   removal.node = nullptr;
-  std::vector<std::uint32_t> todo;
-  const auto push_children = [&](const Node& parent) {
-    for (std::uint32_t child = parent.first_child; child != kNoNode; child = node_at(child).next) {
-      const Owner held = owner(node_at(child), removal.slot);
-      if (held && held.any() != 0) todo.push_back(child);
-    }
+  const auto holds = [&](std::uint32_t id) {
+    const Owner held = owner(node_at(id), removal.slot);
+    return held && held.any() != 0;
   };
-  std::vector<std::uint32_t> emptied;
-  if (into_children) push_children(*node);
-  if (below != 0) drop(*node, removal.slot, below);
-  emptied.push_back(id);
-  while (!todo.empty()) {
-    Node& child = node_at(todo.back());
-    todo.pop_back();
-    push_children(child);
-    drop(child, removal.slot, ~Mask{0});
-    emptied.push_back(child.id);
+  Node* at = node;
+  std::uint32_t next = into_children ? node->first_child : kNoNode;
+  for (;;) {
+    while (next != kNoNode && !holds(next)) next = node_at(next).next;
+    if (next != kNoNode) {
+      at = &node_at(next);
+      next = at->first_child;
+      continue;
+    }
+    if (at == node) break;
+    // Nothing is left below: on with the siblings.
+    Node* const done = at;
+    next = done->next;
+    at = &node_at(done->parent);
+    drop(*done, removal.slot, ~Mask{0});
+    if (is_barren(*done)) prune_one(done);
   }
-  // The deepest are the last ones; pruning one may free those before it, whose ids are then not in use.
-  for (std::size_t i = emptied.size(); i-- > 0;)
-    if (Node* const left = emptied[i] < nodes_.end() ? nodes_[emptied[i]] : nullptr) prune(left);
+  if (below != 0) drop(*node, removal.slot, below);
+  prune(node);
 }
 
 void FlashCore::drop(Node& node, std::uint32_t slot, Mask blocks) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <new>
 
 #include "ashlar/base/check.h"
 
@@ -10,7 +11,7 @@ namespace ashlar::index::detail {
 FlashSlots::FlashSlots(EraDomain& domain, std::uint32_t most) : domain_(domain), most_(most) {
   auto first = std::make_unique<Roster>();
   first->assignment = MatchScores::next_assignment();
-  publish(std::move(first));
+  publish(std::move(first), {});
 }
 
 FlashSlots::~FlashSlots() {
@@ -33,9 +34,23 @@ std::uint32_t FlashSlots::lowest_free() noexcept {
   return size_;
 }
 
-void FlashSlots::add_page() {
-  pages_.push_back(std::make_unique<Page>());
+void FlashSlots::reserve_page() {
+  const std::size_t wanted = pages_.size() + 1;
+  const auto grow = [&](auto& list) {
+    if (list.capacity() < wanted) list.reserve(std::max(wanted, 2 * list.capacity()));
+  };
+  grow(pages_);
+  for (Bits* const bits : {&free_, &dead_, &idle_}) grow(*bits);
+}
+
+void FlashSlots::add_page(std::unique_ptr<Page> page) noexcept {
+  pages_.push_back(std::move(page));
   for (Bits* const bits : {&free_, &dead_, &idle_}) bits->resize(pages_.size());
+}
+
+void FlashSlots::release_pages() noexcept {
+  std::vector<std::unique_ptr<Page>>().swap(pages_);
+  for (Bits* const bits : {&free_, &dead_, &idle_}) Bits().swap(*bits);
 }
 
 std::optional<std::uint32_t> FlashSlots::assign(const Worker& worker) {
@@ -43,22 +58,30 @@ std::optional<std::uint32_t> FlashSlots::assign(const Worker& worker) {
   const std::uint32_t slot = lowest_free();
   if (slot >= kMaxSlots) return std::nullopt;
   // Everything that takes memory comes first: a slot is live only with a roster that says so.
-  if (slot / kPage == pages_.size()) add_page();
+  std::unique_ptr<Page> more;
+  if (slot / kPage == pages_.size()) {
+    reserve_page();
+    more = std::make_unique<Page>();
+  }
   std::unique_ptr<Roster> fresh = copy_roster(std::max(size_, slot + 1));
   const RosterPage*& place = fresh->pages[slot / kPage];
   auto page = place == nullptr ? std::make_unique<RosterPage>() : std::make_unique<RosterPage>(*place);
+  place = page.get();
+  const Pages replaced = prepare(*fresh);
   by_worker_.emplace(worker, slot);
+
   page->workers[slot % kPage] = worker;
   page->birth = domain_.birth(sizeof(RosterPage));
   bytes_ += sizeof(RosterPage);
-  place = page.release();
+  (void)page.release();
+  if (more != nullptr) add_page(std::move(more));
   fresh->assignment = MatchScores::next_assignment();
   set(fresh->alive, slot, true);
   set(free_, slot, false);
   set(idle_, slot, true);
   size_ = std::max(size_, slot + 1);
   at(slot) = {worker, State::kLive, domain_.birth(0), 0, {}};
-  publish(std::move(fresh));
+  publish(std::move(fresh), replaced);
   return slot;
 }
 
@@ -73,6 +96,7 @@ std::vector<std::uint32_t> FlashSlots::slots_of(WorkerId worker, std::uint32_t r
 void FlashSlots::kill(std::span<const std::uint32_t> slots) {
   if (slots.empty()) return;
   std::unique_ptr<Roster> fresh = copy_roster(roster_.load(std::memory_order_relaxed)->slots);
+  const Pages replaced = prepare(*fresh);
   for (const std::uint32_t slot : slots) {
     by_worker_.erase(at(slot).worker);
     set(fresh->alive, slot, false);
@@ -81,7 +105,7 @@ void FlashSlots::kill(std::span<const std::uint32_t> slots) {
     at(slot).state = State::kDead;
     at(slot).blocks = 0;
   }
-  publish(std::move(fresh));
+  publish(std::move(fresh), replaced);
 }
 
 void FlashSlots::recycle(std::uint32_t slot) {
@@ -103,20 +127,25 @@ void FlashSlots::recycle(std::uint32_t slot) {
       this);
 }
 
-void FlashSlots::trim(std::size_t most) {
+void FlashSlots::trim(std::size_t most) noexcept {
+  if (size_ == 0) return release_pages();
   std::uint32_t size = size_;
-  for (; most != 0 && size != 0 && at(size - 1).state == State::kFree; --most) set(free_, --size, false);
+  for (; most != 0 && size != 0 && at(size - 1).state == State::kFree; --most) --size;
   if (size == size_) return;
-  std::unique_ptr<Roster> fresh = copy_roster(size);
+  std::unique_ptr<Roster> fresh;
+  Pages replaced;
+  try {
+    fresh = copy_roster(size);
+    replaced = prepare(*fresh);
+  } catch (const std::bad_alloc&) {
+    return;
+  }
   fresh->assignment = MatchScores::next_assignment();
-  size_ = size;
+  while (size_ != size) set(free_, --size_, false);
   pages_.resize((size + kPage - 1) / kPage);
   for (Bits* const bits : {&free_, &dead_, &idle_}) bits->resize(pages_.size());
-  if (size == 0) {
-    std::vector<std::unique_ptr<Page>>().swap(pages_);
-    for (Bits* const bits : {&free_, &dead_, &idle_}) Bits().swap(*bits);
-  }
-  publish(std::move(fresh));
+  if (size == 0) release_pages();
+  publish(std::move(fresh), replaced);
 }
 
 std::vector<std::uint32_t> FlashSlots::idle(std::size_t most) const {
@@ -144,13 +173,19 @@ std::unique_ptr<Roster> FlashSlots::copy_roster(std::uint32_t slots) const {
   return fresh;
 }
 
-void FlashSlots::publish(std::unique_ptr<Roster> fresh) {
+FlashSlots::Pages FlashSlots::prepare(const Roster& fresh) {
+  const Roster& old = *roster_.load(std::memory_order_relaxed);
+  Pages replaced;
+  for (std::size_t p = 0; p < old.pages.size(); ++p)
+    if (p >= fresh.pages.size() || fresh.pages[p] != old.pages[p]) replaced.push_back(old.pages[p]);
+  domain_.reserve(1 + replaced.size());
+  return replaced;
+}
+
+void FlashSlots::publish(std::unique_ptr<Roster> fresh, const Pages& replaced) noexcept {
   fresh->birth = domain_.birth(fresh->bytes());
   bytes_ += fresh->bytes();
   const Roster* const old = roster_.load(std::memory_order_relaxed);
-  std::vector<const RosterPage*> replaced;
-  for (std::size_t p = 0; old != nullptr && p < old->pages.size(); ++p)
-    if (p >= fresh->pages.size() || fresh->pages[p] != old->pages[p]) replaced.push_back(old->pages[p]);
   // release: pairs with the acquire in roster().
   roster_.store(fresh.release(), std::memory_order_release);
   if (old == nullptr) return;

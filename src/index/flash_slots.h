@@ -54,15 +54,15 @@ class FlashSlots {
     if (last_ < size_ && at(last_).state == State::kLive && at(last_).worker == worker) return last_;
     return look_up(worker);
   }
-  // Gives the worker a slot; nothing when all are taken. Requires: it has none.
+  // Gives the worker a slot; nothing when all are taken. Throws std::bad_alloc with nothing changed. Requires: it has none.
   std::optional<std::uint32_t> assign(const Worker& worker);
   // Live slots of a worker's ranks from `rank` on, by rising rank: up to `most` of them.
   std::vector<std::uint32_t> slots_of(WorkerId worker, std::uint32_t rank, std::size_t most) const;
   const Worker& worker(std::uint32_t slot) const noexcept { return at(slot).worker; }
 
-  // live -> dead. The workers may be assigned again at once, to other slots.
+  // live -> dead. The workers may be assigned again at once, to other slots. Throws std::bad_alloc with nothing changed.
   void kill(std::span<const std::uint32_t> slots);
-  // dead -> free as soon as the readers allow it. Requires: no node has a mask for the slot.
+  // dead -> free as soon as the readers allow it. Requires: no node has a mask for the slot; room for a retirement.
   void recycle(std::uint32_t slot);
   // Of any number: entries of slots that are free stay in nodes, with empty masks.
   bool dead(std::uint32_t slot) const noexcept { return (dead_bits(slot / 64) >> (slot % 64) & 1) != 0; }
@@ -74,8 +74,8 @@ class FlashSlots {
   // Slots that were ever assigned, up to the last one in use.
   std::uint32_t size() const noexcept { return size_; }
   bool has_free_end() const noexcept { return size_ != 0 && at(size_ - 1).state == State::kFree; }
-  // Gives up to `most` free slots behind the last one in use back.
-  void trim(std::size_t most);
+  // Gives up to `most` free slots behind the last one in use back, if there is memory for a roster without them.
+  void trim(std::size_t most) noexcept;
 
   // (worker, tier, content) presences of a slot.
   std::size_t blocks(std::uint32_t slot) const noexcept { return at(slot).blocks; }
@@ -125,11 +125,18 @@ class FlashSlots {
   }
   std::optional<std::uint32_t> look_up(const Worker& worker) const;
   std::uint32_t lowest_free() noexcept;
-  void add_page();
+  // Room for one page more, unless there is.
+  void reserve_page();
+  void add_page(std::unique_ptr<Page> page) noexcept;
+  // Without slots nothing is needed.
+  void release_pages() noexcept;
   // The roster as it is, for as many slots.
   std::unique_ptr<Roster> copy_roster(std::uint32_t slots) const;
+  // Pages of the old roster that the new one does not have; takes the memory to retire them, and the old roster.
+  using Pages = std::vector<const RosterPage*>;
+  Pages prepare(const Roster& fresh);
   // Puts a roster in the place of the old one; pages that only the old one has are retired after it.
-  void publish(std::unique_ptr<Roster> fresh);
+  void publish(std::unique_ptr<Roster> fresh, const Pages& replaced) noexcept;
 
   // What readers look at lies apart from what every event writes.
   alignas(kApart) std::atomic<const Roster*> roster_{nullptr};

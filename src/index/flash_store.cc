@@ -6,9 +6,13 @@
 //               length, where no reader looks.
 // 3. names      every block gets its name: the canonical one where that is possible, else an alias. A name that this
 //               worker uses for other content ends the store, and what this step did is undone.
-// 4. publish    masks first, from the front; then the leaf's length, then the link to the new nodes.
+// 4. prepare    entries among the owners, with empty masks; rooms of the edge table; a node that has to be split is.
+// 5. publish    masks first, from the front; then the leaf's length, then the link to the new nodes.
+// Until the last step, which needs no memory, std::bad_alloc ends the store, and what it did is undone; what stays shows
+// in no answer: room for more, empty masks, a slot without blocks.
 #include <algorithm>
 #include <bit>
+#include <new>
 
 #include "ashlar/base/check.h"
 #include "index/flash_core.h"
@@ -41,13 +45,25 @@ StoreVerdict FlashCore::refuse(StoreVerdict verdict) noexcept {
   return verdict;
 }
 
-std::optional<StoreVerdict> FlashCore::store(const BlocksStored& event) {
+std::optional<StoreVerdict> FlashCore::store(const BlocksStored& event) noexcept {
   begin_call();
   tidy();
   steps_ += event.blocks.size();
   if (event.blocks.empty()) return refuse(StoreVerdict::kEmpty);
   if (!is_known(event.tier)) return refuse(StoreVerdict::kUnknownTier);
-  Store store{.event = &event, .tier = static_cast<std::size_t>(event.tier)};
+  Store work{.event = &event, .tier = static_cast<std::size_t>(event.tier)};
+  pieces_.clear();
+  fresh_.clear();
+  try {
+    return store(work);
+  } catch (const std::bad_alloc&) {
+    undo(work);
+    return refuse(StoreVerdict::kFull);
+  }
+}
+
+std::optional<StoreVerdict> FlashCore::store(Store& store) {
+  const BlocksStored& event = *store.event;
   std::optional<std::uint32_t> slot = slots_.find(event.worker);
   // Where new content came last, more of it will follow: its names are on their way before the rest is looked at.
   const bool probed = event.parent && slot && slots_.trail(*slot).fresh;
@@ -81,11 +97,10 @@ std::optional<StoreVerdict> FlashCore::store(const BlocksStored& event) {
   if (!probed || store.known != 0) probe_from(store, store.known);
   make_space(store);
   if (!settle_names(store)) {
-    undo_names(store);
-    for (Node* const node : fresh_) discard(node);
-    if (is_empty()) forget_all();
+    undo(store);
     return refuse(StoreVerdict::kNameInUse);
   }
+  prepare(store);
   publish(store);
   counters_.stored += event.blocks.size();
   return StoreVerdict::kApplied;
@@ -104,8 +119,6 @@ std::optional<BlockRef> FlashCore::find_parent(std::uint32_t slot, std::uint64_t
 
 void FlashCore::plan(Store& store) {
   const std::span<const StoredBlock> blocks = store.event->blocks;
-  pieces_.clear();
-  fresh_.clear();
   const auto count = static_cast<std::uint32_t>(blocks.size());
   for (;;) {
     Node& node = *store.at;
@@ -157,6 +170,7 @@ void FlashCore::make_space(Store& store) {
     }
   }
   std::uint32_t position = store.at->position + store.offset + store.appended;
+  fresh_.reserve((count - next + kNodeBlocks - 1) / kNodeBlocks);
   while (next < count) {
     const std::uint32_t size = std::min(kNodeBlocks, count - next);
     // Below a full node a sequence grows: more will come.
@@ -174,7 +188,6 @@ void FlashCore::make_space(Store& store) {
 
 bool FlashCore::settle_names(Store& store) {
   kinds_.clear();
-  store.checked = 0;
   for (const Piece& piece : pieces_)
     if (!settle_known(store, piece)) return false;
   return aliases_.any(store.slot) ? settle_one_by_one(store) : settle_in_a_row(store);
@@ -195,15 +208,23 @@ bool FlashCore::settle_in_a_row(Store& store) {
     const std::uint32_t first = BlockRef(place.node->id, place.offset).word() - store.checked;
     std::uint32_t block = store.checked;
     std::uint32_t found = NameTable::kNone;
-    for (; block < end; ++block) {
-      const std::uint64_t name = blocks[block].name.value();
-      found = names_.insert(probes_[block % probes_.size()], first + block,
-                            [&](std::uint32_t value) { return is_named(value, name); });
-      if (found != NameTable::kNone) [[unlikely]]
-        break;
+    const auto note = [&] {
+      place.node->named |= low_bits(block - store.checked) << place.offset;
+      store.checked = block;
+    };
+    try {
+      for (; block < end; ++block) {
+        const std::uint64_t name = blocks[block].name.value();
+        found = names_.insert(probes_[block % probes_.size()], first + block,
+                              [&](std::uint32_t value) { return is_named(value, name); });
+        if (found != NameTable::kNone) [[unlikely]]
+          break;
+      }
+    } catch (const std::bad_alloc&) {
+      note();
+      throw;
     }
-    place.node->named |= low_bits(block - store.checked) << place.offset;
-    store.checked = block;
+    note();
     // From here on the worker has aliases.
     if (found != NameTable::kNone) [[unlikely]]
       return settle_one_by_one(store);
@@ -235,9 +256,8 @@ void FlashCore::probe_from(const Store& store, std::uint32_t first) noexcept {
                [&](std::size_t i) { return blocks[i].name.value(); });
 }
 
-void FlashCore::set_kind(const Store& store, std::uint32_t block, NameKind kind) {
+void FlashCore::reserve_kinds(const Store& store) {
   if (kinds_.empty()) kinds_.assign(store.event->blocks.size(), NameKind::kCanonical);
-  kinds_[block] = kind;
 }
 
 // Blocks that are there: usually under the same name, and then there is nothing to do.
@@ -256,7 +276,8 @@ bool FlashCore::settle_known(Store& store, const Piece& piece) {
       const std::uint32_t alias = aliases_.find(store.slot, name);
       if (alias == 0) continue;
       if (aliases_.block_of(alias) != BlockRef(node.id, offset)) return false;
-      set_kind(store, piece.block + i, NameKind::kAlias);
+      reserve_kinds(store);
+      set_kind(piece.block + i, NameKind::kAlias);
       continue;
     }
     const bool named = (node.named >> offset & 1) != 0;
@@ -275,11 +296,12 @@ bool FlashCore::settle_new(Store& store, Node& node, std::uint32_t offset, std::
   if (aliases_.any(store.slot) && aliases_.find(store.slot, name) != 0) {
     return add_alias(store, node, offset, block);
   }
+  reserve_kinds(store);
   const std::uint32_t found = names_.insert(names_.tag_of(name), BlockRef(node.id, offset).word(),
                                             [&](std::uint32_t value) { return is_named(value, name); });
   if (found != NameTable::kNone) return add_alias(store, node, offset, block);
   node.named |= bit_at(offset);
-  set_kind(store, block, NameKind::kInserted);
+  set_kind(block, NameKind::kInserted);
   return true;
 }
 
@@ -288,9 +310,10 @@ bool FlashCore::settle_new(Store& store, Node& node, std::uint32_t offset, std::
 bool FlashCore::add_alias(Store& store, Node& node, std::uint32_t offset, std::uint32_t block) {
   const std::uint64_t name = store.event->blocks[block].name.value();
   const BlockRef here(node.id, offset);
+  reserve_kinds(store);
   if (const std::uint32_t alias = aliases_.find(store.slot, name); alias != 0) {
     if (aliases_.block_of(alias) != here) return false;
-    set_kind(store, block, NameKind::kAlias);
+    set_kind(block, NameKind::kAlias);
     return true;
   }
   if (const std::uint32_t found = find_name(name); found != NameTable::kNone) {
@@ -302,7 +325,7 @@ bool FlashCore::add_alias(Store& store, Node& node, std::uint32_t offset, std::u
   aliases_.add(store.slot, name, here,
                (node.named >> offset & 1) != 0 ? tiers_at(node, store.slot, offset) : TierBits{0});
   node.shape |= Node::kAliased;
-  set_kind(store, block, NameKind::kNewAlias);
+  set_kind(block, NameKind::kNewAlias);
   return true;
 }
 
@@ -324,7 +347,7 @@ const FlashCore::Piece& FlashCore::piece_with(std::uint32_t block) const noexcep
   return behind[-1];
 }
 
-void FlashCore::undo_names(Store& store) {
+void FlashCore::undo_names(Store& store) noexcept {
   for (std::uint32_t block = store.checked; block-- > 0;) {
     const NameKind kind = kinds_.empty() ? NameKind::kCanonical : kinds_[block];
     if (kind == NameKind::kNewAlias) {
@@ -339,12 +362,18 @@ void FlashCore::undo_names(Store& store) {
   }
 }
 
+void FlashCore::undo(Store& store) noexcept {
+  undo_names(store);
+  for (Node* const node : fresh_) discard(node);
+  fresh_.clear();
+  if (is_empty()) forget_all();
+}
+
 // Counts what the worker held under these names already, and writes down the tiers of aliases.
-void FlashCore::count_repeats(const Store& store, const Piece& piece) {
+void FlashCore::count_repeats(const Store& store, const Piece& piece) noexcept {
   const auto tier_bit = static_cast<TierBits>(1u << store.tier);
   Node& node = *piece.node;
-  const Owner held = owner(node, store.slot);
-  const Mask mine = held ? held.mask(store.tier) : 0;
+  const Mask mine = piece.owner.mask(store.tier);
   if (!node.aliased() && !aliases_.any(store.slot)) {
     counters_.repeated +=
         static_cast<std::uint64_t>(std::popcount(mine >> piece.offset & low_bits(piece.count)));
@@ -367,23 +396,50 @@ void FlashCore::count_repeats(const Store& store, const Piece& piece) {
   }
 }
 
-void FlashCore::publish(Store& store) {
-  const auto count = static_cast<std::uint32_t>(store.event->blocks.size());
-  // A split moves references, so it comes after the names and before all that uses them.
-  if (!fresh_.empty() && store.at != root_ && store.offset < store.at->size()) {
-    Node* const old = store.at;
-    store.at = split(old, store.offset, store.slot);
-    for (Piece& piece : pieces_)
-      if (piece.node == old) piece.node = store.at;
+// Takes the memory for what publish() does.
+void FlashCore::prepare(Store& store) {
+  const bool splits = !fresh_.empty() && store.at != root_ && store.offset < store.at->size();
+  bool joins = false;
+  for (Piece& piece : pieces_) {
+    if (splits && piece.node == store.at)
+      joins = true;
+    else
+      piece.owner = make_owner(*piece.node, store.slot, store.tier);
   }
+  if (store.appended != 0) {
+    // The last piece may lie in the same node.
+    const bool same = !pieces_.empty() && pieces_.back().node == store.at;
+    store.owner = same ? pieces_.back().owner : make_owner(*store.at, store.slot, store.tier);
+  }
+  for (Node* const node : fresh_) {
+    if (store.tier == 0)
+      node->first_slot = static_cast<std::uint16_t>(store.slot);
+    else
+      make_owner(*node, store.slot, store.tier);
+  }
+  if (fresh_.empty()) return;
+  if (const std::uint32_t edges = splits ? 2 : edges_for(*store.at); edges != 0) edges_.prepare(edges);
+  if (!splits) return;
+  // It moves references, so it comes after the names and before all that uses them.
+  Node* const old = store.at;
+  store.at = split(old, store.offset, store.slot, store.tier, joins);
+  for (Piece& piece : pieces_)
+    if (piece.node == old) {
+      piece.node = store.at;
+      piece.owner = owner(*store.at, store.slot);
+    }
+}
+
+void FlashCore::publish(Store& store) noexcept {
+  const auto count = static_cast<std::uint32_t>(store.event->blocks.size());
   for (const Piece& piece : pieces_) {
     count_repeats(store, piece);
-    hold(*piece.node, store.slot, store.tier, low_bits(piece.count) << piece.offset);
+    hold(*piece.node, piece.owner, store.slot, store.tier, low_bits(piece.count) << piece.offset);
   }
   std::uint32_t block = store.known;
   if (store.appended != 0) {
-    count_repeats(store, {store.at, store.offset, store.appended, block});
-    hold(*store.at, store.slot, store.tier, low_bits(store.appended) << store.offset);
+    count_repeats(store, {store.at, store.offset, store.appended, block, store.owner});
+    hold(*store.at, store.owner, store.slot, store.tier, low_bits(store.appended) << store.offset);
     block += store.appended;
     const std::uint32_t length = store.offset + store.appended;
     // release: pairs with the acquire of readers: hashes before length.
@@ -394,9 +450,9 @@ void FlashCore::publish(Store& store) {
   for (Node* const node : fresh_) {
     const std::uint32_t size = std::min(kNodeBlocks, count - block);
     node->length.store(static_cast<std::uint8_t>(size), std::memory_order_relaxed);
-    if (store.tier == 0) node->first_slot = static_cast<std::uint16_t>(store.slot);
-    count_repeats(store, {node, 0, size, block});
-    hold(*node, store.slot, store.tier, low_bits(size));
+    const Owner mine = owner(*node, store.slot);
+    count_repeats(store, {node, 0, size, block, mine});
+    hold(*node, mine, store.slot, store.tier, low_bits(size));
     if (size == kNodeBlocks) close(*node);
     block += size;
   }

@@ -5,10 +5,12 @@
 // these, and every writing call takes a share of it, kTidySteps at most:
 //   barren_     ends of chains without holders
 //   sweeping_   dead slots. Their masks go node by node, entry by entry; then their aliases, then the slots themselves
+//   unpruned_   nodes that nobody needs, for which there was no memory in barren_ or to retire them: the sweep finds them
 //   gives_back_ memory of tables that are empty
 // None of it shows in an answer: readers see no dead slot, and nobody holds a block of a barren chain.
 #include <algorithm>
 #include <bit>
+#include <new>
 
 #include "index/flash_core.h"
 
@@ -29,11 +31,11 @@ FlashWork FlashCore::work() const noexcept {
   return {steps(), std::max(most_steps_, steps() - call_began_)};
 }
 
-void FlashCore::tidy() {
+void FlashCore::tidy() noexcept {
   prunes_left_ = kPrunes;
   if (!barren_.empty()) [[unlikely]]
     prune_barren();
-  if (any_dead()) [[unlikely]]
+  if (sweep_is_due()) [[unlikely]]
     sweep(kTidyNodes, steps() + kTidySteps);
   if (gives_back_ || aliases_.emptied()) [[unlikely]]
     gives_back_ = !give_back(kPieces);
@@ -46,6 +48,8 @@ void FlashCore::tidy() {
 // --- Clear. ---
 
 void FlashCore::kill(std::span<const std::uint32_t> slots) {
+  const std::size_t dying = died_.size() + slots.size();
+  if (dying > died_.capacity()) died_.reserve(std::max(dying, 2 * died_.capacity()));
   slots_.kill(slots);
   died_.insert(died_.end(), slots.begin(), slots.end());
   steps_ += slots.size();
@@ -54,17 +58,17 @@ void FlashCore::kill(std::span<const std::uint32_t> slots) {
 
 void FlashCore::clear(const Worker& worker) {
   begin_call();
-  ++counters_.clears;
   if (const std::optional<std::uint32_t> slot = slots_.find(worker)) kill(std::span(&*slot, 1));
+  ++counters_.clears;
   tidy();
 }
 
 std::optional<std::uint32_t> FlashCore::remove_worker(WorkerId worker, std::uint32_t rank) {
   begin_call();
-  if (rank == 0) ++counters_.clears;
   const std::vector<std::uint32_t> slots = slots_.slots_of(worker, rank, kKills);
   const std::uint32_t last = slots.empty() ? 0 : slots_.worker(slots.back()).rank;
   kill(slots);
+  if (rank == 0) ++counters_.clears;
   tidy();
   if (slots.size() < kKills) return std::nullopt;
   return last == UINT32_MAX ? std::nullopt : std::optional(last + 1);
@@ -117,10 +121,13 @@ bool FlashCore::purge(Node& node, std::uint32_t& from, std::uint64_t until) {
   return true;
 }
 
-bool FlashCore::sweep(std::size_t nodes, std::uint64_t until) {
-  for (;;) {
-    if (sweeping_.empty()) {
-      if (died_.empty()) return true;
+bool FlashCore::sweep(std::size_t nodes, std::uint64_t until) noexcept {
+  for (bool began = false;;) {
+    if (!in_sweep_) {
+      // What a whole sweep of this call could not prune, another one could not either.
+      if (died_.empty() && (!unpruned_ || began)) return true;
+      in_sweep_ = began = true;
+      unpruned_ = false;
       sweeping_.swap(died_);
       sweep_at_ = kRootId + 1;
       sweep_entry_ = 0;
@@ -142,16 +149,18 @@ bool FlashCore::sweep(std::size_t nodes, std::uint64_t until) {
     }
     for (; !sweeping_.empty(); sweeping_.pop_back()) {
       if (steps() >= until) return false;
+      if (!domain_.try_reserve(1)) return true;
       ++steps_;
       slots_.recycle(sweeping_.back());
     }
+    in_sweep_ = false;
     if (is_empty()) forget_all();
   }
 }
 
 // --- Barren chains, memory, slots. ---
 
-bool FlashCore::prune_barren() {
+bool FlashCore::prune_barren() noexcept {
   while (!barren_.empty()) {
     if (prunes_left_ == 0) return false;
     const std::uint32_t id = barren_.back();
@@ -166,13 +175,13 @@ bool FlashCore::prune_barren() {
   return true;
 }
 
-void FlashCore::forget_all() {
+void FlashCore::forget_all() noexcept {
   names_.forget();
   if (nodes_.live() == 1) nodes_.shrink_to_first();
   gives_back_ = true;
 }
 
-bool FlashCore::give_back(std::size_t pieces) {
+bool FlashCore::give_back(std::size_t pieces) noexcept {
   steps_ += 4 * std::min(pieces, kPieces);
   bool done = names_.free_some(pieces);
   if (done && is_empty()) {
@@ -185,17 +194,22 @@ bool FlashCore::give_back(std::size_t pieces) {
   return done;
 }
 
+std::size_t FlashCore::release_idle() {
+  const std::vector<std::uint32_t> idle = slots_.idle(kKills);
+  if (idle.empty()) return 0;
+  domain_.reserve(1 + idle.size());  // the roster, and each slot
+  slots_.kill(idle);
+  for (const std::uint32_t slot : idle) slots_.recycle(slot);
+  steps_ += 2 * idle.size();
+  return idle.size();
+}
+
 bool FlashCore::release_slots() {
   if (!sweep(SIZE_MAX, steps() + kTidySteps)) return false;
-  const std::vector<std::uint32_t> idle = slots_.idle(kKills);
-  if (!idle.empty()) {
-    slots_.kill(idle);
-    for (const std::uint32_t slot : idle) slots_.recycle(slot);
-    steps_ += 2 * idle.size();
-  }
+  const std::size_t idle = release_idle();
   // Slots that a reader from before may know are free when it has left.
   const bool reviewed = slots_.waiting() == 0 || domain_.collect();
-  return reviewed && idle.size() < kKills;
+  return reviewed && idle < kKills;
 }
 
 void FlashCore::settle() {
@@ -206,18 +220,18 @@ void FlashCore::settle() {
     while (!sweep(SIZE_MAX, kNoLimit)) {
     }
   } while (!barren_.empty());
-  for (std::vector<std::uint32_t> idle = slots_.idle(SIZE_MAX); !idle.empty(); idle.clear()) {
-    slots_.kill(idle);
-    for (const std::uint32_t slot : idle) slots_.recycle(slot);
+  while (release_idle() != 0) {
   }
   // What is freed may leave more to free: a tail of free slots, a table without entries.
+  bool done = true;
   for (std::size_t held = SIZE_MAX; domain_.waiting_count() != held;) {
-    domain_.flush();
+    done = domain_.flush();
     held = domain_.waiting_count();
     slots_.trim(SIZE_MAX);
-    give_back(SIZE_MAX);
+    done &= give_back(SIZE_MAX);
   }
-  gives_back_ = false;
+  gives_back_ = !done;
+  if (!done || sweep_is_due() || slots_.has_free_end()) throw std::bad_alloc();
 }
 
 }  // namespace ashlar::index::detail

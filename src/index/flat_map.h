@@ -3,6 +3,9 @@
 // Open addressing with linear probing. erase() moves later entries of the run up, so there are no tombstones and the
 // load is what size() says. The array doubles at three quarters, halves at one eighth, and an empty map owns nothing.
 //
+// What makes a map larger throws std::bad_alloc where there is no memory, with the map as it was. What makes it smaller
+// needs none: without memory for a smaller array it keeps the one that it has.
+//
 // Thread safety: thread-compatible.
 // Complexity:    O(1) expected; an insertion that doubles the array copies it.
 // Invariant:     pointers to values are valid until the next try_emplace() or erase().
@@ -12,16 +15,17 @@
 #include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <new>
 #include <type_traits>
 #include <utility>
 #include <vector>
 
-#include "index/seeded_hash.h"
+#include "index/table_seed.h"
 #include "index/walked_steps.h"
 
 namespace ashlar::index::detail {
 
-// Hash{}(key, seed) gives 64 bits whose upper ones are well spread. Each map has a seed of its own (seeded_hash.h).
+// Hash{}(key, seed) gives 64 bits whose upper ones are well spread. Each map has a seed of its own (table_seed.h).
 template <class Key, class Value, class Hash>
   requires std::is_trivially_copyable_v<Key> && std::is_trivially_copyable_v<Value>
 class FlatMap {
@@ -42,12 +46,20 @@ class FlatMap {
   // The key's value, and whether it is new; a new one is Value{}.
   std::pair<Value*, bool> try_emplace(const Key& key) {
     if (Value* const there = find(key)) return {there, false};
-    if ((size_ + 1) * 4 > slots_.size() * 3) resize(std::max(kSmallest, slots_.size() * 2));
+    reserve(size_ + 1);
     ++size_;
     return {&put({key, Value{}}), true};
   }
 
-  bool erase(const Key& key) {
+  // Makes room for `size` entries, so that no try_emplace() up to there needs memory.
+  void reserve(std::size_t size) {
+    if (size * 4 <= slots_.size() * 3) return;
+    std::size_t slots = std::max(kSmallest, slots_.size());
+    while (size * 4 > slots * 3) slots *= 2;
+    resize(slots);
+  }
+
+  bool erase(const Key& key) noexcept {
     std::size_t hole = place_of(key);
     if (hole == kNone) return false;
     // An entry behind the hole moves into it unless its home lies between the two.
@@ -63,7 +75,10 @@ class FlatMap {
     if (size_ == 0) {
       clear();
     } else if (slots_.size() > kSmallest && size_ * 8 < slots_.size()) {
-      resize(slots_.size() / 2);
+      try {
+        resize(slots_.size() / 2);
+      } catch (const std::bad_alloc&) {  // it stays as large as it is
+      }
     }
     return true;
   }

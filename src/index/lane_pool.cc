@@ -5,6 +5,7 @@
 #include <atomic>
 #include <deque>
 #include <map>
+#include <new>
 #include <system_error>
 #include <utility>
 
@@ -34,6 +35,9 @@ constexpr std::size_t kShards = 64;
 
 // Ranks or routes that are looked at under one hold of a shard's lock.
 constexpr std::size_t kPerHold = 1024;
+
+// Ranks whose events are waited for in one go.
+constexpr std::size_t kPerWait = 64;
 
 // Where a (worker, rank) goes.
 struct Route {
@@ -104,6 +108,7 @@ struct LanePool::State {
     return at;
   }
 
+  // Throws std::bad_alloc: nothing was accepted.
   bool push(const EventHead& head, std::span<const StoredBlock> blocks, std::span<const BlockName> names) {
     Shard& shard = shard_of(head.worker.id);
     for (;;) {
@@ -112,26 +117,91 @@ struct LanePool::State {
         const MutexLock lock(shard.mu);
         shard.wait_while_leaving(head.worker.id);
         const auto at = route_locked(shard, head.worker);
-        Route& route = at->second;
-        const EventLane::Push pushed = route.lane->try_push(head, blocks, names, route.last);
-        if (pushed == EventLane::Push::kAccepted) {
-          route.stored =
-              head.kind == EventHead::Kind::kStore || (route.stored && head.kind != EventHead::Kind::kClear);
-          if (!route.stored) shard.ending.push_back({head.worker, route.lane, route.last});
-          shard.forget_ended(2);
-          return true;
-        }
-        if (pushed == EventLane::Push::kClosed) {
-          if (route.last == 0) shard.routes.erase(at);  // made just now
-          break;
-        }
-        lane = route.lane;
+        lane = at->second.lane;
+        const EventLane::Push pushed = try_push_locked(shard, at, head, blocks, names);
+        if (pushed == EventLane::Push::kAccepted) return true;
+        if (pushed == EventLane::Push::kClosed) break;
       }
       lane->wait_for_room();
     }
+    refuse(head);
+    return false;
+  }
+
+  EventLane::Push try_push_locked(Shard& shard, std::map<Worker, Route>::iterator at, const EventHead& head,
+                                  std::span<const StoredBlock> blocks, std::span<const BlockName> names)
+      ASHLAR_REQUIRES(shard.mu) {
+    Route& route = at->second;
+    const bool stored =
+        head.kind == EventHead::Kind::kStore || (route.stored && head.kind != EventHead::Kind::kClear);
+    const bool is_new = route.last == 0;  // made just now
+    bool may_end = false;
+    try {
+      // An event that was accepted cannot be taken back, so the memory behind it comes first.
+      if (!stored) {
+        shard.ending.push_back({head.worker, route.lane, 0});
+        may_end = true;
+      }
+      const EventLane::Push pushed = route.lane->try_push(head, blocks, names, route.last);
+      if (pushed == EventLane::Push::kAccepted) {
+        route.stored = stored;
+        if (may_end) shard.ending.back().last = route.last;
+        shard.forget_ended(2);
+        return pushed;
+      }
+      if (may_end) shard.ending.pop_back();
+      if (is_new && pushed == EventLane::Push::kClosed) shard.routes.erase(at);
+      return pushed;
+    } catch (...) {
+      if (may_end) shard.ending.pop_back();
+      if (is_new) shard.routes.erase(at);
+      throw;
+    }
+  }
+
+  void refuse(const EventHead& head) noexcept {
     refused.fetch_add(1);
     if (head.kind == EventHead::Kind::kStore) refused_stores.fetch_add(1);
-    return false;
+  }
+
+  // Lets the calls for a worker go on that wait while it is being removed.
+  void end_leaving(Shard& shard, WorkerId worker) {
+    {
+      const MutexLock lock(shard.mu);
+      std::erase(shard.leaving, worker);
+    }
+    shard.left.notify_all();
+  }
+
+  // Returns when all events of the worker's ranks are applied. Requires: nobody adds ranks or events.
+  void wait_until_applied(Shard& shard, WorkerId worker) {
+    Worker next{worker, 0};
+    for (bool more = true; more;) {
+      std::array<Route, kPerWait> routes;
+      std::size_t count = 0;
+      {
+        const MutexLock lock(shard.mu);
+        auto at = shard.routes.lower_bound(next);
+        const auto end = shard.routes.end();
+        const auto is_rank = [&] { return at != end && at->first.id == worker; };
+        for (; count < routes.size() && is_rank(); ++count, ++at) routes[count] = at->second;
+        more = is_rank();
+        if (more) next = at->first;
+      }
+      for (const Route& route : std::span(routes).first(count)) route.lane->wait_until_applied(route.last);
+    }
+  }
+
+  // Forgets the routes of the worker's ranks.
+  void forget_routes(Shard& shard, WorkerId worker) {
+    for (bool more = true; more;) {
+      const MutexLock lock(shard.mu);
+      auto at = shard.routes.lower_bound({worker, 0});
+      const auto end = shard.routes.end();
+      const auto is_rank = [&] { return at != end && at->first.id == worker; };
+      for (std::size_t i = 0; i < kPerHold && is_rank(); ++i) at = shard.routes.erase(at);
+      more = is_rank();
+    }
   }
 };
 
@@ -145,21 +215,23 @@ LanePool::~LanePool() {
 
 Result<std::unique_ptr<LanePool>> LanePool::create(IndexSink& target, const ThreadPoolOptions& options) {
   if (auto valid = options.validate(); !valid) return std::move(valid).error();
-  auto state = std::make_unique<State>();
-  state->target = &target;
-  for (std::size_t i = 0; i < options.threads; ++i) {
-    state->lanes.push_back(std::make_unique<EventLane>(target, options.queue_capacity));
-  }
-  // From here on the pool's destructor ends the threads that were started.
-  std::unique_ptr<LanePool> pool(new LanePool(std::move(state)));
   std::size_t started = 0;
   try {
+    auto state = std::make_unique<State>();
+    state->target = &target;
+    for (std::size_t i = 0; i < options.threads; ++i) {
+      state->lanes.push_back(std::make_unique<EventLane>(target, options.queue_capacity));
+    }
+    // From here on the pool's destructor ends the threads that were started.
+    std::unique_ptr<LanePool> pool(new LanePool(std::move(state)));
     for (; started < options.threads; ++started) pool->state_->lanes[started]->start();
+    return pool;
+  } catch (const std::bad_alloc&) {
+    return Error(ErrorCode::kCapacity, "out of memory");
   } catch (const std::system_error& error) {
     return make_error(ErrorCode::kCapacity, "the system gave %zu of %zu threads: %s; use fewer", started,
                       options.threads, error.what());
   }
-  return pool;
 }
 
 bool LanePool::store(const BlocksStored& event) {
@@ -171,7 +243,12 @@ bool LanePool::store(const BlocksStored& event) {
                        .tier = event.tier,
                        .has_parent = event.parent.has_value(),
                        .has_position = event.start_position.has_value()};
-  return state_->push(head, event.blocks, {});
+  try {
+    return state_->push(head, event.blocks, {});
+  } catch (const std::bad_alloc&) {
+    state_->refuse(head);
+    return false;
+  }
 }
 
 bool LanePool::remove(const Worker& worker, StorageTier tier, std::span<const BlockName> names) {
@@ -196,34 +273,22 @@ bool LanePool::remove_worker(WorkerId worker) {
     return false;
   }
   Shard& shard = state_->shard_of(worker);
-  std::vector<Route> routes;
   {
     const MutexLock lock(shard.mu);
     shard.wait_while_leaving(worker);
     shard.leaving.push_back(worker);
   }
   // Nobody adds ranks now. Some may be forgotten, whose events are applied.
-  for (Worker next{worker, 0};;) {
-    const MutexLock lock(shard.mu);
-    auto at = shard.routes.lower_bound(next);
-    for (std::size_t i = 0; i < kPerHold && at != shard.routes.end() && at->first.id == worker; ++i, ++at)
-      routes.push_back(at->second);
-    if (at == shard.routes.end() || at->first.id != worker) break;
-    next = at->first;
-  }
   interleaving_point("remove_worker.leaving");
-  for (const Route& route : routes) route.lane->wait_until_applied(route.last);
-  state_->target->remove_worker(worker);
-  for (bool more = true; more;) {
-    const MutexLock lock(shard.mu);
-    auto at = shard.routes.lower_bound({worker, 0});
-    const auto end = shard.routes.end();
-    const auto is_rank = [&] { return at != end && at->first.id == worker; };
-    for (std::size_t i = 0; i < kPerHold && is_rank(); ++i) at = shard.routes.erase(at);
-    more = is_rank();
-    if (!more) std::erase(shard.leaving, worker);
+  try {
+    state_->wait_until_applied(shard, worker);
+    state_->target->remove_worker(worker);
+  } catch (...) {
+    state_->end_leaving(shard, worker);
+    throw;
   }
-  shard.left.notify_all();
+  state_->forget_routes(shard, worker);
+  state_->end_leaving(shard, worker);
   return true;
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <concepts>
+#include <new>
 #include <utility>
 
 #include "ashlar/index/concurrent_radix_tree.h"
@@ -30,6 +31,18 @@ Result<std::unique_ptr<AnyIndex>> make(const IndexOptions& options, const Args&.
   return std::unique_ptr<AnyIndex>(new IndexOf<Pool>(options.kind + " in " + lanes, std::move(pool).value()));
 }
 
+Result<std::unique_ptr<AnyIndex>> make_any(const IndexOptions& options) {
+  if (options.kind == "radix_tree") return make<RadixTree, LockedIndex<RadixTree>>(options);
+  if (options.kind == "concurrent_radix_tree") return make<ConcurrentRadixTree>(options);
+  if (options.kind == "positional") {
+    PositionalOptions positional;
+    positional.jump_size = options.jump_size;
+    if (auto valid = positional.validate(); !valid) return std::move(valid).error();
+    return make<PositionalIndexer>(options, positional);
+  }
+  return make<FlashIndex>(options, FlashOptions{.mid_chain = options.mid_chain});
+}
+
 }  // namespace
 
 Result<void> IndexOptions::validate() const {
@@ -56,15 +69,11 @@ Result<void> IndexOptions::validate() const {
 
 Result<std::unique_ptr<AnyIndex>> make_index(const IndexOptions& options) {
   if (auto valid = options.validate(); !valid) return std::move(valid).error();
-  if (options.kind == "radix_tree") return make<RadixTree, LockedIndex<RadixTree>>(options);
-  if (options.kind == "concurrent_radix_tree") return make<ConcurrentRadixTree>(options);
-  if (options.kind == "positional") {
-    PositionalOptions positional;
-    positional.jump_size = options.jump_size;
-    if (auto valid = positional.validate(); !valid) return std::move(valid).error();
-    return make<PositionalIndexer>(options, positional);
+  try {
+    return make_any(options);
+  } catch (const std::bad_alloc&) {
+    return Error(ErrorCode::kCapacity, "out of memory");
   }
-  return make<FlashIndex>(options, FlashOptions{.mid_chain = options.mid_chain});
 }
 
 }  // namespace ashlar::index

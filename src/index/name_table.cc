@@ -12,35 +12,32 @@ namespace ashlar::index {
 
 // --- Pages. ---
 
-// Buckets for a page whose prefix is set; not written.
-void NameTable::allocate(Page& page, std::uint32_t buckets) {
-  void* memory = nullptr;
-  if (buckets == kFull) {
-    memory = full_pages_.allocate();
-  } else {
-    memory = ::operator new(buckets * sizeof(Bucket), std::align_val_t{alignof(Bucket)});
-    bytes_ += buckets * sizeof(Bucket);
-  }
-  page.buckets = static_cast<Bucket*>(memory);
-  page.size = buckets;
-  page.room = max_count(buckets);
+// Not written.
+NameTable::Bucket* NameTable::new_buckets(std::uint32_t buckets) {
+  if (buckets == kFull) return static_cast<Bucket*>(full_pages_.allocate());
+  void* const memory = ::operator new(buckets * sizeof(Bucket), std::align_val_t{alignof(Bucket)});
+  bytes_ += buckets * sizeof(Bucket);
+  return static_cast<Bucket*>(memory);
+}
+
+// Sets the buckets of a page without entries, whose prefix is set.
+void NameTable::give(Page& page, Bucket* buckets, std::uint32_t size) noexcept {
+  page.buckets = buckets;
+  page.size = size;
+  page.room = max_count(size);
   page.passes = {};
 }
 
-void NameTable::allocate_empty(Page& page, std::uint32_t buckets) {
-  allocate(page, buckets);
-  std::memset(page.buckets, 0, buckets * sizeof(Bucket));
-}
-
-void NameTable::free_buckets(Page& page) noexcept {
-  if (page.size == kFull) {
-    full_pages_.free(page.buckets);
+void NameTable::free_buckets(Bucket* buckets, std::uint32_t size) noexcept {
+  if (size == kFull) {
+    full_pages_.free(buckets);
   } else {
-    bytes_ -= page.size * sizeof(Bucket);
-    ::operator delete(page.buckets, std::align_val_t{alignof(Bucket)});
+    bytes_ -= size * sizeof(Bucket);
+    ::operator delete(buckets, std::align_val_t{alignof(Bucket)});
   }
 }
 
+// The last step of growth that takes memory: what a page needs besides is there.
 NameTable::Page* NameTable::add_record() {
   if (page_count_ == pages_.size() * kPageChunk) {
     pages_.push_back(std::make_unique<Page[]>(kPageChunk));
@@ -52,11 +49,22 @@ NameTable::Page* NameTable::add_record() {
 }
 
 void NameTable::add_first_page() {
-  segments_.push_back(std::make_unique<Page*[]>(kSegment));
+  segments_.reserve(1);
+  Segment segment = new_segment();
+  Bucket* const buckets = new_buckets(kMinBuckets);
+  Page* first = nullptr;
+  try {
+    first = add_record();
+  } catch (const std::bad_alloc&) {
+    free_buckets(buckets, kMinBuckets);
+    throw;
+  }
+  std::memset(buckets, 0, kMinBuckets * sizeof(Bucket));
+  give(*first, buckets, kMinBuckets);
+  segment[0] = first;
+  segments_.push_back(std::move(segment));
   bytes_ += kSegment * sizeof(Page*);
   entries_ = 1;
-  segments_[0][0] = add_record();
-  allocate_empty(*segments_[0][0], kMinBuckets);
 }
 
 void NameTable::reset() noexcept {
@@ -79,7 +87,8 @@ bool NameTable::free_some(std::size_t most) noexcept {
   for (; old_count_ != 0; --most) {
     if (most == 0) return false;
     --old_count_;
-    free_buckets(old_pages_[old_count_ / kPageChunk][old_count_ % kPageChunk]);
+    const Page& page = old_pages_[old_count_ / kPageChunk][old_count_ % kPageChunk];
+    free_buckets(page.buckets, page.size);
     if (old_count_ % kPageChunk != 0) continue;
     old_pages_.pop_back();
     bytes_ -= kPageChunk * sizeof(Page);
@@ -129,34 +138,57 @@ NameTable::Page* NameTable::make_room(std::uint32_t tag) {
 }
 
 void NameTable::resize(Page& page, std::uint32_t buckets) {
-  Page old = page;
-  allocate_empty(page, buckets);
-  for (std::uint32_t b = 0; b < old.size; ++b) {
-    const Bucket& from = old.buckets[b];
-    const std::size_t used = used_of(from);
-    for (std::size_t i = 0; i < used; ++i) put_somewhere(page, from.tags[i], from.values[i]);
+  Bucket* const fresh = new_buckets(buckets);
+  std::memset(fresh, 0, buckets * sizeof(Bucket));
+  Bucket* const old = page.buckets;
+  const std::uint32_t old_size = page.size;
+  give(page, fresh, buckets);
+  for (std::uint32_t b = 0; b < old_size; ++b) {
+    const std::size_t used = used_of(old[b]);
+    for (std::size_t i = 0; i < used; ++i) put_somewhere(page, old[b].tags[i], old[b].values[i]);
   }
-  free_buckets(old);
+  free_buckets(old, old_size);
 }
 
-// The page is empty.
-void NameTable::shrink(Page& page) {
+// The page is empty. It stays as it is where there is no memory for a smaller one.
+void NameTable::shrink(Page& page) noexcept {
   if (page.size == kMinBuckets) return;
-  free_buckets(page);
-  allocate_empty(page, kMinBuckets);
+  Bucket* small = nullptr;
+  try {
+    small = new_buckets(kMinBuckets);
+  } catch (const std::bad_alloc&) {
+    return;
+  }
+  free_buckets(page.buckets, page.size);
+  std::memset(small, 0, kMinBuckets * sizeof(Bucket));
+  give(page, small, kMinBuckets);
 }
 
 // Half of the entries go to a page of their own. Entries keep their buckets, or come closer to them.
 void NameTable::split(Page& page) {
   const std::uint32_t bit = page.mask + 1;
+  const std::uint32_t entries = bit == entries_ ? 2 * entries_ : entries_;
+  const std::uint32_t pieces = (entries + kSegment - 1) / kSegment;
+  // All memory comes first.
+  if (pieces > segments_.capacity()) segments_.reserve(pieces);
+  const std::uint32_t place_of_high = (page.prefix | bit) / kSegment;
+  Segment piece;
+  if (place_of_high >= segments_.size() || segments_[place_of_high] == nullptr) piece = new_segment();
+  Bucket* const buckets = new_buckets(kFull);
+  Page* high = nullptr;
+  try {
+    high = add_record();
+  } catch (const std::bad_alloc&) {
+    free_buckets(buckets, kFull);
+    throw;
+  }
   if (bit == entries_) {
     // The directory doubles; its upper half comes piece by piece.
     if (entries_ < kSegment) std::copy_n(segments_[0].get(), entries_, segments_[0].get() + entries_);
-    entries_ *= 2;
-    segments_.resize((entries_ + kSegment - 1) / kSegment);
+    entries_ = entries;
+    segments_.resize(pieces);
   }
-  Page* const high = add_record();
-  allocate(*high, kFull);
+  give(*high, buckets, kFull);
   page.mask |= bit;
   high->mask = page.mask;
   high->prefix = page.prefix | bit;
@@ -198,11 +230,12 @@ void NameTable::split(Page& page) {
   std::memcpy(high->buckets, filled.data() + kFull, kFull * sizeof(Bucket));
   page.room = max_count(kFull) - std::accumulate(used.begin(), used.begin() + kFull, 0u);
   high->room = max_count(kFull) - std::accumulate(used.begin() + kFull, used.end(), 0u);
-  point_at(high->prefix, bit << 1, high);
+  point_at(high->prefix, bit << 1, high, std::move(piece));
 }
 
-// Every directory entry with these low bits, below `step`, now names the page.
-void NameTable::point_at(std::uint32_t first, std::uint32_t step, Page* page) {
+// Every directory entry with these low bits, below `step`, now names the page. `piece` is for the first of them, where the
+// directory has none there.
+void NameTable::point_at(std::uint32_t first, std::uint32_t step, Page* page, Segment piece) noexcept {
   for (std::uint64_t i = first; i < entries_; i += step) {
     Segment& segment = segments_[i / kSegment];
     if (segment == nullptr) {
@@ -211,7 +244,7 @@ void NameTable::point_at(std::uint32_t first, std::uint32_t step, Page* page) {
       std::uint64_t from = i;
       do from &= std::bit_floor(from) - 1;
       while (segments_[from / kSegment] == nullptr);
-      segment = std::make_unique<Page*[]>(kSegment);
+      segment = std::move(piece);
       bytes_ += kSegment * sizeof(Page*);
       std::copy_n(segments_[from / kSegment].get(), kSegment, segment.get());
     }
@@ -238,6 +271,13 @@ void NameTable::replace(std::uint32_t tag, std::uint32_t value, std::uint32_t wi
   while (matches(page.buckets[b].values, value) == 0) b = next_of(b, page.size);
   Bucket& bucket = page.buckets[b];
   bucket.values[std::countr_zero(matches(bucket.values, value))] = with;
+}
+
+// No page becomes smaller here: an entry that left one finds its place again.
+void NameTable::retag(std::uint32_t tag, std::uint32_t value, std::uint32_t with) {
+  Page* const to = make_room(with);
+  take_out(*page_of(tag), tag, value);
+  put_somewhere(*to, with, value);
 }
 
 }  // namespace ashlar::index

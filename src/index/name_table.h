@@ -109,7 +109,7 @@ class NameTable {
   }
 
   // Adds an entry unless there is one for which same(value) holds; returns the value of that one, kNone when it was
-  // added. Requires: value != kNone.
+  // added. Throws std::bad_alloc with nothing changed. Requires: value != kNone.
   template <class Same>
   [[gnu::always_inline]] std::uint32_t insert(Probe probe, std::uint32_t value, Same&& same) {
     ASHLAR_DCHECK(value != kNone, "kNone marks free cells");
@@ -136,30 +136,23 @@ class NameTable {
     return insert(Probe(page_of(tag), tag), value, same);
   }
 
+  // Room for one more entry with this tag: the next insert() of one needs no memory. Throws std::bad_alloc with nothing
+  // changed.
+  void reserve(std::uint32_t tag) { make_room(tag); }
+
   // Requires: an entry with this tag and value; values are unique among the entries of a tag.
-  [[gnu::always_inline]] void erase(Probe probe, std::uint32_t value) {
+  [[gnu::always_inline]] void erase(Probe probe, std::uint32_t value) noexcept {
     Page* const page = page_for(probe);
-    const std::uint32_t home = home_of(probe.tag_, page->size);
-    std::uint32_t b = home;
-    unsigned hits = matches(page->buckets[b].values, value);
-    while (hits == 0) [[unlikely]] {
-      page->unpass(b);
-      b = next_of(b, page->size);
-      hits = matches(page->buckets[b].values, value);
-    }
-    // The bucket's last entry fills the hole.
-    Bucket& bucket = page->buckets[b];
-    const int lane = std::countr_zero(hits);
-    const int last = std::countr_zero(matches(bucket.values, kNone) | 1u << kLanes) - 1;
-    bucket.tags[lane] = bucket.tags[last];
-    bucket.values[lane] = bucket.values[last];
-    bucket.values[last] = kNone;
-    if (++page->room == max_count(page->size)) [[unlikely]]
+    take_out(*page, probe.tag_, value);
+    if (page->room == max_count(page->size)) [[unlikely]]
       shrink(*page);
   }
-  void erase(std::uint32_t tag, std::uint32_t value) { erase(Probe(page_of(tag), tag), value); }
+  void erase(std::uint32_t tag, std::uint32_t value) noexcept { erase(Probe(page_of(tag), tag), value); }
   // The entry with this tag and value has another value now.
   void replace(std::uint32_t tag, std::uint32_t value, std::uint32_t with) noexcept;
+  // It has another tag now. Throws std::bad_alloc with nothing changed. The way back needs no memory, if in between there
+  // were only others of these calls, and their ways back.
+  void retag(std::uint32_t tag, std::uint32_t value, std::uint32_t with);
 
   // Frees everything. Requires: no probe is used after it.
   void reset() noexcept;
@@ -283,17 +276,36 @@ class NameTable {
     return kNone;
   }
 
+  [[gnu::always_inline]] static void take_out(Page& page, std::uint32_t tag, std::uint32_t value) noexcept {
+    std::uint32_t b = home_of(tag, page.size);
+    unsigned hits = matches(page.buckets[b].values, value);
+    while (hits == 0) [[unlikely]] {
+      page.unpass(b);
+      b = next_of(b, page.size);
+      hits = matches(page.buckets[b].values, value);
+    }
+    // The bucket's last entry fills the hole.
+    Bucket& bucket = page.buckets[b];
+    const int lane = std::countr_zero(hits);
+    const int last = std::countr_zero(matches(bucket.values, kNone) | 1u << kLanes) - 1;
+    bucket.tags[lane] = bucket.tags[last];
+    bucket.values[lane] = bucket.values[last];
+    bucket.values[last] = kNone;
+    ++page.room;
+  }
+
   void add_first_page();
   static void put_somewhere(Page& page, std::uint32_t tag, std::uint32_t value) noexcept;
   Page* make_room(std::uint32_t tag);
   void split(Page& page);
   void resize(Page& page, std::uint32_t buckets);
-  void shrink(Page& page);
-  void allocate(Page& page, std::uint32_t buckets);
-  void allocate_empty(Page& page, std::uint32_t buckets);
-  void free_buckets(Page& page) noexcept;
+  void shrink(Page& page) noexcept;
+  Bucket* new_buckets(std::uint32_t buckets);
+  static void give(Page& page, Bucket* buckets, std::uint32_t size) noexcept;
+  void free_buckets(Bucket* buckets, std::uint32_t size) noexcept;
   Page* add_record();
-  void point_at(std::uint32_t tag, std::uint32_t step, Page* page);
+  Segment new_segment() const { return std::make_unique<Page*[]>(kSegment); }
+  void point_at(std::uint32_t tag, std::uint32_t step, Page* page, Segment piece) noexcept;
 
   const detail::TableSeed seed_;
   std::uint32_t entries_ = 0;                   // of the directory, a power of two

@@ -10,7 +10,7 @@
 #include <cstdint>
 
 #include "ashlar/tokens/token.h"
-#include "index/seeded_hash.h"
+#include "index/table_seed.h"
 
 namespace ashlar::index::detail {
 

@@ -67,13 +67,19 @@ PositionalCore::PositionalCore(const PositionalOptions& options)
 
 void PositionalCore::add_worker(const Worker& worker) {
   const ExclusiveHold hold(gate_);
+  if (slots_.find(worker)) return;
   const std::uint32_t slot = slots_.assign(worker);
-  board_.resize(slots_.capacity());
-  if (workers_.size() < slots_.capacity()) workers_.resize(slots_.capacity());
-  if (workers_[slot] == nullptr) workers_[slot] = std::make_unique<WorkerBlocks>(slot);
+  try {
+    board_.resize(slots_.capacity());
+    if (workers_.size() < slots_.capacity()) workers_.resize(slots_.capacity());
+    workers_[slot] = std::make_unique<WorkerBlocks>(slot);
+  } catch (...) {
+    free_slot(slot);
+    throw;
+  }
 }
 
-void PositionalCore::drop_worker_if_empty(const Worker& worker) {
+void PositionalCore::drop_worker_if_empty(const Worker& worker) noexcept {
   std::unique_ptr<WorkerBlocks> dropped;
   const ExclusiveHold hold(gate_);
   const std::optional<std::uint32_t> slot = slots_.find(worker);
@@ -86,50 +92,50 @@ void PositionalCore::drop_worker_if_empty(const Worker& worker) {
   free_slot(*slot);
 }
 
-std::unique_ptr<WorkerBlocks> PositionalCore::retire(std::uint32_t slot) {
+std::unique_ptr<WorkerBlocks> PositionalCore::retire(std::uint32_t slot) noexcept {
   if (board_.is_posted(slot)) board_.take_down(slot);
   slots_.retire(slot);
   return std::move(workers_[slot]);
 }
 
-void PositionalCore::free_slot(std::uint32_t slot) {
+void PositionalCore::free_slot(std::uint32_t slot) noexcept {
   slots_.release(slot);
-  workers_.resize(slots_.capacity());
+  // workers_ may be shorter where its worker was not made.
+  if (workers_.size() > slots_.capacity()) workers_.resize(slots_.capacity());
   if (workers_.size() * 4 <= workers_.capacity()) workers_.shrink_to_fit();
   board_.resize(slots_.capacity());
 }
 
-void PositionalCore::sweep(std::span<const std::unique_ptr<WorkerBlocks>> retired) {
+void PositionalCore::sweep(const RetiredWorkers<WorkerBlocks>& retired) {
   interleaving_point("index.retired");
-  for (const std::unique_ptr<WorkerBlocks>& blocks : retired) withdraw_all(*blocks);
-  while (!retired.empty()) {
-    const std::size_t count = std::min(retired.size(), kRanksPerHold);
+  for (const WorkerBlocks* one = retired.first(); one != nullptr; one = retired.next(*one))
+    withdraw_all(*one);
+  for (const WorkerBlocks* one = retired.first(); one != nullptr;) {
     const ExclusiveHold hold(gate_);
-    for (const std::unique_ptr<WorkerBlocks>& blocks : retired.first(count)) free_slot(blocks->slot());
-    retired = retired.subspan(count);
+    for (std::size_t i = 0; i < kRanksPerHold && one != nullptr; ++i, one = retired.next(*one))
+      free_slot(one->slot());
   }
 }
 
 void PositionalCore::clear(const Worker& worker) {
   count(counters_.clears);
-  std::unique_ptr<WorkerBlocks> retired;
+  RetiredWorkers<WorkerBlocks> retired;
   {
     const ExclusiveHold hold(gate_);
     const std::optional<std::uint32_t> slot = slots_.find(worker);
     if (!slot) return;
-    retired = retire(*slot);
+    retired.add(retire(*slot));
   }
-  sweep({&retired, 1});
+  sweep(retired);
 }
 
 void PositionalCore::remove_worker(WorkerId id) {
   count(counters_.clears);
-  std::vector<std::unique_ptr<WorkerBlocks>> retired;
+  RetiredWorkers<WorkerBlocks> retired;
   for (bool more = true; more;) {
     const ExclusiveHold hold(gate_);
-    const std::vector<std::uint32_t> ranks = slots_.slots_of(id, kRanksPerHold);
-    for (const std::uint32_t slot : ranks) retired.push_back(retire(slot));
-    more = ranks.size() == kRanksPerHold;
+    const auto take = [&](std::uint32_t slot) ASHLAR_NO_THREAD_SAFETY_ANALYSIS { retired.add(retire(slot)); };
+    more = slots_.for_each_slot_of(id, kRanksPerHold, take) == kRanksPerHold;
   }
   sweep(retired);
 }

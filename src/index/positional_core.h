@@ -13,6 +13,9 @@
 // retired slots out, so it is out of every answer at once. Then its blocks go, one after another, under the lock of a
 // shard each; then the slot is free. A store that comes meanwhile gets another slot.
 //
+// A store that finds no memory takes back what it did, from its last block to its first, and is refused. What takes
+// blocks away needs no memory.
+//
 // Writers keep nested workers nested at every instant: blocks are added front to back, and a change that breaks the
 // nesting is posted on the board before it begins (positional_nesting.h).
 //
@@ -33,6 +36,7 @@
 #include "index/positional_map.h"
 #include "index/positional_nesting.h"
 #include "index/positional_worker.h"
+#include "index/retired_workers.h"
 #include "index/worker_slots.h"
 
 namespace ashlar::index::detail {
@@ -95,30 +99,38 @@ class PositionalCore {
     const ExclusiveHold hold(shard.lock);
     return shard.map.add(key, chain, slot, tiers, slots_.capacity());
   }
-  void withdraw(std::uint64_t key, const Chain& chain, std::uint32_t slot, TierMask tiers) {
+  void withdraw(std::uint64_t key, const Chain& chain, std::uint32_t slot, TierMask tiers) noexcept {
     Shard& shard = shard_of(key);
     const ExclusiveHold hold(shard.lock);
     shard.map.remove(key, chain, slot, tiers);
   }
 
-  // The functions of writers; those up to remove_one() hold the gate and the worker's lock.
+  // The functions of writers; those from store_into() to remove_one() hold the gate and the worker's lock.
+  StoreVerdict store_or_throw(const BlocksStored& event) ASHLAR_EXCLUDES(gate_);
   StoreVerdict store_into(WorkerBlocks& blocks, const BlocksStored& event) ASHLAR_SHARES_GATE
       ASHLAR_REQUIRES(blocks.lock);
-  void apply(WorkerBlocks& blocks, const BlocksStored& event, const StorePlan& plan) ASHLAR_SHARES_GATE
+  void apply(WorkerBlocks& blocks, const BlocksStored& event, StorePlan& plan) ASHLAR_SHARES_GATE
       ASHLAR_REQUIRES(blocks.lock);
+  // Applies one block, as the next one behind `parent`. Returns its record. Throws std::bad_alloc with nothing changed.
+  std::uint32_t apply_block(WorkerBlocks& blocks, const BlocksStored& event, StorePlan& plan, std::size_t i,
+                            std::uint32_t parent) ASHLAR_SHARES_GATE ASHLAR_REQUIRES(blocks.lock);
+  // Takes back the first `done` blocks of the event.
+  void retreat(WorkerBlocks& blocks, const BlocksStored& event, const StorePlan& plan,
+               std::size_t done) noexcept ASHLAR_REQUIRES(blocks.lock);
   std::uint32_t apply_new_name(WorkerBlocks& blocks, const StoredBlock& block, const Chain& chain,
                                std::uint64_t key, std::uint32_t parent, StorageTier tier) ASHLAR_SHARES_GATE
       ASHLAR_REQUIRES(blocks.lock);
-  std::size_t remove_from(WorkerBlocks& blocks, StorageTier tier, std::span<const BlockName> names)
+  std::size_t remove_from(WorkerBlocks& blocks, StorageTier tier, std::span<const BlockName> names) noexcept
       ASHLAR_REQUIRES(blocks.lock);
-  bool remove_one(WorkerBlocks& blocks, StorageTier tier, BlockName name) ASHLAR_REQUIRES(blocks.lock);
-  void withdraw_all(const WorkerBlocks& blocks);
+  bool remove_one(WorkerBlocks& blocks, StorageTier tier, BlockName name) noexcept
+      ASHLAR_REQUIRES(blocks.lock);
+  void withdraw_all(const WorkerBlocks& blocks) noexcept;
   void add_worker(const Worker& worker) ASHLAR_EXCLUDES(gate_);
-  void drop_worker_if_empty(const Worker& worker) ASHLAR_EXCLUDES(gate_);
+  void drop_worker_if_empty(const Worker& worker) noexcept ASHLAR_EXCLUDES(gate_);
   // Takes the slot from its worker; the blocks are the caller's to withdraw, and the slot's to free afterwards.
-  std::unique_ptr<WorkerBlocks> retire(std::uint32_t slot) ASHLAR_REQUIRES(gate_);
-  void free_slot(std::uint32_t slot) ASHLAR_REQUIRES(gate_);
-  void sweep(std::span<const std::unique_ptr<WorkerBlocks>> retired) ASHLAR_EXCLUDES(gate_);
+  std::unique_ptr<WorkerBlocks> retire(std::uint32_t slot) noexcept ASHLAR_REQUIRES(gate_);
+  void free_slot(std::uint32_t slot) noexcept ASHLAR_REQUIRES(gate_);
+  void sweep(const RetiredWorkers<WorkerBlocks>& retired) ASHLAR_EXCLUDES(gate_);
   // Null where the worker has no slot.
   WorkerBlocks* blocks_of(const Worker& worker) const ASHLAR_SHARES_GATE {
     const std::optional<std::uint32_t> slot = slots_.find(worker);

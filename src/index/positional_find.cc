@@ -29,6 +29,14 @@ struct QueryScratch {
   std::vector<std::uint32_t> tier_blocks;
 };
 
+// The chains of positions `from` to `end`, where `chain` is the one before. Returns the last. Half the time of a long
+// query: apart from its callers it keeps its numbers in registers.
+[[gnu::noinline]] Chain extend_chains(Chain chain, const LocalHash* locals, Chain* chains, std::size_t from,
+                                      std::size_t end) noexcept {
+  for (std::size_t at = from; at < end; ++at) chains[at] = chain = extended(chain, locals[at]);
+  return chain;
+}
+
 bool any(const std::uint64_t* set, std::size_t words) noexcept {
   std::uint64_t all = 0;
   for (std::size_t i = 0; i < words; ++i) all |= set[i];
@@ -112,10 +120,9 @@ class PositionalQuery {
   // Positions are asked for in any order; the chain is computed as far as needed, once.
   const Chain& chain_at(std::size_t position) noexcept {
     if (chains_done_ <= position) {
-      Chain chain = last_chain_;
-      for (; chains_done_ <= position; ++chains_done_)
-        scratch_.chains[chains_done_] = chain = extended(chain, locals_[chains_done_]);
-      last_chain_ = chain;
+      last_chain_ =
+          extend_chains(last_chain_, locals_.data(), scratch_.chains.data(), chains_done_, position + 1);
+      chains_done_ = position + 1;
     }
     return scratch_.chains[position];
   }

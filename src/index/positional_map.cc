@@ -13,6 +13,7 @@ namespace {
 // Tables that fill huge pages ask for them; smaller ones would waste most of one.
 constexpr std::size_t kLarge = std::size_t{2} << 20;
 
+// Throws std::bad_alloc.
 void* allocate_table(std::size_t bytes) {
   if (bytes >= kLarge) return ashlar::detail::allocate_large(bytes);
   void* memory = ::operator new(bytes, std::align_val_t(64));
@@ -75,8 +76,11 @@ struct PositionalMap::Multi {
     return sizeof(Multi) + capacity * sizeof(Item);
   }
   static Multi* create(std::uint32_t capacity, std::uint64_t seed, std::size_t& bytes) {
+    return made_of(::operator new(size_of(capacity)), capacity, seed, bytes);
+  }
+  static Multi* made_of(void* memory, std::uint32_t capacity, std::uint64_t seed,
+                        std::size_t& bytes) noexcept {
     bytes += size_of(capacity);
-    void* memory = ::operator new(size_of(capacity));
     std::memset(memory, 0, size_of(capacity));
     return new (memory) Multi{0, capacity, seed};
   }
@@ -85,8 +89,16 @@ struct PositionalMap::Multi {
     ::operator delete(multi);
   }
   // A table of another capacity with the same items, in place of this one.
-  static Multi* resized(Multi* old, std::uint32_t capacity, std::size_t& bytes) {
-    Multi* fresh = create(capacity, old->seed, bytes);
+  static Multi* grown(Multi* old, std::size_t& bytes) {
+    return moved(old, create(2 * old->capacity, old->seed, bytes), bytes);
+  }
+  // The old one where there is no memory.
+  static Multi* shrunk(Multi* old, std::size_t& bytes) noexcept {
+    const std::uint32_t capacity = old->capacity / 2;
+    void* memory = ::operator new(size_of(capacity), std::nothrow);
+    return memory == nullptr ? old : moved(old, made_of(memory, capacity, old->seed, bytes), bytes);
+  }
+  static Multi* moved(Multi* old, Multi* fresh, std::size_t& bytes) noexcept {
     for (std::uint32_t at = 0; at < old->capacity; ++at)
       if (!old->items()[at].workers.empty()) fresh->place_of(old->items()[at].chain) = old->items()[at];
     fresh->count = old->count;
@@ -116,11 +128,11 @@ WorkerSet PositionalMap::find_in_multi(std::uint64_t word, const Chain& chain) n
 
 TierMask PositionalMap::add(std::uint64_t key, const Chain& chain, std::uint32_t slot, TierMask tiers,
                             std::size_t slots) {
-  if (entries_ == nullptr) rebuild(kMinCapacity);
+  if (entries_ == nullptr) resize(kMinCapacity);
   Entry* entry = &place_of(key);
   if (entry->word == 0) {
     if (too_full(size_ + 1, mask_ + 1)) {
-      rebuild(2 * (mask_ + 1));
+      resize(2 * (mask_ + 1));
       entry = &place_of(key);
     }
     WorkerSet workers;
@@ -150,7 +162,7 @@ TierMask PositionalMap::add_to_multi(Entry& entry, const Chain& chain, std::uint
   Multi::Item* item = &multi->place_of(chain);
   if (item->workers.empty()) {
     if (too_full(multi->count + 1, multi->capacity)) {
-      multi = Multi::resized(multi, 2 * multi->capacity, bytes_);
+      multi = Multi::grown(multi, bytes_);
       entry.word = word_of(multi);
       item = &multi->place_of(chain);
     }
@@ -161,7 +173,8 @@ TierMask PositionalMap::add_to_multi(Entry& entry, const Chain& chain, std::uint
   return item->workers.add(slot, tiers, slots, bytes_);
 }
 
-TierMask PositionalMap::remove(std::uint64_t key, const Chain& chain, std::uint32_t slot, TierMask tiers) {
+TierMask PositionalMap::remove(std::uint64_t key, const Chain& chain, std::uint32_t slot,
+                               TierMask tiers) noexcept {
   if (entries_ == nullptr) return 0;
   Entry& entry = place_of(key);
   if (entry.word == 0) return 0;
@@ -178,7 +191,7 @@ TierMask PositionalMap::remove(std::uint64_t key, const Chain& chain, std::uint3
 }
 
 TierMask PositionalMap::remove_from_multi(Entry& entry, const Chain& chain, std::uint32_t slot,
-                                          TierMask tiers) {
+                                          TierMask tiers) noexcept {
   Multi* multi = multi_of(entry.word);
   Multi::Item& item = multi->place_of(chain);
   const TierMask before = item.workers.remove(slot, tiers, bytes_);
@@ -192,7 +205,7 @@ TierMask PositionalMap::remove_from_multi(Entry& entry, const Chain& chain, std:
     entry.word = last->workers.word();
     Multi::destroy(multi, bytes_);
   } else if (multi->capacity > 4 && too_empty(multi->count, multi->capacity)) {
-    entry.word = word_of(Multi::resized(multi, multi->capacity / 2, bytes_));
+    entry.word = word_of(Multi::shrunk(multi, bytes_));
   }
   return before;
 }
@@ -209,16 +222,26 @@ void PositionalMap::erase(Entry& entry) noexcept {
   }
   --size_;
   if (size_ == 0)
-    rebuild(0);
+    move_to(nullptr, 0);
   else if (mask_ + 1 > kMinCapacity && too_empty(size_, mask_ + 1))
-    rebuild((mask_ + 1) / 2);
+    shrink((mask_ + 1) / 2);
 }
 
-void PositionalMap::rebuild(std::size_t capacity) {
-  Entry* old = std::exchange(entries_, nullptr);
-  const std::size_t old_capacity = old == nullptr ? 0 : mask_ + 1;
+void PositionalMap::resize(std::size_t capacity) {
+  move_to(static_cast<Entry*>(allocate_table(capacity * sizeof(Entry))), capacity);
+}
+
+void PositionalMap::shrink(std::size_t capacity) noexcept {
+  try {
+    resize(capacity);
+  } catch (const std::bad_alloc&) {  // it stays as large as it is
+  }
+}
+
+void PositionalMap::move_to(Entry* entries, std::size_t capacity) noexcept {
+  const std::size_t old_capacity = entries_ == nullptr ? 0 : mask_ + 1;
+  Entry* old = std::exchange(entries_, entries);
   if (capacity != 0) {
-    entries_ = static_cast<Entry*>(allocate_table(capacity * sizeof(Entry)));
     mask_ = capacity - 1;
     shift_ = 64 - static_cast<unsigned>(std::countr_zero(capacity));
   }

@@ -5,6 +5,9 @@
 // chain of its only content and the set of its workers) or Multi (a pointer to a table from chain to set). Entries,
 // contents and sets are freed with their last worker, and a Multi with one content left becomes Single again.
 //
+// add() throws std::bad_alloc where there is no memory, with the map as it was. remove() needs none: without memory for
+// a smaller table it keeps the one that it has.
+//
 // Thread safety: thread-compatible, but for the prefetches, which may run at any time.
 // Complexity:    O(1) expected; a step that grows or shrinks the table is O(entries). An empty map has no heap memory.
 #pragma once
@@ -56,7 +59,7 @@ class PositionalMap {
   // Both return the tiers that the worker held the content in before.
   // `slots` is how many slots there are. Requires: slot < slots, tiers != 0.
   TierMask add(std::uint64_t key, const Chain& chain, std::uint32_t slot, TierMask tiers, std::size_t slots);
-  TierMask remove(std::uint64_t key, const Chain& chain, std::uint32_t slot, TierMask tiers);
+  TierMask remove(std::uint64_t key, const Chain& chain, std::uint32_t slot, TierMask tiers) noexcept;
 
  private:
   struct alignas(32) Entry {
@@ -91,9 +94,12 @@ class PositionalMap {
   }
   TierMask add_to_multi(Entry& entry, const Chain& chain, std::uint32_t slot, TierMask tiers,
                         std::size_t slots);
-  TierMask remove_from_multi(Entry& entry, const Chain& chain, std::uint32_t slot, TierMask tiers);
+  TierMask remove_from_multi(Entry& entry, const Chain& chain, std::uint32_t slot, TierMask tiers) noexcept;
   void erase(Entry& entry) noexcept;
-  void rebuild(std::size_t capacity);
+  void resize(std::size_t capacity);
+  void shrink(std::size_t capacity) noexcept;
+  // `entries` is empty memory for `capacity` of them, or null for none.
+  void move_to(Entry* entries, std::size_t capacity) noexcept;
 
   Entry* entries_ = nullptr;
   std::size_t mask_ = 0;  // capacity - 1

@@ -20,6 +20,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <new>
 #include <utility>
 
 #include "index/walked_steps.h"
@@ -28,14 +29,19 @@ namespace ashlar::index::detail {
 
 class NestingBoard {
  public:
-  // Room for that many slots. None of those that fall away may be posted.
+  // Room for that many slots. None of those that fall away may be posted. A smaller board needs no memory: without any
+  // it stays as it is. For a larger one it throws std::bad_alloc then, and stays as it is too.
   void resize(std::size_t slots) {
     const std::size_t words = (slots + 63) / 64;
     if (words <= capacity_ && words * 4 > capacity_) return;
     const std::size_t capacity = words == 0 ? 0 : std::bit_ceil(words);
     if (capacity == capacity_) return;
-    auto posted = capacity == 0 ? nullptr : std::make_unique<std::atomic<std::uint64_t>[]>(capacity);
-    auto last = capacity == 0 ? nullptr : std::make_unique<std::atomic<std::uint64_t>[]>(capacity * 64);
+    auto posted = allocate(capacity);
+    auto last = allocate(capacity * 64);
+    if (capacity != 0 && (posted == nullptr || last == nullptr)) {
+      if (capacity < capacity_) return;
+      throw std::bad_alloc();
+    }
     const std::size_t kept = std::min(capacity, capacity_);
     for (std::size_t word = 0; word < kept; ++word) posted[word] = posted_[word].load();
     for (std::size_t slot = 0; slot < kept * 64; ++slot) last[slot] = last_[slot].load();
@@ -62,11 +68,17 @@ class NestingBoard {
   bool drew_since(std::uint32_t slot, std::uint64_t number) const noexcept { return last_[slot] > number; }
 
  private:
+  using Words = std::unique_ptr<std::atomic<std::uint64_t>[]>;
+
+  // Null where there is no memory, and for none.
+  static Words allocate(std::size_t words) noexcept {
+    return Words(words == 0 ? nullptr : new (std::nothrow) std::atomic<std::uint64_t>[words]());
+  }
   static std::uint64_t bit(std::uint32_t slot) noexcept { return std::uint64_t{1} << (slot % 64); }
 
-  std::size_t capacity_ = 0;                              // words
-  std::unique_ptr<std::atomic<std::uint64_t>[]> posted_;  // a bit per slot
-  std::unique_ptr<std::atomic<std::uint64_t>[]> last_;    // the last number that the slot drew
+  std::size_t capacity_ = 0;  // words
+  Words posted_;              // a bit per slot
+  Words last_;                // the last number that the slot drew
   std::atomic<std::uint64_t> numbers_{0};
 };
 

@@ -28,8 +28,16 @@ struct WorkerSet::List {
     return sizeof(List) + capacity * sizeof(std::uint32_t);
   }
   static List* create(std::uint32_t capacity, std::size_t& bytes) {
+    return made_of(::operator new(size_of(capacity)), capacity, bytes);
+  }
+  // Null where there is no memory.
+  static List* try_create(std::uint32_t capacity, std::size_t& bytes) noexcept {
+    void* memory = ::operator new(size_of(capacity), std::nothrow);
+    return memory == nullptr ? nullptr : made_of(memory, capacity, bytes);
+  }
+  static List* made_of(void* memory, std::uint32_t capacity, std::size_t& bytes) noexcept {
     bytes += size_of(capacity);
-    return new (::operator new(size_of(capacity))) List{0, capacity};
+    return new (memory) List{0, capacity};
   }
   static void destroy(List* list, std::size_t& bytes) noexcept {
     bytes -= size_of(list->capacity);
@@ -58,9 +66,16 @@ struct WorkerSet::Bits {
     return sizeof(Bits) + std::size_t{words} * planes * sizeof(std::uint64_t);
   }
   static Bits* create(std::uint32_t words, std::uint32_t planes, std::size_t& bytes) {
+    return made_of(::operator new(size_of(words, planes)), words, planes, bytes);
+  }
+  // Null where there is no memory.
+  static Bits* try_create(std::uint32_t words, std::uint32_t planes, std::size_t& bytes) noexcept {
+    void* memory = ::operator new(size_of(words, planes), std::nothrow);
+    return memory == nullptr ? nullptr : made_of(memory, words, planes, bytes);
+  }
+  static Bits* made_of(void* memory, std::uint32_t words, std::uint32_t planes, std::size_t& bytes) noexcept {
     const std::size_t size = size_of(words, planes);
     bytes += size;
-    void* memory = ::operator new(size);
     std::memset(memory, 0, size);
     return new (memory) Bits{0, 0, words, planes};
   }
@@ -153,7 +168,7 @@ TierMask WorkerSet::add_to_list(std::uint32_t slot, TierMask tiers, std::size_t 
   }
   if (old->count == old->capacity) {
     if (old->count >= longest_list((slots + 63) / 64)) {
-      list_to_bits(slots, bytes);
+      list_to_bits(tiers, slots, bytes);
       return add_to_bits(slot, tiers, slots, bytes);
     }
     List* longer = List::create(2 * old->capacity + 4, bytes);
@@ -186,7 +201,7 @@ TierMask WorkerSet::add_to_bits(std::uint32_t slot, TierMask tiers, std::size_t 
   return before;
 }
 
-TierMask WorkerSet::remove(std::uint32_t slot, TierMask tiers, std::size_t& bytes) {
+TierMask WorkerSet::remove(std::uint32_t slot, TierMask tiers, std::size_t& bytes) noexcept {
   switch (form()) {
     case kOne: {
       if (slot_of_one(word_) != slot) return 0;
@@ -204,7 +219,7 @@ TierMask WorkerSet::remove(std::uint32_t slot, TierMask tiers, std::size_t& byte
   }
 }
 
-TierMask WorkerSet::remove_from_list(std::uint32_t slot, TierMask tiers, std::size_t& bytes) {
+TierMask WorkerSet::remove_from_list(std::uint32_t slot, TierMask tiers, std::size_t& bytes) noexcept {
   List* set = list();
   std::uint32_t* item = set->place_of(slot);
   if (!set->is_of(item, slot)) return 0;
@@ -218,7 +233,8 @@ TierMask WorkerSet::remove_from_list(std::uint32_t slot, TierMask tiers, std::si
     List::destroy(set, bytes);
     word_ = one(last >> 4, static_cast<TierMask>(last & 15));
   } else if (set->capacity > 4 && set->count <= (set->capacity - 4) / 4) {
-    List* shorter = List::create((set->capacity - 4) / 2, bytes);
+    List* shorter = List::try_create((set->capacity - 4) / 2, bytes);
+    if (shorter == nullptr) return before;
     std::copy_n(set->items(), set->count, shorter->items());
     shorter->count = set->count;
     List::destroy(set, bytes);
@@ -227,7 +243,7 @@ TierMask WorkerSet::remove_from_list(std::uint32_t slot, TierMask tiers, std::si
   return before;
 }
 
-TierMask WorkerSet::remove_from_bits(std::uint32_t slot, TierMask tiers, std::size_t& bytes) {
+TierMask WorkerSet::remove_from_bits(std::uint32_t slot, TierMask tiers, std::size_t& bytes) noexcept {
   Bits* set = bits();
   const TierMask before = set->tiers_of(slot);
   const auto gone = static_cast<unsigned>(before & tiers);
@@ -238,33 +254,53 @@ TierMask WorkerSet::remove_from_bits(std::uint32_t slot, TierMask tiers, std::si
   if (gone != 0 && gone == before) {
     --set->count;
     if (set->count <= longest_list(set->words) / 3) {
-      bits_to_list(bytes);
+      // One worker or none is left where memory was short for a while.
+      if (set->count <= 1) [[unlikely]]
+        bits_to_one(bytes);
+      else
+        bits_to_list(bytes);
       return before;
     }
   }
-  if (set->lower == 0 && set->planes > 1) reshape_bits(set->words, 1, bytes);
+  if (set->lower == 0 && set->planes > 1)
+    if (Bits* fresh = Bits::try_create(set->words, 1, bytes)) reshape_bits(fresh, bytes);
   return before;
 }
 
-void WorkerSet::list_to_bits(std::size_t slots, std::size_t& bytes) {
+void WorkerSet::list_to_bits(TierMask tiers, std::size_t slots, std::size_t& bytes) {
   List* old = list();
   const std::uint32_t* items = old->items();
-  const bool lower = std::any_of(items, items + old->count, [](std::uint32_t item) {
-    return (item & 15 & ~std::uint32_t{kDeviceMask}) != 0;
-  });
+  const auto is_lower = [](std::uint32_t mask) { return (mask & 15 & ~std::uint32_t{kDeviceMask}) != 0; };
+  const bool lower = is_lower(tiers) || std::any_of(items, items + old->count, is_lower);
   hold(Bits::create(static_cast<std::uint32_t>((slots + 63) / 64), lower ? kStorageTiers : 1, bytes));
   for (std::uint32_t i = 0; i < old->count; ++i)
     add_to_bits(items[i] >> 4, static_cast<TierMask>(items[i] & 15), slots, bytes);
   List::destroy(old, bytes);
 }
 
-// Requires: at least two workers are left, as longest_list() / 3 says.
-void WorkerSet::bits_to_list(std::size_t& bytes) {
+// Requires: at most one worker is left.
+void WorkerSet::bits_to_one(std::size_t& bytes) noexcept {
+  Bits* old = bits();
+  word_ = 0;
+  for (std::size_t tier = 0; tier < old->planes; ++tier) {
+    for (std::uint32_t word = 0; word < old->words; ++word) {
+      const std::uint64_t member = old->plane(tier)[word];
+      if (member == 0) continue;
+      const std::uint32_t slot = word * 64 + static_cast<std::uint32_t>(std::countr_zero(member));
+      word_ = one(slot, old->tiers_of(slot));
+    }
+  }
+  Bits::destroy(old, bytes);
+}
+
+// Requires: at least two workers are left.
+void WorkerSet::bits_to_list(std::size_t& bytes) noexcept {
   static_assert(kMinList / 3 >= 2);
   Bits* old = bits();
   std::uint32_t capacity = 4;
   while (capacity < old->count) capacity = 2 * capacity + 4;
-  List* list = List::create(capacity, bytes);
+  List* list = List::try_create(capacity, bytes);
+  if (list == nullptr) return;
   for (std::uint32_t word = 0; word < old->words; ++word) {
     std::uint64_t members = 0;
     for (std::size_t tier = 0; tier < old->planes; ++tier) members |= old->plane(tier)[word];
@@ -278,12 +314,15 @@ void WorkerSet::bits_to_list(std::size_t& bytes) {
 }
 
 void WorkerSet::reshape_bits(std::uint32_t words, std::uint32_t planes, std::size_t& bytes) {
+  reshape_bits(Bits::create(words, planes, bytes), bytes);
+}
+
+void WorkerSet::reshape_bits(Bits* fresh, std::size_t& bytes) noexcept {
   Bits* old = bits();
-  Bits* fresh = Bits::create(words, planes, bytes);
   fresh->count = old->count;
   fresh->lower = old->lower;
-  for (std::size_t tier = 0; tier < std::min(planes, old->planes); ++tier)
-    std::copy_n(old->plane(tier), std::min(words, old->words), fresh->plane(tier));
+  for (std::size_t tier = 0; tier < std::min(fresh->planes, old->planes); ++tier)
+    std::copy_n(old->plane(tier), std::min(fresh->words, old->words), fresh->plane(tier));
   Bits::destroy(old, bytes);
   hold(fresh);
 }

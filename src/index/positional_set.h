@@ -5,6 +5,9 @@
 // slots, with a second to fourth plane of bits only while somebody holds the content in a lower tier. Sets change form
 // as they grow and shrink, with room between the bounds.
 //
+// add() throws std::bad_alloc where there is no memory, with the set as it was. remove() needs none: without memory for
+// a smaller form it keeps the one that it has.
+//
 // Thread safety: thread-compatible.
 // Complexity:    add(), remove() and tiers_of() are O(1) for one worker and for a bitset, and O(log workers) for a
 //                list, which has at most max(kMinList, 2 x words of a bitset) items; one that comes or goes moves those
@@ -40,7 +43,7 @@ class WorkerSet {
   // Both return the tiers that the worker had before. `bytes` follows the memory in use.
   // `slots` is how many slots there are, for the size of a bitset. Requires: slot < slots, tiers != 0.
   TierMask add(std::uint32_t slot, TierMask tiers, std::size_t slots, std::size_t& bytes);
-  TierMask remove(std::uint32_t slot, TierMask tiers, std::size_t& bytes);
+  TierMask remove(std::uint32_t slot, TierMask tiers, std::size_t& bytes) noexcept;
   // Frees the memory; the set is empty.
   void reset(std::size_t& bytes) noexcept;
 
@@ -86,11 +89,14 @@ class WorkerSet {
   static std::uint32_t longest_list(std::size_t words) noexcept;
   TierMask add_to_list(std::uint32_t slot, TierMask tiers, std::size_t slots, std::size_t& bytes);
   TierMask add_to_bits(std::uint32_t slot, TierMask tiers, std::size_t slots, std::size_t& bytes);
-  TierMask remove_from_list(std::uint32_t slot, TierMask tiers, std::size_t& bytes);
-  TierMask remove_from_bits(std::uint32_t slot, TierMask tiers, std::size_t& bytes);
-  void list_to_bits(std::size_t slots, std::size_t& bytes);
-  void bits_to_list(std::size_t& bytes);
+  TierMask remove_from_list(std::uint32_t slot, TierMask tiers, std::size_t& bytes) noexcept;
+  TierMask remove_from_bits(std::uint32_t slot, TierMask tiers, std::size_t& bytes) noexcept;
+  // Bits with room for one more worker with these tiers.
+  void list_to_bits(TierMask tiers, std::size_t slots, std::size_t& bytes);
+  void bits_to_one(std::size_t& bytes) noexcept;
+  void bits_to_list(std::size_t& bytes) noexcept;
   void reshape_bits(std::uint32_t words, std::uint32_t planes, std::size_t& bytes);
+  void reshape_bits(Bits* fresh, std::size_t& bytes) noexcept;
 
   std::uint64_t word_ = 0;
 };

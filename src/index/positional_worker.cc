@@ -1,5 +1,7 @@
 #include "index/positional_worker.h"
 
+#include <algorithm>
+
 #include "ashlar/base/check.h"
 
 namespace ashlar::index::detail {
@@ -8,11 +10,15 @@ using events::BlockName;
 using events::StorageTier;
 using tokens::LocalHash;
 
+void RecordChunks::add_chunk() {
+  if (chunks_.size() == chunks_.capacity()) chunks_.reserve(std::max<std::size_t>(1, 2 * chunks_.size()));
+  open_.reserve(chunks_.capacity());
+  open_.push_back(static_cast<std::uint32_t>(chunks_.size()));
+  chunks_.emplace_back();
+}
+
 std::uint32_t RecordChunks::create(const BlockRecord& record) {
-  if (open_.empty()) {
-    open_.push_back(static_cast<std::uint32_t>(chunks_.size()));
-    chunks_.emplace_back();
-  }
+  if (open_.empty()) add_chunk();
   const std::uint32_t number = open_.back();
   Chunk& chunk = chunks_[number];
   if (chunk.records == nullptr) {
@@ -27,7 +33,7 @@ std::uint32_t RecordChunks::create(const BlockRecord& record) {
   return number * kChunk + at;
 }
 
-void RecordChunks::destroy(std::uint32_t number) {
+void RecordChunks::destroy(std::uint32_t number) noexcept {
   Chunk& chunk = chunks_[number / kChunk];
   if (~chunk.used == 0) open_.push_back(number / kChunk);
   chunk.used &= ~(std::uint64_t{1} << (number % kChunk));
@@ -64,13 +70,15 @@ std::uint32_t WorkerBlocks::find_record(const Chain& chain) const noexcept {
 
 std::uint32_t WorkerBlocks::add_record(const Chain& chain, LocalHash local, std::uint32_t parent) {
   BlockRecord record{.chain = chain, .local = local, .parent = parent};
-  if (parent != kNoRecord) {
-    BlockRecord& before = records_[parent];
-    record.position = before.position + 1;
-    ++before.children;
-  }
+  if (parent != kNoRecord) record.position = records_[parent].position + 1;
   const std::uint32_t number = records_.create(record);
-  chains_.insert({bits_of(chain), number + 1});
+  try {
+    chains_.insert({bits_of(chain), number + 1});
+  } catch (...) {
+    records_.destroy(number);
+    throw;
+  }
+  if (parent != kNoRecord) ++records_[parent].children;
   return number;
 }
 
@@ -90,15 +98,20 @@ void WorkerBlocks::count_first_names(std::uint32_t number) {
 
 void WorkerBlocks::add_name(BlockName name, std::uint32_t number, StorageTier tier) {
   BlockRecord& record = records_[number];
-  if (record.names == 0 && record.children != 0) --ghosts_;
   if (record.names == 1) count_first_names(number);
+  try {
+    names_.insert({name.value(), number + 1, mask_of(tier)});
+  } catch (...) {
+    if (record.names == 1) counts_.erase(counts_.find(number + 1));
+    throw;
+  }
+  if (record.names == 0 && record.children != 0) --ghosts_;
   if (record.names != 0) ++counts_.find(number + 1)->in_tier[static_cast<std::size_t>(tier)];
   ++record.names;
   gain_presence(record, tier);
-  names_.insert({name.value(), number + 1, mask_of(tier)});
 }
 
-void WorkerBlocks::add_tier(NameEntry& name, StorageTier tier) {
+void WorkerBlocks::add_tier(NameEntry& name, StorageTier tier) noexcept {
   BlockRecord& record = records_[name.record()];
   if (record.names > 1) ++counts_.find(name.record_and_one)->in_tier[static_cast<std::size_t>(tier)];
   gain_presence(record, tier);
@@ -110,7 +123,7 @@ bool WorkerBlocks::is_last_in_tier(const NameEntry& name, StorageTier tier) cons
          counts_.find(name.record_and_one)->in_tier[static_cast<std::size_t>(tier)] == 1;
 }
 
-void WorkerBlocks::remove_name(NameEntry& name, StorageTier tier) {
+void WorkerBlocks::remove_name(NameEntry& name, StorageTier tier) noexcept {
   const std::uint32_t number = name.record();
   BlockRecord& record = records_[number];
   if (is_last_in_tier(name, tier)) {
@@ -134,7 +147,7 @@ void WorkerBlocks::remove_name(NameEntry& name, StorageTier tier) {
 }
 
 // A record that nothing needs, and the ghosts that it was the last to need.
-void WorkerBlocks::free_records_from(std::uint32_t number) {
+void WorkerBlocks::free_records_from(std::uint32_t number) noexcept {
   for (;;) {
     const BlockRecord record = records_[number];
     chains_.erase(chains_.find({bits_of(record.chain), number + 1}));

@@ -11,6 +11,8 @@
 //
 // Thread safety: thread-compatible; PositionalCore holds `lock` around every use.
 // Complexity:    O(1) expected per name, but for the steps that double or halve a table.
+// Memory:        add_record() and add_name() throw std::bad_alloc where there is none, with everything as it was; the rest
+//                needs none.
 // Invariant:     a name's tiers are a part of its record's; a record's tiers are those of its names together; a record
 //                without tiers has records behind it.
 #pragma once
@@ -46,8 +48,9 @@ static_assert(sizeof(BlockRecord) == 40);
 // Records by number, in chunks that neither move nor outlive their last record.
 class RecordChunks {
  public:
+  // Throws std::bad_alloc, with everything as it was.
   std::uint32_t create(const BlockRecord& record);
-  void destroy(std::uint32_t number);
+  void destroy(std::uint32_t number) noexcept;
 
   BlockRecord& operator[](std::uint32_t number) noexcept {
     return chunks_[number / kChunk].records[number % kChunk];
@@ -70,9 +73,12 @@ class RecordChunks {
     std::uint64_t used = 0;                  // a bit per record
   };
 
+  void add_chunk();
+
   std::vector<Chunk> chunks_;
-  std::vector<std::uint32_t> open_;  // the chunks with room, the one to use next at the back
-  std::size_t with_memory_ = 0;      // chunks
+  // The chunks with room, the one to use next at the back. There is room for all of them.
+  std::vector<std::uint32_t> open_;
+  std::size_t with_memory_ = 0;  // chunks
   std::size_t size_ = 0;
 };
 
@@ -123,6 +129,7 @@ class WorkerBlocks {
   explicit WorkerBlocks(std::uint32_t slot) noexcept : slot_(slot), seed_(draw_seed()) {}
 
   Mutex lock;
+  std::unique_ptr<WorkerBlocks> next_retired;  // for RetiredWorkers
 
   std::uint32_t slot() const noexcept { return slot_; }
   bool empty() const noexcept { return blocks_ == 0; }
@@ -148,11 +155,13 @@ class WorkerBlocks {
   std::uint32_t add_record(const Chain& chain, tokens::LocalHash local, std::uint32_t parent);
   // The worker holds the record's content under a new name / under a known one in a new tier.
   void add_name(events::BlockName name, std::uint32_t record, events::StorageTier tier);
-  void add_tier(NameEntry& name, events::StorageTier tier);
+  void add_tier(NameEntry& name, events::StorageTier tier) noexcept;
+  // Undoes add_record(). Requires: nothing refers to the record, and its parent has names.
+  void drop_record(std::uint32_t number) noexcept { free_records_from(number); }
   // Whether taking the name out of the tier ends the content's presence there. Requires: the name is in it.
   bool is_last_in_tier(const NameEntry& name, events::StorageTier tier) const noexcept;
   // Takes the name out of the tier, and frees what nothing refers to any more. The entry is gone.
-  void remove_name(NameEntry& name, events::StorageTier tier);
+  void remove_name(NameEntry& name, events::StorageTier tier) noexcept;
 
   template <class F>
   void for_each_record(F&& fn) const {  // fn(number, record), ghosts included
@@ -169,7 +178,7 @@ class WorkerBlocks {
   }
   void gain_presence(BlockRecord& record, events::StorageTier tier) noexcept;
   void count_first_names(std::uint32_t number);
-  void free_records_from(std::uint32_t number);
+  void free_records_from(std::uint32_t number) noexcept;
 
   std::uint32_t slot_;
   std::uint64_t seed_;  // of the hash bits of chains

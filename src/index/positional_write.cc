@@ -1,12 +1,14 @@
 // Stores and removals of PositionalCore.
 //
 // A store looks at the whole event first (chains, entry keys, what each name means) and refuses it, or applies it block
-// by block. The look-ups of later blocks are prefetched while earlier ones are applied.
+// by block. The look-ups of later blocks are prefetched while earlier ones are applied. Where memory runs out the blocks
+// that were applied are removed again, the last one first, which leaves names, records and ghosts as they were.
 //
 // A removal goes through the names from the deeper end of the event, so that an event which names a chain front to back
 // does not make holes that its own end closes again.
 #include <algorithm>
 #include <bit>
+#include <new>
 #include <utility>
 
 #include "ashlar/base/check.h"
@@ -59,6 +61,7 @@ struct StorePlan {
     Chain chain;
     std::uint64_t key = 0;
     std::uint32_t known = kNoRecord;  // what the name means already
+    bool repeated = false;            // the worker had the name in the tier
   };
   std::vector<Block> blocks;
   NamesSeen names;
@@ -101,7 +104,7 @@ std::optional<StoreVerdict> StorePlan::make(WorkerBlocks* worker, const BlocksSt
     if (known != nullptr ? worker->record(known->record()).chain != chain : !names.first_time(stored[i].name))
       return StoreVerdict::kNameInUse;
     blocks[i] = {chain, entry_key(static_cast<std::uint32_t>(position + i), stored[i].local, seed),
-                 known == nullptr ? kNoRecord : known->record()};
+                 known == nullptr ? kNoRecord : known->record(), false};
   }
   if (position + stored.size() > max_depth) return StoreVerdict::kFull;
   if (worker != nullptr && worker->records() + stored.size() > max_records) return StoreVerdict::kFull;
@@ -155,6 +158,15 @@ StoreVerdict PositionalCore::refused(StoreVerdict verdict) noexcept {
 StoreVerdict PositionalCore::store(const BlocksStored& event) {
   if (event.blocks.empty()) return refused(StoreVerdict::kEmpty);
   if (!is_known(event.tier)) return refused(StoreVerdict::kUnknownTier);
+  try {
+    return store_or_throw(event);
+  } catch (const std::bad_alloc&) {
+    drop_worker_if_empty(event.worker);
+    return refused(StoreVerdict::kFull);
+  }
+}
+
+StoreVerdict PositionalCore::store_or_throw(const BlocksStored& event) {
   for (;;) {
     std::optional<StoreVerdict> verdict;
     {
@@ -186,9 +198,8 @@ StoreVerdict PositionalCore::store_into(WorkerBlocks& blocks, const BlocksStored
   return StoreVerdict::kApplied;
 }
 
-void PositionalCore::apply(WorkerBlocks& blocks, const BlocksStored& event, const StorePlan& plan) {
+void PositionalCore::apply(WorkerBlocks& blocks, const BlocksStored& event, StorePlan& plan) {
   const std::size_t n = plan.blocks.size();
-  const TierMask tier = mask_of(event.tier);
   if (event.tier != StorageTier::kDevice && !blocks.in_lower_tiers()) board_.post_lower_tier(blocks.slot());
   const auto prefetch = [&](std::size_t i) {
     map_of(plan.blocks[i].key).prefetch_to_add(plan.blocks[i].key);
@@ -197,25 +208,43 @@ void PositionalCore::apply(WorkerBlocks& blocks, const BlocksStored& event, cons
   for (std::size_t i = 0; i < std::min(kWriteAhead, n); ++i) prefetch(i);
   std::size_t repeated = 0;
   std::uint32_t parent = plan.parent;
-  for (std::size_t i = 0; i < n; ++i) {
-    if (i + kWriteAhead < n) prefetch(i + kWriteAhead);
-    const StorePlan::Block& block = plan.blocks[i];
-    if (block.known == kNoRecord) {
-      parent = apply_new_name(blocks, event.blocks[i], block.chain, block.key, parent, event.tier);
-      continue;
+  std::size_t i = 0;
+  try {
+    for (; i < n; ++i) {
+      if (i + kWriteAhead < n) prefetch(i + kWriteAhead);
+      parent = apply_block(blocks, event, plan, i, parent);
+      repeated += plan.blocks[i].repeated ? 1 : 0;
     }
-    parent = block.known;
-    NameEntry& name = *blocks.find_name(event.blocks[i].name);
-    if ((name.tiers & tier) != 0) {
-      ++repeated;
-      continue;
-    }
-    if ((blocks.record(block.known).tiers & tier) == 0) publish(block.key, block.chain, blocks.slot(), tier);
-    blocks.add_tier(name, event.tier);
+  } catch (...) {
+    retreat(blocks, event, plan, i);
+    throw;
   }
   if (blocks.nested() && board_.is_posted(blocks.slot())) board_.take_down(blocks.slot());
   count(counters_.stored, n);
   if (repeated != 0) count(counters_.repeated, repeated);
+}
+
+std::uint32_t PositionalCore::apply_block(WorkerBlocks& blocks, const BlocksStored& event, StorePlan& plan,
+                                          std::size_t i, std::uint32_t parent) {
+  StorePlan::Block& block = plan.blocks[i];
+  if (block.known == kNoRecord)
+    return apply_new_name(blocks, event.blocks[i], block.chain, block.key, parent, event.tier);
+  const TierMask tier = mask_of(event.tier);
+  NameEntry& name = *blocks.find_name(event.blocks[i].name);
+  if ((name.tiers & tier) != 0) {
+    block.repeated = true;
+    return block.known;
+  }
+  if ((blocks.record(block.known).tiers & tier) == 0) publish(block.key, block.chain, blocks.slot(), tier);
+  blocks.add_tier(name, event.tier);
+  return block.known;
+}
+
+void PositionalCore::retreat(WorkerBlocks& blocks, const BlocksStored& event, const StorePlan& plan,
+                             std::size_t done) noexcept {
+  for (std::size_t i = done; i-- > 0;)
+    if (!plan.blocks[i].repeated) remove_one(blocks, event.tier, event.blocks[i].name);
+  if (blocks.nested() && board_.is_posted(blocks.slot())) board_.take_down(blocks.slot());
 }
 
 // Returns the record that the name means now.
@@ -225,11 +254,18 @@ std::uint32_t PositionalCore::apply_new_name(WorkerBlocks& blocks, const StoredB
   const TierMask before = publish(key, chain, blocks.slot(), mask_of(tier));
   // The worker has a record of what it holds under another name, and of a ghost.
   std::uint32_t record = before != 0 || blocks.has_ghosts() ? blocks.find_record(chain) : kNoRecord;
-  if (record == kNoRecord) {
-    ASHLAR_CHECK(before == 0, "slot %u has no record of a content that it holds", blocks.slot());
-    record = blocks.add_record(chain, block.local, parent);
+  const bool is_new = record == kNoRecord;
+  try {
+    if (is_new) {
+      ASHLAR_CHECK(before == 0, "slot %u has no record of a content that it holds", blocks.slot());
+      record = blocks.add_record(chain, block.local, parent);
+    }
+    blocks.add_name(block.name, record, tier);
+  } catch (...) {
+    if (is_new && record != kNoRecord) blocks.drop_record(record);
+    if ((before & mask_of(tier)) == 0) withdraw(key, chain, blocks.slot(), mask_of(tier));
+    throw;
   }
-  blocks.add_name(block.name, record, tier);
   return record;
 }
 
@@ -251,7 +287,7 @@ std::size_t PositionalCore::remove(const Worker& worker, StorageTier tier, std::
 }
 
 std::size_t PositionalCore::remove_from(WorkerBlocks& blocks, StorageTier tier,
-                                        std::span<const BlockName> names) {
+                                        std::span<const BlockName> names) noexcept {
   if (names.empty()) return 0;
   const auto position_of = [&](BlockName name) -> std::uint32_t {
     const NameEntry* entry = blocks.find_name(name);
@@ -282,7 +318,7 @@ std::size_t PositionalCore::remove_from(WorkerBlocks& blocks, StorageTier tier,
   return removed;
 }
 
-bool PositionalCore::remove_one(WorkerBlocks& blocks, StorageTier tier, BlockName name) {
+bool PositionalCore::remove_one(WorkerBlocks& blocks, StorageTier tier, BlockName name) noexcept {
   NameEntry* entry = blocks.find_name(name);
   if (entry == nullptr || (entry->tiers & mask_of(tier)) == 0) return false;
   if (blocks.is_last_in_tier(*entry, tier)) {
@@ -296,7 +332,7 @@ bool PositionalCore::remove_one(WorkerBlocks& blocks, StorageTier tier, BlockNam
 }
 
 // Queries do not look at a retired slot, so the order of its records does not matter.
-void PositionalCore::withdraw_all(const WorkerBlocks& blocks) {
+void PositionalCore::withdraw_all(const WorkerBlocks& blocks) noexcept {
   blocks.for_each_record([&](std::uint32_t, const BlockRecord& record) {
     if (record.tiers != 0)
       withdraw(key_of(record), record.chain, blocks.slot(), static_cast<TierMask>(record.tiers));

@@ -1,7 +1,9 @@
 #include "ashlar/index/detail/prediction_ledger.h"
 
 #include <algorithm>
+#include <array>
 #include <map>
+#include <new>
 #include <ranges>
 #include <set>
 #include <unordered_set>
@@ -11,7 +13,7 @@
 #include "index/content_trie.h"
 #include "index/flat_map.h"
 #include "index/prediction_list.h"
-#include "index/seeded_hash.h"
+#include "index/table_seed.h"
 #include "index/without_predictions.h"
 
 namespace ashlar::index {
@@ -80,6 +82,9 @@ constexpr std::uint8_t bit_of(StorageTier tier) noexcept {
   return static_cast<std::uint8_t>(1u << static_cast<unsigned>(tier));
 }
 
+// Predictions of one worker that expire in one call of the inner index.
+constexpr std::size_t kExpiredTogether = 128;
+
 // One block of a request to predict that the worker does not hold yet.
 struct Fresh {
   Content content;
@@ -103,14 +108,12 @@ struct PredictionLedger::State {
     return found == caches.end() ? nullptr : found->second.get();
   }
   Cache& find_or_add(const Worker& worker) {
-    std::unique_ptr<Cache>& cache = caches[worker];
-    if (!cache) {
-      cache = std::make_unique<Cache>();
-      cache->worker = worker;
-    }
-    return *cache;
+    if (Cache* const known = find(worker)) return *known;
+    auto made = std::make_unique<Cache>();
+    made->worker = worker;
+    return *caches.emplace(worker, std::move(made)).first->second;
   }
-  void forget_if_empty(Cache& cache) {
+  void forget_if_empty(Cache& cache) noexcept {
     if (!cache.held.empty()) return;
     caches.erase(Worker(cache.worker));
   }
@@ -168,12 +171,19 @@ struct PredictionLedger::State {
     return blocks <= ContentTrie::kMaxContents - trie.size();
   }
 
+  // Takes all the memory that learn() may need, and leaves the contents of the event in `path`, which is empty.
+  void prepare_to_learn(Cache& cache, const BlocksStored& event);
   void learn(Cache& cache, const BlocksStored& event);
-  void unlearn(Cache& cache, StorageTier tier, BlockName name);
+  // Gives up what was prepared for a call that is not applied.
+  void unprepare(const Worker& worker) noexcept;
+  void unlearn(Cache& cache, StorageTier tier, BlockName name) noexcept;
+  void add_to_several(Cache& cache, Content content, BlockName name) noexcept;
+  // Takes all the memory that store_fresh() and book() may need, and leaves the contents in `path`, which is empty.
+  void prepare_to_predict(Cache& cache, std::span<const LocalHash> locals);
   StoreVerdict store_fresh(Cache& cache, std::span<const LocalHash> locals);
-  void book(Cache& cache);
+  void book(Cache& cache) noexcept;
   // Ends all that is known of a worker; the inner index has been told.
-  void forget(Cache& cache);
+  void forget(Cache& cache) noexcept;
   // Per worker, the names of predictions that real blocks lie behind.
   NamesByWorker predicted_stems() const;
 
@@ -192,14 +202,58 @@ struct PredictionLedger::State {
   std::vector<Fresh> fresh;
   std::vector<StoredBlock> run;
   std::vector<BlockName> ended;
+  std::set<std::pair<Content, BlockName>> spare;  // memory for `several`
 };
+
+// An event that the index will refuse may be prepared too; it does not matter for what.
+void PredictionLedger::State::prepare_to_learn(Cache& cache, const BlocksStored& event) {
+  path.reserve(event.blocks.size());
+  ended.reserve(event.blocks.size());
+  Content content = ContentTrie::kRoot;
+  if (event.parent) {
+    const Meaning* const parent = cache.names.find(*event.parent);
+    if (parent == nullptr) return;
+    content = parent->content;
+  }
+  std::size_t names = 0;
+  std::size_t contents = 0;
+  std::size_t several = 0;
+  for (const StoredBlock& block : event.blocks) {
+    content = trie.find_or_add(content, block.local);
+    path.push_back(content);
+    if (cache.names.find(block.name) != nullptr) continue;
+    ++names;
+    const Holding* const held = cache.held.find(content);
+    if (held == nullptr)
+      ++contents;
+    else if (held->names > 0)
+      several += held->names == 1 ? 2 : 1;
+  }
+  cache.names.reserve(cache.names.size() + names);
+  cache.held.reserve(cache.held.size() + contents);
+  while (spare.size() < several) spare.emplace(static_cast<Content>(spare.size()), BlockName{});
+}
+
+void PredictionLedger::State::unprepare(const Worker& worker) noexcept {
+  // The contents of a path that nobody holds hang behind each other.
+  trie.trim(path.empty() ? ContentTrie::kRoot : path.back());
+  list.shrink_if_empty();
+  spare.clear();
+  if (Cache* const cache = find(worker)) forget_if_empty(*cache);
+}
+
+void PredictionLedger::State::add_to_several(Cache& cache, Content content, BlockName name) noexcept {
+  auto node = spare.extract(spare.begin());
+  node.value() = {content, name};
+  cache.several.insert(std::move(node));
+}
 
 // Writes down an applied store; predictions of its contents end.
 void PredictionLedger::State::learn(Cache& cache, const BlocksStored& event) {
   ended.clear();
-  Content content = event.parent ? cache.names.find(*event.parent)->content : ContentTrie::kRoot;
-  for (const StoredBlock& block : event.blocks) {
-    content = trie.find_or_add(content, block.local);
+  for (std::size_t i = 0; i < event.blocks.size(); ++i) {
+    const StoredBlock& block = event.blocks[i];
+    const Content content = path[i];
     const auto [meaning, is_new_name] = cache.names.try_emplace(block.name);
     meaning->content = content;
     meaning->tiers |= bit_of(event.tier);
@@ -214,15 +268,15 @@ void PredictionLedger::State::learn(Cache& cache, const BlocksStored& event) {
       cache.names.erase(holding->name);
     }
     if (holding->names == 0) holding->name = block.name;
-    if (++holding->names == 2) cache.several.emplace(content, holding->name);
-    if (holding->names > 1) cache.several.emplace(content, block.name);
+    if (++holding->names == 2) add_to_several(cache, content, holding->name);
+    if (holding->names > 1) add_to_several(cache, content, block.name);
   }
   counters.replaced += ended.size();
   remove_ours(cache.worker, ended);
 }
 
 // Writes down that a name has left a tier, if the worker held it there.
-void PredictionLedger::State::unlearn(Cache& cache, StorageTier tier, BlockName name) {
+void PredictionLedger::State::unlearn(Cache& cache, StorageTier tier, BlockName name) noexcept {
   Meaning* const meaning = cache.names.find(name);
   if (meaning == nullptr || (meaning->tiers & bit_of(tier)) == 0) return;
   meaning->tiers &= static_cast<std::uint8_t>(~bit_of(tier));
@@ -239,6 +293,23 @@ void PredictionLedger::State::unlearn(Cache& cache, StorageTier tier, BlockName 
   cache.several.erase({content, name});
   if (holding.name == name) holding.name = cache.several.lower_bound({content, BlockName(0)})->second;
   if (holding.names == 1) cache.several.erase({content, holding.name});
+}
+
+void PredictionLedger::State::prepare_to_predict(Cache& cache, std::span<const LocalHash> locals) {
+  path.reserve(locals.size());
+  fresh.reserve(locals.size());
+  run.reserve(locals.size());
+  ended.reserve(locals.size());
+  Content content = ContentTrie::kRoot;
+  std::size_t missing = 0;
+  for (const LocalHash local : locals) {
+    content = trie.find_or_add(content, local);
+    path.push_back(content);
+    missing += cache.held.find(content) == nullptr ? 1 : 0;
+  }
+  cache.names.reserve(cache.names.size() + missing);
+  cache.held.reserve(cache.held.size() + missing);
+  list.reserve_more(missing);
 }
 
 // Stores the blocks of `path` that the worker does not hold, run by run, and leaves them in `fresh`. All, or none.
@@ -277,7 +348,7 @@ StoreVerdict PredictionLedger::State::store_fresh(Cache& cache, std::span<const 
 }
 
 // Writes down that `path` is predicted: what is in `fresh` begins, other predictions on it are renewed.
-void PredictionLedger::State::book(Cache& cache) {
+void PredictionLedger::State::book(Cache& cache) noexcept {
   const std::int64_t due = due_from_now();
   auto next = fresh.begin();
   for (const Content content : path) {
@@ -298,7 +369,7 @@ void PredictionLedger::State::book(Cache& cache) {
   counters.predicted += fresh.size();
 }
 
-void PredictionLedger::State::forget(Cache& cache) {
+void PredictionLedger::State::forget(Cache& cache) noexcept {
   cache.held.for_each([&](Content content, const Holding& holding) {
     if (holding.names == 0) {
       list.remove(holding.prediction);
@@ -345,8 +416,21 @@ StoreVerdict PredictionLedger::store(const BlocksStored& event) {
     ++state.full_here;
     return StoreVerdict::kFull;
   }
+  Cache* cache = nullptr;
+  state.path.clear();
+  try {
+    cache = &state.find_or_add(event.worker);
+    state.prepare_to_learn(*cache, event);
+  } catch (const std::bad_alloc&) {
+    state.unprepare(event.worker);
+    ++state.full_here;
+    return StoreVerdict::kFull;
+  }
   const StoreVerdict verdict = state.inner.store(event);
-  if (verdict == StoreVerdict::kApplied) state.learn(state.find_or_add(event.worker), event);
+  if (verdict == StoreVerdict::kApplied)
+    state.learn(*cache, event);
+  else
+    state.unprepare(event.worker);
   return verdict;
 }
 
@@ -370,11 +454,11 @@ void PredictionLedger::clear(const Worker& worker) {
 
 void PredictionLedger::remove_worker(WorkerId worker) {
   state_->inner.remove_worker(worker);
-  std::vector<Cache*> ranks;
-  for (auto at = state_->caches.lower_bound({worker, 0});
-       at != state_->caches.end() && at->first.id == worker; ++at)
-    ranks.push_back(at->second.get());
-  for (Cache* const cache : ranks) state_->forget(*cache);
+  for (;;) {
+    const auto at = state_->caches.lower_bound({worker, 0});
+    if (at == state_->caches.end() || at->first.id != worker) return;
+    state_->forget(*at->second);
+  }
 }
 
 StoreVerdict PredictionLedger::predict(const Worker& worker, std::span<const LocalHash> locals) {
@@ -388,20 +472,20 @@ StoreVerdict PredictionLedger::predict(const Worker& worker, std::span<const Loc
     ++state.counters.refused;
     return StoreVerdict::kFull;
   }
-  Cache& cache = state.find_or_add(worker);
+  StoreVerdict verdict = StoreVerdict::kFull;
+  Cache* cache = nullptr;
   state.path.clear();
-  Content content = ContentTrie::kRoot;
-  for (const LocalHash local : locals) {
-    content = state.trie.find_or_add(content, local);
-    state.path.push_back(content);
+  try {
+    cache = &state.find_or_add(worker);
+    state.prepare_to_predict(*cache, locals);
+    verdict = state.store_fresh(*cache, locals);
+  } catch (const std::bad_alloc&) {
   }
-  const StoreVerdict verdict = state.store_fresh(cache, locals);
   if (verdict == StoreVerdict::kApplied) {
-    state.book(cache);
+    state.book(*cache);
   } else {
     ++state.counters.refused;
-    state.trie.trim(content);
-    state.forget_if_empty(cache);
+    state.unprepare(worker);
   }
   return verdict;
 }
@@ -417,13 +501,15 @@ std::size_t PredictionLedger::expire(std::size_t limit) {
     // Those of one worker that stand together go in one call.
     Cache* const owner = list[list.front()].owner;
     const Worker worker = owner->worker;
-    state.ended.clear();
-    for (; expired < limit && is_due() && list[list.front()].owner == owner; ++expired) {
-      state.ended.push_back(list[list.front()].name);
+    std::array<BlockName, kExpiredTogether> ended;
+    std::size_t count = 0;
+    for (; count < ended.size() && expired < limit && is_due() && list[list.front()].owner == owner;
+         ++expired) {
+      ended[count++] = list[list.front()].name;
       state.forget_prediction(list.front());
     }
     state.forget_if_empty(*owner);
-    state.remove_ours(worker, state.ended);
+    state.remove_ours(worker, std::span(ended).first(count));
   }
   state.counters.expired += expired;
   return expired;

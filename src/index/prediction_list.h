@@ -7,6 +7,7 @@
 // Invariant:     an empty list owns no memory; times do not fall from front to back.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
@@ -40,6 +41,15 @@ class PredictionList {
   Id front() const noexcept { return front_; }
   const Prediction& operator[](Id id) const noexcept { return places_[id]; }
 
+  // Makes room for `more` predictions, so that add() needs no memory for them.
+  void reserve_more(std::size_t more) {
+    const std::size_t size = size_ + more;
+    if (size > places_.capacity()) places_.reserve(std::max(size, 2 * places_.capacity()));
+  }
+  // Gives back what reserve_more() took, when nothing was added.
+  void shrink_if_empty() noexcept {
+    if (size_ == 0) std::vector<Prediction>().swap(places_);
+  }
   // Requires: size() < kMost.
   Id add(Owner* owner, ContentTrie::Id content, BlockName name, std::int64_t due) {
     Id id = free_;

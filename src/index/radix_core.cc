@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <new>
 #include <optional>
 #include <utility>
 
@@ -94,17 +95,30 @@ class ASHLAR_SCOPED_CAPABILITY RadixCore<kShared>::HolderHold {
   Mutex& mutex_;
 };
 
-// Deep trees are freed without recursion.
+// The node that a query is at.
+template <bool kShared>
+class RadixCore<kShared>::NodeShare {
+ public:
+  explicit NodeShare(const RadixNode& node) noexcept : node_(&node) { lock_shared(node); }
+  ~NodeShare() { end(); }
+  NodeShare(const NodeShare&) = delete;
+  NodeShare& operator=(const NodeShare&) = delete;
+
+  void pass_to(const RadixNode& next) noexcept {
+    lock_shared(next);
+    unlock_shared(*std::exchange(node_, &next));
+  }
+  void end() noexcept {
+    if (node_ != nullptr) unlock_shared(*std::exchange(node_, nullptr));
+  }
+
+ private:
+  const RadixNode* node_;
+};
+
 template <bool kShared>
 RadixCore<kShared>::~RadixCore() {
-  std::vector<RadixNode*> open;
-  const auto add = [&](RadixNode& child) { open.push_back(&child); };
-  root_.for_each_child(add);
-  while (!open.empty()) {
-    const std::unique_ptr<RadixNode> node(open.back());
-    open.pop_back();
-    node->for_each_child(add);
-  }
+  root_.free_below();
 }
 
 // --- Workers. ---
@@ -118,13 +132,19 @@ auto RadixCore<kShared>::holder_of(const Worker& worker) const -> Holder* {
 template <bool kShared>
 void RadixCore<kShared>::admit(const Worker& worker) {
   const SoleHold sole(slots_lock_);
+  if (slots_.find(worker)) return;
   const std::uint32_t slot = slots_.assign(worker);
-  if (holders_.size() < slots_.capacity()) holders_.resize(slots_.capacity());
-  if (holders_[slot] == nullptr) holders_[slot] = std::make_unique<Holder>(slot);
+  try {
+    if (holders_.size() < slots_.capacity()) holders_.resize(slots_.capacity());
+    holders_[slot] = std::make_unique<Holder>(slot);
+  } catch (...) {
+    free_slot(slot);
+    throw;
+  }
 }
 
 template <bool kShared>
-void RadixCore<kShared>::dismiss(const Worker& worker) {
+void RadixCore<kShared>::dismiss(const Worker& worker) noexcept {
   const SoleHold sole(slots_lock_);
   const Holder* holder = holder_of(worker);
   if (holder == nullptr) return;
@@ -136,16 +156,17 @@ void RadixCore<kShared>::dismiss(const Worker& worker) {
 }
 
 template <bool kShared>
-auto RadixCore<kShared>::retire(std::uint32_t slot) -> std::unique_ptr<Holder> {
+auto RadixCore<kShared>::retire(std::uint32_t slot) noexcept -> std::unique_ptr<Holder> {
   slots_.retire(slot);
   return std::move(holders_[slot]);
 }
 
 template <bool kShared>
-void RadixCore<kShared>::free_slot(std::uint32_t slot) {
-  holders_[slot].reset();
+void RadixCore<kShared>::free_slot(std::uint32_t slot) noexcept {
+  // holders_ may be shorter where its holder was not made.
+  if (slot < holders_.size()) holders_[slot].reset();
   slots_.release(slot);
-  holders_.resize(slots_.capacity());
+  if (holders_.size() > slots_.capacity()) holders_.resize(slots_.capacity());
   if (holders_.size() * 4 <= holders_.capacity()) holders_.shrink_to_fit();
 }
 
@@ -154,9 +175,13 @@ void RadixCore<kShared>::free_slot(std::uint32_t slot) {
 template <bool kShared>
 StoreVerdict RadixCore<kShared>::store(const BlocksStored& event) {
   RadixTally tally;
-  const StoreVerdict verdict = event.blocks.empty()    ? StoreVerdict::kEmpty
-                               : !is_known(event.tier) ? StoreVerdict::kUnknownTier
-                                                       : store(event, tally);
+  StoreVerdict verdict = StoreVerdict::kFull;
+  try {
+    verdict = event.blocks.empty()    ? StoreVerdict::kEmpty
+              : !is_known(event.tier) ? StoreVerdict::kUnknownTier
+                                      : store(event, tally);
+  } catch (const std::bad_alloc&) {  // no memory for a worker, which has no slot then
+  }
   tally.count(verdict, event.blocks.size());
   totals_.add(tally);
   return verdict;
@@ -200,17 +225,20 @@ StoreVerdict RadixCore<kShared>::store(Holder& holder, const BlocksStored& event
   if (event.start_position && *event.start_position != position) return StoreVerdict::kWrongPosition;
   const std::size_t names_bytes = holder.names.bytes();
   RadixEntries entries(holder.names, event.blocks);
-  if (!entries.insert() || (entries.any_known() && !agree(entries, node, offset))) {
-    entries.undo();
-    return StoreVerdict::kNameInUse;
+  StoreVerdict verdict = StoreVerdict::kApplied;
+  try {
+    if (!entries.insert() || (entries.any_known() && !agree(entries, node, offset)))
+      verdict = StoreVerdict::kNameInUse;
+    else if (position + event.blocks.size() > std::numeric_limits<std::uint32_t>::max())
+      verdict = StoreVerdict::kFull;
+    else
+      apply(holder, event.tier, node, offset, entries, tally);
+  } catch (const std::bad_alloc&) {
+    verdict = StoreVerdict::kFull;
   }
-  if (position + event.blocks.size() > std::numeric_limits<std::uint32_t>::max()) {
-    entries.undo();
-    return StoreVerdict::kFull;
-  }
-  apply(holder, event.tier, node, offset, entries, tally);
+  if (verdict != StoreVerdict::kApplied) entries.undo();
   tally.bytes += difference(holder.names.bytes(), names_bytes);
-  return StoreVerdict::kApplied;
+  return verdict;
 }
 
 // A name that has a place keeps its node and those above it alive, so the walk finds all of them if they agree.
@@ -241,32 +269,64 @@ bool RadixCore<kShared>::agree(RadixEntries& entries, const RadixNode* node, std
 template <bool kShared>
 void RadixCore<kShared>::apply(Holder& holder, StorageTier tier, RadixNode* node, std::uint32_t offset,
                                RadixEntries& entries, RadixTally& tally) {
-  if (node == &root_) {
-    node = enter_first(entries.blocks(), tally);
-    offset = 0;
-  } else {
-    lock(*node);
-  }
-  for (std::size_t done = 0;;) {
-    const std::span<const StoredBlock> blocks = entries.blocks().subspan(done);
-    std::uint32_t count = node->match(offset, blocks);
-    if (count == 0) {
-      const bool extends = node->extends_at(offset) && node->child(offset, blocks[0].local) == nullptr;
-      if (!extends) {
-        node = enter_child(node, offset, blocks, tally);
-        offset = 0;
-        continue;
-      }
-      count = node->extend(blocks, tally);
+  RadixSteps steps;
+  bool locked = true;  // the node is, as far as something may throw
+  try {
+    if (node == &root_) {
+      node = enter_first(entries.blocks(), tally);
+      offset = 0;
+    } else {
+      lock(*node);
     }
-    const std::uint64_t before = node->add(holder.slot, tier, RadixNode::bits(offset, count), tally);
-    // The worker holds blocks of the node now, so that it stays while the lock is let go.
-    unlock(*node);
-    entries.give_places(tier, node, offset, done, count, before, tally);
-    done += count;
-    offset += count;
-    if (done == entries.blocks().size()) return;
-    lock(*node);
+    for (std::size_t done = 0;;) {
+      const std::span<const StoredBlock> blocks = entries.blocks().subspan(done);
+      std::uint32_t count = node->match(offset, blocks);
+      if (count == 0) {
+        const bool extends = node->extends_at(offset) && node->child(offset, blocks[0].local) == nullptr;
+        if (!extends) {
+          node = enter_child(node, offset, blocks, tally);
+          offset = 0;
+          continue;
+        }
+        count = node->extend(blocks, tally);
+      }
+      steps.make_room();
+      const std::uint64_t before = node->add(holder.slot, tier, RadixNode::bits(offset, count), tally);
+      // The worker holds blocks of the node now, so that it stays while the lock is let go.
+      unlock(*node);
+      locked = false;
+      entries.give_places(tier, steps.add({node, before, 0, done, offset, count, 0}), tally);
+      done += count;
+      offset += count;
+      if (done == entries.blocks().size()) return;
+      lock(*node);
+      locked = true;
+    }
+  } catch (const std::bad_alloc&) {
+    if (locked && node == &root_) {
+      unlock(root_);
+    } else if (locked) {
+      node->cut_end(tally);
+      leave(node, tally);
+    }
+    retreat(holder, tier, entries, steps, tally);
+    tally.counters = {};  // of names that were there before
+    throw;
+  }
+}
+
+// Each node stays until its own step is undone: the worker holds blocks there.
+template <bool kShared>
+void RadixCore<kShared>::retreat(Holder& holder, StorageTier tier, RadixEntries& entries, RadixSteps& steps,
+                                 RadixTally& tally) noexcept {
+  for (; !steps.empty(); steps.pop_back()) {
+    RadixStep& step = steps.back();
+    entries.take_places(tier, step);
+    const std::uint64_t added = RadixNode::bits(step.offset, step.count) & ~step.held_before;
+    if (added == 0) continue;
+    lock(*step.node);
+    step.node->take(holder.slot, tier, added, tally);
+    leave(step.node, tally);
   }
 }
 
@@ -275,8 +335,15 @@ RadixNode* RadixCore<kShared>::enter_child(RadixNode* node, std::uint32_t offset
                                            std::span<const StoredBlock> blocks, RadixTally& tally) {
   RadixNode* child = node->child(offset, blocks[0].local);
   if (child == nullptr) {
-    child = new RadixNode(node, offset, blocks, tally);
-    node->link(child, tally);
+    auto made = std::make_unique<RadixNode>(node, offset, blocks, tally);
+    try {
+      node->link(made.get(), tally);
+    } catch (...) {
+      --tally.nodes;
+      tally.bytes -= static_cast<std::int64_t>(made->bytes());
+      throw;
+    }
+    child = made.release();
   }
   lock(*child);
   unlock(*node);
@@ -322,7 +389,7 @@ std::size_t RadixCore<kShared>::remove(const Worker& worker, StorageTier tier,
 
 template <bool kShared>
 std::size_t RadixCore<kShared>::remove(Holder& holder, StorageTier tier, std::span<const BlockName> names,
-                                       RadixTally& tally) {
+                                       RadixTally& tally) noexcept {
   EntryMap<RadixNames::Entry>& map = holder.names.map();
   const std::size_t names_bytes = holder.names.bytes();
   std::size_t removed = 0;
@@ -357,7 +424,7 @@ std::size_t RadixCore<kShared>::remove(Holder& holder, StorageTier tier, std::sp
 }
 
 template <bool kShared>
-void RadixCore<kShared>::leave(RadixNode* node, RadixTally& tally) {
+void RadixCore<kShared>::leave(RadixNode* node, RadixTally& tally) noexcept {
   bool doom = node->vacant() && !node->doomed;
   node->doomed |= doom;
   unlock(*node);
@@ -385,34 +452,33 @@ void RadixCore<kShared>::leave(RadixNode* node, RadixTally& tally) {
 }
 
 template <bool kShared>
-void RadixCore<kShared>::take_all(Holder& holder, RadixTally& tally) {
+void RadixCore<kShared>::take_all(Holder& holder, RadixTally& tally) noexcept {
   // A node may be gone once the worker has left it, so each is visited once.
-  std::vector<RadixNode*> nodes;
-  nodes.reserve(holder.names.map().size());
-  holder.names.map().for_each([&](const RadixNames::Entry& entry) { nodes.push_back(entry.place.node()); });
-  std::ranges::sort(nodes);
-  const auto end = std::ranges::unique(nodes).begin();
-  for (auto at = nodes.begin(); at != end; ++at) {
-    lock(**at);
-    (*at)->take_all(holder.slot, tally);
-    leave(*at, tally);
+  const std::span<RadixNames::Entry> entries = holder.names.map().take_apart();
+  std::ranges::sort(entries, {}, [](const RadixNames::Entry& entry) { return entry.place.content(); });
+  RadixNode* last = nullptr;
+  for (const RadixNames::Entry& entry : entries) {
+    RadixNode* const node = entry.place.node();
+    if (std::exchange(last, node) == node) continue;
+    lock(*node);
+    node->take_all(holder.slot, tally);
+    leave(node, tally);
   }
   tally.bytes -= static_cast<std::int64_t>(holder.names.bytes());
 }
 
 template <bool kShared>
-void RadixCore<kShared>::sweep(std::span<const std::unique_ptr<Holder>> retired, RadixTally& tally) {
+void RadixCore<kShared>::sweep(const Retired& retired, RadixTally& tally) {
   interleaving_point("index.retired");
-  for (const std::unique_ptr<Holder>& one : retired) {
+  for (Holder* one = retired.first(); one != nullptr; one = retired.next(*one)) {
     Holder& holder = *one;
     const HolderHold hold(holder.mu);
     take_all(holder, tally);
   }
-  while (!retired.empty()) {
-    const std::size_t count = std::min(retired.size(), kRanksPerHold);
+  for (const Holder* one = retired.first(); one != nullptr;) {
     const SoleHold sole(slots_lock_);
-    for (const std::unique_ptr<Holder>& holder : retired.first(count)) free_slot(holder->slot);
-    retired = retired.subspan(count);
+    for (std::size_t i = 0; i < kRanksPerHold && one != nullptr; ++i, one = retired.next(*one))
+      free_slot(one->slot);
   }
 }
 
@@ -420,12 +486,12 @@ template <bool kShared>
 void RadixCore<kShared>::clear(const Worker& worker) {
   RadixTally tally;
   ++tally.counters.clears;
-  std::unique_ptr<Holder> retired;
+  Retired retired;
   {
     const SoleHold sole(slots_lock_);
-    if (const std::optional<std::uint32_t> slot = slots_.find(worker)) retired = retire(*slot);
+    if (const std::optional<std::uint32_t> slot = slots_.find(worker)) retired.add(retire(*slot));
   }
-  if (retired != nullptr) sweep({&retired, 1}, tally);
+  if (retired.first() != nullptr) sweep(retired, tally);
   totals_.add(tally);
 }
 
@@ -433,12 +499,11 @@ template <bool kShared>
 void RadixCore<kShared>::remove_worker(WorkerId id) {
   RadixTally tally;
   ++tally.counters.clears;
-  std::vector<std::unique_ptr<Holder>> retired;
+  Retired retired;
   for (bool more = true; more;) {
     const SoleHold sole(slots_lock_);
-    const std::vector<std::uint32_t> ranks = slots_.slots_of(id, kRanksPerHold);
-    for (const std::uint32_t slot : ranks) retired.push_back(retire(slot));
-    more = ranks.size() == kRanksPerHold;
+    const auto take = [&](std::uint32_t slot) ASHLAR_NO_THREAD_SAFETY_ANALYSIS { retired.add(retire(slot)); };
+    more = slots_.for_each_slot_of(id, kRanksPerHold, take) == kRanksPerHold;
   }
   sweep(retired, tally);
   totals_.add(tally);
@@ -452,21 +517,15 @@ void RadixCore<kShared>::find_matches(std::span<const LocalHash> locals, MatchSc
   const SharedHold shared(slots_lock_);
   scores.begin(slots_.assignment(), slots_.workers());
   if (locals.empty() || slots_.capacity() == 0) return;
-  lock_shared(root_);
-  const RadixNode* node = &root_;
+  NodeShare share(root_);
   const RadixNode* next = root_.child(0, locals[0]);
-  if (next == nullptr) {
-    unlock_shared(root_);
-    return;
-  }
+  if (next == nullptr) return;
   RadixWalk walk(locals, scores, options, slots_.retired());
   while (next != nullptr) {
-    lock_shared(*next);
-    unlock_shared(*node);
-    node = next;
-    next = walk.visit(*node) ? node->child(walk.offset(), walk.next_local()) : nullptr;
+    share.pass_to(*next);
+    next = walk.visit(*next) ? next->child(walk.offset(), walk.next_local()) : nullptr;
   }
-  unlock_shared(*node);
+  share.end();
   walk.finish();
 }
 

@@ -21,6 +21,9 @@
 // Queries leave retired slots out, so it is out of every answer at once. Then its blocks go, node by node, under the
 // locks of nodes only; then the slot is free. A store that comes meanwhile gets another slot.
 //
+// A store that finds no memory takes back what it did, from its last node to its first, and is refused. What takes blocks
+// away needs no memory.
+//
 // A store becomes visible node by node. A query sees every node as it is at one instant; so it counts nothing that was
 // not held, and does not miss what is held throughout.
 //
@@ -40,6 +43,7 @@
 #include "index/radix_node.h"
 #include "index/radix_place.h"
 #include "index/radix_tally.h"
+#include "index/retired_workers.h"
 #include "index/rw_lock.h"
 #include "index/worker_slots.h"
 
@@ -71,11 +75,14 @@ class RadixCore {
     const std::uint32_t slot;
     mutable Mutex mu;
     RadixNames names ASHLAR_GUARDED_BY(mu);
+    std::unique_ptr<Holder> next_retired;  // for RetiredWorkers
   };
+  using Retired = detail::RetiredWorkers<Holder>;
   // The locks where the tree is shared, nothing where it is not.
   class SharedHold;
   class SoleHold;
   class HolderHold;
+  class NodeShare;
   static void lock(const RadixNode& node) noexcept ASHLAR_NO_THREAD_SAFETY_ANALYSIS {
     if constexpr (kShared) node.lock.lock();
   }
@@ -93,30 +100,34 @@ class RadixCore {
   // Gives the worker a slot, when it has none.
   void admit(const Worker& worker) ASHLAR_EXCLUDES(slots_lock_);
   // Takes the worker's slot back, when it holds nothing.
-  void dismiss(const Worker& worker) ASHLAR_EXCLUDES(slots_lock_);
+  void dismiss(const Worker& worker) noexcept ASHLAR_EXCLUDES(slots_lock_);
 
   StoreVerdict store(const BlocksStored& event, RadixTally& tally);
+  // Does not throw.
   StoreVerdict store(Holder& holder, const BlocksStored& event, RadixTally& tally) ASHLAR_REQUIRES(holder.mu);
   // Whether the names that have a place mean the content that goes on from there with the blocks of the event.
   bool agree(RadixEntries& entries, const RadixNode* node, std::uint32_t offset) const;
+  // Throws std::bad_alloc, with the tree as it was; the names are the caller's to undo.
   void apply(Holder& holder, StorageTier tier, RadixNode* node, std::uint32_t offset, RadixEntries& entries,
              RadixTally& tally) ASHLAR_REQUIRES(holder.mu);
-  // The locked child that goes on with the first block; makes it where it is missing. Lets the node go.
+  // The locked child that goes on with the first block; makes it where it is missing. Lets the node go, unless it throws.
   RadixNode* enter_child(RadixNode* node, std::uint32_t offset, std::span<const StoredBlock> blocks,
                          RadixTally& tally);
+  // The same at the root, which is locked when it throws.
   RadixNode* enter_first(std::span<const StoredBlock> blocks, RadixTally& tally);
+  void retreat(Holder& holder, StorageTier tier, RadixEntries& entries, RadixSteps& steps,
+               RadixTally& tally) noexcept ASHLAR_REQUIRES(holder.mu);
 
-  std::size_t remove(Holder& holder, StorageTier tier, std::span<const BlockName> names, RadixTally& tally)
-      ASHLAR_REQUIRES(holder.mu);
+  std::size_t remove(Holder& holder, StorageTier tier, std::span<const BlockName> names,
+                     RadixTally& tally) noexcept ASHLAR_REQUIRES(holder.mu);
   // Takes the slot from its worker; the blocks are the caller's to sweep.
-  std::unique_ptr<Holder> retire(std::uint32_t slot) ASHLAR_REQUIRES(slots_lock_);
-  void free_slot(std::uint32_t slot) ASHLAR_REQUIRES(slots_lock_);
-  void sweep(std::span<const std::unique_ptr<Holder>> retired, RadixTally& tally)
-      ASHLAR_EXCLUDES(slots_lock_);
-  // Takes what a retired worker holds out of the tree. Its names are left to be freed with it.
-  void take_all(Holder& holder, RadixTally& tally) ASHLAR_REQUIRES(holder.mu);
+  std::unique_ptr<Holder> retire(std::uint32_t slot) noexcept ASHLAR_REQUIRES(slots_lock_);
+  void free_slot(std::uint32_t slot) noexcept ASHLAR_REQUIRES(slots_lock_);
+  void sweep(const Retired& retired, RadixTally& tally) ASHLAR_EXCLUDES(slots_lock_);
+  // Takes what a retired worker holds out of the tree. Its names are good for nothing any more.
+  void take_all(Holder& holder, RadixTally& tally) noexcept ASHLAR_REQUIRES(holder.mu);
   // Lets a node go in which the caller's worker gave something up, and frees what is vacant.
-  void leave(RadixNode* node, RadixTally& tally);
+  void leave(RadixNode* node, RadixTally& tally) noexcept;
 
   mutable RwLock slots_lock_;
   WorkerSlots slots_ ASHLAR_GUARDED_BY(slots_lock_);

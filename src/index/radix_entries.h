@@ -4,6 +4,8 @@
 // are known; then either every name gets its place in the tree, or the map is brought back to where it was. Entries of
 // the first 1,024 names are remembered, so that giving places does not search again.
 //
+// RadixSteps: what a store did in the tree so far, node by node, so that it can be taken back.
+//
 // Thread safety: thread-compatible; the map must not change otherwise meanwhile.
 #pragma once
 
@@ -12,6 +14,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <vector>
 
 #include "ashlar/index/indexer.h"
 #include "index/radix_node.h"
@@ -19,6 +22,48 @@
 #include "index/radix_tally.h"
 
 namespace ashlar::index {
+
+// Blocks of a store that lie in one node.
+struct RadixStep {
+  RadixNode* node;
+  std::uint64_t held_before;  // by the worker, in the tier; a bit per offset
+  std::uint64_t repeated;     // names that were in the tier before
+  std::size_t first;          // block of the event
+  std::uint32_t offset;       // of the first one in the node
+  std::uint32_t count;
+  std::uint32_t given;  // blocks whose names have their places
+};
+
+class RadixSteps {
+ public:
+  RadixSteps() = default;
+  RadixSteps(const RadixSteps&) = delete;
+  RadixSteps& operator=(const RadixSteps&) = delete;
+
+  // Memory for one more step. Throws std::bad_alloc.
+  void make_room() {
+    if (size_ >= kInside && size_ - kInside == more_.size()) [[unlikely]]
+      more_.emplace_back();
+  }
+  // Requires: make_room().
+  RadixStep& add(const RadixStep& step) noexcept {
+    RadixStep& place = at(size_++);
+    place = step;
+    return place;
+  }
+  bool empty() const noexcept { return size_ == 0; }
+  RadixStep& back() noexcept { return at(size_ - 1); }
+  void pop_back() noexcept { --size_; }
+
+ private:
+  static constexpr std::size_t kInside = 16;
+
+  RadixStep& at(std::size_t i) noexcept { return i < kInside ? inside_[i] : more_[i - kInside]; }
+
+  std::size_t size_ = 0;
+  std::array<RadixStep, kInside> inside_;
+  std::vector<RadixStep> more_;
+};
 
 class RadixEntries {
  public:
@@ -57,29 +102,40 @@ class RadixEntries {
   }
   // Some names were in the map before.
   bool any_known() const noexcept { return any_known_; }
-  // Takes the names out again that have no place. The map is as it was, to the byte.
-  void undo() {
+  // Takes the names out again that are in no tier. The map is as it was, to the byte where memory allows.
+  void undo() noexcept {
     kept_ = 0;
     for (const StoredBlock& block : blocks_.first(inserted_)) {
       RadixNames::Entry* entry = names_.map().find(block.name);
-      if (entry->place.is_pending()) names_.map().erase(entry);
+      if (!entry->place.in_any_tier()) names_.map().erase(entry);
     }
     names_.map().restore_capacity(capacity_);
   }
 
-  // The blocks from `first` on, `count` of them, lie at the node from the offset on, where the worker held
-  // `held_before` in the tier.
-  void give_places(StorageTier tier, const RadixNode* node, std::uint32_t offset, std::size_t first,
-                   std::uint32_t count, std::uint64_t held_before, RadixTally& tally) {
-    for (std::size_t i = first; i < first + count; ++i, ++offset) {
-      RadixPlace& here = place(i);
-      if (here.is_pending()) here = RadixPlace(node, offset);
+  // Gives the blocks of a step their places. Throws std::bad_alloc where it could not go on; step.given says how many
+  // have theirs.
+  void give_places(StorageTier tier, RadixStep& step, RadixTally& tally) {
+    std::uint32_t offset = step.offset;
+    for (; step.given < step.count; ++step.given, ++offset) {
+      RadixPlace& here = place(step.first + step.given);
+      if (here.is_pending()) here = RadixPlace(step.node, offset);
       if (here.in_tier(tier)) {
+        step.repeated |= std::uint64_t{1} << offset;
         ++tally.counters.repeated;
       } else {
+        if ((step.held_before >> offset & 1) != 0) names_.add_name(here, tier);
         here.add_tier(tier);
-        if ((held_before >> offset & 1) != 0) names_.add_name(here, tier);
       }
+    }
+  }
+  // Takes back what give_places() gave.
+  void take_places(StorageTier tier, RadixStep& step) noexcept {
+    for (; step.given > 0; --step.given) {
+      const std::uint32_t offset = step.offset + step.given - 1;
+      if ((step.repeated >> offset & 1) != 0) continue;
+      RadixPlace& here = place(step.first + step.given - 1);
+      here.take_tier(tier);
+      if ((step.held_before >> offset & 1) != 0) names_.take_name(here, tier);
     }
   }
 

@@ -1,6 +1,7 @@
 #include "index/radix_node.h"
 
 #include <array>
+#include <new>
 #include <utility>
 
 #include "index/hash_compare.h"
@@ -20,9 +21,9 @@ std::uint32_t capacity_for(std::uint32_t length) {
 RadixNode::RadixNode(RadixNode* parent, std::uint32_t attached, std::span<const StoredBlock> blocks,
                      RadixTally& tally)
     : attached_(static_cast<std::uint8_t>(attached)), parent_(parent), start_(parent->start_ + attached) {
+  extend(blocks, tally);
   ++tally.nodes;
   tally.bytes += static_cast<std::int64_t>(sizeof(RadixNode));
-  extend(blocks, tally);
 }
 
 std::uint32_t RadixNode::match(std::uint32_t from, std::span<const StoredBlock> blocks) const noexcept {
@@ -46,19 +47,42 @@ void RadixNode::link(RadixNode* child, RadixTally& tally) {
     only_ = entry;
     return;
   }
+  if (children_ == nullptr) {
+    auto children = std::make_unique<Children>();
+    children->branches.push_back({entry.offset, 1});
+    children->table.insert(entry);
+    children_ = std::move(children);
+    tally.bytes += static_cast<std::int64_t>(children_bytes());
+    return;
+  }
   const std::size_t before = children_bytes();
-  if (children_ == nullptr) children_ = std::make_unique<Children>();
-  children_->table.insert(entry);
   std::vector<Children::Branch>& branches = children_->branches;
   const auto at = std::ranges::lower_bound(branches, entry.offset, {}, &Children::Branch::offset);
-  if (at != branches.end() && at->offset == entry.offset)
-    ++at->children;
-  else
-    branches.insert(at, {entry.offset, 1});
+  const bool is_new = at == branches.end() || at->offset != entry.offset;
+  const auto branch = is_new ? branches.insert(at, {entry.offset, 0}) : at;
+  try {
+    children_->table.insert(entry);
+    ++branch->children;
+  } catch (...) {
+    if (is_new) branches.erase(branch);
+    tally.bytes += static_cast<std::int64_t>(children_bytes()) - static_cast<std::int64_t>(before);
+    throw;
+  }
   tally.bytes += static_cast<std::int64_t>(children_bytes()) - static_cast<std::int64_t>(before);
 }
 
-void RadixNode::unlink(RadixNode* child, RadixTally& tally) {
+// Those that are to be freed form a stack through their links to parents, which they need no more.
+void RadixNode::free_below() const noexcept {
+  RadixNode* open = nullptr;
+  const auto add = [&](RadixNode& child) { child.parent_ = std::exchange(open, &child); };
+  for_each_child(add);
+  while (open != nullptr) {
+    const std::unique_ptr<RadixNode> node(std::exchange(open, open->parent_));
+    node->for_each_child(add);
+  }
+}
+
+void RadixNode::unlink(RadixNode* child, RadixTally& tally) noexcept {
   if (only_.node == child) {
     only_ = {};
   } else {
@@ -78,7 +102,7 @@ void RadixNode::unlink(RadixNode* child, RadixTally& tally) {
 
 std::uint32_t RadixNode::extend(std::span<const StoredBlock> blocks, RadixTally& tally) {
   const auto count = static_cast<std::uint32_t>(std::min<std::size_t>(kMaxLength - length_, blocks.size()));
-  set_capacity(length_ + count, tally);
+  if (!set_capacity(length_ + count, tally)) throw std::bad_alloc();
   for (std::uint32_t i = 0; i < count; ++i) edge_[length_ + i] = blocks[i].local.value();
   length_ = static_cast<std::uint8_t>(length_ + count);
   // Nobody holds the new blocks yet.
@@ -87,21 +111,30 @@ std::uint32_t RadixNode::extend(std::span<const StoredBlock> blocks, RadixTally&
   return count;
 }
 
-void RadixNode::set_capacity(std::uint32_t length, RadixTally& tally) {
+bool RadixNode::set_capacity(std::uint32_t length, RadixTally& tally) noexcept {
   const std::uint32_t capacity = capacity_for(length);
-  if (capacity == capacity_ || (capacity < capacity_ && length * 4 > capacity_)) return;
-  auto edge = std::make_unique_for_overwrite<std::uint64_t[]>(capacity);
+  if (capacity == capacity_ || (capacity < capacity_ && length * 4 > capacity_)) return true;
+  std::unique_ptr<std::uint64_t[]> edge(new (std::nothrow) std::uint64_t[capacity]);
+  if (edge == nullptr) return capacity < capacity_;
   std::copy_n(edge_.get(), std::min<std::uint32_t>(length_, length), edge.get());
   edge_ = std::move(edge);
   tally.bytes += (static_cast<std::int64_t>(capacity) - capacity_) * std::int64_t{sizeof(std::uint64_t)};
   capacity_ = static_cast<std::uint8_t>(capacity);
+  return true;
 }
 
 std::uint64_t RadixNode::add(std::uint32_t slot, StorageTier tier, std::uint64_t blocks, RadixTally& tally) {
   const std::size_t before = owners_.bytes() + full_.bytes();
   const std::uint32_t at = owners_.insert(slot);
   const std::uint64_t had = owners_.mask(at, tier);
-  owners_.set_mask(at, tier, had | blocks);
+  try {
+    owners_.set_mask(at, tier, had | blocks);
+  } catch (...) {
+    if (owners_.held(at) == 0) owners_.erase(at);
+    tally.bytes +=
+        static_cast<std::int64_t>(owners_.bytes() + full_.bytes()) - static_cast<std::int64_t>(before);
+    throw;
+  }
   if (tier == StorageTier::kDevice && covers(had | blocks)) full_.insert(slot);
   tally.blocks += std::popcount(blocks & ~had);
   tally.contents += std::popcount(blocks & ~held_);
@@ -111,7 +144,7 @@ std::uint64_t RadixNode::add(std::uint32_t slot, StorageTier tier, std::uint64_t
   return had & blocks;
 }
 
-void RadixNode::take(std::uint32_t slot, StorageTier tier, std::uint64_t blocks, RadixTally& tally) {
+void RadixNode::take(std::uint32_t slot, StorageTier tier, std::uint64_t blocks, RadixTally& tally) noexcept {
   const std::size_t before = owners_.bytes();
   const std::uint32_t at = owners_.find(slot);
   ASHLAR_DCHECK(at < owners_.size() && (blocks & ~owners_.mask(at, tier)) == 0,
@@ -126,7 +159,7 @@ void RadixNode::take(std::uint32_t slot, StorageTier tier, std::uint64_t blocks,
   cut_end(tally);
 }
 
-void RadixNode::take_all(std::uint32_t slot, RadixTally& tally) {
+void RadixNode::take_all(std::uint32_t slot, RadixTally& tally) noexcept {
   const std::uint32_t at = owners_.find(slot);
   if (at == owners_.size()) return;
   const std::size_t before = owners_.bytes();
@@ -145,7 +178,7 @@ void RadixNode::lose(std::uint64_t blocks, RadixTally& tally) noexcept {
   tally.contents -= std::popcount(blocks);
 }
 
-void RadixNode::cut_end(RadixTally& tally) {
+void RadixNode::cut_end(RadixTally& tally) noexcept {
   const auto end = std::max({static_cast<std::uint32_t>(std::bit_width(held_)), last_branch(), 1u});
   if (end == length_) return;
   set_capacity(end, tally);

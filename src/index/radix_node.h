@@ -9,10 +9,14 @@
 // its place, (node, offset), for as long as anyone holds it, and names can refer to places.
 //
 // A worker's presence in a node is one mask per tier. full() has the workers whose device mask covers the edge: a query
-// that passes through the node keeps those of its workers, by words and not by workers.
+// that passes through the node keeps those of its workers, by words and not by workers. Without memory full() may lack
+// some: queries look at the masks of those.
 //
 // Blocks at the end of the edge that nobody holds and nothing hangs on are cut off; those in the middle stay as path.
 // An edge is never shorter than one block, so a node that is to be freed can still be found and used again.
+//
+// The constructor, link(), extend() and add() throw std::bad_alloc where there is no memory, with everything as it was.
+// The rest needs none.
 //
 // Thread safety: thread-compatible; where a tree is shared, `lock` guards everything but parent(), start(), attached()
 //                and key(), which never change.
@@ -83,7 +87,9 @@ class alignas(64) RadixNode {
   }
   // Links a node made for this one.
   void link(RadixNode* child, RadixTally& tally);
-  void unlink(RadixNode* child, RadixTally& tally);
+  void unlink(RadixNode* child, RadixTally& tally) noexcept;
+  // Frees all nodes below this one, however deep; they are still linked.
+  void free_below() const noexcept;
 
   // Whether blocks can be added to the edge at this offset: it is the end, and there is room.
   bool extends_at(std::uint32_t offset) const noexcept {
@@ -92,6 +98,8 @@ class alignas(64) RadixNode {
   // Adds the first blocks to the edge, as many as there is room for. Returns how many.
   // Requires: extends_at(length()), and no child goes on there with the first block.
   std::uint32_t extend(std::span<const StoredBlock> blocks, RadixTally& tally);
+  // Cuts off the blocks at the end that nobody holds and nothing hangs on.
+  void cut_end(RadixTally& tally) noexcept;
 
   const RadixOwners& owners() const noexcept { return owners_; }
   const SlotSet& full() const noexcept { return full_; }
@@ -99,9 +107,9 @@ class alignas(64) RadixNode {
   // The slot's worker holds the blocks. Returns those that it held in that tier before.
   std::uint64_t add(std::uint32_t slot, StorageTier tier, std::uint64_t blocks, RadixTally& tally);
   // The slot's worker holds the blocks in that tier no longer. Requires: it holds them there.
-  void take(std::uint32_t slot, StorageTier tier, std::uint64_t blocks, RadixTally& tally);
+  void take(std::uint32_t slot, StorageTier tier, std::uint64_t blocks, RadixTally& tally) noexcept;
   // The slot's worker holds nothing here any more, in any tier.
-  void take_all(std::uint32_t slot, RadixTally& tally);
+  void take_all(std::uint32_t slot, RadixTally& tally) noexcept;
 
   // Nobody holds a block here and nothing goes on from here.
   bool vacant() const noexcept { return owners_.empty() && !has_children(); }
@@ -151,10 +159,10 @@ class alignas(64) RadixNode {
     const std::uint32_t last = only_.node == nullptr ? 0 : only_.offset;
     return children_ == nullptr ? last : std::max(last, children_->branches.back().offset);
   }
-  void set_capacity(std::uint32_t length, RadixTally& tally);
+  // Room for an edge of this length. False where there is no memory for it.
+  bool set_capacity(std::uint32_t length, RadixTally& tally) noexcept;
   // Blocks that the owner held lose a holder; those without any are no content any more.
   void lose(std::uint64_t blocks, RadixTally& tally) noexcept;
-  void cut_end(RadixTally& tally);
   bool covers(std::uint64_t mask) const noexcept { return (~mask & bits(0, length_)) == 0; }
 
   // What a query needs lies in front.

@@ -1,6 +1,7 @@
 #include "index/radix_owners.h"
 
 #include <algorithm>
+#include <new>
 #include <utility>
 
 namespace ashlar::index {
@@ -35,7 +36,7 @@ void RadixOwners::erase(std::uint32_t at) noexcept {
     if (lower_owners_ == 0) lower_.reset();
   }
   --size_;
-  if (capacity_ > 1 && size_ * 4 <= capacity_) set_capacity(std::max(1u, capacity_ / 2));
+  if (capacity_ > 1 && size_ * 4 <= capacity_) shrink(std::max(1u, capacity_ / 2));
 }
 
 void RadixOwners::set_mask(std::uint32_t at, events::StorageTier tier, std::uint64_t mask) {
@@ -56,20 +57,23 @@ void RadixOwners::set_mask(std::uint32_t at, events::StorageTier tier, std::uint
 }
 
 void RadixOwners::set_capacity(std::uint32_t capacity) {
-  if (capacity > 1) {
-    auto larger = std::make_unique<Owner[]>(capacity);
-    std::copy_n(data(), size_, larger.get());
-    many_ = std::move(larger);
-  } else {
+  auto owners = capacity > 1 ? std::make_unique<Owner[]>(capacity) : nullptr;
+  auto lower = lower_ != nullptr ? std::make_unique<Lower[]>(capacity) : nullptr;
+  if (owners != nullptr)
+    std::copy_n(data(), size_, owners.get());
+  else
     one_ = size_ == 0 ? Owner{} : many_[0];
-    many_.reset();
-  }
-  if (lower_ != nullptr) {
-    auto lower = std::make_unique<Lower[]>(capacity);
-    std::copy_n(lower_.get(), size_, lower.get());
-    lower_ = std::move(lower);
-  }
+  if (lower != nullptr) std::copy_n(lower_.get(), size_, lower.get());
+  many_ = std::move(owners);
+  lower_ = std::move(lower);
   capacity_ = capacity;
+}
+
+void RadixOwners::shrink(std::uint32_t capacity) noexcept {
+  try {
+    set_capacity(capacity);
+  } catch (const std::bad_alloc&) {  // it stays as large as it is
+  }
 }
 
 }  // namespace ashlar::index

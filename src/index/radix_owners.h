@@ -3,6 +3,9 @@
 // Most nodes know the device tier only, and many have one owner: the masks of lower tiers lie in an array of their own,
 // which exists while somebody has blocks there, and one owner lies inside the object.
 //
+// insert() and set_mask() throw std::bad_alloc where there is no memory, with everything as it was. What makes it smaller
+// needs none: without memory for smaller arrays it keeps those that it has.
+//
 // Thread safety: thread-compatible.
 // Complexity:    find() is O(log owners), insert() and erase() O(owners).
 #pragma once
@@ -90,6 +93,7 @@ class RadixOwners {
   // An empty owner at the index; those from there on move up.
   Owner& make_room(std::uint32_t at);
   void set_capacity(std::uint32_t capacity);
+  void shrink(std::uint32_t capacity) noexcept;
 
   std::uint32_t size_ = 0;
   std::uint32_t capacity_ = 1;

@@ -3,6 +3,7 @@
 #include <sys/mman.h>
 
 #include <bit>
+#include <memory>
 #include <new>
 
 #include "ashlar/base/check.h"
@@ -23,27 +24,29 @@ std::size_t slot_of(std::uintptr_t base, std::size_t size) noexcept {
 
 }  // namespace
 
-void SlabPool::insert(Region* region) {
-  if ((regions_ + 1) * 2 > table_size_) {
-    Region** const old = table_;
-    const std::size_t old_size = table_size_;
-    table_size_ = old_size == 0 ? 16 : 2 * old_size;
-    table_ = new Region*[table_size_]();
-    for (std::size_t i = 0; i < old_size; ++i)
-      if (old[i] != nullptr) {
-        std::size_t slot = slot_of(old[i]->base, table_size_);
-        while (table_[slot] != nullptr) slot = (slot + 1) & (table_size_ - 1);
-        table_[slot] = old[i];
-      }
-    delete[] old;
-  }
+void SlabPool::grow_table() {
+  const std::size_t size = table_size_ == 0 ? 16 : 2 * table_size_;
+  auto** const table = new Region*[size]();
+  for (std::size_t i = 0; i < table_size_; ++i)
+    if (table_[i] != nullptr) {
+      std::size_t slot = slot_of(table_[i]->base, size);
+      while (table[slot] != nullptr) slot = (slot + 1) & (size - 1);
+      table[slot] = table_[i];
+    }
+  delete[] table_;
+  table_ = table;
+  table_size_ = size;
+}
+
+// Requires: room in the table.
+void SlabPool::insert(Region* region) noexcept {
   std::size_t slot = slot_of(region->base, table_size_);
   while (table_[slot] != nullptr) slot = (slot + 1) & (table_size_ - 1);
   table_[slot] = region;
   ++regions_;
 }
 
-void SlabPool::erase(Region* region) {
+void SlabPool::erase(Region* region) noexcept {
   std::size_t hole = slot_of(region->base, table_size_);
   while (table_[hole] != region) hole = (hole + 1) & (table_size_ - 1);
   for (std::size_t i = (hole + 1) & (table_size_ - 1); table_[i] != nullptr;
@@ -54,11 +57,13 @@ void SlabPool::erase(Region* region) {
     hole = i;
   }
   table_[hole] = nullptr;
-  if (--regions_ == 0) {
-    delete[] table_;
-    table_ = nullptr;
-    table_size_ = 0;
-  }
+  if (--regions_ == 0) free_table();
+}
+
+void SlabPool::free_table() noexcept {
+  delete[] table_;
+  table_ = nullptr;
+  table_size_ = 0;
 }
 
 SlabPool::Region* SlabPool::region_of(std::uintptr_t address) const noexcept {
@@ -77,21 +82,30 @@ void SlabPool::unlink(Region* region) noexcept {
   region->next = region->previous = nullptr;
 }
 
-void* SlabPool::allocate() {
-  if (with_room_ == nullptr && singles_ < kSlabsPerRegion) {
-    ++singles_;
-    bytes_ += kSlabBytes;
-    return ::operator new(kSlabBytes, std::align_val_t{kSlabBytes});
-  }
-  if (with_room_ == nullptr) {
-    auto* const region = new Region;
+bool SlabPool::add_region() noexcept {
+  try {
+    auto region = std::make_unique<Region>();
+    if ((regions_ + 1) * 2 > table_size_) grow_table();
     void* const memory = ::operator new(kRegionBytes, std::align_val_t{kRegionBytes});
     // A wish; without huge pages the memory is as good, only slower.
     (void)::madvise(memory, kRegionBytes, MADV_HUGEPAGE);
     region->base = reinterpret_cast<std::uintptr_t>(memory);
     bytes_ += kRegionBytes;
-    insert(region);
-    with_room_ = region;
+    insert(region.get());
+    with_room_ = region.release();
+    return true;
+  } catch (const std::bad_alloc&) {
+    if (regions_ == 0) free_table();
+    return false;
+  }
+}
+
+void* SlabPool::allocate() {
+  if (with_room_ == nullptr && (singles_ < kSlabsPerRegion || !add_region())) {
+    void* const slab = ::operator new(kSlabBytes, std::align_val_t{kSlabBytes});
+    ++singles_;
+    bytes_ += kSlabBytes;
+    return slab;
   }
   Region* const region = with_room_;
   const auto i = static_cast<unsigned>(std::countr_zero(region->free));

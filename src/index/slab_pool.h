@@ -2,7 +2,8 @@
 //
 // Tables that are read at random cost an address translation per access unless they lie in huge pages. So slabs are
 // cut from regions of 2 MiB that ask for huge pages, once there is enough for a first region; before that they are
-// allocated one by one. Regions and slabs that are free go back at once.
+// allocated one by one, and so they are where there is no memory for a region. Regions and slabs that are free go back at
+// once.
 //
 // A shelf hands out objects of one size, in the order of their addresses while it can: what is made together lies
 // together.
@@ -27,7 +28,7 @@ class SlabPool {
   SlabPool& operator=(const SlabPool&) = delete;
   ~SlabPool();
 
-  // kSlabBytes, aligned to their size; not zeroed.
+  // kSlabBytes, aligned to their size; not zeroed. Throws std::bad_alloc with nothing changed.
   void* allocate();
   void free(void* slab) noexcept;
   std::size_t bytes() const noexcept { return bytes_; }
@@ -54,8 +55,12 @@ class SlabPool {
   std::size_t singles_ = 0;  // slabs outside regions
   std::size_t bytes_ = 0;
 
-  void insert(Region* region);
-  void erase(Region* region);
+  // A region with room in it; false when there is no memory for one.
+  bool add_region() noexcept;
+  void insert(Region* region) noexcept;
+  void grow_table();
+  void free_table() noexcept;
+  void erase(Region* region) noexcept;
 };
 
 class Shelf {

@@ -1,6 +1,7 @@
 // SlotSet: a set of worker slots as words of 64 bits, from the word of its lowest slot to the word of its highest.
 //
 // Two words lie inside the object, so that nodes with few workers, or with few slots in the whole index, own no memory.
+// A slot whose word there is no memory for is not put in.
 //
 // Thread safety: thread-compatible.
 // Complexity:    O(1); insert() is O(words) when the slot lies outside the words there are. Words never go away but by
@@ -10,6 +11,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <new>
 
 namespace ashlar::index {
 
@@ -27,10 +29,10 @@ class SlotSet {
   }
   bool contains(std::uint32_t slot) const noexcept { return (word(slot / 64) >> (slot % 64) & 1) != 0; }
 
-  void insert(std::uint32_t slot) {
+  void insert(std::uint32_t slot) noexcept {
     const std::uint32_t index = slot / 64;
     if (index - first_ >= words_) [[unlikely]]
-      widen(index);
+      if (!widen(index)) return;
     data()[index - first_] |= std::uint64_t{1} << (slot % 64);
   }
   void erase(std::uint32_t slot) noexcept {
@@ -51,11 +53,12 @@ class SlotSet {
   const std::uint64_t* data() const noexcept { return words_ > kInside ? outside_ : inside_; }
   std::uint64_t* data() noexcept { return words_ > kInside ? outside_ : inside_; }
 
-  void widen(std::uint32_t index) {
+  bool widen(std::uint32_t index) noexcept {
     const std::uint32_t first = words_ == 0 ? index : std::min(first_, index);
     const std::uint32_t words = std::max(first_ + words_, index + 1) - first;
     std::uint64_t kept[kInside] = {};
-    std::uint64_t* target = words > kInside ? new std::uint64_t[words]() : kept;
+    std::uint64_t* target = words > kInside ? new (std::nothrow) std::uint64_t[words]() : kept;
+    if (target == nullptr) return false;
     std::copy_n(data(), words_, target + (words_ == 0 ? 0 : first_ - first));
     if (words_ > kInside) delete[] outside_;
     if (words > kInside)
@@ -64,6 +67,7 @@ class SlotSet {
       std::copy_n(kept, kInside, inside_);
     first_ = first;
     words_ = words;
+    return true;
   }
 
   std::uint32_t first_ = 0;  // index of the first word

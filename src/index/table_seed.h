@@ -1,13 +1,17 @@
-// TableSeed: the secret of a hash table. Where keys come from outside, a table without one can be made slow on purpose:
-// keys are chosen that all meet in one bucket.
+// Secrets of hash tables, and hashes with them. Where keys come from outside, a table without a secret can be made slow
+// on purpose: keys are chosen that all meet in one bucket. It is no cipher: whoever can measure single calls may learn a
+// secret over time.
 //
-// A key is combined with a secret and multiplied by another to 128 bits, whose halves are folded; for any two keys, the
-// low bits of the results meet for about one secret in as many as there are values. A second multiplication breaks up
-// what regular keys, such as counters, leave of their pattern. So keys that are chosen without knowing the secret spread
-// as random ones do. It is no cipher: whoever can measure single calls may learn the secret over time.
+// Two hashes. seeded_hash() takes one word as its seed, and each table draws one of its own (draw_seed()). Its first
+// multiplication is secret, the second spreads what is left of regular keys; so the upper bits are the good ones.
 //
-// Thread safety: immutable.
-// Complexity:    hash() is two multiplications.
+// TableSeed is for tables that use low bits too. A key is combined with a secret and multiplied by another to 128 bits,
+// whose halves are folded; for any two keys, the low bits of the results meet for about one secret in as many as there
+// are values. A second multiplication breaks up what regular keys, such as counters, leave of their pattern. So keys that
+// are chosen without knowing the secret spread as random ones do.
+//
+// Thread safety: thread-safe; a TableSeed is immutable.
+// Complexity:    a hash of one word is two multiplications. Nothing allocates.
 #pragma once
 
 #include <bit>
@@ -17,6 +21,30 @@
 #include "ashlar/base/random.h"
 
 namespace ashlar::index::detail {
+
+// Spreads 64 bits over all 64: every bit of the input changes about half of them. A bijection, known to all.
+constexpr std::uint64_t spread_bits(std::uint64_t x) noexcept {
+  x = (x ^ (x >> 30)) * 0xBF58'476D'1CE4'E5B9u;
+  x = (x ^ (x >> 27)) * 0x94D0'49BB'1331'11EBu;
+  return x ^ (x >> 31);
+}
+
+// A number that no caller can guess.
+std::uint64_t random_word() noexcept;
+// The seed of a table: another one each time.
+std::uint64_t draw_seed() noexcept;
+
+// Use the upper bits.
+constexpr std::uint64_t seeded_hash(std::uint64_t x, std::uint64_t seed) noexcept {
+  const std::uint64_t secret = (x ^ std::rotl(seed, 32)) * (seed | 1);
+  return (secret ^ secret >> 32) * 0x9E37'79B9'7F4A'7C15u;
+}
+// Of two words, each of which may be chosen to fit the other. Use the upper bits.
+constexpr std::uint64_t seeded_hash(std::uint64_t x, std::uint64_t y, std::uint64_t seed) noexcept {
+  const std::uint64_t other = std::rotl(seed, 32) * 0xD6E8'FEB8'6659'FD93u | 1;
+  const std::uint64_t secret = (x ^ std::rotl(seed, 17)) * (seed | 1) + (y ^ std::rotl(seed, 41)) * other;
+  return (secret ^ secret >> 32) * 0x9E37'79B9'7F4A'7C15u;
+}
 
 class TableSeed {
  public:

@@ -1,6 +1,7 @@
 #include "index/use_counts.h"
 
 #include <algorithm>
+#include <new>
 
 namespace ashlar::index::detail {
 
@@ -55,12 +56,19 @@ std::size_t UseCounts::read(std::span<const LocalHash> locals, std::span<std::ui
 UseCounts::Content UseCounts::add(Content parent, LocalHash local) {
   // The parent was used just now, so it is not among what goes.
   if (trie_.size() >= max_contents_ && !make_room()) return ContentTrie::kNone;
-  const Content content = trie_.find_or_add(parent, local);
-  trie_.hold(content);
-  if (content >= rows_.size()) {
-    rows_.resize(content + 1);
-    counts_.resize(rows_.size() * heads_.size());
+  Content content = ContentTrie::kRoot;
+  try {
+    content = trie_.find_or_add(parent, local);
+    if (content >= rows_.size()) {
+      counts_.resize((std::size_t{content} + 1) * heads_.size());
+      rows_.resize(std::size_t{content} + 1);
+    }
+  } catch (const std::bad_alloc&) {
+    trie_.trim(content);
+    free_if_empty();
+    return ContentTrie::kNone;
   }
+  trie_.hold(content);
   std::fill_n(counts_.begin() + static_cast<std::ptrdiff_t>(content * heads_.size()), heads_.size(), 0u);
   rows_[content].last = now_;
   link(content);
@@ -110,11 +118,14 @@ bool UseCounts::forget_bucket(Bucket bucket, std::size_t& most) {
     unlink(content);
     trie_.release(content);
   }
-  if (trie_.size() == 0) {
-    std::vector<Row>().swap(rows_);
-    std::vector<std::uint32_t>().swap(counts_);
-  }
+  free_if_empty();
   return true;
+}
+
+void UseCounts::free_if_empty() noexcept {
+  if (trie_.size() != 0) return;
+  std::vector<Row>().swap(rows_);
+  std::vector<std::uint32_t>().swap(counts_);
 }
 
 }  // namespace ashlar::index::detail

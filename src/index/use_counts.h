@@ -58,9 +58,10 @@ class UseCounts {
   std::uint32_t& count(Content content, Bucket bucket) noexcept {
     return counts_[content * heads_.size() + column(bucket)];
   }
-  // A child that is new, or kNone when there is no room for one.
+  // A child that is new, or kNone when there is no room or no memory for one.
   Content add(Content parent, LocalHash local);
   bool make_room();
+  void free_if_empty() noexcept;
   void touch(Content content);
   void link(Content content);
   void unlink(Content content) noexcept;

@@ -5,9 +5,11 @@
 // so that the arrays stay as short as the workers allow. A slot may be retired before it is released: its worker has
 // none any more, but the slot is not given out yet. Every change takes a new assignment number (match_scores.h).
 //
+// assign() throws std::bad_alloc where there is no memory, with everything as it was. retire() and release() need none.
+//
 // Thread safety: thread-compatible.
 // Complexity:    find() and retire() are O(1); assign() is O(slots / 4096), release() O(1) beside the slots that vanish
-//                with it, and the steps that double or halve the arrays; slots_of() is O(n log n) in what it returns.
+//                with it, and the steps that double or halve the arrays; for_each_slot_of() is O(slots) of the worker.
 //                No heap memory when no slot is used.
 #pragma once
 
@@ -15,6 +17,7 @@
 #include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <new>
 #include <optional>
 #include <span>
 #include <vector>
@@ -37,11 +40,15 @@ class WorkerSlots {
   std::uint32_t assign(const events::Worker& worker) {
     if (const std::optional<std::uint32_t> known = find(worker)) return *known;
     const std::uint32_t slot = lowest_free();
+    make_room(slot);
     if (slot == workers_.size()) {
       workers_.emplace_back();
       links_.emplace_back();
     }
-    if (slot / 64 == used_.size()) used_.push_back(0);
+    if (slot / 64 == used_.size()) {
+      used_.push_back(0);
+      retired_.push_back(0);
+    }
     workers_[slot] = worker;
     set_used(slot);
     slots_.insert({worker, slot + 1});
@@ -51,22 +58,21 @@ class WorkerSlots {
   }
 
   // The worker loses the slot, which stays taken. Requires: in_use(slot).
-  void retire(std::uint32_t slot) {
+  void retire(std::uint32_t slot) noexcept {
     ASHLAR_DCHECK(in_use(slot), "slot %u of %zu is free", slot, workers_.size());
     unlink(slot);
     slots_.erase(slots_.find(workers_[slot]));
     workers_[slot] = {};
-    if (retired_.size() <= slot / 64) retired_.resize(slot / 64 + 1);
     retired_[slot / 64] |= bit(slot);
     ++retired_slots_;
     assignment_ = MatchScores::next_assignment();
   }
   // Requires: in_use(slot), or it is retired.
-  void release(std::uint32_t slot) {
+  void release(std::uint32_t slot) noexcept {
     if (in_use(slot)) retire(slot);
     ASHLAR_DCHECK(is_retired(slot), "slot %u of %zu is free", slot, workers_.size());
     retired_[slot / 64] &= ~bit(slot);
-    if (--retired_slots_ == 0) std::vector<std::uint64_t>().swap(retired_);
+    --retired_slots_;
     used_[slot / 64] &= ~bit(slot);
     full_[slot / 4096] &= ~bit(slot / 64);
     while (!used_.empty() && used_.back() == 0) used_.pop_back();
@@ -74,12 +80,9 @@ class WorkerSlots {
         used_.empty() ? 0 : used_.size() * 64 - static_cast<std::size_t>(std::countl_zero(used_.back()));
     workers_.resize(end);
     links_.resize(end);
+    retired_.resize(used_.size());
     full_.resize((used_.size() + 63) / 64);
-    retired_.resize(std::min(retired_.size(), used_.size()));
-    shrink(workers_);
-    shrink(links_);
-    shrink(used_);
-    shrink(full_);
+    give_back_room();
     assignment_ = MatchScores::next_assignment();
   }
 
@@ -87,21 +90,27 @@ class WorkerSlots {
   bool in_use(std::uint32_t slot) const noexcept {
     return slot / 64 < used_.size() && (used_[slot / 64] & bit(slot)) != 0 && !is_retired(slot);
   }
-  // The slots of the ranks of a worker, rising; at most `most` of them.
-  std::vector<std::uint32_t> slots_of(events::WorkerId id, std::size_t most = SIZE_MAX) const {
-    std::vector<std::uint32_t> slots;
+  // Calls fn(slot) for the slots of the ranks of a worker, in no order; fn may retire the slot. At most `most` of them;
+  // returns how many.
+  template <class F>
+  std::size_t for_each_slot_of(events::WorkerId id, std::size_t most, F&& fn) const {
     const Ranks* ranks = ranks_.find(id.value());
-    if (ranks == nullptr) return slots;
-    for (std::uint32_t slot = ranks->first; slot != kNone && slots.size() < most; slot = links_[slot].after)
-      slots.push_back(slot);
-    std::ranges::sort(slots);
-    return slots;
+    if (ranks == nullptr) return 0;
+    std::size_t count = 0;
+    for (std::uint32_t slot = ranks->first; slot != kNone && count < most; ++count) {
+      const std::uint32_t next = links_[slot].after;
+      fn(slot);
+      slot = next;
+    }
+    return count;
   }
 
   // By slot; one that no worker has shows the worker {0, 0}. The last one is taken.
   std::span<const events::Worker> workers() const noexcept { return workers_; }
-  // Bits of retired slots, from slot 0 on; the words that are missing are 0.
-  std::span<const std::uint64_t> retired() const noexcept { return retired_; }
+  // Bits of retired slots, from slot 0 on; none while no slot is retired.
+  std::span<const std::uint64_t> retired() const noexcept {
+    return retired_slots_ == 0 ? std::span<const std::uint64_t>() : retired_;
+  }
   // Slots up to the last one that is taken.
   std::size_t capacity() const noexcept { return workers_.size(); }
   // Workers with a slot.
@@ -146,16 +155,50 @@ class WorkerSlots {
 
   static std::uint64_t bit(std::uint32_t number) noexcept { return std::uint64_t{1} << (number % 64); }
   template <class T>
-  static void shrink(std::vector<T>& array) {
-    if (array.size() * 4 <= array.capacity()) array.shrink_to_fit();
+  static void make_room(std::vector<T>& array) {
+    if (array.size() == array.capacity()) array.reserve(std::max<std::size_t>(1, 2 * array.size()));
+  }
+  template <class T>
+  static void shrink(std::vector<T>& array) noexcept {
+    if (array.size() * 4 > array.capacity()) return;
+    try {
+      array.shrink_to_fit();
+    } catch (const std::bad_alloc&) {  // it stays as large as it is
+    }
+  }
+  // All the memory that giving this slot out may need.
+  void make_room(std::uint32_t slot) {
+    try {
+      if (slot == workers_.size()) {
+        make_room(workers_);
+        make_room(links_);
+      }
+      if (slot / 64 == used_.size()) {
+        make_room(used_);
+        make_room(retired_);
+      }
+      if (slot / 4096 == full_.size()) make_room(full_);
+      slots_.reserve(slots_.size() + 1);
+      ranks_.reserve(ranks_.size() + 1);
+    } catch (...) {
+      give_back_room();
+      throw;
+    }
+  }
+  void give_back_room() noexcept {
+    shrink(workers_);
+    shrink(links_);
+    shrink(used_);
+    shrink(retired_);
+    shrink(full_);
+    if (slots_.empty()) slots_.clear();
+    if (ranks_.empty()) ranks_.clear();
   }
 
-  bool is_retired(std::uint32_t slot) const noexcept {
-    return slot / 64 < retired_.size() && (retired_[slot / 64] & bit(slot)) != 0;
-  }
-  void set_used(std::uint32_t slot) {
+  bool is_retired(std::uint32_t slot) const noexcept { return (retired_[slot / 64] & bit(slot)) != 0; }
+  void set_used(std::uint32_t slot) noexcept {
     used_[slot / 64] |= bit(slot);
-    if (full_.size() <= slot / 4096) full_.resize(slot / 4096 + 1);
+    if (full_.size() <= slot / 4096) full_.push_back(0);
     if (~used_[slot / 64] == 0) full_[slot / 4096] |= bit(slot / 64);
   }
   std::uint32_t lowest_free() const noexcept {
@@ -173,7 +216,7 @@ class WorkerSlots {
     links_[ranks->first].before = slot;
     ranks->first = slot;
   }
-  void unlink(std::uint32_t slot) {
+  void unlink(std::uint32_t slot) noexcept {
     const Links gone = links_[slot];
     if (gone.after != kNone) links_[gone.after].before = gone.before;
     if (gone.before != kNone) {
@@ -193,7 +236,7 @@ class WorkerSlots {
   std::vector<Links> links_;            // by slot, between the ranks of a worker
   std::vector<std::uint64_t> used_;     // one bit per slot
   std::vector<std::uint64_t> full_;     // one bit per word of used_: no slot is free there
-  std::vector<std::uint64_t> retired_;  // one bit per slot; empty while none is
+  std::vector<std::uint64_t> retired_;  // one bit per slot
   std::size_t retired_slots_ = 0;
   std::uint64_t assignment_ = MatchScores::next_assignment();
 };

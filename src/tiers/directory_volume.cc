@@ -132,7 +132,17 @@ Result<std::unique_ptr<Volume>> DirectoryVolume::attach(const VolumeDescriptor& 
   if (access(descriptor.location.c_str(), R_OK | W_OK | X_OK) != 0)
     return make_error(ErrorCode::kIo, "%s cannot be written to: %s", descriptor.location.c_str(),
                       std::generic_category().message(errno).c_str());
-  return std::unique_ptr<Volume>(new DirectoryVolume(descriptor.location, fanout, sync, threads));
+  return std::unique_ptr<Volume>(
+      new DirectoryVolume(descriptor.location, {about.st_dev, about.st_ino}, fanout, sync, threads));
+}
+
+Result<void> DirectoryVolume::check_there() const {
+  struct stat about{};
+  if (stat(folder_.c_str(), &about) == 0 && Identity{about.st_dev, about.st_ino} == identity_) return {};
+  return make_error(ErrorCode::kIo,
+                    "%s: the folder is away, or another one is in its place; bring it back, or attach the "
+                    "volume again",
+                    folder_.c_str());
 }
 
 std::size_t DirectoryVolume::number_of(std::string_view key) const {
@@ -247,6 +257,8 @@ Result<void> DirectoryVolume::get_one(const ObjectRead& object, const CallLimits
 
 std::vector<Result<void>> DirectoryVolume::put(std::span<const ObjectWrite> objects,
                                                const CallLimits& limits) {
+  if (const Result<void> there = check_there(); !there)
+    return std::vector<Result<void>>(objects.size(), there);
   std::vector<Result<void>> results(objects.size());
   const std::uint64_t before = failed_syncs_;
   in_parallel(objects.size(), threads_, [&](std::size_t i) { results[i] = put_one(objects[i], limits); });
@@ -262,6 +274,11 @@ std::vector<Result<void>> DirectoryVolume::get(std::span<const ObjectRead> objec
   std::vector<Result<void>> results;
   results.reserve(objects.size());
   for (const ObjectRead& object : objects) results.push_back(get_one(object, limits));
+  const auto not_found = [](const Result<void>& result) {
+    return !result && result.error().code() == ErrorCode::kNotFound;
+  };
+  if (std::ranges::any_of(results, not_found))
+    if (const Result<void> there = check_there(); !there) std::ranges::replace_if(results, not_found, there);
   return results;
 }
 
@@ -286,6 +303,10 @@ std::vector<Result<bool>> DirectoryVolume::contains(std::span<const std::string_
       results.emplace_back(file_error(path, "look for", errno));
     }
   }
+  const auto absent = [](const Result<bool>& result) { return result && !*result; };
+  if (std::ranges::any_of(results, absent))
+    if (const Result<void> there = check_there(); !there)
+      std::ranges::replace_if(results, absent, Result<bool>(there.error()));
   return results;
 }
 
@@ -308,6 +329,8 @@ std::vector<Result<void>> DirectoryVolume::remove(std::span<const std::string_vi
       results.emplace_back(file_error(path, "remove", errno));
     }
   }
+  // What is not there was removed, if this is the folder in which it was.
+  if (const Result<void> there = check_there(); !there) return std::vector<Result<void>>(keys.size(), there);
   sync_folders(keys, before, results);
   return results;
 }

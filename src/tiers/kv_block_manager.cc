@@ -241,7 +241,12 @@ Result<void> KvBlockManager::reset_blocks(std::span<const SequenceHash> hashes,
         lane->withdraw(hashes, lane == parts_->to_g4.get() ? OffloadLane::Started::kStop
                                                            : OffloadLane::Started::kFinish);
   };
-  const Onboarder::Claim claim(*parts_->onboarder, hashes);
+  const Onboarder::Claim claim(*parts_->onboarder, hashes, until);
+  if (!claim)
+    return make_error(
+        ErrorCode::kTimeout,
+        "none of %zu blocks was removed: some were still being brought up when the deadline came",
+        hashes.size());
   withdraw({parts_->to_g2.get(), parts_->to_g3.get(), parts_->to_g4.get()});
   for (const SequenceHash& hash : hashes) note(stack.g1->remove(hash));
   withdraw({parts_->to_g2.get()});

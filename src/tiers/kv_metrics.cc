@@ -5,9 +5,9 @@ namespace ashlar::tiers {
 namespace {
 
 template <class Instrument>
-Result<void> add(MetricRegistry& registry, const char* name, const char* help,
-                 const KvMetrics::Labels& labels, const Instrument& instrument,
-                 std::vector<MetricRegistration>& out) {
+Result<void> add_metric(MetricRegistry& registry, const char* name, const char* help,
+                        const KvMetrics::Labels& labels, const Instrument& instrument,
+                        std::vector<MetricRegistration>& out) {
   Result<MetricRegistration> added = registry.add({name, help, labels}, instrument);
   if (!added) return added.error();
   out.push_back(*std::move(added));
@@ -49,15 +49,16 @@ Result<void> KvMetrics::add_tier(MetricRegistry& registry, const Labels& labels,
       {"ashlar_tier_evictions_total", "Blocks evicted from this tier.", records.evictions()},
   };
   for (const auto& [name, help, counter] : counters)
-    if (const Result<void> added = add(registry, name, help, with_tier, counter, out); !added) return added;
-  if (const Result<void> added = add(registry, "ashlar_tier_age_at_hit_seconds",
-                                     "How long blocks had been in the tier when they were asked for.",
-                                     with_tier, records.age_at_hit(), out);
+    if (const Result<void> added = add_metric(registry, name, help, with_tier, counter, out); !added)
+      return added;
+  if (const Result<void> added = add_metric(registry, "ashlar_tier_age_at_hit_seconds",
+                                            "How long blocks had been in the tier when they were asked for.",
+                                            with_tier, records.age_at_hit(), out);
       !added)
     return added;
-  return add(registry, "ashlar_tier_age_at_eviction_seconds",
-             "How long blocks had been in the tier when they were evicted.", with_tier,
-             records.age_at_eviction(), out);
+  return add_metric(registry, "ashlar_tier_age_at_eviction_seconds",
+                    "How long blocks had been in the tier when they were evicted.", with_tier,
+                    records.age_at_eviction(), out);
 }
 
 Result<void> KvMetrics::add_misses(MetricRegistry& registry, const Labels& labels,
@@ -69,10 +70,10 @@ Result<void> KvMetrics::add_misses(MetricRegistry& registry, const Labels& label
       Labels with_reason = labels;
       with_reason.emplace_back("tier", tier);
       with_reason.emplace_back("reason", std::string(to_string(static_cast<Miss>(i))));
-      if (const Result<void> added =
-              add(registry, "ashlar_tier_misses_total",
-                  "Blocks asked for that were not brought up, by the tier that had them and the reason.",
-                  with_reason, misses[i], out);
+      if (const Result<void> added = add_metric(
+              registry, "ashlar_tier_misses_total",
+              "Blocks asked for that were not brought up, by the tier that had them and the reason.",
+              with_reason, misses[i], out);
           !added)
         return added;
     }

@@ -279,25 +279,30 @@ bool Onboarder::foreign(const OnboardCall& call, TierPool& pool, const SequenceH
   return pool.foreign(hash, call.options.salt);
 }
 
-bool Onboarder::claim(const OnboardCall* call, std::span<const SequenceHash> hashes, bool wait) {
+bool Onboarder::claim(const OnboardCall* call, std::span<const SequenceHash> hashes, bool wait,
+                      std::optional<Clock::TimePoint> until) {
   const MutexLock lock(mu_);
   // All at once, so that two calls cannot each wait for what the other has.
   while (std::ranges::any_of(
       hashes, [&](const SequenceHash& hash) ASHLAR_REQUIRES(mu_) { return coming_.contains(hash); })) {
     if (!wait || (call != nullptr && (call->stopped() || call->late()))) return false;
-    stack_.clock->wait_until(released_, mu_, stack_.clock->now() + kOnboarderLooksAgain);
+    const Clock::TimePoint now = stack_.clock->now();
+    if (until && now >= *until) return false;
+    stack_.clock->wait_until(released_, mu_,
+                             std::min(until.value_or(Clock::TimePoint::max()), now + kOnboarderLooksAgain));
   }
   coming_.insert(hashes.begin(), hashes.end());
   return true;
 }
 
-Onboarder::Claim::Claim(Onboarder& onboarder, std::span<const SequenceHash> hashes)
-    : onboarder_(onboarder), hashes_(hashes.begin(), hashes.end()) {
-  onboarder_.claim(nullptr, hashes_, true);
-}
+Onboarder::Claim::Claim(Onboarder& onboarder, std::span<const SequenceHash> hashes,
+                        std::optional<Clock::TimePoint> until)
+    : onboarder_(onboarder),
+      hashes_(hashes.begin(), hashes.end()),
+      claimed_(onboarder.claim(nullptr, hashes, true, until)) {}
 
 Onboarder::Claim::~Claim() {
-  onboarder_.release(hashes_);
+  if (claimed_) onboarder_.release(hashes_);
 }
 
 void Onboarder::release(std::span<const SequenceHash> hashes) {

@@ -42,17 +42,20 @@ class Onboarder {
   std::vector<TierRun> find(std::span<const tokens::SequenceHash> hashes, const CallLimits& limits);
   // On the caller's thread.
   void run(const std::shared_ptr<OnboardCall>& call);
-  // While it lives, nobody brings these blocks up.
+  // While it lives, nobody brings these blocks up. It claims all of them or, when `until` came before they were free, none.
   class Claim {
    public:
-    Claim(Onboarder& onboarder, std::span<const tokens::SequenceHash> hashes);
+    Claim(Onboarder& onboarder, std::span<const tokens::SequenceHash> hashes,
+          std::optional<Clock::TimePoint> until);
     ~Claim();
     Claim(const Claim&) = delete;
     Claim& operator=(const Claim&) = delete;
+    explicit operator bool() const noexcept { return claimed_; }
 
    private:
     Onboarder& onboarder_;
     const std::vector<tokens::SequenceHash> hashes_;
+    const bool claimed_;
   };
   // On a thread of the onboarder. Errors: kCapacity: no thread; kCancelled: after stop().
   Result<void> start(std::shared_ptr<OnboardCall> call);
@@ -99,9 +102,10 @@ class Onboarder {
   MoveOptions move_options(OnboardCall& call) const;
   bool foreign(const OnboardCall& call, TierPool& pool, const tokens::SequenceHash& hash) const;
   std::size_t batch_size(const OnboardCall& call, std::size_t left) const;
-  // False when the call was cancelled or is late, or when others have some of them and it is not to wait. Who has claimed
-  // something does not wait: two calls could each want what the other has.
-  bool claim(const OnboardCall* call, std::span<const tokens::SequenceHash> hashes, bool wait);
+  // False when the call was cancelled or is late, when `until` has come, or when others have some of them and it is not to
+  // wait. Who has claimed something does not wait: two calls could each want what the other has.
+  bool claim(const OnboardCall* call, std::span<const tokens::SequenceHash> hashes, bool wait,
+             std::optional<Clock::TimePoint> until = {});
   void release(std::span<const tokens::SequenceHash> hashes);
 
   TierStack& stack_;

@@ -294,18 +294,30 @@ Result<void> VolumePool::remove_all(std::span<const SequenceHash> hashes, const 
   const auto note_error = [&](const Error& one) {
     if (!error) error = one;
   };
-  for (const auto& [number, volume] : use_all()) {
+  std::vector<Number> numbers;
+  for (const auto& [number, volume] : use_all()) numbers.push_back(number);
+  for (const Number number : numbers) {
+    const Use volume = use(number);  // one at a time: a volume that is silent keeps no other attached
+    if (!volume) {
+      note_error(make_error(ErrorCode::kUnavailable,
+                            "a volume was detached while blocks were removed; its objects stay"));
+      continue;
+    }
     if (volume->use.write) {
       std::vector<ObjectClaims::Object> objects;
       for (const SequenceHash& hash : hashes) objects.emplace_back(number, hash);
+      const UseLimits while_used(limits, volume);
       const std::shared_ptr<const ObjectClaims::Claim> claim =
-          claims_->take(std::move(objects), ObjectClaims::Kind::kAlone, bounded(limits), clock_);
+          claims_->take(std::move(objects), ObjectClaims::Kind::kAlone, bounded(while_used.get()), clock_);
       if (claim == nullptr) {
         const Result<void> wanted = limits.check(clock_);
-        note_error(wanted ? make_error(ErrorCode::kUnavailable,
-                                       "%s: an object that is to be removed is still being put; repeat it",
-                                       volume->volume->describe().c_str())
-                          : wanted.error());
+        note_error(!wanted ? wanted.error()
+                   : volume->stop.stop_requested()
+                       ? why_left(*volume, limits)
+                       : make_error(ErrorCode::kUnavailable,
+                                    "%s: an object that is to be removed is still "
+                                    "being put; repeat it",
+                                    volume->volume->describe().c_str()));
         continue;
       }
       const std::vector<Result<void>> removed = remove_keys(volume, keys, limits, claim);
@@ -357,32 +369,37 @@ void VolumePool::ask(std::vector<SequenceHash> names, const CallLimits& limits) 
   for (const SequenceHash& hash : names) keys.push_back(object_of({.hash = hash}).key());
   std::vector<std::optional<Number>> found(names.size());
   const std::vector<std::pair<Number, Use>> uses = use_all();  // until what was found is registered
+  UseLimits while_used(limits);
   std::vector<ObjectClaims::Object> objects;
-  for (const auto& [number, volume] : uses)
+  for (const auto& [number, volume] : uses) {
+    while_used.add(volume);
     for (const SequenceHash& hash : names) objects.emplace_back(number, hash);
+  }
+  const CallLimits until_stopped = while_used.get();
   // What is being removed is not there.
   const std::shared_ptr<const ObjectClaims::Claim> claim =
       claims_->take_free(std::move(objects), ObjectClaims::Kind::kShared);
   std::vector<std::pair<Number, Pending<Result<bool>>>> questions;
   for (const auto& [number, volume] : uses)
     if (!rests(*volume))
-      questions.emplace_back(
-          number,
-          begin_call<Result<bool>>(volume, names.size(), limits, [keys](Volume& its, const CallLimits& how) {
-            const std::vector<std::string_view> views(keys.begin(), keys.end());
-            return its.contains(views, how);
-          }));
+      questions.emplace_back(number, begin_call<Result<bool>>(volume, names.size(), until_stopped,
+                                                              [keys](Volume& its, const CallLimits& how) {
+                                                                const std::vector<std::string_view> views(
+                                                                    keys.begin(), keys.end());
+                                                                return its.contains(views, how);
+                                                              }));
   for (auto& [number, question] : questions) {
-    const std::vector<Result<bool>> answers = finish_call(question, limits);
+    const std::vector<Result<bool>> answers = finish_call(question, until_stopped);
     for (std::size_t i = 0; i < names.size(); ++i) {
-      if (!answers[i] && !is_stop(answers[i].error(), limits)) note(question.volume, answers[i].error());
+      if (!answers[i] && !is_stop(answers[i].error(), until_stopped))
+        note(question.volume, answers[i].error());
       if (answers[i] && *answers[i] && !found[i] && claim->has({number, names[i]})) found[i] = number;
     }
   }
   const auto first_missing = std::ranges::find_if(found, [](const auto& one) { return !one; });
   names.resize(static_cast<std::size_t>(first_missing - found.begin()));
   if (names.empty()) return;
-  Result<ReservedBlocks<G4>> taken = take(names.size(), limits);
+  Result<ReservedBlocks<G4>> taken = take(names.size(), until_stopped);
   if (!taken) return;
   std::vector<BlockRecord> records;
   std::vector<Number> numbers;

@@ -8,6 +8,7 @@
 #include <thread>
 #include <utility>
 
+#include "ashlar/base/interleaving.h"
 #include "ashlar/base/log.h"
 #include "ashlar/storage/allocator.h"
 #include "ashlar/tiers/volume_pool.h"
@@ -124,20 +125,24 @@ MoveReport VolumePool::put(BytePool& from, std::vector<block::Hold> holds, const
     }
     std::vector<ObjectClaims::Object> objects;
     for (const std::size_t i : members) objects.emplace_back(number, holds[i].sequence_hash());
+    const UseLimits while_used(limits, volume);
+    interleaving_point("volume_pool.before_claim");
     // Removals of them end first.
     const std::shared_ptr<const ObjectClaims::Claim> claim =
-        claims_->take(std::move(objects), ObjectClaims::Kind::kShared, bounded(limits), clock_);
+        claims_->take(std::move(objects), ObjectClaims::Kind::kShared, bounded(while_used.get()), clock_);
     if (const Result<void> wanted = still_wanted(limits, clock_, members.size()); !wanted) {
       fail(wanted.error(), members, Moved::kStopped);
       continue;
     }
     if (claim == nullptr) {
-      fail(make_error(ErrorCode::kUnavailable, "%s: objects that are to be put are still being removed",
-                      volume->volume->describe().c_str()),
+      fail(volume->stop.stop_requested()
+               ? why_left(*volume, limits)
+               : make_error(ErrorCode::kUnavailable, "%s: objects that are to be put are still being removed",
+                            volume->volume->describe().c_str()),
            members, Moved::kFailed);
       continue;
     }
-    Result<ReservedBlocks<G4>> taken = take(members.size(), limits);
+    Result<ReservedBlocks<G4>> taken = take(members.size(), while_used.get());
     if (!taken) {
       fail(taken.error(), members, Moved::kFailed);
       continue;
@@ -335,9 +340,10 @@ void VolumePool::settle(Reading& reading, std::size_t i, std::span<const Sequenc
     return;
   }
   reading.records[i] = {};
-  holds[member] = block::Hold();
+  block::Hold held = std::move(holds[member]);
   const ErrorCode code = good.error().code();
   if (code == ErrorCode::kNotFound) {  // whoever else uses the volume has removed it
+    held = {};
     forget(hashes[member], reading.number);
     return;
   }
@@ -351,10 +357,14 @@ void VolumePool::settle(Reading& reading, std::size_t i, std::span<const Sequenc
   if (code != ErrorCode::kCorruption) return;
   ASHLAR_LOG(LogLevel::kError, "tiers", "%s: %s", volume->volume->describe().c_str(),
              good.error().to_string().c_str());
-  if (volume->use.write)
-    if (const Result<void> removed = remove_keys(volume, {reading.keys[i]}, limits, nullptr)[0]; !removed)
+  // While it is held, its hash has no other block: the object is the damaged one, unless somebody puts or removes it just now.
+  const std::shared_ptr<const ObjectClaims::Claim> claim =
+      claims_->take_free({{reading.number, hashes[member]}}, ObjectClaims::Kind::kAlone);
+  if (volume->use.write && claim->has({reading.number, hashes[member]}))
+    if (const Result<void> removed = remove_keys(volume, {reading.keys[i]}, limits, claim)[0]; !removed)
       ASHLAR_LOG(LogLevel::kWarn, "tiers", "a damaged object stays on %s: %s",
                  volume->volume->describe().c_str(), removed.error().to_string().c_str());
+  held = {};
   forget(hashes[member], reading.number);
 }
 

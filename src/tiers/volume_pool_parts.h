@@ -3,7 +3,9 @@
 
 #include <atomic>
 #include <cstdint>
+#include <list>
 #include <memory>
+#include <optional>
 #include <stop_token>
 #include <string>
 #include <utility>
@@ -55,6 +57,30 @@ class VolumePool::Use {
  private:
   VolumePool* pool_ = nullptr;
   std::shared_ptr<Attached> attached_;
+};
+
+// The limits of whoever uses some volumes, for all that he waits for meanwhile: they end, too, when one of the volumes is told
+// to stop. So a wait for another volume, or for another's call, does not keep it attached.
+class VolumePool::UseLimits {
+ public:
+  explicit UseLimits(const CallLimits& limits) : deadline_(limits.deadline) { end_with(limits.stop); }
+  UseLimits(const CallLimits& limits, const Use& volume) : UseLimits(limits) { add(volume); }
+  UseLimits(const UseLimits&) = delete;
+  UseLimits& operator=(const UseLimits&) = delete;
+
+  void add(const Use& volume) { end_with(volume->stop.get_token()); }
+  CallLimits get() const { return {.deadline = deadline_, .stop = stop_.get_token()}; }
+
+ private:
+  struct Relay {
+    std::stop_source& to;
+    void operator()() const noexcept { to.request_stop(); }
+  };
+  void end_with(const std::stop_token& token) { relays_.emplace_back(token, Relay{stop_}); }
+
+  const std::optional<Clock::TimePoint> deadline_;
+  std::stop_source stop_;
+  std::list<std::stop_callback<Relay>> relays_;
 };
 
 // A call that was begun.

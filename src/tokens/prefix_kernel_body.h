@@ -30,6 +30,7 @@ namespace ashlar::tokens {
 namespace {
 
 inline constexpr std::uint64_t kPrefixModulus = (std::uint64_t{1} << 61) - 1;
+inline constexpr std::size_t kPrefixShort = 2 * kPrefixStripe;  // bytes of a short chunk
 inline constexpr std::uint64_t kPrefixKnown = std::uint64_t{1} << 63;
 
 struct PrefixSums {
@@ -37,7 +38,8 @@ struct PrefixSums {
   std::uint64_t b;
 };
 
-// PrefixLanes: as many 64-bit lanes as a register has.
+// PrefixLanes: what a kernel does with a register of 64-bit lanes. PrefixShortLanes are for chunks of few stripes, where
+// adding up the lanes of a register is most of the work.
 #if defined(__x86_64__)
 
 // Congruent modulo 2^61 - 1, and at most 2^61 + 6.
@@ -48,69 +50,65 @@ inline PrefixSums prefix_fold(__m128i sums) {
           static_cast<std::uint64_t>(_mm_cvtsi128_si64(_mm_unpackhi_epi64(folded, folded)))};
 }
 
+struct PrefixLanes2 {
+  using Lanes = __m128i;
+
+  static Lanes load(const unsigned char* bytes) {
+    return _mm_loadu_si128(reinterpret_cast<const __m128i*>(bytes));
+  }
+  static Lanes zero() { return _mm_setzero_si128(); }
+  static Lanes add_words(Lanes x, Lanes y) { return _mm_add_epi32(x, y); }
+  static Lanes add(Lanes x, Lanes y) { return _mm_add_epi64(x, y); }
+  static Lanes high(Lanes x) { return _mm_srli_epi64(x, 32); }
+  static Lanes multiply(Lanes x, Lanes y) { return _mm_mul_epu32(x, y); }
+  static PrefixSums sums(Lanes a, Lanes b) {
+    return prefix_fold(_mm_add_epi64(_mm_unpacklo_epi64(a, b), _mm_unpackhi_epi64(a, b)));
+  }
+};
+
+#if defined(__AVX2__)
+struct PrefixLanes4 {
+  using Lanes = __m256i;
+
+  static Lanes load(const unsigned char* bytes) {
+    return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(bytes));
+  }
+  static Lanes zero() { return _mm256_setzero_si256(); }
+  static Lanes add_words(Lanes x, Lanes y) { return _mm256_add_epi32(x, y); }
+  static Lanes add(Lanes x, Lanes y) { return _mm256_add_epi64(x, y); }
+  static Lanes high(Lanes x) { return _mm256_srli_epi64(x, 32); }
+  static Lanes multiply(Lanes x, Lanes y) { return _mm256_mul_epu32(x, y); }
+  static PrefixSums sums(Lanes a, Lanes b) {
+    const __m256i four = _mm256_add_epi64(_mm256_unpacklo_epi64(a, b), _mm256_unpackhi_epi64(a, b));
+    return prefix_fold(_mm_add_epi64(_mm256_castsi256_si128(four), _mm256_extracti128_si256(four, 1)));
+  }
+};
+#endif
+
 #if defined(__AVX512F__)
-using PrefixLanes = __m512i;
-inline PrefixLanes prefix_load(const unsigned char* bytes) {
-  return _mm512_loadu_si512(bytes);
-}
-inline PrefixLanes prefix_add_words(PrefixLanes x, PrefixLanes y) {
-  return _mm512_add_epi32(x, y);
-}
-inline PrefixLanes prefix_add(PrefixLanes x, PrefixLanes y) {
-  return _mm512_add_epi64(x, y);
-}
-inline PrefixLanes prefix_high(PrefixLanes x) {
-  return _mm512_srli_epi64(x, 32);
-}
-inline PrefixLanes prefix_multiply(PrefixLanes x, PrefixLanes y) {
-  return _mm512_mul_epu32(x, y);
-}
-inline PrefixSums prefix_sums(PrefixLanes a, PrefixLanes b) {
-  const __m512i eight = _mm512_add_epi64(_mm512_unpacklo_epi64(a, b), _mm512_unpackhi_epi64(a, b));
-  const __m256i four = _mm256_add_epi64(_mm512_castsi512_si256(eight), _mm512_extracti64x4_epi64(eight, 1));
-  return prefix_fold(_mm_add_epi64(_mm256_castsi256_si128(four), _mm256_extracti128_si256(four, 1)));
-}
+struct PrefixLanes8 {
+  using Lanes = __m512i;
+
+  static Lanes load(const unsigned char* bytes) { return _mm512_loadu_si512(bytes); }
+  static Lanes zero() { return _mm512_setzero_si512(); }
+  static Lanes add_words(Lanes x, Lanes y) { return _mm512_add_epi32(x, y); }
+  static Lanes add(Lanes x, Lanes y) { return _mm512_add_epi64(x, y); }
+  static Lanes high(Lanes x) { return _mm512_srli_epi64(x, 32); }
+  static Lanes multiply(Lanes x, Lanes y) { return _mm512_mul_epu32(x, y); }
+  static PrefixSums sums(Lanes a, Lanes b) {
+    const __m512i eight = _mm512_add_epi64(_mm512_unpacklo_epi64(a, b), _mm512_unpackhi_epi64(a, b));
+    const __m256i four = _mm256_add_epi64(_mm512_castsi512_si256(eight), _mm512_extracti64x4_epi64(eight, 1));
+    return prefix_fold(_mm_add_epi64(_mm256_castsi256_si128(four), _mm256_extracti128_si256(four, 1)));
+  }
+};
+using PrefixLanes = PrefixLanes8;
+using PrefixShortLanes = PrefixLanes4;
 #elif defined(__AVX2__)
-using PrefixLanes = __m256i;
-inline PrefixLanes prefix_load(const unsigned char* bytes) {
-  return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(bytes));
-}
-inline PrefixLanes prefix_add_words(PrefixLanes x, PrefixLanes y) {
-  return _mm256_add_epi32(x, y);
-}
-inline PrefixLanes prefix_add(PrefixLanes x, PrefixLanes y) {
-  return _mm256_add_epi64(x, y);
-}
-inline PrefixLanes prefix_high(PrefixLanes x) {
-  return _mm256_srli_epi64(x, 32);
-}
-inline PrefixLanes prefix_multiply(PrefixLanes x, PrefixLanes y) {
-  return _mm256_mul_epu32(x, y);
-}
-inline PrefixSums prefix_sums(PrefixLanes a, PrefixLanes b) {
-  const __m256i four = _mm256_add_epi64(_mm256_unpacklo_epi64(a, b), _mm256_unpackhi_epi64(a, b));
-  return prefix_fold(_mm_add_epi64(_mm256_castsi256_si128(four), _mm256_extracti128_si256(four, 1)));
-}
+using PrefixLanes = PrefixLanes4;
+using PrefixShortLanes = PrefixLanes4;
 #else
-using PrefixLanes = __m128i;
-inline PrefixLanes prefix_load(const unsigned char* bytes) {
-  return _mm_loadu_si128(reinterpret_cast<const __m128i*>(bytes));
-}
-inline PrefixLanes prefix_add_words(PrefixLanes x, PrefixLanes y) {
-  return _mm_add_epi32(x, y);
-}
-inline PrefixLanes prefix_add(PrefixLanes x, PrefixLanes y) {
-  return _mm_add_epi64(x, y);
-}
-inline PrefixLanes prefix_high(PrefixLanes x) {
-  return _mm_srli_epi64(x, 32);
-}
-inline PrefixLanes prefix_multiply(PrefixLanes x, PrefixLanes y) {
-  return _mm_mul_epu32(x, y);
-}
-inline PrefixSums prefix_sums(PrefixLanes a, PrefixLanes b) {
-  return prefix_fold(_mm_add_epi64(_mm_unpacklo_epi64(a, b), _mm_unpackhi_epi64(a, b)));
-}
+using PrefixLanes = PrefixLanes2;
+using PrefixShortLanes = PrefixLanes2;
 #endif
 
 #else
@@ -120,76 +118,75 @@ inline std::uint64_t prefix_fold(std::uint64_t sum) {
 }
 
 #if defined(__ARM_NEON)
-using PrefixLanes = uint64x2_t;
-inline PrefixLanes prefix_load(const unsigned char* bytes) {
-  return vreinterpretq_u64_u8(vld1q_u8(bytes));
-}
-inline PrefixLanes prefix_add_words(PrefixLanes x, PrefixLanes y) {
-  return vreinterpretq_u64_u32(vaddq_u32(vreinterpretq_u32_u64(x), vreinterpretq_u32_u64(y)));
-}
-inline PrefixLanes prefix_add(PrefixLanes x, PrefixLanes y) {
-  return vaddq_u64(x, y);
-}
-inline PrefixLanes prefix_high(PrefixLanes x) {
-  return vshrq_n_u64(x, 32);
-}
-inline PrefixLanes prefix_multiply(PrefixLanes x, PrefixLanes y) {
-  return vmull_u32(vmovn_u64(x), vmovn_u64(y));
-}
-inline PrefixSums prefix_sums(PrefixLanes a, PrefixLanes b) {
-  return {prefix_fold(vgetq_lane_u64(a, 0) + vgetq_lane_u64(a, 1)),
-          prefix_fold(vgetq_lane_u64(b, 0) + vgetq_lane_u64(b, 1))};
-}
+struct PrefixLanes {
+  using Lanes = uint64x2_t;
+
+  static Lanes load(const unsigned char* bytes) { return vreinterpretq_u64_u8(vld1q_u8(bytes)); }
+  static Lanes zero() { return vdupq_n_u64(0); }
+  static Lanes add_words(Lanes x, Lanes y) {
+    return vreinterpretq_u64_u32(vaddq_u32(vreinterpretq_u32_u64(x), vreinterpretq_u32_u64(y)));
+  }
+  static Lanes add(Lanes x, Lanes y) { return vaddq_u64(x, y); }
+  static Lanes high(Lanes x) { return vshrq_n_u64(x, 32); }
+  static Lanes multiply(Lanes x, Lanes y) { return vmull_u32(vmovn_u64(x), vmovn_u64(y)); }
+  static PrefixSums sums(Lanes a, Lanes b) {
+    return {prefix_fold(vgetq_lane_u64(a, 0) + vgetq_lane_u64(a, 1)),
+            prefix_fold(vgetq_lane_u64(b, 0) + vgetq_lane_u64(b, 1))};
+  }
+};
 #else
-using PrefixLanes = std::uint64_t;
-inline PrefixLanes prefix_load(const unsigned char* bytes) {
-  PrefixLanes lanes;
-  __builtin_memcpy(&lanes, bytes, sizeof(lanes));
-  return lanes;
-}
-inline PrefixLanes prefix_add_words(PrefixLanes x, PrefixLanes y) {
-  return ((x >> 32) + (y >> 32)) << 32 | static_cast<std::uint32_t>(x + y);
-}
-inline PrefixLanes prefix_add(PrefixLanes x, PrefixLanes y) {
-  return x + y;
-}
-inline PrefixLanes prefix_high(PrefixLanes x) {
-  return x >> 32;
-}
-inline PrefixLanes prefix_multiply(PrefixLanes x, PrefixLanes y) {
-  return std::uint64_t{static_cast<std::uint32_t>(x)} * static_cast<std::uint32_t>(y);
-}
-inline PrefixSums prefix_sums(PrefixLanes a, PrefixLanes b) {
-  return {prefix_fold(a), prefix_fold(b)};
-}
+struct PrefixLanes {
+  using Lanes = std::uint64_t;
+
+  static Lanes load(const unsigned char* bytes) {
+    Lanes lanes;
+    __builtin_memcpy(&lanes, bytes, sizeof(lanes));
+    return lanes;
+  }
+  static Lanes zero() { return 0; }
+  static Lanes add_words(Lanes x, Lanes y) {
+    return ((x >> 32) + (y >> 32)) << 32 | static_cast<std::uint32_t>(x + y);
+  }
+  static Lanes add(Lanes x, Lanes y) { return x + y; }
+  static Lanes high(Lanes x) { return x >> 32; }
+  static Lanes multiply(Lanes x, Lanes y) {
+    return std::uint64_t{static_cast<std::uint32_t>(x)} * static_cast<std::uint32_t>(y);
+  }
+  static PrefixSums sums(Lanes a, Lanes b) { return {prefix_fold(a), prefix_fold(b)}; }
+};
 #endif
+using PrefixShortLanes = PrefixLanes;
 
 #endif
 
 // A chunk of up to kPrefixChunk bytes; an empty one has one stripe of zeros.
+template <class Register>
 inline PrefixSums prefix_chunk(const unsigned char* bytes, std::size_t size, const unsigned char* keys) {
-  constexpr std::size_t kLanes = sizeof(PrefixLanes);
+  using Lanes = typename Register::Lanes;
+  constexpr std::size_t kLanes = sizeof(Lanes);
   constexpr std::size_t kParts = kPrefixStripe / kLanes;
+  const auto load_keyed = [&](const unsigned char* from, std::size_t key) __attribute__((always_inline)) {
+    return Register::add_words(Register::load(from), Register::load(keys + key));
+  };
   const std::size_t whole = size / kPrefixStripe * kPrefixStripe;
   unsigned char tail[kPrefixStripe] = {};
   const bool partial = whole != size || size == 0;
   if (whole != size) __builtin_memcpy(tail, bytes + whole, size - whole);
 
-  PrefixLanes before[kParts];
-  PrefixLanes a = PrefixLanes();
-  PrefixLanes b = PrefixLanes();
+  Lanes before[kParts];
+  Lanes a = Register::zero();
+  Lanes b = Register::zero();
   const unsigned char* const first = whole != 0 ? bytes : tail;
   for (std::size_t part = 0; part < kParts; ++part) {
-    before[part] = prefix_add_words(prefix_load(first + part * kLanes), prefix_load(keys + part * kLanes));
-    a = prefix_add(a, prefix_multiply(before[part], prefix_high(before[part])));
+    before[part] = load_keyed(first + part * kLanes, part * kLanes);
+    a = Register::add(a, Register::multiply(before[part], Register::high(before[part])));
   }
   const auto stripe = [&](const unsigned char* from, std::size_t at) __attribute__((always_inline)) {
     for (std::size_t part = 0; part < kParts; ++part) {
-      const PrefixLanes keyed =
-          prefix_add_words(prefix_load(from + part * kLanes), prefix_load(keys + at + part * kLanes));
-      const PrefixLanes high = prefix_high(keyed);
-      a = prefix_add(a, prefix_multiply(keyed, high));
-      b = prefix_add(b, prefix_multiply(before[part], high));
+      const Lanes keyed = load_keyed(from + part * kLanes, at + part * kLanes);
+      const Lanes high = Register::high(keyed);
+      a = Register::add(a, Register::multiply(keyed, high));
+      b = Register::add(b, Register::multiply(before[part], high));
       before[part] = keyed;
     }
   };
@@ -198,9 +195,10 @@ inline PrefixSums prefix_chunk(const unsigned char* bytes, std::size_t size, con
   if (whole != size && whole != 0) stripe(tail, whole);
   const std::size_t end = whole + (partial ? kPrefixStripe : 0);
   for (std::size_t part = 0; part < kParts; ++part) {
-    b = prefix_add(b, prefix_multiply(before[part], prefix_high(prefix_load(keys + end + part * kLanes))));
+    const Lanes key = Register::high(Register::load(keys + end + part * kLanes));
+    b = Register::add(b, Register::multiply(before[part], key));
   }
-  return prefix_sums(a, b);
+  return Register::sums(a, b);
 }
 
 // x * factor modulo 2^61 - 1, where `factor` has the factor times 8. Below x / 8 + 2^61.
@@ -222,7 +220,9 @@ struct PrefixChain {
     std::size_t at = 0;
     do {
       const std::size_t chunk = size - at < kPrefixChunk ? size - at : kPrefixChunk;
-      const PrefixSums sums = prefix_chunk(bytes + at, chunk, secret.keys);
+      const PrefixSums sums = chunk <= kPrefixShort
+                                  ? prefix_chunk<PrefixShortLanes>(bytes + at, chunk, secret.keys)
+                                  : prefix_chunk<PrefixLanes>(bytes + at, chunk, secret.keys);
       a = prefix_times(a, secret.factors[0]) + sums.a + (kind | chunk);
       b = prefix_times(b, secret.factors[1]) + sums.b;
       at += chunk;

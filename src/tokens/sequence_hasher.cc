@@ -1,7 +1,8 @@
 // State holds what a scheme and a salt need, computed once: the XXH3 secret that belongs to the seed (XXH3
 // derives it anew for every input above 240 bytes otherwise), the SipHash state after the key and the
-// salt, and the prefix digest of the salt, with which every sequence begins. SequenceHasher checks positions, then asks State for the hashes of one block; whole prompts under the
-// xxh3 chain go through the kernel's loop (xxh3_kernel_body.h).
+// salt, and the prefix digest of the salt, with which every sequence begins. SequenceHasher checks positions,
+// then asks State for the hashes of one block; whole prompts under the xxh3 chain go through the kernel's loop
+// (xxh3_kernel_body.h).
 #include "ashlar/tokens/sequence_hasher.h"
 
 #include <algorithm>

@@ -13,33 +13,13 @@
 #include <vector>
 
 #include "apps/held_blocks.h"
+#include "apps/run_program.h"
 #include "ashlar/feed/file_feed.h"
 #include "ashlar/feed/stream_receiver.h"
 #include "support/scratch_folder.h"
 
 namespace ashlar {
 namespace {
-
-struct Ended {
-  int status = -1;
-  std::string output;  // both streams
-};
-
-Ended run(const std::string& arguments) {
-  static const ScratchFolder state;  // nothing is written below anybody's home
-  setenv("XDG_STATE_HOME", state.path().c_str(), 1);
-  Ended ended;
-  FILE* pipe = popen((std::string("'") + ASHLAR_PROGRAM + "' " + arguments + " 2>&1").c_str(), "r");
-  std::array<char, 4096> some{};
-  while (std::size_t n = std::fread(some.data(), 1, some.size(), pipe)) ended.output.append(some.data(), n);
-  const int status = pclose(pipe);
-  ended.status = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
-  return ended;
-}
-
-std::string recording(const std::string& name) {
-  return std::string("kvrec:") + ASHLAR_TEST_DATA + "/vllm/" + name + ".kvrec";
-}
 
 Holder read_stream(const std::string& path) {
   auto source = feed::FileSource::open({.path = path}).value();
@@ -93,23 +73,6 @@ TEST(AshlarProgram, RelaysSeveralWorkersIntoOneFile) {
   for (const auto& [worker, held] : workers.held) EXPECT_EQ(held, held_by_engine("default"));
 }
 
-// A stream of a block in each of two places.
-bool write_two_places(const std::string& path, const std::string& one, const std::string& other) {
-  auto sink = feed::FileSink::create({.path = path}).value();
-  events::OwnedBatch batch;
-  batch.head.stream = {{events::WorkerId(1), 0}, 1};
-  batch.locations = {{1, one}, {2, other}};
-  for (std::uint64_t i = 0; i < 2; ++i) {
-    events::KvEvent event;
-    event.hash = tokens::SequenceHash::root(i + 1);
-    event.tier = events::kTierId<events::G4>;
-    event.location = static_cast<std::uint16_t>(i + 1);
-    event.bytes = 1 << 22;
-    batch.events.push_back(event);
-  }
-  return sink->publish(batch.view()).has_value();
-}
-
 TEST(AshlarProgram, AdvisesOnAStream) {
   const ScratchFolder folder;
   ASSERT_TRUE(write_two_places(folder.file("stream"), "fast", "slow"));
@@ -151,10 +114,6 @@ void flip(const std::string& path, std::streamoff at) {
   const auto byte = static_cast<char>(file.get() ^ 1);
   file.seekp(at);
   file.put(byte);
-}
-
-bool says(const Ended& ended, const std::string& text) {
-  return ended.output.find(text) != std::string::npos;
 }
 
 TEST(AshlarProgram, SaysWhyNothingOfARecordingWasRelayed) {
@@ -265,9 +224,12 @@ TEST(AshlarProgram, ShowsNoSecretsOfAddresses) {
 TEST(AshlarProgram, TakesNoNumbersThatAreNone) {
   const ScratchFolder folder;
   const std::string relay = "relay --from " + recording("default") + " --to file:" + folder.file("x");
-  for (const std::string wrong :
-       {" --worker -1", " --worker x", " --block-size -1", " --incarnation -1", " --ranks 0"})
-    EXPECT_GE(run(relay + wrong).status, 100) << wrong;
+  for (const std::string wrong : {" --worker -1", " --worker x", " --block-size -1", " --incarnation -1",
+                                  " --ranks 0", " --workers 0", " --worker nan", " --worker ' -1'"}) {
+    const Ended ended = run(relay + wrong);
+    EXPECT_GE(ended.status, 100) << wrong;
+    EXPECT_LT(ended.output.size(), 200u) << ended.output;
+  }
   for (const std::string port : {"99999", "0x10", "", "-1"}) {
     const Ended ended = run("relay --from " + recording("default") + " --to zmq://127.0.0.1:" + port);
     EXPECT_EQ(ended.status, 1) << port << "\n" << ended.output;
@@ -289,6 +251,63 @@ TEST(AshlarProgram, DoesNotFeedItself) {
     if (ended.output.find("was built without") != std::string::npos) continue;
     EXPECT_NE(ended.output.find("is read and written"), std::string::npos) << ended.output;
   }
+  // The same place in other words.
+  const std::vector<std::pair<std::string, std::string>> pairs = {
+      {"nats://127.0.0.1:4222", "nats://127.0.0.1:4222?prefix=ashlar.kv"},
+      {"nats://127.0.0.1:4222?prefix=ashlar.kv", "nats://127.0.0.1:4222"},
+      {"nats://localhost", "nats://127.0.0.1:4222"},
+      {"nats://LocalHost:4222/", "natss://[::1]:4222"},
+      {"nats://bus:4222?prefix=x", "nats://BUS.?prefix=x"},
+      {"zmq://localhost:5557", "zmq://127.0.0.1:5557"},
+      {"zmq://127.0.0.1:5557", "zmq://*:5557"},
+      {"zmq://127.0.0.1:5557", "zmq://tcp://0.0.0.0:5557"},
+  };
+  for (const auto& [from, to] : pairs) {
+    const Ended ended = run("relay --from '" + from + "' --to '" + to + "'");
+    if (ended.output.find("was built without") != std::string::npos) continue;
+    EXPECT_EQ(ended.status, 1) << from << " " << to;
+    EXPECT_NE(ended.output.find("is read and written"), std::string::npos) << from << " " << to << "\n"
+                                                                           << ended.output;
+  }
+}
+
+// One batch of each, in this order.
+void write_workers(const std::string& path, const std::vector<events::Worker>& workers) {
+  auto sink = feed::FileSink::create({.path = path}).value();
+  for (const events::Worker& worker : workers) {
+    events::OwnedBatch batch;
+    batch.head.stream = {worker, 1};
+    batch.head.keys.block_size = 16;
+    batch.events.emplace_back().hash = tokens::SequenceHash::root(worker.rank + 1);
+    ASSERT_TRUE(sink->publish(batch.view()));
+  }
+}
+
+TEST(AshlarProgram, RelaysRanksAndWorkersOfAStreamUpToALimit) {
+  const ScratchFolder folder;
+  const auto worker = [](std::uint64_t id, std::uint32_t rank) {
+    return events::Worker{events::WorkerId(id), rank};
+  };
+  write_workers(folder.file("in"), {worker(1, 64), worker(1, 4'000'000'000), worker(1, 63), worker(1, 0)});
+  const std::string relay = "relay --from file:" + folder.file("in") + " --to file:";
+  const Ended ranks = run(relay + folder.file("out"));
+  EXPECT_EQ(ranks.status, 3) << ranks.output;
+  EXPECT_TRUE(says(ranks, "relayed 2 events")) << ranks.output;
+  EXPECT_TRUE(
+      says(ranks, "2 events are not relayed: rank 4000000000 of worker 1; ranks below 64 are relayed"))
+      << ranks.output;
+  const Ended more = run(relay + folder.file("out2") + " --ranks 65");
+  EXPECT_TRUE(says(more, "relayed 3 events")) << more.output;
+  write_workers(folder.file("many"), {worker(1, 0), worker(2, 0), worker(3, 0), worker(1, 1)});
+  const Ended workers =
+      run("relay --workers 2 --from file:" + folder.file("many") + " --to file:" + folder.file("out3"));
+  EXPECT_EQ(workers.status, 3) << workers.output;
+  EXPECT_TRUE(says(workers, "relayed 2 events")) << workers.output;
+  EXPECT_TRUE(says(workers, "2 events are not relayed: worker 1 rank 1 comes behind 2 others"))
+      << workers.output;
+  const Ended all =
+      run("relay --workers 4 --from file:" + folder.file("many") + " --to file:" + folder.file("out4"));
+  EXPECT_EQ(all.status, 0) << all.output;
 }
 
 TEST(AshlarProgram, KeepsWhatItWritesToItself) {

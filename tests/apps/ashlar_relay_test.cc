@@ -16,6 +16,7 @@
 #include "ashlar/backend/nats/nats_source.h"
 #include "ashlar/backend/zmq/engine_publisher.h"
 #include "ashlar/backend/zmq/zmq_source.h"
+#include "ashlar/feed/file_feed.h"
 #include "backend/nats/nats_server.h"
 #include "support/kvrec.h"
 
@@ -199,6 +200,111 @@ TEST(AshlarRelay, APublisherHasOneReplaySocket) {
                                to + std::to_string(free_port()) + "'" + to + std::to_string(free_port()) +
                                "'"));
   EXPECT_TRUE(relay.says("a publisher has one"));
+}
+
+// A socket that holds a port, if it is free.
+TestSocket hold(int port) {
+  TestSocket held(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  const sockaddr_in address = loopback(port);
+  if (bind(held.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0) held.close();
+  return held;
+}
+
+// Relays a stream of these ranks, in this order, to ports from the given one on. Returns all that the program says, and how it ended.
+std::pair<int, std::string> relay_ranks(const std::vector<std::uint32_t>& ranks, int port,
+                                        const std::string& options) {
+  const ScratchFolder folder;
+  {
+    const auto sink = feed::FileSink::create({.path = folder.file("in")}).value();
+    for (const std::uint32_t rank : ranks) {
+      events::OwnedBatch batch = stored_by(7, 1, 0);
+      batch.head.stream.worker.rank = rank;
+      EXPECT_TRUE(sink->publish(batch.view()));
+    }
+  }
+  const std::string state = "XDG_STATE_HOME=" + folder.path() + " ";
+  ServerProcess relay({"/bin/sh", "-c",
+                       state + ASHLAR_PROGRAM + " relay --from file:" + folder.file("in") +
+                           " --to zmq://127.0.0.1:" + std::to_string(port) + options +
+                           " 2>&1; echo status $?"});
+  std::string said;
+  for (std::optional<std::string> line = relay.read_line(); line; line = relay.read_line())
+    said += *line + "\n";
+  const std::size_t at = said.rfind("status ");
+  return {at == said.npos ? -1 : std::stoi(said.substr(at + 7)), said};
+}
+
+TEST(AshlarRelay, ATakenPortCostsItsRankAlone) {
+  int port = 0;
+  TestSocket taken;
+  while (taken.get() < 0) taken = hold((port = free_port()) + 1);
+  for (const std::vector<std::uint32_t>& ranks : {std::vector<std::uint32_t>{1, 0}, {0, 1}}) {
+    const auto [status, said] = relay_ranks(ranks, port, "");
+    EXPECT_EQ(status, 3) << said;
+    EXPECT_NE(said.find("relayed 1 events"), std::string::npos) << said;
+    EXPECT_NE(said.find("worker 7, rank 1 is not relayed"), std::string::npos) << said;
+    EXPECT_EQ(said.find("rank 0 is not relayed"), std::string::npos) << said;
+  }
+  // The first one too.
+  const auto [status, said] = relay_ranks({0, 1}, port + 1, "");
+  EXPECT_EQ(status, 3) << said;
+  EXPECT_NE(said.find("worker 7, rank 0 is not relayed"), std::string::npos) << said;
+  EXPECT_NE(said.find("warning: worker 7, rank 0"), std::string::npos) << said;
+}
+
+TEST(AshlarRelay, ARankWithoutAPortCostsItselfAlone) {
+  int port = 65'500;
+  while (hold(port).get() < 0) --port;
+  const auto [status, said] = relay_ranks({600, 0}, port, " --ranks 1024");
+  EXPECT_EQ(status, 3) << said;
+  EXPECT_NE(said.find("relayed 1 events"), std::string::npos) << said;
+  EXPECT_NE(said.find("rank 600 has no port"), std::string::npos) << said;
+}
+
+TEST(AshlarRelay, ARankBeyondTheLimitOpensNoPort) {
+  const int port = free_port();
+  const auto [status, said] = relay_ranks({64, 0, 70'000}, port, "");
+  EXPECT_EQ(status, 3) << said;
+  EXPECT_NE(said.find("relayed 1 events"), std::string::npos) << said;
+  EXPECT_NE(said.find("2 events are not relayed: rank 70000 of worker 7"), std::string::npos) << said;
+}
+
+// The target is the server that is read, by a name that has to be looked up.
+TEST(AshlarRelay, WhatItPublishedItselfIsNotRelayedAgain) {
+  const ScratchFolder folder;
+  ASHLAR_NEEDS_SERVER(NatsServer::is_installed(), "there is no nats-server");
+  const NatsServer server({}, false);
+  std::string other = server.url();
+  other.replace(other.find("127.0.0.1"), 9, "2130706433");
+  ServerProcess relay(speaking("relay --from '" + server.url() + "' --to '" + other +
+                               "' --status-every 0.05 --incarnation 1000"));
+  const auto sink = NatsSink::create({.connection = server.options()}).value();
+  std::uint64_t number = 0;
+  std::string line;
+  while (line.find("came back") == std::string::npos) {
+    ASSERT_TRUE(sink->publish(stored_by(7, 4, number++).view()));
+    const std::optional<std::string> next = relay.read_line();
+    ASSERT_TRUE(next);
+    line = *next;
+  }
+  EXPECT_TRUE(relay.is_running());
+  // It hears the source as before.
+  const auto relayed = [](const std::string& text) {
+    return std::stoull(text.substr(text.find("relayed ") + 8));
+  };
+  const std::uint64_t so_far = relayed(line);
+  EXPECT_LE(so_far, number);
+  while (relayed(line) == so_far) {
+    ASSERT_TRUE(sink->publish(stored_by(7, 4, number++).view()));
+    const std::optional<std::string> next = relay.read_line();
+    ASSERT_TRUE(next);
+    if (next->find("relayed ") != std::string::npos) line = *next;
+  }
+  EXPECT_LE(relayed(line), number);
+  EXPECT_EQ(line.find("stale"), std::string::npos) << line;
+  // What was published before it listened is a gap.
+  const int status = relay.terminate();
+  EXPECT_TRUE(status == 0 || status == 3) << status;
 }
 
 TEST(AshlarProgram, SaysNoSecretsOfAnAddress) {

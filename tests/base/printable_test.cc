@@ -24,6 +24,11 @@ TEST(PrintableTest, BytesThatAreNotUtf8AreSpelledOut) {
   EXPECT_EQ(printable("\xc0\x9b"), "\\xc0\\x9b") << "an overlong form of ESC";
 }
 
+TEST(PrintableTest, WhatTurnsTextIsSpelledOut) {
+  EXPECT_EQ(printable("\u202egpj.x"), "\\xe2\\x80\\xaegpj.x");
+  EXPECT_EQ(printable("\u061c\u2066"), "\\xd8\\x9c\\xe2\\x81\\xa6");
+}
+
 TEST(PrintableTest, LinesStayLines) {
   EXPECT_EQ(printable_lines("a\n\x1b"), "a\n\\x1b");
 }

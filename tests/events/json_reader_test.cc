@@ -46,6 +46,32 @@ TEST(JsonReader, IntegersAreExactTo64Bits) {
   EXPECT_FALSE(in.read_unsigned(value, 10, "what"));
 }
 
+TEST(JsonReader, TextIsWrittenAsUtf8WhateverItsBytesAre) {
+  const std::initializer_list<std::pair<const char*, const char*>> cases = {
+      {"caf\xc3\xa9 \xe2\x82\xac \xf0\x9f\x98\x80 \xef\xbf\xbd", nullptr},
+      {"caf\xe9", "caf\\ufffd"},
+      {"a\xff"
+       "b",
+       "a\\ufffdb"},
+      {"\xe2\x82", "\\ufffd\\ufffd"},
+      {"\xc0\x9b", "\\ufffd\\ufffd"},                        // overlong
+      {"\xe0\x80\x9b", "\\ufffd\\ufffd\\ufffd"},             // overlong
+      {"\xed\xa0\x80", "\\ufffd\\ufffd\\ufffd"},             // a surrogate
+      {"\xf4\x90\x80\x80", "\\ufffd\\ufffd\\ufffd\\ufffd"},  // past the last character
+      {"\u202egpj.x", "\\u202egpj.x"},
+      {"\u061c\u200e\u200f\u2066\u2069\u2028", "\\u061c\\u200e\\u200f\\u2066\\u2069\\u2028"},
+      {"\u009b31m\x7f", "\\u009b31m\\u007f"},
+  };
+  for (const auto& [text, expected] : cases) {
+    std::string json;
+    append_quoted(json, text);
+    EXPECT_EQ(json, std::string("\"") + (expected == nullptr ? text : expected) + "\"");
+    JsonReader in(json);
+    std::string again;
+    EXPECT_TRUE(in.read_text(again, "what")) << json;
+  }
+}
+
 TEST(JsonReader, TextIsDecodedAndWrittenAgain) {
   const std::string text = "a\"b\\c\x01\n\x1f/\xc3\xa9";
   std::string json;

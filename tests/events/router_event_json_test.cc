@@ -22,7 +22,7 @@ constexpr const char* kStoredJson =
     "\"mm_extra_info\":null},{\"block_hash\":18446744073709551614,\"tokens_hash\":4,\"mm_extra_info\":null}]}"
     "},\"dp_rank\":5}}";
 
-RouterEvent stored() {
+RouterEvent stored_event() {
   return {.worker = {WorkerId(7), 5},
           .tier = kTierId<G2>,
           .event_id = 3,
@@ -47,10 +47,10 @@ std::string failure(std::string_view text) {
 }
 
 TEST(RouterEventJson, StoredBlocksAreWrittenAndRead) {
-  EXPECT_EQ(json(stored()), kStoredJson);
+  EXPECT_EQ(json(stored_event()), kStoredJson);
   RouterEvent event;
   ASSERT_TRUE(decode_router_event(kStoredJson, event));
-  EXPECT_EQ(event, stored());
+  EXPECT_EQ(event, stored_event());
 }
 
 TEST(RouterEventJson, RemovedAndClearedAreWrittenAndRead) {
@@ -241,7 +241,7 @@ TEST_F(RouterEventsOfABatch, WhatRoutersHaveNoFormForIsRefused) {
 
 TEST(RouterEventJson, PositionsMustAgreeWithParents) {
   std::vector<KvEvent> out;
-  RouterEvent event = stored();
+  RouterEvent event = stored_event();
   event.start_position = 0;
   EXPECT_EQ(append_kv_events(event, out).error().code(), ErrorCode::kInvalidArgument);
   event.start_position.reset();

@@ -66,6 +66,42 @@ TEST_F(FileFeedTest, WhatWasRecordedIsReplayed) {
   }
 }
 
+TEST_F(FileFeedTest, AFollowedFileThatIsReplacedIsReadFromItsStart) {
+  record(3);
+  auto source = FileSource::open({.path = path_, .follow = true}).value();
+  Collector collector;
+  ASSERT_EQ(source->poll(collector, {}).value(), 3u);
+  std::filesystem::rename(path_, path_ + ".old");
+  EXPECT_EQ(source->poll(collector, {}).value(), 0u) << "nothing has its name yet";
+  EXPECT_EQ(source->damaged(), 0u);
+  std::ofstream(path_).flush();
+  EXPECT_EQ(source->poll(collector, {}).value(), 0u) << "its header is not written yet";
+  EXPECT_EQ(source->poll(collector, {}).value(), 0u);
+  EXPECT_EQ(source->damaged(), 1u);
+  record(5, true);
+  EXPECT_EQ(source->poll(collector, {}).value(), 5u);
+  EXPECT_EQ(collector.batches.back().head.first, 7 * 3);
+  EXPECT_EQ(source->damaged(), 1u);
+  // What came before is not there any more.
+  EXPECT_FALSE(source->recover(batch(0, 0).head.stream, 0, collector).value());
+  EXPECT_TRUE(source->recover(batch(0, 0).head.stream, 9, collector).value());
+  record(1, true);
+  EXPECT_EQ(source->poll(collector, {}).value(), 1u);
+}
+
+TEST_F(FileFeedTest, AFollowedFileThatBecomesShorterIsReadFromItsStart) {
+  record(3);
+  auto source = FileSource::open({.path = path_, .follow = true}).value();
+  Collector collector;
+  ASSERT_EQ(source->poll(collector, {}).value(), 3u);
+  std::filesystem::resize_file(path_, 0);
+  EXPECT_EQ(source->poll(collector, {}).value(), 0u);
+  EXPECT_EQ(source->damaged(), 1u);
+  record(2, true);
+  EXPECT_EQ(source->poll(collector, {}).value(), 2u);
+  EXPECT_EQ(source->damaged(), 1u);
+}
+
 TEST_F(FileFeedTest, ARecordingIsNotOverwritten) {
   record(1);
   EXPECT_EQ(FileSink::create({.path = path_}).error().code(), ErrorCode::kAlreadyExists);

@@ -91,7 +91,7 @@ class Producer {
 };
 
 // A feed whose answers tests decide.
-class ScriptedSource final : public FeedSource {
+class BatchScript final : public FeedSource {
  public:
   Result<std::size_t> poll(BatchConsumer& consumer, Clock::Duration) override {
     if (error) return *error;
@@ -138,7 +138,7 @@ class StreamReceiverTest : public ::testing::Test {
  protected:
   const Worker worker_{WorkerId(7), 0};
   Producer producer_{StreamId{worker_, 1}};
-  ScriptedSource source_;
+  BatchScript source_;
   PresenceListener listener_;
   StreamReceiver receiver_{source_, listener_};
 
@@ -388,7 +388,7 @@ TEST(StreamReceiverProperty, EveryWireEndsInTheTruth) {
   std::uint64_t seed = 0;
   do {
     Random random(++seed);
-    ScriptedSource source;
+    BatchScript source;
     PresenceListener listener;
     StreamReceiver receiver(source, listener);
     const Worker worker{WorkerId(1), 0};

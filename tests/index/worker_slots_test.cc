@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -16,6 +17,14 @@ namespace {
 
 using events::Worker;
 using events::WorkerId;
+
+// Rising.
+std::vector<std::uint32_t> slots_of(const WorkerSlots& slots, WorkerId id) {
+  std::vector<std::uint32_t> found;
+  slots.for_each_slot_of(id, SIZE_MAX, [&](std::uint32_t slot) { found.push_back(slot); });
+  std::ranges::sort(found);
+  return found;
+}
 
 TEST(WorkerSlotsTest, AWorkerKeepsItsSlot) {
   WorkerSlots slots;
@@ -34,8 +43,18 @@ TEST(WorkerSlotsTest, RanksOfAWorkerHaveSlotsOfTheirOwn) {
   slots.assign(worker(7, 1));
   slots.assign(worker(8, 1));
   slots.assign(worker(7, 0));
-  EXPECT_EQ(slots.slots_of(WorkerId(7)), (std::vector<std::uint32_t>{0, 2}));
-  EXPECT_EQ(slots.slots_of(WorkerId(9)), std::vector<std::uint32_t>{});
+  EXPECT_EQ(slots_of(slots, WorkerId(7)), (std::vector<std::uint32_t>{0, 2}));
+  EXPECT_EQ(slots_of(slots, WorkerId(9)), std::vector<std::uint32_t>{});
+}
+
+TEST(WorkerSlotsTest, RanksCanBeRetiredOnTheWay) {
+  WorkerSlots slots;
+  for (std::uint32_t rank = 0; rank < 5; ++rank) slots.assign(worker(7, rank));
+  const auto retire = [&](std::uint32_t slot) { slots.retire(slot); };
+  EXPECT_EQ(slots.for_each_slot_of(WorkerId(7), 3, retire), 3u);
+  EXPECT_EQ(slots.size(), 2u);
+  EXPECT_EQ(slots.for_each_slot_of(WorkerId(7), 3, retire), 2u);
+  EXPECT_EQ(slots.for_each_slot_of(WorkerId(7), 3, retire), 0u);
 }
 
 TEST(WorkerSlotsTest, AFreeSlotIsNotAWorker) {
@@ -45,10 +64,10 @@ TEST(WorkerSlotsTest, AFreeSlotIsNotAWorker) {
   slots.release(0);
   EXPECT_EQ(slots.workers()[0], worker(0));
   EXPECT_FALSE(slots.in_use(0));
-  EXPECT_TRUE(slots.slots_of(WorkerId(0)).empty());
+  EXPECT_TRUE(slots_of(slots, WorkerId(0)).empty());
   EXPECT_EQ(slots.find(worker(0)), std::nullopt);
   EXPECT_EQ(slots.assign(worker(0)), 0u);
-  EXPECT_EQ(slots.slots_of(WorkerId(0)), std::vector<std::uint32_t>{0});
+  EXPECT_EQ(slots_of(slots, WorkerId(0)), std::vector<std::uint32_t>{0});
 }
 
 TEST(WorkerSlotsTest, ARetiredSlotIsNoWorkersAndIsNotGivenOut) {
@@ -61,7 +80,7 @@ TEST(WorkerSlotsTest, ARetiredSlotIsNoWorkersAndIsNotGivenOut) {
   EXPECT_GT(slots.assignment(), assignment);
   EXPECT_FALSE(slots.in_use(1));
   EXPECT_EQ(slots.workers()[1], worker(0));
-  EXPECT_EQ(slots.slots_of(WorkerId(6)), std::vector<std::uint32_t>{2});
+  EXPECT_EQ(slots_of(slots, WorkerId(6)), std::vector<std::uint32_t>{2});
   EXPECT_EQ(slots.size(), 2u);
   EXPECT_EQ(slots.used(), 3u);
   ASSERT_EQ(slots.retired().size(), 1u);
@@ -70,8 +89,8 @@ TEST(WorkerSlotsTest, ARetiredSlotIsNoWorkersAndIsNotGivenOut) {
   slots.release(1);
   EXPECT_TRUE(slots.retired().empty());
   EXPECT_EQ(slots.assign(worker(9)), 1u);
-  EXPECT_EQ(slots.slots_of(WorkerId(6)), (std::vector<std::uint32_t>{2, 3}));
-  EXPECT_EQ(slots.slots_of(WorkerId(6), 1).size(), 1u);
+  EXPECT_EQ(slots_of(slots, WorkerId(6)), (std::vector<std::uint32_t>{2, 3}));
+  EXPECT_EQ(slots.for_each_slot_of(WorkerId(6), 1, [](std::uint32_t) {}), 1u);
 }
 
 TEST(WorkerSlotsTest, BitsOfRetiredSlotsNeverReachBeyondTheSlots) {

@@ -1,10 +1,11 @@
 """Proves that each repository check can fail, on small trees made for it.
 
-usage: self_test.py [CheckLayers|CheckSizes|CheckText|CheckReadme|CheckHeaders|CheckFormat]
+usage: self_test.py [CheckLayers|CheckSizes|CheckText|CheckUnits|CheckReadme|CheckHeaders|CheckBenchmarks|CheckFormat]
 
-CheckHeaders takes COMPILER from the environment, CheckFormat CLANG_FORMAT.
+CheckHeaders and CheckBenchmarks take COMPILER from the environment, CheckFormat CLANG_FORMAT.
 """
 
+import json
 import os
 import pathlib
 import subprocess
@@ -171,6 +172,38 @@ class CheckReadme(Fixture):
         self.assert_fails("no ```cpp block")
 
 
+class CheckUnits(Fixture):
+    script = "check_units.py"
+
+    def setUp(self):
+        super().setUp()
+        self.write("tests/a/names.h", "namespace x::y {\n\ninline int name(int i) {\n  return i;\n}\n\n}  // namespace x::y\n")
+        self.write("tests/a/user_test.cc", '#include "a/names.h"\n')
+
+    def source(self, namespace, line):
+        self.write("tests/a/b_test.cc", f"namespace {namespace} {{\nnamespace {{\n\n{line}\n\n}}  // namespace\n}}  // namespace {namespace}\n")
+
+    def test_names_of_its_own_pass(self):
+        self.source("x::y", "int names(int i) {\n  const int name(0);\n}")
+        self.assert_passes()
+
+    def test_a_function_a_type_or_a_constant_that_hides_one_of_a_header_is_refused(self):
+        for line in ("int name(long i) {", "struct name {", "constexpr int name = 1;", "using name = int;"):
+            self.source("x::y", line)
+            self.assert_fails("tests/a/b_test.cc: name hides that of tests/a/names.h")
+
+    def test_namespaces_further_in_are_looked_at(self):
+        self.source("x::y::z", "int name(int i) {")
+        self.assert_fails("tests/a/b_test.cc: name hides that of tests/a/names.h")
+
+    def test_other_namespaces_and_folders_hide_nothing(self):
+        self.source("x::z", "int name(int i) {")
+        self.assert_passes()
+        (self.root / "tests/a/user_test.cc").unlink()
+        self.source("x::y", "int name(int i) {")
+        self.assert_passes()
+
+
 class CheckHeaders(Fixture):
     script = "check_headers.py"
 
@@ -187,9 +220,46 @@ class CheckHeaders(Fixture):
         self.write("include/ashlar/b.h", "#pragma once\nstruct B : ashlar::A {};\n")
         self.assert_fails("include/ashlar/b.h: does not compile alone:", *self.arguments)
 
+    def test_a_header_that_leans_on_one_of_the_standard_library_is_refused(self):
+        self.write("include/ashlar/b.h", "#pragma once\n#include <vector>\ninline std::vector<int> b() { return {}; }\n")
+        self.write("include/ashlar/c.h", "#pragma once\n// std::map\ninline std::vector<int> c() { return {}; }\n")
+        self.assert_fails("include/ashlar/c.h: std::vector needs #include <vector>\n", *self.arguments)
+
+    def test_one_that_it_includes_may_bring_the_standard_library(self):
+        self.write("include/ashlar/b.h", "#pragma once\n#include <vector>\n")
+        self.write("include/ashlar/c.h", '#pragma once\n#include "ashlar/b.h"\nusing C = std::vector<int>;\n')
+        self.assert_passes(*self.arguments)
+
     def test_no_headers_at_all_are_refused(self):
         (self.root / "include/ashlar/a.h").unlink()
         self.assert_fails("holds no header", *self.arguments)
+
+
+class CheckBenchmarks(Fixture):
+    script = "check_benchmarks.py"
+
+    def setUp(self):
+        super().setUp()
+        self.commands = self.root / "compile_commands.json"
+        compiler = os.environ.get("COMPILER", "g++-12")
+        entries = []
+        for name in ("bench/a.cc", "src/b.cc", "bench/c.cu"):
+            command = f"/usr/bin/cmake -E env X=1 /usr/bin/ccache {compiler} -DANSWER=42 -o a.o -c {self.root / name}"
+            entries.append({"directory": str(self.root), "file": str(self.root / name), "command": command})
+        self.commands.write_text(json.dumps(entries))
+
+    def test_what_parses_passes(self):
+        self.write("bench/a.cc", "int main() { return ANSWER; }\n")
+        self.assert_passes(self.commands)
+        self.assertFalse((self.root / "a.o").exists())
+
+    def test_what_does_not_parse_is_refused(self):
+        self.write("bench/a.cc", "int main() { return NO_ANSWER; }\n")
+        self.assert_fails("bench/a.cc: does not parse:", self.commands)
+
+    def test_no_benchmarks_at_all_are_refused(self):
+        self.commands.write_text("[]")
+        self.assert_fails("knows no benchmark", self.commands)
 
 
 class CheckFormat(Fixture):

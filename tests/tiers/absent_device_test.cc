@@ -139,6 +139,7 @@ TEST_F(AbsentDeviceTest, AFileThatWasMadeInItsPlaceHidesNothing) {
 }
 
 TEST_F(AbsentDeviceTest, ARemovalThatCannotBeRememberedIsNone) {
+  syncs_ = true;
   store(0, kAll);
   const std::vector<std::uint64_t> mine = in_file(1);
   restart({1});
@@ -152,6 +153,7 @@ TEST_F(AbsentDeviceTest, ARemovalThatCannotBeRememberedIsNone) {
 }
 
 TEST_F(AbsentDeviceTest, AFileThatCannotBeToldIsLeftOut) {
+  syncs_ = true;
   store(0, kAll);
   const std::vector<std::uint64_t> mine = in_file(1);
   restart({1});
@@ -237,6 +239,7 @@ TEST(AbsentFolderTest, BlocksThatWereResetStayAway) {
       KvOptions options = KvWorkload::options("unused");
       options.g3->paths = {scratch.file("a") + "/g3", scratch.file("b") + "/g3"};
       options.g3->faults.clear();
+      options.g3->survive_power_loss = false;
       for (const char* const folder : {"a", "b"}) std::filesystem::create_directory(scratch.file(folder));
       const auto open = [&] { return KvBlockManager::create(options).value(); };
       int wrong = 0;

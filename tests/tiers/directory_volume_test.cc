@@ -9,6 +9,7 @@
 #include <fstream>
 #include <memory>
 #include <string>
+#include <string_view>
 
 #include "support/scratch_folder.h"
 #include "support/volume_objects.h"
@@ -83,6 +84,30 @@ TEST(DirectoryVolumeTest, AFileThatWasCutShortIsCorrupt) {
   for (const auto& entry : std::filesystem::recursive_directory_iterator(folder.path()))
     if (entry.is_regular_file()) std::filesystem::resize_file(entry.path(), 4000);
   EXPECT_EQ(code_of(get_one(*volume, "cut", 5000)), ErrorCode::kCorruption);
+}
+
+// An operator's mount that is gone: the name stands for nothing, or for the empty folder below the mount.
+TEST(DirectoryVolumeTest, AFolderThatIsAwayHasNeitherLostNorRemovedAnything) {
+  for (const bool another : {false, true}) {
+    const ScratchFolder scratch;
+    const std::string folder = scratch.file("volume");
+    std::filesystem::create_directory(folder);
+    const std::unique_ptr<Volume> volume = DirectoryVolume::attach(directory_at(folder)).value();
+    ASSERT_TRUE(put_one(*volume, "kept", make_bytes(1000, 1)));
+    std::filesystem::rename(folder, scratch.file("away"));
+    if (another) std::filesystem::create_directory(folder);
+    const auto code = [](const auto& result) { return result.error().code(); };
+    const std::string_view keys[] = {"kept", "never"};
+    for (const Result<void>& removed : volume->remove(keys)) EXPECT_EQ(code(removed), ErrorCode::kIo);
+    EXPECT_EQ(code(contains_one(*volume, "kept")), ErrorCode::kIo);
+    EXPECT_EQ(code(get_one(*volume, "kept", 1000)), ErrorCode::kIo);
+    EXPECT_EQ(code(put_one(*volume, "new", make_bytes(1000, 2))), ErrorCode::kIo);
+    if (another) std::filesystem::remove(folder);  // fails where something was written into it
+    std::filesystem::rename(scratch.file("away"), folder);
+    EXPECT_EQ(get_one(*volume, "kept", 1000).value(), make_bytes(1000, 1));
+    for (const Result<void>& removed : volume->remove(keys)) EXPECT_TRUE(removed);
+    EXPECT_FALSE(contains_one(*volume, "kept").value());
+  }
 }
 
 TEST(DirectoryVolumeTest, AttachSaysWhatIsWrong) {

@@ -248,6 +248,8 @@ TEST_F(DiskPoolTest, AHeaderThatCannotBeWrittenCostsItsBlocksOnly) {
 
 // What a system lost is told to one of those who wrote.
 TEST_F(DiskPoolTest, ABlockWhoseBytesASyncOfAnotherMayHaveLostIsNotRegistered) {
+  syncs_ = true;
+  restart();
   store(0, 3);
   for (std::uint64_t i = 10; i < 13; ++i) put_in_host(i);
   std::vector<block::Hold> holds;

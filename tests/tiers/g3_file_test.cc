@@ -286,7 +286,7 @@ TEST_F(G3FileTest, OfTwoBlocksWithOneNameTheNewerStays) {
 }
 
 TEST_F(G3FileTest, FailuresAreToldAndNothingInvalidIsTakenForValid) {
-  struct Faults final : storage::IoFaults {
+  struct ErrorFaults final : storage::IoFaults {
     storage::IoVerdict judge(storage::IoDirection, std::uint64_t, std::uint64_t) override {
       return {.error = error};
     }
@@ -294,7 +294,7 @@ TEST_F(G3FileTest, FailuresAreToldAndNothingInvalidIsTakenForValid) {
     std::atomic<int> error{0};
     std::atomic<int> sync_error{0};
   };
-  const auto faults = std::make_shared<Faults>();
+  const auto faults = std::make_shared<ErrorFaults>();
   G3Options wanted = options();
   wanted.faults = faults;
   {

@@ -40,6 +40,7 @@ class RanksTest : public ::testing::Test {
   KvOptions on_disk(const layout::Shard& shard, const std::string& name) const {
     KvOptions options = KvWorkload::options(scratch_.file(name));
     options.g3->faults.clear();
+    options.g3->survive_power_loss = false;
     options.shard = shard;
     return options;
   }

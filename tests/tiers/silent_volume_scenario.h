@@ -10,6 +10,7 @@
 #include <functional>
 #include <optional>
 
+#include "ashlar/testing/interleaving.h"
 #include "support/volume_objects.h"
 #include "tiers/volume_tier.h"
 
@@ -130,12 +131,39 @@ inline void expect_a_manager_does_not_wait_for_a_silent_volume(const SilentVolum
   EXPECT_TRUE(down->done());
 }
 
+// A removal that was left has its object alone until the volume returns: what is put meanwhile waits for it, and is left in its
+// turn when the volume or the manager goes.
+inline void expect_nobody_waits_for_a_removal_of_a_silent_volume(const SilentVolume& silent) {
+  const VolumeTier::Hashes hashes = VolumeTier::sequence(1, 1);
+  for (const bool detaches : {true, false}) {
+    testing::Interleaving order;
+    std::optional<OffloadHandle> down;
+    {
+      KvOptions options = by_call(silent.options());
+      options.g4->call_limit = {};
+      VolumeTier tier(std::move(options));
+      EXPECT_EQ(code_of(tier.kv().reset_blocks(hashes, soon())), ErrorCode::kTimeout);
+      tier.request(hashes);
+      EXPECT_TRUE(tier.kv().drain());
+      down = tier.kv().offload_to(VolumeTier::kG4, hashes).value();
+      order.wait_until_passed("volume_pool.before_claim", 1);
+      if (detaches) {
+        EXPECT_EQ(tier.kv().unregister_volume("v", soon()).value(), 0u);
+        EXPECT_EQ(code_of(down->wait()), ErrorCode::kUnavailable);
+        tier.expect_counts_exact();
+      }
+    }
+    EXPECT_TRUE(down->done());
+  }
+}
+
 inline void expect_nobody_waits_for_a_silent_volume(const SilentVolume& silent) {
   expect_requests_leave_a_silent_volume(silent);
   expect_offloads_leave_a_silent_volume(silent);
   expect_removals_stop_what_goes_to_a_silent_volume(silent);
   expect_a_silent_volume_can_be_detached(silent);
   expect_a_manager_does_not_wait_for_a_silent_volume(silent);
+  expect_nobody_waits_for_a_removal_of_a_silent_volume(silent);
 }
 
 }  // namespace ashlar::tiers

@@ -53,6 +53,7 @@ class StripedTest : public TierTest {
         {.path = folder_.file("part" + std::to_string(part)),
          .planes = {transfer::PlaneShape::whole(layout_of(blocks, layout::order::kUniversalTp))},
          .keys = kKeys,
+         .survive_power_loss = syncs_,
          .faults = devices_[part]});
   }
   Result<std::unique_ptr<G3File>> open_file(std::size_t part) {
@@ -124,6 +125,7 @@ class StripedTest : public TierTest {
     expect_counts_exact();
   }
 
+  bool syncs_ = false;  // from the next opening on
   ManualClock clock_;
   std::array<std::shared_ptr<Device>, kFiles> devices_ = {
       std::make_shared<Device>(), std::make_shared<Device>(), std::make_shared<Device>()};

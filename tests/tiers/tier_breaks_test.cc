@@ -144,6 +144,7 @@ TEST_F(TierBreaksTest, ABlockWhosePreconditionIsAbandonedGoesDownForNobody) {
 TEST_F(TierBreaksTest, AnAbandonedPreconditionGoesWithItsBlock) {
   KvOptions on_call = options();
   on_call.to_g2.trigger = Trigger::kOnCall;
+  on_call.g3->survive_power_loss = false;
   open(on_call);
   const auto hashes = sequence(1, 3);
   const auto remove = [&](int how) {
@@ -174,6 +175,7 @@ TEST_F(TierBreaksTest, AnAbandonedPreconditionGoesWithItsBlock) {
 TEST_F(TierBreaksTest, ADuplicateChangesNoPrecondition) {
   KvOptions on_call = options();
   on_call.to_g2.trigger = Trigger::kOnCall;
+  on_call.g3->survive_power_loss = false;
   open(on_call);
   const auto hashes = sequence(1, 1);
   const auto compute = [&](const RegisterOptions& how) {

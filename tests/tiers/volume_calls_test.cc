@@ -184,7 +184,122 @@ TEST_F(VolumeCallsTest, DetachingLeavesCallsThatDoNotReturn) {
   let_go("a");
 }
 
+TEST_F(VolumeCallsTest, DetachingAVolumeDoesNotWaitForAnother) {
+  ASSERT_TRUE(attach("a"));
+  ASSERT_TRUE(attach("b"));
+  const std::vector<std::pair<VolumeCall, std::function<void()>>> calls = {
+      {VolumeCall::kContains, [&] { EXPECT_EQ(g4_->probe(names({1})), 0u); }},
+      {VolumeCall::kRemove, [&] {
+         EXPECT_EQ(code_of(g4_->remove_all(names({1}))), ErrorCode::kUnavailable)
+             << "one was detached meanwhile";
+       }}};
+  for (const auto& [kind, run] : calls) {
+    hold("a", kind);
+    const std::size_t before = *calls_;
+    std::thread caller(run);
+    wait_for_calls(before + 1);
+    EXPECT_EQ(g4_->detach("b", Clock::real().now()).value(), 0u);
+    if (kind == VolumeCall::kRemove) {  // it goes on with the one that is silent
+      EXPECT_EQ(g4_->detach("a", Clock::real().now()).value(), 0u);
+    }
+    caller.join();
+    ASSERT_TRUE(attach("b"));
+  }
+  expect_counts_exact();
+  let_go("a");
+}
+
 // ---- removals
+
+// A removal that was left has its object alone, and a put that was left shares it.
+TEST_F(VolumeCallsTest, AWaitForAnObjectEndsWithItsVolume) {
+  for (const bool removes : {false, true})
+    for (const bool detaches : {false, true}) {
+      ManualClock clock;
+      open({.call_limit = seconds(10), .clock = &clock});
+      ASSERT_TRUE(attach("a"));
+      std::vector<block::Hold> held = holds({1});
+      const std::size_t before = *calls_;
+      hold("a", removes ? VolumeCall::kPut : VolumeCall::kRemove);
+      MoveControl control;
+      std::thread canceller([&] {
+        wait_for_calls(before + 1);
+        control.cancel();
+      });
+      if (removes) {
+        EXPECT_EQ(g4_->put(*host_, std::move(held), {.control = &control}).blocks,
+                  std::vector{Moved::kStopped});
+      } else {
+        EXPECT_EQ(code_of(g4_->remove_all(names({1}), {.stop = control.stop_token()})),
+                  ErrorCode::kCancelled);
+      }
+      canceller.join();
+      std::thread waiter([&] {
+        if (removes) {
+          EXPECT_EQ(code_of(g4_->remove_all(names({1}))), ErrorCode::kUnavailable);
+        } else {
+          const MoveReport report = g4_->put(*host_, std::move(held));
+          EXPECT_EQ(report.blocks, std::vector{Moved::kFailed});
+          EXPECT_EQ(report.error->code(), ErrorCode::kUnavailable);
+        }
+      });
+      while (clock.waiters() == 0) std::this_thread::yield();
+      if (detaches) {
+        EXPECT_EQ(g4_->detach("a", clock.now()).value(), 0u);
+      } else {
+        g4_->stop();
+      }
+      waiter.join();
+      EXPECT_EQ(*calls_, before + 1) << "nothing more was asked of it";
+      expect_counts_exact();
+      g4_.reset();  // before its clock
+    }
+  let_go("a");
+}
+
+TEST_F(VolumeCallsTest, APutWaitsForTheRemovalOfADamagedObject) {
+  ASSERT_TRUE(attach("a"));
+  put({1});
+  script("a").flips = true;
+  hold("a", VolumeCall::kRemove);
+  MoveControl control;
+  std::thread canceller([&] {
+    wait_for_calls(1);
+    control.cancel();
+  });
+  EXPECT_EQ(get({1}, {.control = &control}).blocks, std::vector{Moved::kDamaged});
+  canceller.join();
+  script("a").flips = false;
+  EXPECT_FALSE(g4_->has(name(1))) << "the removal was left, the block is forgotten";
+  const MoveReport early = g4_->put(*host_, holds({1}), {.deadline = Clock::real().now() + milliseconds(10)});
+  EXPECT_EQ(early.blocks, std::vector{Moved::kStopped});
+  gate_->open();
+  EXPECT_EQ(put({1}), std::vector{Moved::kArrived});
+  EXPECT_NE(file_of("a", 1), "") << "what is known to be there is there";
+  EXPECT_EQ(get({1}).blocks, std::vector{Moved::kArrived});
+  expect_counts_exact();
+}
+
+TEST_F(VolumeCallsTest, OneOfTwoReadersRemovesADamagedObject) {
+  ASSERT_TRUE(attach("a"));
+  put({1});
+  script("a").flips = true;
+  hold("a", VolumeCall::kRemove);
+  std::thread first([&] { EXPECT_EQ(get({1}).blocks, std::vector{Moved::kDamaged}); });
+  wait_for_calls(1);
+  EXPECT_EQ(g4_->get(names({1}), *target_).blocks, std::vector{Moved::kDamaged});
+  EXPECT_EQ(*calls_, 1u) << "it is being removed";
+  EXPECT_EQ(put({1}), std::vector{Moved::kThere}) << "nothing is put that the removal could take";
+  gate_->open();
+  first.join();
+  script("a").flips = false;
+  EXPECT_FALSE(g4_->has(name(1)));
+  EXPECT_EQ(file_of("a", 1), "");
+  EXPECT_EQ(put({1}), std::vector{Moved::kArrived});
+  EXPECT_NE(file_of("a", 1), "");
+  EXPECT_EQ(get({1}).blocks, std::vector{Moved::kArrived});
+  expect_counts_exact();
+}
 
 TEST_F(VolumeCallsTest, ARemovalWaitsForAPutThatWasLeft) {
   ASSERT_TRUE(attach("a"));
@@ -246,6 +361,19 @@ TEST_F(VolumeCallsTest, APutWaitsForTheRemovalOfWhatWasEvicted) {
 
 class SilentVolumeTest : public ::testing::Test {
  protected:
+  // A manager with the volume "v", which goes as the script says.
+  KvOptions scripted(const std::shared_ptr<VolumeScript>& script) const {
+    VolumeRegistry kinds = VolumeRegistry::with_builtin();
+    kinds.add("scripted", [script](const VolumeDescriptor& descriptor) {
+      return DirectoryVolume::attach(descriptor).transform([&](std::unique_ptr<Volume>&& made) {
+        return std::unique_ptr<Volume>(std::make_unique<ScriptedVolume>(std::move(made), script));
+      });
+    });
+    return VolumeTier::options(
+        {{.name = "v", .kind = "scripted", .location = folder_.path(), .options = {{"sync", "false"}}}},
+        std::move(kinds));
+  }
+
   ScratchFolder folder_;
 };
 
@@ -260,25 +388,39 @@ TEST_F(SilentVolumeTest, NobodyWaitsForAVolumeThatHangs) {
     gate->pass();
   };
   {
-    const SilentVolume silent{
-        .options =
-            [&] {
-              VolumeRegistry kinds = VolumeRegistry::with_builtin();
-              kinds.add("scripted", [script](const VolumeDescriptor& descriptor) {
-                return DirectoryVolume::attach(descriptor).transform([&](std::unique_ptr<Volume>&& made) {
-                  return std::unique_ptr<Volume>(std::make_unique<ScriptedVolume>(std::move(made), script));
-                });
-              });
-              return VolumeTier::options({{.name = "v", .kind = "scripted", .location = folder_.path()}},
-                                         std::move(kinds));
-            },
-        .calls = *calls};
+    const SilentVolume silent{.options = [&] { return scripted(script); }, .calls = *calls};
     expect_nobody_waits_for_a_silent_volume(silent);
   }
   const std::weak_ptr<VolumeScript> left = std::exchange(script, nullptr);
   EXPECT_FALSE(left.expired()) << "the calls that were left have their volume still";
   gate->open();
   while (!left.expired()) std::this_thread::yield();
+}
+
+TEST_F(SilentVolumeTest, ARemovalDoesNotWaitForARequestThatASilentVolumeHolds) {
+  const VolumeTier::Hashes hashes = VolumeTier::sequence(1, 3);
+  const auto gate = std::make_shared<Gate>();
+  const auto script = std::make_shared<VolumeScript>();
+  script->on_call = [gate](VolumeCall call) {
+    if (call == VolumeCall::kGet) gate->pass();
+  };
+  KvOptions options = scripted(script);
+  options.g4->call_limit = {};
+  VolumeTier tier(std::move(options));
+  tier.request(hashes);
+  tier.push_out();
+  std::thread request([&] { EXPECT_EQ(tier.onboard(hashes), 3u); });
+  gate->wait_for_somebody();
+  const Result<void> early = tier.kv().reset_blocks(std::span(hashes).first(2), soon());
+  ASSERT_FALSE(early);
+  EXPECT_EQ(early.error().code(), ErrorCode::kTimeout);
+  EXPECT_NE(early.error().message().find("none of 2 blocks was removed"), std::string::npos) << early.error();
+  gate->open();
+  request.join();
+  EXPECT_EQ(tier.onboard(hashes), 3u) << "nothing was removed";
+  EXPECT_TRUE(tier.kv().reset_blocks(hashes, Clock::real().now() + std::chrono::hours(1)));
+  EXPECT_EQ(tier.onboard(hashes), 0u);
+  tier.expect_counts_exact();
 }
 
 TEST_F(SilentVolumeTest, APipeUnderTheNameOfAnObjectIsAMiss) {

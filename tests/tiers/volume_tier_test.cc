@@ -170,6 +170,21 @@ TEST_F(VolumeTierTest, WhatIsResetIsGoneForGood) {
   tier.expect_counts_exact();
 }
 
+TEST_F(VolumeTierTest, WhatCannotBeRemovedBecauseTheVolumeIsAwayIsSaid) {
+  const Hashes hashes = sequence(1, 4);
+  VolumeTier tier(options({folder("a")}));
+  tier.request(hashes);
+  tier.push_out();
+  std::filesystem::rename(scratch_.file("a"), scratch_.file("away"));
+  EXPECT_EQ(tier.kv().reset_blocks(hashes).error().code(), ErrorCode::kIo);
+  EXPECT_FALSE(tier.kv().reset(kG4));
+  std::filesystem::rename(scratch_.file("away"), scratch_.file("a"));
+  ASSERT_TRUE(tier.kv().reset_blocks(hashes));
+  EXPECT_EQ(files("a"), 0u);
+  tier.restart();
+  EXPECT_EQ(tier.onboard(hashes), 0u);
+}
+
 TEST_F(VolumeTierTest, VolumesThatCannotBeHadAreRefused) {
   VolumeTier tier(options({folder("a")}));
   const auto code = [&](const VolumeDescriptor& descriptor) {

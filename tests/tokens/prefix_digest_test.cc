@@ -18,7 +18,7 @@
 namespace ashlar::tokens {
 namespace {
 
-std::vector<Token> random_tokens(Random& random, std::size_t count) {
+std::vector<Token> drawn_tokens(Random& random, std::size_t count) {
   std::vector<Token> drawn;
   for (std::size_t i = 0; i < count; ++i)
     drawn.emplace_back(static_cast<std::uint32_t>(random.below(50'000)));
@@ -58,7 +58,7 @@ TEST(PrefixDigestTest, EveryTokenEverySaltAndTheOrderEnter) {
   Random random(1);
   for (const std::uint32_t block_size : {1u, 4u, 16u, 17u, 64u, 300u}) {
     std::vector<BlockHashes> seen;
-    const std::vector<Token> text = random_tokens(random, 3 * block_size);
+    const std::vector<Token> text = drawn_tokens(random, 3 * block_size);
     for (const SequenceHasher& hasher : hashers_of_every_kind()) {
       std::vector<BlockHashes> out(3);
       ASSERT_TRUE(hasher.hash_blocks(std::nullopt, text, block_size, out));
@@ -129,7 +129,7 @@ TEST(PrefixDigestTest, WhatStandsForAnItemEntersAndItsPlaceholdersDoNot) {
 
 TEST(PrefixDigestTest, AfterABlockThatIsKnownByNameAloneNothingIsKnown) {
   Random random(2);
-  const std::vector<Token> text = random_tokens(random, 32);
+  const std::vector<Token> text = drawn_tokens(random, 32);
   for (const SequenceHasher& hasher : hashers_of_every_kind()) {
     const BlockHashes first = hasher.hash_block(std::nullopt, std::span(text).first(4)).value();
     std::vector<BlockHashes> out(7);
@@ -146,8 +146,8 @@ TEST(PrefixDigestTest, AfterABlockThatIsKnownByNameAloneNothingIsKnown) {
 
 TEST(PrefixDigestTest, AWrongNameBeforeABlockDoesNotChangeItsDigest) {
   Random random(3);
-  const std::vector<Token> text = random_tokens(random, 8);
-  const std::vector<Token> others = random_tokens(random, 4);
+  const std::vector<Token> text = drawn_tokens(random, 8);
+  const std::vector<Token> others = drawn_tokens(random, 4);
   for (const SequenceHasher& hasher : hashers_of_every_kind()) {
     const BlockHashes first = hasher.hash_block(std::nullopt, std::span(text).first(4)).value();
     const BlockHashes second = hasher.hash_block(first, std::span(text).last(4)).value();
@@ -186,7 +186,7 @@ TEST(PrefixDigestTest, ASequenceHasThoseOfItsTokensHoweverItCameAbout) {
       if (random.chance(0.3)) {
         ASSERT_TRUE(sequence.truncate(random.below(sequence.size() + 1)));
       } else if (random.chance(0.5)) {
-        ASSERT_TRUE(sequence.extend(std::span<const Token>(random_tokens(random, random.below(60)))));
+        ASSERT_TRUE(sequence.extend(std::span<const Token>(drawn_tokens(random, random.below(60)))));
       } else {
         ASSERT_TRUE(sequence.append(Token(static_cast<std::uint32_t>(random.below(9)))));
       }

@@ -106,8 +106,8 @@ void run(const CopyPlan& plan, Memory& from, Memory& to) {
 }
 
 // Element by element: the model of plan().
-void copy_naively(Memory& from, const std::vector<std::uint32_t>& from_blocks, Memory& to,
-                  const std::vector<std::uint32_t>& to_blocks, Range layers, Range heads) {
+void copy_bytewise(Memory& from, const std::vector<std::uint32_t>& from_blocks, Memory& to,
+                   const std::vector<std::uint32_t>& to_blocks, Range layers, Range heads) {
   for (std::size_t i = 0; i < from_blocks.size(); ++i)
     for (std::uint32_t l = layers.first; l < layers.end(); ++l)
       for (std::uint32_t o = 0; o < from.layout.config().outer_dim; ++o)
@@ -128,7 +128,7 @@ void expect_like_the_model(const Layout& from_layout, const Shard& from_shard, c
   Memory to(to_layout, to_shard, 0xEE);
   from.number();
   Memory expected = to;
-  copy_naively(from, from_blocks, expected, to_blocks, layers, heads);
+  copy_bytewise(from, from_blocks, expected, to_blocks, layers, heads);
   const Result<CopyPlan> made =
       plan({from_layout, from_shard, from_blocks}, {to_layout, to_shard, to_blocks}, selection);
   ASSERT_TRUE(made) << made.error();

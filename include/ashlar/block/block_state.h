@@ -1,6 +1,7 @@
 // BlockState: the states of one block's life (docs/block_lifecycle.md).
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string_view>
 

@@ -26,7 +26,9 @@ enum class DuplicatePolicy : std::uint8_t {
   // duplicate, and is reset when nobody does. So a hash has several blocks only while several are in use; or while the
   // first is pinned or held, which keeps its place for it.
   kAllow,
-  kReject,  // the caller gets the first; the candidate is reset
+  // The caller gets the first; the candidate is reset. A sequence that registers before it has computed
+  // (RegisterBlocks::kAtOnce) keeps its own block, as with kAllow: it is never given one that another still computes.
+  kReject,
 };
 
 // How full the pool is, with hysteresis between the two watermarks.

@@ -55,7 +55,7 @@ enum class StoreVerdict : std::uint8_t {
   kUnknownParent,  // this worker holds no block of the parent's name
   kWrongPosition,  // start_position does not follow the parent, or is not 0 without one
   kNameInUse,  // a name stands twice in the event, is the parent's own, or means other content on this worker
-  kFull,       // the index is at a limit of its structure: workers, blocks or depth
+  kFull,  // a limit of the structure (workers, blocks or depth), or no memory now: later it may be applied
 };
 
 constexpr std::string_view to_string(StoreVerdict verdict) noexcept {

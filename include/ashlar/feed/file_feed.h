@@ -33,7 +33,7 @@ class FileSink final : public events::BatchSink {
   struct Options {
     std::string path;
     bool append = false;  // to a recording; else the file must not exist
-    bool sync = false;    // each batch is on the disk before publish() returns
+    bool sync = false;    // each batch, and the file's name, is on the disk before publish() returns
     // With append: a damaged recording is replaced by one of its whole batches; else it is refused. A reader that follows the file
     // keeps the damaged one, and is to be started again.
     bool repair = false;
@@ -48,7 +48,8 @@ class FileSink final : public events::BatchSink {
   };
   // To append, reads the whole file. What is cut is logged as a warning. Errors: kAlreadyExists: the file is there, and append is
   // off; kCorruption: it is damaged, and repair is off; kUnavailable: another sink writes it; kInvalidArgument: it is no
-  // recording; kUnsupported: of another version; kIo. After an error the file is as it was.
+  // recording; kUnsupported: of another version; kIo. After an error the file is as it was; where only its folder could not be
+  // synced, it is there or repaired.
   static Result<std::unique_ptr<FileSink>> create(const Options& options);
   ~FileSink() override;
 
@@ -80,8 +81,10 @@ class FileSource final : public FeedSource {
  public:
   struct Options {
     std::string path;
-    bool follow = false;                // at the end, wait for more instead of ending
-    std::size_t batches_per_poll = 64;  // damaged places included
+    // At the end, wait for more instead of ending. A file that becomes shorter, or is replaced, counts as damaged once and is read
+    // from its start.
+    bool follow = false;
+    std::size_t batches_per_poll = 64;  // damaged places included; fewer once 64 MiB were read
     // Of a batch in the file; a larger one counts as damaged. Of a batch in memory; a larger one is counted and skipped.
     std::size_t max_batch_bytes = std::size_t{256} << 20;
     Clock* clock = nullptr;
@@ -120,17 +123,21 @@ class FileSource final : public FeedSource {
     Snapshot coming = {};
     std::optional<Snapshot> whole = {};  // the last one
   };
+  // Goes to the start where the file became shorter than what was read of it, or another one has its name. False where neither is
+  // so, or the new one has no header yet.
+  Result<bool> begin_anew();
   void remember(const events::EventBatch& batch, std::uint64_t at);
   // Where to begin to read for events from `from` on.
   std::optional<std::uint64_t> place_of(const events::StreamId& stream, std::uint64_t from) const;
 
   const Options options_;
-  const int fd_;
-  const std::unique_ptr<BatchFrames> frames_;
+  int fd_;
+  std::unique_ptr<BatchFrames> frames_;
   std::uint64_t at_;
   std::uint64_t damaged_ = 0;
   std::uint64_t damaged_bytes_ = 0;
   std::uint64_t unfinished_bytes_ = 0;
+  bool lost_ = false;  // what was read is gone, and what follows has no header yet
   std::map<events::Worker, Known> known_;
 };
 

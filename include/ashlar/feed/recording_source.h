@@ -37,7 +37,8 @@ class RecordingSource final : public EngineSource {
   static Result<std::unique_ptr<RecordingSource>> open(Options options);
   ~RecordingSource() override;
 
-  // Never waits. Errors: kNotFound at the end; kIo.
+  // Never waits. Nothing comes where a damaged place is so long that it is searched in several calls. Errors: kNotFound at the end;
+  // kIo.
   Result<std::optional<EngineMessage>> receive(Clock::Duration timeout) override;
   Result<EngineReplay> replay(std::uint64_t from) override;
   std::uint64_t damaged() const noexcept override;

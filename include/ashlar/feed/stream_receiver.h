@@ -16,6 +16,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -47,6 +48,8 @@ class StreamReceiver final : public BatchConsumer {
     std::size_t max_waiting_bytes = std::size_t{256}
                                     << 20;  // behind gaps, and of unfinished snapshots; of all workers
     std::size_t max_workers = std::size_t{1} << 16;  // more are refused
+    // Streams that the listener publishes itself: what comes back of them is dropped. Without one there are none.
+    std::function<bool(const events::StreamId&)> is_own = {};
     std::uint32_t ask_again = 256;  // polls after which a worker that is not complete is asked for once more
   };
   struct Counters {
@@ -61,6 +64,7 @@ class StreamReceiver final : public BatchConsumer {
     std::uint64_t resyncs = 0;     // gaps that nothing closed
     std::uint64_t restarts = 0;    // workers that began a new life
     std::uint64_t overflowed = 0;  // snapshots that did not fit max_waiting_bytes
+    std::uint64_t own = 0;         // batches of is_own streams
     std::uint64_t shadowed = 0;    // lives that go on speaking beside a later one of the same worker
   };
 

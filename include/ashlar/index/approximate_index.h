@@ -32,6 +32,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <new>
 #include <span>
 #include <utility>
 
@@ -47,12 +48,16 @@ class ApproximateIndex {
   static_assert(!requires { Inner::kAppliesLater; }, "the index inside must answer at once");
 
  public:
-  // `args` make the index inside. Errors: those of ApproximateOptions::validate().
+  // `args` make the index inside. Errors: those of ApproximateOptions::validate(); kCapacity without memory.
   template <class... Args>
     requires std::constructible_from<Inner, Args...>
   static Result<ApproximateIndex> create(const ApproximateOptions& options, Args&&... args) {
     if (auto valid = options.validate(); !valid) return std::move(valid).error();
-    return ApproximateIndex(std::make_unique<State>(options, std::forward<Args>(args)...));
+    try {
+      return ApproximateIndex(std::make_unique<State>(options, std::forward<Args>(args)...));
+    } catch (const std::bad_alloc&) {
+      return Error(ErrorCode::kCapacity, "out of memory");
+    }
   }
   // A moved-from index may only be destroyed.
   ApproximateIndex(ApproximateIndex&&) noexcept = default;

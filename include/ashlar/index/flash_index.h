@@ -20,6 +20,8 @@
 //                remove_worker(); other writers have their turn in between. sizes() and dump() walk everything under it.
 // Limits:        65,535 (worker, rank)s, those that a reader inside may still know included; 2^26 nodes, 2^24 blocks per
 //                sequence. Beyond them a store is refused as kFull, before its names are looked at.
+// Memory:        a store without it is refused as kFull; a removal needs none; all other calls let std::bad_alloc pass. In
+//                each case nothing has changed (docs/memory_exhaustion.md).
 #pragma once
 
 #include <cstddef>

@@ -35,7 +35,7 @@ struct IndexOptions {
   Result<void> validate() const;
 };
 
-// Errors: those of validate(); kCapacity when the system gives no thread.
+// Errors: those of validate(); kCapacity when the system gives no thread or no memory.
 Result<std::unique_ptr<AnyIndex>> make_index(const IndexOptions& options);
 
 }  // namespace ashlar::index

@@ -13,7 +13,8 @@
 // What the answers mean. store() returns kApplied when the event is accepted; whether the index took it shows in
 // counters(), where every refusal is counted. remove() returns how many names were accepted. After shutdown() store()
 // returns kFull, remove() 0, and all calls do nothing but count (ThreadPoolCounters::refused; stores also in
-// IndexCounters::full).
+// IndexCounters::full). Without memory for the queue store() returns kFull, counted alike; remove() and clear() throw
+// std::bad_alloc, and nothing was accepted.
 //
 // Barriers. settle() waits for everything accepted before it, in all lanes; dump(), sizes() and counters() do so first.
 // remove_worker() waits for the lanes of the worker's ranks, and is done when it returns; calls for that worker that
@@ -31,6 +32,7 @@
 #include <concepts>
 #include <cstddef>
 #include <memory>
+#include <new>
 #include <span>
 #include <utility>
 
@@ -48,14 +50,18 @@ class ThreadPoolIndexer {
   static constexpr bool kAppliesLater = true;
 
   // `args` make the index inside. Errors: those of ThreadPoolOptions::validate(); kCapacity when the system gives no
-  // thread.
+  // thread or no memory.
   template <class... Args>
     requires std::constructible_from<Index, Args...>
   static Result<ThreadPoolIndexer> create(const ThreadPoolOptions& options, Args&&... args) {
-    auto inner = std::make_unique<Inner>(std::forward<Args>(args)...);
-    auto pool = detail::LanePool::create(inner->sink, options);
-    if (!pool) return std::move(pool).error();
-    return ThreadPoolIndexer(std::move(inner), std::move(pool).value());
+    try {
+      auto inner = std::make_unique<Inner>(std::forward<Args>(args)...);
+      auto pool = detail::LanePool::create(inner->sink, options);
+      if (!pool) return std::move(pool).error();
+      return ThreadPoolIndexer(std::move(inner), std::move(pool).value());
+    } catch (const std::bad_alloc&) {
+      return Error(ErrorCode::kCapacity, "out of memory");
+    }
   }
   // A moved-from indexer may only be destroyed.
   ThreadPoolIndexer(ThreadPoolIndexer&&) noexcept = default;

@@ -5,7 +5,11 @@
 //
 // Other names begin with ".~" and are random. A writer that dies leaves one behind. The first put into a folder removes those
 // that were last written more than an hour before, by the clock of the file system: a writer that is slower than that, on any
-// machine, finds its file gone and its put failed, and nothing worse.
+// machine, finds its file gone and its put failed, and nothing worse. Later puts of this DirectoryVolume do not look again: what
+// is left after that is removed by the next one that is attached.
+//
+// While the folder is away, or another one has its name (its file system is not mounted), every call fails with kIo: nothing
+// is said to be removed, or not to be there, that may come back.
 //
 // Limits of calls are looked at between operations of the file system, which themselves cannot be interrupted.
 //
@@ -48,8 +52,19 @@ class DirectoryVolume final : public Volume {
     std::atomic<bool> durable{false};  // its name is on the device
   };
 
-  DirectoryVolume(std::string folder, std::uint64_t fanout, bool sync, std::uint64_t threads)
-      : folder_(std::move(folder)), sync_(sync), threads_(threads), folders_(fanout) {}
+  // Which folder a name stands for.
+  struct Identity {
+    std::uint64_t device = 0;
+    std::uint64_t inode = 0;
+
+    friend bool operator==(const Identity&, const Identity&) = default;
+  };
+
+  DirectoryVolume(std::string folder, const Identity& identity, std::uint64_t fanout, bool sync,
+                  std::uint64_t threads)
+      : folder_(std::move(folder)), identity_(identity), sync_(sync), threads_(threads), folders_(fanout) {}
+  // Errors: kIo: the folder is away.
+  Result<void> check_there() const;
   Result<void> put_one(const ObjectWrite& object, const CallLimits& limits);
   Result<void> get_one(const ObjectRead& object, const CallLimits& limits) const;
   // What was put into folders, or removed from them, since failed_syncs_ was `before`, is on the device.
@@ -62,6 +77,7 @@ class DirectoryVolume final : public Volume {
   std::string path_of(std::string_view key) const;
 
   const std::string folder_;
+  const Identity identity_;
   const bool sync_;
   const std::uint64_t threads_;
   std::vector<Folder> folders_;

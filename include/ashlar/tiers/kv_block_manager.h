@@ -145,7 +145,8 @@ class KvBlockManager {
   // that is only read; kIo, kUnavailable, kTimeout (of volumes, when `until` comes): the rest is gone.
   Result<std::size_t> reset(events::TierId tier, std::optional<Clock::TimePoint> until = {});
   // Removes blocks from every tier, for good, after copies of them that are under way have ended; also from files of G3 that are
-  // absent, as soon as they are back. Errors: as reset().
+  // absent, as soon as they are back. Errors: as reset(); kTimeout also when `until` came while others still brought some of them
+  // up: nothing was removed then, and the message says so.
   Result<void> reset_blocks(std::span<const tokens::SequenceHash> hashes,
                             std::optional<Clock::TimePoint> until = {});
   // Takes nothing new down, waits for what is in the queues, cancels onboard_async() and prefetch(). Errors: kTimeout: with the

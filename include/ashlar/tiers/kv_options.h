@@ -75,7 +75,8 @@ struct KvOptions {
   // What travels with it, such as the scales of FP8 values: the same layers and tokens, as many heads or one for all.
   std::vector<layout::LayoutConfig> scales = {};
   // Which rank this is, and which layers and heads of the whole model it holds: as many as `model` has. A model that is not
-  // divided needs none. Ranks may share volumes: each finds its own blocks there. Each has files of its own.
+  // divided needs none. Where it is divided, every rank must set it: two ranks that leave it unset share keys. Ranks that set it
+  // may share volumes: each finds its own blocks there. Each has files of its own.
   layout::Shard shard = {};
   std::uint32_t block_size = 16;  // tokens
   tokens::NamespaceFingerprint keys = {};

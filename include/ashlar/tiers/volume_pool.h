@@ -73,7 +73,7 @@ class VolumePool final : public ManagedPool<events::G4, TierPool> {
   // Errors: kInvalidArgument: no name; kAlreadyExists: a volume of that name.
   Result<void> attach(std::string name, std::unique_ptr<Volume> volume, const VolumeUse& use = {});
   // Waits until nobody uses the volume, and forgets what it had; its objects stay as they are. When `until` comes first, calls
-  // of the volume are left. Returns how many blocks were forgotten. Errors: kNotFound.
+  // of the volume are left, and waits of those who use it end. Returns how many blocks were forgotten. Errors: kNotFound.
   Result<std::size_t> detach(std::string_view name, std::optional<Clock::TimePoint> until = {});
   std::vector<VolumeStatus> volumes() const;
 
@@ -83,7 +83,8 @@ class VolumePool final : public ManagedPool<events::G4, TierPool> {
   Result<void> remove(const tokens::SequenceHash& hash) override;
   // The same for many, from every volume that takes blocks, whether they are known to be there or not. Errors: kUnsupported: a
   // volume that is only read has some; kUnavailable: also where a put that was left is still under way, and could bring the
-  // object back; those of the volumes and of the limits. What stays where it was is still known; the rest is gone.
+  // object back, and where a volume is detached meanwhile; those of the volumes and of the limits. What stays where it was is
+  // still known; the rest is gone.
   Result<void> remove_all(std::span<const tokens::SequenceHash> hashes, const CallLimits& limits = {});
 
   // Asks the volumes for the first of `hashes` that are not known yet, until one is not there. Returns how many of the first
@@ -92,12 +93,14 @@ class VolumePool final : public ManagedPool<events::G4, TierPool> {
   // Writes blocks of host memory to volumes. The holds are dropped when it returns. A deadline or a cancel ends it at once; an
   // object that was on its way then may be there or not.
   MoveReport put(BytePool& from, std::vector<block::Hold> holds, const MoveOptions& options = {});
-  // Reads blocks into host memory and compares them with their checksums; one that does not agree is removed.
+  // Reads blocks into host memory and compares them with their checksums; one that does not agree is removed,
+  // unless somebody puts it or asks for it just then.
   MoveReport get(std::span<const tokens::SequenceHash> hashes, BytePool& to, const MoveOptions& options = {});
 
  private:
   struct Attached;
   class Use;
+  class UseLimits;
   struct Images;
   struct Reading;
   template <class R>

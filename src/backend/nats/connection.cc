@@ -9,12 +9,15 @@
 #include <cstdlib>
 #include <cstring>
 #include <initializer_list>
+#include <memory>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "ashlar/base/log.h"
 #include "backend/nats/nats_error.h"
+#include "base/start_thread.h"
 
 namespace ashlar::backend::nats {
 namespace {
@@ -160,6 +163,7 @@ natsStatus ping(natsConnection* connection, std::chrono::milliseconds timeout) {
 // cnats 3.4 leaves the signature out of about one login in a hundred ("Signature missing" in the server's log).
 constexpr int kLogins = 4;
 constexpr std::chrono::milliseconds kStopStep(20);
+constexpr int kMostLeftBehind = 8;  // each keeps a core busy
 constexpr std::chrono::seconds kWaitLine(30);
 
 // Milliseconds until the next attempt.
@@ -265,12 +269,81 @@ Result<std::unique_ptr<Connection>> Connection::connect(const NatsConnectionOpti
   }
 }
 
+// One attempt, on a thread of its own: cnats 3.4 takes a timeout for an answer to its first ping and reads on, busily and into a
+// buffer that grows, until the server closes the connection. Nothing else ends that. Whoever of the two is last, the thread or the one that waits for it, destroys what the attempt made.
+struct Connection::Attempt {
+  static inline std::atomic<int> left_behind{0};  // attempts of the process that nobody waits for
+
+  Mutex mu;
+  CondVar changed;
+  bool has_ended ASHLAR_GUARDED_BY(mu) = false;
+  bool is_left_behind ASHLAR_GUARDED_BY(mu) = false;
+  natsStatus status ASHLAR_GUARDED_BY(mu) = NATS_OK;
+  Result<std::unique_ptr<Connection>> made ASHLAR_GUARDED_BY(mu) = std::unique_ptr<Connection>();
+
+  void end(Result<std::unique_ptr<Connection>> result, natsStatus how) {
+    const MutexLock lock(mu);
+    made = std::move(result);
+    status = how;
+    has_ended = true;
+    if (is_left_behind) left_behind.fetch_sub(1);
+    changed.notify_all();
+  }
+  bool wait_until(std::chrono::steady_clock::time_point time) {
+    const MutexLock lock(mu);
+    if (!has_ended) changed.wait_until(mu, time);
+    return has_ended;
+  }
+  void leave_behind() {
+    const MutexLock lock(mu);
+    if (!has_ended && !std::exchange(is_left_behind, true)) left_behind.fetch_add(1);
+  }
+};
+
 Result<std::unique_ptr<Connection>> Connection::connect_once(const NatsConnectionOptions& options,
                                                              natsStatus& status) {
   Result<ClientOptions> client = client_options(options);
   if (!client) return client.error();
+  if (Attempt::left_behind.load() >= kMostLeftBehind)
+    return make_error(ErrorCode::kUnavailable,
+                      "NATS at %s: %d attempts to connect still wait for servers that do not answer",
+                      options.describe().c_str(), kMostLeftBehind);
+  const auto attempt = std::make_shared<Attempt>();
+  std::thread thread;
+  const Result<void> started =
+      start_thread(&thread, [attempt, options, client = *std::move(client)]() mutable {
+        natsStatus how = NATS_OK;
+        Result<std::unique_ptr<Connection>> made = connect_with(std::move(client), options, how);
+        attempt->end(std::move(made), how);
+      });
+  if (!started) return started.error();
+  thread.detach();
+  const auto now = [] { return std::chrono::steady_clock::now(); };
+  // Each server has its time until it is connected, and the last one as long again for its answer.
+  const auto deadline = now() + options.connect_timeout * static_cast<int>(options.urls.size() + 1);
+  while (!attempt->wait_until(std::min(deadline, now() + kStopStep))) {
+    const bool is_late = now() >= deadline;
+    const bool is_stopped = options.stop_waiting && options.stop_waiting();
+    if (!is_late && !is_stopped) continue;
+    attempt->leave_behind();
+    status = NATS_TIMEOUT;
+    if (is_stopped)
+      return make_error(ErrorCode::kCancelled, "the wait for NATS at %s was ended before it answered",
+                        options.describe().c_str());
+    return make_error(ErrorCode::kUnavailable,
+                      "NATS at %s did not answer in time (connect_timeout is %lld ms); is it a nats-server?",
+                      options.describe().c_str(), static_cast<long long>(options.connect_timeout.count()));
+  }
+  const MutexLock lock(attempt->mu);
+  status = attempt->status;
+  return std::move(attempt->made);
+}
+
+Result<std::unique_ptr<Connection>> Connection::connect_with(ClientOptions client,
+                                                             const NatsConnectionOptions& options,
+                                                             natsStatus& status) {
   std::unique_ptr<Connection> self(new Connection(options));
-  natsOptions* raw = client->get();
+  natsOptions* raw = client.get();
   status = natsOptions_SetReconnectedCB(raw, on_reconnected, self.get());
   if (status == NATS_OK) status = natsOptions_SetClosedCB(raw, on_closed, self.get());
   if (status == NATS_OK) status = natsOptions_SetCustomReconnectDelay(raw, reconnect_delay, self.get());

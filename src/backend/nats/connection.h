@@ -76,7 +76,12 @@ class Connection {
   friend RetireSubscription;
   explicit Connection(const NatsConnectionOptions& options) : options_(options) {}
   void retire(natsSubscription* subscription) noexcept;
+  struct Attempt;
+  // Ends within connect_timeout, per server, and where stop_waiting says so. What does not return by then is left to its thread.
   static Result<std::unique_ptr<Connection>> connect_once(const NatsConnectionOptions& options,
+                                                          natsStatus& status);
+  static Result<std::unique_ptr<Connection>> connect_with(ClientOptions client,
+                                                          const NatsConnectionOptions& options,
                                                           natsStatus& status);
   static void on_reconnected(natsConnection* connection, void* self);
   static void on_closed(natsConnection* connection, void* self);

@@ -1,6 +1,11 @@
 // Sinks and sources that are there before their server.
+#include <array>
 #include <atomic>
 #include <future>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <vector>
 
 #include "ashlar/base/log.h"
 #include "backend/nats/nats_fixture.h"
@@ -111,6 +116,67 @@ TEST(NatsWaitOptions, TheWaitHasAnEnd) {
   EXPECT_NE(error.message().find("waited for"), std::string::npos) << error;
   options.connect_wait = milliseconds(-1);
   EXPECT_EQ(error_of(options).code(), ErrorCode::kInvalidArgument);
+}
+
+// Says who it is, and answers nothing: the client would wait for the answer to its ping for ever.
+class InfoOnlyServer {
+ public:
+  ~InfoOnlyServer() {
+    shutdown(listener_.listener(), SHUT_RDWR);
+    thread_.join();
+  }
+  std::string url() const { return "nats://127.0.0.1:" + std::to_string(listener_.port()); }
+  // Until somebody has said all that a client says before it waits.
+  void wait_for_ping() const { pinged_.wait(false); }
+
+ private:
+  void run() {
+    constexpr std::string_view kInfo =
+        "INFO {\"server_id\":\"x\",\"version\":\"2.9.0\",\"max_payload\":1048576}\r\n";
+    std::vector<TestSocket> clients;
+    for (;;) {
+      clients.emplace_back(accept4(listener_.listener(), nullptr, nullptr, SOCK_CLOEXEC));
+      const int client = clients.back().get();
+      if (client < 0) return;
+      (void)send(client, kInfo.data(), kInfo.size(), MSG_NOSIGNAL);
+      std::string heard;
+      std::array<char, 4096> bytes{};
+      while (heard.find("PING") == std::string::npos) {
+        const ssize_t got = recv(client, bytes.data(), bytes.size(), 0);
+        if (got <= 0) break;
+        heard.append(bytes.data(), static_cast<std::size_t>(got));
+      }
+      pinged_.store(true);
+      pinged_.notify_all();
+    }
+  }
+
+  const SilentServer listener_;
+  std::atomic<bool> pinged_{false};
+  std::thread thread_{[this] { run(); }};
+};
+
+TEST(NatsWaitOptions, AServerThatDoesNotAnswerIsGivenUp) {
+  const InfoOnlyServer server;
+  NatsConnectionOptions options;
+  options.urls = {server.url()};
+  options.connect_timeout = milliseconds(50);
+  const Error error = error_of(options);
+  EXPECT_EQ(error.code(), ErrorCode::kUnavailable) << error;
+  EXPECT_NE(error.message().find("did not answer"), std::string::npos) << error;
+}
+
+TEST(NatsWaitOptions, AStopEndsAnAttemptThatIsNotAnswered) {
+  const InfoOnlyServer server;
+  std::atomic<bool> stop{false};
+  NatsConnectionOptions options;
+  options.urls = {server.url()};
+  options.connect_timeout = std::chrono::hours(1);
+  options.stop_waiting = [&] { return stop.load(); };
+  auto error = std::async(std::launch::async, [&] { return error_of(options); });
+  server.wait_for_ping();
+  stop.store(true);
+  EXPECT_EQ(error.get().code(), ErrorCode::kCancelled);
 }
 
 }  // namespace

@@ -60,7 +60,7 @@ void damage(Frames& frames, Random& random) {
   }
 }
 
-std::vector<FrameBytes> bytes_of(const Frames& frames, std::size_t most) {
+std::vector<FrameBytes> frame_bytes_of(const Frames& frames, std::size_t most) {
   std::vector<FrameBytes> out;
   for (std::size_t i = 0; i < std::min(most, frames.size()); ++i)
     out.push_back(std::as_bytes(std::span(frames[i])));
@@ -81,18 +81,18 @@ TEST(ZmqWire, OnlyMessagesOfTheirFormAreTaken) {
       damage(live, random);
       damage(reply, random);
       damage(request, random);
-      const auto live_is = live_number(bytes_of(live, 3), live.size());
+      const auto live_is = live_number(frame_bytes_of(live, 3), live.size());
       ASSERT_EQ(live_is.has_value(), live.size() == 3 && live[1].size() == 8);
       if (live_is) {
         ASSERT_EQ(number_text(*live_is), live[1]);
       }
-      const auto reply_is = reply_head(bytes_of(reply, 4), reply.size());
+      const auto reply_is = reply_head(frame_bytes_of(reply, 4), reply.size());
       ASSERT_EQ(reply_is.has_value(), reply.size() == 4 && reply[0].empty() && reply[2].size() == 8);
       if (reply_is) {
         ASSERT_EQ(number_text(reply_is->number), reply[2]);
         ASSERT_EQ(reply_is->is_end, reply[2] == std::string(8, '\xFF'));
       }
-      const auto asked = requested_number(bytes_of(request, 3), request.size());
+      const auto asked = requested_number(frame_bytes_of(request, 3), request.size());
       ASSERT_EQ(asked.has_value(), request.size() == 3 && request[1].empty());
       if (asked && *asked != ~std::uint64_t{0}) {
         ASSERT_EQ(number_text(*asked, request[2].size()), request[2]);

@@ -38,7 +38,7 @@ template <class T>
 std::optional<Refused> refusal_of(const Result<T, SequenceError>& result) {
   return reason_of(result);
 }
-std::string name_of(std::optional<Refused> refusal) {
+std::string refusal_name(std::optional<Refused> refusal) {
   return refusal ? std::string(to_string(*refusal)) : "ok";
 }
 
@@ -167,9 +167,9 @@ class World {
   }
   // Compares an answer with the model's. True when both say yes.
   bool agreed(std::optional<Refused> request, std::optional<Refused> model) {
-    trace_.note(" -> " + name_of(request));
+    trace_.note(" -> " + refusal_name(request));
     if (request != model)
-      trace_.fail("the request says " + name_of(request) + ", the model " + name_of(model));
+      trace_.fail("the request says " + refusal_name(request) + ", the model " + refusal_name(model));
     if (request == Refused::kNoRoom) ++refused_for_room_;
     return !trace_.failed() && !request;
   }

@@ -6,6 +6,7 @@
 #include <atomic>
 #include <memory>
 #include <string>
+#include <string_view>
 
 #include "ashlar/index/locked_index.h"
 #include "ashlar/testing/index_oracle.h"
@@ -90,58 +91,68 @@ class Faulty {
   LockedIndex<IndexOracle> index_;
 };
 
-std::string problem_with(Fault fault) {
+std::string problem_with(Fault fault, std::uint64_t seed) {
   for (const Load& load : loads()) {
     if (load.name != "Everything") continue;
     ConcurrentRun run(conformance::index_case<Faulty>("Faulty", fault), load,
-                      {.calls = 250, .seconds = 0.02});
+                      {.seed = seed, .calls = 250, .seconds = 0.02});
     return run.problem();
   }
   return "no such load";
 }
 
+// Runs until one of them finds the fault: what threads do beside each other is not always what shows it.
+void expect_found(Fault fault, std::string_view words) {
+  std::string problem;
+  for (std::uint64_t seed = 1; seed <= 500; ++seed) {
+    problem = problem_with(fault, seed);
+    if (!problem.empty() && problem.find(words) != std::string::npos) return;
+  }
+  ADD_FAILURE() << "not found: " << words << "; the last problem was: " << problem;
+}
+
 TEST(ConcurrencyChecker, FindsNothingWhereNothingIsWrong) {
-  EXPECT_EQ(problem_with(Fault::kNone), "");
+  EXPECT_EQ(problem_with(Fault::kNone, 1), "");
 }
 
 TEST(ConcurrencyChecker, FindsABlockThatIsCountedAndNotHeld) {
-  EXPECT_NE(problem_with(Fault::kCountsOneTooMany).find("counted that was not held"), std::string::npos);
+  expect_found(Fault::kCountsOneTooMany, "counted that was not held");
 }
 
 TEST(ConcurrencyChecker, FindsABlockThatIsHeldAndNotCounted) {
-  EXPECT_NE(problem_with(Fault::kMissesOne).find("held throughout is not counted"), std::string::npos);
+  expect_found(Fault::kMissesOne, "held throughout is not counted");
 }
 
 TEST(ConcurrencyChecker, FindsAWorkerThatIsLeftOut) {
-  EXPECT_NE(problem_with(Fault::kMissesAWorker).find("held throughout is not counted"), std::string::npos);
+  expect_found(Fault::kMissesAWorker, "held throughout is not counted");
 }
 
 TEST(ConcurrencyChecker, FindsABlockInTheWrongTier) {
-  EXPECT_NE(problem_with(Fault::kCallsADiskADevice).find("in a tier than were there"), std::string::npos);
+  expect_found(Fault::kCallsADiskADevice, "in a tier than were there");
 }
 
 TEST(ConcurrencyChecker, FindsAScoreOfAnotherWorker) {
-  EXPECT_NE(problem_with(Fault::kNamesTheWrongWorker), "");
+  expect_found(Fault::kNamesTheWrongWorker, "");
 }
 
 TEST(ConcurrencyChecker, FindsAnAnswerToAnotherQuery) {
-  EXPECT_NE(problem_with(Fault::kAnswersLate).find("held throughout is not counted"), std::string::npos);
+  expect_found(Fault::kAnswersLate, "held throughout is not counted");
 }
 
 TEST(ConcurrencyChecker, FindsARemovalThatIsLost) {
-  EXPECT_NE(problem_with(Fault::kLosesARemoval), "");
+  expect_found(Fault::kLosesARemoval, "");
 }
 
 TEST(ConcurrencyChecker, FindsAStoreThatIsLost) {
-  EXPECT_NE(problem_with(Fault::kLosesAStore), "");
+  expect_found(Fault::kLosesAStore, "");
 }
 
 TEST(ConcurrencyChecker, FindsAClearThatIsLost) {
-  EXPECT_NE(problem_with(Fault::kLosesAClear), "");
+  expect_found(Fault::kLosesAClear, "");
 }
 
 TEST(ConcurrencyChecker, FindsAWrongAnswerToACall) {
-  EXPECT_NE(problem_with(Fault::kCountsARemovalTwice).find("instead of"), std::string::npos);
+  expect_found(Fault::kCountsARemovalTwice, "instead of");
 }
 
 }  // namespace

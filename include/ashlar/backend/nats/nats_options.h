@@ -51,7 +51,9 @@ struct NatsConnectionOptions {
   // server refuses is not tried again.
   static constexpr std::chrono::milliseconds kForever = std::chrono::milliseconds::max();
   std::chrono::milliseconds connect_wait{0};  // 0: once
-  // Asked between attempts, every 20 ms; true ends the wait. An attempt ends by itself, within connect_timeout.
+  // Asked every 20 ms, also during an attempt; true ends the wait. An attempt ends by itself when connect_timeout has passed for
+  // each server, and once more for an answer. At most 8 attempts of a process are left behind with servers that do not answer;
+  // each keeps a core busy until its server closes the connection.
   std::function<bool()> stop_waiting = {};
 
   // A lost connection is made again, for ever. The waits double from min to max; `jitter` of each is by chance.

@@ -48,7 +48,7 @@ struct LaneCounters {
 struct ThreadPoolCounters {
   std::uint64_t queued = 0;          // events accepted, over all lanes
   std::uint64_t waits = 0;           // calls that waited, over all lanes
-  std::uint64_t refused = 0;         // calls after shutdown, which did nothing
+  std::uint64_t refused = 0;         // calls after shutdown and stores without memory, which did nothing
   std::uint64_t refused_stores = 0;  // of these: stores
   std::size_t workers = 0;           // (worker, rank)s that have a lane
   std::vector<LaneCounters> lanes;
@@ -61,13 +61,14 @@ class LanePool {
   // Routes of workers that hold nothing and have no event on its way: those that were heard of last keep their lane.
   static constexpr std::size_t kMaxIdleRoutes = 1024;
 
-  // Errors: those of validate(); kCapacity when the system gives no thread. `target` must outlive the pool.
+  // Errors: those of validate(); kCapacity when the system gives no thread or no memory. `target` must outlive the pool.
   static Result<std::unique_ptr<LanePool>> create(IndexSink& target, const ThreadPoolOptions& options);
   ~LanePool();
   LanePool(const LanePool&) = delete;
   LanePool& operator=(const LanePool&) = delete;
 
-  // Each waits while the lane's queue is full. Returns false after shutdown: nothing was accepted.
+  // Each waits while the lane's queue is full. Returns false after shutdown: nothing was accepted. Without memory store()
+  // returns false too, and the others throw std::bad_alloc.
   bool store(const BlocksStored& event);
   bool remove(const Worker& worker, StorageTier tier, std::span<const BlockName> names);
   bool clear(const Worker& worker);

@@ -1,5 +1,5 @@
 // Keys that are chosen to meet in a table, and what a table of a seed of its own makes of them.
-#include "index/seeded_hash.h"
+#include "index/table_seed.h"
 
 #include <gtest/gtest.h>
 
@@ -42,7 +42,7 @@ std::size_t places(const std::vector<std::uint64_t>& keys, Hash&& hash) {
   return used.size();
 }
 
-TEST(SeededHashTest, KeysThatMeetUnderOneSeedDoNotUnderAnother) {
+TEST(TableSeedTest, KeysThatMeetUnderOneSeedDoNotUnderAnother) {
   const auto one_word = [](std::uint64_t seed) {
     return [seed](std::uint64_t key) { return seeded_hash(key, seed); };
   };
@@ -69,7 +69,7 @@ TEST(SeededHashTest, KeysThatMeetUnderOneSeedDoNotUnderAnother) {
 }
 
 // A regular step may leave places free, but no more than three of four.
-TEST(SeededHashTest, RegularKeysAreSpreadToo) {
+TEST(TableSeedTest, RegularKeysAreSpreadToo) {
   for (const std::uint64_t step : {std::uint64_t{1}, std::uint64_t{64}, std::uint64_t{1} << 32,
                                    std::uint64_t{1} << 54, std::uint64_t{0x9E37'79B9'7F4A'7C15u}}) {
     std::vector<std::uint64_t> keys;
@@ -83,7 +83,7 @@ TEST(SeededHashTest, RegularKeysAreSpreadToo) {
   }
 }
 
-TEST(SeededHashTest, EveryTableHasItsOwn) {
+TEST(TableSeedTest, EveryTableHasItsOwn) {
   std::set<std::uint64_t> seeds;
   for (int i = 0; i < 1'000; ++i) seeds.insert(draw_seed());
   EXPECT_EQ(seeds.size(), 1'000u);
@@ -107,7 +107,7 @@ struct Pair {
   static std::uint64_t hash(Key key, std::uint64_t seed) noexcept { return seeded_hash(key, seed); }
 };
 
-TEST(SeededHashTest, ChosenKeysCostAMapNoMoreThanOthers) {
+TEST(TableSeedTest, ChosenKeysCostAMapNoMoreThanOthers) {
   const std::uint64_t inverse = inverse_of(0x9E37'79B9'7F4A'7C15u);
   EntryMap<Pair> map;
   for (std::uint64_t i = 1; i <= kKeys; ++i) map.insert({i * inverse, 1});
@@ -116,7 +116,7 @@ TEST(SeededHashTest, ChosenKeysCostAMapNoMoreThanOthers) {
   EXPECT_LT(compared, 16 * kKeys);  // all in one run would make it half of kKeys for each
 }
 
-TEST(SeededHashTest, ChosenContentsCostATrieNoMoreThanOthers) {
+TEST(TableSeedTest, ChosenContentsCostATrieNoMoreThanOthers) {
   // spread_bits() of these local hashes has equal low bits.
   const std::uint64_t second = inverse_of(0xBF58'476D'1CE4'E5B9u);
   const std::uint64_t third = inverse_of(0x94D0'49BB'1331'11EBu);
