@@ -48,17 +48,18 @@ add_custom_target(ashlar_concurrency_tests)
 add_custom_target(ashlar_benchmarks)
 set(ASHLAR_SHARDS 4)  # of a test program under a sanitizer
 
-# ashlar_test(NAME x [WHOLE] SOURCES … LABELS unit|concurrency|… [LIBRARIES …]): one GoogleTest executable, each case a
-# ctest. WHOLE: its cases share something that is dear to start, so the program is one ctest.
+# ashlar_test(NAME x [WHOLE] [OPTIMIZED] SOURCES … LABELS unit|concurrency|… [LIBRARIES …]): one GoogleTest executable, each case a
+# ctest. WHOLE: its cases share something that is dear to start, so the program is one ctest. OPTIMIZED: its own code, not the library,
+# is what takes the time under a sanitizer.
 function(ashlar_test)
-  cmake_parse_arguments(T "WHOLE" "NAME" "SOURCES;LABELS;LIBRARIES" ${ARGN})
+  cmake_parse_arguments(T "WHOLE;OPTIMIZED" "NAME" "SOURCES;LABELS;LIBRARIES" ${ARGN})
   add_executable(${T_NAME})
   ashlar_sources(${T_NAME} ${T_SOURCES})
   target_link_libraries(${T_NAME} PRIVATE ashlar::ashlar ashlar::testing ashlar_warnings ashlar_test_warnings GTest::gmock_main ${T_LIBRARIES})
   target_include_directories(${T_NAME} PRIVATE ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR}/tests
     ${ASHLAR_XXHASH_INCLUDE})
   # The library is what ships; cases run once, and compile in a half to a third of the time.
-  if(ASHLAR_SANITIZE)
+  if(ASHLAR_SANITIZE AND NOT T_OPTIMIZED)
     target_compile_options(${T_NAME} PRIVATE -O0)
   elseif(CMAKE_BUILD_TYPE STREQUAL "Release")
     target_compile_options(${T_NAME} PRIVATE $<IF:$<CXX_COMPILER_ID:GNU>,-Og,-O1>)

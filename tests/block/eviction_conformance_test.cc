@@ -13,6 +13,7 @@
 #include "ashlar/block/eviction.h"
 #include "support/block_fixture.h"
 #include "support/eviction_cases.h"
+#include "support/rounds.h"
 
 namespace ashlar::block {
 namespace {
@@ -252,7 +253,7 @@ TYPED_TEST(EvictionConformanceTest, KeepsItsOrderThroughRandomTurns) {
   for (const std::uint64_t seed : {1u, 2u, 3u, 4u}) {
     Random random(seed);
     Driver<TypeParam> driver(this->kBlocks);
-    for (int turn = 0; turn < 10'000; ++turn) {
+    for (std::uint64_t turn = 0; turn < testing::rounds(10'000); ++turn) {
       const auto id = static_cast<std::uint32_t>(random.below(this->kBlocks));
       switch (driver.place(id)) {
         case Driver<TypeParam>::Place::kGone:

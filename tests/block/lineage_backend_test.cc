@@ -14,6 +14,7 @@
 
 #include "ashlar/base/random.h"
 #include "support/block_fixture.h"
+#include "support/rounds.h"
 
 namespace ashlar::block {
 namespace {
@@ -306,7 +307,7 @@ void agrees_with_the_naive_model(LineageOrder order, std::uint64_t seed) {
 }
 
 TEST(LineageBackendTest, AgreesWithTheNaiveModelThroughRandomPrograms) {
-  for (std::uint64_t seed = 1; seed <= 4000; ++seed) {
+  for (std::uint64_t seed = 1; seed <= testing::rounds(4000); ++seed) {
     for (const LineageOrder order : kOrders) {
       SCOPED_TRACE("order " + std::to_string(static_cast<int>(order)) + ", seed " + std::to_string(seed));
       agrees_with_the_naive_model(order, seed);

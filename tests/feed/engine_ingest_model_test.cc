@@ -5,6 +5,7 @@
 
 #include "ashlar/feed/engine_ingest.h"
 #include "feed/untidy_engine.h"
+#include "support/rounds.h"
 
 namespace ashlar::feed {
 namespace {
@@ -48,7 +49,7 @@ void run(std::uint64_t seed, const UntidyOptions& untidy, bool full_reports, Out
 }
 
 TEST(EngineIngestModel, PresenceIsWhatTheEngineHoldsWithFullReports) {
-  for (std::uint64_t seed = 1; seed <= 6; ++seed) {
+  for (std::uint64_t seed = 1; seed <= testing::rounds(6); ++seed) {
     Outcome outcome;
     run(seed, {.ranks = 2, .full_reports = 0.3}, true, outcome);
     if (HasFatalFailure()) return;
@@ -64,7 +65,7 @@ TEST(EngineIngestModel, PresenceIsWhatTheEngineHoldsWithFullReports) {
 }
 
 TEST(EngineIngestModel, PresenceIsWhatTheEngineHoldsWhenFirstBlocksAreComputedTwice) {
-  for (std::uint64_t seed = 1; seed <= 6; ++seed) {
+  for (std::uint64_t seed = 1; seed <= testing::rounds(6); ++seed) {
     Outcome outcome;
     run(seed, {.first_blocks_twice = true}, false, outcome);
     if (HasFatalFailure()) return;
@@ -74,7 +75,7 @@ TEST(EngineIngestModel, PresenceIsWhatTheEngineHoldsWhenFirstBlocksAreComputedTw
 }
 
 TEST(EngineIngestModel, PresenceIsExactOverGroupsOfLayers) {
-  for (std::uint64_t seed = 1; seed <= 6; ++seed) {
+  for (std::uint64_t seed = 1; seed <= testing::rounds(6); ++seed) {
     Outcome outcome;
     run(seed, {.groups = 3, .clears = 0.05}, false, outcome);
     if (HasFatalFailure()) return;
@@ -84,7 +85,7 @@ TEST(EngineIngestModel, PresenceIsExactOverGroupsOfLayers) {
 
 TEST(EngineIngestModel, NothingIsReportedThatIsNotThereWhereReportsAndSecondCopiesMix) {
   std::size_t missing = 0;
-  for (std::uint64_t seed = 1; seed <= 6; ++seed) {
+  for (std::uint64_t seed = 1; seed <= testing::rounds(6); ++seed) {
     Outcome outcome;
     run(seed, {.ranks = 2, .groups = 2, .full_reports = 0.3, .first_blocks_twice = true, .clears = 0.03},
         true, outcome);

@@ -7,6 +7,7 @@
 
 #include "feed/engine_messages.h"
 #include "feed/untidy_engine.h"
+#include "support/rounds.h"
 
 namespace ashlar::feed {
 namespace {
@@ -257,7 +258,7 @@ TEST_F(EngineSessionTest, RefusesToRememberNothing) {
 TEST_F(EngineSessionTest, ABadWireNeverEndsInASilentlyWrongState) {
   std::size_t exact = 0;
   std::size_t resynced = 0;
-  for (std::uint64_t seed = 1; seed <= 30; ++seed) {
+  for (std::uint64_t seed = 1; seed <= testing::rounds(30); ++seed) {
     Random random(seed);
     session_.reset();
     book_ = {};

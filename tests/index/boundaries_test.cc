@@ -3,6 +3,7 @@
 
 #include "ashlar/base/random.h"
 #include "index/conformance_suite.h"
+#include "support/rounds.h"
 
 namespace ashlar::index::conformance {
 namespace {
@@ -144,7 +145,7 @@ TEST_P(IndexBoundariesTest, AnOracleAgreesOnRandomQueries) {
 
   MatchScores expected;
   for (int phase = 0; phase < 2; ++phase) {
-    for (int i = 0; i < 120; ++i) {
+    for (std::uint64_t i = 0; i < testing::rounds(120); ++i) {
       std::vector<LocalHash> query = chains[random.below(chains.size())].locals;
       if (random.chance(0.4)) query.resize(random.below(kLength + 1));
       if (!query.empty() && random.chance(0.5)) query[random.below(query.size())] = LocalHash(random.next());

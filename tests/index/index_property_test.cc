@@ -13,6 +13,7 @@
 #include "ashlar/testing/time_box.h"
 #include "index/conformance_suite.h"
 #include "index/lockstep.h"
+#include "support/rounds.h"
 
 namespace ashlar::index::conformance {
 namespace {
@@ -105,7 +106,7 @@ class IndexPropertyTest : public ::testing::TestWithParam<IndexCase> {
 };
 
 TEST_P(IndexPropertyTest, IndexAndOracleAgreeOnKnownSeeds) {
-  for (std::uint64_t seed = 1; seed <= kSeeds; ++seed) ASSERT_TRUE(run(seed));
+  for (std::uint64_t seed = 1; seed <= testing::rounds(kSeeds); ++seed) ASSERT_TRUE(run(seed));
 }
 
 TEST_P(IndexPropertyTest, IndexAndOracleAgreeOnNewSeeds) {

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "ashlar/base/random.h"
+#include "support/rounds.h"
 
 namespace ashlar::index {
 namespace {
@@ -80,7 +81,9 @@ class NameTableTest : public ::testing::Test {
 
 TEST_F(NameTableTest, DoesWhatASetDoes) {
   Random random(1);
-  churn(random, [&] { return static_cast<std::uint32_t>(random.next()); }, 24, 3'000);
+  churn(
+      random, [&] { return static_cast<std::uint32_t>(random.next()); }, 24,
+      static_cast<int>(testing::rounds(3'000)));
 }
 
 TEST_F(NameTableTest, ManyPagesSplit) {

@@ -379,9 +379,9 @@ class FileVolumePowerTest : public FileVolumeFaultsTest {
       ++restarts_;
       for (auto& [key, contents] : allowed_) contents = {content_of(*volume_, key, contents)};
     }
-    EXPECT_GE(images_, 2000u);
-    EXPECT_GE(torn_, 500u) << "moments with writes that were not synced";
-    EXPECT_GE(restarts_, 10);
+    EXPECT_GE(images_, 1000u);
+    EXPECT_GE(torn_, 250u) << "moments with writes that were not synced";
+    EXPECT_GE(restarts_, 5);
   }
 
   const std::shared_ptr<FailingPower> faults_ = std::make_shared<FailingPower>(23);
@@ -398,13 +398,13 @@ class FileVolumePowerTest : public FileVolumeFaultsTest {
 };
 
 TEST_F(FileVolumePowerTest, AfterAPowerFailureEachObjectIsWholeOrAbsent) {
-  run(160);
+  run(80);
 }
 
 TEST_F(FileVolumePowerTest, AlsoWhereSyncsHaveFailedBefore) {
   faults_->failures_of_ten = 3;
-  run(160);
-  EXPECT_GE(faults_->failed, 50);
+  run(80);
+  EXPECT_GE(faults_->failed, 25);
 }
 
 }  // namespace

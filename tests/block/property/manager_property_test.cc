@@ -13,6 +13,7 @@
 #include "block/property/side.h"
 #include "block/property/trace.h"
 #include "block/property/world.h"
+#include "support/rounds.h"
 
 namespace ashlar::block::property {
 namespace {
@@ -85,7 +86,7 @@ class ManagerPropertyTest : public ::testing::TestWithParam<Parameters> {
 };
 
 TEST_P(ManagerPropertyTest, ManagerAndModelAgreeOnKnownSeeds) {
-  for (std::uint64_t seed = 1; seed <= kSeeds; ++seed) ASSERT_TRUE(run(seed));
+  for (std::uint64_t seed = 1; seed <= testing::rounds(kSeeds); ++seed) ASSERT_TRUE(run(seed));
 }
 
 TEST_P(ManagerPropertyTest, ManagerAndModelAgreeOnNewSeeds) {

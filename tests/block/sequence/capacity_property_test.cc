@@ -14,6 +14,7 @@
 #include "ashlar/testing/time_box.h"
 #include "block/property/trace.h"
 #include "block/sequence/plain_blocks.h"
+#include "support/rounds.h"
 
 namespace ashlar::block::sequences {
 namespace {
@@ -151,7 +152,7 @@ class CapacityPropertyTest : public ::testing::TestWithParam<bool> {
 };
 
 TEST_P(CapacityPropertyTest, WhatThePlainRulesHaveRoomForHasRoom) {
-  for (std::uint64_t seed = 1; seed <= kCapacityPrograms; ++seed) ASSERT_TRUE(run(seed));
+  for (std::uint64_t seed = 1; seed <= testing::rounds(kCapacityPrograms); ++seed) ASSERT_TRUE(run(seed));
 }
 
 TEST_P(CapacityPropertyTest, WhatThePlainRulesHaveRoomForHasRoomOnNewSeeds) {

@@ -23,6 +23,7 @@
 #include "block/property/trace.h"
 #include "block/sequence/naive_request.h"
 #include "block/sequence/request_fixture.h"
+#include "support/rounds.h"
 
 namespace ashlar::block::support {
 namespace {
@@ -640,7 +641,11 @@ class RequestPropertyTest : public ::testing::TestWithParam<DuplicatePolicy> {
 };
 
 TEST_P(RequestPropertyTest, KvIsAlwaysThatOfTheTokensOnKnownSeeds) {
-  for (std::uint64_t seed = 1; seed <= kSeeds; ++seed) ASSERT_TRUE(run(seed));
+  const auto seen = [&] {
+    return hits_ > 100 && refused_for_room_ > 100 && copies_ > 100 && evictions_ > 100;
+  };
+  for (std::uint64_t seed = 1; seed <= kSeeds && (seed <= testing::rounds(kSeeds) || !seen()); ++seed)
+    ASSERT_TRUE(run(seed));
   EXPECT_GT(hits_, 100u);
   EXPECT_GT(refused_for_room_, 100u);
   EXPECT_GT(copies_, 100u);

@@ -19,6 +19,7 @@
 #include "ashlar/testing/time_box.h"
 #include "block/property/trace.h"
 #include "block/sequence/naive_sequences.h"
+#include "support/rounds.h"
 
 namespace ashlar::block::sequences {
 namespace {
@@ -346,7 +347,7 @@ class SequencePropertyTest : public ::testing::TestWithParam<Parameters> {
 };
 
 TEST_P(SequencePropertyTest, ManagerAndModelAgreeOnKnownSeeds) {
-  for (std::uint64_t seed = 1; seed <= kSeeds; ++seed) ASSERT_TRUE(run(seed));
+  for (std::uint64_t seed = 1; seed <= testing::rounds(kSeeds); ++seed) ASSERT_TRUE(run(seed));
 }
 
 TEST_P(SequencePropertyTest, ManagerAndModelAgreeOnNewSeeds) {

@@ -10,6 +10,7 @@
 #include "ashlar/testing/time_box.h"
 #include "index/concurrent/concurrent_cases.h"
 #include "index/concurrent/concurrent_run.h"
+#include "support/rounds.h"
 
 namespace ashlar::index::concurrent {
 namespace {
@@ -31,6 +32,8 @@ class ConcurrentIndex : public ::testing::TestWithParam<std::tuple<ConcurrentCas
 TEST_P(ConcurrentIndex, KeepsTheRuleAndEndsLikeTheOracle) {
   const testing::TimeBox box(0.1);
   RunOptions options;
+  options.enough = testing::rounds(options.enough);
+  if (testing::is_sanitized()) options.calls /= 4;
   if (box.seconds() > 10 * options.seconds) {
     options.seconds = box.seconds() / 10;
     options.enough = 20'000;
