@@ -88,7 +88,7 @@ class Writer {
 TEST(CrashTest, WhatIsFoundAfterAKillHasItsBytes) {
   const ScratchFolder folder;
   Random random(5);
-  const testing::TimeBox box(3);
+  const testing::TimeBox box(2);
   int kills = 0;
   std::size_t found = 0;
   std::size_t from_volume = 0;

@@ -291,7 +291,7 @@ class TierModelTest : public ::testing::Test {
 };
 
 TEST_F(TierModelTest, RandomOperationsDoWhatTheModelSays) {
-  const ashlar::testing::TimeBox box(4);
+  const ashlar::testing::TimeBox box(2);
   int step = 0;
   for (; step < 3000 || (step < 1'000'000 && !box.over()); ++step) {
     SCOPED_TRACE(step);

@@ -653,7 +653,7 @@ TEST_P(RequestPropertyTest, KvIsAlwaysThatOfTheTokensOnKnownSeeds) {
 }
 
 TEST_P(RequestPropertyTest, KvIsAlwaysThatOfTheTokensOnNewSeeds) {
-  const testing::TimeBox box(2);
+  const testing::TimeBox box(1);
   std::uint64_t seed = kSeeds;
   while (!box.over()) ASSERT_TRUE(run(++seed));
   RecordProperty("seeds", std::to_string(seed));

@@ -16,7 +16,7 @@ using Parameters = std::tuple<std::size_t, DuplicatePolicy>;
 class ManagerStressTest : public ::testing::TestWithParam<Parameters> {};
 
 TEST_P(ManagerStressTest, WhatThreadsHoldAddsUpToWhatTheManagerSays) {
-  const testing::TimeBox box(2);
+  const testing::TimeBox box(1);
   const YieldingHook hook;
   std::uint64_t seed = 0;
   std::uint64_t operations = 0;

@@ -130,7 +130,7 @@ class RegistryStress {
 };
 
 TEST(RegistryStressTest, EntriesComeAndGoWithTheirAttachmentsAndCallbacks) {
-  const testing::TimeBox box(2);
+  const testing::TimeBox box(1);
   std::uint64_t seed = 0;
   do {
     // Few hashes: every entry dies and is born again all the time.

@@ -250,7 +250,7 @@ using Parameters = std::tuple<std::size_t, DuplicatePolicy>;
 class RequestStressTest : public ::testing::TestWithParam<Parameters> {};
 
 TEST_P(RequestStressTest, EveryRequestReadsTheKvOfItsTokens) {
-  const testing::TimeBox box(2);
+  const testing::TimeBox box(1);
   const YieldingHook hook;
   std::uint64_t seed = 0;
   ManagerCounters total;

@@ -292,7 +292,7 @@ class TwoTierStress {
 class TwoTierStressTest : public ::testing::TestWithParam<std::size_t> {};
 
 TEST_P(TwoTierStressTest, AnEntryIsSharedByBothTiersAndLivesAsLongAsItsLastHolder) {
-  const testing::TimeBox box(2);
+  const testing::TimeBox box(1);
   const YieldingHook hook;
   std::uint64_t seed = 0;
   std::uint64_t orphans = 0;

@@ -23,7 +23,7 @@ Clock::TimePoint in(Clock::Duration time) {
 }
 
 TEST(WaitingStressTest, WaitersAreServedInTheOrderInWhichTheyCame) {
-  const testing::TimeBox box(2);
+  const testing::TimeBox box(1);
   Random random(1);
   do {
     constexpr std::uint32_t kBlocks = 8;
@@ -67,7 +67,7 @@ TEST(WaitingStressTest, WaitersAreServedInTheOrderInWhichTheyCame) {
 }
 
 TEST(WaitingStressTest, EveryWaiterIsServedOrTimesOutAndNoBlockIsGivenTwice) {
-  const testing::TimeBox box(2);
+  const testing::TimeBox box(1);
   std::uint64_t seed = 0;
   do {
     constexpr std::uint32_t kBlocks = 8;
