@@ -3,6 +3,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <atomic>
+#include <numeric>
+#include <optional>
+
 #include "ashlar/transfer/file_executor.h"
 #include "ashlar/transfer/memcpy_executor.h"
 #include "transfer/executor_conformance.h"
@@ -145,16 +150,6 @@ TEST_F(TransferEngineTest, OpaqueContentWithGapsAndLargeAlignmentsPass) {
 }
 
 TEST_F(TransferEngineTest, CancelReachesTheHopThatRuns) {
-  std::atomic<int> seen{0};
-  std::optional<Transfer> transfer;
-  const auto ready = std::make_shared<Gate>();
-  const auto faults = std::make_shared<ScriptedFaults>([&](auto...) {
-    if (seen++ == 3) {
-      ready->pass();
-      transfer->cancel();
-    }
-    return storage::IoVerdict{};
-  });
   LayoutConfig config = small_shape(200, 3, 4);
   config.head_dim = 1024;
   config.inner_dim = 4096;
@@ -162,17 +157,33 @@ TEST_F(TransferEngineTest, CancelReachesTheHopThatRuns) {
   const auto engine = TransferEngine::create({.executors = {FileExecutor::create({.threads = 1}).value()},
                                               .staging = std::make_shared<storage::PinnedAllocator>()})
                           .value();
-  const auto a = BlockSet::allocate(layout, *files<1>(folder_, faults)).value();
-  const auto b = BlockSet::allocate(layout, *files<2>(folder_, nullptr)).value();
   std::vector<std::uint32_t> all(200);
   std::iota(all.begin(), all.end(), 0u);
   std::vector<std::uint32_t> turned(all.rbegin(), all.rend());
-  transfer = engine->submit({.plan = plan(a, all, b, turned).value()}).value();
-  ready->open();
-  const TransferResult result = transfer->wait_for_end();
-  ASSERT_FALSE(result);
-  EXPECT_EQ(result.error().code(), ErrorCode::kCancelled);
-  EXPECT_LT(seen, 100) << "of 200 operations of the first hop";
+  // The engine may be kept from its processor between starting a hop and remembering it; then the hop ends first.
+  int seen_least = 200;
+  for (int attempt = 0; attempt < 100 && seen_least >= 100; ++attempt) {
+    std::atomic<int> seen{0};
+    std::optional<Transfer> transfer;
+    Gate ready;
+    const auto faults = std::make_shared<ScriptedFaults>([&](auto...) {
+      if (seen++ == 3) {
+        ready.pass();
+        transfer->cancel();
+      }
+      return storage::IoVerdict{};
+    });
+    const ScratchFolder folder;
+    const auto a = BlockSet::allocate(layout, *files<1>(folder, faults)).value();
+    const auto b = BlockSet::allocate(layout, *files<2>(folder, nullptr)).value();
+    transfer = engine->submit({.plan = plan(a, all, b, turned).value()}).value();
+    ready.open();
+    const TransferResult result = transfer->wait_for_end();
+    ASSERT_FALSE(result);
+    EXPECT_EQ(result.error().code(), ErrorCode::kCancelled);
+    seen_least = std::min(seen_least, seen.load());
+  }
+  EXPECT_LT(seen_least, 100) << "of 200 operations of the first hop";
 }
 
 TEST_F(TransferEngineTest, AFailingHopFailsTheTransfer) {
