@@ -11,6 +11,7 @@
 #include <gtest/gtest.h>
 
 #include <cstddef>
+#include <cstdint>
 #include <cstdlib>
 #include <cstring>
 #include <new>
@@ -83,6 +84,9 @@ void free_large(void* memory, std::size_t) noexcept {
 
 namespace ashlar::support {
 
+// Which allocations fail: one, or one and all after it.
+enum class Shortage : std::uint8_t { kOnce, kFromThenOn };
+
 // The allocation that fails, by its number.
 class FailingAllocation {
  public:
@@ -97,6 +101,10 @@ class FailingAllocation {
   template <class F>
   bool from_then_on(F&& f) {
     return run(std::forward<F>(f), /*all_after=*/true);
+  }
+  template <class F>
+  bool during(Shortage shortage, F&& f) {
+    return run(std::forward<F>(f), shortage == Shortage::kFromThenOn);
   }
   // Whether there was one to fail.
   bool happened() const noexcept { return happened_; }

@@ -6,28 +6,16 @@
 #include <cstdint>
 #include <cstdlib>
 
+#include "support/sanitizers.h"
+
 namespace ashlar::testing {
 
 inline constexpr std::uint64_t kSanitizedPart = 8;
 
-inline bool is_sanitized() {
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-  return true;
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
-  return true;
-#else
-  return false;
-#endif
-#else
-  return false;
-#endif
-}
-
 inline std::uint64_t rounds(std::uint64_t all) {
   const bool is_long =
       std::getenv("ASHLAR_TEST_SECONDS") != nullptr;  // NOLINT(concurrency-mt-unsafe): nothing sets it
-  return is_sanitized() && !is_long ? std::max<std::uint64_t>(1, all / kSanitizedPart) : all;
+  return kSanitized && !is_long ? std::max<std::uint64_t>(1, all / kSanitizedPart) : all;
 }
 
 }  // namespace ashlar::testing

@@ -352,14 +352,32 @@ TEST_F(NatsJetStream, ANewConsumerMayBeginNow) {
   EXPECT_EQ(got.batches[0].head.first, 5u);
 }
 
+// Changes the streams of a server by a connection of its own.
+class Administrator {
+ public:
+  explicit Administrator(const NatsServer& server) {
+    EXPECT_EQ(natsConnection_ConnectTo(&connection_, server.url().c_str()), NATS_OK);
+    EXPECT_EQ(natsConnection_JetStream(&streams_, connection_, nullptr), NATS_OK);
+  }
+  ~Administrator() {
+    jsCtx_Destroy(streams_);
+    natsConnection_Destroy(connection_);
+  }
+  Administrator(const Administrator&) = delete;
+  Administrator& operator=(const Administrator&) = delete;
+
+  jsCtx* streams() const { return streams_; }
+
+ private:
+  natsConnection* connection_ = nullptr;
+  jsCtx* streams_ = nullptr;
+};
+
 TEST_F(NatsJetStream, ARefusalIsAnErrorUntilTheServerTakesIt) {
   NatsServer server;
   const auto sink = sink_of({.connection = server.options(), .prefix = "a.b", .mode = NatsMode::kJetStream});
-  natsConnection* raw = nullptr;
-  jsCtx* context = nullptr;
-  ASSERT_EQ(natsConnection_ConnectTo(&raw, server.url().c_str()), NATS_OK);
-  ASSERT_EQ(natsConnection_JetStream(&context, raw, nullptr), NATS_OK);
-  ASSERT_EQ(js_DeleteStream(context, "ASHLAR_KV", nullptr, nullptr), NATS_OK);
+  const Administrator administrator(server);
+  ASSERT_EQ(js_DeleteStream(administrator.streams(), "ASHLAR_KV", nullptr, nullptr), NATS_OK);
   // A stream of that name that takes nothing of ours.
   jsStreamConfig config;
   jsStreamConfig_Init(&config);
@@ -367,7 +385,7 @@ TEST_F(NatsJetStream, ARefusalIsAnErrorUntilTheServerTakesIt) {
   config.Name = "ASHLAR_KV";
   config.Subjects = &subject;
   config.SubjectsLen = 1;
-  ASSERT_EQ(js_AddStream(nullptr, context, &config, nullptr, nullptr), NATS_OK);
+  ASSERT_EQ(js_AddStream(nullptr, administrator.streams(), &config, nullptr, nullptr), NATS_OK);
   ASSERT_TRUE(sink->publish(batch_of(0, 5).view()));
   Result<void> result;
   const auto deadline = std::chrono::steady_clock::now() + seconds(60);
@@ -380,11 +398,9 @@ TEST_F(NatsJetStream, ARefusalIsAnErrorUntilTheServerTakesIt) {
   // second, would race in nats-server 2.9: docs/nats.md.)
   const std::string ours = batch_filter("a.b", std::nullopt);
   subject = ours.c_str();
-  ASSERT_EQ(js_UpdateStream(nullptr, context, &config, nullptr, nullptr), NATS_OK);
+  ASSERT_EQ(js_UpdateStream(nullptr, administrator.streams(), &config, nullptr, nullptr), NATS_OK);
   const Result<void> flushed = sink->flush(seconds(60));
   EXPECT_TRUE(flushed) << flushed.error();
-  jsCtx_Destroy(context);
-  natsConnection_Destroy(raw);
   const auto source =
       source_of({.connection = server.options(), .prefix = "a.b", .mode = NatsMode::kJetStream});
   Collector got;
@@ -395,13 +411,8 @@ TEST_F(NatsJetStream, ARefusalIsAnErrorUntilTheServerTakesIt) {
 TEST_F(NatsJetStream, AStreamThatIsGoneIsMadeAgain) {
   NatsServer server;
   const auto sink = sink_of({.connection = server.options(), .prefix = "a.b", .mode = NatsMode::kJetStream});
-  natsConnection* raw = nullptr;
-  jsCtx* context = nullptr;
-  ASSERT_EQ(natsConnection_ConnectTo(&raw, server.url().c_str()), NATS_OK);
-  ASSERT_EQ(natsConnection_JetStream(&context, raw, nullptr), NATS_OK);
-  ASSERT_EQ(js_DeleteStream(context, "ASHLAR_KV", nullptr, nullptr), NATS_OK);
-  jsCtx_Destroy(context);
-  natsConnection_Destroy(raw);
+  const Administrator administrator(server);
+  ASSERT_EQ(js_DeleteStream(administrator.streams(), "ASHLAR_KV", nullptr, nullptr), NATS_OK);
   ASSERT_TRUE(sink->publish(batch_of(0, 5).view()));
   const Result<void> flushed = sink->flush(seconds(60));
   EXPECT_TRUE(flushed) << flushed.error();

@@ -27,6 +27,7 @@ namespace {
 
 using ashlar::support::FailingAllocation;
 using ashlar::support::for_every_allocation;
+using ashlar::support::Shortage;
 using conformance::branch_of;
 using conformance::Chain;
 using conformance::chain_of;
@@ -43,8 +44,6 @@ using testing::StoreCall;
 
 constexpr StorageTier kDevice = StorageTier::kDevice;
 constexpr StorageTier kHost = StorageTier::kHost;
-
-enum class Memory : std::uint8_t { kFailsOnce, kFailsFromThenOn };
 
 // An index beside an oracle that is told what the index has applied.
 class World {
@@ -67,14 +66,14 @@ class World {
   }
 
   // The same with an allocation failing. `applied` says whether the index took the call.
-  std::string apply(const IndexCall& call, FailingAllocation& failing, Memory memory, bool& applied) {
+  std::string apply(const IndexCall& call, FailingAllocation& failing, Shortage shortage, bool& applied) {
     note(call);
     CallAnswer answer;
     const auto run = [&] {
       answer = testing::apply(call, index_);
       return true;
     };
-    const bool returned = memory == Memory::kFailsOnce ? failing.during(run) : failing.from_then_on(run);
+    const bool returned = failing.during(shortage, run);
     applied = returned && answer.verdict != StoreVerdict::kFull;
     if (!applied && !failing.happened()) return "refused with all the memory";
     if (!returned && std::holds_alternative<StoreCall>(call)) return "a store throws";
@@ -197,17 +196,17 @@ class StalledReader {
 };
 
 // Returns how many allocations there were to fail.
-std::size_t run(const Scenario& scenario, Memory memory, bool stalled) {
+std::size_t run(const Scenario& scenario, Shortage shortage, bool stalled) {
   return for_every_allocation([&](FailingAllocation& failing) {
     SCOPED_TRACE("allocation " + std::to_string(failing.number()) +
-                 (memory == Memory::kFailsOnce ? " fails" : " and all after it fail") +
+                 (shortage == Shortage::kOnce ? " fails" : " and all after it fail") +
                  (stalled ? ", with a reader inside" : ""));
     World world(scenario.mid_chain);
     std::optional<StalledReader> reader;
     if (stalled) reader.emplace(world);
     for (const IndexCall& call : scenario.before) ASSERT_EQ(world.apply(call), "") << to_string(call);
     bool applied = false;
-    ASSERT_EQ(world.apply(scenario.call, failing, memory, applied), "");
+    ASSERT_EQ(world.apply(scenario.call, failing, shortage, applied), "");
     // First without a look at the sizes, which would finish what was left for later.
     if (failing.number() % 2 == 0) {
       ASSERT_EQ(world.compare(), "");
@@ -225,9 +224,9 @@ std::size_t run(const Scenario& scenario, Memory memory, bool stalled) {
 
 std::size_t run(const Scenario& scenario) {
   std::size_t failures = 0;
-  for (const Memory memory : {Memory::kFailsOnce, Memory::kFailsFromThenOn})
+  for (const Shortage shortage : {Shortage::kOnce, Shortage::kFromThenOn})
     for (const bool stalled : {false, true}) {
-      failures += run(scenario, memory, stalled);
+      failures += run(scenario, shortage, stalled);
       if (::testing::Test::HasFailure()) return failures;
     }
   return failures;
@@ -335,7 +334,7 @@ TEST(FlashMemoryTest, ASplitThatMovesSomeAliases) {
     std::vector<IndexCall> more = before;
     more.emplace_back(store_of(worker(7), chain));
     more.emplace_back(store_of(worker(8), renamed(chain, 9)));
-    EXPECT_GT(run({more, call}, Memory::kFailsOnce, false), 0u);
+    EXPECT_GT(run({more, call}, Shortage::kOnce, false), 0u);
   }
 }
 
@@ -344,7 +343,7 @@ TEST(FlashMemoryTest, AHolderAfterAnyNumberOfRetirements) {
   const Chain chain = chain_of(1, 1);
   std::vector<IndexCall> before = stores(2, chain);
   for (std::uint64_t i = 0; i < 66; ++i) {
-    EXPECT_GT(run({before, store_of(worker(3), chain)}, Memory::kFailsOnce, false), 0u);
+    EXPECT_GT(run({before, store_of(worker(3), chain)}, Shortage::kOnce, false), 0u);
     for (const IndexCall& call : stores(3, chain_of(100 + i, 1))) before.push_back(call);
   }
 }
@@ -391,7 +390,7 @@ TEST(FlashMemoryTest, ARemovalOfALongBarrenChain) {
   for (const bool stalled : {false, true})
     run({{store_of(worker(1), chain), RemoveCall{worker(1), kDevice, all}},
          RemoveCall{worker(1), kDevice, last}},
-        Memory::kFailsFromThenOn, stalled);
+        Shortage::kFromThenOn, stalled);
 }
 
 TEST(FlashMemoryTest, OrphansGo) {
@@ -494,7 +493,7 @@ TEST(FlashMemoryTest, DumpsAndSizesChangeNothing) {
       [](const FlashIndex& index, RecordedCalls&) { (void)index.sizes(); },
   };
   for (const Look& look : looks)
-    for (const Memory memory : {Memory::kFailsOnce, Memory::kFailsFromThenOn})
+    for (const Shortage shortage : {Shortage::kOnce, Shortage::kFromThenOn})
       for (const bool stalled : {false, true}) {
         const std::size_t failures = for_every_allocation([&](FailingAllocation& failing) {
           World world;
@@ -512,7 +511,7 @@ TEST(FlashMemoryTest, DumpsAndSizesChangeNothing) {
             return true;
           };
           // The sink allocates too.
-          const bool done = memory == Memory::kFailsOnce ? failing.during(run) : failing.from_then_on(run);
+          const bool done = failing.during(shortage, run);
           EXPECT_TRUE(done || failing.happened());
           ASSERT_EQ(world.compare(), "") << failing.number();
           reader.reset();
@@ -550,8 +549,8 @@ TEST(FlashMemoryTest, EveryAllocationOfRandomCalls) {
       bool applied = false;
       for (std::size_t number = 1; !applied; ++number) {
         FailingAllocation failing(number);
-        const Memory memory = (seed + number) % 2 == 0 ? Memory::kFailsOnce : Memory::kFailsFromThenOn;
-        ASSERT_EQ(world.apply(call, failing, memory, applied), "") << "step " << step << ", " << number;
+        const Shortage shortage = (seed + number) % 2 == 0 ? Shortage::kOnce : Shortage::kFromThenOn;
+        ASSERT_EQ(world.apply(call, failing, shortage, applied), "") << "step " << step << ", " << number;
         ASSERT_EQ(world.compare_answers(generator.next_query()), "") << "step " << step << ", " << number;
         failures += failing.happened() ? 1 : 0;
       }
@@ -579,8 +578,8 @@ TEST(FlashMemoryTest, RandomAllocationsOfRandomCalls) {
       const bool scarce = step / 20 % 2 == 1;
       bool applied = false;
       FailingAllocation failing(1 + random.below(scarce ? 3 : 40));
-      const Memory memory = scarce ? Memory::kFailsFromThenOn : Memory::kFailsOnce;
-      ASSERT_EQ(world.apply(call, failing, memory, applied), "") << "step " << step;
+      const Shortage shortage = scarce ? Shortage::kFromThenOn : Shortage::kOnce;
+      ASSERT_EQ(world.apply(call, failing, shortage, applied), "") << "step " << step;
       ASSERT_EQ(world.compare_answers(generator.next_query()), "") << "step " << step;
       if (step % 50 == 49) {
         ASSERT_EQ(world.compare(), "") << "step " << step;
@@ -602,9 +601,9 @@ TEST(FlashMemoryTest, RemovalsWithoutAnyMemory) {
     for (std::uint64_t c = 0; c < 400; ++c) {
       FailingAllocation failing(1);
       bool applied = false;
-      ASSERT_EQ(world.apply(remove_of(worker(c % 9), chains[c], 0, 210), failing, Memory::kFailsFromThenOn,
-                            applied),
-                "");
+      ASSERT_EQ(
+          world.apply(remove_of(worker(c % 9), chains[c], 0, 210), failing, Shortage::kFromThenOn, applied),
+          "");
       ASSERT_TRUE(applied);
       ASSERT_EQ(world.compare_answers(chains[c].locals), "");
     }

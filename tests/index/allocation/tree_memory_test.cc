@@ -36,6 +36,7 @@ namespace {
 
 using support::FailingAllocation;
 using support::for_every_allocation;
+using support::Shortage;
 using testing::CallAnswer;
 using testing::ClearCall;
 using testing::IndexCall;
@@ -49,13 +50,6 @@ constexpr StorageTier kDevice = StorageTier::kDevice;
 constexpr StorageTier kHost = StorageTier::kHost;
 
 using Queries = std::vector<std::vector<LocalHash>>;
-
-// Which allocations of a call fail: one, or one and all after it.
-enum class Shortage : std::uint8_t { kOnce, kFromThenOn };
-
-bool run(FailingAllocation& failing, Shortage shortage, const std::function<bool()>& body) {
-  return shortage == Shortage::kOnce ? failing.during(body) : failing.from_then_on(body);
-}
 
 IndexSizes without_structure(IndexSizes sizes) {
   sizes.nodes = sizes.bytes = sizes.waiting_bytes = 0;
@@ -86,7 +80,7 @@ class World {
 
   void apply_without_memory(const IndexCall& call, FailingAllocation& failing, Shortage shortage) {
     CallAnswer answer;
-    const bool returned = run(failing, shortage, [&] {
+    const bool returned = failing.during(shortage, [&] {
       answer = testing::apply(call, *index_);
       return true;
     });
@@ -525,7 +519,7 @@ TYPED_TEST(PredictionMemoryTest, APredictionIsAppliedOrRefused) {
         }
         const std::string before = seen(index, queries);
         StoreVerdict verdict = StoreVerdict::kEmpty;
-        EXPECT_TRUE(run(failing, shortage, [&] {
+        EXPECT_TRUE(failing.during(shortage, [&] {
           verdict = index.predict(worker(1), other.locals);
           return true;
         }));
@@ -565,7 +559,7 @@ TYPED_TEST(PredictionMemoryTest, RealStoresReplacePredictionsOrAreRefused) {
       const std::string before = seen(index, queries);
       StoreVerdict verdict = StoreVerdict::kEmpty;
       const StoreCall call = store(worker(1), renamed(chain, 5));
-      EXPECT_TRUE(run(failing, shortage, [&] {
+      EXPECT_TRUE(failing.during(shortage, [&] {
         verdict = index.store(call.event());
         return true;
       }));

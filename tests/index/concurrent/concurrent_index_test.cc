@@ -33,7 +33,7 @@ TEST_P(ConcurrentIndex, KeepsTheRuleAndEndsLikeTheOracle) {
   const testing::TimeBox box(0.1);
   RunOptions options;
   options.enough = testing::rounds(options.enough);
-  if (testing::is_sanitized()) options.calls /= 4;
+  if (testing::kSanitized) options.calls /= 4;
   if (box.seconds() > 10 * options.seconds) {
     options.seconds = box.seconds() / 10;
     options.enough = 20'000;

@@ -7,16 +7,12 @@
 #include <thread>
 #include <utility>
 
+#include "support/sanitizers.h"
+
 namespace ashlar::index::concurrent {
 namespace {
 
-#if defined(__SANITIZE_THREAD__)
-constexpr bool kLooseStamps = true;
-#elif defined(__has_feature)
-constexpr bool kLooseStamps = __has_feature(thread_sanitizer);
-#else
-constexpr bool kLooseStamps = false;
-#endif
+constexpr bool kLooseStamps = testing::kThreadSanitizer;
 
 // Calls of an index that applies later, from one barrier to the next.
 constexpr std::size_t kCallsToSettle = 16;
