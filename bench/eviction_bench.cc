@@ -26,8 +26,8 @@
 #include "ashlar/base/random.h"
 #include "ashlar/block/block_registry.h"
 #include "ashlar/block/eviction.h"
-#include "block/hash_index.h"
-#include "block/hash_mix.h"
+#include "block/registry/hash_index.h"
+#include "block/registry/hash_mix.h"
 #include "list_map_lru.h"
 #include "ratio.h"
 

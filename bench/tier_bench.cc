@@ -26,7 +26,7 @@
 #include <vector>
 
 #include "ashlar/storage/disk_storage.h"
-#include "ashlar/tiers/g3_file.h"
+#include "tiers/disk/g3_file.h"
 #include "ashlar/tiers/kv_block_manager.h"
 #include "ashlar/transfer/file_executor.h"
 #include "ashlar/transfer/memcpy_executor.h"

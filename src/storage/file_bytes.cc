@@ -1,4 +1,4 @@
-#include "tiers/file_bytes.h"
+#include "storage/file_bytes.h"
 
 #include <sys/uio.h>
 
@@ -9,9 +9,9 @@
 
 #include "ashlar/storage/io_faults.h"
 #include "storage/size_limit_signal.h"
-#include "tiers/parts_cursor.h"
+#include "storage/parts_cursor.h"
 
-namespace ashlar::tiers {
+namespace ashlar::storage {
 namespace {
 
 constexpr std::size_t kPiecesPerCall = 64;  // per call of the system
@@ -31,11 +31,11 @@ struct Outcome {
 
 // One operation over the next bytes of a cursor. Call is preadv or pwritev.
 template <class Byte, class Call>
-Outcome step(const storage::FileAccess& file, storage::IoDirection direction, std::uint64_t offset,
+Outcome step(const FileAccess& file, IoDirection direction, std::uint64_t offset,
              const PartsCursor<Byte>& left, std::span<iovec> pieces, Call call) {
   std::uint64_t most = left.left();
   if (file.faults != nullptr) {
-    const storage::IoVerdict verdict = file.faults->judge(direction, offset, most);
+    const IoVerdict verdict = file.faults->judge(direction, offset, most);
     if (verdict.error != 0) return {.error = verdict.error};
     most = std::min(most, verdict.at_most);
   }
@@ -48,12 +48,12 @@ Outcome step(const storage::FileAccess& file, storage::IoDirection direction, st
 
 }  // namespace
 
-Result<void> write_all(const storage::FileAccess& file, const std::string& path, std::uint64_t offset,
+Result<void> write_all(const FileAccess& file, const std::string& path, std::uint64_t offset,
                        std::span<const std::span<const std::byte>> parts) {
-  const storage::SizeLimitSignal no_signal;
+  const SizeLimitSignal no_signal;
   std::array<iovec, kPiecesPerCall> pieces{};
   for (PartsCursor<const std::byte> left(parts); left.left() > 0;) {
-    const Outcome written = step(file, storage::IoDirection::kWrite, offset, left, pieces, pwritev);
+    const Outcome written = step(file, IoDirection::kWrite, offset, left, pieces, pwritev);
     if (written.error == EINTR) continue;
     if (written.error != 0 || written.bytes == 0)
       return failed(path, "written", left.left(), offset, written.error == 0 ? EIO : written.error);
@@ -71,11 +71,11 @@ Result<void> write_all(const storage::FileAccess& file, const std::string& path,
   return {};
 }
 
-Result<void> read_all(const storage::FileAccess& file, const std::string& path, std::uint64_t offset,
+Result<void> read_all(const FileAccess& file, const std::string& path, std::uint64_t offset,
                       std::span<const std::span<std::byte>> parts) {
   std::array<iovec, kPiecesPerCall> pieces{};
   for (PartsCursor<std::byte> left(parts); left.left() > 0;) {
-    const Outcome read = step(file, storage::IoDirection::kRead, offset, left, pieces, preadv);
+    const Outcome read = step(file, IoDirection::kRead, offset, left, pieces, preadv);
     if (read.error == EINTR) continue;
     if (read.error != 0) return failed(path, "read", left.left(), offset, read.error);
     if (read.bytes == 0)
@@ -88,4 +88,4 @@ Result<void> read_all(const storage::FileAccess& file, const std::string& path, 
   return {};
 }
 
-}  // namespace ashlar::tiers
+}  // namespace ashlar::storage

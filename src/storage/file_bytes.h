@@ -11,13 +11,13 @@
 #include "ashlar/base/result.h"
 #include "ashlar/storage/storage.h"
 
-namespace ashlar::tiers {
+namespace ashlar::storage {
 
 // Errors: kCapacity: no space; kIo. Some of the bytes may have been written then.
-Result<void> write_all(const storage::FileAccess& file, const std::string& path, std::uint64_t offset,
+Result<void> write_all(const FileAccess& file, const std::string& path, std::uint64_t offset,
                        std::span<const std::span<const std::byte>> parts);
 // Errors: kCorruption: the file ends before; kIo.
-Result<void> read_all(const storage::FileAccess& file, const std::string& path, std::uint64_t offset,
+Result<void> read_all(const FileAccess& file, const std::string& path, std::uint64_t offset,
                       std::span<const std::span<std::byte>> parts);
 
-}  // namespace ashlar::tiers
+}  // namespace ashlar::storage

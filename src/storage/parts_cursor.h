@@ -15,7 +15,7 @@
 
 #include "ashlar/base/check.h"
 
-namespace ashlar::tiers {
+namespace ashlar::storage {
 
 // Byte is std::byte or const std::byte.
 template <class Byte>
@@ -88,4 +88,4 @@ class PartsCursor {
   std::size_t within_ = 0;  // and where in it
 };
 
-}  // namespace ashlar::tiers
+}  // namespace ashlar::storage

@@ -1,4 +1,4 @@
-#include "tiers/kv_parts.h"
+#include "tiers/kv_assembly.h"
 
 #include <algorithm>
 #include <map>
@@ -8,7 +8,7 @@
 #include "ashlar/transfer/file_executor.h"
 #include "ashlar/transfer/memcpy_executor.h"
 #include "ashlar/transfer/transfer_engine.h"
-#include "tiers/lowest_first.h"
+#include "tiers/disk/lowest_first_allocator.h"
 
 namespace ashlar::tiers {
 
@@ -94,7 +94,7 @@ Result<std::shared_ptr<const BlockSet>> memory_of(const KvOptions& options, cons
 
 }  // namespace
 
-Result<void> KvBlockManager::Parts::open() {
+Result<void> KvBlockManager::Assembly::open() {
   if (options.clock != nullptr) stack.clock = options.clock;
   block::RegistryOptions registry_options = options.registry;
   registry_options.name_space = options.keys;
@@ -128,7 +128,7 @@ Result<void> KvBlockManager::Parts::open() {
   return {};
 }
 
-Result<void> KvBlockManager::Parts::open_memory() {
+Result<void> KvBlockManager::Assembly::open_memory() {
   if (const Result<void> made = open_manager(options, *stack.registry, *stack.clock, options.g1.blocks,
                                              options.g1.eviction, stack.g1_manager);
       !made)
@@ -152,12 +152,12 @@ Result<void> KvBlockManager::Parts::open_memory() {
 }
 
 // A device that fails is left out while others are there; a file that is not ours is not.
-Result<void> KvBlockManager::Parts::open_disk() {
+Result<void> KvBlockManager::Assembly::open_disk() {
   const DiskShape& shape = *options.g3;
   if (const Result<void> made =
           open_manager(options, *stack.registry, *stack.clock, shape.blocks, shape.eviction, stack.g3_manager,
                        [](std::uint32_t blocks) -> std::unique_ptr<block::ResetAllocator> {
-                         return std::make_unique<LowestFirst>(blocks);
+                         return std::make_unique<LowestFirstAllocator>(blocks);
                        });
       !made)
     return made;
@@ -194,7 +194,7 @@ Result<void> KvBlockManager::Parts::open_disk() {
   return {};
 }
 
-Result<void> KvBlockManager::Parts::open_volumes() {
+Result<void> KvBlockManager::Assembly::open_volumes() {
   const VolumeShape& shape = *options.g4;
   if (const Result<void> made = open_manager(options, *stack.registry, *stack.clock, shape.blocks,
                                              shape.eviction, stack.g4_manager);
@@ -218,7 +218,7 @@ Result<void> KvBlockManager::Parts::open_volumes() {
   return {};
 }
 
-Result<void> KvBlockManager::Parts::open_lanes() {
+Result<void> KvBlockManager::Assembly::open_lanes() {
   const auto open_lane = [&](std::unique_ptr<OffloadLane>& out, TierPool& from, TierPool& to,
                              const WayDown& way, OffloadLane::Begin begin,
                              OffloadLane::Arrived arrived = {}) -> Result<void> {
@@ -267,14 +267,14 @@ Result<void> KvBlockManager::Parts::open_lanes() {
       [this](const SequenceHash& hash, std::uint8_t priority) { arrived_in_g2(hash, priority); });
 }
 
-OffloadLane::Finish KvBlockManager::Parts::begin_move(BytePool& from, BytePool& to,
+OffloadLane::Finish KvBlockManager::Assembly::begin_move(BytePool& from, BytePool& to,
                                                       std::vector<block::Hold> holds,
                                                       const MoveOptions& move) const {
   const std::shared_ptr<BlockMover::Running> running = stack.mover->begin(from, to, std::move(holds), move);
   return [running] { return running->finish(); };
 }
 
-void KvBlockManager::Parts::arrived_in_g2(const SequenceHash& hash, std::uint8_t priority) {
+void KvBlockManager::Assembly::arrived_in_g2(const SequenceHash& hash, std::uint8_t priority) {
   if (closed) return;
   if (to_g3 != nullptr && options.to_g3.trigger == Trigger::kOnArrival)
     to_g3->suggest(std::span(&hash, 1), priority);
@@ -283,7 +283,7 @@ void KvBlockManager::Parts::arrived_in_g2(const SequenceHash& hash, std::uint8_t
 }
 
 template <events::Tier Tier>
-void KvBlockManager::Parts::look_ahead(block::BlockManager<Tier>& manager, TierPool& pool, const WayDown& way,
+void KvBlockManager::Assembly::look_ahead(block::BlockManager<Tier>& manager, TierPool& pool, const WayDown& way,
                                        OffloadLane* lane, TierPool* below) {
   if (lane == nullptr || way.trigger != Trigger::kNearEviction || closing) return;
   const std::size_t empty = manager.status().reset;
@@ -302,11 +302,11 @@ void KvBlockManager::Parts::look_ahead(block::BlockManager<Tier>& manager, TierP
   }
 }
 
-void KvBlockManager::Parts::look_ahead_g1() {
+void KvBlockManager::Assembly::look_ahead_g1() {
   look_ahead(*stack.g1_manager, *stack.g1, options.to_g2, to_g2.get(), stack.g2.get());
 }
 
-void KvBlockManager::Parts::look_ahead_g2() {
+void KvBlockManager::Assembly::look_ahead_g2() {
   if (!stack.g2_manager) return;
   look_ahead(*stack.g2_manager, *stack.g2, options.to_g3, to_g3.get(), stack.g3.get());
   look_ahead(*stack.g2_manager, *stack.g2, options.to_g4, to_g4.get(), stack.g4.get());

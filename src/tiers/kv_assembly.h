@@ -7,13 +7,13 @@
 
 #include "ashlar/base/mutex.h"
 #include "ashlar/tiers/kv_block_manager.h"
-#include "tiers/onboarder.h"
+#include "tiers/onboard/onboarder.h"
 #include "tiers/tier_stack.h"
 
 namespace ashlar::tiers {
 
-struct KvBlockManager::Parts {
-  explicit Parts(KvOptions its_options) : options(std::move(its_options)) {}
+struct KvBlockManager::Assembly {
+  explicit Assembly(KvOptions its_options) : options(std::move(its_options)) {}
 
   // Builds all of it. Errors: see create().
   Result<void> open();

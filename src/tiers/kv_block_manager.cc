@@ -3,7 +3,7 @@
 #include <numeric>
 #include <utility>
 
-#include "tiers/kv_parts.h"
+#include "tiers/kv_assembly.h"
 
 namespace ashlar::tiers {
 
@@ -20,41 +20,41 @@ std::uint64_t KvStatus::missed() const noexcept {
 
 Result<std::unique_ptr<KvBlockManager>> KvBlockManager::create(KvOptions options) {
   if (const Result<void> valid = options.validate(); !valid) return valid.error();
-  auto parts = std::make_unique<Parts>(std::move(options));
-  if (const Result<void> opened = parts->open(); !opened) return opened.error();
-  return std::unique_ptr<KvBlockManager>(new KvBlockManager(std::move(parts)));
+  auto assembly = std::make_unique<Assembly>(std::move(options));
+  if (const Result<void> opened = assembly->open(); !opened) return opened.error();
+  return std::unique_ptr<KvBlockManager>(new KvBlockManager(std::move(assembly)));
 }
 
-KvBlockManager::KvBlockManager(std::unique_ptr<Parts> parts) : parts_(std::move(parts)) {}
+KvBlockManager::KvBlockManager(std::unique_ptr<Assembly> assembly) : assembly_(std::move(assembly)) {}
 
 KvBlockManager::~KvBlockManager() {
   detach_events();
-  parts_->closing = true;
-  parts_->closed = true;
-  parts_->onboarder->stop();
-  parts_->onboarder->drop_arrived();
-  parts_->onboarder.reset();
-  if (parts_->stack.g4 != nullptr) parts_->stack.g4->stop();
-  parts_->to_g2.reset();  // before those that it feeds
+  assembly_->closing = true;
+  assembly_->closed = true;
+  assembly_->onboarder->stop();
+  assembly_->onboarder->drop_arrived();
+  assembly_->onboarder.reset();
+  if (assembly_->stack.g4 != nullptr) assembly_->stack.g4->stop();
+  assembly_->to_g2.reset();  // before those that it feeds
 }
 
 block::BlockManager<G1>& KvBlockManager::g1() noexcept {
-  return *parts_->stack.g1_manager;
+  return *assembly_->stack.g1_manager;
 }
 block::BlockManager<G2>* KvBlockManager::g2() noexcept {
-  return parts_->stack.g2_manager ? &*parts_->stack.g2_manager : nullptr;
+  return assembly_->stack.g2_manager ? &*assembly_->stack.g2_manager : nullptr;
 }
 block::BlockManager<G3>* KvBlockManager::g3() noexcept {
-  return parts_->stack.g3_manager ? &*parts_->stack.g3_manager : nullptr;
+  return assembly_->stack.g3_manager ? &*assembly_->stack.g3_manager : nullptr;
 }
 block::BlockManager<G4>* KvBlockManager::g4() noexcept {
-  return parts_->stack.g4_manager ? &*parts_->stack.g4_manager : nullptr;
+  return assembly_->stack.g4_manager ? &*assembly_->stack.g4_manager : nullptr;
 }
 const block::BlockRegistry& KvBlockManager::registry() const noexcept {
-  return *parts_->stack.registry;
+  return *assembly_->stack.registry;
 }
 const std::shared_ptr<const transfer::BlockSet>& KvBlockManager::g1_blocks() const noexcept {
-  return parts_->stack.g1->blocks();
+  return assembly_->stack.g1->blocks();
 }
 
 // ---- compute
@@ -63,8 +63,8 @@ Result<block::BlockList<block::MutableBlock<G1>>, block::AllocationRefusal>
 KvBlockManager::get_mutable_blocks(std::size_t n) {
   auto taken = g1().allocate_blocks_with_evictions(n);
   if (!taken) return std::move(taken).error();
-  parts_->stack.g1->records().handed_out(taken->blocks, taken->evicted);
-  parts_->look_ahead_g1();
+  assembly_->stack.g1->records().handed_out(taken->blocks, taken->evicted);
+  assembly_->look_ahead_g1();
   return std::move(taken->blocks);
 }
 
@@ -78,7 +78,7 @@ KvBlockManager::Registered KvBlockManager::register_blocks(block::BlockList<bloc
   }
   // A name that has a block gets that one; its bytes are somebody else's where the salt is another.
   for (const block::CompleteBlock<G1>& block : blocks) {
-    if (!parts_->stack.g1->foreign(block.sequence_hash(), options.salt)) continue;
+    if (!assembly_->stack.g1->foreign(block.sequence_hash(), options.salt)) continue;
     Error error = make_error(ErrorCode::kCorruption, "block %s is there with another salt: two names meet",
                              block.sequence_hash().to_string().c_str());
     return Unexpected(
@@ -95,15 +95,15 @@ KvBlockManager::Registered KvBlockManager::register_blocks(block::BlockList<bloc
     }
     std::optional<block::Fence> after;
     if (!options.after.empty()) after = options.after[options.after.size() == 1 ? 0 : hashes.size()];
-    parts_->stack.g1->records().write(block.block_id(), record, after);
+    assembly_->stack.g1->records().write(block.block_id(), record, after);
     hashes.push_back(record.hash);
   }
   Registered registered = g1().register_blocks(std::move(blocks));
   if (!registered) return registered;
-  if (parts_->to_g2 != nullptr && parts_->options.to_g2.trigger == Trigger::kOnArrival && !parts_->closing)
-    parts_->to_g2->offload(hashes, OffloadOptions{.priority = options.priority},
-                           parts_->stack.g1->preconditions(hashes));
-  parts_->look_ahead_g1();
+  if (assembly_->to_g2 != nullptr && assembly_->options.to_g2.trigger == Trigger::kOnArrival && !assembly_->closing)
+    assembly_->to_g2->offload(hashes, OffloadOptions{.priority = options.priority},
+                           assembly_->stack.g1->preconditions(hashes));
+  assembly_->look_ahead_g1();
   return registered;
 }
 
@@ -116,16 +116,16 @@ Result<OffloadHandle> KvBlockManager::offload(std::span<const SequenceHash> hash
 
 Result<OffloadHandle> KvBlockManager::offload_to(events::TierId tier, std::span<const SequenceHash> hashes,
                                                  const OffloadOptions& options) {
-  TierPool* const from = tier == kTierId<G2> ? static_cast<TierPool*>(parts_->stack.g1.get())
-                                             : static_cast<TierPool*>(parts_->stack.g2.get());
-  OffloadLane* const lane = tier == kTierId<G2>   ? parts_->to_g2.get()
-                            : tier == kTierId<G3> ? parts_->to_g3.get()
-                            : tier == kTierId<G4> ? parts_->to_g4.get()
+  TierPool* const from = tier == kTierId<G2> ? static_cast<TierPool*>(assembly_->stack.g1.get())
+                                             : static_cast<TierPool*>(assembly_->stack.g2.get());
+  OffloadLane* const lane = tier == kTierId<G2>   ? assembly_->to_g2.get()
+                            : tier == kTierId<G3> ? assembly_->to_g3.get()
+                            : tier == kTierId<G4> ? assembly_->to_g4.get()
                                                   : nullptr;
   if (lane == nullptr)
     return make_error(ErrorCode::kUnsupported, "there is no tier %u to take blocks to",
                       unsigned{tier.value()});
-  if (parts_->closing) return make_error(ErrorCode::kCancelled, "the manager was shut down");
+  if (assembly_->closing) return make_error(ErrorCode::kCancelled, "the manager was shut down");
   if (options.after.size() > 1 && options.after.size() != hashes.size())
     return make_error(ErrorCode::kInvalidArgument, "%zu preconditions for %zu blocks", options.after.size(),
                       hashes.size());
@@ -133,25 +133,25 @@ Result<OffloadHandle> KvBlockManager::offload_to(events::TierId tier, std::span<
 }
 
 void KvBlockManager::look_ahead() {
-  parts_->look_ahead_g1();
-  parts_->look_ahead_g2();
+  assembly_->look_ahead_g1();
+  assembly_->look_ahead_g2();
 }
 
 bool KvBlockManager::drain(std::optional<Clock::TimePoint> until) {
   bool all = true;
-  for (OffloadLane* const lane : {parts_->to_g2.get(), parts_->to_g3.get(), parts_->to_g4.get()})
+  for (OffloadLane* const lane : {assembly_->to_g2.get(), assembly_->to_g3.get(), assembly_->to_g4.get()})
     if (lane != nullptr) all &= lane->drain(until);
   return all;
 }
 
 // What has arrived in G2 still goes on; nothing new comes in.
 Result<void> KvBlockManager::shutdown(std::optional<Clock::TimePoint> until) {
-  parts_->closing = true;
+  assembly_->closing = true;
   drain(until);
-  parts_->closed = true;
-  parts_->onboarder->stop();
+  assembly_->closed = true;
+  assembly_->onboarder->stop();
   std::size_t left = 0;
-  for (OffloadLane* const lane : {parts_->to_g2.get(), parts_->to_g3.get(), parts_->to_g4.get()})
+  for (OffloadLane* const lane : {assembly_->to_g2.get(), assembly_->to_g3.get(), assembly_->to_g4.get()})
     if (lane != nullptr) left += lane->give_up();
   if (left == 0) return {};
   return make_error(ErrorCode::kTimeout,
@@ -163,55 +163,55 @@ Result<void> KvBlockManager::shutdown(std::optional<Clock::TimePoint> until) {
 
 std::vector<TierRun> KvBlockManager::find(std::span<const SequenceHash> hashes,
                                           std::optional<Clock::TimePoint> until) {
-  return parts_->onboarder->find(hashes, {.deadline = until});
+  return assembly_->onboarder->find(hashes, {.deadline = until});
 }
 
 OnboardTable KvBlockManager::onboard(std::span<const SequenceHash> hashes, const OnboardOptions& options) {
-  const auto call = std::make_shared<OnboardCall>(hashes, options, false, *parts_->stack.clock);
-  parts_->onboarder->run(call);
+  const auto call = std::make_shared<OnboardCall>(hashes, options, false, *assembly_->stack.clock);
+  assembly_->onboarder->run(call);
   Result<OnboardTable> table = call->wait({});
   return table ? *std::move(table) : OnboardTable();
 }
 
 Result<OnboardHandle> KvBlockManager::onboard_async(std::span<const SequenceHash> hashes,
                                                     const OnboardOptions& options) {
-  auto call = std::make_shared<OnboardCall>(hashes, options, false, *parts_->stack.clock);
-  if (const Result<void> started = parts_->onboarder->start(call); !started) return started.error();
+  auto call = std::make_shared<OnboardCall>(hashes, options, false, *assembly_->stack.clock);
+  if (const Result<void> started = assembly_->onboarder->start(call); !started) return started.error();
   return OnboardHandle(std::move(call));
 }
 
 Result<OnboardHandle> KvBlockManager::prefetch(std::span<const SequenceHash> hashes,
                                                const OnboardOptions& options) {
-  auto call = std::make_shared<OnboardCall>(hashes, options, true, *parts_->stack.clock);
-  if (const Result<void> started = parts_->onboarder->start(call); !started) return started.error();
+  auto call = std::make_shared<OnboardCall>(hashes, options, true, *assembly_->stack.clock);
+  if (const Result<void> started = assembly_->onboarder->start(call); !started) return started.error();
   return OnboardHandle(std::move(call));
 }
 
 // ---- volumes
 
 Result<void> KvBlockManager::register_volume(const VolumeDescriptor& descriptor, const VolumeUse& use) {
-  if (parts_->stack.g4 == nullptr)
+  if (assembly_->stack.g4 == nullptr)
     return make_error(ErrorCode::kUnsupported, "there is no G4; give KvOptions::g4 to have volumes");
-  Result<std::unique_ptr<Volume>> volume = parts_->options.g4->kinds.attach(descriptor);
+  Result<std::unique_ptr<Volume>> volume = assembly_->options.g4->kinds.attach(descriptor);
   if (!volume) return volume.error();
-  if (Result<void> attached = parts_->stack.g4->attach(descriptor.name, *std::move(volume), use); !attached)
+  if (Result<void> attached = assembly_->stack.g4->attach(descriptor.name, *std::move(volume), use); !attached)
     return attached;
-  const MutexLock lock(parts_->listener_mu);
-  if (parts_->listener != nullptr) parts_->name_locations(*parts_->listener);
+  const MutexLock lock(assembly_->listener_mu);
+  if (assembly_->listener != nullptr) assembly_->name_locations(*assembly_->listener);
   return {};
 }
 
 Result<std::size_t> KvBlockManager::unregister_volume(std::string_view name,
                                                       std::optional<Clock::TimePoint> until) {
-  if (parts_->stack.g4 == nullptr)
+  if (assembly_->stack.g4 == nullptr)
     return make_error(ErrorCode::kUnsupported, "there is no G4, and no volume");
-  return parts_->stack.g4->detach(name, until);
+  return assembly_->stack.g4->detach(name, until);
 }
 
 // ---- all
 
 Result<std::size_t> KvBlockManager::reset(events::TierId tier, std::optional<Clock::TimePoint> until) {
-  TierStack& stack = parts_->stack;
+  TierStack& stack = assembly_->stack;
   if (tier == kTierId<G1>) return g1().reset_inactive_pool();
   if (tier == kTierId<G2> && stack.g2) return stack.g2_manager->reset_inactive_pool();
   if (tier == kTierId<G3> && stack.g3) return stack.g3->remove_everything();
@@ -230,7 +230,7 @@ Result<std::size_t> KvBlockManager::reset(events::TierId tier, std::optional<Clo
 // the top down: what is gone above cannot be offered again. Nobody brings them up meanwhile.
 Result<void> KvBlockManager::reset_blocks(std::span<const SequenceHash> hashes,
                                           std::optional<Clock::TimePoint> until) {
-  TierStack& stack = parts_->stack;
+  TierStack& stack = assembly_->stack;
   std::optional<Error> error;
   const auto note = [&](const Result<void>& removed) {
     if (!removed && removed.error().code() != ErrorCode::kNotFound && !error) error = removed.error();
@@ -238,28 +238,28 @@ Result<void> KvBlockManager::reset_blocks(std::span<const SequenceHash> hashes,
   const auto withdraw = [&](std::initializer_list<OffloadLane*> lanes) {
     for (OffloadLane* const lane : lanes)
       if (lane != nullptr)  // a volume may never answer
-        lane->withdraw(hashes, lane == parts_->to_g4.get() ? OffloadLane::Started::kStop
+        lane->withdraw(hashes, lane == assembly_->to_g4.get() ? OffloadLane::Started::kStop
                                                            : OffloadLane::Started::kFinish);
   };
-  const Onboarder::Claim claim(*parts_->onboarder, hashes, until);
+  const Onboarder::Claim claim(*assembly_->onboarder, hashes, until);
   if (!claim)
     return make_error(
         ErrorCode::kTimeout,
         "none of %zu blocks was removed: some were still being brought up when the deadline came",
         hashes.size());
-  withdraw({parts_->to_g2.get(), parts_->to_g3.get(), parts_->to_g4.get()});
+  withdraw({assembly_->to_g2.get(), assembly_->to_g3.get(), assembly_->to_g4.get()});
   for (const SequenceHash& hash : hashes) note(stack.g1->remove(hash));
-  withdraw({parts_->to_g2.get()});
+  withdraw({assembly_->to_g2.get()});
   if (stack.g2 != nullptr)
     for (const SequenceHash& hash : hashes) note(stack.g2->remove(hash));
-  withdraw({parts_->to_g3.get(), parts_->to_g4.get()});
+  withdraw({assembly_->to_g3.get(), assembly_->to_g4.get()});
   if (stack.g3 != nullptr) note(stack.g3->remove_all(hashes));
   if (stack.g4 != nullptr) note(stack.g4->remove_all(hashes, {.deadline = until}));
   return error ? Result<void>(*error) : Result<void>();
 }
 
 KvStatus KvBlockManager::status() const {
-  const TierStack& stack = parts_->stack;
+  const TierStack& stack = assembly_->stack;
   KvStatus status;
   const auto of = [&](const auto& manager, const TierPool& pool) {
     const KvMetrics::Tier& counters = stack.metrics.of(pool.tier());
@@ -272,16 +272,16 @@ KvStatus KvBlockManager::status() const {
   if (stack.g3 != nullptr) status.g3 = of(*stack.g3_manager, *stack.g3);
   if (stack.g4 != nullptr) status.g4 = of(*stack.g4_manager, *stack.g4);
   for (std::size_t i = 0; i < kMisses; ++i) status.misses[i] = stack.metrics.missed(static_cast<Miss>(i));
-  if (parts_->to_g2 != nullptr) status.to_g2 = parts_->to_g2->counters();
-  if (parts_->to_g3 != nullptr) status.to_g3 = parts_->to_g3->counters();
-  if (parts_->to_g4 != nullptr) status.to_g4 = parts_->to_g4->counters();
+  if (assembly_->to_g2 != nullptr) status.to_g2 = assembly_->to_g2->counters();
+  if (assembly_->to_g3 != nullptr) status.to_g3 = assembly_->to_g3->counters();
+  if (assembly_->to_g4 != nullptr) status.to_g4 = assembly_->to_g4->counters();
   if (stack.g4 != nullptr) status.volumes = stack.g4->volumes();
   return status;
 }
 
 Result<std::vector<MetricRegistration>> KvBlockManager::add_metrics(MetricRegistry& metrics,
                                                                     const KvMetrics::Labels& labels) const {
-  const TierStack& stack = parts_->stack;
+  const TierStack& stack = assembly_->stack;
   std::vector<MetricRegistration> out;
   const auto gauge = [&](const TierPool& pool, const char* name, const char* help,
                          std::function<double()> value) -> Result<void> {
@@ -314,16 +314,16 @@ Result<std::vector<MetricRegistration>> KvBlockManager::add_metrics(MetricRegist
 }
 
 std::size_t KvBlockManager::drain_events(events::EventSink& sink) {
-  const MutexLock lock(parts_->listener_mu);
-  if (parts_->listener != nullptr) return 0;
+  const MutexLock lock(assembly_->listener_mu);
+  if (assembly_->listener != nullptr) return 0;
   std::size_t count = 0;
-  parts_->each_manager([&](const auto& manager) {
+  assembly_->each_manager([&](const auto& manager) {
     if (manager.event_log() != nullptr) count += manager.event_log()->drain(sink);
   });
   return count;
 }
 
-void KvBlockManager::Parts::name_locations(events::EventManager& events) const {
+void KvBlockManager::Assembly::name_locations(events::EventManager& events) const {
   if (options.g3)
     for (std::size_t i = 0; i < options.g3->paths.size(); ++i)
       events.name_location(EventLocation::file(i), options.g3->paths[i]);
@@ -333,27 +333,27 @@ void KvBlockManager::Parts::name_locations(events::EventManager& events) const {
 }
 
 Result<void> KvBlockManager::attach_events(events::EventManager& events) {
-  if (parts_->options.event_capacity == 0)
+  if (assembly_->options.event_capacity == 0)
     return make_error(ErrorCode::kNotReady, "the tiers make no events; set event_capacity");
-  const MutexLock lock(parts_->listener_mu);
-  if (parts_->listener != nullptr)
+  const MutexLock lock(assembly_->listener_mu);
+  if (assembly_->listener != nullptr)
     return make_error(ErrorCode::kAlreadyExists,
                       "the tiers tell somebody else already; detach_events() first");
-  parts_->listener = &events;
-  parts_->name_locations(events);
-  events.add_accesses(parts_->options.accesses);
+  assembly_->listener = &events;
+  assembly_->name_locations(events);
+  events.add_accesses(assembly_->options.accesses);
   Result<void> added;
-  parts_->each_manager([&](auto& manager) {
+  assembly_->each_manager([&](auto& manager) {
     if (!added) return;
     added = events.add_source(manager.event_log(), [&manager](std::vector<events::KvEvent>& out) {
       return manager.list_stored(out);
     });
   });
-  if (!added) parts_->detach_locked();
+  if (!added) assembly_->detach_locked();
   return added;
 }
 
-void KvBlockManager::Parts::detach_locked() {
+void KvBlockManager::Assembly::detach_locked() {
   events::EventManager* events = std::exchange(listener, nullptr);
   if (events == nullptr) return;
   // One that was never added is not found.
@@ -361,8 +361,8 @@ void KvBlockManager::Parts::detach_locked() {
 }
 
 void KvBlockManager::detach_events() {
-  const MutexLock lock(parts_->listener_mu);
-  parts_->detach_locked();
+  const MutexLock lock(assembly_->listener_mu);
+  assembly_->detach_locked();
 }
 
 }  // namespace ashlar::tiers

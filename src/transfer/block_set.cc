@@ -6,7 +6,7 @@
 #include "ashlar/base/checked_math.h"
 #include "ashlar/storage/external_storage.h"
 #include "base/wide.h"
-#include "transfer/stretch.h"
+#include "transfer/region_extent.h"
 
 namespace ashlar::transfer {
 namespace {
@@ -81,7 +81,7 @@ Result<std::shared_ptr<const BlockSet>> BlockSet::create(std::vector<Plane> plan
   for (std::size_t i = 0; i < planes.size(); ++i)
     if (const Result<void> fits = check_plane(planes[i], i, planes[0]); !fits) return fits.error();
   std::shared_ptr<const BlockSet> set(new BlockSet(std::move(planes)));
-  if (const std::optional<std::string> shared = find_overlap(stretches_of(*set)))
+  if (const std::optional<std::string> shared = find_overlap(extents_of(*set)))
     return make_error(ErrorCode::kInvalidArgument, "two regions of the set overlap in one storage (%s)",
                       shared->c_str());
   return set;

@@ -1,4 +1,4 @@
-// Stretch: bytes that a region of a block set covers, so that two that overlap are seen, whatever storage they are under.
+// RegionExtent: bytes that a region of a block set covers, so that two that overlap are seen, whatever storage they are under.
 //
 // Thread safety: immutable values.
 #pragma once
@@ -15,7 +15,7 @@
 
 namespace ashlar::transfer {
 
-struct Stretch {
+struct RegionExtent {
   // Host memory is one space, each GPU and each file another.
   std::pair<std::uint64_t, std::uint64_t> space;
   std::uint64_t first = 0;
@@ -25,12 +25,12 @@ struct Stretch {
   std::uint64_t span = 0;
   const storage::Storage* storage = nullptr;
 
-  friend auto operator<=>(const Stretch&, const Stretch&) = default;
+  friend auto operator<=>(const RegionExtent&, const RegionExtent&) = default;
 };
 
-inline Stretch stretch_of(const Plane& plane, const RegionMemory& region) {
+inline RegionExtent extent_of(const Plane& plane, const RegionMemory& region) {
   const storage::Storage& storage = *region.storage;
-  Stretch out{{0, 0},  region.offset, 0, plane.layout.strides().block, plane.layout.config().head_bytes(),
+  RegionExtent out{{0, 0},  region.offset, 0, plane.layout.strides().block, plane.layout.config().head_bytes(),
               &storage};
   for (const layout::Axis axis :
        {layout::Axis::kLayer, layout::Axis::kOuter, layout::Axis::kToken, layout::Axis::kHead})
@@ -45,30 +45,30 @@ inline Stretch stretch_of(const Plane& plane, const RegionMemory& region) {
   return out;
 }
 
-inline std::vector<Stretch> stretches_of(const BlockSet& set) {
-  std::vector<Stretch> out;
+inline std::vector<RegionExtent> extents_of(const BlockSet& set) {
+  std::vector<RegionExtent> out;
   for (const Plane& plane : set.planes())
-    for (const RegionMemory& region : plane.regions) out.push_back(stretch_of(plane, region));
+    for (const RegionMemory& region : plane.regions) out.push_back(extent_of(plane, region));
   return out;
 }
 
 // Whether they share no byte although their ends cross: blocks of one lie in the gaps between the blocks of the other, as
 // where values and scales of a block are neighbours.
-inline bool interleave(const Stretch& a, const Stretch& b) noexcept {
+inline bool interleave(const RegionExtent& a, const RegionExtent& b) noexcept {
   if (a.stride != b.stride || a.span > a.stride || b.span > b.stride) return false;
   const std::uint64_t apart = (b.first >= a.first ? b.first - a.first : a.first - b.first) % a.stride;
-  const Stretch& front = b.first >= a.first ? a : b;
-  const Stretch& back = b.first >= a.first ? b : a;
+  const RegionExtent& front = b.first >= a.first ? a : b;
+  const RegionExtent& back = b.first >= a.first ? b : a;
   return apart >= front.span && apart + back.span <= a.stride;
 }
 
 // The storage in which two of them overlap.
-inline std::optional<std::string> find_overlap(std::vector<Stretch> stretches) {
-  std::ranges::sort(stretches);
-  for (std::size_t i = 0; i < stretches.size(); ++i)
-    for (std::size_t j = i + 1; j < stretches.size(); ++j) {
-      const Stretch& one = stretches[i];
-      const Stretch& other = stretches[j];
+inline std::optional<std::string> find_overlap(std::vector<RegionExtent> extents) {
+  std::ranges::sort(extents);
+  for (std::size_t i = 0; i < extents.size(); ++i)
+    for (std::size_t j = i + 1; j < extents.size(); ++j) {
+      const RegionExtent& one = extents[i];
+      const RegionExtent& other = extents[j];
       if (other.space != one.space || other.first >= one.end) break;  // those behind begin even later
       if (!interleave(one, other)) return other.storage->describe();
     }

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "transfer/stretch.h"
+#include "transfer/region_extent.h"
 
 namespace ashlar::transfer {
 namespace {
@@ -22,9 +22,9 @@ Result<void> check_shared_memory(const BlockSet& from, std::span<const std::uint
                           block);
     return {};
   }
-  std::vector<Stretch> stretches = stretches_of(from);
-  std::ranges::copy(stretches_of(to), std::back_inserter(stretches));
-  if (const std::optional<std::string> shared = find_overlap(std::move(stretches)))
+  std::vector<RegionExtent> extents = extents_of(from);
+  std::ranges::copy(extents_of(to), std::back_inserter(extents));
+  if (const std::optional<std::string> shared = find_overlap(std::move(extents)))
     return make_error(
         ErrorCode::kInvalidArgument,
         "source and destination share memory (%s); move blocks inside one set, or between sets that do not "

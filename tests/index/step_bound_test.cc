@@ -11,7 +11,7 @@
 #include "ashlar/index/radix_tree.h"
 #include "ashlar/testing/manual_clock.h"
 #include "index/chain.h"
-#include "index/walked_steps.h"
+#include "index/common/walked_steps.h"
 
 namespace ashlar::index::step_bound {
 namespace {

@@ -8,7 +8,9 @@ Rules, over the #include lines of ROOT/include/ashlar and ROOT/src:
   any      a folder marked `any` includes every layer; no layer includes it
   public   a public header includes no private one
   path     an include in quotes starts with a layer's folder
-  known    every folder is in tools/layers.txt
+  room     a room includes itself, the rooms that its line names, and their public faces; a layer that has rooms keeps
+           every source in one of them or directly in its folder
+  known    every folder is in tools/layers.txt, and so is every header that it names
 """
 
 import pathlib
@@ -26,6 +28,8 @@ class Order:
         self.number = {}  # layer -> row
         self.anywhere = set()
         self.owner = {}  # leaf -> layer
+        self.rooms = {}  # (layer, room) -> rooms that it may include, itself among them
+        self.faces = {}  # (layer, public header) -> room
         for at, line in enumerate(path.read_text().splitlines(), 1):
             words = line.split("#")[0].split()
             if not words:
@@ -34,6 +38,12 @@ class Order:
                 self.anywhere.add(words[1])
             elif words[0] == "backend" and len(words) == 3:
                 self.owner[words[1]] = words[2]
+            elif words[0] in ("room", "face") and len(words) > 1 and "/" in words[1]:
+                layer, room = words[1].split("/", 1)
+                if words[0] == "room":
+                    self.rooms[layer, room] = {room, *words[2:]}
+                else:
+                    self.faces.update({(layer, header): room for header in words[2:]})
             elif words[0].isdigit() and len(words) == 2:
                 self.number[words[1]] = int(words[0])
             else:
@@ -41,6 +51,13 @@ class Order:
         for leaf, owner in self.owner.items():
             if owner not in self.number:
                 sys.exit(f"{path}: leaf {leaf} names {owner}, which is no layer")
+        for (layer, room), others in self.rooms.items():
+            for other in others:
+                if layer not in self.number or (layer, other) not in self.rooms:
+                    sys.exit(f"{path}: room {layer}/{room} names {layer}/{other}, which is no room")
+        for (layer, header), room in self.faces.items():
+            if (layer, room) not in self.rooms:
+                sys.exit(f"{path}: face {header} names {layer}/{room}, which is no room")
 
     def place(self, parts):
         """The folder a path below include/ashlar or src belongs to; None when it is unknown."""
@@ -51,6 +68,22 @@ class Order:
         if parts[0] in self.anywhere:
             return ("any", parts[0])
         return None
+
+    def has_rooms(self, layer):
+        return any(own == layer for own, _ in self.rooms)
+
+    def room(self, parts):
+        """The room of a private file or of a public header below its layer's folder; None where it is in none."""
+        if len(parts) > 2 and (parts[0], parts[1]) in self.rooms:
+            return parts[1]
+        return self.faces.get((parts[0], "/".join(parts[1:])))
+
+    def room_refusal(self, source, target):
+        """Why a file may not include another of the same layer; None when it may. Both are parts of paths."""
+        own, other = self.room(source), self.room(target)
+        if own is None or other is None or other in self.rooms[source[0], own]:
+            return None
+        return f"room: {source[0]}/{own} may not include {source[0]}/{other}"
 
     def refusal(self, source, target):
         """Why source may not include target; None when it may."""
@@ -72,8 +105,9 @@ class Order:
         return f"order: {source[1]} is on row {own}, {target[1]} on row {row}"
 
 
-def check_file(path, shown, order, source, public):
-    """Yields one line per broken rule. source is None for a header that stands over the layers (ashlar.h)."""
+def check_file(path, shown, order, own, public):
+    """Yields one line per broken rule. own: the parts of its path; one alone stands over the layers (ashlar.h)."""
+    source = order.place(own) if len(own) > 1 else None
     for at, line in enumerate(path.read_text(errors="replace").splitlines(), 1):
         match = INCLUDE.match(line)
         if not match:
@@ -88,6 +122,8 @@ def check_file(path, shown, order, source, public):
         elif public and not of_public:
             yield f"{where}; public: a public header may not include a private one"
         elif source is not None and (refusal := order.refusal(source, target)):
+            yield f"{where}; {refusal}"
+        elif not public and own[0] == inner[0] and (refusal := order.room_refusal(own, inner)):
             yield f"{where}; {refusal}"
 
 
@@ -104,7 +140,12 @@ def check(root):
             if source is None and (len(parts) > 1 or not public):
                 problems.append(f"{shown}:1: known: its folder is not in tools/layers.txt")
                 continue
-            problems.extend(check_file(path, shown, order, source, public))
+            if not public and len(parts) > 2 and order.has_rooms(parts[0]) and parts[:2] not in order.rooms:
+                problems.append(f"{shown}:1: known: its room is not in tools/layers.txt")
+            problems.extend(check_file(path, shown, order, parts, public))
+    for layer, header in order.faces:
+        if not (root / "include" / "ashlar" / layer / header).is_file():
+            problems.append(f"tools/layers.txt:1: known: there is no include/ashlar/{layer}/{header}")
     return problems
 
 

@@ -99,6 +99,39 @@ class CheckLayers(Fixture):
         self.assert_fails("src/backend/misc/m.cc:1: known:")
 
 
+    def write_rooms(self):
+        self.write("tools/layers.txt", "0 base\n3 block\n3 index\nroom index/common\nroom index/flash common\n"
+                   "room index/radix common\nface index/radix radix_tree.h\n")
+        self.write("src/block/b.cc", "\n")
+        self.write("include/ashlar/index/radix_tree.h", "#pragma once\n")
+        self.write("src/index/join.cc", '#include "index/flash/f.h"\n#include "index/radix/r.h"\n')
+        self.write("src/index/flash/f.cc", '#include "index/common/c.h"\n#include "index/flash/f.h"\n')
+
+    def test_rooms_in_order_pass(self):
+        self.write_rooms()
+        self.assert_passes()
+
+    def test_a_room_that_includes_its_neighbour_is_refused(self):
+        self.write_rooms()
+        self.write("src/index/flash/g.cc", '#include "index/radix/r.h"\n')
+        self.assert_fails("src/index/flash/g.cc:1: includes index/radix/r.h; room: index/flash may not include index/radix")
+
+    def test_the_face_of_a_neighbour_is_refused(self):
+        self.write_rooms()
+        self.write("src/index/common/c.cc", '#include "ashlar/index/radix_tree.h"\n')
+        self.assert_fails("room: index/common may not include index/radix")
+
+    def test_an_unknown_room_is_refused(self):
+        self.write_rooms()
+        self.write("src/index/attic/a.cc", "\n")
+        self.assert_fails("src/index/attic/a.cc:1: known: its room is not in tools/layers.txt")
+
+    def test_a_face_that_is_gone_is_refused(self):
+        self.write_rooms()
+        (self.root / "include/ashlar/index/radix_tree.h").unlink()
+        self.assert_fails("there is no include/ashlar/index/radix_tree.h")
+
+
 class CheckSizes(Fixture):
     script = "check_sizes.py"
 

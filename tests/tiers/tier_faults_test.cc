@@ -17,7 +17,7 @@
 #include "ashlar/base/log.h"
 #include "ashlar/base/random.h"
 #include "ashlar/testing/time_box.h"
-#include "ashlar/tiers/directory_volume.h"
+#include "tiers/volume/directory_volume.h"
 #include "support/scratch_folder.h"
 #include "support/scripted_volume.h"
 #include "support/watched_executor.h"

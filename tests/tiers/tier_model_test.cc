@@ -15,10 +15,10 @@
 #include "ashlar/base/log.h"
 #include "ashlar/base/random.h"
 #include "ashlar/testing/time_box.h"
-#include "ashlar/tiers/directory_volume.h"
+#include "tiers/volume/directory_volume.h"
 #include "support/scratch_folder.h"
 #include "support/until_seen.h"
-#include "tiers/g3_places.h"
+#include "tiers/disk/g3_places.h"
 #include "tiers/kv_workload.h"
 
 namespace ashlar::tiers {

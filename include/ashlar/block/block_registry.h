@@ -93,8 +93,8 @@ class BlockRegistry {
 
  private:
   friend class detail::BlockStore;
-  explicit BlockRegistry(std::shared_ptr<detail::RegistryCore> core) : core_(std::move(core)) {}
-  std::shared_ptr<detail::RegistryCore> core_;
+  explicit BlockRegistry(std::shared_ptr<detail::RegistryEntries> core) : core_(std::move(core)) {}
+  std::shared_ptr<detail::RegistryEntries> core_;
 };
 
 }  // namespace ashlar::block

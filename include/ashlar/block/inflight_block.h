@@ -13,7 +13,7 @@
 #include "ashlar/block/block_id.h"
 #include "ashlar/block/complete_block.h"
 #include "ashlar/block/detail/slot_ref.h"
-#include "ashlar/block/detail/transitions.h"
+#include "ashlar/block/detail/slot_transitions.h"
 #include "ashlar/block/partial_block.h"
 #include "ashlar/block/scheduled_block.h"
 #include "ashlar/events/tier.h"

@@ -15,7 +15,7 @@
 #include "ashlar/block/block_id.h"
 #include "ashlar/block/complete_block.h"
 #include "ashlar/block/detail/slot_ref.h"
-#include "ashlar/block/detail/transitions.h"
+#include "ashlar/block/detail/slot_transitions.h"
 #include "ashlar/block/kv_ready.h"
 #include "ashlar/block/sequence_start.h"
 #include "ashlar/events/tier.h"

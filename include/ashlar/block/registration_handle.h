@@ -19,7 +19,7 @@
 
 namespace ashlar::block {
 namespace detail {
-class RegistryCore;
+class RegistryEntries;
 struct Entry;
 }  // namespace detail
 
@@ -74,12 +74,12 @@ class RegistrationHandle {
   }
 
  private:
-  friend class detail::RegistryCore;
+  friend class detail::RegistryEntries;
   // Adopts a reference that the core has counted already.
-  RegistrationHandle(std::shared_ptr<detail::RegistryCore> core, detail::Entry* entry) noexcept
+  RegistrationHandle(std::shared_ptr<detail::RegistryEntries> core, detail::Entry* entry) noexcept
       : core_(std::move(core)), entry_(entry) {}
 
-  std::shared_ptr<detail::RegistryCore> core_;
+  std::shared_ptr<detail::RegistryEntries> core_;
   detail::Entry* entry_;  // null only after a move
 };
 

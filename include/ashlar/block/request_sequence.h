@@ -99,45 +99,45 @@ struct StepOutcome {
 inline constexpr BlockId kNoBlock{0xFFFF'FFFFu};
 
 namespace detail {
-class RequestCore;
-struct RequestCoreDelete {
-  void operator()(RequestCore* core) const noexcept;
+class UntypedRequest;
+struct UntypedRequestDelete {
+  void operator()(UntypedRequest* core) const noexcept;
 };
-using RequestCorePtr = std::unique_ptr<RequestCore, RequestCoreDelete>;
+using UntypedRequestPtr = std::unique_ptr<UntypedRequest, UntypedRequestDelete>;
 
 // The untyped calls behind RequestSequence; documented there.
 struct RequestCalls {
-  static Result<RequestCorePtr> create(std::shared_ptr<BlockStore> store, std::vector<tokens::Token> prompt,
+  static Result<UntypedRequestPtr> create(std::shared_ptr<BlockStore> store, std::vector<tokens::Token> prompt,
                                        std::vector<tokens::SequenceHash> hashes, RequestOptions options);
-  static RequestState state(const RequestCore& core) noexcept;
-  static std::span<const tokens::Token> tokens(const RequestCore& core) noexcept;
-  static std::size_t prompt_size(const RequestCore& core) noexcept;
-  static std::size_t computed(const RequestCore& core) noexcept;
-  static std::size_t cached(const RequestCore& core) noexcept;
-  static std::size_t max_tokens(const RequestCore& core) noexcept;
-  static std::size_t group_count(const RequestCore& core) noexcept;
-  static std::span<const BlockId> table(const RequestCore& core, std::size_t group);
-  static std::span<const tokens::SequenceHash> hashes(RequestCore& core);
-  static std::span<const BlockCopy> copies(const RequestCore& core) noexcept;
+  static RequestState state(const UntypedRequest& core) noexcept;
+  static std::span<const tokens::Token> tokens(const UntypedRequest& core) noexcept;
+  static std::size_t prompt_size(const UntypedRequest& core) noexcept;
+  static std::size_t computed(const UntypedRequest& core) noexcept;
+  static std::size_t cached(const UntypedRequest& core) noexcept;
+  static std::size_t max_tokens(const UntypedRequest& core) noexcept;
+  static std::size_t group_count(const UntypedRequest& core) noexcept;
+  static std::span<const BlockId> table(const UntypedRequest& core, std::size_t group);
+  static std::span<const tokens::SequenceHash> hashes(UntypedRequest& core);
+  static std::span<const BlockCopy> copies(const UntypedRequest& core) noexcept;
 
-  static Result<std::size_t, SequenceError> match_prefix(RequestCore& core);
-  static Result<StepPlan, SequenceError> schedule_prefill(RequestCore& core, std::size_t tokens);
-  static Result<StepOutcome, SequenceError> apply_prefill(RequestCore& core,
+  static Result<std::size_t, SequenceError> match_prefix(UntypedRequest& core);
+  static Result<StepPlan, SequenceError> schedule_prefill(UntypedRequest& core, std::size_t tokens);
+  static Result<StepOutcome, SequenceError> apply_prefill(UntypedRequest& core,
                                                           std::optional<tokens::Token> next);
-  static Result<StepPlan, SequenceError> schedule_decode(RequestCore& core);
-  static Result<StepOutcome, SequenceError> apply_decode(RequestCore& core, tokens::Token next);
-  static Result<StepPlan, SequenceError> schedule_speculative(RequestCore& core, std::size_t drafts);
-  static Result<StepOutcome, SequenceError> apply_speculative(RequestCore& core,
+  static Result<StepPlan, SequenceError> schedule_decode(UntypedRequest& core);
+  static Result<StepOutcome, SequenceError> apply_decode(UntypedRequest& core, tokens::Token next);
+  static Result<StepPlan, SequenceError> schedule_speculative(UntypedRequest& core, std::size_t drafts);
+  static Result<StepOutcome, SequenceError> apply_speculative(UntypedRequest& core,
                                                               std::span<const tokens::Token> accepted);
-  static Result<void, SequenceError> revert(RequestCore& core);
-  static Result<void, SequenceError> preempt(RequestCore& core);
-  static Result<std::size_t, SequenceError> resume(RequestCore& core);
-  static Result<RequestCorePtr, SequenceError> fork(RequestCore& core, std::optional<tokens::Token> last);
-  static void release(RequestCore& core) noexcept;
-  static void release_after(RequestCore& core, const Fence& fence);
+  static Result<void, SequenceError> revert(UntypedRequest& core);
+  static Result<void, SequenceError> preempt(UntypedRequest& core);
+  static Result<std::size_t, SequenceError> resume(UntypedRequest& core);
+  static Result<UntypedRequestPtr, SequenceError> fork(UntypedRequest& core, std::optional<tokens::Token> last);
+  static void release(UntypedRequest& core) noexcept;
+  static void release_after(UntypedRequest& core, const Fence& fence);
 
  private:
-  static Result<RequestCorePtr> make(std::shared_ptr<BlockStore> store, std::vector<tokens::Token> prompt,
+  static Result<UntypedRequestPtr> make(std::shared_ptr<BlockStore> store, std::vector<tokens::Token> prompt,
                                      std::vector<tokens::SequenceHash> hashes, RequestOptions options);
 };
 }  // namespace detail
@@ -255,12 +255,12 @@ class [[nodiscard]] RequestSequence {
 
  private:
   friend class SequenceBatch<Tier>;
-  explicit RequestSequence(detail::RequestCorePtr core) : core_(std::move(core)) {}
-  detail::RequestCore& core() const noexcept {
+  explicit RequestSequence(detail::UntypedRequestPtr core) : core_(std::move(core)) {}
+  detail::UntypedRequest& core() const noexcept {
     ASHLAR_CHECK(core_ != nullptr, "this request was moved from");
     return *core_;
   }
-  detail::RequestCorePtr core_;
+  detail::UntypedRequestPtr core_;
 };
 
 }  // namespace ashlar::block

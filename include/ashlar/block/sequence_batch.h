@@ -36,13 +36,13 @@ struct BatchPlan {
 };
 
 namespace detail {
-class BatchCore {
+class UntypedBatch {
  public:
   void clear() noexcept {
     requests_.clear();
     foreign_.reset();
   }
-  void add(RequestCore* request);
+  void add(UntypedRequest* request);
   std::size_t size() const noexcept { return requests_.size(); }
 
   Result<BatchPlan, BatchError> schedule_decode();
@@ -65,7 +65,7 @@ class BatchCore {
   Result<StepOutcome, BatchError> apply(RequestState state, Advance&& advance, Retreat&& retreat);
   BatchError out_of_memory(std::size_t request) const;
 
-  std::vector<RequestCore*> requests_;
+  std::vector<UntypedRequest*> requests_;
   std::optional<std::size_t> foreign_;
   // Kept from step to step for their memory.
   std::vector<std::uint32_t> crossing_;  // requests that need a block, or fill one
@@ -102,7 +102,7 @@ class SequenceBatch {
   void release() noexcept { core_.release(); }
 
  private:
-  detail::BatchCore core_;
+  detail::UntypedBatch core_;
 };
 
 }  // namespace ashlar::block

@@ -57,12 +57,12 @@ struct SequenceManagerOptions {
 };
 
 namespace detail {
-class SequenceCore;
+class UntypedSequence;
 struct TextRules;
-struct SequenceCoreDelete {
-  void operator()(SequenceCore* core) const noexcept;
+struct UntypedSequenceDelete {
+  void operator()(UntypedSequence* core) const noexcept;
 };
-using SequenceCorePtr = std::unique_ptr<SequenceCore, SequenceCoreDelete>;
+using UntypedSequencePtr = std::unique_ptr<UntypedSequence, UntypedSequenceDelete>;
 
 struct AppendOutcome {
   bool new_block = false;   // the token stands in a block that was handed out just now
@@ -70,20 +70,20 @@ struct AppendOutcome {
 };
 
 // The untyped calls behind the two types.
-class SequenceManagerCore {
+class UntypedSequenceManager {
  public:
-  SequenceManagerCore(std::shared_ptr<BlockStore> store, SequenceManagerOptions options);
-  Result<SequenceCorePtr> make(std::vector<tokens::Token> tokens,
+  UntypedSequenceManager(std::shared_ptr<BlockStore> store, SequenceManagerOptions options);
+  Result<UntypedSequencePtr> make(std::vector<tokens::Token> tokens,
                                std::vector<tokens::SequenceHash> hashes) const;
-  std::optional<AllocationRefusal> why_not_allocate(SequenceCore& sequence) const;
-  Result<std::size_t, SequenceError> allocate(SequenceCore& sequence) const;
-  Result<void, SequenceError> deallocate(SequenceCore& sequence) const;
-  std::optional<AllocationRefusal> why_not_append(const SequenceCore& sequence) const;
-  Result<AppendOutcome, SequenceError> may_append(SequenceCore& sequence) const;
-  Result<std::size_t, SequenceError> computed(SequenceCore& sequence, std::size_t tokens) const;
+  std::optional<AllocationRefusal> why_not_allocate(UntypedSequence& sequence) const;
+  Result<std::size_t, SequenceError> allocate(UntypedSequence& sequence) const;
+  Result<void, SequenceError> deallocate(UntypedSequence& sequence) const;
+  std::optional<AllocationRefusal> why_not_append(const UntypedSequence& sequence) const;
+  Result<AppendOutcome, SequenceError> may_append(UntypedSequence& sequence) const;
+  Result<std::size_t, SequenceError> computed(UntypedSequence& sequence, std::size_t tokens) const;
 
  private:
-  std::size_t match_limit(const SequenceCore& sequence) const;
+  std::size_t match_limit(const UntypedSequence& sequence) const;
 
   std::shared_ptr<BlockStore> store_;
   std::shared_ptr<const TextRules> rules_;
@@ -93,12 +93,12 @@ class SequenceManagerCore {
 
 // What a Sequence shows of its core.
 struct SequenceView {
-  static void append(SequenceCore& core, tokens::Token token);
-  static std::span<const tokens::Token> tokens(const SequenceCore& core) noexcept;
-  static std::span<const BlockId> table(const SequenceCore& core) noexcept;
-  static std::size_t cached(const SequenceCore& core) noexcept;
-  static std::size_t computed(const SequenceCore& core) noexcept;
-  static std::uint32_t block_size(const SequenceCore& core) noexcept;
+  static void append(UntypedSequence& core, tokens::Token token);
+  static std::span<const tokens::Token> tokens(const UntypedSequence& core) noexcept;
+  static std::span<const BlockId> table(const UntypedSequence& core) noexcept;
+  static std::size_t cached(const UntypedSequence& core) noexcept;
+  static std::size_t computed(const UntypedSequence& core) noexcept;
+  static std::uint32_t block_size(const UntypedSequence& core) noexcept;
 };
 }  // namespace detail
 
@@ -130,12 +130,12 @@ class [[nodiscard]] Sequence {
 
  private:
   friend class SequenceManager<Tier>;
-  explicit Sequence(detail::SequenceCorePtr core) : core_(std::move(core)) {}
-  detail::SequenceCore& core() const noexcept {
+  explicit Sequence(detail::UntypedSequencePtr core) : core_(std::move(core)) {}
+  detail::UntypedSequence& core() const noexcept {
     ASHLAR_CHECK(core_ != nullptr, "this sequence was moved from");
     return *core_;
   }
-  detail::SequenceCorePtr core_;
+  detail::UntypedSequencePtr core_;
 };
 
 template <events::Tier Tier>
@@ -194,7 +194,7 @@ class SequenceManager {
   }
 
  private:
-  detail::SequenceManagerCore core_;
+  detail::UntypedSequenceManager core_;
 };
 
 }  // namespace ashlar::block

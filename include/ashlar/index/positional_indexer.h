@@ -40,7 +40,7 @@
 namespace ashlar::index {
 
 namespace detail {
-class PositionalCore;
+class PositionalTables;
 }  // namespace detail
 
 struct PositionalOptions {
@@ -77,7 +77,7 @@ class PositionalIndexer {
   IndexCounters counters() const;
 
  private:
-  std::unique_ptr<detail::PositionalCore> core_;
+  std::unique_ptr<detail::PositionalTables> core_;
 };
 
 static_assert(Indexer<PositionalIndexer>);

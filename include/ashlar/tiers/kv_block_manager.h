@@ -167,9 +167,9 @@ class KvBlockManager {
   void detach_events();
 
  private:
-  struct Parts;
-  explicit KvBlockManager(std::unique_ptr<Parts> parts);
-  std::unique_ptr<Parts> parts_;
+  struct Assembly;
+  explicit KvBlockManager(std::unique_ptr<Assembly> assembly);
+  std::unique_ptr<Assembly> assembly_;
 };
 
 }  // namespace ashlar::tiers

@@ -82,9 +82,9 @@ Result<void> CudaOptions::validate() const {
   return limits.validate();
 }
 
-class ExecutorCore {
+class CudaStreams {
  public:
-  ExecutorCore(const CudaOptions& options, const SwitchPoints& points, std::uint32_t device_blocks)
+  CudaStreams(const CudaOptions& options, const SwitchPoints& points, std::uint32_t device_blocks)
       : device_(options.device),
         points_(points),
         packing_bytes_(options.packing_bytes),
@@ -97,7 +97,7 @@ class ExecutorCore {
         memory_(options.device),
         staged_{{{options.device, options.copy_blocks, true}, {options.device, options.copy_blocks, false}}} {
   }
-  ~ExecutorCore() {
+  ~CudaStreams() {
     admission_.close();
     {
       const MutexLock lock(mu_);
@@ -242,12 +242,12 @@ Result<std::unique_ptr<CudaExecutor>> CudaExecutor::create(const CudaOptions& op
     if (!measured) return measured.error();
     points = *measured;
   }
-  auto core = std::make_unique<ExecutorCore>(options, points, device_blocks);
+  auto core = std::make_unique<CudaStreams>(options, points, device_blocks);
   if (const Result<void> opened = core->open(); !opened) return opened.error();
   return std::unique_ptr<CudaExecutor>(new CudaExecutor(std::move(core)));
 }
 
-CudaExecutor::CudaExecutor(std::unique_ptr<ExecutorCore> core) noexcept : core_(std::move(core)) {}
+CudaExecutor::CudaExecutor(std::unique_ptr<CudaStreams> core) noexcept : core_(std::move(core)) {}
 CudaExecutor::~CudaExecutor() = default;
 
 bool CudaExecutor::handles(const BlockSet& from, const BlockSet& to) const noexcept {

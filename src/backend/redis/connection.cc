@@ -307,7 +307,7 @@ Result<void> Connection::begin_value(std::int64_t size) {
   command.reply.number = size;
   phase_ = Phase::kValue;
   const bool fits = value_left_ == command.expected;
-  place_ = fits ? tiers::PartsCursor<std::byte>(command.parts) : tiers::PartsCursor<std::byte>();
+  place_ = fits ? storage::PartsCursor<std::byte>(command.parts) : storage::PartsCursor<std::byte>();
   if (!fits && value_left_ > kWorthReading) {
     command.reply.kind = Reply::Kind::kOtherSize;
     answered();

@@ -26,7 +26,7 @@
 #include "backend/redis/command.h"
 #include "backend/redis/limits.h"
 #include "backend/redis/options.h"
-#include "tiers/parts_cursor.h"
+#include "storage/parts_cursor.h"
 
 namespace ashlar::backend::redis {
 
@@ -86,7 +86,7 @@ class Connection {
 
   Phase phase_ = Phase::kLine;
   std::uint64_t value_left_ = 0;
-  tiers::PartsCursor<std::byte> place_;  // of what is left of it; empty where the value is thrown away
+  storage::PartsCursor<std::byte> place_;  // of what is left of it; empty where the value is thrown away
   std::size_t begin_ = 0;                // of what is unread in buffer_
   std::size_t end_ = 0;
   std::array<char, 16'384> buffer_{};

@@ -7,7 +7,7 @@
 #include <string>
 #include <utility>
 
-#include "tiers/parts_cursor.h"
+#include "storage/parts_cursor.h"
 
 namespace ashlar::backend::s3 {
 namespace {
@@ -68,7 +68,7 @@ struct HttpLoop::Attempt {
   Waiting waiting;
   Response response;
   std::uint64_t received = 0;
-  tiers::PartsCursor<std::byte> place;  // of what comes next
+  storage::PartsCursor<std::byte> place;  // of what comes next
   std::array<char, CURL_ERROR_SIZE> failure{};
 
   Attempt() : easy(curl_easy_init()) {}
@@ -225,7 +225,7 @@ void HttpLoop::begin(Attempt& attempt, Waiting waiting, TimePoint now) {
   attempt.waiting = std::move(waiting);
   attempt.response = {};
   attempt.received = 0;
-  attempt.place = tiers::PartsCursor<std::byte>(attempt.waiting.request.parts);
+  attempt.place = storage::PartsCursor<std::byte>(attempt.waiting.request.parts);
   attempt.busy = true;
   ++running_;
   if (attempt.easy == nullptr || !set_up(attempt, now)) {

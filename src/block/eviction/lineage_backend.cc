@@ -22,7 +22,7 @@
 #include <vector>
 
 #include "ashlar/base/check.h"
-#include "block/hash_mix.h"
+#include "block/registry/hash_mix.h"
 
 namespace ashlar::block {
 namespace {

@@ -2,12 +2,12 @@
 
 #include "ashlar/base/check.h"
 #include "ashlar/base/out_of_memory.h"
-#include "block/registry_core.h"
+#include "block/registry/registry_entries.h"
 
 namespace ashlar::block {
 
 using detail::Entry;
-using detail::RegistryCore;
+using detail::RegistryEntries;
 
 Result<void> RegistryOptions::validate() const {
   return frequency ? frequency->validate() : Result<void>();
@@ -16,13 +16,13 @@ Result<void> RegistryOptions::validate() const {
 Result<BlockRegistry> BlockRegistry::create(const RegistryOptions& options) {
   if (auto valid = options.validate(); !valid) return std::move(valid).error();
   return unless_out_of_memory(
-      [&]() -> Result<BlockRegistry> { return BlockRegistry(std::make_shared<RegistryCore>(options)); });
+      [&]() -> Result<BlockRegistry> { return BlockRegistry(std::make_shared<RegistryEntries>(options)); });
 }
 
 RegistrationHandle BlockRegistry::register_sequence_hash(const tokens::SequenceHash& hash) const {
-  RegistryCore::Acquired acquired;
+  RegistryEntries::Acquired acquired;
   {
-    RegistryCore::Cursor cursor;
+    RegistryEntries::Cursor cursor;
     acquired = core_->acquire(cursor, hash);
   }
   if (acquired.created && core_->tracker() != nullptr) core_->tracker()->touch(hash);
@@ -33,9 +33,9 @@ std::vector<RegistrationHandle> BlockRegistry::register_sequence_hashes(
     std::span<const tokens::SequenceHash> hashes) const {
   std::vector<RegistrationHandle> handles;
   handles.reserve(hashes.size());
-  RegistryCore::Cursor cursor;  // goes before the handles, which take the locks it holds
+  RegistryEntries::Cursor cursor;  // goes before the handles, which take the locks it holds
   for (const auto& hash : hashes) {
-    const RegistryCore::Acquired acquired = core_->acquire(cursor, hash);
+    const RegistryEntries::Acquired acquired = core_->acquire(cursor, hash);
     handles.push_back(core_->handle(acquired.entry));
     if (acquired.created && core_->tracker() != nullptr) core_->tracker()->touch(hash);
   }
@@ -43,7 +43,7 @@ std::vector<RegistrationHandle> BlockRegistry::register_sequence_hashes(
 }
 
 RegistrationHandle BlockRegistry::transfer_registration(const tokens::SequenceHash& hash) const {
-  RegistryCore::Cursor cursor;
+  RegistryEntries::Cursor cursor;
   return core_->handle(core_->acquire(cursor, hash).entry);
 }
 
@@ -51,7 +51,7 @@ std::optional<RegistrationHandle> BlockRegistry::match_sequence_hash(const token
                                                                      bool touch) const {
   Entry* entry = nullptr;
   {
-    RegistryCore::Cursor cursor;
+    RegistryEntries::Cursor cursor;
     entry = core_->find(cursor, hash);
   }
   if (entry == nullptr) return std::nullopt;
@@ -74,7 +74,7 @@ std::size_t BlockRegistry::registered_count_at(std::uint32_t position) const {
 
 std::size_t BlockRegistry::registered_prefix(std::span<const tokens::SequenceHash> hashes) const {
   detail::RetiredExtensions retired;
-  RegistryCore::Cursor cursor;
+  RegistryEntries::Cursor cursor;
   std::size_t count = 0;
   for (const auto& hash : hashes) {
     Entry* entry = core_->find(cursor, hash);
@@ -91,7 +91,7 @@ std::vector<bool> BlockRegistry::check_presence_any(std::span<const tokens::Sequ
     ASHLAR_CHECK(tier.value() < events::kMaxTiers, "tier %u; there are %u", tier.value(), events::kMaxTiers);
   }
   detail::RetiredExtensions retired;
-  RegistryCore::Cursor cursor;
+  RegistryEntries::Cursor cursor;
   std::vector<bool> present(hashes.size(), false);
   for (std::size_t i = 0; i < hashes.size(); ++i) {
     Entry* entry = core_->find(cursor, hashes[i]);

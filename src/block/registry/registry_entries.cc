@@ -1,4 +1,4 @@
-#include "block/registry_core.h"
+#include "block/registry/registry_entries.h"
 
 #include "ashlar/base/check.h"
 
@@ -16,11 +16,11 @@ void RetiredExtensions::destroy() noexcept {
   outermost = nullptr;
 }
 
-RegistryCore::RegistryCore(const RegistryOptions& options) : options_(options) {
+RegistryEntries::RegistryEntries(const RegistryOptions& options) : options_(options) {
   if (options.frequency) tracker_.emplace(*options.frequency);
 }
 
-RegistryCore::~RegistryCore() {
+RegistryEntries::~RegistryEntries() {
   for (Shard& shard : shards_) {
     const MutexLock lock(shard.mu);
     ASHLAR_CHECK(shard.count == 0, "a registry was destroyed with %zu entries referenced", shard.count);
@@ -28,13 +28,13 @@ RegistryCore::~RegistryCore() {
 }
 
 // The lock that a cursor holds is known at run time only, which the analysis cannot follow.
-void RegistryCore::Cursor::change_to(Shard* shard) noexcept ASHLAR_NO_THREAD_SAFETY_ANALYSIS {
+void RegistryEntries::Cursor::change_to(Shard* shard) noexcept ASHLAR_NO_THREAD_SAFETY_ANALYSIS {
   if (held_ != nullptr) held_->mu.unlock();
   held_ = shard;
   if (held_ != nullptr) held_->mu.lock();
 }
 
-Entry* RegistryCore::Shard::find_orphan(std::uint64_t mixed, const tokens::SequenceHash& hash) {
+Entry* RegistryEntries::Shard::find_orphan(std::uint64_t mixed, const tokens::SequenceHash& hash) {
   if (orphan_count == 0) return nullptr;
   const auto is_it = [&](std::uint32_t place)
                          ASHLAR_NO_THREAD_SAFETY_ANALYSIS { return entry(place).hash == hash; };
@@ -42,19 +42,19 @@ Entry* RegistryCore::Shard::find_orphan(std::uint64_t mixed, const tokens::Seque
   return place == HashIndex::kNone ? nullptr : &entry(place);
 }
 
-void RegistryCore::Shard::add_orphan(Entry& orphan) {
+void RegistryEntries::Shard::add_orphan(Entry& orphan) {
   orphans.insert(HashMix::of(orphan.hash), orphan.place);
   orphan.orphan = true;
   ++orphan_count;
 }
 
-void RegistryCore::Shard::remove_orphan(Entry& orphan) {
+void RegistryEntries::Shard::remove_orphan(Entry& orphan) {
   orphans.erase(HashMix::of(orphan.hash), orphan.place);
   orphan.orphan = false;
   --orphan_count;
 }
 
-void RegistryCore::Shard::add_slab(std::size_t shard) {
+void RegistryEntries::Shard::add_slab(std::size_t shard) {
   const auto first = static_cast<std::uint32_t>(slabs.size() * kSlab);
   // Whatever becomes of the entries, nothing allocates later: all of them may be free, and all of them orphans.
   free.reserve(first + kSlab);
@@ -73,7 +73,7 @@ void RegistryCore::Shard::add_slab(std::size_t shard) {
   }
 }
 
-Entry& RegistryCore::Shard::make(const tokens::SequenceHash& hash) {
+Entry& RegistryEntries::Shard::make(const tokens::SequenceHash& hash) {
   if (free.empty()) add_slab(shard_number(hash.position()));
   Entry& fresh = *free.back();
   free.pop_back();
@@ -82,7 +82,7 @@ Entry& RegistryCore::Shard::make(const tokens::SequenceHash& hash) {
   return fresh;
 }
 
-Entry& RegistryCore::spell_out(const tokens::SequenceHash& hash,
+Entry& RegistryEntries::spell_out(const tokens::SequenceHash& hash,
                                events::TierId tier) ASHLAR_NO_THREAD_SAFETY_ANALYSIS {
   Entry& entry = shard_of(hash.position()).make(hash);
   entry.presence[tier.value()].store(1,
@@ -91,7 +91,7 @@ Entry& RegistryCore::spell_out(const tokens::SequenceHash& hash,
 }
 
 // Shard by shard: the source is empty, so it makes no difference who asks it already, or still.
-void RegistryCore::attach(const std::shared_ptr<EntrySource>& source) {
+void RegistryEntries::attach(const std::shared_ptr<EntrySource>& source) {
   try {
     for (Shard& shard : shards_) {
       const MutexLock lock(shard.mu);
@@ -113,7 +113,7 @@ void RegistryCore::attach(const std::shared_ptr<EntrySource>& source) {
   }
 }
 
-void RegistryCore::remove_from_shards(const EntrySource* source) noexcept {
+void RegistryEntries::remove_from_shards(const EntrySource* source) noexcept {
   for (Shard& shard : shards_) {
     const MutexLock lock(shard.mu);
     std::erase(shard.sources, source);
@@ -122,12 +122,12 @@ void RegistryCore::remove_from_shards(const EntrySource* source) noexcept {
 
 // The source stays among the listeners until the next one comes: by then it has expired, and until then it hears of
 // touches and has nothing to refresh. So leaving needs no memory.
-void RegistryCore::detach(EntrySource& source) noexcept {
+void RegistryEntries::detach(EntrySource& source) noexcept {
   remove_from_shards(&source);
   source_count_.fetch_sub(1, std::memory_order_relaxed);
 }
 
-void RegistryCore::tell_touched(std::span<const tokens::SequenceHash> hashes,
+void RegistryEntries::tell_touched(std::span<const tokens::SequenceHash> hashes,
                                 const EntrySource* except) noexcept {
   std::shared_ptr<const Listeners> listeners;
   {
@@ -141,13 +141,13 @@ void RegistryCore::tell_touched(std::span<const tokens::SequenceHash> hashes,
   }
 }
 
-void RegistryCore::touch(Entry& entry) noexcept {
+void RegistryEntries::touch(Entry& entry) noexcept {
   if (tracker_) tracker_->touch(entry.hash);
   if (entry.total_presence() != 0) tell_touched({&entry.hash, 1}, nullptr);
   run_touch_callbacks(entry);
 }
 
-Entry* RegistryCore::lookup(Shard& shard, const tokens::SequenceHash& hash,
+Entry* RegistryEntries::lookup(Shard& shard, const tokens::SequenceHash& hash,
                             const EntrySource* except) ASHLAR_NO_THREAD_SAFETY_ANALYSIS {
   const std::uint64_t mixed = HashMix::of(hash);
   for (EntrySource* source : shard.sources) {
@@ -157,7 +157,7 @@ Entry* RegistryCore::lookup(Shard& shard, const tokens::SequenceHash& hash,
   return shard.find_orphan(mixed, hash);
 }
 
-RegistryCore::Acquired RegistryCore::acquire(Cursor& cursor, const tokens::SequenceHash& hash)
+RegistryEntries::Acquired RegistryEntries::acquire(Cursor& cursor, const tokens::SequenceHash& hash)
     ASHLAR_NO_THREAD_SAFETY_ANALYSIS {
   if (Entry* entry = find(cursor, hash)) return {entry, false};
   Shard& shard = shard_of(hash.position());
@@ -167,7 +167,7 @@ RegistryCore::Acquired RegistryCore::acquire(Cursor& cursor, const tokens::Seque
   return {&entry, true};
 }
 
-Entry* RegistryCore::find(Cursor& cursor, const tokens::SequenceHash& hash) ASHLAR_NO_THREAD_SAFETY_ANALYSIS {
+Entry* RegistryEntries::find(Cursor& cursor, const tokens::SequenceHash& hash) ASHLAR_NO_THREAD_SAFETY_ANALYSIS {
   Shard& shard = shard_of(hash.position());
   cursor.move_to(&shard);
   Entry* entry = lookup(shard, hash, nullptr);
@@ -175,13 +175,13 @@ Entry* RegistryCore::find(Cursor& cursor, const tokens::SequenceHash& hash) ASHL
   return entry;
 }
 
-void RegistryCore::release(Cursor& cursor, Entry& entry, RetiredExtensions& retired) {
+void RegistryEntries::release(Cursor& cursor, Entry& entry, RetiredExtensions& retired) {
   Shard& shard = shard_of(entry.hash.position());
   cursor.move_to(&shard);
   release(shard, entry, retired);
 }
 
-void RegistryCore::release(Entry& entry) {
+void RegistryEntries::release(Entry& entry) {
   const std::uint64_t generation = entry.generation;
   Shard& shard = shard_of(entry.hash.position());
   // acq_rel: as above.
@@ -193,7 +193,7 @@ void RegistryCore::release(Entry& entry) {
     shard.erase(entry, retired);
 }
 
-EntryExtension& RegistryCore::extension_of(Entry& entry) {
+EntryExtension& RegistryEntries::extension_of(Entry& entry) {
   // acquire / release: the extension is built before it is seen.
   EntryExtension* there = entry.extension.load(std::memory_order_acquire);
   if (there != nullptr) return *there;
@@ -205,7 +205,7 @@ EntryExtension& RegistryCore::extension_of(Entry& entry) {
   return *there;
 }
 
-void RegistryCore::add_touch_callback(Entry& entry, RegistrationHandle::TouchCallback callback) {
+void RegistryEntries::add_touch_callback(Entry& entry, RegistrationHandle::TouchCallback callback) {
   ASHLAR_CHECK(callback != nullptr, "on_touch() was given an empty function");
   EntryExtension& extension = extension_of(entry);
   auto shared = std::make_shared<const RegistrationHandle::TouchCallback>(std::move(callback));
@@ -218,7 +218,7 @@ void RegistryCore::add_touch_callback(Entry& entry, RegistrationHandle::TouchCal
   has_touch_callbacks_.store(true, std::memory_order_relaxed);
 }
 
-void RegistryCore::run_touch_callbacks(Entry& entry) noexcept {
+void RegistryEntries::run_touch_callbacks(Entry& entry) noexcept {
   EntryExtension* extension = entry.extension.load(std::memory_order_acquire);
   if (extension == nullptr) return;
   const auto callbacks = [&] {
@@ -231,7 +231,7 @@ void RegistryCore::run_touch_callbacks(Entry& entry) noexcept {
   for (const auto& callback : *callbacks) (*callback)(self);
 }
 
-std::size_t RegistryCore::registered_count() {
+std::size_t RegistryEntries::registered_count() {
   std::size_t total = 0;
   for (Shard& shard : shards_) {
     const MutexLock lock(shard.mu);
@@ -240,7 +240,7 @@ std::size_t RegistryCore::registered_count() {
   return total;
 }
 
-std::size_t RegistryCore::registered_count_at(std::uint32_t position) {
+std::size_t RegistryEntries::registered_count_at(std::uint32_t position) {
   Shard& shard = shard_of(position);
   const MutexLock lock(shard.mu);
   std::size_t count = 0;
@@ -258,7 +258,7 @@ std::size_t RegistryCore::registered_count_at(std::uint32_t position) {
 std::shared_ptr<AttachmentBase> find_attachment(Entry& entry, std::type_index type,
                                                 std::shared_ptr<AttachmentBase> (*make)()) {
   if (make == nullptr && entry.extension.load(std::memory_order_acquire) == nullptr) return nullptr;
-  EntryExtension& extension = RegistryCore::extension_of(entry);
+  EntryExtension& extension = RegistryEntries::extension_of(entry);
   std::shared_ptr<AttachmentBase> made = make == nullptr ? nullptr : make();
   const MutexLock lock(extension.mu);
   for (const auto& [known, attachment] : extension.attachments) {

@@ -1,4 +1,4 @@
-// RegistryCore: the entries of a BlockRegistry, and the ways to find them by hash.
+// RegistryEntries: the entries of a BlockRegistry, and the ways to find them by hash.
 //
 // A hash that some manager holds is found through that manager's own index, which leads to the slot and from there to
 // the entry; hashes that only handles keep ("orphans") have an index here. So a block costs one index entry, whether it
@@ -35,8 +35,8 @@
 #include "ashlar/base/mutex.h"
 #include "ashlar/block/block_registry.h"
 #include "ashlar/block/registration_handle.h"
-#include "block/hash_index.h"
-#include "block/hash_mix.h"
+#include "block/registry/hash_index.h"
+#include "block/registry/hash_mix.h"
 
 namespace ashlar::block::detail {
 
@@ -131,12 +131,12 @@ class EntrySource {
   virtual std::size_t count_implied(std::uint32_t position) const noexcept = 0;
 };
 
-class RegistryCore : public std::enable_shared_from_this<RegistryCore> {
+class RegistryEntries : public std::enable_shared_from_this<RegistryEntries> {
   struct Shard;
 
  public:
-  explicit RegistryCore(const RegistryOptions& options);
-  ~RegistryCore();
+  explicit RegistryEntries(const RegistryOptions& options);
+  ~RegistryEntries();
 
   // Holds the lock of the shard it was last used with; passing from one shard to the next changes locks.
   class Cursor {
@@ -149,7 +149,7 @@ class RegistryCore : public std::enable_shared_from_this<RegistryCore> {
     void release() noexcept { move_to(nullptr); }
 
    private:
-    friend class RegistryCore;
+    friend class RegistryEntries;
     void move_to(Shard* shard) noexcept {
       if (shard != held_) change_to(shard);
     }
@@ -277,7 +277,7 @@ class RegistryCore : public std::enable_shared_from_this<RegistryCore> {
 
 // ---- what every registration and every eviction does
 
-inline void RegistryCore::Shard::erase(Entry& gone, RetiredExtensions& retired) {
+inline void RegistryEntries::Shard::erase(Entry& gone, RetiredExtensions& retired) {
   if (gone.orphan) [[unlikely]]
     remove_orphan(gone);
   --count;
@@ -290,7 +290,7 @@ inline void RegistryCore::Shard::erase(Entry& gone, RetiredExtensions& retired) 
   free.push_back(&gone);
 }
 
-inline void RegistryCore::release(Shard& shard, Entry& entry,
+inline void RegistryEntries::release(Shard& shard, Entry& entry,
                                   RetiredExtensions& retired) ASHLAR_NO_THREAD_SAFETY_ANALYSIS {
   // acquire, acq_rel: what every holder did with the entry happens before its memory begins another life. A count of
   // one is ours, and nobody can add to it: new references come from holders, or from a look-up under this lock.
@@ -303,7 +303,7 @@ inline void RegistryCore::release(Shard& shard, Entry& entry,
 }
 
 // relaxed, in both: presence is a count that is written under the shard's lock and only looked at without it.
-inline void RegistryCore::block_left(Shard& shard, Entry& entry, events::TierId tier,
+inline void RegistryEntries::block_left(Shard& shard, Entry& entry, events::TierId tier,
                                      RetiredExtensions& retired) ASHLAR_NO_THREAD_SAFETY_ANALYSIS {
   auto& present = entry.presence[tier.value()];
   present.store(static_cast<std::uint16_t>(present.load(std::memory_order_relaxed) - 1),
@@ -316,7 +316,7 @@ inline void RegistryCore::block_left(Shard& shard, Entry& entry, events::TierId 
   release(shard, entry, retired);
 }
 
-inline RegistryCore::Acquired RegistryCore::acquire_block(Cursor& cursor, const tokens::SequenceHash& hash,
+inline RegistryEntries::Acquired RegistryEntries::acquire_block(Cursor& cursor, const tokens::SequenceHash& hash,
                                                           events::TierId tier, const EntrySource& self)
     ASHLAR_NO_THREAD_SAFETY_ANALYSIS {
   Shard& shard = shard_of(hash.position());

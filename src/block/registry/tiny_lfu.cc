@@ -14,7 +14,7 @@
 #include <bit>
 
 #include "ashlar/base/check.h"
-#include "block/hash_mix.h"
+#include "block/registry/hash_mix.h"
 
 namespace ashlar::block {
 namespace {

@@ -1,11 +1,11 @@
-#include "block/block_tables.h"
+#include "block/sequence/block_tables.h"
 
 #include <algorithm>
 #include <array>
 
 #include "ashlar/base/check.h"
-#include "ashlar/block/detail/transitions.h"
-#include "block/thread_scratch.h"
+#include "ashlar/block/detail/slot_transitions.h"
+#include "block/sequence/thread_scratch.h"
 
 namespace ashlar::block::detail {
 

@@ -20,9 +20,9 @@
 #include "ashlar/block/detail/slot_ref.h"
 #include "ashlar/block/manager_options.h"
 #include "ashlar/block/request_sequence.h"
-#include "block/block_store.h"
-#include "block/sequence_text.h"
-#include "block/slot_share.h"
+#include "block/store/block_store.h"
+#include "block/sequence/sequence_text.h"
+#include "block/sequence/slot_share.h"
 
 namespace ashlar::block::detail {
 

@@ -3,7 +3,7 @@
 
 #include "ashlar/base/out_of_memory.h"
 #include "ashlar/block/request_sequence.h"
-#include "block/request_core.h"
+#include "block/sequence/untyped_request.h"
 
 namespace ashlar::block {
 
@@ -27,11 +27,11 @@ std::string_view to_string(RequestState state) noexcept {
 
 namespace detail {
 
-void RequestCoreDelete::operator()(RequestCore* core) const noexcept {
+void UntypedRequestDelete::operator()(UntypedRequest* core) const noexcept {
   delete core;
 }
 
-Result<RequestCorePtr> RequestCalls::create(std::shared_ptr<BlockStore> store,
+Result<UntypedRequestPtr> RequestCalls::create(std::shared_ptr<BlockStore> store,
                                             std::vector<tokens::Token> prompt,
                                             std::vector<tokens::SequenceHash> hashes,
                                             RequestOptions options) {
@@ -39,7 +39,7 @@ Result<RequestCorePtr> RequestCalls::create(std::shared_ptr<BlockStore> store,
       [&] { return make(std::move(store), std::move(prompt), std::move(hashes), std::move(options)); });
 }
 
-Result<RequestCorePtr> RequestCalls::make(std::shared_ptr<BlockStore> store,
+Result<UntypedRequestPtr> RequestCalls::make(std::shared_ptr<BlockStore> store,
                                           std::vector<tokens::Token> prompt,
                                           std::vector<tokens::SequenceHash> hashes, RequestOptions options) {
   if (prompt.empty())
@@ -72,99 +72,99 @@ Result<RequestCorePtr> RequestCalls::make(std::shared_ptr<BlockStore> store,
   }
   auto text = SequenceText::create(std::move(prompt), std::move(hashes), std::move(rules));
   if (!text) return std::move(text).error();
-  return RequestCorePtr(new RequestCore(*std::move(text),
+  return UntypedRequestPtr(new UntypedRequest(*std::move(text),
                                         BlockTables(std::move(store), options.groups, std::move(worth)),
                                         options.max_tokens, options.reuse_last_token));
 }
 
-RequestState RequestCalls::state(const RequestCore& core) noexcept {
+RequestState RequestCalls::state(const UntypedRequest& core) noexcept {
   return core.state();
 }
-std::span<const tokens::Token> RequestCalls::tokens(const RequestCore& core) noexcept {
+std::span<const tokens::Token> RequestCalls::tokens(const UntypedRequest& core) noexcept {
   return core.text().tokens;
 }
-std::size_t RequestCalls::prompt_size(const RequestCore& core) noexcept {
+std::size_t RequestCalls::prompt_size(const UntypedRequest& core) noexcept {
   return core.prompt_size();
 }
-std::size_t RequestCalls::computed(const RequestCore& core) noexcept {
+std::size_t RequestCalls::computed(const UntypedRequest& core) noexcept {
   return core.computed();
 }
-std::size_t RequestCalls::cached(const RequestCore& core) noexcept {
+std::size_t RequestCalls::cached(const UntypedRequest& core) noexcept {
   return core.cached();
 }
-std::size_t RequestCalls::max_tokens(const RequestCore& core) noexcept {
+std::size_t RequestCalls::max_tokens(const UntypedRequest& core) noexcept {
   return core.max_tokens();
 }
-std::size_t RequestCalls::group_count(const RequestCore& core) noexcept {
+std::size_t RequestCalls::group_count(const UntypedRequest& core) noexcept {
   return core.tables().group_count();
 }
-std::span<const BlockId> RequestCalls::table(const RequestCore& core, std::size_t group) {
+std::span<const BlockId> RequestCalls::table(const UntypedRequest& core, std::size_t group) {
   ASHLAR_CHECK(group < core.tables().group_count(), "cache group %zu; the request has %zu", group,
                core.tables().group_count());
   return core.tables().ids(group);
 }
-std::span<const tokens::SequenceHash> RequestCalls::hashes(RequestCore& core) {
+std::span<const tokens::SequenceHash> RequestCalls::hashes(UntypedRequest& core) {
   return core.text().names(core.text().full_blocks());
 }
-std::span<const BlockCopy> RequestCalls::copies(const RequestCore& core) noexcept {
+std::span<const BlockCopy> RequestCalls::copies(const UntypedRequest& core) noexcept {
   return core.tables().copies();
 }
 
-Result<std::size_t, SequenceError> RequestCalls::match_prefix(RequestCore& core) {
+Result<std::size_t, SequenceError> RequestCalls::match_prefix(UntypedRequest& core) {
   return core.match_prefix();
 }
 
-Result<StepPlan, SequenceError> RequestCalls::schedule_prefill(RequestCore& core, std::size_t tokens) {
+Result<StepPlan, SequenceError> RequestCalls::schedule_prefill(UntypedRequest& core, std::size_t tokens) {
   return core.schedule(core.why_not_prefill(tokens), RequestState::kPrefillScheduled, tokens);
 }
-Result<StepOutcome, SequenceError> RequestCalls::apply_prefill(RequestCore& core,
+Result<StepOutcome, SequenceError> RequestCalls::apply_prefill(UntypedRequest& core,
                                                                std::optional<tokens::Token> next) {
   if (auto refused = core.why_not_apply_prefill(next.has_value())) return *std::move(refused);
   return core.apply(core.scheduled(),
                     next ? std::span<const tokens::Token>(&*next, 1) : std::span<const tokens::Token>());
 }
 
-Result<StepPlan, SequenceError> RequestCalls::schedule_decode(RequestCore& core) {
+Result<StepPlan, SequenceError> RequestCalls::schedule_decode(UntypedRequest& core) {
   if (core.decodes_in_place()) [[likely]] {
     core.set_scheduled(RequestState::kDecodeScheduled, 1);
     return StepPlan{};
   }
   return core.schedule(core.why_not_decode(), RequestState::kDecodeScheduled, 1);
 }
-Result<StepOutcome, SequenceError> RequestCalls::apply_decode(RequestCore& core, tokens::Token next) {
+Result<StepOutcome, SequenceError> RequestCalls::apply_decode(UntypedRequest& core, tokens::Token next) {
   if (auto refused = core.why_not_apply_decode()) return *std::move(refused);
   return core.apply_decode(next);
 }
 
-Result<StepPlan, SequenceError> RequestCalls::schedule_speculative(RequestCore& core, std::size_t drafts) {
+Result<StepPlan, SequenceError> RequestCalls::schedule_speculative(UntypedRequest& core, std::size_t drafts) {
   return core.schedule(core.why_not_decode(), RequestState::kSpeculativeScheduled,
                        drafts == SIZE_MAX ? drafts : drafts + 1);
 }
-Result<StepOutcome, SequenceError> RequestCalls::apply_speculative(RequestCore& core,
+Result<StepOutcome, SequenceError> RequestCalls::apply_speculative(UntypedRequest& core,
                                                                    std::span<const tokens::Token> accepted) {
   if (auto refused = core.why_not_apply_speculative(accepted.size())) return *std::move(refused);
   return core.apply(accepted.size(), accepted);
 }
 
-Result<void, SequenceError> RequestCalls::revert(RequestCore& core) {
+Result<void, SequenceError> RequestCalls::revert(UntypedRequest& core) {
   return core.revert();
 }
-Result<void, SequenceError> RequestCalls::preempt(RequestCore& core) {
+Result<void, SequenceError> RequestCalls::preempt(UntypedRequest& core) {
   return core.preempt();
 }
-Result<std::size_t, SequenceError> RequestCalls::resume(RequestCore& core) {
+Result<std::size_t, SequenceError> RequestCalls::resume(UntypedRequest& core) {
   return core.resume();
 }
-Result<RequestCorePtr, SequenceError> RequestCalls::fork(RequestCore& core,
+Result<UntypedRequestPtr, SequenceError> RequestCalls::fork(UntypedRequest& core,
                                                          std::optional<tokens::Token> last) {
   auto forked = core.fork(last);
   if (!forked) return std::move(forked).error();
-  return RequestCorePtr(forked->release());
+  return UntypedRequestPtr(forked->release());
 }
-void RequestCalls::release(RequestCore& core) noexcept {
+void RequestCalls::release(UntypedRequest& core) noexcept {
   core.release();
 }
-void RequestCalls::release_after(RequestCore& core, const Fence& fence) {
+void RequestCalls::release_after(UntypedRequest& core, const Fence& fence) {
   core.release_after(fence);
 }
 

@@ -2,25 +2,25 @@
 // block, or fill one, are collected, and the manager is visited once for all of them.
 #include "ashlar/base/check.h"
 #include "ashlar/block/sequence_batch.h"
-#include "block/request_core.h"
-#include "block/thread_scratch.h"
+#include "block/sequence/untyped_request.h"
+#include "block/sequence/thread_scratch.h"
 
 namespace ashlar::block::detail {
 
 using Reason = SequenceError::Reason;
 
-void BatchCore::add(RequestCore* request) {
+void UntypedBatch::add(UntypedRequest* request) {
   requests_.push_back(request);
   if (!foreign_ && &request->tables().store() != &requests_.front()->tables().store()) {
     foreign_ = requests_.size() - 1;
   }
 }
 
-BatchError BatchCore::out_of_memory(std::size_t request) const {
+BatchError UntypedBatch::out_of_memory(std::size_t request) const {
   return BatchError{request, requests_[request]->refusal(Reason::kOutOfMemory)};
 }
 
-std::optional<BatchError> BatchCore::why_foreign() const {
+std::optional<BatchError> UntypedBatch::why_foreign() const {
   if (!foreign_) return std::nullopt;
   return BatchError{*foreign_, requests_[*foreign_]->refusal(Reason::kForeign)};
 }
@@ -28,13 +28,13 @@ std::optional<BatchError> BatchCore::why_foreign() const {
 // Schedules the requests that crossing_ lists, over tokens_of(i) tokens each. All or none, also where there is no memory:
 // everything is taken before the blocks are.
 template <class TokensOf>
-Result<BatchPlan, BatchError> BatchCore::place_crossing(RequestState state, TokensOf&& tokens_of) {
+Result<BatchPlan, BatchError> UntypedBatch::place_crossing(RequestState state, TokensOf&& tokens_of) {
   BatchPlan plan;
   if (crossing_.empty()) return plan;
   BlockStore& store = requests_[crossing_.front()]->tables().store();
   wanted_.clear();
   for (const std::uint32_t i : crossing_) {
-    RequestCore& request = *requests_[i];
+    UntypedRequest& request = *requests_[i];
     wanted_.push_back(request.wanted(tokens_of(i)));
     plan.new_blocks += wanted_.back();
   }
@@ -56,7 +56,7 @@ Result<BatchPlan, BatchError> BatchCore::place_crossing(RequestState state, Toke
   }
   std::span<const SlotRef> rest = fresh_;
   for (std::size_t k = 0; k < crossing_.size(); ++k) {
-    RequestCore& request = *requests_[crossing_[k]];
+    UntypedRequest& request = *requests_[crossing_[k]];
     ASHLAR_CHECK(request.state() == state,
                  "a callback changed request %u while its batch was being scheduled", crossing_[k]);
     const std::size_t tokens = tokens_of(crossing_[k]);
@@ -69,17 +69,17 @@ Result<BatchPlan, BatchError> BatchCore::place_crossing(RequestState state, Toke
   return plan;
 }
 
-void BatchCore::unschedule(std::size_t count) noexcept {
+void UntypedBatch::unschedule(std::size_t count) noexcept {
   for (std::size_t i = 0; i < count; ++i) requests_[i]->set_scheduled(RequestState::kIdle, 0);
 }
 
-Result<BatchPlan, BatchError> BatchCore::schedule_decode() {
+Result<BatchPlan, BatchError> UntypedBatch::schedule_decode() {
   if (auto foreign = why_foreign()) return *std::move(foreign);
   crossing_.clear();
   std::size_t scheduled = 0;
   try {
     for (; scheduled < requests_.size(); ++scheduled) {
-      RequestCore& request = *requests_[scheduled];
+      UntypedRequest& request = *requests_[scheduled];
       if (!request.decodes_in_place()) {
         if (auto refused = request.why_not_decode()) {
           unschedule(scheduled);
@@ -98,7 +98,7 @@ Result<BatchPlan, BatchError> BatchCore::schedule_decode() {
   }
 }
 
-Result<BatchPlan, BatchError> BatchCore::schedule_prefill(std::span<const std::size_t> chunks) {
+Result<BatchPlan, BatchError> UntypedBatch::schedule_prefill(std::span<const std::size_t> chunks) {
   ASHLAR_CHECK(chunks.size() == requests_.size(), "%zu chunks for %zu requests", chunks.size(),
                requests_.size());
   if (auto foreign = why_foreign()) return *std::move(foreign);
@@ -125,7 +125,7 @@ Result<BatchPlan, BatchError> BatchCore::schedule_prefill(std::span<const std::s
 
 // Takes every request out of `state`, so that one that is here twice is refused. All or none.
 template <class WhyNot>
-std::optional<BatchError> BatchCore::begin_apply(RequestState state, WhyNot&& why_not) {
+std::optional<BatchError> UntypedBatch::begin_apply(RequestState state, WhyNot&& why_not) {
   for (std::size_t i = 0; i < requests_.size(); ++i) {
     if (auto refused = why_not(i)) {
       for (std::size_t before = 0; before < i; ++before) requests_[before]->set_state(state);
@@ -139,7 +139,7 @@ std::optional<BatchError> BatchCore::begin_apply(RequestState state, WhyNot&& wh
 // Applies a step that begin_apply() has let pass. advance(i) is true when request i has something to collect; retreat(i)
 // undoes it. All or none.
 template <class Advance, class Retreat>
-Result<StepOutcome, BatchError> BatchCore::apply(RequestState state, Advance&& advance, Retreat&& retreat) {
+Result<StepOutcome, BatchError> UntypedBatch::apply(RequestState state, Advance&& advance, Retreat&& retreat) {
   ThreadScratch<BlockTables::Publication> publications;
   std::size_t advanced = 0;
   crossing_.clear();
@@ -159,12 +159,12 @@ Result<StepOutcome, BatchError> BatchCore::apply(RequestState state, Advance&& a
   } catch (const std::bad_alloc&) {
     BlockTables::uncollect(*publications);
     for (std::size_t i = 0; i < advanced; ++i) retreat(i);
-    for (RequestCore* const request : requests_) request->set_state(state);
+    for (UntypedRequest* const request : requests_) request->set_state(state);
     return out_of_memory(0);
   }
 }
 
-Result<StepOutcome, BatchError> BatchCore::apply_decode(std::span<const tokens::Token> tokens) {
+Result<StepOutcome, BatchError> UntypedBatch::apply_decode(std::span<const tokens::Token> tokens) {
   ASHLAR_CHECK(tokens.size() == requests_.size(), "%zu tokens for %zu requests", tokens.size(),
                requests_.size());
   if (auto foreign = why_foreign()) return *std::move(foreign);
@@ -175,7 +175,7 @@ Result<StepOutcome, BatchError> BatchCore::apply_decode(std::span<const tokens::
       [&](std::size_t i) { requests_[i]->retreat(RequestState::kDecodeScheduled, 1, 1); });
 }
 
-Result<StepOutcome, BatchError> BatchCore::apply_prefill(
+Result<StepOutcome, BatchError> UntypedBatch::apply_prefill(
     std::span<const std::optional<tokens::Token>> tokens) {
   ASHLAR_CHECK(tokens.size() == requests_.size(), "%zu tokens for %zu requests", tokens.size(),
                requests_.size());
@@ -198,7 +198,7 @@ Result<StepOutcome, BatchError> BatchCore::apply_prefill(
       });
 }
 
-Result<void, BatchError> BatchCore::revert() {
+Result<void, BatchError> UntypedBatch::revert() {
   for (std::size_t i = 0; i < requests_.size(); ++i) {
     const RequestState state = requests_[i]->state();
     if (state != RequestState::kPrefillScheduled && state != RequestState::kDecodeScheduled &&
@@ -212,7 +212,7 @@ Result<void, BatchError> BatchCore::revert() {
   return {};
 }
 
-void BatchCore::release() noexcept {
+void UntypedBatch::release() noexcept {
   for (std::size_t i = requests_.size(); i-- > 0;) requests_[i]->release();
 }
 

@@ -5,17 +5,17 @@
 #include "ashlar/base/check.h"
 #include "ashlar/base/out_of_memory.h"
 #include "ashlar/block/sequence_manager.h"
-#include "block/block_tables.h"
-#include "block/sequence_text.h"
-#include "block/thread_scratch.h"
+#include "block/sequence/block_tables.h"
+#include "block/sequence/sequence_text.h"
+#include "block/sequence/thread_scratch.h"
 
 namespace ashlar::block::detail {
 
 using Reason = SequenceError::Reason;
 
-class SequenceCore {
+class UntypedSequence {
  public:
-  SequenceCore(SequenceText given, BlockTables empty) : text(std::move(given)), tables(std::move(empty)) {}
+  UntypedSequence(SequenceText given, BlockTables empty) : text(std::move(given)), tables(std::move(empty)) {}
 
   std::size_t block_size() const noexcept { return text.rules->block_size; }
   std::size_t block_count() const noexcept { return (text.tokens.size() + block_size() - 1) / block_size(); }
@@ -50,52 +50,52 @@ class SequenceCore {
   std::size_t computed = 0;
 };
 
-void SequenceCoreDelete::operator()(SequenceCore* core) const noexcept {
+void UntypedSequenceDelete::operator()(UntypedSequence* core) const noexcept {
   delete core;
 }
 
-void SequenceView::append(SequenceCore& core, tokens::Token token) {
+void SequenceView::append(UntypedSequence& core, tokens::Token token) {
   core.text.tokens.push_back(token);
 }
-std::span<const tokens::Token> SequenceView::tokens(const SequenceCore& core) noexcept {
+std::span<const tokens::Token> SequenceView::tokens(const UntypedSequence& core) noexcept {
   return core.text.tokens;
 }
-std::span<const BlockId> SequenceView::table(const SequenceCore& core) noexcept {
+std::span<const BlockId> SequenceView::table(const UntypedSequence& core) noexcept {
   return core.tables.ids(0);
 }
-std::size_t SequenceView::cached(const SequenceCore& core) noexcept {
+std::size_t SequenceView::cached(const UntypedSequence& core) noexcept {
   return core.cached;
 }
-std::size_t SequenceView::computed(const SequenceCore& core) noexcept {
+std::size_t SequenceView::computed(const UntypedSequence& core) noexcept {
   return core.computed;
 }
-std::uint32_t SequenceView::block_size(const SequenceCore& core) noexcept {
+std::uint32_t SequenceView::block_size(const UntypedSequence& core) noexcept {
   return core.text.rules->block_size;
 }
 
-SequenceManagerCore::SequenceManagerCore(std::shared_ptr<BlockStore> store, SequenceManagerOptions options)
+UntypedSequenceManager::UntypedSequenceManager(std::shared_ptr<BlockStore> store, SequenceManagerOptions options)
     : store_(std::move(store)),
       rules_(std::make_shared<const TextRules>(
           TextRules{std::move(options.hasher), {}, store_->options().block_size})),
       register_blocks_(options.register_blocks),
       reuse_last_token_(options.reuse_last_token) {}
 
-Result<SequenceCorePtr> SequenceManagerCore::make(std::vector<tokens::Token> tokens,
+Result<UntypedSequencePtr> UntypedSequenceManager::make(std::vector<tokens::Token> tokens,
                                                   std::vector<tokens::SequenceHash> hashes) const {
-  return unless_out_of_memory([&]() -> Result<SequenceCorePtr> {
+  return unless_out_of_memory([&]() -> Result<UntypedSequencePtr> {
     auto text = SequenceText::create(std::move(tokens), std::move(hashes), rules_);
     if (!text) return std::move(text).error();
-    return SequenceCorePtr(new SequenceCore(*std::move(text), BlockTables(store_, {}, nullptr)));
+    return UntypedSequencePtr(new UntypedSequence(*std::move(text), BlockTables(store_, {}, nullptr)));
   });
 }
 
 // Blocks that a hit may cover.
-std::size_t SequenceManagerCore::match_limit(const SequenceCore& sequence) const {
+std::size_t UntypedSequenceManager::match_limit(const UntypedSequence& sequence) const {
   const std::size_t size = sequence.text.tokens.size();
   return (reuse_last_token_ || size == 0 ? size : size - 1) / sequence.block_size();
 }
 
-std::optional<AllocationRefusal> SequenceManagerCore::why_not_allocate(SequenceCore& sequence) const {
+std::optional<AllocationRefusal> UntypedSequenceManager::why_not_allocate(UntypedSequence& sequence) const {
   ASHLAR_CHECK(&sequence.tables.store() == store_.get(), "the sequence belongs to another manager");
   return unless_out_of_memory(
       [&] {
@@ -109,7 +109,7 @@ std::optional<AllocationRefusal> SequenceManagerCore::why_not_allocate(SequenceC
       });
 }
 
-Result<std::size_t, SequenceError> SequenceManagerCore::allocate(SequenceCore& sequence) const {
+Result<std::size_t, SequenceError> UntypedSequenceManager::allocate(UntypedSequence& sequence) const {
   if (&sequence.tables.store() != store_.get()) return sequence.refusal(Reason::kForeign);
   if (sequence.allocated()) return sequence.refusal(Reason::kWrongState);
   if (sequence.text.tokens.empty()) return sequence.refusal(Reason::kNothingToCompute);
@@ -136,7 +136,7 @@ Result<std::size_t, SequenceError> SequenceManagerCore::allocate(SequenceCore& s
   return sequence.cached;
 }
 
-Result<void, SequenceError> SequenceManagerCore::deallocate(SequenceCore& sequence) const {
+Result<void, SequenceError> UntypedSequenceManager::deallocate(UntypedSequence& sequence) const {
   if (&sequence.tables.store() != store_.get()) return sequence.refusal(Reason::kForeign);
   if (!sequence.allocated()) return sequence.refusal(Reason::kWrongState);
   sequence.tables.release();
@@ -144,12 +144,12 @@ Result<void, SequenceError> SequenceManagerCore::deallocate(SequenceCore& sequen
   return {};
 }
 
-std::optional<AllocationRefusal> SequenceManagerCore::why_not_append(const SequenceCore& sequence) const {
+std::optional<AllocationRefusal> UntypedSequenceManager::why_not_append(const UntypedSequence& sequence) const {
   ASHLAR_CHECK(&sequence.tables.store() == store_.get(), "the sequence belongs to another manager");
   return store_->why_not(sequence.block_count() - std::min(sequence.block_count(), sequence.tables.size()));
 }
 
-Result<AppendOutcome, SequenceError> SequenceManagerCore::may_append(SequenceCore& sequence) const {
+Result<AppendOutcome, SequenceError> UntypedSequenceManager::may_append(UntypedSequence& sequence) const {
   if (&sequence.tables.store() != store_.get()) return sequence.refusal(Reason::kForeign);
   if (!sequence.allocated()) return sequence.refusal(Reason::kWrongState);
   const std::size_t before = sequence.tables.size();
@@ -167,7 +167,7 @@ Result<AppendOutcome, SequenceError> SequenceManagerCore::may_append(SequenceCor
   }
 }
 
-Result<std::size_t, SequenceError> SequenceManagerCore::computed(SequenceCore& sequence,
+Result<std::size_t, SequenceError> UntypedSequenceManager::computed(UntypedSequence& sequence,
                                                                  std::size_t tokens) const {
   if (&sequence.tables.store() != store_.get()) return sequence.refusal(Reason::kForeign);
   if (!sequence.allocated()) return sequence.refusal(Reason::kWrongState);

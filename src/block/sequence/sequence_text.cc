@@ -1,4 +1,4 @@
-#include "block/sequence_text.h"
+#include "block/sequence/sequence_text.h"
 
 #include <algorithm>
 #include <array>

@@ -1,4 +1,4 @@
-#include "block/request_core.h"
+#include "block/sequence/untyped_request.h"
 
 #include <algorithm>
 #include <functional>
@@ -6,7 +6,7 @@
 
 #include "ashlar/base/check.h"
 #include "ashlar/base/out_of_memory.h"
-#include "block/thread_scratch.h"
+#include "block/sequence/thread_scratch.h"
 
 namespace ashlar::block::detail {
 
@@ -17,7 +17,7 @@ namespace {
 constexpr std::size_t kReservedTokens = std::size_t{1} << 20;
 }  // namespace
 
-RequestCore::RequestCore(SequenceText text, BlockTables tables, std::size_t max_tokens, bool reuse_last_token)
+UntypedRequest::UntypedRequest(SequenceText text, BlockTables tables, std::size_t max_tokens, bool reuse_last_token)
     : reuse_last_token_(reuse_last_token),
       block_size_(text.rules->block_size),
       next_event_(block_size_),
@@ -28,7 +28,7 @@ RequestCore::RequestCore(SequenceText text, BlockTables tables, std::size_t max_
   reserve();
 }
 
-void RequestCore::reserve() {
+void UntypedRequest::reserve() {
   if (max_tokens_ == 0) return;
   const std::size_t tokens = std::max(std::min(max_tokens_, kReservedTokens), size());
   const std::size_t blocks = (tokens + block_size_ - 1) / block_size_;
@@ -36,18 +36,18 @@ void RequestCore::reserve() {
   tables_.reserve(blocks);
 }
 
-SequenceError RequestCore::refusal(Reason reason, std::size_t asked, std::size_t limit) const {
+SequenceError UntypedRequest::refusal(Reason reason, std::size_t asked, std::size_t limit) const {
   return {reason, to_string(state_), asked, limit, std::nullopt};
 }
 
 // ---- the cache
 
-std::size_t RequestCore::match_limit() const noexcept {
+std::size_t UntypedRequest::match_limit() const noexcept {
   const bool whole = reuse_last_token_ && size() == prompt_size_;
   return (whole ? size() : size() - 1) / block_size_;
 }
 
-Result<std::size_t, SequenceError> RequestCore::begin_with_cache() {
+Result<std::size_t, SequenceError> UntypedRequest::begin_with_cache() {
   try {
     cached_ = computed_ = tables_.match(text_, match_limit()) * block_size_;
   } catch (const std::bad_alloc&) {
@@ -58,13 +58,13 @@ Result<std::size_t, SequenceError> RequestCore::begin_with_cache() {
   return cached_;
 }
 
-Result<std::size_t, SequenceError> RequestCore::match_prefix() {
+Result<std::size_t, SequenceError> UntypedRequest::match_prefix() {
   if (state_ != RequestState::kIdle || tables_.size() != 0 || computed_ != 0)
     return refusal(Reason::kWrongState);
   return begin_with_cache();
 }
 
-Result<void, SequenceError> RequestCore::preempt() {
+Result<void, SequenceError> UntypedRequest::preempt() {
   if (state_ != RequestState::kIdle) return refusal(Reason::kWrongState);
   tables_.release();
   computed_ = cached_ = room_ = 0;
@@ -73,18 +73,18 @@ Result<void, SequenceError> RequestCore::preempt() {
   return {};
 }
 
-Result<std::size_t, SequenceError> RequestCore::resume() {
+Result<std::size_t, SequenceError> UntypedRequest::resume() {
   if (state_ != RequestState::kPreempted) return refusal(Reason::kWrongState);
   return begin_with_cache();
 }
 
-void RequestCore::release() noexcept {
+void UntypedRequest::release() noexcept {
   tables_.release();
   computed_ = cached_ = room_ = 0;
   state_ = RequestState::kReleased;
 }
 
-void RequestCore::release_after(const Fence& fence) {
+void UntypedRequest::release_after(const Fence& fence) {
   // What waits for a fence that never passes is never given back.
   struct Waiting {
     explicit Waiting(BlockTables moved) : tables(std::move(moved)) {}
@@ -103,12 +103,12 @@ void RequestCore::release_after(const Fence& fence) {
   release();
 }
 
-Result<std::unique_ptr<RequestCore>, SequenceError> RequestCore::fork(std::optional<tokens::Token> last) {
+Result<std::unique_ptr<UntypedRequest>, SequenceError> UntypedRequest::fork(std::optional<tokens::Token> last) {
   if (state_ != RequestState::kIdle) return refusal(Reason::kWrongState);
   if (last && size() != computed_ + 1) return refusal(Reason::kPrefillIncomplete, 1, size() - computed_);
-  std::unique_ptr<RequestCore> other;
+  std::unique_ptr<UntypedRequest> other;
   try {
-    other = std::make_unique<RequestCore>(text_, tables_.fork(), max_tokens_, reuse_last_token_);
+    other = std::make_unique<UntypedRequest>(text_, tables_.fork(), max_tokens_, reuse_last_token_);
   } catch (const std::bad_alloc&) {
     tables_.take_back_shares();
     return refusal(Reason::kOutOfMemory);
@@ -129,7 +129,7 @@ Result<std::unique_ptr<RequestCore>, SequenceError> RequestCore::fork(std::optio
 
 // ---- scheduling
 
-std::optional<SequenceError> RequestCore::why_not_prefill(std::size_t tokens) const {
+std::optional<SequenceError> UntypedRequest::why_not_prefill(std::size_t tokens) const {
   if (state_ != RequestState::kIdle) return refusal(Reason::kWrongState);
   const std::size_t left = size() - computed_;
   if (tokens == 0) return refusal(Reason::kNothingToCompute, 0, left);
@@ -138,14 +138,14 @@ std::optional<SequenceError> RequestCore::why_not_prefill(std::size_t tokens) co
   return std::nullopt;
 }
 
-std::optional<SequenceError> RequestCore::why_not_decode() const {
+std::optional<SequenceError> UntypedRequest::why_not_decode() const {
   if (state_ != RequestState::kIdle) return refusal(Reason::kWrongState);
   if (size() != computed_ + 1) return refusal(Reason::kPrefillIncomplete, 1, size() - computed_);
   if (at_limit()) return refusal(Reason::kTooLong, size() + 1, max_tokens_);
   return std::nullopt;
 }
 
-Result<StepPlan, SequenceError> RequestCore::schedule(std::optional<SequenceError> refused,
+Result<StepPlan, SequenceError> UntypedRequest::schedule(std::optional<SequenceError> refused,
                                                       RequestState state, std::size_t tokens) {
   if (refused) return *std::move(refused);
   auto taken = unless_out_of_memory(
@@ -165,7 +165,7 @@ Result<StepPlan, SequenceError> RequestCore::schedule(std::optional<SequenceErro
   return StepPlan{**taken, tables_.copies()};
 }
 
-Result<void, SequenceError> RequestCore::revert() {
+Result<void, SequenceError> UntypedRequest::revert() {
   switch (state_) {
     case RequestState::kPrefillScheduled:
     case RequestState::kDecodeScheduled:
@@ -186,7 +186,7 @@ Result<void, SequenceError> RequestCore::revert() {
 
 // ---- applying
 
-std::optional<SequenceError> RequestCore::why_not_apply_prefill(bool with_token) const {
+std::optional<SequenceError> UntypedRequest::why_not_apply_prefill(bool with_token) const {
   if (state_ != RequestState::kPrefillScheduled) return refusal(Reason::kWrongState);
   const bool last = computed_ + scheduled_ == size();
   if (last && !with_token) return refusal(Reason::kTokenMissing);
@@ -194,12 +194,12 @@ std::optional<SequenceError> RequestCore::why_not_apply_prefill(bool with_token)
   return std::nullopt;
 }
 
-std::optional<SequenceError> RequestCore::why_not_apply_decode() const {
+std::optional<SequenceError> UntypedRequest::why_not_apply_decode() const {
   if (state_ != RequestState::kDecodeScheduled) return refusal(Reason::kWrongState);
   return std::nullopt;
 }
 
-std::optional<SequenceError> RequestCore::why_not_apply_speculative(std::size_t accepted) const {
+std::optional<SequenceError> UntypedRequest::why_not_apply_speculative(std::size_t accepted) const {
   if (state_ != RequestState::kSpeculativeScheduled) return refusal(Reason::kWrongState);
   if (accepted == 0 || accepted > scheduled_) return refusal(Reason::kTooManyAccepted, accepted, scheduled_);
   if (max_tokens_ != 0 && accepted > max_tokens_ - size()) {
@@ -208,7 +208,7 @@ std::optional<SequenceError> RequestCore::why_not_apply_speculative(std::size_t 
   return std::nullopt;
 }
 
-void RequestCore::settle() noexcept {
+void UntypedRequest::settle() noexcept {
   tables_.copied();
   tables_.truncate(blocks_for(0));
   tables_.leave_windows(computed_);
@@ -216,14 +216,14 @@ void RequestCore::settle() noexcept {
   next_event_ = std::min((computed_ / block_size_ + 1) * block_size_, tables_.next_leaving());
 }
 
-void RequestCore::retreat(RequestState state, std::size_t computed, std::size_t next) noexcept {
+void UntypedRequest::retreat(RequestState state, std::size_t computed, std::size_t next) noexcept {
   computed_ -= computed;
   text_.tokens.erase(text_.tokens.end() - static_cast<std::ptrdiff_t>(next), text_.tokens.end());
   text_.forget_names_from(text_.full_blocks());
   state_ = state;
 }
 
-Result<StepOutcome, SequenceError> RequestCore::apply(std::size_t computed,
+Result<StepOutcome, SequenceError> UntypedRequest::apply(std::size_t computed,
                                                       std::span<const tokens::Token> next) {
   ThreadScratch<BlockTables::Publication> publications;
   const RequestState before = state_;

@@ -1,4 +1,4 @@
-// RequestCore: one request behind RequestSequence, untyped. Batches work on these directly.
+// UntypedRequest: one request behind RequestSequence, untyped. Batches work on these directly.
 //
 // Scheduling and applying a decode step inside a block touches only the first fields; everything else happens when
 // `computed` reaches `next_event`, or `room` is used up.
@@ -16,14 +16,14 @@
 #include <vector>
 
 #include "ashlar/block/request_sequence.h"
-#include "block/block_tables.h"
-#include "block/sequence_text.h"
+#include "block/sequence/block_tables.h"
+#include "block/sequence/sequence_text.h"
 
 namespace ashlar::block::detail {
 
-class RequestCore {
+class UntypedRequest {
  public:
-  RequestCore(SequenceText text, BlockTables tables, std::size_t max_tokens, bool reuse_last_token);
+  UntypedRequest(SequenceText text, BlockTables tables, std::size_t max_tokens, bool reuse_last_token);
 
   RequestState state() const noexcept { return state_; }
   const SequenceText& text() const noexcept { return text_; }
@@ -40,7 +40,7 @@ class RequestCore {
   Result<std::size_t, SequenceError> resume();
   Result<void, SequenceError> preempt();
   Result<void, SequenceError> revert();
-  Result<std::unique_ptr<RequestCore>, SequenceError> fork(std::optional<tokens::Token> last);
+  Result<std::unique_ptr<UntypedRequest>, SequenceError> fork(std::optional<tokens::Token> last);
   void release() noexcept;
   void release_after(const Fence& fence);
 

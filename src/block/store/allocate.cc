@@ -8,7 +8,7 @@
 
 #include "ashlar/base/check.h"
 #include "ashlar/base/interleaving.h"
-#include "block/block_store.h"
+#include "block/store/block_store.h"
 
 namespace ashlar::block::detail {
 
@@ -142,7 +142,7 @@ bool BlockStore::take_locked(std::size_t n, std::vector<tokens::SequenceHash>* e
 void BlockStore::emit_taken_locked(std::uint32_t first, std::size_t n,
                                    std::vector<tokens::SequenceHash>* evicted, RetiredExtensions& retired,
                                    Emitter emit) {
-  RegistryCore::Cursor cursor;
+  RegistryEntries::Cursor cursor;
   SlotBuffer<kChunk> out;
   std::uint32_t slot = first;
   for (std::size_t emitted = 0; emitted < n;) {
@@ -165,7 +165,7 @@ void BlockStore::emit_taken_locked(std::uint32_t first, std::size_t n,
 
 // `mixed` is that of the slot's hash, if it is registered.
 inline SlotRef BlockStore::take_one_locked(std::uint32_t slot, std::uint64_t mixed,
-                                           RegistryCore::Cursor& cursor,
+                                           RegistryEntries::Cursor& cursor,
                                            std::vector<tokens::SequenceHash>* evicted,
                                            RetiredExtensions& retired) {
   std::atomic<std::uint64_t>& word = slots_.word(slot);
@@ -186,13 +186,13 @@ inline SlotRef BlockStore::take_one_locked(std::uint32_t slot, std::uint64_t mix
   return ref(slot, fresh);
 }
 
-void BlockStore::unregister_locked(std::uint32_t slot, std::uint64_t mixed, RegistryCore::Cursor& cursor,
+void BlockStore::unregister_locked(std::uint32_t slot, std::uint64_t mixed, RegistryEntries::Cursor& cursor,
                                    RetiredExtensions& retired) {
   if (options_.events) publish_removed_locked(slot);
   leave_locked(slot, mixed, cursor, retired);
 }
 
-void BlockStore::leave_locked(std::uint32_t slot, std::uint64_t mixed, RegistryCore::Cursor& cursor,
+void BlockStore::leave_locked(std::uint32_t slot, std::uint64_t mixed, RegistryEntries::Cursor& cursor,
                               RetiredExtensions& retired) {
   registry_.release_block(cursor, slots_.hash(slot), tier_, retired, [&] {
     index_.erase(mixed, slot);
@@ -205,7 +205,7 @@ void BlockStore::leave_locked(std::uint32_t slot, std::uint64_t mixed, RegistryC
 std::size_t BlockStore::reset_inactive() {
   Operation operation(*this);
   expire_pins_locked(operation.retired);
-  RegistryCore::Cursor cursor;
+  RegistryEntries::Cursor cursor;
   std::array<BlockId, kChunk> ids;
   std::size_t total = 0;
   while (const std::size_t count = inactive_->pop(ids)) {

@@ -1,4 +1,4 @@
-#include "block/block_store.h"
+#include "block/store/block_store.h"
 
 #include <algorithm>
 #include <cinttypes>
@@ -31,7 +31,7 @@ BlockStore::BlockStore(ManagerOptions options, events::TierId tier, std::string 
 // of that shard, and stays so under the lock; its hash was stored before its entry. Any other slot may change under our
 // eyes and is passed over, whatever hash it seems to have.
 Entry* BlockStore::find_entry(std::uint64_t mixed, const tokens::SequenceHash& hash) {
-  const std::size_t shard = RegistryCore::shard_number(hash.position());
+  const std::size_t shard = RegistryEntries::shard_number(hash.position());
   Entry* found = nullptr;
   const std::uint32_t slot = index_.find(mixed, [&](std::uint32_t candidate) {
     found = slots_.entry(candidate);
@@ -46,7 +46,7 @@ Entry* BlockStore::find_entry(std::uint64_t mixed, const tokens::SequenceHash& h
 }
 
 std::size_t BlockStore::count_implied(std::uint32_t position) const noexcept {
-  const Entry* const implied = implied_entries.of(RegistryCore::shard_number(position));
+  const Entry* const implied = implied_entries.of(RegistryEntries::shard_number(position));
   std::size_t count = 0;
   for (std::uint32_t slot = 0; slot < options_.block_count; ++slot) {
     // The entry first, as above.
@@ -159,7 +159,7 @@ void BlockStore::close() {
                  status.waiters);
   }
   closed_ = true;
-  RegistryCore::Cursor cursor;
+  RegistryEntries::Cursor cursor;
   for (std::uint32_t slot = 0; slot < options_.block_count; ++slot) {
     const std::uint64_t word = slots_.word(slot).load(kOrderProbe);
     if (SlotWord::state(word) != BlockState::kPrimary) continue;
@@ -250,8 +250,8 @@ tokens::PrefixDigest prefix_of(const SlotRef& slot) noexcept {
 }
 
 RegistrationHandle registration_handle_of(const SlotRef& slot) {
-  RegistryCore& registry = store_of(slot).registry();
-  RegistryCore::Cursor cursor;
+  RegistryEntries& registry = store_of(slot).registry();
+  RegistryEntries::Cursor cursor;
   Entry* const entry = registry.find(cursor, hash_of(slot));
   cursor.release();
   ASHLAR_CHECK(entry != nullptr, "block %u is registered and not in its registry", slot.id);

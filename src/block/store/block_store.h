@@ -27,12 +27,12 @@
 #include "ashlar/block/detail/slot_ref.h"
 #include "ashlar/block/manager_options.h"
 #include "ashlar/tokens/token_block.h"
-#include "block/candidates.h"
-#include "block/hash_index.h"
-#include "block/pin_table.h"
-#include "block/registry_core.h"
-#include "block/slot_buffer.h"
-#include "block/slot_table.h"
+#include "block/store/prefetching_lookup.h"
+#include "block/registry/hash_index.h"
+#include "block/store/pin_table.h"
+#include "block/registry/registry_entries.h"
+#include "block/store/slot_buffer.h"
+#include "block/store/slot_table.h"
 
 namespace ashlar::block::detail {
 
@@ -57,7 +57,7 @@ class BlockStore final : public StoreFace,
   const ManagerOptions& options() const noexcept { return options_; }
   SlotTable& slots() noexcept { return slots_; }
   BlockFacts& facts() noexcept { return *facts_; }
-  RegistryCore& registry() noexcept { return registry_; }
+  RegistryEntries& registry() noexcept { return registry_; }
   SlotRef ref(std::uint32_t slot, std::uint64_t word) noexcept {
     return {this, slot, SlotWord::generation(word)};
   }
@@ -218,14 +218,14 @@ class BlockStore final : public StoreFace,
   void emit_taken_locked(std::uint32_t first, std::size_t n, std::vector<tokens::SequenceHash>* evicted,
                          RetiredExtensions& retired, Emitter emit) ASHLAR_REQUIRES(mu_);
   // Evicts the slot if it was registered; it is Mutable afterwards.
-  SlotRef take_one_locked(std::uint32_t slot, std::uint64_t mixed, RegistryCore::Cursor& cursor,
+  SlotRef take_one_locked(std::uint32_t slot, std::uint64_t mixed, RegistryEntries::Cursor& cursor,
                           std::vector<tokens::SequenceHash>* evicted, RetiredExtensions& retired)
       ASHLAR_REQUIRES(mu_);
   // The primary leaves index, registry and presence. Its word stays the caller's to change.
-  void unregister_locked(std::uint32_t slot, std::uint64_t mixed, RegistryCore::Cursor& cursor,
+  void unregister_locked(std::uint32_t slot, std::uint64_t mixed, RegistryEntries::Cursor& cursor,
                          RetiredExtensions& retired) ASHLAR_REQUIRES(mu_);
   // Without the event.
-  void leave_locked(std::uint32_t slot, std::uint64_t mixed, RegistryCore::Cursor& cursor,
+  void leave_locked(std::uint32_t slot, std::uint64_t mixed, RegistryEntries::Cursor& cursor,
                     RetiredExtensions& retired) ASHLAR_REQUIRES(mu_);
   void to_reset_pool_locked(std::uint32_t slot) ASHLAR_REQUIRES(mu_);
 
@@ -242,7 +242,7 @@ class BlockStore final : public StoreFace,
   // duplicates (store_duplicates.cc)
   // A candidate whose hash has a primary already.
   SlotRef register_twin_locked(const SlotRef& candidate, std::uint32_t primary, OnTwin on_twin,
-                               RegistryCore::Cursor& cursor) ASHLAR_REQUIRES(mu_);
+                               RegistryEntries::Cursor& cursor) ASHLAR_REQUIRES(mu_);
   bool has_duplicates_locked(std::uint32_t primary) const noexcept ASHLAR_REQUIRES(mu_) {
     return slots_.next_twin[primary] != SlotTable::kNoTwin;
   }
@@ -250,15 +250,15 @@ class BlockStore final : public StoreFace,
   void leave_twins_locked(std::uint32_t slot) noexcept ASHLAR_REQUIRES(mu_);
   // Makes `to` what the hash of `from` finds. The words stay the caller's to change: `to` becomes a primary, and `from` a
   // duplicate, or empty. Requires: `from` is in no pool.
-  void pass_place_locked(std::uint32_t from, std::uint32_t to, RegistryCore::Cursor& cursor)
+  void pass_place_locked(std::uint32_t from, std::uint32_t to, RegistryEntries::Cursor& cursor)
       ASHLAR_REQUIRES(mu_);
   // The primary is emptied, and one of its duplicates takes its place. Requires: it has one, nobody refers to the
   // primary, it is in no pool, and neither pinned nor held.
-  void give_way_locked(std::uint32_t primary, RegistryCore::Cursor& cursor) ASHLAR_REQUIRES(mu_);
+  void give_way_locked(std::uint32_t primary, RegistryEntries::Cursor& cursor) ASHLAR_REQUIRES(mu_);
   // How many duplicates the primary has. Stops the process where one is not a duplicate of its hash.
   std::size_t check_twins_of_locked(std::uint32_t primary) const ASHLAR_REQUIRES(mu_);
   // The last reference to a duplicate is gone.
-  void drop_duplicate_locked(std::uint32_t slot, RegistryCore::Cursor& cursor) ASHLAR_REQUIRES(mu_);
+  void drop_duplicate_locked(std::uint32_t slot, RegistryEntries::Cursor& cursor) ASHLAR_REQUIRES(mu_);
 
   events::KvEvent stored_event_locked(std::uint32_t slot) const ASHLAR_REQUIRES(mu_);
   void publish_removed_locked(std::uint32_t slot) ASHLAR_REQUIRES(mu_);
@@ -296,11 +296,11 @@ class BlockStore final : public StoreFace,
   void used(std::span<const std::uint64_t> mixed, const SlotRef* found, UsedElsewhere& elsewhere) noexcept;
 
   // A count has reached zero: lists the slot, or resets it, unless somebody was faster.
-  void settle_locked(std::uint32_t slot, RegistryCore::Cursor& cursor, RetiredExtensions& retired)
+  void settle_locked(std::uint32_t slot, RegistryEntries::Cursor& cursor, RetiredExtensions& retired)
       ASHLAR_REQUIRES(mu_);
   // Whether all that is left to do is to list the slot in the inactive pool: the common case.
   bool becomes_inactive_locked(std::uint32_t slot) noexcept ASHLAR_REQUIRES(mu_);
-  void list_inactive_locked(std::span<const BlockId> ids, RegistryCore::Cursor& cursor) ASHLAR_REQUIRES(mu_);
+  void list_inactive_locked(std::span<const BlockId> ids, RegistryEntries::Cursor& cursor) ASHLAR_REQUIRES(mu_);
   // The slot's quarantine ends when the fence passes.
   void watch_quarantine(std::uint32_t slot, Fence fence) noexcept;
   void end_quarantine(std::uint32_t slot);
@@ -314,7 +314,7 @@ class BlockStore final : public StoreFace,
   const ManagerOptions options_;
   const events::TierId tier_;
   const std::string tier_name_;
-  RegistryCore& registry_;  // kept by options_.registry
+  RegistryEntries& registry_;  // kept by options_.registry
 
   SlotTable slots_;                          // columns say who may touch them
   HashIndex index_;                          // read by anyone, written under mu_

@@ -13,7 +13,7 @@
 #include <utility>
 
 #include "ashlar/base/check.h"
-#include "block/block_store.h"
+#include "block/store/block_store.h"
 
 namespace ashlar::block::detail {
 
@@ -27,7 +27,7 @@ static_assert(SlotWord::make(BlockState::kDuplicate, 7, 9) + kBecomePrimary ==
 }  // namespace
 
 SlotRef BlockStore::register_twin_locked(const SlotRef& candidate, std::uint32_t primary, OnTwin on_twin,
-                                         RegistryCore::Cursor& cursor) {
+                                         RegistryEntries::Cursor& cursor) {
   const std::uint32_t slot = candidate.id;
   cursor.release();  // what users plug in runs under the store's lock alone
   if (options_.duplicates == DuplicatePolicy::kReject && on_twin == OnTwin::kFollowPolicy) {
@@ -80,7 +80,7 @@ void BlockStore::leave_twins_locked(std::uint32_t slot) noexcept {
   slots_.previous_twin[next] = previous;
 }
 
-void BlockStore::pass_place_locked(std::uint32_t from, std::uint32_t to, RegistryCore::Cursor& cursor) {
+void BlockStore::pass_place_locked(std::uint32_t from, std::uint32_t to, RegistryEntries::Cursor& cursor) {
   const tokens::SequenceHash hash = slots_.hash(from);
   facts_->pass_on(BlockId(from), BlockId(to));
   registry_.pass_block(cursor, hash, [&] {
@@ -94,7 +94,7 @@ void BlockStore::pass_place_locked(std::uint32_t from, std::uint32_t to, Registr
   inactive_->unregistered(BlockId(from));
 }
 
-void BlockStore::give_way_locked(std::uint32_t primary, RegistryCore::Cursor& cursor) {
+void BlockStore::give_way_locked(std::uint32_t primary, RegistryEntries::Cursor& cursor) {
   const std::uint32_t heir = slots_.next_twin[primary];
   leave_twins_locked(primary);
   pass_place_locked(primary, heir, cursor);
@@ -116,7 +116,7 @@ std::size_t BlockStore::check_twins_of_locked(std::uint32_t primary) const {
   return count;
 }
 
-void BlockStore::drop_duplicate_locked(std::uint32_t slot, RegistryCore::Cursor& cursor) {
+void BlockStore::drop_duplicate_locked(std::uint32_t slot, RegistryEntries::Cursor& cursor) {
   cursor.release();
   leave_twins_locked(slot);
   // The hash was in use until now.

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <new>
 
-#include "block/block_store.h"
+#include "block/store/block_store.h"
 
 namespace ashlar::block::detail {
 

@@ -1,6 +1,6 @@
 // Holds: a held block that nobody refers to stays in the inactive pool, in its place. Only when the backend gives it up is
 // it set aside, and the last hold evicts it.
-#include "block/block_store.h"
+#include "block/store/block_store.h"
 
 namespace ashlar::block::detail {
 
@@ -22,7 +22,7 @@ Result<HoldRef> BlockStore::hold(const tokens::SequenceHash& hash) {
 void BlockStore::end_hold(std::uint32_t slot) noexcept {
   Operation operation(*this);
   if (closed_ || --slots_.holds[slot] != 0) return;
-  RegistryCore::Cursor cursor;
+  RegistryEntries::Cursor cursor;
   if (slots_.listing[slot] == Listing::kInactive) {
     --held_inactive_;
     if (!has_duplicates_locked(slot)) return;

@@ -4,7 +4,7 @@
 
 #include "ashlar/base/check.h"
 #include "ashlar/base/out_of_memory.h"
-#include "block/block_store.h"
+#include "block/store/block_store.h"
 
 namespace ashlar::block::detail {
 

@@ -1,6 +1,6 @@
 // Matching: from hashes to references.
 //
-// The walk goes in stretches (Candidates), so that cache misses overlap. A block in use is taken without the lock: look
+// The walk goes in batches (PrefetchingLookup), so that cache misses overlap. A block in use is taken without the lock: look
 // at the word, compare hash and prefix digest, count one reference with a compare-exchange. Anything else (nobody refers
 // to the block, the slot has moved on to another life, two hashes with one tag, other tokens) is settled under the lock,
 // which sees the truth. A block with kMaxReferences is a miss. An index without an entry is a miss: entries never move, so
@@ -8,7 +8,7 @@
 #include <algorithm>
 
 #include "ashlar/base/interleaving.h"
-#include "block/block_store.h"
+#include "block/store/block_store.h"
 
 namespace ashlar::block::detail {
 
@@ -109,17 +109,17 @@ std::size_t BlockStore::match_prefix(std::span<const tokens::SequenceHash> hashe
   std::size_t done = 0;
   // A prompt that nobody has seen is answered by one look at the index.
   if (!hashes.empty() && index_.candidate(HashMix::of(hashes.front())) != kNone) {
-    Candidates candidates(index_, slots_, registry_.tracker(), hashes);
-    SlotBuffer<Candidates::kStretch> found;
+    PrefetchingLookup candidates(index_, slots_, registry_.tracker(), hashes);
+    SlotBuffer<PrefetchingLookup::kBatchSize> found;
     while (done < hashes.size()) {
-      const Candidates::Stretch& stretch = candidates.next();
-      const std::size_t hits = match_run(hashes.subspan(done, stretch.size),
-                                         prefixes.empty() ? prefixes : prefixes.subspan(done, stretch.size),
-                                         stretch.slots.data(), found.data());
-      used({stretch.mixed.data(), hits}, found.data(), elsewhere);
+      const PrefetchingLookup::Batch& batch = candidates.next();
+      const std::size_t hits = match_run(hashes.subspan(done, batch.size),
+                                         prefixes.empty() ? prefixes : prefixes.subspan(done, batch.size),
+                                         batch.slots.data(), found.data());
+      used({batch.mixed.data(), hits}, found.data(), elsewhere);
       hand_over(done, found.first(hits), emit);
       done += hits;
-      if (hits < stretch.size) break;
+      if (hits < batch.size) break;
     }
   }
   match_requested_.add(hashes.size());
@@ -163,9 +163,9 @@ std::optional<AllocationRefusal> BlockStore::why_not_after_match(
 
 std::size_t BlockStore::match_prefix(std::span<const tokens::TokenBlock> blocks, Emitter emit) {
   UsedElsewhere elsewhere(*this);
-  SlotBuffer<Candidates::kStretch> found;
-  std::array<tokens::SequenceHash, Candidates::kStretch> hashes;
-  std::array<tokens::PrefixDigest, Candidates::kStretch> prefixes;
+  SlotBuffer<PrefetchingLookup::kBatchSize> found;
+  std::array<tokens::SequenceHash, PrefetchingLookup::kBatchSize> hashes;
+  std::array<tokens::PrefixDigest, PrefetchingLookup::kBatchSize> prefixes;
   std::size_t done = 0;
   bool miss = false;
   while (done < blocks.size() && !miss) {
@@ -177,11 +177,11 @@ std::size_t BlockStore::match_prefix(std::span<const tokens::TokenBlock> blocks,
       prefixes[n] = blocks[done + n].prefix_digest();
     }
     if (n == 0) break;
-    Candidates candidates(index_, slots_, registry_.tracker(), {hashes.data(), n});
-    const Candidates::Stretch& stretch = candidates.next();
+    PrefetchingLookup candidates(index_, slots_, registry_.tracker(), {hashes.data(), n});
+    const PrefetchingLookup::Batch& batch = candidates.next();
     const std::size_t hits =
-        match_run({hashes.data(), n}, {prefixes.data(), n}, stretch.slots.data(), found.data());
-    used({stretch.mixed.data(), hits}, found.data(), elsewhere);
+        match_run({hashes.data(), n}, {prefixes.data(), n}, batch.slots.data(), found.data());
+    used({batch.mixed.data(), hits}, found.data(), elsewhere);
     hand_over(done, {found.data(), hits}, emit);
     done += hits;
     miss = hits < room;
@@ -194,11 +194,11 @@ std::size_t BlockStore::match_prefix(std::span<const tokens::TokenBlock> blocks,
 template <class Visit>
 void BlockStore::match_each(std::span<const tokens::SequenceHash> hashes, const TinyLfu* tracker,
                             Visit&& visit) {
-  Candidates candidates(index_, slots_, tracker, hashes);
+  PrefetchingLookup candidates(index_, slots_, tracker, hashes);
   for (std::size_t done = 0; done < hashes.size();) {
-    const Candidates::Stretch& stretch = candidates.next();
-    for (std::size_t i = 0; i < stretch.size; ++i) visit(done + i, stretch.mixed[i], stretch.slots[i]);
-    done += stretch.size;
+    const PrefetchingLookup::Batch& batch = candidates.next();
+    for (std::size_t i = 0; i < batch.size; ++i) visit(done + i, batch.mixed[i], batch.slots[i]);
+    done += batch.size;
   }
 }
 

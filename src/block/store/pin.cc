@@ -1,6 +1,6 @@
 // Pins: a pinned block that nobody refers to stands aside from the inactive pool until its last pin has ended. Ends by
 // time are noticed by the next operation that looks at the pools.
-#include "block/block_store.h"
+#include "block/store/block_store.h"
 
 namespace ashlar::block::detail {
 
@@ -58,7 +58,7 @@ void BlockStore::pin_ended_locked(std::uint32_t slot, RetiredExtensions& retired
   if (--slots_.pins[slot] != 0 || slots_.listing[slot] != Listing::kPinnedAside) return;
   --pinned_aside_;
   slots_.listing[slot] = Listing::kNone;
-  RegistryCore::Cursor cursor;
+  RegistryEntries::Cursor cursor;
   settle_locked(slot, cursor, retired);
 }
 

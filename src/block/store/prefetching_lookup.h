@@ -1,6 +1,6 @@
-// Candidates: the slots that a row of hashes may be in, looked up a stretch at a time, ahead of their use.
+// PrefetchingLookup: the slots that a row of hashes may be in, looked up a batch at a time, ahead of their use.
 //
-// While the walk counts references in one stretch, the index buckets of the next are on their way to the cache; when it
+// While the walk counts references in one batch, the index buckets of the next are on their way to the cache; when it
 // gets there they are read at once, and the slots are fetched. So the cache misses of a walk overlap.
 //
 // Thread safety: confined; reads what anyone may read.
@@ -14,63 +14,63 @@
 
 #include "ashlar/block/tiny_lfu.h"
 #include "ashlar/tokens/sequence_hash.h"
-#include "block/hash_index.h"
-#include "block/hash_mix.h"
-#include "block/slot_table.h"
+#include "block/registry/hash_index.h"
+#include "block/registry/hash_mix.h"
+#include "block/store/slot_table.h"
 
 namespace ashlar::block::detail {
 
-class Candidates {
+class PrefetchingLookup {
  public:
   // How many hashes are looked up at a time.
-  static constexpr std::size_t kStretch = 32;
+  static constexpr std::size_t kBatchSize = 32;
 
-  struct Stretch {
-    std::array<std::uint64_t, kStretch> mixed;  // HashMix::of(hash)
-    std::array<std::uint32_t, kStretch> slots;  // that the hash may be in, or HashIndex::kNone
+  struct Batch {
+    std::array<std::uint64_t, kBatchSize> mixed;  // HashMix::of(hash)
+    std::array<std::uint32_t, kBatchSize> slots;  // that the hash may be in, or HashIndex::kNone
     std::size_t size = 0;
   };
 
   // With a tracker, its counters are fetched too.
-  Candidates(const HashIndex& index, const SlotTable& slots, const TinyLfu* tracker,
+  PrefetchingLookup(const HashIndex& index, const SlotTable& slots, const TinyLfu* tracker,
              std::span<const tokens::SequenceHash> hashes) noexcept
       : index_(index), slots_(slots), tracker_(tracker), rest_(hashes) {
     fetch();
   }
 
-  // The candidates of the next hashes, up to kStretch; empty at the end. Valid until the next call.
-  const Stretch& next() noexcept {
+  // The candidates of the next hashes, up to kBatchSize; empty at the end. Valid until the next call.
+  const Batch& next() noexcept {
     std::swap(ahead_, now_);
-    Stretch& stretch = stretches_[now_];
-    for (std::size_t i = 0; i < stretch.size; ++i) {
-      const std::uint32_t slot = index_.candidate(stretch.mixed[i]);
-      stretch.slots[i] = slot;
+    Batch& batch = batches_[now_];
+    for (std::size_t i = 0; i < batch.size; ++i) {
+      const std::uint32_t slot = index_.candidate(batch.mixed[i]);
+      batch.slots[i] = slot;
       if (slot != HashIndex::kNone) slots_.prefetch(slot);
     }
     if (tracker_ != nullptr) {
-      for (std::size_t i = 0; i < stretch.size; ++i) tracker_->prefetch_mixed(stretch.mixed[i]);
+      for (std::size_t i = 0; i < batch.size; ++i) tracker_->prefetch_mixed(batch.mixed[i]);
     }
     fetch();
-    return stretch;
+    return batch;
   }
 
  private:
   // Begins with the hashes after those that were fetched before.
   void fetch() noexcept {
-    Stretch& stretch = stretches_[ahead_];
-    stretch.size = std::min(rest_.size(), kStretch);
-    for (std::size_t i = 0; i < stretch.size; ++i) {
-      stretch.mixed[i] = HashMix::of(rest_[i]);
-      index_.prefetch(stretch.mixed[i]);
+    Batch& batch = batches_[ahead_];
+    batch.size = std::min(rest_.size(), kBatchSize);
+    for (std::size_t i = 0; i < batch.size; ++i) {
+      batch.mixed[i] = HashMix::of(rest_[i]);
+      index_.prefetch(batch.mixed[i]);
     }
-    rest_ = rest_.subspan(stretch.size);
+    rest_ = rest_.subspan(batch.size);
   }
 
   const HashIndex& index_;
   const SlotTable& slots_;
   const TinyLfu* tracker_;
   std::span<const tokens::SequenceHash> rest_;
-  std::array<Stretch, 2> stretches_;
+  std::array<Batch, 2> batches_;
   unsigned ahead_ = 0;
   unsigned now_ = 1;
 };

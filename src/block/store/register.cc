@@ -11,7 +11,7 @@
 
 #include "ashlar/base/check.h"
 #include "ashlar/base/interleaving.h"
-#include "block/block_store.h"
+#include "block/store/block_store.h"
 
 namespace ashlar::block::detail {
 namespace {
@@ -93,7 +93,7 @@ std::optional<Error> BlockStore::check_twins_locked(std::size_t n, Filler fill) 
 }
 
 void BlockStore::enter_locked(std::size_t n, Filler fill, bool ascending, RetiredExtensions& retired) {
-  RegistryCore::Cursor cursor;
+  RegistryEntries::Cursor cursor;
   SlotBuffer<kChunk> in;
   std::array<std::uint64_t, kChunk> created;
   std::size_t entered = 0;
@@ -147,7 +147,7 @@ std::optional<Error> BlockStore::register_slots(std::size_t n, Filler fill, Emit
   SlotBuffer<kChunk> in;
   SlotBuffer<kChunk> out;
   std::array<std::uint32_t, kChunk> primaries;
-  RegistryCore::Cursor cursor;
+  RegistryEntries::Cursor cursor;
   for (std::size_t first = 0; first < n; first += kChunk) {
     const std::size_t count = std::min(kChunk, n - first);
     fill(first, in.first(count));

@@ -8,7 +8,7 @@
 
 #include "ashlar/base/check.h"
 #include "ashlar/base/interleaving.h"
-#include "block/block_store.h"
+#include "block/store/block_store.h"
 
 namespace ashlar::block::detail {
 
@@ -19,7 +19,7 @@ void settle(std::span<const SlotRef> idle) noexcept {
 void BlockStore::settle(std::span<const SlotRef> idle) noexcept {
   interleaving_point("drop.before_settle");
   Operation operation(*this);
-  RegistryCore::Cursor cursor;
+  RegistryEntries::Cursor cursor;
   // Most become inactive: runs of those go to the backend together.
   std::array<BlockId, kChunk> inactive;
   std::size_t count = 0;
@@ -38,7 +38,7 @@ void BlockStore::settle(std::span<const SlotRef> idle) noexcept {
   if (count != 0) list_inactive_locked({inactive.data(), count}, cursor);
 }
 
-void BlockStore::list_inactive_locked(std::span<const BlockId> ids, RegistryCore::Cursor& cursor) {
+void BlockStore::list_inactive_locked(std::span<const BlockId> ids, RegistryEntries::Cursor& cursor) {
   cursor.release();  // what users plug in runs under the store's lock alone
   inactive_->insert_all(ids, [&](BlockId id) { return slots_.hash(id.value()); });
 }
@@ -52,7 +52,7 @@ bool BlockStore::becomes_inactive_locked(std::uint32_t slot) noexcept {
          (slots_.flags(slot).load(std::memory_order_relaxed) & SlotTable::kResetOnRelease) == 0;
 }
 
-void BlockStore::settle_locked(std::uint32_t slot, RegistryCore::Cursor& cursor, RetiredExtensions& retired) {
+void BlockStore::settle_locked(std::uint32_t slot, RegistryEntries::Cursor& cursor, RetiredExtensions& retired) {
   const std::uint64_t word = slots_.word(slot).load(kOrderSettle);
   if (SlotWord::refs(word) != 0 || slots_.listing[slot] != Listing::kNone) {
     ++counters_.late_releases;

@@ -23,8 +23,8 @@
 #include "ashlar/tokens/prefix_digest.h"
 #include "ashlar/tokens/sequence_hash.h"
 #include "ashlar/tokens/token.h"
-#include "block/registry_core.h"
-#include "block/slot_word.h"
+#include "block/registry/registry_entries.h"
+#include "block/store/slot_word.h"
 
 namespace ashlar::block::detail {
 

@@ -1,13 +1,13 @@
 // Transitions of slots that one guard owns. Nobody else changes such a slot, so none of this takes the lock; the word
 // is kept up to date for those who look at it from outside.
-#include "ashlar/block/detail/transitions.h"
+#include "ashlar/block/detail/slot_transitions.h"
 
 #include <algorithm>
 #include <string>
 
 #include "ashlar/base/check.h"
 #include "ashlar/base/out_of_memory.h"
-#include "block/block_store.h"
+#include "block/store/block_store.h"
 
 namespace ashlar::block::detail {
 namespace {

@@ -1,4 +1,4 @@
-#include "index/content_trie.h"
+#include "index/adapters/content_trie.h"
 
 #include <algorithm>
 

@@ -17,7 +17,7 @@
 
 #include "ashlar/base/check.h"
 #include "ashlar/index/indexer.h"
-#include "index/table_seed.h"
+#include "index/common/table_seed.h"
 
 namespace ashlar::index::detail {
 

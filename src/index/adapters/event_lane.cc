@@ -1,4 +1,4 @@
-#include "index/event_lane.h"
+#include "index/adapters/event_lane.h"
 
 #include <algorithm>
 #include <utility>

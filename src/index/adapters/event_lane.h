@@ -15,7 +15,7 @@
 
 #include "ashlar/base/mutex.h"
 #include "ashlar/index/detail/lane_pool.h"
-#include "index/event_batch.h"
+#include "index/common/event_batch.h"
 
 namespace ashlar::index::detail {
 

@@ -11,7 +11,7 @@
 
 #include "ashlar/base/interleaving.h"
 #include "ashlar/base/mutex.h"
-#include "index/event_lane.h"
+#include "index/adapters/event_lane.h"
 
 namespace ashlar::index {
 

@@ -10,11 +10,11 @@
 #include <utility>
 #include <vector>
 
-#include "index/content_trie.h"
-#include "index/flat_map.h"
-#include "index/prediction_list.h"
-#include "index/table_seed.h"
-#include "index/without_predictions.h"
+#include "index/adapters/content_trie.h"
+#include "index/common/flat_map.h"
+#include "index/adapters/prediction_list.h"
+#include "index/common/table_seed.h"
+#include "index/adapters/without_predictions.h"
 
 namespace ashlar::index {
 

@@ -14,7 +14,7 @@
 
 #include "ashlar/base/check.h"
 #include "ashlar/index/indexer.h"
-#include "index/content_trie.h"
+#include "index/adapters/content_trie.h"
 
 namespace ashlar::index::detail {
 

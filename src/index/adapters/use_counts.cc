@@ -1,4 +1,4 @@
-#include "index/use_counts.h"
+#include "index/adapters/use_counts.h"
 
 #include <algorithm>
 #include <new>

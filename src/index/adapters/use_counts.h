@@ -17,7 +17,7 @@
 #include <vector>
 
 #include "ashlar/index/indexer.h"
-#include "index/content_trie.h"
+#include "index/adapters/content_trie.h"
 
 namespace ashlar::index::detail {
 

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "ashlar/base/mutex.h"
-#include "index/use_counts.h"
+#include "index/adapters/use_counts.h"
 
 namespace ashlar::index {
 

@@ -29,8 +29,8 @@
 #include <utility>
 
 #include "ashlar/base/check.h"
-#include "index/table_seed.h"
-#include "index/walked_steps.h"
+#include "index/common/table_seed.h"
+#include "index/common/walked_steps.h"
 
 namespace ashlar::index {
 

@@ -1,4 +1,4 @@
-#include "index/event_batch.h"
+#include "index/common/event_batch.h"
 
 namespace ashlar::index::detail {
 

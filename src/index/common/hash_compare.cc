@@ -1,4 +1,4 @@
-#include "index/hash_compare.h"
+#include "index/common/hash_compare.h"
 
 #include <bit>
 

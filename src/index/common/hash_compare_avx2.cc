@@ -1,7 +1,7 @@
 #if defined(__x86_64__)
 #include <immintrin.h>
 
-#include "index/hash_compare.h"
+#include "index/common/hash_compare.h"
 
 namespace ashlar::index::detail {
 

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "index/hash_compare.h"
+#include "index/common/hash_compare.h"
 
 namespace ashlar::index {
 

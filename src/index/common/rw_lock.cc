@@ -1,4 +1,4 @@
-#include "index/rw_lock.h"
+#include "index/common/rw_lock.h"
 
 namespace ashlar::index {
 

@@ -1,4 +1,4 @@
-#include "index/table_seed.h"
+#include "index/common/table_seed.h"
 
 #include <unistd.h>
 

@@ -1,4 +1,4 @@
-#include "index/thread_number.h"
+#include "index/common/thread_number.h"
 
 #include <array>
 #include <atomic>

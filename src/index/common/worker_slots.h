@@ -25,7 +25,7 @@
 #include "ashlar/base/check.h"
 #include "ashlar/events/worker.h"
 #include "ashlar/index/match_scores.h"
-#include "index/entry_map.h"
+#include "index/common/entry_map.h"
 
 namespace ashlar::index {
 

@@ -1,4 +1,4 @@
-#include "index/alias_names.h"
+#include "index/flash/alias_names.h"
 
 #include <new>
 

@@ -16,9 +16,9 @@
 #include <cstdint>
 #include <vector>
 
-#include "index/chunked_pool.h"
-#include "index/flash_node.h"
-#include "index/name_table.h"
+#include "index/flash/chunked_pool.h"
+#include "index/flash/flash_node.h"
+#include "index/flash/name_table.h"
 
 namespace ashlar::index::detail {
 

@@ -9,24 +9,24 @@
 #include <utility>
 #include <vector>
 
-#include "index/flash_core.h"
+#include "index/flash/flash_tree.h"
 
 namespace ashlar::index::detail {
 
 class FlashDump {
  public:
-  FlashDump(FlashCore& core, EventBatch& calls) : core_(core), calls_(calls) {}
+  FlashDump(FlashTree& core, EventBatch& calls) : core_(core), calls_(calls) {}
 
   void run() {
     std::vector<std::uint32_t> todo;
     for (std::uint32_t id = core_.root_->first_child; id != kNoNode; id = core_.node_at(id).next)
       todo.push_back(id);
-    std::vector<FlashCore::Entry> entries;
+    std::vector<FlashTree::Entry> entries;
     while (!todo.empty()) {
       Node& node = core_.node_at(todo.back());
       todo.pop_back();
       core_.collect_entries(node, entries);
-      for (const FlashCore::Entry& entry : entries) dump_entry(node, entry);
+      for (const FlashTree::Entry& entry : entries) dump_entry(node, entry);
       for (std::uint32_t id = node.first_child; id != kNoNode; id = core_.node_at(id).next)
         todo.push_back(id);
     }
@@ -41,14 +41,14 @@ class FlashDump {
   }
 
  private:
-  static TierBits tiers_of(const FlashCore::Entry& entry, std::uint32_t offset) noexcept {
+  static TierBits tiers_of(const FlashTree::Entry& entry, std::uint32_t offset) noexcept {
     TierBits tiers = 0;
     for (std::size_t tier = 0; tier < kStorageTiers; ++tier)
       tiers |= static_cast<TierBits>((entry.masks[tier] >> offset & 1) << tier);
     return tiers;
   }
 
-  void dump_entry(Node& node, const FlashCore::Entry& entry) {
+  void dump_entry(Node& node, const FlashTree::Entry& entry) {
     const std::uint32_t size = node.size();
     for (std::uint32_t first = 0; first < size;) {
       const TierBits tiers = tiers_of(entry, first);
@@ -166,20 +166,20 @@ class FlashDump {
     calls_.append(head, blocks_, {});
   }
 
-  FlashCore& core_;
+  FlashTree& core_;
   EventBatch& calls_;
   std::vector<StoredBlock> blocks_;
   std::map<std::pair<std::uint32_t, std::uint32_t>, std::uint64_t> placeholders_;  // (slot, block) -> name
   std::uint64_t next_name_ = 0x5EEDF0A57B10C4E5u;
 };
 
-void FlashCore::dump(EventBatch& calls) {
+void FlashTree::dump(EventBatch& calls) {
   settle();
   FlashDump(*this, calls).run();
   call_began_ = steps();
 }
 
-IndexSizes FlashCore::sizes() {
+IndexSizes FlashTree::sizes() {
   settle();
   IndexSizes sizes;
   for (std::uint32_t slot = 0; slot < slots_.size(); ++slot) {

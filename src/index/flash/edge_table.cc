@@ -1,4 +1,4 @@
-#include "index/edge_table.h"
+#include "index/flash/edge_table.h"
 
 #include <algorithm>
 #include <new>

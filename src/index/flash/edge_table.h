@@ -19,9 +19,9 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "index/era_domain.h"
-#include "index/flash_node.h"
-#include "index/table_seed.h"
+#include "index/flash/era_domain.h"
+#include "index/flash/flash_node.h"
+#include "index/common/table_seed.h"
 
 namespace ashlar::index::detail {
 

@@ -7,7 +7,7 @@
 // Memory. A scan takes what it may need before it moves an object: the list of eras, a place for each among the held ones,
 // and spare chunks. Chunks that it empties become spares, so that it needs no more than one for each era, and one more
 // because batch and reviews are two chains. Without the memory there is no scan; the next retirement tries again.
-#include "index/era_domain.h"
+#include "index/flash/era_domain.h"
 
 #include <algorithm>
 #include <limits>

@@ -43,8 +43,8 @@
 #include <vector>
 
 #include "ashlar/base/check.h"
-#include "index/era_orders.h"
-#include "index/thread_number.h"
+#include "index/flash/era_orders.h"
+#include "index/common/thread_number.h"
 
 namespace ashlar::index::detail {
 

@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <array>
 
-#include "index/flash_walk.h"
+#include "index/flash/flash_walk.h"
 
 namespace ashlar::index::detail {
 
@@ -33,7 +33,7 @@ std::uint32_t early_depth(const MatchScores& scores) noexcept {
 
 }  // namespace
 
-bool FlashCore::find(std::span<const LocalHash> locals, MatchScores& scores, bool early_exit,
+bool FlashTree::find(std::span<const LocalHash> locals, MatchScores& scores, bool early_exit,
                      EraDomain::Guard& guard) const {
   FlashWalk& walk = walks()[0];
   const auto run = [&](std::span<const LocalHash> query) {
@@ -57,7 +57,7 @@ bool FlashCore::find(std::span<const LocalHash> locals, MatchScores& scores, boo
   return true;
 }
 
-bool FlashCore::find_batch(std::span<const std::span<const LocalHash>> queries, std::span<MatchScores> scores,
+bool FlashTree::find_batch(std::span<const std::span<const LocalHash>> queries, std::span<MatchScores> scores,
                            bool early_exit, EraDomain::Guard& guard) const {
   if (early_exit) {
     for (std::size_t i = 0; i < queries.size(); ++i)

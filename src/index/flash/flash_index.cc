@@ -5,8 +5,8 @@
 
 #include "ashlar/base/check.h"
 #include "ashlar/base/mutex.h"
-#include "index/event_batch.h"
-#include "index/flash_core.h"
+#include "index/common/event_batch.h"
+#include "index/flash/flash_tree.h"
 
 namespace ashlar::index {
 
@@ -36,7 +36,7 @@ struct FlashIndex::State {
   }
 
   Mutex writer;
-  detail::FlashCore core;  // its writing calls are made under `writer`
+  detail::FlashTree core;  // its writing calls are made under `writer`
 };
 
 FlashIndex::FlashIndex(const FlashOptions& options) : state_(std::make_unique<State>(options)) {}

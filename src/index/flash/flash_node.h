@@ -28,7 +28,7 @@
 #include <cstdint>
 
 #include "ashlar/events/storage_tier.h"
-#include "index/slab_pool.h"
+#include "index/flash/slab_pool.h"
 
 namespace ashlar::index::detail {
 

@@ -1,4 +1,4 @@
-#include "index/flash_slots.h"
+#include "index/flash/flash_slots.h"
 
 #include <algorithm>
 #include <bit>

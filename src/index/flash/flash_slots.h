@@ -21,8 +21,8 @@
 #include <vector>
 
 #include "ashlar/index/indexer.h"
-#include "index/era_domain.h"
-#include "index/flash_node.h"
+#include "index/flash/era_domain.h"
+#include "index/flash/flash_node.h"
 
 namespace ashlar::index::detail {
 

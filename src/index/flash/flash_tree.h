@@ -1,4 +1,4 @@
-// FlashCore: the tree, the tables and the bookkeeping of a FlashIndex.
+// FlashTree: the tree, the tables and the bookkeeping of a FlashIndex.
 //
 // The writer's calls come one at a time, under the lock of the FlashIndex; find() comes from readers inside the domain
 // at any time. flash_node.h says what readers may see changing. The parts:
@@ -39,27 +39,27 @@
 
 #include "ashlar/index/flash_index.h"
 #include "ashlar/index/indexer.h"
-#include "index/alias_names.h"
-#include "index/chunked_pool.h"
-#include "index/edge_table.h"
-#include "index/era_domain.h"
-#include "index/event_batch.h"
-#include "index/flash_node.h"
-#include "index/flash_slots.h"
-#include "index/name_table.h"
-#include "index/node_arena.h"
+#include "index/flash/alias_names.h"
+#include "index/flash/chunked_pool.h"
+#include "index/flash/edge_table.h"
+#include "index/flash/era_domain.h"
+#include "index/common/event_batch.h"
+#include "index/flash/flash_node.h"
+#include "index/flash/flash_slots.h"
+#include "index/flash/name_table.h"
+#include "index/flash/node_arena.h"
 
 namespace ashlar::index::detail {
 
 inline constexpr std::uint32_t kMaxDepth = std::uint32_t{1} << 24;
 
-class FlashCore {
+class FlashTree {
  public:
-  explicit FlashCore(const FlashOptions& options);
-  FlashCore(const FlashCore&) = delete;
-  FlashCore& operator=(const FlashCore&) = delete;
+  explicit FlashTree(const FlashOptions& options);
+  FlashTree(const FlashTree&) = delete;
+  FlashTree& operator=(const FlashTree&) = delete;
   // Requires: no readers.
-  ~FlashCore();
+  ~FlashTree();
 
   // --- The writer's calls. ---
 
@@ -184,7 +184,7 @@ class FlashCore {
   std::uint32_t find_name(std::uint64_t name) const;
   bool is_named(std::uint32_t word, std::uint64_t name) const noexcept {
     const BlockRef block(word);
-    return const_cast<FlashCore*>(this)->nodes_[block.node()]->names()[block.offset()] == name;
+    return const_cast<FlashTree*>(this)->nodes_[block.node()]->names()[block.offset()] == name;
   }
   void erase_name(Node& node, std::uint32_t offset);
   // The tiers in which the slot holds the block by its canonical name.

@@ -1,4 +1,4 @@
-#include "index/flash_walk.h"
+#include "index/flash/flash_walk.h"
 
 #include <algorithm>
 #include <bit>
@@ -41,7 +41,7 @@ constexpr std::uint64_t kSideBySide = sizeof(Node) + kNodeBlocks * sizeof(std::u
 
 }  // namespace
 
-FlashWalk::Step FlashWalk::start(const FlashCore& core, std::span<const LocalHash> locals,
+FlashWalk::Step FlashWalk::start(const FlashTree& core, std::span<const LocalHash> locals,
                                  MatchScores& scores, bool early_exit, const EraDomain::Guard& guard) {
   const Roster* const roster = core.slots_.roster();
   if (!guard.still()) return Step::kEraOver;

@@ -7,7 +7,7 @@
 // all of them from a node with few owners on, are records of `few_` with their counts, one look at their masks per node.
 // A worker that falls out is scored on the spot.
 //
-// Thread safety: confined; it reads what FlashCore publishes, under the caller's guard.
+// Thread safety: confined; it reads what FlashTree publishes, under the caller's guard.
 #pragma once
 
 #include <array>
@@ -16,9 +16,9 @@
 #include <span>
 #include <vector>
 
-#include "index/era_domain.h"
-#include "index/flash_core.h"
-#include "index/hash_compare.h"
+#include "index/flash/era_domain.h"
+#include "index/flash/flash_tree.h"
+#include "index/common/hash_compare.h"
 
 namespace ashlar::index::detail {
 
@@ -30,7 +30,7 @@ class FlashWalk {
 
   // Begins a query. The scores are complete when step() says kDone; after kEraOver the guard is renewed and the query
   // begins again.
-  Step start(const FlashCore& core, std::span<const LocalHash> locals, MatchScores& scores, bool early_exit,
+  Step start(const FlashTree& core, std::span<const LocalHash> locals, MatchScores& scores, bool early_exit,
              const EraDomain::Guard& guard);
   Step step(const EraDomain::Guard& guard);
 
@@ -66,7 +66,7 @@ class FlashWalk {
   void finish() noexcept;
   bool at_most_one_left() const noexcept;
 
-  const FlashCore* core_ = nullptr;
+  const FlashTree* core_ = nullptr;
   MatchScores* scores_ = nullptr;
   const std::uint64_t* query_ = nullptr;
   std::uint32_t size_ = 0;

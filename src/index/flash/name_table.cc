@@ -1,4 +1,4 @@
-#include "index/name_table.h"
+#include "index/flash/name_table.h"
 
 #include <algorithm>
 #include <array>

@@ -23,8 +23,8 @@
 #include <vector>
 
 #include "ashlar/base/check.h"
-#include "index/slab_pool.h"
-#include "index/table_seed.h"
+#include "index/flash/slab_pool.h"
+#include "index/common/table_seed.h"
 
 #if defined(__SSE2__)
 #include <emmintrin.h>

@@ -9,8 +9,8 @@
 #include <cstdint>
 #include <new>
 
-#include "index/flash_node.h"
-#include "index/slab_pool.h"
+#include "index/flash/flash_node.h"
+#include "index/flash/slab_pool.h"
 
 namespace ashlar::index::detail {
 

@@ -5,11 +5,11 @@
 #include <vector>
 
 #include "ashlar/base/check.h"
-#include "index/flash_core.h"
+#include "index/flash/flash_tree.h"
 
 namespace ashlar::index::detail {
 
-FlashCore::FlashCore(const FlashOptions& options)
+FlashTree::FlashTree(const FlashOptions& options)
     : options_(options),
       edges_(domain_, TableSeed::of(options.seed)),
       names_(slabs_, TableSeed::of(options.seed)),
@@ -21,7 +21,7 @@ FlashCore::FlashCore(const FlashOptions& options)
   root_->child.store(Node::kManyChildren, std::memory_order_relaxed);
 }
 
-FlashCore::~FlashCore() {
+FlashTree::~FlashTree() {
   while (domain_.waiting_count() != 0) domain_.flush();
   for (std::uint32_t id = 1; id < nodes_.end(); ++id) {
     Node* const node = nodes_[id];
@@ -31,7 +31,7 @@ FlashCore::~FlashCore() {
   }
 }
 
-Node* FlashCore::new_node(std::uint32_t blocks, std::uint32_t id) {
+Node* FlashTree::new_node(std::uint32_t blocks, std::uint32_t id) {
   Node* const node = arena_.allocate(blocks);
   if (id == kNoNode) {
     try {
@@ -48,7 +48,7 @@ Node* FlashCore::new_node(std::uint32_t blocks, std::uint32_t id) {
   return node;
 }
 
-void FlashCore::free_node(Node* node) noexcept {
+void FlashTree::free_node(Node* node) noexcept {
   if (OwnerSet* const set = node->set()) {
     set_bytes_ -= set->bytes;
     free_set(set);
@@ -56,22 +56,22 @@ void FlashCore::free_node(Node* node) noexcept {
   arena_.free(node);
 }
 
-void FlashCore::discard(Node* node) noexcept {
+void FlashTree::discard(Node* node) noexcept {
   nodes_.free(node->id);
   --live_nodes_;
   free_node(node);
 }
 
-void FlashCore::retire(Node* node, bool with_id) {
+void FlashTree::retire(Node* node, bool with_id) {
   // The era of birth, of which the node keeps the low bits.
   const std::uint64_t now = domain_.era();
   const std::uint64_t birth = now - static_cast<std::uint32_t>(static_cast<std::uint32_t>(now) - node->birth);
   const OwnerSet* const set = node->set();
   const EraDomain::Free only_memory = [](void* object, void* self) {
-    static_cast<FlashCore*>(self)->free_node(static_cast<Node*>(object));
+    static_cast<FlashTree*>(self)->free_node(static_cast<Node*>(object));
   };
   const EraDomain::Free id_too = [](void* object, void* self) {
-    auto& core = *static_cast<FlashCore*>(self);
+    auto& core = *static_cast<FlashTree*>(self);
     core.nodes_.free(static_cast<Node*>(object)->id);
     core.free_node(static_cast<Node*>(object));
     if (core.nodes_.live() == 1) {
@@ -83,7 +83,7 @@ void FlashCore::retire(Node* node, bool with_id) {
                  with_id ? id_too : only_memory, this);
 }
 
-Node* FlashCore::find_child(const Node& node, std::uint64_t local) const noexcept {
+Node* FlashTree::find_child(const Node& node, std::uint64_t local) const noexcept {
   const std::uint64_t link = node.child.load(std::memory_order_relaxed);
   if (link == Node::kNoChild) return nullptr;
   if (link == Node::kManyChildren) return edges_.find(node.id, local);
@@ -91,12 +91,12 @@ Node* FlashCore::find_child(const Node& node, std::uint64_t local) const noexcep
   return child->hashes()[0] == local ? child : nullptr;
 }
 
-std::uint32_t FlashCore::edges_for(const Node& parent) noexcept {
+std::uint32_t FlashTree::edges_for(const Node& parent) noexcept {
   const std::uint64_t link = parent.child.load(std::memory_order_relaxed);
   return link == Node::kNoChild ? 0 : link == Node::kManyChildren ? 1 : 2;
 }
 
-void FlashCore::link(Node& parent, Node* child) noexcept {
+void FlashTree::link(Node& parent, Node* child) noexcept {
   close(parent);
   child->parent = parent.id;
   child->previous = kNoNode;
@@ -116,7 +116,7 @@ void FlashCore::link(Node& parent, Node* child) noexcept {
   parent.child.store(Node::kManyChildren, std::memory_order_release);
 }
 
-void FlashCore::unlink(Node* node) {
+void FlashTree::unlink(Node* node) {
   Node& parent = node_at(node->parent);
   if (node->previous != kNoNode)
     node_at(node->previous).next = node->next;
@@ -134,7 +134,7 @@ void FlashCore::unlink(Node* node) {
 }
 
 // `fresh` stands for `old` in the tree; both have the same first hash and parent.
-void FlashCore::take_place(Node* old, Node* fresh) noexcept {
+void FlashTree::take_place(Node* old, Node* fresh) noexcept {
   Node& parent = node_at(old->parent);
   fresh->parent = old->parent;
   fresh->next = old->next;
@@ -151,7 +151,7 @@ void FlashCore::take_place(Node* old, Node* fresh) noexcept {
     parent.child.store(reinterpret_cast<std::uintptr_t>(fresh), std::memory_order_release);
 }
 
-Node* FlashCore::rebuild(Node* old, std::uint32_t blocks, std::uint32_t room) {
+Node* FlashTree::rebuild(Node* old, std::uint32_t blocks, std::uint32_t room) {
   leave_out_dead(*old);
   Node* const fresh = new_node(room, old->id);
   std::copy_n(old->hashes(), blocks, fresh->hashes());
@@ -179,7 +179,7 @@ Node* FlashCore::rebuild(Node* old, std::uint32_t blocks, std::uint32_t room) {
   return fresh;
 }
 
-void FlashCore::move_name(Node& from, std::uint32_t offset, BlockRef to) noexcept {
+void FlashTree::move_name(Node& from, std::uint32_t offset, BlockRef to) noexcept {
   if ((from.named >> offset & 1) == 0) return;
   const std::uint32_t tag = names_.tag_of(from.names()[offset]);
   const std::uint32_t word = BlockRef(from.id, offset).word();
@@ -187,7 +187,7 @@ void FlashCore::move_name(Node& from, std::uint32_t offset, BlockRef to) noexcep
 }
 
 // Moves the aliases of a node that is split, slot by slot; where memory fails it moves them back.
-class FlashCore::AliasMoves {
+class FlashTree::AliasMoves {
  public:
   AliasMoves(AliasNames& aliases, const Node& old, std::uint32_t at, std::uint32_t front) noexcept
       : aliases_(aliases), id_(old.id), blocks_(old.size()), at_(at), front_(front) {}
@@ -219,7 +219,7 @@ class FlashCore::AliasMoves {
   const std::uint32_t front_;
 };
 
-Node* FlashCore::split(Node* old, std::uint32_t at, std::uint32_t newcomer, std::size_t tier, bool joins) {
+Node* FlashTree::split(Node* old, std::uint32_t at, std::uint32_t newcomer, std::size_t tier, bool joins) {
   leave_out_dead(*old);
   const std::uint32_t blocks = old->size();
   Node* const front = new_node(at);
@@ -296,7 +296,7 @@ Node* FlashCore::split(Node* old, std::uint32_t at, std::uint32_t newcomer, std:
   return front;
 }
 
-void FlashCore::leave_barren(std::uint32_t id) noexcept {
+void FlashTree::leave_barren(std::uint32_t id) noexcept {
   try {
     barren_.push_back(id);
   } catch (const std::bad_alloc&) {
@@ -305,7 +305,7 @@ void FlashCore::leave_barren(std::uint32_t id) noexcept {
 }
 
 // A chain of ancestors may be as long as a sequence: what a call does not free waits in barren_.
-void FlashCore::prune(Node* node) noexcept {
+void FlashTree::prune(Node* node) noexcept {
   for (bool first = true; is_barren(*node); first = false) {
     if (!first && prunes_left_ == 0) return leave_barren(node->id);
     if (!first) --prunes_left_;
@@ -316,7 +316,7 @@ void FlashCore::prune(Node* node) noexcept {
 }
 
 // Requires: is_barren(). False when there was no memory to retire it.
-bool FlashCore::prune_one(Node* node) noexcept {
+bool FlashTree::prune_one(Node* node) noexcept {
   // The node, and an overflow bucket of the edge table.
   if (!domain_.try_reserve(2)) {
     unpruned_ = true;

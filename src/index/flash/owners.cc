@@ -3,7 +3,7 @@
 #include <bit>
 #include <new>
 
-#include "index/flash_core.h"
+#include "index/flash/flash_tree.h"
 
 namespace ashlar::index::detail {
 
@@ -14,7 +14,7 @@ constexpr std::uint32_t kFullFrom = 16;
 
 }  // namespace
 
-FlashCore::Owner FlashCore::owner(Node& node, std::uint32_t slot) const noexcept {
+FlashTree::Owner FlashTree::owner(Node& node, std::uint32_t slot) const noexcept {
   OwnerSet* const set = node.set();
   if (set == nullptr) return node.first_slot == slot ? Owner{nullptr, 0, &node.first_mask} : Owner{};
   const std::uint32_t count = set->count.load(std::memory_order_relaxed);
@@ -23,7 +23,7 @@ FlashCore::Owner FlashCore::owner(Node& node, std::uint32_t slot) const noexcept
   return i == count ? Owner{} : Owner{set, i, nullptr};
 }
 
-FlashCore::Owner FlashCore::make_owner(Node& node, std::uint32_t slot, std::size_t tier) {
+FlashTree::Owner FlashTree::make_owner(Node& node, std::uint32_t slot, std::size_t tier) {
   const Owner found = owner(node, slot);
   if (found && found.word(tier) != nullptr) return found;
   OwnerSet* const set = node.set();
@@ -41,7 +41,7 @@ FlashCore::Owner FlashCore::make_owner(Node& node, std::uint32_t slot, std::size
   return {set, count, nullptr};
 }
 
-void FlashCore::list(OwnerSet& set, std::uint32_t slot, bool holds) noexcept {
+void FlashTree::list(OwnerSet& set, std::uint32_t slot, bool holds) noexcept {
   if (set.words == 0) return;
   std::atomic<std::uint64_t>& listed = set.listed()[slot / 64];
   const std::uint64_t bits = listed.load(std::memory_order_relaxed);
@@ -50,7 +50,7 @@ void FlashCore::list(OwnerSet& set, std::uint32_t slot, bool holds) noexcept {
   if (((bits & bit) != 0) != holds) listed.store(bits ^ bit, std::memory_order_release);
 }
 
-void FlashCore::write_mask(Node& node, const Owner& owner, std::uint32_t slot, std::size_t tier,
+void FlashTree::write_mask(Node& node, const Owner& owner, std::uint32_t slot, std::size_t tier,
                            Mask mask) noexcept {
   if (owner.set == nullptr) return write_tier(node, owner, slot, tier, mask);
   if (!owner.set->lower) {
@@ -68,7 +68,7 @@ void FlashCore::write_mask(Node& node, const Owner& owner, std::uint32_t slot, s
   list(*owner.set, slot, after != 0);
 }
 
-void FlashCore::write_tier(Node& node, const Owner& owner, std::uint32_t slot, std::size_t tier,
+void FlashTree::write_tier(Node& node, const Owner& owner, std::uint32_t slot, std::size_t tier,
                            Mask mask) noexcept {
   std::atomic<Mask>* const word = owner.word(tier);
   if (tier != 0 || owner.set == nullptr || owner.set->words == 0 || !node.closed()) {
@@ -86,7 +86,7 @@ void FlashCore::write_tier(Node& node, const Owner& owner, std::uint32_t slot, s
   if ((mask & all) == all && (bits & bit) == 0) full.store(bits | bit, std::memory_order_release);
 }
 
-void FlashCore::hold(Node& node, const Owner& owner, std::uint32_t slot, std::size_t tier,
+void FlashTree::hold(Node& node, const Owner& owner, std::uint32_t slot, std::size_t tier,
                      Mask blocks) noexcept {
   const Mask old = owner.mask(tier);
   if ((blocks & ~old) == 0) return;
@@ -94,7 +94,7 @@ void FlashCore::hold(Node& node, const Owner& owner, std::uint32_t slot, std::si
   slots_.add_blocks(slot, static_cast<std::size_t>(std::popcount(blocks & ~old)));
 }
 
-TierBits FlashCore::tiers_at(Node& node, std::uint32_t slot, std::uint32_t offset) const noexcept {
+TierBits FlashTree::tiers_at(Node& node, std::uint32_t slot, std::uint32_t offset) const noexcept {
   const Owner found = owner(node, slot);
   TierBits tiers = 0;
   if (!found) return tiers;
@@ -103,7 +103,7 @@ TierBits FlashCore::tiers_at(Node& node, std::uint32_t slot, std::uint32_t offse
   return tiers;
 }
 
-Mask FlashCore::held(const Node& node, std::uint32_t but) const noexcept {
+Mask FlashTree::held(const Node& node, std::uint32_t but) const noexcept {
   const OwnerSet* const set = node.set();
   const bool dying = any_dead();
   if (set == nullptr) {
@@ -130,13 +130,13 @@ Mask FlashCore::held(const Node& node, std::uint32_t but) const noexcept {
   return some;
 }
 
-void FlashCore::close(Node& node) noexcept {
+void FlashTree::close(Node& node) noexcept {
   if (node.closed()) return;
   node.shape |= Node::kClosed;
   if (OwnerSet* const set = node.set(); set != nullptr && set->words != 0) set_full_bits(node, *set);
 }
 
-void FlashCore::set_full_bits(const Node& node, OwnerSet& set) noexcept {
+void FlashTree::set_full_bits(const Node& node, OwnerSet& set) noexcept {
   const Mask all = low_bits(node.size());
   const std::uint32_t count = set.count.load(std::memory_order_relaxed);
   for (std::uint32_t i = 0; i < count; ++i) {
@@ -148,7 +148,7 @@ void FlashCore::set_full_bits(const Node& node, OwnerSet& set) noexcept {
   }
 }
 
-void FlashCore::collect_entries(Node& node, std::vector<Entry>& entries) const {
+void FlashTree::collect_entries(Node& node, std::vector<Entry>& entries) const {
   entries.clear();
   const OwnerSet* const set = node.set();
   if (set != nullptr) count_holders(set->count.load(std::memory_order_relaxed));
@@ -168,7 +168,7 @@ void FlashCore::collect_entries(Node& node, std::vector<Entry>& entries) const {
   }
 }
 
-OwnerSet* FlashCore::new_set(std::span<const Entry> entries, std::uint32_t room, bool lower) {
+OwnerSet* FlashTree::new_set(std::span<const Entry> entries, std::uint32_t room, bool lower) {
   const auto wanted = static_cast<std::uint32_t>(entries.size()) + room;
   const std::uint32_t capacity = std::max(2u, std::bit_ceil(wanted));
   const std::uint32_t words = capacity >= kFullFrom ? (slots_.size() + 63) / 64 : 0;
@@ -197,7 +197,7 @@ OwnerSet* FlashCore::new_set(std::span<const Entry> entries, std::uint32_t room,
   return set;
 }
 
-void FlashCore::set_owners(Node& node, std::span<const Entry> entries) {
+void FlashTree::set_owners(Node& node, std::span<const Entry> entries) {
   bool lower = false;
   for (const Entry& entry : entries)
     lower |= std::any_of(entry.masks.begin() + 1, entry.masks.end(), [](Mask mask) { return mask != 0; });
@@ -214,7 +214,7 @@ void FlashCore::set_owners(Node& node, std::span<const Entry> entries) {
 }
 
 // The same owners with room for one more.
-void FlashCore::replace_set(Node& node, bool lower) {
+void FlashTree::replace_set(Node& node, bool lower) {
   domain_.reserve(1);
   leave_out_dead(node);
   collect_entries(node, entries_);
@@ -226,16 +226,16 @@ void FlashCore::replace_set(Node& node, bool lower) {
   if (old != nullptr) retire_set(old);
 }
 
-void FlashCore::free_set(OwnerSet* set) noexcept {
+void FlashTree::free_set(OwnerSet* set) noexcept {
   set->~OwnerSet();
   ::operator delete(set, std::align_val_t{OwnerSet::kAlignment});
 }
 
-void FlashCore::retire_set(OwnerSet* set) {
+void FlashTree::retire_set(OwnerSet* set) {
   domain_.retire(
       set, set->bytes, set->birth,
       [](void* object, void* self) {
-        static_cast<FlashCore*>(self)->set_bytes_ -= static_cast<OwnerSet*>(object)->bytes;
+        static_cast<FlashTree*>(self)->set_bytes_ -= static_cast<OwnerSet*>(object)->bytes;
         free_set(static_cast<OwnerSet*>(object));
       },
       this);

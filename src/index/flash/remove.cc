@@ -4,43 +4,43 @@
 #include <new>
 
 #include "ashlar/base/check.h"
-#include "index/flash_core.h"
+#include "index/flash/flash_tree.h"
 
 namespace ashlar::index::detail {
 
 // --- Names. ---
 
-std::uint32_t FlashCore::find_name(std::uint64_t name) const {
+std::uint32_t FlashTree::find_name(std::uint64_t name) const {
   return names_.find(names_.tag_of(name), [&](std::uint32_t value) { return is_named(value, name); });
 }
 
-void FlashCore::erase_name(Node& node, std::uint32_t offset) {
+void FlashTree::erase_name(Node& node, std::uint32_t offset) {
   if ((node.named >> offset & 1) == 0) return;
   names_.erase(names_.tag_of(node.names()[offset]), BlockRef(node.id, offset).word());
   node.named &= ~bit_at(offset);
 }
 
-TierBits FlashCore::canonical_tiers(Node& node, std::uint32_t slot, std::uint32_t offset) const {
+TierBits FlashTree::canonical_tiers(Node& node, std::uint32_t slot, std::uint32_t offset) const {
   if (node.aliased())
     if (const std::uint32_t place = aliases_.find_place(slot, BlockRef(node.id, offset)); place != 0)
       return aliases_.place(place).canonical;
   return tiers_at(node, slot, offset);
 }
 
-std::optional<BlockRef> FlashCore::resolve(std::uint32_t slot, std::uint64_t name) const {
+std::optional<BlockRef> FlashTree::resolve(std::uint32_t slot, std::uint64_t name) const {
   if (aliases_.any(slot))
     if (const std::uint32_t alias = aliases_.find(slot, name); alias != 0) return aliases_.block_of(alias);
   const std::uint32_t found = find_name(name);
   if (found == NameTable::kNone) return std::nullopt;
   const BlockRef block(found);
-  if (canonical_tiers(*const_cast<FlashCore*>(this)->nodes_[block.node()], slot, block.offset()) == 0)
+  if (canonical_tiers(*const_cast<FlashTree*>(this)->nodes_[block.node()], slot, block.offset()) == 0)
     return std::nullopt;
   return block;
 }
 
 // --- remove. ---
 
-std::size_t FlashCore::remove(const Worker& worker, StorageTier tier,
+std::size_t FlashTree::remove(const Worker& worker, StorageTier tier,
                               std::span<const BlockName> names) noexcept {
   begin_call();
   tidy();
@@ -86,7 +86,7 @@ std::size_t FlashCore::remove(const Worker& worker, StorageTier tier,
 
 // Names mostly come in the order of their blocks, or against it: those that are expected need no look-up. Returns how
 // many of them were, and are gone; their probes start at `probe`.
-std::size_t FlashCore::remove_run(Removal& removal, std::span<const BlockName> names, std::size_t probe) {
+std::size_t FlashTree::remove_run(Removal& removal, std::span<const BlockName> names, std::size_t probe) {
   if (!removal.plain || removal.node == nullptr) return 0;
   // What such a worker holds is named.
   std::size_t run = 0;
@@ -113,7 +113,7 @@ std::size_t FlashCore::remove_run(Removal& removal, std::span<const BlockName> n
 }
 
 // The block behind the last one, in the direction of the removal.
-BlockRef FlashCore::next_of(const Removal& removal) const noexcept {
+BlockRef FlashTree::next_of(const Removal& removal) const noexcept {
   const Node* const node = removal.node;
   if (node == nullptr) return {};
   const std::uint32_t offset = removal.last + removal.step;
@@ -125,7 +125,7 @@ BlockRef FlashCore::next_of(const Removal& removal) const noexcept {
 }
 
 // Turns to the block if it still has this name: then somebody holds it, so that the node stays.
-bool FlashCore::expect(Removal& removal, BlockRef block, std::uint64_t name) {
+bool FlashTree::expect(Removal& removal, BlockRef block, std::uint64_t name) {
   if (!removal.plain || block.node() == kNoNode || block.node() >= nodes_.end()) return false;
   Node* const node = nodes_[block.node()];
   if (node == nullptr || (node->named >> block.offset() & 1) == 0 || node->names()[block.offset()] != name)
@@ -135,7 +135,7 @@ bool FlashCore::expect(Removal& removal, BlockRef block, std::uint64_t name) {
   return true;
 }
 
-bool FlashCore::remove_name(Removal& removal, std::uint64_t name, const NameTable::Probe& probe) {
+bool FlashTree::remove_name(Removal& removal, std::uint64_t name, const NameTable::Probe& probe) {
   if (aliases_.any(removal.slot))
     if (const std::uint32_t alias = aliases_.find(removal.slot, name); alias != 0)
       return remove_alias(removal, alias);
@@ -167,7 +167,7 @@ bool FlashCore::remove_name(Removal& removal, std::uint64_t name, const NameTabl
   return true;
 }
 
-bool FlashCore::remove_alias(Removal& removal, std::uint32_t number) {
+bool FlashTree::remove_alias(Removal& removal, std::uint32_t number) {
   const auto tier_bit = static_cast<TierBits>(1u << removal.tier);
   if (!aliases_.remove_tier(number, removal.tier)) return false;
   const BlockRef block = aliases_.block_of(number);
@@ -183,7 +183,7 @@ bool FlashCore::remove_alias(Removal& removal, std::uint32_t number) {
   return true;
 }
 
-void FlashCore::turn_to(Removal& removal, Node& node) {
+void FlashTree::turn_to(Removal& removal, Node& node) {
   if (removal.node == &node) return;
   finish(removal);
   removal.node = &node;
@@ -198,7 +198,7 @@ void FlashCore::turn_to(Removal& removal, Node& node) {
 }
 
 // Writes the masks of the node in work, and frees or shrinks it where that is due.
-void FlashCore::finish(Removal& removal) {
+void FlashTree::finish(Removal& removal) {
   Node* const node = removal.node;
   removal.node = nullptr;
   if (node == nullptr || removal.mine == removal.before) return;
@@ -214,7 +214,7 @@ void FlashCore::finish(Removal& removal) {
 }
 
 // Without the memory the node keeps its size.
-void FlashCore::shrink(Node* node, std::uint32_t blocks) noexcept {
+void FlashTree::shrink(Node* node, std::uint32_t blocks) noexcept {
   try {
     rebuild(node, blocks, blocks);
   } catch (const std::bad_alloc&) {
@@ -223,7 +223,7 @@ void FlashCore::shrink(Node* node, std::uint32_t blocks) noexcept {
 }
 
 // kOrphan: a block that the slot holds in no tier any more takes its descendants with it.
-void FlashCore::forget_below(Removal& removal, std::uint32_t offset) {
+void FlashTree::forget_below(Removal& removal, std::uint32_t offset) {
   if (((removal.mine | removal.elsewhere) >> offset & 1) != 0) return;
   Node* const node = removal.node;
   const Mask below = (removal.mine | removal.elsewhere) & ~low_bits(offset + 1);
@@ -263,7 +263,7 @@ void FlashCore::forget_below(Removal& removal, std::uint32_t offset) {
   prune(node);
 }
 
-void FlashCore::drop(Node& node, std::uint32_t slot, Mask blocks) {
+void FlashTree::drop(Node& node, std::uint32_t slot, Mask blocks) {
   const Owner found = owner(node, slot);
   if (!found) return;
   const Mask mine = found.any() & blocks;

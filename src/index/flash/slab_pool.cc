@@ -1,4 +1,4 @@
-#include "index/slab_pool.h"
+#include "index/flash/slab_pool.h"
 
 #include <sys/mman.h>
 

@@ -15,11 +15,11 @@
 #include <new>
 
 #include "ashlar/base/check.h"
-#include "index/flash_core.h"
+#include "index/flash/flash_tree.h"
 
 namespace ashlar::index::detail {
 
-StoreVerdict FlashCore::refuse(StoreVerdict verdict) noexcept {
+StoreVerdict FlashTree::refuse(StoreVerdict verdict) noexcept {
   switch (verdict) {
     case StoreVerdict::kApplied:
       break;
@@ -45,7 +45,7 @@ StoreVerdict FlashCore::refuse(StoreVerdict verdict) noexcept {
   return verdict;
 }
 
-std::optional<StoreVerdict> FlashCore::store(const BlocksStored& event) noexcept {
+std::optional<StoreVerdict> FlashTree::store(const BlocksStored& event) noexcept {
   begin_call();
   tidy();
   steps_ += event.blocks.size();
@@ -62,7 +62,7 @@ std::optional<StoreVerdict> FlashCore::store(const BlocksStored& event) noexcept
   }
 }
 
-std::optional<StoreVerdict> FlashCore::store(Store& store) {
+std::optional<StoreVerdict> FlashTree::store(Store& store) {
   const BlocksStored& event = *store.event;
   std::optional<std::uint32_t> slot = slots_.find(event.worker);
   // Where new content came last, more of it will follow: its names are on their way before the rest is looked at.
@@ -107,7 +107,7 @@ std::optional<StoreVerdict> FlashCore::store(Store& store) {
 }
 
 // Most events continue the last one of their worker: then its last block is the parent, and needs no look-up.
-std::optional<BlockRef> FlashCore::find_parent(std::uint32_t slot, std::uint64_t name) {
+std::optional<BlockRef> FlashTree::find_parent(std::uint32_t slot, std::uint64_t name) {
   const BlockRef last = slots_.trail(slot).stored;
   if (last.node() != kNoNode && last.node() < nodes_.end() && !aliases_.any(slot))
     if (Node* const node = nodes_[last.node()])
@@ -117,7 +117,7 @@ std::optional<BlockRef> FlashCore::find_parent(std::uint32_t slot, std::uint64_t
   return resolve(slot, name);
 }
 
-void FlashCore::plan(Store& store) {
+void FlashTree::plan(Store& store) {
   const std::span<const StoredBlock> blocks = store.event->blocks;
   const auto count = static_cast<std::uint32_t>(blocks.size());
   for (;;) {
@@ -138,7 +138,7 @@ void FlashCore::plan(Store& store) {
 }
 
 // Nodes for the blocks that are not there; the tree stays as it is but for the room of a leaf.
-void FlashCore::make_space(Store& store) {
+void FlashTree::make_space(Store& store) {
   const std::span<const StoredBlock> blocks = store.event->blocks;
   const auto count = static_cast<std::uint32_t>(blocks.size());
   std::uint32_t next = store.known;
@@ -186,7 +186,7 @@ void FlashCore::make_space(Store& store) {
   }
 }
 
-bool FlashCore::settle_names(Store& store) {
+bool FlashTree::settle_names(Store& store) {
   kinds_.clear();
   for (const Piece& piece : pieces_)
     if (!settle_known(store, piece)) return false;
@@ -194,7 +194,7 @@ bool FlashCore::settle_names(Store& store) {
 }
 
 // The new blocks lie in their nodes, their names with them: each takes its name, unless it is another's.
-bool FlashCore::settle_in_a_row(Store& store) {
+bool FlashTree::settle_in_a_row(Store& store) {
   const std::span<const StoredBlock> blocks = store.event->blocks;
   const auto count = static_cast<std::uint32_t>(blocks.size());
   std::uint32_t probed = store.checked + kAhead;
@@ -232,7 +232,7 @@ bool FlashCore::settle_in_a_row(Store& store) {
   return true;
 }
 
-bool FlashCore::settle_one_by_one(Store& store) {
+bool FlashTree::settle_one_by_one(Store& store) {
   while (store.checked < store.event->blocks.size()) {
     const Place place = place_of(store, store.checked);
     if (!settle_new(store, *place.node, place.offset, store.checked)) return false;
@@ -242,7 +242,7 @@ bool FlashCore::settle_one_by_one(Store& store) {
 }
 
 // Where a block of the event that was not there will be, and how many fit from there on.
-FlashCore::Place FlashCore::place_of(const Store& store, std::uint32_t block) const noexcept {
+FlashTree::Place FlashTree::place_of(const Store& store, std::uint32_t block) const noexcept {
   std::uint32_t i = block - store.known;
   if (i < store.appended) return {store.at, store.offset + i, store.appended - i};
   i -= store.appended;
@@ -250,18 +250,18 @@ FlashCore::Place FlashCore::place_of(const Store& store, std::uint32_t block) co
 }
 
 // Fetches what the names of the next kAhead blocks will need.
-void FlashCore::probe_from(const Store& store, std::uint32_t first) noexcept {
+void FlashTree::probe_from(const Store& store, std::uint32_t first) noexcept {
   const std::span<const StoredBlock> blocks = store.event->blocks;
   names_.probe(probes_, first, std::min<std::size_t>(blocks.size(), first + kAhead),
                [&](std::size_t i) { return blocks[i].name.value(); });
 }
 
-void FlashCore::reserve_kinds(const Store& store) {
+void FlashTree::reserve_kinds(const Store& store) {
   if (kinds_.empty()) kinds_.assign(store.event->blocks.size(), NameKind::kCanonical);
 }
 
 // Blocks that are there: usually under the same name, and then there is nothing to do.
-bool FlashCore::settle_known(Store& store, const Piece& piece) {
+bool FlashTree::settle_known(Store& store, const Piece& piece) {
   const std::span<const StoredBlock> blocks = store.event->blocks;
   Node& node = *piece.node;
   const bool plain = !node.aliased() && !aliases_.any(store.slot);
@@ -290,7 +290,7 @@ bool FlashCore::settle_known(Store& store, const Piece& piece) {
 }
 
 // A block without a canonical name, whose name stands in the node already: takes it, unless it is another's.
-bool FlashCore::settle_new(Store& store, Node& node, std::uint32_t offset, std::uint32_t block) {
+bool FlashTree::settle_new(Store& store, Node& node, std::uint32_t offset, std::uint32_t block) {
   const std::span<const StoredBlock> blocks = store.event->blocks;
   const std::uint64_t name = blocks[block].name.value();
   if (aliases_.any(store.slot) && aliases_.find(store.slot, name) != 0) {
@@ -307,7 +307,7 @@ bool FlashCore::settle_new(Store& store, Node& node, std::uint32_t offset, std::
 
 // The name cannot be the block's canonical one: another content or another name stands in the way. False when this
 // worker itself uses it for other content, or for another block of this event.
-bool FlashCore::add_alias(Store& store, Node& node, std::uint32_t offset, std::uint32_t block) {
+bool FlashTree::add_alias(Store& store, Node& node, std::uint32_t offset, std::uint32_t block) {
   const std::uint64_t name = store.event->blocks[block].name.value();
   const BlockRef here(node.id, offset);
   reserve_kinds(store);
@@ -329,7 +329,7 @@ bool FlashCore::add_alias(Store& store, Node& node, std::uint32_t offset, std::u
   return true;
 }
 
-bool FlashCore::names_in_event(const Store& store, BlockRef other, std::uint64_t name) {
+bool FlashTree::names_in_event(const Store& store, BlockRef other, std::uint64_t name) {
   const Node& holder = node_at(other.node());
   if (holder.parent == kNoNode) return true;  // one of the fresh nodes: they are not linked yet
   if (&holder == store.at && other.offset() >= store.offset && store.appended != 0) return true;
@@ -340,14 +340,14 @@ bool FlashCore::names_in_event(const Store& store, BlockRef other, std::uint64_t
   return piece.node == &holder && piece.offset + (block - piece.block) == other.offset();
 }
 
-const FlashCore::Piece& FlashCore::piece_with(std::uint32_t block) const noexcept {
+const FlashTree::Piece& FlashTree::piece_with(std::uint32_t block) const noexcept {
   // Pieces follow one another.
   const auto behind = std::upper_bound(pieces_.begin(), pieces_.end(), block,
                                        [](std::uint32_t b, const Piece& piece) { return b < piece.block; });
   return behind[-1];
 }
 
-void FlashCore::undo_names(Store& store) noexcept {
+void FlashTree::undo_names(Store& store) noexcept {
   for (std::uint32_t block = store.checked; block-- > 0;) {
     const NameKind kind = kinds_.empty() ? NameKind::kCanonical : kinds_[block];
     if (kind == NameKind::kNewAlias) {
@@ -362,7 +362,7 @@ void FlashCore::undo_names(Store& store) noexcept {
   }
 }
 
-void FlashCore::undo(Store& store) noexcept {
+void FlashTree::undo(Store& store) noexcept {
   undo_names(store);
   for (Node* const node : fresh_) discard(node);
   fresh_.clear();
@@ -370,7 +370,7 @@ void FlashCore::undo(Store& store) noexcept {
 }
 
 // Counts what the worker held under these names already, and writes down the tiers of aliases.
-void FlashCore::count_repeats(const Store& store, const Piece& piece) noexcept {
+void FlashTree::count_repeats(const Store& store, const Piece& piece) noexcept {
   const auto tier_bit = static_cast<TierBits>(1u << store.tier);
   Node& node = *piece.node;
   const Mask mine = piece.owner.mask(store.tier);
@@ -397,7 +397,7 @@ void FlashCore::count_repeats(const Store& store, const Piece& piece) noexcept {
 }
 
 // Takes the memory for what publish() does.
-void FlashCore::prepare(Store& store) {
+void FlashTree::prepare(Store& store) {
   const bool splits = !fresh_.empty() && store.at != root_ && store.offset < store.at->size();
   bool joins = false;
   for (Piece& piece : pieces_) {
@@ -430,7 +430,7 @@ void FlashCore::prepare(Store& store) {
     }
 }
 
-void FlashCore::publish(Store& store) noexcept {
+void FlashTree::publish(Store& store) noexcept {
   const auto count = static_cast<std::uint32_t>(store.event->blocks.size());
   for (const Piece& piece : pieces_) {
     count_repeats(store, piece);

@@ -12,7 +12,7 @@
 #include <bit>
 #include <new>
 
-#include "index/flash_core.h"
+#include "index/flash/flash_tree.h"
 
 namespace ashlar::index::detail {
 
@@ -22,16 +22,16 @@ constexpr std::uint64_t kNoLimit = UINT64_MAX;
 
 }  // namespace
 
-void FlashCore::begin_call() noexcept {
+void FlashTree::begin_call() noexcept {
   most_steps_ = std::max(most_steps_, steps() - call_began_);
   call_began_ = steps();
 }
 
-FlashWork FlashCore::work() const noexcept {
+FlashWork FlashTree::work() const noexcept {
   return {steps(), std::max(most_steps_, steps() - call_began_)};
 }
 
-void FlashCore::tidy() noexcept {
+void FlashTree::tidy() noexcept {
   prunes_left_ = kPrunes;
   if (!barren_.empty()) [[unlikely]]
     prune_barren();
@@ -47,7 +47,7 @@ void FlashCore::tidy() noexcept {
 
 // --- Clear. ---
 
-void FlashCore::kill(std::span<const std::uint32_t> slots) {
+void FlashTree::kill(std::span<const std::uint32_t> slots) {
   const std::size_t dying = died_.size() + slots.size();
   if (dying > died_.capacity()) died_.reserve(std::max(dying, 2 * died_.capacity()));
   slots_.kill(slots);
@@ -56,14 +56,14 @@ void FlashCore::kill(std::span<const std::uint32_t> slots) {
   count_holders(slots_.size() / 32);  // two words per 64 slots
 }
 
-void FlashCore::clear(const Worker& worker) {
+void FlashTree::clear(const Worker& worker) {
   begin_call();
   if (const std::optional<std::uint32_t> slot = slots_.find(worker)) kill(std::span(&*slot, 1));
   ++counters_.clears;
   tidy();
 }
 
-std::optional<std::uint32_t> FlashCore::remove_worker(WorkerId worker, std::uint32_t rank) {
+std::optional<std::uint32_t> FlashTree::remove_worker(WorkerId worker, std::uint32_t rank) {
   begin_call();
   const std::vector<std::uint32_t> slots = slots_.slots_of(worker, rank, kKills);
   const std::uint32_t last = slots.empty() ? 0 : slots_.worker(slots.back()).rank;
@@ -76,7 +76,7 @@ std::optional<std::uint32_t> FlashCore::remove_worker(WorkerId worker, std::uint
 
 // --- The sweep. ---
 
-bool FlashCore::has_dead(const Node& node) const noexcept {
+bool FlashTree::has_dead(const Node& node) const noexcept {
   const OwnerSet* const set = node.set();
   if (set == nullptr)
     return node.first_mask.load(std::memory_order_relaxed) != 0 && slots_.dead(node.first_slot);
@@ -87,7 +87,7 @@ bool FlashCore::has_dead(const Node& node) const noexcept {
   return false;
 }
 
-void FlashCore::drop_dead_names(Node& node) {
+void FlashTree::drop_dead_names(Node& node) {
   if (!any_dead()) return;
   for (Mask left = node.named & ~held(node, kNoSlot); left != 0; left &= left - 1) {
     erase_name(node, static_cast<std::uint32_t>(std::countr_zero(left)));
@@ -95,12 +95,12 @@ void FlashCore::drop_dead_names(Node& node) {
   }
 }
 
-void FlashCore::leave_out_dead(const Node& node) noexcept {
+void FlashTree::leave_out_dead(const Node& node) noexcept {
   // The sweep may be in the middle of this node.
   if (node.id == sweep_at_) sweep_entry_ = 0;
 }
 
-bool FlashCore::purge(Node& node, std::uint32_t& from, std::uint64_t until) {
+bool FlashTree::purge(Node& node, std::uint32_t& from, std::uint64_t until) {
   if (from == 0 && !has_dead(node)) return true;
   OwnerSet* const set = node.set();
   if (set == nullptr) write_mask(node, {nullptr, 0, &node.first_mask}, node.first_slot, 0, 0);
@@ -121,7 +121,7 @@ bool FlashCore::purge(Node& node, std::uint32_t& from, std::uint64_t until) {
   return true;
 }
 
-bool FlashCore::sweep(std::size_t nodes, std::uint64_t until) noexcept {
+bool FlashTree::sweep(std::size_t nodes, std::uint64_t until) noexcept {
   for (bool began = false;;) {
     if (!in_sweep_) {
       // What a whole sweep of this call could not prune, another one could not either.
@@ -160,7 +160,7 @@ bool FlashCore::sweep(std::size_t nodes, std::uint64_t until) noexcept {
 
 // --- Barren chains, memory, slots. ---
 
-bool FlashCore::prune_barren() noexcept {
+bool FlashTree::prune_barren() noexcept {
   while (!barren_.empty()) {
     if (prunes_left_ == 0) return false;
     const std::uint32_t id = barren_.back();
@@ -175,13 +175,13 @@ bool FlashCore::prune_barren() noexcept {
   return true;
 }
 
-void FlashCore::forget_all() noexcept {
+void FlashTree::forget_all() noexcept {
   names_.forget();
   if (nodes_.live() == 1) nodes_.shrink_to_first();
   gives_back_ = true;
 }
 
-bool FlashCore::give_back(std::size_t pieces) noexcept {
+bool FlashTree::give_back(std::size_t pieces) noexcept {
   steps_ += 4 * std::min(pieces, kPieces);
   bool done = names_.free_some(pieces);
   if (done && is_empty()) {
@@ -194,7 +194,7 @@ bool FlashCore::give_back(std::size_t pieces) noexcept {
   return done;
 }
 
-std::size_t FlashCore::release_idle() {
+std::size_t FlashTree::release_idle() {
   const std::vector<std::uint32_t> idle = slots_.idle(kKills);
   if (idle.empty()) return 0;
   domain_.reserve(1 + idle.size());  // the roster, and each slot
@@ -204,7 +204,7 @@ std::size_t FlashCore::release_idle() {
   return idle.size();
 }
 
-bool FlashCore::release_slots() {
+bool FlashTree::release_slots() {
   if (!sweep(SIZE_MAX, steps() + kTidySteps)) return false;
   const std::size_t idle = release_idle();
   // Slots that a reader from before may know are free when it has left.
@@ -212,7 +212,7 @@ bool FlashCore::release_slots() {
   return reviewed && idle < kKills;
 }
 
-void FlashCore::settle() {
+void FlashTree::settle() {
   begin_call();
   do {
     prunes_left_ = SIZE_MAX;

@@ -1,4 +1,4 @@
-// dump() of PositionalCore: worker by worker, a copy of its records and names is taken under its lock and sent without.
+// dump() of PositionalTables: worker by worker, a copy of its records and names is taken under its lock and sent without.
 //
 // Records go by rising position, so that the block before is always sent first; a run of blocks behind each other in
 // one tier is one event. Every content is sent once under one name, then in the other tiers of that name, then under
@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "index/positional_core.h"
+#include "index/positional/positional_tables.h"
 
 namespace ashlar::index::detail {
 namespace {
@@ -161,7 +161,7 @@ void WorkerDump::send_name(IndexSink& sink, const Name& name) {
 
 }  // namespace
 
-void PositionalCore::dump(IndexSink& sink) const {
+void PositionalTables::dump(IndexSink& sink) const {
   std::vector<Worker> workers;
   {
     const StripeHold hold(gate_);

@@ -1,4 +1,4 @@
-// find_matches() of PositionalCore.
+// find_matches() of PositionalTables.
 //
 // The workers that hold the first block are the candidates, as bits over slots. Those that are nested go by jumps: at
 // every jump_size-th position the candidates that are still there stay, and for the others the window since the last
@@ -14,7 +14,7 @@
 #include <bit>
 #include <vector>
 
-#include "index/positional_core.h"
+#include "index/positional/positional_tables.h"
 
 namespace ashlar::index::detail {
 namespace {
@@ -61,7 +61,7 @@ void for_each_bit(const std::uint64_t* set, std::size_t words, F&& fn) {
 // One call. All sets are `words_` words that stand for the slots from 64 x `first_` on: where the candidates are.
 class PositionalQuery {
  public:
-  PositionalQuery(const PositionalCore& core, std::span<const LocalHash> locals, MatchScores& scores,
+  PositionalQuery(const PositionalTables& core, std::span<const LocalHash> locals, MatchScores& scores,
                   bool early_exit, QueryScratch& scratch)
       : core_(core), locals_(locals), scores_(scores), early_exit_(early_exit), scratch_(scratch) {}
 
@@ -131,7 +131,7 @@ class PositionalQuery {
   void look(std::size_t position, F&& fn) {
     const Chain& chain = chain_at(position);
     const std::uint64_t key = key_at(position);
-    PositionalCore::Shard& shard = core_.shard_of(key);
+    PositionalTables::Shard& shard = core_.shard_of(key);
     const SharedHold hold(shard.lock);
     fn(shard.map.find(key, chain));
   }
@@ -150,7 +150,7 @@ class PositionalQuery {
   void finish_walk(const std::uint64_t* workers, std::uint32_t depth);
   void finish(const std::uint64_t* workers, std::uint32_t depth);
 
-  const PositionalCore& core_;
+  const PositionalTables& core_;
   const std::span<const LocalHash> locals_;
   MatchScores& scores_;
   const bool early_exit_;
@@ -229,7 +229,7 @@ bool PositionalQuery::jump_to_the_end() {
   const std::size_t last = locals_.size() - 1;
   {
     const std::uint64_t key = key_at(last);
-    PositionalCore::Shard& shard = core_.shard_of(key);
+    PositionalTables::Shard& shard = core_.shard_of(key);
     const SharedHold hold(shard.lock);
     if (!shard.map.has_entry(key)) return false;
   }
@@ -345,7 +345,7 @@ void PositionalQuery::finish_walk(const std::uint64_t* workers, std::uint32_t de
   });
 }
 
-void PositionalCore::find_matches(std::span<const LocalHash> locals, MatchScores& scores,
+void PositionalTables::find_matches(std::span<const LocalHash> locals, MatchScores& scores,
                                   const FindOptions& options) const {
   static thread_local QueryScratch scratch;
   const StripeHold hold(gate_);

@@ -10,7 +10,7 @@
 #include <cstdint>
 
 #include "ashlar/tokens/token.h"
-#include "index/table_seed.h"
+#include "index/common/table_seed.h"
 
 namespace ashlar::index::detail {
 

@@ -9,8 +9,8 @@
 #include <cstddef>
 
 #include "ashlar/base/thread_annotations.h"
-#include "index/rw_lock.h"
-#include "index/thread_number.h"
+#include "index/common/rw_lock.h"
+#include "index/common/thread_number.h"
 
 namespace ashlar::index::detail {
 

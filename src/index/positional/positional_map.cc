@@ -1,4 +1,4 @@
-#include "index/positional_map.h"
+#include "index/positional/positional_map.h"
 
 #include <bit>
 #include <cstring>

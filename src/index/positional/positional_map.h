@@ -16,8 +16,8 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "index/positional_chain.h"
-#include "index/positional_set.h"
+#include "index/positional/positional_chain.h"
+#include "index/positional/positional_set.h"
 
 namespace ashlar::index::detail {
 

@@ -23,7 +23,7 @@
 #include <new>
 #include <utility>
 
-#include "index/walked_steps.h"
+#include "index/common/walked_steps.h"
 
 namespace ashlar::index::detail {
 

@@ -1,4 +1,4 @@
-#include "index/positional_set.h"
+#include "index/positional/positional_set.h"
 
 #include <algorithm>
 #include <cstring>

@@ -1,4 +1,4 @@
-#include "index/positional_core.h"
+#include "index/positional/positional_tables.h"
 
 #include <algorithm>
 #include <bit>
@@ -17,7 +17,7 @@ Result<void> PositionalOptions::validate() const {
 }
 
 PositionalIndexer::PositionalIndexer(const PositionalOptions& options)
-    : core_(std::make_unique<detail::PositionalCore>(options)) {}
+    : core_(std::make_unique<detail::PositionalTables>(options)) {}
 PositionalIndexer::~PositionalIndexer() = default;
 PositionalIndexer::PositionalIndexer(PositionalIndexer&& other) noexcept = default;
 PositionalIndexer& PositionalIndexer::operator=(PositionalIndexer&& other) noexcept = default;
@@ -60,12 +60,12 @@ PositionalOptions checked(const PositionalOptions& options) {
 
 }  // namespace
 
-PositionalCore::PositionalCore(const PositionalOptions& options)
+PositionalTables::PositionalTables(const PositionalOptions& options)
     : jump_size_(checked(options).jump_size),
       shard_mask_(std::bit_ceil(options.shards) - 1),
       shards_(std::make_unique<Shard[]>(shard_mask_ + 1)) {}
 
-void PositionalCore::add_worker(const Worker& worker) {
+void PositionalTables::add_worker(const Worker& worker) {
   const ExclusiveHold hold(gate_);
   if (slots_.find(worker)) return;
   const std::uint32_t slot = slots_.assign(worker);
@@ -79,7 +79,7 @@ void PositionalCore::add_worker(const Worker& worker) {
   }
 }
 
-void PositionalCore::drop_worker_if_empty(const Worker& worker) noexcept {
+void PositionalTables::drop_worker_if_empty(const Worker& worker) noexcept {
   std::unique_ptr<WorkerBlocks> dropped;
   const ExclusiveHold hold(gate_);
   const std::optional<std::uint32_t> slot = slots_.find(worker);
@@ -92,13 +92,13 @@ void PositionalCore::drop_worker_if_empty(const Worker& worker) noexcept {
   free_slot(*slot);
 }
 
-std::unique_ptr<WorkerBlocks> PositionalCore::retire(std::uint32_t slot) noexcept {
+std::unique_ptr<WorkerBlocks> PositionalTables::retire(std::uint32_t slot) noexcept {
   if (board_.is_posted(slot)) board_.take_down(slot);
   slots_.retire(slot);
   return std::move(workers_[slot]);
 }
 
-void PositionalCore::free_slot(std::uint32_t slot) noexcept {
+void PositionalTables::free_slot(std::uint32_t slot) noexcept {
   slots_.release(slot);
   // workers_ may be shorter where its worker was not made.
   if (workers_.size() > slots_.capacity()) workers_.resize(slots_.capacity());
@@ -106,7 +106,7 @@ void PositionalCore::free_slot(std::uint32_t slot) noexcept {
   board_.resize(slots_.capacity());
 }
 
-void PositionalCore::sweep(const RetiredWorkers<WorkerBlocks>& retired) {
+void PositionalTables::sweep(const RetiredWorkers<WorkerBlocks>& retired) {
   interleaving_point("index.retired");
   for (const WorkerBlocks* one = retired.first(); one != nullptr; one = retired.next(*one))
     withdraw_all(*one);
@@ -117,7 +117,7 @@ void PositionalCore::sweep(const RetiredWorkers<WorkerBlocks>& retired) {
   }
 }
 
-void PositionalCore::clear(const Worker& worker) {
+void PositionalTables::clear(const Worker& worker) {
   count(counters_.clears);
   RetiredWorkers<WorkerBlocks> retired;
   {
@@ -129,7 +129,7 @@ void PositionalCore::clear(const Worker& worker) {
   sweep(retired);
 }
 
-void PositionalCore::remove_worker(WorkerId id) {
+void PositionalTables::remove_worker(WorkerId id) {
   count(counters_.clears);
   RetiredWorkers<WorkerBlocks> retired;
   for (bool more = true; more;) {
@@ -140,9 +140,9 @@ void PositionalCore::remove_worker(WorkerId id) {
   sweep(retired);
 }
 
-IndexSizes PositionalCore::sizes() const {
+IndexSizes PositionalTables::sizes() const {
   IndexSizes sizes;
-  sizes.bytes = sizeof(PositionalCore) + (shard_mask_ + 1) * sizeof(Shard);
+  sizes.bytes = sizeof(PositionalTables) + (shard_mask_ + 1) * sizeof(Shard);
   const StripeHold hold(gate_);
   for (const std::unique_ptr<WorkerBlocks>& blocks : workers_) {
     if (blocks == nullptr) continue;
@@ -162,7 +162,7 @@ IndexSizes PositionalCore::sizes() const {
   return sizes;
 }
 
-IndexCounters PositionalCore::counters() const {
+IndexCounters PositionalTables::counters() const {
   // relaxed: pairs with nothing; each counter is exact once its writers are done.
   const auto read = [](const std::atomic<std::uint64_t>& counter) {
     return counter.load(std::memory_order_relaxed);

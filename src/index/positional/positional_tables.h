@@ -1,4 +1,4 @@
-// PositionalCore: the body of PositionalIndexer (whose header says what it is).
+// PositionalTables: the body of PositionalIndexer (whose header says what it is).
 //
 // Locks, in the order in which they are taken:
 //   gate_               who has which slot, and the WorkerBlocks of each. Held shared by every call, exclusively only
@@ -31,13 +31,13 @@
 #include <vector>
 
 #include "ashlar/index/positional_indexer.h"
-#include "index/positional_chain.h"
-#include "index/positional_lock.h"
-#include "index/positional_map.h"
-#include "index/positional_nesting.h"
-#include "index/positional_worker.h"
-#include "index/retired_workers.h"
-#include "index/worker_slots.h"
+#include "index/positional/positional_chain.h"
+#include "index/positional/positional_lock.h"
+#include "index/positional/positional_map.h"
+#include "index/positional/positional_nesting.h"
+#include "index/positional/positional_worker.h"
+#include "index/common/retired_workers.h"
+#include "index/common/worker_slots.h"
 
 namespace ashlar::index::detail {
 
@@ -46,11 +46,11 @@ namespace ashlar::index::detail {
 class PositionalQuery;
 struct StorePlan;
 
-class PositionalCore {
+class PositionalTables {
  public:
-  explicit PositionalCore(const PositionalOptions& options);
-  PositionalCore(const PositionalCore&) = delete;
-  PositionalCore& operator=(const PositionalCore&) = delete;
+  explicit PositionalTables(const PositionalOptions& options);
+  PositionalTables(const PositionalTables&) = delete;
+  PositionalTables& operator=(const PositionalTables&) = delete;
 
   StoreVerdict store(const BlocksStored& event);
   std::size_t remove(const Worker& worker, StorageTier tier, std::span<const BlockName> names);

@@ -1,4 +1,4 @@
-#include "index/positional_worker.h"
+#include "index/positional/positional_worker.h"
 
 #include <algorithm>
 

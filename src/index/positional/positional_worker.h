@@ -9,7 +9,7 @@
 // number of every record with 32 hash bits of its chain. Nearly every content has one name. For those with more, name
 // counts per tier lie in a table of their own.
 //
-// Thread safety: thread-compatible; PositionalCore holds `lock` around every use.
+// Thread safety: thread-compatible; PositionalTables holds `lock` around every use.
 // Complexity:    O(1) expected per name, but for the steps that double or halve a table.
 // Memory:        add_record() and add_name() throw std::bad_alloc where there is none, with everything as it was; the rest
 //                needs none.
@@ -26,9 +26,9 @@
 
 #include "ashlar/base/mutex.h"
 #include "ashlar/events/index_sink.h"
-#include "index/entry_map.h"
-#include "index/positional_chain.h"
-#include "index/positional_set.h"
+#include "index/common/entry_map.h"
+#include "index/positional/positional_chain.h"
+#include "index/positional/positional_set.h"
 
 namespace ashlar::index::detail {
 

@@ -1,4 +1,4 @@
-// Stores and removals of PositionalCore.
+// Stores and removals of PositionalTables.
 //
 // A store looks at the whole event first (chains, entry keys, what each name means) and refuses it, or applies it block
 // by block. The look-ups of later blocks are prefetched while earlier ones are applied. Where memory runs out the blocks
@@ -12,7 +12,7 @@
 #include <utility>
 
 #include "ashlar/base/check.h"
-#include "index/positional_core.h"
+#include "index/positional/positional_tables.h"
 
 namespace ashlar::index::detail {
 namespace {
@@ -129,7 +129,7 @@ class ThreadPlan {
 
 }  // namespace
 
-StoreVerdict PositionalCore::refused(StoreVerdict verdict) noexcept {
+StoreVerdict PositionalTables::refused(StoreVerdict verdict) noexcept {
   switch (verdict) {
     case StoreVerdict::kApplied:
       break;
@@ -155,7 +155,7 @@ StoreVerdict PositionalCore::refused(StoreVerdict verdict) noexcept {
   return verdict;
 }
 
-StoreVerdict PositionalCore::store(const BlocksStored& event) {
+StoreVerdict PositionalTables::store(const BlocksStored& event) {
   if (event.blocks.empty()) return refused(StoreVerdict::kEmpty);
   if (!is_known(event.tier)) return refused(StoreVerdict::kUnknownTier);
   try {
@@ -166,7 +166,7 @@ StoreVerdict PositionalCore::store(const BlocksStored& event) {
   }
 }
 
-StoreVerdict PositionalCore::store_or_throw(const BlocksStored& event) {
+StoreVerdict PositionalTables::store_or_throw(const BlocksStored& event) {
   for (;;) {
     std::optional<StoreVerdict> verdict;
     {
@@ -191,14 +191,14 @@ StoreVerdict PositionalCore::store_or_throw(const BlocksStored& event) {
   }
 }
 
-StoreVerdict PositionalCore::store_into(WorkerBlocks& blocks, const BlocksStored& event) {
+StoreVerdict PositionalTables::store_into(WorkerBlocks& blocks, const BlocksStored& event) {
   ThreadPlan plan;
   if (const auto fault = plan->make(&blocks, event, seed_, kMaxDepth, kMaxRecords)) return refused(*fault);
   apply(blocks, event, *plan);
   return StoreVerdict::kApplied;
 }
 
-void PositionalCore::apply(WorkerBlocks& blocks, const BlocksStored& event, StorePlan& plan) {
+void PositionalTables::apply(WorkerBlocks& blocks, const BlocksStored& event, StorePlan& plan) {
   const std::size_t n = plan.blocks.size();
   if (event.tier != StorageTier::kDevice && !blocks.in_lower_tiers()) board_.post_lower_tier(blocks.slot());
   const auto prefetch = [&](std::size_t i) {
@@ -224,7 +224,7 @@ void PositionalCore::apply(WorkerBlocks& blocks, const BlocksStored& event, Stor
   if (repeated != 0) count(counters_.repeated, repeated);
 }
 
-std::uint32_t PositionalCore::apply_block(WorkerBlocks& blocks, const BlocksStored& event, StorePlan& plan,
+std::uint32_t PositionalTables::apply_block(WorkerBlocks& blocks, const BlocksStored& event, StorePlan& plan,
                                           std::size_t i, std::uint32_t parent) {
   StorePlan::Block& block = plan.blocks[i];
   if (block.known == kNoRecord)
@@ -240,7 +240,7 @@ std::uint32_t PositionalCore::apply_block(WorkerBlocks& blocks, const BlocksStor
   return block.known;
 }
 
-void PositionalCore::retreat(WorkerBlocks& blocks, const BlocksStored& event, const StorePlan& plan,
+void PositionalTables::retreat(WorkerBlocks& blocks, const BlocksStored& event, const StorePlan& plan,
                              std::size_t done) noexcept {
   for (std::size_t i = done; i-- > 0;)
     if (!plan.blocks[i].repeated) remove_one(blocks, event.tier, event.blocks[i].name);
@@ -248,7 +248,7 @@ void PositionalCore::retreat(WorkerBlocks& blocks, const BlocksStored& event, co
 }
 
 // Returns the record that the name means now.
-std::uint32_t PositionalCore::apply_new_name(WorkerBlocks& blocks, const StoredBlock& block,
+std::uint32_t PositionalTables::apply_new_name(WorkerBlocks& blocks, const StoredBlock& block,
                                              const Chain& chain, std::uint64_t key, std::uint32_t parent,
                                              StorageTier tier) {
   const TierMask before = publish(key, chain, blocks.slot(), mask_of(tier));
@@ -269,7 +269,7 @@ std::uint32_t PositionalCore::apply_new_name(WorkerBlocks& blocks, const StoredB
   return record;
 }
 
-std::size_t PositionalCore::remove(const Worker& worker, StorageTier tier, std::span<const BlockName> names) {
+std::size_t PositionalTables::remove(const Worker& worker, StorageTier tier, std::span<const BlockName> names) {
   std::size_t removed = 0;
   bool empty = false;
   if (is_known(tier)) {
@@ -286,7 +286,7 @@ std::size_t PositionalCore::remove(const Worker& worker, StorageTier tier, std::
   return removed;
 }
 
-std::size_t PositionalCore::remove_from(WorkerBlocks& blocks, StorageTier tier,
+std::size_t PositionalTables::remove_from(WorkerBlocks& blocks, StorageTier tier,
                                         std::span<const BlockName> names) noexcept {
   if (names.empty()) return 0;
   const auto position_of = [&](BlockName name) -> std::uint32_t {
@@ -318,7 +318,7 @@ std::size_t PositionalCore::remove_from(WorkerBlocks& blocks, StorageTier tier,
   return removed;
 }
 
-bool PositionalCore::remove_one(WorkerBlocks& blocks, StorageTier tier, BlockName name) noexcept {
+bool PositionalTables::remove_one(WorkerBlocks& blocks, StorageTier tier, BlockName name) noexcept {
   NameEntry* entry = blocks.find_name(name);
   if (entry == nullptr || (entry->tiers & mask_of(tier)) == 0) return false;
   if (blocks.is_last_in_tier(*entry, tier)) {
@@ -332,7 +332,7 @@ bool PositionalCore::remove_one(WorkerBlocks& blocks, StorageTier tier, BlockNam
 }
 
 // Queries do not look at a retired slot, so the order of its records does not matter.
-void PositionalCore::withdraw_all(const WorkerBlocks& blocks) noexcept {
+void PositionalTables::withdraw_all(const WorkerBlocks& blocks) noexcept {
   blocks.for_each_record([&](std::uint32_t, const BlockRecord& record) {
     if (record.tiers != 0)
       withdraw(key_of(record), record.chain, blocks.slot(), static_cast<TierMask>(record.tiers));

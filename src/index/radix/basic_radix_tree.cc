@@ -1,4 +1,4 @@
-#include "index/radix_core.h"
+#include "index/radix/basic_radix_tree.h"
 
 #include <algorithm>
 #include <limits>
@@ -7,8 +7,8 @@
 #include <utility>
 
 #include "ashlar/base/interleaving.h"
-#include "index/radix_dump.h"
-#include "index/radix_walk.h"
+#include "index/radix/radix_dump.h"
+#include "index/radix/radix_walk.h"
 
 namespace ashlar::index {
 
@@ -40,7 +40,7 @@ std::int64_t difference(std::size_t after, std::size_t before) {
 }  // namespace
 
 template <bool kShared>
-class ASHLAR_SCOPED_CAPABILITY RadixCore<kShared>::SharedHold {
+class ASHLAR_SCOPED_CAPABILITY BasicRadixTree<kShared>::SharedHold {
  public:
   explicit SharedHold(RwLock& lock) ASHLAR_ATTRIBUTE(acquire_shared_capability(lock)) : lock_(lock) {
     take();
@@ -60,7 +60,7 @@ class ASHLAR_SCOPED_CAPABILITY RadixCore<kShared>::SharedHold {
 };
 
 template <bool kShared>
-class ASHLAR_SCOPED_CAPABILITY RadixCore<kShared>::SoleHold {
+class ASHLAR_SCOPED_CAPABILITY BasicRadixTree<kShared>::SoleHold {
  public:
   explicit SoleHold(RwLock& lock) ASHLAR_ACQUIRE(lock) : lock_(lock) { take(); }
   ~SoleHold() ASHLAR_RELEASE() { let_go(); }
@@ -78,7 +78,7 @@ class ASHLAR_SCOPED_CAPABILITY RadixCore<kShared>::SoleHold {
 };
 
 template <bool kShared>
-class ASHLAR_SCOPED_CAPABILITY RadixCore<kShared>::HolderHold {
+class ASHLAR_SCOPED_CAPABILITY BasicRadixTree<kShared>::HolderHold {
  public:
   explicit HolderHold(Mutex& mutex) ASHLAR_ACQUIRE(mutex) : mutex_(mutex) { take(); }
   ~HolderHold() ASHLAR_RELEASE() { let_go(); }
@@ -97,7 +97,7 @@ class ASHLAR_SCOPED_CAPABILITY RadixCore<kShared>::HolderHold {
 
 // The node that a query is at.
 template <bool kShared>
-class RadixCore<kShared>::NodeShare {
+class BasicRadixTree<kShared>::NodeShare {
  public:
   explicit NodeShare(const RadixNode& node) noexcept : node_(&node) { lock_shared(node); }
   ~NodeShare() { end(); }
@@ -117,20 +117,20 @@ class RadixCore<kShared>::NodeShare {
 };
 
 template <bool kShared>
-RadixCore<kShared>::~RadixCore() {
+BasicRadixTree<kShared>::~BasicRadixTree() {
   root_.free_below();
 }
 
 // --- Workers. ---
 
 template <bool kShared>
-auto RadixCore<kShared>::holder_of(const Worker& worker) const -> Holder* {
+auto BasicRadixTree<kShared>::holder_of(const Worker& worker) const -> Holder* {
   const std::optional<std::uint32_t> slot = slots_.find(worker);
   return slot ? holders_[*slot].get() : nullptr;
 }
 
 template <bool kShared>
-void RadixCore<kShared>::admit(const Worker& worker) {
+void BasicRadixTree<kShared>::admit(const Worker& worker) {
   const SoleHold sole(slots_lock_);
   if (slots_.find(worker)) return;
   const std::uint32_t slot = slots_.assign(worker);
@@ -144,7 +144,7 @@ void RadixCore<kShared>::admit(const Worker& worker) {
 }
 
 template <bool kShared>
-void RadixCore<kShared>::dismiss(const Worker& worker) noexcept {
+void BasicRadixTree<kShared>::dismiss(const Worker& worker) noexcept {
   const SoleHold sole(slots_lock_);
   const Holder* holder = holder_of(worker);
   if (holder == nullptr) return;
@@ -156,13 +156,13 @@ void RadixCore<kShared>::dismiss(const Worker& worker) noexcept {
 }
 
 template <bool kShared>
-auto RadixCore<kShared>::retire(std::uint32_t slot) noexcept -> std::unique_ptr<Holder> {
+auto BasicRadixTree<kShared>::retire(std::uint32_t slot) noexcept -> std::unique_ptr<Holder> {
   slots_.retire(slot);
   return std::move(holders_[slot]);
 }
 
 template <bool kShared>
-void RadixCore<kShared>::free_slot(std::uint32_t slot) noexcept {
+void BasicRadixTree<kShared>::free_slot(std::uint32_t slot) noexcept {
   // holders_ may be shorter where its holder was not made.
   if (slot < holders_.size()) holders_[slot].reset();
   slots_.release(slot);
@@ -173,7 +173,7 @@ void RadixCore<kShared>::free_slot(std::uint32_t slot) noexcept {
 // --- Store. ---
 
 template <bool kShared>
-StoreVerdict RadixCore<kShared>::store(const BlocksStored& event) {
+StoreVerdict BasicRadixTree<kShared>::store(const BlocksStored& event) {
   RadixTally tally;
   StoreVerdict verdict = StoreVerdict::kFull;
   try {
@@ -188,7 +188,7 @@ StoreVerdict RadixCore<kShared>::store(const BlocksStored& event) {
 }
 
 template <bool kShared>
-StoreVerdict RadixCore<kShared>::store(const BlocksStored& event, RadixTally& tally) {
+StoreVerdict BasicRadixTree<kShared>::store(const BlocksStored& event, RadixTally& tally) {
   for (;;) {
     std::optional<StoreVerdict> verdict;
     bool idle = false;
@@ -212,7 +212,7 @@ StoreVerdict RadixCore<kShared>::store(const BlocksStored& event, RadixTally& ta
 }
 
 template <bool kShared>
-StoreVerdict RadixCore<kShared>::store(Holder& holder, const BlocksStored& event, RadixTally& tally) {
+StoreVerdict BasicRadixTree<kShared>::store(Holder& holder, const BlocksStored& event, RadixTally& tally) {
   RadixNode* node = &root_;
   std::uint32_t offset = 0;
   if (event.parent) {
@@ -243,7 +243,7 @@ StoreVerdict RadixCore<kShared>::store(Holder& holder, const BlocksStored& event
 
 // A name that has a place keeps its node and those above it alive, so the walk finds all of them if they agree.
 template <bool kShared>
-bool RadixCore<kShared>::agree(RadixEntries& entries, const RadixNode* node, std::uint32_t offset) const {
+bool BasicRadixTree<kShared>::agree(RadixEntries& entries, const RadixNode* node, std::uint32_t offset) const {
   lock_shared(*node);
   bool agreed = true;
   bool on_path = true;
@@ -267,7 +267,7 @@ bool RadixCore<kShared>::agree(RadixEntries& entries, const RadixNode* node, std
 }
 
 template <bool kShared>
-void RadixCore<kShared>::apply(Holder& holder, StorageTier tier, RadixNode* node, std::uint32_t offset,
+void BasicRadixTree<kShared>::apply(Holder& holder, StorageTier tier, RadixNode* node, std::uint32_t offset,
                                RadixEntries& entries, RadixTally& tally) {
   RadixSteps steps;
   bool locked = true;  // the node is, as far as something may throw
@@ -317,7 +317,7 @@ void RadixCore<kShared>::apply(Holder& holder, StorageTier tier, RadixNode* node
 
 // Each node stays until its own step is undone: the worker holds blocks there.
 template <bool kShared>
-void RadixCore<kShared>::retreat(Holder& holder, StorageTier tier, RadixEntries& entries, RadixSteps& steps,
+void BasicRadixTree<kShared>::retreat(Holder& holder, StorageTier tier, RadixEntries& entries, RadixSteps& steps,
                                  RadixTally& tally) noexcept {
   for (; !steps.empty(); steps.pop_back()) {
     RadixStep& step = steps.back();
@@ -331,7 +331,7 @@ void RadixCore<kShared>::retreat(Holder& holder, StorageTier tier, RadixEntries&
 }
 
 template <bool kShared>
-RadixNode* RadixCore<kShared>::enter_child(RadixNode* node, std::uint32_t offset,
+RadixNode* BasicRadixTree<kShared>::enter_child(RadixNode* node, std::uint32_t offset,
                                            std::span<const StoredBlock> blocks, RadixTally& tally) {
   RadixNode* child = node->child(offset, blocks[0].local);
   if (child == nullptr) {
@@ -352,7 +352,7 @@ RadixNode* RadixCore<kShared>::enter_child(RadixNode* node, std::uint32_t offset
 
 // Nearly every store of a shared prefix finds its first node, and so disturbs no reader of the root.
 template <bool kShared>
-RadixNode* RadixCore<kShared>::enter_first(std::span<const StoredBlock> blocks, RadixTally& tally) {
+RadixNode* BasicRadixTree<kShared>::enter_first(std::span<const StoredBlock> blocks, RadixTally& tally) {
   if constexpr (kShared) {
     lock_shared(root_);
     RadixNode* first = root_.child(0, blocks[0].local);
@@ -367,7 +367,7 @@ RadixNode* RadixCore<kShared>::enter_first(std::span<const StoredBlock> blocks, 
 // --- Remove. ---
 
 template <bool kShared>
-std::size_t RadixCore<kShared>::remove(const Worker& worker, StorageTier tier,
+std::size_t BasicRadixTree<kShared>::remove(const Worker& worker, StorageTier tier,
                                        std::span<const BlockName> names) {
   RadixTally tally;
   std::size_t removed = 0;
@@ -388,7 +388,7 @@ std::size_t RadixCore<kShared>::remove(const Worker& worker, StorageTier tier,
 }
 
 template <bool kShared>
-std::size_t RadixCore<kShared>::remove(Holder& holder, StorageTier tier, std::span<const BlockName> names,
+std::size_t BasicRadixTree<kShared>::remove(Holder& holder, StorageTier tier, std::span<const BlockName> names,
                                        RadixTally& tally) noexcept {
   EntryMap<RadixNames::Entry>& map = holder.names.map();
   const std::size_t names_bytes = holder.names.bytes();
@@ -424,7 +424,7 @@ std::size_t RadixCore<kShared>::remove(Holder& holder, StorageTier tier, std::sp
 }
 
 template <bool kShared>
-void RadixCore<kShared>::leave(RadixNode* node, RadixTally& tally) noexcept {
+void BasicRadixTree<kShared>::leave(RadixNode* node, RadixTally& tally) noexcept {
   bool doom = node->vacant() && !node->doomed;
   node->doomed |= doom;
   unlock(*node);
@@ -452,7 +452,7 @@ void RadixCore<kShared>::leave(RadixNode* node, RadixTally& tally) noexcept {
 }
 
 template <bool kShared>
-void RadixCore<kShared>::take_all(Holder& holder, RadixTally& tally) noexcept {
+void BasicRadixTree<kShared>::take_all(Holder& holder, RadixTally& tally) noexcept {
   // A node may be gone once the worker has left it, so each is visited once.
   const std::span<RadixNames::Entry> entries = holder.names.map().take_apart();
   std::ranges::sort(entries, {}, [](const RadixNames::Entry& entry) { return entry.place.content(); });
@@ -468,7 +468,7 @@ void RadixCore<kShared>::take_all(Holder& holder, RadixTally& tally) noexcept {
 }
 
 template <bool kShared>
-void RadixCore<kShared>::sweep(const Retired& retired, RadixTally& tally) {
+void BasicRadixTree<kShared>::sweep(const Retired& retired, RadixTally& tally) {
   interleaving_point("index.retired");
   for (Holder* one = retired.first(); one != nullptr; one = retired.next(*one)) {
     Holder& holder = *one;
@@ -483,7 +483,7 @@ void RadixCore<kShared>::sweep(const Retired& retired, RadixTally& tally) {
 }
 
 template <bool kShared>
-void RadixCore<kShared>::clear(const Worker& worker) {
+void BasicRadixTree<kShared>::clear(const Worker& worker) {
   RadixTally tally;
   ++tally.counters.clears;
   Retired retired;
@@ -496,7 +496,7 @@ void RadixCore<kShared>::clear(const Worker& worker) {
 }
 
 template <bool kShared>
-void RadixCore<kShared>::remove_worker(WorkerId id) {
+void BasicRadixTree<kShared>::remove_worker(WorkerId id) {
   RadixTally tally;
   ++tally.counters.clears;
   Retired retired;
@@ -512,7 +512,7 @@ void RadixCore<kShared>::remove_worker(WorkerId id) {
 // --- Reads. ---
 
 template <bool kShared>
-void RadixCore<kShared>::find_matches(std::span<const LocalHash> locals, MatchScores& scores,
+void BasicRadixTree<kShared>::find_matches(std::span<const LocalHash> locals, MatchScores& scores,
                                       const FindOptions& options) const {
   const SharedHold shared(slots_lock_);
   scores.begin(slots_.assignment(), slots_.workers());
@@ -530,7 +530,7 @@ void RadixCore<kShared>::find_matches(std::span<const LocalHash> locals, MatchSc
 }
 
 template <bool kShared>
-void RadixCore<kShared>::dump(IndexSink& sink) const {
+void BasicRadixTree<kShared>::dump(IndexSink& sink) const {
   std::vector<Worker> workers;
   {
     const SharedHold shared(slots_lock_);
@@ -556,7 +556,7 @@ void RadixCore<kShared>::dump(IndexSink& sink) const {
 }
 
 template <bool kShared>
-IndexSizes RadixCore<kShared>::sizes() const {
+IndexSizes BasicRadixTree<kShared>::sizes() const {
   const SharedHold shared(slots_lock_);
   IndexSizes sizes = totals_.sizes();
   sizes.workers = slots_.size();
@@ -565,7 +565,7 @@ IndexSizes RadixCore<kShared>::sizes() const {
   return sizes;
 }
 
-template class RadixCore<false>;
-template class RadixCore<true>;
+template class BasicRadixTree<false>;
+template class BasicRadixTree<true>;
 
 }  // namespace ashlar::index

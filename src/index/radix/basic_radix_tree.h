@@ -1,4 +1,4 @@
-// RadixCore: the radix tree behind RadixTree (kShared = false: no locks) and ConcurrentRadixTree (kShared = true).
+// BasicRadixTree: the radix tree behind RadixTree (kShared = false: no locks) and ConcurrentRadixTree (kShared = true).
 //
 // What it is made of: nodes (radix_node.h), slots of workers, and per worker what its names mean (radix_place.h). A
 // place (node, offset) lasts as long as somebody holds the block there, because edges are never split; so the names of
@@ -39,23 +39,23 @@
 #include "ashlar/base/mutex.h"
 #include "ashlar/base/thread_annotations.h"
 #include "ashlar/index/indexer.h"
-#include "index/radix_entries.h"
-#include "index/radix_node.h"
-#include "index/radix_place.h"
-#include "index/radix_tally.h"
-#include "index/retired_workers.h"
-#include "index/rw_lock.h"
-#include "index/worker_slots.h"
+#include "index/radix/radix_entries.h"
+#include "index/radix/radix_node.h"
+#include "index/radix/radix_place.h"
+#include "index/radix/radix_tally.h"
+#include "index/common/retired_workers.h"
+#include "index/common/rw_lock.h"
+#include "index/common/worker_slots.h"
 
 namespace ashlar::index {
 
 template <bool kShared>
-class RadixCore {
+class BasicRadixTree {
  public:
-  RadixCore() = default;
-  RadixCore(const RadixCore&) = delete;
-  RadixCore& operator=(const RadixCore&) = delete;
-  ~RadixCore();
+  BasicRadixTree() = default;
+  BasicRadixTree(const BasicRadixTree&) = delete;
+  BasicRadixTree& operator=(const BasicRadixTree&) = delete;
+  ~BasicRadixTree();
 
   StoreVerdict store(const BlocksStored& event);
   std::size_t remove(const Worker& worker, StorageTier tier, std::span<const BlockName> names);
@@ -136,7 +136,7 @@ class RadixCore {
   RadixTotals<kShared> totals_;
 };
 
-extern template class RadixCore<false>;
-extern template class RadixCore<true>;
+extern template class BasicRadixTree<false>;
+extern template class BasicRadixTree<true>;
 
 }  // namespace ashlar::index

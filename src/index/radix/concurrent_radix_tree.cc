@@ -1,10 +1,10 @@
 #include "ashlar/index/concurrent_radix_tree.h"
 
-#include "index/radix_core.h"
+#include "index/radix/basic_radix_tree.h"
 
 namespace ashlar::index {
 
-struct ConcurrentRadixTree::Impl : RadixCore<true> {};
+struct ConcurrentRadixTree::Impl : BasicRadixTree<true> {};
 
 ConcurrentRadixTree::ConcurrentRadixTree() : impl_(std::make_unique<Impl>()) {}
 ConcurrentRadixTree::~ConcurrentRadixTree() = default;

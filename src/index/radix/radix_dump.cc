@@ -1,4 +1,4 @@
-#include "index/radix_dump.h"
+#include "index/radix/radix_dump.h"
 
 #include <algorithm>
 #include <tuple>

@@ -16,8 +16,8 @@
 #include <vector>
 
 #include "ashlar/index/indexer.h"
-#include "index/radix_node.h"
-#include "index/radix_place.h"
+#include "index/radix/radix_node.h"
+#include "index/radix/radix_place.h"
 
 namespace ashlar::index {
 

@@ -17,9 +17,9 @@
 #include <vector>
 
 #include "ashlar/index/indexer.h"
-#include "index/radix_node.h"
-#include "index/radix_place.h"
-#include "index/radix_tally.h"
+#include "index/radix/radix_node.h"
+#include "index/radix/radix_place.h"
+#include "index/radix/radix_tally.h"
 
 namespace ashlar::index {
 

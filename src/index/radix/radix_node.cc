@@ -1,10 +1,10 @@
-#include "index/radix_node.h"
+#include "index/radix/radix_node.h"
 
 #include <array>
 #include <new>
 #include <utility>
 
-#include "index/hash_compare.h"
+#include "index/common/hash_compare.h"
 
 namespace ashlar::index {
 

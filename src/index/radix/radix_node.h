@@ -1,5 +1,5 @@
 // RadixNode: a run of up to 64 consecutive blocks in a radix tree, the workers that hold them, and the runs that go on
-// from it. This is one node as data; radix_core.h has the tree and its locking.
+// from it. This is one node as data; basic_radix_tree.h has the tree and its locking.
 //
 //        edge:  a b c d e f          children hang at an offset of the edge, and are found by (offset, local hash):
 //                   |       |          [c', ...] at 2 goes on from b,
@@ -34,11 +34,11 @@
 #include <vector>
 
 #include "ashlar/index/indexer.h"
-#include "index/entry_map.h"
-#include "index/radix_owners.h"
-#include "index/radix_tally.h"
-#include "index/rw_lock.h"
-#include "index/slot_set.h"
+#include "index/common/entry_map.h"
+#include "index/radix/radix_owners.h"
+#include "index/radix/radix_tally.h"
+#include "index/common/rw_lock.h"
+#include "index/radix/slot_set.h"
 
 namespace ashlar::index {
 

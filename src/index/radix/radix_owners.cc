@@ -1,4 +1,4 @@
-#include "index/radix_owners.h"
+#include "index/radix/radix_owners.h"
 
 #include <algorithm>
 #include <new>

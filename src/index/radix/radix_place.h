@@ -11,8 +11,8 @@
 
 #include "ashlar/base/check.h"
 #include "ashlar/index/indexer.h"
-#include "index/entry_map.h"
-#include "index/radix_node.h"
+#include "index/common/entry_map.h"
+#include "index/radix/radix_node.h"
 
 namespace ashlar::index {
 

@@ -1,10 +1,10 @@
 #include "ashlar/index/radix_tree.h"
 
-#include "index/radix_core.h"
+#include "index/radix/basic_radix_tree.h"
 
 namespace ashlar::index {
 
-struct RadixTree::Impl : RadixCore<false> {};
+struct RadixTree::Impl : BasicRadixTree<false> {};
 
 RadixTree::RadixTree() : impl_(std::make_unique<Impl>()) {}
 RadixTree::~RadixTree() = default;

@@ -1,4 +1,4 @@
-#include "index/radix_walk.h"
+#include "index/radix/radix_walk.h"
 
 #include <algorithm>
 #include <bit>

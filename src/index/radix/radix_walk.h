@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "ashlar/index/indexer.h"
-#include "index/radix_node.h"
+#include "index/radix/radix_node.h"
 
 namespace ashlar::index {
 

@@ -1,4 +1,4 @@
-#include "ashlar/tiers/disk_pool.h"
+#include "tiers/disk/disk_pool.h"
 
 #include <algorithm>
 #include <random>

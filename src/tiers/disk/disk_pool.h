@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "ashlar/base/mutex.h"
-#include "ashlar/tiers/g3_file.h"
+#include "tiers/disk/g3_file.h"
 #include "ashlar/tiers/managed_pool.h"
 
 namespace ashlar::tiers {

@@ -3,7 +3,7 @@
 // under another name and renamed when its superblock is on the device, so a superblock is never half there.
 //
 // Headers are written through the page cache and never cross a sector; blocks go past it. The two never share a page.
-#include "ashlar/tiers/g3_file.h"
+#include "tiers/disk/g3_file.h"
 
 #include <fcntl.h>
 #include <sys/file.h>
@@ -22,7 +22,7 @@
 #include "ashlar/base/checked_math.h"
 #include "base/byte_io.h"
 #include "base/wide.h"
-#include "tiers/file_bytes.h"
+#include "storage/file_bytes.h"
 #include "tokens/xxhash_inline.h"
 
 namespace ashlar::tiers {
@@ -197,7 +197,7 @@ bool decode(std::uint32_t slot, std::span<const std::byte> bytes, const BlockSet
 
 Result<void> write_bytes(const storage::FileAccess& file, const std::string& path, std::uint64_t offset,
                          std::span<const std::byte> bytes) {
-  return write_all(file, path, offset, std::span(&bytes, 1));
+  return storage::write_all(file, path, offset, std::span(&bytes, 1));
 }
 
 Result<void> sync_folder_of(const std::string& path) {

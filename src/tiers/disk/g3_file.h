@@ -28,7 +28,7 @@
 #include "ashlar/base/result.h"
 #include "ashlar/layout/layout.h"
 #include "ashlar/storage/disk_storage.h"
-#include "ashlar/tiers/removal_log.h"
+#include "tiers/disk/removal_log.h"
 #include "ashlar/tokens/namespace_fingerprint.h"
 #include "ashlar/tokens/sequence_hash.h"
 #include "ashlar/transfer/block_checksum.h"

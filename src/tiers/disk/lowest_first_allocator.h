@@ -1,4 +1,4 @@
-// LowestFirst: hands out the free block with the lowest number, so that blocks which are written together lie together.
+// LowestFirstAllocator: hands out the free block with the lowest number, so that blocks which are written together lie together.
 //
 // Thread safety: confined, as every ResetAllocator.
 // Complexity:    a word for 64 blocks; a pop looks at the words below the lowest free block once.
@@ -14,9 +14,9 @@
 
 namespace ashlar::tiers {
 
-class LowestFirst final : public block::ResetAllocator {
+class LowestFirstAllocator final : public block::ResetAllocator {
  public:
-  explicit LowestFirst(std::uint32_t block_count) : words_((std::size_t{block_count} + 63) / 64) {}
+  explicit LowestFirstAllocator(std::uint32_t block_count) : words_((std::size_t{block_count} + 63) / 64) {}
 
   void push(block::BlockId id) override {
     const std::size_t word = id.value() / 64;

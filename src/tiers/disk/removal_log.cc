@@ -1,4 +1,4 @@
-#include "ashlar/tiers/removal_log.h"
+#include "tiers/disk/removal_log.h"
 
 #include <algorithm>
 #include <vector>

@@ -7,7 +7,7 @@
 
 #include "ashlar/base/check.h"
 #include "base/start_thread.h"
-#include "tiers/offload_call.h"
+#include "tiers/offload/offload_call.h"
 
 namespace ashlar::tiers {
 

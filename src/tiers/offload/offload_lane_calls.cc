@@ -11,7 +11,7 @@
 
 #include "ashlar/base/check.h"
 #include "ashlar/tiers/offload_lane.h"
-#include "tiers/offload_call.h"
+#include "tiers/offload/offload_call.h"
 
 namespace ashlar::tiers {
 

@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "tiers/onboarder.h"
+#include "tiers/onboard/onboarder.h"
 
 namespace ashlar::tiers {
 

@@ -1,6 +1,6 @@
 #include "ashlar/tiers/onboard_handle.h"
 
-#include "tiers/onboard_call.h"
+#include "tiers/onboard/onboard_call.h"
 
 namespace ashlar::tiers {
 

@@ -1,4 +1,4 @@
-#include "tiers/onboarder.h"
+#include "tiers/onboard/onboarder.h"
 
 #include <algorithm>
 #include <utility>

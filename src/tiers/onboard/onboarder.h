@@ -17,7 +17,7 @@
 #include <vector>
 
 #include "ashlar/base/mutex.h"
-#include "tiers/onboard_call.h"
+#include "tiers/onboard/onboard_call.h"
 #include "tiers/tier_stack.h"
 
 namespace ashlar::tiers {

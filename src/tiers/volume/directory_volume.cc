@@ -1,4 +1,4 @@
-#include "ashlar/tiers/directory_volume.h"
+#include "tiers/volume/directory_volume.h"
 
 #include <dirent.h>
 #include <fcntl.h>
@@ -19,7 +19,7 @@
 
 #include "base/in_parallel.h"
 #include "storage/size_limit_signal.h"
-#include "tiers/parts_cursor.h"
+#include "storage/parts_cursor.h"
 #include "tokens/xxhash_inline.h"
 
 namespace ashlar::tiers {
@@ -237,7 +237,7 @@ Result<void> DirectoryVolume::get_one(const ObjectRead& object, const CallLimits
   if (fstat(file.get(), &about) != 0) return file_error(path, "read", errno);
   if (!S_ISREG(about.st_mode))
     return make_error(ErrorCode::kCorruption, "%s is no regular file", path.c_str());
-  PartsCursor<std::byte> left(object.parts);
+  storage::PartsCursor<std::byte> left(object.parts);
   if (static_cast<std::uint64_t>(about.st_size) != left.left())
     return make_error(ErrorCode::kCorruption, "%s has %lld bytes, %llu are expected", path.c_str(),
                       static_cast<long long>(about.st_size), static_cast<unsigned long long>(left.left()));

@@ -8,7 +8,7 @@
 // A header whose clearing failed stays in uncleared_, and its slot with it, until it succeeds; what is written again after a
 // failed sync reaches the device with the next one, because it makes the page dirty again. Of one key the newest header is
 // the last to go, so that no older object comes back.
-#include "ashlar/tiers/file_volume.h"
+#include "tiers/volume/file_volume.h"
 
 #include <algorithm>
 #include <optional>
@@ -16,8 +16,8 @@
 
 #include "ashlar/base/checked_math.h"
 #include "base/wide.h"
-#include "tiers/file_bytes.h"
-#include "tiers/file_volume_format.h"
+#include "storage/file_bytes.h"
+#include "tiers/volume/file_volume_format.h"
 
 namespace ashlar::tiers {
 namespace {
@@ -37,12 +37,12 @@ Result<std::shared_ptr<DiskStorage>> open_storage(const std::string& path,
 }
 
 Result<void> read_bytes(const DiskStorage& storage, std::uint64_t offset, std::span<std::byte> into) {
-  return read_all(*storage.file(), storage.path(), offset, std::span(&into, 1));
+  return storage::read_all(*storage.file(), storage.path(), offset, std::span(&into, 1));
 }
 
 Result<void> write_bytes_to(const DiskStorage& storage, std::uint64_t offset,
                             std::span<const std::byte> bytes) {
-  return write_all(*storage.file(), storage.path(), offset, std::span(&bytes, 1));
+  return storage::write_all(*storage.file(), storage.path(), offset, std::span(&bytes, 1));
 }
 
 // The first bytes of most file systems and partition tables lie in the first MiB.
@@ -262,7 +262,7 @@ Result<FileVolume::Entry> FileVolume::write_bytes(const ObjectWrite& object) {
   entry.slot = *slot;
   entry.checksum = file_volume::checksum_of(object.parts);
   if (const Result<void> written =
-          write_all(*storage_->file(), options_.path, place_of(entry.slot), object.parts);
+          storage::write_all(*storage_->file(), options_.path, place_of(entry.slot), object.parts);
       !written) {
     const MutexLock lock(mu_);
     free_slot(entry.slot);
@@ -354,7 +354,7 @@ Result<void> FileVolume::get_one(const ObjectRead& object) {
                         place().c_str(), wide(entry.bytes), wide(object.size()));
     ++slots_[entry.slot].readers;  // nobody writes to the slot meanwhile
   }
-  Result<void> read = read_all(*storage_->file(), options_.path, place_of(entry.slot), object.parts);
+  Result<void> read = storage::read_all(*storage_->file(), options_.path, place_of(entry.slot), object.parts);
   end_read(entry.slot);
   if (!read) return read;
   if (file_volume::checksum_of(object.parts) != entry.checksum)

@@ -1,4 +1,4 @@
-#include "tiers/file_volume_format.h"
+#include "tiers/volume/file_volume_format.h"
 
 #include <algorithm>
 #include <cstring>

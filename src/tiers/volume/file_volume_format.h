@@ -12,7 +12,7 @@
 #include <string_view>
 
 #include "ashlar/base/result.h"
-#include "ashlar/tiers/file_volume.h"
+#include "tiers/volume/file_volume.h"
 
 namespace ashlar::tiers::file_volume {
 

@@ -1,4 +1,4 @@
-#include "tiers/object_claims.h"
+#include "tiers/volume/object_claims.h"
 
 #include <algorithm>
 #include <stop_token>

@@ -1,4 +1,4 @@
-#include "tiers/volume_calls.h"
+#include "tiers/volume/volume_calls.h"
 
 #include <deque>
 #include <exception>

@@ -10,7 +10,7 @@
 
 #include "ashlar/base/interleaving.h"
 #include "ashlar/base/log.h"
-#include "tiers/volume_pool_parts.h"
+#include "tiers/volume/volume_pool_parts.h"
 #include "tokens/xxhash_inline.h"
 
 namespace ashlar::tiers {

@@ -14,7 +14,7 @@
 #include "ashlar/tiers/volume_pool.h"
 #include "ashlar/transfer/block_checksum.h"
 #include "base/in_parallel.h"
-#include "tiers/volume_pool_parts.h"
+#include "tiers/volume/volume_pool_parts.h"
 #include "transfer/canonical_runs.h"
 
 namespace ashlar::tiers {

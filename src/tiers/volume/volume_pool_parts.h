@@ -15,8 +15,8 @@
 #include "ashlar/base/metrics.h"
 #include "ashlar/base/mutex.h"
 #include "ashlar/tiers/volume_pool.h"
-#include "tiers/object_claims.h"
-#include "tiers/volume_calls.h"
+#include "tiers/volume/object_claims.h"
+#include "tiers/volume/volume_calls.h"
 
 namespace ashlar::tiers {
 

@@ -3,8 +3,8 @@
 #include <charconv>
 #include <utility>
 
-#include "ashlar/tiers/directory_volume.h"
-#include "ashlar/tiers/file_volume.h"
+#include "tiers/volume/directory_volume.h"
+#include "tiers/volume/file_volume.h"
 
 namespace ashlar::tiers {
 

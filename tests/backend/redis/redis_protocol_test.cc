@@ -18,7 +18,7 @@
 #include "support/server.h"
 #include "support/silent_volume.h"
 #include "support/volume_objects.h"
-#include "tiers/silent_volume_scenario.h"
+#include "tiers/volume/silent_volume_scenario.h"
 
 namespace ashlar::backend::redis {
 namespace {

@@ -6,7 +6,7 @@
 #include "ashlar/backend/redis/redis_volume.h"
 #include "backend/redis/redis_server.h"
 #include "tiers/rank_scenario.h"
-#include "tiers/volume_tier_scenario.h"
+#include "tiers/volume/volume_tier_scenario.h"
 
 namespace ashlar::backend::redis {
 namespace {

@@ -13,7 +13,7 @@
 #include "ashlar/backend/s3/s3_volume.h"
 #include "backend/s3/scripted_store.h"
 #include "support/silent_volume.h"
-#include "tiers/silent_volume_scenario.h"
+#include "tiers/volume/silent_volume_scenario.h"
 
 namespace ashlar::backend::s3 {
 namespace {

@@ -6,7 +6,7 @@
 #include "ashlar/backend/s3/s3_volume.h"
 #include "backend/s3/s3_server.h"
 #include "tiers/rank_scenario.h"
-#include "tiers/volume_tier_scenario.h"
+#include "tiers/volume/volume_tier_scenario.h"
 
 namespace ashlar::backend::s3 {
 namespace {

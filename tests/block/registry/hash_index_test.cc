@@ -1,5 +1,5 @@
 // The store's index against a plain map, in tables so small that every bucket has passed entries on.
-#include "block/hash_index.h"
+#include "block/registry/hash_index.h"
 
 #include <gtest/gtest.h>
 
@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "ashlar/base/random.h"
-#include "block/hash_mix.h"
+#include "block/registry/hash_mix.h"
 #include "support/block_fixture.h"
 
 namespace ashlar::block::detail {

@@ -5,7 +5,7 @@
 #include <optional>
 
 #include "ashlar/base/random.h"
-#include "block/pin_table.h"
+#include "block/store/pin_table.h"
 #include "support/block_fixture.h"
 
 namespace ashlar::block {

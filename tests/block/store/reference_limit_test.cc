@@ -8,10 +8,10 @@
 #include <vector>
 
 #include "ashlar/block/detail/manager_core.h"
-#include "ashlar/block/detail/transitions.h"
+#include "ashlar/block/detail/slot_transitions.h"
 #include "ashlar/events/tier.h"
 #include "ashlar/testing/managers.h"
-#include "block/block_store.h"
+#include "block/store/block_store.h"
 #include "support/block_fixture.h"
 
 namespace ashlar::block::detail {

@@ -1,4 +1,4 @@
-#include "index/content_trie.h"
+#include "index/adapters/content_trie.h"
 
 #include <gtest/gtest.h>
 
@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "ashlar/base/random.h"
-#include "index/flat_map.h"
+#include "index/common/flat_map.h"
 
 namespace ashlar::index::detail {
 namespace {

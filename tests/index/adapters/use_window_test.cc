@@ -17,7 +17,7 @@
 #include "ashlar/testing/manual_clock.h"
 #include "ashlar/testing/time_box.h"
 #include "index/chain.h"
-#include "index/use_counts.h"
+#include "index/adapters/use_counts.h"
 
 namespace ashlar::index {
 namespace {

@@ -19,7 +19,7 @@
 #include "ashlar/testing/index_calls.h"
 #include "ashlar/testing/index_oracle.h"
 #include "ashlar/testing/interleaving.h"
-#include "index/name_table.h"
+#include "index/flash/name_table.h"
 #include "support/failing_new.h"
 
 namespace ashlar::index {

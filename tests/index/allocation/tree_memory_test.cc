@@ -28,7 +28,7 @@
 #include "index/index_case.h"
 #include "index/index_printers.h"
 #include "index/test_worker.h"
-#include "index/use_counts.h"
+#include "index/adapters/use_counts.h"
 #include "support/failing_new.h"
 
 namespace ashlar::index::conformance {

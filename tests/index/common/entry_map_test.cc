@@ -1,4 +1,4 @@
-#include "index/entry_map.h"
+#include "index/common/entry_map.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // Every kernel that this machine can run, against the portable one.
-#include "index/hash_compare.h"
+#include "index/common/hash_compare.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // Keys that are chosen to meet in a table, and what a table of a seed of its own makes of them.
-#include "index/table_seed.h"
+#include "index/common/table_seed.h"
 
 #include <gtest/gtest.h>
 
@@ -9,10 +9,10 @@
 #include <vector>
 
 #include "ashlar/base/random.h"
-#include "index/content_trie.h"
-#include "index/entry_map.h"
-#include "index/flat_map.h"
-#include "index/positional_chain.h"
+#include "index/adapters/content_trie.h"
+#include "index/common/entry_map.h"
+#include "index/common/flat_map.h"
+#include "index/positional/positional_chain.h"
 
 namespace ashlar::index::detail::seeded {
 namespace {

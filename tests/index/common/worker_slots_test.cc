@@ -1,4 +1,4 @@
-#include "index/worker_slots.h"
+#include "index/common/worker_slots.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // The table of children: what a map does, and what readers see while it grows and shrinks.
-#include "index/edge_table.h"
+#include "index/flash/edge_table.h"
 
 #include <gtest/gtest.h>
 
@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "ashlar/base/random.h"
-#include "index/node_arena.h"
+#include "index/flash/node_arena.h"
 
 namespace ashlar::index::detail {
 namespace {

@@ -12,7 +12,7 @@
 
 #include "ashlar/base/random.h"
 #include "ashlar/testing/time_box.h"
-#include "index/era_domain.h"
+#include "index/flash/era_domain.h"
 
 namespace ashlar::index::detail {
 namespace {

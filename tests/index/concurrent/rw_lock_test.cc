@@ -1,5 +1,5 @@
 // RwLock: writers alone, readers together, and a lock that is freed by whoever gets it last.
-#include "index/rw_lock.h"
+#include "index/common/rw_lock.h"
 
 #include <gtest/gtest.h>
 

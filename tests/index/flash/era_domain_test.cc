@@ -1,4 +1,4 @@
-#include "index/era_domain.h"
+#include "index/flash/era_domain.h"
 
 #include <gtest/gtest.h>
 
@@ -11,7 +11,7 @@
 #include <thread>
 #include <vector>
 
-#include "index/thread_number.h"
+#include "index/common/thread_number.h"
 
 namespace ashlar::index::detail {
 namespace {

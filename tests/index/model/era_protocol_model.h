@@ -1,9 +1,9 @@
-// The reclamation protocol of src/index/era_domain.h as small-step threads, for the explorer of tests/support.
+// The reclamation protocol of src/index/flash/era_domain.h as small-step threads, for the explorer of tests/support.
 //
 // T0 is the writer, T1 and T2 are readers. A permanent root links to a node, the node to a child. The writer replaces
 // both, takes the child away, puts one there, and begins eras with and without a scan, as its script says; replaced
 // nodes keep their link. A reader walks root -> node -> child, some times over. Every atomic and every plain access is
-// one step. The orders come from src/index/era_orders.h unless a test weakens one, and a test may switch off one rule
+// one step. The orders come from src/index/flash/era_orders.h unless a test weakens one, and a test may switch off one rule
 // of the protocol to see that a scenario notices.
 //
 //   era         atomic, stored by the writer
@@ -21,7 +21,7 @@
 #include <string>
 #include <vector>
 
-#include "index/era_orders.h"
+#include "index/flash/era_orders.h"
 #include "support/weak_memory.h"
 
 namespace ashlar::index::model {

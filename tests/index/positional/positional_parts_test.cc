@@ -9,11 +9,11 @@
 #include <vector>
 
 #include "ashlar/base/random.h"
-#include "index/positional_chain.h"
-#include "index/positional_map.h"
-#include "index/positional_nesting.h"
-#include "index/positional_set.h"
-#include "index/walked_steps.h"
+#include "index/positional/positional_chain.h"
+#include "index/positional/positional_map.h"
+#include "index/positional/positional_nesting.h"
+#include "index/positional/positional_set.h"
+#include "index/common/walked_steps.h"
 
 namespace ashlar::index::detail {
 namespace {

@@ -1,5 +1,5 @@
 // One node of the radix trees: its edge, its owners and what goes on from it.
-#include "index/radix_node.h"
+#include "index/radix/radix_node.h"
 
 #include <gtest/gtest.h>
 
@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "ashlar/base/random.h"
-#include "index/slot_set.h"
+#include "index/radix/slot_set.h"
 
 namespace ashlar::index {
 namespace {

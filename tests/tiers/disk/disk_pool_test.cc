@@ -1,5 +1,5 @@
 // G3 over several files: what lies where, restarts, and devices that fail one by one.
-#include "ashlar/tiers/disk_pool.h"
+#include "tiers/disk/disk_pool.h"
 
 #include <gtest/gtest.h>
 #include <unistd.h>

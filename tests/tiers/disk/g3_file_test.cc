@@ -1,4 +1,4 @@
-#include "ashlar/tiers/g3_file.h"
+#include "tiers/disk/g3_file.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -20,7 +20,7 @@
 #include "support/block_images.h"
 #include "support/gates.h"
 #include "support/scratch_folder.h"
-#include "tiers/g3_places.h"
+#include "tiers/disk/g3_places.h"
 #include "tiers/power_loss.h"
 #include "tokens/xxhash_inline.h"
 

@@ -1,4 +1,4 @@
-#include "ashlar/tiers/removal_log.h"
+#include "tiers/disk/removal_log.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "ashlar/base/random.h"
-#include "tiers/offload_lane_fixture.h"
+#include "tiers/offload/offload_lane_fixture.h"
 
 namespace ashlar::tiers {
 namespace {

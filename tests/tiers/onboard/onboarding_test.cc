@@ -16,7 +16,7 @@
 #include "support/gates.h"
 #include "support/scratch_folder.h"
 #include "support/watched_executor.h"
-#include "tiers/g3_places.h"
+#include "tiers/disk/g3_places.h"
 #include "tiers/kv_workload.h"
 #include "tiers/tier_ids.h"
 

@@ -9,7 +9,7 @@
 #include <string>
 #include <utility>
 
-#include "ashlar/tiers/file_volume.h"
+#include "tiers/volume/file_volume.h"
 #include "ashlar/tiers/volume_registry.h"
 #include "support/scratch_folder.h"
 #include "support/volume_conformance.h"

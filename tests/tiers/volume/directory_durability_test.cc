@@ -19,7 +19,7 @@
 #include <vector>
 
 #include "ashlar/base/mutex.h"
-#include "ashlar/tiers/directory_volume.h"
+#include "tiers/volume/directory_volume.h"
 #include "support/gates.h"
 #include "support/scratch_folder.h"
 #include "support/volume_objects.h"

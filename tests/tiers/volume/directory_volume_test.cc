@@ -1,5 +1,5 @@
 // DirectoryVolume: what only folders do; builtin_volumes_test.cc has the suite of all volumes.
-#include "ashlar/tiers/directory_volume.h"
+#include "tiers/volume/directory_volume.h"
 
 #include <gtest/gtest.h>
 #include <sys/resource.h>

@@ -7,7 +7,7 @@
 #include <string>
 
 #include "support/loop_device.h"
-#include "tiers/file_volume_fixture.h"
+#include "tiers/volume/file_volume_fixture.h"
 
 namespace ashlar::tiers {
 namespace {

@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "ashlar/base/random.h"
-#include "tiers/file_volume_fixture.h"
+#include "tiers/volume/file_volume_fixture.h"
 #include "tiers/power_loss.h"
 
 namespace ashlar::tiers {

@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "ashlar/tiers/file_volume.h"
+#include "tiers/volume/file_volume.h"
 #include "support/scratch_folder.h"
 #include "support/volume_objects.h"
 

@@ -1,5 +1,5 @@
 // FileVolume: what only slots in one file do; builtin_volumes_test.cc has the suite of all volumes.
-#include "ashlar/tiers/file_volume.h"
+#include "tiers/volume/file_volume.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "ashlar/base/random.h"
-#include "tiers/file_volume_fixture.h"
+#include "tiers/volume/file_volume_fixture.h"
 #include "tokens/xxhash_inline.h"
 
 namespace ashlar::tiers {

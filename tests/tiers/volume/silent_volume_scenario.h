@@ -12,7 +12,7 @@
 
 #include "ashlar/testing/interleaving.h"
 #include "support/volume_objects.h"
-#include "tiers/volume_tier.h"
+#include "tiers/volume/volume_tier.h"
 
 namespace ashlar::tiers {
 

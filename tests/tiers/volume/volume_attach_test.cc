@@ -11,7 +11,7 @@
 
 #include "ashlar/base/random.h"
 #include "support/until_seen.h"
-#include "tiers/volume_fixture.h"
+#include "tiers/volume/volume_fixture.h"
 
 namespace ashlar::tiers {
 namespace {

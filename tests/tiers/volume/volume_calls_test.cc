@@ -14,10 +14,10 @@
 #include <vector>
 
 #include "ashlar/testing/interleaving.h"
-#include "ashlar/tiers/file_volume.h"
+#include "tiers/volume/file_volume.h"
 #include "support/gates.h"
-#include "tiers/silent_volume_scenario.h"
-#include "tiers/volume_fixture.h"
+#include "tiers/volume/silent_volume_scenario.h"
+#include "tiers/volume/volume_fixture.h"
 
 namespace ashlar::tiers {
 namespace {

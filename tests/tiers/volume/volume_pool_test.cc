@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "tiers/volume_fixture.h"
+#include "tiers/volume/volume_fixture.h"
 
 namespace ashlar::tiers {
 namespace {

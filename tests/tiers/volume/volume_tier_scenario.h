@@ -6,7 +6,7 @@
 
 #include <functional>
 
-#include "tiers/volume_tier.h"
+#include "tiers/volume/volume_tier.h"
 
 namespace ashlar::tiers {
 

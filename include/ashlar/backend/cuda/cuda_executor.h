@@ -68,7 +68,7 @@ struct CudaSubmitOptions {
   std::span<CUevent_st* const> layer_events = {};
 };
 
-class ExecutorCore;
+class CudaStreams;
 
 class CudaExecutor final : public transfer::Executor {
  public:
@@ -90,8 +90,8 @@ class CudaExecutor final : public transfer::Executor {
   const SwitchPoints& switch_points() const noexcept;
 
  private:
-  explicit CudaExecutor(std::unique_ptr<ExecutorCore> core) noexcept;
-  std::unique_ptr<ExecutorCore> core_;
+  explicit CudaExecutor(std::unique_ptr<CudaStreams> core) noexcept;
+  std::unique_ptr<CudaStreams> core_;
 };
 
 }  // namespace ashlar::backend::cuda
