@@ -1,8 +1,9 @@
-# Everyday commands. Each one installs what it needs (scripts/bootstrap), configures its preset once and builds with
-# ninja; a second call does only what changed.
+# Everyday commands. Each one installs what it needs (scripts/bootstrap), configures its preset once and
+# builds with ninja; a second call does only what changed.
 #
-# `run` has a preset of its own, build/run, so that a machine with nothing but a compiler can run the examples: the
-# release preset also holds tests and benchmarks and needs their libraries. ccache makes the second compile cheap.
+# `run` has a preset of its own, build/run, so that a machine with nothing but a compiler can run the
+# examples: the release preset also holds tests and benchmarks and needs their libraries. ccache makes the
+# second compile cheap.
 
 SHELL := /bin/bash
 JOBS ?= $(shell nproc)
@@ -29,7 +30,8 @@ build/%/build.ninja: CMakePresets.json
 	@cmake --preset $* --log-level=NOTICE --no-warn-unused-cli
 	@touch $@
 
-# $(call stage,preset,targets): configures, builds the targets, runs the tests of the preset, closes with one line.
+# $(call stage,preset,targets): configures, builds the targets, runs the tests of the preset, closes with one
+# line.
 define stage
 	@$(MAKE) -s --no-print-directory build/$(1)/build.ninja
 	@start=$$SECONDS; \

@@ -1,4 +1,5 @@
-// Block layer benchmarks: match, drop and the full cycle, beside the manager one writes first, and over threads.
+// Block layer benchmarks: match, drop and the full cycle, beside the manager one writes first, and over
+// threads.
 //
 //   block_bench                 the table of ratios against NaiveBlockManager, one thread
 //   block_bench --scaling [N]   1..N threads on one manager, as the share of N independent managers
@@ -205,7 +206,8 @@ const char* name_of(Load load) {
   return "";
 }
 
-// What one thread does in a turn with a manager: matches and drops a chain, or puts one through the full cycle.
+// What one thread does in a turn with a manager: matches and drops a chain, or puts one through the full
+// cycle.
 std::uint64_t take_turn(Ours& ours, Load load, const Chain& chain, BlockList<ImmutableBlock<G1>>& found) {
   if (load == Load::kCycle) {
     auto fresh = *ours.manager.allocate_blocks(chain.hashes.size());
@@ -351,7 +353,8 @@ void register_benchmarks() {
 }  // namespace
 
 int main(int argc, char** argv) {
-  // An engine has threads. In a process with one, the standard library counts shared_ptr references without atomics.
+  // An engine has threads. In a process with one, the standard library counts shared_ptr references without
+  // atomics.
   std::jthread second([](std::stop_token stop) {
     std::mutex mu;
     std::unique_lock<std::mutex> lock(mu);

@@ -1,11 +1,12 @@
-// Decoding engine batches: decode_engine_batch() over the recordings of tests/data/vllm, and over two made streams.
+// Decoding engine batches: decode_engine_batch() over the recordings of tests/data/vllm, and over two made
+// streams.
 //
-//   engine_decode_bench [FOLDER]     speed in payload bytes, events and blocks, beside a plain decoder that reads
-//                                    one msgpack value after another through a switch, and beside a copy of the
-//                                    bytes, which is the limit
+//   engine_decode_bench [FOLDER]     speed in payload bytes, events and blocks, beside a plain decoder that
+//                                    reads one msgpack value after another through a switch, and beside a
+//                                    copy of the bytes, which is the limit
 //
-// Made streams: events of one block of 32 tokens, as decoding makes them; removals of one block, as eviction makes
-// them; and prompts of 2,048 tokens from a vocabulary of 152,000, whose tokens mix three widths.
+// Made streams: events of one block of 32 tokens, as decoding makes them; removals of one block, as eviction
+// makes them; and prompts of 2,048 tokens from a vocabulary of 152,000, whose tokens mix three widths.
 #include <benchmark/benchmark.h>
 
 #include <cstdio>
@@ -30,8 +31,8 @@ using Payloads = std::vector<std::vector<std::byte>>;
 
 constexpr double kTargetGigabytes = 1.0;
 
-// What a straightforward decoder does: every value through one function that looks at its head, tokens and names
-// pushed to growing arrays. It knows nothing of events, which is less than the work asked for.
+// What a straightforward decoder does: every value through one function that looks at its head, tokens and
+// names pushed to growing arrays. It knows nothing of events, which is less than the work asked for.
 void plain_decode(std::span<const std::byte> payload, std::vector<std::uint64_t>& numbers) {
   numbers.clear();
   MsgpackReader in(payload);
@@ -62,8 +63,8 @@ void plain_decode(std::span<const std::byte> payload, std::vector<std::uint64_t>
   }
 }
 
-// Batches of `events` events, each with `blocks` blocks of 32 tokens below `vocabulary`; without tokens they are
-// removals.
+// Batches of `events` events, each with `blocks` blocks of 32 tokens below `vocabulary`; without tokens they
+// are removals.
 Payloads made(std::size_t batches, std::size_t events, std::size_t blocks, std::uint64_t vocabulary) {
   ashlar::Random random(7);
   Payloads out;

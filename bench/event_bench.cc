@@ -2,8 +2,8 @@
 //
 //   event_bench [--here]
 //
-// Without --here it also runs the programs of the other feeds, which lie beside it: engine_decode_bench, zmq_feed_bench and
-// nats_feed_bench, each with the raw library in the same run.
+// Without --here it also runs the programs of the other feeds, which lie beside it: engine_decode_bench,
+// zmq_feed_bench and nats_feed_bench, each with the raw library in the same run.
 #include <time.h>
 
 #include <cstdio>

@@ -2,9 +2,12 @@
 //
 //   index_bench                 store, remove, find and memory; then a writer churning beside readers
 //   index_bench --large         the same with 10 million blocks in sequences and 1,000 workers
-//   index_bench --scaling [N]   up to N readers on one index with a churning writer, beside as many private copies
-//   index_bench --growth        the slowest finds and stores while an index grows from nothing to 10 million blocks
-//   index_bench --replay [FILE] a trace of requests (JSON lines with hash_ids and timestamp), or a generated one
+//   index_bench --scaling [N]   up to N readers on one index with a churning writer, beside as many private
+//                               copies
+//   index_bench --growth        the slowest finds and stores while an index grows from nothing to 10 million
+//                               blocks
+//   index_bench --replay [FILE] a trace of requests (JSON lines with hash_ids and timestamp), or a generated
+//   one
 //   --structures a,b  --loads a,b  take only these
 //
 // The loads are those of index_workload.h; bench/peers/run_index runs them beside the published indexes.
@@ -199,7 +202,8 @@ double find_rate(const Index& index, const IndexWorkload& workload, std::size_t 
   return static_cast<double>(finds) / spent * 1e9;
 }
 
-// The sum over readers; each has its own of the `indexes`, or all have the only one, which `writing` then churns.
+// The sum over readers; each has its own of the `indexes`, or all have the only one, which `writing` then
+// churns.
 template <class Index>
 double total_find_rate(std::span<const std::unique_ptr<Index>> indexes, std::size_t readers,
                        const IndexFeed& feed, bool writing) {

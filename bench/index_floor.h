@@ -1,9 +1,9 @@
-// index_floor: the least that an index must do, as plain loops over the same workload. Nothing is decided, nothing is
-// kept consistent; what these loops cost is what the machine charges for touching the memory.
+// index_floor: the least that an index must do, as plain loops over the same workload. Nothing is decided,
+// nothing is kept consistent; what these loops cost is what the machine charges for touching the memory.
 //
-// FIND: compare the query with the stored hashes of its sequence by vector loads, and write one score per worker.
-// STORE: put names into an open-addressing table of 64-byte buckets, the bucket of the 16th next name prefetched.
-// REMOVE: look them up there.
+// FIND: compare the query with the stored hashes of its sequence by vector loads, and write one score per
+// worker. STORE: put names into an open-addressing table of 64-byte buckets, the bucket of the 16th next name
+// prefetched. REMOVE: look them up there.
 //
 // Thread safety: thread-compatible.
 #pragma once

@@ -1,8 +1,8 @@
 // index_measure: feeding an index from a workload, asking it, and what that costs.
 //
-// An index is any type that models index::Indexer; readers beside a writer need one that allows it. Times are of the
-// thread that calls; percentiles are of single calls. The hashes of a query are written just before it is asked, as a
-// router has just hashed its request, and that is never timed.
+// An index is any type that models index::Indexer; readers beside a writer need one that allows it. Times are
+// of the thread that calls; percentiles are of single calls. The hashes of a query are written just before it
+// is asked, as a router has just hashed its request, and that is never timed.
 //
 // Thread safety: free functions; IndexFeed is immutable.
 #pragma once
@@ -37,7 +37,8 @@ inline double nanoseconds_since(BenchClock::time_point start) {
   return std::chrono::duration<double, std::nano>(BenchClock::now() - start).count();
 }
 
-// What this thread has computed so far; times between two readings leave out when another thread had the processor.
+// What this thread has computed so far; times between two readings leave out when another thread had the
+// processor.
 inline double thread_nanoseconds() {
   timespec time{};
   clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
@@ -219,8 +220,8 @@ double time_batched_finds(const Index& index, const IndexWorkload& workload, std
                     });
 }
 
-// What one reader saw: the time of every call, and how many answers were too short: a sequence that stays stored must be
-// found whole, whatever the writer does.
+// What one reader saw: the time of every call, and how many answers were too short: a sequence that stays
+// stored must be found whole, whatever the writer does.
 struct ReaderResult {
   std::vector<double> times;
   std::uint64_t cut_short = 0;

@@ -159,7 +159,8 @@ Replay Replay::plan(std::span<const TraceRequest> trace, const ReplayOptions& op
     for (std::size_t i = held; i < length; ++i) out.stored.push_back({out.locals[first + i], names[i]});
     out.steps.push_back({ReplayStep::kStore, chosen, first_stored, length - held,
                          held == 0 ? std::nullopt : std::optional(names[held - 1]), 0, at});
-    // The end of the prompt first, so that it is evicted first; what was touched above stays behind the whole prompt.
+    // The end of the prompt first, so that it is evicted first; what was touched above stays behind the whole
+    // prompt.
     for (std::size_t i = length; i-- > held;) worker.cache.insert(names[i]);
     for (std::size_t i = held; i-- > 0;) worker.cache.touch(names[i]);
   }

@@ -1,9 +1,10 @@
 // index_replay: a trace of requests turned into what a routing index is told and asked.
 //
-// Every request goes to the worker that has the longest prefix of it, when that is at least half of it, else to the one
-// that was given the fewest blocks so far. A worker has a cache of a fixed number of blocks: it stores what it lacks
-// and evicts what was used longest ago, the end of a prefix before its start. So a request becomes a find, perhaps a
-// removal, perhaps a store, in this order. The answer of every find is known beforehand from the caches themselves.
+// Every request goes to the worker that has the longest prefix of it, when that is at least half of it, else
+// to the one that was given the fewest blocks so far. A worker has a cache of a fixed number of blocks: it
+// stores what it lacks and evicts what was used longest ago, the end of a prefix before its start. So a
+// request becomes a find, perhaps a removal, perhaps a store, in this order. The answer of every find is
+// known beforehand from the caches themselves.
 //
 // Thread safety: thread-compatible.
 #pragma once
@@ -27,8 +28,8 @@ struct TraceRequest {
   std::vector<std::uint64_t> ids;  // of the blocks of the prompt, in order; equal ids are equal blocks
 };
 
-// One JSON object per line with an array `hash_ids` and a number `timestamp` in milliseconds; without that requests come
-// a millisecond apart. The requests are in the order of their times.
+// One JSON object per line with an array `hash_ids` and a number `timestamp` in milliseconds; without that
+// requests come a millisecond apart. The requests are in the order of their times.
 // Errors: kIo when the file cannot be read, kInvalidArgument with the line that has no ids.
 Result<std::vector<TraceRequest>> read_trace(const std::string& path);
 // Conversations of several turns, each turn with the whole history before it, on a few system prompts.
@@ -155,8 +156,8 @@ struct TimedResult {
   double find_p99 = 0;
 };
 
-// Plays the steps at their times, so much faster that the trace takes `seconds`: one thread writes, another one asks.
-// Whoever is late goes on at once, and what waits is counted from when it was due.
+// Plays the steps at their times, so much faster that the trace takes `seconds`: one thread writes, another
+// one asks. Whoever is late goes on at once, and what waits is counted from when it was due.
 template <class Index>
 TimedResult play_timed(Index& index, const Replay& replay, double seconds) {
   const double span = std::max(replay.steps.back().at, 1.0);

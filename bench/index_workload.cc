@@ -49,7 +49,8 @@ std::string list_name(std::string_view list, std::uint32_t event_size) {
   return std::string(list) + "." + std::to_string(event_size);
 }
 
-// Makes event lists. Knows how much of each sequence is stored, and so which shared blocks a worker still needs.
+// Makes event lists. Knows how much of each sequence is stored, and so which shared blocks a worker still
+// needs.
 class Script {
  public:
   Script(const IndexLoad& load, std::span<const std::uint32_t> prompt_of, std::uint32_t event_size)
@@ -109,8 +110,8 @@ void remove_in_random_order(Script& script, std::uint32_t sequences) {
   }
 }
 
-// The movable sequences are a ring: the first half of the resident ones, which are stored at the start, then the added
-// ones. Each step stores the next one and removes the one that is there the longest.
+// The movable sequences are a ring: the first half of the resident ones, which are stored at the start, then
+// the added ones. Each step stores the next one and removes the one that is there the longest.
 void churn(Script& script, const IndexWorkload& workload) {
   std::vector<std::uint32_t> ring;
   for (std::uint32_t s = 0; s < workload.first_staying(); ++s) ring.push_back(s);

@@ -1,10 +1,11 @@
 // IndexWorkload: what a routing index is fed and asked in a benchmark; one file format for all programs
 // (peers/index_workload.md).
 //
-// A workload has sequences of blocks, each on one worker. The resident ones are stored first; the added ones take turns
-// with the first half of them in the churn. Events and queries are lists of references into the sequences, so that
-// every program does exactly the same in the same order. All removals are leaf first: a block leaves a worker after
-// the blocks behind it, and only when no other sequence of that worker needs it any more.
+// A workload has sequences of blocks, each on one worker. The resident ones are stored first; the added ones
+// take turns with the first half of them in the churn. Events and queries are lists of references into the
+// sequences, so that every program does exactly the same in the same order. All removals are leaf first: a
+// block leaves a worker after the blocks behind it, and only when no other sequence of that worker needs it
+// any more.
 //
 // Thread safety: thread-compatible.
 #pragma once
@@ -31,8 +32,8 @@ constexpr std::uint64_t mix(std::uint64_t z) noexcept {
   return z ^ (z >> 31);
 }
 
-// Parameters of a generated workload. Sequence s is on worker s mod workers; its first `prefix` blocks are one of
-// `prompts` prompts, the others its own.
+// Parameters of a generated workload. Sequence s is on worker s mod workers; its first `prefix` blocks are
+// one of `prompts` prompts, the others its own.
 struct IndexLoad {
   std::string name = "shared25";
   std::uint32_t sequences = 976;
@@ -42,8 +43,8 @@ struct IndexLoad {
   std::uint32_t prefix = 256;
   std::uint32_t prompts = 4;
 
-  // shared25: a quarter of each sequence is one of 4 prompts. disjoint: nothing is shared. broad: every sequence is
-  // one of 8 prompts. Errors: kInvalidArgument for another name.
+  // shared25: a quarter of each sequence is one of 4 prompts. disjoint: nothing is shared. broad: every
+  // sequence is one of 8 prompts. Errors: kInvalidArgument for another name.
   static Result<IndexLoad> named(std::string_view name);
 };
 
@@ -76,7 +77,8 @@ inline constexpr std::string_view kChurn =
 inline constexpr std::string_view kHits = "hit";             // whole resident sequences
 inline constexpr std::string_view kPartialHits = "partial";  // their first halves
 inline constexpr std::string_view kMisses = "miss";          // nothing that is stored
-// For readers beside the churn: half hits and a quarter partial hits of sequences that stay, a quarter of others.
+// For readers beside the churn: half hits and a quarter partial hits of sequences that stay, a quarter of
+// others.
 inline constexpr std::string_view kMixed = "mixed";
 
 struct IndexWorkload {
@@ -95,7 +97,8 @@ struct IndexWorkload {
 
   static IndexWorkload generate(const IndexLoad& load,
                                 std::span<const std::uint32_t> event_sizes = kEventSizes);
-  // Errors: kIo when the file cannot be written or read, kInvalidArgument when it breaks the rules of its format.
+  // Errors: kIo when the file cannot be written or read, kInvalidArgument when it breaks the rules of its
+  // format.
   Result<void> write(const std::string& path) const;
   static Result<IndexWorkload> read(const std::string& path);
 

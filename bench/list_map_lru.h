@@ -1,7 +1,7 @@
 // ListMapLru: the LRU of blocks one writes first. The rival in eviction_bench.
 //
-// A std::list in the order of release, and a reserved std::unordered_map from hash to the place in it, because a block
-// that is used again is known by its hash.
+// A std::list in the order of release, and a reserved std::unordered_map from hash to the place in it,
+// because a block that is used again is known by its hash.
 #pragma once
 
 #include <cstddef>

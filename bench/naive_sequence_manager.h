@@ -1,5 +1,6 @@
-// NaiveSequenceManager: the block manager of a small engine, as one writes it first: a map from hash to block, a queue
-// of free blocks, reference counts, tokens compared on a hit. It registers blocks when it hands them out.
+// NaiveSequenceManager: the block manager of a small engine, as one writes it first: a map from hash to
+// block, a queue of free blocks, reference counts, tokens compared on a hit. It registers blocks when it
+// hands them out.
 #pragma once
 
 #include <algorithm>

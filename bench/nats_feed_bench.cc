@@ -1,13 +1,15 @@
-// Events through NATS: NatsSink to NatsSource, beside cnats alone with the same bytes, through one nats-server.
+// Events through NATS: NatsSink to NatsSource, beside cnats alone with the same bytes, through one
+// nats-server.
 //
 //   nats_feed_bench            starts a nats-server of its own (of the PATH, or below build/)
 //   nats_feed_bench URL        uses that one; JetStream streams BENCH* are made there and deleted
 //
-// A batch is a chain of 100 stored blocks. Ours encodes, publishes, receives, decodes and looks at every event; the rival
-// publishes bytes that were encoded before, and receives them. Publisher and receiver are threads of this process with a
-// connection each; the time is from the first batch to the arrival of the last. JetStream keeps its stream in files, as by
-// default; the rival publishes asynchronously without ids, waits for all acknowledgements, fetches 256 and acknowledges each.
-// Runs are interleaved pair by pair, and which goes first changes.
+// A batch is a chain of 100 stored blocks. Ours encodes, publishes, receives, decodes and looks at every
+// event; the rival publishes bytes that were encoded before, and receives them. Publisher and receiver are
+// threads of this process with a connection each; the time is from the first batch to the arrival of the
+// last. JetStream keeps its stream in files, as by default; the rival publishes asynchronously without ids,
+// waits for all acknowledgements, fetches 256 and acknowledges each. Runs are interleaved pair by pair, and
+// which goes first changes.
 #include <nats/nats.h>
 #include <netinet/in.h>
 #include <sys/prctl.h>
@@ -117,7 +119,8 @@ class Server {
   std::string folder_;
 };
 
-// They are used again and again, under other numbers: a manager's batches are in the cache when they are published.
+// They are used again and again, under other numbers: a manager's batches are in the cache when they are
+// published.
 std::vector<events::OwnedBatch> make_batches() {
   std::vector<events::OwnedBatch> batches(kBatches);
   std::uint64_t number = 0;
@@ -196,7 +199,8 @@ Run run_ours(const std::string& url, NatsMode mode, const std::string& stream,
   return run;
 }
 
-// Nanoseconds per event in publish() when the connection has room: bursts that fit its buffer, with a flush between them.
+// Nanoseconds per event in publish() when the connection has room: bursts that fit its buffer, with a flush
+// between them.
 double publish_cost(const std::string& url, NatsMode mode, const std::vector<events::OwnedBatch>& batches) {
   constexpr std::size_t kBurst = 8;
   NatsSinkOptions options;

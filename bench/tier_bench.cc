@@ -1,4 +1,5 @@
-// How fast blocks move between the tiers of a KvBlockManager, each way beside the raw transfer of the same bytes in the same run.
+// How fast blocks move between the tiers of a KvBlockManager, each way beside the raw transfer of the same
+// bytes in the same run.
 //
 //   tier_bench                     host memory, a file, a folder
 //   tier_bench --folder PATH       files go there (the current folder unless given)
@@ -6,9 +7,9 @@
 //   tier_bench --memory            only: memory per tracked block
 //   tier_bench --gpu               only: G1 in the memory of a GPU
 //
-// Raw means: one transfer of the executor that the manager uses, with a sync at the end for a file; for a folder, a plain loop
-// of write, sync and rename, or of read. What the manager adds is names, checksums, headers and registration. Shares are medians
-// of runs in turns. Exit status 1 when a target was missed.
+// Raw means: one transfer of the executor that the manager uses, with a sync at the end for a file; for a
+// folder, a plain loop of write, sync and rename, or of read. What the manager adds is names, checksums,
+// headers and registration. Shares are medians of runs in turns. Exit status 1 when a target was missed.
 #include <fcntl.h>
 #include <unistd.h>
 
@@ -26,7 +27,6 @@
 #include <vector>
 
 #include "ashlar/storage/disk_storage.h"
-#include "tiers/disk/g3_file.h"
 #include "ashlar/tiers/kv_block_manager.h"
 #include "ashlar/transfer/file_executor.h"
 #include "ashlar/transfer/memcpy_executor.h"
@@ -34,6 +34,7 @@
 #include "counting_allocator.h"
 #include "tier_gpu.h"
 #include "tier_setup.h"
+#include "tiers/disk/g3_file.h"
 #include "transfer_measure.h"
 
 namespace {

@@ -1,4 +1,5 @@
-// A KvBlockManager with blocks of known names for tier_bench, and a duel whose sides are prepared outside the time.
+// A KvBlockManager with blocks of known names for tier_bench, and a duel whose sides are prepared outside the
+// time.
 #pragma once
 
 #include <cstdint>

@@ -35,8 +35,8 @@ using ashlar::tokens::TokenSequence;
 
 constexpr std::size_t kPromptTokens = 128 * 1024;
 constexpr std::uint32_t kBlockSizes[] = {16, 64, 256};
-// The least ratio beside the bare loop, for every block size: names alone reach 0.90 of it, and digests, which the bare loop
-// does not make, may take 0.6 of that time more.
+// The least ratio beside the bare loop, for every block size: names alone reach 0.90 of it, and digests,
+// which the bare loop does not make, may take 0.6 of that time more.
 constexpr double kTarget = 0.90 / 1.6;
 
 const std::vector<Token>& prompt() {

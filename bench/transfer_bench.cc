@@ -4,9 +4,9 @@
 //   transfer_bench --folder PATH   files for the disk part go there (the current folder unless given)
 //   transfer_bench --gpu           between GPU and host memory
 //
-// Host copies stand beside as many threads that do nothing but memcpy; disk transfers beside a bare loop over io_uring, and
-// the portable executor beside as many threads with pread and pwrite; checksums beside one call of XXH3 over the same
-// bytes. Shares are medians of runs in turns. Exit status 1 when a target was missed.
+// Host copies stand beside as many threads that do nothing but memcpy; disk transfers beside a bare loop over
+// io_uring, and the portable executor beside as many threads with pread and pwrite; checksums beside one call
+// of XXH3 over the same bytes. Shares are medians of runs in turns. Exit status 1 when a target was missed.
 #include <unistd.h>
 
 #include <cstdio>
@@ -82,7 +82,8 @@ bool run_host() {
   return met;
 }
 
-// A transposition of heads and tokens: no plain copy does that, so the limit is memcpy of the same bytes in one piece.
+// A transposition of heads and tokens: no plain copy does that, so the limit is memcpy of the same bytes in
+// one piece.
 void run_transform() {
   const std::uint32_t threads = thread_count();
   const layout::LayoutConfig config = {.num_blocks = 256,

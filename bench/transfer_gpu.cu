@@ -1,7 +1,8 @@
-// Every figure stands beside plain copies of the same bytes in the same run, taken in turn, medians of all runs:
+// Every figure stands beside plain copies of the same bytes in the same run, taken in turn, medians of all
+// runs:
 //
-//   pieces   pieces of one size, of blocks at random places on both sides: the executor, a pointer-list kernel, cudaMemcpyBatchAsync, a loop of
-//            cudaMemcpyAsync, one contiguous copy
+//   pieces   pieces of one size, of blocks at random places on both sides: the executor, a pointer-list
+//            kernel, cudaMemcpyBatchAsync, a loop of cudaMemcpyAsync, one contiguous copy
 //   both     both directions at once
 //   beside   what a compute-bound and a bandwidth-bound kernel lose while blocks are copied
 //   host     processor time per GiB
@@ -108,7 +109,8 @@ std::vector<std::uint32_t> shuffled(std::uint32_t count, std::uint64_t seed) {
   return list;
 }
 
-// Blocks whose layers lie apart on the device and together on the host, so that a piece is a layer of a block.
+// Blocks whose layers lie apart on the device and together on the host, so that a piece is a layer of a
+// block.
 struct Scattered {
   Scattered(Machine& machine, std::uint64_t piece, double gib) {
     const std::uint64_t bytes = static_cast<std::uint64_t>(gib * kGiB);

@@ -1,4 +1,5 @@
-// Disk: UringExecutor beside a plain loop over io_uring with the same depth, size, file flags and registered buffers.
+// Disk: UringExecutor beside a plain loop over io_uring with the same depth, size, file flags and registered
+// buffers.
 #include <fcntl.h>
 #include <liburing.h>
 #include <unistd.h>

@@ -10,8 +10,8 @@
 #   #endif
 #
 # The good variant must compile, or the test proves nothing; the bad one must fail for the expected reason.
-# The test calls the compiler itself, without code generation, so it costs one parse per variant. The header that most files
-# include is precompiled first, for compilers that find it by themselves.
+# The test calls the compiler itself, without code generation, so it costs one parse per variant. The header
+# that most files include is precompiled first, for compilers that find it by themselves.
 set(ASHLAR_COMPILE_FAIL_SCRIPT ${CMAKE_CURRENT_LIST_DIR}/run_compile_fail.cmake)
 
 # ashlar_compile_fail_command(<variable> x.cc): the command that judges one file.

@@ -1,8 +1,8 @@
 # Looks for a CUDA compiler and turns the CUDA language on where there is one: ASHLAR_HAS_CUDA.
 #
-# First the compiler that was named or is in the path; then the one that scripts/bootstrap puts below build/cuda-venv,
-# a toolkit made of Python packages. Sanitizer and cross builds go without: their compiler is not the one that nvcc
-# drives.
+# First the compiler that was named or is in the path; then the one that scripts/bootstrap puts below
+# build/cuda-venv, a toolkit made of Python packages. Sanitizer and cross builds go without: their compiler is
+# not the one that nvcc drives.
 set(ASHLAR_CUDA_ARCHITECTURES "90" CACHE STRING "GPUs to compile for, as CMAKE_CUDA_ARCHITECTURES; newer ones use the PTX")
 set(ASHLAR_HAS_CUDA OFF)
 
@@ -54,7 +54,8 @@ if(CMAKE_CUDA_COMPILER_VERSION VERSION_LESS 13)
   ashlar_component(cuda no "CUDA 13; ${CMAKE_CUDA_COMPILER} is ${CMAKE_CUDA_COMPILER_VERSION}")
   return()
 endif()
-# CMake 3.25's FindCUDAToolkit cannot read CUDA 13, so the runtime is found here; it is linked statically and by its path.
+# CMake 3.25's FindCUDAToolkit cannot read CUDA 13, so the runtime is found here; it is linked statically and
+# by its path.
 get_filename_component(ASHLAR_CUDA_ROOT ${CMAKE_CUDA_COMPILER} REALPATH)
 get_filename_component(ASHLAR_CUDA_ROOT ${ASHLAR_CUDA_ROOT} DIRECTORY)
 get_filename_component(ASHLAR_CUDA_ROOT ${ASHLAR_CUDA_ROOT} DIRECTORY)
@@ -70,8 +71,8 @@ set(ASHLAR_HAS_CUDA ON)
 set(CMAKE_CUDA_RUNTIME_LIBRARY None)
 ashlar_component(cuda yes "${CMAKE_CUDA_COMPILER} ${CMAKE_CUDA_COMPILER_VERSION}")
 
-# ashlar_cuda_flags(target): what our *.cu files are compiled with, and the usual warnings for the *.cc files beside them.
-# The language level is a flag, because CMake 3.25 does not know that this nvcc has C++20.
+# ashlar_cuda_flags(target): what our *.cu files are compiled with, and the usual warnings for the *.cc files
+# beside them. The language level is a flag, because CMake 3.25 does not know that this nvcc has C++20.
 function(ashlar_cuda_flags target)
   set_target_properties(${target} PROPERTIES CUDA_STANDARD_REQUIRED OFF)
   target_compile_options(${target} PRIVATE

@@ -1,5 +1,5 @@
-# What Ashlar is built on. Required: threads, xxhash.h, spdlog. Everything else is an optional component that is
-# found when present and listed at the end of the configure step.
+# What Ashlar is built on. Required: threads, xxhash.h, spdlog. Everything else is an optional component that
+# is found when present and listed at the end of the configure step.
 
 find_package(Threads REQUIRED)
 
@@ -42,8 +42,8 @@ if(ASHLAR_BUILD_BENCH)
   find_package(benchmark REQUIRED)
 endif()
 
-# Optional components: name, the package or program that brings it, and whether it is here. A component is a leaf
-# under src/backend/; one without a leaf yet is only reported.
+# Optional components: name, the package or program that brings it, and whether it is here. A component is a
+# leaf under src/backend/; one without a leaf yet is only reported.
 set(ASHLAR_COMPONENTS "" CACHE INTERNAL "")
 function(ashlar_component name found detail)
   set_property(GLOBAL APPEND PROPERTY ASHLAR_COMPONENT_LINES "${name}\;${found}\;${detail}")

@@ -9,7 +9,8 @@ set(CMAKE_RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/bin)
 if(PROJECT_IS_TOP_LEVEL)
   find_program(ASHLAR_CCACHE ccache)
   if(ASHLAR_CCACHE AND NOT ASHLAR_TIDY)
-    # Paths below the source folder are hashed relative to it, so that every clone on a machine shares one cache.
+    # Paths below the source folder are hashed relative to it, so that every clone on a machine shares one
+    # cache.
     set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env CCACHE_BASEDIR=${PROJECT_SOURCE_DIR} CCACHE_NOHASHDIR=1
       CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime ${ASHLAR_CCACHE})
     set(CMAKE_CUDA_COMPILER_LAUNCHER ${CMAKE_CXX_COMPILER_LAUNCHER})
@@ -48,9 +49,9 @@ add_custom_target(ashlar_concurrency_tests)
 add_custom_target(ashlar_benchmarks)
 set(ASHLAR_SHARDS 4)  # of a test program under a sanitizer
 
-# ashlar_test(NAME x [WHOLE] [OPTIMIZED] SOURCES … LABELS unit|concurrency|… [LIBRARIES …]): one GoogleTest executable, each case a
-# ctest. WHOLE: its cases share something that is dear to start, so the program is one ctest. OPTIMIZED: its own code, not the library,
-# is what takes the time under a sanitizer.
+# ashlar_test(NAME x [WHOLE] [OPTIMIZED] SOURCES … LABELS unit|concurrency|… [LIBRARIES …]): one GoogleTest
+# executable, each case a ctest. WHOLE: its cases share something that is dear to start, so the program is one
+# ctest. OPTIMIZED: its own code, not the library, is what takes the time under a sanitizer.
 function(ashlar_test)
   cmake_parse_arguments(T "WHOLE;OPTIMIZED" "NAME" "SOURCES;LABELS;LIBRARIES" ${ARGN})
   add_executable(${T_NAME})
@@ -74,7 +75,8 @@ function(ashlar_test)
     set_tests_properties(${T_NAME} PROPERTIES LABELS "${T_LABELS}" TIMEOUT 1800)
     return()
   endif()
-  # Under a sanitizer a process takes longer to start than most cases to run: a program is a few ctests, not one per case.
+  # Under a sanitizer a process takes longer to start than most cases to run: a program is a few ctests, not
+  # one per case.
   if(ASHLAR_SANITIZE)
     foreach(shard RANGE 1 ${ASHLAR_SHARDS})
       math(EXPR index "${shard} - 1")

@@ -1,11 +1,14 @@
-# Compiles several source files as one unit. A unit parses the headers once, so a clean build takes a fraction of the time.
+# Compiles several source files as one unit. A unit parses the headers once, so a clean build takes a fraction
+# of the time.
 #
-# ashlar_sources(<target> x.cc y.cc …): the target is made of these sources. With ASHLAR_UNITY on they are compiled in units
-# of up to ASHLAR_UNITY_BYTES each. Sources with compile options of their own or the property ASHLAR_ALONE stay alone, and
-# so does what is not *.cc.
-# Sources of one target therefore share their anonymous namespaces: a name that two of them define does not compile.
+# ashlar_sources(<target> x.cc y.cc …): the target is made of these sources. With ASHLAR_UNITY on they are
+# compiled in units of up to ASHLAR_UNITY_BYTES each. Sources with compile options of their own or the
+# property ASHLAR_ALONE stay alone, and so does what is not *.cc.
+# Sources of one target therefore share their anonymous namespaces: a name that two of them define does not
+# compile.
 #
-# CMake's own UNITY_BUILD names the sources by absolute paths, which keeps clones from sharing a compiler cache.
+# CMake's own UNITY_BUILD names the sources by absolute paths, which keeps clones from sharing a compiler
+# cache.
 option(ASHLAR_UNITY "Compile several source files as one unit" ON)
 set(ASHLAR_UNITY_BYTES 150000 CACHE STRING "Source bytes per unit")
 

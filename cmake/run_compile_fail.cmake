@@ -1,6 +1,7 @@
 # Judges one file of tests/compile_fail/; see ashlar_compile_fail.cmake.
-# Reads FILE, COMPILER, INCLUDES (folders, joined by '|') and PRECOMPILED, a folder whose headers stand for those of the
-# same names. With HEADER it precompiles that one into the folder instead; g++ finds it there by itself.
+# Reads FILE, COMPILER, INCLUDES (folders, joined by '|') and PRECOMPILED, a folder whose headers stand for
+# those of the same names. With HEADER it precompiles that one into the folder instead; g++ finds it there by
+# itself.
 cmake_minimum_required(VERSION 3.25)
 set(ENV{LC_ALL} C)
 

@@ -1,7 +1,9 @@
-// Two eviction policies of a user's own: one that asks which tiers hold a block, one that reads an attachment.
+// Two eviction policies of a user's own: one that asks which tiers hold a block, one that reads an
+// attachment.
 //
 //   LowerTierFirst    (lower_tier_first.h) evicts from G1 what G2 holds too
-//   LightTenantsFirst (below) evicts the blocks of the tenant with the least weight; who registers a block says whose
+//   LightTenantsFirst (below) evicts the blocks of the tenant with the least weight; who registers a block
+//   says whose
 //                     it is, by a value attached to its hash
 #include <compare>
 #include <cstdint>
@@ -41,9 +43,9 @@ struct TenantKey {
   friend auto operator<=>(const TenantKey&, const TenantKey&) = default;
 };
 
-// The least weight first, of equals the block released longest ago. The weight is the one attached when the block is
-// released. The visit happens under the manager's lock, so a visitor of TenantWeight elsewhere must only look: if it
-// called a manager, or touched a hash, the two threads could wait for each other.
+// The least weight first, of equals the block released longest ago. The weight is the one attached when the
+// block is released. The visit happens under the manager's lock, so a visitor of TenantWeight elsewhere must
+// only look: if it called a manager, or touched a hash, the two threads could wait for each other.
 class LightTenantsFirst {
  public:
   explicit LightTenantsFirst(const block::EvictionContext& context)

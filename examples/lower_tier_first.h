@@ -1,16 +1,18 @@
-// LowerTierFirst: evicts first what a lower tier holds too. A reuse policy that users of the library can write:
+// LowerTierFirst: evicts first what a lower tier holds too. A reuse policy that users of the library can
+// write:
 //
 //   BlockManager<G1>::builder().with_hashmap_backend<LowerTierFirst>()
 //
-// A block that G2 has as well is cheap to lose: it can be copied back, where others must be computed again. Among the
-// kLookAhead blocks released or touched longest ago, the first one that is also in G2 goes; where there is none, the
-// oldest: a preference, never a veto. Presence is asked for when a victim is chosen, so it is as new as it can be.
+// A block that G2 has as well is cheap to lose: it can be copied back, where others must be computed again.
+// Among the kLookAhead blocks released or touched longest ago, the first one that is also in G2 goes; where
+// there is none, the oldest: a preference, never a veto. Presence is asked for when a victim is chosen, so it
+// is as new as it can be.
 //
-// A policy runs under its manager's lock. It may use the registry, whose locks come after it; it must not call a
-// manager, nor touch a hash.
+// A policy runs under its manager's lock. It may use the registry, whose locks come after it; it must not
+// call a manager, nor touch a hash.
 //
-// Thread safety: confined. Complexity: O(1), with up to kLookAhead look-ups in the registry for a victim; peek() at k
-// blocks is O(k), with one look-up for each block that it passes, and it allocates.
+// Thread safety: confined. Complexity: O(1), with up to kLookAhead look-ups in the registry for a victim;
+// peek() at k blocks is O(k), with one look-up for each block that it passes, and it allocates.
 #pragma once
 
 #include <algorithm>

@@ -1,7 +1,7 @@
 // Blocks go from host memory to a file and come back: planned, moved, proven, registered, checked.
 //
-// The two pools divide the work as tiers do. Bytes arrive first, then the block is registered, and the proof in between is
-// the transfer's own: without it registration does not compile.
+// The two pools divide the work as tiers do. Bytes arrive first, then the block is registered, and the proof
+// in between is the transfer's own: without it registration does not compile.
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
@@ -73,7 +73,8 @@ int main() {
   const transfer::BlockName name = {source->sequence_hash(), {}};
   const auto checksum = transfer::checksum_block(*host_bytes, at, name).value();
 
-  // Down: the transfer owns the source until the kernel reports the end; its result is the proof that registration asks for.
+  // Down: the transfer owns the source until the kernel reports the end; its result is the proof that
+  // registration asks for.
   auto targets = disk.allocate_blocks(1).value();
   const std::uint32_t to = targets[0].block_id().value();
   const std::vector<std::uint32_t> from_blocks = {at};
@@ -91,7 +92,8 @@ int main() {
               static_cast<unsigned long long>(down.stats.operations),
               static_cast<unsigned long long>(down.stats.direct_bytes));
 
-  // The host forgets; the block is found on disk, comes back into another place and another layout, and is checked.
+  // The host forgets; the block is found on disk, comes back into another place and another layout, and is
+  // checked.
   source.reset();
   auto place = host.allocate_blocks(kBlocks).value();  // all of them: the old block is evicted
   const std::vector<tokens::SequenceHash> wanted = {name.hash};

@@ -1,13 +1,14 @@
-// What the eviction backends keep of a multi-turn chat workload: the same requests through a real manager, once with
-// every backend, in a pool that is much smaller than what the requests name.
+// What the eviction backends keep of a multi-turn chat workload: the same requests through a real manager,
+// once with every backend, in a pool that is much smaller than what the requests name.
 //
-// A request matches the longest cached prefix of its prompt, allocates the rest of the prompt and the answer, registers
-// it, holds everything until its answer is complete, and drops it. The hit rate is the share of prompt blocks that
-// nobody had to compute.
+// A request matches the longest cached prefix of its prompt, allocates the rest of the prompt and the answer,
+// registers it, holds everything until its answer is complete, and drops it. The hit rate is the share of
+// prompt blocks that nobody had to compute.
 //
-// The ranking belongs to the workload. The defaults of WorkloadOptions were chosen so that the backends differ: long
-// system prompts, many long pauses, many documents. With 60 documents, 16 system prompts of 256 to 1024 tokens and a
-// long pause in 0.2 of the turns, lru has 63.7 %, hashmap_priority 64.5 % and multi_lru 56.3 %.
+// The ranking belongs to the workload. The defaults of WorkloadOptions were chosen so that the backends
+// differ: long system prompts, many long pauses, many documents. With 60 documents, 16 system prompts of 256
+// to 1024 tokens and a long pause in 0.2 of the turns, lru has 63.7 %, hashmap_priority 64.5 % and multi_lru
+// 56.3 %.
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>

@@ -1,9 +1,10 @@
-// MultiTurnWorkload: chats that share system prompts, come back after a while, and are disturbed by long documents.
+// MultiTurnWorkload: chats that share system prompts, come back after a while, and are disturbed by long
+// documents.
 //
 //   system prompts  many users begin with the same text, few texts with most users (Zipf: the k-th has
 //                   1/k of the users of the first)
-//   conversations   several turns each; the prompt of a turn is everything said before and a new question, and the
-//                   answer is cached too
+//   conversations   several turns each; the prompt of a turn is everything said before and a new question,
+//                   and the answer is cached too
 //   think time      the next turn comes when the user has read, after seconds or after many minutes, so that
 //                   conversations interleave
 //   documents       long prompts, asked about once and never again

@@ -1,8 +1,9 @@
 // OfflineOptimum: a cache of blocks that knows all requests to come, and evicts what is needed last or never.
 //
-// Belady's rule over the blocks nobody uses. A request needs the beginning of a sequence, so no block is needed later
-// than the one after it; of blocks that are needed at the same time the later one of the sequence goes first, and what
-// stays can be matched. No real backend can do this: its line is what the others are measured against.
+// Belady's rule over the blocks nobody uses. A request needs the beginning of a sequence, so no block is
+// needed later than the one after it; of blocks that are needed at the same time the later one of the
+// sequence goes first, and what stays can be matched. No real backend can do this: its line is what the
+// others are measured against.
 //
 // Thread safety: thread-compatible. Complexity: O(log n) per block.
 #pragma once

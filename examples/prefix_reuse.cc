@@ -1,7 +1,7 @@
 // Which blocks of a prompt were reused, and which were new: the smallest whole use of the library.
 //
-// Four prompts share a system prompt. Each is cut into blocks, the longest known prefix is matched, the rest is
-// allocated, "computed" and registered, so the next prompt finds it.
+// Four prompts share a system prompt. Each is cut into blocks, the longest known prefix is matched, the rest
+// is allocated, "computed" and registered, so the next prompt finds it.
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>

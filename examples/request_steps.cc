@@ -1,7 +1,8 @@
-// One request from its prompt to its last token, and a second one that finds its prefix: the steps of a scheduler.
+// One request from its prompt to its last token, and a second one that finds its prefix: the steps of a
+// scheduler.
 //
-// The engine is a comment here: between schedule and apply it computes the KV of the scheduled tokens into the blocks of
-// the table and samples a token.
+// The engine is a comment here: between schedule and apply it computes the KV of the scheduled tokens into
+// the blocks of the table and samples a token.
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>

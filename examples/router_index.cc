@@ -1,6 +1,7 @@
 // Which worker holds most of a request's prefix: three workers report what they hold, and a router asks.
 //
-// Every worker names its blocks as it likes. The index tells contents apart by the local hashes of their tokens.
+// Every worker names its blocks as it likes. The index tells contents apart by the local hashes of their
+// tokens.
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>

@@ -1,9 +1,9 @@
-// Conversations over four tiers with real bytes: a small G1 where blocks are computed, G2 in host memory, G3 in a file, G4 in a
-// folder.
+// Conversations over four tiers with real bytes: a small G1 where blocks are computed, G2 in host memory, G3
+// in a file, G4 in a folder.
 //
-// Users come back at random. A turn's prompt is all that was said before and some more, so most of its blocks were computed
-// in earlier turns; where they are by now is the cache's business. Whatever onboard() finds is compared with a checksum from
-// when the block was computed.
+// Users come back at random. A turn's prompt is all that was said before and some more, so most of its blocks
+// were computed in earlier turns; where they are by now is the cache's business. Whatever onboard() finds is
+// compared with a checksum from when the block was computed.
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>

@@ -56,8 +56,8 @@ class MemoryVolume final : public Volume {
   static std::string_view key_of(const ObjectWrite& object) { return object.key; }
   static std::string_view key_of(const ObjectRead& object) { return object.key; }
 
-  // An answer per object; a bad key, or an object that fails, is the matter of that object alone. A call that is to end leaves
-  // the rest undone.
+  // An answer per object; a bad key, or an object that fails, is the matter of that object alone. A call that
+  // is to end leaves the rest undone.
   template <class T, class Object, class Do>
   static std::vector<Result<T>> each(const CallLimits& limits, std::span<const Object> objects, Do act) {
     std::vector<Result<T>> results;

@@ -84,7 +84,8 @@ class Advising {
     say("ashlar advisor: " + message);
     return kExitFailed;
   }
-  // What was said before is said again only when it has become something else. Errors: kIo: standard output takes no more.
+  // What was said before is said again only when it has become something else. Errors: kIo: standard output
+  // takes no more.
   Result<void> report(feed::StorageAdvisor& advisor, const FeedReport& heard) {
     std::set<std::string> now;
     std::vector<feed::Advice> fresh;

@@ -17,7 +17,8 @@ CLI::Validator whole_number(std::uint64_t least = 0,
 // A decimal number in the range; neither infinite nor none.
 CLI::Validator real_number(double least, double most);
 
-// Why the arguments are not understood. Values behind '=', values of options that are not known and logins are not shown.
+// Why the arguments are not understood. Values behind '=', values of options that are not known and logins
+// are not shown.
 std::string parse_problem(const CLI::App& program, const CLI::ParseError& error,
                           const std::vector<std::string>& arguments);
 

@@ -51,7 +51,8 @@ bool is_path(std::string_view kind) {
   return kind == "file" || kind == "kvrec";
 }
 
-// Whether somebody may have written a login into the address, also one with a '?' in its password. Paths keep their '@'.
+// Whether somebody may have written a login into the address, also one with a '?' in its password. Paths keep
+// their '@'.
 bool may_hold_login(std::string_view text) {
   return !is_path(cut(text).kind) && text.find('@') != std::string_view::npos;
 }

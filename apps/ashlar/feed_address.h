@@ -30,7 +30,8 @@ class FeedAddress {
   // The value of an option, or the fallback.
   std::string text(const std::string& option, std::string fallback = {}) const;
   Result<std::uint64_t> number(const std::string& option, std::uint64_t fallback) const;
-  // Of a duration in seconds, possibly with a fraction. Errors: kInvalidArgument: not from 0 to kLongestSeconds.
+  // Of a duration in seconds, possibly with a fraction. Errors: kInvalidArgument: not from 0 to
+  // kLongestSeconds.
   static constexpr double kLongestSeconds = 1e8;  // some three years
   Result<double> seconds(const std::string& option, double fallback) const;
   // Errors: kInvalidArgument: neither 0, 1, true nor false, nor `also`.
@@ -49,8 +50,8 @@ class FeedAddress {
   mutable std::set<std::string> used_;
 };
 
-// Takes out of a message what an address holds that must not be shown: the whole address becomes its shown() form, and so do its
-// place and its options where they are quoted alone.
+// Takes out of a message what an address holds that must not be shown: the whole address becomes its shown()
+// form, and so do its place and its options where they are quoted alone.
 void hide_secrets(std::string& message, const std::string& address);
 // An argument that may be an address: without a login and without options.
 std::string shown_argument(const std::string& argument);

@@ -59,8 +59,8 @@ class FeedKinds {
   Result<void> check_sink(const std::string& address) const;
   // Whether an error of open_sink() may be one of this stream's place alone.
   bool is_of_stream(const std::string& address, const Error& error) const;
-  // Whether what is written to one address is read from the other: then a relay would feed itself for ever. Names of hosts are not
-  // looked up, so that some such pairs pass.
+  // Whether what is written to one address is read from the other: then a relay would feed itself for ever.
+  // Names of hosts are not looked up, so that some such pairs pass.
   bool is_same_place(const FeedAddress& from, const FeedAddress& to) const;
   // For --help.
   std::string help() const;

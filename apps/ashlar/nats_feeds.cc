@@ -1,4 +1,5 @@
-// NATS feeds. Passwords and tokens come from the environment, never from the command line, where others could read them.
+// NATS feeds. Passwords and tokens come from the environment, never from the command line, where others could
+// read them.
 #include <cstdlib>
 
 #include "apps/ashlar/feed_kinds.h"

@@ -1,7 +1,8 @@
 // ProgramHook: each advice to a program of its own, as one line on its standard input.
 //
-// The program is a command of the shell, in a process group of its own. One that is still there when `patience` has passed, or
-// when this program is told to end, is ended with its group: first asked (SIGTERM), then killed.
+// The program is a command of the shell, in a process group of its own. One that is still there when
+// `patience` has passed, or when this program is told to end, is ended with its group: first asked (SIGTERM),
+// then killed.
 //
 // Thread safety: confined.
 #pragma once
@@ -18,8 +19,8 @@ class ProgramHook final : public feed::AdviceHook {
   ProgramHook(std::string program, std::chrono::milliseconds patience)
       : program_(std::move(program)), patience_(patience) {}
 
-  // Errors: kIo: the program cannot be started, or ended with another status than 0; kTimeout: it took too long; kCancelled: this
-  // program was told to end.
+  // Errors: kIo: the program cannot be started, or ended with another status than 0; kTimeout: it took too
+  // long; kCancelled: this program was told to end.
   Result<void> on_advice(const feed::Advice& advice) override;
 
  private:

@@ -251,7 +251,8 @@ class Relaying {
     return {};
   }
 
-  // An engine has a stream for each of its ranks. Groups of layers that only slide over a sequence are not prefixes of it.
+  // An engine has a stream for each of its ranks. Groups of layers that only slide over a sequence are not
+  // prefixes of it.
   void hand_on(feed::StreamRelay& relay, std::vector<events::KvEvent>& events) const {
     std::map<std::uint32_t, std::vector<events::KvEvent>> by_rank;
     for (events::KvEvent& event : events) {

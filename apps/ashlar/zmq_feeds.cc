@@ -149,7 +149,8 @@ Result<std::shared_ptr<events::BatchSink>> open_sink(Publishers& publishers, Eng
 }  // namespace
 
 void add_zmq_feeds(FeedKinds& kinds) {
-  // Streams have no tokens, and who listens to engines knows blocks by their tokens: nothing is written in that format here.
+  // Streams have no tokens, and who listens to engines knows blocks by their tokens: nothing is written in
+  // that format here.
   kinds.add(
       "engine",
       "engine://HOST:PORT   an inference engine's ZeroMQ events (source only); ?replay=HOST:PORT ?topic=\n"

@@ -210,7 +210,8 @@ Outcome serve(const Arguments& arguments, BlockManager<G1>& manager) {
 
 int main(int argc, char** argv) {
   const Arguments arguments = parse(argc, argv);
-  // As in a process that has run for a while: memory that was used once is used again, not returned to the kernel.
+  // As in a process that has run for a while: memory that was used once is used again, not returned to the
+  // kernel.
   mallopt(M_MMAP_THRESHOLD, 1 << 30);
   mallopt(M_TRIM_THRESHOLD, 1 << 30);
   auto manager = make_manager();

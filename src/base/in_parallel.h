@@ -12,8 +12,8 @@
 
 namespace ashlar {
 
-// fn(i) for all i below `count`, on the caller's thread and up to `threads` - 1 others. A thread that cannot be started is done
-// without. fn throws nothing.
+// fn(i) for all i below `count`, on the caller's thread and up to `threads` - 1 others. A thread that cannot
+// be started is done without. fn throws nothing.
 template <class F>
 void in_parallel(std::size_t count, std::size_t threads, F&& fn) {
   std::atomic<std::size_t> next{0};

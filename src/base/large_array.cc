@@ -15,8 +15,9 @@ std::size_t mapped_bytes(std::size_t bytes) noexcept {
 }
 }  // namespace
 
-// A mapping is zeroed and committed page by page. Where huge pages pay, it is one huge page longer than needed, the
-// array starts at the first huge-page border inside, and what lies before and behind is given back at once.
+// A mapping is zeroed and committed page by page. Where huge pages pay, it is one huge page longer than
+// needed, the array starts at the first huge-page border inside, and what lies before and behind is given
+// back at once.
 void* allocate_large(std::size_t bytes) {
   const std::size_t mapped = mapped_bytes(bytes);
   void* memory = mmap(nullptr, mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);

@@ -5,8 +5,8 @@
 namespace ashlar {
 namespace {
 
-// The bytes of the character at the front: 0 where it is not UTF-8. Overlong forms count as UTF-8; a terminal shows none of
-// them as a control character.
+// The bytes of the character at the front: 0 where it is not UTF-8. Overlong forms count as UTF-8; a terminal
+// shows none of them as a control character.
 std::size_t character_bytes(std::string_view text) {
   const auto lead = static_cast<unsigned char>(text.front());
   const std::size_t size = lead < 0x80             ? 1

@@ -1,8 +1,9 @@
-// SpinLock: a lock for critical sections of some tens of nanoseconds. Free, it costs one exchange to take and a plain store to
-// give back, half of what a Mutex costs.
+// SpinLock: a lock for critical sections of some tens of nanoseconds. Free, it costs one exchange to take and
+// a plain store to give back, half of what a Mutex costs.
 //
-// Who finds it taken stays away for some microseconds, so that the holder goes on with the lines it has in its cache instead of
-// handing them to and fro; after some rounds it yields the processor, then it sleeps. No fairness.
+// Who finds it taken stays away for some microseconds, so that the holder goes on with the lines it has in
+// its cache instead of handing them to and fro; after some rounds it yields the processor, then it sleeps. No
+// fairness.
 //
 // Thread safety: thread-safe. Not recursive.
 #pragma once

@@ -1,4 +1,5 @@
-// start_thread: a thread of the library: no signal of the program lands on it, and a system that has none left says so.
+// start_thread: a thread of the library: no signal of the program lands on it, and a system that has none
+// left says so.
 //
 // Thread safety: free function.
 #pragma once

@@ -1,10 +1,11 @@
 // decode_engine_batch(): one pass over the bytes, field by field.
 //
-// A map is read in the order of its keys; only its tag must be known first, and a map that does not begin with it
-// is scanned for it. The digest of a parent may come before those of the names, so it is kept until the event ends.
+// A map is read in the order of its keys; only its tag must be known first, and a map that does not begin
+// with it is scanned for it. The digest of a parent may come before those of the names, so it is kept until
+// the event ends.
 //
-// An array that grows counts twice while it moves. So before it grows, what all arrays have and what it will have must fit
-// the limit together.
+// An array that grows counts twice while it moves. So before it grows, what all arrays have and what it will
+// have must fit the limit together.
 #include <algorithm>
 #include <cstring>
 

@@ -1,6 +1,6 @@
-// encode_engine_batch(): as vLLM 0.32 writes its batches. Fields stand in the order of their declaration; those
-// without a default are always there, the others where they have a value. Integers have their shortest form, the
-// timestamp is a float.
+// encode_engine_batch(): as vLLM 0.32 writes its batches. Fields stand in the order of their declaration;
+// those without a default are always there, the others where they have a value. Integers have their shortest
+// form, the timestamp is a float.
 #include <algorithm>
 
 #include "ashlar/events/engine_codec.h"

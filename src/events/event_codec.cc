@@ -1,6 +1,6 @@
-// docs/formats/events.md describes the bytes. The writer takes room for the longest form of every event at once and
-// gives back what it did not need, so that encoding is one pass of plain copies. The reader checks the checksum before
-// it looks at anything else: what fails later was written wrong, not damaged on the way.
+// docs/formats/events.md describes the bytes. The writer takes room for the longest form of every event at
+// once and gives back what it did not need, so that encoding is one pass of plain copies. The reader checks
+// the checksum before it looks at anything else: what fails later was written wrong, not damaged on the way.
 #include "ashlar/events/event_codec.h"
 
 #include <algorithm>
@@ -291,10 +291,12 @@ Result<void> decode_batch(std::span<const std::byte> bytes, OwnedBatch& out, std
   const auto locations = in.get<std::uint32_t>();
   if (head.part >= head.parts || head.parts > kMaxSnapshotParts)
     return make_error(ErrorCode::kCorruption, "a batch of events is part %u of %u", head.part, head.parts);
-  // No event has fewer than 16 bytes, and no location fewer than 4: a false count cannot make us take memory for it.
+  // No event has fewer than 16 bytes, and no location fewer than 4: a false count cannot make us take memory
+  // for it.
   if (in.left() / 4 < locations) return cut_short("locations");
   if (in.left() / 16 < events) return cut_short("runs");
-  // What they take when decoded. What is not of events may be names of locations, which lie in memory of their own.
+  // What they take when decoded. What is not of events may be names of locations, which lie in memory of
+  // their own.
   const std::uint64_t needed = std::uint64_t{events} * sizeof(KvEvent) +
                                std::uint64_t{locations} * (sizeof(LocationName) + kNameOverhead) +
                                (in.left() - std::uint64_t{events} * 16);

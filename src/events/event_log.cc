@@ -1,7 +1,8 @@
-// The ring has one producer (whoever holds the owner's lock) and one consumer (whoever set draining_). head_ and
-// tail_ count records since the start; a record lives at index & mask. A drop raises lost_total_;
-// while lost_reported_ is behind it, a kResync record is due: the next append that finds room writes it, or the drain
-// does once it has emptied the ring. Both numbers only grow, so neither side can mistake an old loss for a new one.
+// The ring has one producer (whoever holds the owner's lock) and one consumer (whoever set draining_). head_
+// and tail_ count records since the start; a record lives at index & mask. A drop raises lost_total_; while
+// lost_reported_ is behind it, a kResync record is due: the next append that finds room writes it, or the
+// drain does once it has emptied the ring. Both numbers only grow, so neither side can mistake an old loss
+// for a new one.
 #include "ashlar/events/event_log.h"
 
 #include <algorithm>
@@ -27,7 +28,8 @@ std::size_t EventLog::pending() const noexcept {
 
 bool EventLog::try_push(const KvEvent& event, std::uint64_t sequence) noexcept {
   const std::uint64_t head = head_.load(std::memory_order_relaxed);
-  // acquire: pairs with the release of tail_ in drain_once(); the consumer has read the cell before it is reused.
+  // acquire: pairs with the release of tail_ in drain_once(); the consumer has read the cell before it is
+  // reused.
   if (head - tail_.load(std::memory_order_acquire) > mask_) return false;
   KvEvent& cell = ring_[head & mask_];
   cell = event;
@@ -61,7 +63,8 @@ void EventLog::append(const KvEvent& event) noexcept {
   const std::uint64_t sequence = next_sequence_.load(std::memory_order_relaxed);
   next_sequence_.store(sequence + 1, std::memory_order_relaxed);
   if (room && try_push(event, sequence)) return;
-  // release: pairs with the acquire in drain_once(), which must then see the records that came before the loss.
+  // release: pairs with the acquire in drain_once(), which must then see the records that came before the
+  // loss.
   lost_total_.store(total + 1, std::memory_order_release);
 }
 
@@ -75,7 +78,8 @@ std::size_t EventLog::drain_once(EventSink& sink) {
     ++delivered;
   }
   for (;;) {
-    // acquire: pairs with the release in append(); read before head_, so every record older than the loss is seen.
+    // acquire: pairs with the release in append(); read before head_, so every record older than the loss is
+    // seen.
     const std::uint64_t total = lost_total_.load(std::memory_order_acquire);
     std::uint64_t reported = lost_reported_.load(std::memory_order_relaxed);
     const std::uint64_t tail = tail_.load(std::memory_order_relaxed);
@@ -84,8 +88,8 @@ std::size_t EventLog::drain_once(EventSink& sink) {
     const std::size_t count = std::min<std::size_t>(static_cast<std::size_t>(head - tail), kBatch);
     if (count == 0) {
       if (total <= reported) return delivered;
-      // The ring is empty, so the loss lies behind everything delivered. If the producer appended meanwhile, it has
-      // reported the loss itself, the exchange fails, and the loop delivers its marker from the ring.
+      // The ring is empty, so the loss lies behind everything delivered. If the producer appended meanwhile,
+      // it has reported the loss itself, the exchange fails, and the loop delivers its marker from the ring.
       const KvEvent marker = resync_record(total - reported);
       if (!lost_reported_.compare_exchange_strong(reported, total, std::memory_order_relaxed)) continue;
       refused_ = 1;
@@ -107,9 +111,9 @@ std::size_t EventLog::drain_once(EventSink& sink) {
 std::size_t EventLog::drain(EventSink& sink) {
   std::size_t delivered = 0;
   do {
-    // acq_rel, both exchanges: one drain's reads of the ring happen before the next one's; and a caller that is turned
-    // away has released its append by its exchange, which the exchange below reads, so the look behind it sees the
-    // event. A plain store could not read it, and the event would be left behind.
+    // acq_rel, both exchanges: one drain's reads of the ring happen before the next one's; and a caller that
+    // is turned away has released its append by its exchange, which the exchange below reads, so the look
+    // behind it sees the event. A plain store could not read it, and the event would be left behind.
     if (draining_.exchange(true, std::memory_order_acq_rel)) return delivered;
     struct Done {  // also when the sink throws
       std::atomic<bool>& draining;

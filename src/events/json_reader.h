@@ -1,7 +1,8 @@
 // JsonReader: JSON values one after another, straight from the text.
 //
-// Every function that reads returns false at the first fault, which is kept with its place. Integers of 64 bits are
-// exact. Depth is bounded by kMaxDepth, and nothing recurses. Text is decoded only where it has escapes.
+// Every function that reads returns false at the first fault, which is kept with its place. Integers of 64
+// bits are exact. Depth is bounded by kMaxDepth, and nothing recurses. Text is decoded only where it has
+// escapes.
 //
 //   bool more = false;
 //   if (!in.begin_object("...")) return ...;

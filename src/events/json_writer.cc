@@ -10,7 +10,8 @@ struct Character {
   char32_t code = 0xFFFD;  // of a byte that is not UTF-8
 };
 
-// The character at the front, by Unicode's table of well-formed sequences: no overlong forms, no surrogates, nothing past U+10FFFF.
+// The character at the front, by Unicode's table of well-formed sequences: no overlong forms, no surrogates,
+// nothing past U+10FFFF.
 Character first_of(std::string_view text) {
   const auto at = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
   const unsigned char lead = at(0);
@@ -30,7 +31,8 @@ Character first_of(std::string_view text) {
   return {.bytes = bytes, .code = code};
 }
 
-// What a terminal or an editor obeys instead of showing it: controls, the ends of lines, and what turns the direction of text.
+// What a terminal or an editor obeys instead of showing it: controls, the ends of lines, and what turns the
+// direction of text.
 bool is_obeyed(char32_t code) {
   return code < 0x20 || (code >= 0x7F && code < 0xA0) || code == 0x061C || code == 0x200E || code == 0x200F ||
          (code >= 0x2028 && code <= 0x202E) || (code >= 0x2066 && code <= 0x2069);

@@ -1,8 +1,8 @@
 // MsgpackReader: msgpack values one after another, straight from the bytes.
 //
-// Every function that reads a value returns false at the first fault, which is kept with its place; after a fault
-// the reader stays where it is. Nothing recurses, and no byte beyond the end is read. Counts of arrays and maps are
-// checked against the bytes that are left, so that a caller may allocate for them.
+// Every function that reads a value returns false at the first fault, which is kept with its place; after a
+// fault the reader stays where it is. Nothing recurses, and no byte beyond the end is read. Counts of arrays
+// and maps are checked against the bytes that are left, so that a caller may allocate for them.
 //
 // Thread safety: thread-compatible.
 #pragma once
@@ -74,7 +74,8 @@ class MsgpackReader {
     for (unsigned i = 0; i < width; ++i) value = (value << 8) | std::to_integer<std::uint64_t>(from[i]);
     return value;
   }
-  // The number of `width` bytes behind the head, then `extra` bytes are to follow it; steps to the end of the number.
+  // The number of `width` bytes behind the head, then `extra` bytes are to follow it; steps to the end of the
+  // number.
   bool read_length(unsigned width, std::uint64_t& out) noexcept {
     if (left() < 1 + width) return fail("the bytes end within a value");
     out = load(at_ + 1, width);

@@ -1,7 +1,9 @@
-// PublishTable: how many handles each (hash, tier) has, and the log that says when the first came and the last went.
+// PublishTable: how many handles each (hash, tier) has, and the log that says when the first came and the
+// last went.
 //
-// A block whose last handle goes has said Removed at once; its cell in the map is emptied a few drops later, when the line that is
-// asked for now has come. Until then it lies in the map as one that nobody holds, and may be taken again.
+// A block whose last handle goes has said Removed at once; its cell in the map is emptied a few drops later,
+// when the line that is asked for now has come. Until then it lies in the map as one that nobody holds, and
+// may be taken again.
 //
 // Thread safety: thread-safe. Takes publish.table; calls nothing under it but the log.
 #pragma once

@@ -152,8 +152,8 @@ Result<TierId> tier_of(const RollingEvent& event) {
                     static_cast<unsigned long long>(event.event_id), event.medium.value_or("").c_str());
 }
 
-// The local hashes of the event's blocks where it has tokens; empty where it has none, or its hashes follow another
-// rule.
+// The local hashes of the event's blocks where it has tokens; empty where it has none, or its hashes follow
+// another rule.
 Result<std::vector<tokens::BlockHashes>> locals_of(const RollingEvent& event) {
   std::vector<tokens::BlockHashes> found;
   if (!event.token_ids) return found;

@@ -33,7 +33,8 @@ class SinkLane {
   SinkLane(const SinkLane&) = delete;
   SinkLane& operator=(const SinkLane&) = delete;
 
-  // Its first events are those from `first` on; before them a snapshot where `owes_snapshot`. Errors: kCapacity: no thread.
+  // Its first events are those from `first` on; before them a snapshot where `owes_snapshot`. Errors:
+  // kCapacity: no thread.
   Result<void> start(std::uint64_t first, bool owes_snapshot);
   void append(std::span<const KvEvent> events);
   // For the snapshot callback: what waits is in the snapshot, which was made just before event `first`.

@@ -1,10 +1,12 @@
-// SlotMap: values in slots that stay where they are, found by a hash of their key. Open addressing over cells of eight bytes, a
-// part of the hash and a slot: a look costs one line of the cells and one of the value, and nothing is allocated while values come
-// and go.
+// SlotMap: values in slots that stay where they are, found by a hash of their key. Open addressing over cells
+// of eight bytes, a part of the hash and a slot: a look costs one line of the cells and one of the value, and
+// nothing is allocated while values come and go.
 //
-// The home of a cell is the top bits of its tag, so that cells can move, and the table grow, without a look at the values.
+// The home of a cell is the top bits of its tag, so that cells can move, and the table grow, without a look
+// at the values.
 //
-// Value: default-constructible, with `std::uint64_t hash() const`, evenly spread, that does not change while it is in the map.
+// Value: default-constructible, with `std::uint64_t hash() const`, evenly spread, that does not change while
+// it is in the map.
 //
 // Thread safety: thread-compatible.
 // Complexity:    O(1) expected; growth doubles the table. Memory: 20 to 36 bytes per value beside it.
@@ -81,8 +83,8 @@ class SlotMap {
   // Asks for the line where a look for this hash begins.
   void prefetch(std::uint64_t hash) const noexcept { __builtin_prefetch(&cells_[home_of(tag_of(hash))], 1); }
 
-  // Where the looks of a map begin, for prefetches without its lock. Follows it after each growth; an old hint is of no use, and
-  // harmless. Thread safety: thread-safe; follow() under the lock of the map.
+  // Where the looks of a map begin, for prefetches without its lock. Follows it after each growth; an old
+  // hint is of no use, and harmless. Thread safety: thread-safe; follow() under the lock of the map.
   class Hint {
    public:
     void follow(const SlotMap& map) noexcept {

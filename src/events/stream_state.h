@@ -25,7 +25,8 @@ class StreamState {
     std::uint64_t resyncs = 0;
   };
 
-  // Begins with what the lister says, where there is one; else with the log as it is. False when the log is a source already.
+  // Begins with what the lister says, where there is one; else with the log as it is. False when the log is a
+  // source already.
   bool add(std::shared_ptr<EventLog> log, EventManager::Lister lister, std::vector<KvEvent>& out);
   // Its blocks are removed, as events. False when it is none.
   bool remove(const std::shared_ptr<EventLog>& log, std::vector<KvEvent>& out);

@@ -1,9 +1,10 @@
 // Reads the integers of a msgpack array of tokens.
 //
-// Two ways. Where widths seldom change, each has its branch: about a nanosecond per token. Where they change often, a branch would be
-// mispredicted for every other token, and the run is read by widths: first it is noted for every byte of a window how long a token
-// would be that began there, eight bytes at a time; then the tokens are gone through, each a look at its length and a mask, without
-// a branch that depends on them. The first tokens of a long run tell which way it goes.
+// Two ways. Where widths seldom change, each has its branch: about a nanosecond per token. Where they change
+// often, a branch would be mispredicted for every other token, and the run is read by widths: first it is
+// noted for every byte of a window how long a token would be that began there, eight bytes at a time; then
+// the tokens are gone through, each a look at its length and a mask, without a branch that depends on them.
+// The first tokens of a long run tell which way it goes.
 //
 // Thread safety: free functions.
 #pragma once
@@ -23,8 +24,8 @@ namespace token_run {
 inline constexpr std::size_t kWord = 8;      // bytes that a look at a token may read
 inline constexpr std::size_t kWindow = 256;  // bytes
 
-// How long a token is that begins with each byte, eight bytes at a time. Heads cc, cd and ce have 1, 2 and 4 bytes behind them; other
-// bytes from 80 on begin no token, and have kNoToken.
+// How long a token is that begins with each byte, eight bytes at a time. Heads cc, cd and ce have 1, 2 and 4
+// bytes behind them; other bytes from 80 on begin no token, and have kNoToken.
 inline constexpr unsigned kNoToken = 0x80;
 inline void note_lengths(const std::byte* at, std::uint64_t* lengths) noexcept {
   constexpr std::uint64_t kOnes = 0x0101010101010101u;
@@ -40,8 +41,8 @@ inline void note_lengths(const std::byte* at, std::uint64_t* lengths) noexcept {
   }
 }
 
-// Reads whole windows of tokens from `at`, not beyond `out_end` and `end`. Returns where it stopped: near an end, or at a byte that
-// begins no token of 32 bits. Requires: 3 bytes before `at` may be read.
+// Reads whole windows of tokens from `at`, not beyond `out_end` and `end`. Returns where it stopped: near an
+// end, or at a byte that begins no token of 32 bits. Requires: 3 bytes before `at` may be read.
 [[gnu::noinline]] inline const std::byte* read_by_widths(const std::byte* at, const std::byte* end,
                                                          tokens::Token*& out,
                                                          tokens::Token* out_end) noexcept {

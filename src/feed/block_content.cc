@@ -98,7 +98,8 @@ Result<BlockContent> ContentHasher::hash_block(const EngineRun& run, std::size_t
       content.hash = *next;
     }
   } else {
-    // The other schemes have no rule of the field: what the block holds beside its tokens becomes part of its salt.
+    // The other schemes have no rule of the field: what the block holds beside its tokens becomes part of its
+    // salt.
     content.has_extras = true;
     std::string tenant = hasher.salt().tenant();
     for (const std::uint64_t extra : extras) tenant += '\0' + std::to_string(extra);

@@ -1,5 +1,5 @@
-// BlockContent: what a block of an engine holds, by the hashes of its tokens. ContentHasher computes it from what the engine
-// published: the salt from block 0, everything else from each block.
+// BlockContent: what a block of an engine holds, by the hashes of its tokens. ContentHasher computes it from
+// what the engine published: the salt from block 0, everything else from each block.
 //
 // Thread safety: thread-compatible.
 #pragma once
@@ -35,9 +35,9 @@ class ContentHasher {
  public:
   ContentHasher(const tokens::HashScheme& scheme, const tokens::Salt& base);
 
-  // The contents of the blocks of `run` behind `parent` (nothing: it begins a sequence), one after the other in `out`.
-  // Errors: kInvalidArgument past the last position; kAlreadyExists when the run names another LoRA adapter than its
-  // parent has. `out` then holds the blocks before.
+  // The contents of the blocks of `run` behind `parent` (nothing: it begins a sequence), one after the other
+  // in `out`. Errors: kInvalidArgument past the last position; kAlreadyExists when the run names another LoRA
+  // adapter than its parent has. `out` then holds the blocks before.
   Result<void> hash(const EngineRun& run, const BlockContent* parent, std::vector<BlockContent>& out);
 
  private:

@@ -50,7 +50,8 @@ inline std::optional<events::TierId> tier_of_medium(std::string_view medium) noe
   return std::nullopt;
 }
 
-// A block of such a group is worth something only with all blocks before it: what an index of prefixes counts.
+// A block of such a group is worth something only with all blocks before it: what an index of prefixes
+// counts.
 inline bool needs_whole_prefix(std::string_view spec_kind) noexcept {
   return spec_kind == "full_attention" || spec_kind == "mla_attention" || spec_kind == "sink_full_attention";
 }

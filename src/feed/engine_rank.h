@@ -1,8 +1,9 @@
-// EngineRank: what one rank of an engine holds, and what waits to be placed (ashlar/feed/engine_ingest.h says by which rules).
+// EngineRank: what one rank of an engine holds, and what waits to be placed (ashlar/feed/engine_ingest.h says
+// by which rules).
 //
-// A held block has its content and a count per tier; it is forgotten when all counts are 0. Its children keep their own content,
-// so nothing holds a chain together but the names that are there. A block that gets its content frees what waits for it; that
-// is done by a list and not by recursion, after the run that named it.
+// A held block has its content and a count per tier; it is forgotten when all counts are 0. Its children keep
+// their own content, so nothing holds a chain together but the names that are there. A block that gets its
+// content frees what waits for it; that is done by a list and not by recursion, after the run that named it.
 //
 // Thread safety: thread-compatible.
 #pragma once
@@ -100,8 +101,8 @@ class EngineRank {
   WaitingBlocks waiting_;
   std::unordered_map<std::uint32_t, Group> groups_;
   std::optional<bool> publishes_keys_;  // whether device stores carry extra keys
-  // Since the device tier was last known to be empty, something was lost or taken for a full report: there may be device blocks
-  // that are not held here, and a full report may name them.
+  // Since the device tier was last known to be empty, something was lost or taken for a full report: there
+  // may be device blocks that are not held here, and a full report may name them.
   bool doubt_ = false;
   std::size_t present_ = 0;
   std::uint64_t next_sequence_ = 0;

@@ -15,9 +15,9 @@ using SharedBatch = std::shared_ptr<const OwnedBatch>;
 
 namespace {
 
-// Of the batches of one stream, in the order they were published, keeps what brings a listener who has heard all before `from` up to
-// date: the last whole snapshot of `from` or later and what was published since, else the events from there on. False when there
-// is neither.
+// Of the batches of one stream, in the order they were published, keeps what brings a listener who has heard
+// all before `from` up to date: the last whole snapshot of `from` or later and what was published since, else
+// the events from there on. False when there is neither.
 bool keep_what_helps(std::vector<SharedBatch>& batches, std::uint64_t from) {
   // From the end: the parts of the snapshot that is looked for.
   std::vector<bool> seen;

@@ -1,12 +1,13 @@
 // RecordingReader: the messages of a recording (ashlar/feed/recording_source.h), also behind damaged places.
 //
-// A recording has no marks and no checksums. A message is taken for whole when it has the form of one and another follows, or the
-// file ends, or its payload is a batch of an engine. Where none stands, the bytes are searched for the next one.
+// A recording has no marks and no checksums. A message is taken for whole when it has the form of one and
+// another follows, or the file ends, or its payload is a batch of an engine. Where none stands, the bytes are
+// searched for the next one.
 //
 // Thread safety: thread-compatible.
-// Complexity:    O(bytes), whatever they are: what candidates may cost is limited (SearchBudget). One call reads about 64 MiB at
-//                most, beside the message that it finds and the last that it tries. Memory: one message, up to the limit, and
-//                64 KiB to search.
+// Complexity:    O(bytes), whatever they are: what candidates may cost is limited (SearchBudget). One call
+//                reads about 64 MiB at most, beside the message that it finds and the last that it tries.
+//                Memory: one message, up to the limit, and 64 KiB to search.
 #pragma once
 
 #include <cstddef>
@@ -71,7 +72,8 @@ class RecordingReader {
   Result<bool> has_batch(const Form& form);
   // The next whole message; search.at moves on, for a slice of the budget.
   Result<std::optional<std::uint64_t>> find(Search& search);
-  // What became of the bytes before `after`, where a whole message stands, or before the end: nothing, or a message after all.
+  // What became of the bytes before `after`, where a whole message stands, or before the end: nothing, or a
+  // message after all.
   Result<std::optional<Form>> judge(const Search& search, std::optional<std::uint64_t> after);
   Result<EngineMessage> message_of(const Form& form);
 

@@ -1,15 +1,17 @@
 // SearchBudget: what a search for whole records behind damage may read.
 //
-// A search tries candidates: places that look like the start of a record. A candidate that fails has cost its length, and
-// candidates that overlap may cost far more than the file has bytes. So failed candidates are paid for: those of 2^k to 2^(k+1)
-// bytes have a credit of their own, and every byte that is passed fills it again. Without credit a candidate counts as
-// damage. Damaged records of a true length pay for themselves, so that whole ones between them are found however many
-// there are; lengths that are wrong use up the credit of other sizes.
+// A search tries candidates: places that look like the start of a record. A candidate that fails has cost its
+// length, and candidates that overlap may cost far more than the file has bytes. So failed candidates are
+// paid for: those of 2^k to 2^(k+1) bytes have a credit of their own, and every byte that is passed fills it
+// again. Without credit a candidate counts as damage. Damaged records of a true length pay for themselves, so
+// that whole ones between them are found however many there are; lengths that are wrong use up the credit of
+// other sizes.
 // What one call reads is limited too: then the caller has its turn.
 //
 // Thread safety: thread-compatible.
 // Complexity:    O(1) per call.
-// Invariant:     failed candidates of one size have read at most 4 times that size and 2 bytes for each byte passed.
+// Invariant:     failed candidates of one size have read at most 4 times that size and 2 bytes for each byte
+//                passed.
 #pragma once
 
 #include <algorithm>
@@ -36,7 +38,8 @@ class SearchBudget {
   }
   void visit() noexcept { slice_ += kVisit; }
 
-  // Whether a candidate of so many bytes may be read. The last one may take more than the credit that is left.
+  // Whether a candidate of so many bytes may be read. The last one may take more than the credit that is
+  // left.
   bool may_try(std::uint64_t bytes) noexcept {
     Size& size = sizes_[std::bit_width(bytes)];
     const std::uint64_t earned = (passed_ - std::exchange(size.seen, passed_)) * kCreditPerByte;

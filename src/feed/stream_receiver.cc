@@ -89,7 +89,8 @@ void StreamReceiver::on_batch(const EventBatch& batch) {
   }
 }
 
-// The last words of a life may come behind the first of the next. When both say something new a second time, both live.
+// The last words of a life may come behind the first of the next. When both say something new a second time,
+// both live.
 void StreamReceiver::hear_earlier(Stream& stream, const EventBatch& batch) {
   EarlierLife& earlier = stream.earlier;
   if (batch.stream.incarnation != earlier.incarnation) earlier = {.incarnation = batch.stream.incarnation};

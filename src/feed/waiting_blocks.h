@@ -1,9 +1,9 @@
-// WaitingBlocks: what an engine said of blocks that cannot be placed yet: runs whose parent is not known, and names that were
-// stored in a tier without tokens. Bounded in number, and in bytes by a budget that several may share: the oldest give way. What
-// would not fit even then, because others hold the bytes, is not taken.
+// WaitingBlocks: what an engine said of blocks that cannot be placed yet: runs whose parent is not known, and
+// names that were stored in a tier without tokens. Bounded in number, and in bytes by a budget that several
+// may share: the oldest give way. What would not fit even then, because others hold the bytes, is not taken.
 //
-// A run whose blocks are all gone is kept for those who wait behind one of its names, and no longer. Of several such runs with the
-// same name one is kept for it.
+// A run whose blocks are all gone is kept for those who wait behind one of its names, and no longer. Of
+// several such runs with the same name one is kept for it.
 //
 // Thread safety: thread-compatible.
 // Complexity:    O(log n) per run and per name.
@@ -47,8 +47,8 @@ class WaitingBlocks {
   // Whether a run has a block of that name and tier that is still expected.
   bool expects(const EngineKey& key, std::size_t tier) const;
 
-  // A removal: the oldest block of that name and tier is no longer expected. A run keeps the tokens of such a block, since its
-  // children need them. False when there is none.
+  // A removal: the oldest block of that name and tier is no longer expected. A run keeps the tokens of such a
+  // block, since its children need them. False when there is none.
   bool cancel(const EngineKey& key, std::size_t tier);
   // All of one tier. Returns how many blocks.
   std::size_t cancel_tier(std::size_t tier);

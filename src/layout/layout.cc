@@ -103,8 +103,8 @@ Result<Layout> Layout::create(const LayoutConfig& config, const Strides& strides
                         "the %s stride %llu is no multiple of the alignment %llu", to_string(axis).data(),
                         static_cast<unsigned long long>(strides.of(axis)),
                         static_cast<unsigned long long>(alignment_of(config, axis)));
-  // From the innermost axis to the outermost: what lies inside an axis must fit into its stride. An axis of extent 1 has
-  // no neighbours to collide with.
+  // From the innermost axis to the outermost: what lies inside an axis must fit into its stride. An axis of
+  // extent 1 has no neighbours to collide with.
   std::vector<Axis> axes;
   for (const Axis axis : kAllAxes)
     if (extent_of(config, axis) > 1 && !(per_layer && axis == Axis::kLayer)) axes.push_back(axis);
@@ -123,7 +123,8 @@ Result<Layout> Layout::create(const LayoutConfig& config, const Strides& strides
         end > kMaxLayoutBytes)
       return too_large("with these strides");
   }
-  // The padding behind the last block belongs to it, where blocks are outermost: whole blocks can be read and written.
+  // The padding behind the last block belongs to it, where blocks are outermost: whole blocks can be read and
+  // written.
   if (!axes.empty() && axes.back() == Axis::kBlock)
     end = strides.block * config.num_blocks;
   else if (config.num_blocks == 1 && strides.block > end)

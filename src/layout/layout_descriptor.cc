@@ -1,5 +1,5 @@
-// Little-endian, in the order of the functions put_*: head {magic, version, 0, total bytes}, body, then XXH3-64 of all
-// bytes before it.
+// Little-endian, in the order of the functions put_*: head {magic, version, 0, total bytes}, body, then
+// XXH3-64 of all bytes before it.
 #include "ashlar/layout/layout_descriptor.h"
 
 #include <algorithm>

@@ -171,7 +171,8 @@ std::string DiskStorage::describe() const {
   return Storage::describe() + ", " + options_.path;
 }
 
-// Counting and syncing are one step: a sync that succeeds because another has taken the error with it finds it counted.
+// Counting and syncing are one step: a sync that succeeds because another has taken the error with it finds
+// it counted.
 Result<void> DiskStorage::sync(std::uint64_t before) const {
   const MutexLock lock(sync_mu_);
   int error = access_.faults == nullptr ? 0 : access_.faults->syncing();

@@ -8,8 +8,8 @@
 #include <system_error>
 
 #include "ashlar/storage/io_faults.h"
-#include "storage/size_limit_signal.h"
 #include "storage/parts_cursor.h"
+#include "storage/size_limit_signal.h"
 
 namespace ashlar::storage {
 namespace {

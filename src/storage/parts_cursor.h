@@ -1,7 +1,9 @@
-// PartsCursor: walks the bytes of several spans in order, as if they were one; what was passed is not seen again.
+// PartsCursor: walks the bytes of several spans in order, as if they were one; what was passed is not seen
+// again.
 //
 // Thread safety: thread-compatible. The spans must outlive it.
-// Complexity:    no allocation; a span is looked at once when it is passed, and once per gather() before that.
+// Complexity:    no allocation; a span is looked at once when it is passed, and once per gather() before
+//                that.
 #pragma once
 
 #include <sys/uio.h>
@@ -35,7 +37,8 @@ class PartsCursor {
   std::span<Byte> run() const noexcept {
     return left_ == 0 ? std::span<Byte>() : parts_[at_].subspan(within_);
   }
-  // Describes the next bytes, at most `most`, for calls of the system. Returns how many descriptions that took.
+  // Describes the next bytes, at most `most`, for calls of the system. Returns how many descriptions that
+  // took.
   std::size_t gather(std::span<iovec> into, std::uint64_t most) const noexcept {
     std::size_t count = 0;
     std::size_t within = within_;

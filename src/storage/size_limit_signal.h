@@ -1,5 +1,5 @@
-// SizeLimitSignal: while it lives, a write beyond the file size limit of the process is an error, and not the signal that
-// ends the process.
+// SizeLimitSignal: while it lives, a write beyond the file size limit of the process is an error, and not the
+// signal that ends the process.
 //
 // Thread safety: confined to its thread.
 #pragma once

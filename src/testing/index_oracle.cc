@@ -136,7 +136,8 @@ bool IndexOracle::remove_name(Cache& cache, StorageTier tier, BlockName name) {
   return true;
 }
 
-// Under this policy nothing is held without what lies before it, so what is held behind a content is connected.
+// Under this policy nothing is held without what lies before it, so what is held behind a content is
+// connected.
 void IndexOracle::forget_behind(Cache& cache, Content content) {
   std::vector<Content> open = {content};
   while (!open.empty()) {

@@ -226,8 +226,8 @@ Result<void> KvBlockManager::Assembly::open_lanes() {
     if (!lane_options.uses)
       lane_options.uses = [this](const SequenceHash& hash) { return stack.registry->count(hash); };
     if (lane_options.clock == nullptr) lane_options.clock = stack.clock;
-    // What is held cannot be evicted: small tiers must not be held whole. A lane has a deck and two batches, G2 up to three
-    // lanes.
+    // What is held cannot be evicted: small tiers must not be held whole. A lane has a deck and two batches,
+    // G2 up to three lanes.
     const auto share = [](const TierPool& pool) { return std::max<std::size_t>(1, pool.capacity() / 16); };
     lane_options.queue.on_deck = std::min(lane_options.queue.on_deck, share(from));
     lane_options.batch_blocks = std::min({lane_options.batch_blocks, share(from), share(to)});
@@ -268,8 +268,8 @@ Result<void> KvBlockManager::Assembly::open_lanes() {
 }
 
 OffloadLane::Finish KvBlockManager::Assembly::begin_move(BytePool& from, BytePool& to,
-                                                      std::vector<block::Hold> holds,
-                                                      const MoveOptions& move) const {
+                                                         std::vector<block::Hold> holds,
+                                                         const MoveOptions& move) const {
   const std::shared_ptr<BlockMover::Running> running = stack.mover->begin(from, to, std::move(holds), move);
   return [running] { return running->finish(); };
 }
@@ -283,8 +283,8 @@ void KvBlockManager::Assembly::arrived_in_g2(const SequenceHash& hash, std::uint
 }
 
 template <events::Tier Tier>
-void KvBlockManager::Assembly::look_ahead(block::BlockManager<Tier>& manager, TierPool& pool, const WayDown& way,
-                                       OffloadLane* lane, TierPool* below) {
+void KvBlockManager::Assembly::look_ahead(block::BlockManager<Tier>& manager, TierPool& pool,
+                                          const WayDown& way, OffloadLane* lane, TierPool* below) {
   if (lane == nullptr || way.trigger != Trigger::kNearEviction || closing) return;
   const std::size_t empty = manager.status().reset;
   if (empty >= way.look_ahead) return;

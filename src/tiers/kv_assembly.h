@@ -1,5 +1,5 @@
-// What a KvBlockManager consists of. Members are destroyed from the last to the first: those who move blocks before the
-// blocks.
+// What a KvBlockManager consists of. Members are destroyed from the last to the first: those who move blocks
+// before the blocks.
 #pragma once
 
 #include <atomic>

@@ -100,9 +100,10 @@ KvBlockManager::Registered KvBlockManager::register_blocks(block::BlockList<bloc
   }
   Registered registered = g1().register_blocks(std::move(blocks));
   if (!registered) return registered;
-  if (assembly_->to_g2 != nullptr && assembly_->options.to_g2.trigger == Trigger::kOnArrival && !assembly_->closing)
+  if (assembly_->to_g2 != nullptr && assembly_->options.to_g2.trigger == Trigger::kOnArrival &&
+      !assembly_->closing)
     assembly_->to_g2->offload(hashes, OffloadOptions{.priority = options.priority},
-                           assembly_->stack.g1->preconditions(hashes));
+                              assembly_->stack.g1->preconditions(hashes));
   assembly_->look_ahead_g1();
   return registered;
 }
@@ -194,7 +195,8 @@ Result<void> KvBlockManager::register_volume(const VolumeDescriptor& descriptor,
     return make_error(ErrorCode::kUnsupported, "there is no G4; give KvOptions::g4 to have volumes");
   Result<std::unique_ptr<Volume>> volume = assembly_->options.g4->kinds.attach(descriptor);
   if (!volume) return volume.error();
-  if (Result<void> attached = assembly_->stack.g4->attach(descriptor.name, *std::move(volume), use); !attached)
+  if (Result<void> attached = assembly_->stack.g4->attach(descriptor.name, *std::move(volume), use);
+      !attached)
     return attached;
   const MutexLock lock(assembly_->listener_mu);
   if (assembly_->listener != nullptr) assembly_->name_locations(*assembly_->listener);
@@ -226,8 +228,9 @@ Result<std::size_t> KvBlockManager::reset(events::TierId tier, std::optional<Clo
   return make_error(ErrorCode::kNotFound, "there is no tier %u", unsigned{tier.value()});
 }
 
-// Copies that are under way would bring the blocks back: those that have not started are taken out, the others land first, from
-// the top down: what is gone above cannot be offered again. Nobody brings them up meanwhile.
+// Copies that are under way would bring the blocks back: those that have not started are taken out, the
+// others land first, from the top down: what is gone above cannot be offered again. Nobody brings them up
+// meanwhile.
 Result<void> KvBlockManager::reset_blocks(std::span<const SequenceHash> hashes,
                                           std::optional<Clock::TimePoint> until) {
   TierStack& stack = assembly_->stack;
@@ -239,7 +242,7 @@ Result<void> KvBlockManager::reset_blocks(std::span<const SequenceHash> hashes,
     for (OffloadLane* const lane : lanes)
       if (lane != nullptr)  // a volume may never answer
         lane->withdraw(hashes, lane == assembly_->to_g4.get() ? OffloadLane::Started::kStop
-                                                           : OffloadLane::Started::kFinish);
+                                                              : OffloadLane::Started::kFinish);
   };
   const Onboarder::Claim claim(*assembly_->onboarder, hashes, until);
   if (!claim)

@@ -9,11 +9,11 @@
 #include "ashlar/block/block_registry.h"
 #include "ashlar/tiers/block_mover.h"
 #include "ashlar/tiers/cost_model.h"
-#include "tiers/disk/disk_pool.h"
 #include "ashlar/tiers/kv_metrics.h"
-#include "tiers/pool/memory_pool.h"
 #include "ashlar/tiers/volume_pool.h"
 #include "ashlar/transfer/executor.h"
+#include "tiers/disk/disk_pool.h"
+#include "tiers/pool/memory_pool.h"
 
 namespace ashlar::tiers {
 

@@ -1,9 +1,9 @@
-// PickleWriter: pickle protocol 5 of nested tuples, byte for byte as CPython's C pickler writes it for objects that
-// are all different.
+// PickleWriter: pickle protocol 5 of nested tuples, byte for byte as CPython's C pickler writes it for
+// objects that are all different.
 //
-// Values are written in order; a tuple is begun with its size and ended after its items. Output is cut into frames:
-// at the start of a value, a frame of 64 KiB or more is closed; a string or bytes object of 64 KiB or more stands
-// outside of frames; a last frame of fewer than 4 bytes has no header.
+// Values are written in order; a tuple is begun with its size and ended after its items. Output is cut into
+// frames: at the start of a value, a frame of 64 KiB or more is closed; a string or bytes object of 64 KiB or
+// more stands outside of frames; a last frame of fewer than 4 bytes has no header.
 //
 // Thread safety: thread-compatible.
 #pragma once

@@ -1,21 +1,23 @@
 // The chain of prefix digests (prefix_digest.h): part of a kernel's body, under the kernel's compiler flags.
 //
-// The content of a block is cut into chunks of up to 1,024 bytes, and these into stripes of 64 bytes, the last filled up
-// with zeros. A chunk becomes two sums over 64-bit lanes, modulo 2^64:
+// The content of a block is cut into chunks of up to 1,024 bytes, and these into stripes of 64 bytes, the
+// last filled up with zeros. A chunk becomes two sums over 64-bit lanes, modulo 2^64:
 //
 //   t[s] = stripe s + key s, as 32-bit words modulo 2^32; after the last stripe t[n] = key n
 //   a    = sum over stripes and lanes of  low(t[s]) * high(t[s])
 //   b    = sum over stripes and lanes of  low(t[s]) * high(t[s + 1])
 //
-// Both are NH (Black et al., "UMAC: fast and secure message authentication"). For two chunks that differ, chosen without
-// the keys, a and b take given differences with a chance of at most 2^-32 each, and together of at most 2^-64. Look at the
-// last stripe of a lane that differs. If its low words are equal, its low key word is in the difference of a and not in
-// that of b. If they differ, the high key word of the next stripe is in the difference of b and not in that of a.
+// Both are NH (Black et al., "UMAC: fast and secure message authentication"). For two chunks that differ,
+// chosen without the keys, a and b take given differences with a chance of at most 2^-32 each, and together
+// of at most 2^-64. Look at the last stripe of a lane that differs. If its low words are equal, its low key
+// word is in the difference of a and not in that of b. If they differ, the high key word of the next stripe
+// is in the difference of b and not in that of a.
 //
-// Each sum, with the chunk's mark, then is one step of a polynomial modulo 2^61 - 1 with a secret factor below 2^58, which
-// carries the digest from chunk to chunk and from block to block:  digest = digest * factor + sum + mark.  Values are kept
-// below 2^63 and not reduced fully; equal inputs give equal bits. The chance that two different prefixes of n chunks agree
-// in both halves is below 2^-57 for n up to 2^24.
+// Each sum, with the chunk's mark, then is one step of a polynomial modulo 2^61 - 1 with a secret factor
+// below 2^58, which carries the digest from chunk to chunk and from block to block:
+// digest = digest * factor + sum + mark. Values are kept below 2^63 and not reduced fully; equal inputs give
+// equal bits. The chance that two different prefixes of n chunks agree in both halves is below 2^-57 for n up
+// to 2^24.
 #pragma once
 
 #include "tokens/xxh3_kernel.h"
@@ -38,8 +40,8 @@ struct PrefixSums {
   std::uint64_t b;
 };
 
-// PrefixLanes: what a kernel does with a register of 64-bit lanes. PrefixShortLanes are for chunks of few stripes, where
-// adding up the lanes of a register is most of the work.
+// PrefixLanes: what a kernel does with a register of 64-bit lanes. PrefixShortLanes are for chunks of few
+// stripes, where adding up the lanes of a register is most of the work.
 #if defined(__x86_64__)
 
 // Congruent modulo 2^61 - 1, and at most 2^61 + 6.

@@ -1,8 +1,8 @@
 // State holds what a scheme and a salt need, computed once: the XXH3 secret that belongs to the seed (XXH3
 // derives it anew for every input above 240 bytes otherwise), the SipHash state after the key and the
 // salt, and the prefix digest of the salt, with which every sequence begins. SequenceHasher checks positions,
-// then asks State for the hashes of one block; whole prompts under the xxh3 chain go through the kernel's loop
-// (xxh3_kernel_body.h).
+// then asks State for the hashes of one block; whole prompts under the xxh3 chain go through the kernel's
+// loop (xxh3_kernel_body.h).
 #include "ashlar/tokens/sequence_hasher.h"
 
 #include <algorithm>
@@ -39,8 +39,8 @@ PrefixDigest known_digest(const SipHash128::Digest& digest) noexcept {
   return PrefixDigest::known(digest.hi, digest.lo);
 }
 
-// The prefix digest before the first block: that of the salt's strings. Its halves are below 2^62, where the chain of
-// prefix_kernel_body.h keeps them. The first word is larger than any that the key is expanded from.
+// The prefix digest before the first block: that of the salt's strings. Its halves are below 2^62, where the
+// chain of prefix_kernel_body.h keeps them. The first word is larger than any that the key is expanded from.
 PrefixDigest digest_of_salt(const PrefixKey& key, const Salt& salt) noexcept {
   SipHash128 state(key.bytes());
   state.update_u64(~std::uint64_t{0});
@@ -185,8 +185,8 @@ struct SequenceHasher::State {
             prefix.is_known() ? absorb(kernel, prefix_key.secret(), prefix, block) : prefix};
   }
 
-  // Under keyed128 a name has the bits of its digest. The digest of a block is what its name is made of, unless the name
-  // before it is not that of its tokens, as when a caller brought it.
+  // Under keyed128 a name has the bits of its digest. The digest of a block is what its name is made of,
+  // unless the name before it is not that of its tokens, as when a caller brought it.
   PrefixDigest keyed_prefix(const BlockBefore& before, const BlockInput& block,
                             const SipHash128::Digest& digest) const noexcept {
     if (!before.name) return known_digest(digest);

@@ -1,4 +1,5 @@
-// The compression function as FIPS 180-4 writes it, with a message schedule of 16 words that is renewed in place.
+// The compression function as FIPS 180-4 writes it, with a message schedule of 16 words that is renewed in
+// place.
 #include "ashlar/tokens/sha256.h"
 
 #include <algorithm>
@@ -8,8 +9,8 @@
 namespace ashlar::tokens {
 namespace {
 
-// The first 32 bits of the fractions of the cube roots of the first 64 primes; kStart: of the square roots of the
-// first 8.
+// The first 32 bits of the fractions of the cube roots of the first 64 primes; kStart: of the square roots of
+// the first 8.
 constexpr std::array<std::uint32_t, 64> kRound = {
     0x428a2f98, 0x71374491, 0xb5c0fbcf, 0xe9b5dba5, 0x3956c25b, 0x59f111f1, 0x923f82a4, 0xab1c5ed5,
     0xd807aa98, 0x12835b01, 0x243185be, 0x550c7dc3, 0x72be5d74, 0x80deb1fe, 0x9bdc06a7, 0xc19bf174,

@@ -1,5 +1,5 @@
-// Xxh3Kernel: the inner loops of the xxh3 chain and of the prefix digests, built once per instruction set and chosen
-// when the process starts.
+// Xxh3Kernel: the inner loops of the xxh3 chain and of the prefix digests, built once per instruction set and
+// chosen when the process starts.
 //
 // Every kernel gives the same results; they differ in speed. The files that are compiled for a wider
 // instruction set include nothing but this header and xxHash, so that no inline function of theirs can end up
@@ -42,14 +42,14 @@ struct Xxh3Kernel {
   // Hashes `count` consecutive blocks of `size` bytes into `out`, which has room for as many Xxh3BlockHashes.
   // `previous` is the chain hash of the block before them; null when they start a sequence. `top` is the high
   // word of the first block's name without its chain hash, `fragment_width` the bits of the parent fragment
-  // (sequence_hash.h): 54, 46 or 38, the same for all blocks of a call. `prefix` are the two words of the digest before
-  // the blocks; null: it is not known, and theirs are not.
+  // (sequence_hash.h): 54, 46 or 38, the same for all blocks of a call. `prefix` are the two words of the
+  // digest before the blocks; null: it is not known, and theirs are not.
   void (*hash_blocks)(const void* bytes, std::size_t size, std::size_t count, const void* secret,
                       std::uint64_t seed, const std::uint64_t* previous, std::uint64_t top,
                       unsigned fragment_width, const PrefixSecret& prefix_secret, const std::uint64_t* prefix,
                       void* out);
-  // Moves the two words of a digest on by `size` bytes of content. In pieces the same as at once, when every piece but
-  // the last has a multiple of kPrefixChunk bytes.
+  // Moves the two words of a digest on by `size` bytes of content. In pieces the same as at once, when every
+  // piece but the last has a multiple of kPrefixChunk bytes.
   void (*absorb)(const void* bytes, std::size_t size, std::uint64_t kind, const PrefixSecret& prefix_secret,
                  std::uint64_t* prefix);
 };

@@ -1,8 +1,8 @@
 // The body of a kernel (xxh3_kernel.h): each kernel's file includes it once, under its own compiler flags.
 //
 // Local hashes do not depend on each other; the chain step is a hash of 16 bytes that depends on the one
-// before. One loop does both, so that the core works ahead on local hashes while a chain step is in flight, and
-// makes the prefix digests (prefix_kernel_body.h) from the same bytes. Both are kept short:
+// before. One loop does both, so that the core works ahead on local hashes while a chain step is in flight,
+// and makes the prefix digests (prefix_kernel_body.h) from the same bytes. Both are kept short:
 //   - The secret that XXH3 derives from a seed holds, word for word, the sums that its rule for 17 to 128
 //   bytes makes
 //     of seed and default secret. With the derived secret at hand that rule needs no seed

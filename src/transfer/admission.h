@@ -1,6 +1,7 @@
 // Admission: how much an executor has in flight, and who waits for room.
 //
-// First come, first served: a large transfer waits at the head of the line until it fits, so small ones cannot starve it.
+// First come, first served: a large transfer waits at the head of the line until it fits, so small ones
+// cannot starve it.
 //
 // Thread safety: thread-safe. Calls nothing while it holds its lock.
 #pragma once
@@ -23,8 +24,8 @@ class Admission {
  public:
   Admission(const QueueLimits& limits, Clock& clock) : limits_(limits), clock_(clock) {}
 
-  // While it lives, callbacks of transfers of this executor run on this thread: enter() does not wait there, because the end
-  // that it would wait for may have to come from this thread.
+  // While it lives, callbacks of transfers of this executor run on this thread: enter() does not wait there,
+  // because the end that it would wait for may have to come from this thread.
   class CallbackScope {
    public:
     explicit CallbackScope(const Admission* admission) noexcept;

@@ -1,6 +1,7 @@
 // The bytes of a block in canonical order (block_checksum.h), as runs that lie side by side in memory.
 //
-// The axes in canonical order are joined while they lie side by side, so a block that already lies in that order is one run.
+// The axes in canonical order are joined while they lie side by side, so a block that already lies in that
+// order is one run.
 #pragma once
 
 #include <algorithm>

@@ -1,8 +1,9 @@
 // ChunkedPool: threads that share the work of transfers, chunk by chunk, in the order of submission.
 //
-// A transfer is a number of units; a thread takes a chunk of them from the oldest transfer that has some left. So one large
-// transfer uses all threads, and many small ones run side by side. The last thread to leave a transfer finishes it. What
-// was cancelled or is late leaves the queue when a thread next takes a chunk, wherever it stands.
+// A transfer is a number of units; a thread takes a chunk of them from the oldest transfer that has some
+// left. So one large transfer uses all threads, and many small ones run side by side. The last thread to
+// leave a transfer finishes it. What was cancelled or is late leaves the queue when a thread next takes a
+// chunk, wherever it stands.
 //
 // Thread safety: thread-safe. Destruction cancels what was not started and waits for what runs.
 #pragma once
@@ -30,8 +31,8 @@ class ChunkedWork {
   virtual std::uint64_t units() const noexcept = 0;
   // Where the chunk that begins with unit `first` ends. Requires: first < units().
   virtual std::uint64_t chunk_end(std::uint64_t first) const noexcept = 0;
-  // Moves units [first, end), on any thread. May stop early when `state` says so. What was moved and what went wrong is
-  // told to `state`.
+  // Moves units [first, end), on any thread. May stop early when `state` says so. What was moved and what
+  // went wrong is told to `state`.
   virtual void move(TransferState& state, std::uint64_t first, std::uint64_t end) const = 0;
 };
 

@@ -1,8 +1,8 @@
 // FileWork: a transfer between memory and files as a numbered list of file operations.
 //
-// Operations are made on demand from their number. Where pieces are small and lie side by side in the file but not in
-// memory, they are one operation with a buffer in between: collect() fills the buffer before a write, spread() empties it
-// after a read.
+// Operations are made on demand from their number. Where pieces are small and lie side by side in the file
+// but not in memory, they are one operation with a buffer in between: collect() fills the buffer before a
+// write, spread() empties it after a read.
 //
 // Thread safety: immutable. The plan outlives the work.
 #pragma once
@@ -87,8 +87,8 @@ bool moves_between_memory_and_file(const BlockSet& from, const BlockSet& to) noe
 int choose_descriptor(const storage::FileAccess& file, std::uint64_t offset, std::uint64_t bytes,
                       const std::byte* memory) noexcept;
 
-// The error of a failed operation: kCapacity for a full disk, quota or file limit, kIo for the rest. `error` is an errno; 0
-// means that the file ended.
+// The error of a failed operation: kCapacity for a full disk, quota or file limit, kIo for the rest. `error`
+// is an errno; 0 means that the file ended.
 Error file_error(const FileOperation& operation, int error);
 
 }  // namespace ashlar::transfer

@@ -27,8 +27,8 @@ layout::AxisOrder order_inside(const Layout& layout) {
   return order;
 }
 
-// The layout of a plane between the hops, for `blocks` blocks: the layers and heads that move, in the order of the disk.
-// Opaque content keeps the strides that it has inside a layer.
+// The layout of a plane between the hops, for `blocks` blocks: the layers and heads that move, in the order
+// of the disk. Opaque content keeps the strides that it has inside a layer.
 Result<Layout> middle_layout(const Plane& source, const Layout& ordered, const PlanSelection& selection,
                              std::uint32_t blocks) {
   LayoutConfig config = source.layout.config();

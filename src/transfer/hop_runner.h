@@ -33,8 +33,8 @@ class HopRunner {
   HopRunner(const HopRunner&) = delete;
   HopRunner& operator=(const HopRunner&) = delete;
 
-  // For a plan between these sets; of all that they have in common without one. Errors: kUnsupported: no two hops lead there;
-  // kCapacity: the memory in between.
+  // For a plan between these sets; of all that they have in common without one. Errors: kUnsupported: no two
+  // hops lead there; kCapacity: the memory in between.
   Result<Staging> route(const BlockSet& from, const BlockSet& to, const PlanSelection& selection);
   Result<Transfer> submit(TransferRequest request);
   ExecutorCounters counters() const { return admission_.counters(); }

@@ -1,5 +1,5 @@
-// A chunk is walked row by row: the innermost axis of the plan is a loop of copies with two strides and no division, which
-// is what counts where a piece is one head of one token.
+// A chunk is walked row by row: the innermost axis of the plan is a loop of copies with two strides and no
+// division, which is what counts where a piece is one head of one token.
 #include "ashlar/transfer/memcpy_executor.h"
 
 #include <algorithm>

@@ -1,4 +1,5 @@
-// RegionExtent: bytes that a region of a block set covers, so that two that overlap are seen, whatever storage they are under.
+// RegionExtent: bytes that a region of a block set covers, so that two that overlap are seen, whatever
+// storage they are under.
 //
 // Thread safety: immutable values.
 #pragma once
@@ -30,8 +31,8 @@ struct RegionExtent {
 
 inline RegionExtent extent_of(const Plane& plane, const RegionMemory& region) {
   const storage::Storage& storage = *region.storage;
-  RegionExtent out{{0, 0},  region.offset, 0, plane.layout.strides().block, plane.layout.config().head_bytes(),
-              &storage};
+  RegionExtent out{
+      {0, 0}, region.offset, 0, plane.layout.strides().block, plane.layout.config().head_bytes(), &storage};
   for (const layout::Axis axis :
        {layout::Axis::kLayer, layout::Axis::kOuter, layout::Axis::kToken, layout::Axis::kHead})
     out.span += plane.layout.strides().of(axis) * (plane.layout.extent(axis) - 1);
@@ -52,8 +53,8 @@ inline std::vector<RegionExtent> extents_of(const BlockSet& set) {
   return out;
 }
 
-// Whether they share no byte although their ends cross: blocks of one lie in the gaps between the blocks of the other, as
-// where values and scales of a block are neighbours.
+// Whether they share no byte although their ends cross: blocks of one lie in the gaps between the blocks of
+// the other, as where values and scales of a block are neighbours.
 inline bool interleave(const RegionExtent& a, const RegionExtent& b) noexcept {
   if (a.stride != b.stride || a.span > a.stride || b.span > b.stride) return false;
   const std::uint64_t apart = (b.first >= a.first ? b.first - a.first : a.first - b.first) % a.stride;

@@ -1,9 +1,9 @@
 // TransferState: a transfer as its executor sees it.
 //
-// The executor calls start() before its first operation, asks may_continue() before each further one, reports with
-// moved() and fail(), and calls finish() once, when every operation that it started has ended. finish() lets go of the
-// block sets and of what the request owned, makes room in the queue, and then tells those who wait: so whoever hears of the
-// end finds everything released.
+// The executor calls start() before its first operation, asks may_continue() before each further one, reports
+// with moved() and fail(), and calls finish() once, when every operation that it started has ended. finish()
+// lets go of the block sets and of what the request owned, makes room in the queue, and then tells those who
+// wait: so whoever hears of the end finds everything released.
 //
 // Thread safety: thread-safe.
 #pragma once

@@ -158,7 +158,8 @@ TEST(AshlarRelay, WaitsForAServerThatComesLater) {
 
   server.start();
   Listening listening(server);
-  // The relay may have sent all of the above before anybody listened; what comes now shows that something was missed.
+  // The relay may have sent all of the above before anybody listened; what comes now shows that something was
+  // missed.
   engine.publish(std::span(payloads).last(1));
   EXPECT_TRUE(listening.hears(held_by_engine("evict")));
   ASSERT_TRUE(relay.is_running());
@@ -213,7 +214,8 @@ TestSocket hold(int port) {
   return held;
 }
 
-// Relays a stream of these ranks, in this order, to ports from the given one on. Returns all that the program says, and how it ended.
+// Relays a stream of these ranks, in this order, to ports from the given one on. Returns all that the program
+// says, and how it ended.
 std::pair<int, std::string> relay_ranks(const std::vector<std::uint32_t>& ranks, int port,
                                         const std::string& options) {
   const ScratchFolder folder;

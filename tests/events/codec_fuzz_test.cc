@@ -1,6 +1,6 @@
-// Every decoder against damaged bytes: it answers with a value or an error, reads nothing beyond the end (under the
-// address sanitizer every input has a block of memory of its own), and allocates no more than in proportion to the
-// input. And every encoder against its decoder on random values.
+// Every decoder against damaged bytes: it answers with a value or an error, reads nothing beyond the end
+// (under the address sanitizer every input has a block of memory of its own), and allocates no more than in
+// proportion to the input. And every encoder against its decoder on random values.
 #include <gtest/gtest.h>
 
 #include <algorithm>

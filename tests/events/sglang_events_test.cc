@@ -1,4 +1,5 @@
-// A message as SGLang sends it: arrays, signed names, short tails; and the names that our adapter computes from its tokens.
+// A message as SGLang sends it: arrays, signed names, short tails; and the names that our adapter computes
+// from its tokens.
 #include <gtest/gtest.h>
 
 #include <bit>

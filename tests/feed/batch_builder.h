@@ -1,4 +1,5 @@
-// BatchBuilder: batches of an engine, made by hand. PresenceBook: what KvEvents add up to, and the first one that does not fit.
+// BatchBuilder: batches of an engine, made by hand. PresenceBook: what KvEvents add up to, and the first one
+// that does not fit.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// Event files with damage: every bit, every length, every cut. What is whole is read, the rest is counted; nothing is appended to a
-// damaged file, and nothing is cut off it, unless that was asked for.
+// Event files with damage: every bit, every length, every cut. What is whole is read, the rest is counted;
+// nothing is appended to a damaged file, and nothing is cut off it, unless that was asked for.
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -112,7 +112,8 @@ TEST_F(DamagedFileTest, AFlippedBitCostsOneBatchAndIsCounted) {
     ASSERT_EQ(bytes(), damaged);
     if (!heard.opened) continue;
     ASSERT_EQ(refused.error().code(), ErrorCode::kCorruption);
-    // Asked to, it keeps all that can be read, and the file is whole again. That waits for the disk: not for each bit.
+    // Asked to, it keeps all that can be read, and the file is whole again. That waits for the disk: not for
+    // each bit.
     if (bit % 13 != 0) continue;
     {
       const auto repaired = FileSink::create({.path = path_, .append = true, .repair = true});

@@ -253,8 +253,9 @@ TEST_F(EngineSessionTest, RefusesToRememberNothing) {
   EXPECT_EQ(session.error().code(), ErrorCode::kInvalidArgument);
 }
 
-// A wire that loses, doubles, swaps and breaks messages, an engine that is started anew, and a buffer that may be short: in the
-// end the state is the engine's, or a resync was counted; and it never shows what is not there.
+// A wire that loses, doubles, swaps and breaks messages, an engine that is started anew, and a buffer that
+// may be short: in the end the state is the engine's, or a resync was counted; and it never shows what is not
+// there.
 TEST_F(EngineSessionTest, ABadWireNeverEndsInASilentlyWrongState) {
   std::size_t exact = 0;
   std::size_t resynced = 0;
@@ -274,7 +275,8 @@ TEST_F(EngineSessionTest, ABadWireNeverEndsInASilentlyWrongState) {
     std::uint64_t sequence = 0;
     double now = 1000;
     for (int i = 0; i < 120; ++i) {
-      // A connection ends before that of the next life begins; whose first message to arrive has not the next number.
+      // A connection ends before that of the next life begins; whose first message to arrive has not the next
+      // number.
       if (script_.live.empty() && sequence > 10 && random.chance(0.05)) {
         engine = std::make_unique<UntidyEngine>(seed * 1000 + static_cast<std::uint64_t>(i), UntidyOptions{});
         sequence = 0;

@@ -105,7 +105,8 @@ TEST_F(RecordingSourceTest, AFlippedBitOfALengthCostsOneMessageAndIsSaid) {
         const Heard heard = read();
         SCOPED_TRACE("byte " + std::to_string(number) + " bit " + std::to_string(bit));
         ASSERT_GE(count_known(heard), all_.size() - 1);
-        // Without checksums a last message that seems to be longer than the file looks like one that was not finished.
+        // Without checksums a last message that seems to be longer than the file looks like one that was not
+        // finished.
         const bool is_last = &place == &places_.back();
         ASSERT_TRUE(heard.damaged == 1 || (is_last && heard.unfinished == place.end - place.begin));
       }

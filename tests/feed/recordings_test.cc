@@ -1,5 +1,5 @@
-// What real engines sent (tests/data/vllm), through ingest and feeder into an index: it must predict what the engine then found in
-// its cache.
+// What real engines sent (tests/data/vllm), through ingest and feeder into an index: it must predict what the
+// engine then found in its cache.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -84,7 +84,8 @@ class Recordings : public ::testing::TestWithParam<const char*> {
   std::vector<std::vector<std::byte>> payloads_;
 };
 
-// The engine tells a reset with the next batch only; here the listener hears of it at once, and then a second time.
+// The engine tells a reset with the next batch only; here the listener hears of it at once, and then a second
+// time.
 TEST_P(Recordings, PredictWhatTheEngineFindsInItsCache) {
   auto ingest = EngineIngest::create({.worker = kRecordedWorker, .block_size = block_size_});
   ASSERT_TRUE(ingest);

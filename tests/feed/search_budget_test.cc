@@ -1,4 +1,5 @@
-// Files made to be searched for long: what is read of them is limited, and the caller has its turn all the while.
+// Files made to be searched for long: what is read of them is limited, and the caller has its turn all the
+// while.
 #include "feed/search_budget.h"
 
 #include <fcntl.h>
@@ -44,7 +45,8 @@ std::string contents(const std::string& path) {
   return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
 }
 
-// What a search may read where candidates have so many sizes: what those may cost, and the bytes themselves a few times.
+// What a search may read where candidates have so many sizes: what those may cost, and the bytes themselves a
+// few times.
 constexpr std::uint64_t most_read(std::uint64_t bytes, std::uint64_t sizes = 1) {
   return 8 * kMaxRecord + (2 * sizes + 6) * bytes;
 }

@@ -381,8 +381,8 @@ TEST_F(StreamReceiverTest, AHugeGapIsBounded) {
   EXPECT_EQ(listener_.of(worker_).size(), 18u * 4);
 }
 
-// Loss, doubling, reordering, restarts and snapshots at random: with a feed that can recover the picture is the worker's own
-// whenever the wire is quiet.
+// Loss, doubling, reordering, restarts and snapshots at random: with a feed that can recover the picture is
+// the worker's own whenever the wire is quiet.
 TEST(StreamReceiverProperty, EveryWireEndsInTheTruth) {
   const testing::TimeBox box(1);
   std::uint64_t seed = 0;

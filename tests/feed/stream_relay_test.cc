@@ -1,4 +1,5 @@
-// StreamRelay: streams that are refused leave the others alone, limits are counted, and nothing goes in circles.
+// StreamRelay: streams that are refused leave the others alone, limits are counted, and nothing goes in
+// circles.
 #include "ashlar/feed/stream_relay.h"
 
 #include <gtest/gtest.h>

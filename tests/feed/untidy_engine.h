@@ -1,5 +1,5 @@
-// UntidyEngine: the cache of an inference engine, and everything strange that engines say about theirs. It knows what it really
-// holds, so that a listener can be measured against it.
+// UntidyEngine: the cache of an inference engine, and everything strange that engines say about theirs. It
+// knows what it really holds, so that a listener can be measured against it.
 #pragma once
 
 #include <cstdint>

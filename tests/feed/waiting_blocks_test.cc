@@ -1,4 +1,5 @@
-// WaitingBlocks: what it keeps, for whom, and that a stream which says the same again and again costs no more each time.
+// WaitingBlocks: what it keeps, for whom, and that a stream which says the same again and again costs no more
+// each time.
 #include "feed/waiting_blocks.h"
 
 #include <gtest/gtest.h>

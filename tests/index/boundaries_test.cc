@@ -123,7 +123,8 @@ TEST_P(IndexBoundariesTest, AClearedIndexIsRebuilt) {
   }
 }
 
-// A stem with branches at seeded places, workers with prefixes only, and queries that wander off; then without tails.
+// A stem with branches at seeded places, workers with prefixes only, and queries that wander off; then
+// without tails.
 TEST_P(IndexBoundariesTest, AnOracleAgreesOnRandomQueries) {
   constexpr std::size_t kLength = 1300;
   constexpr std::uint64_t kBranches = 14;

@@ -1,5 +1,6 @@
-// IndexTest: the fixture of all suites that run over every index (index_cases.h). It owns a fresh index and speaks to
-// it in chains; structures that answer later are asked through their counters, so that no test sees the difference.
+// IndexTest: the fixture of all suites that run over every index (index_cases.h). It owns a fresh index and
+// speaks to it in chains; structures that answer later are asked through their counters, so that no test sees
+// the difference.
 //
 // Each *_test.cc derives a suite for one theme and instantiates it with ASHLAR_INDEX_SUITE.
 #pragma once

@@ -17,7 +17,8 @@ struct IndexCase {
   std::string name;                                 // of letters and digits
   std::function<std::unique_ptr<AnyIndex>()> make;  // empty, each time alike
   MidChainRemoval mid_chain = MidChainRemoval::kRetain;
-  // Verdicts and numbers of removed names come back from the call. Otherwise only counters() has them, after settle().
+  // Verdicts and numbers of removed names come back from the call. Otherwise only counters() has them, after
+  // settle().
   bool answers_at_once = true;
 };
 

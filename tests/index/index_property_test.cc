@@ -1,7 +1,7 @@
 // Every index in lockstep with the oracle over random streams of calls (testing/index_call_generator.h).
 //
-// A failure prints the case, the seed, the step and the calls that it takes; the seed goes into kSeeds, which always
-// run.
+// A failure prints the case, the seed, the step and the calls that it takes; the seed goes into kSeeds, which
+// always run.
 #include <gtest/gtest.h>
 
 #include <csignal>

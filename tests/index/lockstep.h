@@ -1,5 +1,5 @@
-// Lockstep: an index beside an oracle of the same policy. Every call goes to both; each comparison returns nothing when
-// they agree and the first difference in words when they do not.
+// Lockstep: an index beside an oracle of the same policy. Every call goes to both; each comparison returns
+// nothing when they agree and the first difference in words when they do not.
 //
 // shrink() makes a failing list of calls short.
 #pragma once
@@ -46,7 +46,8 @@ class Lockstep {
   MatchScores expected_;
 };
 
-// A list without calls that the failure does not need. `fails` decides; it is asked at most `most_tries` times.
+// A list without calls that the failure does not need. `fails` decides; it is asked at most `most_tries`
+// times.
 std::vector<testing::IndexCall> shrink(std::vector<testing::IndexCall> calls,
                                        const std::function<bool(std::span<const testing::IndexCall>)>& fails,
                                        int most_tries = 2000);

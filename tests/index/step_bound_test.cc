@@ -1,4 +1,5 @@
-// Calls whose cost must not grow with what a worker holds, pinned by the entries that walks over tables look at.
+// Calls whose cost must not grow with what a worker holds, pinned by the entries that walks over tables look
+// at.
 #include <gtest/gtest.h>
 
 #include <cstdint>

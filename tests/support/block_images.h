@@ -1,5 +1,5 @@
-// BlockImage: the bytes of a block set as vectors, for tests to fill and to compare, whatever storage the set has; and the
-// model of a transfer: element by element.
+// BlockImage: the bytes of a block set as vectors, for tests to fill and to compare, whatever storage the set
+// has; and the model of a transfer: element by element.
 #pragma once
 
 #include <gtest/gtest.h>

@@ -1,10 +1,10 @@
-// Blocks of tokens that collide on purpose: equal local hashes under the xxh3 chain, and so equal names, for different
-// tokens.
+// Blocks of tokens that collide on purpose: equal local hashes under the xxh3 chain, and so equal names, for
+// different tokens.
 //
-// XXH3 of 16 bytes (4 tokens) reads two words x and y, both flipped by constants, and adds 16, x with its bytes reversed, y
-// and the folded product: the pairs (w, 0) and (0, w reversed) meet. XXH3 of 32 to 128 bytes (8 to 32 tokens) folds the
-// product of the first two words, flipped by the secret, into its sum: a first word that the secret turns into 0 hides the
-// second.
+// XXH3 of 16 bytes (4 tokens) reads two words x and y, both flipped by constants, and adds 16, x with its
+// bytes reversed, y and the folded product: the pairs (w, 0) and (0, w reversed) meet. XXH3 of 32 to 128
+// bytes (8 to 32 tokens) folds the product of the first two words, flipped by the secret, into its sum: a
+// first word that the secret turns into 0 hides the second.
 #pragma once
 
 #include <cstdint>

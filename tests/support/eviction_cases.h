@@ -1,6 +1,7 @@
 // Eviction backends as cases of a typed suite: how each is made, and the rule of its order as a naive model.
 //
-// A case without a rank() has no model; the suite then only asks that peek() foretells pop() and that nothing is lost.
+// A case without a rank() has no model; the suite then only asks that peek() foretells pop() and that nothing
+// is lost.
 #pragma once
 
 #include <algorithm>
@@ -128,7 +129,8 @@ struct RetentionCase : EvictionCase<RetentionBackend> {
   static auto rank(const EvictionRecord& r, Clock::TimePoint now) {
     return std::tuple(priority(r, now), Options::options().never_hit_first && r.hit, r.touched);
   }
-  // The rule that looks at all blocks together: of those above the default, the first beyond the cap is demoted.
+  // The rule that looks at all blocks together: of those above the default, the first beyond the cap is
+  // demoted.
   static void settle(std::vector<EvictionRecord>& records, std::uint32_t block_count, Clock::TimePoint now) {
     const RetentionOptions options = Options::options();
     std::vector<EvictionRecord*> above;

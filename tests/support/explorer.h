@@ -17,8 +17,8 @@
 
 namespace ashlar::exploration {
 
-// A program to explore. kLimits says how large it is. Its State is a value with a member `memory`; everything else in
-// it (program counters, registers, what invariants are stated over) goes into the key by append_to().
+// A program to explore. kLimits says how large it is. Its State is a value with a member `memory`; everything
+// else in it (program counters, registers, what invariants are stated over) goes into the key by append_to().
 //
 //   done, enabled   whether a thread has ended, and whether it can step now
 //   is_local        the next step commutes with whatever the others can do before it (a plain access, or
@@ -26,8 +26,8 @@ namespace ashlar::exploration {
 //   step            one step of a thread, through Access
 //   check           the invariants of every state; check_final those of states in which all threads are done
 //   describe        a location (plain ones as -1 - n) and a value, in words
-//   loaders         optional: a bit for every thread that may read or exchange a location; all without it. With it the
-//                   search tells apart fewer states.
+//   loaders         optional: a bit for every thread that may read or exchange a location; all without it.
+//                   With it the search tells apart fewer states.
 template <class M>
 concept Program = std::copyable<typename M::State> &&
                   requires(const M& m, const typename M::State& state, typename M::State& next,

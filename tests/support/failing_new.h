@@ -1,5 +1,5 @@
-// Replaces the global operator new, and the memory of LargeArray, by ones that fail when a test says so. Include it in one
-// file of a test program; not under sanitizers, which replace operator new themselves.
+// Replaces the global operator new, and the memory of LargeArray, by ones that fail when a test says so.
+// Include it in one file of a test program; not under sanitizers, which replace operator new themselves.
 //
 //   for_every_allocation([](FailingAllocation& failing) {
 //     World world;                                                  // from the start each time
@@ -131,8 +131,9 @@ class FailingAllocation {
   bool happened_ = false;
 };
 
-// Runs the scenario with the first allocation failing, with the second, and so on, until there is none to fail. Each run
-// has a thread of its own, so that nothing is left of the memory that threads keep. Returns how many failed.
+// Runs the scenario with the first allocation failing, with the second, and so on, until there is none to
+// fail. Each run has a thread of its own, so that nothing is left of the memory that threads keep. Returns
+// how many failed.
 template <class Scenario>
 std::size_t for_every_allocation(Scenario&& scenario) {
   for (std::size_t number = 1;; ++number) {

@@ -1,4 +1,5 @@
-// Gate: holds threads until a test lets them go. ScriptedFaults: file operations that go as a function of the test says.
+// Gate: holds threads until a test lets them go. ScriptedFaults: file operations that go as a function of the
+// test says.
 #pragma once
 
 #include <atomic>

@@ -1,6 +1,6 @@
-// Recordings of engine messages (tests/data): per message a little-endian u32 count of frames, then per frame a u32
-// length and its bytes. Live recordings have the frames topic, sequence, payload; replies to a replay begin with an
-// empty frame.
+// Recordings of engine messages (tests/data): per message a little-endian u32 count of frames, then per frame
+// a u32 length and its bytes. Live recordings have the frames topic, sequence, payload; replies to a replay
+// begin with an empty frame.
 #pragma once
 
 #include <cstddef>
@@ -47,7 +47,8 @@ inline std::vector<std::byte> read_test_file(const std::string& path) {
   return {bytes.begin(), bytes.end()};
 }
 
-// The payloads of a recording, in order, without the end marker of a replay. Empty when there is no such recording.
+// The payloads of a recording, in order, without the end marker of a replay. Empty when there is no such
+// recording.
 inline std::vector<std::vector<std::byte>> kvrec_payloads(const std::string& path) {
   std::vector<std::vector<std::byte>> payloads;
   const auto messages = parse_kvrec(read_test_file(path));

@@ -1,4 +1,5 @@
-// Replaces the global operator new and delete by ones that know how many bytes are in use. Include it in one file of a test program.
+// Replaces the global operator new and delete by ones that know how many bytes are in use. Include it in one
+// file of a test program.
 #pragma once
 
 #include <malloc.h>

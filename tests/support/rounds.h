@@ -1,5 +1,6 @@
-// rounds(): how often a loop over seeds or turns goes round. All of it in a plain build and where ASHLAR_TEST_SECONDS asks for
-// long tests; a part under a sanitizer, which makes every turn some ten times as dear and finds what it finds in the first ones.
+// rounds(): how often a loop over seeds or turns goes round. All of it in a plain build and where
+// ASHLAR_TEST_SECONDS asks for long tests; a part under a sanitizer, which makes every turn some ten times as
+// dear and finds what it finds in the first ones.
 #pragma once
 
 #include <algorithm>

@@ -1,4 +1,5 @@
-// ScriptedVolume: a volume that goes as a test says: calls fail, bytes change on the way, threads wait at a gate.
+// ScriptedVolume: a volume that goes as a test says: calls fail, bytes change on the way, threads wait at a
+// gate.
 #pragma once
 
 #include <atomic>

@@ -80,7 +80,8 @@ class SilentServer {
   int port_ = 0;
 };
 
-// Takes connections and what they say, and never answers; or says `words` to the first thing that it hears, and no more.
+// Takes connections and what they say, and never answers; or says `words` to the first thing that it hears,
+// and no more.
 class BlackholeServer {
  public:
   explicit BlackholeServer(std::string words = {}) : words_(std::move(words)), thread_([this] { run(); }) {}
@@ -130,8 +131,9 @@ inline bool can_listen(int port) {
   return bind(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0;
 }
 
-// One that nobody listens on just now. Below those that the kernel gives to whoever asks for any: no connection and no
-// other test takes it while its server is away, and who connects to it in vain does not meet itself.
+// One that nobody listens on just now. Below those that the kernel gives to whoever asks for any: no
+// connection and no other test takes it while its server is away, and who connects to it in vain does not
+// meet itself.
 inline int free_port() {
   constexpr int kFirst = 10'000;
   int end = 0;

@@ -1,5 +1,6 @@
-// What a volume does whose server takes connections and never answers, or stops in the middle of an answer. No time is
-// measured: the volume's own limits are hours, so a call that does not obey those of the caller never returns.
+// What a volume does whose server takes connections and never answers, or stops in the middle of an answer.
+// No time is measured: the volume's own limits are hours, so a call that does not obey those of the caller
+// never returns.
 #pragma once
 
 #include <gtest/gtest.h>

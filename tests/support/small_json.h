@@ -1,4 +1,5 @@
-// Json: a JSON value, read from a text that is known to be well formed (the notes beside recordings). Numbers are doubles.
+// Json: a JSON value, read from a text that is known to be well formed (the notes beside recordings). Numbers
+// are doubles.
 #pragma once
 
 #include <algorithm>

@@ -1,5 +1,6 @@
-// UntilSeen: how long a loop runs whose course depends on threads or chance: its TimeBox, and beyond it, for two minutes at
-// most, until it has seen what it is there to see. A slow or busy machine takes longer, and fails nothing.
+// UntilSeen: how long a loop runs whose course depends on threads or chance: its TimeBox, and beyond it, for
+// two minutes at most, until it has seen what it is there to see. A slow or busy machine takes longer, and
+// fails nothing.
 //
 // Thread safety: immutable value.
 #pragma once

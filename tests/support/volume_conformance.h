@@ -1,6 +1,7 @@
 // What every volume promises (ashlar/tiers/volume.h), as one suite.
 //
-//   INSTANTIATE_TEST_SUITE_P(Directory, VolumeTest, ::testing::Values(VolumeCase{"directory", [] { … }}), volume_case_name);
+//   INSTANTIATE_TEST_SUITE_P(Directory, VolumeTest, ::testing::Values(VolumeCase{"directory", [] { … }}),
+//   volume_case_name);
 #pragma once
 
 #include <gtest/gtest.h>
@@ -339,7 +340,8 @@ TEST_P(VolumeTest, LimitsThatDoNotComeChangeNothing) {
   expect_object("limits/new", make_bytes(100, 1));
 }
 
-// Whoever cancels comes at any moment; what is answered as done is done, and memory beside the parts stays as it was.
+// Whoever cancels comes at any moment; what is answered as done is done, and memory beside the parts stays as
+// it was.
 TEST_P(VolumeTest, ACallMayBeCancelledAtAnyMoment) {
   for (std::uint64_t round = 0; round < 4; ++round) {
     Writes writes;

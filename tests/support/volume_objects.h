@@ -66,7 +66,8 @@ class Writes {
   std::vector<ObjectWrite> objects_;
 };
 
-// Places to read to: in three parts, one of them empty, with bytes before, between and behind them that nobody may touch.
+// Places to read to: in three parts, one of them empty, with bytes before, between and behind them that
+// nobody may touch.
 class Reads {
  public:
   void add(std::string key, std::size_t size) { add(std::move(key), {size / 3, 0, size - size / 3}); }
@@ -138,8 +139,8 @@ inline Result<Bytes> get_one(Volume& volume, std::string key, std::size_t size) 
   return reads.bytes(0);
 }
 
-// After a server died in the middle: every object has its bytes, or is unavailable; nothing was written beyond its place.
-// Returns how many have their bytes.
+// After a server died in the middle: every object has its bytes, or is unavailable; nothing was written
+// beyond its place. Returns how many have their bytes.
 inline std::size_t count_whole_or_unavailable(const Reads& reads, const Writes& writes,
                                               const std::vector<Result<void>>& results) {
   std::size_t good = 0;

@@ -12,12 +12,13 @@
 //     that message's view as well (the release sequence goes on), whatever its own order is.
 //   - A compare-exchange that fails is a load: it may see any readable message that differs from what it
 //     expects. It does not fail spuriously.
-//   - Sequentially consistent accesses happen in the order of the search: such a load takes no message older than
-//     the last one that a seq_cst access to the location took or made. Otherwise they are acquires and releases.
+//   - Sequentially consistent accesses happen in the order of the search: such a load takes no message older
+//     than the last one that a seq_cst access to the location took or made. Otherwise they are acquires and
+//     releases.
 //   - Plain locations are watched by a vector-clock race detector whose clocks travel in the same views.
 //
-// What it leaves out: fences, a relaxed write placed before another in modification order, and a load that reads from
-// a write later in program order or in happens-before.
+// What it leaves out: fences, a relaxed write placed before another in modification order, and a load that
+// reads from a write later in program order or in happens-before.
 #pragma once
 
 #include <algorithm>
@@ -100,8 +101,8 @@ class Memory {
   bool locked() const { return mutex_held_; }
 
   // Forgets what no live thread can read and renumbers the rest. `live` has a bit for every thread that has
-  // steps to take; the views of the others are cleared. `loaders` has for every location a bit for each thread
-  // that ever reads it or exchanges it.
+  // steps to take; the views of the others are cleared. `loaders` has for every location a bit for each
+  // thread that ever reads it or exchanges it.
   void normalise(unsigned live, const std::array<unsigned, L.locations>& loaders) {
     if (live == 0) return keep_last_values();
     for (int t = 0; t < L.threads; ++t)

@@ -1,5 +1,5 @@
-// From tiers to a listener: what the stream adds up to is what the tiers hold, at every quiet moment, whatever threads did, and
-// also where logs and lanes overflowed.
+// From tiers to a listener: what the stream adds up to is what the tiers hold, at every quiet moment,
+// whatever threads did, and also where logs and lanes overflowed.
 #include <gtest/gtest.h>
 
 #include <map>

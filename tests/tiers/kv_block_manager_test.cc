@@ -529,7 +529,8 @@ TEST_F(KvBlockManagerTest, EveryTierTellsWhatItStoresAndRemoves) {
   for (const events::TierId tier : {kG1, kG2, kG3}) EXPECT_EQ(told[tier], std::pair(3, 1));
 }
 
-// Random requests over a set of sequences that no tier but G3 holds: every hit has the bytes that were computed.
+// Random requests over a set of sequences that no tier but G3 holds: every hit has the bytes that were
+// computed.
 TEST_F(KvBlockManagerTest, RandomRequestsAlwaysSeeTheirBytes) {
   open();
   Random random(23);

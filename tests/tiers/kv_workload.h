@@ -1,5 +1,5 @@
-// Sequences of blocks whose bytes follow from their names and their rank, computed, registered and compared through a
-// KvBlockManager.
+// Sequences of blocks whose bytes follow from their names and their rank, computed, registered and compared
+// through a KvBlockManager.
 #pragma once
 
 #include <cstddef>
@@ -77,8 +77,8 @@ class KvWorkload {
       });
     return good;
   }
-  // Onboards what there is, computes what is missing and registers it. Nothing when there is no room; `wrong` counts tables
-  // that were not right.
+  // Onboards what there is, computes what is missing and registers it. Nothing when there is no room; `wrong`
+  // counts tables that were not right.
   std::optional<Table> request(const std::vector<tokens::SequenceHash>& hashes, int* wrong,
                                const RegisterOptions& how = {}) {
     Table table = kv_.onboard(hashes);

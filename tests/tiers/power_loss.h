@@ -1,7 +1,7 @@
 // PowerLoss: watches the writes of a file, and makes images of what a disk may hold after the power failed.
 //
-// Everything up to the last sync is there. Of what was written since, any subset of sectors may be there, each in any of the
-// versions that were written: disks reorder, and a write of many sectors tears.
+// Everything up to the last sync is there. Of what was written since, any subset of sectors may be there,
+// each in any of the versions that were written: disks reorder, and a write of many sectors tears.
 #pragma once
 
 #include <algorithm>
@@ -39,8 +39,8 @@ class PowerLoss final : public storage::IoFaults {
     record(offset, bytes);
     if (after_write) after_write();
   }
-  // The next syncs fail, so many of them. A system tells that once, and takes what was written for clean: a later sync writes
-  // nothing of it.
+  // The next syncs fail, so many of them. A system tells that once, and takes what was written for clean: a
+  // later sync writes nothing of it.
   int failing_syncs = 0;
 
   int syncing() override {

@@ -8,11 +8,11 @@
 #include <vector>
 
 #include "ashlar/base/log.h"
-#include "tiers/volume/directory_volume.h"
-#include "tiers/volume/file_volume.h"
 #include "support/scratch_folder.h"
 #include "support/volume_objects.h"
 #include "tiers/rank_scenario.h"
+#include "tiers/volume/directory_volume.h"
+#include "tiers/volume/file_volume.h"
 
 namespace ashlar::tiers {
 namespace {

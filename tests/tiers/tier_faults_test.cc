@@ -1,6 +1,6 @@
-// One scenario over all tiers, again and again, and every time another step of it fails: a copy that is refused, a read, a
-// write, a sync, a call of the volume, a byte that changes on its way to the disk. Whatever fails, nothing wrong is found,
-// what was removed stays away, and no block is lost.
+// One scenario over all tiers, again and again, and every time another step of it fails: a copy that is
+// refused, a read, a write, a sync, a call of the volume, a byte that changes on its way to the disk.
+// Whatever fails, nothing wrong is found, what was removed stays away, and no block is lost.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
@@ -17,11 +17,11 @@
 #include "ashlar/base/log.h"
 #include "ashlar/base/random.h"
 #include "ashlar/testing/time_box.h"
-#include "tiers/volume/directory_volume.h"
 #include "support/scratch_folder.h"
 #include "support/scripted_volume.h"
 #include "support/watched_executor.h"
 #include "tiers/kv_workload.h"
+#include "tiers/volume/directory_volume.h"
 
 namespace ashlar::tiers {
 namespace {

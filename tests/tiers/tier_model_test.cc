@@ -1,5 +1,5 @@
-// Random operations on all tiers beside a model that says, for every block, which tiers have it and whether its object lies on
-// the volume. Nothing is evicted here but by call, so the model is exact.
+// Random operations on all tiers beside a model that says, for every block, which tiers have it and whether
+// its object lies on the volume. Nothing is evicted here but by call, so the model is exact.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
@@ -15,11 +15,11 @@
 #include "ashlar/base/log.h"
 #include "ashlar/base/random.h"
 #include "ashlar/testing/time_box.h"
-#include "tiers/volume/directory_volume.h"
 #include "support/scratch_folder.h"
 #include "support/until_seen.h"
 #include "tiers/disk/g3_places.h"
 #include "tiers/kv_workload.h"
+#include "tiers/volume/directory_volume.h"
 
 namespace ashlar::tiers {
 namespace {
@@ -337,8 +337,8 @@ TEST_F(TierModelTest, RandomOperationsDoWhatTheModelSays) {
   EXPECT_GT(hits_ + kv_->status().g1.hits, 0u);
 }
 
-// Small tiers that evict all the time, and lanes that run by themselves: who is evicted when is nobody's promise, but what the
-// events say is what the registry says, and every hit has its bytes.
+// Small tiers that evict all the time, and lanes that run by themselves: who is evicted when is nobody's
+// promise, but what the events say is what the registry says, and every hit has its bytes.
 TEST(TierEvictionTest, EventsAndPresenceAgreeWhileTiersEvict) {
   const ScratchFolder folder;
   KvOptions options = KvWorkload::options_in(folder.path());

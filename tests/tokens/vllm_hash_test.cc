@@ -15,8 +15,8 @@
 namespace ashlar::tokens {
 namespace {
 
-// The hashes of one engine: of no block; of tokens 1..32, and of 33..64 behind them; of the first with a cache salt; of
-// tokens of every width; and of the first with every extra key.
+// The hashes of one engine: of no block; of tokens 1..32, and of 33..64 behind them; of the first with a
+// cache salt; of tokens of every width; and of the first with every extra key.
 struct EngineVector {
   const char* algorithm;
   const char* seed;  // null: not set

@@ -46,7 +46,8 @@ TEST(BlockChecksumTest, IsTheSameInEveryLayout) {
   }
 }
 
-// The value is in files: it must not change. docs/transfers.md describes the bytes; this is a second writing of them.
+// The value is in files: it must not change. docs/transfers.md describes the bytes; this is a second writing
+// of them.
 TEST(BlockChecksumTest, CoversTheDocumentedBytes) {
   const LayoutConfig config = small_shape(4, 3, 4);
   const auto set = numbered(Layout::create(config, order::kUniversalTp).value());

@@ -1,5 +1,5 @@
-// What every executor promises, as tests over cases. A file that includes this names its cases and instantiates
-// ExecutorTest with them.
+// What every executor promises, as tests over cases. A file that includes this names its cases and
+// instantiates ExecutorTest with them.
 #pragma once
 
 #include <gmock/gmock.h>

@@ -1,4 +1,5 @@
-// What executors over files promise when files misbehave. Cases as in executor_conformance.h; the far side is a file.
+// What executors over files promise when files misbehave. Cases as in executor_conformance.h; the far side is
+// a file.
 #pragma once
 
 #include <sys/resource.h>

@@ -54,7 +54,8 @@ class RegistrationTest : public ::testing::Test {
     std::shared_ptr<ImmutableBlock<G2>> source;
     MutableBlock<G3> target;
   };
-  // Submits source -> a new block of the disk. The transfer owns both guards; so does the caller while it keeps them.
+  // Submits source -> a new block of the disk. The transfer owns both guards; so does the caller while it
+  // keeps them.
   std::pair<Transfer, std::shared_ptr<Guards>> offload() {
     auto targets = disk_.allocate_blocks(1).value();
     const std::vector<std::uint32_t> from = {source_->block_id().value()};

@@ -160,7 +160,8 @@ TEST_F(TransferEngineTest, CancelReachesTheHopThatRuns) {
   std::vector<std::uint32_t> all(200);
   std::iota(all.begin(), all.end(), 0u);
   std::vector<std::uint32_t> turned(all.rbegin(), all.rend());
-  // The engine may be kept from its processor between starting a hop and remembering it; then the hop ends first.
+  // The engine may be kept from its processor between starting a hop and remembering it; then the hop ends
+  // first.
   int seen_least = 200;
   for (int attempt = 0; attempt < 100 && seen_least >= 100; ++attempt) {
     std::atomic<int> seen{0};

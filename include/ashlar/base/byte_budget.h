@@ -1,7 +1,8 @@
-// ByteBudget: counts the bytes that several holders keep against one limit. ByteShare: what one holder counts.
+// ByteBudget: counts the bytes that several holders keep against one limit. ByteShare: what one holder
+// counts.
 //
-// Bytes that come from outside and wait are counted before memory is taken for them. Who has no room refuses, and says so; what
-// becomes of the refused is up to the component, whose header says it.
+// Bytes that come from outside and wait are counted before memory is taken for them. Who has no room refuses,
+// and says so; what becomes of the refused is up to the component, whose header says it.
 //
 // Thread safety: ByteBudget: thread-safe; ByteShare: thread-compatible. A budget outlives its shares.
 // Complexity:    O(1), no allocation.

@@ -3,8 +3,8 @@
 // ASHLAR_CHECK(condition, format, ...)   always on.
 // ASHLAR_DCHECK(condition, format, ...)  on hot paths; on when the library is built with ASHLAR_DCHECKS.
 //
-// The message takes printf arguments and should name the value that was wrong. Failures of the world (a full pool,
-// a bad file) are values (result.h), never checks.
+// The message takes printf arguments and should name the value that was wrong. Failures of the world (a full
+// pool, a bad file) are values (result.h), never checks.
 #pragma once
 
 namespace ashlar {

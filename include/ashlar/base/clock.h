@@ -1,7 +1,7 @@
 // Clock: where time comes from, so that tests own it.
 //
-// Clock::real() follows the machine's steady clock. ManualClock stands still until a test moves it, and wakes those
-// who wait for a moment that has come.
+// Clock::real() follows the machine's steady clock. ManualClock stands still until a test moves it, and wakes
+// those who wait for a moment that has come.
 //
 // Thread safety: thread-safe.
 #pragma once

@@ -1,4 +1,5 @@
-// Mutex, MutexLock, CondVar: the standard ones with thread-safety annotations, so that clang checks the locking.
+// Mutex, MutexLock, CondVar: the standard ones with thread-safety annotations, so that clang checks the
+// locking.
 //
 // Thread safety: thread-safe.
 #pragma once

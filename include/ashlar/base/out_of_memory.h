@@ -1,8 +1,9 @@
-// How a failed allocation leaves a call that can refuse: as an error, with everything as it was before the call.
+// How a failed allocation leaves a call that can refuse: as an error, with everything as it was before the
+// call.
 //
-// Inside the library a failed allocation is std::bad_alloc, and every step that may meet one comes before the steps that
-// cannot be undone. A call that returns a Result turns it into a refusal at its end. A call whose signature has no place
-// for a refusal lets std::bad_alloc pass. docs/memory_exhaustion.md lists both kinds.
+// Inside the library a failed allocation is std::bad_alloc, and every step that may meet one comes before the
+// steps that cannot be undone. A call that returns a Result turns it into a refusal at its end. A call whose
+// signature has no place for a refusal lets std::bad_alloc pass. docs/memory_exhaustion.md lists both kinds.
 //
 // Thread safety: thread-safe.
 #pragma once

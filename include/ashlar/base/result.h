@@ -1,7 +1,8 @@
 // Result<T, E>: a value or the reason there is none, with the names of std::expected.
 //
 // Failures of the world travel as Result; the library throws nothing across its interface. A Result cannot be
-// ignored. Reading the value of an error, or the error of a value, is a programmer error and stops the process.
+// ignored. Reading the value of an error, or the error of a value, is a programmer error and stops the
+// process.
 //
 // Thread safety: thread-compatible.
 #pragma once

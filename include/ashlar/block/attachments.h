@@ -1,11 +1,12 @@
 // Attachments: values of any type hung on a registered hash, found again by their type.
 //
-// A type is attached uniquely (one value, replaced by the next) or many times (a growing list); the first attachment
-// of a type decides, and the other form is then an error. Values live until the last handle of the hash is gone.
+// A type is attached uniquely (one value, replaced by the next) or many times (a growing list); the first
+// attachment of a type decides, and the other form is then an error. Values live until the last handle of the
+// hash is gone.
 //
-// Thread safety: thread-safe. A value is visited under a lock of its own type on its hash. Eviction backends may visit
-// under their store's lock, so a visitor must not touch a hash and must not call a manager; it may look hashes up in the
-// registry, and visit other types.
+// Thread safety: thread-safe. A value is visited under a lock of its own type on its hash. Eviction backends
+// may visit under their store's lock, so a visitor must not touch a hash and must not call a manager; it may
+// look hashes up in the registry, and visit other types.
 #pragma once
 
 #include <memory>

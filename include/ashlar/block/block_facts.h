@@ -1,16 +1,16 @@
 // BlockFacts: what an eviction backend may know about a block beyond its hash.
 //
-// Every fact is a column over the blocks of one manager. A backend asks for the columns it needs when it is made
-// (keep_…()); the store writes those and no others, so nobody pays for a fact that nobody reads.
+// Every fact is a column over the blocks of one manager. A backend asks for the columns it needs when it is
+// made (keep_…()); the store writes those and no others, so nobody pays for a fact that nobody reads.
 //
 //   retention    how much the block is worth, set by its users         8 bytes per block
 //   hits         whether a match has found the block since it was registered        1 byte
 //   acquisition  tick of the block's last allocation or revival         8 bytes
 //   parents      the name of the block before, where known             24 bytes
 //
-// Thread safety: keep_…() while the backend is made. Afterwards hits from anywhere (relaxed; a drop of a reference hands
-// them on to whoever settles the block), retention and acquisition under the store's lock, parents by the block's owner, and
-// read under the store's lock.
+// Thread safety: keep_…() while the backend is made. Afterwards hits from anywhere (relaxed; a drop of a
+// reference hands them on to whoever settles the block), retention and acquisition under the store's lock,
+// parents by the block's owner, and read under the store's lock.
 #pragma once
 
 #include <atomic>

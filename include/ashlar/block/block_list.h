@@ -1,8 +1,8 @@
-// BlockList: an owning list of guards. The destructor drops registered guards together, from the last to the first,
-// so that the tail of a sequence is evicted before its head.
+// BlockList: an owning list of guards. The destructor drops registered guards together, from the last to the
+// first, so that the tail of a sequence is evicted before its head.
 //
-// A list that is filled again after clear() keeps its memory: a caller who brings a list along allocates nothing in
-// the steady state.
+// A list that is filled again after clear() keeps its memory: a caller who brings a list along allocates
+// nothing in the steady state.
 //
 // Thread safety: thread-compatible.
 #pragma once

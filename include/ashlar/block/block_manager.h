@@ -1,17 +1,18 @@
 // BlockManager<Tier>: hands out the blocks of one tier, names them, shares them, evicts them.
 //
-//   auto manager = BlockManager<G1>::builder().block_count(1024).registry(registry).with_lru_backend().build();
+//   auto manager =
+//   BlockManager<G1>::builder().block_count(1024).registry(registry).with_lru_backend().build();
 //
-// The manager owns the lives of its blocks, not their bytes. Guards refer to the manager: one that is destroyed while
-// guards are outstanding, or while blocks are in quarantine, stops the process and prints their number and states.
-// Weak blocks and pins may outlive it. Moving a manager leaves its guards valid.
+// The manager owns the lives of its blocks, not their bytes. Guards refer to the manager: one that is
+// destroyed while guards are outstanding, or while blocks are in quarantine, stops the process and prints
+// their number and states. Weak blocks and pins may outlive it. Moving a manager leaves its guards valid.
 //
-// Thread safety: thread-safe. Takes store, then registry.shard (docs/concurrency.md). Matching, copying and dropping
-// blocks that are in use takes no lock.
-// Complexity:    match is O(prefix length), allocate and register O(blocks); nothing allocates from the heap when the
-//                caller brings the output span and the registry is warm.
-// Invariant:     available = reset + inactive - pinned. An allocation of n <= available succeeds when no other
-//                allocation competes. A hash finds at most one primary block.
+// Thread safety: thread-safe. Takes store, then registry.shard (docs/concurrency.md). Matching, copying and
+// dropping blocks that are in use takes no lock.
+// Complexity:    match is O(prefix length), allocate and register O(blocks); nothing allocates from the heap
+//                when the caller brings the output span and the registry is warm.
+// Invariant:     available = reset + inactive - pinned. An allocation of n <= available succeeds when no
+//                other allocation competes. A hash finds at most one primary block.
 #pragma once
 
 #include <algorithm>
@@ -77,10 +78,11 @@ class BlockManager {
     return BlockManager(*std::move(core));
   }
 
-  // A call that finds no memory has changed nothing: it refuses, or throws std::bad_alloc where it has no way to refuse
-  // (docs/memory_exhaustion.md).
+  // A call that finds no memory has changed nothing: it refuses, or throws std::bad_alloc where it has no way
+  // to refuse (docs/memory_exhaustion.md).
 
-  // ---- allocate: all or nothing; empty blocks first, then the inactive ones, evicted in the backend's order.
+  // ---- allocate: all or nothing; empty blocks first, then the inactive ones, evicted in the backend's
+  // order.
 
   [[nodiscard]] Result<BlockList<Mutable>, AllocationRefusal> allocate_blocks(std::size_t n) {
     if (n > total_blocks()) return *core_.why_not(n);  // before room is made for guards that cannot come
@@ -114,8 +116,8 @@ class BlockManager {
     if (refused) return *std::move(refused);
     return allocation;
   }
-  // Waits for room until the deadline (of the manager's clock). Waiting allocations are served in the order in which
-  // they came, so a large one cannot starve; allocate_blocks() does not overtake them.
+  // Waits for room until the deadline (of the manager's clock). Waiting allocations are served in the order
+  // in which they came, so a large one cannot starve; allocate_blocks() does not overtake them.
   [[nodiscard]] Result<BlockList<Mutable>, AllocationRefusal> try_allocate_until(std::size_t n,
                                                                                  Clock::TimePoint deadline) {
     if (n > total_blocks()) return *core_.why_not(n);
@@ -132,17 +134,17 @@ class BlockManager {
 
   // ---- register: the block becomes findable by its hash.
 
-  // Errors: kInvalidArgument for a block of another manager; kCorruption when the hash has a block whose prefix digest
-  // differs: other tokens, at or before the block (a hash collision); kCapacity when that block has as many references as
-  // it may have, or without memory. The block comes back.
+  // Errors: kInvalidArgument for a block of another manager; kCorruption when the hash has a block whose
+  // prefix digest differs: other tokens, at or before the block (a hash collision); kCapacity when that block
+  // has as many references as it may have, or without memory. The block comes back.
   [[nodiscard]] Result<Immutable, Rejected<Complete>> register_block(Complete block) {
     Result<detail::SlotRef> registered = core_.register_one(block.slot_.get());
     if (!registered) return Unexpected(Rejected<Complete>{std::move(registered).error(), std::move(block)});
     block.slot_.take();
     return Immutable(detail::SharedSlot(*registered));
   }
-  // Registers all, in order, in one visit to the lock. Errors: as register_block(), for the first block refused; no
-  // block of the list is registered then, and all come back.
+  // Registers all, in order, in one visit to the lock. Errors: as register_block(), for the first block
+  // refused; no block of the list is registered then, and all come back.
   [[nodiscard]] Result<BlockList<Immutable>, Rejected<BlockList<Complete>>> register_blocks(
       BlockList<Complete> blocks) {
     BlockList<Immutable> registered;
@@ -158,7 +160,8 @@ class BlockManager {
     if (refused) return Unexpected(Rejected<BlockList<Complete>>{*std::move(refused), std::move(blocks)});
     return registered;
   }
-  // The same into the caller's span, which must be as long as the input. On success the input guards are empty.
+  // The same into the caller's span, which must be as long as the input. On success the input guards are
+  // empty.
   [[nodiscard]] std::optional<Error> register_blocks(std::span<Complete> blocks, std::span<Immutable> out) {
     Immutable::release(out);
     return core_.register_many(
@@ -169,11 +172,12 @@ class BlockManager {
         });
   }
 
-  // ---- match: find registered blocks by hash. Every hit is one use: it counts in the registry's frequency tracker
+  // ---- match: find registered blocks by hash. Every hit is one use: it counts in the registry's frequency
+  // tracker
   //      and runs the hash's touch callbacks.
 
-  // The longest prefix of `hashes` whose blocks are all here. Names alone promise equal tokens only where nobody makes
-  // collisions: who has the tokens matches by token blocks, or uses the keyed scheme.
+  // The longest prefix of `hashes` whose blocks are all here. Names alone promise equal tokens only where
+  // nobody makes collisions: who has the tokens matches by token blocks, or uses the keyed scheme.
   BlockList<Immutable> match_blocks(std::span<const tokens::SequenceHash> hashes) {
     BlockList<Immutable> found;
     match_blocks(hashes, found);
@@ -200,9 +204,9 @@ class BlockManager {
       for (std::size_t i = 0; i < slots.size(); ++i) out[first + i].slot_.adopt(slots[i]);
     });
   }
-  // The longest prefix of `blocks` that is here, prefix digests compared: every block of the answer has the same tokens
-  // from position 0 on, and a hash that finds others is a miss. Blocks that were staged without a digest are trusted. A
-  // token block of another size than the manager's is a miss.
+  // The longest prefix of `blocks` that is here, prefix digests compared: every block of the answer has the
+  // same tokens from position 0 on, and a hash that finds others is a miss. Blocks that were staged without a
+  // digest are trusted. A token block of another size than the manager's is a miss.
   BlockList<Immutable> match_blocks(std::span<const tokens::TokenBlock> blocks) {
     BlockList<Immutable> found;
     const std::span<Immutable> out = found.extend(blocks.size());
@@ -213,8 +217,8 @@ class BlockManager {
     found.truncate(hits);
     return found;
   }
-  // One answer per hash, in order, without a stop at a miss; an empty guard is a miss. Repeated hashes are answered
-  // repeatedly. Requires: out is as long as hashes.
+  // One answer per hash, in order, without a stop at a miss; an empty guard is a miss. Repeated hashes are
+  // answered repeatedly. Requires: out is as long as hashes.
   std::size_t match_blocks_scattered(std::span<const tokens::SequenceHash> hashes, std::span<Immutable> out) {
     ASHLAR_CHECK(hashes.size() == out.size(), "%zu hashes, room for %zu answers", hashes.size(), out.size());
     Immutable::release(out);
@@ -244,14 +248,15 @@ class BlockManager {
     if (!pinned) return std::move(pinned).error();
     return Pin(*std::move(pinned));
   }
-  // Keeps the primary block of a hash where it is, in use or inactive, without using it. Errors: kNotFound; kCapacity.
+  // Keeps the primary block of a hash where it is, in use or inactive, without using it. Errors: kNotFound;
+  // kCapacity.
   [[nodiscard]] Result<Hold> hold(const tokens::SequenceHash& hash) {
     auto held = core_.hold(hash);
     if (!held) return std::move(held).error();
     return Hold(*std::move(held));
   }
-  // What the primary block of a hash is worth, in use or inactive; an inactive one is refreshed. Errors: kNotFound;
-  // kInvalidArgument for the priority.
+  // What the primary block of a hash is worth, in use or inactive; an inactive one is refreshed. Errors:
+  // kNotFound; kInvalidArgument for the priority.
   Result<void> set_retention(const tokens::SequenceHash& hash, const BlockRetention& retention) {
     if (auto valid = retention.validate(); !valid) return valid;
     return core_.set_retention(hash, retention);
@@ -260,8 +265,8 @@ class BlockManager {
   std::size_t reset_inactive_pool() { return core_.reset_inactive(); }
   // The next `n` victims in order, without evicting them: what a write-back should copy first.
   std::vector<tokens::SequenceHash> eviction_candidates(std::size_t n) const { return core_.candidates(n); }
-  // Calls visit for every registered primary: what a listener needs after a resync. The hashes are those of one
-  // moment; the visits happen after it, outside all locks.
+  // Calls visit for every registered primary: what a listener needs after a resync. The hashes are those of
+  // one moment; the visits happen after it, outside all locks.
   void for_each_registered(const std::function<void(const tokens::SequenceHash&, BlockId)>& visit) const {
     core_.for_each_registered(visit);
   }
@@ -277,14 +282,14 @@ class BlockManager {
   PoolStatus status() const { return core_.status(); }
   Pressure pressure() const noexcept { return core_.pressure(); }
   ManagerCounters counters() const { return core_.counters(); }
-  // The tokens of a registered block; nothing where it is not here, was staged by name, or keep_tokens is off. For those
-  // who publish in the format of engines, which have tokens.
+  // The tokens of a registered block; nothing where it is not here, was staged by name, or keep_tokens is
+  // off. For those who publish in the format of engines, which have tokens.
   std::optional<std::vector<tokens::Token>> tokens_of(const tokens::SequenceHash& hash) const {
     return core_.tokens_of(hash);
   }
-  // Appends what is registered, as the Stored events that would say so, parents before children, and returns the number that
-  // the log's next event gets: together they are a snapshot. Looks at all blocks under the store's lock.
-  // Requires: an event log.
+  // Appends what is registered, as the Stored events that would say so, parents before children, and returns
+  // the number that the log's next event gets: together they are a snapshot. Looks at all blocks under the
+  // store's lock. Requires: an event log.
   std::uint64_t list_stored(std::vector<events::KvEvent>& out) const { return core_.list_stored(out); }
   // Walks all slots and checks every invariant that can be seen from outside a transition; for tests.
   // Requires: no other thread uses the manager.

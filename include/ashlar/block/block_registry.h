@@ -1,9 +1,10 @@
 // BlockRegistry: one entry per sequence hash, shared by the managers of all tiers.
 //
-// Position first: a hash belongs to the part of the registry that holds its position in a sequence, and a walk along a
-// prefix passes from part to part. Within it, a hash that a manager holds is found through that manager's index, one
-// that only handles keep through the registry's own. Entries exist while a handle or a registered block refers to them
-// and vanish with the last one, without a background task. The registry never owns blocks.
+// Position first: a hash belongs to the part of the registry that holds its position in a sequence, and a
+// walk along a prefix passes from part to part. Within it, a hash that a manager holds is found through that
+// manager's index, one that only handles keep through the registry's own. Entries exist while a handle or a
+// registered block refers to them and vanish with the last one, without a background task. The registry never
+// owns blocks.
 //
 // BlockRegistry is a cheap handle; copies are the same registry.
 //
@@ -53,7 +54,8 @@ class BlockRegistry {
   // The handle of a hash, made if there is none; never counts as a use. For a hash that moves in from
   // elsewhere.
   RegistrationHandle transfer_registration(const tokens::SequenceHash& hash) const;
-  // The handle of a hash that is registered. With `touch`, a hit counts as one use and runs the touch callbacks.
+  // The handle of a hash that is registered. With `touch`, a hit counts as one use and runs the touch
+  // callbacks.
   std::optional<RegistrationHandle> match_sequence_hash(const tokens::SequenceHash& hash, bool touch) const;
 
   bool is_registered(const tokens::SequenceHash& hash) const;

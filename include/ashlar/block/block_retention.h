@@ -1,8 +1,8 @@
-// BlockRetention: how much a block is worth keeping, and until when. RetentionPlan: the same for the token ranges of a
-// request.
+// BlockRetention: how much a block is worth keeping, and until when. RetentionPlan: the same for the token
+// ranges of a request.
 //
-// Priorities go from 0 (first to go) to 100 (last to go). A block nobody spoke about has the default priority of its
-// backend, kDefaultPriority unless told otherwise, and keeps it.
+// Priorities go from 0 (first to go) to 100 (last to go). A block nobody spoke about has the default priority
+// of its backend, kDefaultPriority unless told otherwise, and keeps it.
 // Retention is a preference of the eviction order; only a pin keeps a block from eviction.
 //
 // Thread safety: immutable values.
@@ -45,16 +45,17 @@ struct RetentionPlan {
   std::uint8_t decode_priority = BlockRetention::kDefaultPriority;
   std::optional<Clock::Duration> decode_duration{};
 
-  // Errors: kInvalidArgument for a priority above kMaxPriority, an empty range, or a duration that is not positive.
+  // Errors: kInvalidArgument for a priority above kMaxPriority, an empty range, or a duration that is not
+  // positive.
   Result<void> validate() const;
   bool empty() const noexcept {
     return prompt.empty() && decode_priority == BlockRetention::kDefaultPriority && !decode_duration;
   }
 
-  // The retention of the block of tokens [begin, end) in a request with `prompt_tokens` of prompt, registered `now`.
-  // Of the ranges that touch the block the highest priority counts, and of equal ones the longest duration. A block
-  // with a generated token in it is a decode block if no range of the prompt touches it. Nothing when the plan does not
-  // speak about the block.
+  // The retention of the block of tokens [begin, end) in a request with `prompt_tokens` of prompt, registered
+  // `now`. Of the ranges that touch the block the highest priority counts, and of equal ones the longest
+  // duration. A block with a generated token in it is a decode block if no range of the prompt touches it.
+  // Nothing when the plan does not speak about the block.
   std::optional<BlockRetention> of_block(std::size_t begin, std::size_t end, std::size_t prompt_tokens,
                                          Clock::TimePoint now) const;
 };

@@ -1,8 +1,9 @@
-// CacheGroup: layers of a model that keep their KV in the same way. Models with one kind of attention have one group.
+// CacheGroup: layers of a model that keep their KV in the same way. Models with one kind of attention have
+// one group.
 //
-// Each group of a request has a block table of its own; all take their blocks from one pool and have one block size. A
-// group's blocks are named by the sequence hash as SequenceHash::in_group() gives it, so equal tokens of two groups
-// never meet; group 0 has the plain name.
+// Each group of a request has a block table of its own; all take their blocks from one pool and have one
+// block size. A group's blocks are named by the sequence hash as SequenceHash::in_group() gives it, so equal
+// tokens of two groups never meet; group 0 has the plain name.
 //
 // Thread safety: immutable value.
 #pragma once

@@ -1,12 +1,14 @@
 // Eviction: which inactive block goes next. One concept for the policies, one class that the store calls.
 //
-// A backend orders the inactive blocks of one manager. It is told when a block becomes inactive (insert), leaves
-// because somebody uses it again (remove), is touched while it stays (touch), and is asked for victims (pop). It never
-// looks blocks up: the store's index does that, for active and inactive blocks alike. What a backend prefers to keep is
-// a preference: while it holds a block, pop() yields one. Only pins are vetoes, and pinned blocks are not in it.
+// A backend orders the inactive blocks of one manager. It is told when a block becomes inactive (insert),
+// leaves because somebody uses it again (remove), is touched while it stays (touch), and is asked for victims
+// (pop). It never looks blocks up: the store's index does that, for active and inactive blocks alike. What a
+// backend prefers to keep is a preference: while it holds a block, pop() yields one. Only pins are vetoes,
+// and pinned blocks are not in it.
 //
-// Beyond the hash, a backend may ask the facts (block_facts.h), the clock, and the registry: the handle of a candidate
-// (registry.match_sequence_hash(hash, false)) shows its attachments and the other tiers that hold it.
+// Beyond the hash, a backend may ask the facts (block_facts.h), the clock, and the registry: the handle of a
+// candidate (registry.match_sequence_hash(hash, false)) shows its attachments and the other tiers that hold
+// it.
 //
 // Thread safety: confined; the store calls a backend under its own lock.
 #pragma once
@@ -49,8 +51,8 @@ struct EvictionContext {
 };
 
 // A backend that orders blocks without a look at their hash may offer insert(id) beside insert(id, hash).
-// insert(): the block is not in the backend. remove(), touch(): it is. pop(): the next victim leaves the backend;
-// nothing when it is empty, and only then. peek(): the next victims in order, without a change.
+// insert(): the block is not in the backend. remove(), touch(): it is. pop(): the next victim leaves the
+// backend; nothing when it is empty, and only then. peek(): the next victims in order, without a change.
 template <class B>
 concept EvictionBackend =
     requires(B backend, const B& view, BlockId id, const tokens::SequenceHash& hash, std::span<BlockId> out) {
@@ -62,9 +64,9 @@ concept EvictionBackend =
       { view.size() } -> std::same_as<std::size_t>;
     };
 
-// A backend that also wants to hear of blocks in use. registered(): a block is registered, and in use. unregistered():
-// a registered block that is not in the backend is gone. A block that pop() yields is gone too; nobody says so again.
-// insert() of a block that was not announced announces it.
+// A backend that also wants to hear of blocks in use. registered(): a block is registered, and in use.
+// unregistered(): a registered block that is not in the backend is gone. A block that pop() yields is gone
+// too; nobody says so again. insert() of a block that was not announced announces it.
 template <class B>
 concept FollowsRegistrations = requires(B backend, BlockId id, const tokens::SequenceHash& hash) {
   { backend.registered(id, hash) } -> std::same_as<void>;

@@ -1,8 +1,9 @@
 // Fence: a moment that a device or the kernel reports, once. FenceSignal: the right to report it.
 //
-// Work in flight owns what it touches: a block that a launched computation still reads or writes is not handed out
-// before its fence has passed, whoever stops waiting. A fence passes when its signal says so, never by time. A signal
-// that is destroyed without a word leaves its fence unpassed for ever, and the block in quarantine, counted.
+// Work in flight owns what it touches: a block that a launched computation still reads or writes is not
+// handed out before its fence has passed, whoever stops waiting. A fence passes when its signal says so,
+// never by time. A signal that is destroyed without a word leaves its fence unpassed for ever, and the block
+// in quarantine, counted.
 //
 // Thread safety: thread-safe. Callbacks run on the signalling thread, outside every lock.
 #pragma once
@@ -25,8 +26,8 @@ class Fence {
   bool passed() const noexcept;
   // True when the signal was destroyed unused: this fence can never pass.
   bool abandoned() const noexcept;
-  // Runs `callback` when the fence passes, at once if it has. Every callback runs exactly once, or never when the
-  // fence is abandoned. It must not throw.
+  // Runs `callback` when the fence passes, at once if it has. Every callback runs exactly once, or never when
+  // the fence is abandoned. It must not throw.
   void on_passed(std::function<void()> callback) const;
 
  private:

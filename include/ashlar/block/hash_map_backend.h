@@ -1,7 +1,7 @@
 // HashMapBackend: inactive blocks found by hash and evicted in the order of a reuse policy.
 //
-// The hash map is the store's own index, which finds active and inactive blocks alike; what is left to choose is the
-// order, and that is the policy. Memory, facts and complexity are the policy's.
+// The hash map is the store's own index, which finds active and inactive blocks alike; what is left to choose
+// is the order, and that is the policy. Memory, facts and complexity are the policy's.
 //
 // Thread safety: confined.
 #pragma once

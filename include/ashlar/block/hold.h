@@ -1,8 +1,9 @@
 // Hold: keeps a registered block where it is, without using it: for those who copy it.
 //
-// A reference would take an inactive block out of the eviction order and put it back as the newest. A hold leaves it in its
-// place. It is not evicted while it is held; if its turn comes, it is set aside, still findable, and the eviction is done
-// when the last hold ends. A match revives it as ever. A hold is no use: it counts no frequency and calls no callback.
+// A reference would take an inactive block out of the eviction order and put it back as the newest. A hold
+// leaves it in its place. It is not evicted while it is held; if its turn comes, it is set aside, still
+// findable, and the eviction is done when the last hold ends. A match revives it as ever. A hold is no use:
+// it counts no frequency and calls no callback.
 //
 // It does not keep the manager alive, and is safe after it.
 //

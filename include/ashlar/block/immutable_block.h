@@ -1,15 +1,17 @@
 // ImmutableBlock: one shared reference to a registered block. State: Registered.
 //
 //   copy                  one more reference
-//   last drop             primary -> the inactive pool (or the reset pool, see set_reset_on_release); where there is a
-//                                    duplicate, that becomes the primary, and this block goes to the reset pool
+//   last drop             primary -> the inactive pool (or the reset pool, see set_reset_on_release); where
+//                         there is a
+//                                    duplicate, that becomes the primary, and this block goes to the reset
+//                                    pool
 //                         duplicate -> the reset pool
 //   downgrade()           -> WeakBlock, which does not keep the block
 //   pin(ttl)              keeps the block from eviction for a while after the last drop
 //   release_after(fence)  gives this reference up when the fence passes
 //
-// A block table reads its ids from these guards: under DuplicatePolicy::kReject the guard names the block that is
-// really there, which may be another than the one that was registered.
+// A block table reads its ids from these guards: under DuplicatePolicy::kReject the guard names the block
+// that is really there, which may be another than the one that was registered.
 //
 // Thread safety: thread-compatible; different guards of one block may be used by different threads at once.
 // Size: 16 bytes. Copy and drop take no lock unless the drop is the last.
@@ -52,16 +54,18 @@ class [[nodiscard]] ImmutableBlock {
 
   // References to this very block now. A hint under concurrency.
   std::uint32_t use_count() const noexcept { return detail::use_count_of(slot_.get()); }
-  // True while another block is the primary of this hash: with kAllow, the one that was registered last. When nobody
-  // refers to that one any more, this block may become the primary again.
+  // True while another block is the primary of this hash: with kAllow, the one that was registered last. When
+  // nobody refers to that one any more, this block may become the primary again.
   bool is_duplicate() const noexcept { return detail::is_duplicate(slot_.get()); }
 
-  // Whether the last drop resets the block instead of caching it. Stays with the block while it is registered, the
-  // last writer wins. A duplicate is reset in any case; its flag counts once it has become the primary.
+  // Whether the last drop resets the block instead of caching it. Stays with the block while it is
+  // registered, the last writer wins. A duplicate is reset in any case; its flag counts once it has become
+  // the primary.
   void set_reset_on_release(bool reset) noexcept { detail::set_reset_on_release(slot_.get(), reset); }
 
-  // What the block is worth to an eviction backend that asks for it (priority order, retention); others ignore it.
-  // Stays with the block while it is registered, the last writer wins. Errors: kInvalidArgument for the priority.
+  // What the block is worth to an eviction backend that asks for it (priority order, retention); others
+  // ignore it. Stays with the block while it is registered, the last writer wins. Errors: kInvalidArgument
+  // for the priority.
   Result<void> set_retention(const BlockRetention& retention) {
     if (auto valid = retention.validate(); !valid) return valid;
     detail::set_retention(slot_.get(), retention);
@@ -76,15 +80,15 @@ class [[nodiscard]] ImmutableBlock {
     if (!pinned) return std::move(pinned).error();
     return Pin(*std::move(pinned));
   }
-  // For work in flight that still reads the block: the reference lives until the fence passes. Without memory for that
-  // it throws std::bad_alloc, and this guard keeps the reference.
+  // For work in flight that still reads the block: the reference lives until the fence passes. Without memory
+  // for that it throws std::bad_alloc, and this guard keeps the reference.
   void release_after(const Fence& fence) && {
     detail::drop_reference_after(slot_.get(), fence);
     slot_.take();
   }
 
-  // Drops many references of one manager at the price of one visit to its lock, from the last to the first. The
-  // guards are empty afterwards.
+  // Drops many references of one manager at the price of one visit to its lock, from the last to the first.
+  // The guards are empty afterwards.
   static void release(std::span<ImmutableBlock> blocks) noexcept;
 
  private:

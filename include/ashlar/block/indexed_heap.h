@@ -1,14 +1,15 @@
 // IndexedHeap<Key>: block ids in the order of a key each, least key first; any id can be changed or removed.
 //
-// A heap with four children per node. Keys and ids lie in heap order in arrays of their own, so that the keys of four
-// children are neighbours in memory; a third array says where each id is. Ids with equal keys come in any order, always
-// the same one for the same history: callers that need a total order put a tick into the key.
+// A heap with four children per node. Keys and ids lie in heap order in arrays of their own, so that the keys
+// of four children are neighbours in memory; a third array says where each id is. Ids with equal keys come in
+// any order, always the same one for the same history: callers that need a total order put a tick into the
+// key.
 //
 // Memory: kBytesPerBlock per block of the pool.
 //
 // Thread safety: confined.
-// Complexity:    push, remove, update and pop O(log4 size), top O(1), peek O(k log k) for k ids. Nothing allocates after
-//                construction but peek().
+// Complexity:    push, remove, update and pop O(log4 size), top O(1), peek O(k log k) for k ids. Nothing
+//                allocates after construction but peek().
 // Invariant:     no key is less than its parent's; places_ is the inverse of ids_.
 #pragma once
 

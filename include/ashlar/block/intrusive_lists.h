@@ -1,7 +1,7 @@
 // IntrusiveLists: several lists of block ids over one flat array of links; an id is in at most one of them.
 //
-// The building block of eviction backends that keep order by time. Lists are numbered from 0; the end of each is a link
-// behind those of the blocks. Memory: kBytesPerBlock per block of the pool and 8 bytes per list.
+// The building block of eviction backends that keep order by time. Lists are numbered from 0; the end of each
+// is a link behind those of the blocks. Memory: kBytesPerBlock per block of the pool and 8 bytes per list.
 //
 // Thread safety: confined.
 // Complexity:    O(1) for every operation, O(ids written) for peek(); nothing allocates after construction.

@@ -1,5 +1,5 @@
-// IntrusiveOrder: a list of block ids with O(1) insertion at both ends and removal anywhere; IntrusiveLists with one
-// list.
+// IntrusiveOrder: a list of block ids with O(1) insertion at both ends and removal anywhere; IntrusiveLists
+// with one list.
 //
 // Memory: kBytesPerBlock per block of the pool.
 //

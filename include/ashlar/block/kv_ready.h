@@ -1,8 +1,8 @@
 // KvReady: the proof that the KV of a block exists.
 //
-// A block may be registered only when its KV has been computed or copied. Every way to a CompleteBlock takes this
-// proof or creates it: InflightBlock::compute_done() creates it from a fence that has passed, a transfer creates it
-// from its completion, and a caller who knows by other means says so by name.
+// A block may be registered only when its KV has been computed or copied. Every way to a CompleteBlock takes
+// this proof or creates it: InflightBlock::compute_done() creates it from a fence that has passed, a transfer
+// creates it from its completion, and a caller who knows by other means says so by name.
 //
 // Thread safety: immutable value.
 #pragma once

@@ -1,28 +1,30 @@
 // LineageBackend: evicts from the ends of sequences, so that what stays can be matched.
 //
-// A prefix match stops at the first block that is missing: a block whose predecessor is gone is dead weight. The
-// backend therefore prefers LEAVES, registered blocks without a registered child. A child counts while it is registered,
-// in use or not, so the blocks before one in use are kept too. Where no inactive block is a leaf, the oldest of the
-// others goes: the preference is never a veto.
+// A prefix match stops at the first block that is missing: a block whose predecessor is gone is dead weight.
+// The backend therefore prefers LEAVES, registered blocks without a registered child. A child counts while it
+// is registered, in use or not, so the blocks before one in use are kept too. Where no inactive block is a
+// leaf, the oldest of the others goes: the preference is never a veto.
 //
-// Parent and child find each other by a FAMILY: all registered blocks of one position whose chain hashes end in the
-// fragment that their children carry, and a count of the registered children that carry it. A family exists while it has
-// either, so it does not matter which of the two is registered first, nor whether the parent ever comes. Fragments have
-// 54, 46 or 38 bits: blocks that collide in them are of one family and are kept, or become leaves, together; no more
-// depends on it. Keyed names carry no fragment. Their parents come from the facts, and their families from 62 bits of
-// position and digest; a keyed block whose parent is not known counts as the first of a sequence.
+// Parent and child find each other by a FAMILY: all registered blocks of one position whose chain hashes end
+// in the fragment that their children carry, and a count of the registered children that carry it. A family
+// exists while it has either, so it does not matter which of the two is registered first, nor whether the
+// parent ever comes. Fragments have 54, 46 or 38 bits: blocks that collide in them are of one family and are
+// kept, or become leaves, together; no more depends on it. Keyed names carry no fragment. Their parents come
+// from the facts, and their families from 62 bits of position and digest; a keyed block whose parent is not
+// known counts as the first of a sequence.
 //
 // Two orders:
-//   kOldestChainFirst  By the tick of the last release or touch. A parent that becomes a leaf keeps its tick: of chains
-//                      released one after another the earliest goes whole, tail to head, before the next is begun.
-//   kRoundRobin        First come, first evicted, and so for parents as the last resort. A parent that becomes a leaf
-//                      goes to the end: the chains lose a block each in turn.
+//   kOldestChainFirst  By the tick of the last release or touch. A parent that becomes a leaf keeps its tick:
+//                      of chains released one after another the earliest goes whole, tail to head, before the
+//                      next is begun.
+//   kRoundRobin        First come, first evicted, and so for parents as the last resort. A parent that
+//                      becomes a leaf goes to the end: the chains lose a block each in turn.
 // Blocks of one family that change place together do so in the order in which they were registered.
 //
 // Thread safety: confined; the store's lock also covers the facts it reads.
-// Complexity:    O(log n) with kOldestChainFirst, O(1) with kRoundRobin, each times the blocks of a family, which is 1
-//                without collisions. peek() is O(k log k) for k victims. Nothing allocates after construction but
-//                peek(). No recursion.
+// Complexity:    O(log n) with kOldestChainFirst, O(1) with kRoundRobin, each times the blocks of a family,
+//                which is 1 without collisions. peek() is O(k log k) for k victims. Nothing allocates after
+//                construction but peek(). No recursion.
 // Memory:        kBytesPerBlock; the facts keep another 24 bytes per block for parents.
 #pragma once
 
@@ -55,7 +57,8 @@ class LineageBackend {
   static Result<LineageBackend> create(const EvictionContext& context,
                                        LineageOrder order = LineageOrder::kOldestChainFirst);
 
-  // A block that is known under another name, or with another parent, begins a new life: the old one is unregistered.
+  // A block that is known under another name, or with another parent, begins a new life: the old one is
+  // unregistered.
   void registered(BlockId id, const tokens::SequenceHash& hash);
   // Without effect on a block that is not known.
   void unregistered(BlockId id);

@@ -22,12 +22,13 @@ namespace ashlar::block {
 
 // What happens when a block is registered whose hash has a block already.
 enum class DuplicatePolicy : std::uint8_t {
-  // The candidate keeps its own id and becomes what the hash finds. The first block stays for those who refer to it, as a
-  // duplicate, and is reset when nobody does. So a hash has several blocks only while several are in use; or while the
-  // first is pinned or held, which keeps its place for it.
+  // The candidate keeps its own id and becomes what the hash finds. The first block stays for those who refer
+  // to it, as a duplicate, and is reset when nobody does. So a hash has several blocks only while several are
+  // in use; or while the first is pinned or held, which keeps its place for it.
   kAllow,
   // The caller gets the first; the candidate is reset. A sequence that registers before it has computed
-  // (RegisterBlocks::kAtOnce) keeps its own block, as with kAllow: it is never given one that another still computes.
+  // (RegisterBlocks::kAtOnce) keeps its own block, as with kAllow: it is never given one that another still
+  // computes.
   kReject,
 };
 
@@ -39,9 +40,10 @@ struct Watermarks {
   std::size_t high = 0;  // and ends when at least so many are
 };
 
-// Called after the operation that crossed a watermark, outside all locks. It must not throw. Calls of different threads
-// may arrive in either order, and one may arrive while the manager is being destroyed: BlockManager::pressure() is the
-// truth. It may use the manager, but not the sequence or batch whose call it interrupts.
+// Called after the operation that crossed a watermark, outside all locks. It must not throw. Calls of
+// different threads may arrive in either order, and one may arrive while the manager is being destroyed:
+// BlockManager::pressure() is the truth. It may use the manager, but not the sequence or batch whose call it
+// interrupts.
 using PressureCallback = std::function<void(Pressure, std::size_t available)>;
 
 struct ManagerOptions {

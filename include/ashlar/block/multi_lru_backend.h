@@ -1,9 +1,10 @@
-// MultiLruBackend: evicts rarely used blocks first, and among them the one that was released or touched longest ago.
+// MultiLruBackend: evicts rarely used blocks first, and among them the one that was released or touched
+// longest ago.
 //
-// Four lists, cold, warm, hot and very hot, by how often the block's hash was used lately (the registry's frequency
-// tracker). A block gets its tier when it is released and again at every touch, from the count of that moment, and is
-// the newest of its tier then; a count that fades later moves nothing. The coldest tier that is not empty gives the
-// victim.
+// Four lists, cold, warm, hot and very hot, by how often the block's hash was used lately (the registry's
+// frequency tracker). A block gets its tier when it is released and again at every touch, from the count of
+// that moment, and is the newest of its tier then; a count that fades later moves nothing. The coldest tier
+// that is not empty gives the victim.
 //
 // Memory: kBytesPerBlock per block of the pool; asks for no facts.
 //

@@ -5,8 +5,8 @@
 //   stage(identity, ready)        -> CompleteBlock   only the name is known, and trusted
 //   drop                          -> the reset pool
 //
-// Transitions consume the guard and cannot be called on an lvalue. A refusal hands the guard back. C++ cannot forbid
-// the use of a moved-from guard; it stops the process with a sentence.
+// Transitions consume the guard and cannot be called on an lvalue. A refusal hands the guard back. C++ cannot
+// forbid the use of a moved-from guard; it stops the process with a sentence.
 //
 // Thread safety: thread-compatible. Size: 16 bytes.
 #pragma once

@@ -6,7 +6,8 @@
 //   reset()                      -> MutableBlock
 //   drop                         -> the reset pool
 //
-// Thread safety: thread-compatible. Size: 16 bytes. Adding a token allocates nothing once the slot has been used.
+// Thread safety: thread-compatible. Size: 16 bytes. Adding a token allocates nothing once the slot has been
+// used.
 #pragma once
 
 #include <cstdint>
@@ -52,7 +53,8 @@ class [[nodiscard]] PartialBlock {
     if (auto refused = detail::add_tokens(slot_.get(), tokens)) return *std::move(refused);
     return {};
   }
-  // Takes tokens off the end; their KV no longer counts as computed. Errors: kInvalidArgument when there are fewer.
+  // Takes tokens off the end; their KV no longer counts as computed. Errors: kInvalidArgument when there are
+  // fewer.
   Result<void> pop_token() { return pop_tokens(1); }
   Result<void> pop_tokens(std::uint32_t count) {
     if (auto refused = detail::pop_tokens(slot_.get(), count)) return *std::move(refused);

@@ -1,7 +1,7 @@
 // Pin: keeps a registered block from being evicted while nobody refers to it, for a limited time.
 //
-// A pin ends with unpin(), with the guard, or when its time is over, whichever comes first. It cannot be undone twice:
-// a pin that has ended does nothing more. It does not keep the manager alive.
+// A pin ends with unpin(), with the guard, or when its time is over, whichever comes first. It cannot be
+// undone twice: a pin that has ended does nothing more. It does not keep the manager alive.
 //
 // Thread safety: thread-compatible.
 #pragma once

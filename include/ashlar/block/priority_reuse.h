@@ -1,9 +1,10 @@
 // PriorityReuse: the block of the lowest priority is reused first, of equals the one released longest ago.
 //
-// The priority is that of the block's retention when it is released or touched, BlockRetention::kDefaultPriority for a
-// block nobody spoke about. It stays until then, whatever time the retention names; for priorities that fade there is
-// the RetentionBackend. A touch counts as a release. Releases are numbered one by one, so that the end of a sequence goes
-// before its head; the tick of acquisition, the last word of the order, would decide between two of one number.
+// The priority is that of the block's retention when it is released or touched,
+// BlockRetention::kDefaultPriority for a block nobody spoke about. It stays until then, whatever time the
+// retention names; for priorities that fade there is the RetentionBackend. A touch counts as a release.
+// Releases are numbered one by one, so that the end of a sequence goes before its head; the tick of
+// acquisition, the last word of the order, would decide between two of one number.
 //
 // Memory: kBytesPerBlock per block of the pool. Facts: retention, acquisition.
 //

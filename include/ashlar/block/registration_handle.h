@@ -1,7 +1,7 @@
 // RegistrationHandle: the place of one sequence hash in a BlockRegistry, shared by all tiers.
 //
-// While a handle or a registered block of any manager refers to a hash, the hash has one entry: attachments, touch
-// callbacks and presence live there. The entry vanishes with the last of them, on the spot.
+// While a handle or a registered block of any manager refers to a hash, the hash has one entry: attachments,
+// touch callbacks and presence live there. The entry vanishes with the last of them, on the spot.
 //
 // Thread safety: thread-safe for const members; assignment is thread-compatible.
 // Complexity:    O(1); presence reads take no lock.
@@ -34,14 +34,14 @@ class RegistrationHandle {
 
   tokens::SequenceHash sequence_hash() const noexcept;
 
-  // One value of type T; replaces the one before. Errors: kAlreadyExists when T is attached many times here; kCapacity
-  // when there is no memory for it.
+  // One value of type T; replaces the one before. Errors: kAlreadyExists when T is attached many times here;
+  // kCapacity when there is no memory for it.
   template <class T>
   Result<void> attach_unique(T value) const {
     return detail::attach<T, true>(*entry_, std::move(value));
   }
-  // One more value of type T. Errors: kAlreadyExists when T is attached uniquely here; kCapacity when there is no memory
-  // for it.
+  // One more value of type T. Errors: kAlreadyExists when T is attached uniquely here; kCapacity when there
+  // is no memory for it.
   template <class T>
   Result<void> attach(T value) const {
     return detail::attach<T, false>(*entry_, std::move(value));
@@ -63,8 +63,9 @@ class RegistrationHandle {
     return has_any_block(std::span(tiers.begin(), tiers.size()));
   }
 
-  // Runs `callback` at every touch of the hash: a match in any manager that shares the registry, registry.touch(),
-  // touch(). Callbacks run outside all locks, on the thread that touches, and must not throw.
+  // Runs `callback` at every touch of the hash: a match in any manager that shares the registry,
+  // registry.touch(), touch(). Callbacks run outside all locks, on the thread that touches, and must not
+  // throw.
   void on_touch(TouchCallback callback) const;
   // Counts one use of the hash and runs the touch callbacks.
   void touch() const;

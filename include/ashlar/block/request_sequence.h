@@ -1,31 +1,33 @@
 // RequestSequence<Tier>: one request as a scheduler sees it, from its prompt to its last token.
 //
-//   schedule_prefill(n) … apply_prefill(token?)     n tokens of the prompt; the last chunk yields the first token
-//   schedule_decode()   … apply_decode(token)       one token
-//   schedule_speculative(k) … apply_speculative(accepted)   one token and k drafts; a prefix of them is accepted
+//   schedule_prefill(n) … apply_prefill(token?)             n prompt tokens; the last chunk yields a token
+//   schedule_decode() … apply_decode(token)                 one token
+//   schedule_speculative(k) … apply_speculative(accepted)   one token and k drafts, a prefix accepted
 //
-// A step is scheduled (blocks are taken), computed by the engine, then applied (KV exists now) or reverted (the blocks
-// that it took go back, the last first). Between steps the request may be preempted and resumed, forked, or released.
+// A step is scheduled (blocks are taken), computed by the engine, then applied (KV exists now) or reverted
+// (the blocks that it took go back, the last first). Between steps the request may be preempted and resumed,
+// forked, or released.
 //
-//        match_prefix             schedule_…                 preempt
-//   Idle ────────────▶ Idle   Idle ─────────▶ …Scheduled   Idle ─────▶ Preempted     any state ── release ─▶ Released
-//                                   ◀────────                   ◀─────
-//                                  apply_…, revert               resume
+//        match_prefix            schedule_…                  preempt                       release
+//   Idle ───────────▶ Idle   Idle ─────────▶ …Scheduled   Idle ─────▶ Preempted   any state ─────▶ Released
+//                                 ◀─────────                   ◀─────
+//                               apply_…, revert                resume
 //
-// **A block is registered only when its KV is computed**: when apply_…() has seen all its tokens computed. The token
-// that a step yields has no KV yet; a block that it fills is registered by the step that computes it, and never if
-// there is none. A chunk that ends inside a block leaves that block unregistered. resume() begins with what the cache
-// still has, and computes the rest again.
+// **A block is registered only when its KV is computed**: when apply_…() has seen all its tokens computed.
+// The token that a step yields has no KV yet; a block that it fills is registered by the step that computes
+// it, and never if there is none. A chunk that ends inside a block leaves that block unregistered. resume()
+// begins with what the cache still has, and computes the rest again.
 //
-// fork() shares everything. The last block, partly filled, stays shared until one of the sharers writes to it: that
-// one's next schedule_…() takes a block and asks the engine for a copy (StepPlan::copies); the source is kept until the
-// step is applied. A hash collision costs the request its sharing, not its life: its blocks stay its own from there on.
+// fork() shares everything. The last block, partly filled, stays shared until one of the sharers writes to
+// it: that one's next schedule_…() takes a block and asks the engine for a copy (StepPlan::copies); the
+// source is kept until the step is applied. A hash collision costs the request its sharing, not its life: its
+// blocks stay its own from there on.
 //
 // Every call that is refused changes nothing and says why (SequenceError).
 //
 // Thread safety: thread-compatible; different requests may be used by different threads, forks included.
-// Complexity:    a decode step is O(1) and allocates nothing from the heap when max_tokens is given (memory is reserved
-//                for up to 2^20 tokens) and the thread has registered a block before.
+// Complexity:    a decode step is O(1) and allocates nothing from the heap when max_tokens is given (memory
+//                is reserved for up to 2^20 tokens) and the thread has registered a block before.
 // Invariant:     between steps block_table() has exactly the blocks that hold computed_tokens().
 #pragma once
 
@@ -89,8 +91,8 @@ struct StepPlan {
 // What applying a step did.
 struct StepOutcome {
   std::size_t registered = 0;  // blocks that others can find now
-  // Blocks that were exchanged for those that others had registered before (DuplicatePolicy::kReject): block_table()
-  // has their ids now.
+  // Blocks that were exchanged for those that others had registered before (DuplicatePolicy::kReject):
+  // block_table() has their ids now.
   std::size_t replaced = 0;
   bool at_limit = false;  // max_tokens is reached
 };
@@ -107,8 +109,9 @@ using UntypedRequestPtr = std::unique_ptr<UntypedRequest, UntypedRequestDelete>;
 
 // The untyped calls behind RequestSequence; documented there.
 struct RequestCalls {
-  static Result<UntypedRequestPtr> create(std::shared_ptr<BlockStore> store, std::vector<tokens::Token> prompt,
-                                       std::vector<tokens::SequenceHash> hashes, RequestOptions options);
+  static Result<UntypedRequestPtr> create(std::shared_ptr<BlockStore> store,
+                                          std::vector<tokens::Token> prompt,
+                                          std::vector<tokens::SequenceHash> hashes, RequestOptions options);
   static RequestState state(const UntypedRequest& core) noexcept;
   static std::span<const tokens::Token> tokens(const UntypedRequest& core) noexcept;
   static std::size_t prompt_size(const UntypedRequest& core) noexcept;
@@ -132,13 +135,14 @@ struct RequestCalls {
   static Result<void, SequenceError> revert(UntypedRequest& core);
   static Result<void, SequenceError> preempt(UntypedRequest& core);
   static Result<std::size_t, SequenceError> resume(UntypedRequest& core);
-  static Result<UntypedRequestPtr, SequenceError> fork(UntypedRequest& core, std::optional<tokens::Token> last);
+  static Result<UntypedRequestPtr, SequenceError> fork(UntypedRequest& core,
+                                                       std::optional<tokens::Token> last);
   static void release(UntypedRequest& core) noexcept;
   static void release_after(UntypedRequest& core, const Fence& fence);
 
  private:
   static Result<UntypedRequestPtr> make(std::shared_ptr<BlockStore> store, std::vector<tokens::Token> prompt,
-                                     std::vector<tokens::SequenceHash> hashes, RequestOptions options);
+                                        std::vector<tokens::SequenceHash> hashes, RequestOptions options);
 };
 }  // namespace detail
 
@@ -151,16 +155,17 @@ class [[nodiscard]] RequestSequence {
 
  public:
   // The manager must outlive the request.
-  // Every call that returns a Result may also be refused for want of memory, with kCapacity here and kOutOfMemory below; it
-  // has changed nothing then.
-  // Errors: kInvalidArgument for an empty prompt, a prompt above max_tokens, more blocks than positions, hashes that
-  // are not of the prompt's blocks, runs that validate_runs() refuses, a window of 0, and what RetentionPlan refuses.
+  // Every call that returns a Result may also be refused for want of memory, with kCapacity here and
+  // kOutOfMemory below; it has changed nothing then.
+  // Errors: kInvalidArgument for an empty prompt, a prompt above max_tokens, more blocks than positions,
+  // hashes that are not of the prompt's blocks, runs that validate_runs() refuses, a window of 0, and what
+  // RetentionPlan refuses.
   static Result<RequestSequence> create(BlockManager<Tier>& manager, std::vector<tokens::Token> prompt,
                                         RequestOptions options = {}) {
     return create(manager, std::move(prompt), {}, std::move(options));
   }
-  // With the names of the prompt's first full blocks, which are trusted; the rest, and all prefix digests, are computed
-  // when they are needed.
+  // With the names of the prompt's first full blocks, which are trusted; the rest, and all prefix digests,
+  // are computed when they are needed.
   static Result<RequestSequence> create(BlockManager<Tier>& manager, std::vector<tokens::Token> prompt,
                                         std::vector<tokens::SequenceHash> hashes, RequestOptions options) {
     auto core =
@@ -188,20 +193,21 @@ class [[nodiscard]] RequestSequence {
   std::size_t group_count() const noexcept { return Calls::group_count(core()); }
   // The blocks of a group in order; kNoBlock for those outside its window. Requires: group < group_count().
   std::span<const BlockId> block_table(std::size_t group = 0) const { return Calls::table(core(), group); }
-  // The names of all full blocks, in group 0. Those that nobody needed so far are computed now: not for two threads at
-  // once.
+  // The names of all full blocks, in group 0. Those that nobody needed so far are computed now: not for two
+  // threads at once.
   std::span<const tokens::SequenceHash> sequence_hashes() const { return Calls::hashes(core()); }
 
   // The copies that the scheduled step needs first.
   std::span<const BlockCopy> copies() const noexcept { return Calls::copies(core()); }
 
-  // Shares the longest cached prefix that is valid for all groups, prefix digests compared: what is found was computed
-  // for the same tokens from position 0 on. O(blocks * groups). Returns its tokens; at most size() - 1, unless
-  // reuse_last_token. Errors: kWrongState unless Idle and without blocks.
+  // Shares the longest cached prefix that is valid for all groups, prefix digests compared: what is found was
+  // computed for the same tokens from position 0 on. O(blocks * groups). Returns its tokens; at most size() -
+  // 1, unless reuse_last_token. Errors: kWrongState unless Idle and without blocks.
   Result<std::size_t, SequenceError> match_prefix() { return Calls::match_prefix(core()); }
 
   // Errors: kWrongState unless Idle; kNothingToCompute for 0 tokens; kPrefillOverrun for more than
-  // tokens_to_compute(); kTooLong when the chunk is the last and there is no room for the token it yields; kNoRoom.
+  // tokens_to_compute(); kTooLong when the chunk is the last and there is no room for the token it yields;
+  // kNoRoom.
   Result<StepPlan, SequenceError> schedule_prefill(std::size_t tokens) {
     return Calls::schedule_prefill(core(), tokens);
   }
@@ -210,8 +216,8 @@ class [[nodiscard]] RequestSequence {
     return Calls::apply_prefill(core(), next);
   }
 
-  // Errors: kWrongState unless Idle; kPrefillIncomplete unless exactly one token is left to compute; kTooLong when
-  // max_tokens is reached; kNoRoom.
+  // Errors: kWrongState unless Idle; kPrefillIncomplete unless exactly one token is left to compute; kTooLong
+  // when max_tokens is reached; kNoRoom.
   Result<StepPlan, SequenceError> schedule_decode() { return Calls::schedule_decode(core()); }
   Result<StepOutcome, SequenceError> apply_decode(tokens::Token next) {
     return Calls::apply_decode(core(), next);
@@ -227,30 +233,31 @@ class [[nodiscard]] RequestSequence {
     return Calls::apply_speculative(core(), accepted);
   }
 
-  // Forgets the scheduled step: its blocks can be handed out again at once, so nothing may still write to them.
-  // Errors: kWrongState when none is scheduled.
+  // Forgets the scheduled step: its blocks can be handed out again at once, so nothing may still write to
+  // them. Errors: kWrongState when none is scheduled.
   Result<void, SequenceError> revert() { return Calls::revert(core()); }
 
   // Gives all blocks back and keeps the tokens. Errors: kWrongState unless Idle.
   Result<void, SequenceError> preempt() { return Calls::preempt(core()); }
-  // Begins anew with what the cache has: returns the cached tokens, at most size() - 1 once tokens were generated; the
-  // rest is prefill again.
+  // Begins anew with what the cache has: returns the cached tokens, at most size() - 1 once tokens were
+  // generated; the rest is prefill again.
   // Errors: kWrongState unless Preempted.
   Result<std::size_t, SequenceError> resume() { return Calls::resume(core()); }
 
-  // A second request with the same tokens and blocks. With `last`, its last token is another one (beam search).
-  // Errors: kWrongState unless Idle; with `last`, kPrefillIncomplete unless exactly one token is left to compute.
+  // A second request with the same tokens and blocks. With `last`, its last token is another one (beam
+  // search). Errors: kWrongState unless Idle; with `last`, kPrefillIncomplete unless exactly one token is
+  // left to compute.
   Result<RequestSequence, SequenceError> fork(std::optional<tokens::Token> last = std::nullopt) {
     auto forked = Calls::fork(core(), last);
     if (!forked) return std::move(forked).error();
     return RequestSequence(*std::move(forked));
   }
 
-  // Gives all blocks back at once, the last first. The tokens stay readable. Dropping the request does the same. While
-  // a step is in flight, use release_after().
+  // Gives all blocks back at once, the last first. The tokens stay readable. Dropping the request does the
+  // same. While a step is in flight, use release_after().
   void release() noexcept { Calls::release(core()); }
-  // The same when the fence has passed: for a step in flight that is abandoned. Without memory for that it throws
-  // std::bad_alloc, and the request keeps its blocks.
+  // The same when the fence has passed: for a step in flight that is abandoned. Without memory for that it
+  // throws std::bad_alloc, and the request keeps its blocks.
   void release_after(const Fence& fence) { Calls::release_after(core(), fence); }
 
  private:

@@ -1,4 +1,5 @@
-// ResetAllocator: the order in which empty blocks are handed out. Pluggable; the default is first in, first out.
+// ResetAllocator: the order in which empty blocks are handed out. Pluggable; the default is first in, first
+// out.
 //
 // Thread safety: confined; the store calls it under its own lock. Nothing allocates after construction.
 #pragma once

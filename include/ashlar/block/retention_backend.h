@@ -1,26 +1,32 @@
-// RetentionBackend: evicts by how much blocks are worth, a worth that fades and that only a share of the pool may claim.
+// RetentionBackend: evicts by how much blocks are worth, a worth that fades and that only a share of the pool
+// may claim.
 //
-//   order     the effective priority, lowest first; at the same priority, with never_hit_first, blocks that no match has
-//             found before those that one has; then the block released or touched longest ago
-//   time      a block has the priority of its retention up to its `until`. From then on its distance to the default
-//             priority is halved, rounding towards the default, after every half_life, until nothing is left: priority 99 over a
-//             default of 35 goes 67, 51, 43, 39, 37, 36, 35. With a half_life of zero it is the default at `until`.
-//   cap       at most retained_share of the pool's blocks are here with more than the default priority. When one more
-//             comes, the first of them in the order above is demoted: it has the default priority from then on.
-//   facts     retention and hits are those known when the block was inserted or last touched; a touch also lifts a
-//             demotion, as if the block had just come
+//   order     the effective priority, lowest first; at the same priority, with never_hit_first, blocks that
+//             no match has found before those that one has; then the block released or touched longest ago
+//   time      a block has the priority of its retention up to its `until`. From then on its distance to the
+//             default priority is halved, rounding towards the default, after every half_life, until nothing
+//             is left: priority 99 over a default of 35 goes 67, 51, 43, 39, 37, 36, 35. With a half_life of
+//             zero it is the default at `until`.
+//   cap       at most retained_share of the pool's blocks are here with more than the default priority. When
+//             one more comes, the first of them in the order above is demoted: it has the default priority
+//             from then on.
+//   facts     retention and hits are those known when the block was inserted or last touched; a touch also
+//             lifts a demotion, as if the block had just come
 //
 // Everything here is a preference: pop() yields while a block is left, whatever it is worth.
 //
-// What is due by the clock happens at the start of insert(), touch(), pop() and peek(). So peek() foretells the pops of
-// the same moment; it is const because the order at that moment does not depend on who asked before.
+// What is due by the clock happens at the start of insert(), touch(), pop() and peek(). So peek() foretells
+// the pops of the same moment; it is const because the order at that moment does not depend on who asked
+// before.
 //
 // Memory: kBytesPerBlock per block of the pool. Facts: retention; hits with never_hit_first.
 //
 // Thread safety: confined; peek() counts as a change.
-// Complexity:    O(log n), and O(log n) for each change that time makes, at most seven in the stay of one block; peek()
-//                at k blocks O(k log k), and it allocates. The clock is read only while something here can still fade.
-// Invariant:     a block is in exactly one of normal_ and retained_, and in fading_ as long as time will change it.
+// Complexity:    O(log n), and O(log n) for each change that time makes, at most seven in the stay of one
+//                block; peek() at k blocks O(k log k), and it allocates. The clock is read only while
+//                something here can still fade.
+// Invariant:     a block is in exactly one of normal_ and retained_, and in fading_ as long as time will
+//                change it.
 #pragma once
 
 #include <chrono>
@@ -46,8 +52,8 @@ struct RetentionOptions {
   // Of equal priority, blocks that no match has found go before those that one has.
   bool never_hit_first = false;
 
-  // Errors: kInvalidArgument for a priority above BlockRetention::kMaxPriority, a share outside 0 to 1, a negative
-  // half_life.
+  // Errors: kInvalidArgument for a priority above BlockRetention::kMaxPriority, a share outside 0 to 1, a
+  // negative half_life.
   Result<void> validate() const;
 };
 

@@ -1,8 +1,8 @@
 // ReusePolicy: the order in which a HashMapBackend gives its blocks up.
 //
-// insert() and remove() as the backend's; next() takes the block to reuse first; peek() looks at the next ones. A policy
-// with a touch(id) hears of touches; without one they change nothing. A policy is made from the EvictionContext, or
-// brought ready. Those of the library: FifoReuse, LifoReuse, LruReuse, PriorityReuse.
+// insert() and remove() as the backend's; next() takes the block to reuse first; peek() looks at the next
+// ones. A policy with a touch(id) hears of touches; without one they change nothing. A policy is made from
+// the EvictionContext, or brought ready. Those of the library: FifoReuse, LifoReuse, LruReuse, PriorityReuse.
 //
 // Thread safety: confined.
 #pragma once

@@ -1,5 +1,5 @@
-// SequenceBatch<Tier>: the requests that run together, scheduled and applied as one. One visit to the manager per step,
-// however many blocks it takes or registers.
+// SequenceBatch<Tier>: the requests that run together, scheduled and applied as one. One visit to the manager
+// per step, however many blocks it takes or registers.
 //
 //   batch.add(request);                     // for each; a request is in one step at a time
 //   auto plan = batch.schedule_decode();    // all or none
@@ -7,8 +7,8 @@
 //   batch.apply_decode(tokens);             // one token per request, in the order of add()
 //
 // Thread safety: thread-compatible. The requests must outlive their place in the batch.
-// Complexity:    O(requests); nothing allocates from the heap once a batch has had as many requests before and the
-//                requests have max_tokens.
+// Complexity:    O(requests); nothing allocates from the heap once a batch has had as many requests before
+//                and the requests have max_tokens.
 #pragma once
 
 #include <cstddef>
@@ -81,8 +81,9 @@ class SequenceBatch {
   void add(RequestSequence<Tier>& request) { core_.add(&request.core()); }
   std::size_t size() const noexcept { return core_.size(); }
 
-  // Errors: those of RequestSequence, for the first request refused; kForeign for requests of different managers;
-  // kNoRoom when there is not enough for all; kOutOfMemory, named at request 0. A refused batch has changed nothing.
+  // Errors: those of RequestSequence, for the first request refused; kForeign for requests of different
+  // managers; kNoRoom when there is not enough for all; kOutOfMemory, named at request 0. A refused batch has
+  // changed nothing.
   Result<BatchPlan, BatchError> schedule_decode() { return core_.schedule_decode(); }
   // One token per request. Requires: tokens.size() == size(). Errors: those of RequestSequence.
   Result<StepOutcome, BatchError> apply_decode(std::span<const tokens::Token> tokens) {

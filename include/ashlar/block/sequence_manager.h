@@ -1,5 +1,5 @@
-// SequenceManager<Tier>: block tables for whole sequences, with prefix caching. The small interface: a sequence gets
-// all its blocks at once, grows by one token at a time, and gives everything back.
+// SequenceManager<Tier>: block tables for whole sequences, with prefix caching. The small interface: a
+// sequence gets all its blocks at once, grows by one token at a time, and gives everything back.
 //
 //   SequenceManager<G1> sequences(manager);
 //   auto sequence = sequences.make_sequence(prompt);
@@ -10,14 +10,14 @@
 //   sequences.may_append(*sequence);             // a block for it, if one is needed
 //   sequences.deallocate(*sequence);             // the last block first
 //
-// A hit never covers the last token of a sequence: somebody must compute it to get logits, so the last full block of a
-// prompt that ends on a block boundary is computed again (reuse_last_token allows it). Prefix digests are compared on
-// every hit: a block that is found has the sequence's tokens from position 0 on. RequestSequence (request_sequence.h) is
-// the large interface: chunks, speculation, forks, preemption.
+// A hit never covers the last token of a sequence: somebody must compute it to get logits, so the last full
+// block of a prompt that ends on a block boundary is computed again (reuse_last_token allows it). Prefix
+// digests are compared on every hit: a block that is found has the sequence's tokens from position 0 on.
+// RequestSequence (request_sequence.h) is the large interface: chunks, speculation, forks, preemption.
 //
 // Thread safety: SequenceManager is thread-safe, a Sequence thread-compatible. The manager must outlive both.
-// Complexity:    allocate() and deallocate() are O(blocks), the rest O(1) or O(block size); nothing allocates from
-//                the heap once a sequence has had as many blocks before.
+// Complexity:    allocate() and deallocate() are O(blocks), the rest O(1) or O(block size); nothing allocates
+//                from the heap once a sequence has had as many blocks before.
 #pragma once
 
 #include <cstddef>
@@ -43,10 +43,10 @@ namespace ashlar::block {
 enum class RegisterBlocks : std::uint8_t {
   // When computed() says that their KV exists.
   kWhenComputed,
-  // When they are handed out, or filled by may_append(). With this option the caller vouches that the KV of a block is
-  // written before anybody reads it, as in an engine that runs each step to its end before the next begins. A sequence
-  // keeps the blocks that it still has to compute, under either DuplicatePolicy: one whose hash has a block becomes its
-  // duplicate, or takes its place.
+  // When they are handed out, or filled by may_append(). With this option the caller vouches that the KV of a
+  // block is written before anybody reads it, as in an engine that runs each step to its end before the next
+  // begins. A sequence keeps the blocks that it still has to compute, under either DuplicatePolicy: one whose
+  // hash has a block becomes its duplicate, or takes its place.
   kAtOnce,
 };
 
@@ -74,7 +74,7 @@ class UntypedSequenceManager {
  public:
   UntypedSequenceManager(std::shared_ptr<BlockStore> store, SequenceManagerOptions options);
   Result<UntypedSequencePtr> make(std::vector<tokens::Token> tokens,
-                               std::vector<tokens::SequenceHash> hashes) const;
+                                  std::vector<tokens::SequenceHash> hashes) const;
   std::optional<AllocationRefusal> why_not_allocate(UntypedSequence& sequence) const;
   Result<std::size_t, SequenceError> allocate(UntypedSequence& sequence) const;
   Result<void, SequenceError> deallocate(UntypedSequence& sequence) const;
@@ -144,12 +144,13 @@ class SequenceManager {
   explicit SequenceManager(BlockManager<Tier>& manager, SequenceManagerOptions options = {})
       : core_(manager.core_.store(), std::move(options)) {}
 
-  // Errors: kInvalidArgument for more blocks than positions, and for hashes that are not of the tokens' blocks.
+  // Errors: kInvalidArgument for more blocks than positions, and for hashes that are not of the tokens'
+  // blocks.
   Result<Sequence<Tier>> make_sequence(std::vector<tokens::Token> tokens) const {
     return make_sequence(std::move(tokens), {});
   }
-  // With the names of its first full blocks, which are trusted; the rest, and all prefix digests, are computed when they
-  // are needed.
+  // With the names of its first full blocks, which are trusted; the rest, and all prefix digests, are
+  // computed when they are needed.
   Result<Sequence<Tier>> make_sequence(std::vector<tokens::Token> tokens,
                                        std::vector<tokens::SequenceHash> hashes) const {
     auto core = core_.make(std::move(tokens), std::move(hashes));
@@ -157,9 +158,9 @@ class SequenceManager {
     return Sequence<Tier>(*std::move(core));
   }
 
-  // Requires: the sequence is of this manager. Names that nobody needed so far are computed: not for two threads at once.
-  // Whether allocate() would find room now. Blocks that others use already cost nothing; cached ones that nobody uses
-  // cost their place.
+  // Requires: the sequence is of this manager. Names that nobody needed so far are computed: not for two
+  // threads at once. Whether allocate() would find room now. Blocks that others use already cost nothing;
+  // cached ones that nobody uses cost their place.
   bool can_allocate(const Sequence<Tier>& sequence) const { return !why_not_allocate(sequence); }
   std::optional<AllocationRefusal> why_not_allocate(const Sequence<Tier>& sequence) const {
     return core_.why_not_allocate(sequence.core());
@@ -180,15 +181,15 @@ class SequenceManager {
   std::optional<AllocationRefusal> why_not_append(const Sequence<Tier>& sequence) const {
     return core_.why_not_append(sequence.core());
   }
-  // Call it after append(). Three cases: the token begins a block, which is handed out; the token fills a block, which
-  // is named (and registered, with RegisterBlocks::kAtOnce); or there is nothing to do.
-  // Errors: kWrongState when nothing is allocated; kNoRoom.
+  // Call it after append(). Three cases: the token begins a block, which is handed out; the token fills a
+  // block, which is named (and registered, with RegisterBlocks::kAtOnce); or there is nothing to do. Errors:
+  // kWrongState when nothing is allocated; kNoRoom.
   Result<AppendOutcome, SequenceError> may_append(Sequence<Tier>& sequence) const {
     return core_.may_append(sequence.core());
   }
-  // The KV of the first `tokens` tokens exists: registers the full blocks among them. Returns how many were registered
-  // now. Errors: kWrongState when nothing is allocated; kPrefillOverrun for more tokens than have blocks, or fewer
-  // than were computed before.
+  // The KV of the first `tokens` tokens exists: registers the full blocks among them. Returns how many were
+  // registered now. Errors: kWrongState when nothing is allocated; kPrefillOverrun for more tokens than have
+  // blocks, or fewer than were computed before.
   Result<std::size_t, SequenceError> computed(Sequence<Tier>& sequence, std::size_t tokens) const {
     return core_.computed(sequence.core(), tokens);
   }

@@ -15,7 +15,8 @@ struct SequenceStart {
   tokens::SequenceHasher hasher;               // scheme and salt
   std::optional<tokens::SequenceHash> parent;  // the block before; nothing for the first block
   std::optional<tokens::SequenceHash> root;    // the first block of the sequence, where known
-  // Of `parent`. Without it the block comes by its name alone: nobody can tell whether its prefix is the one asked for.
+  // Of `parent`. Without it the block comes by its name alone: nobody can tell whether its prefix is the one
+  // asked for.
   tokens::PrefixDigest parent_prefix = {};
 };
 

@@ -1,16 +1,18 @@
 // TinyLfu: how often a hash was used lately, in four bits per counter.
 //
-// A count-min sketch with four rows. One hash owns one 64-bit word; in it every row has three 4-bit counters, and the
-// hash picks one counter per row, so a touch is one atomic read-modify-write and an estimate one load. Counters stop
-// at 15. The remaining 16 bits of the word hold the epoch of its last change: decay halves every counter by moving the
-// global epoch on, and each word catches up when it is next used, or when its turn comes: every epoch brings the next
-// 1/8192 of the table up to date. There is no walk over the whole table and no lock.
+// A count-min sketch with four rows. One hash owns one 64-bit word; in it every row has three 4-bit counters,
+// and the hash picks one counter per row, so a touch is one atomic read-modify-write and an estimate one
+// load. Counters stop at 15. The remaining 16 bits of the word hold the epoch of its last change: decay
+// halves every counter by moving the global epoch on, and each word catches up when it is next used, or when
+// its turn comes: every epoch brings the next 1/8192 of the table up to date. There is no walk over the whole
+// table and no lock.
 //
-// After Einziger, Friedman, Manes: "TinyLFU: A Highly Efficient Cache Admission Policy"; the epoch per word is ours.
+// After Einziger, Friedman, Manes: "TinyLFU: A Highly Efficient Cache Admission Policy"; the epoch per word
+// is ours.
 //
-// Thread safety: thread-safe, lock-free. Every touch is counted exactly, also under contention, until a counter is
-// full. Complexity: touch() and count() are O(1) and allocate nothing; the touch that begins an epoch ages
-// max(words / 8192, 1) words.
+// Thread safety: thread-safe, lock-free. Every touch is counted exactly, also under contention, until a
+// counter is full. Complexity: touch() and count() are O(1) and allocate nothing; the touch that begins an
+// epoch ages max(words / 8192, 1) words.
 #pragma once
 
 #include <atomic>
@@ -46,12 +48,14 @@ class TinyLfu {
   void touch(const tokens::SequenceHash& hash) noexcept { touch_all({&hash, 1}); }
   // Counts one use of each, repeated hashes repeatedly.
   void touch_all(std::span<const tokens::SequenceHash> hashes) noexcept;
-  // For callers that look a hash up elsewhere too: the same with HashMix::of(hash), and the fetch ahead left to them.
+  // For callers that look a hash up elsewhere too: the same with HashMix::of(hash), and the fetch ahead left
+  // to them.
   void touch_mixed(std::span<const std::uint64_t> mixed) noexcept;
   void prefetch_mixed(std::uint64_t mixed) const noexcept {
     __builtin_prefetch(&table_[static_cast<std::size_t>(mixed >> 32) & mask_], 1);
   }
-  // Estimate, at most kMaxCount, never below the true number of touches since the last decay (up to kMaxCount).
+  // Estimate, at most kMaxCount, never below the true number of touches since the last decay (up to
+  // kMaxCount).
   unsigned count(const tokens::SequenceHash& hash) const noexcept;
 
   std::size_t words() const noexcept { return mask_ + 1; }

@@ -1,7 +1,8 @@
 // WeakBlock: remembers a registered block without keeping it.
 //
-// upgrade() finds the block alive, or revives it from the inactive pool, or finds another block of the same hash, or
-// nothing. It is not a use: it counts no frequency and calls no touch callback. It is safe after the manager is gone.
+// upgrade() finds the block alive, or revives it from the inactive pool, or finds another block of the same
+// hash, or nothing. It is not a use: it counts no frequency and calls no touch callback. It is safe after the
+// manager is gone.
 //
 // Thread safety: thread-compatible. Complexity: upgrade() is O(1), without a lock while the block is in use.
 #pragma once

@@ -1,7 +1,8 @@
 // AccessSampler: which blocks are hit, by looking at one hit of many.
 //
-// Every `every`-th hit of a thread is counted for its block, `every` times; the rest cost an addition. Nobody waits or allocates: a
-// hit that meets another thread's, or finds the table full, is left out and counted in missed(). report() turns what was seen into Access events and begins anew.
+// Every `every`-th hit of a thread is counted for its block, `every` times; the rest cost an addition. Nobody
+// waits or allocates: a hit that meets another thread's, or finds the table full, is left out and counted in
+// missed(). report() turns what was seen into Access events and begins anew.
 //
 // Thread safety: thread-safe.
 #pragma once

@@ -1,8 +1,8 @@
 // EngineBatch: what an inference engine says about its cache, decoded from its wire format.
 //
-// Events are as the engine sent them; nothing is checked against what came before (feed/engine_ingest.h does that).
-// The arrays of all events lie together in the batch, so that a batch which is decoded into again allocates
-// nothing.
+// Events are as the engine sent them; nothing is checked against what came before (feed/engine_ingest.h does
+// that). The arrays of all events lie together in the batch, so that a batch which is decoded into again
+// allocates nothing.
 //
 // Thread safety: thread-compatible.
 #pragma once
@@ -43,7 +43,8 @@ struct EngineEvent {
   EngineEventKind kind = EngineEventKind::kUnknown;
   EngineRange names;  // of EngineBatch::names
   std::optional<BlockName> parent;
-  // Where the engine names blocks by whole digests, all of one size: the names are their last 8 bytes. Else 0.
+  // Where the engine names blocks by whole digests, all of one size: the names are their last 8 bytes. Else
+  // 0.
   std::uint32_t digest_size = 0;  // bytes
   EngineRange digests;  // of EngineBatch::digests: those of the names, then the parent's if there is one
   EngineRange tokens;   // of EngineBatch::tokens

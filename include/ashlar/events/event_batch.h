@@ -1,8 +1,9 @@
 // EventBatch: a run of events of one stream, as sinks publish it and feeds deliver it.
 //
-// A stream is one life of one worker. Its events are numbered from 0 without holes, whatever batches they travel in: a batch
-// says the number of its first event, and the next one begins where it ended. A snapshot is the whole state of a stream just
-// before an event, cut into parts: it does not advance the numbers, and it replaces everything a listener knew of the worker.
+// A stream is one life of one worker. Its events are numbered from 0 without holes, whatever batches they
+// travel in: a batch says the number of its first event, and the next one begins where it ended. A snapshot
+// is the whole state of a stream just before an event, cut into parts: it does not advance the numbers, and
+// it replaces everything a listener knew of the worker.
 //
 // Thread safety: plain values. A batch refers to memory of whoever made it.
 #pragma once
@@ -98,15 +99,16 @@ struct OwnedBatch {
   }
 };
 
-// Who publishes batches: the far end of an EventManager. Called by one thread at a time, never under a lock, and never on a
-// path of inference: it may wait for a wire, within bounds of its own.
+// Who publishes batches: the far end of an EventManager. Called by one thread at a time, never under a lock,
+// and never on a path of inference: it may wait for a wire, within bounds of its own.
 class BatchSink {
  public:
   virtual ~BatchSink() = default;
-  // Errors: the batch did not go out; the caller keeps it, and offers it or a snapshot later. kCapacity: it is too large; a
-  // snapshot in parts is offered again from its first part on.
+  // Errors: the batch did not go out; the caller keeps it, and offers it or a snapshot later. kCapacity: it
+  // is too large; a snapshot in parts is offered again from its first part on.
   virtual Result<void> publish(const EventBatch& batch) = 0;
-  // Waits until what was published has really gone out, where publish() only begins it. Errors: kTimeout; kUnavailable.
+  // Waits until what was published has really gone out, where publish() only begins it. Errors: kTimeout;
+  // kUnavailable.
   virtual Result<void> flush(Clock::TimePoint until) {
     static_cast<void>(until);
     return {};

@@ -1,13 +1,14 @@
 // EventLog: a bounded ring of events between the transition that makes them and the sinks that want them.
 //
-// The producer appends inside its own critical section: no allocation, no wait, no call out. When the ring is full
-// the event is dropped and counted, and the next thing a sink sees at that place is one kResync record. The drain
-// hands events to a sink outside every lock; at most one drain runs at a time, a second caller returns at once and
-// the running one delivers its events too.
+// The producer appends inside its own critical section: no allocation, no wait, no call out. When the ring is
+// full the event is dropped and counted, and the next thing a sink sees at that place is one kResync record.
+// The drain hands events to a sink outside every lock; at most one drain runs at a time, a second caller
+// returns at once and the running one delivers its events too.
 //
 // Thread safety: append() is confined to the owner's lock; drain() and the counters are thread-safe.
 // Complexity:    append() is O(1), drain() O(events).
-// Invariant:     what a sink sees has rising sequence numbers, and every hole in them is preceded by a kResync.
+// Invariant:     what a sink sees has rising sequence numbers, and every hole in them is preceded by a
+//                kResync.
 #pragma once
 
 #include <atomic>
@@ -36,8 +37,8 @@ class EventLog {
   // Requires: the producer's lock, the same for every call; see claim().
   void append(const KvEvent& event) noexcept;
 
-  // Delivers everything that is in the log, in order, in batches. Returns how many records went to the sink; 0 when
-  // another drain is running. The sink may use the manager that fills this log.
+  // Delivers everything that is in the log, in order, in batches. Returns how many records went to the sink;
+  // 0 when another drain is running. The sink may use the manager that fills this log.
   std::size_t drain(EventSink& sink);
 
   std::size_t capacity() const noexcept { return mask_ + 1; }

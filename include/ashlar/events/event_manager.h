@@ -5,13 +5,16 @@
 //       -> a lane per sink: batches by count, age and load, on a thread of its own
 //         -> BatchSink: in-process bus, NATS, ZeroMQ, file
 //
-// Producers never wait: they append to bounded logs. Nothing is lost silently: where a log overflowed, its owner is asked for
-// what it holds, and the difference goes out as events; where a sink fell behind for more than its lane holds, or failed for so
-// long, it gets a snapshot, which tells listeners to begin anew. A sink that is added late begins with a snapshot.
+// Producers never wait: they append to bounded logs. Nothing is lost silently: where a log overflowed, its
+// owner is asked for what it holds, and the difference goes out as events; where a sink fell behind for more
+// than its lane holds, or failed for so long, it gets a snapshot, which tells listeners to begin anew. A sink
+// that is added late begins with a snapshot.
 //
-// Numbers: events of the stream (worker, incarnation) are numbered from 0 by the drain, the same for every sink.
+// Numbers: events of the stream (worker, incarnation) are numbered from 0 by the drain, the same for every
+// sink.
 //
-// Thread safety: thread-safe. Takes events.drain, then events.lane (docs/concurrency.md); calls listers and sinks outside lanes.
+// Thread safety: thread-safe. Takes events.drain, then events.lane (docs/concurrency.md); calls listers and
+// sinks outside lanes.
 // Complexity:    O(1) per event on the drain; memory: one record per block that is present.
 #pragma once
 
@@ -90,13 +93,15 @@ struct EventCounters {
 
 class EventManager final : public SnapshotSource {
  public:
-  // Appends what the owner of a log holds, as Stored events, parents first; returns the number of the log's next event. Called
-  // with events.drain held: it must not call the EventManager. One that throws could not be asked.
+  // Appends what the owner of a log holds, as Stored events, parents first; returns the number of the log's
+  // next event. Called with events.drain held: it must not call the EventManager. One that throws could not
+  // be asked.
   using Lister = std::function<std::uint64_t(std::vector<KvEvent>&)>;
 
   // Errors: those of the options; kCapacity: no thread.
   static Result<std::unique_ptr<EventManager>> create(EventManagerOptions options);
-  // What waits goes out first, within options.shutdown_wait. Sources should be removed before their owners go.
+  // What waits goes out first, within options.shutdown_wait. Sources should be removed before their owners
+  // go.
   ~EventManager() override;
 
   // ---- where events come from
@@ -121,8 +126,8 @@ class EventManager final : public SnapshotSource {
   // Errors: kNotFound; kInvalidArgument: by the sink itself.
   Result<void> remove_sink(const std::shared_ptr<BatchSink>& sink);
 
-  // Waits until everything that happened before the call has gone out of every sink. Errors: kTimeout with the sink and its
-  // last error.
+  // Waits until everything that happened before the call has gone out of every sink. Errors: kTimeout with
+  // the sink and its last error.
   Result<void> flush(Clock::TimePoint until);
   // Takes what is in the logs now, on this thread.
   void drain();

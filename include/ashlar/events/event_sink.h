@@ -1,4 +1,5 @@
-// EventSink: who listens. Called from the drain of an EventLog, one call at a time, never under a lock of Ashlar's.
+// EventSink: who listens. Called from the drain of an EventLog, one call at a time, never under a lock of
+// Ashlar's.
 #pragma once
 
 #include <span>

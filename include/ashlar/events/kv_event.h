@@ -1,9 +1,10 @@
 // KvEvent: one change of what a tier holds, as a fixed-size record.
 //
-// Stored and Removed mark the 0 -> 1 and 1 -> 0 change of (hash, tier): a block that drops into the inactive pool is
-// still there and says nothing; duplicates say nothing. Access says how often a block was hit since the last report; it is
-// sampled, and off unless asked for. Resync says that events were lost at this point: a listener must take a snapshot
-// before it trusts its picture again. Cleared says that a tier, or with kAllTiers every tier, holds nothing any more.
+// Stored and Removed mark the 0 -> 1 and 1 -> 0 change of (hash, tier): a block that drops into the inactive
+// pool is still there and says nothing; duplicates say nothing. Access says how often a block was hit since
+// the last report; it is sampled, and off unless asked for. Resync says that events were lost at this point:
+// a listener must take a snapshot before it trusts its picture again. Cleared says that a tier, or with
+// kAllTiers every tier, holds nothing any more.
 //
 // Thread safety: plain value.
 #pragma once
@@ -61,7 +62,8 @@ struct KvEvent {
   bool has_local = false;
   std::uint16_t reserved = 0;
 
-  // The block before this one in its sequence; nothing for the first block, or where the producer did not know it.
+  // The block before this one in its sequence; nothing for the first block, or where the producer did not
+  // know it.
   std::optional<tokens::SequenceHash> parent() const noexcept {
     return has_parent ? std::optional(parent_bits) : std::nullopt;
   }

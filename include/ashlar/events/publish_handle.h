@@ -1,16 +1,16 @@
-// PublishHandle: the right of one (block, tier) to be known. Taking the first handle of a (hash, tier) says Stored, dropping the
-// last one says Removed; those between say nothing. For engines and storages that keep blocks of their own: a BlockManager says
-// the same by itself, from the transitions of its slots.
+// PublishHandle: the right of one (block, tier) to be known. Taking the first handle of a (hash, tier) says
+// Stored, dropping the last one says Removed; those between say nothing. For engines and storages that keep
+// blocks of their own: a BlockManager says the same by itself, from the transitions of its slots.
 //
-// Publisher: a scope. Handles taken from it become known together when it ends, in the order in which they were taken, as one
-// run of events. A handle that is dropped before that was never there.
+// Publisher: a scope. Handles taken from it become known together when it ends, in the order in which they
+// were taken, as one run of events. A handle that is dropped before that was never there.
 //
 //   events::Publisher batch = manager->publisher();
 //   for (const KvEvent& block : blocks) handles.push_back(batch.publish(block));
 //   batch.commit();                       // or the end of its scope
 //
-// Thread safety: handles may be taken and dropped by any thread; one Publisher is confined. They may outlive the EventManager
-// that gave them, and then say nothing.
+// Thread safety: handles may be taken and dropped by any thread; one Publisher is confined. They may outlive
+// the EventManager that gave them, and then say nothing.
 // Complexity:    one short critical section each, nobody waits for a sink; no allocation but the table's.
 #pragma once
 

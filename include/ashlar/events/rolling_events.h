@@ -1,15 +1,16 @@
 // RollingEvent: an event of the KV Events API of RFC 1527 (Mooncake), and its JSON.
 //
 //   {"event_id":42,"timestamp":1739145600000,"event_type":"stored","model_name":"m","block_size":64,
-//    "additional_salt":null,"lora_name":null,"tenant_id":"default","backend_id":"worker-0","medium":"gpu","dp_rank":0,
-//    "seq_hashes":[1,2],"base_block_idx":5,"parent_hash":9,"token_ids":null}
+//    "additional_salt":null,"lora_name":null,"tenant_id":"default","backend_id":"worker-0",
+//    "medium":"gpu","dp_rank":0,"seq_hashes":[1,2],"base_block_idx":5,"parent_hash":9,"token_ids":null}
 //
-// event_type is stored, removed (seq_hashes and base_block_idx only) or cleared (neither). Hashes are rolling:
+// event_type is stored, removed (seq_hashes and base_block_idx only) or cleared (neither). Hashes are
+// rolling:
 //   local[i] = XXH3-64(tokens as little-endian u32, S)
 //   seq[0] = local[0]; seq[i] = XXH3-64(LE seq[i-1] | LE local[i], S)
-// With S = 1337 and no salt this is the xxh3 chain of tokens::HashScheme. The field names and the rule follow the
-// published description of the API. It fixes neither S nor how a salt or a LoRA name enters it, and it names gpu,
-// cpu and disk only as common media: "external" for G4 is ours.
+// With S = 1337 and no salt this is the xxh3 chain of tokens::HashScheme. The field names and the rule follow
+// the published description of the API. It fixes neither S nor how a salt or a LoRA name enters it, and it
+// names gpu, cpu and disk only as common media: "external" for G4 is ours.
 //
 // Thread safety: plain values and free functions.
 #pragma once
@@ -66,22 +67,22 @@ Result<void> decode_rolling_event(std::string_view json, RollingEvent& out);
 // The number of the next event in each of G1 to G4.
 using RollingIds = std::array<std::uint64_t, 4>;
 
-// Appends the events of a batch to `out`: each run of stored or removed blocks becomes one; kCleared of all tiers
-// becomes one per tier; kAccess, and groups of layers but the first, are left out. Errors, which leave `out` and
-// `ids` as they were: kUnsupported: blocks named by another scheme than the xxh3 chain, blocks with names of their
-// own, a tier beyond G4, or kResync (send a snapshot).
+// Appends the events of a batch to `out`: each run of stored or removed blocks becomes one; kCleared of all
+// tiers becomes one per tier; kAccess, and groups of layers but the first, are left out. Errors, which leave
+// `out` and `ids` as they were: kUnsupported: blocks named by another scheme than the xxh3 chain, blocks with
+// names of their own, a tier beyond G4, or kResync (send a snapshot).
 Result<void> to_rolling_events(const EventBatch& batch, const RollingSource& source, RollingIds& ids,
                                std::vector<RollingEvent>& out);
 
-// Appends what the event says as records of ours. Local hashes are filled where the event has tokens and its hashes
-// are those of the xxh3 chain. What the wire does not carry is open, as with append_kv_events(const RouterEvent&).
-// Errors, which leave `out` as it was: kUnsupported: a medium that is not known, or no position; kInvalidArgument:
-// a position that does not agree with the parent, is beyond SequenceHash::kMaxPosition, or tokens that do not fill
-// the blocks.
+// Appends what the event says as records of ours. Local hashes are filled where the event has tokens and its
+// hashes are those of the xxh3 chain. What the wire does not carry is open, as with append_kv_events(const
+// RouterEvent&). Errors, which leave `out` as it was: kUnsupported: a medium that is not known, or no
+// position; kInvalidArgument: a position that does not agree with the parent, is beyond
+// SequenceHash::kMaxPosition, or tokens that do not fill the blocks.
 Result<void> append_kv_events(const RollingEvent& event, std::vector<KvEvent>& out);
 
-// The rolling hashes of every full block of `tokens`, which follow `parent`. Errors: kInvalidArgument when the
-// block size is not in 1..1024.
+// The rolling hashes of every full block of `tokens`, which follow `parent`. Errors: kInvalidArgument when
+// the block size is not in 1..1024.
 Result<std::vector<std::uint64_t>> rolling_hashes(std::span<const tokens::Token> tokens,
                                                   std::uint32_t block_size,
                                                   std::uint64_t seed = tokens::Salt::kBaseSeed,

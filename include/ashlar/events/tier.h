@@ -1,5 +1,5 @@
-// Tier: where a block lives. A tier is an empty tag type with an index and a name, so that guards of different tiers
-// are different types; TierId is the same thing as a value, for events, presence and tables.
+// Tier: where a block lives. A tier is an empty tag type with an index and a name, so that guards of
+// different tiers are different types; TierId is the same thing as a value, for events, presence and tables.
 //
 // Thread safety: immutable values.
 #pragma once

@@ -1,5 +1,5 @@
-// Worker: who holds blocks. An inference process has one worker id; each of its data-parallel ranks has a cache of its
-// own, so (id, rank) is the unit of ownership everywhere in routing.
+// Worker: who holds blocks. An inference process has one worker id; each of its data-parallel ranks has a
+// cache of its own, so (id, rank) is the unit of ownership everywhere in routing.
 //
 // Thread safety: immutable values.
 #pragma once

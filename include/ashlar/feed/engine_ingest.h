@@ -1,38 +1,43 @@
-// EngineIngest: turns the untidy stream of an inference engine into exact presence: KvEvents that say each 0 -> 1 and each
-// 1 -> 0 change of (name, group, tier) once, parents before children.
+// EngineIngest: turns the untidy stream of an inference engine into exact presence: KvEvents that say each 0
+// -> 1 and each 1 -> 0 change of (name, group, tier) once, parents before children.
 //
-// An engine stores one block several times and removes it as often (device blocks are counted; lower tiers are sets), names
-// blocks that nobody knows yet, announces children before parents, and names an offloaded block without its tokens. What cannot
-// be placed yet waits, within max_waiting and max_waiting_bytes; what is wrong is counted and left out, and the rest of its batch
-// applies.
-// KvEvent::hash is the chain hash of the tokens under Options::scheme; LoRA names and cache salts, which engines publish with
-// block 0 only, pass from parents to children. Images enter the local hash as routers compute it (tokens/router_hash.h).
+// An engine stores one block several times and removes it as often (device blocks are counted; lower tiers
+// are sets), names blocks that nobody knows yet, announces children before parents, and names an offloaded
+// block without its tokens. What cannot be placed yet waits, within max_waiting and max_waiting_bytes; what
+// is wrong is counted and left out, and the rest of its batch applies.
+// KvEvent::hash is the chain hash of the tokens under Options::scheme; LoRA names and cache salts, which
+// engines publish with block 0 only, pass from parents to children. Images enter the local hash as routers
+// compute it (tokens/router_hash.h).
 //
-// Full reports. An engine that is asked for them (vLLM: kv_cache_report_mode=full) announces the blocks of a cache hit again from
-// block 0, and never removes them for that. A store is taken for such a report, and not counted, when it is of the device tier,
-// has no parent, and names only blocks that are held there: a hit consists of these. From the first report on, and after a loss,
-// also those blocks of a mixed store that are held are not counted again. What stays open: an engine that really computed the
-// first blocks of a sequence a second time says the same words (a prompt of exactly one block, sent again; two requests whose
-// first block fills in the same step; requests that ignore the cache; hits that another group of layers refused). The second copy
-// is then not counted: the block is reported as gone with the first removal, though a copy is left until the second one, which
-// is counted in `unknown_removals`. So it errs towards absent, never towards a block that is not there. The next store or report
-// of the block corrects it, and a clear puts everything right. Where no request asks for full reports,
-// Options::full_reports = false counts every store exactly.
+// Full reports. An engine that is asked for them (vLLM: kv_cache_report_mode=full) announces the blocks of a
+// cache hit again from block 0, and never removes them for that. A store is taken for such a report, and not
+// counted, when it is of the device tier, has no parent, and names only blocks that are held there: a hit
+// consists of these. From the first report on, and after a loss, also those blocks of a mixed store that are
+// held are not counted again. What stays open: an engine that really computed the first blocks of a sequence
+// a second time says the same words (a prompt of exactly one block, sent again; two requests whose first
+// block fills in the same step; requests that ignore the cache; hits that another group of layers refused).
+// The second copy is then not counted: the block is reported as gone with the first removal, though a copy is
+// left until the second one, which is counted in `unknown_removals`. So it errs towards absent, never towards
+// a block that is not there. The next store or report of the block corrects it, and a clear puts everything
+// right. Where no request asks for full reports, Options::full_reports = false counts every store exactly.
 //
-// What else errs towards absent: a store that fell out of the waiting room; and a lower-tier block 0 that is published without
-// its extra keys by an engine that publishes them elsewhere: it waits until a device store says which salt it has.
+// What else errs towards absent: a store that fell out of the waiting room; and a lower-tier block 0 that is
+// published without its extra keys by an engine that publishes them elsewhere: it waits until a device store
+// says which salt it has.
 //
-// Names mean something within a rank and a group of layers; a group that only slides over sequences may have lost a parent, which
-// is then looked for in groups with blocks of the same size. A name that comes with other content than it has is refused (`collisions`), and so are children
-// of it from then on (`ambiguous_parents`): a path is never guessed.
+// Names mean something within a rank and a group of layers; a group that only slides over sequences may have
+// lost a parent, which is then looked for in groups with blocks of the same size. A name that comes with
+// other content than it has is refused (`collisions`), and so are children of it from then on
+// (`ambiguous_parents`): a path is never guessed.
 //
-// Of each event that comes out: `metadata` carries the rank and whether an index of prefixes wants it (rank_of(), for_index()):
-// groups of full attention do, sliding windows and state spaces are only tracked. `sequence` counts the events of a rank.
+// Of each event that comes out: `metadata` carries the rank and whether an index of prefixes wants it
+// (rank_of(), for_index()): groups of full attention do, sliding windows and state spaces are only tracked.
+// `sequence` counts the events of a rank.
 //
 // Thread safety: thread-compatible.
-// Complexity:    O(tokens) per batch; clearing sorts, O(n log n). Memory: what is present, plus max_waiting blocks with their
-//                tokens in each of two waiting rooms, of all ranks together no more than max_waiting_bytes. The oldest give way
-//                (`overflowed`).
+// Complexity:    O(tokens) per batch; clearing sorts, O(n log n). Memory: what is present, plus max_waiting
+//                blocks with their tokens in each of two waiting rooms, of all ranks together no more than
+//                max_waiting_bytes. The oldest give way (`overflowed`).
 #pragma once
 
 #include <cstddef>
@@ -63,7 +68,8 @@ struct EngineIngestOptions {
   std::uint32_t max_waiting = 65'536;  // blocks of a rank without their parent, and as many without tokens
   // What waits, with tokens, salts and extra keys, of all ranks together.
   std::size_t max_waiting_bytes = std::size_t{256} << 20;
-  // Of a LoRA name or a cache salt, which stay with the blocks that they name. Events with longer ones are left out.
+  // Of a LoRA name or a cache salt, which stay with the blocks that they name. Events with longer ones are
+  // left out.
   std::uint32_t max_salt_bytes = 4096;
   bool full_reports = true;
 
@@ -114,8 +120,8 @@ class EngineIngest {
 
   // Appends what the batch changes. A batch without a rank is of rank 0.
   void apply(const events::EngineBatch& batch, std::vector<events::KvEvent>& out);
-  // Forgets what the rank holds, in every tier, and what waits: one kCleared of kAllTiers where it held something. Its stream may
-  // go on; what was learned about its groups stays.
+  // Forgets what the rank holds, in every tier, and what waits: one kCleared of kAllTiers where it held
+  // something. Its stream may go on; what was learned about its groups stays.
   void clear(std::uint32_t rank, std::vector<events::KvEvent>& out);
   // Messages were lost: the same for all ranks.
   void resync(std::vector<events::KvEvent>& out);

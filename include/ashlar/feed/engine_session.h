@@ -1,25 +1,30 @@
-// EngineSession: one publisher of an engine (one rank's socket, or a recording), followed without silent loss.
+// EngineSession: one publisher of an engine (one rank's socket, or a recording), followed without silent
+// loss.
 //
-// Messages are numbered from 0 without holes. The session applies each number once and in order; what is missing it asks back
-// (EngineSource::replay()). What cannot be had back ends in a resync: everything known of the engine is dropped, a kCleared goes
-// out, and the picture grows again from what follows: it lacks blocks from then on, but never shows one that is gone.
+// Messages are numbered from 0 without holes. The session applies each number once and in order; what is
+// missing it asks back (EngineSource::replay()). What cannot be had back ends in a resync: everything known
+// of the engine is dropped, a kCleared goes out, and the picture grows again from what follows: it lacks
+// blocks from then on, but never shows one that is gone.
 //
 //   first message   number 0: applied. A later one: replay from 0; what is no longer kept counts as lost.
 //   next number     applied. When it cannot be decoded, it is asked for once more, then it is lost.
-//   a later number  a gap: replay from the last applied message on, which must come back as it was: when it does not, this is
-//                   another life of the engine.
-//   a lower number  a message that was applied before: a duplicate. One that was lost: too late, dropped. Another message under a
-//                   number that was applied, a younger timestamp than the last, or a number far below (more than
-//                   Options::remembered), or one that cannot be read and is not kept as it was: the engine was started anew;
-//                   the old state disappears and a new one begins.
+//   a later number  a gap: replay from the last applied message on, which must come back as it was: when it
+//                   does not, this is another life of the engine.
+//   a lower number  a message that was applied before: a duplicate. One that was lost: too late, dropped.
+//                   Another message under a number that was applied, a younger timestamp than the last, or a
+//                   number far below (more than Options::remembered), or one that cannot be read and is not
+//                   kept as it was: the engine was started anew; the old state disappears and a new one
+//                   begins.
 //
-// A source that sees by itself that the engine was started anew (EngineSource::restarts()) ends the old life before any message does.
-// What cannot be seen without: an engine that was started anew and whose first message to arrive has, by chance, the very next
-// number. A message of the old life that arrives after one of the new is not told from it; one connection cannot do that.
+// A source that sees by itself that the engine was started anew (EngineSource::restarts()) ends the old life
+// before any message does. What cannot be seen without: an engine that was started anew and whose first
+// message to arrive has, by chance, the very next number. A message of the old life that arrives after one of
+// the new is not told from it; one connection cannot do that.
 //
 // Thread safety: thread-compatible.
-// Complexity:    O(bytes) per message; memory: EngineIngest's, a fingerprint per remembered message, one decoded batch of up to
-//                max_batch_bytes, and one replay, as far as the source brings it at once.
+// Complexity:    O(bytes) per message; memory: EngineIngest's, a fingerprint per remembered message, one
+//                decoded batch of up to max_batch_bytes, and one replay, as far as the source brings it at
+//                once.
 #pragma once
 
 #include <cstddef>
@@ -75,8 +80,9 @@ class EngineSession {
   static Result<EngineSession> create(std::unique_ptr<EngineSource> source,
                                       EngineSessionOptions options = {});
 
-  // Waits for a message up to `timeout` and appends what it changes, with what a replay brought before it. Returns how many
-  // messages were applied. Errors: as EngineSource::receive(); the state stays, and a later step goes on from there.
+  // Waits for a message up to `timeout` and appends what it changes, with what a replay brought before it.
+  // Returns how many messages were applied. Errors: as EngineSource::receive(); the state stays, and a later
+  // step goes on from there.
   Result<std::size_t> step(Clock::Duration timeout, std::vector<events::KvEvent>& out);
 
   // The number that should come next; nothing before the first message.

@@ -33,17 +33,17 @@ struct EngineReplay {
 class EngineSource {
  public:
   virtual ~EngineSource() = default;
-  // The next message; nothing when none came within `timeout`. A message of another form is counted in damaged() and skipped.
-  // Errors: kUnavailable: not connected now; kNotFound: a recording has ended.
+  // The next message; nothing when none came within `timeout`. A message of another form is counted in
+  // damaged() and skipped. Errors: kUnavailable: not connected now; kNotFound: a recording has ended.
   virtual Result<std::optional<EngineMessage>> receive(Clock::Duration timeout) = 0;
-  // The messages from number `from` on that the engine still keeps; at least two of them, where it keeps so many. Errors:
-  // kUnsupported: it keeps none; kTimeout, kUnavailable.
+  // The messages from number `from` on that the engine still keeps; at least two of them, where it keeps so
+  // many. Errors: kUnsupported: it keeps none; kTimeout, kUnavailable.
   virtual Result<EngineReplay> replay(std::uint64_t from) = 0;
   virtual std::uint64_t damaged() const noexcept = 0;
   // Of a recording that has ended: bytes of a last message that was not finished. They are no damage.
   virtual std::uint64_t unfinished_bytes() const noexcept { return 0; }
-  // How often the source itself saw that the engine was started anew: what was delivered before is void. What messages tell
-  // themselves is not counted here.
+  // How often the source itself saw that the engine was started anew: what was delivered before is void. What
+  // messages tell themselves is not counted here.
   virtual std::uint64_t restarts() const noexcept { return 0; }
   virtual std::string describe() const = 0;
 };

@@ -1,7 +1,8 @@
-// EventBus: the feed within a process, and the default one: a sink of an EventManager, and as many subscriptions as one likes.
+// EventBus: the feed within a process, and the default one: a sink of an EventManager, and as many
+// subscriptions as one likes.
 //
-// A subscription has a bounded queue of batches. One that falls behind loses the oldest; the receiver sees the gap by the numbers
-// and recovers from the batches that the bus still keeps, or from a snapshot.
+// A subscription has a bounded queue of batches. One that falls behind loses the oldest; the receiver sees
+// the gap by the numbers and recovers from the batches that the bus still keeps, or from a snapshot.
 //
 // Thread safety: thread-safe; one subscription is thread-compatible.
 #pragma once
@@ -30,8 +31,8 @@ class EventBus {
   std::shared_ptr<events::BatchSink> sink();
   // Batches from now on; what came before is to be had by recover(). May outlive the bus, and has then ended.
   std::unique_ptr<FeedSource> subscribe();
-  // Who is asked for a snapshot when the batches that are kept do not reach back far enough. The source outlives the bus, or is
-  // taken back with null.
+  // Who is asked for a snapshot when the batches that are kept do not reach back far enough. The source
+  // outlives the bus, or is taken back with null.
   void serve_snapshots(events::SnapshotSource* source);
 
  private:

@@ -1,7 +1,7 @@
 // FeedSource: where batches of events come from: a bus, NATS, a file.
 //
-// A source delivers what arrives, as it arrives: batches may be missing, doubled or out of order. StreamReceiver puts them
-// right, and asks the source for what is missing.
+// A source delivers what arrives, as it arrives: batches may be missing, doubled or out of order.
+// StreamReceiver puts them right, and asks the source for what is missing.
 //
 // Thread safety: thread-compatible.
 #pragma once
@@ -25,13 +25,14 @@ class FeedSource {
  public:
   virtual ~FeedSource() = default;
 
-  // Delivers what is there; when there is nothing, waits for something, up to `timeout`. Returns how many batches were
-  // delivered. What cannot be decoded is counted in damaged() and skipped: the gap it leaves is found by its numbers.
-  // Errors: kUnavailable: the feed is not connected now, and tries to be; poll again. kNotFound: the feed has ended.
+  // Delivers what is there; when there is nothing, waits for something, up to `timeout`. Returns how many
+  // batches were delivered. What cannot be decoded is counted in damaged() and skipped: the gap it leaves is
+  // found by its numbers. Errors: kUnavailable: the feed is not connected now, and tries to be; poll again.
+  // kNotFound: the feed has ended.
   virtual Result<std::size_t> poll(BatchConsumer& consumer, Clock::Duration timeout) = 0;
 
-  // Delivers what a stream published from event `from` on, as far as it is still kept: either batches that begin at `from` or
-  // before, or a snapshot of a later moment. Returns false when neither can be had.
+  // Delivers what a stream published from event `from` on, as far as it is still kept: either batches that
+  // begin at `from` or before, or a snapshot of a later moment. Returns false when neither can be had.
   // Errors: kUnavailable, kTimeout: somebody who should have answered did not.
   virtual Result<bool> recover(const events::StreamId& stream, std::uint64_t from,
                                BatchConsumer& consumer) = 0;

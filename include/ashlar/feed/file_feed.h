@@ -1,12 +1,13 @@
-// FileSink, FileSource: a stream of events in a file (docs/formats/events.md): recorded once, replayed as often as one likes.
+// FileSink, FileSource: a stream of events in a file (docs/formats/events.md): recorded once, replayed as
+// often as one likes.
 //
-// Each batch stands in the file as on a wire, with its length before it and its checksum inside. A reader counts and skips what is
-// damaged, and goes on with the next whole batch, also where a length cannot be believed. A file whose last batch is unfinished,
-// as a writer leaves it that was killed, is not damaged: it ends before that batch. One sink at a time writes a file; it holds
-// a lock on it (flock).
+// Each batch stands in the file as on a wire, with its length before it and its checksum inside. A reader
+// counts and skips what is damaged, and goes on with the next whole batch, also where a length cannot be
+// believed. A file whose last batch is unfinished, as a writer leaves it that was killed, is not damaged: it
+// ends before that batch. One sink at a time writes a file; it holds a lock on it (flock).
 //
-// A source remembers which numbers it has read and where, so that recover() reads the file only from there on and only when that
-// helps. Memory: one entry per worker and per hole in its numbers, of these up to 4096.
+// A source remembers which numbers it has read and where, so that recover() reads the file only from there on
+// and only when that helps. Memory: one entry per worker and per hole in its numbers, of these up to 4096.
 //
 // Thread safety: thread-compatible.
 #pragma once
@@ -34,8 +35,8 @@ class FileSink final : public events::BatchSink {
     std::string path;
     bool append = false;  // to a recording; else the file must not exist
     bool sync = false;    // each batch, and the file's name, is on the disk before publish() returns
-    // With append: a damaged recording is replaced by one of its whole batches; else it is refused. A reader that follows the file
-    // keeps the damaged one, and is to be started again.
+    // With append: a damaged recording is replaced by one of its whole batches; else it is refused. A reader
+    // that follows the file keeps the damaged one, and is to be started again.
     bool repair = false;
     std::size_t max_batch_bytes = std::size_t{256} << 20;
   };
@@ -46,15 +47,15 @@ class FileSink final : public events::BatchSink {
     std::uint64_t damaged_places = 0;    // cut out
     std::uint64_t damaged_bytes = 0;
   };
-  // To append, reads the whole file. What is cut is logged as a warning. Errors: kAlreadyExists: the file is there, and append is
-  // off; kCorruption: it is damaged, and repair is off; kUnavailable: another sink writes it; kInvalidArgument: it is no
-  // recording; kUnsupported: of another version; kIo. After an error the file is as it was; where only its folder could not be
-  // synced, it is there or repaired.
+  // To append, reads the whole file. What is cut is logged as a warning. Errors: kAlreadyExists: the file is
+  // there, and append is off; kCorruption: it is damaged, and repair is off; kUnavailable: another sink
+  // writes it; kInvalidArgument: it is no recording; kUnsupported: of another version; kIo. After an error
+  // the file is as it was; where only its folder could not be synced, it is there or repaired.
   static Result<std::unique_ptr<FileSink>> create(const Options& options);
   ~FileSink() override;
 
-  // A batch that could not be written whole is taken back from the file. Errors: kIo, for example a full disk; kCapacity: larger
-  // than max_batch_bytes.
+  // A batch that could not be written whole is taken back from the file. Errors: kIo, for example a full
+  // disk; kCapacity: larger than max_batch_bytes.
   Result<void> publish(const events::EventBatch& batch) override;
   std::string describe() const override { return "file " + options_.path; }
   const Found& found() const noexcept { return found_; }
@@ -81,11 +82,12 @@ class FileSource final : public FeedSource {
  public:
   struct Options {
     std::string path;
-    // At the end, wait for more instead of ending. A file that becomes shorter, or is replaced, counts as damaged once and is read
-    // from its start.
+    // At the end, wait for more instead of ending. A file that becomes shorter, or is replaced, counts as
+    // damaged once and is read from its start.
     bool follow = false;
     std::size_t batches_per_poll = 64;  // damaged places included; fewer once 64 MiB were read
-    // Of a batch in the file; a larger one counts as damaged. Of a batch in memory; a larger one is counted and skipped.
+    // Of a batch in the file; a larger one counts as damaged. Of a batch in memory; a larger one is counted
+    // and skipped.
     std::size_t max_batch_bytes = std::size_t{256} << 20;
     Clock* clock = nullptr;
   };
@@ -95,7 +97,8 @@ class FileSource final : public FeedSource {
 
   // Errors: kNotFound at the end, unless it follows; kIo.
   Result<std::size_t> poll(BatchConsumer& consumer, Clock::Duration timeout) override;
-  // From the batches before the place that poll() has reached: those behind the last whole snapshot, else those that reach back.
+  // From the batches before the place that poll() has reached: those behind the last whole snapshot, else
+  // those that reach back.
   Result<bool> recover(const events::StreamId& stream, std::uint64_t from, BatchConsumer& consumer) override;
   // Places in the file, and batches that cannot be read.
   std::uint64_t damaged() const noexcept override { return damaged_; }
@@ -123,8 +126,8 @@ class FileSource final : public FeedSource {
     Snapshot coming = {};
     std::optional<Snapshot> whole = {};  // the last one
   };
-  // Goes to the start where the file became shorter than what was read of it, or another one has its name. False where neither is
-  // so, or the new one has no header yet.
+  // Goes to the start where the file became shorter than what was read of it, or another one has its name.
+  // False where neither is so, or the new one has no header yet.
   Result<bool> begin_anew();
   void remember(const events::EventBatch& batch, std::uint64_t at);
   // Where to begin to read for events from `from` on.

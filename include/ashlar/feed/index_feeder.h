@@ -1,13 +1,14 @@
 // IndexFeeder: tells a routing index what KvEvents say of a worker.
 //
-// An index wants the hash of a block's own tokens and its parent by name. An event without a local hash takes the one that
-// another tier's event for the same name brought; until there is one the block is only remembered (`without_local`). A block
-// whose parent the index does not know is left out, counted as kUnknownParent, until the parent comes. Several groups of layers
-// are one block to an index: it is there while every group that the worker has spoken of holds it.
+// An index wants the hash of a block's own tokens and its parent by name. An event without a local hash takes
+// the one that another tier's event for the same name brought; until there is one the block is only
+// remembered (`without_local`). A block whose parent the index does not know is left out, counted as
+// kUnknownParent, until the parent comes. Several groups of layers are one block to an index: it is there
+// while every group that the worker has spoken of holds it.
 //
 // Thread safety: thread-compatible.
-// Complexity:    O(1) expected per event, and a call of the sink per run; the first event of a further group looks at all blocks.
-//                Memory: about 150 bytes per (rank, name) that some tier holds.
+// Complexity:    O(1) expected per event, and a call of the sink per run; the first event of a further group
+//                looks at all blocks. Memory: about 150 bytes per (rank, name) that some tier holds.
 #pragma once
 
 #include <array>

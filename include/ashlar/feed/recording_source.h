@@ -1,10 +1,11 @@
 // RecordingSource: the messages of an engine from a file, in the order they were recorded.
 //
-// The file has no header. Per message: u32 count of frames, then per frame u32 length and its bytes; little-endian. Frames are
-// topic, number (8 bytes, big-endian) and payload; an empty frame may stand in front, as in answers to a replay. The end
-// marker of a replay (number of all ones) is skipped. What is no such message counts as damaged, and reading goes on with the next
-// one that is. The format has no checksums: a payload that was changed is noticed only when it cannot be decoded, and a last message
-// whose damaged length leads beyond the file counts as unfinished.
+// The file has no header. Per message: u32 count of frames, then per frame u32 length and its bytes;
+// little-endian. Frames are topic, number (8 bytes, big-endian) and payload; an empty frame may stand in
+// front, as in answers to a replay. The end marker of a replay (number of all ones) is skipped. What is no
+// such message counts as damaged, and reading goes on with the next one that is. The format has no checksums:
+// a payload that was changed is noticed only when it cannot be decoded, and a last message whose damaged
+// length leads beyond the file counts as unfinished.
 //
 // Thread safety: thread-compatible.
 // Complexity:    reads one message at a time; replay() reads its file from the start.
@@ -37,8 +38,8 @@ class RecordingSource final : public EngineSource {
   static Result<std::unique_ptr<RecordingSource>> open(Options options);
   ~RecordingSource() override;
 
-  // Never waits. Nothing comes where a damaged place is so long that it is searched in several calls. Errors: kNotFound at the end;
-  // kIo.
+  // Never waits. Nothing comes where a damaged place is so long that it is searched in several calls. Errors:
+  // kNotFound at the end; kIo.
   Result<std::optional<EngineMessage>> receive(Clock::Duration timeout) override;
   Result<EngineReplay> replay(std::uint64_t from) override;
   std::uint64_t damaged() const noexcept override;

@@ -1,21 +1,24 @@
 // StorageAdvisor: what a storage could do better, told from events alone.
 //
-// It listens to the streams of any number of workers and keeps an index of the blocks that are alive, by place (a volume, a file or
-// a tier) and by prefix group (the first block of their sequence). advise() looks at every group of every storage place:
+// It listens to the streams of any number of workers and keeps an index of the blocks that are alive, by
+// place (a volume, a file or a tier) and by prefix group (the first block of their sequence). advise() looks
+// at every group of every storage place:
 //
 //   promote    the group is hot, and a faster place is known
 //   demote     nobody has used the group for long, and a slower place is known
 //   coalesce   the group lies in many small objects that are always read together
 //   compact    much of what the place held was removed: what is left lies scattered
 //
-// How hot a group is: the hits that Access events report, where the streams have them; else how often its blocks came back after they
-// had been removed, and how old they are. Every advice says which. Heat halves in every half_life. A snapshot brings no heat and no
-// age: what was known of its blocks stays. The advisor never talks to a manager.
+// How hot a group is: the hits that Access events report, where the streams have them; else how often its
+// blocks came back after they had been removed, and how old they are. Every advice says which. Heat halves in
+// every half_life. A snapshot brings no heat and no age: what was known of its blocks stays. The advisor
+// never talks to a manager.
 //
 // A place is there from its first block until its last one goes, or for good where Options::order names it.
 //
-// Thread safety: thread-compatible. Complexity: O(1) per stored, removed or accessed block; clears and resets look at what they
-// remove, advise() at all blocks. Memory: what is alive, and as much again of what is gone, to know it when it comes back.
+// Thread safety: thread-compatible. Complexity: O(1) per stored, removed or accessed block; clears and resets
+// look at what they remove, advise() at all blocks. Memory: what is alive, and as much again of what is gone,
+// to know it when it comes back.
 #pragma once
 
 #include <cstdint>
@@ -100,7 +103,8 @@ class StorageAdvisor final : public StreamListener {
   void on_reset(const events::StreamId& stream) override;
   void on_events(const events::EventBatch& batch) override;
 
-  // What could be done at Unix time `now_ns`, hottest first, then coldest. Says the same again until something changes.
+  // What could be done at Unix time `now_ns`, hottest first, then coldest. Says the same again until
+  // something changes.
   std::vector<Advice> advise(std::int64_t now_ns) const;
   // Hands each to the hook.
   std::size_t act(std::span<const Advice> advice, AdviceHook& hook);

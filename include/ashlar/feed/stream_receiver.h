@@ -1,15 +1,17 @@
 // StreamReceiver: puts the batches of a feed right: each event once, in order, or everything anew.
 //
-// For every worker it knows the incarnation and the number of the next event. Batches that were heard already are dropped, of those
-// that overlap the rest is taken. A gap makes it ask the feed for what is missing: batches that are still kept, or a snapshot. When
-// the feed has neither, what was known of the worker is dropped, and the events behind the gap begin an incomplete picture, which
-// the next snapshot completes. A later incarnation of a worker ends the one before: what it held is gone; a batch of an earlier one
-// is stale. Two lives of a worker that speak in turns are two publishers with the same number: the earlier one is not heard, and a
-// warning says so. A stream whose keys are not the expected ones is refused.
+// For every worker it knows the incarnation and the number of the next event. Batches that were heard already
+// are dropped, of those that overlap the rest is taken. A gap makes it ask the feed for what is missing:
+// batches that are still kept, or a snapshot. When the feed has neither, what was known of the worker is
+// dropped, and the events behind the gap begin an incomplete picture, which the next snapshot completes. A
+// later incarnation of a worker ends the one before: what it held is gone; a batch of an earlier one is
+// stale. Two lives of a worker that speak in turns are two publishers with the same number: the earlier one
+// is not heard, and a warning says so. A stream whose keys are not the expected ones is refused.
 //
-// What waits for a gap to close, and the parts of a snapshot that is not whole yet, take memory: of each worker so many events, and
-// of all together so many bytes. Batches that find no room end the wait: the gap is given up (`resyncs`). A snapshot that
-// finds none is given up too (`overflowed`); what was known stays, and the picture is not complete.
+// What waits for a gap to close, and the parts of a snapshot that is not whole yet, take memory: of each
+// worker so many events, and of all together so many bytes. Batches that find no room end the wait: the gap
+// is given up (`resyncs`). A snapshot that finds none is given up too (`overflowed`); what was known stays,
+// and the picture is not complete.
 //
 // Thread safety: thread-compatible. Complexity: O(events); memory: max_waiting_bytes.
 #pragma once
@@ -33,7 +35,8 @@ namespace ashlar::feed {
 class StreamListener {
  public:
   virtual ~StreamListener() = default;
-  // All that was known of the worker is void. What it holds comes now, as Stored events, unless it begins anew.
+  // All that was known of the worker is void. What it holds comes now, as Stored events, unless it begins
+  // anew.
   virtual void on_reset(const events::StreamId& stream) = 0;
   // The next events, numbered without holes since the last reset. The batch is valid during the call only.
   virtual void on_events(const events::EventBatch& batch) = 0;
@@ -48,7 +51,8 @@ class StreamReceiver final : public BatchConsumer {
     std::size_t max_waiting_bytes = std::size_t{256}
                                     << 20;  // behind gaps, and of unfinished snapshots; of all workers
     std::size_t max_workers = std::size_t{1} << 16;  // more are refused
-    // Streams that the listener publishes itself: what comes back of them is dropped. Without one there are none.
+    // Streams that the listener publishes itself: what comes back of them is dropped. Without one there are
+    // none.
     std::function<bool(const events::StreamId&)> is_own = {};
     std::uint32_t ask_again = 256;  // polls after which a worker that is not complete is asked for once more
   };
@@ -75,8 +79,8 @@ class StreamReceiver final : public BatchConsumer {
   StreamReceiver(const StreamReceiver&) = delete;
   StreamReceiver& operator=(const StreamReceiver&) = delete;
 
-  // Takes what the feed has, waiting up to `timeout` for something, and mends what is broken. Returns how many batches came.
-  // Errors: those of the feed; the state is as it was.
+  // Takes what the feed has, waiting up to `timeout` for something, and mends what is broken. Returns how
+  // many batches came. Errors: those of the feed; the state is as it was.
   Result<std::size_t> poll(Clock::Duration timeout);
   // For feeds that are driven otherwise: call mend() after it.
   void on_batch(const events::EventBatch& batch) override;

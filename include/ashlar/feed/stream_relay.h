@@ -1,12 +1,13 @@
 // StreamRelay: takes events of one feed and publishes them on others, each worker as a stream of its own.
 //
-// It is the listener of a StreamReceiver, or is given the events of an EngineSession. For every (worker, rank) it has an
-// EventManager, so the streams it publishes are numbered without holes, survive sinks that fail, and begin with a snapshot for
-// sinks that come late. Names stay those of the producer; hashes are those of whoever computed the events.
+// It is the listener of a StreamReceiver, or is given the events of an EngineSession. For every (worker,
+// rank) it has an EventManager, so the streams it publishes are numbered without holes, survive sinks that
+// fail, and begin with a snapshot for sinks that come late. Names stay those of the producer; hashes are
+// those of whoever computed the events.
 //
-// The number of streams is limited, and so are their ranks. What is beyond the limits, and what belongs to a stream whose sinks
-// could not be made, is counted and left out; the other streams go on. Batches that the relay published itself and that came back
-// are dropped.
+// The number of streams is limited, and so are their ranks. What is beyond the limits, and what belongs to a
+// stream whose sinks could not be made, is counted and left out; the other streams go on. Batches that the
+// relay published itself and that came back are dropped.
 //
 // Thread safety: thread-compatible; sinks are called by threads of their own.
 #pragma once
@@ -61,15 +62,17 @@ class StreamRelay final : public StreamListener {
   // Events of a worker, from elsewhere.
   void relay(const events::Worker& worker, std::span<const events::KvEvent> events);
 
-  // Whether the relay publishes this stream itself. A receiver must not take such a stream for a later life of the one that is
-  // relayed (StreamReceiver::Options::is_own). Always false where relay and source have one incarnation.
+  // Whether the relay publishes this stream itself. A receiver must not take such a stream for a later life
+  // of the one that is relayed (StreamReceiver::Options::is_own). Always false where relay and source have
+  // one incarnation.
   bool publishes(const events::StreamId& stream) const;
 
   // Waits until everything has gone out. Errors: kTimeout; and error().
   Result<void> flush(Clock::TimePoint until);
   // Streams whose sinks could not be made, and why. Their events are not relayed; the other streams go on.
   const std::map<events::Worker, Error>& refused() const noexcept { return refused_; }
-  // Why a target cannot be used at all, where one cannot. Streams that were refused for reasons of their own are no error.
+  // Why a target cannot be used at all, where one cannot. Streams that were refused for reasons of their own
+  // are no error.
   const std::optional<Error>& error() const noexcept { return error_; }
   std::uint64_t relayed() const noexcept { return relayed_; }
   const LeftOut& left_out() const noexcept { return left_out_; }

@@ -1,7 +1,9 @@
-// AnyIndex: an index chosen at run time. IndexOf<T> puts any Indexer behind it; make_index.h makes one by name.
+// AnyIndex: an index chosen at run time. IndexOf<T> puts any Indexer behind it; make_index.h makes one by
+// name.
 //
-// The interface is that of Indexer as virtual functions, plus settle() for structures that apply what they accept
-// later (ThreadPoolIndexer). AnyIndex is an Indexer itself, so that code written against the concept takes either.
+// The interface is that of Indexer as virtual functions, plus settle() for structures that apply what they
+// accept later (ThreadPoolIndexer). AnyIndex is an Indexer itself, so that code written against the concept
+// takes either.
 //
 // Thread safety: that of the structure inside.
 // Complexity:    one virtual call on top of the structure's.

@@ -1,31 +1,34 @@
 // ApproximateIndex<Inner>: an index that also counts on what routing decisions will lead to.
 //
-//   index.predict(worker, locals);   // a request with these blocks was sent there: its device tier will hold them
+//   index.predict(worker, locals);   // a request with these blocks was sent there: its device tier will hold
+//                                    them
 //
-// A prediction answers queries like a real block until its time to live is over, unless the same content is predicted
-// for that worker again, which starts its time anew. It serves workers that publish no events, and bridges the time
-// until the events of others come.
+// A prediction answers queries like a real block until its time to live is over, unless the same content is
+// predicted for that worker again, which starts its time anew. It serves workers that publish no events, and
+// bridges the time until the events of others come.
 //
-// Real events win. A content is held by a worker either for real or as predicted: a store of the worker, in any tier,
-// ends its predictions of that content, so that a later removal makes it absent at once; and predicting what the worker
-// really holds changes nothing. Real blocks never expire. clear() and remove_worker() end the predictions too.
+// Real events win. A content is held by a worker either for real or as predicted: a store of the worker, in
+// any tier, ends its predictions of that content, so that a later removal makes it absent at once; and
+// predicting what the worker really holds changes nothing. Real blocks never expire. clear() and
+// remove_worker() end the predictions too.
 //
-// Predictions lie in the inner index under names of our own. Names that the worker uses are never taken, and a
-// prediction gives way when the worker begins to use its name.
+// Predictions lie in the inner index under names of our own. Names that the worker uses are never taken, and
+// a prediction gives way when the worker begins to use its name.
 //
-// What callers see of the inner index is free of predictions but for find_matches() and sizes(): counters() leaves out
-// the calls made for predictions, and dump() rebuilds an index with the real blocks only. (Where a real block lies
-// behind a predicted one, the dump stores the predicted one too, and removes it at the end.) sizes() has everything,
-// and the memory of what is kept here; predicted() says how many of its blocks are predictions.
+// What callers see of the inner index is free of predictions but for find_matches() and sizes(): counters()
+// leaves out the calls made for predictions, and dump() rebuilds an index with the real blocks only. (Where a
+// real block lies behind a predicted one, the dump stores the predicted one too, and removes it at the end.)
+// sizes() has everything, and the memory of what is kept here; predicted() says how many of its blocks are
+// predictions.
 //
 // Requires: Inner answers at once (no ThreadPoolIndexer inside) and keeps what lies behind a removed block
 // (MidChainRemoval::kRetain).
 //
 // Thread safety: find_matches() as Inner's; everything else is thread-compatible.
-// Complexity:    on top of Inner, O(1) expected per block and O(log names) where a content has several names, but for
-//                the steps that double or halve tables; O(log workers) per call. To know what a real store replaces,
-//                the meaning of every real name is kept here: about 85 bytes per (worker, name), 135 where a content
-//                has several. A prediction takes about 125.
+// Complexity:    on top of Inner, O(1) expected per block and O(log names) where a content has several names,
+//                but for the steps that double or halve tables; O(log workers) per call. To know what a real
+//                store replaces, the meaning of every real name is kept here: about 85 bytes per (worker,
+//                name), 135 where a content has several. A prediction takes about 125.
 #pragma once
 
 #include <concepts>
@@ -66,14 +69,15 @@ class ApproximateIndex {
   // For reading. Whoever writes to it behind our back breaks what is said above.
   const Inner& get() const noexcept { return state_->index; }
 
-  // The worker will hold these blocks from the start of a sequence. All of them, or none. Real blocks among them stay
-  // as they are.
+  // The worker will hold these blocks from the start of a sequence. All of them, or none. Real blocks among
+  // them stay as they are.
   // Returns: kApplied; kEmpty for no blocks; what the inner index says when it takes no more.
   StoreVerdict predict(const Worker& worker, std::span<const LocalHash> locals) {
     return state_->ledger.predict(worker, locals);
   }
-  // Ends predictions whose time has come, at most `limit`. Returns how many. predict() and store() do a little of it
-  // each time, so that what lies about is bounded; the owner calls it now and then, so that nothing counts too long.
+  // Ends predictions whose time has come, at most `limit`. Returns how many. predict() and store() do a
+  // little of it each time, so that what lies about is bounded; the owner calls it now and then, so that
+  // nothing counts too long.
   std::size_t expire(std::size_t limit = SIZE_MAX) { return state_->ledger.expire(limit); }
 
   // Predicted blocks now.

@@ -1,27 +1,31 @@
 // FlashIndex: an exact router index whose readers usually take no lock and write to no shared memory.
 //
-// A tree of runs: a node holds up to 64 consecutive blocks, their local hashes side by side (a query compares them by
-// vector instructions), and for every (worker, tier) one 64-bit mask of the blocks it holds. A query walks the path of
-// its hashes, intersecting sets of workers as bitsets; every worker's depth is exact, also after mid-chain removals.
-// Names lie in one table for all workers: a block that a hundred workers hold costs one entry and a bit each. Replaced
-// memory is freed by eras (docs/index.md); a reader that stalls holds back no writer, and no more memory than the index
-// had when it stalled plus 256 KiB and an object.
+// A tree of runs: a node holds up to 64 consecutive blocks, their local hashes side by side (a query compares
+// them by vector instructions), and for every (worker, tier) one 64-bit mask of the blocks it holds. A query
+// walks the path of its hashes, intersecting sets of workers as bitsets; every worker's depth is exact, also
+// after mid-chain removals. Names lie in one table for all workers: a block that a hundred workers hold costs
+// one entry and a bit each. Replaced memory is freed by eras (docs/index.md); a reader that stalls holds back
+// no writer, and no more memory than the index had when it stalled plus 256 KiB and an object.
 //
-// Thread safety: thread-safe. Calls that write take one lock among themselves; a reader takes it only after writers made
+// Thread safety: thread-safe. Calls that write take one lock among themselves; a reader takes it only after
+// writers made
 //                it start again eight times, or beyond 8,192 reading threads.
-// Complexity:    store and remove are O(blocks), one cache miss per block, prefetched, plus O(holders) per 64 blocks, in
-//                vector steps of 16. A block that leaves a worker with kOrphan costs O(blocks below it). find_matches() is
-//                O(depth / 8) vector compares plus O(depth / 64) intersections of slots / 64 words, and O(holders) where
-//                workers hold parts of a node or need lower tiers. clear() and a worker's first store are
-//                O(workers / 64 + log workers), whatever the worker holds: its blocks are out of every answer at once.
-//                What is left of them is swept by later writing calls, each of which looks at 32 nodes and takes 1,024
-//                steps at most. No costs depend on which names and hashes are chosen: tables are hashed with a secret.
-//                The writers' lock is held for one store, for 1,024 names of a removal or for 512 ranks of
-//                remove_worker(); other writers have their turn in between. sizes() and dump() walk everything under it.
-// Limits:        65,535 (worker, rank)s, those that a reader inside may still know included; 2^26 nodes, 2^24 blocks per
-//                sequence. Beyond them a store is refused as kFull, before its names are looked at.
-// Memory:        a store without it is refused as kFull; a removal needs none; all other calls let std::bad_alloc pass. In
-//                each case nothing has changed (docs/memory_exhaustion.md).
+// Complexity:    store and remove are O(blocks), one cache miss per block, prefetched, plus O(holders) per 64
+//                blocks, in vector steps of 16. A block that leaves a worker with kOrphan costs O(blocks
+//                below it). find_matches() is O(depth / 8) vector compares plus O(depth / 64) intersections
+//                of slots / 64 words, and O(holders) where workers hold parts of a node or need lower tiers.
+//                clear() and a worker's first store are O(workers / 64 + log workers), whatever the worker
+//                holds: its blocks are out of every answer at once. What is left of them is swept by later
+//                writing calls, each of which looks at 32 nodes and takes 1,024 steps at most. No costs
+//                depend on which names and hashes are chosen: tables are hashed with a secret. The writers'
+//                lock is held for one store, for 1,024 names of a removal or for 512 ranks of
+//                remove_worker(); other writers have their turn in between. sizes() and dump() walk
+//                everything under it.
+// Limits:        65,535 (worker, rank)s, those that a reader inside may still know included; 2^26 nodes, 2^24
+//                blocks per sequence. Beyond them a store is refused as kFull, before its names are looked
+//                at.
+// Memory:        a store without it is refused as kFull; a removal needs none; all other calls let
+//                std::bad_alloc pass. In each case nothing has changed (docs/memory_exhaustion.md).
 #pragma once
 
 #include <cstddef>
@@ -39,13 +43,13 @@ struct FlashOptions {
   MidChainRemoval mid_chain = MidChainRemoval::kRetain;
   // (worker, rank)s at a time, at most 65,535; a store for one more is refused as kFull.
   std::uint32_t max_workers = 65'535;
-  // Of the hash tables. Without one they take a random number of the process, so that names and hashes cannot be chosen
-  // to meet; for tests that replay a run.
+  // Of the hash tables. Without one they take a random number of the process, so that names and hashes cannot
+  // be chosen to meet; for tests that replay a run.
   std::optional<std::uint64_t> seed{};
 };
 
-// What the writers' calls did, in steps: a block of an event, a node, a name or an alias that goes, 16 holders of a node,
-// a freed object. sizes() and dump() are not counted.
+// What the writers' calls did, in steps: a block of an event, a node, a name or an alias that goes, 16
+// holders of a node, a freed object. sizes() and dump() are not counted.
 struct FlashWork {
   std::uint64_t steps = 0;
   std::uint64_t most_in_one_hold = 0;  // of the writers' lock
@@ -68,8 +72,8 @@ class FlashIndex {
 
   void find_matches(std::span<const LocalHash> locals, MatchScores& scores,
                     const FindOptions& options = {}) const;
-  // Several queries at once, walked in turns so that their cache misses overlap (with early_exit one by one). Requires:
-  // as many scores as queries.
+  // Several queries at once, walked in turns so that their cache misses overlap (with early_exit one by one).
+  // Requires: as many scores as queries.
   void find_matches(std::span<const std::span<const LocalHash>> queries, std::span<MatchScores> scores,
                     const FindOptions& options = {}) const;
 

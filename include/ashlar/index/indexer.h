@@ -1,24 +1,27 @@
 // Indexer: which workers hold how much of a prefix.
 //
 // An index takes the calls of events::IndexSink (whose header says what names and presence mean) and answers
-// find_matches(): given the local hashes of a request, how deep each worker's cached prefix reaches. All structures
-// answer exactly alike; they differ in speed, memory and in what may run beside what (each header says so, docs/index.md
-// compares them). IndexOracle in ashlar/testing is the brute-force model of this contract.
+// find_matches(): given the local hashes of a request, how deep each worker's cached prefix reaches. All
+// structures answer exactly alike; they differ in speed, memory and in what may run beside what (each header
+// says so, docs/index.md compares them). IndexOracle in ashlar/testing is the brute-force model of this
+// contract.
 //
 // The answer, per worker with a held first block:
 //   device depth   blocks from the start that are all in the device tier
 //   depth          blocks from the start that are each in some tier
-//   blocks[tier]   the blocks within `depth`, each counted once, under its fastest tier; they add up to `depth`
+//   blocks[tier]   the blocks within `depth`, each counted once, under its fastest tier; they add up to
+//                  `depth`
 //
-// Mid-chain removal. A removed block ends the prefix there, wherever it is; the worker still holds the blocks behind it
-// (they are retained), so that restoring the block restores the depth. FlashIndex can also forget them (orphan).
+// Mid-chain removal. A removed block ends the prefix there, wherever it is; the worker still holds the blocks
+// behind it (they are retained), so that restoring the block restores the depth. FlashIndex can also forget
+// them (orphan).
 //
-// early_exit. The walk goes block by block and stops after the first depth at which at most one worker is left. Workers
-// that fell out before have their exact scores; the one that is left has the depth at which the walk stopped, and
-// MatchScores::exact() is false when the request goes on behind that depth.
+// early_exit. The walk goes block by block and stops after the first depth at which at most one worker is
+// left. Workers that fell out before have their exact scores; the one that is left has the depth at which the
+// walk stopped, and MatchScores::exact() is false when the request goes on behind that depth.
 //
-// Under concurrency (structures that allow it): every counted block was held by that worker at some instant of the
-// call, and a prefix held throughout the call is counted whole.
+// Under concurrency (structures that allow it): every counted block was held by that worker at some instant
+// of the call, and a prefix held throughout the call is counted whole.
 #pragma once
 
 #include <concepts>
@@ -78,8 +81,9 @@ struct IndexCounters {
   friend bool operator==(const IndexCounters&, const IndexCounters&) = default;
 };
 
-// store, remove, clear and remove_worker are as in IndexSink. find_matches() overwrites `scores`. dump() sends the
-// calls that rebuild an equal index into an empty one: equal answers to every query and equal sizes.
+// store, remove, clear and remove_worker are as in IndexSink. find_matches() overwrites `scores`. dump()
+// sends the calls that rebuild an equal index into an empty one: equal answers to every query and equal
+// sizes.
 template <class T>
 concept Indexer =
     requires(T& index, const T& reader, const BlocksStored& stored, const Worker& worker, WorkerId id,

@@ -1,13 +1,13 @@
 // LockedIndex<Index>: a single-threaded structure made safe for several threads by one reader-writer lock.
 //
-// Queries run beside each other, writes alone. A writer that waits holds new readers back, so that a steady stream of
-// queries cannot keep it out.
+// Queries run beside each other, writes alone. A writer that waits holds new readers back, so that a steady
+// stream of queries cannot keep it out.
 //
 // Requires: the const functions of Index change nothing, not even caches of its own.
 //
 // Thread safety: thread-safe. dump() calls the sink under the lock: the sink must not call this index.
-// Complexity:    that of Index, and two writes to memory shared by all threads per query. A call holds the lock for its
-//                whole length: clear() of a worker that holds much keeps all others waiting.
+// Complexity:    that of Index, and two writes to memory shared by all threads per query. A call holds the
+//                lock for its whole length: clear() of a worker that holds much keeps all others waiting.
 #pragma once
 
 #include <atomic>
@@ -71,7 +71,8 @@ class LockedIndex {
   }
 
  private:
-  // A writer holds the gate from before it asks for the lock; readers that see one ask pass through the gate first.
+  // A writer holds the gate from before it asks for the lock; readers that see one ask pass through the gate
+  // first.
   class Writing {
    public:
     explicit Writing(LockedIndex& of) : of_(of) {

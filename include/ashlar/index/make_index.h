@@ -1,7 +1,8 @@
-// make_index(): an index by the name of its structure, for programs that choose at run time. docs/index.md says which
-// to choose.
+// make_index(): an index by the name of its structure, for programs that choose at run time. docs/index.md
+// says which to choose.
 //
-// Thread safety: thread-safe. The index made has that of its structure; inside a thread pool every one is thread-safe.
+// Thread safety: thread-safe. The index made has that of its structure; inside a thread pool every one is
+// thread-safe.
 #pragma once
 
 #include <array>
@@ -24,7 +25,8 @@ struct IndexOptions {
   std::string kind = "flash";  // one of kIndexKinds
   // Of a positional index: positions from one look-up of a query to the next. Others do not use it.
   std::uint32_t jump_size = 32;
-  // Above 0 the index stands in a ThreadPoolIndexer of so many threads, and answers stores before they are applied.
+  // Above 0 the index stands in a ThreadPoolIndexer of so many threads, and answers stores before they are
+  // applied.
   std::size_t threads = 0;
   // Of the pool: blocks and names that may wait for one thread.
   std::size_t queue_capacity = std::size_t{1} << 16;

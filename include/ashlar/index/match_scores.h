@@ -1,9 +1,9 @@
 // MatchScores: the answer of find_matches(), in storage that the caller keeps and reuses.
 //
-// Scores lie in dense arrays, one element per worker slot. A slot is a small number that an index gives to a (worker,
-// rank); it may change when the worker is cleared or removed, so read workers through worker(slot), which is the
-// assignment that this answer was computed with. Slots without a match are zero. A second query into the same object
-// allocates nothing unless the index has more slots than before.
+// Scores lie in dense arrays, one element per worker slot. A slot is a small number that an index gives to a
+// (worker, rank); it may change when the worker is cleared or removed, so read workers through worker(slot),
+// which is the assignment that this answer was computed with. Slots without a match are zero. A second query
+// into the same object allocates nothing unless the index has more slots than before.
 //
 // Thread safety: thread-compatible. Filled by an index, read by its caller.
 #pragma once
@@ -44,7 +44,8 @@ class MatchScores {
     return {blocks_[static_cast<std::size_t>(tier)].data(), slots_};
   }
 
-  // Requires: slot < slots(). A slot that no worker has now has no score, and the worker {0, 0} or its last one.
+  // Requires: slot < slots(). A slot that no worker has now has no score, and the worker {0, 0} or its last
+  // one.
   const events::Worker& worker(std::size_t slot) const noexcept {
     ASHLAR_DCHECK(slot < slots_, "slot %zu of %zu", slot, slots_);
     return workers_[slot];
@@ -67,18 +68,19 @@ class MatchScores {
 
   // --- For implementations of Indexer. ---
 
-  // A number that no other assignment of slots has, in any index. An index takes a new one whenever its assignment
-  // changes.
+  // A number that no other assignment of slots has, in any index. An index takes a new one whenever its
+  // assignment changes.
   static std::uint64_t next_assignment() noexcept {
     static std::atomic<std::uint64_t> last{0};
     return last.fetch_add(1, std::memory_order_relaxed) + 1;
   }
-  // Starts an answer: no matches, exact. `workers_by_slot` is copied only when `assignment` differs from the last one.
+  // Starts an answer: no matches, exact. `workers_by_slot` is copied only when `assignment` differs from the
+  // last one.
   void begin(std::uint64_t assignment, std::span<const events::Worker> workers_by_slot) {
     if (begin(assignment, workers_by_slot.size())) std::ranges::copy(workers_by_slot, workers_.begin());
   }
-  // The same for an index that keeps its workers in pieces. True when `assignment` differs from the last one: then the
-  // caller fills workers(), or calls forget_assignment() where it cannot.
+  // The same for an index that keeps its workers in pieces. True when `assignment` differs from the last one:
+  // then the caller fills workers(), or calls forget_assignment() where it cannot.
   bool begin(std::uint64_t assignment, std::size_t slots) {
     const bool differs = assignment != assignment_;
     if (differs) assign(assignment, slots);

@@ -11,8 +11,9 @@ namespace ashlar::index {
 enum class MidChainRemoval : std::uint8_t {
   // They stay, under their names. The prefix ends at the hole until the block is stored again.
   kRetain,
-  // When a removal leaves a block in no tier of a worker, everything that the worker holds behind it is forgotten, in
-  // every tier and under every name; the names are unknown from then on. Forgotten names are not counted as removed.
+  // When a removal leaves a block in no tier of a worker, everything that the worker holds behind it is
+  // forgotten, in every tier and under every name; the names are unknown from then on. Forgotten names are
+  // not counted as removed.
   kOrphan,
 };
 

@@ -1,30 +1,34 @@
-// PositionalIndexer: an index by position. A nested map leads from (position, local hash) to the contents that end
-// there, and from each content to its workers, so that a query can look at any position at once and need not look at
-// all of them.
+// PositionalIndexer: an index by position. A nested map leads from (position, local hash) to the contents
+// that end there, and from each content to its workers, so that a query can look at any position at once and
+// need not look at all of them.
 //
-// Jump search. A worker that holds every block before a block that it holds is nested: seen at one position, it has the
-// whole prefix. find_matches() therefore looks at the last position, then at every jump_size-th for the workers that
-// are not there and, where workers are missing, bisects the window for the exact depth of each. Workers that are not
-// nested, because blocks were removed in the middle or lie in lower tiers, are walked block by block. Contents at one
-// position are told apart by a chain of 128 bits over the local hashes of their paths; two are one where these bits
-// agree. The query computes its own chain up to the last position that it needs it at, a few instructions per block.
+// Jump search. A worker that holds every block before a block that it holds is nested: seen at one position,
+// it has the whole prefix. find_matches() therefore looks at the last position, then at every jump_size-th
+// for the workers that are not there and, where workers are missing, bisects the window for the exact depth
+// of each. Workers that are not nested, because blocks were removed in the middle or lie in lower tiers, are
+// walked block by block. Contents at one position are told apart by a chain of 128 bits over the local hashes
+// of their paths; two are one where these bits agree. The query computes its own chain up to the last
+// position that it needs it at, a few instructions per block.
 //
-// Entries. A (position, local hash) nearly always has one content (Single: chain and workers lie in the entry); where
-// prefixes meet in the same block it has several (Multi: a small table by chain). Entries come and go with the workers
-// that hold them, and change between the two kinds both ways.
+// Entries. A (position, local hash) nearly always has one content (Single: chain and workers lie in the
+// entry); where prefixes meet in the same block it has several (Multi: a small table by chain). Entries come
+// and go with the workers that hold them, and change between the two kinds both ways.
 //
-// Thread safety: thread-safe. Readers and writers run in parallel; entries lie in shards, each with a lock that readers
-//                share. Calls for one worker take that worker's lock one after another. Only a worker that appears,
-//                vanishes or is cleared stops everything for a moment, which does not depend on what it holds. Under
-//                concurrency the rule of indexer.h holds.
-// Complexity:    store and remove are O(1) expected per block, and O(log workers) where a content has a short list of
-//                them, but for the steps that double or halve a table: those of a shard and of a worker do so as a
-//                whole. clear() is O(blocks of the worker), remove_worker() that of all its ranks; both take the lock
-//                of a shard for one block at a time. A query of n blocks costs n steps of
-//                the chain, n / jump_size look-ups for the workers that are nested, O(log jump_size) look-ups for every
-//                depth at which some of them end, and one look-up per block where a worker is not nested.
-// Memory:        32 bytes per entry and 24 per (worker, block) over the load of their tables (3/8 to 3/4), 40 bytes per
-//                (worker, block), and a set per content of more than one worker: 4 bytes for each, or a bit per slot.
+// Thread safety: thread-safe. Readers and writers run in parallel; entries lie in shards, each with a lock
+// that readers
+//                share. Calls for one worker take that worker's lock one after another. Only a worker that
+//                appears, vanishes or is cleared stops everything for a moment, which does not depend on what
+//                it holds. Under concurrency the rule of indexer.h holds.
+// Complexity:    store and remove are O(1) expected per block, and O(log workers) where a content has a short
+//                list of them, but for the steps that double or halve a table: those of a shard and of a
+//                worker do so as a whole. clear() is O(blocks of the worker), remove_worker() that of all its
+//                ranks; both take the lock of a shard for one block at a time. A query of n blocks costs n
+//                steps of the chain, n / jump_size look-ups for the workers that are nested, O(log jump_size)
+//                look-ups for every depth at which some of them end, and one look-up per block where a worker
+//                is not nested.
+// Memory:        32 bytes per entry and 24 per (worker, block) over the load of their tables (3/8 to 3/4), 40
+//                bytes per (worker, block), and a set per content of more than one worker: 4 bytes for each,
+//                or a bit per slot.
 // Limits:        depth 2^31 blocks, 2^28 workers; kFull behind these.
 #pragma once
 

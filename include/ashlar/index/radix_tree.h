@@ -1,22 +1,24 @@
-// RadixTree: a router index for one thread. A tree over local hashes whose nodes are runs of blocks, with the workers
-// that hold each block; per worker, what its names mean.
+// RadixTree: a router index for one thread. A tree over local hashes whose nodes are runs of blocks, with the
+// workers that hold each block; per worker, what its names mean.
 //
 //   store   finds the parent by its name, follows and extends the path, and adds the worker to each node
 //   remove  finds each block by its name; nodes that nobody holds and nothing goes on from are freed upwards
 //   find    follows the path, and drops workers where their blocks end
 //
-// A run that diverges in the middle of a node becomes a child at that offset, so that nodes never split and names can
-// refer to places in them. Blocks that a worker no longer holds leave what lies behind them in place (retained).
+// A run that diverges in the middle of a node becomes a child at that offset, so that nodes never split and
+// names can refer to places in them. Blocks that a worker no longer holds leave what lies behind them in
+// place (retained).
 //
 // Thread safety: thread-compatible.
-// Complexity:    store and remove are O(1) expected per block, and O(log workers) per node of at most 64 blocks; plus
-//                O(workers of the node) where a worker comes to a node or leaves it, where a taken block may have no
-//                other holder, and where the end of an edge is cut off. The maps of names and of children double and
-//                halve as a whole. find_matches() is O(depth) comparisons and O(slots / 64) words per node, plus
-//                O(workers of the node) where workers drop out. clear() is O(n log n) in the names of the worker.
-//                Nothing is allocated by a query on up to 1,024 slots.
-// Memory:        8 bytes per content; per name 16 bytes in a table that is 3/16 to 3/4 full; per node 192 bytes, and
-//                16 per worker in it.
+// Complexity:    store and remove are O(1) expected per block, and O(log workers) per node of at most 64
+//                blocks; plus O(workers of the node) where a worker comes to a node or leaves it, where a
+//                taken block may have no other holder, and where the end of an edge is cut off. The maps of
+//                names and of children double and halve as a whole. find_matches() is O(depth) comparisons
+//                and O(slots / 64) words per node, plus O(workers of the node) where workers drop out.
+//                clear() is O(n log n) in the names of the worker. Nothing is allocated by a query on up to
+//                1,024 slots.
+// Memory:        8 bytes per content; per name 16 bytes in a table that is 3/16 to 3/4 full; per node 192
+//                bytes, and 16 per worker in it.
 // Invariant:     an index that holds nothing has no nodes and no heap memory beyond a constant.
 #pragma once
 

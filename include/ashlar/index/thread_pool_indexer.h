@@ -2,31 +2,32 @@
 //
 //   auto index = ThreadPoolIndexer<ConcurrentRadixTree>::create({.threads = 4});
 //
-// Every (worker, rank) belongs to one thread, its lane, so its events are applied in the order of the calls; events of
-// different workers are applied side by side. A call copies its event into the lane's queue and returns; a full queue
-// makes the caller wait (counted), so memory is bounded. A lane takes all that waits in one go.
+// Every (worker, rank) belongs to one thread, its lane, so its events are applied in the order of the calls;
+// events of different workers are applied side by side. A call copies its event into the lane's queue and
+// returns; a full queue makes the caller wait (counted), so memory is bounded. A lane takes all that waits in
+// one go.
 //
 //   caller 1 ── store(w1) ──► lane 0  ■ ■ ■ ──► thread ──► ┌───────┐
 //   caller 2 ── store(w2) ──► lane 1  ■     ──► thread ──► │ Index │ ◄── find_matches() of any caller
 //                                                          └───────┘
 //
-// What the answers mean. store() returns kApplied when the event is accepted; whether the index took it shows in
-// counters(), where every refusal is counted. remove() returns how many names were accepted. After shutdown() store()
-// returns kFull, remove() 0, and all calls do nothing but count (ThreadPoolCounters::refused; stores also in
-// IndexCounters::full). Without memory for the queue store() returns kFull, counted alike; remove() and clear() throw
-// std::bad_alloc, and nothing was accepted.
+// What the answers mean. store() returns kApplied when the event is accepted; whether the index took it shows
+// in counters(), where every refusal is counted. remove() returns how many names were accepted. After
+// shutdown() store() returns kFull, remove() 0, and all calls do nothing but count
+// (ThreadPoolCounters::refused; stores also in IndexCounters::full). Without memory for the queue store()
+// returns kFull, counted alike; remove() and clear() throw std::bad_alloc, and nothing was accepted.
 //
-// Barriers. settle() waits for everything accepted before it, in all lanes; dump(), sizes() and counters() do so first.
-// remove_worker() waits for the lanes of the worker's ranks, and is done when it returns; calls for that worker that
-// other threads make meanwhile wait for it. clear() is an event like others.
+// Barriers. settle() waits for everything accepted before it, in all lanes; dump(), sizes() and counters() do
+// so first. remove_worker() waits for the lanes of the worker's ranks, and is done when it returns; calls for
+// that worker that other threads make meanwhile wait for it. clear() is an event like others.
 //
 // Requires: Index may be written by several threads at a time, each with other workers, and read beside that
 // (LockedIndex makes any structure so).
 //
 // Thread safety: thread-safe.
-// Complexity:    about 100 ns per event on top of applying it, and nothing allocated in steady state. Memory: per lane
-//                at most twice the queue (what waits, and what the lane took), 16 bytes per block; it is not part of
-//                sizes().
+// Complexity:    about 100 ns per event on top of applying it, and nothing allocated in steady state. Memory:
+//                per lane at most twice the queue (what waits, and what the lane took), 16 bytes per block;
+//                it is not part of sizes().
 #pragma once
 
 #include <concepts>
@@ -49,8 +50,8 @@ class ThreadPoolIndexer {
   // Verdicts say that a call was accepted, not that it was applied.
   static constexpr bool kAppliesLater = true;
 
-  // `args` make the index inside. Errors: those of ThreadPoolOptions::validate(); kCapacity when the system gives no
-  // thread or no memory.
+  // `args` make the index inside. Errors: those of ThreadPoolOptions::validate(); kCapacity when the system
+  // gives no thread or no memory.
   template <class... Args>
     requires std::constructible_from<Index, Args...>
   static Result<ThreadPoolIndexer> create(const ThreadPoolOptions& options, Args&&... args) {

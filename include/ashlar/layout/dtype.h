@@ -1,4 +1,5 @@
-// Dtype: what an element of the cache is. The physical layers need its width; two layouts agree only if the types do.
+// Dtype: what an element of the cache is. The physical layers need its width; two layouts agree only if the
+// types do.
 //
 // Thread safety: immutable values.
 #pragma once

@@ -1,8 +1,9 @@
 // Layout: where each byte of a set of KV blocks lies.
 //
-// One stride per axis (block, layer, K/V, token, head); the elements of a head are contiguous. So every order that an
-// engine uses is a choice of strides, and whoever copies needs no list of cases. The bytes lie in one region, or in one
-// region per layer, as frameworks allocate them; a region is an address or a file that somebody else knows of.
+// One stride per axis (block, layer, K/V, token, head); the elements of a head are contiguous. So every order
+// that an engine uses is a choice of strides, and whoever copies needs no list of cases. The bytes lie in one
+// region, or in one region per layer, as frameworks allocate them; a region is an address or a file that
+// somebody else knows of.
 //
 //   offset = block * strides.block + layer * strides.layer + outer * strides.outer + token * strides.token
 //            + head * strides.head            (in regions of their own, layers have no stride)
@@ -49,7 +50,8 @@ namespace order {
 
 using enum Axis;
 
-// Blocks one after the other, each with all its layers. NHD: a token's heads side by side; HND: a head's tokens.
+// Blocks one after the other, each with all its layers. NHD: a token's heads side by side; HND: a head's
+// tokens.
 inline constexpr AxisOrder kFullyContiguousNhd = {kBlock, kLayer, kOuter, kToken, kHead};
 inline constexpr AxisOrder kFullyContiguousHnd = {kBlock, kLayer, kOuter, kHead, kToken};
 // Layer after layer; in each, blocks with K and V side by side, or all K blocks before all V blocks.
@@ -111,12 +113,12 @@ enum class Regions : std::uint8_t { kOne, kPerLayer };
 class Layout {
  public:
   // The strides that follow from an order of axes, aligned as the config says.
-  // Errors: kInvalidArgument: the config, an order that names an axis twice, regions per layer where the layer is not the
-  // outermost axis, or more than kMaxLayoutBytes.
+  // Errors: kInvalidArgument: the config, an order that names an axis twice, regions per layer where the
+  // layer is not the outermost axis, or more than kMaxLayoutBytes.
   static Result<Layout> create(const LayoutConfig& config, const AxisOrder& order,
                                Regions regions = Regions::kOne);
-  // Strides as somebody else's memory has them. Errors: kInvalidArgument, also when elements would overlap, or when the
-  // block or layer stride breaks the alignment that the config asks for.
+  // Strides as somebody else's memory has them. Errors: kInvalidArgument, also when elements would overlap,
+  // or when the block or layer stride breaks the alignment that the config asks for.
   static Result<Layout> create(const LayoutConfig& config, const Strides& strides,
                                Regions regions = Regions::kOne);
 
@@ -124,7 +126,8 @@ class Layout {
   const Strides& strides() const noexcept { return strides_; }
   Regions regions() const noexcept { return regions_; }
   std::uint32_t region_count() const noexcept { return regions_ == Regions::kOne ? 1 : config_.num_layers; }
-  // From the first byte to the last one of each region, block padding at the end included where the order has it.
+  // From the first byte to the last one of each region, block padding at the end included where the order has
+  // it.
   std::uint64_t region_bytes() const noexcept { return region_bytes_; }
   std::uint32_t extent(Axis axis) const noexcept;
 

@@ -1,8 +1,9 @@
 // LayoutConfig: the shape of a set of KV blocks, before anything is said about where the bytes lie.
 //
-// A block holds `page_size` tokens of every layer; per layer and token it has `outer_dim` vectors (2: K and V; 1: joint, as
-// in MLA) of `inner_dim` = `num_heads` x `head_dim` elements. `opaque` says that what a kernel made of the inside of a
-// (block, layer) is nobody else's business: such content is copied whole and never cut by heads.
+// A block holds `page_size` tokens of every layer; per layer and token it has `outer_dim` vectors (2: K and
+// V; 1: joint, as in MLA) of `inner_dim` = `num_heads` x `head_dim` elements. `opaque` says that what a
+// kernel made of the inside of a (block, layer) is nobody else's business: such content is copied whole and
+// never cut by heads.
 //
 // Thread safety: thread-compatible.
 #pragma once
@@ -24,8 +25,8 @@ struct LayoutConfig {
   std::uint32_t inner_dim = 0;  // elements per token, layer and outer index
   Dtype dtype = Dtype::kBF16;
   bool opaque = false;
-  // Powers of two. The base and the distance between blocks are multiples of the first (a sector, 256 bytes, a huge
-  // page), the distance between layers is one of the second.
+  // Powers of two. The base and the distance between blocks are multiples of the first (a sector, 256 bytes,
+  // a huge page), the distance between layers is one of the second.
   std::uint64_t alignment = 1;
   std::uint64_t layer_alignment = 1;
 

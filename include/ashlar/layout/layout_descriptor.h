@@ -1,7 +1,8 @@
 // LayoutDescriptor: a layout with its memory, as bytes that another process can rebuild the view from.
 //
-// docs/formats/layout_descriptor.md has every byte. The bytes come from outside: whatever they are, deserialize() answers
-// with a descriptor that holds together or with the reason why not; it never reads outside them.
+// docs/formats/layout_descriptor.md has every byte. The bytes come from outside: whatever they are,
+// deserialize() answers with a descriptor that holds together or with the reason why not; it never reads
+// outside them.
 //
 // Thread safety: thread-compatible.
 #pragma once
@@ -41,14 +42,15 @@ struct LayoutDescriptor {
   std::uint64_t scheme_fingerprint = 0;    // of the hash scheme: how the blocks are named
   std::vector<Region> regions = {};        // layout.region_count() of them
 
-  // Errors: kInvalidArgument: a region is missing, too small, on top of another, or not where the alignment asks for it; a
-  // shard that does not fit the layout, or a device that does not fit the storage.
+  // Errors: kInvalidArgument: a region is missing, too small, on top of another, or not where the alignment
+  // asks for it; a shard that does not fit the layout, or a device that does not fit the storage.
   Result<void> validate() const;
 
   // Requires: validate().
   std::vector<std::byte> serialize() const;
-  // Reads version 1 too, which knows no ranks. Errors: kInvalidArgument for bytes that are no descriptor, or one that
-  // contradicts itself; kUnsupported for a newer version; kCorruption for bytes that were cut off or changed on the way.
+  // Reads version 1 too, which knows no ranks. Errors: kInvalidArgument for bytes that are no descriptor, or
+  // one that contradicts itself; kUnsupported for a newer version; kCorruption for bytes that were cut off or
+  // changed on the way.
   static Result<LayoutDescriptor> deserialize(std::span<const std::byte> bytes);
 
   friend bool operator==(const LayoutDescriptor&, const LayoutDescriptor&) = default;

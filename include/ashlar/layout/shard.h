@@ -1,12 +1,13 @@
-// Shard: which layers and heads of a model a layout holds, and which rank it is, when ranks divide them among themselves.
+// Shard: which layers and heads of a model a layout holds, and which rank it is, when ranks divide them among
+// themselves.
 //
-// Tensor parallelism divides heads: `tensor_rank()` gives rank r of n an equal range of them, and where there are more ranks
-// than heads, several ranks hold the same head (KV-head replication; with one head, as in MLA, all of them do). Pipeline
-// parallelism divides layers, in any way. Where both divide, a rank is counted among all of them, and set by the caller. A
-// layout without a shard of its own holds everything.
+// Tensor parallelism divides heads: `tensor_rank()` gives rank r of n an equal range of them, and where there
+// are more ranks than heads, several ranks hold the same head (KV-head replication; with one head, as in MLA,
+// all of them do). Pipeline parallelism divides layers, in any way. Where both divide, a rank is counted
+// among all of them, and set by the caller. A layout without a shard of its own holds everything.
 //
-// Blocks of two ranks have the same names. Their shards tell them apart wherever they might meet: in the keys of objects, in
-// files and in checksums, also where two ranks hold the same heads.
+// Blocks of two ranks have the same names. Their shards tell them apart wherever they might meet: in the keys
+// of objects, in files and in checksums, also where two ranks hold the same heads.
 //
 // Thread safety: immutable values.
 #pragma once

@@ -1,7 +1,8 @@
-// DiskStorage: a file of fixed size, or a block device, reached past the page cache where the file system allows it.
+// DiskStorage: a file of fixed size, or a block device, reached past the page cache where the file system
+// allows it.
 //
-// create() takes all of its space at once, so a disk that is too full says so then and not in the middle of a write. It
-// never touches a file that is there. open() takes an existing one as it is.
+// create() takes all of its space at once, so a disk that is too full says so then and not in the middle of a
+// write. It never touches a file that is there. open() takes an existing one as it is.
 //
 // Thread safety: as Storage.
 #pragma once
@@ -30,7 +31,8 @@ struct DiskOptions {
   DirectIo direct = DirectIo::kIfPossible;
   // Takes the space from the file system now. Off: the file has holes and a write may find the disk full.
   bool preallocate = true;
-  // For open(): no other storage may be open so, of this process or another, and a block device must not be mounted.
+  // For open(): no other storage may be open so, of this process or another, and a block device must not be
+  // mounted.
   bool exclusive = false;
   // The file goes with the last holder: scratch space.
   bool remove = false;
@@ -39,11 +41,12 @@ struct DiskOptions {
 
 class DiskStorage final : public Storage {
  public:
-  // Errors: kInvalidArgument: no path or no bytes; kAlreadyExists; kCapacity with what was wanted and what the file system
-  // has; kUnsupported: DirectIo::kAlways where it is refused; kIo with the system's reason. Nothing is left behind.
+  // Errors: kInvalidArgument: no path or no bytes; kAlreadyExists; kCapacity with what was wanted and what
+  // the file system has; kUnsupported: DirectIo::kAlways where it is refused; kIo with the system's reason.
+  // Nothing is left behind.
   static Result<std::shared_ptr<DiskStorage>> create(DiskOptions options);
-  // Errors: kNotFound; kInvalidArgument for an empty file, or what is no file and no block device; kNotReady: exclusive, and
-  // somebody has it; otherwise as create().
+  // Errors: kNotFound; kInvalidArgument for an empty file, or what is no file and no block device; kNotReady:
+  // exclusive, and somebody has it; otherwise as create().
   static Result<std::shared_ptr<DiskStorage>> open(DiskOptions options);
   ~DiskStorage() override;
 
@@ -51,11 +54,12 @@ class DiskStorage final : public Storage {
   std::string describe() const override;
   const std::string& path() const noexcept { return options_.path; }
 
-  // Syncs that have failed since this was opened. Whoever writes takes the number before, and gives it to sync() afterwards.
+  // Syncs that have failed since this was opened. Whoever writes takes the number before, and gives it to
+  // sync() afterwards.
   std::uint64_t failed_syncs() const noexcept { return failed_syncs_; }
-  // What was written since failed_syncs() was `before` is on the device when this returns. Errors: kIo, also where the sync
-  // of another thread has failed since: the system tells one of them only, and may have given up the bytes of both. Such
-  // bytes are written again before the next sync. Asks and tells the faults.
+  // What was written since failed_syncs() was `before` is on the device when this returns. Errors: kIo, also
+  // where the sync of another thread has failed since: the system tells one of them only, and may have given
+  // up the bytes of both. Such bytes are written again before the next sync. Asks and tells the faults.
   Result<void> sync(std::uint64_t before = 0) const;
 
  private:

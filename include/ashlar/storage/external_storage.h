@@ -21,7 +21,8 @@ struct ExternalMemory {
 
 class ExternalStorage final : public Storage {
  public:
-  // Errors: kInvalidArgument: no address, no bytes, a kind that is not memory, a device that does not fit the kind.
+  // Errors: kInvalidArgument: no address, no bytes, a kind that is not memory, a device that does not fit the
+  // kind.
   static Result<std::shared_ptr<ExternalStorage>> create(ExternalMemory memory);
 
  private:

@@ -1,4 +1,5 @@
-// MappedMemory: a mapping of zeroed host memory, with the alignment, page size and NUMA node that were asked for.
+// MappedMemory: a mapping of zeroed host memory, with the alignment, page size and NUMA node that were asked
+// for.
 //
 // Thread safety: thread-compatible.
 #pragma once

@@ -1,9 +1,10 @@
 // Storage: a run of bytes that blocks can lie in, whatever it is made of.
 //
-// Memory has an address, files have descriptors; who copies asks for the one that fits the kind. Storage is shared: a
-// running transfer keeps it alive, so it is held by std::shared_ptr and freed by its last holder.
+// Memory has an address, files have descriptors; who copies asks for the one that fits the kind. Storage is
+// shared: a running transfer keeps it alive, so it is held by std::shared_ptr and freed by its last holder.
 //
-// Thread safety: thread-safe; what is said about it never changes. The bytes are the business of those who copy.
+// Thread safety: thread-safe; what is said about it never changes. The bytes are the business of those who
+// copy.
 #pragma once
 
 #include <cstddef>
@@ -39,7 +40,8 @@ class Storage {
 
   StorageKind kind() const noexcept { return kind_; }
   std::uint64_t size() const noexcept { return size_; }
-  // The first byte of memory; of device memory too, where only the device may follow it. Null for everything else.
+  // The first byte of memory; of device memory too, where only the device may follow it. Null for everything
+  // else.
   std::byte* address() const noexcept { return address_; }
   // Which GPU has the bytes.
   std::int32_t device() const noexcept { return device_; }

@@ -14,8 +14,8 @@ namespace ashlar::storage {
 
 class SystemStorage final : public Storage {
  public:
-  // Errors: kInvalidArgument: the options; kCapacity with what was wanted and what there is; kUnsupported: a NUMA node that
-  // the system does not have.
+  // Errors: kInvalidArgument: the options; kCapacity with what was wanted and what there is; kUnsupported: a
+  // NUMA node that the system does not have.
   static Result<std::shared_ptr<SystemStorage>> create(const MemoryOptions& options);
 
  private:

@@ -37,8 +37,8 @@ class EventRecorder final : public events::EventSink {
   std::vector<events::KvEvent> events_;
 };
 
-// Which (hash, tier) are present by the events alone. Remembers the first event that does not fit: a Stored of
-// what is there, a Removed of what is not, a parent that was never stored, a number that does not follow.
+// Which (hash, tier) are present by the events alone. Remembers the first event that does not fit: a Stored
+// of what is there, a Removed of what is not, a parent that was never stored, a number that does not follow.
 class PresenceMirror final : public events::EventSink {
  public:
   void on_events(std::span<const events::KvEvent> events) override;

@@ -1,13 +1,13 @@
 // IndexCallGenerator: random calls for a routing index, and queries that probe what they left behind.
 //
-// The streams lean on eviction and on collisions: few local hashes, so that prefixes meet and the same local hash stands
-// at many positions; the same content under several names; one name for different contents on different workers; blocks
-// that are removed at the end, in the middle and from the front, and stored again; tiers; workers that come and go.
-// A share of the calls is faulty on purpose. Values that a structure might reserve (0, all ones) are among the worker
-// ids, ranks, names and local hashes.
+// The streams lean on eviction and on collisions: few local hashes, so that prefixes meet and the same local
+// hash stands at many positions; the same content under several names; one name for different contents on
+// different workers; blocks that are removed at the end, in the middle and from the front, and stored again;
+// tiers; workers that come and go. A share of the calls is faulty on purpose. Values that a structure might
+// reserve (0, all ones) are among the worker ids, ranks, names and local hashes.
 //
-// The generator keeps books on what it expects each worker to hold (removed blocks leave those behind them in place),
-// only to make its calls meaningful; it knows no index. One seed gives one stream, on every machine.
+// The generator keeps books on what it expects each worker to hold (removed blocks leave those behind them in
+// place), only to make its calls meaningful; it knows no index. One seed gives one stream, on every machine.
 //
 // Thread safety: thread-compatible.
 #pragma once
@@ -45,7 +45,8 @@ class IndexCallGenerator {
   explicit IndexCallGenerator(std::uint64_t seed, CallGeneratorOptions options = {});
 
   IndexCall next();
-  // A path that was stored at some time, whole, cut short, gone on or diverging; a path that never was; nothing.
+  // A path that was stored at some time, whole, cut short, gone on or diverging; a path that never was;
+  // nothing.
   std::vector<tokens::LocalHash> next_query();
 
  private:

@@ -1,5 +1,5 @@
-// IndexCall: one call of events::IndexSink, kept with its data. RecordedCalls keeps all that a sink is sent, in order,
-// and replays them into another sink or index.
+// IndexCall: one call of events::IndexSink, kept with its data. RecordedCalls keeps all that a sink is sent,
+// in order, and replays them into another sink or index.
 //
 // Thread safety: thread-compatible.
 #pragma once

@@ -1,14 +1,15 @@
-// IndexOracle: the brute-force model of the Indexer contract (index/indexer.h). It does what the contract says in the
-// plainest way, and every structure must answer as it does.
+// IndexOracle: the brute-force model of the Indexer contract (index/indexer.h). It does what the contract
+// says in the plainest way, and every structure must answer as it does.
 //
-// Contents are numbered: a path of local hashes has the number of its last block, 0 is the empty path. Per (worker,
-// rank) it keeps what each name means, and per content the names in each tier.
+// Contents are numbered: a path of local hashes has the number of its last block, 0 is the empty path. Per
+// (worker, rank) it keeps what each name means, and per content the names in each tier.
 //
 // Where an event has several faults, the verdict is the first that applies in the order of StoreVerdict.
 //
 // Thread safety: thread-compatible.
-// Complexity:    store and remove cost O(log) per block; find_matches() O(workers x depth); sizes() and dump() walk all
-//                that is held. Numbers of contents are never given back, so memory grows with every content ever seen.
+// Complexity:    store and remove cost O(log) per block; find_matches() O(workers x depth); sizes() and
+//                dump() walk all that is held. Numbers of contents are never given back, so memory grows with
+//                every content ever seen.
 #pragma once
 
 #include <array>
@@ -40,15 +41,15 @@ class IndexOracle final : public events::IndexSink {
 
   void find_matches(std::span<const tokens::LocalHash> locals, index::MatchScores& scores,
                     const index::FindOptions& options = {}) const;
-  // One call per (content, tier, name), prefixes first. What lies before a retained block and is held no more is stored
-  // under names that the worker does not use, which are removed at the end.
+  // One call per (content, tier, name), prefixes first. What lies before a retained block and is held no more
+  // is stored under names that the worker does not use, which are removed at the end.
   void dump(events::IndexSink& sink) const;
   // nodes, bytes and waiting_bytes are 0.
   index::IndexSizes sizes() const;
   index::IndexCounters counters() const { return counters_; }
 
-  // Nothing when both hold the same contents under the same names in the same tiers; else the first difference, in
-  // words. Counters and policies do not matter.
+  // Nothing when both hold the same contents under the same names in the same tiers; else the first
+  // difference, in words. Counters and policies do not matter.
   friend std::string difference(const IndexOracle& left, const IndexOracle& right);
 
  private:

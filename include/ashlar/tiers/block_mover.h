@@ -1,8 +1,9 @@
 // BlockMover: moves blocks from one tier to another so that nothing wrong is ever found there.
 //
-// The source is held until the copy has ended. The destination is registered when every byte has arrived and, where bytes
-// come from a disk, agree with their checksum; a block that does not is left out, and removed from where it came from. The
-// checksum of a block is computed in host memory, when the block first goes from there to a disk, and goes along from then on.
+// The source is held until the copy has ended. The destination is registered when every byte has arrived and,
+// where bytes come from a disk, agree with their checksum; a block that does not is left out, and removed
+// from where it came from. The checksum of a block is computed in host memory, when the block first goes from
+// there to a disk, and goes along from then on.
 //
 // What has to be checked moves in chunks, so that one is checked while the next is copied.
 //
@@ -48,12 +49,13 @@ struct MoveReport {
 struct MoveOptions {
   std::optional<Clock::TimePoint> deadline = {};
   MoveControl* control = nullptr;
-  // Copies layer by layer, and says after each that it has arrived, for all blocks that move. Before that, says where they
-  // will be: the block of each hold, in order; nothing for one that does not move.
+  // Copies layer by layer, and says after each that it has arrived, for all blocks that move. Before that,
+  // says where they will be: the block of each hold, in order; nothing for one that does not move.
   bool by_layer = false;
   std::function<void(std::span<const std::optional<block::BlockId>>)> on_reserved = {};
   std::function<void(std::uint32_t layer)> on_layer = {};
-  // What has arrived is in use until the move is destroyed, so that nobody pushes it out before the caller has it.
+  // What has arrived is in use until the move is destroyed, so that nobody pushes it out before the caller
+  // has it.
   bool keep = false;
 };
 
@@ -61,8 +63,8 @@ class BlockMover {
  public:
   struct Options {
     tokens::NamespaceFingerprint keys = {};  // the namespace, part of every checksum
-    // Checksums are computed as soon as a block arrives in host memory: a block that is overwritten there by mistake is then found
-    // out when it comes back from a disk.
+    // Checksums are computed as soon as a block arrives in host memory: a block that is overwritten there by
+    // mistake is then found out when it comes back from a disk.
     bool checksum_on_arrival = false;
     // What was written to a disk is read back and compared before it is registered.
     bool read_back_after_write = false;
@@ -71,8 +73,8 @@ class BlockMover {
   // The executor outlives the mover.
   BlockMover(transfer::Executor& executor, const Options& options);
 
-  // Moves what is held; the holds are dropped when the copy has ended. Waits for the end; a deadline or a cancel makes it give
-  // up between operations.
+  // Moves what is held; the holds are dropped when the copy has ended. Waits for the end; a deadline or a
+  // cancel makes it give up between operations.
   MoveReport move(BytePool& from, BytePool& to, std::vector<block::Hold> holds,
                   const MoveOptions& options = {});
   // The same by name.
@@ -81,7 +83,8 @@ class BlockMover {
 
   // A move whose copies run. Whoever has several finishes them in the order in which they began.
   class Running;
-  // Starts the copies; finish() waits for them, checks and registers. So the next move can copy while this one is finished.
+  // Starts the copies; finish() waits for them, checks and registers. So the next move can copy while this
+  // one is finished.
   std::unique_ptr<Running> begin(BytePool& from, BytePool& to, std::vector<block::Hold> holds,
                                  const MoveOptions& options = {});
 
@@ -98,9 +101,11 @@ class BlockMover {
   void finish(Running& move);
   // Computes the checksum of a source that has none yet.
   void learn_checksum(BytePool& from, const block::Hold& hold) const;
-  // Checks a block that has arrived; a damaged one is marked, and its record emptied. Errors: it cannot be checked.
+  // Checks a block that has arrived; a damaged one is marked, and its record emptied. Errors: it cannot be
+  // checked.
   Result<void> inspect(BytePool& from, BytePool& to, Batch& batch, std::size_t i) const;
-  // Takes out what the disk does not return as it was written. Errors: the first reason; the others are as they were.
+  // Takes out what the disk does not return as it was written. Errors: the first reason; the others are as
+  // they were.
   Result<void> read_back(BytePool& to, Batch& batch) const;
   // The blocks of a part, read into memory of their own.
   Result<std::shared_ptr<const transfer::BlockSet>> read_part(BytePool& to, std::uint32_t part,

@@ -16,8 +16,8 @@
 
 namespace ashlar::tiers {
 
-// 128 bits over LoRA name and tenant. Their sum of hashes enters the names of blocks; this tells them apart where two names
-// meet. Zero: not known.
+// 128 bits over LoRA name and tenant. Their sum of hashes enters the names of blocks; this tells them apart
+// where two names meet. Zero: not known.
 using SaltFingerprint = tokens::NamespaceFingerprint;
 
 inline SaltFingerprint salt_fingerprint(const tokens::Salt& salt) {

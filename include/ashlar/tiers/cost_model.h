@@ -1,5 +1,5 @@
-// CostModel: how long it takes to bring blocks up from a tier, as it was measured. worth_bringing(): how much of a prefix is
-// faster to bring up than to compute again.
+// CostModel: how long it takes to bring blocks up from a tier, as it was measured. worth_bringing(): how much
+// of a prefix is faster to bring up than to compute again.
 //
 // Time is latency + bytes / bandwidth, fitted to the last few dozen moves of each tier.
 //
@@ -44,8 +44,8 @@ class CostModel {
   std::array<Fit, events::kMaxTiers> fits_ ASHLAR_GUARDED_BY(mu_);
 };
 
-// How many of the first blocks of a prefix to bring up so that bringing them and computing the others takes the least time.
-// Runs follow each other without holes from 0 on.
+// How many of the first blocks of a prefix to bring up so that bringing them and computing the others takes
+// the least time. Runs follow each other without holes from 0 on.
 std::size_t worth_bringing(std::span<const TierRun> runs, double compute_seconds_per_block);
 
 }  // namespace ashlar::tiers

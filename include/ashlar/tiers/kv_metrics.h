@@ -29,7 +29,8 @@ class KvMetrics {
 
   Tier& of(events::TierId tier) noexcept { return tiers_[tier.value()]; }
   const Tier& of(events::TierId tier) const noexcept { return tiers_[tier.value()]; }
-  // Blocks that were asked for and not brought up, by the tier that had them when they were looked for; nothing: none.
+  // Blocks that were asked for and not brought up, by the tier that had them when they were looked for;
+  // nothing: none.
   Counter& missed(std::optional<events::TierId> tier, Miss why) noexcept {
     return misses_[tier ? tier->value() : events::kMaxTiers][static_cast<std::size_t>(why)];
   }
@@ -37,7 +38,8 @@ class KvMetrics {
   std::uint64_t missed(Miss why) const noexcept;
 
   using Labels = std::vector<std::pair<std::string, std::string>>;
-  // Everything about one tier, and about misses. The pool outlives the registrations. Errors: those of the registry.
+  // Everything about one tier, and about misses. The pool outlives the registrations. Errors: those of the
+  // registry.
   Result<void> add_tier(MetricRegistry& registry, const Labels& labels, const TierPool& pool,
                         std::vector<MetricRegistration>& out) const;
   // Of the tiers, and of no tier.

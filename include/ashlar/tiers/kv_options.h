@@ -1,4 +1,5 @@
-// KvOptions: everything a KvBlockManager is made of: the model, its tiers, and what goes down from one to the next.
+// KvOptions: everything a KvBlockManager is made of: the model, its tiers, and what goes down from one to the
+// next.
 #pragma once
 
 #include <chrono>
@@ -50,7 +51,8 @@ struct VolumeShape {
   bool probe = true;            // volumes are asked for blocks that no tier is known to have
   // A volume that could not be reached is left alone this long.
   Clock::Duration rest = std::chrono::seconds(5);
-  // No call of a volume is waited for longer than this, also where a request has no deadline. Zero: as long as it takes.
+  // No call of a volume is waited for longer than this, also where a request has no deadline. Zero: as long
+  // as it takes.
   Clock::Duration call_limit = std::chrono::minutes(5);
   std::vector<VolumeDescriptor> volumes = {};
   VolumeRegistry kinds = VolumeRegistry::with_builtin();
@@ -72,11 +74,13 @@ struct WayDown {
 struct KvOptions {
   // Shape of a block, as far as this rank holds it; num_blocks is that of each tier.
   layout::LayoutConfig model;
-  // What travels with it, such as the scales of FP8 values: the same layers and tokens, as many heads or one for all.
+  // What travels with it, such as the scales of FP8 values: the same layers and tokens, as many heads or one
+  // for all.
   std::vector<layout::LayoutConfig> scales = {};
-  // Which rank this is, and which layers and heads of the whole model it holds: as many as `model` has. A model that is not
-  // divided needs none. Where it is divided, every rank must set it: two ranks that leave it unset share keys. Ranks that set it
-  // may share volumes: each finds its own blocks there. Each has files of its own.
+  // Which rank this is, and which layers and heads of the whole model it holds: as many as `model` has. A
+  // model that is not divided needs none. Where it is divided, every rank must set it: two ranks that leave
+  // it unset share keys. Ranks that set it may share volumes: each finds its own blocks there. Each has files
+  // of its own.
   layout::Shard shard = {};
   std::uint32_t block_size = 16;  // tokens
   tokens::NamespaceFingerprint keys = {};

@@ -1,5 +1,5 @@
-// ManagedPool<Tier, Base>: what every pool asks its BlockManager: hold, has, remove, records. ReservedBlocks<Tier>: blocks that
-// were taken to be filled.
+// ManagedPool<Tier, Base>: what every pool asks its BlockManager: hold, has, remove, records.
+// ReservedBlocks<Tier>: blocks that were taken to be filled.
 //
 // Thread safety: thread-safe.
 #pragma once
@@ -35,7 +35,8 @@ class ReservedBlocks {
   std::span<const block::BlockId> ids() const noexcept { return ids_; }
   // Takes block i out.
   block::MutableBlock<Tier> give(std::size_t i) { return std::move(blocks_[i]); }
-  // Registers those that have a record, in order; all or none. `location_of` says where block i lies, for events.
+  // Registers those that have a record, in order; all or none. `location_of` says where block i lies, for
+  // events.
   template <class LocationOf>
   Published publish(block::BlockManager<Tier>& manager, RecordTable& table,
                     std::span<const BlockRecord> records, const block::KvReady& ready,

@@ -43,12 +43,14 @@ class OffloadHandle {
 
   OffloadProgress progress() const;
   bool done() const;
-  // Waits until every block has ended. Errors: the first failure of a copy; kTimeout: the deadline came first.
+  // Waits until every block has ended. Errors: the first failure of a copy; kTimeout: the deadline came
+  // first.
   Result<OffloadProgress> wait() const;
-  // The same, no longer than until `when`. Errors: also kTimeout; the blocks go on while the call's deadline has not come.
+  // The same, no longer than until `when`. Errors: also kTimeout; the blocks go on while the call's deadline
+  // has not come.
   Result<OffloadProgress> wait_until(Clock::TimePoint when) const;
-  // Ends the call now: what has not arrived is cancelled. It is taken out of the queue, or its copy stopped, unless somebody else
-  // wants it, or a block that is copied with it.
+  // Ends the call now: what has not arrived is cancelled. It is taken out of the queue, or its copy stopped,
+  // unless somebody else wants it, or a block that is copied with it.
   void cancel() const;
 
  private:

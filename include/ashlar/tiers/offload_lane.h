@@ -1,8 +1,9 @@
 // OffloadLane: one way down, from a tier to one below it.
 //
-// Blocks are offered by name, pass the policy, wait for their precondition and then in the queue (offload_queue.h), and go
-// down in batches on the lane's thread: when enough of them are on deck, or the oldest has waited long enough. Those that
-// have arrived can be offered to the next lane. Offering a block that is on its way already joins it: nothing is copied twice.
+// Blocks are offered by name, pass the policy, wait for their precondition and then in the queue
+// (offload_queue.h), and go down in batches on the lane's thread: when enough of them are on deck, or the
+// oldest has waited long enough. Those that have arrived can be offered to the next lane. Offering a block
+// that is on its way already joins it: nothing is copied twice.
 //
 // Thread safety: thread-safe. Destruction takes out what has not started and waits for the batch that runs.
 #pragma once
@@ -41,7 +42,8 @@ struct OffloadLaneOptions {
   std::size_t full_batch = 8;  // so many on deck go at once
   // The oldest block waits no longer than this for others to go along.
   Clock::Duration max_wait = std::chrono::milliseconds(2);
-  // Over time; 0: as fast as it goes. What does not fit waits, then gives way to what matters more (OffloadQueue).
+  // Over time; 0: as fast as it goes. What does not fit waits, then gives way to what matters more
+  // (OffloadQueue).
   std::uint64_t bytes_per_second = 0;
   OffloadPolicy policy = every_block();
   // Recent uses of a hash, for the policy.
@@ -68,25 +70,26 @@ struct OffloadLaneCounters {
 
 struct OffloadOptions {
   std::uint8_t priority = block::BlockRetention::kDefaultPriority;
-  // A block is copied when its precondition has passed, for example the event of the kernel that writes it: none, one for
-  // all, or one for each block. One that can never pass is a failure.
+  // A block is copied when its precondition has passed, for example the event of the kernel that writes it:
+  // none, one for all, or one for each block. One that can never pass is a failure.
   std::vector<block::Fence> after = {};
-  // What has not arrived by then counts as late, wherever it is: before its precondition, in the queue or on its way. A copy that
-  // others want goes on without this call. By the clock of the lane.
+  // What has not arrived by then counts as late, wherever it is: before its precondition, in the queue or on
+  // its way. A copy that others want goes on without this call. By the clock of the lane.
   std::optional<Clock::TimePoint> deadline = {};
 };
 
 class OffloadLane {
  public:
-  // Begins to take blocks of the upper tier down; what it returns is called once, to finish that. While the copies of one batch
-  // run the batch before is finished, so batches arrive in order. The control lives until then; whoever wanted the blocks may
-  // cancel it at any time. The deadline is by the lane's clock.
+  // Begins to take blocks of the upper tier down; what it returns is called once, to finish that. While the
+  // copies of one batch run the batch before is finished, so batches arrive in order. The control lives until
+  // then; whoever wanted the blocks may cancel it at any time. The deadline is by the lane's clock.
   using Finish = std::function<MoveReport()>;
   using Begin = std::function<Finish(std::vector<block::Hold>, const MoveOptions&)>;
   // A block that has arrived below, with the priority that it went with.
   using Arrived = std::function<void(const tokens::SequenceHash&, std::uint8_t priority)>;
 
-  // Pools outlive the lane. `begin` and `arrived` run on the lane's thread. Errors: kInvalidArgument; kCapacity: no thread.
+  // Pools outlive the lane. `begin` and `arrived` run on the lane's thread. Errors: kInvalidArgument;
+  // kCapacity: no thread.
   static Result<std::unique_ptr<OffloadLane>> create(TierPool& from, TierPool& to, Begin begin,
                                                      OffloadLaneOptions options, Arrived arrived = {});
   ~OffloadLane();
@@ -97,17 +100,19 @@ class OffloadLane {
   OffloadHandle offload(std::span<const tokens::SequenceHash> hashes, std::uint8_t priority) {
     return offload(hashes, OffloadOptions{.priority = priority});
   }
-  // The same for blocks of which nobody wants to know what becomes of them; it keeps nothing of them beside the queue, and what
-  // waits for its precondition once, however often it is suggested. Requires: as offload().
+  // The same for blocks of which nobody wants to know what becomes of them; it keeps nothing of them beside
+  // the queue, and what waits for its precondition once, however often it is suggested. Requires: as
+  // offload().
   void suggest(std::span<const tokens::SequenceHash> hashes, std::uint8_t priority,
                std::span<const block::Fence> after = {});
-  // Lets what waits in the queue go now, and waits until nothing waits there or is on its way. What waits for a precondition
-  // stays. False when `until` came first.
+  // Lets what waits in the queue go now, and waits until nothing waits there or is on its way. What waits for
+  // a precondition stays. False when `until` came first.
   bool drain(std::optional<Clock::TimePoint> until = {});
   // What becomes of copies that have started.
   enum class Started : std::uint8_t { kFinish, kStop };
-  // Takes blocks out that have not started, and waits for those that have, or stops their batches first; what else was in those
-  // is offered again. Their calls end as cancelled, or as they end. Then none of them is here but what was offered meanwhile.
+  // Takes blocks out that have not started, and waits for those that have, or stops their batches first; what
+  // else was in those is offered again. Their calls end as cancelled, or as they end. Then none of them is
+  // here but what was offered meanwhile.
   void withdraw(std::span<const tokens::SequenceHash> hashes, Started started = Started::kFinish);
   // Takes everything out that has not started. Returns how many.
   std::size_t give_up();
@@ -126,7 +131,8 @@ class OffloadLane {
 
   OffloadLane(TierPool& from, TierPool& to, Begin begin, OffloadLaneOptions options, Arrived arrived);
   void run();
-  // Waits until a batch should go; false when the lane ends, or when it is not to wait and none should go now.
+  // Waits until a batch should go; false when the lane ends, or when it is not to wait and none should go
+  // now.
   bool wait_for_batch(bool wait);
   // When it should go, by what is there. Nothing: when something changes.
   std::optional<Clock::TimePoint> next_batch() ASHLAR_REQUIRES(mu_);
@@ -173,7 +179,8 @@ class OffloadLane {
   void leave_blocked(const tokens::SequenceHash& hash, const OffloadCall* call) ASHLAR_REQUIRES(mu_);
   // A name that was between two places is in one of them now.
   void arrived_somewhere(const tokens::SequenceHash& hash);
-  // Takes a hash out that no call wants and that was not offered for good, or stops its batch if that holds for all of it.
+  // Takes a hash out that no call wants and that was not offered for good, or stops its batch if that holds
+  // for all of it.
   void drop_unwanted(const tokens::SequenceHash& hash);
   // Gives up the calls whose deadline has come.
   void expire();

@@ -1,6 +1,7 @@
 // OffloadPolicy: which blocks are worth copying down.
 //
-// A policy is a function; those here can be combined. It is asked when a block is offered, outside every lock.
+// A policy is a function; those here can be combined. It is asked when a block is offered, outside every
+// lock.
 //
 //   all_of({absent_below(), used_at_least(2)})
 //

@@ -1,12 +1,13 @@
 // OffloadQueue: which blocks go down next.
 //
-// On deck are blocks that are held, ready to be copied; their number is bounded. A new block goes straight there while there
-// is room, and nobody waits who would come before it. Others wait in the in-queue, by name only: the cache may evict them
-// meanwhile, which is no loss, it needed the room. Whoever is taken from the deck makes room for the next of the in-queue:
-// higher priority first, older first among equals. One that cannot be held any more is discarded.
+// On deck are blocks that are held, ready to be copied; their number is bounded. A new block goes straight
+// there while there is room, and nobody waits who would come before it. Others wait in the in-queue, by name
+// only: the cache may evict them meanwhile, which is no loss, it needed the room. Whoever is taken from the
+// deck makes room for the next of the in-queue: higher priority first, older first among equals. One that
+// cannot be held any more is discarded.
 //
-// A name is in the queue once: on deck, waiting, or in flight, from take() until finished(). So nothing is copied twice. It is
-// offered for somebody, who may let go of it again, or for good.
+// A name is in the queue once: on deck, waiting, or in flight, from take() until finished(). So nothing is
+// copied twice. It is offered for somebody, who may let go of it again, or for good.
 //
 // Thread safety: thread-safe. Holds are taken and dropped outside its lock.
 // Complexity:    O(log waiting) per block.
@@ -78,8 +79,8 @@ class OffloadQueue {
   // Holds the block of a name in the source tier; nothing when it is gone.
   using Upgrade = std::function<std::optional<block::Hold>(const tokens::SequenceHash&)>;
 
-  // Told of names that left without being taken or cancelled: kGone, or kNoRoom when displaced. They may be offered again by
-  // then. Runs on the thread whose call found out, outside the lock.
+  // Told of names that left without being taken or cancelled: kGone, or kNoRoom when displaced. They may be
+  // offered again by then. Runs on the thread whose call found out, outside the lock.
   using Dropped = std::function<void(const tokens::SequenceHash&, Offer why)>;
 
   static Result<std::unique_ptr<OffloadQueue>> create(const OffloadQueueOptions& options, Upgrade upgrade,
@@ -89,7 +90,8 @@ class OffloadQueue {
   Offer offer(const tokens::SequenceHash& hash, std::uint8_t priority, bool for_good = false);
   // Up to n blocks from the deck, in order; they are in flight now. The deck is refilled.
   std::vector<Item> take(std::size_t n);
-  // The copy is registered below, or failed: the name may be offered again. True when it had been offered for good.
+  // The copy is registered below, or failed: the name may be offered again. True when it had been offered for
+  // good.
   bool finished(const tokens::SequenceHash& hash);
   // Nobody waits for the name any more: takes it out unless it is in flight, or was offered for good.
   Release release(const tokens::SequenceHash& hash);

@@ -1,7 +1,7 @@
 // OnboardHandle: what becomes of the blocks that a request wants in G1.
 //
-// Every block is a hit, pending, or a miss with a reason. Blocks arrive as references that keep them in G1; wait() hands them
-// over. cancel() gives back what was reserved and what has arrived.
+// Every block is a hit, pending, or a miss with a reason. Blocks arrive as references that keep them in G1;
+// wait() hands them over. cancel() gives back what was reserved and what has arrived.
 //
 // Thread safety: thread-safe; copies speak of the same call. Dropping all of them changes nothing.
 #pragma once
@@ -70,14 +70,14 @@ class OnboardHandle {
   // One for each hash that was asked for.
   std::vector<BlockOutcome> blocks() const;
   bool done() const;
-  // Waits for the end; the blocks that are in G1 now, from the first on. Handed over once, empty after that. Errors:
-  // kCancelled.
+  // Waits for the end; the blocks that are in G1 now, from the first on. Handed over once, empty after that.
+  // Errors: kCancelled.
   Result<OnboardTable> wait() const;
   // The same, no longer than until `when`. Errors: also kTimeout; the blocks go on.
   Result<OnboardTable> wait_until(Clock::TimePoint when) const;
-  // Waits until a layer of every block that is going to be there is in G1, and says which blocks of G1 they are, in order. They
-  // are not to be written to. Errors: kCancelled; those of the copy, after which nothing of these blocks may be used.
-  // Requires: by_layer was asked for.
+  // Waits until a layer of every block that is going to be there is in G1, and says which blocks of G1 they
+  // are, in order. They are not to be written to. Errors: kCancelled; those of the copy, after which nothing
+  // of these blocks may be used. Requires: by_layer was asked for.
   Result<std::vector<block::BlockId>> wait_layer(std::uint32_t layer) const;
   void cancel() const;
 

@@ -1,10 +1,11 @@
 // RecordTable: the records of a pool's blocks, and how old blocks get.
 //
-// A record is written by the block's owner before the block is registered, and read by those who hold the block. Only its
-// checksum may be learned later, by anybody who holds the block.
+// A record is written by the block's owner before the block is registered, and read by those who hold the
+// block. Only its checksum may be learned later, by anybody who holds the block.
 //
-// A block that is registered while it is still being written has a precondition: the fence of what writes it. It belongs to
-// this life of the block and ends with it: the next record of the block, or handing the block out, replaces it.
+// A block that is registered while it is still being written has a precondition: the fence of what writes it.
+// It belongs to this life of the block and ends with it: the next record of the block, or handing the block
+// out, replaces it.
 //
 // Thread safety: as above; counters and preconditions are thread-safe.
 #pragma once
@@ -59,7 +60,8 @@ class RecordTable {
     if (checksum != kUnknown) record.checksum = transfer::BlockChecksum(checksum);
     return record;
   }
-  // What a block that the caller holds waits for before it may be copied; nothing when its bytes are all there.
+  // What a block that the caller holds waits for before it may be copied; nothing when its bytes are all
+  // there.
   std::optional<block::Fence> precondition(const block::Hold& hold) const {
     if (fence_count_ == 0 || records_[hold.block_id().value()].hash != hold.sequence_hash())
       return std::nullopt;

@@ -35,8 +35,8 @@ class TierPool {
   // Keeps a block of the tier where it is. Nothing when it is not there.
   virtual std::optional<block::Hold> hold(const tokens::SequenceHash& hash) = 0;
   virtual bool has(const tokens::SequenceHash& hash) = 0;
-  // Removes a block that nobody uses; one that is in use goes with its last reference. It is not found by a restart from now
-  // on. Errors: kNotFound; kIo.
+  // Removes a block that nobody uses; one that is in use goes with its last reference. It is not found by a
+  // restart from now on. Errors: kNotFound; kIo.
   virtual Result<void> remove(const tokens::SequenceHash& hash) = 0;
   virtual BlockRecord record(const block::Hold& hold) const = 0;
   // Whether the tier has a block of that name with another salt. Salts that are not known are not compared.
@@ -74,14 +74,14 @@ struct Published {
   std::optional<Error> error;    // the first
 };
 
-// Empty blocks of a tier, about to be filled. Those that are not published go back to their pool; those that are, are in use as
-// long as this is there.
+// Empty blocks of a tier, about to be filled. Those that are not published go back to their pool; those that
+// are, are in use as long as this is there.
 class Reservation {
  public:
   virtual ~Reservation() = default;
   virtual std::span<const block::BlockId> ids() const noexcept = 0;
-  // Registers block i as records[i]; the tier can be asked for them from then on. Empty records are left out, and their blocks
-  // go back. Requires: every byte of the others has arrived, which `ready` says.
+  // Registers block i as records[i]; the tier can be asked for them from then on. Empty records are left out,
+  // and their blocks go back. Requires: every byte of the others has arrived, which `ready` says.
   virtual Published publish(std::span<const BlockRecord> records, const block::KvReady& ready) = 0;
   // Block i could not be filled. A pool may hand out others for a while.
   virtual void not_written(std::size_t, const Error&) {}

@@ -1,13 +1,15 @@
 // Volume: storage that an operator provisioned, as a flat space of objects: what G4 consists of.
 //
-// A volume stores and returns bytes under a key, whole, and knows nothing of blocks; what the bytes are says their own
-// header (volume_object.h). It never mounts, formats or configures anything. Calls are in batches, and every object has an
-// answer of its own: one that fails does not harm the others.
+// A volume stores and returns bytes under a key, whole, and knows nothing of blocks; what the bytes are says
+// their own header (volume_object.h). It never mounts, formats or configures anything. Calls are in batches,
+// and every object has an answer of its own: one that fails does not harm the others.
 //
-// Every call has limits: a deadline and a stop. A volume obeys them as far as the system lets it. What it cannot interrupt
-// (a read from a file system that hangs, the resolution of a name) it finishes; VolumePool leaves such calls behind.
+// Every call has limits: a deadline and a stop. A volume obeys them as far as the system lets it. What it
+// cannot interrupt (a read from a file system that hangs, the resolution of a name) it finishes; VolumePool
+// leaves such calls behind.
 //
-// Keys are at most kMaxKey characters of [A-Za-z0-9._-] with '/' between parts that are not empty, "." or "..".
+// Keys are at most kMaxKey characters of [A-Za-z0-9._-] with '/' between parts that are not empty, "." or
+// "..".
 //
 // A backend is one class that implements this and one line that registers it (volume_registry.h);
 // docs/writing_a_volume.md shows how.
@@ -41,7 +43,8 @@ struct ObjectWrite {
   }
 };
 
-// The bytes go to all parts, one after the other. An object that has not exactly size() bytes is an error: kCorruption.
+// The bytes go to all parts, one after the other. An object that has not exactly size() bytes is an error:
+// kCorruption.
 struct ObjectRead {
   std::string_view key;
   std::span<const std::span<std::byte>> parts;
@@ -53,8 +56,8 @@ struct ObjectRead {
   }
 };
 
-// How long a call may go on. When the deadline has come, or a stop was requested, the call ends soon: objects that were
-// done keep their answers, the others fail with kTimeout or kCancelled.
+// How long a call may go on. When the deadline has come, or a stop was requested, the call ends soon: objects
+// that were done keep their answers, the others fail with kTimeout or kCancelled.
 struct CallLimits {
   std::optional<Clock::TimePoint> deadline = {};  // of a volume: by Clock::real()
   std::stop_token stop = {};
@@ -72,12 +75,14 @@ class Volume {
   // For messages and metrics: "directory /data/kv". Never holds credentials.
   virtual std::string describe() const = 0;
 
-  // All four: errors per object besides those below: kTimeout, kCancelled, by the limits. When a call has returned, nothing
-  // touches the caller's memory any more. A put or remove that was stopped may have happened, or may happen yet.
+  // All four: errors per object besides those below: kTimeout, kCancelled, by the limits. When a call has
+  // returned, nothing touches the caller's memory any more. A put or remove that was stopped may have
+  // happened, or may happen yet.
 
-  // An object that is there already under the same key is kept or replaced, never mixed; readers see one or the other, whole.
-  // It survives what the backend survives when this returns. Errors per object: kCapacity: no space; kUnavailable: the
-  // service cannot be reached, after bounded retries; kInvalidArgument: the key; kIo.
+  // An object that is there already under the same key is kept or replaced, never mixed; readers see one or
+  // the other, whole. It survives what the backend survives when this returns. Errors per object: kCapacity:
+  // no space; kUnavailable: the service cannot be reached, after bounded retries; kInvalidArgument: the key;
+  // kIo.
   virtual std::vector<Result<void>> put(std::span<const ObjectWrite> objects,
                                         const CallLimits& limits = {}) = 0;
   // Errors per object: kNotFound; kCorruption: another size; kUnavailable; kInvalidArgument; kIo.

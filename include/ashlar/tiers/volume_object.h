@@ -1,8 +1,9 @@
-// VolumeObject: a block as an object of a volume: a header that says what it is, then its bytes in canonical form.
+// VolumeObject: a block as an object of a volume: a header that says what it is, then its bytes in canonical
+// form.
 //
-// The header describes itself: whoever finds the object can tell which model, layout, shard and tokens it belongs to, and
-// whether all of it is there. Nothing of it is believed before its checksum, name and namespace agree with what was asked
-// for. docs/formats/volume_object.md has every byte.
+// The header describes itself: whoever finds the object can tell which model, layout, shard and tokens it
+// belongs to, and whether all of it is there. Nothing of it is believed before its checksum, name and
+// namespace agree with what was asked for. docs/formats/volume_object.md has every byte.
 //
 // Thread safety: immutable values.
 #pragma once
@@ -43,14 +44,15 @@ struct VolumeObject {
   static VolumeObject describe(const transfer::BlockSet& set, const tokens::NamespaceFingerprint& keys,
                                std::uint64_t scheme_fingerprint);
 
-  // One key per block, namespace, scheme, rank and shard: other ranks' parts of a block are objects of their own.
+  // One key per block, namespace, scheme, rank and shard: other ranks' parts of a block are objects of their
+  // own.
   std::string key() const;
 
   std::array<std::byte, kHeaderBytes> encode() const;
   // Errors: kInvalidArgument: no header of ours; kUnsupported: another version; kCorruption: damaged.
   static Result<VolumeObject> decode(std::span<const std::byte> bytes);
-  // Whether `found` is the object that this one describes: everything but checksum and, where either does not know it,
-  // salt. Errors: kCorruption, naming what differs.
+  // Whether `found` is the object that this one describes: everything but checksum and, where either does not
+  // know it, salt. Errors: kCorruption, naming what differs.
   Result<void> expect(const VolumeObject& found) const;
 
   friend bool operator==(const VolumeObject&, const VolumeObject&) = default;

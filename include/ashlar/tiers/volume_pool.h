@@ -1,12 +1,13 @@
 // VolumePool: G4, blocks as objects on volumes that operators provisioned.
 //
-// The blocks of its manager have no bytes here: each says which volume has the object of its hash. So presence, order of
-// eviction and events are those of any tier. A block goes to one volume, chosen by its hash among those that take blocks; it is
-// read from wherever it is known to be. Volumes may be shared with others: probe() asks them for names not known yet, and an
-// object that is gone when it is read is forgotten.
+// The blocks of its manager have no bytes here: each says which volume has the object of its hash. So
+// presence, order of eviction and events are those of any tier. A block goes to one volume, chosen by its
+// hash among those that take blocks; it is read from wherever it is known to be. Volumes may be shared with
+// others: probe() asks them for names not known yet, and an object that is gone when it is read is forgotten.
 //
-// Calls of volumes run on threads of the pool, with buffers of their own. Whoever waits for one leaves it when its deadline
-// comes or it is cancelled, whatever the volume does; the call goes on by itself until the volume returns (volume_calls.h).
+// Calls of volumes run on threads of the pool, with buffers of their own. Whoever waits for one leaves it
+// when its deadline comes or it is cancelled, whatever the volume does; the call goes on by itself until the
+// volume returns (volume_calls.h).
 //
 // Thread safety: thread-safe. Takes no lock while it talks to a volume.
 #pragma once
@@ -53,8 +54,8 @@ class VolumePool final : public ManagedPool<events::G4, TierPool> {
   struct Options {
     // What objects hold: the shape of the blocks, their namespace and the scheme of their names.
     VolumeObject shape = {};
-    // An object whose block is evicted here is removed from its volume, unless somebody puts it or asks for it just then; else
-    // it is only forgotten, and others may read it.
+    // An object whose block is evicted here is removed from its volume, unless somebody puts it or asks for
+    // it just then; else it is only forgotten, and others may read it.
     bool remove_evicted = false;
     bool read_back_after_write = false;
     // A volume that could not be reached is left alone this long: it is asked for nothing and given nothing.
@@ -72,8 +73,9 @@ class VolumePool final : public ManagedPool<events::G4, TierPool> {
 
   // Errors: kInvalidArgument: no name; kAlreadyExists: a volume of that name.
   Result<void> attach(std::string name, std::unique_ptr<Volume> volume, const VolumeUse& use = {});
-  // Waits until nobody uses the volume, and forgets what it had; its objects stay as they are. When `until` comes first, calls
-  // of the volume are left, and waits of those who use it end. Returns how many blocks were forgotten. Errors: kNotFound.
+  // Waits until nobody uses the volume, and forgets what it had; its objects stay as they are. When `until`
+  // comes first, calls of the volume are left, and waits of those who use it end. Returns how many blocks
+  // were forgotten. Errors: kNotFound.
   Result<std::size_t> detach(std::string_view name, std::optional<Clock::TimePoint> until = {});
   std::vector<VolumeStatus> volumes() const;
 
@@ -81,17 +83,17 @@ class VolumePool final : public ManagedPool<events::G4, TierPool> {
   std::uint64_t block_bytes() const noexcept override { return options_.shape.payload_bytes; }
   // Removes the object too. Errors: kNotFound; as remove_all().
   Result<void> remove(const tokens::SequenceHash& hash) override;
-  // The same for many, from every volume that takes blocks, whether they are known to be there or not. Errors: kUnsupported: a
-  // volume that is only read has some; kUnavailable: also where a put that was left is still under way, and could bring the
-  // object back, and where a volume is detached meanwhile; those of the volumes and of the limits. What stays where it was is
-  // still known; the rest is gone.
+  // The same for many, from every volume that takes blocks, whether they are known to be there or not.
+  // Errors: kUnsupported: a volume that is only read has some; kUnavailable: also where a put that was left
+  // is still under way, and could bring the object back, and where a volume is detached meanwhile; those of
+  // the volumes and of the limits. What stays where it was is still known; the rest is gone.
   Result<void> remove_all(std::span<const tokens::SequenceHash> hashes, const CallLimits& limits = {});
 
-  // Asks the volumes for the first of `hashes` that are not known yet, until one is not there. Returns how many of the first
-  // are known now. Limits are by the clock of the pool, here and below.
+  // Asks the volumes for the first of `hashes` that are not known yet, until one is not there. Returns how
+  // many of the first are known now. Limits are by the clock of the pool, here and below.
   std::size_t probe(std::span<const tokens::SequenceHash> hashes, const CallLimits& limits = {});
-  // Writes blocks of host memory to volumes. The holds are dropped when it returns. A deadline or a cancel ends it at once; an
-  // object that was on its way then may be there or not.
+  // Writes blocks of host memory to volumes. The holds are dropped when it returns. A deadline or a cancel
+  // ends it at once; an object that was on its way then may be there or not.
   MoveReport put(BytePool& from, std::vector<block::Hold> holds, const MoveOptions& options = {});
   // Reads blocks into host memory and compares them with their checksums; one that does not agree is removed,
   // unless somebody puts it or asks for it just then.

@@ -2,7 +2,8 @@
 //
 //   VolumeRegistry registry = VolumeRegistry::with_builtin();       // directory, file
 //   registry.add("s3", backend::s3::attach);                        // a line per backend that was built
-//   auto volume = registry.attach({.name = "cold", .kind = "s3", .location = "bucket/prefix", .options = {…}});
+//   auto volume = registry.attach({.name = "cold", .kind = "s3", .location = "bucket/prefix", .options =
+//   {…}});
 //
 // Thread safety: thread-compatible.
 #pragma once
@@ -57,7 +58,8 @@ class VolumeOptions {
   std::uint64_t number(const std::string& name, std::uint64_t otherwise, std::uint64_t least,
                        std::uint64_t most);
   bool flag(const std::string& name, bool otherwise);
-  // Errors: kInvalidArgument: a value that is none, or an option that nobody asked for; never with a value in it.
+  // Errors: kInvalidArgument: a value that is none, or an option that nobody asked for; never with a value in
+  // it.
   Result<void> finish() const;
 
  private:

@@ -1,13 +1,14 @@
-// PrefixDigest: a 128-bit digest of everything that a block's name stands for: the salt, and the content of all blocks
-// from the first of the sequence to this one, as the names see it (media in place of their placeholders).
+// PrefixDigest: a 128-bit digest of everything that a block's name stands for: the salt, and the content of
+// all blocks from the first of the sequence to this one, as the names see it (media in place of their
+// placeholders).
 //
-// Names tell blocks apart where nobody makes collisions on purpose. A digest is made under a secret (PrefixKey): for
-// tokens that were chosen without it, the chance that the digests of two different prefixes are equal is below 2^-57.
-// So blocks with equal known digests are taken to have the same tokens from position 0 on. A digest is not a name: it
-// has no position, and nothing is found by it.
+// Names tell blocks apart where nobody makes collisions on purpose. A digest is made under a secret
+// (PrefixKey): for tokens that were chosen without it, the chance that the digests of two different prefixes
+// are equal is below 2^-57. So blocks with equal known digests are taken to have the same tokens from
+// position 0 on. A digest is not a name: it has no position, and nothing is found by it.
 //
-// The rule is docs/hashing.md#prefix-digests. Digests made under different keys never agree. A digest gives hints about
-// its key: do not show it to those who choose tokens.
+// The rule is docs/hashing.md#prefix-digests. Digests made under different keys never agree. A digest gives
+// hints about its key: do not show it to those who choose tokens.
 //
 // Thread safety: immutable value.
 #pragma once

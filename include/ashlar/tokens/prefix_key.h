@@ -1,7 +1,8 @@
 // PrefixKey: the secret under which prefix digests are made (prefix_digest.h).
 //
-// Digests can be compared where their keys are equal. Inside one process the key of the process serves everyone. Processes
-// that exchange digests, or keep them across restarts, are given one key. Nothing prints a key.
+// Digests can be compared where their keys are equal. Inside one process the key of the process serves
+// everyone. Processes that exchange digests, or keep them across restarts, are given one key. Nothing prints
+// a key.
 //
 // Thread safety: immutable. Copying copies a pointer; making one takes microseconds.
 #pragma once

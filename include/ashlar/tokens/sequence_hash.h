@@ -85,8 +85,8 @@ class SequenceHash {
   // kMaxPosition.
   std::optional<std::uint64_t> fragment_for_child() const noexcept;
 
-  // The name of the same tokens in another group of layers: a bijection per group, which keeps the position and the
-  // relation of parent and child. Group 0 has the plain name.
+  // The name of the same tokens in another group of layers: a bijection per group, which keeps the position
+  // and the relation of parent and child. Group 0 has the plain name.
   SequenceHash in_group(std::uint32_t group) const noexcept;
 
   std::string to_string() const;

@@ -1,5 +1,5 @@
-// SequenceHasher: a hash scheme bound to a salt and a key of prefix digests. Turns tokens into local hashes, sequence
-// hashes and prefix digests, in one pass.
+// SequenceHasher: a hash scheme bound to a salt and a key of prefix digests. Turns tokens into local hashes,
+// sequence hashes and prefix digests, in one pass.
 //
 // A hasher is a cheap handle to shared immutable state (the seed, the secret derived from it), so every block
 // of a sequence can hold one. Two hashers are equal when their scheme, salt and prefix key are.
@@ -34,8 +34,8 @@ struct BlockHashes {
   friend bool operator==(const BlockHashes&, const BlockHashes&) = default;
 };
 
-// What stands before a block: nothing, or a block with its name and, where it is known, its prefix digest. After a block
-// whose digest is not known no digest is known.
+// What stands before a block: nothing, or a block with its name and, where it is known, its prefix digest.
+// After a block whose digest is not known no digest is known.
 struct BlockBefore {
   BlockBefore() = default;
   BlockBefore(std::nullopt_t) {}                           // NOLINT(google-explicit-constructor)

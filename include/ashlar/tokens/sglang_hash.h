@@ -2,9 +2,9 @@
 //
 //   digest = SHA-256([digest of the parent] | tokens as little-endian u32)
 //
-// For speculative decoding with a draft head the tokens are pairs, both written one after the other. The name that
-// the engine publishes is the first 64 bits of the digest as a signed number. A cache namespace (LoRA, cache salt)
-// is not part of the rule.
+// For speculative decoding with a draft head the tokens are pairs, both written one after the other. The name
+// that the engine publishes is the first 64 bits of the digest as a signed number. A cache namespace (LoRA,
+// cache salt) is not part of the rule.
 //
 // Thread safety: free functions, safe from any thread. Nothing allocates.
 #pragma once

@@ -2,12 +2,13 @@
 //
 //   hash(block) = digest(serialise((parent, tokens, extra)))
 //
-// The digest is SHA-256 or XXH3-128, the serialisation pickle protocol 5 (as CPython's C pickler writes it) or
-// canonical CBOR. The parent of a first block is none_hash(), which depends on the hash seed of the engine's
-// process. The name that an engine publishes by default is external_name(): the last 64 bits.
+// The digest is SHA-256 or XXH3-128, the serialisation pickle protocol 5 (as CPython's C pickler writes it)
+// or canonical CBOR. The parent of a first block is none_hash(), which depends on the hash seed of the
+// engine's process. The name that an engine publishes by default is external_name(): the last 64 bits.
 //
-// Pickle writes an object that it has met before as a reference. Whether two equal strings are one object is not to
-// be seen from their values, so blocks whose extra keys hold equal strings are refused; CBOR has no such case.
+// Pickle writes an object that it has met before as a reference. Whether two equal strings are one object is
+// not to be seen from their values, so blocks whose extra keys hold equal strings are refused; CBOR has no
+// such case.
 //
 // Thread safety: immutable.
 // Complexity:    O(tokens + extra keys); allocates one buffer per block.
@@ -79,7 +80,8 @@ struct VllmHashOptions {
 
 class VllmHasher {
  public:
-  // Errors: kUnsupported: xxhash without a seed begins its chains at random; kInvalidArgument: the seed is no UTF-8.
+  // Errors: kUnsupported: xxhash without a seed begins its chains at random; kInvalidArgument: the seed is no
+  // UTF-8.
   static Result<VllmHasher> create(const VllmHashOptions& options = {});
 
   VllmAlgorithm algorithm() const noexcept { return algorithm_; }

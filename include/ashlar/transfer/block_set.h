@@ -1,8 +1,8 @@
 // BlockSet: blocks with the memory they lie in; what a transfer reads from or writes to.
 //
-// A set has one or more planes over the same blocks: the first holds keys and values, the others what travels with them,
-// such as the scales of FP8 values. Each plane has a layout and storage for its regions. All storage of a set is of one
-// kind, on one device.
+// A set has one or more planes over the same blocks: the first holds keys and values, the others what travels
+// with them, such as the scales of FP8 values. Each plane has a layout and storage for its regions. All
+// storage of a set is of one kind, on one device.
 //
 // Thread safety: immutable.
 #pragma once
@@ -48,9 +48,9 @@ struct PlaneShape {
 
 class BlockSet {
  public:
-  // Errors: kInvalidArgument: no plane, planes over different blocks, layers or ranks, a shard that does not fit its layout, heads
-  // of a later plane that are neither those of the first nor one for all; storage that is missing, too small, of several
-  // kinds, or not where the alignment asks for it.
+  // Errors: kInvalidArgument: no plane, planes over different blocks, layers or ranks, a shard that does not
+  // fit its layout, heads of a later plane that are neither those of the first nor one for all; storage that
+  // is missing, too small, of several kinds, or not where the alignment asks for it.
   static Result<std::shared_ptr<const BlockSet>> create(std::vector<Plane> planes);
   // One storage per region. Errors: those of the allocator and of create().
   static Result<std::shared_ptr<const BlockSet>> allocate(std::span<const PlaneShape> shapes,
@@ -76,9 +76,9 @@ class BlockSet {
   layout::LayoutDescriptor describe(std::size_t plane, std::uint64_t block_set,
                                     const tokens::NamespaceFingerprint& keys,
                                     std::uint64_t scheme_fingerprint = 0) const;
-  // The set that descriptors of its planes speak of, over memory that this process reaches under the same addresses; `owner`
-  // keeps that memory. Errors: kInvalidArgument: descriptors of different sets, or not of planes 0 to n in order;
-  // kUnsupported: storage that has no addresses; those of create().
+  // The set that descriptors of its planes speak of, over memory that this process reaches under the same
+  // addresses; `owner` keeps that memory. Errors: kInvalidArgument: descriptors of different sets, or not of
+  // planes 0 to n in order; kUnsupported: storage that has no addresses; those of create().
   static Result<std::shared_ptr<const BlockSet>> view(std::span<const layout::LayoutDescriptor> planes,
                                                       const std::shared_ptr<const void>& owner = nullptr);
 

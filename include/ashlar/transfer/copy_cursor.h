@@ -1,8 +1,9 @@
 // CopyCursor: the pieces of a CopyPlan one after the other, from any of them on.
 //
-// Executors cut a plan into units: a unit is one piece, or a strip of one where pieces are larger than a strip. So work is
-// divided among threads and queues by numbers alone, and a plan of a million pieces needs no list. Where the blocks of a
-// plan join, next() gives as many neighbouring units at once as fit into a strip.
+// Executors cut a plan into units: a unit is one piece, or a strip of one where pieces are larger than a
+// strip. So work is divided among threads and queues by numbers alone, and a plan of a million pieces needs
+// no list. Where the blocks of a plan join, next() gives as many neighbouring units at once as fit into a
+// strip.
 //
 // Thread safety: thread-compatible. The plan outlives the cursor.
 // Complexity:    construction and next() are O(axes).

@@ -1,14 +1,15 @@
 // CopyPlan: which bytes go where when blocks move from one layout to another.
 //
-// plan() takes both layouts, the parts of the model that they hold and two lists of blocks, and works out the copies once
-// for all pairs of blocks: a CopyPattern is a run of bytes repeated along up to five axes, joined with its neighbours
-// wherever both sides allow it. A pattern relative to its blocks serves every pair, so a plan is small however many
-// blocks move. Executors run patterns natively (strided copies, gather kernels) or piece by piece (copy_cursor.h).
+// plan() takes both layouts, the parts of the model that they hold and two lists of blocks, and works out the
+// copies once for all pairs of blocks: a CopyPattern is a run of bytes repeated along up to five axes, joined
+// with its neighbours wherever both sides allow it. A pattern relative to its blocks serves every pair, so a
+// plan is small however many blocks move. Executors run patterns natively (strided copies, gather kernels) or
+// piece by piece (copy_cursor.h).
 //
 // Thread safety: thread-compatible; immutable once made.
 // Complexity:    plan() is O(blocks log blocks + layers).
-// Invariant:     no byte of the destination is written twice, and none outside the blocks that were named. All patterns of
-//                a plan have equal pieces and axes; they differ in where they start.
+// Invariant:     no byte of the destination is written twice, and none outside the blocks that were named.
+//                All patterns of a plan have equal pieces and axes; they differ in where they start.
 #pragma once
 
 #include <array>
@@ -76,7 +77,8 @@ class CopyPlan {
   // Bytes of every piece, and how many pieces a pattern has for each pair.
   std::uint64_t piece_bytes() const noexcept { return patterns_.empty() ? 0 : patterns_[0].bytes; }
   std::uint64_t pattern_pieces() const noexcept { return patterns_.empty() ? 0 : patterns_[0].pieces(); }
-  // Whether the pieces of neighbouring blocks lie side by side in both layouts, so that runs of blocks move as one.
+  // Whether the pieces of neighbouring blocks lie side by side in both layouts, so that runs of blocks move
+  // as one.
   bool joins_blocks() const noexcept {
     return !gathered_ && piece_bytes() == from_block_stride_ && piece_bytes() == to_block_stride_;
   }
@@ -85,7 +87,8 @@ class CopyPlan {
   std::uint64_t bytes() const noexcept;
   std::uint64_t pieces() const noexcept;
 
-  // The same move in runs that are contiguous on one side only, for devices that want few, large operations there.
+  // The same move in runs that are contiguous on one side only, for devices that want few, large operations
+  // there.
   GatheredPlan gather(Side side, std::uint64_t max_run_bytes) const;
 
  private:
@@ -98,18 +101,19 @@ class CopyPlan {
   bool gathered_ = false;
 };
 
-// A piece of `runs` is contiguous on the gathered side. On the other it is pieces of `piece_bytes` along the axes `inner`,
-// outermost first, in the order in which they follow each other in the run; without axes it is contiguous there too.
+// A piece of `runs` is contiguous on the gathered side. On the other it is pieces of `piece_bytes` along the
+// axes `inner`, outermost first, in the order in which they follow each other in the run; without axes it is
+// contiguous there too.
 struct GatheredPlan {
   CopyPlan runs;
   std::vector<CopyAxis> inner;
   std::uint64_t piece_bytes = 0;
 };
 
-// Errors: kInvalidArgument, with the numbers, always checked: lists of different length, a block beyond its layout, a
-// destination named twice, shapes that cannot be exchanged (tokens, head size, K/V, type), a shard that does not fit its
-// layout, a selection that one side does not have, nothing in common; kUnsupported for opaque content that would be cut or
-// rearranged.
+// Errors: kInvalidArgument, with the numbers, always checked: lists of different length, a block beyond its
+// layout, a destination named twice, shapes that cannot be exchanged (tokens, head size, K/V, type), a shard
+// that does not fit its layout, a selection that one side does not have, nothing in common; kUnsupported for
+// opaque content that would be cut or rearranged.
 Result<CopyPlan> plan(const PlanSide& from, const PlanSide& to, const PlanSelection& selection = {});
 
 // A part of a destination shard, and which of several sources has it.
@@ -121,8 +125,8 @@ struct ShardSource {
   friend bool operator==(const ShardSource&, const ShardSource&) = default;
 };
 
-// Divides a shard among sources so that every (layer, head) comes from exactly one of them; of replicas the first is
-// taken. Errors: kNotFound with the first (layer, head) that no source has.
+// Divides a shard among sources so that every (layer, head) comes from exactly one of them; of replicas the
+// first is taken. Errors: kNotFound with the first (layer, head) that no source has.
 Result<std::vector<ShardSource>> cover(const layout::Shard& wanted, std::span<const layout::Shard> sources);
 
 }  // namespace ashlar::transfer

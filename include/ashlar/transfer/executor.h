@@ -1,11 +1,12 @@
 // Executor: runs transfer plans between certain kinds of storage.
 //
-// submit() takes a request in, waits for room where the queue is full, and returns at once otherwise. Limits bound what is
-// in flight, so a caller that is faster than the device is slowed down and never fills memory.
+// submit() takes a request in, waits for room where the queue is full, and returns at once otherwise. Limits
+// bound what is in flight, so a caller that is faster than the device is slowed down and never fills memory.
 //
 // Transfers of one executor are not ordered among each other.
 //
-// Thread safety: thread-safe. Destruction cancels what has not started, sends away those who wait in submit(), and waits for
+// Thread safety: thread-safe. Destruction cancels what has not started, sends away those who wait in
+// submit(), and waits for
 //                what runs; it must not happen on a thread of the executor, that is in a callback.
 #pragma once
 
@@ -28,7 +29,8 @@ struct TransferRequest {
   // Held until the transfer is done: the guards of the blocks.
   std::shared_ptr<const void> owned = {};
   std::optional<Clock::TimePoint> deadline = {};
-  // False: a full queue is an error at once. True: submit() waits for room, at most until the deadline; not in a callback.
+  // False: a full queue is an error at once. True: submit() waits for room, at most until the deadline; not
+  // in a callback.
   bool wait_for_room = true;
   std::function<void(const TransferResult&)> on_done = {};
 };
@@ -62,14 +64,15 @@ class Executor {
   virtual ~Executor() = default;
   virtual std::string_view name() const noexcept = 0;
   virtual bool handles(const BlockSet& from, const BlockSet& to) const noexcept = 0;
-  // Errors: kUnsupported: kinds of storage it does not handle; kCapacity: no room now, with the numbers; kTimeout: none
-  // until the deadline; kCancelled: the executor is being destroyed; kInvalidArgument: an empty plan. A request that was refused has no effect, and its callback is not called.
+  // Errors: kUnsupported: kinds of storage it does not handle; kCapacity: no room now, with the numbers;
+  // kTimeout: none until the deadline; kCancelled: the executor is being destroyed; kInvalidArgument: an
+  // empty plan. A request that was refused has no effect, and its callback is not called.
   virtual Result<Transfer> submit(TransferRequest request) = 0;
   virtual ExecutorCounters counters() const = 0;
 };
 
-// Errors: kUnsupported, naming both kinds of storage, when the executor does not handle them; kInvalidArgument: a plan that
-// plan() did not make.
+// Errors: kUnsupported, naming both kinds of storage, when the executor does not handle them;
+// kInvalidArgument: a plan that plan() did not make.
 Result<void> check_handles(const Executor& executor, const TransferPlan& plan);
 
 }  // namespace ashlar::transfer

@@ -1,8 +1,9 @@
 // FileExecutor: reads and writes files with pread and pwrite on a few threads; what works everywhere.
 //
-// The io_uring backend does the same with less work for the processor; where the kernel refuses io_uring, this is what
-// remains. Pieces whose offset, length and address fit go past the page cache, the others through it. Where a layout
-// scatters a contiguous run of the file over memory, the run is put together in a buffer and moves as one operation.
+// The io_uring backend does the same with less work for the processor; where the kernel refuses io_uring,
+// this is what remains. Pieces whose offset, length and address fit go past the page cache, the others
+// through it. Where a layout scatters a contiguous run of the file over memory, the run is put together in a
+// buffer and moves as one operation.
 //
 // Thread safety: thread-safe.
 #pragma once

@@ -1,4 +1,5 @@
-// MemcpyExecutor: copies between memory that the host can reach, small transfers at once, large ones with several threads.
+// MemcpyExecutor: copies between memory that the host can reach, small transfers at once, large ones with
+// several threads.
 //
 // Thread safety: thread-safe.
 #pragma once

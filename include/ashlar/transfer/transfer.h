@@ -1,14 +1,17 @@
 // Transfer: a running copy, as those who wait for it see it.
 //
-// The handle is a reference: copies of it speak of the same transfer, and dropping all of them changes nothing. A transfer
-// is done when the device or the kernel has reported the end of every operation it started, and not before. Until then it
-// owns both block sets and whatever its request gave it to own. A deadline or a cancel ends the waiting, and keeps
-// operations that were not started from starting; it never ends one that runs. Done means that the bytes are where they
-// belong, not that a disk has them for good: that is DiskStorage::sync().
+// The handle is a reference: copies of it speak of the same transfer, and dropping all of them changes
+// nothing. A transfer is done when the device or the kernel has reported the end of every operation it
+// started, and not before. Until then it owns both block sets and whatever its request gave it to own. A
+// deadline or a cancel ends the waiting, and keeps operations that were not started from starting; it never
+// ends one that runs. Done means that the bytes are where they belong, not that a disk has them for good:
+// that is DiskStorage::sync().
 //
-// Thread safety: thread-safe. Callbacks run once, on the thread that saw the end or on the one that asks too late, outside
-//                every lock; for small copies that is inside submit(). They must not wait for other transfers of the same
-//                executor, nor drop the last reference to it. They may submit: a full queue refuses them at once.
+// Thread safety: thread-safe. Callbacks run once, on the thread that saw the end or on the one that asks too
+// late, outside
+//                every lock; for small copies that is inside submit(). They must not wait for other transfers
+//                of the same executor, nor drop the last reference to it. They may submit: a full queue
+//                refuses them at once.
 #pragma once
 
 #include <cstdint>
@@ -36,7 +39,8 @@ struct TransferStats {
   Clock::Duration running = {};    // from there to the end
 };
 
-// Every byte was moved, and the executor says so: the proof that registration asks for. Only a transfer makes it.
+// Every byte was moved, and the executor says so: the proof that registration asks for. Only a transfer makes
+// it.
 class TransferDone {
  public:
   block::KvReady kv_ready() const noexcept { return block::KvReady::asserted_by_caller(); }
@@ -55,9 +59,9 @@ class Transfer {
   explicit Transfer(std::shared_ptr<TransferState> state) noexcept : state_(std::move(state)) {}
 
   bool done() const;
-  // Waits for the end, for cancel(), or for the deadline of the request. Errors: kTimeout and kCancelled, after which the
-  // transfer may still run (see done()); the failure of the transfer. After an error the content of the destination blocks is
-  // undefined; the source is as it was.
+  // Waits for the end, for cancel(), or for the deadline of the request. Errors: kTimeout and kCancelled,
+  // after which the transfer may still run (see done()); the failure of the transfer. After an error the
+  // content of the destination blocks is undefined; the source is as it was.
   TransferResult wait() const;
   // The same, but no longer than until `when`.
   TransferResult wait_until(Clock::TimePoint when) const;

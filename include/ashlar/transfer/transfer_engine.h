@@ -1,8 +1,8 @@
 // TransferEngine: finds the way for a transfer among the executors that there are.
 //
-// One executor that handles both kinds of storage takes the transfer as it is. Where there is none, as between a GPU and a
-// disk, it goes in two hops through page-locked memory: a batch of blocks is read into one half of it while the batch before
-// is written from the other.
+// One executor that handles both kinds of storage takes the transfer as it is. Where there is none, as
+// between a GPU and a disk, it goes in two hops through page-locked memory: a batch of blocks is read into
+// one half of it while the batch before is written from the other.
 //
 // Thread safety: thread-safe. Destruction cancels hops that have not started and waits for what runs.
 #pragma once
@@ -39,8 +39,8 @@ class TransferEngine final : public Executor {
 
   std::string_view name() const noexcept override { return "engine"; }
   bool handles(const BlockSet& from, const BlockSet& to) const noexcept override;
-  // Errors: those of the executors. For two hops also kCapacity: the memory in between cannot be had or is too small for
-  // two blocks, with the numbers.
+  // Errors: those of the executors. For two hops also kCapacity: the memory in between cannot be had or is
+  // too small for two blocks, with the numbers.
   Result<Transfer> submit(TransferRequest request) override;
   // Of transfers with two hops; those with one are counted by their executors, as are the hops.
   ExecutorCounters counters() const override;

@@ -1,5 +1,6 @@
-// Both ways move the same shuffled pieces; the best of four runs counts. The kernel hardly depends on the size of a piece,
-// so it is timed once per direction, the copy engines from large pieces to small ones until they lose.
+// Both ways move the same shuffled pieces; the best of four runs counts. The kernel hardly depends on the
+// size of a piece, so it is timed once per direction, the copy engines from large pieces to small ones until
+// they lose.
 #include "backend/cuda/calibration.h"
 
 #include <cuda_runtime_api.h>

@@ -1,7 +1,8 @@
 // CopyIssuer: puts the copies of a TransferPlan on a stream, a slice at a time.
 //
-// Each plane goes one of three ways: to the copy engines where its pieces, joined with their neighbours, are large enough on
-// average; packed to the copy engines where they are on the host's side; otherwise to the kernel.
+// Each plane goes one of three ways: to the copy engines where its pieces, joined with their neighbours, are
+// large enough on average; packed to the copy engines where they are on the host's side; otherwise to the
+// kernel.
 //
 // Thread safety: thread-compatible. The plan outlives the issuer.
 #pragma once
@@ -39,7 +40,8 @@ class CopyIssuer {
   CopyIssuer(const transfer::TransferPlan& plan, const CopyRules& rules, Packer* packer = nullptr);
 
   bool done() const noexcept { return plane_ == plan_->copies().size(); }
-  // Up to about `bytes`, at least one operation; nothing when done(). After an error some of it may be on the stream.
+  // Up to about `bytes`, at least one operation; nothing when done(). After an error some of it may be on the
+  // stream.
   Result<Issued> issue(cudaStream_t stream, std::uint64_t bytes);
 
  private:

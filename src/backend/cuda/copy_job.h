@@ -1,8 +1,9 @@
 // CopyJob: what one launch of the copy kernel moves, as its parameters.
 //
-// A job holds the shape of a CopyPlan (bytes of a piece, axes, strides) with the starts of some of its patterns and some of
-// its pairs of blocks; the kernel computes where each piece lies. All of it travels as kernel parameters, which CUDA
-// copies at the launch: no list lies in memory that would have to outlive the kernel.
+// A job holds the shape of a CopyPlan (bytes of a piece, axes, strides) with the starts of some of its
+// patterns and some of its pairs of blocks; the kernel computes where each piece lies. All of it travels as
+// kernel parameters, which CUDA copies at the launch: no list lies in memory that would have to outlive the
+// kernel.
 //
 // Pieces are numbered pair by pair, in a pair pattern by pattern, in a pattern along the axes.
 //
@@ -66,8 +67,8 @@ struct JobShape {
       axis[kMaxAxes];  // innermost first; plain arrays, since device code may not call members of std::array
 };
 
-// Words: two for each pattern (address at the source, address at the destination), then one for each pair (block at the
-// source, block at the destination in the upper half).
+// Words: two for each pattern (address at the source, address at the destination), then one for each pair
+// (block at the source, block at the destination in the upper half).
 template <std::size_t kWords>
 struct CopyJob {
   JobShape shape;

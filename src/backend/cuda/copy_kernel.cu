@@ -1,9 +1,11 @@
-// Two ways to divide a job, both with several independent loads of each thread in flight before its first store, because a
-// load from host memory takes microseconds:
+// Two ways to divide a job, both with several independent loads of each thread in flight before its first
+// store, because a load from host memory takes microseconds:
 //
-//   chunks   a warp takes a run of 4 or 8 vectors per lane inside one piece; one address computation for the run.
-//   vectors  pieces of fewer than 64 vectors: a warp takes as many neighbouring vectors in the order of the destination,
-//            each lane computes where its own lie. Pieces that join at the destination are so written as full lines.
+//   chunks   a warp takes a run of 4 or 8 vectors per lane inside one piece; one address computation for the
+//            run.
+//   vectors  pieces of fewer than 64 vectors: a warp takes as many neighbouring vectors in the order of the
+//            destination, each lane computes where its own lie. Pieces that join at the destination are so
+//            written as full lines.
 #include <cuda_runtime.h>
 
 #include <cstring>

@@ -9,12 +9,12 @@
 
 namespace ashlar::backend::cuda {
 
-// "what: CUDA's sentence (its name)". kCapacity for missing memory, kUnavailable for a missing driver or device, kIo for
-// the rest. Forgets the thread's last error, so that it is not told twice.
+// "what: CUDA's sentence (its name)". kCapacity for missing memory, kUnavailable for a missing driver or
+// device, kIo for the rest. Forgets the thread's last error, so that it is not told twice.
 Error cuda_error(cudaError_t status, const char* format, ...) __attribute__((format(printf, 2, 3)));
 
-// Sets the device even where it is the current one already: a new thread has a device by default, but no context of it, and
-// then CUDA knows nothing of locked memory.
+// Sets the device even where it is the current one already: a new thread has a device by default, but no
+// context of it, and then CUDA knows nothing of locked memory.
 class DeviceScope {
  public:
   explicit DeviceScope(int device) noexcept {

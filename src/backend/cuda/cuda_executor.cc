@@ -88,8 +88,8 @@ class CudaStreams {
       : device_(options.device),
         points_(points),
         packing_bytes_(options.packing_bytes),
-        // Writes to the host saturate the link with a quarter of the threads that reads need, and more of them would only
-        // stand in the way of the reads.
+        // Writes to the host saturate the link with a quarter of the threads that reads need, and more of
+        // them would only stand in the way of the reads.
         rules_{{{points.to_host, points.packed_run, std::max(1u, options.copy_blocks / 4)},
                 {points.to_device, points.packed_run, options.copy_blocks},
                 {points.on_device, points.packed_run, device_blocks, kDeviceSlice}}},
@@ -201,8 +201,8 @@ class CudaStreams {
     return handle;
   }
 
-  // Made for the first transfer that needs it: one for each stream of the callers, and one for each direction, so that those
-  // who wait for events delay nobody else.
+  // Made for the first transfer that needs it: one for each stream of the callers, and one for each
+  // direction, so that those who wait for events delay nobody else.
   Result<Lane*> ordered_lane(Direction direction, cudaStream_t stream) {
     const MutexLock lock(mu_);
     std::unique_ptr<Lane>& lane = ordered_[{direction, stream}];

@@ -1,4 +1,5 @@
-// A group is as many patterns and pairs as the parameters of a launch can hold; jobs are ranges of the pieces of a group.
+// A group is as many patterns and pairs as the parameters of a launch can hold; jobs are ranges of the pieces
+// of a group.
 #include "backend/cuda/job_cursor.h"
 
 #include <algorithm>

@@ -1,7 +1,7 @@
 // Lane: a stream, what waits for it, and the thread that sees the ends.
 //
-// Transfers are issued in slices, as many as keep the stream busy; the rest waits here, where cancel() and deadlines still
-// reach it. What was issued ends in the order of the stream.
+// Transfers are issued in slices, as many as keep the stream busy; the rest waits here, where cancel() and
+// deadlines still reach it. What was issued ends in the order of the stream.
 //
 // Thread safety: thread-safe. Holds its lock while it calls CUDA, never while it ends a transfer.
 #pragma once
@@ -27,7 +27,8 @@ namespace ashlar::backend::cuda {
 
 class Lane {
  public:
-  // On a stream of its own, which comes before others or after them, or on the caller's. Errors: those of CUDA.
+  // On a stream of its own, which comes before others or after them, or on the caller's. Errors: those of
+  // CUDA.
   static Result<std::unique_ptr<Lane>> create(int device, const CopyRules& rules, bool urgent,
                                               cudaStream_t borrowed = nullptr);
   // Cancels what was not issued and waits for the rest.
@@ -37,8 +38,8 @@ class Lane {
   Result<void> pack(std::uint64_t bytes, std::uint32_t blocks, bool to_host);
 
   void submit(std::shared_ptr<transfer::TransferState> state);
-  // Issues everything before it returns: after `wait_before`, plan by plan, an event after each. `parts` make up the plan of
-  // the transfer; without events there is one part, the plan itself.
+  // Issues everything before it returns: after `wait_before`, plan by plan, an event after each. `parts` make
+  // up the plan of the transfer; without events there is one part, the plan itself.
   void submit_at_once(std::shared_ptr<transfer::TransferState> state, cudaEvent_t wait_before,
                       std::span<const transfer::TransferPlan> parts, std::span<const cudaEvent_t> events);
 

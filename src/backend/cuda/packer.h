@@ -1,9 +1,10 @@
 // Packer: moves small pieces through device memory, so that the copy engines see large ones.
 //
-// Where blocks are whole on the host and scattered on the device, the kernel packs pieces into a slot of device memory, at
-// the speed of that memory, and the copy engines carry the slot over the link; towards the device the other way round. Both
-// halves have a stream, so that the engines work while the kernel does. The link is used better than a kernel can, most of
-// all in both directions at once, and the multiprocessors are left alone most of the time.
+// Where blocks are whole on the host and scattered on the device, the kernel packs pieces into a slot of
+// device memory, at the speed of that memory, and the copy engines carry the slot over the link; towards the
+// device the other way round. Both halves have a stream, so that the engines work while the kernel does. The
+// link is used better than a kernel can, most of all in both directions at once, and the multiprocessors are
+// left alone most of the time.
 //
 // Thread safety: thread-compatible; its lane holds a lock.
 #pragma once
@@ -23,8 +24,8 @@ namespace ashlar::backend::cuda {
 
 class Packer {
  public:
-  // `bytes` of device memory in four slots; `blocks` for the kernel; `link` is the stream of the copy engines.
-  // Errors: those of CUDA.
+  // `bytes` of device memory in four slots; `blocks` for the kernel; `link` is the stream of the copy
+  // engines. Errors: those of CUDA.
   static Result<std::unique_ptr<Packer>> create(std::uint64_t bytes, std::uint32_t blocks, bool to_host,
                                                 cudaStream_t link);
   ~Packer();

@@ -135,8 +135,8 @@ Result<void> StagedLane::run_large(transfer::TransferState& state, std::size_t p
   return {};
 }
 
-// Towards the host: the device fills a buffer, and the thread empties it when it comes back to it. Towards the device: the
-// thread fills a buffer, and the device empties it meanwhile.
+// Towards the host: the device fills a buffer, and the thread empties it when it comes back to it. Towards
+// the device: the thread fills a buffer, and the device empties it meanwhile.
 Result<void> StagedLane::run_small(transfer::TransferState& state, std::size_t plane) {
   const transfer::TransferPlan& plan = state.plan();
   JobCursor cursor(plan.copies()[plane], plan.from(), plan.to(), plane);

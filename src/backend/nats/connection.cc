@@ -66,7 +66,8 @@ class SecretFile {
   std::size_t at_ = 0;
 };
 
-// Whether the file has a line with the seed of a user. The client only looks when it connects, and says neither file nor option.
+// Whether the file has a line with the seed of a user. The client only looks when it connects, and says
+// neither file nor option.
 Result<void> check_seed(const char* option, const std::string& path) {
   if (path.empty()) return {};
   nats_Open(-1);  // what signs is not ready before
@@ -107,7 +108,8 @@ class Setter {
   Error error_{ErrorCode::kInternal, ""};
 };
 
-// What to look at where the server does not want us. Public keys and paths may be said, seeds and passwords not.
+// What to look at where the server does not want us. Public keys and paths may be said, seeds and passwords
+// not.
 std::string login_advice(const NatsConnectionOptions& options) {
   if (!options.nkey.empty())
     return "; check that the server has a user with nkey " + options.nkey + ", and that nkey_seed_file '" +
@@ -149,8 +151,8 @@ Error connect_error(natsStatus status, const NatsConnectionOptions& options) {
   return Error(code, error.message() + advice);
 }
 
-// A ping that the socket did not take is not waited for: the client's flush then says NATS_OK, and only the last error of this
-// thread has another one than it had.
+// A ping that the socket did not take is not waited for: the client's flush then says NATS_OK, and only the
+// last error of this thread has another one than it had.
 natsStatus ping(natsConnection* connection, std::chrono::milliseconds timeout) {
   const natsStatus before = natsConnection_FlushTimeout(nullptr, 1);
   const natsStatus status =
@@ -160,7 +162,8 @@ natsStatus ping(natsConnection* connection, std::chrono::milliseconds timeout) {
   return status == NATS_OK && after != before ? NATS_CONNECTION_DISCONNECTED : status;
 }
 
-// cnats 3.4 leaves the signature out of about one login in a hundred ("Signature missing" in the server's log).
+// cnats 3.4 leaves the signature out of about one login in a hundred ("Signature missing" in the server's
+// log).
 constexpr int kLogins = 4;
 constexpr std::chrono::milliseconds kStopStep(20);
 constexpr int kMostLeftBehind = 8;  // each keeps a core busy
@@ -269,8 +272,9 @@ Result<std::unique_ptr<Connection>> Connection::connect(const NatsConnectionOpti
   }
 }
 
-// One attempt, on a thread of its own: cnats 3.4 takes a timeout for an answer to its first ping and reads on, busily and into a
-// buffer that grows, until the server closes the connection. Nothing else ends that. Whoever of the two is last, the thread or the one that waits for it, destroys what the attempt made.
+// One attempt, on a thread of its own: cnats 3.4 takes a timeout for an answer to its first ping and reads
+// on, busily and into a buffer that grows, until the server closes the connection. Nothing else ends that.
+// Whoever of the two is last, the thread or the one that waits for it, destroys what the attempt made.
 struct Connection::Attempt {
   static inline std::atomic<int> left_behind{0};  // attempts of the process that nobody waits for
 
@@ -347,7 +351,8 @@ Result<std::unique_ptr<Connection>> Connection::connect_with(ClientOptions clien
   status = natsOptions_SetReconnectedCB(raw, on_reconnected, self.get());
   if (status == NATS_OK) status = natsOptions_SetClosedCB(raw, on_closed, self.get());
   if (status == NATS_OK) status = natsOptions_SetCustomReconnectDelay(raw, reconnect_delay, self.get());
-  // The default writes to stderr. What goes wrong is found by those who look: dropped messages, lost connections.
+  // The default writes to stderr. What goes wrong is found by those who look: dropped messages, lost
+  // connections.
   if (status == NATS_OK)
     status = natsOptions_SetErrorHandler(
         raw, [](natsConnection*, natsSubscription*, natsStatus, void*) {}, nullptr);
@@ -379,7 +384,8 @@ void RetireSubscription::operator()(natsSubscription* subscription) const noexce
 }
 
 void Connection::retire(natsSubscription* subscription) noexcept {
-  // From here on the reading thread does not find it any more. Fails where the connection is closed, which does the same.
+  // From here on the reading thread does not find it any more. Fails where the connection is closed, which
+  // does the same.
   natsSubscription_Unsubscribe(subscription);
   MutexLock lock(mu_);
   retired_.push_back(subscription);

@@ -1,8 +1,9 @@
 // Connection: one connection to NATS that is made again when it breaks, for ever.
 //
-// The client's reading thread looks up the subscription of a message and uses it without holding it. So a Subscription that is
-// dropped is only ended at first, and kept: it is destroyed after an answer to a ping has come, for then the reading
-// thread is past all it had looked up before, or when the connection is closed.
+// The client's reading thread looks up the subscription of a message and uses it without holding it. So a
+// Subscription that is dropped is only ended at first, and kept: it is destroyed after an answer to a ping
+// has come, for then the reading thread is past all it had looked up before, or when the connection is
+// closed.
 //
 // Thread safety: thread-safe. flush() and subscribe() wait, and are not for callbacks of the client.
 // Invariant:     at most kMostRetired subscriptions are kept, give or take one per thread.
@@ -39,8 +40,8 @@ class Connection {
  public:
   static constexpr std::size_t kMostRetired = 64;
 
-  // Waits for a server that is not there, for options.connect_wait. Errors: kInvalidArgument: options, files, or what the
-  // server thinks of our credentials; kUnavailable; kCancelled.
+  // Waits for a server that is not there, for options.connect_wait. Errors: kInvalidArgument: options, files,
+  // or what the server thinks of our credentials; kUnavailable; kCancelled.
   static Result<std::unique_ptr<Connection>> connect(const NatsConnectionOptions& options);
   Connection(const Connection&) = delete;
   Connection& operator=(const Connection&) = delete;
@@ -77,7 +78,8 @@ class Connection {
   explicit Connection(const NatsConnectionOptions& options) : options_(options) {}
   void retire(natsSubscription* subscription) noexcept;
   struct Attempt;
-  // Ends within connect_timeout, per server, and where stop_waiting says so. What does not return by then is left to its thread.
+  // Ends within connect_timeout, per server, and where stop_waiting says so. What does not return by then is
+  // left to its thread.
   static Result<std::unique_ptr<Connection>> connect_once(const NatsConnectionOptions& options,
                                                           natsStatus& status);
   static Result<std::unique_ptr<Connection>> connect_with(ClientOptions client,

@@ -184,8 +184,8 @@ void JetPublisher::read_ack(natsMsg* ack) {
   changed_.notify_all();
 }
 
-// The client does not say which message had no taker: all that are on their way have none. Those that are stored after all
-// are known by their acknowledgements.
+// The client does not say which message had no taker: all that are on their way have none. Those that are
+// stored after all are known by their acknowledgements.
 void JetPublisher::read_nobody() {
   refused_total_.fetch_add(1, std::memory_order_relaxed);
   MutexLock lock(mu_);

@@ -1,8 +1,8 @@
 // JetPublisher: messages to a stream of JetStream, kept until the server has stored them.
 //
-// publish() puts a message into a bounded window and on the wire. A thread reads the acknowledgements, and sends again what was
-// refused, what was not answered in time, and after a reconnect everything that is not answered. The ids of messages let the
-// server drop those that it has.
+// publish() puts a message into a bounded window and on the wire. A thread reads the acknowledgements, and
+// sends again what was refused, what was not answered in time, and after a reconnect everything that is not
+// answered. The ids of messages let the server drop those that it has.
 //
 // Thread safety: publish() and flush() by one thread at a time; the rest is thread-safe.
 // Invariant:     a message leaves the window only when the server said that it stored it.
@@ -50,7 +50,8 @@ class JetPublisher {
   JetPublisher& operator=(const JetPublisher&) = delete;
   ~JetPublisher();
 
-  // Errors: kUnavailable: no room came within ack_timeout, or the server refuses messages now; nothing was taken.
+  // Errors: kUnavailable: no room came within ack_timeout, or the server refuses messages now; nothing was
+  // taken.
   Result<void> publish(const std::string& subject, const std::string& id, std::span<const std::byte> bytes);
   // Until everything is stored. Errors: kTimeout, or why the server refuses.
   Result<void> flush(std::chrono::milliseconds timeout);

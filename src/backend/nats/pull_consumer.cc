@@ -97,7 +97,8 @@ Result<void> PullConsumer::request() {
   return {};
 }
 
-// A message without bytes and an answer's address is about a request: it has expired, or its consumer is gone.
+// A message without bytes and an answer's address is about a request: it has expired, or its consumer is
+// gone.
 Result<void> PullConsumer::read_status(natsMsg* message) {
   const char* status = nullptr;
   const char* description = nullptr;

@@ -1,7 +1,7 @@
 // PullConsumer: reads a stream of JetStream, as fast as it is asked to.
 //
-// cnats' own fetch waits until as many messages came as it asked for; this one hands over what is there. It asks for more when
-// half of what it asked for has come, so that there is always something on its way.
+// cnats' own fetch waits until as many messages came as it asked for; this one hands over what is there. It
+// asks for more when half of what it asked for has come, so that there is always something on its way.
 //
 // Thread safety: thread-compatible.
 // Complexity:    holds up to twice `ahead` messages.
@@ -33,8 +33,8 @@ class PullConsumer {
     std::size_t ahead = 256;   // messages per request
     std::chrono::milliseconds ack_wait{30'000};
   };
-  // The server's durable consumer of that name, or a new one. The connection outlives it. Errors: kInvalidArgument: that one
-  // listens to other subjects; those of JetStream.
+  // The server's durable consumer of that name, or a new one. The connection outlives it. Errors:
+  // kInvalidArgument: that one listens to other subjects; those of JetStream.
   static Result<PullConsumer> create(Connection& connection, const JetStream& jet_stream,
                                      const Options& options);
   PullConsumer(PullConsumer&&) noexcept = default;
@@ -44,8 +44,9 @@ class PullConsumer {
 
   // Messages that waited for it when it was made.
   std::uint64_t pending() const noexcept { return pending_; }
-  // Hands over up to `count` messages that are there; waits for the first, up to `timeout`, and acknowledges each after
-  // `take`. Returns how many there were. Errors: those of the server or of the connection; the consumer is to be made again.
+  // Hands over up to `count` messages that are there; waits for the first, up to `timeout`, and acknowledges
+  // each after `take`. Returns how many there were. Errors: those of the server or of the connection; the
+  // consumer is to be made again.
   Result<std::size_t> fetch(std::size_t count, std::chrono::milliseconds timeout,
                             const std::function<void(natsMsg*)>& take);
 

@@ -1,12 +1,13 @@
-// ReplayOrder: what a listener that knows a stream up to `from` must be told of it, of all that a server has kept.
+// ReplayOrder: what a listener that knows a stream up to `from` must be told of it, of all that a server has
+// kept.
 //
-// Batches come as they were stored: some twice, some later than their successors because they were sent again. They are
-// delivered so that each begins where the last one ended, or before. Where something is missing, the next whole snapshot
-// goes on from there.
+// Batches come as they were stored: some twice, some later than their successors because they were sent
+// again. They are delivered so that each begins where the last one ended, or before. Where something is
+// missing, the next whole snapshot goes on from there.
 //
 // Thread safety: thread-compatible.
-// Complexity:    holds kHeld batches that came too early, and one snapshot, each of no more than max_bytes. Of such batches the
-//                first give way; a larger snapshot is not delivered.
+// Complexity:    holds kHeld batches that came too early, and one snapshot, each of no more than max_bytes.
+//                Of such batches the first give way; a larger snapshot is not delivered.
 #pragma once
 
 #include <cstddef>

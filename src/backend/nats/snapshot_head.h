@@ -1,4 +1,5 @@
-// SnapshotHead: what a bucket says of a worker's snapshot: where its parts are, and which snapshot they must be of.
+// SnapshotHead: what a bucket says of a worker's snapshot: where its parts are, and which snapshot they must
+// be of.
 //
 // Thread safety: plain value.
 #pragma once

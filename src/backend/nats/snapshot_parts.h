@@ -1,7 +1,7 @@
 // SnapshotParts: puts the parts of one snapshot together, in any order.
 //
-// Parts of another snapshot than the first one's are not taken: a listener never gets a mixture. Parts that together take more than
-// the limit are dropped, all of them, and none is taken any more.
+// Parts of another snapshot than the first one's are not taken: a listener never gets a mixture. Parts that
+// together take more than the limit are dropped, all of them, and none is taken any more.
 //
 // Thread safety: thread-compatible.
 #pragma once

@@ -15,8 +15,8 @@
 
 namespace ashlar::backend::nats {
 
-// All parts; nothing when nobody is there to answer, or has no snapshot of that stream. Errors: kTimeout: no whole answer
-// came in time; kUnavailable; kCapacity: it takes more than `max_bytes` of memory.
+// All parts; nothing when nobody is there to answer, or has no snapshot of that stream. Errors: kTimeout: no
+// whole answer came in time; kUnavailable; kCapacity: it takes more than `max_bytes` of memory.
 Result<std::optional<std::vector<events::OwnedBatch>>> request_snapshot(Connection& connection,
                                                                         const std::string& subject,
                                                                         const events::StreamId& stream,

@@ -1,7 +1,7 @@
 // SnapshotResponder: answers requests for the snapshot of one worker, on a thread of its own.
 //
-// An answer is the parts of a snapshot, each a message, to the subject that the request names. An empty message says that
-// there is none.
+// An answer is the parts of a snapshot, each a message, to the subject that the request names. An empty
+// message says that there is none.
 //
 // Thread safety: thread-safe.
 #pragma once

@@ -316,8 +316,8 @@ Result<void> Connection::begin_value(std::int64_t size) {
   return {};
 }
 
-// What is no value: a status, an error, a number. Of lists, which nothing that was asked is answered with, only the first
-// line is looked at: memory for as many elements as it says is not taken.
+// What is no value: a status, an error, a number. Of lists, which nothing that was asked is answered with,
+// only the first line is looked at: memory for as many elements as it says is not taken.
 Result<void> Connection::read_plain(std::string_view line) {
   const std::string_view text = line.substr(1, line.size() - 3);
   Reply& answer = commands_[reading_]->reply;

@@ -87,7 +87,7 @@ class Connection {
   Phase phase_ = Phase::kLine;
   std::uint64_t value_left_ = 0;
   storage::PartsCursor<std::byte> place_;  // of what is left of it; empty where the value is thrown away
-  std::size_t begin_ = 0;                // of what is unread in buffer_
+  std::size_t begin_ = 0;                  // of what is unread in buffer_
   std::size_t end_ = 0;
   std::array<char, 16'384> buffer_{};
 };

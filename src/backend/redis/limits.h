@@ -35,8 +35,8 @@ class Limits {
 
   // Errors: kCancelled, kTimeout.
   Result<void> check() const { return limits_.check(); }
-  // As poll() of one socket, for `most` at the longest, and until the limits come. Returns what poll() does; 0
-  // also where the limits came. `about` may have no socket: fd -1.
+  // As poll() of one socket, for `most` at the longest, and until the limits come. Returns what poll() does;
+  // 0 also where the limits came. `about` may have no socket: fd -1.
   int wait(pollfd& about, std::chrono::milliseconds most) const {
     using std::chrono::milliseconds;
     if (limits_.deadline)

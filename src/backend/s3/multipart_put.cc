@@ -144,8 +144,8 @@ void MultipartPut::completed(Response& response) {
   abort();
 }
 
-// The upload may be gone because it succeeded, and the answer was lost. Attempts do not tell: where a connection that was used
-// before breaks without an answer, libcurl repeats the request by itself.
+// The upload may be gone because it succeeded, and the answer was lost. Attempts do not tell: where a
+// connection that was used before breaks without an answer, libcurl repeats the request by itself.
 void MultipartPut::look_after_lost_upload(const Response& response) {
   Request look = request(Method::kHead, "");
   look.done = [this, first = put_result(options_, object_.key, response)](Response& found) {

@@ -56,8 +56,8 @@ Ring::Ring(const UringOptions& options, int wake) noexcept
   for (std::uint32_t i = options.registered_files; i-- > 0;) free_files_.push_back(i);
 }
 
-// Called on the thread: with these flags the ring belongs to the one that makes it, and completions need no interrupt of
-// it. A kernel that does not know them gets none.
+// Called on the thread: with these flags the ring belongs to the one that makes it, and completions need no
+// interrupt of it. A kernel that does not know them gets none.
 Result<void> Ring::open(const UringOptions& options, io_uring* ring) {
   int error = -EINVAL;
   for (const unsigned flags : {unsigned{IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_DEFER_TASKRUN}, 0u}) {

@@ -1,7 +1,8 @@
 // Ring: an io_uring, the thread that owns it, and the transfers that it runs.
 //
-// Requests and registrations come in through an inbox; an eventfd that the ring reads wakes the thread. The thread starts
-// operations of the oldest transfer first, as many as the depth allows, and sleeps until something ends.
+// Requests and registrations come in through an inbox; an eventfd that the ring reads wakes the thread. The
+// thread starts operations of the oldest transfer first, as many as the depth allows, and sleeps until
+// something ends.
 //
 // Thread safety: thread-safe, except for what is marked as the thread's own.
 #pragma once
@@ -79,15 +80,16 @@ class Ring {
   Ring(const UringOptions& options, int wake) noexcept;
   static Result<void> open(const UringOptions& options, io_uring* ring);
 
-  // Runs `task` on the thread and waits for it; at once when this is the thread. False, and the task dropped, when the ring
-  // is stopping.
+  // Runs `task` on the thread and waits for it; at once when this is the thread. False, and the task dropped,
+  // when the ring is stopping.
   bool on_thread(std::function<void()> task);
   void wake();
 
   // The thread's own.
   void run();
   void take_inbox();
-  // Gives the kernel everything that was prepared. Places in its tables change only when nothing refers to them any more.
+  // Gives the kernel everything that was prepared. Places in its tables change only when nothing refers to
+  // them any more.
   void submit_prepared();
   // Takes jobs that have not started and will not out of the line.
   void sweep();

@@ -1,5 +1,5 @@
-// The queue is swapped out whole by the thread of the sockets, so that a burst costs one lock. Whoever publishes writes to an
-// event descriptor only when the thread sleeps.
+// The queue is swapped out whole by the thread of the sockets, so that a burst costs one lock. Whoever
+// publishes writes to an event descriptor only when the thread sleeps.
 #include "ashlar/backend/zmq/engine_publisher.h"
 
 #include <poll.h>

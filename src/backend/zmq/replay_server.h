@@ -1,11 +1,12 @@
 // ReplayServer: keeps the last messages and sends them again to whoever asks on a ROUTER socket.
 //
-// Replies go out as far as their reader has room, and go on at the next send_replies(): a slow reader holds up nobody, and costs no
-// memory but its place. Messages that leave the ring in the meantime are left out; the reader sees that by the numbers.
+// Replies go out as far as their reader has room, and go on at the next send_replies(): a slow reader holds
+// up nobody, and costs no memory but its place. Messages that leave the ring in the meantime are left out;
+// the reader sees that by the numbers.
 //
-// Snapshots take memory of their own, until their readers have taken them. Requests that come while nothing new was published share
-// one. Another one is made when it fits EnginePublisherOptions::snapshot_bytes with those that are not yet read, or none is left;
-// until then its reader waits.
+// Snapshots take memory of their own, until their readers have taken them. Requests that come while nothing
+// new was published share one. Another one is made when it fits EnginePublisherOptions::snapshot_bytes with
+// those that are not yet read, or none is left; until then its reader waits.
 //
 // Thread safety: confined; the counters may be read by anybody.
 // Complexity:    O(1) for a message, and for each message of a reply.

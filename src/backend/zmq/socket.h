@@ -1,6 +1,7 @@
 // Frame, Context, Socket: the C calls of ZeroMQ with owners and errors.
 //
-// There is one context in a process, so that inproc endpoints of all parts meet; it goes with the last socket.
+// There is one context in a process, so that inproc endpoints of all parts meet; it goes with the last
+// socket.
 //
 // Thread safety: Context: thread-safe. Frame: thread-compatible. Socket: confined to one thread at a time.
 #pragma once
@@ -36,8 +37,8 @@ class Frame {
   // Throws std::bad_alloc.
   static Frame of(std::span<const std::byte> bytes);
   static Frame of(std::string_view text) { return of(std::as_bytes(std::span(text))); }
-  // Takes the bytes over. They count against the budget until the last copy of the frame is gone, also those that wait in queues
-  // of the library. Throws std::bad_alloc.
+  // Takes the bytes over. They count against the budget until the last copy of the frame is gone, also those
+  // that wait in queues of the library. Throws std::bad_alloc.
   static Frame of(std::vector<std::byte> bytes, std::shared_ptr<ByteBudget> budget);
   // Eight bytes, most significant first.
   static Frame of_number(std::uint64_t number);
@@ -89,7 +90,8 @@ class Socket {
   void set(int option, std::int64_t value) noexcept;
   void set(int option, std::string_view value) noexcept;
 
-  // Returns the endpoint with the port that the system chose. Waits a little for an address that is just being given up.
+  // Returns the endpoint with the port that the system chose. Waits a little for an address that is just
+  // being given up.
   Result<std::string> bind(const std::string& endpoint);
   Result<void> connect(const std::string& endpoint);
   // Returns when nobody listens there any more, so that another socket may.
@@ -98,8 +100,8 @@ class Socket {
   // The frame is gone when it went out. False: not now (with ZMQ_DONTWAIT), or errno says why.
   bool send(Frame& frame, int flags) noexcept;
   bool send(Frame&& frame, int flags) noexcept { return send(frame, flags); }
-  // A whole message that is there, frames in excess of `limit` left out but counted. Returns how many frames it had; 0: none
-  // is there.
+  // A whole message that is there, frames in excess of `limit` left out but counted. Returns how many frames
+  // it had; 0: none is there.
   std::size_t receive(std::vector<Frame>& frames, std::size_t limit) noexcept;
 
   // One frame that is there. False: none is.
@@ -122,11 +124,12 @@ class Socket {
 // Waits until something is there, or `timeout` has passed. Returns how many items have something.
 int poll_items(std::span<zmq_pollitem_t> items, Clock::Duration timeout) noexcept;
 
-// "zmq_bind tcp://…: Address already in use", as kUnavailable, or kInvalidArgument where the endpoint is at fault.
+// "zmq_bind tcp://…: Address already in use", as kUnavailable, or kInvalidArgument where the endpoint is at
+// fault.
 Error socket_error(const char* call, const std::string& endpoint);
 
-// Errors: kInvalidArgument: no address of ZeroMQ, a port that TCP does not have (ZeroMQ itself takes it modulo 65536), or a user
-// and password, which ZeroMQ does not take; those are not in the message.
+// Errors: kInvalidArgument: no address of ZeroMQ, a port that TCP does not have (ZeroMQ itself takes it
+// modulo 65536), or a user and password, which ZeroMQ does not take; those are not in the message.
 Result<void> check_endpoint(const char* option, const std::string& endpoint);
 
 // A name that nothing else in the process has.

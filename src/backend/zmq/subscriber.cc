@@ -287,7 +287,8 @@ Subscriber::Answer Subscriber::watch(std::uint64_t next, std::size_t limit, cons
     hear();
     return has_answers_ ? Answer::kWhole : Answer::kEmpty;
   }
-  // Never in the call that opened the socket, or sent the question: a caller that comes seldom looks for an answer first.
+  // Never in the call that opened the socket, or sent the question: a caller that comes seldom looks for an
+  // answer first.
   if (is_new || now < answer_until_) return Answer::kNone;
   question_.reset();
   // Unless it spoke meanwhile.

@@ -28,8 +28,8 @@ class Subscriber {
 
   // The next message that is there. False: none. Malformed ones are counted and skipped.
   bool receive(std::uint64_t& number, Frame& topic, Frame& payload);
-  // Asks for everything from `from` on, with a socket of its own. What comes is given to `take` until the end marker, or until
-  // there is no room.
+  // Asks for everything from `from` on, with a socket of its own. What comes is given to `take` until the end
+  // marker, or until there is no room.
   // Errors: as EngineSource::replay().
   Result<void> replay(std::uint64_t from, const Take& take);
 
@@ -38,13 +38,13 @@ class Subscriber {
   zmq_pollitem_t changes() const noexcept { return watch_.item(ZMQ_POLLIN); }
   // Reads what happened to connections.
   void update();
-  // Call it when nothing is there to be read: connects anew where ZeroMQ has given up, as it does with a peer that sent
-  // something it does not understand.
+  // Call it when nothing is there to be read: connects anew where ZeroMQ has given up, as it does with a peer
+  // that sent something it does not understand.
   void revive();
   enum class Answer : std::uint8_t { kNone, kEmpty, kWhole };
-  // Call it when receive() has nothing: asks who has been silent for options.silence for message `next` and what follows, without
-  // waiting, and gives `take` what is answered, at most `limit` messages in one call. kEmpty and kWhole:
-  // the answer has come to its end, without or with messages.
+  // Call it when receive() has nothing: asks who has been silent for options.silence for message `next` and
+  // what follows, without waiting, and gives `take` what is answered, at most `limit` messages in one call.
+  // kEmpty and kWhole: the answer has come to its end, without or with messages.
   Answer watch(std::uint64_t next, std::size_t limit, const Take& take);
   // The next watch() asks, however long ago something was heard.
   void ask_at_once() noexcept { heard_at_ = Clock::real().now() - options_.silence; }

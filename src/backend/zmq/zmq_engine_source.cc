@@ -34,7 +34,8 @@ class ZmqEngineSource::State {
   // After a connection was made: what the engine keeps goes to `pending`.
   void look_back();
 
-  // An engine that said nothing for long is asked for what came since the last message. Requires: nothing is pending.
+  // An engine that said nothing for long is asked for what came since the last message. Requires: nothing is
+  // pending.
   void watch();
 
   std::unique_ptr<Subscriber> subscriber;
@@ -54,8 +55,8 @@ void ZmqEngineSource::State::look_back() {
   if (connects == looked_back || !subscriber->is_connected()) return;
   Result<feed::EngineReplay> kept = replay(last.value_or(0));
   if (kept && last && (kept->messages.empty() || kept->messages.front().sequence != *last)) {
-    // It keeps more than one message; without the last one it is another life. One that was away for longer than it keeps
-    // looks the same, and what it held is not known either.
+    // It keeps more than one message; without the last one it is another life. One that was away for longer
+    // than it keeps looks the same, and what it held is not known either.
     if (kept->messages.empty()) kept = replay(0);
     if (kept) {
       ++restarts;
@@ -71,7 +72,8 @@ void ZmqEngineSource::State::look_back() {
   std::move(kept->messages.begin(), kept->messages.end(), std::back_inserter(pending));
 }
 
-// Where nobody looked back after a connection, the last message is asked for too: who does not keep it is another life.
+// Where nobody looked back after a connection, the last message is asked for too: who does not keep it is
+// another life.
 void ZmqEngineSource::State::watch() {
   const std::uint64_t connects = subscriber->stats().connects;
   const bool is_sure = connects == asked || connects <= 1;

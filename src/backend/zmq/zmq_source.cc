@@ -17,8 +17,8 @@ using events::BatchKind;
 using events::EventBatch;
 using events::StreamId;
 
-// What a replay says about one stream, from one event on: nothing is handed on before a batch that begins early enough, or a
-// snapshot.
+// What a replay says about one stream, from one event on: nothing is handed on before a batch that begins
+// early enough, or a snapshot.
 class Recovery {
  public:
   Recovery(const StreamId& stream, std::uint64_t from, feed::BatchConsumer& consumer)
@@ -164,9 +164,9 @@ class ZmqSource::State {
     return true;
   }
 
-  // What a publisher that said nothing for long has to say when it is asked. After a new connection it may be another life,
-  // which counts from 0 again, and what the earlier one said may still come: so the last message is asked for too, and who does
-  // not keep it is asked for everything.
+  // What a publisher that said nothing for long has to say when it is asked. After a new connection it may be
+  // another life, which counts from 0 again, and what the earlier one said may still come: so the last
+  // message is asked for too, and who does not keep it is asked for everything.
   std::size_t watch(std::size_t which, feed::BatchConsumer& consumer, std::size_t limit) {
     Heard& heard = heard_[which];
     Subscriber& subscriber = *subscribers_[which];

@@ -1,16 +1,18 @@
 // Counting children in families.
 //
-// The key of a family is 64 bits that child and parent agree on without knowing each other: the child's mode and
-// position and the parent fragment, as the child's own name carries them (2 + 8 + 54, 2 + 16 + 46 or 2 + 24 + 38 bits).
-// A parent computes the same bits from its own position and chain hash, in the width that its child's position asks for.
+// The key of a family is 64 bits that child and parent agree on without knowing each other: the child's mode
+// and position and the parent fragment, as the child's own name carries them (2 + 8 + 54, 2 + 16 + 46 or 2 +
+// 24 + 38 bits). A parent computes the same bits from its own position and chain hash, in the width that its
+// child's position asks for.
 //
-// Families lie in an array and keep their place; an open-addressing index of their numbers finds them by key (linear
-// probing, and removal by shifting back what had to pass the gap: Knuth, The Art of Computer Programming 6.4, algorithm
-// R). A block is in two families at most, so twice the blocks bounds the families and 2/3 the load of the index.
+// Families lie in an array and keep their place; an open-addressing index of their numbers finds them by key
+// (linear probing, and removal by shifting back what had to pass the gap: Knuth, The Art of Computer
+// Programming 6.4, algorithm R). A block is in two families at most, so twice the blocks bounds the families
+// and 2/3 the load of the index.
 //
-// A removal changes one count, and only a count that falls to 0, or rises from it, moves blocks: those of one family.
-// Nothing is passed on along a chain, however long: the parent that became a leaf is an ordinary candidate of the next
-// pop().
+// A removal changes one count, and only a count that falls to 0, or rises from it, moves blocks: those of one
+// family. Nothing is passed on along a chain, however long: the parent that became a leaf is an ordinary
+// candidate of the next pop().
 #include "ashlar/block/lineage_backend.h"
 
 #include <algorithm>
@@ -259,11 +261,11 @@ void LineageBackend::leave(BlockId id) {
 
 // ---- peek
 
-// The next victims, were pop() called again and again: the order as it stands, merged with the parents that the victims
-// leave behind as leaves.
+// The next victims, were pop() called again and again: the order as it stands, merged with the parents that
+// the victims leave behind as leaves.
 //
-// The first k of the order as it stands are enough for k victims: a parent is taken from it only when no leaf is left,
-// and by then every block that left the order has been a victim.
+// The first k of the order as it stands are enough for k victims: a parent is taken from it only when no leaf
+// is left, and by then every block that left the order has been a victim.
 class LineageBackend::Forecast {
  public:
   Forecast(const LineageBackend& backend, std::size_t count) : backend_(backend), standing_(count) {

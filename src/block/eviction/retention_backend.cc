@@ -1,7 +1,8 @@
-// Two heaps keep the order: normal_ up to the default priority, retained_ above it, so that the next victim is the top of
-// the first that is not empty and the block to demote is the top of the second. A third heap, fading_, has the moments
-// at which priorities change; catch_up() takes those that have come, gives the block its worth of now and moves it from
-// retained_ to normal_ where nothing is left. A block that is demoted leaves fading_ and so stays at the default.
+// Two heaps keep the order: normal_ up to the default priority, retained_ above it, so that the next victim
+// is the top of the first that is not empty and the block to demote is the top of the second. A third heap,
+// fading_, has the moments at which priorities change; catch_up() takes those that have come, gives the block
+// its worth of now and moves it from retained_ to normal_ where nothing is left. A block that is demoted
+// leaves fading_ and so stays at the default.
 #include "ashlar/block/retention_backend.h"
 
 #include <cmath>

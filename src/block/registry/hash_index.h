@@ -1,13 +1,15 @@
-// HashIndex: from sequence hash to a slot, read without a lock. The store finds primary blocks by it, the registry the
-// entries that no store has.
+// HashIndex: from sequence hash to a slot, read without a lock. The store finds primary blocks by it, the
+// registry the entries that no store has.
 //
-// A fixed table of 64-byte buckets: seven entries {tag, slot}, and a header that has one byte of each tag and counts
-// the entries that had to pass on to the next bucket. An entry never moves while it is there, so a reader without the
-// lock cannot miss one that stays; what it finds is a hint that the slot's own word and hash confirm.
+// A fixed table of 64-byte buckets: seven entries {tag, slot}, and a header that has one byte of each tag and
+// counts the entries that had to pass on to the next bucket. An entry never moves while it is there, so a
+// reader without the lock cannot miss one that stays; what it finds is a hint that the slot's own word and
+// hash confirm.
 //
-// Thread safety: insert(), replace() and erase() under the owner's lock; candidate() and find() from anywhere.
-// Complexity:    O(1); about four of seven entries of a bucket are used in a full pool. Nothing allocates after
-//                construction. Memory: 16 to 32 bytes per slot.
+// Thread safety: insert(), replace() and erase() under the owner's lock; candidate() and find() from
+// anywhere.
+// Complexity:    O(1); about four of seven entries of a bucket are used in a full pool. Nothing allocates
+//                after construction. Memory: 16 to 32 bytes per slot.
 #pragma once
 
 #include <algorithm>
@@ -84,8 +86,8 @@ class HashIndex {
     }
   }
 
-  // The hash is in slot `to` from now on. In one store: a reader finds the hash in one of the two slots at any moment.
-  // Requires: insert(mixed, from) happened.
+  // The hash is in slot `to` from now on. In one store: a reader finds the hash in one of the two slots at
+  // any moment. Requires: insert(mixed, from) happened.
   void replace(std::uint64_t mixed, std::uint32_t from, std::uint32_t to) noexcept {
     for (std::size_t step = 0;; ++step) {
       Bucket& bucket = buckets_[(mixed + step) & mask_];
@@ -112,7 +114,8 @@ class HashIndex {
         return;
       }
       ASHLAR_DCHECK(step <= mask_ && header >> kPassedShift != 0, "slot %u is not in the index", slot);
-      // A count that was full once is not exact any more and stays; it only makes readers look one bucket further.
+      // A count that was full once is not exact any more and stays; it only makes readers look one bucket
+      // further.
       if (header >> kPassedShift != kPassedFull) bucket.header.store(header - kOnePassed, kOrderProbe);
     }
   }

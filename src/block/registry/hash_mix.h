@@ -1,7 +1,8 @@
 // HashMix: 64 well-spread bits of a sequence hash, computed once for all tables that look it up.
 //
-// The chain hash is a good hash already, but names given by others may not be. The index takes its bucket from the low
-// bits and its tag from the high 32; the frequency sketch takes its word from the high 32 and its counters from the low.
+// The chain hash is a good hash already, but names given by others may not be. The index takes its bucket
+// from the low bits and its tag from the high 32; the frequency sketch takes its word from the high 32 and
+// its counters from the low.
 #pragma once
 
 #include <cstdint>

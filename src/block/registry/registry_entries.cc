@@ -56,7 +56,8 @@ void RegistryEntries::Shard::remove_orphan(Entry& orphan) {
 
 void RegistryEntries::Shard::add_slab(std::size_t shard) {
   const auto first = static_cast<std::uint32_t>(slabs.size() * kSlab);
-  // Whatever becomes of the entries, nothing allocates later: all of them may be free, and all of them orphans.
+  // Whatever becomes of the entries, nothing allocates later: all of them may be free, and all of them
+  // orphans.
   free.reserve(first + kSlab);
   if (first + kSlab > orphans.capacity()) {
     HashIndex larger(2 * static_cast<std::uint32_t>(orphans.capacity()));
@@ -83,7 +84,7 @@ Entry& RegistryEntries::Shard::make(const tokens::SequenceHash& hash) {
 }
 
 Entry& RegistryEntries::spell_out(const tokens::SequenceHash& hash,
-                               events::TierId tier) ASHLAR_NO_THREAD_SAFETY_ANALYSIS {
+                                  events::TierId tier) ASHLAR_NO_THREAD_SAFETY_ANALYSIS {
   Entry& entry = shard_of(hash.position()).make(hash);
   entry.presence[tier.value()].store(1,
                                      std::memory_order_relaxed);  // relaxed: written under the shard's lock
@@ -120,15 +121,15 @@ void RegistryEntries::remove_from_shards(const EntrySource* source) noexcept {
   }
 }
 
-// The source stays among the listeners until the next one comes: by then it has expired, and until then it hears of
-// touches and has nothing to refresh. So leaving needs no memory.
+// The source stays among the listeners until the next one comes: by then it has expired, and until then it
+// hears of touches and has nothing to refresh. So leaving needs no memory.
 void RegistryEntries::detach(EntrySource& source) noexcept {
   remove_from_shards(&source);
   source_count_.fetch_sub(1, std::memory_order_relaxed);
 }
 
 void RegistryEntries::tell_touched(std::span<const tokens::SequenceHash> hashes,
-                                const EntrySource* except) noexcept {
+                                   const EntrySource* except) noexcept {
   std::shared_ptr<const Listeners> listeners;
   {
     const MutexLock lock(listeners_mu_);
@@ -148,7 +149,7 @@ void RegistryEntries::touch(Entry& entry) noexcept {
 }
 
 Entry* RegistryEntries::lookup(Shard& shard, const tokens::SequenceHash& hash,
-                            const EntrySource* except) ASHLAR_NO_THREAD_SAFETY_ANALYSIS {
+                               const EntrySource* except) ASHLAR_NO_THREAD_SAFETY_ANALYSIS {
   const std::uint64_t mixed = HashMix::of(hash);
   for (EntrySource* source : shard.sources) {
     if (source == except) continue;
@@ -167,7 +168,8 @@ RegistryEntries::Acquired RegistryEntries::acquire(Cursor& cursor, const tokens:
   return {&entry, true};
 }
 
-Entry* RegistryEntries::find(Cursor& cursor, const tokens::SequenceHash& hash) ASHLAR_NO_THREAD_SAFETY_ANALYSIS {
+Entry* RegistryEntries::find(Cursor& cursor,
+                             const tokens::SequenceHash& hash) ASHLAR_NO_THREAD_SAFETY_ANALYSIS {
   Shard& shard = shard_of(hash.position());
   cursor.move_to(&shard);
   Entry* entry = lookup(shard, hash, nullptr);

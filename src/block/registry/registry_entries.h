@@ -1,19 +1,21 @@
 // RegistryEntries: the entries of a BlockRegistry, and the ways to find them by hash.
 //
-// A hash that some manager holds is found through that manager's own index, which leads to the slot and from there to
-// the entry; hashes that only handles keep ("orphans") have an index here. So a block costs one index entry, whether it
-// is looked for by its manager or by the registry. What the parts agree on is the shard's lock: for one hash, the
-// manager's index entry, the slot's entry pointer, the orphan index and the count change only under it.
+// A hash that some manager holds is found through that manager's own index, which leads to the slot and from
+// there to the entry; hashes that only handles keep ("orphans") have an index here. So a block costs one
+// index entry, whether it is looked for by its manager or by the registry. What the parts agree on is the
+// shard's lock: for one hash, the manager's index entry, the slot's entry pointer, the orphan index and the
+// count change only under it.
 //
-// Position first: a hash belongs to the shard of its position. 16 consecutive positions share one, so a walk along a
-// sequence changes locks every 16 blocks.
+// Position first: a hash belongs to the shard of its position. 16 consecutive positions share one, so a walk
+// along a sequence changes locks every 16 blocks.
 //
-// Most hashes have one block and no handle. Such a block implies its entry: its slot says so (is_implied), and the entry
-// is spelled out when somebody asks for it, under the shard's lock.
+// Most hashes have one block and no handle. Such a block implies its entry: its slot says so (is_implied),
+// and the entry is spelled out when somebody asks for it, under the shard's lock.
 //
-// Entries live in slabs that are never freed before the core, so a late reader touches stale memory, never foreign
-// memory. An entry is erased under its shard's lock when its count is zero; a count that reached zero outside the
-// lock is looked at again inside it, and the generation tells a late thread that the entry has begun another life.
+// Entries live in slabs that are never freed before the core, so a late reader touches stale memory, never
+// foreign memory. An entry is erased under its shard's lock when its count is zero; a count that reached zero
+// outside the lock is looked at again inside it, and the generation tells a late thread that the entry has
+// begun another life.
 //
 // Thread safety: thread-safe. Shard locks are leaves: nothing is called and no other lock is taken under one.
 #pragma once
@@ -68,8 +70,8 @@ struct alignas(64) Entry {
   }
   bool orphan = false;  // no manager has it; written under the shard's lock
 
-  // relaxed: the caller keeps the entry referenced, or holds the shard's lock, which orders this with the erasure that
-  // a count of zero may lead to.
+  // relaxed: the caller keeps the entry referenced, or holds the shard's lock, which orders this with the
+  // erasure that a count of zero may lead to.
   void add_reference() noexcept {
     const std::uint32_t old = refs.fetch_add(1, std::memory_order_relaxed);
     ASHLAR_CHECK(old < kMaxReferences, "a hash has %u handles, as many as it may have", old);
@@ -81,8 +83,8 @@ static_assert(sizeof(Entry) == 64);
 
 inline constexpr std::size_t kRegistryShards = 64;
 
-// Stand for the entries of hashes that have one block and nothing else: one reference, present in the block's tier. One
-// per shard, so that what a slot has says whose lock keeps it.
+// Stand for the entries of hashes that have one block and nothing else: one reference, present in the block's
+// tier. One per shard, so that what a slot has says whose lock keeps it.
 class ImpliedEntries {
  public:
   constexpr ImpliedEntries() {
@@ -124,8 +126,8 @@ class EntrySource {
   virtual ~EntrySource() = default;
   // These hashes were used somewhere: what is inactive here is refreshed. Called outside all locks.
   virtual void touched(std::span<const tokens::SequenceHash> hashes) noexcept = 0;
-  // The entry of a hash that is registered here, or null; one that was implied is spelled out. Called under the hash's
-  // shard lock.
+  // The entry of a hash that is registered here, or null; one that was implied is spelled out. Called under
+  // the hash's shard lock.
   virtual Entry* find_entry(std::uint64_t mixed, const tokens::SequenceHash& hash) = 0;
   // How many hashes at a position have an implied entry here. Called under the position's shard lock.
   virtual std::size_t count_implied(std::uint32_t position) const noexcept = 0;
@@ -183,12 +185,12 @@ class RegistryEntries : public std::enable_shared_from_this<RegistryEntries> {
   void release(Entry& entry);
 
   // The reference of a block that is being registered: it becomes present in its tier. The caller is the
-  // source `self`, does not have the hash yet, and puts it into its index before the cursor moves on. A hash that
-  // is new gets an implied entry.
+  // source `self`, does not have the hash yet, and puts it into its index before the cursor moves on. A hash
+  // that is new gets an implied entry.
   Acquired acquire_block(Cursor& cursor, const tokens::SequenceHash& hash, events::TierId tier,
                          const EntrySource& self);
-  // The block leaves. In `leave()`, which runs under the shard's lock, the caller takes the hash out of its index and
-  // says which entry it had.
+  // The block leaves. In `leave()`, which runs under the shard's lock, the caller takes the hash out of its
+  // index and says which entry it had.
   template <class Leave>
   void release_block(Cursor& cursor, const tokens::SequenceHash& hash, events::TierId tier,
                      RetiredExtensions& retired, Leave&& leave) ASHLAR_NO_THREAD_SAFETY_ANALYSIS {
@@ -201,8 +203,8 @@ class RegistryEntries : public std::enable_shared_from_this<RegistryEntries> {
       block_left(shard, *entry, tier, retired);
     }
   }
-  // Another block of the same source takes the block's place: in `pass()`, which runs under the shard's lock, the caller
-  // changes its index and hands the entry on. The hash stays present all the while.
+  // Another block of the same source takes the block's place: in `pass()`, which runs under the shard's lock,
+  // the caller changes its index and hands the entry on. The hash stays present all the while.
   template <class Pass>
   void pass_block(Cursor& cursor, const tokens::SequenceHash& hash, Pass&& pass) {
     cursor.move_to(&shard_of(hash.position()));
@@ -245,7 +247,8 @@ class RegistryEntries : public std::enable_shared_from_this<RegistryEntries> {
     Entry* find_orphan(std::uint64_t mixed, const tokens::SequenceHash& hash) ASHLAR_REQUIRES(mu);
     void add_orphan(Entry& entry) ASHLAR_REQUIRES(mu);
     void remove_orphan(Entry& entry) ASHLAR_REQUIRES(mu);
-    // An entry with one reference. The caller makes it an orphan or a block's, and counts the hash if it is new.
+    // An entry with one reference. The caller makes it an orphan or a block's, and counts the hash if it is
+    // new.
     Entry& make(const tokens::SequenceHash& hash) ASHLAR_REQUIRES(mu);
     void erase(Entry& entry, RetiredExtensions& retired) ASHLAR_REQUIRES(mu);
     // The only place that allocates.
@@ -291,9 +294,10 @@ inline void RegistryEntries::Shard::erase(Entry& gone, RetiredExtensions& retire
 }
 
 inline void RegistryEntries::release(Shard& shard, Entry& entry,
-                                  RetiredExtensions& retired) ASHLAR_NO_THREAD_SAFETY_ANALYSIS {
-  // acquire, acq_rel: what every holder did with the entry happens before its memory begins another life. A count of
-  // one is ours, and nobody can add to it: new references come from holders, or from a look-up under this lock.
+                                     RetiredExtensions& retired) ASHLAR_NO_THREAD_SAFETY_ANALYSIS {
+  // acquire, acq_rel: what every holder did with the entry happens before its memory begins another life. A
+  // count of one is ours, and nobody can add to it: new references come from holders, or from a look-up under
+  // this lock.
   if (entry.refs.load(std::memory_order_acquire) == 1) [[likely]] {
     entry.refs.store(0, std::memory_order_relaxed);
     shard.erase(entry, retired);
@@ -304,7 +308,7 @@ inline void RegistryEntries::release(Shard& shard, Entry& entry,
 
 // relaxed, in both: presence is a count that is written under the shard's lock and only looked at without it.
 inline void RegistryEntries::block_left(Shard& shard, Entry& entry, events::TierId tier,
-                                     RetiredExtensions& retired) ASHLAR_NO_THREAD_SAFETY_ANALYSIS {
+                                        RetiredExtensions& retired) ASHLAR_NO_THREAD_SAFETY_ANALYSIS {
   auto& present = entry.presence[tier.value()];
   present.store(static_cast<std::uint16_t>(present.load(std::memory_order_relaxed) - 1),
                 std::memory_order_relaxed);
@@ -316,9 +320,9 @@ inline void RegistryEntries::block_left(Shard& shard, Entry& entry, events::Tier
   release(shard, entry, retired);
 }
 
-inline RegistryEntries::Acquired RegistryEntries::acquire_block(Cursor& cursor, const tokens::SequenceHash& hash,
-                                                          events::TierId tier, const EntrySource& self)
-    ASHLAR_NO_THREAD_SAFETY_ANALYSIS {
+inline RegistryEntries::Acquired RegistryEntries::acquire_block(
+    Cursor& cursor, const tokens::SequenceHash& hash, events::TierId tier,
+    const EntrySource& self) ASHLAR_NO_THREAD_SAFETY_ANALYSIS {
   Shard& shard = shard_of(hash.position());
   cursor.move_to(&shard);
   // The common case first: one manager, which asks for itself, and no orphans.

@@ -3,10 +3,10 @@
 // the epoch is in the top 16 bits. Which word and which counter come from disjoint bits of the mix, so every
 // counter is reachable.
 //
-// Sixteen bits of epoch are compared modulo 2^16, so no word may fall half of that behind. Each new epoch therefore ages
-// a slice of the table, and every word has been visited when kPass epochs are over. The thread whose touch begins the
-// epoch does it, and advances the cursor only after the slice is aged: a thread that stops in between leaves the slice
-// to the next one.
+// Sixteen bits of epoch are compared modulo 2^16, so no word may fall half of that behind. Each new epoch
+// therefore ages a slice of the table, and every word has been visited when kPass epochs are over. The thread
+// whose touch begins the epoch does it, and advances the cursor only after the slice is aged: a thread that
+// stops in between leaves the slice to the next one.
 #include "ashlar/block/tiny_lfu.h"
 
 #include <algorithm>
@@ -24,8 +24,8 @@ constexpr std::uint64_t kHalveMask = 0x0000'7777'7777'7777u;
 constexpr unsigned kEpochShift = 48;
 constexpr std::uint64_t kPass = 1 << 13;  // epochs in which every word is aged once
 
-// The word as it is at `epoch`, halved once for each epoch it is behind. A word that is ahead, because another thread
-// saw the next epoch first, stays as it is.
+// The word as it is at `epoch`, halved once for each epoch it is behind. A word that is ahead, because
+// another thread saw the next epoch first, stays as it is.
 std::uint64_t aged(std::uint64_t word, std::uint16_t epoch) noexcept {
   const auto behind = static_cast<std::int16_t>(epoch - static_cast<std::uint16_t>(word >> kEpochShift));
   if (behind <= 0) return word;

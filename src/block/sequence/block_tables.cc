@@ -89,16 +89,17 @@ std::size_t BlockTables::match_all(SequenceText& text, std::size_t limit) {
   return match_groups(text, limit);
 }
 
-// The blocks of a group that a match knows to be there: [from, to), so far the last of the prefix it looks at.
+// The blocks of a group that a match knows to be there: [from, to), so far the last of the prefix it looks
+// at.
 struct BlockTables::Known {
   std::size_t from = 0;
   std::size_t to = 0;
 };
 
-// A group without a block misses every longer prefix whose window sees it, and windows only move on with the prefix. So
-// the walk goes from the longest prefix down: a block that is missing cuts the prefix to what is before it, and what is
-// known of the blocks before the cut stays known. It asks for each block of each group at most once. Full attention needs
-// the blocks from the first on, and is asked in that order.
+// A group without a block misses every longer prefix whose window sees it, and windows only move on with the
+// prefix. So the walk goes from the longest prefix down: a block that is missing cuts the prefix to what is
+// before it, and what is known of the blocks before the cut stays known. It asks for each block of each group
+// at most once. Full attention needs the blocks from the first on, and is asked in that order.
 std::size_t BlockTables::longest(const SequenceText& text, std::size_t limit, std::span<Known> known) const {
   std::size_t probes = 0;
   const auto holds = [&](std::size_t i, std::size_t g) {
@@ -127,8 +128,8 @@ std::size_t BlockTables::longest(const SequenceText& text, std::size_t limit, st
   return limit;
 }
 
-// First a prefix length that all groups seem to have, then the references. Somebody may evict in between: then the prefix
-// ends before the block that is gone, so this ends.
+// First a prefix length that all groups seem to have, then the references. Somebody may evict in between:
+// then the prefix ends before the block that is gone, so this ends.
 std::size_t BlockTables::match_groups(SequenceText& text, std::size_t limit) {
   const std::span<const tokens::SequenceHash> names = text.names(limit);
   std::vector<tokens::SequenceHash> in_group;
@@ -377,8 +378,8 @@ BlockTables::Published BlockTables::publish(std::span<const Publication> publica
   Published published;
   if (publications.empty()) return published;
   if (register_all(publications, /*tentative=*/true, on_twin, published)) {
-    // One of them collides, and none is registered: one by one, then. A collision of one group ends the blocks of all
-    // groups at the same place, since a hit needs them all.
+    // One of them collides, and none is registered: one by one, then. A collision of one group ends the
+    // blocks of all groups at the same place, since a hit needs them all.
     for (const Publication& each : publications) {
       std::size_t& end = each.tables->private_from_;
       for (std::size_t i = each.from; i < std::min(each.from + each.count, end); ++i) {
@@ -432,8 +433,8 @@ void BlockTables::release() noexcept {
   if (tables_.size() <= 1) {
     for (Table& table : tables_) drop(table, table.live, table.slots.size());
   } else {
-    // By position: a hit needs all groups, so they should lose the same blocks. A match that gives up leaves tables of
-    // different lengths.
+    // By position: a hit needs all groups, so they should lose the same blocks. A match that gives up leaves
+    // tables of different lengths.
     std::size_t longest = 0;
     for (const Table& table : tables_) longest = std::max(longest, table.slots.size());
     Dropper dropper;

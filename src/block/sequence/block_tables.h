@@ -1,8 +1,8 @@
 // BlockTables: the blocks of one sequence, a table per cache group, and every way they change.
 //
-// A table is a row of blocks in the order of the tokens: first the registered ones, to each of which it holds a
-// reference, then those it owns alone. A fork turns owned blocks into shared ones; who writes to a shared block takes a
-// copy first. Blocks that have left a group's window are gaps.
+// A table is a row of blocks in the order of the tokens: first the registered ones, to each of which it holds
+// a reference, then those it owns alone. A fork turns owned blocks into shared ones; who writes to a shared
+// block takes a copy first. Blocks that have left a group's window are gaps.
 //
 // Thread safety: thread-compatible; tables that share blocks may be used by different threads.
 // Invariant: all tables are equally long.
@@ -20,9 +20,9 @@
 #include "ashlar/block/detail/slot_ref.h"
 #include "ashlar/block/manager_options.h"
 #include "ashlar/block/request_sequence.h"
-#include "block/store/block_store.h"
 #include "block/sequence/sequence_text.h"
 #include "block/sequence/slot_share.h"
+#include "block/store/block_store.h"
 
 namespace ashlar::block::detail {
 
@@ -51,12 +51,12 @@ class BlockTables {
 
   // The calls below that may throw std::bad_alloc change nothing then.
 
-  // The longest prefix of at most `limit` blocks that is cached and valid for all groups, shared. Returns its blocks.
-  // Requires: the tables are empty.
+  // The longest prefix of at most `limit` blocks that is cached and valid for all groups, shared. Returns its
+  // blocks. Requires: the tables are empty.
   std::size_t match(SequenceText& text, std::size_t limit);
 
-  // Blocks to allocate so that the tables have `blocks` entries and the block with token `computed` in it can be
-  // written. Takes back what nobody shares any more.
+  // Blocks to allocate so that the tables have `blocks` entries and the block with token `computed` in it can
+  // be written. Takes back what nobody shares any more.
   std::size_t wanted(std::size_t computed, std::size_t blocks);
   // Takes the memory that place() needs.
   void make_room(std::size_t computed, std::size_t blocks);
@@ -87,8 +87,8 @@ class BlockTables {
     std::size_t registered = 0;
     std::size_t replaced = 0;
   };
-  // Registers them; all are of one store. A hash collision leaves the block, and those after it, with their owner. When
-  // there is no memory after a collision, the rest is left to the next collect().
+  // Registers them; all are of one store. A hash collision leaves the block, and those after it, with their
+  // owner. When there is no memory after a collision, the rest is left to the next collect().
   using OnTwin = BlockStore::OnTwin;
   static Published publish(std::span<const Publication> publications, OnTwin on_twin = OnTwin::kFollowPolicy);
 
@@ -105,7 +105,8 @@ class BlockTables {
   BlockTables empty_copy() const;
   // Requires: tables for the same groups of the same store.
   void swap(BlockTables& other) noexcept;
-  // A second set of tables with the same blocks. When it throws, or when the fork is given up: take_back_shares().
+  // A second set of tables with the same blocks. When it throws, or when the fork is given up:
+  // take_back_shares().
   BlockTables fork();
   // Slots that nobody shares any more are their tables' alone again.
   void take_back_shares() noexcept;
@@ -131,9 +132,9 @@ class BlockTables {
   std::size_t match_all(SequenceText& text, std::size_t limit);
   std::size_t match_groups(SequenceText& text, std::size_t limit);
   struct Known;
-  // The longest prefix of at most `limit` blocks that all groups seem to have. `known` has what earlier calls with larger
-  // limits found, one per group. Looks at each block of each group at most once over all these calls.
-  // Requires: the text has `limit` names.
+  // The longest prefix of at most `limit` blocks that all groups seem to have. `known` has what earlier calls
+  // with larger limits found, one per group. Looks at each block of each group at most once over all these
+  // calls. Requires: the text has `limit` names.
   std::size_t longest(const SequenceText& text, std::size_t limit, std::span<Known> known) const;
   void push_gap(Table& table);
   // Gives up entries [from, to) of a table, the last first.

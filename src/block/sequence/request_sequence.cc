@@ -32,16 +32,17 @@ void UntypedRequestDelete::operator()(UntypedRequest* core) const noexcept {
 }
 
 Result<UntypedRequestPtr> RequestCalls::create(std::shared_ptr<BlockStore> store,
-                                            std::vector<tokens::Token> prompt,
-                                            std::vector<tokens::SequenceHash> hashes,
-                                            RequestOptions options) {
+                                               std::vector<tokens::Token> prompt,
+                                               std::vector<tokens::SequenceHash> hashes,
+                                               RequestOptions options) {
   return unless_out_of_memory(
       [&] { return make(std::move(store), std::move(prompt), std::move(hashes), std::move(options)); });
 }
 
 Result<UntypedRequestPtr> RequestCalls::make(std::shared_ptr<BlockStore> store,
-                                          std::vector<tokens::Token> prompt,
-                                          std::vector<tokens::SequenceHash> hashes, RequestOptions options) {
+                                             std::vector<tokens::Token> prompt,
+                                             std::vector<tokens::SequenceHash> hashes,
+                                             RequestOptions options) {
   if (prompt.empty())
     return make_error(ErrorCode::kInvalidArgument, "the prompt is empty; a request needs a token");
   if (options.max_tokens != 0 && prompt.size() > options.max_tokens) {
@@ -73,8 +74,8 @@ Result<UntypedRequestPtr> RequestCalls::make(std::shared_ptr<BlockStore> store,
   auto text = SequenceText::create(std::move(prompt), std::move(hashes), std::move(rules));
   if (!text) return std::move(text).error();
   return UntypedRequestPtr(new UntypedRequest(*std::move(text),
-                                        BlockTables(std::move(store), options.groups, std::move(worth)),
-                                        options.max_tokens, options.reuse_last_token));
+                                              BlockTables(std::move(store), options.groups, std::move(worth)),
+                                              options.max_tokens, options.reuse_last_token));
 }
 
 RequestState RequestCalls::state(const UntypedRequest& core) noexcept {
@@ -156,7 +157,7 @@ Result<std::size_t, SequenceError> RequestCalls::resume(UntypedRequest& core) {
   return core.resume();
 }
 Result<UntypedRequestPtr, SequenceError> RequestCalls::fork(UntypedRequest& core,
-                                                         std::optional<tokens::Token> last) {
+                                                            std::optional<tokens::Token> last) {
   auto forked = core.fork(last);
   if (!forked) return std::move(forked).error();
   return UntypedRequestPtr(forked->release());

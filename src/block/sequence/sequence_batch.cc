@@ -1,9 +1,9 @@
-// A step over many requests. Requests inside a block are scheduled and advanced where they stand; those that need a
-// block, or fill one, are collected, and the manager is visited once for all of them.
-#include "ashlar/base/check.h"
+// A step over many requests. Requests inside a block are scheduled and advanced where they stand; those that
+// need a block, or fill one, are collected, and the manager is visited once for all of them.
 #include "ashlar/block/sequence_batch.h"
-#include "block/sequence/untyped_request.h"
+#include "ashlar/base/check.h"
 #include "block/sequence/thread_scratch.h"
+#include "block/sequence/untyped_request.h"
 
 namespace ashlar::block::detail {
 
@@ -25,8 +25,8 @@ std::optional<BatchError> UntypedBatch::why_foreign() const {
   return BatchError{*foreign_, requests_[*foreign_]->refusal(Reason::kForeign)};
 }
 
-// Schedules the requests that crossing_ lists, over tokens_of(i) tokens each. All or none, also where there is no memory:
-// everything is taken before the blocks are.
+// Schedules the requests that crossing_ lists, over tokens_of(i) tokens each. All or none, also where there
+// is no memory: everything is taken before the blocks are.
 template <class TokensOf>
 Result<BatchPlan, BatchError> UntypedBatch::place_crossing(RequestState state, TokensOf&& tokens_of) {
   BatchPlan plan;
@@ -136,10 +136,11 @@ std::optional<BatchError> UntypedBatch::begin_apply(RequestState state, WhyNot&&
   return std::nullopt;
 }
 
-// Applies a step that begin_apply() has let pass. advance(i) is true when request i has something to collect; retreat(i)
-// undoes it. All or none.
+// Applies a step that begin_apply() has let pass. advance(i) is true when request i has something to collect;
+// retreat(i) undoes it. All or none.
 template <class Advance, class Retreat>
-Result<StepOutcome, BatchError> UntypedBatch::apply(RequestState state, Advance&& advance, Retreat&& retreat) {
+Result<StepOutcome, BatchError> UntypedBatch::apply(RequestState state, Advance&& advance,
+                                                    Retreat&& retreat) {
   ThreadScratch<BlockTables::Publication> publications;
   std::size_t advanced = 0;
   crossing_.clear();

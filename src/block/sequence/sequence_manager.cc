@@ -28,8 +28,8 @@ class UntypedSequence {
     error.refusal = std::move(refused);
     return error;
   }
-  // Registers the full blocks of the first `tokens` tokens. Returns how many were registered now. Throws std::bad_alloc, and
-  // has changed nothing then.
+  // Registers the full blocks of the first `tokens` tokens. Returns how many were registered now. Throws
+  // std::bad_alloc, and has changed nothing then.
   std::size_t publish(std::size_t tokens, BlockTables::OnTwin on_twin) {
     ThreadScratch<BlockTables::Publication> publications;
     try {
@@ -40,8 +40,8 @@ class UntypedSequence {
       throw;
     }
   }
-  // The same for all tokens, before their KV exists. The sequence will write it, so it keeps the blocks that it has:
-  // one that another sequence registered may be read, or still be computed.
+  // The same for all tokens, before their KV exists. The sequence will write it, so it keeps the blocks that
+  // it has: one that another sequence registered may be read, or still be computed.
   void publish_at_once() { publish(text.tokens.size(), BlockTables::OnTwin::kKeepOwn); }
 
   SequenceText text;
@@ -73,7 +73,8 @@ std::uint32_t SequenceView::block_size(const UntypedSequence& core) noexcept {
   return core.text.rules->block_size;
 }
 
-UntypedSequenceManager::UntypedSequenceManager(std::shared_ptr<BlockStore> store, SequenceManagerOptions options)
+UntypedSequenceManager::UntypedSequenceManager(std::shared_ptr<BlockStore> store,
+                                               SequenceManagerOptions options)
     : store_(std::move(store)),
       rules_(std::make_shared<const TextRules>(
           TextRules{std::move(options.hasher), {}, store_->options().block_size})),
@@ -81,7 +82,7 @@ UntypedSequenceManager::UntypedSequenceManager(std::shared_ptr<BlockStore> store
       reuse_last_token_(options.reuse_last_token) {}
 
 Result<UntypedSequencePtr> UntypedSequenceManager::make(std::vector<tokens::Token> tokens,
-                                                  std::vector<tokens::SequenceHash> hashes) const {
+                                                        std::vector<tokens::SequenceHash> hashes) const {
   return unless_out_of_memory([&]() -> Result<UntypedSequencePtr> {
     auto text = SequenceText::create(std::move(tokens), std::move(hashes), rules_);
     if (!text) return std::move(text).error();
@@ -114,8 +115,8 @@ Result<std::size_t, SequenceError> UntypedSequenceManager::allocate(UntypedSeque
   if (sequence.allocated()) return sequence.refusal(Reason::kWrongState);
   if (sequence.text.tokens.empty()) return sequence.refusal(Reason::kNothingToCompute);
   const std::size_t blocks = sequence.block_count();
-  // A hit that is followed by a refusal would leave the cached blocks in another order: where it may be refused, that
-  // is found out first.
+  // A hit that is followed by a refusal would leave the cached blocks in another order: where it may be
+  // refused, that is found out first.
   if (store_->why_not(blocks)) {
     if (auto refused = why_not_allocate(sequence)) return sequence.no_room(*std::move(refused));
   }
@@ -144,7 +145,8 @@ Result<void, SequenceError> UntypedSequenceManager::deallocate(UntypedSequence& 
   return {};
 }
 
-std::optional<AllocationRefusal> UntypedSequenceManager::why_not_append(const UntypedSequence& sequence) const {
+std::optional<AllocationRefusal> UntypedSequenceManager::why_not_append(
+    const UntypedSequence& sequence) const {
   ASHLAR_CHECK(&sequence.tables.store() == store_.get(), "the sequence belongs to another manager");
   return store_->why_not(sequence.block_count() - std::min(sequence.block_count(), sequence.tables.size()));
 }
@@ -168,7 +170,7 @@ Result<AppendOutcome, SequenceError> UntypedSequenceManager::may_append(UntypedS
 }
 
 Result<std::size_t, SequenceError> UntypedSequenceManager::computed(UntypedSequence& sequence,
-                                                                 std::size_t tokens) const {
+                                                                    std::size_t tokens) const {
   if (&sequence.tables.store() != store_.get()) return sequence.refusal(Reason::kForeign);
   if (!sequence.allocated()) return sequence.refusal(Reason::kWrongState);
   const std::size_t limit =

@@ -1,5 +1,5 @@
-// SequenceText: the tokens of a sequence, and the names and prefix digests of its full blocks, computed when they are
-// needed. Names may be given; digests are always those of the tokens.
+// SequenceText: the tokens of a sequence, and the names and prefix digests of its full blocks, computed when
+// they are needed. Names may be given; digests are always those of the tokens.
 //
 // Thread safety: thread-compatible. Invariant: hashes[i] is the name of block i, for every hash there is, and
 // prefixes[i] its digest; there are at most as many digests as names.
@@ -34,14 +34,15 @@ struct SequenceText {
   std::vector<tokens::PrefixDigest> prefixes;
   std::shared_ptr<const TextRules> rules;
 
-  // Errors: kInvalidArgument for more blocks than positions, and for hashes that cannot be those of the tokens.
+  // Errors: kInvalidArgument for more blocks than positions, and for hashes that cannot be those of the
+  // tokens.
   static Result<SequenceText> create(std::vector<tokens::Token> tokens,
                                      std::vector<tokens::SequenceHash> hashes,
                                      std::shared_ptr<const TextRules> rules);
 
   std::size_t full_blocks() const noexcept { return tokens.size() / rules->block_size; }
-  // The first `count` names, those that are missing computed now, and as many digests. Fewer when the positions end.
-  // Requires: count <= full_blocks().
+  // The first `count` names, those that are missing computed now, and as many digests. Fewer when the
+  // positions end. Requires: count <= full_blocks().
   std::span<const tokens::SequenceHash> names(std::size_t count);
   // Memory for so many, ahead.
   void reserve(std::size_t token_count, std::size_t blocks);

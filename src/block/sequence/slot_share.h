@@ -36,8 +36,8 @@ class SlotShare {
 
   explicit operator bool() const noexcept { return shared_ != nullptr; }
   const SlotRef& slot() const noexcept { return shared_->slot; }
-  // True when nobody else shares the slot, and so nobody can begin to, and no work that never ends may still read it.
-  // acquire: pairs with the last other sharer's release; what it did with the block comes first.
+  // True when nobody else shares the slot, and so nobody can begin to, and no work that never ends may still
+  // read it. acquire: pairs with the last other sharer's release; what it did with the block comes first.
   bool sole() const noexcept {
     return shared_->shares.load(std::memory_order_acquire) == 1 &&
            !shared_->abandoned.load(std::memory_order_relaxed);

@@ -17,7 +17,8 @@ namespace {
 constexpr std::size_t kReservedTokens = std::size_t{1} << 20;
 }  // namespace
 
-UntypedRequest::UntypedRequest(SequenceText text, BlockTables tables, std::size_t max_tokens, bool reuse_last_token)
+UntypedRequest::UntypedRequest(SequenceText text, BlockTables tables, std::size_t max_tokens,
+                               bool reuse_last_token)
     : reuse_last_token_(reuse_last_token),
       block_size_(text.rules->block_size),
       next_event_(block_size_),
@@ -103,7 +104,8 @@ void UntypedRequest::release_after(const Fence& fence) {
   release();
 }
 
-Result<std::unique_ptr<UntypedRequest>, SequenceError> UntypedRequest::fork(std::optional<tokens::Token> last) {
+Result<std::unique_ptr<UntypedRequest>, SequenceError> UntypedRequest::fork(
+    std::optional<tokens::Token> last) {
   if (state_ != RequestState::kIdle) return refusal(Reason::kWrongState);
   if (last && size() != computed_ + 1) return refusal(Reason::kPrefillIncomplete, 1, size() - computed_);
   std::unique_ptr<UntypedRequest> other;
@@ -146,7 +148,7 @@ std::optional<SequenceError> UntypedRequest::why_not_decode() const {
 }
 
 Result<StepPlan, SequenceError> UntypedRequest::schedule(std::optional<SequenceError> refused,
-                                                      RequestState state, std::size_t tokens) {
+                                                         RequestState state, std::size_t tokens) {
   if (refused) return *std::move(refused);
   auto taken = unless_out_of_memory(
       [&]() -> std::optional<Result<std::size_t, AllocationRefusal>> {
@@ -224,7 +226,7 @@ void UntypedRequest::retreat(RequestState state, std::size_t computed, std::size
 }
 
 Result<StepOutcome, SequenceError> UntypedRequest::apply(std::size_t computed,
-                                                      std::span<const tokens::Token> next) {
+                                                         std::span<const tokens::Token> next) {
   ThreadScratch<BlockTables::Publication> publications;
   const RequestState before = state_;
   try {

@@ -1,7 +1,7 @@
 // UntypedRequest: one request behind RequestSequence, untyped. Batches work on these directly.
 //
-// Scheduling and applying a decode step inside a block touches only the first fields; everything else happens when
-// `computed` reaches `next_event`, or `room` is used up.
+// Scheduling and applying a decode step inside a block touches only the first fields; everything else happens
+// when `computed` reaches `next_event`, or `room` is used up.
 //
 // Thread safety: thread-compatible.
 #pragma once
@@ -66,7 +66,8 @@ class UntypedRequest {
     state_ = state;
     scheduled_ = tokens;
   }
-  // In the middle of a batch: the step is being applied, so that nobody applies it twice. The scheduled tokens stay.
+  // In the middle of a batch: the step is being applied, so that nobody applies it twice. The scheduled
+  // tokens stay.
   void set_state(RequestState state) noexcept { state_ = state; }
   // After place().
   void placed() noexcept {
@@ -80,8 +81,8 @@ class UntypedRequest {
   std::optional<SequenceError> why_not_apply_prefill(bool with_token) const;
   std::optional<SequenceError> why_not_apply_decode() const;
   std::optional<SequenceError> why_not_apply_speculative(std::size_t accepted) const;
-  // The first `computed` of the scheduled tokens have KV now, and `next` came out. collect() comes next. Throws
-  // std::bad_alloc, and has changed nothing then.
+  // The first `computed` of the scheduled tokens have KV now, and `next` came out. collect() comes next.
+  // Throws std::bad_alloc, and has changed nothing then.
   void advance(std::size_t computed, std::span<const tokens::Token> next) {
     text_.tokens.insert(text_.tokens.end(), next.begin(), next.end());
     computed_ += computed;

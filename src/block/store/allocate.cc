@@ -1,8 +1,8 @@
 // Allocation: reset pool first, then the inactive pool, all or nothing.
 //
-// Taking slots happens in two passes under one hold of the lock. The first pass only collects ids, linked through the
-// slots' scratch column, and can be undone; the second evicts what was registered and hands the slots out. Waiting
-// allocations stand in a queue; only the first may take, and nobody overtakes the queue.
+// Taking slots happens in two passes under one hold of the lock. The first pass only collects ids, linked
+// through the slots' scratch column, and can be undone; the second evicts what was registered and hands the
+// slots out. Waiting allocations stand in a queue; only the first may take, and nobody overtakes the queue.
 #include <algorithm>
 #include <utility>
 

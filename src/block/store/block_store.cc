@@ -27,9 +27,9 @@ BlockStore::BlockStore(ManagerOptions options, events::TierId tier, std::string 
   for (std::uint32_t slot = 0; slot < options_.block_count; ++slot) reset_->push(BlockId(slot));
 }
 
-// The lock of the hash's shard is held. A slot whose entry is of that shard, implied or not, is registered with a hash
-// of that shard, and stays so under the lock; its hash was stored before its entry. Any other slot may change under our
-// eyes and is passed over, whatever hash it seems to have.
+// The lock of the hash's shard is held. A slot whose entry is of that shard, implied or not, is registered
+// with a hash of that shard, and stays so under the lock; its hash was stored before its entry. Any other
+// slot may change under our eyes and is passed over, whatever hash it seems to have.
 Entry* BlockStore::find_entry(std::uint64_t mixed, const tokens::SequenceHash& hash) {
   const std::size_t shard = RegistryEntries::shard_number(hash.position());
   Entry* found = nullptr;

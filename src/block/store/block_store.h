@@ -1,8 +1,10 @@
-// BlockStore: the untyped heart of a BlockManager. Slots, their index, the pools, and every transition between them.
+// BlockStore: the untyped heart of a BlockManager. Slots, their index, the pools, and every transition
+// between them.
 //
-// Locking. One lock, `store`. Without it: matching, copying and dropping references while a block is in use (the slot
-// word, docs/slot_word.md), and every transition of a slot that one guard owns. Under it: everything that changes a
-// pool, the index or a count from or to zero. Sinks and callbacks of others run after it is released.
+// Locking. One lock, `store`. Without it: matching, copying and dropping references while a block is in use
+// (the slot word, docs/slot_word.md), and every transition of a slot that one guard owns. Under it:
+// everything that changes a pool, the index or a count from or to zero. Sinks and callbacks of others run
+// after it is released.
 //
 // Thread safety: thread-safe. Lock order: store, then registry.shard.
 #pragma once
@@ -27,10 +29,10 @@
 #include "ashlar/block/detail/slot_ref.h"
 #include "ashlar/block/manager_options.h"
 #include "ashlar/tokens/token_block.h"
-#include "block/store/prefetching_lookup.h"
 #include "block/registry/hash_index.h"
-#include "block/store/pin_table.h"
 #include "block/registry/registry_entries.h"
+#include "block/store/pin_table.h"
+#include "block/store/prefetching_lookup.h"
 #include "block/store/slot_buffer.h"
 #include "block/store/slot_table.h"
 
@@ -43,8 +45,8 @@ class BlockStore final : public StoreFace,
   // How many blocks an operation handles at a time.
   static constexpr std::size_t kChunk = 64;
 
-  // Takes over all of the slots, or throws and takes none. Allocation and registration call it where nothing can be
-  // undone: there it must not throw.
+  // Takes over all of the slots, or throws and takes none. Allocation and registration call it where nothing
+  // can be undone: there it must not throw.
   using Emitter = FunctionRef<void(std::size_t, std::span<const SlotRef>)>;
   using Filler = FunctionRef<void(std::size_t, std::span<SlotRef>)>;
 
@@ -71,8 +73,8 @@ class BlockStore final : public StoreFace,
   std::vector<tokens::SequenceHash> candidates(std::size_t n);
 
   // registration (store_register.cc)
-  // What a candidate becomes whose hash has a block: whatever DuplicatePolicy says, or a block of its own in any case,
-  // since its KV is still to be written.
+  // What a candidate becomes whose hash has a block: whatever DuplicatePolicy says, or a block of its own in
+  // any case, since its KV is still to be written.
   enum class OnTwin : std::uint8_t { kFollowPolicy, kKeepOwn };
   // A tentative registration counts no collision: who retries it does. All or none; throws std::bad_alloc.
   std::optional<Error> register_slots(std::size_t n, Filler fill, Emitter emit, bool tentative = false,
@@ -80,13 +82,13 @@ class BlockStore final : public StoreFace,
 
   // The tokens of a registered block, where they are kept.
   std::optional<std::vector<tokens::Token>> tokens_of(const tokens::SequenceHash& hash);
-  // What is registered here, as the events that would say so, parents before children; and the number that the log's next
-  // event gets. Requires: an event log.
+  // What is registered here, as the events that would say so, parents before children; and the number that
+  // the log's next event gets. Requires: an event log.
   std::uint64_t list_stored(std::vector<events::KvEvent>& out);
 
   // matching (store_match.cc)
-  // A block with another known prefix digest than the one asked for has other tokens: a miss. `prefixes` has one digest
-  // per hash, or is empty: then names alone decide.
+  // A block with another known prefix digest than the one asked for has other tokens: a miss. `prefixes` has
+  // one digest per hash, or is empty: then names alone decide.
   std::size_t match_prefix(std::span<const tokens::SequenceHash> hashes,
                            std::span<const tokens::PrefixDigest> prefixes, Emitter emit);
   std::size_t match_prefix(std::span<const tokens::TokenBlock> blocks, Emitter emit);
@@ -94,7 +96,8 @@ class BlockStore final : public StoreFace,
   // the lock. A match over several groups
   // asks this of its blocks before it takes references.
   bool holds(const tokens::SequenceHash& hash, const tokens::PrefixDigest& prefix) noexcept;
-  // Why match_prefix() and an allocation for the rest of `blocks` blocks would be refused now, as one operation.
+  // Why match_prefix() and an allocation for the rest of `blocks` blocks would be refused now, as one
+  // operation.
   std::optional<AllocationRefusal> why_not_after_match(std::span<const tokens::SequenceHash> hashes,
                                                        std::span<const tokens::PrefixDigest> prefixes,
                                                        std::size_t blocks);
@@ -138,7 +141,8 @@ class BlockStore final : public StoreFace,
   void count_probes(std::uint64_t n) noexcept { match_probes_.add(n); }
   // Whether somebody wants to know a block's parent.
   bool keeps_ancestry() const noexcept { return options_.events != nullptr || facts_->keeps_parents(); }
-  // Mutable -> Complete for a slot that the caller owns, when nobody wants to know its parent. Counts no staging.
+  // Mutable -> Complete for a slot that the caller owns, when nobody wants to know its parent. Counts no
+  // staging.
   void complete(const SlotRef& slot, const tokens::SequenceHash& hash, const tokens::PrefixDigest& prefix,
                 std::span<const tokens::Token> tokens) noexcept {
     slots_.set_tokens(slot.id, tokens);
@@ -153,9 +157,9 @@ class BlockStore final : public StoreFace,
  private:
   static constexpr std::uint32_t kNone = HashIndex::kNone;
 
-  // The hashes of one call that other managers hold as well. At its end they are told, from the last to the first: as
-  // a release would order them, the end of a sequence before its head. Hashes that there is no memory for are not told:
-  // elsewhere their blocks keep the place they had.
+  // The hashes of one call that other managers hold as well. At its end they are told, from the last to the
+  // first: as a release would order them, the end of a sequence before its head. Hashes that there is no
+  // memory for are not told: elsewhere their blocks keep the place they had.
   class UsedElsewhere {
    public:
     explicit UsedElsewhere(BlockStore& store) noexcept : store_(store) {}
@@ -211,8 +215,8 @@ class BlockStore final : public StoreFace,
   // Destroys them with the lock released for a while. False when there was nothing to do.
   bool destroy_retired_locked(RetiredExtensions& retired) ASHLAR_REQUIRES(mu_);
 
-  // Takes n slots out of the pools and emits them. False, and nothing is taken, when a pool delivers less than it
-  // announced. Requires: n <= available.
+  // Takes n slots out of the pools and emits them. False, and nothing is taken, when a pool delivers less
+  // than it announced. Requires: n <= available.
   bool take_locked(std::size_t n, std::vector<tokens::SequenceHash>* evicted, RetiredExtensions& retired,
                    Emitter emit) ASHLAR_REQUIRES(mu_);
   void emit_taken_locked(std::uint32_t first, std::size_t n, std::vector<tokens::SequenceHash>* evicted,
@@ -232,8 +236,8 @@ class BlockStore final : public StoreFace,
   std::optional<Error> check_candidates_locked(std::size_t n, Filler fill, bool& ascending)
       ASHLAR_REQUIRES(mu_);
   std::optional<Error> check_twins_locked(std::size_t n, Filler fill) ASHLAR_REQUIRES(mu_);
-  // Puts candidates whose hash has no block into index and registry, and notes in the scratch column of the others which
-  // block it has. All or none: throws std::bad_alloc.
+  // Puts candidates whose hash has no block into index and registry, and notes in the scratch column of the
+  // others which block it has. All or none: throws std::bad_alloc.
   void enter_locked(std::size_t n, Filler fill, bool ascending, RetiredExtensions& retired)
       ASHLAR_REQUIRES(mu_);
   // Tells the backend that these slots were registered as primaries.
@@ -248,12 +252,12 @@ class BlockStore final : public StoreFace,
   }
   void join_twins_locked(std::uint32_t primary, std::uint32_t duplicate) noexcept ASHLAR_REQUIRES(mu_);
   void leave_twins_locked(std::uint32_t slot) noexcept ASHLAR_REQUIRES(mu_);
-  // Makes `to` what the hash of `from` finds. The words stay the caller's to change: `to` becomes a primary, and `from` a
-  // duplicate, or empty. Requires: `from` is in no pool.
+  // Makes `to` what the hash of `from` finds. The words stay the caller's to change: `to` becomes a primary,
+  // and `from` a duplicate, or empty. Requires: `from` is in no pool.
   void pass_place_locked(std::uint32_t from, std::uint32_t to, RegistryEntries::Cursor& cursor)
       ASHLAR_REQUIRES(mu_);
-  // The primary is emptied, and one of its duplicates takes its place. Requires: it has one, nobody refers to the
-  // primary, it is in no pool, and neither pinned nor held.
+  // The primary is emptied, and one of its duplicates takes its place. Requires: it has one, nobody refers to
+  // the primary, it is in no pool, and neither pinned nor held.
   void give_way_locked(std::uint32_t primary, RegistryEntries::Cursor& cursor) ASHLAR_REQUIRES(mu_);
   // How many duplicates the primary has. Stops the process where one is not a duplicate of its hash.
   std::size_t check_twins_of_locked(std::uint32_t primary) const ASHLAR_REQUIRES(mu_);
@@ -269,8 +273,8 @@ class BlockStore final : public StoreFace,
   std::uint32_t find_confirmed(const tokens::SequenceHash& hash) const noexcept {
     return find_confirmed(HashMix::of(hash), hash);
   }
-  // One more reference to the primary of a hash, reviving it if need be; none when its prefix digest does not agree.
-  // `hint` is a slot to try first, or kNone.
+  // One more reference to the primary of a hash, reviving it if need be; none when its prefix digest does not
+  // agree. `hint` is a slot to try first, or kNone.
   std::optional<SlotRef> acquire_locked(const tokens::SequenceHash& hash, const tokens::PrefixDigest& prefix,
                                         std::uint32_t hint) ASHLAR_REQUIRES(mu_);
   // Requires: has_room_for_references(slot, 1).
@@ -279,8 +283,8 @@ class BlockStore final : public StoreFace,
     const std::uint32_t refs = SlotWord::refs(slots_.word(slot).load(kOrderProbe));
     return refs < kMaxReferences && n <= kMaxReferences - refs;
   }
-  // Matches hashes, with their prefix digests where there are any, with the help of their candidates; stops at the first
-  // miss. Returns the hits.
+  // Matches hashes, with their prefix digests where there are any, with the help of their candidates; stops
+  // at the first miss. Returns the hits.
   std::size_t match_run(std::span<const tokens::SequenceHash> hashes,
                         std::span<const tokens::PrefixDigest> prefixes, const std::uint32_t* candidates,
                         SlotRef* found);
@@ -291,8 +295,8 @@ class BlockStore final : public StoreFace,
   void match_each(std::span<const tokens::SequenceHash> hashes, const TinyLfu* tracker, Visit&& visit);
   // The entry of a block that the caller refers to.
   Entry& entry_of(std::uint32_t slot) noexcept;
-  // Every hit is one use of its hash: counts it, notes where else it is to be refreshed, and runs the touch callbacks,
-  // outside the lock.
+  // Every hit is one use of its hash: counts it, notes where else it is to be refreshed, and runs the touch
+  // callbacks, outside the lock.
   void used(std::span<const std::uint64_t> mixed, const SlotRef* found, UsedElsewhere& elsewhere) noexcept;
 
   // A count has reached zero: lists the slot, or resets it, unless somebody was faster.
@@ -300,7 +304,8 @@ class BlockStore final : public StoreFace,
       ASHLAR_REQUIRES(mu_);
   // Whether all that is left to do is to list the slot in the inactive pool: the common case.
   bool becomes_inactive_locked(std::uint32_t slot) noexcept ASHLAR_REQUIRES(mu_);
-  void list_inactive_locked(std::span<const BlockId> ids, RegistryEntries::Cursor& cursor) ASHLAR_REQUIRES(mu_);
+  void list_inactive_locked(std::span<const BlockId> ids, RegistryEntries::Cursor& cursor)
+      ASHLAR_REQUIRES(mu_);
   // The slot's quarantine ends when the fence passes.
   void watch_quarantine(std::uint32_t slot, Fence fence) noexcept;
   void end_quarantine(std::uint32_t slot);

@@ -1,15 +1,17 @@
 // Duplicates: several blocks of one hash.
 //
-// The primary is the block that the hash finds: the one that was registered last. A duplicate is there for those who refer
-// to it, and for nobody else, so a hash has several blocks only while several are in use:
-//   - a candidate takes the primary's place; the old primary becomes a duplicate, or is emptied if it was inactive;
+// The primary is the block that the hash finds: the one that was registered last. A duplicate is there for
+// those who refer to it, and for nobody else, so a hash has several blocks only while several are in use:
+//   - a candidate takes the primary's place; the old primary becomes a duplicate, or is emptied if it was
+//     inactive;
 //   - a primary that nobody refers to gives way to the duplicate before it, and is emptied;
 //   - a duplicate that nobody refers to is emptied.
-// Pins and holds are promises about one block: while one lasts, its primary stays, and gives way when it ends. A candidate
-// whose KV is still to be written stays behind a primary in use.
+// Pins and holds are promises about one block: while one lasts, its primary stays, and gives way when it
+// ends. A candidate whose KV is still to be written stays behind a primary in use.
 //
-// The place passes under the store's lock. A reader without the lock sees the index lead to one of the two slots; where
-// that slot is not a primary in use it turns to the lock, which knows. The hash stays present: nothing is published.
+// The place passes under the store's lock. A reader without the lock sees the index lead to one of the two
+// slots; where that slot is not a primary in use it turns to the lock, which knows. The hash stays present:
+// nothing is published.
 #include <utility>
 
 #include "ashlar/base/check.h"
@@ -37,7 +39,8 @@ SlotRef BlockStore::register_twin_locked(const SlotRef& candidate, std::uint32_t
     return ref(primary, primary_word);
   }
   ++counters_.duplicates;
-  // A match compares the tokens of what it finds; a candidate that was registered by its name alone gets them.
+  // A match compares the tokens of what it finds; a candidate that was registered by its name alone gets
+  // them.
   slots_.hand_on_tokens(primary, slot);
   std::atomic<std::uint64_t>& word = slots_.word(slot);
   const bool inactive = slots_.listing[primary] == Listing::kInactive;

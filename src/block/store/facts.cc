@@ -1,5 +1,5 @@
-// What users tell about blocks, and what the registry tells about their hashes. Both may change the order of the
-// inactive pool.
+// What users tell about blocks, and what the registry tells about their hashes. Both may change the order of
+// the inactive pool.
 #include <algorithm>
 #include <new>
 
@@ -7,7 +7,8 @@
 
 namespace ashlar::block::detail {
 
-// What a hash is worth is known of its primary, and which block that is may change at any time: hence the lock.
+// What a hash is worth is known of its primary, and which block that is may change at any time: hence the
+// lock.
 void BlockStore::set_retention(const SlotRef& slot, const BlockRetention& retention) noexcept {
   if (!facts_->keeps_retentions()) return;
   const MutexLock lock(mu_);

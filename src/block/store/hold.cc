@@ -1,5 +1,5 @@
-// Holds: a held block that nobody refers to stays in the inactive pool, in its place. Only when the backend gives it up is
-// it set aside, and the last hold evicts it.
+// Holds: a held block that nobody refers to stays in the inactive pool, in its place. Only when the backend
+// gives it up is it set aside, and the last hold evicts it.
 #include "block/store/block_store.h"
 
 namespace ashlar::block::detail {

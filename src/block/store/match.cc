@@ -1,10 +1,10 @@
 // Matching: from hashes to references.
 //
-// The walk goes in batches (PrefetchingLookup), so that cache misses overlap. A block in use is taken without the lock: look
-// at the word, compare hash and prefix digest, count one reference with a compare-exchange. Anything else (nobody refers
-// to the block, the slot has moved on to another life, two hashes with one tag, other tokens) is settled under the lock,
-// which sees the truth. A block with kMaxReferences is a miss. An index without an entry is a miss: entries never move, so
-// a hash that is there is never overlooked.
+// The walk goes in batches (PrefetchingLookup), so that cache misses overlap. A block in use is taken without
+// the lock: look at the word, compare hash and prefix digest, count one reference with a compare-exchange.
+// Anything else (nobody refers to the block, the slot has moved on to another life, two hashes with one tag,
+// other tokens) is settled under the lock, which sees the truth. A block with kMaxReferences is a miss. An
+// index without an entry is a miss: entries never move, so a hash that is there is never overlooked.
 #include <algorithm>
 
 #include "ashlar/base/interleaving.h"
@@ -32,7 +32,8 @@ inline std::uint64_t try_acquire(SlotTable& slots, std::uint32_t slot, const tok
 std::uint64_t BlockStore::add_reference_locked(std::uint32_t slot) {
   const std::uint64_t old = slots_.word(slot).fetch_add(SlotWord::kOneRef, kOrderRevive);
   if (SlotWord::refs(old) == 0) {
-    // Nobody referred to it; if its last drop has been settled it is in a pool, else that drop will find it in use.
+    // Nobody referred to it; if its last drop has been settled it is in a pool, else that drop will find it
+    // in use.
     switch (slots_.listing[slot]) {
       case Listing::kInactive:
         inactive_->remove(BlockId(slot));
@@ -255,8 +256,8 @@ std::optional<SlotRef> BlockStore::upgrade(const WeakSlot& weak) {
   return acquire_locked(weak.hash, weak.prefix, weak.id);
 }
 
-// A block that has become a duplicate since it was matched has no entry of its own any more. The hash stays registered, and
-// keeps its entry, while somebody refers to one of its blocks.
+// A block that has become a duplicate since it was matched has no entry of its own any more. The hash stays
+// registered, and keeps its entry, while somebody refers to one of its blocks.
 Entry& BlockStore::entry_of(std::uint32_t slot) noexcept {
   if (Entry* const entry = slots_.entry(slot); entry != nullptr) [[likely]]
     return *entry;

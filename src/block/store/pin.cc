@@ -1,5 +1,5 @@
-// Pins: a pinned block that nobody refers to stands aside from the inactive pool until its last pin has ended. Ends by
-// time are noticed by the next operation that looks at the pools.
+// Pins: a pinned block that nobody refers to stands aside from the inactive pool until its last pin has
+// ended. Ends by time are noticed by the next operation that looks at the pools.
 #include "block/store/block_store.h"
 
 namespace ashlar::block::detail {

@@ -1,7 +1,8 @@
-// PrefetchingLookup: the slots that a row of hashes may be in, looked up a batch at a time, ahead of their use.
+// PrefetchingLookup: the slots that a row of hashes may be in, looked up a batch at a time, ahead of their
+// use.
 //
-// While the walk counts references in one batch, the index buckets of the next are on their way to the cache; when it
-// gets there they are read at once, and the slots are fetched. So the cache misses of a walk overlap.
+// While the walk counts references in one batch, the index buckets of the next are on their way to the cache;
+// when it gets there they are read at once, and the slots are fetched. So the cache misses of a walk overlap.
 //
 // Thread safety: confined; reads what anyone may read.
 #pragma once
@@ -33,7 +34,7 @@ class PrefetchingLookup {
 
   // With a tracker, its counters are fetched too.
   PrefetchingLookup(const HashIndex& index, const SlotTable& slots, const TinyLfu* tracker,
-             std::span<const tokens::SequenceHash> hashes) noexcept
+                    std::span<const tokens::SequenceHash> hashes) noexcept
       : index_(index), slots_(slots), tracker_(tracker), rest_(hashes) {
     fetch();
   }

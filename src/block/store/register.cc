@@ -1,11 +1,13 @@
 // Registration: complete blocks become findable.
 //
-// A batch is checked as a whole before any of it is registered, under one hold of the lock, so a refusal changes
-// nothing. The check notes in the candidate's scratch column which block its hash has already. Blocks of one batch
-// that carry the same hash can only meet when positions do not rise, and only then the notes are looked up again.
+// A batch is checked as a whole before any of it is registered, under one hold of the lock, so a refusal
+// changes nothing. The check notes in the candidate's scratch column which block its hash has already. Blocks
+// of one batch that carry the same hash can only meet when positions do not rise, and only then the notes are
+// looked up again.
 //
-// Then all new hashes enter the registry and the index, which may need memory and can be undone: the words are still
-// their owner's, so whoever finds a slot too early turns to the lock. The words come last and need nothing.
+// Then all new hashes enter the registry and the index, which may need memory and can be undone: the words
+// are still their owner's, so whoever finds a slot too early turns to the lock. The words come last and need
+// nothing.
 #include <algorithm>
 #include <utility>
 
@@ -61,7 +63,8 @@ std::optional<Error> BlockStore::check_candidates_locked(std::size_t n, Filler f
       if (existing != kNone && !slots_.prefix(existing).agrees_with(slots_.prefix(slot.id))) {
         return collision_error(hash);
       }
-      // A candidate that is exchanged for its twin is one more reference, and every block of the batch might be one.
+      // A candidate that is exchanged for its twin is one more reference, and every block of the batch might
+      // be one.
       if (existing != kNone && options_.duplicates == DuplicatePolicy::kReject &&
           !has_room_for_references(existing, n)) {
         return crowded_error(hash);
@@ -196,7 +199,8 @@ events::KvEvent BlockStore::stored_event_locked(std::uint32_t slot) const {
   event.location = ancestry.location;
   event.group = ancestry.group;
   event.metadata = ancestry.metadata;
-  // A parent is named only if it is here: listeners then know its Stored event. One that is on its way is not.
+  // A parent is named only if it is here: listeners then know its Stored event. One that is on its way is
+  // not.
   const std::uint32_t parent = ancestry.has_parent ? find_confirmed(ancestry.parent) : kNone;
   event.has_parent =
       parent != kNone && SlotWord::state(slots_.word(parent).load(kOrderProbe)) == BlockState::kPrimary;

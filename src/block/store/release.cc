@@ -1,7 +1,8 @@
 // Release: guards that die.
 //
-// The count goes down without the lock. Whoever takes it to zero settles the slot under the lock; by then somebody
-// may have revived it, or settled it already, so settling looks at what is there and does what is left to do.
+// The count goes down without the lock. Whoever takes it to zero settles the slot under the lock; by then
+// somebody may have revived it, or settled it already, so settling looks at what is there and does what is
+// left to do.
 #include <array>
 #include <new>
 #include <utility>
@@ -52,7 +53,8 @@ bool BlockStore::becomes_inactive_locked(std::uint32_t slot) noexcept {
          (slots_.flags(slot).load(std::memory_order_relaxed) & SlotTable::kResetOnRelease) == 0;
 }
 
-void BlockStore::settle_locked(std::uint32_t slot, RegistryEntries::Cursor& cursor, RetiredExtensions& retired) {
+void BlockStore::settle_locked(std::uint32_t slot, RegistryEntries::Cursor& cursor,
+                               RetiredExtensions& retired) {
   const std::uint64_t word = slots_.word(slot).load(kOrderSettle);
   if (SlotWord::refs(word) != 0 || slots_.listing[slot] != Listing::kNone) {
     ++counters_.late_releases;

@@ -77,7 +77,8 @@ class SlotTable {
   std::atomic<std::uint8_t>& flags(std::uint32_t slot) noexcept { return flags_[slot]; }
 
   // The registry entry of a primary, an implied one while nobody has asked for it; null in every other state.
-  // acquire, release: an entry may be spelled out while others refer to the block, and the hash comes before it.
+  // acquire, release: an entry may be spelled out while others refer to the block, and the hash comes before
+  // it.
   Entry* entry(std::uint32_t slot) const noexcept { return entries_[slot].load(std::memory_order_acquire); }
   void set_entry(std::uint32_t slot, Entry* entry) noexcept {
     entries_[slot].store(entry, std::memory_order_release);
@@ -124,15 +125,16 @@ class SlotTable {
   }
   bool has_tokens(std::uint32_t slot) const noexcept { return !tokens_.empty() && has_tokens_[slot] != 0; }
 
-  // `to` has the content of `from`: what is known about it is known about both. Requires: nobody reads the tokens of `to`.
+  // `to` has the content of `from`: what is known about it is known about both. Requires: nobody reads the
+  // tokens of `to`.
   void hand_on_tokens(std::uint32_t from, std::uint32_t to) noexcept {
     if (has_tokens(from) && !has_tokens(to)) set_tokens(to, tokens(from));
     if (!prefix(to).is_known()) set_hash(to, hash(to), prefix(from));
   }
 
-  // The blocks of one hash stand in a ring: the primary, then its duplicates in the order of their registration. A
-  // primary without duplicates is in none: its next_twin is kNoTwin, and its previous_twin means nothing. In slots that
-  // are not registered next_twin is scratch of the transitions.
+  // The blocks of one hash stand in a ring: the primary, then its duplicates in the order of their
+  // registration. A primary without duplicates is in none: its next_twin is kNoTwin, and its previous_twin
+  // means nothing. In slots that are not registered next_twin is scratch of the transitions.
   static constexpr std::uint32_t kNoTwin = 0xFFFF'FFFFu;
   std::vector<std::uint32_t> next_twin;
   std::vector<std::uint32_t> previous_twin;

@@ -1,5 +1,5 @@
-// Transitions of slots that one guard owns. Nobody else changes such a slot, so none of this takes the lock; the word
-// is kept up to date for those who look at it from outside.
+// Transitions of slots that one guard owns. Nobody else changes such a slot, so none of this takes the lock;
+// the word is kept up to date for those who look at it from outside.
 #include "ashlar/block/detail/slot_transitions.h"
 
 #include <algorithm>

@@ -1,12 +1,14 @@
-// ContentTrie: a number for every content in use. A content is a path of local hashes from the start of a sequence, and
-// two paths have one number exactly when they are equal: the trie compares hashes of blocks, never hashes of paths.
+// ContentTrie: a number for every content in use. A content is a path of local hashes from the start of a
+// sequence, and two paths have one number exactly when they are equal: the trie compares hashes of blocks,
+// never hashes of paths.
 //
-// A number lives while somebody holds it or a longer path; then it may be given to another content. Children are found
-// through one hash table of chains over all nodes, by parent and local hash, with a seed of its own (table_seed.h).
+// A number lives while somebody holds it or a longer path; then it may be given to another content. Children
+// are found through one hash table of chains over all nodes, by parent and local hash, with a seed of its own
+// (table_seed.h).
 //
 // Thread safety: thread-compatible.
-// Complexity:    O(1) expected per step of a path, but for the steps that double the arrays; release() is O(blocks
-//                freed). 28 to 56 bytes per content.
+// Complexity:    O(1) expected per step of a path, but for the steps that double the arrays; release() is
+//                O(blocks freed). 28 to 56 bytes per content.
 // Invariant:     an empty trie owns no memory.
 #pragma once
 
@@ -36,8 +38,9 @@ class ContentTrie {
 
   // The path one block longer; kNone when it is not here.
   Id find(Id parent, LocalHash local) const noexcept;
-  // The same, added when it is not here. Nobody holds a new one: hold() or trim() it. Requires: size() < kMaxContents.
-  // Throws std::bad_alloc where there is no memory, with the contents as they were; trim() what an empty trie has then.
+  // The same, added when it is not here. Nobody holds a new one: hold() or trim() it. Requires: size() <
+  // kMaxContents. Throws std::bad_alloc where there is no memory, with the contents as they were; trim() what
+  // an empty trie has then.
   Id find_or_add(Id parent, LocalHash local);
 
   void hold(Id id) noexcept { ++node(id).uses; }

@@ -1,7 +1,7 @@
 // EventLane: one thread of a LanePool and the queue before it.
 //
-// The queue is two batches: callers append to the one that waits, the thread swaps it for its own, empty one and
-// applies it. Events are numbered from 1 in the order of acceptance; all up to applied_ are done.
+// The queue is two batches: callers append to the one that waits, the thread swaps it for its own, empty one
+// and applies it. Events are numbered from 1 in the order of acceptance; all up to applied_ are done.
 //
 // Nobody is woken for nothing: the thread only when it sleeps, callers only when some wait.
 //
@@ -39,7 +39,8 @@ class EventLane {
     if (thread_.joinable()) thread_.join();
   }
 
-  // Never waits. Sets `number` to that of the event when it was accepted. Throws std::bad_alloc: nothing was accepted.
+  // Never waits. Sets `number` to that of the event when it was accepted. Throws std::bad_alloc: nothing was
+  // accepted.
   Push try_push(const EventHead& head, std::span<const StoredBlock> blocks, std::span<const BlockName> names,
                 std::uint64_t& number);
   // Returns when there is room, which others may take first, or when the lane is closed.

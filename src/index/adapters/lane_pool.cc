@@ -67,7 +67,8 @@ struct alignas(64) Shard {
     while (std::ranges::find(leaving, worker) != leaving.end()) left.wait(mu);
   }
 
-  // Forgets up to `most` routes that have come to their end, but for the last ones. Returns how many it looked at.
+  // Forgets up to `most` routes that have come to their end, but for the last ones. Returns how many it
+  // looked at.
   std::size_t forget_ended(std::size_t most) ASHLAR_REQUIRES(mu) {
     std::size_t looked_at = 0;
     for (; looked_at < most && ending.size() > kIdle; ++looked_at) {

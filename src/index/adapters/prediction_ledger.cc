@@ -11,10 +11,10 @@
 #include <vector>
 
 #include "index/adapters/content_trie.h"
-#include "index/common/flat_map.h"
 #include "index/adapters/prediction_list.h"
-#include "index/common/table_seed.h"
 #include "index/adapters/without_predictions.h"
+#include "index/common/flat_map.h"
+#include "index/common/table_seed.h"
 
 namespace ashlar::index {
 
@@ -171,14 +171,16 @@ struct PredictionLedger::State {
     return blocks <= ContentTrie::kMaxContents - trie.size();
   }
 
-  // Takes all the memory that learn() may need, and leaves the contents of the event in `path`, which is empty.
+  // Takes all the memory that learn() may need, and leaves the contents of the event in `path`, which is
+  // empty.
   void prepare_to_learn(Cache& cache, const BlocksStored& event);
   void learn(Cache& cache, const BlocksStored& event);
   // Gives up what was prepared for a call that is not applied.
   void unprepare(const Worker& worker) noexcept;
   void unlearn(Cache& cache, StorageTier tier, BlockName name) noexcept;
   void add_to_several(Cache& cache, Content content, BlockName name) noexcept;
-  // Takes all the memory that store_fresh() and book() may need, and leaves the contents in `path`, which is empty.
+  // Takes all the memory that store_fresh() and book() may need, and leaves the contents in `path`, which is
+  // empty.
   void prepare_to_predict(Cache& cache, std::span<const LocalHash> locals);
   StoreVerdict store_fresh(Cache& cache, std::span<const LocalHash> locals);
   void book(Cache& cache) noexcept;
@@ -312,7 +314,8 @@ void PredictionLedger::State::prepare_to_predict(Cache& cache, std::span<const L
   list.reserve_more(missing);
 }
 
-// Stores the blocks of `path` that the worker does not hold, run by run, and leaves them in `fresh`. All, or none.
+// Stores the blocks of `path` that the worker does not hold, run by run, and leaves them in `fresh`. All, or
+// none.
 StoreVerdict PredictionLedger::State::store_fresh(Cache& cache, std::span<const LocalHash> locals) {
   fresh.clear();
   StoreVerdict verdict = StoreVerdict::kApplied;

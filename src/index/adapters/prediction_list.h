@@ -1,7 +1,7 @@
 // PredictionList: predicted blocks in the order in which they end.
 //
-// A doubly linked list in an array. The time to live is one for all and time does not run back, so the end of the list
-// is always the right place for a new or renewed prediction.
+// A doubly linked list in an array. The time to live is one for all and time does not run back, so the end of
+// the list is always the right place for a new or renewed prediction.
 //
 // Thread safety: thread-compatible. Complexity: O(1), but for the additions that double the array.
 // Invariant:     an empty list owns no memory; times do not fall from front to back.

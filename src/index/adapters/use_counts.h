@@ -1,10 +1,10 @@
 // UseCounts: uses per content and bucket of time, the collected half of a UseWindow (which see).
 //
-// Every content with uses in the window is a node of a trie and has a row of counts, one column per bucket, used again
-// in turn: the column of bucket b is b modulo the number of buckets. A row is brought up to date when it is used: the
-// columns of buckets that passed since are zeroed then. Contents stand in one list per bucket, that of their last use;
-// a bucket that leaves the window takes the contents of its list with it. A prefix is used whenever something behind it
-// is, so what goes is never a prefix of what stays.
+// Every content with uses in the window is a node of a trie and has a row of counts, one column per bucket,
+// used again in turn: the column of bucket b is b modulo the number of buckets. A row is brought up to date
+// when it is used: the columns of buckets that passed since are zeroed then. Contents stand in one list per
+// bucket, that of their last use; a bucket that leaves the window takes the contents of its list with it. A
+// prefix is used whenever something behind it is, so what goes is never a prefix of what stays.
 //
 // Thread safety: thread-compatible.
 // Complexity:    O(1) expected per used block and per content forgotten.
@@ -27,8 +27,9 @@ class UseCounts {
 
   UseCounts(std::uint32_t buckets, std::size_t max_contents);
 
-  // Forgets what is out of the window that ends with this bucket, at most `most` contents. Returns false when there is
-  // more to forget: the window is the old one until then. An earlier bucket than the last changes nothing.
+  // Forgets what is out of the window that ends with this bucket, at most `most` contents. Returns false when
+  // there is more to forget: the window is the old one until then. An earlier bucket than the last changes
+  // nothing.
   bool advance(Bucket now, std::size_t most);
   // One use of each block, now. Returns how many could not be counted.
   std::size_t use(std::span<const LocalHash> locals);

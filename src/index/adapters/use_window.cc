@@ -30,8 +30,8 @@ Result<void> UseWindowOptions::validate() const {
   return {};
 }
 
-// A ring of words from one recorder to the collector. A prefix is its length and then its local hashes. Ends are counts
-// of words since the start; each is written by one side.
+// A ring of words from one recorder to the collector. A prefix is its length and then its local hashes. Ends
+// are counts of words since the start; each is written by one side.
 class UseWindow::Ring {
  public:
   explicit Ring(std::size_t words)
@@ -71,8 +71,8 @@ class UseWindow::Ring {
   // Words that were put before the call. acquire: pairs with the release in put().
   std::uint64_t written() const noexcept { return written_.load(std::memory_order_acquire); }
 
-  // Counts what was put before `end`, which written() gave, prefix by prefix until they have `most` blocks. Adds the
-  // blocks for which there was no room to `uncounted`. Returns false when there is more.
+  // Counts what was put before `end`, which written() gave, prefix by prefix until they have `most` blocks.
+  // Adds the blocks for which there was no room to `uncounted`. Returns false when there is more.
   bool take(std::uint64_t end, std::size_t most, detail::UseCounts& counts, std::vector<LocalHash>& scratch,
             std::uint64_t& uncounted) {
     // relaxed: only this side writes it.
@@ -123,7 +123,8 @@ bool UseWindow::Recorder::record(std::span<const LocalHash> locals, std::size_t 
 }
 
 namespace {
-// Contents that are forgotten and blocks that are counted under one hold of the lock, but for the last prefix.
+// Contents that are forgotten and blocks that are counted under one hold of the lock, but for the last
+// prefix.
 constexpr std::size_t kPerHold = 4096;
 }  // namespace
 

@@ -1,5 +1,6 @@
-// EntryMap: a hash map in one array, with power-of-two capacity, linear probing and backward-shift deletion, whose
-// entries say themselves what their key is and whether they are empty. So a map of 16-byte entries has no other state:
+// EntryMap: a hash map in one array, with power-of-two capacity, linear probing and backward-shift deletion,
+// whose entries say themselves what their key is and whether they are empty. So a map of 16-byte entries has
+// no other state:
 //   struct Entry {
 //     using Key = ...;                            // equality comparable
 //     Key key() const;
@@ -8,13 +9,13 @@
 //   };
 // Each map has a seed of its own (table_seed.h), so that keys cannot be chosen to meet.
 //
-// What makes a map larger throws std::bad_alloc where there is no memory, with the map as it was. What makes it smaller
-// needs none: without memory for a smaller array it keeps the one that it has.
+// What makes a map larger throws std::bad_alloc where there is no memory, with the map as it was. What makes
+// it smaller needs none: without memory for a smaller array it keeps the one that it has.
 //
 // Thread safety: thread-compatible.
-// Complexity:    O(1) expected; a step that grows or shrinks the array is O(size). Between 3/16 and 3/4 of the array is
-//                in use, unless reserve() asked for more or memory was short; an empty map has no heap memory, unless
-//                reserve() asked for it.
+// Complexity:    O(1) expected; a step that grows or shrinks the array is O(size). Between 3/16 and 3/4 of
+//                the array is in use, unless reserve() asked for more or memory was short; an empty map has
+//                no heap memory, unless reserve() asked for it.
 // Pointers to entries hold until the next insert() or erase().
 #pragma once
 
@@ -63,7 +64,8 @@ class EntryMap {
     }
   }
   const Entry* find(const Key& key) const noexcept { return const_cast<EntryMap*>(this)->find(key); }
-  // An entry for which is_it(entry) holds, among those whose keys may have this hash. Null when there is none.
+  // An entry for which is_it(entry) holds, among those whose keys may have this hash. Null when there is
+  // none.
   template <class F>
   const Entry* find_hashed(std::uint64_t hash, F&& is_it) const noexcept {
     if (entries_ == nullptr) return nullptr;
@@ -137,8 +139,8 @@ class EntryMap {
     mask_ = 0;
   }
 
-  // All entries, in no order, in the map's own memory, where the caller may change them and their order. The map is good
-  // for bytes() and clear() then, and for nothing else.
+  // All entries, in no order, in the map's own memory, where the caller may change them and their order. The
+  // map is good for bytes() and clear() then, and for nothing else.
   std::span<Entry> take_apart() noexcept {
     detail::count_steps(capacity());
     std::size_t end = 0;

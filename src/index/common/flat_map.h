@@ -1,10 +1,11 @@
 // FlatMap<Key, Value, Hash>: a hash map in one array, for small plain keys and values.
 //
-// Open addressing with linear probing. erase() moves later entries of the run up, so there are no tombstones and the
-// load is what size() says. The array doubles at three quarters, halves at one eighth, and an empty map owns nothing.
+// Open addressing with linear probing. erase() moves later entries of the run up, so there are no tombstones
+// and the load is what size() says. The array doubles at three quarters, halves at one eighth, and an empty
+// map owns nothing.
 //
-// What makes a map larger throws std::bad_alloc where there is no memory, with the map as it was. What makes it smaller
-// needs none: without memory for a smaller array it keeps the one that it has.
+// What makes a map larger throws std::bad_alloc where there is no memory, with the map as it was. What makes
+// it smaller needs none: without memory for a smaller array it keeps the one that it has.
 //
 // Thread safety: thread-compatible.
 // Complexity:    O(1) expected; an insertion that doubles the array copies it.
@@ -25,7 +26,8 @@
 
 namespace ashlar::index::detail {
 
-// Hash{}(key, seed) gives 64 bits whose upper ones are well spread. Each map has a seed of its own (table_seed.h).
+// Hash{}(key, seed) gives 64 bits whose upper ones are well spread. Each map has a seed of its own
+// (table_seed.h).
 template <class Key, class Value, class Hash>
   requires std::is_trivially_copyable_v<Key> && std::is_trivially_copyable_v<Value>
 class FlatMap {

@@ -1,8 +1,8 @@
-// hash_compare: the inner loops of a query, by the widest vector instructions of this machine: how far two lists of
-// hashes agree, and one number written to many places.
+// hash_compare: the inner loops of a query, by the widest vector instructions of this machine: how far two
+// lists of hashes agree, and one number written to many places.
 //
-// The files that are compiled for a wider instruction set include nothing else, so that no inline function of theirs
-// can end up in portable code.
+// The files that are compiled for a wider instruction set include nothing else, so that no inline function of
+// theirs can end up in portable code.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// RetiredWorkers<T>: what workers held that lost their slots, until it is swept. A list through the objects themselves, so
-// that taking a worker off needs no memory: T has a member `std::unique_ptr<T> next_retired`.
+// RetiredWorkers<T>: what workers held that lost their slots, until it is swept. A list through the objects
+// themselves, so that taking a worker off needs no memory: T has a member `std::unique_ptr<T> next_retired`.
 //
 // Thread safety: thread-compatible.
 // Complexity:    O(1) per worker.

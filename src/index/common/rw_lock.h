@@ -1,10 +1,11 @@
 // RwLock: a lock of four bytes for many readers or one writer, small enough for one in every node of a tree.
 //
-// Readers that come while a writer waits let it go first; once a writer has had its turn they go before the next one.
-// So neither side starves the other. Short waits spin, longer ones sleep on the word.
+// Readers that come while a writer waits let it go first; once a writer has had its turn they go before the
+// next one. So neither side starves the other. Short waits spin, longer ones sleep on the word.
 //
-// The step that lets others in is the last one that touches the lock; what follows uses its address only, to wake
-// sleepers. So whoever gets the lock, and knows that nobody else can come, may unlock and free it at once.
+// The step that lets others in is the last one that touches the lock; what follows uses its address only, to
+// wake sleepers. So whoever gets the lock, and knows that nobody else can come, may unlock and free it at
+// once.
 //
 // Thread safety: thread-safe. Not recursive, not for readers either. At most 65,535 readers at a time.
 #pragma once

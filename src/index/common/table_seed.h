@@ -1,14 +1,15 @@
-// Secrets of hash tables, and hashes with them. Where keys come from outside, a table without a secret can be made slow
-// on purpose: keys are chosen that all meet in one bucket. It is no cipher: whoever can measure single calls may learn a
-// secret over time.
+// Secrets of hash tables, and hashes with them. Where keys come from outside, a table without a secret can be
+// made slow on purpose: keys are chosen that all meet in one bucket. It is no cipher: whoever can measure
+// single calls may learn a secret over time.
 //
-// Two hashes. seeded_hash() takes one word as its seed, and each table draws one of its own (draw_seed()). Its first
-// multiplication is secret, the second spreads what is left of regular keys; so the upper bits are the good ones.
+// Two hashes. seeded_hash() takes one word as its seed, and each table draws one of its own (draw_seed()).
+// Its first multiplication is secret, the second spreads what is left of regular keys; so the upper bits are
+// the good ones.
 //
-// TableSeed is for tables that use low bits too. A key is combined with a secret and multiplied by another to 128 bits,
-// whose halves are folded; for any two keys, the low bits of the results meet for about one secret in as many as there
-// are values. A second multiplication breaks up what regular keys, such as counters, leave of their pattern. So keys that
-// are chosen without knowing the secret spread as random ones do.
+// TableSeed is for tables that use low bits too. A key is combined with a secret and multiplied by another to
+// 128 bits, whose halves are folded; for any two keys, the low bits of the results meet for about one secret
+// in as many as there are values. A second multiplication breaks up what regular keys, such as counters,
+// leave of their pattern. So keys that are chosen without knowing the secret spread as random ones do.
 //
 // Thread safety: thread-safe; a TableSeed is immutable.
 // Complexity:    a hash of one word is two multiplications. Nothing allocates.

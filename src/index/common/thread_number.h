@@ -1,11 +1,11 @@
-// ThreadNumber: a small number for every thread that asks, dense over the process, so that per-thread data can lie in
-// arrays.
+// ThreadNumber: a small number for every thread that asks, dense over the process, so that per-thread data
+// can lie in arrays.
 //
-// A thread takes the lowest free number at its first call and gives it back when it ends. What the thread did before
-// that happens before everything that the next owner of the number does after its first call.
+// A thread takes the lowest free number at its first call and gives it back when it ends. What the thread did
+// before that happens before everything that the next owner of the number does after its first call.
 //
-// Thread safety: thread-safe, without locks. Complexity: one thread-local load; a walk over a bitmap of kLimit bits at
-// a thread's first call.
+// Thread safety: thread-safe, without locks. Complexity: one thread-local load; a walk over a bitmap of
+// kLimit bits at a thread's first call.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,8 @@ class ThreadNumber {
   static constexpr std::uint32_t kLimit = 8192;
   static constexpr std::uint32_t kNone = 0xFFFF'FFFFu;
 
-  // The calling thread's number; kNone while all are taken, and in a thread that is past giving its number back.
+  // The calling thread's number; kNone while all are taken, and in a thread that is past giving its number
+  // back.
   static std::uint32_t mine() noexcept {
     const std::uint32_t number = mine_ - 1;
     if (number < kLimit) [[likely]]

@@ -1,16 +1,18 @@
-// WorkerSlots: small dense numbers for the workers that an index knows, so that sets of workers are bitsets and scores
-// are arrays.
+// WorkerSlots: small dense numbers for the workers that an index knows, so that sets of workers are bitsets
+// and scores are arrays.
 //
-// A worker has a slot from assign() to release(). The lowest free slot is used first, and free slots at the end vanish,
-// so that the arrays stay as short as the workers allow. A slot may be retired before it is released: its worker has
-// none any more, but the slot is not given out yet. Every change takes a new assignment number (match_scores.h).
+// A worker has a slot from assign() to release(). The lowest free slot is used first, and free slots at the
+// end vanish, so that the arrays stay as short as the workers allow. A slot may be retired before it is
+// released: its worker has none any more, but the slot is not given out yet. Every change takes a new
+// assignment number (match_scores.h).
 //
-// assign() throws std::bad_alloc where there is no memory, with everything as it was. retire() and release() need none.
+// assign() throws std::bad_alloc where there is no memory, with everything as it was. retire() and release()
+// need none.
 //
 // Thread safety: thread-compatible.
-// Complexity:    find() and retire() are O(1); assign() is O(slots / 4096), release() O(1) beside the slots that vanish
-//                with it, and the steps that double or halve the arrays; for_each_slot_of() is O(slots) of the worker.
-//                No heap memory when no slot is used.
+// Complexity:    find() and retire() are O(1); assign() is O(slots / 4096), release() O(1) beside the slots
+//                that vanish with it, and the steps that double or halve the arrays; for_each_slot_of() is
+//                O(slots) of the worker. No heap memory when no slot is used.
 #pragma once
 
 #include <algorithm>
@@ -90,8 +92,8 @@ class WorkerSlots {
   bool in_use(std::uint32_t slot) const noexcept {
     return slot / 64 < used_.size() && (used_[slot / 64] & bit(slot)) != 0 && !is_retired(slot);
   }
-  // Calls fn(slot) for the slots of the ranks of a worker, in no order; fn may retire the slot. At most `most` of them;
-  // returns how many.
+  // Calls fn(slot) for the slots of the ranks of a worker, in no order; fn may retire the slot. At most
+  // `most` of them; returns how many.
   template <class F>
   std::size_t for_each_slot_of(events::WorkerId id, std::size_t most, F&& fn) const {
     const Ranks* ranks = ranks_.find(id.value());

@@ -1,5 +1,6 @@
-// ChunkedPool: numbered records in chunks, so that growing moves none of them. Numbers start at 1 and are reused. When
-// the last record goes, numbers start again, and trim() gives the memory back, some chunks in each call.
+// ChunkedPool: numbered records in chunks, so that growing moves none of them. Numbers start at 1 and are
+// reused. When the last record goes, numbers start again, and trim() gives the memory back, some chunks in
+// each call.
 //
 // Thread safety: thread-compatible.
 // Complexity:    O(1) but for trim().
@@ -47,8 +48,8 @@ class ChunkedPool {
     free_ = 0;
     end_ = 1;
   }
-  // Frees up to `most` chunks behind the last number given out; true when none is left. Needs no memory: without it the
-  // list of chunks is shortened the next time.
+  // Frees up to `most` chunks behind the last number given out; true when none is left. Needs no memory:
+  // without it the list of chunks is shortened the next time.
   bool trim(std::size_t most) {
     const std::size_t needed = (end_ + kChunk - 1) / kChunk;
     while (chunks_.size() > needed) {

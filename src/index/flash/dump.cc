@@ -1,9 +1,9 @@
 // dump() and sizes().
 //
-// Nodes come parents first. Within a node, a slot's blocks come in runs that lie in the same tiers, each run once per
-// tier, so that the block before a run is always known when the run names it as parent. Where the slot does not hold
-// that block (it was removed and its descendants retained), the missing blocks up to the next held one are stored under
-// names that the worker does not use, and removed at the end.
+// Nodes come parents first. Within a node, a slot's blocks come in runs that lie in the same tiers, each run
+// once per tier, so that the block before a run is always known when the run names it as parent. Where the
+// slot does not hold that block (it was removed and its descendants retained), the missing blocks up to the
+// next held one are stored under names that the worker does not use, and removed at the end.
 #include <bit>
 #include <map>
 #include <utility>

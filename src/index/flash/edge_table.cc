@@ -64,7 +64,8 @@ void EdgeTable::free_spares() noexcept {
 }
 
 EdgeTable::Bucket* EdgeTable::bucket_at(std::uint32_t b) const noexcept {
-  // acquire: pairs with the releases in add_bucket(); the number of buckets orders them already, this says so.
+  // acquire: pairs with the releases in add_bucket(); the number of buckets orders them already, this says
+  // so.
   Group* const group = groups_[b / (kBuckets * kSegments)].load(std::memory_order_acquire);
   if (group == nullptr) return nullptr;
   Segment* const segment = group->segments[b / kBuckets % kSegments].load(std::memory_order_acquire);
@@ -87,8 +88,8 @@ EdgeTable::Found EdgeTable::find(std::uint32_t parent, std::uint64_t local,
     const Bucket* bucket = segment == nullptr ? nullptr : &segment->buckets[b % kBuckets];
     while (bucket != nullptr) {
       for (const std::atomic<std::uint64_t>& atom : bucket->cells) {
-        // acquire: pairs with the release in put() and replace() (the node is complete) and in clear_cell() (the
-        // number behind it is seen below).
+        // acquire: pairs with the release in put() and replace() (the node is complete) and in clear_cell()
+        // (the number behind it is seen below).
         const std::uint64_t cell = atom.load(std::memory_order_acquire);
         if (cell == 0 || cell >> 48 != hash >> 48) continue;
         Node* const node = node_of(cell);
@@ -170,7 +171,8 @@ std::atomic<std::uint64_t>* EdgeTable::cell_for(const Node* node, Bucket** first
   return nullptr;
 }
 
-// Clears a cell; an overflow bucket without entries leaves its chain, and the answer is true: it may be freed by now.
+// Clears a cell; an overflow bucket without entries leaves its chain, and the answer is true: it may be freed
+// by now.
 bool EdgeTable::clear_cell(Bucket* first, Bucket* bucket, std::size_t i) {
   // release: pairs with the acquire in find(): who sees the cell cleared sees the number published before.
   bucket->cells[i].store(0, std::memory_order_release);

@@ -1,15 +1,15 @@
-// EdgeTable: from (parent node, first local hash) to the child node, for nodes with several children. Read without
-// locks while one writer changes it.
+// EdgeTable: from (parent node, first local hash) to the child node, for nodes with several children. Read
+// without locks while one writer changes it.
 //
-// Linear hashing: a step of growth splits one bucket in two. The writer copies the moving entries, publishes the new
-// number of buckets, then clears the old cells. A reader that finds nothing looks at the number again: if it saw a
-// cleared cell it sees the new number, and searches again. The number carries a version, so that it never repeats.
-// Entries do not move otherwise. A cell holds the child's address and 16 hash bits; parent and hash are compared in the
-// child itself.
+// Linear hashing: a step of growth splits one bucket in two. The writer copies the moving entries, publishes
+// the new number of buckets, then clears the old cells. A reader that finds nothing looks at the number
+// again: if it saw a cleared cell it sees the new number, and searches again. The number carries a version,
+// so that it never repeats. Entries do not move otherwise. A cell holds the child's address and 16 hash bits;
+// parent and hash are compared in the child itself.
 //
 // Thread safety: find() from readers inside the domain; everything else is the writer's.
-// Complexity:    one bucket of 7 cells, seldom two, whatever the keys: they are hashed with a secret (table_seed.h). No step
-//                moves more than the entries of one bucket.
+// Complexity:    one bucket of 7 cells, seldom two, whatever the keys: they are hashed with a secret
+//                (table_seed.h). No step moves more than the entries of one bucket.
 // Invariant:     an empty table owns no memory after free_some() (the directory is part of the object).
 #pragma once
 
@@ -19,9 +19,9 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "index/common/table_seed.h"
 #include "index/flash/era_domain.h"
 #include "index/flash/flash_node.h"
-#include "index/common/table_seed.h"
 
 namespace ashlar::index::detail {
 
@@ -41,12 +41,14 @@ class EdgeTable {
   // The same for the writer.
   Node* find(std::uint32_t parent, std::uint64_t local) const noexcept;
 
-  // Takes the memory of the next `inserts` calls of insert(), which cannot fail then, and grows the table where that is
-  // due and there is memory for it. Throws std::bad_alloc with nothing changed but that.
+  // Takes the memory of the next `inserts` calls of insert(), which cannot fail then, and grows the table
+  // where that is due and there is memory for it. Throws std::bad_alloc with nothing changed but that.
   void prepare(std::uint32_t inserts);
-  // Requires: no entry with the node's parent and first hash. Throws std::bad_alloc, with nothing changed, unless prepared.
+  // Requires: no entry with the node's parent and first hash. Throws std::bad_alloc, with nothing changed,
+  // unless prepared.
   void insert(Node* node);
-  // Requires: an entry for the node, and room for a retirement. The last one leaves memory that free_some() gives back.
+  // Requires: an entry for the node, and room for a retirement. The last one leaves memory that free_some()
+  // gives back.
   void erase(Node* node);
   // `fresh` has the same parent and first hash.
   void replace(Node* old, Node* fresh) noexcept;

@@ -1,12 +1,14 @@
-// The writer's side. Objects retire into a batch. A scan begins an era, reads the announced eras, and puts each object
-// of the batch where it belongs: freed, or held by the oldest announced era within its life. Held objects lie in one
-// chain per such era and cost nothing until no reader is in that era any more; then the chain is reviewed, some objects
-// in each scan, and what another reader still holds goes to that one's chain. Only readers that were inside when an
-// object retired can hold it, so that it is reviewed at most once for each of them.
+// The writer's side. Objects retire into a batch. A scan begins an era, reads the announced eras, and puts
+// each object of the batch where it belongs: freed, or held by the oldest announced era within its life. Held
+// objects lie in one chain per such era and cost nothing until no reader is in that era any more; then the
+// chain is reviewed, some objects in each scan, and what another reader still holds goes to that one's chain.
+// Only readers that were inside when an object retired can hold it, so that it is reviewed at most once for
+// each of them.
 //
-// Memory. A scan takes what it may need before it moves an object: the list of eras, a place for each among the held ones,
-// and spare chunks. Chunks that it empties become spares, so that it needs no more than one for each era, and one more
-// because batch and reviews are two chains. Without the memory there is no scan; the next retirement tries again.
+// Memory. A scan takes what it may need before it moves an object: the list of eras, a place for each among
+// the held ones, and spare chunks. Chunks that it empties become spares, so that it needs no more than one
+// for each era, and one more because batch and reviews are two chains. Without the memory there is no scan;
+// the next retirement tries again.
 #include "index/flash/era_domain.h"
 
 #include <algorithm>

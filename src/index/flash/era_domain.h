@@ -1,37 +1,42 @@
 // EraDomain: when memory that readers without locks may look at can be freed.
 //
-// One writer at a time (whoever holds the lock of the index) links and unlinks objects; readers follow links without
-// a lock. Time is divided into eras, which the writer counts. An object lives from its birth era to its retire era; a
-// reader announces the era in which it entered. A retired object is freed when no announced era lies between its birth
-// and its retirement, so that a reader that stalls keeps back only what was alive in its era, however long it stalls
-// and however much the writer does meanwhile. Nobody waits for anybody.
+// One writer at a time (whoever holds the lock of the index) links and unlinks objects; readers follow links
+// without a lock. Time is divided into eras, which the writer counts. An object lives from its birth era to
+// its retire era; a reader announces the era in which it entered. A retired object is freed when no announced
+// era lies between its birth and its retirement, so that a reader that stalls keeps back only what was alive
+// in its era, however long it stalls and however much the writer does meanwhile. Nobody waits for anybody.
 //
-// The reader's rule. A pointer loaded (acquire) from a link may be followed only if guard.still() holds after the load;
-// else the reader forgets all its pointers, calls guard.renew() and starts again from the root. An answer is complete
-// without a last look at still(). The writer's rule: an object is retired after every link to it from objects that are
-// not retired is gone; the links inside a retired object are never changed.
+// The reader's rule. A pointer loaded (acquire) from a link may be followed only if guard.still() holds after
+// the load; else the reader forgets all its pointers, calls guard.renew() and starts again from the root. An
+// answer is complete without a last look at still(). The writer's rule: an object is retired after every link
+// to it from objects that are not retired is gone; the links inside a retired object are never changed.
 //
 // Why that is enough. Let a reader of era e follow a link from n, which is protected or permanent, to p.
-//   birth <= e    The link to p was published after p's birth era had begun, so the still() behind the load would have
-//                 seen a later era.
-//   e <= retire   Either the link was gone before an era behind p's retire era began; then a reader of such an era
-//                 cannot load it. Or n was retired with the link in it, not after p; and e <= n's retire era.
-//   seen          The writer begins an era, then reads the announced eras; the reader announces, then reads the era
-//                 again; all of it seq_cst. A scan that misses the announcement of e is one whose era the reader would
-//                 have seen, so it frees only what was retired before e.
-// The orders are in era_orders.h; tests/index/model explores the protocol with them exhaustively. A reader cannot,
-// instead of starting again, announce a later era and go on: what the links of a retired node lead to may be freed.
+//   birth <= e    The link to p was published after p's birth era had begun, so the still() behind the load
+//                 would have seen a later era.
+//   e <= retire   Either the link was gone before an era behind p's retire era began; then a reader of such
+//                 an era cannot load it. Or n was retired with the link in it, not after p; and e <= n's
+//                 retire era.
+//   seen          The writer begins an era, then reads the announced eras; the reader announces, then reads
+//                 the era again; all of it seq_cst. A scan that misses the announcement of e is one whose era
+//                 the reader would have seen, so it frees only what was retired before e.
+// The orders are in era_orders.h; tests/index/model explores the protocol with them exhaustively. A reader
+// cannot, instead of starting again, announce a later era and go on: what the links of a retired node lead to
+// may be freed.
 //
-// Limit of waiting bytes. Objects that wait have retired in the running batch, or were alive in the era of a reader
-// that is inside, or were so for a reader that has left and are not looked at again yet. An era gives birth to less
-// than kBatchBytes besides its last object. So each reader inside adds at most what was alive when it entered, plus
-// kBatchBytes and one object; the batch is less than batch_limit() objects and kBatchBytes besides its last one.
+// Limit of waiting bytes. Objects that wait have retired in the running batch, or were alive in the era of a
+// reader that is inside, or were so for a reader that has left and are not looked at again yet. An era gives
+// birth to less than kBatchBytes besides its last object. So each reader inside adds at most what was alive
+// when it entered, plus kBatchBytes and one object; the batch is less than batch_limit() objects and
+// kBatchBytes besides its last one.
 //
-// Thread safety: enter(), era(), waiting_bytes() and waiting_count() from any thread; the rest under the writer's lock.
-// Complexity:    enter and leave are one locked instruction, still() is one load. retire() is O(1) in the worst case
-//                but for what it frees: a scan reads every reader line once, looks at the batch, and at no more than
-//                kReviews objects that were held back; an object that some reader holds is not looked at until that
-//                reader's era is left. Scans are batch_limit() retirements or kBatchBytes apart.
+// Thread safety: enter(), era(), waiting_bytes() and waiting_count() from any thread; the rest under the
+// writer's lock.
+// Complexity:    enter and leave are one locked instruction, still() is one load. retire() is O(1) in the
+//                worst case but for what it frees: a scan reads every reader line once, looks at the batch,
+//                and at no more than kReviews objects that were held back; an object that some reader holds
+//                is not looked at until that reader's era is left. Scans are batch_limit() retirements or
+//                kBatchBytes apart.
 // Invariant:     the free functions run in retire() and flush() only, each object's once.
 #pragma once
 
@@ -43,8 +48,8 @@
 #include <vector>
 
 #include "ashlar/base/check.h"
-#include "index/flash/era_orders.h"
 #include "index/common/thread_number.h"
+#include "index/flash/era_orders.h"
 
 namespace ashlar::index::detail {
 
@@ -53,13 +58,13 @@ inline constexpr std::size_t kApart = 128;
 
 class EraDomain {
  public:
-  // Frees an object, or does whatever else had to wait for the readers. May call birth(), and retire() if the memory for
-  // it cannot fail.
+  // Frees an object, or does whatever else had to wait for the readers. May call birth(), and retire() if the
+  // memory for it cannot fail.
   using Free = void (*)(void* object, void* context);
   class Guard;
 
-  // A batch is closed, and retired objects are scanned, at this many or that many bytes; the count rises with the
-  // number of reader lines.
+  // A batch is closed, and retired objects are scanned, at this many or that many bytes; the count rises with
+  // the number of reader lines.
   static constexpr std::size_t kBatch = 256;
   static constexpr std::size_t kBatchBytes = std::size_t{256} << 10;
   // Held objects that a scan looks at again.
@@ -74,42 +79,43 @@ class EraDomain {
   // Never 0.
   std::uint64_t era() const noexcept { return era_.load(kOrderGuess); }
 
-  // Announces the calling thread as a reader. Look at ok(): where more threads read than there are lines, the caller
-  // must read under the writer's lock. Requires: the thread is not inside this domain already.
+  // Announces the calling thread as a reader. Look at ok(): where more threads read than there are lines, the
+  // caller must read under the writer's lock. Requires: the thread is not inside this domain already.
   Guard enter() const noexcept;
   // For a reader that holds the writer's lock: announces nothing, still() holds until the lock is given back.
   Guard enter_locked() const noexcept;
 
-  // The birth era of a new object, counted towards the bytes of the era. Call it before the object is published; never
-  // runs free functions.
+  // The birth era of a new object, counted towards the bytes of the era. Call it before the object is
+  // published; never runs free functions.
   std::uint64_t birth(std::size_t bytes) noexcept {
     if (born_bytes_ >= kBatchBytes) advance();
     born_bytes_ += bytes;
     // relaxed: only the writer stores, and we are it.
     return era_.load(std::memory_order_relaxed);
   }
-  // Makes room for the next n retirements: they need no memory. Throws std::bad_alloc, or says false, where there is no
-  // memory for it. Ends with flush().
+  // Makes room for the next n retirements: they need no memory. Throws std::bad_alloc, or says false, where
+  // there is no memory for it. Ends with flush().
   void reserve(std::size_t n) {
     if (n > reserved_) [[unlikely]]
       make_room(n);
   }
   bool try_reserve(std::size_t n) noexcept;
-  // Calls free(object, context) when no reader can look at the object any more: in this call at the earliest. Requires:
-  // every link to it from objects that are not retired is gone. Without room for it, it may throw std::bad_alloc, and the
-  // object is not retired.
+  // Calls free(object, context) when no reader can look at the object any more: in this call at the earliest.
+  // Requires: every link to it from objects that are not retired is gone. Without room for it, it may throw
+  // std::bad_alloc, and the object is not retired.
   void retire(void* object, std::size_t bytes, std::uint64_t birth, Free free, void* context);
-  // Begins an era and frees all that no reader holds. Not from a free function. False when there was no memory to find
-  // out what that is; then everything waits on.
+  // Begins an era and frees all that no reader holds. Not from a free function. False when there was no
+  // memory to find out what that is; then everything waits on.
   bool flush();
-  // The same, looking at no more than kReviews of the objects that were held back; false when there are more of them, and
-  // the memory to look at them.
+  // The same, looking at no more than kReviews of the objects that were held back; false when there are more
+  // of them, and the memory to look at them.
   bool collect();
 
   // Retired and not freed yet. relaxed: nothing is published by them.
   std::size_t waiting_bytes() const noexcept { return waiting_bytes_.load(std::memory_order_relaxed); }
   std::size_t waiting_count() const noexcept { return waiting_count_.load(std::memory_order_relaxed); }
-  // Heap memory of the domain's own lists and lines. The same whenever nothing waits, up to kFirstLines threads.
+  // Heap memory of the domain's own lists and lines. The same whenever nothing waits, up to kFirstLines
+  // threads.
   std::size_t heap_bytes() const noexcept;
   // Retirements between two scans, unless kBatchBytes come first.
   std::size_t batch_limit() const noexcept;
@@ -184,8 +190,8 @@ class EraDomain {
     era_.store(era_.load(std::memory_order_relaxed) + 1, kOrderAdvance);
     born_bytes_ = 0;
   }
-  // Begins an era and frees what no reader holds, looking at up to `reviews` of the objects that were held back. False
-  // when there is no memory for it: nothing is freed, and nothing lost.
+  // Begins an era and frees what no reader holds, looking at up to `reviews` of the objects that were held
+  // back. False when there is no memory for it: nothing is freed, and nothing lost.
   bool scan(std::size_t reviews);
   void make_room(std::size_t n);
   void add_spare();

@@ -19,8 +19,8 @@ std::array<FlashWalk, kTurns>& walks() {
   return walks;
 }
 
-// The depth after which a walk that goes block by block has at most one worker left, where that comes before the end;
-// else 0.
+// The depth after which a walk that goes block by block has at most one worker left, where that comes before
+// the end; else 0.
 std::uint32_t early_depth(const MatchScores& scores) noexcept {
   std::uint32_t best = 0;
   std::uint32_t second = 0;
@@ -47,8 +47,8 @@ bool FlashTree::find(std::span<const LocalHash> locals, MatchScores& scores, boo
   };
   if (!run(locals)) return false;
   if (!early_exit) return true;
-  // The walk goes node by node and may have gone too far for the worker that is left: a walk over the shorter query
-  // gives the others the same scores, and that one the scores at the depth where it stops.
+  // The walk goes node by node and may have gone too far for the worker that is left: a walk over the shorter
+  // query gives the others the same scores, and that one the scores at the depth where it stops.
   const std::uint32_t depth = early_depth(scores);
   if (depth == 0 || depth >= locals.size()) return true;
   early_exit = false;

@@ -20,8 +20,8 @@ constexpr std::size_t kNamesAtOnce = 1'024;
 struct FlashIndex::State {
   explicit State(const FlashOptions& options) : core(options) {}
 
-  // Calls fn(guard) as a reader until it answers true: first without a lock; where more threads read than the domain has
-  // lines for, or writers end era after era before the reader is through, under the writers' lock.
+  // Calls fn(guard) as a reader until it answers true: first without a lock; where more threads read than the
+  // domain has lines for, or writers end era after era before the reader is through, under the writers' lock.
   template <class F>
   void read(F&& fn) {
     {

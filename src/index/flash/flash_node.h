@@ -1,22 +1,23 @@
 // Node and OwnerSet: the memory that readers of a FlashIndex walk through.
 //
-// A node is a run of up to 64 consecutive blocks of some sequence: their local hashes side by side, their names behind
-// them. Which worker holds which of them is one 64-bit mask per (worker slot, tier). A node with one holder, in the
-// device tier, has slot and mask inline; else an OwnerSet holds them.
+// A node is a run of up to 64 consecutive blocks of some sequence: their local hashes side by side, their
+// names behind them. Which worker holds which of them is one 64-bit mask per (worker slot, tier). A node with
+// one holder, in the device tier, has slot and mask inline; else an OwnerSet holds them.
 //
 // What readers may see changing:
-//   length      grows only; hashes below it never change. A node with children, or with 64 blocks, is closed: its
-//               length is final.
-//   masks       one atomic word each: a reader sees every block of a worker as it was at the instant of the load.
-//   any tier    where lower tiers are in use, the union of a worker's masks is a word of its own: a block that moves from
-//               tier to tier is never missed between two loads.
+//   length      grows only; hashes below it never change. A node with children, or with 64 blocks, is closed:
+//               its length is final.
+//   masks       one atomic word each: a reader sees every block of a worker as it was at the instant of the
+//               load.
+//   any tier    where lower tiers are in use, the union of a worker's masks is a word of its own: a block
+//               that moves from tier to tier is never missed between two loads.
 //   listed      per slot: the worker holds some block, in any tier. Written after the masks.
-//   full        per slot of a closed node: the worker holds all its blocks on the device. Set after the mask, cleared
-//               before it, so a set bit means that the mask was complete at that instant.
+//   full        per slot of a closed node: the worker holds all its blocks on the device. Set after the mask,
+//               cleared before it, so a set bit means that the mask was complete at that instant.
 //   owners      replaced by a larger set; the old one stays as it was until readers have left it.
 //   child       none, one, or many (then the children are in the EdgeTable under the node's id).
-// Everything else changes by building a new node, linking it in the place of the old one and retiring that: whoever is
-// still in the old one sees what was true when it was replaced, which is after the reader came.
+// Everything else changes by building a new node, linking it in the place of the old one and retiring that:
+// whoever is still in the old one sees what was true when it was replaced, which is after the reader came.
 //
 // Thread safety: as said above; members without std::atomic belong to the writer or never change.
 #pragma once
@@ -64,8 +65,8 @@ class BlockRef {
   std::uint32_t word_ = 0;
 };
 
-// The holders of a node's blocks. Entries are appended, never moved; an entry whose masks are zero holds nothing. It lies
-// at the start of a cache line, and what most queries need of it, in that line.
+// The holders of a node's blocks. Entries are appended, never moved; an entry whose masks are zero holds
+// nothing. It lies at the start of a cache line, and what most queries need of it, in that line.
 struct alignas(32) OwnerSet {
   std::uint64_t birth = 0;
   std::uint32_t capacity = 0;

@@ -112,8 +112,9 @@ void FlashSlots::recycle(std::uint32_t slot) {
   at(slot).state = State::kWaiting;
   set(dead_, slot, false);
   ++waiting_;
-  // A reader of an era in which the worker had the slot may take its masks for the worker's. Readers from before have a
-  // roster without it; those of its last owner left before it was assigned. The address carries the number.
+  // A reader of an era in which the worker had the slot may take its masks for the worker's. Readers from
+  // before have a roster without it; those of its last owner left before it was assigned. The address carries
+  // the number.
   domain_.retire(
       reinterpret_cast<void*>(static_cast<std::uintptr_t>(slot) + 1), 0, at(slot).birth,
       [](void* object, void* self) {

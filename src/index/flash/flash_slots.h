@@ -1,13 +1,13 @@
 // FlashSlots: which (worker, rank) has which slot, as the writer keeps it and as readers see it.
 //
-// A slot is live (it belongs to a worker), dead (its worker was cleared; nodes may still have masks for it), waiting (no
-// node has) or free. It waits until no reader from before that moment is left, so that a query never takes one worker's
-// mask for another's. Readers see a Roster: a snapshot that is replaced as a whole, but for the pages with the workers'
-// ids, which two rosters share where they agree.
+// A slot is live (it belongs to a worker), dead (its worker was cleared; nodes may still have masks for it),
+// waiting (no node has) or free. It waits until no reader from before that moment is left, so that a query
+// never takes one worker's mask for another's. Readers see a Roster: a snapshot that is replaced as a whole,
+// but for the pages with the workers' ids, which two rosters share where they agree.
 //
 // Thread safety: the writer's; roster() from readers inside the domain.
-// Complexity:    a lookup is O(1) for the worker of the last one, else O(log workers). A change is O(slots / 64): the bits
-//                and the addresses of a roster, and one page of 64 workers.
+// Complexity:    a lookup is O(1) for the worker of the last one, else O(log workers). A change is O(slots /
+//                64): the bits and the addresses of a roster, and one page of 64 workers.
 // Invariant:     without slots it owns the memory of an empty roster.
 #pragma once
 
@@ -54,15 +54,18 @@ class FlashSlots {
     if (last_ < size_ && at(last_).state == State::kLive && at(last_).worker == worker) return last_;
     return look_up(worker);
   }
-  // Gives the worker a slot; nothing when all are taken. Throws std::bad_alloc with nothing changed. Requires: it has none.
+  // Gives the worker a slot; nothing when all are taken. Throws std::bad_alloc with nothing changed.
+  // Requires: it has none.
   std::optional<std::uint32_t> assign(const Worker& worker);
   // Live slots of a worker's ranks from `rank` on, by rising rank: up to `most` of them.
   std::vector<std::uint32_t> slots_of(WorkerId worker, std::uint32_t rank, std::size_t most) const;
   const Worker& worker(std::uint32_t slot) const noexcept { return at(slot).worker; }
 
-  // live -> dead. The workers may be assigned again at once, to other slots. Throws std::bad_alloc with nothing changed.
+  // live -> dead. The workers may be assigned again at once, to other slots. Throws std::bad_alloc with
+  // nothing changed.
   void kill(std::span<const std::uint32_t> slots);
-  // dead -> free as soon as the readers allow it. Requires: no node has a mask for the slot; room for a retirement.
+  // dead -> free as soon as the readers allow it. Requires: no node has a mask for the slot; room for a
+  // retirement.
   void recycle(std::uint32_t slot);
   // Of any number: entries of slots that are free stay in nodes, with empty masks.
   bool dead(std::uint32_t slot) const noexcept { return (dead_bits(slot / 64) >> (slot % 64) & 1) != 0; }
@@ -74,7 +77,8 @@ class FlashSlots {
   // Slots that were ever assigned, up to the last one in use.
   std::uint32_t size() const noexcept { return size_; }
   bool has_free_end() const noexcept { return size_ != 0 && at(size_ - 1).state == State::kFree; }
-  // Gives up to `most` free slots behind the last one in use back, if there is memory for a roster without them.
+  // Gives up to `most` free slots behind the last one in use back, if there is memory for a roster without
+  // them.
   void trim(std::size_t most) noexcept;
 
   // (worker, tier, content) presences of a slot.
@@ -132,7 +136,8 @@ class FlashSlots {
   void release_pages() noexcept;
   // The roster as it is, for as many slots.
   std::unique_ptr<Roster> copy_roster(std::uint32_t slots) const;
-  // Pages of the old roster that the new one does not have; takes the memory to retire them, and the old roster.
+  // Pages of the old roster that the new one does not have; takes the memory to retire them, and the old
+  // roster.
   using Pages = std::vector<const RosterPage*>;
   Pages prepare(const Roster& fresh);
   // Puts a roster in the place of the old one; pages that only the old one has are retired after it.

@@ -1,7 +1,7 @@
 // FlashTree: the tree, the tables and the bookkeeping of a FlashIndex.
 //
-// The writer's calls come one at a time, under the lock of the FlashIndex; find() comes from readers inside the domain
-// at any time. flash_node.h says what readers may see changing. The parts:
+// The writer's calls come one at a time, under the lock of the FlashIndex; find() comes from readers inside
+// the domain at any time. flash_node.h says what readers may see changing. The parts:
 //   flash_owners.cc  who holds which blocks of a node
 //   flash_nodes.cc   building, replacing, splitting and freeing nodes; children
 //   flash_store.cc   store(): plan, names, publication
@@ -11,20 +11,21 @@
 //   flash_dump.cc    dump(), sizes
 //
 // Invariants, between the writer's calls:
-//   - names_ has an entry (name -> block) for every block whose `named` bit is set, and no other; a block that nobody
-//     holds is not named, unless dead slots do. A holder of a named block holds it by that name unless AliasNames says
-//     otherwise; a holder of a block that is not named has an alias for it.
-//   - every node but the root has a holder or a child, or is the end of a barren chain that waits in barren_, or
-//     unpruned_ is set.
+//   - names_ has an entry (name -> block) for every block whose `named` bit is set, and no other; a block
+//     that nobody holds is not named, unless dead slots do. A holder of a named block holds it by that name
+//     unless AliasNames says otherwise; a holder of a block that is not named has an alias for it.
+//   - every node but the root has a holder or a child, or is the end of a barren chain that waits in barren_,
+//     or unpruned_ is set.
 //
-// Memory. What a call changes for good it changes when it has the memory for all of it: a store prepares everything
-// before it publishes, and refuses with kFull where std::bad_alloc comes up before that. Removals need none. Taking out
-// nodes, shrinking them and giving memory back is optional: it is left for later where there is no memory to retire what
-// it replaces.
+// Memory. What a call changes for good it changes when it has the memory for all of it: a store prepares
+// everything before it publishes, and refuses with kFull where std::bad_alloc comes up before that. Removals
+// need none. Taking out nodes, shrinking them and giving memory back is optional: it is left for later where
+// there is no memory to retire what it replaces.
 //
-// Steps. The writer counts what it does: a block of an event, a node, a name or an alias that goes, 16 holders of a node
-// or 16 words of a roster, an object that is held against the readers' eras. A call takes the steps of its own event,
-// O(blocks) and O(holders) per node, and no more than kTidySteps for what others left.
+// Steps. The writer counts what it does: a block of an event, a node, a name or an alias that goes, 16
+// holders of a node or 16 words of a roster, an object that is held against the readers' eras. A call takes
+// the steps of its own event, O(blocks) and O(holders) per node, and no more than kTidySteps for what others
+// left.
 //   - with kOrphan, whoever holds a block holds its parent, dead slots aside.
 #pragma once
 
@@ -39,11 +40,11 @@
 
 #include "ashlar/index/flash_index.h"
 #include "ashlar/index/indexer.h"
+#include "index/common/event_batch.h"
 #include "index/flash/alias_names.h"
 #include "index/flash/chunked_pool.h"
 #include "index/flash/edge_table.h"
 #include "index/flash/era_domain.h"
-#include "index/common/event_batch.h"
 #include "index/flash/flash_node.h"
 #include "index/flash/flash_slots.h"
 #include "index/flash/name_table.h"
@@ -63,12 +64,14 @@ class FlashTree {
 
   // --- The writer's calls. ---
 
-  // Nothing: there may be a slot for the worker after more of the sweep. Call again, after other writers had their turn.
+  // Nothing: there may be a slot for the worker after more of the sweep. Call again, after other writers had
+  // their turn.
   std::optional<StoreVerdict> store(const BlocksStored& event) noexcept;
   std::size_t remove(const Worker& worker, StorageTier tier, std::span<const BlockName> names) noexcept;
   // This and the calls below throw std::bad_alloc with nothing changed that shows.
   void clear(const Worker& worker);
-  // The worker's ranks from `rank` on, up to kKills of them. Returns the rank to go on with, nothing when all are gone.
+  // The worker's ranks from `rank` on, up to kKills of them. Returns the rank to go on with, nothing when all
+  // are gone.
   std::optional<std::uint32_t> remove_worker(WorkerId worker, std::uint32_t rank);
   // Finishes the sweep, lets idle slots go and frees what no reader holds.
   void settle();
@@ -114,7 +117,8 @@ class FlashTree {
     }
   };
   Owner owner(Node& node, std::uint32_t slot) const noexcept;
-  // Makes an entry where there is none. Publishes nothing but an empty mask. Throws std::bad_alloc with nothing changed.
+  // Makes an entry where there is none. Publishes nothing but an empty mask. Throws std::bad_alloc with
+  // nothing changed.
   Owner make_owner(Node& node, std::uint32_t slot, std::size_t tier);
   void write_mask(Node& node, const Owner& owner, std::uint32_t slot, std::size_t tier, Mask mask) noexcept;
   void write_tier(Node& node, const Owner& owner, std::uint32_t slot, std::size_t tier, Mask mask) noexcept;
@@ -150,23 +154,25 @@ class FlashTree {
   void free_node(Node* node) noexcept;
   // Takes back a node that was never published.
   void discard(Node* node) noexcept;
-  // The node is out of every link. `with_id`: nobody has its id any more, which readers of the node may still look for
-  // in the edge table; so the id is free when they have left.
+  // The node is out of every link. `with_id`: nobody has its id any more, which readers of the node may still
+  // look for in the edge table; so the id is free when they have left.
   void retire(Node* node, bool with_id);
   bool is_empty() const noexcept { return live_nodes_ == 1; }
-  // Gives back what an empty index keeps for names and ids. Requires: is_empty(), and no probe is used after it.
+  // Gives back what an empty index keeps for names and ids. Requires: is_empty(), and no probe is used after
+  // it.
   void forget_all() noexcept;
   Node* find_child(const Node& node, std::uint64_t local) const noexcept;
-  // Links a complete node below `parent`, where readers see it from then on. Requires: as many inserts as edges_for() says
-  // are prepared.
+  // Links a complete node below `parent`, where readers see it from then on. Requires: as many inserts as
+  // edges_for() says are prepared.
   void link(Node& parent, Node* child) noexcept;
   static std::uint32_t edges_for(const Node& parent) noexcept;
   void unlink(Node* node);
-  // The same node with other room, or cut to `blocks`; replaces the old one for readers that come. Throws std::bad_alloc
-  // with nothing changed.
+  // The same node with other room, or cut to `blocks`; replaces the old one for readers that come. Throws
+  // std::bad_alloc with nothing changed.
   Node* rebuild(Node* old, std::uint32_t blocks, std::uint32_t room);
-  // Cuts a node in two before block `at`; returns the front, which has a new id. `newcomer` may have names there, but
-  // no masks yet; where it `joins`, the front has an entry for it. Throws std::bad_alloc with nothing changed.
+  // Cuts a node in two before block `at`; returns the front, which has a new id. `newcomer` may have names
+  // there, but no masks yet; where it `joins`, the front has an entry for it. Throws std::bad_alloc with
+  // nothing changed.
   Node* split(Node* old, std::uint32_t at, std::uint32_t newcomer, std::size_t tier, bool joins);
   class AliasMoves;
   void take_place(Node* old, Node* fresh) noexcept;
@@ -287,24 +293,26 @@ class FlashTree {
   void count_holders(std::uint32_t holders) const noexcept { steps_ += 1 + holders / 16; }
   bool any_dead() const noexcept { return !sweeping_.empty() || !died_.empty(); }
   bool has_dead(const Node& node) const noexcept;
-  // Blocks that only dead slots hold, or held when the sweep came, lose their names. Requires: no store has given the
-  // node names for which its masks are not written yet.
+  // Blocks that only dead slots hold, or held when the sweep came, lose their names. Requires: no store has
+  // given the node names for which its masks are not written yet.
   void drop_dead_names(Node& node);
-  // The node, or its set, is about to be replaced by one without dead slots. Requires: their names were dropped.
+  // The node, or its set, is about to be replaced by one without dead slots. Requires: their names were
+  // dropped.
   void leave_out_dead(const Node& node) noexcept;
-  // Takes dead slots out of a node, from entry `from` on, until so many steps are taken; false when they did not suffice,
-  // `from` is then where to go on.
+  // Takes dead slots out of a node, from entry `from` on, until so many steps are taken; false when they did
+  // not suffice, `from` is then where to go on.
   bool purge(Node& node, std::uint32_t& from, std::uint64_t until);
   void kill(std::span<const std::uint32_t> slots);
-  // Looks at up to `nodes` nodes, and stops after so many steps; true when no dead slot is left, or there is no memory to go
-  // on.
+  // Looks at up to `nodes` nodes, and stops after so many steps; true when no dead slot is left, or there is
+  // no memory to go on.
   bool sweep(std::size_t nodes, std::uint64_t until) noexcept;
   bool sweep_is_due() const noexcept { return any_dead() || unpruned_ || in_sweep_; }
   bool prune_barren() noexcept;
   bool give_back(std::size_t pieces) noexcept;
   // Takes away the slots of up to kKills workers that hold nothing; returns how many.
   std::size_t release_idle();
-  // Looks for slots that could be free: dead ones, those of workers that hold nothing. False: there is more to do.
+  // Looks for slots that could be free: dead ones, those of workers that hold nothing. False: there is more
+  // to do.
   bool release_slots();
 
   const FlashOptions options_;
@@ -321,7 +329,8 @@ class FlashTree {
   IndexCounters counters_;
   std::size_t set_bytes_ = 0;
 
-  // The sweep: slots that are being taken out of the nodes and the aliases, and those that died since it began.
+  // The sweep: slots that are being taken out of the nodes and the aliases, and those that died since it
+  // began.
   std::vector<std::uint32_t> sweeping_;
   std::vector<std::uint32_t> died_;
   std::uint32_t sweep_at_ = 0;     // node,

@@ -100,8 +100,8 @@ FlashWalk::Step FlashWalk::step(const EraDomain::Guard& guard) {
   EdgeTable::Found found;
   const std::uint64_t ahead = node.child.load(std::memory_order_relaxed);
   if (ahead > Node::kManyChildren) {
-    // Usually a sequence lies in memory as it was stored: then the address of the node after the next is a guess worth
-    // a fetch. Processors see for themselves that nodes lie side by side.
+    // Usually a sequence lies in memory as it was stored: then the address of the node after the next is a
+    // guess worth a fetch. Processors see for themselves that nodes lie side by side.
     const std::uint64_t stride = ahead - reinterpret_cast<std::uintptr_t>(&node);
     if (stride != stride_) {
       fetch(reinterpret_cast<const Node*>(ahead));
@@ -138,7 +138,8 @@ FlashWalk::Step FlashWalk::step(const EraDomain::Guard& guard) {
   for (;;) {
     // acquire: pairs with the releases in link() and take_place(): the child is complete.
     const std::uint64_t child = node.child.load(std::memory_order_acquire);
-    // A node with children has its final length; a reader that came before looks at the blocks that were added.
+    // A node with children has its final length; a reader that came before looks at the blocks that were
+    // added.
     if (node.length.load(std::memory_order_acquire) != length) return Step::kOn;
     if (child == Node::kNoChild) break;
     if (child > Node::kManyChildren) return enter(reinterpret_cast<const Node*>(child), guard);
@@ -217,8 +218,8 @@ FlashWalk::Masks FlashWalk::masks_of(const OwnerSet& set, std::uint32_t index) c
     masks.any = masks.tiers[0] = set.masks(0)[index].load(std::memory_order_acquire) >> from_;
     return masks;
   }
-  // A block of the union that is in none of the tiers has moved, or gone, between the loads: the writer was faster, and
-  // the reader looks again.
+  // A block of the union that is in none of the tiers has moved, or gone, between the loads: the writer was
+  // faster, and the reader looks again.
   for (;;) {
     masks.any = set.masks(OwnerSet::kAnyTier)[index].load(std::memory_order_acquire) >> from_;
     Mask seen = 0;
@@ -264,8 +265,8 @@ void FlashWalk::take_active(const OwnerSet& set, std::uint32_t entries, std::uin
   } else {
     std::size_t partial = 0;
     for (std::size_t w = 0; w < active_.size(); ++w) {
-      // acquire: pairs with the releases in write_tier() and list(): whose bit is clear in the first holds less than
-      // everything, whose bit is clear in the second holds nothing.
+      // acquire: pairs with the releases in write_tier() and list(): whose bit is clear in the first holds
+      // less than everything, whose bit is clear in the second holds nothing.
       const std::uint64_t full = w < set.words ? set.full()[w].load(std::memory_order_acquire) : 0;
       const std::uint64_t listed = w < set.words ? set.listed()[w].load(std::memory_order_acquire) : 0;
       rest_[w] = active_[w] & ~full;

@@ -1,11 +1,12 @@
 // FlashWalk: one query on its way down the tree.
 //
-// step() deals with one node and fetches the next; several walks can take turns so that their cache misses overlap.
+// step() deals with one node and fetches the next; several walks can take turns so that their cache misses
+// overlap.
 //
-// Who is still in the race. Workers whose blocks were all on the device so far are bits of `active_`; at a node that
-// says per slot who holds all of it, one AND per 64 workers decides. Workers that needed a lower tier somewhere, and
-// all of them from a node with few owners on, are records of `few_` with their counts, one look at their masks per node.
-// A worker that falls out is scored on the spot.
+// Who is still in the race. Workers whose blocks were all on the device so far are bits of `active_`; at a
+// node that says per slot who holds all of it, one AND per 64 workers decides. Workers that needed a lower
+// tier somewhere, and all of them from a node with few owners on, are records of `few_` with their counts,
+// one look at their masks per node. A worker that falls out is scored on the spot.
 //
 // Thread safety: confined; it reads what FlashTree publishes, under the caller's guard.
 #pragma once
@@ -16,9 +17,9 @@
 #include <span>
 #include <vector>
 
+#include "index/common/hash_compare.h"
 #include "index/flash/era_domain.h"
 #include "index/flash/flash_tree.h"
-#include "index/common/hash_compare.h"
 
 namespace ashlar::index::detail {
 
@@ -28,8 +29,8 @@ class FlashWalk {
 
   FlashWalk() = default;
 
-  // Begins a query. The scores are complete when step() says kDone; after kEraOver the guard is renewed and the query
-  // begins again.
+  // Begins a query. The scores are complete when step() says kDone; after kEraOver the guard is renewed and
+  // the query begins again.
   Step start(const FlashTree& core, std::span<const LocalHash> locals, MatchScores& scores, bool early_exit,
              const EraDomain::Guard& guard);
   Step step(const EraDomain::Guard& guard);

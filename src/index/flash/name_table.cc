@@ -193,7 +193,8 @@ void NameTable::split(Page& page) {
   high->mask = page.mask;
   high->prefix = page.prefix | bit;
 
-  // Where each cell goes: a bucket of the low page, or of the high one behind it. A loop of its own, for vectors.
+  // Where each cell goes: a bucket of the low page, or of the high one behind it. A loop of its own, for
+  // vectors.
   constexpr std::uint32_t kCells = kFull * kLanes;
   std::array<std::uint32_t, kCells> place;  // NOLINT(cppcoreguidelines-pro-type-member-init): filled at once
   const int shift = std::countr_zero(bit);
@@ -202,8 +203,8 @@ void NameTable::split(Page& page) {
       const std::uint32_t tag = page.buckets[b].tags[lane];
       place[b * kLanes + lane] = home_of(tag, kFull) + (tag >> shift & 1) * kFull;
     }
-  // Both pages are filled here and written at once. The used lanes of a bucket are a count: looking for a free one in the
-  // bucket would load what was just stored there, piece by piece, which stalls.
+  // Both pages are filled here and written at once. The used lanes of a bucket are a count: looking for a
+  // free one in the bucket would load what was just stored there, piece by piece, which stalls.
   std::array<Bucket, std::size_t{2} * kFull> filled{};
   std::array<std::uint32_t, std::size_t{2} * kFull> used{};
   page.passes = {};
@@ -233,8 +234,8 @@ void NameTable::split(Page& page) {
   point_at(high->prefix, bit << 1, high, std::move(piece));
 }
 
-// Every directory entry with these low bits, below `step`, now names the page. `piece` is for the first of them, where the
-// directory has none there.
+// Every directory entry with these low bits, below `step`, now names the page. `piece` is for the first of
+// them, where the directory has none there.
 void NameTable::point_at(std::uint32_t first, std::uint32_t step, Page* page, Segment piece) noexcept {
   for (std::uint64_t i = first; i < entries_; i += step) {
     Segment& segment = segments_[i / kSegment];

@@ -1,18 +1,19 @@
 // NameTable: from a 32-bit tag (hash bits of a key) to a 32-bit value; the keys lie elsewhere.
 //
-// Several values may share a tag: find() asks the caller whether a candidate is the one. The table is a set of pages, each
-// a small open-addressing table of 64-byte buckets (8 tags, 8 values), found through a directory by the low bits of the
-// tag (extendible hashing). A page that is full splits in two; the directory doubles piece by piece. So no call moves
-// more than a bounded number of entries.
+// Several values may share a tag: find() asks the caller whether a candidate is the one. The table is a set
+// of pages, each a small open-addressing table of 64-byte buckets (8 tags, 8 values), found through a
+// directory by the low bits of the tag (extendible hashing). A page that is full splits in two; the directory
+// doubles piece by piece. So no call moves more than a bounded number of entries.
 //
-// Bits of a tag: the low ones choose the page, the upper 16 the bucket in it. An entry lies in its home bucket or, when
-// that is full, in the first bucket behind it (cyclic) with room, and stays there. A page counts per bucket how many of
-// its entries had to pass it: a search ends at a bucket that none did.
+// Bits of a tag: the low ones choose the page, the upper 16 the bucket in it. An entry lies in its home
+// bucket or, when that is full, in the first bucket behind it (cyclic) with room, and stays there. A page
+// counts per bucket how many of its entries had to pass it: a search ends at a bucket that none did.
 //
 // Thread safety: thread-compatible.
-// Complexity:    one bucket per operation in the usual case, whatever the keys: tags are made with a secret (table_seed.h).
-//                probe() hides the miss.
-// Invariant:     value 0 marks a free cell, and the free cells of a bucket are its last; an empty table owns no memory.
+// Complexity:    one bucket per operation in the usual case, whatever the keys: tags are made with a secret
+//                (table_seed.h). probe() hides the miss.
+// Invariant:     value 0 marks a free cell, and the free cells of a bucket are its last; an empty table owns
+//                no memory.
 #pragma once
 
 #include <array>
@@ -23,8 +24,8 @@
 #include <vector>
 
 #include "ashlar/base/check.h"
-#include "index/flash/slab_pool.h"
 #include "index/common/table_seed.h"
+#include "index/flash/slab_pool.h"
 
 #if defined(__SSE2__)
 #include <emmintrin.h>
@@ -61,8 +62,8 @@ class NameTable {
   // Without what the pool counts.
   std::size_t bytes() const noexcept { return bytes_; }
 
-  // A key on its way. Made some keys ahead, so that the memory has arrived when it is used; the table may change in
-  // between, but for reset().
+  // A key on its way. Made some keys ahead, so that the memory has arrived when it is used; the table may
+  // change in between, but for reset().
   class Probe {
    public:
     Probe() = default;
@@ -73,9 +74,9 @@ class NameTable {
     Page* page_ = nullptr;
     std::uint32_t tag_ = 0;
   };
-  // Starts the fetch of the home buckets of keys [first, last) and writes their probes to probes[key % N]; key_of(i) is
-  // the i-th key. N must be a power of two. always_inline: g++ takes a call of a function that only prefetches for one
-  // without effect, and drops it.
+  // Starts the fetch of the home buckets of keys [first, last) and writes their probes to probes[key % N];
+  // key_of(i) is the i-th key. N must be a power of two. always_inline: g++ takes a call of a function that
+  // only prefetches for one without effect, and drops it.
   template <std::size_t N, class KeyOf>
   [[gnu::always_inline]] void probe(std::array<Probe, N>& probes, std::size_t first, std::size_t last,
                                     KeyOf&& key_of) const noexcept {
@@ -108,8 +109,8 @@ class NameTable {
     return find(Probe(page_of(tag), tag), same);
   }
 
-  // Adds an entry unless there is one for which same(value) holds; returns the value of that one, kNone when it was
-  // added. Throws std::bad_alloc with nothing changed. Requires: value != kNone.
+  // Adds an entry unless there is one for which same(value) holds; returns the value of that one, kNone when
+  // it was added. Throws std::bad_alloc with nothing changed. Requires: value != kNone.
   template <class Same>
   [[gnu::always_inline]] std::uint32_t insert(Probe probe, std::uint32_t value, Same&& same) {
     ASHLAR_DCHECK(value != kNone, "kNone marks free cells");
@@ -136,8 +137,8 @@ class NameTable {
     return insert(Probe(page_of(tag), tag), value, same);
   }
 
-  // Room for one more entry with this tag: the next insert() of one needs no memory. Throws std::bad_alloc with nothing
-  // changed.
+  // Room for one more entry with this tag: the next insert() of one needs no memory. Throws std::bad_alloc
+  // with nothing changed.
   void reserve(std::uint32_t tag) { make_room(tag); }
 
   // Requires: an entry with this tag and value; values are unique among the entries of a tag.
@@ -150,13 +151,14 @@ class NameTable {
   void erase(std::uint32_t tag, std::uint32_t value) noexcept { erase(Probe(page_of(tag), tag), value); }
   // The entry with this tag and value has another value now.
   void replace(std::uint32_t tag, std::uint32_t value, std::uint32_t with) noexcept;
-  // It has another tag now. Throws std::bad_alloc with nothing changed. The way back needs no memory, if in between there
-  // were only others of these calls, and their ways back.
+  // It has another tag now. Throws std::bad_alloc with nothing changed. The way back needs no memory, if in
+  // between there were only others of these calls, and their ways back.
   void retag(std::uint32_t tag, std::uint32_t value, std::uint32_t with);
 
   // Frees everything. Requires: no probe is used after it.
   void reset() noexcept;
-  // Forgets everything, unless the last forget() is not through; free_some() gives the memory back. Requires: as above.
+  // Forgets everything, unless the last forget() is not through; free_some() gives the memory back. Requires:
+  // as above.
   void forget() noexcept;
   // Frees up to `most` pages, or pieces of the directory, that were forgotten; true when none is left.
   bool free_some(std::size_t most) noexcept;
@@ -165,8 +167,8 @@ class NameTable {
   static constexpr int kLanes = 8;
   static constexpr std::uint32_t kSegment = 1024;  // directory entries that are copied at once
   static constexpr std::uint32_t kMinBuckets = 2;
-  // Pages grow by a factor of 4 up to kFull buckets, then they split into two of that size. So the load of a large table
-  // lies between 0.41 and 0.81. Pages of this size fill a slab.
+  // Pages grow by a factor of 4 up to kFull buckets, then they split into two of that size. So the load of a
+  // large table lies between 0.41 and 0.81. Pages of this size fill a slab.
   static constexpr std::uint32_t kFull = 63;
   static constexpr std::uint32_t kMaxMask = (1u << 24) - 1;
 
@@ -181,8 +183,8 @@ class NameTable {
     std::uint32_t mask = 0;    // and which bits those are
     std::uint32_t size = 0;    // buckets
     std::uint32_t room = 0;    // entries that still fit
-    // Per bucket 4 bits: how many entries had to pass it; 15 stands for any number from there on. Nothing is known of
-    // buckets from 64 on.
+    // Per bucket 4 bits: how many entries had to pass it; 15 stands for any number from there on. Nothing is
+    // known of buckets from 64 on.
     std::array<std::uint64_t, 4> passes{};
 
     bool covers(std::uint32_t tag) const noexcept { return ((tag ^ prefix) & mask) == 0; }

@@ -123,8 +123,8 @@ void FlashTree::unlink(Node* node) {
   else
     parent.first_child = node->next;
   if (node->next != kNoNode) node_at(node->next).previous = node->previous;
-  // A node that had many children keeps them in the table until the last one goes: a reader that finds nothing there
-  // may rely on it.
+  // A node that had many children keeps them in the table until the last one goes: a reader that finds
+  // nothing there may rely on it.
   if (parent.child.load(std::memory_order_relaxed) == Node::kManyChildren) {
     edges_.erase(node);
     gives_back_ |= edges_.size() == 0;
@@ -277,8 +277,8 @@ Node* FlashTree::split(Node* old, std::uint32_t at, std::uint32_t newcomer, std:
     throw;
   }
   steps_ += blocks * (1 + moved.size());
-  // The back keeps the id, and with it the children. The front's names move first, then the back's from the lowest on:
-  // then no reference is taken twice.
+  // The back keeps the id, and with it the children. The front's names move first, then the back's from the
+  // lowest on: then no reference is taken twice.
   for (std::uint32_t i = 0; i < blocks; ++i) move_name(*old, i, moves.to(i));
   back->first_child = old->first_child;
   back->child.store(old->child.load(std::memory_order_relaxed), std::memory_order_relaxed);

@@ -60,7 +60,8 @@ void FlashTree::write_mask(Node& node, const Owner& owner, std::uint32_t slot, s
   Mask after = mask;
   for (std::size_t other = 0; other < kStorageTiers; ++other)
     if (other != tier) after |= owner.mask(other);
-  // As with full bits: a block is in the union only while it is in a tier. release: pairs with the acquire of readers.
+  // As with full bits: a block is in the union only while it is in a tier. release: pairs with the acquire of
+  // readers.
   std::atomic<Mask>& any = owner.set->masks(OwnerSet::kAnyTier)[owner.index];
   any.store(any.load(std::memory_order_relaxed) & after, std::memory_order_release);
   write_tier(node, owner, slot, tier, mask);

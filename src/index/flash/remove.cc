@@ -84,8 +84,8 @@ std::size_t FlashTree::remove(const Worker& worker, StorageTier tier,
   return removed;
 }
 
-// Names mostly come in the order of their blocks, or against it: those that are expected need no look-up. Returns how
-// many of them were, and are gone; their probes start at `probe`.
+// Names mostly come in the order of their blocks, or against it: those that are expected need no look-up.
+// Returns how many of them were, and are gone; their probes start at `probe`.
 std::size_t FlashTree::remove_run(Removal& removal, std::span<const BlockName> names, std::size_t probe) {
   if (!removal.plain || removal.node == nullptr) return 0;
   // What such a worker holds is named.
@@ -232,7 +232,8 @@ void FlashTree::forget_below(Removal& removal, std::uint32_t offset) {
   const bool into_children = had_last && node->first_child != kNoNode;
   if (below == 0 && !into_children) return;
 
-  // What is removed so far is written, then the rest goes, children first. The way back is in the tree: no list is needed.
+  // What is removed so far is written, then the rest goes, children first. The way back is in the tree: no
+  // list is needed.
   if (removal.mine != removal.before) {
     slots_.take_blocks(removal.slot, static_cast<std::size_t>(std::popcount(removal.before & ~removal.mine)));
     write_mask(*node, removal.owner, removal.slot, removal.tier, removal.mine);

@@ -1,12 +1,12 @@
 // SlabPool and Shelf: memory in slabs of 64 KiB, and objects of one size in slabs.
 //
-// Tables that are read at random cost an address translation per access unless they lie in huge pages. So slabs are
-// cut from regions of 2 MiB that ask for huge pages, once there is enough for a first region; before that they are
-// allocated one by one, and so they are where there is no memory for a region. Regions and slabs that are free go back at
-// once.
+// Tables that are read at random cost an address translation per access unless they lie in huge pages. So
+// slabs are cut from regions of 2 MiB that ask for huge pages, once there is enough for a first region;
+// before that they are allocated one by one, and so they are where there is no memory for a region. Regions
+// and slabs that are free go back at once.
 //
-// A shelf hands out objects of one size, in the order of their addresses while it can: what is made together lies
-// together.
+// A shelf hands out objects of one size, in the order of their addresses while it can: what is made together
+// lies together.
 //
 // Thread safety: thread-compatible.
 // Complexity:    O(1), but for a bitmap of at most 8 words.

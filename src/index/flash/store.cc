@@ -1,15 +1,16 @@
 // store(): all blocks of an event, or none.
 //
-// 1. plan       walk down from the parent along the content that is there already: pieces of nodes, and the point
-//               where the rest begins.
-// 2. space      nodes for the rest, filled and unseen. Blocks that continue a leaf go into the leaf itself, behind its
-//               length, where no reader looks.
-// 3. names      every block gets its name: the canonical one where that is possible, else an alias. A name that this
-//               worker uses for other content ends the store, and what this step did is undone.
-// 4. prepare    entries among the owners, with empty masks; rooms of the edge table; a node that has to be split is.
+// 1. plan       walk down from the parent along the content that is there already: pieces of nodes, and the
+//               point where the rest begins.
+// 2. space      nodes for the rest, filled and unseen. Blocks that continue a leaf go into the leaf itself,
+//               behind its length, where no reader looks.
+// 3. names      every block gets its name: the canonical one where that is possible, else an alias. A name
+//               that this worker uses for other content ends the store, and what this step did is undone.
+// 4. prepare    entries among the owners, with empty masks; rooms of the edge table; a node that has to be
+//               split is.
 // 5. publish    masks first, from the front; then the leaf's length, then the link to the new nodes.
-// Until the last step, which needs no memory, std::bad_alloc ends the store, and what it did is undone; what stays shows
-// in no answer: room for more, empty masks, a slot without blocks.
+// Until the last step, which needs no memory, std::bad_alloc ends the store, and what it did is undone; what
+// stays shows in no answer: room for more, empty masks, a slot without blocks.
 #include <algorithm>
 #include <bit>
 #include <new>
@@ -65,7 +66,8 @@ std::optional<StoreVerdict> FlashTree::store(const BlocksStored& event) noexcept
 std::optional<StoreVerdict> FlashTree::store(Store& store) {
   const BlocksStored& event = *store.event;
   std::optional<std::uint32_t> slot = slots_.find(event.worker);
-  // Where new content came last, more of it will follow: its names are on their way before the rest is looked at.
+  // Where new content came last, more of it will follow: its names are on their way before the rest is looked
+  // at.
   const bool probed = event.parent && slot && slots_.trail(*slot).fresh;
   if (probed) probe_from(store, 0);
   store.at = root_;
@@ -305,8 +307,8 @@ bool FlashTree::settle_new(Store& store, Node& node, std::uint32_t offset, std::
   return true;
 }
 
-// The name cannot be the block's canonical one: another content or another name stands in the way. False when this
-// worker itself uses it for other content, or for another block of this event.
+// The name cannot be the block's canonical one: another content or another name stands in the way. False when
+// this worker itself uses it for other content, or for another block of this event.
 bool FlashTree::add_alias(Store& store, Node& node, std::uint32_t offset, std::uint32_t block) {
   const std::uint64_t name = store.event->blocks[block].name.value();
   const BlockRef here(node.id, offset);

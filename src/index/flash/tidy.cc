@@ -1,11 +1,13 @@
 // clear() with the sweep behind it, and everything else that one call leaves to those after it.
 //
-// A call may leave work of any size: a cleared worker has masks in every node, a removed leaf may end a chain that nobody
-// needs, a table that became empty has memory. No call does all of that under the lock. What is left waits in one of
-// these, and every writing call takes a share of it, kTidySteps at most:
+// A call may leave work of any size: a cleared worker has masks in every node, a removed leaf may end a chain
+// that nobody needs, a table that became empty has memory. No call does all of that under the lock. What is
+// left waits in one of these, and every writing call takes a share of it, kTidySteps at most:
 //   barren_     ends of chains without holders
-//   sweeping_   dead slots. Their masks go node by node, entry by entry; then their aliases, then the slots themselves
-//   unpruned_   nodes that nobody needs, for which there was no memory in barren_ or to retire them: the sweep finds them
+//   sweeping_   dead slots. Their masks go node by node, entry by entry; then their aliases, then the slots
+//               themselves
+//   unpruned_   nodes that nobody needs, for which there was no memory in barren_ or to retire them: the
+//               sweep finds them
 //   gives_back_ memory of tables that are empty
 // None of it shows in an answer: readers see no dead slot, and nobody holds a block of a barren chain.
 #include <algorithm>

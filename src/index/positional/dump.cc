@@ -1,8 +1,10 @@
-// dump() of PositionalTables: worker by worker, a copy of its records and names is taken under its lock and sent without.
+// dump() of PositionalTables: worker by worker, a copy of its records and names is taken under its lock and
+// sent without.
 //
-// Records go by rising position, so that the block before is always sent first; a run of blocks behind each other in
-// one tier is one event. Every content is sent once under one name, then in the other tiers of that name, then under
-// its other names. Ghosts are sent under names that the worker does not use, and these are removed at the end.
+// Records go by rising position, so that the block before is always sent first; a run of blocks behind each
+// other in one tier is one event. Every content is sent once under one name, then in the other tiers of that
+// name, then under its other names. Ghosts are sent under names that the worker does not use, and these are
+// removed at the end.
 #include <algorithm>
 #include <bit>
 #include <optional>

@@ -1,14 +1,15 @@
 // find_matches() of PositionalTables.
 //
-// The workers that hold the first block are the candidates, as bits over slots. Those that are nested go by jumps: at
-// every jump_size-th position the candidates that are still there stay, and for the others the window since the last
-// jump is bisected; each look-up serves all workers that it can decide. Before that comes one look at the last
-// position: who is there needs no other, and where the position has no entry, as for requests that end in something
-// new, the look did not even need the chain. The rest is walked block by block, with tiers.
+// The workers that hold the first block are the candidates, as bits over slots. Those that are nested go by
+// jumps: at every jump_size-th position the candidates that are still there stay, and for the others the
+// window since the last jump is bisected; each look-up serves all workers that it can decide. Before that
+// comes one look at the last position: who is there needs no other, and where the position has no entry, as
+// for requests that end in something new, the look did not even need the chain. The rest is walked block by
+// block, with tiers.
 //
-// A jump concludes from one block that all before it are held, in the device tier. positional_nesting.h says why that
-// is right for workers that are nested when the query begins, and for whom it may be wrong by the end; these are walked
-// too. A walk concludes nothing: each block that it counts was seen.
+// A jump concludes from one block that all before it are held, in the device tier. positional_nesting.h says
+// why that is right for workers that are nested when the query begins, and for whom it may be wrong by the
+// end; these are walked too. A walk concludes nothing: each block that it counts was seen.
 #include <algorithm>
 #include <array>
 #include <bit>
@@ -29,8 +30,8 @@ struct QueryScratch {
   std::vector<std::uint32_t> tier_blocks;
 };
 
-// The chains of positions `from` to `end`, where `chain` is the one before. Returns the last. Half the time of a long
-// query: apart from its callers it keeps its numbers in registers.
+// The chains of positions `from` to `end`, where `chain` is the one before. Returns the last. Half the time
+// of a long query: apart from its callers it keeps its numbers in registers.
 [[gnu::noinline]] Chain extend_chains(Chain chain, const LocalHash* locals, Chain* chains, std::size_t from,
                                       std::size_t end) noexcept {
   for (std::size_t at = from; at < end; ++at) chains[at] = chain = extended(chain, locals[at]);
@@ -58,7 +59,8 @@ void for_each_bit(const std::uint64_t* set, std::size_t words, F&& fn) {
 
 }  // namespace
 
-// One call. All sets are `words_` words that stand for the slots from 64 x `first_` on: where the candidates are.
+// One call. All sets are `words_` words that stand for the slots from 64 x `first_` on: where the candidates
+// are.
 class PositionalQuery {
  public:
   PositionalQuery(const PositionalTables& core, std::span<const LocalHash> locals, MatchScores& scores,
@@ -139,7 +141,8 @@ class PositionalQuery {
     look(position, [&](const WorkerSet& workers) { workers.intersect_device(among, out, first_, words_); });
   }
 
-  // Who holds the first block in any tier, and in set kNested who does in the device tier. False when nobody does.
+  // Who holds the first block in any tier, and in set kNested who does in the device tier. False when nobody
+  // does.
   bool find_candidates(const WorkerSlots& slots);
   void jump(const std::uint64_t* workers);
   // Finishes those of set kActive that hold the last block. True when none is left.
@@ -241,8 +244,8 @@ bool PositionalQuery::jump_to_the_end() {
   return !any(active, words_);
 }
 
-// Cuts the answer to what a walk block by block would have found when it was down to one worker. All depths are known
-// but that of the worker in `left`, if any, which lies behind all others.
+// Cuts the answer to what a walk block by block would have found when it was down to one worker. All depths
+// are known but that of the worker in `left`, if any, which lies behind all others.
 void PositionalQuery::stop_early(const std::uint64_t* workers, const std::uint64_t* left) {
   std::uint32_t deepest = 0;
   std::uint32_t second = 0;
@@ -259,8 +262,9 @@ void PositionalQuery::stop_early(const std::uint64_t* workers, const std::uint64
   if (locals_.size() > second + 1) scores_.set_inexact();
 }
 
-// The workers in set kWindows were seen at position `held` and not at `missing`. Each look-up in the middle splits them
-// into those that end in front, who stay in their set, and those that end behind, who get the next one and go first.
+// The workers in set kWindows were seen at position `held` and not at `missing`. Each look-up in the middle
+// splits them into those that end in front, who stay in their set, and those that end behind, who get the
+// next one and go first.
 void PositionalQuery::end_between(std::size_t held, std::size_t missing) {
   struct Window {
     std::size_t held;
@@ -346,7 +350,7 @@ void PositionalQuery::finish_walk(const std::uint64_t* workers, std::uint32_t de
 }
 
 void PositionalTables::find_matches(std::span<const LocalHash> locals, MatchScores& scores,
-                                  const FindOptions& options) const {
+                                    const FindOptions& options) const {
   static thread_local QueryScratch scratch;
   const StripeHold hold(gate_);
   scores.begin(slots_.assignment(), slots_.workers());

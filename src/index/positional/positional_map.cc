@@ -39,7 +39,8 @@ constexpr bool too_empty(std::size_t size, std::size_t capacity) noexcept {
 
 }  // namespace
 
-// The contents of an entry with several: an open-addressing table by chain, itself with backward-shift deletion.
+// The contents of an entry with several: an open-addressing table by chain, itself with backward-shift
+// deletion.
 struct PositionalMap::Multi {
   struct Item {
     Chain chain;

@@ -1,15 +1,17 @@
-// PositionalMap: from the key of an entry to its contents, and from each content to its workers. One shard of a
-// PositionalIndexer.
+// PositionalMap: from the key of an entry to its contents, and from each content to its workers. One shard of
+// a PositionalIndexer.
 //
-// An open-addressing table of 32-byte entries with linear probing and backward-shift deletion. An entry is Single (the
-// chain of its only content and the set of its workers) or Multi (a pointer to a table from chain to set). Entries,
-// contents and sets are freed with their last worker, and a Multi with one content left becomes Single again.
+// An open-addressing table of 32-byte entries with linear probing and backward-shift deletion. An entry is
+// Single (the chain of its only content and the set of its workers) or Multi (a pointer to a table from chain
+// to set). Entries, contents and sets are freed with their last worker, and a Multi with one content left
+// becomes Single again.
 //
-// add() throws std::bad_alloc where there is no memory, with the map as it was. remove() needs none: without memory for
-// a smaller table it keeps the one that it has.
+// add() throws std::bad_alloc where there is no memory, with the map as it was. remove() needs none: without
+// memory for a smaller table it keeps the one that it has.
 //
 // Thread safety: thread-compatible, but for the prefetches, which may run at any time.
-// Complexity:    O(1) expected; a step that grows or shrinks the table is O(entries). An empty map has no heap memory.
+// Complexity:    O(1) expected; a step that grows or shrinks the table is O(entries). An empty map has no
+//                heap memory.
 #pragma once
 
 #include <atomic>
@@ -32,8 +34,9 @@ class PositionalMap {
   std::size_t contents() const noexcept { return contents_; }
   std::size_t bytes() const noexcept { return bytes_; }
 
-  // What a call with this key will look at: the entry itself; the one behind it; or all up to a free place, mostly.
-  // always_inline: a compiler may take a call of a function that only prefetches for one without effect.
+  // What a call with this key will look at: the entry itself; the one behind it; or all up to a free place,
+  // mostly. always_inline: a compiler may take a call of a function that only prefetches for one without
+  // effect.
   [[gnu::always_inline]] void prefetch_to_find(std::uint64_t key) const noexcept {
     __builtin_prefetch(reinterpret_cast<const void*>(hint_of(key)));
   }
@@ -86,7 +89,8 @@ class PositionalMap {
            (key >> hint_shift_.load(std::memory_order_relaxed)) * sizeof(Entry);
   }
   std::size_t home(std::uint64_t key) const noexcept { return static_cast<std::size_t>(key >> shift_); }
-  // The entry of the key, or the free place where it belongs. Requires: there is a table, which has a free place.
+  // The entry of the key, or the free place where it belongs. Requires: there is a table, which has a free
+  // place.
   Entry& place_of(std::uint64_t key) const noexcept {
     std::size_t at = home(key);
     while (entries_[at].word != 0 && entries_[at].key != key) at = (at + 1) & mask_;

@@ -1,14 +1,15 @@
-// NestingBoard: which workers are not nested (positional_indexer.h), or hold blocks in lower tiers; written by their
-// writers and read by queries.
+// NestingBoard: which workers are not nested (positional_indexer.h), or hold blocks in lower tiers; written
+// by their writers and read by queries.
 //
-// A writer posts a slot before the change that breaks the nesting, and takes the post down after the change that
-// restored it. What a query concludes about a slot that was not posted when it began is right to its end: if the worker
-// holds a block then it held those before it when the query began, or it stored the block meanwhile, behind a block of
-// which the same can be said. But blocks stored meanwhile may lie in lower tiers. A slot that gets its first such block
-// draws a number, and at its end the query asks which slots drew one since it began; mostly that is one look at a word.
+// A writer posts a slot before the change that breaks the nesting, and takes the post down after the change
+// that restored it. What a query concludes about a slot that was not posted when it began is right to its
+// end: if the worker holds a block then it held those before it when the query began, or it stored the block
+// meanwhile, behind a block of which the same can be said. But blocks stored meanwhile may lie in lower
+// tiers. A slot that gets its first such block draws a number, and at its end the query asks which slots drew
+// one since it began; mostly that is one look at a word.
 //
-// Orders are sequentially consistent: a query either sees a post when it begins, or begins with a number below the
-// slot's; and both are there before the blocks change.
+// Orders are sequentially consistent: a query either sees a post when it begins, or begins with a number
+// below the slot's; and both are there before the blocks change.
 //
 // Thread safety: thread-safe, but for resize(), which must be alone.
 // Complexity:    O(1), but for the resizes that double or halve it; at most 16 bytes per slot.
@@ -29,8 +30,8 @@ namespace ashlar::index::detail {
 
 class NestingBoard {
  public:
-  // Room for that many slots. None of those that fall away may be posted. A smaller board needs no memory: without any
-  // it stays as it is. For a larger one it throws std::bad_alloc then, and stays as it is too.
+  // Room for that many slots. None of those that fall away may be posted. A smaller board needs no memory:
+  // without any it stays as it is. For a larger one it throws std::bad_alloc then, and stays as it is too.
   void resize(std::size_t slots) {
     const std::size_t words = (slots + 63) / 64;
     if (words <= capacity_ && words * 4 > capacity_) return;
@@ -62,7 +63,8 @@ class NestingBoard {
   }
   void take_down(std::uint32_t slot) noexcept { posted_[slot / 64] &= ~bit(slot); }
 
-  // By queries: number() and then posted() to begin with; in the end number() again and, if it changed, drew_since().
+  // By queries: number() and then posted() to begin with; in the end number() again and, if it changed,
+  // drew_since().
   std::uint64_t number() const noexcept { return numbers_; }
   std::uint64_t posted(std::size_t word) const noexcept { return posted_[word]; }
   bool drew_since(std::uint32_t slot, std::uint64_t number) const noexcept { return last_[slot] > number; }

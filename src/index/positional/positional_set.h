@@ -1,17 +1,17 @@
-// WorkerSet: the workers that hold one content, each with the tiers that it is in. Eight bytes; the memory behind them
-// is the owner's to account for and to free.
+// WorkerSet: the workers that hold one content, each with the tiers that it is in. Eight bytes; the memory
+// behind them is the owner's to account for and to free.
 //
-// Three forms. One worker lies in the word itself. A few are a list of 4-byte items by rising slot. Many are a bitset over
-// slots, with a second to fourth plane of bits only while somebody holds the content in a lower tier. Sets change form
-// as they grow and shrink, with room between the bounds.
+// Three forms. One worker lies in the word itself. A few are a list of 4-byte items by rising slot. Many are
+// a bitset over slots, with a second to fourth plane of bits only while somebody holds the content in a lower
+// tier. Sets change form as they grow and shrink, with room between the bounds.
 //
-// add() throws std::bad_alloc where there is no memory, with the set as it was. remove() needs none: without memory for
-// a smaller form it keeps the one that it has.
+// add() throws std::bad_alloc where there is no memory, with the set as it was. remove() needs none: without
+// memory for a smaller form it keeps the one that it has.
 //
 // Thread safety: thread-compatible.
-// Complexity:    add(), remove() and tiers_of() are O(1) for one worker and for a bitset, and O(log workers) for a
-//                list, which has at most max(kMinList, 2 x words of a bitset) items; one that comes or goes moves those
-//                behind it. A change of form is O(workers + words).
+// Complexity:    add(), remove() and tiers_of() are O(1) for one worker and for a bitset, and O(log workers)
+//                for a list, which has at most max(kMinList, 2 x words of a bitset) items; one that comes or
+//                goes moves those behind it. A change of form is O(workers + words).
 #pragma once
 
 #include <array>

@@ -1,23 +1,24 @@
 // PositionalTables: the body of PositionalIndexer (whose header says what it is).
 //
 // Locks, in the order in which they are taken:
-//   gate_               who has which slot, and the WorkerBlocks of each. Held shared by every call, exclusively only
-//                       while a worker gets or loses its slot.
+//   gate_               who has which slot, and the WorkerBlocks of each. Held shared by every call,
+//                       exclusively only while a worker gets or loses its slot.
 //   WorkerBlocks::lock  names and records of one worker.
 //   Shard::lock         the entries of one shard, for one look-up or change at a time.
 //
-// A worker that comes gets its slot first, empty; a worker that became empty loses it by a second step that looks
-// again. A query holds the gate, so that a slot means one worker throughout.
+// A worker that comes gets its slot first, empty; a worker that became empty loses it by a second step that
+// looks again. A query holds the gate, so that a slot means one worker throughout.
 //
-// A worker that is cleared is retired first: under the gate alone, it loses its slot and its WorkerBlocks. Queries leave
-// retired slots out, so it is out of every answer at once. Then its blocks go, one after another, under the lock of a
-// shard each; then the slot is free. A store that comes meanwhile gets another slot.
+// A worker that is cleared is retired first: under the gate alone, it loses its slot and its WorkerBlocks.
+// Queries leave retired slots out, so it is out of every answer at once. Then its blocks go, one after
+// another, under the lock of a shard each; then the slot is free. A store that comes meanwhile gets another
+// slot.
 //
-// A store that finds no memory takes back what it did, from its last block to its first, and is refused. What takes
-// blocks away needs no memory.
+// A store that finds no memory takes back what it did, from its last block to its first, and is refused. What
+// takes blocks away needs no memory.
 //
-// Writers keep nested workers nested at every instant: blocks are added front to back, and a change that breaks the
-// nesting is posted on the board before it begins (positional_nesting.h).
+// Writers keep nested workers nested at every instant: blocks are added front to back, and a change that
+// breaks the nesting is posted on the board before it begins (positional_nesting.h).
 //
 // Thread safety: thread-safe.
 #pragma once
@@ -31,13 +32,13 @@
 #include <vector>
 
 #include "ashlar/index/positional_indexer.h"
+#include "index/common/retired_workers.h"
+#include "index/common/worker_slots.h"
 #include "index/positional/positional_chain.h"
 #include "index/positional/positional_lock.h"
 #include "index/positional/positional_map.h"
 #include "index/positional/positional_nesting.h"
 #include "index/positional/positional_worker.h"
-#include "index/common/retired_workers.h"
-#include "index/common/worker_slots.h"
 
 namespace ashlar::index::detail {
 
@@ -111,7 +112,8 @@ class PositionalTables {
       ASHLAR_REQUIRES(blocks.lock);
   void apply(WorkerBlocks& blocks, const BlocksStored& event, StorePlan& plan) ASHLAR_SHARES_GATE
       ASHLAR_REQUIRES(blocks.lock);
-  // Applies one block, as the next one behind `parent`. Returns its record. Throws std::bad_alloc with nothing changed.
+  // Applies one block, as the next one behind `parent`. Returns its record. Throws std::bad_alloc with
+  // nothing changed.
   std::uint32_t apply_block(WorkerBlocks& blocks, const BlocksStored& event, StorePlan& plan, std::size_t i,
                             std::uint32_t parent) ASHLAR_SHARES_GATE ASHLAR_REQUIRES(blocks.lock);
   // Takes back the first `done` blocks of the event.
@@ -127,7 +129,8 @@ class PositionalTables {
   void withdraw_all(const WorkerBlocks& blocks) noexcept;
   void add_worker(const Worker& worker) ASHLAR_EXCLUDES(gate_);
   void drop_worker_if_empty(const Worker& worker) noexcept ASHLAR_EXCLUDES(gate_);
-  // Takes the slot from its worker; the blocks are the caller's to withdraw, and the slot's to free afterwards.
+  // Takes the slot from its worker; the blocks are the caller's to withdraw, and the slot's to free
+  // afterwards.
   std::unique_ptr<WorkerBlocks> retire(std::uint32_t slot) noexcept ASHLAR_REQUIRES(gate_);
   void free_slot(std::uint32_t slot) noexcept ASHLAR_REQUIRES(gate_);
   void sweep(const RetiredWorkers<WorkerBlocks>& retired) ASHLAR_EXCLUDES(gate_);

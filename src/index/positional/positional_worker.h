@@ -1,20 +1,21 @@
-// WorkerBlocks: what one (worker, rank) holds: its names, and a record for every content, linked to the record of the
-// block before it.
+// WorkerBlocks: what one (worker, rank) holds: its names, and a record for every content, linked to the
+// record of the block before it.
 //
-// A record whose content the worker no longer holds stays while records behind it do: such a ghost keeps the path of
-// blocks that were retained. A worker without ghosts holds every block before a block that it holds, so "no ghosts" and
-// "nothing in lower tiers" make a worker nested (positional_indexer.h). Ghosts go with the last record behind them.
+// A record whose content the worker no longer holds stays while records behind it do: such a ghost keeps the
+// path of blocks that were retained. A worker without ghosts holds every block before a block that it holds,
+// so "no ghosts" and "nothing in lower tiers" make a worker nested (positional_indexer.h). Ghosts go with the
+// last record behind them.
 //
-// Records are found by chain when a ghost's block is stored again, and when a content gets another name: a table has the
-// number of every record with 32 hash bits of its chain. Nearly every content has one name. For those with more, name
-// counts per tier lie in a table of their own.
+// Records are found by chain when a ghost's block is stored again, and when a content gets another name: a
+// table has the number of every record with 32 hash bits of its chain. Nearly every content has one name. For
+// those with more, name counts per tier lie in a table of their own.
 //
 // Thread safety: thread-compatible; PositionalTables holds `lock` around every use.
 // Complexity:    O(1) expected per name, but for the steps that double or halve a table.
-// Memory:        add_record() and add_name() throw std::bad_alloc where there is none, with everything as it was; the rest
-//                needs none.
-// Invariant:     a name's tiers are a part of its record's; a record's tiers are those of its names together; a record
-//                without tiers has records behind it.
+// Memory:        add_record() and add_name() throw std::bad_alloc where there is none, with everything as it
+//                was; the rest needs none.
+// Invariant:     a name's tiers are a part of its record's; a record's tiers are those of its names together;
+//                a record without tiers has records behind it.
 #pragma once
 
 #include <array>

@@ -1,11 +1,12 @@
 // Stores and removals of PositionalTables.
 //
-// A store looks at the whole event first (chains, entry keys, what each name means) and refuses it, or applies it block
-// by block. The look-ups of later blocks are prefetched while earlier ones are applied. Where memory runs out the blocks
-// that were applied are removed again, the last one first, which leaves names, records and ghosts as they were.
+// A store looks at the whole event first (chains, entry keys, what each name means) and refuses it, or
+// applies it block by block. The look-ups of later blocks are prefetched while earlier ones are applied.
+// Where memory runs out the blocks that were applied are removed again, the last one first, which leaves
+// names, records and ghosts as they were.
 //
-// A removal goes through the names from the deeper end of the event, so that an event which names a chain front to back
-// does not make holes that its own end closes again.
+// A removal goes through the names from the deeper end of the event, so that an event which names a chain
+// front to back does not make holes that its own end closes again.
 #include <algorithm>
 #include <bit>
 #include <new>
@@ -225,7 +226,7 @@ void PositionalTables::apply(WorkerBlocks& blocks, const BlocksStored& event, St
 }
 
 std::uint32_t PositionalTables::apply_block(WorkerBlocks& blocks, const BlocksStored& event, StorePlan& plan,
-                                          std::size_t i, std::uint32_t parent) {
+                                            std::size_t i, std::uint32_t parent) {
   StorePlan::Block& block = plan.blocks[i];
   if (block.known == kNoRecord)
     return apply_new_name(blocks, event.blocks[i], block.chain, block.key, parent, event.tier);
@@ -241,7 +242,7 @@ std::uint32_t PositionalTables::apply_block(WorkerBlocks& blocks, const BlocksSt
 }
 
 void PositionalTables::retreat(WorkerBlocks& blocks, const BlocksStored& event, const StorePlan& plan,
-                             std::size_t done) noexcept {
+                               std::size_t done) noexcept {
   for (std::size_t i = done; i-- > 0;)
     if (!plan.blocks[i].repeated) remove_one(blocks, event.tier, event.blocks[i].name);
   if (blocks.nested() && board_.is_posted(blocks.slot())) board_.take_down(blocks.slot());
@@ -249,8 +250,8 @@ void PositionalTables::retreat(WorkerBlocks& blocks, const BlocksStored& event, 
 
 // Returns the record that the name means now.
 std::uint32_t PositionalTables::apply_new_name(WorkerBlocks& blocks, const StoredBlock& block,
-                                             const Chain& chain, std::uint64_t key, std::uint32_t parent,
-                                             StorageTier tier) {
+                                               const Chain& chain, std::uint64_t key, std::uint32_t parent,
+                                               StorageTier tier) {
   const TierMask before = publish(key, chain, blocks.slot(), mask_of(tier));
   // The worker has a record of what it holds under another name, and of a ghost.
   std::uint32_t record = before != 0 || blocks.has_ghosts() ? blocks.find_record(chain) : kNoRecord;
@@ -269,7 +270,8 @@ std::uint32_t PositionalTables::apply_new_name(WorkerBlocks& blocks, const Store
   return record;
 }
 
-std::size_t PositionalTables::remove(const Worker& worker, StorageTier tier, std::span<const BlockName> names) {
+std::size_t PositionalTables::remove(const Worker& worker, StorageTier tier,
+                                     std::span<const BlockName> names) {
   std::size_t removed = 0;
   bool empty = false;
   if (is_known(tier)) {
@@ -287,7 +289,7 @@ std::size_t PositionalTables::remove(const Worker& worker, StorageTier tier, std
 }
 
 std::size_t PositionalTables::remove_from(WorkerBlocks& blocks, StorageTier tier,
-                                        std::span<const BlockName> names) noexcept {
+                                          std::span<const BlockName> names) noexcept {
   if (names.empty()) return 0;
   const auto position_of = [&](BlockName name) -> std::uint32_t {
     const NameEntry* entry = blocks.find_name(name);

@@ -241,9 +241,11 @@ StoreVerdict BasicRadixTree<kShared>::store(Holder& holder, const BlocksStored& 
   return verdict;
 }
 
-// A name that has a place keeps its node and those above it alive, so the walk finds all of them if they agree.
+// A name that has a place keeps its node and those above it alive, so the walk finds all of them if they
+// agree.
 template <bool kShared>
-bool BasicRadixTree<kShared>::agree(RadixEntries& entries, const RadixNode* node, std::uint32_t offset) const {
+bool BasicRadixTree<kShared>::agree(RadixEntries& entries, const RadixNode* node,
+                                    std::uint32_t offset) const {
   lock_shared(*node);
   bool agreed = true;
   bool on_path = true;
@@ -268,7 +270,7 @@ bool BasicRadixTree<kShared>::agree(RadixEntries& entries, const RadixNode* node
 
 template <bool kShared>
 void BasicRadixTree<kShared>::apply(Holder& holder, StorageTier tier, RadixNode* node, std::uint32_t offset,
-                               RadixEntries& entries, RadixTally& tally) {
+                                    RadixEntries& entries, RadixTally& tally) {
   RadixSteps steps;
   bool locked = true;  // the node is, as far as something may throw
   try {
@@ -317,8 +319,8 @@ void BasicRadixTree<kShared>::apply(Holder& holder, StorageTier tier, RadixNode*
 
 // Each node stays until its own step is undone: the worker holds blocks there.
 template <bool kShared>
-void BasicRadixTree<kShared>::retreat(Holder& holder, StorageTier tier, RadixEntries& entries, RadixSteps& steps,
-                                 RadixTally& tally) noexcept {
+void BasicRadixTree<kShared>::retreat(Holder& holder, StorageTier tier, RadixEntries& entries,
+                                      RadixSteps& steps, RadixTally& tally) noexcept {
   for (; !steps.empty(); steps.pop_back()) {
     RadixStep& step = steps.back();
     entries.take_places(tier, step);
@@ -332,7 +334,7 @@ void BasicRadixTree<kShared>::retreat(Holder& holder, StorageTier tier, RadixEnt
 
 template <bool kShared>
 RadixNode* BasicRadixTree<kShared>::enter_child(RadixNode* node, std::uint32_t offset,
-                                           std::span<const StoredBlock> blocks, RadixTally& tally) {
+                                                std::span<const StoredBlock> blocks, RadixTally& tally) {
   RadixNode* child = node->child(offset, blocks[0].local);
   if (child == nullptr) {
     auto made = std::make_unique<RadixNode>(node, offset, blocks, tally);
@@ -368,7 +370,7 @@ RadixNode* BasicRadixTree<kShared>::enter_first(std::span<const StoredBlock> blo
 
 template <bool kShared>
 std::size_t BasicRadixTree<kShared>::remove(const Worker& worker, StorageTier tier,
-                                       std::span<const BlockName> names) {
+                                            std::span<const BlockName> names) {
   RadixTally tally;
   std::size_t removed = 0;
   bool idle = false;
@@ -388,8 +390,8 @@ std::size_t BasicRadixTree<kShared>::remove(const Worker& worker, StorageTier ti
 }
 
 template <bool kShared>
-std::size_t BasicRadixTree<kShared>::remove(Holder& holder, StorageTier tier, std::span<const BlockName> names,
-                                       RadixTally& tally) noexcept {
+std::size_t BasicRadixTree<kShared>::remove(Holder& holder, StorageTier tier,
+                                            std::span<const BlockName> names, RadixTally& tally) noexcept {
   EntryMap<RadixNames::Entry>& map = holder.names.map();
   const std::size_t names_bytes = holder.names.bytes();
   std::size_t removed = 0;
@@ -513,7 +515,7 @@ void BasicRadixTree<kShared>::remove_worker(WorkerId id) {
 
 template <bool kShared>
 void BasicRadixTree<kShared>::find_matches(std::span<const LocalHash> locals, MatchScores& scores,
-                                      const FindOptions& options) const {
+                                           const FindOptions& options) const {
   const SharedHold shared(slots_lock_);
   scores.begin(slots_.assignment(), slots_.workers());
   if (locals.empty() || slots_.capacity() == 0) return;

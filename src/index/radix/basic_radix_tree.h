@@ -1,31 +1,36 @@
-// BasicRadixTree: the radix tree behind RadixTree (kShared = false: no locks) and ConcurrentRadixTree (kShared = true).
+// BasicRadixTree: the radix tree behind RadixTree (kShared = false: no locks) and ConcurrentRadixTree
+// (kShared = true).
 //
-// What it is made of: nodes (radix_node.h), slots of workers, and per worker what its names mean (radix_place.h). A
-// place (node, offset) lasts as long as somebody holds the block there, because edges are never split; so the names of
-// a worker refer to nodes, and a worker that holds a block keeps its node, and all nodes above it, from being freed.
+// What it is made of: nodes (radix_node.h), slots of workers, and per worker what its names mean
+// (radix_place.h). A place (node, offset) lasts as long as somebody holds the block there, because edges are
+// never split; so the names of a worker refer to nodes, and a worker that holds a block keeps its node, and
+// all nodes above it, from being freed.
 //
 // Locks of a shared tree, in the order in which they are taken:
-//   1. slots_lock_   who has which slot. Every call holds it shared for its whole length, so that a slot means one
-//                    worker as long as anyone looks. A worker's first block, its last one and its clearing take it
-//                    alone, with nothing else held; at most kRanksPerHold workers lose their slots under one hold.
+//   1. slots_lock_   who has which slot. Every call holds it shared for its whole length, so that a slot
+//                    means one worker as long as anyone looks. A worker's first block, its last one and its
+//                    clearing take it alone, with nothing else held; at most kRanksPerHold workers lose their
+//                    slots under one hold.
 //   2. Holder::mu    the names of one worker. Writers of different workers do not meet here.
-//   3. node locks    the parent before the child. Readers and stores pass from node to node with the next lock in hand
-//                    before the last one is let go; a writer may also begin at a node in which its worker holds blocks.
+//   3. node locks    the parent before the child. Readers and stores pass from node to node with the next
+//                    lock in hand before the last one is let go; a writer may also begin at a node in which
+//                    its worker holds blocks.
 //
-// Freeing. Whoever leaves a node vacant marks it `doomed` and is the only one who may free it: under the lock of the
-// parent, which cannot go away while it has this child, and then the node's own, it looks again. A node that is in use
-// again is left alone. Otherwise it is unlinked, and nobody can reach it: a reader comes to it with the parent's lock
-// in hand, and no name refers to it. The parent may be vacant now, and so on upwards.
+// Freeing. Whoever leaves a node vacant marks it `doomed` and is the only one who may free it: under the lock
+// of the parent, which cannot go away while it has this child, and then the node's own, it looks again. A
+// node that is in use again is left alone. Otherwise it is unlinked, and nobody can reach it: a reader comes
+// to it with the parent's lock in hand, and no name refers to it. The parent may be vacant now, and so on
+// upwards.
 //
-// Clearing. A worker that is cleared is retired first: under slots_lock_ alone, it loses its slot and its Holder.
-// Queries leave retired slots out, so it is out of every answer at once. Then its blocks go, node by node, under the
-// locks of nodes only; then the slot is free. A store that comes meanwhile gets another slot.
+// Clearing. A worker that is cleared is retired first: under slots_lock_ alone, it loses its slot and its
+// Holder. Queries leave retired slots out, so it is out of every answer at once. Then its blocks go, node by
+// node, under the locks of nodes only; then the slot is free. A store that comes meanwhile gets another slot.
 //
-// A store that finds no memory takes back what it did, from its last node to its first, and is refused. What takes blocks
-// away needs no memory.
+// A store that finds no memory takes back what it did, from its last node to its first, and is refused. What
+// takes blocks away needs no memory.
 //
-// A store becomes visible node by node. A query sees every node as it is at one instant; so it counts nothing that was
-// not held, and does not miss what is held throughout.
+// A store becomes visible node by node. A query sees every node as it is at one instant; so it counts nothing
+// that was not held, and does not miss what is held throughout.
 //
 // Thread safety: thread-safe when kShared, thread-compatible else.
 #pragma once
@@ -39,13 +44,13 @@
 #include "ashlar/base/mutex.h"
 #include "ashlar/base/thread_annotations.h"
 #include "ashlar/index/indexer.h"
+#include "index/common/retired_workers.h"
+#include "index/common/rw_lock.h"
+#include "index/common/worker_slots.h"
 #include "index/radix/radix_entries.h"
 #include "index/radix/radix_node.h"
 #include "index/radix/radix_place.h"
 #include "index/radix/radix_tally.h"
-#include "index/common/retired_workers.h"
-#include "index/common/rw_lock.h"
-#include "index/common/worker_slots.h"
 
 namespace ashlar::index {
 
@@ -105,12 +110,14 @@ class BasicRadixTree {
   StoreVerdict store(const BlocksStored& event, RadixTally& tally);
   // Does not throw.
   StoreVerdict store(Holder& holder, const BlocksStored& event, RadixTally& tally) ASHLAR_REQUIRES(holder.mu);
-  // Whether the names that have a place mean the content that goes on from there with the blocks of the event.
+  // Whether the names that have a place mean the content that goes on from there with the blocks of the
+  // event.
   bool agree(RadixEntries& entries, const RadixNode* node, std::uint32_t offset) const;
   // Throws std::bad_alloc, with the tree as it was; the names are the caller's to undo.
   void apply(Holder& holder, StorageTier tier, RadixNode* node, std::uint32_t offset, RadixEntries& entries,
              RadixTally& tally) ASHLAR_REQUIRES(holder.mu);
-  // The locked child that goes on with the first block; makes it where it is missing. Lets the node go, unless it throws.
+  // The locked child that goes on with the first block; makes it where it is missing. Lets the node go,
+  // unless it throws.
   RadixNode* enter_child(RadixNode* node, std::uint32_t offset, std::span<const StoredBlock> blocks,
                          RadixTally& tally);
   // The same at the root, which is locked when it throws.

@@ -1,8 +1,8 @@
 // RadixDump: the calls that rebuild what one worker holds in a radix tree.
 //
-// Nodes come by rising position, so that every parent is stored before it is referred to. Each block of the paths to
-// what is held gets one name: one of the worker's, or, where the worker does not hold it, one that it does not use and
-// that is removed at the end. Further names and tiers follow as stores of their own.
+// Nodes come by rising position, so that every parent is stored before it is referred to. Each block of the
+// paths to what is held gets one name: one of the worker's, or, where the worker does not hold it, one that
+// it does not use and that is removed at the end. Further names and tiers follow as stores of their own.
 //
 // Thread safety: thread-compatible; add() reads nodes through the caller's function.
 // Complexity:    O(n log n) in the names of the worker and the blocks on their paths.

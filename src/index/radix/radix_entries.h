@@ -1,8 +1,8 @@
 // RadixEntries: the names of one store among the names of its worker (radix_place.h).
 //
-// A store first puts all its names into the map, the new ones without a place, which finds those that stand twice or
-// are known; then either every name gets its place in the tree, or the map is brought back to where it was. Entries of
-// the first 1,024 names are remembered, so that giving places does not search again.
+// A store first puts all its names into the map, the new ones without a place, which finds those that stand
+// twice or are known; then either every name gets its place in the tree, or the map is brought back to where
+// it was. Entries of the first 1,024 names are remembered, so that giving places does not search again.
 //
 // RadixSteps: what a store did in the tree so far, node by node, so that it can be taken back.
 //
@@ -112,8 +112,8 @@ class RadixEntries {
     names_.map().restore_capacity(capacity_);
   }
 
-  // Gives the blocks of a step their places. Throws std::bad_alloc where it could not go on; step.given says how many
-  // have theirs.
+  // Gives the blocks of a step their places. Throws std::bad_alloc where it could not go on; step.given says
+  // how many have theirs.
   void give_places(StorageTier tier, RadixStep& step, RadixTally& tally) {
     std::uint32_t offset = step.offset;
     for (; step.given < step.count; ++step.given, ++offset) {

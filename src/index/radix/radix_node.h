@@ -1,28 +1,31 @@
-// RadixNode: a run of up to 64 consecutive blocks in a radix tree, the workers that hold them, and the runs that go on
-// from it. This is one node as data; basic_radix_tree.h has the tree and its locking.
+// RadixNode: a run of up to 64 consecutive blocks in a radix tree, the workers that hold them, and the runs
+// that go on from it. This is one node as data; basic_radix_tree.h has the tree and its locking.
 //
-//        edge:  a b c d e f          children hang at an offset of the edge, and are found by (offset, local hash):
-//                   |       |          [c', ...] at 2 goes on from b,
-//                   c'      g          [g, ...] at 6 goes on from f.
+//   edge:  a b c d e f     Children hang at an offset of the edge and are found by (offset, local hash):
+//              |       |     [c', ...] at 2 continues b,
+//              c'      g     [g, ...] at 6 continues f.
 //
-// A run that diverges in the middle of an edge becomes a child at that offset; the edge is not split. So a block keeps
-// its place, (node, offset), for as long as anyone holds it, and names can refer to places.
+// A run that diverges in the middle of an edge becomes a child at that offset; the edge is not split. So a
+// block keeps its place, (node, offset), for as long as anyone holds it, and names can refer to places.
 //
-// A worker's presence in a node is one mask per tier. full() has the workers whose device mask covers the edge: a query
-// that passes through the node keeps those of its workers, by words and not by workers. Without memory full() may lack
-// some: queries look at the masks of those.
+// A worker's presence in a node is one mask per tier. full() has the workers whose device mask covers the
+// edge: a query that passes through the node keeps those of its workers, by words and not by workers. Without
+// memory full() may lack some: queries look at the masks of those.
 //
-// Blocks at the end of the edge that nobody holds and nothing hangs on are cut off; those in the middle stay as path.
-// An edge is never shorter than one block, so a node that is to be freed can still be found and used again.
+// Blocks at the end of the edge that nobody holds and nothing hangs on are cut off; those in the middle stay
+// as path. An edge is never shorter than one block, so a node that is to be freed can still be found and used
+// again.
 //
-// The constructor, link(), extend() and add() throw std::bad_alloc where there is no memory, with everything as it was.
-// The rest needs none.
+// The constructor, link(), extend() and add() throw std::bad_alloc where there is no memory, with everything
+// as it was. The rest needs none.
 //
-// Thread safety: thread-compatible; where a tree is shared, `lock` guards everything but parent(), start(), attached()
+// Thread safety: thread-compatible; where a tree is shared, `lock` guards everything but parent(), start(),
+// attached()
 //                and key(), which never change.
-// Complexity:    add() and take() are O(log owners) as long as nobody comes or goes; take() looks at other owners until
-//                it has found the taken blocks held, and at all of them where the end of the edge is cut off. link(),
-//                unlink() and child() are O(1) expected, but for the steps that double or halve the table of children.
+// Complexity:    add() and take() are O(log owners) as long as nobody comes or goes; take() looks at other
+//                owners until it has found the taken blocks held, and at all of them where the end of the
+//                edge is cut off. link(), unlink() and child() are O(1) expected, but for the steps that
+//                double or halve the table of children.
 #pragma once
 
 #include <algorithm>
@@ -35,9 +38,9 @@
 
 #include "ashlar/index/indexer.h"
 #include "index/common/entry_map.h"
+#include "index/common/rw_lock.h"
 #include "index/radix/radix_owners.h"
 #include "index/radix/radix_tally.h"
-#include "index/common/rw_lock.h"
 #include "index/radix/slot_set.h"
 
 namespace ashlar::index {
@@ -48,7 +51,8 @@ class alignas(64) RadixNode {
 
   // The root: no blocks, and children at offset 0.
   RadixNode() = default;
-  // A run of the first blocks, at most kMaxLength, that goes on from `parent` at an offset. It is not linked yet.
+  // A run of the first blocks, at most kMaxLength, that goes on from `parent` at an offset. It is not linked
+  // yet.
   RadixNode(RadixNode* parent, std::uint32_t attached, std::span<const StoredBlock> blocks,
             RadixTally& tally);
   RadixNode(const RadixNode&) = delete;

@@ -75,7 +75,8 @@ class RadixNames {
   bool empty() const noexcept { return map_.empty(); }
   std::size_t bytes() const noexcept { return map_.bytes() + more_.bytes(); }
 
-  // One more name for a content that the worker holds in that tier already. Throws std::bad_alloc, with all as it was.
+  // One more name for a content that the worker holds in that tier already. Throws std::bad_alloc, with all
+  // as it was.
   void add_name(RadixPlace place, StorageTier tier) {
     ++more_.insert({place.content(), {}}).first->names[static_cast<std::size_t>(tier)];
   }

@@ -1,6 +1,8 @@
-// RadixTally: what one call changed in a radix tree, added to the totals when the call ends. RadixTotals: the totals.
+// RadixTally: what one call changed in a radix tree, added to the totals when the call ends. RadixTotals: the
+// totals.
 //
-// Thread safety: a tally is thread-compatible. Totals are thread-safe in a shared tree, and thread-compatible else.
+// Thread safety: a tally is thread-compatible. Totals are thread-safe in a shared tree, and thread-compatible
+// else.
 #pragma once
 
 #include <array>

@@ -1,12 +1,13 @@
 // RadixWalk: one query on its way down a radix tree, node by node.
 //
-// Workers whose prefix lies in the device tier are bits of `active_`, and their depth is where the walk is; a worker
-// that leaves gets its score then. Workers that went on in a lower tier are bits of `mixed_`, and their scores grow
-// with every node. Where all active workers are full, a node costs a comparison of its edge and a few words.
+// Workers whose prefix lies in the device tier are bits of `active_`, and their depth is where the walk is; a
+// worker that leaves gets its score then. Workers that went on in a lower tier are bits of `mixed_`, and
+// their scores grow with every node. Where all active workers are full, a node costs a comparison of its edge
+// and a few words.
 //
 // Thread safety: confined to the thread of the query; visit() reads the node, which the caller keeps still.
-// Complexity:    O(length of the edge + slots / 64) per node, and O(owners of the node) where somebody leaves or a
-//                query leaves the edge before its end. Allocates only for more than 1,024 slots.
+// Complexity:    O(length of the edge + slots / 64) per node, and O(owners of the node) where somebody leaves
+//                or a query leaves the edge before its end. Allocates only for more than 1,024 slots.
 #pragma once
 
 #include <array>
@@ -59,7 +60,8 @@ class RadixWalk {
   std::uint32_t limit(const RadixNode& node, std::uint32_t length);
   void go_on_mixed(const RadixNode& node, std::uint32_t length);
   void leave_device(const RadixNode& node, std::uint32_t owner, std::uint32_t length);
-  // Adds the owner's blocks among the first `length` to a score. Returns how many follow each other in some tier.
+  // Adds the owner's blocks among the first `length` to a score. Returns how many follow each other in some
+  // tier.
   static std::uint32_t add_blocks(const RadixNode& node, std::uint32_t owner, std::uint32_t length,
                                   Score& score);
 

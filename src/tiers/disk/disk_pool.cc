@@ -52,8 +52,8 @@ std::uint64_t new_session() {
   return std::uint64_t{source()} << 32 | source();
 }
 
-// Makes one log of those of all files, and tells each what it has missed. A file that cannot be told is left out: it would bring
-// back what was removed.
+// Makes one log of those of all files, and tells each what it has missed. A file that cannot be told is left
+// out: it would bring back what was removed.
 Result<RemovalLog> reconcile(std::vector<std::unique_ptr<G3File>>& files, std::uint64_t session) {
   std::vector<RemovalLog> logs;
   for (const std::unique_ptr<G3File>& file : files)
@@ -82,8 +82,8 @@ class DiskPool::Reserved final : public Reservation {
   }
   std::span<const BlockId> ids() const noexcept override { return taken_.ids(); }
 
-  // Headers are on the disk before their blocks can be found, and one block has a name: two headers would outlive a remove().
-  // A file that fails takes its own blocks out.
+  // Headers are on the disk before their blocks can be found, and one block has a name: two headers would
+  // outlive a remove(). A file that fails takes its own blocks out.
   Published publish(std::span<const BlockRecord> records, const block::KvReady& ready) override {
     std::vector<BlockRecord> left = pool_.claim(records);
     const std::vector<BlockRecord> claimed = left;
@@ -186,9 +186,9 @@ Result<std::unique_ptr<DiskPool>> DiskPool::create(block::BlockManager<G3>& mana
   return pool;
 }
 
-// All blocks are taken for a moment, so that each entry gets the block it lies in. Older ones are registered first: they are
-// the first to be evicted. But a parent comes before its children, also one that was stored again after them. Blocks of files
-// that are not there stay taken.
+// All blocks are taken for a moment, so that each entry gets the block it lies in. Older ones are registered
+// first: they are the first to be evicted. But a parent comes before its children, also one that was stored
+// again after them. Blocks of files that are not there stay taken.
 Result<void> DiskPool::restore() {
   std::vector<Found> found;
   for (std::uint32_t part = 0; part < files_.size(); ++part) {

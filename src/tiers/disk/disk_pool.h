@@ -1,8 +1,9 @@
 // DiskPool: G3, a tier in files that survive restarts (g3_file.h).
 //
-// Several files, on devices of their own, share the blocks: block b lies in file b mod n. A device that fails loses its
-// blocks and no others: one that cannot be written to is given no more for a while, one that cannot be read is a miss. What is
-// removed while a device is absent is remembered by the files of the others, and removed from its file when it is back.
+// Several files, on devices of their own, share the blocks: block b lies in file b mod n. A device that fails
+// loses its blocks and no others: one that cannot be written to is given no more for a while, one that cannot
+// be read is a miss. What is removed while a device is absent is remembered by the files of the others, and
+// removed from its file when it is back.
 //
 // Thread safety: thread-safe.
 #pragma once
@@ -16,8 +17,8 @@
 #include <vector>
 
 #include "ashlar/base/mutex.h"
-#include "tiers/disk/g3_file.h"
 #include "ashlar/tiers/managed_pool.h"
+#include "tiers/disk/g3_file.h"
 
 namespace ashlar::tiers {
 
@@ -33,10 +34,10 @@ class DiskPool final : public ManagedPool<events::G3, BytePool> {
     Clock::Duration rest = std::chrono::seconds(30);
     Clock* clock = nullptr;
   };
-  // Registers what the files had; the manager is empty before, has as many blocks, and outlives the pool. A null file is one
-  // whose device failed: its blocks are left out. So is a file that has missed removals and cannot be written to. Errors:
-  // kInvalidArgument: no file, another number of blocks, or blocks that are in use; those of G3File::invalidate() for blocks
-  // that cannot be registered.
+  // Registers what the files had; the manager is empty before, has as many blocks, and outlives the pool. A
+  // null file is one whose device failed: its blocks are left out. So is a file that has missed removals and
+  // cannot be written to. Errors: kInvalidArgument: no file, another number of blocks, or blocks that are in
+  // use; those of G3File::invalidate() for blocks that cannot be registered.
   static Result<std::unique_ptr<DiskPool>> create(block::BlockManager<events::G3>& manager,
                                                   std::vector<std::unique_ptr<G3File>> files,
                                                   const Options& options);
@@ -53,8 +54,8 @@ class DiskPool final : public ManagedPool<events::G3, BytePool> {
   }
   Result<std::unique_ptr<Reservation>> reserve(std::size_t n) override;
   Result<void> remove(const tokens::SequenceHash& hash) override;
-  // The same for many, with one sync for each file; those that are not here are no error, and are removed from the files that
-  // are absent. Errors: kIo: the rest is gone.
+  // The same for many, with one sync for each file; those that are not here are no error, and are removed
+  // from the files that are absent. Errors: kIo: the rest is gone.
   Result<void> remove_all(std::span<const tokens::SequenceHash> hashes);
   // All that is here, and in files that are absent. Returns how many were here.
   Result<std::size_t> remove_everything();
@@ -72,17 +73,19 @@ class DiskPool final : public ManagedPool<events::G3, BytePool> {
            const Options& options);
   Result<void> restore();
   Result<void> remove_from_files(std::span<const tokens::SequenceHash> hashes, bool everything);
-  // A device could not be written to: its blocks are not handed out for a while. The only one is tried every time.
+  // A device could not be written to: its blocks are not handed out for a while. The only one is tried every
+  // time.
   void rest(std::uint32_t part, const Error& why);
   bool is_resting(std::size_t part) const;
-  // Makes sure that blocks which were taken hold nothing on disk any more, file by file. Those of a file that rests, or
-  // cannot be written to, are set aside. Errors: kIo: none is left of those that were taken.
+  // Makes sure that blocks which were taken hold nothing on disk any more, file by file. Those of a file that
+  // rests, or cannot be written to, are set aside. Errors: kIo: none is left of those that were taken.
   Result<void> clear(Blocks& taken);
   void wake_rested();
-  // A block whose header could not be cleared, or was written though nobody may rely on it: after a restart its hash would be
-  // found. Nobody gets the block until the header is gone.
+  // A block whose header could not be cleared, or was written though nobody may rely on it: after a restart
+  // its hash would be found. Nobody gets the block until the header is gone.
   void set_aside(const tokens::SequenceHash& hash, block::MutableBlock<events::G3> block);
-  // Tries again to clear such headers, of these hashes or of all whose devices do not rest. Errors: kIo: some are still there.
+  // Tries again to clear such headers, of these hashes or of all whose devices do not rest. Errors: kIo: some
+  // are still there.
   Result<void> clear_stale(std::span<const tokens::SequenceHash> hashes);
   // The records that the caller is the one to register, until release(); the others are empty.
   std::vector<BlockRecord> claim(std::span<const BlockRecord> records);

@@ -1,8 +1,9 @@
-// Superblock (one page), two copies of the removal log, table (128 bytes per block, whole pages), blocks (each plane at a page
-// border). The file is made
-// under another name and renamed when its superblock is on the device, so a superblock is never half there.
+// Superblock (one page), two copies of the removal log, table (128 bytes per block, whole pages), blocks
+// (each plane at a page border). The file is made under another name and renamed when its superblock is on
+// the device, so a superblock is never half there.
 //
-// Headers are written through the page cache and never cross a sector; blocks go past it. The two never share a page.
+// Headers are written through the page cache and never cross a sector; blocks go past it. The two never share
+// a page.
 #include "tiers/disk/g3_file.h"
 
 #include <fcntl.h>

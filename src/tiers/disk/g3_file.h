@@ -1,19 +1,21 @@
 // G3File: a file of blocks that survives a restart.
 //
-// The file has a superblock, a table with one header per block, and the blocks. A header says what its block holds, and has
-// a checksum of its own; a header that does not check out means an empty block. Restarting reads the superblock and the
-// table, never the blocks. A file belongs to one rank of one model, and so does each header. docs/formats/g3_file.md has every
-// byte.
+// The file has a superblock, a table with one header per block, and the blocks. A header says what its block
+// holds, and has a checksum of its own; a header that does not check out means an empty block. Restarting
+// reads the superblock and the table, never the blocks. A file belongs to one rank of one model, and so does
+// each header. docs/formats/g3_file.md has every byte.
 //
-//   put a block:     invalidate(slot)   the old header is gone for good before the first new byte lies over the old block
+//   put a block:     invalidate(slot)   the old header is gone before the first new byte lies over the old block
 //                    … copy the bytes …
 //                    commit(slot, …)    bytes are on the device before the new header is written
 //
 // So at every moment, and after every crash, a valid header has exactly its bytes below it.
 //
-// The file also keeps a log of what was removed from G3, for other files of it that are absent (removal_log.h).
+// The file also keeps a log of what was removed from G3, for other files of it that are absent
+// (removal_log.h).
 //
-// Thread safety: thread-safe, as long as no slot is in two calls at once, nor a log; several may invalidate one slot.
+// Thread safety: thread-safe, as long as no slot is in two calls at once, nor a log; several may invalidate
+// one slot.
 #pragma once
 
 #include <array>
@@ -28,11 +30,11 @@
 #include "ashlar/base/result.h"
 #include "ashlar/layout/layout.h"
 #include "ashlar/storage/disk_storage.h"
-#include "tiers/disk/removal_log.h"
 #include "ashlar/tokens/namespace_fingerprint.h"
 #include "ashlar/tokens/sequence_hash.h"
 #include "ashlar/transfer/block_checksum.h"
 #include "ashlar/transfer/block_set.h"
+#include "tiers/disk/removal_log.h"
 
 namespace ashlar::tiers {
 
@@ -50,12 +52,14 @@ struct G3Header {
 
 struct G3Options {
   std::string path;
-  // Shapes of the planes, with the rank they belong to; all with the same number of blocks, which is the capacity of the file.
+  // Shapes of the planes, with the rank they belong to; all with the same number of blocks, which is the
+  // capacity of the file.
   std::vector<transfer::PlaneShape> planes;
   tokens::NamespaceFingerprint keys = {};  // of the namespace: model, dtype, layout, block size
   std::uint64_t scheme_fingerprint = 0;    // of the hash scheme
   storage::DirectIo direct = storage::DirectIo::kIfPossible;
-  // False: writes are ordered against the death of the process, not against a power failure; faster where syncs cost.
+  // False: writes are ordered against the death of the process, not against a power failure; faster where
+  // syncs cost.
   bool survive_power_loss = true;
   std::shared_ptr<storage::IoFaults> faults = {};
 
@@ -74,9 +78,10 @@ class G3File {
     friend bool operator==(const Entry&, const Entry&) = default;
   };
 
-  // Opens the file, or makes it where there is none. Errors: kAlreadyExists: something else is there (no superblock of ours),
-  // which is left alone; kCorruption: a superblock that was damaged; kUnsupported: another version; kInvalidArgument: another
-  // layout, namespace, hash scheme or rank, saying which; kCapacity and kIo as DiskStorage.
+  // Opens the file, or makes it where there is none. Errors: kAlreadyExists: something else is there (no
+  // superblock of ours), which is left alone; kCorruption: a superblock that was damaged; kUnsupported:
+  // another version; kInvalidArgument: another layout, namespace, hash scheme or rank, saying which;
+  // kCapacity and kIo as DiskStorage.
   static Result<std::unique_ptr<G3File>> open(G3Options options);
 
   // What was in the file when it was opened, each hash once.
@@ -84,8 +89,8 @@ class G3File {
   void forget_restored() noexcept { restored_ = {}; }
   // The log that was in the file when it was opened.
   const RemovalLog& removals() const noexcept { return removals_; }
-  // Brings a file that was absent up to date, before anybody uses it: what it has missed is invalidated, then the log is
-  // written. Errors: kIo.
+  // Brings a file that was absent up to date, before anybody uses it: what it has missed is invalidated, then
+  // the log is written. Errors: kIo.
   Result<void> catch_up(const RemovalLog& log);
 
   std::uint32_t capacity() const noexcept { return set_->num_blocks(); }
@@ -94,14 +99,14 @@ class G3File {
 
   // Whether a restart might find something in the slot.
   bool may_be_valid(std::uint32_t slot) const noexcept { return valid_[slot]; }
-  // The slots hold nothing from now on, also after a restart. Slots that were empty cost nothing. `log`, if given, is written
-  // with the same sync. Errors: kIo.
+  // The slots hold nothing from now on, also after a restart. Slots that were empty cost nothing. `log`, if
+  // given, is written with the same sync. Errors: kIo.
   Result<void> invalidate(std::span<const std::uint32_t> slots, const RemovalLog* log = nullptr);
   // See DiskStorage: taken before the bytes of blocks are written, and given to commit().
   std::uint64_t failed_syncs() const noexcept { return storage_->failed_syncs(); }
-  // The bytes of these slots have been written since failed_syncs() was `before`: syncs them, then writes the headers, then
-  // syncs those. Errors: kIo; then none of the slots may be taken for valid, and they must be invalidated before they are used
-  // again.
+  // The bytes of these slots have been written since failed_syncs() was `before`: syncs them, then writes the
+  // headers, then syncs those. Errors: kIo; then none of the slots may be taken for valid, and they must be
+  // invalidated before they are used again.
   Result<void> commit(std::span<const Entry> entries, std::uint64_t before);
 
  private:

@@ -1,4 +1,5 @@
-// LowestFirstAllocator: hands out the free block with the lowest number, so that blocks which are written together lie together.
+// LowestFirstAllocator: hands out the free block with the lowest number, so that blocks which are written
+// together lie together.
 //
 // Thread safety: confined, as every ResetAllocator.
 // Complexity:    a word for 64 blocks; a pop looks at the words below the lowest free block once.

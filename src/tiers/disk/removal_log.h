@@ -1,17 +1,17 @@
 // RemovalLog: what was removed from G3, for files that were absent then.
 //
-// Several files hold the blocks of G3, and the device of one may be absent while blocks are removed. So every removal is written
-// to the log of each file that is present. When the files are opened, merge() makes one log of theirs, and each file is told what
-// it has missed before anything in it is found.
+// Several files hold the blocks of G3, and the device of one may be absent while blocks are removed. So every
+// removal is written to the log of each file that is present. When the files are opened, merge() makes one
+// log of theirs, and each file is told what it has missed before anything in it is found.
 //
-// Each opening of the files is a session with a number of its own, and a log names the sessions that it took part in: so it is
-// known what a file was told, and what not. A log holds the last kEntries removals. Older ones are behind its floor, and so is
-// what was there when everything was removed: a file that was not there has missed more than the log can say, and loses all its
-// blocks.
+// Each opening of the files is a session with a number of its own, and a log names the sessions that it took
+// part in: so it is known what a file was told, and what not. A log holds the last kEntries removals. Older
+// ones are behind its floor, and so is what was there when everything was removed: a file that was not there
+// has missed more than the log can say, and loses all its blocks.
 //
-// Two logs may have gone different ways, each with a file that the other was without. The merged log goes on from the longer one
-// and repeats what only the other has. So a removal is known as long as one file that knows it is present, and a block may be
-// removed once too often, never once too few.
+// Two logs may have gone different ways, each with a file that the other was without. The merged log goes on
+// from the longer one and repeats what only the other has. So a removal is known as long as one file that
+// knows it is present, and a block may be removed once too often, never once too few.
 //
 // Thread safety: thread-compatible.
 // Complexity:    linear in the log and its sessions.

@@ -1,4 +1,5 @@
-// The lane's thread: it waits for batches, and takes them down. Who asks for blocks is in offload_lane_calls.cc.
+// The lane's thread: it waits for batches, and takes them down. Who asks for blocks is in
+// offload_lane_calls.cc.
 #include "ashlar/tiers/offload_lane.h"
 
 #include <algorithm>
@@ -83,7 +84,8 @@ OffloadLane::~OffloadLane() {
   for (const SequenceHash& hash : left) end(hash, &OffloadProgress::cancelled, {});
 }
 
-// Of a block whose precondition was abandoned nobody can know any more whether its bytes are whole: it goes down for nobody.
+// Of a block whose precondition was abandoned nobody can know any more whether its bytes are whole: it goes
+// down for nobody.
 void OffloadLane::unblock() {
   std::vector<Member> free;
   std::vector<SequenceHash> hopeless;

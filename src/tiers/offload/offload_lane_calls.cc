@@ -1,9 +1,11 @@
-// Who wants to know about a hash is written down before the hash is offered, and the queue forgets a hash before those are
-// told. So a call either hears of the copy that is under way, or finds the name free and starts another. Whoever takes a name
-// out of the queue looks afterwards whether somebody joined meanwhile, and offers it again.
+// Who wants to know about a hash is written down before the hash is offered, and the queue forgets a hash
+// before those are told. So a call either hears of the copy that is under way, or finds the name free and
+// starts another. Whoever takes a name out of the queue looks afterwards whether somebody joined meanwhile,
+// and offers it again.
 //
-// A call that gives up ends at once. What nobody wants then leaves the queue; a copy that is under way is stopped when nobody
-// wants any block of its batch. Who joins before it has ended is found when it ends, and the block is offered again.
+// A call that gives up ends at once. What nobody wants then leaves the queue; a copy that is under way is
+// stopped when nobody wants any block of its batch. Who joins before it has ended is found when it ends, and
+// the block is offered again.
 #include <algorithm>
 #include <iterator>
 #include <unordered_set>
@@ -285,7 +287,8 @@ void OffloadLane::expire() {
     for (const SequenceHash& hash : call->pending_hashes()) forget(hash, call);
 }
 
-// A copy that was stopped may be offered again, before its batch has ended: so it looks again after it has waited.
+// A copy that was stopped may be offered again, before its batch has ended: so it looks again after it has
+// waited.
 void OffloadLane::withdraw(std::span<const SequenceHash> hashes, Started started) {
   const auto has_some = [&](const std::shared_ptr<Batch>& batch) {
     return std::ranges::any_of(batch->members, [&](const Member& member) {

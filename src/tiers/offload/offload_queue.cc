@@ -1,5 +1,6 @@
-// Holding a block takes the lock of its manager, so it happens outside the queue's: the name is marked as being upgraded and
-// its place on deck is spoken for meanwhile. A cancel that comes then is noticed when the hold is there.
+// Holding a block takes the lock of its manager, so it happens outside the queue's: the name is marked as
+// being upgraded and its place on deck is spoken for meanwhile. A cancel that comes then is noticed when the
+// hold is there.
 #include "ashlar/tiers/offload_queue.h"
 
 #include <iterator>

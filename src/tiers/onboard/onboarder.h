@@ -1,6 +1,7 @@
 // Onboarder: brings prefixes up into G1, or into G2 for a prefetch.
 //
-// Whoever wants a block claims it first; others who want it wait, and find it in G1 afterwards. So a block is copied once.
+// Whoever wants a block claims it first; others who want it wait, and find it in G1 afterwards. So a block is
+// copied once.
 //
 // Thread safety: thread-safe. Takes no lock while blocks move.
 #pragma once
@@ -42,7 +43,8 @@ class Onboarder {
   std::vector<TierRun> find(std::span<const tokens::SequenceHash> hashes, const CallLimits& limits);
   // On the caller's thread.
   void run(const std::shared_ptr<OnboardCall>& call);
-  // While it lives, nobody brings these blocks up. It claims all of them or, when `until` came before they were free, none.
+  // While it lives, nobody brings these blocks up. It claims all of them or, when `until` came before they
+  // were free, none.
   class Claim {
    public:
     Claim(Onboarder& onboarder, std::span<const tokens::SequenceHash> hashes,
@@ -102,8 +104,8 @@ class Onboarder {
   MoveOptions move_options(OnboardCall& call) const;
   bool foreign(const OnboardCall& call, TierPool& pool, const tokens::SequenceHash& hash) const;
   std::size_t batch_size(const OnboardCall& call, std::size_t left) const;
-  // False when the call was cancelled or is late, when `until` has come, or when others have some of them and it is not to
-  // wait. Who has claimed something does not wait: two calls could each want what the other has.
+  // False when the call was cancelled or is late, when `until` has come, or when others have some of them and
+  // it is not to wait. Who has claimed something does not wait: two calls could each want what the other has.
   bool claim(const OnboardCall* call, std::span<const tokens::SequenceHash> hashes, bool wait,
              std::optional<Clock::TimePoint> until = {});
   void release(std::span<const tokens::SequenceHash> hashes);

@@ -18,8 +18,8 @@
 #include <utility>
 
 #include "base/in_parallel.h"
-#include "storage/size_limit_signal.h"
 #include "storage/parts_cursor.h"
+#include "storage/size_limit_signal.h"
 #include "tokens/xxhash_inline.h"
 
 namespace ashlar::tiers {
@@ -100,8 +100,8 @@ int create_temporary(const std::string& folder, std::string* path) {
   }
 }
 
-// Removes what writers left that died. `file` was made in the folder just now: its time is that of the file system, whose
-// clock may be another machine's.
+// Removes what writers left that died. `file` was made in the folder just now: its time is that of the file
+// system, whose clock may be another machine's.
 void sweep(const std::string& folder, int file) {
   struct stat fresh{};
   if (fstat(file, &fresh) != 0) return;
@@ -191,9 +191,9 @@ int DirectoryVolume::sync_folder(const std::string& path) {
   return error;
 }
 
-// The names of a batch are on the device with one sync for each folder, and one for the names of folders that are new to
-// this process: another may have made them, and not synced them yet. The system tells of a failed sync once: a batch in which
-// any thread's failed is not trusted.
+// The names of a batch are on the device with one sync for each folder, and one for the names of folders that
+// are new to this process: another may have made them, and not synced them yet. The system tells of a failed
+// sync once: a batch in which any thread's failed is not trusted.
 void DirectoryVolume::sync_folders(std::span<const std::string_view> keys, std::uint64_t before,
                                    std::vector<Result<void>>& results) {
   if (!sync_) return;

@@ -1,20 +1,23 @@
 // DirectoryVolume: a folder of files, local or mounted by the operator: NFS, a parallel file system.
 //
-// An object is a file. It is written under another name, synced, and renamed, so that readers, other machines and a
-// restart see it whole or not at all. Keys are spread over 256 folders by their hash. What is no regular file is no object.
+// An object is a file. It is written under another name, synced, and renamed, so that readers, other machines
+// and a restart see it whole or not at all. Keys are spread over 256 folders by their hash. What is no
+// regular file is no object.
 //
-// Other names begin with ".~" and are random. A writer that dies leaves one behind. The first put into a folder removes those
-// that were last written more than an hour before, by the clock of the file system: a writer that is slower than that, on any
-// machine, finds its file gone and its put failed, and nothing worse. Later puts of this DirectoryVolume do not look again: what
-// is left after that is removed by the next one that is attached.
+// Other names begin with ".~" and are random. A writer that dies leaves one behind. The first put into a
+// folder removes those that were last written more than an hour before, by the clock of the file system: a
+// writer that is slower than that, on any machine, finds its file gone and its put failed, and nothing worse.
+// Later puts of this DirectoryVolume do not look again: what is left after that is removed by the next one
+// that is attached.
 //
-// While the folder is away, or another one has its name (its file system is not mounted), every call fails with kIo: nothing
-// is said to be removed, or not to be there, that may come back.
+// While the folder is away, or another one has its name (its file system is not mounted), every call fails
+// with kIo: nothing is said to be removed, or not to be there, that may come back.
 //
-// Limits of calls are looked at between operations of the file system, which themselves cannot be interrupted.
+// Limits of calls are looked at between operations of the file system, which themselves cannot be
+// interrupted.
 //
-// Options: fanout (1 to 65536 folders, 256), sync (true: put() and remove() survive a power failure when they return), threads (1
-// to 64 that write a batch, 4).
+// Options: fanout (1 to 65536 folders, 256), sync (true: put() and remove() survive a power failure when they
+// return), threads (1 to 64 that write a batch, 4).
 //
 // Thread safety: thread-safe; several processes may use one folder.
 #pragma once
@@ -33,8 +36,8 @@ namespace ashlar::tiers {
 
 class DirectoryVolume final : public Volume {
  public:
-  // Errors: kNotFound: no such folder; kInvalidArgument: an option, or something that is no folder; kIo: it cannot be
-  // written to.
+  // Errors: kNotFound: no such folder; kInvalidArgument: an option, or something that is no folder; kIo: it
+  // cannot be written to.
   static Result<std::unique_ptr<Volume>> attach(const VolumeDescriptor& descriptor);
 
   std::string describe() const override { return "directory " + folder_; }

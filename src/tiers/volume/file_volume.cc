@@ -5,9 +5,9 @@
 //   header:             is written; from now on a restart finds the object
 //   cleared header:     of an object that was replaced or removed; then the slot is free again
 //
-// A header whose clearing failed stays in uncleared_, and its slot with it, until it succeeds; what is written again after a
-// failed sync reaches the device with the next one, because it makes the page dirty again. Of one key the newest header is
-// the last to go, so that no older object comes back.
+// A header whose clearing failed stays in uncleared_, and its slot with it, until it succeeds; what is
+// written again after a failed sync reaches the device with the next one, because it makes the page dirty
+// again. Of one key the newest header is the last to go, so that no older object comes back.
 #include "tiers/volume/file_volume.h"
 
 #include <algorithm>
@@ -63,8 +63,8 @@ Result<void> check_empty(const DiskStorage& storage, std::uint64_t table_end) {
   return {};
 }
 
-// The zeros that were found may be in memory only, with the headers of an older volume below, and a sync of theirs may have
-// failed: they are written, and on the device before there is a superblock.
+// The zeros that were found may be in memory only, with the headers of an older volume below, and a sync of
+// theirs may have failed: they are written, and on the device before there is a superblock.
 Result<void> clear_table(const DiskStorage& storage, std::uint64_t table_end) {
   const std::vector<std::byte> zeros(kReadAtATime);
   for (std::uint64_t at = 0; at < table_end; at += zeros.size())
@@ -391,7 +391,8 @@ std::vector<Result<void>> FileVolume::remove(std::span<const std::string_view> k
   }
   if (!wanted) return results;
   const MutexLock table(table_mu_);
-  // An older header of the same key goes first: with the newer one gone before it, the older object would be back.
+  // An older header of the same key goes first: with the newer one gone before it, the older object would be
+  // back.
   clear();
   const auto refuse_uncleared = [&]() ASHLAR_REQUIRES(table_mu_) {
     for (const Uncleared& left : uncleared_)

@@ -1,21 +1,24 @@
 // FileVolume: one file, or one raw block device, that an operator set aside: objects in slots of one size.
 //
-// The operator makes the file with the size that it shall have, and calls provision() once. attach() takes what was
-// provisioned and never formats anything. A superblock says how many slots there are and how large; a table has one
-// header per slot, with the key and a checksum of the object in it. docs/formats/file_volume.md has every byte.
+// The operator makes the file with the size that it shall have, and calls provision() once. attach() takes
+// what was provisioned and never formats anything. A superblock says how many slots there are and how large;
+// a table has one header per slot, with the key and a checksum of the object in it.
+// docs/formats/file_volume.md has every byte.
 //
 //   put:      bytes into a slot whose header is cleared · sync · header · sync
 //   replace:  put into another slot, with a larger generation · clear the old header · sync
 //   remove:   clear the header · sync; the slot may be used again after that
 //
-// A batch is synced as one. After the death of the process or a power failure each object is whole or absent; of two
-// headers with one key the larger generation counts. Restarting reads the table. get() compares the checksum.
+// A batch is synced as one. After the death of the process or a power failure each object is whole or absent;
+// of two headers with one key the larger generation counts. Restarting reads the table. get() compares the
+// checksum.
 //
 // Limits of calls are looked at between objects: what the disk does with one cannot be interrupted.
 //
 // Options: sync (true: an object survives a power failure when put() returns, a removal when remove() does).
 //
-// Thread safety: thread-safe; one process, and in it one volume, has the file at a time. Reads wait for no write.
+// Thread safety: thread-safe; one process, and in it one volume, has the file at a time. Reads wait for no
+// write.
 // Complexity:    memory for every key, and 12 bytes per slot. An object of any size takes a slot.
 // Invariant:     a header on disk that checks out has its bytes in its slot.
 #pragma once
@@ -60,14 +63,14 @@ class FileVolume final : public Volume {
  public:
   static constexpr std::size_t kLongestKey = 192;
 
-  // Makes an empty volume of a file or block device that is there. Returns what it holds. Errors: kNotFound: the operator
-  // makes the file; kAlreadyExists: something is in its first MiB or where the table comes, which is left alone;
-  // kCapacity: fewer slots fit; kInvalidArgument; kNotReady: somebody uses it; kIo.
+  // Makes an empty volume of a file or block device that is there. Returns what it holds. Errors: kNotFound:
+  // the operator makes the file; kAlreadyExists: something is in its first MiB or where the table comes,
+  // which is left alone; kCapacity: fewer slots fit; kInvalidArgument; kNotReady: somebody uses it; kIo.
   static Result<FileVolumeShape> provision(const std::string& path, const ProvisionOptions& options);
 
-  // Errors: kNotFound; kInvalidArgument: an option, or something that was not provisioned; kCorruption: a superblock that
-  // was damaged, or a file that was cut off; kUnsupported: a newer version; kNotReady: another process or volume has it;
-  // kIo. Writes nothing.
+  // Errors: kNotFound; kInvalidArgument: an option, or something that was not provisioned; kCorruption: a
+  // superblock that was damaged, or a file that was cut off; kUnsupported: a newer version; kNotReady:
+  // another process or volume has it; kIo. Writes nothing.
   static Result<std::unique_ptr<Volume>> attach(const VolumeDescriptor& descriptor);
   static Result<std::unique_ptr<FileVolume>> open(FileVolumeOptions options);
 
@@ -76,9 +79,9 @@ class FileVolume final : public Volume {
   std::uint64_t free_slots() const;
 
   std::string describe() const override { return "file " + options_.path; }
-  // Errors besides those of every volume: kInvalidArgument: a key of more than kLongestKey characters; kCapacity: larger
-  // than a slot. An object that failed is absent, or was kept as it was before; if the headers could not be synced it may
-  // be there, whole, after a restart.
+  // Errors besides those of every volume: kInvalidArgument: a key of more than kLongestKey characters;
+  // kCapacity: larger than a slot. An object that failed is absent, or was kept as it was before; if the
+  // headers could not be synced it may be there, whole, after a restart.
   std::vector<Result<void>> put(std::span<const ObjectWrite> objects, const CallLimits& limits = {}) override;
   // kCorruption also where the bytes do not agree with their checksum.
   std::vector<Result<void>> get(std::span<const ObjectRead> objects, const CallLimits& limits = {}) override;

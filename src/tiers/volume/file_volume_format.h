@@ -1,4 +1,5 @@
-// The bytes of a file volume: superblock, headers, and where everything lies. docs/formats/file_volume.md has the tables.
+// The bytes of a file volume: superblock, headers, and where everything lies. docs/formats/file_volume.md has
+// the tables.
 //
 // Thread safety: immutable values.
 #pragma once

@@ -1,7 +1,8 @@
 // ObjectClaims: who puts, asks for or removes an object of a volume just now.
 //
-// Puts and questions share an object; a removal has it alone. So a removal cannot take away what was put again meanwhile.
-// A claim belongs to the call that it is for, and goes when that call has ended, also where its caller has left.
+// Puts and questions share an object; a removal has it alone. So a removal cannot take away what was put
+// again meanwhile. A claim belongs to the call that it is for, and goes when that call has ended, also where
+// its caller has left.
 //
 // Thread safety: thread-safe.
 #pragma once

@@ -1,8 +1,8 @@
 // VolumeCalls: runs calls of volumes on threads of its own, so that whoever waits for one can leave.
 //
-// A call owns all it touches: its keys, its buffers, the volume. Its caller waits until it has ended, a deadline has come, or
-// somebody cancels. A call that is left is told to stop and goes on until the volume returns; nobody waits for it, and what it
-// owns is freed then.
+// A call owns all it touches: its keys, its buffers, the volume. Its caller waits until it has ended, a
+// deadline has come, or somebody cancels. A call that is left is told to stop and goes on until the volume
+// returns; nobody waits for it, and what it owns is freed then.
 //
 // Thread safety: thread-safe. A call that was left may outlive this object.
 // Complexity:    a thread per call that runs; kIdle of them stay for the next calls.
@@ -41,8 +41,8 @@ class VolumeCalls {
 
   // `left` counts the calls that were left and have not ended. Errors: kCapacity: no thread.
   Result<std::shared_ptr<Call>> start(Work work, std::shared_ptr<std::atomic<std::size_t>> left);
-  // Waits for the end, no longer than the limits say, by `clock`, and until `also` is stopped. A call that has not ended then
-  // is left. Once per call.
+  // Waits for the end, no longer than the limits say, by `clock`, and until `also` is stopped. A call that
+  // has not ended then is left. Once per call.
   static End wait(Call& call, const CallLimits& limits, const std::stop_token& also, Clock& clock);
 
  private:

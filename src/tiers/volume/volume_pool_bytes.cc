@@ -44,7 +44,8 @@ Result<void> still_wanted(const CallLimits& limits, const Clock& clock, std::siz
 
 }  // namespace
 
-// Objects in buffers that belong to the call which reads or writes them: a header, then a block in canonical order.
+// Objects in buffers that belong to the call which reads or writes them: a header, then a block in canonical
+// order.
 struct VolumePool::Images {
   Images(std::vector<std::string> its_keys, std::uint64_t block_bytes)
       : keys(std::move(its_keys)), bytes(VolumeObject::kHeaderBytes + block_bytes) {
@@ -357,7 +358,8 @@ void VolumePool::settle(Reading& reading, std::size_t i, std::span<const Sequenc
   if (code != ErrorCode::kCorruption) return;
   ASHLAR_LOG(LogLevel::kError, "tiers", "%s: %s", volume->volume->describe().c_str(),
              good.error().to_string().c_str());
-  // While it is held, its hash has no other block: the object is the damaged one, unless somebody puts or removes it just now.
+  // While it is held, its hash has no other block: the object is the damaged one, unless somebody puts or
+  // removes it just now.
   const std::shared_ptr<const ObjectClaims::Claim> claim =
       claims_->take_free({{reading.number, hashes[member]}}, ObjectClaims::Kind::kAlone);
   if (volume->use.write && claim->has({reading.number, hashes[member]}))
@@ -368,8 +370,9 @@ void VolumePool::settle(Reading& reading, std::size_t i, std::span<const Sequenc
   forget(hashes[member], reading.number);
 }
 
-// Nothing of an object is believed before its header is the one that was asked for and its bytes agree with it. The checksum
-// may be another than when it was written from here: others may have computed the block, and written it again.
+// Nothing of an object is believed before its header is the one that was asked for and its bytes agree with
+// it. The checksum may be another than when it was written from here: others may have computed the block, and
+// written it again.
 Result<void> VolumePool::inspect(const block::Hold& hold, std::span<const std::byte> header, BytePool& to,
                                  BlockId id, BlockRecord* out) const {
   const BlockRecord known = records_.of(hold);

@@ -59,8 +59,9 @@ class VolumePool::Use {
   std::shared_ptr<Attached> attached_;
 };
 
-// The limits of whoever uses some volumes, for all that he waits for meanwhile: they end, too, when one of the volumes is told
-// to stop. So a wait for another volume, or for another's call, does not keep it attached.
+// The limits of whoever uses some volumes, for all that he waits for meanwhile: they end, too, when one of
+// the volumes is told to stop. So a wait for another volume, or for another's call, does not keep it
+// attached.
 class VolumePool::UseLimits {
  public:
   explicit UseLimits(const CallLimits& limits) : deadline_(limits.deadline) { end_with(limits.stop); }

@@ -1,4 +1,5 @@
-// A naive model of block sets: every byte of every region on the host, copies element by element through Layout::place().
+// A naive model of block sets: every byte of every region on the host, copies element by element through
+// Layout::place().
 #pragma once
 
 #include <cuda_runtime_api.h>

@@ -1,4 +1,5 @@
-// When transfers start and end: streams and events of the caller, limits, cancels, deadlines, shutdown, a broken device.
+// When transfers start and end: streams and events of the caller, limits, cancels, deadlines, shutdown, a
+// broken device.
 #include <atomic>
 #include <cstdlib>
 #include <future>
@@ -16,7 +17,8 @@ using transfer::BlockSet;
 using transfer::Transfer;
 using transfer::TransferResult;
 
-// An event that passes when the gate is opened. While it is closed nothing may be freed: CUDA waits for the device then.
+// An event that passes when the gate is opened. While it is closed nothing may be freed: CUDA waits for the
+// device then.
 class Gate {
  public:
   Gate() {

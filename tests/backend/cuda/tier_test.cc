@@ -1,4 +1,5 @@
-// KvBlockManager with G1 in the memory of a GPU: blocks go down to page-locked memory and a file, and come back.
+// KvBlockManager with G1 in the memory of a GPU: blocks go down to page-locked memory and a file, and come
+// back.
 #include <cuda_runtime.h>
 
 #include <functional>

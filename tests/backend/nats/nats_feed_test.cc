@@ -394,8 +394,8 @@ TEST_F(NatsJetStream, ARefusalIsAnErrorUntilTheServerTakesIt) {
   ASSERT_FALSE(result);
   EXPECT_EQ(result.error().code(), ErrorCode::kUnavailable);
   EXPECT_FALSE(sink->flush(milliseconds(20)));
-  // It takes them now, and nothing that the sink took is lost. (Deleting the stream here, while the sink looks for it four times a
-  // second, would race in nats-server 2.9: docs/nats.md.)
+  // It takes them now, and nothing that the sink took is lost. (Deleting the stream here, while the sink
+  // looks for it four times a second, would race in nats-server 2.9: docs/nats.md.)
   const std::string ours = batch_filter("a.b", std::nullopt);
   subject = ours.c_str();
   ASSERT_EQ(js_UpdateStream(nullptr, administrator.streams(), &config, nullptr, nullptr), NATS_OK);

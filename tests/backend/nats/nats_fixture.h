@@ -1,4 +1,5 @@
-// What tests of NATS share: streams of events, a consumer that keeps what it gets, and logins that must work or fail.
+// What tests of NATS share: streams of events, a consumer that keeps what it gets, and logins that must work
+// or fail.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -130,7 +131,8 @@ inline void expect_round_trip(const NatsConnectionOptions& options) {
   EXPECT_TRUE(poll_until(*source, got, [&] { return got.has_all(3); }));
 }
 
-// A sink that answers for kStream's worker. (Filled in by hand: g++ 12 warns of a list of designators with a vector in it.)
+// A sink that answers for kStream's worker. (Filled in by hand: g++ 12 warns of a list of designators with a
+// vector in it.)
 inline NatsSinkOptions answering(const NatsServer& server, events::SnapshotSource& source,
                                  NatsMode mode = NatsMode::kCore) {
   NatsSinkOptions options;

@@ -1,4 +1,5 @@
-// What is kept in a bucket, or answered to a request, with damage: a reader takes a whole snapshot or nothing, and lives.
+// What is kept in a bucket, or answered to a request, with damage: a reader takes a whole snapshot or
+// nothing, and lives.
 #include <gtest/gtest.h>
 
 #include "ashlar/base/random.h"

@@ -1,4 +1,5 @@
-// Event managers of several workers on one tree of subjects, heard by one listener, while the server dies and comes back.
+// Event managers of several workers on one tree of subjects, heard by one listener, while the server dies and
+// comes back.
 #include <atomic>
 #include <set>
 #include <thread>
@@ -13,8 +14,8 @@ namespace {
 
 using Keys = std::set<feed::PresenceListener::Key>;
 
-// Takes and drops handles by chance, on a thread of its own, as often as it is told to: who listens sets the pace, so that a
-// busy machine is not buried in events. The handles of several may be of one block.
+// Takes and drops handles by chance, on a thread of its own, as often as it is told to: who listens sets the
+// pace, so that a busy machine is not buried in events. The handles of several may be of one block.
 class Churn {
  public:
   Churn(events::EventManager& manager, std::uint64_t seed) : manager_(manager), random_(seed) {}

@@ -25,7 +25,8 @@ namespace {
 
 using namespace tiers;  // NOLINT(google-build-using-namespace): the helpers' names
 
-// Connection number i gets answers[i], or the last of them, when it has said something, and again each time it does.
+// Connection number i gets answers[i], or the last of them, when it has said something, and again each time
+// it does.
 class RawServer {
  public:
   explicit RawServer(std::vector<std::string> answers)

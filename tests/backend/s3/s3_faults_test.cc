@@ -266,7 +266,8 @@ TEST(S3MultipartTest, AnUploadWhoseLastAnswerWasLostIsLookedFor) {
   }
 }
 
-// libcurl may have repeated the request by itself, and lost the first answer: how many attempts were made does not tell.
+// libcurl may have repeated the request by itself, and lost the first answer: how many attempts were made
+// does not tell.
 TEST(S3MultipartTest, AnUploadThatIsGoneIsLookedForAtTheFirstAttempt) {
   for (const bool there : {true, false}) {
     bool completed = false;

@@ -53,7 +53,8 @@ class PublisherProcess {
     }
   }
 
-  // A batch of eight events under the topic "ashlar", or one that begins with another letter. It goes out when the process runs.
+  // A batch of eight events under the topic "ashlar", or one that begins with another letter. It goes out
+  // when the process runs.
   void publish(char topic = 'a') { EXPECT_EQ(write(commands_.get(), &topic, 1), 1); }
   // Returns when it is.
   void stop() {

@@ -117,7 +117,8 @@ inline bool eventually(const std::function<bool()>& condition) {
   return true;
 }
 
-// A publisher whose thread gets no processor for a while is slow, not stuck: unless the test says otherwise, it is waited for.
+// A publisher whose thread gets no processor for a while is slow, not stuck: unless the test says otherwise,
+// it is waited for.
 inline EnginePublisherOptions patient(EnginePublisherOptions options) {
   if (options.publish_wait == EnginePublisherOptions().publish_wait)
     options.publish_wait = std::chrono::seconds(60);

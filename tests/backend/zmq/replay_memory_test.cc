@@ -22,8 +22,8 @@ std::vector<std::vector<std::byte>> large_snapshot() {
   return std::vector(kParts, std::vector<std::byte>(kPart));
 }
 
-// Snapshots count until their readers have taken them, also those that wait in the library. Something is published between the
-// requests, so that none can share the snapshot of another.
+// Snapshots count until their readers have taken them, also those that wait in the library. Something is
+// published between the requests, so that none can share the snapshot of another.
 TEST(ReplayMemoryTest, SnapshotsThatNobodyReadsStayWithinTheirLimit) {
   constexpr std::size_t kLimit = 5 * kPart * kParts;
   constexpr std::uint64_t kRequests = 100;

@@ -1,4 +1,5 @@
-// The blocks of a manager, from its transitions to a listener at the other end of sockets that drop what they have no room for.
+// The blocks of a manager, from its transitions to a listener at the other end of sockets that drop what they
+// have no room for.
 #include <gtest/gtest.h>
 
 #include <deque>

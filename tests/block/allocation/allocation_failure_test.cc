@@ -1,5 +1,5 @@
-// Every call of the block layer with its first allocation failing, with its second, and so on: it refuses, or lets
-// std::bad_alloc pass, and everything is as before; afterwards the same call succeeds.
+// Every call of the block layer with its first allocation failing, with its second, and so on: it refuses, or
+// lets std::bad_alloc pass, and everything is as before; afterwards the same call succeeds.
 #include <gtest/gtest.h>
 
 #include <chrono>

@@ -1,8 +1,8 @@
-// What eviction backends say about their memory, measured: the bytes that making one takes, and that it takes no more
-// afterwards.
+// What eviction backends say about their memory, measured: the bytes that making one takes, and that it takes
+// no more afterwards.
 //
-// This file replaces the global operator new of its program, and the allocation of LargeArray, by ones that count. The
-// facts that a backend asks for are made before, so that only its own memory is measured.
+// This file replaces the global operator new of its program, and the allocation of LargeArray, by ones that
+// count. The facts that a backend asks for are made before, so that only its own memory is measured.
 #include <gtest/gtest.h>
 
 #include <cstdlib>

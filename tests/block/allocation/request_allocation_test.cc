@@ -1,7 +1,7 @@
 // Heap allocations of requests in the steady state: none, when they have max_tokens.
 //
-// This file replaces the global operator new of its program and counts. The same work is done once before, with other
-// tokens, so that the registry has had as many names.
+// This file replaces the global operator new of its program and counts. The same work is done once before,
+// with other tokens, so that the registry has had as many names.
 #include <gtest/gtest.h>
 
 #include <cstddef>

@@ -1,5 +1,5 @@
-// Programs of requests, batches and sequences in which one call runs out of memory: it is refused, everything is as
-// before, and the program goes on when the call is made again.
+// Programs of requests, batches and sequences in which one call runs out of memory: it is refused, everything
+// is as before, and the program goes on when the call is made again.
 #include <gtest/gtest.h>
 
 #include <array>

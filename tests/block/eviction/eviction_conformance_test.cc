@@ -1,5 +1,5 @@
-// One suite over every eviction backend, and the names by which configuration finds them. A new backend adds a case to
-// Cases (support/eviction_cases.h); tests that spell out its rules have a file of their own.
+// One suite over every eviction backend, and the names by which configuration finds them. A new backend adds
+// a case to Cases (support/eviction_cases.h); tests that spell out its rules have a file of their own.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -34,8 +34,8 @@ SequenceHash chained(std::uint64_t position, std::uint64_t chain, std::uint64_t 
 SequenceHash keyed(std::uint64_t position, std::uint64_t digest_hi, std::uint64_t digest_lo) {
   return value_of(SequenceHash::make_keyed(position, digest_hi, digest_lo));
 }
-// A name with the parent and the fragment of another, but not that name: the top bit of the chain hash, or of the
-// digest, differs.
+// A name with the parent and the fragment of another, but not that name: the top bit of the chain hash, or of
+// the digest, differs.
 SequenceHash twin_of(const SequenceHash& name) {
   const unsigned high = name.is_keyed() ? 38 : name.mode() == 0 ? 54 : name.mode() == 1 ? 46 : 38;
   return SequenceHash::from_bits(name.hi() ^ (std::uint64_t{1} << (high - 1)), name.lo());

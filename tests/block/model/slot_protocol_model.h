@@ -2,8 +2,8 @@
 //
 // Two slots, three hashes, one mutex. The hashes are chosen so that a half of H2 and a half of H3 make H1. A
 // thread runs a short list of operations; each atomic access, plain access, lock and unlock of an operation
-// is one step. The orders come from include/ashlar/block/detail/slot_orders.h unless a test weakens one, and a
-// test may switch off one rule of the protocol to see that a scenario notices.
+// is one step. The orders come from include/ashlar/block/detail/slot_orders.h unless a test weakens one, and
+// a test may switch off one rule of the protocol to see that a scenario notices.
 //
 //   word[s]     atomic {refs, state, generation}
 //   hash[s]     two atomic halves, the hash the slot was last filled for; stored by its owner
@@ -116,8 +116,8 @@ struct Operation {
   Kind kind;
   std::uint8_t hash = 0;   // match, upgrade, fill, register
   std::uint8_t place = 0;  // allocate, fill, register, discard: the place; upgrade: the slot
-  // register, where the hash has a primary: that is the answer; or the slot takes its place, and it becomes a duplicate or
-  // is emptied; or the slot stays behind a primary that is not inactive.
+  // register, where the hash has a primary: that is the answer; or the slot takes its place, and it becomes a
+  // duplicate or is emptied; or the slot stays behind a primary that is not inactive.
   enum class Twin : std::uint8_t { kPrimary, kTakesPlace, kStaysBehind };
   Twin twin = Twin::kPrimary;
   enum class OnFailure : std::uint8_t { kGoOn, kEndThread, kViolation };
@@ -158,10 +158,10 @@ struct Scenario {
 // A scenario under given orders and rules, in the shape the explorer asks for.
 //
 // Invariants it checks after every step: a registered slot's count equals the handles held on it; a slot that
-// is not registered has no handles. Whenever the mutex is free: the inactive list holds only primaries of count
-// zero that have no duplicate; index and primaries agree, so that a hash has at most one primary; a duplicate's
-// hash has one; a slot that is not registered is owned once or free. At the end also: a primary of count zero is
-// listed, and a duplicate has a count. On the way:
+// is not registered has no handles. Whenever the mutex is free: the inactive list holds only primaries of
+// count zero that have no duplicate; index and primaries agree, so that a hash has at most one primary; a
+// duplicate's hash has one; a slot that is not registered is owned once or free. At the end also: a primary
+// of count zero is listed, and a duplicate has a count. On the way:
 // no match or upgrade counts itself on a block of another hash, not even for a moment; what it returns has
 // the payload of its hash; a match or allocation that must succeed does; only slots of count zero are
 // evicted; nothing is listed twice; and no plain access races.

@@ -30,7 +30,8 @@ class ManagerPropertyTest : public ::testing::TestWithParam<Parameters> {
     const auto& [backend, duplicates, block_size] = GetParam();
     SideOptions side;
     side.backend = backend;
-    // What is used in one tier is refreshed in the other, which the model leaves out; first in, first out does too.
+    // What is used in one tier is refreshed in the other, which the model leaves out; first in, first out
+    // does too.
     side.order_is_known = backend == "hashmap_fifo";
     side.model.tier = tier;
     side.model.duplicates = duplicates;

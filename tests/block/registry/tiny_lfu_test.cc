@@ -135,7 +135,8 @@ TEST(TinyLfuTest, AWordCatchesUpWithAllTheEpochsItMissed) {
   EXPECT_EQ(lfu.count(other), 15u);
 }
 
-// A word has 16 bits for its epoch: it must not look young again when they have gone half or all the way round.
+// A word has 16 bits for its epoch: it must not look young again when they have gone half or all the way
+// round.
 TEST(TinyLfuTest, ACountThatDecayedStaysAwayHoweverManyEpochsPass) {
   constexpr std::uint64_t kEpochs = 65536 + 32768 + 100;
   for (const std::size_t capacity : {1024u, 1u << 17}) {  // a slice of one word, and of four

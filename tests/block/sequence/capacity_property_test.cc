@@ -1,5 +1,5 @@
-// A SequenceManager beside PlainBlocks, in random programs that run each step to its end: whatever the plain rules have
-// room for, the manager has room for, and it finds at least as many cached tokens.
+// A SequenceManager beside PlainBlocks, in random programs that run each step to its end: whatever the plain
+// rules have room for, the manager has room for, and it finds at least as many cached tokens.
 //
 // A failure prints the seed and the program.
 #include <gtest/gtest.h>

@@ -1,6 +1,6 @@
-// Random programs over prompts that collide on purpose, in every group shape, through every interface that finds blocks by
-// tokens. A model knows which tokens the KV of every block was computed for: whatever is found is of the same tokens from
-// the first on.
+// Random programs over prompts that collide on purpose, in every group shape, through every interface that
+// finds blocks by tokens. A model knows which tokens the KV of every block was computed for: whatever is
+// found is of the same tokens from the first on.
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -1,5 +1,5 @@
-// NaiveRequest: what a RequestSequence does, written for obviousness. It knows tokens, numbers and which blocks are
-// shared by forks; it does not know ids.
+// NaiveRequest: what a RequestSequence does, written for obviousness. It knows tokens, numbers and which
+// blocks are shared by forks; it does not know ids.
 //
 // A call has two parts: why_not_…() says why the request would refuse it, and the verb does it.
 //

@@ -1,10 +1,10 @@
-// PlainBlocks: the least that a block manager with prefix caching can do, the rules by which small engines live. The
-// measure of what a SequenceManager must have room for.
+// PlainBlocks: the least that a block manager with prefix caching can do, the rules by which small engines
+// live. The measure of what a SequenceManager must have room for.
 //
-// One queue of free blocks. A block keeps its content until it is handed out again, and full blocks are found by the tokens
-// up to their end as soon as they are handed out or filled. A sequence shares what it finds, up to the first miss, and
-// takes the front of the queue for the rest; the last block that was given a content is the one that is found. What it
-// gives back goes to the end of the queue, the last block first.
+// One queue of free blocks. A block keeps its content until it is handed out again, and full blocks are found
+// by the tokens up to their end as soon as they are handed out or filled. A sequence shares what it finds, up
+// to the first miss, and takes the front of the queue for the rest; the last block that was given a content
+// is the one that is found. What it gives back goes to the end of the queue, the last block first.
 //
 // Thread safety: confined.
 #pragma once

@@ -1,4 +1,5 @@
-// The behaviours that engines expect of a prefix cache, one scenario each, through the interfaces they would use.
+// The behaviours that engines expect of a prefix cache, one scenario each, through the interfaces they would
+// use.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

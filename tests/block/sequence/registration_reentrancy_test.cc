@@ -1,8 +1,8 @@
-// Registration in a full pool, while callbacks use the manager as hard as they can: the blocks of the request that is
-// being registered are neither freed nor evicted nor handed out again.
+// Registration in a full pool, while callbacks use the manager as hard as they can: the blocks of the request
+// that is being registered are neither freed nor evicted nor handed out again.
 //
-// Under kReject a registration gives candidates back, and callbacks run inside it. Under kAllow it leaves as much room as
-// there was: room is made, and callbacks run, when the blocks of a hash become fewer.
+// Under kReject a registration gives candidates back, and callbacks run inside it. Under kAllow it leaves as
+// much room as there was: room is made, and callbacks run, when the blocks of a hash become fewer.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -27,7 +27,8 @@ using ::testing::UnorderedElementsAre;
 
 class RegistrationReentrancyTest : public ::testing::TestWithParam<DuplicatePolicy> {
  protected:
-  // What a callback does: empties the cache, takes every block that is left and keeps it, looks around, drains.
+  // What a callback does: empties the cache, takes every block that is left and keeps it, looks around,
+  // drains.
   class Vandal {
    public:
     explicit Vandal(RegistrationReentrancyTest& test) : test_(test) {}
@@ -236,8 +237,8 @@ TEST_P(RegistrationReentrancyTest, AtOnceRegistersWhileTheRestIsBeingTaken) {
   EXPECT_EQ(places(manager), (Places{.active = 4}));
 }
 
-// The touch callback of a hit runs while allocate() is at work. Whatever it takes away, allocate() either has all its
-// blocks or none.
+// The touch callback of a hit runs while allocate() is at work. Whatever it takes away, allocate() either has
+// all its blocks or none.
 TEST_P(RegistrationReentrancyTest, ATouchCallbackTakesAllItCan) {
   Manager manager = build(6, 0);
   const Sequences sequences(manager);
@@ -360,8 +361,8 @@ TEST_P(NestedSequencesTest, DeallocateInsideAllocate) {
 }
 
 TEST_P(NestedSequencesTest, ComputedInsideComputedOrDeallocate) {
-  // Under kReject the outer registration gives two blocks back and ends the pressure. Under kAllow that happens when the
-  // outer sequence ends, and its blocks give way to those of its twin.
+  // Under kReject the outer registration gives two blocks back and ends the pressure. Under kAllow that
+  // happens when the outer sequence ends, and its blocks give way to those of its twin.
   Manager manager = build(44, 3);
   const Sequences sequences(manager);
   const auto prompt = tokens_from(0, 8);
@@ -405,8 +406,8 @@ TEST_P(NestedSequencesTest, PreemptInsideSchedule) {
 }
 
 TEST_P(NestedSequencesTest, ApplyInsideApplyLeavesTheOuterRetentionInPlace) {
-  // The outer step completes a block that its twin has registered before, and gives back the blocks of refused drafts.
-  // Under kReject its candidate makes room first, before the worth of the block is set.
+  // The outer step completes a block that its twin has registered before, and gives back the blocks of
+  // refused drafts. Under kReject its candidate makes room first, before the worth of the block is set.
   Manager manager = build(9, 1, "hashmap_priority");
   RequestOptions precious;
   precious.retention.prompt.push_back({.begin = 0, .end = {}, .priority = 90, .duration = {}});

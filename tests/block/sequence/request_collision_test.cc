@@ -1,5 +1,5 @@
-// Prompts with equal names and different tokens: a hit is of the same tokens from the first on, in every group. And what a
-// match over several groups costs.
+// Prompts with equal names and different tokens: a hit is of the same tokens from the first on, in every
+// group. And what a match over several groups costs.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -174,7 +174,8 @@ TEST_F(GroupCollisionTest, ACollisionInOneGroupEndsAllGroupsThereAndNotBefore) {
                               .prefix = tokens::PrefixDigest::known(1, 2)};
     const Immutable other = value_of(manager_.register_block(take_one(manager_).stage(taken, kReady)));
     const std::uint64_t before = manager_.counters().collisions;
-    // In group 0 blocks 2 and 3 are not tried any more in group 1; the other way round group 0 is done already.
+    // In group 0 blocks 2 and 3 are not tried any more in group 1; the other way round group 0 is done
+    // already.
     EXPECT_EQ(prefill_all(request, 1).registered, group == 0 ? 4u : 6u);
     EXPECT_EQ(manager_.counters().collisions - before, 1u);
     EXPECT_EQ(cached_tokens_of(tokens_from(from, 4 * kBlockSize + 1)), 2 * kBlockSize);
@@ -186,7 +187,8 @@ TEST_F(GroupCollisionTest, ACollisionInOneGroupEndsAllGroupsThereAndNotBefore) {
 
 class GroupMatchCostTest : public ::testing::Test {
  protected:
-  // One match of a prompt of n blocks, of which group `group_of(i)` alone has block i. Returns the looks at the index.
+  // One match of a prompt of n blocks, of which group `group_of(i)` alone has block i. Returns the looks at
+  // the index.
   template <class GroupOf>
   static std::uint64_t probes(std::size_t n, const std::vector<CacheGroup>& groups, GroupOf group_of,
                               std::size_t expected_blocks) {

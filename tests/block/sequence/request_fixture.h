@@ -1,5 +1,5 @@
-// What the tests of requests share: a manager, an engine, steps that run through both, and a way to say that nothing
-// changed.
+// What the tests of requests share: a manager, an engine, steps that run through both, and a way to say that
+// nothing changed.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -126,7 +126,8 @@ class RequestTest : public ::testing::Test {
     EXPECT_EQ(engine_.run_with_drafts(request, drafts), "");
     return done(request, request.apply_speculative(accepted));
   }
-  // A request that was computed whole and released: its full blocks are in the cache. Returns them, per group.
+  // A request that was computed whole and released: its full blocks are in the cache. Returns them, per
+  // group.
   std::vector<Ids> cache(std::vector<Token> prompt, std::uint32_t next = 9'999) {
     Request request = request_of(std::move(prompt));
     value_of(request.match_prefix());

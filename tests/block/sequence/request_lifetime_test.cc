@@ -1,5 +1,5 @@
-// What becomes of a request's blocks: preemption and what is left after it, release and its order, fences, collisions,
-// retention, multimodal items.
+// What becomes of a request's blocks: preemption and what is left after it, release and its order, fences,
+// collisions, retention, multimodal items.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -271,7 +271,8 @@ TEST(RequestAbandonedFenceTest, BlocksThatWaitForEverAreNeverHandedOut) {
   EXPECT_EQ(value_of(request.schedule_decode()).copies.size(), 1u);
   ASSERT_TRUE(request.revert().has_value());
   request.release();
-  // The full block, the source and the destination of the copy: the step that was abandoned may still use them.
+  // The full block, the source and the destination of the copy: the step that was abandoned may still use
+  // them.
   EXPECT_EQ(manager.available_blocks(), 5u);
   manager.check_invariants();
 }

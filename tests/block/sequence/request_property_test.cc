@@ -1,8 +1,8 @@
-// Random programs over several requests of one small manager, in lockstep with naive models of the requests and with a
-// simulated engine that knows what every block holds.
+// Random programs over several requests of one small manager, in lockstep with naive models of the requests
+// and with a simulated engine that knows what every block holds.
 //
-// After each step: every request shows what its model has, the memory behind its tables is that of its tokens, and every
-// block that can be found by name holds the KV of that name.
+// After each step: every request shows what its model has, the memory behind its tables is that of its
+// tokens, and every block that can be found by name holds the KV of that name.
 //
 // A failure prints the seed and the operations; the seed goes into kSeeds, which always run.
 #include <gtest/gtest.h>

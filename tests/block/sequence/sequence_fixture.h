@@ -1,4 +1,5 @@
-// What the tests of sequences share: a manager of few blocks, sequences over it, and what can be seen of them.
+// What the tests of sequences share: a manager of few blocks, sequences over it, and what can be seen of
+// them.
 #pragma once
 
 #include <gtest/gtest.h>

@@ -140,8 +140,8 @@ class Lockstep {
     NaiveSequence naive;
   };
 
-  // A sequence writes the blocks of the tokens that were neither cached nor computed. Nobody else does, and unless
-  // blocks are registered at once nobody else has them.
+  // A sequence writes the blocks of the tokens that were neither cached nor computed. Nobody else does, and
+  // unless blocks are registered at once nobody else has them.
   void expect_one_writer() {
     std::map<Id, std::size_t> tables;
     std::map<Id, std::size_t> writers;

@@ -1,14 +1,14 @@
 // SimulatedEngine: an engine whose KV memory is numbers, so that a test can read what every block holds.
 //
-// The KV of a token is a number made of its group and of all tokens up to it: it is right for one prefix and for no
-// other. A step makes the copies it is asked for, looks at everything the new tokens attend to, and writes their KV
-// through the block tables. A block that is shared wrongly, handed out while it is read, or found in the cache before it
-// was computed, holds a wrong number, and the next look says so.
+// The KV of a token is a number made of its group and of all tokens up to it: it is right for one prefix and
+// for no other. A step makes the copies it is asked for, looks at everything the new tokens attend to, and
+// writes their KV through the block tables. A block that is shared wrongly, handed out while it is read, or
+// found in the cache before it was computed, holds a wrong number, and the next look says so.
 //
 // Every look answers with a sentence: empty when all is right.
 //
-// Thread safety: the memory has no locks: requests of different threads use different blocks, or the same ones for
-// reading; what orders the one before the other is the manager's business.
+// Thread safety: the memory has no locks: requests of different threads use different blocks, or the same
+// ones for reading; what orders the one before the other is the manager's business.
 #pragma once
 
 #include <cstddef>
@@ -109,8 +109,8 @@ class SimulatedEngine {
     return run(request, step);
   }
 
-  // Whether the memory behind the block tables of a request without a scheduled step is that of its tokens, and no
-  // block is missing or kept too long.
+  // Whether the memory behind the block tables of a request without a scheduled step is that of its tokens,
+  // and no block is missing or kept too long.
   std::string check(const Request& request) const {
     if (request.group_count() != groups_.size()) return "another number of groups";
     const std::size_t computed = request.computed_tokens();
@@ -139,8 +139,8 @@ class SimulatedEngine {
   }
   Kv& cell(BlockId id, std::size_t place) { return memory_[std::size_t{id.value()} * block_size_ + place]; }
 
-  // The computed tokens through one table: all that the next token looks at must be there and be right; blocks that it
-  // does not look at must be gone.
+  // The computed tokens through one table: all that the next token looks at must be there and be right;
+  // blocks that it does not look at must be gone.
   std::string look(const Request& request, std::size_t group, std::span<const Kv> values,
                    std::size_t computed) const {
     const std::span<const BlockId> table = request.block_table(group);

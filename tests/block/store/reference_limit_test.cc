@@ -1,5 +1,5 @@
-// The two numbers of a slot word at their ends: a generation that has come round, and a count that is full. Neither can be
-// reached by a test that counts, so these write the word.
+// The two numbers of a slot word at their ends: a generation that has come round, and a count that is full.
+// Neither can be reached by a test that counts, so these write the word.
 #include <gtest/gtest.h>
 
 #include <memory>

@@ -1,6 +1,6 @@
-// Many threads, each with requests of its own, on one small manager: prompts in common, forks that change hands, and an
-// engine whose memory has no locks. A block that two threads write, or that is read before it was computed, holds a wrong
-// number, or is a race that ThreadSanitizer sees.
+// Many threads, each with requests of its own, on one small manager: prompts in common, forks that change
+// hands, and an engine whose memory has no locks. A block that two threads write, or that is read before it
+// was computed, holds a wrong number, or is a race that ThreadSanitizer sees.
 #include <gtest/gtest.h>
 
 #include <atomic>

@@ -1,5 +1,5 @@
-// Touches from everywhere: threads match in two tiers, touch by name and by handle, evict and register, while managers
-// of a third tier come and go. Whoever is told of a touch may be in the middle of anything, or gone.
+// Touches from everywhere: threads match in two tiers, touch by name and by handle, evict and register, while
+// managers of a third tier come and go. Whoever is told of a touch may be in the middle of anything, or gone.
 #include <gtest/gtest.h>
 
 #include <atomic>

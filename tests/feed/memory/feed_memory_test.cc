@@ -1,5 +1,5 @@
-// What comes from outside takes no more memory than the options allow: decoders, what waits, files. Measured by the bytes that
-// are in use, and compared with what the components count themselves.
+// What comes from outside takes no more memory than the options allow: decoders, what waits, files. Measured
+// by the bytes that are in use, and compared with what the components count themselves.
 #include <gtest/gtest.h>
 
 #include <algorithm>

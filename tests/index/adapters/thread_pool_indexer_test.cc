@@ -443,8 +443,8 @@ TEST(ThreadPoolIndexerTest, SettleReachesItThroughAnyIndex) {
   EXPECT_EQ(index.get().pool_counters().queued, 1u);
 }
 
-// Callers, readers and barriers at once. Each worker belongs to one caller, as the contract asks; removals of workers
-// come from that caller too.
+// Callers, readers and barriers at once. Each worker belongs to one caller, as the contract asks; removals of
+// workers come from that caller too.
 void end_in_the_state_of_the_model(AnyIndex& index, Random& random) {
   constexpr std::size_t kCallers = 3;
   std::array<std::vector<testing::IndexCall>, kCallers> calls;
@@ -517,8 +517,8 @@ TEST(ThreadPoolIndexerStressTest, EveryStructureEndsInTheStateOfTheModel) {
   } while (!box.over());
 }
 
-// A worker is removed by one thread while another still delivers its events: every store comes before a removal or
-// after it, and none is lost.
+// A worker is removed by one thread while another still delivers its events: every store comes before a
+// removal or after it, and none is lost.
 TEST(ThreadPoolIndexerStressTest, ARemovalBesideEventsOfTheSameWorkerKeepsTheirOrder) {
   const testing::TimeBox box(0.5);
   const Chain chain = chain_of(3, 40);

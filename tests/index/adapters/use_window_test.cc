@@ -16,8 +16,8 @@
 #include "ashlar/testing/index_oracle.h"
 #include "ashlar/testing/manual_clock.h"
 #include "ashlar/testing/time_box.h"
-#include "index/chain.h"
 #include "index/adapters/use_counts.h"
+#include "index/chain.h"
 
 namespace ashlar::index {
 namespace {

@@ -70,8 +70,8 @@ TEST_F(FlashAllocationTest, StoringWhatIsThereAllocatesNothing) {
   EXPECT_EQ(g_allocations, before);
 }
 
-// Content that comes and goes lives in slabs: some allocations per thousand blocks, for slabs, sets of owners and
-// retired objects.
+// Content that comes and goes lives in slabs: some allocations per thousand blocks, for slabs, sets of owners
+// and retired objects.
 TEST_F(FlashAllocationTest, ChurnAllocatesSeldom) {
   const auto churn = [&](int rounds) {
     for (int round = 0; round < rounds; ++round)
@@ -87,8 +87,8 @@ TEST_F(FlashAllocationTest, ChurnAllocatesSeldom) {
   EXPECT_LE((g_allocations - before) * 1'000, blocks * 8);
 }
 
-// 16 bytes for hash and name, one for the node, and a cell of the name table, which is between 41% and 81% full; shared
-// blocks cost a bit or two per worker.
+// 16 bytes for hash and name, one for the node, and a cell of the name table, which is between 41% and 81%
+// full; shared blocks cost a bit or two per worker.
 TEST(FlashMemoryTest, BytesPerBlockStayWithinTheFormula) {
   for (const std::uint64_t sequences : {488u, 512u, 635u}) {
     FlashIndex index;

@@ -1,5 +1,6 @@
-// A FlashIndex whose allocations fail: a store refuses, a removal removes, everything else lets std::bad_alloc pass; and
-// what the index holds is what an oracle holds that had only the calls that were applied.
+// A FlashIndex whose allocations fail: a store refuses, a removal removes, everything else lets
+// std::bad_alloc pass; and what the index holds is what an oracle holds that had only the calls that were
+// applied.
 #include <gtest/gtest.h>
 
 #include <functional>
@@ -323,8 +324,8 @@ TEST(FlashMemoryTest, ASplitOfANodeWithAliases) {
   EXPECT_GT(run({before, store_of(worker(6), renamed(branch_of(kLong, 30, 3, 40), 9))}), 0u);
 }
 
-// The aliases of a node that is split move between pages of the table until one of them is full, and the page that it
-// needs is the first of a slab: some aliases of three workers have moved by then.
+// The aliases of a node that is split move between pages of the table until one of them is full, and the page
+// that it needs is the first of a slab: some aliases of three workers have moved by then.
 TEST(FlashMemoryTest, ASplitThatMovesSomeAliases) {
   std::vector<IndexCall> before = stores(1, chain_of(1, 60));
   for (std::uint64_t w = 2; w < 6; ++w) before.emplace_back(store_of(worker(w), renamed(chain_of(1, 60), w)));

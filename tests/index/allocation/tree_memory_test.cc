@@ -1,6 +1,6 @@
-// Indexes without memory: the n-th allocation of a call fails, alone or with all after it, for every n. A store is applied
-// or refused as full; what takes blocks away does so. An oracle gets the calls that were applied, and the index must
-// agree with it then and later.
+// Indexes without memory: the n-th allocation of a call fails, alone or with all after it, for every n. A
+// store is applied or refused as full; what takes blocks away does so. An oracle gets the calls that were
+// applied, and the index must agree with it then and later.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -24,11 +24,11 @@
 #include "ashlar/testing/index_calls.h"
 #include "ashlar/testing/index_oracle.h"
 #include "ashlar/testing/manual_clock.h"
+#include "index/adapters/use_counts.h"
 #include "index/chain.h"
 #include "index/index_case.h"
 #include "index/index_printers.h"
 #include "index/test_worker.h"
-#include "index/adapters/use_counts.h"
 #include "support/failing_new.h"
 
 namespace ashlar::index::conformance {

@@ -89,8 +89,8 @@ TEST(TableSeedTest, EveryTableHasItsOwn) {
   EXPECT_EQ(seeds.size(), 1'000u);
 }
 
-// Multiples of this number have equal upper bits when they are multiplied by the golden ratio, whatever table they are
-// for: a multiplication by its inverse modulo 2^64 gives small numbers.
+// Multiples of this number have equal upper bits when they are multiplied by the golden ratio, whatever table
+// they are for: a multiplication by its inverse modulo 2^64 gives small numbers.
 std::uint64_t inverse_of(std::uint64_t odd) {
   std::uint64_t inverse = 1;
   for (int i = 0; i < 6; ++i) inverse *= 2 - odd * inverse;

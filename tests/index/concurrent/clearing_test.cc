@@ -1,4 +1,5 @@
-// A worker that is cleared: out of every answer at once, while its blocks are still on their way out, and nobody waits.
+// A worker that is cleared: out of every answer at once, while its blocks are still on their way out, and
+// nobody waits.
 #include <gtest/gtest.h>
 
 #include <cstdint>

@@ -1,4 +1,5 @@
-// The indexes that threads may share, for the concurrency suite. A new structure is added in concurrent_cases.cc.
+// The indexes that threads may share, for the concurrency suite. A new structure is added in
+// concurrent_cases.cc.
 #pragma once
 
 #include <ostream>

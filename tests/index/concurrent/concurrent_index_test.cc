@@ -1,5 +1,5 @@
-// Every index that threads may share, under every load: the answers keep the rule of index/indexer.h, nothing crashes,
-// and the end is the oracle's. With ASHLAR_TEST_SECONDS the runs go on with other seeds.
+// Every index that threads may share, under every load: the answers keep the rule of index/indexer.h, nothing
+// crashes, and the end is the oracle's. With ASHLAR_TEST_SECONDS the runs go on with other seeds.
 #include <gtest/gtest.h>
 
 #include <algorithm>

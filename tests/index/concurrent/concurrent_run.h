@@ -1,8 +1,8 @@
-// ConcurrentRun: threads that write and threads that ask, at once, on one index; then the proof that the answers keep
-// the rule of index/indexer.h and that the index holds in the end what the calls add up to.
+// ConcurrentRun: threads that write and threads that ask, at once, on one index; then the proof that the
+// answers keep the rule of index/indexer.h and that the index holds in the end what the calls add up to.
 //
-// Stamps come from one counter, taken before and after every call. Under ThreadSanitizer they order nothing (relaxed),
-// because otherwise they would hide races between calls that do not overlap.
+// Stamps come from one counter, taken before and after every call. Under ThreadSanitizer they order nothing
+// (relaxed), because otherwise they would hide races between calls that do not overlap.
 #pragma once
 
 #include <atomic>

@@ -80,7 +80,8 @@ TEST_F(EdgeTableTest, DoesWhatAMapDoes) {
   EXPECT_EQ(table_.bytes(), 0u);
 }
 
-// Local hashes that met in one bucket of a table with a known hash function, and others that differ in few bits.
+// Local hashes that met in one bucket of a table with a known hash function, and others that differ in few
+// bits.
 TEST_F(EdgeTableTest, ChosenHashesDoNotMeet) {
   constexpr std::uint64_t kEdges = 20'000;
   const auto inverse = [](std::uint64_t odd) {

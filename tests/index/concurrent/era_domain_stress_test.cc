@@ -1,5 +1,6 @@
-// Readers walk a tree of two levels that a writer replaces all the time, under EraDomain's rules. A freed object is
-// marked before its memory goes back, so that a walk that meets one fails here, and under a sanitizer at once.
+// Readers walk a tree of two levels that a writer replaces all the time, under EraDomain's rules. A freed
+// object is marked before its memory goes back, so that a walk that meets one fails here, and under a
+// sanitizer at once.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -144,8 +145,8 @@ TEST(EraDomainStress, WalksMeetOnlyWholeObjects) {
   stop.store(true);
   for (std::thread& reader : readers) reader.join();
   for (int r = 0; r < kReaders; ++r) EXPECT_EQ(bad[r], 0u);
-  // Each reader inside holds the tree of its era, what that era gave birth to, and the batch; readers that have left
-  // may add as much again until the objects are looked at.
+  // Each reader inside holds the tree of its era, what that era gave birth to, and the batch; readers that
+  // have left may add as much again until the objects are looked at.
   const std::size_t tree_bytes = sizeof(Node) + kChildren * sizeof(Child);
   EXPECT_LE(most, 2 * kReaders * (tree_bytes + EraDomain::kBatch * sizeof(Node)));
   tree.domain.flush();

@@ -1,14 +1,15 @@
-// History: when each worker held each content, as far as the stamps around the calls can tell, and whether an answer
-// agrees with it.
+// History: when each worker held each content, as far as the stamps around the calls can tell, and whether an
+// answer agrees with it.
 //
-// A call takes effect at some instant between the stamp before it and the stamp after it (after the barrier that
-// followed, for an index that applies later). So a presence has two intervals: from the earliest instant at which it
-// can have begun to the latest at which it can have ended it was possibly held, and from the latest beginning to the
-// earliest end certainly.
+// A call takes effect at some instant between the stamp before it and the stamp after it (after the barrier
+// that followed, for an index that applies later). So a presence has two intervals: from the earliest instant
+// at which it can have begun to the latest at which it can have ended it was possibly held, and from the
+// latest beginning to the earliest end certainly.
 //
-// The rule (index/indexer.h). Every counted block was held at some instant of the query: possibly, at least. And a
-// prefix that was held throughout, for certain, is counted whole: as depth where every block was in some tier at each
-// instant, though not in the same all the time; as device depth where every block was in the device tier.
+// The rule (index/indexer.h). Every counted block was held at some instant of the query: possibly, at least.
+// And a prefix that was held throughout, for certain, is counted whole: as depth where every block was in
+// some tier at each instant, though not in the same all the time; as device depth where every block was in
+// the device tier.
 //
 // Thread safety: thread-compatible.
 #pragma once

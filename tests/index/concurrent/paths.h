@@ -1,8 +1,8 @@
 // Paths: the sequences that a concurrent run stores and asks for, and the numbers of their contents.
 //
-// A content (a path of local hashes from the start) has a number; numbers are dense, and that of a longer path is
-// larger than that of its beginnings. Sequences share stems and diverge at any block, so that storing one splits what
-// another has stored.
+// A content (a path of local hashes from the start) has a number; numbers are dense, and that of a longer
+// path is larger than that of its beginnings. Sequences share stems and diverge at any block, so that storing
+// one splits what another has stored.
 //
 // Thread safety: immutable once made.
 #pragma once

@@ -1,10 +1,11 @@
 // Plan: the calls of one writer thread, made before the run so that the threads do nothing but call.
 //
-// First come calls that fill the index a little; then a round of calls, and calls that lead back to where the round
-// began, so that it can be made again and again.
+// First come calls that fill the index a little; then a round of calls, and calls that lead back to where the
+// round began, so that it can be made again and again.
 //
-// A plan owns some workers (all ranks of each id), knows what each holds after every call, and keeps for each call the
-// presences that it begins and ends and the answer that an index must give. A Load says which calls there are.
+// A plan owns some workers (all ranks of each id), knows what each holds after every call, and keeps for each
+// call the presences that it begins and ends and the answer that an index must give. A Load says which calls
+// there are.
 //
 // Thread safety: immutable once made.
 #pragma once
@@ -37,8 +38,8 @@ struct Load {
   unsigned faulty = 1;
   double lower_tiers = 0;  // share of stores into host, disk or external
   std::size_t longest_store = 40;
-  // Workers that are never cleared, and of these the blocks from the start of a path that are never removed, at most:
-  // they are what a query must find whole.
+  // Workers that are never cleared, and of these the blocks from the start of a path that are never removed,
+  // at most: they are what a query must find whole.
   double anchored = 0.5;
   std::size_t anchor = 60;
   std::size_t workers = 6;  // ids, dealt to the writers
@@ -71,7 +72,8 @@ class Plan {
   const std::vector<PlannedCall>& calls() const noexcept { return calls_; }
   std::size_t round() const noexcept { return round_; }
   std::size_t back() const noexcept { return back_; }
-  // Adds what an index counts that is sent the first part, so many whole rounds, and one that is not led back.
+  // Adds what an index counts that is sent the first part, so many whole rounds, and one that is not led
+  // back.
   void add_counters(std::uint64_t whole_rounds, IndexCounters& sum) const;
 
  private:

@@ -83,7 +83,8 @@ TEST_F(StalledReaderTest, HoldsBackABoundedNumberOfBytesAndNoWriter) {
   EXPECT_EQ(index_.waiting_bytes(), 0u);
 }
 
-// A worker that starts anew again and again takes a place of its own only while a reader may still know the old one.
+// A worker that starts anew again and again takes a place of its own only while a reader may still know the
+// old one.
 TEST_F(StalledReaderTest, HoldsBackNoWorkerThatStartsAnew) {
   FlashIndex small({.max_workers = 3});
   ASSERT_EQ(store(small, worker(1), left_), StoreVerdict::kApplied);
@@ -134,8 +135,8 @@ TEST_F(StalledReaderTest, TakesTheLockAfterEightEras) {
   EXPECT_EQ(depth_of(worker(1)), 300u);
 }
 
-// A reader has counted a node and looks for the child. Meanwhile the node goes, and other content takes its memory and
-// whatever identified it, with a child that begins as the reader's query goes on.
+// A reader has counted a node and looks for the child. Meanwhile the node goes, and other content takes its
+// memory and whatever identified it, with a child that begins as the reader's query goes on.
 TEST_F(StalledReaderTest, NeverCreditsAPathWithTheBlocksOfAnother) {
   const Chain old_stem = chain_of(40, 64);
   const Chain wanted = branch_of(old_stem, 64, 41, 80);

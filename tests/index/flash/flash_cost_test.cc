@@ -126,8 +126,8 @@ TEST_F(FlashCostTest, WorkersThatShareEverythingAreClearedInTurn) {
   EXPECT_EQ(sizes.contents, 200u);
 }
 
-// The sweep of a node with more holders than a call may look at goes on where it stopped, whatever happens there
-// meanwhile.
+// The sweep of a node with more holders than a call may look at goes on where it stopped, whatever happens
+// there meanwhile.
 TEST_F(FlashCostTest, AWorkerOfManyRanksIsRemovedInSlices) {
   constexpr std::uint32_t kRanks = 8'000;
   testing::IndexOracle oracle;

@@ -94,7 +94,8 @@ TEST(FlashIndexTest, ARefusedStoreLeavesNoMemory) {
   EXPECT_EQ(index.sizes().bytes, fresh);
 }
 
-// What is left of a long chain is its end; then all names are removed once more, those that are gone among them.
+// What is left of a long chain is its end; then all names are removed once more, those that are gone among
+// them.
 TEST(FlashIndexTest, NamesThatAreGoneLeadNowhere) {
   for (const std::size_t length : {128u, 1'000u, 64u * 300u}) {
     FlashIndex index;

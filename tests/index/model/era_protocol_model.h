@@ -1,18 +1,20 @@
-// The reclamation protocol of src/index/flash/era_domain.h as small-step threads, for the explorer of tests/support.
+// The reclamation protocol of src/index/flash/era_domain.h as small-step threads, for the explorer of
+// tests/support.
 //
-// T0 is the writer, T1 and T2 are readers. A permanent root links to a node, the node to a child. The writer replaces
-// both, takes the child away, puts one there, and begins eras with and without a scan, as its script says; replaced
-// nodes keep their link. A reader walks root -> node -> child, some times over. Every atomic and every plain access is
-// one step. The orders come from src/index/flash/era_orders.h unless a test weakens one, and a test may switch off one rule
-// of the protocol to see that a scenario notices.
+// T0 is the writer, T1 and T2 are readers. A permanent root links to a node, the node to a child. The writer
+// replaces both, takes the child away, puts one there, and begins eras with and without a scan, as its script
+// says; replaced nodes keep their link. A reader walks root -> node -> child, some times over. Every atomic
+// and every plain access is one step. The orders come from src/index/flash/era_orders.h unless a test weakens
+// one, and a test may switch off one rule of the protocol to see that a scenario notices.
 //
 //   era         atomic, stored by the writer
-//   line[r]     atomic, the eras that reader r announces (the first and the last of them, which are one), 0 outside
+//   line[r]     atomic, the eras that reader r announces (the first and the last of them, which are one), 0
+//               outside
 //   lines       atomic, how many lines a scan reads
 //   root        atomic, the node
 //   link[n]     atomic, the child of node n, 0 for none
-//   object[o]   plain, what the object holds; freeing it is a write, so that an access that is not ordered before
-//               it is a data race, and one that is ordered behind it reads the mark of a freed object
+//   object[o]   plain, what the object holds; freeing it is a write, so that an access that is not ordered
+//               before it is a data race, and one that is ordered behind it reads the mark of a freed object
 #pragma once
 
 #include <array>
@@ -49,8 +51,8 @@ struct Rules {
   // false: a reader follows the root's / the node's link whatever the era is by then.
   bool still_after_root = true;
   bool still_after_link = true;
-  // What a reader does whose era is over. kMovesOn: it announces the next era and goes on from the node that it has.
-  // kExtends: the same, but it announces all eras from the one in which it came.
+  // What a reader does whose era is over. kMovesOn: it announces the next era and goes on from the node that
+  // it has. kExtends: the same, but it announces all eras from the one in which it came.
   enum class EraOver : std::uint8_t { kStartsAgain, kMovesOn, kExtends };
   EraOver era_over = EraOver::kStartsAgain;
   // false: a reader of an object's birth era / retire era does not hold it.
@@ -83,9 +85,9 @@ struct Scenario {
 
 // A scenario under given orders and rules, in the shape the explorer asks for.
 //
-// It checks: a reader reads no object that is freed, and no read races with the write that makes or frees the object;
-// a walk finds the child unless the writer has unlinked one by then; at the end, with all readers outside, one more
-// scan would free all that is retired.
+// It checks: a reader reads no object that is freed, and no read races with the write that makes or frees the
+// object; a walk finds the child unless the writer has unlinked one by then; at the end, with all readers
+// outside, one more scan would free all that is retired.
 //
 // Thread safety: immutable.
 class EraProtocol {
@@ -138,8 +140,8 @@ class EraProtocol {
     std::uint8_t era = 0;
     std::uint8_t node = 0;
     std::uint8_t child = 0;
-    // The last step was a load that nobody notices. What others do behind it they can do before it, and it still finds
-    // the message that it took; so the next step follows it at once.
+    // The last step was a load that nobody notices. What others do behind it they can do before it, and it
+    // still finds the message that it took; so the next step follows it at once.
     bool unnoticed = false;
   };
   struct State {

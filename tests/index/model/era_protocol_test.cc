@@ -1,7 +1,9 @@
-// The reclamation protocol in every execution of a set of scenarios, and the same scenarios against mutants of it.
+// The reclamation protocol in every execution of a set of scenarios, and the same scenarios against mutants
+// of it.
 //
-// A mutant weakens one order or breaks one rule; some scenario must notice. With ASHLAR_TEST_SECONDS of 60 or more
-// also longer programs are explored: every sequence of writes up to a length, and readers that walk twice.
+// A mutant weakens one order or breaks one rule; some scenario must notice. With ASHLAR_TEST_SECONDS of 60 or
+// more also longer programs are explored: every sequence of writes up to a length, and readers that walk
+// twice.
 #include "index/model/era_protocol_model.h"
 
 #include <gtest/gtest.h>
@@ -40,8 +42,8 @@ std::vector<Scenario> scenarios() {
       // The link of the first node leads to the first child after both are retired.
       {"ARetiredNodeLeadsToARetiredChild", {kReplaceNode, kReplaceChild, kScan}, {1, 1}},
       {"TheChildOfARetiredNodeRetiresLater", {kReplaceNode, kScan, kReplaceChild, kScan}, {1, 0}},
-      // The first node gets a child younger than itself and retires with it: a reader of the first era holds the node
-      // and not the child.
+      // The first node gets a child younger than itself and retires with it: a reader of the first era holds
+      // the node and not the child.
       {"ARetiredNodeLeadsToAYoungerChild",
        {kAdvance, kReplaceChild, kReplaceNode, kReplaceChild, kScan},
        {1, 0}},
@@ -143,8 +145,8 @@ TEST(EraProtocol, TakingUnnoticedStepsAtOnceReachesTheSameEnds) {
   }
 }
 
-// A change to the protocol that must not go unnoticed: in `scenario` a reader looks at memory that is freed, or at
-// memory that is not ordered with its making or freeing.
+// A change to the protocol that must not go unnoticed: in `scenario` a reader looks at memory that is freed,
+// or at memory that is not ordered with its making or freeing.
 struct Mutant {
   std::string name;
   std::string scenario;

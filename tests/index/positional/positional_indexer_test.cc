@@ -95,8 +95,8 @@ TEST(PositionalIndexerTest, EntriesAreSharedWherePrefixesMeetInOneBlock) {
   EXPECT_EQ(index.sizes(), empty);
 }
 
-// Holes make a worker one that is walked; when they are closed, or what lies behind them goes, it jumps again. The
-// answer is the same.
+// Holes make a worker one that is walked; when they are closed, or what lies behind them goes, it jumps
+// again. The answer is the same.
 TEST(PositionalIndexerTest, HolesComeAndGo) {
   const Chain chain = chain_of(1, 80);
   PositionalIndexer index({.jump_size = 16});

@@ -1,5 +1,5 @@
-// The parts of PositionalIndexer: chains, sets of workers in their three forms, entries that change between Single and
-// Multi, the board of workers that are not nested.
+// The parts of PositionalIndexer: chains, sets of workers in their three forms, entries that change between
+// Single and Multi, the board of workers that are not nested.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -9,11 +9,11 @@
 #include <vector>
 
 #include "ashlar/base/random.h"
+#include "index/common/walked_steps.h"
 #include "index/positional/positional_chain.h"
 #include "index/positional/positional_map.h"
 #include "index/positional/positional_nesting.h"
 #include "index/positional/positional_set.h"
-#include "index/common/walked_steps.h"
 
 namespace ashlar::index::detail {
 namespace {

@@ -172,8 +172,8 @@ TEST_F(AbsentDeviceTest, AFileThatCannotBeToldIsLeftOut) {
   expect_all_available();
 }
 
-// Restarts with any devices. Nothing is found that was removed since it was stored, as far as one of the files that are there
-// can know.
+// Restarts with any devices. Nothing is found that was removed since it was stored, as far as one of the
+// files that are there can know.
 TEST_F(AbsentDeviceTest, NothingComesBackThatAnyOfThemKnowsToBeRemoved) {
   constexpr std::uint64_t kContents = 16;
   using Times = std::map<std::uint64_t, std::uint64_t>;  // by content

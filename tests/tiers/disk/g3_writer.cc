@@ -2,8 +2,8 @@
 //
 //   g3_writer FOLDER SEED
 //
-// Says on standard output what it is about to store ("+ sequence blocks") and what it has removed ("- sequence block"), each
-// line at once.
+// Says on standard output what it is about to store ("+ sequence blocks") and what it has removed ("-
+// sequence block"), each line at once.
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>

@@ -180,7 +180,8 @@ TEST_F(OffloadLaneTest, OptionsAreChecked) {
   EXPECT_FALSE(OffloadLane::create(*g1_, *g2_, nowhere, {.batch_bytes = 0}));
 }
 
-// Threads offer, cancel and use blocks while lanes run; afterwards everything below is right and all counts are exact.
+// Threads offer, cancel and use blocks while lanes run; afterwards everything below is right and all counts
+// are exact.
 TEST_F(OffloadLaneTest, ManyThreadsAtOnce) {
   for (std::uint64_t i = 0; i < kG1Blocks; ++i) compute(i);
   {

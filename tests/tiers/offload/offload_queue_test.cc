@@ -136,7 +136,8 @@ TEST_F(OffloadQueueTest, LimitsAreChecked) {
   EXPECT_FALSE(OffloadQueue::create({.waiting = 0}, nullptr));
 }
 
-// Many threads: every name is in flight at most once at a time, holds are all given back, nothing is lost that is cached.
+// Many threads: every name is in flight at most once at a time, holds are all given back, nothing is lost
+// that is cached.
 TEST_F(OffloadQueueTest, ManyThreadsOfferTakeAndCancel) {
   for (std::uint64_t i = 0; i < 64; ++i) cache(i);
   const auto queue = this->queue(8, 32);

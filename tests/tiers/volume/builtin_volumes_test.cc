@@ -9,10 +9,10 @@
 #include <string>
 #include <utility>
 
-#include "tiers/volume/file_volume.h"
 #include "ashlar/tiers/volume_registry.h"
 #include "support/scratch_folder.h"
 #include "support/volume_conformance.h"
+#include "tiers/volume/file_volume.h"
 
 namespace ashlar::tiers {
 namespace {

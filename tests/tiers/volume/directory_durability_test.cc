@@ -19,10 +19,10 @@
 #include <vector>
 
 #include "ashlar/base/mutex.h"
-#include "tiers/volume/directory_volume.h"
 #include "support/gates.h"
 #include "support/scratch_folder.h"
 #include "support/volume_objects.h"
+#include "tiers/volume/directory_volume.h"
 
 namespace ashlar::tiers {
 namespace {

@@ -1,4 +1,5 @@
-// FileVolume on a block device: the same slots, and the device is ours alone. Needs the right to make loop devices.
+// FileVolume on a block device: the same slots, and the device is ours alone. Needs the right to make loop
+// devices.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

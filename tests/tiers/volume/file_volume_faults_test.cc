@@ -14,8 +14,8 @@
 #include <vector>
 
 #include "ashlar/base/random.h"
-#include "tiers/volume/file_volume_fixture.h"
 #include "tiers/power_loss.h"
+#include "tiers/volume/file_volume_fixture.h"
 
 namespace ashlar::tiers {
 namespace {
@@ -61,8 +61,8 @@ class Faults final : public storage::IoFaults {
   int error_ = 0;
 };
 
-// PowerLoss whose syncs fail now and then. What was written before such a sync may be on the disk or not: some systems
-// write it with the next sync, others forget it.
+// PowerLoss whose syncs fail now and then. What was written before such a sync may be on the disk or not:
+// some systems write it with the next sync, others forget it.
 class FailingPower final : public storage::IoFaults {
  public:
   explicit FailingPower(std::uint64_t seed) : random_(seed) {}
@@ -114,7 +114,8 @@ void expect_allowed(Volume& volume, const Allowed& allowed) {
 
 class FileVolumeFaultsTest : public FileVolumeFixture {
  protected:
-  // Does what it can of: replace a, new c and d in a batch; remove b; new e. Narrows what is allowed by the answers.
+  // Does what it can of: replace a, new c and d in a batch; remove b; new e. Narrows what is allowed by the
+  // answers.
   static void work(FileVolume& volume, Allowed& now, Allowed& later, int error) {
     Writes writes;
     const std::vector<std::pair<std::string, std::uint64_t>> batch{{"a", 11}, {"c", 12}, {"d", 13}};
@@ -320,9 +321,9 @@ TEST_F(FileVolumeFaultsTest, ABatchIsSyncedAsOne) {
   EXPECT_EQ(syncs_of([&] { return volume->remove(keys); }), 0);
 }
 
-// Thousands of disks after a power failure, or the death of the process, in the middle of calls and between them, while
-// syncs fail now and then: each object is whole or absent; what was promised is kept. Now and then the work goes on with
-// one of those disks.
+// Thousands of disks after a power failure, or the death of the process, in the middle of calls and between
+// them, while syncs fail now and then: each object is whole or absent; what was promised is kept. Now and
+// then the work goes on with one of those disks.
 class FileVolumePowerTest : public FileVolumeFaultsTest {
  protected:
   void SetUp() override {

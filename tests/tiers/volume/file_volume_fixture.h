@@ -11,9 +11,9 @@
 #include <utility>
 #include <vector>
 
-#include "tiers/volume/file_volume.h"
 #include "support/scratch_folder.h"
 #include "support/volume_objects.h"
+#include "tiers/volume/file_volume.h"
 
 namespace ashlar::tiers {
 

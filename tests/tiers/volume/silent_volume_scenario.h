@@ -1,5 +1,5 @@
-// What a KvBlockManager does with a volume that takes calls and never answers. No time is measured: the volume stays silent
-// until every call has returned.
+// What a KvBlockManager does with a volume that takes calls and never answers. No time is measured: the
+// volume stays silent until every call has returned.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -131,8 +131,8 @@ inline void expect_a_manager_does_not_wait_for_a_silent_volume(const SilentVolum
   EXPECT_TRUE(down->done());
 }
 
-// A removal that was left has its object alone until the volume returns: what is put meanwhile waits for it, and is left in its
-// turn when the volume or the manager goes.
+// A removal that was left has its object alone until the volume returns: what is put meanwhile waits for it,
+// and is left in its turn when the volume or the manager goes.
 inline void expect_nobody_waits_for_a_removal_of_a_silent_volume(const SilentVolume& silent) {
   const VolumeTier::Hashes hashes = VolumeTier::sequence(1, 1);
   for (const bool detaches : {true, false}) {

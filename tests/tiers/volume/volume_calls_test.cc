@@ -1,4 +1,5 @@
-// Calls of volumes that do not return: whoever waits leaves, the call keeps what it needs, and nobody waits at the end.
+// Calls of volumes that do not return: whoever waits leaves, the call keeps what it needs, and nobody waits
+// at the end.
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
@@ -14,8 +15,8 @@
 #include <vector>
 
 #include "ashlar/testing/interleaving.h"
-#include "tiers/volume/file_volume.h"
 #include "support/gates.h"
+#include "tiers/volume/file_volume.h"
 #include "tiers/volume/silent_volume_scenario.h"
 #include "tiers/volume/volume_fixture.h"
 

@@ -20,11 +20,11 @@
 #include "ashlar/storage/allocator.h"
 #include "ashlar/testing/event_sinks.h"
 #include "ashlar/testing/managers.h"
-#include "tiers/volume/directory_volume.h"
-#include "tiers/pool/memory_pool.h"
 #include "ashlar/tiers/volume_pool.h"
 #include "support/scratch_folder.h"
 #include "support/scripted_volume.h"
+#include "tiers/pool/memory_pool.h"
+#include "tiers/volume/directory_volume.h"
 
 namespace ashlar::tiers {
 

@@ -1,4 +1,5 @@
-// What a KvBlockManager does with a volume behind a server, from the first block to a server that dies and comes back.
+// What a KvBlockManager does with a volume behind a server, from the first block to a server that dies and
+// comes back.
 #pragma once
 
 #include <gmock/gmock.h>

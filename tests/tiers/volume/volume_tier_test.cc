@@ -12,12 +12,12 @@
 
 #include "ashlar/base/random.h"
 #include "ashlar/testing/event_sinks.h"
-#include "tiers/volume/directory_volume.h"
 #include "support/gates.h"
 #include "support/scratch_folder.h"
 #include "support/scripted_volume.h"
 #include "support/until_seen.h"
 #include "tiers/tier_ids.h"
+#include "tiers/volume/directory_volume.h"
 #include "tiers/volume/volume_tier.h"
 
 namespace ashlar::tiers {

@@ -25,7 +25,8 @@ class EventFences {
   EventFences(const EventFences&) = delete;
   EventFences& operator=(const EventFences&) = delete;
 
-  // Passes when the work has that was recorded in the event so far; at once where none was. Errors: those of CUDA.
+  // Passes when the work has that was recorded in the event so far; at once where none was. Errors: those of
+  // CUDA.
   Result<block::Fence> after(CUevent_st* event);
 
  private:

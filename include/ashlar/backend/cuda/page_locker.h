@@ -14,7 +14,8 @@ namespace ashlar::backend::cuda {
 
 class PageLocker final : public storage::PageLocker {
  public:
-  // Errors: as device_count(); kUnsupported: devices that cannot reach locked memory at the host's own address.
+  // Errors: as device_count(); kUnsupported: devices that cannot reach locked memory at the host's own
+  // address.
   static Result<std::shared_ptr<PageLocker>> create();
 
   Result<void> lock(std::byte* address, std::uint64_t bytes) override;

@@ -47,16 +47,18 @@ struct NatsConnectionOptions {
   std::chrono::milliseconds connect_timeout{2000};  // per server
   std::chrono::milliseconds write_timeout{5000};    // a socket that takes nothing for so long is given up
 
-  // Where no server is there at first: for how long it is tried again, with the waits below, while create() waits. What the
-  // server refuses is not tried again.
+  // Where no server is there at first: for how long it is tried again, with the waits below, while create()
+  // waits. What the server refuses is not tried again.
   static constexpr std::chrono::milliseconds kForever = std::chrono::milliseconds::max();
   std::chrono::milliseconds connect_wait{0};  // 0: once
-  // Asked every 20 ms, also during an attempt; true ends the wait. An attempt ends by itself when connect_timeout has passed for
-  // each server, and once more for an answer. At most 8 attempts of a process are left behind with servers that do not answer;
-  // each keeps a core busy until its server closes the connection.
+  // Asked every 20 ms, also during an attempt; true ends the wait. An attempt ends by itself when
+  // connect_timeout has passed for each server, and once more for an answer. At most 8 attempts of a process
+  // are left behind with servers that do not answer; each keeps a core busy until its server closes the
+  // connection.
   std::function<bool()> stop_waiting = {};
 
-  // A lost connection is made again, for ever. The waits double from min to max; `jitter` of each is by chance.
+  // A lost connection is made again, for ever. The waits double from min to max; `jitter` of each is by
+  // chance.
   std::chrono::milliseconds reconnect_min{50};
   std::chrono::milliseconds reconnect_max{5000};
   double jitter = 0.5;
@@ -68,7 +70,8 @@ struct NatsConnectionOptions {
   std::string describe() const;
 };
 
-// The stream of JetStream that keeps events. It is made where it is not there; one that is there stays as it is.
+// The stream of JetStream that keeps events. It is made where it is not there; one that is there stays as it
+// is.
 struct NatsStreamOptions {
   std::string name = "ASHLAR_KV";
   bool in_memory = false;                            // else in files

@@ -1,13 +1,14 @@
 // NatsSource: receives batches of events from NATS.
 //
-// Core: a subscription. What comes while nobody listens, or faster than poll() takes it, is lost: the client drops what exceeds
-// pending_messages or pending_bytes, and counters().dropped says so.
+// Core: a subscription. What comes while nobody listens, or faster than poll() takes it, is lost: the client
+// drops what exceeds pending_messages or pending_bytes, and counters().dropped says so.
 //
-// JetStream: a consumer that pulls, and acknowledges a batch after it was delivered. With the name of a durable one, the server
-// remembers how far it came: a source that is made again with that name goes on there, and may get the last batches twice.
+// JetStream: a consumer that pulls, and acknowledges a batch after it was delivered. With the name of a
+// durable one, the server remembers how far it came: a source that is made again with that name goes on
+// there, and may get the last batches twice.
 //
-// recover() asks, in this order: the stream of JetStream, from its start; the worker itself, by request; the bucket of
-// snapshots. A server without JetStream is only asked for the second.
+// recover() asks, in this order: the stream of JetStream, from its start; the worker itself, by request; the
+// bucket of snapshots. A server without JetStream is only asked for the second.
 //
 // Thread safety: thread-compatible; counters() and describe() by any thread.
 #pragma once
@@ -47,7 +48,8 @@ struct NatsSourceOptions {
 
   std::chrono::milliseconds timeout{5000};  // of requests
   std::string bucket = "ashlar_snapshots";
-  // Memory for a snapshot that recover() gathers, and as much for batches that came too early. A larger snapshot is not taken.
+  // Memory for a snapshot that recover() gathers, and as much for batches that came too early. A larger
+  // snapshot is not taken.
   std::size_t max_snapshot_bytes = std::size_t{256} << 20;
 
   Result<void> validate() const;

@@ -1,7 +1,8 @@
 // Volumes in an object store that speaks S3: AWS, Ceph, MinIO, Garage, … through libcurl.
 //
 //   registry.add("s3", backend::s3::attach);
-//   auto volume = registry.attach({.name = "cold", .kind = "s3", .location = "bucket/prefix", .options = {…}});
+//   auto volume = registry.attach({.name = "cold", .kind = "s3", .location = "bucket/prefix", .options =
+//   {…}});
 //
 // The location is a bucket, with a prefix or without. Credentials are values of options; no environment and
 // no file is read for them, and they appear in no message. Nothing is sent before the first call.
@@ -19,7 +20,8 @@
 // | multipart_bytes | 33554432 | larger objects go up in parts |
 // | part_bytes | 16777216 | of a part, at least 5 MiB; grows where 10,000 parts would not do |
 // | part_requests | 4 | parts of one object at once, within `requests` |
-// | if_none_match | true | put() leaves an object that is there alone, and saves its upload. false: it replaces it, for
+// | if_none_match | true | put() leaves an object that is there alone, and saves its upload. false: it
+// replaces it, for
 // |               |      | stores without conditional writes |
 // | retries | 4 | of a request that met 5xx, 429, a time limit or a broken connection |
 // | backoff_ms | 50 | before the first retry; doubles to 64 times that, half of it by chance |

@@ -1,8 +1,8 @@
 // UringExecutor: reads and writes files through io_uring, many operations at a time from one thread.
 //
-// The thread sleeps in the kernel until an operation ends or a request comes in; it never polls. Operations go past the page
-// cache where they fit, as with FileExecutor. Block sets that are used again and again can be registered: the kernel then
-// knows their pages and files, and an operation costs it less.
+// The thread sleeps in the kernel until an operation ends or a request comes in; it never polls. Operations
+// go past the page cache where they fit, as with FileExecutor. Block sets that are used again and again can
+// be registered: the kernel then knows their pages and files, and an operation costs it less.
 //
 // Thread safety: thread-safe.
 #pragma once
@@ -53,7 +53,8 @@ class Registration {
 
 class UringExecutor final : public transfer::Executor {
  public:
-  // Errors: kInvalidArgument: the options; kUnsupported with the system's reason where the kernel refuses io_uring.
+  // Errors: kInvalidArgument: the options; kUnsupported with the system's reason where the kernel refuses
+  // io_uring.
   static Result<std::unique_ptr<UringExecutor>> create(const UringOptions& options = {});
   ~UringExecutor() override;
 
@@ -62,9 +63,9 @@ class UringExecutor final : public transfer::Executor {
   Result<transfer::Transfer> submit(transfer::TransferRequest request) override;
   transfer::ExecutorCounters counters() const override;
 
-  // Registers the memory or the files of a set. Errors: kCapacity: no places left, or more memory than the process may lock
-  // (RLIMIT_MEMLOCK), with the numbers; transfers work without it. kUnsupported: neither host memory nor files; kIo: the
-  // kernel refuses a file; kCancelled: the executor is being destroyed.
+  // Registers the memory or the files of a set. Errors: kCapacity: no places left, or more memory than the
+  // process may lock (RLIMIT_MEMLOCK), with the numbers; transfers work without it. kUnsupported: neither
+  // host memory nor files; kIo: the kernel refuses a file; kCancelled: the executor is being destroyed.
   Result<Registration> register_set(std::shared_ptr<const transfer::BlockSet> set);
 
  private:
@@ -72,8 +73,9 @@ class UringExecutor final : public transfer::Executor {
   std::shared_ptr<Ring> ring_;
 };
 
-// A UringExecutor, or a FileExecutor with as many threads as operations in flight (at most 8) where the kernel refuses
-// io_uring. Errors: kInvalidArgument: the options; kCapacity, kIo: no thread or descriptor is left.
+// A UringExecutor, or a FileExecutor with as many threads as operations in flight (at most 8) where the
+// kernel refuses io_uring. Errors: kInvalidArgument: the options; kCapacity, kIo: no thread or descriptor is
+// left.
 Result<std::unique_ptr<transfer::Executor>> create_disk_executor(const UringOptions& options = {});
 
 }  // namespace ashlar::backend::uring

@@ -1,11 +1,13 @@
-// EnginePublisher: publishes messages as inference engines do: a PUB socket, and a ROUTER socket that sends the last ones again.
+// EnginePublisher: publishes messages as inference engines do: a PUB socket, and a ROUTER socket that sends
+// the last ones again.
 //
-// A message is three frames: topic | number, 8 bytes, most significant first, from 0 without holes | payload. What subscribers
-// miss, they ask for: [empty, number] to the replay socket is answered by one message [empty, topic, number, payload] for each
-// that is kept from that number on, and the end marker [empty, empty, eight bytes 0xFF, empty]. docs/zmq.md has the details.
+// A message is three frames: topic | number, 8 bytes, most significant first, from 0 without holes | payload.
+// What subscribers miss, they ask for: [empty, number] to the replay socket is answered by one message
+// [empty, topic, number, payload] for each that is kept from that number on, and the end marker [empty,
+// empty, eight bytes 0xFF, empty]. docs/zmq.md has the details.
 //
-// One thread owns the sockets. publish() hands over to it through a bounded queue; the PUB socket then drops what a slow
-// subscriber has no room for, and that subscriber sees a hole in the numbers.
+// One thread owns the sockets. publish() hands over to it through a bounded queue; the PUB socket then drops
+// what a slow subscriber has no room for, and that subscriber sees a hole in the numbers.
 //
 // Thread safety: thread-safe.
 // Complexity:    publish() copies the payload once; replays copy nothing.
@@ -28,7 +30,8 @@ namespace ashlar::backend::zmq {
 
 // Which end of a connection a socket is.
 enum class Attach : std::uint8_t {
-  kByEndpoint,  // bind where the endpoint has a "*" or "::" or is ipc or inproc, else connect: the rule of the engines
+  // The rule of the engines: bind where the endpoint has a "*" or "::" or is ipc or inproc, else connect.
+  kByEndpoint,
   kBind,
   kConnect,
 };
@@ -50,10 +53,11 @@ struct EnginePublisherOptions {
   Clock::Duration linger = std::chrono::seconds(1);
   // A replay whose reader takes nothing for so long is given up.
   Clock::Duration replay_patience = std::chrono::seconds(10);
-  // Answers requests for a snapshot: the payloads of messages that say everything. Called by the thread of the sockets.
+  // Answers requests for a snapshot: the payloads of messages that say everything. Called by the thread of
+  // the sockets.
   std::function<std::vector<std::vector<std::byte>>()> snapshot = {};
-  // Of snapshots that were made for readers, and that these have not taken yet. A request that finds no room waits, and is dropped
-  // after replay_patience. One snapshot is always made, whatever its size.
+  // Of snapshots that were made for readers, and that these have not taken yet. A request that finds no room
+  // waits, and is dropped after replay_patience. One snapshot is always made, whatever its size.
   std::size_t snapshot_bytes = std::size_t{256} << 20;
 
   Result<void> validate() const;
@@ -73,14 +77,16 @@ struct EnginePublisherStats {
 
 class EnginePublisher {
  public:
-  // Errors: kInvalidArgument: an option; kUnavailable: the address is taken; kCapacity: no sockets or threads left.
+  // Errors: kInvalidArgument: an option; kUnavailable: the address is taken; kCapacity: no sockets or threads
+  // left.
   static Result<std::unique_ptr<EnginePublisher>> create(EnginePublisherOptions options = {});
   EnginePublisher(const EnginePublisher&) = delete;
   EnginePublisher& operator=(const EnginePublisher&) = delete;
   // Sends what is in the queue, then gives the addresses up.
   ~EnginePublisher();
 
-  // Returns the number of the message. Errors: kCapacity: the queue stayed full for publish_wait; the message was not taken.
+  // Returns the number of the message. Errors: kCapacity: the queue stayed full for publish_wait; the message
+  // was not taken.
   Result<std::uint64_t> publish(std::string_view topic, std::span<const std::byte> payload);
   // Waits until everything that was published is with the socket. False: not within `timeout`.
   bool flush(Clock::Duration timeout);
@@ -96,7 +102,8 @@ class EnginePublisher {
   std::unique_ptr<State> state_;
 };
 
-// A request for this number is one for a snapshot; "snapshot" in ASCII. Engines answer it with the end marker alone.
+// A request for this number is one for a snapshot; "snapshot" in ASCII. Engines answer it with the end marker
+// alone.
 inline constexpr std::uint64_t kSnapshotRequest = 0x736E'6170'7368'6F74;
 
 }  // namespace ashlar::backend::zmq

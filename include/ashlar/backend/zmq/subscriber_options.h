@@ -22,22 +22,26 @@ struct SubscriberOptions {
   std::int64_t max_message_bytes = std::int64_t{256} << 20;
   // Of an engine's source: what it holds of a replay at once. The rest is asked for when that is done with.
   std::size_t max_replay_bytes = std::size_t{256} << 20;
-  // A machine that is gone without a word is found out after about so long, by TCP keepalive. 0: as the system does.
+  // A machine that is gone without a word is found out after about so long, by TCP keepalive. 0: as the
+  // system does.
   Clock::Duration keepalive = std::chrono::seconds(6);
-  // A publisher that is stopped, and does not answer questions whether it lives, is disconnected after the timeout. 0: never.
-  // Only with hwm = 0: libzmq aborts the process when it asks while its queue is full (libzmq issues 4364 and 4767).
+  // A publisher that is stopped, and does not answer questions whether it lives, is disconnected after the
+  // timeout. 0: never. Only with hwm = 0: libzmq aborts the process when it asks while its queue is full
+  // (libzmq issues 4364 and 4767).
   Clock::Duration heartbeat = Clock::Duration::zero();
   Clock::Duration heartbeat_timeout = std::chrono::seconds(6);
-  // A publisher that is connected and says nothing for so long is asked, at its replay socket, for what it said since; nobody waits
-  // for the answer. One that does not answer within replay_timeout, counted from when the question was sent, is silent: stopped,
-  // or its machine is gone; so is one to whose replay socket there is no connection for so long. It is asked again
-  // and again. One without a replay socket may as well be idle: that is in the statistics only. 0: never.
+  // A publisher that is connected and says nothing for so long is asked, at its replay socket, for what it
+  // said since; nobody waits for the answer. One that does not answer within replay_timeout, counted from
+  // when the question was sent, is silent: stopped, or its machine is gone; so is one to whose replay socket
+  // there is no connection for so long. It is asked again and again. One without a replay socket may as well
+  // be idle: that is in the statistics only. 0: never.
   Clock::Duration silence = std::chrono::seconds(10);
   // Between attempts to connect; doubles up to the second.
   Clock::Duration reconnect = std::chrono::milliseconds(100);
   Clock::Duration reconnect_max = std::chrono::seconds(2);
-  // Of an engine's source: each time it is connected, what came before, or in the meantime, is asked for at once, so that a
-  // listener need not wait for the next live message to see that it missed some, or that the engine began anew.
+  // Of an engine's source: each time it is connected, what came before, or in the meantime, is asked for at
+  // once, so that a listener need not wait for the next live message to see that it missed some, or that the
+  // engine began anew.
   bool replay_on_connect = true;
   // Of a replay: without any answer, and in all.
   Clock::Duration replay_timeout = std::chrono::seconds(5);

@@ -1,7 +1,9 @@
-// ZmqBatchSink: publishes batches in Ashlar's own format (docs/formats/events.md) on a PUB socket, and keeps the last for replay.
+// ZmqBatchSink: publishes batches in Ashlar's own format (docs/formats/events.md) on a PUB socket, and keeps
+// the last for replay.
 //
-// Whoever asks the replay socket for more than is kept may ask for a snapshot, where serve_snapshots() said who makes one. A sink may
-// carry the streams of several workers; a request is then answered with the snapshots of all of them.
+// Whoever asks the replay socket for more than is kept may ask for a snapshot, where serve_snapshots() said
+// who makes one. A sink may carry the streams of several workers; a request is then answered with the
+// snapshots of all of them.
 //
 // Thread safety: publish() is thread-compatible, the rest thread-safe.
 // Complexity:    O(events).
@@ -35,7 +37,8 @@ class ZmqBatchSink final : public events::BatchSink {
   Result<void> publish(const events::EventBatch& batch) override;
   std::string describe() const override;
 
-  // Who is asked for snapshots; null: nobody. Returns when the one before is not being asked any more: it may go then.
+  // Who is asked for snapshots; null: nobody. Returns when the one before is not being asked any more: it may
+  // go then.
   void serve_snapshots(events::SnapshotSource* source);
   // One more, or one less, of several; removing returns as serve_snapshots() does.
   void add_snapshots(events::SnapshotSource& source);

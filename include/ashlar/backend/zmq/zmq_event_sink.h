@@ -1,8 +1,9 @@
-// ZmqEventSink: publishes the events of a stream as inference engines publish theirs, so that whoever hears engines hears Ashlar.
+// ZmqEventSink: publishes the events of a stream as inference engines publish theirs, so that whoever hears
+// engines hears Ashlar.
 //
-// A chain of stores is one BlockStored, removals in one tier are one BlockRemoved. AllBlocksCleared speaks of device memory only
-// in that format, so the other tiers are emptied by naming their blocks. A snapshot is a clear and stores; so is what follows
-// lost events. Accesses have no words there and are left out.
+// A chain of stores is one BlockStored, removals in one tier are one BlockRemoved. AllBlocksCleared speaks of
+// device memory only in that format, so the other tiers are emptied by naming their blocks. A snapshot is a
+// clear and stores; so is what follows lost events. Accesses have no words there and are left out.
 //
 // Thread safety: thread-compatible.
 // Complexity:    O(events); memory: one record per block that is present.
@@ -31,8 +32,8 @@ class ZmqEventSink final : public events::BatchSink {
   struct Options {
     std::string topic = {};
     events::EngineForm form = events::EngineForm::kMap;
-    // The tokens of a block. Listeners that identify content by tokens need them; a block without is published with its name
-    // alone.
+    // The tokens of a block. Listeners that identify content by tokens need them; a block without is
+    // published with its name alone.
     std::function<std::optional<std::vector<tokens::Token>>(const tokens::SequenceHash&)> tokens_of = {};
   };
 

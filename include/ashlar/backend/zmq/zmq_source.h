@@ -1,10 +1,10 @@
 // ZmqSource: batches of Ashlar's own format from one or more publishers (zmq_batch_sink.h).
 //
-// For each stream it remembers in which messages of which publisher the last batches came, so that recover() asks for no more
-// than it needs; what the replay socket does not keep any more, it asks for as a snapshot.
+// For each stream it remembers in which messages of which publisher the last batches came, so that recover()
+// asks for no more than it needs; what the replay socket does not keep any more, it asks for as a snapshot.
 //
-// A publisher that says nothing for SubscriberOptions::silence is asked for what it said last; what was lost comes that way. One that
-// does not answer is silent, by stats() and a warning.
+// A publisher that says nothing for SubscriberOptions::silence is asked for what it said last; what was lost
+// comes that way. One that does not answer is silent, by stats() and a warning.
 //
 // Thread safety: thread-compatible; damaged() and stats() may be called by anybody.
 // Complexity:    O(events) per batch.

@@ -1,7 +1,8 @@
 // ManagerCore: the untyped manager behind BlockManager<Tier>. Owns the store; results go out slot by slot.
 //
-// The calls with an `emit` hand slots to emit(index, slot) in chunks. emit may run under the store's lock and must
-// only write the slot away: into guards that hold nothing. A match may be told by an exception that a slot was not taken.
+// The calls with an `emit` hand slots to emit(index, slot) in chunks. emit may run under the store's lock and
+// must only write the slot away: into guards that hold nothing. A match may be told by an exception that a
+// slot was not taken.
 //
 // Thread safety: thread-safe.
 #pragma once

@@ -15,8 +15,8 @@
 
 namespace ashlar::block::detail {
 
-// A slot that may be gone: enough to find it again, or its content elsewhere in the same store. The hash says what the
-// block is; the slot is where to look first.
+// A slot that may be gone: enough to find it again, or its content elsewhere in the same store. The hash says
+// what the block is; the slot is where to look first.
 struct WeakSlot {
   std::weak_ptr<BlockStore> store;
   tokens::SequenceHash hash;

@@ -14,11 +14,11 @@
 
 namespace ashlar::block {
 
-// Store of {Primary, refs = 1} or {Duplicate, refs = 1} by register, and the fetch_add that makes a duplicate the
-// primary again when the primary gives way; all under the mutex.
-// release: pairs with kOrderMatch; what the registrant wrote before (payload, hash) is seen by whoever matches. The hash
-// is stored before the word. The fetch_add goes on with what register published; its release spares a match the mutex,
-// which would otherwise tell it the registry entry.
+// Store of {Primary, refs = 1} or {Duplicate, refs = 1} by register, and the fetch_add that makes a duplicate
+// the primary again when the primary gives way; all under the mutex.
+// release: pairs with kOrderMatch; what the registrant wrote before (payload, hash) is seen by whoever
+// matches. The hash is stored before the word. The fetch_add goes on with what register published; its
+// release spares a match the mutex, which would otherwise tell it the registry entry.
 inline constexpr std::memory_order kOrderPublish = std::memory_order_release;
 
 // Load of the word in match and in weak upgrade, without the mutex, and the compare-exchange refs n -> n + 1
@@ -40,8 +40,8 @@ inline constexpr std::memory_order kOrderDrop = std::memory_order_release;
 // acquire: pairs with kOrderDrop of every dropper, not only of the last.
 inline constexpr std::memory_order kOrderSettle = std::memory_order_acquire;
 
-// The fetch_add refs n -> n + 1 (n >= 0) in the slow path of match, and the fetch_sub that makes a primary a duplicate,
-// both under the mutex.
+// The fetch_add refs n -> n + 1 (n >= 0) in the slow path of match, and the fetch_sub that makes a primary a
+// duplicate, both under the mutex.
 // relaxed: the registrant published under the same mutex.
 inline constexpr std::memory_order kOrderRevive = std::memory_order_relaxed;
 
@@ -54,7 +54,8 @@ inline constexpr std::memory_order kOrderCopy = std::memory_order_relaxed;
 inline constexpr std::memory_order kOrderEvict = std::memory_order_relaxed;
 
 // Index entries and hashes, loaded and stored; the word where it is only looked at.
-// relaxed: an index entry is a hint, and a hash counts only together with the word (kOrderMatch) or the mutex.
+// relaxed: an index entry is a hint, and a hash counts only together with the word (kOrderMatch) or the
+// mutex.
 inline constexpr std::memory_order kOrderProbe = std::memory_order_relaxed;
 
 }  // namespace ashlar::block

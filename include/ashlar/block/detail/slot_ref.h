@@ -1,7 +1,7 @@
 // The untyped core under the guards: a reference to a slot, and two holders that return it when they die.
 //
-// Guards are these holders plus a tier and a state in their type. Everything here calls into the store's compiled
-// code; nothing here is for callers of the library.
+// Guards are these holders plus a tier and a state in their type. Everything here calls into the store's
+// compiled code; nothing here is for callers of the library.
 //
 // Thread safety: thread-compatible, as the guards are. The store behind them is thread-safe.
 #pragma once
@@ -46,8 +46,8 @@ void drop_owned(const SlotRef& slot) noexcept;
 void settle(std::span<const SlotRef> idle) noexcept;
 
 inline constexpr std::uint64_t kReferenceMask = (std::uint64_t{1} << 28) - 1;
-// References that a slot may have. At the limit a match misses and a copy stops the process. The room above it is for
-// copies of other threads that have counted themselves and are about to stop.
+// References that a slot may have. At the limit a match misses and a copy stops the process. The room above
+// it is for copies of other threads that have counted themselves and are about to stop.
 inline constexpr std::uint32_t kMaxReferences = (1u << 28) - (1u << 20);
 
 // One more reference to a registered slot.

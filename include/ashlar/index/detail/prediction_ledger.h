@@ -1,15 +1,16 @@
 // PredictionLedger: what ApproximateIndex (which see) knows beside its index, over any IndexSink.
 //
-// Per (worker, rank) it keeps what each of the worker's names means, and for each content whether the worker's events
-// or a prediction say that it is held; never both. Contents have numbers in a trie over all workers. All predictions
-// stand in one list by the time they end: the time to live is the same for all, so a new or renewed one goes to the end
-// of the list, and the first ones are the next to expire. No block has a timer.
+// Per (worker, rank) it keeps what each of the worker's names means, and for each content whether the
+// worker's events or a prediction say that it is held; never both. Contents have numbers in a trie over all
+// workers. All predictions stand in one list by the time they end: the time to live is the same for all, so a
+// new or renewed one goes to the end of the list, and the first ones are the next to expire. No block has a
+// timer.
 //
 // Thread safety: thread-compatible.
-// Complexity:    per block of a call O(1) expected, and O(log names) where a content has several names, but for the steps
-//                that double or halve tables; per call O(log workers). remove_worker() is O(what its ranks hold).
-//                Memory: about 85 bytes per real name and 125 per predicted block; 50 more per name where a content of a
-//                worker has several.
+// Complexity:    per block of a call O(1) expected, and O(log names) where a content has several names, but
+//                for the steps that double or halve tables; per call O(log workers). remove_worker() is
+//                O(what its ranks hold). Memory: about 85 bytes per real name and 125 per predicted block; 50
+//                more per name where a content of a worker has several.
 #pragma once
 
 #include <chrono>
@@ -57,7 +58,8 @@ namespace detail {
 
 class PredictionLedger {
  public:
-  // Requires: options.validate(). `inner` must outlive the ledger, answer at once, and be written by nobody else.
+  // Requires: options.validate(). `inner` must outlive the ledger, answer at once, and be written by nobody
+  // else.
   PredictionLedger(IndexSink& inner, const ApproximateOptions& options);
   ~PredictionLedger();
   PredictionLedger(const PredictionLedger&) = delete;

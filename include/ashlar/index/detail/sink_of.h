@@ -1,5 +1,5 @@
-// SinkOf<T>: the writing calls of any Indexer behind events::IndexSink, so that code which need not be a template can
-// write to it.
+// SinkOf<T>: the writing calls of any Indexer behind events::IndexSink, so that code which need not be a
+// template can write to it.
 //
 // Thread safety: that of T. The T must outlive it.
 #pragma once
