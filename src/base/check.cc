@@ -4,6 +4,8 @@
 #include <cstdio>
 #include <cstdlib>
 
+#include "ashlar/base/result.h"
+
 namespace ashlar {
 
 void check_failed(const char* file, int line, const char* condition, const char* format, ...) {
@@ -17,4 +19,14 @@ void check_failed(const char* file, int line, const char* condition, const char*
   std::abort();
 }
 
+namespace detail {
+
+void value_of_error(const std::string& error, const std::source_location& where) {
+  std::fprintf(stderr, "ashlar: value() of an error at %s:%u: %s\n", where.file_name(), where.line(),
+               error.c_str());
+  std::fflush(stderr);
+  std::abort();
+}
+
+}  // namespace detail
 }  // namespace ashlar

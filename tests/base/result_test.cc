@@ -4,6 +4,7 @@
 
 #include <memory>
 #include <string>
+#include <tuple>
 #include <type_traits>
 #include <utility>
 
@@ -174,9 +175,55 @@ TEST(ResultTest, RejectedCarriesTheGuardBack) {
 
 TEST(ResultDeathTest, ReadingTheValueOfAnErrorStops) {
   Result<int> result = full();
-  EXPECT_DEATH((void)result.value(), "value\\(\\) called on a Result that holds an error");
-  EXPECT_DEATH((void)*std::as_const(result), "holds an error");
-  EXPECT_DEATH(Result<void>(full()).value(), "holds an error");
+  EXPECT_DEATH((void)result.value(), "value\\(\\) of an error at .*result_test.cc:[0-9]+: capacity: no room");
+  EXPECT_DEATH((void)*std::as_const(result), "value\\(\\) of an error at .*: capacity: no room");
+  EXPECT_DEATH(Result<void>(full()).value(), "result_test.cc:[0-9]+: capacity: no room");
+}
+
+TEST(ResultDeathTest, ErrorsOfEveryTypeSayWhatTheyKnow) {
+  using Refused = Result<int, Rejected<std::string>>;
+  EXPECT_DEATH((void)Refused(Rejected<std::string>{full(), "guard"}).value(), "capacity: no room");
+  const Result<int, char> mute = Unexpected('x');
+  EXPECT_DEATH((void)mute.value(), "an error without a text");
+}
+
+Result<int> half(int n) {
+  if (n % 2 != 0) return make_error(ErrorCode::kInvalidArgument, "%d is odd", n);
+  return n / 2;
+}
+Result<void> even(int n) {
+  ASHLAR_RETURN_IF_ERROR(half(n));
+  return {};
+}
+Result<std::string> quarter(int n, int& reached) {
+  ASHLAR_TRY(const int first, half(n));
+  reached = 1;
+  ASHLAR_TRY(int second, half(first));
+  reached = 2;
+  ASHLAR_RETURN_IF_ERROR(even(second));
+  reached = 3;
+  return std::to_string(second);
+}
+
+TEST(ResultTest, TryDeclaresTheValueOrReturnsTheError) {
+  int reached = 0;
+  EXPECT_EQ(*quarter(8, reached), "2");
+  EXPECT_EQ(reached, 3);
+  for (const auto& [n, error, steps] :
+       {std::tuple{7, "7 is odd", 0}, std::tuple{14, "7 is odd", 1}, std::tuple{12, "3 is odd", 2}}) {
+    reached = 0;
+    EXPECT_EQ(quarter(n, reached).error().message(), error);
+    EXPECT_EQ(reached, steps);
+  }
+}
+
+TEST(ResultTest, TryMovesTheValueOut) {
+  const auto take = [](Result<std::unique_ptr<int>> given) -> Result<int> {
+    ASHLAR_TRY(const std::unique_ptr<int> owned, std::move(given));
+    return *owned;
+  };
+  EXPECT_EQ(*take(std::make_unique<int>(5)), 5);
+  EXPECT_EQ(take(full()).error(), full());
 }
 
 TEST(ResultDeathTest, ReadingTheErrorOfAValueStops) {

@@ -1,13 +1,18 @@
 // Result<T, E>: a value or the reason there is none, with the names of std::expected.
 //
 // Failures of the world travel as Result; the library throws nothing across its interface. A Result cannot be
-// ignored. Reading the value of an error, or the error of a value, is a programmer error and stops the
-// process.
+// ignored. Reading the value of an error is a programmer error: it prints the error and stops the process. So
+// does reading the error of a value.
+//
+//   ASHLAR_TRY(auto file, open(path));            declares `file`, or returns the error of open()
+//   ASHLAR_RETURN_IF_ERROR(file.write(bytes));    the same for a Result without a value
 //
 // Thread safety: thread-compatible.
 #pragma once
 
 #include <concepts>
+#include <source_location>
+#include <string>
 #include <type_traits>
 #include <utility>
 #include <variant>
@@ -32,11 +37,31 @@ class Unexpected {
 template <class E>
 Unexpected(E) -> Unexpected<E>;
 
+namespace detail {
+
+// Prints the error that a Result held in place of a value, and where the value was asked for; then aborts.
+[[noreturn]] void value_of_error(const std::string& error, const std::source_location& where);
+
+// What is known about an error of any type.
+template <class E>
+std::string describe_error(const E& error) {
+  if constexpr (requires { error.to_string(); }) {
+    return error.to_string();
+  } else if constexpr (requires { error.error.to_string(); }) {  // Rejected, and errors around an Error
+    return error.error.to_string();
+  } else {
+    return "an error without a text";
+  }
+}
+
+}  // namespace detail
+
 template <class T, class E = Error>
 class [[nodiscard]] Result {
  public:
   using value_type = T;
   using error_type = E;
+  using Where = std::source_location;
 
   Result(T value)  // NOLINT(google-explicit-constructor)
       : state_(std::in_place_index<0>, std::move(value)) {}
@@ -50,9 +75,9 @@ class [[nodiscard]] Result {
   bool has_value() const noexcept { return state_.index() == 0; }
   explicit operator bool() const noexcept { return has_value(); }
 
-  T& value() & { return *checked(); }
-  const T& value() const& { return *checked(); }
-  T&& value() && { return std::move(*checked()); }
+  T& value(Where where = Where::current()) & { return *checked(where); }
+  const T& value(Where where = Where::current()) const& { return *checked(where); }
+  T&& value(Where where = Where::current()) && { return std::move(*checked(where)); }
   T& operator*() & { return *checked(); }
   const T& operator*() const& { return *checked(); }
   T&& operator*() && { return std::move(*checked()); }
@@ -97,14 +122,12 @@ class [[nodiscard]] Result {
   }
 
  private:
-  T* checked() {
-    ASHLAR_CHECK(has_value(), "value() called on a Result that holds an error");
+  T* checked(Where where = Where::current()) {
+    if (!has_value()) [[unlikely]]
+      detail::value_of_error(detail::describe_error(*std::get_if<1>(&state_)), where);
     return std::get_if<0>(&state_);
   }
-  const T* checked() const {
-    ASHLAR_CHECK(has_value(), "value() called on a Result that holds an error");
-    return std::get_if<0>(&state_);
-  }
+  const T* checked(Where where = Where::current()) const { return const_cast<Result*>(this)->checked(where); }
   E* checked_error() {
     ASHLAR_CHECK(!has_value(), "error() called on a Result that holds a value");
     return std::get_if<1>(&state_);
@@ -123,6 +146,7 @@ class [[nodiscard]] Result<void, E> {
  public:
   using value_type = void;
   using error_type = E;
+  using Where = std::source_location;
 
   Result() = default;
   template <class G>
@@ -132,7 +156,10 @@ class [[nodiscard]] Result<void, E> {
 
   bool has_value() const noexcept { return state_.index() == 0; }
   explicit operator bool() const noexcept { return has_value(); }
-  void value() const { ASHLAR_CHECK(has_value(), "value() called on a Result that holds an error"); }
+  void value(Where where = Where::current()) const {
+    if (!has_value()) [[unlikely]]
+      detail::value_of_error(detail::describe_error(*std::get_if<1>(&state_)), where);
+  }
 
   E& error() & { return *checked_error(); }
   const E& error() const& { return *checked_error(); }
@@ -165,3 +192,18 @@ struct [[nodiscard]] Rejected {
 };
 
 }  // namespace ashlar
+
+#define ASHLAR_TRY_JOIN(a, b) a##b
+#define ASHLAR_TRY_NAME(line) ASHLAR_TRY_JOIN(ashlar_try_, line)
+#define ASHLAR_TRY_INTO(result, declaration, ...)                      \
+  auto result = (__VA_ARGS__);                                         \
+  if (!result) return ::ashlar::Unexpected(std::move(result).error()); \
+  declaration = *std::move(result)
+// Declares a variable with the value of a Result, or returns its error from this function.
+#define ASHLAR_TRY(declaration, ...) ASHLAR_TRY_INTO(ASHLAR_TRY_NAME(__LINE__), declaration, __VA_ARGS__)
+// Returns the error of a Result from this function, if it has one.
+#define ASHLAR_RETURN_IF_ERROR(...)                                  \
+  do {                                                               \
+    if (auto ashlar_result = (__VA_ARGS__); !ashlar_result)          \
+      return ::ashlar::Unexpected(std::move(ashlar_result).error()); \
+  } while (false)
