@@ -2,7 +2,7 @@
 include(CMakePackageConfigHelpers)
 
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/include/ashlar DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
-set(ASHLAR_INSTALLED ashlar ashlar_testing)
+set(ASHLAR_INSTALLED ashlar ashlar_base ashlar_memory ashlar_routing ashlar_testing)
 foreach(leaf uring s3 redis nats zmq)
   if(TARGET ashlar_${leaf})
     list(APPEND ASHLAR_INSTALLED ashlar_${leaf})

@@ -9,7 +9,7 @@ execute_process(COMMAND ${CMAKE_COMMAND} -S ${CONSUMER} -B ${SCRATCH}/build -G $
   -DCMAKE_CXX_COMPILER=${COMPILER} -DCMAKE_BUILD_TYPE=${CONFIG} -DCMAKE_CXX_FLAGS=${FLAGS} -DCMAKE_PREFIX_PATH=${prefix}
   OUTPUT_QUIET COMMAND_ERROR_IS_FATAL ANY)
 execute_process(COMMAND ${CMAKE_COMMAND} --build ${SCRATCH}/build COMMAND_ERROR_IS_FATAL ANY)
-foreach(program IN ITEMS use_base use_blocks use_testing)
+foreach(program IN ITEMS use_base use_blocks use_memory use_routing use_testing)
   execute_process(COMMAND ${SCRATCH}/build/${program} COMMAND_ERROR_IS_FATAL ANY)
 endforeach()
 

@@ -1,0 +1,48 @@
+// The memory tower alone: blocks over two tiers, evicted from G1 and brought back from G2.
+#include <cstdint>
+#include <vector>
+
+#include "ashlar/tiers/kv_block_manager.h"
+#include "ashlar/tokens/token_sequence.h"
+
+namespace {
+
+using namespace ashlar;  // NOLINT(google-build-using-namespace)
+constexpr std::uint32_t kBlockSize = 16;
+
+bool store(tiers::KvBlockManager& kv, const tokens::TokenSequence& prompt) {
+  auto fresh = kv.get_mutable_blocks(prompt.blocks().size());
+  if (!fresh) return false;
+  block::BlockList<block::CompleteBlock<events::G1>> complete;
+  for (std::size_t i = 0; i < fresh->size(); ++i)
+    complete.push_back(
+        std::move((*fresh)[i]).complete(prompt.blocks()[i], block::KvReady::asserted_by_caller()).value());
+  return kv.register_blocks(std::move(complete)).has_value() && kv.drain();
+}
+
+}  // namespace
+
+int main() {
+  const layout::LayoutConfig model{.num_blocks = 1,
+                                   .num_layers = 2,
+                                   .outer_dim = 2,
+                                   .page_size = kBlockSize,
+                                   .num_heads = 1,
+                                   .head_dim = 16,
+                                   .inner_dim = 16,
+                                   .dtype = layout::Dtype::kBF16,
+                                   .alignment = 64};
+  auto kv = tiers::KvBlockManager::create(
+                {.model = model,
+                 .block_size = kBlockSize,
+                 .keys = tokens::NamespaceFingerprint(tokens::NamespaceFields{
+                     .model = "consumer", .dtype = "bf16", .layout = "nhd", .block_size = kBlockSize}),
+                 .g1 = {.blocks = 2},
+                 .g2 = tiers::TierShape{.blocks = 8}})
+                .value();
+  const auto first = tokens::TokenSequence::create(std::vector<std::uint32_t>(32, 7), kBlockSize).value();
+  const auto second = tokens::TokenSequence::create(std::vector<std::uint32_t>(32, 8), kBlockSize).value();
+  if (!store(*kv, first) || !store(*kv, second)) return 1;
+  if (kv->g1().match_blocks(first.blocks()).size() != 0) return 1;  // evicted by the second prompt
+  return kv->onboard(first.sequence_hashes()).size() == 2 ? 0 : 1;
+}
