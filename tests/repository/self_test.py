@@ -1,7 +1,7 @@
 """Proves that each repository check can fail, on small trees made for it.
 
 usage: self_test.py [CheckLayers|CheckSizes|CheckText|CheckUnits|CheckNames|CheckColumns|CheckPaths|
-                     CheckCounts|CheckReadme|CheckHeaders|CheckBenchmarks|CheckFormat]
+                     CheckGlossary|CheckCounts|CheckReadme|CheckHeaders|CheckBenchmarks|CheckFormat]
 
 CheckHeaders and CheckBenchmarks take COMPILER from the environment, CheckFormat CLANG_FORMAT.
 """
@@ -299,6 +299,31 @@ class CheckPaths(Fixture):
     def test_a_source_that_is_gone_is_refused(self):
         self.write("docs/other.md", "`a/c.h`\n")
         self.assert_fails("docs/other.md:1: name: there is no a/c.h")
+
+
+class CheckGlossary(Fixture):
+    script = "check_glossary.py"
+
+    def write_words(self, *words):
+        rows = "".join(f"| {word} | meaning |\n" for word in words)
+        self.write("docs/glossary.md", f"# Glossary\n\n| word | meaning |\n|---|---|\n{rows}")
+
+    def test_words_in_order_pass(self):
+        self.write_words("access", "`Block`", "block size", "cap")
+        self.assert_passes()
+
+    def test_a_word_that_is_defined_twice_is_refused(self):
+        for second in ("slot", "slot (index)"):
+            self.write_words("slot", second)
+            self.assert_fails("docs/glossary.md:6: slot is defined twice")
+
+    def test_another_order_is_refused(self):
+        self.write_words("slot", "shard")
+        self.assert_fails("docs/glossary.md:6: shard comes after slot")
+
+    def test_no_words_at_all_are_refused(self):
+        self.write_words()
+        self.assert_fails("defines no word")
 
 
 class CheckCounts(Fixture):
