@@ -14,13 +14,13 @@ SOURCES = $(shell find include src apps tests bench examples -name '*.h' -o -nam
 .DEFAULT_GOAL := help
 
 help:
-	@echo "make run           build and run the examples: prefix reuse, eviction backends, router index, tiers with real bytes"
+	@echo "make run           build and run the examples: prefix reuse, eviction, router index, tiers"
 	@echo "make test          all tests: release, then ThreadSanitizer, then AddressSanitizer"
 	@echo "make test-long     the same, with 300 seconds for every stress and fuzz loop"
 	@echo "make test-aarch64  cross build, unit tests under qemu-user"
 	@echo "make test-vllm     beside the real vLLM, on the CPU (installs some 6 GB)"
 	@echo "make bench         build and run the benchmarks"
-	@echo "make bench-peers   the benchmarks beside the published packages of the field (needs Rust, Python 3.11)"
+	@echo "make bench-peers   the benchmarks beside published packages of the field (needs Rust, Python 3.11)"
 	@echo "make format        clang-format over all C++ files"
 	@echo "make tidy          thread-safety analysis and clang-tidy"
 	@echo "make clean         remove build/"

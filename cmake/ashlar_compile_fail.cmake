@@ -19,7 +19,8 @@ function(ashlar_compile_fail_command variable file)
   get_filename_component(path "${file}" ABSOLUTE)
   set(${variable} ${CMAKE_COMMAND} -DFILE=${path} -DCOMPILER=${CMAKE_CXX_COMPILER}
     "-DINCLUDES=${PROJECT_SOURCE_DIR}/include|${PROJECT_SOURCE_DIR}/src"
-    -DPRECOMPILED=${CMAKE_CURRENT_BINARY_DIR}/precompiled ${ARGN} -P ${ASHLAR_COMPILE_FAIL_SCRIPT} PARENT_SCOPE)
+    -DPRECOMPILED=${CMAKE_CURRENT_BINARY_DIR}/precompiled ${ARGN} -P ${ASHLAR_COMPILE_FAIL_SCRIPT}
+    PARENT_SCOPE)
 endfunction()
 
 # ashlar_compile_fail_precompile(header): before the tests.

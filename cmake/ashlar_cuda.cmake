@@ -3,7 +3,8 @@
 # First the compiler that was named or is in the path; then the one that scripts/bootstrap puts below
 # build/cuda-venv, a toolkit made of Python packages. Sanitizer and cross builds go without: their compiler is
 # not the one that nvcc drives.
-set(ASHLAR_CUDA_ARCHITECTURES "90" CACHE STRING "GPUs to compile for, as CMAKE_CUDA_ARCHITECTURES; newer ones use the PTX")
+set(ASHLAR_CUDA_ARCHITECTURES "90" CACHE STRING
+  "GPUs to compile for, as CMAKE_CUDA_ARCHITECTURES; newer ones use the PTX")
 set(ASHLAR_HAS_CUDA OFF)
 
 function(ashlar_find_packaged_nvcc variable)
@@ -59,9 +60,11 @@ endif()
 get_filename_component(ASHLAR_CUDA_ROOT ${CMAKE_CUDA_COMPILER} REALPATH)
 get_filename_component(ASHLAR_CUDA_ROOT ${ASHLAR_CUDA_ROOT} DIRECTORY)
 get_filename_component(ASHLAR_CUDA_ROOT ${ASHLAR_CUDA_ROOT} DIRECTORY)
-find_library(ASHLAR_CUDART_LIBRARY cudart_static HINTS ${ASHLAR_CUDA_ROOT} ${CMAKE_CUDA_IMPLICIT_LINK_DIRECTORIES}
+find_library(ASHLAR_CUDART_LIBRARY cudart_static HINTS ${ASHLAR_CUDA_ROOT}
+  ${CMAKE_CUDA_IMPLICIT_LINK_DIRECTORIES}
   PATH_SUFFIXES lib64 lib NO_CACHE)
-find_path(ASHLAR_CUDART_INCLUDE cuda_runtime_api.h HINTS ${ASHLAR_CUDA_ROOT} ${CMAKE_CUDA_TOOLKIT_INCLUDE_DIRECTORIES}
+find_path(ASHLAR_CUDART_INCLUDE cuda_runtime_api.h HINTS ${ASHLAR_CUDA_ROOT}
+  ${CMAKE_CUDA_TOOLKIT_INCLUDE_DIRECTORIES}
   PATH_SUFFIXES include NO_CACHE)
 if(NOT ASHLAR_CUDART_LIBRARY OR NOT ASHLAR_CUDART_INCLUDE)
   ashlar_component(cuda no "libcudart_static and its headers beside ${CMAKE_CUDA_COMPILER}")

@@ -5,7 +5,8 @@ find_package(Threads REQUIRED)
 
 if(CMAKE_CROSSCOMPILING)
   # The host's include folder holds the host's C library too; only the prepared folder will do.
-  find_path(ASHLAR_XXHASH_INCLUDE xxhash.h PATHS ${ASHLAR_XXHASH_DIR} ${PROJECT_SOURCE_DIR}/build/cross-include
+  find_path(ASHLAR_XXHASH_INCLUDE xxhash.h PATHS ${ASHLAR_XXHASH_DIR}
+    ${PROJECT_SOURCE_DIR}/build/cross-include
     NO_DEFAULT_PATH NO_CACHE)
 else()
   find_path(ASHLAR_XXHASH_INCLUDE xxhash.h HINTS ${ASHLAR_XXHASH_DIR} NO_CACHE)
@@ -72,8 +73,12 @@ ashlar_probe_pkg(redis hiredis libhiredis-dev)
 
 function(ashlar_print_summary)
   message(NOTICE "")
-  message(NOTICE "Ashlar ${PROJECT_VERSION} (${CMAKE_BUILD_TYPE}, ${CMAKE_CXX_COMPILER_ID} ${CMAKE_CXX_COMPILER_VERSION}, ${CMAKE_SYSTEM_PROCESSOR})")
-  message(NOTICE "  tests ${ASHLAR_BUILD_TESTS}, benchmarks ${ASHLAR_BUILD_BENCH}, programs ${ASHLAR_BUILD_APPS}, sanitizers '${ASHLAR_SANITIZE}'")
+  set(compiler "${CMAKE_CXX_COMPILER_ID} ${CMAKE_CXX_COMPILER_VERSION}")
+  message(NOTICE
+    "Ashlar ${PROJECT_VERSION} (${CMAKE_BUILD_TYPE}, ${compiler}, ${CMAKE_SYSTEM_PROCESSOR})")
+  message(NOTICE
+    "  tests ${ASHLAR_BUILD_TESTS}, benchmarks ${ASHLAR_BUILD_BENCH}, programs ${ASHLAR_BUILD_APPS}, "
+    "sanitizers '${ASHLAR_SANITIZE}'")
   message(NOTICE "  optional components (the core needs none of them):")
   get_property(lines GLOBAL PROPERTY ASHLAR_COMPONENT_LINES)
   foreach(line IN LISTS lines)

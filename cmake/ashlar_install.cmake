@@ -15,7 +15,8 @@ if(TARGET ashlar_cuda)
   install(TARGETS ashlar_cuda EXPORT ashlarCudaTargets ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
   install(EXPORT ashlarCudaTargets NAMESPACE ashlar:: DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/ashlar)
 endif()
-configure_package_config_file(${CMAKE_CURRENT_LIST_DIR}/ashlarConfig.cmake.in ${CMAKE_BINARY_DIR}/ashlarConfig.cmake
+configure_package_config_file(${CMAKE_CURRENT_LIST_DIR}/ashlarConfig.cmake.in
+  ${CMAKE_BINARY_DIR}/ashlarConfig.cmake
   INSTALL_DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/ashlar)
 write_basic_package_version_file(${CMAKE_BINARY_DIR}/ashlarConfigVersion.cmake COMPATIBILITY SameMinorVersion)
 install(FILES ${CMAKE_BINARY_DIR}/ashlarConfig.cmake ${CMAKE_BINARY_DIR}/ashlarConfigVersion.cmake

@@ -11,7 +11,8 @@ if(PROJECT_IS_TOP_LEVEL)
   if(ASHLAR_CCACHE AND NOT ASHLAR_TIDY)
     # Paths below the source folder are hashed relative to it, so that every clone on a machine shares one
     # cache.
-    set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env CCACHE_BASEDIR=${PROJECT_SOURCE_DIR} CCACHE_NOHASHDIR=1
+    set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env CCACHE_BASEDIR=${PROJECT_SOURCE_DIR}
+      CCACHE_NOHASHDIR=1
       CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime ${ASHLAR_CCACHE})
     set(CMAKE_CUDA_COMPILER_LAUNCHER ${CMAKE_CXX_COMPILER_LAUNCHER})
   endif()
@@ -34,7 +35,8 @@ endif()
 
 # Warnings for our own code only; a consumer's flags are its own business.
 add_library(ashlar_warnings INTERFACE)
-target_compile_options(ashlar_warnings INTERFACE -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wno-sign-conversion
+target_compile_options(ashlar_warnings INTERFACE -Wall -Wextra -Wpedantic -Wshadow -Wconversion
+  -Wno-sign-conversion
   -Wnon-virtual-dtor -Woverloaded-virtual $<$<BOOL:${PROJECT_IS_TOP_LEVEL}>:-Werror>
   $<$<CXX_COMPILER_ID:Clang>:-Wthread-safety;-Wthread-safety-beta>
   $<$<CXX_COMPILER_ID:GNU>:-Wno-restrict>)  # g++ 12 sees overlaps in std::string that are not there
@@ -56,7 +58,8 @@ function(ashlar_test)
   cmake_parse_arguments(T "WHOLE;OPTIMIZED" "NAME" "SOURCES;LABELS;LIBRARIES" ${ARGN})
   add_executable(${T_NAME})
   ashlar_sources(${T_NAME} ${T_SOURCES})
-  target_link_libraries(${T_NAME} PRIVATE ashlar::ashlar ashlar::testing ashlar_warnings ashlar_test_warnings GTest::gmock_main ${T_LIBRARIES})
+  target_link_libraries(${T_NAME} PRIVATE ashlar::ashlar ashlar::testing ashlar_warnings ashlar_test_warnings
+    GTest::gmock_main ${T_LIBRARIES})
   target_include_directories(${T_NAME} PRIVATE ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR}/tests
     ${ASHLAR_XXHASH_INCLUDE})
   # The library is what ships; cases run once, and compile in a half to a third of the time.

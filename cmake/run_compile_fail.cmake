@@ -20,7 +20,8 @@ if(HEADER)
   string(SUBSTRING ${folder} 2 -1 folder)
   get_filename_component(place ${PRECOMPILED}/${HEADER} DIRECTORY)
   file(MAKE_DIRECTORY ${place})
-  execute_process(COMMAND ${compile} -w ${includes} -x c++-header ${folder}/${HEADER} -o ${PRECOMPILED}/${HEADER}.gch
+  execute_process(COMMAND ${compile} -w ${includes} -x c++-header ${folder}/${HEADER} -o
+    ${PRECOMPILED}/${HEADER}.gch
     RESULT_VARIABLE status ERROR_VARIABLE output)
   if(NOT status EQUAL 0)
     refuse("${HEADER}: cannot be precompiled:\n${output}")

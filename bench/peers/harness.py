@@ -1,4 +1,4 @@
-"""What the drivers in bench/peers share: building our side, running programs, comparing results, the table."""
+"""What the drivers in bench/peers share: building our side, running programs, comparing results, tables."""
 
 import argparse
 import json
@@ -46,7 +46,8 @@ def build_ours(target):
     folder = ROOT / "build" / PRESET
     if not (folder / "build.ninja").exists():
         run_checked([cmake, "--preset", PRESET], "configuring Ashlar", stdout=sys.stderr)
-    known = subprocess.run(words([cmake, "--build", folder, "--target", "help"]), cwd=ROOT, capture_output=True,
+    known = subprocess.run(words([cmake, "--build", folder, "--target", "help"]), cwd=ROOT,
+                           capture_output=True,
                            text=True)
     if known.returncode == 0 and f"{target}: " not in known.stdout:
         raise Failure(f"Ashlar's side is not there: {target} is no target of the {PRESET} preset. "
@@ -56,7 +57,8 @@ def build_ours(target):
 
 
 def find_cargo(crate):
-    return find_tool("cargo", "the Rust toolchain (1.88 or newer)", f"build the rival's harness, bench/peers/{crate}",
+    return find_tool("cargo", "the Rust toolchain (1.88 or newer)",
+                     f"build the rival's harness, bench/peers/{crate}",
                      [pathlib.Path.home() / ".cargo" / "bin" / "cargo"])
 
 
@@ -65,7 +67,8 @@ def build_crate(crate, program):
     target = BUILD / "cargo"
     environment = dict(os.environ, RUSTFLAGS="-C target-cpu=native", CARGO_TARGET_DIR=str(target))
     run_checked([find_cargo(crate), "build", "--release", "--locked", "--manifest-path",
-                 PEERS / crate / "Cargo.toml"], "building the rival's harness", env=environment, stdout=sys.stderr)
+                 PEERS / crate / "Cargo.toml"], "building the rival's harness", env=environment,
+                stdout=sys.stderr)
     return target / "release" / program
 
 
@@ -80,7 +83,8 @@ def run_program(command, absent_status=None, **kwargs):
     try:
         lines = [json.loads(line) for line in done.stdout.splitlines()]
     except json.JSONDecodeError as error:
-        raise Failure(f"{' '.join(command)} printed no JSON line ({error}):\n{done.stdout.strip()}") from error
+        raise Failure(f"{' '.join(command)} printed no JSON line "
+                      f"({error}):\n{done.stdout.strip()}") from error
     if not lines:
         raise Failure(f"{' '.join(command)} printed nothing")
     return lines
@@ -88,7 +92,8 @@ def run_program(command, absent_status=None, **kwargs):
 
 def require_equal(case, ours, rival, fields):
     """Fails with the parts in which two results differ: `check`, key by key, and the named fields."""
-    left, right = ({**dict(part.split("=", 1) for part in side["check"].split()), **{f: side[f] for f in fields}}
+    left, right = ({**dict(part.split("=", 1) for part in side["check"].split()),
+                    **{f: side[f] for f in fields}}
                    for side in (ours, rival))
     parts = [f"  {key}: ours {left.get(key, 'absent')}, rival {right.get(key, 'absent')}"
              for key in dict.fromkeys([*left, *right]) if left.get(key) != right.get(key)]
@@ -111,7 +116,8 @@ def spread(values, form):
 
 
 # The columns that every table ends with.
-FIGURES_HEAD = ["ours: median (min..max)", "rival: median (min..max)", "ratio: median (min..max)", "target", ""]
+FIGURES_HEAD = ["ours: median (min..max)", "rival: median (min..max)", "ratio: median (min..max)",
+                "target", ""]
 FIGURES_WIDTHS = [25, 25, 24, 6, 4]
 
 
@@ -142,7 +148,8 @@ def write_json(path, report):
 
 def make_parser(description, quick):
     """A parser with the options that every driver has; `quick` says what --quick does beside 3 runs."""
-    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(description=description,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", type=int, help="interleaved runs per case (default 9)")
     parser.add_argument("--json", metavar="FILE", help="write all figures to FILE")
     parser.add_argument("--check", action="store_true", help="only see whether the toolchains are here")

@@ -42,17 +42,20 @@ def main():
     parser.add_argument("--length", type=int, default=128, help="blocks per chain (default %(default)s)")
     parser.add_argument("--block-size", type=int, default=16, help="tokens per block (default %(default)s)")
     parser.add_argument("--pool", type=int, default=65536, help="blocks in the pool (default %(default)s)")
-    parser.add_argument("--seed", type=int, default=1, help="seed of the token generator (default %(default)s)")
+    parser.add_argument("--seed", type=int, default=1,
+                        help="seed of the token generator (default %(default)s)")
     parser.add_argument("-o", "--output", required=True, metavar="FILE", help="file to write")
     args = parser.parse_args()
 
     for name in ("chains", "length", "block_size", "pool"):
         if not 0 < getattr(args, name) < 1 << 32:
-            parser.error(f"--{name.replace('_', '-')} must be between 1 and 2^32 - 1, got {getattr(args, name)}")
+            parser.error(f"--{name.replace('_', '-')} must be between 1 and 2^32 - 1, got "
+                         f"{getattr(args, name)}")
     if args.pool % args.length:
         parser.error(f"--pool ({args.pool}) must be a multiple of --length ({args.length}): see workload.md")
     if args.chains * args.length < 2 * args.pool:
-        parser.error(f"--chains x --length ({args.chains * args.length}) must be at least twice --pool ({args.pool}), "
+        parser.error(f"--chains x --length ({args.chains * args.length}) must be at least twice --pool "
+                     f"({args.pool}), "
                      "else nothing is evicted")
 
     with open(args.output, "wb") as out:

@@ -1,9 +1,9 @@
-"""Checks that every benchmark parses; they are built only when somebody measures.
+"""Checks that every benchmark parses; they are built only to measure.
 
 usage: check_benchmarks.py ROOT COMMANDS
 
-COMMANDS is the compile_commands.json of a build that knows the benchmarks. Each of their C++ files is given to its compiler,
-with its own flags but without code generation.
+COMMANDS is the compile_commands.json of a build that knows the benchmarks. Each of their C++ files goes to
+its compiler, with its own flags but without code generation.
 """
 
 import concurrent.futures
@@ -18,7 +18,8 @@ import sys
 def parse(entry):
     """Returns what the compiler says against the file, or an empty text."""
     words = shlex.split(entry["command"])
-    while "=" in words[0] or pathlib.Path(words[0]).name in ("cmake", "ccache", "env") or words[0] in ("-E", "env"):
+    launchers = ("cmake", "ccache", "env", "-E")
+    while "=" in words[0] or pathlib.Path(words[0]).name in launchers:
         words = words[1:]
     output = words.index("-o")
     del words[output : output + 2]

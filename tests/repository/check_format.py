@@ -2,7 +2,7 @@
 
 usage: check_format.py ROOT [CLANG_FORMAT]
 
-Without clang-format it says so and exits with 77, which ctest shows as skipped: another version formats otherwise.
+Without clang-format it exits with 77, which ctest shows as skipped: another version formats otherwise.
 """
 
 import concurrent.futures

@@ -2,9 +2,9 @@
 
 usage: check_headers.py ROOT SCRATCH COMPILER
 
-Parses one file per header below ROOT/include, each with only that header in it, in the folder SCRATCH. Headers of the
-standard library take most of such a parse, so all of them are there from the start, precompiled; whether a header, or one
-that it includes, names those that it needs is looked up in a table.
+Parses one file per header below ROOT/include, each with only that header in it, in the folder SCRATCH.
+Standard headers take most of such a parse, so all of them are precompiled and always there; a table says
+which of them a header, or one that it includes, must name.
 """
 
 import concurrent.futures
@@ -18,9 +18,11 @@ FLAGS = ["-std=c++20", "-Wall", "-Wextra", "-Wpedantic", "-Werror"]
 
 # Which headers declare a name of std; any of them will do.
 DECLARED_IN = {
-    "algorithm": "min max sort lower_bound upper_bound binary_search copy copy_n fill all_of any_of none_of find_if count_if",
+    "algorithm": "min max sort lower_bound upper_bound binary_search copy copy_n fill all_of any_of none_of "
+    "find_if count_if",
     "array": "array",
-    "atomic": "atomic atomic_ref atomic_flag memory_order memory_order_relaxed memory_order_acquire memory_order_release "
+    "atomic": "atomic atomic_ref atomic_flag memory_order memory_order_relaxed memory_order_acquire "
+    "memory_order_release "
     "memory_order_seq_cst memory_order_acq_rel",
     "bit": "bit_width bit_ceil bit_floor countr_zero countl_zero popcount has_single_bit endian bit_cast",
     "chrono": "chrono",
@@ -47,7 +49,8 @@ DECLARED_IN = {
     "string_view": "string_view",
     "thread": "thread jthread",
     "tuple": "tuple",
-    "type_traits": "is_same_v is_trivially_copyable_v enable_if_t decay_t remove_cvref_t conditional_t is_base_of_v",
+    "type_traits": "is_same_v is_trivially_copyable_v enable_if_t decay_t remove_cvref_t conditional_t "
+    "is_base_of_v",
     "typeindex": "type_index",
     "unordered_map": "unordered_map",
     "unordered_set": "unordered_set",
@@ -57,12 +60,14 @@ DECLARED_IN = {
 }
 # Declared by several headers, or by what these include according to the standard.
 ALSO_IN = {
-    "size_t": "cstdio cstring cstdlib", "string_view": "string", "hash": "string string_view memory optional variant",
+    "size_t": "cstdio cstring cstdlib", "string_view": "string",
+    "hash": "string string_view memory optional variant",
     "byte": "span", "swap": "algorithm", "pair": "map unordered_map", "lock_guard": "shared_mutex",
     "memcpy": "string.h", "chrono": "thread condition_variable", "stop_token": "thread condition_variable",
     "move": "algorithm",
 }
-NEEDS = {name: {header, *ALSO_IN.get(name, "").split()} for header, names in DECLARED_IN.items() for name in names.split()}
+NEEDS = {name: {header, *ALSO_IN.get(name, "").split()} for header, names in DECLARED_IN.items()
+         for name in names.split()}
 
 COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
 INCLUDE = re.compile(r'^#include [<"]([^>"]+)[>"]', re.MULTILINE)
@@ -79,7 +84,8 @@ class Tree:
         self.includes = {name: INCLUDE.findall(text) for name, text in self.texts.items()}
 
     def standard(self):
-        return sorted({name for names in self.includes.values() for name in names if "/" not in name and "." not in name})
+        return sorted({name for names in self.includes.values() for name in names if "/" not in name
+                       and "." not in name})
 
     def reached(self, header):
         """What the header includes, directly or through other public headers."""
@@ -95,7 +101,8 @@ class Tree:
         """Names of std that the header uses, with headers that would declare them, where it reaches none."""
         reached = self.reached(header)
         used = set(STD_NAME.findall(COMMENT.sub("", self.texts[header])))
-        return [(name, sorted(NEEDS[name])) for name in sorted(used & NEEDS.keys()) if not NEEDS[name] & reached]
+        return [(name, sorted(NEEDS[name])) for name in sorted(used & NEEDS.keys())
+                if not NEEDS[name] & reached]
 
 
 def precompile(tree, scratch, compiler):

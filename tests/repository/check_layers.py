@@ -8,8 +8,8 @@ Rules, over the #include lines of ROOT/include/ashlar and ROOT/src:
   any      a folder marked `any` includes every layer; no layer includes it
   public   a public header includes no private one
   path     an include in quotes starts with a layer's folder
-  room     a room includes itself, the rooms that its line names, and their public faces; a layer that has rooms keeps
-           every source in one of them or directly in its folder
+  room     a room includes itself, the rooms that its line names, and their public faces; a layer that has
+           rooms keeps every source in one of them or directly in its folder
   known    every folder is in tools/layers.txt, and so is every header that it names
 """
 
@@ -73,7 +73,7 @@ class Order:
         return any(own == layer for own, _ in self.rooms)
 
     def room(self, parts):
-        """The room of a private file or of a public header below its layer's folder; None where it is in none."""
+        """The room of a private file or of a public header below its layer's folder; None without one."""
         if len(parts) > 2 and (parts[0], parts[1]) in self.rooms:
             return parts[1]
         return self.faces.get((parts[0], "/".join(parts[1:])))
@@ -98,7 +98,8 @@ class Order:
             owner = self.owner[source[1]]
             if target[1] == owner or row < self.number[owner]:
                 return None
-            return f"leaf: backend/{source[1]} belongs to {owner} (row {self.number[owner]}); {target[1]} is on row {row}"
+            own = f"leaf: backend/{source[1]} belongs to {owner} (row {self.number[owner]})"
+            return f"{own}; {target[1]} is on row {row}"
         own = self.number[source[1]]
         if row < own:
             return None
@@ -106,7 +107,7 @@ class Order:
 
 
 def check_file(path, shown, order, own, public):
-    """Yields one line per broken rule. own: the parts of its path; one alone stands over the layers (ashlar.h)."""
+    """Yields one line per broken rule. own: the parts of its path; ashlar.h has only one."""
     source = order.place(own) if len(own) > 1 else None
     for at, line in enumerate(path.read_text(errors="replace").splitlines(), 1):
         match = INCLUDE.match(line)

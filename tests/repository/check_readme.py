@@ -1,4 +1,4 @@
-"""Checks that the program in README.md is the one that is compiled and run as a test.
+"""Checks that README.md is short and that its program is the one that is compiled and run as a test.
 
 usage: check_readme.py ROOT
 """
@@ -8,6 +8,7 @@ import re
 import sys
 
 EXAMPLE = "examples/quickstart.cc"
+LONGEST = 120
 
 
 def main(root):
@@ -18,6 +19,9 @@ def main(root):
         return 1
     if re.search(r"@[A-Z]+@", readme):
         print("README.md: a place that was to be filled in is still open")
+        return 1
+    if readme.count("\n") > LONGEST:
+        print(f"README.md: {readme.count(chr(10))} lines; the limit is {LONGEST}")
         return 1
     if block.group(1) != (root / EXAMPLE).read_text():
         print(f"README.md: the program differs from {EXAMPLE}; copy one over the other")

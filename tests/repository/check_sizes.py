@@ -1,21 +1,49 @@
-"""Checks that no source file outgrows its budget; a file that does is two files.
+"""Checks that neither files nor the public interface outgrow their budgets.
 
 usage: check_sizes.py ROOT
 
-Budgets in lines: 600 for .h, .cc and .cu, 800 below tests/.
+lines    600 for a source file, 800 below tests/; a file that outgrows it is two files
+headers  100 installed ones for rows 0 to 5 of tools/layers.txt together, ashlar.h among them; 10 for each
+         later row, for each folder marked `any`, and for each backend leaf
 """
 
 import pathlib
 import sys
 
+from check_layers import Order
+
 FOLDERS = ("include", "src", "apps", "examples", "bench", "tests")
 SUFFIXES = {".h", ".cc", ".cu", ".cuh", ".py"}
 BUDGET = 600
 TEST_BUDGET = 800
+CORE_ROWS = 5
+CORE_HEADERS = 100
+PART_HEADERS = 10
 
 
-def check(root):
-    problems = []
+def check_headers(root):
+    """Yields one line per part of the public interface that has too many headers."""
+    order = Order(root / "tools" / "layers.txt")
+    base = root / "include" / "ashlar"
+    counts = {}
+    for path in base.rglob("*.h"):
+        parts = path.relative_to(base).parts
+        place = order.place(parts) if len(parts) > 1 else None
+        if place is None or place[0] == "layer" and order.number[place[1]] <= CORE_ROWS:
+            part = f"rows 0 to {CORE_ROWS}"
+        elif place[0] == "layer":
+            part = f"row {order.number[place[1]]}"
+        else:
+            part = "/".join(place) if place[0] == "backend" else place[1]
+        counts[part] = counts.get(part, 0) + 1
+    for part, count in sorted(counts.items()):
+        budget = CORE_HEADERS if part == f"rows 0 to {CORE_ROWS}" else PART_HEADERS
+        if count > budget:
+            yield f"include/ashlar: {count} public headers in {part}; the budget is {budget}"
+
+
+def check_lines(root):
+    """Yields one line per file that is too long."""
     for folder in FOLDERS:
         budget = TEST_BUDGET if folder == "tests" else BUDGET
         for path in sorted((root / folder).rglob("*")):
@@ -23,14 +51,14 @@ def check(root):
                 continue
             lines = path.read_bytes().count(b"\n")
             if lines > budget:
-                problems.append(f"{path.relative_to(root)}:{lines}: {lines} lines; the budget is {budget}")
-    return problems
+                yield f"{path.relative_to(root)}:{lines}: {lines} lines; the budget is {budget}"
 
 
 def main():
     if len(sys.argv) != 2:
         sys.exit(__doc__)
-    problems = check(pathlib.Path(sys.argv[1]).resolve())
+    root = pathlib.Path(sys.argv[1]).resolve()
+    problems = [*check_lines(root), *check_headers(root)]
     for problem in problems:
         print(problem)
     sys.exit(1 if problems else 0)

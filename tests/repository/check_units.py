@@ -2,10 +2,10 @@
 
 usage: check_units.py ROOT
 
-Sources of a folder share a unit (cmake/ashlar_unity.cmake). A name that one of them defines in an anonymous namespace is
-found before the same name of a header by all that stand behind it, and where the types agree nobody says so. So a name at
-the top of an anonymous namespace below src, apps or tests must not stand in a header that a source of its folder includes,
-in the same namespace or one around it.
+Sources of a folder share a unit (cmake/ashlar_unity.cmake). A name that one of them defines in an anonymous
+namespace hides the same name of a header from all later sources, silently where the types agree. So a name at
+the top of an anonymous namespace below src, apps or tests must not appear in a header that a source of its
+folder includes, in the same namespace or one around it.
 """
 
 import collections
@@ -20,13 +20,14 @@ DEFINES = [
     re.compile(r"^(?:class|struct|enum class|enum) (?:alignas\([^)]*\) )?(?:\[\[[^\]]*\]\] )?(\w+)\b[^;]*$"),
     re.compile(r"^using (\w+) ="),
     re.compile(r"^(?:inline |static )*(?:constexpr|const) [^(){}]*?\b(\w+)(?:\[\w*\])* ?[={]"),
-    re.compile(r"^(?:inline |static |constexpr |\[\[[^\]]*\]\] )*(?!return|else|using|namespace|template|TEST|INSTANTIATE)"
+    re.compile(r"^(?:inline |static |constexpr |\[\[[^\]]*\]\] )*"
+               r"(?!return|else|using|namespace|template|TEST|INSTANTIATE)"
                r"[\w:]+(?:<[^()]*>)?[&* ]+(\w+)\("),
 ]
 
 
 def defined(text):
-    """(namespace, name) of what is defined at the top of a namespace, and whether that is an anonymous one."""
+    """(namespace, name, anonymous) of everything defined at the top of a namespace."""
     stack, found = [], []
     for line in text.splitlines():
         if opened := OPENS.match(line):
@@ -69,9 +70,11 @@ def check(root):
                 if not anonymous:
                     continue
                 for header in sorted(included):
-                    around = [other for other in names_of(header).get(name, ()) if f"{namespace}::".startswith(f"{other}::")]
+                    around = [other for other in names_of(header).get(name, ())
+                              if f"{namespace}::".startswith(f"{other}::")]
                     if around:
-                        problems.append(f"{source.relative_to(root)}: {name} hides that of {header.relative_to(root)}")
+                        problems.append(f"{source.relative_to(root)}: {name} hides that of "
+                                        f"{header.relative_to(root)}")
     return problems
 
 

@@ -1,6 +1,7 @@
 """Proves that each repository check can fail, on small trees made for it.
 
-usage: self_test.py [CheckLayers|CheckSizes|CheckText|CheckUnits|CheckReadme|CheckHeaders|CheckBenchmarks|CheckFormat]
+usage: self_test.py [CheckLayers|CheckSizes|CheckText|CheckUnits|CheckNames|CheckColumns|CheckPaths|
+                     CheckGlossary|CheckCounts|CheckReadme|CheckHeaders|CheckBenchmarks|CheckFormat]
 
 CheckHeaders and CheckBenchmarks take COMPILER from the environment, CheckFormat CLANG_FORMAT.
 """
@@ -50,14 +51,17 @@ class CheckLayers(Fixture):
 
     def setUp(self):
         super().setUp()
-        self.write("tools/layers.txt", "# rows\n0 base\n1 tokens\n3 block\n3 index\nany testing\nbackend zmq index\n")
+        self.write("tools/layers.txt",
+                   "# rows\n0 base\n1 tokens\n3 block\n3 index\nany testing\nbackend zmq index\n")
         self.write("include/ashlar/base/a.h", "#include <vector>\n")
-        self.write("src/block/b.cc", '#include "ashlar/base/a.h"\n#include "block/c.h"\n#include "tokens/t.h"\n')
+        self.write("src/block/b.cc",
+                   '#include "ashlar/base/a.h"\n#include "block/c.h"\n#include "tokens/t.h"\n')
 
     def test_a_tree_in_order_passes(self):
         self.write("include/ashlar/ashlar.h", '#include "ashlar/base/a.h"\n')
         self.write("src/testing/t.cc", '#include "block/b.h"\n')
-        self.write("src/backend/zmq/z.cc", '#include "index/i.h"\n#include "tokens/t.h"\n#include "backend/zmq/z.h"\n')
+        self.write("src/backend/zmq/z.cc",
+                   '#include "index/i.h"\n#include "tokens/t.h"\n#include "backend/zmq/z.h"\n')
         self.assert_passes()
 
     def test_a_higher_layer_is_refused(self):
@@ -100,7 +104,8 @@ class CheckLayers(Fixture):
 
 
     def write_rooms(self):
-        self.write("tools/layers.txt", "0 base\n3 block\n3 index\nroom index/common\nroom index/flash common\n"
+        self.write("tools/layers.txt",
+                   "0 base\n3 block\n3 index\nroom index/common\nroom index/flash common\n"
                    "room index/radix common\nface index/radix radix_tree.h\n")
         self.write("src/block/b.cc", "\n")
         self.write("include/ashlar/index/radix_tree.h", "#pragma once\n")
@@ -114,7 +119,8 @@ class CheckLayers(Fixture):
     def test_a_room_that_includes_its_neighbour_is_refused(self):
         self.write_rooms()
         self.write("src/index/flash/g.cc", '#include "index/radix/r.h"\n')
-        self.assert_fails("src/index/flash/g.cc:1: includes index/radix/r.h; room: index/flash may not include index/radix")
+        self.assert_fails("src/index/flash/g.cc:1: includes index/radix/r.h; room: index/flash may not "
+                          "include index/radix")
 
     def test_the_face_of_a_neighbour_is_refused(self):
         self.write_rooms()
@@ -135,6 +141,14 @@ class CheckLayers(Fixture):
 class CheckSizes(Fixture):
     script = "check_sizes.py"
 
+    def setUp(self):
+        super().setUp()
+        self.write("tools/layers.txt", "0 base\n5 tiers\n6 service\nany testing\nbackend zmq base\n")
+
+    def write_headers(self, folder, count):
+        for at in range(count):
+            self.write(f"include/ashlar/{folder}/h{at}.h", "#pragma once\n")
+
     def test_files_within_their_budget_pass(self):
         self.write("src/a.cc", "\n" * 600)
         self.write("tests/a_test.cc", "\n" * 800)
@@ -147,6 +161,25 @@ class CheckSizes(Fixture):
     def test_a_long_test_is_refused(self):
         self.write("tests/a_test.cc", "\n" * 801)
         self.assert_fails("tests/a_test.cc:801: 801 lines; the budget is 800")
+
+    def test_as_many_headers_as_the_budget_pass(self):
+        self.write("include/ashlar/ashlar.h", "\n")
+        self.write_headers("base", 50)
+        self.write_headers("tiers/detail", 49)
+        for part in ("service", "testing", "backend/zmq"):
+            self.write_headers(part, 10)
+        self.assert_passes()
+
+    def test_the_core_has_one_budget_with_its_first_header(self):
+        self.write("include/ashlar/ashlar.h", "\n")
+        self.write_headers("base", 50)
+        self.write_headers("tiers", 50)
+        self.assert_fails("101 public headers in rows 0 to 5; the budget is 100")
+
+    def test_later_rows_test_support_and_leaves_have_one_each(self):
+        for part, shown in (("service", "row 6"), ("testing", "testing"), ("backend/zmq", "backend/zmq")):
+            self.write_headers(part, 11)
+            self.assert_fails(f"11 public headers in {shown}; the budget is 10")
 
 
 class CheckText(Fixture):
@@ -181,6 +214,147 @@ class CheckText(Fixture):
         self.assert_fails("new.txt:1: space:")
 
 
+class CheckNames(Fixture):
+    script = "check_names.py"
+
+    def test_names_that_differ_pass(self):
+        self.write("include/ashlar/a.h",
+                   "namespace a { class A final : public B { struct Inner {}; }; enum E { kE }; }\n")
+        self.write("src/b.cc", "namespace a { namespace { struct B { struct Inner {}; }; } int f(const "
+                   "struct A& a) {} }\n")
+        self.assert_passes()
+
+    def test_what_defines_no_type_does_not_count(self):
+        self.write("include/ashlar/a.h",
+                   "namespace a { struct A {}; template <class T> struct B { T t; }; }\n")
+        self.write("include/ashlar/b.h", "namespace b { struct A; enum class B : int; }\n")
+        self.write("src/c.cc", "template <> struct B<int> {};\nstruct A::Inner {};\n// struct A {};\n"
+                   'const char* text = "struct A {};";\nvoid f() { struct A { int i; }; }\n')
+        self.assert_passes()
+
+    def test_two_types_of_one_name_are_refused(self):
+        self.write("include/ashlar/a.h", "namespace a {\nstruct Same {};\n}\n")
+        for text in ("class Same {};", "enum class Same : int { kOne };",
+                     "template <class T>\nclass Same {};",
+                     "namespace { struct alignas(64) Same {}; }", "template <class T> concept Same = true;",
+                     "class [[nodiscard]] Same final : public Base {};", 'class CAPABILITY("mutex") Same {};',
+                     "using Same = StrongId<struct SameTag, int>;"):
+            self.write("src/b.cc", f"namespace b {{\n{text}\n}}\n")
+            self.assert_fails("Same: defined 2 times: include/ashlar/a.h:2, src/b.cc:")
+
+    def test_variants_of_one_file_count_once(self):
+        self.write("src/a.cc", "#if X\nstruct A {};\n#else\nstruct A {};\n#endif\n")
+        self.assert_passes()
+
+
+class CheckColumns(Fixture):
+    script = "check_columns.py"
+
+    def test_short_lines_and_markdown_pass(self):
+        self.write("src/a.cc", "x" * 110 + "\n" + "é" * 110 + "\n")
+        self.write("docs/a.md", "x" * 300 + "\n")
+        self.write("bench/notes", "x" * 300 + "\n")
+        self.assert_passes()
+
+    def test_long_lines_are_refused(self):
+        for name in ("src/a.h", "src/a.cu", "a.py", "cmake/a.cmake", "src/CMakeLists.txt", "Makefile",
+                     "scripts/a"):
+            self.write(name, "\n" + "x" * 111 + "\n")
+            self.assert_fails(f"{name}:2: 111 columns; the limit is 110")
+
+    def test_scripts_without_a_suffix_are_looked_at(self):
+        self.write("bench/run", "#!/bin/sh\n" + "x" * 111 + "\n")
+        self.assert_fails("bench/run:2: 111 columns")
+
+
+class CheckPaths(Fixture):
+    script = "check_paths.py"
+
+    def setUp(self):
+        super().setUp()
+        self.write("src/a/b.cc", "// See docs/page.md.\n")
+        self.write("docs/page.md", "# Page\n\n## What it `does`\n")
+
+    def test_what_exists_passes(self):
+        self.write("README.md",
+                   "[page](docs/page.md#what-it-does) `src/a/b.cc` `src/a/*.cc` `src/{a,a}/b.cc` "
+                   "`b.cc` `a/b.cc` [web](https://example.org/x) `make test`\n```\nsrc/none.cc\n```\n")
+        self.assert_passes()
+
+    def test_a_broken_link_is_refused(self):
+        self.write("docs/other.md", "\n[page](pages.md)\n")
+        self.assert_fails("docs/other.md:2: link: there is no pages.md")
+
+    def test_an_unknown_heading_is_refused(self):
+        self.write("docs/other.md", "[page](page.md#cost)\n")
+        self.assert_fails("link: there is no heading for page.md#cost")
+
+    def test_a_path_that_is_gone_is_refused(self):
+        self.write("docs/other.md", "`src/a/{b,c}.cc`\n")
+        self.assert_fails("docs/other.md:1: path: there is no src/a/c.cc")
+        self.write("docs/other.md", "")
+        self.write("src/a/c.cc", "int a;  // docs/pages.md says why\n")
+        self.assert_fails("src/a/c.cc:1: path: there is no docs/pages.md")
+
+    def test_a_source_that_is_gone_is_refused(self):
+        self.write("docs/other.md", "`a/c.h`\n")
+        self.assert_fails("docs/other.md:1: name: there is no a/c.h")
+
+
+class CheckGlossary(Fixture):
+    script = "check_glossary.py"
+
+    def write_words(self, *words):
+        rows = "".join(f"| {word} | meaning |\n" for word in words)
+        self.write("docs/glossary.md", f"# Glossary\n\n| word | meaning |\n|---|---|\n{rows}")
+
+    def test_words_in_order_pass(self):
+        self.write_words("access", "`Block`", "block size", "cap")
+        self.assert_passes()
+
+    def test_a_word_that_is_defined_twice_is_refused(self):
+        for second in ("slot", "slot (index)"):
+            self.write_words("slot", second)
+            self.assert_fails("docs/glossary.md:6: slot is defined twice")
+
+    def test_another_order_is_refused(self):
+        self.write_words("slot", "shard")
+        self.assert_fails("docs/glossary.md:6: shard comes after slot")
+
+    def test_no_words_at_all_are_refused(self):
+        self.write_words()
+        self.assert_fails("defines no word")
+
+
+class CheckCounts(Fixture):
+    script = "../../tools/count_checks.py"
+
+    def setUp(self):
+        super().setUp()
+        self.write("include/ashlar/base/a.h", "// One.\n// Two.\n// Three.\n\n" + "int a;\n" * 7)
+        self.write("src/base/a.cc", 'static_assert(true);\nASHLAR_DCHECK(a, "b");\n' + "\n" * 387)
+
+    def test_enough_of_both_passes(self):
+        self.assert_passes("--check")
+
+    def test_the_figures_are_printed(self):
+        self.write("src/backend/zmq/z.cc", 'ASHLAR_CHECK(a, "b");\n' * 2)
+        status, output = self.run_check()
+        self.assertEqual(status, 0)
+        self.assertRegex(output, r"base +400 +2 +5\.0 +30\.0 %")
+        self.assertRegex(output, r"backend/zmq +2 +2 +1000\.0\n")
+
+    def test_few_asserts_are_refused(self):
+        self.write("src/base/b.cc", "// ASHLAR_CHECK(a)\n")
+        self.assert_fails("base: 2 asserts in 401 lines are 5.0 per 1,000; 5 are wanted", "--check")
+        self.write("src/backend/zmq/z.cc", "int z;\n")
+        self.assert_fails("backend/zmq: 0 asserts in 1 lines", "--check")
+
+    def test_few_comments_are_refused(self):
+        self.write("include/ashlar/ashlar.h", "int b;\n")
+        self.assert_fails("include: 27.3 % of the lines of public headers are comments", "--check")
+
+
 class CheckReadme(Fixture):
     script = "check_readme.py"
 
@@ -200,6 +374,10 @@ class CheckReadme(Fixture):
         self.write("README.md", "@" + "FIGURES" + "@\n```cpp\nint main() {}\n```\n")
         self.assert_fails("still open")
 
+    def test_a_long_readme_is_refused(self):
+        self.write("README.md", "```cpp\nint main() {}\n```\n" + "\n" * 118)
+        self.assert_fails("121 lines; the limit is 120")
+
     def test_a_readme_without_a_program_is_refused(self):
         self.write("README.md", "# A\n")
         self.assert_fails("no ```cpp block")
@@ -210,11 +388,13 @@ class CheckUnits(Fixture):
 
     def setUp(self):
         super().setUp()
-        self.write("tests/a/names.h", "namespace x::y {\n\ninline int name(int i) {\n  return i;\n}\n\n}  // namespace x::y\n")
+        self.write("tests/a/names.h",
+                   "namespace x::y {\n\ninline int name(int i) {\n  return i;\n}\n\n}  // namespace x::y\n")
         self.write("tests/a/user_test.cc", '#include "a/names.h"\n')
 
     def source(self, namespace, line):
-        self.write("tests/a/b_test.cc", f"namespace {namespace} {{\nnamespace {{\n\n{line}\n\n}}  // namespace\n}}  // namespace {namespace}\n")
+        self.write("tests/a/b_test.cc", f"namespace {namespace} {{\nnamespace {{\n\n{line}\n\n"
+                   f"}}  // namespace\n}}  // namespace {namespace}\n")
 
     def test_names_of_its_own_pass(self):
         self.source("x::y", "int names(int i) {\n  const int name(0);\n}")
@@ -254,8 +434,10 @@ class CheckHeaders(Fixture):
         self.assert_fails("include/ashlar/b.h: does not compile alone:", *self.arguments)
 
     def test_a_header_that_leans_on_one_of_the_standard_library_is_refused(self):
-        self.write("include/ashlar/b.h", "#pragma once\n#include <vector>\ninline std::vector<int> b() { return {}; }\n")
-        self.write("include/ashlar/c.h", "#pragma once\n// std::map\ninline std::vector<int> c() { return {}; }\n")
+        self.write("include/ashlar/b.h",
+                   "#pragma once\n#include <vector>\ninline std::vector<int> b() { return {}; }\n")
+        self.write("include/ashlar/c.h",
+                   "#pragma once\n// std::map\ninline std::vector<int> c() { return {}; }\n")
         self.assert_fails("include/ashlar/c.h: std::vector needs #include <vector>\n", *self.arguments)
 
     def test_one_that_it_includes_may_bring_the_standard_library(self):
@@ -277,7 +459,8 @@ class CheckBenchmarks(Fixture):
         compiler = os.environ.get("COMPILER", "g++-12")
         entries = []
         for name in ("bench/a.cc", "src/b.cc", "bench/c.cu"):
-            command = f"/usr/bin/cmake -E env X=1 /usr/bin/ccache {compiler} -DANSWER=42 -o a.o -c {self.root / name}"
+            launcher = "/usr/bin/cmake -E env X=1 /usr/bin/ccache"
+            command = f"{launcher} {compiler} -DANSWER=42 -o a.o -c {self.root / name}"
             entries.append({"directory": str(self.root), "file": str(self.root / name), "command": command})
         self.commands.write_text(json.dumps(entries))
 

@@ -2,9 +2,10 @@
 
     run_vllm.py VLLM_CHECK
 
-A tiny Llama with random weights serves conversations from a cache so small that it evicts. Before each request the program
-VLLM_CHECK, which joined late and heard the engine only over its sockets, is asked how many blocks of the prompt the engine
-holds; the engine then must report as many cached tokens. At the end the engine is started anew, on the same ports.
+A tiny Llama with random weights serves conversations from a cache so small that it evicts. The program
+VLLM_CHECK joins late and hears the engine only over its sockets. Before each request it is asked how many
+blocks of the prompt the engine holds; the engine then must report as many cached tokens. At the end the
+engine restarts on the same ports.
 """
 import json
 import os
@@ -32,7 +33,8 @@ def write_model(folder):
     """A configuration is enough: the weights are made up by vLLM."""
     config = dict(
         architectures=["LlamaForCausalLM"], model_type="llama", torch_dtype="bfloat16", vocab_size=VOCABULARY,
-        hidden_size=256, intermediate_size=512, num_hidden_layers=4, num_attention_heads=4, num_key_value_heads=2,
+        hidden_size=256, intermediate_size=512, num_hidden_layers=4, num_attention_heads=4,
+        num_key_value_heads=2,
         head_dim=64, max_position_embeddings=4096, rms_norm_eps=1e-5, rope_theta=10000.0, hidden_act="silu",
         tie_word_embeddings=False, bos_token_id=1, eos_token_id=2)
     (folder / "config.json").write_text(json.dumps(config))
@@ -63,7 +65,8 @@ class Engine:
 
     def generate(self, prompts, tokens):
         """Outputs and cached tokens of each prompt."""
-        results = self.llm.generate([{"prompt_token_ids": p} for p in prompts], self.sampling(tokens), use_tqdm=False)
+        results = self.llm.generate([{"prompt_token_ids": p} for p in prompts], self.sampling(tokens),
+                                    use_tqdm=False)
         return [(list(r.outputs[0].token_ids), r.num_cached_tokens) for r in results]
 
     def stop(self):
@@ -115,7 +118,8 @@ class Run:
         whole = (len(prompt) - 1) // BLOCK
         [(output, cached)] = self.engine.generate([prompt], tokens)
         expected = min(depth, whole) * BLOCK
-        assert cached == expected, f"prompt of {len(prompt)}: vLLM had {cached} tokens, Ashlar expected {expected}"
+        said = f"prompt of {len(prompt)}: vLLM had {cached} tokens, Ashlar expected {expected}"
+        assert cached == expected, said
         self.checked += 1
         self.with_hits += cached > 0
         self.partial += 0 < cached < whole * BLOCK

@@ -91,7 +91,7 @@ def build(engine, prompts):
 
 
 def serve(manager, requests):
-    """Serves the requests one after the other. Returns the time, the cached tokens and the blocks allocated."""
+    """Serves the requests one by one. Returns the time, the cached tokens and the blocks allocated."""
     cached = allocated = 0
     settle()
     start = time.perf_counter_ns()
@@ -173,10 +173,13 @@ def measure(engine, op, tokens, requests, runs):
 
 
 def parse_arguments():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--op", default=",".join(OPS), help="comma-separated operations (default %(default)s)")
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--op", default=",".join(OPS),
+                        help="comma-separated operations (default %(default)s)")
     parser.add_argument("--tokens", default=",".join(map(str, LENGTHS)),
-                        help=f"comma-separated prompt lengths, multiples of {BLOCK_SIZE} (default %(default)s)")
+                        help=f"comma-separated prompt lengths, multiples of {BLOCK_SIZE} "
+                             "(default %(default)s)")
     parser.add_argument("--requests", type=int, default=0, metavar="N",
                         help="requests per run (default: as many as have twice the blocks of the pool)")
     parser.add_argument("--runs", type=int, default=3, metavar="N",
@@ -193,7 +196,8 @@ def parse_arguments():
     longest = POOL // 2 * BLOCK_SIZE
     for tokens in args.tokens:
         if tokens % BLOCK_SIZE or not 2 * BLOCK_SIZE <= tokens <= longest:
-            parser.error(f"--tokens: {tokens} is no multiple of {BLOCK_SIZE} from {2 * BLOCK_SIZE} to {longest}")
+            parser.error(f"--tokens: {tokens} is no multiple of {BLOCK_SIZE} from {2 * BLOCK_SIZE} to "
+                         f"{longest}")
     if args.requests < 0:
         parser.error(f"--requests must not be negative, got {args.requests}")
     if args.runs < 1:

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Writes login_keys.h: keys and JWTs with which tests log in at a nats-server of their own.
 
-Seeds are hashes of their names, so the file comes out the same each time. Nothing else may use them. Needs openssl.
+Seeds are hashes of their names, so the file comes out the same each time. Nothing else may use them. Needs
+openssl.
 """
 import base64
 import hashlib
@@ -49,10 +50,12 @@ class Key:
 
         body = {"jti": "", "iat": 1700000000, "iss": self.public, "name": name, "sub": subject,
                 "nats": claims | {"version": 2}}
-        body["jti"] = base64.b32encode(hashlib.sha256(json.dumps(body).encode()).digest()).decode().rstrip("=")
+        digest = hashlib.sha256(json.dumps(body).encode()).digest()
+        body["jti"] = base64.b32encode(digest).decode().rstrip("=")
         head = json.dumps({"typ": "JWT", "alg": "ed25519-nkey"}, separators=(",", ":"))
         signed = text(head.encode()) + "." + text(json.dumps(body, separators=(",", ":")).encode())
-        signature = self.openssl("pkeyutl", "-sign", "-rawin", "-keyform", "DER", "-inkey", "KEY", "-in", "DATA",
+        signature = self.openssl("pkeyutl", "-sign", "-rawin", "-keyform", "DER", "-inkey", "KEY", "-in",
+                                 "DATA",
                                  data=signed.encode())
         return signed + "." + text(signature)
 
@@ -61,6 +64,7 @@ def main():
     operator, account = Key("O", "operator"), Key("A", "account")
     user, other = Key("U", "user"), Key("U", "other user")
     unlimited = {"subs": -1, "data": -1, "payload": -1}
+    user_claims = unlimited | {"pub": {}, "sub": {}, "type": "user"}
     values = {
         "kUser": user.public,
         "kUserSeed": user.seed,
@@ -71,9 +75,9 @@ def main():
         "kAccountJwt": operator.token(account.public, "test account", {
             "limits": unlimited | {"imports": -1, "exports": -1, "wildcards": True, "conn": -1, "leaf": -1},
             "type": "account"}),
-        "kUserJwt": account.token(user.public, "test user", unlimited | {"pub": {}, "sub": {}, "type": "user"}),
+        "kUserJwt": account.token(user.public, "test user", user_claims),
         # Of nobody that the operator knows.
-        "kStrangeJwt": other.token(user.public, "stranger", unlimited | {"pub": {}, "sub": {}, "type": "user"}),
+        "kStrangeJwt": other.token(user.public, "stranger", user_claims),
     }
     lines = ["// Written by make_login_keys.py: keys of tests alone, known to everybody.", "#pragma once", "",
              "namespace ashlar::backend::nats::login_keys {", "", "// clang-format off"]

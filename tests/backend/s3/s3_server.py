@@ -2,9 +2,9 @@
 
 usage: s3_server.py BUCKET PORT [CERTIFICATE KEY]
 
-Listens on 127.0.0.1, prints one line, "PORT ACCESS_KEY SECRET_KEY SESSION_ACCESS_KEY SESSION_SECRET_KEY SESSION_TOKEN",
-and serves until it is killed. Port 0 means any; the keys are the same in every run. With a certificate and its key it
-speaks TLS.
+Listens on 127.0.0.1, prints one line, "PORT ACCESS_KEY SECRET_KEY SESSION_ACCESS_KEY SESSION_SECRET_KEY
+SESSION_TOKEN", and serves until it is killed. Port 0 means any; the keys are the same in every run. With a
+certificate and its key it speaks TLS.
 """
 
 import logging
@@ -23,7 +23,8 @@ from moto.sts.models import sts_backends
 from werkzeug.serving import WSGIRequestHandler, make_server
 
 POLICY = '{"Version": "2012-10-17", "Statement": [{"Effect": "Allow", "Action": "s3:*", "Resource": "*"}]}'
-TRUST = '{"Version": "2012-10-17", "Statement": [{"Effect": "Allow", "Action": "sts:AssumeRole", "Principal": {"AWS": "*"}}]}'
+TRUST = ('{"Version": "2012-10-17", "Statement": '
+         '[{"Effect": "Allow", "Action": "sts:AssumeRole", "Principal": {"AWS": "*"}}]}')
 
 
 class KeepAlive(WSGIRequestHandler):
@@ -40,9 +41,11 @@ def credentials():
     role = iam.create_role("role", TRUST, "/", None, None, [], 3600)
     iam.put_role_policy("role", "all", POLICY)
     session = sts_backends[DEFAULT_ACCOUNT_ID]["aws"].assume_role(
-        region_name="us-east-1", role_session_name="test", role_arn=role.arn, policy=None, duration=3600, external_id=""
+        region_name="us-east-1", role_session_name="test", role_arn=role.arn, policy=None, duration=3600,
+        external_id="",
     )
-    return key.access_key_id, key.secret_access_key, session.access_key_id, session.secret_access_key, session.session_token
+    session_keys = (session.access_key_id, session.secret_access_key, session.session_token)
+    return key.access_key_id, key.secret_access_key, *session_keys
 
 
 def main():
