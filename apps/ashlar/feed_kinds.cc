@@ -5,8 +5,8 @@
 #include <utility>
 
 #include "apps/ashlar/host_port.h"
-#include "ashlar/feed/file_feed.h"
-#include "ashlar/feed/recording_source.h"
+#include "ashlar/feed/engine_source.h"
+#include "ashlar/feed/feed_source.h"
 
 namespace ashlar::apps {
 

@@ -196,10 +196,10 @@ class Relaying {
   void tell(const feed::StreamRelay& relay) const {
     std::string text = "relayed " + std::to_string(relay.relayed()) + " events; " + report_.text;
     for (const events::EventCounters& stream : relay.counters())
-      for (const events::LaneCounters& lane : stream.lanes)
-        if (!lane.last_error.empty() && lane.waiting != 0)
-          text += "\n  " + std::to_string(lane.waiting) + " events wait for " + lane.sink + ": " +
-                  lane.last_error;
+      for (const events::SinkCounters& queue : stream.sinks)
+        if (!queue.last_error.empty() && queue.waiting != 0)
+          text += "\n  " + std::to_string(queue.waiting) + " events wait for " + queue.sink + ": " +
+                  queue.last_error;
     std::size_t said = 0;
     for (const auto& [worker, error] : relay.refused()) {
       if (said++ == kRefusedSaid) {

@@ -1,4 +1,4 @@
-#include "events/sink_lane.h"
+#include "events/sink_queue.h"
 
 #include <algorithm>
 #include <chrono>
@@ -30,18 +30,18 @@ std::int64_t unix_now_ns() {
 
 }  // namespace
 
-SinkLane::SinkLane(std::shared_ptr<BatchSink> sink, const BatchProfile& profile, Context context)
+SinkQueue::SinkQueue(std::shared_ptr<BatchSink> sink, const BatchProfile& profile, Context context)
     : sink_(std::move(sink)),
       name_(sink_->describe()),
       profile_(profile),
       context_(std::move(context)),
       retry_(profile.retry) {}
 
-SinkLane::~SinkLane() {
+SinkQueue::~SinkQueue() {
   stop();
 }
 
-Result<void> SinkLane::start(std::uint64_t first, bool owes_snapshot) {
+Result<void> SinkQueue::start(std::uint64_t first, bool owes_snapshot) {
   {
     const MutexLock lock(mu_);
     out_ = flushed_ = first;
@@ -50,7 +50,7 @@ Result<void> SinkLane::start(std::uint64_t first, bool owes_snapshot) {
   return start_thread(&thread_, [this] { run(); });
 }
 
-void SinkLane::append(std::span<const KvEvent> events) {
+void SinkQueue::append(std::span<const KvEvent> events) {
   if (events.empty()) return;
   const MutexLock lock(mu_);
   if (owes_snapshot_) {
@@ -76,7 +76,7 @@ void SinkLane::append(std::span<const KvEvent> events) {
   if (first || eighths(before) != eighths(pending_.size())) changed_.notify_all();
 }
 
-void SinkLane::begin_at(std::uint64_t) {
+void SinkQueue::begin_at(std::uint64_t) {
   const MutexLock lock(mu_);
   pending_.clear();
   taken_left_ = 0;
@@ -86,14 +86,14 @@ void SinkLane::begin_at(std::uint64_t) {
   sends_snapshot_ = true;
 }
 
-void SinkLane::hurry(std::uint64_t number, Clock::TimePoint until) {
+void SinkQueue::hurry(std::uint64_t number, Clock::TimePoint until) {
   const MutexLock lock(mu_);
   hurry_ = std::max(hurry_, number);
   finish_by_ = std::max(finish_by_, until);
   changed_.notify_all();
 }
 
-bool SinkLane::wait_for(std::uint64_t number, Clock::TimePoint until) {
+bool SinkQueue::wait_for(std::uint64_t number, Clock::TimePoint until) {
   const MutexLock lock(mu_);
   while (flushed_ < number || owes_snapshot_ || sends_snapshot_) {
     if (stopping_ || context_.clock->now() >= until) return false;
@@ -102,7 +102,7 @@ bool SinkLane::wait_for(std::uint64_t number, Clock::TimePoint until) {
   return true;
 }
 
-void SinkLane::stop() {
+void SinkQueue::stop() {
   {
     const MutexLock lock(mu_);
     stopping_ = true;
@@ -111,30 +111,30 @@ void SinkLane::stop() {
   if (thread_.joinable()) thread_.join();
 }
 
-LaneCounters SinkLane::counters() const {
+SinkCounters SinkQueue::counters() const {
   const MutexLock lock(mu_);
-  LaneCounters counters = counters_;
+  SinkCounters counters = counters_;
   counters.sink = name_;
   counters.waiting = waiting_locked();
   return counters;
 }
 
 // The more events wait, the sooner: with half a batch after half of the time.
-Clock::TimePoint SinkLane::due_at_locked() const {
+Clock::TimePoint SinkQueue::due_at_locked() const {
   const double full = static_cast<double>(pending_.size()) / static_cast<double>(profile_.max_events);
   const double share = std::max(0.0, 1.0 - full);
   return oldest_ + Clock::Duration(static_cast<Clock::Duration::rep>(
                        static_cast<double>(profile_.max_age.count()) * share));
 }
 
-bool SinkLane::is_due_locked(Clock::TimePoint now) const {
+bool SinkQueue::is_due_locked(Clock::TimePoint now) const {
   if (retry_at_ && now < *retry_at_) return false;
   if (owes_snapshot_ || sends_snapshot_ || taken_left_ != 0) return true;
   if (pending_.empty()) return hurry_ > flushed_ && out_ >= hurry_;
   return pending_.size() >= profile_.max_events || hurry_ > out_ || now >= due_at_locked();
 }
 
-void SinkLane::run() {
+void SinkQueue::run() {
   for (;;) {
     enum class Next : std::uint8_t { kSnapshot, kEvents, kFinish };
     Next next = Next::kEvents;
@@ -179,7 +179,7 @@ void SinkLane::run() {
   }
 }
 
-Result<void> SinkLane::publish(EventBatch batch) {
+Result<void> SinkQueue::publish(EventBatch batch) {
   batch.stream = context_.stream;
   batch.keys = context_.keys;
   if (batch.published_ns == 0) batch.published_ns = unix_now_ns();
@@ -189,7 +189,7 @@ Result<void> SinkLane::publish(EventBatch batch) {
 }
 
 // The sink has everything; now it is to finish it.
-bool SinkLane::finish() {
+bool SinkQueue::finish() {
   std::uint64_t number = 0;
   Clock::TimePoint until;
   {
@@ -206,13 +206,13 @@ bool SinkLane::finish() {
   return true;
 }
 
-void SinkLane::note_failure(const Error& error) {
+void SinkQueue::note_failure(const Error& error) {
   const MutexLock lock(mu_);
   ++counters_.failures;
   counters_.last_error = error.to_string();
 }
 
-bool SinkLane::send_events() {
+bool SinkQueue::send_events() {
   while (taken_done_ < taken_.size()) {
     const std::size_t count = std::min(profile_.max_events, taken_.size() - taken_done_);
     const std::span<const KvEvent> events = std::span(taken_).subspan(taken_done_, count);
@@ -235,7 +235,7 @@ bool SinkLane::send_events() {
 }
 
 // A part that fails is tried again; the parts before it are out.
-bool SinkLane::send_snapshot() {
+bool SinkQueue::send_snapshot() {
   if (!snapshot_) {
     snapshot_ = context_.snapshot(*this);
     snapshot_part_ = 0;

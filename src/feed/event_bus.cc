@@ -1,4 +1,4 @@
-#include "ashlar/feed/event_bus.h"
+#include "ashlar/feed/feed_source.h"
 
 #include <algorithm>
 #include <deque>

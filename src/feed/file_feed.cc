@@ -1,4 +1,4 @@
-#include "ashlar/feed/file_feed.h"
+#include "ashlar/feed/feed_source.h"
 
 #include <fcntl.h>
 #include <sys/file.h>

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "ashlar/feed/engine_ingest.h"
+#include "ashlar/feed/engine_session.h"
 
 namespace ashlar::feed {
 

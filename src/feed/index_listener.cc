@@ -1,4 +1,4 @@
-#include "ashlar/feed/index_listener.h"
+#include "ashlar/feed/index_feeder.h"
 
 namespace ashlar::feed {
 

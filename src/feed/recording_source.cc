@@ -1,4 +1,4 @@
-#include "ashlar/feed/recording_source.h"
+#include "ashlar/feed/engine_source.h"
 
 #include <utility>
 

@@ -19,7 +19,7 @@
 #include <vector>
 
 #include "ashlar/base/byte_budget.h"
-#include "ashlar/events/storage_tier.h"
+#include "ashlar/events/tier.h"
 #include "feed/engine_run.h"
 
 namespace ashlar::feed {

@@ -5,7 +5,6 @@
 #include <new>
 #include <utility>
 
-#include "ashlar/index/concurrent_radix_tree.h"
 #include "ashlar/index/flash_index.h"
 #include "ashlar/index/locked_index.h"
 #include "ashlar/index/positional_indexer.h"
@@ -27,8 +26,9 @@ Result<std::unique_ptr<AnyIndex>> make(const IndexOptions& options, const Args&.
   using Pool = ThreadPoolIndexer<Shared>;
   auto pool = Pool::create(pool_options(options), args...);
   if (!pool) return std::move(pool).error();
-  const std::string lanes = options.threads == 1 ? "1 lane" : std::to_string(options.threads) + " lanes";
-  return std::unique_ptr<AnyIndex>(new IndexOf<Pool>(options.kind + " in " + lanes, std::move(pool).value()));
+  const std::string pool_name = options.kind + " on " + std::to_string(options.threads) +
+                                (options.threads == 1 ? " thread" : " threads");
+  return std::unique_ptr<AnyIndex>(new IndexOf<Pool>(pool_name, std::move(pool).value()));
 }
 
 Result<std::unique_ptr<AnyIndex>> make_any(const IndexOptions& options) {

@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "ashlar/feed/engine_ingest.h"
+#include "ashlar/feed/engine_session.h"
 #include "feed/untidy_engine.h"
 #include "support/rounds.h"
 

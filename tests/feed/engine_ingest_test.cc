@@ -1,4 +1,4 @@
-#include "ashlar/feed/engine_ingest.h"
+#include "ashlar/feed/engine_session.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // EventBus: from an EventManager to receivers in the same process, also to those who fall behind.
-#include "ashlar/feed/event_bus.h"
+#include "ashlar/feed/feed_source.h"
 
 #include <gtest/gtest.h>
 

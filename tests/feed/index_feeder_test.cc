@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "ashlar/feed/engine_ingest.h"
+#include "ashlar/feed/engine_session.h"
 #include "ashlar/index/radix_tree.h"
 #include "feed/batch_builder.h"
 #include "feed/untidy_engine.h"

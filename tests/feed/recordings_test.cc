@@ -9,10 +9,9 @@
 
 #include "ashlar/base/random.h"
 #include "ashlar/events/engine_codec.h"
-#include "ashlar/feed/engine_ingest.h"
 #include "ashlar/feed/engine_session.h"
+#include "ashlar/feed/engine_source.h"
 #include "ashlar/feed/index_feeder.h"
-#include "ashlar/feed/recording_source.h"
 #include "ashlar/index/flash_index.h"
 #include "ashlar/index/radix_tree.h"
 #include "ashlar/tokens/sequence_hasher.h"

@@ -10,7 +10,7 @@
 #include "ashlar/base/random.h"
 #include "ashlar/events/event_codec.h"
 #include "ashlar/events/event_manager.h"
-#include "ashlar/feed/event_bus.h"
+#include "ashlar/feed/feed_source.h"
 #include "ashlar/testing/blocks.h"
 #include "ashlar/testing/managers.h"
 #include "ashlar/testing/sequence_builder.h"

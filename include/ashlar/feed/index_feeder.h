@@ -14,6 +14,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <span>
 #include <unordered_map>
@@ -21,8 +22,7 @@
 
 #include "ashlar/events/index_sink.h"
 #include "ashlar/events/kv_event.h"
-#include "ashlar/events/storage_tier.h"
-#include "ashlar/events/worker.h"
+#include "ashlar/feed/stream_receiver.h"
 #include "ashlar/tokens/sequence_hash.h"
 #include "ashlar/tokens/token.h"
 
@@ -112,6 +112,27 @@ class IndexFeeder {
   tokens::SequenceHash run_end_;
   std::vector<events::StoredBlock> run_;
   std::vector<events::BlockName> removals_;
+};
+
+// IndexListener: puts what a StreamReceiver hears of workers into a routing index.
+//
+// A worker that begins anew, or whose picture is replaced by a snapshot, is cleared from the index first.
+//
+// Thread safety: thread-compatible. Complexity: as IndexFeeder.
+class IndexListener final : public StreamListener {
+ public:
+  // The sink must outlive the listener.
+  explicit IndexListener(events::IndexSink& sink) : sink_(sink) {}
+
+  void on_reset(const events::StreamId& stream) override;
+  void on_events(const events::EventBatch& batch) override;
+
+  // Of one (worker, rank); nothing when it was never heard of.
+  const IndexFeederCounters* counters(const events::Worker& worker) const;
+
+ private:
+  events::IndexSink& sink_;
+  std::map<events::Worker, IndexFeeder> feeders_;
 };
 
 }  // namespace ashlar::feed

@@ -37,7 +37,7 @@ bool is_duplicate(std::string_view ack) {
 
 }  // namespace
 
-Result<std::unique_ptr<JetPublisher>> JetPublisher::create(Connection& connection, Options options) {
+Result<std::unique_ptr<JetPublisher>> JetPublisher::create(NatsConnection& connection, Options options) {
   Result<JetStream> jet_stream = JetStream::open(connection, options.ack_timeout);
   if (!jet_stream) return jet_stream.error();
   if (Result<void> there = jet_stream->ensure_stream(options.stream, options.subjects); !there)

@@ -9,9 +9,9 @@
 #include <utility>
 
 #include "backend/nats/batch_pieces.h"
-#include "backend/nats/connection.h"
 #include "backend/nats/jet_publisher.h"
 #include "backend/nats/jet_stream.h"
+#include "backend/nats/nats_connection.h"
 #include "backend/nats/nats_error.h"
 #include "backend/nats/snapshot_bucket.h"
 #include "backend/nats/snapshot_responder.h"
@@ -58,7 +58,7 @@ class NatsSink::Parts {
   }
 
   const NatsSinkOptions options;
-  std::unique_ptr<Connection> connection;
+  std::unique_ptr<NatsConnection> connection;
   std::unique_ptr<JetPublisher> jets;  // none: core
   std::map<events::Worker, SnapshotCut> cuts;
   std::map<events::Worker, std::chrono::steady_clock::time_point> next_in_bucket;
@@ -95,7 +95,7 @@ Result<std::unique_ptr<NatsSink>> NatsSink::create(NatsSinkOptions options) {
   if (Result<void> good = options.validate(); !good) return good.error();
   auto parts = std::make_unique<Parts>(std::move(options));
   const NatsSinkOptions& given = parts->options;
-  Result<std::unique_ptr<Connection>> connection = Connection::connect(given.connection);
+  Result<std::unique_ptr<NatsConnection>> connection = NatsConnection::connect(given.connection);
   if (!connection) return connection.error();
   parts->connection = std::move(*connection);
   if (given.mode == NatsMode::kJetStream) {
@@ -155,7 +155,7 @@ Result<void> NatsSink::flush(Clock::TimePoint until) {
 
 Result<void> NatsSink::flush(std::chrono::milliseconds timeout) {
   if (parts_->jets != nullptr) return parts_->jets->flush(timeout);
-  Connection& connection = *parts_->connection;
+  NatsConnection& connection = *parts_->connection;
   const auto deadline = std::chrono::steady_clock::now() + timeout;
   // What waits for a server that is away goes out when it is back.
   if (!connection.wait_until_connected(timeout)) return connection.unavailable();

@@ -8,8 +8,8 @@
 
 #include "ashlar/base/log.h"
 #include "ashlar/events/event_codec.h"
-#include "backend/nats/connection.h"
 #include "backend/nats/jet_stream.h"
+#include "backend/nats/nats_connection.h"
 #include "backend/nats/nats_error.h"
 #include "backend/nats/pull_consumer.h"
 #include "backend/nats/replay_order.h"
@@ -55,7 +55,7 @@ class NatsSource::Parts {
 
   const NatsSourceOptions options;
   const std::string filter;
-  std::unique_ptr<Connection> connection;
+  std::unique_ptr<NatsConnection> connection;
   std::optional<JetStream> jet_stream;
   Subscription subscription;             // core
   std::optional<PullConsumer> consumer;  // JetStream; none: to be made again
@@ -218,7 +218,7 @@ NatsSource::Parts::Snapshot NatsSource::Parts::read_bucket(const events::Worker&
 Result<std::unique_ptr<NatsSource>> NatsSource::create(NatsSourceOptions options) {
   if (Result<void> good = options.validate(); !good) return good.error();
   auto parts = std::make_unique<Parts>(std::move(options));
-  Result<std::unique_ptr<Connection>> connection = Connection::connect(parts->options.connection);
+  Result<std::unique_ptr<NatsConnection>> connection = NatsConnection::connect(parts->options.connection);
   if (!connection) return connection.error();
   parts->connection = std::move(*connection);
   if (Result<void> subscribed = parts->subscribe(); !subscribed) return subscribed.error();
@@ -249,7 +249,7 @@ Result<bool> NatsSource::recover(const events::StreamId& stream, std::uint64_t f
   if (!parts.connection->is_connected()) return parts.connection->unavailable();
   // What the ways below have asked and read with holds memory until then.
   struct Sweep {
-    Connection& connection;
+    NatsConnection& connection;
     ~Sweep() { connection.sweep(); }
   } const sweep{*parts.connection};
   const std::uint64_t generation = parts.connection->generation();

@@ -58,7 +58,7 @@ Result<ConsumerInfo> find_or_make(const JetStream& jet_stream, const PullConsume
 
 }  // namespace
 
-Result<PullConsumer> PullConsumer::create(Connection& connection, const JetStream& jet_stream,
+Result<PullConsumer> PullConsumer::create(NatsConnection& connection, const JetStream& jet_stream,
                                           const Options& options) {
   Result<ConsumerInfo> info = find_or_make(jet_stream, options);
   if (!info) return info.error();

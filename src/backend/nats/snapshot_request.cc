@@ -12,7 +12,7 @@
 
 namespace ashlar::backend::nats {
 
-Result<std::optional<std::vector<events::OwnedBatch>>> request_snapshot(Connection& connection,
+Result<std::optional<std::vector<events::OwnedBatch>>> request_snapshot(NatsConnection& connection,
                                                                         const std::string& subject,
                                                                         const events::StreamId& stream,
                                                                         std::chrono::milliseconds timeout,

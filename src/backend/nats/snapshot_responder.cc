@@ -18,7 +18,7 @@ constexpr int kWaitingRequests = 1024;
 
 }  // namespace
 
-Result<std::unique_ptr<SnapshotResponder>> SnapshotResponder::create(Connection& connection,
+Result<std::unique_ptr<SnapshotResponder>> SnapshotResponder::create(NatsConnection& connection,
                                                                      const std::string& subject,
                                                                      events::SnapshotSource& source) {
   std::unique_ptr<SnapshotResponder> self(new SnapshotResponder(connection, source));

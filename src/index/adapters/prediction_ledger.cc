@@ -1,4 +1,4 @@
-#include "ashlar/index/detail/prediction_ledger.h"
+#include "ashlar/index/approximate_index.h"
 
 #include <algorithm>
 #include <array>
