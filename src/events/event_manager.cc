@@ -281,4 +281,10 @@ EventCounters EventManager::counters() const {
   return out;
 }
 
+void EventManager::check_invariants() const {
+  const MutexLock lock(parts_->drain_mu);
+  parts_->state.check_invariants();
+  for (const auto& queue : parts_->queues) queue->check_invariants();
+}
+
 }  // namespace ashlar::events

@@ -5,6 +5,7 @@
 #include <exception>
 #include <utility>
 
+#include "ashlar/base/check.h"
 #include "base/start_thread.h"
 
 namespace ashlar::events {
@@ -65,6 +66,10 @@ void SinkQueue::append(std::span<const KvEvent> events) {
     changed_.notify_all();
     return;
   }
+  ASHLAR_DCHECK(pending_.empty() || pending_.back().sequence + 1 == events.front().sequence,
+                "events reach a sink in order: %llu follows %llu",
+                static_cast<unsigned long long>(events.front().sequence),
+                static_cast<unsigned long long>(pending_.back().sequence));
   const bool first = pending_.empty();
   if (first) oldest_ = context_.clock->now();
   const std::size_t before = pending_.size();
@@ -76,8 +81,10 @@ void SinkQueue::append(std::span<const KvEvent> events) {
   if (first || eighths(before) != eighths(pending_.size())) changed_.notify_all();
 }
 
-void SinkQueue::begin_at(std::uint64_t) {
+void SinkQueue::begin_at(std::uint64_t first) {
   const MutexLock lock(mu_);
+  ASHLAR_CHECK(first >= out_, "a snapshot before event %llu, but the sink has all up to %llu",
+               static_cast<unsigned long long>(first), static_cast<unsigned long long>(out_));
   pending_.clear();
   taken_left_ = 0;
   taken_.clear();
@@ -117,6 +124,21 @@ SinkCounters SinkQueue::counters() const {
   counters.sink = name_;
   counters.waiting = waiting_locked();
   return counters;
+}
+
+void SinkQueue::check_invariants() const {
+  const MutexLock lock(mu_);
+  ASHLAR_CHECK(flushed_ <= out_, "a sink finishes only what it was given");
+  ASHLAR_CHECK(!owes_snapshot_ || waiting_locked() == 0, "a snapshot replaces the %zu events that wait",
+               waiting_locked());
+  ASHLAR_CHECK(waiting_locked() <= profile_.capacity, "%zu events wait, %zu may", waiting_locked(),
+               profile_.capacity);
+  if (pending_.empty()) return;
+  ASHLAR_CHECK(pending_.back().sequence - pending_.front().sequence + 1 == pending_.size(),
+               "the events that wait have numbers without holes");
+  ASHLAR_CHECK(owes_snapshot_ || sends_snapshot_ || taken_left_ != 0 || pending_.front().sequence == out_,
+               "event %llu goes out next, but %llu waits first", static_cast<unsigned long long>(out_),
+               static_cast<unsigned long long>(pending_.front().sequence));
 }
 
 // The more events wait, the sooner: with half a batch after half of the time.
@@ -226,6 +248,7 @@ bool SinkQueue::send_events() {
     counters_.events += count;
     taken_done_ += count;
     if (owes_snapshot_) return true;  // the rest was given up meanwhile
+    ASHLAR_DCHECK(taken_left_ >= count, "%zu events went out, %zu were to", count, taken_left_);
     taken_left_ -= count;
     out_ = events.back().sequence + 1;
     changed_.notify_all();

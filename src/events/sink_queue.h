@@ -49,6 +49,8 @@ class SinkQueue {
   // Whether this is the thread that calls the sink.
   bool is_its_thread() const noexcept { return std::this_thread::get_id() == thread_.get_id(); }
   SinkCounters counters() const;
+  // Aborts where the queue contradicts itself. For tests.
+  void check_invariants() const;
 
  private:
   void run();

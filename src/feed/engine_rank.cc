@@ -45,7 +45,7 @@ void EngineRank::apply(const EngineBatch& batch, EngineIngestCounters& counters,
       continue;
     }
     if (!is_own(event.locality, event.ownership)) {
-      ++counters.foreign;
+      ++counters.external;
       continue;
     }
     const std::optional<events::TierId> tier = tier_of_medium(event.medium);

@@ -177,6 +177,8 @@ bool EngineSession::apply(const EngineMessage& message, std::vector<KvEvent>& ou
     ++counters_.undecodable;
     return false;
   }
+  ASHLAR_CHECK(message.sequence == *next_, "messages are applied in order: %llu after %llu",
+               static_cast<unsigned long long>(message.sequence), static_cast<unsigned long long>(*next_));
   remember(message);
   next_ = message.sequence + 1;
   last_timestamp_ = std::max(last_timestamp_, batch_.timestamp);
@@ -186,6 +188,8 @@ bool EngineSession::apply(const EngineMessage& message, std::vector<KvEvent>& ou
 }
 
 void EngineSession::lose_until(std::uint64_t sequence, std::vector<KvEvent>& out) {
+  ASHLAR_CHECK(sequence > *next_, "a loss of no message: %llu is next, %llu came",
+               static_cast<unsigned long long>(*next_), static_cast<unsigned long long>(sequence));
   counters_.lost += sequence - *next_;
   ++counters_.resyncs;
   ingest_.resync(out);

@@ -18,4 +18,8 @@ const IndexFeederCounters* IndexListener::counters(const events::Worker& worker)
   return at == feeders_.end() ? nullptr : &at->second.counters();
 }
 
+void IndexListener::check_invariants() const {
+  for (const auto& [worker, feeder] : feeders_) feeder.check_invariants();
+}
+
 }  // namespace ashlar::feed

@@ -131,7 +131,7 @@ TEST_P(Recordings, PredictWhatTheEngineFindsInItsCache) {
   const EngineIngestCounters& counters = ingest->counters();
   EXPECT_EQ(counters.collisions + counters.ambiguous_parents + counters.short_tokens +
                 counters.wrong_block_sizes + counters.unknown_removals + counters.unknown_mediums +
-                counters.foreign + counters.overflowed,
+                counters.external + counters.overflowed,
             0u);
   EXPECT_EQ(ingest->waiting(), 0u);
   EXPECT_EQ(feeder.counters().refused(), 0u);

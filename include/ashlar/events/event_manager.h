@@ -137,6 +137,9 @@ class EventManager final : public SnapshotSource {
   OwnedBatch snapshot() override;
   const StreamId& stream() const noexcept;
   EventCounters counters() const;
+  // Aborts where the state of the stream or the queue of a sink contradicts itself. For tests; O(n log n) in the
+  // blocks present.
+  void check_invariants() const;
 
  private:
   struct Parts;

@@ -65,7 +65,7 @@ struct EngineIngestCounters {
   std::uint64_t clears = 0;             // events
   std::uint64_t unknown_events = 0;     // events with a tag that is not known
   std::uint64_t unknown_mediums = 0;    // events
-  std::uint64_t foreign = 0;            // events about blocks of others (locality, ownership)
+  std::uint64_t external = 0;           // events about blocks of others (locality, ownership)
   std::uint64_t other_ranks = 0;        // batches
   std::uint64_t other_groups = 0;       // stores in groups beyond max_groups
   std::uint64_t wrong_block_sizes = 0;  // events

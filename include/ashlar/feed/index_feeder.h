@@ -59,6 +59,8 @@ class IndexFeeder {
   void apply(std::uint32_t rank, std::span<const events::KvEvent> events);
 
   const IndexFeederCounters& counters() const noexcept { return counters_; }
+  // Aborts where what is remembered contradicts itself. For tests; O(blocks).
+  void check_invariants() const;
 
  private:
   using Groups = std::uint32_t;  // a bit per group, in the order they appeared
@@ -84,6 +86,7 @@ class IndexFeeder {
     Groups required = 0;
   };
 
+  static void check_invariants(const Rank& rank);
   void apply(std::uint32_t rank_number, Rank& rank, const events::KvEvent& event);
   std::optional<Groups> bit_of(std::uint32_t rank_number, Rank& rank, std::uint16_t group);
   void clear(std::uint32_t rank_number, Rank& rank);
@@ -129,6 +132,8 @@ class IndexListener final : public StreamListener {
 
   // Of one (worker, rank); nothing when it was never heard of.
   const IndexFeederCounters* counters(const events::Worker& worker) const;
+  // Of the feeders of all workers. For tests.
+  void check_invariants() const;
 
  private:
   events::IndexSink& sink_;
