@@ -126,7 +126,7 @@ struct EventManager::Parts {
 EventManager::EventManager(std::unique_ptr<Parts> parts) : parts_(std::move(parts)) {}
 
 Result<std::unique_ptr<EventManager>> EventManager::create(EventManagerOptions options) {
-  if (Result<void> valid = options.validate(); !valid) return valid.error();
+  ASHLAR_RETURN_IF_ERROR(options.validate());
   auto parts = std::make_unique<Parts>(std::move(options));
   Parts& made = *parts;
   {
@@ -137,8 +137,7 @@ Result<std::unique_ptr<EventManager>> EventManager::create(EventManagerOptions o
         made.table->log(), [table = made.table.get()](std::vector<KvEvent>& out) { return table->list(out); },
         nothing);
   }
-  if (Result<void> started = start_thread(&made.drainer, [&made] { made.run(); }); !started)
-    return started.error();
+  ASHLAR_RETURN_IF_ERROR(start_thread(&made.drainer, [&made] { made.run(); }));
   return std::unique_ptr<EventManager>(new EventManager(std::move(parts)));
 }
 
@@ -204,11 +203,11 @@ Publisher EventManager::publisher() {
 
 Result<void> EventManager::add_sink(std::shared_ptr<BatchSink> sink, const BatchProfile& profile) {
   if (sink == nullptr) return make_error(ErrorCode::kInvalidArgument, "there is no sink to add");
-  if (Result<void> valid = profile.validate(); !valid) return valid;
+  ASHLAR_RETURN_IF_ERROR(profile.validate());
   auto queue = std::make_shared<SinkQueue>(std::move(sink), profile, parts_->context());
   const MutexLock lock(parts_->drain_mu);
   const std::uint64_t next = parts_->state.next_number();
-  if (Result<void> started = queue->start(next, next != 0); !started) return started;
+  ASHLAR_RETURN_IF_ERROR(queue->start(next, next != 0));
   parts_->queues.push_back(std::move(queue));
   return {};
 }

@@ -29,7 +29,7 @@ EngineIngest& EngineIngest::operator=(EngineIngest&&) noexcept = default;
 EngineIngest::~EngineIngest() = default;
 
 Result<EngineIngest> EngineIngest::create(EngineIngestOptions options) {
-  if (auto valid = options.validate(); !valid) return valid.error();
+  ASHLAR_RETURN_IF_ERROR(options.validate());
   return EngineIngest(std::move(options));
 }
 

@@ -39,10 +39,9 @@ EngineSession::EngineSession(std::unique_ptr<EngineSource> source, EngineSession
 Result<EngineSession> EngineSession::create(std::unique_ptr<EngineSource> source,
                                             EngineSessionOptions options) {
   ASHLAR_CHECK(source != nullptr, "a session needs a source");
-  if (auto valid = options.validate(); !valid) return valid.error();
-  auto ingest = EngineIngest::create(options.ingest);
-  if (!ingest) return ingest.error();
-  return EngineSession(std::move(source), std::move(options), *std::move(ingest));
+  ASHLAR_RETURN_IF_ERROR(options.validate());
+  ASHLAR_TRY(auto ingest, EngineIngest::create(options.ingest));
+  return EngineSession(std::move(source), std::move(options), std::move(ingest));
 }
 
 Result<std::size_t> EngineSession::step(Clock::Duration timeout, std::vector<KvEvent>& out) {

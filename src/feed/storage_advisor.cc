@@ -117,7 +117,7 @@ Result<void> StorageAdvisor::Options::validate() const {
 }
 
 Result<std::unique_ptr<StorageAdvisor>> StorageAdvisor::create(const Options& options) {
-  if (Result<void> valid = options.validate(); !valid) return valid.error();
+  ASHLAR_RETURN_IF_ERROR(options.validate());
   return std::unique_ptr<StorageAdvisor>(new StorageAdvisor(options));
 }
 

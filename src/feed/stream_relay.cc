@@ -61,9 +61,8 @@ Result<void, StreamRelay::SinkFailure> StreamRelay::open(Out& out, const events:
                             .drain_every = std::chrono::milliseconds(100),
                             .clock = options_.clock});
   if (!manager) return SinkFailure{manager.error()};
-  auto sinks = options_.sinks(stream, **manager);
-  if (!sinks) return sinks.error();
-  for (auto& sink : *sinks)
+  ASHLAR_TRY(auto sinks, options_.sinks(stream, **manager));
+  for (auto& sink : sinks)
     if (Result<void> added = (*manager)->add_sink(std::move(sink), options_.profile); !added)
       return SinkFailure{added.error()};
   out.log = new_log();

@@ -124,7 +124,7 @@ class ApproximateIndex {
   template <class... Args>
     requires std::constructible_from<Inner, Args...>
   static Result<ApproximateIndex> create(const ApproximateOptions& options, Args&&... args) {
-    if (auto valid = options.validate(); !valid) return std::move(valid).error();
+    ASHLAR_RETURN_IF_ERROR(options.validate());
     try {
       return ApproximateIndex(std::make_unique<State>(options, std::forward<Args>(args)...));
     } catch (const std::bad_alloc&) {

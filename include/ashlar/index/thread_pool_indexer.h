@@ -137,9 +137,8 @@ class ThreadPoolIndexer {
   static Result<ThreadPoolIndexer> create(const ThreadPoolOptions& options, Args&&... args) {
     try {
       auto inner = std::make_unique<Inner>(std::forward<Args>(args)...);
-      auto pool = detail::WriterPool::create(inner->sink, options);
-      if (!pool) return std::move(pool).error();
-      return ThreadPoolIndexer(std::move(inner), std::move(pool).value());
+      ASHLAR_TRY(auto pool, detail::WriterPool::create(inner->sink, options));
+      return ThreadPoolIndexer(std::move(inner), std::move(pool));
     } catch (const std::bad_alloc&) {
       return Error(ErrorCode::kCapacity, "out of memory");
     }

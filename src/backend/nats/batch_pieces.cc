@@ -69,7 +69,7 @@ Result<void> cut_events(const events::EventBatch& batch, std::size_t limit, std:
   for (std::size_t begin = 0; begin < batch.events.size();) {
     const std::size_t count = cutter.encode_from(begin);
     if (count == 0) return too_large("an event", limit);
-    if (Result<void> taken = take(cutter.piece(), buffer); !taken) return taken;
+    ASHLAR_RETURN_IF_ERROR(take(cutter.piece(), buffer));
     begin += count;
   }
   return {};
@@ -89,7 +89,7 @@ Result<void> cut_snapshot(const events::EventBatch& batch, std::size_t limit, st
   for (std::size_t part = 0; part < counts.size(); ++part) {
     cutter.encode(begin, counts[part], static_cast<std::uint32_t>(part),
                   static_cast<std::uint32_t>(counts.size()));
-    if (Result<void> taken = take(cutter.piece(), buffer); !taken) return taken;
+    ASHLAR_RETURN_IF_ERROR(take(cutter.piece(), buffer));
     begin += counts[part];
   }
   return {};

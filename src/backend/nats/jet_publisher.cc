@@ -38,13 +38,10 @@ bool is_duplicate(std::string_view ack) {
 }  // namespace
 
 Result<std::unique_ptr<JetPublisher>> JetPublisher::create(NatsConnection& connection, Options options) {
-  Result<JetStream> jet_stream = JetStream::open(connection, options.ack_timeout);
-  if (!jet_stream) return jet_stream.error();
-  if (Result<void> there = jet_stream->ensure_stream(options.stream, options.subjects); !there)
-    return there.error();
-  std::unique_ptr<JetPublisher> self(
-      new JetPublisher(connection, std::move(options), std::move(*jet_stream)));
-  if (Result<void> started = self->start(); !started) return started.error();
+  ASHLAR_TRY(JetStream jet_stream, JetStream::open(connection, options.ack_timeout));
+  ASHLAR_RETURN_IF_ERROR(jet_stream.ensure_stream(options.stream, options.subjects));
+  std::unique_ptr<JetPublisher> self(new JetPublisher(connection, std::move(options), std::move(jet_stream)));
+  ASHLAR_RETURN_IF_ERROR(self->start());
   return self;
 }
 

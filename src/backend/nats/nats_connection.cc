@@ -182,7 +182,7 @@ std::int64_t wait_after(const NatsConnectionOptions& options, int attempts, std:
 }  // namespace
 
 Result<ClientOptions> NatsConnection::client_options(const NatsConnectionOptions& options) {
-  if (Result<void> good = options.validate(); !good) return good.error();
+  ASHLAR_RETURN_IF_ERROR(options.validate());
   for (const auto& [option, path] : std::initializer_list<std::pair<const char*, const std::string&>>{
            {"tls.ca_file", options.tls.ca_file},
            {"tls.certificate_file", options.tls.certificate_file},
@@ -230,7 +230,7 @@ Result<ClientOptions> NatsConnection::client_options(const NatsConnectionOptions
       set(natsOptions_SetExpectedHostname(raw, tls.server_name.c_str()), "tls.server_name");
     if (!tls.verify) set(natsOptions_SkipServerVerification(raw, true), "tls.verify");
   }
-  if (Result<void> good = set.result(); !good) return good.error();
+  ASHLAR_RETURN_IF_ERROR(set.result());
   return client;
 }
 

@@ -75,10 +75,10 @@ class NatsSink::Parts {
 };
 
 Result<void> NatsSinkOptions::validate() const {
-  if (Result<void> good = connection.validate(); !good) return good;
-  if (Result<void> good = stream.validate(); !good) return good;
-  if (Result<void> good = check_prefix(prefix); !good) return good;
-  if (Result<void> good = check_name("bucket", bucket); !good) return good;
+  ASHLAR_RETURN_IF_ERROR(connection.validate());
+  ASHLAR_RETURN_IF_ERROR(stream.validate());
+  ASHLAR_RETURN_IF_ERROR(check_prefix(prefix));
+  ASHLAR_RETURN_IF_ERROR(check_name("bucket", bucket));
   const char* problem = nullptr;
   if (max_in_flight < 1 || max_in_flight > (1U << 20) || max_in_flight_bytes < 1) {
     problem = "max_in_flight is from 1 to 2^20 messages, max_in_flight_bytes at least 1";
@@ -92,7 +92,7 @@ Result<void> NatsSinkOptions::validate() const {
 }
 
 Result<std::unique_ptr<NatsSink>> NatsSink::create(NatsSinkOptions options) {
-  if (Result<void> good = options.validate(); !good) return good.error();
+  ASHLAR_RETURN_IF_ERROR(options.validate());
   auto parts = std::make_unique<Parts>(std::move(options));
   const NatsSinkOptions& given = parts->options;
   Result<std::unique_ptr<NatsConnection>> connection = NatsConnection::connect(given.connection);
@@ -109,10 +109,10 @@ Result<std::unique_ptr<NatsSink>> NatsSink::create(NatsSinkOptions options) {
     parts->jets = std::move(*jets);
   }
   for (const NatsSnapshots& one : given.snapshots) {
-    Result<std::unique_ptr<SnapshotResponder>> responder =
-        SnapshotResponder::create(*parts->connection, request_subject(given.prefix, one.worker), *one.source);
-    if (!responder) return responder.error();
-    parts->responders.push_back(std::move(*responder));
+    ASHLAR_TRY(std::unique_ptr<SnapshotResponder> responder,
+               SnapshotResponder::create(*parts->connection, request_subject(given.prefix, one.worker),
+                                         *one.source));
+    parts->responders.push_back(std::move(responder));
   }
   // Who asks from now on is answered.
   const natsStatus status = parts->connection->flush(given.connection.connect_timeout);
@@ -173,10 +173,9 @@ Result<void> NatsSink::flush(std::chrono::milliseconds timeout) {
 
 Result<void> NatsSink::put_snapshot(const events::EventBatch& snapshot) {
   if (!parts_->bucket) {
-    Result<JetStream> jet_stream = JetStream::open(*parts_->connection, parts_->options.ack_timeout);
-    if (!jet_stream) return jet_stream.error();
+    ASHLAR_TRY(JetStream jet_stream, JetStream::open(*parts_->connection, parts_->options.ack_timeout));
     Result<std::optional<SnapshotBucket>> bucket =
-        SnapshotBucket::open(*jet_stream, parts_->options.bucket, &parts_->options.stream);
+        SnapshotBucket::open(jet_stream, parts_->options.bucket, &parts_->options.stream);
     if (!bucket) return bucket.error();
     parts_->bucket = std::move(*bucket);
   }

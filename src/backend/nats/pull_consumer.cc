@@ -60,11 +60,10 @@ Result<ConsumerInfo> find_or_make(const JetStream& jet_stream, const PullConsume
 
 Result<PullConsumer> PullConsumer::create(NatsConnection& connection, const JetStream& jet_stream,
                                           const Options& options) {
-  Result<ConsumerInfo> info = find_or_make(jet_stream, options);
-  if (!info) return info.error();
+  ASHLAR_TRY(ConsumerInfo info, find_or_make(jet_stream, options));
   PullConsumer self(connection, options);
-  self.pending_ = (*info)->NumPending;
-  self.subject_ = "$JS.API.CONSUMER.MSG.NEXT." + options.stream + "." + (*info)->Name;
+  self.pending_ = info->NumPending;
+  self.subject_ = "$JS.API.CONSUMER.MSG.NEXT." + options.stream + "." + info->Name;
   self.generation_ = connection.reconnects();
   natsStatus status = natsInbox_Create(Out(self.inbox_));
   if (status == NATS_OK) status = connection.subscribe(self.inbox_.get(), self.subscription_);
@@ -147,7 +146,7 @@ Result<std::size_t> PullConsumer::fetch(std::size_t count, std::chrono::millisec
     if (status != NATS_OK) return nats_error(status, "fetching from JetStream");
     const char* reply = natsMsg_GetReply(message.get());
     if (reply == nullptr || reply[0] == '\0') {
-      if (Result<void> good = read_status(message.get()); !good) return good.error();
+      ASHLAR_RETURN_IF_ERROR(read_status(message.get()));
       continue;
     }
     asked_for_ -= std::min<std::size_t>(asked_for_, 1);

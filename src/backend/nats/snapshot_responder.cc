@@ -27,8 +27,7 @@ Result<std::unique_ptr<SnapshotResponder>> SnapshotResponder::create(NatsConnect
     status = natsSubscription_SetPendingLimits(self->requests_.get(), kWaitingRequests, 1 << 20);
   if (status != NATS_OK) return nats_error(status, subject.c_str());
   SnapshotResponder* me = self.get();
-  if (Result<void> started = start_thread(&self->thread_, [me] { me->work(); }); !started)
-    return started.error();
+  ASHLAR_RETURN_IF_ERROR(start_thread(&self->thread_, [me] { me->work(); }));
   return self;
 }
 

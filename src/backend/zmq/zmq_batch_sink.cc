@@ -91,13 +91,12 @@ ZmqBatchSink::ZmqBatchSink(Options options, std::shared_ptr<Snapshots> snapshots
 ZmqBatchSink::~ZmqBatchSink() = default;
 
 Result<std::unique_ptr<ZmqBatchSink>> ZmqBatchSink::create(Options options) {
-  if (Result<void> valid = options.validate(); !valid) return std::move(valid).error();
+  ASHLAR_RETURN_IF_ERROR(options.validate());
   auto snapshots = std::make_shared<Snapshots>(options.snapshot_part);
   options.publisher.snapshot = [snapshots] { return snapshots->make(); };
-  auto publisher = EnginePublisher::create(options.publisher);
-  if (!publisher) return std::move(publisher).error();
+  ASHLAR_TRY(auto publisher, EnginePublisher::create(options.publisher));
   return std::unique_ptr<ZmqBatchSink>(
-      new ZmqBatchSink(std::move(options), std::move(snapshots), std::move(*publisher)));
+      new ZmqBatchSink(std::move(options), std::move(snapshots), std::move(publisher)));
 }
 
 Result<void> ZmqBatchSink::publish(const events::EventBatch& batch) {

@@ -100,10 +100,9 @@ ZmqEngineSource::ZmqEngineSource(std::unique_ptr<State> state) noexcept : state_
 ZmqEngineSource::~ZmqEngineSource() = default;
 
 Result<std::unique_ptr<ZmqEngineSource>> ZmqEngineSource::create(SubscriberOptions options) {
-  Result<std::unique_ptr<Subscriber>> subscriber = Subscriber::create(std::move(options));
-  if (!subscriber) return std::move(subscriber).error();
+  ASHLAR_TRY(std::unique_ptr<Subscriber> subscriber, Subscriber::create(std::move(options)));
   return std::unique_ptr<ZmqEngineSource>(
-      new ZmqEngineSource(std::make_unique<State>(std::move(*subscriber))));
+      new ZmqEngineSource(std::make_unique<State>(std::move(subscriber))));
 }
 
 Result<std::optional<feed::EngineMessage>> ZmqEngineSource::receive(Clock::Duration timeout) {

@@ -54,8 +54,7 @@ Result<void> ZmqSource::Options::validate() const {
     return make_error(ErrorCode::kInvalidArgument, "no publishers; name the endpoint of at least one");
   if (batches_per_poll == 0 || remembered == 0)
     return make_error(ErrorCode::kInvalidArgument, "batches_per_poll and remembered must not be 0");
-  for (const SubscriberOptions& publisher : publishers)
-    if (Result<void> valid = publisher.validate(); !valid) return valid;
+  for (const SubscriberOptions& publisher : publishers) ASHLAR_RETURN_IF_ERROR(publisher.validate());
   return {};
 }
 
@@ -260,12 +259,11 @@ ZmqSource::ZmqSource(std::unique_ptr<State> state) noexcept : state_(std::move(s
 ZmqSource::~ZmqSource() = default;
 
 Result<std::unique_ptr<ZmqSource>> ZmqSource::create(Options options) {
-  if (Result<void> valid = options.validate(); !valid) return std::move(valid).error();
+  ASHLAR_RETURN_IF_ERROR(options.validate());
   std::vector<std::unique_ptr<Subscriber>> subscribers;
   for (const SubscriberOptions& publisher : options.publishers) {
-    auto subscriber = Subscriber::create(publisher);
-    if (!subscriber) return std::move(subscriber).error();
-    subscribers.push_back(std::move(*subscriber));
+    ASHLAR_TRY(auto subscriber, Subscriber::create(publisher));
+    subscribers.push_back(std::move(subscriber));
   }
   return std::unique_ptr<ZmqSource>(
       new ZmqSource(std::make_unique<State>(std::move(options), std::move(subscribers))));

@@ -149,7 +149,7 @@ UseWindow::UseWindow(const UseWindowOptions& options) : state_(std::make_unique<
 UseWindow::~UseWindow() = default;
 
 Result<std::unique_ptr<UseWindow>> UseWindow::create(const UseWindowOptions& options) {
-  if (auto valid = options.validate(); !valid) return std::move(valid).error();
+  ASHLAR_RETURN_IF_ERROR(options.validate());
   return std::unique_ptr<UseWindow>(new UseWindow(options));
 }
 

@@ -215,7 +215,7 @@ WriterPool::~WriterPool() {
 }
 
 Result<std::unique_ptr<WriterPool>> WriterPool::create(IndexSink& target, const ThreadPoolOptions& options) {
-  if (auto valid = options.validate(); !valid) return std::move(valid).error();
+  ASHLAR_RETURN_IF_ERROR(options.validate());
   std::size_t started = 0;
   try {
     auto state = std::make_unique<State>();
