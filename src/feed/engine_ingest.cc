@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "ashlar/base/check.h"
 #include "feed/engine_rank.h"
 
 namespace ashlar::feed {
@@ -86,6 +87,12 @@ std::size_t EngineIngest::waiting() const noexcept {
   std::size_t count = 0;
   for (const auto& state : ranks_) count += state->waiting();
   return count;
+}
+
+void EngineIngest::check_invariants() const {
+  ASHLAR_CHECK(ranks_.size() <= options_.max_ranks, "%zu ranks are followed, %u may be", ranks_.size(),
+               options_.max_ranks);
+  for (const auto& state : ranks_) state->check_invariants();
 }
 
 }  // namespace ashlar::feed

@@ -45,6 +45,8 @@ class EngineRank {
 
   std::size_t present() const noexcept { return present_; }
   std::size_t waiting() const noexcept { return waiting_.size(); }
+  // Aborts where the tables contradict each other. For tests.
+  void check_invariants() const;
 
  private:
   struct Held {

@@ -228,6 +228,7 @@ TEST_F(EventManagerTest, ALogWithAnOwnerThatOverflowsIsMadeGood) {
       }
     }
     ASSERT_TRUE(manager->flush(soon()));
+    manager->check_invariants();
     Replay replay;
     replay.apply(sink_->all());
     ASSERT_EQ(replay.problem, "");

@@ -173,12 +173,18 @@ TEST(EventBusTest, ThreadsPublishWhileOthersListen) {
       }
     });
   std::thread listening([&] {
-    while (!done.load()) ASSERT_TRUE(receiver.poll(std::chrono::milliseconds(1)));
+    while (!done.load()) {
+      ASSERT_TRUE(receiver.poll(std::chrono::milliseconds(1)));
+      receiver.check_invariants();
+      manager->check_invariants();
+    }
   });
   for (std::thread& thread : threads) thread.join();
   done = true;
   listening.join();
   catch_up(receiver, *manager, listener);
+  receiver.check_invariants();
+  manager->check_invariants();
   bus.serve_snapshots(nullptr);
 }
 

@@ -63,6 +63,7 @@ TEST(IndexListenerTest, AnIndexAnswersWhatManagersHold) {
     ASSERT_TRUE(engine.events->flush(Clock::real().now() + std::chrono::seconds(30)));
     while (*receiver.poll({}) != 0) {
     }
+    listener.check_invariants();
   };
   auto engine = std::make_unique<Engine>(bus, worker, 1);
   {

@@ -259,6 +259,7 @@ TEST(RecordingDamage, NeverConfusesTheBook) {
         ingest->apply(batch, out);
         book.apply(out);
         feeder.apply(out);
+        feeder.check_invariants();
         ASSERT_EQ(book.problem(), "") << name;
         ASSERT_EQ(book.present().size(), ingest->present());
         ASSERT_LE(sink.index.sizes().blocks, book.present().size());

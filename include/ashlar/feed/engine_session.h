@@ -145,6 +145,8 @@ class EngineIngest {
   std::size_t waiting_bytes() const noexcept { return budget_->used(); }
   // Why events were last left out, in words; empty: none was.
   const std::string& last_refusal() const noexcept { return last_refusal_; }
+  // Aborts where what is present or waits contradicts itself. For tests; O(n log n).
+  void check_invariants() const;
 
   static std::uint32_t rank_of(const events::KvEvent& event) noexcept { return event.metadata & kRankMask; }
   static bool for_index(const events::KvEvent& event) noexcept {

@@ -8,6 +8,7 @@
 #include <span>
 #include <utility>
 
+#include "ashlar/base/check.h"
 #include "backend/nats/batch_pieces.h"
 #include "backend/nats/jet_publisher.h"
 #include "backend/nats/jet_stream.h"
@@ -40,6 +41,8 @@ class NatsSink::Parts {
     batch_subject(options.prefix, piece, subject);
     if (jets != nullptr) {
       batch_id(piece, id);
+      ASHLAR_DCHECK(id.size() < JetPublisher::kHeaderBytes, "the id %s fits the headers of a message",
+                    id.c_str());
       if (Result<void> taken = jets->publish(subject, id, bytes); !taken) return taken;
     } else {
       const natsStatus status = natsConnection_Publish(connection->get(), subject.c_str(), bytes.data(),

@@ -5,6 +5,7 @@
 #include <string_view>
 #include <utility>
 
+#include "ashlar/base/check.h"
 #include "backend/nats/nats_error.h"
 
 namespace ashlar::backend::nats {
@@ -91,6 +92,8 @@ Result<void> PullConsumer::request() {
   const natsStatus status = natsConnection_PublishRequest(connection_->get(), subject_.c_str(), inbox_.get(),
                                                           text.data(), static_cast<int>(text.size()));
   if (status != NATS_OK) return nats_error(status, "a request to JetStream");
+  ASHLAR_DCHECK(asked_for_ <= ahead_, "at most twice `ahead` messages are on their way; %zu were asked for",
+                asked_for_);
   asked_for_ += ahead_;
   expires_ = std::chrono::steady_clock::now() + kRequest + kGrace;
   return {};
@@ -155,6 +158,7 @@ Result<std::size_t> PullConsumer::fetch(std::size_t count, std::chrono::millisec
     // One that is lost is redelivered.
     if (acknowledge_) natsConnection_PublishString(connection_->get(), reply, "+ACK");
   }
+  ASHLAR_DCHECK(got <= count, "a fetch of %zu messages handed over %zu", count, got);
   return got;
 }
 

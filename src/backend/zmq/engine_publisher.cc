@@ -15,6 +15,7 @@
 #include <thread>
 #include <utility>
 
+#include "ashlar/base/check.h"
 #include "ashlar/base/mutex.h"
 #include "backend/zmq/replay_server.h"
 #include "backend/zmq/socket.h"
@@ -133,6 +134,8 @@ class EnginePublisher::State {
       }
       queue_.push_back(std::move(message));
       queued_bytes_ += payload.size();
+      ASHLAR_DCHECK(queue_.size() == 1 || queued_bytes_ <= options_.queue_bytes,
+                    "%zu bytes wait, queue_bytes is %zu", queued_bytes_, options_.queue_bytes);
       number = next_++;
       asleep = std::exchange(asleep_, false);
     }
@@ -195,6 +198,9 @@ class EnginePublisher::State {
         const MutexLock lock(mutex_);
         sent_ = number;
         batch.swap(queue_);
+        ASHLAR_CHECK(number + batch.size() == next_, "message %llu goes out under number %llu",
+                     static_cast<unsigned long long>(next_ - batch.size()),
+                     static_cast<unsigned long long>(number));
         queued_bytes_ = 0;
         stop = stop_ && batch.empty();
         sleeps = batch.empty() && !was_busy;

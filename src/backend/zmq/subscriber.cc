@@ -5,6 +5,7 @@
 #include <cstring>
 #include <utility>
 
+#include "ashlar/base/check.h"
 #include "ashlar/base/log.h"
 #include "backend/zmq/wire.h"
 
@@ -222,7 +223,10 @@ bool Subscriber::send_request(Socket& dealer, std::uint64_t from) noexcept {
 
 void Subscriber::hear() noexcept {
   heard_at_ = Clock::real().now();
-  if (silent_.load(std::memory_order_relaxed) == 0) return;
+  if (silent_.load(std::memory_order_relaxed) == 0) {
+    ASHLAR_DCHECK(!is_silent_, "a publisher that does not answer counts as silent");
+    return;
+  }
   is_silent_ = false;
   silent_.store(0, std::memory_order_relaxed);
   ASHLAR_LOG(LogLevel::kInfo, "zmq", "%s is heard again", options_.endpoint.c_str());
@@ -311,6 +315,7 @@ bool Subscriber::open_question(Clock::TimePoint now) {
 
 // True: to its end.
 bool Subscriber::read_answer(std::size_t limit, const Take& take) {
+  ASHLAR_DCHECK(question_ && is_asked_, "an answer is read after its question was sent");
   std::vector<Frame> reply;
   for (std::size_t read = 0; read < limit; ++read) {
     const std::size_t count = question_->receive(reply, 4);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "ashlar/base/check.h"
 #include "ashlar/base/mutex.h"
 #include "ashlar/events/event_codec.h"
 
@@ -33,6 +34,7 @@ class ZmqBatchSink::Snapshots {
     {
       const MutexLock lock(mutex_);
       if (sources_.empty()) return {};
+      ASHLAR_CHECK(!is_asking_, "only the publisher's thread asks for snapshots");
       sources = sources_;
       is_asking_ = true;
     }
@@ -70,6 +72,8 @@ class ZmqBatchSink::Snapshots {
       part.events = events.subspan(begin, std::min(part_, events.size() - begin));
       events::encode_batch(part, out.emplace_back());
     }
+    ASHLAR_DCHECK(part.parts * part_ >= events.size(), "%u parts of %zu hold all of %zu events", part.parts,
+                  part_, events.size());
   }
 
   const std::size_t part_;

@@ -9,6 +9,7 @@
 #include <span>
 #include <utility>
 
+#include "ashlar/base/check.h"
 #include "backend/zmq/subscriber.h"
 
 namespace ashlar::backend::zmq {
@@ -169,6 +170,7 @@ Result<feed::EngineReplay> ZmqEngineSource::State::replay(std::uint64_t from) {
     accept_holes = out.messages.size() == before;  // the engine does not have them any more
     from = out.messages.back().sequence + 1;
   }
+  ASHLAR_CHECK(!out.is_cut || out.messages.size() > 1, "a replay that is cut brings its reader further");
   return out;
 }
 

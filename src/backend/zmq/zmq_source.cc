@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "ashlar/backend/zmq/engine_publisher.h"
+#include "ashlar/base/check.h"
 #include "ashlar/events/event_codec.h"
 #include "backend/zmq/subscriber.h"
 
@@ -81,6 +82,8 @@ class ZmqSource::State {
           is_connected = is_connected || subscribers_[which]->is_connected();
         }
       }
+      ASHLAR_DCHECK(delivered <= options_.batches_per_poll, "a poll ends after batches_per_poll, not %zu",
+                    delivered);
       turn_ = (turn_ + 1) % subscribers_.size();
       if (delivered > 0) return delivered;
       for (const auto& subscriber : subscribers_) subscriber->revive();
@@ -202,6 +205,7 @@ class ZmqSource::State {
     if (!seen.empty() && number < seen.back().number && batch.end() > seen.back().end)
       seen.clear();  // the publisher counts anew
     if (!seen.empty() && (number <= seen.back().number || batch.end() <= seen.back().end)) return;
+    ASHLAR_DCHECK(stream.publisher == which, "message numbers of two publishers do not mix");
     seen.push_back({.end = batch.end(), .number = number});
     if (seen.size() > options_.remembered) seen.pop_front();
   }

@@ -5,6 +5,7 @@
 #include <bit>
 #include <vector>
 
+#include "ashlar/base/check.h"
 #include "ashlar/base/mutex.h"
 #include "index/adapters/use_counts.h"
 
@@ -82,6 +83,7 @@ class UseWindow::Ring {
       scratch.resize(words_[at & mask_]);
       for (std::size_t i = 0; i < scratch.size(); ++i) scratch[i] = LocalHash(words_[(at + 1 + i) & mask_]);
       at += scratch.size() + 1;
+      ASHLAR_DCHECK(at <= end, "a prefix of %zu blocks reaches beyond what was recorded", scratch.size());
       uncounted += counts.use(scratch);
     }
     // release: pairs with the acquire in put().

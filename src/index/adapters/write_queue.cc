@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "ashlar/base/check.h"
 #include "ashlar/base/interleaving.h"
 
 namespace ashlar::index::detail {
@@ -36,6 +37,8 @@ void WriteQueue::wait_for_room() {
 
 void WriteQueue::wait_until_applied(std::uint64_t number) {
   const MutexLock lock(mu_);
+  ASHLAR_DCHECK(number <= counters_.queued, "event %llu was never accepted: this wait would not end",
+                static_cast<unsigned long long>(number));
   ++waiting_for_applied_;
   while (applied_ < number) applied_changed_.wait(mu_);
   --waiting_for_applied_;
@@ -84,6 +87,8 @@ void WriteQueue::run() {
       asleep_ = false;
       if (waiting_.empty()) return;
       std::swap(batch, waiting_);
+      ASHLAR_DCHECK(applied_ + batch.events() == counters_.queued,
+                    "an accepted event is applied or in this batch");
       counters_.depth = 0;
       tell_room = waiting_for_room_ > 0;
     }

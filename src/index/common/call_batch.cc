@@ -37,6 +37,8 @@ void CallBatch::apply(IndexSink& target) const {
         break;
     }
   }
+  ASHLAR_DCHECK(blocks.empty() && names.empty(), "%zu blocks and %zu names belong to no call", blocks.size(),
+                names.size());
 }
 
 void CallBatch::clear(std::size_t room) noexcept {

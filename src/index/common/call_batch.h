@@ -11,6 +11,7 @@
 #include <span>
 #include <vector>
 
+#include "ashlar/base/check.h"
 #include "ashlar/index/indexer.h"
 
 namespace ashlar::index::detail {
@@ -36,6 +37,8 @@ class CallBatch {
 
   // Requires: head.count is blocks.size() + names.size(). Throws std::bad_alloc, with the batch as it was.
   void append(const CallHead& head, std::span<const StoredBlock> blocks, std::span<const BlockName> names) {
+    ASHLAR_DCHECK(head.count == blocks.size() + names.size(),
+                  "apply() takes %zu blocks or names for this call", head.count);
     make_room(heads_, 1);
     make_room(blocks_, blocks.size());
     make_room(names_, names.size());

@@ -40,6 +40,7 @@ void MatchScores::set_device(std::size_t first, std::uint64_t mask, std::uint32_
 
 Score MatchScores::score(std::size_t slot) const noexcept {
   ASHLAR_DCHECK(slot < slots_, "slot %zu of %zu", slot, slots_);
+  ASHLAR_DCHECK(score.device_depth <= score.depth, "device depth %u of %u", score.device_depth, score.depth);
   Score score{device_[slot], depth_[slot], {}};
   for (std::size_t tier = 0; tier < events::kStorageTiers; ++tier) score.blocks[tier] = blocks_[tier][slot];
   return score;

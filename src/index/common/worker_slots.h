@@ -55,6 +55,7 @@ class WorkerSlots {
     set_used(slot);
     slots_.insert({worker, slot + 1});
     link(slot);
+    ASHLAR_DCHECK(used() <= workers_.size(), "%zu slots are taken of %zu", used(), workers_.size());
     assignment_ = MatchScores::next_assignment();
     return slot;
   }

@@ -35,6 +35,7 @@ std::uint32_t RecordChunks::create(const HeldBlock& record) {
 
 void RecordChunks::destroy(std::uint32_t number) noexcept {
   Chunk& chunk = chunks_[number / kChunk];
+  ASHLAR_DCHECK((chunk.used >> (number % kChunk) & 1) != 0, "record %u is destroyed twice", number);
   if (~chunk.used == 0) open_.push_back(number / kChunk);
   chunk.used &= ~(std::uint64_t{1} << (number % kChunk));
   --size_;
@@ -126,6 +127,8 @@ bool WorkerBlocks::is_last_in_tier(const NameEntry& name, StorageTier tier) cons
 void WorkerBlocks::remove_name(NameEntry& name, StorageTier tier) noexcept {
   const std::uint32_t number = name.record();
   HeldBlock& record = records_[number];
+  ASHLAR_DCHECK((name.tiers & mask_of(tier)) != 0, "a name leaves tier %u, which it is not in",
+                unsigned(tier));
   if (is_last_in_tier(name, tier)) {
     record.tiers = record.tiers & ~std::uint32_t{mask_of(tier)} & 0xFu;
     --blocks_;
@@ -150,6 +153,7 @@ void WorkerBlocks::remove_name(NameEntry& name, StorageTier tier) noexcept {
 void WorkerBlocks::free_records_from(std::uint32_t number) noexcept {
   for (;;) {
     const HeldBlock record = records_[number];
+    ASHLAR_DCHECK(record.names == 0 && record.children == 0, "record %u is still needed", number);
     chains_.erase(chains_.find({bits_of(record.chain), number + 1}));
     records_.destroy(number);
     if (record.parent == kNoRecord) return;

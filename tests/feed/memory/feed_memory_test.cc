@@ -336,6 +336,7 @@ TEST(FeedMemoryTest, WhatWaitsBehindGapsOfAllWorkersStaysWithinTheLimit) {
     next[worker] += events.size() + random.below(2);
     receiver.on_batch(batch);
     if (i % 100 == 0) receiver.mend();
+    receiver.check_invariants();
     ASSERT_LE(receiver.waiting_bytes(), kLimit);
     ASSERT_LE(peak.bytes(), kLimit + kWorkers);
   }
