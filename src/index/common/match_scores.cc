@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "ashlar/base/check.h"
 #include "index/common/hash_compare.h"
 
 namespace ashlar::index {
@@ -23,6 +24,7 @@ void MatchScores::clear_lower_tiers() noexcept {
 }
 
 void MatchScores::set(std::size_t slot, const Score& score) noexcept {
+  ASHLAR_DCHECK(score.device_depth <= score.depth, "device depth %u of %u", score.device_depth, score.depth);
   device_[slot] = score.device_depth;
   depth_[slot] = score.depth;
   for (std::size_t tier = 0; tier < events::kStorageTiers; ++tier) blocks_[tier][slot] = score.blocks[tier];
@@ -40,7 +42,6 @@ void MatchScores::set_device(std::size_t first, std::uint64_t mask, std::uint32_
 
 Score MatchScores::score(std::size_t slot) const noexcept {
   ASHLAR_DCHECK(slot < slots_, "slot %zu of %zu", slot, slots_);
-  ASHLAR_DCHECK(score.device_depth <= score.depth, "device depth %u of %u", score.device_depth, score.depth);
   Score score{device_[slot], depth_[slot], {}};
   for (std::size_t tier = 0; tier < events::kStorageTiers; ++tier) score.blocks[tier] = blocks_[tier][slot];
   return score;
