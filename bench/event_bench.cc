@@ -17,8 +17,7 @@
 
 #include "ashlar/events/event_codec.h"
 #include "ashlar/events/event_manager.h"
-#include "ashlar/feed/event_bus.h"
-#include "ashlar/feed/file_feed.h"
+#include "ashlar/feed/feed_source.h"
 #include "ashlar/feed/stream_receiver.h"
 #include "ashlar/testing/managers.h"
 #include "ratio.h"

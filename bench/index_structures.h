@@ -8,7 +8,6 @@
 #include <string_view>
 #include <utility>
 
-#include "ashlar/index/concurrent_radix_tree.h"
 #include "ashlar/index/flash_index.h"
 #include "ashlar/index/positional_indexer.h"
 #include "ashlar/index/radix_tree.h"

@@ -5,8 +5,8 @@
 #include <utility>
 
 #include "apps/ashlar/host_port.h"
-#include "ashlar/feed/file_feed.h"
-#include "ashlar/feed/recording_source.h"
+#include "ashlar/feed/engine_source.h"
+#include "ashlar/feed/feed_source.h"
 
 namespace ashlar::apps {
 
@@ -20,18 +20,17 @@ FeedKinds FeedKinds::built() {
       [](const FeedAddress& address) -> Result<OpenedSource> {
         const Result<bool> follow = address.flag("follow");
         if (!follow) return follow.error();
-        auto source = feed::FileSource::open({.path = address.place(), .follow = *follow});
-        if (!source) return source.error();
-        return OpenedSource{.stream = *std::move(source), .is_recorded = !*follow};
+        ASHLAR_TRY(auto source, feed::FileSource::open({.path = address.place(), .follow = *follow}));
+        return OpenedSource{.stream = std::move(source), .is_recorded = !*follow};
       },
       [](const FeedAddress& address, const events::StreamId&,
          events::SnapshotSource&) -> Result<std::shared_ptr<events::BatchSink>> {
         const Result<bool> append = address.flag("append", "repair");
         if (!append) return append.error();
-        auto sink = feed::FileSink::create(
-            {.path = address.place(), .append = *append, .repair = address.text("append") == "repair"});
-        if (!sink) return sink.error();
-        return std::shared_ptr<events::BatchSink>(*std::move(sink));
+        ASHLAR_TRY(auto sink, feed::FileSink::create({.path = address.place(),
+                                                      .append = *append,
+                                                      .repair = address.text("append") == "repair"}));
+        return std::shared_ptr<events::BatchSink>(std::move(sink));
       },
       {.check = [](const FeedAddress& address) -> Result<void> {
         const Result<bool> append = address.flag("append", "repair");
@@ -39,9 +38,8 @@ FeedKinds FeedKinds::built() {
       }});
   kinds.add("kvrec", "kvrec:PATH           messages recorded from an engine (source only)",
             [](const FeedAddress& address) -> Result<OpenedSource> {
-              auto source = feed::RecordingSource::open({.path = address.place()});
-              if (!source) return source.error();
-              return OpenedSource{.engine = *std::move(source)};
+              ASHLAR_TRY(auto source, feed::RecordingSource::open({.path = address.place()}));
+              return OpenedSource{.engine = std::move(source)};
             },
             {});
   add_nats_feeds(kinds);
@@ -75,36 +73,32 @@ Result<const FeedKinds::Kind*> FeedKinds::find(const FeedAddress& address) const
 }
 
 Result<OpenedSource> FeedKinds::open_source(const std::string& text) const {
-  const Result<FeedAddress> address = FeedAddress::parse(text);
-  if (!address) return address.error();
-  const Result<const Kind*> kind = find(*address);
+  ASHLAR_TRY(const FeedAddress address, FeedAddress::parse(text));
+  const Result<const Kind*> kind = find(address);
   if (!kind) return kind.error();
   if (!(*kind)->source)
-    return make_error(ErrorCode::kUnsupported, "'%s' feeds can only be written", address->kind().c_str());
-  Result<OpenedSource> opened = (*kind)->source(*address);
-  if (opened)
-    if (Result<void> used = address->all_used(); !used) return used.error();
+    return make_error(ErrorCode::kUnsupported, "'%s' feeds can only be written", address.kind().c_str());
+  Result<OpenedSource> opened = (*kind)->source(address);
+  if (opened) ASHLAR_RETURN_IF_ERROR(address.all_used());
   return opened;
 }
 
 Result<void> FeedKinds::check_sink(const std::string& text) const {
-  const Result<FeedAddress> address = FeedAddress::parse(text);
-  if (!address) return address.error();
-  const Result<const Kind*> kind = find(*address);
+  ASHLAR_TRY(const FeedAddress address, FeedAddress::parse(text));
+  const Result<const Kind*> kind = find(address);
   if (!kind) return kind.error();
   if (!(*kind)->sink)
-    return make_error(ErrorCode::kUnsupported, "'%s' feeds can only be read", address->kind().c_str());
-  return (*kind)->traits.check ? (*kind)->traits.check(*address) : Result<void>();
+    return make_error(ErrorCode::kUnsupported, "'%s' feeds can only be read", address.kind().c_str());
+  return (*kind)->traits.check ? (*kind)->traits.check(address) : Result<void>();
 }
 
 Result<std::shared_ptr<events::BatchSink>> FeedKinds::open_sink(const std::string& text,
                                                                 const events::StreamId& stream,
                                                                 events::SnapshotSource& state) const {
-  if (Result<void> good = check_sink(text); !good) return good.error();
+  ASHLAR_RETURN_IF_ERROR(check_sink(text));
   const FeedAddress address = FeedAddress::parse(text).value();
   Result<std::shared_ptr<events::BatchSink>> opened = kinds_.at(address.kind()).sink(address, stream, state);
-  if (opened)
-    if (Result<void> used = address.all_used(); !used) return used.error();
+  if (opened) ASHLAR_RETURN_IF_ERROR(address.all_used());
   return opened;
 }
 

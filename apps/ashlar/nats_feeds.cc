@@ -26,7 +26,7 @@ Result<backend::nats::NatsConnectionOptions> connection_of(const FeedAddress& ad
                         "'%s' is no option of an address, which others may read; set ASHLAR_NATS_PASSWORD or "
                         "ASHLAR_NATS_TOKEN in the environment",
                         secret);
-  if (Result<void> nobody = address.names_nobody(); !nobody) return nobody.error();
+  ASHLAR_RETURN_IF_ERROR(address.names_nobody());
   backend::nats::NatsConnectionOptions options;
   options.tls.ca_file = address.text("ca");
   options.tls.certificate_file = address.text("cert");
@@ -44,9 +44,8 @@ Result<backend::nats::NatsConnectionOptions> connection_of(const FeedAddress& ad
   if (address.text("wait") == "forever") {
     options.connect_wait = options.kForever;
   } else {
-    const Result<double> wait = address.seconds("wait", 0);
-    if (!wait) return wait.error();
-    options.connect_wait = std::chrono::milliseconds(static_cast<std::int64_t>(*wait * 1000));
+    ASHLAR_TRY(const double wait, address.seconds("wait", 0));
+    options.connect_wait = std::chrono::milliseconds(static_cast<std::int64_t>(wait * 1000));
   }
   options.stop_waiting = StopSignal::received;
   return options;
@@ -60,12 +59,10 @@ Result<OpenedSource> open_source(const FeedAddress& address) {
   options.prefix = address.text("prefix", options.prefix);
   options.durable = address.text("durable");
   options.stream.name = address.text("stream", options.stream.name);
-  const Result<bool> kept = address.flag("jetstream");
-  if (!kept) return kept.error();
-  if (*kept || !options.durable.empty()) options.mode = NatsMode::kJetStream;
-  auto source = backend::nats::NatsSource::create(std::move(options));
-  if (!source) return source.error();
-  return OpenedSource{.stream = *std::move(source)};
+  ASHLAR_TRY(const bool kept, address.flag("jetstream"));
+  if (kept || !options.durable.empty()) options.mode = NatsMode::kJetStream;
+  ASHLAR_TRY(auto source, backend::nats::NatsSource::create(std::move(options)));
+  return OpenedSource{.stream = std::move(source)};
 }
 
 Result<std::shared_ptr<events::BatchSink>> open_sink(const FeedAddress& address,
@@ -77,21 +74,18 @@ Result<std::shared_ptr<events::BatchSink>> open_sink(const FeedAddress& address,
   options.connection = *std::move(connection);
   options.prefix = address.text("prefix", options.prefix);
   options.stream.name = address.text("stream", options.stream.name);
-  const Result<bool> kept = address.flag("jetstream");
-  if (!kept) return kept.error();
-  if (*kept) options.mode = NatsMode::kJetStream;
+  ASHLAR_TRY(const bool kept, address.flag("jetstream"));
+  if (kept) options.mode = NatsMode::kJetStream;
   options.snapshots.push_back({stream.worker, &state});
-  const Result<double> bucket = address.seconds("bucket", 0);
-  if (!bucket) return bucket.error();
-  options.bucket_every = std::chrono::milliseconds(static_cast<std::int64_t>(*bucket * 1000));
-  auto sink = backend::nats::NatsSink::create(std::move(options));
-  if (!sink) return sink.error();
-  return std::shared_ptr<events::BatchSink>(*std::move(sink));
+  ASHLAR_TRY(const double bucket, address.seconds("bucket", 0));
+  options.bucket_every = std::chrono::milliseconds(static_cast<std::int64_t>(bucket * 1000));
+  ASHLAR_TRY(auto sink, backend::nats::NatsSink::create(std::move(options)));
+  return std::shared_ptr<events::BatchSink>(std::move(sink));
 }
 
 // What can be known of an address that is written before a server is asked.
 Result<void> check_address(const FeedAddress& address) {
-  if (const auto options = connection_of(address); !options) return options.error();
+  ASHLAR_RETURN_IF_ERROR(connection_of(address));
   if (const Result<bool> kept = address.flag("jetstream"); !kept) return kept.error();
   if (const Result<double> bucket = address.seconds("bucket", 0); !bucket) return bucket.error();
   return {};

@@ -47,9 +47,8 @@ struct RelaySettings {
 
 Result<tokens::HashScheme> scheme_of(const RelaySettings& settings) {
   if (settings.key_file.empty()) return tokens::HashScheme::by_name(settings.scheme, {});
-  const Result<std::vector<std::uint8_t>> key = read_key_file(settings.key_file);
-  if (!key) return key.error();
-  return tokens::HashScheme::by_name(settings.scheme, *key);
+  ASHLAR_TRY(const std::vector<std::uint8_t> key, read_key_file(settings.key_file));
+  return tokens::HashScheme::by_name(settings.scheme, key);
 }
 
 // Also of files that are not there yet.
@@ -149,13 +148,12 @@ class Relaying {
 
  private:
   Result<void> check_target(const std::string& address) const {
-    if (Result<void> good = kinds_.check_sink(address); !good) return good;
-    const Result<FeedAddress> from = FeedAddress::parse(settings_.from);
-    if (!from) return from.error();
-    if (kinds_.is_same_place(*from, *FeedAddress::parse(address)))
+    ASHLAR_RETURN_IF_ERROR(kinds_.check_sink(address));
+    ASHLAR_TRY(const FeedAddress from, FeedAddress::parse(settings_.from));
+    if (kinds_.is_same_place(from, *FeedAddress::parse(address)))
       return make_error(ErrorCode::kInvalidArgument,
                         "%s is read and written; what is relayed would come back for ever",
-                        from->shown().c_str());
+                        from.shown().c_str());
     return {};
   }
 
@@ -196,10 +194,10 @@ class Relaying {
   void tell(const feed::StreamRelay& relay) const {
     std::string text = "relayed " + std::to_string(relay.relayed()) + " events; " + report_.text;
     for (const events::EventCounters& stream : relay.counters())
-      for (const events::LaneCounters& lane : stream.lanes)
-        if (!lane.last_error.empty() && lane.waiting != 0)
-          text += "\n  " + std::to_string(lane.waiting) + " events wait for " + lane.sink + ": " +
-                  lane.last_error;
+      for (const events::SinkCounters& queue : stream.sinks)
+        if (!queue.last_error.empty() && queue.waiting != 0)
+          text += "\n  " + std::to_string(queue.waiting) + " events wait for " + queue.sink + ": " +
+                  queue.last_error;
     std::size_t said = 0;
     for (const auto& [worker, error] : relay.refused()) {
       if (said++ == kRefusedSaid) {
@@ -232,14 +230,14 @@ class Relaying {
     options.ingest.block_size = settings_.block_size;
     for (std::uint32_t rank = 0; rank < settings_.ranks; ++rank) options.ingest.ranks.push_back(rank);
     options.ingest.max_waiting_bytes = settings_.memory_mib << 20;
-    Result<feed::EngineSession> session = feed::EngineSession::create(std::move(source), std::move(options));
-    if (!session) return session.error();
+    ASHLAR_TRY(feed::EngineSession session,
+               feed::EngineSession::create(std::move(source), std::move(options)));
     std::vector<events::KvEvent> events;
     while (!StopSignal::received()) {
       events.clear();
-      const Result<std::size_t> stepped = session->step(std::chrono::milliseconds(200), events);
+      const Result<std::size_t> stepped = session.step(std::chrono::milliseconds(200), events);
       hand_on(relay, events);
-      report_ = report_of(*session);
+      report_ = report_of(session);
       if (relay.error()) return *relay.error();
       if (!stepped && stepped.error().code() == ErrorCode::kUnavailable)
         report_.text += "; " + stepped.error().message();

@@ -40,7 +40,7 @@ std::optional<std::uint64_t> port_of(const std::string& endpoint) {
 
 // No login, and ports that are ports.
 Result<void> check_address_of_socket(const FeedAddress& address) {
-  if (Result<void> nobody = address.names_nobody(); !nobody) return nobody;
+  ASHLAR_RETURN_IF_ERROR(address.names_nobody());
   for (const std::string& endpoint : {endpoint_of(address.place()), endpoint_of(address.text("replay"))}) {
     if (!endpoint.starts_with("tcp://") || port_of(endpoint)) continue;
     return make_error(ErrorCode::kInvalidArgument,
@@ -52,7 +52,7 @@ Result<void> check_address_of_socket(const FeedAddress& address) {
 }
 
 Result<SubscriberOptions> subscriber_of(const FeedAddress& address) {
-  if (Result<void> good = check_address_of_socket(address); !good) return good.error();
+  ASHLAR_RETURN_IF_ERROR(check_address_of_socket(address));
   SubscriberOptions options;
   options.endpoint = endpoint_of(address.place());
   options.replay_endpoint = endpoint_of(address.text("replay"));
@@ -79,15 +79,14 @@ Result<std::string> for_rank(std::string endpoint, std::uint32_t rank) {
 }
 
 Result<EnginePublisherOptions> publisher_of(const FeedAddress& address, const events::StreamId& stream) {
-  if (Result<void> good = check_address_of_socket(address); !good) return good.error();
+  ASHLAR_RETURN_IF_ERROR(check_address_of_socket(address));
   EnginePublisherOptions options;
   Result<std::string> endpoint = for_rank(endpoint_of(address.place()), stream.worker.rank);
   if (!endpoint) return endpoint.error();
-  Result<std::string> replay = for_rank(endpoint_of(address.text("replay")), stream.worker.rank);
-  if (!replay) return replay.error();
+  ASHLAR_TRY(std::string replay, for_rank(endpoint_of(address.text("replay")), stream.worker.rank));
   options.endpoint = *std::move(endpoint);
   options.attach = backend::zmq::Attach::kBind;
-  options.replay_endpoint = *std::move(replay);
+  options.replay_endpoint = std::move(replay);
   return options;
 }
 
@@ -156,11 +155,9 @@ void add_zmq_feeds(FeedKinds& kinds) {
       "engine://HOST:PORT   an inference engine's ZeroMQ events (source only); ?replay=HOST:PORT ?topic=\n"
       "                       ?silence=SECONDS until one that says nothing is asked whether it is there",
       [](const FeedAddress& address) -> Result<OpenedSource> {
-        Result<SubscriberOptions> options = subscriber_of(address);
-        if (!options) return options.error();
-        auto source = backend::zmq::ZmqEngineSource::create(*std::move(options));
-        if (!source) return source.error();
-        return OpenedSource{.engine = *std::move(source)};
+        ASHLAR_TRY(SubscriberOptions options, subscriber_of(address));
+        ASHLAR_TRY(auto source, backend::zmq::ZmqEngineSource::create(std::move(options)));
+        return OpenedSource{.engine = std::move(source)};
       },
       {});
   kinds.add(
@@ -168,18 +165,15 @@ void add_zmq_feeds(FeedKinds& kinds) {
       "zmq://HOST:PORT      Ashlar's own batches over ZeroMQ; ?replay=HOST:PORT; written for any\n"
       "                       number of workers; the rank of a worker is added to the ports",
       [](const FeedAddress& address) -> Result<OpenedSource> {
-        Result<SubscriberOptions> options = subscriber_of(address);
-        if (!options) return options.error();
-        auto source = backend::zmq::ZmqSource::create({.publishers = {*std::move(options)}});
-        if (!source) return source.error();
-        return OpenedSource{.stream = *std::move(source)};
+        ASHLAR_TRY(SubscriberOptions options, subscriber_of(address));
+        ASHLAR_TRY(auto source, backend::zmq::ZmqSource::create({.publishers = {std::move(options)}}));
+        return OpenedSource{.stream = std::move(source)};
       },
       [publishers = std::make_shared<Publishers>()](
           const FeedAddress& address, const events::StreamId& stream,
           events::SnapshotSource& state) -> Result<std::shared_ptr<events::BatchSink>> {
-        Result<EnginePublisherOptions> options = publisher_of(address, stream);
-        if (!options) return options.error();
-        return open_sink(*publishers, *std::move(options), state);
+        ASHLAR_TRY(EnginePublisherOptions options, publisher_of(address, stream));
+        return open_sink(*publishers, std::move(options), state);
       },
       {.has_place_per_rank = true, .check = check_address_of_socket});
 }

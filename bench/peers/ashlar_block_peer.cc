@@ -21,7 +21,6 @@
 #include "ashlar/block/block_manager.h"
 #include "ashlar/block/block_registry.h"
 #include "ashlar/events/event_log.h"
-#include "ashlar/events/event_sink.h"
 #include "peers/arguments.h"
 #include "peers/workload.h"
 

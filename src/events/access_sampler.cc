@@ -4,12 +4,17 @@
 #include <bit>
 #include <utility>
 
+#include "ashlar/base/check.h"
+
 namespace ashlar::events {
 
 AccessSampler::AccessSampler(const Options& options)
     : every_(std::max(1u, options.every)),
       capacity_(std::max<std::size_t>(1, options.capacity)),
-      cells_(std::bit_ceil(2 * capacity_)) {}
+      cells_(std::bit_ceil(2 * capacity_)) {
+  ASHLAR_CHECK(cells_.size() > capacity_, "a search ends at a free cell; %zu cells for %zu blocks have none",
+               cells_.size(), capacity_);
+}
 
 void AccessSampler::add(TierId tier, const tokens::SequenceHash& hash) noexcept {
   if (mu_.try_lock()) {
@@ -40,6 +45,7 @@ void AccessSampler::report(std::vector<KvEvent>& out) {
   {
     const MutexLock lock(mu_);
     if (used_ == 0) return;
+    ASHLAR_DCHECK(seen.size() == cells_.size(), "the table keeps its size, so that add() never allocates");
     seen.swap(cells_);
     used_ = 0;
   }

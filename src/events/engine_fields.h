@@ -6,7 +6,7 @@
 #include <span>
 #include <string_view>
 
-#include "ashlar/events/engine_event.h"
+#include "ashlar/events/engine_codec.h"
 
 namespace ashlar::events {
 

@@ -28,6 +28,10 @@ enum RunFlag : std::uint8_t {
   kHasBlocks = 32,
 };
 constexpr std::uint8_t kKnownFlags = 63;
+static_assert(kKnownFlags == (kHasParent | kHasRoot | kHasNames | kHasLocals | kHasMetadata | kHasBlocks),
+              "a reader refuses flags that it does not know");
+static_assert(kBatchMagic.size() + sizeof kVersion <= kChecked - sizeof(std::uint64_t),
+              "magic and version stand before the checksum");
 
 bool is_alone(KvEventKind kind) {
   return kind == KvEventKind::kResync || kind == KvEventKind::kCleared;

@@ -10,6 +10,8 @@
 #include <bit>
 #include <cstddef>
 
+#include "ashlar/base/check.h"
+
 namespace ashlar::events {
 namespace {
 constexpr std::size_t kBatch = 256;
@@ -85,6 +87,7 @@ std::size_t EventLog::drain_once(EventSink& sink) {
     const std::uint64_t tail = tail_.load(std::memory_order_relaxed);
     // acquire: pairs with the release in try_push().
     const std::uint64_t head = head_.load(std::memory_order_acquire);
+    ASHLAR_DCHECK(head - tail <= mask_ + 1, "the producer overwrote records that the drain has not read");
     const std::size_t count = std::min<std::size_t>(static_cast<std::size_t>(head - tail), kBatch);
     if (count == 0) {
       if (total <= reported) return delivered;

@@ -7,7 +7,7 @@
 
 #include "base/start_thread.h"
 #include "events/publish_table.h"
-#include "events/sink_lane.h"
+#include "events/sink_queue.h"
 #include "events/stream_state.h"
 
 namespace ashlar::events {
@@ -61,7 +61,7 @@ struct EventManager::Parts {
     hand_out_locked();
   }
   void hand_out_locked() ASHLAR_REQUIRES(drain_mu) {
-    for (const auto& lane : lanes) lane->append(fresh);
+    for (const auto& queue : queues) queue->append(fresh);
   }
   OwnedBatch snapshot_locked() ASHLAR_REQUIRES(drain_mu) {
     OwnedBatch batch;
@@ -85,14 +85,14 @@ struct EventManager::Parts {
     }
     return out;
   }
-  SinkLane::Context context() {
+  SinkQueue::Context context() {
     return {.stream = options.stream,
             .keys = options.keys,
             .clock = clock,
             .snapshot =
-                [this](SinkLane& lane) {
+                [this](SinkQueue& queue) {
                   const MutexLock lock(drain_mu);
-                  lane.begin_at(state.next_number());
+                  queue.begin_at(state.next_number());
                   return snapshot_locked();
                 },
             .locations = [this](std::span<const KvEvent> events) { return names_of(events); }};
@@ -116,7 +116,7 @@ struct EventManager::Parts {
   CondVar woken;
   StreamState state ASHLAR_GUARDED_BY(drain_mu);
   std::vector<KvEvent> fresh ASHLAR_GUARDED_BY(drain_mu);
-  std::vector<std::shared_ptr<SinkLane>> lanes ASHLAR_GUARDED_BY(drain_mu);
+  std::vector<std::shared_ptr<SinkQueue>> queues ASHLAR_GUARDED_BY(drain_mu);
   std::vector<std::shared_ptr<AccessSampler>> samplers ASHLAR_GUARDED_BY(drain_mu);
   Clock::TimePoint next_access ASHLAR_GUARDED_BY(drain_mu) = {};
   bool stopping ASHLAR_GUARDED_BY(drain_mu) = false;
@@ -126,7 +126,7 @@ struct EventManager::Parts {
 EventManager::EventManager(std::unique_ptr<Parts> parts) : parts_(std::move(parts)) {}
 
 Result<std::unique_ptr<EventManager>> EventManager::create(EventManagerOptions options) {
-  if (Result<void> valid = options.validate(); !valid) return valid.error();
+  ASHLAR_RETURN_IF_ERROR(options.validate());
   auto parts = std::make_unique<Parts>(std::move(options));
   Parts& made = *parts;
   {
@@ -137,8 +137,7 @@ Result<std::unique_ptr<EventManager>> EventManager::create(EventManagerOptions o
         made.table->log(), [table = made.table.get()](std::vector<KvEvent>& out) { return table->list(out); },
         nothing);
   }
-  if (Result<void> started = start_thread(&made.drainer, [&made] { made.run(); }); !started)
-    return started.error();
+  ASHLAR_RETURN_IF_ERROR(start_thread(&made.drainer, [&made] { made.run(); }));
   return std::unique_ptr<EventManager>(new EventManager(std::move(parts)));
 }
 
@@ -150,12 +149,12 @@ EventManager::~EventManager() {
     parts_->woken.notify_all();
   }
   parts_->drainer.join();
-  std::vector<std::shared_ptr<SinkLane>> lanes;
+  std::vector<std::shared_ptr<SinkQueue>> queues;
   {
     const MutexLock lock(parts_->drain_mu);
-    lanes.swap(parts_->lanes);
+    queues.swap(parts_->queues);
   }
-  for (const auto& lane : lanes) lane->stop();
+  for (const auto& queue : queues) queue->stop();
 }
 
 Result<void> EventManager::add_source(std::shared_ptr<EventLog> log, Lister lister) {
@@ -204,27 +203,28 @@ Publisher EventManager::publisher() {
 
 Result<void> EventManager::add_sink(std::shared_ptr<BatchSink> sink, const BatchProfile& profile) {
   if (sink == nullptr) return make_error(ErrorCode::kInvalidArgument, "there is no sink to add");
-  if (Result<void> valid = profile.validate(); !valid) return valid;
-  auto lane = std::make_shared<SinkLane>(std::move(sink), profile, parts_->context());
+  ASHLAR_RETURN_IF_ERROR(profile.validate());
+  auto queue = std::make_shared<SinkQueue>(std::move(sink), profile, parts_->context());
   const MutexLock lock(parts_->drain_mu);
   const std::uint64_t next = parts_->state.next_number();
-  if (Result<void> started = lane->start(next, next != 0); !started) return started;
-  parts_->lanes.push_back(std::move(lane));
+  ASHLAR_RETURN_IF_ERROR(queue->start(next, next != 0));
+  parts_->queues.push_back(std::move(queue));
   return {};
 }
 
 Result<void> EventManager::remove_sink(const std::shared_ptr<BatchSink>& sink) {
-  std::shared_ptr<SinkLane> lane;
+  std::shared_ptr<SinkQueue> queue;
   {
     const MutexLock lock(parts_->drain_mu);
-    const auto at = std::ranges::find_if(parts_->lanes, [&](const auto& one) { return one->sink() == sink; });
-    if (at == parts_->lanes.end()) return make_error(ErrorCode::kNotFound, "there is no such sink");
+    const auto at =
+        std::ranges::find_if(parts_->queues, [&](const auto& one) { return one->sink() == sink; });
+    if (at == parts_->queues.end()) return make_error(ErrorCode::kNotFound, "there is no such sink");
     if ((*at)->is_its_thread())
       return make_error(ErrorCode::kInvalidArgument, "a sink cannot remove itself while it is called");
-    lane = std::move(*at);
-    parts_->lanes.erase(at);
+    queue = std::move(*at);
+    parts_->queues.erase(at);
   }
-  lane->stop();
+  queue->stop();
   return {};
 }
 
@@ -234,18 +234,18 @@ void EventManager::drain() {
 }
 
 Result<void> EventManager::flush(Clock::TimePoint until) {
-  std::vector<std::shared_ptr<SinkLane>> lanes;
+  std::vector<std::shared_ptr<SinkQueue>> queues;
   std::uint64_t number = 0;
   {
     const MutexLock lock(parts_->drain_mu);
     parts_->drain_locked();
     number = parts_->state.next_number();
-    lanes = parts_->lanes;
+    queues = parts_->queues;
   }
-  for (const auto& lane : lanes) lane->hurry(number, until);
-  for (const auto& lane : lanes) {
-    if (lane->wait_for(number, until)) continue;
-    const LaneCounters counters = lane->counters();
+  for (const auto& queue : queues) queue->hurry(number, until);
+  for (const auto& queue : queues) {
+    if (queue->wait_for(number, until)) continue;
+    const SinkCounters counters = queue->counters();
     return make_error(ErrorCode::kTimeout, "%zu events still wait for %s; its last error: %s",
                       counters.waiting, counters.sink.c_str(),
                       counters.last_error.empty() ? "none" : counters.last_error.c_str());
@@ -276,8 +276,14 @@ EventCounters EventManager::counters() const {
   out.repaired = parts_->state.counters().repaired;
   out.resyncs = parts_->state.counters().resyncs;
   out.present = parts_->state.present();
-  for (const auto& lane : parts_->lanes) out.lanes.push_back(lane->counters());
+  for (const auto& queue : parts_->queues) out.sinks.push_back(queue->counters());
   return out;
+}
+
+void EventManager::check_invariants() const {
+  const MutexLock lock(parts_->drain_mu);
+  parts_->state.check_invariants();
+  for (const auto& queue : parts_->queues) queue->check_invariants();
 }
 
 }  // namespace ashlar::events

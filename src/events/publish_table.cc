@@ -51,6 +51,7 @@ void PublishTable::make_known_locked(PublishedBlock& block) noexcept {
   } else {
     log_->append(without_parent(block.event));
   }
+  ASHLAR_DCHECK(block.handles != 0, "only a block with a handle becomes known");
   block.known = true;
   last_known_ = block.slot;
 }
@@ -123,6 +124,7 @@ PublishHandle PublishTable::publish(const KvEvent& block, std::vector<PublishedB
 void PublishTable::commit(std::span<PublishedBlock* const> taken) noexcept {
   const SpinLockHold lock(mu_);
   for (PublishedBlock* block : taken) {
+    ASHLAR_DCHECK(block->awaited != 0, "a publisher commits each block that it took once");
     --block->awaited;
     if (block->handles != 0) {
       make_known_locked(*block);
@@ -135,6 +137,7 @@ void PublishTable::commit(std::span<PublishedBlock* const> taken) noexcept {
 void PublishTable::release(PublishedBlock* block) noexcept {
   std::shared_ptr<PublishTable> last;  // goes after the lock
   const SpinLockHold lock(mu_);
+  ASHLAR_DCHECK(block->handles != 0 && handles_ >= block->handles, "a handle is dropped twice");
   --block->handles;
   forget_if_unused_locked(*block);
   if (--handles_ == 0) last = std::move(self_);

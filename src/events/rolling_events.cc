@@ -296,8 +296,7 @@ Result<void> append_kv_events(const RollingEvent& event, std::vector<KvEvent>& o
     return make_error(ErrorCode::kInvalidArgument, "event %llu: base_block_idx %llu %s a parent",
                       static_cast<unsigned long long>(event.event_id),
                       static_cast<unsigned long long>(position), event.parent ? "with" : "without");
-  const Result<std::vector<tokens::BlockHashes>> locals = locals_of(event);
-  if (!locals) return locals.error();
+  ASHLAR_TRY(const std::vector<tokens::BlockHashes> locals, locals_of(event));
   if (position + event.hashes.size() - 1 > tokens::SequenceHash::kMaxPosition)
     return make_error(ErrorCode::kInvalidArgument,
                       "event %llu: %zu blocks from position %llu; the last is %u",
@@ -308,8 +307,8 @@ Result<void> append_kv_events(const RollingEvent& event, std::vector<KvEvent>& o
   if (record.has_parent) record.parent_bits = tokens::SequenceHash::make(position - 1, parent, 0).value();
   for (std::size_t i = 0; i < event.hashes.size(); ++i) {
     record.hash = tokens::SequenceHash::make(position++, event.hashes[i], parent).value();
-    record.has_local = !locals->empty();
-    record.local_bits = record.has_local ? (*locals)[i].local.value() : 0;
+    record.has_local = !locals.empty();
+    record.local_bits = record.has_local ? (locals)[i].local.value() : 0;
     out.push_back(record);
     parent = event.hashes[i];
     record.has_parent = true;
@@ -321,7 +320,7 @@ Result<void> append_kv_events(const RollingEvent& event, std::vector<KvEvent>& o
 Result<std::vector<std::uint64_t>> rolling_hashes(std::span<const tokens::Token> tokens,
                                                   std::uint32_t block_size, std::uint64_t seed,
                                                   const std::optional<std::uint64_t>& parent) {
-  if (const Result<void> valid = tokens::validate_block_size(block_size); !valid) return valid.error();
+  ASHLAR_RETURN_IF_ERROR(tokens::validate_block_size(block_size));
   std::vector<std::uint64_t> hashes;
   if (seed == tokens::Salt::kBaseSeed) {
     std::optional<tokens::SequenceHash> before;

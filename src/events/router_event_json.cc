@@ -321,9 +321,8 @@ Result<void> append_kv_events(const RouterEvent& event, std::vector<KvEvent>& ou
   std::uint64_t parent = event.parent ? event.parent->value() : 0;
   record.has_parent = event.parent.has_value();
   if (record.has_parent) {
-    const Result<tokens::SequenceHash> hash = tokens::SequenceHash::make(position - 1, parent, 0);
-    if (!hash) return hash.error();
-    record.parent_bits = *hash;
+    ASHLAR_TRY(const tokens::SequenceHash hash, tokens::SequenceHash::make(position - 1, parent, 0));
+    record.parent_bits = hash;
   }
   record.has_local = true;
   for (const StoredBlock& block : event.blocks) {

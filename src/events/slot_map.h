@@ -19,6 +19,7 @@
 #include <utility>
 #include <vector>
 
+#include "ashlar/base/check.h"
 #include "ashlar/base/large_array.h"
 
 namespace ashlar::events {
@@ -77,6 +78,7 @@ class SlotMap {
       hole = i;
     }
     cells_[hole] = {};
+    ASHLAR_DCHECK(free_.size() < free_.capacity(), "slot %u is given back twice", slot);
     free_.push_back(slot);  // has room: see add_chunk()
     --size_;
   }
@@ -119,6 +121,22 @@ class SlotMap {
     for (const Slot slot : gone) erase(slot);
     return gone.size();
   }
+  // Aborts where the table contradicts itself. O(size).
+  void check_invariants() const {
+    std::size_t linked = 0;
+    for (std::size_t i = 0; i < cells_.size(); ++i) {
+      if (cells_[i].slot == kNone) continue;
+      ++linked;
+      const Value& value = at(cells_[i].slot);
+      ASHLAR_CHECK(cells_[i].tag == tag_of(value.hash()), "slot %u stands under another hash",
+                   cells_[i].slot);
+      const Slot found = find(value.hash(), [&](const Value& one) { return &one == &value; });
+      ASHLAR_CHECK(found == cells_[i].slot, "a hole hides slot %u from searches", cells_[i].slot);
+    }
+    ASHLAR_CHECK(linked == size_, "%zu values are linked, %zu counted", linked, size_);
+    ASHLAR_CHECK(2 * size_ <= cells_.size(), "%zu values in %zu cells: searches need free ones", size_,
+                 cells_.size());
+  }
 
  private:
   static constexpr std::size_t kChunk = 1024;
@@ -146,8 +164,11 @@ class SlotMap {
     --shift_;
     for (std::size_t i = 0; i < before.size(); ++i)
       if (before[i].slot != kNone) put(before[i]);
+    ASHLAR_DCHECK(cells_.size() == std::size_t{1} << (32 - shift_), "a tag leads beyond the %zu cells",
+                  cells_.size());
   }
   void add_chunk() {
+    ASHLAR_CHECK(chunks_.size() < kNone / kChunk, "slots are numbered by 32 bits; all %zu are in use", size_);
     const auto first = static_cast<Slot>(chunks_.size() * kChunk);
     free_.reserve(first + kChunk);
     chunks_.push_back(std::make_unique<Value[]>(kChunk));

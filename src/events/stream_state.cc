@@ -4,6 +4,8 @@
 #include <functional>
 #include <utility>
 
+#include "ashlar/base/check.h"
+
 namespace ashlar::events {
 
 class StreamState::Drainer final : public EventSink {
@@ -87,6 +89,8 @@ bool StreamState::is_held_elsewhere(const Source& source, const EventKey& key) c
 }
 
 void StreamState::insert(Source& source, const KvEvent& event, std::vector<KvEvent>& out) {
+  ASHLAR_DCHECK(source.find(EventKey(event)) == SlotMap<Present>::kNone,
+                "a source holds each (name, tier) once");
   source.tiers |= 1u << event.tier.value();
   source.present.insert({event});
   if (!is_held_elsewhere(source, EventKey(event))) emit(event, out);
@@ -177,6 +181,33 @@ void StreamState::catch_up(Source& source, std::vector<KvEvent>& out) {
   for (const KvEvent& event : held) {
     if (source.find(EventKey(event)) == SlotMap<Present>::kNone) insert(source, event, out);
   }
+}
+
+void StreamState::check_invariants() const {
+  for (const auto& source : sources_) {
+    ASHLAR_CHECK(std::ranges::count(sources_, source->log, [](const auto& one) { return one->log; }) == 1,
+                 "a log is a source once");
+    ASHLAR_CHECK(source->heard <= source->log->next_sequence(),
+                 "event %llu was listed, but the log has not numbered it",
+                 static_cast<unsigned long long>(source->heard));
+    source->present.check_invariants();
+    source->present.for_each([&](const Present& one) {
+      ASHLAR_CHECK(one.event.kind == KvEventKind::kStored, "what is present was stored, not %s",
+                   to_string(one.event.kind).data());
+      ASHLAR_CHECK((source->tiers >> one.event.tier.value() & 1u) != 0,
+                   "a block lies in tier %u, which other sources think this one does not use",
+                   unsigned{one.event.tier.value()});
+      ASHLAR_CHECK(source->present.at(source->find(EventKey(one.event))).event == one.event,
+                   "two records of one source have the same key");
+    });
+  }
+  const std::vector<KvEvent> listed = list();
+  ASHLAR_CHECK(listed.size() <= present(), "a snapshot lists %zu blocks, more than the %zu present",
+               listed.size(), present());
+  for (std::size_t i = 1; i < listed.size(); ++i)
+    ASHLAR_CHECK(listed[i - 1].tier < listed[i].tier ||
+                     (listed[i - 1].tier == listed[i].tier && listed[i - 1].hash <= listed[i].hash),
+                 "a snapshot lists parents first: by tier, then by position");
 }
 
 }  // namespace ashlar::events

@@ -41,6 +41,9 @@ class StreamState {
   std::vector<KvEvent> list() const;
   const Counters& counters() const noexcept { return counters_; }
 
+  // Aborts where the state contradicts itself. For tests; O(n log n) in what is present.
+  void check_invariants() const;
+
  private:
   struct Present {
     KvEvent event;

@@ -70,21 +70,18 @@ Result<bool> BatchFrames::read_batch(std::uint64_t begin, std::uint64_t end) {
   if (end < begin + events::kBatchHeaderBytes || end - begin > max_batch_bytes_) return false;
   // The magic first: memory is taken only for what may be a batch.
   std::array<std::byte, events::kBatchMagic.size()> magic{};
-  const Result<std::size_t> head = read(magic, begin);
-  if (!head) return head.error();
-  if (*head < magic.size() || as_text(magic) != events::kBatchMagic) return false;
+  ASHLAR_TRY(const std::size_t head, read(magic, begin));
+  if (head < magic.size() || as_text(magic) != events::kBatchMagic) return false;
   batch_.resize(static_cast<std::size_t>(end - begin));
-  const Result<std::size_t> body = read(batch_, begin);
-  if (!body) return body.error();
-  return *body == batch_.size() && events::is_whole_batch(batch_);
+  ASHLAR_TRY(const std::size_t body, read(batch_, begin));
+  return body == batch_.size() && events::is_whole_batch(batch_);
 }
 
 Result<BatchFrames::Frame> BatchFrames::read_frame(std::uint64_t at, std::uint64_t size) {
   std::array<std::byte, kHeadBytes> head{};
-  const Result<std::size_t> got =
-      read(std::span(head).first(std::min<std::uint64_t>(size - at, head.size())), at);
-  if (!got) return got.error();
-  return try_frame(at, size, std::span(head).first(*got));
+  ASHLAR_TRY(const std::size_t got,
+             read(std::span(head).first(std::min<std::uint64_t>(size - at, head.size())), at));
+  return try_frame(at, size, std::span(head).first(got));
 }
 
 Result<BatchFrames::Frame> BatchFrames::try_frame(std::uint64_t at, std::uint64_t size,
@@ -98,9 +95,8 @@ Result<BatchFrames::Frame> BatchFrames::try_frame(std::uint64_t at, std::uint64_
   if (begin + length > size) return Frame::kUnfinished;
   budget_.visit();
   if (!budget_.may_try(length)) return Frame::kBroken;
-  const Result<bool> whole = read_batch(begin, begin + length);
-  if (!whole) return whole.error();
-  if (*whole) return Frame::kWhole;
+  ASHLAR_TRY(const bool whole, read_batch(begin, begin + length));
+  if (whole) return Frame::kWhole;
   budget_.fail(length);
   return Frame::kBroken;
 }
@@ -113,9 +109,8 @@ Result<std::optional<std::uint64_t>> BatchFrames::search(std::uint64_t size) {
   while (!budget_.is_slice_over() && search_at_ + kHeadBytes <= size) {
     const std::uint64_t begin = search_at_;
     window_.resize(window_behind(begin - broken_at_));
-    const Result<std::size_t> got = read(window_, begin);
-    if (!got) return got.error();
-    const std::span<const std::byte> window = std::span(window_).first(*got);
+    ASHLAR_TRY(const std::size_t got, read(window_, begin));
+    const std::span<const std::byte> window = std::span(window_).first(got);
     const std::string_view text = as_text(window);
     if (text.size() < kHeadBytes) break;
     bool is_over = false;
@@ -123,11 +118,10 @@ Result<std::optional<std::uint64_t>> BatchFrames::search(std::uint64_t size) {
          found != text.npos && !is_over; found = text.find(events::kBatchMagic, found + 1)) {
       const std::uint64_t place = begin + found - kFrameLengthBytes;
       move_to(place);
-      const Result<Frame> frame =
-          try_frame(place, size, window.subspan(found - kFrameLengthBytes, kHeadBytes));
-      if (!frame) return frame.error();
-      if (*frame == Frame::kWhole) return std::optional(place);
-      if (*frame == Frame::kUnfinished && !unfinished_at_) unfinished_at_ = place;
+      ASHLAR_TRY(const Frame frame,
+                 try_frame(place, size, window.subspan(found - kFrameLengthBytes, kHeadBytes)));
+      if (frame == Frame::kWhole) return std::optional(place);
+      if (frame == Frame::kUnfinished && !unfinished_at_) unfinished_at_ = place;
       is_over = budget_.is_slice_over();
     }
     // Windows overlap by what a head may lack.
@@ -147,14 +141,13 @@ Result<BatchFrames::Found> BatchFrames::look(std::uint64_t at) {
   const bool is_same = size == searched_size_ && time == searched_time_;
   // What was broken stays so while the file only grows; it is not read again.
   if (broken_at_ != at || !(is_same || (has_grown && broken_ == Frame::kBroken))) {
-    const Result<Frame> frame = read_frame(at, size);
-    if (!frame) return frame.error();
-    if (*frame == Frame::kWhole) {
+    ASHLAR_TRY(const Frame frame, read_frame(at, size));
+    if (frame == Frame::kWhole) {
       const std::uint64_t next = at + kFrameLengthBytes + batch_.size();
       budget_.pass(next - at);
       return Found{.kind = Kind::kBatch, .next = next};
     }
-    broken_ = *frame;
+    broken_ = frame;
   }
   if (broken_at_ != at) {
     broken_at_ = at;
@@ -173,15 +166,13 @@ Result<BatchFrames::Found> BatchFrames::look(std::uint64_t at) {
     return Found{.kind = Kind::kEnd, .next = size, .damaged = size - at};
   };
   if (is_searched_) return nothing_more();
-  const Result<std::optional<std::uint64_t>> after = search(size);
-  if (!after) return after.error();
-  if (!*after && search_at_ + kHeadBytes <= size) return Found{.kind = Kind::kSearching, .next = at};
+  ASHLAR_TRY(const std::optional<std::uint64_t> after, search(size));
+  if (!after && search_at_ + kHeadBytes <= size) return Found{.kind = Kind::kSearching, .next = at};
   // Perhaps only the length is damaged.
-  const std::uint64_t end = after->value_or(size);
-  const Result<bool> reaches = read_batch(at + kFrameLengthBytes, end);
-  if (!reaches) return reaches.error();
-  if (*reaches) return Found{.kind = Kind::kBatch, .next = end, .damaged = kFrameLengthBytes};
-  if (*after) return Found{.kind = Kind::kDamaged, .next = end, .damaged = end - at};
+  const std::uint64_t end = after.value_or(size);
+  ASHLAR_TRY(const bool reaches, read_batch(at + kFrameLengthBytes, end));
+  if (reaches) return Found{.kind = Kind::kBatch, .next = end, .damaged = kFrameLengthBytes};
+  if (after) return Found{.kind = Kind::kDamaged, .next = end, .damaged = end - at};
   return nothing_more();
 }
 

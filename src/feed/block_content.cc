@@ -83,19 +83,17 @@ Result<BlockContent> ContentHasher::hash_block(const EngineRun& run, std::size_t
   const std::optional<tokens::SequenceHash> before =
       parent != nullptr ? std::optional(parent->hash) : std::nullopt;
   if (extras.empty()) {
-    auto hashes = hasher.hash_block(before, run.tokens_of(block));
-    if (!hashes) return hashes.error();
-    content.local = hashes->local;
-    content.hash = hashes->sequence;
+    ASHLAR_TRY(auto hashes, hasher.hash_block(before, run.tokens_of(block)));
+    content.local = hashes.local;
+    content.hash = hashes.sequence;
   } else if (scheme_.kind() == tokens::HashScheme::Kind::kXxh3Chain) {
     content.has_extras = true;
     content.local = tokens::router_local_hash(run.tokens_of(block), extras, hasher.salt().seed());
     if (parent == nullptr) {
       content.hash = tokens::SequenceHash::root(content.local.value());
     } else {
-      auto next = parent->hash.child(chain_step(parent->hash.chain(), content.local));
-      if (!next) return next.error();
-      content.hash = *next;
+      ASHLAR_TRY(auto next, parent->hash.child(chain_step(parent->hash.chain(), content.local)));
+      content.hash = next;
     }
   } else {
     // The other schemes have no rule of the field: what the block holds beside its tokens becomes part of its
@@ -103,11 +101,10 @@ Result<BlockContent> ContentHasher::hash_block(const EngineRun& run, std::size_t
     content.has_extras = true;
     std::string tenant = hasher.salt().tenant();
     for (const std::uint64_t extra : extras) tenant += '\0' + std::to_string(extra);
-    auto hashes = tokens::SequenceHasher(scheme_, tokens::Salt(hasher.salt().lora(), tenant))
-                      .hash_block(before, run.tokens_of(block));
-    if (!hashes) return hashes.error();
-    content.local = hashes->local;
-    content.hash = hashes->sequence;
+    ASHLAR_TRY(auto hashes, tokens::SequenceHasher(scheme_, tokens::Salt(hasher.salt().lora(), tenant))
+                                .hash_block(before, run.tokens_of(block)));
+    content.local = hashes.local;
+    content.hash = hashes.sequence;
   }
   return content;
 }
@@ -152,9 +149,8 @@ Result<void> ContentHasher::hash(const EngineRun& run, const BlockContent* paren
     static const std::vector<std::uint64_t> kNone;
     const BlockContent* previous = parent;
     for (std::size_t i = 0; i < count; ++i) {
-      auto content = hash_block(run, i, previous, hasher, run.keys.empty() ? kNone : extras_[i]);
-      if (!content) return content.error();
-      out.push_back(*std::move(content));
+      ASHLAR_TRY(auto content, hash_block(run, i, previous, hasher, run.keys.empty() ? kNone : extras_[i]));
+      out.push_back(std::move(content));
       previous = &out.back();
     }
   }

@@ -1,8 +1,9 @@
-#include "ashlar/feed/engine_ingest.h"
+#include "ashlar/feed/engine_session.h"
 
 #include <algorithm>
 #include <utility>
 
+#include "ashlar/base/check.h"
 #include "feed/engine_rank.h"
 
 namespace ashlar::feed {
@@ -29,7 +30,7 @@ EngineIngest& EngineIngest::operator=(EngineIngest&&) noexcept = default;
 EngineIngest::~EngineIngest() = default;
 
 Result<EngineIngest> EngineIngest::create(EngineIngestOptions options) {
-  if (auto valid = options.validate(); !valid) return valid.error();
+  ASHLAR_RETURN_IF_ERROR(options.validate());
   return EngineIngest(std::move(options));
 }
 
@@ -86,6 +87,12 @@ std::size_t EngineIngest::waiting() const noexcept {
   std::size_t count = 0;
   for (const auto& state : ranks_) count += state->waiting();
   return count;
+}
+
+void EngineIngest::check_invariants() const {
+  ASHLAR_CHECK(ranks_.size() <= options_.max_ranks, "%zu ranks are followed, %u may be", ranks_.size(),
+               options_.max_ranks);
+  for (const auto& state : ranks_) state->check_invariants();
 }
 
 }  // namespace ashlar::feed

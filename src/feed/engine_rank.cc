@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "ashlar/base/check.h"
 #include "feed/engine_medium.h"
 
 namespace ashlar::feed {
@@ -45,7 +46,7 @@ void EngineRank::apply(const EngineBatch& batch, EngineIngestCounters& counters,
       continue;
     }
     if (!is_own(event.locality, event.ownership)) {
-      ++counters.foreign;
+      ++counters.external;
       continue;
     }
     const std::optional<events::TierId> tier = tier_of_medium(event.medium);
@@ -403,6 +404,20 @@ KvEvent EngineRank::event_of(KvEventKind kind, const EngineKey& key, const Held&
           .has_root = true,
           .has_name = true,
           .has_local = true};
+}
+
+void EngineRank::check_invariants() const {
+  ASHLAR_CHECK(named_.empty(), "blocks that wait for a name are placed before a call returns");
+  std::size_t held_tiers = 0;
+  for (const auto& [key, held] : blocks_) {
+    const auto tiers =
+        static_cast<std::size_t>(std::ranges::count_if(held.counts, [](auto count) { return count != 0; }));
+    ASHLAR_CHECK(tiers != 0, "a block that no tier holds is forgotten");
+    held_tiers += tiers;
+  }
+  ASHLAR_CHECK(held_tiers == present_, "%zu (name, group, tier)s are present, %zu are counted", held_tiers,
+               present_);
+  waiting_.check_invariants();
 }
 
 }  // namespace ashlar::feed

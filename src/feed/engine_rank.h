@@ -1,4 +1,4 @@
-// EngineRank: what one rank of an engine holds, and what waits to be placed (ashlar/feed/engine_ingest.h says
+// EngineRank: what one rank of an engine holds, and what waits to be placed (ashlar/feed/engine_session.h says
 // by which rules).
 //
 // A held block has its content and a count per tier; it is forgotten when all counts are 0. Its children keep
@@ -18,10 +18,10 @@
 #include <utility>
 #include <vector>
 
-#include "ashlar/events/engine_event.h"
+#include "ashlar/events/engine_codec.h"
 #include "ashlar/events/kv_event.h"
-#include "ashlar/events/storage_tier.h"
-#include "ashlar/feed/engine_ingest.h"
+#include "ashlar/events/tier.h"
+#include "ashlar/feed/engine_session.h"
 #include "feed/block_content.h"
 #include "feed/engine_run.h"
 #include "feed/waiting_blocks.h"
@@ -45,6 +45,8 @@ class EngineRank {
 
   std::size_t present() const noexcept { return present_; }
   std::size_t waiting() const noexcept { return waiting_.size(); }
+  // Aborts where the tables contradict each other. For tests.
+  void check_invariants() const;
 
  private:
   struct Held {

@@ -13,7 +13,7 @@
 #include <string_view>
 #include <vector>
 
-#include "ashlar/events/engine_event.h"
+#include "ashlar/events/engine_codec.h"
 #include "ashlar/events/tier.h"
 #include "ashlar/tokens/token.h"
 

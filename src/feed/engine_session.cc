@@ -39,10 +39,9 @@ EngineSession::EngineSession(std::unique_ptr<EngineSource> source, EngineSession
 Result<EngineSession> EngineSession::create(std::unique_ptr<EngineSource> source,
                                             EngineSessionOptions options) {
   ASHLAR_CHECK(source != nullptr, "a session needs a source");
-  if (auto valid = options.validate(); !valid) return valid.error();
-  auto ingest = EngineIngest::create(options.ingest);
-  if (!ingest) return ingest.error();
-  return EngineSession(std::move(source), std::move(options), *std::move(ingest));
+  ASHLAR_RETURN_IF_ERROR(options.validate());
+  ASHLAR_TRY(auto ingest, EngineIngest::create(options.ingest));
+  return EngineSession(std::move(source), std::move(options), std::move(ingest));
 }
 
 Result<std::size_t> EngineSession::step(Clock::Duration timeout, std::vector<KvEvent>& out) {
@@ -177,6 +176,8 @@ bool EngineSession::apply(const EngineMessage& message, std::vector<KvEvent>& ou
     ++counters_.undecodable;
     return false;
   }
+  ASHLAR_CHECK(message.sequence == *next_, "messages are applied in order: %llu after %llu",
+               static_cast<unsigned long long>(message.sequence), static_cast<unsigned long long>(*next_));
   remember(message);
   next_ = message.sequence + 1;
   last_timestamp_ = std::max(last_timestamp_, batch_.timestamp);
@@ -186,6 +187,8 @@ bool EngineSession::apply(const EngineMessage& message, std::vector<KvEvent>& ou
 }
 
 void EngineSession::lose_until(std::uint64_t sequence, std::vector<KvEvent>& out) {
+  ASHLAR_CHECK(sequence > *next_, "a loss of no message: %llu is next, %llu came",
+               static_cast<unsigned long long>(*next_), static_cast<unsigned long long>(sequence));
   counters_.lost += sequence - *next_;
   ++counters_.resyncs;
   ingest_.resync(out);

@@ -1,10 +1,11 @@
-#include "ashlar/feed/event_bus.h"
+#include "ashlar/feed/feed_source.h"
 
 #include <algorithm>
 #include <deque>
 #include <utility>
 #include <vector>
 
+#include "ashlar/base/check.h"
 #include "ashlar/base/mutex.h"
 
 namespace ashlar::feed {
@@ -32,6 +33,7 @@ bool keep_what_helps(std::vector<SharedBatch>& batches, std::uint64_t from) {
       missing = head.parts;
       first = head.first;
     }
+    ASHLAR_DCHECK(seen[head.part] || missing != 0, "a part is missing until it is seen");
     if (!seen[head.part]) --missing;
     seen[head.part] = true;
     if (missing != 0) continue;
@@ -84,6 +86,8 @@ class EventBus::Sink final : public events::BatchSink {
     }
     state_->kept.push_back(shared);
     if (state_->kept.size() > state_->options.replay_batches) state_->kept.pop_front();
+    ASHLAR_DCHECK(state_->kept.size() <= state_->options.replay_batches,
+                  "one batch comes and at most one goes");
     state_->arrived.notify_all();
     return {};
   }

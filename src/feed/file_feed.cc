@@ -1,4 +1,4 @@
-#include "ashlar/feed/file_feed.h"
+#include "ashlar/feed/feed_source.h"
 
 #include <fcntl.h>
 #include <sys/file.h>
@@ -36,9 +36,8 @@ std::array<std::byte, kFeedHeaderBytes> header() {
 
 Result<void> check_header(int fd, const std::string& path) {
   std::array<std::byte, kFeedHeaderBytes> bytes{};
-  const Result<std::size_t> got = read_some(fd, bytes, 0, path);
-  if (!got) return got.error();
-  if (*got < kFeedHeaderBytes || std::memcmp(bytes.data(), kMagic.data(), kMagic.size()) != 0)
+  ASHLAR_TRY(const std::size_t got, read_some(fd, bytes, 0, path));
+  if (got < kFeedHeaderBytes || std::memcmp(bytes.data(), kMagic.data(), kMagic.size()) != 0)
     return make_error(ErrorCode::kInvalidArgument, "%s is not a recording of events", path.c_str());
   std::uint32_t version = 0;
   std::memcpy(&version, bytes.data() + 8, sizeof version);
@@ -86,13 +85,11 @@ Result<std::unique_ptr<FileSink>> FileSink::create(const Options& options) {
     return feed_io_error("cannot create", options.path);
   }
   std::unique_ptr<FileSink> sink(new FileSink(options, fd));
-  if (Result<void> locked = sink->lock(); !locked) return locked.error();
+  ASHLAR_RETURN_IF_ERROR(sink->lock());
   struct stat about{};
   if (fstat(fd, &about) != 0) return feed_io_error("cannot look at", options.path);
-  if (Result<void> begun = sink->begin(static_cast<std::uint64_t>(about.st_size)); !begun)
-    return begun.error();
-  if (options.sync)
-    if (Result<void> synced = sync_folder_of(options.path); !synced) return synced.error();
+  ASHLAR_RETURN_IF_ERROR(sink->begin(static_cast<std::uint64_t>(about.st_size)));
+  if (options.sync) ASHLAR_RETURN_IF_ERROR(sync_folder_of(options.path));
   return sink;
 }
 
@@ -118,16 +115,15 @@ Result<void> FileSink::begin(std::uint64_t size) {
     // New, or its writer was killed before it had written the header.
     std::array<std::byte, kFeedHeaderBytes> bytes{};
     const auto start = std::span(bytes).first(static_cast<std::size_t>(size));
-    const Result<std::size_t> got = read_some(fd_, start, 0, options_.path);
-    if (!got) return got.error();
-    if (std::memcmp(bytes.data(), expected.data(), *got) == 0) {
+    ASHLAR_TRY(const std::size_t got, read_some(fd_, start, 0, options_.path));
+    if (std::memcmp(bytes.data(), expected.data(), got) == 0) {
       found_.unfinished_bytes = size;
       end_ = kFeedHeaderBytes;
       return write_at(fd_, expected, 0, options_.path);
     }
   }
-  if (Result<void> checked = check_header(fd_, options_.path); !checked) return checked;
-  if (Result<void> looked = look_through(); !looked) return looked;
+  ASHLAR_RETURN_IF_ERROR(check_header(fd_, options_.path));
+  ASHLAR_RETURN_IF_ERROR(look_through());
   if (found_.damaged_places != 0) return rewrite();
   if (found_.unfinished_bytes == 0) return {};
   if (ftruncate(fd_, static_cast<off_t>(end_)) != 0) return feed_io_error("cannot cut", options_.path);
@@ -143,16 +139,15 @@ Result<void> FileSink::look_through() {
   std::uint64_t first_damage = 0;
   end_ = kFeedHeaderBytes;
   for (bool more = true; more;) {
-    const Result<BatchFrames::Found> found = frames.look(end_);
-    if (!found) return found.error();
-    if (found->damaged != 0) {
+    ASHLAR_TRY(const BatchFrames::Found found, frames.look(end_));
+    if (found.damaged != 0) {
       if (found_.damaged_places++ == 0) first_damage = end_;
-      found_.damaged_bytes += found->damaged;
+      found_.damaged_bytes += found.damaged;
     }
-    found_.batches += found->kind == BatchFrames::Kind::kBatch ? 1 : 0;
-    found_.unfinished_bytes = found->left;
-    more = found->kind != BatchFrames::Kind::kEnd && found->kind != BatchFrames::Kind::kUnfinished;
-    end_ = found->next;
+    found_.batches += found.kind == BatchFrames::Kind::kBatch ? 1 : 0;
+    found_.unfinished_bytes = found.left;
+    more = found.kind != BatchFrames::Kind::kEnd && found.kind != BatchFrames::Kind::kUnfinished;
+    end_ = found.next;
   }
   if (found_.damaged_places == 0 || options_.repair) return {};
   return make_error(
@@ -174,15 +169,14 @@ Result<void> FileSink::rewrite() {
   const auto copy = [&]() -> Result<void> {
     if (flock(fd, LOCK_EX | LOCK_NB) != 0) return feed_io_error("cannot lock", path);
     if (fchmod(fd, about.st_mode & 07777) != 0) return feed_io_error("cannot make", path);
-    if (Result<void> written = write_at(fd, header(), 0, path); !written) return written;
+    ASHLAR_RETURN_IF_ERROR(write_at(fd, header(), 0, path));
     BatchFrames frames(old, options_.path, options_.max_batch_bytes);
     end_ = kFeedHeaderBytes;
     for (std::uint64_t at = kFeedHeaderBytes;;) {
-      const Result<BatchFrames::Found> found = frames.look(at);
-      if (!found) return found.error();
-      if (found->kind == BatchFrames::Kind::kEnd || found->kind == BatchFrames::Kind::kUnfinished) break;
-      at = found->next;
-      if (found->kind == BatchFrames::Kind::kBatch)
+      ASHLAR_TRY(const BatchFrames::Found found, frames.look(at));
+      if (found.kind == BatchFrames::Kind::kEnd || found.kind == BatchFrames::Kind::kUnfinished) break;
+      at = found.next;
+      if (found.kind == BatchFrames::Kind::kBatch)
         if (Result<void> written = write_frame(fd, frames.bytes(), path); !written) return written;
     }
     if (fsync(fd) != 0) return feed_io_error("cannot sync", path);
@@ -213,7 +207,7 @@ Result<void> FileSink::write_frame(int fd, std::span<const std::byte> batch, con
   record_.resize(sizeof size + batch.size());
   std::memcpy(record_.data(), &size, sizeof size);
   std::memcpy(record_.data() + sizeof size, batch.data(), batch.size());
-  if (Result<void> written = write_at(fd, record_, end_, path); !written) return written;
+  ASHLAR_RETURN_IF_ERROR(write_at(fd, record_, end_, path));
   end_ += record_.size();
   return {};
 }
@@ -254,7 +248,7 @@ Result<std::unique_ptr<FileSource>> FileSource::open(const Options& options) {
     return feed_io_error("cannot open", options.path);
   }
   std::unique_ptr<FileSource> source(new FileSource(options, fd));
-  if (Result<void> checked = check_header(fd, options.path); !checked) return checked.error();
+  ASHLAR_RETURN_IF_ERROR(check_header(fd, options.path));
   return source;
 }
 
@@ -271,19 +265,18 @@ Result<std::size_t> FileSource::poll(BatchConsumer& consumer, Clock::Duration ti
   events::OwnedBatch batch;
   const std::uint64_t enough = frames_->bytes_read() + SearchBudget::kSlice;
   while (read < options_.batches_per_poll && frames_->bytes_read() < enough) {
-    const Result<BatchFrames::Found> found = frames_->look(at_);
-    if (!found) return found.error();
-    const bool is_end = found->kind == Kind::kEnd || found->kind == Kind::kUnfinished;
+    ASHLAR_TRY(const BatchFrames::Found found, frames_->look(at_));
+    const bool is_end = found.kind == Kind::kEnd || found.kind == Kind::kUnfinished;
     // Damage at the end of a file that grows is known when something whole follows.
-    if (found->damaged != 0 && !(is_end && options_.follow)) {
+    if (found.damaged != 0 && !(is_end && options_.follow)) {
       ++damaged_;
-      damaged_bytes_ += found->damaged;
+      damaged_bytes_ += found.damaged;
     }
-    if (found->kind == Kind::kSearching) break;
+    if (found.kind == Kind::kSearching) break;
     if (!is_end) {
       ++read;
-      const std::uint64_t place = std::exchange(at_, found->next);
-      if (found->kind == Kind::kDamaged) continue;
+      const std::uint64_t place = std::exchange(at_, found.next);
+      if (found.kind == Kind::kDamaged) continue;
       if (events::decode_batch(frames_->bytes(), batch, options_.max_batch_bytes)) {
         remember(batch.view(), place);
         consumer.on_batch(batch.view());
@@ -294,15 +287,14 @@ Result<std::size_t> FileSource::poll(BatchConsumer& consumer, Clock::Duration ti
       continue;
     }
     if (!options_.follow) {
-      at_ = found->next;
-      unfinished_bytes_ = found->left;
+      at_ = found.next;
+      unfinished_bytes_ = found.left;
       if (read != 0) break;
       return make_error(ErrorCode::kNotFound, "%s has ended", options_.path.c_str());
     }
     if (read != 0) break;
-    const Result<bool> anew = begin_anew();
-    if (!anew) return anew.error();
-    if (*anew) continue;
+    ASHLAR_TRY(const bool anew, begin_anew());
+    if (anew) continue;
     if (clock.now() >= until) break;
     std::this_thread::sleep_for(std::chrono::milliseconds(5));  // files do not say when they grow
   }
@@ -394,11 +386,10 @@ Result<bool> FileSource::recover(const events::StreamId& stream, std::uint64_t f
   bool reaches = false;
   std::uint64_t at = *place;
   while (at < at_) {
-    const Result<BatchFrames::Found> found = frames_->look(at);
-    if (!found) return found.error();
-    if (found->kind == BatchFrames::Kind::kEnd || found->kind == BatchFrames::Kind::kUnfinished) break;
-    at = found->next;
-    if (found->kind != BatchFrames::Kind::kBatch) continue;
+    ASHLAR_TRY(const BatchFrames::Found found, frames_->look(at));
+    if (found.kind == BatchFrames::Kind::kEnd || found.kind == BatchFrames::Kind::kUnfinished) break;
+    at = found.next;
+    if (found.kind != BatchFrames::Kind::kBatch) continue;
     if (!events::decode_batch(frames_->bytes(), batch, options_.max_batch_bytes)) continue;
     if (batch.head.stream != stream) continue;
     const bool is_snapshot = batch.head.kind == events::BatchKind::kSnapshot;

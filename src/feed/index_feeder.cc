@@ -4,7 +4,8 @@
 
 #include <algorithm>
 
-#include "ashlar/feed/engine_ingest.h"
+#include "ashlar/base/check.h"
+#include "ashlar/feed/engine_session.h"
 
 namespace ashlar::feed {
 
@@ -142,6 +143,7 @@ void IndexFeeder::clear(std::uint32_t rank_number, Rank& rank) {
 }
 
 void IndexFeeder::forget(Rank& rank, Entries::iterator at) {
+  ASHLAR_DCHECK(!at->second.is_indexed(), "the index still has the block that is forgotten");
   rank.by_hash.erase(find_link(rank.by_hash, at->second.hash, at->first));
   if (at->second.has_parent) {
     const auto orphan = find_link(rank.orphans, at->second.parent, at->first);
@@ -191,6 +193,7 @@ void IndexFeeder::store(std::uint32_t rank_number, Rank& rank, BlockName name, c
       }
     }
   }
+  ASHLAR_DCHECK(removals_.empty(), "stores and removals are sent apart, in their order");
   run_.push_back({.local = entry.local, .name = name});
   run_end_ = entry.hash;
 }
@@ -227,7 +230,36 @@ void IndexFeeder::flush() {
     const std::size_t removed = sink_.remove(worker, tier, removals_);
     counters_.removed_blocks += removed;
     counters_.missing_removals += removals_.size() - removed;
+    ASHLAR_DCHECK(removed <= removals_.size(), "an index removed %zu of %zu names", removed,
+                  removals_.size());
     removals_.clear();
+  }
+}
+
+void IndexFeeder::check_invariants() const {
+  ASHLAR_CHECK(run_.empty() && removals_.empty(), "apply() sends everything that it gathers");
+  for (const auto& [number, rank] : ranks_) check_invariants(rank);
+}
+
+void IndexFeeder::check_invariants(const Rank& rank) {
+  ASHLAR_CHECK(
+      rank.required == (rank.groups.size() == 32 ? ~Groups{0} : (Groups{1} << rank.groups.size()) - 1),
+      "%zu groups have a bit each", rank.groups.size());
+  ASHLAR_CHECK(rank.by_hash.size() == rank.entries.size(), "%zu blocks are found by hash, %zu by name",
+               rank.by_hash.size(), rank.entries.size());
+  for (const auto& [hash, name] : rank.by_hash)
+    ASHLAR_CHECK(rank.entries.at(name).hash == hash, "a block is found under another block's hash");
+  for (const auto& [parent, name] : rank.orphans) {
+    const Entry& entry = rank.entries.at(name);
+    ASHLAR_CHECK(entry.has_parent && entry.parent == parent, "an orphan waits for another block's parent");
+  }
+  for (const auto& [name, entry] : rank.entries) {
+    ASHLAR_CHECK(entry.is_held(), "a block that no tier holds is forgotten");
+    for (std::size_t tier = 0; tier < events::kStorageTiers; ++tier) {
+      ASHLAR_CHECK((entry.held[tier] & ~rank.required) == 0, "a group that nobody spoke of holds a block");
+      ASHLAR_CHECK(!entry.indexed[tier] || (entry.has_local && entry.held[tier] == rank.required),
+                   "the index has a block in tier %zu that some group does not hold", tier);
+    }
   }
 }
 

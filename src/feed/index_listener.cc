@@ -1,4 +1,4 @@
-#include "ashlar/feed/index_listener.h"
+#include "ashlar/feed/index_feeder.h"
 
 namespace ashlar::feed {
 
@@ -16,6 +16,10 @@ void IndexListener::on_events(const events::EventBatch& batch) {
 const IndexFeederCounters* IndexListener::counters(const events::Worker& worker) const {
   const auto at = feeders_.find(worker);
   return at == feeders_.end() ? nullptr : &at->second.counters();
+}
+
+void IndexListener::check_invariants() const {
+  for (const auto& [worker, feeder] : feeders_) feeder.check_invariants();
 }
 
 }  // namespace ashlar::feed

@@ -50,10 +50,9 @@ RecordingReader::~RecordingReader() {
 }
 
 Result<void> RecordingReader::read(std::uint64_t at, std::span<std::byte> out) {
-  const Result<std::size_t> got = read_some(fd_, out, at, path_);
-  if (!got) return got.error();
-  budget_.read(*got);
-  if (*got < out.size())
+  ASHLAR_TRY(const std::size_t got, read_some(fd_, out, at, path_));
+  budget_.read(got);
+  if (got < out.size())
     return make_error(ErrorCode::kIo, "%s became shorter while it was read", path_.c_str());
   return {};
 }
@@ -61,14 +60,14 @@ Result<void> RecordingReader::read(std::uint64_t at, std::span<std::byte> out) {
 Result<std::optional<std::uint32_t>> RecordingReader::take_u32(std::uint64_t& at) {
   std::array<std::byte, 4> bytes{};
   if (at > size_ || size_ - at < bytes.size()) return std::optional<std::uint32_t>();
-  if (Result<void> good = read(at, bytes); !good) return good.error();
+  ASHLAR_RETURN_IF_ERROR(read(at, bytes));
   at += bytes.size();
   return std::optional(little_endian(bytes));
 }
 
 Result<std::uint64_t> RecordingReader::sequence_at(std::uint64_t at) {
   std::array<std::byte, kNumberBytes> bytes{};
-  if (Result<void> good = read(at, bytes); !good) return good.error();
+  ASHLAR_RETURN_IF_ERROR(read(at, bytes));
   std::uint64_t number = 0;
   for (const std::byte byte : bytes) number = number << 8 | std::to_integer<std::uint64_t>(byte);
   return number;
@@ -76,15 +75,13 @@ Result<std::uint64_t> RecordingReader::sequence_at(std::uint64_t at) {
 
 Result<RecordingReader::Shape> RecordingReader::read_form(std::uint64_t at, Form& form) {
   form = {};
-  const auto count = take_u32(at);
-  if (!count) return count.error();
-  if (!*count) return Shape::kUnfinished;
-  if (!is_count(**count)) return Shape::kNone;
-  if (**count == 4) {
-    const auto delimiter = take_u32(at);
-    if (!delimiter) return delimiter.error();
-    if (!*delimiter) return Shape::kUnfinished;
-    if (**delimiter != 0) return Shape::kNone;
+  ASHLAR_TRY(const auto count, take_u32(at));
+  if (!count) return Shape::kUnfinished;
+  if (!is_count(*count)) return Shape::kNone;
+  if (*count == 4) {
+    ASHLAR_TRY(const auto delimiter, take_u32(at));
+    if (!delimiter) return Shape::kUnfinished;
+    if (*delimiter != 0) return Shape::kNone;
   }
   const auto topic = take_u32(at);
   if (!topic) return topic.error();
@@ -93,10 +90,9 @@ Result<RecordingReader::Shape> RecordingReader::read_form(std::uint64_t at, Form
   form.topic = at;
   at += **topic;
   form.topic_end = at;
-  const auto width = take_u32(at);
-  if (!width) return width.error();
-  if (!*width) return Shape::kUnfinished;
-  if (**width != kNumberBytes) return Shape::kNone;
+  ASHLAR_TRY(const auto width, take_u32(at));
+  if (!width) return Shape::kUnfinished;
+  if (*width != kNumberBytes) return Shape::kNone;
   form.number = at;
   at += kNumberBytes;
   const auto payload = take_u32(at);
@@ -107,15 +103,14 @@ Result<RecordingReader::Shape> RecordingReader::read_form(std::uint64_t at, Form
   form.end = at + **payload;
   if (form.end > size_) return Shape::kUnfinished;
   if (**payload != 0) return Shape::kWhole;
-  const Result<std::uint64_t> sequence = sequence_at(form.number);
-  if (!sequence) return sequence.error();
-  return *sequence == kEndMarker ? Shape::kWhole : Shape::kNone;
+  ASHLAR_TRY(const std::uint64_t sequence, sequence_at(form.number));
+  return sequence == kEndMarker ? Shape::kWhole : Shape::kNone;
 }
 
 Result<bool> RecordingReader::has_batch(const Form& form) {
   if (form.end <= form.payload || form.end - form.payload > max_message_bytes_) return false;
   bytes_.resize(static_cast<std::size_t>(form.end - form.payload));
-  if (Result<void> good = read(form.payload, bytes_); !good) return good.error();
+  ASHLAR_RETURN_IF_ERROR(read(form.payload, bytes_));
   return events::decode_engine_batch(bytes_, batch_).has_value();
 }
 
@@ -123,14 +118,12 @@ Result<RecordingReader::Shape> RecordingReader::look(std::uint64_t at, Form& for
   const Result<Shape> shape = read_form(at, form);
   if (!shape || *shape != Shape::kWhole || form.end == size_) return shape;
   Form behind;
-  const Result<Shape> follows = read_form(form.end, behind);
-  if (!follows) return follows.error();
-  if (*follows == Shape::kWhole) return Shape::kWhole;
+  ASHLAR_TRY(const Shape follows, read_form(form.end, behind));
+  if (follows == Shape::kWhole) return Shape::kWhole;
   const std::uint64_t bytes = form.end - form.payload;
   if (!budget_.may_try(bytes)) return Shape::kNone;
-  const Result<bool> batch = has_batch(form);
-  if (!batch) return batch.error();
-  if (*batch) return Shape::kWhole;
+  ASHLAR_TRY(const bool batch, has_batch(form));
+  if (batch) return Shape::kWhole;
   budget_.fail(bytes);
   return Shape::kNone;
 }
@@ -143,22 +136,20 @@ Result<std::optional<std::uint64_t>> RecordingReader::find(Search& search) {
   while (!budget_.is_slice_over() && search.at < size_ && size_ - search.at >= kCountBytes) {
     const std::uint64_t begin = search.at;
     window_.resize(window_behind(begin - at_));
-    const Result<std::size_t> got = read_some(fd_, window_, begin, path_);
-    if (!got) return got.error();
-    budget_.read(*got);
-    if (*got < kCountBytes) break;
+    ASHLAR_TRY(const std::size_t got, read_some(fd_, window_, begin, path_));
+    budget_.read(got);
+    if (got < kCountBytes) break;
     bool is_over = false;
-    for (std::size_t i = 0; i + kCountBytes <= *got && !is_over; ++i) {
+    for (std::size_t i = 0; i + kCountBytes <= got && !is_over; ++i) {
       if (!is_count(little_endian(std::span(window_).subspan(i, kCountBytes)))) continue;
       move_to(begin + i);
       budget_.visit();
       Form form;
-      const Result<Shape> shape = look(begin + i, form);
-      if (!shape) return shape.error();
-      if (*shape == Shape::kWhole) return std::optional(begin + i);
+      ASHLAR_TRY(const Shape shape, look(begin + i, form));
+      if (shape == Shape::kWhole) return std::optional(begin + i);
       is_over = budget_.is_slice_over();
     }
-    move_to(is_over ? search.at + 1 : begin + *got - kCountBytes + 1);
+    move_to(is_over ? search.at + 1 : begin + got - kCountBytes + 1);
   }
   return std::optional<std::uint64_t>();
 }
@@ -167,12 +158,12 @@ Result<EngineMessage> RecordingReader::message_of(const Form& form) {
   EngineMessage message;
   message.topic.resize(static_cast<std::size_t>(form.topic_end - form.topic));
   const auto topic = std::as_writable_bytes(std::span(message.topic));
-  if (Result<void> good = read(form.topic, topic); !good) return good.error();
+  ASHLAR_RETURN_IF_ERROR(read(form.topic, topic));
   const Result<std::uint64_t> sequence = sequence_at(form.number);
   if (!sequence) return sequence.error();
   message.sequence = *sequence;
   message.payload.resize(static_cast<std::size_t>(form.end - form.payload));
-  if (Result<void> good = read(form.payload, message.payload); !good) return good.error();
+  ASHLAR_RETURN_IF_ERROR(read(form.payload, message.payload));
   return message;
 }
 
@@ -182,9 +173,8 @@ Result<std::optional<RecordingReader::Form>> RecordingReader::judge(const Search
   if (form.payload != 0) {
     // Perhaps only the length of the payload is damaged.
     form.end = after.value_or(size_);
-    const Result<bool> batch = has_batch(form);
-    if (!batch) return batch.error();
-    if (*batch) {
+    ASHLAR_TRY(const bool batch, has_batch(form));
+    if (batch) {
       ++damaged_;
       return std::optional(form);
     }
@@ -214,20 +204,17 @@ Result<std::optional<EngineMessage>> RecordingReader::next() {
       }
     }
     if (search_) {
-      const Result<std::optional<std::uint64_t>> after = find(*search_);
-      if (!after) return after.error();
-      if (!*after && search_->at + kCountBytes <= size_) break;  // the slice is over
-      const Result<std::optional<Form>> judged = judge(*search_, *after);
-      if (!judged) return judged.error();
+      ASHLAR_TRY(const std::optional<std::uint64_t> after, find(*search_));
+      if (!after && search_->at + kCountBytes <= size_) break;  // the slice is over
+      ASHLAR_TRY(const std::optional<Form> judged, judge(*search_, after));
       search_.reset();
-      whole = *judged;
+      whole = judged;
     }
     if (!whole) continue;
     budget_.pass(whole->end - at_);
     at_ = whole->end;
-    Result<EngineMessage> message = message_of(*whole);
-    if (!message) return message.error();
-    if (message->sequence != kEndMarker) return std::optional(*std::move(message));
+    ASHLAR_TRY(EngineMessage message, message_of(*whole));
+    if (message.sequence != kEndMarker) return std::optional(std::move(message));
   }
   return std::optional<EngineMessage>();
 }

@@ -1,4 +1,4 @@
-// RecordingReader: the messages of a recording (ashlar/feed/recording_source.h), also behind damaged places.
+// RecordingReader: the messages of a recording (ashlar/feed/engine_source.h), also behind damaged places.
 //
 // A recording has no marks and no checksums. A message is taken for whole when it has the form of one and
 // another follows, or the file ends, or its payload is a batch of an engine. Where none stands, the bytes are
@@ -19,7 +19,7 @@
 #include <vector>
 
 #include "ashlar/base/result.h"
-#include "ashlar/events/engine_event.h"
+#include "ashlar/events/engine_codec.h"
 #include "ashlar/feed/engine_source.h"
 #include "feed/search_budget.h"
 

@@ -1,4 +1,4 @@
-#include "ashlar/feed/recording_source.h"
+#include "ashlar/feed/engine_source.h"
 
 #include <utility>
 
@@ -12,13 +12,12 @@ RecordingSource::RecordingSource(Options options, std::unique_ptr<RecordingReade
 RecordingSource::~RecordingSource() = default;
 
 Result<std::unique_ptr<RecordingSource>> RecordingSource::open(Options options) {
-  auto reader = RecordingReader::open(options.path, options.max_message_bytes);
-  if (!reader) return reader.error();
+  ASHLAR_TRY(auto reader, RecordingReader::open(options.path, options.max_message_bytes));
   if (!options.replay_path.empty()) {
     const auto there = RecordingReader::open(options.replay_path, options.max_message_bytes);
     if (!there) return there.error();
   }
-  return std::unique_ptr<RecordingSource>(new RecordingSource(std::move(options), *std::move(reader)));
+  return std::unique_ptr<RecordingSource>(new RecordingSource(std::move(options), std::move(reader)));
 }
 
 Result<std::optional<EngineMessage>> RecordingSource::receive(Clock::Duration) {
@@ -36,17 +35,16 @@ Result<EngineReplay> RecordingSource::replay(std::uint64_t from) {
   EngineReplay replay;
   std::size_t bytes = 0;
   for (;;) {
-    Result<std::optional<EngineMessage>> message = (*reader)->next();
-    if (!message) return message.error();
-    if (!*message && (*reader)->has_ended()) break;
-    if (!*message) continue;
-    if ((*message)->sequence < from) continue;
-    bytes += (*message)->bytes();
+    ASHLAR_TRY(std::optional<EngineMessage> message, (*reader)->next());
+    if (!message && (*reader)->has_ended()) break;
+    if (!message) continue;
+    if (message->sequence < from) continue;
+    bytes += message->bytes();
     if (bytes > options_.max_replay_bytes && replay.messages.size() > 1) {
       replay.is_cut = true;
       break;
     }
-    replay.messages.push_back(**std::move(message));
+    replay.messages.push_back(*std::move(message));
   }
   damaged_in_replays_ += (*reader)->damaged();
   return replay;

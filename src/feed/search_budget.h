@@ -46,6 +46,8 @@ class SearchBudget {
     size.spent -= std::min(size.spent, earned);
     return size.spent < 2 * std::bit_floor(bytes);
   }
+  static_assert(kVisit < kSlice, "a slice looks at more than one place");
+
   void fail(std::uint64_t bytes) noexcept { sizes_[std::bit_width(bytes)].spent += bytes; }
   void pass(std::uint64_t bytes) noexcept { passed_ += bytes; }
 

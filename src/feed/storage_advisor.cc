@@ -11,6 +11,7 @@
 #include <set>
 #include <utility>
 
+#include "ashlar/base/check.h"
 #include "ashlar/base/printable.h"
 #include "events/json_writer.h"
 
@@ -116,7 +117,7 @@ Result<void> StorageAdvisor::Options::validate() const {
 }
 
 Result<std::unique_ptr<StorageAdvisor>> StorageAdvisor::create(const Options& options) {
-  if (Result<void> valid = options.validate(); !valid) return valid.error();
+  ASHLAR_RETURN_IF_ERROR(options.validate());
   return std::unique_ptr<StorageAdvisor>(new StorageAdvisor(options));
 }
 
@@ -301,6 +302,33 @@ void StorageAdvisor::on_events(const events::EventBatch& batch) {
 void StorageAdvisor::on_reset(const events::StreamId& stream) {
   ++counters_.resets;
   remove_all(stream.worker, events::kAllTiers, Why::kReset, 0);
+}
+
+void StorageAdvisor::check_invariants() const {
+  std::size_t on_shelves = 0;
+  for (const auto& [shelf, first] : shelves_) {
+    ASHLAR_CHECK(first != nullptr && first->second.before == nullptr, "a shelf begins with its first block");
+    for (const Entry* entry = first; entry != nullptr; entry = entry->second.next, ++on_shelves)
+      ASHLAR_CHECK(Shelf(entry->first.worker, entry->first.tier) == shelf,
+                   "a block stands on another worker's shelf");
+  }
+  ASHLAR_CHECK(on_shelves == blocks_.size(), "%zu blocks are alive, %zu stand on shelves", blocks_.size(),
+               on_shelves);
+  std::vector<std::uint64_t> bytes(places_.size());
+  for (const auto& [holder, live] : blocks_) {
+    const Place& place = places_[live.block.place];
+    const auto group = place.groups.find(live.block.group);
+    ASHLAR_CHECK(group != place.groups.end() && group->second.contains(holder.hash),
+                 "a place lists every block it has");
+    ASHLAR_CHECK(known_.contains(holder.hash), "the name of a block that is alive is known");
+    bytes[live.block.place] += live.block.bytes;
+  }
+  for (const auto& [name, id] : place_ids_)
+    ASHLAR_CHECK(
+        places_[id].bytes == bytes[id], "the blocks of a place add up to %llu bytes, counted are %llu",
+        static_cast<unsigned long long>(bytes[id]), static_cast<unsigned long long>(places_[id].bytes));
+  ASHLAR_CHECK(place_ids_.size() + free_places_.size() == places_.size(),
+               "a place number is free or has a name");
 }
 
 // ---- advising

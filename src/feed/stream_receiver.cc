@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "ashlar/base/check.h"
 #include "ashlar/base/log.h"
 
 namespace ashlar::feed {
@@ -146,6 +147,8 @@ std::optional<ByteShare> StreamReceiver::make_room(Stream& stream, const EventBa
 }
 
 void StreamReceiver::hand_on(Stream& stream, const EventBatch& batch) {
+  ASHLAR_DCHECK(batch.first == stream.next, "a listener hears each event once, in order: %llu after %llu",
+                static_cast<unsigned long long>(batch.first), static_cast<unsigned long long>(stream.next));
   stream.next = batch.end();
   stream.started = true;
   counters_.events += batch.events.size();
@@ -156,6 +159,7 @@ void StreamReceiver::take_waiting(Stream& stream) {
   while (!stream.waiting.empty() && stream.waiting.begin()->first <= stream.next) {
     const auto node = stream.waiting.extract(stream.waiting.begin());
     const OwnedBatch& batch = node.mapped().batch;
+    ASHLAR_DCHECK(stream.waiting_events >= batch.events.size(), "more events leave a gap's queue than came");
     stream.waiting_events -= batch.events.size();
     if (batch.view().end() <= stream.next) {
       counters_.duplicates += batch.events.size();
@@ -272,6 +276,37 @@ void StreamReceiver::mend() {
       ++counters_.replayed;
     }
   }
+}
+
+void StreamReceiver::check_invariants() const {
+  ASHLAR_CHECK(streams_.size() <= options_.max_workers, "%zu workers are followed, %zu may be",
+               streams_.size(), options_.max_workers);
+  std::size_t bytes = 0;
+  for (const auto& [worker, stream] : streams_) {
+    ASHLAR_CHECK(stream.id.worker == worker, "a stream is found under its own worker");
+    std::size_t waiting_events = 0;
+    for (const auto& [first, waiting] : stream.waiting) {
+      ASHLAR_CHECK(first > stream.next && first == waiting.batch.head.first,
+                   "a batch waits for a gap before it; event %llu is next, %llu waits",
+                   static_cast<unsigned long long>(stream.next), static_cast<unsigned long long>(first));
+      waiting_events += waiting.batch.events.size();
+      bytes += waiting.share.bytes();
+    }
+    ASHLAR_CHECK(waiting_events == stream.waiting_events && waiting_events <= options_.max_waiting,
+                 "%zu events wait, %zu are counted, %zu may", waiting_events, stream.waiting_events,
+                 options_.max_waiting);
+    ASHLAR_CHECK(stream.parts.empty() == (stream.parts_wanted == 0),
+                 "a snapshot arrives from its first part on");
+    ASHLAR_CHECK(stream.parts.empty() || stream.parts.size() < stream.parts_wanted,
+                 "a snapshot with all of its %u parts is applied at once", stream.parts_wanted);
+    for (const auto& [number, part] : stream.parts) {
+      ASHLAR_CHECK(number < stream.parts_wanted && part.batch.head.first == stream.parts_first,
+                   "part %u belongs to another snapshot", number);
+      bytes += part.share.bytes();
+    }
+  }
+  ASHLAR_CHECK(bytes == budget_.used() && bytes <= budget_.limit(), "%zu bytes wait, %zu are taken of %zu",
+               bytes, budget_.used(), budget_.limit());
 }
 
 bool StreamReceiver::is_complete(const events::Worker& worker) const {

@@ -3,20 +3,24 @@
 #include <algorithm>
 #include <utility>
 
+#include "ashlar/base/check.h"
+
 namespace ashlar::feed {
 
 using events::EventManager;
 using events::KvEvent;
 
 namespace {
+
 constexpr std::size_t kChunk = 4096;  // events between two drains; the log holds them all
-}
+
+}  // namespace
 
 StreamRelay::~StreamRelay() = default;
 
 std::shared_ptr<events::EventLog> StreamRelay::new_log() {
   auto log = std::make_shared<events::EventLog>(2 * kChunk);
-  static_cast<void>(log->claim());
+  ASHLAR_CHECK(log->claim(), "a new log has no producer");
   return log;
 }
 
@@ -57,9 +61,8 @@ Result<void, StreamRelay::SinkFailure> StreamRelay::open(Out& out, const events:
                             .drain_every = std::chrono::milliseconds(100),
                             .clock = options_.clock});
   if (!manager) return SinkFailure{manager.error()};
-  auto sinks = options_.sinks(stream, **manager);
-  if (!sinks) return sinks.error();
-  for (auto& sink : *sinks)
+  ASHLAR_TRY(auto sinks, options_.sinks(stream, **manager));
+  for (auto& sink : sinks)
     if (Result<void> added = (*manager)->add_sink(std::move(sink), options_.profile); !added)
       return SinkFailure{added.error()};
   out.log = new_log();
@@ -79,6 +82,8 @@ void StreamRelay::append(Out& out, std::span<const KvEvent> events) {
     const std::size_t n = std::min(kChunk, events.size());
     for (const KvEvent& event : events.first(n)) out.log->append(event);
     out.manager->drain();
+    ASHLAR_CHECK(out.log->lost() == 0, "the relay drains before its log is full; %llu events were lost",
+                 static_cast<unsigned long long>(out.log->lost()));
     events = events.subspan(n);
     relayed_ += n;
   }

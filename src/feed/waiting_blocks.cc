@@ -59,7 +59,7 @@ void WaitingBlocks::forget_place(const EngineKey& key, const Place& place) {
 
 WaitingBlocks::Run WaitingBlocks::take(std::uint64_t number) {
   const auto at = runs_.find(number);
-  ASHLAR_CHECK(at != runs_.end(), "no run waits under this number");
+  ASHLAR_CHECK(at != runs_.end(), "no run waits under number %llu", static_cast<unsigned long long>(number));
   Run run = std::move(at->second);
   const EngineRun& head = run.owned.head;
   run_blocks_ -= run.owned.names.size();
@@ -209,6 +209,36 @@ std::size_t WaitingBlocks::cancel_tier(std::size_t tier) {
     if (std::ranges::count(here->second.tiers, true) == 0) drop_placeholder(here);
   }
   return count;
+}
+
+void WaitingBlocks::check_invariants() const {
+  ASHLAR_CHECK(idle_.empty(), "runs that are no longer needed are swept before a call returns");
+  ASHLAR_CHECK(run_blocks_ <= limit_ && placeholders_.size() <= limit_,
+               "%zu blocks and %zu names wait, %zu may", run_blocks_, placeholders_.size(), limit_);
+  std::size_t blocks = 0;
+  std::size_t expected = 0;
+  for (const auto& [number, run] : runs_) {
+    blocks += run.owned.names.size();
+    expected += run.expected;
+    ASHLAR_CHECK(run.expected != 0 || run.needed != 0, "a run whose blocks are all gone is kept for a child");
+    ASHLAR_CHECK(run.expected == static_cast<std::size_t>(std::ranges::count(run.owned.gone, 0)),
+                 "%zu blocks of a run are expected, others are not gone", run.expected);
+    const auto siblings = by_parent_.find({run.owned.head.group, *run.owned.head.parent});
+    ASHLAR_CHECK(siblings != by_parent_.end() && siblings->second.contains(number),
+                 "a run is found by the parent that it waits for");
+  }
+  ASHLAR_CHECK(blocks == run_blocks_ && expected == expected_,
+               "%zu of %zu blocks are expected, counted: %zu of %zu", expected, blocks, expected_,
+               run_blocks_);
+  std::size_t places = 0;
+  for (const auto& [key, of_name] : by_name_) places += of_name.size();
+  ASHLAR_CHECK(places == expected, "%zu expected blocks are found by name, %zu are in runs", places,
+               expected);
+  std::size_t placed = 0;
+  for (const auto& [key, placeholder] : placeholders_)
+    placed += static_cast<std::size_t>(std::ranges::count(placeholder.tiers, true));
+  ASHLAR_CHECK(placed == placed_ && placeholder_ages_.size() == placeholders_.size(),
+               "%zu tiers wait for tokens, %zu are counted", placed, placed_);
 }
 
 void WaitingBlocks::clear() {

@@ -19,7 +19,7 @@
 #include <vector>
 
 #include "ashlar/base/byte_budget.h"
-#include "ashlar/events/storage_tier.h"
+#include "ashlar/events/tier.h"
 #include "feed/engine_run.h"
 
 namespace ashlar::feed {
@@ -57,6 +57,8 @@ class WaitingBlocks {
   bool empty() const noexcept { return runs_.empty() && placeholders_.empty(); }
   // Blocks that are still expected.
   std::size_t size() const noexcept { return expected_ + placed_; }
+  // Aborts where the tables contradict each other. For tests; O(n log n).
+  void check_invariants() const;
 
  private:
   struct Placeholder {

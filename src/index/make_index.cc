@@ -5,7 +5,6 @@
 #include <new>
 #include <utility>
 
-#include "ashlar/index/concurrent_radix_tree.h"
 #include "ashlar/index/flash_index.h"
 #include "ashlar/index/locked_index.h"
 #include "ashlar/index/positional_indexer.h"
@@ -25,10 +24,10 @@ template <Indexer Single, Indexer Shared = Single, class... Args>
 Result<std::unique_ptr<AnyIndex>> make(const IndexOptions& options, const Args&... args) {
   if (options.threads == 0) return std::unique_ptr<AnyIndex>(new IndexOf<Single>(options.kind, args...));
   using Pool = ThreadPoolIndexer<Shared>;
-  auto pool = Pool::create(pool_options(options), args...);
-  if (!pool) return std::move(pool).error();
-  const std::string lanes = options.threads == 1 ? "1 lane" : std::to_string(options.threads) + " lanes";
-  return std::unique_ptr<AnyIndex>(new IndexOf<Pool>(options.kind + " in " + lanes, std::move(pool).value()));
+  ASHLAR_TRY(auto pool, Pool::create(pool_options(options), args...));
+  const std::string pool_name = options.kind + " on " + std::to_string(options.threads) +
+                                (options.threads == 1 ? " thread" : " threads");
+  return std::unique_ptr<AnyIndex>(new IndexOf<Pool>(pool_name, std::move(pool)));
 }
 
 Result<std::unique_ptr<AnyIndex>> make_any(const IndexOptions& options) {
@@ -37,7 +36,7 @@ Result<std::unique_ptr<AnyIndex>> make_any(const IndexOptions& options) {
   if (options.kind == "positional") {
     PositionalOptions positional;
     positional.jump_size = options.jump_size;
-    if (auto valid = positional.validate(); !valid) return std::move(valid).error();
+    ASHLAR_RETURN_IF_ERROR(positional.validate());
     return make<PositionalIndexer>(options, positional);
   }
   return make<FlashIndex>(options, FlashOptions{.mid_chain = options.mid_chain});
@@ -68,7 +67,7 @@ Result<void> IndexOptions::validate() const {
 }
 
 Result<std::unique_ptr<AnyIndex>> make_index(const IndexOptions& options) {
-  if (auto valid = options.validate(); !valid) return std::move(valid).error();
+  ASHLAR_RETURN_IF_ERROR(options.validate());
   try {
     return make_any(options);
   } catch (const std::bad_alloc&) {

@@ -14,7 +14,7 @@
 
 #include "apps/held_blocks.h"
 #include "apps/run_program.h"
-#include "ashlar/feed/file_feed.h"
+#include "ashlar/feed/feed_source.h"
 #include "ashlar/feed/stream_receiver.h"
 #include "support/scratch_folder.h"
 

@@ -16,7 +16,7 @@
 #include "ashlar/backend/nats/nats_source.h"
 #include "ashlar/backend/zmq/engine_publisher.h"
 #include "ashlar/backend/zmq/zmq_source.h"
-#include "ashlar/feed/file_feed.h"
+#include "ashlar/feed/feed_source.h"
 #include "backend/nats/nats_server.h"
 #include "support/kvrec.h"
 

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "ashlar/feed/engine_session.h"
-#include "ashlar/feed/recording_source.h"
+#include "ashlar/feed/engine_source.h"
 #include "ashlar/feed/stream_receiver.h"
 
 namespace ashlar {

@@ -9,7 +9,7 @@
 #include <cstdlib>
 #include <string>
 
-#include "ashlar/feed/file_feed.h"
+#include "ashlar/feed/feed_source.h"
 #include "support/scratch_folder.h"
 
 namespace ashlar {

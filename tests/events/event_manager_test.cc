@@ -93,7 +93,7 @@ TEST_F(EventManagerTest, ABatchGoesOutWhenItsOldestEventIsOldEnough) {
   ASSERT_TRUE(manager->add_source(source));
   for (const KvEvent& event : chain(1, 3)) source->append(event);
   manager->drain();
-  while (clock.waiters() < 2) std::this_thread::yield();  // the drain and the lane
+  while (clock.waiters() < 2) std::this_thread::yield();  // the drain and the queue
   EXPECT_EQ(sink_->batches(), 0u);
   clock.advance(std::chrono::milliseconds(10));
   while (sink_->batches() == 0) std::this_thread::yield();
@@ -130,8 +130,8 @@ TEST_F(EventManagerTest, ASinkThatFailsGetsTheSameBatchAgain) {
   EXPECT_EQ(replay.problem, "");
   EXPECT_EQ(replay.present.size(), 5u);
   EXPECT_EQ(replay.snapshots, 0u);
-  EXPECT_EQ(manager->counters().lanes[0].failures, 3u);
-  EXPECT_NE(manager->counters().lanes[0].last_error.find("told to fail"), std::string::npos);
+  EXPECT_EQ(manager->counters().sinks[0].failures, 3u);
+  EXPECT_NE(manager->counters().sinks[0].last_error.find("told to fail"), std::string::npos);
 }
 
 TEST_F(EventManagerTest, ASinkThatFallsBehindGetsASnapshotAndNothingWaits) {
@@ -150,7 +150,7 @@ TEST_F(EventManagerTest, ASinkThatFallsBehindGetsASnapshotAndNothingWaits) {
       for (std::size_t b = blocks.size(); b-- > 0;) source->append(removed(blocks[b].hash));
     manager->drain();
   }
-  while (manager->counters().lanes[0].failures == 0) std::this_thread::yield();
+  while (manager->counters().sinks[0].failures == 0) std::this_thread::yield();
   const Result<void> stuck = manager->flush(Clock::real().now());
   ASSERT_FALSE(stuck);
   EXPECT_EQ(stuck.error().code(), ErrorCode::kTimeout);
@@ -167,7 +167,7 @@ TEST_F(EventManagerTest, ASinkThatFallsBehindGetsASnapshotAndNothingWaits) {
   EXPECT_EQ(behind.present, ahead.present);
   EXPECT_EQ(behind.present.size(), 100u);
   EXPECT_EQ(behind.next, ahead.next);
-  EXPECT_GT(manager->counters().lanes[0].dropped, 0u);
+  EXPECT_GT(manager->counters().sinks[0].dropped, 0u);
 }
 
 TEST_F(EventManagerTest, ALateSinkBeginsWithASnapshot) {
@@ -228,6 +228,7 @@ TEST_F(EventManagerTest, ALogWithAnOwnerThatOverflowsIsMadeGood) {
       }
     }
     ASSERT_TRUE(manager->flush(soon()));
+    manager->check_invariants();
     Replay replay;
     replay.apply(sink_->all());
     ASSERT_EQ(replay.problem, "");
@@ -344,8 +345,8 @@ TEST_F(EventManagerTest, ASinkThatThrowsOrRemovesItselfHasFailed) {
   sink->self = sink;
   ASSERT_TRUE(manager->add_sink(sink, {.retry = std::chrono::milliseconds(1)}));
   const PublishHandle handle = manager->publish(chain(1, 1)[0]);
-  while (manager->counters().lanes[0].failures < 2) std::this_thread::yield();
-  EXPECT_NE(manager->counters().lanes[0].last_error.find("remove itself"), std::string::npos);
+  while (manager->counters().sinks[0].failures < 2) std::this_thread::yield();
+  EXPECT_NE(manager->counters().sinks[0].last_error.find("remove itself"), std::string::npos);
   ASSERT_TRUE(manager->remove_sink(sink));
 }
 

@@ -171,6 +171,7 @@ TEST_F(PublishHandleTest, SaysWhatAMapOfCountsSays) {
       }
       handles.pop_back();
     }
+    if (step % 500 == 0) manager_->check_invariants();
   }
   std::vector<Said> heard;
   for (const KvEvent& event : said())
@@ -207,6 +208,7 @@ TEST_F(PublishHandleTest, EveryInterleavingAddsUp) {
     });
   }
   for (std::thread& thread : threads) thread.join();
+  manager_->check_invariants();
   std::map<tokens::SequenceHash, int> present;
   for (const KvEvent& event : said()) {
     if (event.kind == KvEventKind::kResync) continue;

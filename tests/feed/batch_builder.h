@@ -13,9 +13,9 @@
 #include <tuple>
 #include <vector>
 
-#include "ashlar/events/engine_event.h"
+#include "ashlar/events/engine_codec.h"
 #include "ashlar/events/kv_event.h"
-#include "ashlar/feed/engine_ingest.h"
+#include "ashlar/feed/engine_session.h"
 
 namespace ashlar::feed {
 

@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "ashlar/feed/engine_ingest.h"
+#include "ashlar/feed/engine_session.h"
 #include "feed/untidy_engine.h"
 #include "support/rounds.h"
 
@@ -35,6 +35,7 @@ void run(std::uint64_t seed, const UntidyOptions& untidy, bool full_reports, Out
       ASSERT_EQ(EngineIngest::for_index(event), event.group == 0);
     }
     ASSERT_EQ(ingest->present(), book.present().size());
+    ingest->check_invariants();
     if (!engine.quiet()) continue;
     const auto held = engine.contents();
     const auto reported = book.keys();

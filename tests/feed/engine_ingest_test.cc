@@ -1,4 +1,4 @@
-#include "ashlar/feed/engine_ingest.h"
+#include "ashlar/feed/engine_session.h"
 
 #include <gtest/gtest.h>
 
@@ -303,7 +303,7 @@ TEST_F(EngineIngestTest, MediaAreTiersAndWhatIsNotOursIsDropped) {
   builder.removed(BlockName(11)).ownership = "kvcr";
   builder.batch().events.emplace_back();
   EXPECT_TRUE(apply(builder).empty());
-  EXPECT_EQ(counters().foreign, 2u);
+  EXPECT_EQ(counters().external, 2u);
   EXPECT_EQ(counters().unknown_events, 1u);
 }
 

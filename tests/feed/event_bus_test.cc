@@ -1,5 +1,5 @@
 // EventBus: from an EventManager to receivers in the same process, also to those who fall behind.
-#include "ashlar/feed/event_bus.h"
+#include "ashlar/feed/feed_source.h"
 
 #include <gtest/gtest.h>
 
@@ -173,12 +173,18 @@ TEST(EventBusTest, ThreadsPublishWhileOthersListen) {
       }
     });
   std::thread listening([&] {
-    while (!done.load()) ASSERT_TRUE(receiver.poll(std::chrono::milliseconds(1)));
+    while (!done.load()) {
+      ASSERT_TRUE(receiver.poll(std::chrono::milliseconds(1)));
+      receiver.check_invariants();
+      manager->check_invariants();
+    }
   });
   for (std::thread& thread : threads) thread.join();
   done = true;
   listening.join();
   catch_up(receiver, *manager, listener);
+  receiver.check_invariants();
+  manager->check_invariants();
   bus.serve_snapshots(nullptr);
 }
 

@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "ashlar/base/log.h"
-#include "ashlar/feed/file_feed.h"
+#include "ashlar/feed/feed_source.h"
 #include "events/event_samples.h"
 #include "support/scratch_folder.h"
 

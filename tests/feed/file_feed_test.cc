@@ -1,5 +1,5 @@
 // FileSink and FileSource: what was recorded is replayed; files that were cut, damaged or are something else.
-#include "ashlar/feed/file_feed.h"
+#include "ashlar/feed/feed_source.h"
 
 #include <gtest/gtest.h>
 #include <sys/stat.h>
@@ -8,7 +8,7 @@
 #include <fstream>
 
 #include "ashlar/base/random.h"
-#include "ashlar/feed/recording_source.h"
+#include "ashlar/feed/engine_source.h"
 #include "events/event_samples.h"
 #include "feed/stream_listeners.h"
 #include "support/scratch_folder.h"

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "ashlar/feed/engine_ingest.h"
+#include "ashlar/feed/engine_session.h"
 #include "ashlar/index/radix_tree.h"
 #include "feed/batch_builder.h"
 #include "feed/untidy_engine.h"
@@ -169,6 +169,8 @@ TEST_F(IndexFeederTest, TheIndexFollowsAnUntidyEngine) {
     ingest->apply(engine.step(), out);
     book.apply(out);
     feeder_.apply(out);
+    feeder_.check_invariants();
+    ingest->check_invariants();
     ASSERT_EQ(feeder_.counters().missing_removals, 0u);
     // A host block whose parent is in no tier is left out.
     ASSERT_LE(sink_.index.sizes().blocks, book.present().size());

@@ -1,10 +1,10 @@
 // IndexListener: from the events of managers, over a bus, to what an index answers.
-#include "ashlar/feed/index_listener.h"
+#include "ashlar/feed/index_feeder.h"
 
 #include <gtest/gtest.h>
 
 #include "ashlar/events/event_manager.h"
-#include "ashlar/feed/event_bus.h"
+#include "ashlar/feed/feed_source.h"
 #include "ashlar/index/make_index.h"
 #include "ashlar/testing/blocks.h"
 #include "ashlar/testing/managers.h"
@@ -63,6 +63,7 @@ TEST(IndexListenerTest, AnIndexAnswersWhatManagersHold) {
     ASSERT_TRUE(engine.events->flush(Clock::real().now() + std::chrono::seconds(30)));
     while (*receiver.poll({}) != 0) {
     }
+    listener.check_invariants();
   };
   auto engine = std::make_unique<Engine>(bus, worker, 1);
   {

@@ -1,5 +1,5 @@
 // RecordingSource: recordings that were cut or damaged, and what they may take in memory.
-#include "ashlar/feed/recording_source.h"
+#include "ashlar/feed/engine_source.h"
 
 #include <gtest/gtest.h>
 

@@ -9,10 +9,9 @@
 
 #include "ashlar/base/random.h"
 #include "ashlar/events/engine_codec.h"
-#include "ashlar/feed/engine_ingest.h"
 #include "ashlar/feed/engine_session.h"
+#include "ashlar/feed/engine_source.h"
 #include "ashlar/feed/index_feeder.h"
-#include "ashlar/feed/recording_source.h"
 #include "ashlar/index/flash_index.h"
 #include "ashlar/index/radix_tree.h"
 #include "ashlar/tokens/sequence_hasher.h"
@@ -132,7 +131,7 @@ TEST_P(Recordings, PredictWhatTheEngineFindsInItsCache) {
   const EngineIngestCounters& counters = ingest->counters();
   EXPECT_EQ(counters.collisions + counters.ambiguous_parents + counters.short_tokens +
                 counters.wrong_block_sizes + counters.unknown_removals + counters.unknown_mediums +
-                counters.foreign + counters.overflowed,
+                counters.external + counters.overflowed,
             0u);
   EXPECT_EQ(ingest->waiting(), 0u);
   EXPECT_EQ(feeder.counters().refused(), 0u);
@@ -260,6 +259,7 @@ TEST(RecordingDamage, NeverConfusesTheBook) {
         ingest->apply(batch, out);
         book.apply(out);
         feeder.apply(out);
+        feeder.check_invariants();
         ASSERT_EQ(book.problem(), "") << name;
         ASSERT_EQ(book.present().size(), ingest->present());
         ASSERT_LE(sink.index.sizes().blocks, book.present().size());

@@ -14,8 +14,8 @@
 #include <string_view>
 
 #include "ashlar/base/log.h"
-#include "ashlar/feed/file_feed.h"
-#include "ashlar/feed/recording_source.h"
+#include "ashlar/feed/engine_source.h"
+#include "ashlar/feed/feed_source.h"
 #include "events/event_samples.h"
 #include "feed/batch_frames.h"
 #include "feed/recording_reader.h"

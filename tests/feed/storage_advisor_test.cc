@@ -333,6 +333,7 @@ TEST_F(StorageAdvisorTest, ItsIndexIsWhatTheEventsAddUpTo) {
       });
     }
     if (step % 100 != 0) continue;
+    advisor_->check_invariants();
     std::map<std::pair<std::string, std::uint8_t>, std::set<SequenceHash>> want;
     for (const auto& [held, location] : model)
       want[{location == 1 ? "fast" : "slow", std::get<1>(held)}].insert(std::get<2>(held));

@@ -423,11 +423,13 @@ TEST(StreamReceiverProperty, EveryWireEndsInTheTruth) {
       }
       if (random.below(3) == 0) {
         ASSERT_TRUE(receiver.poll({}));
+        receiver.check_invariants();
         ASSERT_EQ(listener.problem(), "") << "seed " << seed;
       }
     }
     source.wire.push_back(producer->publish(chain(99, 1)));  // the last word arrives
     ASSERT_TRUE(receiver.poll({}));
+    receiver.check_invariants();
     ASSERT_EQ(listener.of(worker), producer->held()) << "seed " << seed;
     ASSERT_EQ(listener.problem(), "") << "seed " << seed;
     ASSERT_TRUE(receiver.is_complete(worker)) << "seed " << seed;

@@ -180,6 +180,7 @@ TEST_F(WaitingBlocksTest, WhateverHappensNothingIsLeftWhenAllIsCancelled) {
           if (placeholders.erase({name, tier}) == 0 && at != expected.end()) expected.erase(at);
         }
       }
+      if (step % 16 == 0) waiting_.check_invariants();
       if (limit != 40) {
         ASSERT_EQ(waiting_.size(), expected.size() + placeholders.size());
       }

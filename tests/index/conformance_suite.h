@@ -15,8 +15,8 @@
 #include <string>
 #include <vector>
 
-#include "ashlar/index/any_index.h"
-#include "ashlar/index/match_scores.h"
+#include "ashlar/index/indexer.h"
+#include "ashlar/index/make_index.h"
 #include "ashlar/testing/index_calls.h"
 #include "ashlar/testing/index_oracle.h"
 #include "index/chain.h"

@@ -8,8 +8,8 @@
 #include <string>
 #include <utility>
 
-#include "ashlar/index/any_index.h"
-#include "ashlar/index/mid_chain_removal.h"
+#include "ashlar/index/indexer.h"
+#include "ashlar/index/make_index.h"
 
 namespace ashlar::index::conformance {
 

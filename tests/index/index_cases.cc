@@ -1,6 +1,5 @@
 #include "index/index_cases.h"
 
-#include "ashlar/index/concurrent_radix_tree.h"
 #include "ashlar/index/flash_index.h"
 #include "ashlar/index/positional_indexer.h"
 #include "ashlar/index/radix_tree.h"
@@ -21,7 +20,7 @@ std::vector<IndexCase> index_cases() {
       index_case<PositionalIndexer>("PositionalJump64", PositionalOptions{.jump_size = 64}),
       index_case<FlashIndex>("Flash"),
       answering_later(
-          index_case<ThreadPoolIndexer<FlashIndex>>("FlashInLanes", ThreadPoolOptions{.threads = 3})),
+          index_case<ThreadPoolIndexer<FlashIndex>>("FlashInThreadPool", ThreadPoolOptions{.threads = 3})),
   };
 }
 

@@ -4,7 +4,6 @@
 #include <ostream>
 
 #include "ashlar/index/indexer.h"
-#include "ashlar/index/match_scores.h"
 
 namespace ashlar::events {
 

@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "ashlar/index/any_index.h"
+#include "ashlar/index/make_index.h"
 #include "ashlar/testing/index_calls.h"
 #include "ashlar/testing/index_oracle.h"
 #include "index/index_case.h"

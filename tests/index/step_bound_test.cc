@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "ashlar/index/approximate_index.h"
-#include "ashlar/index/concurrent_radix_tree.h"
 #include "ashlar/index/positional_indexer.h"
 #include "ashlar/index/radix_tree.h"
 #include "ashlar/testing/manual_clock.h"

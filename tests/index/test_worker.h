@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "ashlar/events/worker.h"
+#include "ashlar/events/index_sink.h"
 
 namespace ashlar::index {
 

@@ -10,7 +10,7 @@
 #include "ashlar/base/random.h"
 #include "ashlar/events/event_codec.h"
 #include "ashlar/events/event_manager.h"
-#include "ashlar/feed/event_bus.h"
+#include "ashlar/feed/feed_source.h"
 #include "ashlar/testing/blocks.h"
 #include "ashlar/testing/managers.h"
 #include "ashlar/testing/sequence_builder.h"
@@ -138,6 +138,7 @@ TEST_P(EventStreamTest, AddsUpToWhatFourTiersHoldWhileThreadsWork) {
     for (std::thread& thread : threads) thread.join();
     kv->drain();
     ASSERT_NO_FATAL_FAILURE(stream.settle());
+    stream.manager->check_invariants();
     ASSERT_EQ(stream.listener.of(kWorker), held_by(*kv)) << "round " << round;
     ASSERT_EQ(wrong, std::vector<int>(3));
   } while (!box.over([&] { return !overflows || stream.manager->counters().repaired > 0; }));
@@ -194,6 +195,7 @@ TEST(BlockEventStreamTest, AddsUpWithDuplicatesAndEvictions) {
         });
       for (std::thread& thread : threads) thread.join();
       ASSERT_NO_FATAL_FAILURE(stream.settle());
+      stream.manager->check_invariants();
       std::set<PresenceListener::Key> held;
       add_held(manager, held);
       ASSERT_EQ(stream.listener.of(kWorker), held) << "round " << round;

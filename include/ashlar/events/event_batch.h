@@ -17,8 +17,8 @@
 
 #include "ashlar/base/clock.h"
 #include "ashlar/base/result.h"
+#include "ashlar/events/index_sink.h"
 #include "ashlar/events/kv_event.h"
-#include "ashlar/events/worker.h"
 #include "ashlar/tokens/namespace_fingerprint.h"
 
 namespace ashlar::events {

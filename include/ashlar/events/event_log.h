@@ -1,25 +1,33 @@
-// EventLog: a bounded ring of events between the transition that makes them and the sinks that want them.
+// EventLog: a bounded ring of events between the transition that makes them and the EventSink that takes them.
 //
-// The producer appends inside its own critical section: no allocation, no wait, no call out. When the ring is
-// full the event is dropped and counted, and the next thing a sink sees at that place is one kResync record.
-// The drain hands events to a sink outside every lock; at most one drain runs at a time, a second caller
-// returns at once and the running one delivers its events too.
+// The producer appends inside its own critical section: no allocation, no wait, no call out. When the ring is full
+// the event is dropped and counted, and the sink sees one kResync record in its place. The drain calls the sink
+// outside every lock. At most one drain runs at a time: a second caller returns at once, and the running drain
+// delivers its events too.
 //
 // Thread safety: append() is confined to the owner's lock; drain() and the counters are thread-safe.
-// Complexity:    append() is O(1), drain() O(events).
-// Invariant:     what a sink sees has rising sequence numbers, and every hole in them is preceded by a
-//                kResync.
+// Complexity:    append() is O(1), drain() O(events). Memory: capacity() records, taken at construction.
+// Invariant:     a sink sees rising sequence numbers, and every hole in them is preceded by a kResync.
 #pragma once
 
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 
 #include "ashlar/base/large_array.h"
-#include "ashlar/events/event_sink.h"
 #include "ashlar/events/kv_event.h"
 
 namespace ashlar::events {
+
+// Receives the events of an EventLog. Called by the drain, one call at a time, never under a lock of Ashlar's.
+class EventSink {
+ public:
+  virtual ~EventSink() = default;
+  // The next events in order. The span is valid during the call only. A sink should not throw: the
+  // events of that call are lost, and the next drain begins with a kResync.
+  virtual void on_events(std::span<const KvEvent> events) = 0;
+};
 
 class EventLog {
  public:

@@ -2,19 +2,19 @@
 //
 //   EventLogs (one per block manager), PublishHandles, AccessSampler
 //     -> drain: one thread numbers the events of the stream and keeps what they add up to
-//       -> a lane per sink: batches by count, age and load, on a thread of its own
+//       -> a queue per sink: batches by count, age and load, on a thread of its own
 //         -> BatchSink: in-process bus, NATS, ZeroMQ, file
 //
 // Producers never wait: they append to bounded logs. Nothing is lost silently: where a log overflowed, its
 // owner is asked for what it holds, and the difference goes out as events; where a sink fell behind for more
-// than its lane holds, or failed for so long, it gets a snapshot, which tells listeners to begin anew. A sink
+// than its queue holds, or failed for so long, it gets a snapshot, which tells listeners to begin anew. A sink
 // that is added late begins with a snapshot.
 //
 // Numbers: events of the stream (worker, incarnation) are numbered from 0 by the drain, the same for every
 // sink.
 //
-// Thread safety: thread-safe. Takes events.drain, then events.lane (docs/concurrency.md); calls listers and
-// sinks outside lanes.
+// Thread safety: thread-safe. Takes events.drain, then events.sink_queue (docs/concurrency.md); calls listers and
+// sinks outside queues.
 // Complexity:    O(1) per event on the drain; memory: one record per block that is present.
 #pragma once
 
@@ -71,7 +71,7 @@ struct EventManagerOptions {
 };
 
 // Of one sink.
-struct LaneCounters {
+struct SinkCounters {
   std::string sink;
   std::uint64_t batches = 0;
   std::uint64_t events = 0;
@@ -88,7 +88,7 @@ struct EventCounters {
   std::uint64_t repaired = 0;  // logs whose owner was asked for what it holds
   std::uint64_t resyncs = 0;   // logs whose owner could not be asked: what they held is forgotten
   std::size_t present = 0;     // blocks that the stream adds up to
-  std::vector<LaneCounters> lanes;
+  std::vector<SinkCounters> sinks;
 };
 
 class EventManager final : public SnapshotSource {
@@ -137,6 +137,9 @@ class EventManager final : public SnapshotSource {
   OwnedBatch snapshot() override;
   const StreamId& stream() const noexcept;
   EventCounters counters() const;
+  // Aborts where the state of the stream or the queue of a sink contradicts itself. For tests; O(n log n) in the
+  // blocks present.
+  void check_invariants() const;
 
  private:
   struct Parts;

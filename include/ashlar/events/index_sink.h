@@ -1,31 +1,43 @@
-// IndexSink: what a routing index learns from workers. Ingest (engine streams, gaps, reference counts) writes
-// to it; an index implements it, and a dump of an index is a sequence of these calls.
+// IndexSink: what a routing index learns from workers, with the values it is told in: Worker, BlockName,
+// BlocksStored. Ingest (engine streams, gaps, reference counts) writes to it; an index implements it; the dump of
+// an index is a sequence of these calls.
 //
-// Names. An engine names its blocks by hashes of its own; here such a hash is only a name, and a name means
-// something only within one (worker, rank): two workers may name the same content differently, and one name
-// may mean different content on two workers. Content is identified by the path of local hashes from the start
-// of the sequence. Within one worker a name means one content, in all tiers; two names may mean the same
-// content.
+// Names. An engine names its blocks by its own hashes. A name means something only within one (worker, rank): two
+// workers may name the same content differently, and one name may mean different content on two workers. Content
+// is identified by the path of local hashes from the start of the sequence. Within one worker a name means one
+// content, in all tiers; two names may mean the same content.
 //
-// Presence is a set per (worker, tier, content). A content leaves a tier when the worker's last name for it
-// in that tier is removed.
+// Presence is a set per (worker, tier, content). A content leaves a tier when the worker's last name for it in
+// that tier is removed.
 //
-// Thread safety: thread-compatible unless an implementation says more. Calls for one worker must come in
-// order.
+// Thread safety: thread-compatible unless an implementation says more. Calls for one worker must come in order.
 #pragma once
 
+#include <compare>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <span>
 #include <string_view>
 
 #include "ashlar/base/strong_id.h"
-#include "ashlar/events/storage_tier.h"
-#include "ashlar/events/worker.h"
+#include "ashlar/events/tier.h"
 #include "ashlar/tokens/token.h"
 
 namespace ashlar::events {
+
+// An inference process.
+using WorkerId = StrongId<struct WorkerIdTag, std::uint64_t>;
+
+// Who holds blocks: each data-parallel rank of a process has a cache of its own, so (id, rank) is the unit of
+// ownership everywhere in routing.
+struct Worker {
+  WorkerId id;
+  std::uint32_t rank = 0;  // data-parallel rank
+
+  friend auto operator<=>(const Worker&, const Worker&) = default;
+};
 
 // What an engine calls a block.
 using BlockName = StrongId<struct BlockNameTag, std::uint64_t>;
@@ -98,3 +110,11 @@ class IndexSink {
 };
 
 }  // namespace ashlar::events
+
+template <>
+struct std::hash<ashlar::events::Worker> {
+  std::size_t operator()(const ashlar::events::Worker& worker) const noexcept {
+    return static_cast<std::size_t>((worker.id.value() ^ (std::uint64_t{worker.rank} << 32)) *
+                                    0x9E3779B97F4A7C15u);
+  }
+};

@@ -1,10 +1,15 @@
-// Tier: where a block lives. A tier is an empty tag type with an index and a name, so that guards of
-// different tiers are different types; TierId is the same thing as a value, for events, presence and tables.
+// Tier: where a block lives.
+//
+//   G1, G2, ...   empty tag types with an index and a name, so that guards of different tiers are different types
+//   TierId        the same as a value, for events, presence and tables
+//   StorageTier   what routing distinguishes: device, host, disk, external, from the fastest to the slowest
 //
 // Thread safety: immutable values.
 #pragma once
 
+#include <array>
 #include <concepts>
+#include <cstddef>
 #include <cstdint>
 #include <string_view>
 #include <type_traits>
@@ -49,5 +54,23 @@ struct Remote {  // another node's host memory
 };
 
 static_assert(Tier<G1> && Tier<G2> && Tier<G3> && Tier<G4> && Tier<Remote>);
+
+// A tier as routing sees it.
+enum class StorageTier : std::uint8_t { kDevice, kHost, kDisk, kExternal };
+
+inline constexpr std::size_t kStorageTiers = 4;
+inline constexpr std::array<StorageTier, kStorageTiers> kAllStorageTiers = {
+    StorageTier::kDevice, StorageTier::kHost, StorageTier::kDisk, StorageTier::kExternal};
+
+// False for numbers that name no tier; those come from outside.
+constexpr bool is_known(StorageTier tier) noexcept {
+  return static_cast<std::size_t>(tier) < kStorageTiers;
+}
+
+constexpr std::string_view to_string(StorageTier tier) noexcept {
+  constexpr std::array<std::string_view, kStorageTiers> kNames = {"device", "host", "disk", "external"};
+  const auto i = static_cast<std::size_t>(tier);
+  return i < kStorageTiers ? kNames[i] : "unknown";
+}
 
 }  // namespace ashlar::events

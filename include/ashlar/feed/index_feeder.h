@@ -14,6 +14,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <span>
 #include <unordered_map>
@@ -21,8 +22,7 @@
 
 #include "ashlar/events/index_sink.h"
 #include "ashlar/events/kv_event.h"
-#include "ashlar/events/storage_tier.h"
-#include "ashlar/events/worker.h"
+#include "ashlar/feed/stream_receiver.h"
 #include "ashlar/tokens/sequence_hash.h"
 #include "ashlar/tokens/token.h"
 
@@ -59,6 +59,8 @@ class IndexFeeder {
   void apply(std::uint32_t rank, std::span<const events::KvEvent> events);
 
   const IndexFeederCounters& counters() const noexcept { return counters_; }
+  // Aborts where what is remembered contradicts itself. For tests; O(blocks).
+  void check_invariants() const;
 
  private:
   using Groups = std::uint32_t;  // a bit per group, in the order they appeared
@@ -84,6 +86,7 @@ class IndexFeeder {
     Groups required = 0;
   };
 
+  static void check_invariants(const Rank& rank);
   void apply(std::uint32_t rank_number, Rank& rank, const events::KvEvent& event);
   std::optional<Groups> bit_of(std::uint32_t rank_number, Rank& rank, std::uint16_t group);
   void clear(std::uint32_t rank_number, Rank& rank);
@@ -112,6 +115,29 @@ class IndexFeeder {
   tokens::SequenceHash run_end_;
   std::vector<events::StoredBlock> run_;
   std::vector<events::BlockName> removals_;
+};
+
+// IndexListener: puts what a StreamReceiver hears of workers into a routing index.
+//
+// A worker that begins anew, or whose picture is replaced by a snapshot, is cleared from the index first.
+//
+// Thread safety: thread-compatible. Complexity: as IndexFeeder.
+class IndexListener final : public StreamListener {
+ public:
+  // The sink must outlive the listener.
+  explicit IndexListener(events::IndexSink& sink) : sink_(sink) {}
+
+  void on_reset(const events::StreamId& stream) override;
+  void on_events(const events::EventBatch& batch) override;
+
+  // Of one (worker, rank); nothing when it was never heard of.
+  const IndexFeederCounters* counters(const events::Worker& worker) const;
+  // Of the feeders of all workers. For tests.
+  void check_invariants() const;
+
+ private:
+  events::IndexSink& sink_;
+  std::map<events::Worker, IndexFeeder> feeders_;
 };
 
 }  // namespace ashlar::feed

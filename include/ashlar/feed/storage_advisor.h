@@ -119,6 +119,8 @@ class StorageAdvisor final : public StreamListener {
     return counters_.accesses != 0 ? Advice::Basis::kAccesses : Advice::Basis::kRestores;
   }
   const std::string& last_hook_error() const noexcept { return last_hook_error_; }
+  // Aborts where the tables contradict each other. For tests; O(blocks).
+  void check_invariants() const;
 
  private:
   using PlaceId = std::uint32_t;

@@ -95,6 +95,8 @@ class StreamReceiver final : public BatchConsumer {
   const std::string& last_refusal() const noexcept { return last_refusal_; }
   // Which worker was last found to have two lives at once, and which; empty: none.
   const std::string& last_shadowed() const noexcept { return last_shadowed_; }
+  // Aborts where what is known of a stream contradicts itself. For tests; O(batches that wait).
+  void check_invariants() const;
 
  private:
   // The last life before the current one, as far as it is still heard.

@@ -31,20 +31,89 @@
 //                name), 135 where a content has several. A prediction takes about 125.
 #pragma once
 
+#include <chrono>
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <new>
+#include <optional>
 #include <span>
 #include <utility>
 
+#include "ashlar/base/clock.h"
 #include "ashlar/base/result.h"
-#include "ashlar/index/detail/prediction_ledger.h"
-#include "ashlar/index/detail/sink_of.h"
 #include "ashlar/index/indexer.h"
 
 namespace ashlar::index {
+
+struct ApproximateOptions {
+  static constexpr Clock::Duration kBucket = std::chrono::milliseconds(100);
+  static constexpr Clock::Duration kMaxTtl = std::chrono::hours(24 * 365);
+
+  // How long a prediction counts; rounded up to the end of a bucket.
+  Clock::Duration ttl = std::chrono::seconds(120);
+  // Must outlive the index.
+  Clock* clock = &Clock::real();
+  // Where the names of predictions start; drawn at random when it is not given.
+  std::optional<std::uint64_t> salt = std::nullopt;
+
+  // Errors: kInvalidArgument, with the value and what is allowed.
+  Result<void> validate() const;
+};
+
+// What became of predictions since the start, in blocks but for the last.
+struct PredictionCounters {
+  std::uint64_t predicted = 0;  // added
+  std::uint64_t renewed = 0;    // predicted again while they were there
+  std::uint64_t replaced = 0;   // ended by a store of the worker
+  std::uint64_t expired = 0;    // ended by time
+  std::uint64_t dropped = 0;    // ended by clear() or remove_worker(), or because the worker uses the name
+  std::uint64_t refused = 0;    // calls of predict() that were not applied
+
+  friend bool operator==(const PredictionCounters&, const PredictionCounters&) = default;
+};
+
+namespace detail {
+
+// What ApproximateIndex keeps beside its index, over any IndexSink. Invariant: a content is held by a worker for real or as
+// predicted, never both.
+//
+// Thread safety: thread-compatible.
+class PredictionLedger {
+ public:
+  // Requires: options.validate(). `inner` must outlive the ledger, answer at once, and be written by nobody
+  // else.
+  PredictionLedger(IndexSink& inner, const ApproximateOptions& options);
+  ~PredictionLedger();
+  PredictionLedger(const PredictionLedger&) = delete;
+  PredictionLedger& operator=(const PredictionLedger&) = delete;
+
+  StoreVerdict store(const BlocksStored& event);
+  std::size_t remove(const Worker& worker, StorageTier tier, std::span<const BlockName> names);
+  void clear(const Worker& worker);
+  void remove_worker(WorkerId worker);
+
+  StoreVerdict predict(const Worker& worker, std::span<const LocalHash> locals);
+  // Ends predictions whose time has come, at most `limit`. Returns how many.
+  std::size_t expire(std::size_t limit);
+
+  // Passes on what dump_inner() sends, without the predictions.
+  void dump(IndexSink& sink, const std::function<void(IndexSink&)>& dump_inner) const;
+  // What remains of the inner index's counters when the ledger's own calls are taken out.
+  IndexCounters without_predictions(const IndexCounters& inner) const;
+
+  std::size_t predicted() const noexcept;
+  std::size_t bytes() const noexcept;
+  PredictionCounters counters() const noexcept;
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace detail
 
 template <Indexer Inner>
 class ApproximateIndex {
@@ -55,7 +124,7 @@ class ApproximateIndex {
   template <class... Args>
     requires std::constructible_from<Inner, Args...>
   static Result<ApproximateIndex> create(const ApproximateOptions& options, Args&&... args) {
-    if (auto valid = options.validate(); !valid) return std::move(valid).error();
+    ASHLAR_RETURN_IF_ERROR(options.validate());
     try {
       return ApproximateIndex(std::make_unique<State>(options, std::forward<Args>(args)...));
     } catch (const std::bad_alloc&) {
@@ -112,7 +181,7 @@ class ApproximateIndex {
         : index(std::forward<Args>(args)...), sink(index), ledger(sink, options) {}
 
     Inner index;
-    detail::SinkOf<Inner> sink;
+    SinkOf<Inner> sink;
     detail::PredictionLedger ledger;
   };
 

@@ -35,7 +35,6 @@
 #include <span>
 
 #include "ashlar/index/indexer.h"
-#include "ashlar/index/mid_chain_removal.h"
 
 namespace ashlar::index {
 

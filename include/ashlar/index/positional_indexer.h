@@ -39,7 +39,6 @@
 
 #include "ashlar/base/result.h"
 #include "ashlar/index/indexer.h"
-#include "ashlar/index/match_scores.h"
 
 namespace ashlar::index {
 

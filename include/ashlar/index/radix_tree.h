@@ -1,4 +1,6 @@
-// RadixTree: a router index for one thread. A tree over local hashes whose nodes are runs of blocks, with the
+// RadixTree and ConcurrentRadixTree: router indexes for one thread and for many.
+//
+// A tree over local hashes whose nodes are runs of blocks, with the
 // workers that hold each block; per worker, what its names mean.
 //
 //   store   finds the parent by its name, follows and extends the path, and adds the worker to each node
@@ -9,7 +11,7 @@
 // names can refer to places in them. Blocks that a worker no longer holds leave what lies behind them in
 // place (retained).
 //
-// Thread safety: thread-compatible.
+// Thread safety: RadixTree is thread-compatible, ConcurrentRadixTree thread-safe.
 // Complexity:    store and remove are O(1) expected per block, and O(log workers) per node of at most 64
 //                blocks; plus O(workers of the node) where a worker comes to a node or leaves it, where a
 //                taken block may have no other holder, and where the end of an edge is cut off. The maps of
@@ -54,5 +56,45 @@ class RadixTree final : public IndexSink {
 };
 
 static_assert(Indexer<RadixTree>);
+
+// ConcurrentRadixTree: a RadixTree for many threads, with a lock per node.
+//
+// Queries and writers of different workers run side by side and meet only at the nodes they have in common: a
+// query reads one node at a time, a writer changes one node at a time. A worker's first and last block, and
+// its clearing, wait for the calls that are under way, because they change which worker a slot means; what a
+// cleared worker held goes afterwards, node by node. Calls for one worker may come from any thread, one after
+// the other; where they overlap they take turns.
+//
+// The rule of indexer.h holds: every counted block was held at some instant of the call, and a prefix held
+// throughout is counted whole. A store becomes visible node by node, from the front; a removal in the order
+// of its names. dump() sends each worker as it is at one instant; the sink is called without a lock, so it
+// may be slow, or another index.
+//
+// Thread safety: thread-safe. Locks: slots, then the worker's names, then nodes from the root down.
+// Complexity:    as RadixTree, and two atomic steps per node.
+class ConcurrentRadixTree final : public IndexSink {
+ public:
+  ConcurrentRadixTree();
+  ConcurrentRadixTree(const ConcurrentRadixTree&) = delete;
+  ConcurrentRadixTree& operator=(const ConcurrentRadixTree&) = delete;
+  ~ConcurrentRadixTree() override;
+
+  StoreVerdict store(const BlocksStored& event) override;
+  std::size_t remove(const Worker& worker, StorageTier tier, std::span<const BlockName> names) override;
+  void clear(const Worker& worker) override;
+  void remove_worker(WorkerId worker) override;
+
+  void find_matches(std::span<const LocalHash> locals, MatchScores& scores,
+                    const FindOptions& options = {}) const;
+  void dump(IndexSink& sink) const;
+  IndexSizes sizes() const;
+  IndexCounters counters() const;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+static_assert(Indexer<ConcurrentRadixTree>);
 
 }  // namespace ashlar::index

@@ -12,7 +12,6 @@
 #include <vector>
 
 #include "ashlar/events/event_log.h"
-#include "ashlar/events/event_sink.h"
 #include "ashlar/events/kv_event.h"
 #include "ashlar/events/tier.h"
 #include "ashlar/tokens/sequence_hash.h"

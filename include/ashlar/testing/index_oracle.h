@@ -24,8 +24,6 @@
 #include <vector>
 
 #include "ashlar/index/indexer.h"
-#include "ashlar/index/match_scores.h"
-#include "ashlar/index/mid_chain_removal.h"
 
 namespace ashlar::testing {
 

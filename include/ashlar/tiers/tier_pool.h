@@ -14,7 +14,6 @@
 #include "ashlar/base/result.h"
 #include "ashlar/block/hold.h"
 #include "ashlar/block/kv_ready.h"
-#include "ashlar/events/storage_tier.h"
 #include "ashlar/events/tier.h"
 #include "ashlar/tiers/block_record.h"
 #include "ashlar/tiers/record_table.h"

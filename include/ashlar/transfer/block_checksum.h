@@ -14,7 +14,7 @@
 
 #include "ashlar/base/result.h"
 #include "ashlar/base/strong_id.h"
-#include "ashlar/events/storage_tier.h"
+#include "ashlar/events/tier.h"
 #include "ashlar/tokens/namespace_fingerprint.h"
 #include "ashlar/tokens/sequence_hash.h"
 #include "ashlar/transfer/block_set.h"

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "ashlar/base/check.h"
 #include "ashlar/events/event_codec.h"
 
 namespace ashlar::backend::nats {
@@ -9,6 +10,7 @@ namespace {
 
 // What the number of parts may add to a part after its size was found.
 constexpr std::size_t kPartSlack = 64;
+static_assert(kPartSlack >= sizeof(events::EventBatch::part) + sizeof(events::EventBatch::parts));
 
 class Cutter {
  public:
@@ -69,7 +71,9 @@ Result<void> cut_events(const events::EventBatch& batch, std::size_t limit, std:
   for (std::size_t begin = 0; begin < batch.events.size();) {
     const std::size_t count = cutter.encode_from(begin);
     if (count == 0) return too_large("an event", limit);
-    if (Result<void> taken = take(cutter.piece(), buffer); !taken) return taken;
+    ASHLAR_DCHECK(cutter.piece().end() == batch.first + begin + count,
+                  "pieces follow each other without holes");
+    ASHLAR_RETURN_IF_ERROR(take(cutter.piece(), buffer));
     begin += count;
   }
   return {};
@@ -89,7 +93,9 @@ Result<void> cut_snapshot(const events::EventBatch& batch, std::size_t limit, st
   for (std::size_t part = 0; part < counts.size(); ++part) {
     cutter.encode(begin, counts[part], static_cast<std::uint32_t>(part),
                   static_cast<std::uint32_t>(counts.size()));
-    if (Result<void> taken = take(cutter.piece(), buffer); !taken) return taken;
+    ASHLAR_DCHECK(buffer.size() <= limit, "a part fits a message of %zu bytes; it has %zu", limit,
+                  buffer.size());
+    ASHLAR_RETURN_IF_ERROR(take(cutter.piece(), buffer));
     begin += counts[part];
   }
   return {};
@@ -151,8 +157,12 @@ Result<void> cut_part(const events::EventBatch& batch, std::size_t limit, std::v
                    "a part of a snapshot is larger than those before it and than a message may be; offer the "
                    "snapshot again, and its parts are cut finer");
   }
+  ASHLAR_CHECK(std::size_t{cut.pieces} * batch.parts <= events::kMaxSnapshotParts,
+               "%u parts of %u pieces each are more than a listener takes", batch.parts, cut.pieces);
   for (std::uint32_t i = 0; i < cut.pieces; ++i) {
     cutter.encode(i, cut.pieces);
+    ASHLAR_DCHECK(buffer.size() <= limit, "all pieces fit, or none is sent; one has %zu of %zu bytes",
+                  buffer.size(), limit);
     if (Result<void> taken = take(cutter.piece(), buffer); !taken) return taken;
   }
   return {};

@@ -5,6 +5,7 @@
 #include <charconv>
 #include <utility>
 
+#include "ashlar/base/check.h"
 #include "backend/nats/nats_error.h"
 #include "base/start_thread.h"
 
@@ -37,14 +38,11 @@ bool is_duplicate(std::string_view ack) {
 
 }  // namespace
 
-Result<std::unique_ptr<JetPublisher>> JetPublisher::create(Connection& connection, Options options) {
-  Result<JetStream> jet_stream = JetStream::open(connection, options.ack_timeout);
-  if (!jet_stream) return jet_stream.error();
-  if (Result<void> there = jet_stream->ensure_stream(options.stream, options.subjects); !there)
-    return there.error();
-  std::unique_ptr<JetPublisher> self(
-      new JetPublisher(connection, std::move(options), std::move(*jet_stream)));
-  if (Result<void> started = self->start(); !started) return started.error();
+Result<std::unique_ptr<JetPublisher>> JetPublisher::create(NatsConnection& connection, Options options) {
+  ASHLAR_TRY(JetStream jet_stream, JetStream::open(connection, options.ack_timeout));
+  ASHLAR_RETURN_IF_ERROR(jet_stream.ensure_stream(options.stream, options.subjects));
+  std::unique_ptr<JetPublisher> self(new JetPublisher(connection, std::move(options), std::move(jet_stream)));
+  ASHLAR_RETURN_IF_ERROR(self->start());
   return self;
 }
 
@@ -102,6 +100,7 @@ Result<void> JetPublisher::publish(const std::string& subject, const std::string
                        .state = connected ? State::kSent : State::kUnsent});
     bytes_ += bytes.size();
     ++next_;
+    ASHLAR_CHECK(base_ + window_.size() == next_, "an acknowledgement finds its message by its number");
     if (!connected) return {};
     sending_ = raw;  // its acknowledgement may be here before we are done with it
   }
@@ -120,6 +119,7 @@ Result<void> JetPublisher::flush(milliseconds timeout) {
   const Time deadline = std::chrono::steady_clock::now() + timeout;
   MutexLock lock(mu_);
   while (!window_.empty()) {
+    ASHLAR_DCHECK(refused_ <= window_.size(), "only messages of the window are refused");
     if (changed_.wait_until(mu_, deadline) || window_.empty()) continue;
     if (refused_ > 0)
       return make_error(ErrorCode::kUnavailable, "JetStream refuses messages to stream '%s': %s",
@@ -177,6 +177,7 @@ void JetPublisher::read_ack(natsMsg* ack) {
     entry.state = State::kRefused;
     reason_ = description_of(text);
   } else {
+    ASHLAR_DCHECK(entry.state != State::kRefused || refused_ != 0, "every refused message is counted");
     if (entry.state == State::kRefused) --refused_;
     entry.state = State::kStored;
     trim();
@@ -202,6 +203,7 @@ void JetPublisher::read_nobody() {
 void JetPublisher::trim() {
   while (!window_.empty() && window_.front().state == State::kStored &&
          window_.front().message.get() != sending_) {
+    ASHLAR_DCHECK(bytes_ >= window_.front().bytes, "the window counts the bytes of its messages");
     bytes_ -= window_.front().bytes;
     window_.pop_front();
     ++base_;

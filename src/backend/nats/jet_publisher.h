@@ -26,9 +26,9 @@
 #include "ashlar/backend/nats/nats_options.h"
 #include "ashlar/base/mutex.h"
 #include "ashlar/base/result.h"
-#include "backend/nats/connection.h"
 #include "backend/nats/handles.h"
 #include "backend/nats/jet_stream.h"
+#include "backend/nats/nats_connection.h"
 
 namespace ashlar::backend::nats {
 
@@ -45,7 +45,7 @@ class JetPublisher {
   static constexpr std::size_t kHeaderBytes = 256;
 
   // Makes the stream where it is not there. The connection outlives the publisher.
-  static Result<std::unique_ptr<JetPublisher>> create(Connection& connection, Options options);
+  static Result<std::unique_ptr<JetPublisher>> create(NatsConnection& connection, Options options);
   JetPublisher(const JetPublisher&) = delete;
   JetPublisher& operator=(const JetPublisher&) = delete;
   ~JetPublisher();
@@ -71,7 +71,7 @@ class JetPublisher {
     State state = State::kUnsent;
   };
 
-  JetPublisher(Connection& connection, Options options, JetStream jet_stream)
+  JetPublisher(NatsConnection& connection, Options options, JetStream jet_stream)
       : connection_(connection), options_(std::move(options)), jet_stream_(std::move(jet_stream)) {}
   Result<void> start();
   void work();
@@ -82,7 +82,7 @@ class JetPublisher {
   void trim() ASHLAR_REQUIRES(mu_);
   bool has_room(std::size_t bytes) const ASHLAR_REQUIRES(mu_);
 
-  Connection& connection_;
+  NatsConnection& connection_;
   const Options options_;
   const JetStream jet_stream_;
   std::string inbox_;  // acknowledgements come to "<inbox>.<number>"

@@ -10,15 +10,15 @@
 
 #include "ashlar/backend/nats/nats_options.h"
 #include "ashlar/base/result.h"
-#include "backend/nats/connection.h"
 #include "backend/nats/handles.h"
+#include "backend/nats/nats_connection.h"
 
 namespace ashlar::backend::nats {
 
 class JetStream {
  public:
   // Asks nobody. `timeout` is that of requests.
-  static Result<JetStream> open(const Connection& connection, std::chrono::milliseconds timeout);
+  static Result<JetStream> open(const NatsConnection& connection, std::chrono::milliseconds timeout);
 
   jsCtx* get() const noexcept { return context_.get(); }
   // Makes the stream for `subjects` where it is not there. Errors: kUnsupported: the server has no JetStream;

@@ -84,7 +84,7 @@ std::string NatsConnectionOptions::describe() const {
 }
 
 Result<void> NatsStreamOptions::validate() const {
-  if (Result<void> good = check_name("stream", name); !good) return good;
+  ASHLAR_RETURN_IF_ERROR(check_name("stream", name));
   const char* problem = nullptr;
   if (max_age.count() < 0 || max_age > std::chrono::hours(24 * 3650)) {
     problem = "max_age is from 0 (for ever) to ten years";

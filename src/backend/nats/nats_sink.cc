@@ -8,10 +8,11 @@
 #include <span>
 #include <utility>
 
+#include "ashlar/base/check.h"
 #include "backend/nats/batch_pieces.h"
-#include "backend/nats/connection.h"
 #include "backend/nats/jet_publisher.h"
 #include "backend/nats/jet_stream.h"
+#include "backend/nats/nats_connection.h"
 #include "backend/nats/nats_error.h"
 #include "backend/nats/snapshot_bucket.h"
 #include "backend/nats/snapshot_responder.h"
@@ -40,6 +41,8 @@ class NatsSink::Parts {
     batch_subject(options.prefix, piece, subject);
     if (jets != nullptr) {
       batch_id(piece, id);
+      ASHLAR_DCHECK(id.size() < JetPublisher::kHeaderBytes, "the id %s fits the headers of a message",
+                    id.c_str());
       if (Result<void> taken = jets->publish(subject, id, bytes); !taken) return taken;
     } else {
       const natsStatus status = natsConnection_Publish(connection->get(), subject.c_str(), bytes.data(),
@@ -58,7 +61,7 @@ class NatsSink::Parts {
   }
 
   const NatsSinkOptions options;
-  std::unique_ptr<Connection> connection;
+  std::unique_ptr<NatsConnection> connection;
   std::unique_ptr<JetPublisher> jets;  // none: core
   std::map<events::Worker, SnapshotCut> cuts;
   std::map<events::Worker, std::chrono::steady_clock::time_point> next_in_bucket;
@@ -75,10 +78,10 @@ class NatsSink::Parts {
 };
 
 Result<void> NatsSinkOptions::validate() const {
-  if (Result<void> good = connection.validate(); !good) return good;
-  if (Result<void> good = stream.validate(); !good) return good;
-  if (Result<void> good = check_prefix(prefix); !good) return good;
-  if (Result<void> good = check_name("bucket", bucket); !good) return good;
+  ASHLAR_RETURN_IF_ERROR(connection.validate());
+  ASHLAR_RETURN_IF_ERROR(stream.validate());
+  ASHLAR_RETURN_IF_ERROR(check_prefix(prefix));
+  ASHLAR_RETURN_IF_ERROR(check_name("bucket", bucket));
   const char* problem = nullptr;
   if (max_in_flight < 1 || max_in_flight > (1U << 20) || max_in_flight_bytes < 1) {
     problem = "max_in_flight is from 1 to 2^20 messages, max_in_flight_bytes at least 1";
@@ -92,10 +95,10 @@ Result<void> NatsSinkOptions::validate() const {
 }
 
 Result<std::unique_ptr<NatsSink>> NatsSink::create(NatsSinkOptions options) {
-  if (Result<void> good = options.validate(); !good) return good.error();
+  ASHLAR_RETURN_IF_ERROR(options.validate());
   auto parts = std::make_unique<Parts>(std::move(options));
   const NatsSinkOptions& given = parts->options;
-  Result<std::unique_ptr<Connection>> connection = Connection::connect(given.connection);
+  Result<std::unique_ptr<NatsConnection>> connection = NatsConnection::connect(given.connection);
   if (!connection) return connection.error();
   parts->connection = std::move(*connection);
   if (given.mode == NatsMode::kJetStream) {
@@ -109,10 +112,10 @@ Result<std::unique_ptr<NatsSink>> NatsSink::create(NatsSinkOptions options) {
     parts->jets = std::move(*jets);
   }
   for (const NatsSnapshots& one : given.snapshots) {
-    Result<std::unique_ptr<SnapshotResponder>> responder =
-        SnapshotResponder::create(*parts->connection, request_subject(given.prefix, one.worker), *one.source);
-    if (!responder) return responder.error();
-    parts->responders.push_back(std::move(*responder));
+    ASHLAR_TRY(std::unique_ptr<SnapshotResponder> responder,
+               SnapshotResponder::create(*parts->connection, request_subject(given.prefix, one.worker),
+                                         *one.source));
+    parts->responders.push_back(std::move(responder));
   }
   // Who asks from now on is answered.
   const natsStatus status = parts->connection->flush(given.connection.connect_timeout);
@@ -155,7 +158,7 @@ Result<void> NatsSink::flush(Clock::TimePoint until) {
 
 Result<void> NatsSink::flush(std::chrono::milliseconds timeout) {
   if (parts_->jets != nullptr) return parts_->jets->flush(timeout);
-  Connection& connection = *parts_->connection;
+  NatsConnection& connection = *parts_->connection;
   const auto deadline = std::chrono::steady_clock::now() + timeout;
   // What waits for a server that is away goes out when it is back.
   if (!connection.wait_until_connected(timeout)) return connection.unavailable();
@@ -173,10 +176,9 @@ Result<void> NatsSink::flush(std::chrono::milliseconds timeout) {
 
 Result<void> NatsSink::put_snapshot(const events::EventBatch& snapshot) {
   if (!parts_->bucket) {
-    Result<JetStream> jet_stream = JetStream::open(*parts_->connection, parts_->options.ack_timeout);
-    if (!jet_stream) return jet_stream.error();
+    ASHLAR_TRY(JetStream jet_stream, JetStream::open(*parts_->connection, parts_->options.ack_timeout));
     Result<std::optional<SnapshotBucket>> bucket =
-        SnapshotBucket::open(*jet_stream, parts_->options.bucket, &parts_->options.stream);
+        SnapshotBucket::open(jet_stream, parts_->options.bucket, &parts_->options.stream);
     if (!bucket) return bucket.error();
     parts_->bucket = std::move(*bucket);
   }

@@ -8,8 +8,8 @@
 
 #include "ashlar/base/log.h"
 #include "ashlar/events/event_codec.h"
-#include "backend/nats/connection.h"
 #include "backend/nats/jet_stream.h"
+#include "backend/nats/nats_connection.h"
 #include "backend/nats/nats_error.h"
 #include "backend/nats/pull_consumer.h"
 #include "backend/nats/replay_order.h"
@@ -55,7 +55,7 @@ class NatsSource::Parts {
 
   const NatsSourceOptions options;
   const std::string filter;
-  std::unique_ptr<Connection> connection;
+  std::unique_ptr<NatsConnection> connection;
   std::optional<JetStream> jet_stream;
   Subscription subscription;             // core
   std::optional<PullConsumer> consumer;  // JetStream; none: to be made again
@@ -69,10 +69,10 @@ class NatsSource::Parts {
 };
 
 Result<void> NatsSourceOptions::validate() const {
-  if (Result<void> good = connection.validate(); !good) return good;
-  if (Result<void> good = stream.validate(); !good) return good;
-  if (Result<void> good = check_prefix(prefix); !good) return good;
-  if (Result<void> good = check_name("bucket", bucket); !good) return good;
+  ASHLAR_RETURN_IF_ERROR(connection.validate());
+  ASHLAR_RETURN_IF_ERROR(stream.validate());
+  ASHLAR_RETURN_IF_ERROR(check_prefix(prefix));
+  ASHLAR_RETURN_IF_ERROR(check_name("bucket", bucket));
   if (!durable.empty()) {
     if (Result<void> good = check_name("durable consumer", durable); !good) return good;
   }
@@ -90,9 +90,8 @@ Result<void> NatsSourceOptions::validate() const {
 }
 
 Result<void> NatsSource::Parts::subscribe() {
-  Result<JetStream> made = JetStream::open(*connection, options.timeout);
-  if (!made) return made.error();
-  jet_stream = std::move(*made);
+  ASHLAR_TRY(JetStream made, JetStream::open(*connection, options.timeout));
+  jet_stream = std::move(made);
   if (options.mode == NatsMode::kJetStream) return make_consumer();
   natsStatus status = connection->subscribe(filter, subscription);
   if (status == NATS_OK)
@@ -106,16 +105,15 @@ Result<void> NatsSource::Parts::subscribe() {
 
 Result<void> NatsSource::Parts::make_consumer() {
   const std::string subjects = batch_filter(options.prefix, std::nullopt);
-  if (Result<void> there = jet_stream->ensure_stream(options.stream, subjects); !there) return there;
-  Result<PullConsumer> made = PullConsumer::create(*connection, *jet_stream,
-                                                   {.stream = options.stream.name,
-                                                    .subjects = filter,
-                                                    .durable = options.durable,
-                                                    .from_start = options.start == NatsStart::kAll,
-                                                    .ahead = options.fetch,
-                                                    .ack_wait = options.ack_wait});
-  if (!made) return made.error();
-  consumer = std::move(*made);
+  ASHLAR_RETURN_IF_ERROR(jet_stream->ensure_stream(options.stream, subjects));
+  ASHLAR_TRY(PullConsumer made, PullConsumer::create(*connection, *jet_stream,
+                                                     {.stream = options.stream.name,
+                                                      .subjects = filter,
+                                                      .durable = options.durable,
+                                                      .from_start = options.start == NatsStart::kAll,
+                                                      .ahead = options.fetch,
+                                                      .ack_wait = options.ack_wait}));
+  consumer = std::move(made);
   return {};
 }
 
@@ -181,17 +179,17 @@ Result<std::size_t> NatsSource::Parts::poll_stream(feed::BatchConsumer& to, mill
 
 Result<bool> NatsSource::Parts::replay(const events::StreamId& stream, std::uint64_t from,
                                        feed::BatchConsumer& to) {
-  Result<PullConsumer> reader = PullConsumer::create(*connection, *jet_stream,
-                                                     {.stream = options.stream.name,
-                                                      .subjects = batch_filter(options.prefix, stream.worker),
-                                                      .acknowledge = false,
-                                                      .ahead = kReplayFetch});
-  if (!reader) return reader.error();
+  ASHLAR_TRY(PullConsumer reader,
+             PullConsumer::create(*connection, *jet_stream,
+                                  {.stream = options.stream.name,
+                                   .subjects = batch_filter(options.prefix, stream.worker),
+                                   .acknowledge = false,
+                                   .ahead = kReplayFetch}));
   ReplayOrder order(stream, from, to, options.max_snapshot_bytes);
-  std::uint64_t left = reader->pending();
+  std::uint64_t left = reader.pending();
   while (left > 0) {
     Result<std::size_t> got =
-        reader->fetch(std::min<std::uint64_t>(left, kReplayFetch), options.timeout, [&](natsMsg* message) {
+        reader.fetch(std::min<std::uint64_t>(left, kReplayFetch), options.timeout, [&](natsMsg* message) {
           events::OwnedBatch next;
           if (decode(message, next)) {
             order.add(std::move(next));
@@ -209,19 +207,19 @@ Result<bool> NatsSource::Parts::replay(const events::StreamId& stream, std::uint
 }
 
 NatsSource::Parts::Snapshot NatsSource::Parts::read_bucket(const events::Worker& worker) {
-  Result<std::optional<SnapshotBucket>> bucket = SnapshotBucket::open(*jet_stream, options.bucket, nullptr);
-  if (!bucket) return bucket.error();
-  if (!*bucket) return std::optional<std::vector<events::OwnedBatch>>();
-  return (*bucket)->read(worker, options.max_snapshot_bytes);
+  ASHLAR_TRY(std::optional<SnapshotBucket> bucket,
+             SnapshotBucket::open(*jet_stream, options.bucket, nullptr));
+  if (!bucket) return std::optional<std::vector<events::OwnedBatch>>();
+  return bucket->read(worker, options.max_snapshot_bytes);
 }
 
 Result<std::unique_ptr<NatsSource>> NatsSource::create(NatsSourceOptions options) {
-  if (Result<void> good = options.validate(); !good) return good.error();
+  ASHLAR_RETURN_IF_ERROR(options.validate());
   auto parts = std::make_unique<Parts>(std::move(options));
-  Result<std::unique_ptr<Connection>> connection = Connection::connect(parts->options.connection);
+  Result<std::unique_ptr<NatsConnection>> connection = NatsConnection::connect(parts->options.connection);
   if (!connection) return connection.error();
   parts->connection = std::move(*connection);
-  if (Result<void> subscribed = parts->subscribe(); !subscribed) return subscribed.error();
+  ASHLAR_RETURN_IF_ERROR(parts->subscribe());
   return std::unique_ptr<NatsSource>(new NatsSource(std::move(parts)));
 }
 
@@ -249,7 +247,7 @@ Result<bool> NatsSource::recover(const events::StreamId& stream, std::uint64_t f
   if (!parts.connection->is_connected()) return parts.connection->unavailable();
   // What the ways below have asked and read with holds memory until then.
   struct Sweep {
-    Connection& connection;
+    NatsConnection& connection;
     ~Sweep() { connection.sweep(); }
   } const sweep{*parts.connection};
   const std::uint64_t generation = parts.connection->generation();

@@ -5,6 +5,7 @@
 #include <string_view>
 #include <utility>
 
+#include "ashlar/base/check.h"
 #include "backend/nats/nats_error.h"
 
 namespace ashlar::backend::nats {
@@ -58,13 +59,12 @@ Result<ConsumerInfo> find_or_make(const JetStream& jet_stream, const PullConsume
 
 }  // namespace
 
-Result<PullConsumer> PullConsumer::create(Connection& connection, const JetStream& jet_stream,
+Result<PullConsumer> PullConsumer::create(NatsConnection& connection, const JetStream& jet_stream,
                                           const Options& options) {
-  Result<ConsumerInfo> info = find_or_make(jet_stream, options);
-  if (!info) return info.error();
+  ASHLAR_TRY(ConsumerInfo info, find_or_make(jet_stream, options));
   PullConsumer self(connection, options);
-  self.pending_ = (*info)->NumPending;
-  self.subject_ = "$JS.API.CONSUMER.MSG.NEXT." + options.stream + "." + (*info)->Name;
+  self.pending_ = info->NumPending;
+  self.subject_ = "$JS.API.CONSUMER.MSG.NEXT." + options.stream + "." + info->Name;
   self.generation_ = connection.reconnects();
   natsStatus status = natsInbox_Create(Out(self.inbox_));
   if (status == NATS_OK) status = connection.subscribe(self.inbox_.get(), self.subscription_);
@@ -92,6 +92,8 @@ Result<void> PullConsumer::request() {
   const natsStatus status = natsConnection_PublishRequest(connection_->get(), subject_.c_str(), inbox_.get(),
                                                           text.data(), static_cast<int>(text.size()));
   if (status != NATS_OK) return nats_error(status, "a request to JetStream");
+  ASHLAR_DCHECK(asked_for_ <= ahead_, "at most twice `ahead` messages are on their way; %zu were asked for",
+                asked_for_);
   asked_for_ += ahead_;
   expires_ = std::chrono::steady_clock::now() + kRequest + kGrace;
   return {};
@@ -147,7 +149,7 @@ Result<std::size_t> PullConsumer::fetch(std::size_t count, std::chrono::millisec
     if (status != NATS_OK) return nats_error(status, "fetching from JetStream");
     const char* reply = natsMsg_GetReply(message.get());
     if (reply == nullptr || reply[0] == '\0') {
-      if (Result<void> good = read_status(message.get()); !good) return good.error();
+      ASHLAR_RETURN_IF_ERROR(read_status(message.get()));
       continue;
     }
     asked_for_ -= std::min<std::size_t>(asked_for_, 1);
@@ -156,6 +158,7 @@ Result<std::size_t> PullConsumer::fetch(std::size_t count, std::chrono::millisec
     // One that is lost is redelivered.
     if (acknowledge_) natsConnection_PublishString(connection_->get(), reply, "+ACK");
   }
+  ASHLAR_DCHECK(got <= count, "a fetch of %zu messages handed over %zu", count, got);
   return got;
 }
 

@@ -16,9 +16,9 @@
 #include <string>
 
 #include "ashlar/base/result.h"
-#include "backend/nats/connection.h"
 #include "backend/nats/handles.h"
 #include "backend/nats/jet_stream.h"
+#include "backend/nats/nats_connection.h"
 
 namespace ashlar::backend::nats {
 
@@ -35,7 +35,7 @@ class PullConsumer {
   };
   // The server's durable consumer of that name, or a new one. The connection outlives it. Errors:
   // kInvalidArgument: that one listens to other subjects; those of JetStream.
-  static Result<PullConsumer> create(Connection& connection, const JetStream& jet_stream,
+  static Result<PullConsumer> create(NatsConnection& connection, const JetStream& jet_stream,
                                      const Options& options);
   PullConsumer(PullConsumer&&) noexcept = default;
   PullConsumer& operator=(PullConsumer&&) noexcept = default;
@@ -53,12 +53,12 @@ class PullConsumer {
  private:
   using Time = std::chrono::steady_clock::time_point;
 
-  PullConsumer(Connection& connection, const Options& options) noexcept
+  PullConsumer(NatsConnection& connection, const Options& options) noexcept
       : connection_(&connection), ahead_(options.ahead), acknowledge_(options.acknowledge) {}
   Result<void> request();
   Result<void> read_status(natsMsg* message);
 
-  Connection* connection_;
+  NatsConnection* connection_;
   std::size_t ahead_;
   bool acknowledge_;
   std::string subject_;  // of requests

@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "ashlar/base/check.h"
+
 namespace ashlar::backend::nats {
 
 void ReplayOrder::add(events::OwnedBatch batch) {
@@ -49,6 +51,9 @@ void ReplayOrder::add_part(events::OwnedBatch batch) {
 
 void ReplayOrder::deliver(const events::OwnedBatch& batch) {
   const events::EventBatch view = batch.view();
+  ASHLAR_CHECK(view.kind == events::BatchKind::kSnapshot ? view.first >= next_ : view.first <= next_,
+               "a listener that needs event %llu is told of %llu", static_cast<unsigned long long>(next_),
+               static_cast<unsigned long long>(view.first));
   consumer_.on_batch(view);
   ++delivered_;
   next_ = view.end();
@@ -59,10 +64,13 @@ void ReplayOrder::deliver_held() {
     const events::OwnedBatch first = take_first_held();
     if (first.view().end() > next_) deliver(first);
   }
+  ASHLAR_DCHECK(!held_.empty() || held_bytes_ == 0, "%zu bytes are counted, and no batch is held",
+                held_bytes_);
 }
 
 events::OwnedBatch ReplayOrder::take_first_held() {
   auto first = held_.extract(held_.begin());
+  ASHLAR_DCHECK(held_bytes_ >= events::memory_of(first.mapped().view()), "held batches are counted in bytes");
   held_bytes_ -= events::memory_of(first.mapped().view());
   return std::move(first.mapped());
 }

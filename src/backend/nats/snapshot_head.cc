@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "ashlar/base/check.h"
 #include "base/byte_io.h"
 
 namespace ashlar::backend::nats {
@@ -13,6 +14,8 @@ constexpr std::uint16_t kVersion = 1;
 }  // namespace
 
 std::vector<std::byte> SnapshotHead::bytes() const {
+  ASHLAR_CHECK(place <= 1 && parts != 0 && parts <= events::kMaxSnapshotParts,
+               "read() would refuse a head of %u parts at place %u", parts, unsigned{place});
   ByteWriter out;
   out.put(kMagic);
   out.put(kVersion);

@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "ashlar/base/check.h"
 #include "ashlar/base/result.h"
 #include "ashlar/events/event_batch.h"
 #include "ashlar/events/event_codec.h"
@@ -48,6 +49,7 @@ class SnapshotParts {
     }
     parts_[head.part] = std::move(batch);
     ++there_;
+    ASHLAR_DCHECK(there_ <= parts_.size(), "a part counts once");
     return true;
   }
   bool is_complete() const noexcept { return !parts_.empty() && there_ == parts_.size(); }
@@ -63,6 +65,8 @@ class SnapshotParts {
 
   // Requires: is_complete().
   std::vector<events::OwnedBatch> take() {
+    ASHLAR_CHECK(is_complete(), "%zu of %zu parts are here; a listener gets a snapshot whole", there_,
+                 parts_.size());
     std::vector<events::OwnedBatch> out;
     out.reserve(parts_.size());
     for (std::optional<events::OwnedBatch>& part : parts_) out.push_back(std::move(*part));

@@ -12,7 +12,7 @@
 
 namespace ashlar::backend::nats {
 
-Result<std::optional<std::vector<events::OwnedBatch>>> request_snapshot(Connection& connection,
+Result<std::optional<std::vector<events::OwnedBatch>>> request_snapshot(NatsConnection& connection,
                                                                         const std::string& subject,
                                                                         const events::StreamId& stream,
                                                                         std::chrono::milliseconds timeout,
@@ -49,7 +49,7 @@ Result<std::optional<std::vector<events::OwnedBatch>>> request_snapshot(Connecti
     events::OwnedBatch batch;
     const std::span bytes(reinterpret_cast<const std::byte*>(natsMsg_GetData(message.get())),
                           static_cast<std::size_t>(natsMsg_GetDataLength(message.get())));
-    if (Result<void> good = events::decode_batch(bytes, batch, max_bytes); !good) return good.error();
+    ASHLAR_RETURN_IF_ERROR(events::decode_batch(bytes, batch, max_bytes));
     if (batch.head.stream != stream) return Snapshot();
     parts.add(std::move(batch));
     if (parts.is_too_large()) return parts.too_large_error();

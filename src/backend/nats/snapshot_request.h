@@ -11,13 +11,13 @@
 
 #include "ashlar/base/result.h"
 #include "ashlar/events/event_batch.h"
-#include "backend/nats/connection.h"
+#include "backend/nats/nats_connection.h"
 
 namespace ashlar::backend::nats {
 
 // All parts; nothing when nobody is there to answer, or has no snapshot of that stream. Errors: kTimeout: no
 // whole answer came in time; kUnavailable; kCapacity: it takes more than `max_bytes` of memory.
-Result<std::optional<std::vector<events::OwnedBatch>>> request_snapshot(Connection& connection,
+Result<std::optional<std::vector<events::OwnedBatch>>> request_snapshot(NatsConnection& connection,
                                                                         const std::string& subject,
                                                                         const events::StreamId& stream,
                                                                         std::chrono::milliseconds timeout,

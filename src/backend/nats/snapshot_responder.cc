@@ -18,7 +18,7 @@ constexpr int kWaitingRequests = 1024;
 
 }  // namespace
 
-Result<std::unique_ptr<SnapshotResponder>> SnapshotResponder::create(Connection& connection,
+Result<std::unique_ptr<SnapshotResponder>> SnapshotResponder::create(NatsConnection& connection,
                                                                      const std::string& subject,
                                                                      events::SnapshotSource& source) {
   std::unique_ptr<SnapshotResponder> self(new SnapshotResponder(connection, source));
@@ -27,8 +27,7 @@ Result<std::unique_ptr<SnapshotResponder>> SnapshotResponder::create(Connection&
     status = natsSubscription_SetPendingLimits(self->requests_.get(), kWaitingRequests, 1 << 20);
   if (status != NATS_OK) return nats_error(status, subject.c_str());
   SnapshotResponder* me = self.get();
-  if (Result<void> started = start_thread(&self->thread_, [me] { me->work(); }); !started)
-    return started.error();
+  ASHLAR_RETURN_IF_ERROR(start_thread(&self->thread_, [me] { me->work(); }));
   return self;
 }
 

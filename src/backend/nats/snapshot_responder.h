@@ -14,15 +14,16 @@
 
 #include "ashlar/base/result.h"
 #include "ashlar/events/event_batch.h"
-#include "backend/nats/connection.h"
 #include "backend/nats/handles.h"
+#include "backend/nats/nats_connection.h"
 
 namespace ashlar::backend::nats {
 
 class SnapshotResponder {
  public:
   // The connection and the source outlive the responder.
-  static Result<std::unique_ptr<SnapshotResponder>> create(Connection& connection, const std::string& subject,
+  static Result<std::unique_ptr<SnapshotResponder>> create(NatsConnection& connection,
+                                                           const std::string& subject,
                                                            events::SnapshotSource& source);
   SnapshotResponder(const SnapshotResponder&) = delete;
   SnapshotResponder& operator=(const SnapshotResponder&) = delete;
@@ -31,12 +32,12 @@ class SnapshotResponder {
   std::uint64_t answered() const noexcept { return answered_.load(std::memory_order_relaxed); }
 
  private:
-  SnapshotResponder(Connection& connection, events::SnapshotSource& source) noexcept
+  SnapshotResponder(NatsConnection& connection, events::SnapshotSource& source) noexcept
       : connection_(connection), source_(source) {}
   void work();
   void answer(const char* reply);
 
-  Connection& connection_;
+  NatsConnection& connection_;
   events::SnapshotSource& source_;
   Subscription requests_;
   std::atomic<bool> stop_{false};

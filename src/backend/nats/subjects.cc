@@ -5,6 +5,8 @@
 #include <charconv>
 #include <cstdint>
 
+#include "ashlar/base/check.h"
+
 namespace ashlar::backend::nats {
 namespace {
 
@@ -70,6 +72,8 @@ void batch_subject(std::string_view prefix, const events::EventBatch& batch, std
   append(out, batch.stream.worker.rank);
   out += '.';
   out += last_token(batch);
+  ASHLAR_DCHECK(is_subject_of(out, prefix, batch.stream.worker), "listeners refuse a batch under %s",
+                out.c_str());
 }
 
 std::string batch_filter(std::string_view prefix, const std::optional<events::Worker>& worker) {

@@ -15,6 +15,7 @@
 #include <thread>
 #include <utility>
 
+#include "ashlar/base/check.h"
 #include "ashlar/base/mutex.h"
 #include "backend/zmq/replay_server.h"
 #include "backend/zmq/socket.h"
@@ -44,9 +45,8 @@ struct Waiting {
 }  // namespace
 
 Result<void> EnginePublisherOptions::validate() const {
-  if (Result<void> good = check_endpoint("endpoint", endpoint); !good) return good;
-  if (!replay_endpoint.empty())
-    if (Result<void> good = check_endpoint("replay_endpoint", replay_endpoint); !good) return good;
+  ASHLAR_RETURN_IF_ERROR(check_endpoint("endpoint", endpoint));
+  if (!replay_endpoint.empty()) ASHLAR_RETURN_IF_ERROR(check_endpoint("replay_endpoint", replay_endpoint));
   if (hwm < 0) return make_error(ErrorCode::kInvalidArgument, "hwm is %d; 0 means no limit", hwm);
   if (queue_messages == 0 || queue_bytes == 0)
     return make_error(ErrorCode::kInvalidArgument, "queue_messages and queue_bytes must not be 0");
@@ -88,24 +88,21 @@ class EnginePublisher::State {
     publisher_.set(ZMQ_XPUB_VERBOSER, 1);
     endpoint_ = options_.endpoint;
     if (binds(options_)) {
-      Result<std::string> bound = publisher_.bind(options_.endpoint);
-      if (!bound) return std::move(bound).error();
-      endpoint_ = std::move(*bound);
+      ASHLAR_TRY(std::string bound, publisher_.bind(options_.endpoint));
+      endpoint_ = std::move(bound);
       is_bound_ = true;
     } else if (Result<void> connected = publisher_.connect(options_.endpoint); !connected) {
       return connected;
     }
     if (options_.replay_endpoint.empty()) return {};
-    Result<Socket> router = Socket::open(publisher_.context(), ZMQ_ROUTER);
-    if (!router) return std::move(router).error();
-    router->set(ZMQ_ROUTER_MANDATORY, 1);
-    router->set(ZMQ_MAXMSGSIZE, kMaxRequestBytes);
-    router->set(ZMQ_LINGER, 0);
-    router->set(ZMQ_SNDHWM, kMessagesAhead);
-    Result<std::string> bound = router->bind(options_.replay_endpoint);
-    if (!bound) return std::move(bound).error();
-    replay_endpoint_ = std::move(*bound);
-    replay_.emplace(std::move(*router), options_);
+    ASHLAR_TRY(Socket router, Socket::open(publisher_.context(), ZMQ_ROUTER));
+    router.set(ZMQ_ROUTER_MANDATORY, 1);
+    router.set(ZMQ_MAXMSGSIZE, kMaxRequestBytes);
+    router.set(ZMQ_LINGER, 0);
+    router.set(ZMQ_SNDHWM, kMessagesAhead);
+    ASHLAR_TRY(std::string bound, router.bind(options_.replay_endpoint));
+    replay_endpoint_ = std::move(bound);
+    replay_.emplace(std::move(router), options_);
     return {};
   }
   Result<void> start() {
@@ -137,6 +134,8 @@ class EnginePublisher::State {
       }
       queue_.push_back(std::move(message));
       queued_bytes_ += payload.size();
+      ASHLAR_DCHECK(queue_.size() == 1 || queued_bytes_ <= options_.queue_bytes,
+                    "%zu bytes wait, queue_bytes is %zu", queued_bytes_, options_.queue_bytes);
       number = next_++;
       asleep = std::exchange(asleep_, false);
     }
@@ -199,6 +198,9 @@ class EnginePublisher::State {
         const MutexLock lock(mutex_);
         sent_ = number;
         batch.swap(queue_);
+        ASHLAR_CHECK(number + batch.size() == next_, "message %llu goes out under number %llu",
+                     static_cast<unsigned long long>(next_ - batch.size()),
+                     static_cast<unsigned long long>(number));
         queued_bytes_ = 0;
         stop = stop_ && batch.empty();
         sleeps = batch.empty() && !was_busy;
@@ -275,17 +277,15 @@ EnginePublisher::EnginePublisher(std::unique_ptr<State> state) noexcept : state_
 EnginePublisher::~EnginePublisher() = default;
 
 Result<std::unique_ptr<EnginePublisher>> EnginePublisher::create(EnginePublisherOptions options) {
-  if (Result<void> valid = options.validate(); !valid) return std::move(valid).error();
-  Result<std::shared_ptr<Context>> context = Context::shared();
-  if (!context) return std::move(context).error();
+  ASHLAR_RETURN_IF_ERROR(options.validate());
+  ASHLAR_TRY(std::shared_ptr<Context> context, Context::shared());
   // XPUB is PUB that tells who subscribes.
-  Result<Socket> socket = Socket::open(*context, ZMQ_XPUB);
-  if (!socket) return std::move(socket).error();
+  ASHLAR_TRY(Socket socket, Socket::open(context, ZMQ_XPUB));
   const int wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
   if (wake < 0) return make_error(ErrorCode::kCapacity, "no descriptor for events: %s", std::strerror(errno));
-  auto state = std::make_unique<State>(std::move(options), std::move(*socket), wake);
-  if (Result<void> attached = state->attach(); !attached) return std::move(attached).error();
-  if (Result<void> started = state->start(); !started) return std::move(started).error();
+  auto state = std::make_unique<State>(std::move(options), std::move(socket), wake);
+  ASHLAR_RETURN_IF_ERROR(state->attach());
+  ASHLAR_RETURN_IF_ERROR(state->start());
   return std::unique_ptr<EnginePublisher>(new EnginePublisher(std::move(state)));
 }
 

@@ -5,6 +5,7 @@
 #include <cerrno>
 #include <utility>
 
+#include "ashlar/base/check.h"
 #include "backend/zmq/wire.h"
 
 namespace ashlar::backend::zmq {
@@ -14,6 +15,7 @@ constexpr std::size_t kRequestsPerStep = 64;
 constexpr std::size_t kMessagesPerStep = 1024;
 // What a message costs beside its bytes.
 constexpr std::size_t kOverhead = 192;
+static_assert(kSnapshotRequest != ~std::uint64_t{0}, "all ones mark the end of a reply");
 
 }  // namespace
 
@@ -27,12 +29,17 @@ ReplayServer::ReplayServer(Socket router, const EnginePublisherOptions& options)
 
 void ReplayServer::keep(std::uint64_t number, const Frame& topic, const Frame& payload) {
   if (kept_.empty()) first_ = number;
+  ASHLAR_CHECK(number == first_ + kept_.size(), "messages are kept without holes: %llu follows %llu",
+               static_cast<unsigned long long>(number),
+               static_cast<unsigned long long>(first_ + kept_.size() - 1));
   kept_.push_back({.topic = topic.shared(), .payload = payload.shared()});
   bytes_ += payload.size() + kOverhead;
   while (kept_.size() > limit_ || (bytes_ > byte_limit_ && kept_.size() > 1)) forget_oldest();
 }
 
 void ReplayServer::forget_oldest() {
+  ASHLAR_DCHECK(bytes_ >= kept_.front().payload.size() + kOverhead,
+                "%zu bytes are kept, the oldest message has more", bytes_);
   bytes_ -= kept_.front().payload.size() + kOverhead;
   kept_.pop_front();
   ++first_;
@@ -96,6 +103,7 @@ ReplayServer::Progress ReplayServer::prepare_snapshot(Reply& reply, std::uint64_
     }
     snapshot_at_ = next;
   }
+  ASHLAR_DCHECK(snapshot_at_ == next, "a reply gets the snapshot of its own moment");
   for (const Frame& part : snapshot_) reply.snapshot.push_back(part.shared());
   reply.wants_snapshot = false;
   return Progress::kDone;
@@ -127,6 +135,8 @@ void ReplayServer::accept(std::vector<Frame>& request, std::size_t count) {
 
 ReplayServer::Progress ReplayServer::advance(Reply& reply) {
   const auto moved = [&] { reply.give_up = Clock::real().now() + patience_; };
+  ASHLAR_DCHECK(reply.end && !reply.wants_snapshot,
+                "a reply is sent once its end and its snapshot are known");
   std::size_t sent = 0;
   for (; !reply.snapshot.empty() && sent < kMessagesPerStep; ++sent) {
     const Progress progress =

@@ -9,6 +9,7 @@
 #include <new>
 #include <thread>
 
+#include "ashlar/base/check.h"
 #include "ashlar/base/mutex.h"
 
 namespace ashlar::backend::zmq {
@@ -98,15 +99,20 @@ Socket::~Socket() {
 }
 
 void Socket::set(int option, int value) noexcept {
-  zmq_setsockopt(socket_, option, &value, sizeof value);
+  const int status = zmq_setsockopt(socket_, option, &value, sizeof value);
+  ASHLAR_CHECK(status == 0, "options are validated; ZeroMQ refuses %d for option %d", value, option);
 }
 
 void Socket::set(int option, std::int64_t value) noexcept {
-  zmq_setsockopt(socket_, option, &value, sizeof value);
+  const int status = zmq_setsockopt(socket_, option, &value, sizeof value);
+  ASHLAR_CHECK(status == 0, "options are validated; ZeroMQ refuses %lld for option %d",
+               static_cast<long long>(value), option);
 }
 
 void Socket::set(int option, std::string_view value) noexcept {
-  zmq_setsockopt(socket_, option, value.data(), value.size());
+  const int status = zmq_setsockopt(socket_, option, value.data(), value.size());
+  ASHLAR_CHECK(status == 0, "options are validated; ZeroMQ refuses '%.*s' for option %d",
+               static_cast<int>(value.size()), value.data(), option);
 }
 
 Result<std::string> Socket::bind(const std::string& endpoint) {

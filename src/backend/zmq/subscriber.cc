@@ -5,6 +5,7 @@
 #include <cstring>
 #include <utility>
 
+#include "ashlar/base/check.h"
 #include "ashlar/base/log.h"
 #include "backend/zmq/wire.h"
 
@@ -42,9 +43,8 @@ std::optional<ReplyHead> head_of(const std::vector<Frame>& reply, std::size_t co
 }  // namespace
 
 Result<void> SubscriberOptions::validate() const {
-  if (Result<void> good = check_endpoint("endpoint", endpoint); !good) return good;
-  if (!replay_endpoint.empty())
-    if (Result<void> good = check_endpoint("replay_endpoint", replay_endpoint); !good) return good;
+  ASHLAR_RETURN_IF_ERROR(check_endpoint("endpoint", endpoint));
+  if (!replay_endpoint.empty()) ASHLAR_RETURN_IF_ERROR(check_endpoint("replay_endpoint", replay_endpoint));
   if (hwm < 0) return make_error(ErrorCode::kInvalidArgument, "hwm is %d; 0 means no limit", hwm);
   if (max_message_bytes < 1 || max_replay_bytes < 1)
     return make_error(ErrorCode::kInvalidArgument,
@@ -84,16 +84,13 @@ Subscriber::~Subscriber() {
 }
 
 Result<std::unique_ptr<Subscriber>> Subscriber::create(SubscriberOptions options) {
-  if (Result<void> valid = options.validate(); !valid) return std::move(valid).error();
-  Result<std::shared_ptr<Context>> context = Context::shared();
-  if (!context) return std::move(context).error();
-  Result<Socket> socket = Socket::open(*context, ZMQ_SUB);
-  if (!socket) return std::move(socket).error();
-  Result<Socket> watch = Socket::open(*context, ZMQ_PAIR);
-  if (!watch) return std::move(watch).error();
+  ASHLAR_RETURN_IF_ERROR(options.validate());
+  ASHLAR_TRY(std::shared_ptr<Context> context, Context::shared());
+  ASHLAR_TRY(Socket socket, Socket::open(context, ZMQ_SUB));
+  ASHLAR_TRY(Socket watch, Socket::open(context, ZMQ_PAIR));
   auto out =
-      std::unique_ptr<Subscriber>(new Subscriber(std::move(options), std::move(*socket), std::move(*watch)));
-  if (Result<void> attached = out->attach(); !attached) return std::move(attached).error();
+      std::unique_ptr<Subscriber>(new Subscriber(std::move(options), std::move(socket), std::move(watch)));
+  ASHLAR_RETURN_IF_ERROR(out->attach());
   return out;
 }
 
@@ -125,12 +122,11 @@ Result<void> Subscriber::attach() {
   const std::string where = unique_inproc("watch");
   if (zmq_socket_monitor(socket_.get(), where.c_str(), kWatched) != 0)
     return socket_error("zmq_socket_monitor", where);
-  if (Result<void> watched = watch_.connect(where); !watched) return watched;
+  ASHLAR_RETURN_IF_ERROR(watch_.connect(where));
   revive_at_ = Clock::real().now() + kPatience * options_.reconnect_max;
   if (!options_.bind) return socket_.connect(options_.endpoint);
-  Result<std::string> bound = socket_.bind(options_.endpoint);
-  if (!bound) return std::move(bound).error();
-  bound_ = std::move(*bound);
+  ASHLAR_TRY(std::string bound, socket_.bind(options_.endpoint));
+  bound_ = std::move(bound);
   return {};
 }
 
@@ -216,8 +212,7 @@ Result<Socket> Subscriber::open_dealer() const {
   configure(*dealer);
   dealer->set(ZMQ_RCVHWM, 0);
   dealer->set(ZMQ_IMMEDIATE, 1);  // so that it can be seen whether somebody is there
-  if (Result<void> connected = dealer->connect(options_.replay_endpoint); !connected)
-    return std::move(connected).error();
+  ASHLAR_RETURN_IF_ERROR(dealer->connect(options_.replay_endpoint));
   return dealer;
 }
 
@@ -228,7 +223,10 @@ bool Subscriber::send_request(Socket& dealer, std::uint64_t from) noexcept {
 
 void Subscriber::hear() noexcept {
   heard_at_ = Clock::real().now();
-  if (silent_.load(std::memory_order_relaxed) == 0) return;
+  if (silent_.load(std::memory_order_relaxed) == 0) {
+    ASHLAR_DCHECK(!is_silent_, "a publisher that does not answer counts as silent");
+    return;
+  }
   is_silent_ = false;
   silent_.store(0, std::memory_order_relaxed);
   ASHLAR_LOG(LogLevel::kInfo, "zmq", "%s is heard again", options_.endpoint.c_str());
@@ -317,6 +315,7 @@ bool Subscriber::open_question(Clock::TimePoint now) {
 
 // True: to its end.
 bool Subscriber::read_answer(std::size_t limit, const Take& take) {
+  ASHLAR_DCHECK(question_ && is_asked_, "an answer is read after its question was sent");
   std::vector<Frame> reply;
   for (std::size_t read = 0; read < limit; ++read) {
     const std::size_t count = question_->receive(reply, 4);

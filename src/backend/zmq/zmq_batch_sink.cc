@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "ashlar/base/check.h"
 #include "ashlar/base/mutex.h"
 #include "ashlar/events/event_codec.h"
 
@@ -33,6 +34,7 @@ class ZmqBatchSink::Snapshots {
     {
       const MutexLock lock(mutex_);
       if (sources_.empty()) return {};
+      ASHLAR_CHECK(!is_asking_, "only the publisher's thread asks for snapshots");
       sources = sources_;
       is_asking_ = true;
     }
@@ -70,6 +72,8 @@ class ZmqBatchSink::Snapshots {
       part.events = events.subspan(begin, std::min(part_, events.size() - begin));
       events::encode_batch(part, out.emplace_back());
     }
+    ASHLAR_DCHECK(part.parts * part_ >= events.size(), "%u parts of %zu hold all of %zu events", part.parts,
+                  part_, events.size());
   }
 
   const std::size_t part_;
@@ -91,13 +95,12 @@ ZmqBatchSink::ZmqBatchSink(Options options, std::shared_ptr<Snapshots> snapshots
 ZmqBatchSink::~ZmqBatchSink() = default;
 
 Result<std::unique_ptr<ZmqBatchSink>> ZmqBatchSink::create(Options options) {
-  if (Result<void> valid = options.validate(); !valid) return std::move(valid).error();
+  ASHLAR_RETURN_IF_ERROR(options.validate());
   auto snapshots = std::make_shared<Snapshots>(options.snapshot_part);
   options.publisher.snapshot = [snapshots] { return snapshots->make(); };
-  auto publisher = EnginePublisher::create(options.publisher);
-  if (!publisher) return std::move(publisher).error();
+  ASHLAR_TRY(auto publisher, EnginePublisher::create(options.publisher));
   return std::unique_ptr<ZmqBatchSink>(
-      new ZmqBatchSink(std::move(options), std::move(snapshots), std::move(*publisher)));
+      new ZmqBatchSink(std::move(options), std::move(snapshots), std::move(publisher)));
 }
 
 Result<void> ZmqBatchSink::publish(const events::EventBatch& batch) {

@@ -9,6 +9,7 @@
 #include <span>
 #include <utility>
 
+#include "ashlar/base/check.h"
 #include "backend/zmq/subscriber.h"
 
 namespace ashlar::backend::zmq {
@@ -100,10 +101,9 @@ ZmqEngineSource::ZmqEngineSource(std::unique_ptr<State> state) noexcept : state_
 ZmqEngineSource::~ZmqEngineSource() = default;
 
 Result<std::unique_ptr<ZmqEngineSource>> ZmqEngineSource::create(SubscriberOptions options) {
-  Result<std::unique_ptr<Subscriber>> subscriber = Subscriber::create(std::move(options));
-  if (!subscriber) return std::move(subscriber).error();
+  ASHLAR_TRY(std::unique_ptr<Subscriber> subscriber, Subscriber::create(std::move(options)));
   return std::unique_ptr<ZmqEngineSource>(
-      new ZmqEngineSource(std::make_unique<State>(std::move(*subscriber))));
+      new ZmqEngineSource(std::make_unique<State>(std::move(subscriber))));
 }
 
 Result<std::optional<feed::EngineMessage>> ZmqEngineSource::receive(Clock::Duration timeout) {
@@ -170,6 +170,7 @@ Result<feed::EngineReplay> ZmqEngineSource::State::replay(std::uint64_t from) {
     accept_holes = out.messages.size() == before;  // the engine does not have them any more
     from = out.messages.back().sequence + 1;
   }
+  ASHLAR_CHECK(!out.is_cut || out.messages.size() > 1, "a replay that is cut brings its reader further");
   return out;
 }
 

@@ -4,6 +4,7 @@
 #include <iterator>
 #include <utility>
 
+#include "ashlar/base/check.h"
 #include "ashlar/events/event_codec.h"
 
 namespace ashlar::backend::zmq {
@@ -161,6 +162,8 @@ void ZmqEventSink::add_stores(std::span<const KvEvent> run, std::uint32_t block_
       batch_.tokens.insert(batch_.tokens.end(), block_tokens->begin(), block_tokens->end());
       event.tokens.count += block_size;
     }
+    ASHLAR_DCHECK(event.tokens.count == (block_tokens ? event.names.count * block_size : 0),
+                  "an event has the tokens of all of its blocks, or of none");
     last_had_tokens = block_tokens.has_value();
     if (stored.has_name) names_[stored.hash] = stored.name();
   }

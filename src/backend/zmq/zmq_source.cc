@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "ashlar/backend/zmq/engine_publisher.h"
+#include "ashlar/base/check.h"
 #include "ashlar/events/event_codec.h"
 #include "backend/zmq/subscriber.h"
 
@@ -54,8 +55,7 @@ Result<void> ZmqSource::Options::validate() const {
     return make_error(ErrorCode::kInvalidArgument, "no publishers; name the endpoint of at least one");
   if (batches_per_poll == 0 || remembered == 0)
     return make_error(ErrorCode::kInvalidArgument, "batches_per_poll and remembered must not be 0");
-  for (const SubscriberOptions& publisher : publishers)
-    if (Result<void> valid = publisher.validate(); !valid) return valid;
+  for (const SubscriberOptions& publisher : publishers) ASHLAR_RETURN_IF_ERROR(publisher.validate());
   return {};
 }
 
@@ -82,6 +82,8 @@ class ZmqSource::State {
           is_connected = is_connected || subscribers_[which]->is_connected();
         }
       }
+      ASHLAR_DCHECK(delivered <= options_.batches_per_poll, "a poll ends after batches_per_poll, not %zu",
+                    delivered);
       turn_ = (turn_ + 1) % subscribers_.size();
       if (delivered > 0) return delivered;
       for (const auto& subscriber : subscribers_) subscriber->revive();
@@ -203,6 +205,7 @@ class ZmqSource::State {
     if (!seen.empty() && number < seen.back().number && batch.end() > seen.back().end)
       seen.clear();  // the publisher counts anew
     if (!seen.empty() && (number <= seen.back().number || batch.end() <= seen.back().end)) return;
+    ASHLAR_DCHECK(stream.publisher == which, "message numbers of two publishers do not mix");
     seen.push_back({.end = batch.end(), .number = number});
     if (seen.size() > options_.remembered) seen.pop_front();
   }
@@ -260,12 +263,11 @@ ZmqSource::ZmqSource(std::unique_ptr<State> state) noexcept : state_(std::move(s
 ZmqSource::~ZmqSource() = default;
 
 Result<std::unique_ptr<ZmqSource>> ZmqSource::create(Options options) {
-  if (Result<void> valid = options.validate(); !valid) return std::move(valid).error();
+  ASHLAR_RETURN_IF_ERROR(options.validate());
   std::vector<std::unique_ptr<Subscriber>> subscribers;
   for (const SubscriberOptions& publisher : options.publishers) {
-    auto subscriber = Subscriber::create(publisher);
-    if (!subscriber) return std::move(subscriber).error();
-    subscribers.push_back(std::move(*subscriber));
+    ASHLAR_TRY(auto subscriber, Subscriber::create(publisher));
+    subscribers.push_back(std::move(subscriber));
   }
   return std::unique_ptr<ZmqSource>(
       new ZmqSource(std::make_unique<State>(std::move(options), std::move(subscribers))));

@@ -1,4 +1,4 @@
-#include "ashlar/index/detail/prediction_ledger.h"
+#include "ashlar/index/approximate_index.h"
 
 #include <algorithm>
 #include <array>
@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "ashlar/base/check.h"
 #include "index/adapters/content_trie.h"
 #include "index/adapters/prediction_list.h"
 #include "index/adapters/without_predictions.h"
@@ -145,6 +146,8 @@ struct PredictionLedger::State {
   void forget_prediction(List::Id id) {
     const auto [owner, name, due, content, before, after] = list[id];
     list.remove(id);
+    ASHLAR_DCHECK(owner->predicted != 0 && owner->held.find(content)->names == 0,
+                  "a content is held for real or as predicted, never both");
     --owner->predicted;
     owner->names.erase(name);
     owner->held.erase(content);
@@ -245,6 +248,7 @@ void PredictionLedger::State::unprepare(const Worker& worker) noexcept {
 }
 
 void PredictionLedger::State::add_to_several(Cache& cache, Content content, BlockName name) noexcept {
+  ASHLAR_DCHECK(!spare.empty(), "prepare_to_learn() takes the memory for every name");
   auto node = spare.extract(spare.begin());
   node.value() = {content, name};
   cache.several.insert(std::move(node));
@@ -286,6 +290,7 @@ void PredictionLedger::State::unlearn(Cache& cache, StorageTier tier, BlockName 
   const Content content = meaning->content;
   cache.names.erase(name);
   Holding& holding = *cache.held.find(content);
+  ASHLAR_DCHECK(holding.names != 0, "a worker's own name stands for a prediction");
   --holding.names;
   if (holding.names == 0) {
     cache.held.erase(content);

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <new>
 
+#include "ashlar/base/check.h"
+
 namespace ashlar::index::detail {
 
 UseCounts::UseCounts(std::uint32_t buckets, std::size_t max_contents)
@@ -69,6 +71,8 @@ UseCounts::Content UseCounts::add(Content parent, LocalHash local) {
     return ContentTrie::kNone;
   }
   trie_.hold(content);
+  ASHLAR_DCHECK(trie_.size() <= max_contents_, "%zu contents are counted, %zu may be", trie_.size(),
+                max_contents_);
   std::fill_n(counts_.begin() + static_cast<std::ptrdiff_t>(content * heads_.size()), heads_.size(), 0u);
   rows_[content].last = now_;
   link(content);
@@ -90,6 +94,7 @@ bool UseCounts::make_room() {
 void UseCounts::touch(Content content) {
   const Bucket last = rows_[content].last;
   if (last == now_) return;
+  ASHLAR_DCHECK(last >= first_, "a content outlived the bucket of its last use");
   unlink(content);
   for (Bucket bucket = last + 1; bucket <= now_; ++bucket) count(content, bucket) = 0;
   rows_[content].last = now_;

@@ -5,6 +5,7 @@
 #include <bit>
 #include <vector>
 
+#include "ashlar/base/check.h"
 #include "ashlar/base/mutex.h"
 #include "index/adapters/use_counts.h"
 
@@ -82,6 +83,7 @@ class UseWindow::Ring {
       scratch.resize(words_[at & mask_]);
       for (std::size_t i = 0; i < scratch.size(); ++i) scratch[i] = LocalHash(words_[(at + 1 + i) & mask_]);
       at += scratch.size() + 1;
+      ASHLAR_DCHECK(at <= end, "a prefix of %zu blocks reaches beyond what was recorded", scratch.size());
       uncounted += counts.use(scratch);
     }
     // release: pairs with the acquire in put().
@@ -149,7 +151,7 @@ UseWindow::UseWindow(const UseWindowOptions& options) : state_(std::make_unique<
 UseWindow::~UseWindow() = default;
 
 Result<std::unique_ptr<UseWindow>> UseWindow::create(const UseWindowOptions& options) {
-  if (auto valid = options.validate(); !valid) return std::move(valid).error();
+  ASHLAR_RETURN_IF_ERROR(options.validate());
   return std::unique_ptr<UseWindow>(new UseWindow(options));
 }
 

@@ -1,7 +1,8 @@
-#include "ashlar/index/match_scores.h"
+#include "ashlar/index/indexer.h"
 
 #include <algorithm>
 
+#include "ashlar/base/check.h"
 #include "index/common/hash_compare.h"
 
 namespace ashlar::index {
@@ -23,6 +24,7 @@ void MatchScores::clear_lower_tiers() noexcept {
 }
 
 void MatchScores::set(std::size_t slot, const Score& score) noexcept {
+  ASHLAR_DCHECK(score.device_depth <= score.depth, "device depth %u of %u", score.device_depth, score.depth);
   device_[slot] = score.device_depth;
   depth_[slot] = score.depth;
   for (std::size_t tier = 0; tier < events::kStorageTiers; ++tier) blocks_[tier][slot] = score.blocks[tier];

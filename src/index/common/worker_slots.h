@@ -4,7 +4,7 @@
 // A worker has a slot from assign() to release(). The lowest free slot is used first, and free slots at the
 // end vanish, so that the arrays stay as short as the workers allow. A slot may be retired before it is
 // released: its worker has none any more, but the slot is not given out yet. Every change takes a new
-// assignment number (match_scores.h).
+// assignment number (indexer.h).
 //
 // assign() throws std::bad_alloc where there is no memory, with everything as it was. retire() and release()
 // need none.
@@ -25,8 +25,8 @@
 #include <vector>
 
 #include "ashlar/base/check.h"
-#include "ashlar/events/worker.h"
-#include "ashlar/index/match_scores.h"
+#include "ashlar/events/index_sink.h"
+#include "ashlar/index/indexer.h"
 #include "index/common/entry_map.h"
 
 namespace ashlar::index {
@@ -55,6 +55,7 @@ class WorkerSlots {
     set_used(slot);
     slots_.insert({worker, slot + 1});
     link(slot);
+    ASHLAR_DCHECK(used() <= workers_.size(), "%zu slots are taken of %zu", used(), workers_.size());
     assignment_ = MatchScores::next_assignment();
     return slot;
   }

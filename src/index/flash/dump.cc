@@ -15,7 +15,7 @@ namespace ashlar::index::detail {
 
 class FlashDump {
  public:
-  FlashDump(FlashTree& core, EventBatch& calls) : core_(core), calls_(calls) {}
+  FlashDump(FlashTree& core, CallBatch& calls) : core_(core), calls_(calls) {}
 
   void run() {
     std::vector<std::uint32_t> todo;
@@ -32,8 +32,8 @@ class FlashDump {
     }
     for (const auto& [where, name] : placeholders_) {
       const BlockName names[] = {BlockName(name)};
-      EventHead head;
-      head.kind = EventHead::Kind::kRemove;
+      CallHead head;
+      head.kind = CallHead::Kind::kRemove;
       head.worker = core_.slots_.worker(where.first);
       head.count = 1;
       calls_.append(head, {}, names);
@@ -154,8 +154,8 @@ class FlashDump {
 
   void send(std::uint32_t slot, std::size_t tier, const std::optional<BlockName>& parent,
             std::uint32_t position) {
-    EventHead head;
-    head.kind = EventHead::Kind::kStore;
+    CallHead head;
+    head.kind = CallHead::Kind::kStore;
     head.worker = core_.slots_.worker(slot);
     head.tier = static_cast<StorageTier>(tier);
     head.has_parent = parent.has_value();
@@ -167,13 +167,13 @@ class FlashDump {
   }
 
   FlashTree& core_;
-  EventBatch& calls_;
+  CallBatch& calls_;
   std::vector<StoredBlock> blocks_;
   std::map<std::pair<std::uint32_t, std::uint32_t>, std::uint64_t> placeholders_;  // (slot, block) -> name
   std::uint64_t next_name_ = 0x5EEDF0A57B10C4E5u;
 };
 
-void FlashTree::dump(EventBatch& calls) {
+void FlashTree::dump(CallBatch& calls) {
   settle();
   FlashDump(*this, calls).run();
   call_began_ = steps();

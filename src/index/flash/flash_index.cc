@@ -5,7 +5,7 @@
 
 #include "ashlar/base/check.h"
 #include "ashlar/base/mutex.h"
-#include "index/common/event_batch.h"
+#include "index/common/call_batch.h"
 #include "index/flash/flash_tree.h"
 
 namespace ashlar::index {
@@ -90,7 +90,7 @@ void FlashIndex::find_matches(std::span<const std::span<const LocalHash>> querie
 
 void FlashIndex::dump(IndexSink& sink) const {
   // The sink is called without the lock: it may be slow, or write to this index.
-  detail::EventBatch calls;
+  detail::CallBatch calls;
   {
     const MutexLock lock(state_->writer);
     state_->core.dump(calls);

@@ -28,7 +28,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "ashlar/events/storage_tier.h"
+#include "ashlar/events/tier.h"
 #include "index/flash/slab_pool.h"
 
 namespace ashlar::index::detail {

@@ -98,6 +98,7 @@ void FlashSlots::kill(std::span<const std::uint32_t> slots) {
   std::unique_ptr<Roster> fresh = copy_roster(roster_.load(std::memory_order_relaxed)->slots);
   const Pages replaced = prepare(*fresh);
   for (const std::uint32_t slot : slots) {
+    ASHLAR_CHECK(at(slot).state == State::kLive, "slot %u dies twice", slot);
     by_worker_.erase(at(slot).worker);
     set(fresh->alive, slot, false);
     set(dead_, slot, true);
@@ -109,6 +110,7 @@ void FlashSlots::kill(std::span<const std::uint32_t> slots) {
 }
 
 void FlashSlots::recycle(std::uint32_t slot) {
+  ASHLAR_CHECK(at(slot).state == State::kDead, "slot %u is recycled while its worker lives", slot);
   at(slot).state = State::kWaiting;
   set(dead_, slot, false);
   ++waiting_;

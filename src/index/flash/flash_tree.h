@@ -40,7 +40,7 @@
 
 #include "ashlar/index/flash_index.h"
 #include "ashlar/index/indexer.h"
-#include "index/common/event_batch.h"
+#include "index/common/call_batch.h"
 #include "index/flash/alias_names.h"
 #include "index/flash/chunked_pool.h"
 #include "index/flash/edge_table.h"
@@ -75,7 +75,7 @@ class FlashTree {
   std::optional<std::uint32_t> remove_worker(WorkerId worker, std::uint32_t rank);
   // Finishes the sweep, lets idle slots go and frees what no reader holds.
   void settle();
-  void dump(EventBatch& calls);
+  void dump(CallBatch& calls);
   IndexSizes sizes();
   const IndexCounters& counters() const noexcept { return counters_; }
   FlashWork work() const noexcept;

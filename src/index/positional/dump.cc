@@ -22,7 +22,7 @@ class WorkerDump {
  public:
   // Requires: the lock of `blocks`.
   WorkerDump(const Worker& worker, const WorkerBlocks& blocks) : worker_(worker) {
-    blocks.for_each_record([&](std::uint32_t number, const BlockRecord& record) {
+    blocks.for_each_record([&](std::uint32_t number, const HeldBlock& record) {
       nodes_.push_back({.local = record.local, .position = record.position, .parent = record.parent});
       numbers_.push_back(number);
     });

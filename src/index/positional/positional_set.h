@@ -19,7 +19,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "ashlar/events/storage_tier.h"
+#include "ashlar/events/tier.h"
 
 namespace ashlar::index::detail {
 

@@ -84,7 +84,7 @@ class PositionalTables {
   }
   StoreVerdict refused(StoreVerdict verdict) noexcept;
 
-  std::uint64_t key_of(const BlockRecord& record) const noexcept {
+  std::uint64_t key_of(const HeldBlock& record) const noexcept {
     return entry_key(record.position, record.local, seed_);
   }
   Shard& shard_of(std::uint64_t key) const noexcept { return shards_[key & shard_mask_]; }

@@ -17,12 +17,12 @@ void RecordChunks::add_chunk() {
   chunks_.emplace_back();
 }
 
-std::uint32_t RecordChunks::create(const BlockRecord& record) {
+std::uint32_t RecordChunks::create(const HeldBlock& record) {
   if (open_.empty()) add_chunk();
   const std::uint32_t number = open_.back();
   Chunk& chunk = chunks_[number];
   if (chunk.records == nullptr) {
-    chunk.records = std::make_unique_for_overwrite<BlockRecord[]>(kChunk);
+    chunk.records = std::make_unique_for_overwrite<HeldBlock[]>(kChunk);
     ++with_memory_;
   }
   const auto at = static_cast<std::uint32_t>(std::countr_one(chunk.used));
@@ -35,6 +35,7 @@ std::uint32_t RecordChunks::create(const BlockRecord& record) {
 
 void RecordChunks::destroy(std::uint32_t number) noexcept {
   Chunk& chunk = chunks_[number / kChunk];
+  ASHLAR_DCHECK((chunk.used >> (number % kChunk) & 1) != 0, "record %u is destroyed twice", number);
   if (~chunk.used == 0) open_.push_back(number / kChunk);
   chunk.used &= ~(std::uint64_t{1} << (number % kChunk));
   --size_;
@@ -46,7 +47,7 @@ void RecordChunks::destroy(std::uint32_t number) noexcept {
 
 std::size_t RecordChunks::bytes() const noexcept {
   return chunks_.capacity() * sizeof(Chunk) + open_.capacity() * sizeof(std::uint32_t) +
-         with_memory_ * kChunk * sizeof(BlockRecord);
+         with_memory_ * kChunk * sizeof(HeldBlock);
 }
 
 void RecordChunks::clear() noexcept {
@@ -69,7 +70,7 @@ std::uint32_t WorkerBlocks::find_record(const Chain& chain) const noexcept {
 }
 
 std::uint32_t WorkerBlocks::add_record(const Chain& chain, LocalHash local, std::uint32_t parent) {
-  BlockRecord record{.chain = chain, .local = local, .parent = parent};
+  HeldBlock record{.chain = chain, .local = local, .parent = parent};
   if (parent != kNoRecord) record.position = records_[parent].position + 1;
   const std::uint32_t number = records_.create(record);
   try {
@@ -82,7 +83,7 @@ std::uint32_t WorkerBlocks::add_record(const Chain& chain, LocalHash local, std:
   return number;
 }
 
-void WorkerBlocks::gain_presence(BlockRecord& record, StorageTier tier) noexcept {
+void WorkerBlocks::gain_presence(HeldBlock& record, StorageTier tier) noexcept {
   if ((record.tiers & mask_of(tier)) != 0) return;
   record.tiers = (record.tiers | mask_of(tier)) & 0xFu;
   ++blocks_;
@@ -97,7 +98,7 @@ void WorkerBlocks::count_first_names(std::uint32_t number) {
 }
 
 void WorkerBlocks::add_name(BlockName name, std::uint32_t number, StorageTier tier) {
-  BlockRecord& record = records_[number];
+  HeldBlock& record = records_[number];
   if (record.names == 1) count_first_names(number);
   try {
     names_.insert({name.value(), number + 1, mask_of(tier)});
@@ -112,7 +113,7 @@ void WorkerBlocks::add_name(BlockName name, std::uint32_t number, StorageTier ti
 }
 
 void WorkerBlocks::add_tier(NameEntry& name, StorageTier tier) noexcept {
-  BlockRecord& record = records_[name.record()];
+  HeldBlock& record = records_[name.record()];
   if (record.names > 1) ++counts_.find(name.record_and_one)->in_tier[static_cast<std::size_t>(tier)];
   gain_presence(record, tier);
   name.tiers |= mask_of(tier);
@@ -125,7 +126,9 @@ bool WorkerBlocks::is_last_in_tier(const NameEntry& name, StorageTier tier) cons
 
 void WorkerBlocks::remove_name(NameEntry& name, StorageTier tier) noexcept {
   const std::uint32_t number = name.record();
-  BlockRecord& record = records_[number];
+  HeldBlock& record = records_[number];
+  ASHLAR_DCHECK((name.tiers & mask_of(tier)) != 0, "a name leaves tier %u, which it is not in",
+                unsigned(tier));
   if (is_last_in_tier(name, tier)) {
     record.tiers = record.tiers & ~std::uint32_t{mask_of(tier)} & 0xFu;
     --blocks_;
@@ -149,11 +152,12 @@ void WorkerBlocks::remove_name(NameEntry& name, StorageTier tier) noexcept {
 // A record that nothing needs, and the ghosts that it was the last to need.
 void WorkerBlocks::free_records_from(std::uint32_t number) noexcept {
   for (;;) {
-    const BlockRecord record = records_[number];
+    const HeldBlock record = records_[number];
+    ASHLAR_DCHECK(record.names == 0 && record.children == 0, "record %u is still needed", number);
     chains_.erase(chains_.find({bits_of(record.chain), number + 1}));
     records_.destroy(number);
     if (record.parent == kNoRecord) return;
-    BlockRecord& parent = records_[record.parent];
+    HeldBlock& parent = records_[record.parent];
     --parent.children;
     if (parent.children != 0 || parent.names != 0) return;
     --ghosts_;

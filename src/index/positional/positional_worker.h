@@ -35,7 +35,7 @@ namespace ashlar::index::detail {
 
 inline constexpr std::uint32_t kNoRecord = 0xFFFF'FFFFu;
 
-struct BlockRecord {
+struct HeldBlock {
   Chain chain;
   tokens::LocalHash local;
   std::uint32_t position = 0;
@@ -44,19 +44,19 @@ struct BlockRecord {
   std::uint32_t names : 28 = 0;
   std::uint32_t tiers : 4 = 0;  // where the worker holds the content; 0: a ghost
 };
-static_assert(sizeof(BlockRecord) == 40);
+static_assert(sizeof(HeldBlock) == 40);
 
 // Records by number, in chunks that neither move nor outlive their last record.
 class RecordChunks {
  public:
   // Throws std::bad_alloc, with everything as it was.
-  std::uint32_t create(const BlockRecord& record);
+  std::uint32_t create(const HeldBlock& record);
   void destroy(std::uint32_t number) noexcept;
 
-  BlockRecord& operator[](std::uint32_t number) noexcept {
+  HeldBlock& operator[](std::uint32_t number) noexcept {
     return chunks_[number / kChunk].records[number % kChunk];
   }
-  const BlockRecord& operator[](std::uint32_t number) const noexcept {
+  const HeldBlock& operator[](std::uint32_t number) const noexcept {
     return chunks_[number / kChunk].records[number % kChunk];
   }
   std::size_t size() const noexcept { return size_; }
@@ -70,8 +70,8 @@ class RecordChunks {
  private:
   static constexpr std::uint32_t kChunk = 64;
   struct Chunk {
-    std::unique_ptr<BlockRecord[]> records;  // null while none is used
-    std::uint64_t used = 0;                  // a bit per record
+    std::unique_ptr<HeldBlock[]> records;  // null while none is used
+    std::uint64_t used = 0;                // a bit per record
   };
 
   void add_chunk();
@@ -145,7 +145,7 @@ class WorkerBlocks {
   void prefetch_name(events::BlockName name) const noexcept { names_.prefetch(name.value()); }
   // Null where the worker has no such name. Good until the next change of names.
   NameEntry* find_name(events::BlockName name) noexcept { return names_.find(name.value()); }
-  const BlockRecord& record(std::uint32_t number) const noexcept { return records_[number]; }
+  const HeldBlock& record(std::uint32_t number) const noexcept { return records_[number]; }
 
   bool has_ghosts() const noexcept { return ghosts_ != 0; }
   void prefetch_chain(const Chain& chain) const noexcept { chains_.prefetch({bits_of(chain), 0}); }
@@ -177,7 +177,7 @@ class WorkerBlocks {
   std::uint32_t bits_of(const Chain& chain) const noexcept {
     return static_cast<std::uint32_t>(seeded_hash(chain.a, chain.b, seed_) >> 32);
   }
-  void gain_presence(BlockRecord& record, events::StorageTier tier) noexcept;
+  void gain_presence(HeldBlock& record, events::StorageTier tier) noexcept;
   void count_first_names(std::uint32_t number);
   void free_records_from(std::uint32_t number) noexcept;
 

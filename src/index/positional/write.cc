@@ -84,7 +84,7 @@ std::optional<StoreVerdict> StorePlan::make(WorkerBlocks* worker, const BlocksSt
     const NameEntry* name = worker == nullptr ? nullptr : worker->find_name(*event.parent);
     if (name == nullptr) return StoreVerdict::kUnknownParent;
     parent = name->record();
-    const BlockRecord& record = worker->record(parent);
+    const HeldBlock& record = worker->record(parent);
     chain = record.chain;
     position = std::uint64_t{record.position} + 1;
   }
@@ -302,7 +302,7 @@ std::size_t PositionalTables::remove_from(WorkerBlocks& blocks, StorageTier tier
   const auto fetch_entry = [&](BlockName name) {
     const NameEntry* entry = blocks.find_name(name);
     if (entry == nullptr) return;
-    const BlockRecord& record = blocks.record(entry->record());
+    const HeldBlock& record = blocks.record(entry->record());
     const std::uint64_t key = key_of(record);
     map_of(key).prefetch_to_remove(key);
     blocks.prefetch_chain(record.chain);
@@ -324,7 +324,7 @@ bool PositionalTables::remove_one(WorkerBlocks& blocks, StorageTier tier, BlockN
   NameEntry* entry = blocks.find_name(name);
   if (entry == nullptr || (entry->tiers & mask_of(tier)) == 0) return false;
   if (blocks.is_last_in_tier(*entry, tier)) {
-    const BlockRecord& record = blocks.record(entry->record());
+    const HeldBlock& record = blocks.record(entry->record());
     const bool leaves = record.tiers == mask_of(tier);
     if (leaves && record.children != 0 && !board_.is_posted(blocks.slot())) board_.post(blocks.slot());
     withdraw(key_of(record), record.chain, blocks.slot(), mask_of(tier));
@@ -335,7 +335,7 @@ bool PositionalTables::remove_one(WorkerBlocks& blocks, StorageTier tier, BlockN
 
 // Queries do not look at a retired slot, so the order of its records does not matter.
 void PositionalTables::withdraw_all(const WorkerBlocks& blocks) noexcept {
-  blocks.for_each_record([&](std::uint32_t, const BlockRecord& record) {
+  blocks.for_each_record([&](std::uint32_t, const HeldBlock& record) {
     if (record.tiers != 0)
       withdraw(key_of(record), record.chain, blocks.slot(), static_cast<TierMask>(record.tiers));
   });

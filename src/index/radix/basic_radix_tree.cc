@@ -6,6 +6,7 @@
 #include <optional>
 #include <utility>
 
+#include "ashlar/base/check.h"
 #include "ashlar/base/interleaving.h"
 #include "index/radix/radix_dump.h"
 #include "index/radix/radix_walk.h"
@@ -136,6 +137,7 @@ void BasicRadixTree<kShared>::admit(const Worker& worker) {
   const std::uint32_t slot = slots_.assign(worker);
   try {
     if (holders_.size() < slots_.capacity()) holders_.resize(slots_.capacity());
+    ASHLAR_DCHECK(holders_[slot] == nullptr, "free slot %u has the names of a worker", slot);
     holders_[slot] = std::make_unique<Holder>(slot);
   } catch (...) {
     free_slot(slot);

@@ -1,4 +1,4 @@
-#include "ashlar/index/concurrent_radix_tree.h"
+#include "ashlar/index/radix_tree.h"
 
 #include "index/radix/basic_radix_tree.h"
 

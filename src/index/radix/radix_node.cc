@@ -174,12 +174,14 @@ void RadixNode::take_all(std::uint32_t slot, RadixTally& tally) noexcept {
 
 void RadixNode::lose(std::uint64_t blocks, RadixTally& tally) noexcept {
   for (std::uint32_t at = 0; at < owners_.size() && blocks != 0; ++at) blocks &= ~owners_.held(at);
+  ASHLAR_DCHECK((blocks & ~held_) == 0, "the node at %u loses blocks that nobody held", start_);
   held_ &= ~blocks;
   tally.contents -= std::popcount(blocks);
 }
 
 void RadixNode::cut_end(RadixTally& tally) noexcept {
   const auto end = std::max({static_cast<std::uint32_t>(std::bit_width(held_)), last_branch(), 1u});
+  ASHLAR_DCHECK(end <= length_, "somebody holds block %u of an edge of %u", end, unsigned{length_});
   if (end == length_) return;
   set_capacity(end, tally);
   length_ = static_cast<std::uint8_t>(end);

@@ -17,7 +17,7 @@
 #include <span>
 
 #include "ashlar/base/check.h"
-#include "ashlar/events/storage_tier.h"
+#include "ashlar/events/tier.h"
 
 namespace ashlar::index {
 

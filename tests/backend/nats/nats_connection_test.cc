@@ -2,7 +2,7 @@
 #include <cstdlib>
 #include <fstream>
 
-#include "backend/nats/connection.h"
+#include "backend/nats/nats_connection.h"
 #include "backend/nats/nats_fixture.h"
 
 namespace ashlar::backend::nats {

@@ -4,8 +4,8 @@
 #include <atomic>
 #include <thread>
 
-#include "backend/nats/connection.h"
 #include "backend/nats/jet_stream.h"
+#include "backend/nats/nats_connection.h"
 #include "backend/nats/nats_fixture.h"
 #include "backend/nats/snapshot_bucket.h"
 
@@ -120,7 +120,7 @@ TEST_F(NatsSnapshot, TheBucketHasTheLastOneWhenTheWorkerIsGone) {
 
 TEST_F(NatsSnapshot, AReaderOfTheBucketNeverMixesTwo) {
   NatsServer server("max_payload: 4KB");
-  auto connection = Connection::connect(server.options());
+  auto connection = NatsConnection::connect(server.options());
   ASSERT_TRUE(connection) << connection.error();
   Result<JetStream> jet_stream = JetStream::open(**connection, seconds(10));
   ASSERT_TRUE(jet_stream);
@@ -139,7 +139,7 @@ TEST_F(NatsSnapshot, AReaderOfTheBucketNeverMixesTwo) {
     for (int n = 1; n <= kSnapshots; ++n) EXPECT_TRUE((*writer)->write(nth(n).view(), 3000));
     done.store(true);
   });
-  auto second = Connection::connect(server.options());
+  auto second = NatsConnection::connect(server.options());
   ASSERT_TRUE(second);
   Result<JetStream> reading = JetStream::open(**second, seconds(10));
   auto reader = SnapshotBucket::open(*reading, "snapshots", nullptr);

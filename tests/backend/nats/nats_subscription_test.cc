@@ -2,7 +2,7 @@
 #include <atomic>
 #include <thread>
 
-#include "backend/nats/connection.h"
+#include "backend/nats/nats_connection.h"
 #include "backend/nats/nats_fixture.h"
 
 namespace ashlar::backend::nats {
@@ -11,8 +11,8 @@ namespace {
 using NatsSubscriptions = NatsTest;
 using NatsFlush = NatsTest;
 
-std::unique_ptr<Connection> connected(const NatsServer& server) {
-  Result<std::unique_ptr<Connection>> made = Connection::connect(server.options());
+std::unique_ptr<NatsConnection> connected(const NatsServer& server) {
+  Result<std::unique_ptr<NatsConnection>> made = NatsConnection::connect(server.options());
   EXPECT_TRUE(made) << made.error();
   return made ? std::move(*made) : nullptr;
 }
@@ -56,17 +56,17 @@ TEST_F(NatsSubscriptions, AreKeptInBoundsWhileTheServerIsAway) {
   NatsServer server({}, false);
   const auto connection = connected(server);
   ASSERT_TRUE(connection);
-  std::vector<Subscription> many(Connection::kMostRetired);
+  std::vector<Subscription> many(NatsConnection::kMostRetired);
   for (Subscription& one : many) ASSERT_EQ(connection->subscribe("a", one), NATS_OK);
   server.kill();
   const auto deadline = std::chrono::steady_clock::now() + seconds(60);
   while (connection->is_connected() && std::chrono::steady_clock::now() < deadline) std::this_thread::yield();
   many.clear();
-  EXPECT_EQ(connection->retired(), Connection::kMostRetired);
+  EXPECT_EQ(connection->retired(), NatsConnection::kMostRetired);
   EXPECT_NE(connection->flush(milliseconds(10)), NATS_OK);
   Subscription another;
   EXPECT_EQ(connection->subscribe("a", another), NATS_TIMEOUT);
-  EXPECT_EQ(connection->retired(), Connection::kMostRetired);
+  EXPECT_EQ(connection->retired(), NatsConnection::kMostRetired);
   server.start();
   ASSERT_TRUE(connection->wait_until_connected(seconds(60)));
   EXPECT_EQ(connection->subscribe("a", another), NATS_OK);

@@ -111,6 +111,7 @@ class TestWorker {
     EXPECT_TRUE(handed) << handed.error();
     const Result<void> arrived = sink_->flush(seconds(150));
     EXPECT_TRUE(arrived) << arrived.error();
+    manager_->check_invariants();
   }
   Keys held() const {
     Keys keys;
@@ -160,6 +161,7 @@ class Hearing {
       EXPECT_TRUE(presence_.of(worker->name()) == worker->held());
     }
     EXPECT_EQ(presence_.problem(), "");
+    receiver_.check_invariants();
     const feed::StreamReceiver::Counters& counters = receiver_.counters();
     EXPECT_EQ(counters.resyncs + counters.refused + counters.stale + counters.restarts, 0u);
   }

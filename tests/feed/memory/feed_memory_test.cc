@@ -12,10 +12,9 @@
 #include "ashlar/base/random.h"
 #include "ashlar/events/engine_codec.h"
 #include "ashlar/events/event_codec.h"
-#include "ashlar/feed/engine_ingest.h"
 #include "ashlar/feed/engine_session.h"
-#include "ashlar/feed/file_feed.h"
-#include "ashlar/feed/recording_source.h"
+#include "ashlar/feed/engine_source.h"
+#include "ashlar/feed/feed_source.h"
 #include "ashlar/feed/stream_receiver.h"
 #include "events/event_samples.h"
 #include "feed/engine_messages.h"
@@ -337,6 +336,7 @@ TEST(FeedMemoryTest, WhatWaitsBehindGapsOfAllWorkersStaysWithinTheLimit) {
     next[worker] += events.size() + random.below(2);
     receiver.on_batch(batch);
     if (i % 100 == 0) receiver.mend();
+    receiver.check_invariants();
     ASSERT_LE(receiver.waiting_bytes(), kLimit);
     ASSERT_LE(peak.bytes(), kLimit + kWorkers);
   }

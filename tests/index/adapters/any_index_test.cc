@@ -1,4 +1,4 @@
-#include "ashlar/index/any_index.h"
+#include "ashlar/index/make_index.h"
 
 #include <gtest/gtest.h>
 
@@ -6,7 +6,6 @@
 #include <string>
 #include <vector>
 
-#include "ashlar/index/make_index.h"
 #include "ashlar/testing/index_calls.h"
 #include "ashlar/testing/index_oracle.h"
 #include "index/chain.h"
@@ -94,8 +93,9 @@ TEST(MakeIndexTest, EveryKindAnswersAloneAndInAPool) {
       auto made = make_index(options_of(std::string(kind), threads));
       ASSERT_TRUE(made) << kind;
       AnyIndex& index = **made;
-      const std::string lanes = threads == 1 ? " in 1 lane" : " in " + std::to_string(threads) + " lanes";
-      EXPECT_EQ(index.name(), std::string(kind) + (threads == 0 ? "" : lanes));
+      const std::string on_threads =
+          threads == 1 ? " on 1 thread" : " on " + std::to_string(threads) + " threads";
+      EXPECT_EQ(index.name(), std::string(kind) + (threads == 0 ? "" : on_threads));
       const auto blocks = chain.blocks(0, 100);
       const auto tail = branch.blocks(60, 40);
       EXPECT_EQ(index.store({kWorker, StorageTier::kDevice, {}, {}, blocks}), StoreVerdict::kApplied);

@@ -9,9 +9,8 @@
 #include <vector>
 
 #include "ashlar/base/random.h"
-#include "ashlar/index/any_index.h"
-#include "ashlar/index/concurrent_radix_tree.h"
 #include "ashlar/index/flash_index.h"
+#include "ashlar/index/make_index.h"
 #include "ashlar/index/positional_indexer.h"
 #include "ashlar/index/radix_tree.h"
 #include "ashlar/testing/index_calls.h"

@@ -11,7 +11,6 @@
 #include <vector>
 
 #include "ashlar/base/random.h"
-#include "ashlar/index/any_index.h"
 #include "ashlar/index/locked_index.h"
 #include "ashlar/index/make_index.h"
 #include "ashlar/testing/index_calls.h"
@@ -36,7 +35,7 @@ static_assert(Indexer<Locked>);
 static_assert(Indexer<Pool>);
 static_assert(Pool::kAppliesLater);
 
-constexpr const char* kBeforeApply = "lane.before_apply";
+constexpr const char* kBeforeApply = "write_queue.before_apply";
 
 Pool make_pool(std::size_t threads, std::size_t queue_capacity = std::size_t{1} << 16) {
   return Pool::create({.threads = threads, .queue_capacity = queue_capacity}).value();
@@ -134,10 +133,10 @@ TEST(ThreadPoolIndexerTest, GivesLanesRoundRobin) {
   const ThreadPoolCounters counters = pool.pool_counters();
   EXPECT_EQ(counters.queued, 8u);
   EXPECT_EQ(counters.workers, 8u);
-  ASSERT_EQ(counters.lanes.size(), 4u);
-  for (const LaneCounters& lane : counters.lanes) {
-    EXPECT_EQ(lane.queued, 2u);
-    EXPECT_GE(lane.high_water, 3u);
+  ASSERT_EQ(counters.queues.size(), 4u);
+  for (const WriteQueueCounters& queue : counters.queues) {
+    EXPECT_EQ(queue.queued, 2u);
+    EXPECT_GE(queue.high_water, 3u);
   }
 }
 
@@ -170,21 +169,21 @@ TEST(ThreadPoolIndexerTest, AFullQueueMakesTheCallerWait) {
   Pool pool = make_pool(1, 4);
   const Chain chain = chain_of(1, 10);
   order.pause_at(kBeforeApply);
-  store(pool, worker(1), chain, 0, 1);  // the lane takes it and is held
+  store(pool, worker(1), chain, 0, 1);  // the queue takes it and is held
   order.wait_until_paused(kBeforeApply);
   store(pool, worker(1), chain, 1, 3);
   store(pool, worker(1), chain, 4, 3);  // reaches the limit, and is taken whole
   std::jthread caller([&] { EXPECT_EQ(store(pool, worker(1), chain, 7, 3), StoreVerdict::kApplied); });
   while (pool.pool_counters().waits == 0) std::this_thread::yield();
   EXPECT_EQ(pool.pool_counters().queued, 3u);
-  EXPECT_EQ(pool.pool_counters().lanes[0].depth, 6u);
+  EXPECT_EQ(pool.pool_counters().queues[0].depth, 6u);
   order.resume(kBeforeApply);
   caller.join();
   pool.settle();
   EXPECT_EQ(depth(pool, worker(1), chain), 10u);
   EXPECT_EQ(pool.pool_counters().waits, 1u);
-  EXPECT_EQ(pool.pool_counters().lanes[0].high_water, 6u);
-  EXPECT_EQ(pool.pool_counters().lanes[0].depth, 0u);
+  EXPECT_EQ(pool.pool_counters().queues[0].high_water, 6u);
+  EXPECT_EQ(pool.pool_counters().queues[0].depth, 0u);
 }
 
 TEST(ThreadPoolIndexerTest, AFullLaneHoldsNobodyOfAnotherLane) {
@@ -273,7 +272,7 @@ TEST(ThreadPoolIndexerTest, WorkersThatHoldNothingLeaveFewRoutesBehind) {
     store(pool, worker(3 * kWorkers + id % 7), chain);
   }
   pool.settle();
-  EXPECT_LE(pool.pool_counters().workers, 7 + detail::LanePool::kMaxIdleRoutes);
+  EXPECT_LE(pool.pool_counters().workers, 7 + detail::WriterPool::kMaxIdleRoutes);
   EXPECT_EQ(pool.sizes().workers, 7u);
   for (std::uint64_t id = 0; id < 7; ++id) EXPECT_EQ(depth(pool, worker(3 * kWorkers + id), chain), 3u);
   EXPECT_EQ(pool.counters().unknown_removals, 3 * kWorkers);
@@ -288,9 +287,10 @@ TEST(ThreadPoolIndexerTest, ARouteStaysWhileAnEventOfItsWorkerWaits) {
   order.wait_until_paused(kBeforeApply);
   pool.clear(worker(1));
   // More clears than routes are kept for; that of the first worker waits, so its route stays.
-  for (std::uint64_t id = 100; id < 100 + 2 * detail::LanePool::kMaxIdleRoutes; ++id) pool.clear(worker(id));
+  for (std::uint64_t id = 100; id < 100 + 2 * detail::WriterPool::kMaxIdleRoutes; ++id)
+    pool.clear(worker(id));
   EXPECT_GE(pool.pool_counters().workers, 1u);
-  // Behind the clear(), in the same lane: the other one is free and would be faster.
+  // Behind the clear(), in the same queue: the other one is free and would be faster.
   store(pool, worker(1), chain, 0, 1);
   pool.remove(worker(2), StorageTier::kDevice, chain.names);
   order.resume(kBeforeApply);
@@ -433,13 +433,13 @@ TEST(ThreadPoolIndexerTest, WrongOptionsAreRefusedWithTheValue) {
 }
 
 TEST(ThreadPoolIndexerTest, SettleReachesItThroughAnyIndex) {
-  IndexOf<Pool> index("oracle in 2 lanes", make_pool(2));
+  IndexOf<Pool> index("oracle on 2 threads", make_pool(2));
   const Chain chain = chain_of(1, 3);
   AnyIndex& any = index;
   store(any, worker(1), chain);
   any.settle();
   EXPECT_EQ(depth(any, worker(1), chain), 3u);
-  EXPECT_EQ(any.name(), "oracle in 2 lanes");
+  EXPECT_EQ(any.name(), "oracle on 2 threads");
   EXPECT_EQ(index.get().pool_counters().queued, 1u);
 }
 

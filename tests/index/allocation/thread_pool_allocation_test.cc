@@ -11,7 +11,7 @@
 namespace ashlar::index {
 namespace {
 
-constexpr const char* kBeforeApply = "lane.before_apply";
+constexpr const char* kBeforeApply = "write_queue.before_apply";
 constexpr std::size_t kBlocks = 16;
 constexpr std::size_t kCapacity = 4096;
 

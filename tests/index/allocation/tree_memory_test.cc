@@ -14,7 +14,6 @@
 #include <vector>
 
 #include "ashlar/index/approximate_index.h"
-#include "ashlar/index/concurrent_radix_tree.h"
 #include "ashlar/index/locked_index.h"
 #include "ashlar/index/make_index.h"
 #include "ashlar/index/positional_indexer.h"
@@ -309,7 +308,7 @@ std::vector<IndexCase> tested_cases() {
       index_case<ConcurrentRadixTree>("ConcurrentRadixTree"),
       index_case<PositionalIndexer>("Positional", PositionalOptions{.jump_size = 8, .shards = 2}),
       index_case<ApproximateIndex<RadixTree>>("ApproximateRadixTree", ApproximateOptions{}),
-      answering_later(index_case<ThreadPoolIndexer<LockedIndex<RadixTree>>>("RadixTreeInLanes",
+      answering_later(index_case<ThreadPoolIndexer<LockedIndex<RadixTree>>>("RadixTreeInThreadPool",
                                                                             ThreadPoolOptions{.threads = 2})),
   };
 }
@@ -612,14 +611,14 @@ TEST(UseMemoryTest, BlocksWithoutMemoryAreNotCounted) {
 // ---- making them
 
 TEST(IndexMemoryTest, CreateRefuses) {
-  const std::size_t lanes = for_every_allocation([](FailingAllocation& failing) {
+  const std::size_t queues = for_every_allocation([](FailingAllocation& failing) {
     EXPECT_TRUE(failing.during([&] {
       const auto index = ThreadPoolIndexer<ConcurrentRadixTree>::create({.threads = 2});
       EXPECT_EQ(!index.has_value(), ::g_failed);
       return index || index.error().code() == ErrorCode::kCapacity;
     }));
   });
-  EXPECT_GT(lanes, 0u);
+  EXPECT_GT(queues, 0u);
   const std::size_t by_name = for_every_allocation([](FailingAllocation& failing) {
     const IndexOptions options{.kind = "concurrent_radix_tree", .threads = 2};
     EXPECT_TRUE(failing.during([&] {

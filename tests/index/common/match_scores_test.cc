@@ -1,4 +1,4 @@
-#include "ashlar/index/match_scores.h"
+#include "ashlar/index/indexer.h"
 
 #include <gtest/gtest.h>
 

@@ -7,8 +7,8 @@
 #include <thread>
 #include <vector>
 
-#include "ashlar/index/concurrent_radix_tree.h"
 #include "ashlar/index/positional_indexer.h"
+#include "ashlar/index/radix_tree.h"
 #include "ashlar/testing/index_oracle.h"
 #include "ashlar/testing/interleaving.h"
 #include "index/chain.h"

@@ -4,7 +4,6 @@
 #include <string>
 #include <utility>
 
-#include "ashlar/index/concurrent_radix_tree.h"
 #include "ashlar/index/flash_index.h"
 #include "ashlar/index/locked_index.h"
 #include "ashlar/index/positional_indexer.h"
@@ -17,10 +16,10 @@ namespace {
 using conformance::index_case;
 
 template <Indexer T>
-IndexCase in_lanes(std::string name) {
+IndexCase in_thread_pool(std::string name) {
   const auto make = [name]() -> std::unique_ptr<AnyIndex> {
     auto index = ThreadPoolIndexer<T>::create({.threads = 2});
-    ASHLAR_CHECK(index.has_value(), "no threads for the lanes");
+    ASHLAR_CHECK(index.has_value(), "no threads for the queues");
     return std::make_unique<IndexOf<ThreadPoolIndexer<T>>>(name, std::move(index).value());
   };
   return conformance::answering_later({name, make});
@@ -47,9 +46,9 @@ std::vector<ConcurrentCase> concurrent_cases() {
       {index_case<PositionalIndexer>("PositionalIndexerJump8",
                                      PositionalOptions{.jump_size = 8, .shards = 4}),
        {}},
-      {in_lanes<FlashIndex>("FlashIndexInLanes"), {}},
-      {in_lanes<ConcurrentRadixTree>("ConcurrentRadixTreeInLanes"), {}},
-      {in_lanes<PositionalIndexer>("PositionalIndexerInLanes"), {}},
+      {in_thread_pool<FlashIndex>("FlashIndexInThreadPool"), {}},
+      {in_thread_pool<ConcurrentRadixTree>("ConcurrentRadixTreeInThreadPool"), {}},
+      {in_thread_pool<PositionalIndexer>("PositionalIndexerInThreadPool"), {}},
   };
 }
 

@@ -14,7 +14,7 @@
 #include <string>
 #include <vector>
 
-#include "ashlar/index/any_index.h"
+#include "ashlar/index/make_index.h"
 #include "index/concurrent/history.h"
 #include "index/concurrent/plan.h"
 #include "index/index_case.h"

@@ -23,7 +23,7 @@
 #include <utility>
 #include <vector>
 
-#include "ashlar/index/match_scores.h"
+#include "ashlar/index/indexer.h"
 #include "index/concurrent/holdings.h"
 
 namespace ashlar::index::concurrent {

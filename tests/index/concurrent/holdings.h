@@ -13,7 +13,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "ashlar/index/mid_chain_removal.h"
+#include "ashlar/index/indexer.h"
 #include "index/concurrent/paths.h"
 
 namespace ashlar::index::concurrent {

@@ -1,6 +1,6 @@
-// SinkLane: the events that wait for one sink, and the thread that takes them there in batches.
+// SinkQueue: the events that wait for one sink, and the thread that takes them there in batches.
 //
-// Thread safety: thread-safe. Takes events.lane; calls the sink and the snapshot callback without it.
+// Thread safety: thread-safe. Takes events.sink_queue; calls the sink and the snapshot callback without it.
 #pragma once
 
 #include <cstdint>
@@ -16,22 +16,22 @@
 
 namespace ashlar::events {
 
-class SinkLane {
+class SinkQueue {
  public:
   struct Context {
     StreamId stream;
     StreamKeys keys;
     Clock* clock = nullptr;
     // Makes a snapshot, and calls begin_at() with its number before anything else is appended.
-    std::function<OwnedBatch(SinkLane&)> snapshot;
+    std::function<OwnedBatch(SinkQueue&)> snapshot;
     // Names of those that events refer to.
     std::function<std::vector<LocationName>(std::span<const KvEvent>)> locations;
   };
 
-  SinkLane(std::shared_ptr<BatchSink> sink, const BatchProfile& profile, Context context);
-  ~SinkLane();
-  SinkLane(const SinkLane&) = delete;
-  SinkLane& operator=(const SinkLane&) = delete;
+  SinkQueue(std::shared_ptr<BatchSink> sink, const BatchProfile& profile, Context context);
+  ~SinkQueue();
+  SinkQueue(const SinkQueue&) = delete;
+  SinkQueue& operator=(const SinkQueue&) = delete;
 
   // Its first events are those from `first` on; before them a snapshot where `owes_snapshot`. Errors:
   // kCapacity: no thread.
@@ -48,7 +48,9 @@ class SinkLane {
   const std::shared_ptr<BatchSink>& sink() const noexcept { return sink_; }
   // Whether this is the thread that calls the sink.
   bool is_its_thread() const noexcept { return std::this_thread::get_id() == thread_.get_id(); }
-  LaneCounters counters() const;
+  SinkCounters counters() const;
+  // Aborts where the queue contradicts itself. For tests.
+  void check_invariants() const;
 
  private:
   void run();
@@ -88,7 +90,7 @@ class SinkLane {
   bool owes_snapshot_ ASHLAR_GUARDED_BY(mu_) = false;
   bool sends_snapshot_ ASHLAR_GUARDED_BY(mu_) = false;  // it has been made, and is not out yet
   bool stopping_ ASHLAR_GUARDED_BY(mu_) = false;
-  LaneCounters counters_ ASHLAR_GUARDED_BY(mu_);
+  SinkCounters counters_ ASHLAR_GUARDED_BY(mu_);
 };
 
 }  // namespace ashlar::events

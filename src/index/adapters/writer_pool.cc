@@ -1,4 +1,4 @@
-#include "ashlar/index/detail/lane_pool.h"
+#include "ashlar/index/thread_pool_indexer.h"
 
 #include <algorithm>
 #include <array>
@@ -11,7 +11,7 @@
 
 #include "ashlar/base/interleaving.h"
 #include "ashlar/base/mutex.h"
-#include "index/adapters/event_lane.h"
+#include "index/adapters/write_queue.h"
 
 namespace ashlar::index {
 
@@ -41,7 +41,7 @@ constexpr std::size_t kPerWait = 64;
 
 // Where a (worker, rank) goes.
 struct Route {
-  EventLane* lane = nullptr;
+  WriteQueue* queue = nullptr;
   std::uint64_t last = 0;  // the number of its last event there
   bool stored = false;     // a store was accepted, and no clear() behind it
 };
@@ -49,12 +49,12 @@ struct Route {
 // A route that can go when its last event is applied, unless another comes before.
 struct Ending {
   Worker worker;
-  EventLane* lane;
+  WriteQueue* queue;
   std::uint64_t last;
 };
 
 struct alignas(64) Shard {
-  static constexpr std::size_t kIdle = LanePool::kMaxIdleRoutes / kShards;
+  static constexpr std::size_t kIdle = WriterPool::kMaxIdleRoutes / kShards;
 
   Mutex mu;
   std::map<Worker, Route> routes ASHLAR_GUARDED_BY(mu);
@@ -73,9 +73,9 @@ struct alignas(64) Shard {
     std::size_t looked_at = 0;
     for (; looked_at < most && ending.size() > kIdle; ++looked_at) {
       const Ending& end = ending.front();
-      if (end.lane->applied() < end.last) break;
+      if (end.queue->applied() < end.last) break;
       const auto route = routes.find(end.worker);
-      if (route != routes.end() && route->second.lane == end.lane && route->second.last == end.last)
+      if (route != routes.end() && route->second.queue == end.queue && route->second.last == end.last)
         routes.erase(route);
       ending.pop_front();
     }
@@ -85,11 +85,11 @@ struct alignas(64) Shard {
 
 }  // namespace
 
-struct LanePool::State {
-  std::vector<std::unique_ptr<EventLane>> lanes;
+struct WriterPool::State {
+  std::vector<std::unique_ptr<WriteQueue>> queues;
   IndexSink* target = nullptr;
   std::array<Shard, kShards> shards;
-  std::atomic<std::size_t> next_lane{0};
+  std::atomic<std::size_t> next_queue{0};
   std::atomic<bool> closed{false};
   std::atomic<std::uint64_t> refused{0};
   std::atomic<std::uint64_t> refused_stores{0};
@@ -103,55 +103,55 @@ struct LanePool::State {
     const auto [at, is_new] = shard.routes.try_emplace(worker);
     if (is_new) {
       // relaxed: only the number itself matters.
-      const std::size_t turn = next_lane.fetch_add(1, std::memory_order_relaxed);
-      at->second.lane = lanes[turn % lanes.size()].get();
+      const std::size_t turn = next_queue.fetch_add(1, std::memory_order_relaxed);
+      at->second.queue = queues[turn % queues.size()].get();
     }
     return at;
   }
 
   // Throws std::bad_alloc: nothing was accepted.
-  bool push(const EventHead& head, std::span<const StoredBlock> blocks, std::span<const BlockName> names) {
+  bool push(const CallHead& head, std::span<const StoredBlock> blocks, std::span<const BlockName> names) {
     Shard& shard = shard_of(head.worker.id);
     for (;;) {
-      EventLane* lane = nullptr;
+      WriteQueue* queue = nullptr;
       {
         const MutexLock lock(shard.mu);
         shard.wait_while_leaving(head.worker.id);
         const auto at = route_locked(shard, head.worker);
-        lane = at->second.lane;
-        const EventLane::Push pushed = try_push_locked(shard, at, head, blocks, names);
-        if (pushed == EventLane::Push::kAccepted) return true;
-        if (pushed == EventLane::Push::kClosed) break;
+        queue = at->second.queue;
+        const WriteQueue::Push pushed = try_push_locked(shard, at, head, blocks, names);
+        if (pushed == WriteQueue::Push::kAccepted) return true;
+        if (pushed == WriteQueue::Push::kClosed) break;
       }
-      lane->wait_for_room();
+      queue->wait_for_room();
     }
     refuse(head);
     return false;
   }
 
-  EventLane::Push try_push_locked(Shard& shard, std::map<Worker, Route>::iterator at, const EventHead& head,
-                                  std::span<const StoredBlock> blocks, std::span<const BlockName> names)
+  WriteQueue::Push try_push_locked(Shard& shard, std::map<Worker, Route>::iterator at, const CallHead& head,
+                                   std::span<const StoredBlock> blocks, std::span<const BlockName> names)
       ASHLAR_REQUIRES(shard.mu) {
     Route& route = at->second;
     const bool stored =
-        head.kind == EventHead::Kind::kStore || (route.stored && head.kind != EventHead::Kind::kClear);
+        head.kind == CallHead::Kind::kStore || (route.stored && head.kind != CallHead::Kind::kClear);
     const bool is_new = route.last == 0;  // made just now
     bool may_end = false;
     try {
       // An event that was accepted cannot be taken back, so the memory behind it comes first.
       if (!stored) {
-        shard.ending.push_back({head.worker, route.lane, 0});
+        shard.ending.push_back({head.worker, route.queue, 0});
         may_end = true;
       }
-      const EventLane::Push pushed = route.lane->try_push(head, blocks, names, route.last);
-      if (pushed == EventLane::Push::kAccepted) {
+      const WriteQueue::Push pushed = route.queue->try_push(head, blocks, names, route.last);
+      if (pushed == WriteQueue::Push::kAccepted) {
         route.stored = stored;
         if (may_end) shard.ending.back().last = route.last;
         shard.forget_ended(2);
         return pushed;
       }
       if (may_end) shard.ending.pop_back();
-      if (is_new && pushed == EventLane::Push::kClosed) shard.routes.erase(at);
+      if (is_new && pushed == WriteQueue::Push::kClosed) shard.routes.erase(at);
       return pushed;
     } catch (...) {
       if (may_end) shard.ending.pop_back();
@@ -160,9 +160,9 @@ struct LanePool::State {
     }
   }
 
-  void refuse(const EventHead& head) noexcept {
+  void refuse(const CallHead& head) noexcept {
     refused.fetch_add(1);
-    if (head.kind == EventHead::Kind::kStore) refused_stores.fetch_add(1);
+    if (head.kind == CallHead::Kind::kStore) refused_stores.fetch_add(1);
   }
 
   // Lets the calls for a worker go on that wait while it is being removed.
@@ -189,7 +189,7 @@ struct LanePool::State {
         more = is_rank();
         if (more) next = at->first;
       }
-      for (const Route& route : std::span(routes).first(count)) route.lane->wait_until_applied(route.last);
+      for (const Route& route : std::span(routes).first(count)) route.queue->wait_until_applied(route.last);
     }
   }
 
@@ -208,24 +208,24 @@ struct LanePool::State {
 
 static_assert(kShards == std::size_t{1} << (64 - 58), "shard_of() takes the top bits");
 
-LanePool::LanePool(std::unique_ptr<State> state) : state_(std::move(state)) {}
+WriterPool::WriterPool(std::unique_ptr<State> state) : state_(std::move(state)) {}
 
-LanePool::~LanePool() {
+WriterPool::~WriterPool() {
   shutdown();
 }
 
-Result<std::unique_ptr<LanePool>> LanePool::create(IndexSink& target, const ThreadPoolOptions& options) {
-  if (auto valid = options.validate(); !valid) return std::move(valid).error();
+Result<std::unique_ptr<WriterPool>> WriterPool::create(IndexSink& target, const ThreadPoolOptions& options) {
+  ASHLAR_RETURN_IF_ERROR(options.validate());
   std::size_t started = 0;
   try {
     auto state = std::make_unique<State>();
     state->target = &target;
     for (std::size_t i = 0; i < options.threads; ++i) {
-      state->lanes.push_back(std::make_unique<EventLane>(target, options.queue_capacity));
+      state->queues.push_back(std::make_unique<WriteQueue>(target, options.queue_capacity));
     }
     // From here on the pool's destructor ends the threads that were started.
-    std::unique_ptr<LanePool> pool(new LanePool(std::move(state)));
-    for (; started < options.threads; ++started) pool->state_->lanes[started]->start();
+    std::unique_ptr<WriterPool> pool(new WriterPool(std::move(state)));
+    for (; started < options.threads; ++started) pool->state_->queues[started]->start();
     return pool;
   } catch (const std::bad_alloc&) {
     return Error(ErrorCode::kCapacity, "out of memory");
@@ -235,15 +235,15 @@ Result<std::unique_ptr<LanePool>> LanePool::create(IndexSink& target, const Thre
   }
 }
 
-bool LanePool::store(const BlocksStored& event) {
-  const EventHead head{.worker = event.worker,
-                       .parent = event.parent.value_or(BlockName{}),
-                       .count = event.blocks.size(),
-                       .start_position = event.start_position.value_or(0),
-                       .kind = EventHead::Kind::kStore,
-                       .tier = event.tier,
-                       .has_parent = event.parent.has_value(),
-                       .has_position = event.start_position.has_value()};
+bool WriterPool::store(const BlocksStored& event) {
+  const CallHead head{.worker = event.worker,
+                      .parent = event.parent.value_or(BlockName{}),
+                      .count = event.blocks.size(),
+                      .start_position = event.start_position.value_or(0),
+                      .kind = CallHead::Kind::kStore,
+                      .tier = event.tier,
+                      .has_parent = event.parent.has_value(),
+                      .has_position = event.start_position.has_value()};
   try {
     return state_->push(head, event.blocks, {});
   } catch (const std::bad_alloc&) {
@@ -252,23 +252,23 @@ bool LanePool::store(const BlocksStored& event) {
   }
 }
 
-bool LanePool::remove(const Worker& worker, StorageTier tier, std::span<const BlockName> names) {
-  EventHead head;
+bool WriterPool::remove(const Worker& worker, StorageTier tier, std::span<const BlockName> names) {
+  CallHead head;
   head.worker = worker;
   head.count = names.size();
-  head.kind = EventHead::Kind::kRemove;
+  head.kind = CallHead::Kind::kRemove;
   head.tier = tier;
   return state_->push(head, {}, names);
 }
 
-bool LanePool::clear(const Worker& worker) {
-  EventHead head;
+bool WriterPool::clear(const Worker& worker) {
+  CallHead head;
   head.worker = worker;
-  head.kind = EventHead::Kind::kClear;
+  head.kind = CallHead::Kind::kClear;
   return state_->push(head, {}, {});
 }
 
-bool LanePool::remove_worker(WorkerId worker) {
+bool WriterPool::remove_worker(WorkerId worker) {
   if (state_->closed.load()) {
     state_->refused.fetch_add(1);
     return false;
@@ -293,27 +293,27 @@ bool LanePool::remove_worker(WorkerId worker) {
   return true;
 }
 
-void LanePool::settle() const {
-  // First the numbers of all lanes, then the waits: what comes meanwhile is not waited for.
+void WriterPool::settle() const {
+  // First the numbers of all queues, then the waits: what comes meanwhile is not waited for.
   std::vector<std::uint64_t> numbers;
-  numbers.reserve(state_->lanes.size());
-  for (const auto& lane : state_->lanes) numbers.push_back(lane->accepted());
-  for (std::size_t i = 0; i < numbers.size(); ++i) state_->lanes[i]->wait_until_applied(numbers[i]);
+  numbers.reserve(state_->queues.size());
+  for (const auto& queue : state_->queues) numbers.push_back(queue->accepted());
+  for (std::size_t i = 0; i < numbers.size(); ++i) state_->queues[i]->wait_until_applied(numbers[i]);
 }
 
-void LanePool::shutdown() {
+void WriterPool::shutdown() {
   const MutexLock lock(state_->shutdown_mu);
   state_->closed.store(true);
-  for (const auto& lane : state_->lanes) lane->close();
-  for (const auto& lane : state_->lanes) lane->join();
+  for (const auto& queue : state_->queues) queue->close();
+  for (const auto& queue : state_->queues) queue->join();
 }
 
-ThreadPoolCounters LanePool::counters() const {
+ThreadPoolCounters WriterPool::counters() const {
   ThreadPoolCounters counters;
-  for (const auto& lane : state_->lanes) {
-    counters.lanes.push_back(lane->counters());
-    counters.queued += counters.lanes.back().queued;
-    counters.waits += counters.lanes.back().waits;
+  for (const auto& queue : state_->queues) {
+    counters.queues.push_back(queue->counters());
+    counters.queued += counters.queues.back().queued;
+    counters.waits += counters.queues.back().waits;
   }
   for (Shard& shard : state_->shards) {
     for (bool more = true; more;) {

@@ -1,4 +1,4 @@
-#include "index/common/event_batch.h"
+#include "index/common/call_batch.h"
 
 namespace ashlar::index::detail {
 
@@ -15,12 +15,12 @@ void clear_array(std::vector<T>& array, std::size_t room) noexcept {
 
 }  // namespace
 
-void EventBatch::apply(IndexSink& target) const {
+void CallBatch::apply(IndexSink& target) const {
   std::span<const StoredBlock> blocks = blocks_;
   std::span<const BlockName> names = names_;
-  for (const EventHead& head : heads_) {
+  for (const CallHead& head : heads_) {
     switch (head.kind) {
-      case EventHead::Kind::kStore:
+      case CallHead::Kind::kStore:
         // The index counts what it refuses.
         (void)target.store({head.worker, head.tier,
                             head.has_parent ? std::optional(head.parent) : std::nullopt,
@@ -28,18 +28,20 @@ void EventBatch::apply(IndexSink& target) const {
                             blocks.first(head.count)});
         blocks = blocks.subspan(head.count);
         break;
-      case EventHead::Kind::kRemove:
+      case CallHead::Kind::kRemove:
         (void)target.remove(head.worker, head.tier, names.first(head.count));
         names = names.subspan(head.count);
         break;
-      case EventHead::Kind::kClear:
+      case CallHead::Kind::kClear:
         target.clear(head.worker);
         break;
     }
   }
+  ASHLAR_DCHECK(blocks.empty() && names.empty(), "%zu blocks and %zu names belong to no call", blocks.size(),
+                names.size());
 }
 
-void EventBatch::clear(std::size_t room) noexcept {
+void CallBatch::clear(std::size_t room) noexcept {
   clear_array(heads_, room);
   clear_array(blocks_, room);
   clear_array(names_, room);

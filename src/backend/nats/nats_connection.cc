@@ -1,4 +1,4 @@
-#include "backend/nats/connection.h"
+#include "backend/nats/nats_connection.h"
 
 #include <fcntl.h>
 #include <unistd.h>
@@ -181,8 +181,8 @@ std::int64_t wait_after(const NatsConnectionOptions& options, int attempts, std:
 
 }  // namespace
 
-Result<ClientOptions> Connection::client_options(const NatsConnectionOptions& options) {
-  if (Result<void> good = options.validate(); !good) return good.error();
+Result<ClientOptions> NatsConnection::client_options(const NatsConnectionOptions& options) {
+  ASHLAR_RETURN_IF_ERROR(options.validate());
   for (const auto& [option, path] : std::initializer_list<std::pair<const char*, const std::string&>>{
            {"tls.ca_file", options.tls.ca_file},
            {"tls.certificate_file", options.tls.certificate_file},
@@ -230,11 +230,11 @@ Result<ClientOptions> Connection::client_options(const NatsConnectionOptions& op
       set(natsOptions_SetExpectedHostname(raw, tls.server_name.c_str()), "tls.server_name");
     if (!tls.verify) set(natsOptions_SkipServerVerification(raw, true), "tls.verify");
   }
-  if (Result<void> good = set.result(); !good) return good.error();
+  ASHLAR_RETURN_IF_ERROR(set.result());
   return client;
 }
 
-Result<std::unique_ptr<Connection>> Connection::connect(const NatsConnectionOptions& options) {
+Result<std::unique_ptr<NatsConnection>> NatsConnection::connect(const NatsConnectionOptions& options) {
   using Time = std::chrono::steady_clock::time_point;
   const Time begin = std::chrono::steady_clock::now();
   const std::string where = options.describe();
@@ -243,7 +243,7 @@ Result<std::unique_ptr<Connection>> Connection::connect(const NatsConnectionOpti
   const bool signs = !options.nkey.empty() || !options.credentials_file.empty();
   for (int attempt = 1;; ++attempt) {
     natsStatus status = NATS_OK;
-    Result<std::unique_ptr<Connection>> made = connect_once(options, status);
+    Result<std::unique_ptr<NatsConnection>> made = connect_once(options, status);
     for (int login = 1; signs && status == NATS_CONNECTION_AUTH_FAILED && login < kLogins; ++login)
       made = connect_once(options, status);
     Time now = std::chrono::steady_clock::now();
@@ -275,7 +275,7 @@ Result<std::unique_ptr<Connection>> Connection::connect(const NatsConnectionOpti
 // One attempt, on a thread of its own: cnats 3.4 takes a timeout for an answer to its first ping and reads
 // on, busily and into a buffer that grows, until the server closes the connection. Nothing else ends that.
 // Whoever of the two is last, the thread or the one that waits for it, destroys what the attempt made.
-struct Connection::Attempt {
+struct NatsConnection::Attempt {
   static inline std::atomic<int> left_behind{0};  // attempts of the process that nobody waits for
 
   Mutex mu;
@@ -283,9 +283,9 @@ struct Connection::Attempt {
   bool has_ended ASHLAR_GUARDED_BY(mu) = false;
   bool is_left_behind ASHLAR_GUARDED_BY(mu) = false;
   natsStatus status ASHLAR_GUARDED_BY(mu) = NATS_OK;
-  Result<std::unique_ptr<Connection>> made ASHLAR_GUARDED_BY(mu) = std::unique_ptr<Connection>();
+  Result<std::unique_ptr<NatsConnection>> made ASHLAR_GUARDED_BY(mu) = std::unique_ptr<NatsConnection>();
 
-  void end(Result<std::unique_ptr<Connection>> result, natsStatus how) {
+  void end(Result<std::unique_ptr<NatsConnection>> result, natsStatus how) {
     const MutexLock lock(mu);
     made = std::move(result);
     status = how;
@@ -304,8 +304,8 @@ struct Connection::Attempt {
   }
 };
 
-Result<std::unique_ptr<Connection>> Connection::connect_once(const NatsConnectionOptions& options,
-                                                             natsStatus& status) {
+Result<std::unique_ptr<NatsConnection>> NatsConnection::connect_once(const NatsConnectionOptions& options,
+                                                                     natsStatus& status) {
   Result<ClientOptions> client = client_options(options);
   if (!client) return client.error();
   if (Attempt::left_behind.load() >= kMostLeftBehind)
@@ -317,7 +317,7 @@ Result<std::unique_ptr<Connection>> Connection::connect_once(const NatsConnectio
   const Result<void> started =
       start_thread(&thread, [attempt, options, client = *std::move(client)]() mutable {
         natsStatus how = NATS_OK;
-        Result<std::unique_ptr<Connection>> made = connect_with(std::move(client), options, how);
+        Result<std::unique_ptr<NatsConnection>> made = connect_with(std::move(client), options, how);
         attempt->end(std::move(made), how);
       });
   if (!started) return started.error();
@@ -343,10 +343,10 @@ Result<std::unique_ptr<Connection>> Connection::connect_once(const NatsConnectio
   return std::move(attempt->made);
 }
 
-Result<std::unique_ptr<Connection>> Connection::connect_with(ClientOptions client,
-                                                             const NatsConnectionOptions& options,
-                                                             natsStatus& status) {
-  std::unique_ptr<Connection> self(new Connection(options));
+Result<std::unique_ptr<NatsConnection>> NatsConnection::connect_with(ClientOptions client,
+                                                                     const NatsConnectionOptions& options,
+                                                                     natsStatus& status) {
+  std::unique_ptr<NatsConnection> self(new NatsConnection(options));
   natsOptions* raw = client.get();
   status = natsOptions_SetReconnectedCB(raw, on_reconnected, self.get());
   if (status == NATS_OK) status = natsOptions_SetClosedCB(raw, on_closed, self.get());
@@ -366,7 +366,7 @@ Result<std::unique_ptr<Connection>> Connection::connect_with(ClientOptions clien
   return self;
 }
 
-Connection::~Connection() {
+NatsConnection::~NatsConnection() {
   if (connection_ == nullptr) return;
   natsConnection_Close(connection_);
   {
@@ -383,7 +383,7 @@ void RetireSubscription::operator()(natsSubscription* subscription) const noexce
   connection->retire(subscription);
 }
 
-void Connection::retire(natsSubscription* subscription) noexcept {
+void NatsConnection::retire(natsSubscription* subscription) noexcept {
   // From here on the reading thread does not find it any more. Fails where the connection is closed, which
   // does the same.
   natsSubscription_Unsubscribe(subscription);
@@ -391,12 +391,12 @@ void Connection::retire(natsSubscription* subscription) noexcept {
   retired_.push_back(subscription);
 }
 
-std::size_t Connection::retired() const {
+std::size_t NatsConnection::retired() const {
   MutexLock lock(mu_);
   return retired_.size();
 }
 
-natsStatus Connection::flush(std::chrono::milliseconds timeout) {
+natsStatus NatsConnection::flush(std::chrono::milliseconds timeout) {
   std::vector<natsSubscription*> passed;
   {
     MutexLock lock(mu_);
@@ -412,11 +412,11 @@ natsStatus Connection::flush(std::chrono::milliseconds timeout) {
   return status;
 }
 
-void Connection::sweep() {
+void NatsConnection::sweep() {
   if (retired() > 0 && is_connected()) static_cast<void>(flush(options_.connect_timeout));
 }
 
-natsStatus Connection::subscribe(const std::string& subject, Subscription& out) {
+natsStatus NatsConnection::subscribe(const std::string& subject, Subscription& out) {
   sweep();
   if (retired() >= kMostRetired) return NATS_TIMEOUT;
   natsSubscription* made = nullptr;
@@ -425,12 +425,12 @@ natsStatus Connection::subscribe(const std::string& subject, Subscription& out) 
   return status;
 }
 
-bool Connection::is_new(std::chrono::milliseconds age) const {
+bool NatsConnection::is_new(std::chrono::milliseconds age) const {
   MutexLock lock(mu_);
   return reconnects() > 0 && std::chrono::steady_clock::now() - reconnected_at_ < age;
 }
 
-std::uint64_t Connection::generation() const {
+std::uint64_t NatsConnection::generation() const {
   Statistics statistics;
   std::uint64_t reconnects = 0;
   if (natsStatistics_Create(Out(statistics)) == NATS_OK &&
@@ -439,7 +439,7 @@ std::uint64_t Connection::generation() const {
   return reconnects;
 }
 
-bool Connection::wait_until_connected(std::chrono::milliseconds timeout) {
+bool NatsConnection::wait_until_connected(std::chrono::milliseconds timeout) {
   const auto deadline = std::chrono::steady_clock::now() + timeout;
   MutexLock lock(mu_);
   while (!is_connected()) {
@@ -448,7 +448,7 @@ bool Connection::wait_until_connected(std::chrono::milliseconds timeout) {
   return is_connected();
 }
 
-Error Connection::unavailable() const {
+Error NatsConnection::unavailable() const {
   if (!natsConnection_IsClosed(connection_))
     return make_error(ErrorCode::kUnavailable, "NATS at %s is not connected now; it is tried again",
                       options_.describe().c_str());
@@ -459,8 +459,8 @@ Error Connection::unavailable() const {
       options_.describe().c_str());
 }
 
-void Connection::on_reconnected(natsConnection* connection, void* self) {
-  auto* me = static_cast<Connection*>(self);
+void NatsConnection::on_reconnected(natsConnection* connection, void* self) {
+  auto* me = static_cast<NatsConnection*>(self);
   me->max_payload_.store(static_cast<std::size_t>(natsConnection_GetMaxPayload(connection)));
   MutexLock lock(me->mu_);
   me->reconnects_.fetch_add(1);
@@ -468,15 +468,15 @@ void Connection::on_reconnected(natsConnection* connection, void* self) {
   me->changed_.notify_all();
 }
 
-void Connection::on_closed(natsConnection* /*connection*/, void* self) {
-  auto* me = static_cast<Connection*>(self);
+void NatsConnection::on_closed(natsConnection* /*connection*/, void* self) {
+  auto* me = static_cast<NatsConnection*>(self);
   MutexLock lock(me->mu_);
   me->closed_ = true;
   me->changed_.notify_all();
 }
 
-std::int64_t Connection::reconnect_delay(natsConnection* /*connection*/, int attempts, void* self) {
-  auto* me = static_cast<Connection*>(self);
+std::int64_t NatsConnection::reconnect_delay(natsConnection* /*connection*/, int attempts, void* self) {
+  auto* me = static_cast<NatsConnection*>(self);
   return wait_after(me->options_, attempts, me->random_);
 }
 

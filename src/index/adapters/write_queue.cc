@@ -1,14 +1,15 @@
-#include "index/adapters/event_lane.h"
+#include "index/adapters/write_queue.h"
 
 #include <algorithm>
 #include <utility>
 
+#include "ashlar/base/check.h"
 #include "ashlar/base/interleaving.h"
 
 namespace ashlar::index::detail {
 
-EventLane::Push EventLane::try_push(const EventHead& head, std::span<const StoredBlock> blocks,
-                                    std::span<const BlockName> names, std::uint64_t& number) {
+WriteQueue::Push WriteQueue::try_push(const CallHead& head, std::span<const StoredBlock> blocks,
+                                      std::span<const BlockName> names, std::uint64_t& number) {
   bool wake = false;
   {
     const MutexLock lock(mu_);
@@ -24,8 +25,8 @@ EventLane::Push EventLane::try_push(const EventHead& head, std::span<const Store
   return Push::kAccepted;
 }
 
-void EventLane::wait_for_room() {
-  interleaving_point("lane.full");
+void WriteQueue::wait_for_room() {
+  interleaving_point("write_queue.full");
   const MutexLock lock(mu_);
   if (closed_ || counters_.depth < capacity_) return;
   ++counters_.waits;
@@ -34,24 +35,26 @@ void EventLane::wait_for_room() {
   --waiting_for_room_;
 }
 
-void EventLane::wait_until_applied(std::uint64_t number) {
+void WriteQueue::wait_until_applied(std::uint64_t number) {
   const MutexLock lock(mu_);
+  ASHLAR_DCHECK(number <= counters_.queued, "event %llu was never accepted: this wait would not end",
+                static_cast<unsigned long long>(number));
   ++waiting_for_applied_;
   while (applied_ < number) applied_changed_.wait(mu_);
   --waiting_for_applied_;
 }
 
-std::uint64_t EventLane::accepted() const {
+std::uint64_t WriteQueue::accepted() const {
   const MutexLock lock(mu_);
   return counters_.queued;
 }
 
-std::uint64_t EventLane::applied() const {
+std::uint64_t WriteQueue::applied() const {
   const MutexLock lock(mu_);
   return applied_;
 }
 
-void EventLane::close() {
+void WriteQueue::close() {
   {
     const MutexLock lock(mu_);
     closed_ = true;
@@ -61,13 +64,13 @@ void EventLane::close() {
   room_.notify_all();
 }
 
-LaneCounters EventLane::counters() const {
+WriteQueueCounters WriteQueue::counters() const {
   const MutexLock lock(mu_);
   return counters_;
 }
 
-void EventLane::run() {
-  EventBatch batch;
+void WriteQueue::run() {
+  CallBatch batch;
   for (;;) {
     const std::size_t done = batch.events();
     // Only an event far over the limit makes an array larger than this.
@@ -84,11 +87,13 @@ void EventLane::run() {
       asleep_ = false;
       if (waiting_.empty()) return;
       std::swap(batch, waiting_);
+      ASHLAR_DCHECK(applied_ + batch.events() == counters_.queued,
+                    "an accepted event is applied or in this batch");
       counters_.depth = 0;
       tell_room = waiting_for_room_ > 0;
     }
     if (tell_room) room_.notify_all();
-    interleaving_point("lane.before_apply");
+    interleaving_point("write_queue.before_apply");
     batch.apply(target_);
   }
 }

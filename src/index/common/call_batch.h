@@ -1,4 +1,4 @@
-// EventBatch: calls of IndexSink, copied one behind the other, in storage that is used again.
+// CallBatch: calls of IndexSink, copied one behind the other, in storage that is used again.
 //
 // Thread safety: thread-compatible.
 // Complexity:    an append is three copies to the end of an array; clear() keeps the storage.
@@ -11,12 +11,13 @@
 #include <span>
 #include <vector>
 
+#include "ashlar/base/check.h"
 #include "ashlar/index/indexer.h"
 
 namespace ashlar::index::detail {
 
 // One call without its blocks and names.
-struct EventHead {
+struct CallHead {
   enum class Kind : std::uint8_t { kStore, kRemove, kClear };
 
   Worker worker{};
@@ -29,13 +30,15 @@ struct EventHead {
   bool has_position = false;
 };
 
-class EventBatch {
+class CallBatch {
  public:
   std::size_t events() const noexcept { return heads_.size(); }
   bool empty() const noexcept { return heads_.empty(); }
 
   // Requires: head.count is blocks.size() + names.size(). Throws std::bad_alloc, with the batch as it was.
-  void append(const EventHead& head, std::span<const StoredBlock> blocks, std::span<const BlockName> names) {
+  void append(const CallHead& head, std::span<const StoredBlock> blocks, std::span<const BlockName> names) {
+    ASHLAR_DCHECK(head.count == blocks.size() + names.size(),
+                  "apply() takes %zu blocks or names for this call", head.count);
     make_room(heads_, 1);
     make_room(blocks_, blocks.size());
     make_room(names_, names.size());
@@ -57,7 +60,7 @@ class EventBatch {
     if (size > array.capacity()) array.reserve(std::max(size, 2 * array.capacity()));
   }
 
-  std::vector<EventHead> heads_;
+  std::vector<CallHead> heads_;
   std::vector<StoredBlock> blocks_;
   std::vector<BlockName> names_;
 };

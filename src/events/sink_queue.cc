@@ -1,10 +1,11 @@
-#include "events/sink_lane.h"
+#include "events/sink_queue.h"
 
 #include <algorithm>
 #include <chrono>
 #include <exception>
 #include <utility>
 
+#include "ashlar/base/check.h"
 #include "base/start_thread.h"
 
 namespace ashlar::events {
@@ -30,18 +31,18 @@ std::int64_t unix_now_ns() {
 
 }  // namespace
 
-SinkLane::SinkLane(std::shared_ptr<BatchSink> sink, const BatchProfile& profile, Context context)
+SinkQueue::SinkQueue(std::shared_ptr<BatchSink> sink, const BatchProfile& profile, Context context)
     : sink_(std::move(sink)),
       name_(sink_->describe()),
       profile_(profile),
       context_(std::move(context)),
       retry_(profile.retry) {}
 
-SinkLane::~SinkLane() {
+SinkQueue::~SinkQueue() {
   stop();
 }
 
-Result<void> SinkLane::start(std::uint64_t first, bool owes_snapshot) {
+Result<void> SinkQueue::start(std::uint64_t first, bool owes_snapshot) {
   {
     const MutexLock lock(mu_);
     out_ = flushed_ = first;
@@ -50,7 +51,7 @@ Result<void> SinkLane::start(std::uint64_t first, bool owes_snapshot) {
   return start_thread(&thread_, [this] { run(); });
 }
 
-void SinkLane::append(std::span<const KvEvent> events) {
+void SinkQueue::append(std::span<const KvEvent> events) {
   if (events.empty()) return;
   const MutexLock lock(mu_);
   if (owes_snapshot_) {
@@ -65,6 +66,10 @@ void SinkLane::append(std::span<const KvEvent> events) {
     changed_.notify_all();
     return;
   }
+  ASHLAR_DCHECK(pending_.empty() || pending_.back().sequence + 1 == events.front().sequence,
+                "events reach a sink in order: %llu follows %llu",
+                static_cast<unsigned long long>(events.front().sequence),
+                static_cast<unsigned long long>(pending_.back().sequence));
   const bool first = pending_.empty();
   if (first) oldest_ = context_.clock->now();
   const std::size_t before = pending_.size();
@@ -76,8 +81,10 @@ void SinkLane::append(std::span<const KvEvent> events) {
   if (first || eighths(before) != eighths(pending_.size())) changed_.notify_all();
 }
 
-void SinkLane::begin_at(std::uint64_t) {
+void SinkQueue::begin_at(std::uint64_t first) {
   const MutexLock lock(mu_);
+  ASHLAR_CHECK(first >= out_, "a snapshot before event %llu, but the sink has all up to %llu",
+               static_cast<unsigned long long>(first), static_cast<unsigned long long>(out_));
   pending_.clear();
   taken_left_ = 0;
   taken_.clear();
@@ -86,14 +93,14 @@ void SinkLane::begin_at(std::uint64_t) {
   sends_snapshot_ = true;
 }
 
-void SinkLane::hurry(std::uint64_t number, Clock::TimePoint until) {
+void SinkQueue::hurry(std::uint64_t number, Clock::TimePoint until) {
   const MutexLock lock(mu_);
   hurry_ = std::max(hurry_, number);
   finish_by_ = std::max(finish_by_, until);
   changed_.notify_all();
 }
 
-bool SinkLane::wait_for(std::uint64_t number, Clock::TimePoint until) {
+bool SinkQueue::wait_for(std::uint64_t number, Clock::TimePoint until) {
   const MutexLock lock(mu_);
   while (flushed_ < number || owes_snapshot_ || sends_snapshot_) {
     if (stopping_ || context_.clock->now() >= until) return false;
@@ -102,7 +109,7 @@ bool SinkLane::wait_for(std::uint64_t number, Clock::TimePoint until) {
   return true;
 }
 
-void SinkLane::stop() {
+void SinkQueue::stop() {
   {
     const MutexLock lock(mu_);
     stopping_ = true;
@@ -111,30 +118,45 @@ void SinkLane::stop() {
   if (thread_.joinable()) thread_.join();
 }
 
-LaneCounters SinkLane::counters() const {
+SinkCounters SinkQueue::counters() const {
   const MutexLock lock(mu_);
-  LaneCounters counters = counters_;
+  SinkCounters counters = counters_;
   counters.sink = name_;
   counters.waiting = waiting_locked();
   return counters;
 }
 
+void SinkQueue::check_invariants() const {
+  const MutexLock lock(mu_);
+  ASHLAR_CHECK(flushed_ <= out_, "a sink finishes only what it was given");
+  ASHLAR_CHECK(!owes_snapshot_ || waiting_locked() == 0, "a snapshot replaces the %zu events that wait",
+               waiting_locked());
+  ASHLAR_CHECK(waiting_locked() <= profile_.capacity, "%zu events wait, %zu may", waiting_locked(),
+               profile_.capacity);
+  if (pending_.empty()) return;
+  ASHLAR_CHECK(pending_.back().sequence - pending_.front().sequence + 1 == pending_.size(),
+               "the events that wait have numbers without holes");
+  ASHLAR_CHECK(owes_snapshot_ || sends_snapshot_ || taken_left_ != 0 || pending_.front().sequence == out_,
+               "event %llu goes out next, but %llu waits first", static_cast<unsigned long long>(out_),
+               static_cast<unsigned long long>(pending_.front().sequence));
+}
+
 // The more events wait, the sooner: with half a batch after half of the time.
-Clock::TimePoint SinkLane::due_at_locked() const {
+Clock::TimePoint SinkQueue::due_at_locked() const {
   const double full = static_cast<double>(pending_.size()) / static_cast<double>(profile_.max_events);
   const double share = std::max(0.0, 1.0 - full);
   return oldest_ + Clock::Duration(static_cast<Clock::Duration::rep>(
                        static_cast<double>(profile_.max_age.count()) * share));
 }
 
-bool SinkLane::is_due_locked(Clock::TimePoint now) const {
+bool SinkQueue::is_due_locked(Clock::TimePoint now) const {
   if (retry_at_ && now < *retry_at_) return false;
   if (owes_snapshot_ || sends_snapshot_ || taken_left_ != 0) return true;
   if (pending_.empty()) return hurry_ > flushed_ && out_ >= hurry_;
   return pending_.size() >= profile_.max_events || hurry_ > out_ || now >= due_at_locked();
 }
 
-void SinkLane::run() {
+void SinkQueue::run() {
   for (;;) {
     enum class Next : std::uint8_t { kSnapshot, kEvents, kFinish };
     Next next = Next::kEvents;
@@ -179,7 +201,7 @@ void SinkLane::run() {
   }
 }
 
-Result<void> SinkLane::publish(EventBatch batch) {
+Result<void> SinkQueue::publish(EventBatch batch) {
   batch.stream = context_.stream;
   batch.keys = context_.keys;
   if (batch.published_ns == 0) batch.published_ns = unix_now_ns();
@@ -189,7 +211,7 @@ Result<void> SinkLane::publish(EventBatch batch) {
 }
 
 // The sink has everything; now it is to finish it.
-bool SinkLane::finish() {
+bool SinkQueue::finish() {
   std::uint64_t number = 0;
   Clock::TimePoint until;
   {
@@ -206,13 +228,13 @@ bool SinkLane::finish() {
   return true;
 }
 
-void SinkLane::note_failure(const Error& error) {
+void SinkQueue::note_failure(const Error& error) {
   const MutexLock lock(mu_);
   ++counters_.failures;
   counters_.last_error = error.to_string();
 }
 
-bool SinkLane::send_events() {
+bool SinkQueue::send_events() {
   while (taken_done_ < taken_.size()) {
     const std::size_t count = std::min(profile_.max_events, taken_.size() - taken_done_);
     const std::span<const KvEvent> events = std::span(taken_).subspan(taken_done_, count);
@@ -226,6 +248,7 @@ bool SinkLane::send_events() {
     counters_.events += count;
     taken_done_ += count;
     if (owes_snapshot_) return true;  // the rest was given up meanwhile
+    ASHLAR_DCHECK(taken_left_ >= count, "%zu events went out, %zu were to", count, taken_left_);
     taken_left_ -= count;
     out_ = events.back().sequence + 1;
     changed_.notify_all();
@@ -235,7 +258,7 @@ bool SinkLane::send_events() {
 }
 
 // A part that fails is tried again; the parts before it are out.
-bool SinkLane::send_snapshot() {
+bool SinkQueue::send_snapshot() {
   if (!snapshot_) {
     snapshot_ = context_.snapshot(*this);
     snapshot_part_ = 0;

@@ -1,4 +1,4 @@
-// EventLane: one thread of a LanePool and the queue before it.
+// WriteQueue: one thread of a WriterPool and the queue before it.
 //
 // The queue is two batches: callers append to the one that waits, the thread swaps it for its own, empty one
 // and applies it. Events are numbered from 1 in the order of acceptance; all up to applied_ are done.
@@ -14,19 +14,19 @@
 #include <thread>
 
 #include "ashlar/base/mutex.h"
-#include "ashlar/index/detail/lane_pool.h"
-#include "index/common/event_batch.h"
+#include "ashlar/index/thread_pool_indexer.h"
+#include "index/common/call_batch.h"
 
 namespace ashlar::index::detail {
 
-class EventLane {
+class WriteQueue {
  public:
   enum class Push : std::uint8_t { kAccepted, kFull, kClosed };
 
-  // `target` must outlive the lane.
-  EventLane(IndexSink& target, std::size_t capacity) noexcept : target_(target), capacity_(capacity) {}
-  EventLane(const EventLane&) = delete;
-  EventLane& operator=(const EventLane&) = delete;
+  // `target` must outlive the queue.
+  WriteQueue(IndexSink& target, std::size_t capacity) noexcept : target_(target), capacity_(capacity) {}
+  WriteQueue(const WriteQueue&) = delete;
+  WriteQueue& operator=(const WriteQueue&) = delete;
 
   // Throws std::system_error when the system gives no thread.
   void start() {
@@ -41,9 +41,9 @@ class EventLane {
 
   // Never waits. Sets `number` to that of the event when it was accepted. Throws std::bad_alloc: nothing was
   // accepted.
-  Push try_push(const EventHead& head, std::span<const StoredBlock> blocks, std::span<const BlockName> names,
+  Push try_push(const CallHead& head, std::span<const StoredBlock> blocks, std::span<const BlockName> names,
                 std::uint64_t& number);
-  // Returns when there is room, which others may take first, or when the lane is closed.
+  // Returns when there is room, which others may take first, or when the queue is closed.
   void wait_for_room();
   // Returns when the event of this number, and so all before it, is applied. Requires: it was accepted.
   void wait_until_applied(std::uint64_t number);
@@ -52,7 +52,7 @@ class EventLane {
   // All events up to this number are applied.
   std::uint64_t applied() const;
 
-  LaneCounters counters() const;
+  WriteQueueCounters counters() const;
 
  private:
   void run();
@@ -65,13 +65,13 @@ class EventLane {
   CondVar work_;  // the thread sleeps here
   CondVar room_;  // callers of wait_for_room()
   CondVar applied_changed_;
-  EventBatch waiting_ ASHLAR_GUARDED_BY(mu_);
+  CallBatch waiting_ ASHLAR_GUARDED_BY(mu_);
   bool closed_ ASHLAR_GUARDED_BY(mu_) = false;
   bool asleep_ ASHLAR_GUARDED_BY(mu_) = false;
   unsigned waiting_for_room_ ASHLAR_GUARDED_BY(mu_) = 0;
   unsigned waiting_for_applied_ ASHLAR_GUARDED_BY(mu_) = 0;
   std::uint64_t applied_ ASHLAR_GUARDED_BY(mu_) = 0;
-  LaneCounters counters_ ASHLAR_GUARDED_BY(mu_);  // queued is the number of the last event
+  WriteQueueCounters counters_ ASHLAR_GUARDED_BY(mu_);  // queued is the number of the last event
 };
 
 }  // namespace ashlar::index::detail

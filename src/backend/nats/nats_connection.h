@@ -1,4 +1,4 @@
-// Connection: one connection to NATS that is made again when it breaks, for ever.
+// NatsConnection: one connection to NATS that is made again when it breaks, for ever.
 //
 // The client's reading thread looks up the subscription of a message and uses it without holding it. So a
 // Subscription that is dropped is only ended at first, and kept: it is destroyed after an answer to a ping
@@ -27,25 +27,25 @@
 
 namespace ashlar::backend::nats {
 
-class Connection;
+class NatsConnection;
 
 struct RetireSubscription {
-  Connection* connection = nullptr;
+  NatsConnection* connection = nullptr;
   void operator()(natsSubscription* subscription) const noexcept;
 };
 // Dropping one never waits. The connection outlives it.
 using Subscription = std::unique_ptr<natsSubscription, RetireSubscription>;
 
-class Connection {
+class NatsConnection {
  public:
   static constexpr std::size_t kMostRetired = 64;
 
   // Waits for a server that is not there, for options.connect_wait. Errors: kInvalidArgument: options, files,
   // or what the server thinks of our credentials; kUnavailable; kCancelled.
-  static Result<std::unique_ptr<Connection>> connect(const NatsConnectionOptions& options);
-  Connection(const Connection&) = delete;
-  Connection& operator=(const Connection&) = delete;
-  ~Connection();
+  static Result<std::unique_ptr<NatsConnection>> connect(const NatsConnectionOptions& options);
+  NatsConnection(const NatsConnection&) = delete;
+  NatsConnection& operator=(const NatsConnection&) = delete;
+  ~NatsConnection();
 
   natsConnection* get() const noexcept { return connection_; }
   bool is_connected() const noexcept {
@@ -75,16 +75,16 @@ class Connection {
 
  private:
   friend RetireSubscription;
-  explicit Connection(const NatsConnectionOptions& options) : options_(options) {}
+  explicit NatsConnection(const NatsConnectionOptions& options) : options_(options) {}
   void retire(natsSubscription* subscription) noexcept;
   struct Attempt;
   // Ends within connect_timeout, per server, and where stop_waiting says so. What does not return by then is
   // left to its thread.
-  static Result<std::unique_ptr<Connection>> connect_once(const NatsConnectionOptions& options,
-                                                          natsStatus& status);
-  static Result<std::unique_ptr<Connection>> connect_with(ClientOptions client,
-                                                          const NatsConnectionOptions& options,
-                                                          natsStatus& status);
+  static Result<std::unique_ptr<NatsConnection>> connect_once(const NatsConnectionOptions& options,
+                                                              natsStatus& status);
+  static Result<std::unique_ptr<NatsConnection>> connect_with(ClientOptions client,
+                                                              const NatsConnectionOptions& options,
+                                                              natsStatus& status);
   static void on_reconnected(natsConnection* connection, void* self);
   static void on_closed(natsConnection* connection, void* self);
   static std::int64_t reconnect_delay(natsConnection* connection, int attempts, void* self);
