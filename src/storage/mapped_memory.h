@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "ashlar/base/result.h"
-#include "ashlar/storage/memory_options.h"
+#include "ashlar/storage/host_memory.h"
 
 namespace ashlar::storage {
 

@@ -9,10 +9,9 @@
 #include <memory>
 
 #include "ashlar/base/result.h"
-#include "ashlar/storage/mapped_memory.h"
-#include "ashlar/storage/memory_options.h"
-#include "ashlar/storage/page_locker.h"
+#include "ashlar/storage/host_memory.h"
 #include "ashlar/storage/storage.h"
+#include "storage/mapped_memory.h"
 
 namespace ashlar::storage {
 

@@ -14,7 +14,7 @@
 #include "ashlar/base/metrics.h"
 #include "ashlar/events/tier.h"
 #include "ashlar/tiers/onboard_handle.h"
-#include "ashlar/tiers/tier_pool.h"
+#include "tiers/pool/tier_pool.h"
 
 namespace ashlar::tiers {
 

@@ -1,4 +1,4 @@
-#include "transfer/chunked_pool.h"
+#include "transfer/transfer_threads.h"
 
 #include <algorithm>
 #include <utility>
@@ -8,13 +8,13 @@
 
 namespace ashlar::transfer {
 
-ChunkedPool::ChunkedPool(const Options& options, Divide divide)
+TransferThreads::TransferThreads(const Options& options, Divide divide)
     : inline_bytes_(options.inline_bytes),
       divide_(std::move(divide)),
       admission_(options.limits, options.clock == nullptr ? Clock::real() : *options.clock) {}
 
-Result<std::unique_ptr<ChunkedPool>> ChunkedPool::create(const Options& options, Divide divide) {
-  std::unique_ptr<ChunkedPool> pool(new ChunkedPool(options, std::move(divide)));
+Result<std::unique_ptr<TransferThreads>> TransferThreads::create(const Options& options, Divide divide) {
+  std::unique_ptr<TransferThreads> pool(new TransferThreads(options, std::move(divide)));
   for (std::uint32_t i = 0; i < options.threads; ++i) {
     std::thread thread;
     if (const Result<void> started = start_thread(&thread, [raw = pool.get()] { raw->run(); }); !started)
@@ -24,7 +24,7 @@ Result<std::unique_ptr<ChunkedPool>> ChunkedPool::create(const Options& options,
   return pool;
 }
 
-ChunkedPool::~ChunkedPool() {
+TransferThreads::~TransferThreads() {
   for (const std::thread& thread : threads_)
     ASHLAR_CHECK(
         thread.get_id() != std::this_thread::get_id(),
@@ -45,7 +45,7 @@ ChunkedPool::~ChunkedPool() {
   for (std::thread& thread : threads_) thread.join();
 }
 
-Result<Transfer> ChunkedPool::submit(TransferRequest request) {
+Result<Transfer> TransferThreads::submit(TransferRequest request) {
   Result<std::shared_ptr<TransferState>> state = TransferState::admit(std::move(request), admission_);
   if (!state) return state.error();
   const Transfer transfer(*state);
@@ -67,7 +67,7 @@ Result<Transfer> ChunkedPool::submit(TransferRequest request) {
   return transfer;
 }
 
-void ChunkedPool::sweep_locked(Jobs* over) {
+void TransferThreads::sweep_locked(Jobs* over) {
   const std::uint64_t cancels = admission_.cancels();
   const bool late = next_deadline_ != Clock::TimePoint::max() && admission_.clock().now() >= next_deadline_;
   if (cancels == cancels_seen_ && !late) return;
@@ -86,7 +86,7 @@ void ChunkedPool::sweep_locked(Jobs* over) {
   jobs_.swap(left);
 }
 
-void ChunkedPool::run() {
+void TransferThreads::run() {
   for (;;) {
     Jobs over;
     std::shared_ptr<Job> job;

@@ -1,4 +1,4 @@
-// ChunkedPool: threads that share the work of transfers, chunk by chunk, in the order of submission.
+// TransferThreads: threads that share the work of transfers, chunk by chunk, in the order of submission.
 //
 // A transfer is a number of units; a thread takes a chunk of them from the oldest transfer that has some
 // left. So one large transfer uses all threads, and many small ones run side by side. The last thread to
@@ -36,7 +36,7 @@ class ChunkedWork {
   virtual void move(TransferState& state, std::uint64_t first, std::uint64_t end) const = 0;
 };
 
-class ChunkedPool {
+class TransferThreads {
  public:
   struct Options {
     std::uint32_t threads = 1;
@@ -48,10 +48,10 @@ class ChunkedPool {
   using Divide = std::function<std::unique_ptr<const ChunkedWork>(const TransferPlan&)>;
 
   // Errors: kCapacity: the system has no more threads.
-  static Result<std::unique_ptr<ChunkedPool>> create(const Options& options, Divide divide);
-  ~ChunkedPool();
-  ChunkedPool(const ChunkedPool&) = delete;
-  ChunkedPool& operator=(const ChunkedPool&) = delete;
+  static Result<std::unique_ptr<TransferThreads>> create(const Options& options, Divide divide);
+  ~TransferThreads();
+  TransferThreads(const TransferThreads&) = delete;
+  TransferThreads& operator=(const TransferThreads&) = delete;
 
   Result<Transfer> submit(TransferRequest request);
   ExecutorCounters counters() const { return admission_.counters(); }
@@ -65,7 +65,7 @@ class ChunkedPool {
   };
   using Jobs = std::deque<std::shared_ptr<Job>>;
 
-  ChunkedPool(const Options& options, Divide divide);
+  TransferThreads(const Options& options, Divide divide);
   void run();
   // Takes jobs that have not started and will not out of the queue.
   void sweep_locked(Jobs* over) ASHLAR_REQUIRES(mu_);

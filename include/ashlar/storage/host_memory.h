@@ -3,6 +3,7 @@
 // Thread safety: thread-compatible.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 
@@ -22,6 +23,14 @@ struct MemoryOptions {
 
   // Errors: kInvalidArgument with the field and its value.
   Result<void> validate() const;
+};
+
+class PageLocker {
+ public:
+  virtual ~PageLocker() = default;
+  // Errors: kCapacity with the numbers when the system locks no more; kIo otherwise.
+  virtual Result<void> lock(std::byte* address, std::uint64_t bytes) = 0;
+  virtual void unlock(std::byte* address) noexcept = 0;
 };
 
 }  // namespace ashlar::storage

@@ -1,4 +1,4 @@
-#include "backend/cuda/lane.h"
+#include "backend/cuda/copy_stream.h"
 
 #include <utility>
 
@@ -16,8 +16,8 @@ constexpr std::size_t kWindowSlices = 256;
 
 }  // namespace
 
-Result<std::unique_ptr<Lane>> Lane::create(int device, const CopyRules& rules, bool urgent,
-                                           cudaStream_t borrowed) {
+Result<std::unique_ptr<CopyStream>> CopyStream::create(int device, const CopyRules& rules, bool urgent,
+                                                       cudaStream_t borrowed) {
   const DeviceScope scope(device);
   if (scope.status() != cudaSuccess) return cuda_error(scope.status(), "device %d", device);
   cudaStream_t stream = borrowed;
@@ -30,14 +30,14 @@ Result<std::unique_ptr<Lane>> Lane::create(int device, const CopyRules& rules, b
       status = cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking, priority);
     if (status != cudaSuccess) return cuda_error(status, "a stream of device %d cannot be made", device);
   }
-  std::unique_ptr<Lane> lane(new Lane(device, rules, stream, borrowed == nullptr));
-  if (const Result<void> started = start_thread(&lane->watcher_, [raw = lane.get()] { raw->watch(); });
+  std::unique_ptr<CopyStream> copier(new CopyStream(device, rules, stream, borrowed == nullptr));
+  if (const Result<void> started = start_thread(&copier->watcher_, [raw = copier.get()] { raw->watch(); });
       !started)
     return started.error();
-  return lane;
+  return copier;
 }
 
-Lane::~Lane() {
+CopyStream::~CopyStream() {
   {
     const MutexLock lock(mu_);
     stopping_ = true;
@@ -53,7 +53,7 @@ Lane::~Lane() {
   if (owned_) cudaStreamDestroy(stream_);
 }
 
-Result<void> Lane::pack(std::uint64_t bytes, std::uint32_t blocks, bool to_host) {
+Result<void> CopyStream::pack(std::uint64_t bytes, std::uint32_t blocks, bool to_host) {
   const DeviceScope scope(device_);
   Result<std::unique_ptr<Packer>> made = Packer::create(bytes, blocks, to_host, stream_);
   if (!made) return made.error();
@@ -61,7 +61,7 @@ Result<void> Lane::pack(std::uint64_t bytes, std::uint32_t blocks, bool to_host)
   return {};
 }
 
-void Lane::submit(std::shared_ptr<transfer::TransferState> state) {
+void CopyStream::submit(std::shared_ptr<transfer::TransferState> state) {
   Ended ended;
   {
     const MutexLock lock(mu_);
@@ -74,9 +74,9 @@ void Lane::submit(std::shared_ptr<transfer::TransferState> state) {
   for (const auto& done : ended) done->finish();
 }
 
-void Lane::submit_at_once(std::shared_ptr<transfer::TransferState> state, cudaEvent_t wait_before,
-                          std::span<const transfer::TransferPlan> parts,
-                          std::span<const cudaEvent_t> events) {
+void CopyStream::submit_at_once(std::shared_ptr<transfer::TransferState> state, cudaEvent_t wait_before,
+                                std::span<const transfer::TransferPlan> parts,
+                                std::span<const cudaEvent_t> events) {
   Ended ended;
   {
     const MutexLock lock(mu_);
@@ -93,9 +93,9 @@ void Lane::submit_at_once(std::shared_ptr<transfer::TransferState> state, cudaEv
   for (const auto& done : ended) done->finish();
 }
 
-cudaError_t Lane::issue_parts(transfer::TransferState& state, cudaEvent_t wait_before,
-                              std::span<const transfer::TransferPlan> parts,
-                              std::span<const cudaEvent_t> events, Issued* issued) {
+cudaError_t CopyStream::issue_parts(transfer::TransferState& state, cudaEvent_t wait_before,
+                                    std::span<const transfer::TransferPlan> parts,
+                                    std::span<const cudaEvent_t> events, Issued* issued) {
   if (wait_before != nullptr)
     if (const cudaError_t status = cudaStreamWaitEvent(stream_, wait_before, 0); status != cudaSuccess)
       return status;
@@ -118,7 +118,7 @@ cudaError_t Lane::issue_parts(transfer::TransferState& state, cudaEvent_t wait_b
 }
 
 // What was cancelled or is late does not wait behind others.
-void Lane::sweep(Ended* ended) {
+void CopyStream::sweep(Ended* ended) {
   std::deque<std::shared_ptr<Task>> left;
   for (std::shared_ptr<Task>& task : waiting_) {
     if (!task->issuer && !task->state->may_continue()) {
@@ -130,7 +130,7 @@ void Lane::sweep(Ended* ended) {
   waiting_.swap(left);
 }
 
-void Lane::issue_more(Ended* ended) {
+void CopyStream::issue_more(Ended* ended) {
   sweep(ended);
   while (!waiting_.empty() && running_bytes_ < kWindow * rules_.slice_bytes &&
          running_.size() < kWindowSlices) {
@@ -153,7 +153,7 @@ void Lane::issue_more(Ended* ended) {
   }
 }
 
-bool Lane::mark(const std::shared_ptr<Task>& task, const Issued& issued) {
+bool CopyStream::mark(const std::shared_ptr<Task>& task, const Issued& issued) {
   cudaEvent_t event = nullptr;
   cudaError_t status = cudaSuccess;
   if (free_events_.empty()) {
@@ -176,13 +176,13 @@ bool Lane::mark(const std::shared_ptr<Task>& task, const Issued& issued) {
   return true;
 }
 
-void Lane::close(const std::shared_ptr<Task>& task, Ended* ended) {
+void CopyStream::close(const std::shared_ptr<Task>& task, Ended* ended) {
   task->closed = true;
   task->issuer.reset();
   if (task->running == 0) ended->push_back(task->state);
 }
 
-void Lane::watch() {
+void CopyStream::watch() {
   const DeviceScope scope(device_);
   for (;;) {
     Ended ended;

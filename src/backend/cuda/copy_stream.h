@@ -1,4 +1,4 @@
-// Lane: a stream, what waits for it, and the thread that sees the ends.
+// CopyStream: a stream, what waits for it, and the thread that sees the ends.
 //
 // Transfers are issued in slices, as many as keep the stream busy; the rest waits here, where cancel() and
 // deadlines still reach it. What was issued ends in the order of the stream.
@@ -25,14 +25,14 @@
 
 namespace ashlar::backend::cuda {
 
-class Lane {
+class CopyStream {
  public:
   // On a stream of its own, which comes before others or after them, or on the caller's. Errors: those of
   // CUDA.
-  static Result<std::unique_ptr<Lane>> create(int device, const CopyRules& rules, bool urgent,
-                                              cudaStream_t borrowed = nullptr);
+  static Result<std::unique_ptr<CopyStream>> create(int device, const CopyRules& rules, bool urgent,
+                                                    cudaStream_t borrowed = nullptr);
   // Cancels what was not issued and waits for the rest.
-  ~Lane();
+  ~CopyStream();
 
   // From now on small pieces may be packed. Before the first transfer. Errors: as Packer::create().
   Result<void> pack(std::uint64_t bytes, std::uint32_t blocks, bool to_host);
@@ -58,7 +58,7 @@ class Lane {
   };
   using Ended = std::vector<std::shared_ptr<transfer::TransferState>>;
 
-  Lane(int device, const CopyRules& rules, cudaStream_t stream, bool owned) noexcept
+  CopyStream(int device, const CopyRules& rules, cudaStream_t stream, bool owned) noexcept
       : device_(device), rules_(rules), stream_(stream), owned_(owned) {}
 
   void issue_more(Ended* ended) ASHLAR_REQUIRES(mu_);

@@ -1,10 +1,10 @@
-#include "backend/cuda/staged_lane.h"
+#include "backend/cuda/staged_copier.h"
 
 #include <cstring>
 #include <utility>
 
 #include "ashlar/base/interleaving.h"
-#include "ashlar/transfer/copy_cursor.h"
+#include "ashlar/transfer/copy_plan.h"
 #include "backend/cuda/copy_kernel.h"
 #include "backend/cuda/cuda_error.h"
 #include "base/start_thread.h"
@@ -26,7 +26,7 @@ void copy_on_host(const LargeCopyJob& job) {
 
 }  // namespace
 
-void StagedLane::stop() {
+void StagedCopier::stop() {
   std::thread thread;
   {
     const MutexLock lock(mu_);
@@ -38,7 +38,7 @@ void StagedLane::stop() {
   if (thread.joinable()) thread.join();
 }
 
-StagedLane::~StagedLane() {
+StagedCopier::~StagedCopier() {
   stop();
   const DeviceScope scope(device_);
   for (Buffer& buffer : buffers_) {
@@ -48,7 +48,7 @@ StagedLane::~StagedLane() {
   if (stream_ != nullptr) cudaStreamDestroy(stream_);
 }
 
-void StagedLane::submit(std::shared_ptr<transfer::TransferState> state) {
+void StagedCopier::submit(std::shared_ptr<transfer::TransferState> state) {
   Result<void> started;
   {
     const MutexLock lock(mu_);
@@ -61,7 +61,7 @@ void StagedLane::submit(std::shared_ptr<transfer::TransferState> state) {
   state->finish();
 }
 
-void StagedLane::work() {
+void StagedCopier::work() {
   const DeviceScope scope(device_);
   for (;;) {
     std::shared_ptr<transfer::TransferState> state;
@@ -87,7 +87,7 @@ void StagedLane::work() {
   }
 }
 
-Result<void> StagedLane::open() {
+Result<void> StagedCopier::open() {
   if (job_ != nullptr) return {};
   cudaError_t status = cudaSuccess;
   if (stream_ == nullptr) status = cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking);
@@ -105,7 +105,7 @@ Result<void> StagedLane::open() {
   return {};
 }
 
-Result<void> StagedLane::run(transfer::TransferState& state) {
+Result<void> StagedCopier::run(transfer::TransferState& state) {
   for (std::size_t plane = 0; plane < state.plan().copies().size(); ++plane) {
     const transfer::CopyPlan& copy = state.plan().copies()[plane];
     if (copy.bytes() == 0) continue;
@@ -116,7 +116,7 @@ Result<void> StagedLane::run(transfer::TransferState& state) {
   return {};
 }
 
-Result<void> StagedLane::run_large(transfer::TransferState& state, std::size_t plane) {
+Result<void> StagedCopier::run_large(transfer::TransferState& state, std::size_t plane) {
   const transfer::TransferPlan& plan = state.plan();
   const transfer::CopyPlan& copy = plan.copies()[plane];
   transfer::CopyCursor cursor(copy, kStripBytes, 0, transfer::CopyCursor::units(copy, kStripBytes));
@@ -137,7 +137,7 @@ Result<void> StagedLane::run_large(transfer::TransferState& state, std::size_t p
 
 // Towards the host: the device fills a buffer, and the thread empties it when it comes back to it. Towards
 // the device: the thread fills a buffer, and the device empties it meanwhile.
-Result<void> StagedLane::run_small(transfer::TransferState& state, std::size_t plane) {
+Result<void> StagedCopier::run_small(transfer::TransferState& state, std::size_t plane) {
   const transfer::TransferPlan& plan = state.plan();
   JobCursor cursor(plan.copies()[plane], plan.from(), plan.to(), plane);
   for (std::size_t turn = 0; !cursor.done() && state.may_continue(); ++turn) {
@@ -167,7 +167,7 @@ Result<void> StagedLane::run_small(transfer::TransferState& state, std::size_t p
 }
 
 // Waits for the device and does the thread's part of what is in a buffer.
-Result<void> StagedLane::settle(transfer::TransferState& state, Buffer& buffer) {
+Result<void> StagedCopier::settle(transfer::TransferState& state, Buffer& buffer) {
   if (buffer.host == nullptr) return {};
   if (const cudaError_t status = cudaEventSynchronize(buffer.event); status != cudaSuccess)
     return cuda_error(status, "a staged copy of %u pieces failed", buffer.host->shape.pieces);

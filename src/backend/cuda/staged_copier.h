@@ -1,4 +1,4 @@
-// StagedLane: transfers between the device and pageable memory, which the device cannot reach by itself.
+// StagedCopier: transfers between the device and pageable memory, which the device cannot reach by itself.
 //
 // A thread moves the pieces of a transfer through two page-locked buffers: while one is filled or emptied by
 // the device, the thread does the other. Large pieces are left to CUDA, which does the same. Buffers and
@@ -23,12 +23,12 @@
 
 namespace ashlar::backend::cuda {
 
-class StagedLane {
+class StagedCopier {
  public:
   // `to_host`: which end is pageable.
-  StagedLane(int device, std::uint32_t blocks, bool to_host)
+  StagedCopier(int device, std::uint32_t blocks, bool to_host)
       : device_(device), blocks_(blocks), to_host_(to_host) {}
-  ~StagedLane();
+  ~StagedCopier();
 
   void submit(std::shared_ptr<transfer::TransferState> state);
   // Cancels what has not started and waits for what runs.

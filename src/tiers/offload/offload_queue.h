@@ -25,17 +25,10 @@
 #include "ashlar/base/mutex.h"
 #include "ashlar/base/result.h"
 #include "ashlar/block/hold.h"
+#include "ashlar/tiers/offload_options.h"
 #include "ashlar/tokens/sequence_hash.h"
 
 namespace ashlar::tiers {
-
-struct OffloadQueueOptions {
-  std::size_t on_deck = 64;
-  std::size_t waiting = 65536;
-
-  // Errors: kInvalidArgument: a limit of 0.
-  Result<void> validate() const;
-};
 
 // What became of a block that was offered.
 enum class Offer : std::uint8_t {
@@ -50,23 +43,10 @@ enum class Offer : std::uint8_t {
 
 // What became of a name that was let go of.
 enum class Release : std::uint8_t {
-  kOut,       // it left the queue
-  kForGood,   // it stays: it was offered for good
-  kInFlight,  // it is on its way
-  kUnknown,   // it is not here
-};
-
-// What the queue has done. Exact when it is quiet.
-struct OffloadQueueCounters {
-  std::uint64_t offered = 0;
-  std::uint64_t discarded = 0;  // gone when their turn came, or at once
-  std::uint64_t displaced = 0;  // of the lowest priority, for one that comes before it
-  std::uint64_t refused = 0;
-  std::uint64_t cancelled = 0;
-  std::uint64_t taken = 0;
-  std::size_t on_deck = 0;
-  std::size_t waiting = 0;  // also those that are being taken on deck
-  std::size_t in_flight = 0;
+  kOut,        // it left the queue
+  kPermanent,  // it stays: it was offered for good
+  kInFlight,   // it is on its way
+  kUnknown,    // it is not here
 };
 
 class OffloadQueue {
@@ -74,7 +54,7 @@ class OffloadQueue {
   struct Item {
     block::Hold hold;
     std::uint8_t priority = 0;
-    bool for_good = false;
+    bool permanently = false;
   };
   // Holds the block of a name in the source tier; nothing when it is gone.
   using Upgrade = std::function<std::optional<block::Hold>(const tokens::SequenceHash&)>;
@@ -87,7 +67,7 @@ class OffloadQueue {
                                                       Dropped dropped = {});
   ~OffloadQueue();
 
-  Offer offer(const tokens::SequenceHash& hash, std::uint8_t priority, bool for_good = false);
+  Offer offer(const tokens::SequenceHash& hash, std::uint8_t priority, bool permanently = false);
   // Up to n blocks from the deck, in order; they are in flight now. The deck is refilled.
   std::vector<Item> take(std::size_t n);
   // The copy is registered below, or failed: the name may be offered again. True when it had been offered for
@@ -103,7 +83,7 @@ class OffloadQueue {
   std::size_t on_deck() const;
   bool in_flight(const tokens::SequenceHash& hash) const;
   // It is here, and was offered for good.
-  bool is_for_good(const tokens::SequenceHash& hash) const;
+  bool is_permanent(const tokens::SequenceHash& hash) const;
   OffloadQueueCounters counters() const;
 
  private:
@@ -117,7 +97,7 @@ class OffloadQueue {
   };
   struct Known {
     Stage stage = Stage::kUpgrading;
-    bool for_good = false;
+    bool permanently = false;
     Order order;
   };
 

@@ -1,6 +1,6 @@
-// The lane's thread: it waits for batches, and takes them down. Who asks for blocks is in
-// offload_lane_calls.cc.
-#include "ashlar/tiers/offload_lane.h"
+// The worker's thread: it waits for batches, and takes them down. Who asks for blocks is in
+// offload_worker_calls.cc.
+#include "tiers/offload/offload_worker.h"
 
 #include <algorithm>
 #include <unordered_set>
@@ -16,11 +16,15 @@ using tokens::SequenceHash;
 
 namespace {
 
-constexpr Clock::Duration kLaneLooksAgain = std::chrono::milliseconds(50);
+constexpr Clock::Duration kWorkerLooksAgain = std::chrono::milliseconds(50);
 
 }  // namespace
 
-Result<void> OffloadLaneOptions::validate() const {
+bool OffloadCandidate::is_present_below() const {
+  return to->has(hash);
+}
+
+Result<void> OffloadWorkerOptions::validate() const {
   if (batch_blocks == 0 || full_batch == 0 || full_batch > batch_blocks || full_batch > queue.on_deck)
     return make_error(ErrorCode::kInvalidArgument,
                       "full_batch is %zu; it is at least 1 and at most batch_blocks (%zu) and on_deck (%zu)",
@@ -33,41 +37,42 @@ Result<void> OffloadLaneOptions::validate() const {
   return queue.validate();
 }
 
-OffloadLane::OffloadLane(TierPool& from, TierPool& to, Begin begin, OffloadLaneOptions options,
-                         Arrived arrived)
+OffloadWorker::OffloadWorker(TierPool& from, TierPool& to, Begin begin, OffloadWorkerOptions options,
+                             Arrived arrived)
     : to_(to),
       begin_(std::move(begin)),
       options_(std::move(options)),
       arrived_(std::move(arrived)),
       clock_(options_.clock == nullptr ? Clock::real() : *options_.clock),
-      link_(std::make_shared<LaneLink>()),
+      link_(std::make_shared<OffloadWorkerLink>()),
       largest_batch_(std::clamp<std::uint64_t>(
           options_.batch_bytes / std::max<std::uint64_t>(1, from.block_bytes()), 1, options_.batch_blocks)) {
   const MutexLock lock(link_->mu);
-  link_->lane = this;
+  link_->worker = this;
 }
 
-Result<std::unique_ptr<OffloadLane>> OffloadLane::create(TierPool& from, TierPool& to, Begin begin,
-                                                         OffloadLaneOptions options, Arrived arrived) {
+Result<std::unique_ptr<OffloadWorker>> OffloadWorker::create(TierPool& from, TierPool& to, Begin begin,
+                                                             OffloadWorkerOptions options, Arrived arrived) {
   if (const Result<void> valid = options.validate(); !valid) return valid.error();
-  std::unique_ptr<OffloadLane> lane(
-      new OffloadLane(from, to, std::move(begin), std::move(options), std::move(arrived)));
+  std::unique_ptr<OffloadWorker> worker(
+      new OffloadWorker(from, to, std::move(begin), std::move(options), std::move(arrived)));
   Result<std::unique_ptr<OffloadQueue>> queue = OffloadQueue::create(
-      lane->options_.queue, [&from](const SequenceHash& hash) { return from.hold(hash); },
-      [raw = lane.get()](const SequenceHash& hash, Offer why) {
+      worker->options_.queue, [&from](const SequenceHash& hash) { return from.hold(hash); },
+      [raw = worker.get()](const SequenceHash& hash, Offer why) {
         raw->end(hash, why == Offer::kNoRoom ? &OffloadProgress::refused : &OffloadProgress::gone, {});
       });
   if (!queue) return queue.error();
-  lane->queue_ = *std::move(queue);
-  if (const Result<void> started = start_thread(&lane->thread_, [raw = lane.get()] { raw->run(); }); !started)
+  worker->queue_ = *std::move(queue);
+  if (const Result<void> started = start_thread(&worker->thread_, [raw = worker.get()] { raw->run(); });
+      !started)
     return started.error();
-  return lane;
+  return worker;
 }
 
-OffloadLane::~OffloadLane() {
+OffloadWorker::~OffloadWorker() {
   {
     const MutexLock lock(link_->mu);
-    link_->lane = nullptr;
+    link_->worker = nullptr;
   }
   {
     const MutexLock lock(mu_);
@@ -86,7 +91,7 @@ OffloadLane::~OffloadLane() {
 
 // Of a block whose precondition was abandoned nobody can know any more whether its bytes are whole: it goes
 // down for nobody.
-void OffloadLane::unblock() {
+void OffloadWorker::unblock() {
   std::vector<Member> free;
   std::vector<SequenceHash> hopeless;
   {
@@ -100,14 +105,14 @@ void OffloadLane::unblock() {
         continue;
       }
       if (abandoned) hopeless.push_back(at->first);
-      if (!abandoned) free.push_back({at->first, blocked.priority, blocked.for_good});
+      if (!abandoned) free.push_back({at->first, blocked.priority, blocked.permanently});
       if (!abandoned) between_.insert(at->first);
       at = blocked_.erase(at);
     }
   }
   for (const Member& member : free) {
-    offer(member.hash, member.priority, member.for_good);
-    if (!member.for_good) drop_unwanted(member.hash);  // it may have been given up meanwhile
+    offer(member.hash, member.priority, member.permanently);
+    if (!member.permanently) drop_unwanted(member.hash);  // it may have been given up meanwhile
     arrived_somewhere(member.hash);
   }
   for (const SequenceHash& hash : hopeless) {
@@ -118,11 +123,11 @@ void OffloadLane::unblock() {
   }
 }
 
-bool OffloadLane::Blocked::passed() const {
+bool OffloadWorker::Blocked::passed() const {
   return std::ranges::all_of(after, [](const auto& wait) { return wait.second.passed(); });
 }
 
-std::optional<Clock::TimePoint> OffloadLane::next_batch() {
+std::optional<Clock::TimePoint> OffloadWorker::next_batch() {
   const OffloadQueueCounters queue = queue_->counters();
   if (queue.on_deck + queue.waiting == 0) {
     oldest_.reset();
@@ -135,7 +140,7 @@ std::optional<Clock::TimePoint> OffloadLane::next_batch() {
   return std::max(not_before_, *oldest_ + wait);
 }
 
-bool OffloadLane::wait_for_batch(bool wait) {
+bool OffloadWorker::wait_for_batch(bool wait) {
   for (;;) {
     expire();
     unblock();
@@ -152,7 +157,7 @@ bool OffloadLane::wait_for_batch(bool wait) {
     if (!wait) return false;
     if (!next) changed_.notify_all();  // those who drain
     // Nobody tells when a precondition is abandoned.
-    if (!blocked_.empty()) next = std::min(next.value_or(Clock::TimePoint::max()), now + kLaneLooksAgain);
+    if (!blocked_.empty()) next = std::min(next.value_or(Clock::TimePoint::max()), now + kWorkerLooksAgain);
     if (!deadlines_.empty())
       next = std::min(next.value_or(Clock::TimePoint::max()), deadlines_.begin()->first);
     if (std::ranges::any_of(blocked_, [](const auto& one) { return one.second.passed(); })) continue;
@@ -164,7 +169,7 @@ bool OffloadLane::wait_for_batch(bool wait) {
   }
 }
 
-void OffloadLane::run() {
+void OffloadWorker::run() {
   std::shared_ptr<Batch> before;
   // A budget is kept by one batch after the other.
   const bool overlap = options_.bytes_per_second == 0;
@@ -181,7 +186,7 @@ void OffloadLane::run() {
   }
 }
 
-std::shared_ptr<OffloadLane::Batch> OffloadLane::begin(std::vector<OffloadQueue::Item> items) {
+std::shared_ptr<OffloadWorker::Batch> OffloadWorker::begin(std::vector<OffloadQueue::Item> items) {
   const auto batch = std::make_shared<Batch>();
   if (items.empty()) return batch;
   std::vector<block::Hold> holds;
@@ -190,10 +195,10 @@ std::shared_ptr<OffloadLane::Batch> OffloadLane::begin(std::vector<OffloadQueue:
     const MutexLock lock(mu_);
     Clock::TimePoint latest = Clock::TimePoint::min();
     for (OffloadQueue::Item& item : items) {
-      const Member& member = batch->members.emplace_back(
-          Member{.hash = item.hold.sequence_hash(), .priority = item.priority, .for_good = item.for_good});
+      const Member& member = batch->members.emplace_back(Member{
+          .hash = item.hold.sequence_hash(), .priority = item.priority, .permanently = item.permanently});
       holds.push_back(std::move(item.hold));
-      if (member.for_good) latest = Clock::TimePoint::max();
+      if (member.permanently) latest = Clock::TimePoint::max();
       if (const auto calls = calls_.find(member.hash); calls != calls_.end())
         for (const std::shared_ptr<OffloadCall>& call : calls->second)
           latest = std::max(latest, call->deadline().value_or(Clock::TimePoint::max()));
@@ -213,7 +218,7 @@ std::shared_ptr<OffloadLane::Batch> OffloadLane::begin(std::vector<OffloadQueue:
   return batch;
 }
 
-void OffloadLane::finish(const std::shared_ptr<Batch>& batch) {
+void OffloadWorker::finish(const std::shared_ptr<Batch>& batch) {
   if (batch->members.empty()) return;
   const MoveReport report =
       std::exchange(batch->finish, nullptr)();  // who hears of the end finds nothing held
@@ -222,7 +227,7 @@ void OffloadLane::finish(const std::shared_ptr<Batch>& batch) {
     const MutexLock lock(mu_);
     ++counters_.batches;
     counters_.arrived += report.count(Moved::kArrived);
-    counters_.there += report.count(Moved::kThere);
+    counters_.present += report.count(Moved::kPresent);
     counters_.damaged += report.count(Moved::kDamaged);
     counters_.failed += report.count(Moved::kFailed);
     counters_.bytes += report.bytes;
@@ -236,8 +241,8 @@ void OffloadLane::finish(const std::shared_ptr<Batch>& batch) {
     switch (moved) {
       case Moved::kArrived:
         return &OffloadProgress::arrived;
-      case Moved::kThere:
-        return &OffloadProgress::there;
+      case Moved::kPresent:
+        return &OffloadProgress::present;
       case Moved::kGone:
         return &OffloadProgress::gone;
       case Moved::kDamaged:
@@ -247,14 +252,14 @@ void OffloadLane::finish(const std::shared_ptr<Batch>& batch) {
     }
     return &OffloadProgress::failed;
   };
-  // While they are in flight: who waits for the end of that knows that the next lane has been asked.
+  // While they are in flight: who waits for the end of that knows that the next worker has been asked.
   for (std::size_t i = 0; i < batch->members.size(); ++i)
     if (report.blocks[i] == Moved::kArrived && arrived_)
       arrived_(batch->members[i].hash, batch->members[i].priority);
   std::vector<Ended> ended;
   for (std::size_t i = 0; i < batch->members.size(); ++i) {
     Member member = batch->members[i];
-    member.for_good = queue_->finished(member.hash);
+    member.permanently = queue_->finished(member.hash);
     if (report.blocks[i] == Moved::kStopped) {
       stopped(member);
     } else {
@@ -267,7 +272,7 @@ void OffloadLane::finish(const std::shared_ptr<Batch>& batch) {
   changed_.notify_all();  // those who wait for it to land
 }
 
-bool OffloadLane::drain(std::optional<Clock::TimePoint> until) {
+bool OffloadWorker::drain(std::optional<Clock::TimePoint> until) {
   const MutexLock lock(mu_);
   ++flushers_;
   changed_.notify_all();
@@ -287,8 +292,8 @@ bool OffloadLane::drain(std::optional<Clock::TimePoint> until) {
   return quiet;
 }
 
-OffloadLaneCounters OffloadLane::counters() const {
-  OffloadLaneCounters counters;
+OffloadCounters OffloadWorker::counters() const {
+  OffloadCounters counters;
   {
     const MutexLock lock(mu_);
     counters = counters_;

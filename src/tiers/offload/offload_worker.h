@@ -1,8 +1,8 @@
-// OffloadLane: one way down, from a tier to one below it.
+// OffloadWorker: one way down, from a tier to one below it.
 //
 // Blocks are offered by name, pass the policy, wait for their precondition and then in the queue
-// (offload_queue.h), and go down in batches on the lane's thread: when enough of them are on deck, or the
-// oldest has waited long enough. Those that have arrived can be offered to the next lane. Offering a block
+// (offload_queue.h), and go down in batches on the worker's thread: when enough of them are on deck, or the
+// oldest has waited long enough. Those that have arrived can be offered to the next worker. Offering a block
 // that is on its way already joins it: nothing is copied twice.
 //
 // Thread safety: thread-safe. Destruction takes out what has not started and waits for the batch that runs.
@@ -24,75 +24,31 @@
 #include "ashlar/base/mutex.h"
 #include "ashlar/base/result.h"
 #include "ashlar/block/fence.h"
-#include "ashlar/tiers/block_mover.h"
 #include "ashlar/tiers/offload_handle.h"
-#include "ashlar/tiers/offload_policy.h"
-#include "ashlar/tiers/offload_queue.h"
-#include "ashlar/tiers/tier_pool.h"
+#include "ashlar/tiers/offload_options.h"
+#include "tiers/offload/offload_queue.h"
+#include "tiers/pool/block_mover.h"
+#include "tiers/pool/tier_pool.h"
 
 namespace ashlar::tiers {
 
-struct LaneLink;
+struct OffloadWorkerLink;
 
-struct OffloadLaneOptions {
-  OffloadQueueOptions queue = {};
-  // Largest batch; two are in flight at most.
-  std::size_t batch_blocks = 32;
-  std::uint64_t batch_bytes = std::uint64_t{256} << 20;
-  std::size_t full_batch = 8;  // so many on deck go at once
-  // The oldest block waits no longer than this for others to go along.
-  Clock::Duration max_wait = std::chrono::milliseconds(2);
-  // Over time; 0: as fast as it goes. What does not fit waits, then gives way to what matters more
-  // (OffloadQueue).
-  std::uint64_t bytes_per_second = 0;
-  OffloadPolicy policy = every_block();
-  // Recent uses of a hash, for the policy.
-  std::function<unsigned(const tokens::SequenceHash&)> uses = {};
-  Clock* clock = nullptr;
-
-  // Errors: kInvalidArgument with the field.
-  Result<void> validate() const;
-};
-
-struct OffloadLaneCounters {
-  std::uint64_t batches = 0;
-  std::uint64_t arrived = 0;
-  std::uint64_t there = 0;
-  std::uint64_t filtered = 0;
-  std::uint64_t gone = 0;
-  std::uint64_t damaged = 0;
-  std::uint64_t failed = 0;
-  std::uint64_t stopped = 0;  // on their way, when nobody wanted them any more or the deadline came
-  std::uint64_t bytes = 0;
-  std::size_t blocked = 0;  // wait for their precondition now
-  OffloadQueueCounters queue = {};
-};
-
-struct OffloadOptions {
-  std::uint8_t priority = block::BlockRetention::kDefaultPriority;
-  // A block is copied when its precondition has passed, for example the event of the kernel that writes it:
-  // none, one for all, or one for each block. One that can never pass is a failure.
-  std::vector<block::Fence> after = {};
-  // What has not arrived by then counts as late, wherever it is: before its precondition, in the queue or on
-  // its way. A copy that others want goes on without this call. By the clock of the lane.
-  std::optional<Clock::TimePoint> deadline = {};
-};
-
-class OffloadLane {
+class OffloadWorker {
  public:
   // Begins to take blocks of the upper tier down; what it returns is called once, to finish that. While the
   // copies of one batch run the batch before is finished, so batches arrive in order. The control lives until
-  // then; whoever wanted the blocks may cancel it at any time. The deadline is by the lane's clock.
+  // then; whoever wanted the blocks may cancel it at any time. The deadline is by the worker's clock.
   using Finish = std::function<MoveReport()>;
   using Begin = std::function<Finish(std::vector<block::Hold>, const MoveOptions&)>;
   // A block that has arrived below, with the priority that it went with.
   using Arrived = std::function<void(const tokens::SequenceHash&, std::uint8_t priority)>;
 
-  // Pools outlive the lane. `begin` and `arrived` run on the lane's thread. Errors: kInvalidArgument;
+  // Pools outlive the worker. `begin` and `arrived` run on the worker's thread. Errors: kInvalidArgument;
   // kCapacity: no thread.
-  static Result<std::unique_ptr<OffloadLane>> create(TierPool& from, TierPool& to, Begin begin,
-                                                     OffloadLaneOptions options, Arrived arrived = {});
-  ~OffloadLane();
+  static Result<std::unique_ptr<OffloadWorker>> create(TierPool& from, TierPool& to, Begin begin,
+                                                       OffloadWorkerOptions options, Arrived arrived = {});
+  ~OffloadWorker();
 
   // `also`: further preconditions. Requires: as many preconditions as hashes, one, or none.
   OffloadHandle offload(std::span<const tokens::SequenceHash> hashes, const OffloadOptions& options,
@@ -115,37 +71,37 @@ class OffloadLane {
   // here but what was offered meanwhile.
   void withdraw(std::span<const tokens::SequenceHash> hashes, Started started = Started::kFinish);
   // Takes everything out that has not started. Returns how many.
-  std::size_t give_up();
-  OffloadLaneCounters counters() const;
+  std::size_t drop_queued();
+  OffloadCounters counters() const;
 
  private:
   // A block whose preconditions have not passed.
   struct Blocked {
     std::uint8_t priority = 0;
-    bool for_good = false;
+    bool permanently = false;
     std::vector<std::pair<const OffloadCall*, block::Fence>> after =
         {};  // and whose they are; null: the block's
 
     bool passed() const;
   };
 
-  OffloadLane(TierPool& from, TierPool& to, Begin begin, OffloadLaneOptions options, Arrived arrived);
+  OffloadWorker(TierPool& from, TierPool& to, Begin begin, OffloadWorkerOptions options, Arrived arrived);
   void run();
-  // Waits until a batch should go; false when the lane ends, or when it is not to wait and none should go
+  // Waits until a batch should go; false when the worker ends, or when it is not to wait and none should go
   // now.
   bool wait_for_batch(bool wait);
   // When it should go, by what is there. Nothing: when something changes.
   std::optional<Clock::TimePoint> next_batch() ASHLAR_REQUIRES(mu_);
   // Offers blocks whose preconditions have passed meanwhile.
   void unblock();
-  void offer(const tokens::SequenceHash& hash, std::uint8_t priority, bool for_good = false);
+  void offer(const tokens::SequenceHash& hash, std::uint8_t priority, bool permanently = false);
   // Something was offered.
   void wake();
   void wake_when_passed(const block::Fence& fence);
   struct Member {
     tokens::SequenceHash hash;
     std::uint8_t priority = 0;
-    bool for_good = false;
+    bool permanently = false;
   };
   // A batch that is on its way.
   struct Batch {
@@ -173,7 +129,7 @@ class OffloadLane {
   // Ends a hash for one call.
   void tell(const std::shared_ptr<OffloadCall>& call, const tokens::SequenceHash& hash,
             std::size_t OffloadProgress::* outcome, const std::optional<Error>& error);
-  // The call has given up (OffloadCall::given_up()), and ends for this hash.
+  // The call has given up (OffloadCall::abandoned()), and ends for this hash.
   void forget(const tokens::SequenceHash& hash, const std::shared_ptr<OffloadCall>& call);
   // The preconditions of a call, or of all calls, count no more.
   void leave_blocked(const tokens::SequenceHash& hash, const OffloadCall* call) ASHLAR_REQUIRES(mu_);
@@ -187,10 +143,10 @@ class OffloadLane {
 
   TierPool& to_;
   const Begin begin_;
-  const OffloadLaneOptions options_;
+  const OffloadWorkerOptions options_;
   const Arrived arrived_;
   Clock& clock_;
-  const std::shared_ptr<LaneLink> link_;
+  const std::shared_ptr<OffloadWorkerLink> link_;
   const std::size_t largest_batch_;
   std::unique_ptr<OffloadQueue> queue_;
 
@@ -211,7 +167,7 @@ class OffloadLane {
   std::size_t flushers_ ASHLAR_GUARDED_BY(mu_) = 0;
   bool moving_ ASHLAR_GUARDED_BY(mu_) = false;
   bool stopping_ ASHLAR_GUARDED_BY(mu_) = false;
-  OffloadLaneCounters counters_ ASHLAR_GUARDED_BY(mu_);
+  OffloadCounters counters_ ASHLAR_GUARDED_BY(mu_);
   std::thread thread_;
 
   friend class OffloadHandle;

@@ -12,15 +12,15 @@
 #include <utility>
 
 #include "ashlar/base/check.h"
-#include "ashlar/tiers/offload_lane.h"
 #include "tiers/offload/offload_call.h"
+#include "tiers/offload/offload_worker.h"
 
 namespace ashlar::tiers {
 
 using tokens::SequenceHash;
 
-OffloadHandle OffloadLane::offload(std::span<const SequenceHash> hashes, const OffloadOptions& options,
-                                   std::span<const block::Fence> also) {
+OffloadHandle OffloadWorker::offload(std::span<const SequenceHash> hashes, const OffloadOptions& options,
+                                     std::span<const block::Fence> also) {
   for (const std::size_t given : {options.after.size(), also.size()})
     ASHLAR_CHECK(given <= 1 || given == hashes.size(), "%zu preconditions for %zu blocks", given,
                  hashes.size());
@@ -69,25 +69,25 @@ OffloadHandle OffloadLane::offload(std::span<const SequenceHash> hashes, const O
   std::size_t offered = 0;
   for (const std::size_t i : free) {
     offer(hashes[i], options.priority);
-    if (++offered == options_.full_batch) wake();  // the lane begins while the rest is offered
+    if (++offered == options_.full_batch) wake();  // the worker begins while the rest is offered
   }
   wake();
   // Who gave up, or was ended by others, before the blocks were offered did not find them.
-  if (call->given_up() != nullptr || call->ended()) {
+  if (call->abandoned() != nullptr || call->ended()) {
     expire();
     for (const std::size_t i : accepted) drop_unwanted(hashes[i]);
   }
   return OffloadHandle(call);
 }
 
-void OffloadLane::wake() {
+void OffloadWorker::wake() {
   const MutexLock lock(mu_);
   if (!oldest_) oldest_ = clock_.now();
   changed_.notify_all();
 }
 
-void OffloadLane::suggest(std::span<const SequenceHash> hashes, std::uint8_t priority,
-                          std::span<const block::Fence> after) {
+void OffloadWorker::suggest(std::span<const SequenceHash> hashes, std::uint8_t priority,
+                            std::span<const block::Fence> after) {
   ASHLAR_CHECK(after.size() <= 1 || after.size() == hashes.size(), "%zu preconditions for %zu blocks",
                after.size(), hashes.size());
   std::uint64_t filtered = 0;
@@ -108,9 +108,9 @@ void OffloadLane::suggest(std::span<const SequenceHash> hashes, std::uint8_t pri
       }
       if (blocked != blocked_.end()) {  // it goes when its precondition has passed
         Blocked& waits = blocked->second;
-        fresh |= fence != nullptr && !waits.for_good;
+        fresh |= fence != nullptr && !waits.permanently;
         if (fresh) waits.after.emplace_back(nullptr, *fence);
-        waits.for_good = true;
+        waits.permanently = true;
         waits.priority = std::max(waits.priority, priority);
         if (!fresh) continue;
       }
@@ -128,30 +128,30 @@ void OffloadLane::suggest(std::span<const SequenceHash> hashes, std::uint8_t pri
   wake();
 }
 
-void OffloadLane::wake_when_passed(const block::Fence& fence) {
+void OffloadWorker::wake_when_passed(const block::Fence& fence) {
   if (fence.passed()) return;
   fence.on_passed([link = link_] {
     const MutexLock lock(link->mu);
-    if (link->lane == nullptr) return;
-    const MutexLock its_lock(link->lane->mu_);
-    link->lane->changed_.notify_all();
+    if (link->worker == nullptr) return;
+    const MutexLock its_lock(link->worker->mu_);
+    link->worker->changed_.notify_all();
   });
 }
 
-void OffloadLane::offer(const SequenceHash& hash, std::uint8_t priority, bool for_good) {
-  const Offer answer = queue_->offer(hash, priority, for_good);
+void OffloadWorker::offer(const SequenceHash& hash, std::uint8_t priority, bool permanently) {
+  const Offer answer = queue_->offer(hash, priority, permanently);
   if (answer == Offer::kGone) end(hash, &OffloadProgress::gone, {});
   if (answer == Offer::kNoRoom) end(hash, &OffloadProgress::refused, {});
 }
 
 // The queue does not know the hash any more.
-void OffloadLane::end(const SequenceHash& hash, std::size_t OffloadProgress::* outcome,
-                      const std::optional<Error>& error) {
+void OffloadWorker::end(const SequenceHash& hash, std::size_t OffloadProgress::* outcome,
+                        const std::optional<Error>& error) {
   const Ended ended{hash, outcome};
   end(std::span(&ended, 1), error);
 }
 
-void OffloadLane::end(std::span<const Ended> ended, const std::optional<Error>& error) {
+void OffloadWorker::end(std::span<const Ended> ended, const std::optional<Error>& error) {
   std::vector<std::vector<std::shared_ptr<OffloadCall>>> calls(ended.size());
   {
     const MutexLock lock(mu_);
@@ -170,14 +170,14 @@ void OffloadLane::end(std::span<const Ended> ended, const std::optional<Error>& 
            ended[i].outcome == &OffloadProgress::failed ? error : std::nullopt);
 }
 
-void OffloadLane::tell(const std::shared_ptr<OffloadCall>& call, const SequenceHash& hash,
-                       std::size_t OffloadProgress::* outcome, const std::optional<Error>& error) {
+void OffloadWorker::tell(const std::shared_ptr<OffloadCall>& call, const SequenceHash& hash,
+                         std::size_t OffloadProgress::* outcome, const std::optional<Error>& error) {
   if (!call->end(hash, outcome, error) || !call->deadline()) return;
   const MutexLock lock(mu_);
   deadlines_.erase({*call->deadline(), call});
 }
 
-void OffloadLane::forget(const SequenceHash& hash, const std::shared_ptr<OffloadCall>& call) {
+void OffloadWorker::forget(const SequenceHash& hash, const std::shared_ptr<OffloadCall>& call) {
   {
     const MutexLock lock(mu_);
     const auto found = calls_.find(hash);
@@ -186,17 +186,17 @@ void OffloadLane::forget(const SequenceHash& hash, const std::shared_ptr<Offload
     leave_blocked(hash, call.get());
     changed_.notify_all();  // others may have waited for its precondition
   }
-  tell(call, hash, call->given_up(), {});
+  tell(call, hash, call->abandoned(), {});
   drop_unwanted(hash);
 }
 
 // What was offered for good keeps the preconditions that were known then: the block may not be written yet.
-void OffloadLane::leave_blocked(const SequenceHash& hash, const OffloadCall* call) {
+void OffloadWorker::leave_blocked(const SequenceHash& hash, const OffloadCall* call) {
   const auto blocked = blocked_.find(hash);
   if (blocked == blocked_.end()) return;
   Blocked& waits = blocked->second;
   const auto leaves = [&](const auto& wait) { return call == nullptr || wait.first == call; };
-  if (waits.for_good) {
+  if (waits.permanently) {
     for (auto& wait : waits.after)
       if (leaves(wait)) wait.first = nullptr;
     return;
@@ -205,7 +205,7 @@ void OffloadLane::leave_blocked(const SequenceHash& hash, const OffloadCall* cal
   if (call == nullptr || !calls_.contains(hash)) blocked_.erase(blocked);
 }
 
-void OffloadLane::drop_unwanted(const SequenceHash& hash) {
+void OffloadWorker::drop_unwanted(const SequenceHash& hash) {
   bool done = false;
   while (!done) {
     {
@@ -231,14 +231,14 @@ void OffloadLane::drop_unwanted(const SequenceHash& hash) {
   }
 }
 
-void OffloadLane::arrived_somewhere(const SequenceHash& hash) {
+void OffloadWorker::arrived_somewhere(const SequenceHash& hash) {
   const MutexLock lock(mu_);
   between_.erase(between_.find(hash));
   if (!oldest_) oldest_ = clock_.now();
   changed_.notify_all();  // another may be on deck now
 }
 
-std::optional<std::uint8_t> OffloadLane::wanted_by(const SequenceHash& hash) const {
+std::optional<std::uint8_t> OffloadWorker::wanted_by(const SequenceHash& hash) const {
   const auto found = calls_.find(hash);
   if (found == calls_.end()) return std::nullopt;
   std::uint8_t highest = 0;
@@ -247,13 +247,13 @@ std::optional<std::uint8_t> OffloadLane::wanted_by(const SequenceHash& hash) con
   return highest;
 }
 
-bool OffloadLane::unwanted(const Batch& batch) const {
+bool OffloadWorker::unwanted(const Batch& batch) const {
   return std::ranges::all_of(batch.members, [this](const Member& member) ASHLAR_REQUIRES(mu_) {
-    return !calls_.contains(member.hash) && !queue_->is_for_good(member.hash);
+    return !calls_.contains(member.hash) && !queue_->is_permanent(member.hash);
   });
 }
 
-void OffloadLane::stopped(const Member& member) {
+void OffloadWorker::stopped(const Member& member) {
   std::optional<std::uint8_t> priority;
   bool withdrawn = false;
   {
@@ -261,21 +261,21 @@ void OffloadLane::stopped(const Member& member) {
     ++counters_.stopped;
     withdrawn = withdrawn_.contains(member.hash);
     priority = wanted_by(member.hash);
-    if (member.for_good) priority = std::max(member.priority, priority.value_or(0));
+    if (member.permanently) priority = std::max(member.priority, priority.value_or(0));
     if (const auto blocked = blocked_.find(member.hash); blocked != blocked_.end() && priority) {
       // It is offered when its precondition has passed.
-      blocked->second.for_good |= member.for_good;
+      blocked->second.permanently |= member.permanently;
       blocked->second.priority = std::max(blocked->second.priority, *priority);
       priority.reset();
     }
   }
   if (withdrawn) end(member.hash, &OffloadProgress::cancelled, {});
   if (withdrawn || !priority) return;
-  offer(member.hash, *priority, member.for_good);
-  if (!member.for_good) drop_unwanted(member.hash);
+  offer(member.hash, *priority, member.permanently);
+  if (!member.permanently) drop_unwanted(member.hash);
 }
 
-void OffloadLane::expire() {
+void OffloadWorker::expire() {
   std::vector<std::shared_ptr<OffloadCall>> due;
   {
     const MutexLock lock(mu_);
@@ -289,7 +289,7 @@ void OffloadLane::expire() {
 
 // A copy that was stopped may be offered again, before its batch has ended: so it looks again after it has
 // waited.
-void OffloadLane::withdraw(std::span<const SequenceHash> hashes, Started started) {
+void OffloadWorker::withdraw(std::span<const SequenceHash> hashes, Started started) {
   const auto has_some = [&](const std::shared_ptr<Batch>& batch) {
     return std::ranges::any_of(batch->members, [&](const Member& member) {
       return std::ranges::find(hashes, member.hash) != hashes.end();
@@ -339,7 +339,7 @@ void OffloadLane::withdraw(std::span<const SequenceHash> hashes, Started started
   for (const SequenceHash& hash : hashes) withdrawn_.erase(withdrawn_.find(hash));
 }
 
-std::size_t OffloadLane::give_up() {
+std::size_t OffloadWorker::drop_queued() {
   std::vector<SequenceHash> waiting;
   std::size_t count = 0;
   {
@@ -367,11 +367,11 @@ bool OffloadHandle::done() const {
   const OffloadProgress now = progress();
   return now.ended() == now.total;
 }
-// Who asks sees to the deadline: the lane's thread may be busy with a copy.
+// Who asks sees to the deadline: the worker's thread may be busy with a copy.
 void OffloadHandle::see_to_deadline() const {
-  if (!call_->deadline() || call_->given_up() == nullptr) return;
+  if (!call_->deadline() || call_->abandoned() == nullptr) return;
   const MutexLock lock(call_->link()->mu);
-  if (call_->link()->lane != nullptr) call_->link()->lane->expire();
+  if (call_->link()->worker != nullptr) call_->link()->worker->expire();
 }
 void OffloadHandle::wait_for_end(std::optional<Clock::TimePoint> when) const {
   const std::optional<Clock::TimePoint> deadline = call_->deadline();
@@ -392,12 +392,12 @@ Result<OffloadProgress> OffloadHandle::wait_until(Clock::TimePoint when) const {
 void OffloadHandle::cancel() const {
   call_->cancel();
   const MutexLock lock(call_->link()->mu);
-  if (call_->link()->lane == nullptr) return;
-  OffloadLane& lane = *call_->link()->lane;
-  lane.expire();  // those whose deadline has come want nothing any more
-  for (const SequenceHash& hash : call_->pending_hashes()) lane.forget(hash, call_);
-  const MutexLock its_lock(lane.mu_);
-  lane.changed_.notify_all();  // those who drain: there may be nothing left
+  if (call_->link()->worker == nullptr) return;
+  OffloadWorker& worker = *call_->link()->worker;
+  worker.expire();  // those whose deadline has come want nothing any more
+  for (const SequenceHash& hash : call_->pending_hashes()) worker.forget(hash, call_);
+  const MutexLock its_lock(worker.mu_);
+  worker.changed_.notify_all();  // those who drain: there may be nothing left
 }
 
 }  // namespace ashlar::tiers

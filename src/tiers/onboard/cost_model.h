@@ -13,20 +13,9 @@
 
 #include "ashlar/base/mutex.h"
 #include "ashlar/events/tier.h"
+#include "ashlar/tiers/onboard_handle.h"
 
 namespace ashlar::tiers {
-
-// Consecutive blocks of a prefix that one tier has.
-struct TierRun {
-  events::TierId tier;
-  std::size_t first = 0;
-  std::size_t count = 0;
-  double seconds = 0;  // to bring them into G1; 0 while nothing was measured
-
-  friend bool operator==(const TierRun& a, const TierRun& b) noexcept {
-    return a.tier == b.tier && a.first == b.first && a.count == b.count;
-  }
-};
 
 class CostModel {
  public:

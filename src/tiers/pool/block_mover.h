@@ -20,17 +20,17 @@
 #include "ashlar/base/clock.h"
 #include "ashlar/base/result.h"
 #include "ashlar/block/hold.h"
-#include "ashlar/tiers/move_control.h"
-#include "ashlar/tiers/tier_pool.h"
 #include "ashlar/tokens/namespace_fingerprint.h"
 #include "ashlar/transfer/executor.h"
+#include "tiers/pool/move_control.h"
+#include "tiers/pool/tier_pool.h"
 
 namespace ashlar::tiers {
 
 // What became of one block.
 enum class Moved : std::uint8_t {
   kArrived,
-  kThere,    // the destination had it already
+  kPresent,  // the destination had it already
   kGone,     // the source had it no more
   kDamaged,  // its bytes did not agree with their checksum; the source has it no more
   kFailed,   // see the error

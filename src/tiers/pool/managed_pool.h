@@ -12,8 +12,8 @@
 #include <vector>
 
 #include "ashlar/block/block_manager.h"
-#include "ashlar/tiers/record_table.h"
-#include "ashlar/tiers/tier_pool.h"
+#include "tiers/pool/record_table.h"
+#include "tiers/pool/tier_pool.h"
 
 namespace ashlar::tiers {
 
@@ -39,7 +39,7 @@ class ReservedBlocks {
   // events.
   template <class LocationOf>
   Published publish(block::BlockManager<Tier>& manager, RecordTable& table,
-                    std::span<const BlockRecord> records, const block::KvReady& ready,
+                    std::span<const TierRecord> records, const block::KvReady& ready,
                     const LocationOf& location_of) {
     Published published{.registered = std::vector<bool>(records.size()), .error = {}};
     block::BlockList<block::CompleteBlock<Tier>> complete;
@@ -80,7 +80,7 @@ class ManagedPool : public Base {
     return manager_.block_registry().template check_presence<Tier>(std::span(&hash, 1))[0];
   }
   std::size_t capacity() const noexcept final { return manager_.total_blocks(); }
-  BlockRecord record(const block::Hold& hold) const final { return records_.of(hold); }
+  TierRecord record(const block::Hold& hold) const final { return records_.of(hold); }
   const RecordTable& records() const noexcept final { return records_; }
   RecordTable& records() noexcept final { return records_; }
 

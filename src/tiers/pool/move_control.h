@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "ashlar/base/mutex.h"
-#include "ashlar/transfer/transfer.h"
+#include "ashlar/transfer/executor.h"
 
 namespace ashlar::tiers {
 

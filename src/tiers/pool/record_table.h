@@ -25,7 +25,7 @@
 #include "ashlar/block/block_id.h"
 #include "ashlar/block/fence.h"
 #include "ashlar/block/hold.h"
-#include "ashlar/tiers/block_record.h"
+#include "tiers/pool/tier_record.h"
 
 namespace ashlar::tiers {
 
@@ -40,7 +40,7 @@ class RecordTable {
   RecordTable(std::size_t blocks, Clock& clock) : clock_(clock), records_(blocks), checksums_(blocks) {}
 
   // The block is about to be registered as this. `after`: it is still being written until then.
-  void write(block::BlockId id, const BlockRecord& record, const std::optional<block::Fence>& after = {}) {
+  void write(block::BlockId id, const TierRecord& record, const std::optional<block::Fence>& after = {}) {
     set_precondition(id, after);
     records_[id.value()] = {record.hash, record.parent, record.salt, clock_.now(), record.priority};
     // relaxed, here and below: the registration publishes it, or the value stands alone.
@@ -48,14 +48,14 @@ class RecordTable {
                                  std::memory_order_relaxed);
   }
   // The record of a block that the caller holds; bare where it was registered past this table.
-  BlockRecord of(const block::Hold& hold) const {
+  TierRecord of(const block::Hold& hold) const {
     const Kept& kept = records_[hold.block_id().value()];
     if (kept.hash != hold.sequence_hash()) return {.hash = hold.sequence_hash()};
-    BlockRecord record{.hash = kept.hash,
-                       .parent = kept.parent,
-                       .salt = kept.salt,
-                       .priority = kept.priority,
-                       .since = kept.since};
+    TierRecord record{.hash = kept.hash,
+                      .parent = kept.parent,
+                      .salt = kept.salt,
+                      .priority = kept.priority,
+                      .since = kept.since};
     const std::uint64_t checksum = checksums_[hold.block_id().value()].load(std::memory_order_relaxed);
     if (checksum != kUnknown) record.checksum = transfer::BlockChecksum(checksum);
     return record;

@@ -16,10 +16,10 @@
 #include "ashlar/block/kv_ready.h"
 #include "ashlar/events/storage_tier.h"
 #include "ashlar/events/tier.h"
-#include "ashlar/tiers/block_record.h"
-#include "ashlar/tiers/record_table.h"
 #include "ashlar/tokens/sequence_hash.h"
 #include "ashlar/transfer/block_set.h"
+#include "tiers/pool/record_table.h"
+#include "tiers/pool/tier_record.h"
 
 namespace ashlar::tiers {
 
@@ -38,9 +38,9 @@ class TierPool {
   // Removes a block that nobody uses; one that is in use goes with its last reference. It is not found by a
   // restart from now on. Errors: kNotFound; kIo.
   virtual Result<void> remove(const tokens::SequenceHash& hash) = 0;
-  virtual BlockRecord record(const block::Hold& hold) const = 0;
+  virtual TierRecord record(const block::Hold& hold) const = 0;
   // Whether the tier has a block of that name with another salt. Salts that are not known are not compared.
-  bool foreign(const tokens::SequenceHash& hash, const SaltFingerprint& salt) {
+  bool has_other_salt(const tokens::SequenceHash& hash, const SaltFingerprint& salt) {
     const SaltFingerprint unknown;
     if (salt == unknown || !has(hash)) return false;
     const std::optional<block::Hold> held = hold(hash);
@@ -82,7 +82,7 @@ class Reservation {
   virtual std::span<const block::BlockId> ids() const noexcept = 0;
   // Registers block i as records[i]; the tier can be asked for them from then on. Empty records are left out,
   // and their blocks go back. Requires: every byte of the others has arrived, which `ready` says.
-  virtual Published publish(std::span<const BlockRecord> records, const block::KvReady& ready) = 0;
+  virtual Published publish(std::span<const TierRecord> records, const block::KvReady& ready) = 0;
   // Block i could not be filled. A pool may hand out others for a while.
   virtual void not_written(std::size_t, const Error&) {}
 };

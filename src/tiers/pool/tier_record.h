@@ -1,4 +1,4 @@
-// BlockRecord: what travels with a block from tier to tier, beside its bytes.
+// TierRecord: what travels with a block from tier to tier, beside its bytes.
 //
 // Thread safety: immutable values.
 #pragma once
@@ -9,21 +9,11 @@
 #include "ashlar/base/clock.h"
 #include "ashlar/block/block_retention.h"
 #include "ashlar/block/sequence_start.h"
-#include "ashlar/tokens/namespace_fingerprint.h"
-#include "ashlar/tokens/salt.h"
+#include "ashlar/tiers/salt_fingerprint.h"
 #include "ashlar/tokens/sequence_hash.h"
 #include "ashlar/transfer/block_checksum.h"
 
 namespace ashlar::tiers {
-
-// 128 bits over LoRA name and tenant. Their sum of hashes enters the names of blocks; this tells them apart
-// where two names meet. Zero: not known.
-using SaltFingerprint = tokens::NamespaceFingerprint;
-
-inline SaltFingerprint salt_fingerprint(const tokens::Salt& salt) {
-  return SaltFingerprint(tokens::NamespaceFields{
-      .model = salt.lora(), .dtype = salt.tenant(), .layout = "salt", .block_size = 0});
-}
 
 // What the events of a tier say of where a block lies: 0 for memory, a file of G3 or a volume of G4 else.
 struct EventLocation {
@@ -35,7 +25,7 @@ struct EventLocation {
   }
 };
 
-struct BlockRecord {
+struct TierRecord {
   tokens::SequenceHash hash = {};  // zero: no block
   tokens::SequenceHash parent =
       {};  // the block before it; zero for the first of a sequence, or when it is not known

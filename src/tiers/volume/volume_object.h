@@ -15,7 +15,7 @@
 #include <string>
 
 #include "ashlar/base/result.h"
-#include "ashlar/layout/dtype.h"
+#include "ashlar/layout/layout_config.h"
 #include "ashlar/layout/shard.h"
 #include "ashlar/tokens/namespace_fingerprint.h"
 #include "ashlar/tokens/sequence_hash.h"
@@ -34,7 +34,7 @@ struct VolumeObject {
   std::uint64_t scheme_fingerprint = 0;    // of the hash scheme
   transfer::BlockChecksum checksum = {};   // of the block, in canonical form
   layout::Shard shard = {};                // of the first plane, with the rank
-  std::uint32_t page_size = 0;
+  std::uint32_t block_size = 0;
   std::uint32_t planes = 0;
   layout::Dtype dtype = layout::Dtype::kBF16;  // of the first plane
   std::uint64_t payload_bytes = 0;

@@ -23,31 +23,16 @@
 #include <vector>
 
 #include "ashlar/base/mutex.h"
-#include "ashlar/tiers/block_mover.h"
-#include "ashlar/tiers/managed_pool.h"
 #include "ashlar/tiers/volume.h"
-#include "ashlar/tiers/volume_object.h"
+#include "ashlar/tiers/volume_registry.h"
+#include "tiers/pool/block_mover.h"
+#include "tiers/pool/managed_pool.h"
+#include "tiers/volume/volume_object.h"
 
 namespace ashlar::tiers {
 
 class ObjectClaims;
 class VolumeCalls;
-
-struct VolumeUse {
-  bool write = true;  // blocks may go there, and be removed; else it is only read
-};
-
-// What a pool knows of a volume.
-struct VolumeStatus {
-  std::uint16_t number = 0;  // among those of its manager, for ever
-  std::string name;
-  std::string describes;
-  bool write = true;
-  std::size_t blocks = 0;  // known to be there
-  std::uint64_t put = 0;
-  std::uint64_t got = 0;
-  std::uint64_t failed = 0;
-};
 
 class VolumePool final : public ManagedPool<events::G4, TierPool> {
  public:
@@ -140,12 +125,12 @@ class VolumePool final : public ManagedPool<events::G4, TierPool> {
   bool is_stop(const Error& error, const CallLimits& limits) const;
   // Where a block goes. Nothing when no volume takes blocks.
   std::optional<Number> choose(const tokens::SequenceHash& hash) const;
-  VolumeObject object_of(const BlockRecord& record) const;
+  VolumeObject object_of(const TierRecord& record) const;
   // Takes blocks of the manager; what had to go is removed from its volume, where that is wanted.
   Result<ReservedBlocks<events::G4>> take(std::size_t n, const CallLimits& limits);
   void remove_evicted(std::span<const std::pair<Number, tokens::SequenceHash>> evicted,
                       const CallLimits& limits);
-  void publish(ReservedBlocks<events::G4>& taken, std::span<const BlockRecord> records,
+  void publish(ReservedBlocks<events::G4>& taken, std::span<const TierRecord> records,
                std::span<const Number> numbers, MoveReport& report, std::span<const std::size_t> places);
   // False where the block is not, or is on another volume.
   bool forget(const tokens::SequenceHash& hash, Number number);
@@ -154,8 +139,8 @@ class VolumePool final : public ManagedPool<events::G4, TierPool> {
   void settle(Reading& reading, std::size_t i, std::span<const tokens::SequenceHash> hashes,
               std::span<block::Hold> holds, MoveReport& report, const CallLimits& limits);
   Result<void> inspect(const block::Hold& hold, std::span<const std::byte> header, BytePool& to,
-                       block::BlockId id, BlockRecord* out) const;
-  Result<void> check_written(const Use& volume, const BlockRecord& record, const BytePool& from,
+                       block::BlockId id, TierRecord* out) const;
+  Result<void> check_written(const Use& volume, const TierRecord& record, const BytePool& from,
                              const CallLimits& limits);
 
   const Options options_;

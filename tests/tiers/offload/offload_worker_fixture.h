@@ -1,4 +1,4 @@
-// Lanes between the tiers of a test.
+// Workers between the tiers of a test.
 #pragma once
 
 #include <cstdint>
@@ -7,18 +7,18 @@
 #include <utility>
 #include <vector>
 
-#include "ashlar/tiers/offload_lane.h"
+#include "tiers/offload/offload_worker.h"
 #include "tiers/tier_fixture.h"
 
 namespace ashlar::tiers {
 
-class OffloadLaneTest : public TierTest {
+class OffloadWorkerTest : public TierTest {
  protected:
-  std::unique_ptr<OffloadLane> lane(BytePool& from, BytePool& to, OffloadLaneOptions options = {},
-                                    OffloadLane::Arrived arrived = {}) {
-    return OffloadLane::create(
+  std::unique_ptr<OffloadWorker> worker(BytePool& from, BytePool& to, OffloadWorkerOptions options = {},
+                                        OffloadWorker::Arrived arrived = {}) {
+    return OffloadWorker::create(
                from, to,
-               [&](std::vector<block::Hold> holds, const MoveOptions& move) -> OffloadLane::Finish {
+               [&](std::vector<block::Hold> holds, const MoveOptions& move) -> OffloadWorker::Finish {
                  const std::shared_ptr<BlockMover::Running> running =
                      mover_->begin(from, to, std::move(holds), move);
                  return [running] { return running->finish(); };

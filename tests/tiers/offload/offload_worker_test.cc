@@ -1,4 +1,4 @@
-#include "ashlar/tiers/offload_lane.h"
+#include "tiers/offload/offload_worker.h"
 
 #include <gtest/gtest.h>
 
@@ -10,15 +10,15 @@
 #include <vector>
 
 #include "ashlar/base/random.h"
-#include "tiers/offload/offload_lane_fixture.h"
+#include "tiers/offload/offload_worker_fixture.h"
 
 namespace ashlar::tiers {
 namespace {
 
-TEST_F(OffloadLaneTest, BlocksGoDownThroughTwoLanes) {
+TEST_F(OffloadWorkerTest, BlocksGoDownThroughTwoWorkers) {
   for (std::uint64_t i = 0; i < 5; ++i) compute(i);
-  const auto to_disk = lane(*g2_, *g3_);
-  const auto to_host = lane(*g1_, *g2_, {}, [&](const SequenceHash& hash, std::uint8_t priority) {
+  const auto to_disk = worker(*g2_, *g3_);
+  const auto to_host = worker(*g1_, *g2_, {}, [&](const SequenceHash& hash, std::uint8_t priority) {
     to_disk->offload(std::span(&hash, 1), priority);
   });
   const OffloadHandle handle = to_host->offload(names({0, 1, 2, 3, 4}), 35);
@@ -32,9 +32,9 @@ TEST_F(OffloadLaneTest, BlocksGoDownThroughTwoLanes) {
   expect_counts_exact();
 }
 
-TEST_F(OffloadLaneTest, ThePolicyDecides) {
+TEST_F(OffloadWorkerTest, ThePolicyDecides) {
   for (std::uint64_t i = 0; i < 4; ++i) compute(i);
-  const auto filtered = lane(
+  const auto filtered = worker(
       *g1_, *g2_,
       {.policy = all_of(
            {absent_below(), priority_at_least(10),
@@ -48,10 +48,10 @@ TEST_F(OffloadLaneTest, ThePolicyDecides) {
   EXPECT_EQ(filtered->counters().filtered, 4u);
 }
 
-TEST_F(OffloadLaneTest, NothingIsCopiedTwice) {
+TEST_F(OffloadWorkerTest, NothingIsCopiedTwice) {
   for (std::uint64_t i = 0; i < 3; ++i) compute(i);
   move(*g1_, *g2_, {0, 1, 2});
-  const auto to_disk = lane(*g2_, *g3_);
+  const auto to_disk = worker(*g2_, *g3_);
   gate_ = std::make_shared<Gate>();
   const OffloadHandle first = to_disk->offload(names({0, 1}), 35);
   gate_->wait_for_somebody();
@@ -60,13 +60,13 @@ TEST_F(OffloadLaneTest, NothingIsCopiedTwice) {
   EXPECT_EQ(first.wait()->arrived, 2u);
   EXPECT_EQ(second.wait()->arrived, 3u);
   EXPECT_EQ(to_disk->counters().arrived, 3u);
-  EXPECT_EQ(*to_disk->offload(names({0}), 35).wait(), (OffloadProgress{.total = 1, .there = 1}));
+  EXPECT_EQ(*to_disk->offload(names({0}), 35).wait(), (OffloadProgress{.total = 1, .present = 1}));
   EXPECT_EQ(*to_disk->offload(names({9}), 35).wait(), (OffloadProgress{.total = 1, .gone = 1}));
 }
 
-TEST_F(OffloadLaneTest, ABlockWaitsForItsPrecondition) {
+TEST_F(OffloadWorkerTest, ABlockWaitsForItsPrecondition) {
   for (std::uint64_t i = 0; i < 4; ++i) compute(i);
-  const auto to_host = lane(*g1_, *g2_);
+  const auto to_host = worker(*g1_, *g2_);
   auto [one, signal_one] = block::Fence::create();
   auto [two, signal_two] = block::Fence::create();
   const OffloadHandle handle = to_host->offload(names({0, 1}), {.after = {one, two}});
@@ -89,9 +89,9 @@ TEST_F(OffloadLaneTest, ABlockWaitsForItsPrecondition) {
   EXPECT_EQ(to_host->counters().blocked, 0u);
 }
 
-TEST_F(OffloadLaneTest, APreconditionThatIsAbandonedIsAFailure) {
+TEST_F(OffloadWorkerTest, APreconditionThatIsAbandonedIsAFailure) {
   compute(0);
-  const auto to_host = lane(*g1_, *g2_);
+  const auto to_host = worker(*g1_, *g2_);
   auto made = std::make_optional(block::Fence::create());
   const OffloadHandle handle = to_host->offload(names({0}), {.after = {made->first}});
   made.reset();
@@ -102,21 +102,21 @@ TEST_F(OffloadLaneTest, APreconditionThatIsAbandonedIsAFailure) {
   expect_counts_exact();
 }
 
-TEST_F(OffloadLaneTest, BytesBoundABatch) {
+TEST_F(OffloadWorkerTest, BytesBoundABatch) {
   for (std::uint64_t i = 0; i < 5; ++i) compute(i);
-  const auto to_host = lane(*g1_, *g2_, {.batch_bytes = 2 * g1_->block_bytes()});
+  const auto to_host = worker(*g1_, *g2_, {.batch_bytes = 2 * g1_->block_bytes()});
   EXPECT_EQ(to_host->offload(names({0, 1, 2, 3, 4}), 35).wait()->arrived, 5u);
   EXPECT_GE(to_host->counters().batches, 3u);
 }
 
-TEST_F(OffloadLaneTest, ABudgetSpreadsBatchesOverTime) {
+TEST_F(OffloadWorkerTest, ABudgetSpreadsBatchesOverTime) {
   for (std::uint64_t i = 0; i < 4; ++i) compute(i);
   ManualClock clock;
-  const auto to_host = lane(*g1_, *g2_,
-                            {.batch_blocks = 2,
-                             .full_batch = 2,
-                             .bytes_per_second = g1_->block_bytes(),  // a block a second
-                             .clock = &clock});
+  const auto to_host = worker(*g1_, *g2_,
+                              {.batch_blocks = 2,
+                               .full_batch = 2,
+                               .bytes_per_second = g1_->block_bytes(),  // a block a second
+                               .clock = &clock});
   const OffloadHandle handle = to_host->offload(names({0, 1, 2, 3}), 35);
   while (to_host->counters().batches < 1 || clock.waiters() < 1) std::this_thread::yield();
   EXPECT_EQ(handle.progress().arrived, 2u);
@@ -127,10 +127,10 @@ TEST_F(OffloadLaneTest, ABudgetSpreadsBatchesOverTime) {
   EXPECT_EQ(handle.wait()->arrived, 4u);
 }
 
-TEST_F(OffloadLaneTest, AFailedBatchIsToldAndMayBeTriedAgain) {
+TEST_F(OffloadWorkerTest, AFailedBatchIsToldAndMayBeTriedAgain) {
   for (std::uint64_t i = 0; i < 3; ++i) compute(i);
   move(*g1_, *g2_, {0, 1, 2});
-  const auto to_disk = lane(*g2_, *g3_);
+  const auto to_disk = worker(*g2_, *g3_);
   error_ = EIO;
   const OffloadHandle handle = to_disk->offload(names({0, 1, 2}), 35);
   const Result<OffloadProgress> failed = handle.wait();
@@ -142,11 +142,11 @@ TEST_F(OffloadLaneTest, AFailedBatchIsToldAndMayBeTriedAgain) {
   expect_counts_exact();
 }
 
-TEST_F(OffloadLaneTest, TheTailOfABatchGoesByTime) {
+TEST_F(OffloadWorkerTest, TheTailOfABatchGoesByTime) {
   ManualClock clock;
   compute(0);
   const auto to_host =
-      lane(*g1_, *g2_, {.full_batch = 4, .max_wait = std::chrono::seconds(1), .clock = &clock});
+      worker(*g1_, *g2_, {.full_batch = 4, .max_wait = std::chrono::seconds(1), .clock = &clock});
   const OffloadHandle handle = to_host->offload(names({0}), 35);
   while (clock.waiters() == 0) std::this_thread::yield();
   EXPECT_FALSE(handle.done()) << "it waits for others to go along";
@@ -154,10 +154,10 @@ TEST_F(OffloadLaneTest, TheTailOfABatchGoesByTime) {
   EXPECT_EQ(handle.wait()->arrived, 1u);
 }
 
-TEST_F(OffloadLaneTest, DestructionEndsEveryCall) {
+TEST_F(OffloadWorkerTest, DestructionEndsEveryCall) {
   for (std::uint64_t i = 0; i < 4; ++i) compute(i);
   move(*g1_, *g2_, {0, 1, 2, 3});
-  auto to_disk = lane(*g2_, *g3_, {.batch_blocks = 1, .full_batch = 1});
+  auto to_disk = worker(*g2_, *g3_, {.batch_blocks = 1, .full_batch = 1});
   gate_ = std::make_shared<Gate>();
   const OffloadHandle handle = to_disk->offload(names({0, 1, 2, 3}), 35);
   gate_->wait_for_somebody();
@@ -172,21 +172,21 @@ TEST_F(OffloadLaneTest, DestructionEndsEveryCall) {
   expect_counts_exact();
 }
 
-TEST_F(OffloadLaneTest, OptionsAreChecked) {
-  const auto nowhere = [](std::vector<block::Hold>, const MoveOptions&) { return OffloadLane::Finish(); };
-  EXPECT_FALSE(OffloadLane::create(*g1_, *g2_, nowhere, {.batch_blocks = 0}));
-  EXPECT_FALSE(OffloadLane::create(*g1_, *g2_, nowhere, {.batch_blocks = 4, .full_batch = 5}));
-  EXPECT_FALSE(OffloadLane::create(*g1_, *g2_, nowhere, {.policy = nullptr}));
-  EXPECT_FALSE(OffloadLane::create(*g1_, *g2_, nowhere, {.batch_bytes = 0}));
+TEST_F(OffloadWorkerTest, OptionsAreChecked) {
+  const auto nowhere = [](std::vector<block::Hold>, const MoveOptions&) { return OffloadWorker::Finish(); };
+  EXPECT_FALSE(OffloadWorker::create(*g1_, *g2_, nowhere, {.batch_blocks = 0}));
+  EXPECT_FALSE(OffloadWorker::create(*g1_, *g2_, nowhere, {.batch_blocks = 4, .full_batch = 5}));
+  EXPECT_FALSE(OffloadWorker::create(*g1_, *g2_, nowhere, {.policy = nullptr}));
+  EXPECT_FALSE(OffloadWorker::create(*g1_, *g2_, nowhere, {.batch_bytes = 0}));
 }
 
-// Threads offer, cancel and use blocks while lanes run; afterwards everything below is right and all counts
+// Threads offer, cancel and use blocks while workers run; afterwards everything below is right and all counts
 // are exact.
-TEST_F(OffloadLaneTest, ManyThreadsAtOnce) {
+TEST_F(OffloadWorkerTest, ManyThreadsAtOnce) {
   for (std::uint64_t i = 0; i < kG1Blocks; ++i) compute(i);
   {
-    const auto to_disk = lane(*g2_, *g3_, {.policy = absent_below()});
-    const auto to_host = lane(*g1_, *g2_, {}, [&](const SequenceHash& hash, std::uint8_t priority) {
+    const auto to_disk = worker(*g2_, *g3_, {.policy = absent_below()});
+    const auto to_host = worker(*g1_, *g2_, {}, [&](const SequenceHash& hash, std::uint8_t priority) {
       to_disk->offload(std::span(&hash, 1), priority);
     });
     std::vector<std::thread> threads;
