@@ -28,8 +28,7 @@
 
 #include "ashlar/storage/disk_storage.h"
 #include "ashlar/tiers/kv_block_manager.h"
-#include "ashlar/transfer/file_executor.h"
-#include "ashlar/transfer/memcpy_executor.h"
+#include "ashlar/transfer/host_executors.h"
 #include "ashlar/transfer/transfer_engine.h"
 #include "counting_allocator.h"
 #include "tier_gpu.h"
@@ -48,7 +47,7 @@ constexpr std::uint64_t kTotal = std::uint64_t{256} << 20;
 constexpr double kTarget = 0.85;
 
 std::shared_ptr<transfer::Executor> host_engine() {
-  transfer::EngineOptions options;
+  transfer::TransferEngineOptions options;
   options.executors = {transfer::MemcpyExecutor::create().value(), transfer::FileExecutor::create().value()};
   return transfer::TransferEngine::create(std::move(options)).value();
 }
@@ -268,14 +267,15 @@ void run_restart(const std::string& folder, std::uint32_t blocks) {
   std::size_t found = 0;
   for (int run = 0; run < 5; ++run) {
     const auto start = std::chrono::steady_clock::now();
-    auto kv = KvBlockManager::create(
-                  {.model = block_pieces(4096, 1).config(),
-                   .block_size = 16,
-                   .keys = keys,
-                   .g1 = {.blocks = 1},
-                   .g2 = tiers::TierShape{.blocks = 1},
-                   .g3 = tiers::DiskShape{.blocks = blocks, .paths = {path}, .survive_power_loss = false}})
-                  .value();
+    auto kv =
+        KvBlockManager::create(
+            {.model = block_pieces(4096, 1).config(),
+             .block_size = 16,
+             .keys = keys,
+             .g1 = {.block_count = 1},
+             .g2 = tiers::TierShape{.block_count = 1},
+             .g3 = tiers::DiskShape{.block_count = blocks, .paths = {path}, .survive_power_loss = false}})
+            .value();
     seconds.push_back(std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
     found = kv->g3()->status().inactive;
   }

@@ -3,9 +3,9 @@
 #include <cuda_runtime.h>
 
 #include "ashlar/backend/cuda/cuda_executor.h"
+#include "ashlar/backend/cuda/cuda_page_locker.h"
 #include "ashlar/backend/cuda/device.h"
 #include "ashlar/backend/cuda/device_storage.h"
-#include "ashlar/backend/cuda/page_locker.h"
 #include "tier_setup.h"
 
 namespace ashlar::bench {
@@ -22,7 +22,7 @@ int run_gpu_tiers() {
     std::fprintf(stderr, "%s\n", cudaGetErrorString(status));
     std::exit(1);
   };
-  const auto pinned = std::make_shared<storage::PinnedAllocator>(cuda::PageLocker::create().value());
+  const auto pinned = std::make_shared<storage::PinnedAllocator>(cuda::CudaPageLocker::create().value());
   const auto device = std::make_shared<cuda::DeviceAllocator>();
   const std::shared_ptr<transfer::Executor> executor = cuda::CudaExecutor::create().value();
   void* plain_device = nullptr;

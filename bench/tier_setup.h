@@ -79,30 +79,30 @@ class TierSetup {
     tiers::KvOptions kv_options{.model = block_pieces(options.bytes, 1).config(),
                                 .block_size = 16,
                                 .keys = tier_keys(),
-                                .g1 = {.blocks = options.blocks, .allocator = options.g1},
-                                .g2 = tiers::TierShape{.blocks = room, .allocator = options.g2},
+                                .g1 = {.block_count = options.blocks, .allocator = options.g1},
+                                .g2 = tiers::TierShape{.block_count = room, .allocator = options.g2},
                                 .executor = options.executor};
     if (options.bytes < 4096) kv_options.model.alignment = 1;
     if (options.disk)
       kv_options.g3 = tiers::DiskShape{
-          .blocks = room, .paths = {options.folder + "/g3"}, .survive_power_loss = options.sync};
+          .block_count = room, .paths = {options.folder + "/g3"}, .survive_power_loss = options.sync};
     if (options.volume) {
       volume_ = options.folder + "/volume";
       std::filesystem::create_directory(volume_);
       kv_options.g4 =
-          tiers::VolumeShape{.blocks = room,
+          tiers::VolumeShape{.block_count = room,
                              .probe = false,
                              .volumes = {{.name = "v",
                                           .kind = "directory",
                                           .location = volume_,
                                           .options = {{"sync", options.sync ? "true" : "false"}}}}};
     }
-    for (tiers::WayDown* const way : {&kv_options.to_g2, &kv_options.to_g3, &kv_options.to_g4}) {
+    for (tiers::OffloadRoute* const way : {&kv_options.to_g2, &kv_options.to_g3, &kv_options.to_g4}) {
       way->trigger = tiers::Trigger::kOnCall;
-      way->lane.queue = {.on_deck = 256, .waiting = options.blocks};
-      way->lane.batch_blocks = 256;
-      way->lane.batch_bytes = std::uint64_t{64} << 20;
-      way->lane.full_batch = 1;
+      way->worker.queue = {.on_deck = 256, .waiting = options.blocks};
+      way->worker.batch_blocks = 256;
+      way->worker.batch_bytes = std::uint64_t{64} << 20;
+      way->worker.full_batch = 1;
     }
     g3_ = options.disk ? options.folder + "/g3" : "";
     auto made = tiers::KvBlockManager::create(std::move(kv_options));
@@ -149,7 +149,7 @@ class TierSetup {
     const auto handle = kv_->prefetch(names_).value();
     if (const auto done = handle.wait(); !done) stop(done.error());
     std::size_t hits = 0;
-    for (const tiers::BlockOutcome& block : handle.blocks()) hits += block.state == tiers::BlockState::kHit;
+    for (const tiers::BlockOutcome& block : handle.blocks()) hits += block.state == tiers::OnboardState::kHit;
     expect(hits);
   }
 

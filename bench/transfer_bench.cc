@@ -19,8 +19,7 @@
 #include <vector>
 
 #include "ashlar/transfer/block_checksum.h"
-#include "ashlar/transfer/file_executor.h"
-#include "ashlar/transfer/memcpy_executor.h"
+#include "ashlar/transfer/host_executors.h"
 #include "tokens/xxhash_inline.h"
 #include "transfer_gpu.h"
 #include "transfer_measure.h"
@@ -86,10 +85,10 @@ bool run_host() {
 // one piece.
 void run_transform() {
   const std::uint32_t threads = thread_count();
-  const layout::LayoutConfig config = {.num_blocks = 256,
+  const layout::LayoutConfig config = {.block_count = 256,
                                        .num_layers = 8,
                                        .outer_dim = 2,
-                                       .page_size = 16,
+                                       .block_size = 16,
                                        .num_heads = 8,
                                        .head_dim = 128,
                                        .inner_dim = 1024,
@@ -110,10 +109,10 @@ void run_transform() {
 
 void run_checksum() {
   std::printf("checksum of a block of 1 MiB, one thread; the limit is one XXH3 over the same bytes\n");
-  const layout::LayoutConfig config = {.num_blocks = 64,
+  const layout::LayoutConfig config = {.block_count = 64,
                                        .num_layers = 16,
                                        .outer_dim = 2,
-                                       .page_size = 16,
+                                       .block_size = 16,
                                        .num_heads = 8,
                                        .head_dim = 128,
                                        .inner_dim = 1024,

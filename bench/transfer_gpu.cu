@@ -28,11 +28,11 @@
 #include <vector>
 
 #include "ashlar/backend/cuda/cuda_executor.h"
+#include "ashlar/backend/cuda/cuda_page_locker.h"
 #include "ashlar/backend/cuda/device.h"
 #include "ashlar/backend/cuda/device_storage.h"
-#include "ashlar/backend/cuda/page_locker.h"
 #include "ashlar/base/random.h"
-#include "ashlar/transfer/copy_cursor.h"
+#include "ashlar/transfer/copy_plan.h"
 
 namespace ashlar::bench {
 namespace {
@@ -85,7 +85,7 @@ struct Settings {
 
 // The executor under test, the allocators, a stream for the plain copies.
 struct Machine {
-  Machine() : pinned(need(backend::cuda::PageLocker::create())) {
+  Machine() : pinned(need(backend::cuda::CudaPageLocker::create())) {
     need(cudaStreamCreateWithFlags(&to_host, cudaStreamNonBlocking), "stream");
     need(cudaStreamCreateWithFlags(&to_device, cudaStreamNonBlocking), "stream");
   }
@@ -115,10 +115,10 @@ struct Scattered {
   Scattered(Machine& machine, std::uint64_t piece, double gib) {
     const std::uint64_t bytes = static_cast<std::uint64_t>(gib * kGiB);
     const auto layers = static_cast<std::uint32_t>(std::clamp<std::uint64_t>(bytes / piece / 64, 4, 32));
-    const layout::LayoutConfig config{.num_blocks = static_cast<std::uint32_t>(bytes / (piece * layers)),
+    const layout::LayoutConfig config{.block_count = static_cast<std::uint32_t>(bytes / (piece * layers)),
                                       .num_layers = layers,
                                       .outer_dim = 2,
-                                      .page_size = 16,
+                                      .block_size = 16,
                                       .num_heads = 1,
                                       .head_dim = static_cast<std::uint32_t>(piece / 64),
                                       .inner_dim = static_cast<std::uint32_t>(piece / 64),
@@ -127,8 +127,8 @@ struct Scattered {
         need(BlockSet::allocate(need(layout::Layout::create(config, order::kBlockFirstNhd)), machine.device));
     on_host = need(
         BlockSet::allocate(need(layout::Layout::create(config, order::kFullyContiguousNhd)), machine.pinned));
-    const auto one = shuffled(config.num_blocks, 1);
-    const auto two = shuffled(config.num_blocks, 2);
+    const auto one = shuffled(config.block_count, 1);
+    const auto two = shuffled(config.block_count, 2);
     out = std::make_unique<TransferPlan>(need(transfer::plan(on_device, one, on_host, two)));
     in = std::make_unique<TransferPlan>(need(transfer::plan(on_host, two, on_device, one)));
   }
@@ -497,12 +497,12 @@ void table_orders(Machine& machine, CudaExecutor& executor, const Settings& sett
   std::printf("\nNHD on the device, HND on the host: 16 tokens, 8 heads of 256 bytes, 32 layers\n");
   std::printf("%-5s %8s %12s %6s\n", "", "ours", "contiguous", "share");
   layout::LayoutConfig config{
-      .num_layers = 32, .outer_dim = 2, .page_size = 16, .num_heads = 8, .head_dim = 128, .inner_dim = 1024};
-  config.num_blocks =
+      .num_layers = 32, .outer_dim = 2, .block_size = 16, .num_heads = 8, .head_dim = 128, .inner_dim = 1024};
+  config.block_count =
       static_cast<std::uint32_t>(settings.gib * kGiB / static_cast<double>(config.block_bytes()));
   const layout::Layout nhd = need(layout::Layout::create(config, order::kBlockFirstNhd));
   const layout::Layout hnd = need(layout::Layout::create(config, order::kFullyContiguousHnd));
-  const auto blocks = shuffled(config.num_blocks, 5);
+  const auto blocks = shuffled(config.block_count, 5);
   for (const std::string_view way : {"D2H", "H2D", "D2D"}) {
     storage::Allocator& source =
         way == "H2D" ? static_cast<storage::Allocator&>(machine.pinned) : machine.device;
@@ -511,7 +511,7 @@ void table_orders(Machine& machine, CudaExecutor& executor, const Settings& sett
     // Whole blocks of HND on the host, layers of NHD on the device.
     const auto from = need(BlockSet::allocate(way == "H2D" ? hnd : nhd, source));
     const auto to = need(BlockSet::allocate(way == "H2D" ? nhd : hnd, target));
-    const TransferPlan plan = need(transfer::plan(from, blocks, to, shuffled(config.num_blocks, 6)));
+    const TransferPlan plan = need(transfer::plan(from, blocks, to, shuffled(config.block_count, 6)));
     std::vector<double> ours;
     std::vector<double> plain;
     for (int run = -1; run < settings.runs; ++run) {

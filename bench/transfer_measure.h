@@ -25,10 +25,10 @@ inline constexpr std::size_t kTransferPairs = 9;
 
 // Blocks that are one contiguous piece each, aligned as files want it.
 inline layout::Layout block_pieces(std::uint64_t block_bytes, std::uint32_t blocks) {
-  return layout::Layout::create({.num_blocks = blocks,
+  return layout::Layout::create({.block_count = blocks,
                                  .num_layers = 1,
                                  .outer_dim = 1,
-                                 .page_size = 16,
+                                 .block_size = 16,
                                  .num_heads = 1,
                                  .head_dim = static_cast<std::uint32_t>(block_bytes / 16),
                                  .inner_dim = static_cast<std::uint32_t>(block_bytes / 16),

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "ashlar/backend/uring/uring_executor.h"
-#include "ashlar/transfer/file_executor.h"
+#include "ashlar/transfer/host_executors.h"
 #include "transfer_measure.h"
 #include "transfer_parts.h"
 

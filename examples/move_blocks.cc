@@ -9,7 +9,7 @@
 
 #include "ashlar/ashlar.h"
 #include "ashlar/transfer/block_checksum.h"
-#include "ashlar/transfer/file_executor.h"
+#include "ashlar/transfer/host_executors.h"
 
 using namespace ashlar;
 using block::KvReady;
@@ -22,10 +22,10 @@ constexpr std::uint32_t kBlocks = 8;
 
 // 4 layers, 16 tokens, 2 heads of 64 bf16: 32 KiB a block. Memory has heads outermost, the file tokens.
 layout::Layout shape(const layout::AxisOrder& order) {
-  return layout::Layout::create({.num_blocks = kBlocks,
+  return layout::Layout::create({.block_count = kBlocks,
                                  .num_layers = 4,
                                  .outer_dim = 2,
-                                 .page_size = 16,
+                                 .block_size = 16,
                                  .num_heads = 2,
                                  .head_dim = 64,
                                  .inner_dim = 128,
@@ -70,7 +70,7 @@ int main() {
       host.register_block(
               std::move(fresh[0]).complete(sequence.blocks()[0], KvReady::asserted_by_caller()).value())
           .value());
-  const transfer::BlockName name = {source->sequence_hash(), {}};
+  const transfer::ChecksumKey name = {source->sequence_hash(), {}};
   const auto checksum = transfer::checksum_block(*host_bytes, at, name).value();
 
   // Down: the transfer owns the source until the kernel reports the end; its result is the proof that

@@ -27,10 +27,10 @@ constexpr int kTurns = 400;
 
 // 4 layers, 2 heads of 64 bf16: 32 KiB a block.
 layout::LayoutConfig model() {
-  return {.num_blocks = 1,
+  return {.block_count = 1,
           .num_layers = 4,
           .outer_dim = 2,
-          .page_size = kBlockSize,
+          .block_size = kBlockSize,
           .num_heads = 2,
           .head_dim = 64,
           .inner_dim = 128,
@@ -67,11 +67,11 @@ int main() {
       {.model = model(),
        .block_size = kBlockSize,
        .keys = keys,
-       .g1 = {.blocks = 96, .order = layout::order::kBlockSecondNhd},
-       .g2 = tiers::TierShape{.blocks = 192},
-       .g3 = tiers::DiskShape{.blocks = 384, .paths = {folder + "/g3"}},
+       .g1 = {.block_count = 96, .order = layout::order::kBlockSecondNhd},
+       .g2 = tiers::TierShape{.block_count = 192},
+       .g3 = tiers::DiskShape{.block_count = 384, .paths = {folder + "/g3"}},
        .g4 = tiers::VolumeShape{
-           .blocks = 4096,
+           .block_count = 4096,
            .volumes = {{.name = "shared", .kind = "directory", .location = folder + "/volume"}}}});
   if (!made) {
     std::fprintf(stderr, "%s\n", made.error().to_string().c_str());
@@ -129,8 +129,8 @@ int main() {
                 static_cast<unsigned long long>(counters.onboarded),
                 static_cast<unsigned long long>(counters.evictions));
   };
-  const auto mib = [](const std::optional<tiers::OffloadLaneCounters>& lane) {
-    return static_cast<double>(lane->bytes) / (1 << 20);
+  const auto mib = [](const std::optional<tiers::OffloadCounters>& worker) {
+    return static_cast<double>(worker->bytes) / (1 << 20);
   };
   std::printf("%d turns of %d users, every hit compared with its checksum\n", kTurns, kUsers);
   line("G1", status.g1);

@@ -16,13 +16,13 @@ constexpr std::array<Axis, kAxes> kAllAxes = {Axis::kBlock, Axis::kLayer, Axis::
 std::uint32_t extent_of(const LayoutConfig& config, Axis axis) noexcept {
   switch (axis) {
     case Axis::kBlock:
-      return config.num_blocks;
+      return config.block_count;
     case Axis::kLayer:
       return config.num_layers;
     case Axis::kOuter:
       return config.outer_dim;
     case Axis::kToken:
-      return config.page_size;
+      return config.block_size;
     case Axis::kHead:
       return config.num_heads;
   }
@@ -126,8 +126,8 @@ Result<Layout> Layout::create(const LayoutConfig& config, const Strides& strides
   // The padding behind the last block belongs to it, where blocks are outermost: whole blocks can be read and
   // written.
   if (!axes.empty() && axes.back() == Axis::kBlock)
-    end = strides.block * config.num_blocks;
-  else if (config.num_blocks == 1 && strides.block > end)
+    end = strides.block * config.block_count;
+  else if (config.block_count == 1 && strides.block > end)
     end = strides.block;
   if (end > kMaxLayoutBytes) return too_large("with the padding of its last block");
   return Layout(config, strides, regions, end);

@@ -12,8 +12,8 @@ Result<void> LayoutConfig::validate() const {
     return {};
   };
   for (const auto& checked :
-       {positive("num_blocks", num_blocks), positive("num_layers", num_layers),
-        positive("page_size", page_size), positive("num_heads", num_heads), positive("head_dim", head_dim)})
+       {positive("block_count", block_count), positive("num_layers", num_layers),
+        positive("block_size", block_size), positive("num_heads", num_heads), positive("head_dim", head_dim)})
     if (!checked) return checked.error();
   if (outer_dim != 1 && outer_dim != 2)
     return make_error(ErrorCode::kInvalidArgument,
@@ -31,13 +31,13 @@ Result<void> LayoutConfig::validate() const {
                         field, static_cast<unsigned long long>(value));
   std::uint64_t bytes = width_of(dtype);
   for (const std::uint64_t factor :
-       {std::uint64_t{inner_dim}, std::uint64_t{page_size}, std::uint64_t{outer_dim},
-        std::uint64_t{num_layers}, std::uint64_t{num_blocks}}) {
+       {std::uint64_t{inner_dim}, std::uint64_t{block_size}, std::uint64_t{outer_dim},
+        std::uint64_t{num_layers}, std::uint64_t{block_count}}) {
     if (!multiply(bytes, factor, &bytes) || bytes > kMaxLayoutBytes)
       return make_error(
           ErrorCode::kInvalidArgument,
           "%u blocks of %u layers, %u tokens and %u elements of %u bytes are more than 2^56 bytes",
-          num_blocks, num_layers, page_size, inner_dim, width_of(dtype));
+          block_count, num_layers, block_size, inner_dim, width_of(dtype));
   }
   return {};
 }

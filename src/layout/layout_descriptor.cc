@@ -25,8 +25,8 @@ std::uint64_t checksum_of(std::span<const std::byte> bytes) noexcept {
 
 void put_layout(ByteWriter& out, const Layout& layout) {
   const LayoutConfig& config = layout.config();
-  for (const std::uint32_t field : {config.num_blocks, config.num_layers, config.outer_dim, config.page_size,
-                                    config.num_heads, config.head_dim, config.inner_dim})
+  for (const std::uint32_t field : {config.block_count, config.num_layers, config.outer_dim,
+                                    config.block_size, config.num_heads, config.head_dim, config.inner_dim})
     out.put(field);
   out.put(static_cast<std::uint8_t>(config.dtype));
   out.put(static_cast<std::uint8_t>(config.opaque));
@@ -43,7 +43,7 @@ void put_layout(ByteWriter& out, const Layout& layout) {
 Result<Layout> get_layout(ByteReader& in) {
   LayoutConfig config;
   for (std::uint32_t* const field :
-       {&config.num_blocks, &config.num_layers, &config.outer_dim, &config.page_size, &config.num_heads,
+       {&config.block_count, &config.num_layers, &config.outer_dim, &config.block_size, &config.num_heads,
         &config.head_dim, &config.inner_dim})
     *field = in.get<std::uint32_t>();
   config.dtype = static_cast<Dtype>(in.get<std::uint8_t>());

@@ -1,7 +1,7 @@
 #include "ashlar/storage/allocator.h"
 
-#include "ashlar/storage/pinned_storage.h"
-#include "ashlar/storage/system_storage.h"
+#include "storage/pinned_storage.h"
+#include "storage/system_storage.h"
 
 namespace ashlar::storage {
 namespace {

@@ -7,7 +7,7 @@
 #include <cerrno>
 #include <system_error>
 
-#include "ashlar/storage/io_faults.h"
+#include "ashlar/storage/storage.h"
 #include "storage/parts_cursor.h"
 #include "storage/size_limit_signal.h"
 
@@ -24,15 +24,15 @@ Error failed(const std::string& path, const char* what, std::uint64_t left, std:
                     std::generic_category().message(error).c_str());
 }
 
-struct Outcome {
+struct IoStep {
   int error = 0;
   std::uint64_t bytes = 0;
 };
 
 // One operation over the next bytes of a cursor. Call is preadv or pwritev.
 template <class Byte, class Call>
-Outcome step(const FileAccess& file, IoDirection direction, std::uint64_t offset,
-             const PartsCursor<Byte>& left, std::span<iovec> pieces, Call call) {
+IoStep step(const FileAccess& file, IoDirection direction, std::uint64_t offset,
+            const PartsCursor<Byte>& left, std::span<iovec> pieces, Call call) {
   std::uint64_t most = left.left();
   if (file.faults != nullptr) {
     const IoVerdict verdict = file.faults->judge(direction, offset, most);
@@ -53,7 +53,7 @@ Result<void> write_all(const FileAccess& file, const std::string& path, std::uin
   const SizeLimitSignal no_signal;
   std::array<iovec, kPiecesPerCall> pieces{};
   for (PartsCursor<const std::byte> left(parts); left.left() > 0;) {
-    const Outcome written = step(file, IoDirection::kWrite, offset, left, pieces, pwritev);
+    const IoStep written = step(file, IoDirection::kWrite, offset, left, pieces, pwritev);
     if (written.error == EINTR) continue;
     if (written.error != 0 || written.bytes == 0)
       return failed(path, "written", left.left(), offset, written.error == 0 ? EIO : written.error);
@@ -75,7 +75,7 @@ Result<void> read_all(const FileAccess& file, const std::string& path, std::uint
                       std::span<const std::span<std::byte>> parts) {
   std::array<iovec, kPiecesPerCall> pieces{};
   for (PartsCursor<std::byte> left(parts); left.left() > 0;) {
-    const Outcome read = step(file, IoDirection::kRead, offset, left, pieces, preadv);
+    const IoStep read = step(file, IoDirection::kRead, offset, left, pieces, preadv);
     if (read.error == EINTR) continue;
     if (read.error != 0) return failed(path, "read", left.left(), offset, read.error);
     if (read.bytes == 0)

@@ -1,6 +1,6 @@
 // A mapping is zeroed and comes page by page. For an alignment beyond a page it is that much longer than
 // asked for, and the memory starts at the first border inside; pages that are never touched cost nothing.
-#include "ashlar/storage/mapped_memory.h"
+#include "storage/mapped_memory.h"
 
 #include <linux/mempolicy.h>
 #include <sys/mman.h>

@@ -1,4 +1,4 @@
-#include "ashlar/storage/pinned_storage.h"
+#include "storage/pinned_storage.h"
 
 namespace ashlar::storage {
 

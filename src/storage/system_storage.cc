@@ -1,4 +1,4 @@
-#include "ashlar/storage/system_storage.h"
+#include "storage/system_storage.h"
 
 namespace ashlar::storage {
 

@@ -5,8 +5,7 @@
 #include <utility>
 
 #include "ashlar/base/log.h"
-#include "ashlar/transfer/file_executor.h"
-#include "ashlar/transfer/memcpy_executor.h"
+#include "ashlar/transfer/host_executors.h"
 #include "ashlar/transfer/transfer_engine.h"
 #include "tiers/disk/lowest_first_allocator.h"
 
@@ -27,7 +26,7 @@ Result<std::shared_ptr<transfer::Executor>> host_executor(Clock* clock) {
   if (!memory) return memory.error();
   Result<std::unique_ptr<transfer::FileExecutor>> files = transfer::FileExecutor::create({.clock = clock});
   if (!files) return files.error();
-  transfer::EngineOptions options;
+  transfer::TransferEngineOptions options;
   options.clock = clock;
   options.executors = {*std::move(memory), *std::move(files)};
   return transfer::TransferEngine::create(std::move(options))
@@ -46,7 +45,7 @@ Result<std::vector<transfer::PlaneShape>> planes_of(const KvOptions& options, st
   configs.insert(configs.end(), options.scales.begin(), options.scales.end());
   std::vector<transfer::PlaneShape> planes;
   for (layout::LayoutConfig& config : configs) {
-    config.num_blocks = blocks;
+    config.block_count = blocks;
     config.alignment = std::max(config.alignment, alignment);
     const Result<layout::Layout> layout = layout::Layout::create(config, order);
     if (!layout) return layout.error();
@@ -86,7 +85,7 @@ Result<void> open_manager(const KvOptions& options, const block::BlockRegistry& 
 }
 
 Result<std::shared_ptr<const BlockSet>> memory_of(const KvOptions& options, const TierShape& shape) {
-  const Result<std::vector<transfer::PlaneShape>> planes = planes_of(options, shape.blocks, shape.order);
+  const Result<std::vector<transfer::PlaneShape>> planes = planes_of(options, shape.block_count, shape.order);
   if (!planes) return planes.error();
   storage::SystemAllocator plain;
   return BlockSet::allocate(*planes, shape.allocator == nullptr ? plain : *shape.allocator);
@@ -116,7 +115,7 @@ Result<void> KvBlockManager::Assembly::open() {
     if (const Result<void> opened = open_disk(); !opened) return opened;
   if (options.g4)
     if (const Result<void> opened = open_volumes(); !opened) return opened;
-  if (const Result<void> opened = open_lanes(); !opened) return opened;
+  if (const Result<void> opened = open_workers(); !opened) return opened;
   onboarder =
       std::make_unique<Onboarder>(stack, Onboarder::Options{.threads = std::max(1u, options.onboard_threads),
                                                             .block_size = options.block_size,
@@ -129,7 +128,7 @@ Result<void> KvBlockManager::Assembly::open() {
 }
 
 Result<void> KvBlockManager::Assembly::open_memory() {
-  if (const Result<void> made = open_manager(options, *stack.registry, *stack.clock, options.g1.blocks,
+  if (const Result<void> made = open_manager(options, *stack.registry, *stack.clock, options.g1.block_count,
                                              options.g1.eviction, stack.g1_manager);
       !made)
     return made;
@@ -138,7 +137,7 @@ Result<void> KvBlockManager::Assembly::open_memory() {
   stack.g1 = std::make_unique<MemoryPool<G1>>(*stack.g1_manager, *std::move(memory),
                                               events::StorageTier::kDevice, *stack.clock);
   if (!options.g2) return {};
-  if (const Result<void> made = open_manager(options, *stack.registry, *stack.clock, options.g2->blocks,
+  if (const Result<void> made = open_manager(options, *stack.registry, *stack.clock, options.g2->block_count,
                                              options.g2->eviction, stack.g2_manager);
       !made)
     return made;
@@ -154,18 +153,18 @@ Result<void> KvBlockManager::Assembly::open_memory() {
 // A device that fails is left out while others are there; a file that is not ours is not.
 Result<void> KvBlockManager::Assembly::open_disk() {
   const DiskShape& shape = *options.g3;
-  if (const Result<void> made =
-          open_manager(options, *stack.registry, *stack.clock, shape.blocks, shape.eviction, stack.g3_manager,
-                       [](std::uint32_t blocks) -> std::unique_ptr<block::ResetAllocator> {
-                         return std::make_unique<LowestFirstAllocator>(blocks);
-                       });
+  if (const Result<void> made = open_manager(
+          options, *stack.registry, *stack.clock, shape.block_count, shape.eviction, stack.g3_manager,
+          [](std::uint32_t blocks) -> std::unique_ptr<block::ResetAllocator> {
+            return std::make_unique<LowestFirstAllocator>(blocks);
+          });
       !made)
     return made;
   std::vector<std::unique_ptr<G3File>> files;
   std::optional<Error> failure;
   for (std::size_t i = 0; i < shape.paths.size(); ++i) {
     Result<std::vector<transfer::PlaneShape>> planes =
-        planes_of(options, DiskPool::share(shape.blocks, i, shape.paths.size()),
+        planes_of(options, DiskPool::share(shape.block_count, i, shape.paths.size()),
                   layout::order::kFullyContiguousNhd, 4096);
     if (!planes) return planes.error();
     Result<std::unique_ptr<G3File>> file =
@@ -196,7 +195,7 @@ Result<void> KvBlockManager::Assembly::open_disk() {
 
 Result<void> KvBlockManager::Assembly::open_volumes() {
   const VolumeShape& shape = *options.g4;
-  if (const Result<void> made = open_manager(options, *stack.registry, *stack.clock, shape.blocks,
+  if (const Result<void> made = open_manager(options, *stack.registry, *stack.clock, shape.block_count,
                                              shape.eviction, stack.g4_manager);
       !made)
     return made;
@@ -218,31 +217,31 @@ Result<void> KvBlockManager::Assembly::open_volumes() {
   return {};
 }
 
-Result<void> KvBlockManager::Assembly::open_lanes() {
-  const auto open_lane = [&](std::unique_ptr<OffloadLane>& out, TierPool& from, TierPool& to,
-                             const WayDown& way, OffloadLane::Begin begin,
-                             OffloadLane::Arrived arrived = {}) -> Result<void> {
-    OffloadLaneOptions lane_options = way.lane;
-    if (!lane_options.uses)
-      lane_options.uses = [this](const SequenceHash& hash) { return stack.registry->count(hash); };
-    if (lane_options.clock == nullptr) lane_options.clock = stack.clock;
-    // What is held cannot be evicted: small tiers must not be held whole. A lane has a deck and two batches,
-    // G2 up to three lanes.
+Result<void> KvBlockManager::Assembly::open_workers() {
+  const auto open_worker = [&](std::unique_ptr<OffloadWorker>& out, TierPool& from, TierPool& to,
+                               const OffloadRoute& route, OffloadWorker::Begin begin,
+                               OffloadWorker::Arrived arrived = {}) -> Result<void> {
+    OffloadWorkerOptions worker_options = route.worker;
+    if (!worker_options.uses)
+      worker_options.uses = [this](const SequenceHash& hash) { return stack.registry->count(hash); };
+    if (worker_options.clock == nullptr) worker_options.clock = stack.clock;
+    // What is held cannot be evicted: small tiers must not be held whole. A worker has a deck and two batches,
+    // G2 up to three workers.
     const auto share = [](const TierPool& pool) { return std::max<std::size_t>(1, pool.capacity() / 16); };
-    lane_options.queue.on_deck = std::min(lane_options.queue.on_deck, share(from));
-    lane_options.batch_blocks = std::min({lane_options.batch_blocks, share(from), share(to)});
-    lane_options.full_batch =
-        std::min({lane_options.full_batch, lane_options.batch_blocks, lane_options.queue.on_deck});
-    Result<std::unique_ptr<OffloadLane>> lane =
-        OffloadLane::create(from, to, std::move(begin), std::move(lane_options), std::move(arrived));
-    if (!lane) return lane.error();
-    out = *std::move(lane);
+    worker_options.queue.on_deck = std::min(worker_options.queue.on_deck, share(from));
+    worker_options.batch_blocks = std::min({worker_options.batch_blocks, share(from), share(to)});
+    worker_options.full_batch =
+        std::min({worker_options.full_batch, worker_options.batch_blocks, worker_options.queue.on_deck});
+    Result<std::unique_ptr<OffloadWorker>> worker =
+        OffloadWorker::create(from, to, std::move(begin), std::move(worker_options), std::move(arrived));
+    if (!worker) return worker.error();
+    out = *std::move(worker);
     return {};
   };
   if (stack.g4 != nullptr)
-    if (const Result<void> opened = open_lane(
+    if (const Result<void> opened = open_worker(
             to_g4, *stack.g2, *stack.g4, options.to_g4,
-            [this](std::vector<block::Hold> holds, const MoveOptions& move) -> OffloadLane::Finish {
+            [this](std::vector<block::Hold> holds, const MoveOptions& move) -> OffloadWorker::Finish {
               return [this, move, held = std::make_shared<std::vector<block::Hold>>(std::move(holds))] {
                 return stack.g4->put(*stack.g2, std::move(*held), move);
               };
@@ -251,14 +250,14 @@ Result<void> KvBlockManager::Assembly::open_lanes() {
       return opened;
   if (stack.g3 != nullptr)
     if (const Result<void> opened =
-            open_lane(to_g3, *stack.g2, *stack.g3, options.to_g3,
-                      [this](std::vector<block::Hold> holds, const MoveOptions& move) {
-                        return begin_move(*stack.g2, *stack.g3, std::move(holds), move);
-                      });
+            open_worker(to_g3, *stack.g2, *stack.g3, options.to_g3,
+                        [this](std::vector<block::Hold> holds, const MoveOptions& move) {
+                          return begin_move(*stack.g2, *stack.g3, std::move(holds), move);
+                        });
         !opened)
       return opened;
   if (stack.g2 == nullptr) return {};
-  return open_lane(
+  return open_worker(
       to_g2, *stack.g1, *stack.g2, options.to_g2,
       [this](std::vector<block::Hold> holds, const MoveOptions& move) {
         look_ahead_g2();
@@ -267,9 +266,9 @@ Result<void> KvBlockManager::Assembly::open_lanes() {
       [this](const SequenceHash& hash, std::uint8_t priority) { arrived_in_g2(hash, priority); });
 }
 
-OffloadLane::Finish KvBlockManager::Assembly::begin_move(BytePool& from, BytePool& to,
-                                                         std::vector<block::Hold> holds,
-                                                         const MoveOptions& move) const {
+OffloadWorker::Finish KvBlockManager::Assembly::begin_move(BytePool& from, BytePool& to,
+                                                           std::vector<block::Hold> holds,
+                                                           const MoveOptions& move) const {
   const std::shared_ptr<BlockMover::Running> running = stack.mover->begin(from, to, std::move(holds), move);
   return [running] { return running->finish(); };
 }
@@ -284,12 +283,12 @@ void KvBlockManager::Assembly::arrived_in_g2(const SequenceHash& hash, std::uint
 
 template <events::Tier Tier>
 void KvBlockManager::Assembly::look_ahead(block::BlockManager<Tier>& manager, TierPool& pool,
-                                          const WayDown& way, OffloadLane* lane, TierPool* below) {
-  if (lane == nullptr || way.trigger != Trigger::kNearEviction || closing) return;
+                                          const OffloadRoute& route, OffloadWorker* worker, TierPool* below) {
+  if (worker == nullptr || route.trigger != Trigger::kNearEviction || closing) return;
   const std::size_t empty = manager.status().reset;
-  if (empty >= way.look_ahead) return;
+  if (empty >= route.look_ahead) return;
   // The ends of sequences are evicted first; their beginnings are stored first.
-  std::vector<SequenceHash> victims = manager.eviction_candidates(way.look_ahead - empty);
+  std::vector<SequenceHash> victims = manager.eviction_candidates(route.look_ahead - empty);
   std::ranges::sort(victims, {}, [](const SequenceHash& hash) { return std::pair(hash.position(), hash); });
   std::map<std::uint8_t, std::vector<SequenceHash>> near;  // by priority
   for (const SequenceHash& hash : victims) {
@@ -298,7 +297,7 @@ void KvBlockManager::Assembly::look_ahead(block::BlockManager<Tier>& manager, Ti
       near[pool.record(*hold).priority].push_back(hash);
   }
   for (const auto& [priority, hashes] : near) {
-    lane->suggest(hashes, priority, pool.preconditions(hashes));
+    worker->suggest(hashes, priority, pool.preconditions(hashes));
   }
 }
 

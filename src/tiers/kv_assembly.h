@@ -7,6 +7,7 @@
 
 #include "ashlar/base/mutex.h"
 #include "ashlar/tiers/kv_block_manager.h"
+#include "tiers/offload/offload_worker.h"
 #include "tiers/onboard/onboarder.h"
 #include "tiers/tier_stack.h"
 
@@ -18,14 +19,14 @@ struct KvBlockManager::Assembly {
   // Builds all of it. Errors: see create().
   Result<void> open();
 
-  // Offers the next victims of a tier to a lane, where that is its trigger.
+  // Offers the next victims of a tier to a worker, where that is its trigger.
   template <events::Tier Tier>
-  void look_ahead(block::BlockManager<Tier>& manager, TierPool& pool, const WayDown& way, OffloadLane* lane,
-                  TierPool* below);
+  void look_ahead(block::BlockManager<Tier>& manager, TierPool& pool, const OffloadRoute& route,
+                  OffloadWorker* worker, TierPool* below);
   void look_ahead_g1();
   void look_ahead_g2();
-  OffloadLane::Finish begin_move(BytePool& from, BytePool& to, std::vector<block::Hold> holds,
-                                 const MoveOptions& move) const;
+  OffloadWorker::Finish begin_move(BytePool& from, BytePool& to, std::vector<block::Hold> holds,
+                                   const MoveOptions& move) const;
   void arrived_in_g2(const tokens::SequenceHash& hash, std::uint8_t priority);
 
   // Calls fn(manager) for the manager of each tier that there is.
@@ -48,16 +49,16 @@ struct KvBlockManager::Assembly {
   events::EventManager* listener ASHLAR_GUARDED_BY(listener_mu) = nullptr;
   std::atomic<bool> closing{false};  // nothing new goes down
   std::atomic<bool> closed{false};   // nothing at all does
-  std::unique_ptr<OffloadLane> to_g4;
-  std::unique_ptr<OffloadLane> to_g3;
-  std::unique_ptr<OffloadLane> to_g2;
+  std::unique_ptr<OffloadWorker> to_g4;
+  std::unique_ptr<OffloadWorker> to_g3;
+  std::unique_ptr<OffloadWorker> to_g2;
   std::unique_ptr<Onboarder> onboarder;
 
  private:
   Result<void> open_memory();
   Result<void> open_disk();
   Result<void> open_volumes();
-  Result<void> open_lanes();
+  Result<void> open_workers();
 };
 
 }  // namespace ashlar::tiers

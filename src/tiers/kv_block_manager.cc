@@ -78,7 +78,7 @@ KvBlockManager::Registered KvBlockManager::register_blocks(block::BlockList<bloc
   }
   // A name that has a block gets that one; its bytes are somebody else's where the salt is another.
   for (const block::CompleteBlock<G1>& block : blocks) {
-    if (!assembly_->stack.g1->foreign(block.sequence_hash(), options.salt)) continue;
+    if (!assembly_->stack.g1->has_other_salt(block.sequence_hash(), options.salt)) continue;
     Error error = make_error(ErrorCode::kCorruption, "block %s is there with another salt: two names meet",
                              block.sequence_hash().to_string().c_str());
     return Unexpected(
@@ -87,7 +87,7 @@ KvBlockManager::Registered KvBlockManager::register_blocks(block::BlockList<bloc
   std::vector<SequenceHash> hashes;
   hashes.reserve(blocks.size());
   for (const block::CompleteBlock<G1>& block : blocks) {
-    BlockRecord record{.hash = block.sequence_hash(), .salt = options.salt, .priority = options.priority};
+    TierRecord record{.hash = block.sequence_hash(), .salt = options.salt, .priority = options.priority};
     if (hashes.empty()) {
       record.parent = options.parent.value_or(SequenceHash());
     } else if (record.hash.position() == hashes.back().position() + 1) {
@@ -119,18 +119,18 @@ Result<OffloadHandle> KvBlockManager::offload_to(events::TierId tier, std::span<
                                                  const OffloadOptions& options) {
   TierPool* const from = tier == kTierId<G2> ? static_cast<TierPool*>(assembly_->stack.g1.get())
                                              : static_cast<TierPool*>(assembly_->stack.g2.get());
-  OffloadLane* const lane = tier == kTierId<G2>   ? assembly_->to_g2.get()
-                            : tier == kTierId<G3> ? assembly_->to_g3.get()
-                            : tier == kTierId<G4> ? assembly_->to_g4.get()
-                                                  : nullptr;
-  if (lane == nullptr)
+  OffloadWorker* const worker = tier == kTierId<G2>   ? assembly_->to_g2.get()
+                                : tier == kTierId<G3> ? assembly_->to_g3.get()
+                                : tier == kTierId<G4> ? assembly_->to_g4.get()
+                                                      : nullptr;
+  if (worker == nullptr)
     return make_error(ErrorCode::kUnsupported, "there is no tier %u to take blocks to",
                       unsigned{tier.value()});
   if (assembly_->closing) return make_error(ErrorCode::kCancelled, "the manager was shut down");
   if (options.after.size() > 1 && options.after.size() != hashes.size())
     return make_error(ErrorCode::kInvalidArgument, "%zu preconditions for %zu blocks", options.after.size(),
                       hashes.size());
-  return lane->offload(hashes, options, from->preconditions(hashes));
+  return worker->offload(hashes, options, from->preconditions(hashes));
 }
 
 void KvBlockManager::look_ahead() {
@@ -140,8 +140,8 @@ void KvBlockManager::look_ahead() {
 
 bool KvBlockManager::drain(std::optional<Clock::TimePoint> until) {
   bool all = true;
-  for (OffloadLane* const lane : {assembly_->to_g2.get(), assembly_->to_g3.get(), assembly_->to_g4.get()})
-    if (lane != nullptr) all &= lane->drain(until);
+  for (OffloadWorker* const worker : {assembly_->to_g2.get(), assembly_->to_g3.get(), assembly_->to_g4.get()})
+    if (worker != nullptr) all &= worker->drain(until);
   return all;
 }
 
@@ -152,8 +152,8 @@ Result<void> KvBlockManager::shutdown(std::optional<Clock::TimePoint> until) {
   assembly_->closed = true;
   assembly_->onboarder->stop();
   std::size_t left = 0;
-  for (OffloadLane* const lane : {assembly_->to_g2.get(), assembly_->to_g3.get(), assembly_->to_g4.get()})
-    if (lane != nullptr) left += lane->give_up();
+  for (OffloadWorker* const worker : {assembly_->to_g2.get(), assembly_->to_g3.get(), assembly_->to_g4.get()})
+    if (worker != nullptr) left += worker->drop_queued();
   if (left == 0) return {};
   return make_error(ErrorCode::kTimeout,
                     "%zu blocks were still waiting to go down, or for their precondition, and are given up",
@@ -238,11 +238,11 @@ Result<void> KvBlockManager::reset_blocks(std::span<const SequenceHash> hashes,
   const auto note = [&](const Result<void>& removed) {
     if (!removed && removed.error().code() != ErrorCode::kNotFound && !error) error = removed.error();
   };
-  const auto withdraw = [&](std::initializer_list<OffloadLane*> lanes) {
-    for (OffloadLane* const lane : lanes)
-      if (lane != nullptr)  // a volume may never answer
-        lane->withdraw(hashes, lane == assembly_->to_g4.get() ? OffloadLane::Started::kStop
-                                                              : OffloadLane::Started::kFinish);
+  const auto withdraw = [&](std::initializer_list<OffloadWorker*> workers) {
+    for (OffloadWorker* const worker : workers)
+      if (worker != nullptr)  // a volume may never answer
+        worker->withdraw(hashes, worker == assembly_->to_g4.get() ? OffloadWorker::Started::kStop
+                                                                  : OffloadWorker::Started::kFinish);
   };
   const Onboarder::Claim claim(*assembly_->onboarder, hashes, until);
   if (!claim)
@@ -283,7 +283,7 @@ KvStatus KvBlockManager::status() const {
 }
 
 Result<std::vector<MetricRegistration>> KvBlockManager::add_metrics(MetricRegistry& metrics,
-                                                                    const KvMetrics::Labels& labels) const {
+                                                                    const MetricLabels& labels) const {
   const TierStack& stack = assembly_->stack;
   std::vector<MetricRegistration> out;
   const auto gauge = [&](const TierPool& pool, const char* name, const char* help,

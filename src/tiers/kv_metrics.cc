@@ -1,4 +1,4 @@
-#include "ashlar/tiers/kv_metrics.h"
+#include "tiers/kv_metrics.h"
 
 namespace ashlar::tiers {
 
@@ -15,14 +15,6 @@ Result<void> add_metric(MetricRegistry& registry, const char* name, const char* 
 }
 
 }  // namespace
-
-std::string_view to_string(Miss miss) noexcept {
-  constexpr std::array<std::string_view, kMisses> kNames = {"none",    "unknown",   "behind",  "declined",
-                                                            "no_room", "gone",      "damaged", "failed",
-                                                            "foreign", "cancelled", "late"};
-  const auto i = static_cast<std::size_t>(miss);
-  return i < kMisses ? kNames[i] : "unknown";
-}
 
 std::uint64_t KvMetrics::missed(Miss why) const noexcept {
   std::uint64_t sum = 0;

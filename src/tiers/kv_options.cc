@@ -6,23 +6,24 @@ namespace ashlar::tiers {
 
 Result<void> KvOptions::validate() const {
   const auto bad = [](const char* what) { return make_error(ErrorCode::kInvalidArgument, "%s", what); };
-  if (g1.blocks == 0) return bad("g1.blocks is 0; blocks are computed in G1");
-  if (g2 && g2->blocks == 0) return bad("g2.blocks is 0; leave g2 out where there is none");
-  if (g3 && (g3->blocks == 0 || g3->paths.empty()))
+  if (g1.block_count == 0) return bad("g1.block_count is 0; blocks are computed in G1");
+  if (g2 && g2->block_count == 0) return bad("g2.block_count is 0; leave g2 out where there is none");
+  if (g3 && (g3->block_count == 0 || g3->paths.empty()))
     return bad("g3 needs blocks and a path; leave it out where there is none");
-  if (g3 && g3->blocks < g3->paths.size()) return bad("g3 has more files than blocks");
+  if (g3 && g3->block_count < g3->paths.size()) return bad("g3 has more files than blocks");
   if (g3 && std::set<std::string>(g3->paths.begin(), g3->paths.end()).size() != g3->paths.size())
     return bad("g3.paths names a file twice");
   if (g3 && !g3->faults.empty() && g3->faults.size() != g3->paths.size())
     return bad("g3.faults is empty or has one for each file");
-  if (g4 && g4->blocks == 0) return bad("g4.blocks is 0; it says how many blocks of volumes are remembered");
+  if (g4 && g4->block_count == 0)
+    return bad("g4.block_count is 0; it says how many blocks of volumes are remembered");
   if ((g3 || g4) && !g2) return bad("g3 and g4 need g2: blocks are checked in host memory on their way up");
   if ((g3 || g4) && keys == tokens::NamespaceFingerprint())
     return bad("keys is not set; g3 and g4 need it to tell the blocks of other models from these");
-  if (model.page_size != block_size)
-    return bad("model.page_size and block_size are both the tokens of a block, and differ");
+  if (model.block_size != block_size)
+    return bad("model.block_size and block_size are both the tokens of a block, and differ");
   for (const layout::LayoutConfig& plane : scales)
-    if (plane.page_size != block_size || plane.num_layers != model.num_layers)
+    if (plane.block_size != block_size || plane.num_layers != model.num_layers)
       return bad("scales have the tokens and layers of model");
   if (const Result<void> valid = shard.validate(); !valid) return valid;
   if (shard != layout::Shard{} &&
@@ -30,9 +31,9 @@ Result<void> KvOptions::validate() const {
     return make_error(ErrorCode::kInvalidArgument,
                       "shard is %s, and model has %u layers and %u heads; both say what this rank holds",
                       shard.to_string().c_str(), model.num_layers, model.num_heads);
-  for (const WayDown* way : {&to_g2, &to_g3, &to_g4}) {
-    if (const Result<void> valid = way->lane.validate(); !valid) return valid;
-    if (way->trigger == Trigger::kNearEviction && way->look_ahead == 0)
+  for (const OffloadRoute* route : {&to_g2, &to_g3, &to_g4}) {
+    if (const Result<void> valid = route->worker.validate(); !valid) return valid;
+    if (route->trigger == Trigger::kNearEviction && route->look_ahead == 0)
       return bad("look_ahead is 0: nothing would ever be near eviction");
   }
   return {};

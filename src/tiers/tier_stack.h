@@ -7,13 +7,13 @@
 
 #include "ashlar/block/block_manager.h"
 #include "ashlar/block/block_registry.h"
-#include "ashlar/tiers/block_mover.h"
-#include "ashlar/tiers/cost_model.h"
-#include "ashlar/tiers/kv_metrics.h"
-#include "ashlar/tiers/volume_pool.h"
 #include "ashlar/transfer/executor.h"
 #include "tiers/disk/disk_pool.h"
+#include "tiers/kv_metrics.h"
+#include "tiers/onboard/cost_model.h"
+#include "tiers/pool/block_mover.h"
 #include "tiers/pool/memory_pool.h"
+#include "tiers/volume/volume_pool.h"
 
 namespace ashlar::tiers {
 

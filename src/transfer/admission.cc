@@ -63,19 +63,19 @@ Result<void> Admission::enter(std::uint64_t bytes, bool wait, std::optional<Cloc
   return {};
 }
 
-void Admission::leave(std::uint64_t bytes, Outcome outcome) {
+void Admission::leave(std::uint64_t bytes, TransferOutcome outcome) {
   const MutexLock lock(mu_);
   --counters_.in_flight;
   counters_.in_flight_bytes -= bytes;
   switch (outcome) {
-    case Outcome::kCompleted:
+    case TransferOutcome::kCompleted:
       ++counters_.completed;
       counters_.bytes += bytes;
       break;
-    case Outcome::kFailed:
+    case TransferOutcome::kFailed:
       ++counters_.failed;
       break;
-    case Outcome::kCancelled:
+    case TransferOutcome::kCancelled:
       ++counters_.cancelled;
       break;
   }

@@ -18,7 +18,7 @@
 
 namespace ashlar::transfer {
 
-enum class Outcome : std::uint8_t { kCompleted, kFailed, kCancelled };
+enum class TransferOutcome : std::uint8_t { kCompleted, kFailed, kCancelled };
 
 class Admission {
  public:
@@ -39,7 +39,7 @@ class Admission {
 
   // Errors: kCapacity: no room and `wait` is false; kTimeout: none until the deadline; kCancelled: closed.
   Result<void> enter(std::uint64_t bytes, bool wait, std::optional<Clock::TimePoint> deadline);
-  void leave(std::uint64_t bytes, Outcome outcome);
+  void leave(std::uint64_t bytes, TransferOutcome outcome);
 
   // Somebody asked for the end of a transfer that is in flight; executors look through their queues then.
   void note_cancel() noexcept { cancels_.fetch_add(1, std::memory_order_relaxed); }  // relaxed: seen soon

@@ -53,7 +53,7 @@ void add_plane(Digest& digest, const BlockSet& set, std::size_t number, std::uin
   const Plane& plane = set.planes()[number];
   const LayoutConfig& config = plane.layout.config();
   for (const std::uint64_t value :
-       {std::uint64_t{config.num_layers}, std::uint64_t{config.outer_dim}, std::uint64_t{config.page_size},
+       {std::uint64_t{config.num_layers}, std::uint64_t{config.outer_dim}, std::uint64_t{config.block_size},
         std::uint64_t{config.num_heads}, config.head_bytes(), static_cast<std::uint64_t>(config.dtype),
         std::uint64_t{plane.shard.layers.first}, std::uint64_t{plane.shard.heads.first}})
     digest.add_number(value);
@@ -64,10 +64,10 @@ void add_plane(Digest& digest, const BlockSet& set, std::size_t number, std::uin
 
 }  // namespace
 
-Result<BlockChecksum> checksum_block(const BlockSet& set, std::uint32_t block, const BlockName& name) {
-  if (block >= set.num_blocks())
+Result<BlockChecksum> checksum_block(const BlockSet& set, std::uint32_t block, const ChecksumKey& name) {
+  if (block >= set.block_count())
     return make_error(ErrorCode::kInvalidArgument, "block %u; the set has %u blocks", block,
-                      set.num_blocks());
+                      set.block_count());
   if (!set.host_accessible())
     return make_error(ErrorCode::kUnsupported,
                       "the host cannot read %s storage; checksums are made in host memory",
@@ -84,7 +84,7 @@ Result<BlockChecksum> checksum_block(const BlockSet& set, std::uint32_t block, c
   return BlockChecksum(digest.value());
 }
 
-Result<void> verify_block(const BlockSet& set, std::uint32_t block, const BlockName& name,
+Result<void> verify_block(const BlockSet& set, std::uint32_t block, const ChecksumKey& name,
                           BlockChecksum expected, events::StorageTier tier) {
   const Result<BlockChecksum> found = checksum_block(set, block, name);
   if (!found) return found.error();

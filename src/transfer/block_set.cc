@@ -42,11 +42,11 @@ Result<void> check_plane(const Plane& plane, std::size_t at, const Plane& first)
     return make_error(ErrorCode::kInvalidArgument,
                       "plane %zu belongs to rank %u of %u, the first one to %u of %u", at, plane.shard.rank,
                       plane.shard.ranks, first.shard.rank, first.shard.ranks);
-  if (config.num_blocks != first.layout.config().num_blocks || plane.shard.layers != first.shard.layers)
+  if (config.block_count != first.layout.config().block_count || plane.shard.layers != first.shard.layers)
     return make_error(ErrorCode::kInvalidArgument,
                       "plane %zu has %u blocks and %u layers from %u on, the first one %u and %u from %u on",
-                      at, config.num_blocks, plane.shard.layers.count, plane.shard.layers.first,
-                      first.layout.config().num_blocks, first.shard.layers.count, first.shard.layers.first);
+                      at, config.block_count, plane.shard.layers.count, plane.shard.layers.first,
+                      first.layout.config().block_count, first.shard.layers.count, first.shard.layers.first);
   if (plane.shard.heads != first.shard.heads && config.num_heads != 1)
     return make_error(
         ErrorCode::kInvalidArgument,

@@ -1,6 +1,6 @@
 // Units are numbered pair by pair, so that a block is done before the next one starts. Where blocks join it
 // is the other way round: the same piece of all pairs, so that neighbours follow each other.
-#include "ashlar/transfer/copy_cursor.h"
+#include "ashlar/transfer/copy_plan.h"
 
 #include <algorithm>
 

@@ -21,7 +21,7 @@ Result<void> check_shape(const LayoutConfig& from, const LayoutConfig& to) {
                         what, static_cast<unsigned long long>(left), static_cast<unsigned long long>(right));
     return {};
   };
-  for (const Result<void>& result : {same("tokens per block", from.page_size, to.page_size),
+  for (const Result<void>& result : {same("tokens per block", from.block_size, to.block_size),
                                      same("elements per head", from.head_dim, to.head_dim),
                                      same("outer dimensions", from.outer_dim, to.outer_dim),
                                      same("types of elements", static_cast<std::uint64_t>(from.dtype),
@@ -38,9 +38,9 @@ Result<void> check_side(const char* name, const PlanSide& side) {
                       "the shard of the %s has %u layers and %u heads, its layout %u and %u", name,
                       side.shard.layers.count, side.shard.heads.count, config.num_layers, config.num_heads);
   for (std::size_t i = 0; i < side.blocks.size(); ++i)
-    if (side.blocks[i] >= config.num_blocks)
+    if (side.blocks[i] >= config.block_count)
       return make_error(ErrorCode::kInvalidArgument, "block %u at place %zu of the %s; it has %u blocks",
-                        side.blocks[i], i, name, config.num_blocks);
+                        side.blocks[i], i, name, config.block_count);
   return {};
 }
 
@@ -165,7 +165,7 @@ Result<CopyPlan> plan(const PlanSide& from, const PlanSide& to, const PlanSelect
   };
   if (!split_layers) add_axis(Axis::kLayer, layers->count);
   add_axis(Axis::kOuter, config.outer_dim);
-  add_axis(Axis::kToken, config.page_size);
+  add_axis(Axis::kToken, config.block_size);
   add_axis(Axis::kHead, heads->count);
   // The destination is written front to back; runs that continue each other on both sides become one.
   std::ranges::sort(axes, std::greater<>(), &CopyAxis::to_stride);

@@ -1,4 +1,4 @@
-#include "ashlar/transfer/file_executor.h"
+#include "ashlar/transfer/host_executors.h"
 
 #include <unistd.h>
 
@@ -8,8 +8,8 @@
 #include <memory>
 #include <utility>
 
-#include "transfer/chunked_pool.h"
 #include "transfer/file_work.h"
+#include "transfer/transfer_threads.h"
 
 namespace ashlar::transfer {
 namespace {
@@ -122,16 +122,16 @@ Result<void> FileOptions::validate() const {
 
 Result<std::unique_ptr<FileExecutor>> FileExecutor::create(const FileOptions& options) {
   if (const Result<void> valid = options.validate(); !valid) return valid.error();
-  return ChunkedPool::create({options.threads, 0, options.limits, options.clock},
-                             [strip = options.strip_bytes](const TransferPlan& plan) {
-                               return std::make_unique<PoolFileWork>(plan, strip);
-                             })
-      .transform([](std::unique_ptr<ChunkedPool>&& pool) {
+  return TransferThreads::create({options.threads, 0, options.limits, options.clock},
+                                 [strip = options.strip_bytes](const TransferPlan& plan) {
+                                   return std::make_unique<PoolFileWork>(plan, strip);
+                                 })
+      .transform([](std::unique_ptr<TransferThreads>&& pool) {
         return std::unique_ptr<FileExecutor>(new FileExecutor(std::move(pool)));
       });
 }
 
-FileExecutor::FileExecutor(std::unique_ptr<ChunkedPool> pool) noexcept : pool_(std::move(pool)) {}
+FileExecutor::FileExecutor(std::unique_ptr<TransferThreads> pool) noexcept : pool_(std::move(pool)) {}
 FileExecutor::~FileExecutor() = default;
 
 bool FileExecutor::handles(const BlockSet& from, const BlockSet& to) const noexcept {

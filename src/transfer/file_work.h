@@ -12,9 +12,8 @@
 #include <vector>
 
 #include "ashlar/base/error.h"
-#include "ashlar/storage/io_faults.h"
 #include "ashlar/storage/storage.h"
-#include "ashlar/transfer/copy_cursor.h"
+#include "ashlar/transfer/copy_plan.h"
 #include "ashlar/transfer/transfer_plan.h"
 
 namespace ashlar::transfer {

@@ -32,7 +32,7 @@ layout::AxisOrder order_inside(const Layout& layout) {
 Result<Layout> middle_layout(const Plane& source, const Layout& ordered, const PlanSelection& selection,
                              std::uint32_t blocks) {
   LayoutConfig config = source.layout.config();
-  config.num_blocks = blocks;
+  config.block_count = blocks;
   config.num_layers = selection.layers->count;
   if (config.num_heads > 1) config.num_heads = selection.heads->count;
   config.inner_dim = config.num_heads * config.head_dim;
@@ -86,11 +86,11 @@ Result<std::shared_ptr<const BlockSet>> half(const BlockSet& from, const BlockSe
 
 }  // namespace
 
-HopRunner::HopRunner(const EngineOptions& options)
+HopRunner::HopRunner(const TransferEngineOptions& options)
     : options_(options),
       admission_(options.limits, options.clock == nullptr ? Clock::real() : *options.clock) {}
 
-Result<std::unique_ptr<HopRunner>> HopRunner::create(const EngineOptions& options) {
+Result<std::unique_ptr<HopRunner>> HopRunner::create(const TransferEngineOptions& options) {
   std::unique_ptr<HopRunner> runner(new HopRunner(options));
   if (const Result<void> started = start_thread(&runner->thread_, [raw = runner.get()] { raw->run(); });
       !started)
@@ -241,7 +241,7 @@ void HopRunner::move(const Job& job) {
   TransferState& state = *job.state;
   const TransferPlan& whole = state.plan();
   const std::span<const BlockPair> pairs = whole.copies()[0].pairs();
-  const std::size_t batch = job.staging.halves[0]->num_blocks();
+  const std::size_t batch = job.staging.halves[0]->block_count();
   state.start();
   std::array<std::optional<Running>, 2> running;
   for (std::size_t first = 0, turn = 0; first < pairs.size(); first += batch, turn ^= 1) {

@@ -28,7 +28,7 @@ struct Staging {
 class HopRunner {
  public:
   // Errors: kCapacity: the system has no more threads.
-  static Result<std::unique_ptr<HopRunner>> create(const EngineOptions& options);
+  static Result<std::unique_ptr<HopRunner>> create(const TransferEngineOptions& options);
   ~HopRunner();
   HopRunner(const HopRunner&) = delete;
   HopRunner& operator=(const HopRunner&) = delete;
@@ -50,7 +50,7 @@ class HopRunner {
     std::uint64_t operations;  // of the first
   };
   Result<std::shared_ptr<storage::Storage>> memory() ASHLAR_EXCLUDES(memory_mu_);
-  explicit HopRunner(const EngineOptions& options);
+  explicit HopRunner(const TransferEngineOptions& options);
   void run();
   void move(const Job& job);
   // Ends jobs that wait and were cancelled or are late.
@@ -58,7 +58,7 @@ class HopRunner {
   // Waits for a second hop to end and reports it; false when it failed.
   static bool settle(TransferState& state, std::optional<Running>& hop);
 
-  const EngineOptions options_;
+  const TransferEngineOptions options_;
   Admission admission_;
   Mutex memory_mu_;
   std::shared_ptr<storage::Storage> memory_ ASHLAR_GUARDED_BY(memory_mu_);

@@ -1,14 +1,14 @@
 // A chunk is walked row by row: the innermost axis of the plan is a loop of copies with two strides and no
 // division, which is what counts where a piece is one head of one token.
-#include "ashlar/transfer/memcpy_executor.h"
+#include "ashlar/transfer/host_executors.h"
 
 #include <algorithm>
 #include <cstring>
 #include <utility>
 #include <vector>
 
-#include "ashlar/transfer/copy_cursor.h"
-#include "transfer/chunked_pool.h"
+#include "ashlar/transfer/copy_plan.h"
+#include "transfer/transfer_threads.h"
 
 namespace ashlar::transfer {
 namespace {
@@ -77,16 +77,16 @@ Result<void> MemcpyOptions::validate() const {
 
 Result<std::unique_ptr<MemcpyExecutor>> MemcpyExecutor::create(const MemcpyOptions& options) {
   if (const Result<void> valid = options.validate(); !valid) return valid.error();
-  return ChunkedPool::create({options.threads, options.inline_bytes, options.limits, options.clock},
-                             [strip = options.strip_bytes](const TransferPlan& plan) {
-                               return std::make_unique<MemcpyWork>(plan, strip);
-                             })
-      .transform([](std::unique_ptr<ChunkedPool>&& pool) {
+  return TransferThreads::create({options.threads, options.inline_bytes, options.limits, options.clock},
+                                 [strip = options.strip_bytes](const TransferPlan& plan) {
+                                   return std::make_unique<MemcpyWork>(plan, strip);
+                                 })
+      .transform([](std::unique_ptr<TransferThreads>&& pool) {
         return std::unique_ptr<MemcpyExecutor>(new MemcpyExecutor(std::move(pool)));
       });
 }
 
-MemcpyExecutor::MemcpyExecutor(std::unique_ptr<ChunkedPool> pool) noexcept : pool_(std::move(pool)) {}
+MemcpyExecutor::MemcpyExecutor(std::unique_ptr<TransferThreads> pool) noexcept : pool_(std::move(pool)) {}
 MemcpyExecutor::~MemcpyExecutor() = default;
 
 bool MemcpyExecutor::handles(const BlockSet& from, const BlockSet& to) const noexcept {

@@ -1,4 +1,4 @@
-#include "ashlar/transfer/transfer.h"
+#include "ashlar/transfer/executor.h"
 
 #include "transfer/transfer_state.h"
 

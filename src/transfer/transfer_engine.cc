@@ -7,7 +7,7 @@
 
 namespace ashlar::transfer {
 
-Result<void> EngineOptions::validate() const {
+Result<void> TransferEngineOptions::validate() const {
   if (executors.empty() || std::ranges::find(executors, nullptr) != executors.end())
     return make_error(ErrorCode::kInvalidArgument,
                       "an engine needs executors; it has %zu, and none may be null", executors.size());
@@ -17,14 +17,14 @@ Result<void> EngineOptions::validate() const {
   return limits.validate();
 }
 
-Result<std::unique_ptr<TransferEngine>> TransferEngine::create(EngineOptions options) {
+Result<std::unique_ptr<TransferEngine>> TransferEngine::create(TransferEngineOptions options) {
   if (const Result<void> valid = options.validate(); !valid) return valid.error();
   Result<std::unique_ptr<HopRunner>> hops = HopRunner::create(options);
   if (!hops) return hops.error();
   return std::unique_ptr<TransferEngine>(new TransferEngine(std::move(options), *std::move(hops)));
 }
 
-TransferEngine::TransferEngine(EngineOptions options, std::unique_ptr<HopRunner> hops) noexcept
+TransferEngine::TransferEngine(TransferEngineOptions options, std::unique_ptr<HopRunner> hops) noexcept
     : options_(std::move(options)), hops_(std::move(hops)) {}
 TransferEngine::~TransferEngine() = default;
 

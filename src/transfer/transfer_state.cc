@@ -103,11 +103,11 @@ void TransferState::finish() {
   }
   request_.owned.reset();
   request_.plan = TransferPlan();
-  const Outcome outcome =
-      *result ? Outcome::kCompleted
+  const TransferOutcome outcome =
+      *result ? TransferOutcome::kCompleted
       : result->error().code() == ErrorCode::kCancelled || result->error().code() == ErrorCode::kTimeout
-          ? Outcome::kCancelled
-          : Outcome::kFailed;
+          ? TransferOutcome::kCancelled
+          : TransferOutcome::kFailed;
   const Admission* admission = &admission_;
   admission_.leave(bytes_total_, outcome);
   const Admission::CallbackScope scope(admission);

@@ -16,10 +16,10 @@ namespace {
 
 LayoutDescriptor sample(const AxisOrder& order = order::kBlockFirstNhd,
                         Regions regions = Regions::kPerLayer) {
-  LayoutConfig config{.num_blocks = 7,
+  LayoutConfig config{.block_count = 7,
                       .num_layers = 3,
                       .outer_dim = 2,
-                      .page_size = 16,
+                      .block_size = 16,
                       .num_heads = 4,
                       .head_dim = 8,
                       .inner_dim = 32,
@@ -73,7 +73,7 @@ TEST(LayoutDescriptorTest, HasTheBytesOfVersionTwo) {
   EXPECT_EQ(std::to_integer<char>(bytes[0]), 'A');
   EXPECT_EQ(std::to_integer<int>(bytes[8]), 2);
   EXPECT_EQ(std::to_integer<std::size_t>(bytes[12]), bytes.size());
-  EXPECT_EQ(std::to_integer<int>(bytes[16]), 7);   // num_blocks
+  EXPECT_EQ(std::to_integer<int>(bytes[16]), 7);   // block_count
   EXPECT_EQ(std::to_integer<int>(bytes[44]), 2);   // f8_e5m2
   EXPECT_EQ(std::to_integer<int>(bytes[46]), 1);   // a region per layer
   EXPECT_EQ(std::to_integer<int>(bytes[104]), 2);  // device storage
@@ -156,8 +156,8 @@ TEST(LayoutDescriptorTest, HostileBytesNeverMakeALayoutThatDoesNotHold) {
     ASSERT_LE(result->layout.region_bytes(), kMaxLayoutBytes);
     const LayoutConfig& config = result->layout.config();
     const Place last =
-        result->layout.place({config.num_blocks - 1, config.num_layers - 1, config.outer_dim - 1,
-                              config.page_size - 1, config.num_heads - 1});
+        result->layout.place({config.block_count - 1, config.num_layers - 1, config.outer_dim - 1,
+                              config.block_size - 1, config.num_heads - 1});
     ASSERT_LE(last.offset + config.head_bytes(), result->layout.region_bytes());
     ASSERT_EQ(result->serialize(), bytes);
   }

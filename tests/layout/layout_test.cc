@@ -11,10 +11,10 @@ namespace ashlar::layout {
 namespace {
 
 LayoutConfig small() {
-  return {.num_blocks = 3,
+  return {.block_count = 3,
           .num_layers = 2,
           .outer_dim = 2,
-          .page_size = 4,
+          .block_size = 4,
           .num_heads = 3,
           .head_dim = 5,
           .inner_dim = 15,
@@ -23,10 +23,10 @@ LayoutConfig small() {
 
 template <class F>
 void for_each_position(const LayoutConfig& config, F&& fn) {
-  for (std::uint32_t b = 0; b < config.num_blocks; ++b)
+  for (std::uint32_t b = 0; b < config.block_count; ++b)
     for (std::uint32_t l = 0; l < config.num_layers; ++l)
       for (std::uint32_t o = 0; o < config.outer_dim; ++o)
-        for (std::uint32_t t = 0; t < config.page_size; ++t)
+        for (std::uint32_t t = 0; t < config.block_size; ++t)
           for (std::uint32_t h = 0; h < config.num_heads; ++h) fn(Position{b, l, o, t, h});
 }
 
@@ -68,9 +68,9 @@ TEST_P(LayoutConfigTest, IsRefusedWithTheReason) {
 INSTANTIATE_TEST_SUITE_P(
     Fields, LayoutConfigTest,
     ::testing::Values(
-        BadConfig{"NoBlocks", [](LayoutConfig& c) { c.num_blocks = 0; }, "num_blocks is 0"},
+        BadConfig{"NoBlocks", [](LayoutConfig& c) { c.block_count = 0; }, "block_count is 0"},
         BadConfig{"NoLayers", [](LayoutConfig& c) { c.num_layers = 0; }, "num_layers is 0"},
-        BadConfig{"NoTokens", [](LayoutConfig& c) { c.page_size = 0; }, "page_size is 0"},
+        BadConfig{"NoTokens", [](LayoutConfig& c) { c.block_size = 0; }, "block_size is 0"},
         BadConfig{"NoHeads", [](LayoutConfig& c) { c.num_heads = 0; }, "num_heads is 0"},
         BadConfig{"NoHeadDim", [](LayoutConfig& c) { c.head_dim = 0; }, "head_dim is 0"},
         BadConfig{"NoOuter", [](LayoutConfig& c) { c.outer_dim = 0; }, "outer_dim is 0"},
@@ -81,7 +81,7 @@ INSTANTIATE_TEST_SUITE_P(
         BadConfig{"NoAlignment", [](LayoutConfig& c) { c.alignment = 0; }, "alignment is 0"},
         BadConfig{"LayerAlignment", [](LayoutConfig& c) { c.layer_alignment = 12; }, "layer_alignment is 12"},
         BadConfig{"TooLarge",
-                  [](LayoutConfig& c) { c.num_blocks = c.num_layers = c.page_size = 0xFFFF'FFFFu; },
+                  [](LayoutConfig& c) { c.block_count = c.num_layers = c.block_size = 0xFFFF'FFFFu; },
                   "more than 2^56"}),
     [](const auto& test) { return std::string(test.param.what); });
 
@@ -116,7 +116,7 @@ TEST_P(LayoutOrderTest, PutsEveryElementIntoAPlaceOfItsOwn) {
 TEST_P(LayoutOrderTest, LeavesNoGapsWithoutAlignment) {
   const LayoutConfig config = small();
   const Layout layout = Layout::create(config, GetParam().order).value();
-  EXPECT_EQ(layout.region_bytes(), config.block_bytes() * config.num_blocks);
+  EXPECT_EQ(layout.region_bytes(), config.block_bytes() * config.block_count);
   EXPECT_EQ(layout.strides().of(GetParam().order[kAxes - 1]), config.head_bytes());
   // Row-major in the order of the axes.
   std::vector<std::uint64_t> offsets;
@@ -191,7 +191,7 @@ TEST(LayoutTest, StridesThatOverlapAreRefused) {
 
 TEST(LayoutTest, AnAxisOfOneNeedsNoStride) {
   LayoutConfig config = small();
-  config.num_blocks = config.outer_dim = 1;
+  config.block_count = config.outer_dim = 1;
   Strides strides = Layout::create(config, order::kFullyContiguousNhd)->strides();
   strides.outer = strides.block = 0;
   const Result<Layout> layout = Layout::create(config, strides);
@@ -214,7 +214,7 @@ TEST(LayoutTest, BlocksAreMultiplesOfTheAlignmentApart) {
 
 TEST(LayoutTest, AlignmentThatDoesNotFitIsRefused) {
   LayoutConfig config = small();
-  config.num_blocks = 1u << 20;
+  config.block_count = 1u << 20;
   config.alignment = std::uint64_t{1} << 40;
   EXPECT_FALSE(Layout::create(config, order::kFullyContiguousNhd));
 }

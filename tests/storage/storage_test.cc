@@ -14,8 +14,8 @@
 #include "ashlar/storage/allocator.h"
 #include "ashlar/storage/disk_storage.h"
 #include "ashlar/storage/external_storage.h"
-#include "ashlar/storage/pinned_storage.h"
-#include "ashlar/storage/system_storage.h"
+#include "storage/pinned_storage.h"
+#include "storage/system_storage.h"
 #include "support/scratch_folder.h"
 
 namespace ashlar::storage {

@@ -21,10 +21,10 @@
 namespace ashlar::transfer {
 
 inline layout::LayoutConfig small_shape(std::uint32_t blocks, std::uint32_t layers, std::uint32_t heads) {
-  return {.num_blocks = blocks,
+  return {.block_count = blocks,
           .num_layers = layers,
           .outer_dim = 2,
-          .page_size = 3,
+          .block_size = 3,
           .num_heads = heads,
           .head_dim = 2,
           .inner_dim = heads * 2,
@@ -103,10 +103,10 @@ class BlockImage {
 
   template <class F>
   static void for_each_position(const layout::LayoutConfig& c, F&& fn) {
-    for (std::uint32_t b = 0; b < c.num_blocks; ++b)
+    for (std::uint32_t b = 0; b < c.block_count; ++b)
       for (std::uint32_t l = 0; l < c.num_layers; ++l)
         for (std::uint32_t o = 0; o < c.outer_dim; ++o)
-          for (std::uint32_t t = 0; t < c.page_size; ++t)
+          for (std::uint32_t t = 0; t < c.block_size; ++t)
             for (std::uint32_t h = 0; h < c.num_heads; ++h) fn(layout::Position{b, l, o, t, h});
   }
 
@@ -137,7 +137,7 @@ inline void copy_naively(const BlockSet& from, BlockImage& source, std::span<con
     for (std::size_t i = 0; i < from_blocks.size(); ++i)
       for (std::uint32_t l = layers.first; l < layers.end(); ++l)
         for (std::uint32_t o = 0; o < a.layout.config().outer_dim; ++o)
-          for (std::uint32_t t = 0; t < a.layout.config().page_size; ++t)
+          for (std::uint32_t t = 0; t < a.layout.config().block_size; ++t)
             for (std::uint32_t h = heads.first; h < heads.end(); ++h)
               std::memcpy(target.at(p, b.layout.place({to_blocks[i], l - b.shard.layers.first, o, t,
                                                        h - b.shard.heads.first})),

@@ -6,7 +6,7 @@
 #include <functional>
 
 #include "ashlar/base/mutex.h"
-#include "ashlar/storage/io_faults.h"
+#include "ashlar/storage/storage.h"
 
 namespace ashlar {
 

@@ -7,8 +7,7 @@
 #include <string_view>
 #include <utility>
 
-#include "ashlar/transfer/file_executor.h"
-#include "ashlar/transfer/memcpy_executor.h"
+#include "ashlar/transfer/host_executors.h"
 #include "ashlar/transfer/transfer_engine.h"
 
 namespace ashlar::transfer {

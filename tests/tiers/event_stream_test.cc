@@ -1,5 +1,5 @@
 // From tiers to a listener: what the stream adds up to is what the tiers hold, at every quiet moment,
-// whatever threads did, and also where logs and lanes overflowed.
+// whatever threads did, and also where logs and workers overflowed.
 #include <gtest/gtest.h>
 
 #include <map>
@@ -99,11 +99,11 @@ class EventStreamTest : public ::testing::TestWithParam<std::size_t> {};
 TEST_P(EventStreamTest, AddsUpToWhatFourTiersHoldWhileThreadsWork) {
   const ScratchFolder folder;
   KvOptions options = KvWorkload::options_in(folder.path());
-  options.g1.blocks = 24;
-  options.g2->blocks = 24;
-  options.g3->blocks = 30;
+  options.g1.block_count = 24;
+  options.g2->block_count = 24;
+  options.g3->block_count = 30;
   options.g3->survive_power_loss = false;
-  options.g4->blocks = 20;
+  options.g4->block_count = 20;
   options.g4->volumes[0].options = {{"sync", "false"}};
   options.g4->remove_evicted = true;
   options.event_capacity = GetParam();

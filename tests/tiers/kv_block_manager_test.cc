@@ -194,8 +194,8 @@ TEST_F(KvBlockManagerTest, OptionsAreChecked) {
     EXPECT_THAT(made.error().message(), ::testing::HasSubstr(says));
   };
   KvOptions bad = options();
-  bad.g1.blocks = 0;
-  refused(bad, "g1.blocks is 0");
+  bad.g1.block_count = 0;
+  refused(bad, "g1.block_count is 0");
   bad = options();
   bad.g2.reset();
   refused(bad, "g3 and g4 need g2");
@@ -204,12 +204,12 @@ TEST_F(KvBlockManagerTest, OptionsAreChecked) {
   refused(bad, "keys is not set");
   bad = options();
   bad.block_size = 16;
-  refused(bad, "page_size and block_size");
+  refused(bad, "model.block_size and block_size");
   bad = options();
   bad.g3->paths.clear();
   refused(bad, "g3 needs blocks and a path");
   bad = options();
-  bad.to_g2.lane.policy = nullptr;
+  bad.to_g2.worker.policy = nullptr;
   refused(bad, "policy is empty");
 }
 
@@ -420,7 +420,7 @@ TEST_F(KvBlockManagerTest, DeadlinesAreByTheClockOfTheManager) {
   ManualClock clock;
   KvOptions lazy = options();
   lazy.to_g2.trigger = Trigger::kOnCall;
-  lazy.to_g2.lane.max_wait = {};
+  lazy.to_g2.worker.max_wait = {};
   lazy.clock = &clock;
   kv_ = KvBlockManager::create(lazy).value();
   int wrong = 0;

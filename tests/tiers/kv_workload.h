@@ -18,7 +18,7 @@ class KvWorkload {
  public:
   static layout::LayoutConfig model() {
     layout::LayoutConfig config = transfer::small_shape(1, 2, 2);
-    config.page_size = 4;
+    config.block_size = 4;
     config.head_dim = 64;
     config.inner_dim = 128;
     config.alignment = 4096;
@@ -29,9 +29,9 @@ class KvWorkload {
     return {.model = model(),
             .block_size = 4,
             .keys = tokens::NamespaceFingerprint::from_bits(7, 8),
-            .g1 = {.blocks = 8, .order = layout::order::kBlockSecondNhd},
-            .g2 = TierShape{.blocks = 12, .order = layout::order::kUniversalTp},
-            .g3 = DiskShape{.blocks = 40, .paths = {g3_path}, .faults = {std::move(faults)}}};
+            .g1 = {.block_count = 8, .order = layout::order::kBlockSecondNhd},
+            .g2 = TierShape{.block_count = 12, .order = layout::order::kUniversalTp},
+            .g3 = DiskShape{.block_count = 40, .paths = {g3_path}, .faults = {std::move(faults)}}};
   }
 
   // The same with two files and a volume, all in a folder.
@@ -40,7 +40,7 @@ class KvWorkload {
     made.g3->paths = {folder + "/g3.0", folder + "/g3.1"};
     made.g3->faults.clear();
     std::filesystem::create_directory(folder + "/volume");
-    made.g4 = VolumeShape{.blocks = 40,
+    made.g4 = VolumeShape{.block_count = 40,
                           .volumes = {{.name = "v", .kind = "directory", .location = folder + "/volume"}}};
     return made;
   }
@@ -112,7 +112,7 @@ class KvWorkload {
       const layout::LayoutConfig& config = layout.config();
       for (std::uint32_t l = 0; l < config.num_layers; ++l)
         for (std::uint32_t o = 0; o < config.outer_dim; ++o)
-          for (std::uint32_t t = 0; t < config.page_size; ++t)
+          for (std::uint32_t t = 0; t < config.block_size; ++t)
             for (std::uint32_t h = 0; h < config.num_heads; ++h)
               for (std::uint64_t b = 0; b < config.head_bytes(); ++b)
                 fn(kv_.g1_blocks()->address(p, layout.place({slot, l, o, t, h}))[b], i++);

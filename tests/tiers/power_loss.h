@@ -15,7 +15,7 @@
 
 #include "ashlar/base/mutex.h"
 #include "ashlar/base/random.h"
-#include "ashlar/storage/io_faults.h"
+#include "ashlar/storage/storage.h"
 
 namespace ashlar::tiers {
 

@@ -82,11 +82,11 @@ class StripedTest : public TierTest {
   }
 
   // A block in G2, with what is known of it.
-  void put_in_host(std::uint64_t content, const BlockRecord& record = {}) {
+  void put_in_host(std::uint64_t content, const TierRecord& record = {}) {
     auto reserved = g2_->reserve(1).value();
     each_byte(*g2_->blocks(), reserved->ids()[0].value(),
               [&](std::byte& byte, std::uint64_t i) { byte = byte_of(content, i); });
-    BlockRecord named = record;
+    TierRecord named = record;
     named.hash = name(content);
     const Published published = reserved->publish(std::span(&named, 1), KvReady::asserted_by_caller());
     ASSERT_TRUE(published.registered[0]);

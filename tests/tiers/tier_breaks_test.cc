@@ -119,9 +119,9 @@ TEST_F(TierBreaksTest, PreconditionsThatFitNoBlocksAreRefused) {
 // Nobody can know any more whether its bytes are whole.
 TEST_F(TierBreaksTest, ABlockWhosePreconditionIsAbandonedGoesDownForNobody) {
   KvOptions slow = options();
-  slow.g1.blocks = slow.g2->blocks = 64;
+  slow.g1.block_count = slow.g2->block_count = 64;
   slow.to_g2.trigger = Trigger::kOnCall;
-  slow.to_g2.lane.max_wait = Clock::Duration::max();
+  slow.to_g2.worker.max_wait = Clock::Duration::max();
   open(slow);
   const auto hashes = sequence(1, 4);
   request(hashes);
@@ -215,7 +215,7 @@ TEST_F(TierBreaksTest, ACancelledBlockWaitsForItsPreconditionNoMore) {
 TEST_F(TierBreaksTest, DrainEndsWhenTheRestIsCancelled) {
   KvOptions slow = options();
   slow.to_g2.trigger = Trigger::kOnCall;
-  slow.to_g2.lane.bytes_per_second = 1;
+  slow.to_g2.worker.bytes_per_second = 1;
   open(slow);
   const auto hashes = sequence(1, 6);
   request(hashes);
@@ -227,10 +227,10 @@ TEST_F(TierBreaksTest, DrainEndsWhenTheRestIsCancelled) {
   drains.join();
 }
 
-TEST_F(TierBreaksTest, ALaneMayWaitForAFullBatchForEver) {
+TEST_F(TierBreaksTest, AWorkerMayWaitForAFullBatchForEver) {
   KvOptions patient = options();
-  patient.g1.blocks = patient.g2->blocks = 64;
-  patient.to_g2.lane.max_wait = Clock::Duration::max();
+  patient.g1.block_count = patient.g2->block_count = 64;
+  patient.to_g2.worker.max_wait = Clock::Duration::max();
   open(patient);
   request(sequence(1, 3));
   std::this_thread::sleep_for(std::chrono::milliseconds(20));
@@ -241,10 +241,10 @@ TEST_F(TierBreaksTest, ALaneMayWaitForAFullBatchForEver) {
 
 TEST_F(TierBreaksTest, WhatLooksAheadAgainAndAgainKeepsNothing) {
   KvOptions lazy = options();
-  lazy.g1.blocks = lazy.g2->blocks = 128;
+  lazy.g1.block_count = lazy.g2->block_count = 128;
   lazy.to_g2.trigger = Trigger::kNearEviction;
   lazy.to_g2.look_ahead = 128;
-  lazy.to_g2.lane.max_wait = Clock::Duration::max();
+  lazy.to_g2.worker.max_wait = Clock::Duration::max();
   open(lazy);
   request(sequence(1, 4));
   for (int i = 0; i < 100; ++i) kv_->look_ahead();
@@ -276,7 +276,7 @@ TEST_F(TierBreaksTest, ANameThatHasABlockOfAnotherSaltIsRefused) {
 
 TEST_F(TierBreaksTest, ALayerThatWasToldIsNotTakenBackInSilence) {
   KvOptions wide = options();
-  wide.g1.blocks = wide.g2->blocks = 16;
+  wide.g1.block_count = wide.g2->block_count = 16;
   open(wide);
   const auto hashes = sequence(1, 8);
   request(hashes);
@@ -340,7 +340,7 @@ TEST_F(TierBreaksTest, NothingIsRemovedFromUnderThoseWhoBringItUp) {
 TEST_F(TierBreaksTest, AVolumeThatIsOnlyReadIsAskedBeforeAResetSaysThatAllIsGone) {
   KvOptions with_volumes = options();
   with_volumes.g3.reset();
-  with_volumes.g4 = VolumeShape{.blocks = 16};
+  with_volumes.g4 = VolumeShape{.block_count = 16};
   const VolumeDescriptor folder{.name = "v", .kind = "directory", .location = folder_.file("volume")};
   std::filesystem::create_directory(folder.location);
   const auto hashes = sequence(1, 4);
@@ -387,14 +387,14 @@ TEST_F(TierBreaksTest, APrefixComesUpAsFarAsThereIsRoomHoweverSmallTheTiers) {
   for (const Case& one : {Case{8, 0, 1, 6}, Case{8, 0, 2, 6}, Case{8, 3, 16, 8}, Case{6, 1, 12, 12},
                           Case{7, 0, 8, 12}, Case{1, 0, 1, 3}}) {
     KvOptions wide = options();
-    wide.g1.blocks = wide.g2->blocks = 16;
+    wide.g1.block_count = wide.g2->block_count = 16;
     open(wide);
     const auto hashes = sequence(1, one.blocks);
     request(hashes);
     kv_->drain();
     KvOptions small = options();
-    small.g1.blocks = one.g1;
-    small.g2->blocks = one.g2;
+    small.g1.block_count = one.g1;
+    small.g2->block_count = one.g2;
     open(small);
     const auto used = kv_->get_mutable_blocks(one.in_use).value();
     const auto table = kv_->onboard(hashes);

@@ -95,7 +95,7 @@ class TierFaultsTest : public ::testing::TestWithParam<Fault> {
     script_->verdict = [this](VolumeCall, std::string_view) {
       return steps_.strikes(Fault::kVolume) ? std::optional(ErrorCode::kUnavailable) : std::nullopt;
     };
-    options.g4 = VolumeShape{.blocks = 40, .rest = {}};
+    options.g4 = VolumeShape{.block_count = 40, .rest = {}};
     options.g4->kinds.add(
         "scripted", [this](const VolumeDescriptor& descriptor) -> Result<std::unique_ptr<Volume>> {
           return std::unique_ptr<Volume>(
@@ -106,7 +106,8 @@ class TierFaultsTest : public ::testing::TestWithParam<Fault> {
                             .kind = "scripted",
                             .location = folder_->file("v"),
                             .options = {{"sync", "false"}, {"threads", "1"}}}};
-    for (WayDown* const way : {&options.to_g2, &options.to_g3, &options.to_g4}) way->lane.max_wait = {};
+    for (OffloadRoute* const way : {&options.to_g2, &options.to_g3, &options.to_g4})
+      way->worker.max_wait = {};
     options.read_back_after_write = read_back;
     options.executor = std::make_shared<transfer::WatchedExecutor>(
         [this](const transfer::TransferPlan&) -> std::optional<Error> {

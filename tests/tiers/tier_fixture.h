@@ -11,14 +11,13 @@
 
 #include "ashlar/storage/allocator.h"
 #include "ashlar/testing/managers.h"
-#include "ashlar/tiers/block_mover.h"
-#include "ashlar/transfer/file_executor.h"
-#include "ashlar/transfer/memcpy_executor.h"
+#include "ashlar/transfer/host_executors.h"
 #include "ashlar/transfer/transfer_engine.h"
 #include "support/block_images.h"
 #include "support/gates.h"
 #include "support/scratch_folder.h"
 #include "tiers/disk/disk_pool.h"
+#include "tiers/pool/block_mover.h"
 #include "tiers/pool/memory_pool.h"
 
 namespace ashlar::tiers {

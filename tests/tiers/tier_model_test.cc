@@ -64,13 +64,14 @@ class TierModelTest : public ::testing::Test {
     if (kv_) hits_ += kv_->status().g1.hits;
     kv_.reset();
     KvOptions options = KvWorkload::options(folder_.file("g3"));
-    options.g1.blocks = kModelBlocks;
-    options.g2->blocks = kModelBlocks;
-    options.g3->blocks = kModelBlocks;
+    options.g1.block_count = kModelBlocks;
+    options.g2->block_count = kModelBlocks;
+    options.g3->block_count = kModelBlocks;
     options.g3->survive_power_loss = false;
-    options.g4 = VolumeShape{.blocks = kModelBlocks, .volumes = {volume_descriptor()}};
+    options.g4 = VolumeShape{.block_count = kModelBlocks, .volumes = {volume_descriptor()}};
     options.to_g2.trigger = options.to_g3.trigger = options.to_g4.trigger = Trigger::kOnCall;
-    for (WayDown* const way : {&options.to_g2, &options.to_g3, &options.to_g4}) way->lane.max_wait = {};
+    for (OffloadRoute* const way : {&options.to_g2, &options.to_g3, &options.to_g4})
+      way->worker.max_wait = {};
     options.event_capacity = 4096;
     kv_ = KvBlockManager::create(options).value();
     mirror_ = Mirror();
@@ -178,7 +179,7 @@ class TierModelTest : public ::testing::Test {
       if (!in(from, hash)) {
         ++expected.gone;
       } else if (in(to, hash)) {
-        ++expected.there;
+        ++expected.present;
       } else if (to == 3 && !attached_) {
         ++expected.failed;
       } else {
@@ -337,14 +338,14 @@ TEST_F(TierModelTest, RandomOperationsDoWhatTheModelSays) {
   EXPECT_GT(hits_ + kv_->status().g1.hits, 0u);
 }
 
-// Small tiers that evict all the time, and lanes that run by themselves: who is evicted when is nobody's
+// Small tiers that evict all the time, and workers that run by themselves: who is evicted when is nobody's
 // promise, but what the events say is what the registry says, and every hit has its bytes.
 TEST(TierEvictionTest, EventsAndPresenceAgreeWhileTiersEvict) {
   const ScratchFolder folder;
   KvOptions options = KvWorkload::options_in(folder.path());
-  options.g3->blocks = 18;
+  options.g3->block_count = 18;
   options.g3->survive_power_loss = false;
-  options.g4->blocks = 15;
+  options.g4->block_count = 15;
   options.g4->volumes[0].options = {{"sync", "false"}};
   options.g4->remove_evicted = true;
   options.read_back_after_write = true;

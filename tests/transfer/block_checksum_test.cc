@@ -19,7 +19,7 @@ namespace order = layout::order;
 using tokens::NamespaceFingerprint;
 using tokens::SequenceHash;
 
-const BlockName kName = {SequenceHash::root(0x1234), NamespaceFingerprint::from_bits(5, 6)};
+const ChecksumKey kName = {SequenceHash::root(0x1234), NamespaceFingerprint::from_bits(5, 6)};
 
 std::shared_ptr<const BlockSet> numbered(std::span<const PlaneShape> shapes) {
   storage::SystemAllocator memory;

@@ -5,8 +5,8 @@
 
 #include "ashlar/storage/disk_storage.h"
 #include "ashlar/storage/external_storage.h"
-#include "ashlar/storage/system_storage.h"
-#include "ashlar/transfer/memcpy_executor.h"
+#include "ashlar/transfer/host_executors.h"
+#include "storage/system_storage.h"
 #include "support/block_images.h"
 #include "support/scratch_folder.h"
 
@@ -89,7 +89,7 @@ TEST(BlockSetTest, RegionsDoNotShareBytes) {
 TEST(BlockSetTest, PlanesMayInterleave) {
   LayoutConfig values = small_shape(6, 1, 4);
   LayoutConfig scales = small_shape(6, 1, 1);
-  scales.page_size = 1;
+  scales.block_size = 1;
   scales.head_dim = 1;
   scales.inner_dim = 1;
   const std::uint64_t stride = values.block_bytes() + scales.block_bytes();
@@ -158,7 +158,7 @@ class TransferPlanTest : public ::testing::Test {
   // Values of a rank's heads with one scale per layer and K or V for all of them, or one per head.
   std::shared_ptr<const BlockSet> scaled(Range heads, bool one_for_all) {
     LayoutConfig scales = small_shape(4, 3, one_for_all ? 1 : heads.count);
-    scales.page_size = 1;
+    scales.block_size = 1;
     scales.head_dim = 1;
     scales.inner_dim = scales.num_heads;
     scales.dtype = layout::Dtype::kF32;

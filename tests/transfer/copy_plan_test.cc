@@ -10,7 +10,6 @@
 #include <vector>
 
 #include "ashlar/base/random.h"
-#include "ashlar/transfer/copy_cursor.h"
 
 namespace ashlar::transfer {
 namespace {
@@ -27,10 +26,10 @@ using layout::Shard;
 namespace order = layout::order;
 
 LayoutConfig shape(std::uint32_t blocks, std::uint32_t layers, std::uint32_t heads) {
-  return {.num_blocks = blocks,
+  return {.block_count = blocks,
           .num_layers = layers,
           .outer_dim = 2,
-          .page_size = 3,
+          .block_size = 3,
           .num_heads = heads,
           .head_dim = 2,
           .inner_dim = heads * 2,
@@ -58,10 +57,10 @@ struct Memory {
   template <class F>
   void for_each(F&& fn) {
     const LayoutConfig& c = layout.config();
-    for (std::uint32_t b = 0; b < c.num_blocks; ++b)
+    for (std::uint32_t b = 0; b < c.block_count; ++b)
       for (std::uint32_t l = 0; l < c.num_layers; ++l)
         for (std::uint32_t o = 0; o < c.outer_dim; ++o)
-          for (std::uint32_t t = 0; t < c.page_size; ++t)
+          for (std::uint32_t t = 0; t < c.block_size; ++t)
             for (std::uint32_t h = 0; h < c.num_heads; ++h) {
               const Position p{b, l, o, t, h};
               fn(p, at(layout.place(p)));
@@ -111,7 +110,7 @@ void copy_bytewise(Memory& from, const std::vector<std::uint32_t>& from_blocks, 
   for (std::size_t i = 0; i < from_blocks.size(); ++i)
     for (std::uint32_t l = layers.first; l < layers.end(); ++l)
       for (std::uint32_t o = 0; o < from.layout.config().outer_dim; ++o)
-        for (std::uint32_t t = 0; t < from.layout.config().page_size; ++t)
+        for (std::uint32_t t = 0; t < from.layout.config().block_size; ++t)
           for (std::uint32_t h = heads.first; h < heads.end(); ++h)
             std::memcpy(to.at(to.layout.place(
                             {to_blocks[i], l - to.shard.layers.first, o, t, h - to.shard.heads.first})),
@@ -277,7 +276,7 @@ TEST(CopyPlanTest, GathersWhatLiesTogetherOnOneSide) {
   EXPECT_LE(made.gather(Side::kTo, 100).runs.piece_bytes(), 100u);
   // An axis that does not fit is cut into equal parts.
   LayoutConfig long_pages = shape(2, 1, 2);
-  long_pages.page_size = 1 << 14;
+  long_pages.block_size = 1 << 14;
   const Layout tokens = Layout::create(long_pages, order::kFullyContiguousNhd).value();
   const Layout heads = Layout::create(long_pages, order::kFullyContiguousHnd).value();
   const CopyPlan large =
@@ -322,7 +321,7 @@ TEST(CopyPlanTest, WhatCannotBeDoneIsRefusedWithTheReason) {
   refused({good, whole, two}, {good, whole, two}, {Range{2, 2}, {}}, kBad, "2 layers from 2 on are wanted");
   refused({good, whole, two}, {good, whole, two}, {{}, Range{0, 0}}, kBad, "0 heads from 0 on are wanted");
   for (const auto& [spoil, says] :
-       {std::pair<void (*)(LayoutConfig&), const char*>{[](LayoutConfig& c) { c.page_size = 4; },
+       {std::pair<void (*)(LayoutConfig&), const char*>{[](LayoutConfig& c) { c.block_size = 4; },
                                                         "tokens per block"},
         {[](LayoutConfig& c) { c.head_dim = 4, c.inner_dim = 16; }, "elements per head"},
         {[](LayoutConfig& c) { c.outer_dim = 1; }, "outer dimensions"},

@@ -2,8 +2,7 @@
 #include "transfer/file_conformance.h"
 
 #include "ashlar/storage/external_storage.h"
-#include "ashlar/transfer/file_executor.h"
-#include "ashlar/transfer/memcpy_executor.h"
+#include "ashlar/transfer/host_executors.h"
 
 namespace ashlar::transfer {
 namespace {

@@ -8,7 +8,7 @@
 
 #include "ashlar/testing/managers.h"
 #include "ashlar/tokens/token_sequence.h"
-#include "ashlar/transfer/file_executor.h"
+#include "ashlar/transfer/host_executors.h"
 #include "support/block_images.h"
 #include "support/gates.h"
 #include "support/scratch_folder.h"

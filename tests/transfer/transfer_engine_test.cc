@@ -8,8 +8,7 @@
 #include <numeric>
 #include <optional>
 
-#include "ashlar/transfer/file_executor.h"
-#include "ashlar/transfer/memcpy_executor.h"
+#include "ashlar/transfer/host_executors.h"
 #include "transfer/executor_conformance.h"
 
 namespace ashlar::transfer {
@@ -21,11 +20,12 @@ namespace order = layout::order;
 using ::testing::HasSubstr;
 
 std::unique_ptr<Executor> engine(const ExecutorSettings& settings, std::uint64_t staging_bytes) {
-  EngineOptions options{.executors = {MemcpyExecutor::create().value(), FileExecutor::create().value()},
-                        .staging = std::make_shared<storage::PinnedAllocator>(),
-                        .staging_bytes = staging_bytes,
-                        .limits = settings.limits,
-                        .clock = settings.clock};
+  TransferEngineOptions options{
+      .executors = {MemcpyExecutor::create().value(), FileExecutor::create().value()},
+      .staging = std::make_shared<storage::PinnedAllocator>(),
+      .staging_bytes = staging_bytes,
+      .limits = settings.limits,
+      .clock = settings.clock};
   return TransferEngine::create(std::move(options)).value();
 }
 // Small, so that a move takes several batches.

@@ -70,24 +70,24 @@ inline constexpr AxisOrder kBlhnc = {kBlock, kLayer, kHead, kToken, kOuter};
 inline constexpr AxisOrder kBlnhc = {kBlock, kLayer, kToken, kHead, kOuter};
 inline constexpr AxisOrder kBhlnc = {kBlock, kHead, kLayer, kToken, kOuter};
 
-struct Named {
+struct NamedOrder {
   std::string_view name;
   AxisOrder order;
 };
-inline constexpr std::array<Named, 14> kAll = {{{"fully_contiguous_nhd", kFullyContiguousNhd},
-                                                {"fully_contiguous_hnd", kFullyContiguousHnd},
-                                                {"block_first_nhd", kBlockFirstNhd},
-                                                {"block_first_hnd", kBlockFirstHnd},
-                                                {"block_second_nhd", kBlockSecondNhd},
-                                                {"block_second_hnd", kBlockSecondHnd},
-                                                {"universal_tp", kUniversalTp},
-                                                {"universal_pp", kUniversalPp},
-                                                {"lbhnc", kLbhnc},
-                                                {"lbnhc", kLbnhc},
-                                                {"lhbnc", kLhbnc},
-                                                {"blhnc", kBlhnc},
-                                                {"blnhc", kBlnhc},
-                                                {"bhlnc", kBhlnc}}};
+inline constexpr std::array<NamedOrder, 14> kAll = {{{"fully_contiguous_nhd", kFullyContiguousNhd},
+                                                     {"fully_contiguous_hnd", kFullyContiguousHnd},
+                                                     {"block_first_nhd", kBlockFirstNhd},
+                                                     {"block_first_hnd", kBlockFirstHnd},
+                                                     {"block_second_nhd", kBlockSecondNhd},
+                                                     {"block_second_hnd", kBlockSecondHnd},
+                                                     {"universal_tp", kUniversalTp},
+                                                     {"universal_pp", kUniversalPp},
+                                                     {"lbhnc", kLbhnc},
+                                                     {"lbnhc", kLbnhc},
+                                                     {"lhbnc", kLhbnc},
+                                                     {"blhnc", kBlhnc},
+                                                     {"blnhc", kBlnhc},
+                                                     {"bhlnc", kBhlnc}}};
 
 }  // namespace order
 

@@ -1,6 +1,6 @@
 // LayoutConfig: the shape of a set of KV blocks, before anything is said about where the bytes lie.
 //
-// A block holds `page_size` tokens of every layer; per layer and token it has `outer_dim` vectors (2: K and
+// A block holds `block_size` tokens of every layer; per layer and token it has `outer_dim` vectors (2: K and
 // V; 1: joint, as in MLA) of `inner_dim` = `num_heads` x `head_dim` elements. `opaque` says that what a
 // kernel made of the inside of a (block, layer) is nobody else's business: such content is copied whole and
 // never cut by heads.
@@ -8,18 +8,41 @@
 // Thread safety: thread-compatible.
 #pragma once
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
+#include <string_view>
 
 #include "ashlar/base/result.h"
-#include "ashlar/layout/dtype.h"
 
 namespace ashlar::layout {
 
+enum class Dtype : std::uint8_t { kU8, kF8E4M3, kF8E5M2, kF16, kBF16, kF32, kF64 };
+
+inline constexpr std::size_t kDtypes = 7;
+
+// False for numbers that name no type; those come from outside.
+constexpr bool is_known(Dtype dtype) noexcept {
+  return static_cast<std::size_t>(dtype) < kDtypes;
+}
+
+// Bytes per element. Requires: is_known().
+constexpr std::uint32_t width_of(Dtype dtype) noexcept {
+  constexpr std::array<std::uint32_t, kDtypes> kWidths = {1, 1, 1, 2, 2, 4, 8};
+  return kWidths[static_cast<std::size_t>(dtype)];
+}
+
+constexpr std::string_view to_string(Dtype dtype) noexcept {
+  constexpr std::array<std::string_view, kDtypes> kNames = {"u8",   "f8_e4m3", "f8_e5m2", "f16",
+                                                            "bf16", "f32",     "f64"};
+  return is_known(dtype) ? kNames[static_cast<std::size_t>(dtype)] : "unknown";
+}
+
 struct LayoutConfig {
-  std::uint32_t num_blocks = 0;
+  std::uint32_t block_count = 0;
   std::uint32_t num_layers = 0;
   std::uint32_t outer_dim = 2;
-  std::uint32_t page_size = 0;
+  std::uint32_t block_size = 0;
   std::uint32_t num_heads = 0;
   std::uint32_t head_dim = 0;
   std::uint32_t inner_dim = 0;  // elements per token, layer and outer index
@@ -36,7 +59,7 @@ struct LayoutConfig {
   // Bytes of the elements, without what alignment adds. Requires: validate().
   std::uint64_t head_bytes() const noexcept { return std::uint64_t{head_dim} * width_of(dtype); }
   // Of one layer of one block, K or V.
-  std::uint64_t outer_bytes() const noexcept { return head_bytes() * num_heads * page_size; }
+  std::uint64_t outer_bytes() const noexcept { return head_bytes() * num_heads * block_size; }
   std::uint64_t layer_bytes() const noexcept { return outer_bytes() * outer_dim; }
   std::uint64_t block_bytes() const noexcept { return layer_bytes() * num_layers; }
 

@@ -11,8 +11,7 @@
 
 #include "ashlar/base/result.h"
 #include "ashlar/storage/disk_storage.h"
-#include "ashlar/storage/memory_options.h"
-#include "ashlar/storage/page_locker.h"
+#include "ashlar/storage/host_memory.h"
 #include "ashlar/storage/storage.h"
 
 namespace ashlar::storage {

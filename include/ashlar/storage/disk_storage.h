@@ -14,7 +14,6 @@
 
 #include "ashlar/base/mutex.h"
 #include "ashlar/base/result.h"
-#include "ashlar/storage/io_faults.h"
 #include "ashlar/storage/storage.h"
 
 namespace ashlar::storage {

@@ -9,13 +9,32 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string>
 
 #include "ashlar/base/storage_kind.h"
 
 namespace ashlar::storage {
 
-class IoFaults;
+enum class IoDirection : std::uint8_t { kRead, kWrite };
+
+// What becomes of one operation.
+struct IoVerdict {
+  int error = 0;                              // an errno instead of the operation
+  std::uint64_t at_most = ~std::uint64_t{0};  // only so many bytes of it: a short read or write
+};
+
+class IoFaults {
+ public:
+  virtual ~IoFaults() = default;
+  // Before an operation.
+  virtual IoVerdict judge(IoDirection direction, std::uint64_t offset, std::uint64_t bytes) = 0;
+  // After a write, with what was written.
+  virtual void written(std::uint64_t /*offset*/, std::span<const std::byte> /*bytes*/) {}
+  // Before a sync: an errno instead of it; and after one.
+  virtual int syncing() { return 0; }
+  virtual void synced() {}
+};
 
 // How to reach the bytes of a file.
 struct FileAccess {

@@ -1,8 +1,10 @@
-// KvOptions: everything a KvBlockManager is made of: the model, its tiers, and what goes down from one to the
-// next.
+// KvOptions: describes a KvBlockManager: the model, its tiers, and the offload routes between them.
+//
+// Thread safety: plain values; thread-compatible.
 #pragma once
 
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -16,71 +18,69 @@
 #include "ashlar/layout/layout.h"
 #include "ashlar/layout/shard.h"
 #include "ashlar/storage/allocator.h"
-#include "ashlar/storage/io_faults.h"
-#include "ashlar/tiers/offload_lane.h"
+#include "ashlar/tiers/offload_options.h"
 #include "ashlar/tiers/volume_registry.h"
 #include "ashlar/transfer/executor.h"
 
 namespace ashlar::tiers {
 
-// A tier in memory.
+// G1 or G2: a tier in memory.
 struct TierShape {
-  std::uint32_t blocks = 0;
+  std::uint32_t block_count = 0;
   layout::AxisOrder order = layout::order::kFullyContiguousNhd;
-  std::string eviction = "lru";
-  // Where its memory comes from; plain host memory unless given.
+  std::string eviction = "lru";  // name of an eviction policy
+  // Where its memory comes from. Null: pageable host memory.
   std::shared_ptr<storage::Allocator> allocator = {};
 };
 
-// A tier in files, each best on a device of its own; blocks are dealt out among them.
+// G3: a tier in files. Blocks are striped over the files, so put each file on a device of its own.
 struct DiskShape {
-  std::uint32_t blocks = 0;
+  std::uint32_t block_count = 0;  // over all files
   std::vector<std::string> paths = {};
   std::string eviction = "lru";
-  bool survive_power_loss = true;
-  // None, or one for each file.
+  bool survive_power_loss = true;  // syncs what it writes; off: survives only the end of the process
+  // For tests: none, or one per file.
   std::vector<std::shared_ptr<storage::IoFaults>> faults = {};
 };
 
-// A tier on volumes.
+// G4: a tier on volumes.
 struct VolumeShape {
-  std::uint32_t blocks =
-      0;  // that are remembered; what is forgotten may still be found by asking the volumes
+  // How many blocks are tracked. A block that is no longer tracked may still be found by probing the volumes.
+  std::uint32_t block_count = 0;
   std::string eviction = "lru";
-  bool remove_evicted = false;  // from the volume, too
-  bool probe = true;            // volumes are asked for blocks that no tier is known to have
-  // A volume that could not be reached is left alone this long.
+  bool remove_evicted = false;  // evicting a block also removes its object from the volume
+  bool probe = true;            // ask the volumes for blocks that no tier is known to have
+  // A volume that could not be reached is not called for this long.
   Clock::Duration rest = std::chrono::seconds(5);
-  // No call of a volume is waited for longer than this, also where a request has no deadline. Zero: as long
-  // as it takes.
+  // Limit of every call of a volume, also where a request has no deadline. Zero: no limit.
   Clock::Duration call_limit = std::chrono::minutes(5);
   std::vector<VolumeDescriptor> volumes = {};
   VolumeRegistry kinds = VolumeRegistry::with_builtin();
 };
 
+// When a route copies a block.
 enum class Trigger : std::uint8_t {
-  kOnArrival,     // write-through: as soon as a block is registered above
-  kNearEviction,  // write-back: when it is among the next to be evicted above
+  kOnArrival,     // write-through: as soon as the block is registered above
+  kNearEviction,  // write-back: when the block is among the next eviction candidates above
   kOnCall,        // only by offload()
 };
 
-// One way down.
-struct WayDown {
+// The way from one tier to a tier below it.
+struct OffloadRoute {
   Trigger trigger = Trigger::kOnArrival;
-  std::size_t look_ahead = 64;  // near: so many blocks from eviction
-  OffloadLaneOptions lane = {};
+  std::size_t look_ahead = 64;  // kNearEviction: how many eviction candidates to consider
+  OffloadWorkerOptions worker = {};
 };
 
 struct KvOptions {
-  // Shape of a block, as far as this rank holds it; num_blocks is that of each tier.
+  // Shape of a block, as far as this rank holds it; each tier sets its own block_count.
   layout::LayoutConfig model;
-  // What travels with it, such as the scales of FP8 values: the same layers and tokens, as many heads or one
-  // for all.
+  // Further planes that travel with a block, such as the scales of FP8 values. They have the layers and tokens
+  // of `model`, and as many heads or one for all.
   std::vector<layout::LayoutConfig> scales = {};
-  // Which rank this is, and which layers and heads of the whole model it holds: as many as `model` has. A
-  // model that is not divided needs none. Where it is divided, every rank must set it: two ranks that leave
-  // it unset share keys. Ranks that set it may share volumes: each finds its own blocks there. Each has files
-  // of its own.
+  // The rank, and the layers and heads of the whole model that it holds: as many as `model` has. Leave it out
+  // only where the model is not sharded: ranks that leave it out share keys. Ranks that set it may share
+  // volumes, where each finds its own blocks; each needs files of its own.
   layout::Shard shard = {};
   std::uint32_t block_size = 16;  // tokens
   tokens::NamespaceFingerprint keys = {};
@@ -90,18 +90,18 @@ struct KvOptions {
   std::optional<TierShape> g2 = {};
   std::optional<DiskShape> g3 = {};
   std::optional<VolumeShape> g4 = {};
-  WayDown to_g2 = {};
-  WayDown to_g3 = {};
-  WayDown to_g4 = {};
-  // What was written to disks and volumes is read back and compared before it counts.
+  OffloadRoute to_g2 = {};
+  OffloadRoute to_g3 = {};
+  OffloadRoute to_g4 = {};
+  // Reads back and compares every block written to a disk or volume before registering it.
   bool read_back_after_write = false;
   std::uint32_t onboard_threads = 2;  // for onboard_async() and prefetch()
-  // Events that each tier keeps for attach_events() or drain_events(); 0: none are made.
+  // Events that each tier buffers for attach_events() or drain_events(); 0: tiers make no events.
   std::size_t event_capacity = 0;
   std::shared_ptr<events::AccessSampler> accesses = {};  // samples the hits of all tiers
-  // Runs all copies; host memory and files unless given. Deadlines are by `clock`, which it shares then.
+  // Runs all copies. Null: one for host memory and files. It must use `clock`, by which deadlines count.
   std::shared_ptr<transfer::Executor> executor = {};
-  Clock* clock = nullptr;
+  Clock* clock = nullptr;  // null: the machine's
 
   // Errors: kInvalidArgument with the field.
   Result<void> validate() const;

@@ -1,11 +1,14 @@
-// OffloadHandle: what became of the blocks of one offload call.
+// OffloadHandle: follows one offload call until each of its blocks has ended.
 //
-// Thread safety: thread-safe; copies speak of the same call.
+// Copies of a handle refer to the same call. Dropping all of them does not cancel it. A handle may outlive its
+// manager; by then every block has ended.
+//
+// Thread safety: thread-safe.
+// Invariant:     progress().ended() only grows, up to progress().total.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -13,24 +16,37 @@
 
 #include "ashlar/base/clock.h"
 #include "ashlar/base/result.h"
-#include "ashlar/tokens/sequence_hash.h"
+#include "ashlar/block/block_retention.h"
+#include "ashlar/block/fence.h"
 
 namespace ashlar::tiers {
 
-// Every block ends in exactly one of these.
+// How one offload call treats its blocks.
+struct OffloadOptions {
+  std::uint8_t priority = block::BlockRetention::kDefaultPriority;
+  // Preconditions: a block is copied only after its fence has passed, for example the event of the kernel that
+  // writes it. Must have 0, 1 (for all blocks) or as many entries as there are blocks. A block whose fence is
+  // abandoned fails.
+  std::vector<block::Fence> after = {};
+  // Blocks that have not arrived by then count as late, whether they wait for a precondition, are queued or
+  // are in flight. A copy that another call wants goes on without this one. By the manager's clock.
+  std::optional<Clock::TimePoint> deadline = {};
+};
+
+// How many blocks of a call ended how. Every block ends in exactly one way.
 struct OffloadProgress {
   std::size_t total = 0;
-  std::size_t arrived = 0;   // registered below
-  std::size_t there = 0;     // was there already
-  std::size_t filtered = 0;  // the policy said no
+  std::size_t arrived = 0;   // copied and registered below
+  std::size_t present = 0;   // the tier below already had it
+  std::size_t filtered = 0;  // refused by the policy
   std::size_t gone = 0;      // evicted before its turn
   std::size_t failed = 0;    // the copy failed, or its bytes were damaged
   std::size_t refused = 0;   // the queue was full
   std::size_t cancelled = 0;
-  std::size_t late = 0;  // the deadline came first
+  std::size_t late = 0;  // the deadline passed first
 
   std::size_t ended() const noexcept {
-    return arrived + there + filtered + gone + failed + refused + cancelled + late;
+    return arrived + present + filtered + gone + failed + refused + cancelled + late;
   }
   friend bool operator==(const OffloadProgress&, const OffloadProgress&) = default;
 };
@@ -39,18 +55,18 @@ class OffloadCall;
 
 class OffloadHandle {
  public:
+  // Made by the library.
   explicit OffloadHandle(std::shared_ptr<OffloadCall> call) noexcept : call_(std::move(call)) {}
 
   OffloadProgress progress() const;
   bool done() const;
-  // Waits until every block has ended. Errors: the first failure of a copy; kTimeout: the deadline came
-  // first.
+  // Waits until every block has ended. Errors: the first failure of a copy; kTimeout: the deadline of the call
+  // passed first.
   Result<OffloadProgress> wait() const;
-  // The same, no longer than until `when`. Errors: also kTimeout; the blocks go on while the call's deadline
-  // has not come.
+  // The same, but no longer than until `when`. Errors: also kTimeout; the blocks stay queued or in flight.
   Result<OffloadProgress> wait_until(Clock::TimePoint when) const;
-  // Ends the call now: what has not arrived is cancelled. It is taken out of the queue, or its copy stopped,
-  // unless somebody else wants it, or a block that is copied with it.
+  // Cancels every block that has not arrived. A queued block leaves the queue unless another call wants it. A
+  // copy in flight stops if no call wants any block of its batch.
   void cancel() const;
 
  private:

@@ -1,11 +1,15 @@
-// OnboardHandle: what becomes of the blocks that a request wants in G1.
+// OnboardHandle: follows the blocks that a request wants in G1.
 //
-// Every block is a hit, pending, or a miss with a reason. Blocks arrive as references that keep them in G1;
-// wait() hands them over. cancel() gives back what was reserved and what has arrived.
+// Each block is a hit, pending, or a miss with a reason. Blocks arrive as references that pin them in G1;
+// wait() hands these references over. cancel() releases what was reserved and what has arrived.
 //
-// Thread safety: thread-safe; copies speak of the same call. Dropping all of them changes nothing.
+// Copies of a handle refer to the same call. Dropping all of them does not cancel it.
+//
+// Thread safety: thread-safe.
+// Invariant:     hits form a prefix of the request; the first miss ends it.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -15,49 +19,66 @@
 
 #include "ashlar/base/clock.h"
 #include "ashlar/base/result.h"
+#include "ashlar/block/block_id.h"
 #include "ashlar/block/block_list.h"
 #include "ashlar/block/immutable_block.h"
 #include "ashlar/events/tier.h"
-#include "ashlar/tiers/block_record.h"
+#include "ashlar/tiers/salt_fingerprint.h"
 
 namespace ashlar::tiers {
 
+// The blocks of a prefix that are in G1, pinned there by this table.
 using OnboardTable = block::BlockList<block::ImmutableBlock<events::G1>>;
 
-enum class BlockState : std::uint8_t { kHit, kPending, kMiss };
+// Consecutive blocks of a prefix, and the fastest tier that has them.
+struct TierRun {
+  events::TierId tier;
+  std::size_t first = 0;
+  std::size_t count = 0;
+  double seconds = 0;  // estimated time to bring them into G1; 0 before the first measurement
 
-// Why a block was not brought up.
+  // Compares the blocks, not the estimate.
+  friend bool operator==(const TierRun& a, const TierRun& b) noexcept {
+    return a.tier == b.tier && a.first == b.first && a.count == b.count;
+  }
+};
+
+enum class OnboardState : std::uint8_t { kHit, kPending, kMiss };
+
+// Why a block was not brought into G1.
 enum class Miss : std::uint8_t {
   kNone,
-  kUnknown,   // no tier has it
-  kBehind,    // one before it is missing
-  kDeclined,  // computing it again is faster
-  kNoRoom,    // G1, or G2 on the way, has no room
-  kGone,      // it was evicted before it could be read
-  kDamaged,   // its bytes do not agree with their checksum
-  kFailed,    // it could not be read
-  kForeign,   // it has the name, but another salt
+  kUnknown,       // no tier has it
+  kBehind,        // a block before it is missing
+  kDeclined,      // recomputing it is faster
+  kNoRoom,        // G1 is full, or G2 on the way up
+  kGone,          // evicted before it could be read
+  kDamaged,       // its bytes do not match their checksum
+  kFailed,        // it could not be read
+  kSaltMismatch,  // its hash matches, its salt does not
   kCancelled,
-  kLate,  // the deadline came first
+  kLate,  // the deadline passed first
 };
 inline constexpr std::size_t kMisses = 11;
 std::string_view to_string(Miss miss) noexcept;
 
 struct BlockOutcome {
-  BlockState state = BlockState::kPending;
+  OnboardState state = OnboardState::kPending;
   Miss miss = Miss::kNone;
-  std::optional<events::TierId> tier = {};  // that had it when it was looked for
+  std::optional<events::TierId> tier = {};  // the tier that had the block when it was looked up
 
   friend bool operator==(const BlockOutcome&, const BlockOutcome&) = default;
 };
 
 struct OnboardOptions {
-  // How fast the caller computes. Hits that take longer than that are declined. Nothing: none is.
+  // How fast the caller computes. Blocks that take longer to bring up than to recompute are declined. Empty:
+  // none is declined.
   std::optional<double> compute_tokens_per_second = {};
   std::optional<Clock::TimePoint> deadline = {};
-  // G1 gets layer after layer of all blocks, so that computing can start with the first: see wait_layer().
+  // Fills G1 layer by layer, over all blocks, so that computing can start with the first layer: see
+  // wait_layer().
   bool by_layer = false;
-  // Of the request; a block with another one is a miss. Zero: not compared.
+  // Salt of the request; a block with another salt is a miss. Zero: not compared.
   SaltFingerprint salt = {};
 };
 
@@ -65,20 +86,22 @@ class OnboardCall;
 
 class OnboardHandle {
  public:
+  // Made by the library.
   explicit OnboardHandle(std::shared_ptr<OnboardCall> call) noexcept : call_(std::move(call)) {}
 
-  // One for each hash that was asked for.
+  // One outcome per requested hash, in order.
   std::vector<BlockOutcome> blocks() const;
   bool done() const;
-  // Waits for the end; the blocks that are in G1 now, from the first on. Handed over once, empty after that.
+  // Waits for the end. Returns the prefix that is in G1; a second call returns an empty table.
   // Errors: kCancelled.
   Result<OnboardTable> wait() const;
-  // The same, no longer than until `when`. Errors: also kTimeout; the blocks go on.
+  // The same, but no longer than until `when`. Errors: also kTimeout; the copies go on.
   Result<OnboardTable> wait_until(Clock::TimePoint when) const;
-  // Waits until a layer of every block that is going to be there is in G1, and says which blocks of G1 they
-  // are, in order. They are not to be written to. Errors: kCancelled; those of the copy, after which nothing
-  // of these blocks may be used. Requires: by_layer was asked for.
+  // Waits until `layer` of every arriving block is in G1. Returns these blocks of G1 in order; they must not be
+  // written to. Requires: OnboardOptions::by_layer. Errors: kCancelled; those of the copy, after which none of
+  // these blocks may be used.
   Result<std::vector<block::BlockId>> wait_layer(std::uint32_t layer) const;
+  // Stops the copies and releases every block of the call. No effect once it is done and handed over.
   void cancel() const;
 
  private:

@@ -1,20 +1,20 @@
-// Volume: storage that an operator provisioned, as a flat space of objects: what G4 consists of.
+// Volume: storage that an operator provisioned, as a flat space of objects. G4 consists of volumes.
 //
-// A volume stores and returns bytes under a key, whole, and knows nothing of blocks; what the bytes are says
-// their own header (volume_object.h). It never mounts, formats or configures anything. Calls are in batches,
-// and every object has an answer of its own: one that fails does not harm the others.
+// A volume stores and returns whole objects under a key. It knows nothing of blocks, and never mounts, formats
+// or configures anything. Calls take batches, and every object has its own result: one that fails does not
+// affect the others.
 //
-// Every call has limits: a deadline and a stop. A volume obeys them as far as the system lets it. What it
-// cannot interrupt (a read from a file system that hangs, the resolution of a name) it finishes; VolumePool
-// leaves such calls behind.
+// Every call has limits: a deadline and a stop token. A volume obeys them as far as the system lets it. What it
+// cannot interrupt (a read from a hung file system, a name lookup) it finishes; the library stops waiting for
+// such calls.
 //
-// Keys are at most kMaxKey characters of [A-Za-z0-9._-] with '/' between parts that are not empty, "." or
-// "..".
+// Keys have at most kMaxKey characters of [A-Za-z0-9._-], with '/' between parts. No part is empty, "." or "..".
 //
-// A backend is one class that implements this and one line that registers it (volume_registry.h);
+// A backend is one class that implements Volume and one line that registers it (volume_registry.h);
 // docs/writing_a_volume.md shows how.
 //
 // Thread safety: thread-safe; several batches may run at once.
+// Invariant:     after a call has returned, the volume does not touch the caller's memory.
 #pragma once
 
 #include <cstddef>
@@ -31,7 +31,7 @@
 
 namespace ashlar::tiers {
 
-// The bytes are those of all parts, one after the other.
+// An object to write: the concatenation of all parts. The caller keeps key and parts until the call returns.
 struct ObjectWrite {
   std::string_view key;
   std::span<const std::span<const std::byte>> parts;
@@ -43,7 +43,7 @@ struct ObjectWrite {
   }
 };
 
-// The bytes go to all parts, one after the other. An object that has not exactly size() bytes is an error:
+// An object to read into all parts, one after the other. An object of another size than size() fails with
 // kCorruption.
 struct ObjectRead {
   std::string_view key;
@@ -56,13 +56,13 @@ struct ObjectRead {
   }
 };
 
-// How long a call may go on. When the deadline has come, or a stop was requested, the call ends soon: objects
-// that were done keep their answers, the others fail with kTimeout or kCancelled.
+// How long a call may run. Once the deadline has passed or a stop was requested, the call ends soon: finished
+// objects keep their results, the others fail with kTimeout or kCancelled.
 struct CallLimits {
-  std::optional<Clock::TimePoint> deadline = {};  // of a volume: by Clock::real()
+  std::optional<Clock::TimePoint> deadline = {};  // volumes get it by Clock::real()
   std::stop_token stop = {};
 
-  // Errors: kCancelled, kTimeout: the call is to end.
+  // Errors: kCancelled, kTimeout: the call must end.
   Result<void> check(const Clock& clock = Clock::real()) const;
 };
 
@@ -72,26 +72,25 @@ class Volume {
 
   virtual ~Volume() = default;
 
-  // For messages and metrics: "directory /data/kv". Never holds credentials.
+  // For messages and metrics: "directory /data/kv". Never contains credentials.
   virtual std::string describe() const = 0;
 
-  // All four: errors per object besides those below: kTimeout, kCancelled, by the limits. When a call has
-  // returned, nothing touches the caller's memory any more. A put or remove that was stopped may have
-  // happened, or may happen yet.
+  // All four calls return one result per object, in order. Besides the errors below, an object can fail with
+  // kTimeout or kCancelled by the limits. A put or remove that was stopped may have happened, or may still
+  // happen.
 
-  // An object that is there already under the same key is kept or replaced, never mixed; readers see one or
-  // the other, whole. It survives what the backend survives when this returns. Errors per object: kCapacity:
-  // no space; kUnavailable: the service cannot be reached, after bounded retries; kInvalidArgument: the key;
-  // kIo.
+  // Writes objects. An existing object is kept or replaced as a whole: readers see one or the other. When this
+  // returns, the object is as durable as the backend makes it. Errors per object: kCapacity: no space;
+  // kUnavailable: the service cannot be reached, after bounded retries; kInvalidArgument: the key; kIo.
   virtual std::vector<Result<void>> put(std::span<const ObjectWrite> objects,
                                         const CallLimits& limits = {}) = 0;
-  // Errors per object: kNotFound; kCorruption: another size; kUnavailable; kInvalidArgument; kIo.
+  // Reads objects. Errors per object: kNotFound; kCorruption: another size; kUnavailable; kInvalidArgument; kIo.
   virtual std::vector<Result<void>> get(std::span<const ObjectRead> objects,
                                         const CallLimits& limits = {}) = 0;
-  // Errors per object: kUnavailable; kInvalidArgument; kIo.
+  // Tells which objects exist, without reading them. Errors per object: kUnavailable; kInvalidArgument; kIo.
   virtual std::vector<Result<bool>> contains(std::span<const std::string_view> keys,
                                              const CallLimits& limits = {}) = 0;
-  // An object that is not there is no error.
+  // Removes objects; a missing object is not an error. Errors per object: as contains().
   virtual std::vector<Result<void>> remove(std::span<const std::string_view> keys,
                                            const CallLimits& limits = {}) = 0;
 };

@@ -1,13 +1,15 @@
-// VolumeRegistry: which kinds of volumes there are, and how to attach one.
+// VolumeRegistry: the kinds of volumes, and how to attach one of each.
 //
 //   VolumeRegistry registry = VolumeRegistry::with_builtin();       // directory, file
-//   registry.add("s3", backend::s3::attach);                        // a line per backend that was built
-//   auto volume = registry.attach({.name = "cold", .kind = "s3", .location = "bucket/prefix", .options =
-//   {…}});
+//   registry.add("s3", backend::s3::attach);                        // one line per backend
+//   auto volume = registry.attach({.name = "cold", .kind = "s3", .location = "bucket/prefix"});
+//
+// VolumeDescriptor describes a volume, VolumeUse says what it is used for, VolumeStatus what came of it.
 //
 // Thread safety: thread-compatible.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -21,25 +23,43 @@
 
 namespace ashlar::tiers {
 
-// What an operator says about a volume. Values are given, never looked up: a library reads no environment.
+// What an operator says about a volume. Every value is explicit: the library reads no environment.
 struct VolumeDescriptor {
-  std::string name;      // unique among the volumes of a manager
+  std::string name;      // unique within a manager
   std::string kind;      // "directory", "file", "s3", "redis", …
   std::string location;  // a path, or bucket and prefix, or host and port: as the kind says
-  // Options by name; unknown ones are refused. Secrets are options too and appear in no message.
+  // By name; unknown options are refused. Secrets are options too, and appear in no message.
   std::map<std::string, std::string> options = {};
+};
+
+// What a manager may do with a volume.
+struct VolumeUse {
+  bool write = true;  // may store and remove blocks; else the volume is read-only
+};
+
+// What a manager knows of an attached volume.
+struct VolumeStatus {
+  std::uint16_t number = 0;  // unique within a manager, never reused
+  std::string name;
+  std::string describes;  // Volume::describe()
+  bool write = true;
+  std::size_t block_count = 0;  // blocks known to be on it
+  std::uint64_t put = 0;        // blocks written
+  std::uint64_t got = 0;        // blocks read
+  std::uint64_t failed = 0;     // blocks whose put or get failed
 };
 
 class VolumeRegistry {
  public:
+  // Makes a volume of one kind. Should check the descriptor, and need no network to do so.
   using Attach = std::function<Result<std::unique_ptr<Volume>>(const VolumeDescriptor&)>;
 
-  // "directory" and "file".
+  // A registry with the kinds "directory" and "file".
   static VolumeRegistry with_builtin();
 
-  // Replaces what had that kind before.
+  // Adds a kind, or replaces it.
   void add(std::string kind, Attach attach) { kinds_[std::move(kind)] = std::move(attach); }
-  // Errors: kNotFound: no such kind, naming those there are; those of the backend.
+  // Errors: kNotFound: no such kind, with the known ones; those of the backend.
   Result<std::unique_ptr<Volume>> attach(const VolumeDescriptor& descriptor) const;
   std::vector<std::string> kinds() const;
 
@@ -47,19 +67,20 @@ class VolumeRegistry {
   std::map<std::string, Attach, std::less<>> kinds_;
 };
 
-// Reads options one by one, and refuses what nobody asked for.
+// VolumeOptions: reads the options of a descriptor one by one, then refuses those left over.
+//
+// Thread safety: confined. The descriptor outlives it.
 class VolumeOptions {
  public:
   explicit VolumeOptions(const VolumeDescriptor& descriptor)
       : descriptor_(descriptor), left_(descriptor.options) {}
 
-  // The value, or the default.
+  // Each returns the value, or `otherwise` where the option is missing. finish() reports a malformed value.
   std::string text(const std::string& name, std::string otherwise = {});
   std::uint64_t number(const std::string& name, std::uint64_t otherwise, std::uint64_t least,
                        std::uint64_t most);
   bool flag(const std::string& name, bool otherwise);
-  // Errors: kInvalidArgument: a value that is none, or an option that nobody asked for; never with a value in
-  // it.
+  // Errors: kInvalidArgument: a malformed value, or an unknown option. The message never contains a value.
   Result<void> finish() const;
 
  private:

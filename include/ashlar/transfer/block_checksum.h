@@ -25,18 +25,18 @@ struct BlockChecksumTag;
 using BlockChecksum = StrongId<BlockChecksumTag, std::uint64_t>;
 
 // What the bytes claim to be.
-struct BlockName {
+struct ChecksumKey {
   tokens::SequenceHash hash;
   tokens::NamespaceFingerprint keys;
 };
 
 // Errors: kInvalidArgument: a block that the set does not have; kUnsupported: bytes that the host cannot
 // read.
-Result<BlockChecksum> checksum_block(const BlockSet& set, std::uint32_t block, const BlockName& name);
+Result<BlockChecksum> checksum_block(const BlockSet& set, std::uint32_t block, const ChecksumKey& name);
 
 // Errors: kCorruption, naming block and tier, when the bytes are not those that `expected` was computed from;
 // those of checksum_block().
-Result<void> verify_block(const BlockSet& set, std::uint32_t block, const BlockName& name,
+Result<void> verify_block(const BlockSet& set, std::uint32_t block, const ChecksumKey& name,
                           BlockChecksum expected, events::StorageTier tier);
 
 }  // namespace ashlar::transfer

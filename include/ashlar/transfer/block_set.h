@@ -59,7 +59,7 @@ class BlockSet {
                                                           storage::Allocator& allocator);
 
   std::span<const Plane> planes() const noexcept { return planes_; }
-  std::uint32_t num_blocks() const noexcept { return planes_[0].layout.config().num_blocks; }
+  std::uint32_t block_count() const noexcept { return planes_[0].layout.config().block_count; }
   // Of one block, over all planes.
   std::uint64_t block_bytes() const noexcept;
   StorageKind kind() const noexcept { return planes_[0].regions[0].storage->kind(); }

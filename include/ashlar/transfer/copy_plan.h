@@ -129,4 +129,47 @@ struct ShardSource {
 // first is taken. Errors: kNotFound with the first (layer, head) that no source has.
 Result<std::vector<ShardSource>> cover(const layout::Shard& wanted, std::span<const layout::Shard> sources);
 
+struct CopyPiece {
+  layout::Place from;
+  layout::Place to;
+  std::uint64_t bytes = 0;
+};
+
+// Pieces at equal distances.
+struct CopyRow {
+  layout::Place from;
+  layout::Place to;
+  std::uint64_t bytes = 0;
+  std::uint64_t count = 1;
+  std::uint64_t from_stride = 0;
+  std::uint64_t to_stride = 0;
+};
+
+class CopyCursor {
+ public:
+  // Into how many units a plan is cut. Requires: strip_bytes > 0.
+  static std::uint64_t units(const CopyPlan& plan, std::uint64_t strip_bytes) noexcept;
+
+  // Requires: first <= end <= units().
+  CopyCursor(const CopyPlan& plan, std::uint64_t strip_bytes, std::uint64_t first,
+             std::uint64_t end) noexcept;
+
+  // False when the units are used up.
+  bool next(CopyPiece* out) noexcept;
+  // The same, with what is left of the innermost axis at once.
+  bool next_row(CopyRow* out) noexcept;
+
+ private:
+  // `inner`: where on the innermost axis the unit lies.
+  void decompose(std::uint64_t unit, CopyPiece* out, std::uint64_t* pair,
+                 std::uint64_t* inner) const noexcept;
+
+  const CopyPlan* plan_;
+  std::uint64_t strip_bytes_;
+  std::uint64_t strips_;  // per piece
+  std::uint64_t pieces_;  // per pair, over all patterns
+  std::uint64_t next_;
+  std::uint64_t end_;
+};
+
 }  // namespace ashlar::transfer

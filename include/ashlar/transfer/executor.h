@@ -1,13 +1,21 @@
-// Executor: runs transfer plans between certain kinds of storage.
+// Executor: runs transfer plans between certain kinds of storage. Transfer: a handle to one running copy.
 //
-// submit() takes a request in, waits for room where the queue is full, and returns at once otherwise. Limits
+// submit() queues a request. It returns at once while there is room, and blocks while the queue is full. Limits
 // bound what is in flight, so a caller that is faster than the device is slowed down and never fills memory.
-//
 // Transfers of one executor are not ordered among each other.
 //
-// Thread safety: thread-safe. Destruction cancels what has not started, sends away those who wait in
-// submit(), and waits for
-//                what runs; it must not happen on a thread of the executor, that is in a callback.
+// A transfer is done only when the device or the kernel has reported the end of every operation it started.
+// Until then it owns both block sets and whatever its request gave it to own. A deadline or a cancel ends the
+// waiting and keeps further operations from starting; it never interrupts a running one. Done means that the
+// bytes are in place, not that a disk has persisted them: that is DiskStorage::sync().
+//
+// Thread safety: thread-safe. Destroying an executor cancels what has not started, fails callers blocked in
+//                submit() and waits for what runs; it must not happen on a thread of the executor, that is in a
+//                callback. Callbacks run once, outside every lock, on the thread that saw the end or on the one
+//                that registers too late; for small copies that is inside submit(). They must not wait for
+//                other transfers of the same executor, nor drop its last reference. They may submit: a full
+//                queue refuses them at once.
+// Invariant:     what was admitted never exceeds QueueLimits, except that one larger transfer runs alone.
 #pragma once
 
 #include <cstdint>
@@ -15,14 +23,71 @@
 #include <memory>
 #include <optional>
 #include <string_view>
+#include <utility>
 
 #include "ashlar/base/clock.h"
 #include "ashlar/base/result.h"
 #include "ashlar/base/storage_kind.h"
-#include "ashlar/transfer/transfer.h"
+#include "ashlar/block/fence.h"
+#include "ashlar/block/kv_ready.h"
 #include "ashlar/transfer/transfer_plan.h"
 
 namespace ashlar::transfer {
+
+class TransferState;
+
+// What a transfer did, once it is done.
+struct TransferStats {
+  std::uint64_t bytes = 0;
+  std::uint64_t operations = 0;    // copies, reads, writes, launches
+  std::uint64_t continued = 0;     // operations that ended short and were taken up again
+  std::uint64_t direct_bytes = 0;  // past the page cache
+  std::uint64_t staged_bytes = 0;  // through a buffer in between
+  Clock::Duration queued = {};     // from submission to the first operation
+  Clock::Duration running = {};    // from there to the end
+};
+
+// Every byte was moved, and the executor says so: the proof that registration asks for. Only a transfer makes
+// it.
+class TransferDone {
+ public:
+  block::KvReady kv_ready() const noexcept { return block::KvReady::asserted_by_caller(); }
+
+  TransferStats stats;
+
+ private:
+  friend class TransferState;
+  explicit TransferDone(const TransferStats& its_stats) : stats(its_stats) {}
+};
+
+using TransferResult = Result<TransferDone>;
+
+class Transfer {
+ public:
+  explicit Transfer(std::shared_ptr<TransferState> state) noexcept : state_(std::move(state)) {}
+
+  bool done() const;
+  // Waits for the end, for cancel(), or for the deadline of the request. Errors: kTimeout and kCancelled,
+  // after which the transfer may still run (see done()); the failure of the transfer. After an error the
+  // content of the destination blocks is undefined; the source is as it was.
+  TransferResult wait() const;
+  // The same, but no longer than until `when`.
+  TransferResult wait_until(Clock::TimePoint when) const;
+  // Waits until the transfer is done, however late; for those who must reuse its memory.
+  TransferResult wait_for_end() const;
+  // Starts nothing more, and ends the waiting. Done soon, with kCancelled unless all bytes were on their way.
+  void cancel() const;
+  // Runs `callback` when the transfer is done, at once if it is.
+  void on_done(std::function<void(const TransferResult&)> callback) const;
+  // Passes when the transfer is done, well or not.
+  block::Fence fence() const;
+  // Bytes whose copies have ended.
+  std::uint64_t bytes_done() const;
+  std::uint64_t bytes_total() const;
+
+ private:
+  std::shared_ptr<TransferState> state_;
+};
 
 struct TransferRequest {
   TransferPlan plan;

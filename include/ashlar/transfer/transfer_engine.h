@@ -18,7 +18,7 @@
 
 namespace ashlar::transfer {
 
-struct EngineOptions {
+struct TransferEngineOptions {
   std::vector<std::shared_ptr<Executor>> executors;  // the first that handles a transfer takes it
   // Memory between two hops; taken when a way through it is first looked for. Null: there are no two hops.
   std::shared_ptr<storage::Allocator> staging = {};
@@ -34,7 +34,7 @@ class HopRunner;
 
 class TransferEngine final : public Executor {
  public:
-  static Result<std::unique_ptr<TransferEngine>> create(EngineOptions options);
+  static Result<std::unique_ptr<TransferEngine>> create(TransferEngineOptions options);
   ~TransferEngine() override;
 
   std::string_view name() const noexcept override { return "engine"; }
@@ -49,10 +49,10 @@ class TransferEngine final : public Executor {
   std::string path(const BlockSet& from, const BlockSet& to) const;
 
  private:
-  TransferEngine(EngineOptions options, std::unique_ptr<HopRunner> hops) noexcept;
+  TransferEngine(TransferEngineOptions options, std::unique_ptr<HopRunner> hops) noexcept;
   Executor* direct(const BlockSet& from, const BlockSet& to) const noexcept;
 
-  EngineOptions options_;
+  TransferEngineOptions options_;
   std::unique_ptr<HopRunner> hops_;
 };
 

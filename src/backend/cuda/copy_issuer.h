@@ -15,7 +15,7 @@
 #include <optional>
 
 #include "ashlar/base/result.h"
-#include "ashlar/transfer/copy_cursor.h"
+#include "ashlar/transfer/copy_plan.h"
 #include "ashlar/transfer/transfer_plan.h"
 #include "backend/cuda/copy_batch.h"
 #include "backend/cuda/copy_job.h"

@@ -10,10 +10,10 @@
 #include "ashlar/base/mutex.h"
 #include "backend/cuda/calibration.h"
 #include "backend/cuda/copy_kernel.h"
+#include "backend/cuda/copy_stream.h"
 #include "backend/cuda/cuda_error.h"
-#include "backend/cuda/lane.h"
 #include "backend/cuda/memory_check.h"
-#include "backend/cuda/staged_lane.h"
+#include "backend/cuda/staged_copier.h"
 #include "transfer/admission.h"
 #include "transfer/transfer_state.h"
 
@@ -103,8 +103,8 @@ class CudaStreams {
       const MutexLock lock(mu_);
       ordered_.clear();
     }
-    for (std::unique_ptr<Lane>& lane : lanes_) lane.reset();
-    for (StagedLane& lane : staged_) lane.stop();
+    for (std::unique_ptr<CopyStream>& copier : streams_) copier.reset();
+    for (StagedCopier& copier : staged_) copier.stop();
     admission_.wait_empty();  // those who waited for room are still on their way out
   }
 
@@ -113,14 +113,14 @@ class CudaStreams {
     if (const cudaError_t status = load_copy_kernels(); status != cudaSuccess)
       return cuda_error(status, "the kernels cannot be loaded on device %d", device_);
     for (std::size_t i = 0; i < kDirections; ++i) {
-      Result<std::unique_ptr<Lane>> lane = Lane::create(device_, rules_[i], i != kOnDevice);
-      if (!lane) return lane.error();
+      Result<std::unique_ptr<CopyStream>> copier = CopyStream::create(device_, rules_[i], i != kOnDevice);
+      if (!copier) return copier.error();
       if (i != kOnDevice && packing_bytes_ != 0)
         if (const Result<void> packs =
-                (*lane)->pack(packing_bytes_, 2 * rules_[kToDevice].blocks, i == kToHost);
+                (*copier)->pack(packing_bytes_, 2 * rules_[kToDevice].blocks, i == kToHost);
             !packs)
           return packs.error();
-      lanes_[i] = *std::move(lane);
+      streams_[i] = *std::move(copier);
     }
     return {};
   }
@@ -169,7 +169,7 @@ class CudaStreams {
     if (staged) {
       staged_[direction == kToHost ? 0 : 1].submit(*std::move(state));
     } else {
-      lanes_[direction]->submit(*std::move(state));
+      streams_[direction]->submit(*std::move(state));
     }
     return handle;
   }
@@ -192,27 +192,27 @@ class CudaStreams {
     } else {
       parts.push_back(request.plan);
     }
-    const Result<Lane*> lane = ordered_lane(direction, options.stream);
-    if (!lane) return lane.error();
+    const Result<CopyStream*> copier = ordered_stream(direction, options.stream);
+    if (!copier) return copier.error();
     Result<std::shared_ptr<TransferState>> state = TransferState::admit(std::move(request), admission_);
     if (!state) return state.error();
     Transfer handle(*state);
-    (*lane)->submit_at_once(*std::move(state), options.wait_before, parts, options.layer_events);
+    (*copier)->submit_at_once(*std::move(state), options.wait_before, parts, options.layer_events);
     return handle;
   }
 
   // Made for the first transfer that needs it: one for each stream of the callers, and one for each
   // direction, so that those who wait for events delay nobody else.
-  Result<Lane*> ordered_lane(Direction direction, cudaStream_t stream) {
+  Result<CopyStream*> ordered_stream(Direction direction, cudaStream_t stream) {
     const MutexLock lock(mu_);
-    std::unique_ptr<Lane>& lane = ordered_[{direction, stream}];
-    if (lane == nullptr) {
-      Result<std::unique_ptr<Lane>> made =
-          Lane::create(device_, rules_[direction], direction != kOnDevice, stream);
+    std::unique_ptr<CopyStream>& copier = ordered_[{direction, stream}];
+    if (copier == nullptr) {
+      Result<std::unique_ptr<CopyStream>> made =
+          CopyStream::create(device_, rules_[direction], direction != kOnDevice, stream);
       if (!made) return made.error();
-      lane = *std::move(made);
+      copier = *std::move(made);
     }
-    return lane.get();
+    return copier.get();
   }
 
   const int device_;
@@ -221,10 +221,10 @@ class CudaStreams {
   const std::array<CopyRules, kDirections> rules_;
   transfer::Admission admission_;
   MemoryCheck memory_;
-  std::array<StagedLane, 2> staged_;
-  std::array<std::unique_ptr<Lane>, kDirections> lanes_;
+  std::array<StagedCopier, 2> staged_;
+  std::array<std::unique_ptr<CopyStream>, kDirections> streams_;
   Mutex mu_;
-  std::map<std::pair<Direction, cudaStream_t>, std::unique_ptr<Lane>> ordered_ ASHLAR_GUARDED_BY(mu_);
+  std::map<std::pair<Direction, cudaStream_t>, std::unique_ptr<CopyStream>> ordered_ ASHLAR_GUARDED_BY(mu_);
 };
 
 Result<std::unique_ptr<CudaExecutor>> CudaExecutor::create(const CudaOptions& options) {

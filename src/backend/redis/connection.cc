@@ -37,15 +37,16 @@ std::string first_word(std::string_view text) {
 
 }  // namespace
 
-Connection::Connection(const Options& options, redisContext* context) noexcept
+RedisConnection::RedisConnection(const RedisOptions& options, redisContext* context) noexcept
     : options_(options), context_(context) {}
 
-Result<std::unique_ptr<Connection>> Connection::connect(const Options& options, const Limits& limits) {
+Result<std::unique_ptr<RedisConnection>> RedisConnection::connect(const RedisOptions& options,
+                                                                  const Limits& limits) {
   if (Result<void> wanted = limits.check(); !wanted) return wanted.error();
   redisContext* const context = options.socket.empty()
                                     ? redisConnectNonBlock(options.host.c_str(), options.port)
                                     : redisConnectUnixNonBlock(options.socket.c_str());
-  std::unique_ptr<Connection> made(new Connection(options, context));
+  std::unique_ptr<RedisConnection> made(new RedisConnection(options, context));
   if (context == nullptr)
     return make_error(ErrorCode::kUnavailable, "%s: no memory for a connection", options.describe().c_str());
   if (context->err != 0)
@@ -56,7 +57,7 @@ Result<std::unique_ptr<Connection>> Connection::connect(const Options& options, 
   return made;
 }
 
-Result<void> Connection::finish_connecting(const Limits& limits) {
+Result<void> RedisConnection::finish_connecting(const Limits& limits) {
   const steady_clock::time_point end = steady_clock::now() + options_.connect_timeout;
   for (;;) {
     if (Result<void> wanted = limits.check(); !wanted) return wanted;
@@ -74,7 +75,7 @@ Result<void> Connection::finish_connecting(const Limits& limits) {
   return {};
 }
 
-Result<void> Connection::introduce(const Limits& limits) {
+Result<void> RedisConnection::introduce(const Limits& limits) {
   std::vector<Command> commands;
   if (!options_.username.empty()) {
     commands.push_back({.head = encode({"AUTH", options_.username, options_.password})});
@@ -97,16 +98,16 @@ Result<void> Connection::introduce(const Limits& limits) {
   return {};
 }
 
-Error Connection::broken(const char* what) const {
+Error RedisConnection::broken(const char* what) const {
   return make_error(ErrorCode::kUnavailable, "%s: %s", options_.describe().c_str(), what);
 }
 
-bool Connection::is_quiet() const {
+bool RedisConnection::is_quiet() const {
   pollfd about{.fd = context_->fd, .events = POLLIN, .revents = 0};
   return poll(&about, 1, 0) == 0;
 }
 
-Result<void> Connection::exchange(std::span<Command* const> commands, const Limits& limits) {
+Result<void> RedisConnection::exchange(std::span<Command* const> commands, const Limits& limits) {
   commands_ = commands;
   cursor_ = {};
   reading_ = 0;
@@ -140,21 +141,21 @@ Result<void> Connection::exchange(std::span<Command* const> commands, const Limi
 }
 
 // A command of which a byte was written must go on; the next one waits until there is room for its reply.
-bool Connection::may_write() const {
+bool RedisConnection::may_write() const {
   if (cursor_.command >= commands_.size()) return false;
   if (cursor_.piece > 0 || cursor_.byte > 0 || cursor_.command == reading_) return true;
   return cursor_.command - reading_ < options_.pipeline &&
          expected_ + commands_[cursor_.command]->expected <= kWindow;
 }
 
-std::span<const std::byte> Connection::piece(const Cursor& cursor) const {
+std::span<const std::byte> RedisConnection::piece(const Cursor& cursor) const {
   const Command& command = *commands_[cursor.command];
   if (cursor.piece == 0) return std::as_bytes(std::span(command.head)).subspan(cursor.byte);
   if (cursor.piece <= command.value.size()) return command.value[cursor.piece - 1].subspan(cursor.byte);
   return std::as_bytes(std::span(command.tail)).subspan(cursor.byte);
 }
 
-void Connection::advance(Cursor& cursor, std::size_t bytes) const {
+void RedisConnection::advance(Cursor& cursor, std::size_t bytes) const {
   cursor.byte += bytes;
   if (!piece(cursor).empty()) return;
   cursor.byte = 0;
@@ -163,7 +164,7 @@ void Connection::advance(Cursor& cursor, std::size_t bytes) const {
   ++cursor.command;
 }
 
-Result<void> Connection::write_some() {
+Result<void> RedisConnection::write_some() {
   std::array<iovec, kPieces> pieces{};
   std::size_t count = 0;
   std::uint64_t expected = expected_;
@@ -202,7 +203,7 @@ Result<void> Connection::write_some() {
   return {};
 }
 
-Result<void> Connection::read_some() {
+Result<void> RedisConnection::read_some() {
   const bool straight = phase_ == Phase::kValue && begin_ == end_ && place_.left() > 0;
   if (!straight && begin_ > 0) {
     std::memmove(buffer_.data(), buffer_.data() + begin_, end_ - begin_);
@@ -230,7 +231,7 @@ Result<void> Connection::read_some() {
 }
 
 // Takes replies out of the buffer, as far as they are there.
-Result<void> Connection::parse() {
+Result<void> RedisConnection::parse() {
   while (true) {
     if (phase_ == Phase::kValue) {
       const auto now = static_cast<std::size_t>(std::min<std::uint64_t>(value_left_, end_ - begin_));
@@ -261,7 +262,7 @@ Result<void> Connection::parse() {
 }
 
 // True when a line was taken.
-Result<bool> Connection::parse_line() {
+Result<bool> RedisConnection::parse_line() {
   const std::string_view unread(buffer_.data() + begin_, end_ - begin_);
   if (unread.empty()) return false;
   // A reply may come before the whole command was sent, if it ends the connection.
@@ -301,7 +302,7 @@ Result<bool> Connection::parse_line() {
   return true;
 }
 
-Result<void> Connection::begin_value(std::int64_t size) {
+Result<void> RedisConnection::begin_value(std::int64_t size) {
   Command& command = *commands_[reading_];
   value_left_ = static_cast<std::uint64_t>(size);
   command.reply.number = size;
@@ -318,7 +319,7 @@ Result<void> Connection::begin_value(std::int64_t size) {
 
 // What is no value: a status, an error, a number. Of lists, which nothing that was asked is answered with,
 // only the first line is looked at: memory for as many elements as it says is not taken.
-Result<void> Connection::read_plain(std::string_view line) {
+Result<void> RedisConnection::read_plain(std::string_view line) {
   const std::string_view text = line.substr(1, line.size() - 3);
   Reply& answer = commands_[reading_]->reply;
   switch (line.front()) {
@@ -343,7 +344,7 @@ Result<void> Connection::read_plain(std::string_view line) {
   }
 }
 
-void Connection::answered() {
+void RedisConnection::answered() {
   expected_ -= std::min<std::uint64_t>(expected_, commands_[reading_]->expected);
   ++reading_;
   last_answer_ = steady_clock::now();

@@ -1,4 +1,4 @@
-// Connection: a pipeline of commands to one server.
+// RedisConnection: a pipeline of commands to one server.
 //
 // hiredis connects; replies are read here, and the bytes of objects go between the socket and the caller's
 // memory. No memory is taken for what a server says it will send. Commands are written and replies read as
@@ -30,13 +30,13 @@
 
 namespace ashlar::backend::redis {
 
-class Connection {
+class RedisConnection {
  public:
   // Connects, says who we are and selects the database. Errors: kUnavailable; kIo: the server refuses us;
   // those of the limits.
-  static Result<std::unique_ptr<Connection>> connect(const Options& options, const Limits& limits);
-  Connection(const Connection&) = delete;
-  Connection& operator=(const Connection&) = delete;
+  static Result<std::unique_ptr<RedisConnection>> connect(const RedisOptions& options, const Limits& limits);
+  RedisConnection(const RedisConnection&) = delete;
+  RedisConnection& operator=(const RedisConnection&) = delete;
 
   // False where the server has closed it, or said something that nobody asked for.
   bool is_quiet() const;
@@ -59,7 +59,7 @@ class Connection {
   };
   enum class Phase : std::uint8_t { kLine, kValue, kValueEnd };
 
-  Connection(const Options& options, redisContext* context) noexcept;
+  RedisConnection(const RedisOptions& options, redisContext* context) noexcept;
   Result<void> finish_connecting(const Limits& limits);
   Result<void> introduce(const Limits& limits);
   Error broken(const char* what) const;
@@ -75,7 +75,7 @@ class Connection {
   Result<void> read_plain(std::string_view line);
   void answered();
 
-  const Options& options_;
+  const RedisOptions& options_;
   std::unique_ptr<redisContext, FreeContext> context_;
 
   std::span<Command* const> commands_;

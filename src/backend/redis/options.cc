@@ -16,7 +16,7 @@ bool is_plain(std::string_view text) {
 }
 
 // Errors: false. A location with credentials in it, as URLs have them, is one.
-bool read_location(std::string_view location, Options& options) {
+bool read_location(std::string_view location, RedisOptions& options) {
   constexpr std::string_view kUnix = "unix:";
   if (location.starts_with(kUnix)) {
     options.socket = location.substr(kUnix.size());
@@ -49,12 +49,12 @@ bool read_location(std::string_view location, Options& options) {
 
 }  // namespace
 
-Result<Options> Options::read(const tiers::VolumeDescriptor& descriptor) {
+Result<RedisOptions> RedisOptions::read(const tiers::VolumeDescriptor& descriptor) {
   tiers::VolumeOptions given(descriptor);
   const auto milliseconds = [&](const char* name, std::uint64_t otherwise) {
     return std::chrono::milliseconds(given.number(name, otherwise, 1, 24ULL * 3600 * 1000));
   };
-  Options options;
+  RedisOptions options;
   options.username = given.text("username");
   options.password = given.text("password");
   options.prefix = given.text("prefix");
@@ -82,7 +82,7 @@ Result<Options> Options::read(const tiers::VolumeDescriptor& descriptor) {
   return options;
 }
 
-std::string Options::describe() const {
+std::string RedisOptions::describe() const {
   std::string text = "redis ";
   if (!socket.empty()) {
     text += "unix:" + socket;

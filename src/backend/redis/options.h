@@ -13,7 +13,7 @@
 
 namespace ashlar::backend::redis {
 
-struct Options {
+struct RedisOptions {
   std::string socket;  // a path; empty: host and port
   std::string host;
   int port = 0;
@@ -31,7 +31,7 @@ struct Options {
   std::chrono::milliseconds timeout{};
   std::chrono::milliseconds deadline{};
 
-  static Result<Options> read(const tiers::VolumeDescriptor& descriptor);
+  static Result<RedisOptions> read(const tiers::VolumeDescriptor& descriptor);
 
   // "redis host:port db 0 prefix".
   std::string describe() const;

@@ -25,7 +25,7 @@ bool is_passing(const Reply& reply) {
 
 class RedisVolume final : public tiers::Volume {
  public:
-  explicit RedisVolume(Options options) : options_(std::move(options)) {}
+  explicit RedisVolume(RedisOptions options) : options_(std::move(options)) {}
 
   std::string describe() const override { return options_.describe(); }
   std::vector<Result<void>> put(std::span<const tiers::ObjectWrite> objects,
@@ -40,8 +40,8 @@ class RedisVolume final : public tiers::Volume {
  private:
   // Commands that were not answered when the retries were used up, or why they were not.
   Result<void> run(std::span<Command> commands, const Limits& limits);
-  Result<std::unique_ptr<Connection>> take(bool& fresh, const Limits& limits);
-  void give_back(std::unique_ptr<Connection> connection);
+  Result<std::unique_ptr<RedisConnection>> take(bool& fresh, const Limits& limits);
+  void give_back(std::unique_ptr<RedisConnection> connection);
   void forget_idle();
 
   // run() over the objects with a key; to_result(i, reply) makes an answer.
@@ -50,15 +50,15 @@ class RedisVolume final : public tiers::Volume {
              const ToResult& to_result);
   Error error_of(const char* what, std::string_view key, const Reply& reply) const;
 
-  const Options options_;
+  const RedisOptions options_;
   Mutex mu_;
-  std::vector<std::unique_ptr<Connection>> idle_ ASHLAR_GUARDED_BY(mu_);
+  std::vector<std::unique_ptr<RedisConnection>> idle_ ASHLAR_GUARDED_BY(mu_);
 };
 
-Result<std::unique_ptr<Connection>> RedisVolume::take(bool& fresh, const Limits& limits) {
+Result<std::unique_ptr<RedisConnection>> RedisVolume::take(bool& fresh, const Limits& limits) {
   fresh = false;
   while (true) {
-    std::unique_ptr<Connection> found;
+    std::unique_ptr<RedisConnection> found;
     {
       const MutexLock lock(mu_);
       if (idle_.empty()) break;
@@ -68,16 +68,16 @@ Result<std::unique_ptr<Connection>> RedisVolume::take(bool& fresh, const Limits&
     if (found->is_quiet()) return found;
   }
   fresh = true;
-  return Connection::connect(options_, limits);
+  return RedisConnection::connect(options_, limits);
 }
 
-void RedisVolume::give_back(std::unique_ptr<Connection> connection) {
+void RedisVolume::give_back(std::unique_ptr<RedisConnection> connection) {
   const MutexLock lock(mu_);
   if (idle_.size() < options_.idle_connections) idle_.push_back(std::move(connection));
 }
 
 void RedisVolume::forget_idle() {
-  std::vector<std::unique_ptr<Connection>> closed;  // outside the lock
+  std::vector<std::unique_ptr<RedisConnection>> closed;  // outside the lock
   const MutexLock lock(mu_);
   closed.swap(idle_);
 }
@@ -89,7 +89,7 @@ Result<void> RedisVolume::run(std::span<Command> commands, const Limits& limits)
   Random random(static_cast<std::uint64_t>(std::chrono::steady_clock::now().time_since_epoch().count()));
   for (std::uint64_t failures = 0; !left.empty();) {
     bool fresh = false;
-    Result<std::unique_ptr<Connection>> connection = take(fresh, limits);
+    Result<std::unique_ptr<RedisConnection>> connection = take(fresh, limits);
     Result<void> done;
     const std::size_t before = left.size();
     if (connection) {
@@ -248,7 +248,7 @@ std::vector<Result<void>> RedisVolume::remove(std::span<const std::string_view> 
 }  // namespace
 
 Result<std::unique_ptr<tiers::Volume>> attach(const tiers::VolumeDescriptor& descriptor) {
-  Result<Options> options = Options::read(descriptor);
+  Result<RedisOptions> options = RedisOptions::read(descriptor);
   if (!options) return options.error();
   return std::unique_ptr<tiers::Volume>(new RedisVolume(std::move(*options)));
 }

@@ -30,7 +30,7 @@ std::string error_name(const Response& response) {
   return plain ? std::string(name) : std::string();
 }
 
-Error error_of(const Options& options, const char* what, std::string_view key, const Response& response) {
+Error error_of(const S3Options& options, const char* what, std::string_view key, const Response& response) {
   const std::string place = options.describe() + ": " + what + " '" + std::string(key) + "'";
   const auto took = static_cast<long long>(response.took.count());
   const auto attempts = static_cast<unsigned long long>(response.attempts);
@@ -57,7 +57,7 @@ Error error_of(const Options& options, const char* what, std::string_view key, c
                     advice(response.status, name));
 }
 
-Result<void> put_result(const Options& options, std::string_view key, const Response& response) {
+Result<void> put_result(const S3Options& options, std::string_view key, const Response& response) {
   if (response.ok() || (options.if_none_match && response.status == 412)) return {};
   Error error = error_of(options, "put", key, response);
   // A store that does not find what it is to write to has lost more than an object.
@@ -65,7 +65,7 @@ Result<void> put_result(const Options& options, std::string_view key, const Resp
   return error;
 }
 
-Result<void> get_result(const Options& options, const tiers::ObjectRead& object, const Response& response) {
+Result<void> get_result(const S3Options& options, const tiers::ObjectRead& object, const Response& response) {
   if (response.other_size)
     return make_error(ErrorCode::kCorruption, "%s: get '%s': the object has %lld bytes, %llu are expected",
                       options.describe().c_str(), std::string(object.key).c_str(),
@@ -74,13 +74,13 @@ Result<void> get_result(const Options& options, const tiers::ObjectRead& object,
   return error_of(options, "get", object.key, response);
 }
 
-Result<bool> contains_result(const Options& options, std::string_view key, const Response& response) {
+Result<bool> contains_result(const S3Options& options, std::string_view key, const Response& response) {
   if (response.ok()) return true;
   if (response.status == 404) return false;
   return error_of(options, "contains", key, response);
 }
 
-Result<void> remove_result(const Options& options, std::string_view key, const Response& response) {
+Result<void> remove_result(const S3Options& options, std::string_view key, const Response& response) {
   if (response.ok() || (response.status == 404 && error_name(response) != "NoSuchBucket")) return {};
   return error_of(options, "remove", key, response);
 }

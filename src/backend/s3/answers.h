@@ -20,12 +20,12 @@ namespace ashlar::backend::s3 {
 std::string error_name(const Response& response);
 
 // Of a request that did not do what it should. `what` is a verb: "put".
-Error error_of(const Options& options, const char* what, std::string_view key, const Response& response);
+Error error_of(const S3Options& options, const char* what, std::string_view key, const Response& response);
 
 // Of the last request of a put: 412 says that the object is there already.
-Result<void> put_result(const Options& options, std::string_view key, const Response& response);
-Result<void> get_result(const Options& options, const tiers::ObjectRead& object, const Response& response);
-Result<bool> contains_result(const Options& options, std::string_view key, const Response& response);
-Result<void> remove_result(const Options& options, std::string_view key, const Response& response);
+Result<void> put_result(const S3Options& options, std::string_view key, const Response& response);
+Result<void> get_result(const S3Options& options, const tiers::ObjectRead& object, const Response& response);
+Result<bool> contains_result(const S3Options& options, std::string_view key, const Response& response);
+Result<void> remove_result(const S3Options& options, std::string_view key, const Response& response);
 
 }  // namespace ashlar::backend::s3

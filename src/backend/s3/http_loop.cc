@@ -85,11 +85,11 @@ struct HttpLoop::Attempt {
   }
 };
 
-HttpLoop::HttpLoop(const Options& options)
+HttpLoop::HttpLoop(const S3Options& options)
     : options_(options),
       random_(static_cast<std::uint64_t>(std::chrono::steady_clock::now().time_since_epoch().count())) {}
 
-Result<std::unique_ptr<HttpLoop>> HttpLoop::create(const Options& options) {
+Result<std::unique_ptr<HttpLoop>> HttpLoop::create(const S3Options& options) {
   std::unique_ptr<HttpLoop> loop(new HttpLoop(options));
   loop->multi_ = curl_multi_init();
   if (loop->multi_ == nullptr) return make_error(ErrorCode::kInternal, "libcurl cannot make a multi handle");

@@ -7,7 +7,7 @@
 // call end all of it: transfers are cut, and what was not answered is done without an answer.
 //
 // Thread safety: confined to one thread at a time.
-// Complexity:    at most Options::requests transfers at once; memory is their buffers and the queue.
+// Complexity:    at most S3Options::requests transfers at once; memory is their buffers and the queue.
 #pragma once
 
 #include <curl/curl.h>
@@ -28,7 +28,7 @@ namespace ashlar::backend::s3 {
 class HttpLoop {
  public:
   // Errors: kInternal: libcurl has no memory. Requires: options outlive this.
-  static Result<std::unique_ptr<HttpLoop>> create(const Options& options);
+  static Result<std::unique_ptr<HttpLoop>> create(const S3Options& options);
   ~HttpLoop();
   HttpLoop(const HttpLoop&) = delete;
   HttpLoop& operator=(const HttpLoop&) = delete;
@@ -50,7 +50,7 @@ class HttpLoop {
     std::uint64_t attempts = 0;
   };
 
-  explicit HttpLoop(const Options& options);
+  explicit HttpLoop(const S3Options& options);
   void begin_what_fits(TimePoint now);
   void begin(Attempt& attempt, Waiting waiting, TimePoint now);
   bool set_up(Attempt& attempt, TimePoint now);
@@ -65,7 +65,7 @@ class HttpLoop {
   static std::size_t on_write(char* from, std::size_t unit, std::size_t count, void* attempt);
   static std::size_t on_header(char* from, std::size_t unit, std::size_t count, void* attempt);
 
-  const Options& options_;
+  const S3Options& options_;
   CURLM* multi_ = nullptr;
   std::vector<std::unique_ptr<Attempt>> attempts_;
   std::deque<Waiting> queue_;     // in order

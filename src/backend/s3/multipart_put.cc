@@ -50,7 +50,7 @@ std::string xml_escaped(std::string_view text) {
 
 }  // namespace
 
-MultipartPut::MultipartPut(HttpLoop& loop, const Options& options, const tiers::ObjectWrite& object,
+MultipartPut::MultipartPut(HttpLoop& loop, const S3Options& options, const tiers::ObjectWrite& object,
                            Result<void>& result)
     : loop_(loop),
       options_(options),

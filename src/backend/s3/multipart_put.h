@@ -26,7 +26,7 @@ namespace ashlar::backend::s3 {
 class MultipartPut {
  public:
   // Requires: all outlive the run of the loop, and so does this. `result` is written once.
-  MultipartPut(HttpLoop& loop, const Options& options, const tiers::ObjectWrite& object,
+  MultipartPut(HttpLoop& loop, const S3Options& options, const tiers::ObjectWrite& object,
                Result<void>& result);
   MultipartPut(const MultipartPut&) = delete;
   MultipartPut& operator=(const MultipartPut&) = delete;
@@ -45,7 +45,7 @@ class MultipartPut {
   void abort();
 
   HttpLoop& loop_;
-  const Options& options_;
+  const S3Options& options_;
   const tiers::ObjectWrite& object_;
   Result<void>& result_;
   const std::uint64_t size_;

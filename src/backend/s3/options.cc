@@ -39,7 +39,7 @@ bool is_endpoint(std::string_view url) {
   return false;
 }
 
-const char* problem_of(const Options& options, const std::string& addressing) {
+const char* problem_of(const S3Options& options, const std::string& addressing) {
   if (!is_bucket(options.bucket)) return "its location is not a bucket, or a bucket, '/' and a prefix";
   if (!options.prefix.empty() && !tiers::check_key(options.prefix))
     return "its prefix is none that a key may have";
@@ -59,12 +59,12 @@ const char* problem_of(const Options& options, const std::string& addressing) {
 
 }  // namespace
 
-Result<Options> Options::read(const tiers::VolumeDescriptor& descriptor) {
+Result<S3Options> S3Options::read(const tiers::VolumeDescriptor& descriptor) {
   tiers::VolumeOptions given(descriptor);
   const auto milliseconds = [&](const char* name, std::uint64_t otherwise) {
     return std::chrono::milliseconds(given.number(name, otherwise, 1, 24ULL * 3600 * 1000));
   };
-  Options options;
+  S3Options options;
   const std::size_t slash = std::min(descriptor.location.find('/'), descriptor.location.size());
   options.bucket = descriptor.location.substr(0, slash);
   if (slash < descriptor.location.size()) options.prefix = descriptor.location.substr(slash + 1);
@@ -93,7 +93,7 @@ Result<Options> Options::read(const tiers::VolumeDescriptor& descriptor) {
   return options;
 }
 
-std::string Options::url(std::string_view key) const {
+std::string S3Options::url(std::string_view key) const {
   std::string url;
   if (host_style) {
     const std::size_t host = endpoint.find("://") + 3;
@@ -105,7 +105,7 @@ std::string Options::url(std::string_view key) const {
   return url.append(key);
 }
 
-std::string Options::describe() const {
+std::string S3Options::describe() const {
   return "s3 " + endpoint + " " + bucket + (prefix.empty() ? "" : "/" + prefix);
 }
 

@@ -13,7 +13,7 @@
 
 namespace ashlar::backend::s3 {
 
-struct Options {
+struct S3Options {
   std::string endpoint;  // scheme, host and port
   std::string bucket;
   std::string prefix;  // empty, or without a '/' at its ends
@@ -35,7 +35,7 @@ struct Options {
   std::chrono::seconds stall{};
   std::chrono::milliseconds deadline{};
 
-  static Result<Options> read(const tiers::VolumeDescriptor& descriptor);
+  static Result<S3Options> read(const tiers::VolumeDescriptor& descriptor);
 
   bool sign() const { return !access_key.empty(); }
   // Of an object.

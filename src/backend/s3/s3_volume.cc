@@ -19,7 +19,7 @@ namespace {
 // A batch borrows a loop, with its open connections, and gives it back.
 class S3Volume final : public tiers::Volume {
  public:
-  explicit S3Volume(Options options) : options_(std::move(options)) {}
+  explicit S3Volume(S3Options options) : options_(std::move(options)) {}
 
   std::string describe() const override { return options_.describe(); }
   std::vector<Result<void>> put(std::span<const tiers::ObjectWrite> objects,
@@ -69,7 +69,7 @@ class S3Volume final : public tiers::Volume {
     give_back(std::move(*loop));
   }
 
-  const Options options_;
+  const S3Options options_;
   Mutex mu_;
   std::vector<std::unique_ptr<HttpLoop>> idle_ ASHLAR_GUARDED_BY(mu_);
 };
@@ -147,7 +147,7 @@ Result<std::unique_ptr<tiers::Volume>> attach(const tiers::VolumeDescriptor& des
   static const CURLcode ready =
       curl_global_init(CURL_GLOBAL_DEFAULT);  // libcurl wants it once, and before threads
   if (ready != CURLE_OK) return make_error(ErrorCode::kInternal, "libcurl: %s", curl_easy_strerror(ready));
-  Result<Options> options = Options::read(descriptor);
+  Result<S3Options> options = S3Options::read(descriptor);
   if (!options) return options.error();
   return std::unique_ptr<tiers::Volume>(new S3Volume(std::move(*options)));
 }

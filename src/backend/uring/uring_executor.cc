@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "ashlar/transfer/file_executor.h"
+#include "ashlar/transfer/host_executors.h"
 #include "backend/uring/ring.h"
 
 namespace ashlar::backend::uring {

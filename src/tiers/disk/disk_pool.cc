@@ -84,9 +84,9 @@ class DiskPool::Reserved final : public Reservation {
 
   // Headers are on the disk before their blocks can be found, and one block has a name: two headers would
   // outlive a remove(). A file that fails takes its own blocks out.
-  Published publish(std::span<const BlockRecord> records, const block::KvReady& ready) override {
-    std::vector<BlockRecord> left = pool_.claim(records);
-    const std::vector<BlockRecord> claimed = left;
+  Published publish(std::span<const TierRecord> records, const block::KvReady& ready) override {
+    std::vector<TierRecord> left = pool_.claim(records);
+    const std::vector<TierRecord> claimed = left;
     std::vector<std::vector<G3File::Entry>> entries(pool_.files_.size());
     std::vector<std::vector<std::size_t>> places(pool_.files_.size());
     for (std::size_t i = 0; i < left.size(); ++i) {
@@ -209,10 +209,10 @@ Result<void> DiskPool::restore() {
   for (const auto& [part, entry] : found) {
     const BlockId id(static_cast<std::uint32_t>(entry.slot * files_.size() + part));
     const G3Header& header = entry.header;
-    const BlockRecord record{.hash = header.hash,
-                             .parent = header.has_parent ? header.parent : SequenceHash(),
-                             .salt = header.salt,
-                             .checksum = header.checksum};
+    const TierRecord record{.hash = header.hash,
+                            .parent = header.has_parent ? header.parent : SequenceHash(),
+                            .salt = header.salt,
+                            .checksum = header.checksum};
     records_.write(id, record);
     auto complete = std::move(*by_id[id.value()])
                         .stage(record.identity(EventLocation::file(part)),
@@ -238,24 +238,24 @@ Result<void> DiskPool::restore() {
   return {};
 }
 
-std::vector<BlockRecord> DiskPool::claim(std::span<const BlockRecord> records) {
-  std::vector<BlockRecord> mine(records.begin(), records.end());
+std::vector<TierRecord> DiskPool::claim(std::span<const TierRecord> records) {
+  std::vector<TierRecord> mine(records.begin(), records.end());
   {
     const MutexLock lock(mu_);
-    for (BlockRecord& record : mine)
+    for (TierRecord& record : mine)
       if (!record.empty() && !arriving_.insert(record.hash).second) record = {};
   }
   // Whoever had claimed a name before has registered it by now, or failed to.
-  std::vector<BlockRecord> there;
-  for (BlockRecord& record : mine)
+  std::vector<TierRecord> there;
+  for (TierRecord& record : mine)
     if (!record.empty() && has(record.hash)) there.push_back(std::exchange(record, {}));
   release(there);
   return mine;
 }
 
-void DiskPool::release(std::span<const BlockRecord> claimed) {
+void DiskPool::release(std::span<const TierRecord> claimed) {
   const MutexLock lock(mu_);
-  for (const BlockRecord& record : claimed) arriving_.erase(record.hash);
+  for (const TierRecord& record : claimed) arriving_.erase(record.hash);
 }
 
 void DiskPool::wake_rested() {

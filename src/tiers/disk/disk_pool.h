@@ -17,8 +17,8 @@
 #include <vector>
 
 #include "ashlar/base/mutex.h"
-#include "ashlar/tiers/managed_pool.h"
 #include "tiers/disk/g3_file.h"
+#include "tiers/pool/managed_pool.h"
 
 namespace ashlar::tiers {
 
@@ -88,8 +88,8 @@ class DiskPool final : public ManagedPool<events::G3, BytePool> {
   // are still there.
   Result<void> clear_stale(std::span<const tokens::SequenceHash> hashes);
   // The records that the caller is the one to register, until release(); the others are empty.
-  std::vector<BlockRecord> claim(std::span<const BlockRecord> records);
-  void release(std::span<const BlockRecord> claimed);
+  std::vector<TierRecord> claim(std::span<const TierRecord> records);
+  void release(std::span<const TierRecord> claimed);
 
   const Options options_;
   Clock& clock_;

@@ -50,15 +50,15 @@ std::uint64_t checksum_of(std::span<const std::byte> bytes) {
   return XXH3_64bits(bytes.data(), bytes.size());
 }
 
-struct Places {
+struct G3Places {
   std::uint64_t table = kRemovals + 2 * RemovalLog::kBytes;
   std::vector<std::uint64_t> planes;
   std::uint64_t end = 0;
 };
 
-Places places_of(std::span<const PlaneShape> planes) {
-  Places places;
-  places.end = places.table + up_to_page(kG3HeaderBytes * planes[0].layout.config().num_blocks);
+G3Places places_of(std::span<const PlaneShape> planes) {
+  G3Places places;
+  places.end = places.table + up_to_page(kG3HeaderBytes * planes[0].layout.config().block_count);
   for (const PlaneShape& plane : planes) {
     places.planes.push_back(places.end);
     places.end += up_to_page(plane.layout.region_bytes());
@@ -66,7 +66,7 @@ Places places_of(std::span<const PlaneShape> planes) {
   return places;
 }
 
-Result<std::shared_ptr<const BlockSet>> block_set(const G3Options& options, const Places& places,
+Result<std::shared_ptr<const BlockSet>> block_set(const G3Options& options, const G3Places& places,
                                                   const std::shared_ptr<storage::Storage>& storage) {
   std::vector<Plane> planes;
   planes.reserve(options.planes.size());
@@ -232,7 +232,7 @@ Result<void> remove_left_over(const std::string& made_at) {
 }
 
 // Makes the file beside its name and renames it when it is whole.
-Result<void> make_file(const G3Options& options, const Places& places) {
+Result<void> make_file(const G3Options& options, const G3Places& places) {
   const std::string made_at = options.path + ".new";
   if (const Result<void> free = remove_left_over(made_at); !free) return free;
   Result<std::shared_ptr<DiskStorage>> storage = DiskStorage::create(
@@ -277,7 +277,7 @@ Result<void> G3Options::validate() const {
 
 Result<std::unique_ptr<G3File>> G3File::open(G3Options options) {
   if (const Result<void> valid = options.validate(); !valid) return valid.error();
-  const Places places = places_of(options.planes);
+  const G3Places places = places_of(options.planes);
   const storage::DiskOptions disk{
       .path = options.path, .direct = options.direct, .exclusive = true, .faults = options.faults};
   Result<std::shared_ptr<DiskStorage>> storage = DiskStorage::open(disk);
@@ -318,7 +318,7 @@ G3File::G3File(G3Options options, std::shared_ptr<DiskStorage> storage, std::uin
       storage_(std::move(storage)),
       table_offset_(table_offset),
       set_(std::move(set)),
-      valid_(set_->num_blocks()) {}
+      valid_(set_->block_count()) {}
 
 // Exactly so many bytes of the file.
 Result<void> G3File::read(const char* what, std::uint64_t offset, std::span<std::byte> into) const {

@@ -93,7 +93,7 @@ class G3File {
   // the log is written. Errors: kIo.
   Result<void> catch_up(const RemovalLog& log);
 
-  std::uint32_t capacity() const noexcept { return set_->num_blocks(); }
+  std::uint32_t capacity() const noexcept { return set_->block_count(); }
   const std::shared_ptr<const transfer::BlockSet>& blocks() const noexcept { return set_; }
   const std::string& path() const noexcept { return options_.path; }
 

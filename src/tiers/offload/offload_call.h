@@ -1,4 +1,4 @@
-// OffloadCall: one offload call, as the lane and the handles see it.
+// OffloadCall: one offload call, as the worker and the handles see it.
 //
 // Thread safety: thread-safe.
 #pragma once
@@ -12,21 +12,22 @@
 #include "ashlar/base/clock.h"
 #include "ashlar/base/mutex.h"
 #include "ashlar/tiers/offload_handle.h"
+#include "ashlar/tokens/sequence_hash.h"
 
 namespace ashlar::tiers {
 
-class OffloadLane;
+class OffloadWorker;
 
-// The lane, for as long as it is there.
-struct LaneLink {
+// The worker, for as long as it is there.
+struct OffloadWorkerLink {
   Mutex mu;
-  OffloadLane* lane ASHLAR_GUARDED_BY(mu) = nullptr;
+  OffloadWorker* worker ASHLAR_GUARDED_BY(mu) = nullptr;
 };
 
 class OffloadCall {
  public:
   OffloadCall(std::size_t total, std::uint8_t priority, std::optional<Clock::TimePoint> deadline,
-              Clock& clock, std::shared_ptr<LaneLink> link)
+              Clock& clock, std::shared_ptr<OffloadWorkerLink> link)
       : priority_(priority), deadline_(deadline), clock_(clock), link_(std::move(link)) {
     progress_.total = total;
   }
@@ -56,7 +57,7 @@ class OffloadCall {
     cancelled_ = true;
   }
   // How blocks end that the caller does not want any more; nothing while it wants them.
-  std::size_t OffloadProgress::* given_up() const {
+  std::size_t OffloadProgress::* abandoned() const {
     const MutexLock lock(mu_);
     if (cancelled_) return &OffloadProgress::cancelled;
     return deadline_ && clock_.now() >= *deadline_ ? &OffloadProgress::late : nullptr;
@@ -96,7 +97,7 @@ class OffloadCall {
     for (const auto& [hash, times] : pending_) hashes.push_back(hash);
     return hashes;
   }
-  const std::shared_ptr<LaneLink>& link() const noexcept { return link_; }
+  const std::shared_ptr<OffloadWorkerLink>& link() const noexcept { return link_; }
   std::uint8_t priority() const noexcept { return priority_; }
   std::optional<Clock::TimePoint> deadline() const noexcept { return deadline_; }
 
@@ -104,7 +105,7 @@ class OffloadCall {
   const std::uint8_t priority_;
   const std::optional<Clock::TimePoint> deadline_;
   Clock& clock_;
-  const std::shared_ptr<LaneLink> link_;
+  const std::shared_ptr<OffloadWorkerLink> link_;
   mutable Mutex mu_;
   CondVar changed_;
   bool cancelled_ ASHLAR_GUARDED_BY(mu_) = false;

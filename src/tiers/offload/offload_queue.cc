@@ -1,7 +1,7 @@
 // Holding a block takes the lock of its manager, so it happens outside the queue's: the name is marked as
 // being upgraded and its place on deck is spoken for meanwhile. A cancel that comes then is noticed when the
 // hold is there.
-#include "ashlar/tiers/offload_queue.h"
+#include "tiers/offload/offload_queue.h"
 
 #include <iterator>
 #include <utility>
@@ -26,7 +26,7 @@ Result<std::unique_ptr<OffloadQueue>> OffloadQueue::create(const OffloadQueueOpt
 
 OffloadQueue::~OffloadQueue() = default;
 
-Offer OffloadQueue::offer(const SequenceHash& hash, std::uint8_t priority, bool for_good) {
+Offer OffloadQueue::offer(const SequenceHash& hash, std::uint8_t priority, bool permanently) {
   Order order;
   std::optional<SequenceHash> displaced;
   std::optional<Offer> answer;
@@ -35,7 +35,7 @@ Offer OffloadQueue::offer(const SequenceHash& hash, std::uint8_t priority, bool 
     ++counters_.offered;
     order = {static_cast<std::uint8_t>(255 - priority), next_age_++};
     const auto [found, fresh] = known_.try_emplace(hash);
-    found->second.for_good |= for_good;
+    found->second.permanently |= permanently;
     if (!fresh) {
       Known& known = found->second;
       if (known.stage == Stage::kCancelled) {
@@ -127,7 +127,7 @@ std::vector<OffloadQueue::Item> OffloadQueue::take(std::size_t n) {
       Known& known = known_.at(first->second.sequence_hash());
       known.stage = Stage::kInFlight;
       items.push_back(
-          {std::move(first->second), static_cast<std::uint8_t>(255 - first->first.below), known.for_good});
+          {std::move(first->second), static_cast<std::uint8_t>(255 - first->first.below), known.permanently});
       deck_.erase(first);
     }
     counters_.taken += items.size();
@@ -141,10 +141,10 @@ bool OffloadQueue::finished(const SequenceHash& hash) {
   const MutexLock lock(mu_);
   const auto found = known_.find(hash);
   if (found == known_.end() || found->second.stage != Stage::kInFlight) return false;
-  const bool for_good = found->second.for_good;
+  const bool permanently = found->second.permanently;
   known_.erase(found);
   --counters_.in_flight;
-  return for_good;
+  return permanently;
 }
 
 Release OffloadQueue::release(const SequenceHash& hash) {
@@ -161,7 +161,7 @@ Release OffloadQueue::take_out(const SequenceHash& hash, bool if_released) {
     const MutexLock lock(mu_);
     const auto found = known_.find(hash);
     if (found == known_.end() || found->second.stage == Stage::kCancelled) return Release::kUnknown;
-    if (if_released && found->second.for_good) return Release::kForGood;
+    if (if_released && found->second.permanently) return Release::kPermanent;
     switch (found->second.stage) {
       case Stage::kCancelled:
         break;
@@ -169,7 +169,7 @@ Release OffloadQueue::take_out(const SequenceHash& hash, bool if_released) {
         return Release::kInFlight;
       case Stage::kUpgrading:
         found->second.stage = Stage::kCancelled;
-        found->second.for_good = false;
+        found->second.permanently = false;
         ++counters_.cancelled;
         return Release::kOut;
       case Stage::kWaiting:
@@ -197,7 +197,7 @@ std::size_t OffloadQueue::clear() {
     Known& known = at->second;
     if (known.stage == Stage::kUpgrading) {
       known.stage = Stage::kCancelled;
-      known.for_good = false;
+      known.permanently = false;
       ++count;
     }
     if (known.stage != Stage::kOnDeck && known.stage != Stage::kWaiting) {
@@ -224,10 +224,10 @@ bool OffloadQueue::in_flight(const SequenceHash& hash) const {
   return found != known_.end() && found->second.stage == Stage::kInFlight;
 }
 
-bool OffloadQueue::is_for_good(const SequenceHash& hash) const {
+bool OffloadQueue::is_permanent(const SequenceHash& hash) const {
   const MutexLock lock(mu_);
   const auto found = known_.find(hash);
-  return found != known_.end() && found->second.for_good;
+  return found != known_.end() && found->second.permanently;
 }
 
 OffloadQueueCounters OffloadQueue::counters() const {

@@ -1,4 +1,4 @@
-#include "ashlar/tiers/cost_model.h"
+#include "tiers/onboard/cost_model.h"
 
 #include <algorithm>
 

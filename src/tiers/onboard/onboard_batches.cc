@@ -17,7 +17,7 @@ double seconds_of(Clock::Duration duration) {
 }
 
 Miss why_not(Moved moved, const std::optional<Error>& error) {
-  if (moved == Moved::kArrived || moved == Moved::kThere) return Miss::kNone;
+  if (moved == Moved::kArrived || moved == Moved::kPresent) return Miss::kNone;
   if (moved == Moved::kDamaged) return Miss::kDamaged;
   if (moved == Moved::kGone) return Miss::kGone;
   if (!error) return Miss::kGone;
@@ -50,8 +50,8 @@ std::vector<std::size_t> Onboarder::offered_by(TierPool& pool, const OnboardCall
     if (to_host.missing[i] == Miss::kNone) continue;
     const std::optional<block::Hold> hold = pool.hold(to_host.hashes[i]);
     if (!hold) continue;
-    if (foreign(call, pool, to_host.hashes[i])) {
-      to_host.missing[i] = Miss::kForeign;
+    if (has_other_salt(call, pool, to_host.hashes[i])) {
+      to_host.missing[i] = Miss::kSaltMismatch;
       continue;
     }
     pool.records().hit(hold->block_id());
@@ -136,8 +136,8 @@ void Onboarder::begin_up(OnboardCall& call, Batch& batch, const MoveOptions& how
   for (; batch.end < batch.hashes.size(); ++batch.end) {
     if (batch.here[batch.end]) continue;
     if (!batch.in_host[batch.end]) break;
-    if (!foreign(call, *stack_.g2, batch.hashes[batch.end])) continue;
-    batch.why = Miss::kForeign;
+    if (!has_other_salt(call, *stack_.g2, batch.hashes[batch.end])) continue;
+    batch.why = Miss::kSaltMismatch;
     break;
   }
   std::vector<block::Hold> moving;

@@ -13,9 +13,9 @@
 
 #include "ashlar/base/clock.h"
 #include "ashlar/base/mutex.h"
-#include "ashlar/tiers/move_control.h"
 #include "ashlar/tiers/onboard_handle.h"
 #include "ashlar/tokens/sequence_hash.h"
+#include "tiers/pool/move_control.h"
 
 namespace ashlar::tiers {
 
@@ -41,7 +41,7 @@ class OnboardCall {
 
   void hit(std::size_t block) {
     const MutexLock lock(mu_);
-    blocks_[block].state = BlockState::kHit;
+    blocks_[block].state = OnboardState::kHit;
   }
   void found_in(std::size_t block, events::TierId tier) {
     const MutexLock lock(mu_);
@@ -51,14 +51,14 @@ class OnboardCall {
   void miss(std::size_t first, Miss why) {
     const MutexLock lock(mu_);
     for (std::size_t i = first; i < blocks_.size(); ++i) {
-      blocks_[i].state = BlockState::kMiss;
+      blocks_[i].state = OnboardState::kMiss;
       if (blocks_[i].miss == Miss::kNone) blocks_[i].miss = i == first ? why : Miss::kBehind;
     }
   }
   void miss_range(std::size_t first, std::size_t end, Miss why) {
     const MutexLock lock(mu_);
     for (std::size_t i = first; i < end; ++i) {
-      blocks_[i].state = BlockState::kMiss;
+      blocks_[i].state = OnboardState::kMiss;
       blocks_[i].miss = why;
     }
   }
@@ -91,7 +91,7 @@ class OnboardCall {
     }
     table.clear();
     const MutexLock lock(mu_);
-    for (BlockOutcome& block : blocks_) block = {BlockState::kMiss, Miss::kCancelled, block.tier};
+    for (BlockOutcome& block : blocks_) block = {OnboardState::kMiss, Miss::kCancelled, block.tier};
     done_ = true;
     changed_.notify_all();
   }

@@ -1,8 +1,18 @@
 #include "ashlar/tiers/onboard_handle.h"
 
+#include <array>
+
 #include "tiers/onboard/onboard_call.h"
 
 namespace ashlar::tiers {
+
+std::string_view to_string(Miss miss) noexcept {
+  constexpr std::array<std::string_view, kMisses> kNames = {
+      "none",    "unknown", "behind",        "declined",  "no_room", "gone",
+      "damaged", "failed",  "salt_mismatch", "cancelled", "late"};
+  const auto i = static_cast<std::size_t>(miss);
+  return i < kMisses ? kNames[i] : "unknown";
+}
 
 std::vector<BlockOutcome> OnboardHandle::blocks() const {
   return call_->blocks();

@@ -142,12 +142,12 @@ void Onboarder::run(const std::shared_ptr<OnboardCall>& call) {
     table = run_up(*call, wanted);
   }
   for (const BlockOutcome& block : call->blocks())
-    if (block.state == BlockState::kMiss) stack_.metrics.missed(block.tier, block.miss).add();
+    if (block.state == OnboardState::kMiss) stack_.metrics.missed(block.tier, block.miss).add();
   call->finish(std::move(table));
 }
 
 std::size_t Onboarder::batch_size(const OnboardCall& call, std::size_t left) const {
-  // Two batches are on their way at once, unless layers are to arrive together; lanes hold blocks too.
+  // Two batches are on their way at once, unless layers are to arrive together; workers hold blocks too.
   const std::size_t blocks = stack_.g2_manager->total_blocks();
   std::size_t most =
       call.options.by_layer ? blocks / 2 : std::max(std::min<std::size_t>(4, blocks / 2), blocks / 8);
@@ -167,13 +167,13 @@ OnboardTable Onboarder::run_up(OnboardCall& call, std::size_t wanted) {
   const auto match = [&](std::size_t most) {
     const std::size_t before = table.size();
     std::size_t count = 0;
-    while (count < most && !foreign(call, *stack_.g1, hashes[before + count])) ++count;
+    while (count < most && !has_other_salt(call, *stack_.g1, hashes[before + count])) ++count;
     stack_.g1_manager->match_blocks(hashes.subspan(before, count), table);
     for (std::size_t i = before; i < table.size(); ++i) {
       stack_.g1->records().hit(table[i].block_id());
       call.hit(i);
     }
-    if (count < most && table.size() - before == count) why = Miss::kForeign;
+    if (count < most && table.size() - before == count) why = Miss::kSaltMismatch;
   };
   std::optional<Batch> next;
   bool alone = false;  // there is no room for two batches at once
@@ -209,22 +209,22 @@ OnboardTable Onboarder::run_up(OnboardCall& call, std::size_t wanted) {
     if (why != Miss::kNone) break;
     if (came.why == Miss::kNoRoom && second) {
       alone = true;  // the room that the batch before took meanwhile is known now
-      give_up(std::exchange(next, std::nullopt));
+      abandon(std::exchange(next, std::nullopt));
     } else if (came.why != Miss::kNone) {
       why = came.why;
     } else if (table.size() == before) {
       why = Miss::kGone;  // evicted between its arrival and the match
     } else if (next && table.size() < after) {
-      give_up(std::exchange(next, std::nullopt));  // what is left of this one comes first
+      abandon(std::exchange(next, std::nullopt));  // what is left of this one comes first
     }
   }
-  give_up(std::move(next));
+  abandon(std::move(next));
   if (table.size() < wanted) call.miss(table.size(), why);
   if (options_.arrived && !table.empty()) options_.arrived();
   return table;
 }
 
-void Onboarder::give_up(std::optional<Batch> batch) {
+void Onboarder::abandon(std::optional<Batch> batch) {
   if (!batch) return;
   batch->to_host.move.reset();  // waits
   batch->up.reset();
@@ -275,8 +275,8 @@ MoveOptions Onboarder::move_options(OnboardCall& call) const {
   return {.deadline = call.options.deadline, .control = &call.control, .keep = true};
 }
 
-bool Onboarder::foreign(const OnboardCall& call, TierPool& pool, const SequenceHash& hash) const {
-  return pool.foreign(hash, call.options.salt);
+bool Onboarder::has_other_salt(const OnboardCall& call, TierPool& pool, const SequenceHash& hash) const {
+  return pool.has_other_salt(hash, call.options.salt);
 }
 
 bool Onboarder::claim(const OnboardCall* call, std::span<const SequenceHash> hashes, bool wait,

@@ -95,14 +95,14 @@ class Onboarder {
   Batch begin(OnboardCall& call, std::span<const tokens::SequenceHash> hashes, bool last);
   void begin_up(OnboardCall& call, Batch& batch, const MoveOptions& how);
   Arrived finish(OnboardCall& call, Batch& batch, const OnboardTable& table);
-  void give_up(std::optional<Batch> batch);
+  void abandon(std::optional<Batch> batch);
   ToHost begin_to_host(OnboardCall& call, std::vector<tokens::SequenceHash> hashes);
   std::vector<Miss> finish_to_host(OnboardCall& call, ToHost& to_host);
   std::vector<std::size_t> offered_by(TierPool& pool, const OnboardCall& call, ToHost& to_host);
   void account(TierPool& pool, const MoveReport& report);
   bool volumes_are_faster() const;
   MoveOptions move_options(OnboardCall& call) const;
-  bool foreign(const OnboardCall& call, TierPool& pool, const tokens::SequenceHash& hash) const;
+  bool has_other_salt(const OnboardCall& call, TierPool& pool, const tokens::SequenceHash& hash) const;
   std::size_t batch_size(const OnboardCall& call, std::size_t left) const;
   // False when the call was cancelled or is late, when `until` has come, or when others have some of them and
   // it is not to wait. Who has claimed something does not wait: two calls could each want what the other has.

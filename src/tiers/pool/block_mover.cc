@@ -1,4 +1,4 @@
-#include "ashlar/tiers/block_mover.h"
+#include "tiers/pool/block_mover.h"
 
 #include <algorithm>
 #include <map>
@@ -43,8 +43,8 @@ using transfer::TransferResult;
 struct BlockMover::Batch {
   std::vector<block::Hold> holds;
   std::unique_ptr<Reservation> reservation;
-  std::vector<std::size_t> places;   // in the report
-  std::vector<BlockRecord> records;  // of those that have arrived so far; empty: it has not
+  std::vector<std::size_t> places;  // in the report
+  std::vector<TierRecord> records;  // of those that have arrived so far; empty: it has not
   std::vector<bool> damaged;
 };
 
@@ -119,7 +119,7 @@ std::unique_ptr<BlockMover::Running> BlockMover::begin(BytePool& from, BytePool&
   report.blocks.assign(holds.size(), Moved::kFailed);
   for (std::size_t i = 0; i < holds.size(); ++i) {
     if (to.has(holds[i].sequence_hash())) {
-      report.blocks[i] = Moved::kThere;
+      report.blocks[i] = Moved::kPresent;
       continue;
     }
     batch.holds.push_back(std::move(holds[i]));
@@ -174,7 +174,7 @@ void BlockMover::finish(Running& move) {
     if (const Result<void> good = read_back(move.to_, batch); !good) note(good.error());
   // Where blocks are computed none is kept: bytes that were computed again may differ, and be as good.
   if (move.to_.storage_tier() == events::StorageTier::kDevice)
-    for (BlockRecord& record : batch.records) record.checksum.reset();
+    for (TierRecord& record : batch.records) record.checksum.reset();
   const Published published = batch.reservation->publish(batch.records, proof->kv_ready());
   if (move.options_.keep) move.kept_ = std::move(batch.reservation);
   if (published.error) note(*published.error);
@@ -282,7 +282,7 @@ void BlockMover::learn_checksum(BytePool& from, const block::Hold& hold) const {
 }
 
 Result<void> BlockMover::inspect(BytePool& from, BytePool& to, Batch& batch, std::size_t i) const {
-  BlockRecord& record = batch.records[i];
+  TierRecord& record = batch.records[i];
   const BytePool::Place place = to.place(batch.reservation->ids()[i]);
   const BlockSet& set = *to.blocks(place.part);
   if (!set.host_accessible())
@@ -313,7 +313,7 @@ Result<void> BlockMover::read_back(BytePool& to, Batch& batch) const {
     const Result<std::shared_ptr<const BlockSet>> scratch = read_part(to, part, batch, members);
     if (!scratch && all) all = scratch.error();
     for (std::size_t i = 0; i < members.size(); ++i) {
-      BlockRecord& record = batch.records[members[i]];
+      TierRecord& record = batch.records[members[i]];
       if (!scratch) {
         batch.reservation->not_written(members[i], scratch.error());
         record = {};
@@ -339,7 +339,7 @@ Result<std::shared_ptr<const BlockSet>> BlockMover::read_part(BytePool& to, std:
   std::vector<transfer::PlaneShape> shapes;
   for (const transfer::Plane& plane : set->planes()) {
     layout::LayoutConfig config = plane.layout.config();
-    config.num_blocks = static_cast<std::uint32_t>(members.size());
+    config.block_count = static_cast<std::uint32_t>(members.size());
     const Result<layout::Layout> layout = layout::Layout::create(config, layout::order::kFullyContiguousNhd);
     if (!layout) return layout.error();
     shapes.push_back({*layout, plane.shard});

@@ -8,7 +8,7 @@
 #include <string>
 #include <utility>
 
-#include "ashlar/tiers/managed_pool.h"
+#include "tiers/pool/managed_pool.h"
 
 namespace ashlar::tiers {
 
@@ -19,9 +19,9 @@ class MemoryPool final : public ManagedPool<Tier, BytePool> {
   MemoryPool(block::BlockManager<Tier>& manager, std::shared_ptr<const transfer::BlockSet> blocks,
              events::StorageTier storage_tier, Clock& clock = Clock::real())
       : ManagedPool<Tier, BytePool>(manager, clock), blocks_(std::move(blocks)), storage_tier_(storage_tier) {
-    ASHLAR_CHECK(manager.total_blocks() == blocks_->num_blocks(),
+    ASHLAR_CHECK(manager.total_blocks() == blocks_->block_count(),
                  "%zu blocks in the manager of %s, memory for %u", manager.total_blocks(),
-                 std::string(Tier::kName).c_str(), blocks_->num_blocks());
+                 std::string(Tier::kName).c_str(), blocks_->block_count());
   }
 
   events::StorageTier storage_tier() const noexcept override { return storage_tier_; }
@@ -45,7 +45,7 @@ class MemoryPool final : public ManagedPool<Tier, BytePool> {
    public:
     Reserved(MemoryPool& pool, ReservedBlocks<Tier> taken) : pool_(pool), taken_(std::move(taken)) {}
     std::span<const block::BlockId> ids() const noexcept override { return taken_.ids(); }
-    Published publish(std::span<const BlockRecord> records, const block::KvReady& ready) override {
+    Published publish(std::span<const TierRecord> records, const block::KvReady& ready) override {
       return taken_.publish(pool_.manager_, pool_.records_, records, ready,
                             [](std::size_t) { return std::uint16_t{0}; });
     }

@@ -126,7 +126,7 @@ Result<std::unique_ptr<FileVolume>> FileVolume::open(FileVolumeOptions options) 
     return read.error();
   const Result<FileVolumeShape> shape = file_volume::decode(options.path, found);
   if (!shape) return shape.error();
-  const file_volume::Places places = *file_volume::places_of(*shape);
+  const file_volume::FileVolumePlaces places = *file_volume::places_of(*shape);
   if ((*storage)->size() < places.end)
     return make_error(ErrorCode::kCorruption,
                       "%s has %llu bytes and its %llu slots need %llu: it was cut off; it was left alone",

@@ -44,8 +44,8 @@ std::uint64_t checksum(std::span<const std::span<Byte>> parts) {
 
 }  // namespace
 
-std::optional<Places> places_of(const FileVolumeShape& shape) {
-  Places places;
+std::optional<FileVolumePlaces> places_of(const FileVolumeShape& shape) {
+  FileVolumePlaces places;
   std::uint64_t table = 0;
   std::uint64_t bytes = 0;
   if (!multiply(shape.slots, kHeaderBytes, &table) || !align_up(table, kPage, &table) ||

@@ -26,11 +26,11 @@ using Superblock = std::array<std::byte, kSuperblockBytes>;
 using HeaderBytes = std::array<std::byte, kHeaderBytes>;
 
 // Where the slots begin, and the bytes of everything; nothing where that is no number.
-struct Places {
+struct FileVolumePlaces {
   std::uint64_t slots = 0;
   std::uint64_t end = 0;
 };
-std::optional<Places> places_of(const FileVolumeShape& shape);
+std::optional<FileVolumePlaces> places_of(const FileVolumeShape& shape);
 // The most slots of `slot_bytes` that `bytes` have room for.
 std::uint64_t slots_in(std::uint64_t bytes, std::uint64_t slot_bytes);
 

@@ -1,4 +1,4 @@
-#include "ashlar/tiers/volume_object.h"
+#include "tiers/volume/volume_object.h"
 
 #include <algorithm>
 #include <cinttypes>
@@ -27,7 +27,7 @@ VolumeObject VolumeObject::describe(const transfer::BlockSet& set, const tokens:
   for (const transfer::Plane& plane : set.planes()) {
     const layout::LayoutConfig& config = plane.layout.config();
     for (const std::uint64_t number :
-         {std::uint64_t{config.num_layers}, std::uint64_t{config.outer_dim}, std::uint64_t{config.page_size},
+         {std::uint64_t{config.num_layers}, std::uint64_t{config.outer_dim}, std::uint64_t{config.block_size},
           std::uint64_t{config.num_heads}, config.head_bytes(), static_cast<std::uint64_t>(config.dtype)})
       shapes.put(number);
   }
@@ -36,7 +36,7 @@ VolumeObject VolumeObject::describe(const transfer::BlockSet& set, const tokens:
   object.keys = keys;
   object.scheme_fingerprint = scheme_fingerprint;
   object.shard = first.shard;
-  object.page_size = first.layout.config().page_size;
+  object.block_size = first.layout.config().block_size;
   object.planes = static_cast<std::uint32_t>(set.planes().size());
   object.dtype = first.layout.config().dtype;
   object.payload_bytes = set.block_bytes();
@@ -65,7 +65,7 @@ std::array<std::byte, VolumeObject::kHeaderBytes> VolumeObject::encode() const {
   out.put(scheme_fingerprint);
   out.put(checksum.value());
   for (const std::uint32_t number :
-       {shard.layers.first, shard.layers.count, shard.heads.first, shard.heads.count, page_size, planes})
+       {shard.layers.first, shard.layers.count, shard.heads.first, shard.heads.count, block_size, planes})
     out.put(number);
   out.put(static_cast<std::uint64_t>(dtype));
   out.put(payload_bytes);
@@ -108,7 +108,7 @@ Result<VolumeObject> VolumeObject::decode(std::span<const std::byte> bytes) {
   object.checksum = transfer::BlockChecksum(in.get<std::uint64_t>());
   for (std::uint32_t* const number :
        {&object.shard.layers.first, &object.shard.layers.count, &object.shard.heads.first,
-        &object.shard.heads.count, &object.page_size, &object.planes})
+        &object.shard.heads.count, &object.block_size, &object.planes})
     *number = in.get<std::uint32_t>();
   const auto dtype = in.get<std::uint64_t>();
   if (dtype >= layout::kDtypes)
@@ -134,7 +134,7 @@ Result<void> VolumeObject::expect(const VolumeObject& found) const {
     return make_error(ErrorCode::kCorruption,
                       "the object of block %s is another one: it belongs to %s, not to %s",
                       hash.to_string().c_str(), found.shard.to_string().c_str(), shard.to_string().c_str());
-  if (found.page_size != page_size || found.planes != planes || found.dtype != dtype ||
+  if (found.block_size != block_size || found.planes != planes || found.dtype != dtype ||
       found.shapes != shapes)
     return differs("shape");
   if (found.payload_bytes != payload_bytes) return differs("size");

@@ -1,4 +1,4 @@
-#include "ashlar/tiers/volume_pool.h"
+#include "tiers/volume/volume_pool.h"
 
 #include <algorithm>
 #include <array>
@@ -229,7 +229,7 @@ std::vector<VolumeStatus> VolumePool::volumes() const {
 
 // ---- what is known
 
-VolumeObject VolumePool::object_of(const BlockRecord& record) const {
+VolumeObject VolumePool::object_of(const TierRecord& record) const {
   VolumeObject object = options_.shape;
   object.hash = record.hash;
   object.salt = record.salt;
@@ -401,7 +401,7 @@ void VolumePool::ask(std::vector<SequenceHash> names, const CallLimits& limits) 
   if (names.empty()) return;
   Result<ReservedBlocks<G4>> taken = take(names.size(), until_stopped);
   if (!taken) return;
-  std::vector<BlockRecord> records;
+  std::vector<TierRecord> records;
   std::vector<Number> numbers;
   for (std::size_t i = 0; i < names.size(); ++i) {
     records.push_back({.hash = names[i]});
@@ -414,7 +414,7 @@ void VolumePool::ask(std::vector<SequenceHash> names, const CallLimits& limits) 
 }
 
 // A volume that was detached meanwhile has nothing any more; whoever comes later finds its number unknown.
-void VolumePool::publish(ReservedBlocks<G4>& taken, std::span<const BlockRecord> records,
+void VolumePool::publish(ReservedBlocks<G4>& taken, std::span<const TierRecord> records,
                          std::span<const Number> numbers, MoveReport& report,
                          std::span<const std::size_t> places) {
   for (std::size_t i = 0; i < records.size(); ++i)

@@ -11,9 +11,9 @@
 #include "ashlar/base/interleaving.h"
 #include "ashlar/base/log.h"
 #include "ashlar/storage/allocator.h"
-#include "ashlar/tiers/volume_pool.h"
 #include "ashlar/transfer/block_checksum.h"
 #include "base/in_parallel.h"
+#include "tiers/volume/volume_pool.h"
 #include "tiers/volume/volume_pool_parts.h"
 #include "transfer/canonical_runs.h"
 
@@ -105,7 +105,7 @@ MoveReport VolumePool::put(BytePool& from, std::vector<block::Hold> holds, const
   for (std::size_t i = 0; i < holds.size(); ++i) {
     const SequenceHash& hash = holds[i].sequence_hash();
     if (has(hash)) {
-      report.blocks[i] = Moved::kThere;
+      report.blocks[i] = Moved::kPresent;
       continue;
     }
     const std::optional<Number> number = choose(hash);
@@ -148,7 +148,7 @@ MoveReport VolumePool::put(BytePool& from, std::vector<block::Hold> holds, const
       fail(taken.error(), members, Moved::kFailed);
       continue;
     }
-    std::vector<BlockRecord> records;
+    std::vector<TierRecord> records;
     std::vector<std::string> keys;
     for (const std::size_t i : members) keys.push_back(object_of({.hash = holds[i].sequence_hash()}).key());
     const auto images = std::make_shared<const Images>(std::move(keys), block_bytes());
@@ -156,7 +156,7 @@ MoveReport VolumePool::put(BytePool& from, std::vector<block::Hold> holds, const
       const std::size_t i = members[at];
       const BytePool::Place place = from.place(holds[i].block_id());
       const BlockSet& set = *from.blocks(place.part);
-      BlockRecord record = from.record(holds[i]);
+      TierRecord record = from.record(holds[i]);
       if (!record.checksum) {
         const auto made = transfer::checksum_block(set, place.slot, {record.hash, options_.shape.keys});
         if (made) record.checksum = *made;
@@ -194,7 +194,7 @@ MoveReport VolumePool::put(BytePool& from, std::vector<block::Hold> holds, const
   return report;
 }
 
-Result<void> VolumePool::check_written(const Use& volume, const BlockRecord& record, const BytePool& from,
+Result<void> VolumePool::check_written(const Use& volume, const TierRecord& record, const BytePool& from,
                                        const CallLimits& limits) {
   const VolumeObject wanted = object_of(record);
   const auto images = std::make_shared<const Images>(std::vector{wanted.key()}, block_bytes());
@@ -207,7 +207,7 @@ Result<void> VolumePool::check_written(const Use& volume, const BlockRecord& rec
   std::vector<transfer::PlaneShape> shapes;
   for (const transfer::Plane& plane : from.blocks()->planes()) {
     layout::LayoutConfig config = plane.layout.config();
-    config.num_blocks = 1;
+    config.block_count = 1;
     config.alignment = 1;
     const Result<layout::Layout> layout = layout::Layout::create(config, layout::order::kFullyContiguousNhd);
     if (!layout) return layout.error();
@@ -229,7 +229,7 @@ struct VolumePool::Reading {
   std::unique_ptr<Reservation> reservation;
   std::vector<std::string> keys = {};
   std::vector<Result<void>> results = {};
-  std::vector<BlockRecord> records = {};  // of those that are good
+  std::vector<TierRecord> records = {};  // of those that are good
 };
 
 MoveReport VolumePool::get(std::span<const SequenceHash> hashes, BytePool& to, const MoveOptions& options) {
@@ -247,7 +247,7 @@ MoveReport VolumePool::get(std::span<const SequenceHash> hashes, BytePool& to, c
   std::map<Number, std::vector<std::size_t>> by_volume;
   for (std::size_t i = 0; i < hashes.size(); ++i) {
     if (to.has(hashes[i])) {
-      report.blocks[i] = Moved::kThere;
+      report.blocks[i] = Moved::kPresent;
       continue;
     }
     std::optional<block::Hold> held = hold(hashes[i]);
@@ -374,8 +374,8 @@ void VolumePool::settle(Reading& reading, std::size_t i, std::span<const Sequenc
 // it. The checksum may be another than when it was written from here: others may have computed the block, and
 // written it again.
 Result<void> VolumePool::inspect(const block::Hold& hold, std::span<const std::byte> header, BytePool& to,
-                                 BlockId id, BlockRecord* out) const {
-  const BlockRecord known = records_.of(hold);
+                                 BlockId id, TierRecord* out) const {
+  const TierRecord known = records_.of(hold);
   Result<VolumeObject> found = VolumeObject::decode(header);
   if (!found && found.error().code() == ErrorCode::kUnsupported)
     return found.error();  // a newer program's: not for us, and not damaged

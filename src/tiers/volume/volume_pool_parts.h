@@ -14,9 +14,9 @@
 #include "ashlar/base/clock.h"
 #include "ashlar/base/metrics.h"
 #include "ashlar/base/mutex.h"
-#include "ashlar/tiers/volume_pool.h"
 #include "tiers/volume/object_claims.h"
 #include "tiers/volume/volume_calls.h"
+#include "tiers/volume/volume_pool.h"
 
 namespace ashlar::tiers {
 

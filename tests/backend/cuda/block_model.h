@@ -93,7 +93,7 @@ inline void copy_elements(Mirror& from, std::span<const std::uint32_t> from_bloc
     for (std::size_t i = 0; i < from_blocks.size(); ++i)
       for (std::uint32_t layer = layers.first; layer < layers.end(); ++layer)
         for (std::uint32_t outer = 0; outer < config.outer_dim; ++outer)
-          for (std::uint32_t token = 0; token < config.page_size; ++token)
+          for (std::uint32_t token = 0; token < config.block_size; ++token)
             for (std::uint32_t head = heads.first; head < heads.end(); ++head)
               std::memcpy(
                   to.at(plane, target.layout.place({to_blocks[i], layer - target.shard.layers.first, outer,
@@ -115,10 +115,10 @@ struct Shape {
 };
 
 inline layout::LayoutConfig config_of(const Shape& shape) {
-  return {.num_blocks = shape.blocks,
+  return {.block_count = shape.blocks,
           .num_layers = shape.layers,
           .outer_dim = 2,
-          .page_size = shape.tokens,
+          .block_size = shape.tokens,
           .num_heads = shape.heads,
           .head_dim = shape.head_dim,
           .inner_dim = shape.heads * shape.head_dim,

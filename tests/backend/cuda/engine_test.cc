@@ -2,8 +2,7 @@
 #include "ashlar/transfer/transfer_engine.h"
 
 #include "ashlar/storage/external_storage.h"
-#include "ashlar/transfer/file_executor.h"
-#include "ashlar/transfer/memcpy_executor.h"
+#include "ashlar/transfer/host_executors.h"
 #include "backend/cuda/gpu_fixture.h"
 #include "support/block_images.h"
 #include "support/scratch_folder.h"

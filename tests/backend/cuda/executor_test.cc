@@ -3,8 +3,8 @@
 #include <thread>
 
 #include "ashlar/storage/external_storage.h"
-#include "ashlar/storage/pinned_storage.h"
 #include "backend/cuda/gpu_fixture.h"
+#include "storage/pinned_storage.h"
 
 namespace ashlar::backend::cuda {
 namespace {

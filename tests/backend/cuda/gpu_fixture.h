@@ -7,9 +7,9 @@
 #include <vector>
 
 #include "ashlar/backend/cuda/cuda_executor.h"
+#include "ashlar/backend/cuda/cuda_page_locker.h"
 #include "ashlar/backend/cuda/device.h"
 #include "ashlar/backend/cuda/device_storage.h"
-#include "ashlar/backend/cuda/page_locker.h"
 #include "ashlar/storage/allocator.h"
 #include "backend/cuda/block_model.h"
 

@@ -36,8 +36,8 @@ void expect_same(const layout::Layout& from_layout, const layout::Layout& to_lay
   storage::SystemAllocator system;
   const auto from = allocate(from_layout, system);
   const auto to = allocate(to_layout, system);
-  std::vector<std::uint32_t> from_blocks(from->num_blocks());
-  std::vector<std::uint32_t> to_blocks(to->num_blocks());
+  std::vector<std::uint32_t> from_blocks(from->block_count());
+  std::vector<std::uint32_t> to_blocks(to->block_count());
   std::iota(from_blocks.begin(), from_blocks.end(), 0);
   std::iota(to_blocks.begin(), to_blocks.end(), 0);
   Random random(count);

@@ -2,9 +2,9 @@
 #include <gtest/gtest.h>
 
 #include "ashlar/backend/cuda/cuda_executor.h"
+#include "ashlar/backend/cuda/cuda_page_locker.h"
 #include "ashlar/backend/cuda/device.h"
 #include "ashlar/backend/cuda/device_storage.h"
-#include "ashlar/backend/cuda/page_locker.h"
 
 namespace ashlar::backend::cuda {
 namespace {

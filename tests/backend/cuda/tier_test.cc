@@ -8,8 +8,7 @@
 
 #include "ashlar/backend/cuda/event_fences.h"
 #include "ashlar/tiers/kv_block_manager.h"
-#include "ashlar/transfer/file_executor.h"
-#include "ashlar/transfer/memcpy_executor.h"
+#include "ashlar/transfer/host_executors.h"
 #include "ashlar/transfer/transfer_engine.h"
 #include "backend/cuda/gpu_fixture.h"
 #include "support/scratch_folder.h"
@@ -26,15 +25,15 @@ class GpuTiers : public GpuTest {
   void SetUp() override {
     GpuTest::SetUp();
     if (IsSkipped()) return;
-    transfer::EngineOptions engine;
+    transfer::TransferEngineOptions engine;
     engine.executors = {CudaExecutor::create().value(), transfer::MemcpyExecutor::create().value(),
                         transfer::FileExecutor::create().value()};
     auto locker = PageLocker::create().value();
     tiers::KvOptions options{
-        .model = {.num_blocks = 1,
+        .model = {.block_count = 1,
                   .num_layers = 4,
                   .outer_dim = 2,
-                  .page_size = 16,
+                  .block_size = 16,
                   .num_heads = 2,
                   .head_dim = 64,
                   .inner_dim = 128,
@@ -42,11 +41,12 @@ class GpuTiers : public GpuTest {
                   .alignment = 4096},
         .block_size = 16,
         .keys = tokens::NamespaceFingerprint::from_bits(1, 2),
-        .g1 = {.blocks = 16,
+        .g1 = {.block_count = 16,
                .order = layout::order::kBlockSecondNhd,
                .allocator = std::make_shared<DeviceAllocator>()},
-        .g2 = tiers::TierShape{.blocks = 24, .allocator = std::make_shared<storage::PinnedAllocator>(locker)},
-        .g3 = tiers::DiskShape{.blocks = 64, .paths = {folder_.file("g3")}},
+        .g2 = tiers::TierShape{.block_count = 24,
+                               .allocator = std::make_shared<storage::PinnedAllocator>(locker)},
+        .g3 = tiers::DiskShape{.block_count = 64, .paths = {folder_.file("g3")}},
         .read_back_after_write = true,
         .executor =
             std::shared_ptr<transfer::Executor>(transfer::TransferEngine::create(std::move(engine)).value())};

@@ -25,7 +25,7 @@ namespace {
 
 using namespace tiers;  // NOLINT(google-build-using-namespace): the helpers' names
 
-// Connection number i gets answers[i], or the last of them, when it has said something, and again each time
+// RedisConnection number i gets answers[i], or the last of them, when it has said something, and again each time
 // it does.
 class RawServer {
  public:

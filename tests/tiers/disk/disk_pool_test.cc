@@ -21,7 +21,7 @@ TEST_F(DiskPoolTest, EveryBlockHasOnePlaceInOneFile) {
     const BytePool::Place place = g3_->place(block::BlockId(b));
     EXPECT_EQ(place.part, b % kFiles);
     EXPECT_EQ(place.slot, b / kFiles);
-    EXPECT_LT(place.slot, g3_->blocks(place.part)->num_blocks());
+    EXPECT_LT(place.slot, g3_->blocks(place.part)->block_count());
   }
   for (std::uint32_t blocks = 1; blocks < 40; ++blocks)
     for (std::size_t parts = 1; parts <= blocks && parts < 8; ++parts) {
@@ -59,7 +59,7 @@ TEST_F(DiskPoolTest, ARestartFindsAllFilesWithWhatWasKnownOfTheirBlocks) {
     EXPECT_EQ(part_of(i), parts[i]);
     EXPECT_EQ(fetch(i), Moved::kArrived);
     for (BytePool* const pool : {static_cast<BytePool*>(g3_.get()), static_cast<BytePool*>(g2_.get())}) {
-      const BlockRecord record = pool->record(pool->hold(name(i)).value());
+      const TierRecord record = pool->record(pool->hold(name(i)).value());
       EXPECT_EQ(record.parent, i == 0 ? SequenceHash() : name(i - 1));
       EXPECT_EQ(record.salt, salt_of(i));
       EXPECT_TRUE(record.checksum);
@@ -73,7 +73,7 @@ TEST_F(DiskPoolTest, ABlockThatTwoFilesHaveIsKeptOnceAndRemovedForGood) {
   const block::BlockId id = g3_->hold(name(1)).value().block_id();
   const BytePool::Place from = g3_->place(id);
   const std::uint32_t other = (from.part + 1) % kFiles;
-  const BlockRecord record = g3_->record(g3_->hold(name(1)).value());
+  const TierRecord record = g3_->record(g3_->hold(name(1)).value());
   close();
   {
     // As after a crash between the commit of a new copy and the end of the old one.

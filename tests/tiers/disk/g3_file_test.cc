@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "ashlar/base/random.h"
-#include "ashlar/transfer/file_executor.h"
+#include "ashlar/transfer/host_executors.h"
 #include "support/block_images.h"
 #include "support/gates.h"
 #include "support/scratch_folder.h"
@@ -31,8 +31,8 @@ using ::testing::HasSubstr;
 using tokens::NamespaceFingerprint;
 using tokens::SequenceHash;
 using transfer::BlockImage;
-using transfer::BlockName;
 using transfer::BlockSet;
+using transfer::ChecksumKey;
 using transfer::PlaneShape;
 
 constexpr std::uint32_t kBlocks = 12;
@@ -319,7 +319,7 @@ TEST_F(G3FileTest, FailuresAreToldAndNothingInvalidIsTakenForValid) {
 TEST_F(G3FileTest, AFullDiskLeavesNoFile) {
   G3Options wanted = options();
   layout::LayoutConfig config = shape().config();
-  config.num_blocks = 1u << 30;
+  config.block_count = 1u << 30;
   wanted.planes = {
       PlaneShape::whole(layout::Layout::create(config, layout::order::kFullyContiguousNhd).value())};
   expect_refused(wanted, ErrorCode::kCapacity, "bytes are wanted, the file system has");

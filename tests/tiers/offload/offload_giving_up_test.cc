@@ -10,7 +10,7 @@
 
 #include "ashlar/base/mutex.h"
 #include "ashlar/base/random.h"
-#include "tiers/offload/offload_lane_fixture.h"
+#include "tiers/offload/offload_worker_fixture.h"
 
 namespace ashlar::tiers {
 namespace {
@@ -18,8 +18,8 @@ namespace {
 // Copies that wait for a test: each batch says that it has begun, and ends as the test says.
 class StandingCopies {
  public:
-  OffloadLane::Begin begin() {
-    return [this](std::vector<block::Hold> holds, const MoveOptions& move) -> OffloadLane::Finish {
+  OffloadWorker::Begin begin() {
+    return [this](std::vector<block::Hold> holds, const MoveOptions& move) -> OffloadWorker::Finish {
       const MutexLock lock(mu_);
       ++begun_;
       deadline_ = move.deadline;
@@ -61,14 +61,14 @@ class StandingCopies {
   std::optional<Error> end_ ASHLAR_GUARDED_BY(mu_);
 };
 
-class GivingUpTest : public OffloadLaneTest {
+class GivingUpTest : public OffloadWorkerTest {
  protected:
-  // Blocks 0 and 1, and a lane whose copies stand.
-  std::unique_ptr<OffloadLane> standing(StandingCopies& copies,
-                                        OffloadLaneOptions options = {.full_batch = 2}) {
+  // Blocks 0 and 1, and a worker whose copies stand.
+  std::unique_ptr<OffloadWorker> standing(StandingCopies& copies,
+                                          OffloadWorkerOptions options = {.full_batch = 2}) {
     compute(0);
     compute(1);
-    return OffloadLane::create(*g1_, *g2_, copies.begin(), std::move(options)).value();
+    return OffloadWorker::create(*g1_, *g2_, copies.begin(), std::move(options)).value();
   }
 };
 
@@ -132,7 +132,7 @@ TEST_F(GivingUpTest, WhatIsWithdrawnStaysAwayThoughItsCopyWasStoppedAndWantedAga
 // A block that is in the queue for one and waits for the precondition of another.
 TEST_F(GivingUpTest, WhoGivesUpTakesItsPreconditionAlong) {
   compute(0);
-  const auto to_host = lane(*g1_, *g2_, {.full_batch = 2, .max_wait = Clock::Duration::max()});
+  const auto to_host = worker(*g1_, *g2_, {.full_batch = 2, .max_wait = Clock::Duration::max()});
   const auto [fence, signal] = block::Fence::create();
   const OffloadHandle queued = to_host->offload(names({0}), 35);
   const OffloadHandle blocked = to_host->offload(names({0}), {.after = {fence}});
@@ -153,7 +153,7 @@ TEST_F(GivingUpTest, WhoGivesUpTakesItsPreconditionAlong) {
 
 TEST_F(GivingUpTest, ASuggestionWaitsForThePreconditionOfACallThatGaveUp) {
   compute(0);
-  const auto to_host = lane(*g1_, *g2_);
+  const auto to_host = worker(*g1_, *g2_);
   auto [fence, signal] = block::Fence::create();
   const OffloadHandle handle = to_host->offload(names({0}), {.after = {fence}});
   for (int i = 0; i < 100; ++i) to_host->suggest(names({0}), 35);
@@ -170,7 +170,7 @@ TEST_F(GivingUpTest, ASuggestionWaitsForThePreconditionOfACallThatGaveUp) {
 TEST_F(GivingUpTest, ASuggestionWithAPreconditionWaitsForItOnce) {
   compute(0);
   compute(1);
-  const auto to_host = lane(*g1_, *g2_);
+  const auto to_host = worker(*g1_, *g2_);
   auto [fence, signal] = block::Fence::create();
   auto never = std::make_optional(block::Fence::create());
   for (int i = 0; i < 100; ++i) to_host->suggest(names({0, 1}), 35, std::array{fence, never->first});
@@ -188,7 +188,7 @@ TEST_F(GivingUpTest, ASuggestionWithAPreconditionWaitsForItOnce) {
 
 TEST_F(GivingUpTest, AnAbandonedPreconditionTakesTheBlockOutForAll) {
   compute(0);
-  const auto to_host = lane(*g1_, *g2_, {.full_batch = 2, .max_wait = Clock::Duration::max()});
+  const auto to_host = worker(*g1_, *g2_, {.full_batch = 2, .max_wait = Clock::Duration::max()});
   auto never = std::make_optional(block::Fence::create());
   const OffloadHandle queued = to_host->offload(names({0}), 35);
   const OffloadHandle blocked = to_host->offload(names({0}), {.after = {never->first}});
@@ -217,7 +217,7 @@ TEST_F(GivingUpTest, WhatIsOfferedForGoodOutlivesACallThatIsCancelled) {
   ManualClock clock;
   compute(0);
   const auto to_host =
-      lane(*g1_, *g2_, {.full_batch = 4, .max_wait = std::chrono::seconds(1), .clock = &clock});
+      worker(*g1_, *g2_, {.full_batch = 4, .max_wait = std::chrono::seconds(1), .clock = &clock});
   to_host->suggest(names({0}), 35);
   const OffloadHandle handle = to_host->offload(names({0}), 35);
   handle.cancel();
@@ -232,7 +232,7 @@ TEST_F(GivingUpTest, TheDeadlineEndsWhatWaits) {
   compute(1);
   compute(2);
   const auto to_host =
-      lane(*g1_, *g2_, {.full_batch = 4, .max_wait = std::chrono::seconds(9), .clock = &clock});
+      worker(*g1_, *g2_, {.full_batch = 4, .max_wait = std::chrono::seconds(9), .clock = &clock});
   const auto [fence, signal] = block::Fence::create();
   const Clock::TimePoint deadline = clock.now() + std::chrono::seconds(2);
   const OffloadHandle queued = to_host->offload(names({0, 1}), {.deadline = deadline});
@@ -264,7 +264,7 @@ TEST_F(GivingUpTest, TheDeadlineEndsACopyUnlessSomebodyHasMoreTime) {
   EXPECT_EQ(copies.deadline(), later);
   const OffloadHandle third = to_host->offload(names({1}), 35);  // after it began
   clock.advance(std::chrono::seconds(1));
-  EXPECT_TRUE(first.done()) << "the lane is busy: who asks sees to it";
+  EXPECT_TRUE(first.done()) << "the worker is busy: who asks sees to it";
   EXPECT_EQ(first.progress(), (OffloadProgress{.total = 1, .late = 1}));
   EXPECT_FALSE(second.done());
   clock.advance(std::chrono::seconds(1));
@@ -285,7 +285,7 @@ TEST_F(GivingUpTest, ADeadlineThatHasPassedEndsTheCallAtOnce) {
   ManualClock clock;
   compute(0);
   const auto to_host =
-      lane(*g1_, *g2_, {.full_batch = 4, .max_wait = std::chrono::seconds(9), .clock = &clock});
+      worker(*g1_, *g2_, {.full_batch = 4, .max_wait = std::chrono::seconds(9), .clock = &clock});
   const OffloadHandle handle = to_host->offload(names({0}), {.deadline = clock.now()});
   EXPECT_EQ(handle.progress(), (OffloadProgress{.total = 1, .late = 1}));
   EXPECT_EQ(to_host->counters().queue.on_deck, 0u);
@@ -297,7 +297,7 @@ TEST_F(GivingUpTest, ADeadlineThatHasPassedEndsTheCallAtOnce) {
 TEST_F(GivingUpTest, CancelTakesOutWhatHasNotStarted) {
   for (std::uint64_t i = 0; i < 5; ++i) compute(i);
   move(*g1_, *g2_, {0, 1, 2, 3, 4});
-  const auto to_disk = lane(*g2_, *g3_, {.queue = {.on_deck = 2}, .batch_blocks = 1, .full_batch = 1});
+  const auto to_disk = worker(*g2_, *g3_, {.queue = {.on_deck = 2}, .batch_blocks = 1, .full_batch = 1});
   gate_ = std::make_shared<Gate>();
   const OffloadHandle first = to_disk->offload(names({0, 1, 2, 3}), 35);
   const OffloadHandle other = to_disk->offload(names({3}), 35);
@@ -317,7 +317,7 @@ TEST_F(GivingUpTest, CancelTakesOutWhatHasNotStarted) {
 // Whoever joins a block while another cancels it hears of its end.
 TEST_F(GivingUpTest, NoCallIsLostBesideCancels) {
   for (std::uint64_t i = 0; i < 6; ++i) compute(i);
-  const auto to_host = lane(*g1_, *g2_, {.queue = {.on_deck = 1}, .batch_blocks = 1, .full_batch = 1});
+  const auto to_host = worker(*g1_, *g2_, {.queue = {.on_deck = 1}, .batch_blocks = 1, .full_batch = 1});
   std::vector<std::thread> threads;
   for (std::uint64_t t = 0; t < 3; ++t)
     threads.emplace_back([&, t] {

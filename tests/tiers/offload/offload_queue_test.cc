@@ -1,4 +1,4 @@
-#include "ashlar/tiers/offload_queue.h"
+#include "tiers/offload/offload_queue.h"
 
 #include <gtest/gtest.h>
 

@@ -125,16 +125,16 @@ TEST_F(OnboardingTest, BlocksArePendingUntilTheyAreHits) {
   gate.wait_for_somebody();
   const std::vector<BlockOutcome> before = handle.blocks();
   for (std::size_t i = 0; i < 4; ++i)
-    EXPECT_EQ(before[i], (BlockOutcome{BlockState::kPending, Miss::kNone, kG3}));
-  EXPECT_EQ(before[4], (BlockOutcome{BlockState::kMiss, Miss::kUnknown, {}}));
-  EXPECT_EQ(before[5], (BlockOutcome{BlockState::kMiss, Miss::kBehind, {}}));
+    EXPECT_EQ(before[i], (BlockOutcome{OnboardState::kPending, Miss::kNone, kG3}));
+  EXPECT_EQ(before[4], (BlockOutcome{OnboardState::kMiss, Miss::kUnknown, {}}));
+  EXPECT_EQ(before[5], (BlockOutcome{OnboardState::kMiss, Miss::kBehind, {}}));
   EXPECT_FALSE(handle.done());
   EXPECT_EQ(handle.wait_until(clock_.now()).error().code(), ErrorCode::kTimeout);
   gate.open();
   const OnboardTable table = handle.wait().value();
   EXPECT_EQ(table.size(), 4u);
   EXPECT_TRUE(KvWorkload(*kv_).right(table, hashes));
-  for (std::size_t i = 0; i < 4; ++i) EXPECT_EQ(handle.blocks()[i].state, BlockState::kHit);
+  for (std::size_t i = 0; i < 4; ++i) EXPECT_EQ(handle.blocks()[i].state, OnboardState::kHit);
   EXPECT_TRUE(handle.wait()->empty()) << "handed over once";
 }
 
@@ -349,7 +349,7 @@ TEST_F(OnboardingTest, APrefetchBringsBlocksIntoHostMemory) {
   evict_above_disk();
   const OnboardHandle handle = kv_->prefetch(hashes).value();
   EXPECT_TRUE(handle.wait()->empty());
-  for (const BlockOutcome& block : handle.blocks()) EXPECT_EQ(block.state, BlockState::kHit);
+  for (const BlockOutcome& block : handle.blocks()) EXPECT_EQ(block.state, OnboardState::kHit);
   EXPECT_EQ(kv_->find(hashes), (std::vector<TierRun>{{kG2, 0, 4}}));
   EXPECT_EQ(kv_->g1().status().reset, 8u);
   expect_counts_exact();
@@ -364,7 +364,7 @@ TEST_F(OnboardingTest, ABlockWithAnotherSaltIsAMiss) {
   const auto ask = [&](const SaltFingerprint& salt) {
     const OnboardHandle handle = kv_->onboard_async(hashes, {.salt = salt}).value();
     const std::size_t found = handle.wait()->size();
-    EXPECT_EQ(misses(handle)[0], found == 3 ? Miss::kNone : Miss::kForeign);
+    EXPECT_EQ(misses(handle)[0], found == 3 ? Miss::kNone : Miss::kSaltMismatch);
     return found;
   };
   for (int where = 0; where < 3; ++where) {  // G1, G2, G3

@@ -1,4 +1,4 @@
-#include "ashlar/tiers/block_mover.h"
+#include "tiers/pool/block_mover.h"
 
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -36,7 +36,7 @@ TEST_F(BlockMoverTest, SaysWhatBecameOfEachBlock) {
   for (std::uint64_t i = 0; i < 3; ++i) compute(i);
   move(*g1_, *g2_, {1});
   const MoveReport report = move(*g1_, *g2_, {0, 1, 9, 2});
-  EXPECT_EQ(report.blocks, (std::vector{Moved::kArrived, Moved::kThere, Moved::kGone, Moved::kArrived}));
+  EXPECT_EQ(report.blocks, (std::vector{Moved::kArrived, Moved::kPresent, Moved::kGone, Moved::kArrived}));
   EXPECT_FALSE(report.error);
 }
 

@@ -169,7 +169,7 @@ TEST_F(FileVolumeTest, ProvisionTakesWhatIsEmptyAndNothingElse) {
   EXPECT_EQ(image(), Image(kBytes, 0));
   // Things that others have written, also behind the first page: some file systems begin there.
   for (const std::size_t at : {0u, 511u, 4095u, 4096u, 65'600u}) {
-    Image foreign(kBytes, 0);
+    Image has_other_salt(kBytes, 0);
     foreign[at] = 1;
     store(foreign);
     expect_not_provisioned(options, ErrorCode::kAlreadyExists,

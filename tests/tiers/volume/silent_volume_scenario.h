@@ -71,7 +71,7 @@ inline void expect_offloads_leave_a_silent_volume(const SilentVolume& silent) {
   silent.wait_for_call(before);
   cancelled.cancel();
   EXPECT_EQ(cancelled.wait().value().cancelled, 3u);
-  EXPECT_TRUE(tier.kv().drain()) << "the lane has left it, too";
+  EXPECT_TRUE(tier.kv().drain()) << "the worker has left it, too";
   EXPECT_EQ(code_of(tier.kv().reset_blocks(hashes, soon())), ErrorCode::kTimeout);
   tier.expect_counts_exact();
 }

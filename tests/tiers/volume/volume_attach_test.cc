@@ -86,8 +86,8 @@ TEST_F(VolumeAttachTest, AVolumeThatIsOnlyReadGetsNothingAndLosesNothing) {
   for (std::uint64_t i = 10; i < 20; ++i) EXPECT_EQ(put({i}), std::vector{Moved::kArrived});  // evicts
   EXPECT_EQ(script("a").removed, 0u);
   for (std::uint64_t i = 0; i < 4; ++i) EXPECT_FALSE(file_of("a", i).empty()) << i;
-  EXPECT_EQ(status("a").blocks, 0u);
-  EXPECT_EQ(status("b").blocks, 4u);
+  EXPECT_EQ(status("a").block_count, 0u);
+  EXPECT_EQ(status("b").block_count, 4u);
   expect_counts_exact();
 }
 
@@ -121,9 +121,9 @@ TEST_F(VolumeAttachTest, DetachingForgetsAndLeavesTheObjects) {
   EXPECT_EQ(g4_->volumes().size(), 1u);
   expect_counts_exact();
   ASSERT_TRUE(attach("a"));
-  EXPECT_EQ(status("a").blocks, 0u);
+  EXPECT_EQ(status("a").block_count, 0u);
   EXPECT_EQ(g4_->probe(names(range(0, 30))), 30u) << "its objects were there all the time";
-  EXPECT_EQ(status("a").blocks, on_a.size());
+  EXPECT_EQ(status("a").block_count, on_a.size());
   for (std::uint64_t i = 0; i < 30; ++i) EXPECT_EQ(get({i}).count(Moved::kArrived), 1u);
   expect_counts_exact();
 }
@@ -146,7 +146,7 @@ TEST_F(VolumeAttachTest, DetachingWaitsForAPutThatRuns) {
   ASSERT_TRUE(attach("a"));
   ASSERT_TRUE(attach("b"));
   put(range(10, 30));
-  const std::size_t others = status("b").blocks;
+  const std::size_t others = status("b").block_count;
   std::uint64_t on_a = 10;
   while (file_of("a", on_a).empty()) ++on_a;
   std::uint64_t goes_to_a = 40;
@@ -171,7 +171,7 @@ TEST_F(VolumeAttachTest, DetachingWaitsForAPutThatRuns) {
   detacher.join();
   EXPECT_FALSE(g4_->has(name(goes_to_a))) << "forgotten with the rest";
   EXPECT_FALSE(file_of("a", goes_to_a).empty());
-  EXPECT_GE(status("b").blocks, others);
+  EXPECT_GE(status("b").block_count, others);
   EXPECT_EQ(g4_->volumes().size(), 1u);
   expect_counts_exact();
   EXPECT_TRUE(attach("a"));
@@ -194,7 +194,7 @@ TEST_F(VolumeAttachTest, ProbingStopsAtTheFirstThatIsNotThere) {
   EXPECT_FALSE(g4_->has(name(4)));
   EXPECT_EQ(g4_->probe(names({4})), 1u);
   EXPECT_EQ(g4_->probe(names({0, 4, 5, 2, 3})), 4u) << "what is known between is counted";
-  EXPECT_EQ(status("a").blocks, 5u);
+  EXPECT_EQ(status("a").block_count, 5u);
   expect_counts_exact();
 }
 
@@ -206,7 +206,7 @@ TEST_F(VolumeAttachTest, ProbingGoesFurtherThanOneQuestion) {
     for (const char* const volume : {"a", "b", "c"}) ASSERT_TRUE(attach(volume));
     EXPECT_EQ(g4_->probe(names(range(0, end))), end);
     EXPECT_EQ(g4_->probe(names(range(0, 160))), 150u);
-    EXPECT_EQ(status("a").blocks + status("b").blocks + status("c").blocks, 150u);
+    EXPECT_EQ(status("a").block_count + status("b").block_count + status("c").block_count, 150u);
     expect_counts_exact();
   }
   for (std::uint64_t first = 0; first < 150; first += 15) {
@@ -249,7 +249,7 @@ TEST_F(VolumeAttachTest, AVolumeThatCannotBeReachedDoesNotHideTheOthers) {
     EXPECT_EQ(g4_->probe(names({i})), there ? 1u : 0u);
   }
   EXPECT_EQ(status("a").failed, 20u);
-  EXPECT_EQ(status("b").blocks, on_b);
+  EXPECT_EQ(status("b").block_count, on_b);
   script("a").verdict = {};
   EXPECT_EQ(g4_->probe(names(range(0, 20))), 20u);
   expect_counts_exact();

@@ -290,7 +290,7 @@ TEST_F(VolumeCallsTest, OneOfTwoReadersRemovesADamagedObject) {
   wait_for_calls(1);
   EXPECT_EQ(g4_->get(names({1}), *target_).blocks, std::vector{Moved::kDamaged});
   EXPECT_EQ(*calls_, 1u) << "it is being removed";
-  EXPECT_EQ(put({1}), std::vector{Moved::kThere}) << "nothing is put that the removal could take";
+  EXPECT_EQ(put({1}), std::vector{Moved::kPresent}) << "nothing is put that the removal could take";
   gate_->open();
   first.join();
   script("a").flips = false;

@@ -20,11 +20,11 @@
 #include "ashlar/storage/allocator.h"
 #include "ashlar/testing/event_sinks.h"
 #include "ashlar/testing/managers.h"
-#include "ashlar/tiers/volume_pool.h"
 #include "support/scratch_folder.h"
 #include "support/scripted_volume.h"
 #include "tiers/pool/memory_pool.h"
 #include "tiers/volume/directory_volume.h"
+#include "tiers/volume/volume_pool.h"
 
 namespace ashlar::tiers {
 
@@ -56,10 +56,10 @@ class VolumePoolFixture : public ::testing::Test {
   // Plane p of a block: 32 KiB, then less.
   static transfer::PlaneShape plane(std::size_t p, std::uint32_t blocks, const layout::AxisOrder& order) {
     const std::uint32_t heads = p == 0 ? 4 : 1;
-    const layout::LayoutConfig config{.num_blocks = blocks,
+    const layout::LayoutConfig config{.block_count = blocks,
                                       .num_layers = 2,
                                       .outer_dim = p == 0 ? 2u : 1u,
-                                      .page_size = 16,
+                                      .block_size = 16,
                                       .num_heads = heads,
                                       .head_dim = 64,
                                       .inner_dim = heads * 64,
@@ -161,7 +161,7 @@ class VolumePoolFixture : public ::testing::Test {
       const layout::LayoutConfig& config = layout.config();
       for (std::uint32_t l = 0; l < config.num_layers; ++l)
         for (std::uint32_t o = 0; o < config.outer_dim; ++o)
-          for (std::uint32_t t = 0; t < config.page_size; ++t)
+          for (std::uint32_t t = 0; t < config.block_size; ++t)
             for (std::uint32_t h = 0; h < config.num_heads; ++h)
               for (std::uint64_t b = 0; b < config.head_bytes(); ++b)
                 fn(set.address(p, layout.place({slot, l, o, t, h}))[b], i++);
@@ -170,7 +170,7 @@ class VolumePoolFixture : public ::testing::Test {
   static std::byte byte_of(std::uint64_t content, std::uint64_t i) {
     return static_cast<std::byte>(content * 31 + i * 7 + (i >> 8));
   }
-  void put_in_host(std::uint64_t content, BlockRecord record = {}) {
+  void put_in_host(std::uint64_t content, TierRecord record = {}) {
     if (host_->has(name(content))) return;
     auto reserved = host_->reserve(1).value();
     each_byte(*host_->blocks(), reserved->ids()[0].value(),

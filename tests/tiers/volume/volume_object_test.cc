@@ -1,4 +1,4 @@
-#include "ashlar/tiers/volume_object.h"
+#include "tiers/volume/volume_object.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -25,7 +25,7 @@ VolumeObject example() {
           .scheme_fingerprint = 5,
           .checksum = transfer::BlockChecksum(6),
           .shard = {{1, 2}, {3, 4}, 5, 6},
-          .page_size = 16,
+          .block_size = 16,
           .planes = 2,
           .dtype = layout::Dtype::kF8E4M3,
           .payload_bytes = 4096,

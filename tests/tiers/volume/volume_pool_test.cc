@@ -1,5 +1,5 @@
 // G4: blocks as objects, what is read is what was written, and objects and volumes that fail.
-#include "ashlar/tiers/volume_pool.h"
+#include "tiers/volume/volume_pool.h"
 
 #include <gtest/gtest.h>
 
@@ -73,10 +73,10 @@ TEST_F(VolumePoolTest, WhatNobodyWantsAnyMoreIsNotWritten) {
 TEST_F(VolumePoolTest, SaysWhatBecameOfEachBlock) {
   ASSERT_TRUE(attach("a"));
   put({1});
-  EXPECT_EQ(put({0, 1, 2}), (std::vector{Moved::kArrived, Moved::kThere, Moved::kArrived}));
+  EXPECT_EQ(put({0, 1, 2}), (std::vector{Moved::kArrived, Moved::kPresent, Moved::kArrived}));
   get({0});
   const auto report = g4_->get(names({0, 9, 2}), *target_);
-  EXPECT_EQ(report.blocks, (std::vector{Moved::kThere, Moved::kGone, Moved::kArrived}));
+  EXPECT_EQ(report.blocks, (std::vector{Moved::kPresent, Moved::kGone, Moved::kArrived}));
   EXPECT_FALSE(report.error);
   expect_counts_exact();
 }
@@ -87,7 +87,7 @@ TEST_F(VolumePoolTest, WhatIsKnownOfABlockTravelsWithIt) {
   put_in_host(1, {.parent = name(0), .salt = salt});
   put({1});
   ASSERT_EQ(get({1}).count(Moved::kArrived), 1u);
-  BlockRecord record = target_->record(target_->hold(name(1)).value());
+  TierRecord record = target_->record(target_->hold(name(1)).value());
   EXPECT_EQ(record.parent, name(0));
   EXPECT_EQ(record.salt, salt);
   EXPECT_TRUE(record.checksum);
@@ -107,7 +107,7 @@ TEST_F(VolumePoolTest, AnObjectThatSomebodyRemovedIsForgotten) {
   EXPECT_EQ(report.blocks, (std::vector{Moved::kArrived, Moved::kGone, Moved::kArrived}));
   EXPECT_FALSE(report.error);
   EXPECT_FALSE(g4_->has(name(1)));
-  EXPECT_EQ(status("a").blocks, 2u);
+  EXPECT_EQ(status("a").block_count, 2u);
   EXPECT_EQ(status("a").failed, 0u);
   EXPECT_TRUE(lines_.empty()) << "volumes are shared; that is no alarm";
   EXPECT_EQ(put({1}), std::vector{Moved::kArrived});
@@ -239,7 +239,7 @@ TEST_F(VolumePoolTest, WhatCannotBePutIsNotThere) {
   EXPECT_EQ(status("a").failed, 3u);
   script("a").verdict = {};
   EXPECT_EQ(put({1}), std::vector{Moved::kArrived});
-  EXPECT_EQ(status("a").blocks, 4u);
+  EXPECT_EQ(status("a").block_count, 4u);
 }
 
 TEST_F(VolumePoolTest, WithoutAVolumeNothingIsTaken) {
@@ -322,8 +322,8 @@ TEST_F(VolumePoolTest, RemovingFromAFailingVolumeKeepsWhatItHasAndSaysSo) {
   ASSERT_FALSE(removed);
   EXPECT_EQ(removed.error().code(), ErrorCode::kUnavailable);
   for (std::uint64_t i = 0; i < 20; ++i) EXPECT_EQ(g4_->has(name(i)), on_b[i]) << i;
-  EXPECT_EQ(status("a").blocks, 0u);
-  EXPECT_EQ(status("b").blocks, static_cast<std::size_t>(std::ranges::count(on_b, true)));
+  EXPECT_EQ(status("a").block_count, 0u);
+  EXPECT_EQ(status("b").block_count, static_cast<std::size_t>(std::ranges::count(on_b, true)));
   script("b").verdict = {};
   ASSERT_TRUE(g4_->remove_all(names(range(0, 20))));
   EXPECT_EQ(g4_manager_->status().reset, 200u);

@@ -30,7 +30,7 @@ class VolumeTier {
     KvOptions options = KvWorkload::options("unused");
     options.g3.reset();
     options.g4 =
-        VolumeShape{.blocks = 60, .rest = {}, .volumes = std::move(volumes), .kinds = std::move(kinds)};
+        VolumeShape{.block_count = 60, .rest = {}, .volumes = std::move(volumes), .kinds = std::move(kinds)};
     return options;
   }
 

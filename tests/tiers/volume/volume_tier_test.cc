@@ -51,7 +51,7 @@ class VolumeTierTest : public ::testing::Test {
     return VolumeTier::options(std::move(volumes), std::move(kinds));
   }
   KvOptions with_disk(KvOptions options) const {
-    options.g3 = DiskShape{.blocks = 40, .paths = {scratch_.file("g3")}, .faults = {faults_}};
+    options.g3 = DiskShape{.block_count = 40, .paths = {scratch_.file("g3")}, .faults = {faults_}};
     return options;
   }
   std::size_t files(const std::string& volume) const {
@@ -308,8 +308,8 @@ TEST_F(VolumeTierTest, BlocksOfAnotherTenantAreForeign) {
 
 TEST_F(VolumeTierTest, VolumesComeAndGoUnderLoad) {
   KvOptions all = with_disk(options({folder("a"), folder("b")}));
-  all.g3->blocks = 10;
-  all.g4->blocks = 24;
+  all.g3->block_count = 10;
+  all.g4->block_count = 24;
   VolumeTier tier(std::move(all));
   const testing::UntilSeen box(1.5);
   const auto seen = [&] { return tier.kv().status().to_g4->arrived > 0; };

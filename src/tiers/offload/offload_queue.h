@@ -1,0 +1,128 @@
+// OffloadQueue: which blocks go down next.
+//
+// On deck are blocks that are held, ready to be copied; their number is bounded. A new block goes straight
+// there while there is room, and nobody waits who would come before it. Others wait in the in-queue, by name
+// only: the cache may evict them meanwhile, which is no loss, it needed the room. Whoever is taken from the
+// deck makes room for the next of the in-queue: higher priority first, older first among equals. One that
+// cannot be held any more is discarded.
+//
+// A name is in the queue once: on deck, waiting, or in flight, from take() until finished(). So nothing is
+// copied twice. It is offered for somebody, who may let go of it again, or for good.
+//
+// Thread safety: thread-safe. Holds are taken and dropped outside its lock.
+// Complexity:    O(log waiting) per block.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <unordered_map>
+#include <vector>
+
+#include "ashlar/base/mutex.h"
+#include "ashlar/base/result.h"
+#include "ashlar/block/hold.h"
+#include "ashlar/tiers/offload_options.h"
+#include "ashlar/tokens/sequence_hash.h"
+
+namespace ashlar::tiers {
+
+// What became of a block that was offered.
+enum class Offer : std::uint8_t {
+  kOnDeck,
+  kWaiting,
+  kRaised,    // it was waiting, and has a higher priority now
+  kKnown,     // it is in the queue or in flight already
+  kGone,      // nobody can hold it: it was evicted
+  kNoRoom,    // the in-queue is full of blocks that come before it
+  kTakenOut,  // while it was being taken on deck
+};
+
+// What became of a name that was let go of.
+enum class Release : std::uint8_t {
+  kOut,        // it left the queue
+  kPermanent,  // it stays: it was offered for good
+  kInFlight,   // it is on its way
+  kUnknown,    // it is not here
+};
+
+class OffloadQueue {
+ public:
+  struct Item {
+    block::Hold hold;
+    std::uint8_t priority = 0;
+    bool permanently = false;
+  };
+  // Holds the block of a name in the source tier; nothing when it is gone.
+  using Upgrade = std::function<std::optional<block::Hold>(const tokens::SequenceHash&)>;
+
+  // Told of names that left without being taken or cancelled: kGone, or kNoRoom when displaced. They may be
+  // offered again by then. Runs on the thread whose call found out, outside the lock.
+  using Dropped = std::function<void(const tokens::SequenceHash&, Offer why)>;
+
+  static Result<std::unique_ptr<OffloadQueue>> create(const OffloadQueueOptions& options, Upgrade upgrade,
+                                                      Dropped dropped = {});
+  ~OffloadQueue();
+
+  Offer offer(const tokens::SequenceHash& hash, std::uint8_t priority, bool permanently = false);
+  // Up to n blocks from the deck, in order; they are in flight now. The deck is refilled.
+  std::vector<Item> take(std::size_t n);
+  // The copy is registered below, or failed: the name may be offered again. True when it had been offered for
+  // good.
+  bool finished(const tokens::SequenceHash& hash);
+  // Nobody waits for the name any more: takes it out unless it is in flight, or was offered for good.
+  Release release(const tokens::SequenceHash& hash);
+  // Takes a name out that is not in flight yet. False when it is not here.
+  bool cancel(const tokens::SequenceHash& hash);
+  // Takes everything out that is not in flight. Returns how many.
+  std::size_t clear();
+
+  std::size_t on_deck() const;
+  bool in_flight(const tokens::SequenceHash& hash) const;
+  // It is here, and was offered for good.
+  bool is_permanent(const tokens::SequenceHash& hash) const;
+  OffloadQueueCounters counters() const;
+
+ private:
+  enum class Stage : std::uint8_t { kUpgrading, kOnDeck, kWaiting, kInFlight, kCancelled };
+  // Higher priority first, then older first.
+  struct Order {
+    std::uint8_t below = 0;  // 255 - priority
+    std::uint64_t age = 0;
+
+    friend auto operator<=>(const Order&, const Order&) = default;
+  };
+  struct Known {
+    Stage stage = Stage::kUpgrading;
+    bool permanently = false;
+    Order order;
+  };
+
+  OffloadQueue(const OffloadQueueOptions& options, Upgrade upgrade, Dropped dropped)
+      : options_(options), upgrade_(std::move(upgrade)), dropped_(std::move(dropped)) {}
+  // Takes a name out. `if_released`: not one that was offered for good.
+  Release take_out(const tokens::SequenceHash& hash, bool if_released);
+  // `displaced`: the name that had to make room.
+  Offer wait_locked(const tokens::SequenceHash& hash, const Order& order,
+                    std::optional<tokens::SequenceHash>* displaced) ASHLAR_REQUIRES(mu_);
+  // Takes a name on deck, or drops it: kGone, kTakenOut.
+  Offer settle(const tokens::SequenceHash& hash, const Order& order, std::optional<block::Hold> hold);
+  // Brings names from the in-queue on deck until it is full. Called without the lock.
+  void refill();
+
+  const OffloadQueueOptions options_;
+  const Upgrade upgrade_;
+  const Dropped dropped_;
+  mutable Mutex mu_;
+  std::map<Order, block::Hold> deck_ ASHLAR_GUARDED_BY(mu_);
+  std::map<Order, tokens::SequenceHash> waiting_ ASHLAR_GUARDED_BY(mu_);
+  std::unordered_map<tokens::SequenceHash, Known> known_ ASHLAR_GUARDED_BY(mu_);
+  std::size_t upgrading_ ASHLAR_GUARDED_BY(mu_) = 0;  // places on deck that are spoken for
+  std::uint64_t next_age_ ASHLAR_GUARDED_BY(mu_) = 0;
+  OffloadQueueCounters counters_ ASHLAR_GUARDED_BY(mu_);
+};
+
+}  // namespace ashlar::tiers

@@ -1,0 +1,306 @@
+// The worker's thread: it waits for batches, and takes them down. Who asks for blocks is in
+// offload_worker_calls.cc.
+#include "tiers/offload/offload_worker.h"
+
+#include <algorithm>
+#include <unordered_set>
+#include <utility>
+
+#include "ashlar/base/check.h"
+#include "base/start_thread.h"
+#include "tiers/offload/offload_call.h"
+
+namespace ashlar::tiers {
+
+using tokens::SequenceHash;
+
+namespace {
+
+constexpr Clock::Duration kWorkerLooksAgain = std::chrono::milliseconds(50);
+
+}  // namespace
+
+bool OffloadCandidate::is_present_below() const {
+  return to->has(hash);
+}
+
+Result<void> OffloadWorkerOptions::validate() const {
+  if (batch_blocks == 0 || full_batch == 0 || full_batch > batch_blocks || full_batch > queue.on_deck)
+    return make_error(ErrorCode::kInvalidArgument,
+                      "full_batch is %zu; it is at least 1 and at most batch_blocks (%zu) and on_deck (%zu)",
+                      full_batch, batch_blocks, queue.on_deck);
+  if (batch_bytes == 0) return make_error(ErrorCode::kInvalidArgument, "batch_bytes is 0; nothing would go");
+  if (max_wait < Clock::Duration::zero())
+    return make_error(ErrorCode::kInvalidArgument, "max_wait is negative");
+  if (!policy)
+    return make_error(ErrorCode::kInvalidArgument, "policy is empty; every_block() lets all through");
+  return queue.validate();
+}
+
+OffloadWorker::OffloadWorker(TierPool& from, TierPool& to, Begin begin, OffloadWorkerOptions options,
+                             Arrived arrived)
+    : to_(to),
+      begin_(std::move(begin)),
+      options_(std::move(options)),
+      arrived_(std::move(arrived)),
+      clock_(options_.clock == nullptr ? Clock::real() : *options_.clock),
+      link_(std::make_shared<OffloadWorkerLink>()),
+      largest_batch_(std::clamp<std::uint64_t>(
+          options_.batch_bytes / std::max<std::uint64_t>(1, from.block_bytes()), 1, options_.batch_blocks)) {
+  const MutexLock lock(link_->mu);
+  link_->worker = this;
+}
+
+Result<std::unique_ptr<OffloadWorker>> OffloadWorker::create(TierPool& from, TierPool& to, Begin begin,
+                                                             OffloadWorkerOptions options, Arrived arrived) {
+  if (const Result<void> valid = options.validate(); !valid) return valid.error();
+  std::unique_ptr<OffloadWorker> worker(
+      new OffloadWorker(from, to, std::move(begin), std::move(options), std::move(arrived)));
+  Result<std::unique_ptr<OffloadQueue>> queue = OffloadQueue::create(
+      worker->options_.queue, [&from](const SequenceHash& hash) { return from.hold(hash); },
+      [raw = worker.get()](const SequenceHash& hash, Offer why) {
+        raw->end(hash, why == Offer::kNoRoom ? &OffloadProgress::refused : &OffloadProgress::gone, {});
+      });
+  if (!queue) return queue.error();
+  worker->queue_ = *std::move(queue);
+  if (const Result<void> started = start_thread(&worker->thread_, [raw = worker.get()] { raw->run(); });
+      !started)
+    return started.error();
+  return worker;
+}
+
+OffloadWorker::~OffloadWorker() {
+  {
+    const MutexLock lock(link_->mu);
+    link_->worker = nullptr;
+  }
+  {
+    const MutexLock lock(mu_);
+    stopping_ = true;
+    changed_.notify_all();
+  }
+  if (thread_.joinable()) thread_.join();
+  if (queue_ != nullptr) queue_->clear();
+  std::vector<SequenceHash> left;
+  {
+    const MutexLock lock(mu_);
+    for (const auto& [hash, calls] : calls_) left.push_back(hash);
+  }
+  for (const SequenceHash& hash : left) end(hash, &OffloadProgress::cancelled, {});
+}
+
+// Of a block whose precondition was abandoned nobody can know any more whether its bytes are whole: it goes
+// down for nobody.
+void OffloadWorker::unblock() {
+  std::vector<Member> free;
+  std::vector<SequenceHash> hopeless;
+  {
+    const MutexLock lock(mu_);
+    for (auto at = blocked_.begin(); at != blocked_.end();) {
+      const Blocked& blocked = at->second;
+      const bool abandoned = std::ranges::any_of(
+          blocked.after, [](const auto& wait) { return wait.second.abandoned() && !wait.second.passed(); });
+      if (!abandoned && !blocked.passed()) {
+        ++at;
+        continue;
+      }
+      if (abandoned) hopeless.push_back(at->first);
+      if (!abandoned) free.push_back({at->first, blocked.priority, blocked.permanently});
+      if (!abandoned) between_.insert(at->first);
+      at = blocked_.erase(at);
+    }
+  }
+  for (const Member& member : free) {
+    offer(member.hash, member.priority, member.permanently);
+    if (!member.permanently) drop_unwanted(member.hash);  // it may have been given up meanwhile
+    arrived_somewhere(member.hash);
+  }
+  for (const SequenceHash& hash : hopeless) {
+    queue_->cancel(hash);
+    end(hash, &OffloadProgress::failed,
+        make_error(ErrorCode::kCancelled, "the precondition of block %s was abandoned and can never pass",
+                   hash.to_string().c_str()));
+  }
+}
+
+bool OffloadWorker::Blocked::passed() const {
+  return std::ranges::all_of(after, [](const auto& wait) { return wait.second.passed(); });
+}
+
+std::optional<Clock::TimePoint> OffloadWorker::next_batch() {
+  const OffloadQueueCounters queue = queue_->counters();
+  if (queue.on_deck + queue.waiting == 0) {
+    oldest_.reset();
+    return std::nullopt;
+  }
+  if (!oldest_) oldest_ = clock_.now();
+  const bool enough = flushers_ != 0 || queue.on_deck >= std::min(options_.full_batch, largest_batch_);
+  const Clock::Duration wait =
+      enough ? Clock::Duration::zero() : std::min(options_.max_wait, Clock::TimePoint::max() - *oldest_);
+  return std::max(not_before_, *oldest_ + wait);
+}
+
+bool OffloadWorker::wait_for_batch(bool wait) {
+  for (;;) {
+    expire();
+    unblock();
+    const MutexLock lock(mu_);
+    if (wait) moving_ = false;
+    if (stopping_) return false;
+    std::optional<Clock::TimePoint> next = next_batch();
+    const Clock::TimePoint now = clock_.now();
+    if (next && *next <= now) {
+      moving_ = true;
+      oldest_.reset();
+      return true;
+    }
+    if (!wait) return false;
+    if (!next) changed_.notify_all();  // those who drain
+    // Nobody tells when a precondition is abandoned.
+    if (!blocked_.empty()) next = std::min(next.value_or(Clock::TimePoint::max()), now + kWorkerLooksAgain);
+    if (!deadlines_.empty())
+      next = std::min(next.value_or(Clock::TimePoint::max()), deadlines_.begin()->first);
+    if (std::ranges::any_of(blocked_, [](const auto& one) { return one.second.passed(); })) continue;
+    if (next) {
+      clock_.wait_until(changed_, mu_, *next);
+    } else {
+      changed_.wait(mu_);
+    }
+  }
+}
+
+void OffloadWorker::run() {
+  std::shared_ptr<Batch> before;
+  // A budget is kept by one batch after the other.
+  const bool overlap = options_.bytes_per_second == 0;
+  for (;;) {
+    std::shared_ptr<Batch> next;
+    const bool wait = before == nullptr;
+    if ((wait || overlap) && wait_for_batch(wait)) {
+      next = begin(queue_->take(largest_batch_));
+    } else if (wait) {
+      return;
+    }
+    if (before != nullptr) finish(before);
+    before = std::move(next);
+  }
+}
+
+std::shared_ptr<OffloadWorker::Batch> OffloadWorker::begin(std::vector<OffloadQueue::Item> items) {
+  const auto batch = std::make_shared<Batch>();
+  if (items.empty()) return batch;
+  std::vector<block::Hold> holds;
+  bool wanted = false;
+  {
+    const MutexLock lock(mu_);
+    Clock::TimePoint latest = Clock::TimePoint::min();
+    for (OffloadQueue::Item& item : items) {
+      const Member& member = batch->members.emplace_back(Member{
+          .hash = item.hold.sequence_hash(), .priority = item.priority, .permanently = item.permanently});
+      holds.push_back(std::move(item.hold));
+      if (member.permanently) latest = Clock::TimePoint::max();
+      if (const auto calls = calls_.find(member.hash); calls != calls_.end())
+        for (const std::shared_ptr<OffloadCall>& call : calls->second)
+          latest = std::max(latest, call->deadline().value_or(Clock::TimePoint::max()));
+    }
+    if (latest != Clock::TimePoint::max()) batch->deadline = latest;
+    wanted = !unwanted(*batch) && clock_.now() < latest;
+    batches_.push_back(batch);
+    changed_.notify_all();  // whoever withdraws some of it may stop it
+  }
+  if (wanted) {
+    batch->finish = begin_(std::move(holds), {.deadline = batch->deadline, .control = &batch->control});
+  } else {
+    batch->finish = [count = batch->members.size()] {
+      return MoveReport{.blocks = std::vector<Moved>(count, Moved::kStopped), .error = {}};
+    };
+  }
+  return batch;
+}
+
+void OffloadWorker::finish(const std::shared_ptr<Batch>& batch) {
+  if (batch->members.empty()) return;
+  const MoveReport report =
+      std::exchange(batch->finish, nullptr)();  // who hears of the end finds nothing held
+  expire();
+  {
+    const MutexLock lock(mu_);
+    ++counters_.batches;
+    counters_.arrived += report.count(Moved::kArrived);
+    counters_.present += report.count(Moved::kPresent);
+    counters_.damaged += report.count(Moved::kDamaged);
+    counters_.failed += report.count(Moved::kFailed);
+    counters_.bytes += report.bytes;
+    if (options_.bytes_per_second != 0)
+      not_before_ =
+          std::max(not_before_, clock_.now()) +
+          std::chrono::nanoseconds(static_cast<std::int64_t>(1e9 * static_cast<double>(report.bytes) /
+                                                             static_cast<double>(options_.bytes_per_second)));
+  }
+  const auto outcome = [](Moved moved) {
+    switch (moved) {
+      case Moved::kArrived:
+        return &OffloadProgress::arrived;
+      case Moved::kPresent:
+        return &OffloadProgress::present;
+      case Moved::kGone:
+        return &OffloadProgress::gone;
+      case Moved::kDamaged:
+      case Moved::kFailed:
+      case Moved::kStopped:
+        break;
+    }
+    return &OffloadProgress::failed;
+  };
+  // While they are in flight: who waits for the end of that knows that the next worker has been asked.
+  for (std::size_t i = 0; i < batch->members.size(); ++i)
+    if (report.blocks[i] == Moved::kArrived && arrived_)
+      arrived_(batch->members[i].hash, batch->members[i].priority);
+  std::vector<Ended> ended;
+  for (std::size_t i = 0; i < batch->members.size(); ++i) {
+    Member member = batch->members[i];
+    member.permanently = queue_->finished(member.hash);
+    if (report.blocks[i] == Moved::kStopped) {
+      stopped(member);
+    } else {
+      ended.push_back({member.hash, outcome(report.blocks[i])});
+    }
+  }
+  end(ended, report.error);
+  const MutexLock lock(mu_);
+  std::erase(batches_, batch);
+  changed_.notify_all();  // those who wait for it to land
+}
+
+bool OffloadWorker::drain(std::optional<Clock::TimePoint> until) {
+  const MutexLock lock(mu_);
+  ++flushers_;
+  changed_.notify_all();
+  bool quiet = false;
+  for (;;) {
+    const OffloadQueueCounters queue = queue_->counters();
+    quiet = !moving_ && between_.empty() && queue.on_deck + queue.waiting + queue.in_flight == 0 &&
+            std::ranges::none_of(blocked_, [](const auto& one) { return one.second.passed(); });
+    if (stopping_ || quiet || (until && clock_.now() >= *until)) break;
+    if (until) {
+      clock_.wait_until(changed_, mu_, *until);
+    } else {
+      changed_.wait(mu_);
+    }
+  }
+  --flushers_;
+  return quiet;
+}
+
+OffloadCounters OffloadWorker::counters() const {
+  OffloadCounters counters;
+  {
+    const MutexLock lock(mu_);
+    counters = counters_;
+    counters.blocked = blocked_.size();
+  }
+  counters.queue = queue_->counters();
+  return counters;
+}
+
+}  // namespace ashlar::tiers

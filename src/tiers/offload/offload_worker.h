@@ -1,0 +1,176 @@
+// OffloadWorker: one way down, from a tier to one below it.
+//
+// Blocks are offered by name, pass the policy, wait for their precondition and then in the queue
+// (offload_queue.h), and go down in batches on the worker's thread: when enough of them are on deck, or the
+// oldest has waited long enough. Those that have arrived can be offered to the next worker. Offering a block
+// that is on its way already joins it: nothing is copied twice.
+//
+// Thread safety: thread-safe. Destruction takes out what has not started and waits for the batch that runs.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <set>
+#include <span>
+#include <thread>
+#include <unordered_map>
+#include <unordered_set>
+#include <utility>
+#include <vector>
+
+#include "ashlar/base/clock.h"
+#include "ashlar/base/mutex.h"
+#include "ashlar/base/result.h"
+#include "ashlar/block/fence.h"
+#include "ashlar/tiers/offload_handle.h"
+#include "ashlar/tiers/offload_options.h"
+#include "tiers/offload/offload_queue.h"
+#include "tiers/pool/block_mover.h"
+#include "tiers/pool/tier_pool.h"
+
+namespace ashlar::tiers {
+
+struct OffloadWorkerLink;
+
+class OffloadWorker {
+ public:
+  // Begins to take blocks of the upper tier down; what it returns is called once, to finish that. While the
+  // copies of one batch run the batch before is finished, so batches arrive in order. The control lives until
+  // then; whoever wanted the blocks may cancel it at any time. The deadline is by the worker's clock.
+  using Finish = std::function<MoveReport()>;
+  using Begin = std::function<Finish(std::vector<block::Hold>, const MoveOptions&)>;
+  // A block that has arrived below, with the priority that it went with.
+  using Arrived = std::function<void(const tokens::SequenceHash&, std::uint8_t priority)>;
+
+  // Pools outlive the worker. `begin` and `arrived` run on the worker's thread. Errors: kInvalidArgument;
+  // kCapacity: no thread.
+  static Result<std::unique_ptr<OffloadWorker>> create(TierPool& from, TierPool& to, Begin begin,
+                                                       OffloadWorkerOptions options, Arrived arrived = {});
+  ~OffloadWorker();
+
+  // `also`: further preconditions. Requires: as many preconditions as hashes, one, or none.
+  OffloadHandle offload(std::span<const tokens::SequenceHash> hashes, const OffloadOptions& options,
+                        std::span<const block::Fence> also = {});
+  OffloadHandle offload(std::span<const tokens::SequenceHash> hashes, std::uint8_t priority) {
+    return offload(hashes, OffloadOptions{.priority = priority});
+  }
+  // The same for blocks of which nobody wants to know what becomes of them; it keeps nothing of them beside
+  // the queue, and what waits for its precondition once, however often it is suggested. Requires: as
+  // offload().
+  void suggest(std::span<const tokens::SequenceHash> hashes, std::uint8_t priority,
+               std::span<const block::Fence> after = {});
+  // Lets what waits in the queue go now, and waits until nothing waits there or is on its way. What waits for
+  // a precondition stays. False when `until` came first.
+  bool drain(std::optional<Clock::TimePoint> until = {});
+  // What becomes of copies that have started.
+  enum class Started : std::uint8_t { kFinish, kStop };
+  // Takes blocks out that have not started, and waits for those that have, or stops their batches first; what
+  // else was in those is offered again. Their calls end as cancelled, or as they end. Then none of them is
+  // here but what was offered meanwhile.
+  void withdraw(std::span<const tokens::SequenceHash> hashes, Started started = Started::kFinish);
+  // Takes everything out that has not started. Returns how many.
+  std::size_t drop_queued();
+  OffloadCounters counters() const;
+
+ private:
+  // A block whose preconditions have not passed.
+  struct Blocked {
+    std::uint8_t priority = 0;
+    bool permanently = false;
+    std::vector<std::pair<const OffloadCall*, block::Fence>> after =
+        {};  // and whose they are; null: the block's
+
+    bool passed() const;
+  };
+
+  OffloadWorker(TierPool& from, TierPool& to, Begin begin, OffloadWorkerOptions options, Arrived arrived);
+  void run();
+  // Waits until a batch should go; false when the worker ends, or when it is not to wait and none should go
+  // now.
+  bool wait_for_batch(bool wait);
+  // When it should go, by what is there. Nothing: when something changes.
+  std::optional<Clock::TimePoint> next_batch() ASHLAR_REQUIRES(mu_);
+  // Offers blocks whose preconditions have passed meanwhile.
+  void unblock();
+  void offer(const tokens::SequenceHash& hash, std::uint8_t priority, bool permanently = false);
+  // Something was offered.
+  void wake();
+  void wake_when_passed(const block::Fence& fence);
+  struct Member {
+    tokens::SequenceHash hash;
+    std::uint8_t priority = 0;
+    bool permanently = false;
+  };
+  // A batch that is on its way.
+  struct Batch {
+    std::vector<Member> members;
+    std::optional<Clock::TimePoint> deadline;  // after which nobody wants any of it
+    MoveControl control;
+    Finish finish;
+  };
+  std::shared_ptr<Batch> begin(std::vector<OffloadQueue::Item> items);
+  void finish(const std::shared_ptr<Batch>& batch);
+  // The highest priority of the calls that want a hash.
+  std::optional<std::uint8_t> wanted_by(const tokens::SequenceHash& hash) const ASHLAR_REQUIRES(mu_);
+  // Nobody wants any block of the batch.
+  bool unwanted(const Batch& batch) const ASHLAR_REQUIRES(mu_);
+  // The copy of a block was stopped: offers it again where it is wanted.
+  void stopped(const Member& member);
+  struct Ended {
+    tokens::SequenceHash hash;
+    std::size_t OffloadProgress::* outcome;
+  };
+  // Tells the calls that wanted to know. The error is that of those that failed.
+  void end(std::span<const Ended> ended, const std::optional<Error>& error);
+  void end(const tokens::SequenceHash& hash, std::size_t OffloadProgress::* outcome,
+           const std::optional<Error>& error);
+  // Ends a hash for one call.
+  void tell(const std::shared_ptr<OffloadCall>& call, const tokens::SequenceHash& hash,
+            std::size_t OffloadProgress::* outcome, const std::optional<Error>& error);
+  // The call has given up (OffloadCall::abandoned()), and ends for this hash.
+  void forget(const tokens::SequenceHash& hash, const std::shared_ptr<OffloadCall>& call);
+  // The preconditions of a call, or of all calls, count no more.
+  void leave_blocked(const tokens::SequenceHash& hash, const OffloadCall* call) ASHLAR_REQUIRES(mu_);
+  // A name that was between two places is in one of them now.
+  void arrived_somewhere(const tokens::SequenceHash& hash);
+  // Takes a hash out that no call wants and that was not offered for good, or stops its batch if that holds
+  // for all of it.
+  void drop_unwanted(const tokens::SequenceHash& hash);
+  // Gives up the calls whose deadline has come.
+  void expire();
+
+  TierPool& to_;
+  const Begin begin_;
+  const OffloadWorkerOptions options_;
+  const Arrived arrived_;
+  Clock& clock_;
+  const std::shared_ptr<OffloadWorkerLink> link_;
+  const std::size_t largest_batch_;
+  std::unique_ptr<OffloadQueue> queue_;
+
+  mutable Mutex mu_;
+  CondVar changed_;
+  // Calls that want to know what becomes of a hash.
+  std::unordered_map<tokens::SequenceHash, std::vector<std::shared_ptr<OffloadCall>>> calls_
+      ASHLAR_GUARDED_BY(mu_);
+  std::unordered_map<tokens::SequenceHash, Blocked> blocked_ ASHLAR_GUARDED_BY(mu_);
+  std::unordered_multiset<tokens::SequenceHash> between_
+      ASHLAR_GUARDED_BY(mu_);                                           // neither blocked nor in the queue
+  std::vector<std::shared_ptr<Batch>> batches_ ASHLAR_GUARDED_BY(mu_);  // on their way
+  std::unordered_multiset<tokens::SequenceHash> withdrawn_
+      ASHLAR_GUARDED_BY(mu_);  // those whose copies are stopped are not offered again
+  std::set<std::pair<Clock::TimePoint, std::shared_ptr<OffloadCall>>> deadlines_ ASHLAR_GUARDED_BY(mu_);
+  std::optional<Clock::TimePoint> oldest_ ASHLAR_GUARDED_BY(mu_);  // since when something waits
+  Clock::TimePoint not_before_ ASHLAR_GUARDED_BY(mu_) = {};        // the budget is spent until then
+  std::size_t flushers_ ASHLAR_GUARDED_BY(mu_) = 0;
+  bool moving_ ASHLAR_GUARDED_BY(mu_) = false;
+  bool stopping_ ASHLAR_GUARDED_BY(mu_) = false;
+  OffloadCounters counters_ ASHLAR_GUARDED_BY(mu_);
+  std::thread thread_;
+
+  friend class OffloadHandle;
+};
+
+}  // namespace ashlar::tiers

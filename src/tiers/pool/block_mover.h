@@ -1,0 +1,147 @@
+// BlockMover: moves blocks from one tier to another so that nothing wrong is ever found there.
+//
+// The source is held until the copy has ended. The destination is registered when every byte has arrived and,
+// where bytes come from a disk, agree with their checksum; a block that does not is left out, and removed
+// from where it came from. The checksum of a block is computed in host memory, when the block first goes from
+// there to a disk, and goes along from then on.
+//
+// What has to be checked moves in chunks, so that one is checked while the next is copied.
+//
+// Thread safety: thread-safe.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "ashlar/base/clock.h"
+#include "ashlar/base/result.h"
+#include "ashlar/block/hold.h"
+#include "ashlar/tokens/namespace_fingerprint.h"
+#include "ashlar/transfer/executor.h"
+#include "tiers/pool/move_control.h"
+#include "tiers/pool/tier_pool.h"
+
+namespace ashlar::tiers {
+
+// What became of one block.
+enum class Moved : std::uint8_t {
+  kArrived,
+  kPresent,  // the destination had it already
+  kGone,     // the source had it no more
+  kDamaged,  // its bytes did not agree with their checksum; the source has it no more
+  kFailed,   // see the error
+  kStopped,  // by the control, or at the deadline
+};
+
+struct MoveReport {
+  std::vector<Moved> blocks;  // in the order of the request
+  std::optional<Error> error;
+  std::uint64_t bytes = 0;       // that arrived
+  Clock::Duration copying = {};  // what the copies cost: see block_mover.cc
+
+  std::size_t count(Moved what) const noexcept;
+};
+
+struct MoveOptions {
+  std::optional<Clock::TimePoint> deadline = {};
+  MoveControl* control = nullptr;
+  // Copies layer by layer, and says after each that it has arrived, for all blocks that move. Before that,
+  // says where they will be: the block of each hold, in order; nothing for one that does not move.
+  bool by_layer = false;
+  std::function<void(std::span<const std::optional<block::BlockId>>)> on_reserved = {};
+  std::function<void(std::uint32_t layer)> on_layer = {};
+  // What has arrived is in use until the move is destroyed, so that nobody pushes it out before the caller
+  // has it.
+  bool keep = false;
+};
+
+class BlockMover {
+ public:
+  struct Options {
+    tokens::NamespaceFingerprint keys = {};  // the namespace, part of every checksum
+    // Checksums are computed as soon as a block arrives in host memory: a block that is overwritten there by
+    // mistake is then found out when it comes back from a disk.
+    bool checksum_on_arrival = false;
+    // What was written to a disk is read back and compared before it is registered.
+    bool read_back_after_write = false;
+    Clock* clock = nullptr;
+  };
+  // The executor outlives the mover.
+  BlockMover(transfer::Executor& executor, const Options& options);
+
+  // Moves what is held; the holds are dropped when the copy has ended. Waits for the end; a deadline or a
+  // cancel makes it give up between operations.
+  MoveReport move(BytePool& from, BytePool& to, std::vector<block::Hold> holds,
+                  const MoveOptions& options = {});
+  // The same by name.
+  MoveReport move(BytePool& from, BytePool& to, std::span<const tokens::SequenceHash> hashes,
+                  const MoveOptions& options = {});
+
+  // A move whose copies run. Whoever has several finishes them in the order in which they began.
+  class Running;
+  // Starts the copies; finish() waits for them, checks and registers. So the next move can copy while this
+  // one is finished.
+  std::unique_ptr<Running> begin(BytePool& from, BytePool& to, std::vector<block::Hold> holds,
+                                 const MoveOptions& options = {});
+
+ private:
+  struct Batch;
+  struct Chunk;
+  std::vector<Chunk> chunks_of(const Running& move, bool checked) const;
+  Result<transfer::Transfer> start(const Running& move, const Chunk& chunk,
+                                   const transfer::PlanSelection& selection);
+  // Copies a chunk layer by layer.
+  Result<transfer::TransferDone> copy_layers(const Running& move, const Chunk& chunk);
+  // Waits for all chunks; blocks that have not arrived keep an empty record. A proof when any have.
+  std::optional<transfer::TransferDone> wait(Running& move);
+  void finish(Running& move);
+  // Computes the checksum of a source that has none yet.
+  void learn_checksum(BytePool& from, const block::Hold& hold) const;
+  // Checks a block that has arrived; a damaged one is marked, and its record emptied. Errors: it cannot be
+  // checked.
+  Result<void> inspect(BytePool& from, BytePool& to, Batch& batch, std::size_t i) const;
+  // Takes out what the disk does not return as it was written. Errors: the first reason; the others are as
+  // they were.
+  Result<void> read_back(BytePool& to, Batch& batch) const;
+  // The blocks of a part, read into memory of their own.
+  Result<std::shared_ptr<const transfer::BlockSet>> read_part(BytePool& to, std::uint32_t part,
+                                                              const Batch& batch,
+                                                              std::span<const std::size_t> members) const;
+
+  transfer::Executor& executor_;
+  const Options options_;
+  Clock& clock_;
+};
+
+class BlockMover::Running {
+ public:
+  Running(BlockMover& mover, BytePool& from, BytePool& to, const MoveOptions& options);
+  ~Running();
+  Running(const Running&) = delete;
+  Running& operator=(const Running&) = delete;
+
+  // What became of the blocks; waits for the copies. The same answer every time.
+  const MoveReport& finish();
+
+ private:
+  friend class BlockMover;
+  BlockMover& mover_;
+  BytePool& from_;
+  BytePool& to_;
+  const MoveOptions options_;
+  const bool check_arrivals_;
+  std::shared_ptr<Batch> batch_;
+  std::vector<Chunk> chunks_;
+  std::vector<Result<transfer::Transfer>> transfers_;  // one for each chunk, unless it goes layer by layer
+  std::unique_ptr<Reservation> kept_;
+  MoveReport report_;
+  Clock::TimePoint begun_ = {};
+  Clock::Duration copied_ = {};  // sum over the transfers
+  bool finished_ = false;
+};
+
+}  // namespace ashlar::tiers

@@ -1,0 +1,105 @@
+// ManagedPool<Tier, Base>: what every pool asks its BlockManager: hold, has, remove, records.
+// ReservedBlocks<Tier>: blocks that were taken to be filled.
+//
+// Thread safety: thread-safe.
+#pragma once
+
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "ashlar/block/block_manager.h"
+#include "tiers/pool/record_table.h"
+#include "tiers/pool/tier_pool.h"
+
+namespace ashlar::tiers {
+
+template <events::Tier Tier>
+class ReservedBlocks {
+ public:
+  // Errors: kCapacity with the numbers.
+  static Result<ReservedBlocks> take(block::BlockManager<Tier>& manager, RecordTable& records,
+                                     std::size_t n) {
+    auto taken = manager.allocate_blocks_with_evictions(n);
+    if (!taken) return taken.error().to_error();
+    records.handed_out(taken->blocks, taken->evicted);
+    return ReservedBlocks(std::move(taken->blocks));
+  }
+  explicit ReservedBlocks(block::BlockList<block::MutableBlock<Tier>> taken) : blocks_(std::move(taken)) {
+    for (const auto& block : blocks_) ids_.push_back(block.block_id());
+  }
+
+  std::span<const block::BlockId> ids() const noexcept { return ids_; }
+  // Takes block i out.
+  block::MutableBlock<Tier> give(std::size_t i) { return std::move(blocks_[i]); }
+  // Registers those that have a record, in order; all or none. `location_of` says where block i lies, for
+  // events.
+  template <class LocationOf>
+  Published publish(block::BlockManager<Tier>& manager, RecordTable& table,
+                    std::span<const TierRecord> records, const block::KvReady& ready,
+                    const LocationOf& location_of) {
+    Published published{.registered = std::vector<bool>(records.size()), .error = {}};
+    block::BlockList<block::CompleteBlock<Tier>> complete;
+    for (std::size_t i = 0; i < records.size(); ++i) {
+      if (records[i].empty()) continue;
+      table.write(ids_[i], records[i]);
+      published.registered[i] = true;
+      complete.push_back(std::move(blocks_[i]).stage(records[i].identity(location_of(i)), ready));
+    }
+    auto registered = manager.register_blocks(std::move(complete));
+    if (registered) {
+      registered_ = *std::move(registered);
+      return published;
+    }
+    published.registered.assign(records.size(), false);
+    published.error = registered.error().error;
+    return published;
+  }
+
+ private:
+  block::BlockList<block::MutableBlock<Tier>> blocks_;
+  block::BlockList<block::ImmutableBlock<Tier>> registered_;
+  std::vector<block::BlockId> ids_;
+};
+
+template <events::Tier Tier, class Base>
+class ManagedPool : public Base {
+ public:
+  events::TierId tier() const noexcept final { return events::kTierId<Tier>; }
+  std::string_view name() const noexcept final { return Tier::kName; }
+
+  std::optional<block::Hold> hold(const tokens::SequenceHash& hash) final {
+    auto held = manager_.hold(hash);
+    if (!held) return std::nullopt;
+    return *std::move(held);
+  }
+  bool has(const tokens::SequenceHash& hash) final {
+    return manager_.block_registry().template check_presence<Tier>(std::span(&hash, 1))[0];
+  }
+  std::size_t capacity() const noexcept final { return manager_.total_blocks(); }
+  TierRecord record(const block::Hold& hold) const final { return records_.of(hold); }
+  const RecordTable& records() const noexcept final { return records_; }
+  RecordTable& records() noexcept final { return records_; }
+
+ protected:
+  ManagedPool(block::BlockManager<Tier>& manager, Clock& clock)
+      : manager_(manager), records_(manager.total_blocks(), clock) {}
+  // The block, in use; nothing when it is not there. No use of its name.
+  std::optional<block::ImmutableBlock<Tier>> find(const tokens::SequenceHash& hash) {
+    auto found = manager_.scan_matches(std::span(&hash, 1), false);
+    if (found.empty()) return std::nullopt;
+    return std::move(found.begin()->second);
+  }
+  Error not_here(const tokens::SequenceHash& hash) const {
+    return make_error(ErrorCode::kNotFound, "%s has no block %s", std::string(Tier::kName).c_str(),
+                      hash.to_string().c_str());
+  }
+
+  block::BlockManager<Tier>& manager_;
+  RecordTable records_;
+};
+
+}  // namespace ashlar::tiers

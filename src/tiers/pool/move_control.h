@@ -1,0 +1,57 @@
+// MoveControl: ends moves from outside, at whatever stage they are.
+//
+// Thread safety: thread-safe.
+#pragma once
+
+#include <map>
+#include <stop_token>
+#include <vector>
+
+#include "ashlar/base/mutex.h"
+#include "ashlar/transfer/executor.h"
+
+namespace ashlar::tiers {
+
+class MoveControl {
+ public:
+  // Nothing more is started; the copies that run end soon.
+  void cancel() {
+    stop_.request_stop();  // first: what starts from now on sees it
+    std::map<const void*, std::vector<transfer::Transfer>> running;
+    {
+      const MutexLock lock(mu_);
+      running = running_;
+    }
+    for (const auto& [move, transfers] : running)
+      for (const transfer::Transfer& transfer : transfers) transfer.cancel();
+  }
+  bool cancelled() const { return stop_.stop_requested(); }
+  // For calls that wait for something else than a copy.
+  std::stop_token stop_token() const { return stop_.get_token(); }
+  // This copy of a move runs now. It is cancelled at once when the control was.
+  void started(const void* move, const transfer::Transfer& transfer) {
+    bool cancel_it = false;
+    {
+      const MutexLock lock(mu_);
+      running_[move].push_back(transfer);
+      cancel_it = cancelled();
+    }
+    if (cancel_it) transfer.cancel();
+  }
+  // None of that move's runs any more.
+  void ended(const void* move) {
+    std::vector<transfer::Transfer> ended;  // dropped outside the lock
+    const MutexLock lock(mu_);
+    const auto found = running_.find(move);
+    if (found == running_.end()) return;
+    ended.swap(found->second);
+    running_.erase(found);
+  }
+
+ private:
+  std::stop_source stop_;
+  Mutex mu_;
+  std::map<const void*, std::vector<transfer::Transfer>> running_ ASHLAR_GUARDED_BY(mu_);
+};
+
+}  // namespace ashlar::tiers

@@ -1,0 +1,48 @@
+// TierRecord: what travels with a block from tier to tier, beside its bytes.
+//
+// Thread safety: immutable values.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "ashlar/base/clock.h"
+#include "ashlar/block/block_retention.h"
+#include "ashlar/block/sequence_start.h"
+#include "ashlar/tiers/salt_fingerprint.h"
+#include "ashlar/tokens/sequence_hash.h"
+#include "ashlar/transfer/block_checksum.h"
+
+namespace ashlar::tiers {
+
+// What the events of a tier say of where a block lies: 0 for memory, a file of G3 or a volume of G4 else.
+struct EventLocation {
+  static constexpr std::uint16_t kFirstFile = 1;
+  static constexpr std::uint16_t kFirstVolume = 0x1000;
+  static std::uint16_t file(std::size_t number) { return static_cast<std::uint16_t>(kFirstFile + number); }
+  static std::uint16_t volume(std::size_t number) {
+    return static_cast<std::uint16_t>(kFirstVolume + number);
+  }
+};
+
+struct TierRecord {
+  tokens::SequenceHash hash = {};  // zero: no block
+  tokens::SequenceHash parent =
+      {};  // the block before it; zero for the first of a sequence, or when it is not known
+  SaltFingerprint salt = {};
+  std::uint8_t priority =
+      block::BlockRetention::kDefaultPriority;           // in the queues of those who wait to go down
+  std::optional<transfer::BlockChecksum> checksum = {};  // nothing: its bytes have not been in host memory
+  Clock::TimePoint since = {};                           // when it came into its tier
+
+  bool empty() const noexcept { return hash == tokens::SequenceHash(); }
+  // What a block of this record is staged as. `location` is what its events say.
+  block::BlockIdentity identity(std::uint16_t location = 0) const {
+    return {.hash = hash,
+            .parent = parent == tokens::SequenceHash() ? std::nullopt : std::optional(parent),
+            .root = hash.position() == 0 ? std::optional(hash) : std::nullopt,
+            .location = location};
+  }
+};
+
+}  // namespace ashlar::tiers
