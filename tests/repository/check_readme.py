@@ -1,33 +1,66 @@
-"""Checks that README.md is short and that its program is the one that is compiled and run as a test.
+"""Checks that README.md is short and that the programs in the documentation are compiled and run as tests.
 
 usage: check_readme.py ROOT
+
+README.md has at most 120 lines. Its first C++ block is examples/quickstart.cc, whose main() has at most 12
+lines that are not blank. In README.md and docs/, a C++ block behind a line
+`<!-- program: examples/NAME.cc -->` is that file.
 """
 
 import pathlib
 import re
 import sys
 
-EXAMPLE = "examples/quickstart.cc"
+QUICKSTART = "examples/quickstart.cc"
 LONGEST = 120
+LONGEST_MAIN = 12
+BLOCK = re.compile(r"^```cpp\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+MARKED = re.compile(r"^<!-- program: (\S+) -->\n```cpp\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+MAIN = re.compile(r"^int main\([^)]*\) \{\n(.*?)^\}", re.DOTALL | re.MULTILINE)
 
 
-def main(root):
-    readme = (root / "README.md").read_text()
-    block = re.search(r"^```cpp\n(.*?)^```$", readme, re.DOTALL | re.MULTILINE)
+def check_readme(root, text):
+    block = BLOCK.search(text)
     if not block:
-        print("README.md: there is no ```cpp block to compare with " + EXAMPLE)
-        return 1
-    if re.search(r"@[A-Z]+@", readme):
-        print("README.md: a place that was to be filled in is still open")
-        return 1
-    if readme.count("\n") > LONGEST:
-        print(f"README.md: {readme.count(chr(10))} lines; the limit is {LONGEST}")
-        return 1
-    if block.group(1) != (root / EXAMPLE).read_text():
-        print(f"README.md: the program differs from {EXAMPLE}; copy one over the other")
-        return 1
-    return 0
+        yield "README.md: there is no ```cpp block to compare with " + QUICKSTART
+        return
+    if re.search(r"@[A-Z]+@", text):
+        yield "README.md: a place that was to be filled in is still open"
+    if (lines := text.count("\n")) > LONGEST:
+        yield f"README.md: {lines} lines; the limit is {LONGEST}"
+    if block[1] != (root / QUICKSTART).read_text():
+        yield f"README.md: the program differs from {QUICKSTART}; copy one over the other"
+    if body := MAIN.search(block[1]):
+        lines = sum(bool(line.strip()) for line in body[1].splitlines())
+        if lines > LONGEST_MAIN:
+            yield f"README.md: main() has {lines} lines; the limit is {LONGEST_MAIN}"
+
+
+def check_marked(root, path):
+    for name, program in MARKED.findall(path.read_text()):
+        shown = path.relative_to(root)
+        if not (root / name).is_file():
+            yield f"{shown}: there is no {name}"
+        elif program != (root / name).read_text():
+            yield f"{shown}: the program differs from {name}; copy one over the other"
+
+
+def check(root):
+    readme = root / "README.md"
+    problems = list(check_readme(root, readme.read_text()))
+    for path in [readme, *sorted((root / "docs").rglob("*.md"))]:
+        problems.extend(check_marked(root, path))
+    return problems
+
+
+def main():
+    if len(sys.argv) != 2:
+        sys.exit(__doc__)
+    problems = check(pathlib.Path(sys.argv[1]).resolve())
+    for problem in problems:
+        print(problem)
+    sys.exit(1 if problems else 0)
 
 
 if __name__ == "__main__":
-    sys.exit(main(pathlib.Path(sys.argv[1])))
+    main()

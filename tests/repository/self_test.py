@@ -370,6 +370,25 @@ class CheckReadme(Fixture):
         self.write("README.md", "```cpp\nint main() { return 1; }\n```\n")
         self.assert_fails("differs")
 
+    def test_a_long_main_is_refused(self):
+        for count, passes in ((12, True), (13, False)):
+            program = "int main() {\n\n" + "  f();\n" * count + "}\n"
+            self.write("examples/quickstart.cc", program)
+            self.write("README.md", f"```cpp\n{program}```\n")
+            if passes:
+                self.assert_passes()
+            else:
+                self.assert_fails("main() has 13 lines; the limit is 12")
+
+    def test_a_marked_program_of_another_page_is_compared(self):
+        self.write("README.md", "```cpp\nint main() {}\n```\n")
+        self.write("docs/a.md", "<!-- program: examples/b.cc -->\n```cpp\nint b;\n```\n")
+        self.assert_fails("docs/a.md: there is no examples/b.cc")
+        self.write("examples/b.cc", "int c;\n")
+        self.assert_fails("docs/a.md: the program differs from examples/b.cc")
+        self.write("examples/b.cc", "int b;\n")
+        self.assert_passes()
+
     def test_an_open_place_is_refused(self):
         self.write("README.md", "@" + "FIGURES" + "@\n```cpp\nint main() {}\n```\n")
         self.assert_fails("still open")
