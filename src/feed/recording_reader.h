@@ -28,8 +28,8 @@ namespace ashlar::feed {
 class RecordingReader {
  public:
   // Errors: kNotFound: no plain file that can be read.
-  static Result<std::unique_ptr<RecordingReader>> open(const std::string& path,
-                                                       std::size_t max_message_bytes);
+  static Result<std::unique_ptr<RecordingReader>> create(const std::string& path,
+                                                         std::size_t max_message_bytes);
   RecordingReader(const RecordingReader&) = delete;
   RecordingReader& operator=(const RecordingReader&) = delete;
   ~RecordingReader();

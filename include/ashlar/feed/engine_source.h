@@ -72,7 +72,7 @@ class RecordingSource final : public EngineSource {
     std::size_t max_replay_bytes = std::size_t{256} << 20;   // of the messages that one replay() returns
   };
   // Errors: kNotFound when a file cannot be opened.
-  static Result<std::unique_ptr<RecordingSource>> open(Options options);
+  static Result<std::unique_ptr<RecordingSource>> create(Options options);
   ~RecordingSource() override;
 
   // Never waits. Nothing comes where a damaged place is so long that it is searched in several calls. Errors:

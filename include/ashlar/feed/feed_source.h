@@ -164,7 +164,7 @@ class FileSource final : public FeedSource {
     Clock* clock = nullptr;
   };
   // Errors: kNotFound; kInvalidArgument: not a recording; kUnsupported: of another version; kIo.
-  static Result<std::unique_ptr<FileSource>> open(const Options& options);
+  static Result<std::unique_ptr<FileSource>> create(const Options& options);
   ~FileSource() override;
 
   // Errors: kNotFound at the end, unless it follows; kIo.

@@ -67,13 +67,12 @@ class StreamRelay final : public StreamListener {
   // one incarnation.
   bool publishes(const events::StreamId& stream) const;
 
-  // Waits until everything has gone out. Errors: kTimeout; and error().
+  // Waits until all events have gone out. Errors: kTimeout; that of status().
   Result<void> flush(Clock::TimePoint until);
   // Streams whose sinks could not be made, and why. Their events are not relayed; the other streams go on.
   const std::map<events::Worker, Error>& refused() const noexcept { return refused_; }
-  // Why a target cannot be used at all, where one cannot. Streams that were refused for reasons of their own
-  // are no error.
-  const std::optional<Error>& error() const noexcept { return error_; }
+  // The error of the first target that cannot be used at all. Streams refused for reasons of their own are not errors.
+  Result<void> status() const { return status_; }
   std::uint64_t relayed() const noexcept { return relayed_; }
   const LeftOut& left_out() const noexcept { return left_out_; }
   // Batches of publishes() that came back.
@@ -95,7 +94,7 @@ class StreamRelay final : public StreamListener {
   const Options options_;
   std::map<events::Worker, Out> outs_;
   std::map<events::Worker, Error> refused_;
-  std::optional<Error> error_;
+  Result<void> status_;
   LeftOut left_out_;
   std::uint64_t relayed_ = 0;
   std::uint64_t returned_ = 0;

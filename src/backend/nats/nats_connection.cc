@@ -234,7 +234,7 @@ Result<ClientOptions> NatsConnection::client_options(const NatsConnectionOptions
   return client;
 }
 
-Result<std::unique_ptr<NatsConnection>> NatsConnection::connect(const NatsConnectionOptions& options) {
+Result<std::unique_ptr<NatsConnection>> NatsConnection::create(const NatsConnectionOptions& options) {
   using Time = std::chrono::steady_clock::time_point;
   const Time begin = std::chrono::steady_clock::now();
   const std::string where = options.describe();

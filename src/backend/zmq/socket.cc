@@ -82,7 +82,7 @@ Context::~Context() {
   }
 }
 
-Result<Socket> Socket::open(std::shared_ptr<Context> context, int type) {
+Result<Socket> Socket::create(std::shared_ptr<Context> context, int type) {
   void* socket = zmq_socket(context->get(), type);
   if (socket == nullptr) {
     return make_error(ErrorCode::kCapacity,

@@ -86,8 +86,8 @@ Subscriber::~Subscriber() {
 Result<std::unique_ptr<Subscriber>> Subscriber::create(SubscriberOptions options) {
   ASHLAR_RETURN_IF_ERROR(options.validate());
   ASHLAR_TRY(std::shared_ptr<Context> context, Context::shared());
-  ASHLAR_TRY(Socket socket, Socket::open(context, ZMQ_SUB));
-  ASHLAR_TRY(Socket watch, Socket::open(context, ZMQ_PAIR));
+  ASHLAR_TRY(Socket socket, Socket::create(context, ZMQ_SUB));
+  ASHLAR_TRY(Socket watch, Socket::create(context, ZMQ_PAIR));
   auto out =
       std::unique_ptr<Subscriber>(new Subscriber(std::move(options), std::move(socket), std::move(watch)));
   ASHLAR_RETURN_IF_ERROR(out->attach());
@@ -207,7 +207,7 @@ Result<void> Subscriber::replay(std::uint64_t from, const Take& take) {
 }
 
 Result<Socket> Subscriber::open_dealer() const {
-  Result<Socket> dealer = Socket::open(socket_.context(), ZMQ_DEALER);
+  Result<Socket> dealer = Socket::create(socket_.context(), ZMQ_DEALER);
   if (!dealer) return dealer;
   configure(*dealer);
   dealer->set(ZMQ_RCVHWM, 0);
