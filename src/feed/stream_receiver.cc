@@ -1,3 +1,6 @@
+// Events are delivered in order; those behind a gap wait by their first number. mend() asks the feed to close
+// each gap, as often as that makes progress; otherwise it drops the state of the worker and continues behind
+// the gap.
 #include "ashlar/feed/stream_receiver.h"
 
 #include <algorithm>
