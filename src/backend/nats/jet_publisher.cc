@@ -77,7 +77,7 @@ Result<void> JetPublisher::publish(const std::string& subject, const std::string
       if (!changed_.wait_until(mu_, deadline) && !has_room(bytes.size()))
         return make_error(
             ErrorCode::kUnavailable,
-            "JetStream has not stored the last %zu messages within %lld ms; offer the batch again later",
+            "JetStream has not stored the last %zu messages within %lld ms; publish the batch again later",
             window_.size(), static_cast<long long>(options_.ack_timeout.count()));
     }
     if (refused_ > 0)

@@ -454,7 +454,7 @@ Error NatsConnection::unavailable() const {
                       options_.describe().c_str());
   return make_error(
       ErrorCode::kUnavailable,
-      "NATS at %s has closed the connection for good, as it does when it refuses our credentials twice; "
+      "NATS at %s has closed the connection permanently, as it does after refusing the credentials twice; "
       "check them and connect anew",
       options_.describe().c_str());
 }

@@ -50,7 +50,7 @@ class NatsSink::Parts {
       if (status == NATS_INSUFFICIENT_BUFFER)
         return make_error(
             ErrorCode::kUnavailable,
-            "NATS at %s is away, and the %zu bytes that wait for it are full; offer the batch again later",
+            "NATS at %s is unreachable, and its buffer of %zu bytes is full; publish the batch again later",
             options.connection.describe().c_str(), options.connection.pending_bytes);
       if (status == NATS_CONNECTION_CLOSED) return connection->unavailable();
       if (status != NATS_OK) return nats_error(status, "publishing to NATS");
