@@ -238,7 +238,7 @@ void measure_file(std::size_t count) {
         if (!sink->publish(batch)) std::abort();
       }
     }
-    auto source = feed::FileSource::open({.path = path}).value();
+    auto source = feed::FileSource::create({.path = path}).value();
     Counter counter;
     feed::StreamReceiver receiver(*source, counter);
     while (counter.seen < count)

@@ -20,7 +20,7 @@ FeedKinds FeedKinds::built() {
       [](const FeedAddress& address) -> Result<OpenedSource> {
         const Result<bool> follow = address.flag("follow");
         if (!follow) return follow.error();
-        ASHLAR_TRY(auto source, feed::FileSource::open({.path = address.place(), .follow = *follow}));
+        ASHLAR_TRY(auto source, feed::FileSource::create({.path = address.place(), .follow = *follow}));
         return OpenedSource{.stream = std::move(source), .is_recorded = !*follow};
       },
       [](const FeedAddress& address, const events::StreamId&,
@@ -38,7 +38,7 @@ FeedKinds FeedKinds::built() {
       }});
   kinds.add("kvrec", "kvrec:PATH           messages recorded from an engine (source only)",
             [](const FeedAddress& address) -> Result<OpenedSource> {
-              ASHLAR_TRY(auto source, feed::RecordingSource::open({.path = address.place()}));
+              ASHLAR_TRY(auto source, feed::RecordingSource::create({.path = address.place()}));
               return OpenedSource{.engine = std::move(source)};
             },
             {});

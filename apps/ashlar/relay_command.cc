@@ -238,7 +238,7 @@ class Relaying {
       const Result<std::size_t> stepped = session.step(std::chrono::milliseconds(200), events);
       hand_on(relay, events);
       report_ = report_of(session);
-      if (relay.error()) return *relay.error();
+      ASHLAR_RETURN_IF_ERROR(relay.status());
       if (!stepped && stepped.error().code() == ErrorCode::kUnavailable)
         report_.text += "; " + stepped.error().message();
       if (is_time()) tell(relay);
@@ -270,7 +270,7 @@ class Relaying {
     while (!StopSignal::received()) {
       const Result<std::size_t> came = receiver.poll(std::chrono::milliseconds(200));
       report_ = report_of(receiver, source);
-      if (relay.error()) return *relay.error();
+      ASHLAR_RETURN_IF_ERROR(relay.status());
       if (!came && came.error().code() == ErrorCode::kUnavailable)
         report_.text += "; " + came.error().message();
       if (is_time()) tell(relay);

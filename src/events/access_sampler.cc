@@ -1,3 +1,5 @@
+// Open addressing in a table twice as large as its capacity, so every search ends at a free cell. add() only
+// tries the lock; report() swaps in an empty table and reads the old one without the lock.
 #include "ashlar/events/access_sampler.h"
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// EventKey: what comes and goes by itself: a name of a producer in a tier.
+// EventKey: the unit of presence: a producer's name of a block, in a tier.
 //
 // Thread safety: plain value.
 #pragma once

@@ -1,6 +1,6 @@
-// JsonReader: JSON values one after another, straight from the text.
+// JsonReader: reads JSON values one by one, straight from the text.
 //
-// Every function that reads returns false at the first fault, which is kept with its place. Integers of 64
+// Every reading function returns false at the first fault, which is kept with its position. Integers of 64
 // bits are exact. Depth is bounded by kMaxDepth, and nothing recurses. Text is decoded only where it has
 // escapes.
 //

@@ -1,8 +1,8 @@
-// MsgpackReader: msgpack values one after another, straight from the bytes.
+// MsgpackReader: reads msgpack values one by one, straight from the bytes.
 //
-// Every function that reads a value returns false at the first fault, which is kept with its place; after a
-// fault the reader stays where it is. Nothing recurses, and no byte beyond the end is read. Counts of arrays
-// and maps are checked against the bytes that are left, so that a caller may allocate for them.
+// Every reading function returns false at the first fault, which is kept with its position; the reader then
+// stays there. Nothing recurses, and no byte beyond the end is read. Counts of arrays and maps are checked
+// against the bytes left, so a caller may allocate for them.
 //
 // Thread safety: thread-compatible.
 #pragma once

@@ -1,3 +1,5 @@
+// One SlotMap under a spin lock. A block is published when its first handle commits and removed with its last
+// one; a parent is named only if it is published, so listeners never see an unknown parent.
 #include "events/publish_table.h"
 
 #include <algorithm>

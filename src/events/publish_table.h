@@ -1,11 +1,10 @@
-// PublishTable: how many handles each (hash, tier) has, and the log that says when the first came and the
-// last went.
+// PublishTable: counts the handles of each (hash, tier), and logs the first and the last one.
 //
-// A block whose last handle goes has said Removed at once; its cell in the map is emptied a few drops later,
-// when the line that is asked for now has come. Until then it lies in the map as one that nobody holds, and
-// may be taken again.
+// Dropping the last handle of a block logs Removed at once; its cell in the map is emptied a few drops later,
+// when its prefetched cache line has arrived. Until then the block stays in the map without holders and may
+// be taken again.
 //
-// Thread safety: thread-safe. Takes publish.table; calls nothing under it but the log.
+// Thread safety: thread-safe. Takes publish.table; calls only the log under it.
 #pragma once
 
 #include <array>
@@ -31,7 +30,7 @@ struct alignas(64) PublishedBlock {
   std::uint64_t mixed = 0;
   std::uint32_t slot = 0;
   std::uint32_t handles = 0;
-  std::uint32_t awaited = 0;  // publishers that will make it known
+  std::uint32_t awaited = 0;  // publishers that will commit it
   bool known = false;
   bool leaving = false;  // is in PublishTable::leaving_
 };
@@ -42,11 +41,11 @@ class PublishTable : public std::enable_shared_from_this<PublishTable> {
   explicit PublishTable(std::size_t capacity);
 
   const std::shared_ptr<EventLog>& log() const noexcept { return log_; }
-  // `taken` is null for a block that is to be known at once.
+  // `taken` is null for a block to publish at once.
   PublishHandle publish(const KvEvent& block, std::vector<PublishedBlock*>* taken);
   void commit(std::span<PublishedBlock* const> taken) noexcept;
   void release(PublishedBlock* block) noexcept;
-  // What is known, parents first, and the number that the log's next event gets.
+  // Appends the published blocks, parents first; returns the number of the log's next event.
   std::uint64_t list(std::vector<KvEvent>& out) const;
 
  private:
@@ -58,7 +57,7 @@ class PublishTable : public std::enable_shared_from_this<PublishTable> {
   PublishedBlock& take_locked(std::uint64_t mixed, const KvEvent& block) ASHLAR_REQUIRES(mu_);
   void make_known_locked(PublishedBlock& block) noexcept ASHLAR_REQUIRES(mu_);
   void forget_if_unused_locked(PublishedBlock& block) noexcept ASHLAR_REQUIRES(mu_);
-  // Whether a Stored event may name its parent: listeners have heard of it.
+  // Whether a Stored event may name its parent: it is published.
   bool knows_parent_locked(const KvEvent& event) const noexcept ASHLAR_REQUIRES(mu_);
 
   const std::shared_ptr<EventLog> log_;

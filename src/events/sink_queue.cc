@@ -1,3 +1,6 @@
+// The drain appends to pending_; the thread swaps it into taken_ and publishes it batch by batch. When more
+// waits than the capacity, everything waiting is dropped and a snapshot is owed: the thread makes it under
+// events.drain, so that its state and the number of the next event belong together.
 #include "events/sink_queue.h"
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// SinkQueue: the events that wait for one sink, and the thread that takes them there in batches.
+// SinkQueue: the events waiting for one sink, and the thread that publishes them in batches.
 //
 // Thread safety: thread-safe. Takes events.sink_queue; calls the sink and the snapshot callback without it.
 #pragma once
@@ -22,7 +22,7 @@ class SinkQueue {
     StreamId stream;
     StreamKeys keys;
     Clock* clock = nullptr;
-    // Makes a snapshot, and calls begin_at() with its number before anything else is appended.
+    // Makes a snapshot; calls begin_at() with its number before anything else is appended.
     std::function<OwnedBatch(SinkQueue&)> snapshot;
     // Names of those that events refer to.
     std::function<std::vector<LocationName>(std::span<const KvEvent>)> locations;
@@ -33,16 +33,15 @@ class SinkQueue {
   SinkQueue(const SinkQueue&) = delete;
   SinkQueue& operator=(const SinkQueue&) = delete;
 
-  // Its first events are those from `first` on; before them a snapshot where `owes_snapshot`. Errors:
-  // kCapacity: no thread.
+  // Starts with event `first`, after a snapshot if `owes_snapshot`. Errors: kCapacity: no thread.
   Result<void> start(std::uint64_t first, bool owes_snapshot);
   void append(std::span<const KvEvent> events);
-  // For the snapshot callback: what waits is in the snapshot, which was made just before event `first`.
+  // For the snapshot callback: the snapshot, made just before event `first`, replaces the waiting events.
   void begin_at(std::uint64_t first);
-  // Everything below `number` is to go out now, and the sink is to finish it by `until`.
+  // Publishes everything below `number` at once, and flushes the sink by `until`.
   void hurry(std::uint64_t number, Clock::TimePoint until);
   bool wait_for(std::uint64_t number, Clock::TimePoint until);
-  // What has not gone out stays behind.
+  // Drops unpublished events.
   void stop();
 
   const std::shared_ptr<BatchSink>& sink() const noexcept { return sink_; }
@@ -56,7 +55,7 @@ class SinkQueue {
   void run();
   bool is_due_locked(Clock::TimePoint now) const ASHLAR_REQUIRES(mu_);
   Clock::TimePoint due_at_locked() const ASHLAR_REQUIRES(mu_);
-  // Publishes what was taken; false when the sink failed.
+  // Publishes taken_. Returns false if the sink failed.
   bool send_events();
   bool send_snapshot();
   bool finish();

@@ -1,9 +1,9 @@
-// SlotMap: values in slots that stay where they are, found by a hash of their key. Open addressing over cells
-// of eight bytes, a part of the hash and a slot: a look costs one line of the cells and one of the value, and
-// nothing is allocated while values come and go.
+// SlotMap: values in stable slots, found by a hash of their key. Open addressing over cells of eight bytes,
+// part of the hash and a slot: a look-up costs one cache line of cells and one of the value, and values come
+// and go without allocation.
 //
-// The home of a cell is the top bits of its tag, so that cells can move, and the table grow, without a look
-// at the values.
+// The home of a cell is the top bits of its tag, so cells can move, and the table can grow, without reading
+// the values.
 //
 // Value: default-constructible, with `std::uint64_t hash() const`, evenly spread, that does not change while
 // it is in the map.
@@ -53,7 +53,7 @@ class SlotMap {
     link(slot);
     return slot;
   }
-  // A slot with whatever was in it before; once it has its value, link() makes it known.
+  // A slot with stale content; set its value, then call link().
   Slot take_slot() {
     if (free_.empty()) add_chunk();
     const Slot slot = free_.back();
@@ -82,11 +82,11 @@ class SlotMap {
     free_.push_back(slot);  // has room: see add_chunk()
     --size_;
   }
-  // Asks for the line where a look for this hash begins.
+  // Prefetches the cells where a search for this hash begins.
   void prefetch(std::uint64_t hash) const noexcept { __builtin_prefetch(&cells_[home_of(tag_of(hash))], 1); }
 
-  // Where the looks of a map begin, for prefetches without its lock. Follows it after each growth; an old
-  // hint is of no use, and harmless. Thread safety: thread-safe; follow() under the lock of the map.
+  // Where searches of a map begin, for prefetches without its lock. Follows the map after each growth; a
+  // stale hint is useless but harmless. Thread safety: thread-safe; follow() under the lock of the map.
   class Hint {
    public:
     void follow(const SlotMap& map) noexcept {

@@ -1,3 +1,6 @@
+// A stream is the union of its sources: an event comes out only when the first source gains a (name, tier) or
+// the last one loses it. After an overflow the lister gives the true state, and remove_from() and insert()
+// emit the difference to what is known.
 #include "events/stream_state.h"
 
 #include <algorithm>

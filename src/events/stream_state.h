@@ -1,4 +1,4 @@
-// StreamState: the drain of an EventManager: numbers what the sources say and keeps what it adds up to.
+// StreamState: numbers the events of all sources of an EventManager and keeps the state they add up to.
 //
 // Thread safety: thread-compatible; its owner holds events.drain.
 // Invariant:     replaying every event that came out, in order, gives exactly present().
@@ -25,12 +25,12 @@ class StreamState {
     std::uint64_t resyncs = 0;
   };
 
-  // Begins with what the lister says, where there is one; else with the log as it is. False when the log is a
-  // source already.
+  // Starts with the list of the lister; without one, with the log. Returns false if the log is already a
+  // source.
   bool add(std::shared_ptr<EventLog> log, EventManager::Lister lister, std::vector<KvEvent>& out);
-  // Its blocks are removed, as events. False when it is none.
+  // Emits the removal of its blocks. Returns false if the log is not a source.
   bool remove(const std::shared_ptr<EventLog>& log, std::vector<KvEvent>& out);
-  // Takes what waits in all logs and appends it to `out`, numbered.
+  // Drains all logs and appends their events to `out`, numbered.
   void drain(std::vector<KvEvent>& out);
   // Numbers an event that changes nothing.
   void pass(KvEvent event, std::vector<KvEvent>& out) { emit(event, out); }
@@ -53,8 +53,8 @@ class StreamState {
     std::shared_ptr<EventLog> log;
     EventManager::Lister lister;
     SlotMap<Present> present = {};
-    unsigned tiers = 0;       // a bit for each that it has spoken of
-    std::uint64_t heard = 0;  // events below this number of the log are known, from a list
+    unsigned tiers = 0;       // a bit for each tier it ever used
+    std::uint64_t heard = 0;  // log events below this number are covered by a list
 
     SlotMap<Present>::Slot find(const EventKey& key) const noexcept {
       return present.find(key.mixed(), [&](const Present& one) { return key.is_of(one.event); });
@@ -71,7 +71,7 @@ class StreamState {
   bool is_held_elsewhere(const Source& source, const EventKey& key) const noexcept;
   void insert(Source& source, const KvEvent& event, std::vector<KvEvent>& out);
   void apply(Source& source, const KvEvent& event, std::vector<KvEvent>& out);
-  // Asks the lister, and says what is different.
+  // Calls the lister and emits the differences.
   void catch_up(Source& source, std::vector<KvEvent>& out);
   // Events of the source were lost here.
   void mend(Source& source, const KvEvent& marker, std::vector<KvEvent>& out);

@@ -1,10 +1,10 @@
 // Reads the integers of a msgpack array of tokens.
 //
 // Two ways. Where widths seldom change, each has its branch: about a nanosecond per token. Where they change
-// often, a branch would be mispredicted for every other token, and the run is read by widths: first it is
-// noted for every byte of a window how long a token would be that began there, eight bytes at a time; then
-// the tokens are gone through, each a look at its length and a mask, without a branch that depends on them.
-// The first tokens of a long run tell which way it goes.
+// often, a branch would be mispredicted for every other token, so the run is read by widths: first, for every
+// byte of a window, the length of a token starting there is computed, eight bytes at a time; then each token
+// takes a table look-up and a mask, without data-dependent branches. The first tokens of a long run decide
+// which way is used.
 //
 // Thread safety: free functions.
 #pragma once

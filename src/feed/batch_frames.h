@@ -1,14 +1,13 @@
-// BatchFrames: finds the whole batches of an event file, also behind damaged places (docs/formats/events.md).
+// BatchFrames: finds the whole batches of an event file, even behind damage (docs/formats/events.md).
 //
-// A batch is whole when its magic and its checksum agree; the length in front of it is only a hint. Where no
-// whole batch stands, the bytes are searched for the next one: its magic, with a length before it that leads
-// to a checksum that agrees. A batch whose length alone is damaged is whole too: it reaches to the next one,
-// or to the end of the file.
+// A batch is whole if its magic and checksum are right; the length in front of it is only a hint. Behind
+// damage the bytes are searched for the next magic with a length that leads to a right checksum. A batch with
+// only its length damaged is whole too: it reaches to the next one, or to the end of the file.
 //
 // Thread safety: thread-compatible.
-// Complexity:    O(bytes), whatever they are: what candidates may cost is limited (SearchBudget). One call
-//                reads about 64 MiB at most, beside the batch that it finds and the last that it tries.
-//                Memory: one batch, 64 KiB to search.
+// Complexity:    O(bytes) for any content: the cost of candidates is limited (SearchBudget). One call reads
+//                at most about 64 MiB, plus the batch it finds and the last one it tries. Memory: one batch,
+//                64 KiB to search.
 #pragma once
 
 #include <cstddef>

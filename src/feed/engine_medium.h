@@ -1,4 +1,4 @@
-// What the words of engines mean: media as tiers, kinds of cache groups, and whose blocks an event is about.
+// Translates the vocabulary of engines: media to tiers, kinds of cache groups, and the owner of blocks.
 //
 // Thread safety: free functions.
 #pragma once

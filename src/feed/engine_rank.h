@@ -1,9 +1,9 @@
-// EngineRank: what one rank of an engine holds, and what waits to be placed (ashlar/feed/engine_session.h says
-// by which rules).
+// EngineRank: what one rank of an engine holds, and what waits to be placed, by the rules of EngineIngest
+// (ashlar/feed/engine_session.h).
 //
-// A held block has its content and a count per tier; it is forgotten when all counts are 0. Its children keep
-// their own content, so nothing holds a chain together but the names that are there. A block that gets its
-// content frees what waits for it; that is done by a list and not by recursion, after the run that named it.
+// A held block has its content and a count per tier; it is forgotten when all counts are 0. Children keep
+// their own content, so a chain exists only through the names of its blocks. A block that gets its content
+// releases the blocks that wait for it, iteratively, after the run that named it.
 //
 // Thread safety: thread-compatible.
 #pragma once

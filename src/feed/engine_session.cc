@@ -1,3 +1,5 @@
+// A state machine over message numbers: begin(), the next number, a gap, or an old number, which judge()
+// classifies as a duplicate, a late message or a restart by comparing fingerprints of recent messages.
 #include "ashlar/feed/engine_session.h"
 
 #include <algorithm>

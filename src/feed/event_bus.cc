@@ -1,3 +1,5 @@
+// Batches are shared between the subscriptions and the replay ring. recover() picks from the ring the last
+// whole snapshot and what follows it, or the events from the requested number on.
 #include "ashlar/feed/feed_source.h"
 
 #include <algorithm>

@@ -240,7 +240,7 @@ FileSource::FileSource(Options options, int fd)
       frames_(std::make_unique<BatchFrames>(fd, options_.path, options_.max_batch_bytes)),
       at_(kFeedHeaderBytes) {}
 
-Result<std::unique_ptr<FileSource>> FileSource::open(const Options& options) {
+Result<std::unique_ptr<FileSource>> FileSource::create(const Options& options) {
   // Not to wait for a writer of a pipe; files do not know the flag.
   const int fd = ::open(options.path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (fd < 0) {

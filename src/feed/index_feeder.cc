@@ -1,5 +1,5 @@
-// Entries are marked as indexed when they are gathered, so that a child finds its parent within the same run;
-// flush() takes the marks back from a run that the index refused.
+// Entries are marked as indexed when they are gathered, so a child finds its parent within the same run;
+// flush() unmarks a run that the index refused.
 #include "ashlar/feed/index_feeder.h"
 
 #include <algorithm>

@@ -31,8 +31,8 @@ bool is_count(std::uint32_t frames) {
 
 }  // namespace
 
-Result<std::unique_ptr<RecordingReader>> RecordingReader::open(const std::string& path,
-                                                               std::size_t max_message_bytes) {
+Result<std::unique_ptr<RecordingReader>> RecordingReader::create(const std::string& path,
+                                                                 std::size_t max_message_bytes) {
   const int fd =
       ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);  // a pipe without a writer is not waited for
   struct stat about{};

@@ -1,13 +1,13 @@
-// RecordingReader: the messages of a recording (ashlar/feed/engine_source.h), also behind damaged places.
+// RecordingReader: the messages of a recording (ashlar/feed/engine_source.h), even behind damage.
 //
-// A recording has no marks and no checksums. A message is taken for whole when it has the form of one and
-// another follows, or the file ends, or its payload is a batch of an engine. Where none stands, the bytes are
+// A recording has no magic and no checksums. A message counts as whole if it is well-formed and another one
+// or the end of the file follows, or its payload is a batch of an engine. Behind damage the bytes are
 // searched for the next one.
 //
 // Thread safety: thread-compatible.
-// Complexity:    O(bytes), whatever they are: what candidates may cost is limited (SearchBudget). One call
-//                reads about 64 MiB at most, beside the message that it finds and the last that it tries.
-//                Memory: one message, up to the limit, and 64 KiB to search.
+// Complexity:    O(bytes) for any content: the cost of candidates is limited (SearchBudget). One call reads
+//                at most about 64 MiB, plus the message it finds and the last one it tries. Memory: one
+//                message, up to the limit, and 64 KiB to search.
 #pragma once
 
 #include <cstddef>
@@ -28,8 +28,8 @@ namespace ashlar::feed {
 class RecordingReader {
  public:
   // Errors: kNotFound: no plain file that can be read.
-  static Result<std::unique_ptr<RecordingReader>> open(const std::string& path,
-                                                       std::size_t max_message_bytes);
+  static Result<std::unique_ptr<RecordingReader>> create(const std::string& path,
+                                                         std::size_t max_message_bytes);
   RecordingReader(const RecordingReader&) = delete;
   RecordingReader& operator=(const RecordingReader&) = delete;
   ~RecordingReader();

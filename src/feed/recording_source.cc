@@ -11,10 +11,10 @@ RecordingSource::RecordingSource(Options options, std::unique_ptr<RecordingReade
 
 RecordingSource::~RecordingSource() = default;
 
-Result<std::unique_ptr<RecordingSource>> RecordingSource::open(Options options) {
-  ASHLAR_TRY(auto reader, RecordingReader::open(options.path, options.max_message_bytes));
+Result<std::unique_ptr<RecordingSource>> RecordingSource::create(Options options) {
+  ASHLAR_TRY(auto reader, RecordingReader::create(options.path, options.max_message_bytes));
   if (!options.replay_path.empty()) {
-    const auto there = RecordingReader::open(options.replay_path, options.max_message_bytes);
+    const auto there = RecordingReader::create(options.replay_path, options.max_message_bytes);
     if (!there) return there.error();
   }
   return std::unique_ptr<RecordingSource>(new RecordingSource(std::move(options), std::move(reader)));
@@ -30,7 +30,7 @@ Result<EngineReplay> RecordingSource::replay(std::uint64_t from) {
   if (options_.replay_path.empty())
     return make_error(ErrorCode::kUnsupported, "the recording %s has no replay file beside it",
                       options_.path.c_str());
-  auto reader = RecordingReader::open(options_.replay_path, options_.max_message_bytes);
+  auto reader = RecordingReader::create(options_.replay_path, options_.max_message_bytes);
   if (!reader) return make_error(ErrorCode::kUnavailable, "%s", reader.error().message().c_str());
   EngineReplay replay;
   std::size_t bytes = 0;

@@ -1,12 +1,11 @@
-// SearchBudget: what a search for whole records behind damage may read.
+// SearchBudget: limits what a search for whole records behind damage may read.
 //
-// A search tries candidates: places that look like the start of a record. A candidate that fails has cost its
-// length, and candidates that overlap may cost far more than the file has bytes. So failed candidates are
-// paid for: those of 2^k to 2^(k+1) bytes have a credit of their own, and every byte that is passed fills it
-// again. Without credit a candidate counts as damage. Damaged records of a true length pay for themselves, so
-// that whole ones between them are found however many there are; lengths that are wrong use up the credit of
-// other sizes.
-// What one call reads is limited too: then the caller has its turn.
+// A search tries candidates: positions that look like the start of a record. A failed candidate costs its
+// length, and overlapping candidates could cost far more than the file has bytes. So failed candidates use up
+// credit: each size class, 2^k to 2^(k+1) bytes, has its own, and every byte passed refills it. Without
+// credit a candidate counts as damage. Damaged records with a true length pay for themselves, so any number
+// of whole records between them is found; wrong lengths use the credit of other sizes. The bytes read in one
+// call are limited too, so that the caller regains control.
 //
 // Thread safety: thread-compatible.
 // Complexity:    O(1) per call.
@@ -26,7 +25,7 @@ namespace ashlar::feed {
 class SearchBudget {
  public:
   static constexpr std::uint64_t kSlice = std::uint64_t{64} << 20;  // bytes in one call, and one record
-  // What a place that is looked at costs of a slice, beside its bytes.
+  // What a visited position costs of a slice, beside its bytes.
   static constexpr std::uint64_t kVisit = 4096;
   static constexpr std::uint64_t kCreditPerByte = 2;
 
@@ -38,8 +37,7 @@ class SearchBudget {
   }
   void visit() noexcept { slice_ += kVisit; }
 
-  // Whether a candidate of so many bytes may be read. The last one may take more than the credit that is
-  // left.
+  // Whether a candidate of `bytes` may be read. The last one may exceed the remaining credit.
   bool may_try(std::uint64_t bytes) noexcept {
     Size& size = sizes_[std::bit_width(bytes)];
     const std::uint64_t earned = (passed_ - std::exchange(size.seen, passed_)) * kCreditPerByte;
@@ -51,7 +49,7 @@ class SearchBudget {
   void fail(std::uint64_t bytes) noexcept { sizes_[std::bit_width(bytes)].spent += bytes; }
   void pass(std::uint64_t bytes) noexcept { passed_ += bytes; }
 
-  // Bytes that were read, whatever for.
+  // All bytes read.
   std::uint64_t total() const noexcept { return total_; }
 
  private:

@@ -1,8 +1,8 @@
-// Heat. A block's heat is the sum of its uses, each halved for every half-life since. It is kept as of the
-// block's last use, so that an event touches one number, and brought up to date when it is asked for.
+// Heat. A block's heat is the sum of its uses, each halved for every half-life since. It is stored as of the
+// block's last use, so an event updates one number, and decayed when it is read.
 //
-// Several workers may hold the same block in one place, a shared volume: each holder is counted by itself,
-// and a group lists a block once per place.
+// Several workers may hold the same block in one place, a shared volume: each holder counts separately, and a
+// group lists a block once per place.
 #include "ashlar/feed/storage_advisor.h"
 
 #include <algorithm>

@@ -1,3 +1,6 @@
+// Events are delivered in order; those behind a gap wait by their first number. mend() asks the feed to close
+// each gap, as often as that makes progress; otherwise it drops the state of the worker and continues behind
+// the gap.
 #include "ashlar/feed/stream_receiver.h"
 
 #include <algorithm>
@@ -63,9 +66,9 @@ void StreamReceiver::on_batch(const EventBatch& batch) {
   }
   if (!accepts(batch)) return;
   if (batch.kind == BatchKind::kEvents && batch.first > UINT64_MAX - batch.events.size())
-    return refuse("a batch whose numbers end beyond all numbers");
+    return refuse("a batch whose event numbers exceed 64 bits");
   if (!streams_.contains(batch.stream.worker) && streams_.size() >= options_.max_workers)
-    return refuse("more workers than the " + std::to_string(options_.max_workers) + " that are listened to");
+    return refuse("more workers than max_workers, " + std::to_string(options_.max_workers));
   const auto [at, fresh] = streams_.try_emplace(batch.stream.worker);
   Stream& stream = at->second;
   if (fresh) {
@@ -102,7 +105,7 @@ void StreamReceiver::hear_earlier(Stream& stream, const EventBatch& batch) {
   last_shadowed_ = "worker " + std::to_string(stream.id.worker.id.value()) + " rank " +
                    std::to_string(stream.id.worker.rank) + " has two publishers, incarnations " +
                    std::to_string(earlier.incarnation) + " and " + std::to_string(stream.id.incarnation) +
-                   "; the first is not heard: end it, or give it another worker number";
+                   "; the first is ignored: stop it, or give it another worker number";
   log(LogLevel::kWarn, "feed", last_shadowed_);
 }
 

@@ -45,7 +45,7 @@ StreamRelay::Out* StreamRelay::out_of(const events::Worker& worker, const events
     Out out;
     Result<void, SinkFailure> opened = open(out, {worker, options_.incarnation}, keys);
     if (opened) return &outs_.emplace(worker, std::move(out)).first->second;
-    if (!opened.error().is_of_stream && !error_) error_ = opened.error().error;
+    if (!opened.error().is_of_stream && status_) status_ = opened.error().error;
     refused_.emplace(worker, std::move(opened).error().error);
   }
   left_out_.without_sinks += events;
@@ -119,8 +119,7 @@ Result<void> StreamRelay::flush(Clock::TimePoint until) {
   for (auto& [worker, out] : outs_) {
     if (Result<void> flushed = out.manager->flush(until); !flushed) return flushed;
   }
-  if (error_) return *error_;
-  return {};
+  return status_;
 }
 
 std::vector<events::EventCounters> StreamRelay::counters() const {

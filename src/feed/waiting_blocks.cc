@@ -1,3 +1,6 @@
+// A run that no longer expects blocks may still be needed: its names lead from a parent to waiting children.
+// keepers_ names one such run per name, `needed` counts its waiting names, and sweep() frees runs that reach
+// zero.
 #include "feed/waiting_blocks.h"
 
 #include <algorithm>

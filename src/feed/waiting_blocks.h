@@ -1,9 +1,9 @@
-// WaitingBlocks: what an engine said of blocks that cannot be placed yet: runs whose parent is not known, and
-// names that were stored in a tier without tokens. Bounded in number, and in bytes by a budget that several
-// may share: the oldest give way. What would not fit even then, because others hold the bytes, is not taken.
+// WaitingBlocks: blocks of an engine that cannot be placed yet: runs with an unknown parent, and names stored
+// in a tier without tokens (placeholders). Bounded in number, and in bytes by a shared budget: the oldest are
+// dropped first. A run that does not fit even then, because others hold the bytes, is refused.
 //
-// A run whose blocks are all gone is kept for those who wait behind one of its names, and no longer. Of
-// several such runs with the same name one is kept for it.
+// A run whose blocks are all gone is kept only while another run or placeholder waits behind one of its
+// names. Of several such runs with the same name one is kept.
 //
 // Thread safety: thread-compatible.
 // Complexity:    O(log n) per run and per name.
@@ -31,13 +31,13 @@ class WaitingBlocks {
   // The budget outlives it.
   WaitingBlocks(std::size_t limit, ByteBudget& budget) : limit_(limit), budget_(&budget) {}
 
-  // What a run, or a name without tokens, counts against the budget.
+  // What a run, or a placeholder, counts against the budget.
   static std::size_t bytes_of(const EngineRun& run);
   static constexpr std::size_t kPlaceholderBytes = 256;
 
-  // Returns how many blocks gave way; of a run that finds no room, all of its own. Requires: run.parent.
+  // Returns how many blocks were dropped; a refused run counts all of its own. Requires: run.parent.
   std::size_t add_run(const EngineRun& run);
-  // Of a name that waits for that tier already nothing changes.
+  // No effect if the name already waits for that tier.
   std::size_t add_placeholder(const EngineKey& key, std::size_t tier);
 
   // Takes the runs behind `parent`, the oldest first.
@@ -87,7 +87,7 @@ class WaitingBlocks {
   bool is_needed(const EngineKey& key) const {
     return by_parent_.contains(key) || placeholders_.contains(key);
   }
-  // Somebody waits for the name as the first, or nobody does any more.
+  // The first waiter for a name appears, or the last one is gone.
   void begin_need(const EngineKey& key);
   void end_need(const EngineKey& key);
   // All of its blocks are gone.

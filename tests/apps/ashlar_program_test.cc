@@ -22,7 +22,7 @@ namespace ashlar {
 namespace {
 
 Holder read_stream(const std::string& path) {
-  auto source = feed::FileSource::open({.path = path}).value();
+  auto source = feed::FileSource::create({.path = path}).value();
   Holder holder;
   feed::StreamReceiver receiver(*source, holder);
   while (receiver.poll({})) {
@@ -58,7 +58,7 @@ TEST(AshlarProgram, RelaysSeveralWorkersIntoOneFile) {
               0);
   const Ended ended = run("relay --from file:" + folder.file("in") + " --to file:" + folder.file("out"));
   ASSERT_EQ(ended.status, 0) << ended.output;
-  auto source = feed::FileSource::open({.path = folder.file("out")}).value();
+  auto source = feed::FileSource::create({.path = folder.file("out")}).value();
   struct Workers final : feed::StreamListener {
     std::map<events::Worker, Held> held;
     void on_reset(const events::StreamId& stream) override { held[stream.worker].clear(); }

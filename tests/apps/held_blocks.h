@@ -31,7 +31,7 @@ inline void take_in(Held& held, std::span<const events::KvEvent> events) {
 inline Held held_after(const std::string& name, std::size_t messages) {
   auto session =
       feed::EngineSession::create(
-          feed::RecordingSource::open({.path = std::string(ASHLAR_TEST_DATA) + "/vllm/" + name + ".kvrec"})
+          feed::RecordingSource::create({.path = std::string(ASHLAR_TEST_DATA) + "/vllm/" + name + ".kvrec"})
               .value())
           .value();
   Held held;

@@ -55,7 +55,7 @@ class DamagedFileTest : public ::testing::Test {
   }
   Heard read() const {
     Heard heard;
-    auto source = FileSource::open({.path = path_});
+    auto source = FileSource::create({.path = path_});
     if (!source) return heard;
     heard.opened = true;
     while ((*source)->poll(heard, {})) continue;
@@ -217,7 +217,7 @@ TEST_F(DamagedFileTest, AReaderThatFollowsWaitsBehindDamageForTheNextBatch) {
   std::string damaged = good_;
   damaged[starts_[2] + 50] = static_cast<char>(damaged[starts_[2] + 50] ^ 1);
   write(damaged);
-  auto source = FileSource::open({.path = path_, .follow = true}).value();
+  auto source = FileSource::create({.path = path_, .follow = true}).value();
   Heard heard;
   EXPECT_EQ(source->poll(heard, {}).value(), 2u);
   EXPECT_EQ(source->poll(heard, {}).value(), 0u);
@@ -239,7 +239,7 @@ TEST_F(DamagedFileTest, ALongDamagedPlaceIsSearchedInSlices) {
   write(good_.substr(0, starts_[2]));
   std::filesystem::resize_file(path_, starts_[2] + kHole);  // takes no room on the disk
   std::ofstream(path_, std::ios::binary | std::ios::app) << last;
-  auto source = FileSource::open({.path = path_}).value();
+  auto source = FileSource::create({.path = path_}).value();
   Heard heard;
   std::size_t polls = 0;
   for (Result<std::size_t> came = 0; came; came = source->poll(heard, {})) ++polls;
@@ -253,7 +253,7 @@ TEST_F(DamagedFileTest, GapsBehindDamageAreRecoveredFromTheFile) {
   std::string damaged = good_;
   damaged[starts_[1] + 50] = static_cast<char>(damaged[starts_[1] + 50] ^ 1);
   write(damaged);
-  auto source = FileSource::open({.path = path_}).value();
+  auto source = FileSource::create({.path = path_}).value();
   Heard heard;
   while (source->poll(heard, {})) continue;
   Heard again;

@@ -39,7 +39,7 @@ class FileFeedTest : public ::testing::Test {
       ASSERT_TRUE(sink->publish(batch(written_ * 3, written_).view()));
   }
   std::vector<OwnedBatch> replay(std::uint64_t* damaged = nullptr) {
-    auto source = FileSource::open({.path = path_}).value();
+    auto source = FileSource::create({.path = path_}).value();
     Collector collector;
     for (;;) {
       const Result<std::size_t> came = source->poll(collector, {});
@@ -68,7 +68,7 @@ TEST_F(FileFeedTest, WhatWasRecordedIsReplayed) {
 
 TEST_F(FileFeedTest, AFollowedFileThatIsReplacedIsReadFromItsStart) {
   record(3);
-  auto source = FileSource::open({.path = path_, .follow = true}).value();
+  auto source = FileSource::create({.path = path_, .follow = true}).value();
   Collector collector;
   ASSERT_EQ(source->poll(collector, {}).value(), 3u);
   std::filesystem::rename(path_, path_ + ".old");
@@ -91,7 +91,7 @@ TEST_F(FileFeedTest, AFollowedFileThatIsReplacedIsReadFromItsStart) {
 
 TEST_F(FileFeedTest, AFollowedFileThatBecomesShorterIsReadFromItsStart) {
   record(3);
-  auto source = FileSource::open({.path = path_, .follow = true}).value();
+  auto source = FileSource::create({.path = path_, .follow = true}).value();
   Collector collector;
   ASSERT_EQ(source->poll(collector, {}).value(), 3u);
   std::filesystem::resize_file(path_, 0);
@@ -133,9 +133,9 @@ TEST_F(FileFeedTest, ADamagedBatchIsCountedAndTheNextIsRead) {
 }
 
 TEST_F(FileFeedTest, WhatIsNoRecordingIsRefused) {
-  EXPECT_EQ(FileSource::open({.path = path_}).error().code(), ErrorCode::kNotFound);
+  EXPECT_EQ(FileSource::create({.path = path_}).error().code(), ErrorCode::kNotFound);
   std::ofstream(path_) << "something else entirely";
-  EXPECT_EQ(FileSource::open({.path = path_}).error().code(), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(FileSource::create({.path = path_}).error().code(), ErrorCode::kInvalidArgument);
   EXPECT_EQ(FileSink::create({.path = path_, .append = true}).error().code(), ErrorCode::kInvalidArgument);
   std::string text;
   std::ifstream(path_) >> text;
@@ -146,8 +146,8 @@ TEST_F(FileFeedTest, WhatIsNoRecordingIsRefused) {
 TEST_F(FileFeedTest, APipeIsRefusedAndNotWaitedFor) {
   const std::string pipe = path_ + ".pipe";
   ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
-  EXPECT_FALSE(FileSource::open({.path = pipe}));
-  EXPECT_FALSE(RecordingSource::open({.path = pipe}));
+  EXPECT_FALSE(FileSource::create({.path = pipe}));
+  EXPECT_FALSE(RecordingSource::create({.path = pipe}));
 }
 
 TEST_F(FileFeedTest, ADiskThatIsFullTakesNothingAndTheFileStaysWhole) {
@@ -162,7 +162,7 @@ TEST_F(FileFeedTest, AGapInARecordingIsRecoveredFromWhatCameBefore) {
   OwnedBatch snapshot = batch(9, 0);
   snapshot.head.kind = events::BatchKind::kSnapshot;
   ASSERT_TRUE(sink->publish(snapshot.view()));
-  auto source = FileSource::open({.path = path_, .batches_per_poll = 2}).value();
+  auto source = FileSource::create({.path = path_, .batches_per_poll = 2}).value();
   PresenceListener listener;
   StreamReceiver receiver(*source, listener);
   ASSERT_TRUE(receiver.poll({}));
@@ -176,7 +176,7 @@ TEST_F(FileFeedTest, RecoveringReadsWhatReachesBackAndNothingElse) {
   auto sink = FileSink::create({.path = path_}).value();
   for (const std::uint64_t number : {0, 1, 2, 5, 6, 9})
     ASSERT_TRUE(sink->publish(batch(number * 3, number).view()));
-  auto source = FileSource::open({.path = path_}).value();
+  auto source = FileSource::create({.path = path_}).value();
   const events::StreamId stream = batch(0, 0).head.stream;
   Collector none;
   EXPECT_FALSE(source->recover(stream, 0, none).value()) << "before anything was read";
@@ -202,7 +202,7 @@ TEST_F(FileFeedTest, ASnapshotHelpsWhenAllItsPartsAreThere) {
   part.head.kind = events::BatchKind::kSnapshot;
   part.head.parts = 2;
   ASSERT_TRUE(sink->publish(part.view()));
-  auto source = FileSource::open({.path = path_, .follow = true}).value();
+  auto source = FileSource::create({.path = path_, .follow = true}).value();
   Collector heard;
   EXPECT_EQ(source->poll(heard, {}).value(), 1u);
   heard.batches.clear();
@@ -225,7 +225,7 @@ TEST_F(FileFeedTest, ARecordingFullOfGapsIsReplayed) {
     view.first = i * 8;
     ASSERT_TRUE(sink->publish(view));
   }
-  auto source = FileSource::open({.path = path_}).value();
+  auto source = FileSource::create({.path = path_}).value();
   struct Deaf final : StreamListener {
     void on_reset(const events::StreamId&) override {}
     void on_events(const events::EventBatch&) override {}
@@ -246,7 +246,7 @@ TEST_F(FileFeedTest, ABatchAboveTheLimitIsNeitherWrittenNorRead) {
   auto wide = FileSink::create({.path = path_, .append = true}).value();
   ASSERT_TRUE(wide->publish(large.view()));
   ASSERT_TRUE(wide->publish(batch(103, 5).view()));
-  auto source = FileSource::open({.path = path_, .max_batch_bytes = 4096}).value();
+  auto source = FileSource::create({.path = path_, .max_batch_bytes = 4096}).value();
   Collector collector;
   while (source->poll(collector, {})) continue;
   EXPECT_EQ(collector.batches.size(), 2u);

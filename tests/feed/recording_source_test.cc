@@ -65,7 +65,7 @@ class RecordingSourceTest : public ::testing::Test {
     std::ofstream(path_, std::ios::binary | std::ios::trunc) << text;
   }
   Heard read(std::size_t max_message_bytes = std::size_t{1} << 20) const {
-    auto source = RecordingSource::open({.path = path_, .max_message_bytes = max_message_bytes}).value();
+    auto source = RecordingSource::create({.path = path_, .max_message_bytes = max_message_bytes}).value();
     Heard heard;
     for (;;) {
       Result<std::optional<EngineMessage>> received = source->receive(0ms);
@@ -129,7 +129,7 @@ TEST_F(RecordingSourceTest, WhatIsLostIsAGapOfTheSession) {
   std::string damaged = good_;
   damaged[places_[1].numbers[0]] = 77;
   write(damaged);
-  auto session = EngineSession::create(RecordingSource::open({.path = path_}).value()).value();
+  auto session = EngineSession::create(RecordingSource::create({.path = path_}).value()).value();
   std::vector<events::KvEvent> out;
   while (session.step(0ms, out)) continue;
   EXPECT_EQ(session.counters().gaps, 1u);
@@ -151,8 +151,8 @@ TEST_F(RecordingSourceTest, ALastMessageThatWasNotFinishedIsNoDamage) {
 }
 
 TEST_F(RecordingSourceTest, WhatIsNoMessageIsSkippedAndCounted) {
-  EXPECT_EQ(RecordingSource::open({.path = "/nowhere/at.all"}).error().code(), ErrorCode::kNotFound);
-  EXPECT_EQ(RecordingSource::open({.path = folder_.path()}).error().code(), ErrorCode::kNotFound);
+  EXPECT_EQ(RecordingSource::create({.path = "/nowhere/at.all"}).error().code(), ErrorCode::kNotFound);
+  EXPECT_EQ(RecordingSource::create({.path = folder_.path()}).error().code(), ErrorCode::kNotFound);
   write(std::string("\1\0\0\0\0\0\0\0", 8));
   EXPECT_EQ(read().damaged, 1u);
   write(std::string("\1\0\0\0\0\0\0\0", 8) + good_);
@@ -177,7 +177,7 @@ TEST_F(RecordingSourceTest, AReplayThatIsCutIsAskedForAgain) {
   write(good_.substr(places_.back().begin));
   for (const std::size_t budget : {std::size_t{1}, all_[0].bytes() * 2, std::size_t{1} << 20}) {
     auto source =
-        RecordingSource::open({.path = path_, .replay_path = replay, .max_replay_bytes = budget}).value();
+        RecordingSource::create({.path = path_, .replay_path = replay, .max_replay_bytes = budget}).value();
     const EngineReplay first = source->replay(0).value();
     EXPECT_EQ(first.is_cut, first.messages.size() < all_.size());
     auto session = EngineSession::create(std::move(source)).value();

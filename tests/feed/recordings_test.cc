@@ -141,7 +141,7 @@ TEST_P(Recordings, PredictWhatTheEngineFindsInItsCache) {
 }
 
 TEST_P(Recordings, FillAnIndexThroughASession) {
-  auto source = RecordingSource::open({.path = kFolder + GetParam() + ".kvrec"});
+  auto source = RecordingSource::create({.path = kFolder + GetParam() + ".kvrec"});
   ASSERT_TRUE(source) << source.error();
   auto session = EngineSession::create(*std::move(source),
                                        {.ingest = {.worker = kRecordedWorker, .block_size = block_size_}});
@@ -221,7 +221,7 @@ TEST(RecordingReplay, FillsAGapOfTheLiveRecording) {
   }
   const auto run = [&](const std::string& live, const std::string& replay, EngineSessionCounters& counters) {
     PresenceBook book;
-    auto source = RecordingSource::open({.path = live, .replay_path = replay});
+    auto source = RecordingSource::create({.path = live, .replay_path = replay});
     auto session = EngineSession::create(*std::move(source), {});
     for (std::vector<KvEvent> out; session->step(0ms, out); out.clear()) book.apply(out);
     counters = session->counters();

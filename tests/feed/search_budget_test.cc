@@ -132,7 +132,7 @@ TEST_F(HostileFileTest, WhatCandidatesReadIsLimitedByTheLengthOfTheFile) {
 
 TEST_F(HostileFileTest, ASourceGivesItsCallerATurnWhileItSearches) {
   write(header_ + repeated(number(kMaxRecord) + "AKEV", kHostile) + frame_);
-  auto source = FileSource::open({.path = path_, .max_batch_bytes = kMaxRecord}).value();
+  auto source = FileSource::create({.path = path_, .max_batch_bytes = kMaxRecord}).value();
   struct Counting final : BatchConsumer {
     void on_batch(const events::EventBatch&) override { ++batches; }
     std::size_t batches = 0;
@@ -194,7 +194,7 @@ TEST_F(HostileRecordingTest, WhatCandidatesReadIsLimitedAndTheCallerHasATurn) {
   // The head of a message whose payload is no batch, and behind which none follows.
   const std::string head = number(3) + number(0) + number(8) + std::string(8, '\1') + number(kMaxRecord);
   write(repeated(head, kHostile) + good());
-  const auto reader = RecordingReader::open(path_, kMaxRecord).value();
+  const auto reader = RecordingReader::create(path_, kMaxRecord).value();
   std::size_t messages = 0;
   std::size_t turns = 0;
   while (!reader->has_ended()) {
@@ -213,7 +213,7 @@ TEST_F(HostileRecordingTest, WhatCandidatesReadIsLimitedAndTheCallerHasATurn) {
 TEST_F(HostileRecordingTest, MessagesThatAreSkippedGiveTheCallerATurnToo) {
   const std::string marker = number(3) + number(0) + number(8) + std::string(8, '\xff') + number(0);
   write(repeated(marker, 2 * SearchBudget::kSlice / SearchBudget::kVisit * marker.size()) + good());
-  auto source = RecordingSource::open({.path = path_}).value();
+  auto source = RecordingSource::create({.path = path_}).value();
   std::size_t turns = 0;
   std::size_t messages = 0;
   for (auto got = source->receive({}); got; got = source->receive({})) ++(*got ? messages : turns);

@@ -1,10 +1,12 @@
-// AccessSampler: which blocks are hit, by looking at one hit of many.
+// AccessSampler: which blocks are hit, estimated from a sample of hits.
 //
-// Every `every`-th hit of a thread is counted for its block, `every` times; the rest cost an addition. Nobody
-// waits or allocates: a hit that meets another thread's, or finds the table full, is left out and counted in
-// missed(). report() turns what was seen into Access events and begins anew.
+// Every `every`-th hit of a thread counts `every` times for its block; other hits cost one addition. note()
+// never waits or allocates: a hit that collides with another thread's, or finds the table full, is dropped
+// and counted in missed(). report() turns the sample into Access events and starts a new one.
 //
 // Thread safety: thread-safe.
+// Complexity:    note() is O(hits / every); report() is O(capacity). Memory: 2 * capacity cells, taken at
+//                construction.
 #pragma once
 
 #include <atomic>
@@ -21,7 +23,7 @@ class AccessSampler {
  public:
   struct Options {
     std::uint32_t every = 64;     // 1: every hit
-    std::size_t capacity = 8192;  // blocks between two reports; what comes then is missed
+    std::size_t capacity = 8192;  // blocks between two reports; more are missed
   };
   AccessSampler() : AccessSampler(Options{}) {}
   explicit AccessSampler(const Options& options);
@@ -50,7 +52,7 @@ class AccessSampler {
   const std::uint64_t every_;
   const std::size_t capacity_;
   std::atomic<std::uint64_t> missed_{0};
-  Mutex mu_;                                        // only ever tried by those who are hit
+  Mutex mu_;                                        // note() only tries it, and never waits
   std::vector<Cell> cells_ ASHLAR_GUARDED_BY(mu_);  // open addressing; never grows
   std::size_t used_ ASHLAR_GUARDED_BY(mu_) = 0;
 };

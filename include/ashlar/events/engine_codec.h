@@ -1,16 +1,16 @@
-// EngineBatch: what an inference engine publishes about its cache, and its wire format: the msgpack batches of vLLM
-// (events as maps, or as arrays in older versions) and SGLang.
+// EngineBatch: what an inference engine publishes about its cache, and its wire format: the msgpack batches
+// of vLLM (events as maps, or as arrays in older versions) and SGLang.
 //
-// A batch is [timestamp, events, rank?]. Names are unsigned or negative integers of any width, or digests; token_ids
-// are integers or pairs. Unknown keys, and elements behind the known positions of an array, are skipped; an event
-// with an unknown tag is kept as kUnknown. Events are decoded as the engine sent them; nothing is checked against
-// earlier events (EngineIngest does that, feed/engine_session.h).
+// A batch is [timestamp, events, rank?]. Names are unsigned or negative integers of any width, or digests;
+// token_ids are integers or pairs. Unknown keys, and elements behind the known positions of an array, are
+// skipped; an event with an unknown tag is kept as kUnknown. Events are decoded as the engine sent them;
+// nothing is checked against earlier events (EngineIngest does that, feed/engine_session.h).
 //
 // The arrays of all events lie together in the batch, so decoding into a used batch allocates nothing.
 //
 // Thread safety: EngineBatch is thread-compatible; the functions are free functions.
-// Complexity:    decoding is O(bytes), without recursion; memory is at most `max_bytes`, and a reused batch allocates
-//                nothing once it is large enough (except for long extra keys).
+// Complexity:    decoding is O(bytes), without recursion; memory is at most `max_bytes`, and a reused batch
+//                allocates nothing once it is large enough (except for long extra keys).
 #pragma once
 
 #include <cstddef>

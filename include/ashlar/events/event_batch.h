@@ -1,11 +1,12 @@
-// EventBatch: a run of events of one stream, as sinks publish it and feeds deliver it.
+// EventBatch: consecutive events of one stream, as sinks publish and feeds deliver them.
 //
-// A stream is one life of one worker. Its events are numbered from 0 without holes, whatever batches they
-// travel in: a batch says the number of its first event, and the next one begins where it ended. A snapshot
-// is the whole state of a stream just before an event, cut into parts: it does not advance the numbers, and
-// it replaces everything a listener knew of the worker.
+// A stream is one incarnation of one worker. Its events are numbered from 0 without holes, however they are
+// batched: a batch carries the number of its first event, and the next batch starts where it ended. A
+// snapshot is the whole state of a stream just before an event, cut into parts. It does not advance the
+// numbers, and it replaces everything a listener knew of the worker.
 //
-// Thread safety: plain values. A batch refers to memory of whoever made it.
+// Thread safety: plain values. An EventBatch refers to memory that its maker owns; OwnedBatch owns its
+//                memory.
 #pragma once
 
 #include <compare>
@@ -25,14 +26,14 @@ namespace ashlar::events {
 
 struct StreamId {
   Worker worker;
-  std::uint64_t incarnation = 0;  // of the worker's lives the larger is the later one
+  std::uint64_t incarnation = 0;  // increases on every restart of the worker
 
   friend auto operator<=>(const StreamId&, const StreamId&) = default;
 };
 
-// How the blocks of a stream are named. Listeners refuse streams whose keys are not theirs.
+// How the blocks of a stream are named. A listener refuses streams with other keys than its own.
 struct StreamKeys {
-  std::uint64_t scheme = 0;  // tokens::HashScheme::fingerprint(); 0: the producer did not say
+  std::uint64_t scheme = 0;  // tokens::HashScheme::fingerprint(); 0: unknown
   tokens::NamespaceFingerprint name_space = {};
   std::uint32_t block_size = 0;  // tokens
 
@@ -67,7 +68,7 @@ struct EventBatch {
   std::uint64_t end() const noexcept { return kind == BatchKind::kEvents ? first + events.size() : first; }
 };
 
-// What a copy of the batch takes in memory, with what the allocator adds.
+// Memory that a copy of the batch takes, allocator overhead included.
 inline std::size_t memory_of(const EventBatch& batch) noexcept {
   constexpr std::size_t kBatch = 256;
   constexpr std::size_t kName = 32;
@@ -99,25 +100,26 @@ struct OwnedBatch {
   }
 };
 
-// Who publishes batches: the far end of an EventManager. Called by one thread at a time, never under a lock,
-// and never on a path of inference: it may wait for a wire, within bounds of its own.
+// Publishes the batches of an EventManager. A user's own transport implements it. Called by one thread at a
+// time, never under a lock and never on an inference path: it may wait for the network, within its own
+// limits.
 class BatchSink {
  public:
   virtual ~BatchSink() = default;
-  // Errors: the batch did not go out; the caller keeps it, and offers it or a snapshot later. kCapacity: it
-  // is too large; a snapshot in parts is offered again from its first part on.
+  // Errors: the batch was not sent; the caller keeps it and retries it, or a snapshot, later. kCapacity: it
+  // is too large; a snapshot in parts is retried from its first part.
   virtual Result<void> publish(const EventBatch& batch) = 0;
-  // Waits until what was published has really gone out, where publish() only begins it. Errors: kTimeout;
-  // kUnavailable.
+  // Waits until published batches are delivered, for sinks whose publish() only starts the delivery. Errors:
+  // kTimeout; kUnavailable.
   virtual Result<void> flush(Clock::TimePoint until) {
     static_cast<void>(until);
     return {};
   }
-  // For logs and status; asked once.
+  // For logs and status; called once.
   virtual std::string describe() const = 0;
 };
 
-// Who can say at any time what a stream adds up to: feeds that answer requests for snapshots ask it.
+// Gives the current state of a stream. Feeds that answer requests for snapshots call it.
 class SnapshotSource {
  public:
   virtual ~SnapshotSource() = default;

@@ -1,9 +1,10 @@
-// EventLog: a bounded ring of events between the transition that makes them and the EventSink that takes them.
+// EventLog: a bounded ring of events between the transition that makes them and the EventSink that takes
+// them.
 //
-// The producer appends inside its own critical section: no allocation, no wait, no call out. When the ring is full
-// the event is dropped and counted, and the sink sees one kResync record in its place. The drain calls the sink
-// outside every lock. At most one drain runs at a time: a second caller returns at once, and the running drain
-// delivers its events too.
+// The producer appends inside its own critical section: no allocation, no wait, no call out. When the ring is
+// full the event is dropped and counted, and the sink sees one kResync record in its place. The drain calls
+// the sink outside every lock. At most one drain runs at a time: a second caller returns at once, and the
+// running drain delivers its events too.
 //
 // Thread safety: append() is confined to the owner's lock; drain() and the counters are thread-safe.
 // Complexity:    append() is O(1), drain() O(events). Memory: capacity() records, taken at construction.
@@ -20,7 +21,8 @@
 
 namespace ashlar::events {
 
-// Receives the events of an EventLog. Called by the drain, one call at a time, never under a lock of Ashlar's.
+// Receives the events of an EventLog. Called by the drain, one call at a time, never under a lock of
+// Ashlar's.
 class EventSink {
  public:
   virtual ~EventSink() = default;
@@ -36,25 +38,25 @@ class EventLog {
   EventLog(const EventLog&) = delete;
   EventLog& operator=(const EventLog&) = delete;
 
-  // A log has one producer at a time. False when it has one already.
+  // A log has one producer at a time. Returns false if it already has one.
   [[nodiscard]] bool claim() noexcept { return !claimed_.exchange(true, std::memory_order_acquire); }
-  // The producer has appended its last; another may claim the log, and its numbers go on.
+  // The producer is done; another may claim the log, and the numbering continues.
   void release_claim() noexcept { claimed_.store(false, std::memory_order_release); }
 
-  // Gives the event its sequence number and keeps it, or drops and counts it when the ring is full.
+  // Numbers the event and keeps it; drops and counts it if the ring is full.
   // Requires: the producer's lock, the same for every call; see claim().
   void append(const KvEvent& event) noexcept;
 
-  // Delivers everything that is in the log, in order, in batches. Returns how many records went to the sink;
-  // 0 when another drain is running. The sink may use the manager that fills this log.
+  // Delivers all events of the log, in order, in batches. Returns how many records the sink got; 0 if another
+  // drain is running. The sink may use the manager that fills this log.
   std::size_t drain(EventSink& sink);
 
   std::size_t capacity() const noexcept { return mask_ + 1; }
-  // Records that wait for a drain.
+  // Records waiting for a drain.
   std::size_t pending() const noexcept;
   // Events dropped since the start because the ring was full.
   std::uint64_t lost() const noexcept { return lost_total_.load(std::memory_order_relaxed); }
-  // Sequence number that the next event gets.
+  // Sequence number of the next event.
   std::uint64_t next_sequence() const noexcept { return next_sequence_.load(std::memory_order_relaxed); }
 
  private:
@@ -75,7 +77,7 @@ class EventLog {
   // Written by the drain.
   alignas(64) std::atomic<std::uint64_t> tail_{0};
   std::atomic<bool> draining_{false};
-  std::uint64_t refused_ = 0;  // events that a sink threw at; only the running drain looks at it
+  std::uint64_t refused_ = 0;  // events of a call in which the sink threw; used only by the running drain
   // acquire / release: one producer's appends happen before the next one's.
   std::atomic<bool> claimed_{false};
 };

@@ -1,16 +1,17 @@
 // IndexSink: what a routing index learns from workers, with the values it is told in: Worker, BlockName,
-// BlocksStored. Ingest (engine streams, gaps, reference counts) writes to it; an index implements it; the dump of
-// an index is a sequence of these calls.
+// BlocksStored. Ingest (engine streams, gaps, reference counts) writes to it; an index implements it; the
+// dump of an index is a sequence of these calls.
 //
-// Names. An engine names its blocks by its own hashes. A name means something only within one (worker, rank): two
-// workers may name the same content differently, and one name may mean different content on two workers. Content
-// is identified by the path of local hashes from the start of the sequence. Within one worker a name means one
-// content, in all tiers; two names may mean the same content.
+// Names. An engine names its blocks by its own hashes. A name means something only within one (worker, rank):
+// two workers may name the same content differently, and one name may mean different content on two workers.
+// Content is identified by the path of local hashes from the start of the sequence. Within one worker a name
+// means one content, in all tiers; two names may mean the same content.
 //
-// Presence is a set per (worker, tier, content). A content leaves a tier when the worker's last name for it in
-// that tier is removed.
+// Presence is a set per (worker, tier, content). A content leaves a tier when the worker's last name for it
+// in that tier is removed.
 //
-// Thread safety: thread-compatible unless an implementation says more. Calls for one worker must come in order.
+// Thread safety: thread-compatible unless an implementation says more. Calls for one worker must come in
+//                order.
 #pragma once
 
 #include <compare>
@@ -56,14 +57,14 @@ struct BlocksStored {
   // The block before the first one, by a name that this worker holds in any tier; nothing at the start of a
   // sequence.
   std::optional<BlockName> parent;
-  // Position of the first block, where the producer knows it. It is checked: 0 without a parent, the parent's
-  // + 1 else.
+  // Position of the first block, if the producer knows it. It is checked: 0 without a parent, otherwise the
+  // parent's + 1.
   std::optional<std::uint32_t> start_position;
   std::span<const StoredBlock> blocks;
 };
 
-// What became of a store. Everything but kApplied leaves the index as it was; of several faults the first in
-// this order is reported, but that an index may find that it is full before it looks at names.
+// The outcome of a store. Everything except kApplied leaves the index unchanged. Of several faults the first
+// in this order is reported, except that kFull may come before faults of names.
 enum class StoreVerdict : std::uint8_t {
   kApplied,
   kEmpty,          // no blocks
@@ -100,10 +101,10 @@ class IndexSink {
 
   // All blocks of the event, or none.
   virtual StoreVerdict store(const BlocksStored& event) = 0;
-  // Takes names away from one tier of a worker. A name that the worker does not hold there is counted and
+  // Removes names from one tier of a worker. A name that the worker does not hold there is counted and
   // skipped. Returns how many names were removed.
   virtual std::size_t remove(const Worker& worker, StorageTier tier, std::span<const BlockName> names) = 0;
-  // The worker holds nothing any more, in any tier; it may come back.
+  // The worker holds nothing in any tier now; it may store again.
   virtual void clear(const Worker& worker) = 0;
   // All ranks of a worker are gone.
   virtual void remove_worker(WorkerId worker) = 0;

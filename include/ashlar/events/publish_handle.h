@@ -1,17 +1,17 @@
-// PublishHandle: the right of one (block, tier) to be known. Taking the first handle of a (hash, tier) says
-// Stored, dropping the last one says Removed; those between say nothing. For engines and storages that keep
-// blocks of their own: a BlockManager says the same by itself, from the transitions of its slots.
+// PublishHandle: keeps one (block, tier) published. Taking the first handle of a (hash, tier) publishes
+// Stored, dropping the last one publishes Removed. For engines and storages that manage their own blocks: a
+// BlockManager publishes from the transitions of its slots.
 //
-// Publisher: a scope. Handles taken from it become known together when it ends, in the order in which they
-// were taken, as one run of events. A handle that is dropped before that was never there.
+// Publisher: a scope. Its handles are published together when it ends, in the order in which they were taken,
+// as one run of events. A handle that is dropped before is never published.
 //
 //   events::Publisher batch = manager->publisher();
 //   for (const KvEvent& block : blocks) handles.push_back(batch.publish(block));
 //   batch.commit();                       // or the end of its scope
 //
 // Thread safety: handles may be taken and dropped by any thread; one Publisher is confined. They may outlive
-// the EventManager that gave them, and then say nothing.
-// Complexity:    one short critical section each, nobody waits for a sink; no allocation but the table's.
+//                the EventManager, and then publish nothing.
+// Complexity:    one short critical section each, never waiting for a sink; only the table allocates.
 #pragma once
 
 #include <cstddef>
@@ -29,7 +29,7 @@ struct PublishedBlock;
 
 class PublishHandle {
  public:
-  PublishHandle() = default;  // of nothing
+  PublishHandle() = default;  // holds no block
   PublishHandle(PublishHandle&& other) noexcept
       : table_(std::exchange(other.table_, nullptr)), block_(std::exchange(other.block_, nullptr)) {}
   PublishHandle& operator=(PublishHandle&& other) noexcept {
@@ -51,7 +51,7 @@ class PublishHandle {
   PublishHandle(detail::PublishTable* table, detail::PublishedBlock* block) noexcept
       : table_(table), block_(block) {}
 
-  detail::PublishTable* table_ = nullptr;  // which lives while a handle does
+  detail::PublishTable* table_ = nullptr;  // kept alive by its handles
   detail::PublishedBlock* block_ = nullptr;
 };
 
@@ -61,9 +61,9 @@ class Publisher {
   Publisher& operator=(Publisher&&) = delete;
   ~Publisher() { commit(); }
 
-  // As EventManager::publish(), but for the moment.
+  // As EventManager::publish(), but published by commit().
   [[nodiscard]] PublishHandle publish(const KvEvent& block);
-  // Everything taken so far becomes known. The scope goes on.
+  // Publishes all handles taken so far. The scope stays usable.
   void commit() noexcept;
 
  private:

@@ -1,6 +1,6 @@
 // Tier: where a block lives.
 //
-//   G1, G2, ...   empty tag types with an index and a name, so that guards of different tiers are different types
+//   G1, G2, ...   empty tag types with an index and a name: guards of different tiers are different types
 //   TierId        the same as a value, for events, presence and tables
 //   StorageTier   what routing distinguishes: device, host, disk, external, from the fastest to the slowest
 //

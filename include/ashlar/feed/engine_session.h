@@ -1,9 +1,10 @@
 // EngineSession and EngineIngest: from the messages of an inference engine to exact presence.
 //
-//   EngineSource ── messages ──► EngineSession ── batches in order, once ──► EngineIngest ── KvEvents ──► IndexFeeder, StreamRelay
+//   EngineSource ──► EngineSession ──► EngineIngest ──► IndexFeeder, StreamRelay
+//       messages    each once, in order    KvEvents
 //
-// EngineSession follows one publisher without silent loss; EngineIngest turns batches into 0 -> 1 and 1 -> 0 changes. Programs
-// with a decoder of their own use EngineIngest alone.
+// EngineSession follows one publisher without silent loss; EngineIngest turns batches into 0 -> 1 and 1 -> 0
+// changes. Programs with a decoder of their own use EngineIngest alone.
 #pragma once
 
 #include <cstddef>
@@ -30,16 +31,16 @@ class EngineRank;
 struct EngineIngestOptions {
   events::WorkerId worker = {};
   tokens::HashScheme scheme = {};
-  tokens::Salt salt = {};                 // where the engine names no LoRA adapter or no cache salt
-  std::uint32_t block_size = 0;           // tokens; 0: of each group, what its first store has
-  std::vector<std::uint32_t> ranks = {};  // those that count; none: all
+  tokens::Salt salt = {};                 // used where the engine names no LoRA adapter or cache salt
+  std::uint32_t block_size = 0;           // tokens; 0: taken from the first store of each group
+  std::vector<std::uint32_t> ranks = {};  // ranks to follow; empty: all
   std::uint32_t max_ranks = 1024;
   std::uint32_t max_groups = 64;       // of layers, of a rank
   std::uint32_t max_waiting = 65'536;  // blocks of a rank without their parent, and as many without tokens
-  // What waits, with tokens, salts and extra keys, of all ranks together.
+  // Waiting blocks of all ranks, with tokens, salts and extra keys.
   std::size_t max_waiting_bytes = std::size_t{256} << 20;
-  // Of a LoRA name or a cache salt, which stay with the blocks that they name. Events with longer ones are
-  // left out.
+  // Limit of a LoRA name or cache salt, which are kept with their blocks. Events with longer ones are
+  // skipped.
   std::uint32_t max_salt_bytes = 4096;
   bool full_reports = true;
 
@@ -47,77 +48,75 @@ struct EngineIngestOptions {
   Result<void> validate() const;
 };
 
-// Blocks, but where it says events.
+// In blocks unless the comment says otherwise.
 struct EngineIngestCounters {
   std::uint64_t batches = 0;       // batches
   std::uint64_t events = 0;        // events
   std::uint64_t stored = 0;        // 0 -> 1
   std::uint64_t removed = 0;       // 1 -> 0
-  std::uint64_t repeated = 0;      // stored, and there already
-  std::uint64_t released = 0;      // removed, and another copy is left
-  std::uint64_t reannounced = 0;   // taken for a full report
+  std::uint64_t repeated = 0;      // stored again
+  std::uint64_t released = 0;      // removed, with another copy left
+  std::uint64_t reannounced = 0;   // part of a full report
   std::uint64_t placeholders = 0;  // stored without tokens
-  std::uint64_t waited = 0;        // came before what they need
+  std::uint64_t waited = 0;        // arrived before their parent or tokens
   std::uint64_t resolved = 0;      // of these: placed later
-  std::uint64_t cancelled = 0;     // of these: removed or cleared before
-  std::uint64_t overflowed = 0;    // of these: gave way to newer ones
+  std::uint64_t cancelled = 0;     // of these: removed or cleared first
+  std::uint64_t overflowed = 0;    // of these: dropped for newer ones
   std::uint64_t unknown_removals = 0;
   std::uint64_t clears = 0;             // events
-  std::uint64_t unknown_events = 0;     // events with a tag that is not known
+  std::uint64_t unknown_events = 0;     // events with an unknown tag
   std::uint64_t unknown_mediums = 0;    // events
-  std::uint64_t external = 0;           // events about blocks of others (locality, ownership)
+  std::uint64_t external = 0;           // events about blocks of other workers (locality, ownership)
   std::uint64_t other_ranks = 0;        // batches
   std::uint64_t other_groups = 0;       // stores in groups beyond max_groups
   std::uint64_t wrong_block_sizes = 0;  // events
   std::uint64_t short_tokens = 0;       // events with fewer tokens than their names need
   std::uint64_t long_salts = 0;         // events with a LoRA name or salt above max_salt_bytes
-  std::uint64_t collisions = 0;         // events that ended at a name with other content
+  std::uint64_t collisions = 0;         // events cut at a name with other content
   std::uint64_t ambiguous_parents = 0;  // events
-  std::uint64_t too_deep = 0;           // events that ended at the last position a name can have
+  std::uint64_t too_deep = 0;           // events cut at the last possible position
 
   friend bool operator==(const EngineIngestCounters&, const EngineIngestCounters&) = default;
 };
 
-// EngineIngest: turns the untidy stream of an inference engine into exact presence: KvEvents that say each 0
-// -> 1 and each 1 -> 0 change of (name, group, tier) once, parents before children.
+// EngineIngest: turns the raw stream of an inference engine into exact presence: KvEvents that report each 0
+// -> 1 and 1 -> 0 change of (name, group, tier) once, parents before children.
 //
-// An engine stores one block several times and removes it as often (device blocks are counted; lower tiers
-// are sets), names blocks that nobody knows yet, announces children before parents, and names an offloaded
-// block without its tokens. What cannot be placed yet waits, within max_waiting and max_waiting_bytes; what
-// is wrong is counted and left out, and the rest of its batch applies.
-// KvEvent::hash is the chain hash of the tokens under Options::scheme; LoRA names and cache salts, which
-// engines publish with block 0 only, pass from parents to children. Images enter the local hash as routers
-// compute it (tokens/router_hash.h).
+// An engine stores a block several times and removes it as often (device blocks are counted; lower tiers are
+// sets), refers to unknown blocks, announces children before parents, and names offloaded blocks without
+// tokens. Blocks that cannot be placed yet wait, within max_waiting and max_waiting_bytes; invalid events are
+// counted and skipped, and the rest of their batch is applied. KvEvent::hash is the chain hash of the tokens
+// under Options::scheme; LoRA names and cache salts, which engines publish with block 0 only, pass from
+// parents to children. Images enter the local hash as routers compute it (tokens/router_hash.h).
 //
 // Full reports. An engine that is asked for them (vLLM: kv_cache_report_mode=full) announces the blocks of a
-// cache hit again from block 0, and never removes them for that. A store is taken for such a report, and not
-// counted, when it is of the device tier, has no parent, and names only blocks that are held there: a hit
-// consists of these. From the first report on, and after a loss, also those blocks of a mixed store that are
-// held are not counted again. What stays open: an engine that really computed the first blocks of a sequence
-// a second time says the same words (a prompt of exactly one block, sent again; two requests whose first
-// block fills in the same step; requests that ignore the cache; hits that another group of layers refused).
-// The second copy is then not counted: the block is reported as gone with the first removal, though a copy is
-// left until the second one, which is counted in `unknown_removals`. So it errs towards absent, never towards
-// a block that is not there. The next store or report of the block corrects it, and a clear puts everything
-// right. Where no request asks for full reports, Options::full_reports = false counts every store exactly.
+// cache hit again from block 0, and never removes them for that. A store counts as such a report, and not as
+// a copy, if it is in the device tier, has no parent, and names only blocks held there, as a hit does. From
+// the first report on, and after a loss, held blocks of a mixed store are not counted again either. The limit
+// of this rule: an engine that computes the first blocks of a sequence a second time sends the same message
+// (a prompt of exactly one block, sent again; two requests whose first block fills in the same step; requests
+// that bypass the cache; hits that another group of layers refused). The second copy is then not counted: the
+// first removal reports the block as gone although a copy remains, and the second removal counts in
+// `unknown_removals`. So errors are always towards absent. The next store or report of the block corrects it,
+// and so does a clear. If no request asks for full reports, Options::full_reports = false counts every store
+// exactly.
 //
-// What else errs towards absent: a store that fell out of the waiting room; and a lower-tier block 0 that is
-// published without its extra keys by an engine that publishes them elsewhere: it waits until a device store
-// says which salt it has.
+// Two more cases err towards absent: a store that was evicted while it waited; and a lower-tier block 0
+// published without extra keys by an engine that publishes them elsewhere, which waits until a device store
+// gives its salt.
 //
-// Names mean something within a rank and a group of layers; a group that only slides over sequences may have
-// lost a parent, which is then looked for in groups with blocks of the same size. A name that comes with
-// other content than it has is refused (`collisions`), and so are children of it from then on
-// (`ambiguous_parents`): a path is never guessed.
+// Names are scoped to a rank and a group of layers. A sliding-window group may have lost a parent, which is
+// then looked up in groups with the same block size. A name that comes with different content is refused
+// (`collisions`), and so are its children from then on (`ambiguous_parents`): a path is never guessed.
 //
-// Of each event that comes out: `metadata` carries the rank and whether an index of prefixes wants it
-// (rank_of(), for_index()): groups of full attention do, sliding windows and state spaces are only tracked.
-// `sequence` counts the events of a rank.
+// In each event `metadata` carries the rank and whether a prefix index needs it (rank_of(), for_index()):
+// full-attention groups are needed, sliding windows and state spaces are only tracked. `sequence` counts the
+// events of a rank.
 //
 // Thread safety: thread-compatible.
-// Complexity:    O(tokens) per batch; clearing sorts, O(n log n). Memory: what is present, plus max_waiting
-//                blocks with their tokens in each of two waiting rooms, of all ranks together no more than
-//                max_waiting_bytes. The oldest give way (`overflowed`).
+// Complexity:    O(tokens) per batch; clearing sorts, O(n log n). Memory: what is present, plus at most
+//                max_waiting blocks without parent and as many without tokens per rank, together at most
+//                max_waiting_bytes. The oldest are dropped first (`overflowed`).
 class EngineIngest {
  public:
   // Errors: as EngineIngestOptions::validate().
@@ -126,14 +125,14 @@ class EngineIngest {
   EngineIngest& operator=(EngineIngest&&) noexcept;
   ~EngineIngest();
 
-  // Appends what the batch changes. A batch without a rank is of rank 0.
+  // Appends the changes of the batch. A batch without a rank belongs to rank 0.
   void apply(const events::EngineBatch& batch, std::vector<events::KvEvent>& out);
-  // Forgets what the rank holds, in every tier, and what waits: one kCleared of kAllTiers where it held
-  // something. Its stream may go on; what was learned about its groups stays.
+  // Forgets what the rank holds, in every tier, and what waits; emits one kCleared of kAllTiers if it held
+  // anything. The stream may continue; what was learned about its groups stays.
   void clear(std::uint32_t rank, std::vector<events::KvEvent>& out);
-  // Messages were lost: the same for all ranks.
+  // After a loss of messages: clear() for all ranks.
   void resync(std::vector<events::KvEvent>& out);
-  // Another engine follows, from its start: the same, and what was learned is forgotten.
+  // A new engine follows from its start: as resync(), and forgets what was learned.
   void reset(std::vector<events::KvEvent>& out);
 
   const EngineIngestOptions& options() const noexcept { return options_; }
@@ -141,9 +140,9 @@ class EngineIngest {
   // (name, group, tier)s, and blocks that wait, over all ranks.
   std::size_t present() const noexcept;
   std::size_t waiting() const noexcept;
-  // What those that wait count against max_waiting_bytes.
+  // Bytes counted against max_waiting_bytes.
   std::size_t waiting_bytes() const noexcept { return budget_->used(); }
-  // Why events were last left out, in words; empty: none was.
+  // Why events were last skipped; empty if none were.
   const std::string& last_refusal() const noexcept { return last_refusal_; }
   // Aborts where what is present or waits contradicts itself. For tests; O(n log n).
   void check_invariants() const;
@@ -169,41 +168,40 @@ class EngineIngest {
 
 struct EngineSessionOptions {
   EngineIngestOptions ingest = {};
-  std::uint32_t remembered = 1024;  // messages, to tell duplicates from another life of the engine
-  // Of a message when decoded. A larger one counts as one that cannot be decoded.
+  std::uint32_t remembered = 1024;  // messages, to tell duplicates from a restart
+  // Limit of a decoded message. A larger one counts as undecodable.
   std::size_t max_batch_bytes = events::kMaxEngineBatchBytes;
 
   // Errors: kInvalidArgument, with the value.
   Result<void> validate() const;
 };
 
-// Messages, but where it says otherwise.
+// In messages unless the comment says otherwise.
 struct EngineSessionCounters {
   std::uint64_t received = 0;
   std::uint64_t applied = 0;
   std::uint64_t replayed = 0;  // of these: by replay
   std::uint64_t duplicates = 0;
-  std::uint64_t late = 0;               // came after they had been given up
-  std::uint64_t lost = 0;               // numbers that never came in a readable form
-  std::uint64_t undecodable = 0;        // each time one came
+  std::uint64_t late = 0;               // arrived after they were counted as lost
+  std::uint64_t lost = 0;               // numbers never received in readable form
+  std::uint64_t undecodable = 0;        // counted on each arrival
   std::uint64_t oversized = 0;          // of these: larger than max_batch_bytes when decoded
   std::uint64_t gaps = 0;               // times
-  std::uint64_t replays = 0;            // times a replay was asked for
-  std::uint64_t failed_replays = 0;     // of these: without an answer
-  std::uint64_t resyncs = 0;            // times everything was dropped for a loss
-  std::uint64_t restarts = 0;           // times the engine was started anew
-  std::uint64_t incomplete_starts = 0;  // times the beginning of a stream could not be had
+  std::uint64_t replays = 0;            // replay requests
+  std::uint64_t failed_replays = 0;     // of these: not answered
+  std::uint64_t resyncs = 0;            // times the state was dropped after a loss
+  std::uint64_t restarts = 0;           // restarts of the engine
+  std::uint64_t incomplete_starts = 0;  // times the start of a stream could not be recovered
 
   friend bool operator==(const EngineSessionCounters&, const EngineSessionCounters&) = default;
 };
 
-// EngineSession: one publisher of an engine (one rank's socket, or a recording), followed without silent
-// loss.
+// EngineSession: follows one publisher of an engine (one rank's socket, or a recording) without silent loss.
 //
-// Messages are numbered from 0 without holes. The session applies each number once and in order; what is
-// missing it asks back (EngineSource::replay()). What cannot be had back ends in a resync: everything known
-// of the engine is dropped, a kCleared goes out, and the picture grows again from what follows: it lacks
-// blocks from then on, but never shows one that is gone.
+// Messages are numbered from 0 without holes. The session applies each number once and in order, and asks for
+// missing ones (EngineSource::replay()). If they cannot be recovered, it resyncs: it drops everything known
+// of the engine, emits a kCleared, and rebuilds its state from later messages. The state then lacks blocks,
+// but never shows one that is gone.
 //
 //   first message   number 0: applied. A later one: replay from 0; what is no longer kept counts as lost.
 //   next number     applied. When it cannot be decoded, it is asked for once more, then it is lost.
@@ -215,27 +213,26 @@ struct EngineSessionCounters {
 //                   kept as it was: the engine was started anew; the old state disappears and a new one
 //                   begins.
 //
-// A source that sees by itself that the engine was started anew (EngineSource::restarts()) ends the old life
-// before any message does. What cannot be seen without: an engine that was started anew and whose first
-// message to arrive has, by chance, the very next number. A message of the old life that arrives after one of
-// the new is not told from it; one connection cannot do that.
+// A source that detects a restart itself (EngineSource::restarts()) ends the old incarnation before any
+// message does. Without that, one case goes undetected: a restarted engine whose first received message
+// happens to have the next number. A message of the old incarnation that arrives after one of the new cannot
+// be told apart; a single connection never delivers one.
 //
 // Thread safety: thread-compatible.
 // Complexity:    O(bytes) per message; memory: EngineIngest's, a fingerprint per remembered message, one
-//                decoded batch of up to max_batch_bytes, and one replay, as far as the source brings it at
-//                once.
+//                decoded batch of up to max_batch_bytes, and one chunk of a replay.
 class EngineSession {
  public:
   // Requires: a source. Errors: as EngineSessionOptions::validate().
   static Result<EngineSession> create(std::unique_ptr<EngineSource> source,
                                       EngineSessionOptions options = {});
 
-  // Waits for a message up to `timeout` and appends what it changes, with what a replay brought before it.
-  // Returns how many messages were applied. Errors: as EngineSource::receive(); the state stays, and a later
-  // step goes on from there.
+  // Waits up to `timeout` for a message and appends its changes, after those of a replay. Returns how many
+  // messages were applied. Errors: as EngineSource::receive(); the state is unchanged, and the next step
+  // continues.
   Result<std::size_t> step(Clock::Duration timeout, std::vector<events::KvEvent>& out);
 
-  // The number that should come next; nothing before the first message.
+  // The expected next number; nothing before the first message.
   std::optional<std::uint64_t> next() const noexcept { return next_; }
   const EngineIngest& ingest() const noexcept { return ingest_; }
   const EngineSessionCounters& counters() const noexcept { return counters_; }
@@ -254,19 +251,19 @@ class EngineSession {
   void begin(const EngineMessage& message, std::vector<events::KvEvent>& out);
   void fill_gap(const EngineMessage& message, std::vector<events::KvEvent>& out);
   void restart(const EngineMessage& message, std::vector<events::KvEvent>& out);
-  // Nothing is known any more.
+  // Drops all state.
   void forget(std::vector<events::KvEvent>& out);
   Stale judge(const EngineMessage& message);
-  // Applies what has not been applied; numbers that are left out are lost.
+  // Applies messages not applied yet; missing numbers count as lost.
   void follow(std::span<const EngineMessage> messages, std::vector<events::KvEvent>& out);
-  // The same with what the source did not bring at once, up to number `until`.
+  // The same, requesting further chunks up to number `until`.
   void follow(EngineReplay kept, std::uint64_t until, std::vector<events::KvEvent>& out);
-  // The live message after a replay that was to lead up to it.
+  // The live message behind a replay.
   void finish(const EngineMessage& message, std::vector<events::KvEvent>& out);
   // Requires: the next number. False when it cannot be decoded; nothing has changed then.
   bool apply(const EngineMessage& message, std::vector<events::KvEvent>& out);
   void apply_live(const EngineMessage& message, std::vector<events::KvEvent>& out);
-  // The numbers before `sequence` are given up.
+  // Counts the numbers before `sequence` as lost.
   void lose_until(std::uint64_t sequence, std::vector<events::KvEvent>& out);
   EngineReplay replay(std::uint64_t from);
   // Into batch_.

@@ -1,5 +1,5 @@
-// EngineSource: where the messages of an inference engine come from. A user's own transport implements it; RecordingSource
-// reads a recording, backend/zmq/zmq_engine_source.h an engine's socket.
+// EngineSource: where the messages of an inference engine come from. A user's own transport implements it;
+// RecordingSource reads a recording, backend/zmq/zmq_engine_source.h an engine's socket.
 //
 // Thread safety: thread-compatible.
 #pragma once
@@ -22,30 +22,30 @@ struct EngineMessage {
   std::uint64_t sequence = 0;
   std::vector<std::byte> payload;
 
-  // What it takes in memory, about.
+  // Approximate memory use.
   std::size_t bytes() const noexcept { return sizeof(EngineMessage) + topic.size() + payload.size(); }
 };
 
-// What an engine keeps, in order.
+// Messages that an engine still keeps, in order.
 struct EngineReplay {
   std::vector<EngineMessage> messages = {};
-  bool is_cut = false;  // more did not fit the memory that the source may take; ask again behind the last
+  bool is_cut = false;  // more did not fit the memory limit; ask again behind the last
 };
 
 class EngineSource {
  public:
   virtual ~EngineSource() = default;
-  // The next message; nothing when none came within `timeout`. A message of another form is counted in
-  // damaged() and skipped. Errors: kUnavailable: not connected now; kNotFound: a recording has ended.
+  // The next message; nothing when none came within `timeout`. A malformed message is counted in damaged()
+  // and skipped. Errors: kUnavailable: not connected now; kNotFound: a recording has ended.
   virtual Result<std::optional<EngineMessage>> receive(Clock::Duration timeout) = 0;
-  // The messages from number `from` on that the engine still keeps; at least two of them, where it keeps so
-  // many. Errors: kUnsupported: it keeps none; kTimeout, kUnavailable.
+  // The messages from number `from` on that the engine still keeps; at least two if it has that many. Errors:
+  // kUnsupported: it keeps none; kTimeout, kUnavailable.
   virtual Result<EngineReplay> replay(std::uint64_t from) = 0;
   virtual std::uint64_t damaged() const noexcept = 0;
-  // Of a recording that has ended: bytes of a last message that was not finished. They are no damage.
+  // Of a recording that has ended: bytes of an unfinished last message. They do not count as damage.
   virtual std::uint64_t unfinished_bytes() const noexcept { return 0; }
-  // How often the source itself saw that the engine was started anew: what was delivered before is void. What
-  // messages tell themselves is not counted here.
+  // Restarts that the source itself detected: earlier messages are void. Restarts visible from messages are
+  // not counted.
   virtual std::uint64_t restarts() const noexcept { return 0; }
   virtual std::string describe() const = 0;
 };
@@ -55,11 +55,11 @@ class RecordingReader;
 // RecordingSource: the messages of an engine from a file, in the order they were recorded.
 //
 // The file has no header. Per message: u32 count of frames, then per frame u32 length and its bytes;
-// little-endian. Frames are topic, number (8 bytes, big-endian) and payload; an empty frame may stand in
-// front, as in answers to a replay. The end marker of a replay (number of all ones) is skipped. What is no
-// such message counts as damaged, and reading goes on with the next one that is. The format has no checksums:
-// a payload that was changed is noticed only when it cannot be decoded, and a last message whose damaged
-// length leads beyond the file counts as unfinished.
+// little-endian. Frames are topic, number (8 bytes, big-endian) and payload, optionally after an empty frame,
+// as in answers to a replay. The end marker of a replay (number of all ones) is skipped. Other bytes count as
+// damaged, and reading continues with the next valid message. The format has no checksums: a changed payload
+// is noticed only if it cannot be decoded, and a last message whose damaged length leads beyond the file
+// counts as unfinished.
 //
 // Thread safety: thread-compatible.
 // Complexity:    reads one message at a time; replay() reads its file from the start.
@@ -67,16 +67,16 @@ class RecordingSource final : public EngineSource {
  public:
   struct Options {
     std::string path;
-    std::string replay_path = {};  // a recording that answers replay(); without one the source keeps nothing
+    std::string replay_path = {};  // a recording that answers replay(); empty: no replay
     std::size_t max_message_bytes = std::size_t{256} << 20;  // of a payload; a larger one counts as damaged
     std::size_t max_replay_bytes = std::size_t{256} << 20;   // of the messages that one replay() returns
   };
   // Errors: kNotFound when a file cannot be opened.
-  static Result<std::unique_ptr<RecordingSource>> open(Options options);
+  static Result<std::unique_ptr<RecordingSource>> create(Options options);
   ~RecordingSource() override;
 
-  // Never waits. Nothing comes where a damaged place is so long that it is searched in several calls. Errors:
-  // kNotFound at the end; kIo.
+  // Never waits. May return nothing inside a long damaged range, which is searched over several calls.
+  // Errors: kNotFound at the end; kIo.
   Result<std::optional<EngineMessage>> receive(Clock::Duration timeout) override;
   Result<EngineReplay> replay(std::uint64_t from) override;
   std::uint64_t damaged() const noexcept override;

@@ -1,8 +1,8 @@
-// FeedSource: where batches of events come from. A user's own feed implements it. EventBus is the feed within a process,
-// FileSink and FileSource are a feed through a file; NATS and ZeroMQ are in backend/.
+// FeedSource: where batches of events come from. A user's own feed implements it. EventBus is the feed within
+// a process, FileSink and FileSource are a feed through a file; NATS and ZeroMQ are in backend/.
 //
-// A source delivers what arrives, as it arrives: batches may be missing, duplicated or out of order. StreamReceiver
-// restores order, and asks the source for what is missing.
+// A source delivers what arrives, as it arrives: batches may be missing, duplicated or out of order.
+// StreamReceiver restores order, and asks the source for what is missing.
 //
 // Thread safety: thread-compatible, except EventBus.
 #pragma once
@@ -37,49 +37,47 @@ class FeedSource {
  public:
   virtual ~FeedSource() = default;
 
-  // Delivers what is there; when there is nothing, waits for something, up to `timeout`. Returns how many
-  // batches were delivered. What cannot be decoded is counted in damaged() and skipped: the gap it leaves is
-  // found by its numbers. Errors: kUnavailable: the feed is not connected now, and tries to be; poll again.
-  // kNotFound: the feed has ended.
+  // Delivers available batches; waits for one up to `timeout` if there are none. Returns how many were
+  // delivered. Undecodable messages are counted in damaged() and skipped; the numbers reveal the gap. Errors:
+  // kUnavailable: not connected now, reconnecting; poll again. kNotFound: the feed has ended.
   virtual Result<std::size_t> poll(BatchConsumer& consumer, Clock::Duration timeout) = 0;
 
-  // Delivers what a stream published from event `from` on, as far as it is still kept: either batches that
-  // begin at `from` or before, or a snapshot of a later moment. Returns false when neither can be had.
-  // Errors: kUnavailable, kTimeout: somebody who should have answered did not.
+  // Delivers what a stream published from event `from` on: either batches that start at `from` or before, or
+  // a later snapshot. Returns false if neither is kept. Errors: kUnavailable, kTimeout: the publisher or
+  // server did not answer.
   virtual Result<bool> recover(const events::StreamId& stream, std::uint64_t from,
                                BatchConsumer& consumer) = 0;
 
   // Messages that could not be decoded.
   virtual std::uint64_t damaged() const noexcept = 0;
-  // Of a file that has ended: bytes of a last batch that its writer did not finish. They are no damage.
+  // Of a file that has ended: bytes of an unfinished last batch. They do not count as damage.
   virtual std::uint64_t unfinished_bytes() const noexcept { return 0; }
   virtual std::string describe() const = 0;
 };
 
-// EventBus: the feed within a process, and the default one: a sink of an EventManager, and as many
-// subscriptions as one likes.
+// EventBus: the feed within a process: a sink of an EventManager, and any number of subscriptions.
 //
-// A subscription has a bounded queue of batches. One that falls behind loses the oldest; the receiver sees
-// the gap by the numbers and recovers from the batches that the bus still keeps, or from a snapshot.
+// A subscription has a bounded queue of batches and drops the oldest when it falls behind; the receiver sees
+// the gap in the numbers and recovers from batches that the bus keeps, or from a snapshot.
 //
 // Thread safety: thread-safe; one subscription is thread-compatible.
 class EventBus {
  public:
   struct Options {
-    std::size_t queue_batches = 4096;   // that wait for one subscription
-    std::size_t replay_batches = 1024;  // kept for those who lost some
+    std::size_t queue_batches = 4096;   // queued per subscription
+    std::size_t replay_batches = 1024;  // kept for recover()
     Clock* clock = nullptr;
   };
   EventBus() : EventBus(Options{}) {}
   explicit EventBus(const Options& options);
   ~EventBus();
 
-  // For EventManager::add_sink(). May outlive the bus, and then publishes to nobody.
+  // For EventManager::add_sink(). May outlive the bus; its batches are then discarded.
   std::shared_ptr<events::BatchSink> sink();
-  // Batches from now on; what came before is to be had by recover(). May outlive the bus, and has then ended.
+  // Delivers batches from now on; earlier ones through recover(). May outlive the bus, which ends it.
   std::unique_ptr<FeedSource> subscribe();
-  // Who is asked for a snapshot when the batches that are kept do not reach back far enough. The source
-  // outlives the bus, or is taken back with null.
+  // Makes snapshots when the kept batches do not reach back far enough. The source outlives the bus, or null
+  // removes it.
   void serve_snapshots(events::SnapshotSource* source);
 
  private:
@@ -89,45 +87,45 @@ class EventBus {
   std::shared_ptr<State> state_;
 };
 
-// FileSink, FileSource: a stream of events in a file (docs/formats/events.md): recorded once, replayed as
-// often as one likes.
+// FileSink, FileSource: a stream of events in a file (docs/formats/events.md), recorded once and replayed any
+// number of times.
 //
 // Each batch stands in the file as on a wire, with its length before it and its checksum inside. A reader
-// counts and skips what is damaged, and goes on with the next whole batch, also where a length cannot be
-// believed. A file whose last batch is unfinished, as a writer leaves it that was killed, is not damaged: it
-// ends before that batch. One sink at a time writes a file; it holds a lock on it (flock).
+// counts and skips damaged bytes and continues with the next whole batch, even behind a wrong length. A file
+// whose last batch is unfinished, as a killed writer leaves it, is not damaged: it ends before that batch.
+// One sink at a time writes a file, under a lock (flock).
 //
-// A source remembers which numbers it has read and where, so that recover() reads the file only from there on
-// and only when that helps. Memory: one entry per worker and per hole in its numbers, of these up to 4096.
+// A source remembers which numbers it read and where, so recover() reads the file only from there, and only
+// if that helps. Memory: one entry per worker and per hole in its numbers, of these up to 4096.
 //
 // Thread safety: thread-compatible.
 class FileSink final : public events::BatchSink {
  public:
   struct Options {
     std::string path;
-    bool append = false;  // to a recording; else the file must not exist
-    bool sync = false;    // each batch, and the file's name, is on the disk before publish() returns
-    // With append: a damaged recording is replaced by one of its whole batches; else it is refused. A reader
-    // that follows the file keeps the damaged one, and is to be started again.
+    bool append = false;  // to an existing recording; otherwise the file must not exist
+    bool sync = false;    // each batch, and the file's name, is on disk before publish() returns
+    // With append: replaces a damaged recording by one of its whole batches instead of refusing it. Restart
+    // readers that follow the file: they keep reading the old one.
     bool repair = false;
     std::size_t max_batch_bytes = std::size_t{256} << 20;
   };
-  // What create() found in the file that it appends to.
+  // What create() found in an existing file.
   struct Found {
     std::uint64_t batches = 0;           // whole ones; they stay
-    std::uint64_t unfinished_bytes = 0;  // of a last batch that a writer did not finish; cut off
+    std::uint64_t unfinished_bytes = 0;  // of an unfinished last batch; cut off
     std::uint64_t damaged_places = 0;    // cut out
     std::uint64_t damaged_bytes = 0;
   };
-  // To append, reads the whole file. What is cut is logged as a warning. Errors: kAlreadyExists: the file is
-  // there, and append is off; kCorruption: it is damaged, and repair is off; kUnavailable: another sink
-  // writes it; kInvalidArgument: it is no recording; kUnsupported: of another version; kIo. After an error
-  // the file is as it was; where only its folder could not be synced, it is there or repaired.
+  // To append, reads the whole file; cuts are logged as warnings. Errors: kAlreadyExists: the file exists,
+  // and append is off; kCorruption: it is damaged, and repair is off; kUnavailable: another sink writes it;
+  // kInvalidArgument: not a recording; kUnsupported: another version; kIo. An error leaves the file
+  // unchanged, unless only syncing its folder failed.
   static Result<std::unique_ptr<FileSink>> create(const Options& options);
   ~FileSink() override;
 
-  // A batch that could not be written whole is taken back from the file. Errors: kIo, for example a full
-  // disk; kCapacity: larger than max_batch_bytes.
+  // A partly written batch is removed from the file. Errors: kIo, for example a full disk; kCapacity: larger
+  // than max_batch_bytes.
   Result<void> publish(const events::EventBatch& batch) override;
   std::string describe() const override { return "file " + options_.path; }
   const Found& found() const noexcept { return found_; }
@@ -154,34 +152,33 @@ class FileSource final : public FeedSource {
  public:
   struct Options {
     std::string path;
-    // At the end, wait for more instead of ending. A file that becomes shorter, or is replaced, counts as
-    // damaged once and is read from its start.
+    // Wait for more at the end. A file that becomes shorter, or is replaced, counts as damaged once and is
+    // read from its start.
     bool follow = false;
     std::size_t batches_per_poll = 64;  // damaged places included; fewer once 64 MiB were read
-    // Of a batch in the file; a larger one counts as damaged. Of a batch in memory; a larger one is counted
-    // and skipped.
+    // Limit of a batch, in the file and decoded. A larger one counts as damaged and is skipped.
     std::size_t max_batch_bytes = std::size_t{256} << 20;
     Clock* clock = nullptr;
   };
   // Errors: kNotFound; kInvalidArgument: not a recording; kUnsupported: of another version; kIo.
-  static Result<std::unique_ptr<FileSource>> open(const Options& options);
+  static Result<std::unique_ptr<FileSource>> create(const Options& options);
   ~FileSource() override;
 
   // Errors: kNotFound at the end, unless it follows; kIo.
   Result<std::size_t> poll(BatchConsumer& consumer, Clock::Duration timeout) override;
-  // From the batches before the place that poll() has reached: those behind the last whole snapshot, else
-  // those that reach back.
+  // Reads the batches before the position of poll(): those from the last whole snapshot on, otherwise those
+  // that reach back to `from`.
   Result<bool> recover(const events::StreamId& stream, std::uint64_t from, BatchConsumer& consumer) override;
-  // Places in the file, and batches that cannot be read.
+  // Damaged ranges of the file, and undecodable batches.
   std::uint64_t damaged() const noexcept override { return damaged_; }
   std::uint64_t unfinished_bytes() const noexcept override { return unfinished_bytes_; }
-  // That belong to no whole batch, so far.
+  // Bytes outside whole batches, so far.
   std::uint64_t damaged_bytes() const noexcept { return damaged_bytes_; }
   std::string describe() const override { return "file " + options_.path; }
 
  private:
   FileSource(Options options, int fd);
-  // Where poll() has read what of the last life of a worker.
+  // What poll() has read of the last incarnation of a worker, and where.
   struct Known {
     struct Numbers {
       std::uint64_t end = 0;
@@ -198,8 +195,8 @@ class FileSource final : public FeedSource {
     Snapshot coming = {};
     std::optional<Snapshot> whole = {};  // the last one
   };
-  // Goes to the start where the file became shorter than what was read of it, or another one has its name.
-  // False where neither is so, or the new one has no header yet.
+  // Restarts at the beginning if the file became shorter than what was read, or was replaced. Returns false
+  // otherwise, or if the new file has no header yet.
   Result<bool> begin_anew();
   void remember(const events::EventBatch& batch, std::uint64_t at);
   // Where to begin to read for events from `from` on.

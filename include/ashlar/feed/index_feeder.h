@@ -1,14 +1,14 @@
-// IndexFeeder: tells a routing index what KvEvents say of a worker.
+// IndexFeeder: turns the KvEvents of a worker into calls of a routing index.
 //
-// An index wants the hash of a block's own tokens and its parent by name. An event without a local hash takes
-// the one that another tier's event for the same name brought; until there is one the block is only
-// remembered (`without_local`). A block whose parent the index does not know is left out, counted as
-// kUnknownParent, until the parent comes. Several groups of layers are one block to an index: it is there
-// while every group that the worker has spoken of holds it.
+// An index needs the hash of a block's own tokens and its parent by name. An event without a local hash uses
+// the one from an event of another tier for the same name; until there is one the block is only remembered
+// (`without_local`). A block whose parent the index does not know waits, counted as kUnknownParent, until the
+// parent arrives. To an index the groups of layers are one block, present while every group seen so far holds
+// it.
 //
 // Thread safety: thread-compatible.
 // Complexity:    O(1) expected per event, and a call of the sink per run; the first event of a further group
-//                looks at all blocks. Memory: about 150 bytes per (rank, name) that some tier holds.
+//                visits all blocks. Memory: about 150 bytes per (rank, name) that some tier holds.
 #pragma once
 
 #include <array>
@@ -30,13 +30,13 @@ namespace ashlar::feed {
 
 struct IndexFeederCounters {
   std::uint64_t events = 0;
-  std::uint64_t tracked_only = 0;   // of groups that an index does not count
-  std::uint64_t other_tiers = 0;    // of tiers that routing does not see
-  std::uint64_t without_local = 0;  // stored, and no local hash is known
+  std::uint64_t tracked_only = 0;   // of groups that an index ignores
+  std::uint64_t other_tiers = 0;    // of tiers that routing ignores
+  std::uint64_t without_local = 0;  // stored without a known local hash
   std::uint64_t stores = 0;         // runs
   std::uint64_t stored_blocks = 0;  // of runs that were applied
   std::uint64_t removed_blocks = 0;
-  std::uint64_t missing_removals = 0;  // the index did not hold them
+  std::uint64_t missing_removals = 0;  // not in the index
   std::uint64_t clears = 0;
   std::array<std::uint64_t, 7> verdicts{};  // runs by StoreVerdict
 
@@ -53,9 +53,9 @@ class IndexFeeder {
   // The sink must outlive the feeder.
   IndexFeeder(events::IndexSink& sink, events::WorkerId worker) : sink_(sink), worker_(worker) {}
 
-  // Events of an EngineIngest: they carry their rank, and whether they are for an index.
+  // Events of an EngineIngest, which carry their rank and whether an index needs them.
   void apply(std::span<const events::KvEvent> events);
-  // Events of one rank, all of them for the index. A kResync clears: a snapshot follows.
+  // Events of one rank, all for the index. A kResync clears the rank: a snapshot follows.
   void apply(std::uint32_t rank, std::span<const events::KvEvent> events);
 
   const IndexFeederCounters& counters() const noexcept { return counters_; }
@@ -81,7 +81,7 @@ class IndexFeeder {
   struct Rank {
     Entries entries;
     std::unordered_multimap<tokens::SequenceHash, events::BlockName> by_hash;
-    std::unordered_multimap<tokens::SequenceHash, events::BlockName> orphans;  // left out, by their parent
+    std::unordered_multimap<tokens::SequenceHash, events::BlockName> orphans;  // waiting, by their parent
     std::vector<std::uint16_t> groups;
     Groups required = 0;
   };
@@ -90,16 +90,16 @@ class IndexFeeder {
   void apply(std::uint32_t rank_number, Rank& rank, const events::KvEvent& event);
   std::optional<Groups> bit_of(std::uint32_t rank_number, Rank& rank, std::uint16_t group);
   void clear(std::uint32_t rank_number, Rank& rank);
-  // Makes the index agree with the entry.
+  // Brings the index in line with the entry.
   void sync(std::uint32_t rank_number, Rank& rank, events::BlockName name, Entry& entry);
-  // Stores the blocks that were left out for want of this one, and those behind them.
+  // Stores the blocks that waited for this one, and those behind them.
   void adopt(std::uint32_t rank_number, Rank& rank, const tokens::SequenceHash& parent);
   void forget(Rank& rank, Entries::iterator at);
   void store(std::uint32_t rank_number, Rank& rank, events::BlockName name, const Entry& entry,
              std::size_t tier);
   void remove(std::uint32_t rank_number, events::BlockName name, std::size_t tier);
   std::optional<events::BlockName> indexed_name(const Rank& rank, const tokens::SequenceHash& hash) const;
-  // Sends what has been gathered.
+  // Sends the gathered run or removals.
   void flush();
 
   events::IndexSink& sink_;
@@ -117,9 +117,9 @@ class IndexFeeder {
   std::vector<events::BlockName> removals_;
 };
 
-// IndexListener: puts what a StreamReceiver hears of workers into a routing index.
+// IndexListener: feeds the streams of a StreamReceiver into a routing index.
 //
-// A worker that begins anew, or whose picture is replaced by a snapshot, is cleared from the index first.
+// A worker that restarts, or whose state a snapshot replaces, is cleared from the index first.
 //
 // Thread safety: thread-compatible. Complexity: as IndexFeeder.
 class IndexListener final : public StreamListener {
@@ -130,7 +130,7 @@ class IndexListener final : public StreamListener {
   void on_reset(const events::StreamId& stream) override;
   void on_events(const events::EventBatch& batch) override;
 
-  // Of one (worker, rank); nothing when it was never heard of.
+  // Of one (worker, rank); null if it is unknown.
   const IndexFeederCounters* counters(const events::Worker& worker) const;
   // Of the feeders of all workers. For tests.
   void check_invariants() const;

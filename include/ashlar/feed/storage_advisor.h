@@ -1,24 +1,24 @@
-// StorageAdvisor: what a storage could do better, told from events alone.
+// StorageAdvisor: recommends how to move blocks between storages, from events alone.
 //
-// It listens to the streams of any number of workers and keeps an index of the blocks that are alive, by
-// place (a volume, a file or a tier) and by prefix group (the first block of their sequence). advise() looks
-// at every group of every storage place:
+// It follows the streams of any number of workers and keeps an index of live blocks, by place (a volume, a
+// file or a tier) and by prefix group (the first block of their sequence). advise() examines every group of
+// every storage place:
 //
-//   promote    the group is hot, and a faster place is known
-//   demote     nobody has used the group for long, and a slower place is known
-//   coalesce   the group lies in many small objects that are always read together
-//   compact    much of what the place held was removed: what is left lies scattered
+//   promote    the group is hot, and a faster place exists
+//   demote     the group is cold, and a slower place exists
+//   coalesce   the group consists of many small objects that are read together
+//   compact    much of the place was removed: the rest is scattered
 //
-// How hot a group is: the hits that Access events report, where the streams have them; else how often its
-// blocks came back after they had been removed, and how old they are. Every advice says which. Heat halves in
-// every half_life. A snapshot brings no heat and no age: what was known of its blocks stays. The advisor
-// never talks to a manager.
+// Heat comes from the hits that Access events report; without them, from how often removed blocks come back,
+// and from age. Every advice names its basis. Heat halves in every half-life. A snapshot changes neither heat
+// nor age of known blocks. The advisor never calls a manager.
 //
-// A place is there from its first block until its last one goes, or for good where Options::order names it.
+// A place exists from its first block to its last one; those in Options::order exist permanently.
 //
-// Thread safety: thread-compatible. Complexity: O(1) per stored, removed or accessed block; clears and resets
-// look at what they remove, advise() at all blocks. Memory: what is alive, and as much again of what is gone,
-// to know it when it comes back.
+// Thread safety: thread-compatible.
+// Complexity:    O(1) per stored, removed or accessed block; clears and resets visit what they remove,
+//                advise() visits all blocks. Memory: live blocks, and as many removed ones, to recognise them
+//                when they come back.
 #pragma once
 
 #include <cstdint>
@@ -56,18 +56,18 @@ struct Advice {
 std::string_view to_string(Advice::Action action) noexcept;
 std::string_view to_string(Advice::Basis basis) noexcept;
 
-// Who acts on advice.
+// Acts on advice. A user's own mover implements it.
 class AdviceHook {
  public:
   virtual ~AdviceHook() = default;
-  // Errors are counted and named; the advisor goes on.
+  // Errors are counted and kept in last_hook_error(); the advisor continues.
   virtual Result<void> on_advice(const Advice& advice) = 0;
 };
 
 class StorageAdvisor final : public StreamListener {
  public:
   struct Options {
-    // Places from the fastest to the slowest. Those that are not named come behind, by tier and name.
+    // Places from the fastest to the slowest; others follow, by tier and name.
     std::vector<std::string> order = {};
     double half_life_seconds = 600;
     double hot_heat = 4;                   // per block, from which a group is promoted
@@ -88,13 +88,13 @@ class StorageAdvisor final : public StreamListener {
     std::size_t groups = 0;
     std::uint64_t bytes = 0;
     std::uint64_t removed_bytes = 0;  // lately, or since it was compacted
-    std::uint64_t restored = 0;       // blocks that came back
+    std::uint64_t restored = 0;       // blocks stored again after a removal
   };
   struct Counters {
     std::uint64_t stored = 0;
     std::uint64_t removed = 0;
     std::uint64_t accesses = 0;  // hits reported
-    std::uint64_t resets = 0;    // workers that began anew
+    std::uint64_t resets = 0;    // workers that restarted
     std::uint64_t hook_failures = 0;
   };
 
@@ -103,14 +103,13 @@ class StorageAdvisor final : public StreamListener {
   void on_reset(const events::StreamId& stream) override;
   void on_events(const events::EventBatch& batch) override;
 
-  // What could be done at Unix time `now_ns`, hottest first, then coldest. Says the same again until
-  // something changes.
+  // Advice at Unix time `now_ns`, hottest first, then coldest. Repeats itself until something changes.
   std::vector<Advice> advise(std::int64_t now_ns) const;
-  // Hands each to the hook.
+  // Passes each advice to the hook. Returns how many succeeded.
   std::size_t act(std::span<const Advice> advice, AdviceHook& hook);
 
   std::vector<PlaceSummary> places() const;
-  // The summary as a table for people.
+  // The summary as a text table.
   std::string table() const;
   const Counters& counters() const noexcept { return counters_; }
   // When the last batch was published: the time for advise() on a recording.

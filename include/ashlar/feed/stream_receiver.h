@@ -1,19 +1,20 @@
-// StreamReceiver: puts the batches of a feed right: each event once, in order, or everything anew.
+// StreamReceiver: orders the batches of a feed: a listener gets each event once and in order, or starts over.
 //
-// For every worker it knows the incarnation and the number of the next event. Batches that were heard already
-// are dropped, of those that overlap the rest is taken. A gap makes it ask the feed for what is missing:
-// batches that are still kept, or a snapshot. When the feed has neither, what was known of the worker is
-// dropped, and the events behind the gap begin an incomplete picture, which the next snapshot completes. A
-// later incarnation of a worker ends the one before: what it held is gone; a batch of an earlier one is
-// stale. Two lives of a worker that speak in turns are two publishers with the same number: the earlier one
-// is not heard, and a warning says so. A stream whose keys are not the expected ones is refused.
+// For every worker it tracks the incarnation and the number of the next event. Duplicates are dropped;
+// overlapping batches are trimmed. At a gap it asks the feed for what is missing: kept batches, or a
+// snapshot. If the feed has neither, the state of the worker is dropped, and the events behind the gap start
+// an incomplete state, which the next snapshot completes. A later incarnation of a worker replaces the one
+// before; batches of an earlier one are stale. Two incarnations that keep publishing in turn are two
+// publishers with the same worker number: the earlier one is ignored, with a warning. A stream with
+// unexpected keys is refused.
 //
-// What waits for a gap to close, and the parts of a snapshot that is not whole yet, take memory: of each
-// worker so many events, and of all together so many bytes. Batches that find no room end the wait: the gap
-// is given up (`resyncs`). A snapshot that finds none is given up too (`overflowed`); what was known stays,
-// and the picture is not complete.
+// Batches behind a gap and parts of an unfinished snapshot are limited: events per worker, and bytes over
+// all. When a batch finds no room, the gap is abandoned (`resyncs`). A snapshot that finds no room is
+// abandoned too (`overflowed`); the known state stays, marked incomplete.
 //
-// Thread safety: thread-compatible. Complexity: O(events); memory: max_waiting_bytes.
+// Thread safety: thread-compatible.
+// Complexity:    O(events) per batch. Memory: a record per worker, and at most max_waiting_bytes.
+// Invariant:     batches wait only behind the next number of their stream.
 #pragma once
 
 #include <cstddef>
@@ -31,12 +32,11 @@
 
 namespace ashlar::feed {
 
-// Who hears the events of streams that are right.
+// Receives ordered streams. A user's own consumer implements it.
 class StreamListener {
  public:
   virtual ~StreamListener() = default;
-  // All that was known of the worker is void. What it holds comes now, as Stored events, unless it begins
-  // anew.
+  // The known state of the worker is void. Stored events of its current state follow, unless it restarted.
   virtual void on_reset(const events::StreamId& stream) = 0;
   // The next events, numbered without holes since the last reset. The batch is valid during the call only.
   virtual void on_events(const events::EventBatch& batch) = 0;
@@ -45,31 +45,30 @@ class StreamListener {
 class StreamReceiver final : public BatchConsumer {
  public:
   struct Options {
-    // Streams must be named like this; what is zero in it may be anything.
+    // Required keys of streams; a zero field accepts anything.
     std::optional<events::StreamKeys> keys = {};
     std::size_t max_waiting = std::size_t{1} << 18;  // events behind gaps, per worker
     std::size_t max_waiting_bytes = std::size_t{256}
-                                    << 20;  // behind gaps, and of unfinished snapshots; of all workers
+                                    << 20;  // behind gaps and in unfinished snapshots, over all workers
     std::size_t max_workers = std::size_t{1} << 16;  // more are refused
-    // Streams that the listener publishes itself: what comes back of them is dropped. Without one there are
-    // none.
+    // Recognises streams that the listener publishes itself, which are dropped. Empty: there are none.
     std::function<bool(const events::StreamId&)> is_own = {};
-    std::uint32_t ask_again = 256;  // polls after which a worker that is not complete is asked for once more
+    std::uint32_t ask_again = 256;  // polls between two attempts to complete a worker
   };
   struct Counters {
     std::uint64_t batches = 0;
-    std::uint64_t events = 0;      // handed on
-    std::uint64_t duplicates = 0;  // events that were heard already
+    std::uint64_t events = 0;      // delivered
+    std::uint64_t duplicates = 0;  // events received before
     std::uint64_t stale = 0;       // batches of earlier incarnations
-    std::uint64_t refused = 0;     // batches whose keys are others
+    std::uint64_t refused = 0;     // batches with other keys
     std::uint64_t gaps = 0;
-    std::uint64_t replayed = 0;    // gaps that batches of the feed closed
-    std::uint64_t snapshots = 0;   // that were taken
-    std::uint64_t resyncs = 0;     // gaps that nothing closed
-    std::uint64_t restarts = 0;    // workers that began a new life
-    std::uint64_t overflowed = 0;  // snapshots that did not fit max_waiting_bytes
+    std::uint64_t replayed = 0;    // gaps closed by kept batches
+    std::uint64_t snapshots = 0;   // applied
+    std::uint64_t resyncs = 0;     // abandoned gaps
+    std::uint64_t restarts = 0;    // new incarnations
+    std::uint64_t overflowed = 0;  // snapshots beyond max_waiting_bytes
     std::uint64_t own = 0;         // batches of is_own streams
-    std::uint64_t shadowed = 0;    // lives that go on speaking beside a later one of the same worker
+    std::uint64_t shadowed = 0;    // earlier incarnations that keep publishing
   };
 
   StreamReceiver(FeedSource& source, StreamListener& listener)
@@ -79,32 +78,33 @@ class StreamReceiver final : public BatchConsumer {
   StreamReceiver(const StreamReceiver&) = delete;
   StreamReceiver& operator=(const StreamReceiver&) = delete;
 
-  // Takes what the feed has, waiting up to `timeout` for something, and mends what is broken. Returns how
-  // many batches came. Errors: those of the feed; the state is as it was.
+  // Receives batches, waiting up to `timeout` for one, and closes gaps. Returns how many batches came.
+  // Errors: those of the feed; the state is unchanged.
   Result<std::size_t> poll(Clock::Duration timeout);
-  // For feeds that are driven otherwise: call mend() after it.
+  // For feeds that are not polled: call mend() afterwards.
   void on_batch(const events::EventBatch& batch) override;
   void mend();
 
-  // Whether the picture of the worker is whole: no gap is open, and none was closed by forgetting.
+  // Whether the state of the worker is complete: no gap is open, and none was abandoned since the last
+  // snapshot.
   bool is_complete(const events::Worker& worker) const;
   const Counters& counters() const noexcept { return counters_; }
-  // What waits, as it counts against max_waiting_bytes.
+  // Bytes counted against max_waiting_bytes.
   std::size_t waiting_bytes() const noexcept { return budget_.used(); }
   // Why the last batch or snapshot was refused.
   const std::string& last_refusal() const noexcept { return last_refusal_; }
-  // Which worker was last found to have two lives at once, and which; empty: none.
+  // The last worker found with two publishers; empty: none.
   const std::string& last_shadowed() const noexcept { return last_shadowed_; }
   // Aborts where what is known of a stream contradicts itself. For tests; O(batches that wait).
   void check_invariants() const;
 
  private:
-  // The last life before the current one, as far as it is still heard.
+  // The incarnation before the current one, as far as it still publishes.
   struct EarlierLife {
     std::uint64_t incarnation = 0;
     std::uint64_t end = 0;     // of what it said
-    std::uint32_t turns = 0;   // how often it said something new behind the current one
-    bool is_speaking = false;  // it was the last to say something new
+    std::uint32_t turns = 0;   // how often it published something new after the current one
+    bool is_speaking = false;  // it published the last new batch
   };
   struct WaitingBatch {
     ByteShare share;
@@ -115,7 +115,7 @@ class StreamReceiver final : public BatchConsumer {
     std::uint64_t next = 0;
     bool complete = true;
     bool broken = false;   // a gap is open
-    bool started = false;  // something was handed on, or the stream was heard from its first event
+    bool started = false;  // something was delivered, or the stream was received from its first event
     std::map<std::uint64_t, WaitingBatch> waiting = {};  // behind a gap, by first number
     std::size_t waiting_events = 0;
     std::map<std::uint32_t, WaitingBatch> parts = {};  // of a snapshot that is arriving
@@ -131,9 +131,9 @@ class StreamReceiver final : public BatchConsumer {
   void take_snapshot(Stream& stream, const events::EventBatch& batch);
   void hand_on(Stream& stream, const events::EventBatch& batch);
   void take_waiting(Stream& stream);
-  // Room for a batch behind a gap, after giving gaps up where there is none; nothing: its own too.
+  // Room for a batch behind a gap, abandoning gaps to get it; nothing if its own gap was abandoned too.
   std::optional<ByteShare> make_room(Stream& stream, const events::EventBatch& batch);
-  // True: the snapshot is whole.
+  // Returns true if the snapshot is complete.
   bool add_part(Stream& stream, const events::EventBatch& batch);
   void refuse_snapshot(Stream& stream, const events::EventBatch& batch);
   void refuse(std::string why);

@@ -1,25 +1,24 @@
-// ApproximateIndex<Inner>: an index that also counts on what routing decisions will lead to.
+// ApproximateIndex<Inner>: an index that also predicts what routing decisions will lead to.
 //
 //   index.predict(worker, locals);   // a request with these blocks was sent there: its device tier will hold
 //                                    them
 //
-// A prediction answers queries like a real block until its time to live is over, unless the same content is
-// predicted for that worker again, which starts its time anew. It serves workers that publish no events, and
-// bridges the time until the events of others come.
+// A prediction answers queries like a real block until its time to live expires; predicting the same content
+// for that worker again restarts it. Predictions serve workers that publish no events, and bridge the delay
+// until events of other workers arrive.
 //
-// Real events win. A content is held by a worker either for real or as predicted: a store of the worker, in
-// any tier, ends its predictions of that content, so that a later removal makes it absent at once; and
-// predicting what the worker really holds changes nothing. Real blocks never expire. clear() and
-// remove_worker() end the predictions too.
+// Real events win. A worker holds a content either for real or as predicted, never both. A store of the
+// worker, in any tier, ends its predictions of that content, so a later removal makes it absent at once;
+// predicting a content that the worker really holds changes nothing. Real blocks never expire. clear() and
+// remove_worker() end predictions too.
 //
-// Predictions lie in the inner index under names of our own. Names that the worker uses are never taken, and
-// a prediction gives way when the worker begins to use its name.
+// The inner index stores predictions under generated names. A name that the worker uses is never generated,
+// and a prediction is dropped when the worker starts to use its name.
 //
-// What callers see of the inner index is free of predictions but for find_matches() and sizes(): counters()
-// leaves out the calls made for predictions, and dump() rebuilds an index with the real blocks only. (Where a
-// real block lies behind a predicted one, the dump stores the predicted one too, and removes it at the end.)
-// sizes() has everything, and the memory of what is kept here; predicted() says how many of its blocks are
-// predictions.
+// Only find_matches() and sizes() show predictions: counters() leaves out calls made for predictions, and
+// dump() rebuilds an index with the real blocks only. (Where a real block lies behind a predicted one, the
+// dump stores the predicted one too and removes it at the end.) sizes() counts everything, including the
+// memory of the adapter; predicted() says how many of its blocks are predictions.
 //
 // Requires: Inner answers at once (no ThreadPoolIndexer inside) and keeps what lies behind a removed block
 // (MidChainRemoval::kRetain).
@@ -63,7 +62,7 @@ struct ApproximateOptions {
   Result<void> validate() const;
 };
 
-// What became of predictions since the start, in blocks but for the last.
+// What became of predictions since the start, in blocks except the last.
 struct PredictionCounters {
   std::uint64_t predicted = 0;  // added
   std::uint64_t renewed = 0;    // predicted again while they were there
@@ -77,14 +76,13 @@ struct PredictionCounters {
 
 namespace detail {
 
-// What ApproximateIndex keeps beside its index, over any IndexSink. Invariant: a content is held by a worker for real or as
-// predicted, never both.
+// What ApproximateIndex keeps beside its index, over any IndexSink. Invariant: a content is held by a worker
+// for real or as predicted, never both.
 //
 // Thread safety: thread-compatible.
 class PredictionLedger {
  public:
-  // Requires: options.validate(). `inner` must outlive the ledger, answer at once, and be written by nobody
-  // else.
+  // Requires: options.validate(). `inner` must outlive the ledger, answer at once, and have no other writer.
   PredictionLedger(IndexSink& inner, const ApproximateOptions& options);
   ~PredictionLedger();
   PredictionLedger(const PredictionLedger&) = delete;
@@ -135,18 +133,16 @@ class ApproximateIndex {
   ApproximateIndex(ApproximateIndex&&) noexcept = default;
   ApproximateIndex& operator=(ApproximateIndex&&) noexcept = default;
 
-  // For reading. Whoever writes to it behind our back breaks what is said above.
+  // For reading only: writing to it directly breaks the invariants above.
   const Inner& get() const noexcept { return state_->index; }
 
-  // The worker will hold these blocks from the start of a sequence. All of them, or none. Real blocks among
-  // them stay as they are.
-  // Returns: kApplied; kEmpty for no blocks; what the inner index says when it takes no more.
+  // The worker will hold these blocks from the start of a sequence. All or nothing; real blocks among them do
+  // not change. Returns: kApplied; kEmpty for no blocks; what the inner index says when it takes no more.
   StoreVerdict predict(const Worker& worker, std::span<const LocalHash> locals) {
     return state_->ledger.predict(worker, locals);
   }
-  // Ends predictions whose time has come, at most `limit`. Returns how many. predict() and store() do a
-  // little of it each time, so that what lies about is bounded; the owner calls it now and then, so that
-  // nothing counts too long.
+  // Ends expired predictions, at most `limit`. Returns how many. predict() and store() end a few each, which
+  // bounds the backlog; the owner calls expire() periodically so that no prediction counts too long.
   std::size_t expire(std::size_t limit = SIZE_MAX) { return state_->ledger.expire(limit); }
 
   // Predicted blocks now.

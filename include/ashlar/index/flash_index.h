@@ -7,25 +7,23 @@
 // one entry and a bit each. Replaced memory is freed by eras (docs/index.md); a reader that stalls holds back
 // no writer, and no more memory than the index had when it stalled plus 256 KiB and an object.
 //
-// Thread safety: thread-safe. Calls that write take one lock among themselves; a reader takes it only after
-// writers made
-//                it start again eight times, or beyond 8,192 reading threads.
+// Thread safety: thread-safe. Writers share one lock; a reader takes it only after writers made it restart
+//                eight times, or beyond 8,192 reading threads.
 // Complexity:    store and remove are O(blocks), one cache miss per block, prefetched, plus O(holders) per 64
 //                blocks, in vector steps of 16. A block that leaves a worker with kOrphan costs O(blocks
 //                below it). find_matches() is O(depth / 8) vector compares plus O(depth / 64) intersections
 //                of slots / 64 words, and O(holders) where workers hold parts of a node or need lower tiers.
 //                clear() and a worker's first store are O(workers / 64 + log workers), whatever the worker
 //                holds: its blocks are out of every answer at once. What is left of them is swept by later
-//                writing calls, each of which looks at 32 nodes and takes 1,024 steps at most. No costs
-//                depend on which names and hashes are chosen: tables are hashed with a secret. The writers'
-//                lock is held for one store, for 1,024 names of a removal or for 512 ranks of
-//                remove_worker(); other writers have their turn in between. sizes() and dump() walk
-//                everything under it.
-// Limits:        65,535 (worker, rank)s, those that a reader inside may still know included; 2^26 nodes, 2^24
-//                blocks per sequence. Beyond them a store is refused as kFull, before its names are looked
-//                at.
-// Memory:        a store without it is refused as kFull; a removal needs none; all other calls let
-//                std::bad_alloc pass. In each case nothing has changed (docs/memory_exhaustion.md).
+//                writing calls, each of which looks at 32 nodes and takes 1,024 steps at most. No cost
+//                depends on the choice of names and hashes: tables are hashed with a secret. The writers'
+//                lock is held for one store, 1,024 names of a removal or 512 ranks of remove_worker(); other
+//                writers run in between. sizes() and dump() walk the whole index under it.
+// Limits:        65,535 (worker, rank)s, including those that a concurrent reader may still see; 2^26 nodes;
+//                2^24 blocks per sequence. Beyond them a store is refused as kFull, before its names are
+//                checked.
+// Memory:        without memory a store is refused as kFull and all other calls throw std::bad_alloc, both
+//                without effect; a removal needs none (docs/memory_exhaustion.md).
 #pragma once
 
 #include <cstddef>
@@ -42,8 +40,8 @@ struct FlashOptions {
   MidChainRemoval mid_chain = MidChainRemoval::kRetain;
   // (worker, rank)s at a time, at most 65,535; a store for one more is refused as kFull.
   std::uint32_t max_workers = 65'535;
-  // Of the hash tables. Without one they take a random number of the process, so that names and hashes cannot
-  // be chosen to meet; for tests that replay a run.
+  // Seed of the hash tables, for tests that replay a run. Without one a random number of the process is used,
+  // so that names and hashes cannot be chosen to collide.
   std::optional<std::uint64_t> seed{};
 };
 
@@ -71,7 +69,7 @@ class FlashIndex {
 
   void find_matches(std::span<const LocalHash> locals, MatchScores& scores,
                     const FindOptions& options = {}) const;
-  // Several queries at once, walked in turns so that their cache misses overlap (with early_exit one by one).
+  // Several queries at once, interleaved so that their cache misses overlap (with early_exit one by one).
   // Requires: as many scores as queries.
   void find_matches(std::span<const std::span<const LocalHash>> queries, std::span<MatchScores> scores,
                     const FindOptions& options = {}) const;
@@ -82,7 +80,7 @@ class FlashIndex {
   IndexSizes sizes() const;
   IndexCounters counters() const;
   FlashWork work() const;
-  // Bytes that are unlinked and wait for readers; from any thread, at any time.
+  // Bytes that are unlinked but not freed, because a reader may still use them. Callable from any thread.
   std::size_t waiting_bytes() const noexcept;
 
  private:

@@ -1,24 +1,26 @@
 // Indexer: which workers hold how much of a prefix.
 //
 // An index takes the calls of events::IndexSink (that header says what names and presence mean) and answers
-// find_matches(): given the local hashes of a request, how deep does each worker's cached prefix reach? All structures
-// give the same answers; they differ in speed, memory and in what may run concurrently (each header says so,
-// docs/index.md compares them). IndexOracle in ashlar/testing is the brute-force model of this contract.
+// find_matches(): given the local hashes of a request, how deep does each worker's cached prefix reach? All
+// structures give the same answers; they differ in speed, memory and in what may run concurrently (each
+// header says so, docs/index.md compares them). IndexOracle in ashlar/testing is the brute-force model of
+// this contract.
 //
 // The answer, per worker that holds the first block:
 //   device depth   blocks from the start that are all in the device tier
 //   depth          blocks from the start that are each in some tier
-//   blocks[tier]   the blocks within `depth`, each counted once, under its fastest tier; they add up to `depth`
+//   blocks[tier]   the blocks within `depth`, each counted once, under its fastest tier; they sum to `depth`
 //
-// Mid-chain removal. A removed block ends the prefix at its position. The worker still holds the blocks behind it
-// (they are retained), so restoring the block restores the depth. FlashIndex can also forget them (orphan).
+// Mid-chain removal. A removed block ends the prefix at its position. The worker still holds the blocks
+// behind it (they are retained), so restoring the block restores the depth. FlashIndex can also forget them
+// (orphan).
 //
-// early_exit. The walk goes block by block and stops after the first depth at which at most one worker is left.
-// Workers that dropped out before have exact scores. The last worker's score is the depth at which the walk stopped;
-// MatchScores::exact() is false if the request continues behind that depth.
+// early_exit. The walk goes block by block and stops after the first depth at which at most one worker is
+// left. Workers that dropped out before have exact scores. The last worker's score is the depth at which the
+// walk stopped; MatchScores::exact() is false if the request continues behind that depth.
 //
-// Under concurrency (structures that allow it): every counted block was held by that worker at some instant of the
-// call, and a prefix held throughout the call is counted whole.
+// Under concurrency (structures that allow it): every counted block was held by that worker at some instant
+// of the call, and a prefix held throughout the call is counted whole.
 //
 // A user's own index is any type that satisfies the concept Indexer; all adapters of this folder take it.
 #pragma once
@@ -55,7 +57,7 @@ using tokens::LocalHash;
 
 // What an index does with the blocks behind a block that a worker no longer holds.
 enum class MidChainRemoval : std::uint8_t {
-  // They stay, under their names. The prefix ends at the hole until the block is stored again.
+  // They stay under their names. The prefix ends at the hole until the block is stored again.
   kRetain,
   // When a removal leaves a block in no tier of a worker, everything that the worker holds behind it is
   // forgotten, in every tier and under every name; the names are unknown from then on. Forgotten names are
@@ -88,25 +90,25 @@ struct Score {
 
 // The answer of find_matches(), in storage that the caller keeps and reuses.
 //
-// Scores lie in dense arrays, one element per worker slot. A slot is a small number that an index gives to a (worker,
-// rank). It may change when the worker is cleared or removed, so read workers through worker(slot), which is the
-// assignment that this answer was computed with. Slots without a match are zero.
+// Scores lie in dense arrays, one element per worker slot. A slot is a small number that an index gives to a
+// (worker, rank). It may change when the worker is cleared or removed, so read workers through worker(slot),
+// which is the assignment that this answer was computed with. Slots without a match are zero.
 //
 // Thread safety: thread-compatible. Filled by an index, read by its caller.
-// Complexity:    a query allocates only if the index has more slots than in the last query into the same object.
+// Complexity:    a query allocates only if the index has more slots than in the last query into the same
+//                object.
 class MatchScores {
  public:
   // Slots of the index when it answered; the arrays have as many elements.
   std::size_t slots() const noexcept { return slots_; }
   std::span<const std::uint32_t> device_depths() const noexcept { return {device_.data(), slots_}; }
   std::span<const std::uint32_t> depths() const noexcept { return {depth_.data(), slots_}; }
-  // Of one tier. Where no worker has blocks in lower tiers, these are all zero but for the device.
+  // Of one tier. Without blocks in lower tiers all are zero except for the device.
   std::span<const std::uint32_t> blocks(StorageTier tier) const noexcept {
     return {blocks_[static_cast<std::size_t>(tier)].data(), slots_};
   }
 
-  // Requires: slot < slots(). A slot that no worker has now has no score, and the worker {0, 0} or its last
-  // one.
+  // Requires: slot < slots(). A slot without a worker has no score; its worker is {0, 0} or the last one.
   const Worker& worker(std::size_t slot) const noexcept {
     ASHLAR_DCHECK(slot < slots_, "slot %zu of %zu", slot, slots_);
     return workers_[slot];
@@ -140,8 +142,8 @@ class MatchScores {
   void begin(std::uint64_t assignment, std::span<const Worker> workers_by_slot) {
     if (begin(assignment, workers_by_slot.size())) std::ranges::copy(workers_by_slot, workers_.begin());
   }
-  // The same for an index that keeps its workers in pieces. True when `assignment` differs from the last one:
-  // then the caller fills workers(), or calls forget_assignment() where it cannot.
+  // The same for an index that keeps its workers in pieces. Returns true if `assignment` differs from the
+  // last one: the caller then fills workers(), or calls forget_assignment() if it cannot.
   bool begin(std::uint64_t assignment, std::size_t slots) {
     const bool differs = assignment != assignment_;
     if (differs) assign(assignment, slots);

@@ -1,13 +1,14 @@
 // LockedIndex<Index>: a single-threaded structure made safe for several threads by one reader-writer lock.
 //
-// Queries run beside each other, writes alone. A writer that waits holds new readers back, so that a steady
-// stream of queries cannot keep it out.
+// Queries run beside each other, writes alone. A waiting writer holds back new readers, so a steady stream of
+// queries cannot starve it.
 //
-// Requires: the const functions of Index change nothing, not even caches of its own.
+// Requires: the const functions of Index change nothing, not even internal caches.
 //
 // Thread safety: thread-safe. dump() calls the sink under the lock: the sink must not call this index.
 // Complexity:    that of Index, and two writes to memory shared by all threads per query. A call holds the
-//                lock for its whole length: clear() of a worker that holds much keeps all others waiting.
+//                lock for its whole length: clear() of a worker with many blocks keeps all other calls
+//                waiting.
 #pragma once
 
 #include <atomic>
@@ -31,7 +32,7 @@ class LockedIndex {
   LockedIndex(const LockedIndex&) = delete;
   LockedIndex& operator=(const LockedIndex&) = delete;
 
-  // Without the lock: for times when nobody else calls.
+  // Without the lock: only while no other thread calls.
   Index& get() noexcept { return index_; }
   const Index& get() const noexcept { return index_; }
 
@@ -71,7 +72,7 @@ class LockedIndex {
   }
 
  private:
-  // A writer holds the gate from before it asks for the lock; readers that see one ask pass through the gate
+  // A writer takes the gate before it asks for the lock; readers that see a writer pass through the gate
   // first.
   class Writing {
    public:

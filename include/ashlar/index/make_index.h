@@ -1,8 +1,9 @@
-// make_index(): an index by the name of its structure, for programs that choose at run time (docs/index.md says which
-// to choose); AnyIndex, the type it returns; and IndexOf<T>, which puts a user's own index behind AnyIndex.
+// make_index(): an index by the name of its structure, for programs that choose at run time (docs/index.md
+// says which to choose); AnyIndex, the type it returns; and IndexOf<T>, which puts a user's own index behind
+// AnyIndex.
 //
-// Thread safety: make_index() is thread-safe. The index has the thread safety of its structure; in a thread pool
-//                every structure is thread-safe.
+// Thread safety: make_index() is thread-safe. The index has the thread safety of its structure; in a thread
+//                pool every structure is thread-safe.
 // Complexity:    one virtual call more than the structure itself.
 #pragma once
 
@@ -27,7 +28,7 @@ namespace ashlar::index {
 // Thread safety: that of the structure inside.
 class AnyIndex : public IndexSink {
  public:
-  // What is inside, for people: "flash", "radix_tree on 4 threads".
+  // The structure inside, for logs: "flash", "radix_tree on 4 threads".
   virtual std::string_view name() const noexcept = 0;
 
   virtual void find_matches(std::span<const LocalHash> locals, MatchScores& scores,
@@ -85,14 +86,14 @@ inline constexpr std::array<std::string_view, 4> kIndexKinds = {"flash", "positi
 
 struct IndexOptions {
   std::string kind = "flash";  // one of kIndexKinds
-  // Of a positional index: positions from one look-up of a query to the next. Others do not use it.
+  // Of a positional index: positions between look-ups of a query. Other structures ignore it.
   std::uint32_t jump_size = 32;
-  // Above 0 the index stands in a ThreadPoolIndexer of so many threads, and answers stores before they are
-  // applied.
+  // Above 0: the index is wrapped in a ThreadPoolIndexer with that many threads, and stores return before
+  // they are applied.
   std::size_t threads = 0;
   // Of the pool: blocks and names that may wait for one thread.
   std::size_t queue_capacity = std::size_t{1} << 16;
-  // kOrphan is for a flash index alone.
+  // kOrphan is supported by flash only.
   MidChainRemoval mid_chain = MidChainRemoval::kRetain;
 
   // Errors: kInvalidArgument, with the value and what is allowed.

@@ -1,6 +1,6 @@
 // PositionalIndexer: an index by position. A nested map leads from (position, local hash) to the contents
-// that end there, and from each content to its workers, so that a query can look at any position at once and
-// need not look at all of them.
+// that end there, and from each content to its workers, so a query can look up any position directly and
+// skips most of them.
 //
 // Jump search. A worker that holds every block before a block that it holds is nested: seen at one position,
 // it has the whole prefix. find_matches() therefore looks at the last position, then at every jump_size-th
@@ -14,11 +14,10 @@
 // entry); where prefixes meet in the same block it has several (Multi: a small table by chain). Entries come
 // and go with the workers that hold them, and change between the two kinds both ways.
 //
-// Thread safety: thread-safe. Readers and writers run in parallel; entries lie in shards, each with a lock
-// that readers
-//                share. Calls for one worker take that worker's lock one after another. Only a worker that
-//                appears, vanishes or is cleared stops everything for a moment, which does not depend on what
-//                it holds. Under concurrency the rule of indexer.h holds.
+// Thread safety: thread-safe. Readers and writers run in parallel; entries lie in shards, each with a
+//                reader-writer lock. Calls for one worker take that worker's lock one after another. Only a
+//                worker that appears, vanishes or is cleared briefly stops all calls, for a time that does
+//                not depend on what it holds. Under concurrency the rule of indexer.h holds.
 // Complexity:    store and remove are O(1) expected per block, and O(log workers) where a content has a short
 //                list of them, but for the steps that double or halve a table: those of a shard and of a
 //                worker do so as a whole. clear() is O(blocks of the worker), remove_worker() that of all its
@@ -29,7 +28,7 @@
 // Memory:        32 bytes per entry and 24 per (worker, block) over the load of their tables (3/8 to 3/4), 40
 //                bytes per (worker, block), and a set per content of more than one worker: 4 bytes for each,
 //                or a bit per slot.
-// Limits:        depth 2^31 blocks, 2^28 workers; kFull behind these.
+// Limits:        depth 2^31 blocks, 2^28 workers; beyond them stores return kFull.
 #pragma once
 
 #include <cstddef>
@@ -73,7 +72,7 @@ class PositionalIndexer {
 
   void find_matches(std::span<const LocalHash> locals, MatchScores& scores,
                     const FindOptions& options = {}) const;
-  // Each worker is sent as it was at one instant; not all at the same. The sink may call the index.
+  // Each worker is sent as of one instant, but workers at different ones. The sink may call the index.
   void dump(IndexSink& sink) const;
   // `nodes` are entries.
   IndexSizes sizes() const;

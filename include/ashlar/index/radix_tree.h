@@ -4,12 +4,11 @@
 // workers that hold each block; per worker, what its names mean.
 //
 //   store   finds the parent by its name, follows and extends the path, and adds the worker to each node
-//   remove  finds each block by its name; nodes that nobody holds and nothing goes on from are freed upwards
+//   remove  finds each block by its name; nodes without holders and children are freed upwards
 //   find    follows the path, and drops workers where their blocks end
 //
-// A run that diverges in the middle of a node becomes a child at that offset, so that nodes never split and
-// names can refer to places in them. Blocks that a worker no longer holds leave what lies behind them in
-// place (retained).
+// A run that diverges in the middle of a node becomes a child at that offset: nodes never split, so names can
+// refer to places in them. Removing a block leaves the blocks behind it in place (retained).
 //
 // Thread safety: RadixTree is thread-compatible, ConcurrentRadixTree thread-safe.
 // Complexity:    store and remove are O(1) expected per block, and O(log workers) per node of at most 64
@@ -59,16 +58,16 @@ static_assert(Indexer<RadixTree>);
 
 // ConcurrentRadixTree: a RadixTree for many threads, with a lock per node.
 //
-// Queries and writers of different workers run side by side and meet only at the nodes they have in common: a
-// query reads one node at a time, a writer changes one node at a time. A worker's first and last block, and
-// its clearing, wait for the calls that are under way, because they change which worker a slot means; what a
-// cleared worker held goes afterwards, node by node. Calls for one worker may come from any thread, one after
-// the other; where they overlap they take turns.
+// Queries and writers of different workers run concurrently and contend only for shared nodes: a query reads
+// one node at a time, a writer changes one node at a time. A worker's first store, its last removal and its
+// clearing wait for calls in progress, because they change which worker a slot means; the blocks of a cleared
+// worker are removed afterwards, node by node. Calls for one worker may come from any thread; concurrent ones
+// are serialised.
 //
 // The rule of indexer.h holds: every counted block was held at some instant of the call, and a prefix held
 // throughout is counted whole. A store becomes visible node by node, from the front; a removal in the order
-// of its names. dump() sends each worker as it is at one instant; the sink is called without a lock, so it
-// may be slow, or another index.
+// of its names. dump() sends each worker as of one instant; the sink is called without a lock, so it may be
+// slow, or another index.
 //
 // Thread safety: thread-safe. Locks: slots, then the worker's names, then nodes from the root down.
 // Complexity:    as RadixTree, and two atomic steps per node.

@@ -2,31 +2,33 @@
 //
 //   auto index = ThreadPoolIndexer<ConcurrentRadixTree>::create({.threads = 4});
 //
-// Every (worker, rank) belongs to one queue with its thread, so its events are applied in the order of the calls; events
-// of different workers are applied concurrently. A call copies its event into the queue and returns. A full queue makes
-// the caller wait (counted), so memory is bounded. A thread takes all waiting events at once.
+// Every (worker, rank) belongs to one queue with its thread, so its events are applied in the order of the
+// calls; events of different workers are applied concurrently. A call copies its event into the queue and
+// returns. A full queue makes the caller wait (counted), so memory is bounded. A thread takes all waiting
+// events at once.
 //
 //   caller 1 ── store(w1) ──► queue 0  ■ ■ ■ ──► thread ──► ┌───────┐
 //   caller 2 ── store(w2) ──► queue 1  ■     ──► thread ──► │ Index │ ◄── find_matches() of any caller
 //                                                           └───────┘
 //
-// What the answers mean. store() returns kApplied when the event is accepted; whether the index applied it shows in
-// counters(), where every refusal is counted. remove() returns how many names were accepted. After shutdown() store()
-// returns kFull, remove() returns 0, and calls only count (ThreadPoolCounters::refused; stores also in
-// IndexCounters::full). Without memory for the queue store() returns kFull, counted alike; remove() and clear() throw
-// std::bad_alloc and accept nothing.
+// What the answers mean. store() returns kApplied when the event is accepted; whether the index applied it
+// shows in counters(), where every refusal is counted. remove() returns how many names were accepted. After
+// shutdown() store() returns kFull, remove() returns 0, and calls only count (ThreadPoolCounters::refused;
+// stores also in IndexCounters::full). Without memory for the queue store() returns kFull, counted alike;
+// remove() and clear() throw std::bad_alloc and accept nothing.
 //
-// Barriers. settle() waits for everything accepted before it, in all queues; dump(), sizes() and counters() settle
-// first. remove_worker() waits for the queues of the worker's ranks and is done when it returns; concurrent calls for
-// that worker wait for it. clear() is an event like others.
+// Barriers. settle() waits for everything accepted before it, in all queues; dump(), sizes() and counters()
+// settle first. remove_worker() waits for the queues of the worker's ranks and is done when it returns;
+// concurrent calls for that worker wait for it. clear() is an event like others.
 //
-// Requires: Index may be written by several threads at a time, each with other workers, and read at the same time
+// Requires: Index may be written by several threads at a time, each with other workers, and read at the same
+// time
 // (LockedIndex makes any structure so).
 //
 // Thread safety: thread-safe.
-// Complexity:    about 100 ns per event on top of applying it; no allocation in steady state. Memory: per queue at most
-//                twice its capacity (waiting events, and those its thread took), 16 bytes per block; not part of
-//                sizes().
+// Complexity:    about 100 ns per event on top of applying it; no allocation in steady state. Memory: per
+//                queue at most twice its capacity (waiting events, and those its thread took), 16 bytes per
+//                block; not part of sizes().
 #pragma once
 
 #include <concepts>
@@ -49,7 +51,7 @@ struct ThreadPoolOptions {
 
   std::size_t threads = 4;
   // Blocks and names that may wait in one queue; an event without any counts as one. The event that reaches
-  // the limit is still taken whole.
+  // the limit is accepted whole.
   std::size_t queue_capacity = std::size_t{1} << 16;
 
   // Errors: kInvalidArgument, with the value and what is allowed.
@@ -59,8 +61,8 @@ struct ThreadPoolOptions {
 struct WriteQueueCounters {
   std::uint64_t queued = 0;    // events accepted
   std::uint64_t waits = 0;     // calls that found the queue full and waited
-  std::size_t depth = 0;       // blocks and names that wait now
-  std::size_t high_water = 0;  // the most that ever waited
+  std::size_t depth = 0;       // blocks and names waiting now
+  std::size_t high_water = 0;  // maximum of depth
 
   friend bool operator==(const WriteQueueCounters&, const WriteQueueCounters&) = default;
 };
@@ -68,7 +70,7 @@ struct WriteQueueCounters {
 struct ThreadPoolCounters {
   std::uint64_t queued = 0;          // events accepted, over all queues
   std::uint64_t waits = 0;           // calls that waited, over all queues
-  std::uint64_t refused = 0;         // calls after shutdown and stores without memory, which did nothing
+  std::uint64_t refused = 0;         // calls after shutdown and stores without memory; they had no effect
   std::uint64_t refused_stores = 0;  // of these: stores
   std::size_t workers = 0;           // (worker, rank)s that have a queue
   std::vector<WriteQueueCounters> queues;
@@ -78,22 +80,22 @@ namespace detail {
 
 // The threads and queues of ThreadPoolIndexer, over any IndexSink.
 //
-// A (worker, rank) belongs to one queue, assigned round robin on its first event. Its route says which queue that is
-// and the number of its last event there; routes lie in shards by worker id. A route lives while the worker may hold
-// something: from a store until a remove_worker() or clear() is applied. Of other workers at most kMaxIdleRoutes keep
-// a route without an event in flight; the order of their events does not depend on it. A call holds its shard's lock
-// while it appends to the queue, never while it waits.
+// A (worker, rank) belongs to one queue, assigned round robin on its first event. Its route says which queue
+// that is and the number of its last event there; routes lie in shards by worker id. A route lives while the
+// worker may hold something: from a store until a remove_worker() or clear() is applied. Of other workers at
+// most kMaxIdleRoutes keep a route without an event in flight; the order of their events does not depend on
+// it. A call holds its shard's lock while it appends to the queue, never while it waits.
 //
 // Thread safety: thread-safe. Takes a shard's lock, then a queue's.
-// Complexity:    a call costs two uncontended locks, one look-up of O(log workers) and a copy of the event. Stores of
-//                known workers allocate nothing in steady state. remove_worker() is O(ranks), plus the wait.
+// Complexity:    a call costs two uncontended locks, one look-up of O(log workers) and a copy of the event.
+//                Stores of known workers allocate nothing in steady state. remove_worker() is O(ranks), plus
+//                the wait.
 class WriterPool {
  public:
   // Routes kept for workers that hold nothing and have no event in flight; the most recent ones stay.
   static constexpr std::size_t kMaxIdleRoutes = 1024;
 
-  // Errors: those of validate(); kCapacity when the system gives no thread or no memory. `target` must
-  // outlive the pool.
+  // Errors: those of validate(); kCapacity: no thread or no memory. `target` must outlive the pool.
   static Result<std::unique_ptr<WriterPool>> create(IndexSink& target, const ThreadPoolOptions& options);
   ~WriterPool();
   WriterPool(const WriterPool&) = delete;
@@ -109,8 +111,8 @@ class WriterPool {
 
   // Returns when everything accepted before the call is applied.
   void settle() const;
-  // Applies what was accepted and ends the threads. Later calls are refused. Idempotent; every caller returns
-  // when all is done.
+  // Applies accepted events and ends the threads. Later calls are refused. Idempotent; every caller waits
+  // until it is done.
   void shutdown();
 
   ThreadPoolCounters counters() const;
@@ -180,7 +182,7 @@ class ThreadPoolIndexer {
   }
   void settle() const { pool_->settle(); }
 
-  // Applies what was accepted and ends the threads; queries go on. Idempotent.
+  // Applies accepted events and ends the threads; queries keep working. Idempotent.
   void shutdown() { pool_->shutdown(); }
   ThreadPoolCounters pool_counters() const { return pool_->counters(); }
 

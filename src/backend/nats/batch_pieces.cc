@@ -154,8 +154,8 @@ Result<void> cut_part(const events::EventBatch& batch, std::size_t limit, std::v
     cut.least = *pieces;
     if (!begins)
       return Error(ErrorCode::kCapacity,
-                   "a part of a snapshot is larger than those before it and than a message may be; offer the "
-                   "snapshot again, and its parts are cut finer");
+                   "a part of a snapshot is larger than those before it and than a message may be; publish "
+                   "the snapshot again, and its parts are cut finer");
   }
   ASHLAR_CHECK(std::size_t{cut.pieces} * batch.parts <= events::kMaxSnapshotParts,
                "%u parts of %u pieces each are more than a listener takes", batch.parts, cut.pieces);

@@ -39,7 +39,7 @@ bool is_duplicate(std::string_view ack) {
 }  // namespace
 
 Result<std::unique_ptr<JetPublisher>> JetPublisher::create(NatsConnection& connection, Options options) {
-  ASHLAR_TRY(JetStream jet_stream, JetStream::open(connection, options.ack_timeout));
+  ASHLAR_TRY(JetStream jet_stream, JetStream::create(connection, options.ack_timeout));
   ASHLAR_RETURN_IF_ERROR(jet_stream.ensure_stream(options.stream, options.subjects));
   std::unique_ptr<JetPublisher> self(new JetPublisher(connection, std::move(options), std::move(jet_stream)));
   ASHLAR_RETURN_IF_ERROR(self->start());
@@ -77,7 +77,7 @@ Result<void> JetPublisher::publish(const std::string& subject, const std::string
       if (!changed_.wait_until(mu_, deadline) && !has_room(bytes.size()))
         return make_error(
             ErrorCode::kUnavailable,
-            "JetStream has not stored the last %zu messages within %lld ms; offer the batch again later",
+            "JetStream has not stored the last %zu messages within %lld ms; publish the batch again later",
             window_.size(), static_cast<long long>(options_.ack_timeout.count()));
     }
     if (refused_ > 0)

@@ -7,7 +7,7 @@
 
 namespace ashlar::backend::nats {
 
-Result<JetStream> JetStream::open(const NatsConnection& connection, std::chrono::milliseconds timeout) {
+Result<JetStream> JetStream::create(const NatsConnection& connection, std::chrono::milliseconds timeout) {
   jsOptions options;
   jsOptions_Init(&options);
   options.Wait = timeout.count();

@@ -18,7 +18,7 @@ namespace ashlar::backend::nats {
 class JetStream {
  public:
   // Asks nobody. `timeout` is that of requests.
-  static Result<JetStream> open(const NatsConnection& connection, std::chrono::milliseconds timeout);
+  static Result<JetStream> create(const NatsConnection& connection, std::chrono::milliseconds timeout);
 
   jsCtx* get() const noexcept { return context_.get(); }
   // Makes the stream for `subjects` where it is not there. Errors: kUnsupported: the server has no JetStream;

@@ -234,7 +234,7 @@ Result<ClientOptions> NatsConnection::client_options(const NatsConnectionOptions
   return client;
 }
 
-Result<std::unique_ptr<NatsConnection>> NatsConnection::connect(const NatsConnectionOptions& options) {
+Result<std::unique_ptr<NatsConnection>> NatsConnection::create(const NatsConnectionOptions& options) {
   using Time = std::chrono::steady_clock::time_point;
   const Time begin = std::chrono::steady_clock::now();
   const std::string where = options.describe();
@@ -454,7 +454,7 @@ Error NatsConnection::unavailable() const {
                       options_.describe().c_str());
   return make_error(
       ErrorCode::kUnavailable,
-      "NATS at %s has closed the connection for good, as it does when it refuses our credentials twice; "
+      "NATS at %s has closed the connection permanently, as it does after refusing the credentials twice; "
       "check them and connect anew",
       options_.describe().c_str());
 }

@@ -42,7 +42,7 @@ class NatsConnection {
 
   // Waits for a server that is not there, for options.connect_wait. Errors: kInvalidArgument: options, files,
   // or what the server thinks of our credentials; kUnavailable; kCancelled.
-  static Result<std::unique_ptr<NatsConnection>> connect(const NatsConnectionOptions& options);
+  static Result<std::unique_ptr<NatsConnection>> create(const NatsConnectionOptions& options);
   NatsConnection(const NatsConnection&) = delete;
   NatsConnection& operator=(const NatsConnection&) = delete;
   ~NatsConnection();

@@ -50,7 +50,7 @@ class NatsSink::Parts {
       if (status == NATS_INSUFFICIENT_BUFFER)
         return make_error(
             ErrorCode::kUnavailable,
-            "NATS at %s is away, and the %zu bytes that wait for it are full; offer the batch again later",
+            "NATS at %s is unreachable, and its buffer of %zu bytes is full; publish the batch again later",
             options.connection.describe().c_str(), options.connection.pending_bytes);
       if (status == NATS_CONNECTION_CLOSED) return connection->unavailable();
       if (status != NATS_OK) return nats_error(status, "publishing to NATS");
@@ -98,7 +98,7 @@ Result<std::unique_ptr<NatsSink>> NatsSink::create(NatsSinkOptions options) {
   ASHLAR_RETURN_IF_ERROR(options.validate());
   auto parts = std::make_unique<Parts>(std::move(options));
   const NatsSinkOptions& given = parts->options;
-  Result<std::unique_ptr<NatsConnection>> connection = NatsConnection::connect(given.connection);
+  Result<std::unique_ptr<NatsConnection>> connection = NatsConnection::create(given.connection);
   if (!connection) return connection.error();
   parts->connection = std::move(*connection);
   if (given.mode == NatsMode::kJetStream) {
@@ -176,7 +176,7 @@ Result<void> NatsSink::flush(std::chrono::milliseconds timeout) {
 
 Result<void> NatsSink::put_snapshot(const events::EventBatch& snapshot) {
   if (!parts_->bucket) {
-    ASHLAR_TRY(JetStream jet_stream, JetStream::open(*parts_->connection, parts_->options.ack_timeout));
+    ASHLAR_TRY(JetStream jet_stream, JetStream::create(*parts_->connection, parts_->options.ack_timeout));
     Result<std::optional<SnapshotBucket>> bucket =
         SnapshotBucket::open(jet_stream, parts_->options.bucket, &parts_->options.stream);
     if (!bucket) return bucket.error();

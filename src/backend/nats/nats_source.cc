@@ -90,7 +90,7 @@ Result<void> NatsSourceOptions::validate() const {
 }
 
 Result<void> NatsSource::Parts::subscribe() {
-  ASHLAR_TRY(JetStream made, JetStream::open(*connection, options.timeout));
+  ASHLAR_TRY(JetStream made, JetStream::create(*connection, options.timeout));
   jet_stream = std::move(made);
   if (options.mode == NatsMode::kJetStream) return make_consumer();
   natsStatus status = connection->subscribe(filter, subscription);
@@ -216,7 +216,7 @@ NatsSource::Parts::Snapshot NatsSource::Parts::read_bucket(const events::Worker&
 Result<std::unique_ptr<NatsSource>> NatsSource::create(NatsSourceOptions options) {
   ASHLAR_RETURN_IF_ERROR(options.validate());
   auto parts = std::make_unique<Parts>(std::move(options));
-  Result<std::unique_ptr<NatsConnection>> connection = NatsConnection::connect(parts->options.connection);
+  Result<std::unique_ptr<NatsConnection>> connection = NatsConnection::create(parts->options.connection);
   if (!connection) return connection.error();
   parts->connection = std::move(*connection);
   ASHLAR_RETURN_IF_ERROR(parts->subscribe());

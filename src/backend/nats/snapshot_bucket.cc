@@ -58,7 +58,7 @@ Result<std::optional<SnapshotHead>> SnapshotBucket::read_head(const std::string&
   std::optional<SnapshotHead> head = SnapshotHead::read(bytes_of(entry.get()));
   if (!head)
     return make_error(ErrorCode::kCorruption,
-                      "the head of worker %s in the bucket of snapshots is none of ours; delete the key or "
+                      "the head of worker %s in the bucket of snapshots is not ours; delete the key or "
                       "name another bucket",
                       worker.c_str());
   head->revision = kvEntry_Revision(entry.get());
@@ -74,7 +74,7 @@ Result<void> SnapshotBucket::write(const events::EventBatch& snapshot, std::size
   if (!last && last.error().code() != ErrorCode::kCorruption) return last.error();
   const bool known = last.has_value() && last->has_value();
   if (known && (*last)->incarnation > snapshot.stream.incarnation)
-    return make_error(ErrorCode::kAlreadyExists, "a later life of worker %s has written its snapshot",
+    return make_error(ErrorCode::kAlreadyExists, "a later incarnation of worker %s has written its snapshot",
                       worker.c_str());
   SnapshotHead head{.place = static_cast<std::uint8_t>(known ? 1 - (*last)->place : 0),
                     .parts = 0,
@@ -107,7 +107,7 @@ Result<void> SnapshotBucket::write(const events::EventBatch& snapshot, std::size
   if (status == NATS_OK) return {};
   const Result<std::optional<SnapshotHead>> now = read_head(worker);
   if (now && *now && known && (*now)->revision != (*last)->revision)
-    return make_error(ErrorCode::kAlreadyExists, "somebody else wrote a snapshot of worker %s meanwhile",
+    return make_error(ErrorCode::kAlreadyExists, "another sink wrote a snapshot of worker %s meanwhile",
                       worker.c_str());
   return nats_error(status, "the head of a snapshot");
 }

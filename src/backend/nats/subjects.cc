@@ -50,16 +50,15 @@ Result<void> check_prefix(std::string_view prefix) {
               prefix.front() != '$' && prefix.find("..") == std::string_view::npos;
   good = good && std::ranges::all_of(prefix, [](char c) { return is_name_character(c) || c == '.'; });
   if (good) return {};
-  return make_error(
-      ErrorCode::kInvalidArgument,
-      "prefix '%.*s' is no beginning of subjects: give tokens of letters, digits, - and _, with "
-      "single dots between them, like ashlar.kv",
-      static_cast<int>(std::min(prefix.size(), kMaxName)), prefix.data());
+  return make_error(ErrorCode::kInvalidArgument,
+                    "prefix '%.*s' is not a prefix of subjects: use tokens of letters, digits, - and _, with "
+                    "single dots between them, like ashlar.kv",
+                    static_cast<int>(std::min(prefix.size(), kMaxName)), prefix.data());
 }
 
 Result<void> check_name(std::string_view what, std::string_view name) {
   if (!name.empty() && name.size() <= kMaxName && std::ranges::all_of(name, is_name_character)) return {};
-  return make_error(ErrorCode::kInvalidArgument, "%.*s '%.*s' is no name: give letters, digits, - and _",
+  return make_error(ErrorCode::kInvalidArgument, "%.*s '%.*s' is not a name: use letters, digits, - and _",
                     static_cast<int>(what.size()), what.data(),
                     static_cast<int>(std::min(name.size(), kMaxName)), name.data());
 }

@@ -95,7 +95,7 @@ class EnginePublisher::State {
       return connected;
     }
     if (options_.replay_endpoint.empty()) return {};
-    ASHLAR_TRY(Socket router, Socket::open(publisher_.context(), ZMQ_ROUTER));
+    ASHLAR_TRY(Socket router, Socket::create(publisher_.context(), ZMQ_ROUTER));
     router.set(ZMQ_ROUTER_MANDATORY, 1);
     router.set(ZMQ_MAXMSGSIZE, kMaxRequestBytes);
     router.set(ZMQ_LINGER, 0);
@@ -280,7 +280,7 @@ Result<std::unique_ptr<EnginePublisher>> EnginePublisher::create(EnginePublisher
   ASHLAR_RETURN_IF_ERROR(options.validate());
   ASHLAR_TRY(std::shared_ptr<Context> context, Context::shared());
   // XPUB is PUB that tells who subscribes.
-  ASHLAR_TRY(Socket socket, Socket::open(context, ZMQ_XPUB));
+  ASHLAR_TRY(Socket socket, Socket::create(context, ZMQ_XPUB));
   const int wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
   if (wake < 0) return make_error(ErrorCode::kCapacity, "no descriptor for events: %s", std::strerror(errno));
   auto state = std::make_unique<State>(std::move(options), std::move(socket), wake);

@@ -82,7 +82,7 @@ Context::~Context() {
   }
 }
 
-Result<Socket> Socket::open(std::shared_ptr<Context> context, int type) {
+Result<Socket> Socket::create(std::shared_ptr<Context> context, int type) {
   void* socket = zmq_socket(context->get(), type);
   if (socket == nullptr) {
     return make_error(ErrorCode::kCapacity,
@@ -201,7 +201,7 @@ Error socket_error(const char* call, const std::string& endpoint) {
 Result<void> check_endpoint(const char* option, const std::string& endpoint) {
   if (endpoint.find("://") == std::string::npos)
     return make_error(ErrorCode::kInvalidArgument,
-                      "%s is no address of ZeroMQ; write tcp://host:port, ipc://path or inproc://name",
+                      "%s is not an address of ZeroMQ; write tcp://host:port, ipc://path or inproc://name",
                       option);
   if (!endpoint.starts_with("tcp://")) return {};
   if (endpoint.find('@') != std::string::npos)

@@ -75,7 +75,7 @@ class Context {
 
 class Socket {
  public:
-  static Result<Socket> open(std::shared_ptr<Context> context, int type);
+  static Result<Socket> create(std::shared_ptr<Context> context, int type);
   Socket(Socket&& other) noexcept
       : context_(std::move(other.context_)), socket_(std::exchange(other.socket_, nullptr)) {}
   Socket& operator=(Socket&& other) noexcept {

@@ -86,8 +86,8 @@ Subscriber::~Subscriber() {
 Result<std::unique_ptr<Subscriber>> Subscriber::create(SubscriberOptions options) {
   ASHLAR_RETURN_IF_ERROR(options.validate());
   ASHLAR_TRY(std::shared_ptr<Context> context, Context::shared());
-  ASHLAR_TRY(Socket socket, Socket::open(context, ZMQ_SUB));
-  ASHLAR_TRY(Socket watch, Socket::open(context, ZMQ_PAIR));
+  ASHLAR_TRY(Socket socket, Socket::create(context, ZMQ_SUB));
+  ASHLAR_TRY(Socket watch, Socket::create(context, ZMQ_PAIR));
   auto out =
       std::unique_ptr<Subscriber>(new Subscriber(std::move(options), std::move(socket), std::move(watch)));
   ASHLAR_RETURN_IF_ERROR(out->attach());
@@ -207,7 +207,7 @@ Result<void> Subscriber::replay(std::uint64_t from, const Take& take) {
 }
 
 Result<Socket> Subscriber::open_dealer() const {
-  Result<Socket> dealer = Socket::open(socket_.context(), ZMQ_DEALER);
+  Result<Socket> dealer = Socket::create(socket_.context(), ZMQ_DEALER);
   if (!dealer) return dealer;
   configure(*dealer);
   dealer->set(ZMQ_RCVHWM, 0);
@@ -240,8 +240,7 @@ void Subscriber::fall_silent(bool was_asked) {
   if (was_asked) {
     log(LogLevel::kWarn, "zmq", silent_error().message());
   } else {
-    ASHLAR_LOG(LogLevel::kInfo, "zmq",
-               "%s said nothing for %lld ms; without a replay endpoint nobody can be asked why",
+    ASHLAR_LOG(LogLevel::kInfo, "zmq", "%s sent nothing for %lld ms; it has no replay endpoint to ask",
                options_.endpoint.c_str(), whole_ms(options_.silence));
   }
 }
@@ -249,8 +248,8 @@ void Subscriber::fall_silent(bool was_asked) {
 Error Subscriber::silent_error() const {
   return make_error(
       ErrorCode::kUnavailable,
-      "%s said nothing for %lld ms, and %s does not answer: the process is stopped, or its machine is "
-      "gone; it is asked again",
+      "%s sent nothing for %lld ms, and %s does not answer: the process is stopped, or its machine is "
+      "gone; the question is repeated",
       options_.endpoint.c_str(), whole_ms(options_.silence), options_.replay_endpoint.c_str());
 }
 
@@ -299,7 +298,7 @@ bool Subscriber::open_question(Clock::TimePoint now) {
   if (!dealer) {
     heard_at_ = now;  // tried again after the same time
     if (!std::exchange(cannot_ask_, true))
-      ASHLAR_LOG(LogLevel::kWarn, "zmq", "%s says nothing, and cannot be asked why: %s",
+      ASHLAR_LOG(LogLevel::kWarn, "zmq", "%s sends nothing, and cannot be asked: %s",
                  options_.endpoint.c_str(), dealer.error().message().c_str());
     return false;
   }
@@ -351,7 +350,7 @@ Result<void> Subscriber::ask(Socket& dealer, std::uint64_t from, Clock::TimePoin
     if (send_request(dealer, from)) return {};
     const Clock::TimePoint now = Clock::real().now();
     if (now >= give_up) {
-      return make_error(ErrorCode::kUnavailable, "nobody answers at the replay endpoint %s",
+      return make_error(ErrorCode::kUnavailable, "the replay endpoint %s does not answer",
                         options_.replay_endpoint.c_str());
     }
     std::array<zmq_pollitem_t, 1> items = {dealer.item(ZMQ_POLLOUT)};

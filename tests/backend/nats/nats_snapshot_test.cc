@@ -120,9 +120,9 @@ TEST_F(NatsSnapshot, TheBucketHasTheLastOneWhenTheWorkerIsGone) {
 
 TEST_F(NatsSnapshot, AReaderOfTheBucketNeverMixesTwo) {
   NatsServer server("max_payload: 4KB");
-  auto connection = NatsConnection::connect(server.options());
+  auto connection = NatsConnection::create(server.options());
   ASSERT_TRUE(connection) << connection.error();
-  Result<JetStream> jet_stream = JetStream::open(**connection, seconds(10));
+  Result<JetStream> jet_stream = JetStream::create(**connection, seconds(10));
   ASSERT_TRUE(jet_stream);
   const NatsStreamOptions storage{.in_memory = true};
   auto writer = SnapshotBucket::open(*jet_stream, "snapshots", &storage);
@@ -139,9 +139,9 @@ TEST_F(NatsSnapshot, AReaderOfTheBucketNeverMixesTwo) {
     for (int n = 1; n <= kSnapshots; ++n) EXPECT_TRUE((*writer)->write(nth(n).view(), 3000));
     done.store(true);
   });
-  auto second = NatsConnection::connect(server.options());
+  auto second = NatsConnection::create(server.options());
   ASSERT_TRUE(second);
-  Result<JetStream> reading = JetStream::open(**second, seconds(10));
+  Result<JetStream> reading = JetStream::create(**second, seconds(10));
   auto reader = SnapshotBucket::open(*reading, "snapshots", nullptr);
   ASSERT_TRUE(reader && *reader);
   std::uint64_t last = 0;

@@ -12,7 +12,7 @@ using NatsSubscriptions = NatsTest;
 using NatsFlush = NatsTest;
 
 std::unique_ptr<NatsConnection> connected(const NatsServer& server) {
-  Result<std::unique_ptr<NatsConnection>> made = NatsConnection::connect(server.options());
+  Result<std::unique_ptr<NatsConnection>> made = NatsConnection::create(server.options());
   EXPECT_TRUE(made) << made.error();
   return made ? std::move(*made) : nullptr;
 }

@@ -77,7 +77,7 @@ TEST(ReplayMemoryTest, RequestsOfOneMomentShareASnapshot) {
     ++made;
     return large_snapshot();
   };
-  Socket router = Socket::open(Context::shared().value(), ZMQ_ROUTER).value();
+  Socket router = Socket::create(Context::shared().value(), ZMQ_ROUTER).value();
   router.set(ZMQ_ROUTER_MANDATORY, 1);
   const std::string endpoint = router.bind("tcp://127.0.0.1:*").value();
   ReplayServer server(std::move(router), options);

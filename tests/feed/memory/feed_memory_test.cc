@@ -358,17 +358,17 @@ TEST(FeedMemoryTest, SparseFilesTakeNoMemory) {
   {
     claim(std::string("\3\0\0\0\2\0\0\0kv\10\0\0\0\0\0\0\0\0\0\0\1", 22), 0x7FFF'FFFF);
     const Peak peak;
-    auto source = RecordingSource::open({.path = path, .max_message_bytes = kMiB}).value();
+    auto source = RecordingSource::create({.path = path, .max_message_bytes = kMiB}).value();
     // A file of holes is long to search: the head alone is looked at here.
     std::filesystem::resize_file(path, 26 + 4 * kMiB);
-    auto shorter = RecordingSource::open({.path = path, .max_message_bytes = kMiB}).value();
+    auto shorter = RecordingSource::create({.path = path, .max_message_bytes = kMiB}).value();
     EXPECT_EQ(shorter->receive({}).error().code(), ErrorCode::kNotFound);
     EXPECT_EQ(shorter->damaged(), 1u);
     EXPECT_LE(peak.bytes(), kMiB);
   }
   claim(std::string("ASHLFEED\1\0\0\0\0\0\0\0", 16), 0x3FFF'FFFF);
   const Peak peak;
-  auto source = FileSource::open({.path = path, .max_batch_bytes = kMiB}).value();
+  auto source = FileSource::create({.path = path, .max_batch_bytes = kMiB}).value();
   struct Nobody final : BatchConsumer {
     void on_batch(const events::EventBatch&) override {}
   } nobody;

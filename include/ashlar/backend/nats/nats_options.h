@@ -1,6 +1,6 @@
-// What an operator says about NATS: how to reach the servers, and where events are kept.
+// Options of NATS: how to reach the servers, and where events are kept.
 //
-// Credentials are values of options: they are in no message of an error, in no log and in no describe().
+// Credentials appear in no error message, log or describe().
 //
 // Thread safety: plain values.
 #pragma once
@@ -18,14 +18,13 @@ namespace ashlar::backend::nats {
 
 struct NatsTls {
   bool enabled = false;
-  std::string ca_file = {};  // PEM; empty: the authorities of the system
-  std::string certificate_file =
-      {};  // PEM, of the client, where the server asks for one; comes with key_file
+  std::string ca_file = {};           // PEM; empty: the authorities of the system
+  std::string certificate_file = {};  // PEM, of the client, if the server asks for one; requires key_file
   std::string key_file = {};
-  std::string server_name = {};  // that the server's certificate must have; empty: the host of the URL
-  bool verify = true;            // false takes any certificate, of anybody
+  std::string server_name = {};  // expected in the server's certificate; empty: the host of the URL
+  bool verify = true;            // false accepts any certificate
 
-  // Whether a file or a name is given, which TLS alone would use.
+  // Whether any file or name is set; they have an effect only with TLS.
   bool names_anything() const noexcept {
     return !ca_file.empty() || !certificate_file.empty() || !key_file.empty() || !server_name.empty();
   }
@@ -35,34 +34,33 @@ struct NatsConnectionOptions {
   std::vector<std::string> urls = {"nats://127.0.0.1:4222"};  // nats:// or tls://, without credentials
   std::string name = "ashlar";                                // as the server lists its clients
 
-  // At most one of the four ways to say who we are.
+  // At most one of the four ways to authenticate.
   std::string user = {};
   std::string password = {};
   std::string token = {};
   std::string credentials_file = {};  // a JWT and its seed, as nsc writes them
-  std::string nkey = {};              // the public key; comes with nkey_seed_file
+  std::string nkey = {};              // the public key; requires nkey_seed_file
   std::string nkey_seed_file = {};
 
   NatsTls tls = {};
   std::chrono::milliseconds connect_timeout{2000};  // per server
-  std::chrono::milliseconds write_timeout{5000};    // a socket that takes nothing for so long is given up
+  std::chrono::milliseconds write_timeout{5000};    // a socket that accepts nothing for this long is closed
 
-  // Where no server is there at first: for how long it is tried again, with the waits below, while create()
-  // waits. What the server refuses is not tried again.
+  // How long create() retries while no server answers, with the waits below. A refusal by the server is not
+  // retried.
   static constexpr std::chrono::milliseconds kForever = std::chrono::milliseconds::max();
   std::chrono::milliseconds connect_wait{0};  // 0: once
-  // Asked every 20 ms, also during an attempt; true ends the wait. An attempt ends by itself when
-  // connect_timeout has passed for each server, and once more for an answer. At most 8 attempts of a process
-  // are left behind with servers that do not answer; each keeps a core busy until its server closes the
-  // connection.
+  // Polled every 20 ms, also during an attempt; true ends the wait. An attempt ends by itself after
+  // connect_timeout per server, and once more for an answer. At most 8 abandoned attempts per process may
+  // remain with servers that do not answer; each keeps a core busy until its server closes the connection.
   std::function<bool()> stop_waiting = {};
 
-  // A lost connection is made again, for ever. The waits double from min to max; `jitter` of each is by
-  // chance.
+  // A lost connection is retried forever. The waits double from min to max; a `jitter` share of each is
+  // random.
   std::chrono::milliseconds reconnect_min{50};
   std::chrono::milliseconds reconnect_max{5000};
   double jitter = 0.5;
-  std::size_t pending_bytes = std::size_t{8} << 20;  // what is kept for the server while it is away
+  std::size_t pending_bytes = std::size_t{8} << 20;  // buffered while the server is unreachable
 
   // Errors: kInvalidArgument.
   Result<void> validate() const;
@@ -70,22 +68,21 @@ struct NatsConnectionOptions {
   std::string describe() const;
 };
 
-// The stream of JetStream that keeps events. It is made where it is not there; one that is there stays as it
-// is.
+// The JetStream stream that keeps events. Created if missing; an existing one is not changed.
 struct NatsStreamOptions {
   std::string name = "ASHLAR_KV";
   bool in_memory = false;                            // else in files
-  std::chrono::seconds max_age{24 * 3600};           // 0: for ever
+  std::chrono::seconds max_age{24 * 3600};           // 0: forever
   std::uint64_t max_bytes = std::uint64_t{1} << 30;  // the oldest go first; 0: no limit
   std::uint32_t replicas = 1;
-  std::chrono::seconds duplicate_window{120};  // how long a batch that was published twice is known
+  std::chrono::seconds duplicate_window{120};  // how long the server recognises duplicates
 
   Result<void> validate() const;
 };
 
 enum class NatsMode : std::uint8_t {
-  kCore,       // who listens now gets it
-  kJetStream,  // the server keeps it
+  kCore,       // delivered to current listeners only
+  kJetStream,  // kept by the server
 };
 
 }  // namespace ashlar::backend::nats

@@ -2,21 +2,21 @@
 //
 // A batch goes to `<prefix>.<worker>.<rank>.<tier>`. The last token is the name of the tier when all events
 // are of one ("g1", …), "snapshot" for a snapshot, and "mixed" otherwise: numbers run through all tiers of a
-// stream, so a batch is never taken apart by tier, and who wants whole streams listens to `<prefix>.*.*.*`.
-// What is larger than a message of the server may be is cut: events into batches that follow each other, a
-// snapshot into parts.
+// stream, so a batch is never split by tier; whole streams are at `<prefix>.*.*.*`. A batch above the
+// server's message limit is cut: events into consecutive batches, a snapshot into parts.
 //
-// Core: publish() hands the bytes to the connection. While the server is away they wait in a buffer
-// (pending_bytes); when that is full publish() says so. What was on the wire when the server died is lost,
-// and listeners find the gap by its numbers.
+// Core: publish() hands the bytes to the connection. While the server is unreachable they wait in a buffer
+// (pending_bytes); publish() fails when it is full. Bytes on the wire when the server dies are lost, and
+// listeners detect the gap by the numbers.
 //
-// JetStream: publish() returns when the message is on its way, and the sink keeps it until the server has
-// stored it: what is not acknowledged in time, or was on its way when the connection broke, is sent again,
-// under an id by which the server drops what it has already. A message that the server refuses is an error of
-// the next publish() and flush(), and is tried again meanwhile; nothing newer is taken before it went.
+// JetStream: publish() returns once the message is in flight, and the sink keeps it until the server has
+// stored it. Messages not acknowledged in time, or in flight when the connection broke, are resent under an
+// id by which the server drops duplicates. A refused message fails the next publish() and flush() and is
+// retried meanwhile; no newer message is accepted before it is stored.
 //
 // Snapshots: requests to `<prefix>.snapshot.<worker>.<rank>.get` are answered from options.snapshots, on a
-// thread of the sink; put_snapshot() writes one to a bucket, for listeners that come when the worker is gone.
+// thread of the sink; put_snapshot() writes one to a bucket, for listeners that start after the worker is
+// gone.
 //
 // Thread safety: publish(), flush() and put_snapshot() by one thread at a time; counters() and describe() by
 // any.
@@ -37,7 +37,8 @@
 
 namespace ashlar::backend::nats {
 
-// Whose snapshots a sink answers with. The source outlives the sink, and is asked by a thread of the sink.
+// A worker whose snapshots the sink serves. The source outlives the sink, and is called by a thread of the
+// sink.
 struct NatsSnapshots {
   events::Worker worker;
   events::SnapshotSource* source = nullptr;
@@ -50,23 +51,23 @@ struct NatsSinkOptions {
   NatsStreamOptions stream = NatsStreamOptions();  // kJetStream
   std::size_t max_in_flight = 4096;
   std::size_t max_in_flight_bytes = std::size_t{64} << 20;
-  // How long publish() waits for room, and after what time a message is sent again.
+  // How long publish() waits for room, and after which time a message is resent.
   std::chrono::milliseconds ack_timeout{5000};
   std::vector<NatsSnapshots> snapshots = {};
   std::string bucket = "ashlar_snapshots";  // of put_snapshot(); stored as `stream` is
-  // publish() also writes the stream's snapshot to the bucket, from options.snapshots, when the last one is
-  // so old. 0: never.
+  // publish() also writes the stream's snapshot to the bucket, from options.snapshots, at this interval. 0:
+  // never.
   std::chrono::milliseconds bucket_every{0};
 
   Result<void> validate() const;
 };
 
 struct NatsSinkCounters {
-  std::uint64_t batches = 0;        // taken by publish()
-  std::uint64_t messages = 0;       // more than batches where some were cut
+  std::uint64_t batches = 0;        // accepted by publish()
+  std::uint64_t messages = 0;       // more than batches if some were cut
   std::uint64_t bytes = 0;          // of messages
   std::uint64_t resent = 0;         // messages, JetStream
-  std::uint64_t duplicates = 0;     // messages that the server had already
+  std::uint64_t duplicates = 0;     // messages that the server already had
   std::uint64_t refused = 0;        // acknowledgements that were errors
   std::uint64_t in_flight = 0;      // messages, now
   std::uint64_t answered = 0;       // requests for snapshots
@@ -77,28 +78,27 @@ struct NatsSinkCounters {
 
 class NatsSink final : public events::BatchSink {
  public:
-  // Connects; JetStream: makes the stream. Errors: kInvalidArgument: an option, a file, or what the server
-  // thinks of our credentials; kUnavailable: no server, also not within connection.connect_wait; kCancelled:
-  // the wait for one was ended; kUnsupported: the server has no JetStream.
+  // Connects; JetStream: creates the stream. Errors: kInvalidArgument: an option, a file, or refused
+  // credentials; kUnavailable: no server within connection.connect_wait; kCancelled: stop_waiting ended the
+  // wait; kUnsupported: the server has no JetStream.
   static Result<std::unique_ptr<NatsSink>> create(NatsSinkOptions options = {});
-  // Waits for what is in flight, up to ack_timeout.
+  // Waits for messages in flight, up to ack_timeout.
   ~NatsSink() override;
   NatsSink(const NatsSink&) = delete;
   NatsSink& operator=(const NatsSink&) = delete;
 
-  // Errors: kUnavailable: the server is away and there is no room to wait for it, or the last messages were
-  // refused; kCapacity: one event is larger than a message may be, or a snapshot needs more than
-  // events::kMaxSnapshotParts of them. Parts of a snapshot are offered in order, and after an error from the
-  // first on.
+  // Errors: kUnavailable: the server is unreachable and the buffer is full, or it refused earlier messages;
+  // kCapacity: one event is larger than a message may be, or a snapshot needs more than
+  // events::kMaxSnapshotParts of them. Publish the parts of a snapshot in order, and after an error again
+  // from the first.
   Result<void> publish(const events::EventBatch& batch) override;
-  // Core: until the server has read everything; JetStream: until it has stored everything. Errors: kTimeout;
-  // kUnavailable: the server refuses, or core: the connection broke meanwhile, and what was on its way may be
-  // lost.
+  // Waits until the server has read (core) or stored (JetStream) everything. Errors: kTimeout; kUnavailable:
+  // the server refuses, or, with core, the connection broke and messages in flight may be lost.
   Result<void> flush(Clock::TimePoint until) override;
   Result<void> flush(std::chrono::milliseconds timeout = std::chrono::milliseconds(5000));
   // Replaces the snapshot of the stream's worker in the bucket; readers see the old one or the new one.
-  // Requires: one batch of kind kSnapshot. Errors: kAlreadyExists: a later life of the worker has written
-  // there; kUnavailable, kUnsupported.
+  // Requires: one batch of kind kSnapshot. Errors: kAlreadyExists: a later incarnation of the worker has
+  // written one; kUnavailable, kUnsupported.
   Result<void> put_snapshot(const events::EventBatch& snapshot);
 
   NatsSinkCounters counters() const;
@@ -107,7 +107,7 @@ class NatsSink final : public events::BatchSink {
  private:
   class Parts;
   explicit NatsSink(std::unique_ptr<Parts> parts);
-  // Writes the worker's snapshot to the bucket, where it is time to.
+  // Writes the worker's snapshot to the bucket if it is due.
   void keep_snapshot(const events::Worker& worker);
   std::unique_ptr<Parts> parts_;
 };

@@ -1,16 +1,17 @@
 // NatsSource: receives batches of events from NATS.
 //
-// Core: a subscription. What comes while nobody listens, or faster than poll() takes it, is lost: the client
-// drops what exceeds pending_messages or pending_bytes, and counters().dropped says so.
+// Core: a subscription. Batches published while it does not exist, or faster than poll() takes them, are
+// lost: the client drops what exceeds pending_messages or pending_bytes (counters().dropped).
 //
-// JetStream: a consumer that pulls, and acknowledges a batch after it was delivered. With the name of a
-// durable one, the server remembers how far it came: a source that is made again with that name goes on
-// there, and may get the last batches twice.
+// JetStream: a pull consumer that acknowledges a batch after its delivery. For a durable consumer the server
+// remembers the position: a new source with that name continues there, and may get the last batches twice.
 //
-// recover() asks, in this order: the stream of JetStream, from its start; the worker itself, by request; the
-// bucket of snapshots. A server without JetStream is only asked for the second.
+// recover() tries, in this order: the JetStream stream, from its start; the worker, by request; the bucket of
+// snapshots. Without JetStream only the second.
 //
-// Thread safety: thread-compatible; counters() and describe() by any thread.
+// Thread safety: thread-compatible; counters() and describe() are thread-safe.
+// Complexity:    O(bytes) per batch; recover() is O(kept events). Memory: pending_bytes (core) or `fetch`
+//                messages (JetStream), and up to twice max_snapshot_bytes during recover().
 #pragma once
 
 #include <chrono>
@@ -40,16 +41,15 @@ struct NatsSourceOptions {
 
   // kJetStream
   NatsStreamOptions stream = NatsStreamOptions();
-  std::string durable = {};           // empty: a consumer that goes with the source
-  NatsStart start = NatsStart::kAll;  // of a consumer that is new
-  std::size_t fetch = 256;            // messages per request
-  std::chrono::milliseconds ack_wait{
-      30'000};  // what was delivered and not acknowledged for so long comes again
+  std::string durable = {};                    // empty: a consumer that ends with the source
+  NatsStart start = NatsStart::kAll;           // of a new consumer
+  std::size_t fetch = 256;                     // messages per request
+  std::chrono::milliseconds ack_wait{30'000};  // after which an unacknowledged batch is delivered again
 
   std::chrono::milliseconds timeout{5000};  // of requests
   std::string bucket = "ashlar_snapshots";
-  // Memory for a snapshot that recover() gathers, and as much for batches that came too early. A larger
-  // snapshot is not taken.
+  // Memory for a snapshot that recover() collects, and as much for batches that arrive early. A larger
+  // snapshot is dropped.
   std::size_t max_snapshot_bytes = std::size_t{256} << 20;
 
   Result<void> validate() const;
@@ -57,11 +57,11 @@ struct NatsSourceOptions {
 
 struct NatsSourceCounters {
   std::uint64_t batches = 0;  // delivered by poll()
-  std::uint64_t damaged = 0;  // messages that were no batches
-  std::uint64_t dropped = 0;  // messages, by the client, because poll() was too slow
+  std::uint64_t damaged = 0;  // undecodable messages
+  std::uint64_t dropped = 0;  // messages dropped by the client because poll() was too slow
   std::uint64_t reconnects = 0;
   std::uint64_t replayed = 0;   // batches that recover() read from the stream
-  std::uint64_t snapshots = 0;  // that recover() got
+  std::uint64_t snapshots = 0;  // obtained by recover()
   std::uint64_t oversized = 0;  // snapshots above max_snapshot_bytes
 };
 

@@ -1,9 +1,8 @@
 // ZmqBatchSink: publishes batches in Ashlar's own format (docs/formats/events.md) on a PUB socket, and keeps
 // the last for replay.
 //
-// Whoever asks the replay socket for more than is kept may ask for a snapshot, where serve_snapshots() said
-// who makes one. A sink may carry the streams of several workers; a request is then answered with the
-// snapshots of all of them.
+// A listener that needs more than is kept may request a snapshot, if serve_snapshots() set a source. A sink
+// may carry the streams of several workers; a request is then answered with the snapshots of all of them.
 //
 // Thread safety: publish() is thread-compatible, the rest thread-safe.
 // Complexity:    O(events).
@@ -37,10 +36,10 @@ class ZmqBatchSink final : public events::BatchSink {
   Result<void> publish(const events::EventBatch& batch) override;
   std::string describe() const override;
 
-  // Who is asked for snapshots; null: nobody. Returns when the one before is not being asked any more: it may
-  // go then.
+  // Sets the source of snapshots; null: none. On return the previous source is no longer in use and may be
+  // destroyed.
   void serve_snapshots(events::SnapshotSource* source);
-  // One more, or one less, of several; removing returns as serve_snapshots() does.
+  // Adds or removes one of several sources; a removed source may be destroyed on return.
   void add_snapshots(events::SnapshotSource& source);
   void remove_snapshots(events::SnapshotSource& source);
   EnginePublisher& publisher() noexcept { return *publisher_; }

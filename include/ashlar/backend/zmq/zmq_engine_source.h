@@ -1,19 +1,19 @@
-// ZmqEngineSource: the messages of one inference engine, from its PUB socket, and again from its replay
-// socket.
+// ZmqEngineSource: the messages of one inference engine, from its PUB socket and its replay socket.
 //
-// ZeroMQ connects by itself, again and again; stats() says whether it is connected, and receive() says
-// kUnavailable when it is not and nothing came. Each replay has a socket of its own, so that answers that
-// come late belong to nobody.
+// ZeroMQ reconnects by itself; stats() shows the state, and receive() returns kUnavailable if it is not
+// connected and nothing came. Each replay has its own socket, so late answers are discarded.
 //
-// After each connection it asks for what came before (SubscriberOptions::replay_on_connect) and delivers that
-// first: all that the engine keeps, or what came since the last message, which comes once more. receive()
-// then takes as long as the replay does.
+// After each connect it requests earlier messages (SubscriberOptions::replay_on_connect) and delivers them
+// first: all that the engine keeps, or those from the last received message on, which comes once more.
+// receive() then takes as long as the replay.
 //
-// An engine that is stopped, or whose machine is gone, keeps its connection for a while or for ever. So one
-// that says nothing for SubscriberOptions::silence is asked for more; when it does not answer, receive() says
-// kUnavailable until it is heard again.
+// A stopped engine, or a vanished machine, may keep its connection for a long time. So an engine that sends
+// nothing for SubscriberOptions::silence is asked for more; if it does not answer, receive() returns
+// kUnavailable until it sends again.
 //
-// Thread safety: thread-compatible; damaged() and stats() may be called by anybody.
+// Thread safety: thread-compatible; damaged() and stats() are thread-safe.
+// Complexity:    O(bytes) per message. Memory: hwm unread messages, and one chunk of a replay
+//                (max_replay_bytes).
 #pragma once
 
 #include <memory>
@@ -26,13 +26,12 @@ namespace ashlar::backend::zmq {
 class ZmqEngineSource final : public feed::EngineSource {
  public:
   // Errors: kInvalidArgument: an option; kUnavailable: the address to bind is taken; kCapacity: no sockets
-  // left. An engine that is not there yet is no error.
+  // left. An engine that does not run yet is not an error.
   static Result<std::unique_ptr<ZmqEngineSource>> create(SubscriberOptions options);
   ~ZmqEngineSource() override;
 
   Result<std::optional<feed::EngineMessage>> receive(Clock::Duration timeout) override;
-  // Errors: kUnsupported: no replay_endpoint; kUnavailable: nobody is there; kTimeout: no answer, or not to
-  // its end.
+  // Errors: kUnsupported: no replay_endpoint; kUnavailable: no connection; kTimeout: no complete answer.
   Result<feed::EngineReplay> replay(std::uint64_t from) override;
   std::uint64_t damaged() const noexcept override;
   std::uint64_t restarts() const noexcept override;

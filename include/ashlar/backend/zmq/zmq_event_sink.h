@@ -1,9 +1,9 @@
-// ZmqEventSink: publishes the events of a stream as inference engines publish theirs, so that whoever hears
-// engines hears Ashlar.
+// ZmqEventSink: publishes a stream in the format of inference engines, so that listeners of engines can
+// follow Ashlar.
 //
-// A chain of stores is one BlockStored, removals in one tier are one BlockRemoved. AllBlocksCleared speaks of
-// device memory only in that format, so the other tiers are emptied by naming their blocks. A snapshot is a
-// clear and stores; so is what follows lost events. Accesses have no words there and are left out.
+// A chain of stores is one BlockStored, removals in one tier are one BlockRemoved. AllBlocksCleared covers
+// device memory only in that format, so other tiers are cleared by naming their blocks. A snapshot, and a
+// recovery from lost events, is a clear followed by stores. The format has no accesses; they are dropped.
 //
 // Thread safety: thread-compatible.
 // Complexity:    O(events); memory: one record per block that is present.
@@ -24,7 +24,7 @@
 
 namespace ashlar::backend::zmq {
 
-// What the engines call a tier: "GPU", "CPU", "DISK", "STORAGE"; "EXTERNAL" for the other ones.
+// The engines' name of a tier: "GPU", "CPU", "DISK", "STORAGE"; "EXTERNAL" for others.
 std::string_view medium_of(events::TierId tier) noexcept;
 
 class ZmqEventSink final : public events::BatchSink {
@@ -32,8 +32,8 @@ class ZmqEventSink final : public events::BatchSink {
   struct Options {
     std::string topic = {};
     events::EngineForm form = events::EngineForm::kMap;
-    // The tokens of a block. Listeners that identify content by tokens need them; a block without is
-    // published with its name alone.
+    // The tokens of a block. Listeners that identify content by tokens need them; a block without tokens is
+    // published by name only.
     std::function<std::optional<std::vector<tokens::Token>>(const tokens::SequenceHash&)> tokens_of = {};
   };
 

@@ -1,12 +1,12 @@
 // ZmqSource: batches of Ashlar's own format from one or more publishers (zmq_batch_sink.h).
 //
-// For each stream it remembers in which messages of which publisher the last batches came, so that recover()
-// asks for no more than it needs; what the replay socket does not keep any more, it asks for as a snapshot.
+// For each stream it remembers which messages of which publisher carried the last batches, so recover()
+// requests no more than it needs; if the replay socket no longer keeps them, it requests a snapshot.
 //
-// A publisher that says nothing for SubscriberOptions::silence is asked for what it said last; what was lost
-// comes that way. One that does not answer is silent, by stats() and a warning.
+// A publisher that sends nothing for SubscriberOptions::silence is asked for its last messages, which
+// recovers lost ones. One that does not answer is reported as silent by stats() and a warning.
 //
-// Thread safety: thread-compatible; damaged() and stats() may be called by anybody.
+// Thread safety: thread-compatible; damaged() and stats() are thread-safe.
 // Complexity:    O(events) per batch.
 #pragma once
 
@@ -39,7 +39,7 @@ class ZmqSource final : public feed::FeedSource {
                        feed::BatchConsumer& consumer) override;
   std::uint64_t damaged() const noexcept override;
   std::string describe() const override;
-  // Of one publisher, by its place in the options.
+  // Of one publisher, by its index in the options.
   SubscriberStats stats(std::size_t publisher) const;
 
  private:
