@@ -13,6 +13,14 @@ namespace {
 constexpr std::array<Axis, kAxes> kAllAxes = {Axis::kBlock, Axis::kLayer, Axis::kOuter, Axis::kToken,
                                               Axis::kHead};
 
+constexpr bool names_every_axis(const AxisOrder& order) {
+  for (const Axis axis : kAllAxes)
+    if (std::ranges::count(order, axis) != 1) return false;
+  return true;
+}
+static_assert(std::ranges::all_of(order::kAll, names_every_axis, &order::NamedOrder::order),
+              "a named order has each axis once");
+
 std::uint32_t extent_of(const LayoutConfig& config, Axis axis) noexcept {
   switch (axis) {
     case Axis::kBlock:
@@ -130,6 +138,8 @@ Result<Layout> Layout::create(const LayoutConfig& config, const Strides& strides
   else if (config.block_count == 1 && strides.block > end)
     end = strides.block;
   if (end > kMaxLayoutBytes) return too_large("with the padding of its last block");
+  ASHLAR_CHECK(end >= config.block_bytes() * config.block_count / (per_layer ? config.num_layers : 1),
+               "a region of %llu bytes is smaller than its elements", static_cast<unsigned long long>(end));
   return Layout(config, strides, regions, end);
 }
 
@@ -146,6 +156,10 @@ Place Layout::place(const Position& position) const {
     ASHLAR_CHECK(indices[i] < extent(axis), "%s %u of %u", to_string(axis).data(), indices[i], extent(axis));
     place.offset += indices[i] * strides_.of(axis);
   }
+  ASHLAR_DCHECK(place.offset + config_.head_bytes() <= region_bytes_,
+                "a head at %llu passes the end of a region of %llu bytes",
+                static_cast<unsigned long long>(place.offset),
+                static_cast<unsigned long long>(region_bytes_));
   if (regions_ == Regions::kPerLayer) place.region = position.layer;
   return place;
 }

@@ -14,6 +14,7 @@
 #include <system_error>
 #include <utility>
 
+#include "ashlar/base/check.h"
 #include "base/wide.h"
 #include "storage/size_limit_signal.h"
 
@@ -175,6 +176,8 @@ std::string DiskStorage::describe() const {
 // it counted.
 Result<void> DiskStorage::sync(std::uint64_t before) const {
   const MutexLock lock(sync_mu_);
+  ASHLAR_CHECK(before <= failed_syncs_, "%s: sync() is told of %llu failed syncs; %llu have failed",
+               options_.path.c_str(), wide(before), wide(failed_syncs_));
   int error = access_.faults == nullptr ? 0 : access_.faults->syncing();
   if (error == 0 && fdatasync(access_.buffered) != 0) error = errno;
   if (error != 0) {

@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <system_error>
 
+#include "ashlar/base/check.h"
 #include "ashlar/storage/storage.h"
 #include "storage/parts_cursor.h"
 #include "storage/size_limit_signal.h"
@@ -43,6 +44,8 @@ IoStep step(const FileAccess& file, IoDirection direction, std::uint64_t offset,
   const ssize_t moved =
       call(file.buffered, pieces.data(), static_cast<int>(count), static_cast<off_t>(offset));
   if (moved < 0) return {.error = errno};
+  ASHLAR_CHECK(static_cast<std::uint64_t>(moved) <= most, "the system moved %zd bytes of %llu", moved,
+               static_cast<unsigned long long>(most));
   return {.bytes = static_cast<std::uint64_t>(moved)};
 }
 

@@ -14,6 +14,7 @@
 #include <cstdio>
 #include <memory>
 
+#include "ashlar/base/check.h"
 #include "ashlar/base/checked_math.h"
 #include "base/wide.h"
 
@@ -23,6 +24,7 @@ namespace {
 constexpr std::uint64_t kHugePage = std::uint64_t{2} << 20;
 constexpr std::uint64_t kMaxAlignment = std::uint64_t{1} << 30;
 constexpr std::uint32_t kMaxNode = 1023;
+static_assert(kMaxAlignment >= kHugePage, "memory may be aligned to a huge page");
 
 // Bytes that the system could still give; all of them where it does not say.
 std::uint64_t available_memory() {
@@ -84,6 +86,9 @@ Result<MappedMemory> MappedMemory::create(const MemoryOptions& options) {
                       wide(options.bytes), errno, wide(there));
   const std::uint64_t past = reinterpret_cast<std::uintptr_t>(mapping) % alignment;
   auto* start = static_cast<std::byte*>(mapping) + (past == 0 ? 0 : alignment - past);
+  ASHLAR_CHECK(start + options.bytes <= static_cast<std::byte*>(mapping) + mapped,
+               "%llu bytes aligned to %llu pass the end of their mapping", wide(options.bytes),
+               wide(alignment));
   MappedMemory memory(mapping, mapped, start, options.bytes);
   if (huge) madvise(start, options.bytes, MADV_HUGEPAGE);  // a wish
   if (options.numa_node)

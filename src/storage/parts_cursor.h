@@ -22,6 +22,8 @@ namespace ashlar::storage {
 // Byte is std::byte or const std::byte.
 template <class Byte>
 class PartsCursor {
+  static_assert(std::is_same_v<std::remove_const_t<Byte>, std::byte>, "parts are spans of bytes");
+
  public:
   using Parts = std::span<const std::span<Byte>>;
 
@@ -67,6 +69,8 @@ class PartsCursor {
   void copy(std::span<const std::byte> bytes) noexcept
     requires(!std::is_const_v<Byte>)
   {
+    ASHLAR_DCHECK(bytes.size() <= left_, "%zu bytes for parts with room for %llu", bytes.size(),
+                  static_cast<unsigned long long>(left_));
     while (!bytes.empty()) {
       const std::span<Byte> to = run();
       const std::size_t now = std::min(to.size(), bytes.size());

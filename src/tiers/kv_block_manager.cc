@@ -316,6 +316,16 @@ Result<std::vector<MetricRegistration>> KvBlockManager::add_metrics(MetricRegist
   return out;
 }
 
+void KvBlockManager::check_invariants() const {
+  assembly_->each_manager([](const auto& manager) { manager.check_invariants(); });
+  for (const OffloadWorker* const worker :
+       {assembly_->to_g2.get(), assembly_->to_g3.get(), assembly_->to_g4.get()})
+    if (worker != nullptr) worker->check_invariants();
+  if (assembly_->stack.g3 != nullptr) assembly_->stack.g3->check_invariants();
+  if (assembly_->stack.g4 != nullptr) assembly_->stack.g4->check_invariants();
+  assembly_->onboarder->check_invariants();
+}
+
 std::size_t KvBlockManager::drain_events(events::EventSink& sink) {
   const MutexLock lock(assembly_->listener_mu);
   if (assembly_->listener != nullptr) return 0;

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "ashlar/base/check.h"
+
 namespace ashlar::transfer {
 
 namespace {
@@ -57,6 +59,8 @@ Result<void> Admission::enter(std::uint64_t bytes, bool wait, std::optional<Cloc
   std::erase(line_, ticket);
   changed_.notify_all();
   if (closed_) return make_error(ErrorCode::kCancelled, "the executor is shutting down");
+  ASHLAR_DCHECK(fits(bytes), "a transfer of %llu bytes was admitted over the limits",
+                static_cast<unsigned long long>(bytes));
   ++counters_.submitted;
   ++counters_.in_flight;
   counters_.in_flight_bytes += bytes;
@@ -65,6 +69,9 @@ Result<void> Admission::enter(std::uint64_t bytes, bool wait, std::optional<Cloc
 
 void Admission::leave(std::uint64_t bytes, TransferOutcome outcome) {
   const MutexLock lock(mu_);
+  ASHLAR_CHECK(counters_.in_flight != 0 && counters_.in_flight_bytes >= bytes,
+               "a transfer of %llu bytes leaves an executor that it never entered",
+               static_cast<unsigned long long>(bytes));
   --counters_.in_flight;
   counters_.in_flight_bytes -= bytes;
   switch (outcome) {
@@ -90,6 +97,7 @@ void Admission::close() {
 
 void Admission::wait_empty() {
   const MutexLock lock(mu_);
+  ASHLAR_CHECK(closed_, "waits for an executor to run empty while it still admits transfers");
   while (counters_.in_flight != 0 || !line_.empty()) changed_.wait(mu_);
 }
 

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "ashlar/base/check.h"
+
 namespace ashlar::transfer {
 
 namespace {
@@ -25,7 +27,11 @@ CopyCursor::CopyCursor(const CopyPlan& plan, std::uint64_t strip_bytes, std::uin
       strips_(strips_of(plan, strip_bytes)),
       pieces_(plan.pattern_pieces() * plan.patterns().size()),
       next_(first),
-      end_(end) {}
+      end_(end) {
+  ASHLAR_DCHECK(first <= end && end <= units(plan, strip_bytes), "units %llu to %llu of a plan with %llu",
+                static_cast<unsigned long long>(first), static_cast<unsigned long long>(end),
+                static_cast<unsigned long long>(units(plan, strip_bytes)));
+}
 
 void CopyCursor::decompose(std::uint64_t unit, CopyPiece* out, std::uint64_t* pair,
                            std::uint64_t* inner) const noexcept {

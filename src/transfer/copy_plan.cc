@@ -4,6 +4,8 @@
 #include <functional>
 #include <string>
 
+#include "ashlar/base/check.h"
+
 namespace ashlar::transfer {
 
 using layout::Axis;
@@ -130,6 +132,8 @@ GatheredPlan CopyPlan::gather(Side side, std::uint64_t max_run_bytes) const {
     pattern.bytes = run;
     pattern.axes = axes;
   }
+  ASHLAR_DCHECK(out.runs.bytes() == bytes(), "gathering %llu bytes made %llu of them",
+                static_cast<unsigned long long>(bytes()), static_cast<unsigned long long>(out.runs.bytes()));
   return out;
 }
 
@@ -192,6 +196,10 @@ Result<CopyPlan> plan(const PlanSide& from, const PlanSide& to, const PlanSelect
     };
     out.patterns_.push_back({start(from), start(to), bytes, axes});
   }
+  ASHLAR_DCHECK(out.bytes() == out.pairs_.size() * layers->count * heads->count * config.outer_dim *
+                                   config.block_size * config.head_bytes(),
+                "a plan for %u layers and %u heads of %zu blocks moves %llu bytes", layers->count,
+                heads->count, out.pairs_.size(), static_cast<unsigned long long>(out.bytes()));
   return out;
 }
 
@@ -225,6 +233,14 @@ Result<std::vector<ShardSource>> cover(const layout::Shard& wanted, std::span<co
   if (!missing.empty())
     return make_error(ErrorCode::kNotFound, "no source has layer %u, head %u", missing[0].layers.first,
                       missing[0].heads.first);
+  const auto cells = [](const Range& layers, const Range& heads) {
+    return std::uint64_t{layers.count} * heads.count;
+  };
+  std::uint64_t covered = 0;
+  for (const ShardSource& part : out) covered += cells(part.layers, part.heads);
+  ASHLAR_CHECK(covered == cells(wanted.layers, wanted.heads),
+               "%zu sources cover %llu pairs of layer and head; every pair must come from exactly one",
+               out.size(), static_cast<unsigned long long>(covered));
   return out;
 }
 

@@ -6,6 +6,8 @@
 #include <string>
 #include <system_error>
 
+#include "ashlar/base/check.h"
+
 namespace ashlar::transfer {
 namespace {
 
@@ -13,6 +15,8 @@ namespace {
 constexpr std::uint64_t kLargePiece = std::uint64_t{128} << 10;
 // Largest run that is put together in a buffer.
 constexpr std::uint64_t kMaxStage = std::uint64_t{4} << 20;
+static_assert(kLargePiece <= kMaxStage, "a piece that is staged fits into a staging buffer");
+static_assert(kMaxStage % 4096 == 0, "a full staging buffer can be written past the page cache");
 
 }  // namespace
 
@@ -110,6 +114,8 @@ void FileWork::for_each_piece(const FileOperation& operation, F&& fn) const {
       at[axis] = 0;
     }
   }
+  ASHLAR_DCHECK(done == operation.bytes, "the pieces of a run of %llu bytes are %llu long",
+                static_cast<unsigned long long>(operation.bytes), static_cast<unsigned long long>(done));
 }
 
 void FileWork::collect(const FileOperation& operation, std::byte* buffer) const {

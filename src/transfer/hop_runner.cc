@@ -52,6 +52,7 @@ Result<std::shared_ptr<const BlockSet>> half(const BlockSet& from, const BlockSe
                                              const PlanSelection& selection,
                                              const std::shared_ptr<storage::Storage>& memory,
                                              std::uint64_t offset, std::uint64_t bytes) {
+  const std::uint64_t end = offset + bytes;
   const BlockSet& ordered = to.kind() == StorageKind::kDisk ? to : from;
   const auto with_blocks = [&](std::uint32_t blocks) -> Result<std::vector<Layout>> {
     std::vector<Layout> layouts;
@@ -81,6 +82,8 @@ Result<std::shared_ptr<const BlockSet>> half(const BlockSet& from, const BlockSe
     planes.push_back({(*layouts)[i], shard, {{memory, offset}}});
     offset += (*layouts)[i].strides().block * blocks;
   }
+  ASHLAR_CHECK(offset <= end, "the planes of %llu staged blocks pass the end of their half of the memory",
+               wide(blocks));
   return BlockSet::create(std::move(planes));
 }
 
@@ -242,6 +245,8 @@ void HopRunner::move(const Job& job) {
   const TransferPlan& whole = state.plan();
   const std::span<const BlockPair> pairs = whole.copies()[0].pairs();
   const std::size_t batch = job.staging.halves[0]->block_count();
+  ASHLAR_DCHECK(job.staging.halves[1]->block_count() == batch, "the two halves hold %zu and %u blocks", batch,
+                job.staging.halves[1]->block_count());
   state.start();
   std::array<std::optional<Running>, 2> running;
   for (std::size_t first = 0, turn = 0; first < pairs.size(); first += batch, turn ^= 1) {

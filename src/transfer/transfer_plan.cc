@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "ashlar/base/check.h"
 #include "transfer/region_extent.h"
 
 namespace ashlar::transfer {
@@ -93,6 +94,8 @@ Result<TransferPlan> plan(std::shared_ptr<const BlockSet> from, std::span<const 
                  ? copy.error()
                  : Error(copy.error().code(), "plane " + std::to_string(i) + ": " + copy.error().message());
     out.copies_.push_back(*std::move(copy));
+    ASHLAR_DCHECK(std::ranges::equal(out.copies_[0].pairs(), out.copies_[i].pairs()),
+                  "plane %zu moves other blocks than the first", i);
   }
   out.from_ = std::move(from);
   out.to_ = std::move(to);

@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "ashlar/base/check.h"
+
 namespace ashlar::transfer {
 
 Result<std::shared_ptr<TransferState>> TransferState::admit(TransferRequest request, Admission& admission) {
@@ -28,6 +30,7 @@ TransferState::TransferState(TransferRequest request, Admission& admission)
 
 void TransferState::start() {
   const MutexLock lock(mu_);
+  ASHLAR_DCHECK(!left_, "an operation starts after its transfer has finished");
   if (!started_) started_ = clock_.now();
 }
 
@@ -64,6 +67,8 @@ void TransferState::moved(const TransferStats& part) {
                         std::memory_order_relaxed);  // relaxed: judged after every adder has ended
   const MutexLock lock(mu_);
   stats_.bytes += part.bytes;
+  ASHLAR_CHECK(stats_.bytes <= bytes_total_, "%llu bytes were moved for a plan of %llu",
+               static_cast<unsigned long long>(stats_.bytes), static_cast<unsigned long long>(bytes_total_));
   stats_.operations += part.operations;
   stats_.continued += part.continued;
   stats_.direct_bytes += part.direct_bytes;
@@ -97,6 +102,7 @@ void TransferState::finish() {
   std::optional<TransferResult> result;
   {
     const MutexLock lock(mu_);
+    ASHLAR_CHECK(!left_, "a transfer is finished twice");
     result = judge();
     part_.reset();
     left_ = true;

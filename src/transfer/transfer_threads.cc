@@ -43,6 +43,8 @@ TransferThreads::~TransferThreads() {
     work_.notify_all();
   }
   for (std::thread& thread : threads_) thread.join();
+  const MutexLock lock(mu_);
+  ASHLAR_CHECK(jobs_.empty(), "%zu transfers outlive the threads that run them", jobs_.size());
 }
 
 Result<Transfer> TransferThreads::submit(TransferRequest request) {
@@ -103,6 +105,10 @@ void TransferThreads::run() {
         const bool goes_on = job->next < units && job->state->may_continue();
         first = goes_on ? job->next : units;
         end = goes_on ? job->work->chunk_end(first) : units;
+        ASHLAR_DCHECK(job->next <= end && end <= units && (first == units || first < end),
+                      "a chunk of no units, or past the end: %llu to %llu of %llu",
+                      static_cast<unsigned long long>(first), static_cast<unsigned long long>(end),
+                      static_cast<unsigned long long>(units));
         job->next = end;
         ++job->threads;
         if (job->next == units) jobs_.pop_front();

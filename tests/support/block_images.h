@@ -38,7 +38,7 @@ inline std::vector<layout::Layout> every_layout(const layout::LayoutConfig& plai
   layout::LayoutConfig padded = plain;
   padded.alignment = alignment;
   padded.layer_alignment = 16;
-  for (const layout::order::Named& named : layout::order::kAll) {
+  for (const layout::order::NamedOrder& named : layout::order::kAll) {
     layouts.push_back(layout::Layout::create(plain, named.order).value());
     layouts.push_back(layout::Layout::create(padded, named.order).value());
     if (named.order[0] == layout::Axis::kLayer)

@@ -137,6 +137,7 @@ TEST_P(EventStreamTest, AddsUpToWhatFourTiersHoldWhileThreadsWork) {
       });
     for (std::thread& thread : threads) thread.join();
     kv->drain();
+    kv->check_invariants();
     ASSERT_NO_FATAL_FAILURE(stream.settle());
     stream.manager->check_invariants();
     ASSERT_EQ(stream.listener.of(kWorker), held_by(*kv)) << "round " << round;

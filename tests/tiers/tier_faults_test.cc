@@ -127,10 +127,7 @@ class TierFaultsTest : public ::testing::TestWithParam<Fault> {
     EXPECT_EQ(status.g3->pool.available() + status.g3->pool.owned,
               40u);  // blocks of a device that failed rest
     EXPECT_EQ(status.g4->pool.available(), 40u);
-    kv_->g1().check_invariants();
-    kv_->g2()->check_invariants();
-    kv_->g3()->check_invariants();
-    kv_->g4()->check_invariants();
+    kv_->check_invariants();
   }
   std::size_t bring(const std::vector<SequenceHash>& hashes) {
     const OnboardTable table = kv_->onboard(hashes);

@@ -144,6 +144,7 @@ class TierTest : public ::testing::Test {
     g1_manager_->check_invariants();
     g2_manager_->check_invariants();
     g3_manager_->check_invariants();
+    g3_->check_invariants();
   }
 
   ScratchFolder folder_;

@@ -269,6 +269,7 @@ class TierModelTest : public ::testing::Test {
       ASSERT_EQ(has, in_[tier]) << "tier " << tier + 1;
       ASSERT_EQ(mirror_.present[tier], in_[tier]) << "by events, tier " << tier + 1;
     }
+    kv_->check_invariants();
     const KvStatus status = kv_->status();
     ASSERT_EQ(status.g1.pool.available(), kModelBlocks);
     ASSERT_EQ(status.g2->pool.available(), kModelBlocks);
@@ -384,6 +385,7 @@ TEST(TierEvictionTest, EventsAndPresenceAgreeWhileTiersEvict) {
     ASSERT_EQ(wrong, 0);
     if (random.below(10) != 0) continue;
     kv->drain();
+    kv->check_invariants();
     kv->drain_events(mirror);
     ASSERT_FALSE(::testing::Test::HasFailure());
     for (std::uint8_t tier = 0; tier < 4; ++tier) {

@@ -20,6 +20,7 @@ namespace ashlar::layout {
 enum class Dtype : std::uint8_t { kU8, kF8E4M3, kF8E5M2, kF16, kBF16, kF32, kF64 };
 
 inline constexpr std::size_t kDtypes = 7;
+static_assert(static_cast<std::size_t>(Dtype::kF64) + 1 == kDtypes, "kF64 is the last type");
 
 // False for numbers that name no type; those come from outside.
 constexpr bool is_known(Dtype dtype) noexcept {

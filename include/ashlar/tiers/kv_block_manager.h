@@ -187,6 +187,9 @@ class KvBlockManager {
   // event_capacity; kAlreadyExists: attached already.
   Result<void> attach_events(events::EventManager& events);
   void detach_events();
+  // For tests: stops the process at the first invariant of the tiers, queues and volumes that does not hold.
+  // O(blocks). Requires: no other call runs and drain() has returned.
+  void check_invariants() const;
 
  private:
   struct Assembly;

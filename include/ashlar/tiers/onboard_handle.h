@@ -6,7 +6,7 @@
 // Copies of a handle refer to the same call. Dropping all of them does not cancel it.
 //
 // Thread safety: thread-safe.
-// Invariant:     hits form a prefix of the request; the first miss ends it.
+// Invariant:     hits of onboard_async() form a prefix of the request; the first miss ends it.
 #pragma once
 
 #include <cstddef>

@@ -1,5 +1,6 @@
 #include "backend/cuda/copy_issuer.h"
 
+#include "ashlar/base/check.h"
 #include "backend/cuda/copy_kernel.h"
 #include "backend/cuda/cuda_error.h"
 
@@ -94,6 +95,7 @@ Result<Issued> CopyIssuer::issue_kernel(cudaStream_t stream, std::uint64_t bytes
       return cuda_error(status, "the copy kernel cannot be launched for %u pieces of %llu bytes",
                         job_->shape.pieces, static_cast<unsigned long long>(job_->shape.piece_bytes));
   }
+  ASHLAR_DCHECK(issued.bytes != 0, "a launch of the copy kernel moves nothing");
   if (kernel_->done()) {
     kernel_.reset();
     ++plane_;

@@ -82,7 +82,8 @@ inline constexpr std::size_t kSmallWords = 256;
 inline constexpr std::size_t kLargeWords = 4000;
 using SmallCopyJob = CopyJob<kSmallWords>;
 using LargeCopyJob = CopyJob<kLargeWords>;
-static_assert(sizeof(LargeCopyJob) <= 32764);
+static_assert(sizeof(LargeCopyJob) <= 32764, "a launch takes no more bytes of parameters");
+static_assert(kSmallWords < kLargeWords && kLargeWords >= 2 + 1, "a job holds a pattern and a pair");
 
 struct PieceAddresses {
   std::uint64_t from = 0;

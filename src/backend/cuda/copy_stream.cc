@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "ashlar/base/check.h"
 #include "ashlar/base/interleaving.h"
 #include "backend/cuda/cuda_error.h"
 #include "base/start_thread.h"
@@ -44,10 +45,12 @@ CopyStream::~CopyStream() {
     for (const std::shared_ptr<Task>& task : waiting_) task->state->cancel();
     changed_.notify_all();
   }
-  interleaving_point("cuda.lane_stopping");
+  interleaving_point("cuda.stream_stopping");
   if (watcher_.joinable()) watcher_.join();
   const DeviceScope scope(device_);
   const MutexLock lock(mu_);
+  ASHLAR_CHECK(waiting_.empty() && running_.empty(), "%zu transfers outlive their stream",
+               waiting_.size() + running_.size());
   for (const cudaEvent_t event : free_events_) cudaEventDestroy(event);
   packer_.reset();
   if (owned_) cudaStreamDestroy(stream_);
@@ -169,6 +172,7 @@ bool CopyStream::mark(const std::shared_ptr<Task>& task, const Issued& issued) {
     static_cast<void>(cudaStreamSynchronize(issued.stream));  // at once when the device has failed
     return false;
   }
+  ASHLAR_DCHECK(!task->closed, "a slice of a transfer is issued after its last");
   ++task->running;
   running_bytes_ += issued.bytes;
   running_.push_back({event, task, issued});
@@ -177,6 +181,7 @@ bool CopyStream::mark(const std::shared_ptr<Task>& task, const Issued& issued) {
 }
 
 void CopyStream::close(const std::shared_ptr<Task>& task, Ended* ended) {
+  ASHLAR_CHECK(!task->closed, "a transfer is closed twice");
   task->closed = true;
   task->issuer.reset();
   if (task->running == 0) ended->push_back(task->state);
@@ -210,6 +215,9 @@ void CopyStream::watch() {
       }
       interleaving_point("cuda.slice_done");
       const MutexLock lock(mu_);
+      ASHLAR_CHECK(slice.task->running != 0 && running_bytes_ >= slice.issued.bytes,
+                   "a slice of %llu bytes ends that was not on the stream",
+                   static_cast<unsigned long long>(slice.issued.bytes));
       running_.pop_front();
       running_bytes_ -= slice.issued.bytes;
       free_events_.push_back(slice.event);

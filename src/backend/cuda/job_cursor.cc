@@ -89,6 +89,8 @@ JobCursor::JobCursor(const transfer::CopyPlan& plan, const transfer::BlockSet& f
   group_patterns_ = std::min<std::uint64_t>({patterns, kLargeWords / 4, kMaxJobNumber / pieces});
   group_pairs_ = std::min<std::uint64_t>(
       {pairs, kLargeWords - 2 * group_patterns_, kMaxJobNumber / (pieces * group_patterns_)});
+  ASHLAR_CHECK(group_patterns_ != 0 && group_pairs_ != 0, "no pattern of %llu pieces fits into a launch",
+               static_cast<unsigned long long>(pieces));
 }
 
 std::uint64_t JobCursor::host_run_bytes(bool at_destination) const noexcept {
@@ -119,6 +121,8 @@ void JobCursor::next(std::uint64_t bytes, LargeCopyJob* job) {
   const std::uint64_t count = std::min<std::uint64_t>({wanted, all - piece_, kMaxJobNumber / units_});
   job->shape.first_piece = static_cast<std::uint32_t>(piece_);
   job->shape.pieces = static_cast<std::uint32_t>(count);
+  ASHLAR_DCHECK(count != 0 && job->used_words() <= kLargeWords, "a job of %llu pieces needs %zu words",
+                static_cast<unsigned long long>(count), job->used_words());
   piece_ += count;
   if (piece_ < all) return;
   piece_ = 0;

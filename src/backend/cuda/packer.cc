@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "ashlar/base/check.h"
 #include "backend/cuda/copy_kernel.h"
 #include "backend/cuda/cuda_error.h"
 
@@ -93,7 +94,10 @@ cudaError_t Packer::issue_slot(Slot& slot, LargeCopyJob* job, Issued* issued) {
   for_each_run(*job, to_host_, slot.memory, [&](std::byte* host, std::byte* packed, std::uint64_t bytes) {
     batch_.add(to_host_ ? host : packed, to_host_ ? packed : host, bytes);
   });
-  issued->bytes += job->shape.pieces * job->shape.piece_bytes;
+  const std::uint64_t packed_bytes = job->shape.pieces * job->shape.piece_bytes;
+  ASHLAR_CHECK(packed_bytes <= slot_bytes_, "%llu bytes are packed into a slot of %llu",
+               static_cast<unsigned long long>(packed_bytes), static_cast<unsigned long long>(slot_bytes_));
+  issued->bytes += packed_bytes;
   issued->operations += batch_.to.size() + 1;
   const cudaStream_t fills = to_host_ ? pack_ : link_;
   const cudaStream_t empties = to_host_ ? link_ : pack_;

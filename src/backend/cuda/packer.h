@@ -6,7 +6,7 @@
 // link is used better than a kernel can, most of all in both directions at once, and the multiprocessors are
 // left alone most of the time.
 //
-// Thread safety: thread-compatible; its lane holds a lock.
+// Thread safety: thread-compatible; its CopyStream holds a lock.
 #pragma once
 
 #include <cuda_runtime_api.h>

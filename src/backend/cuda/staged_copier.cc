@@ -3,6 +3,7 @@
 #include <cstring>
 #include <utility>
 
+#include "ashlar/base/check.h"
 #include "ashlar/base/interleaving.h"
 #include "ashlar/transfer/copy_plan.h"
 #include "backend/cuda/copy_kernel.h"
@@ -15,6 +16,7 @@ namespace {
 constexpr std::uint64_t kBufferBytes = std::uint64_t{4} << 20;
 constexpr std::uint64_t kLargePiece = std::uint64_t{128} << 10;  // from here on CUDA's own way is as fast
 constexpr std::uint64_t kStripBytes = std::uint64_t{8} << 20;
+static_assert(kLargePiece <= kBufferBytes, "a piece that is staged fits into a buffer");
 
 void copy_on_host(const LargeCopyJob& job) {
   for (std::uint32_t i = 0; i < job.shape.pieces; ++i) {
@@ -145,6 +147,9 @@ Result<void> StagedCopier::run_small(transfer::TransferState& state, std::size_t
     Buffer& buffer = buffers_[turn % buffers_.size()];
     if (const Result<void> settled = settle(state, buffer); !settled) return settled;
     cursor.next(kBufferBytes, job_.get());
+    ASHLAR_CHECK(job_->shape.pieces * job_->shape.piece_bytes <= kBufferBytes,
+                 "%u pieces of %llu bytes pass the end of a buffer", job_->shape.pieces,
+                 static_cast<unsigned long long>(job_->shape.piece_bytes));
     auto host = std::make_unique<LargeCopyJob>(*job_);
     if (to_host_) {
       make_destination_linear(buffer.memory, job_.get());

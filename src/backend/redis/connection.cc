@@ -13,6 +13,8 @@
 #include <utility>
 #include <vector>
 
+#include "ashlar/base/check.h"
+
 namespace ashlar::backend::redis {
 namespace {
 
@@ -22,6 +24,7 @@ using std::chrono::steady_clock;
 constexpr std::size_t kPieces = 64;                           // per call of sendmsg and readv
 constexpr std::uint64_t kWindow = 64ULL * 1024 * 1024;        // of expected bytes
 constexpr std::uint64_t kWorthReading = 16ULL * 1024 * 1024;  // of a value that is thrown away
+static_assert(kWorthReading <= kWindow, "no more is read of a useless value than of a useful one");
 
 std::string message_of(int error) {
   return std::generic_category().message(error);
@@ -108,6 +111,10 @@ bool RedisConnection::is_quiet() const {
 }
 
 Result<void> RedisConnection::exchange(std::span<Command* const> commands, const Limits& limits) {
+  for (const Command* const command : commands)
+    ASHLAR_DCHECK(!command->answered(), "a command is sent again though it was answered");
+  ASHLAR_DCHECK(phase_ == Phase::kLine && begin_ == end_, "%zu bytes are left of an earlier exchange",
+                end_ - begin_);
   commands_ = commands;
   cursor_ = {};
   reading_ = 0;
@@ -200,6 +207,7 @@ Result<void> RedisConnection::write_some() {
     left -= now;
     advance(cursor_, now);
   }
+  ASHLAR_CHECK(left == 0, "the socket took %zu bytes more than it was given", left);
   return {};
 }
 
@@ -222,6 +230,8 @@ Result<void> RedisConnection::read_some() {
   if (got == 0) return broken("the server closed the connection");
   const auto bytes = static_cast<std::size_t>(got);
   if (straight) {
+    ASHLAR_CHECK(bytes <= value_left_, "%zu bytes were read into a value that lacks %llu", bytes,
+                 static_cast<unsigned long long>(value_left_));
     place_.pass(bytes);
     value_left_ -= bytes;
   } else {
@@ -233,6 +243,10 @@ Result<void> RedisConnection::read_some() {
 // Takes replies out of the buffer, as far as they are there.
 Result<void> RedisConnection::parse() {
   while (true) {
+    ASHLAR_DCHECK(phase_ != Phase::kValue || place_.left() == 0 || place_.left() == value_left_,
+                  "%llu bytes of a value are to come, and room is left for %llu",
+                  static_cast<unsigned long long>(value_left_),
+                  static_cast<unsigned long long>(place_.left()));
     if (phase_ == Phase::kValue) {
       const auto now = static_cast<std::size_t>(std::min<std::uint64_t>(value_left_, end_ - begin_));
       if (place_.left() > 0) place_.copy(std::as_bytes(std::span(buffer_.data() + begin_, now)));
@@ -345,6 +359,8 @@ Result<void> RedisConnection::read_plain(std::string_view line) {
 }
 
 void RedisConnection::answered() {
+  ASHLAR_CHECK(reading_ <= cursor_.command, "reply %zu is taken, and only %zu commands were sent", reading_,
+               cursor_.command);
   expected_ -= std::min<std::uint64_t>(expected_, commands_[reading_]->expected);
   ++reading_;
   last_answer_ = steady_clock::now();

@@ -68,7 +68,6 @@ class RedisConnection {
   void advance(Cursor& cursor, std::size_t bytes) const;
   Result<void> write_some();
   Result<void> read_some();
-  Result<void> take_bytes(std::size_t count);
   Result<void> parse();
   Result<bool> parse_line();
   Result<void> begin_value(std::int64_t size);

@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "ashlar/base/check.h"
 #include "ashlar/base/mutex.h"
 #include "ashlar/base/random.h"
 #include "backend/redis/connection.h"
@@ -164,6 +165,7 @@ void RedisVolume::batch(const tiers::CallLimits& limits, std::vector<R>& results
     if (commands[at].answered()) {
       results[i] = to_result(i, commands[at].reply);
     } else {
+      ASHLAR_CHECK(!done, "the command for object %zu was neither answered nor refused", i);
       results[i] = done.error();
     }
   }

@@ -14,6 +14,7 @@
 #include <string>
 #include <string_view>
 
+#include "ashlar/base/check.h"
 #include "ashlar/base/result.h"
 
 namespace ashlar::backend::s3 {
@@ -26,6 +27,9 @@ class Body {
   Body() = default;
   Body(std::span<const std::span<const std::byte>> spans, std::uint64_t from, std::uint64_t size)
       : spans_(spans), from_(from), size_(size) {
+    ASHLAR_DCHECK(from + size <= total(spans), "bytes %llu to %llu of spans that have %llu",
+                  static_cast<unsigned long long>(from), static_cast<unsigned long long>(from + size),
+                  static_cast<unsigned long long>(total(spans)));
     seek(0);
   }
 
@@ -59,6 +63,12 @@ class Body {
   }
 
  private:
+  static std::uint64_t total(std::span<const std::span<const std::byte>> spans) noexcept {
+    std::uint64_t bytes = 0;
+    for (const std::span<const std::byte>& span : spans) bytes += span.size();
+    return bytes;
+  }
+
   std::span<const std::span<const std::byte>> spans_;
   std::uint64_t from_ = 0;
   std::uint64_t size_ = 0;

@@ -7,6 +7,7 @@
 #include <string>
 #include <utility>
 
+#include "ashlar/base/check.h"
 #include "storage/parts_cursor.h"
 
 namespace ashlar::backend::s3 {
@@ -226,6 +227,9 @@ void HttpLoop::begin(Attempt& attempt, Waiting waiting, TimePoint now) {
   attempt.response = {};
   attempt.received = 0;
   attempt.place = storage::PartsCursor<std::byte>(attempt.waiting.request.parts);
+  ASHLAR_CHECK(!attempt.busy && running_ < options_.requests,
+               "a request begins beside %zu others; %zu may run", std::size_t{running_},
+               std::size_t{options_.requests});
   attempt.busy = true;
   ++running_;
   if (attempt.easy == nullptr || !set_up(attempt, now)) {
@@ -331,6 +335,8 @@ std::size_t HttpLoop::on_write(char* from, std::size_t unit, std::size_t count, 
   }
   self.place.copy(std::as_bytes(std::span(from, bytes)));
   self.received += bytes;
+  ASHLAR_DCHECK(self.received + self.place.left() == expected, "%llu bytes of an object of %llu were placed",
+                static_cast<unsigned long long>(self.received), static_cast<unsigned long long>(expected));
   return bytes;
 }
 
@@ -351,6 +357,7 @@ std::size_t HttpLoop::on_header(char* from, std::size_t unit, std::size_t count,
 }
 
 void HttpLoop::end(Attempt& attempt, CURLcode code) {
+  ASHLAR_CHECK(attempt.busy && running_ != 0, "a request ends that is not running");
   const TimePoint now = std::chrono::steady_clock::now();
   Response response = std::move(attempt.response);
   Waiting waiting = std::move(attempt.waiting);

@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <utility>
 
+#include "ashlar/base/check.h"
 #include "ashlar/base/log.h"
 #include "backend/s3/answers.h"
 
@@ -58,7 +59,10 @@ MultipartPut::MultipartPut(HttpLoop& loop, const S3Options& options, const tiers
       result_(result),
       size_(object.size()),
       part_bytes_(std::max(options.part_bytes, (size_ + kMaxParts - 1) / kMaxParts)),
-      etags_(static_cast<std::size_t>((size_ + part_bytes_ - 1) / part_bytes_)) {}
+      etags_(static_cast<std::size_t>((size_ + part_bytes_ - 1) / part_bytes_)) {
+  ASHLAR_CHECK(!etags_.empty() && etags_.size() <= kMaxParts, "an upload of %llu bytes in %zu parts",
+               static_cast<unsigned long long>(size_), etags_.size());
+}
 
 Request MultipartPut::request(Method method, std::string query) const {
   return {.method = method, .key = object_.key, .query = std::move(query), .deadline = deadline_};
@@ -113,6 +117,7 @@ void MultipartPut::submit_parts() {
 }
 
 void MultipartPut::part_done(std::size_t number, Response& response) {
+  ASHLAR_CHECK(running_ != 0 && etags_[number].empty(), "part %zu of an upload ends twice", number + 1);
   --running_;
   if (response.ok() && !response.etag.empty()) {
     etags_[number] = std::move(response.etag);
@@ -123,6 +128,9 @@ void MultipartPut::part_done(std::size_t number, Response& response) {
 }
 
 void MultipartPut::complete() {
+  ASHLAR_CHECK(next_ == etags_.size(), "an upload is completed after %zu of %zu parts", next_, etags_.size());
+  for (const std::string& etag : etags_)
+    ASHLAR_CHECK(!etag.empty(), "a part of a complete upload has no ETag");
   document_ = "<CompleteMultipartUpload xmlns=\"http://s3.amazonaws.com/doc/2006-03-01/\">";
   for (std::size_t number = 0; number < etags_.size(); ++number)
     document_ += "<Part><PartNumber>" + std::to_string(number + 1) + "</PartNumber><ETag>" +

@@ -343,6 +343,9 @@ void Ring::completed(std::uint32_t number, std::int32_t result) {
   if (faults != nullptr && slot.operation.direction == storage::IoDirection::kWrite)
     faults->written(slot.operation.offset + slot.done,
                     {slot.memory + slot.done, static_cast<std::size_t>(result)});
+  ASHLAR_CHECK(static_cast<std::uint64_t>(result) <= slot.operation.bytes - slot.done,
+               "the kernel moved %d bytes; %llu were asked for", result,
+               wide(slot.operation.bytes - slot.done));
   slot.done += static_cast<std::uint64_t>(result);
   if (slot.direct) slot.stats.direct_bytes += static_cast<std::uint64_t>(result);
   if (slot.done < slot.operation.bytes) {
@@ -359,6 +362,8 @@ void Ring::completed(std::uint32_t number, std::int32_t result) {
 
 void Ring::end_operation(std::uint32_t number) {
   Slot& slot = slots_[number];
+  ASHLAR_CHECK(slot.job != nullptr && slot.job->in_flight != 0, "slot %u ends an operation that never began",
+               number);
   if (slot.stage >= 0) free_stages_.push_back(slot.stage);
   const std::shared_ptr<Job> job = std::move(slot.job);
   slot.job.reset();

@@ -7,6 +7,7 @@
 #include <unordered_set>
 #include <utility>
 
+#include "ashlar/base/check.h"
 #include "ashlar/base/log.h"
 
 namespace ashlar::tiers {
@@ -43,6 +44,8 @@ std::vector<Found> parents_first(std::vector<Found> found) {
     }
     for (; !chain.empty(); chain.pop_back()) ordered.push_back(found[chain.back()]);
   }
+  ASHLAR_DCHECK(ordered.size() == found.size(), "%zu of %zu restored blocks were ordered", ordered.size(),
+                found.size());
   return ordered;
 }
 
@@ -201,6 +204,8 @@ Result<void> DiskPool::restore() {
   });
   if (!found.empty()) generation_ = found.back().entry.header.generation;
   found = parents_first(std::move(found));
+  ASHLAR_CHECK(found.size() <= manager_.total_blocks(), "the files restored %zu blocks; there are %zu",
+               found.size(), manager_.total_blocks());
   auto all = manager_.allocate_blocks(manager_.total_blocks());
   if (!all) return all.error().to_error();
   std::vector<block::MutableBlock<G3>*> by_id(manager_.total_blocks());
@@ -410,6 +415,41 @@ Result<std::size_t> DiskPool::remove_everything() {
   }
   if (const Result<void> removed = remove_from_files(hashes, true); !removed) return removed.error();
   return count;
+}
+
+void DiskPool::check_invariants() const {
+  std::unordered_set<std::uint32_t> registered;
+  manager_.for_each_registered([&](const SequenceHash& hash, BlockId id) {
+    registered.insert(id.value());
+    const Place at = place(id);
+    ASHLAR_CHECK(files_[at.part] != nullptr, "block %u is registered, and its file %u is absent", id.value(),
+                 at.part);
+    ASHLAR_CHECK(files_[at.part]->may_be_valid(at.slot),
+                 "block %u is registered; its file says slot %u is empty", id.value(), at.slot);
+    ASHLAR_CHECK(records_.last(id) == hash, "block %u is registered as %s and recorded as %s", id.value(),
+                 hash.to_string().c_str(), records_.last(id).to_string().c_str());
+  });
+  const MutexLock stale_lock(stale_mu_);
+  const MutexLock lock(mu_);
+  ASHLAR_CHECK(arriving_.empty(), "%zu hashes are claimed by no writer", arriving_.size());
+  std::size_t set_aside = stale_.size();
+  for (std::size_t part = 0; part < files_.size(); ++part) {
+    ASHLAR_CHECK(files_[part] != nullptr || resting_[part].until == Clock::TimePoint::max(),
+                 "file %zu is absent, and its blocks do not rest for ever", part);
+    for (const block::MutableBlock<G3>& block : resting_[part].blocks)
+      ASHLAR_CHECK(place(block.block_id()).part == part && !registered.contains(block.block_id().value()),
+                   "block %u rests with file %zu, and belongs elsewhere or is registered",
+                   block.block_id().value(), part);
+    set_aside += resting_[part].blocks.size();
+  }
+  for (const Stale& stale : stale_)
+    ASHLAR_CHECK(files_[place(stale.block.block_id()).part] != nullptr &&
+                     !registered.contains(stale.block.block_id().value()),
+                 "block %u has a stale header, and its file is absent or it is registered",
+                 stale.block.block_id().value());
+  ASHLAR_CHECK(registered.size() + set_aside <= manager_.total_blocks(),
+               "%zu blocks are registered and %zu set aside; there are %zu", registered.size(), set_aside,
+               manager_.total_blocks());
 }
 
 bool DiskPool::is_resting(std::size_t part) const {

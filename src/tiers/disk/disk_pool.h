@@ -64,6 +64,9 @@ class DiskPool final : public ManagedPool<events::G3, BytePool> {
   std::size_t restored() const noexcept { return restored_; }
   // Blocks that were set aside, when it was their turn, because their device cannot be written to.
   std::size_t resting() const;
+  // For tests: stops the process unless registered, resting and stale blocks agree with the files. O(blocks).
+  // Requires: no other call runs, and no block of the tier is in use.
+  void check_invariants() const;
 
  private:
   class Reserved;

@@ -41,6 +41,8 @@ constexpr std::uint64_t kRemovals = kG3Page;  // where the two copies of the log
 constexpr std::uint64_t kG3HeaderBytes = G3File::kHeaderBytes;
 constexpr std::uint32_t kHeaderMagic = 0x6b6c6247;  // "Gblk"
 constexpr std::size_t kG3ReadAtATime = std::size_t{1} << 20;
+static_assert(512 % kG3HeaderBytes == 0, "no header crosses a sector: it is written whole or not at all");
+static_assert(kG3ReadAtATime % kG3HeaderBytes == 0, "headers are read in whole numbers");
 
 std::uint64_t up_to_page(std::uint64_t bytes) {
   return (bytes + kG3Page - 1) / kG3Page * kG3Page;

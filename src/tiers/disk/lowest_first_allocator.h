@@ -11,6 +11,7 @@
 #include <span>
 #include <vector>
 
+#include "ashlar/base/check.h"
 #include "ashlar/block/reset_allocator.h"
 
 namespace ashlar::tiers {
@@ -21,6 +22,7 @@ class LowestFirstAllocator final : public block::ResetAllocator {
 
   void push(block::BlockId id) override {
     const std::size_t word = id.value() / 64;
+    ASHLAR_DCHECK((words_[word] >> (id.value() % 64) & 1) == 0, "block %u is free twice", id.value());
     words_[word] |= std::uint64_t{1} << (id.value() % 64);
     first_ = std::min(first_, word);
     ++size_;

@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "ashlar/base/check.h"
 #include "ashlar/base/clock.h"
 #include "ashlar/base/mutex.h"
 #include "ashlar/tiers/offload_handle.h"
@@ -44,6 +45,8 @@ class OffloadCall {
     if (found == pending_.end()) return false;
     progress_.*outcome += found->second;
     pending_.erase(found);
+    ASHLAR_CHECK(progress_.ended() <= progress_.total, "%zu of %zu blocks of an offload call have ended",
+                 progress_.ended(), progress_.total);
     if (error && !error_) error_ = error;
     if (pending_.empty()) changed_.notify_all();
     return pending_.empty();
@@ -51,6 +54,10 @@ class OffloadCall {
   bool ended() const {
     const MutexLock lock(mu_);
     return pending_.empty();
+  }
+  bool is_pending(const tokens::SequenceHash& hash) const {
+    const MutexLock lock(mu_);
+    return pending_.contains(hash);
   }
   void cancel() {
     const MutexLock lock(mu_);

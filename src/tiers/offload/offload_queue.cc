@@ -3,8 +3,11 @@
 // hold is there.
 #include "tiers/offload/offload_queue.h"
 
+#include <array>
 #include <iterator>
 #include <utility>
+
+#include "ashlar/base/check.h"
 
 namespace ashlar::tiers {
 
@@ -86,8 +89,12 @@ Offer OffloadQueue::wait_locked(const SequenceHash& hash, const Order& order,
 
 Offer OffloadQueue::settle(const SequenceHash& hash, const Order& order, std::optional<block::Hold> hold) {
   const MutexLock lock(mu_);
+  ASHLAR_CHECK(upgrading_ != 0, "block %s takes a place on deck that was not reserved",
+               hash.to_string().c_str());
   --upgrading_;
   Known& known = known_.at(hash);
+  ASHLAR_DCHECK(known.stage == Stage::kUpgrading || known.stage == Stage::kCancelled,
+                "block %s is taken on deck twice", hash.to_string().c_str());
   const bool cancelled = known.stage == Stage::kCancelled;
   if (cancelled || !hold) {
     if (!cancelled) ++counters_.discarded;
@@ -177,6 +184,8 @@ Release OffloadQueue::take_out(const SequenceHash& hash, bool if_released) {
         break;
       case Stage::kOnDeck: {
         const auto held = deck_.find(found->second.order);
+        ASHLAR_CHECK(held != deck_.end(), "block %s is known to be on deck and is not",
+                     hash.to_string().c_str());
         dropped = std::move(held->second);
         deck_.erase(held);
         break;
@@ -236,6 +245,40 @@ OffloadQueueCounters OffloadQueue::counters() const {
   counters.on_deck = deck_.size();
   counters.waiting = waiting_.size() + upgrading_;
   return counters;
+}
+
+void OffloadQueue::check_invariants() const {
+  const MutexLock lock(mu_);
+  ASHLAR_CHECK(deck_.size() + upgrading_ <= options_.on_deck,
+               "%zu blocks on deck and %zu on their way; room for %zu", deck_.size(), upgrading_,
+               options_.on_deck);
+  ASHLAR_CHECK(waiting_.size() <= options_.waiting, "%zu blocks wait; room for %zu", waiting_.size(),
+               options_.waiting);
+  for (const auto& [order, hold] : deck_) {
+    const auto known = known_.find(hold.sequence_hash());
+    ASHLAR_CHECK(
+        known != known_.end() && known->second.stage == Stage::kOnDeck && known->second.order == order,
+        "block %s is on deck under another rank than the table says",
+        hold.sequence_hash().to_string().c_str());
+  }
+  for (const auto& [order, hash] : waiting_) {
+    const auto known = known_.find(hash);
+    ASHLAR_CHECK(
+        known != known_.end() && known->second.stage == Stage::kWaiting && known->second.order == order,
+        "block %s waits under another rank than the table says", hash.to_string().c_str());
+  }
+  std::array<std::size_t, kStages> stages{};
+  for (const auto& [hash, known] : known_) ++stages[static_cast<std::size_t>(known.stage)];
+  const auto in_stage = [&](Stage stage) { return stages[static_cast<std::size_t>(stage)]; };
+  ASHLAR_CHECK(in_stage(Stage::kOnDeck) == deck_.size(), "%zu hashes are known to be on deck, %zu are",
+               in_stage(Stage::kOnDeck), deck_.size());
+  ASHLAR_CHECK(in_stage(Stage::kWaiting) == waiting_.size(), "%zu hashes are known to wait, %zu do",
+               in_stage(Stage::kWaiting), waiting_.size());
+  ASHLAR_CHECK(in_stage(Stage::kUpgrading) + in_stage(Stage::kCancelled) == upgrading_,
+               "%zu places on deck are reserved for %zu hashes", upgrading_,
+               in_stage(Stage::kUpgrading) + in_stage(Stage::kCancelled));
+  ASHLAR_CHECK(in_stage(Stage::kInFlight) == counters_.in_flight, "%zu hashes are in flight, %zu are counted",
+               in_stage(Stage::kInFlight), counters_.in_flight);
 }
 
 }  // namespace ashlar::tiers

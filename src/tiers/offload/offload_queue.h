@@ -85,9 +85,13 @@ class OffloadQueue {
   // It is here, and was offered for good.
   bool is_permanent(const tokens::SequenceHash& hash) const;
   OffloadQueueCounters counters() const;
+  // For tests: stops the process unless deck, in-queue and the table of known hashes agree. O(queue). Safe at
+  // any time.
+  void check_invariants() const;
 
  private:
   enum class Stage : std::uint8_t { kUpgrading, kOnDeck, kWaiting, kInFlight, kCancelled };
+  static constexpr std::size_t kStages = 5;
   // Higher priority first, then older first.
   struct Order {
     std::uint8_t below = 0;  // 255 - priority

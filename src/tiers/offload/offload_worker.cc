@@ -17,6 +17,8 @@ using tokens::SequenceHash;
 namespace {
 
 constexpr Clock::Duration kWorkerLooksAgain = std::chrono::milliseconds(50);
+// One is copied while the one before is finished.
+constexpr std::size_t kMostBatches = 2;
 
 }  // namespace
 
@@ -206,6 +208,7 @@ std::shared_ptr<OffloadWorker::Batch> OffloadWorker::begin(std::vector<OffloadQu
     if (latest != Clock::TimePoint::max()) batch->deadline = latest;
     wanted = !unwanted(*batch) && clock_.now() < latest;
     batches_.push_back(batch);
+    ASHLAR_CHECK(batches_.size() <= kMostBatches, "%zu batches are in flight", batches_.size());
     changed_.notify_all();  // whoever withdraws some of it may stop it
   }
   if (wanted) {
@@ -222,6 +225,8 @@ void OffloadWorker::finish(const std::shared_ptr<Batch>& batch) {
   if (batch->members.empty()) return;
   const MoveReport report =
       std::exchange(batch->finish, nullptr)();  // who hears of the end finds nothing held
+  ASHLAR_CHECK(report.blocks.size() == batch->members.size(), "a batch of %zu blocks ends with %zu outcomes",
+               batch->members.size(), report.blocks.size());
   expire();
   {
     const MutexLock lock(mu_);
@@ -290,6 +295,34 @@ bool OffloadWorker::drain(std::optional<Clock::TimePoint> until) {
   }
   --flushers_;
   return quiet;
+}
+
+void OffloadWorker::check_invariants() const {
+  queue_->check_invariants();
+  const MutexLock lock(mu_);
+  for (const auto& [hash, calls] : calls_) {
+    ASHLAR_CHECK(!calls.empty(), "block %s is wanted by no call", hash.to_string().c_str());
+    for (const std::shared_ptr<OffloadCall>& call : calls)
+      ASHLAR_CHECK(call->is_pending(hash), "a call still waits for block %s, which has ended for it",
+                   hash.to_string().c_str());
+  }
+  for (const auto& [hash, blocked] : blocked_) {
+    const auto calls = calls_.find(hash);
+    ASHLAR_CHECK(blocked.permanently || calls != calls_.end(),
+                 "block %s waits for a precondition, for no call", hash.to_string().c_str());
+    for (const auto& [call, fence] : blocked.after)
+      ASHLAR_CHECK(
+          call == nullptr || (calls != calls_.end() &&
+                              std::ranges::find(calls->second, call, &std::shared_ptr<OffloadCall>::get) !=
+                                  calls->second.end()),
+          "block %s waits for the precondition of a call that has ended", hash.to_string().c_str());
+  }
+  ASHLAR_CHECK(batches_.size() <= kMostBatches, "%zu batches are in flight", batches_.size());
+  for (const std::shared_ptr<Batch>& batch : batches_)
+    ASHLAR_CHECK(!batch->members.empty() && batch->members.size() <= largest_batch_,
+                 "a batch has %zu blocks; 1 to %zu are allowed", batch->members.size(), largest_batch_);
+  for (const auto& [deadline, call] : deadlines_)
+    ASHLAR_CHECK(call->deadline() == deadline, "a call is listed under another deadline than its own");
 }
 
 OffloadCounters OffloadWorker::counters() const {

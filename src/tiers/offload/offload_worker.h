@@ -73,6 +73,9 @@ class OffloadWorker {
   // Takes everything out that has not started. Returns how many.
   std::size_t drop_queued();
   OffloadCounters counters() const;
+  // For tests: stops the process unless calls, blocked blocks, batches and queue agree. O(blocks known here).
+  // Safe at any time.
+  void check_invariants() const;
 
  private:
   // A block whose preconditions have not passed.

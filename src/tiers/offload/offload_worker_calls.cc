@@ -233,7 +233,10 @@ void OffloadWorker::drop_unwanted(const SequenceHash& hash) {
 
 void OffloadWorker::arrived_somewhere(const SequenceHash& hash) {
   const MutexLock lock(mu_);
-  between_.erase(between_.find(hash));
+  const auto found = between_.find(hash);
+  ASHLAR_CHECK(found != between_.end(), "block %s arrives in the queue and was not on its way",
+               hash.to_string().c_str());
+  between_.erase(found);
   if (!oldest_) oldest_ = clock_.now();
   changed_.notify_all();  // another may be on deck now
 }
@@ -336,7 +339,12 @@ void OffloadWorker::withdraw(std::span<const SequenceHash> hashes, Started start
   }
   if (started == Started::kFinish) return;
   const MutexLock lock(mu_);
-  for (const SequenceHash& hash : hashes) withdrawn_.erase(withdrawn_.find(hash));
+  for (const SequenceHash& hash : hashes) {
+    const auto found = withdrawn_.find(hash);
+    ASHLAR_CHECK(found != withdrawn_.end(), "block %s was withdrawn, and another call ended that",
+                 hash.to_string().c_str());
+    withdrawn_.erase(found);
+  }
 }
 
 std::size_t OffloadWorker::drop_queued() {

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "ashlar/base/check.h"
+
 namespace ashlar::tiers {
 
 namespace {
@@ -12,6 +14,8 @@ constexpr double kForget = 0.95;  // per move
 
 void CostModel::observe(events::TierId tier, std::uint64_t bytes, double seconds) {
   if (bytes == 0) return;
+  ASHLAR_DCHECK(seconds >= 0, "a move of %llu bytes took %g seconds", static_cast<unsigned long long>(bytes),
+                seconds);
   const auto x = static_cast<double>(bytes);
   const MutexLock lock(mu_);
   Fit& fit = fits_[tier.value()];
@@ -44,7 +48,10 @@ std::size_t worth_bringing(std::span<const TierRun> runs, double compute_seconds
   std::size_t best = 0;
   double best_saved = 0;
   double saved = 0;
+  std::size_t end = 0;
   for (const TierRun& run : runs) {
+    ASHLAR_DCHECK(run.first == end, "a run begins at block %zu; the one before ends at %zu", run.first, end);
+    end += run.count;
     saved += static_cast<double>(run.count) * compute_seconds_per_block - run.seconds;
     if (saved < best_saved) continue;
     best_saved = saved;

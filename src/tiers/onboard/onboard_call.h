@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "ashlar/base/check.h"
 #include "ashlar/base/clock.h"
 #include "ashlar/base/mutex.h"
 #include "ashlar/tiers/onboard_handle.h"
@@ -41,6 +42,7 @@ class OnboardCall {
 
   void hit(std::size_t block) {
     const MutexLock lock(mu_);
+    ASHLAR_DCHECK(blocks_[block].state == OnboardState::kPending, "block %zu of a request ends twice", block);
     blocks_[block].state = OnboardState::kHit;
   }
   void found_in(std::size_t block, events::TierId tier) {
@@ -73,6 +75,7 @@ class OnboardCall {
   }
   void layer_arrived(std::uint32_t layer) {
     const MutexLock lock(mu_);
+    ASHLAR_CHECK(layer == layers_, "layer %u arrives after %u layers", layer, layers_);
     layers_ = layer + 1;
     changed_.notify_all();
   }
@@ -80,6 +83,10 @@ class OnboardCall {
   void finish(OnboardTable table) {
     {
       const MutexLock lock(mu_);
+      ASHLAR_CHECK(!done_, "a request for blocks is finished twice");
+      ASHLAR_DCHECK(to_g2 || static_cast<std::size_t>(std::ranges::count(
+                                 blocks_, OnboardState::kHit, &BlockOutcome::state)) == table.size(),
+                    "%zu blocks are handed over, and others are hits", table.size());
       if (!stopped()) {
         ids_.clear();
         for (const auto& block : table) ids_.push_back(block.block_id());

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "ashlar/base/check.h"
 #include "base/start_thread.h"
 
 namespace ashlar::tiers {
@@ -51,6 +52,16 @@ Result<void> Onboarder::start(std::shared_ptr<OnboardCall> call) {
   queue_.push_back(std::move(call));
   queued_.notify_one();
   return {};
+}
+
+void Onboarder::check_invariants() {
+  const MutexLock lock(queue_mu_);
+  ASHLAR_CHECK(threads_.size() <= options_.threads, "%zu threads bring blocks up; %u are allowed",
+               threads_.size(), options_.threads);
+  ASHLAR_CHECK(stopping_ || running_.size() <= threads_.size(), "%zu calls run on %zu threads",
+               running_.size(), threads_.size());
+  ASHLAR_CHECK(stopping_ || queue_.empty() || !threads_.empty(), "%zu calls wait and no thread takes them",
+               queue_.size());
 }
 
 void Onboarder::work() {
@@ -110,6 +121,7 @@ std::vector<TierRun> Onboarder::find(std::span<const SequenceHash> hashes, const
       runs.push_back({(*found)->tier(), i, 1});
     }
   }
+  ASHLAR_DCHECK(runs.empty() || runs[0].first == 0, "a prefix begins at block %zu", runs[0].first);
   for (TierRun& run : runs) {
     if (run.tier == kTierId<G1>) continue;
     const std::uint64_t all = run.count * bytes;
@@ -219,6 +231,8 @@ OnboardTable Onboarder::run_up(OnboardCall& call, std::size_t wanted) {
     }
   }
   abandon(std::move(next));
+  ASHLAR_CHECK(table.size() == wanted || why != Miss::kNone,
+               "%zu of %zu blocks came up, and nothing says why", table.size(), wanted);
   if (table.size() < wanted) call.miss(table.size(), why);
   if (options_.arrived && !table.empty()) options_.arrived();
   return table;

@@ -61,6 +61,9 @@ class Onboarder {
   };
   // On a thread of the onboarder. Errors: kCapacity: no thread; kCancelled: after stop().
   Result<void> start(std::shared_ptr<OnboardCall> call);
+  // For tests: stops the process unless the calls that run are as many as there are threads for. Safe at any
+  // time.
+  void check_invariants();
 
  private:
   // Blocks on their way into G2.

@@ -4,6 +4,7 @@
 #include <map>
 #include <utility>
 
+#include "ashlar/base/check.h"
 #include "ashlar/base/log.h"
 #include "ashlar/storage/allocator.h"
 
@@ -101,6 +102,7 @@ BlockMover::Running::Running(BlockMover& mover, BytePool& from, BytePool& to, co
 
 BlockMover::Running::~Running() {
   finish();
+  ASHLAR_DCHECK(transfers_.empty(), "a move ends while %zu of its copies may run", transfers_.size());
 }
 
 const MoveReport& BlockMover::Running::finish() {
@@ -141,6 +143,8 @@ std::unique_ptr<BlockMover::Running> BlockMover::begin(BytePool& from, BytePool&
     return move;
   }
   batch.reservation = *std::move(reserved);
+  ASHLAR_CHECK(batch.reservation->ids().size() == count, "%zu blocks of %s were reserved; %zu were asked for",
+               batch.reservation->ids().size(), std::string(to.name()).c_str(), count);
   batch.records.resize(count);
   batch.damaged.resize(count);
   if (options.on_reserved) {
@@ -176,9 +180,13 @@ void BlockMover::finish(Running& move) {
   if (move.to_.storage_tier() == events::StorageTier::kDevice)
     for (TierRecord& record : batch.records) record.checksum.reset();
   const Published published = batch.reservation->publish(batch.records, proof->kv_ready());
+  ASHLAR_CHECK(published.registered.size() == batch.records.size(), "%s answers for %zu of %zu blocks",
+               std::string(move.to_.name()).c_str(), published.registered.size(), batch.records.size());
   if (move.options_.keep) move.kept_ = std::move(batch.reservation);
   if (published.error) note(*published.error);
   for (std::size_t i = 0; i < batch.records.size(); ++i) {
+    ASHLAR_DCHECK(!published.registered[i] || !batch.damaged[i],
+                  "block %zu of a move is registered and damaged", i);
     if (published.registered[i]) {
       move.report_.blocks[batch.places[i]] = Moved::kArrived;
       move.report_.bytes += move.to_.block_bytes();
@@ -213,6 +221,8 @@ std::vector<BlockMover::Chunk> BlockMover::chunks_of(const Running& move, bool c
     chunk.targets.push_back(target.slot);
     chunk.members.push_back(i);
   }
+  ASHLAR_DCHECK(chunks.size() <= batch.holds.size(), "%zu blocks move in %zu chunks", batch.holds.size(),
+                chunks.size());
   return chunks;
 }
 

@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "ashlar/base/check.h"
 #include "ashlar/block/block_manager.h"
 #include "tiers/pool/record_table.h"
 #include "tiers/pool/tier_pool.h"
@@ -41,6 +42,8 @@ class ReservedBlocks {
   Published publish(block::BlockManager<Tier>& manager, RecordTable& table,
                     std::span<const TierRecord> records, const block::KvReady& ready,
                     const LocationOf& location_of) {
+    ASHLAR_CHECK(records.size() == ids_.size(), "%zu records for %zu reserved blocks", records.size(),
+                 ids_.size());
     Published published{.registered = std::vector<bool>(records.size()), .error = {}};
     block::BlockList<block::CompleteBlock<Tier>> complete;
     for (std::size_t i = 0; i < records.size(); ++i) {

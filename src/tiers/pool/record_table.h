@@ -19,6 +19,7 @@
 #include <unordered_set>
 #include <vector>
 
+#include "ashlar/base/check.h"
 #include "ashlar/base/clock.h"
 #include "ashlar/base/metrics.h"
 #include "ashlar/base/mutex.h"
@@ -41,6 +42,7 @@ class RecordTable {
 
   // The block is about to be registered as this. `after`: it is still being written until then.
   void write(block::BlockId id, const TierRecord& record, const std::optional<block::Fence>& after = {}) {
+    ASHLAR_DCHECK(!record.empty(), "block %u is recorded under no hash", id.value());
     set_precondition(id, after);
     records_[id.value()] = {record.hash, record.parent, record.salt, clock_.now(), record.priority};
     // relaxed, here and below: the registration publishes it, or the value stands alone.

@@ -68,6 +68,7 @@ int write_whole(int file, std::span<const std::byte> bytes, const CallLimits& li
 
 // File systems take names of 255 bytes.
 constexpr std::size_t kPlainName = 200;
+static_assert(kPlainName + 34 <= NAME_MAX, "a key that was cut leaves room for the hash that tells it apart");
 
 // '/' is no character of a file name; '~' is none of a key. Long keys are cut, and told apart by their hash.
 std::string file_name(std::string_view key) {

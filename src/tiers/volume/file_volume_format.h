@@ -21,6 +21,8 @@ constexpr std::uint64_t kPage = 4096;
 constexpr std::size_t kSuperblockBytes = 512;  // one sector: it is written whole or not at all
 constexpr std::size_t kHeaderBytes = 256;      // none crosses a sector
 constexpr std::uint64_t kTable = kPage;
+static_assert(kSuperblockBytes % kHeaderBytes == 0, "no header crosses a sector");
+static_assert(kSuperblockBytes <= kTable, "the table begins behind the superblock");
 
 using Superblock = std::array<std::byte, kSuperblockBytes>;
 using HeaderBytes = std::array<std::byte, kHeaderBytes>;

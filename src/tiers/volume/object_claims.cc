@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <stop_token>
 
+#include "ashlar/base/check.h"
+
 namespace ashlar::tiers {
 
 bool ObjectClaims::Claim::has(const Object& object) const {
@@ -58,9 +60,21 @@ void ObjectClaims::release(std::span<const Object> objects, Kind kind) {
   const MutexLock lock(mu_);
   for (const Object& object : objects) {
     const auto found = claimed_.find(object);
+    ASHLAR_CHECK(found != claimed_.end() && found->second.alone == (kind == Kind::kAlone),
+                 "a claim of block %s on volume %u is released that was not taken",
+                 object.second.to_string().c_str(), unsigned{object.first});
     if (kind == Kind::kAlone || --found->second.shared == 0) claimed_.erase(found);
   }
   released_.notify_all();
+}
+
+void ObjectClaims::check_invariants() const {
+  const MutexLock lock(mu_);
+  for (const auto& [object, state] : claimed_)
+    ASHLAR_CHECK(state.alone == (state.shared == 0),
+                 "block %s on volume %u has %zu shared claims and is %s alone",
+                 object.second.to_string().c_str(), unsigned{object.first}, state.shared,
+                 state.alone ? "claimed" : "not claimed");
 }
 
 }  // namespace ashlar::tiers

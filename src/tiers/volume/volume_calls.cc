@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "ashlar/base/check.h"
 #include "base/start_thread.h"
 
 namespace ashlar::tiers {
@@ -100,7 +101,10 @@ void VolumeCalls::Call::run() {
   const MutexLock lock(mu_);
   ended_ = true;
   thrown_ = std::move(thrown);
-  if (left_) left_count_->fetch_sub(1);
+  if (left_) {
+    const std::size_t before = left_count_->fetch_sub(1);
+    ASHLAR_CHECK(before != 0, "a call of a volume ends that was not counted when its caller left");
+  }
   changed_.notify_all();
 }
 
@@ -130,6 +134,7 @@ VolumeCalls::End VolumeCalls::wait(Call& call, const CallLimits& limits, const s
         call.changed_.wait(call.mu_);
       }
     }
+    ASHLAR_CHECK(!call.left_, "two callers wait for one call of a volume");
     call.left_ = true;
     call.left_count_->fetch_add(1);
   }

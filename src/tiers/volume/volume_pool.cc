@@ -8,6 +8,7 @@
 #include <unordered_set>
 #include <utility>
 
+#include "ashlar/base/check.h"
 #include "ashlar/base/interleaving.h"
 #include "ashlar/base/log.h"
 #include "tiers/volume/volume_pool_parts.h"
@@ -98,6 +99,7 @@ Result<std::size_t> VolumePool::detach(std::string_view name, std::optional<Cloc
   {
     const MutexLock lock(mu_);
     while (gone->users != 0) unused_.wait(mu_);
+    ASHLAR_CHECK(volumes_[number] == gone, "volume %u was replaced while it was detached", unsigned{number});
     volumes_[number] = nullptr;
   }
   std::vector<SequenceHash> hashes;
@@ -225,6 +227,29 @@ std::vector<VolumeStatus> VolumePool::volumes() const {
                      blocks[static_cast<Number>(i)], one->put.value(), one->got.value(),
                      one->failed.value()});
   return out;
+}
+
+void VolumePool::check_invariants() const {
+  claims_->check_invariants();
+  std::vector<std::pair<SequenceHash, BlockId>> registered;
+  manager_.for_each_registered(
+      [&](const SequenceHash& hash, BlockId id) { registered.emplace_back(hash, id); });
+  const MutexLock lock(mu_);
+  for (const auto& [hash, id] : registered) {
+    ASHLAR_CHECK(where_[id.value()] < volumes_.size(), "block %u is on volume %u; %zu were ever attached",
+                 id.value(), unsigned{where_[id.value()]}, volumes_.size());
+    ASHLAR_CHECK(records_.last(id) == hash, "block %u is registered as %s and recorded as %s", id.value(),
+                 hash.to_string().c_str(), records_.last(id).to_string().c_str());
+  }
+  std::unordered_set<std::string_view> names;
+  for (const std::shared_ptr<Attached>& one : volumes_) {
+    if (one == nullptr) continue;
+    ASHLAR_CHECK(names.insert(one->name).second, "two volumes are attached as '%s'", one->name.c_str());
+    ASHLAR_CHECK(one->users == 0 && !one->leaving, "volume '%s' has %zu users while no call runs",
+                 one->name.c_str(), one->users);
+    ASHLAR_CHECK(one->unanswered < kMostUnanswered, "volume '%s' left %zu calls unanswered and does not rest",
+                 one->name.c_str(), one->unanswered.load());
+  }
 }
 
 // ---- what is known

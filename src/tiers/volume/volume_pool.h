@@ -63,6 +63,9 @@ class VolumePool final : public ManagedPool<events::G4, TierPool> {
   // were forgotten. Errors: kNotFound.
   Result<std::size_t> detach(std::string_view name, std::optional<Clock::TimePoint> until = {});
   std::vector<VolumeStatus> volumes() const;
+  // For tests: stops the process unless registered blocks, volumes and claims agree. O(blocks).
+  // Requires: no other call runs.
+  void check_invariants() const;
 
   events::StorageTier storage_tier() const noexcept override { return events::StorageTier::kExternal; }
   std::uint64_t block_bytes() const noexcept override { return options_.shape.payload_bytes; }

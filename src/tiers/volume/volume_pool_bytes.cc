@@ -8,6 +8,7 @@
 #include <thread>
 #include <utility>
 
+#include "ashlar/base/check.h"
 #include "ashlar/base/interleaving.h"
 #include "ashlar/base/log.h"
 #include "ashlar/storage/allocator.h"
@@ -90,6 +91,7 @@ struct VolumePool::Images {
         copy(at, its, count);
         at += count;
       });
+    ASHLAR_DCHECK(at == whole[i].data() + bytes, "the runs of a block are not as long as its object");
   }
 };
 

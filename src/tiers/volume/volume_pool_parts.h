@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "ashlar/base/check.h"
 #include "ashlar/base/clock.h"
 #include "ashlar/base/metrics.h"
 #include "ashlar/base/mutex.h"
@@ -48,6 +49,8 @@ class VolumePool::Use {
   ~Use() {
     if (pool_ == nullptr || attached_ == nullptr) return;
     const MutexLock lock(pool_->mu_);
+    ASHLAR_CHECK(attached_->users != 0, "volume '%s' is released more often than it was used",
+                 attached_->name.c_str());
     if (--attached_->users == 0) pool_->unused_.notify_all();
   }
   explicit operator bool() const noexcept { return attached_ != nullptr; }
@@ -133,6 +136,8 @@ std::vector<R> VolumePool::finish_call(Pending<R>& pending, const CallLimits& li
   if (const auto thrown = call.thrown())
     return all(make_error(ErrorCode::kInternal, "%s: the volume threw an exception: %s",
                           pending.volume.volume->describe().c_str(), thrown->c_str()));
+  ASHLAR_CHECK(pending.answers->size() == pending.count, "%s answers %zu results for %zu objects",
+               pending.volume.volume->describe().c_str(), pending.answers->size(), pending.count);
   return std::move(*pending.answers);
 }
 

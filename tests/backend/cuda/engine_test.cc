@@ -71,7 +71,7 @@ TEST_F(EngineTest, ForeignDeviceMemoryIsRead) {
   const auto executor = make({});
   DeviceAllocator device;
   const layout::LayoutConfig config = transfer::small_shape(6, 3, 4);
-  for (const layout::order::Named& named : layout::order::kAll) {
+  for (const layout::order::NamedOrder& named : layout::order::kAll) {
     const auto layout = layout::Layout::create(config, named.order).value();
     const std::shared_ptr<storage::Storage> owned = device.allocate(layout.region_bytes(), 256).value();
     const std::shared_ptr<storage::Storage> foreign =

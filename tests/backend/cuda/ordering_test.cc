@@ -369,7 +369,7 @@ TEST_F(Ordering, DestructionEndsEveryTransfer) {
   for (int i = 0; i < 4; ++i)
     transfers.push_back(*executor->submit({.plan = *transfer::plan(on_host, kFrom, on_device, kTo)}));
   std::thread destroyer([&] { executor.reset(); });
-  order.wait_until_passed("cuda.lane_stopping", 1);  // the lane to the host goes first
+  order.wait_until_passed("cuda.stream_stopping", 1);  // the stream to the host goes first
   order.resume("cuda.slice_done");
   destroyer.join();
   for (const Transfer& transfer : transfers) {

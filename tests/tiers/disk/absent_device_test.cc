@@ -204,6 +204,7 @@ TEST_F(AbsentDeviceTest, NothingComesBackThatAnyOfThemKnowsToBeRemoved) {
       ++came_back;
     }
     const auto look = [&] {
+      g3_->check_invariants();
       for (const std::size_t part : there)
         told += std::erase_if(stored[part], [&](const auto& one) { return part_of(one.first) != part; });
     };

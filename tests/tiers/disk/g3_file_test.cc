@@ -93,7 +93,8 @@ class G3FileTest : public ::testing::Test {
     const SequenceHash hash = hash_of(content);
     const G3File::Entry entry{
         slot,
-        {.hash = hash, .checksum = transfer::checksum_block(*memory_, 0, BlockName{hash, kG3Keys}).value()}};
+        {.hash = hash,
+         .checksum = transfer::checksum_block(*memory_, 0, transfer::ChecksumKey{hash, kG3Keys}).value()}};
     return file.commit(std::span(&entry, 1), before);
   }
   // Reads a block of the file and compares it with its header. May run while a block is being put.
@@ -428,7 +429,8 @@ TEST_F(G3FileTest, AfterAPowerFailureEachBlockIsIntactOrAbsent) {
     const SequenceHash hash = hash_of(content);
     const G3File::Entry entry{
         slot,
-        {.hash = hash, .checksum = transfer::checksum_block(*memory_, 0, BlockName{hash, kG3Keys}).value()}};
+        {.hash = hash,
+         .checksum = transfer::checksum_block(*memory_, 0, transfer::ChecksumKey{hash, kG3Keys}).value()}};
     const std::uint32_t zero = 0;
     ASSERT_TRUE(
         executor_

@@ -332,11 +332,13 @@ TEST_F(GivingUpTest, NoCallIsLostBesideCancels) {
         ASSERT_TRUE(done || options.deadline);
         ASSERT_EQ(handle.progress().ended(), 2u);
         ASSERT_EQ(handle.progress().failed, 0u);
+        if (random.below(16) == 0) to_host->check_invariants();
         if (random.below(4) == 0) static_cast<void>(g2_->remove(name(random.below(6))));
       }
     });
   for (std::thread& thread : threads) thread.join();
   to_host->drain();
+  to_host->check_invariants();
   expect_counts_exact();
 }
 

@@ -149,6 +149,7 @@ TEST_F(OffloadQueueTest, ManyThreadsOfferTakeAndCancel) {
       Random random(t);
       for (int i = 0; i < 3000; ++i) {
         const std::uint64_t which = random.below(64);
+        if (i % 64 == 0) queue->check_invariants();
         switch (random.below(4)) {
           case 0:
           case 1:
@@ -171,6 +172,7 @@ TEST_F(OffloadQueueTest, ManyThreadsOfferTakeAndCancel) {
     });
   for (std::thread& thread : threads) thread.join();
   EXPECT_EQ(mistakes, 0);
+  queue->check_invariants();
   queue->clear();
   EXPECT_EQ(queue->counters().in_flight, 0u);
   EXPECT_EQ(queue->counters().on_deck + queue->counters().waiting, 0u);

@@ -202,11 +202,14 @@ TEST_F(OffloadWorkerTest, ManyThreadsAtOnce) {
           }
           const OffloadProgress ended = handle.wait().value_or(OffloadProgress{.total = 2, .failed = 2});
           EXPECT_EQ(ended.ended(), 2u);
+          if (random.below(8) == 0) to_host->check_invariants();
         }
       });
     for (std::thread& thread : threads) thread.join();
     to_host->drain();
     to_disk->drain();
+    to_host->check_invariants();
+    to_disk->check_invariants();
   }
   for (std::uint64_t i = 0; i < kG1Blocks; ++i)
     if (g2_->has(name(i))) {

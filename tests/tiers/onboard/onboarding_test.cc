@@ -84,9 +84,7 @@ class OnboardingTest : public ::testing::Test {
     EXPECT_EQ(kv_->g1().available_blocks(), 8u);
     EXPECT_EQ(kv_->g2()->available_blocks(), 12u);
     EXPECT_EQ(kv_->g3()->available_blocks(), 40u);
-    kv_->g1().check_invariants();
-    kv_->g2()->check_invariants();
-    kv_->g3()->check_invariants();
+    kv_->check_invariants();
   }
   // Changes a byte of a block on the disk.
   void damage(const SequenceHash& hash) {

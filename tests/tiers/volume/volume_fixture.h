@@ -218,6 +218,7 @@ class VolumePoolFixture : public ::testing::Test {
     host_manager_->check_invariants();
     target_manager_->check_invariants();
     g4_manager_->check_invariants();
+    g4_->check_invariants();
   }
 
   ScratchFolder folder_;
