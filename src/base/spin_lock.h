@@ -12,7 +12,7 @@
 #include <chrono>
 #include <thread>
 
-#include "ashlar/base/thread_annotations.h"
+#include "ashlar/base/mutex.h"
 
 namespace ashlar {
 

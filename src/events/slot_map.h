@@ -19,7 +19,7 @@
 #include <utility>
 #include <vector>
 
-#include "ashlar/base/large_array.h"
+#include "base/large_array.h"
 
 namespace ashlar::events {
 

@@ -11,7 +11,7 @@
 #include <set>
 #include <utility>
 
-#include "ashlar/base/printable.h"
+#include "ashlar/base/log.h"
 #include "events/json_writer.h"
 
 namespace ashlar::feed {

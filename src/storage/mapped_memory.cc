@@ -14,7 +14,7 @@
 #include <cstdio>
 #include <memory>
 
-#include "ashlar/base/checked_math.h"
+#include "base/checked_math.h"
 #include "base/wide.h"
 
 namespace ashlar::storage {

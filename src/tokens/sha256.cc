@@ -1,6 +1,6 @@
 // The compression function as FIPS 180-4 writes it, with a message schedule of 16 words that is renewed in
 // place.
-#include "ashlar/tokens/sha256.h"
+#include "tokens/sha256.h"
 
 #include <algorithm>
 #include <bit>

@@ -11,7 +11,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "ashlar/base/error.h"
+#include "ashlar/base/result.h"
 #include "ashlar/storage/io_faults.h"
 #include "ashlar/storage/storage.h"
 #include "ashlar/transfer/copy_cursor.h"

@@ -1,4 +1,4 @@
-"""Checks that the program in README.md is the one that is compiled and run as a test.
+"""Checks that the programs on documentation pages are the ones that are compiled and run as tests.
 
 usage: check_readme.py ROOT
 """
@@ -7,22 +7,31 @@ import pathlib
 import re
 import sys
 
-EXAMPLE = "examples/quickstart.cc"
+# page -> the example that its first ```cpp block shows
+PROGRAMS = {
+    "README.md": "examples/quickstart.cc",
+    "docs/block_lifecycle.md": "examples/block_lifecycle.cc",
+}
+
+
+def problem(root, page, example):
+    """What is wrong with a page; None when nothing is."""
+    text = (root / page).read_text()
+    block = re.search(r"^```cpp\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
+    if not block:
+        return f"{page}: there is no ```cpp block to compare with {example}"
+    if re.search(r"@[A-Z]+@", text):
+        return f"{page}: a place that was to be filled in is still open"
+    if block.group(1) != (root / example).read_text():
+        return f"{page}: the program differs from {example}; copy one over the other"
+    return None
 
 
 def main(root):
-    readme = (root / "README.md").read_text()
-    block = re.search(r"^```cpp\n(.*?)^```$", readme, re.DOTALL | re.MULTILINE)
-    if not block:
-        print("README.md: there is no ```cpp block to compare with " + EXAMPLE)
-        return 1
-    if re.search(r"@[A-Z]+@", readme):
-        print("README.md: a place that was to be filled in is still open")
-        return 1
-    if block.group(1) != (root / EXAMPLE).read_text():
-        print(f"README.md: the program differs from {EXAMPLE}; copy one over the other")
-        return 1
-    return 0
+    found = [line for page, example in PROGRAMS.items() if (line := problem(root, page, example))]
+    for line in found:
+        print(line)
+    return 1 if found else 0
 
 
 if __name__ == "__main__":

@@ -187,6 +187,8 @@ class CheckReadme(Fixture):
     def setUp(self):
         super().setUp()
         self.write("examples/quickstart.cc", "int main() {}\n")
+        self.write("examples/block_lifecycle.cc", "int main() { return 0; }\n")
+        self.write("docs/block_lifecycle.md", "```cpp\nint main() { return 0; }\n```\n")
 
     def test_the_same_program_passes(self):
         self.write("README.md", "# A\n\n```cpp\nint main() {}\n```\n")
@@ -199,6 +201,11 @@ class CheckReadme(Fixture):
     def test_an_open_place_is_refused(self):
         self.write("README.md", "@" + "FIGURES" + "@\n```cpp\nint main() {}\n```\n")
         self.assert_fails("still open")
+
+    def test_another_program_on_a_page_is_refused(self):
+        self.write("README.md", "```cpp\nint main() {}\n```\n")
+        self.write("docs/block_lifecycle.md", "```cpp\nint main() {}\n```\n")
+        self.assert_fails("docs/block_lifecycle.md: the program differs")
 
     def test_a_readme_without_a_program_is_refused(self):
         self.write("README.md", "# A\n")

@@ -11,16 +11,58 @@
 #pragma once
 
 #include <concepts>
+#include <cstdint>
+#include <new>
+#include <ostream>
 #include <source_location>
 #include <string>
+#include <string_view>
 #include <type_traits>
 #include <utility>
 #include <variant>
 
 #include "ashlar/base/check.h"
-#include "ashlar/base/error.h"
 
 namespace ashlar {
+
+enum class ErrorCode : std::uint8_t {
+  kInvalidArgument,  // the request itself is wrong; repeating it cannot help
+  kNotFound,         // nothing by that name
+  kAlreadyExists,    // something by that name is there, and it is not the same thing
+  kCapacity,         // no room now; less, or later, may succeed
+  kNotReady,         // a condition the operation needs does not hold yet
+  kTimeout,          // the deadline passed first
+  kCancelled,        // somebody asked for the work to stop
+  kCorruption,       // bytes do not agree with their checksum or identity
+  kIo,               // the operating system or a device reported a failure
+  kUnavailable,      // a service or peer cannot be reached
+  kUnsupported,      // this build or machine cannot do it
+  kInternal,         // a bug in Ashlar
+};
+
+// The code's name in snake_case, for logs and metrics.
+std::string_view to_string(ErrorCode code) noexcept;
+
+class [[nodiscard]] Error {
+ public:
+  Error(ErrorCode code, std::string message) : message_(std::move(message)), code_(code) {}
+
+  ErrorCode code() const noexcept { return code_; }
+  const std::string& message() const noexcept { return message_; }
+  // "code: message".
+  std::string to_string() const;
+
+  friend bool operator==(const Error&, const Error&) = default;
+
+ private:
+  std::string message_;
+  ErrorCode code_;
+};
+
+std::ostream& operator<<(std::ostream& out, const Error& error);
+
+// An Error whose message is formatted as printf does.
+Error make_error(ErrorCode code, const char* format, ...) __attribute__((format(printf, 2, 3)));
 
 // Carries an error into a Result, so that Result<T, E> is unambiguous when T and E are alike.
 template <class E>
@@ -190,6 +232,31 @@ struct [[nodiscard]] Rejected {
   Error error;
   Guard guard;
 };
+
+// ---- How a failed allocation leaves a call that can refuse: as an error, with everything as it was before.
+//
+// Inside the library a failed allocation is std::bad_alloc, and every step that may meet one comes before the
+// steps that cannot be undone. A call that returns a Result turns it into a refusal at its end. A call whose
+// signature has no place for a refusal lets std::bad_alloc pass. docs/memory_exhaustion.md lists both kinds.
+
+// kCapacity. The sentence is short enough to need no memory of its own.
+inline Error out_of_memory_error() {
+  return Error(ErrorCode::kCapacity, "out of memory");
+}
+
+// f(), or refuse() when an allocation failed inside it. Requires: f() then leaves everything as it was.
+template <class F, class Refuse>
+std::invoke_result_t<F> unless_out_of_memory(F&& f, Refuse&& refuse) {
+  try {
+    return std::forward<F>(f)();
+  } catch (const std::bad_alloc&) {
+    return std::forward<Refuse>(refuse)();
+  }
+}
+template <class F>
+std::invoke_result_t<F> unless_out_of_memory(F&& f) {
+  return unless_out_of_memory(std::forward<F>(f), out_of_memory_error);
+}
 
 }  // namespace ashlar
 

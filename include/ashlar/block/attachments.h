@@ -17,7 +17,6 @@
 #include <vector>
 
 #include "ashlar/base/mutex.h"
-#include "ashlar/base/out_of_memory.h"
 #include "ashlar/base/result.h"
 
 namespace ashlar::block {

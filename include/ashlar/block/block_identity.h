@@ -1,14 +1,20 @@
-// SequenceStart and BlockIdentity: what a block must know about the sequence it belongs to.
+// BlockId: the index of a block in its manager's pool, and so in the memory that the pool stands for.
+// SequenceStart and BlockIdentity: what a block knows about the sequence it belongs to.
+//
+// Thread safety: immutable values.
 #pragma once
 
 #include <cstdint>
 #include <optional>
 
+#include "ashlar/base/strong_id.h"
 #include "ashlar/tokens/prefix_digest.h"
 #include "ashlar/tokens/sequence_hash.h"
 #include "ashlar/tokens/sequence_hasher.h"
 
 namespace ashlar::block {
+
+using BlockId = StrongId<struct BlockIdTag, std::uint32_t>;
 
 // Where a Partial block stands: how its sequence is hashed, and what comes before the block.
 struct SequenceStart {

@@ -1,16 +1,12 @@
-// IndexedHeap<Key>: block ids in the order of a key each, least key first; any id can be changed or removed.
+// Orders of block ids, from which eviction policies are built: IntrusiveLists (several lists by time),
+// IntrusiveOrder (one such list), IndexedHeap<Key> (by key).
 //
-// A heap with four children per node. Keys and ids lie in heap order in arrays of their own, so that the keys
-// of four children are neighbours in memory; a third array says where each id is. Ids with equal keys come in
-// any order, always the same one for the same history: callers that need a total order put a tick into the
-// key.
-//
-// Memory: kBytesPerBlock per block of the pool.
+// All are flat arrays over the blocks of one pool: kBytesPerBlock each, allocated at construction.
 //
 // Thread safety: confined.
-// Complexity:    push, remove, update and pop O(log4 size), top O(1), peek O(k log k) for k ids. Nothing
-//                allocates after construction but peek().
-// Invariant:     no key is less than its parent's; places_ is the inverse of ids_.
+// Complexity:    lists O(1); heap O(log4 size), peek() at k ids O(k log k). Nothing allocates after
+//                construction but IndexedHeap::peek().
+// Invariant:     an id is in an order at most once.
 #pragma once
 
 #include <algorithm>
@@ -24,10 +20,106 @@
 #include <vector>
 
 #include "ashlar/base/check.h"
-#include "ashlar/block/block_id.h"
+#include "ashlar/block/block_identity.h"
 
 namespace ashlar::block {
 
+// Lists are numbered from 0; an id is in at most one of them. The end of each list is a link behind those of
+// the blocks: 8 more bytes per list.
+class IntrusiveLists {
+ public:
+  static constexpr std::size_t kBytesPerBlock = 2 * sizeof(std::uint32_t);
+
+  IntrusiveLists(std::uint32_t block_count, std::uint32_t list_count)
+      : links_(std::size_t{block_count} + list_count), block_count_(block_count) {
+    for (std::uint32_t list = 0; list < list_count; ++list)
+      links_[end_of(list)] = {end_of(list), end_of(list)};
+  }
+
+  // Ids in all lists together.
+  std::size_t size() const noexcept { return size_; }
+  bool empty(std::uint32_t list) const noexcept { return links_[end_of(list)].next == end_of(list); }
+  std::optional<BlockId> front(std::uint32_t list) const noexcept {
+    return empty(list) ? std::nullopt : std::optional(BlockId(links_[end_of(list)].next));
+  }
+
+  // Requires of both: the id is in no list.
+  void push_back(std::uint32_t list, BlockId id) noexcept {
+    link(id, links_[end_of(list)].prev, end_of(list));
+  }
+  void push_front(std::uint32_t list, BlockId id) noexcept {
+    link(id, end_of(list), links_[end_of(list)].next);
+  }
+  // Takes the id out of the list it is in.
+  void remove(BlockId id) noexcept {
+    const Link link = links_[id.value()];
+    links_[link.prev].next = link.next;
+    links_[link.next].prev = link.prev;
+    --size_;
+  }
+  std::optional<BlockId> pop_front(std::uint32_t list) noexcept {
+    const std::optional<BlockId> first = front(list);
+    if (first) remove(*first);
+    return first;
+  }
+  // The first ids of the list, in order.
+  std::size_t peek(std::uint32_t list, std::span<BlockId> out) const noexcept {
+    std::size_t count = 0;
+    const std::uint32_t end = end_of(list);
+    for (std::uint32_t at = links_[end].next; at != end && count < out.size(); at = links_[at].next) {
+      out[count++] = BlockId(at);
+    }
+    return count;
+  }
+
+ private:
+  struct Link {
+    std::uint32_t prev = 0;
+    std::uint32_t next = 0;
+  };
+  std::uint32_t end_of(std::uint32_t list) const noexcept { return block_count_ + list; }
+  void link(BlockId id, std::uint32_t prev, std::uint32_t next) noexcept {
+    ASHLAR_DCHECK(id.value() < block_count_, "block %u is not of this pool", id.value());
+    links_[id.value()] = {prev, next};
+    links_[prev].next = id.value();
+    links_[next].prev = id.value();
+    ++size_;
+  }
+
+  std::vector<Link> links_;  // of the blocks, then the ends of the lists
+  std::uint32_t block_count_;
+  std::size_t size_ = 0;
+};
+
+// One list: O(1) insertion at both ends and removal anywhere.
+class IntrusiveOrder {
+ public:
+  static constexpr std::size_t kBytesPerBlock = IntrusiveLists::kBytesPerBlock;
+
+  explicit IntrusiveOrder(std::uint32_t block_count) : list_(block_count, 1) {}
+
+  std::size_t size() const noexcept { return list_.size(); }
+  bool empty() const noexcept { return list_.size() == 0; }
+  std::optional<BlockId> front() const noexcept { return list_.front(0); }
+
+  // Requires of both: the id is not in the list.
+  void push_back(BlockId id) noexcept { list_.push_back(0, id); }
+  void push_front(BlockId id) noexcept { list_.push_front(0, id); }
+  void remove(BlockId id) noexcept { list_.remove(id); }
+  std::optional<BlockId> pop_front() noexcept { return list_.pop_front(0); }
+  // The first ids in order.
+  std::size_t peek(std::span<BlockId> out) const noexcept { return list_.peek(0, out); }
+
+ private:
+  IntrusiveLists list_;
+};
+
+// Block ids in the order of a key each, least key first; any id can be changed or removed.
+//
+// A heap with four children per node. Keys and ids lie in heap order in arrays of their own, so that the keys
+// of four children are neighbours in memory; a third array says where each id is. Ids with equal keys come in
+// any order, always the same one for the same history: callers that need a total order put a tick into the
+// key. Invariant: no key is less than its parent's; places_ is the inverse of ids_.
 template <class Key>
   requires std::totally_ordered<Key> && std::default_initializable<Key>
 class IndexedHeap {

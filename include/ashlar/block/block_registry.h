@@ -22,8 +22,7 @@
 
 #include "ashlar/base/result.h"
 #include "ashlar/block/registration_handle.h"
-#include "ashlar/block/tiny_lfu.h"
-#include "ashlar/events/tier.h"
+#include "ashlar/block/tier.h"
 #include "ashlar/tokens/namespace_fingerprint.h"
 #include "ashlar/tokens/sequence_hash.h"
 
@@ -31,6 +30,19 @@ namespace ashlar::block {
 namespace detail {
 class BlockStore;
 }
+class TinyLfu;
+
+// The frequency tracker: a TinyLFU sketch of how often hashes were used lately.
+struct TinyLfuOptions {
+  // Distinct hashes it should tell apart. Memory is 2 bytes for each, rounded up to a power of two.
+  std::size_t capacity = std::size_t{1} << 21;
+  // Touches after which all counters are halved; 0 means ten times the capacity, kNever means no decay.
+  std::uint64_t decay_after = 0;
+  static constexpr std::uint64_t kNever = ~std::uint64_t{0};
+
+  // Errors: kInvalidArgument for a capacity of 0 or above 2^32.
+  Result<void> validate() const;
+};
 
 struct RegistryOptions {
   // Counts how often hashes are used; nothing = no tracker.

@@ -12,7 +12,6 @@
 #include "ashlar/base/clock.h"
 #include "ashlar/base/result.h"
 #include "ashlar/block/block_registry.h"
-#include "ashlar/block/block_state.h"
 #include "ashlar/block/eviction.h"
 #include "ashlar/block/reset_allocator.h"
 #include "ashlar/events/access_sampler.h"
@@ -97,6 +96,7 @@ struct [[nodiscard]] AllocationRefusal {
   PoolStatus status;
 
   Error to_error() const;
+  std::string to_string() const { return to_error().to_string(); }
 };
 
 // Counters of a manager. Exact when the manager is quiet.

@@ -14,7 +14,7 @@
 #include <utility>
 
 #include "ashlar/block/attachments.h"
-#include "ashlar/events/tier.h"
+#include "ashlar/block/tier.h"
 #include "ashlar/tokens/sequence_hash.h"
 
 namespace ashlar::block {

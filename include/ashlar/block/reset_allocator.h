@@ -11,7 +11,7 @@
 #include <span>
 #include <vector>
 
-#include "ashlar/block/block_id.h"
+#include "ashlar/block/block_identity.h"
 
 namespace ashlar::block {
 

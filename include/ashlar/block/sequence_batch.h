@@ -15,6 +15,7 @@
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "ashlar/base/result.h"
@@ -28,6 +29,8 @@ namespace ashlar::block {
 struct [[nodiscard]] BatchError {
   std::size_t index;
   SequenceError error;
+
+  std::string to_string() const { return "request " + std::to_string(index) + ": " + error.to_string(); }
 };
 
 struct BatchPlan {
@@ -40,7 +43,7 @@ class UntypedBatch {
  public:
   void clear() noexcept {
     requests_.clear();
-    foreign_.reset();
+    other_manager_.reset();
   }
   void add(UntypedRequest* request);
   std::size_t size() const noexcept { return requests_.size(); }
@@ -53,20 +56,20 @@ class UntypedBatch {
   void release() noexcept;
 
  private:
-  // The first request that is not of the first one's manager, if any.
-  std::optional<BatchError> why_foreign() const;
+  // Errors: kOtherManager, for the first request that is not of the first one's manager.
+  Result<void, BatchError> check_managers() const;
   template <class TokensOf>
   Result<BatchPlan, BatchError> place_crossing(RequestState state, TokensOf&& tokens_of);
   // The first `count` requests are idle again.
   void unschedule(std::size_t count) noexcept;
-  template <class WhyNot>
-  std::optional<BatchError> begin_apply(RequestState state, WhyNot&& why_not);
+  template <class MayApply>
+  Result<void, BatchError> begin_apply(RequestState state, MayApply&& may_apply);
   template <class Advance, class Retreat>
   Result<StepOutcome, BatchError> apply(RequestState state, Advance&& advance, Retreat&& retreat);
   BatchError out_of_memory(std::size_t request) const;
 
   std::vector<UntypedRequest*> requests_;
-  std::optional<std::size_t> foreign_;
+  std::optional<std::size_t> other_manager_;
   // Kept from step to step for their memory.
   std::vector<std::uint32_t> crossing_;  // requests that need a block, or fill one
   std::vector<std::size_t> wanted_;      // blocks for each of these
@@ -81,7 +84,7 @@ class SequenceBatch {
   void add(RequestSequence<Tier>& request) { core_.add(&request.core()); }
   std::size_t size() const noexcept { return core_.size(); }
 
-  // Errors: those of RequestSequence, for the first request refused; kForeign for requests of different
+  // Errors: those of RequestSequence, for the first request refused; kOtherManager for requests of different
   // managers; kNoRoom when there is not enough for all; kOutOfMemory, named at request 0. A refused batch has
   // changed nothing.
   Result<BatchPlan, BatchError> schedule_decode() { return core_.schedule_decode(); }

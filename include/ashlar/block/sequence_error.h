@@ -6,9 +6,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <string_view>
 
-#include "ashlar/base/error.h"
+#include "ashlar/base/result.h"
 #include "ashlar/block/manager_options.h"
 
 namespace ashlar::block {
@@ -24,7 +25,7 @@ struct [[nodiscard]] SequenceError {
     kTooManyAccepted,    // more tokens than were scheduled, or none
     kTooLong,            // the limit of the sequence, max_tokens, would be passed
     kNoRoom,             // the manager has not enough blocks; `refusal` says why
-    kForeign,            // the sequence belongs to another manager
+    kOtherManager,       // the sequence belongs to another manager
     kOutOfMemory,        // the process has no memory for the step
   };
   Reason reason;
@@ -34,6 +35,7 @@ struct [[nodiscard]] SequenceError {
   std::optional<AllocationRefusal> refusal;  // with kNoRoom
 
   Error to_error() const;
+  std::string to_string() const { return to_error().to_string(); }
 };
 
 std::string_view to_string(SequenceError::Reason reason) noexcept;

@@ -30,7 +30,7 @@
 
 #include "ashlar/base/check.h"
 #include "ashlar/base/result.h"
-#include "ashlar/block/block_id.h"
+#include "ashlar/block/block_identity.h"
 #include "ashlar/block/block_manager.h"
 #include "ashlar/block/sequence_error.h"
 #include "ashlar/tokens/sequence_hash.h"
@@ -75,10 +75,10 @@ class UntypedSequenceManager {
   UntypedSequenceManager(std::shared_ptr<BlockStore> store, SequenceManagerOptions options);
   Result<UntypedSequencePtr> make(std::vector<tokens::Token> tokens,
                                   std::vector<tokens::SequenceHash> hashes) const;
-  std::optional<AllocationRefusal> why_not_allocate(UntypedSequence& sequence) const;
+  Result<void, AllocationRefusal> can_allocate(UntypedSequence& sequence) const;
   Result<std::size_t, SequenceError> allocate(UntypedSequence& sequence) const;
   Result<void, SequenceError> deallocate(UntypedSequence& sequence) const;
-  std::optional<AllocationRefusal> why_not_append(const UntypedSequence& sequence) const;
+  Result<void, AllocationRefusal> can_append(const UntypedSequence& sequence) const;
   Result<AppendOutcome, SequenceError> may_append(UntypedSequence& sequence) const;
   Result<std::size_t, SequenceError> computed(UntypedSequence& sequence, std::size_t tokens) const;
 
@@ -158,12 +158,11 @@ class SequenceManager {
     return Sequence<Tier>(*std::move(core));
   }
 
-  // Requires: the sequence is of this manager. Names that nobody needed so far are computed: not for two
-  // threads at once. Whether allocate() would find room now. Blocks that others use already cost nothing;
-  // cached ones that nobody uses cost their place.
-  bool can_allocate(const Sequence<Tier>& sequence) const { return !why_not_allocate(sequence); }
-  std::optional<AllocationRefusal> why_not_allocate(const Sequence<Tier>& sequence) const {
-    return core_.why_not_allocate(sequence.core());
+  // Whether allocate() would find room now, or why it would be refused. Blocks in use cost nothing; cached
+  // blocks that are not in use cost their place. Computes names that were not needed before: not for two
+  // threads at once. Requires: the sequence belongs to this manager.
+  Result<void, AllocationRefusal> can_allocate(const Sequence<Tier>& sequence) const {
+    return core_.can_allocate(sequence.core());
   }
   // Shares the cached prefix and takes blocks for the rest. Returns the cached tokens.
   // Errors: kWrongState when it has blocks; kNothingToCompute for an empty sequence; kNoRoom.
@@ -176,10 +175,9 @@ class SequenceManager {
     return core_.deallocate(sequence.core());
   }
 
-  // Whether may_append() would find room now for the tokens that have no block.
-  bool can_append(const Sequence<Tier>& sequence) const { return !why_not_append(sequence); }
-  std::optional<AllocationRefusal> why_not_append(const Sequence<Tier>& sequence) const {
-    return core_.why_not_append(sequence.core());
+  // Whether may_append() would find room now for the tokens that have no block, or why it would be refused.
+  Result<void, AllocationRefusal> can_append(const Sequence<Tier>& sequence) const {
+    return core_.can_append(sequence.core());
   }
   // Call it after append(). Three cases: the token begins a block, which is handed out; the token fills a
   // block, which is named (and registered, with RegisterBlocks::kAtOnce); or there is nothing to do. Errors:

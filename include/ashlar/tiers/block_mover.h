@@ -19,7 +19,7 @@
 
 #include "ashlar/base/clock.h"
 #include "ashlar/base/result.h"
-#include "ashlar/block/hold.h"
+#include "ashlar/block/pin.h"
 #include "ashlar/tiers/move_control.h"
 #include "ashlar/tiers/tier_pool.h"
 #include "ashlar/tokens/namespace_fingerprint.h"

@@ -7,8 +7,8 @@
 #include <optional>
 
 #include "ashlar/base/clock.h"
+#include "ashlar/block/block_identity.h"
 #include "ashlar/block/block_retention.h"
-#include "ashlar/block/sequence_start.h"
 #include "ashlar/tokens/namespace_fingerprint.h"
 #include "ashlar/tokens/salt.h"
 #include "ashlar/tokens/sequence_hash.h"

@@ -23,7 +23,7 @@
 #include <string_view>
 #include <vector>
 
-#include "ashlar/base/metric_registry.h"
+#include "ashlar/base/metrics.h"
 #include "ashlar/base/result.h"
 #include "ashlar/block/block_manager.h"
 #include "ashlar/events/event_manager.h"

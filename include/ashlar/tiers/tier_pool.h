@@ -12,8 +12,8 @@
 #include <vector>
 
 #include "ashlar/base/result.h"
-#include "ashlar/block/hold.h"
-#include "ashlar/block/kv_ready.h"
+#include "ashlar/block/fence.h"
+#include "ashlar/block/pin.h"
 #include "ashlar/events/storage_tier.h"
 #include "ashlar/events/tier.h"
 #include "ashlar/tiers/block_record.h"

@@ -1,17 +1,9 @@
-// VllmHasher: the block hashes of vLLM 0.32, computed from tokens.
+// Block hashes as engines and routers of the field compute them: vLLM (VllmHasher), SGLang
+// (sglang_hash_block), and routers where they differ from SequenceHasher::local_hash() (router_local_hash).
 //
-//   hash(block) = digest(serialise((parent, tokens, extra)))
-//
-// The digest is SHA-256 or XXH3-128, the serialisation pickle protocol 5 (as CPython's C pickler writes it)
-// or canonical CBOR. The parent of a first block is none_hash(), which depends on the hash seed of the
-// engine's process. The name that an engine publishes by default is external_name(): the last 64 bits.
-//
-// Pickle writes an object that it has met before as a reference. Whether two equal strings are one object is
-// not to be seen from their values, so blocks whose extra keys hold equal strings are refused; CBOR has no
-// such case.
-//
-// Thread safety: immutable.
-// Complexity:    O(tokens + extra keys); allocates one buffer per block.
+// Thread safety: VllmHasher is immutable; free functions are safe from any thread.
+// Complexity:    O(tokens + extra keys). VllmHasher allocates one buffer per block, router_local_hash() only
+//                with mm hashes, sglang_hash_block() never.
 #pragma once
 
 #include <array>
@@ -21,11 +13,24 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "ashlar/base/result.h"
 #include "ashlar/tokens/token.h"
 
 namespace ashlar::tokens {
+
+// ---- vLLM: the block hashes of vLLM 0.32.
+//
+//   hash(block) = digest(serialise((parent, tokens, extra)))
+//
+// The digest is SHA-256 or XXH3-128, the serialisation pickle protocol 5 (as CPython's C pickler writes it)
+// or canonical CBOR. The parent of a first block is none_hash(), which depends on the hash seed of the
+// engine's process. The name that an engine publishes by default is external_name(): the last 64 bits.
+//
+// Pickle writes an object that it has met before as a reference. Equal strings may or may not be one object,
+// which their values do not show, so blocks whose extra keys hold equal strings are refused; CBOR has no such
+// case.
 
 enum class VllmAlgorithm : std::uint8_t { kSha256, kSha256Cbor, kXxhash, kXxhashCbor };
 
@@ -99,5 +104,35 @@ class VllmHasher {
   VllmAlgorithm algorithm_;
   VllmDigest none_hash_;
 };
+
+// ---- SGLang: a SHA-256 chain over tokens.
+//
+//   digest = SHA-256([digest of the parent] | tokens as little-endian u32)
+//
+// For speculative decoding with a draft head the tokens are pairs, both written one after the other. The name
+// that the engine publishes is the first 64 bits of the digest as a signed number. A cache namespace (LoRA,
+// cache salt) is not part of the rule.
+
+using SglangDigest = std::array<std::uint8_t, 32>;
+
+SglangDigest sglang_hash_block(const std::optional<SglangDigest>& parent,
+                               std::span<const Token> tokens) noexcept;
+
+// The name as the engine publishes it; as an unsigned name of ours it is the same 64 bits.
+std::int64_t sglang_external_name(const SglangDigest& digest) noexcept;
+
+// ---- Routers.
+
+// XXH3-64 over the tokens (little-endian u32) followed by the mm hashes of the block (little-endian u64,
+// ascending; any order is accepted). Without mm hashes this is the local hash of the xxh3 chain. It does not
+// agree with the framed encoding of MultimodalRun. Allocates when there are mm hashes.
+LocalHash router_local_hash(std::span<const Token> tokens, std::span<const std::uint64_t> mm_hashes,
+                            std::uint64_t salt_seed);
+
+// Local hashes for speculative decoding with a draft head: windows of block_size + 1 tokens, one every
+// block_size tokens; only whole windows count. Errors: kInvalidArgument when the block size is not
+// in 1..1024.
+Result<std::vector<LocalHash>> eagle_local_hashes(std::span<const Token> tokens, std::uint32_t block_size,
+                                                  std::uint64_t salt_seed);
 
 }  // namespace ashlar::tokens

@@ -22,7 +22,6 @@
 #include "ashlar/base/clock.h"
 #include "ashlar/base/result.h"
 #include "ashlar/block/fence.h"
-#include "ashlar/block/kv_ready.h"
 
 namespace ashlar::transfer {
 

@@ -3,10 +3,10 @@
 #include <cstring>
 #include <utility>
 
-#include "ashlar/base/interleaving.h"
 #include "ashlar/transfer/copy_cursor.h"
 #include "backend/cuda/copy_kernel.h"
 #include "backend/cuda/cuda_error.h"
+#include "base/interleaving.h"
 #include "base/start_thread.h"
 
 namespace ashlar::backend::cuda {

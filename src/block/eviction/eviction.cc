@@ -4,11 +4,12 @@
 #include <algorithm>
 #include <array>
 
-#include "ashlar/block/hash_map_backend.h"
-#include "ashlar/block/lineage_backend.h"
-#include "ashlar/block/lru_backend.h"
-#include "ashlar/block/multi_lru_backend.h"
-#include "ashlar/block/retention_backend.h"
+#include "ashlar/base/check.h"
+#include "ashlar/block/reuse_policy.h"
+#include "block/eviction/lineage_backend.h"
+#include "block/eviction/lru_backend.h"
+#include "block/eviction/multi_lru_backend.h"
+#include "block/eviction/retention_backend.h"
 
 namespace ashlar::block {
 namespace {
@@ -23,14 +24,45 @@ constexpr std::array kBackends = {
     Named{"hashmap_lifo", [] { return hashmap_eviction(ReuseOrder::kLifo); }},
     Named{"hashmap_lru", [] { return hashmap_eviction(ReuseOrder::kLru); }},
     Named{"hashmap_priority", [] { return hashmap_eviction(ReuseOrder::kPriority); }},
-    Named{"lineage", [] { return eviction_of<LineageBackend>(LineageOrder::kOldestChainFirst); }},
-    Named{"lineage_round_robin", [] { return eviction_of<LineageBackend>(LineageOrder::kRoundRobin); }},
-    Named{"lru", [] { return eviction_of<LruBackend>(); }},
-    Named{"multi_lru", [] { return eviction_of<MultiLruBackend>(); }},
-    Named{"retention", [] { return eviction_of<RetentionBackend>(); }},
+    Named{"lineage", [] { return lineage_eviction(LineageOrder::kOldestChainFirst); }},
+    Named{"lineage_round_robin", [] { return lineage_eviction(LineageOrder::kRoundRobin); }},
+    Named{"lru", lru_eviction},
+    Named{"multi_lru", [] { return multi_lru_eviction(); }},
+    Named{"retention", [] { return retention_eviction(); }},
 };
 
 }  // namespace
+
+EvictionFactory lru_eviction() {
+  return eviction_of<LruBackend>();
+}
+
+EvictionFactory hashmap_eviction(ReuseOrder order) {
+  switch (order) {
+    case ReuseOrder::kFifo:
+      return eviction_of<HashMapBackend<FifoReuse>>();
+    case ReuseOrder::kLifo:
+      return eviction_of<HashMapBackend<LifoReuse>>();
+    case ReuseOrder::kLru:
+      return eviction_of<HashMapBackend<LruReuse>>();
+    case ReuseOrder::kPriority:
+      return eviction_of<HashMapBackend<PriorityReuse>>();
+  }
+  ASHLAR_CHECK(false, "there is no reuse order %u", static_cast<unsigned>(order));
+  return {};
+}
+
+EvictionFactory multi_lru_eviction(const MultiLruThresholds& thresholds) {
+  return eviction_of<MultiLruBackend>(thresholds);
+}
+
+EvictionFactory retention_eviction(const RetentionOptions& options) {
+  return eviction_of<RetentionBackend>(options);
+}
+
+EvictionFactory lineage_eviction(LineageOrder order) {
+  return eviction_of<LineageBackend>(order);
+}
 
 Result<EvictionFactory> eviction_by_name(std::string_view name) {
   for (const Named& backend : kBackends) {

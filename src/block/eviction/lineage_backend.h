@@ -35,15 +35,12 @@
 #include <optional>
 #include <span>
 
-#include "ashlar/base/large_array.h"
 #include "ashlar/base/result.h"
+#include "ashlar/block/block_orders.h"
 #include "ashlar/block/eviction.h"
-#include "ashlar/block/indexed_heap.h"
-#include "ashlar/block/intrusive_lists.h"
+#include "base/large_array.h"
 
 namespace ashlar::block {
-
-enum class LineageOrder : std::uint8_t { kOldestChainFirst, kRoundRobin };
 
 class LineageBackend {
  public:

@@ -5,8 +5,8 @@
 // Thread safety: confined. Complexity: O(1), O(ids written) for peek().
 #pragma once
 
+#include "ashlar/block/block_orders.h"
 #include "ashlar/block/eviction.h"
-#include "ashlar/block/intrusive_order.h"
 
 namespace ashlar::block {
 

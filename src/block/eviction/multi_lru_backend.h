@@ -15,20 +15,10 @@
 #include <vector>
 
 #include "ashlar/base/result.h"
+#include "ashlar/block/block_orders.h"
 #include "ashlar/block/eviction.h"
-#include "ashlar/block/intrusive_lists.h"
 
 namespace ashlar::block {
-
-// The counts from which a block is in a tier; below `warm` it is cold.
-struct MultiLruThresholds {
-  unsigned warm = 3;
-  unsigned hot = 8;
-  unsigned very_hot = 15;
-
-  // Errors: kInvalidArgument unless 1 <= warm < hot < very_hot <= TinyLfu::kMaxCount.
-  Result<void> validate() const;
-};
 
 class MultiLruBackend {
  public:

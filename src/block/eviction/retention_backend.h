@@ -35,27 +35,11 @@
 
 #include "ashlar/base/clock.h"
 #include "ashlar/base/result.h"
-#include "ashlar/block/block_facts.h"
+#include "ashlar/block/block_orders.h"
 #include "ashlar/block/block_retention.h"
 #include "ashlar/block/eviction.h"
-#include "ashlar/block/indexed_heap.h"
 
 namespace ashlar::block {
-
-struct RetentionOptions {
-  // Of blocks nobody spoke about, and what every limited retention fades to.
-  std::uint8_t default_priority = BlockRetention::kDefaultPriority;
-  // Of all blocks of the pool, how many may be here above the default priority; rounded down.
-  double retained_share = 0.5;
-  // Zero: the default priority at once when the time is over.
-  Clock::Duration half_life = std::chrono::seconds(30);
-  // Of equal priority, blocks that no match has found go before those that one has.
-  bool never_hit_first = false;
-
-  // Errors: kInvalidArgument for a priority above BlockRetention::kMaxPriority, a share outside 0 to 1, a
-  // negative half_life.
-  Result<void> validate() const;
-};
 
 class RetentionBackend {
  public:

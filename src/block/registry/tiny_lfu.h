@@ -19,22 +19,11 @@
 #include <cstdint>
 #include <span>
 
-#include "ashlar/base/large_array.h"
-#include "ashlar/base/result.h"
+#include "ashlar/block/block_registry.h"
 #include "ashlar/tokens/sequence_hash.h"
+#include "base/large_array.h"
 
 namespace ashlar::block {
-
-struct TinyLfuOptions {
-  // Distinct hashes it should tell apart. Memory is 2 bytes for each, rounded up to a power of two.
-  std::size_t capacity = std::size_t{1} << 21;
-  // Touches after which all counters are halved; 0 means ten times the capacity, kNever means no decay.
-  std::uint64_t decay_after = 0;
-  static constexpr std::uint64_t kNever = ~std::uint64_t{0};
-
-  // Errors: kInvalidArgument for a capacity of 0 or above 2^32.
-  Result<void> validate() const;
-};
 
 class TinyLfu {
  public:

@@ -15,7 +15,8 @@ void BlockStore::set_retention(const SlotRef& slot, const BlockRetention& retent
   facts_->set_retention(BlockId(find_confirmed(slots_.hash(slot.id))), retention);
 }
 
-Result<void> BlockStore::set_retention(const tokens::SequenceHash& hash, const BlockRetention& retention) {
+Result<void> BlockStore::set_retention(const tokens::SequenceHash& hash,
+                                       const BlockRetention& retention) try {
   const Operation operation(*this);
   const std::uint32_t slot = find_confirmed(hash);
   if (slot == kNone) {
@@ -26,6 +27,8 @@ Result<void> BlockStore::set_retention(const tokens::SequenceHash& hash, const B
   // The backend reads the fact when it orders the block.
   if (slots_.listing[slot] == Listing::kInactive) inactive_->touch(BlockId(slot));
   return {};
+} catch (const std::bad_alloc&) {
+  return out_of_memory_error();
 }
 
 namespace {

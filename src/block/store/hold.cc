@@ -4,7 +4,7 @@
 
 namespace ashlar::block::detail {
 
-Result<HoldRef> BlockStore::hold(const tokens::SequenceHash& hash) {
+Result<HoldRef> BlockStore::hold(const tokens::SequenceHash& hash) try {
   Operation operation(*this);
   expire_pins_locked(operation.retired);
   const std::uint32_t slot = find_confirmed(hash);
@@ -17,6 +17,8 @@ Result<HoldRef> BlockStore::hold(const tokens::SequenceHash& hash) {
   }
   if (slots_.holds[slot]++ == 0 && slots_.listing[slot] == Listing::kInactive) ++held_inactive_;
   return HoldRef{weak_from_this(), hash, slot};
+} catch (const std::bad_alloc&) {
+  return out_of_memory_error();
 }
 
 void BlockStore::end_hold(std::uint32_t slot) noexcept {

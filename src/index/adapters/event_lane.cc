@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "ashlar/base/interleaving.h"
+#include "base/interleaving.h"
 
 namespace ashlar::index::detail {
 

@@ -8,7 +8,7 @@
 #include <array>
 #include <cstddef>
 
-#include "ashlar/base/thread_annotations.h"
+#include "ashlar/base/mutex.h"
 #include "index/common/rw_lock.h"
 #include "index/common/thread_number.h"
 

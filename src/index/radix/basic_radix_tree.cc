@@ -6,7 +6,7 @@
 #include <optional>
 #include <utility>
 
-#include "ashlar/base/interleaving.h"
+#include "base/interleaving.h"
 #include "index/radix/radix_dump.h"
 #include "index/radix/radix_walk.h"
 

@@ -42,7 +42,6 @@
 #include <vector>
 
 #include "ashlar/base/mutex.h"
-#include "ashlar/base/thread_annotations.h"
 #include "ashlar/index/indexer.h"
 #include "index/common/retired_workers.h"
 #include "index/common/rw_lock.h"

@@ -8,8 +8,8 @@
 #include <unordered_set>
 #include <utility>
 
-#include "ashlar/base/interleaving.h"
 #include "ashlar/base/log.h"
+#include "base/interleaving.h"
 #include "tiers/volume/volume_pool_parts.h"
 #include "tokens/xxhash_inline.h"
 

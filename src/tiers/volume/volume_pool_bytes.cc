@@ -8,12 +8,12 @@
 #include <thread>
 #include <utility>
 
-#include "ashlar/base/interleaving.h"
 #include "ashlar/base/log.h"
 #include "ashlar/storage/allocator.h"
 #include "ashlar/tiers/volume_pool.h"
 #include "ashlar/transfer/block_checksum.h"
 #include "base/in_parallel.h"
+#include "base/interleaving.h"
 #include "tiers/volume/volume_pool_parts.h"
 #include "transfer/canonical_runs.h"
 
