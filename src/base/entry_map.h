@@ -30,10 +30,10 @@
 #include <utility>
 
 #include "ashlar/base/check.h"
-#include "index/common/table_seed.h"
-#include "index/common/walked_steps.h"
+#include "base/table_seed.h"
+#include "base/walked_steps.h"
 
-namespace ashlar::index {
+namespace ashlar {
 
 template <class Entry>
 class EntryMap {
@@ -118,8 +118,16 @@ class EntryMap {
       shrink();
   }
 
+  // Erases the entry with the key. False when there is none.
+  bool erase(const Key& key) noexcept {
+    Entry* const entry = find(key);
+    if (entry != nullptr) erase(entry);
+    return entry != nullptr;
+  }
+
   // Makes room for `size` entries, so that no insert() up to there moves any.
   void reserve(std::size_t size) {
+    if (size == 0) return;
     std::size_t capacity = std::max(this->capacity(), kMinCapacity);
     while (size * 4 > capacity * 3) capacity *= 2;
     if (capacity != this->capacity()) rebuild(capacity);
@@ -142,7 +150,7 @@ class EntryMap {
   // All entries, in no order, in the map's own memory, where the caller may change them and their order. The
   // map is good for bytes() and clear() then, and for nothing else.
   std::span<Entry> take_apart() noexcept {
-    detail::count_steps(capacity());
+    count_steps(capacity());
     std::size_t end = 0;
     for (std::size_t at = 0; at < capacity(); ++at)
       if (!entries_[at].empty()) entries_[end++] = entries_[at];
@@ -151,7 +159,7 @@ class EntryMap {
 
   template <class F>
   void for_each(F&& fn) const {
-    detail::count_steps(capacity());
+    count_steps(capacity());
     for (std::size_t at = 0; at < capacity(); ++at)
       if (!entries_[at].empty()) fn(entries_[at]);
   }
@@ -178,8 +186,8 @@ class EntryMap {
   void move_to(std::unique_ptr<Entry[]> entries, std::size_t capacity) noexcept {
     const std::unique_ptr<Entry[]> old = std::exchange(entries_, std::move(entries));
     const std::size_t old_capacity = old == nullptr ? 0 : mask_ + 1;
-    if (old == nullptr) seed_ = detail::draw_seed();
-    detail::count_steps(old_capacity);
+    if (old == nullptr) seed_ = draw_seed();
+    count_steps(old_capacity);
     mask_ = capacity - 1;
     shift_ = 64 - std::countr_zero(capacity);
     size_ = 0;
@@ -202,4 +210,4 @@ class EntryMap {
   std::uint64_t seed_ = 0;
 };
 
-}  // namespace ashlar::index
+}  // namespace ashlar

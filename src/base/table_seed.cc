@@ -1,11 +1,11 @@
-#include "index/common/table_seed.h"
+#include "base/table_seed.h"
 
 #include <unistd.h>
 
 #include <atomic>
 #include <chrono>
 
-namespace ashlar::index::detail {
+namespace ashlar {
 
 std::uint64_t random_word() noexcept {
   std::uint64_t drawn = 0;
@@ -28,4 +28,4 @@ std::uint64_t TableSeed::process_seed() noexcept {
   return seed;
 }
 
-}  // namespace ashlar::index::detail
+}  // namespace ashlar

@@ -21,14 +21,7 @@
 
 #include "ashlar/base/random.h"
 
-namespace ashlar::index::detail {
-
-// Spreads 64 bits over all 64: every bit of the input changes about half of them. A bijection, known to all.
-constexpr std::uint64_t spread_bits(std::uint64_t x) noexcept {
-  x = (x ^ (x >> 30)) * 0xBF58'476D'1CE4'E5B9u;
-  x = (x ^ (x >> 27)) * 0x94D0'49BB'1331'11EBu;
-  return x ^ (x >> 31);
-}
+namespace ashlar {
 
 // A number that no caller can guess.
 std::uint64_t random_word() noexcept;
@@ -81,4 +74,4 @@ class TableSeed {
   std::uint64_t factor_ = 1;  // odd
 };
 
-}  // namespace ashlar::index::detail
+}  // namespace ashlar

@@ -7,7 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 
-namespace ashlar::index::detail {
+namespace ashlar {
 
 inline thread_local std::uint64_t walked_steps = 0;
 
@@ -15,4 +15,4 @@ inline void count_steps(std::size_t steps) noexcept {
   walked_steps += steps;
 }
 
-}  // namespace ashlar::index::detail
+}  // namespace ashlar

@@ -107,7 +107,7 @@ PublishHandle PublishTable::publish(const KvEvent& block, std::vector<PublishedB
   if (taken != nullptr && taken->size() == taken->capacity()) taken->reserve(2 * taken->size() + 16);
   const std::uint64_t mixed = mixed_of(block.hash, block.tier);
   looks_.prefetch(mixed);
-  const SpinLockHold lock(mu_);
+  const ExclusiveHold lock(mu_);
   PublishedBlock& known = take_locked(mixed, block);
   ++known.handles;
   if (taken == nullptr) {
@@ -121,7 +121,7 @@ PublishHandle PublishTable::publish(const KvEvent& block, std::vector<PublishedB
 }
 
 void PublishTable::commit(std::span<PublishedBlock* const> taken) noexcept {
-  const SpinLockHold lock(mu_);
+  const ExclusiveHold lock(mu_);
   for (PublishedBlock* block : taken) {
     --block->awaited;
     if (block->handles != 0) {
@@ -134,7 +134,7 @@ void PublishTable::commit(std::span<PublishedBlock* const> taken) noexcept {
 
 void PublishTable::release(PublishedBlock* block) noexcept {
   std::shared_ptr<PublishTable> last;  // goes after the lock
-  const SpinLockHold lock(mu_);
+  const ExclusiveHold lock(mu_);
   --block->handles;
   forget_if_unused_locked(*block);
   if (--handles_ == 0) last = std::move(self_);
@@ -147,12 +147,12 @@ std::uint64_t PublishTable::list(std::vector<KvEvent>& out) const {
   {
     std::size_t blocks = 0;
     {
-      const SpinLockHold lock(mu_);
+      const ExclusiveHold lock(mu_);
       blocks = blocks_.size();
     }
     out.reserve(out.size() + blocks);  // who publishes does not wait for memory
     all.reserve(blocks);
-    const SpinLockHold lock(mu_);
+    const ExclusiveHold lock(mu_);
     next = log_->next_sequence();
     blocks_.for_each([&](const PublishedBlock& block) { all.push_back(&block); });
     for (const PublishedBlock* block : all)

@@ -1,4 +1,4 @@
-#include "index/common/entry_map.h"
+#include "base/entry_map.h"
 
 #include <gtest/gtest.h>
 
@@ -8,7 +8,7 @@
 
 #include "ashlar/base/random.h"
 
-namespace ashlar::index {
+namespace ashlar {
 namespace {
 
 struct Pair {
@@ -18,19 +18,19 @@ struct Pair {
 
   Key key() const noexcept { return name; }
   bool empty() const noexcept { return value == 0; }
-  static std::uint64_t hash(Key key, std::uint64_t seed) noexcept { return detail::seeded_hash(key, seed); }
+  static std::uint64_t hash(Key key, std::uint64_t seed) noexcept { return seeded_hash(key, seed); }
 };
 
 // All keys have one of four homes.
-struct Crowded : Pair {
-  Crowded() = default;
-  Crowded(std::uint64_t its_name, std::uint64_t its_value) : Pair{its_name, its_value} {}
+struct CrowdedPair : Pair {
+  CrowdedPair() = default;
+  CrowdedPair(std::uint64_t its_name, std::uint64_t its_value) : Pair{its_name, its_value} {}
   static std::uint64_t hash(Key key, std::uint64_t) noexcept { return key << 62; }
 };
 
 template <class Entry>
 class EntryMapTest : public ::testing::Test {};
-using EntryTypes = ::testing::Types<Pair, Crowded>;
+using EntryTypes = ::testing::Types<Pair, CrowdedPair>;
 TYPED_TEST_SUITE(EntryMapTest, EntryTypes);
 
 TYPED_TEST(EntryMapTest, DoesWhatAMapDoes) {
@@ -103,5 +103,15 @@ TEST(EntryMapMemoryTest, CapacityIsRestored) {
   }
 }
 
+TEST(EntryMapMemoryTest, ShrinksWithItsSize) {
+  EntryMap<Pair> map;
+  for (std::uint64_t key = 0; key < 10'000; ++key) map.insert({key, 1});
+  const std::size_t full = map.bytes();
+  for (std::uint64_t key = 10; key < 10'000; ++key) EXPECT_TRUE(map.erase(key));
+  EXPECT_FALSE(map.erase(10));
+  EXPECT_LT(map.bytes(), full / 50);
+  for (std::uint64_t key = 0; key < 10; ++key) EXPECT_NE(map.find(key), nullptr);
+}
+
 }  // namespace
-}  // namespace ashlar::index
+}  // namespace ashlar

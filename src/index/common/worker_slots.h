@@ -27,7 +27,7 @@
 #include "ashlar/base/check.h"
 #include "ashlar/events/worker.h"
 #include "ashlar/index/match_scores.h"
-#include "index/common/entry_map.h"
+#include "base/entry_map.h"
 
 namespace ashlar::index {
 
@@ -137,7 +137,7 @@ class WorkerSlots {
     const Key& key() const noexcept { return worker; }
     bool empty() const noexcept { return slot_and_one == 0; }
     static std::uint64_t hash(const Key& key, std::uint64_t seed) noexcept {
-      return detail::seeded_hash(key.id.value(), key.rank, seed);
+      return seeded_hash(key.id.value(), key.rank, seed);
     }
   };
   // The ranks of a worker, as a list of slots.
@@ -148,7 +148,7 @@ class WorkerSlots {
 
     Key key() const noexcept { return id; }
     bool empty() const noexcept { return first == kNone; }
-    static std::uint64_t hash(Key key, std::uint64_t seed) noexcept { return detail::seeded_hash(key, seed); }
+    static std::uint64_t hash(Key key, std::uint64_t seed) noexcept { return seeded_hash(key, seed); }
   };
   struct Links {
     std::uint32_t before = kNone;
