@@ -14,21 +14,21 @@
 namespace ashlar::block {
 namespace {
 
-struct Named {
+struct NamedBackend {
   std::string_view name;
   EvictionFactory (*factory)();
 };
 
 constexpr std::array kBackends = {
-    Named{"hashmap_fifo", [] { return hashmap_eviction(ReuseOrder::kFifo); }},
-    Named{"hashmap_lifo", [] { return hashmap_eviction(ReuseOrder::kLifo); }},
-    Named{"hashmap_lru", [] { return hashmap_eviction(ReuseOrder::kLru); }},
-    Named{"hashmap_priority", [] { return hashmap_eviction(ReuseOrder::kPriority); }},
-    Named{"lineage", [] { return lineage_eviction(LineageOrder::kOldestChainFirst); }},
-    Named{"lineage_round_robin", [] { return lineage_eviction(LineageOrder::kRoundRobin); }},
-    Named{"lru", lru_eviction},
-    Named{"multi_lru", [] { return multi_lru_eviction(); }},
-    Named{"retention", [] { return retention_eviction(); }},
+    NamedBackend{"hashmap_fifo", [] { return hashmap_eviction(ReuseOrder::kFifo); }},
+    NamedBackend{"hashmap_lifo", [] { return hashmap_eviction(ReuseOrder::kLifo); }},
+    NamedBackend{"hashmap_lru", [] { return hashmap_eviction(ReuseOrder::kLru); }},
+    NamedBackend{"hashmap_priority", [] { return hashmap_eviction(ReuseOrder::kPriority); }},
+    NamedBackend{"lineage", [] { return lineage_eviction(LineageOrder::kOldestChainFirst); }},
+    NamedBackend{"lineage_round_robin", [] { return lineage_eviction(LineageOrder::kRoundRobin); }},
+    NamedBackend{"lru", lru_eviction},
+    NamedBackend{"multi_lru", [] { return multi_lru_eviction(); }},
+    NamedBackend{"retention", [] { return retention_eviction(); }},
 };
 
 }  // namespace
@@ -65,7 +65,7 @@ EvictionFactory lineage_eviction(LineageOrder order) {
 }
 
 Result<EvictionFactory> eviction_by_name(std::string_view name) {
-  for (const Named& backend : kBackends) {
+  for (const NamedBackend& backend : kBackends) {
     if (backend.name == name) return backend.factory();
   }
   std::string known;
@@ -77,7 +77,7 @@ Result<EvictionFactory> eviction_by_name(std::string_view name) {
 std::vector<std::string> eviction_names() {
   std::vector<std::string> names;
   names.reserve(kBackends.size());
-  for (const Named& backend : kBackends) names.emplace_back(backend.name);
+  for (const NamedBackend& backend : kBackends) names.emplace_back(backend.name);
   std::sort(names.begin(), names.end());
   return names;
 }
