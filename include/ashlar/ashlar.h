@@ -7,7 +7,8 @@
 //   tiers::KvBlockManager          all tiers of one engine: offload and onboard
 //   index::FlashIndex              which worker holds which prefix, for routers
 //
-// Leaves that need a third-party library (ashlar/backend/…) and the feeds (ashlar/feed/…) are included by name.
+// Leaves that need a third-party library (ashlar/backend/…) and the feeds (ashlar/feed/…) are included by
+// name.
 #pragma once
 
 #include "ashlar/block/block_manager.h"

@@ -1,5 +1,5 @@
-// ExclusiveHold and SharedHold: hold any annotated lock for a scope. MutexLock (ashlar/base/mutex.h) is the one
-// for a Mutex that a CondVar waits on, or that is released early.
+// ExclusiveHold and SharedHold: hold any annotated lock for a scope. MutexLock (ashlar/base/mutex.h) is the
+// one for a Mutex that a CondVar waits on, or that is released early.
 //
 // With kLocks = false they do nothing, for structures that exist with and without locks.
 //

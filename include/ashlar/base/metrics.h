@@ -1,7 +1,8 @@
-// Counter, Gauge, Histogram: what a component counts about itself, exact and cheap.
+// Counter, Gauge, Histogram: what a component counts about itself, exact and cheap. MetricRegistry: gives
+// them names and writes the page that Prometheus reads.
 //
-// A component holds its instruments as members and they count whether or not anybody looks; metric_registry.h
-// gives them names and writes the page. Values are integers, so that a test reads exactly what happened.
+// A component holds its instruments as members and they count whether or not a scrape reads them. Values are
+// integers, so that a test reads exactly what happened.
 //
 // Thread safety: thread-safe. Adds are relaxed: a value read while others add is a recent one; it is exact
 //                once the adders are known to be done (a join, a lock).
@@ -84,7 +85,7 @@ class Counter {
 };
 
 // A number that goes up and down. One word: adders share its cache line. A value that the component knows
-// anyway is better a callback (MetricRegistry::add), which costs nothing until somebody looks.
+// anyway is better a callback (MetricRegistry::add), which costs nothing between scrapes.
 class Gauge {
  public:
   Gauge() = default;
@@ -214,7 +215,7 @@ class MetricRegistry {
   Result<MetricRegistration> add(const MetricDescription& description, const Counter& counter);
   Result<MetricRegistration> add(const MetricDescription& description, const Gauge& gauge);
   Result<MetricRegistration> add(const MetricDescription& description, const Histogram& histogram);
-  // A gauge that is computed when somebody looks, by any thread. The callback throws nothing.
+  // A gauge that is computed by the scrape, on its thread. The callback throws nothing.
   Result<MetricRegistration> add(const MetricDescription& description, std::function<double()> callback);
 
   // All metrics in the Prometheus text format (version 0.0.4), families by name, members by labels.

@@ -1,7 +1,14 @@
 // Mutex, MutexLock, CondVar: the standard ones with thread-safety annotations, so that clang checks the
-// locking.
+// locking. The names of the annotations are here too.
 //
-// Thread safety: thread-safe.
+//   Mutex mu_;
+//   int count_ ASHLAR_GUARDED_BY(mu_);                // clang refuses an access without mu_
+//   void add_locked() ASHLAR_REQUIRES(mu_);           // and a call
+//
+// The order in which locks are taken is docs/concurrency.md.
+//
+// Thread safety: thread-safe. A MutexLock is confined to its scope. Not recursive.
+// Complexity:    as std::mutex and std::condition_variable; the annotations cost nothing at run time.
 #pragma once
 
 #include <chrono>
@@ -30,6 +37,7 @@
 
 namespace ashlar {
 
+// A std::mutex that clang knows as a capability. Prefer MutexLock to lock() and unlock().
 class ASHLAR_CAPABILITY("mutex") Mutex {
  public:
   Mutex() = default;
@@ -71,6 +79,7 @@ class CondVar {
   CondVar(const CondVar&) = delete;
   CondVar& operator=(const CondVar&) = delete;
 
+  // Releases the mutex, sleeps until a notification, and takes the mutex again. May wake without one.
   void wait(Mutex& mutex) ASHLAR_REQUIRES(mutex) {
     std::unique_lock<std::mutex> held(mutex.mutex_, std::adopt_lock);
     cv_.wait(held);

@@ -18,8 +18,8 @@
 
 namespace ashlar {
 
-// Spreads 64 bits over all 64: every bit of the input changes about half of them. A bijection without a secret:
-// the finisher of splitmix64.
+// Spreads 64 bits over all 64: every bit of the input changes about half of them. A bijection without a
+// secret: the finisher of splitmix64.
 constexpr std::uint64_t spread_bits(std::uint64_t x) noexcept {
   x = (x ^ (x >> 30)) * 0xBF58'476D'1CE4'E5B9u;
   x = (x ^ (x >> 27)) * 0x94D0'49BB'1331'11EBu;

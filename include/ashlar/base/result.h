@@ -7,7 +7,14 @@
 //   ASHLAR_TRY(auto file, open(path));            declares `file`, or returns the error of open()
 //   ASHLAR_RETURN_IF_ERROR(file.write(bytes));    the same for a Result without a value
 //
+// Error: why an operation failed, as a code for programs and a sentence for people. The sentence says what
+// was wrong, with the value, and what to do about it.
+//
+// unless_out_of_memory() turns a failed allocation into a refusal.
+//
 // Thread safety: thread-compatible.
+// Complexity:    O(1). A Result stores its value or its error in place; an Error owns one string.
+// Invariant:     a Result holds a value or an error, never both and never neither.
 #pragma once
 
 #include <concepts>
@@ -32,7 +39,7 @@ enum class ErrorCode : std::uint8_t {
   kCapacity,         // no room now; less, or later, may succeed
   kNotReady,         // a condition the operation needs does not hold yet
   kTimeout,          // the deadline passed first
-  kCancelled,        // somebody asked for the work to stop
+  kCancelled,        // the caller asked for the work to stop
   kCorruption,       // bytes do not agree with their checksum or identity
   kIo,               // the operating system or a device reported a failure
   kUnavailable,      // a service or peer cannot be reached
@@ -98,6 +105,8 @@ std::string describe_error(const E& error) {
 
 }  // namespace detail
 
+// A value of type T, or an error of type E. A function that fails returns the error itself, or
+// Unexpected(error) where T and E are alike.
 template <class T, class E = Error>
 class [[nodiscard]] Result {
  public:
@@ -117,6 +126,8 @@ class [[nodiscard]] Result {
   bool has_value() const noexcept { return state_.index() == 0; }
   explicit operator bool() const noexcept { return has_value(); }
 
+  // Each prints the error and stops the process when there is no value. value() also says where it was
+  // called.
   T& value(Where where = Where::current()) & { return *checked(where); }
   const T& value(Where where = Where::current()) const& { return *checked(where); }
   T&& value(Where where = Where::current()) && { return std::move(*checked(where)); }
@@ -126,10 +137,12 @@ class [[nodiscard]] Result {
   T* operator->() { return checked(); }
   const T* operator->() const { return checked(); }
 
+  // Requires: there is no value.
   E& error() & { return *checked_error(); }
   const E& error() const& { return *checked_error(); }
   E&& error() && { return std::move(*checked_error()); }
 
+  // The value, or `fallback` in place of an error.
   template <class U>
   T value_or(U&& fallback) const& {
     return has_value() ? **this : static_cast<T>(std::forward<U>(fallback));
@@ -157,6 +170,7 @@ class [[nodiscard]] Result {
     if (has_value()) return std::move(**this);
     return std::forward<F>(f)(std::move(*this).error());
   }
+  // f(error) returns another error; a value passes through.
   template <class F>
   auto transform_error(F&& f) && -> Result<T, std::invoke_result_t<F, E&&>> {
     if (has_value()) return std::move(**this);

@@ -21,8 +21,7 @@ struct SequenceStart {
   tokens::SequenceHasher hasher;               // scheme and salt
   std::optional<tokens::SequenceHash> parent;  // the block before; nothing for the first block
   std::optional<tokens::SequenceHash> root;    // the first block of the sequence, where known
-  // Of `parent`. Without it the block comes by its name alone: nobody can tell whether its prefix is the one
-  // asked for.
+  // Of `parent`. Without it the block comes by its name alone, and its prefix cannot be checked.
   tokens::PrefixDigest parent_prefix = {};
 };
 
@@ -31,7 +30,7 @@ struct BlockIdentity {
   tokens::SequenceHash hash;
   std::optional<tokens::SequenceHash> parent;  // the block before, where known
   std::optional<tokens::SequenceHash> root;    // the first block of the sequence, where known
-  // For listeners; nothing here is kept or read where nobody listens.
+  // For event listeners; ignored without an event log.
   std::optional<tokens::LocalHash> local = {};  // the hash of the block's own tokens, where known
   std::uint16_t location = 0;                   // the volume or device, by the tier's numbers
   std::uint16_t group = 0;                      // group of layers

@@ -55,7 +55,7 @@ class BlockManager {
   using Complete = CompleteBlock<Tier>;
   using Immutable = ImmutableBlock<Tier>;
 
-  // Blocks, and the hashes that were evicted to make room for them.
+  // Blocks, and the hashes that were evicted to make room for them, in the order of eviction.
   struct Allocation {
     BlockList<Mutable> blocks;
     std::vector<tokens::SequenceHash> evicted;
@@ -165,14 +165,14 @@ class BlockManager {
   // ---- match: find registered blocks by hash. Every hit is one use: it counts in the registry's frequency
   // tracker and runs the hash's touch callbacks.
 
-  // The longest prefix of `hashes` whose blocks are all here. Names alone promise equal tokens only where
-  // nobody makes collisions: who has the tokens matches by token blocks, or uses the keyed scheme.
+  // The longest prefix of `hashes` whose blocks are all here. Equal names promise equal tokens only where no
+  // client crafts collisions: match by token blocks, or use the keyed scheme, where that matters.
   BlockList<Immutable> match_blocks(std::span<const tokens::SequenceHash> hashes) {
     BlockList<Immutable> found;
     match_blocks(hashes, found);
     return found;
   }
-  // The same, appended to a list that the caller brings. Returns the number of hits.
+  // The same, appended to the caller's list. Returns the number of hits.
   std::size_t match_blocks(std::span<const tokens::SequenceHash> hashes, BlockList<Immutable>& out) {
     const std::size_t before = out.size();
     try {
@@ -228,8 +228,8 @@ class BlockManager {
   [[nodiscard]] Result<Pin> pin(const tokens::SequenceHash& hash, Clock::Duration ttl) {
     return core_->pin(hash, ttl).transform([](detail::PinRef pin) { return Pin(std::move(pin)); });
   }
-  // Keeps the primary block of a hash where it is, in use or inactive, without using it. Errors: kNotFound;
-  // kCapacity.
+  // Keeps the primary block of a hash in its slot, in use or inactive, without using it (pin.h). Errors:
+  // kNotFound; kCapacity when it is held too often, or without memory.
   [[nodiscard]] Result<Hold> hold(const tokens::SequenceHash& hash) {
     return core_->hold(hash).transform([](detail::HoldRef hold) { return Hold(std::move(hold)); });
   }
@@ -253,6 +253,7 @@ class BlockManager {
 
   // ---- numbers
 
+  // The options it was made with, and what it counts. status() and counters() take the store's lock.
   std::size_t total_blocks() const noexcept { return core_->options().block_count; }
   std::size_t available_blocks() const { return core_->status().available(); }
   std::uint32_t block_size() const noexcept { return core_->options().block_size; }
@@ -263,7 +264,7 @@ class BlockManager {
   Pressure pressure() const noexcept { return core_->pressure(); }
   ManagerCounters counters() const { return core_->counters(); }
   // The tokens of a registered block; nothing where it is not here, was staged by name, or keep_tokens is
-  // off. For those who publish in the format of engines, which have tokens.
+  // off. For publishers in the formats of engines, which carry tokens.
   std::optional<std::vector<tokens::Token>> tokens_of(const tokens::SequenceHash& hash) const {
     return core_->tokens_of(hash);
   }
@@ -311,7 +312,9 @@ class BlockManager {
   detail::StoreOwner core_;
 };
 
-// Collects options; build() validates them.
+// Collects options; build() validates them and makes the manager. A face over ManagerOptions, which documents
+// each option: the method sets the field of the same name. One of the with_…_backend() methods may be called;
+// the last call counts, and without one the backend is LRU.
 template <events::Tier Tier>
 class BlockManagerBuilder {
  public:
@@ -321,6 +324,7 @@ class BlockManagerBuilder {
     return set(options_.registry, std::move(registry));
   }
   BlockManagerBuilder& duplicate_policy(DuplicatePolicy policy) { return set(options_.duplicates, policy); }
+  // Evicts the block released or touched longest ago.
   BlockManagerBuilder& with_lru_backend() { return with_backend(lru_eviction()); }
   // Policy(context, args...) decides the order; first in, first out unless another is named.
   template <ReusePolicy Policy = FifoReuse, class... Args>
@@ -334,12 +338,15 @@ class BlockManagerBuilder {
   BlockManagerBuilder& with_multi_lru_backend(const MultiLruThresholds& thresholds = {}) {
     return with_backend(multi_lru_eviction(thresholds));
   }
+  // Evicts by retention priority, which fades with time.
   BlockManagerBuilder& with_retention_backend(const RetentionOptions& options = {}) {
     return with_backend(retention_eviction(options));
   }
+  // Evicts from the ends of sequences.
   BlockManagerBuilder& with_lineage_backend(LineageOrder order = LineageOrder::kOldestChainFirst) {
     return with_backend(lineage_eviction(order));
   }
+  // A backend of the caller's own: eviction_of<Backend>(args…).
   BlockManagerBuilder& with_backend(EvictionFactory factory) {
     return set(options_.eviction, std::move(factory));
   }
@@ -371,6 +378,7 @@ class BlockManagerBuilder {
     return set(options_.watermarks, marks);
   }
 
+  // Errors: as BlockManager::create(). A builder may build several managers; with an event log, one.
   [[nodiscard]] Result<BlockManager<Tier>> build() const { return BlockManager<Tier>::create(options_); }
 
  private:

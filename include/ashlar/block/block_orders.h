@@ -36,6 +36,7 @@ class IntrusiveLists {
       links_[end_of(list)] = {end_of(list), end_of(list)};
   }
 
+  // Requires: list_count lists, numbered from 0; every list argument below is less than that.
   // Ids in all lists together.
   std::size_t size() const noexcept { return size_; }
   bool empty(std::uint32_t list) const noexcept { return links_[end_of(list)].next == end_of(list); }
@@ -50,13 +51,14 @@ class IntrusiveLists {
   void push_front(std::uint32_t list, BlockId id) noexcept {
     link(id, end_of(list), links_[end_of(list)].next);
   }
-  // Takes the id out of the list it is in.
+  // Takes the id out of the list it is in. Requires: it is in one.
   void remove(BlockId id) noexcept {
     const Link link = links_[id.value()];
     links_[link.prev].next = link.next;
     links_[link.next].prev = link.prev;
     --size_;
   }
+  // Takes the first id of the list out; nothing when the list is empty.
   std::optional<BlockId> pop_front(std::uint32_t list) noexcept {
     const std::optional<BlockId> first = front(list);
     if (first) remove(*first);
@@ -153,6 +155,7 @@ class IndexedHeap {
     --size_;
     if (hole != size_) settle(hole, {std::move(keys_[size_]), ids_[size_]});
   }
+  // Takes the id with the least key out; nothing when empty.
   std::optional<BlockId> pop() {
     const std::optional<BlockId> first = top();
     if (first) remove(*first);

@@ -56,6 +56,7 @@ struct RegistryOptions {
 
 class BlockRegistry {
  public:
+  // Errors: those of RegistryOptions; kCapacity without memory.
   static Result<BlockRegistry> create(const RegistryOptions& options = {});
 
   // The handle of a hash, made if there is none. Only a new entry counts as one use.
@@ -70,6 +71,7 @@ class BlockRegistry {
   // callbacks.
   std::optional<RegistrationHandle> match_sequence_hash(const tokens::SequenceHash& hash, bool touch) const;
 
+  // Whether an entry exists: a handle or a registered block refers to the hash.
   bool is_registered(const tokens::SequenceHash& hash) const;
   std::size_t registered_count() const;
   // Hashes registered at one position. Looks at all that share its lock, one in 64.

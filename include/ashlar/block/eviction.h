@@ -4,8 +4,8 @@
 // A backend orders the inactive blocks of one manager. The store tells it when a block becomes inactive
 // (insert), comes back into use (remove) or is touched while it stays (touch), and asks it for victims (pop).
 // It never looks blocks up: the store's index does that, for active and inactive blocks alike. What a backend
-// keeps is a preference: while it holds a block, pop() yields one. Only pins are vetoes, and pinned blocks are
-// not in it.
+// keeps is a preference: while it holds a block, pop() yields one. Only pins are vetoes, and pinned blocks
+// are not in it.
 //
 // Beyond the hash, a backend may ask the facts (BlockFacts), the clock, and the registry: the handle of a
 // candidate (registry.match_sequence_hash(hash, false)) shows its attachments and the other tiers that hold
@@ -101,7 +101,7 @@ class BlockFacts {
 
   // ---- for the backend; each requires its column
 
-  // Nothing when nobody spoke about the block.
+  // Nothing when no retention was set.
   std::optional<BlockRetention> retention(BlockId id) const noexcept;
   bool was_hit(BlockId id) const noexcept { return hits_[id.value()].load(std::memory_order_relaxed) != 0; }
   std::uint64_t acquired(BlockId id) const noexcept { return acquired_[id.value()]; }
@@ -137,7 +137,7 @@ class BlockFacts {
   struct Columns;  // the memory behind the pointers
   std::uint32_t block_count_;
   bool keeps_any_ = false;
-  // Null where nobody keeps the column.
+  // Null where the backend did not ask for the column.
   std::atomic<std::uint64_t>* retentions_ = nullptr;  // 0: none; else priority << 57 | microseconds + 1
   std::atomic<std::uint8_t>* hits_ = nullptr;
   std::uint64_t* acquired_ = nullptr;
@@ -177,14 +177,15 @@ concept EvictionBackend =
 
 // A backend that also wants to hear of blocks in use. registered(): a block is registered, and in use.
 // unregistered(): a registered block that is not in the backend is gone. A block that pop() yields is gone
-// too; nobody says so again. insert() of a block that was not announced announces it.
+// too, without another call. insert() of a block that was not announced announces it.
 template <class B>
 concept FollowsRegistrations = requires(B backend, BlockId id, const tokens::SequenceHash& hash) {
   { backend.registered(id, hash) } -> std::same_as<void>;
   { backend.unregistered(id) } -> std::same_as<void>;
 };
 
-// A backend behind virtual calls: what the store holds.
+// A backend behind virtual calls: what the store holds. Calls as the concept says; all under the store's
+// lock. insert() and remove() must not allocate: the store calls them where it cannot undo anything.
 class InactivePool {
  public:
   virtual ~InactivePool() = default;
@@ -206,6 +207,7 @@ class InactivePool {
   virtual void unregistered(BlockId) {}
 };
 
+// Puts a backend behind the virtual calls.
 template <EvictionBackend B>
 class InactivePoolOf final : public InactivePool {
  public:
@@ -286,7 +288,7 @@ struct MultiLruThresholds {
 EvictionFactory multi_lru_eviction(const MultiLruThresholds& thresholds = {});
 
 struct RetentionOptions {
-  // Of blocks nobody spoke about, and what every limited retention fades to.
+  // Of blocks without a retention, and what every limited retention fades to.
   std::uint8_t default_priority = BlockRetention::kDefaultPriority;
   // Of all blocks of the pool, how many may be here above the default priority; rounded down.
   double retained_share = 0.5;
@@ -303,11 +305,11 @@ struct RetentionOptions {
 // O(log n); 48 bytes, and facts. Errors (of the factory): those of the options.
 EvictionFactory retention_eviction(const RetentionOptions& options = {});
 
-// Which leaf a lineage backend evicts first: of the chain released longest ago, chain by chain; or one block of
-// each chain in turn.
+// Which leaf a lineage backend evicts first: of the chain released longest ago, chain by chain; or one block
+// of each chain in turn.
 enum class LineageOrder : std::uint8_t { kOldestChainFirst, kRoundRobin };
-// Evicts from the ends of sequences, so that what stays can be matched. O(log n) or O(1); at most 96 bytes, and
-// facts. Errors (of the factory): kInvalidArgument for a pool of 2^31 blocks or more.
+// Evicts from the ends of sequences, so that what stays can be matched. O(log n) or O(1); at most 96 bytes,
+// and facts. Errors (of the factory): kInvalidArgument for a pool of 2^31 blocks or more.
 EvictionFactory lineage_eviction(LineageOrder order = LineageOrder::kOldestChainFirst);
 
 // The backend registered under a name ("lru", "hashmap_fifo", …), for configuration.

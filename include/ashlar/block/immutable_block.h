@@ -59,7 +59,7 @@ class [[nodiscard]] ImmutableBlock {
   // References to this very block now. A hint under concurrency.
   std::uint32_t use_count() const noexcept { return detail::use_count_of(slot_.get()); }
   // True while another block is the primary of this hash: with kAllow, the one that was registered last. When
-  // nobody refers to that one any more, this block may become the primary again.
+  // that one has no references any more, this block may become the primary again.
   bool is_duplicate() const noexcept { return detail::is_duplicate(slot_.get()); }
 
   // Whether the last drop resets the block instead of caching it. Stays with the block while it is

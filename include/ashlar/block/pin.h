@@ -23,6 +23,7 @@
 
 namespace ashlar::block {
 
+// Made by ImmutableBlock::pin() and BlockManager::pin().
 class [[nodiscard]] Pin {
  public:
   // Pins nothing.
@@ -43,6 +44,7 @@ class [[nodiscard]] Pin {
 
   // True while the pin still holds.
   bool active() const noexcept { return armed_ && detail::is_pinned(pin_); }
+  // Ends the pin before its time. Without effect on one that has ended.
   void unpin() && { end(); }
 
  private:
@@ -53,6 +55,7 @@ class [[nodiscard]] Pin {
   bool armed_ = false;
 };
 
+// Made by BlockManager::hold().
 class [[nodiscard]] Hold {
  public:
   // Holds nothing.
@@ -71,6 +74,7 @@ class [[nodiscard]] Hold {
   Hold& operator=(const Hold&) = delete;
   ~Hold() { end(); }
 
+  // True until it is moved from or ended.
   explicit operator bool() const noexcept { return armed_; }
   // Requires: it holds something.
   BlockId block_id() const noexcept { return BlockId(hold_.slot); }

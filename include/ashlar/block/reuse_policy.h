@@ -4,8 +4,8 @@
 //   BlockManager<G1>::builder().with_hashmap_backend<MyPolicy>()
 //
 // insert() and remove() are the backend's; next() takes the block to reuse first; peek() looks at the next
-// ones without a change. A policy with a touch(id) hears of touches; without one they change nothing. A policy
-// is constructed from the EvictionContext. examples/lower_tier_first.h is one of a user's own.
+// ones without a change. A policy with a touch(id) hears of touches; without one they change nothing. A
+// policy is constructed from the EvictionContext. examples/lower_tier_first.h is one of a user's own.
 //
 // Thread safety: confined; the store calls a policy under its own lock.
 // Complexity:    Fifo, Lifo and Lru O(1), O(ids written) for peek(); PriorityReuse O(log n), and its peek()
@@ -26,6 +26,9 @@
 
 namespace ashlar::block {
 
+// insert(): the block is not in the policy; remove(), touch(): it is. next(): the block to reuse leaves the
+// policy; nothing when it is empty, and only then. peek() writes the next blocks in order and returns their
+// number.
 template <class P>
 concept ReusePolicy =
     requires(P policy, const P& view, BlockId id, const tokens::SequenceHash& hash, std::span<BlockId> out) {
@@ -108,7 +111,7 @@ static_assert(ReusePolicy<LruReuse>);
 struct PriorityKey {
   std::uint8_t priority = BlockRetention::kDefaultPriority;
   std::uint64_t returned = 0;  // tick of the last release or touch
-  std::uint64_t acquired = 0;  // tick of the last allocation or revival (block_facts.h)
+  std::uint64_t acquired = 0;  // tick of the last allocation or revival (BlockFacts)
 
   friend auto operator<=>(const PriorityKey&, const PriorityKey&) = default;
 };

@@ -6,6 +6,9 @@
 //   … compute …
 //   batch.apply_decode(tokens);             // one token per request, in the order of add()
 //
+// A step is refused as a whole: BatchError names the first request that refused it. add() does not check: a
+// request of another manager is refused by the next step.
+//
 // Thread safety: thread-compatible. The requests must outlive their place in the batch.
 // Complexity:    O(requests); nothing allocates from the heap once a batch has had as many requests before
 //                and the requests have max_tokens.
@@ -33,6 +36,7 @@ struct [[nodiscard]] BatchError {
   std::string to_string() const { return "request " + std::to_string(index) + ": " + error.to_string(); }
 };
 
+// What scheduling a step of all requests took together.
 struct BatchPlan {
   std::size_t new_blocks = 0;
   std::size_t copies = 0;  // the copies themselves: RequestSequence::copies()
@@ -80,6 +84,7 @@ class UntypedBatch {
 template <events::Tier Tier>
 class SequenceBatch {
  public:
+  // Takes all requests out and keeps the memory. Their steps stay scheduled.
   void clear() noexcept { core_.clear(); }
   void add(RequestSequence<Tier>& request) { core_.add(&request.core()); }
   std::size_t size() const noexcept { return core_.size(); }

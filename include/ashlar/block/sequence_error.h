@@ -1,6 +1,13 @@
-// SequenceError: why a step of a sequence was refused. Whatever was refused has changed nothing.
+// SequenceError: why a step of a sequence was refused.
+//
+// A refused step has changed nothing: the sequence has the tokens, blocks and state it had before. With
+// kNoRoom the caller may preempt another sequence and try again; kOutOfMemory says the same of the process.
+// The other reasons mean that the call does not fit the sequence, and trying again cannot help.
+//
+// to_error() gives the sentence for people; to_string() the same as one line, which Result::value() prints.
 //
 // Thread safety: immutable value.
+// Complexity:    to_error() allocates its text; making a SequenceError does not.
 #pragma once
 
 #include <cstddef>

@@ -10,8 +10,8 @@
 //   sequences.may_append(*sequence);             // a block for it, if one is needed
 //   sequences.deallocate(*sequence);             // the last block first
 //
-// A hit never covers the last token of a sequence: somebody must compute it to get logits, so the last full
-// block of a prompt that ends on a block boundary is computed again (reuse_last_token allows it). Prefix
+// A hit never covers the last token of a sequence: the engine must compute it to get logits, so the last full
+// block of a prompt that ends on a block boundary is computed again, unless reuse_last_token is set. Prefix
 // digests are compared on every hit: a block that is found has the sequence's tokens from position 0 on.
 // RequestSequence (request_sequence.h) is the large interface: chunks, speculation, forks, preemption.
 //
@@ -44,7 +44,7 @@ enum class RegisterBlocks : std::uint8_t {
   // When computed() says that their KV exists.
   kWhenComputed,
   // When they are handed out, or filled by may_append(). With this option the caller vouches that the KV of a
-  // block is written before anybody reads it, as in an engine that runs each step to its end before the next
+  // block is written before it is read, as in an engine that runs each step to its end before the next
   // begins. A sequence keeps the blocks that it still has to compute, under either DuplicatePolicy: one whose
   // hash has a block becomes its duplicate, or takes its place.
   kAtOnce,
@@ -149,7 +149,7 @@ class SequenceManager {
   Result<Sequence<Tier>> make_sequence(std::vector<tokens::Token> tokens) const {
     return make_sequence(std::move(tokens), {});
   }
-  // With the names of its first full blocks, which are trusted; the rest, and all prefix digests, are
+  // With the names of its first full blocks, which are trusted. Other names, and all prefix digests, are
   // computed when they are needed.
   Result<Sequence<Tier>> make_sequence(std::vector<tokens::Token> tokens,
                                        std::vector<tokens::SequenceHash> hashes) const {

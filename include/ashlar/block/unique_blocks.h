@@ -64,7 +64,7 @@ class [[nodiscard]] MutableBlock {
     return CompleteBlock<Tier>(std::move(slot_));
   }
 
-  // The name is trusted: a wrong one poisons the cache for everyone who shares it.
+  // The name is trusted: a wrong one poisons the cache for every sequence that shares it.
   [[nodiscard]] CompleteBlock<Tier> stage(const BlockIdentity& identity, KvReady) && {
     detail::stage(slot_.get(), identity);
     return CompleteBlock<Tier>(std::move(slot_));

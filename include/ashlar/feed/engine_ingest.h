@@ -7,7 +7,7 @@
 // is wrong is counted and left out, and the rest of its batch applies.
 // KvEvent::hash is the chain hash of the tokens under Options::scheme; LoRA names and cache salts, which
 // engines publish with block 0 only, pass from parents to children. Images enter the local hash as routers
-// compute it (tokens/router_hash.h).
+// compute it (tokens/engine_hash.h).
 //
 // Full reports. An engine that is asked for them (vLLM: kv_cache_report_mode=full) announces the blocks of a
 // cache hit again from block 0, and never removes them for that. A store is taken for such a report, and not

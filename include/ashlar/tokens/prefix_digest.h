@@ -2,7 +2,7 @@
 // all blocks from the first of the sequence to this one, as the names see it (media in place of their
 // placeholders).
 //
-// Names tell blocks apart where nobody makes collisions on purpose. A digest is made under a secret
+// Names tell blocks apart where no client crafts collisions. A digest is made under a secret
 // (PrefixKey): for tokens that were chosen without it, the chance that the digests of two different prefixes
 // are equal is below 2^-57. So blocks with equal known digests are taken to have the same tokens from
 // position 0 on. A digest is not a name: it has no position, and nothing is found by it.
@@ -57,6 +57,8 @@ class PrefixDigest {
   std::uint64_t hi_ = 0;
   std::uint64_t lo_ = 0;
 };
+static_assert(!PrefixDigest().is_known() && PrefixDigest::known(0, 0).is_known(),
+              "no known digest looks like the unknown one");
 
 struct PrefixSecret;
 

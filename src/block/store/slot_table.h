@@ -1,7 +1,7 @@
 // SlotTable: what is known about each slot, as parallel arrays.
 //
 // Three kinds of columns, by who may touch them:
-//   atomic      word, hash, prefix, flags, entry: anyone, with the orders of slot_orders.h
+//   atomic      word, hash, prefix, flags, entry: anyone, with the orders of slot_ref.h
 //   the owner   tokens, ancestry, partial: whoever owns the slot alone, or (reading) holds a reference
 //   the lock    next_twin, previous_twin, listing, pins, holds: under the store's lock
 //

@@ -4,7 +4,7 @@
 //   bits 28..31  BlockState
 //   bits 32..63  generation: lives of the slot so far
 //
-// docs/slot_word.md describes the protocol; slot_orders.h has the memory orders.
+// docs/slot_word.md describes the protocol; slot_ref.h has the memory orders.
 #pragma once
 
 #include <cstdint>

@@ -32,7 +32,7 @@ namespace ashlar::block {
 
 // Store of {Primary, refs = 1} or {Duplicate, refs = 1} by register, and the fetch_add that makes a duplicate
 // the primary again when the primary gives way; all under the mutex.
-// release: pairs with kOrderMatch; what the registrant wrote before (payload, hash) is seen by whoever
+// release: pairs with kOrderMatch; what the registrant wrote before (payload, hash) is seen by a thread that
 // matches. The hash is stored before the word. The fetch_add goes on with what register published; its
 // release spares a match the mutex, which would otherwise tell it the registry entry.
 inline constexpr std::memory_order kOrderPublish = std::memory_order_release;
@@ -45,7 +45,7 @@ inline constexpr std::memory_order kOrderPublish = std::memory_order_release;
 // The load and the exchange that fails need it, for the comparison that follows. The exchange that succeeds
 // goes on with a life that is acquired already and could be relaxed alone; with the acquire only there the
 // payload would be ordered and the comparison not. In weak upgrade it serves handles that came without
-// synchronisation; whoever got one with it comes after the publication anyway.
+// synchronisation; a handle that came with it comes after the publication anyway.
 inline constexpr std::memory_order kOrderMatch = std::memory_order_acquire;
 
 // The fetch_sub of drop.

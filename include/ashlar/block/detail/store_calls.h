@@ -1,4 +1,5 @@
-// What guards ask of the store, untyped. The guards call these functions and put tier and state into the type.
+// What guards ask of the store, untyped. The guards call these functions and put tier and state into the
+// type.
 //
 // Thread safety: thread-compatible per slot, as the guards are; the store behind them is thread-safe.
 // Complexity:    O(1), O(tokens) where tokens are added or read.

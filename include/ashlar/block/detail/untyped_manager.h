@@ -56,6 +56,7 @@ class UntypedManager {
   virtual Result<PinRef> pin(const tokens::SequenceHash& hash, Clock::Duration ttl) = 0;
   virtual Result<HoldRef> hold(const tokens::SequenceHash& hash) = 0;
   virtual Result<void> set_retention(const tokens::SequenceHash& hash, const BlockRetention& retention) = 0;
+  // Documented at BlockManager, where they have the same names or nearly so.
   virtual std::size_t reset_inactive() = 0;
   virtual std::vector<tokens::SequenceHash> next_victims(std::size_t n) = 0;
   virtual void for_each_registered(
