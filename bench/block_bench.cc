@@ -86,12 +86,12 @@ struct Ours {
   BlockList<ImmutableBlock<G1>> put(const Chain& chain) {
     blocks.resize(chain.hashes.size());
     complete.resize(chain.hashes.size());
-    ASHLAR_CHECK(!manager.allocate_blocks(blocks), "the pool is large enough");
+    manager.allocate_blocks(blocks).value();
     for (std::size_t i = 0; i < blocks.size(); ++i) {
       complete[i] = *std::move(blocks[i]).complete(chain.sequence.blocks()[i], KvReady::asserted_by_caller());
     }
     BlockList<ImmutableBlock<G1>> registered;
-    ASHLAR_CHECK(!manager.register_blocks(complete, registered.extend(blocks.size())), "registration");
+    manager.register_blocks(complete, registered.extend(blocks.size())).value();
     return registered;
   }
 

@@ -20,8 +20,8 @@
 #include <unordered_map>
 #include <vector>
 
-#include "ashlar/base/large_array.h"
 #include "ashlar/index/indexer.h"
+#include "base/large_array.h"
 #include "index_measure.h"
 #include "index_workload.h"
 

@@ -18,6 +18,7 @@
 #include <string_view>
 #include <vector>
 
+#include "ashlar/base/random.h"
 #include "ashlar/base/result.h"
 #include "ashlar/events/index_sink.h"
 #include "ashlar/tokens/token.h"
@@ -26,10 +27,7 @@ namespace ashlar::bench {
 
 // SplitMix64: how workloads draw hashes and how fingerprints mix.
 constexpr std::uint64_t mix(std::uint64_t z) noexcept {
-  z += 0x9E3779B97F4A7C15u;
-  z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
-  z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
-  return z ^ (z >> 31);
+  return spread_bits(z + 0x9E3779B97F4A7C15u);
 }
 
 // Parameters of a generated workload. Sequence s is on worker s mod workers; its first `prefix` blocks are

@@ -10,7 +10,7 @@
 #include <optional>
 #include <unordered_map>
 
-#include "ashlar/block/block_id.h"
+#include "ashlar/block/block_identity.h"
 #include "ashlar/tokens/sequence_hash.h"
 
 namespace ashlar::bench {

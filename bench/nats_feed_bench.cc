@@ -60,16 +60,8 @@ double processor_time() {
   return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_nsec) * 1e-9;
 }
 
-void must(natsStatus status, const char* what) {
+void check_status(natsStatus status, const char* what) {
   ASHLAR_CHECK(status == NATS_OK, "%s", what);
-}
-template <class T>
-T must(Result<T> result) {
-  if (!result) {
-    std::fprintf(stderr, "nats_feed_bench: %s\n", result.error().to_string().c_str());
-    std::exit(1);  // NOLINT(concurrency-mt-unsafe)
-  }
-  return std::move(*result);
 }
 
 // A nats-server that ends with this process.
@@ -173,12 +165,12 @@ Run run_ours(const std::string& url, NatsMode mode, const std::string& stream,
   sink_options.prefix = "kv";
   sink_options.mode = mode;
   sink_options.stream.name = stream;
-  const auto source = must(NatsSource::create(source_options));
-  const auto sink = must(NatsSink::create(sink_options));
+  const auto source = NatsSource::create(source_options).value();
+  const auto sink = NatsSink::create(sink_options).value();
   const std::uint64_t wanted = count * kEvents;
   Counter counter;
   std::thread receiver([&] {
-    while (counter.seen < wanted) must(source->poll(counter, std::chrono::seconds(5)));
+    while (counter.seen < wanted) source->poll(counter, std::chrono::seconds(5)).value();
   });
   Run run;
   const double processor = processor_time();
@@ -208,7 +200,7 @@ double publish_cost(const std::string& url, NatsMode mode, const std::vector<eve
   options.prefix = "kv";
   options.mode = mode;
   options.stream.name = "BENCHC";
-  const auto sink = must(NatsSink::create(options));
+  const auto sink = NatsSink::create(options).value();
   std::vector<double> bursts;
   for (std::size_t i = 0; i < 4000; i += kBurst) {
     const double start = now();
@@ -227,15 +219,15 @@ Run run_core(const std::string& url, const std::vector<std::vector<std::byte>>& 
   natsConnection* to = nullptr;
   natsConnection* from = nullptr;
   natsSubscription* subscription = nullptr;
-  must(natsConnection_ConnectTo(&to, url.c_str()), "connect");
-  must(natsConnection_ConnectTo(&from, url.c_str()), "connect");
-  must(natsConnection_SubscribeSync(&subscription, from, "kv.*.*.*"), "subscribe");
-  must(natsSubscription_SetPendingLimits(subscription, -1, -1), "limits");
-  must(natsConnection_Flush(from), "flush");
+  check_status(natsConnection_ConnectTo(&to, url.c_str()), "connect");
+  check_status(natsConnection_ConnectTo(&from, url.c_str()), "connect");
+  check_status(natsConnection_SubscribeSync(&subscription, from, "kv.*.*.*"), "subscribe");
+  check_status(natsSubscription_SetPendingLimits(subscription, -1, -1), "limits");
+  check_status(natsConnection_Flush(from), "flush");
   std::thread receiver([&] {
     for (std::size_t i = 0; i < count; ++i) {
       natsMsg* message = nullptr;
-      must(natsSubscription_NextMsg(&message, subscription, 10'000), "receive");
+      check_status(natsSubscription_NextMsg(&message, subscription, 10'000), "receive");
       natsMsg_Destroy(message);
     }
   });
@@ -244,11 +236,12 @@ Run run_core(const std::string& url, const std::vector<std::vector<std::byte>>& 
   const double start = now();
   for (std::size_t i = 0; i < count; ++i) {
     const std::vector<std::byte>& message = messages[i % kBatches];
-    must(natsConnection_Publish(to, kSubject.data(), message.data(), static_cast<int>(message.size())),
-         "publish");
+    check_status(
+        natsConnection_Publish(to, kSubject.data(), message.data(), static_cast<int>(message.size())),
+        "publish");
   }
   run.publishing = now() - start;
-  must(natsConnection_Flush(to), "flush");
+  check_status(natsConnection_Flush(to), "flush");
   receiver.join();
   run.seconds = now() - start;
   run.processor = processor_time() - processor;
@@ -263,8 +256,8 @@ Run run_jet_stream(const std::string& url, const std::string& stream,
   std::array<natsConnection*, 2> connections{};
   std::array<jsCtx*, 2> contexts{};
   for (std::size_t i = 0; i < 2; ++i) {
-    must(natsConnection_ConnectTo(&connections[i], url.c_str()), "connect");
-    must(natsConnection_JetStream(&contexts[i], connections[i], nullptr), "JetStream");
+    check_status(natsConnection_ConnectTo(&connections[i], url.c_str()), "connect");
+    check_status(natsConnection_JetStream(&contexts[i], connections[i], nullptr), "JetStream");
   }
   jsStreamConfig config;
   jsStreamConfig_Init(&config);
@@ -272,17 +265,17 @@ Run run_jet_stream(const std::string& url, const std::string& stream,
   config.Name = stream.c_str();
   config.Subjects = &subjects;
   config.SubjectsLen = 1;
-  must(js_AddStream(nullptr, contexts[0], &config, nullptr, nullptr), "stream");
+  check_status(js_AddStream(nullptr, contexts[0], &config, nullptr, nullptr), "stream");
   natsSubscription* subscription = nullptr;
-  must(js_PullSubscribe(&subscription, contexts[1], "kv.*.*.*", "bench", nullptr, nullptr, nullptr),
-       "consumer");
+  check_status(js_PullSubscribe(&subscription, contexts[1], "kv.*.*.*", "bench", nullptr, nullptr, nullptr),
+               "consumer");
   std::thread receiver([&] {
     for (std::size_t got = 0; got < count;) {
       natsMsgList list{};
       // It waits for all that it asks for: no more than there will be.
       const auto ask = static_cast<int>(std::min<std::size_t>(256, count - got));
       const natsStatus status = natsSubscription_Fetch(&list, subscription, ask, 10'000, nullptr);
-      must(status, "fetch");
+      check_status(status, "fetch");
       for (int i = 0; i < list.Count; ++i) natsMsg_Ack(list.Msgs[i], nullptr);
       got += static_cast<std::size_t>(list.Count);
       natsMsgList_Destroy(&list);
@@ -293,12 +286,12 @@ Run run_jet_stream(const std::string& url, const std::string& stream,
   const double start = now();
   for (std::size_t i = 0; i < count; ++i) {
     const std::vector<std::byte>& message = messages[i % kBatches];
-    must(js_PublishAsync(contexts[0], kSubject.data(), message.data(), static_cast<int>(message.size()),
-                         nullptr),
-         "publish");
+    check_status(js_PublishAsync(contexts[0], kSubject.data(), message.data(),
+                                 static_cast<int>(message.size()), nullptr),
+                 "publish");
   }
   run.publishing = now() - start;
-  must(js_PublishAsyncComplete(contexts[0], nullptr), "acknowledgements");
+  check_status(js_PublishAsyncComplete(contexts[0], nullptr), "acknowledgements");
   receiver.join();
   run.seconds = now() - start;
   run.processor = processor_time() - processor;
@@ -313,9 +306,9 @@ Run run_jet_stream(const std::string& url, const std::string& stream,
 void delete_stream(const std::string& url, const std::string& stream) {
   natsConnection* connection = nullptr;
   jsCtx* context = nullptr;
-  must(natsConnection_ConnectTo(&connection, url.c_str()), "connect");
-  must(natsConnection_JetStream(&context, connection, nullptr), "JetStream");
-  must(js_DeleteStream(context, stream.c_str(), nullptr, nullptr), "delete the stream");
+  check_status(natsConnection_ConnectTo(&connection, url.c_str()), "connect");
+  check_status(natsConnection_JetStream(&context, connection, nullptr), "JetStream");
+  check_status(js_DeleteStream(context, stream.c_str(), nullptr, nullptr), "delete the stream");
   jsCtx_Destroy(context);
   natsConnection_Destroy(connection);
 }

@@ -25,7 +25,7 @@ constexpr std::uint64_t kTotal = std::uint64_t{512} << 20;
 constexpr std::uint32_t kDepth = 16;
 constexpr double kTarget = 0.9;
 
-void must(bool good, const char* what) {
+void check_call(bool good, const char* what) {
   if (good) return;
   std::perror(what);
   std::exit(1);
@@ -39,11 +39,11 @@ class PlainRing {
         file_(disk.planes()[0].regions[0].storage->file()->direct) {
     io_uring_params params{};
     params.flags = IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_DEFER_TASKRUN;
-    must(io_uring_queue_init_params(kDepth, &ring_, &params) == 0, "io_uring_queue_init_params");
+    check_call(io_uring_queue_init_params(kDepth, &ring_, &params) == 0, "io_uring_queue_init_params");
     const iovec vector{memory_, memory.planes()[0].layout.region_bytes()};
     registered_ = io_uring_register_buffers(&ring_, &vector, 1) == 0;
     if (file_ < 0) file_ = disk.planes()[0].regions[0].storage->file()->buffered;
-    must(io_uring_register_files(&ring_, &file_, 1) == 0, "io_uring_register_files");
+    check_call(io_uring_register_files(&ring_, &file_, 1) == 0, "io_uring_register_files");
   }
   PlainRing(const PlainRing&) = delete;
   PlainRing& operator=(const PlainRing&) = delete;
@@ -67,10 +67,10 @@ class PlainRing {
         ++next;
         ++in_flight;
       }
-      must(io_uring_submit_and_wait(&ring_, 1) >= 0, "io_uring_submit_and_wait");
+      check_call(io_uring_submit_and_wait(&ring_, 1) >= 0, "io_uring_submit_and_wait");
       io_uring_cqe* entry = nullptr;
       while (io_uring_peek_cqe(&ring_, &entry) == 0) {
-        must(entry->res == static_cast<int>(bytes), "a whole block");
+        check_call(entry->res == static_cast<int>(bytes), "a whole block");
         io_uring_cqe_seen(&ring_, entry);
         --in_flight;
       }

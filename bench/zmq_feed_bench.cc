@@ -74,15 +74,6 @@ class Counter final : public feed::BatchConsumer {
   std::size_t count = 0;
 };
 
-template <class T>
-T must(Result<T> result) {
-  if (!result) {
-    std::fprintf(stderr, "zmq_feed_bench: %s\n", result.error().to_string().c_str());
-    std::exit(1);
-  }
-  return std::move(*result);
-}
-
 EnginePublisherOptions without_limits() {
   return {.endpoint = "tcp://127.0.0.1:*",
           .replay_endpoint = "tcp://127.0.0.1:*",
@@ -93,9 +84,9 @@ EnginePublisherOptions without_limits() {
 }
 
 Measured run_ours(const std::vector<events::KvEvent>& all, std::size_t size, std::size_t batches) {
-  auto sink = must(ZmqBatchSink::create({.publisher = without_limits()}));
+  auto sink = ZmqBatchSink::create({.publisher = without_limits()}).value();
   SubscriberOptions hear{.endpoint = sink->publisher().endpoint(), .hwm = 0};
-  auto source = must(ZmqSource::create({.publishers = {hear}}));
+  auto source = ZmqSource::create({.publishers = {hear}}).value();
   while (sink->publisher().stats().subscriptions == 0) std::this_thread::sleep_for(1ms);
   const auto start = std::chrono::steady_clock::now();
   std::thread reader([&] {
@@ -192,7 +183,7 @@ void compare_with_batches_of(std::size_t size) {
 void measure_engine_format() {
   const std::vector<events::KvEvent> all = made_events(64 * 1024);
   const std::vector<tokens::Token> block(32, tokens::Token(70'000));
-  std::shared_ptr<EnginePublisher> publisher = must(EnginePublisher::create(without_limits()));
+  std::shared_ptr<EnginePublisher> publisher = EnginePublisher::create(without_limits()).value();
   ZmqEventSink sink(publisher, {.topic = "kv", .tokens_of = [&](const tokens::SequenceHash&) {
                                   return std::optional(block);
                                 }});

@@ -8,7 +8,6 @@
 #include <compare>
 #include <cstdint>
 #include <cstdio>
-#include <cstdlib>
 #include <optional>
 #include <span>
 #include <string>
@@ -16,7 +15,7 @@
 #include <vector>
 
 #include "ashlar/ashlar.h"
-#include "ashlar/block/indexed_heap.h"
+#include "ashlar/block/block_orders.h"
 #include "lower_tier_first.h"
 
 namespace {
@@ -25,10 +24,10 @@ using namespace ashlar;
 using block::BlockId;
 using block::BlockManager;
 using block::BlockRegistry;
+using block::G1;
+using block::G2;
 using block::ImmutableBlock;
 using block::KvReady;
-using events::G1;
-using events::G2;
 using tokens::SequenceHash;
 
 // What a tenant's blocks are worth; attached to their hashes.
@@ -73,31 +72,21 @@ class LightTenantsFirst {
 };
 static_assert(block::ReusePolicy<LightTenantsFirst>);
 
-template <class T, class E>
-T must(Result<T, E> result, const char* what) {
-  if (!result) {
-    std::fprintf(stderr, "eviction_policy: %s failed\n", what);
-    std::abort();
-  }
-  return std::move(*result);
-}
-
 template <class Policy, class Tier>
 BlockManager<Tier> manager_with(const BlockRegistry& registry, std::uint32_t blocks) {
-  return must(BlockManager<Tier>::builder()
-                  .block_count(blocks)
-                  .registry(registry)
-                  .template with_hashmap_backend<Policy>()
-                  .build(),
-              "the manager");
+  return BlockManager<Tier>::builder()
+      .block_count(blocks)
+      .registry(registry)
+      .template with_hashmap_backend<Policy>()
+      .build()
+      .value();
 }
 
 // A registered block of this name, in use while the guard lives.
 template <class Tier>
 ImmutableBlock<Tier> store(BlockManager<Tier>& manager, const SequenceHash& hash) {
-  auto empty = must(manager.allocate_blocks(1), "the allocation").take_back();
-  return must(manager.register_block(std::move(empty).stage(hash, KvReady::asserted_by_caller())),
-              "the registration");
+  auto empty = manager.allocate_blocks(1).value().take_back();
+  return manager.register_block(std::move(empty).stage(hash, KvReady::asserted_by_caller())).value();
 }
 
 // "0 1 2 3" for the hashes with these chain numbers.
@@ -108,7 +97,7 @@ std::string list(std::span<const SequenceHash> hashes) {
 }
 
 void evict_what_a_lower_tier_holds() {
-  const auto registry = must(BlockRegistry::create(), "the registry");
+  const auto registry = BlockRegistry::create().value();
   auto device = manager_with<examples::LowerTierFirst, G1>(registry, 6);
   auto host = manager_with<block::LruReuse, G2>(registry, 6);
   for (std::uint64_t name = 0; name < 6; ++name) (void)store(device, SequenceHash::root(name));
@@ -116,12 +105,12 @@ void evict_what_a_lower_tier_holds() {
 
   std::printf("G1 holds 0 to 5, oldest first; G2 holds 2 and 4\n");
   std::printf("next victims of G1: %s\n", list(device.eviction_candidates(6)).c_str());
-  const auto allocation = must(device.allocate_blocks_with_evictions(3), "the allocation");
+  const auto allocation = device.allocate_blocks_with_evictions(3).value();
   std::printf("evicted from G1 for three blocks: %s\n\n", list(allocation.evicted).c_str());
 }
 
 void evict_what_belongs_to_light_tenants() {
-  const auto registry = must(BlockRegistry::create(), "the registry");
+  const auto registry = BlockRegistry::create().value();
   auto manager = manager_with<LightTenantsFirst, G1>(registry, 6);
   const std::uint32_t weights[] = {50, 10, 50, 10, 30, 10};
   for (std::uint64_t name = 0; name < 6; ++name) {
@@ -130,7 +119,7 @@ void evict_what_belongs_to_light_tenants() {
   }
 
   std::printf("tenants of blocks 0 to 5 have weights 50 10 50 10 30 10\n");
-  const auto allocation = must(manager.allocate_blocks_with_evictions(5), "the allocation");
+  const auto allocation = manager.allocate_blocks_with_evictions(5).value();
   std::printf("evicted for five blocks: %s\n", list(allocation.evicted).c_str());
 }
 

@@ -22,8 +22,8 @@
 #include <span>
 #include <vector>
 
+#include "ashlar/block/block_orders.h"
 #include "ashlar/block/eviction.h"
-#include "ashlar/block/intrusive_order.h"
 #include "ashlar/block/reuse_policy.h"
 #include "ashlar/events/tier.h"
 
@@ -85,7 +85,7 @@ class LowerTierFirst {
  private:
   bool is_below(block::BlockId id) const {
     const auto handle = registry_.match_sequence_hash(hashes_[id.value()], /*touch=*/false);
-    return handle && handle->has_block<events::G2>();
+    return handle && handle->has_block<block::G2>();
   }
 
   block::BlockRegistry registry_;

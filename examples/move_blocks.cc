@@ -12,8 +12,8 @@
 #include "ashlar/transfer/host_executors.h"
 
 using namespace ashlar;
+using block::G2;
 using block::KvReady;
-using events::G2;
 using events::G3;
 
 namespace {

@@ -25,21 +25,12 @@ namespace {
 
 using namespace ashlar;
 using block::BlockManager;
+using block::G1;
 using block::KvReady;
-using events::G1;
 using examples::MultiTurnWorkload;
 
 constexpr std::uint32_t kPool = 3000;
 constexpr std::uint8_t kSystemPriority = 80;
-
-template <class T, class E>
-T must(Result<T, E> result, const char* what) {
-  if (!result) {
-    std::fprintf(stderr, "multi_turn: %s failed\n", what);
-    std::abort();
-  }
-  return std::move(*result);
-}
 
 // A manager with one backend, as an engine uses it.
 class Engine {
@@ -48,16 +39,15 @@ class Engine {
 
   Engine(const MultiTurnWorkload& workload, const std::string& backend)
       : workload_(workload),
-        manager_(must(
-            BlockManager<G1>::builder()
-                .block_count(kPool)
-                .block_size(workload.options().block_size)
-                .registry(must(block::BlockRegistry::create(
-                                   {.frequency = block::TinyLfuOptions{.capacity = std::size_t{1} << 16}}),
-                               "the registry"))
-                .with_backend(backend)
-                .build(),
-            "the manager")) {}
+        manager_(BlockManager<G1>::builder()
+                     .block_count(kPool)
+                     .block_size(workload.options().block_size)
+                     .registry(block::BlockRegistry::create(
+                                   {.frequency = block::TinyLfuOptions{.capacity = std::size_t{1} << 16}})
+                                   .value())
+                     .with_backend(backend)
+                     .build()
+                     .value()) {}
 
   template <class MakeRoom>
   Held begin(const MultiTurnWorkload::Request& request, std::size_t& hits, MakeRoom&& make_room) {
@@ -65,15 +55,13 @@ class Engine {
     hits += table.size();
     const auto rest = workload_.blocks_of(request).subspan(table.size());
     while (manager_.available_blocks() < rest.size()) make_room();
-    auto fresh = must(manager_.allocate_blocks(rest.size()), "the allocation");
+    auto fresh = manager_.allocate_blocks(rest.size()).value();
     block::BlockList<block::CompleteBlock<G1>> complete;
     for (std::size_t i = 0; i < rest.size(); ++i) {
-      complete.push_back(
-          must(std::move(fresh[i]).complete(rest[i], KvReady::asserted_by_caller()), "complete"));
+      complete.push_back(std::move(fresh[i]).complete(rest[i], KvReady::asserted_by_caller()).value());
     }
-    for (auto& registered : must(manager_.register_blocks(std::move(complete)), "the registration")) {
-      table.push_back(std::move(registered));
-    }
+    auto registered = manager_.register_blocks(std::move(complete)).value();
+    for (auto& each : registered) table.push_back(std::move(each));
     // What many will ask for again. Backends that do not ask for it ignore it.
     for (std::size_t i = 0; i < workload_.conversation_of(request).system_blocks; ++i) {
       (void)table[i].set_retention({.priority = kSystemPriority});

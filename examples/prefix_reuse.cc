@@ -4,7 +4,6 @@
 // is allocated, "computed" and registered, so the next prompt finds it.
 #include <cstdint>
 #include <cstdio>
-#include <cstdlib>
 #include <string>
 #include <vector>
 
@@ -14,8 +13,8 @@ namespace {
 
 using namespace ashlar;
 using block::BlockManager;
+using block::G1;
 using block::KvReady;
-using events::G1;
 
 constexpr std::uint32_t kBlockSize = 16;
 
@@ -26,27 +25,17 @@ std::vector<tokens::Token> tokenize(const std::string& text) {
   return tokens;
 }
 
-template <class T, class E>
-T must(Result<T, E> result, const char* what) {
-  if (!result) {
-    std::fprintf(stderr, "prefix_reuse: %s failed\n", what);
-    std::abort();
-  }
-  return std::move(*result);
-}
-
 }  // namespace
 
 int main() {
-  const auto registry =
-      must(block::BlockRegistry::create({.frequency = block::TinyLfuOptions{}}), "the registry");
-  auto manager = must(BlockManager<G1>::builder()
-                          .block_count(18)
-                          .block_size(kBlockSize)
-                          .registry(registry)
-                          .with_lru_backend()
-                          .build(),
-                      "the manager");
+  const auto registry = block::BlockRegistry::create({.frequency = block::TinyLfuOptions{}}).value();
+  auto manager = BlockManager<G1>::builder()
+                     .block_count(18)
+                     .block_size(kBlockSize)
+                     .registry(registry)
+                     .with_lru_backend()
+                     .build()
+                     .value();
 
   const std::string system =
       "You are a mason. You answer in one sentence, and you name the stone you would choose. ";
@@ -64,8 +53,7 @@ int main() {
   std::printf("%-6s %7s %7s  %-9s %7s %6s %8s  %s\n", "prompt", "tokens", "blocks", "", "reused", "new",
               "evicted", "block ids (reused in brackets)");
   for (std::size_t p = 0; p < prompts.size(); ++p) {
-    const auto sequence =
-        must(tokens::TokenSequence::create(tokenize(prompts[p]), kBlockSize), "the sequence");
+    const auto sequence = tokens::TokenSequence::create(tokenize(prompts[p]), kBlockSize).value();
 
     // What is known already.
     auto table = manager.match_blocks(sequence.blocks());
@@ -73,15 +61,13 @@ int main() {
 
     // What is not: allocate, compute, name, register.
     const auto rest = sequence.blocks().subspan(reused);
-    auto fresh = must(manager.allocate_blocks_with_evictions(rest.size()), "the allocation");
+    auto fresh = manager.allocate_blocks_with_evictions(rest.size()).value();
     block::BlockList<block::CompleteBlock<G1>> complete;
     for (std::size_t i = 0; i < rest.size(); ++i) {
-      complete.push_back(
-          must(std::move(fresh.blocks[i]).complete(rest[i], KvReady::asserted_by_caller()), "complete"));
+      complete.push_back(std::move(fresh.blocks[i]).complete(rest[i], KvReady::asserted_by_caller()).value());
     }
-    for (auto& registered : must(manager.register_blocks(std::move(complete)), "the registration")) {
-      table.push_back(std::move(registered));
-    }
+    auto registered = manager.register_blocks(std::move(complete)).value();
+    for (auto& each : registered) table.push_back(std::move(each));
 
     std::printf("%-6zu %7zu %7zu  %-9s %7zu %6zu %8zu  ", p + 1, prompts[p].size(), sequence.blocks().size(),
                 reused == 0 ? "miss" : "hit", reused, rest.size(), fresh.evicted.size());
@@ -92,7 +78,7 @@ int main() {
   }  // the table is dropped: its blocks stay, inactive, until their room is needed
 
   std::printf("\n%s\n", manager.status().to_string().c_str());
-  const auto shared = must(tokens::TokenSequence::create(tokenize(system), kBlockSize), "the sequence");
+  const auto shared = tokens::TokenSequence::create(tokenize(system), kBlockSize).value();
   std::printf("the first block of the shared prefix was used %u times\n",
               registry.count(shared.blocks().front().sequence_hash()));
   return 0;

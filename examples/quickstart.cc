@@ -4,27 +4,19 @@
 #include "ashlar/ashlar.h"
 
 using namespace ashlar;
-using block::KvReady;
-using events::G1;
+using block::G1;
 
 int main() {
   const auto registry = block::BlockRegistry::create().value();
-  auto manager =
-      block::BlockManager<G1>::builder().block_count(1024).block_size(16).registry(registry).build().value();
-
-  const std::vector<std::uint32_t> prompt(100, 42);  // token ids: six full blocks of 16
-  const auto sequence = tokens::TokenSequence::create(prompt, 16).value();
+  auto pool = block::BlockManager<G1>::builder().block_count(1024).registry(registry).build().value();
+  const block::SequenceManager<G1> sequences(pool);
+  const std::vector prompt(100, tokens::Token(42));  // token ids: six full blocks of 16 and a partial one
 
   for (const char* turn : {"first", "second"}) {
-    auto table = manager.match_blocks(sequence.blocks());  // the longest prefix that is cached
-    const auto missing = sequence.blocks().subspan(table.size());
-    std::printf("%s time: %zu blocks cached, %zu to compute\n", turn, table.size(), missing.size());
-
-    auto fresh = manager.allocate_blocks(missing.size()).value();  // evicts what was released longest ago
-    for (std::size_t i = 0; i < missing.size(); ++i) {
-      // ... compute the KV of block fresh[i].block_id() ...
-      auto complete = std::move(fresh[i]).complete(missing[i], KvReady::asserted_by_caller()).value();
-      table.push_back(manager.register_block(std::move(complete)).value());
-    }
-  }  // the table goes: its blocks stay cached until their room is needed
+    auto chat = sequences.make_sequence(prompt).value();
+    const std::size_t cached = sequences.allocate(chat).value();  // shares the cached prefix, takes the rest
+    std::printf("%s time: %zu tokens cached, %zu to compute\n", turn, cached, chat.size() - cached);
+    // ... compute the KV of the other tokens into the blocks of chat.block_table() ...
+    sequences.computed(chat, chat.size()).value();  // now other sequences find the full blocks
+  }  // the sequence returns its blocks; they stay cached until their room is needed
 }

@@ -17,7 +17,7 @@
 #include "ashlar/transfer/block_checksum.h"
 
 using namespace ashlar;
-using events::G1;
+using block::G1;
 
 namespace {
 

@@ -3,7 +3,7 @@
 #include <cstdio>
 #include <string>
 
-#include "ashlar/base/printable.h"
+#include "ashlar/base/log.h"
 
 namespace ashlar::apps {
 

@@ -5,7 +5,7 @@
 #include <charconv>
 #include <system_error>
 
-#include "ashlar/base/printable.h"
+#include "ashlar/base/log.h"
 
 namespace ashlar::apps {
 namespace {

@@ -10,8 +10,8 @@
 #include "ashlar/backend/zmq/zmq_batch_sink.h"
 #include "ashlar/backend/zmq/zmq_engine_source.h"
 #include "ashlar/backend/zmq/zmq_source.h"
+#include "ashlar/base/log.h"
 #include "ashlar/base/mutex.h"
-#include "ashlar/base/printable.h"
 
 namespace ashlar::apps {
 namespace {

@@ -16,6 +16,7 @@
 
 #include "ashlar/ashlar.h"
 #include "ashlar/base/check.h"
+#include "ashlar/base/random.h"
 #include "sequence_setup.h"
 
 namespace {
@@ -91,10 +92,8 @@ std::vector<Token> prompt(std::size_t p, std::size_t tokens) {
   made.reserve(tokens);
   for (std::size_t i = 0; i < tokens; ++i) {
     const std::uint64_t n = (std::uint64_t{1} << 56) + (std::uint64_t{p} << 24) + i;
-    std::uint64_t z = (n + 1) * 0x9E3779B97F4A7C15u;
-    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
-    z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
-    made.emplace_back(static_cast<std::uint32_t>((z ^ (z >> 31)) % kVocabulary));
+    const std::uint64_t z = spread_bits((n + 1) * 0x9E3779B97F4A7C15u);
+    made.emplace_back(static_cast<std::uint32_t>(z % kVocabulary));
   }
   return made;
 }

@@ -1,4 +1,4 @@
-#include "ashlar/base/error.h"
+#include "ashlar/base/result.h"
 
 #include <cstdarg>
 #include <cstdio>

@@ -1,4 +1,4 @@
-#include "ashlar/base/large_array.h"
+#include "base/large_array.h"
 
 #include <sys/mman.h>
 

@@ -17,22 +17,22 @@ struct ScopedLogSink::Target {
   explicit Target(LogSink s) : sink(std::move(s)) {}
 
   const LogSink sink;
-  int lines = 0;  // that are in the sink now; guarded by Places::mu
+  int lines = 0;  // that are in the sink now; guarded by LogTargets::mu
 };
 
 namespace {
 
 using Target = ScopedLogSink::Target;
 
-struct Places {
+struct LogTargets {
   Mutex mu;
   CondVar line_left;
   std::shared_ptr<Target> current ASHLAR_GUARDED_BY(mu);  // null: stderr
 };
 
 // Both live for ever, so that the last destructors of a program may log.
-Places& places() {
-  static auto& instance = *new Places();
+LogTargets& log_targets() {
+  static auto& instance = *new LogTargets();
   return instance;
 }
 
@@ -75,14 +75,14 @@ void write(LogLevel level, std::string_view component, std::string_view message)
 }
 
 std::shared_ptr<Target> enter_target() {
-  Places& where = places();
+  LogTargets& where = log_targets();
   const MutexLock lock(where.mu);
   if (where.current != nullptr) ++where.current->lines;
   return where.current;
 }
 
 void leave_target(Target& target) {
-  Places& where = places();
+  LogTargets& where = log_targets();
   const MutexLock lock(where.mu);
   --target.lines;
   where.line_left.notify_all();
@@ -149,13 +149,13 @@ void log_formatted(LogLevel level, std::string_view component, const char* forma
 }
 
 ScopedLogSink::ScopedLogSink(LogSink sink) : target_(std::make_shared<Target>(std::move(sink))) {
-  Places& where = places();
+  LogTargets& where = log_targets();
   const MutexLock lock(where.mu);
   previous_ = std::exchange(where.current, target_);
 }
 
 ScopedLogSink::~ScopedLogSink() {
-  Places& where = places();
+  LogTargets& where = log_targets();
   const MutexLock lock(where.mu);
   where.current = std::move(previous_);
   while (target_->lines > 0) where.line_left.wait(where.mu);

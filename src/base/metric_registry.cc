@@ -1,7 +1,7 @@
 // A table of families, each a map from the rendered label set to its series. A scrape copies the list of
 // series under the table's lock and reads them outside it, each under the series' own lock; unregistering
 // empties the series under that lock, which is what makes it safe to destroy the metric afterwards.
-#include "ashlar/base/metric_registry.h"
+#include "ashlar/base/metrics.h"
 
 #include <algorithm>
 #include <map>
@@ -9,7 +9,6 @@
 #include <variant>
 
 #include "ashlar/base/mutex.h"
-#include "ashlar/base/thread_annotations.h"
 #include "base/prometheus_text.h"
 
 namespace ashlar {

@@ -1,4 +1,4 @@
-#include "ashlar/base/printable.h"
+#include "ashlar/base/log.h"
 
 #include <algorithm>
 

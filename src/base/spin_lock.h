@@ -5,6 +5,8 @@
 // its cache instead of handing them to and fro; after some rounds it yields the processor, then it sleeps. No
 // fairness.
 //
+// Hold it with an ExclusiveHold (scoped_hold.h).
+//
 // Thread safety: thread-safe. Not recursive.
 #pragma once
 
@@ -12,7 +14,7 @@
 #include <chrono>
 #include <thread>
 
-#include "ashlar/base/thread_annotations.h"
+#include "ashlar/base/mutex.h"
 
 namespace ashlar {
 
@@ -58,18 +60,6 @@ class ASHLAR_CAPABILITY("spin_lock") SpinLock {
   }
 
   std::atomic<bool> taken_{false};
-};
-
-// Holds a SpinLock for a scope.
-class ASHLAR_SCOPED_CAPABILITY SpinLockHold {
- public:
-  explicit SpinLockHold(SpinLock& lock) noexcept ASHLAR_ACQUIRE(lock) : lock_(lock) { lock_.lock(); }
-  ~SpinLockHold() ASHLAR_RELEASE() { lock_.unlock(); }
-  SpinLockHold(const SpinLockHold&) = delete;
-  SpinLockHold& operator=(const SpinLockHold&) = delete;
-
- private:
-  SpinLock& lock_;
 };
 
 }  // namespace ashlar

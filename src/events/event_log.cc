@@ -11,6 +11,7 @@
 #include <cstddef>
 
 #include "ashlar/base/check.h"
+#include "base/large_array.h"
 
 namespace ashlar::events {
 namespace {
@@ -20,7 +21,8 @@ constexpr std::size_t kAhead = 4;
 
 EventLog::EventLog(std::size_t capacity)
     : mask_(std::bit_ceil(std::clamp<std::size_t>(capacity, 2, std::size_t{1} << 32)) - 1),
-      ring_(mask_ + 1) {}
+      ring_(std::make_unique<LargeArray<KvEvent>>(mask_ + 1)) {}
+EventLog::~EventLog() = default;
 
 std::size_t EventLog::pending() const noexcept {
   const std::uint64_t tail = tail_.load(std::memory_order_relaxed);
@@ -33,12 +35,12 @@ bool EventLog::try_push(const KvEvent& event, std::uint64_t sequence) noexcept {
   // acquire: pairs with the release of tail_ in drain_once(); the consumer has read the cell before it is
   // reused.
   if (head - tail_.load(std::memory_order_acquire) > mask_) return false;
-  KvEvent& cell = ring_[head & mask_];
+  KvEvent& cell = (*ring_)[head & mask_];
   cell = event;
   cell.sequence = sequence;
   // Asked for early, the cells of the next appends are in the cache by then.
-  __builtin_prefetch(&ring_[(head + kAhead) & mask_], 1);
-  __builtin_prefetch(reinterpret_cast<const std::byte*>(&ring_[(head + kAhead) & mask_]) + 64, 1);
+  __builtin_prefetch(&(*ring_)[(head + kAhead) & mask_], 1);
+  __builtin_prefetch(reinterpret_cast<const std::byte*>(&(*ring_)[(head + kAhead) & mask_]) + 64, 1);
   // release: pairs with the acquire of head_ in drain_once().
   head_.store(head + 1, std::memory_order_release);
   return true;
@@ -101,7 +103,7 @@ std::size_t EventLog::drain_once(EventSink& sink) {
       ++delivered;
       continue;
     }
-    for (std::size_t i = 0; i < count; ++i) batch[i] = ring_[(tail + i) & mask_];
+    for (std::size_t i = 0; i < count; ++i) batch[i] = (*ring_)[(tail + i) & mask_];
     // release: pairs with the acquire in try_push().
     tail_.store(tail + count, std::memory_order_release);
     refused_ = count;

@@ -110,7 +110,7 @@ PublishHandle PublishTable::publish(const KvEvent& block, std::vector<PublishedB
   if (taken != nullptr && taken->size() == taken->capacity()) taken->reserve(2 * taken->size() + 16);
   const std::uint64_t mixed = mixed_of(block.hash, block.tier);
   looks_.prefetch(mixed);
-  const SpinLockHold lock(mu_);
+  const ExclusiveHold lock(mu_);
   PublishedBlock& known = take_locked(mixed, block);
   ++known.handles;
   if (taken == nullptr) {
@@ -124,7 +124,7 @@ PublishHandle PublishTable::publish(const KvEvent& block, std::vector<PublishedB
 }
 
 void PublishTable::commit(std::span<PublishedBlock* const> taken) noexcept {
-  const SpinLockHold lock(mu_);
+  const ExclusiveHold lock(mu_);
   for (PublishedBlock* block : taken) {
     ASHLAR_DCHECK(block->awaited != 0, "a publisher commits each block that it took once");
     --block->awaited;
@@ -138,7 +138,7 @@ void PublishTable::commit(std::span<PublishedBlock* const> taken) noexcept {
 
 void PublishTable::release(PublishedBlock* block) noexcept {
   std::shared_ptr<PublishTable> last;  // goes after the lock
-  const SpinLockHold lock(mu_);
+  const ExclusiveHold lock(mu_);
   ASHLAR_DCHECK(block->handles != 0 && handles_ >= block->handles, "a handle is dropped twice");
   --block->handles;
   forget_if_unused_locked(*block);
@@ -152,12 +152,12 @@ std::uint64_t PublishTable::list(std::vector<KvEvent>& out) const {
   {
     std::size_t blocks = 0;
     {
-      const SpinLockHold lock(mu_);
+      const ExclusiveHold lock(mu_);
       blocks = blocks_.size();
     }
     out.reserve(out.size() + blocks);  // who publishes does not wait for memory
     all.reserve(blocks);
-    const SpinLockHold lock(mu_);
+    const ExclusiveHold lock(mu_);
     next = log_->next_sequence();
     blocks_.for_each([&](const PublishedBlock& block) { all.push_back(&block); });
     for (const PublishedBlock* block : all)

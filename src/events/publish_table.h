@@ -16,6 +16,7 @@
 
 #include "ashlar/events/event_log.h"
 #include "ashlar/events/publish_handle.h"
+#include "base/scoped_hold.h"
 #include "base/spin_lock.h"
 #include "events/event_key.h"
 #include "events/slot_map.h"

@@ -4,8 +4,8 @@
 #include <utility>
 
 #include "ashlar/events/event_codec.h"
+#include "ashlar/tokens/engine_hash.h"
 #include "ashlar/tokens/hash_scheme.h"
-#include "ashlar/tokens/router_hash.h"
 #include "ashlar/tokens/sequence_hasher.h"
 #include "events/json_reader.h"
 #include "events/json_writer.h"

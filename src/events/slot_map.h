@@ -20,7 +20,7 @@
 #include <vector>
 
 #include "ashlar/base/check.h"
-#include "ashlar/base/large_array.h"
+#include "base/large_array.h"
 
 namespace ashlar::events {
 

@@ -5,7 +5,7 @@
 #include <charconv>
 #include <string_view>
 
-#include "ashlar/tokens/router_hash.h"
+#include "ashlar/tokens/engine_hash.h"
 
 namespace ashlar::feed {
 namespace {

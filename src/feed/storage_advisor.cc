@@ -12,7 +12,7 @@
 #include <utility>
 
 #include "ashlar/base/check.h"
-#include "ashlar/base/printable.h"
+#include "ashlar/base/log.h"
 #include "events/json_writer.h"
 
 namespace ashlar::feed {

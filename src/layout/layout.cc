@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "ashlar/base/check.h"
-#include "ashlar/base/checked_math.h"
+#include "base/checked_math.h"
 
 namespace ashlar::layout {
 

@@ -2,7 +2,7 @@
 
 #include <bit>
 
-#include "ashlar/base/checked_math.h"
+#include "base/checked_math.h"
 
 namespace ashlar::layout {
 

@@ -15,7 +15,7 @@
 #include <memory>
 
 #include "ashlar/base/check.h"
-#include "ashlar/base/checked_math.h"
+#include "base/checked_math.h"
 #include "base/wide.h"
 
 namespace ashlar::storage {

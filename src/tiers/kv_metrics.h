@@ -10,7 +10,6 @@
 #include <utility>
 #include <vector>
 
-#include "ashlar/base/metric_registry.h"
 #include "ashlar/base/metrics.h"
 #include "ashlar/events/tier.h"
 #include "ashlar/tiers/onboard_handle.h"

@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "ashlar/base/check.h"
+
 namespace ashlar::tokens {
 
 PartialTokenBlock::PartialTokenBlock(std::uint32_t block_size, const SequenceHasher& hasher)
@@ -67,6 +69,9 @@ Result<TokenBlock, Rejected<PartialTokenBlock>> PartialTokenBlock::commit() && {
 }
 
 TokenBlock PartialTokenBlock::take_block(const BlockHashes& hashes) {
+  ASHLAR_DCHECK(tokens_.size() == block_size_, "a block of %zu tokens is sealed, the size is %u",
+                tokens_.size(), block_size_);
+  ASHLAR_DCHECK(hashes.prefix.is_known(), "block %u has a name but no prefix digest", position());
   TokenBlock block;
   block.tokens_ = std::move(tokens_);
   block.local_ = hashes.local;

@@ -1,6 +1,6 @@
 // SipHash-2-4 of a counter, under the key, makes the secret. The salt's start of the chain uses the same key
 // (sequence_hasher.cc) with a first word that no counter reaches.
-#include "ashlar/tokens/prefix_key.h"
+#include "ashlar/tokens/prefix_digest.h"
 
 #include <unistd.h>
 

@@ -1,4 +1,4 @@
-#include "ashlar/tokens/router_hash.h"
+#include "ashlar/tokens/engine_hash.h"
 
 #include <algorithm>
 

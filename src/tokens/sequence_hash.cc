@@ -3,6 +3,7 @@
 #include <charconv>
 #include <cinttypes>
 
+#include "ashlar/base/random.h"
 #include "tokens/big_endian.h"
 #include "tokens/hex.h"
 
@@ -68,11 +69,7 @@ std::optional<std::uint64_t> SequenceHash::fragment_for_child() const noexcept {
 
 SequenceHash SequenceHash::in_group(std::uint32_t group) const noexcept {
   if (group == 0) return *this;
-  // splitmix64: one odd pattern of bits per group.
-  std::uint64_t bits = group * 0x9E3779B97F4A7C15u;
-  bits = (bits ^ (bits >> 30)) * 0xBF58476D1CE4E5B9u;
-  bits = (bits ^ (bits >> 27)) * 0x94D049BB133111EBu;
-  bits ^= bits >> 31;
+  const std::uint64_t bits = spread_bits(group * 0x9E3779B97F4A7C15u);  // one odd pattern per group
   if (is_keyed()) return from_bits(hi_, lo_ ^ bits);
   // The chain hash and the parent's fragment of one are changed alike, so a child still names its parent.
   return chained(position(), chain() ^ bits, parent_fragment() ^ bits);

@@ -1,4 +1,6 @@
-#include "ashlar/tokens/sglang_hash.h"
+#include "ashlar/tokens/engine_hash.h"
+
+#include "tokens/sha256.h"
 
 #include <algorithm>
 #include <array>
@@ -8,8 +10,8 @@
 
 namespace ashlar::tokens {
 
-Sha256::Digest sglang_hash_block(const std::optional<Sha256::Digest>& parent,
-                                 std::span<const Token> tokens) noexcept {
+SglangDigest sglang_hash_block(const std::optional<SglangDigest>& parent,
+                               std::span<const Token> tokens) noexcept {
   Sha256 sha;
   if (parent) sha.update(*parent);
   std::array<std::uint8_t, 256> bytes;
@@ -24,7 +26,7 @@ Sha256::Digest sglang_hash_block(const std::optional<Sha256::Digest>& parent,
   return sha.finish();
 }
 
-std::int64_t sglang_external_name(const Sha256::Digest& digest) noexcept {
+std::int64_t sglang_external_name(const SglangDigest& digest) noexcept {
   return static_cast<std::int64_t>(from_big_endian(std::span(digest).first<8>()));
 }
 

@@ -1,6 +1,6 @@
 // The compression function as FIPS 180-4 writes it, with a message schedule of 16 words that is renewed in
 // place.
-#include "ashlar/tokens/sha256.h"
+#include "tokens/sha256.h"
 
 #include <algorithm>
 #include <bit>
@@ -76,6 +76,7 @@ Sha256& Sha256::update(std::span<const std::uint8_t> bytes) noexcept {
 }
 
 Sha256::Digest Sha256::finish() noexcept {
+  static_assert(sizeof(state_) == kSize, "the digest is the state, word by word");
   const std::uint64_t bits = length_ * 8;
   std::array<std::uint8_t, 72> tail = {0x80};
   const std::size_t zeros = (55 - length_ % 64 + 64) % 64;

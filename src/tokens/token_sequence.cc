@@ -137,6 +137,10 @@ Result<void> TokenSequence::truncate(std::size_t length) {
     drop_blocks_from(kept_blocks);
   }
   partial_.tokens_.resize(kept_tokens);
+  ASHLAR_DCHECK(size() == length, "%zu tokens are left where %zu were asked for", size(), length);
+  ASHLAR_DCHECK(blocks_.empty() == !partial_.parent_.has_value(),
+                "the open block names a parent exactly where %zu full blocks stand before it",
+                blocks_.size());
   return {};
 }
 

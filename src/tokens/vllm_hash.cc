@@ -1,13 +1,13 @@
-#include "ashlar/tokens/vllm_hash.h"
+#include "ashlar/tokens/engine_hash.h"
 
 #include <algorithm>
 #include <utility>
 #include <vector>
 
-#include "ashlar/tokens/sha256.h"
 #include "tokens/big_endian.h"
 #include "tokens/cbor_writer.h"
 #include "tokens/pickle_writer.h"
+#include "tokens/sha256.h"
 #include "tokens/utf8.h"
 #include "tokens/xxhash_inline.h"
 

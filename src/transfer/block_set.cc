@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "ashlar/base/check.h"
-#include "ashlar/base/checked_math.h"
 #include "ashlar/storage/external_storage.h"
+#include "base/checked_math.h"
 #include "base/wide.h"
 #include "transfer/region_extent.h"
 

@@ -11,7 +11,8 @@
 #include <cstdint>
 #include <vector>
 
-#include "ashlar/base/error.h"
+#include "ashlar/base/result.h"
+#include "ashlar/storage/disk_storage.h"
 #include "ashlar/storage/storage.h"
 #include "ashlar/transfer/copy_plan.h"
 #include "ashlar/transfer/transfer_plan.h"

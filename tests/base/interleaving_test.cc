@@ -1,4 +1,4 @@
-#include "ashlar/base/interleaving.h"
+#include "base/interleaving.h"
 
 #include <gtest/gtest.h>
 

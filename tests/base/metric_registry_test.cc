@@ -1,4 +1,4 @@
-#include "ashlar/base/metric_registry.h"
+#include "ashlar/base/metrics.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -7,6 +7,8 @@
 #include <thread>
 #include <vector>
 
+#include "base/scoped_hold.h"
+
 namespace ashlar {
 namespace {
 
@@ -17,7 +19,7 @@ TEST(SpinLockTest, OneAtATime) {
   for (int t = 0; t < 4; ++t)
     threads.emplace_back([&] {
       for (int i = 0; i < 20'000; ++i) {
-        const SpinLockHold hold(lock);
+        const ExclusiveHold hold(lock);
         ++count;
       }
     });
@@ -30,7 +32,7 @@ TEST(SpinLockTest, WhoWaitsForLongGetsItInTheEnd) {
   bool held = true;
   lock.lock();
   std::thread waiter([&] {
-    const SpinLockHold hold(lock);
+    const ExclusiveHold hold(lock);
     EXPECT_FALSE(held);
   });
   // Long enough for it to spin, to yield and to sleep; the test holds however long it takes.

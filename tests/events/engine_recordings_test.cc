@@ -7,7 +7,7 @@
 #include <string>
 
 #include "ashlar/events/engine_codec.h"
-#include "ashlar/tokens/vllm_hash.h"
+#include "ashlar/tokens/engine_hash.h"
 #include "support/kvrec.h"
 
 namespace ashlar::events {

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "ashlar/events/engine_codec.h"
-#include "ashlar/tokens/sglang_hash.h"
+#include "ashlar/tokens/engine_hash.h"
 
 namespace ashlar::events {
 namespace {

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "ashlar/tokens/router_hash.h"
+#include "ashlar/tokens/engine_hash.h"
 #include "ashlar/tokens/sequence_hasher.h"
 #include "feed/batch_builder.h"
 

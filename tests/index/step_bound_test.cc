@@ -10,8 +10,8 @@
 #include "ashlar/index/positional_indexer.h"
 #include "ashlar/index/radix_tree.h"
 #include "ashlar/testing/manual_clock.h"
+#include "base/walked_steps.h"
 #include "index/chain.h"
-#include "index/common/walked_steps.h"
 
 namespace ashlar::index::step_bound {
 namespace {
@@ -54,9 +54,9 @@ void fill(Index& index) {
 // What the body's walks look at.
 template <class Body>
 std::uint64_t steps_of(Body&& body) {
-  const std::uint64_t before = detail::walked_steps;
+  const std::uint64_t before = walked_steps;
   body();
-  return detail::walked_steps - before;
+  return walked_steps - before;
 }
 
 template <class Index>

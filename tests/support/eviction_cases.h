@@ -15,11 +15,11 @@
 
 #include "ashlar/base/clock.h"
 #include "ashlar/block/eviction.h"
-#include "ashlar/block/hash_map_backend.h"
-#include "ashlar/block/lineage_backend.h"
-#include "ashlar/block/lru_backend.h"
-#include "ashlar/block/multi_lru_backend.h"
-#include "ashlar/block/retention_backend.h"
+#include "ashlar/block/reuse_policy.h"
+#include "block/eviction/lineage_backend.h"
+#include "block/eviction/lru_backend.h"
+#include "block/eviction/multi_lru_backend.h"
+#include "block/eviction/retention_backend.h"
 #include "support/block_fixture.h"
 
 namespace ashlar::block::support {

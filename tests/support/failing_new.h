@@ -18,7 +18,7 @@
 #include <thread>
 #include <utility>
 
-#include "ashlar/base/large_array.h"
+#include "base/large_array.h"
 
 namespace {
 

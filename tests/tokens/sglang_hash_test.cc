@@ -1,4 +1,4 @@
-#include "ashlar/tokens/sglang_hash.h"
+#include "ashlar/tokens/engine_hash.h"
 
 #include <gtest/gtest.h>
 
@@ -11,10 +11,10 @@ namespace ashlar::tokens {
 namespace {
 
 TEST(SglangHash, ChainsWholeDigests) {
-  const Sha256::Digest first = sglang_hash_block({}, tokens_from_to(1, 16));
+  const SglangDigest first = sglang_hash_block({}, tokens_from_to(1, 16));
   EXPECT_EQ(hex_of(first), "77d735ce838418aa151bd96b5b1e78ee63860892e0a95c00fe34178442be9b07");
   EXPECT_EQ(sglang_external_name(first), 8635429971592222890);
-  const Sha256::Digest second = sglang_hash_block(first, tokens_from_to(17, 32));
+  const SglangDigest second = sglang_hash_block(first, tokens_from_to(17, 32));
   EXPECT_EQ(hex_of(second), "1170426cf2449cebf4d17f087ce5bb43b6a910ce91b3f40922868e913e8ee91d");
   EXPECT_EQ(sglang_external_name(second), 1256577331724852459);
 }
@@ -27,7 +27,7 @@ TEST(SglangHash, TakesTokensOfEveryWidthAndAnyNumberOfThem) {
 }
 
 TEST(SglangHash, NamesAreSigned) {
-  Sha256::Digest digest{};
+  SglangDigest digest{};
   digest[0] = 0xFF;
   EXPECT_EQ(sglang_external_name(digest), -(std::int64_t{1} << 56));
   digest.fill(0xFF);

@@ -1,4 +1,4 @@
-#include "ashlar/tokens/sha256.h"
+#include "tokens/sha256.h"
 
 #include <gtest/gtest.h>
 

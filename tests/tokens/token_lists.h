@@ -7,9 +7,9 @@
 #include <vector>
 
 #include "ashlar/base/random.h"
-#include "ashlar/tokens/sha256.h"
 #include "ashlar/tokens/token.h"
 #include "tokens/hex.h"
+#include "tokens/sha256.h"
 
 namespace ashlar::tokens {
 

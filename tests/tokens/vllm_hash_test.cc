@@ -1,4 +1,4 @@
-#include "ashlar/tokens/vllm_hash.h"
+#include "ashlar/tokens/engine_hash.h"
 
 #include <gtest/gtest.h>
 

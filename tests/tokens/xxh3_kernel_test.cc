@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "ashlar/base/random.h"
-#include "ashlar/tokens/prefix_key.h"
+#include "ashlar/tokens/prefix_digest.h"
 #include "ashlar/tokens/sequence_hash.h"
 #include "tokens/xxhash_inline.h"
 

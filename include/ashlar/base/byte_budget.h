@@ -1,8 +1,8 @@
 // ByteBudget: counts the bytes that several holders keep against one limit. ByteShare: what one holder
 // counts.
 //
-// Bytes that come from outside and wait are counted before memory is taken for them. Who has no room refuses,
-// and says so; what becomes of the refused is up to the component, whose header says it.
+// Bytes that arrive from outside and wait are counted before memory is taken for them. A component without
+// room refuses them and says so; its header says what becomes of refused bytes.
 //
 // Thread safety: ByteBudget: thread-safe; ByteShare: thread-compatible. A budget outlives its shares.
 // Complexity:    O(1), no allocation.
@@ -14,6 +14,7 @@
 
 namespace ashlar {
 
+// The limit, and what all holders together keep.
 class ByteBudget {
  public:
   explicit ByteBudget(std::size_t limit) noexcept : limit_(limit) {}
@@ -42,6 +43,7 @@ class ByteBudget {
   std::atomic<std::size_t> used_{0};
 };
 
+// What one holder keeps; gives it back when it is destroyed. Invariant: a share without a budget has 0 bytes.
 class ByteShare {
  public:
   ByteShare() noexcept = default;

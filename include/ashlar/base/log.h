@@ -1,8 +1,8 @@
 // Log lines: a level, the component that speaks, a message.
 //
 // Lines go to stderr from level warn upward, until a program sets another level or a test puts its own sink
-// in place. Logging never throws and never fails: a line that cannot be written is lost. Nobody logs while
-// holding a lock.
+// in place. Logging never throws and never fails: a line that cannot be written is lost. The
+// library logs nothing while it holds a lock.
 //
 //   ASHLAR_LOG(LogLevel::kWarn, "tiers", "volume %s is slow: %d ms", name.c_str(), ms);
 //
@@ -64,6 +64,12 @@ class ScopedLogSink {
   std::shared_ptr<Target> target_;
   std::shared_ptr<Target> previous_;
 };
+
+// Text from outside as it may be shown on a terminal or written to a log. Control characters, those of C1 and
+// DEL included, those that turn the direction of text, and bytes that are not UTF-8 become \xNN; everything
+// else stays. A newline stays in a text of lines.
+std::string printable(std::string_view text);
+std::string printable_lines(std::string_view text);
 
 }  // namespace ashlar
 

@@ -18,6 +18,14 @@
 
 namespace ashlar {
 
+// Spreads 64 bits over all 64: every bit of the input changes about half of them. A bijection without a
+// secret: the finisher of splitmix64.
+constexpr std::uint64_t spread_bits(std::uint64_t x) noexcept {
+  x = (x ^ (x >> 30)) * 0xBF58'476D'1CE4'E5B9u;
+  x = (x ^ (x >> 27)) * 0x94D0'49BB'1331'11EBu;
+  return x ^ (x >> 31);
+}
+
 class Random {
  public:
   explicit constexpr Random(std::uint64_t seed) noexcept {
@@ -82,10 +90,7 @@ class Random {
   }
   static constexpr std::uint64_t split_mix(std::uint64_t& state) noexcept {
     state += 0x9e3779b97f4a7c15U;
-    std::uint64_t mixed = state;
-    mixed = (mixed ^ (mixed >> 30)) * 0xbf58476d1ce4e5b9U;
-    mixed = (mixed ^ (mixed >> 27)) * 0x94d049bb133111ebU;
-    return mixed ^ (mixed >> 31);
+    return spread_bits(state);
   }
 
   std::uint64_t state_[4] = {};

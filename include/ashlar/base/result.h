@@ -7,20 +7,69 @@
 //   ASHLAR_TRY(auto file, open(path));            declares `file`, or returns the error of open()
 //   ASHLAR_RETURN_IF_ERROR(file.write(bytes));    the same for a Result without a value
 //
+// Error: why an operation failed, as a code for programs and a sentence for people. The sentence says what
+// was wrong, with the value, and what to do about it.
+//
+// unless_out_of_memory() turns a failed allocation into a refusal.
+//
 // Thread safety: thread-compatible.
+// Complexity:    O(1). A Result stores its value or its error in place; an Error owns one string.
+// Invariant:     a Result holds a value or an error, never both and never neither.
 #pragma once
 
 #include <concepts>
+#include <cstdint>
+#include <new>
+#include <ostream>
 #include <source_location>
 #include <string>
+#include <string_view>
 #include <type_traits>
 #include <utility>
 #include <variant>
 
 #include "ashlar/base/check.h"
-#include "ashlar/base/error.h"
 
 namespace ashlar {
+
+enum class ErrorCode : std::uint8_t {
+  kInvalidArgument,  // the request itself is wrong; repeating it cannot help
+  kNotFound,         // nothing by that name
+  kAlreadyExists,    // something by that name is there, and it is not the same thing
+  kCapacity,         // no room now; less, or later, may succeed
+  kNotReady,         // a condition the operation needs does not hold yet
+  kTimeout,          // the deadline passed first
+  kCancelled,        // the caller asked for the work to stop
+  kCorruption,       // bytes do not agree with their checksum or identity
+  kIo,               // the operating system or a device reported a failure
+  kUnavailable,      // a service or peer cannot be reached
+  kUnsupported,      // this build or machine cannot do it
+  kInternal,         // a bug in Ashlar
+};
+
+// The code's name in snake_case, for logs and metrics.
+std::string_view to_string(ErrorCode code) noexcept;
+
+class [[nodiscard]] Error {
+ public:
+  Error(ErrorCode code, std::string message) : message_(std::move(message)), code_(code) {}
+
+  ErrorCode code() const noexcept { return code_; }
+  const std::string& message() const noexcept { return message_; }
+  // "code: message".
+  std::string to_string() const;
+
+  friend bool operator==(const Error&, const Error&) = default;
+
+ private:
+  std::string message_;
+  ErrorCode code_;
+};
+
+std::ostream& operator<<(std::ostream& out, const Error& error);
+
+// An Error whose message is formatted as printf does.
+Error make_error(ErrorCode code, const char* format, ...) __attribute__((format(printf, 2, 3)));
 
 // Carries an error into a Result, so that Result<T, E> is unambiguous when T and E are alike.
 template <class E>
@@ -56,6 +105,8 @@ std::string describe_error(const E& error) {
 
 }  // namespace detail
 
+// A value of type T, or an error of type E. A function that fails returns the error itself, or
+// Unexpected(error) where T and E are alike.
 template <class T, class E = Error>
 class [[nodiscard]] Result {
  public:
@@ -75,6 +126,8 @@ class [[nodiscard]] Result {
   bool has_value() const noexcept { return state_.index() == 0; }
   explicit operator bool() const noexcept { return has_value(); }
 
+  // Each prints the error and stops the process when there is no value. value() also says where it was
+  // called.
   T& value(Where where = Where::current()) & { return *checked(where); }
   const T& value(Where where = Where::current()) const& { return *checked(where); }
   T&& value(Where where = Where::current()) && { return std::move(*checked(where)); }
@@ -84,10 +137,12 @@ class [[nodiscard]] Result {
   T* operator->() { return checked(); }
   const T* operator->() const { return checked(); }
 
+  // Requires: there is no value.
   E& error() & { return *checked_error(); }
   const E& error() const& { return *checked_error(); }
   E&& error() && { return std::move(*checked_error()); }
 
+  // The value, or `fallback` in place of an error.
   template <class U>
   T value_or(U&& fallback) const& {
     return has_value() ? **this : static_cast<T>(std::forward<U>(fallback));
@@ -115,6 +170,7 @@ class [[nodiscard]] Result {
     if (has_value()) return std::move(**this);
     return std::forward<F>(f)(std::move(*this).error());
   }
+  // f(error) returns another error; a value passes through.
   template <class F>
   auto transform_error(F&& f) && -> Result<T, std::invoke_result_t<F, E&&>> {
     if (has_value()) return std::move(**this);
@@ -190,6 +246,31 @@ struct [[nodiscard]] Rejected {
   Error error;
   Guard guard;
 };
+
+// ---- How a failed allocation leaves a call that can refuse: as an error, with everything as it was before.
+//
+// Inside the library a failed allocation is std::bad_alloc, and every step that may meet one comes before the
+// steps that cannot be undone. A call that returns a Result turns it into a refusal at its end. A call whose
+// signature has no place for a refusal lets std::bad_alloc pass. docs/memory_exhaustion.md lists both kinds.
+
+// kCapacity. The sentence is short enough to need no memory of its own.
+inline Error out_of_memory_error() {
+  return Error(ErrorCode::kCapacity, "out of memory");
+}
+
+// f(), or refuse() when an allocation failed inside it. Requires: f() then leaves everything as it was.
+template <class F, class Refuse>
+std::invoke_result_t<F> unless_out_of_memory(F&& f, Refuse&& refuse) {
+  try {
+    return std::forward<F>(f)();
+  } catch (const std::bad_alloc&) {
+    return std::forward<Refuse>(refuse)();
+  }
+}
+template <class F>
+std::invoke_result_t<F> unless_out_of_memory(F&& f) {
+  return unless_out_of_memory(std::forward<F>(f), out_of_memory_error);
+}
 
 }  // namespace ashlar
 

@@ -1,5 +1,11 @@
 // StorageKind: what kind of memory bytes lie in.
 //
+//   kSystem   pageable host memory            kDisk     a file on a local disk
+//   kPinned   page-locked host memory         kRemote   memory of another node
+//   kDevice   GPU memory                      kObject   an object store
+//
+// The numbers are part of file formats: do not renumber.
+//
 // Thread safety: immutable values.
 #pragma once
 

@@ -1,6 +1,11 @@
 // StrongId<Tag, Rep>: an integer that is one kind of thing and converts to no other.
 //
-// Thread safety: immutable value.
+//   using BlockId = StrongId<struct BlockIdTag, std::uint32_t>;
+//
+// Ids of one kind compare, hash and print as their number. Making one from a number, or a number from one, is
+// always spelled out: BlockId(7), id.value().
+//
+// Thread safety: immutable value. Complexity: O(1); as large as Rep.
 #pragma once
 
 #include <compare>

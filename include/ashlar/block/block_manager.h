@@ -27,25 +27,16 @@
 #include <utility>
 #include <vector>
 
-#include "ashlar/base/out_of_memory.h"
+#include "ashlar/base/check.h"
 #include "ashlar/base/result.h"
 #include "ashlar/block/block_list.h"
-#include "ashlar/block/complete_block.h"
-#include "ashlar/block/detail/manager_core.h"
-#include "ashlar/block/hash_map_backend.h"
-#include "ashlar/block/hold.h"
+#include "ashlar/block/detail/untyped_manager.h"
 #include "ashlar/block/immutable_block.h"
-#include "ashlar/block/inflight_block.h"
-#include "ashlar/block/lineage_backend.h"
-#include "ashlar/block/lru_backend.h"
 #include "ashlar/block/manager_options.h"
-#include "ashlar/block/multi_lru_backend.h"
-#include "ashlar/block/mutable_block.h"
-#include "ashlar/block/partial_block.h"
-#include "ashlar/block/retention_backend.h"
-#include "ashlar/block/scheduled_block.h"
-#include "ashlar/block/weak_block.h"
-#include "ashlar/events/tier.h"
+#include "ashlar/block/pin.h"
+#include "ashlar/block/reuse_policy.h"
+#include "ashlar/block/tier.h"
+#include "ashlar/block/unique_blocks.h"
 #include "ashlar/tokens/token_block.h"
 
 namespace ashlar::block {
@@ -64,7 +55,7 @@ class BlockManager {
   using Complete = CompleteBlock<Tier>;
   using Immutable = ImmutableBlock<Tier>;
 
-  // Blocks, and the hashes that were evicted to make room for them.
+  // Blocks, and the hashes that were evicted to make room for them, in the order of eviction.
   struct Allocation {
     BlockList<Mutable> blocks;
     std::vector<tokens::SequenceHash> evicted;
@@ -73,9 +64,8 @@ class BlockManager {
   static BlockManagerBuilder<Tier> builder() { return {}; }
   // Errors: kInvalidArgument, naming the option.
   static Result<BlockManager> create(const ManagerOptions& options) {
-    auto core = detail::ManagerCore::create(options, events::kTierId<Tier>, Tier::kName);
-    if (!core) return std::move(core).error();
-    return BlockManager(*std::move(core));
+    ASHLAR_TRY(auto store, detail::UntypedManager::create(options, kTierId<Tier>, Tier::kName));
+    return BlockManager(std::move(store));
   }
 
   // A call that finds no memory has changed nothing: it refuses, or throws std::bad_alloc where it has no way
@@ -85,52 +75,54 @@ class BlockManager {
   // order.
 
   [[nodiscard]] Result<BlockList<Mutable>, AllocationRefusal> allocate_blocks(std::size_t n) {
-    if (n > total_blocks()) return *core_.why_not(n);  // before room is made for guards that cannot come
+    if (n > total_blocks())
+      return core_->can_allocate(n).error();  // before room is made for guards that cannot come
     BlockList<Mutable> blocks;
-    if (!has_memory([&] { blocks.reserve(n); })) return core_.out_of_memory(n);
-    auto refused = core_.allocate(n, nullptr, [&](std::size_t, detail::SlotRef slot) {
-      blocks.push_back(Mutable(detail::OwnedSlot(slot)));
+    if (!has_memory([&] { blocks.reserve(n); })) return out_of_memory(n);
+    auto taken = core_->allocate(n, nullptr, [&](std::size_t, std::span<const detail::SlotRef> slots) {
+      for (const detail::SlotRef& slot : slots) blocks.push_back(Mutable(detail::OwnedSlot(slot)));
     });
-    if (refused) return *std::move(refused);
+    if (!taken) return std::move(taken).error();
     return blocks;
   }
-  // Fills the caller's span; allocates nothing from the heap. Returns the refusal, if any.
-  [[nodiscard]] std::optional<AllocationRefusal> allocate_blocks(std::span<Mutable> out) {
+  // Fills the caller's span; allocates nothing from the heap.
+  [[nodiscard]] Result<void, AllocationRefusal> allocate_blocks(std::span<Mutable> out) {
     for (Mutable& guard : out) {
       if (guard) guard = Mutable();
     }
-    return core_.allocate(out.size(), nullptr,
-                          [&](std::size_t i, detail::SlotRef slot) { out[i].slot_.adopt(slot); });
+    return core_->allocate(out.size(), nullptr, adopt_into(out));
   }
   [[nodiscard]] Result<Allocation, AllocationRefusal> allocate_blocks_with_evictions(std::size_t n) {
-    if (n > total_blocks()) return *core_.why_not(n);
+    if (n > total_blocks()) return core_->can_allocate(n).error();
     Allocation allocation;
     const bool room = has_memory([&] {
       allocation.blocks.reserve(n);
       allocation.evicted.reserve(n);
     });
-    if (!room) return core_.out_of_memory(n);
-    auto refused = core_.allocate(n, &allocation.evicted, [&](std::size_t, detail::SlotRef slot) {
-      allocation.blocks.push_back(Mutable(detail::OwnedSlot(slot)));
-    });
-    if (refused) return *std::move(refused);
+    if (!room) return out_of_memory(n);
+    auto taken =
+        core_->allocate(n, &allocation.evicted, [&](std::size_t, std::span<const detail::SlotRef> slots) {
+          for (const detail::SlotRef& slot : slots)
+            allocation.blocks.push_back(Mutable(detail::OwnedSlot(slot)));
+        });
+    if (!taken) return std::move(taken).error();
     return allocation;
   }
   // Waits for room until the deadline (of the manager's clock). Waiting allocations are served in the order
   // in which they came, so a large one cannot starve; allocate_blocks() does not overtake them.
   [[nodiscard]] Result<BlockList<Mutable>, AllocationRefusal> try_allocate_until(std::size_t n,
                                                                                  Clock::TimePoint deadline) {
-    if (n > total_blocks()) return *core_.why_not(n);
+    if (n > total_blocks()) return core_->can_allocate(n).error();
     BlockList<Mutable> blocks;
-    if (!has_memory([&] { blocks.reserve(n); })) return core_.out_of_memory(n);
-    auto refused = core_.allocate_until(n, deadline, [&](std::size_t, detail::SlotRef slot) {
-      blocks.push_back(Mutable(detail::OwnedSlot(slot)));
+    if (!has_memory([&] { blocks.reserve(n); })) return out_of_memory(n);
+    auto taken = core_->allocate_until(n, deadline, [&](std::size_t, std::span<const detail::SlotRef> slots) {
+      for (const detail::SlotRef& slot : slots) blocks.push_back(Mutable(detail::OwnedSlot(slot)));
     });
-    if (refused) return *std::move(refused);
+    if (!taken) return std::move(taken).error();
     return blocks;
   }
-  // Why an allocation of n would be refused now; nothing when it would succeed.
-  std::optional<AllocationRefusal> why_not(std::size_t n) const { return core_.why_not(n); }
+  // Whether an allocation of n would succeed now, or why it would be refused.
+  Result<void, AllocationRefusal> can_allocate(std::size_t n) const { return core_->can_allocate(n); }
 
   // ---- register: the block becomes findable by its hash.
 
@@ -138,10 +130,14 @@ class BlockManager {
   // prefix digest differs: other tokens, at or before the block (a hash collision); kCapacity when that block
   // has as many references as it may have, or without memory. The block comes back.
   [[nodiscard]] Result<Immutable, Rejected<Complete>> register_block(Complete block) {
-    Result<detail::SlotRef> registered = core_.register_one(block.slot_.get());
-    if (!registered) return Unexpected(Rejected<Complete>{std::move(registered).error(), std::move(block)});
+    detail::SlotRef kept;
+    const auto fill = [&](std::size_t, std::span<detail::SlotRef> out) { out[0] = block.slot_.get(); };
+    const auto emit = [&](std::size_t, std::span<const detail::SlotRef> slots) { kept = slots[0]; };
+    if (auto done = core_->register_blocks(1, fill, emit); !done) {
+      return Unexpected(Rejected<Complete>{std::move(done).error(), std::move(block)});
+    }
     block.slot_.take();
-    return Immutable(detail::SharedSlot(*registered));
+    return Immutable(detail::SharedSlot(kept));
   }
   // Registers all, in order, in one visit to the lock. Errors: as register_block(), for the first block
   // refused; no block of the list is registered then, and all come back.
@@ -151,43 +147,36 @@ class BlockManager {
     if (!has_memory([&] { registered.reserve(blocks.size()); })) {
       return Unexpected(Rejected<BlockList<Complete>>{out_of_memory_error(), std::move(blocks)});
     }
-    auto refused = core_.register_many(
-        blocks.size(), blocks.size(), [&](std::size_t i) { return blocks[i].slot_.get(); },
-        [&](std::size_t i, detail::SlotRef slot) {
-          blocks[i].slot_.take();
-          registered.push_back(Immutable(detail::SharedSlot(slot)));
-        });
-    if (refused) return Unexpected(Rejected<BlockList<Complete>>{*std::move(refused), std::move(blocks)});
+    auto done = register_each(blocks.span(), [&](std::size_t, detail::SlotRef slot) {
+      registered.push_back(Immutable(detail::SharedSlot(slot)));
+    });
+    if (!done) return Unexpected(Rejected<BlockList<Complete>>{std::move(done).error(), std::move(blocks)});
     return registered;
   }
-  // The same into the caller's span, which must be as long as the input. On success the input guards are
-  // empty.
-  [[nodiscard]] std::optional<Error> register_blocks(std::span<Complete> blocks, std::span<Immutable> out) {
+  // The same into the caller's span. On success the input guards are empty. Requires: `out` is as long as
+  // `blocks`.
+  [[nodiscard]] Result<void> register_blocks(std::span<Complete> blocks, std::span<Immutable> out) {
+    ASHLAR_CHECK(blocks.size() == out.size(), "%zu blocks to register, room for %zu", blocks.size(),
+                 out.size());
     Immutable::release(out);
-    return core_.register_many(
-        blocks.size(), out.size(), [&](std::size_t i) { return blocks[i].slot_.get(); },
-        [&](std::size_t i, detail::SlotRef slot) {
-          blocks[i].slot_.take();
-          out[i].slot_.adopt(slot);
-        });
+    return register_each(blocks, [&](std::size_t i, detail::SlotRef slot) { out[i].slot_.adopt(slot); });
   }
 
   // ---- match: find registered blocks by hash. Every hit is one use: it counts in the registry's frequency
-  // tracker
-  //      and runs the hash's touch callbacks.
+  // tracker and runs the hash's touch callbacks.
 
-  // The longest prefix of `hashes` whose blocks are all here. Names alone promise equal tokens only where
-  // nobody makes collisions: who has the tokens matches by token blocks, or uses the keyed scheme.
+  // The longest prefix of `hashes` whose blocks are all here. Equal names promise equal tokens only where no
+  // client crafts collisions: match by token blocks, or use the keyed scheme, where that matters.
   BlockList<Immutable> match_blocks(std::span<const tokens::SequenceHash> hashes) {
     BlockList<Immutable> found;
     match_blocks(hashes, found);
     return found;
   }
-  // The same, appended to a list that the caller brings. Returns the number of hits.
+  // The same, appended to the caller's list. Returns the number of hits.
   std::size_t match_blocks(std::span<const tokens::SequenceHash> hashes, BlockList<Immutable>& out) {
     const std::size_t before = out.size();
     try {
-      return core_.match_prefix(hashes, [&](std::size_t first, std::span<const detail::SlotRef> slots) {
+      return core_->match_prefix(hashes, [&](std::size_t first, std::span<const detail::SlotRef> slots) {
         if (first == 0 && !slots.empty()) out.reserve(before + hashes.size());
         const std::span<Immutable> room = out.extend(slots.size());
         for (std::size_t i = 0; i < slots.size(); ++i) room[i].slot_.adopt(slots[i]);
@@ -200,9 +189,7 @@ class BlockManager {
   // The same into the caller's span: at most out.size() blocks. Returns the number of hits.
   std::size_t match_blocks(std::span<const tokens::SequenceHash> hashes, std::span<Immutable> out) {
     const auto wanted = hashes.first(std::min(hashes.size(), out.size()));
-    return core_.match_prefix(wanted, [&](std::size_t first, std::span<const detail::SlotRef> slots) {
-      for (std::size_t i = 0; i < slots.size(); ++i) out[first + i].slot_.adopt(slots[i]);
-    });
+    return core_->match_prefix(wanted, adopt_into(out));
   }
   // The longest prefix of `blocks` that is here, prefix digests compared: every block of the answer has the
   // same tokens from position 0 on, and a hash that finds others is a miss. Blocks that were staged without a
@@ -210,11 +197,7 @@ class BlockManager {
   BlockList<Immutable> match_blocks(std::span<const tokens::TokenBlock> blocks) {
     BlockList<Immutable> found;
     const std::span<Immutable> out = found.extend(blocks.size());
-    const std::size_t hits =
-        core_.match_prefix(blocks, [&](std::size_t first, std::span<const detail::SlotRef> slots) {
-          for (std::size_t i = 0; i < slots.size(); ++i) out[first + i].slot_.adopt(slots[i]);
-        });
-    found.truncate(hits);
+    found.truncate(core_->match_prefix(blocks, adopt_into(out)));
     return found;
   }
   // One answer per hash, in order, without a stop at a miss; an empty guard is a miss. Repeated hashes are
@@ -222,8 +205,7 @@ class BlockManager {
   std::size_t match_blocks_scattered(std::span<const tokens::SequenceHash> hashes, std::span<Immutable> out) {
     ASHLAR_CHECK(hashes.size() == out.size(), "%zu hashes, room for %zu answers", hashes.size(), out.size());
     Immutable::release(out);
-    return core_.match_scattered(hashes,
-                                 [&](std::size_t i, detail::SlotRef slot) { out[i].slot_.adopt(slot); });
+    return core_->match_scattered(hashes, adopt_into(out));
   }
   std::vector<Immutable> match_blocks_scattered(std::span<const tokens::SequenceHash> hashes) {
     std::vector<Immutable> found(hashes.size());
@@ -234,8 +216,8 @@ class BlockManager {
   std::unordered_map<tokens::SequenceHash, Immutable> scan_matches(
       std::span<const tokens::SequenceHash> hashes, bool touch) {
     std::unordered_map<tokens::SequenceHash, Immutable> found;
-    core_.scan(hashes, touch, [&](std::size_t i, detail::SlotRef slot) {
-      found.try_emplace(hashes[i]).first->second.slot_.adopt(slot);
+    core_->scan(hashes, touch, [&](std::size_t i, std::span<const detail::SlotRef> slot) {
+      found.try_emplace(hashes[i]).first->second.slot_.adopt(slot.front());
     });
     return found;
   }
@@ -244,70 +226,95 @@ class BlockManager {
 
   // Pins the primary block of a hash, in use or inactive. Errors: kNotFound; those of ImmutableBlock::pin().
   [[nodiscard]] Result<Pin> pin(const tokens::SequenceHash& hash, Clock::Duration ttl) {
-    auto pinned = core_.pin(hash, ttl);
-    if (!pinned) return std::move(pinned).error();
-    return Pin(*std::move(pinned));
+    return core_->pin(hash, ttl).transform([](detail::PinRef pin) { return Pin(std::move(pin)); });
   }
-  // Keeps the primary block of a hash where it is, in use or inactive, without using it. Errors: kNotFound;
-  // kCapacity.
+  // Keeps the primary block of a hash in its slot, in use or inactive, without using it (pin.h). Errors:
+  // kNotFound; kCapacity when it is held too often, or without memory.
   [[nodiscard]] Result<Hold> hold(const tokens::SequenceHash& hash) {
-    auto held = core_.hold(hash);
-    if (!held) return std::move(held).error();
-    return Hold(*std::move(held));
+    return core_->hold(hash).transform([](detail::HoldRef hold) { return Hold(std::move(hold)); });
   }
   // What the primary block of a hash is worth, in use or inactive; an inactive one is refreshed. Errors:
   // kNotFound; kInvalidArgument for the priority.
   Result<void> set_retention(const tokens::SequenceHash& hash, const BlockRetention& retention) {
-    if (auto valid = retention.validate(); !valid) return valid;
-    return core_.set_retention(hash, retention);
+    ASHLAR_RETURN_IF_ERROR(retention.validate());
+    return core_->set_retention(hash, retention);
   }
   // Evicts every inactive block that is not pinned into the reset pool. Returns how many.
-  std::size_t reset_inactive_pool() { return core_.reset_inactive(); }
+  std::size_t reset_inactive_pool() { return core_->reset_inactive(); }
   // The next `n` victims in order, without evicting them: what a write-back should copy first.
-  std::vector<tokens::SequenceHash> eviction_candidates(std::size_t n) const { return core_.candidates(n); }
+  std::vector<tokens::SequenceHash> eviction_candidates(std::size_t n) const {
+    return core_->next_victims(n);
+  }
   // Calls visit for every registered primary: what a listener needs after a resync. The hashes are those of
   // one moment; the visits happen after it, outside all locks.
   void for_each_registered(const std::function<void(const tokens::SequenceHash&, BlockId)>& visit) const {
-    core_.for_each_registered(visit);
+    core_->for_each_registered(visit);
   }
 
   // ---- numbers
 
-  std::size_t total_blocks() const noexcept { return core_.options().block_count; }
-  std::size_t available_blocks() const { return core_.status().available(); }
-  std::uint32_t block_size() const noexcept { return core_.options().block_size; }
-  DuplicatePolicy duplicate_policy() const noexcept { return core_.options().duplicates; }
-  const BlockRegistry& block_registry() const noexcept { return *core_.options().registry; }
-  const std::shared_ptr<events::EventLog>& event_log() const noexcept { return core_.options().events; }
-  PoolStatus status() const { return core_.status(); }
-  Pressure pressure() const noexcept { return core_.pressure(); }
-  ManagerCounters counters() const { return core_.counters(); }
+  // The options it was made with, and what it counts. status() and counters() take the store's lock.
+  std::size_t total_blocks() const noexcept { return core_->options().block_count; }
+  std::size_t available_blocks() const { return core_->status().available(); }
+  std::uint32_t block_size() const noexcept { return core_->options().block_size; }
+  DuplicatePolicy duplicate_policy() const noexcept { return core_->options().duplicates; }
+  const BlockRegistry& block_registry() const noexcept { return *core_->options().registry; }
+  const std::shared_ptr<events::EventLog>& event_log() const noexcept { return core_->options().events; }
+  PoolStatus status() const { return core_->status(); }
+  Pressure pressure() const noexcept { return core_->pressure(); }
+  ManagerCounters counters() const { return core_->counters(); }
   // The tokens of a registered block; nothing where it is not here, was staged by name, or keep_tokens is
-  // off. For those who publish in the format of engines, which have tokens.
+  // off. For publishers in the formats of engines, which carry tokens.
   std::optional<std::vector<tokens::Token>> tokens_of(const tokens::SequenceHash& hash) const {
-    return core_.tokens_of(hash);
+    return core_->tokens_of(hash);
   }
   // Appends what is registered, as the Stored events that would say so, parents before children, and returns
   // the number that the log's next event gets: together they are a snapshot. Looks at all blocks under the
   // store's lock. Requires: an event log.
-  std::uint64_t list_stored(std::vector<events::KvEvent>& out) const { return core_.list_stored(out); }
+  std::uint64_t list_stored(std::vector<events::KvEvent>& out) const { return core_->list_stored(out); }
   // Walks all slots and checks every invariant that can be seen from outside a transition; for tests.
   // Requires: no other thread uses the manager.
-  void check_invariants() const { core_.check_invariants(); }
+  void check_invariants() const { core_->check_invariants(); }
 
  private:
   friend class SequenceManager<Tier>;
   friend class RequestSequence<Tier>;
-  explicit BlockManager(detail::ManagerCore core) : core_(std::move(core)) {}
+  explicit BlockManager(std::shared_ptr<detail::BlockStore> store) : core_(std::move(store)) {}
+  // Writes slots into the guards of a span, from the first on.
+  template <class Guard>
+  static auto adopt_into(std::span<Guard> out) {
+    return [out](std::size_t first, std::span<const detail::SlotRef> slots) {
+      for (std::size_t i = 0; i < slots.size(); ++i) out[first + i].slot_.adopt(slots[i]);
+    };
+  }
+  // emit(i, slot) for every block once all are registered.
+  template <class Emit>
+  Result<void> register_each(std::span<Complete> blocks, Emit&& emit) {
+    const auto fill = [&](std::size_t first, std::span<detail::SlotRef> out) {
+      for (std::size_t i = 0; i < out.size(); ++i) out[i] = blocks[first + i].slot_.get();
+    };
+    return core_->register_blocks(blocks.size(), fill,
+                                  [&](std::size_t first, std::span<const detail::SlotRef> slots) {
+                                    for (std::size_t i = 0; i < slots.size(); ++i) {
+                                      blocks[first + i].slot_.take();
+                                      emit(first + i, slots[i]);
+                                    }
+                                  });
+  }
+  AllocationRefusal out_of_memory(std::size_t n) const {
+    return {AllocationRefusal::Reason::kOutOfMemory, n, core_->status()};
+  }
   // Whether make_room() found the memory it asked for.
   template <class F>
   static bool has_memory(F&& make_room) {
     return unless_out_of_memory([&] { return std::forward<F>(make_room)(), true; }, [] { return false; });
   }
-  detail::ManagerCore core_;
+  detail::StoreOwner core_;
 };
 
-// Collects options; build() validates them.
+// Collects options; build() validates them and makes the manager. A face over ManagerOptions, which documents
+// each option: the method sets the field of the same name. One of the with_…_backend() methods may be called;
+// the last call counts, and without one the backend is LRU.
 template <events::Tier Tier>
 class BlockManagerBuilder {
  public:
@@ -317,7 +324,8 @@ class BlockManagerBuilder {
     return set(options_.registry, std::move(registry));
   }
   BlockManagerBuilder& duplicate_policy(DuplicatePolicy policy) { return set(options_.duplicates, policy); }
-  BlockManagerBuilder& with_lru_backend() { return with_backend(eviction_of<LruBackend>()); }
+  // Evicts the block released or touched longest ago.
+  BlockManagerBuilder& with_lru_backend() { return with_backend(lru_eviction()); }
   // Policy(context, args...) decides the order; first in, first out unless another is named.
   template <ReusePolicy Policy = FifoReuse, class... Args>
   BlockManagerBuilder& with_hashmap_backend(Args... args) {
@@ -328,14 +336,17 @@ class BlockManagerBuilder {
   }
   // Needs a registry with a frequency tracker.
   BlockManagerBuilder& with_multi_lru_backend(const MultiLruThresholds& thresholds = {}) {
-    return with_backend(eviction_of<MultiLruBackend>(thresholds));
+    return with_backend(multi_lru_eviction(thresholds));
   }
+  // Evicts by retention priority, which fades with time.
   BlockManagerBuilder& with_retention_backend(const RetentionOptions& options = {}) {
-    return with_backend(eviction_of<RetentionBackend>(options));
+    return with_backend(retention_eviction(options));
   }
+  // Evicts from the ends of sequences.
   BlockManagerBuilder& with_lineage_backend(LineageOrder order = LineageOrder::kOldestChainFirst) {
-    return with_backend(eviction_of<LineageBackend>(order));
+    return with_backend(lineage_eviction(order));
   }
+  // A backend of the caller's own: eviction_of<Backend>(args…).
   BlockManagerBuilder& with_backend(EvictionFactory factory) {
     return set(options_.eviction, std::move(factory));
   }
@@ -367,6 +378,7 @@ class BlockManagerBuilder {
     return set(options_.watermarks, marks);
   }
 
+  // Errors: as BlockManager::create(). A builder may build several managers; with an event log, one.
   [[nodiscard]] Result<BlockManager<Tier>> build() const { return BlockManager<Tier>::create(options_); }
 
  private:

@@ -22,8 +22,7 @@
 
 #include "ashlar/base/result.h"
 #include "ashlar/block/registration_handle.h"
-#include "ashlar/block/tiny_lfu.h"
-#include "ashlar/events/tier.h"
+#include "ashlar/block/tier.h"
 #include "ashlar/tokens/namespace_fingerprint.h"
 #include "ashlar/tokens/sequence_hash.h"
 
@@ -31,6 +30,19 @@ namespace ashlar::block {
 namespace detail {
 class BlockStore;
 }
+class TinyLfu;
+
+// The frequency tracker: a TinyLFU sketch of how often hashes were used lately.
+struct TinyLfuOptions {
+  // Distinct hashes it should tell apart. Memory is 2 bytes for each, rounded up to a power of two.
+  std::size_t capacity = std::size_t{1} << 21;
+  // Touches after which all counters are halved; 0 means ten times the capacity, kNever means no decay.
+  std::uint64_t decay_after = 0;
+  static constexpr std::uint64_t kNever = ~std::uint64_t{0};
+
+  // Errors: kInvalidArgument for a capacity of 0 or above 2^32.
+  Result<void> validate() const;
+};
 
 struct RegistryOptions {
   // Counts how often hashes are used; nothing = no tracker.
@@ -44,6 +56,7 @@ struct RegistryOptions {
 
 class BlockRegistry {
  public:
+  // Errors: those of RegistryOptions; kCapacity without memory.
   static Result<BlockRegistry> create(const RegistryOptions& options = {});
 
   // The handle of a hash, made if there is none. Only a new entry counts as one use.
@@ -58,6 +71,7 @@ class BlockRegistry {
   // callbacks.
   std::optional<RegistrationHandle> match_sequence_hash(const tokens::SequenceHash& hash, bool touch) const;
 
+  // Whether an entry exists: a handle or a registered block refers to the hash.
   bool is_registered(const tokens::SequenceHash& hash) const;
   std::size_t registered_count() const;
   // Hashes registered at one position. Looks at all that share its lock, one in 64.

@@ -1,8 +1,8 @@
 // BlockRetention: how much a block is worth keeping, and until when. RetentionPlan: the same for the token
 // ranges of a request.
 //
-// Priorities go from 0 (first to go) to 100 (last to go). A block nobody spoke about has the default priority
-// of its backend, kDefaultPriority unless told otherwise, and keeps it.
+// Priorities go from 0 (first to go) to 100 (last to go). A block without a retention has the default
+// priority of its backend, kDefaultPriority unless told otherwise, and keeps it.
 // Retention is a preference of the eviction order; only a pin keeps a block from eviction.
 //
 // Thread safety: immutable values.

@@ -1,18 +1,23 @@
-// Eviction: which inactive block goes next. One concept for the policies, one class that the store calls.
+// Eviction: which inactive block goes next. A concept for backends, the class that the store calls, and
+// factories of the library's backends.
 //
-// A backend orders the inactive blocks of one manager. It is told when a block becomes inactive (insert),
-// leaves because somebody uses it again (remove), is touched while it stays (touch), and is asked for victims
-// (pop). It never looks blocks up: the store's index does that, for active and inactive blocks alike. What a
-// backend prefers to keep is a preference: while it holds a block, pop() yields one. Only pins are vetoes,
-// and pinned blocks are not in it.
+// A backend orders the inactive blocks of one manager. The store tells it when a block becomes inactive
+// (insert), comes back into use (remove) or is touched while it stays (touch), and asks it for victims (pop).
+// It never looks blocks up: the store's index does that, for active and inactive blocks alike. What a backend
+// keeps is a preference: while it holds a block, pop() yields one. Only pins are vetoes, and pinned blocks
+// are not in it.
 //
-// Beyond the hash, a backend may ask the facts (block_facts.h), the clock, and the registry: the handle of a
+// Beyond the hash, a backend may ask the facts (BlockFacts), the clock, and the registry: the handle of a
 // candidate (registry.match_sequence_hash(hash, false)) shows its attachments and the other tiers that hold
-// it.
+// it. A user's own order is a ReusePolicy (reuse_policy.h) or, with eviction_of<Backend>(), a backend.
 //
 // Thread safety: confined; the store calls a backend under its own lock.
+// Complexity:    a backend should do each call in O(log n) or better: it runs under the store's lock.
+// Invariant:     size() blocks are in the backend, each once; pop() is empty only when size() is 0.
 #pragma once
 
+#include <atomic>
+#include <chrono>
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
@@ -22,18 +27,124 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
 #include "ashlar/base/clock.h"
 #include "ashlar/base/result.h"
-#include "ashlar/block/block_facts.h"
-#include "ashlar/block/block_id.h"
+#include "ashlar/block/block_identity.h"
 #include "ashlar/block/block_registry.h"
-#include "ashlar/block/detail/function_ref.h"
+#include "ashlar/block/block_retention.h"
 #include "ashlar/tokens/sequence_hash.h"
 
 namespace ashlar::block {
+
+namespace detail {
+
+// A reference to a callable, for calls that do not keep it. Never allocates.
+template <class Signature>
+class FunctionRef;
+
+template <class R, class... Args>
+class FunctionRef<R(Args...)> {
+ public:
+  // The callable must outlive the call that takes this reference.
+  template <class F>
+    requires(!std::is_same_v<std::remove_cvref_t<F>, FunctionRef> && std::is_invocable_r_v<R, F&, Args...>)
+  FunctionRef(F&& callable) noexcept  // NOLINT(google-explicit-constructor)
+      : object_(const_cast<void*>(static_cast<const void*>(std::addressof(callable)))),
+        call_([](void* object, Args... args) -> R {
+          return (*static_cast<std::remove_reference_t<F>*>(object))(std::forward<Args>(args)...);
+        }) {}
+
+  R operator()(Args... args) const { return call_(object_, std::forward<Args>(args)...); }
+
+ private:
+  void* object_;
+  R (*call_)(void*, Args...);
+};
+
+}  // namespace detail
+
+// What an eviction backend may know about a block beyond its hash.
+//
+// Every fact is a column over the blocks of one manager. A backend asks for the columns it needs when it is
+// made (keep_…()); the store writes those and no others, so unused facts cost nothing.
+//
+//   retention    how much the block is worth, set by its users              8 bytes per block
+//   hits         whether a match has found the block since it was registered        1 byte
+//   acquisition  tick of the block's last allocation or revival             8 bytes
+//   parents      the name of the block before, where known                 24 bytes
+//
+// Thread safety: keep_…() while the backend is made. Afterwards hits from any thread (relaxed; a drop of a
+// reference publishes them to the thread that settles the block), retention and acquisition under the store's
+// lock, parents by the block's owner, and read under the store's lock.
+class BlockFacts {
+ public:
+  explicit BlockFacts(std::uint32_t block_count);
+  ~BlockFacts();
+  BlockFacts(const BlockFacts&) = delete;
+  BlockFacts& operator=(const BlockFacts&) = delete;
+
+  // ---- while the backend is made
+
+  void keep_retentions();
+  void keep_hits();
+  void keep_acquisitions();
+  void keep_parents();
+
+  bool keeps_retentions() const noexcept { return retentions_ != nullptr; }
+  bool keeps_hits() const noexcept { return hits_ != nullptr; }
+  bool keeps_acquisitions() const noexcept { return acquired_ != nullptr; }
+  bool keeps_parents() const noexcept { return parents_ != nullptr; }
+
+  // ---- for the backend; each requires its column
+
+  // Nothing when no retention was set.
+  std::optional<BlockRetention> retention(BlockId id) const noexcept;
+  bool was_hit(BlockId id) const noexcept { return hits_[id.value()].load(std::memory_order_relaxed) != 0; }
+  std::uint64_t acquired(BlockId id) const noexcept { return acquired_[id.value()]; }
+  const std::optional<tokens::SequenceHash>& parent(BlockId id) const noexcept {
+    return parents_[id.value()];
+  }
+
+  // ---- for the store; without its column each does nothing
+
+  // The block is handed out empty: all that was known about it is forgotten.
+  void begin_life(BlockId id) noexcept {
+    if (keeps_any_) forget(id);
+  }
+  void acquire(BlockId id) noexcept {
+    if (acquired_ != nullptr) acquired_[id.value()] = ++tick_;
+  }
+  void set_retention(BlockId id, const BlockRetention& retention) noexcept;
+  void set_hit(BlockId id) noexcept {
+    if (hits_ == nullptr) return;
+    std::atomic<std::uint8_t>& hit = hits_[id.value()];
+    // relaxed: a flag that only ever rises during one life of the block.
+    if (hit.load(std::memory_order_relaxed) == 0) hit.store(1, std::memory_order_relaxed);
+  }
+  // Block `to` has the content of `from` and takes its place: it is worth as much, and was hit as often.
+  void pass_on(BlockId from, BlockId to) noexcept;
+  void set_parent(BlockId id, const std::optional<tokens::SequenceHash>& parent) {
+    if (parents_ != nullptr) parents_[id.value()] = parent;
+  }
+
+ private:
+  void forget(BlockId id) noexcept;
+
+  struct Columns;  // the memory behind the pointers
+  std::uint32_t block_count_;
+  bool keeps_any_ = false;
+  // Null where the backend did not ask for the column.
+  std::atomic<std::uint64_t>* retentions_ = nullptr;  // 0: none; else priority << 57 | microseconds + 1
+  std::atomic<std::uint8_t>* hits_ = nullptr;
+  std::uint64_t* acquired_ = nullptr;
+  std::optional<tokens::SequenceHash>* parents_ = nullptr;
+  std::uint64_t tick_ = 0;
+  std::unique_ptr<Columns> columns_;
+};
 
 // What a backend is made for. All of it outlives the backend.
 struct EvictionContext {
@@ -66,14 +177,15 @@ concept EvictionBackend =
 
 // A backend that also wants to hear of blocks in use. registered(): a block is registered, and in use.
 // unregistered(): a registered block that is not in the backend is gone. A block that pop() yields is gone
-// too; nobody says so again. insert() of a block that was not announced announces it.
+// too, without another call. insert() of a block that was not announced announces it.
 template <class B>
 concept FollowsRegistrations = requires(B backend, BlockId id, const tokens::SequenceHash& hash) {
   { backend.registered(id, hash) } -> std::same_as<void>;
   { backend.unregistered(id) } -> std::same_as<void>;
 };
 
-// A backend behind virtual calls: what the store holds.
+// A backend behind virtual calls: what the store holds. Calls as the concept says; all under the store's
+// lock. insert() and remove() must not allocate: the store calls them where it cannot undo anything.
 class InactivePool {
  public:
   virtual ~InactivePool() = default;
@@ -95,6 +207,7 @@ class InactivePool {
   virtual void unregistered(BlockId) {}
 };
 
+// Puts a backend behind the virtual calls.
 template <EvictionBackend B>
 class InactivePoolOf final : public InactivePool {
  public:
@@ -150,6 +263,54 @@ EvictionFactory eviction_of(Args... args) {
     }
   };
 }
+
+// ---- the library's backends. Memory is per block of the pool.
+
+// Evicts the block that was released or touched longest ago. O(1); 8 bytes; no facts.
+EvictionFactory lru_eviction();
+
+// The order of a hash-map backend (reuse_policy.h).
+enum class ReuseOrder : std::uint8_t { kFifo, kLifo, kLru, kPriority };
+EvictionFactory hashmap_eviction(ReuseOrder order);
+
+// The counts from which a block is in a tier; below `warm` it is cold.
+struct MultiLruThresholds {
+  unsigned warm = 3;
+  unsigned hot = 8;
+  unsigned very_hot = 15;
+
+  // Errors: kInvalidArgument unless 1 <= warm < hot < very_hot <= TinyLfu::kMaxCount.
+  Result<void> validate() const;
+};
+// Four lists by how often the block's hash was used lately; the coldest list that is not empty gives the
+// victim, the block released or touched longest ago. O(1); 24 bytes. Needs a registry with a frequency
+// tracker. Errors (of the factory): those of the thresholds; kInvalidArgument without a tracker.
+EvictionFactory multi_lru_eviction(const MultiLruThresholds& thresholds = {});
+
+struct RetentionOptions {
+  // Of blocks without a retention, and what every limited retention fades to.
+  std::uint8_t default_priority = BlockRetention::kDefaultPriority;
+  // Of all blocks of the pool, how many may be here above the default priority; rounded down.
+  double retained_share = 0.5;
+  // Zero: the default priority at once when the time is over.
+  Clock::Duration half_life = std::chrono::seconds(30);
+  // Of equal priority, blocks that no match has found go before those that one has.
+  bool never_hit_first = false;
+
+  // Errors: kInvalidArgument for a priority above BlockRetention::kMaxPriority, a share outside 0 to 1, a
+  // negative half_life.
+  Result<void> validate() const;
+};
+// Evicts by how much blocks are worth, a worth that fades and that only a share of the pool may claim.
+// O(log n); 48 bytes, and facts. Errors (of the factory): those of the options.
+EvictionFactory retention_eviction(const RetentionOptions& options = {});
+
+// Which leaf a lineage backend evicts first: of the chain released longest ago, chain by chain; or one block
+// of each chain in turn.
+enum class LineageOrder : std::uint8_t { kOldestChainFirst, kRoundRobin };
+// Evicts from the ends of sequences, so that what stays can be matched. O(log n) or O(1); at most 96 bytes,
+// and facts. Errors (of the factory): kInvalidArgument for a pool of 2^31 blocks or more.
+EvictionFactory lineage_eviction(LineageOrder order = LineageOrder::kOldestChainFirst);
 
 // The backend registered under a name ("lru", "hashmap_fifo", …), for configuration.
 // Errors: kNotFound, with the names there are.

@@ -1,11 +1,18 @@
-// Fence: a moment that a device or the kernel reports, once. FenceSignal: the right to report it.
+// Fence: a moment that a device or the kernel reports, once. FenceSignal: the right to report it. KvReady:
+// the proof that the KV of a block exists.
 //
 // Work in flight owns what it touches: a block that a launched computation still reads or writes is not
-// handed out before its fence has passed, whoever stops waiting. A fence passes when its signal says so,
-// never by time. A signal that is destroyed without a word leaves its fence unpassed for ever, and the block
+// handed out before its fence has passed, even when the caller stops waiting. A fence passes when its signal
+// says so, never by time. A signal that is destroyed unused leaves its fence unpassed for ever, and the block
 // in quarantine, counted.
 //
-// Thread safety: thread-safe. Callbacks run on the signalling thread, outside every lock.
+// A block may be registered only when its KV has been computed or copied. Every way to a CompleteBlock takes
+// a KvReady or creates it: InflightBlock::compute_done() creates it from a fence that has passed, a transfer
+// creates it from its completion, and a caller who knows by other means vouches for it by name.
+//
+// Thread safety: Fence and FenceSignal are thread-safe, KvReady is an immutable value. Callbacks run on the
+//                signalling thread, outside every lock.
+// Complexity:    passed() is one load. create() allocates, on_passed() may.
 #pragma once
 
 #include <functional>
@@ -53,6 +60,15 @@ class FenceSignal {
   explicit FenceSignal(std::shared_ptr<Fence::State> state) : state_(std::move(state)) {}
   void abandon() noexcept;
   std::shared_ptr<Fence::State> state_;
+};
+
+class KvReady {
+ public:
+  // "I, the caller, vouch that the KV of this block is complete in its memory."
+  static constexpr KvReady asserted_by_caller() noexcept { return KvReady(); }
+
+ private:
+  constexpr KvReady() = default;
 };
 
 }  // namespace ashlar::block

@@ -1,34 +1,38 @@
 // ImmutableBlock: one shared reference to a registered block. State: Registered.
 //
 //   copy                  one more reference
-//   last drop             primary -> the inactive pool (or the reset pool, see set_reset_on_release); where
-//                         there is a
-//                                    duplicate, that becomes the primary, and this block goes to the reset
-//                                    pool
-//                         duplicate -> the reset pool
+//   last drop             a primary goes to the inactive pool (or to the reset pool, set_reset_on_release());
+//                         if it has a duplicate, that becomes the primary and this block goes to the reset
+//                         pool. A duplicate goes to the reset pool.
 //   downgrade()           -> WeakBlock, which does not keep the block
 //   pin(ttl)              keeps the block from eviction for a while after the last drop
-//   release_after(fence)  gives this reference up when the fence passes
+//   release_after(fence)  drops this reference when the fence passes
 //
 // A block table reads its ids from these guards: under DuplicatePolicy::kReject the guard names the block
-// that is really there, which may be another than the one that was registered.
+// that is kept, which may be another than the one that was registered.
+//
+// WeakBlock: remembers a registered block without keeping it. upgrade() finds the block in use, revives it
+// from the inactive pool, finds another block of the same hash, or finds nothing. It does not count as a use:
+// it adds to no frequency and runs no touch callback. It is safe after the manager is gone.
 //
 // Thread safety: thread-compatible; different guards of one block may be used by different threads at once.
-// Size: 16 bytes. Copy and drop take no lock unless the drop is the last.
+// Complexity:    O(1). Copy, drop and upgrade() take no lock while the block stays in use. Size of an
+//                ImmutableBlock: 16 bytes.
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <utility>
 
 #include "ashlar/base/result.h"
-#include "ashlar/block/block_id.h"
-#include "ashlar/block/detail/registered.h"
+#include "ashlar/block/block_identity.h"
 #include "ashlar/block/detail/slot_ref.h"
+#include "ashlar/block/detail/store_calls.h"
 #include "ashlar/block/fence.h"
 #include "ashlar/block/pin.h"
 #include "ashlar/block/registration_handle.h"
-#include "ashlar/events/tier.h"
+#include "ashlar/block/tier.h"
 #include "ashlar/tokens/sequence_hash.h"
 
 namespace ashlar::block {
@@ -55,7 +59,7 @@ class [[nodiscard]] ImmutableBlock {
   // References to this very block now. A hint under concurrency.
   std::uint32_t use_count() const noexcept { return detail::use_count_of(slot_.get()); }
   // True while another block is the primary of this hash: with kAllow, the one that was registered last. When
-  // nobody refers to that one any more, this block may become the primary again.
+  // that one has no references any more, this block may become the primary again.
   bool is_duplicate() const noexcept { return detail::is_duplicate(slot_.get()); }
 
   // Whether the last drop resets the block instead of caching it. Stays with the block while it is
@@ -67,7 +71,7 @@ class [[nodiscard]] ImmutableBlock {
   // ignore it. Stays with the block while it is registered, the last writer wins. Errors: kInvalidArgument
   // for the priority.
   Result<void> set_retention(const BlockRetention& retention) {
-    if (auto valid = retention.validate(); !valid) return valid;
+    ASHLAR_RETURN_IF_ERROR(retention.validate());
     detail::set_retention(slot_.get(), retention);
     return {};
   }
@@ -76,9 +80,7 @@ class [[nodiscard]] ImmutableBlock {
   // A duplicate is not cached: its pin keeps the primary of its hash.
   // Errors: kInvalidArgument for a ttl that is not positive; kCapacity when the manager's pin table is full.
   [[nodiscard]] Result<Pin> pin(Clock::Duration ttl) const {
-    auto pinned = detail::pin(slot_.get(), ttl);
-    if (!pinned) return std::move(pinned).error();
-    return Pin(*std::move(pinned));
+    return detail::pin(slot_.get(), ttl).transform([](detail::PinRef pin) { return Pin(std::move(pin)); });
   }
   // For work in flight that still reads the block: the reference lives until the fence passes. Without memory
   // for that it throws std::bad_alloc, and this guard keeps the reference.
@@ -107,6 +109,28 @@ void ImmutableBlock<Tier>::release(std::span<ImmutableBlock> blocks) noexcept {
   }
 }
 
-}  // namespace ashlar::block
+template <events::Tier Tier>
+class WeakBlock {
+ public:
+  // Remembers nothing; upgrade() finds nothing.
+  WeakBlock() = default;
 
-#include "ashlar/block/weak_block.h"  // completes downgrade()
+  tokens::SequenceHash sequence_hash() const noexcept { return weak_.hash; }
+  [[nodiscard]] std::optional<ImmutableBlock<Tier>> upgrade() const {
+    if (const auto slot = detail::upgrade(weak_)) return ImmutableBlock<Tier>(detail::SharedSlot(*slot));
+    return std::nullopt;
+  }
+
+ private:
+  friend class ImmutableBlock<Tier>;
+  explicit WeakBlock(detail::WeakSlot weak) : weak_(std::move(weak)) {}
+
+  detail::WeakSlot weak_;
+};
+
+template <events::Tier Tier>
+WeakBlock<Tier> ImmutableBlock<Tier>::downgrade() const {
+  return WeakBlock<Tier>(detail::downgrade(slot_.get()));
+}
+
+}  // namespace ashlar::block

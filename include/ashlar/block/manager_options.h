@@ -1,4 +1,11 @@
-// ManagerOptions: everything a BlockManager is made of, and the small types of its interface.
+// ManagerOptions: everything a BlockManager is made of, and the small types of its interface: policies,
+// watermarks, the status of its pools, refusals and counters.
+//
+// BlockManager<Tier>::builder() is a face over the same options.
+//
+// Thread safety: ManagerOptions is thread-compatible; the other types are immutable values. PressureCallback
+//                says where it runs.
+// Complexity:    copying options copies functions and shared pointers; nothing here is on a hot path.
 #pragma once
 
 #include <array>
@@ -12,7 +19,6 @@
 #include "ashlar/base/clock.h"
 #include "ashlar/base/result.h"
 #include "ashlar/block/block_registry.h"
-#include "ashlar/block/block_state.h"
 #include "ashlar/block/eviction.h"
 #include "ashlar/block/reset_allocator.h"
 #include "ashlar/events/access_sampler.h"
@@ -23,8 +29,8 @@ namespace ashlar::block {
 // What happens when a block is registered whose hash has a block already.
 enum class DuplicatePolicy : std::uint8_t {
   // The candidate keeps its own id and becomes what the hash finds. The first block stays for those who refer
-  // to it, as a duplicate, and is reset when nobody does. So a hash has several blocks only while several are
-  // in use; or while the first is pinned or held, which keeps its place for it.
+  // to it, as a duplicate, and is reset with the last reference. So a hash has several blocks only while
+  // several are in use; or while the first is pinned or held, which keeps its place for it.
   kAllow,
   // The caller gets the first; the candidate is reset. A sequence that registers before it has computed
   // (RegisterBlocks::kAtOnce) keeps its own block, as with kAllow: it is never given one that another still
@@ -35,6 +41,7 @@ enum class DuplicatePolicy : std::uint8_t {
 // How full the pool is, with hysteresis between the two watermarks.
 enum class Pressure : std::uint8_t { kNormal, kLow };
 
+// Bounds on the available blocks. Requires low <= high <= block_count; low = 0 turns pressure off.
 struct Watermarks {
   std::size_t low = 0;   // pressure starts when fewer blocks are available
   std::size_t high = 0;  // and ends when at least so many are
@@ -46,6 +53,7 @@ struct Watermarks {
 // interrupts.
 using PressureCallback = std::function<void(Pressure, std::size_t available)>;
 
+// block_count and registry have no default. The registry is shared by the managers of all tiers.
 struct ManagerOptions {
   std::uint32_t block_count = 0;
   std::uint32_t block_size = 16;  // tokens
@@ -68,12 +76,13 @@ struct ManagerOptions {
 };
 
 // Where all blocks of a manager are. The numbers belong to one moment.
+// Invariant: the pools and owners add up to total.
 struct PoolStatus {
   std::size_t total = 0;
   std::size_t reset = 0;            // empty, free
-  std::size_t inactive = 0;         // registered, nobody refers to them, evictable
-  std::size_t pinned_inactive = 0;  // registered, nobody refers to them, pinned
-  std::size_t held_inactive = 0;    // registered, nobody refers to them, held by those who copy them
+  std::size_t inactive = 0;         // registered, without references, evictable
+  std::size_t pinned_inactive = 0;  // registered, without references, pinned
+  std::size_t held_inactive = 0;    // registered, without references, held for a copy
   std::size_t active = 0;           // registered and in use: primaries and duplicates
   std::size_t owned = 0;            // in the hands of unique guards
   std::size_t quarantined = 0;      // dropped in flight, waiting for their fence
@@ -97,9 +106,10 @@ struct [[nodiscard]] AllocationRefusal {
   PoolStatus status;
 
   Error to_error() const;
+  std::string to_string() const { return to_error().to_string(); }
 };
 
-// Counters of a manager. Exact when the manager is quiet.
+// Counters of a manager since it was made. They only grow; exact when no other thread uses the manager.
 struct ManagerCounters {
   std::uint64_t allocations = 0;             // blocks handed out
   std::uint64_t allocations_from_reset = 0;  // of these, taken from the reset pool

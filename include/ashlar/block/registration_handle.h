@@ -3,8 +3,12 @@
 // While a handle or a registered block of any manager refers to a hash, the hash has one entry: attachments,
 // touch callbacks and presence live there. The entry vanishes with the last of them, on the spot.
 //
+// A handle keeps the entry, not a block: has_block() says where blocks of the hash are now.
+//
 // Thread safety: thread-safe for const members; assignment is thread-compatible.
-// Complexity:    O(1); presence reads take no lock.
+// Complexity:    O(1); presence reads take no lock. Copying counts one reference.
+// Invariant:     handles of one registry that compare equal are of one hash. A moved-from handle may only be
+//                assigned or destroyed.
 #pragma once
 
 #include <functional>
@@ -14,7 +18,7 @@
 #include <utility>
 
 #include "ashlar/block/attachments.h"
-#include "ashlar/events/tier.h"
+#include "ashlar/block/tier.h"
 #include "ashlar/tokens/sequence_hash.h"
 
 namespace ashlar::block {
@@ -46,6 +50,7 @@ class RegistrationHandle {
   Result<void> attach(T value) const {
     return detail::attach<T, false>(*entry_, std::move(value));
   }
+  // The attachments of type T, which may be empty. They keep the values alive, not the entry.
   template <class T>
   TypedAttachments<T> get() const {
     return TypedAttachments<T>(detail::find_attachment(*entry_, typeid(T), nullptr));
@@ -58,6 +63,7 @@ class RegistrationHandle {
     return has_block(events::kTierId<Tier>);
   }
   bool has_block(events::TierId tier) const noexcept;
+  // Whether any of these tiers has one.
   bool has_any_block(std::span<const events::TierId> tiers) const noexcept;
   bool has_any_block(std::initializer_list<events::TierId> tiers) const noexcept {
     return has_any_block(std::span(tiers.begin(), tiers.size()));

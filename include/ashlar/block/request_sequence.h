@@ -42,10 +42,9 @@
 
 #include "ashlar/base/check.h"
 #include "ashlar/base/result.h"
-#include "ashlar/block/block_id.h"
+#include "ashlar/block/block_identity.h"
 #include "ashlar/block/block_manager.h"
 #include "ashlar/block/block_retention.h"
-#include "ashlar/block/cache_group.h"
 #include "ashlar/block/fence.h"
 #include "ashlar/block/sequence_error.h"
 #include "ashlar/tokens/multimodal_run.h"
@@ -64,6 +63,30 @@ enum class RequestState : std::uint8_t {
   kReleased,
 };
 std::string_view to_string(RequestState state) noexcept;
+
+// Layers of a model that keep their KV in the same way. Models with one kind of attention have one group.
+//
+// Each group of a request has a block table of its own; all take their blocks from one pool and have one
+// block size. A group's blocks are named by the sequence hash as SequenceHash::in_group() gives it, so equal
+// tokens of two groups never meet; group 0 has the plain name.
+struct CacheGroup {
+  // How many tokens a token looks back at, itself included. Nothing: all of them.
+  std::optional<std::uint32_t> window;
+
+  static constexpr CacheGroup full_attention() noexcept { return {}; }
+  static constexpr CacheGroup sliding_window(std::uint32_t tokens) noexcept { return {tokens}; }
+
+  // Leading tokens outside the window when `computed` tokens have their KV.
+  std::size_t tokens_outside(std::size_t computed) const noexcept {
+    return !window || computed + 1 <= *window ? 0 : computed + 1 - *window;
+  }
+  // How many blocks before a prefix of `blocks` blocks a hit of that length needs.
+  std::size_t blocks_needed(std::size_t blocks, std::uint32_t block_size) const noexcept {
+    return blocks - tokens_outside(blocks * block_size) / block_size;
+  }
+
+  friend bool operator==(const CacheGroup&, const CacheGroup&) = default;
+};
 
 struct RequestOptions {
   tokens::SequenceHasher hasher{};            // scheme and salt
@@ -193,8 +216,8 @@ class [[nodiscard]] RequestSequence {
   std::size_t group_count() const noexcept { return Calls::group_count(core()); }
   // The blocks of a group in order; kNoBlock for those outside its window. Requires: group < group_count().
   std::span<const BlockId> block_table(std::size_t group = 0) const { return Calls::table(core(), group); }
-  // The names of all full blocks, in group 0. Those that nobody needed so far are computed now: not for two
-  // threads at once.
+  // The names of all full blocks, in group 0. Computes those that were not needed before: not for two threads
+  // at once.
   std::span<const tokens::SequenceHash> sequence_hashes() const { return Calls::hashes(core()); }
 
   // The copies that the scheduled step needs first.

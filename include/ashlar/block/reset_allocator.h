@@ -1,7 +1,11 @@
-// ResetAllocator: the order in which empty blocks are handed out. Pluggable; the default is first in, first
-// out.
+// ResetAllocator: the order in which empty blocks are handed out. Users may bring their own, by
+// BlockManagerBuilder::reset_allocator(); the default is first in, first out.
 //
-// Thread safety: confined; the store calls it under its own lock. Nothing allocates after construction.
+// Thread safety: confined; the store calls it under its own lock.
+// Complexity:    O(1) per block. Nothing may allocate after construction: the store calls push() where it
+//                cannot undo anything.
+// Invariant:     holds each empty block of the pool once; size() is what an allocation can get without
+//                evicting.
 #pragma once
 
 #include <cstddef>
@@ -11,7 +15,7 @@
 #include <span>
 #include <vector>
 
-#include "ashlar/block/block_id.h"
+#include "ashlar/block/block_identity.h"
 
 namespace ashlar::block {
 

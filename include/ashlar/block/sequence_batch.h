@@ -6,6 +6,9 @@
 //   … compute …
 //   batch.apply_decode(tokens);             // one token per request, in the order of add()
 //
+// A step is refused as a whole: BatchError names the first request that refused it. add() does not check: a
+// request of another manager is refused by the next step.
+//
 // Thread safety: thread-compatible. The requests must outlive their place in the batch.
 // Complexity:    O(requests); nothing allocates from the heap once a batch has had as many requests before
 //                and the requests have max_tokens.
@@ -15,6 +18,7 @@
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "ashlar/base/result.h"
@@ -28,8 +32,11 @@ namespace ashlar::block {
 struct [[nodiscard]] BatchError {
   std::size_t index;
   SequenceError error;
+
+  std::string to_string() const { return "request " + std::to_string(index) + ": " + error.to_string(); }
 };
 
+// What scheduling a step of all requests took together.
 struct BatchPlan {
   std::size_t new_blocks = 0;
   std::size_t copies = 0;  // the copies themselves: RequestSequence::copies()
@@ -40,7 +47,7 @@ class UntypedBatch {
  public:
   void clear() noexcept {
     requests_.clear();
-    foreign_.reset();
+    other_manager_.reset();
   }
   void add(UntypedRequest* request);
   std::size_t size() const noexcept { return requests_.size(); }
@@ -53,20 +60,20 @@ class UntypedBatch {
   void release() noexcept;
 
  private:
-  // The first request that is not of the first one's manager, if any.
-  std::optional<BatchError> why_foreign() const;
+  // Errors: kOtherManager, for the first request that is not of the first one's manager.
+  Result<void, BatchError> check_managers() const;
   template <class TokensOf>
   Result<BatchPlan, BatchError> place_crossing(RequestState state, TokensOf&& tokens_of);
   // The first `count` requests are idle again.
   void unschedule(std::size_t count) noexcept;
-  template <class WhyNot>
-  std::optional<BatchError> begin_apply(RequestState state, WhyNot&& why_not);
+  template <class MayApply>
+  Result<void, BatchError> begin_apply(RequestState state, MayApply&& may_apply);
   template <class Advance, class Retreat>
   Result<StepOutcome, BatchError> apply(RequestState state, Advance&& advance, Retreat&& retreat);
   BatchError out_of_memory(std::size_t request) const;
 
   std::vector<UntypedRequest*> requests_;
-  std::optional<std::size_t> foreign_;
+  std::optional<std::size_t> other_manager_;
   // Kept from step to step for their memory.
   std::vector<std::uint32_t> crossing_;  // requests that need a block, or fill one
   std::vector<std::size_t> wanted_;      // blocks for each of these
@@ -77,11 +84,12 @@ class UntypedBatch {
 template <events::Tier Tier>
 class SequenceBatch {
  public:
+  // Takes all requests out and keeps the memory. Their steps stay scheduled.
   void clear() noexcept { core_.clear(); }
   void add(RequestSequence<Tier>& request) { core_.add(&request.core()); }
   std::size_t size() const noexcept { return core_.size(); }
 
-  // Errors: those of RequestSequence, for the first request refused; kForeign for requests of different
+  // Errors: those of RequestSequence, for the first request refused; kOtherManager for requests of different
   // managers; kNoRoom when there is not enough for all; kOutOfMemory, named at request 0. A refused batch has
   // changed nothing.
   Result<BatchPlan, BatchError> schedule_decode() { return core_.schedule_decode(); }

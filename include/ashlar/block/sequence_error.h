@@ -1,14 +1,22 @@
-// SequenceError: why a step of a sequence was refused. Whatever was refused has changed nothing.
+// SequenceError: why a step of a sequence was refused.
+//
+// A refused step has changed nothing: the sequence has the tokens, blocks and state it had before. With
+// kNoRoom the caller may preempt another sequence and try again; kOutOfMemory says the same of the process.
+// The other reasons mean that the call does not fit the sequence, and trying again cannot help.
+//
+// to_error() gives the sentence for people; to_string() the same as one line, which Result::value() prints.
 //
 // Thread safety: immutable value.
+// Complexity:    to_error() allocates its text; making a SequenceError does not.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <string_view>
 
-#include "ashlar/base/error.h"
+#include "ashlar/base/result.h"
 #include "ashlar/block/manager_options.h"
 
 namespace ashlar::block {
@@ -24,7 +32,7 @@ struct [[nodiscard]] SequenceError {
     kTooManyAccepted,    // more tokens than were scheduled, or none
     kTooLong,            // the limit of the sequence, max_tokens, would be passed
     kNoRoom,             // the manager has not enough blocks; `refusal` says why
-    kForeign,            // the sequence belongs to another manager
+    kOtherManager,       // the sequence belongs to another manager
     kOutOfMemory,        // the process has no memory for the step
   };
   Reason reason;
@@ -34,6 +42,7 @@ struct [[nodiscard]] SequenceError {
   std::optional<AllocationRefusal> refusal;  // with kNoRoom
 
   Error to_error() const;
+  std::string to_string() const { return to_error().to_string(); }
 };
 
 std::string_view to_string(SequenceError::Reason reason) noexcept;

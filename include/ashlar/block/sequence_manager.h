@@ -10,8 +10,8 @@
 //   sequences.may_append(*sequence);             // a block for it, if one is needed
 //   sequences.deallocate(*sequence);             // the last block first
 //
-// A hit never covers the last token of a sequence: somebody must compute it to get logits, so the last full
-// block of a prompt that ends on a block boundary is computed again (reuse_last_token allows it). Prefix
+// A hit never covers the last token of a sequence: the engine must compute it to get logits, so the last full
+// block of a prompt that ends on a block boundary is computed again, unless reuse_last_token is set. Prefix
 // digests are compared on every hit: a block that is found has the sequence's tokens from position 0 on.
 // RequestSequence (request_sequence.h) is the large interface: chunks, speculation, forks, preemption.
 //
@@ -30,7 +30,7 @@
 
 #include "ashlar/base/check.h"
 #include "ashlar/base/result.h"
-#include "ashlar/block/block_id.h"
+#include "ashlar/block/block_identity.h"
 #include "ashlar/block/block_manager.h"
 #include "ashlar/block/sequence_error.h"
 #include "ashlar/tokens/sequence_hash.h"
@@ -44,7 +44,7 @@ enum class RegisterBlocks : std::uint8_t {
   // When computed() says that their KV exists.
   kWhenComputed,
   // When they are handed out, or filled by may_append(). With this option the caller vouches that the KV of a
-  // block is written before anybody reads it, as in an engine that runs each step to its end before the next
+  // block is written before it is read, as in an engine that runs each step to its end before the next
   // begins. A sequence keeps the blocks that it still has to compute, under either DuplicatePolicy: one whose
   // hash has a block becomes its duplicate, or takes its place.
   kAtOnce,
@@ -75,10 +75,10 @@ class UntypedSequenceManager {
   UntypedSequenceManager(std::shared_ptr<BlockStore> store, SequenceManagerOptions options);
   Result<UntypedSequencePtr> make(std::vector<tokens::Token> tokens,
                                   std::vector<tokens::SequenceHash> hashes) const;
-  std::optional<AllocationRefusal> why_not_allocate(UntypedSequence& sequence) const;
+  Result<void, AllocationRefusal> can_allocate(UntypedSequence& sequence) const;
   Result<std::size_t, SequenceError> allocate(UntypedSequence& sequence) const;
   Result<void, SequenceError> deallocate(UntypedSequence& sequence) const;
-  std::optional<AllocationRefusal> why_not_append(const UntypedSequence& sequence) const;
+  Result<void, AllocationRefusal> can_append(const UntypedSequence& sequence) const;
   Result<AppendOutcome, SequenceError> may_append(UntypedSequence& sequence) const;
   Result<std::size_t, SequenceError> computed(UntypedSequence& sequence, std::size_t tokens) const;
 
@@ -149,7 +149,7 @@ class SequenceManager {
   Result<Sequence<Tier>> make_sequence(std::vector<tokens::Token> tokens) const {
     return make_sequence(std::move(tokens), {});
   }
-  // With the names of its first full blocks, which are trusted; the rest, and all prefix digests, are
+  // With the names of its first full blocks, which are trusted. Other names, and all prefix digests, are
   // computed when they are needed.
   Result<Sequence<Tier>> make_sequence(std::vector<tokens::Token> tokens,
                                        std::vector<tokens::SequenceHash> hashes) const {
@@ -158,12 +158,11 @@ class SequenceManager {
     return Sequence<Tier>(*std::move(core));
   }
 
-  // Requires: the sequence is of this manager. Names that nobody needed so far are computed: not for two
-  // threads at once. Whether allocate() would find room now. Blocks that others use already cost nothing;
-  // cached ones that nobody uses cost their place.
-  bool can_allocate(const Sequence<Tier>& sequence) const { return !why_not_allocate(sequence); }
-  std::optional<AllocationRefusal> why_not_allocate(const Sequence<Tier>& sequence) const {
-    return core_.why_not_allocate(sequence.core());
+  // Whether allocate() would find room now, or why it would be refused. Blocks in use cost nothing; cached
+  // blocks that are not in use cost their place. Computes names that were not needed before: not for two
+  // threads at once. Requires: the sequence belongs to this manager.
+  Result<void, AllocationRefusal> can_allocate(const Sequence<Tier>& sequence) const {
+    return core_.can_allocate(sequence.core());
   }
   // Shares the cached prefix and takes blocks for the rest. Returns the cached tokens.
   // Errors: kWrongState when it has blocks; kNothingToCompute for an empty sequence; kNoRoom.
@@ -176,10 +175,9 @@ class SequenceManager {
     return core_.deallocate(sequence.core());
   }
 
-  // Whether may_append() would find room now for the tokens that have no block.
-  bool can_append(const Sequence<Tier>& sequence) const { return !why_not_append(sequence); }
-  std::optional<AllocationRefusal> why_not_append(const Sequence<Tier>& sequence) const {
-    return core_.why_not_append(sequence.core());
+  // Whether may_append() would find room now for the tokens that have no block, or why it would be refused.
+  Result<void, AllocationRefusal> can_append(const Sequence<Tier>& sequence) const {
+    return core_.can_append(sequence.core());
   }
   // Call it after append(). Three cases: the token begins a block, which is handed out; the token fills a
   // block, which is named (and registered, with RegisterBlocks::kAtOnce); or there is nothing to do. Errors:

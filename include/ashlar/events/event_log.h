@@ -14,10 +14,15 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 
-#include "ashlar/base/large_array.h"
 #include "ashlar/events/kv_event.h"
+
+namespace ashlar {
+template <class T>
+class LargeArray;
+}  // namespace ashlar
 
 namespace ashlar::events {
 
@@ -35,6 +40,7 @@ class EventLog {
  public:
   // Capacity is rounded up to a power of two, at least 2.
   explicit EventLog(std::size_t capacity = 1 << 16);
+  ~EventLog();
   EventLog(const EventLog&) = delete;
   EventLog& operator=(const EventLog&) = delete;
 
@@ -66,7 +72,7 @@ class EventLog {
 
   // Constant after construction.
   std::size_t mask_;
-  LargeArray<KvEvent> ring_;
+  std::unique_ptr<LargeArray<KvEvent>> ring_;
 
   // Written by the producer.
   alignas(64) std::atomic<std::uint64_t> head_{0};

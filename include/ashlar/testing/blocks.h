@@ -10,7 +10,7 @@
 #include "ashlar/base/check.h"
 #include "ashlar/block/block_list.h"
 #include "ashlar/block/block_manager.h"
-#include "ashlar/block/kv_ready.h"
+#include "ashlar/block/fence.h"
 #include "ashlar/events/tier.h"
 #include "ashlar/tokens/sequence_hash.h"
 #include "ashlar/tokens/token_block.h"

@@ -15,25 +15,19 @@
 #pragma once
 
 #include <cstddef>
-#include <functional>
-#include <map>
-#include <string>
+#include <memory>
 #include <string_view>
-#include <vector>
-
-#include "ashlar/base/interleaving.h"
-#include "ashlar/base/mutex.h"
 
 namespace ashlar::testing {
 
-class Interleaving final : private InterleavingHook {
+class Interleaving {
  public:
   // One call of pause_at().
   using Pause = std::size_t;
 
   Interleaving();
   // Lets every held thread go and waits until it has gone.
-  ~Interleaving() override;
+  ~Interleaving();
   Interleaving(const Interleaving&) = delete;
   Interleaving& operator=(const Interleaving&) = delete;
 
@@ -55,23 +49,8 @@ class Interleaving final : private InterleavingHook {
   void wait_until_passed(std::string_view point, std::size_t passes);
 
  private:
-  struct PauseState {
-    std::string point;
-    std::size_t left;  // passes until it holds; 0 when it has
-    bool held = false;
-    bool ended = false;
-  };
-
-  void at(const char* point) override;
-  bool is_held_locked(std::string_view point) const ASHLAR_REQUIRES(mu_);
-  template <class Condition>
-  void wait_locked(const char* for_what, std::string_view point, Condition&& met) ASHLAR_REQUIRES(mu_);
-
-  mutable Mutex mu_;
-  CondVar changed_;
-  std::vector<PauseState> pauses_ ASHLAR_GUARDED_BY(mu_);
-  std::map<std::string, std::size_t, std::less<>> passes_ ASHLAR_GUARDED_BY(mu_);
-  std::size_t inside_ ASHLAR_GUARDED_BY(mu_) = 0;
+  class Hook;
+  std::unique_ptr<Hook> hook_;
 };
 
 }  // namespace ashlar::testing

@@ -29,7 +29,7 @@
 #include <utility>
 #include <vector>
 
-#include "ashlar/base/metric_registry.h"
+#include "ashlar/base/metrics.h"
 #include "ashlar/base/result.h"
 #include "ashlar/block/block_manager.h"
 #include "ashlar/events/event_log.h"

@@ -19,7 +19,7 @@
 
 #include "ashlar/base/clock.h"
 #include "ashlar/base/result.h"
-#include "ashlar/block/block_id.h"
+#include "ashlar/block/block_identity.h"
 #include "ashlar/block/block_list.h"
 #include "ashlar/block/immutable_block.h"
 #include "ashlar/events/tier.h"

@@ -22,7 +22,7 @@
 
 namespace ashlar::tokens {
 
-// What a namespace is made of.
+// What a namespace is made of. Two caches whose fields differ in anything never share bytes.
 struct NamespaceFields {
   std::string_view model;
   std::string_view dtype;

@@ -121,6 +121,8 @@ class SequenceHash {
   std::uint64_t lo_ = 0;
 };
 
+static_assert(sizeof(SequenceHash) == 16, "names are kept by the million, and travel as 16 bytes");
+
 std::ostream& operator<<(std::ostream& out, const SequenceHash& hash);
 
 }  // namespace ashlar::tokens

@@ -18,7 +18,6 @@
 #include "ashlar/tokens/hash_scheme.h"
 #include "ashlar/tokens/multimodal_run.h"
 #include "ashlar/tokens/prefix_digest.h"
-#include "ashlar/tokens/prefix_key.h"
 #include "ashlar/tokens/salt.h"
 #include "ashlar/tokens/sequence_hash.h"
 #include "ashlar/tokens/token.h"

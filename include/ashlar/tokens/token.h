@@ -1,4 +1,5 @@
-// Token: one vocabulary id. LocalHash: the content of one block of tokens, whatever came before it.
+// Token: one vocabulary id. LocalHash: the content of one block of tokens, whatever came before it: what a
+// router sends in a query. A block with its place in a sequence is a SequenceHash.
 //
 // Thread safety: immutable values.
 #pragma once
@@ -16,7 +17,8 @@ namespace ashlar::tokens {
 using Token = StrongId<struct TokenTag, std::uint32_t>;
 using LocalHash = StrongId<struct LocalHashTag, std::uint64_t>;
 
-static_assert(sizeof(Token) == sizeof(std::uint32_t) && std::is_trivially_copyable_v<Token>);
+static_assert(sizeof(Token) == sizeof(std::uint32_t) && std::is_trivially_copyable_v<Token>,
+              "tokens are hashed as the bytes of their numbers");
 
 // Block sizes are counted in tokens.
 inline constexpr std::uint32_t kMinBlockSize = 1;

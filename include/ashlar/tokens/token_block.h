@@ -1,7 +1,10 @@
-// TokenBlock: a full block of tokens with its hashes. Made by TokenSequence and PartialTokenBlock, never by
-// hand.
+// TokenBlock: a full block of tokens with its hashes. Made by TokenSequence and PartialTokenBlock alone, so
+// its hashes are always those of its tokens.
 //
 // Thread safety: immutable.
+// Complexity:    every function is O(1); a copy copies the tokens.
+// Invariant:     sequence_hash() and prefix_digest() cover all tokens from position 0 to the end of this
+//                block.
 #pragma once
 
 #include <cstdint>
@@ -20,10 +23,12 @@ class TokenBlock {
  public:
   std::span<const Token> tokens() const noexcept { return tokens_; }
   std::uint32_t block_size() const noexcept { return static_cast<std::uint32_t>(tokens_.size()); }
+  // Of these tokens alone.
   LocalHash local_hash() const noexcept { return local_; }
   const SequenceHash& sequence_hash() const noexcept { return hash_; }
   // Of all tokens from the start of the sequence to the end of this block; always known.
   const PrefixDigest& prefix_digest() const noexcept { return prefix_; }
+  // Index of the block in its sequence.
   std::uint32_t position() const noexcept { return hash_.position(); }
   // The block before this one in its sequence; nothing at position 0.
   std::optional<SequenceHash> parent() const noexcept {

@@ -29,7 +29,6 @@
 #include "ashlar/base/result.h"
 #include "ashlar/base/storage_kind.h"
 #include "ashlar/block/fence.h"
-#include "ashlar/block/kv_ready.h"
 #include "ashlar/transfer/transfer_plan.h"
 
 namespace ashlar::transfer {

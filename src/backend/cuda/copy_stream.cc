@@ -3,8 +3,8 @@
 #include <utility>
 
 #include "ashlar/base/check.h"
-#include "ashlar/base/interleaving.h"
 #include "backend/cuda/cuda_error.h"
+#include "base/interleaving.h"
 #include "base/start_thread.h"
 
 namespace ashlar::backend::cuda {

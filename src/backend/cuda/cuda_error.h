@@ -5,7 +5,7 @@
 
 #include <cuda_runtime_api.h>
 
-#include "ashlar/base/error.h"
+#include "ashlar/base/result.h"
 
 namespace ashlar::backend::cuda {
 

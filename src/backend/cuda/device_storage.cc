@@ -3,8 +3,8 @@
 #include <bit>
 
 #include "ashlar/backend/cuda/device.h"
-#include "ashlar/base/checked_math.h"
 #include "backend/cuda/cuda_error.h"
+#include "base/checked_math.h"
 
 namespace ashlar::backend::cuda {
 namespace {

@@ -4,10 +4,10 @@
 #include <utility>
 
 #include "ashlar/base/check.h"
-#include "ashlar/base/interleaving.h"
 #include "ashlar/transfer/copy_plan.h"
 #include "backend/cuda/copy_kernel.h"
 #include "backend/cuda/cuda_error.h"
+#include "base/interleaving.h"
 #include "base/start_thread.h"
 
 namespace ashlar::backend::cuda {

@@ -5,7 +5,7 @@
 
 #include <nats/nats.h>
 
-#include "ashlar/base/error.h"
+#include "ashlar/base/result.h"
 
 namespace ashlar::backend::nats {
 

@@ -1,4 +1,7 @@
-#include "ashlar/block/block_facts.h"
+#include <vector>
+
+#include "ashlar/block/eviction.h"
+#include "base/large_array.h"
 
 namespace ashlar::block {
 namespace {
@@ -31,21 +34,38 @@ BlockRetention unpack(std::uint64_t word) noexcept {
 
 }  // namespace
 
+struct BlockFacts::Columns {
+  LargeArray<std::atomic<std::uint64_t>> retentions;
+  LargeArray<std::atomic<std::uint8_t>> hits;
+  std::vector<std::uint64_t> acquired;
+  std::vector<std::optional<tokens::SequenceHash>> parents;
+};
+
+BlockFacts::BlockFacts(std::uint32_t block_count)
+    : block_count_(block_count), columns_(std::make_unique<Columns>()) {}
+BlockFacts::~BlockFacts() = default;
+
 void BlockFacts::keep_retentions() {
   keeps_any_ = true;
-  if (retentions_.empty()) retentions_ = LargeArray<std::atomic<std::uint64_t>>(block_count_);
+  if (retentions_ != nullptr || block_count_ == 0) return;
+  columns_->retentions = LargeArray<std::atomic<std::uint64_t>>(block_count_);
+  retentions_ = &columns_->retentions[0];
 }
 void BlockFacts::keep_hits() {
   keeps_any_ = true;
-  if (hits_.empty()) hits_ = LargeArray<std::atomic<std::uint8_t>>(block_count_);
+  if (hits_ != nullptr || block_count_ == 0) return;
+  columns_->hits = LargeArray<std::atomic<std::uint8_t>>(block_count_);
+  hits_ = &columns_->hits[0];
 }
 void BlockFacts::keep_acquisitions() {
   keeps_any_ = true;
-  acquired_.resize(block_count_, 0);
+  columns_->acquired.resize(block_count_, 0);
+  acquired_ = columns_->acquired.data();
 }
 void BlockFacts::keep_parents() {
   keeps_any_ = true;
-  parents_.resize(block_count_);
+  columns_->parents.resize(block_count_);
+  parents_ = columns_->parents.data();
 }
 
 // relaxed, here and below: a word that stands alone; what orders it is said in the header.
@@ -55,23 +75,23 @@ std::optional<BlockRetention> BlockFacts::retention(BlockId id) const noexcept {
 }
 
 void BlockFacts::set_retention(BlockId id, const BlockRetention& retention) noexcept {
-  if (!retentions_.empty()) retentions_[id.value()].store(pack(retention), std::memory_order_relaxed);
+  if (retentions_ != nullptr) retentions_[id.value()].store(pack(retention), std::memory_order_relaxed);
 }
 
 void BlockFacts::pass_on(BlockId from, BlockId to) noexcept {
-  if (!retentions_.empty()) {
+  if (retentions_ != nullptr) {
     retentions_[to.value()].store(retentions_[from.value()].load(std::memory_order_relaxed),
                                   std::memory_order_relaxed);
   }
-  if (!hits_.empty()) {
+  if (hits_ != nullptr) {
     hits_[to.value()].store(hits_[from.value()].load(std::memory_order_relaxed), std::memory_order_relaxed);
   }
 }
 
 void BlockFacts::forget(BlockId id) noexcept {
-  if (!retentions_.empty()) retentions_[id.value()].store(0, std::memory_order_relaxed);
-  if (!hits_.empty()) hits_[id.value()].store(0, std::memory_order_relaxed);
-  if (!parents_.empty()) parents_[id.value()].reset();
+  if (retentions_ != nullptr) retentions_[id.value()].store(0, std::memory_order_relaxed);
+  if (hits_ != nullptr) hits_[id.value()].store(0, std::memory_order_relaxed);
+  if (parents_ != nullptr) parents_[id.value()].reset();
   acquire(id);
 }
 

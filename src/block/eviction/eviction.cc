@@ -4,36 +4,68 @@
 #include <algorithm>
 #include <array>
 
-#include "ashlar/block/hash_map_backend.h"
-#include "ashlar/block/lineage_backend.h"
-#include "ashlar/block/lru_backend.h"
-#include "ashlar/block/multi_lru_backend.h"
-#include "ashlar/block/retention_backend.h"
+#include "ashlar/base/check.h"
+#include "ashlar/block/reuse_policy.h"
+#include "block/eviction/lineage_backend.h"
+#include "block/eviction/lru_backend.h"
+#include "block/eviction/multi_lru_backend.h"
+#include "block/eviction/retention_backend.h"
 
 namespace ashlar::block {
 namespace {
 
-struct Named {
+struct NamedBackend {
   std::string_view name;
   EvictionFactory (*factory)();
 };
 
 constexpr std::array kBackends = {
-    Named{"hashmap_fifo", [] { return hashmap_eviction(ReuseOrder::kFifo); }},
-    Named{"hashmap_lifo", [] { return hashmap_eviction(ReuseOrder::kLifo); }},
-    Named{"hashmap_lru", [] { return hashmap_eviction(ReuseOrder::kLru); }},
-    Named{"hashmap_priority", [] { return hashmap_eviction(ReuseOrder::kPriority); }},
-    Named{"lineage", [] { return eviction_of<LineageBackend>(LineageOrder::kOldestChainFirst); }},
-    Named{"lineage_round_robin", [] { return eviction_of<LineageBackend>(LineageOrder::kRoundRobin); }},
-    Named{"lru", [] { return eviction_of<LruBackend>(); }},
-    Named{"multi_lru", [] { return eviction_of<MultiLruBackend>(); }},
-    Named{"retention", [] { return eviction_of<RetentionBackend>(); }},
+    NamedBackend{"hashmap_fifo", [] { return hashmap_eviction(ReuseOrder::kFifo); }},
+    NamedBackend{"hashmap_lifo", [] { return hashmap_eviction(ReuseOrder::kLifo); }},
+    NamedBackend{"hashmap_lru", [] { return hashmap_eviction(ReuseOrder::kLru); }},
+    NamedBackend{"hashmap_priority", [] { return hashmap_eviction(ReuseOrder::kPriority); }},
+    NamedBackend{"lineage", [] { return lineage_eviction(LineageOrder::kOldestChainFirst); }},
+    NamedBackend{"lineage_round_robin", [] { return lineage_eviction(LineageOrder::kRoundRobin); }},
+    NamedBackend{"lru", lru_eviction},
+    NamedBackend{"multi_lru", [] { return multi_lru_eviction(); }},
+    NamedBackend{"retention", [] { return retention_eviction(); }},
 };
 
 }  // namespace
 
+EvictionFactory lru_eviction() {
+  return eviction_of<LruBackend>();
+}
+
+EvictionFactory hashmap_eviction(ReuseOrder order) {
+  switch (order) {
+    case ReuseOrder::kFifo:
+      return eviction_of<HashMapBackend<FifoReuse>>();
+    case ReuseOrder::kLifo:
+      return eviction_of<HashMapBackend<LifoReuse>>();
+    case ReuseOrder::kLru:
+      return eviction_of<HashMapBackend<LruReuse>>();
+    case ReuseOrder::kPriority:
+      return eviction_of<HashMapBackend<PriorityReuse>>();
+  }
+  ASHLAR_CHECK(false, "there is no reuse order %u", static_cast<unsigned>(order));
+  return {};
+}
+
+EvictionFactory multi_lru_eviction(const MultiLruThresholds& thresholds) {
+  return eviction_of<MultiLruBackend>(thresholds);
+}
+
+EvictionFactory retention_eviction(const RetentionOptions& options) {
+  return eviction_of<RetentionBackend>(options);
+}
+
+EvictionFactory lineage_eviction(LineageOrder order) {
+  return eviction_of<LineageBackend>(order);
+}
+
 Result<EvictionFactory> eviction_by_name(std::string_view name) {
-  for (const Named& backend : kBackends) {
+  for (const NamedBackend& backend : kBackends) {
     if (backend.name == name) return backend.factory();
   }
   std::string known;
@@ -45,7 +77,7 @@ Result<EvictionFactory> eviction_by_name(std::string_view name) {
 std::vector<std::string> eviction_names() {
   std::vector<std::string> names;
   names.reserve(kBackends.size());
-  for (const Named& backend : kBackends) names.emplace_back(backend.name);
+  for (const NamedBackend& backend : kBackends) names.emplace_back(backend.name);
   std::sort(names.begin(), names.end());
   return names;
 }

@@ -13,7 +13,7 @@
 // A removal changes one count, and only a count that falls to 0, or rises from it, moves blocks: those of one
 // family. Nothing is passed on along a chain, however long: the parent that became a leaf is an ordinary
 // candidate of the next pop().
-#include "ashlar/block/lineage_backend.h"
+#include "block/eviction/lineage_backend.h"
 
 #include <algorithm>
 #include <functional>

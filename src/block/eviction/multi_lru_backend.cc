@@ -1,6 +1,6 @@
-#include "ashlar/block/multi_lru_backend.h"
+#include "block/eviction/multi_lru_backend.h"
 
-#include "ashlar/block/tiny_lfu.h"
+#include "block/registry/tiny_lfu.h"
 
 namespace ashlar::block {
 

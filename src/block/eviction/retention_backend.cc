@@ -3,7 +3,7 @@
 // fading_, has the moments at which priorities change; catch_up() takes those that have come, gives the block
 // its worth of now and moves it from retained_ to normal_ where nothing is left. A block that is demoted
 // leaves fading_ and so stays at the default.
-#include "ashlar/block/retention_backend.h"
+#include "block/eviction/retention_backend.h"
 
 #include <cmath>
 #include <utility>

@@ -1,7 +1,7 @@
 #include "ashlar/block/block_registry.h"
 
 #include "ashlar/base/check.h"
-#include "ashlar/base/out_of_memory.h"
+#include "ashlar/base/result.h"
 #include "block/registry/registry_entries.h"
 
 namespace ashlar::block {

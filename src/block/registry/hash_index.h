@@ -20,8 +20,8 @@
 #include <cstdint>
 
 #include "ashlar/base/check.h"
-#include "ashlar/base/large_array.h"
-#include "ashlar/block/detail/slot_orders.h"
+#include "ashlar/block/detail/slot_ref.h"
+#include "base/large_array.h"
 
 namespace ashlar::block::detail {
 

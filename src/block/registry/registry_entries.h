@@ -33,12 +33,13 @@
 #include <vector>
 
 #include "ashlar/base/check.h"
-#include "ashlar/base/large_array.h"
 #include "ashlar/base/mutex.h"
 #include "ashlar/block/block_registry.h"
 #include "ashlar/block/registration_handle.h"
+#include "base/large_array.h"
 #include "block/registry/hash_index.h"
 #include "block/registry/hash_mix.h"
+#include "block/registry/tiny_lfu.h"
 
 namespace ashlar::block::detail {
 

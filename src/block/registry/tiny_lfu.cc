@@ -7,7 +7,7 @@
 // therefore ages a slice of the table, and every word has been visited when kPass epochs are over. The thread
 // whose touch begins the epoch does it, and advances the cursor only after the slice is aged: a thread that
 // stops in between leaves the slice to the next one.
-#include "ashlar/block/tiny_lfu.h"
+#include "block/registry/tiny_lfu.h"
 
 #include <algorithm>
 #include <array>

@@ -4,7 +4,7 @@
 #include <array>
 
 #include "ashlar/base/check.h"
-#include "ashlar/block/detail/slot_transitions.h"
+#include "ashlar/block/detail/store_calls.h"
 #include "block/sequence/thread_scratch.h"
 
 namespace ashlar::block::detail {
@@ -221,14 +221,14 @@ void BlockTables::place(std::size_t computed, std::size_t blocks, std::span<cons
 Result<std::size_t, AllocationRefusal> BlockTables::extend(std::size_t computed, std::size_t blocks) {
   const std::size_t count = wanted(computed, blocks);
   if (count == 0) return count;
-  if (count > store_->options().block_count) return *store_->why_not(count);
+  if (count > store_->options().block_count) return store_->can_allocate(count).error();
   make_room(computed, blocks);
   ThreadScratch<SlotRef> fresh;
   fresh->reserve(count);
-  auto refused = store_->allocate(count, nullptr, [&](std::size_t, std::span<const SlotRef> slots) {
+  auto taken = store_->allocate(count, nullptr, [&](std::size_t, std::span<const SlotRef> slots) {
     fresh->insert(fresh->end(), slots.begin(), slots.end());
   });
-  if (refused) return *std::move(refused);
+  if (!taken) return std::move(taken).error();
   place(computed, blocks, *fresh);
   return count;
 }
@@ -345,8 +345,8 @@ class BlockTables::Walk {
   std::size_t start_ = 0;  // number of the first block of list_[at_]
 };
 
-std::optional<Error> BlockTables::register_all(std::span<const Publication> publications, bool tentative,
-                                               OnTwin on_twin, Published& published) {
+Result<void> BlockTables::register_all(std::span<const Publication> publications, bool tentative,
+                                       OnTwin on_twin, Published& published) {
   std::size_t n = 0;
   for (const Publication& each : publications) n += each.count;
   Walk in(publications);
@@ -377,7 +377,7 @@ std::optional<Error> BlockTables::register_all(std::span<const Publication> publ
 BlockTables::Published BlockTables::publish(std::span<const Publication> publications, OnTwin on_twin) {
   Published published;
   if (publications.empty()) return published;
-  if (register_all(publications, /*tentative=*/true, on_twin, published)) {
+  if (!register_all(publications, /*tentative=*/true, on_twin, published)) {
     // One of them collides, and none is registered: one by one, then. A collision of one group ends the
     // blocks of all groups at the same place, since a hit needs them all.
     for (const Publication& each : publications) {
@@ -385,7 +385,7 @@ BlockTables::Published BlockTables::publish(std::span<const Publication> publica
       for (std::size_t i = each.from; i < std::min(each.from + each.count, end); ++i) {
         const Publication one{each.tables, each.group, i, 1};
         try {
-          if (register_all({&one, 1}, /*tentative=*/false, on_twin, published)) end = i;
+          if (!register_all({&one, 1}, /*tentative=*/false, on_twin, published)) end = i;
         } catch (const std::bad_alloc&) {
           uncollect(publications);
           return published;

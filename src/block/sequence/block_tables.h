@@ -15,8 +15,7 @@
 #include <span>
 #include <vector>
 
-#include "ashlar/block/block_id.h"
-#include "ashlar/block/cache_group.h"
+#include "ashlar/block/block_identity.h"
 #include "ashlar/block/detail/slot_ref.h"
 #include "ashlar/block/manager_options.h"
 #include "ashlar/block/request_sequence.h"
@@ -141,8 +140,8 @@ class BlockTables {
   void drop(Table& table, std::size_t from, std::size_t to) noexcept;
   // All or none. Returns the error of a collision.
   class Walk;
-  static std::optional<Error> register_all(std::span<const Publication> publications, bool tentative,
-                                           OnTwin on_twin, Published& published);
+  static Result<void> register_all(std::span<const Publication> publications, bool tentative, OnTwin on_twin,
+                                   Published& published);
   // Tells the eviction backend what entries [from, to) of a table are worth, where it wants to know.
   void set_worth(const Table& table, std::size_t from, std::size_t to) const;
   void clear() noexcept;

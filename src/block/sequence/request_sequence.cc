@@ -1,7 +1,7 @@
 #include <cstdint>
 #include <string>
 
-#include "ashlar/base/out_of_memory.h"
+#include "ashlar/base/result.h"
 #include "ashlar/block/request_sequence.h"
 #include "block/sequence/untyped_request.h"
 
@@ -116,11 +116,11 @@ Result<std::size_t, SequenceError> RequestCalls::match_prefix(UntypedRequest& co
 }
 
 Result<StepPlan, SequenceError> RequestCalls::schedule_prefill(UntypedRequest& core, std::size_t tokens) {
-  return core.schedule(core.why_not_prefill(tokens), RequestState::kPrefillScheduled, tokens);
+  return core.schedule(core.can_prefill(tokens), RequestState::kPrefillScheduled, tokens);
 }
 Result<StepOutcome, SequenceError> RequestCalls::apply_prefill(UntypedRequest& core,
                                                                std::optional<tokens::Token> next) {
-  if (auto refused = core.why_not_apply_prefill(next.has_value())) return *std::move(refused);
+  ASHLAR_RETURN_IF_ERROR(core.can_apply_prefill(next.has_value()));
   return core.apply(core.scheduled(),
                     next ? std::span<const tokens::Token>(&*next, 1) : std::span<const tokens::Token>());
 }
@@ -130,20 +130,20 @@ Result<StepPlan, SequenceError> RequestCalls::schedule_decode(UntypedRequest& co
     core.set_scheduled(RequestState::kDecodeScheduled, 1);
     return StepPlan{};
   }
-  return core.schedule(core.why_not_decode(), RequestState::kDecodeScheduled, 1);
+  return core.schedule(core.can_decode(), RequestState::kDecodeScheduled, 1);
 }
 Result<StepOutcome, SequenceError> RequestCalls::apply_decode(UntypedRequest& core, tokens::Token next) {
-  if (auto refused = core.why_not_apply_decode()) return *std::move(refused);
+  ASHLAR_RETURN_IF_ERROR(core.can_apply_decode());
   return core.apply_decode(next);
 }
 
 Result<StepPlan, SequenceError> RequestCalls::schedule_speculative(UntypedRequest& core, std::size_t drafts) {
-  return core.schedule(core.why_not_decode(), RequestState::kSpeculativeScheduled,
+  return core.schedule(core.can_decode(), RequestState::kSpeculativeScheduled,
                        drafts == SIZE_MAX ? drafts : drafts + 1);
 }
 Result<StepOutcome, SequenceError> RequestCalls::apply_speculative(UntypedRequest& core,
                                                                    std::span<const tokens::Token> accepted) {
-  if (auto refused = core.why_not_apply_speculative(accepted.size())) return *std::move(refused);
+  ASHLAR_RETURN_IF_ERROR(core.can_apply_speculative(accepted.size()));
   return core.apply(accepted.size(), accepted);
 }
 

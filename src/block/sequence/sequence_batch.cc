@@ -11,8 +11,8 @@ using Reason = SequenceError::Reason;
 
 void UntypedBatch::add(UntypedRequest* request) {
   requests_.push_back(request);
-  if (!foreign_ && &request->tables().store() != &requests_.front()->tables().store()) {
-    foreign_ = requests_.size() - 1;
+  if (!other_manager_ && &request->tables().store() != &requests_.front()->tables().store()) {
+    other_manager_ = requests_.size() - 1;
   }
 }
 
@@ -20,9 +20,9 @@ BatchError UntypedBatch::out_of_memory(std::size_t request) const {
   return BatchError{request, requests_[request]->refusal(Reason::kOutOfMemory)};
 }
 
-std::optional<BatchError> UntypedBatch::why_foreign() const {
-  if (!foreign_) return std::nullopt;
-  return BatchError{*foreign_, requests_[*foreign_]->refusal(Reason::kForeign)};
+Result<void, BatchError> UntypedBatch::check_managers() const {
+  if (!other_manager_) return {};
+  return BatchError{*other_manager_, requests_[*other_manager_]->refusal(Reason::kOtherManager)};
 }
 
 // Schedules the requests that crossing_ lists, over tokens_of(i) tokens each. All or none, also where there
@@ -40,17 +40,17 @@ Result<BatchPlan, BatchError> UntypedBatch::place_crossing(RequestState state, T
   }
   fresh_.clear();
   fresh_.reserve(plan.new_blocks);
-  std::optional<AllocationRefusal> refused =
+  Result<void, AllocationRefusal> taken =
       plan.new_blocks > store.options().block_count
-          ? store.why_not(plan.new_blocks)
+          ? store.can_allocate(plan.new_blocks)
           : store.allocate(plan.new_blocks, nullptr, [&](std::size_t, std::span<const SlotRef> slots) {
               fresh_.insert(fresh_.end(), slots.begin(), slots.end());
             });
-  if (refused) {
+  if (!taken) {
     const std::uint32_t first = crossing_.front();
     SequenceError error =
-        requests_[first]->refusal(Reason::kNoRoom, plan.new_blocks, refused->status.available());
-    error.refusal = std::move(refused);
+        requests_[first]->refusal(Reason::kNoRoom, plan.new_blocks, taken.error().status.available());
+    error.refusal = std::move(taken).error();
     error.state = to_string(RequestState::kIdle);  // which it is again when this is read
     return BatchError{first, std::move(error)};
   }
@@ -74,16 +74,16 @@ void UntypedBatch::unschedule(std::size_t count) noexcept {
 }
 
 Result<BatchPlan, BatchError> UntypedBatch::schedule_decode() {
-  if (auto foreign = why_foreign()) return *std::move(foreign);
+  ASHLAR_RETURN_IF_ERROR(check_managers());
   crossing_.clear();
   std::size_t scheduled = 0;
   try {
     for (; scheduled < requests_.size(); ++scheduled) {
       UntypedRequest& request = *requests_[scheduled];
       if (!request.decodes_in_place()) {
-        if (auto refused = request.why_not_decode()) {
+        if (auto allowed = request.can_decode(); !allowed) {
           unschedule(scheduled);
-          return BatchError{scheduled, *std::move(refused)};
+          return BatchError{scheduled, std::move(allowed).error()};
         }
         crossing_.push_back(static_cast<std::uint32_t>(scheduled));
       }
@@ -101,15 +101,15 @@ Result<BatchPlan, BatchError> UntypedBatch::schedule_decode() {
 Result<BatchPlan, BatchError> UntypedBatch::schedule_prefill(std::span<const std::size_t> chunks) {
   ASHLAR_CHECK(chunks.size() == requests_.size(), "%zu chunks for %zu requests", chunks.size(),
                requests_.size());
-  if (auto foreign = why_foreign()) return *std::move(foreign);
+  ASHLAR_RETURN_IF_ERROR(check_managers());
   crossing_.clear();
   std::size_t scheduled = 0;
   try {
     for (; scheduled < requests_.size(); ++scheduled) {
       const std::size_t tokens = chunks[scheduled];
-      if (auto refused = requests_[scheduled]->why_not_prefill(tokens)) {
+      if (auto allowed = requests_[scheduled]->can_prefill(tokens); !allowed) {
         unschedule(scheduled);
-        return BatchError{scheduled, *std::move(refused)};
+        return BatchError{scheduled, std::move(allowed).error()};
       }
       crossing_.push_back(static_cast<std::uint32_t>(scheduled));
       requests_[scheduled]->set_scheduled(RequestState::kPrefillScheduled, tokens);
@@ -124,16 +124,16 @@ Result<BatchPlan, BatchError> UntypedBatch::schedule_prefill(std::span<const std
 }
 
 // Takes every request out of `state`, so that one that is here twice is refused. All or none.
-template <class WhyNot>
-std::optional<BatchError> UntypedBatch::begin_apply(RequestState state, WhyNot&& why_not) {
+template <class MayApply>
+Result<void, BatchError> UntypedBatch::begin_apply(RequestState state, MayApply&& may_apply) {
   for (std::size_t i = 0; i < requests_.size(); ++i) {
-    if (auto refused = why_not(i)) {
+    if (auto allowed = may_apply(i); !allowed) {
       for (std::size_t before = 0; before < i; ++before) requests_[before]->set_state(state);
-      return BatchError{i, *std::move(refused)};
+      return BatchError{i, std::move(allowed).error()};
     }
     requests_[i]->set_state(RequestState::kIdle);
   }
-  return std::nullopt;
+  return {};
 }
 
 // Applies a step that begin_apply() has let pass. advance(i) is true when request i has something to collect;
@@ -168,9 +168,9 @@ Result<StepOutcome, BatchError> UntypedBatch::apply(RequestState state, Advance&
 Result<StepOutcome, BatchError> UntypedBatch::apply_decode(std::span<const tokens::Token> tokens) {
   ASHLAR_CHECK(tokens.size() == requests_.size(), "%zu tokens for %zu requests", tokens.size(),
                requests_.size());
-  if (auto foreign = why_foreign()) return *std::move(foreign);
-  const auto why_not = [&](std::size_t i) { return requests_[i]->why_not_apply_decode(); };
-  if (auto refused = begin_apply(RequestState::kDecodeScheduled, why_not)) return *std::move(refused);
+  ASHLAR_RETURN_IF_ERROR(check_managers());
+  const auto may_apply = [&](std::size_t i) { return requests_[i]->can_apply_decode(); };
+  ASHLAR_RETURN_IF_ERROR(begin_apply(RequestState::kDecodeScheduled, may_apply));
   return apply(
       RequestState::kDecodeScheduled, [&](std::size_t i) { return requests_[i]->advance(tokens[i]); },
       [&](std::size_t i) { requests_[i]->retreat(RequestState::kDecodeScheduled, 1, 1); });
@@ -180,11 +180,11 @@ Result<StepOutcome, BatchError> UntypedBatch::apply_prefill(
     std::span<const std::optional<tokens::Token>> tokens) {
   ASHLAR_CHECK(tokens.size() == requests_.size(), "%zu tokens for %zu requests", tokens.size(),
                requests_.size());
-  if (auto foreign = why_foreign()) return *std::move(foreign);
-  const auto why_not = [&](std::size_t i) {
-    return requests_[i]->why_not_apply_prefill(tokens[i].has_value());
+  ASHLAR_RETURN_IF_ERROR(check_managers());
+  const auto may_apply = [&](std::size_t i) {
+    return requests_[i]->can_apply_prefill(tokens[i].has_value());
   };
-  if (auto refused = begin_apply(RequestState::kPrefillScheduled, why_not)) return *std::move(refused);
+  ASHLAR_RETURN_IF_ERROR(begin_apply(RequestState::kPrefillScheduled, may_apply));
   return apply(
       RequestState::kPrefillScheduled,
       [&](std::size_t i) {

@@ -2,7 +2,7 @@
 
 #include <string>
 
-#include "ashlar/base/out_of_memory.h"
+#include "ashlar/base/result.h"
 
 namespace ashlar::block {
 
@@ -28,8 +28,8 @@ std::string_view to_string(Reason reason) noexcept {
       return "too long";
     case Reason::kNoRoom:
       return "no room";
-    case Reason::kForeign:
-      return "foreign";
+    case Reason::kOtherManager:
+      return "other manager";
     case Reason::kOutOfMemory:
       return "out of memory";
   }
@@ -67,7 +67,7 @@ Error SequenceError::to_error() const {
     case Reason::kNoRoom:
       if (refusal) return refusal->to_error();
       break;
-    case Reason::kForeign:
+    case Reason::kOtherManager:
       return make_error(
           ErrorCode::kInvalidArgument,
           "the sequence belongs to another manager than the one asked, or than the rest of its batch");

@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "ashlar/base/check.h"
-#include "ashlar/base/out_of_memory.h"
+#include "ashlar/base/result.h"
 #include "ashlar/block/sequence_manager.h"
 #include "block/sequence/block_tables.h"
 #include "block/sequence/sequence_text.h"
@@ -96,13 +96,13 @@ std::size_t UntypedSequenceManager::match_limit(const UntypedSequence& sequence)
   return (reuse_last_token_ || size == 0 ? size : size - 1) / sequence.block_size();
 }
 
-std::optional<AllocationRefusal> UntypedSequenceManager::why_not_allocate(UntypedSequence& sequence) const {
+Result<void, AllocationRefusal> UntypedSequenceManager::can_allocate(UntypedSequence& sequence) const {
   ASHLAR_CHECK(&sequence.tables.store() == store_.get(), "the sequence belongs to another manager");
   return unless_out_of_memory(
       [&] {
         const auto names = sequence.text.names(match_limit(sequence));
-        return store_->why_not_after_match(names, std::span(sequence.text.prefixes).first(names.size()),
-                                           sequence.block_count());
+        return store_->can_allocate_after_match(names, std::span(sequence.text.prefixes).first(names.size()),
+                                                sequence.block_count());
       },
       [&] {
         return AllocationRefusal{AllocationRefusal::Reason::kOutOfMemory, sequence.block_count(),
@@ -111,14 +111,14 @@ std::optional<AllocationRefusal> UntypedSequenceManager::why_not_allocate(Untype
 }
 
 Result<std::size_t, SequenceError> UntypedSequenceManager::allocate(UntypedSequence& sequence) const {
-  if (&sequence.tables.store() != store_.get()) return sequence.refusal(Reason::kForeign);
+  if (&sequence.tables.store() != store_.get()) return sequence.refusal(Reason::kOtherManager);
   if (sequence.allocated()) return sequence.refusal(Reason::kWrongState);
   if (sequence.text.tokens.empty()) return sequence.refusal(Reason::kNothingToCompute);
   const std::size_t blocks = sequence.block_count();
   // A hit that is followed by a refusal would leave the cached blocks in another order: where it may be
   // refused, that is found out first.
-  if (store_->why_not(blocks)) {
-    if (auto refused = why_not_allocate(sequence)) return sequence.no_room(*std::move(refused));
+  if (!store_->can_allocate(blocks)) {
+    if (auto room = can_allocate(sequence); !room) return sequence.no_room(std::move(room).error());
   }
   try {
     const std::size_t hits = sequence.tables.match(sequence.text, match_limit(sequence));
@@ -138,21 +138,21 @@ Result<std::size_t, SequenceError> UntypedSequenceManager::allocate(UntypedSeque
 }
 
 Result<void, SequenceError> UntypedSequenceManager::deallocate(UntypedSequence& sequence) const {
-  if (&sequence.tables.store() != store_.get()) return sequence.refusal(Reason::kForeign);
+  if (&sequence.tables.store() != store_.get()) return sequence.refusal(Reason::kOtherManager);
   if (!sequence.allocated()) return sequence.refusal(Reason::kWrongState);
   sequence.tables.release();
   sequence.cached = sequence.computed = 0;
   return {};
 }
 
-std::optional<AllocationRefusal> UntypedSequenceManager::why_not_append(
-    const UntypedSequence& sequence) const {
+Result<void, AllocationRefusal> UntypedSequenceManager::can_append(const UntypedSequence& sequence) const {
   ASHLAR_CHECK(&sequence.tables.store() == store_.get(), "the sequence belongs to another manager");
-  return store_->why_not(sequence.block_count() - std::min(sequence.block_count(), sequence.tables.size()));
+  return store_->can_allocate(sequence.block_count() -
+                              std::min(sequence.block_count(), sequence.tables.size()));
 }
 
 Result<AppendOutcome, SequenceError> UntypedSequenceManager::may_append(UntypedSequence& sequence) const {
-  if (&sequence.tables.store() != store_.get()) return sequence.refusal(Reason::kForeign);
+  if (&sequence.tables.store() != store_.get()) return sequence.refusal(Reason::kOtherManager);
   if (!sequence.allocated()) return sequence.refusal(Reason::kWrongState);
   const std::size_t before = sequence.tables.size();
   try {
@@ -171,7 +171,7 @@ Result<AppendOutcome, SequenceError> UntypedSequenceManager::may_append(UntypedS
 
 Result<std::size_t, SequenceError> UntypedSequenceManager::computed(UntypedSequence& sequence,
                                                                     std::size_t tokens) const {
-  if (&sequence.tables.store() != store_.get()) return sequence.refusal(Reason::kForeign);
+  if (&sequence.tables.store() != store_.get()) return sequence.refusal(Reason::kOtherManager);
   if (!sequence.allocated()) return sequence.refusal(Reason::kWrongState);
   const std::size_t limit =
       std::min(sequence.text.tokens.size(), sequence.tables.size() * sequence.block_size());

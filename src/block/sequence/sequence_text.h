@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "ashlar/base/result.h"
-#include "ashlar/block/sequence_start.h"
+#include "ashlar/block/block_identity.h"
 #include "ashlar/tokens/multimodal_run.h"
 #include "ashlar/tokens/sequence_hash.h"
 #include "ashlar/tokens/sequence_hasher.h"

@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "ashlar/base/check.h"
-#include "ashlar/base/out_of_memory.h"
+#include "ashlar/base/result.h"
 #include "block/sequence/thread_scratch.h"
 
 namespace ashlar::block::detail {
@@ -131,25 +131,25 @@ Result<std::unique_ptr<UntypedRequest>, SequenceError> UntypedRequest::fork(
 
 // ---- scheduling
 
-std::optional<SequenceError> UntypedRequest::why_not_prefill(std::size_t tokens) const {
+Result<void, SequenceError> UntypedRequest::can_prefill(std::size_t tokens) const {
   if (state_ != RequestState::kIdle) return refusal(Reason::kWrongState);
   const std::size_t left = size() - computed_;
   if (tokens == 0) return refusal(Reason::kNothingToCompute, 0, left);
   if (tokens > left) return refusal(Reason::kPrefillOverrun, tokens, left);
   if (tokens == left && at_limit()) return refusal(Reason::kTooLong, size() + 1, max_tokens_);
-  return std::nullopt;
+  return {};
 }
 
-std::optional<SequenceError> UntypedRequest::why_not_decode() const {
+Result<void, SequenceError> UntypedRequest::can_decode() const {
   if (state_ != RequestState::kIdle) return refusal(Reason::kWrongState);
   if (size() != computed_ + 1) return refusal(Reason::kPrefillIncomplete, 1, size() - computed_);
   if (at_limit()) return refusal(Reason::kTooLong, size() + 1, max_tokens_);
-  return std::nullopt;
+  return {};
 }
 
-Result<StepPlan, SequenceError> UntypedRequest::schedule(std::optional<SequenceError> refused,
+Result<StepPlan, SequenceError> UntypedRequest::schedule(Result<void, SequenceError> allowed,
                                                          RequestState state, std::size_t tokens) {
-  if (refused) return *std::move(refused);
+  ASHLAR_RETURN_IF_ERROR(std::move(allowed));
   auto taken = unless_out_of_memory(
       [&]() -> std::optional<Result<std::size_t, AllocationRefusal>> {
         return tables_.extend(computed_, blocks_for(tokens));
@@ -188,26 +188,26 @@ Result<void, SequenceError> UntypedRequest::revert() {
 
 // ---- applying
 
-std::optional<SequenceError> UntypedRequest::why_not_apply_prefill(bool with_token) const {
+Result<void, SequenceError> UntypedRequest::can_apply_prefill(bool with_token) const {
   if (state_ != RequestState::kPrefillScheduled) return refusal(Reason::kWrongState);
   const bool last = computed_ + scheduled_ == size();
   if (last && !with_token) return refusal(Reason::kTokenMissing);
   if (!last && with_token) return refusal(Reason::kTokenNotExpected);
-  return std::nullopt;
+  return {};
 }
 
-std::optional<SequenceError> UntypedRequest::why_not_apply_decode() const {
+Result<void, SequenceError> UntypedRequest::can_apply_decode() const {
   if (state_ != RequestState::kDecodeScheduled) return refusal(Reason::kWrongState);
-  return std::nullopt;
+  return {};
 }
 
-std::optional<SequenceError> UntypedRequest::why_not_apply_speculative(std::size_t accepted) const {
+Result<void, SequenceError> UntypedRequest::can_apply_speculative(std::size_t accepted) const {
   if (state_ != RequestState::kSpeculativeScheduled) return refusal(Reason::kWrongState);
   if (accepted == 0 || accepted > scheduled_) return refusal(Reason::kTooManyAccepted, accepted, scheduled_);
   if (max_tokens_ != 0 && accepted > max_tokens_ - size()) {
     return refusal(Reason::kTooLong, size() + accepted, max_tokens_);
   }
-  return std::nullopt;
+  return {};
 }
 
 void UntypedRequest::settle() noexcept {

@@ -46,8 +46,8 @@ class UntypedRequest {
 
   // ---- a step in three parts: may it be scheduled, the blocks, and the state. Batches do each part for all.
 
-  std::optional<SequenceError> why_not_prefill(std::size_t tokens) const;
-  std::optional<SequenceError> why_not_decode() const;
+  Result<void, SequenceError> can_prefill(std::size_t tokens) const;
+  Result<void, SequenceError> can_decode() const;
   // A decode step that needs no blocks and no look: inside a block that is this request's alone.
   bool decodes_in_place() const noexcept {
     return state_ == RequestState::kIdle && size() == computed_ + 1 && computed_ < room_ &&
@@ -75,12 +75,12 @@ class UntypedRequest {
     if (!tables_.copies().empty()) next_event_ = 0;
   }
   // Checks, takes the blocks, and schedules.
-  Result<StepPlan, SequenceError> schedule(std::optional<SequenceError> refused, RequestState state,
+  Result<StepPlan, SequenceError> schedule(Result<void, SequenceError> allowed, RequestState state,
                                            std::size_t tokens);
 
-  std::optional<SequenceError> why_not_apply_prefill(bool with_token) const;
-  std::optional<SequenceError> why_not_apply_decode() const;
-  std::optional<SequenceError> why_not_apply_speculative(std::size_t accepted) const;
+  Result<void, SequenceError> can_apply_prefill(bool with_token) const;
+  Result<void, SequenceError> can_apply_decode() const;
+  Result<void, SequenceError> can_apply_speculative(std::size_t accepted) const;
   // The first `computed` of the scheduled tokens have KV now, and `next` came out. collect() comes next.
   // Throws std::bad_alloc, and has changed nothing then.
   void advance(std::size_t computed, std::span<const tokens::Token> next) {

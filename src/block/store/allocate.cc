@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "ashlar/base/check.h"
-#include "ashlar/base/interleaving.h"
+#include "base/interleaving.h"
 #include "block/store/block_store.h"
 
 namespace ashlar::block::detail {
@@ -16,9 +16,9 @@ AllocationRefusal BlockStore::refusal_locked(AllocationRefusal::Reason reason, s
   return {reason, n, status_locked()};
 }
 
-std::optional<AllocationRefusal> BlockStore::allocate(std::size_t n,
-                                                      std::vector<tokens::SequenceHash>* evicted,
-                                                      Emitter emit) {
+Result<void, AllocationRefusal> BlockStore::allocate(std::size_t n,
+                                                     std::vector<tokens::SequenceHash>* evicted,
+                                                     Emitter emit) {
   if (evicted != nullptr) evicted->reserve(std::min<std::size_t>(n, options_.block_count));
   interleaving_point("allocate.before_lock");
   Operation operation(*this);
@@ -29,42 +29,42 @@ std::optional<AllocationRefusal> BlockStore::allocate(std::size_t n,
   if (n > available_locked() || !take_locked(n, evicted, operation.retired, emit)) {
     return refusal_locked(AllocationRefusal::Reason::kNoRoom, n);
   }
-  return std::nullopt;
+  return {};
 }
 
-std::optional<AllocationRefusal> BlockStore::why_not(std::size_t n) {
+Result<void, AllocationRefusal> BlockStore::can_allocate(std::size_t n) {
   Operation operation(*this);
   expire_pins_locked(operation.retired);
   if (n > options_.block_count) return refusal_locked(AllocationRefusal::Reason::kTooMany, n);
   if (n != 0 && first_waiter_ != nullptr) return refusal_locked(AllocationRefusal::Reason::kQueued, n);
   if (n > available_locked()) return refusal_locked(AllocationRefusal::Reason::kNoRoom, n);
-  return std::nullopt;
+  return {};
 }
 
-std::optional<AllocationRefusal> BlockStore::allocate_until(std::size_t n, Clock::TimePoint deadline,
-                                                            Emitter emit) {
+Result<void, AllocationRefusal> BlockStore::allocate_until(std::size_t n, Clock::TimePoint deadline,
+                                                           Emitter emit) {
   interleaving_point("allocate.before_lock");
   Operation operation(*this);
   if (n > options_.block_count) return refusal_locked(AllocationRefusal::Reason::kTooMany, n);
-  if (n == 0) return std::nullopt;  // nothing is nobody's, so it waits for nobody
+  if (n == 0) return {};  // nothing is nobody's, so it waits for nobody
   Waiter self{n, {}, nullptr};
   (last_waiter_ == nullptr ? first_waiter_ : last_waiter_->next) = &self;
   last_waiter_ = &self;
   ++waiters_;
 
-  std::optional<AllocationRefusal> refusal;
+  Result<void, AllocationRefusal> outcome;
   for (;;) {
     expire_pins_locked(operation.retired);
     // What retired values hold may be what we wait for.
     if (destroy_retired_locked(operation.retired)) continue;
     if (first_waiter_ == &self && n <= available_locked()) {
       if (!take_locked(n, nullptr, operation.retired, emit)) {
-        refusal = refusal_locked(AllocationRefusal::Reason::kNoRoom, n);
+        outcome = refusal_locked(AllocationRefusal::Reason::kNoRoom, n);
       }
       break;
     }
     if (options_.clock->now() >= deadline) {
-      refusal = refusal_locked(AllocationRefusal::Reason::kTimedOut, n);
+      outcome = refusal_locked(AllocationRefusal::Reason::kTimedOut, n);
       break;
     }
     // A pin that runs out makes room without anybody's doing.
@@ -80,7 +80,7 @@ std::optional<AllocationRefusal> BlockStore::allocate_until(std::size_t n, Clock
   --waiters_;
   // The new first must know which pins end next; while it was not the first, nobody told it.
   if (first_waiter_ != nullptr) first_waiter_->condition.notify_one();
-  return refusal;
+  return outcome;
 }
 
 bool BlockStore::destroy_retired_locked(RetiredExtensions& retired) ASHLAR_NO_THREAD_SAFETY_ANALYSIS {
@@ -228,7 +228,7 @@ void BlockStore::to_reset_pool_locked(std::uint32_t slot) {
   reset_->push(BlockId(slot));
 }
 
-std::vector<tokens::SequenceHash> BlockStore::candidates(std::size_t n) {
+std::vector<tokens::SequenceHash> BlockStore::next_victims(std::size_t n) {
   std::vector<BlockId> ids(std::min<std::size_t>(n, options_.block_count));
   std::vector<tokens::SequenceHash> hashes;
   hashes.reserve(ids.size());

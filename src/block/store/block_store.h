@@ -24,9 +24,9 @@
 #include "ashlar/base/metrics.h"
 #include "ashlar/base/mutex.h"
 #include "ashlar/base/result.h"
-#include "ashlar/block/detail/function_ref.h"
-#include "ashlar/block/detail/registered.h"
 #include "ashlar/block/detail/slot_ref.h"
+#include "ashlar/block/detail/store_calls.h"
+#include "ashlar/block/detail/untyped_manager.h"
 #include "ashlar/block/manager_options.h"
 #include "ashlar/tokens/token_block.h"
 #include "block/registry/hash_index.h"
@@ -40,15 +40,11 @@ namespace ashlar::block::detail {
 
 class BlockStore final : public StoreFace,
                          public std::enable_shared_from_this<BlockStore>,
+                         public UntypedManager,
                          public EntrySource {
  public:
   // How many blocks an operation handles at a time.
   static constexpr std::size_t kChunk = 64;
-
-  // Takes over all of the slots, or throws and takes none. Allocation and registration call it where nothing
-  // can be undone: there it must not throw.
-  using Emitter = FunctionRef<void(std::size_t, std::span<const SlotRef>)>;
-  using Filler = FunctionRef<void(std::size_t, std::span<SlotRef>)>;
 
   // Requires: options.validate(), and the factories called: `inactive` and `reset` are empty.
   BlockStore(ManagerOptions options, events::TierId tier, std::string tier_name,
@@ -56,7 +52,7 @@ class BlockStore final : public StoreFace,
              std::unique_ptr<ResetAllocator> reset);
   ~BlockStore() override = default;
 
-  const ManagerOptions& options() const noexcept { return options_; }
+  const ManagerOptions& options() const noexcept override { return options_; }
   SlotTable& slots() noexcept { return slots_; }
   BlockFacts& facts() noexcept { return *facts_; }
   RegistryEntries& registry() noexcept { return registry_; }
@@ -64,49 +60,54 @@ class BlockStore final : public StoreFace,
     return {this, slot, SlotWord::generation(word)};
   }
 
-  // allocation (store_allocate.cc)
-  std::optional<AllocationRefusal> allocate(std::size_t n, std::vector<tokens::SequenceHash>* evicted,
-                                            Emitter emit);
-  std::optional<AllocationRefusal> allocate_until(std::size_t n, Clock::TimePoint deadline, Emitter emit);
-  std::optional<AllocationRefusal> why_not(std::size_t n);
-  std::size_t reset_inactive();
-  std::vector<tokens::SequenceHash> candidates(std::size_t n);
+  // allocation (allocate.cc)
+  Result<void, AllocationRefusal> allocate(std::size_t n, std::vector<tokens::SequenceHash>* evicted,
+                                           Emitter emit) override;
+  Result<void, AllocationRefusal> allocate_until(std::size_t n, Clock::TimePoint deadline,
+                                                 Emitter emit) override;
+  Result<void, AllocationRefusal> can_allocate(std::size_t n) override;
+  std::size_t reset_inactive() override;
+  std::vector<tokens::SequenceHash> next_victims(std::size_t n) override;
 
-  // registration (store_register.cc)
+  // registration (register.cc)
   // What a candidate becomes whose hash has a block: whatever DuplicatePolicy says, or a block of its own in
   // any case, since its KV is still to be written.
   enum class OnTwin : std::uint8_t { kFollowPolicy, kKeepOwn };
-  // A tentative registration counts no collision: who retries it does. All or none; throws std::bad_alloc.
-  std::optional<Error> register_slots(std::size_t n, Filler fill, Emitter emit, bool tentative = false,
-                                      OnTwin on_twin = OnTwin::kFollowPolicy);
+  // A tentative registration counts no collision; its retry does. All or none; throws std::bad_alloc.
+  Result<void> register_slots(std::size_t n, Filler fill, Emitter emit, bool tentative = false,
+                              OnTwin on_twin = OnTwin::kFollowPolicy);
+  Result<void> register_blocks(std::size_t n, Filler fill, Emitter emit) override;
 
   // The tokens of a registered block, where they are kept.
-  std::optional<std::vector<tokens::Token>> tokens_of(const tokens::SequenceHash& hash);
+  std::optional<std::vector<tokens::Token>> tokens_of(const tokens::SequenceHash& hash) override;
   // What is registered here, as the events that would say so, parents before children; and the number that
   // the log's next event gets. Requires: an event log.
-  std::uint64_t list_stored(std::vector<events::KvEvent>& out);
+  std::uint64_t list_stored(std::vector<events::KvEvent>& out) override;
 
-  // matching (store_match.cc)
+  // matching (match.cc)
   // A block with another known prefix digest than the one asked for has other tokens: a miss. `prefixes` has
   // one digest per hash, or is empty: then names alone decide.
   std::size_t match_prefix(std::span<const tokens::SequenceHash> hashes,
                            std::span<const tokens::PrefixDigest> prefixes, Emitter emit);
-  std::size_t match_prefix(std::span<const tokens::TokenBlock> blocks, Emitter emit);
+  std::size_t match_prefix(std::span<const tokens::SequenceHash> hashes, Emitter emit) override {
+    return match_prefix(hashes, {}, emit);
+  }
+  std::size_t match_prefix(std::span<const tokens::TokenBlock> blocks, Emitter emit) override;
   // Whether a hash has a block here now; a hint, without a reference and nearly always without
   // the lock. A match over several groups
   // asks this of its blocks before it takes references.
   bool holds(const tokens::SequenceHash& hash, const tokens::PrefixDigest& prefix) noexcept;
   // Why match_prefix() and an allocation for the rest of `blocks` blocks would be refused now, as one
   // operation.
-  std::optional<AllocationRefusal> why_not_after_match(std::span<const tokens::SequenceHash> hashes,
-                                                       std::span<const tokens::PrefixDigest> prefixes,
-                                                       std::size_t blocks);
+  Result<void, AllocationRefusal> can_allocate_after_match(std::span<const tokens::SequenceHash> hashes,
+                                                           std::span<const tokens::PrefixDigest> prefixes,
+                                                           std::size_t blocks);
   // One emit per hit, with one slot.
-  std::size_t match_scattered(std::span<const tokens::SequenceHash> hashes, Emitter emit);
-  void scan(std::span<const tokens::SequenceHash> hashes, bool touch, Emitter emit);
+  std::size_t match_scattered(std::span<const tokens::SequenceHash> hashes, Emitter emit) override;
+  void scan(std::span<const tokens::SequenceHash> hashes, bool touch, Emitter emit) override;
   std::optional<SlotRef> upgrade(const WeakSlot& weak);
 
-  // release (store_release.cc)
+  // release (release.cc)
   void drop_owned(const SlotRef& slot) noexcept;
   // The same for many at once, in this order. Requires: none is in flight.
   void drop_owned(std::span<const SlotRef> slots) noexcept;
@@ -114,19 +115,19 @@ class BlockStore final : public StoreFace,
   void settle(std::span<const SlotRef> idle) noexcept;
   void drop_reference_after(const SlotRef& slot, const Fence& fence);
 
-  // pins (store_pin.cc)
-  Result<PinRef> pin(const tokens::SequenceHash& hash, Clock::Duration ttl);
+  // pins (pin.cc)
+  Result<PinRef> pin(const tokens::SequenceHash& hash, Clock::Duration ttl) override;
   Result<PinRef> pin(const SlotRef& slot, Clock::Duration ttl);
   void unpin(const PinTable::Key& key);
   bool is_pinned(const PinTable::Key& key);
 
-  // holds (store_hold.cc)
-  Result<HoldRef> hold(const tokens::SequenceHash& hash);
+  // holds (hold.cc)
+  Result<HoldRef> hold(const tokens::SequenceHash& hash) override;
   void end_hold(std::uint32_t slot) noexcept;
 
-  // facts about blocks (store_facts.cc)
+  // facts about blocks (facts.cc)
   void set_retention(const SlotRef& slot, const BlockRetention& retention) noexcept;
-  Result<void> set_retention(const tokens::SequenceHash& hash, const BlockRetention& retention);
+  Result<void> set_retention(const tokens::SequenceHash& hash, const BlockRetention& retention) override;
   void touched(std::span<const tokens::SequenceHash> hashes) noexcept override;
 
   // for the registry, under its lock: finds what is registered here
@@ -134,9 +135,9 @@ class BlockStore final : public StoreFace,
   std::size_t count_implied(std::uint32_t position) const noexcept override;
 
   // the whole (block_store.cc)
-  PoolStatus status();
-  Pressure pressure() const noexcept { return pressure_.load(std::memory_order_relaxed); }
-  ManagerCounters counters();
+  PoolStatus status() override;
+  Pressure pressure() const noexcept override { return pressure_.load(std::memory_order_relaxed); }
+  ManagerCounters counters() override;
   void count_staging(std::uint64_t n = 1) noexcept { stagings_.add(n); }
   void count_probes(std::uint64_t n) noexcept { match_probes_.add(n); }
   // Whether somebody wants to know a block's parent.
@@ -149,10 +150,9 @@ class BlockStore final : public StoreFace,
     slots_.set_hash(slot.id, hash, prefix);
     slots_.word(slot.id).store(SlotWord::make(BlockState::kComplete, 0, slot.generation), kOrderEvict);
   }
-  void for_each_registered(const std::function<void(const tokens::SequenceHash&, BlockId)>& visit);
-  void check_invariants();
-  // The manager is gone: lets go of everything registered. Stops the process when guards are outstanding.
-  void close();
+  void for_each_registered(const std::function<void(const tokens::SequenceHash&, BlockId)>& visit) override;
+  void check_invariants() override;
+  void close() override;
 
  private:
   static constexpr std::uint32_t kNone = HashIndex::kNone;
@@ -233,9 +233,8 @@ class BlockStore final : public StoreFace,
                     RetiredExtensions& retired) ASHLAR_REQUIRES(mu_);
   void to_reset_pool_locked(std::uint32_t slot) ASHLAR_REQUIRES(mu_);
 
-  std::optional<Error> check_candidates_locked(std::size_t n, Filler fill, bool& ascending)
-      ASHLAR_REQUIRES(mu_);
-  std::optional<Error> check_twins_locked(std::size_t n, Filler fill) ASHLAR_REQUIRES(mu_);
+  Result<void> check_candidates_locked(std::size_t n, Filler fill, bool& ascending) ASHLAR_REQUIRES(mu_);
+  Result<void> check_twins_locked(std::size_t n, Filler fill) ASHLAR_REQUIRES(mu_);
   // Puts candidates whose hash has no block into index and registry, and notes in the scratch column of the
   // others which block it has. All or none: throws std::bad_alloc.
   void enter_locked(std::size_t n, Filler fill, bool ascending, RetiredExtensions& retired)
@@ -243,7 +242,7 @@ class BlockStore final : public StoreFace,
   // Tells the backend that these slots were registered as primaries.
   void announce_locked(std::span<const std::uint32_t> slots) ASHLAR_REQUIRES(mu_);
 
-  // duplicates (store_duplicates.cc)
+  // duplicates (duplicates.cc)
   // A candidate whose hash has a primary already.
   SlotRef register_twin_locked(const SlotRef& candidate, std::uint32_t primary, OnTwin on_twin,
                                RegistryEntries::Cursor& cursor) ASHLAR_REQUIRES(mu_);

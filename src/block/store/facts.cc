@@ -16,21 +16,25 @@ void BlockStore::set_retention(const SlotRef& slot, const BlockRetention& retent
 }
 
 Result<void> BlockStore::set_retention(const tokens::SequenceHash& hash, const BlockRetention& retention) {
-  const Operation operation(*this);
-  const std::uint32_t slot = find_confirmed(hash);
-  if (slot == kNone) {
-    return make_error(ErrorCode::kNotFound, "no block of hash %s is registered in %s",
-                      hash.to_string().c_str(), tier_name_.c_str());
+  try {
+    const Operation operation(*this);
+    const std::uint32_t slot = find_confirmed(hash);
+    if (slot == kNone) {
+      return make_error(ErrorCode::kNotFound, "no block of hash %s is registered in %s",
+                        hash.to_string().c_str(), tier_name_.c_str());
+    }
+    facts_->set_retention(BlockId(slot), retention);
+    // The backend reads the fact when it orders the block.
+    if (slots_.listing[slot] == Listing::kInactive) inactive_->touch(BlockId(slot));
+    return {};
+  } catch (const std::bad_alloc&) {
+    return out_of_memory_error();
   }
-  facts_->set_retention(BlockId(slot), retention);
-  // The backend reads the fact when it orders the block.
-  if (slots_.listing[slot] == Listing::kInactive) inactive_->touch(BlockId(slot));
-  return {};
 }
 
 namespace {
 constexpr std::size_t kAhead = 16;  // hashes whose buckets are fetched before they are looked up
-}
+}  // namespace
 
 void BlockStore::touched(std::span<const tokens::SequenceHash> hashes) noexcept {
   const Operation operation(*this);

@@ -5,18 +5,23 @@
 namespace ashlar::block::detail {
 
 Result<HoldRef> BlockStore::hold(const tokens::SequenceHash& hash) {
-  Operation operation(*this);
-  expire_pins_locked(operation.retired);
-  const std::uint32_t slot = find_confirmed(hash);
-  if (slot == kNone) {
-    return make_error(ErrorCode::kNotFound, "no block of hash %s is registered in %s",
-                      hash.to_string().c_str(), tier_name_.c_str());
+  try {
+    Operation operation(*this);
+    expire_pins_locked(operation.retired);
+    const std::uint32_t slot = find_confirmed(hash);
+    if (slot == kNone) {
+      return make_error(ErrorCode::kNotFound, "no block of hash %s is registered in %s",
+                        hash.to_string().c_str(), tier_name_.c_str());
+    }
+    if (slots_.holds[slot] == UINT16_MAX) {
+      return make_error(ErrorCode::kCapacity, "block %u is held %u times already", slot,
+                        unsigned{UINT16_MAX});
+    }
+    if (slots_.holds[slot]++ == 0 && slots_.listing[slot] == Listing::kInactive) ++held_inactive_;
+    return HoldRef{weak_from_this(), hash, slot};
+  } catch (const std::bad_alloc&) {
+    return out_of_memory_error();
   }
-  if (slots_.holds[slot] == UINT16_MAX) {
-    return make_error(ErrorCode::kCapacity, "block %u is held %u times already", slot, unsigned{UINT16_MAX});
-  }
-  if (slots_.holds[slot]++ == 0 && slots_.listing[slot] == Listing::kInactive) ++held_inactive_;
-  return HoldRef{weak_from_this(), hash, slot};
 }
 
 void BlockStore::end_hold(std::uint32_t slot) noexcept {

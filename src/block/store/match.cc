@@ -7,7 +7,7 @@
 // index without an entry is a miss: entries never move, so a hash that is there is never overlooked.
 #include <algorithm>
 
-#include "ashlar/base/interleaving.h"
+#include "base/interleaving.h"
 #include "block/store/block_store.h"
 
 namespace ashlar::block::detail {
@@ -141,7 +141,7 @@ bool BlockStore::holds(const tokens::SequenceHash& hash, const tokens::PrefixDig
   return slot != kNone && slots_.prefix(slot).agrees_with(prefix);
 }
 
-std::optional<AllocationRefusal> BlockStore::why_not_after_match(
+Result<void, AllocationRefusal> BlockStore::can_allocate_after_match(
     std::span<const tokens::SequenceHash> hashes, std::span<const tokens::PrefixDigest> prefixes,
     std::size_t blocks) {
   Operation operation(*this);
@@ -159,7 +159,7 @@ std::optional<AllocationRefusal> BlockStore::why_not_after_match(
     return refusal_locked(AllocationRefusal::Reason::kQueued, needed);
   if (needed + revived > available_locked())
     return refusal_locked(AllocationRefusal::Reason::kNoRoom, needed);
-  return std::nullopt;
+  return {};
 }
 
 std::size_t BlockStore::match_prefix(std::span<const tokens::TokenBlock> blocks, Emitter emit) {

@@ -37,14 +37,18 @@ Result<PinRef> BlockStore::pin_locked(std::uint32_t slot, Clock::Duration ttl) {
 }
 
 Result<PinRef> BlockStore::pin(const tokens::SequenceHash& hash, Clock::Duration ttl) {
-  Operation operation(*this);
-  expire_pins_locked(operation.retired);
-  const std::uint32_t slot = find_confirmed(hash);
-  if (slot == kNone) {
-    return make_error(ErrorCode::kNotFound, "no block of hash %s is registered in %s",
-                      hash.to_string().c_str(), tier_name_.c_str());
+  try {
+    Operation operation(*this);
+    expire_pins_locked(operation.retired);
+    const std::uint32_t slot = find_confirmed(hash);
+    if (slot == kNone) {
+      return make_error(ErrorCode::kNotFound, "no block of hash %s is registered in %s",
+                        hash.to_string().c_str(), tier_name_.c_str());
+    }
+    return pin_locked(slot, ttl);
+  } catch (const std::bad_alloc&) {
+    return out_of_memory_error();
   }
-  return pin_locked(slot, ttl);
 }
 
 Result<PinRef> BlockStore::pin(const SlotRef& slot, Clock::Duration ttl) {

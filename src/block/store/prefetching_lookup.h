@@ -13,10 +13,10 @@
 #include <cstdint>
 #include <span>
 
-#include "ashlar/block/tiny_lfu.h"
 #include "ashlar/tokens/sequence_hash.h"
 #include "block/registry/hash_index.h"
 #include "block/registry/hash_mix.h"
+#include "block/registry/tiny_lfu.h"
 #include "block/store/slot_table.h"
 
 namespace ashlar::block::detail {

@@ -12,7 +12,7 @@
 #include <utility>
 
 #include "ashlar/base/check.h"
-#include "ashlar/base/interleaving.h"
+#include "base/interleaving.h"
 #include "block/store/block_store.h"
 
 namespace ashlar::block::detail {
@@ -34,7 +34,7 @@ Error crowded_error(const tokens::SequenceHash& hash) {
 
 }  // namespace
 
-std::optional<Error> BlockStore::check_candidates_locked(std::size_t n, Filler fill, bool& ascending) {
+Result<void> BlockStore::check_candidates_locked(std::size_t n, Filler fill, bool& ascending) {
   SlotBuffer<kChunk> chunk;
   ascending = true;
   std::int64_t position = -1;
@@ -71,10 +71,10 @@ std::optional<Error> BlockStore::check_candidates_locked(std::size_t n, Filler f
       }
     }
   }
-  return std::nullopt;
+  return {};
 }
 
-std::optional<Error> BlockStore::check_twins_locked(std::size_t n, Filler fill) {
+Result<void> BlockStore::check_twins_locked(std::size_t n, Filler fill) {
   SlotBuffer<kChunk> chunk;
   for (std::size_t first = 0; first < n; first += kChunk) {
     const std::span<SlotRef> slots = chunk.first(std::min(kChunk, n - first));
@@ -92,7 +92,7 @@ std::optional<Error> BlockStore::check_twins_locked(std::size_t n, Filler fill) 
       return collision_error(slots_.hash(ids[i]));
     }
   }
-  return std::nullopt;
+  return {};
 }
 
 void BlockStore::enter_locked(std::size_t n, Filler fill, bool ascending, RetiredExtensions& retired) {
@@ -135,16 +135,16 @@ void BlockStore::enter_locked(std::size_t n, Filler fill, bool ascending, Retire
   }
 }
 
-std::optional<Error> BlockStore::register_slots(std::size_t n, Filler fill, Emitter emit, bool tentative,
-                                                OnTwin on_twin) {
+Result<void> BlockStore::register_slots(std::size_t n, Filler fill, Emitter emit, bool tentative,
+                                        OnTwin on_twin) {
   interleaving_point("register.before_lock");
   Operation operation(*this);
   bool ascending = true;
-  auto refused = check_candidates_locked(n, fill, ascending);
-  if (!refused && !ascending && n > 1) refused = check_twins_locked(n, fill);
-  if (refused) {
-    if (refused->code() == ErrorCode::kCorruption && !tentative) ++counters_.collisions;
-    return refused;
+  Result<void> checked = check_candidates_locked(n, fill, ascending);
+  if (checked && !ascending && n > 1) checked = check_twins_locked(n, fill);
+  if (!checked) {
+    if (checked.error().code() == ErrorCode::kCorruption && !tentative) ++counters_.collisions;
+    return checked;
   }
   enter_locked(n, fill, ascending, operation.retired);
   SlotBuffer<kChunk> in;
@@ -181,7 +181,11 @@ std::optional<Error> BlockStore::register_slots(std::size_t n, Filler fill, Emit
   }
   owned_ -= n;
   counters_.registrations += n;
-  return std::nullopt;
+  return {};
+}
+
+Result<void> BlockStore::register_blocks(std::size_t n, Filler fill, Emitter emit) {
+  return unless_out_of_memory([&] { return register_slots(n, fill, emit); });
 }
 
 void BlockStore::announce_locked(std::span<const std::uint32_t> slots) {

@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "ashlar/base/check.h"
-#include "ashlar/base/interleaving.h"
+#include "base/interleaving.h"
 #include "block/store/block_store.h"
 
 namespace ashlar::block::detail {

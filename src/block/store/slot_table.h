@@ -1,7 +1,7 @@
 // SlotTable: what is known about each slot, as parallel arrays.
 //
 // Three kinds of columns, by who may touch them:
-//   atomic      word, hash, prefix, flags, entry: anyone, with the orders of slot_orders.h
+//   atomic      word, hash, prefix, flags, entry: anyone, with the orders of slot_ref.h
 //   the owner   tokens, ancestry, partial: whoever owns the slot alone, or (reading) holds a reference
 //   the lock    next_twin, previous_twin, listing, pins, holds: under the store's lock
 //
@@ -16,13 +16,13 @@
 #include <optional>
 #include <vector>
 
-#include "ashlar/base/large_array.h"
-#include "ashlar/block/detail/slot_orders.h"
+#include "ashlar/block/block_identity.h"
+#include "ashlar/block/detail/slot_ref.h"
 #include "ashlar/block/fence.h"
-#include "ashlar/block/sequence_start.h"
 #include "ashlar/tokens/prefix_digest.h"
 #include "ashlar/tokens/sequence_hash.h"
 #include "ashlar/tokens/token.h"
+#include "base/large_array.h"
 #include "block/registry/registry_entries.h"
 #include "block/store/slot_word.h"
 

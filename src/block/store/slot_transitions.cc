@@ -1,12 +1,12 @@
 // Transitions of slots that one guard owns. Nobody else changes such a slot, so none of this takes the lock;
 // the word is kept up to date for those who look at it from outside.
-#include "ashlar/block/detail/slot_transitions.h"
+#include "ashlar/block/detail/store_calls.h"
 
 #include <algorithm>
 #include <string>
 
 #include "ashlar/base/check.h"
-#include "ashlar/base/out_of_memory.h"
+#include "ashlar/base/result.h"
 #include "block/store/block_store.h"
 
 namespace ashlar::block::detail {
@@ -66,7 +66,7 @@ void finish_partial(const SlotRef& slot) {
 
 }  // namespace
 
-std::optional<Error> complete(const SlotRef& slot, const tokens::TokenBlock& block) {
+Result<void> complete(const SlotRef& slot, const tokens::TokenBlock& block) {
   expect_state(slot, BlockState::kMutable);
   if (block.block_size() != block_size_of(slot)) {
     return make_error(ErrorCode::kInvalidArgument, "a token block of %u tokens for blocks of %u tokens",
@@ -78,7 +78,7 @@ std::optional<Error> complete(const SlotRef& slot, const tokens::TokenBlock& blo
                 .root = block.root(),
                 .local = block.local_hash(),
                 .prefix = block.prefix_digest()});
-  return std::nullopt;
+  return {};
 }
 
 void complete(const SlotRef& slot, const BlockIdentity& identity, std::span<const tokens::Token> tokens) {
@@ -94,7 +94,7 @@ void stage(const SlotRef& slot, const BlockIdentity& identity) {
   finish(slot, identity);
 }
 
-std::optional<Error> init_sequence(const SlotRef& slot, const SequenceStart& start) {
+Result<void> init_sequence(const SlotRef& slot, const SequenceStart& start) {
   expect_state(slot, BlockState::kMutable);
   if (start.parent && start.parent->position() >= tokens::SequenceHash::kMaxPosition) {
     return make_error(ErrorCode::kInvalidArgument, "the parent stands at position %u, the last one there is",
@@ -121,10 +121,10 @@ std::optional<Error> init_sequence(const SlotRef& slot, const SequenceStart& sta
   partial->computed = 0;
   partial->fence.reset();
   set_state(slot, BlockState::kPartial);
-  return std::nullopt;
+  return {};
 }
 
-std::optional<Error> add_tokens(const SlotRef& slot, std::span<const tokens::Token> tokens) {
+Result<void> add_tokens(const SlotRef& slot, std::span<const tokens::Token> tokens) {
   expect_state(slot, BlockState::kPartial);
   PartialState& partial = partial_of(slot);
   const std::size_t room = block_size_of(slot) - partial.tokens.size();
@@ -133,10 +133,10 @@ std::optional<Error> add_tokens(const SlotRef& slot, std::span<const tokens::Tok
                       slot.id, room);
   }
   partial.tokens.insert(partial.tokens.end(), tokens.begin(), tokens.end());
-  return std::nullopt;
+  return {};
 }
 
-std::optional<Error> pop_tokens(const SlotRef& slot, std::uint32_t count) {
+Result<void> pop_tokens(const SlotRef& slot, std::uint32_t count) {
   expect_state(slot, BlockState::kPartial);
   PartialState& partial = partial_of(slot);
   if (count > partial.tokens.size()) {
@@ -145,7 +145,7 @@ std::optional<Error> pop_tokens(const SlotRef& slot, std::uint32_t count) {
   }
   partial.tokens.resize(partial.tokens.size() - count);
   partial.computed = std::min(partial.computed, static_cast<std::uint32_t>(partial.tokens.size()));
-  return std::nullopt;
+  return {};
 }
 
 std::span<const tokens::Token> tokens_of(const SlotRef& slot) {
@@ -156,7 +156,7 @@ std::uint32_t computed_tokens_of(const SlotRef& slot) {
   return partial_of(slot).computed;
 }
 
-std::optional<Error> commit(const SlotRef& slot) {
+Result<void> commit(const SlotRef& slot) {
   expect_state(slot, BlockState::kPartial);
   if (partial_of(slot).tokens.size() != block_size_of(slot)) {
     return make_error(ErrorCode::kNotReady,
@@ -164,10 +164,10 @@ std::optional<Error> commit(const SlotRef& slot) {
                       partial_of(slot).tokens.size(), block_size_of(slot));
   }
   finish_partial(slot);
-  return std::nullopt;
+  return {};
 }
 
-std::optional<Error> schedule(const SlotRef& slot) {
+Result<void> schedule(const SlotRef& slot) {
   expect_state(slot, BlockState::kPartial);
   const PartialState& partial = partial_of(slot);
   if (partial.computed == partial.tokens.size()) {
@@ -176,7 +176,7 @@ std::optional<Error> schedule(const SlotRef& slot) {
                       partial.tokens.size(), partial.computed);
   }
   set_state(slot, BlockState::kScheduled);
-  return std::nullopt;
+  return {};
 }
 
 void launch(const SlotRef& slot, Fence fence) {

@@ -4,13 +4,13 @@
 //   bits 28..31  BlockState
 //   bits 32..63  generation: lives of the slot so far
 //
-// docs/slot_word.md describes the protocol; slot_orders.h has the memory orders.
+// docs/slot_word.md describes the protocol; slot_ref.h has the memory orders.
 #pragma once
 
 #include <cstdint>
 
-#include "ashlar/block/block_state.h"
 #include "ashlar/block/detail/slot_ref.h"
+#include "block/store/block_state.h"
 
 namespace ashlar::block::detail {
 

@@ -19,7 +19,7 @@
 
 #include "ashlar/base/check.h"
 #include "ashlar/index/indexer.h"
-#include "index/common/table_seed.h"
+#include "base/table_seed.h"
 
 namespace ashlar::index::detail {
 

@@ -11,11 +11,11 @@
 #include <vector>
 
 #include "ashlar/base/check.h"
+#include "base/entry_map.h"
+#include "base/table_seed.h"
 #include "index/adapters/content_trie.h"
 #include "index/adapters/prediction_list.h"
 #include "index/adapters/without_predictions.h"
-#include "index/common/flat_map.h"
-#include "index/common/table_seed.h"
 
 namespace ashlar::index {
 
@@ -37,20 +37,20 @@ using Content = ContentTrie::Id;
 // Beside twice the blocks of the call: what predict() and store() expire at most.
 constexpr std::size_t kExpiredPerCall = 64;
 
-struct SeededHash {
-  std::uint64_t operator()(BlockName name, std::uint64_t seed) const noexcept {
-    return seeded_hash(name.value(), seed);
-  }
-  std::uint64_t operator()(Content content, std::uint64_t seed) const noexcept {
-    return seeded_hash(content, seed);
-  }
-};
-
 // A name of a worker, or one of ours in its place.
 struct Meaning {
+  using Key = BlockName;
+  BlockName name;
   Content content = ContentTrie::kRoot;
   std::uint8_t tiers = 0;  // one bit per tier in which the worker holds the name; 0 for ours
+  bool is_used = false;
+
+  static Meaning of(BlockName name) noexcept { return {.name = name, .is_used = true}; }
+  Key key() const noexcept { return name; }
+  bool empty() const noexcept { return !is_used; }
+  static std::uint64_t hash(Key key, std::uint64_t seed) noexcept { return seeded_hash(key.value(), seed); }
 };
+static_assert(sizeof(Meaning) == 16, "four to a cache line");
 
 // What a node of std::map and std::set takes beside its entry: colour and three links.
 constexpr std::size_t kTreeNode = 4 * sizeof(void*);
@@ -60,17 +60,25 @@ using List = PredictionList<Cache>;
 
 // A content that a worker holds for real (names > 0) or as predicted.
 struct Holding {
-  BlockName name;           // one of its names; ours of a predicted one
+  using Key = Content;
+  BlockName name;  // one of its names; ours of a predicted one
+  Content content = ContentTrie::kRoot;
   std::uint32_t names = 0;  // names that the worker has for it
   List::Id prediction = 0;  // of a predicted one
+  bool is_used = false;
+
+  static Holding of(Content content) noexcept { return {.name = {}, .content = content, .is_used = true}; }
+  Key key() const noexcept { return content; }
+  bool empty() const noexcept { return !is_used; }
+  static std::uint64_t hash(Key key, std::uint64_t seed) noexcept { return seeded_hash(key, seed); }
 };
 
 // One (worker, rank) of which something is known.
 struct Cache {
   Worker worker;
   std::size_t predicted = 0;
-  FlatMap<BlockName, Meaning, SeededHash> names;
-  FlatMap<Content, Holding, SeededHash> held;
+  EntryMap<Meaning> names;  // by name
+  EntryMap<Holding> held;   // by content
   // The names of contents that have several, so that another one is found when one goes.
   std::set<std::pair<Content, BlockName>> several;
 
@@ -260,11 +268,11 @@ void PredictionLedger::State::learn(Cache& cache, const BlocksStored& event) {
   for (std::size_t i = 0; i < event.blocks.size(); ++i) {
     const StoredBlock& block = event.blocks[i];
     const Content content = path[i];
-    const auto [meaning, is_new_name] = cache.names.try_emplace(block.name);
+    const auto [meaning, is_new_name] = cache.names.insert(Meaning::of(block.name));
     meaning->content = content;
     meaning->tiers |= bit_of(event.tier);
     if (!is_new_name) continue;
-    const auto [holding, is_new] = cache.held.try_emplace(content);
+    const auto [holding, is_new] = cache.held.insert(Holding::of(content));
     if (is_new) {
       trie.hold(content);
     } else if (holding->names == 0) {
@@ -363,8 +371,8 @@ void PredictionLedger::State::book(Cache& cache) noexcept {
     if (next != fresh.end() && next->content == content) {
       const BlockName name = next->block.name;
       trie.hold(content);
-      cache.names.try_emplace(name).first->content = content;
-      Holding& holding = *cache.held.try_emplace(content).first;
+      cache.names.insert(Meaning::of(name)).first->content = content;
+      Holding& holding = *cache.held.insert(Holding::of(content)).first;
       holding.name = name;
       holding.prediction = list.add(&cache, content, name, due);
       ++cache.predicted;
@@ -378,12 +386,12 @@ void PredictionLedger::State::book(Cache& cache) noexcept {
 }
 
 void PredictionLedger::State::forget(Cache& cache) noexcept {
-  cache.held.for_each([&](Content content, const Holding& holding) {
+  cache.held.for_each([&](const Holding& holding) {
     if (holding.names == 0) {
       list.remove(holding.prediction);
       ++counters.dropped;
     }
-    trie.release(content);
+    trie.release(holding.content);
   });
   cache.held.clear();
   forget_if_empty(cache);
@@ -396,10 +404,10 @@ NamesByWorker PredictionLedger::State::predicted_stems() const {
     const auto& cache = entry.second;
     if (cache->predicted == 0) continue;
     std::unordered_set<Content> seen;
-    cache->held.for_each([&](Content content, const Holding& real) {
+    cache->held.for_each([&](const Holding& real) {
       if (real.names == 0) return;
       // Up to the next real block; what lies above that is found from there.
-      for (Content at = trie.parent(content); at != ContentTrie::kRoot; at = trie.parent(at)) {
+      for (Content at = trie.parent(real.content); at != ContentTrie::kRoot; at = trie.parent(at)) {
         const Holding* const above = cache->held.find(at);
         if (above != nullptr && above->names > 0) break;
         if (!seen.insert(at).second) break;

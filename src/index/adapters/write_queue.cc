@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "ashlar/base/check.h"
-#include "ashlar/base/interleaving.h"
+#include "base/interleaving.h"
 
 namespace ashlar::index::detail {
 

@@ -9,8 +9,8 @@
 #include <system_error>
 #include <utility>
 
-#include "ashlar/base/interleaving.h"
 #include "ashlar/base/mutex.h"
+#include "base/interleaving.h"
 #include "index/adapters/write_queue.h"
 
 namespace ashlar::index {

@@ -14,7 +14,7 @@
 #include <cstdint>
 
 #include "ashlar/base/check.h"
-#include "ashlar/base/thread_annotations.h"
+#include "ashlar/base/mutex.h"
 
 namespace ashlar::index {
 

@@ -27,7 +27,7 @@
 #include "ashlar/base/check.h"
 #include "ashlar/events/index_sink.h"
 #include "ashlar/index/indexer.h"
-#include "index/common/entry_map.h"
+#include "base/entry_map.h"
 
 namespace ashlar::index {
 
@@ -138,7 +138,7 @@ class WorkerSlots {
     const Key& key() const noexcept { return worker; }
     bool empty() const noexcept { return slot_and_one == 0; }
     static std::uint64_t hash(const Key& key, std::uint64_t seed) noexcept {
-      return detail::seeded_hash(key.id.value(), key.rank, seed);
+      return seeded_hash(key.id.value(), key.rank, seed);
     }
   };
   // The ranks of a worker, as a list of slots.
@@ -149,7 +149,7 @@ class WorkerSlots {
 
     Key key() const noexcept { return id; }
     bool empty() const noexcept { return first == kNone; }
-    static std::uint64_t hash(Key key, std::uint64_t seed) noexcept { return detail::seeded_hash(key, seed); }
+    static std::uint64_t hash(Key key, std::uint64_t seed) noexcept { return seeded_hash(key, seed); }
   };
   struct Links {
     std::uint32_t before = kNone;

@@ -19,7 +19,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "index/common/table_seed.h"
+#include "base/table_seed.h"
 #include "index/flash/era_domain.h"
 #include "index/flash/flash_node.h"
 

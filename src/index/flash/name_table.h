@@ -24,7 +24,7 @@
 #include <vector>
 
 #include "ashlar/base/check.h"
-#include "index/common/table_seed.h"
+#include "base/table_seed.h"
 #include "index/flash/slab_pool.h"
 
 #if defined(__SSE2__)
@@ -41,7 +41,7 @@ class NameTable {
  public:
   static constexpr std::uint32_t kNone = 0;
 
-  NameTable(detail::SlabPool& pool, const detail::TableSeed& seed) noexcept
+  NameTable(detail::SlabPool& pool, const TableSeed& seed) noexcept
       : seed_(seed), full_pages_(pool, kFull * sizeof(Bucket), detail::Shelf::fit(kFull * sizeof(Bucket))) {}
   NameTable(const NameTable&) = delete;
   NameTable& operator=(const NameTable&) = delete;
@@ -85,8 +85,7 @@ class NameTable {
       return;
     }
     const Directory directory(*this);
-    const detail::TableSeed seed =
-        seed_;  // a copy: what the loop writes could be the table's own for all it knows
+    const TableSeed seed = seed_;  // a copy: what the loop writes could be the table's own for all it knows
     for (std::size_t i = first; i < last; ++i) {
       const auto tag = static_cast<std::uint32_t>(seed.hash(key_of(i)));
       Page* const page = directory.page_of(tag);
@@ -309,7 +308,7 @@ class NameTable {
   Segment new_segment() const { return std::make_unique<Page*[]>(kSegment); }
   void point_at(std::uint32_t tag, std::uint32_t step, Page* page, Segment piece) noexcept;
 
-  const detail::TableSeed seed_;
+  const TableSeed seed_;
   std::uint32_t entries_ = 0;                   // of the directory, a power of two
   std::vector<Segment> segments_;               // the directory
   std::vector<std::unique_ptr<Page[]>> pages_;  // records, where the directory points

@@ -11,7 +11,7 @@
 #include <cstdint>
 
 #include "ashlar/tokens/token.h"
-#include "index/common/table_seed.h"
+#include "base/table_seed.h"
 
 namespace ashlar::index::detail {
 

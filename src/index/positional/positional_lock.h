@@ -1,5 +1,5 @@
 // StripedRwLock: a reader-writer lock for what changes seldom. Readers of different threads do not meet: each
-// takes one stripe, a writer takes all. SharedHold, ExclusiveHold and StripeHold hold locks for a scope.
+// takes one stripe, a writer takes all. StripeHold takes the stripe of its thread for a scope.
 //
 // Thread safety: thread-safe. Not recursive.
 // Complexity:    shared, one RwLock; exclusively, kStripes of them.
@@ -8,7 +8,8 @@
 #include <array>
 #include <cstddef>
 
-#include "ashlar/base/thread_annotations.h"
+#include "ashlar/base/mutex.h"
+#include "base/scoped_hold.h"
 #include "index/common/rw_lock.h"
 #include "index/common/thread_number.h"
 
@@ -49,31 +50,6 @@ class ASHLAR_SCOPED_CAPABILITY StripeHold {
 
  private:
   RwLock& stripe_;
-};
-
-class ASHLAR_SCOPED_CAPABILITY SharedHold {
- public:
-  explicit SharedHold(RwLock& lock) noexcept ASHLAR_ATTRIBUTE(acquire_shared_capability(lock)) : lock_(lock) {
-    lock_.lock_shared();
-  }
-  ~SharedHold() ASHLAR_RELEASE() { lock_.unlock_shared(); }
-  SharedHold(const SharedHold&) = delete;
-  SharedHold& operator=(const SharedHold&) = delete;
-
- private:
-  RwLock& lock_;
-};
-
-template <class Lock>
-class ASHLAR_SCOPED_CAPABILITY ExclusiveHold {
- public:
-  explicit ExclusiveHold(Lock& lock) noexcept ASHLAR_ACQUIRE(lock) : lock_(lock) { lock_.lock(); }
-  ~ExclusiveHold() ASHLAR_RELEASE() { lock_.unlock(); }
-  ExclusiveHold(const ExclusiveHold&) = delete;
-  ExclusiveHold& operator=(const ExclusiveHold&) = delete;
-
- private:
-  Lock& lock_;
 };
 
 }  // namespace ashlar::index::detail

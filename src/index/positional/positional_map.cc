@@ -5,7 +5,7 @@
 #include <new>
 #include <utility>
 
-#include "ashlar/base/large_array.h"
+#include "base/large_array.h"
 
 namespace ashlar::index::detail {
 namespace {

@@ -24,7 +24,7 @@
 #include <new>
 #include <utility>
 
-#include "index/common/walked_steps.h"
+#include "base/walked_steps.h"
 
 namespace ashlar::index::detail {
 

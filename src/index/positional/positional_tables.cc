@@ -4,7 +4,7 @@
 #include <bit>
 #include <utility>
 
-#include "ashlar/base/interleaving.h"
+#include "base/interleaving.h"
 
 namespace ashlar::index {
 

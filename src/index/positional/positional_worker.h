@@ -27,7 +27,7 @@
 
 #include "ashlar/base/mutex.h"
 #include "ashlar/events/index_sink.h"
-#include "index/common/entry_map.h"
+#include "base/entry_map.h"
 #include "index/positional/positional_chain.h"
 #include "index/positional/positional_set.h"
 

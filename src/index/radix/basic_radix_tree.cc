@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "ashlar/base/check.h"
-#include "ashlar/base/interleaving.h"
+#include "base/interleaving.h"
 #include "index/radix/radix_dump.h"
 #include "index/radix/radix_walk.h"
 
@@ -22,9 +22,7 @@ struct SeenName {
 
   Key key() const noexcept { return name; }
   bool empty() const noexcept { return !used; }
-  static std::uint64_t hash(Key key, std::uint64_t seed) noexcept {
-    return detail::seeded_hash(key.value(), seed);
-  }
+  static std::uint64_t hash(Key key, std::uint64_t seed) noexcept { return seeded_hash(key.value(), seed); }
 };
 
 bool names_repeat(std::span<const StoredBlock> blocks) {
@@ -39,62 +37,6 @@ std::int64_t difference(std::size_t after, std::size_t before) {
 }
 
 }  // namespace
-
-template <bool kShared>
-class ASHLAR_SCOPED_CAPABILITY BasicRadixTree<kShared>::SharedHold {
- public:
-  explicit SharedHold(RwLock& lock) ASHLAR_ATTRIBUTE(acquire_shared_capability(lock)) : lock_(lock) {
-    take();
-  }
-  ~SharedHold() ASHLAR_ATTRIBUTE(release_capability()) { let_go(); }
-  SharedHold(const SharedHold&) = delete;
-  SharedHold& operator=(const SharedHold&) = delete;
-
- private:
-  void take() ASHLAR_NO_THREAD_SAFETY_ANALYSIS {
-    if constexpr (kShared) lock_.lock_shared();
-  }
-  void let_go() ASHLAR_NO_THREAD_SAFETY_ANALYSIS {
-    if constexpr (kShared) lock_.unlock_shared();
-  }
-  RwLock& lock_;
-};
-
-template <bool kShared>
-class ASHLAR_SCOPED_CAPABILITY BasicRadixTree<kShared>::SoleHold {
- public:
-  explicit SoleHold(RwLock& lock) ASHLAR_ACQUIRE(lock) : lock_(lock) { take(); }
-  ~SoleHold() ASHLAR_RELEASE() { let_go(); }
-  SoleHold(const SoleHold&) = delete;
-  SoleHold& operator=(const SoleHold&) = delete;
-
- private:
-  void take() ASHLAR_NO_THREAD_SAFETY_ANALYSIS {
-    if constexpr (kShared) lock_.lock();
-  }
-  void let_go() ASHLAR_NO_THREAD_SAFETY_ANALYSIS {
-    if constexpr (kShared) lock_.unlock();
-  }
-  RwLock& lock_;
-};
-
-template <bool kShared>
-class ASHLAR_SCOPED_CAPABILITY BasicRadixTree<kShared>::HolderHold {
- public:
-  explicit HolderHold(Mutex& mutex) ASHLAR_ACQUIRE(mutex) : mutex_(mutex) { take(); }
-  ~HolderHold() ASHLAR_RELEASE() { let_go(); }
-  HolderHold(const HolderHold&) = delete;
-  HolderHold& operator=(const HolderHold&) = delete;
-
- private:
-  void take() ASHLAR_NO_THREAD_SAFETY_ANALYSIS {
-    if constexpr (kShared) mutex_.lock();
-  }
-  void let_go() ASHLAR_NO_THREAD_SAFETY_ANALYSIS {
-    if constexpr (kShared) mutex_.unlock();
-  }
-  Mutex& mutex_;
-};
 
 // The node that a query is at.
 template <bool kShared>
@@ -132,7 +74,7 @@ auto BasicRadixTree<kShared>::holder_of(const Worker& worker) const -> Holder* {
 
 template <bool kShared>
 void BasicRadixTree<kShared>::admit(const Worker& worker) {
-  const SoleHold sole(slots_lock_);
+  const SoleSlots sole(slots_lock_);
   if (slots_.find(worker)) return;
   const std::uint32_t slot = slots_.assign(worker);
   try {
@@ -147,7 +89,7 @@ void BasicRadixTree<kShared>::admit(const Worker& worker) {
 
 template <bool kShared>
 void BasicRadixTree<kShared>::dismiss(const Worker& worker) noexcept {
-  const SoleHold sole(slots_lock_);
+  const SoleSlots sole(slots_lock_);
   const Holder* holder = holder_of(worker);
   if (holder == nullptr) return;
   {
@@ -195,7 +137,7 @@ StoreVerdict BasicRadixTree<kShared>::store(const BlocksStored& event, RadixTall
     std::optional<StoreVerdict> verdict;
     bool idle = false;
     {
-      const SharedHold shared(slots_lock_);
+      const SharedSlots shared(slots_lock_);
       if (Holder* holder = holder_of(event.worker)) {
         const HolderHold hold(holder->mu);
         verdict = store(*holder, event, tally);
@@ -377,7 +319,7 @@ std::size_t BasicRadixTree<kShared>::remove(const Worker& worker, StorageTier ti
   std::size_t removed = 0;
   bool idle = false;
   if (is_known(tier)) {
-    const SharedHold shared(slots_lock_);
+    const SharedSlots shared(slots_lock_);
     if (Holder* holder = holder_of(worker)) {
       const HolderHold hold(holder->mu);
       removed = remove(*holder, tier, names, tally);
@@ -480,7 +422,7 @@ void BasicRadixTree<kShared>::sweep(const Retired& retired, RadixTally& tally) {
     take_all(holder, tally);
   }
   for (const Holder* one = retired.first(); one != nullptr;) {
-    const SoleHold sole(slots_lock_);
+    const SoleSlots sole(slots_lock_);
     for (std::size_t i = 0; i < kRanksPerHold && one != nullptr; ++i, one = retired.next(*one))
       free_slot(one->slot);
   }
@@ -492,7 +434,7 @@ void BasicRadixTree<kShared>::clear(const Worker& worker) {
   ++tally.counters.clears;
   Retired retired;
   {
-    const SoleHold sole(slots_lock_);
+    const SoleSlots sole(slots_lock_);
     if (const std::optional<std::uint32_t> slot = slots_.find(worker)) retired.add(retire(*slot));
   }
   if (retired.first() != nullptr) sweep(retired, tally);
@@ -505,7 +447,7 @@ void BasicRadixTree<kShared>::remove_worker(WorkerId id) {
   ++tally.counters.clears;
   Retired retired;
   for (bool more = true; more;) {
-    const SoleHold sole(slots_lock_);
+    const SoleSlots sole(slots_lock_);
     const auto take = [&](std::uint32_t slot) ASHLAR_NO_THREAD_SAFETY_ANALYSIS { retired.add(retire(slot)); };
     more = slots_.for_each_slot_of(id, kRanksPerHold, take) == kRanksPerHold;
   }
@@ -518,7 +460,7 @@ void BasicRadixTree<kShared>::remove_worker(WorkerId id) {
 template <bool kShared>
 void BasicRadixTree<kShared>::find_matches(std::span<const LocalHash> locals, MatchScores& scores,
                                            const FindOptions& options) const {
-  const SharedHold shared(slots_lock_);
+  const SharedSlots shared(slots_lock_);
   scores.begin(slots_.assignment(), slots_.workers());
   if (locals.empty() || slots_.capacity() == 0) return;
   NodeShare share(root_);
@@ -537,7 +479,7 @@ template <bool kShared>
 void BasicRadixTree<kShared>::dump(IndexSink& sink) const {
   std::vector<Worker> workers;
   {
-    const SharedHold shared(slots_lock_);
+    const SharedSlots shared(slots_lock_);
     for (std::uint32_t slot = 0; slot < slots_.capacity(); ++slot)
       if (slots_.in_use(slot)) workers.push_back(slots_.workers()[slot]);
   }
@@ -545,7 +487,7 @@ void BasicRadixTree<kShared>::dump(IndexSink& sink) const {
   for (const Worker& worker : workers) {
     RadixDump calls(worker);
     {
-      const SharedHold shared(slots_lock_);
+      const SharedSlots shared(slots_lock_);
       const Holder* holder = holder_of(worker);
       if (holder == nullptr) continue;
       const HolderHold hold(holder->mu);
@@ -561,7 +503,7 @@ void BasicRadixTree<kShared>::dump(IndexSink& sink) const {
 
 template <bool kShared>
 IndexSizes BasicRadixTree<kShared>::sizes() const {
-  const SharedHold shared(slots_lock_);
+  const SharedSlots shared(slots_lock_);
   IndexSizes sizes = totals_.sizes();
   sizes.workers = slots_.size();
   sizes.bytes +=

@@ -42,8 +42,8 @@
 #include <vector>
 
 #include "ashlar/base/mutex.h"
-#include "ashlar/base/thread_annotations.h"
 #include "ashlar/index/indexer.h"
+#include "base/scoped_hold.h"
 #include "index/common/retired_workers.h"
 #include "index/common/rw_lock.h"
 #include "index/common/worker_slots.h"
@@ -84,9 +84,9 @@ class BasicRadixTree {
   };
   using Retired = detail::RetiredWorkers<Holder>;
   // The locks where the tree is shared, nothing where it is not.
-  class SharedHold;
-  class SoleHold;
-  class HolderHold;
+  using SharedSlots = SharedHold<RwLock, kShared>;
+  using SoleSlots = ExclusiveHold<RwLock, kShared>;
+  using HolderHold = ExclusiveHold<Mutex, kShared>;
   class NodeShare;
   static void lock(const RadixNode& node) noexcept ASHLAR_NO_THREAD_SAFETY_ANALYSIS {
     if constexpr (kShared) node.lock.lock();

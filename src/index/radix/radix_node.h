@@ -37,7 +37,7 @@
 #include <vector>
 
 #include "ashlar/index/indexer.h"
-#include "index/common/entry_map.h"
+#include "base/entry_map.h"
 #include "index/common/rw_lock.h"
 #include "index/radix/radix_owners.h"
 #include "index/radix/radix_tally.h"
@@ -139,7 +139,7 @@ class alignas(64) RadixNode {
     Key key() const noexcept { return {local, offset}; }
     bool empty() const noexcept { return node == nullptr; }
     static std::uint64_t hash(const Key& key, std::uint64_t seed) noexcept {
-      return detail::seeded_hash(key.local, key.offset, seed);
+      return seeded_hash(key.local, key.offset, seed);
     }
   };
   // All children but one, and how many of them hang at each offset.

@@ -11,7 +11,7 @@
 
 #include "ashlar/base/check.h"
 #include "ashlar/index/indexer.h"
-#include "index/common/entry_map.h"
+#include "base/entry_map.h"
 #include "index/radix/radix_node.h"
 
 namespace ashlar::index {
@@ -65,9 +65,7 @@ class RadixNames {
 
     Key key() const noexcept { return name; }
     bool empty() const noexcept { return place.empty(); }
-    static std::uint64_t hash(Key key, std::uint64_t seed) noexcept {
-      return detail::seeded_hash(key.value(), seed);
-    }
+    static std::uint64_t hash(Key key, std::uint64_t seed) noexcept { return seeded_hash(key.value(), seed); }
   };
 
   EntryMap<Entry>& map() noexcept { return map_; }
@@ -104,7 +102,7 @@ class RadixNames {
 
     Key key() const noexcept { return content; }
     bool empty() const noexcept { return content == 0; }
-    static std::uint64_t hash(Key key, std::uint64_t seed) noexcept { return detail::seeded_hash(key, seed); }
+    static std::uint64_t hash(Key key, std::uint64_t seed) noexcept { return seeded_hash(key, seed); }
   };
 
   EntryMap<Entry> map_;

@@ -20,8 +20,8 @@
 #include <unordered_map>
 #include <utility>
 
-#include "ashlar/base/checked_math.h"
 #include "base/byte_io.h"
+#include "base/checked_math.h"
 #include "base/wide.h"
 #include "storage/file_bytes.h"
 #include "tokens/xxhash_inline.h"

@@ -24,7 +24,7 @@
 
 #include "ashlar/base/mutex.h"
 #include "ashlar/base/result.h"
-#include "ashlar/block/hold.h"
+#include "ashlar/block/pin.h"
 #include "ashlar/tiers/offload_options.h"
 #include "ashlar/tokens/sequence_hash.h"
 

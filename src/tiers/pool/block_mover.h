@@ -19,7 +19,7 @@
 
 #include "ashlar/base/clock.h"
 #include "ashlar/base/result.h"
-#include "ashlar/block/hold.h"
+#include "ashlar/block/pin.h"
 #include "ashlar/tokens/namespace_fingerprint.h"
 #include "ashlar/transfer/executor.h"
 #include "tiers/pool/move_control.h"

@@ -23,9 +23,9 @@
 #include "ashlar/base/clock.h"
 #include "ashlar/base/metrics.h"
 #include "ashlar/base/mutex.h"
-#include "ashlar/block/block_id.h"
+#include "ashlar/block/block_identity.h"
 #include "ashlar/block/fence.h"
-#include "ashlar/block/hold.h"
+#include "ashlar/block/pin.h"
 #include "tiers/pool/tier_record.h"
 
 namespace ashlar::tiers {

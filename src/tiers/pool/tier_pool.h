@@ -12,8 +12,8 @@
 #include <vector>
 
 #include "ashlar/base/result.h"
-#include "ashlar/block/hold.h"
-#include "ashlar/block/kv_ready.h"
+#include "ashlar/block/fence.h"
+#include "ashlar/block/pin.h"
 #include "ashlar/events/tier.h"
 #include "ashlar/tokens/sequence_hash.h"
 #include "ashlar/transfer/block_set.h"

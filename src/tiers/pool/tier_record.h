@@ -7,9 +7,11 @@
 #include <optional>
 
 #include "ashlar/base/clock.h"
+#include "ashlar/block/block_identity.h"
 #include "ashlar/block/block_retention.h"
-#include "ashlar/block/sequence_start.h"
 #include "ashlar/tiers/salt_fingerprint.h"
+#include "ashlar/tokens/namespace_fingerprint.h"
+#include "ashlar/tokens/salt.h"
 #include "ashlar/tokens/sequence_hash.h"
 #include "ashlar/transfer/block_checksum.h"
 

@@ -14,7 +14,7 @@
 #include <optional>
 #include <utility>
 
-#include "ashlar/base/checked_math.h"
+#include "base/checked_math.h"
 #include "base/wide.h"
 #include "storage/file_bytes.h"
 #include "tiers/volume/file_volume_format.h"

@@ -5,8 +5,8 @@
 #include <limits>
 
 #include "ashlar/base/check.h"
-#include "ashlar/base/checked_math.h"
 #include "base/byte_io.h"
+#include "base/checked_math.h"
 #include "tokens/xxhash_inline.h"
 
 namespace ashlar::tiers::file_volume {

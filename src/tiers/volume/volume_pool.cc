@@ -9,8 +9,8 @@
 #include <utility>
 
 #include "ashlar/base/check.h"
-#include "ashlar/base/interleaving.h"
 #include "ashlar/base/log.h"
+#include "base/interleaving.h"
 #include "tiers/volume/volume_pool_parts.h"
 #include "tokens/xxhash_inline.h"
 

@@ -9,11 +9,11 @@
 #include <utility>
 
 #include "ashlar/base/check.h"
-#include "ashlar/base/interleaving.h"
 #include "ashlar/base/log.h"
 #include "ashlar/storage/allocator.h"
 #include "ashlar/transfer/block_checksum.h"
 #include "base/in_parallel.h"
+#include "base/interleaving.h"
 #include "tiers/volume/volume_pool.h"
 #include "tiers/volume/volume_pool_parts.h"
 #include "transfer/canonical_runs.h"

@@ -9,7 +9,7 @@
 #include <cstring>
 #include <vector>
 
-#include "ashlar/base/large_array.h"
+#include "base/large_array.h"
 #include "support/counted_new.h"
 #include "support/eviction_cases.h"
 

@@ -288,7 +288,8 @@ TEST_P(SequenceFailureTest, ACallIsUndone) {
          world.sequence.emplace(*std::move(made));
          return true;
        }},
-      {"can_allocate", [](SequenceWorld& world) { return world.sequences->can_allocate(*world.sequence); }},
+      {"can_allocate",
+       [](SequenceWorld& world) { return world.sequences->can_allocate(*world.sequence).has_value(); }},
       {"allocate", [](SequenceWorld& world) { return done(world.sequences->allocate(*world.sequence)); }},
       {"computed", [](SequenceWorld& world) {
          return done(world.sequences->computed(*world.sequence, world.sequence->size()));

@@ -1,4 +1,4 @@
-#include "ashlar/block/block_facts.h"
+#include "ashlar/block/eviction.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "ashlar/block/indexed_heap.h"
+#include "ashlar/block/block_orders.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

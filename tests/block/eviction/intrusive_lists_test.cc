@@ -1,4 +1,4 @@
-#include "ashlar/block/intrusive_lists.h"
+#include "ashlar/block/block_orders.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "ashlar/base/random.h"
-#include "ashlar/block/intrusive_order.h"
 
 namespace ashlar::block {
 namespace {

@@ -1,5 +1,5 @@
 // LineageBackend: leaves first, in both orders; against a naive model and by example.
-#include "ashlar/block/lineage_backend.h"
+#include "block/eviction/lineage_backend.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "ashlar/base/random.h"
-#include "ashlar/block/lineage_backend.h"
+#include "block/eviction/lineage_backend.h"
 #include "support/block_fixture.h"
 
 namespace ashlar::block {

@@ -1,4 +1,4 @@
-#include "ashlar/block/multi_lru_backend.h"
+#include "block/eviction/multi_lru_backend.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

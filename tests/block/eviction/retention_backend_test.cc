@@ -1,4 +1,4 @@
-#include "ashlar/block/retention_backend.h"
+#include "block/eviction/retention_backend.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -8,8 +8,7 @@
 #include <set>
 #include <vector>
 
-#include "ashlar/block/hash_map_backend.h"
-#include "ashlar/block/lru_backend.h"
+#include "block/eviction/lru_backend.h"
 #include "support/block_fixture.h"
 #include "support/eviction_cases.h"
 

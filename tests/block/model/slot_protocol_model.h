@@ -18,7 +18,7 @@
 #include <string>
 #include <vector>
 
-#include "ashlar/block/detail/slot_orders.h"
+#include "ashlar/block/detail/slot_ref.h"
 #include "support/weak_memory.h"
 
 namespace ashlar::block::model {

@@ -22,11 +22,11 @@
 #include <vector>
 
 #include "ashlar/base/clock.h"
-#include "ashlar/base/error.h"
-#include "ashlar/block/block_state.h"
+#include "ashlar/base/result.h"
 #include "ashlar/block/manager_options.h"
 #include "ashlar/events/kv_event.h"
 #include "ashlar/tokens/sequence_hash.h"
+#include "block/store/block_state.h"
 
 namespace ashlar::block::property {
 

@@ -40,7 +40,7 @@ void Side<Tier>::allocate() {
     model = model_.allocate(n);
   } else if (form == 1) {
     std::vector<MutableBlock<Tier>> out(n);
-    refused = manager_.allocate_blocks(std::span(out));
+    if (auto taken = manager_.allocate_blocks(std::span(out)); !taken) refused = taken.error();
     if (!refused) blocks = BlockList<MutableBlock<Tier>>(std::move(out));
     model = model_.allocate(n);
   } else if (form == 2) {
@@ -382,8 +382,9 @@ void Side<Tier>::reset_inactive() {
 template <events::Tier Tier>
 void Side<Tier>::ask() {
   const std::size_t n = random_.below(options_.model.block_count + 2);
-  add("why_not and candidates of " + std::to_string(n));
-  const auto refused = manager_.why_not(n);
+  add("can_allocate and candidates of " + std::to_string(n));
+  std::optional<AllocationRefusal> refused;
+  if (auto room = manager_.can_allocate(n); !room) refused = room.error();
   NaiveManager::Allocation model;
   model.refused = model_.why_not(n);
   expect_refusal(refused, model, n);

@@ -1,4 +1,4 @@
-#include "ashlar/block/tiny_lfu.h"
+#include "block/registry/tiny_lfu.h"
 
 #include <gtest/gtest.h>
 

@@ -14,7 +14,6 @@
 #include <span>
 #include <vector>
 
-#include "ashlar/block/cache_group.h"
 #include "ashlar/block/request_sequence.h"
 #include "ashlar/block/sequence_error.h"
 #include "ashlar/tokens/token.h"

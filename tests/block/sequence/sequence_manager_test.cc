@@ -186,9 +186,9 @@ TEST_F(SequenceManagerTest, CachedBlocksCostTheirPlace) {
   const auto fits = value_of(sequences_.make_sequence(joined(prompt, tokens_from(50, 8))));
   EXPECT_TRUE(sequences_.can_allocate(fits)) << "four hits and two empty blocks";
   auto too_long = value_of(sequences_.make_sequence(joined(prompt, tokens_from(50, 9))));
-  const auto refused = sequences_.why_not_allocate(too_long);
-  ASSERT_TRUE(refused.has_value()) << "six are available, and four of them are the hits";
-  EXPECT_EQ(refused->reason, Reason::kNoRoom);
+  const auto room = sequences_.can_allocate(too_long);
+  ASSERT_FALSE(room) << "six are available, and four of them are the hits";
+  EXPECT_EQ(room.error().reason, Reason::kNoRoom);
   EXPECT_EQ(why(sequences_.allocate(too_long)), Why::kNoRoom);
 }
 

@@ -207,9 +207,9 @@ class Lockstep {
     }
     return true;
   }
-  void agree(const std::optional<AllocationRefusal>& real,
+  void agree(const Result<void, AllocationRefusal>& real,
              const std::optional<AllocationRefusal::Reason>& naive) {
-    trace_.expect_equal("refusal", real ? std::optional(real->reason) : std::nullopt, naive);
+    trace_.expect_equal("refusal", real ? std::nullopt : std::optional(real.error().reason), naive);
   }
 
   void make() {
@@ -236,7 +236,7 @@ class Lockstep {
   void allocate(Pair& pair, const std::string& who) {
     trace_.add("allocate " + who);
     if (pair.naive.table.empty()) {
-      agree(sequences_.why_not_allocate(pair.real), model_.why_not_allocate(pair.naive));
+      agree(sequences_.can_allocate(pair.real), model_.why_not_allocate(pair.naive));
     }
     const auto real = sequences_.allocate(pair.real);
     const auto naive = model_.allocate(pair.naive);
@@ -257,7 +257,7 @@ class Lockstep {
   void may_append(Pair& pair, const std::string& who) {
     trace_.add("may_append " + who);
     if (!pair.naive.table.empty()) {
-      agree(sequences_.why_not_append(pair.real), model_.why_not_append(pair.naive));
+      agree(sequences_.can_append(pair.real), model_.why_not_append(pair.naive));
     }
     const auto real = sequences_.may_append(pair.real);
     const auto naive = model_.may_append(pair.naive);
@@ -283,10 +283,10 @@ class Lockstep {
   void ask(Pair& pair, const std::string& who) {
     trace_.add("can_allocate, can_append " + who);
     if (pair.naive.table.empty()) {
-      trace_.expect_equal("can allocate", sequences_.can_allocate(pair.real),
+      trace_.expect_equal("can allocate", sequences_.can_allocate(pair.real).has_value(),
                           !model_.why_not_allocate(pair.naive).has_value());
     } else {
-      trace_.expect_equal("can append", sequences_.can_append(pair.real),
+      trace_.expect_equal("can append", sequences_.can_append(pair.real).has_value(),
                           !model_.why_not_append(pair.naive).has_value());
     }
   }

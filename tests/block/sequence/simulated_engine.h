@@ -18,7 +18,6 @@
 #include <utility>
 #include <vector>
 
-#include "ashlar/block/cache_group.h"
 #include "ashlar/block/request_sequence.h"
 #include "ashlar/tokens/token.h"
 

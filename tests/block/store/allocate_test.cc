@@ -29,7 +29,7 @@ TEST(AllocateTest, ZeroBlocksAreAlwaysThere) {
   EXPECT_TRUE(value_of(manager.allocate_blocks(0)).empty());
   EXPECT_TRUE(value_of(manager.allocate_blocks_with_evictions(0)).blocks.empty());
   EXPECT_TRUE(value_of(manager.try_allocate_until(0, Clock::TimePoint::min())).empty());
-  EXPECT_FALSE(manager.why_not(0));
+  EXPECT_TRUE(manager.can_allocate(0));
   EXPECT_EQ(manager.counters().allocations, 1u);
 }
 
@@ -63,30 +63,30 @@ TEST(AllocateTest, MoreThanThereAreInAllIsItsOwnReasonWhateverTheNumber) {
     EXPECT_EQ(refused.error().to_error().code(), ErrorCode::kInvalidArgument);
     EXPECT_EQ(manager.allocate_blocks_with_evictions(n).error().reason, Reason::kTooMany);
     EXPECT_EQ(manager.try_allocate_until(n, Clock::TimePoint::max()).error().reason, Reason::kTooMany);
-    EXPECT_EQ(manager.why_not(n)->reason, Reason::kTooMany);
+    EXPECT_EQ(manager.can_allocate(n).error().reason, Reason::kTooMany);
   }
   EXPECT_EQ(places(manager), (Places{.reset = 4}));
 }
 
 TEST(AllocateTest, WhyNotForetellsWithoutTaking) {
   Manager manager = manager_of(3);
-  EXPECT_FALSE(manager.why_not(3));
+  EXPECT_TRUE(manager.can_allocate(3));
   const auto held = value_of(manager.allocate_blocks(2));
-  EXPECT_FALSE(manager.why_not(1));
-  ASSERT_TRUE(manager.why_not(2));
-  EXPECT_EQ(manager.why_not(2)->reason, Reason::kNoRoom);
-  EXPECT_EQ(manager.why_not(4)->reason, Reason::kTooMany);
+  EXPECT_TRUE(manager.can_allocate(1));
+  ASSERT_FALSE(manager.can_allocate(2));
+  EXPECT_EQ(manager.can_allocate(2).error().reason, Reason::kNoRoom);
+  EXPECT_EQ(manager.can_allocate(4).error().reason, Reason::kTooMany);
   EXPECT_EQ(places(manager), (Places{.reset = 1, .owned = 2}));
 }
 
 TEST(AllocateTest, FillsTheCallersSpanAndReplacesWhatItHeld) {
   Manager manager = manager_of(4);
   std::vector<Mutable> out(3);
-  EXPECT_FALSE(manager.allocate_blocks(out));
+  EXPECT_TRUE(manager.allocate_blocks(out));
   EXPECT_EQ(ids_of(out), (Ids{0, 1, 2}));
-  EXPECT_FALSE(manager.allocate_blocks(out)) << "what the span held is returned first";
+  EXPECT_TRUE(manager.allocate_blocks(out)) << "what the span held is returned first";
   EXPECT_EQ(places(manager), (Places{.reset = 1, .owned = 3}));
-  EXPECT_FALSE(manager.allocate_blocks(std::span<Mutable>()));
+  EXPECT_TRUE(manager.allocate_blocks(std::span<Mutable>()));
 }
 
 TEST(AllocateTest, EmptyBlocksGoFirstThenTheInactiveOnesInTheBackendsOrder) {

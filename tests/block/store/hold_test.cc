@@ -1,5 +1,5 @@
 // Holds: a block stays where it is, in place and in the order of eviction, while somebody copies it.
-#include "ashlar/block/hold.h"
+#include "ashlar/block/pin.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

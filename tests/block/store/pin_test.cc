@@ -81,7 +81,7 @@ TEST_F(PinTest, ExpiryIsNoticedByWhoeverLooks) {
   }
   {
     const Pin pin = expire();
-    EXPECT_FALSE(manager_.why_not(8));
+    EXPECT_TRUE(manager_.can_allocate(8));
   }
   {
     const Pin pin = expire();

@@ -7,8 +7,8 @@
 #include <span>
 #include <vector>
 
-#include "ashlar/block/detail/manager_core.h"
-#include "ashlar/block/detail/slot_transitions.h"
+#include "ashlar/block/detail/store_calls.h"
+#include "ashlar/block/detail/untyped_manager.h"
 #include "ashlar/events/tier.h"
 #include "ashlar/testing/managers.h"
 #include "block/store/block_store.h"
@@ -23,18 +23,17 @@ using tokens::SequenceHash;
 // A manager without types: references are held as slots, so that a word can be set.
 class ReferenceLimitTest : public ::testing::TestWithParam<DuplicatePolicy> {
  protected:
-  static ManagerCore make(std::uint32_t blocks, DuplicatePolicy duplicates) {
+  static StoreOwner make(std::uint32_t blocks, DuplicatePolicy duplicates) {
     ManagerOptions options = testing::manager_options(blocks);
     options.duplicates = duplicates;
-    auto core = ManagerCore::create(options, events::kTierId<events::G1>, "g1");
-    return *std::move(core);
+    return StoreOwner(UntypedManager::create(options, kTierId<G1>, "g1").value());
   }
 
   SlotRef allocate() {
     SlotRef slot;
-    const auto refused =
-        core_.allocate(1, nullptr, [&](std::size_t, SlotRef allocated) { slot = allocated; });
-    EXPECT_FALSE(refused);
+    const auto allocated = core_->allocate(
+        1, nullptr, [&](std::size_t, std::span<const SlotRef> slots) { slot = slots.front(); });
+    EXPECT_TRUE(allocated);
     return slot;
   }
   // The slot of an owned block that carries the name.
@@ -43,8 +42,16 @@ class ReferenceLimitTest : public ::testing::TestWithParam<DuplicatePolicy> {
     stage(slot, BlockIdentity{name, std::nullopt, std::nullopt});
     return slot;
   }
+  Result<SlotRef> register_one(const SlotRef& slot) {
+    SlotRef kept;
+    const auto done = core_->register_blocks(
+        1, [&](std::size_t, std::span<SlotRef> out) { out[0] = slot; },
+        [&](std::size_t, std::span<const SlotRef> slots) { kept = slots[0]; });
+    if (!done) return done.error();
+    return kept;
+  }
   SharedSlot registered(const SequenceHash& name) {
-    auto slot = core_.register_one(complete(name));
+    auto slot = register_one(complete(name));
     EXPECT_TRUE(slot) << slot.error();
     return SharedSlot(*slot);
   }
@@ -69,7 +76,7 @@ class ReferenceLimitTest : public ::testing::TestWithParam<DuplicatePolicy> {
 
   std::optional<SharedSlot> match(const SequenceHash& name) {
     std::optional<SharedSlot> found;
-    core_.match_prefix(std::span(&name, 1), [&](std::size_t, std::span<const SlotRef> slots) {
+    core_->match_prefix(std::span(&name, 1), [&](std::size_t, std::span<const SlotRef> slots) {
       if (!slots.empty()) found.emplace(slots.front());
     });
     return found;
@@ -81,7 +88,7 @@ class ReferenceLimitTest : public ::testing::TestWithParam<DuplicatePolicy> {
 
   const SequenceHash first_ = name_of(0, 1111);
   const SequenceHash second_ = name_of(0, 2222);
-  ManagerCore core_ = make(2, GetParam());
+  StoreOwner core_ = make(2, GetParam());
 };
 
 INSTANTIATE_TEST_SUITE_P(Policies, ReferenceLimitTest,
@@ -99,7 +106,7 @@ TEST_P(ReferenceLimitTest, AWeakBlockFindsNoOtherHashInALifeWithItsGeneration) {
     weak = downgrade(block.get());
     generation = block.get().generation;
   }
-  core_.reset_inactive();
+  core_->reset_inactive();
   // The free slot is 2^32 - 1 lives further.
   store().slots().word(weak.id) = SlotWord::make(BlockState::kReset, 0, generation - 1);
   const SharedSlot other = registered(second_);
@@ -139,16 +146,16 @@ TEST_P(ReferenceLimitTest, ARegistrationThatNeedsAReferenceIsRefusedAtTheLimit) 
   OwnedSlot twin(complete(first_));
   if (GetParam() == DuplicatePolicy::kReject) {
     const Crowd crowd(word(block.get()), kMaxReferences - 1);
-    const auto refused = core_.register_one(twin.get());
+    const auto refused = register_one(twin.get());
     ASSERT_FALSE(refused);
     EXPECT_EQ(refused.error().code(), ErrorCode::kCapacity) << refused.error();
     EXPECT_EQ(references(block), kMaxReferences);
   }
-  auto slot = core_.register_one(twin.get());
+  auto slot = register_one(twin.get());
   ASSERT_TRUE(slot) << slot.error();
   twin.take();
   const SharedSlot kept(*slot);
-  core_.check_invariants();
+  core_->check_invariants();
 }
 
 using ReferenceLimitDeathTest = ReferenceLimitTest;

@@ -120,7 +120,7 @@ TEST_F(WaitingTest, ALargeFirstWaiterIsNotOvertakenBySmallAllocations) {
   EXPECT_EQ(refused.error().reason, Reason::kQueued);
   EXPECT_EQ(refused.error().to_error().code(), ErrorCode::kCapacity);
   EXPECT_EQ(refused.error().status.waiters, 1u);
-  EXPECT_EQ(manager_.why_not(1)->reason, Reason::kQueued);
+  EXPECT_EQ(manager_.can_allocate(1).error().reason, Reason::kQueued);
   EXPECT_TRUE(manager_.allocate_blocks(0)) << "nothing is nobody's";
 
   auto small = wait_for_blocks(manager_, 1, in(1h));

@@ -7,11 +7,11 @@
 #include <vector>
 
 #include "ashlar/base/random.h"
-#include "ashlar/block/tiny_lfu.h"
 #include "ashlar/testing/blocks.h"
 #include "ashlar/testing/managers.h"
 #include "ashlar/testing/sequence_builder.h"
 #include "ashlar/testing/time_box.h"
+#include "block/registry/tiny_lfu.h"
 
 namespace ashlar::block::stress {
 namespace {

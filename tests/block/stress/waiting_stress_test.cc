@@ -55,7 +55,7 @@ TEST(WaitingStressTest, WaitersAreServedInTheOrderInWhichTheyCame) {
           EXPECT_NE(got.error().reason, AllocationRefusal::Reason::kTooMany);
         }
       });
-      EXPECT_EQ(manager.why_not(1)->reason, AllocationRefusal::Reason::kQueued);
+      EXPECT_EQ(manager.can_allocate(1).error().reason, AllocationRefusal::Reason::kQueued);
       while (!all->empty()) const auto given_back = all->take_back();
       threads.clear();
       over.store(true);

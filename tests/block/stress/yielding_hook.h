@@ -8,7 +8,7 @@
 #include <cstdint>
 #include <thread>
 
-#include "ashlar/base/interleaving.h"
+#include "base/interleaving.h"
 
 namespace ashlar::block::stress {
 

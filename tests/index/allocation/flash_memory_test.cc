@@ -621,7 +621,7 @@ TEST(NameTableMemoryTest, EveryStepOfGrowthIsMadeOrNot) {
   constexpr std::uint32_t kEntries = 600'000;
   detail::SlabPool pool;
   {
-    NameTable table(pool, detail::TableSeed::of(1));
+    NameTable table(pool, TableSeed::of(1));
     std::size_t failures = 0;
     const auto insert = [&](std::uint32_t value) {
       return table.insert(table.tag_of(value), value, [&](std::uint32_t other) { return other == value; });

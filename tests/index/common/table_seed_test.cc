@@ -1,5 +1,5 @@
 // Keys that are chosen to meet in a table, and what a table of a seed of its own makes of them.
-#include "index/common/table_seed.h"
+#include "base/table_seed.h"
 
 #include <gtest/gtest.h>
 
@@ -9,9 +9,8 @@
 #include <vector>
 
 #include "ashlar/base/random.h"
+#include "base/entry_map.h"
 #include "index/adapters/content_trie.h"
-#include "index/common/entry_map.h"
-#include "index/common/flat_map.h"
 #include "index/positional/positional_chain.h"
 
 namespace ashlar::index::detail::seeded {

@@ -64,7 +64,7 @@ class NameTableTest : public ::testing::Test {
   }
 
   detail::SlabPool pool_;
-  NameTable table_{pool_, detail::TableSeed(1)};
+  NameTable table_{pool_, TableSeed(1)};
   std::vector<std::uint32_t> tags_;
   std::vector<bool> held_;
   std::size_t count_ = 0;
@@ -234,11 +234,11 @@ TEST(ChosenNamesTest, NoFamilyOfKeysMeets) {
   for (std::uint64_t seed = 1; seed <= 4; ++seed)
     for (std::size_t family = 0; family < kFamilies.size(); ++family) {
       detail::SlabPool pool;
-      NameTable table(pool, detail::TableSeed(seed));
+      NameTable table(pool, TableSeed(seed));
       for (std::uint32_t i = 0; i < kKeys; ++i)
         table.insert(table.tag_of(kFamilies[family](i)), i + 1, [](std::uint32_t) { return false; });
       EXPECT_LE(table.longest_search(), 12u) << "seed " << seed << ", family " << family;
-      NameTable pairs(pool, detail::TableSeed(seed));
+      NameTable pairs(pool, TableSeed(seed));
       for (std::uint32_t i = 0; i < kKeys; ++i)
         pairs.insert(pairs.tag_of(kFamilies[family](i / 100), i % 100), i + 1,
                      [](std::uint32_t) { return false; });
@@ -247,10 +247,10 @@ TEST(ChosenNamesTest, NoFamilyOfKeysMeets) {
 }
 
 TEST(ChosenNamesTest, WithoutASeedATableTakesTheSecretOfTheProcess) {
-  const detail::TableSeed secret = detail::TableSeed::of({});
-  EXPECT_EQ(secret.hash(1), detail::TableSeed::of({}).hash(1));
-  EXPECT_EQ(detail::TableSeed::of(5).hash(1), detail::TableSeed(5).hash(1));
-  for (std::uint64_t seed = 0; seed < 8; ++seed) EXPECT_NE(secret.hash(1), detail::TableSeed(seed).hash(1));
+  const TableSeed secret = TableSeed::of({});
+  EXPECT_EQ(secret.hash(1), TableSeed::of({}).hash(1));
+  EXPECT_EQ(TableSeed::of(5).hash(1), TableSeed(5).hash(1));
+  for (std::uint64_t seed = 0; seed < 8; ++seed) EXPECT_NE(secret.hash(1), TableSeed(seed).hash(1));
 }
 
 }  // namespace

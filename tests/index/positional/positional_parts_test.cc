@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "ashlar/base/random.h"
-#include "index/common/walked_steps.h"
+#include "base/walked_steps.h"
 #include "index/positional/positional_chain.h"
 #include "index/positional/positional_map.h"
 #include "index/positional/positional_nesting.h"

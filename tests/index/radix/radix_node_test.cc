@@ -143,12 +143,12 @@ TEST_F(RadixNodeTest, TheLastBranchIsKnownWithoutAWalkOverTheChildren) {
   RadixNode* tail = link(64, 5);
   RadixNode* second_tail = link(64, 6);
   node.add(1, StorageTier::kDevice, 1, tally_);
-  const std::uint64_t before = detail::walked_steps;
+  const std::uint64_t before = walked_steps;
   node.unlink(tail, tally_);
   EXPECT_EQ(node.length(), 64u);
   node.unlink(second_tail, tally_);
   EXPECT_EQ(node.length(), 20u);
-  EXPECT_LE(detail::walked_steps - before, 64u);
+  EXPECT_LE(walked_steps - before, 64u);
   for (std::uint64_t i = 0; i < 1'000; ++i) node.unlink(node.child(20, LocalHash(1'000 + i)), tally_);
   EXPECT_EQ(node.length(), 1u);
   EXPECT_FALSE(node.has_children());

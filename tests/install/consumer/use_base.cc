@@ -3,7 +3,7 @@
 #include <string>
 
 #include "ashlar/base/log.h"
-#include "ashlar/base/metric_registry.h"
+#include "ashlar/base/metrics.h"
 #include "ashlar/base/random.h"
 #include "ashlar/base/result.h"
 
