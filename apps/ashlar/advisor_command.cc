@@ -53,7 +53,7 @@ class Advising {
     if (!opened) return fail(opened.error());
     if (opened->stream == nullptr)
       return fail(make_error(ErrorCode::kUnsupported,
-                             "%s: engines say nothing of volumes; relay them first (ashlar relay)",
+                             "%s: engines do not report volumes; relay them first (ashlar relay)",
                              FeedAddress::parse(settings_.from)->shown().c_str()));
     recorded_ = opened->is_recorded;
     feed::StreamReceiver receiver(*opened->stream, **advisor,
@@ -105,7 +105,7 @@ class Advising {
       if (advisor.counters().hook_failures != failures_) {
         failures_ = advisor.counters().hook_failures;
         say("ashlar advisor: " + std::to_string(failures_) +
-            " times the action failed; the last: " + advisor.last_hook_error());
+            " actions failed; the last: " + advisor.last_hook_error());
       }
     }
     if (!settings_.quiet)
@@ -129,11 +129,11 @@ class Advising {
 void add_advisor_command(CLI::App& program, Run& run) {
   auto settings = std::make_shared<AdvisorSettings>();
   feed::StorageAdvisor::Options& advisor = settings->advisor;
-  CLI::App* command = program.add_subcommand(
-      "advisor", "listen to events and say what a storage could do better, as JSON lines");
+  CLI::App* command =
+      program.add_subcommand("advisor", "follow events and print advice for storages, as JSON lines");
   command->add_option("--from", settings->from, "feed to read")->required();
   command->add_option("--order", advisor.order, "places from the fastest to the slowest")->delimiter(',');
-  command->add_option("--every", settings->every, "seconds between two looks")
+  command->add_option("--every", settings->every, "seconds between two rounds of advice")
       ->check(real_number(0.1, 86400))
       ->capture_default_str();
   command->add_option("--hot", advisor.hot_heat, "uses per block from which a prefix is promoted")
@@ -145,12 +145,12 @@ void add_advisor_command(CLI::App& program, Run& run) {
   command->add_option("--cold", advisor.cold_seconds, "seconds unused from which a prefix is demoted")
       ->check(real_number(0, kLargest))
       ->capture_default_str();
-  command->add_option("--small", advisor.small_object, "bytes below which objects should lie together")
+  command->add_option("--small", advisor.small_object, "bytes below which an object counts as small")
       ->check(whole_number())
       ->capture_default_str();
   command
       ->add_option("--coalesce", advisor.coalesce_blocks,
-                   "how many small objects of a prefix make it worth while")
+                   "small objects of a prefix from which they are coalesced")
       ->check(whole_number())
       ->capture_default_str();
   command
@@ -162,13 +162,13 @@ void add_advisor_command(CLI::App& program, Run& run) {
                       "program that gets each advice as a line on its standard input");
   command
       ->add_option("--exec-timeout", settings->program_patience,
-                   "seconds after which that program is ended with its process group")
+                   "seconds after which that program is killed with its process group")
       ->check(real_number(0.1, 86400))
       ->capture_default_str();
   command->add_flag("--quiet", settings->quiet, "no table on standard error");
   command
       ->add_option("--memory", settings->memory_mib,
-                   "MiB for what waits: behind gaps, for the rest of a snapshot")
+                   "MiB for waiting events: behind gaps, in unfinished snapshots")
       ->check(whole_number(1, 1 << 20))
       ->capture_default_str();
   command->footer(FeedKinds::built().help() + kExitHelp);

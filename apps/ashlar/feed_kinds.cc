@@ -14,9 +14,8 @@ FeedKinds FeedKinds::built() {
   FeedKinds kinds;
   kinds.add(
       "file",
-      "file:PATH            a recorded stream; ?follow=1 waits for more, ?append=1 writes behind what is "
-      "there,\n"
-      "                       ?append=repair the same, and first cuts out what is damaged",
+      "file:PATH            a recorded stream; ?follow=1 waits for more, ?append=1 appends to it,\n"
+      "                       ?append=repair appends after cutting out damage",
       [](const FeedAddress& address) -> Result<OpenedSource> {
         const Result<bool> follow = address.flag("follow");
         if (!follow) return follow.error();

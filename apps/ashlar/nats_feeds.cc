@@ -97,17 +97,16 @@ void add_nats_feeds(FeedKinds& kinds) {
   const FeedKinds::Traits traits{
       .prefix = backend::nats::NatsSinkOptions().prefix, .port = kDefaultPort, .check = check_address};
   kinds.add("natss",
-            "natss://HOST:PORT    the same over TLS; ?server_name= where the certificate has another name",
+            "natss://HOST:PORT    the same over TLS; ?server_name= if the certificate has another name",
             open_source, open_sink, traits);
-  kinds.add(
-      "nats",
-      "nats://HOST:PORT     NATS; ?jetstream=1 kept by the server, ?durable=NAME goes on where it stopped,\n"
-      "                       ?bucket=SECONDS between snapshots in a bucket, ?prefix= ?stream= ?user= "
-      "?creds=FILE ?ca=FILE ?cert=FILE ?key=FILE\n"
-      "                       ?nkey=PUBLIC&seed=FILE, ?wait=SECONDS or ?wait=forever for a server that is "
-      "not there yet\n"
-      "                       (ASHLAR_NATS_PASSWORD, ASHLAR_NATS_TOKEN in the environment)",
-      open_source, open_sink, traits);
+  kinds.add("nats",
+            "nats://HOST:PORT     NATS; ?jetstream=1 kept by the server, ?durable=NAME continues where it "
+            "stopped,\n"
+            "                       ?bucket=SECONDS between snapshots in a bucket, ?prefix= ?stream= ?user= "
+            "?creds=FILE ?ca=FILE ?cert=FILE ?key=FILE\n"
+            "                       ?nkey=PUBLIC&seed=FILE, ?wait=SECONDS or ?wait=forever for a server\n"
+            "                       (ASHLAR_NATS_PASSWORD, ASHLAR_NATS_TOKEN in the environment)",
+            open_source, open_sink, traits);
 }
 
 }  // namespace ashlar::apps

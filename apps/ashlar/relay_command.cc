@@ -72,9 +72,9 @@ std::uint64_t incarnation_of(const RelaySettings& settings) {
           ? next_incarnation(*file, now)
           : Result<std::uint64_t>(make_error(ErrorCode::kNotFound, "neither XDG_STATE_HOME nor HOME is set"));
   if (next) return *next;
-  say("ashlar relay: warning: the number of this life is the time, and receivers drop it if the clock was "
-      "set back "
-      "since the last one: " +
+  say("ashlar relay: warning: the incarnation is the current time, and receivers drop it if the clock was "
+      "set "
+      "back since the last start: " +
       next.error().message() + " (--incarnation-file, --incarnation)");
   return now;
 }
@@ -152,7 +152,7 @@ class Relaying {
     ASHLAR_TRY(const FeedAddress from, FeedAddress::parse(settings_.from));
     if (kinds_.is_same_place(from, *FeedAddress::parse(address)))
       return make_error(ErrorCode::kInvalidArgument,
-                        "%s is read and written; what is relayed would come back for ever",
+                        "%s is read and written; relayed events would come back forever",
                         from.shown().c_str());
     return {};
   }
@@ -165,7 +165,7 @@ class Relaying {
             (kinds_.is_same_place(one, other) && one.text("replay") == other.text("replay")) ||
             is_same_path(one, other))
           return make_error(ErrorCode::kInvalidArgument,
-                            "%s is named twice; everything would be written twice", one.shown().c_str());
+                            "%s is named twice; every event would be written twice", one.shown().c_str());
     }
     return {};
   }
@@ -194,10 +194,10 @@ class Relaying {
   void tell(const feed::StreamRelay& relay) const {
     std::string text = "relayed " + std::to_string(relay.relayed()) + " events; " + report_.text;
     for (const events::EventCounters& stream : relay.counters())
-      for (const events::SinkCounters& queue : stream.sinks)
-        if (!queue.last_error.empty() && queue.waiting != 0)
-          text += "\n  " + std::to_string(queue.waiting) + " events wait for " + queue.sink + ": " +
-                  queue.last_error;
+      for (const events::SinkCounters& sink : stream.sinks)
+        if (!sink.last_error.empty() && sink.waiting != 0)
+          text += "\n  " + std::to_string(sink.waiting) + " events wait for " + sink.sink + ": " +
+                  sink.last_error;
     std::size_t said = 0;
     for (const auto& [worker, error] : relay.refused()) {
       if (said++ == kRefusedSaid) {
@@ -293,21 +293,16 @@ class Relaying {
 
 void add_relay_command(CLI::App& program, Run& run) {
   auto settings = std::make_shared<RelaySettings>();
-  CLI::App* command = program.add_subcommand("relay", "take events from one feed and publish them on others");
+  CLI::App* command = program.add_subcommand("relay", "read events from one feed and publish them on others");
   command->add_option("--from", settings->from, "feed to read")->required();
   command->add_option("--to", settings->to, "feed to write; several may be given")->required();
-  command->add_option("--worker", settings->worker, "what the engine is called in the streams it becomes")
+  command->add_option("--worker", settings->worker, "worker number of the engine in the published streams")
       ->check(whole_number())
       ->capture_default_str();
-  command
-      ->add_option(
-          "--ranks", settings->ranks,
-          "ranks that are relayed: 0 to this number less one; engines and streams say which ones they have")
+  command->add_option("--ranks", settings->ranks, "number of ranks to relay, from rank 0")
       ->check(whole_number(1, 1024))
       ->capture_default_str();
-  command
-      ->add_option("--workers", settings->workers,
-                   "streams that are relayed, one for each rank of a worker; later ones are not")
+  command->add_option("--workers", settings->workers, "most streams to relay, one for each rank of a worker")
       ->check(whole_number(1, 65'536))
       ->capture_default_str();
   command
@@ -315,26 +310,28 @@ void add_relay_command(CLI::App& program, Run& run) {
                    "hashes of an engine's blocks: xxh3_chain, xxh64_int64 or keyed128")
       ->capture_default_str();
   command->add_option("--key-file", settings->key_file, "16 bytes, for keyed128");
-  command->add_option("--block-size", settings->block_size, "tokens; 0: what the engine's first event has")
+  command->add_option("--block-size", settings->block_size, "tokens; 0: taken from the engine's first event")
       ->check(whole_number(0, std::numeric_limits<std::uint32_t>::max()))
       ->capture_default_str();
   command->add_option("--profile", settings->profile, "batches: router (milliseconds) or coarse (10 s)")
       ->check(CLI::IsMember({"router", "coarse"}))
       ->capture_default_str();
   command
-      ->add_option("--incarnation", settings->incarnation,
-                   "of the streams, larger at each start; 0: the time, or more where the last one was later")
+      ->add_option(
+          "--incarnation", settings->incarnation,
+          "of the streams, larger at each start; 0: the current time, or more if the last one was later")
       ->check(whole_number());
-  command->add_option("--incarnation-file", settings->incarnation_file,
-                      "where the last one is kept; otherwise below XDG_STATE_HOME or ~/.local/state");
+  command->add_option(
+      "--incarnation-file", settings->incarnation_file,
+      "file that keeps the last incarnation; default: below XDG_STATE_HOME or ~/.local/state");
   command
       ->add_option("--status-every", settings->status_every,
-                   "seconds between lines on standard error; 0: none")
+                   "seconds between status lines on standard error; 0: none")
       ->check(real_number(0, 86400))
       ->capture_default_str();
   command
       ->add_option("--memory", settings->memory_mib,
-                   "MiB for what waits: behind gaps, for the rest of a snapshot, for a parent")
+                   "MiB for waiting events: behind gaps, in unfinished snapshots, without a parent")
       ->check(whole_number(1, 1 << 20))
       ->capture_default_str();
   command->footer(FeedKinds::built().help() + kExitHelp);

@@ -148,12 +148,11 @@ Result<std::shared_ptr<events::BatchSink>> open_sink(Publishers& publishers, Eng
 }  // namespace
 
 void add_zmq_feeds(FeedKinds& kinds) {
-  // Streams have no tokens, and who listens to engines knows blocks by their tokens: nothing is written in
-  // that format here.
+  // Streams have no tokens, and listeners of engines identify blocks by tokens: there is no sink in that format.
   kinds.add(
       "engine",
       "engine://HOST:PORT   an inference engine's ZeroMQ events (source only); ?replay=HOST:PORT ?topic=\n"
-      "                       ?silence=SECONDS until one that says nothing is asked whether it is there",
+      "                       ?silence=SECONDS until a quiet engine is asked whether it runs",
       [](const FeedAddress& address) -> Result<OpenedSource> {
         ASHLAR_TRY(SubscriberOptions options, subscriber_of(address));
         ASHLAR_TRY(auto source, backend::zmq::ZmqEngineSource::create(std::move(options)));

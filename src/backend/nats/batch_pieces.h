@@ -1,10 +1,10 @@
-// for_each_piece: a batch as messages that are small enough.
+// for_each_piece: cuts a batch into messages below a size limit.
 //
-// Events are cut into batches that follow each other, a snapshot in one batch into parts, and each part of a
-// snapshot that comes in parts into equally many. Where a batch fits, it is one piece.
+// Events are cut into consecutive batches, a whole snapshot into parts, and each part of a snapshot into
+// equally many pieces. A batch that fits is one piece.
 //
 // Thread safety: free function.
-// Complexity:    encodes once where the batch fits, else twice or so.
+// Complexity:    encodes once if the batch fits, otherwise about twice.
 #pragma once
 
 #include <cstddef>
@@ -28,14 +28,13 @@ struct SnapshotCut {
   std::int64_t published_ns = 0;
   std::uint32_t parts = 0;
   std::uint32_t pieces = 1;
-  std::uint32_t least = 1;  // pieces, of the snapshots to come
+  std::uint32_t least = 1;  // pieces, of later snapshots
 };
 
-// Ends with the first error of `take`. `buffer` is used for the bytes, `cut` for what the parts of a stream's
-// snapshots have in common; it is needed for those alone. Errors: kCapacity: one event is larger than
-// `limit`, or there are more than events::kMaxSnapshotParts; also kCapacity: a part does not fit where the
-// earlier ones did, and nothing was taken of it: offer the snapshot again, from its first part on, and it is
-// cut finer.
+// Ends with the first error of `take`. `buffer` holds the bytes; `cut`, needed only for parts of a snapshot,
+// what the parts have in common. Errors: kCapacity: one event is larger than `limit`, or there are more than
+// events::kMaxSnapshotParts; also kCapacity: a part does not fit although earlier ones did; nothing of it was
+// taken. Publish the snapshot again from its first part, and it is cut finer.
 Result<void> for_each_piece(const events::EventBatch& batch, std::size_t limit,
                             std::vector<std::byte>& buffer, const TakePiece& take,
                             SnapshotCut* cut = nullptr);

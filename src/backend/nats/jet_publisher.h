@@ -1,11 +1,11 @@
-// JetPublisher: messages to a stream of JetStream, kept until the server has stored them.
+// JetPublisher: publishes to a JetStream stream, keeping messages until the server has stored them.
 //
-// publish() puts a message into a bounded window and on the wire. A thread reads the acknowledgements, and
-// sends again what was refused, what was not answered in time, and after a reconnect everything that is not
-// answered. The ids of messages let the server drop those that it has.
+// publish() puts a message into a bounded window and on the wire. A thread reads acknowledgements and resends
+// refused and late messages, and after a reconnect all unacknowledged ones. By their ids the server drops
+// duplicates.
 //
 // Thread safety: publish() and flush() by one thread at a time; the rest is thread-safe.
-// Invariant:     a message leaves the window only when the server said that it stored it.
+// Invariant:     a message leaves the window only after the server acknowledged it.
 #pragma once
 
 #include <nats/nats.h>
@@ -44,16 +44,15 @@ class JetPublisher {
   // Room that headers need in a message.
   static constexpr std::size_t kHeaderBytes = 256;
 
-  // Makes the stream where it is not there. The connection outlives the publisher.
+  // Creates the stream if missing. The connection outlives the publisher.
   static Result<std::unique_ptr<JetPublisher>> create(NatsConnection& connection, Options options);
   JetPublisher(const JetPublisher&) = delete;
   JetPublisher& operator=(const JetPublisher&) = delete;
   ~JetPublisher();
 
-  // Errors: kUnavailable: no room came within ack_timeout, or the server refuses messages now; nothing was
-  // taken.
+  // Errors: kUnavailable: no room within ack_timeout, or the server refuses messages; nothing was accepted.
   Result<void> publish(const std::string& subject, const std::string& id, std::span<const std::byte> bytes);
-  // Until everything is stored. Errors: kTimeout, or why the server refuses.
+  // Waits until everything is stored. Errors: kTimeout, or why the server refuses.
   Result<void> flush(std::chrono::milliseconds timeout);
 
   std::size_t in_flight() const;
@@ -78,7 +77,7 @@ class JetPublisher {
   void read_ack(natsMsg* ack);
   void read_nobody();
   void resend();
-  // Takes what is stored from the front.
+  // Drops stored messages from the front.
   void trim() ASHLAR_REQUIRES(mu_);
   bool has_room(std::size_t bytes) const ASHLAR_REQUIRES(mu_);
 

@@ -1,4 +1,4 @@
-// JetStream: what the server keeps, seen from one connection.
+// JetStream: the JetStream context of one connection.
 //
 // Thread safety: thread-safe.
 #pragma once
@@ -17,14 +17,14 @@ namespace ashlar::backend::nats {
 
 class JetStream {
  public:
-  // Asks nobody. `timeout` is that of requests.
+  // Sends nothing. `timeout` applies to requests.
   static Result<JetStream> create(const NatsConnection& connection, std::chrono::milliseconds timeout);
 
   jsCtx* get() const noexcept { return context_.get(); }
-  // Makes the stream for `subjects` where it is not there. Errors: kUnsupported: the server has no JetStream;
-  // kInvalidArgument: it does not want such a stream; kUnavailable.
+  // Creates the stream for `subjects` if missing. Errors: kUnsupported: the server has no JetStream;
+  // kInvalidArgument: the server refuses such a stream; kUnavailable.
   Result<void> ensure_stream(const NatsStreamOptions& options, const std::string& subjects) const;
-  // Errors: as those of requests to JetStream; kUnsupported: nobody answers them here.
+  // The error of a request to JetStream; kUnsupported: the server has no JetStream.
   static Error error(natsStatus status, jsErrCode code, const std::string& what);
 
  private:

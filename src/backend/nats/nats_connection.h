@@ -1,11 +1,10 @@
-// NatsConnection: one connection to NATS that is made again when it breaks, for ever.
+// NatsConnection: one connection to NATS, reconnected forever.
 //
-// The client's reading thread looks up the subscription of a message and uses it without holding it. So a
-// Subscription that is dropped is only ended at first, and kept: it is destroyed after an answer to a ping
-// has come, for then the reading thread is past all it had looked up before, or when the connection is
-// closed.
+// The client's reading thread looks up the subscription of a message and uses it without holding it. So
+// dropping a Subscription only ends and retires it: it is destroyed after the answer to a later ping, when
+// the reading thread is past all earlier look-ups, or when the connection is closed.
 //
-// Thread safety: thread-safe. flush() and subscribe() wait, and are not for callbacks of the client.
+// Thread safety: thread-safe. flush() and subscribe() wait; do not call them from callbacks of the client.
 // Invariant:     at most kMostRetired subscriptions are kept, give or take one per thread.
 #pragma once
 
@@ -40,8 +39,8 @@ class NatsConnection {
  public:
   static constexpr std::size_t kMostRetired = 64;
 
-  // Waits for a server that is not there, for options.connect_wait. Errors: kInvalidArgument: options, files,
-  // or what the server thinks of our credentials; kUnavailable; kCancelled.
+  // Retries for options.connect_wait. Errors: kInvalidArgument: options, files or refused credentials;
+  // kUnavailable; kCancelled.
   static Result<std::unique_ptr<NatsConnection>> create(const NatsConnectionOptions& options);
   NatsConnection(const NatsConnection&) = delete;
   NatsConnection& operator=(const NatsConnection&) = delete;
@@ -58,13 +57,13 @@ class NatsConnection {
   std::size_t max_payload() const noexcept { return max_payload_.load(std::memory_order_relaxed); }
   // Replaces `out` on success. NATS_TIMEOUT: kMostRetired are kept, and the server does not answer.
   natsStatus subscribe(const std::string& subject, Subscription& out);
-  // Until the server has read what was sent.
+  // Waits until the server has read everything sent.
   natsStatus flush(std::chrono::milliseconds timeout);
-  // How often it was made again, known as soon as it is; reconnects() is a little behind.
+  // Number of reconnects, up to date; reconnects() lags a little.
   std::uint64_t generation() const;
-  // Whether it broke, and was made again less than `age` ago.
+  // Whether it was reconnected less than `age` ago.
   bool is_new(std::chrono::milliseconds age) const;
-  // Destroys the subscriptions that were dropped, where there are any and the server answers.
+  // Destroys retired subscriptions, if the server answers.
   void sweep();
   std::size_t retired() const;
   // Why nothing can be sent now.

@@ -1,4 +1,4 @@
-// What cnats says, as Ashlar's errors.
+// Errors of cnats as Ashlar's errors.
 //
 // Thread safety: free functions; they read what cnats keeps per thread about its last failure.
 #pragma once

@@ -1,7 +1,7 @@
-// PullConsumer: reads a stream of JetStream, as fast as it is asked to.
+// PullConsumer: reads a JetStream stream at the pace of its caller.
 //
-// cnats' own fetch waits until as many messages came as it asked for; this one hands over what is there. It
-// asks for more when half of what it asked for has come, so that there is always something on its way.
+// cnats' own fetch waits for as many messages as it requested; this one hands over what has arrived. It
+// requests more when half of a request has arrived, so messages are always in flight.
 //
 // Thread safety: thread-compatible.
 // Complexity:    holds up to twice `ahead` messages.
@@ -28,7 +28,7 @@ class PullConsumer {
     std::string stream = {};
     std::string subjects = {};
     std::string durable = {};  // empty: the server forgets it some minutes after it was last used
-    bool from_start = true;    // else what comes from now on; only of a consumer that is new
+    bool from_start = true;    // otherwise new messages only; of a new consumer
     bool acknowledge = true;   // false: nothing is ever delivered twice
     std::size_t ahead = 256;   // messages per request
     std::chrono::milliseconds ack_wait{30'000};
@@ -39,14 +39,14 @@ class PullConsumer {
                                      const Options& options);
   PullConsumer(PullConsumer&&) noexcept = default;
   PullConsumer& operator=(PullConsumer&&) noexcept = default;
-  // Gives back what came and was not taken, for whoever is next.
+  // Returns unread messages to the server.
   ~PullConsumer();
 
-  // Messages that waited for it when it was made.
+  // Messages that were pending when it was created.
   std::uint64_t pending() const noexcept { return pending_; }
   // Hands over up to `count` messages that are there; waits for the first, up to `timeout`, and acknowledges
-  // each after `take`. Returns how many there were. Errors: those of the server or of the connection; the
-  // consumer is to be made again.
+  // each after `take`. Returns how many there were. Errors: those of the server or of the connection; create
+  // the consumer again.
   Result<std::size_t> fetch(std::size_t count, std::chrono::milliseconds timeout,
                             const std::function<void(natsMsg*)>& take);
 

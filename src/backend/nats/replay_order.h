@@ -1,13 +1,13 @@
-// ReplayOrder: what a listener that knows a stream up to `from` must be told of it, of all that a server has
-// kept.
+// ReplayOrder: selects and orders what a listener that knows a stream up to `from` needs of the batches a
+// server kept.
 //
-// Batches come as they were stored: some twice, some later than their successors because they were sent
-// again. They are delivered so that each begins where the last one ended, or before. Where something is
-// missing, the next whole snapshot goes on from there.
+// Batches come as they were stored: some twice, some behind their successors because they were resent. Each
+// is delivered so that it starts where the last one ended, or before. At a gap, the next whole snapshot
+// continues.
 //
 // Thread safety: thread-compatible.
-// Complexity:    holds kHeld batches that came too early, and one snapshot, each of no more than max_bytes.
-//                Of such batches the first give way; a larger snapshot is not delivered.
+// Complexity:    holds at most kHeld early batches and one snapshot, each up to max_bytes. The first early
+//                batches are dropped first; a larger snapshot is not delivered.
 #pragma once
 
 #include <cstddef>

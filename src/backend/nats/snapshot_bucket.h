@@ -1,9 +1,9 @@
-// SnapshotBucket: the last snapshot of each worker, in a bucket of keys and values.
+// SnapshotBucket: the last snapshot of each worker, in a key-value bucket.
 //
 // A worker has two places, a and b. A snapshot is written to the one that is not current, part by part under
 // `<worker>.<rank>.<place>.<part>`; then `<worker>.<rank>.head` is switched to it, by a write that fails if
-// somebody else switched it meanwhile. A reader takes the head, then the parts, and every part must be of the
-// snapshot that the head names; where one is not, a newer snapshot is on its way, and it begins again.
+// another writer switched it meanwhile. A reader takes the head, then the parts; if a part is not of the
+// snapshot that the head names, a newer one is being written, and the reader starts over.
 //
 // Thread safety: thread-compatible.
 #pragma once
@@ -24,15 +24,16 @@ namespace ashlar::backend::nats {
 
 class SnapshotBucket {
  public:
-  // Nothing where there is no such bucket and `storage` is none; else it is made, stored as that says.
+  // Nothing if the bucket is missing and `storage` is null; otherwise a missing bucket is created as
+  // `storage` says.
   static Result<std::optional<SnapshotBucket>> open(const JetStream& jet_stream, const std::string& name,
                                                     const NatsStreamOptions* storage);
 
-  // Requires: one batch of kind kSnapshot. Errors: kAlreadyExists: a later life of the worker, or another
-  // writer, was there.
+  // Requires: one batch of kind kSnapshot. Errors: kAlreadyExists: a later incarnation of the worker, or
+  // another writer, has written.
   Result<void> write(const events::EventBatch& snapshot, std::size_t limit);
-  // The parts of the worker's last snapshot; nothing where there is none. Errors: kCorruption: what is there
-  // does not belong together, several times in a row; kCapacity: it takes more than `max_bytes` of memory.
+  // The parts of the worker's last snapshot; nothing if there is none. Errors: kCorruption: head and parts
+  // did not match, several times in a row; kCapacity: it takes more than `max_bytes` of memory.
   Result<std::optional<std::vector<events::OwnedBatch>>> read(const events::Worker& worker,
                                                               std::size_t max_bytes);
 

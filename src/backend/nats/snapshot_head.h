@@ -1,5 +1,5 @@
-// SnapshotHead: what a bucket says of a worker's snapshot: where its parts are, and which snapshot they must
-// be of.
+// SnapshotHead: the entry of a worker in a bucket: where the parts of its snapshot are, and which snapshot
+// they belong to.
 //
 // Thread safety: plain value.
 #pragma once
@@ -23,7 +23,7 @@ struct SnapshotHead {
   std::uint64_t revision = 0;  // of the entry; not in its bytes
 
   std::vector<std::byte> bytes() const;
-  // Nothing: none of ours.
+  // Nothing if the bytes are not a head.
   static std::optional<SnapshotHead> read(std::span<const std::byte> bytes);
   // Whether a batch is part `part` of this snapshot, whoever the worker is.
   bool has_part(const events::EventBatch& batch, std::uint32_t part) const noexcept;

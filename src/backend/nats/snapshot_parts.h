@@ -1,7 +1,7 @@
-// SnapshotParts: puts the parts of one snapshot together, in any order.
+// SnapshotParts: collects the parts of one snapshot, in any order.
 //
-// Parts of another snapshot than the first one's are not taken: a listener never gets a mixture. Parts that
-// together take more than the limit are dropped, all of them, and none is taken any more.
+// Parts of other snapshots are refused: a listener never gets a mixture. Beyond the memory limit all parts
+// are dropped, and no more are accepted.
 //
 // Thread safety: thread-compatible.
 #pragma once
@@ -26,7 +26,7 @@ class SnapshotParts {
 
   explicit SnapshotParts(std::size_t max_bytes = events::kMaxDecodedBytes) noexcept : max_bytes_(max_bytes) {}
 
-  // False where it is no part of this snapshot, or was there.
+  // Returns false for a part of another snapshot or a duplicate.
   bool add(events::OwnedBatch batch) {
     const events::EventBatch& head = batch.head;
     if (head.kind != events::BatchKind::kSnapshot || head.parts == 0 || head.parts > kMostParts ||

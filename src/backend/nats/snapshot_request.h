@@ -15,7 +15,7 @@
 
 namespace ashlar::backend::nats {
 
-// All parts; nothing when nobody is there to answer, or has no snapshot of that stream. Errors: kTimeout: no
+// All parts; nothing if there is no responder, or it has no snapshot of that stream. Errors: kTimeout: no
 // whole answer came in time; kUnavailable; kCapacity: it takes more than `max_bytes` of memory.
 Result<std::optional<std::vector<events::OwnedBatch>>> request_snapshot(NatsConnection& connection,
                                                                         const std::string& subject,

@@ -1,4 +1,4 @@
-// SnapshotResponder: answers requests for the snapshot of one worker, on a thread of its own.
+// SnapshotResponder: answers requests for the snapshot of one worker, on its own thread.
 //
 // An answer is the parts of a snapshot, each a message, to the subject that the request names. An empty
 // message says that there is none.

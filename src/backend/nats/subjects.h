@@ -1,4 +1,4 @@
-// The names that batches, requests and snapshots have on a server.
+// Subjects and ids of batches, requests and snapshots on a server.
 //
 // Requests have one token more than batches: a stream that keeps `<prefix>.*.*.*` must not take them.
 //
@@ -14,8 +14,7 @@
 
 namespace ashlar::backend::nats {
 
-// Errors: kInvalidArgument: what is no prefix of subjects, or no name of a stream, durable consumer or
-// bucket.
+// Errors: kInvalidArgument: not a prefix of subjects, or not a name of a stream, durable consumer or bucket.
 Result<void> check_prefix(std::string_view prefix);
 Result<void> check_name(std::string_view what, std::string_view name);
 
@@ -24,11 +23,11 @@ void batch_subject(std::string_view prefix, const events::EventBatch& batch, std
 // What a listener to all workers, or one, subscribes to.
 std::string batch_filter(std::string_view prefix, const std::optional<events::Worker>& worker);
 std::string request_subject(std::string_view prefix, const events::Worker& worker);
-// Whether a batch of the worker is published under the subject. Who may write a worker's subjects is the
-// server's to say, so a batch that says another worker than its subject is not that worker's.
+// Whether a batch of the worker is published under the subject. The server decides who may publish to a
+// worker's subjects, so a batch that names another worker than its subject is refused.
 bool is_subject_of(std::string_view subject, std::string_view prefix, const events::Worker& worker);
-// By which the server knows a batch that it has already. Replaces `out`. The end of the batch is in it: a
-// batch that grew before it was offered again is another one.
+// The id by which the server recognises a duplicate. Replaces `out`. It contains the end of the batch: a
+// batch that grew before it was published again is a new one.
 void batch_id(const events::EventBatch& batch, std::string& out);
 // "<worker>.<rank>".
 std::string worker_token(const events::Worker& worker);

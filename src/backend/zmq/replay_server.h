@@ -1,14 +1,14 @@
-// ReplayServer: keeps the last messages and sends them again to whoever asks on a ROUTER socket.
+// ReplayServer: keeps recent messages and replays them on request through a ROUTER socket.
 //
-// Replies go out as far as their reader has room, and go on at the next send_replies(): a slow reader holds
-// up nobody, and costs no memory but its place. Messages that leave the ring in the meantime are left out;
-// the reader sees that by the numbers.
+// Replies are sent as far as their reader has room, and continue at the next send_replies(): a slow reader
+// delays nobody and costs only its record. Messages that leave the ring meanwhile are skipped; the reader
+// sees that by the numbers.
 //
-// Snapshots take memory of their own, until their readers have taken them. Requests that come while nothing
-// new was published share one. Another one is made when it fits EnginePublisherOptions::snapshot_bytes with
-// those that are not yet read, or none is left; until then its reader waits.
+// Snapshots take memory until their readers have taken them. Requests share a snapshot while nothing new is
+// published. Another one is made if it fits EnginePublisherOptions::snapshot_bytes together with unread ones,
+// or none is left; until then its reader waits.
 //
-// Thread safety: confined; the counters may be read by anybody.
+// Thread safety: confined; the counters are thread-safe.
 // Complexity:    O(1) for a message, and for each message of a reply.
 #pragma once
 
@@ -35,7 +35,7 @@ class ReplayServer {
 
   // The next message; `number` is one more than that of the last.
   void keep(std::uint64_t number, const Frame& topic, const Frame& payload);
-  // Takes requests; what is kept before the next send_replies() belongs to their answers.
+  // Accepts requests; messages kept before the next send_replies() belong to their answers.
   void take_requests();
   // Sends what there is room for. `next` is the number of the next message.
   void send_replies(std::uint64_t next);

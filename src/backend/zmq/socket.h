@@ -1,7 +1,6 @@
 // Frame, Context, Socket: the C calls of ZeroMQ with owners and errors.
 //
-// There is one context in a process, so that inproc endpoints of all parts meet; it goes with the last
-// socket.
+// A process has one context, so that all inproc endpoints meet; it ends with the last socket.
 //
 // Thread safety: Context: thread-safe. Frame: thread-compatible. Socket: confined to one thread at a time.
 #pragma once
@@ -37,8 +36,8 @@ class Frame {
   // Throws std::bad_alloc.
   static Frame of(std::span<const std::byte> bytes);
   static Frame of(std::string_view text) { return of(std::as_bytes(std::span(text))); }
-  // Takes the bytes over. They count against the budget until the last copy of the frame is gone, also those
-  // that wait in queues of the library. Throws std::bad_alloc.
+  // Takes ownership of the bytes. They count against the budget until the last copy of the frame is gone,
+  // including copies queued in the library. Throws std::bad_alloc.
   static Frame of(std::vector<std::byte> bytes, std::shared_ptr<ByteBudget> budget);
   // Eight bytes, most significant first.
   static Frame of_number(std::uint64_t number);
@@ -85,16 +84,16 @@ class Socket {
   }
   ~Socket();
 
-  // Options with values that were checked; the library refuses none of those.
+  // Requires: validated values; the library accepts them all.
   void set(int option, int value) noexcept;
   void set(int option, std::int64_t value) noexcept;
   void set(int option, std::string_view value) noexcept;
 
-  // Returns the endpoint with the port that the system chose. Waits a little for an address that is just
-  // being given up.
+  // Returns the endpoint with the port that the system chose. Waits briefly for an address that is being
+  // released.
   Result<std::string> bind(const std::string& endpoint);
   Result<void> connect(const std::string& endpoint);
-  // Returns when nobody listens there any more, so that another socket may.
+  // Returns when the address is free for another socket.
   void unbind(const std::string& endpoint) noexcept;
 
   // The frame is gone when it went out. False: not now (with ZMQ_DONTWAIT), or errno says why.
@@ -121,18 +120,18 @@ class Socket {
   void* socket_;
 };
 
-// Waits until something is there, or `timeout` has passed. Returns how many items have something.
+// Waits until an item is ready or `timeout` has passed. Returns how many are ready.
 int poll_items(std::span<zmq_pollitem_t> items, Clock::Duration timeout) noexcept;
 
 // "zmq_bind tcp://…: Address already in use", as kUnavailable, or kInvalidArgument where the endpoint is at
 // fault.
 Error socket_error(const char* call, const std::string& endpoint);
 
-// Errors: kInvalidArgument: no address of ZeroMQ, a port that TCP does not have (ZeroMQ itself takes it
-// modulo 65536), or a user and password, which ZeroMQ does not take; those are not in the message.
+// Errors: kInvalidArgument: not an address of ZeroMQ, an invalid TCP port (ZeroMQ itself takes it modulo
+// 65536), or a user and password, which ZeroMQ does not support; the message does not contain them.
 Result<void> check_endpoint(const char* option, const std::string& endpoint);
 
-// A name that nothing else in the process has.
+// An endpoint unique in the process.
 std::string unique_inproc(const char* purpose);
 
 }  // namespace ashlar::backend::zmq

@@ -1,6 +1,6 @@
-// What the frames of messages say, for both ends of both sockets. docs/zmq.md has the forms.
+// Parses the frames of messages, for both ends of both sockets (docs/zmq.md).
 //
-// Frames in excess of a form need not be kept: `count` is how many came, `frames` has the first of them.
+// `count` is the number of frames received, `frames` has the first of them.
 //
 // Thread safety: pure functions.
 #pragma once
@@ -17,7 +17,7 @@ using FrameBytes = std::span<const std::byte>;
 // Most significant byte first, of any length; larger values than 64 bits hold are the largest.
 std::uint64_t read_number(FrameBytes bytes) noexcept;
 
-// The number of a live message: topic | number | payload. Nothing: of another form.
+// The number of a live message: topic | number | payload. Nothing if the message is malformed.
 std::optional<std::uint64_t> live_number(std::span<const FrameBytes> frames, std::size_t count) noexcept;
 
 // A reply of the replay socket, without its identity: empty | topic | number | payload.
