@@ -4,8 +4,6 @@
 
 namespace ashlar::block {
 
-using events::G1;
-
 void caller(BlockManager<G1>& manager) {
 #ifdef ASHLAR_SHOULD_FAIL
   manager.allocate_blocks(4);

@@ -4,8 +4,6 @@
 
 namespace ashlar::block {
 
-using events::G1;
-
 void caller() {
 #ifdef ASHLAR_SHOULD_FAIL
   const CompleteBlock<G1> block{detail::OwnedSlot(detail::SlotRef{})};

@@ -4,8 +4,6 @@
 
 namespace ashlar::block {
 
-using events::G1;
-
 void caller(const MutableBlock<G1>& owner, const ImmutableBlock<G1>& shared) {
 #ifdef ASHLAR_SHOULD_FAIL
   (void)shared;

@@ -4,8 +4,6 @@
 
 namespace ashlar::block {
 
-using events::G1;
-
 void caller(const ImmutableBlock<G1>& block) {
 #ifdef ASHLAR_SHOULD_FAIL
   block.pin(std::chrono::seconds(1));

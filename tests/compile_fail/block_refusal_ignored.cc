@@ -4,8 +4,6 @@
 
 namespace ashlar::block {
 
-using events::G1;
-
 void caller(BlockManager<G1>& manager, CompleteBlock<G1> block) {
 #ifdef ASHLAR_SHOULD_FAIL
   manager.register_block(std::move(block));

@@ -4,8 +4,6 @@
 
 namespace ashlar::block {
 
-using events::G1;
-
 void caller(ImmutableBlock<G1> block, const Fence& fence) {
 #ifdef ASHLAR_SHOULD_FAIL
   block.release_after(fence);

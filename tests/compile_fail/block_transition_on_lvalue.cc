@@ -4,8 +4,6 @@
 
 namespace ashlar::block {
 
-using events::G1;
-
 void caller(PartialBlock<G1> partial) {
 #ifdef ASHLAR_SHOULD_FAIL
   (void)partial.schedule();

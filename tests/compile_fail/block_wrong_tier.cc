@@ -4,8 +4,6 @@
 
 namespace ashlar::block {
 
-using events::G1;
-using events::G2;
 
 void caller(BlockManager<G1>& device, BlockManager<G2>& host, CompleteBlock<G2> block) {
 #ifdef ASHLAR_SHOULD_FAIL

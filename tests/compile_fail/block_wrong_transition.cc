@@ -4,8 +4,6 @@
 
 namespace ashlar::block {
 
-using events::G1;
-
 void caller(MutableBlock<G1> empty, CompleteBlock<G1> complete) {
 #ifdef ASHLAR_SHOULD_FAIL
   (void)empty;

@@ -4,8 +4,6 @@
 
 namespace ashlar::block {
 
-using events::G1;
-
 void caller(PartialBlock<G1> block) {
 #ifdef ASHLAR_SHOULD_FAIL
   (void)std::move(block).commit();

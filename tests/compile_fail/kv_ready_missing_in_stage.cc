@@ -4,8 +4,6 @@
 
 namespace ashlar::block {
 
-using events::G1;
-
 void caller(MutableBlock<G1> block, const tokens::SequenceHash& hash) {
 #ifdef ASHLAR_SHOULD_FAIL
   (void)std::move(block).stage(hash);
