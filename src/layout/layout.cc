@@ -75,7 +75,7 @@ std::uint64_t& Strides::of(Axis axis) noexcept {
 }
 
 Result<Layout> Layout::create(const LayoutConfig& config, const AxisOrder& order, Regions regions) {
-  if (const Result<void> valid = config.validate(); !valid) return valid.error();
+  ASHLAR_RETURN_IF_ERROR(config.validate());
   for (const Axis axis : kAllAxes)
     if (std::ranges::count(order, axis) != 1)
       return make_error(ErrorCode::kInvalidArgument,
@@ -99,7 +99,7 @@ Result<Layout> Layout::create(const LayoutConfig& config, const AxisOrder& order
 }
 
 Result<Layout> Layout::create(const LayoutConfig& config, const Strides& strides, Regions regions) {
-  if (const Result<void> valid = config.validate(); !valid) return valid.error();
+  ASHLAR_RETURN_IF_ERROR(config.validate());
   const bool per_layer = regions == Regions::kPerLayer;
   if (per_layer && strides.layer != 0)
     return make_error(ErrorCode::kInvalidArgument,

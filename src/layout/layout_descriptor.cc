@@ -75,7 +75,7 @@ Result<void> LayoutDescriptor::validate() const {
                       "%s storage with device %d; device storage has one from 0 on, other kinds -1",
                       std::string(to_string(storage)).c_str(), device);
   const LayoutConfig& config = layout.config();
-  if (const Result<void> valid = shard.validate(); !valid) return valid;
+  ASHLAR_RETURN_IF_ERROR(shard.validate());
   if (shard != Shard{} && (shard.layers.count != config.num_layers || shard.heads.count != config.num_heads))
     return make_error(ErrorCode::kInvalidArgument,
                       "a shard of %u layers and %u heads for a layout of %u and %u", shard.layers.count,
@@ -194,7 +194,7 @@ Result<LayoutDescriptor> LayoutDescriptor::deserialize(std::span<const std::byte
     const auto address = in.get<std::uint64_t>();
     descriptor.regions.push_back({address, in.get<std::uint64_t>()});
   }
-  if (const Result<void> valid = descriptor.validate(); !valid) return valid.error();
+  ASHLAR_RETURN_IF_ERROR(descriptor.validate());
   return descriptor;
 }
 

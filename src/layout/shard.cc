@@ -24,7 +24,7 @@ std::string Shard::to_string() const {
 Result<Shard> Shard::tensor_rank(std::uint32_t rank, std::uint32_t ranks, std::uint32_t total_heads,
                                  Range layers) {
   Shard shard{.layers = layers, .rank = rank, .ranks = ranks};
-  if (const Result<void> valid = shard.validate(); !valid) return valid.error();
+  ASHLAR_RETURN_IF_ERROR(shard.validate());
   if (total_heads == 0) return make_error(ErrorCode::kInvalidArgument, "a model has at least one KV head");
   if (ranks <= total_heads) {
     if (total_heads % ranks != 0)

@@ -105,7 +105,7 @@ Result<std::shared_ptr<DiskStorage>> DiskStorage::create(DiskOptions options) {
     return make_error(ErrorCode::kIo, "%s cannot be created: %s", options.path.c_str(),
                       reason(errno).c_str());
   NewFile guard(file, options.path, true);
-  if (const Result<void> taken = take_space(file, options); !taken) return taken.error();
+  ASHLAR_RETURN_IF_ERROR(take_space(file, options));
   const std::uint64_t bytes = options.bytes;
   Result<std::shared_ptr<DiskStorage>> made = adopt(std::move(options), file, bytes);
   if (made) guard.release();

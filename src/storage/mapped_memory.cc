@@ -64,7 +64,7 @@ Result<void> MemoryOptions::validate() const {
 }
 
 Result<MappedMemory> MappedMemory::create(const MemoryOptions& options) {
-  if (const Result<void> valid = options.validate(); !valid) return valid.error();
+  ASHLAR_RETURN_IF_ERROR(options.validate());
   const std::uint64_t page = static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE));
   const bool huge = options.huge_pages && options.bytes >= kHugePage;
   const std::uint64_t alignment =
@@ -91,9 +91,7 @@ Result<MappedMemory> MappedMemory::create(const MemoryOptions& options) {
                wide(alignment));
   MappedMemory memory(mapping, mapped, start, options.bytes);
   if (huge) madvise(start, options.bytes, MADV_HUGEPAGE);  // a wish
-  if (options.numa_node)
-    if (const Result<void> bound = bind_to_node(start, options.bytes, *options.numa_node); !bound)
-      return bound.error();
+  if (options.numa_node) ASHLAR_RETURN_IF_ERROR(bind_to_node(start, options.bytes, *options.numa_node));
   if (options.touch_pages)
     for (std::uint64_t at = 0; at < options.bytes; at += page) {
       volatile std::byte* byte = start + at;

@@ -4,12 +4,9 @@ namespace ashlar::storage {
 
 Result<std::shared_ptr<PinnedStorage>> PinnedStorage::create(const MemoryOptions& options,
                                                              std::shared_ptr<PageLocker> locker) {
-  Result<MappedMemory> memory = MappedMemory::create(options);
-  if (!memory) return memory.error();
-  if (locker != nullptr)
-    if (const Result<void> locked = locker->lock(memory->address(), memory->bytes()); !locked)
-      return locked.error();
-  return std::shared_ptr<PinnedStorage>(new PinnedStorage(*std::move(memory), std::move(locker)));
+  ASHLAR_TRY(MappedMemory memory, MappedMemory::create(options));
+  if (locker != nullptr) ASHLAR_RETURN_IF_ERROR(locker->lock(memory.address(), memory.bytes()));
+  return std::shared_ptr<PinnedStorage>(new PinnedStorage(std::move(memory), std::move(locker)));
 }
 
 PinnedStorage::~PinnedStorage() {

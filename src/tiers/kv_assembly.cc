@@ -21,14 +21,12 @@ using transfer::BlockSet;
 namespace {
 
 Result<std::shared_ptr<transfer::Executor>> host_executor(Clock* clock) {
-  Result<std::unique_ptr<transfer::MemcpyExecutor>> memory =
-      transfer::MemcpyExecutor::create({.clock = clock});
-  if (!memory) return memory.error();
-  Result<std::unique_ptr<transfer::FileExecutor>> files = transfer::FileExecutor::create({.clock = clock});
-  if (!files) return files.error();
+  ASHLAR_TRY(std::unique_ptr<transfer::MemcpyExecutor> memory,
+             transfer::MemcpyExecutor::create({.clock = clock}));
+  ASHLAR_TRY(std::unique_ptr<transfer::FileExecutor> files, transfer::FileExecutor::create({.clock = clock}));
   transfer::TransferEngineOptions options;
   options.clock = clock;
-  options.executors = {*std::move(memory), *std::move(files)};
+  options.executors = {std::move(memory), std::move(files)};
   return transfer::TransferEngine::create(std::move(options))
       .transform([](std::unique_ptr<transfer::TransferEngine>&& engine) {
         return std::shared_ptr<transfer::Executor>(std::move(engine));
@@ -47,9 +45,8 @@ Result<std::vector<transfer::PlaneShape>> planes_of(const KvOptions& options, st
   for (layout::LayoutConfig& config : configs) {
     config.block_count = blocks;
     config.alignment = std::max(config.alignment, alignment);
-    const Result<layout::Layout> layout = layout::Layout::create(config, order);
-    if (!layout) return layout.error();
-    planes.push_back({*layout, shard});
+    ASHLAR_TRY(const layout::Layout layout, layout::Layout::create(config, order));
+    planes.push_back({layout, shard});
     planes.back().shard.heads.count = config.num_heads;  // one for all, or as many
   }
   return planes;
@@ -78,17 +75,16 @@ Result<void> open_manager(const KvOptions& options, const block::BlockRegistry& 
   if (free_blocks) builder.reset_allocator(std::move(free_blocks));
   if (options.event_capacity != 0)
     builder.event_log(std::make_shared<events::EventLog>(options.event_capacity));
-  Result<block::BlockManager<Tier>> made = builder.build();
-  if (!made) return made.error();
-  out.emplace(*std::move(made));
+  ASHLAR_TRY(block::BlockManager<Tier> made, builder.build());
+  out.emplace(std::move(made));
   return {};
 }
 
 Result<std::shared_ptr<const BlockSet>> memory_of(const KvOptions& options, const TierShape& shape) {
-  const Result<std::vector<transfer::PlaneShape>> planes = planes_of(options, shape.block_count, shape.order);
-  if (!planes) return planes.error();
+  ASHLAR_TRY(const std::vector<transfer::PlaneShape> planes,
+             planes_of(options, shape.block_count, shape.order));
   storage::SystemAllocator plain;
-  return BlockSet::allocate(*planes, shape.allocator == nullptr ? plain : *shape.allocator);
+  return BlockSet::allocate(planes, shape.allocator == nullptr ? plain : *shape.allocator);
 }
 
 }  // namespace
@@ -102,20 +98,17 @@ Result<void> KvBlockManager::Assembly::open() {
   stack.registry = *std::move(registry);
   stack.executor = options.executor;
   if (stack.executor == nullptr) {
-    Result<std::shared_ptr<transfer::Executor>> made = host_executor(stack.clock);
-    if (!made) return made.error();
-    stack.executor = *std::move(made);
+    ASHLAR_TRY(std::shared_ptr<transfer::Executor> made, host_executor(stack.clock));
+    stack.executor = std::move(made);
   }
   stack.mover = std::make_unique<BlockMover>(
       *stack.executor, BlockMover::Options{.keys = options.keys,
                                            .read_back_after_write = options.read_back_after_write,
                                            .clock = stack.clock});
-  if (const Result<void> opened = open_memory(); !opened) return opened;
-  if (options.g3)
-    if (const Result<void> opened = open_disk(); !opened) return opened;
-  if (options.g4)
-    if (const Result<void> opened = open_volumes(); !opened) return opened;
-  if (const Result<void> opened = open_workers(); !opened) return opened;
+  ASHLAR_RETURN_IF_ERROR(open_memory());
+  if (options.g3) ASHLAR_RETURN_IF_ERROR(open_disk());
+  if (options.g4) ASHLAR_RETURN_IF_ERROR(open_volumes());
+  ASHLAR_RETURN_IF_ERROR(open_workers());
   onboarder =
       std::make_unique<Onboarder>(stack, Onboarder::Options{.threads = std::max(1u, options.onboard_threads),
                                                             .block_size = options.block_size,
@@ -128,19 +121,15 @@ Result<void> KvBlockManager::Assembly::open() {
 }
 
 Result<void> KvBlockManager::Assembly::open_memory() {
-  if (const Result<void> made = open_manager(options, *stack.registry, *stack.clock, options.g1.block_count,
-                                             options.g1.eviction, stack.g1_manager);
-      !made)
-    return made;
+  ASHLAR_RETURN_IF_ERROR(open_manager(options, *stack.registry, *stack.clock, options.g1.block_count,
+                                      options.g1.eviction, stack.g1_manager));
   Result<std::shared_ptr<const BlockSet>> memory = memory_of(options, options.g1);
   if (!memory) return memory.error();
   stack.g1 = std::make_unique<MemoryPool<G1>>(*stack.g1_manager, *std::move(memory),
                                               events::StorageTier::kDevice, *stack.clock);
   if (!options.g2) return {};
-  if (const Result<void> made = open_manager(options, *stack.registry, *stack.clock, options.g2->block_count,
-                                             options.g2->eviction, stack.g2_manager);
-      !made)
-    return made;
+  ASHLAR_RETURN_IF_ERROR(open_manager(options, *stack.registry, *stack.clock, options.g2->block_count,
+                                      options.g2->eviction, stack.g2_manager));
   memory = memory_of(options, *options.g2);
   if (!memory) return memory.error();
   if (!(*memory)->host_accessible())
@@ -186,19 +175,16 @@ Result<void> KvBlockManager::Assembly::open_disk() {
   }
   if (failure && std::ranges::all_of(files, [](const auto& file) { return file == nullptr; }))
     return *failure;
-  Result<std::unique_ptr<DiskPool>> pool =
-      DiskPool::create(*stack.g3_manager, std::move(files), {.clock = stack.clock});
-  if (!pool) return pool.error();
-  stack.g3 = *std::move(pool);
+  ASHLAR_TRY(std::unique_ptr<DiskPool> pool,
+             DiskPool::create(*stack.g3_manager, std::move(files), {.clock = stack.clock}));
+  stack.g3 = std::move(pool);
   return {};
 }
 
 Result<void> KvBlockManager::Assembly::open_volumes() {
   const VolumeShape& shape = *options.g4;
-  if (const Result<void> made = open_manager(options, *stack.registry, *stack.clock, shape.block_count,
-                                             shape.eviction, stack.g4_manager);
-      !made)
-    return made;
+  ASHLAR_RETURN_IF_ERROR(open_manager(options, *stack.registry, *stack.clock, shape.block_count,
+                                      shape.eviction, stack.g4_manager));
   stack.g4 = std::make_unique<VolumePool>(
       *stack.g4_manager,
       VolumePool::Options{
@@ -209,10 +195,8 @@ Result<void> KvBlockManager::Assembly::open_volumes() {
           .call_limit = shape.call_limit,
           .clock = stack.clock});
   for (const VolumeDescriptor& descriptor : shape.volumes) {
-    Result<std::unique_ptr<Volume>> volume = shape.kinds.attach(descriptor);
-    if (!volume) return volume.error();
-    if (const Result<void> attached = stack.g4->attach(descriptor.name, *std::move(volume)); !attached)
-      return attached;
+    ASHLAR_TRY(std::unique_ptr<Volume> volume, shape.kinds.attach(descriptor));
+    ASHLAR_RETURN_IF_ERROR(stack.g4->attach(descriptor.name, std::move(volume)));
   }
   return {};
 }
@@ -232,10 +216,10 @@ Result<void> KvBlockManager::Assembly::open_workers() {
     worker_options.batch_blocks = std::min({worker_options.batch_blocks, share(from), share(to)});
     worker_options.full_batch =
         std::min({worker_options.full_batch, worker_options.batch_blocks, worker_options.queue.on_deck});
-    Result<std::unique_ptr<OffloadWorker>> worker =
-        OffloadWorker::create(from, to, std::move(begin), std::move(worker_options), std::move(arrived));
-    if (!worker) return worker.error();
-    out = *std::move(worker);
+    ASHLAR_TRY(
+        std::unique_ptr<OffloadWorker> worker,
+        OffloadWorker::create(from, to, std::move(begin), std::move(worker_options), std::move(arrived)));
+    out = std::move(worker);
     return {};
   };
   if (stack.g4 != nullptr)

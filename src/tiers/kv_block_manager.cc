@@ -19,9 +19,9 @@ std::uint64_t KvStatus::missed() const noexcept {
 }
 
 Result<std::unique_ptr<KvBlockManager>> KvBlockManager::create(KvOptions options) {
-  if (const Result<void> valid = options.validate(); !valid) return valid.error();
+  ASHLAR_RETURN_IF_ERROR(options.validate());
   auto assembly = std::make_unique<Assembly>(std::move(options));
-  if (const Result<void> opened = assembly->open(); !opened) return opened.error();
+  ASHLAR_RETURN_IF_ERROR(assembly->open());
   return std::unique_ptr<KvBlockManager>(new KvBlockManager(std::move(assembly)));
 }
 
@@ -177,14 +177,14 @@ OnboardTable KvBlockManager::onboard(std::span<const SequenceHash> hashes, const
 Result<OnboardHandle> KvBlockManager::onboard_async(std::span<const SequenceHash> hashes,
                                                     const OnboardOptions& options) {
   auto call = std::make_shared<OnboardCall>(hashes, options, false, *assembly_->stack.clock);
-  if (const Result<void> started = assembly_->onboarder->start(call); !started) return started.error();
+  ASHLAR_RETURN_IF_ERROR(assembly_->onboarder->start(call));
   return OnboardHandle(std::move(call));
 }
 
 Result<OnboardHandle> KvBlockManager::prefetch(std::span<const SequenceHash> hashes,
                                                const OnboardOptions& options) {
   auto call = std::make_shared<OnboardCall>(hashes, options, true, *assembly_->stack.clock);
-  if (const Result<void> started = assembly_->onboarder->start(call); !started) return started.error();
+  ASHLAR_RETURN_IF_ERROR(assembly_->onboarder->start(call));
   return OnboardHandle(std::move(call));
 }
 
@@ -193,11 +193,8 @@ Result<OnboardHandle> KvBlockManager::prefetch(std::span<const SequenceHash> has
 Result<void> KvBlockManager::register_volume(const VolumeDescriptor& descriptor, const VolumeUse& use) {
   if (assembly_->stack.g4 == nullptr)
     return make_error(ErrorCode::kUnsupported, "there is no G4; give KvOptions::g4 to have volumes");
-  Result<std::unique_ptr<Volume>> volume = assembly_->options.g4->kinds.attach(descriptor);
-  if (!volume) return volume.error();
-  if (Result<void> attached = assembly_->stack.g4->attach(descriptor.name, *std::move(volume), use);
-      !attached)
-    return attached;
+  ASHLAR_TRY(std::unique_ptr<Volume> volume, assembly_->options.g4->kinds.attach(descriptor));
+  ASHLAR_RETURN_IF_ERROR(assembly_->stack.g4->attach(descriptor.name, std::move(volume), use));
   const MutexLock lock(assembly_->listener_mu);
   if (assembly_->listener != nullptr) assembly_->name_locations(*assembly_->listener);
   return {};
@@ -290,13 +287,12 @@ Result<std::vector<MetricRegistration>> KvBlockManager::add_metrics(MetricRegist
                          std::function<double()> value) -> Result<void> {
     KvMetrics::Labels with_tier = labels;
     with_tier.emplace_back("tier", std::string(pool.name()));
-    Result<MetricRegistration> added = metrics.add({name, help, with_tier}, std::move(value));
-    if (!added) return added.error();
-    out.push_back(*std::move(added));
+    ASHLAR_TRY(MetricRegistration added, metrics.add({name, help, with_tier}, std::move(value)));
+    out.push_back(std::move(added));
     return {};
   };
   const auto add = [&](const auto& manager, const TierPool& pool) -> Result<void> {
-    if (const Result<void> added = stack.metrics.add_tier(metrics, labels, pool, out); !added) return added;
+    ASHLAR_RETURN_IF_ERROR(stack.metrics.add_tier(metrics, labels, pool, out));
     if (const Result<void> added =
             gauge(pool, "ashlar_tier_capacity_blocks", "Blocks that the tier has room for.",
                   [&manager] { return static_cast<double>(manager.total_blocks()); });

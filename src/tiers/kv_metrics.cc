@@ -8,9 +8,8 @@ template <class Instrument>
 Result<void> add_metric(MetricRegistry& registry, const char* name, const char* help,
                         const KvMetrics::Labels& labels, const Instrument& instrument,
                         std::vector<MetricRegistration>& out) {
-  Result<MetricRegistration> added = registry.add({name, help, labels}, instrument);
-  if (!added) return added.error();
-  out.push_back(*std::move(added));
+  ASHLAR_TRY(MetricRegistration added, registry.add({name, help, labels}, instrument));
+  out.push_back(std::move(added));
   return {};
 }
 
@@ -43,13 +42,10 @@ Result<void> KvMetrics::add_tier(MetricRegistry& registry, const Labels& labels,
       {"ashlar_tier_evictions_total", "Blocks evicted from this tier.", records.evictions()},
   };
   for (const auto& [name, help, counter] : counters)
-    if (const Result<void> added = add_metric(registry, name, help, with_tier, counter, out); !added)
-      return added;
-  if (const Result<void> added = add_metric(registry, "ashlar_tier_age_at_hit_seconds",
-                                            "How long blocks had been in the tier when they were asked for.",
-                                            with_tier, records.age_at_hit(), out);
-      !added)
-    return added;
+    ASHLAR_RETURN_IF_ERROR(add_metric(registry, name, help, with_tier, counter, out));
+  ASHLAR_RETURN_IF_ERROR(add_metric(registry, "ashlar_tier_age_at_hit_seconds",
+                                    "How long blocks had been in the tier when they were asked for.",
+                                    with_tier, records.age_at_hit(), out));
   return add_metric(registry, "ashlar_tier_age_at_eviction_seconds",
                     "How long blocks had been in the tier when they were evicted.", with_tier,
                     records.age_at_eviction(), out);
@@ -64,18 +60,15 @@ Result<void> KvMetrics::add_misses(MetricRegistry& registry, const Labels& label
       Labels with_reason = labels;
       with_reason.emplace_back("tier", tier);
       with_reason.emplace_back("reason", std::string(to_string(static_cast<Miss>(i))));
-      if (const Result<void> added = add_metric(
-              registry, "ashlar_tier_misses_total",
-              "Blocks asked for that were not brought up, by the tier that had them and the reason.",
-              with_reason, misses[i], out);
-          !added)
-        return added;
+      ASHLAR_RETURN_IF_ERROR(
+          add_metric(registry, "ashlar_tier_misses_total",
+                     "Blocks asked for that were not brought up, by the tier that had them and the reason.",
+                     with_reason, misses[i], out));
     }
     return {};
   };
   for (const TierPool* const pool : pools)
-    if (const Result<void> added = add_all(std::string(pool->name()), misses_[pool->tier().value()]); !added)
-      return added;
+    ASHLAR_RETURN_IF_ERROR(add_all(std::string(pool->name()), misses_[pool->tier().value()]));
   return add_all("none", misses_[events::kMaxTiers]);
 }
 

@@ -25,14 +25,14 @@ Result<void> KvOptions::validate() const {
   for (const layout::LayoutConfig& plane : scales)
     if (plane.block_size != block_size || plane.num_layers != model.num_layers)
       return bad("scales have the tokens and layers of model");
-  if (const Result<void> valid = shard.validate(); !valid) return valid;
+  ASHLAR_RETURN_IF_ERROR(shard.validate());
   if (shard != layout::Shard{} &&
       (shard.layers.count != model.num_layers || shard.heads.count != model.num_heads))
     return make_error(ErrorCode::kInvalidArgument,
                       "shard is %s, and model has %u layers and %u heads; both say what this rank holds",
                       shard.to_string().c_str(), model.num_layers, model.num_heads);
   for (const OffloadRoute* route : {&to_g2, &to_g3, &to_g4}) {
-    if (const Result<void> valid = route->worker.validate(); !valid) return valid;
+    ASHLAR_RETURN_IF_ERROR(route->worker.validate());
     if (route->trigger == Trigger::kNearEviction && route->look_ahead == 0)
       return bad("look_ahead is 0: nothing would ever be near eviction");
   }

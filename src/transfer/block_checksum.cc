@@ -86,13 +86,12 @@ Result<BlockChecksum> checksum_block(const BlockSet& set, std::uint32_t block, c
 
 Result<void> verify_block(const BlockSet& set, std::uint32_t block, const ChecksumKey& name,
                           BlockChecksum expected, events::StorageTier tier) {
-  const Result<BlockChecksum> found = checksum_block(set, block, name);
-  if (!found) return found.error();
-  if (*found == expected) return {};
+  ASHLAR_TRY(const BlockChecksum found, checksum_block(set, block, name));
+  if (found == expected) return {};
   return make_error(ErrorCode::kCorruption,
                     "block %s from the %s tier is damaged: its checksum is %016llx and should be %016llx",
                     name.hash.to_string().c_str(), std::string(to_string(tier)).c_str(),
-                    static_cast<unsigned long long>(found->value()),
+                    static_cast<unsigned long long>(found.value()),
                     static_cast<unsigned long long>(expected.value()));
 }
 

@@ -37,7 +37,7 @@ Result<void> check_plane(const Plane& plane, std::size_t at, const Plane& first)
     return make_error(ErrorCode::kInvalidArgument,
                       "the shard of plane %zu has %u layers and %u heads, its layout %u and %u", at,
                       plane.shard.layers.count, plane.shard.heads.count, config.num_layers, config.num_heads);
-  if (const Result<void> valid = plane.shard.validate(); !valid) return valid;
+  ASHLAR_RETURN_IF_ERROR(plane.shard.validate());
   if (plane.shard.rank != first.shard.rank || plane.shard.ranks != first.shard.ranks)
     return make_error(ErrorCode::kInvalidArgument,
                       "plane %zu belongs to rank %u of %u, the first one to %u of %u", at, plane.shard.rank,
@@ -58,8 +58,7 @@ Result<void> check_plane(const Plane& plane, std::size_t at, const Plane& first)
     return make_error(ErrorCode::kInvalidArgument, "plane %zu has storage for %zu regions, its layout %u", at,
                       plane.regions.size(), plane.layout.region_count());
   for (std::size_t i = 0; i < plane.regions.size(); ++i) {
-    if (const Result<void> fits = check_region(plane.layout, plane.regions[i], at, i); !fits)
-      return fits.error();
+    ASHLAR_RETURN_IF_ERROR(check_region(plane.layout, plane.regions[i], at, i));
     const storage::Storage& one = *plane.regions[i].storage;
     const storage::Storage& other = *first.regions[0].storage;
     if (one.kind() != other.kind() || one.device() != other.device())
@@ -79,7 +78,7 @@ Result<std::shared_ptr<const BlockSet>> BlockSet::create(std::vector<Plane> plan
     if (planes[i].layout.config().num_heads == 1 && planes[i].shard.heads.count == 1)
       planes[i].shard.heads.first = planes[0].shard.heads.first;
   for (std::size_t i = 0; i < planes.size(); ++i)
-    if (const Result<void> fits = check_plane(planes[i], i, planes[0]); !fits) return fits.error();
+    ASHLAR_RETURN_IF_ERROR(check_plane(planes[i], i, planes[0]));
   std::shared_ptr<const BlockSet> set(new BlockSet(std::move(planes)));
   if (const std::optional<std::string> shared = find_overlap(extents_of(*set)))
     return make_error(ErrorCode::kInvalidArgument, "two regions of the set overlap in one storage (%s)",
@@ -138,7 +137,7 @@ Result<std::shared_ptr<const BlockSet>> BlockSet::view(std::span<const layout::L
   std::vector<Plane> views;
   for (std::size_t i = 0; i < planes.size(); ++i) {
     const layout::LayoutDescriptor& one = planes[i];
-    if (const Result<void> valid = one.validate(); !valid) return valid.error();
+    ASHLAR_RETURN_IF_ERROR(one.validate());
     if (one.plane != i || one.block_set != planes[0].block_set || one.keys != planes[0].keys ||
         one.scheme_fingerprint != planes[0].scheme_fingerprint)
       return make_error(

@@ -150,11 +150,9 @@ Result<CopyPlan> plan(const PlanSide& from, const PlanSide& to, const PlanSelect
   if (const auto twice = std::ranges::adjacent_find(out.pairs_, {}, &BlockPair::to);
       twice != out.pairs_.end())
     return make_error(ErrorCode::kInvalidArgument, "block %u of the destination is named twice", twice->to);
-  const Result<Range> layers = select("layers", from.shard.layers, to.shard.layers, selection.layers);
-  if (!layers) return layers.error();
-  const Result<Range> heads = select("heads", from.shard.heads, to.shard.heads, selection.heads);
-  if (!heads) return heads.error();
-  if (const Result<void> result = check_opaque(from, to, *heads); !result) return result.error();
+  ASHLAR_TRY(const Range layers, select("layers", from.shard.layers, to.shard.layers, selection.layers));
+  ASHLAR_TRY(const Range heads, select("heads", from.shard.heads, to.shard.heads, selection.heads));
+  ASHLAR_RETURN_IF_ERROR(check_opaque(from, to, heads));
 
   out.from_block_stride_ = from.layout.strides().block;
   out.to_block_stride_ = to.layout.strides().block;
@@ -167,10 +165,10 @@ Result<CopyPlan> plan(const PlanSide& from, const PlanSide& to, const PlanSelect
   const auto add_axis = [&](Axis axis, std::uint64_t count) {
     if (count > 1) axes.push_back({count, from.layout.strides().of(axis), to.layout.strides().of(axis)});
   };
-  if (!split_layers) add_axis(Axis::kLayer, layers->count);
+  if (!split_layers) add_axis(Axis::kLayer, layers.count);
   add_axis(Axis::kOuter, config.outer_dim);
   add_axis(Axis::kToken, config.block_size);
-  add_axis(Axis::kHead, heads->count);
+  add_axis(Axis::kHead, heads.count);
   // The destination is written front to back; runs that continue each other on both sides become one.
   std::ranges::sort(axes, std::greater<>(), &CopyAxis::to_stride);
   std::uint64_t bytes = config.head_bytes();
@@ -188,18 +186,18 @@ Result<CopyPlan> plan(const PlanSide& from, const PlanSide& to, const PlanSelect
     }
   }
 
-  for (std::uint32_t i = 0; i < (split_layers ? layers->count : 1); ++i) {
-    const std::uint32_t layer = layers->first + i;
+  for (std::uint32_t i = 0; i < (split_layers ? layers.count : 1); ++i) {
+    const std::uint32_t layer = layers.first + i;
     const auto start = [&](const PlanSide& side) {
       return side.layout.place(
-          {.layer = layer - side.shard.layers.first, .head = heads->first - side.shard.heads.first});
+          {.layer = layer - side.shard.layers.first, .head = heads.first - side.shard.heads.first});
     };
     out.patterns_.push_back({start(from), start(to), bytes, axes});
   }
-  ASHLAR_DCHECK(out.bytes() == out.pairs_.size() * layers->count * heads->count * config.outer_dim *
+  ASHLAR_DCHECK(out.bytes() == out.pairs_.size() * layers.count * heads.count * config.outer_dim *
                                    config.block_size * config.head_bytes(),
-                "a plan for %u layers and %u heads of %zu blocks moves %llu bytes", layers->count,
-                heads->count, out.pairs_.size(), static_cast<unsigned long long>(out.bytes()));
+                "a plan for %u layers and %u heads of %zu blocks moves %llu bytes", layers.count, heads.count,
+                out.pairs_.size(), static_cast<unsigned long long>(out.bytes()));
   return out;
 }
 

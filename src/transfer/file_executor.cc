@@ -121,7 +121,7 @@ Result<void> FileOptions::validate() const {
 }
 
 Result<std::unique_ptr<FileExecutor>> FileExecutor::create(const FileOptions& options) {
-  if (const Result<void> valid = options.validate(); !valid) return valid.error();
+  ASHLAR_RETURN_IF_ERROR(options.validate());
   return TransferThreads::create({options.threads, 0, options.limits, options.clock},
                                  [strip = options.strip_bytes](const TransferPlan& plan) {
                                    return std::make_unique<PoolFileWork>(plan, strip);
@@ -139,7 +139,7 @@ bool FileExecutor::handles(const BlockSet& from, const BlockSet& to) const noexc
 }
 
 Result<Transfer> FileExecutor::submit(TransferRequest request) {
-  if (const Result<void> fits = check_handles(*this, request.plan); !fits) return fits.error();
+  ASHLAR_RETURN_IF_ERROR(check_handles(*this, request.plan));
   return pool_->submit(std::move(request));
 }
 

@@ -57,16 +57,14 @@ Result<std::shared_ptr<const BlockSet>> half(const BlockSet& from, const BlockSe
   const auto with_blocks = [&](std::uint32_t blocks) -> Result<std::vector<Layout>> {
     std::vector<Layout> layouts;
     for (std::size_t i = 0; i < from.planes().size(); ++i) {
-      Result<Layout> made = middle_layout(from.planes()[i], ordered.planes()[i].layout, selection, blocks);
-      if (!made) return made.error();
-      layouts.push_back(*std::move(made));
+      ASHLAR_TRY(Layout made, middle_layout(from.planes()[i], ordered.planes()[i].layout, selection, blocks));
+      layouts.push_back(std::move(made));
     }
     return layouts;
   };
-  const Result<std::vector<Layout>> one = with_blocks(1);
-  if (!one) return one.error();
+  ASHLAR_TRY(const std::vector<Layout> one, with_blocks(1));
   std::uint64_t per_block = 0;
-  for (const Layout& layout : *one) per_block += layout.strides().block;
+  for (const Layout& layout : one) per_block += layout.strides().block;
   const std::uint64_t blocks = std::min<std::uint64_t>(bytes / per_block, 1u << 20);
   if (blocks == 0)
     return make_error(
@@ -74,13 +72,12 @@ Result<std::shared_ptr<const BlockSet>> half(const BlockSet& from, const BlockSe
         "staging memory of %llu bytes is too small: a block takes %llu, and two halves of at least one are "
         "needed",
         wide(memory->size()), wide(per_block));
-  const Result<std::vector<Layout>> layouts = with_blocks(static_cast<std::uint32_t>(blocks));
-  if (!layouts) return layouts.error();
+  ASHLAR_TRY(const std::vector<Layout> layouts, with_blocks(static_cast<std::uint32_t>(blocks)));
   std::vector<Plane> planes;
-  for (std::size_t i = 0; i < layouts->size(); ++i) {
-    const layout::Shard shard{*selection.layers, {selection.heads->first, (*layouts)[i].config().num_heads}};
-    planes.push_back({(*layouts)[i], shard, {{memory, offset}}});
-    offset += (*layouts)[i].strides().block * blocks;
+  for (std::size_t i = 0; i < layouts.size(); ++i) {
+    const layout::Shard shard{*selection.layers, {selection.heads->first, layouts[i].config().num_heads}};
+    planes.push_back({layouts[i], shard, {{memory, offset}}});
+    offset += layouts[i].strides().block * blocks;
   }
   ASHLAR_CHECK(offset <= end, "the planes of %llu staged blocks pass the end of their half of the memory",
                wide(blocks));
@@ -126,9 +123,9 @@ HopRunner::~HopRunner() {
 Result<std::shared_ptr<storage::Storage>> HopRunner::memory() {
   const MutexLock lock(memory_mu_);
   if (memory_ == nullptr) {
-    Result<std::shared_ptr<storage::Storage>> made = options_.staging->allocate(options_.staging_bytes, 4096);
-    if (!made) return made.error();
-    memory_ = *std::move(made);
+    ASHLAR_TRY(std::shared_ptr<storage::Storage> made,
+               options_.staging->allocate(options_.staging_bytes, 4096));
+    memory_ = std::move(made);
   }
   return memory_;
 }
@@ -146,14 +143,12 @@ Result<Staging> HopRunner::route(const BlockSet& from, const BlockSet& to, const
                             selection.heads.value_or(intersect(source.heads, target.heads))};
   if (from.planes().size() != to.planes().size() || moved.layers->count == 0 || moved.heads->count == 0)
     return refuse("the sets have nothing in common");
-  const Result<std::shared_ptr<storage::Storage>> area = memory();
-  if (!area) return area.error();
-  const std::uint64_t bytes = (*area)->size() / 2 / 4096 * 4096;
+  ASHLAR_TRY(const std::shared_ptr<storage::Storage> area, memory());
+  const std::uint64_t bytes = area->size() / 2 / 4096 * 4096;
   Staging staging;
   for (std::size_t i = 0; i < 2; ++i) {
-    Result<std::shared_ptr<const BlockSet>> made = half(from, to, moved, *area, i * bytes, bytes);
-    if (!made) return made.error();
-    staging.halves[i] = *std::move(made);
+    ASHLAR_TRY(std::shared_ptr<const BlockSet> made, half(from, to, moved, area, i * bytes, bytes));
+    staging.halves[i] = std::move(made);
   }
   for (const std::shared_ptr<Executor>& executor : options_.executors) {
     if (staging.in == nullptr && executor->handles(from, *staging.halves[0])) staging.in = executor.get();
@@ -164,14 +159,12 @@ Result<Staging> HopRunner::route(const BlockSet& from, const BlockSet& to, const
 }
 
 Result<Transfer> HopRunner::submit(TransferRequest request) {
-  Result<Staging> staging = route(request.plan.from(), request.plan.to(), request.plan.selection());
-  if (!staging) return staging.error();
-  Result<std::shared_ptr<TransferState>> state = TransferState::admit(std::move(request), admission_);
-  if (!state) return state.error();
-  const Transfer transfer(*state);
+  ASHLAR_TRY(Staging staging, route(request.plan.from(), request.plan.to(), request.plan.selection()));
+  ASHLAR_TRY(std::shared_ptr<TransferState> state, TransferState::admit(std::move(request), admission_));
+  const Transfer transfer(state);
   const MutexLock lock(mu_);
-  if (closing_) (*state)->cancel();
-  jobs_.push_back({*std::move(state), *std::move(staging)});
+  if (closing_) state->cancel();
+  jobs_.push_back({std::move(state), std::move(staging)});
   work_.notify_all();
   return transfer;
 }
@@ -266,10 +259,9 @@ void HopRunner::move(const Job& job) {
     const auto hop = [&](Executor& executor, Result<TransferPlan> planned) -> Result<Running> {
       if (!planned) return planned.error();
       const std::uint64_t bytes = planned->bytes();
-      Result<Transfer> submitted =
-          executor.submit({.plan = *std::move(planned), .deadline = state.deadline()});
-      if (!submitted) return submitted.error();
-      return Running{*std::move(submitted), bytes, 0};
+      ASHLAR_TRY(Transfer submitted,
+                 executor.submit({.plan = *std::move(planned), .deadline = state.deadline()}));
+      return Running{std::move(submitted), bytes, 0};
     };
     Result<Running> in =
         hop(*job.staging.in, plan(whole.shared_from(), from, middle, between, whole.selection()));

@@ -76,7 +76,7 @@ Result<void> MemcpyOptions::validate() const {
 }
 
 Result<std::unique_ptr<MemcpyExecutor>> MemcpyExecutor::create(const MemcpyOptions& options) {
-  if (const Result<void> valid = options.validate(); !valid) return valid.error();
+  ASHLAR_RETURN_IF_ERROR(options.validate());
   return TransferThreads::create({options.threads, options.inline_bytes, options.limits, options.clock},
                                  [strip = options.strip_bytes](const TransferPlan& plan) {
                                    return std::make_unique<MemcpyWork>(plan, strip);
@@ -94,7 +94,7 @@ bool MemcpyExecutor::handles(const BlockSet& from, const BlockSet& to) const noe
 }
 
 Result<Transfer> MemcpyExecutor::submit(TransferRequest request) {
-  if (const Result<void> fits = check_handles(*this, request.plan); !fits) return fits.error();
+  ASHLAR_RETURN_IF_ERROR(check_handles(*this, request.plan));
   return pool_->submit(std::move(request));
 }
 

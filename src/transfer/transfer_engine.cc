@@ -18,10 +18,9 @@ Result<void> TransferEngineOptions::validate() const {
 }
 
 Result<std::unique_ptr<TransferEngine>> TransferEngine::create(TransferEngineOptions options) {
-  if (const Result<void> valid = options.validate(); !valid) return valid.error();
-  Result<std::unique_ptr<HopRunner>> hops = HopRunner::create(options);
-  if (!hops) return hops.error();
-  return std::unique_ptr<TransferEngine>(new TransferEngine(std::move(options), *std::move(hops)));
+  ASHLAR_RETURN_IF_ERROR(options.validate());
+  ASHLAR_TRY(std::unique_ptr<HopRunner> hops, HopRunner::create(options));
+  return std::unique_ptr<TransferEngine>(new TransferEngine(std::move(options), std::move(hops)));
 }
 
 TransferEngine::TransferEngine(TransferEngineOptions options, std::unique_ptr<HopRunner> hops) noexcept

@@ -75,17 +75,15 @@ Result<TransferPlan> plan(std::shared_ptr<const BlockSet> from, std::span<const 
   if (from->planes().size() != to->planes().size())
     return make_error(ErrorCode::kInvalidArgument, "%zu planes at the source, %zu at the destination",
                       from->planes().size(), to->planes().size());
-  if (const Result<void> apart = check_shared_memory(*from, from_blocks, *to, to_blocks); !apart)
-    return apart.error();
+  ASHLAR_RETURN_IF_ERROR(check_shared_memory(*from, from_blocks, *to, to_blocks));
   TransferPlan out;
   for (std::size_t i = 0; i < from->planes().size(); ++i) {
     PlanSelection part = selection;
     PlanSide source{from->planes()[i].layout, from->planes()[i].shard, from_blocks};
     const PlanSide target{to->planes()[i].layout, to->planes()[i].shard, to_blocks};
     if (one_for_all(*from, i) || one_for_all(*to, i)) {
-      const Result<PlanSelection> shared = shared_heads(*from, *to, i, selection);
-      if (!shared) return shared.error();
-      part = *shared;
+      ASHLAR_TRY(const PlanSelection shared, shared_heads(*from, *to, i, selection));
+      part = shared;
       source.shard.heads = target.shard.heads;  // which head it is called does not matter
     }
     Result<CopyPlan> copy = plan(source, target, part);

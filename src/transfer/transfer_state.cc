@@ -10,10 +10,7 @@ Result<std::shared_ptr<TransferState>> TransferState::admit(TransferRequest requ
   const Clock::TimePoint asked = admission.clock().now();
   if (request.deadline && *request.deadline <= asked)
     return make_error(ErrorCode::kTimeout, "the deadline had passed before the transfer was submitted");
-  if (const Result<void> entered =
-          admission.enter(request.plan.bytes(), request.wait_for_room, request.deadline);
-      !entered)
-    return entered.error();
+  ASHLAR_RETURN_IF_ERROR(admission.enter(request.plan.bytes(), request.wait_for_room, request.deadline));
   return std::make_shared<TransferState>(std::move(request), admission);
 }
 

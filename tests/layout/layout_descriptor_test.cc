@@ -56,7 +56,7 @@ ErrorCode code_of(const std::vector<std::byte>& bytes) {
 }
 
 TEST(LayoutDescriptorTest, ComesBackAsItWas) {
-  for (const order::Named& named : order::kAll)
+  for (const order::NamedOrder& named : order::kAll)
     for (const Regions regions : {Regions::kOne, Regions::kPerLayer}) {
       if (regions == Regions::kPerLayer && named.order[0] != Axis::kLayer) continue;
       const LayoutDescriptor descriptor = sample(named.order, regions);

@@ -96,7 +96,7 @@ TEST(LayoutBytesTest, FollowFromTheShape) {
 
 // --- Orders. ---
 
-class LayoutOrderTest : public ::testing::TestWithParam<order::Named> {};
+class LayoutOrderTest : public ::testing::TestWithParam<order::NamedOrder> {};
 
 TEST_P(LayoutOrderTest, PutsEveryElementIntoAPlaceOfItsOwn) {
   for (const std::uint64_t alignment : {1u, 64u, 512u})

@@ -13,6 +13,7 @@
 #include "tiers/rank_scenario.h"
 #include "tiers/volume/directory_volume.h"
 #include "tiers/volume/file_volume.h"
+#include "tiers/volume/volume_object.h"
 
 namespace ashlar::tiers {
 namespace {

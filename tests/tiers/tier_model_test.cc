@@ -20,6 +20,7 @@
 #include "tiers/disk/g3_places.h"
 #include "tiers/kv_workload.h"
 #include "tiers/volume/directory_volume.h"
+#include "tiers/volume/volume_object.h"
 
 namespace ashlar::tiers {
 namespace {

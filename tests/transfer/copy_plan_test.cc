@@ -142,7 +142,7 @@ std::vector<Layout> all_layouts(const LayoutConfig& plain) {
   LayoutConfig padded = plain;
   padded.alignment = 64;
   padded.layer_alignment = 16;
-  for (const order::Named& named : order::kAll) {
+  for (const order::NamedOrder& named : order::kAll) {
     layouts.push_back(Layout::create(plain, named.order).value());
     layouts.push_back(Layout::create(padded, named.order).value());
     if (named.order[0] == layout::Axis::kLayer)

@@ -58,9 +58,8 @@ CopyStream::~CopyStream() {
 
 Result<void> CopyStream::pack(std::uint64_t bytes, std::uint32_t blocks, bool to_host) {
   const DeviceScope scope(device_);
-  Result<std::unique_ptr<Packer>> made = Packer::create(bytes, blocks, to_host, stream_);
-  if (!made) return made.error();
-  packer_ = *std::move(made);
+  ASHLAR_TRY(std::unique_ptr<Packer> made, Packer::create(bytes, blocks, to_host, stream_));
+  packer_ = std::move(made);
   return {};
 }
 

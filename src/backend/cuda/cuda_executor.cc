@@ -56,10 +56,9 @@ Result<std::vector<TransferPlan>> plans_by_layer(const TransferPlan& plan) {
   for (std::uint32_t i = 0; i < layers.count; ++i) {
     transfer::PlanSelection selection = plan.selection();
     selection.layers = layout::Range{layers.first + i, 1};
-    Result<TransferPlan> part =
-        transfer::plan(plan.shared_from(), from_blocks, plan.shared_to(), to_blocks, selection);
-    if (!part) return part.error();
-    parts.push_back(*std::move(part));
+    ASHLAR_TRY(TransferPlan part,
+               transfer::plan(plan.shared_from(), from_blocks, plan.shared_to(), to_blocks, selection));
+    parts.push_back(std::move(part));
   }
   return parts;
 }
@@ -113,14 +112,10 @@ class CudaStreams {
     if (const cudaError_t status = load_copy_kernels(); status != cudaSuccess)
       return cuda_error(status, "the kernels cannot be loaded on device %d", device_);
     for (std::size_t i = 0; i < kDirections; ++i) {
-      Result<std::unique_ptr<CopyStream>> copier = CopyStream::create(device_, rules_[i], i != kOnDevice);
-      if (!copier) return copier.error();
+      ASHLAR_TRY(std::unique_ptr<CopyStream> copier, CopyStream::create(device_, rules_[i], i != kOnDevice));
       if (i != kOnDevice && packing_bytes_ != 0)
-        if (const Result<void> packs =
-                (*copier)->pack(packing_bytes_, 2 * rules_[kToDevice].blocks, i == kToHost);
-            !packs)
-          return packs.error();
-      streams_[i] = *std::move(copier);
+        ASHLAR_RETURN_IF_ERROR(copier->pack(packing_bytes_, 2 * rules_[kToDevice].blocks, i == kToHost));
+      streams_[i] = std::move(copier);
     }
     return {};
   }
@@ -143,18 +138,16 @@ class CudaStreams {
                         device_, from.planes()[0].regions[0].storage->describe().c_str(),
                         to.planes()[0].regions[0].storage->describe().c_str());
     const Direction direction = direction_of(from, to);
-    const Result<Reach> source = memory_.reach(request.plan.shared_from());
-    if (!source) return source.error();
-    const Result<Reach> target = memory_.reach(request.plan.shared_to());
-    if (!target) return target.error();
-    const bool staged = *source == Reach::kPageable || *target == Reach::kPageable;
+    ASHLAR_TRY(const Reach source, memory_.reach(request.plan.shared_from()));
+    ASHLAR_TRY(const Reach target, memory_.reach(request.plan.shared_to()));
+    const bool staged = source == Reach::kPageable || target == Reach::kPageable;
     if (options.stream == nullptr && options.wait_before == nullptr && options.layer_events.empty())
       return submit_plain(std::move(request), direction, staged);
     if (staged)
       return make_error(
           ErrorCode::kUnsupported,
           "streams and events need memory that the device reaches; lock the pages of '%s'",
-          (*source == Reach::kPageable ? from : to).planes()[0].regions[0].storage->describe().c_str());
+          (source == Reach::kPageable ? from : to).planes()[0].regions[0].storage->describe().c_str());
     return submit_ordered(std::move(request), direction, options);
   }
 
@@ -163,13 +156,12 @@ class CudaStreams {
 
  private:
   Result<Transfer> submit_plain(TransferRequest request, Direction direction, bool staged) {
-    Result<std::shared_ptr<TransferState>> state = TransferState::admit(std::move(request), admission_);
-    if (!state) return state.error();
-    Transfer handle(*state);
+    ASHLAR_TRY(std::shared_ptr<TransferState> state, TransferState::admit(std::move(request), admission_));
+    Transfer handle(state);
     if (staged) {
-      staged_[direction == kToHost ? 0 : 1].submit(*std::move(state));
+      staged_[direction == kToHost ? 0 : 1].submit(std::move(state));
     } else {
-      streams_[direction]->submit(*std::move(state));
+      streams_[direction]->submit(std::move(state));
     }
     return handle;
   }
@@ -186,18 +178,15 @@ class CudaStreams {
           null != options.layer_events.end())
         return make_error(ErrorCode::kInvalidArgument, "the event of selected layer %zu is null",
                           static_cast<std::size_t>(null - options.layer_events.begin()));
-      Result<std::vector<TransferPlan>> by_layer = plans_by_layer(request.plan);
-      if (!by_layer) return by_layer.error();
-      parts = *std::move(by_layer);
+      ASHLAR_TRY(std::vector<TransferPlan> by_layer, plans_by_layer(request.plan));
+      parts = std::move(by_layer);
     } else {
       parts.push_back(request.plan);
     }
-    const Result<CopyStream*> copier = ordered_stream(direction, options.stream);
-    if (!copier) return copier.error();
-    Result<std::shared_ptr<TransferState>> state = TransferState::admit(std::move(request), admission_);
-    if (!state) return state.error();
-    Transfer handle(*state);
-    (*copier)->submit_at_once(*std::move(state), options.wait_before, parts, options.layer_events);
+    ASHLAR_TRY(CopyStream* const copier, ordered_stream(direction, options.stream));
+    ASHLAR_TRY(std::shared_ptr<TransferState> state, TransferState::admit(std::move(request), admission_));
+    Transfer handle(state);
+    copier->submit_at_once(std::move(state), options.wait_before, parts, options.layer_events);
     return handle;
   }
 
@@ -207,10 +196,9 @@ class CudaStreams {
     const MutexLock lock(mu_);
     std::unique_ptr<CopyStream>& copier = ordered_[{direction, stream}];
     if (copier == nullptr) {
-      Result<std::unique_ptr<CopyStream>> made =
-          CopyStream::create(device_, rules_[direction], direction != kOnDevice, stream);
-      if (!made) return made.error();
-      copier = *std::move(made);
+      ASHLAR_TRY(std::unique_ptr<CopyStream> made,
+                 CopyStream::create(device_, rules_[direction], direction != kOnDevice, stream));
+      copier = std::move(made);
     }
     return copier.get();
   }
@@ -228,22 +216,20 @@ class CudaStreams {
 };
 
 Result<std::unique_ptr<CudaExecutor>> CudaExecutor::create(const CudaOptions& options) {
-  if (const Result<void> valid = options.validate(); !valid) return valid.error();
-  const Result<DeviceInfo> info = describe_device(options.device);
-  if (!info) return info.error();
+  ASHLAR_RETURN_IF_ERROR(options.validate());
+  ASHLAR_TRY(const DeviceInfo info, describe_device(options.device));
   const std::uint32_t device_blocks =
-      options.device_copy_blocks != 0 ? options.device_copy_blocks : 4 * info->multiprocessors;
+      options.device_copy_blocks != 0 ? options.device_copy_blocks : 4 * info.multiprocessors;
   SwitchPoints points;
   if (options.switch_points) {
     points = *options.switch_points;
   } else {
-    const Result<SwitchPoints> measured =
-        measure_switch_points(options.device, options.copy_blocks, device_blocks);
-    if (!measured) return measured.error();
-    points = *measured;
+    ASHLAR_TRY(const SwitchPoints measured,
+               measure_switch_points(options.device, options.copy_blocks, device_blocks));
+    points = measured;
   }
   auto core = std::make_unique<CudaStreams>(options, points, device_blocks);
-  if (const Result<void> opened = core->open(); !opened) return opened.error();
+  ASHLAR_RETURN_IF_ERROR(core->open());
   return std::unique_ptr<CudaExecutor>(new CudaExecutor(std::move(core)));
 }
 

@@ -6,9 +6,8 @@
 namespace ashlar::backend::cuda {
 
 Result<std::shared_ptr<CudaPageLocker>> CudaPageLocker::create() {
-  const Result<int> count = device_count();
-  if (!count) return count.error();
-  for (int device = 0; device < *count; ++device) {
+  ASHLAR_TRY(const int count, device_count());
+  for (int device = 0; device < count; ++device) {
     int same_address = 0;
     const cudaError_t status =
         cudaDeviceGetAttribute(&same_address, cudaDevAttrCanUseHostPointerForRegisteredMem, device);

@@ -13,11 +13,10 @@ Result<int> device_count() {
 }
 
 Result<DeviceInfo> describe_device(int device) {
-  const Result<int> count = device_count();
-  if (!count) return count.error();
-  if (device < 0 || device >= *count)
+  ASHLAR_TRY(const int count, device_count());
+  if (device < 0 || device >= count)
     return make_error(ErrorCode::kInvalidArgument, "device %d is wanted; there are %d, counted from 0",
-                      device, *count);
+                      device, count);
   cudaDeviceProp properties{};
   if (const cudaError_t status = cudaGetDeviceProperties(&properties, device); status != cudaSuccess)
     return cuda_error(status, "device %d cannot be described", device);

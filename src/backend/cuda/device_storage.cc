@@ -21,13 +21,12 @@ Result<std::shared_ptr<DeviceStorage>> DeviceStorage::create(int device, std::ui
     return make_error(ErrorCode::kInvalidArgument, "alignment is %llu; it is a power of two up to %llu",
                       static_cast<unsigned long long>(alignment),
                       static_cast<unsigned long long>(kMaxAlignment));
-  const Result<DeviceInfo> info = describe_device(device);
-  if (!info) return info.error();
+  ASHLAR_TRY(const DeviceInfo info, describe_device(device));
   const auto no_room = [&] {
     return make_error(ErrorCode::kCapacity, "%llu bytes of device %d are wanted; %llu of %llu are free",
                       static_cast<unsigned long long>(bytes), device,
-                      static_cast<unsigned long long>(info->free_bytes),
-                      static_cast<unsigned long long>(info->total_bytes));
+                      static_cast<unsigned long long>(info.free_bytes),
+                      static_cast<unsigned long long>(info.total_bytes));
   };
   std::uint64_t wanted = 0;
   if (!add(bytes, alignment > kGranted ? alignment - kGranted : 0, &wanted)) return no_room();

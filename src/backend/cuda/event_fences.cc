@@ -21,10 +21,9 @@ void signal(void* given) {
 }  // namespace
 
 Result<std::unique_ptr<EventFences>> EventFences::create(int device) {
-  const Result<int> count = device_count();
-  if (!count) return count.error();
-  if (device < 0 || device >= *count)
-    return make_error(ErrorCode::kInvalidArgument, "device %d; there are %d", device, *count);
+  ASHLAR_TRY(const int count, device_count());
+  if (device < 0 || device >= count)
+    return make_error(ErrorCode::kInvalidArgument, "device %d; there are %d", device, count);
   const DeviceScope scope(device);
   cudaError_t status = scope.status();
   cudaStream_t stream = nullptr;

@@ -145,7 +145,7 @@ Result<void> StagedCopier::run_small(transfer::TransferState& state, std::size_t
   for (std::size_t turn = 0; !cursor.done() && state.may_continue(); ++turn) {
     interleaving_point("cuda.staged_turn");
     Buffer& buffer = buffers_[turn % buffers_.size()];
-    if (const Result<void> settled = settle(state, buffer); !settled) return settled;
+    ASHLAR_RETURN_IF_ERROR(settle(state, buffer));
     cursor.next(kBufferBytes, job_.get());
     ASHLAR_CHECK(job_->shape.pieces * job_->shape.piece_bytes <= kBufferBytes,
                  "%u pieces of %llu bytes pass the end of a buffer", job_->shape.pieces,
@@ -166,8 +166,7 @@ Result<void> StagedCopier::run_small(transfer::TransferState& state, std::size_t
       return cuda_error(status, "the copy kernel cannot be launched for %u pieces of %llu bytes",
                         job_->shape.pieces, static_cast<unsigned long long>(job_->shape.piece_bytes));
   }
-  for (Buffer& buffer : buffers_)
-    if (const Result<void> settled = settle(state, buffer); !settled) return settled;
+  for (Buffer& buffer : buffers_) ASHLAR_RETURN_IF_ERROR(settle(state, buffer));
   return {};
 }
 

@@ -45,7 +45,7 @@ RedisConnection::RedisConnection(const RedisOptions& options, redisContext* cont
 
 Result<std::unique_ptr<RedisConnection>> RedisConnection::connect(const RedisOptions& options,
                                                                   const Limits& limits) {
-  if (Result<void> wanted = limits.check(); !wanted) return wanted.error();
+  ASHLAR_RETURN_IF_ERROR(limits.check());
   redisContext* const context = options.socket.empty()
                                     ? redisConnectNonBlock(options.host.c_str(), options.port)
                                     : redisConnectUnixNonBlock(options.socket.c_str());
@@ -55,15 +55,15 @@ Result<std::unique_ptr<RedisConnection>> RedisConnection::connect(const RedisOpt
   if (context->err != 0)
     return make_error(ErrorCode::kUnavailable, "%s: cannot connect: %s", options.describe().c_str(),
                       context->errstr);
-  if (Result<void> connected = made->finish_connecting(limits); !connected) return connected.error();
-  if (Result<void> known = made->introduce(limits); !known) return known.error();
+  ASHLAR_RETURN_IF_ERROR(made->finish_connecting(limits));
+  ASHLAR_RETURN_IF_ERROR(made->introduce(limits));
   return made;
 }
 
 Result<void> RedisConnection::finish_connecting(const Limits& limits) {
   const steady_clock::time_point end = steady_clock::now() + options_.connect_timeout;
   for (;;) {
-    if (Result<void> wanted = limits.check(); !wanted) return wanted;
+    ASHLAR_RETURN_IF_ERROR(limits.check());
     const auto left = std::chrono::ceil<milliseconds>(end - steady_clock::now());
     if (left.count() <= 0) return broken("cannot connect within connect_timeout_ms");
     pollfd about{.fd = context_->fd, .events = POLLOUT, .revents = 0};
@@ -90,7 +90,7 @@ Result<void> RedisConnection::introduce(const Limits& limits) {
   std::vector<Command*> pointers;
   pointers.reserve(commands.size());
   for (Command& command : commands) pointers.push_back(&command);
-  if (Result<void> done = exchange(pointers, limits); !done) return done;
+  ASHLAR_RETURN_IF_ERROR(exchange(pointers, limits));
   for (const Command& command : commands) {
     if (command.reply.kind == Reply::Kind::kStatus) continue;
     const bool later = command.reply.text == "LOADING" || command.reply.text == "MASTERDOWN";
@@ -122,7 +122,7 @@ Result<void> RedisConnection::exchange(std::span<Command* const> commands, const
   last_answer_ = steady_clock::now();
   steady_clock::time_point last_byte = last_answer_;
   while (reading_ < commands_.size()) {
-    if (Result<void> wanted = limits.check(); !wanted) return wanted;
+    ASHLAR_RETURN_IF_ERROR(limits.check());
     const bool writing = may_write();
     pollfd about{
         .fd = context_->fd, .events = static_cast<short>(writing ? POLLIN | POLLOUT : POLLIN), .revents = 0};
@@ -137,10 +137,10 @@ Result<void> RedisConnection::exchange(std::span<Command* const> commands, const
     if (ready == 0) continue;
     last_byte = steady_clock::now();
     if ((about.revents & (POLLIN | POLLHUP | POLLERR)) != 0) {
-      if (Result<void> read = read_some(); !read) return read;
+      ASHLAR_RETURN_IF_ERROR(read_some());
     }
     if ((about.revents & POLLOUT) != 0 && may_write()) {
-      if (Result<void> written = write_some(); !written) return written;
+      ASHLAR_RETURN_IF_ERROR(write_some());
     }
   }
   if (begin_ != end_) return broken("the server said more than it was asked");
@@ -195,7 +195,7 @@ Result<void> RedisConnection::write_some() {
   if (sent < 0) {
     const Error error = broken(message_of(errno).c_str());
     // A server that closes may have said why.
-    if (Result<void> read = read_some(); !read) return read;
+    ASHLAR_RETURN_IF_ERROR(read_some());
     return error;
   }
   auto left = static_cast<std::size_t>(sent);
@@ -269,9 +269,8 @@ Result<void> RedisConnection::parse() {
       }
       answered();
     }
-    const Result<bool> more = parse_line();
-    if (!more) return more.error();
-    if (!*more) return {};
+    ASHLAR_TRY(const bool more, parse_line());
+    if (!more) return {};
   }
 }
 
@@ -299,7 +298,7 @@ Result<bool> RedisConnection::parse_line() {
   }
   if (!asked) return broken("the server answered before it was asked");
   if (line.front() != '$') {
-    if (Result<void> read = read_plain(line); !read) return read.error();
+    ASHLAR_RETURN_IF_ERROR(read_plain(line));
     answered();
     return true;
   }
@@ -312,7 +311,7 @@ Result<bool> RedisConnection::parse_line() {
     answered();
     return true;
   }
-  if (Result<void> begun = begin_value(size); !begun) return begun.error();
+  ASHLAR_RETURN_IF_ERROR(begin_value(size));
   return true;
 }
 

@@ -68,7 +68,7 @@ Result<RedisOptions> RedisOptions::read(const tiers::VolumeDescriptor& descripto
   options.connect_timeout = milliseconds("connect_timeout_ms", 3000);
   options.timeout = milliseconds("timeout_ms", 5000);
   options.deadline = milliseconds("deadline_ms", 60'000);
-  if (const Result<void> good = given.finish(); !good) return good.error();
+  ASHLAR_RETURN_IF_ERROR(given.finish());
   const char* problem = nullptr;
   if (!read_location(descriptor.location, options)) {
     problem = "its location is not host, host:port, [address]:port or unix:PATH";

@@ -122,7 +122,7 @@ Result<void> RedisVolume::run(std::span<Command> commands, const Limits& limits)
     pause = pause / 2 + milliseconds(random.below(static_cast<std::uint64_t>(pause.count() / 2) + 1));
     pollfd nothing{.fd = -1, .events = 0, .revents = 0};
     limits.wait(nothing, pause);
-    if (const Result<void> wanted = limits.check(); !wanted) return wanted;
+    ASHLAR_RETURN_IF_ERROR(limits.check());
   }
   return {};
 }
@@ -250,9 +250,8 @@ std::vector<Result<void>> RedisVolume::remove(std::span<const std::string_view> 
 }  // namespace
 
 Result<std::unique_ptr<tiers::Volume>> attach(const tiers::VolumeDescriptor& descriptor) {
-  Result<RedisOptions> options = RedisOptions::read(descriptor);
-  if (!options) return options.error();
-  return std::unique_ptr<tiers::Volume>(new RedisVolume(std::move(*options)));
+  ASHLAR_TRY(RedisOptions options, RedisOptions::read(descriptor));
+  return std::unique_ptr<tiers::Volume>(new RedisVolume(std::move(options)));
 }
 
 }  // namespace ashlar::backend::redis

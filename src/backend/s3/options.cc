@@ -87,7 +87,7 @@ Result<S3Options> S3Options::read(const tiers::VolumeDescriptor& descriptor) {
   options.connect_timeout = milliseconds("connect_timeout_ms", 3000);
   options.stall = std::chrono::seconds(given.number("stall_seconds", 10, 1, 24ULL * 3600));
   options.deadline = milliseconds("deadline_ms", 120'000);
-  if (const Result<void> good = given.finish(); !good) return good.error();
+  ASHLAR_RETURN_IF_ERROR(given.finish());
   if (const char* problem = problem_of(options, addressing))
     return make_error(ErrorCode::kInvalidArgument, "volume '%s': %s", descriptor.name.c_str(), problem);
   return options;

@@ -147,9 +147,8 @@ Result<std::unique_ptr<tiers::Volume>> attach(const tiers::VolumeDescriptor& des
   static const CURLcode ready =
       curl_global_init(CURL_GLOBAL_DEFAULT);  // libcurl wants it once, and before threads
   if (ready != CURLE_OK) return make_error(ErrorCode::kInternal, "libcurl: %s", curl_easy_strerror(ready));
-  Result<S3Options> options = S3Options::read(descriptor);
-  if (!options) return options.error();
-  return std::unique_ptr<tiers::Volume>(new S3Volume(std::move(*options)));
+  ASHLAR_TRY(S3Options options, S3Options::read(descriptor));
+  return std::unique_ptr<tiers::Volume>(new S3Volume(std::move(options)));
 }
 
 }  // namespace ashlar::backend::s3

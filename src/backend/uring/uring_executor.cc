@@ -35,7 +35,7 @@ Registration::~Registration() {
 }
 
 Result<std::unique_ptr<UringExecutor>> UringExecutor::create(const UringOptions& options) {
-  if (const Result<void> valid = options.validate(); !valid) return valid.error();
+  ASHLAR_RETURN_IF_ERROR(options.validate());
   return Ring::create(options).transform([](std::shared_ptr<Ring>&& ring) {
     return std::unique_ptr<UringExecutor>(new UringExecutor(std::move(ring)));
   });
@@ -50,7 +50,7 @@ bool UringExecutor::handles(const transfer::BlockSet& from, const transfer::Bloc
 }
 
 Result<transfer::Transfer> UringExecutor::submit(transfer::TransferRequest request) {
-  if (const Result<void> fits = check_handles(*this, request.plan); !fits) return fits.error();
+  ASHLAR_RETURN_IF_ERROR(check_handles(*this, request.plan));
   return ring_->submit(std::move(request));
 }
 

@@ -177,15 +177,14 @@ Result<std::unique_ptr<DiskPool>> DiskPool::create(block::BlockManager<G3>& mana
                         files[part]->path().c_str(), files[part]->capacity(), total, files.size(),
                         share(total, part, files.size()));
   const std::uint64_t session = new_session();
-  Result<RemovalLog> removals = reconcile(files, session);
-  if (!removals) return removals.error();
+  ASHLAR_TRY(RemovalLog removals, reconcile(files, session));
   std::unique_ptr<DiskPool> pool(new DiskPool(manager, std::move(files), options));
   pool->session_ = session;
   {
     const MutexLock lock(pool->removals_mu_);
-    pool->removals_ = *std::move(removals);
+    pool->removals_ = std::move(removals);
   }
-  if (const Result<void> restored = pool->restore(); !restored) return restored.error();
+  ASHLAR_RETURN_IF_ERROR(pool->restore());
   return pool;
 }
 
@@ -238,8 +237,7 @@ Result<void> DiskPool::restore() {
     resting_[part].blocks.push_back(std::move(block));
   }
   for (std::size_t part = 0; part < files_.size(); ++part)
-    if (!refused[part].empty())
-      if (const Result<void> gone = files_[part]->invalidate(refused[part]); !gone) return gone;
+    if (!refused[part].empty()) ASHLAR_RETURN_IF_ERROR(files_[part]->invalidate(refused[part]));
   return {};
 }
 
@@ -413,7 +411,7 @@ Result<std::size_t> DiskPool::remove_everything() {
     const MutexLock lock(stale_mu_);
     for (const Stale& stale : stale_) hashes.push_back(stale.hash);
   }
-  if (const Result<void> removed = remove_from_files(hashes, true); !removed) return removed.error();
+  ASHLAR_RETURN_IF_ERROR(remove_from_files(hashes, true));
   return count;
 }
 

@@ -236,7 +236,7 @@ Result<void> remove_left_over(const std::string& made_at) {
 // Makes the file beside its name and renames it when it is whole.
 Result<void> make_file(const G3Options& options, const G3Places& places) {
   const std::string made_at = options.path + ".new";
-  if (const Result<void> free = remove_left_over(made_at); !free) return free;
+  ASHLAR_RETURN_IF_ERROR(remove_left_over(made_at));
   Result<std::shared_ptr<DiskStorage>> storage = DiskStorage::create(
       {.path = made_at, .bytes = places.end, .direct = options.direct, .faults = options.faults});
   if (!storage && storage.error().code() == ErrorCode::kAlreadyExists) return being_made(made_at);
@@ -278,7 +278,7 @@ Result<void> G3Options::validate() const {
 }
 
 Result<std::unique_ptr<G3File>> G3File::open(G3Options options) {
-  if (const Result<void> valid = options.validate(); !valid) return valid.error();
+  ASHLAR_RETURN_IF_ERROR(options.validate());
   const G3Places places = places_of(options.planes);
   const storage::DiskOptions disk{
       .path = options.path, .direct = options.direct, .exclusive = true, .faults = options.faults};
@@ -290,27 +290,25 @@ Result<std::unique_ptr<G3File>> G3File::open(G3Options options) {
   }
   if (!storage) return storage.error();
   // Also of a file that is there: whoever made it may have died, or failed, before this.
-  if (options.survive_power_loss)
-    if (const Result<void> synced = sync_folder_of(options.path); !synced) return synced.error();
+  if (options.survive_power_loss) ASHLAR_RETURN_IF_ERROR(sync_folder_of(options.path));
   std::vector<std::byte> found(kG3Page);
   const ssize_t read = pread((*storage)->file()->buffered, found.data(), found.size(), 0);
   found.resize(read < 0 ? 0 : static_cast<std::size_t>(read));
-  if (const Result<void> ours = check_owner(options, found); !ours) return ours.error();
+  ASHLAR_RETURN_IF_ERROR(check_owner(options, found));
   if ((*storage)->size() < places.end)
     return make_error(
         ErrorCode::kInvalidArgument,
         "%s has %llu bytes and its blocks would need %llu: it was cut off, or has another layout",
         options.path.c_str(), wide((*storage)->size()), wide(places.end));
-  Result<std::shared_ptr<const BlockSet>> set = block_set(options, places, *storage);
-  if (!set) return set.error();
-  if (found != superblock(options, **set))
+  ASHLAR_TRY(std::shared_ptr<const BlockSet> set, block_set(options, places, *storage));
+  if (found != superblock(options, *set))
     return make_error(ErrorCode::kInvalidArgument,
                       "%s has another layout or capacity; name another file, or remove this one",
                       options.path.c_str());
   std::unique_ptr<G3File> file(
-      new G3File(std::move(options), *std::move(storage), places.table, *std::move(set)));
-  if (const Result<void> read_log = file->read_removals(); !read_log) return read_log.error();
-  if (const Result<void> read_all = file->read_table(); !read_all) return read_all.error();
+      new G3File(std::move(options), *std::move(storage), places.table, std::move(set)));
+  ASHLAR_RETURN_IF_ERROR(file->read_removals());
+  ASHLAR_RETURN_IF_ERROR(file->read_table());
   return file;
 }
 
@@ -341,8 +339,7 @@ Result<void> G3File::read(const char* what, std::uint64_t offset, std::span<std:
 Result<void> G3File::read_removals() {
   for (std::uint64_t copy = 0; copy < 2; ++copy) {
     RemovalLog::Bytes bytes;
-    if (const Result<void> got = read("removals", kRemovals + copy * RemovalLog::kBytes, bytes); !got)
-      return got;
+    ASHLAR_RETURN_IF_ERROR(read("removals", kRemovals + copy * RemovalLog::kBytes, bytes));
     std::uint64_t serial = 0;
     std::optional<RemovalLog> log = RemovalLog::decode(bytes, &serial);
     if (!log || serial <= removals_serial_) continue;
@@ -367,7 +364,7 @@ Result<void> G3File::catch_up(const RemovalLog& log) {
     gone.push_back(entry.slot);
     return true;
   });
-  if (const Result<void> cleared = invalidate(gone); !cleared) return cleared;
+  ASHLAR_RETURN_IF_ERROR(invalidate(gone));
   if (const Result<void> written = invalidate({}, &log); !written) return written;
   removals_ = log;
   return {};
@@ -380,7 +377,7 @@ Result<void> G3File::read_table() {
   const std::uint64_t total = kG3HeaderBytes * capacity();
   for (std::uint64_t at = 0; at < total; at += buffer.size()) {
     buffer.resize(std::min<std::uint64_t>(kG3ReadAtATime, total - at));
-    if (const Result<void> got = read("table", table_offset_ + at, buffer); !got) return got;
+    ASHLAR_RETURN_IF_ERROR(read("table", table_offset_ + at, buffer));
     for (std::uint64_t inside = 0; inside < buffer.size(); inside += kG3HeaderBytes) {
       const auto slot = static_cast<std::uint32_t>((at + inside) / kG3HeaderBytes);
       Entry entry{slot, {}};
@@ -408,10 +405,8 @@ Result<void> G3File::write_headers(std::vector<std::pair<std::uint32_t, HeaderBy
     run.insert(run.end(), headers[i].second.begin(), headers[i].second.end());
     if (i + 1 < headers.size() && headers[i + 1].first == headers[i].first + 1) continue;
     const std::uint64_t first = headers[i].first + 1 - run.size() / kG3HeaderBytes;
-    if (const Result<void> written =
-            write_bytes(*storage_->file(), options_.path, table_offset_ + first * kG3HeaderBytes, run);
-        !written)
-      return written;
+    ASHLAR_RETURN_IF_ERROR(
+        write_bytes(*storage_->file(), options_.path, table_offset_ + first * kG3HeaderBytes, run));
     run.clear();
   }
   return {};
@@ -427,10 +422,9 @@ Result<void> G3File::invalidate(std::span<const std::uint32_t> slots, const Remo
     if (valid_[slot]) headers.emplace_back(slot, HeaderBytes{});
   if (headers.empty() && log == nullptr) return {};
   const std::uint64_t before = failed_syncs();
-  if (log != nullptr)
-    if (const Result<void> written = write_removals(*log); !written) return written;
-  if (const Result<void> written = write_headers(std::move(headers)); !written) return written;
-  if (const Result<void> synced = sync(before); !synced) return synced;
+  if (log != nullptr) ASHLAR_RETURN_IF_ERROR(write_removals(*log));
+  ASHLAR_RETURN_IF_ERROR(write_headers(std::move(headers)));
+  ASHLAR_RETURN_IF_ERROR(sync(before));
   if (log != nullptr)
     ++removals_serial_;  // not before it is on the device: the other copy is all there is until then
   for (const std::uint32_t slot : slots) valid_[slot] = false;
@@ -439,7 +433,7 @@ Result<void> G3File::invalidate(std::span<const std::uint32_t> slots, const Remo
 
 Result<void> G3File::commit(std::span<const Entry> entries, std::uint64_t before) {
   if (entries.empty()) return {};
-  if (const Result<void> synced = sync(before); !synced) return synced;
+  ASHLAR_RETURN_IF_ERROR(sync(before));
   before = failed_syncs();
   std::vector<std::pair<std::uint32_t, HeaderBytes>> headers;
   headers.reserve(entries.size());
@@ -449,7 +443,7 @@ Result<void> G3File::commit(std::span<const Entry> entries, std::uint64_t before
     valid_[entry.slot] = true;
     headers.emplace_back(entry.slot, encode(entry.slot, header, *set_));
   }
-  if (const Result<void> written = write_headers(std::move(headers)); !written) return written;
+  ASHLAR_RETURN_IF_ERROR(write_headers(std::move(headers)));
   return sync(before);
 }
 

@@ -23,7 +23,7 @@ Result<void> OffloadQueueOptions::validate() const {
 
 Result<std::unique_ptr<OffloadQueue>> OffloadQueue::create(const OffloadQueueOptions& options,
                                                            Upgrade upgrade, Dropped dropped) {
-  if (const Result<void> valid = options.validate(); !valid) return valid.error();
+  ASHLAR_RETURN_IF_ERROR(options.validate());
   return std::unique_ptr<OffloadQueue>(new OffloadQueue(options, std::move(upgrade), std::move(dropped)));
 }
 

@@ -55,7 +55,7 @@ OffloadWorker::OffloadWorker(TierPool& from, TierPool& to, Begin begin, OffloadW
 
 Result<std::unique_ptr<OffloadWorker>> OffloadWorker::create(TierPool& from, TierPool& to, Begin begin,
                                                              OffloadWorkerOptions options, Arrived arrived) {
-  if (const Result<void> valid = options.validate(); !valid) return valid.error();
+  ASHLAR_RETURN_IF_ERROR(options.validate());
   std::unique_ptr<OffloadWorker> worker(
       new OffloadWorker(from, to, std::move(begin), std::move(options), std::move(arrived)));
   Result<std::unique_ptr<OffloadQueue>> queue = OffloadQueue::create(

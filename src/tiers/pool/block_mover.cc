@@ -230,11 +230,11 @@ Result<Transfer> BlockMover::start(const Running& move, const Chunk& chunk,
                                    const transfer::PlanSelection& selection) {
   MoveControl* const control = move.options_.control;
   if (control != nullptr && control->cancelled()) return cancelled();
-  Result<transfer::TransferPlan> planned = transfer::plan(
-      move.from_.blocks(chunk.from), chunk.sources, move.to_.blocks(chunk.to), chunk.targets, selection);
-  if (!planned) return planned.error();
+  ASHLAR_TRY(transfer::TransferPlan planned,
+             transfer::plan(move.from_.blocks(chunk.from), chunk.sources, move.to_.blocks(chunk.to),
+                            chunk.targets, selection));
   Result<Transfer> transfer = executor_.submit(
-      {.plan = *std::move(planned), .owned = move.batch_, .deadline = move.options_.deadline});
+      {.plan = std::move(planned), .owned = move.batch_, .deadline = move.options_.deadline});
   if (transfer && control != nullptr) control->started(&move, *transfer);
   return transfer;
 }
@@ -243,10 +243,9 @@ Result<TransferDone> BlockMover::copy_layers(const Running& move, const Chunk& c
   const layout::Range layers = move.to_.blocks(chunk.to)->planes()[0].shard.layers;
   Result<TransferDone> done = make_error(ErrorCode::kInvalidArgument, "a model without layers");
   for (std::uint32_t layer = 0; layer < layers.count; ++layer) {
-    const Result<Transfer> transfer =
-        start(move, chunk, {.layers = layout::Range{layers.first + layer, 1}, .heads = {}});
-    if (!transfer) return transfer.error();
-    done = transfer->wait_for_end();
+    ASHLAR_TRY(const Transfer transfer,
+               start(move, chunk, {.layers = layout::Range{layers.first + layer, 1}, .heads = {}}));
+    done = transfer.wait_for_end();
     if (!done) return done;
     if (move.options_.on_layer) move.options_.on_layer(layer);
   }
@@ -298,19 +297,19 @@ Result<void> BlockMover::inspect(BytePool& from, BytePool& to, Batch& batch, std
   if (!set.host_accessible())
     return make_error(ErrorCode::kUnsupported, "blocks of %s are checked in host memory; %s is not",
                       std::string(from.name()).c_str(), std::string(to.name()).c_str());
-  const Result<BlockChecksum> found = transfer::checksum_block(set, place.slot, {record.hash, options_.keys});
-  if (!found) return found.error();
-  if (record.checksum && *record.checksum != *found) {
+  ASHLAR_TRY(const BlockChecksum found,
+             transfer::checksum_block(set, place.slot, {record.hash, options_.keys}));
+  if (record.checksum && *record.checksum != found) {
     ASHLAR_LOG(LogLevel::kError, "tiers",
                "block %s of %s is damaged: its checksum is %016llx and should be %016llx",
                record.hash.to_string().c_str(), std::string(from.name()).c_str(),
-               static_cast<unsigned long long>(found->value()),
+               static_cast<unsigned long long>(found.value()),
                static_cast<unsigned long long>(record.checksum->value()));
     batch.damaged[i] = true;
     record = {};
     return {};
   }
-  record.checksum = *found;
+  record.checksum = found;
   return {};
 }
 
@@ -350,9 +349,9 @@ Result<std::shared_ptr<const BlockSet>> BlockMover::read_part(BytePool& to, std:
   for (const transfer::Plane& plane : set->planes()) {
     layout::LayoutConfig config = plane.layout.config();
     config.block_count = static_cast<std::uint32_t>(members.size());
-    const Result<layout::Layout> layout = layout::Layout::create(config, layout::order::kFullyContiguousNhd);
-    if (!layout) return layout.error();
-    shapes.push_back({*layout, plane.shard});
+    ASHLAR_TRY(const layout::Layout layout,
+               layout::Layout::create(config, layout::order::kFullyContiguousNhd));
+    shapes.push_back({layout, plane.shard});
   }
   storage::SystemAllocator memory;
   Result<std::shared_ptr<const BlockSet>> scratch = BlockSet::allocate(shapes, memory);
@@ -363,11 +362,9 @@ Result<std::shared_ptr<const BlockSet>> BlockMover::read_part(BytePool& to, std:
     sources.push_back(to.place(batch.reservation->ids()[members[i]]).slot);
     targets.push_back(static_cast<std::uint32_t>(i));
   }
-  Result<transfer::TransferPlan> planned = transfer::plan(set, sources, *scratch, targets);
-  if (!planned) return planned.error();
-  const Result<Transfer> transfer = executor_.submit({.plan = *std::move(planned)});
-  if (!transfer) return transfer.error();
-  if (const TransferResult done = transfer->wait_for_end(); !done) return done.error();
+  ASHLAR_TRY(transfer::TransferPlan planned, transfer::plan(set, sources, *scratch, targets));
+  ASHLAR_TRY(const Transfer transfer, executor_.submit({.plan = std::move(planned)}));
+  if (const TransferResult done = transfer.wait_for_end(); !done) return done.error();
   return scratch;
 }
 

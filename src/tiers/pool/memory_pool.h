@@ -29,9 +29,8 @@ class MemoryPool final : public ManagedPool<Tier, BytePool> {
     return blocks_;
   }
   Result<std::unique_ptr<Reservation>> reserve(std::size_t n) override {
-    Result<ReservedBlocks<Tier>> taken = ReservedBlocks<Tier>::take(this->manager_, this->records_, n);
-    if (!taken) return taken.error();
-    return std::unique_ptr<Reservation>(new Reserved(*this, *std::move(taken)));
+    ASHLAR_TRY(ReservedBlocks<Tier> taken, ReservedBlocks<Tier>::take(this->manager_, this->records_, n));
+    return std::unique_ptr<Reservation>(new Reserved(*this, std::move(taken)));
   }
   Result<void> remove(const tokens::SequenceHash& hash) override {
     auto found = this->find(hash);

@@ -124,7 +124,7 @@ Result<std::unique_ptr<Volume>> DirectoryVolume::attach(const VolumeDescriptor& 
   const std::uint64_t fanout = options.number("fanout", 256, 1, 65536);
   const bool sync = options.flag("sync", true);
   const std::uint64_t threads = options.number("threads", 4, 1, 64);
-  if (const Result<void> good = options.finish(); !good) return good.error();
+  ASHLAR_RETURN_IF_ERROR(options.finish());
   struct stat about{};
   if (stat(descriptor.location.c_str(), &about) != 0)
     return file_error(descriptor.location, "the folder of a volume", errno);
@@ -161,8 +161,8 @@ std::string DirectoryVolume::path_of(std::string_view key) const {
 }
 
 Result<void> DirectoryVolume::put_one(const ObjectWrite& object, const CallLimits& limits) {
-  if (const Result<void> good = check_key(object.key); !good) return good;
-  if (const Result<void> wanted = limits.check(); !wanted) return wanted;
+  ASHLAR_RETURN_IF_ERROR(check_key(object.key));
+  ASHLAR_RETURN_IF_ERROR(limits.check());
   const std::string folder = folder_of(object.key);
   const std::string path = path_of(object.key);
   if (mkdir(folder.c_str(), 0700) != 0 && errno != EEXIST)
@@ -179,8 +179,7 @@ Result<void> DirectoryVolume::put_one(const ObjectWrite& object, const CallLimit
   if (error == 0 && rename(made_at.c_str(), path.c_str()) != 0) error = errno;
   if (error == 0) return {};
   unlink(made_at.c_str());
-  if (error == ECANCELED)
-    if (const Result<void> wanted = limits.check(); !wanted) return wanted;
+  if (error == ECANCELED) ASHLAR_RETURN_IF_ERROR(limits.check());
   return file_error(path, "write", error == ENOENT ? EIO : error);
 }
 
@@ -229,8 +228,8 @@ void DirectoryVolume::sync_folders(std::span<const std::string_view> keys, std::
 
 // What has the name of an object may be a pipe that blocks whoever opens it.
 Result<void> DirectoryVolume::get_one(const ObjectRead& object, const CallLimits& limits) const {
-  if (const Result<void> good = check_key(object.key); !good) return good;
-  if (const Result<void> wanted = limits.check(); !wanted) return wanted;
+  ASHLAR_RETURN_IF_ERROR(check_key(object.key));
+  ASHLAR_RETURN_IF_ERROR(limits.check());
   const std::string path = path_of(object.key);
   const Descriptor file(open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
   if (file.get() < 0) return file_error(path, "read", errno);
@@ -244,7 +243,7 @@ Result<void> DirectoryVolume::get_one(const ObjectRead& object, const CallLimits
                       static_cast<long long>(about.st_size), static_cast<unsigned long long>(left.left()));
   std::array<iovec, kPiecesPerRead> pieces{};
   while (left.left() > 0) {
-    if (const Result<void> wanted = limits.check(); !wanted) return wanted;
+    ASHLAR_RETURN_IF_ERROR(limits.check());
     const std::size_t count = left.gather(pieces, std::min<std::uint64_t>(left.left(), kAtATime));
     const ssize_t read = ::readv(file.get(), pieces.data(), static_cast<int>(count));
     if (read < 0 && errno == EINTR) continue;

@@ -51,7 +51,7 @@ Result<void> check_empty(const DiskStorage& storage, std::uint64_t table_end) {
   std::vector<std::byte> buffer(kReadAtATime);
   for (std::uint64_t at = 0; at < end; at += buffer.size()) {
     buffer.resize(std::min(kReadAtATime, end - at));
-    if (const Result<void> read = read_bytes(storage, at, buffer); !read) return read;
+    ASHLAR_RETURN_IF_ERROR(read_bytes(storage, at, buffer));
     const auto found = std::ranges::find_if(buffer, [](std::byte byte) { return byte != std::byte{0}; });
     if (found == buffer.end()) continue;
     return make_error(ErrorCode::kAlreadyExists,
@@ -68,10 +68,8 @@ Result<void> check_empty(const DiskStorage& storage, std::uint64_t table_end) {
 Result<void> clear_table(const DiskStorage& storage, std::uint64_t table_end) {
   const std::vector<std::byte> zeros(kReadAtATime);
   for (std::uint64_t at = 0; at < table_end; at += zeros.size())
-    if (const Result<void> written = write_bytes_to(
-            storage, at, std::span(zeros).first(std::min<std::uint64_t>(zeros.size(), table_end - at)));
-        !written)
-      return written;
+    ASHLAR_RETURN_IF_ERROR(write_bytes_to(
+        storage, at, std::span(zeros).first(std::min<std::uint64_t>(zeros.size(), table_end - at))));
   return storage.sync();
 }
 
@@ -97,8 +95,8 @@ Result<FileVolumeShape> FileVolume::provision(const std::string& path, const Pro
                       wide(std::max<std::uint64_t>(options.slots, 1)));
   if (options.slots == 0) shape.slots = most;
   const std::uint64_t table_end = file_volume::places_of(shape)->slots;
-  if (const Result<void> empty = check_empty(**storage, table_end); !empty) return empty.error();
-  if (const Result<void> cleared = clear_table(**storage, table_end); !cleared) return cleared.error();
+  ASHLAR_RETURN_IF_ERROR(check_empty(**storage, table_end));
+  ASHLAR_RETURN_IF_ERROR(clear_table(**storage, table_end));
   Result<void> made = write_bytes_to(**storage, 0, file_volume::encode(shape));
   if (made) made = (*storage)->sync();
   if (made) return shape;
@@ -110,30 +108,27 @@ Result<FileVolumeShape> FileVolume::provision(const std::string& path, const Pro
 Result<std::unique_ptr<Volume>> FileVolume::attach(const VolumeDescriptor& descriptor) {
   VolumeOptions options(descriptor);
   const bool sync = options.flag("sync", true);
-  if (const Result<void> good = options.finish(); !good) return good.error();
+  ASHLAR_RETURN_IF_ERROR(options.finish());
   return open({.path = descriptor.location, .sync = sync})
       .transform(
           [](std::unique_ptr<FileVolume>&& volume) { return std::unique_ptr<Volume>(std::move(volume)); });
 }
 
 Result<std::unique_ptr<FileVolume>> FileVolume::open(FileVolumeOptions options) {
-  Result<std::shared_ptr<DiskStorage>> storage = open_storage(options.path, options.faults);
-  if (!storage) return storage.error();
+  ASHLAR_TRY(std::shared_ptr<DiskStorage> storage, open_storage(options.path, options.faults));
   // A file that is too short for a superblock has none.
   file_volume::Superblock found{};
-  const std::uint64_t there = std::min<std::uint64_t>((*storage)->size(), found.size());
-  if (const Result<void> read = read_bytes(**storage, 0, std::span(found).first(there)); !read)
-    return read.error();
-  const Result<FileVolumeShape> shape = file_volume::decode(options.path, found);
-  if (!shape) return shape.error();
-  const file_volume::FileVolumePlaces places = *file_volume::places_of(*shape);
-  if ((*storage)->size() < places.end)
+  const std::uint64_t there = std::min<std::uint64_t>(storage->size(), found.size());
+  ASHLAR_RETURN_IF_ERROR(read_bytes(*storage, 0, std::span(found).first(there)));
+  ASHLAR_TRY(const FileVolumeShape shape, file_volume::decode(options.path, found));
+  const file_volume::FileVolumePlaces places = *file_volume::places_of(shape);
+  if (storage->size() < places.end)
     return make_error(ErrorCode::kCorruption,
                       "%s has %llu bytes and its %llu slots need %llu: it was cut off; it was left alone",
-                      options.path.c_str(), wide((*storage)->size()), wide(shape->slots), wide(places.end));
+                      options.path.c_str(), wide(storage->size()), wide(shape.slots), wide(places.end));
   std::unique_ptr<FileVolume> volume(
-      new FileVolume(std::move(options), *std::move(storage), *shape, places.slots));
-  if (const Result<void> read = volume->read_table(); !read) return read.error();
+      new FileVolume(std::move(options), std::move(storage), shape, places.slots));
+  ASHLAR_RETURN_IF_ERROR(volume->read_table());
   return volume;
 }
 
@@ -155,7 +150,7 @@ Result<void> FileVolume::read_table() {
   const std::uint64_t total = kHeaderBytes * shape_.slots;
   for (std::uint64_t at = 0; at < total; at += buffer.size()) {
     buffer.resize(std::min(kReadAtATime, total - at));
-    if (const Result<void> read = read_bytes(*storage_, file_volume::kTable + at, buffer); !read) return read;
+    ASHLAR_RETURN_IF_ERROR(read_bytes(*storage_, file_volume::kTable + at, buffer));
     for (std::uint64_t inside = 0; inside < buffer.size(); inside += kHeaderBytes) {
       const auto slot = static_cast<std::uint32_t>((at + inside) / kHeaderBytes);
       const std::optional<Header> header =
@@ -184,7 +179,7 @@ std::uint64_t FileVolume::free_slots() const {
 }
 
 Result<void> FileVolume::check_key(std::string_view key) const {
-  if (const Result<void> good = tiers::check_key(key); !good) return good;
+  ASHLAR_RETURN_IF_ERROR(tiers::check_key(key));
   if (key.size() <= kLongestKey) return {};
   return make_error(ErrorCode::kInvalidArgument, "%s: the key '%s...' has %zu characters, %zu are allowed",
                     describe().c_str(), std::string(key.substr(0, 80)).c_str(), key.size(), kLongestKey);
@@ -251,7 +246,7 @@ Result<std::uint32_t> FileVolume::take_slot(const ObjectWrite& object) {
 }
 
 Result<FileVolume::Entry> FileVolume::write_bytes(const ObjectWrite& object) {
-  if (const Result<void> good = check_key(object.key); !good) return good.error();
+  ASHLAR_RETURN_IF_ERROR(check_key(object.key));
   Entry entry{.bytes = object.size()};
   if (entry.bytes > shape_.slot_bytes)
     return make_error(ErrorCode::kCapacity, "%s: put '%s': the object has %llu bytes, a slot has %llu",
@@ -340,7 +335,7 @@ std::vector<Result<void>> FileVolume::get(std::span<const ObjectRead> objects, c
 }
 
 Result<void> FileVolume::get_one(const ObjectRead& object) {
-  if (const Result<void> good = check_key(object.key); !good) return good;
+  ASHLAR_RETURN_IF_ERROR(check_key(object.key));
   const auto place = [&] { return describe() + ": get '" + std::string(object.key) + "'"; };
   Entry entry;
   {

@@ -201,25 +201,23 @@ Result<void> VolumePool::check_written(const Use& volume, const TierRecord& reco
   const VolumeObject wanted = object_of(record);
   const auto images = std::make_shared<const Images>(std::vector{wanted.key()}, block_bytes());
   const auto get = [images](Volume& its, const CallLimits& how) { return its.get(images->reads, how); };
-  if (const Result<void> got = call<Result<void>>(volume, 1, limits, get)[0]; !got) return got;
-  const Result<VolumeObject> found = VolumeObject::decode(images->header(0));
-  if (!found) return found.error();
-  if (const Result<void> same = wanted.expect(*found); !same) return same;
+  ASHLAR_RETURN_IF_ERROR(call<Result<void>>(volume, 1, limits, get)[0]);
+  ASHLAR_TRY(const VolumeObject found, VolumeObject::decode(images->header(0)));
+  ASHLAR_RETURN_IF_ERROR(wanted.expect(found));
   // The bytes in canonical form, as a block of their own.
   std::vector<transfer::PlaneShape> shapes;
   for (const transfer::Plane& plane : from.blocks()->planes()) {
     layout::LayoutConfig config = plane.layout.config();
     config.block_count = 1;
     config.alignment = 1;
-    const Result<layout::Layout> layout = layout::Layout::create(config, layout::order::kFullyContiguousNhd);
-    if (!layout) return layout.error();
-    shapes.push_back({*layout, plane.shard});
+    ASHLAR_TRY(const layout::Layout layout,
+               layout::Layout::create(config, layout::order::kFullyContiguousNhd));
+    shapes.push_back({layout, plane.shard});
   }
   storage::SystemAllocator memory;
-  const Result<std::shared_ptr<const BlockSet>> scratch = BlockSet::allocate(shapes, memory);
-  if (!scratch) return scratch.error();
-  images->scatter(0, **scratch, 0);
-  return transfer::verify_block(**scratch, 0, {record.hash, options_.shape.keys}, *record.checksum,
+  ASHLAR_TRY(const std::shared_ptr<const BlockSet> scratch, BlockSet::allocate(shapes, memory));
+  images->scatter(0, *scratch, 0);
+  return transfer::verify_block(*scratch, 0, {record.hash, options_.shape.keys}, *record.checksum,
                                 storage_tier());
 }
 

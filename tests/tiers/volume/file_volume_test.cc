@@ -169,12 +169,12 @@ TEST_F(FileVolumeTest, ProvisionTakesWhatIsEmptyAndNothingElse) {
   EXPECT_EQ(image(), Image(kBytes, 0));
   // Things that others have written, also behind the first page: some file systems begin there.
   for (const std::size_t at : {0u, 511u, 4095u, 4096u, 65'600u}) {
-    Image has_other_salt(kBytes, 0);
-    foreign[at] = 1;
-    store(foreign);
+    Image others(kBytes, 0);
+    others[at] = 1;
+    store(others);
     expect_not_provisioned(options, ErrorCode::kAlreadyExists,
                            ("byte " + std::to_string(at) + " is not zero").c_str());
-    EXPECT_EQ(image(), foreign);
+    EXPECT_EQ(image(), others);
   }
   provision();
   const Image before = image();
@@ -210,10 +210,10 @@ TEST_F(FileVolumeTest, ProvisionUsesWholePagesAndTheWholeFile) {
 
 TEST_F(FileVolumeTest, AttachNeverFormats) {
   expect_refused(ErrorCode::kNotFound, "No such file");
-  for (const Image& foreign : {Image(kBytes, 0), Image(kBytes, 'x'), Image(10, 'x'), Image(511, 0)}) {
-    store(foreign);
+  for (const Image& others : {Image(kBytes, 0), Image(kBytes, 'x'), Image(10, 'x'), Image(511, 0)}) {
+    store(others);
     expect_refused(ErrorCode::kInvalidArgument, "call FileVolume::provision() once");
-    EXPECT_EQ(image(), foreign);
+    EXPECT_EQ(image(), others);
   }
   path_ = folder_.path();
   expect_refused(ErrorCode::kInvalidArgument, "");

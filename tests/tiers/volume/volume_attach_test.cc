@@ -36,10 +36,10 @@ TEST_F(VolumeAttachTest, BlocksAreSpreadOverTheVolumes) {
   EXPECT_EQ(std::ranges::count(put(range(0, 90)), Moved::kArrived), 90);
   std::size_t sum = 0;
   for (const VolumeStatus& one : g4_->volumes()) {
-    EXPECT_GT(one.blocks, 10u) << one.name;
-    EXPECT_EQ(one.put, one.blocks);
+    EXPECT_GT(one.block_count, 10u) << one.name;
+    EXPECT_EQ(one.put, one.block_count);
     EXPECT_EQ(one.failed, 0u);
-    sum += one.blocks;
+    sum += one.block_count;
   }
   EXPECT_EQ(sum, 90u);
   for (std::uint64_t i = 0; i < 90; ++i) {

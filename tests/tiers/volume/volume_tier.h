@@ -84,6 +84,7 @@ class VolumeTier {
     exact(*kv_->g2());
     if (kv_->g3() != nullptr) exact(*kv_->g3());
     exact(*kv_->g4());
+    kv_->check_invariants();
   }
 
  private:

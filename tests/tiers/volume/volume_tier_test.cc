@@ -97,7 +97,7 @@ TEST_F(VolumeTierTest, BlocksGoToVolumesAndComeBack) {
   EXPECT_EQ(status.g4->onboarded, 6u);
   EXPECT_EQ(status.to_g4->arrived, 6u);
   ASSERT_EQ(status.volumes.size(), 1u);
-  EXPECT_EQ(status.volumes[0].blocks, 6u);
+  EXPECT_EQ(status.volumes[0].block_count, 6u);
   EXPECT_EQ(status.volumes[0].got, 6u);
   tier.expect_counts_exact();
 }
@@ -131,7 +131,7 @@ TEST_F(VolumeTierTest, ARestartFindsBlocksByAsking) {
   tier.request(hashes);
   tier.push_out();
   tier.restart();
-  EXPECT_EQ(tier.kv().status().volumes[0].blocks, 0u);
+  EXPECT_EQ(tier.kv().status().volumes[0].block_count, 0u);
   EXPECT_THAT(tier.tiers_of(sequence(1, 9)), AllOf(SizeIs(7), Each(kG4)));
   EXPECT_EQ(tier.onboard(hashes), 7u);
   tier.expect_counts_exact();
@@ -229,7 +229,7 @@ TEST_F(VolumeTierTest, AVolumeMayGoWhileBlocksGoDownToIt) {
   goes.join();
   tier.push_out();
   EXPECT_EQ(tier.kv().status().volumes.size(), 1u);
-  const std::size_t left = tier.kv().status().volumes[0].blocks;
+  const std::size_t left = tier.kv().status().volumes[0].block_count;
   EXPECT_EQ(tier.kv().g4()->status().reset, 60 - left);
   ashlar::testing::EventRecorder events;
   tier.kv().drain_events(events);
