@@ -53,7 +53,7 @@ struct Ending {
   std::uint64_t last;
 };
 
-struct alignas(64) Shard {
+struct alignas(64) RouteShard {
   static constexpr std::size_t kIdle = WriterPool::kMaxIdleRoutes / kShards;
 
   Mutex mu;
@@ -88,17 +88,19 @@ struct alignas(64) Shard {
 struct WriterPool::State {
   std::vector<std::unique_ptr<WriteQueue>> queues;
   IndexSink* target = nullptr;
-  std::array<Shard, kShards> shards;
+  std::array<RouteShard, kShards> shards;
   std::atomic<std::size_t> next_queue{0};
   std::atomic<bool> closed{false};
   std::atomic<std::uint64_t> refused{0};
   std::atomic<std::uint64_t> refused_stores{0};
   Mutex shutdown_mu;  // held until the threads have ended, so that every caller of shutdown() waits for that
 
-  Shard& shard_of(WorkerId worker) noexcept { return shards[(worker.value() * 0x9E3779B97F4A7C15u) >> 58]; }
+  RouteShard& shard_of(WorkerId worker) noexcept {
+    return shards[(worker.value() * 0x9E3779B97F4A7C15u) >> 58];
+  }
 
   // The route of a worker, a new one where there is none.
-  std::map<Worker, Route>::iterator route_locked(Shard& shard, const Worker& worker)
+  std::map<Worker, Route>::iterator route_locked(RouteShard& shard, const Worker& worker)
       ASHLAR_REQUIRES(shard.mu) {
     const auto [at, is_new] = shard.routes.try_emplace(worker);
     if (is_new) {
@@ -111,7 +113,7 @@ struct WriterPool::State {
 
   // Throws std::bad_alloc: nothing was accepted.
   bool push(const CallHead& head, std::span<const StoredBlock> blocks, std::span<const BlockName> names) {
-    Shard& shard = shard_of(head.worker.id);
+    RouteShard& shard = shard_of(head.worker.id);
     for (;;) {
       WriteQueue* queue = nullptr;
       {
@@ -129,9 +131,9 @@ struct WriterPool::State {
     return false;
   }
 
-  WriteQueue::Push try_push_locked(Shard& shard, std::map<Worker, Route>::iterator at, const CallHead& head,
-                                   std::span<const StoredBlock> blocks, std::span<const BlockName> names)
-      ASHLAR_REQUIRES(shard.mu) {
+  WriteQueue::Push try_push_locked(RouteShard& shard, std::map<Worker, Route>::iterator at,
+                                   const CallHead& head, std::span<const StoredBlock> blocks,
+                                   std::span<const BlockName> names) ASHLAR_REQUIRES(shard.mu) {
     Route& route = at->second;
     const bool stored =
         head.kind == CallHead::Kind::kStore || (route.stored && head.kind != CallHead::Kind::kClear);
@@ -166,7 +168,7 @@ struct WriterPool::State {
   }
 
   // Lets the calls for a worker go on that wait while it is being removed.
-  void end_leaving(Shard& shard, WorkerId worker) {
+  void end_leaving(RouteShard& shard, WorkerId worker) {
     {
       const MutexLock lock(shard.mu);
       std::erase(shard.leaving, worker);
@@ -175,7 +177,7 @@ struct WriterPool::State {
   }
 
   // Returns when all events of the worker's ranks are applied. Requires: nobody adds ranks or events.
-  void wait_until_applied(Shard& shard, WorkerId worker) {
+  void wait_until_applied(RouteShard& shard, WorkerId worker) {
     Worker next{worker, 0};
     for (bool more = true; more;) {
       std::array<Route, kPerWait> routes;
@@ -194,7 +196,7 @@ struct WriterPool::State {
   }
 
   // Forgets the routes of the worker's ranks.
-  void forget_routes(Shard& shard, WorkerId worker) {
+  void forget_routes(RouteShard& shard, WorkerId worker) {
     for (bool more = true; more;) {
       const MutexLock lock(shard.mu);
       auto at = shard.routes.lower_bound({worker, 0});
@@ -273,7 +275,7 @@ bool WriterPool::remove_worker(WorkerId worker) {
     state_->refused.fetch_add(1);
     return false;
   }
-  Shard& shard = state_->shard_of(worker);
+  RouteShard& shard = state_->shard_of(worker);
   {
     const MutexLock lock(shard.mu);
     shard.wait_while_leaving(worker);
@@ -315,7 +317,7 @@ ThreadPoolCounters WriterPool::counters() const {
     counters.queued += counters.queues.back().queued;
     counters.waits += counters.queues.back().waits;
   }
-  for (Shard& shard : state_->shards) {
+  for (RouteShard& shard : state_->shards) {
     for (bool more = true; more;) {
       const MutexLock lock(shard.mu);
       more = shard.forget_ended(kPerHold) == kPerHold;

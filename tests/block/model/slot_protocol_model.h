@@ -2,7 +2,7 @@
 //
 // Two slots, three hashes, one mutex. The hashes are chosen so that a half of H2 and a half of H3 make H1. A
 // thread runs a short list of operations; each atomic access, plain access, lock and unlock of an operation
-// is one step. The orders come from include/ashlar/block/detail/slot_orders.h unless a test weakens one, and
+// is one step. The orders come from include/ashlar/block/detail/slot_ref.h unless a test weakens one, and
 // a test may switch off one rule of the protocol to see that a scenario notices.
 //
 //   word[s]     atomic {refs, state, generation}
