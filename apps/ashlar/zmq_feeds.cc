@@ -148,7 +148,8 @@ Result<std::shared_ptr<events::BatchSink>> open_sink(Publishers& publishers, Eng
 }  // namespace
 
 void add_zmq_feeds(FeedKinds& kinds) {
-  // Streams have no tokens, and listeners of engines identify blocks by tokens: there is no sink in that format.
+  // Streams have no tokens, and listeners of engines identify blocks by tokens: there is no sink in that
+  // format.
   kinds.add(
       "engine",
       "engine://HOST:PORT   an inference engine's ZeroMQ events (source only); ?replay=HOST:PORT ?topic=\n"

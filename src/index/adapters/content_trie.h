@@ -2,8 +2,8 @@
 // sequence, and two paths have one number exactly when they are equal: the trie compares hashes of blocks,
 // never hashes of paths.
 //
-// A number lives while somebody holds it or a longer path; then it may be given to another content. Children
-// are found through one hash table of chains over all nodes, by parent and local hash, with a seed of its own
+// A number is in use while it, or a longer path, is held; then it may be reused for another content. Children
+// are found through one hash table of chains over all nodes, by parent and local hash, with its own seed
 // (table_seed.h).
 //
 // Thread safety: thread-compatible.

@@ -1,10 +1,10 @@
-// PredictionList: predicted blocks in the order in which they end.
+// PredictionList: predicted blocks in the order in which they expire.
 //
-// A doubly linked list in an array. The time to live is one for all and time does not run back, so the end of
-// the list is always the right place for a new or renewed prediction.
+// A doubly linked list in an array. All predictions have the same time to live and time does not run back, so
+// a new or renewed one always goes to the end.
 //
 // Thread safety: thread-compatible. Complexity: O(1), but for the additions that double the array.
-// Invariant:     an empty list owns no memory; times do not fall from front to back.
+// Invariant:     an empty list owns no memory; expiry times never decrease from front to back.
 #pragma once
 
 #include <algorithm>

@@ -1,14 +1,14 @@
-// UseCounts: uses per content and bucket of time, the collected half of a UseWindow (which see).
+// UseCounts: uses per content and time bucket: the collected half of a UseWindow.
 //
 // Every content with uses in the window is a node of a trie and has a row of counts, one column per bucket,
-// used again in turn: the column of bucket b is b modulo the number of buckets. A row is brought up to date
-// when it is used: the columns of buckets that passed since are zeroed then. Contents stand in one list per
-// bucket, that of their last use; a bucket that leaves the window takes the contents of its list with it. A
-// prefix is used whenever something behind it is, so what goes is never a prefix of what stays.
+// reused in turn: the column of bucket b is b modulo the number of buckets. A row is updated when it is used:
+// columns of buckets that passed since are zeroed then. Contents stand in one list per bucket, that of their
+// last use; a bucket that leaves the window takes the contents of its list with it. A prefix is used whenever
+// a block behind it is, so a forgotten content is never a prefix of a kept one.
 //
 // Thread safety: thread-compatible.
 // Complexity:    O(1) expected per used block and per content forgotten.
-// Invariant:     without contents no memory is owned but for the heads of the lists.
+// Invariant:     without contents it owns no memory except the list heads.
 #pragma once
 
 #include <cstddef>

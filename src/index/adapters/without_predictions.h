@@ -1,5 +1,5 @@
-// WithoutPredictions: passes a dump on without the names that are left out and what lies behind them. Nothing
-// real does; but an index may store blocks that nobody holds, to reach others, and remove them at the end.
+// WithoutPredictions: forwards a dump without given names and the blocks behind them. No real block lies
+// behind them, but an index may store unheld blocks to reach others, and remove them at the end.
 //
 // Thread safety: thread-compatible.
 #pragma once

@@ -1,11 +1,12 @@
-// WriteQueue: one thread of a WriterPool and the queue before it.
+// WriteQueue: one thread of a WriterPool and its queue.
 //
-// The queue is two batches: callers append to the one that waits, the thread swaps it for its own, empty one
-// and applies it. Events are numbered from 1 in the order of acceptance; all up to applied_ are done.
+// The queue is two batches: callers append to the waiting one; the thread swaps it for its own empty one and
+// applies it. Events are numbered from 1 in the order of acceptance; all up to applied_ are done.
 //
-// Nobody is woken for nothing: the thread only when it sleeps, callers only when some wait.
+// There are no spurious wake-ups: the thread is woken only when it sleeps, callers only when some wait.
 //
-// Thread safety: thread-safe, but for start() and stop(), which come once each, start() first.
+// Thread safety: thread-safe, except start(), close() and join(), which its owner calls once each, in this
+//                order.
 #pragma once
 
 #include <cstddef>

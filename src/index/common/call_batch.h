@@ -1,4 +1,4 @@
-// CallBatch: calls of IndexSink, copied one behind the other, in storage that is used again.
+// CallBatch: copied calls of IndexSink, in reused storage.
 //
 // Thread safety: thread-compatible.
 // Complexity:    an append is three copies to the end of an array; clear() keeps the storage.

@@ -1,4 +1,4 @@
-// RetiredWorkers<T>: what workers held that lost their slots, until it is swept. A list through the objects
+// RetiredWorkers<T>: what workers without a slot still hold, until it is swept. A list through the objects
 // themselves, so that taking a worker off needs no memory: T has a member `std::unique_ptr<T> next_retired`.
 //
 // Thread safety: thread-compatible.

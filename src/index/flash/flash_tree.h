@@ -2,13 +2,13 @@
 //
 // The writer's calls come one at a time, under the lock of the FlashIndex; find() comes from readers inside
 // the domain at any time. flash_node.h says what readers may see changing. The parts:
-//   flash_owners.cc  who holds which blocks of a node
-//   flash_nodes.cc   building, replacing, splitting and freeing nodes; children
-//   flash_store.cc   store(): plan, names, publication
-//   flash_remove.cc  remove(), the orphan policy, names
-//   flash_tidy.cc    clear() and the sweep behind it; what one call leaves to those after it
-//   flash_find.cc    find()
-//   flash_dump.cc    dump(), sizes
+//   owners.cc        who holds which blocks of a node
+//   nodes.cc         building, replacing, splitting and freeing nodes; children
+//   store.cc         store(): plan, names, publication
+//   remove.cc        remove(), the orphan policy, names
+//   tidy.cc          clear() and the sweep behind it; what one call leaves to those after it
+//   find.cc          find()
+//   dump.cc          dump(), sizes
 //
 // Invariants, between the writer's calls:
 //   - names_ has an entry (name -> block) for every block whose `named` bit is set, and no other; a block
@@ -17,10 +17,10 @@
 //   - every node but the root has a holder or a child, or is the end of a barren chain that waits in barren_,
 //     or unpruned_ is set.
 //
-// Memory. What a call changes for good it changes when it has the memory for all of it: a store prepares
-// everything before it publishes, and refuses with kFull where std::bad_alloc comes up before that. Removals
-// need none. Taking out nodes, shrinking them and giving memory back is optional: it is left for later where
-// there is no memory to retire what it replaces.
+// Memory. A call makes its changes only once it has the memory for all of them: a store prepares everything
+// before it publishes, and refuses with kFull where std::bad_alloc comes up before that. Removals need none.
+// Taking out nodes, shrinking them and giving memory back is optional: it is left for later where there is no
+// memory to retire what it replaces.
 //
 // Steps. The writer counts what it does: a block of an event, a node, a name or an alias that goes, 16
 // holders of a node or 16 words of a roster, an object that is held against the readers' eras. A call takes
