@@ -1,16 +1,16 @@
 // Layout: where each byte of a set of KV blocks lies.
 //
-// One stride per axis (block, layer, K/V, token, head); the elements of a head are contiguous. So every order
-// that an engine uses is a choice of strides, and whoever copies needs no list of cases. The bytes lie in one
-// region, or in one region per layer, as frameworks allocate them; a region is an address or a file that
-// somebody else knows of.
+// A layout has one stride per axis (block, layer, K/V, token, head); the elements of a head are contiguous.
+// Every order that an engine uses is a choice of strides, so code that copies needs no special cases. The
+// bytes lie in one region, or in one region per layer, as frameworks allocate them; the caller maps a region
+// to an address or a file.
 //
 //   offset = block * strides.block + layer * strides.layer + outer * strides.outer + token * strides.token
-//            + head * strides.head            (in regions of their own, layers have no stride)
+//            + head * strides.head            (with a region per layer, strides.layer is 0)
 //
 // A layout is a value: it owns no memory. docs/layouts.md has the formulas with pictures.
 //
-// Thread safety: thread-compatible; immutable once made.
+// Thread safety: immutable once made.
 // Complexity:    O(1).
 // Invariant:     no two elements overlap, and all lie inside region_bytes().
 #pragma once
@@ -25,6 +25,7 @@
 
 namespace ashlar::layout {
 
+// The coordinates of a head. kOuter is K or V.
 enum class Axis : std::uint8_t { kBlock, kLayer, kOuter, kToken, kHead };
 inline constexpr std::size_t kAxes = 5;
 
@@ -70,6 +71,7 @@ inline constexpr AxisOrder kBlhnc = {kBlock, kLayer, kHead, kToken, kOuter};
 inline constexpr AxisOrder kBlnhc = {kBlock, kLayer, kToken, kHead, kOuter};
 inline constexpr AxisOrder kBhlnc = {kBlock, kHead, kLayer, kToken, kOuter};
 
+// The orders by name, for options and benchmarks.
 struct NamedOrder {
   std::string_view name;
   AxisOrder order;
@@ -100,7 +102,7 @@ struct Position {
   std::uint32_t head = 0;
 };
 
-// Where it lies.
+// Where it starts: an offset in a region.
 struct Place {
   std::uint32_t region = 0;
   std::uint64_t offset = 0;
@@ -108,17 +110,19 @@ struct Place {
   friend bool operator==(const Place&, const Place&) = default;
 };
 
+// One region for everything, or one per layer.
 enum class Regions : std::uint8_t { kOne, kPerLayer };
 
+// Layout: see the top of this file. Compare layouts with ==: equal layouts place every byte alike.
 class Layout {
  public:
-  // The strides that follow from an order of axes, aligned as the config says.
+  // Derives the strides from an order of axes, aligned as the config says.
   // Errors: kInvalidArgument: the config, an order that names an axis twice, regions per layer where the
   // layer is not the outermost axis, or more than kMaxLayoutBytes.
   static Result<Layout> create(const LayoutConfig& config, const AxisOrder& order,
                                Regions regions = Regions::kOne);
-  // Strides as somebody else's memory has them. Errors: kInvalidArgument, also when elements would overlap,
-  // or when the block or layer stride breaks the alignment that the config asks for.
+  // Takes the strides of existing memory. Errors: kInvalidArgument, also when elements would overlap, or when
+  // the block or layer stride breaks the alignment of the config.
   static Result<Layout> create(const LayoutConfig& config, const Strides& strides,
                                Regions regions = Regions::kOne);
 
@@ -126,15 +130,14 @@ class Layout {
   const Strides& strides() const noexcept { return strides_; }
   Regions regions() const noexcept { return regions_; }
   std::uint32_t region_count() const noexcept { return regions_ == Regions::kOne ? 1 : config_.num_layers; }
-  // From the first byte to the last one of each region, block padding at the end included where the order has
-  // it.
+  // Bytes of each region, including the padding behind the last block where blocks are outermost.
   std::uint64_t region_bytes() const noexcept { return region_bytes_; }
   std::uint32_t extent(Axis axis) const noexcept;
 
-  // Requires: every index is below its extent; it is checked, always.
+  // Requires: every index is below its extent; always checked.
   Place place(const Position& position) const;
 
-  // Whether all bytes of a (block, layer) lie side by side, without gaps; and all bytes of a block.
+  // Whether the bytes of a (block, layer), or of a block, are contiguous.
   bool layer_is_contiguous() const noexcept;
   bool block_is_contiguous() const noexcept;
 

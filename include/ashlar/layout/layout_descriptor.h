@@ -1,10 +1,10 @@
-// LayoutDescriptor: a layout with its memory, as bytes that another process can rebuild the view from.
+// LayoutDescriptor: a layout with its memory, serialized so that another process can rebuild the view.
 //
-// docs/formats/layout_descriptor.md has every byte. The bytes come from outside: whatever they are,
-// deserialize() answers with a descriptor that holds together or with the reason why not; it never reads
-// outside them.
+// docs/formats/layout_descriptor.md has every byte. The bytes are untrusted: deserialize() returns a
+// consistent descriptor or an error, and never reads outside them.
 //
-// Thread safety: thread-compatible.
+// Thread safety: plain value; thread-compatible.
+// Complexity:    linear in the number of regions.
 #pragma once
 
 #include <cstddef>
@@ -20,6 +20,7 @@
 
 namespace ashlar::layout {
 
+// A plane of a block set, as another process sees it.
 struct LayoutDescriptor {
   // An address for memory, an offset in the file for disks; the key for objects.
   struct Region {
@@ -36,21 +37,20 @@ struct LayoutDescriptor {
   StorageKind storage = StorageKind::kSystem;
   std::int32_t device = kNoDevice;
   std::uint64_t block_set = 0;
-  Shard shard = {};         // which layers and heads of the model, and the rank; everything unless said
-  std::uint32_t plane = 0;  // which plane of the block set
+  Shard shard = {};                        // layers and heads of the model, and the rank; default: everything
+  std::uint32_t plane = 0;                 // which plane of the block set
   tokens::NamespaceFingerprint keys = {};  // model, dtype, layout, block size: what the bytes are
   std::uint64_t scheme_fingerprint = 0;    // of the hash scheme: how the blocks are named
   std::vector<Region> regions = {};        // layout.region_count() of them
 
-  // Errors: kInvalidArgument: a region is missing, too small, on top of another, or not where the alignment
-  // asks for it; a shard that does not fit the layout, or a device that does not fit the storage.
+  // Errors: kInvalidArgument: a region is missing, too small, overlapping or misaligned; the shard does not
+  // match the layout, or the device does not match the storage.
   Result<void> validate() const;
 
-  // Requires: validate().
+  // Returns: the bytes of the current version. Requires: validate().
   std::vector<std::byte> serialize() const;
-  // Reads version 1 too, which knows no ranks. Errors: kInvalidArgument for bytes that are no descriptor, or
-  // one that contradicts itself; kUnsupported for a newer version; kCorruption for bytes that were cut off or
-  // changed on the way.
+  // Also reads version 1, which has no ranks. Errors: kInvalidArgument: not a descriptor, or an inconsistent
+  // one; kUnsupported: a newer version; kCorruption: truncated or altered bytes.
   static Result<LayoutDescriptor> deserialize(std::span<const std::byte> bytes);
 
   friend bool operator==(const LayoutDescriptor&, const LayoutDescriptor&) = default;

@@ -1,15 +1,14 @@
-// Shard: which layers and heads of a model a layout holds, and which rank it is, when ranks divide them among
-// themselves.
+// Shard: the layers and heads of a model that a layout holds, and the rank, when ranks divide the model.
 //
-// Tensor parallelism divides heads: `tensor_rank()` gives rank r of n an equal range of them, and where there
-// are more ranks than heads, several ranks hold the same head (KV-head replication; with one head, as in MLA,
-// all of them do). Pipeline parallelism divides layers, in any way. Where both divide, a rank is counted
-// among all of them, and set by the caller. A layout without a shard of its own holds everything.
+// Tensor parallelism divides heads: tensor_rank() gives rank r of n an equal range of them. With more ranks
+// than heads, several ranks hold the same head (KV-head replication; with one head, as in MLA, all of them
+// do). Pipeline parallelism divides layers, in any way. Where both divide, the caller numbers the ranks. A
+// layout without a shard holds everything.
 //
-// Blocks of two ranks have the same names. Their shards tell them apart wherever they might meet: in the keys
-// of objects, in files and in checksums, also where two ranks hold the same heads.
+// Blocks of two ranks have the same hashes. Their shards keep them apart in the keys of objects, in files and
+// in checksums, even where two ranks hold the same heads.
 //
-// Thread safety: immutable values.
+// Thread safety: plain values; thread-compatible.
 #pragma once
 
 #include <cstdint>
@@ -29,7 +28,7 @@ struct Range {
   friend bool operator==(const Range&, const Range&) = default;
 };
 
-// What both have; empty when nothing.
+// The intersection; empty when the ranges are disjoint.
 constexpr Range intersect(const Range& a, const Range& b) noexcept {
   const std::uint64_t first = a.first > b.first ? a.first : b.first;
   const std::uint64_t end = a.end() < b.end() ? a.end() : b.end();
@@ -37,21 +36,24 @@ constexpr Range intersect(const Range& a, const Range& b) noexcept {
                      : Range{};
 }
 
+// A rectangle of (layer, head), with the rank that holds it. Where a shard is optional, a default one stands
+// for the undivided model: whole() makes it explicit.
 struct Shard {
+  // Counted over the whole model.
   Range layers = {};  // of the model
   Range heads = {};
   std::uint32_t rank = 0;
   std::uint32_t ranks = 1;
 
-  // Everything that the layout's shape has, counted from 0.
+  // All layers and heads of the config.
   static Shard whole(const LayoutConfig& config) noexcept {
     return {{0, config.num_layers}, {0, config.num_heads}};
   }
-  // Errors: kInvalidArgument: a rank that is not below `ranks`.
+  // Errors: kInvalidArgument: `rank` is not below `ranks`.
   Result<void> validate() const;
   // "rank 1 of 2 (layers 0 to 31, heads 4 to 7)".
   std::string to_string() const;
-  // Errors: kInvalidArgument: a rank that is not below `ranks`, or heads that the ranks cannot share evenly.
+  // Errors: kInvalidArgument: `rank` is not below `ranks`, or the heads cannot be shared evenly.
   static Result<Shard> tensor_rank(std::uint32_t rank, std::uint32_t ranks, std::uint32_t total_heads,
                                    Range layers);
 

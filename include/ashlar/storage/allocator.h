@@ -1,6 +1,8 @@
-// Allocator: where the storage of one kind comes from.
+// Allocator: makes storage of one kind. SystemAllocator, PinnedAllocator and DiskAllocator are those of the
+// library; a GPU backend adds one for device memory.
 //
 // Thread safety: thread-safe.
+// Complexity:    one mapping, lock or file per call: meant for pools, not for blocks.
 #pragma once
 
 #include <atomic>
@@ -20,11 +22,13 @@ class Allocator {
  public:
   virtual ~Allocator() = default;
   virtual StorageKind kind() const noexcept = 0;
-  // Errors: kInvalidArgument; kCapacity with what was wanted and what there is; those of the storage.
+  // `alignment` applies to the first byte and is a power of two. Errors: kInvalidArgument; kCapacity, with
+  // the bytes wanted and available; those of the storage.
   virtual Result<std::shared_ptr<Storage>> allocate(std::uint64_t bytes, std::uint64_t alignment) = 0;
 };
 
-// Bytes and alignment of the options are overruled by each call.
+// Pageable host memory. Each call overrides bytes and alignment of the options. Errors: also kUnsupported: a
+// NUMA node that the system does not have.
 class SystemAllocator final : public Allocator {
  public:
   explicit SystemAllocator(const MemoryOptions& options = {}) : options_(options) {}
@@ -35,6 +39,8 @@ class SystemAllocator final : public Allocator {
   MemoryOptions options_;
 };
 
+// Host memory pinned by `locker`, so that a GPU copies from and to it directly. Without a locker the pages
+// are ordinary, and everything above works the same.
 class PinnedAllocator final : public Allocator {
  public:
   explicit PinnedAllocator(std::shared_ptr<PageLocker> locker = nullptr, const MemoryOptions& options = {})
@@ -47,7 +53,7 @@ class PinnedAllocator final : public Allocator {
   MemoryOptions options_;
 };
 
-// One file per call: the path of the options, a dot and a number that no file has yet.
+// One new file per call, named by the path of the options, a dot and a number.
 class DiskAllocator final : public Allocator {
  public:
   explicit DiskAllocator(DiskOptions options) : options_(std::move(options)) {}

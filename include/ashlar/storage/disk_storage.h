@@ -1,10 +1,11 @@
-// DiskStorage: a file of fixed size, or a block device, reached past the page cache where the file system
+// DiskStorage: a file of fixed size, or a block device, accessed past the page cache where the file system
 // allows it.
 //
-// create() takes all of its space at once, so a disk that is too full says so then and not in the middle of a
-// write. It never touches a file that is there. open() takes an existing one as it is.
+// create() reserves all of its space at once, so a full disk is reported there and not in the middle of a
+// write. It never touches an existing file. open() takes an existing file as it is.
 //
-// Thread safety: as Storage.
+// Thread safety: thread-safe. sync() takes a lock of its own.
+// Invariant:     the size never changes.
 #pragma once
 
 #include <atomic>
@@ -18,6 +19,7 @@
 
 namespace ashlar::storage {
 
+// Whether operations bypass the page cache.
 enum class DirectIo : std::uint8_t {
   kIfPossible,
   kNever,
@@ -28,24 +30,24 @@ struct DiskOptions {
   std::string path;
   std::uint64_t bytes = 0;  // for create()
   DirectIo direct = DirectIo::kIfPossible;
-  // Takes the space from the file system now. Off: the file has holes and a write may find the disk full.
+  // Reserves the space now. Off: the file is sparse, and a write may find the disk full.
   bool preallocate = true;
-  // For open(): no other storage may be open so, of this process or another, and a block device must not be
-  // mounted.
+  // For open(): no other storage, in this process or another, may have it open exclusively, and a block
+  // device must not be mounted.
   bool exclusive = false;
-  // The file goes with the last holder: scratch space.
+  // Removes the file with the last holder: scratch space.
   bool remove = false;
   std::shared_ptr<IoFaults> faults = {};
 };
 
 class DiskStorage final : public Storage {
  public:
-  // Errors: kInvalidArgument: no path or no bytes; kAlreadyExists; kCapacity with what was wanted and what
-  // the file system has; kUnsupported: DirectIo::kAlways where it is refused; kIo with the system's reason.
-  // Nothing is left behind.
+  // Errors: kInvalidArgument: no path or no bytes; kAlreadyExists; kCapacity, with the bytes wanted and free;
+  // kUnsupported: DirectIo::kAlways where it is refused; kIo with the system's reason. A failed call leaves
+  // nothing behind.
   static Result<std::shared_ptr<DiskStorage>> create(DiskOptions options);
-  // Errors: kNotFound; kInvalidArgument for an empty file, or what is no file and no block device; kNotReady:
-  // exclusive, and somebody has it; otherwise as create().
+  // Errors: kNotFound; kInvalidArgument: an empty file, or neither file nor block device; kNotReady:
+  // exclusive, and in use; otherwise as create().
   static Result<std::shared_ptr<DiskStorage>> open(DiskOptions options);
   ~DiskStorage() override;
 
@@ -53,12 +55,12 @@ class DiskStorage final : public Storage {
   std::string describe() const override;
   const std::string& path() const noexcept { return options_.path; }
 
-  // Syncs that have failed since this was opened. Whoever writes takes the number before, and gives it to
+  // Syncs that have failed since this was opened. A writer reads the number before it writes and passes it to
   // sync() afterwards.
   std::uint64_t failed_syncs() const noexcept { return failed_syncs_; }
-  // What was written since failed_syncs() was `before` is on the device when this returns. Errors: kIo, also
-  // where the sync of another thread has failed since: the system tells one of them only, and may have given
-  // up the bytes of both. Such bytes are written again before the next sync. Asks and tells the faults.
+  // On return, everything written since failed_syncs() was `before` is on the device. Errors: kIo, also when
+  // another thread's sync has failed since: the system reports a failure once, and may have dropped the bytes
+  // of both writers. Write them again before the next sync. Calls the faults.
   Result<void> sync(std::uint64_t before = 0) const;
 
  private:

@@ -1,6 +1,8 @@
-// ExternalStorage: memory that somebody else owns, such as a framework's tensors.
+// ExternalStorage: memory that the caller owns, such as the tensors of a framework.
 //
-// Thread safety: as Storage.
+// It neither allocates nor frees; `owner` keeps the memory alive while transfers use it.
+//
+// Thread safety: thread-safe, as Storage.
 #pragma once
 
 #include <memory>
@@ -15,14 +17,14 @@ struct ExternalMemory {
   std::byte* address = nullptr;
   std::uint64_t bytes = 0;
   std::int32_t device = Storage::kNoDevice;  // for device memory
-  // Held until the last transfer has let go; null when the caller sees to it.
+  // Released with the last user of the storage. Null: the caller keeps the memory alive itself.
   std::shared_ptr<const void> owner = {};
 };
 
 class ExternalStorage final : public Storage {
  public:
-  // Errors: kInvalidArgument: no address, no bytes, a kind that is not memory, a device that does not fit the
-  // kind.
+  // Errors: kInvalidArgument: no address, no bytes, a kind that is not memory, or a device that does not
+  // match the kind.
   static Result<std::shared_ptr<ExternalStorage>> create(ExternalMemory memory);
 
  private:

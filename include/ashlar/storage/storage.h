@@ -1,10 +1,12 @@
-// Storage: a run of bytes that blocks can lie in, whatever it is made of.
+// Storage: a run of bytes that holds blocks: memory, a file or a block device. IoFaults: fails file
+// operations on purpose, for tests.
 //
-// Memory has an address, files have descriptors; who copies asks for the one that fits the kind. Storage is
+// Memory has an address, files have descriptors; the executor uses whichever fits the kind. Storage is
 // shared: a running transfer keeps it alive, so it is held by std::shared_ptr and freed by its last holder.
 //
-// Thread safety: thread-safe; what is said about it never changes. The bytes are the business of those who
-// copy.
+// Thread safety: thread-safe; every property is immutable. Access to the bytes is up to the users of the
+//                blocks.
+// Invariant:     memory has an address and no file; a file has descriptors and no address.
 #pragma once
 
 #include <cstddef>
@@ -16,36 +18,40 @@
 
 namespace ashlar::storage {
 
+// Which way one file operation goes.
 enum class IoDirection : std::uint8_t { kRead, kWrite };
 
-// What becomes of one operation.
+// What a test makes of one operation.
 struct IoVerdict {
-  int error = 0;                              // an errno instead of the operation
-  std::uint64_t at_most = ~std::uint64_t{0};  // only so many bytes of it: a short read or write
+  int error = 0;                              // fails with this errno instead
+  std::uint64_t at_most = ~std::uint64_t{0};  // moves no more bytes than this: a short read or write
 };
 
+// IoFaults: makes file operations fail, and watches them.
+//
+// Thread safety: implementations must be thread-safe; executors call from several threads.
 class IoFaults {
  public:
   virtual ~IoFaults() = default;
-  // Before an operation.
+  // Called before an operation.
   virtual IoVerdict judge(IoDirection direction, std::uint64_t offset, std::uint64_t bytes) = 0;
-  // After a write, with what was written.
+  // Called after a write, with the bytes.
   virtual void written(std::uint64_t /*offset*/, std::span<const std::byte> /*bytes*/) {}
-  // Before a sync: an errno instead of it; and after one.
+  // Called before a sync; returns an errno to fail with, or 0. synced() is called after one that succeeded.
   virtual int syncing() { return 0; }
   virtual void synced() {}
 };
 
-// How to reach the bytes of a file.
+// How to access the bytes of a file.
 struct FileAccess {
   int buffered = -1;  // through the page cache: any offset, any length
-  int direct = -1;    // past it; -1 where the file system refuses
-  // Of offsets, lengths and addresses of direct operations.
+  int direct = -1;    // bypasses it; -1 where the file system refuses
+  // Offsets, lengths and addresses of direct operations are multiples of this.
   std::uint64_t alignment = 4096;
-  // Which file it is: two descriptors of one file have the same numbers.
+  // Identity of the file: two descriptors of one file have the same numbers.
   std::uint64_t device_id = 0;
   std::uint64_t inode = 0;
-  // Asked before every operation; null except in tests.
+  // Null except in tests.
   IoFaults* faults = nullptr;
 };
 
@@ -59,10 +65,9 @@ class Storage {
 
   StorageKind kind() const noexcept { return kind_; }
   std::uint64_t size() const noexcept { return size_; }
-  // The first byte of memory; of device memory too, where only the device may follow it. Null for everything
-  // else.
+  // The first byte of memory, also of device memory, which only the device may dereference. Null for files.
   std::byte* address() const noexcept { return address_; }
-  // Which GPU has the bytes.
+  // The GPU that holds the bytes; kNoDevice for host memory and files.
   std::int32_t device() const noexcept { return device_; }
   bool host_accessible() const noexcept {
     return kind_ == StorageKind::kSystem || kind_ == StorageKind::kPinned;

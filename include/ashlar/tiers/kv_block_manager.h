@@ -5,10 +5,12 @@
 // blocks that a request needs are onboarded again. Each tier has a BlockManager of its own, which allocates,
 // matches and evicts as ever; this class adds the bytes and the routes between tiers.
 //
-//   auto kv = KvBlockManager::create({.model = {…}, .keys = keys,
+//   auto kv = KvBlockManager::create({.model = {…},
+//                                     .keys = keys,
 //                                     .g1 = {.block_count = 1024},
 //                                     .g2 = TierShape{.block_count = 8192},
-//                                     .g3 = DiskShape{.block_count = 100000, .paths = {"/data/g3"}}}).value();
+//                                     .g3 = DiskShape{.block_count = 100000, .paths = {"/data/g3"}}})
+//                 .value();
 //   auto table = kv->onboard(hashes);            // the longest prefix that any tier has, now in G1
 //   auto fresh = kv->get_mutable_blocks(hashes.size() - table.size());
 //   …compute the rest…
@@ -89,8 +91,8 @@ class KvBlockManager {
   // Errors: those of KvOptions::validate(), of allocating memory, of opening files and of attaching volumes.
   static Result<std::unique_ptr<KvBlockManager>> create(KvOptions options);
   // Finishes in-flight offloads to G2 and G3; drops queued ones and those to volumes: it never waits for a
-  // volume. Call shutdown() first to keep them. Guards must be gone. Handles may stay; blocks that arrived for
-  // a handle and were not handed over are released.
+  // volume. Call shutdown() first to keep them. Guards must be gone. Handles may stay; blocks that arrived
+  // for a handle and were not handed over are released.
   ~KvBlockManager();
 
   block::BlockManager<events::G1>& g1() noexcept;
@@ -115,8 +117,8 @@ class KvBlockManager {
 
   // ---- offload
 
-  // Offers blocks of G1 to G2 now. offload_to() also offers blocks of G2 to G3 or G4. Errors: kUnsupported: no
-  // such tier; kCancelled: after shutdown(); kInvalidArgument: the number of preconditions.
+  // Offers blocks of G1 to G2 now. offload_to() also offers blocks of G2 to G3 or G4. Errors: kUnsupported:
+  // no such tier; kCancelled: after shutdown(); kInvalidArgument: the number of preconditions.
   Result<OffloadHandle> offload(std::span<const tokens::SequenceHash> hashes,
                                 const OffloadOptions& options = {});
   Result<OffloadHandle> offload_to(events::TierId tier, std::span<const tokens::SequenceHash> hashes,
@@ -162,14 +164,14 @@ class KvBlockManager {
   // kUnsupported: a volume is read-only; kIo, kUnavailable, kTimeout (volumes, at `until`): the other blocks
   // are gone.
   Result<std::size_t> reset(events::TierId tier, std::optional<Clock::TimePoint> until = {});
-  // Removes blocks from every tier permanently, after their in-flight copies have ended; also from files of G3
-  // that are absent now, as soon as they return. Errors: as reset(); kTimeout also when `until` passed while
-  // other calls still brought some of the blocks up: then nothing was removed, and the message says so.
+  // Removes blocks from every tier permanently, after their in-flight copies have ended; also from files of
+  // G3 that are absent now, as soon as they return. Errors: as reset(); kTimeout also when `until` passed
+  // while other calls still brought some of the blocks up: then nothing was removed, and the message says so.
   Result<void> reset_blocks(std::span<const tokens::SequenceHash> hashes,
                             std::optional<Clock::TimePoint> until = {});
   // Accepts no more offloads, waits for the queued ones, cancels onboard_async() and prefetch(). Errors:
-  // kTimeout: with the number of blocks that were dropped because `until` passed or their precondition has not
-  // passed; blocks that had arrived are safe.
+  // kTimeout: with the number of blocks that were dropped because `until` passed or their precondition has
+  // not passed; blocks that had arrived are safe.
   Result<void> shutdown(std::optional<Clock::TimePoint> until = {});
 
   // ---- observe
@@ -183,8 +185,8 @@ class KvBlockManager {
   // detach_events(), where the events belong to the EventManager.
   std::size_t drain_events(events::EventSink& sink);
   // Makes the tiers sources of `events`, beginning with what they hold, and names their files and volumes,
-  // including volumes registered later. Call detach_events() before either is destroyed. Errors: kNotReady: no
-  // event_capacity; kAlreadyExists: attached already.
+  // including volumes registered later. Call detach_events() before either is destroyed. Errors: kNotReady:
+  // no event_capacity; kAlreadyExists: attached already.
   Result<void> attach_events(events::EventManager& events);
   void detach_events();
   // For tests: stops the process at the first invariant of the tiers, queues and volumes that does not hold.

@@ -75,8 +75,8 @@ struct OffloadRoute {
 struct KvOptions {
   // Shape of a block, as far as this rank holds it; each tier sets its own block_count.
   layout::LayoutConfig model;
-  // Further planes that travel with a block, such as the scales of FP8 values. They have the layers and tokens
-  // of `model`, and as many heads or one for all.
+  // Further planes that travel with a block, such as the scales of FP8 values. They have the layers and
+  // tokens of `model`, and as many heads or one for all.
   std::vector<layout::LayoutConfig> scales = {};
   // The rank, and the layers and heads of the whole model that it holds: as many as `model` has. Leave it out
   // only where the model is not sharded: ranks that leave it out share keys. Ranks that set it may share

@@ -1,7 +1,7 @@
 // OffloadHandle: follows one offload call until each of its blocks has ended.
 //
-// Copies of a handle refer to the same call. Dropping all of them does not cancel it. A handle may outlive its
-// manager; by then every block has ended.
+// Copies of a handle refer to the same call. Dropping all of them does not cancel it. A handle may outlive
+// its manager; by then every block has ended.
 //
 // Thread safety: thread-safe.
 // Invariant:     progress().ended() only grows, up to progress().total.
@@ -24,9 +24,9 @@ namespace ashlar::tiers {
 // How one offload call treats its blocks.
 struct OffloadOptions {
   std::uint8_t priority = block::BlockRetention::kDefaultPriority;
-  // Preconditions: a block is copied only after its fence has passed, for example the event of the kernel that
-  // writes it. Must have 0, 1 (for all blocks) or as many entries as there are blocks. A block whose fence is
-  // abandoned fails.
+  // Preconditions: a block is copied only after its fence has passed, for example the event of the kernel
+  // that writes it. Must have 0, 1 (for all blocks) or as many entries as there are blocks. A block whose
+  // fence is abandoned fails.
   std::vector<block::Fence> after = {};
   // Blocks that have not arrived by then count as late, whether they wait for a precondition, are queued or
   // are in flight. A copy that another call wants goes on without this one. By the manager's clock.
@@ -60,8 +60,8 @@ class OffloadHandle {
 
   OffloadProgress progress() const;
   bool done() const;
-  // Waits until every block has ended. Errors: the first failure of a copy; kTimeout: the deadline of the call
-  // passed first.
+  // Waits until every block has ended. Errors: the first failure of a copy; kTimeout: the deadline of the
+  // call passed first.
   Result<OffloadProgress> wait() const;
   // The same, but no longer than until `when`. Errors: also kTimeout; the blocks stay queued or in flight.
   Result<OffloadProgress> wait_until(Clock::TimePoint when) const;

@@ -1,5 +1,5 @@
-// What an operator sets about offloading: OffloadPolicy decides which blocks to copy, OffloadWorkerOptions how
-// they are batched. OffloadCounters reports what became of them.
+// What an operator sets about offloading: OffloadPolicy decides which blocks to copy, OffloadWorkerOptions
+// how they are batched. OffloadCounters reports what became of them.
 //
 // A policy is a function; those here can be combined:
 //
@@ -7,8 +7,8 @@
 //
 // It runs on the thread that offers the block, once per offer, with no lock held.
 //
-// Thread safety: options and counters are plain values. The policies here are thread-safe; a user's own policy
-//                must be, too.
+// Thread safety: options and counters are plain values. The policies here are thread-safe; a user's own
+//                policy must be, too.
 // Complexity:    absent_below() looks up one hash; the other policies are O(1).
 #pragma once
 

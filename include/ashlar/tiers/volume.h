@@ -1,14 +1,15 @@
 // Volume: storage that an operator provisioned, as a flat space of objects. G4 consists of volumes.
 //
-// A volume stores and returns whole objects under a key. It knows nothing of blocks, and never mounts, formats
-// or configures anything. Calls take batches, and every object has its own result: one that fails does not
-// affect the others.
+// A volume stores and returns whole objects under a key. It knows nothing of blocks, and never mounts,
+// formats or configures anything. Calls take batches, and every object has its own result: one that fails
+// does not affect the others.
 //
-// Every call has limits: a deadline and a stop token. A volume obeys them as far as the system lets it. What it
-// cannot interrupt (a read from a hung file system, a name lookup) it finishes; the library stops waiting for
-// such calls.
+// Every call has limits: a deadline and a stop token. A volume obeys them as far as the system lets it. What
+// it cannot interrupt (a read from a hung file system, a name lookup) it finishes; the library stops waiting
+// for such calls.
 //
-// Keys have at most kMaxKey characters of [A-Za-z0-9._-], with '/' between parts. No part is empty, "." or "..".
+// Keys have at most kMaxKey characters of [A-Za-z0-9._-], with '/' between parts. No part is empty, "." or
+// "..".
 //
 // A backend is one class that implements Volume and one line that registers it (volume_registry.h);
 // docs/writing_a_volume.md shows how.
@@ -79,12 +80,13 @@ class Volume {
   // kTimeout or kCancelled by the limits. A put or remove that was stopped may have happened, or may still
   // happen.
 
-  // Writes objects. An existing object is kept or replaced as a whole: readers see one or the other. When this
-  // returns, the object is as durable as the backend makes it. Errors per object: kCapacity: no space;
+  // Writes objects. An existing object is kept or replaced as a whole: readers see one or the other. When
+  // this returns, the object is as durable as the backend makes it. Errors per object: kCapacity: no space;
   // kUnavailable: the service cannot be reached, after bounded retries; kInvalidArgument: the key; kIo.
   virtual std::vector<Result<void>> put(std::span<const ObjectWrite> objects,
                                         const CallLimits& limits = {}) = 0;
-  // Reads objects. Errors per object: kNotFound; kCorruption: another size; kUnavailable; kInvalidArgument; kIo.
+  // Reads objects. Errors per object: kNotFound; kCorruption: another size; kUnavailable; kInvalidArgument;
+  // kIo.
   virtual std::vector<Result<void>> get(std::span<const ObjectRead> objects,
                                         const CallLimits& limits = {}) = 0;
   // Tells which objects exist, without reading them. Errors per object: kUnavailable; kInvalidArgument; kIo.

@@ -1,10 +1,10 @@
-// BlockChecksum: 64 bits over the content of a block that are the same in every layout.
+// BlockChecksum: 64 bits over the content of a block, the same in every layout.
 //
-// It covers the canonical form: the name of the block and of its namespace, the rank, for each plane its
-// shape and shard, then its elements in the order layer, K/V, token, head, without padding. So it is computed
-// once and holds wherever the block goes, and a block that comes back under another name, or that of another
-// rank, does not pass. Opaque content has no order of its own inside a layer and is taken as it lies.
-// docs/transfers.md has the bytes.
+// It covers the canonical form: the hash of the block, its namespace and rank, for each plane its shape and
+// shard, then its elements in the order layer, K/V, token, head, without padding. So it is computed once and
+// stays valid wherever the block goes, and a block that returns under another hash or from another rank does
+// not match. Opaque content is taken in the order in which it lies inside a layer. docs/transfers.md has the
+// bytes.
 //
 // Thread safety: immutable value; the functions only read.
 // Complexity:    one pass over the bytes of the block.
@@ -24,17 +24,16 @@ namespace ashlar::transfer {
 struct BlockChecksumTag;
 using BlockChecksum = StrongId<BlockChecksumTag, std::uint64_t>;
 
-// What the bytes claim to be.
+// What a checksum binds the bytes to.
 struct ChecksumKey {
   tokens::SequenceHash hash;
   tokens::NamespaceFingerprint keys;
 };
 
-// Errors: kInvalidArgument: a block that the set does not have; kUnsupported: bytes that the host cannot
-// read.
+// Errors: kInvalidArgument: no such block in the set; kUnsupported: the host cannot read the bytes.
 Result<BlockChecksum> checksum_block(const BlockSet& set, std::uint32_t block, const ChecksumKey& name);
 
-// Errors: kCorruption, naming block and tier, when the bytes are not those that `expected` was computed from;
+// Compares a block with its checksum; `tier` is for the message. Errors: kCorruption: the checksums differ;
 // those of checksum_block().
 Result<void> verify_block(const BlockSet& set, std::uint32_t block, const ChecksumKey& name,
                           BlockChecksum expected, events::StorageTier tier);

@@ -1,10 +1,12 @@
-// BlockSet: blocks with the memory they lie in; what a transfer reads from or writes to.
+// BlockSet: blocks with their memory; what a transfer reads from or writes to.
 //
 // A set has one or more planes over the same blocks: the first holds keys and values, the others what travels
-// with them, such as the scales of FP8 values. Each plane has a layout and storage for its regions. All
-// storage of a set is of one kind, on one device.
+// with them, such as the scales of FP8 values. Each plane has a layout, and storage for its regions.
 //
 // Thread safety: immutable.
+// Complexity:    accessors are O(1); block_bytes() is O(planes).
+// Invariant:     all planes have the same blocks, layers and rank; all storage is of one kind, on one device;
+//                no two regions overlap.
 #pragma once
 
 #include <cstddef>
@@ -40,7 +42,7 @@ struct PlaneShape {
   layout::Layout layout;
   layout::Shard shard;
 
-  // All that the layout has.
+  // All layers and heads of the layout.
   static PlaneShape whole(const layout::Layout& layout) {
     return {layout, layout::Shard::whole(layout.config())};
   }
@@ -48,11 +50,11 @@ struct PlaneShape {
 
 class BlockSet {
  public:
-  // Errors: kInvalidArgument: no plane, planes over different blocks, layers or ranks, a shard that does not
-  // fit its layout, heads of a later plane that are neither those of the first nor one for all; storage that
-  // is missing, too small, of several kinds, or not where the alignment asks for it.
+  // Errors: kInvalidArgument: no plane; planes with different blocks, layers or ranks; a shard that does not
+  // match its layout; a later plane whose heads are neither those of the first nor one for all; storage that
+  // is missing, too small, misaligned, or of several kinds.
   static Result<std::shared_ptr<const BlockSet>> create(std::vector<Plane> planes);
-  // One storage per region. Errors: those of the allocator and of create().
+  // Allocates one storage per region. Errors: those of the allocator and of create().
   static Result<std::shared_ptr<const BlockSet>> allocate(std::span<const PlaneShape> shapes,
                                                           storage::Allocator& allocator);
   static Result<std::shared_ptr<const BlockSet>> allocate(const layout::Layout& layout,
@@ -72,13 +74,13 @@ class BlockSet {
     return region.storage->address() + region.offset + place.offset;
   }
 
-  // What another process needs to see a plane.
+  // Describes a plane for another process. Requires: plane < planes().size().
   layout::LayoutDescriptor describe(std::size_t plane, std::uint64_t block_set,
                                     const tokens::NamespaceFingerprint& keys,
                                     std::uint64_t scheme_fingerprint = 0) const;
-  // The set that descriptors of its planes speak of, over memory that this process reaches under the same
-  // addresses; `owner` keeps that memory. Errors: kInvalidArgument: descriptors of different sets, or not of
-  // planes 0 to n in order; kUnsupported: storage that has no addresses; those of create().
+  // The set that the descriptors of its planes describe, over memory that this process maps at the same
+  // addresses; `owner` keeps that memory alive. Errors: kInvalidArgument: descriptors of different sets, or
+  // not of planes 0 to n in order; kUnsupported: storage without addresses; those of create().
   static Result<std::shared_ptr<const BlockSet>> view(std::span<const layout::LayoutDescriptor> planes,
                                                       const std::shared_ptr<const void>& owner = nullptr);
 

@@ -1,15 +1,15 @@
-// CopyPlan: which bytes go where when blocks move from one layout to another.
+// CopyPlan: which bytes go where when blocks move from one layout to another. CopyCursor: walks the pieces of
+// a plan.
 //
-// plan() takes both layouts, the parts of the model that they hold and two lists of blocks, and works out the
-// copies once for all pairs of blocks: a CopyPattern is a run of bytes repeated along up to five axes, joined
-// with its neighbours wherever both sides allow it. A pattern relative to its blocks serves every pair, so a
-// plan is small however many blocks move. Executors run patterns natively (strided copies, gather kernels) or
-// piece by piece (copy_cursor.h).
+// plan() takes both layouts, their shards and two lists of blocks, and computes the copies once for all pairs
+// of blocks: a CopyPattern is a run of bytes repeated along up to five axes, merged with its neighbours
+// wherever both sides allow it. Patterns are relative to their blocks, so a plan is small however many blocks
+// move. Executors run patterns natively (strided copies, gather kernels) or piece by piece with a CopyCursor.
 //
-// Thread safety: thread-compatible; immutable once made.
-// Complexity:    plan() is O(blocks log blocks + layers).
-// Invariant:     no byte of the destination is written twice, and none outside the blocks that were named.
-//                All patterns of a plan have equal pieces and axes; they differ in where they start.
+// Thread safety: CopyPlan is immutable once made; CopyCursor is thread-compatible.
+// Complexity:    plan() is O(blocks log blocks + layers); a step of a cursor is O(axes).
+// Invariant:     no byte of the destination is written twice, and none outside the named blocks. All patterns
+//                of a plan have equal pieces and axes; they differ in where they start.
 #pragma once
 
 #include <array>
@@ -25,7 +25,7 @@
 
 namespace ashlar::transfer {
 
-// One repetition of what lies inside it.
+// Repeats what lies inside it `count` times, at these strides.
 struct CopyAxis {
   std::uint64_t count = 1;
   std::uint64_t from_stride = 0;
@@ -59,12 +59,13 @@ struct PlanSide {
   std::span<const std::uint32_t> blocks;
 };
 
-// Which layers and heads of the model to move; all that both sides have unless said.
+// Which layers and heads of the model to move. Empty: all that both sides have.
 struct PlanSelection {
   std::optional<layout::Range> layers;
   std::optional<layout::Range> heads;
 };
 
+// One end of a copy.
 enum class Side : std::uint8_t { kFrom, kTo };
 
 struct GatheredPlan;
@@ -77,8 +78,8 @@ class CopyPlan {
   // Bytes of every piece, and how many pieces a pattern has for each pair.
   std::uint64_t piece_bytes() const noexcept { return patterns_.empty() ? 0 : patterns_[0].bytes; }
   std::uint64_t pattern_pieces() const noexcept { return patterns_.empty() ? 0 : patterns_[0].pieces(); }
-  // Whether the pieces of neighbouring blocks lie side by side in both layouts, so that runs of blocks move
-  // as one.
+  // Whether the pieces of neighbouring blocks are contiguous in both layouts, so that runs of blocks move as
+  // one.
   bool joins_blocks() const noexcept {
     return !gathered_ && piece_bytes() == from_block_stride_ && piece_bytes() == to_block_stride_;
   }
@@ -87,8 +88,8 @@ class CopyPlan {
   std::uint64_t bytes() const noexcept;
   std::uint64_t pieces() const noexcept;
 
-  // The same move in runs that are contiguous on one side only, for devices that want few, large operations
-  // there.
+  // The same move in runs that are contiguous on `side` only, for devices that need few, large operations
+  // there. No run is longer than `max_run_bytes`, unless a piece is.
   GatheredPlan gather(Side side, std::uint64_t max_run_bytes) const;
 
  private:
@@ -110,10 +111,10 @@ struct GatheredPlan {
   std::uint64_t piece_bytes = 0;
 };
 
-// Errors: kInvalidArgument, with the numbers, always checked: lists of different length, a block beyond its
-// layout, a destination named twice, shapes that cannot be exchanged (tokens, head size, K/V, type), a shard
-// that does not fit its layout, a selection that one side does not have, nothing in common; kUnsupported for
-// opaque content that would be cut or rearranged.
+// Plans the copy of block i of `from` to block i of `to`. Errors: kInvalidArgument, with the numbers: lists
+// of different length, a block outside its layout, a destination named twice, incompatible shapes (tokens,
+// head size, K/V, type), a shard that does not match its layout, a selection that one side lacks, nothing in
+// common; kUnsupported: opaque content that would be cut or rearranged.
 Result<CopyPlan> plan(const PlanSide& from, const PlanSide& to, const PlanSelection& selection = {});
 
 // A part of a destination shard, and which of several sources has it.
@@ -125,17 +126,18 @@ struct ShardSource {
   friend bool operator==(const ShardSource&, const ShardSource&) = default;
 };
 
-// Divides a shard among sources so that every (layer, head) comes from exactly one of them; of replicas the
-// first is taken. Errors: kNotFound with the first (layer, head) that no source has.
+// Divides a shard among sources so that every (layer, head) comes from exactly one of them: the first that
+// has it. Errors: kNotFound with the first (layer, head) that no source has.
 Result<std::vector<ShardSource>> cover(const layout::Shard& wanted, std::span<const layout::Shard> sources);
 
+// A run of bytes, contiguous on both sides.
 struct CopyPiece {
   layout::Place from;
   layout::Place to;
   std::uint64_t bytes = 0;
 };
 
-// Pieces at equal distances.
+// Pieces at equal strides.
 struct CopyRow {
   layout::Place from;
   layout::Place to;
@@ -145,18 +147,25 @@ struct CopyRow {
   std::uint64_t to_stride = 0;
 };
 
+// CopyCursor: the pieces of a plan in order, from any of them on.
+//
+// Executors cut a plan into units: a unit is one piece, or a strip of one where pieces are larger than a
+// strip. So work is divided among threads and queues by numbers alone, and a plan of a million pieces needs
+// no list. Where blocks join, next() returns as many neighbouring units at once as fit into a strip.
+//
+// Thread safety: thread-compatible. The plan outlives the cursor.
 class CopyCursor {
  public:
-  // Into how many units a plan is cut. Requires: strip_bytes > 0.
+  // The number of units of a plan. Requires: strip_bytes > 0.
   static std::uint64_t units(const CopyPlan& plan, std::uint64_t strip_bytes) noexcept;
 
   // Requires: first <= end <= units().
   CopyCursor(const CopyPlan& plan, std::uint64_t strip_bytes, std::uint64_t first,
              std::uint64_t end) noexcept;
 
-  // False when the units are used up.
+  // False when no unit is left.
   bool next(CopyPiece* out) noexcept;
-  // The same, with what is left of the innermost axis at once.
+  // The same, with the rest of the innermost axis at once.
   bool next_row(CopyRow* out) noexcept;
 
  private:

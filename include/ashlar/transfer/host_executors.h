@@ -1,11 +1,12 @@
-// The executors that need nothing but the host: MemcpyExecutor between memory, FileExecutor between memory and
-// files.
+// The executors that need nothing but the host: MemcpyExecutor between memory, FileExecutor between memory
+// and files.
 //
 // Both divide a transfer among a few threads, in the order of submission. Where the kernel has io_uring, the
 // uring backend does the work of FileExecutor with less processor time; FileExecutor works everywhere.
 //
 // Thread safety: thread-safe.
-// Complexity:    one queue per executor; memory is bounded by QueueLimits, plus one strip per thread for files.
+// Complexity:    one queue per executor; memory is bounded by QueueLimits, plus one strip per thread for
+//                files.
 #pragma once
 
 #include <cstdint>
@@ -19,12 +20,12 @@ namespace ashlar::transfer {
 
 struct MemcpyOptions {
   std::uint32_t threads = 2;
-  // Up to here submit() copies by itself: waking a thread would cost more.
+  // submit() copies up to this size itself: waking a thread would cost more.
   std::uint64_t inline_bytes = std::uint64_t{64} << 10;
-  // What a thread takes at a time.
+  // What a thread takes at a time, and checks for a cancel in between.
   std::uint64_t strip_bytes = std::uint64_t{1} << 20;
   QueueLimits limits = {};
-  Clock* clock = nullptr;  // the machine's unless given
+  Clock* clock = nullptr;  // null: the machine's
 
   // Errors: kInvalidArgument with the field and its value.
   Result<void> validate() const;
@@ -32,6 +33,7 @@ struct MemcpyOptions {
 
 class TransferThreads;
 
+// MemcpyExecutor: copies between host memory, small transfers inside submit(), large ones on several threads.
 class MemcpyExecutor final : public Executor {
  public:
   static Result<std::unique_ptr<MemcpyExecutor>> create(const MemcpyOptions& options = {});
@@ -58,6 +60,9 @@ struct FileOptions {
   Result<void> validate() const;
 };
 
+// FileExecutor: reads and writes files with pread and pwrite. Pieces whose offset, length and address are
+// aligned bypass the page cache. Where a layout scatters a contiguous run of the file over memory, the run is
+// assembled in a buffer and moves as one operation.
 class FileExecutor final : public Executor {
  public:
   static Result<std::unique_ptr<FileExecutor>> create(const FileOptions& options = {});

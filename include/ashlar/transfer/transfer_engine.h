@@ -1,10 +1,12 @@
-// TransferEngine: finds the way for a transfer among the executors that there are.
+// TransferEngine: routes each transfer to an executor that can run it.
 //
-// One executor that handles both kinds of storage takes the transfer as it is. Where there is none, as
-// between a GPU and a disk, it goes in two hops through page-locked memory: a batch of blocks is read into
-// one half of it while the batch before is written from the other.
+// An executor that handles both kinds of storage takes the transfer as it is. Where there is none, as between
+// a GPU and a disk, the transfer goes in two hops through page-locked memory: while one half of that memory
+// is filled with a batch of blocks, the other half is emptied.
 //
-// Thread safety: thread-safe. Destruction cancels hops that have not started and waits for what runs.
+// Thread safety: thread-safe. Destruction cancels hops that have not started and waits for running ones.
+// Complexity:    choosing an executor is linear in their number; two hops use `staging_bytes` once, for all
+//                transfers.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +22,7 @@ namespace ashlar::transfer {
 
 struct TransferEngineOptions {
   std::vector<std::shared_ptr<Executor>> executors;  // the first that handles a transfer takes it
-  // Memory between two hops; taken when a way through it is first looked for. Null: there are no two hops.
+  // Memory between two hops, allocated on first use. Null: no transfer takes two hops.
   std::shared_ptr<storage::Allocator> staging = {};
   std::uint64_t staging_bytes = std::uint64_t{64} << 20;
   QueueLimits limits = {};  // of transfers with two hops
@@ -39,13 +41,13 @@ class TransferEngine final : public Executor {
 
   std::string_view name() const noexcept override { return "engine"; }
   bool handles(const BlockSet& from, const BlockSet& to) const noexcept override;
-  // Errors: those of the executors. For two hops also kCapacity: the memory in between cannot be had or is
-  // too small for two blocks, with the numbers.
+  // Errors: those of the executors; kUnsupported: no executor, and no two hops, lead there. For two hops also
+  // kCapacity, with the numbers: the staging memory cannot be allocated, or is too small for two blocks.
   Result<Transfer> submit(TransferRequest request) override;
-  // Of transfers with two hops; those with one are counted by their executors, as are the hops.
+  // Counts transfers with two hops only. Executors count the others, and the hops themselves.
   ExecutorCounters counters() const override;
 
-  // How a transfer would go: "uring", "cuda, then uring", or "none".
+  // The executors that a transfer would use: "uring", "cuda, then uring", or "none".
   std::string path(const BlockSet& from, const BlockSet& to) const;
 
  private:

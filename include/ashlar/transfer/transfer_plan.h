@@ -1,6 +1,8 @@
-// TransferPlan: what one transfer moves: a copy plan for every plane, and both sets, which it keeps alive.
+// TransferPlan: what one transfer moves: a copy plan per plane, and both block sets, which it keeps alive.
 //
-// Thread safety: thread-compatible; immutable once made.
+// Thread safety: immutable once made.
+// Complexity:    plan() is that of copy_plan.h, per plane.
+// Invariant:     all planes move the same blocks.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +18,7 @@ namespace ashlar::transfer {
 
 class TransferPlan {
  public:
-  // Moves nothing and has no sets; plan() makes the others.
+  // Empty: it moves nothing and has no sets. plan() makes the others.
   TransferPlan() = default;
 
   bool empty() const noexcept { return from_ == nullptr; }
@@ -26,7 +28,7 @@ class TransferPlan {
   const std::shared_ptr<const BlockSet>& shared_to() const noexcept { return to_; }
   // One per plane.
   std::span<const CopyPlan> copies() const noexcept { return copies_; }
-  // The layers and heads of the model that move; both are given.
+  // The layers and heads of the model that move; both are set.
   const PlanSelection& selection() const noexcept { return selection_; }
   std::uint64_t bytes() const noexcept;
   std::uint64_t pieces() const noexcept;
