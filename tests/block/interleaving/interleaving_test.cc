@@ -1,5 +1,6 @@
 // The tool itself.
 #include "ashlar/testing/interleaving.h"
+#include "base/interleaving.h"
 
 #include <gtest/gtest.h>
 

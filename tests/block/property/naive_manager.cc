@@ -1,4 +1,5 @@
 #include "block/property/naive_manager.h"
+#include "block/store/block_state.h"
 
 #include <algorithm>
 

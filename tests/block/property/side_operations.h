@@ -3,6 +3,7 @@
 #pragma once
 
 #include "block/property/side.h"
+#include "block/store/block_state.h"
 
 namespace ashlar::block::property {
 

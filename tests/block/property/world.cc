@@ -5,6 +5,7 @@
 
 #include "ashlar/testing/managers.h"
 #include "ashlar/testing/sequence_builder.h"
+#include "block/registry/tiny_lfu.h"
 
 namespace ashlar::block::property {
 namespace {

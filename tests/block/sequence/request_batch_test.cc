@@ -267,10 +267,10 @@ TEST_F(RequestBatchTest, RequestsOfTwoManagersAreRefused) {
   Batch batch = batch_of(requests);
   const auto before = snapshots(requests);
   const BatchError decode_error = error_of(batch.schedule_decode());
-  EXPECT_EQ(decode_error.error.reason, Refused::kForeign);
+  EXPECT_EQ(decode_error.error.reason, Refused::kOtherManager);
   EXPECT_EQ(decode_error.index, 2u);
   const BatchError prefill_error = error_of(batch.schedule_prefill(std::vector<std::size_t>(3, 1)));
-  EXPECT_EQ(prefill_error.error.reason, Refused::kForeign);
+  EXPECT_EQ(prefill_error.error.reason, Refused::kOtherManager);
   EXPECT_EQ(prefill_error.index, 2u);
   EXPECT_EQ(snapshots(requests), before);
   requests.pop_back();
@@ -287,7 +287,7 @@ TEST_F(RequestBatchTest, RequestsOfTwoManagersAreRefusedThoughNoneNeedsABlock) {
     const auto plan = batch.schedule_decode();
     EXPECT_FALSE(plan.has_value());
     if (!plan) {
-      EXPECT_EQ(plan.error().error.reason, Refused::kForeign);
+      EXPECT_EQ(plan.error().error.reason, Refused::kOtherManager);
       EXPECT_EQ(plan.error().index, 1u);
       EXPECT_EQ(snapshots(requests), before);
     }
@@ -308,7 +308,7 @@ TEST_F(RequestBatchTest, StepsOfTwoManagersAreNotMixedWhenTheyAreApplied) {
     EXPECT_EQ(outcome->registered, 2u);
     EXPECT_EQ(places(other), (Places{.reset = 63, .active = 1}));
   } else {
-    EXPECT_EQ(outcome.error().error.reason, Refused::kForeign);
+    EXPECT_EQ(outcome.error().error.reason, Refused::kOtherManager);
     EXPECT_EQ(snapshots(requests), before);
     EXPECT_EQ(places(other), (Places{.reset = 63, .owned = 1}));
   }

@@ -218,7 +218,7 @@ TEST(RequestNamesTest, StatesAndReasonsHaveNamesOfTheirOwn) {
     EXPECT_TRUE(states.insert(to_string(state)).second);
   }
   std::set<std::string_view> reasons;
-  for (auto reason = Refused::kWrongState; reason <= Refused::kForeign;
+  for (auto reason = Refused::kWrongState; reason <= Refused::kOtherManager;
        reason = static_cast<Refused>(static_cast<int>(reason) + 1)) {
     EXPECT_FALSE(to_string(reason).empty());
     EXPECT_TRUE(reasons.insert(to_string(reason)).second);
@@ -241,7 +241,8 @@ class RequestArgumentsTest : public RequestTest {
     const auto registered_before = registered();
     const auto result = call();
     EXPECT_FALSE(result.has_value()) << "not refused";
-    error_ = result ? SequenceError{Refused::kForeign, "not refused", 0, 0, std::nullopt} : result.error();
+    error_ =
+        result ? SequenceError{Refused::kOtherManager, "not refused", 0, 0, std::nullopt} : result.error();
     EXPECT_EQ(to_string(error_->reason), to_string(reason));
     EXPECT_EQ(error_->state, to_string(before.state));
     EXPECT_EQ(Snapshot(request), before);

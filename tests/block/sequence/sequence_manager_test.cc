@@ -608,12 +608,12 @@ TEST_F(SequenceManagerTest, ASequenceOfAnotherManagerIsRefused) {
   Manager other = manager_of(8);
   const Sequences others(other);
   auto sequence = value_of(others.make_sequence(tokens_from(0, 5)));
-  EXPECT_EQ(why(sequences_.allocate(sequence)), Why::kForeign);
+  EXPECT_EQ(why(sequences_.allocate(sequence)), Why::kOtherManager);
   EXPECT_EQ(value_of(others.allocate(sequence)), 0u);
   const Ids table = ids(sequence.block_table());
-  EXPECT_EQ(why(sequences_.deallocate(sequence)), Why::kForeign);
-  EXPECT_EQ(why(sequences_.may_append(sequence)), Why::kForeign);
-  EXPECT_EQ(why(sequences_.computed(sequence, 4)), Why::kForeign);
+  EXPECT_EQ(why(sequences_.deallocate(sequence)), Why::kOtherManager);
+  EXPECT_EQ(why(sequences_.may_append(sequence)), Why::kOtherManager);
+  EXPECT_EQ(why(sequences_.computed(sequence, 4)), Why::kOtherManager);
   EXPECT_EQ(ids(sequence.block_table()), table);
   EXPECT_EQ(places(manager_), (Places{.reset = 8}));
   EXPECT_DEATH((void)sequences_.can_allocate(sequence), "another manager");

@@ -4,6 +4,7 @@
 
 #include <set>
 
+#include "block/store/block_state.h"
 #include "support/block_fixture.h"
 
 namespace ashlar::block {

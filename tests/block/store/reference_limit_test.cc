@@ -11,6 +11,7 @@
 #include "ashlar/block/detail/untyped_manager.h"
 #include "ashlar/events/tier.h"
 #include "ashlar/testing/managers.h"
+#include "block/store/block_state.h"
 #include "block/store/block_store.h"
 #include "support/block_fixture.h"
 

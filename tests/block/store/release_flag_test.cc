@@ -1,6 +1,7 @@
 // set_reset_on_release: whether the last drop resets a block instead of caching it.
 #include <gtest/gtest.h>
 
+#include "block/eviction/lru_backend.h"
 #include "support/block_fixture.h"
 
 namespace ashlar::block {
