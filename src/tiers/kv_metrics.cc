@@ -34,9 +34,10 @@ Result<void> KvMetrics::add_tier(MetricRegistry& registry, const Labels& labels,
     const char* help;
     const Counter& counter;
   } counters[] = {
-      {"ashlar_tier_hits_total", "Blocks asked for that this tier was the fastest to have.", tier.hits},
+      {"ashlar_tier_hits_total", "Requested blocks for which this was the fastest tier that had them.",
+       tier.hits},
       {"ashlar_tier_onboarded_total", "Blocks brought up from this tier.", tier.onboarded},
-      {"ashlar_tier_damaged_total", "Blocks of this tier that did not agree with their checksum.",
+      {"ashlar_tier_damaged_total", "Blocks of this tier whose bytes did not match their checksum.",
        tier.damaged},
       {"ashlar_tier_read_failures_total", "Blocks of this tier that could not be read.", tier.failed},
       {"ashlar_tier_evictions_total", "Blocks evicted from this tier.", records.evictions()},
@@ -44,11 +45,11 @@ Result<void> KvMetrics::add_tier(MetricRegistry& registry, const Labels& labels,
   for (const auto& [name, help, counter] : counters)
     ASHLAR_RETURN_IF_ERROR(add_metric(registry, name, help, with_tier, counter, out));
   ASHLAR_RETURN_IF_ERROR(add_metric(registry, "ashlar_tier_age_at_hit_seconds",
-                                    "How long blocks had been in the tier when they were asked for.",
-                                    with_tier, records.age_at_hit(), out));
+                                    "Age of blocks in the tier when they were hit.", with_tier,
+                                    records.age_at_hit(), out));
   return add_metric(registry, "ashlar_tier_age_at_eviction_seconds",
-                    "How long blocks had been in the tier when they were evicted.", with_tier,
-                    records.age_at_eviction(), out);
+                    "Age of blocks in the tier when they were evicted.", with_tier, records.age_at_eviction(),
+                    out);
 }
 
 Result<void> KvMetrics::add_misses(MetricRegistry& registry, const Labels& labels,
@@ -62,7 +63,7 @@ Result<void> KvMetrics::add_misses(MetricRegistry& registry, const Labels& label
       with_reason.emplace_back("reason", std::string(to_string(static_cast<Miss>(i))));
       ASHLAR_RETURN_IF_ERROR(
           add_metric(registry, "ashlar_tier_misses_total",
-                     "Blocks asked for that were not brought up, by the tier that had them and the reason.",
+                     "Requested blocks that were not brought up, by the tier that had them and the reason.",
                      with_reason, misses[i], out));
     }
     return {};

@@ -1,9 +1,10 @@
-// Admission: how much an executor has in flight, and who waits for room.
+// Admission: bounds what an executor has in flight, and queues callers that wait for room.
 //
 // First come, first served: a large transfer waits at the head of the line until it fits, so small ones
 // cannot starve it.
 //
-// Thread safety: thread-safe. Calls nothing while it holds its lock.
+// Thread safety: thread-safe. Runs no callback under its lock.
+// Invariant:     what is in flight stays within the limits, except that one larger transfer runs alone.
 #pragma once
 
 #include <atomic>

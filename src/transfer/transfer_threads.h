@@ -2,10 +2,10 @@
 //
 // A transfer is a number of units; a thread takes a chunk of them from the oldest transfer that has some
 // left. So one large transfer uses all threads, and many small ones run side by side. The last thread to
-// leave a transfer finishes it. What was cancelled or is late leaves the queue when a thread next takes a
-// chunk, wherever it stands.
+// leave a transfer finishes it. Cancelled and late transfers leave the queue when a thread next takes a
+// chunk, wherever they stand.
 //
-// Thread safety: thread-safe. Destruction cancels what was not started and waits for what runs.
+// Thread safety: thread-safe. Destruction cancels queued transfers and waits for running ones.
 #pragma once
 
 #include <cstdint>

@@ -1,9 +1,9 @@
-// CopyStream: a stream, what waits for it, and the thread that sees the ends.
+// CopyStream: a CUDA stream, the transfers queued for it, and the thread that sees them end.
 //
-// Transfers are issued in slices, as many as keep the stream busy; the rest waits here, where cancel() and
-// deadlines still reach it. What was issued ends in the order of the stream.
+// Transfers are issued in slices, as many as keep the stream busy; the rest is queued here, where cancel()
+// and deadlines still apply. Issued slices end in the order of the stream.
 //
-// Thread safety: thread-safe. Holds its lock while it calls CUDA, never while it ends a transfer.
+// Thread safety: thread-safe. Holds its lock while it calls CUDA, never while it finishes a transfer.
 #pragma once
 
 #include <cuda_runtime_api.h>

@@ -1,8 +1,8 @@
-// StagedCopier: transfers between the device and pageable memory, which the device cannot reach by itself.
+// StagedCopier: transfers between the device and pageable memory, which the device cannot access directly.
 //
-// A thread moves the pieces of a transfer through two page-locked buffers: while one is filled or emptied by
-// the device, the thread does the other. Large pieces are left to CUDA, which does the same. Buffers and
-// stream are made for the first transfer.
+// A thread moves the pieces of a transfer through two page-locked buffers: while the device fills or empties
+// one, the thread handles the other. Large pieces are left to CUDA, which does the same. Buffers and stream
+// are made for the first transfer.
 //
 // Thread safety: thread-safe.
 #pragma once

@@ -1,11 +1,12 @@
 // DiskPool: G3, a tier in files that survive restarts (g3_file.h).
 //
-// Several files, on devices of their own, share the blocks: block b lies in file b mod n. A device that fails
-// loses its blocks and no others: one that cannot be written to is given no more for a while, one that cannot
-// be read is a miss. What is removed while a device is absent is remembered by the files of the others, and
-// removed from its file when it is back.
+// Blocks are striped over the files, each on a device of its own: block b lies in file b mod n. A device that
+// fails loses its own blocks only: one that cannot be written to gets no blocks for a while, one that cannot
+// be read is a miss. Removals that an absent device misses are logged in the other files, and applied to its
+// file when it returns.
 //
 // Thread safety: thread-safe.
+// Invariant:     a registered block lies in a present file, whose header for it is valid.
 #pragma once
 
 #include <atomic>

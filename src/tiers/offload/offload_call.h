@@ -1,6 +1,7 @@
-// OffloadCall: one offload call, as the worker and the handles see it.
+// OffloadCall: one offload call, shared by the worker and its handles.
 //
 // Thread safety: thread-safe.
+// Invariant:     every block of the call is pending or has ended in exactly one way.
 #pragma once
 
 #include <memory>
@@ -19,7 +20,7 @@ namespace ashlar::tiers {
 
 class OffloadWorker;
 
-// The worker, for as long as it is there.
+// The worker, while it exists.
 struct OffloadWorkerLink {
   Mutex mu;
   OffloadWorker* worker ASHLAR_GUARDED_BY(mu) = nullptr;
@@ -63,7 +64,7 @@ class OffloadCall {
     const MutexLock lock(mu_);
     cancelled_ = true;
   }
-  // How blocks end that the caller does not want any more; nothing while it wants them.
+  // How the pending blocks of an abandoned call end: cancelled or late. Null while the call is wanted.
   std::size_t OffloadProgress::* abandoned() const {
     const MutexLock lock(mu_);
     if (cancelled_) return &OffloadProgress::cancelled;

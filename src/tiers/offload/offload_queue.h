@@ -1,16 +1,17 @@
-// OffloadQueue: which blocks go down next.
+// OffloadQueue: which blocks are offloaded next.
 //
-// On deck are blocks that are held, ready to be copied; their number is bounded. A new block goes straight
-// there while there is room, and nobody waits who would come before it. Others wait in the in-queue, by name
-// only: the cache may evict them meanwhile, which is no loss, it needed the room. Whoever is taken from the
-// deck makes room for the next of the in-queue: higher priority first, older first among equals. One that
-// cannot be held any more is discarded.
+// Blocks on deck are held in the source tier, ready to be copied; their number is bounded. A new block goes
+// straight on deck while there is room and no block with a better rank waits. Other blocks wait in the
+// in-queue, by hash only: the cache may evict them meanwhile. Taking blocks from the deck makes room for the
+// next of the in-queue: higher priority first, older first among equals. A block that can no longer be held
+// is discarded.
 //
-// A name is in the queue once: on deck, waiting, or in flight, from take() until finished(). So nothing is
-// copied twice. It is offered for somebody, who may let go of it again, or for good.
+// A hash is in the queue once: on deck, waiting, or in flight from take() until finished(). So no block is
+// copied twice. A hash is offered either on behalf of callers, who may release it, or permanently.
 //
 // Thread safety: thread-safe. Holds are taken and dropped outside its lock.
 // Complexity:    O(log waiting) per block.
+// Invariant:     see check_invariants().
 #pragma once
 
 #include <cstddef>
@@ -30,18 +31,18 @@
 
 namespace ashlar::tiers {
 
-// What became of a block that was offered.
+// The outcome of an offer.
 enum class Offer : std::uint8_t {
   kOnDeck,
   kWaiting,
   kRaised,    // it was waiting, and has a higher priority now
-  kKnown,     // it is in the queue or in flight already
-  kGone,      // nobody can hold it: it was evicted
-  kNoRoom,    // the in-queue is full of blocks that come before it
-  kTakenOut,  // while it was being taken on deck
+  kKnown,     // already in the queue or in flight
+  kGone,      // evicted: it cannot be held
+  kNoRoom,    // the in-queue is full of blocks with a better rank
+  kTakenOut,  // cancelled while it was taken on deck
 };
 
-// What became of a name that was let go of.
+// The outcome of a release.
 enum class Release : std::uint8_t {
   kOut,        // it left the queue
   kPermanent,  // it stays: it was offered for good
@@ -56,11 +57,11 @@ class OffloadQueue {
     std::uint8_t priority = 0;
     bool permanently = false;
   };
-  // Holds the block of a name in the source tier; nothing when it is gone.
+  // Holds a block in the source tier; empty when it is gone.
   using Upgrade = std::function<std::optional<block::Hold>(const tokens::SequenceHash&)>;
 
-  // Told of names that left without being taken or cancelled: kGone, or kNoRoom when displaced. They may be
-  // offered again by then. Runs on the thread whose call found out, outside the lock.
+  // Called for hashes that left without being taken or cancelled: kGone, or kNoRoom when displaced. They may
+  // have been offered again by then. Runs outside the lock, on the thread whose call noticed.
   using Dropped = std::function<void(const tokens::SequenceHash&, Offer why)>;
 
   static Result<std::unique_ptr<OffloadQueue>> create(const OffloadQueueOptions& options, Upgrade upgrade,
@@ -70,19 +71,18 @@ class OffloadQueue {
   Offer offer(const tokens::SequenceHash& hash, std::uint8_t priority, bool permanently = false);
   // Up to n blocks from the deck, in order; they are in flight now. The deck is refilled.
   std::vector<Item> take(std::size_t n);
-  // The copy is registered below, or failed: the name may be offered again. True when it had been offered for
-  // good.
+  // Ends the flight of a hash, which may be offered again. True when it had been offered permanently.
   bool finished(const tokens::SequenceHash& hash);
-  // Nobody waits for the name any more: takes it out unless it is in flight, or was offered for good.
+  // Takes out a hash that no caller wants any more, unless it is in flight or was offered permanently.
   Release release(const tokens::SequenceHash& hash);
-  // Takes a name out that is not in flight yet. False when it is not here.
+  // Takes out a hash that is not in flight. False when it is not in the queue.
   bool cancel(const tokens::SequenceHash& hash);
-  // Takes everything out that is not in flight. Returns how many.
+  // Takes out every hash that is not in flight. Returns their number.
   std::size_t clear();
 
   std::size_t on_deck() const;
   bool in_flight(const tokens::SequenceHash& hash) const;
-  // It is here, and was offered for good.
+  // Whether the hash is here and was offered permanently.
   bool is_permanent(const tokens::SequenceHash& hash) const;
   OffloadQueueCounters counters() const;
   // For tests: stops the process unless deck, in-queue and the table of known hashes agree. O(queue). Safe at

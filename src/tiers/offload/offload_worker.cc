@@ -1,4 +1,4 @@
-// The worker's thread: it waits for batches, and takes them down. Who asks for blocks is in
+// The worker's thread: it waits for batches and copies them. Calls from outside are in
 // offload_worker_calls.cc.
 #include "tiers/offload/offload_worker.h"
 

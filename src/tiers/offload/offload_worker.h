@@ -1,11 +1,12 @@
-// OffloadWorker: one way down, from a tier to one below it.
+// OffloadWorker: runs one offload route, from a tier to one below it.
 //
-// Blocks are offered by name, pass the policy, wait for their precondition and then in the queue
-// (offload_queue.h), and go down in batches on the worker's thread: when enough of them are on deck, or the
-// oldest has waited long enough. Those that have arrived can be offered to the next worker. Offering a block
-// that is on its way already joins it: nothing is copied twice.
+// Blocks are offered by hash, pass the policy, wait for their precondition and then in the queue
+// (offload_queue.h), and are copied in batches on the worker's thread: when enough of them are on deck, or
+// the oldest has waited long enough. Blocks that have arrived can be offered to the next worker. Offering a
+// block that is already queued or in flight joins it: nothing is copied twice.
 //
-// Thread safety: thread-safe. Destruction takes out what has not started and waits for the batch that runs.
+// Thread safety: thread-safe. Destruction drops queued blocks and waits for the batches in flight.
+// Invariant:     see check_invariants().
 #pragma once
 
 #include <cstdint>
@@ -56,21 +57,21 @@ class OffloadWorker {
   OffloadHandle offload(std::span<const tokens::SequenceHash> hashes, std::uint8_t priority) {
     return offload(hashes, OffloadOptions{.priority = priority});
   }
-  // The same for blocks of which nobody wants to know what becomes of them; it keeps nothing of them beside
-  // the queue, and what waits for its precondition once, however often it is suggested. Requires: as
+  // The same without a handle: the blocks are offered permanently, and cost nothing beside their place in the
+  // queue. A block that waits for a precondition is kept once, however often it is suggested. Requires: as
   // offload().
   void suggest(std::span<const tokens::SequenceHash> hashes, std::uint8_t priority,
                std::span<const block::Fence> after = {});
-  // Lets what waits in the queue go now, and waits until nothing waits there or is on its way. What waits for
-  // a precondition stays. False when `until` came first.
+  // Starts queued blocks at once, and waits until none is queued or in flight. Blocks that wait for a
+  // precondition stay. False: `until` passed first.
   bool drain(std::optional<Clock::TimePoint> until = {});
-  // What becomes of copies that have started.
+  // What withdraw() does with copies in flight.
   enum class Started : std::uint8_t { kFinish, kStop };
-  // Takes blocks out that have not started, and waits for those that have, or stops their batches first; what
-  // else was in those is offered again. Their calls end as cancelled, or as they end. Then none of them is
-  // here but what was offered meanwhile.
+  // Drops queued blocks and waits for those in flight, or stops their batches first and offers the other
+  // blocks of these again. Calls for dropped blocks end as cancelled. On return the worker holds none of the
+  // blocks, except those offered concurrently.
   void withdraw(std::span<const tokens::SequenceHash> hashes, Started started = Started::kFinish);
-  // Takes everything out that has not started. Returns how many.
+  // Drops every block that has not started. Returns their number.
   std::size_t drop_queued();
   OffloadCounters counters() const;
   // For tests: stops the process unless calls, blocked blocks, batches and queue agree. O(blocks known here).
@@ -132,7 +133,7 @@ class OffloadWorker {
   // Ends a hash for one call.
   void tell(const std::shared_ptr<OffloadCall>& call, const tokens::SequenceHash& hash,
             std::size_t OffloadProgress::* outcome, const std::optional<Error>& error);
-  // The call has given up (OffloadCall::abandoned()), and ends for this hash.
+  // Ends this hash for a call that was abandoned (OffloadCall::abandoned()).
   void forget(const tokens::SequenceHash& hash, const std::shared_ptr<OffloadCall>& call);
   // The preconditions of a call, or of all calls, count no more.
   void leave_blocked(const tokens::SequenceHash& hash, const OffloadCall* call) ASHLAR_REQUIRES(mu_);
@@ -141,7 +142,7 @@ class OffloadWorker {
   // Takes a hash out that no call wants and that was not offered for good, or stops its batch if that holds
   // for all of it.
   void drop_unwanted(const tokens::SequenceHash& hash);
-  // Gives up the calls whose deadline has come.
+  // Ends the calls whose deadline has passed.
   void expire();
 
   TierPool& to_;

@@ -1,11 +1,10 @@
-// Who wants to know about a hash is written down before the hash is offered, and the queue forgets a hash
-// before those are told. So a call either hears of the copy that is under way, or finds the name free and
-// starts another. Whoever takes a name out of the queue looks afterwards whether somebody joined meanwhile,
-// and offers it again.
+// Waiters are recorded before the hash is queued, and the queue forgets a hash before its waiters are told.
+// So a call either learns of the copy in flight, or finds the hash free and starts another. Code that takes a
+// hash out of the queue checks afterwards whether a caller joined meanwhile, and offers it again.
 //
-// A call that gives up ends at once. What nobody wants then leaves the queue; a copy that is under way is
-// stopped when nobody wants any block of its batch. Who joins before it has ended is found when it ends, and
-// the block is offered again.
+// A call that is cancelled or late ends at once. A hash that no call wants then leaves the queue; a copy in
+// flight is stopped when no call wants any block of its batch. A call that joins before the copy has ended is
+// found when it ends, and the block is offered again.
 #include <algorithm>
 #include <iterator>
 #include <unordered_set>

@@ -1,9 +1,10 @@
-// CostModel: how long it takes to bring blocks up from a tier, as it was measured. worth_bringing(): how much
-// of a prefix is faster to bring up than to compute again.
+// CostModel: the measured time to bring blocks up from a tier. worth_bringing(): how much of a prefix is
+// faster to bring up than to recompute.
 //
 // Time is latency + bytes / bandwidth, fitted to the last few dozen moves of each tier.
 //
 // Thread safety: thread-safe.
+// Complexity:    O(1) per move; worth_bringing() is linear in the runs.
 #pragma once
 
 #include <array>

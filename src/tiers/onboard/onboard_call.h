@@ -1,4 +1,4 @@
-// OnboardCall: one request for blocks in G1, as the onboarder and the handles see it.
+// OnboardCall: one request for blocks in G1, shared by the onboarder and its handles.
 //
 // Thread safety: thread-safe.
 #pragma once

@@ -1,9 +1,9 @@
-// Onboarder: brings prefixes up into G1, or into G2 for a prefetch.
+// Onboarder: brings prefixes into G1, or into G2 for a prefetch.
 //
-// Whoever wants a block claims it first; others who want it wait, and find it in G1 afterwards. So a block is
-// copied once.
+// A call claims blocks before it brings them up; other calls that want them wait, and then find them in G1.
+// So a block is copied once.
 //
-// Thread safety: thread-safe. Takes no lock while blocks move.
+// Thread safety: thread-safe. Holds no lock while blocks move.
 #pragma once
 
 #include <deque>

@@ -1,13 +1,14 @@
-// BlockMover: moves blocks from one tier to another so that nothing wrong is ever found there.
+// BlockMover: moves blocks from one tier to another so that a tier never shows a wrong block.
 //
-// The source is held until the copy has ended. The destination is registered when every byte has arrived and,
-// where bytes come from a disk, agree with their checksum; a block that does not is left out, and removed
-// from where it came from. The checksum of a block is computed in host memory, when the block first goes from
-// there to a disk, and goes along from then on.
+// The source is held until the copy has ended. The destination is registered after every byte has arrived
+// and, for bytes from a disk, matches its checksum. A block that does not match is left out and removed from
+// its source. The checksum of a block is computed in host memory, when the block first goes from there to a
+// disk, and travels with it from then on.
 //
-// What has to be checked moves in chunks, so that one is checked while the next is copied.
+// Moves that need checking go in chunks, so that one is checked while the next is copied.
 //
 // Thread safety: thread-safe.
+// Invariant:     a block is registered below only after its last byte.
 #pragma once
 
 #include <cstdint>
@@ -27,12 +28,12 @@
 
 namespace ashlar::tiers {
 
-// What became of one block.
+// The outcome of moving one block.
 enum class Moved : std::uint8_t {
   kArrived,
   kPresent,  // the destination had it already
-  kGone,     // the source had it no more
-  kDamaged,  // its bytes did not agree with their checksum; the source has it no more
+  kGone,     // the source no longer had it
+  kDamaged,  // its bytes did not match their checksum; removed from the source
   kFailed,   // see the error
   kStopped,  // by the control, or at the deadline
 };
@@ -54,8 +55,8 @@ struct MoveOptions {
   bool by_layer = false;
   std::function<void(std::span<const std::optional<block::BlockId>>)> on_reserved = {};
   std::function<void(std::uint32_t layer)> on_layer = {};
-  // What has arrived is in use until the move is destroyed, so that nobody pushes it out before the caller
-  // has it.
+  // Pins blocks that have arrived until the move is destroyed, so that they are not evicted before the caller
+  // takes them.
   bool keep = false;
 };
 

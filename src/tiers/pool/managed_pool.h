@@ -1,7 +1,7 @@
-// ManagedPool<Tier, Base>: what every pool asks its BlockManager: hold, has, remove, records.
-// ReservedBlocks<Tier>: blocks that were taken to be filled.
+// ManagedPool<Tier, Base>: the part of every pool that asks its BlockManager: hold, has, records.
+// ReservedBlocks<Tier>: empty blocks taken to be filled.
 //
-// Thread safety: thread-safe.
+// Thread safety: thread-safe; a ReservedBlocks is confined to its owner.
 #pragma once
 
 #include <optional>

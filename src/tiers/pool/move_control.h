@@ -1,4 +1,4 @@
-// MoveControl: ends moves from outside, at whatever stage they are.
+// MoveControl: cancels moves from outside, at any stage.
 //
 // Thread safety: thread-safe.
 #pragma once
@@ -14,7 +14,7 @@ namespace ashlar::tiers {
 
 class MoveControl {
  public:
-  // Nothing more is started; the copies that run end soon.
+  // Starts no further copy; running copies end soon.
   void cancel() {
     stop_.request_stop();  // first: what starts from now on sees it
     std::map<const void*, std::vector<transfer::Transfer>> running;
@@ -26,9 +26,9 @@ class MoveControl {
       for (const transfer::Transfer& transfer : transfers) transfer.cancel();
   }
   bool cancelled() const { return stop_.stop_requested(); }
-  // For calls that wait for something else than a copy.
+  // For code that waits for something other than a copy.
   std::stop_token stop_token() const { return stop_.get_token(); }
-  // This copy of a move runs now. It is cancelled at once when the control was.
+  // Registers a running copy of a move. Cancels it at once if the control is cancelled.
   void started(const void* move, const transfer::Transfer& transfer) {
     bool cancel_it = false;
     {
@@ -38,7 +38,7 @@ class MoveControl {
     }
     if (cancel_it) transfer.cancel();
   }
-  // None of that move's runs any more.
+  // Forgets the copies of a move; all of them have ended.
   void ended(const void* move) {
     std::vector<transfer::Transfer> ended;  // dropped outside the lock
     const MutexLock lock(mu_);

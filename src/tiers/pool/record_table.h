@@ -1,13 +1,13 @@
-// RecordTable: the records of a pool's blocks, and how old blocks get.
+// RecordTable: the records of a pool's blocks, and the ages at which blocks are hit and evicted.
 //
-// A record is written by the block's owner before the block is registered, and read by those who hold the
-// block. Only its checksum may be learned later, by anybody who holds the block.
+// The owner of a block writes its record before it registers the block; holders of the block read it. Only
+// the checksum may be added later, by any holder.
 //
-// A block that is registered while it is still being written has a precondition: the fence of what writes it.
-// It belongs to this life of the block and ends with it: the next record of the block, or handing the block
-// out, replaces it.
+// A block that is registered while it is still being written has a precondition: the fence of its writer. The
+// precondition ends with this life of the block: the next record, or handing the block out, replaces it.
 //
-// Thread safety: as above; counters and preconditions are thread-safe.
+// Thread safety: records as above; counters and preconditions are thread-safe.
+// Complexity:    O(1) per block; write() also drops preconditions that have passed.
 #pragma once
 
 #include <atomic>

@@ -1,5 +1,5 @@
-// TierPool: the blocks of one tier, as those see them who move blocks between tiers: without its type.
-// BytePool: one whose bytes this process can copy: memory, or files.
+// TierPool: type-erased view of one tier, for code that moves blocks. BytePool: a tier whose bytes this
+// process can copy: memory or files.
 //
 // Thread safety: thread-safe.
 #pragma once
@@ -28,17 +28,17 @@ class TierPool {
 
   virtual events::TierId tier() const noexcept = 0;
   virtual std::string_view name() const noexcept = 0;
-  // As routers call it.
+  // The name that routers use.
   virtual events::StorageTier storage_tier() const noexcept = 0;
 
-  // Keeps a block of the tier where it is. Nothing when it is not there.
+  // Pins a block in the tier. Empty when the tier does not have it.
   virtual std::optional<block::Hold> hold(const tokens::SequenceHash& hash) = 0;
   virtual bool has(const tokens::SequenceHash& hash) = 0;
-  // Removes a block that nobody uses; one that is in use goes with its last reference. It is not found by a
-  // restart from now on. Errors: kNotFound; kIo.
+  // Removes a block now, or with its last reference while it is in use. A restart does not find it again.
+  // Errors: kNotFound; kIo.
   virtual Result<void> remove(const tokens::SequenceHash& hash) = 0;
   virtual TierRecord record(const block::Hold& hold) const = 0;
-  // Whether the tier has a block of that name with another salt. Salts that are not known are not compared.
+  // Whether the tier has the block with another salt. Unknown salts are not compared.
   bool has_other_salt(const tokens::SequenceHash& hash, const SaltFingerprint& salt) {
     const SaltFingerprint unknown;
     if (salt == unknown || !has(hash)) return false;
@@ -47,7 +47,7 @@ class TierPool {
     const SaltFingerprint its = record(*held).salt;
     return its != unknown && its != salt;
   }
-  // What blocks that are still being written wait for, one for each; none when no block waits.
+  // The preconditions of blocks that are still being written, one per hash; empty when no block has one.
   std::vector<block::Fence> preconditions(std::span<const tokens::SequenceHash> hashes) {
     std::vector<block::Fence> out;
     if (!records().has_preconditions()) return out;
@@ -67,28 +67,28 @@ class TierPool {
   virtual std::uint64_t block_bytes() const noexcept = 0;
 };
 
-// What became of blocks that were to be registered.
+// The outcome of a publish().
 struct Published {
   std::vector<bool> registered;  // in the order of the records
   std::optional<Error> error;    // the first
 };
 
-// Empty blocks of a tier, about to be filled. Those that are not published go back to their pool; those that
-// are, are in use as long as this is there.
+// Empty blocks of a tier, about to be filled. Destruction returns blocks that were not published to their
+// pool, and releases the others.
 class Reservation {
  public:
   virtual ~Reservation() = default;
   virtual std::span<const block::BlockId> ids() const noexcept = 0;
-  // Registers block i as records[i]; the tier can be asked for them from then on. Empty records are left out,
-  // and their blocks go back. Requires: every byte of the others has arrived, which `ready` says.
+  // Registers block i as records[i], which makes it visible in the tier. A block with an empty record returns
+  // to the pool. Requires: every byte of the others has arrived, which `ready` proves.
   virtual Published publish(std::span<const TierRecord> records, const block::KvReady& ready) = 0;
-  // Block i could not be filled. A pool may hand out others for a while.
+  // Reports that block i could not be filled. A pool may avoid its device for a while.
   virtual void not_written(std::size_t, const Error&) {}
 };
 
 class BytePool : public TierPool {
  public:
-  // Where the bytes of a block lie: a pool may have several sets of blocks, on devices that fail one by one.
+  // Where the bytes of a block lie. A pool may have several block sets, on devices that fail independently.
   struct Place {
     std::uint32_t part = 0;
     std::uint32_t slot = 0;
@@ -96,7 +96,7 @@ class BytePool : public TierPool {
 
   virtual const std::shared_ptr<const transfer::BlockSet>& blocks(std::uint32_t part = 0) const noexcept = 0;
   virtual Place place(block::BlockId id) const noexcept { return {0, id.value()}; }
-  // All or nothing; evicts what has to go. Errors: kCapacity with the numbers; kIo.
+  // Takes n empty blocks, or none; evicts as needed. Errors: kCapacity with the numbers; kIo.
   virtual Result<std::unique_ptr<Reservation>> reserve(std::size_t n) = 0;
   std::uint64_t block_bytes() const noexcept override { return blocks()->block_bytes(); }
 };

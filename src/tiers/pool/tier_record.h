@@ -1,6 +1,6 @@
 // TierRecord: what travels with a block from tier to tier, beside its bytes.
 //
-// Thread safety: immutable values.
+// Thread safety: plain values; thread-compatible.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@
 
 namespace ashlar::tiers {
 
-// What the events of a tier say of where a block lies: 0 for memory, a file of G3 or a volume of G4 else.
+// The location in the events of a tier: 0 for memory, else the number of a G3 file or a G4 volume.
 struct EventLocation {
   static constexpr std::uint16_t kFirstFile = 1;
   static constexpr std::uint16_t kFirstVolume = 0x1000;

@@ -1,10 +1,10 @@
-// ObjectClaims: who puts, asks for or removes an object of a volume just now.
+// ObjectClaims: which objects of a volume are being put, probed or removed.
 //
-// Puts and questions share an object; a removal has it alone. So a removal cannot take away what was put
-// again meanwhile. A claim belongs to the call that it is for, and goes when that call has ended, also where
-// its caller has left.
+// Puts and probes share an object; a removal has it alone. So a removal cannot take away an object that was
+// put again meanwhile. A claim belongs to its call and ends with it, also when the caller has left.
 //
 // Thread safety: thread-safe.
+// Complexity:    O(log claimed) per object.
 #pragma once
 
 #include <cstddef>

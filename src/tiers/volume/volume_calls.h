@@ -1,11 +1,11 @@
-// VolumeCalls: runs calls of volumes on threads of its own, so that whoever waits for one can leave.
+// VolumeCalls: runs calls of volumes on threads of its own, so that a waiting caller can leave.
 //
 // A call owns all it touches: its keys, its buffers, the volume. Its caller waits until it has ended, a
-// deadline has come, or somebody cancels. A call that is left is told to stop and goes on until the volume
-// returns; nobody waits for it, and what it owns is freed then.
+// deadline has passed, or it is cancelled. A call whose caller has left is told to stop and runs until the
+// volume returns; then what it owns is freed.
 //
 // Thread safety: thread-safe. A call that was left may outlive this object.
-// Complexity:    a thread per call that runs; kIdle of them stay for the next calls.
+// Complexity:    one thread per running call; up to kIdle idle threads are kept.
 #pragma once
 
 #include <atomic>

@@ -1,11 +1,11 @@
-// VolumeObject: a block as an object of a volume: a header that says what it is, then its bytes in canonical
+// VolumeObject: a block as an object of a volume: a header that describes it, then its bytes in canonical
 // form.
 //
-// The header describes itself: whoever finds the object can tell which model, layout, shard and tokens it
-// belongs to, and whether all of it is there. Nothing of it is believed before its checksum, name and
-// namespace agree with what was asked for. docs/formats/volume_object.md has every byte.
+// The header identifies the model, layout, shard and tokens of the block, and tells whether the object is
+// complete. None of it is trusted before its checksum, hash and namespace match the request.
+// docs/formats/volume_object.md has every byte.
 //
-// Thread safety: immutable values.
+// Thread safety: plain values; thread-compatible.
 #pragma once
 
 #include <array>

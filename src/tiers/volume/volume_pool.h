@@ -1,15 +1,16 @@
 // VolumePool: G4, blocks as objects on volumes that operators provisioned.
 //
-// The blocks of its manager have no bytes here: each says which volume has the object of its hash. So
-// presence, order of eviction and events are those of any tier. A block goes to one volume, chosen by its
-// hash among those that take blocks; it is read from wherever it is known to be. Volumes may be shared with
-// others: probe() asks them for names not known yet, and an object that is gone when it is read is forgotten.
+// The blocks of its manager have no bytes here: each names the volume that holds the object of its hash. So
+// presence, eviction and events work as in any tier. A block goes to one volume, chosen by its hash among the
+// writable ones, and is read from the volume that is known to have it. Volumes may be shared with other
+// processes: probe() asks them for unknown hashes, and an object that is gone when it is read is forgotten.
 //
-// Calls of volumes run on threads of the pool, with buffers of their own. Whoever waits for one leaves it
-// when its deadline comes or it is cancelled, whatever the volume does; the call goes on by itself until the
-// volume returns (volume_calls.h).
+// Calls of volumes run on threads of the pool, with buffers of their own. A caller stops waiting at its
+// deadline or when it is cancelled, whatever the volume does; the call runs on until the volume returns
+// (volume_calls.h).
 //
-// Thread safety: thread-safe. Takes no lock while it talks to a volume.
+// Thread safety: thread-safe. Holds no lock while it calls a volume.
+// Invariant:     see check_invariants().
 #pragma once
 
 #include <atomic>

@@ -1,6 +1,6 @@
-// CudaPageLocker: locks host memory for CUDA devices, so that they copy from and to it by themselves.
+// CudaPageLocker: locks host memory for CUDA devices, which then copy from and to it directly.
 //
-// Memory is locked for all devices of the process. Give it to PinnedStorage or PinnedAllocator.
+// Memory is locked for all devices of the process. Pass it to a PinnedAllocator.
 //
 // Thread safety: thread-safe.
 #pragma once
