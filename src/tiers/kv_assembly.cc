@@ -209,7 +209,7 @@ Result<void> KvBlockManager::Assembly::open_workers() {
     if (!worker_options.uses)
       worker_options.uses = [this](const SequenceHash& hash) { return stack.registry->count(hash); };
     if (worker_options.clock == nullptr) worker_options.clock = stack.clock;
-    // What is held cannot be evicted: small tiers must not be held whole. A worker has a deck and two batches,
+    // Held blocks cannot be evicted: small tiers must not be held whole. A worker has a deck and two batches,
     // G2 up to three workers.
     const auto share = [](const TierPool& pool) { return std::max<std::size_t>(1, pool.capacity() / 16); };
     worker_options.queue.on_deck = std::min(worker_options.queue.on_deck, share(from));

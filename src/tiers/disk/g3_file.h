@@ -5,9 +5,9 @@
 // reads the superblock and the table, never the blocks. A file belongs to one rank of one model, and so does
 // each header. docs/formats/g3_file.md has every byte.
 //
-//   put a block:     invalidate(slot)   the old header is gone before the first new byte lies over the old block
-//                    … copy the bytes …
-//                    commit(slot, …)    bytes are on the device before the new header is written
+//   put a block:  invalidate(slot)   clears the old header before the first new byte overwrites the old block
+//                 … copy the bytes …
+//                 commit(slot, …)    writes the new header after the bytes have reached the device
 //
 // So at every moment, and after every crash, a valid header has exactly its bytes below it.
 //

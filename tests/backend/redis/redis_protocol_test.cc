@@ -25,8 +25,7 @@ namespace {
 
 using namespace tiers;  // NOLINT(google-build-using-namespace): the helpers' names
 
-// RedisConnection number i gets answers[i], or the last of them, when it has said something, and again each time
-// it does.
+// Connection number i gets answers[i], or the last of them, whenever it has sent something.
 class RawServer {
  public:
   explicit RawServer(std::vector<std::string> answers)
