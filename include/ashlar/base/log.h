@@ -31,6 +31,7 @@ inline constinit std::atomic<LogLevel> current_log_level{LogLevel::kWarn};
 inline LogLevel log_level() noexcept {
   return detail::current_log_level.load(std::memory_order_relaxed);
 }
+// Applies to lines that are logged from now on, by all threads.
 inline void set_log_level(LogLevel level) noexcept {
   detail::current_log_level.store(level, std::memory_order_relaxed);
 }
@@ -45,6 +46,7 @@ void log(LogLevel level, std::string_view component, std::string_view message) n
 void log_formatted(LogLevel level, std::string_view component, const char* format, ...) noexcept
     __attribute__((format(printf, 3, 4)));
 
+// Gets every line whose level is on. It must not throw.
 using LogSink = std::function<void(LogLevel level, std::string_view component, std::string_view message)>;
 
 // Sends all lines to a sink for the life of this object, then to where they went before. Sinks nest: the last

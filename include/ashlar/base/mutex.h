@@ -93,6 +93,7 @@ class CondVar {
     held.release();
     return woken;
   }
+  // Wake one waiter, or all. The mutex need not be held.
   void notify_one() noexcept { cv_.notify_one(); }
   void notify_all() noexcept { cv_.notify_all(); }
 

@@ -71,7 +71,8 @@ std::ostream& operator<<(std::ostream& out, const Error& error);
 // An Error whose message is formatted as printf does.
 Error make_error(ErrorCode code, const char* format, ...) __attribute__((format(printf, 2, 3)));
 
-// Carries an error into a Result, so that Result<T, E> is unambiguous when T and E are alike.
+// Carries an error into a Result, so that Result<T, E> is unambiguous when T and E are alike. Also what
+// ASHLAR_TRY returns, so that the error type of the caller may be any to which the error converts.
 template <class E>
 class Unexpected {
  public:
@@ -196,7 +197,7 @@ class [[nodiscard]] Result {
   std::variant<T, E> state_;
 };
 
-// Success without a value, or an error.
+// Success without a value, or an error. A default-constructed one is success: `return {};`.
 template <class E>
 class [[nodiscard]] Result<void, E> {
  public:
@@ -240,7 +241,8 @@ class [[nodiscard]] Result<void, E> {
   std::variant<std::monostate, E> state_;
 };
 
-// A refused transition: the reason, and the guard itself, so that a refusal cannot lose a block.
+// A refused transition: the reason, and the guard itself, so that a refusal cannot lose a block. The guard is
+// as it was before the call; dropping the Rejected drops it.
 template <class Guard>
 struct [[nodiscard]] Rejected {
   Error error;

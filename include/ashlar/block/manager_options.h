@@ -55,10 +55,12 @@ using PressureCallback = std::function<void(Pressure, std::size_t available)>;
 
 // block_count and registry have no default. The registry is shared by the managers of all tiers.
 struct ManagerOptions {
+  // Blocks of the pool, 1 to 2^32 - 2. The manager never grows.
   std::uint32_t block_count = 0;
   std::uint32_t block_size = 16;  // tokens
   std::optional<BlockRegistry> registry;
   DuplicatePolicy duplicates = DuplicatePolicy::kAllow;
+  // What is plugged in. Factories run inside create(); an error of theirs refuses the manager.
   EvictionFactory eviction;                         // default: LRU
   ResetAllocatorFactory reset_allocator;            // default: first in, first out
   std::shared_ptr<events::EventLog> events;         // null: nothing is published
@@ -68,6 +70,7 @@ struct ManagerOptions {
   bool default_reset_on_release = false;            // what a newly allocated block starts with
   bool keep_tokens = false;  // keep the tokens of completed blocks, for BlockManager::tokens_of()
   std::size_t max_pins = 0;  // 0: a quarter of the blocks, at least one; at most 2^24
+  // Back-pressure: see Pressure and PressureCallback.
   Watermarks watermarks;
   PressureCallback on_pressure;
 
@@ -105,6 +108,7 @@ struct [[nodiscard]] AllocationRefusal {
   std::size_t requested;
   PoolStatus status;
 
+  // kInvalidArgument for kTooMany, kTimeout for kTimedOut, else kCapacity; the text has the status.
   Error to_error() const;
   std::string to_string() const { return to_error().to_string(); }
 };
