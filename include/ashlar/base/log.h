@@ -18,9 +18,10 @@
 
 namespace ashlar {
 
+// kOff is a setting, not the level of a line.
 enum class LogLevel : std::uint8_t { kTrace, kDebug, kInfo, kWarn, kError, kOff };
 
-// "trace", "debug", "info", "warn", "error", "off".
+// The name of the level: "trace", "debug", "info", "warn", "error", "off".
 std::string_view to_string(LogLevel level) noexcept;
 
 namespace detail {
@@ -35,6 +36,7 @@ inline LogLevel log_level() noexcept {
 inline void set_log_level(LogLevel level) noexcept {
   detail::current_log_level.store(level, std::memory_order_relaxed);
 }
+// Whether a line of this level would be written.
 inline bool log_enabled(LogLevel level) noexcept {
   return level >= log_level() && level != LogLevel::kOff;
 }

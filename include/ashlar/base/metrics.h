@@ -64,11 +64,13 @@ class Counter {
   Counter(const Counter&) = delete;
   Counter& operator=(const Counter&) = delete;
 
+  // Wait-free; the first call of a thread claims its stripe.
   void add(std::uint64_t n = 1) noexcept {
     const std::uint32_t stripe = detail::stripe_of_this_thread();
     detail::add_to_cell(stripes_[stripe].count, n, stripe < detail::kOwnStripes);
   }
 
+  // The sum over all threads.
   std::uint64_t value() const noexcept {
     std::uint64_t sum = 0;
     // relaxed: as in add_to_cell().
@@ -128,6 +130,7 @@ class Histogram {
   // Sums all stripes. Buckets and sum may miss values that are being added.
   Snapshot snapshot() const;
 
+  // As given at construction.
   std::span<const std::uint64_t> bounds() const noexcept { return bounds_; }
   std::uint64_t divisor() const noexcept { return divisor_; }
 

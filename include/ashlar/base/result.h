@@ -32,6 +32,7 @@
 
 namespace ashlar {
 
+// What a caller can do about a failure. Names and order may be relied upon; new codes go to the end.
 enum class ErrorCode : std::uint8_t {
   kInvalidArgument,  // the request itself is wrong; repeating it cannot help
   kNotFound,         // nothing by that name
@@ -54,7 +55,9 @@ class [[nodiscard]] Error {
  public:
   Error(ErrorCode code, std::string message) : message_(std::move(message)), code_(code) {}
 
+  // For programs: decide by the code, never by the text.
   ErrorCode code() const noexcept { return code_; }
+  // For people: one sentence, without the code.
   const std::string& message() const noexcept { return message_; }
   // "code: message".
   std::string to_string() const;
@@ -124,6 +127,7 @@ class [[nodiscard]] Result {
     requires(!std::same_as<T, E>)
       : state_(std::in_place_index<1>, std::move(error)) {}
 
+  // True when there is a value.
   bool has_value() const noexcept { return state_.index() == 0; }
   explicit operator bool() const noexcept { return has_value(); }
 

@@ -120,6 +120,7 @@ class PriorityReuse {
  public:
   static constexpr std::size_t kBytesPerBlock = IndexedHeap<PriorityKey>::kBytesPerBlock;
 
+  // Asks for its facts: the context must be that of a manager that is being made.
   explicit PriorityReuse(const EvictionContext& context) : heap_(context.block_count), facts_(context.facts) {
     facts_->keep_retentions();
     facts_->keep_acquisitions();
