@@ -32,7 +32,7 @@
 
 namespace ashlar {
 
-// What a caller can do about a failure. Names and order may be relied upon; new codes go to the end.
+// What a caller can do about a failure.
 enum class ErrorCode : std::uint8_t {
   kInvalidArgument,  // the request itself is wrong; repeating it cannot help
   kNotFound,         // nothing by that name

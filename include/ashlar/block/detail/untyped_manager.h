@@ -38,7 +38,8 @@ class UntypedManager {
                                                     std::string_view tier_name);
   virtual const ManagerOptions& options() const noexcept = 0;
 
-  // All or nothing. `evicted`, where given, gets the hashes of evicted blocks; it has room for n.
+  // All or nothing. `evicted`, where given, gets the hashes of evicted blocks: an allocation that fails there
+  // throws std::bad_alloc.
   virtual Result<void, AllocationRefusal> allocate(std::size_t n, std::vector<tokens::SequenceHash>* evicted,
                                                    Emitter emit) = 0;
   virtual Result<void, AllocationRefusal> allocate_until(std::size_t n, Clock::TimePoint deadline,
