@@ -4,7 +4,6 @@
 
 namespace ashlar::block {
 
-
 void caller(BlockManager<G1>& device, BlockManager<G2>& host, CompleteBlock<G2> block) {
 #ifdef ASHLAR_SHOULD_FAIL
   (void)host;
