@@ -30,7 +30,7 @@ struct LogTargets {
   std::shared_ptr<Target> current ASHLAR_GUARDED_BY(mu);  // null: stderr
 };
 
-// Both live for ever, so that the last destructors of a program may log.
+// Both are never destroyed, so that the last destructors of a program may log.
 LogTargets& log_targets() {
   static auto& instance = *new LogTargets();
   return instance;

@@ -1,9 +1,9 @@
 // SpinLock: a lock for critical sections of some tens of nanoseconds. Free, it costs one exchange to take and
 // a plain store to give back, half of what a Mutex costs.
 //
-// Who finds it taken stays away for some microseconds, so that the holder goes on with the lines it has in
-// its cache instead of handing them to and fro; after some rounds it yields the processor, then it sleeps. No
-// fairness.
+// A thread that finds it taken stays away for some microseconds, so that the holder keeps its cache lines
+// instead of passing them back and forth; after some rounds it yields the processor, then it sleeps. Not
+// fair.
 //
 // Hold it with an ExclusiveHold (scoped_hold.h).
 //
@@ -29,7 +29,7 @@ class ASHLAR_CAPABILITY("spin_lock") SpinLock {
     if (taken_.exchange(true, std::memory_order_acquire)) [[unlikely]]
       lock_slowly();
   }
-  // release: pairs with the acquires of whoever comes next.
+  // release: pairs with the acquire of the next holder.
   void unlock() noexcept ASHLAR_RELEASE() { taken_.store(false, std::memory_order_release); }
 
  private:

@@ -1,6 +1,6 @@
 // Secrets of hash tables, and hashes with them. Where keys come from outside, a table without a secret can be
-// made slow on purpose: keys are chosen that all meet in one bucket. It is no cipher: whoever can measure
-// single calls may learn a secret over time.
+// made slow on purpose: keys are chosen that all meet in one bucket. It is no cipher: an attacker who can
+// measure single calls may learn a secret over time.
 //
 // Two hashes. seeded_hash() takes one word as its seed, and each table draws one of its own (draw_seed()).
 // Its first multiplication is secret, the second spreads what is left of regular keys; so the upper bits are
@@ -47,7 +47,7 @@ class TableSeed {
     mask_ = random.next();
     factor_ = random.next() | 1;
   }
-  // The given seed; without one, a number of this process that nobody outside knows.
+  // The given seed; without one, a number that is secret to this process.
   static TableSeed of(const std::optional<std::uint64_t>& seed) noexcept {
     return TableSeed(seed ? *seed : process_seed());
   }

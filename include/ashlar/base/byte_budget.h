@@ -21,6 +21,7 @@ class ByteBudget {
   ByteBudget(const ByteBudget&) = delete;
   ByteBudget& operator=(const ByteBudget&) = delete;
 
+  // The most that try_take() lets through.
   std::size_t limit() const noexcept { return limit_; }
   // relaxed, all: the number stands alone; nothing is published by it.
   std::size_t used() const noexcept { return used_.load(std::memory_order_relaxed); }
@@ -67,6 +68,7 @@ class ByteShare {
     share.bytes_ = bytes;
     return share;
   }
+  // False for a share that found no room, was reset or moved from.
   bool has_bytes() const noexcept { return budget_ != nullptr; }
   std::size_t bytes() const noexcept { return bytes_; }
   // Gives the bytes back.

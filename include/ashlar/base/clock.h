@@ -1,9 +1,11 @@
 // Clock: where time comes from, so that tests own it.
 //
 // Clock::real() follows the machine's steady clock. ManualClock stands still until a test moves it, and wakes
-// those who wait for a moment that has come.
+// every thread whose moment has come.
 //
 // Thread safety: thread-safe.
+// Complexity:    now() is one read of the clock; ManualClock::advance() is O(waiters).
+// Invariant:     time never goes back.
 #pragma once
 
 #include <chrono>
@@ -21,6 +23,7 @@ class Clock {
 
   virtual ~Clock() = default;
 
+  // The time now. Never less than what any thread has read before.
   virtual TimePoint now() const = 0;
   // Waits on `condition` until it is notified or `deadline` has come; spurious wake-ups happen. Callers loop.
   virtual void wait_until(CondVar& condition, Mutex& mutex, TimePoint deadline) ASHLAR_REQUIRES(mutex) = 0;

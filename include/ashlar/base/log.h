@@ -14,13 +14,15 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <string>
 #include <string_view>
 
 namespace ashlar {
 
+// kOff is a setting, not the level of a line.
 enum class LogLevel : std::uint8_t { kTrace, kDebug, kInfo, kWarn, kError, kOff };
 
-// "trace", "debug", "info", "warn", "error", "off".
+// The name of the level: "trace", "debug", "info", "warn", "error", "off".
 std::string_view to_string(LogLevel level) noexcept;
 
 namespace detail {
@@ -31,9 +33,11 @@ inline constinit std::atomic<LogLevel> current_log_level{LogLevel::kWarn};
 inline LogLevel log_level() noexcept {
   return detail::current_log_level.load(std::memory_order_relaxed);
 }
+// Applies to lines that are logged from now on, by all threads.
 inline void set_log_level(LogLevel level) noexcept {
   detail::current_log_level.store(level, std::memory_order_relaxed);
 }
+// Whether a line of this level would be written.
 inline bool log_enabled(LogLevel level) noexcept {
   return level >= log_level() && level != LogLevel::kOff;
 }
@@ -45,6 +49,7 @@ void log(LogLevel level, std::string_view component, std::string_view message) n
 void log_formatted(LogLevel level, std::string_view component, const char* format, ...) noexcept
     __attribute__((format(printf, 3, 4)));
 
+// Gets every line whose level is on. It must not throw.
 using LogSink = std::function<void(LogLevel level, std::string_view component, std::string_view message)>;
 
 // Sends all lines to a sink for the life of this object, then to where they went before. Sinks nest: the last

@@ -64,11 +64,13 @@ class Counter {
   Counter(const Counter&) = delete;
   Counter& operator=(const Counter&) = delete;
 
+  // Wait-free; the first call of a thread claims its stripe.
   void add(std::uint64_t n = 1) noexcept {
     const std::uint32_t stripe = detail::stripe_of_this_thread();
     detail::add_to_cell(stripes_[stripe].count, n, stripe < detail::kOwnStripes);
   }
 
+  // The sum over all threads.
   std::uint64_t value() const noexcept {
     std::uint64_t sum = 0;
     // relaxed: as in add_to_cell().
@@ -117,6 +119,7 @@ class Histogram {
   static std::vector<std::uint64_t> exponential_bounds(std::uint64_t first, std::uint64_t factor,
                                                        std::size_t count);
 
+  // Counts the value in its bucket. O(log buckets), without a lock.
   void observe(std::uint64_t value) noexcept;
 
   struct Snapshot {
@@ -124,8 +127,10 @@ class Histogram {
     std::uint64_t count = 0;             // always the sum of the buckets
     std::uint64_t sum = 0;
   };
+  // Sums all stripes. Buckets and sum may miss values that are being added.
   Snapshot snapshot() const;
 
+  // As given at construction.
   std::span<const std::uint64_t> bounds() const noexcept { return bounds_; }
   std::uint64_t divisor() const noexcept { return divisor_; }
 
@@ -150,19 +155,7 @@ class Histogram {
   std::unique_ptr<Line[]> lines_;
 };
 
-// MetricRegistry: names for counters, gauges and histograms, and the page that Prometheus reads.
-//
-// A metric is a family name plus a set of labels. The registry owns those it makes (counter(), gauge(),
-// histogram()), which live as long as it does at an address that never changes. Others belong to a component,
-// which adds a view of them and holds the MetricRegistration: when that is destroyed the registry has let go,
-// and no scrape reads the metric any more.
-//
-// Names are [a-zA-Z_:][a-zA-Z0-9_:]*, label names [a-zA-Z_][a-zA-Z0-9_]* without a leading "__". One family
-// has one type; the help text of the first member stands for all.
-//
-// Thread safety: thread-safe. Metrics are read and callbacks run outside the registry's lock, each under a
-//                lock of its own that only its scrape and its unregistration take.
-// Complexity:    all of this is for start-up and scrapes; counting never comes here.
+// A metric by name and labels.
 struct MetricDescription {
   std::string name;
   std::string help;
@@ -193,6 +186,19 @@ class [[nodiscard]] MetricRegistration {
   std::shared_ptr<Stay> stay_;  // never shared; its destruction unregisters
 };
 
+// Names for counters, gauges and histograms, and the page that Prometheus reads.
+//
+// A metric is a family name plus a set of labels. The registry owns those it makes (counter(), gauge(),
+// histogram()), which live as long as it does at an address that never changes. Others belong to a component,
+// which adds a view of them and holds the MetricRegistration: when that is destroyed the registry has let go,
+// and no scrape reads the metric any more.
+//
+// Names are [a-zA-Z_:][a-zA-Z0-9_:]*, label names [a-zA-Z_][a-zA-Z0-9_]* without a leading "__". One family
+// has one type; the help text of the first member stands for all.
+//
+// Thread safety: thread-safe. Metrics are read and callbacks run outside the registry's lock, each under a
+//                lock of its own that only its scrape and its unregistration take.
+// Complexity:    all of this is for start-up and scrapes; counting never comes here.
 class MetricRegistry {
  public:
   MetricRegistry();

@@ -16,6 +16,16 @@
 #include <mutex>
 
 // Names for clang's thread-safety attributes; they vanish under other compilers.
+//
+//   of types       CAPABILITY             a lock                SCOPED_CAPABILITY   holds a lock for a scope
+//   of data        GUARDED_BY(mu)         read and written with mu held
+//                  PT_GUARDED_BY(mu)      the same for what a pointer points to
+//   of functions   REQUIRES(mu)           the caller holds mu   EXCLUDES(mu)        the caller must not hold
+//   it
+//                  ACQUIRE, TRY_ACQUIRE   takes the lock        RELEASE             gives it back
+//                  RETURN_CAPABILITY(mu)  returns mu itself
+//   of locks       ACQUIRED_AFTER(mu)     the lock order
+//   exceptions     NO_THREAD_SAFETY_ANALYSIS, with a comment that says why
 #if defined(__clang__)
 #define ASHLAR_ATTRIBUTE(x) __attribute__((x))
 #else
@@ -93,6 +103,7 @@ class CondVar {
     held.release();
     return woken;
   }
+  // Wake one waiter, or all. The mutex need not be held.
   void notify_one() noexcept { cv_.notify_one(); }
   void notify_all() noexcept { cv_.notify_all(); }
 

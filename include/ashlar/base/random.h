@@ -28,6 +28,7 @@ constexpr std::uint64_t spread_bits(std::uint64_t x) noexcept {
 
 class Random {
  public:
+  // One seed gives one sequence of numbers, on every machine.
   explicit constexpr Random(std::uint64_t seed) noexcept {
     for (std::uint64_t& word : state_) word = split_mix(seed);
   }

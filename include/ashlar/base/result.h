@@ -32,6 +32,7 @@
 
 namespace ashlar {
 
+// What a caller can do about a failure.
 enum class ErrorCode : std::uint8_t {
   kInvalidArgument,  // the request itself is wrong; repeating it cannot help
   kNotFound,         // nothing by that name
@@ -54,7 +55,9 @@ class [[nodiscard]] Error {
  public:
   Error(ErrorCode code, std::string message) : message_(std::move(message)), code_(code) {}
 
+  // For programs: decide by the code, never by the text.
   ErrorCode code() const noexcept { return code_; }
+  // For people: one sentence, without the code.
   const std::string& message() const noexcept { return message_; }
   // "code: message".
   std::string to_string() const;
@@ -71,7 +74,8 @@ std::ostream& operator<<(std::ostream& out, const Error& error);
 // An Error whose message is formatted as printf does.
 Error make_error(ErrorCode code, const char* format, ...) __attribute__((format(printf, 2, 3)));
 
-// Carries an error into a Result, so that Result<T, E> is unambiguous when T and E are alike.
+// Carries an error into a Result, so that Result<T, E> is unambiguous when T and E are alike. Also what
+// ASHLAR_TRY returns, so that the error type of the caller may be any to which the error converts.
 template <class E>
 class Unexpected {
  public:
@@ -123,6 +127,7 @@ class [[nodiscard]] Result {
     requires(!std::same_as<T, E>)
       : state_(std::in_place_index<1>, std::move(error)) {}
 
+  // True when there is a value.
   bool has_value() const noexcept { return state_.index() == 0; }
   explicit operator bool() const noexcept { return has_value(); }
 
@@ -196,7 +201,7 @@ class [[nodiscard]] Result {
   std::variant<T, E> state_;
 };
 
-// Success without a value, or an error.
+// Success without a value, or an error. A default-constructed one is success: `return {};`.
 template <class E>
 class [[nodiscard]] Result<void, E> {
  public:
@@ -240,7 +245,8 @@ class [[nodiscard]] Result<void, E> {
   std::variant<std::monostate, E> state_;
 };
 
-// A refused transition: the reason, and the guard itself, so that a refusal cannot lose a block.
+// A refused transition: the reason, and the guard itself, so that a refusal cannot lose a block. The guard is
+// as it was before the call; dropping the Rejected drops it.
 template <class Guard>
 struct [[nodiscard]] Rejected {
   Error error;

@@ -25,6 +25,7 @@ constexpr bool is_known(StorageKind kind) noexcept {
   return static_cast<std::size_t>(kind) < kStorageKinds;
 }
 
+// The name of the kind in lower case; "unknown" for numbers that name none.
 constexpr std::string_view to_string(StorageKind kind) noexcept {
   constexpr std::array<std::string_view, kStorageKinds> kNames = {"system", "pinned", "device",
                                                                   "disk",   "remote", "object"};

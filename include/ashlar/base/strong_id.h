@@ -20,12 +20,14 @@ class StrongId {
  public:
   using rep = Rep;
 
+  // Of 0.
   constexpr StrongId() = default;
   constexpr explicit StrongId(Rep value) noexcept : value_(value) {}
 
   constexpr Rep value() const noexcept { return value_; }
 
   friend constexpr auto operator<=>(StrongId, StrongId) = default;
+  // As a number, also where Rep is a character type.
   friend std::ostream& operator<<(std::ostream& out, StrongId id) { return out << +id.value_; }
 
  private:

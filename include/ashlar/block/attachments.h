@@ -27,6 +27,7 @@
 namespace ashlar::block {
 namespace detail {
 
+// The values of one type on one hash, whatever the type.
 struct AttachmentBase {
   virtual ~AttachmentBase() = default;
 };
@@ -45,6 +46,7 @@ struct Entry;
 // The attachment of `type`, made by `make` when there is none; null when there is none and `make` is null.
 std::shared_ptr<AttachmentBase> find_attachment(Entry& entry, std::type_index type,
                                                 std::shared_ptr<AttachmentBase> (*make)());
+// The refusal of the other form.
 Error attachment_mode_error(bool wants_unique);
 
 }  // namespace detail
@@ -56,6 +58,7 @@ class TypedAttachments {
   explicit TypedAttachments(std::shared_ptr<detail::AttachmentBase> attachment)
       : attachment_(std::static_pointer_cast<detail::Attachment<T>>(std::move(attachment))) {}
 
+  // True when no value of the type is attached.
   bool empty() const {
     if (!attachment_) return true;
     const MutexLock lock(attachment_->mu);
@@ -117,6 +120,7 @@ class TypedAttachments {
 
 namespace detail {
 
+// Adds the value, or replaces the unique one. The replaced value is destroyed outside the lock.
 template <class T, bool kUnique>
 Result<void> attach(Entry& entry, T value) {
   static_assert(!std::is_same_v<T, bool>, "attach a type of your own, so that its meaning has a name");

@@ -30,6 +30,7 @@ class [[nodiscard]] BlockList {
   using const_iterator = typename std::vector<Guard>::const_iterator;
 
   BlockList() = default;
+  // Takes the guards over, in their order.
   explicit BlockList(std::vector<Guard> guards) : guards_(std::move(guards)) {}
   BlockList(BlockList&&) noexcept = default;
   BlockList& operator=(BlockList&& other) noexcept {
@@ -55,9 +56,11 @@ class [[nodiscard]] BlockList {
   iterator end() noexcept { return guards_.end(); }
   const_iterator begin() const noexcept { return guards_.begin(); }
   const_iterator end() const noexcept { return guards_.end(); }
+  // Valid until the list changes.
   std::span<Guard> span() noexcept { return guards_; }
   std::span<const Guard> span() const noexcept { return guards_; }
 
+  // May throw std::bad_alloc, as do push_back(), emplace_back() and extend(); the list is as it was then.
   void reserve(std::size_t n) { guards_.reserve(n); }
   void push_back(Guard guard) { guards_.push_back(std::move(guard)); }
   // Removes and returns the last guard.

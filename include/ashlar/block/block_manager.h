@@ -51,6 +51,7 @@ class SequenceManager;
 template <events::Tier Tier>
 class BlockManager {
  public:
+  // The guards that its calls take and return.
   using Mutable = MutableBlock<Tier>;
   using Complete = CompleteBlock<Tier>;
   using Immutable = ImmutableBlock<Tier>;
@@ -61,6 +62,7 @@ class BlockManager {
     std::vector<tokens::SequenceHash> evicted;
   };
 
+  // The usual way to make one; create() takes the same options as a struct.
   static BlockManagerBuilder<Tier> builder() { return {}; }
   // Errors: kInvalidArgument, naming the option.
   static Result<BlockManager> create(const ManagerOptions& options) {
@@ -74,6 +76,7 @@ class BlockManager {
   // ---- allocate: all or nothing; empty blocks first, then the inactive ones, evicted in the backend's
   // order.
 
+  // Errors: AllocationRefusal says why, and how full the pools are.
   [[nodiscard]] Result<BlockList<Mutable>, AllocationRefusal> allocate_blocks(std::size_t n) {
     if (n > total_blocks())
       return core_->can_allocate(n).error();  // before room is made for guards that cannot come
@@ -92,6 +95,7 @@ class BlockManager {
     }
     return core_->allocate(out.size(), nullptr, adopt_into(out));
   }
+  // The same, and which hashes are no longer here: for callers that keep an index of their own.
   [[nodiscard]] Result<Allocation, AllocationRefusal> allocate_blocks_with_evictions(std::size_t n) {
     if (n > total_blocks()) return core_->can_allocate(n).error();
     Allocation allocation;
@@ -207,6 +211,7 @@ class BlockManager {
     Immutable::release(out);
     return core_->match_scattered(hashes, adopt_into(out));
   }
+  // The same into a vector as long as `hashes`.
   std::vector<Immutable> match_blocks_scattered(std::span<const tokens::SequenceHash> hashes) {
     std::vector<Immutable> found(hashes.size());
     match_blocks_scattered(hashes, found);
@@ -261,6 +266,7 @@ class BlockManager {
   const BlockRegistry& block_registry() const noexcept { return *core_->options().registry; }
   const std::shared_ptr<events::EventLog>& event_log() const noexcept { return core_->options().events; }
   PoolStatus status() const { return core_->status(); }
+  // One relaxed load: cheap enough for every step of a scheduler.
   Pressure pressure() const noexcept { return core_->pressure(); }
   ManagerCounters counters() const { return core_->counters(); }
   // The tokens of a registered block; nothing where it is not here, was staged by name, or keep_tokens is
@@ -357,6 +363,7 @@ class BlockManagerBuilder {
           [&](const EvictionFactory& factory) { return factory(context); });
     });
   }
+  // What is plugged in, and where events go.
   BlockManagerBuilder& reset_allocator(ResetAllocatorFactory factory) {
     return set(options_.reset_allocator, std::move(factory));
   }

@@ -30,13 +30,13 @@ class IntrusiveLists {
  public:
   static constexpr std::size_t kBytesPerBlock = 2 * sizeof(std::uint32_t);
 
+  // `list` below is always less than list_count.
   IntrusiveLists(std::uint32_t block_count, std::uint32_t list_count)
       : links_(std::size_t{block_count} + list_count), block_count_(block_count) {
     for (std::uint32_t list = 0; list < list_count; ++list)
       links_[end_of(list)] = {end_of(list), end_of(list)};
   }
 
-  // Requires: list_count lists, numbered from 0; every list argument below is less than that.
   // Ids in all lists together.
   std::size_t size() const noexcept { return size_; }
   bool empty(std::uint32_t list) const noexcept { return links_[end_of(list)].next == end_of(list); }
@@ -107,7 +107,9 @@ class IntrusiveOrder {
   // Requires of both: the id is not in the list.
   void push_back(BlockId id) noexcept { list_.push_back(0, id); }
   void push_front(BlockId id) noexcept { list_.push_front(0, id); }
+  // Requires: the id is in the list.
   void remove(BlockId id) noexcept { list_.remove(id); }
+  // Nothing when the list is empty.
   std::optional<BlockId> pop_front() noexcept { return list_.pop_front(0); }
   // The first ids in order.
   std::size_t peek(std::span<BlockId> out) const noexcept { return list_.peek(0, out); }
@@ -190,6 +192,7 @@ class IndexedHeap {
     std::uint32_t id;
   };
 
+  // Places are indexes into the heap order; the root is 0.
   // Children are [first_child, last_child); the range is empty for a leaf.
   std::uint64_t first_child(std::uint32_t place) const noexcept {
     return std::uint64_t{place} * kChildren + 1;

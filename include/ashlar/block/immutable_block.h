@@ -54,6 +54,7 @@ class [[nodiscard]] ImmutableBlock {
   tokens::SequenceHash sequence_hash() const noexcept { return detail::hash_of(slot_.get()); }
   // Of all tokens up to the block's end; not known when it was staged by its name alone.
   tokens::PrefixDigest prefix_digest() const noexcept { return detail::prefix_of(slot_.get()); }
+  // The entry of its hash: attachments, presence in other tiers, touch callbacks.
   RegistrationHandle registration_handle() const { return detail::registration_handle_of(slot_.get()); }
 
   // References to this very block now. A hint under concurrency.
@@ -76,6 +77,7 @@ class [[nodiscard]] ImmutableBlock {
     return {};
   }
 
+  // Remembers the block without keeping it. This guard stays as it is.
   [[nodiscard]] WeakBlock<Tier> downgrade() const;
   // A duplicate is not cached: its pin keeps the primary of its hash.
   // Errors: kInvalidArgument for a ttl that is not positive; kCapacity when the manager's pin table is full.
@@ -115,6 +117,7 @@ class WeakBlock {
   // Remembers nothing; upgrade() finds nothing.
   WeakBlock() = default;
 
+  // Of the block that it remembers, found or not.
   tokens::SequenceHash sequence_hash() const noexcept { return weak_.hash; }
   [[nodiscard]] std::optional<ImmutableBlock<Tier>> upgrade() const {
     if (const auto slot = detail::upgrade(weak_)) return ImmutableBlock<Tier>(detail::SharedSlot(*slot));

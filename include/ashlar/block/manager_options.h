@@ -55,19 +55,32 @@ using PressureCallback = std::function<void(Pressure, std::size_t available)>;
 
 // block_count and registry have no default. The registry is shared by the managers of all tiers.
 struct ManagerOptions {
+  // Blocks of the pool, 1 to 2^32 - 2. The manager never grows.
   std::uint32_t block_count = 0;
-  std::uint32_t block_size = 16;  // tokens
+  // Tokens per block, 1 to 1024. All managers that exchange blocks have the same.
+  std::uint32_t block_size = 16;
+  // Where hashes are registered, shared by the managers of all tiers. Required.
   std::optional<BlockRegistry> registry;
+  // What happens when a hash is registered twice.
   DuplicatePolicy duplicates = DuplicatePolicy::kAllow;
-  EvictionFactory eviction;                         // default: LRU
-  ResetAllocatorFactory reset_allocator;            // default: first in, first out
-  std::shared_ptr<events::EventLog> events;         // null: nothing is published
-  std::shared_ptr<events::AccessSampler> accesses;  // null: hits are not sampled
-  std::uint32_t block_bytes = 0;                    // what events say of a block's size; 0: nothing
-  Clock* clock = &Clock::real();                    // for deadlines and pins
-  bool default_reset_on_release = false;            // what a newly allocated block starts with
-  bool keep_tokens = false;  // keep the tokens of completed blocks, for BlockManager::tokens_of()
-  std::size_t max_pins = 0;  // 0: a quarter of the blocks, at least one; at most 2^24
+  // What is plugged in. Factories run inside create(); an error of theirs refuses the manager.
+  EvictionFactory eviction;               // default: LRU
+  ResetAllocatorFactory reset_allocator;  // default: first in, first out
+  // Where Stored and Removed events go; null: nothing is published. A log serves one manager.
+  std::shared_ptr<events::EventLog> events;
+  // Samples which hashes are hit; null: nothing is sampled.
+  std::shared_ptr<events::AccessSampler> accesses;
+  // What events say of a block's size; 0: nothing. The manager itself never touches the bytes.
+  std::uint32_t block_bytes = 0;
+  // For deadlines and pins. Must outlive the manager.
+  Clock* clock = &Clock::real();
+  // What a newly allocated block starts with (ImmutableBlock::set_reset_on_release()).
+  bool default_reset_on_release = false;
+  // Keeps the tokens of completed blocks for BlockManager::tokens_of(): 4 bytes per token of the pool.
+  bool keep_tokens = false;
+  // Pins that may be held at once, at most 2^24; 0: a quarter of the blocks, at least one.
+  std::size_t max_pins = 0;
+  // Back-pressure: see Pressure and PressureCallback.
   Watermarks watermarks;
   PressureCallback on_pressure;
 
@@ -105,6 +118,7 @@ struct [[nodiscard]] AllocationRefusal {
   std::size_t requested;
   PoolStatus status;
 
+  // kInvalidArgument for kTooMany, kTimeout for kTimedOut, else kCapacity; the text has the status.
   Error to_error() const;
   std::string to_string() const { return to_error().to_string(); }
 };
@@ -121,8 +135,8 @@ struct ManagerCounters {
   std::uint64_t collisions = 0;  // registrations refused because the prefix digests differ: other tokens
   std::uint64_t match_hashes_requested = 0;
   std::uint64_t match_blocks_returned = 0;
-  std::uint64_t match_probes =
-      0;  // looks at the index by which matches over cache groups choose their length
+  // Looks at the index by which matches over cache groups choose their length.
+  std::uint64_t match_probes = 0;
   std::uint64_t scan_hashes_requested = 0;
   std::uint64_t scan_blocks_returned = 0;
   std::uint64_t revivals = 0;       // inactive blocks that came back into use

@@ -36,6 +36,7 @@ class RegistrationHandle {
   RegistrationHandle& operator=(RegistrationHandle other) noexcept;
   ~RegistrationHandle();
 
+  // The hash that this is the handle of.
   tokens::SequenceHash sequence_hash() const noexcept;
 
   // One value of type T; replaces the one before. Errors: kAlreadyExists when T is attached many times here;

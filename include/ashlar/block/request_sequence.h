@@ -54,6 +54,7 @@
 
 namespace ashlar::block {
 
+// Where a request stands; the picture above has the transitions.
 enum class RequestState : std::uint8_t {
   kIdle,
   kPrefillScheduled,
@@ -88,13 +89,20 @@ struct CacheGroup {
   friend bool operator==(const CacheGroup&, const CacheGroup&) = default;
 };
 
+// How a request is named, limited and kept.
 struct RequestOptions {
-  tokens::SequenceHasher hasher{};            // scheme and salt
-  std::vector<tokens::MultimodalRun> runs{};  // items in the prompt
-  std::size_t max_tokens = 0;                 // prompt and generated together; 0: no limit
-  bool reuse_last_token = false;     // a hit may cover the whole prompt; for callers that need no logits
-  std::vector<CacheGroup> groups{};  // empty: one group of full attention
-  RetentionPlan retention{};         // what its blocks are worth to the eviction backend
+  // Scheme and salt: what names the request's blocks. Requests share blocks only where these are equal.
+  tokens::SequenceHasher hasher{};
+  // Multimodal items in the prompt, by position, without overlap.
+  std::vector<tokens::MultimodalRun> runs{};
+  // Prompt and generated tokens together; 0: no limit. With a limit, decode steps allocate nothing.
+  std::size_t max_tokens = 0;
+  // A hit may cover the whole prompt. For callers that need no logits.
+  bool reuse_last_token = false;
+  // One table of blocks per group; empty: one group of full attention.
+  std::vector<CacheGroup> groups{};
+  // What its blocks are worth to the eviction backend.
+  RetentionPlan retention{};
 };
 
 // A copy that the engine must make before it computes the step: all bytes of a block.

@@ -26,6 +26,7 @@ class ResetAllocator {
   virtual void push(BlockId id) = 0;
   // Takes blocks out, as many as there are and `out` has room for. Returns their number.
   virtual std::size_t pop(std::span<BlockId> out) = 0;
+  // Empty blocks that are here.
   virtual std::size_t size() const = 0;
 };
 

@@ -100,14 +100,7 @@ class LruReuse {
 };
 static_assert(ReusePolicy<LruReuse>);
 
-// The block of the lowest priority is reused first, of equals the one released longest ago.
-//
-// The priority is that of the block's retention when it is released or touched,
-// BlockRetention::kDefaultPriority for a block without one. It stays until then, whatever time the retention
-// names; the retention backend has priorities that fade. A touch counts as a release. Releases are numbered
-// one by one, so that the end of a sequence goes before its head; the tick of acquisition, last in the order,
-// would decide between two of one number. Facts: retention, acquisition.
-// Lowest first.
+// What PriorityReuse orders by, lowest first.
 struct PriorityKey {
   std::uint8_t priority = BlockRetention::kDefaultPriority;
   std::uint64_t returned = 0;  // tick of the last release or touch
@@ -116,10 +109,18 @@ struct PriorityKey {
   friend auto operator<=>(const PriorityKey&, const PriorityKey&) = default;
 };
 
+// The block of the lowest priority is reused first, of equals the one released longest ago.
+//
+// The priority is that of the block's retention when it is released or touched,
+// BlockRetention::kDefaultPriority for a block without one. It stays until then, whatever time the retention
+// names; the retention backend has priorities that fade. A touch counts as a release. Releases are numbered
+// one by one, so that the end of a sequence goes before its head; the tick of acquisition, last in the order,
+// would decide between two of one number. Facts: retention, acquisition.
 class PriorityReuse {
  public:
   static constexpr std::size_t kBytesPerBlock = IndexedHeap<PriorityKey>::kBytesPerBlock;
 
+  // Asks for its facts: the context must be that of a manager that is being made.
   explicit PriorityReuse(const EvictionContext& context) : heap_(context.block_count), facts_(context.facts) {
     facts_->keep_retentions();
     facts_->keep_acquisitions();
@@ -151,11 +152,14 @@ class HashMapBackend {
  public:
   static constexpr std::size_t kBytesPerBlock = Policy::kBytesPerBlock;  // where the policy says it
 
+  // Makes Policy(context, args...).
   template <class... Args>
   explicit HashMapBackend(const EvictionContext& context, Args&&... args)
       : policy_(context, std::forward<Args>(args)...) {}
+  // With a policy that is ready made.
   explicit HashMapBackend(Policy policy) : policy_(std::move(policy)) {}
 
+  // For policies that order without a look at the hash: spares the store the look-up.
   void insert(BlockId id)
     requires requires(Policy policy) { policy.insert(id); }
   {

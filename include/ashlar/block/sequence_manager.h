@@ -50,10 +50,13 @@ enum class RegisterBlocks : std::uint8_t {
   kAtOnce,
 };
 
+// One choice for all sequences of a SequenceManager.
 struct SequenceManagerOptions {
-  tokens::SequenceHasher hasher{};  // scheme and salt
+  // Scheme and salt: what names the blocks. Sequences share blocks only where these are equal.
+  tokens::SequenceHasher hasher{};
   RegisterBlocks register_blocks = RegisterBlocks::kWhenComputed;
-  bool reuse_last_token = false;  // for callers that need no logits
+  // A hit may cover the whole sequence. For callers that need no logits.
+  bool reuse_last_token = false;
 };
 
 namespace detail {
@@ -64,6 +67,7 @@ struct UntypedSequenceDelete {
 };
 using UntypedSequencePtr = std::unique_ptr<UntypedSequence, UntypedSequenceDelete>;
 
+// What may_append() did.
 struct AppendOutcome {
   bool new_block = false;   // the token stands in a block that was handed out just now
   bool block_full = false;  // the token fills its block
@@ -141,6 +145,7 @@ class [[nodiscard]] Sequence {
 template <events::Tier Tier>
 class SequenceManager {
  public:
+  // The manager must outlive this and every sequence made here. Several may share one manager.
   explicit SequenceManager(BlockManager<Tier>& manager, SequenceManagerOptions options = {})
       : core_(manager.core_.store(), std::move(options)) {}
 

@@ -106,9 +106,11 @@ class [[nodiscard]] PartialBlock {
   BlockId block_id() const noexcept { return BlockId(slot_.get().id); }
   std::uint32_t block_size() const noexcept { return detail::block_size_of(slot_.get()); }
 
+  // Valid until tokens are added or popped.
   std::span<const tokens::Token> tokens() const { return detail::tokens_of(slot_.get()); }
   // Leading tokens whose KV a finished computation has produced.
   std::uint32_t computed_tokens() const { return detail::computed_tokens_of(slot_.get()); }
+  // Tokens that still fit.
   std::uint32_t remaining() const { return block_size() - static_cast<std::uint32_t>(tokens().size()); }
   bool is_full() const { return remaining() == 0; }
 
@@ -163,6 +165,7 @@ class [[nodiscard]] ScheduledBlock {
 
   // The computation was started; `fence` passes when the device reports its end.
   [[nodiscard]] InflightBlock<Tier> launch(Fence fence) &&;
+  // The step will not run: tokens may be added and popped again.
   [[nodiscard]] PartialBlock<Tier> cancel() && {
     detail::cancel_schedule(slot_.get());
     return PartialBlock<Tier>(std::move(slot_));

@@ -10,7 +10,7 @@
 // along a sequence changes locks every 16 blocks.
 //
 // Most hashes have one block and no handle. Such a block implies its entry: its slot says so (is_implied),
-// and the entry is spelled out when somebody asks for it, under the shard's lock.
+// and the entry is spelled out on demand, under the shard's lock.
 //
 // Entries live in slabs that are never freed before the core, so a late reader touches stale memory, never
 // foreign memory. An entry is erased under its shard's lock when its count is zero; a count that reached zero
@@ -271,7 +271,7 @@ class RegistryEntries : public std::enable_shared_from_this<RegistryEntries> {
 
   void remove_from_shards(const EntrySource* source) noexcept;
 
-  // Who hears of touches. Replaced as a whole, so that it can be walked without the lock.
+  // The managers that hear of touches. Replaced as a whole, so that it can be walked without the lock.
   using Listeners = std::vector<std::weak_ptr<EntrySource>>;
   Mutex listeners_mu_;
   std::shared_ptr<const Listeners> listeners_ ASHLAR_GUARDED_BY(listeners_mu_) =
@@ -286,7 +286,7 @@ inline void RegistryEntries::Shard::erase(Entry& gone, RetiredExtensions& retire
     remove_orphan(gone);
   --count;
   ++gone.generation;
-  // relaxed: nobody refers to the entry any more.
+  // relaxed: the entry has no references any more.
   if (EntryExtension* extension = gone.extension.load(std::memory_order_relaxed)) [[unlikely]] {
     gone.extension.store(nullptr, std::memory_order_relaxed);
     retired.add(extension);
@@ -297,8 +297,8 @@ inline void RegistryEntries::Shard::erase(Entry& gone, RetiredExtensions& retire
 inline void RegistryEntries::release(Shard& shard, Entry& entry,
                                      RetiredExtensions& retired) ASHLAR_NO_THREAD_SAFETY_ANALYSIS {
   // acquire, acq_rel: what every holder did with the entry happens before its memory begins another life. A
-  // count of one is ours, and nobody can add to it: new references come from holders, or from a look-up under
-  // this lock.
+  // count of one is ours, and no thread can add to it: new references come from holders, or from a look-up
+  // under this lock.
   if (entry.refs.load(std::memory_order_acquire) == 1) [[likely]] {
     entry.refs.store(0, std::memory_order_relaxed);
     shard.erase(entry, retired);

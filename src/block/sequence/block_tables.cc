@@ -12,7 +12,7 @@ namespace ashlar::block::detail {
 BlockTables::BlockTables(std::shared_ptr<BlockStore> store, std::span<const CacheGroup> groups,
                          std::shared_ptr<const BlockWorth> worth)
     : store_(std::move(store)), tables_(std::max<std::size_t>(groups.size(), 1)) {
-  // Nobody asks what a block is worth unless the eviction backend keeps it.
+  // Retention matters only where the eviction backend keeps it.
   if (worth != nullptr && store_->facts().keeps_retentions()) worth_ = std::move(worth);
   for (std::size_t g = 0; g < groups.size(); ++g) tables_[g].group = groups[g];
 }
@@ -433,7 +433,7 @@ void BlockTables::release() noexcept {
   if (tables_.size() <= 1) {
     for (Table& table : tables_) drop(table, table.live, table.slots.size());
   } else {
-    // By position: a hit needs all groups, so they should lose the same blocks. A match that gives up leaves
+    // By position: a hit needs all groups, so they should lose the same blocks. A match that fails leaves
     // tables of different lengths.
     std::size_t longest = 0;
     for (const Table& table : tables_) longest = std::max(longest, table.slots.size());

@@ -55,7 +55,7 @@ class BlockTables {
   std::size_t match(SequenceText& text, std::size_t limit);
 
   // Blocks to allocate so that the tables have `blocks` entries and the block with token `computed` in it can
-  // be written. Takes back what nobody shares any more.
+  // be written. Takes back what is no longer shared.
   std::size_t wanted(std::size_t computed, std::size_t blocks);
   // Takes the memory that place() needs.
   void make_room(std::size_t computed, std::size_t blocks);
@@ -98,16 +98,16 @@ class BlockTables {
 
   // Gives everything back, the last block first.
   void release() noexcept;
-  // Forgets everything without giving it back: the blocks stay taken for ever.
+  // Forgets everything without giving it back: the blocks are never handed out again.
   void abandon() noexcept;
   // Tables for the same groups without blocks.
   BlockTables empty_copy() const;
   // Requires: tables for the same groups of the same store.
   void swap(BlockTables& other) noexcept;
-  // A second set of tables with the same blocks. When it throws, or when the fork is given up:
+  // A second set of tables with the same blocks. When it throws, or when the fork is abandoned:
   // take_back_shares().
   BlockTables fork();
-  // Slots that nobody shares any more are their tables' alone again.
+  // Slots that are no longer shared belong to their tables alone again.
   void take_back_shares() noexcept;
 
  private:

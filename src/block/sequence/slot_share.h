@@ -36,7 +36,7 @@ class SlotShare {
 
   explicit operator bool() const noexcept { return shared_ != nullptr; }
   const SlotRef& slot() const noexcept { return shared_->slot; }
-  // True when nobody else shares the slot, and so nobody can begin to, and no work that never ends may still
+  // True when the slot is not shared, so that no new share can begin, and no work that never ends may still
   // read it. acquire: pairs with the last other sharer's release; what it did with the block comes first.
   bool sole() const noexcept {
     return shared_->shares.load(std::memory_order_acquire) == 1 &&
@@ -49,7 +49,7 @@ class SlotShare {
     return slot;
   }
 
-  // Gives the share up for work that never ends: the slot is not given back, whoever is the last.
+  // Gives the share up for work that never ends: the slot is never given back.
   void abandon() && noexcept {
     // relaxed: the count that goes down next (acq_rel) hands it on.
     if (shared_ != nullptr) shared_->abandoned.store(true, std::memory_order_relaxed);

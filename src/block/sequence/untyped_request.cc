@@ -122,7 +122,7 @@ Result<std::unique_ptr<UntypedRequest>, SequenceError> UntypedRequest::fork(
     other->text_.tokens.back() = *last;
     other->text_.forget_names_from((size() - 1) / block_size_);
   }
-  // The last block is shared now; whoever writes to it looks first.
+  // The last block is shared now; a writer checks that first.
   settle();
   other->settle();
   if (computed_ % block_size_ != 0) room_ = other->room_ = computed_;

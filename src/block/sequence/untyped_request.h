@@ -66,7 +66,7 @@ class UntypedRequest {
     state_ = state;
     scheduled_ = tokens;
   }
-  // In the middle of a batch: the step is being applied, so that nobody applies it twice. The scheduled
+  // In the middle of a batch: the step is being applied, so that it is not applied twice. The scheduled
   // tokens stay.
   void set_state(RequestState state) noexcept { state_ = state; }
   // After place().

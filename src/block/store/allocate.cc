@@ -2,7 +2,8 @@
 //
 // Taking slots happens in two passes under one hold of the lock. The first pass only collects ids, linked
 // through the slots' scratch column, and can be undone; the second evicts what was registered and hands the
-// slots out. Waiting allocations stand in a queue; only the first may take, and nobody overtakes the queue.
+// slots out. Waiting allocations stand in a queue; only the first may take, and no allocation overtakes the
+// queue.
 #include <algorithm>
 #include <utility>
 
@@ -46,7 +47,7 @@ Result<void, AllocationRefusal> BlockStore::allocate_until(std::size_t n, Clock:
   interleaving_point("allocate.before_lock");
   Operation operation(*this);
   if (n > options_.block_count) return refusal_locked(AllocationRefusal::Reason::kTooMany, n);
-  if (n == 0) return {};  // nothing is nobody's, so it waits for nobody
+  if (n == 0) return {};  // needs no blocks, so it does not wait
   Waiter self{n, {}, nullptr};
   (last_waiter_ == nullptr ? first_waiter_ : last_waiter_->next) = &self;
   last_waiter_ = &self;
@@ -67,7 +68,7 @@ Result<void, AllocationRefusal> BlockStore::allocate_until(std::size_t n, Clock:
       outcome = refusal_locked(AllocationRefusal::Reason::kTimedOut, n);
       break;
     }
-    // A pin that runs out makes room without anybody's doing.
+    // A pin that expires makes room without any call.
     const Clock::TimePoint next_pin = pins_.next_end().value_or(deadline);
     options_.clock->wait_until(self.condition, mu_, std::min(deadline, next_pin));
   }
@@ -78,7 +79,7 @@ Result<void, AllocationRefusal> BlockStore::allocate_until(std::size_t n, Clock:
   (before == nullptr ? first_waiter_ : before->next) = self.next;
   if (last_waiter_ == &self) last_waiter_ = before;
   --waiters_;
-  // The new first must know which pins end next; while it was not the first, nobody told it.
+  // The new first must know which pins end next; it was not told while it was not the first.
   if (first_waiter_ != nullptr) first_waiter_->condition.notify_one();
   return outcome;
 }
@@ -179,7 +180,7 @@ inline SlotRef BlockStore::take_one_locked(std::uint32_t slot, std::uint64_t mix
   }
   const std::uint64_t fresh = SlotWord::make(BlockState::kMutable, 0, SlotWord::generation(old) + 1);
   word.store(fresh, kOrderEvict);
-  // relaxed: nobody else looks at the flags of a slot that is owned.
+  // relaxed: only its owner looks at the flags of an owned slot.
   slots_.flags(slot).store(options_.default_reset_on_release ? SlotTable::kResetOnRelease : 0,
                            std::memory_order_relaxed);
   facts_->begin_life(BlockId(slot));

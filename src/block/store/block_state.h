@@ -15,7 +15,7 @@ enum class BlockState : std::uint8_t {
   kInflight,     // held by an InflightBlock, KV being computed
   kQuarantined,  // its InflightBlock was dropped and the device has not reported the end yet
   kComplete,     // held by a CompleteBlock
-  kPrimary,      // registered, the one block that its hash finds; inactive when nobody refers to it
+  kPrimary,      // registered, the one block that its hash finds; inactive without references
   kDuplicate,    // registered and in use, another block of the same hash
 };
 inline constexpr std::size_t kBlockStates = 9;

@@ -62,7 +62,7 @@ BlockStore::Operation::Operation(BlockStore& store) : store_(store) {
 BlockStore::Operation::~Operation() {
   if (store_.first_waiter_ != nullptr) store_.wake_waiter_locked();
   const PressureChange pressure = store_.pressure_change_locked();
-  // The manager may be destroyed as soon as the lock is free; whoever calls out keeps the store.
+  // The manager may be destroyed as soon as the lock is free; a thread that calls out keeps the store.
   const std::shared_ptr<BlockStore> keep =
       pressure.changed && store_.options_.on_pressure ? store_.shared_from_this() : nullptr;
   store_.mu_.unlock();
@@ -267,7 +267,8 @@ bool is_duplicate(const SlotRef& slot) noexcept {
 }
 
 void set_reset_on_release(const SlotRef& slot, bool reset) noexcept {
-  // relaxed: the caller's own drop (kOrderDrop) comes later and hands the flag to whoever settles the slot.
+  // relaxed: the caller's own drop (kOrderDrop) comes later and hands the flag to the thread that settles the
+  // slot.
   store_of(slot).slots().flags(slot.id).store(reset ? SlotTable::kResetOnRelease : 0,
                                               std::memory_order_relaxed);
 }

@@ -140,9 +140,9 @@ class BlockStore final : public StoreFace,
   ManagerCounters counters() override;
   void count_staging(std::uint64_t n = 1) noexcept { stagings_.add(n); }
   void count_probes(std::uint64_t n) noexcept { match_probes_.add(n); }
-  // Whether somebody wants to know a block's parent.
+  // Whether a listener or the backend needs a block's parent.
   bool keeps_ancestry() const noexcept { return options_.events != nullptr || facts_->keeps_parents(); }
-  // Mutable -> Complete for a slot that the caller owns, when nobody wants to know its parent. Counts no
+  // Mutable -> Complete for a slot that the caller owns, when its parent is not needed. Counts no
   // staging.
   void complete(const SlotRef& slot, const tokens::SequenceHash& hash, const tokens::PrefixDigest& prefix,
                 std::span<const tokens::Token> tokens) noexcept {
@@ -208,7 +208,7 @@ class BlockStore final : public StoreFace,
   PoolStatus status_locked() const ASHLAR_REQUIRES(mu_);
   AllocationRefusal refusal_locked(AllocationRefusal::Reason reason, std::size_t n) const
       ASHLAR_REQUIRES(mu_);
-  // What ends without anybody's doing: pins by time, and quarantines that are not watched.
+  // What ends without a call: pins by time, and quarantines that are not watched.
   void expire_pins_locked(RetiredExtensions& retired) ASHLAR_REQUIRES(mu_);
   PressureChange pressure_change_locked() ASHLAR_REQUIRES(mu_);
   void wake_waiter_locked() ASHLAR_REQUIRES(mu_);
@@ -255,8 +255,8 @@ class BlockStore final : public StoreFace,
   // and `from` a duplicate, or empty. Requires: `from` is in no pool.
   void pass_place_locked(std::uint32_t from, std::uint32_t to, RegistryEntries::Cursor& cursor)
       ASHLAR_REQUIRES(mu_);
-  // The primary is emptied, and one of its duplicates takes its place. Requires: it has one, nobody refers to
-  // the primary, it is in no pool, and neither pinned nor held.
+  // The primary is emptied, and one of its duplicates takes its place. Requires: it has a
+  // duplicate and no references, is in no pool, and is neither pinned nor held.
   void give_way_locked(std::uint32_t primary, RegistryEntries::Cursor& cursor) ASHLAR_REQUIRES(mu_);
   // How many duplicates the primary has. Stops the process where one is not a duplicate of its hash.
   std::size_t check_twins_of_locked(std::uint32_t primary) const ASHLAR_REQUIRES(mu_);
@@ -298,7 +298,7 @@ class BlockStore final : public StoreFace,
   // callbacks, outside the lock.
   void used(std::span<const std::uint64_t> mixed, const SlotRef* found, UsedElsewhere& elsewhere) noexcept;
 
-  // A count has reached zero: lists the slot, or resets it, unless somebody was faster.
+  // A count has reached zero: lists the slot, or resets it, unless another thread was faster.
   void settle_locked(std::uint32_t slot, RegistryEntries::Cursor& cursor, RetiredExtensions& retired)
       ASHLAR_REQUIRES(mu_);
   // Whether all that is left to do is to list the slot in the inactive pool: the common case.
@@ -335,7 +335,7 @@ class BlockStore final : public StoreFace,
   std::size_t owned_ ASHLAR_GUARDED_BY(mu_) = 0;
   std::size_t pinned_aside_ ASHLAR_GUARDED_BY(mu_) = 0;
   std::size_t held_inactive_ ASHLAR_GUARDED_BY(mu_) = 0;  // in the inactive pool
-  std::size_t held_aside_ ASHLAR_GUARDED_BY(mu_) = 0;     // given up by its backend
+  std::size_t held_aside_ ASHLAR_GUARDED_BY(mu_) = 0;     // chosen as victims by the backend
   std::size_t quarantined_ ASHLAR_GUARDED_BY(mu_) = 0;
   std::uint32_t unwatched_ ASHLAR_GUARDED_BY(mu_) = kNone;  // first of a list through the scratch column
   bool closed_ ASHLAR_GUARDED_BY(mu_) = false;

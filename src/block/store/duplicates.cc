@@ -4,8 +4,8 @@
 // those who refer to it, and for nobody else, so a hash has several blocks only while several are in use:
 //   - a candidate takes the primary's place; the old primary becomes a duplicate, or is emptied if it was
 //     inactive;
-//   - a primary that nobody refers to gives way to the duplicate before it, and is emptied;
-//   - a duplicate that nobody refers to is emptied.
+//   - a primary without references gives way to the duplicate before it, and is emptied;
+//   - a duplicate without references is emptied.
 // Pins and holds are promises about one block: while one lasts, its primary stays, and gives way when it
 // ends. A candidate whose KV is still to be written stays behind a primary in use.
 //

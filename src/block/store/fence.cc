@@ -22,7 +22,7 @@ std::pair<Fence, FenceSignal> Fence::create() {
 
 Fence Fence::passed_already() {
   auto state = std::make_shared<State>();
-  state->passed.store(true, std::memory_order_relaxed);  // relaxed: nobody else has it yet
+  state->passed.store(true, std::memory_order_relaxed);  // relaxed: no other thread has it yet
   return Fence(std::move(state));
 }
 

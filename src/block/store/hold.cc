@@ -1,4 +1,4 @@
-// Holds: a held block that nobody refers to stays in the inactive pool, in its place. Only when the backend
+// Holds: a held block without references stays in the inactive pool, in its place. Only when the backend
 // gives it up is it set aside, and the last hold evicts it.
 #include "block/store/block_store.h"
 
@@ -46,7 +46,7 @@ void BlockStore::end_hold(std::uint32_t slot) noexcept {
   }
 }
 
-// The backend has given the slot up. True when somebody holds it, and it was set aside.
+// The backend has chosen the slot as a victim. True when it is held, and was set aside.
 bool BlockStore::set_aside_if_held_locked(std::uint32_t slot) {
   if (slots_.holds[slot] == 0) return false;
   --held_inactive_;

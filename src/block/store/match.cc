@@ -2,7 +2,7 @@
 //
 // The walk goes in batches (PrefetchingLookup), so that cache misses overlap. A block in use is taken without
 // the lock: look at the word, compare hash and prefix digest, count one reference with a compare-exchange.
-// Anything else (nobody refers to the block, the slot has moved on to another life, two hashes with one tag,
+// Anything else (the block has no references, the slot has moved on to another life, two hashes with one tag,
 // other tokens) is settled under the lock, which sees the truth. A block with kMaxReferences is a miss. An
 // index without an entry is a miss: entries never move, so a hash that is there is never overlooked.
 #include <algorithm>
@@ -32,7 +32,7 @@ inline std::uint64_t try_acquire(SlotTable& slots, std::uint32_t slot, const tok
 std::uint64_t BlockStore::add_reference_locked(std::uint32_t slot) {
   const std::uint64_t old = slots_.word(slot).fetch_add(SlotWord::kOneRef, kOrderRevive);
   if (SlotWord::refs(old) == 0) {
-    // Nobody referred to it; if its last drop has been settled it is in a pool, else that drop will find it
+    // It had no references; if its last drop has been settled it is in a pool, else that drop will find it
     // in use.
     switch (slots_.listing[slot]) {
       case Listing::kInactive:
@@ -108,7 +108,7 @@ std::size_t BlockStore::match_prefix(std::span<const tokens::SequenceHash> hashe
                                      std::span<const tokens::PrefixDigest> prefixes, Emitter emit) {
   UsedElsewhere elsewhere(*this);
   std::size_t done = 0;
-  // A prompt that nobody has seen is answered by one look at the index.
+  // A prompt seen for the first time is answered by one look at the index.
   if (!hashes.empty() && index_.candidate(HashMix::of(hashes.front())) != kNone) {
     PrefetchingLookup candidates(index_, slots_, registry_.tracker(), hashes);
     SlotBuffer<PrefetchingLookup::kBatchSize> found;
@@ -257,7 +257,7 @@ std::optional<SlotRef> BlockStore::upgrade(const WeakSlot& weak) {
 }
 
 // A block that has become a duplicate since it was matched has no entry of its own any more. The hash stays
-// registered, and keeps its entry, while somebody refers to one of its blocks.
+// registered, and keeps its entry, while one of its blocks has a reference.
 Entry& BlockStore::entry_of(std::uint32_t slot) noexcept {
   if (Entry* const entry = slots_.entry(slot); entry != nullptr) [[likely]]
     return *entry;

@@ -1,4 +1,4 @@
-// Pins: a pinned block that nobody refers to stands aside from the inactive pool until its last pin has
+// Pins: a pinned block without references stands aside from the inactive pool until its last pin has
 // ended. Ends by time are noticed by the next operation that looks at the pools.
 #include "block/store/block_store.h"
 

@@ -1,7 +1,7 @@
 // PinTable: who pinned which slot until when. Fixed capacity, ordered by the end of each pin.
 //
 // A record is named by its place and a serial number that changes with every use, so a pin that has ended
-// cannot be ended again, whoever still remembers it.
+// cannot be ended again, even by a guard that still names it.
 //
 // Thread safety: confined; the store calls it under its own lock.
 // Complexity:    O(log pins) to add or remove, O(1) to see what ends next. Nothing allocates after

@@ -6,8 +6,8 @@
 // looked up again.
 //
 // Then all new hashes enter the registry and the index, which may need memory and can be undone: the words
-// are still their owner's, so whoever finds a slot too early turns to the lock. The words come last and need
-// nothing.
+// are still their owner's, so a match that finds a slot too early takes the lock. The words come last and
+// need nothing.
 #include <algorithm>
 #include <utility>
 
@@ -168,7 +168,7 @@ Result<void> BlockStore::register_slots(std::size_t n, Filler fill, Emitter emit
         continue;
       }
       primaries[firsts++] = slot;
-      // After the index: who has matched the block finds it again.
+      // After the index: a match that returns the block can find it again.
       slots_.word(slot).store(SlotWord::make(BlockState::kPrimary, 1, in[i].generation), kOrderPublish);
       if (options_.events) options_.events->append(stored_event_locked(slot));
       out[i] = in[i];

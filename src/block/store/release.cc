@@ -1,8 +1,8 @@
 // Release: guards that die.
 //
-// The count goes down without the lock. Whoever takes it to zero settles the slot under the lock; by then
-// somebody may have revived it, or settled it already, so settling looks at what is there and does what is
-// left to do.
+// The count goes down without the lock. The thread that takes it to zero settles the slot under the lock; by
+// then another may have revived it, or settled it already, so settling looks at what is there and does what
+// is left to do.
 #include <array>
 #include <new>
 #include <utility>
@@ -89,7 +89,7 @@ void BlockStore::settle_locked(std::uint32_t slot, RegistryEntries::Cursor& curs
       drop_duplicate_locked(slot, cursor);
       return;
     default:
-      // A late thread: the slot was settled, evicted and taken by somebody else.
+      // A late thread: the slot was settled, evicted and taken by another thread.
       ++counters_.late_releases;
       return;
   }
@@ -124,7 +124,7 @@ void BlockStore::watch_quarantine(std::uint32_t slot, Fence fence) noexcept {
   try {
     fence.on_passed([self = shared_from_this(), slot] { self->end_quarantine(slot); });
   } catch (const std::bad_alloc&) {
-    // Nobody will tell: whoever looks at the pools next looks at the fence.
+    // No callback will come: the next call that looks at the pools checks the fence.
     const Operation operation(*this);
     slots_.partial[slot]->fence = std::move(fence);
     slots_.next_twin[slot] = std::exchange(unwatched_, slot);

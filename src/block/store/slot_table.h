@@ -2,7 +2,7 @@
 //
 // Three kinds of columns, by who may touch them:
 //   atomic      word, hash, prefix, flags, entry: anyone, with the orders of slot_ref.h
-//   the owner   tokens, ancestry, partial: whoever owns the slot alone, or (reading) holds a reference
+//   the owner   tokens, ancestry, partial: the only owner of the slot, or (reading) a holder of a reference
 //   the lock    next_twin, previous_twin, listing, pins, holds: under the store's lock
 //
 // Slots are hot side by side: a sequence has neighbouring ids, so its words share cache lines.
@@ -76,7 +76,7 @@ class SlotTable {
   const std::atomic<std::uint64_t>& word(std::uint32_t slot) const noexcept { return words_[slot]; }
   std::atomic<std::uint8_t>& flags(std::uint32_t slot) noexcept { return flags_[slot]; }
 
-  // The registry entry of a primary, an implied one while nobody has asked for it; null in every other state.
+  // The registry entry of a primary, an implied one until it is asked for; null in every other state.
   // acquire, release: an entry may be spelled out while others refer to the block, and the hash comes before
   // it.
   Entry* entry(std::uint32_t slot) const noexcept { return entries_[slot].load(std::memory_order_acquire); }
@@ -125,7 +125,7 @@ class SlotTable {
   }
   bool has_tokens(std::uint32_t slot) const noexcept { return !tokens_.empty() && has_tokens_[slot] != 0; }
 
-  // `to` has the content of `from`: what is known about it is known about both. Requires: nobody reads the
+  // `to` has the content of `from`: what is known about it is known about both. Requires: no thread reads the
   // tokens of `to`.
   void hand_on_tokens(std::uint32_t from, std::uint32_t to) noexcept {
     if (has_tokens(from) && !has_tokens(to)) set_tokens(to, tokens(from));
@@ -143,7 +143,7 @@ class SlotTable {
   std::vector<std::uint16_t> holds;
   std::vector<std::unique_ptr<PartialState>>
       partial;                     // made on first use, then kept for the slot's next life
-  std::vector<Ancestry> ancestry;  // empty when nobody listens
+  std::vector<Ancestry> ancestry;  // empty without listeners
 
  private:
   struct HashCell {

@@ -31,7 +31,7 @@ struct SlotWord {
   static constexpr BlockState state(std::uint64_t word) noexcept {
     return static_cast<BlockState>((word >> kStateShift) & 0xF);
   }
-  // A primary that somebody refers to, with room for one more reference: one comparison for all three.
+  // A primary in use, with room for one more reference: one comparison for all three.
   static constexpr bool is_primary_in_use(std::uint64_t word) noexcept {
     constexpr std::uint32_t kIdle = std::uint32_t{static_cast<std::uint8_t>(BlockState::kPrimary)}
                                     << kStateShift;

@@ -93,6 +93,7 @@ struct SlotRef {
 };
 static_assert(sizeof(SlotRef) == 16);
 
+// Of the slot's manager, and of a slot that is Complete or registered.
 std::uint32_t block_size_of(const SlotRef& slot) noexcept;
 tokens::SequenceHash hash_of(const SlotRef& slot) noexcept;
 tokens::PrefixDigest prefix_of(const SlotRef& slot) noexcept;
@@ -170,7 +171,9 @@ class OwnedSlot {
   OwnedSlot& operator=(const OwnedSlot&) = delete;
   ~OwnedSlot() { drop(); }
 
+  // True for a holder that was moved from, or never given a slot.
   bool empty() const noexcept { return slot_.store == nullptr; }
+  // Requires: not empty.
   const SlotRef& get() const noexcept {
     ASHLAR_CHECK(!empty(), "this guard holds no block: it was moved from, or never given one");
     return slot_;

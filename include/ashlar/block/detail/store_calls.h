@@ -25,14 +25,14 @@ namespace ashlar::block::detail {
 // ---- Transitions of uniquely owned slots. A refused transition changes nothing.
 // Requires (all): the caller owns the slot, in the state that the section names.
 
-// From Mutable.
+// From Mutable to Complete, or to Partial by init_sequence().
 Result<void> complete(const SlotRef& slot, const tokens::TokenBlock& block);
 void stage(const SlotRef& slot, const BlockIdentity& identity);
 // With tokens that the caller has hashed. Requires: as many as a block has.
 void complete(const SlotRef& slot, const BlockIdentity& identity, std::span<const tokens::Token> tokens);
 Result<void> init_sequence(const SlotRef& slot, const SequenceStart& start);
 
-// In Partial.
+// In Partial; commit() leads to Complete, schedule() to Scheduled.
 Result<void> add_tokens(const SlotRef& slot, std::span<const tokens::Token> tokens);
 Result<void> pop_tokens(const SlotRef& slot, std::uint32_t count);
 std::span<const tokens::Token> tokens_of(const SlotRef& slot);
@@ -40,7 +40,7 @@ std::uint32_t computed_tokens_of(const SlotRef& slot);
 Result<void> commit(const SlotRef& slot);
 Result<void> schedule(const SlotRef& slot);
 
-// From Scheduled.
+// From Scheduled, to Inflight and back to Partial.
 void launch(const SlotRef& slot, Fence fence);
 void cancel_schedule(const SlotRef& slot);
 
@@ -75,6 +75,7 @@ struct HoldRef {
   std::uint32_t slot = 0;
 };
 
+// Requires (all): the caller holds a reference to the slot.
 RegistrationHandle registration_handle_of(const SlotRef& slot);
 std::uint32_t use_count_of(const SlotRef& slot) noexcept;
 bool is_duplicate(const SlotRef& slot) noexcept;
@@ -83,13 +84,16 @@ void set_retention(const SlotRef& slot, const BlockRetention& retention) noexcep
 // Consumes the reference when the fence passes.
 void drop_reference_after(const SlotRef& slot, const Fence& fence);
 
+// A weak slot keeps neither the block nor the store. upgrade() counts one reference for the caller.
 WeakSlot downgrade(const SlotRef& slot);
 std::optional<SlotRef> upgrade(const WeakSlot& weak);
 
+// Errors: kInvalidArgument for the ttl; kCapacity. unpin() of a pin that has ended does nothing.
 Result<PinRef> pin(const SlotRef& slot, Clock::Duration ttl);
 void unpin(const PinRef& pin) noexcept;
 bool is_pinned(const PinRef& pin) noexcept;
 
+// Once per hold. Safe after the store is closed.
 void end_hold(const HoldRef& hold) noexcept;
 
 }  // namespace ashlar::block::detail

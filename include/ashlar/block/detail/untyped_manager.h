@@ -38,6 +38,8 @@ class UntypedManager {
                                                     std::string_view tier_name);
   virtual const ManagerOptions& options() const noexcept = 0;
 
+  // All or nothing. `evicted`, where given, gets the hashes of evicted blocks: an allocation that fails there
+  // throws std::bad_alloc.
   virtual Result<void, AllocationRefusal> allocate(std::size_t n, std::vector<tokens::SequenceHash>* evicted,
                                                    Emitter emit) = 0;
   virtual Result<void, AllocationRefusal> allocate_until(std::size_t n, Clock::TimePoint deadline,
@@ -47,12 +49,14 @@ class UntypedManager {
   // fill(first, slots) names the blocks from the first-th on.
   virtual Result<void> register_blocks(std::size_t n, Filler fill, Emitter emit) = 0;
 
+  // The longest prefix that is registered, in chunks of slots. Returns its length.
   virtual std::size_t match_prefix(std::span<const tokens::SequenceHash> hashes, Emitter emit) = 0;
   virtual std::size_t match_prefix(std::span<const tokens::TokenBlock> blocks, Emitter emit) = 0;
   // One emit per hit, with one slot.
   virtual std::size_t match_scattered(std::span<const tokens::SequenceHash> hashes, Emitter emit) = 0;
   virtual void scan(std::span<const tokens::SequenceHash> hashes, bool touch, Emitter emit) = 0;
 
+  // By hash: its primary, in use or inactive. Errors: kNotFound; kCapacity.
   virtual Result<PinRef> pin(const tokens::SequenceHash& hash, Clock::Duration ttl) = 0;
   virtual Result<HoldRef> hold(const tokens::SequenceHash& hash) = 0;
   virtual Result<void> set_retention(const tokens::SequenceHash& hash, const BlockRetention& retention) = 0;
