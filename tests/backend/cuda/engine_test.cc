@@ -23,7 +23,7 @@ class EngineTest : public GpuTest {
 };
 
 TEST_F(EngineTest, BlocksGoFromTheGpuToAFileAndBack) {
-  const auto locker = PageLocker::create();
+  const auto locker = CudaPageLocker::create();
   ASSERT_TRUE(locker);
   const auto engine =
       transfer::TransferEngine::create(

@@ -28,7 +28,7 @@ class GpuTest : public ::testing::Test {
  protected:
   void SetUp() override {
     if (const Result<int> count = device_count(); !count) GTEST_SKIP() << count.error();
-    const auto locker = PageLocker::create();
+    const auto locker = CudaPageLocker::create();
     ASSERT_TRUE(locker) << locker.error();
     pinned_ = std::make_unique<storage::PinnedAllocator>(*locker);
   }

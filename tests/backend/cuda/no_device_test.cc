@@ -21,7 +21,7 @@ TEST(NoDevice, EverythingSaysThatThereIsNone) {
   const auto storage = DeviceStorage::create(0, 4096);
   ASSERT_FALSE(storage);
   EXPECT_EQ(storage.error(), count.error());
-  const auto locker = PageLocker::create();
+  const auto locker = CudaPageLocker::create();
   ASSERT_FALSE(locker);
   EXPECT_EQ(locker.error(), count.error());
   EXPECT_EQ(DeviceAllocator().allocate(4096, 256).error(), count.error());

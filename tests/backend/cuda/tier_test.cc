@@ -28,7 +28,7 @@ class GpuTiers : public GpuTest {
     transfer::TransferEngineOptions engine;
     engine.executors = {CudaExecutor::create().value(), transfer::MemcpyExecutor::create().value(),
                         transfer::FileExecutor::create().value()};
-    auto locker = PageLocker::create().value();
+    auto locker = CudaPageLocker::create().value();
     tiers::KvOptions options{
         .model = {.block_count = 1,
                   .num_layers = 4,
