@@ -156,7 +156,7 @@ Result<void> KvBlockManager::shutdown(std::optional<Clock::TimePoint> until) {
     if (worker != nullptr) left += worker->drop_queued();
   if (left == 0) return {};
   return make_error(ErrorCode::kTimeout,
-                    "%zu queued blocks were dropped: `until` passed, or their precondition did not", left);
+                    "%zu blocks were dropped: `until` passed, or their precondition did not", left);
 }
 
 // ---- up
