@@ -168,7 +168,7 @@ Result<void> KvBlockManager::Assembly::open_disk() {
       continue;
     }
     if (file.error().code() != ErrorCode::kIo || shape.paths.size() == 1) return file.error();
-    ASHLAR_LOG(LogLevel::kError, "tiers", "G3 goes on without one of its files: %s",
+    ASHLAR_LOG(LogLevel::kError, "tiers", "G3 continues without one of its files: %s",
                file.error().to_string().c_str());
     failure = file.error();
     files.push_back(nullptr);

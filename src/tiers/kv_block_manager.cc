@@ -79,7 +79,7 @@ KvBlockManager::Registered KvBlockManager::register_blocks(block::BlockList<bloc
   // A name that has a block gets that one; its bytes are somebody else's where the salt is another.
   for (const block::CompleteBlock<G1>& block : blocks) {
     if (!assembly_->stack.g1->has_other_salt(block.sequence_hash(), options.salt)) continue;
-    Error error = make_error(ErrorCode::kCorruption, "block %s is there with another salt: two names meet",
+    Error error = make_error(ErrorCode::kCorruption, "G1 has block %s with another salt: two hashes collide",
                              block.sequence_hash().to_string().c_str());
     return Unexpected(
         Rejected<block::BlockList<block::CompleteBlock<G1>>>{std::move(error), std::move(blocks)});
@@ -156,8 +156,7 @@ Result<void> KvBlockManager::shutdown(std::optional<Clock::TimePoint> until) {
     if (worker != nullptr) left += worker->drop_queued();
   if (left == 0) return {};
   return make_error(ErrorCode::kTimeout,
-                    "%zu blocks were still waiting to go down, or for their precondition, and are given up",
-                    left);
+                    "%zu blocks were dropped: `until` passed, or their precondition did not", left);
 }
 
 // ---- up
@@ -347,7 +346,7 @@ Result<void> KvBlockManager::attach_events(events::EventManager& events) {
   const MutexLock lock(assembly_->listener_mu);
   if (assembly_->listener != nullptr)
     return make_error(ErrorCode::kAlreadyExists,
-                      "the tiers tell somebody else already; detach_events() first");
+                      "the tiers are attached to an EventManager; call detach_events() first");
   assembly_->listener = &events;
   assembly_->name_locations(events);
   events.add_accesses(assembly_->options.accesses);

@@ -92,7 +92,8 @@ TransferResult TransferState::judge() {
     return make_error(ErrorCode::kCancelled, "cancelled after %llu of %llu bytes", moved, total);
   if (deadline_ && clock_.now() >= *deadline_)
     return make_error(ErrorCode::kTimeout, "the deadline passed after %llu of %llu bytes", moved, total);
-  return make_error(ErrorCode::kInternal, "%llu of %llu bytes were moved and nobody said why", moved, total);
+  return make_error(ErrorCode::kInternal, "%llu of %llu bytes were moved, and no error was reported", moved,
+                    total);
 }
 
 void TransferState::finish() {

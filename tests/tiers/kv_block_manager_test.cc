@@ -331,7 +331,7 @@ TEST_F(KvBlockManagerTest, AShutdownThatIsLateSaysWhatItGaveUp) {
   ticking.join();
   ASSERT_FALSE(done);
   EXPECT_EQ(done.error().code(), ErrorCode::kTimeout);
-  EXPECT_THAT(done.error().message(), ::testing::HasSubstr("given up"));
+  EXPECT_THAT(done.error().message(), ::testing::HasSubstr("dropped"));
   gate.open();
   kv_.reset();
   open();

@@ -115,7 +115,7 @@ Result<void> RedisVolume::run(std::span<Command> commands, const Limits& limits)
       forget_idle();
       continue;
     } else if (++failures > options_.retries) {
-      return make_error(ErrorCode::kUnavailable, "%s; given up after %llu attempts",
+      return make_error(ErrorCode::kUnavailable, "%s; abandoned after %llu attempts",
                         done.error().message().c_str(), static_cast<unsigned long long>(failures));
     }
     milliseconds pause = options_.backoff * (1 << std::min<std::uint64_t>(failures, 6));

@@ -68,8 +68,9 @@ Result<RemovalLog> reconcile(std::vector<std::unique_ptr<G3File>>& files, std::u
     const Result<void> told = file->catch_up(log);
     if (told) continue;
     if (--left == 0) return told.error();
-    ASHLAR_LOG(LogLevel::kError, "tiers", "G3 goes on without %s, which cannot be told what was removed: %s",
-               file->path().c_str(), told.error().to_string().c_str());
+    ASHLAR_LOG(LogLevel::kError, "tiers",
+               "G3 continues without %s, whose missed removals cannot be applied: %s", file->path().c_str(),
+               told.error().to_string().c_str());
     file = nullptr;
   }
   return log;
@@ -126,7 +127,7 @@ class DiskPool::Reserved final : public Reservation {
       if (claimed[i].empty() && !records[i].empty()) {
         published.registered[i] = pool_.has(records[i].hash);
         if (!published.registered[i] && !published.error)
-          published.error = make_error(ErrorCode::kNotReady, "somebody else is storing block %s just now",
+          published.error = make_error(ErrorCode::kNotReady, "another call is storing block %s",
                                        records[i].hash.to_string().c_str());
       }
     return published;

@@ -358,7 +358,7 @@ Result<void> VolumePool::remove_all(std::span<const SequenceHash> hashes, const 
       };
       for (const Result<bool>& there : call<Result<bool>>(volume, keys.size(), limits, contains)) {
         if (there && !*there) continue;
-        note_error(there ? make_error(ErrorCode::kUnsupported, "volume '%s' is only read; its objects stay",
+        note_error(there ? make_error(ErrorCode::kUnsupported, "volume '%s' is read-only; its objects stay",
                                       volume->name.c_str())
                          : there.error());
         break;

@@ -104,7 +104,7 @@ VolumePool::Pending<R> VolumePool::begin_call(const Use& volume, std::size_t cou
   constexpr std::size_t kMostLeft = 8;
   Pending<R> pending{.volume = *volume, .count = count, .limits = bounded(limits)};
   if (const std::size_t left = volume->left->load(); left >= kMostLeft) {
-    pending.call = make_error(ErrorCode::kUnavailable, "%s: %zu calls that were given up have not returned",
+    pending.call = make_error(ErrorCode::kUnavailable, "%s: %zu abandoned calls have not returned",
                               volume->volume->describe().c_str(), left);
     return pending;
   }

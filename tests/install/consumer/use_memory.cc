@@ -23,10 +23,10 @@ bool store(tiers::KvBlockManager& kv, const tokens::TokenSequence& prompt) {
 }  // namespace
 
 int main() {
-  const layout::LayoutConfig model{.num_blocks = 1,
+  const layout::LayoutConfig model{.block_count = 1,
                                    .num_layers = 2,
                                    .outer_dim = 2,
-                                   .page_size = kBlockSize,
+                                   .block_size = kBlockSize,
                                    .num_heads = 1,
                                    .head_dim = 16,
                                    .inner_dim = 16,
@@ -37,8 +37,8 @@ int main() {
                  .block_size = kBlockSize,
                  .keys = tokens::NamespaceFingerprint(tokens::NamespaceFields{
                      .model = "consumer", .dtype = "bf16", .layout = "nhd", .block_size = kBlockSize}),
-                 .g1 = {.blocks = 2},
-                 .g2 = tiers::TierShape{.blocks = 8}})
+                 .g1 = {.block_count = 2},
+                 .g2 = tiers::TierShape{.block_count = 8}})
                 .value();
   const auto first = tokens::TokenSequence::create(std::vector<std::uint32_t>(32, 7), kBlockSize).value();
   const auto second = tokens::TokenSequence::create(std::vector<std::uint32_t>(32, 8), kBlockSize).value();

@@ -164,7 +164,7 @@ TEST_F(AbsentDeviceTest, AFileThatCannotBeToldIsLeftOut) {
     restart();
     EXPECT_EQ(found(), all_but(mine));
     EXPECT_EQ(g3_->resting(), mine.size());
-    EXPECT_THAT(lines_, Contains(HasSubstr("cannot be told what was removed")));
+    EXPECT_THAT(lines_, Contains(HasSubstr("missed removals cannot be applied")));
     devices_[1]->header_error = 0;
   }
   restart();
