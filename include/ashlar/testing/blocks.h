@@ -1,13 +1,19 @@
-// Blocks in the state a test wants them in. What a manager refuses stops the process with its sentence.
+// Blocks in the state a test wants them in, in one call each.
+//
+//   auto block = registered(manager, numbered_hash(1));      // allocated, staged and registered
+//   auto table = fill(manager, prompt);                      // every full block of a prompt
+//
+// A refusal of the manager prints its error and stops the process: a test has nothing to do without the block.
+// The guards are the manager's own; dropping them returns the blocks as in any program.
 //
 // Thread safety: thread-safe, as the manager is.
+// Complexity:    O(blocks); one visit to the manager's lock per block, one for each list that is registered.
 #pragma once
 
 #include <cstddef>
 #include <span>
 #include <utility>
 
-#include "ashlar/base/check.h"
 #include "ashlar/block/block_list.h"
 #include "ashlar/block/block_manager.h"
 #include "ashlar/block/fence.h"
@@ -21,29 +27,24 @@ namespace ashlar::testing {
 // One empty block.
 template <events::Tier Tier>
 block::MutableBlock<Tier> allocate_one(block::BlockManager<Tier>& manager) {
-  auto blocks = manager.allocate_blocks(1);
-  ASHLAR_CHECK(blocks.has_value(), "no block: %s", blocks.error().to_error().to_string().c_str());
-  return blocks->take_back();
+  return manager.allocate_blocks(1).value().take_back();
 }
 
 // One complete block, not registered: of these tokens, or of this name alone.
 template <events::Tier Tier>
 block::CompleteBlock<Tier> completed(block::BlockManager<Tier>& manager, const tokens::TokenBlock& tokens) {
-  auto complete = allocate_one(manager).complete(tokens, block::KvReady::asserted_by_caller());
-  ASHLAR_CHECK(complete.has_value(), "not completed: %s", complete.error().error.to_string().c_str());
-  return *std::move(complete);
+  return allocate_one(manager).complete(tokens, block::KvReady::asserted_by_caller()).value();
 }
 template <events::Tier Tier>
 block::CompleteBlock<Tier> staged(block::BlockManager<Tier>& manager, const tokens::SequenceHash& hash) {
   return allocate_one(manager).stage(hash, block::KvReady::asserted_by_caller());
 }
 
+// Registers one block. It may come back as a duplicate, by the manager's policy.
 template <events::Tier Tier>
 block::ImmutableBlock<Tier> register_one(block::BlockManager<Tier>& manager,
                                          block::CompleteBlock<Tier> block) {
-  auto registered = manager.register_block(std::move(block));
-  ASHLAR_CHECK(registered.has_value(), "not registered: %s", registered.error().error.to_string().c_str());
-  return *std::move(registered);
+  return manager.register_block(std::move(block)).value();
 }
 
 // A registered block of this name.
@@ -58,18 +59,14 @@ block::BlockList<block::ImmutableBlock<Tier>> fill(block::BlockManager<Tier>& ma
                                                    const tokens::TokenSequence& sequence) {
   block::BlockList<block::CompleteBlock<Tier>> complete;
   for (const tokens::TokenBlock& tokens : sequence.blocks()) complete.push_back(completed(manager, tokens));
-  auto registered = manager.register_blocks(std::move(complete));
-  ASHLAR_CHECK(registered.has_value(), "not registered: %s", registered.error().error.to_string().c_str());
-  return *std::move(registered);
+  return manager.register_blocks(std::move(complete)).value();
 }
 template <events::Tier Tier>
 block::BlockList<block::ImmutableBlock<Tier>> fill(block::BlockManager<Tier>& manager,
                                                    std::span<const tokens::SequenceHash> hashes) {
   block::BlockList<block::CompleteBlock<Tier>> complete;
   for (const tokens::SequenceHash& hash : hashes) complete.push_back(staged(manager, hash));
-  auto registered = manager.register_blocks(std::move(complete));
-  ASHLAR_CHECK(registered.has_value(), "not registered: %s", registered.error().error.to_string().c_str());
-  return *std::move(registered);
+  return manager.register_blocks(std::move(complete)).value();
 }
 
 // The block of a hash; an empty guard when it is not there.

@@ -18,13 +18,19 @@
 
 namespace ashlar::testing {
 
+// Keeps every event, in the order of the log.
+//
+//   EventRecorder recorder;
+//   const auto events = recorder.drain(*options.events);   // what happened since the last drain
+//
+// Complexity: O(events); memory grows until clear().
 class EventRecorder final : public events::EventSink {
  public:
   void on_events(std::span<const events::KvEvent> events) override {
     events_.insert(events_.end(), events.begin(), events.end());
   }
   const std::vector<events::KvEvent>& events() const noexcept { return events_; }
-  // Drains the log into this recorder and returns what came.
+  // Drains the log into this recorder and returns what came. The span is valid until the next events.
   std::span<const events::KvEvent> drain(events::EventLog& log) {
     const std::size_t before = events_.size();
     log.drain(*this);
@@ -38,6 +44,9 @@ class EventRecorder final : public events::EventSink {
 
 // Which (hash, tier) are present by the events alone. Remembers the first event that does not fit: a Stored
 // of what is there, a Removed of what is not, a parent that was never stored, a number that does not follow.
+// A kResync empties it: what follows is a snapshot.
+//
+// Complexity: O(log present) per event.
 class PresenceMirror final : public events::EventSink {
  public:
   void on_events(std::span<const events::KvEvent> events) override;
@@ -47,6 +56,7 @@ class PresenceMirror final : public events::EventSink {
   bool contains(events::TierId tier, const tokens::SequenceHash& hash) const {
     return present_.contains({tier, hash});
   }
+  // How often the log overflowed, by its own account.
   std::size_t resyncs() const noexcept { return resyncs_; }
   // Empty while every event fits.
   const std::string& problem() const noexcept { return problem_; }

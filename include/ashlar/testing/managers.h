@@ -15,7 +15,6 @@
 #include <string_view>
 #include <utility>
 
-#include "ashlar/base/check.h"
 #include "ashlar/block/block_manager.h"
 #include "ashlar/block/block_registry.h"
 #include "ashlar/block/manager_options.h"
@@ -36,12 +35,12 @@ block::ManagerOptions manager_options(std::uint32_t block_count, std::uint32_t b
 // A log that loses nothing in a test.
 std::shared_ptr<events::EventLog> make_event_log(std::size_t capacity = std::size_t{1} << 16);
 
+// A manager of these options, in the tier that the type names.
 template <events::Tier Tier>
 block::BlockManager<Tier> make_manager(const block::ManagerOptions& options) {
-  auto manager = block::BlockManager<Tier>::create(options);
-  ASHLAR_CHECK(manager.has_value(), "no manager: %s", manager.error().to_string().c_str());
-  return *std::move(manager);
+  return block::BlockManager<Tier>::create(options).value();
 }
+// The same of manager_options().
 template <events::Tier Tier>
 block::BlockManager<Tier> make_manager(std::uint32_t block_count, std::uint32_t block_size = 4,
                                        std::string_view backend = "lru") {

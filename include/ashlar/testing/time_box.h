@@ -11,9 +11,12 @@ namespace ashlar::testing {
 
 class TimeBox {
  public:
+  // Begins now.
   explicit TimeBox(double default_seconds);
 
+  // The whole time, for loops that divide it.
   double seconds() const noexcept { return seconds_; }
+  // Reads the clock: call it once per round, not per operation.
   bool over() const noexcept { return std::chrono::steady_clock::now() >= end_; }
 
  private:
