@@ -3,7 +3,7 @@
 //   auto block = registered(manager, numbered_hash(1));      // allocated, staged and registered
 //   auto table = fill(manager, prompt);                      // every full block of a prompt
 //
-// A refusal of the manager prints its error and stops the process: a test has nothing to do without the block.
+// A refusal of the manager prints its error and stops the process; tests cannot go on without it.
 // The guards are the manager's own; dropping them returns the blocks as in any program.
 //
 // Thread safety: thread-safe, as the manager is.
