@@ -300,6 +300,12 @@ class CheckPaths(Fixture):
         self.write("docs/other.md", "`a/c.h`\n")
         self.assert_fails("docs/other.md:1: name: there is no a/c.h")
 
+    def test_the_changelog_may_name_what_is_gone(self):
+        self.write("CHANGELOG.md", "`a/c.h`\n")
+        self.assert_passes()
+        self.write("CHANGELOG.md", "`src/a/c.h`\n")
+        self.assert_fails("CHANGELOG.md:1: path: there is no src/a/c.h")
+
 
 class CheckGlossary(Fixture):
     script = "check_glossary.py"

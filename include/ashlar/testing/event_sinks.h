@@ -44,7 +44,7 @@ class EventRecorder final : public events::EventSink {
 
 // Which (hash, tier) are present by the events alone. Remembers the first event that does not fit: a Stored
 // of what is there, a Removed of what is not, a parent that was never stored, a number that does not follow.
-// A kResync empties it: what follows is a snapshot.
+// A kResync does not change it; numbering continues there.
 //
 // Complexity: O(log present) per event.
 class PresenceMirror final : public events::EventSink {
