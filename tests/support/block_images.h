@@ -83,6 +83,13 @@ class BlockImage {
     return planes_[plane][place.region].data() + place.offset;
   }
 
+  // Random bytes everywhere, padding included.
+  void scramble(std::uint64_t seed) {
+    Random random(seed);
+    for (std::vector<Bytes>& regions : planes_)
+      for (Bytes& bytes : regions)
+        for (std::uint8_t& byte : bytes) byte = static_cast<std::uint8_t>(random.next());
+  }
   // Elements whose bytes say which element of the model they are.
   void number(const BlockSet& set, std::uint64_t salt = 0) {
     for (std::size_t p = 0; p < set.planes().size(); ++p) {
@@ -110,15 +117,17 @@ class BlockImage {
             for (std::uint32_t h = 0; h < c.num_heads; ++h) fn(layout::Position{b, l, o, t, h});
   }
 
+  // Byte for byte, also what no block owns.
   friend bool operator==(const BlockImage&, const BlockImage&) = default;
 
- private:
+  // Calls fn(memory of the set, bytes of the image) for every region.
   template <class F>
   void each_region(const BlockSet& set, F&& fn) {
     for (std::size_t p = 0; p < planes_.size(); ++p)
       for (std::size_t r = 0; r < planes_[p].size(); ++r) fn(set.planes()[p].regions[r], planes_[p][r]);
   }
 
+ private:
   std::vector<std::vector<Bytes>> planes_;  // [plane][region]
 };
 

@@ -1,5 +1,4 @@
-// A naive model of block sets: every byte of every region on the host, copies element by element through
-// Layout::place().
+// The image of a block set in memory of a device (support/block_images.h has the model), and sets to try.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -9,99 +8,58 @@
 #include <cstring>
 #include <memory>
 #include <span>
-#include <vector>
+#include <utility>
 
-#include "ashlar/base/random.h"
 #include "ashlar/transfer/block_set.h"
 #include "ashlar/transfer/transfer_plan.h"
+#include "support/block_images.h"
 
 namespace ashlar::backend::cuda {
 
-using Bytes = std::vector<std::uint8_t>;
+using Bytes = transfer::BlockImage::Bytes;
 
-// The bytes of a set, plane by plane and region by region.
+// A set and the bytes that it has, or should have.
 class Mirror {
  public:
   explicit Mirror(std::shared_ptr<const transfer::BlockSet> set, std::uint8_t fill = 0xee)
-      : set_(std::move(set)) {
-    for (const transfer::Plane& plane : set_->planes())
-      planes_.emplace_back(plane.regions.size(), Bytes(plane.layout.region_bytes(), fill));
-  }
+      : set_(std::move(set)), image_(*set_, fill) {}
 
   const transfer::BlockSet& set() const { return *set_; }
-  std::uint8_t* at(std::size_t plane, const layout::Place& place) {
-    return planes_[plane][place.region].data() + place.offset;
-  }
+  transfer::BlockImage& image() { return image_; }
+  std::uint8_t* at(std::size_t plane, const layout::Place& place) { return image_.at(plane, place); }
+  void scramble(std::uint64_t seed) { image_.scramble(seed); }
 
-  // Random bytes everywhere, padding included.
-  void scramble(std::uint64_t seed) {
-    Random random(seed);
-    for (std::vector<Bytes>& regions : planes_)
-      for (Bytes& bytes : regions)
-        for (std::uint8_t& byte : bytes) byte = static_cast<std::uint8_t>(random.next());
-  }
   void put() {
-    for_each_region([](std::byte* memory, Bytes& bytes) {
-      ASSERT_EQ(cudaMemcpy(memory, bytes.data(), bytes.size(), cudaMemcpyDefault), cudaSuccess);
+    image_.each_region(*set_, [](const transfer::RegionMemory& region, auto& bytes) {
+      ASSERT_EQ(cudaMemcpy(region.storage->address() + region.offset, bytes.data(), bytes.size(),
+                           cudaMemcpyDefault),
+                cudaSuccess);
     });
     ASSERT_EQ(cudaStreamSynchronize(cudaStreamLegacy), cudaSuccess);
   }
   void fetch() {
-    for_each_region([](std::byte* memory, Bytes& bytes) {
-      ASSERT_EQ(cudaMemcpy(bytes.data(), memory, bytes.size(), cudaMemcpyDefault), cudaSuccess);
+    image_.each_region(*set_, [](const transfer::RegionMemory& region, auto& bytes) {
+      ASSERT_EQ(cudaMemcpy(bytes.data(), region.storage->address() + region.offset, bytes.size(),
+                           cudaMemcpyDefault),
+                cudaSuccess);
     });
   }
   // The same without CUDA, for host memory.
-  void put_on_host() {
-    for_each_region([](std::byte* memory, Bytes& bytes) { std::memcpy(memory, bytes.data(), bytes.size()); });
-  }
-  void fetch_on_host() {
-    for_each_region([](std::byte* memory, Bytes& bytes) { std::memcpy(bytes.data(), memory, bytes.size()); });
-  }
+  void put_on_host() { image_.store(*set_); }
+  void fetch_on_host() { image_ = transfer::BlockImage::of(*set_); }
 
-  // Byte for byte, also what no block owns.
-  friend bool operator==(const Mirror& a, const Mirror& b) { return a.planes_ == b.planes_; }
+  friend bool operator==(const Mirror& a, const Mirror& b) { return a.image_ == b.image_; }
 
  private:
-  template <class F>
-  void for_each_region(F&& fn) {
-    for (std::size_t plane = 0; plane < planes_.size(); ++plane)
-      for (std::uint32_t region = 0; region < planes_[plane].size(); ++region)
-        fn(set_->address(plane, {region, 0}), planes_[plane][region]);
-  }
-
   std::shared_ptr<const transfer::BlockSet> set_;
-  std::vector<std::vector<Bytes>> planes_;
+  transfer::BlockImage image_;
 };
 
 // What a transfer does to the bytes of `to`.
 inline void copy_elements(Mirror& from, std::span<const std::uint32_t> from_blocks, Mirror& to,
                           std::span<const std::uint32_t> to_blocks,
                           const transfer::PlanSelection& selection = {}) {
-  for (std::size_t plane = 0; plane < from.set().planes().size(); ++plane) {
-    const transfer::Plane& source = from.set().planes()[plane];
-    const transfer::Plane& target = to.set().planes()[plane];
-    const layout::LayoutConfig& config = source.layout.config();
-    const bool shared = plane > 0 && config.num_heads == 1;
-    const layout::Range layers =
-        selection.layers.value_or(intersect(source.shard.layers, target.shard.layers));
-    const layout::Range heads =
-        shared ? layout::Range{0, 1}
-               : selection.heads.value_or(intersect(source.shard.heads, target.shard.heads));
-    const std::uint32_t from_head = shared ? 0 : source.shard.heads.first;
-    const std::uint32_t to_head = shared ? 0 : target.shard.heads.first;
-    for (std::size_t i = 0; i < from_blocks.size(); ++i)
-      for (std::uint32_t layer = layers.first; layer < layers.end(); ++layer)
-        for (std::uint32_t outer = 0; outer < config.outer_dim; ++outer)
-          for (std::uint32_t token = 0; token < config.block_size; ++token)
-            for (std::uint32_t head = heads.first; head < heads.end(); ++head)
-              std::memcpy(
-                  to.at(plane, target.layout.place({to_blocks[i], layer - target.shard.layers.first, outer,
-                                                    token, head - to_head})),
-                  from.at(plane, source.layout.place({from_blocks[i], layer - source.shard.layers.first,
-                                                      outer, token, head - from_head})),
-                  config.head_bytes());
-  }
+  transfer::copy_naively(from.set(), from.image(), from_blocks, to.set(), to.image(), to_blocks, selection);
 }
 
 struct Shape {
