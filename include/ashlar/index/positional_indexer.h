@@ -59,7 +59,9 @@ struct PositionalOptions {
 
 class PositionalIndexer {
  public:
-  // Requires: options.validate().
+  // Errors: those of validate(); kCapacity without memory.
+  static Result<PositionalIndexer> create(const PositionalOptions& options);
+  // For adapters, which construct the index inside them. Requires: options.validate().
   explicit PositionalIndexer(const PositionalOptions& options = {});
   ~PositionalIndexer();
   PositionalIndexer(PositionalIndexer&& other) noexcept;

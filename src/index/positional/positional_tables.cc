@@ -16,6 +16,10 @@ Result<void> PositionalOptions::validate() const {
   return {};
 }
 
+Result<PositionalIndexer> PositionalIndexer::create(const PositionalOptions& options) {
+  ASHLAR_RETURN_IF_ERROR(options.validate());
+  return unless_out_of_memory([&]() -> Result<PositionalIndexer> { return PositionalIndexer(options); });
+}
 PositionalIndexer::PositionalIndexer(const PositionalOptions& options)
     : core_(std::make_unique<detail::PositionalTables>(options)) {}
 PositionalIndexer::~PositionalIndexer() = default;

@@ -41,7 +41,9 @@ TEST(PositionalOptionsTest, ValuesOutOfRangeAreRefused) {
     const Result<void> valid = wrong.validate();
     ASSERT_FALSE(valid);
     EXPECT_EQ(valid.error().code(), ErrorCode::kInvalidArgument);
+    EXPECT_EQ(PositionalIndexer::create(wrong).error(), valid.error());
   }
+  EXPECT_TRUE(PositionalIndexer::create({.jump_size = 4}));
 }
 
 TEST(PositionalIndexerTest, WorkersThatEndAtEveryDepthHaveTheirDepth) {
