@@ -1,6 +1,5 @@
-// Holding a block takes the lock of its manager, so it happens outside the queue's: the name is marked as
-// being upgraded and its place on deck is spoken for meanwhile. A cancel that comes then is noticed when the
-// hold is there.
+// Holding a block takes its manager's lock, so it happens outside the queue's lock: the hash is marked as
+// upgrading and its place on deck is reserved. A concurrent cancel is noticed once the hold is taken.
 #include "tiers/offload/offload_queue.h"
 
 #include <array>
@@ -42,7 +41,7 @@ Offer OffloadQueue::offer(const SequenceHash& hash, std::uint8_t priority, bool 
     if (!fresh) {
       Known& known = found->second;
       if (known.stage == Stage::kCancelled) {
-        known.stage = Stage::kUpgrading;  // whoever upgrades it goes on
+        known.stage = Stage::kUpgrading;  // the upgrading thread continues
         return Offer::kWaiting;
       }
       if (known.stage != Stage::kWaiting || known.order.below <= order.below) return Offer::kKnown;
@@ -54,7 +53,7 @@ Offer OffloadQueue::offer(const SequenceHash& hash, std::uint8_t priority, bool 
     }
     found->second.order = order;
     const bool room = deck_.size() + upgrading_ < options_.on_deck;
-    // Those who come before it have the deck first.
+    // Better-ranked blocks go on deck first.
     if (!room || (!waiting_.empty() && waiting_.begin()->first < order)) {
       answer = wait_locked(hash, order, &displaced);
     } else {

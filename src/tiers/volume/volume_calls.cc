@@ -97,7 +97,7 @@ void VolumeCalls::Call::run() {
   } catch (...) {
     thrown = "something that is no std::exception";
   }
-  work_ = nullptr;  // who hears of the end finds nothing held
+  work_ = nullptr;  // waiters notified of the end find nothing held
   const MutexLock lock(mu_);
   ended_ = true;
   thrown_ = std::move(thrown);

@@ -89,7 +89,7 @@ Result<VolumeObject> VolumeObject::decode(std::span<const std::byte> bytes) {
   if (bytes.size() < kHeaderBytes)
     return make_error(ErrorCode::kCorruption, "an object of %zu bytes, whose header should have %zu",
                       bytes.size(), kHeaderBytes);
-  // Every version has this, so that damage is not taken for news.
+  // Every version ends with this checksum, so damage is not taken for a newer version.
   ByteReader end(bytes.subspan(kCovered));
   if (end.get<std::uint64_t>() != XXH3_64bits(bytes.data(), kCovered))
     return make_error(ErrorCode::kCorruption, "the header of an object is damaged");
