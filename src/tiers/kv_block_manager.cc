@@ -35,7 +35,7 @@ KvBlockManager::~KvBlockManager() {
   assembly_->onboarder->drop_arrived();
   assembly_->onboarder.reset();
   if (assembly_->stack.g4 != nullptr) assembly_->stack.g4->stop();
-  assembly_->to_g2.reset();  // before those that it feeds
+  assembly_->to_g2.reset();  // before the workers it feeds
 }
 
 block::BlockManager<G1>& KvBlockManager::g1() noexcept {
@@ -76,7 +76,7 @@ KvBlockManager::Registered KvBlockManager::register_blocks(block::BlockList<bloc
     return Unexpected(
         Rejected<block::BlockList<block::CompleteBlock<G1>>>{std::move(error), std::move(blocks)});
   }
-  // A name that has a block gets that one; its bytes are somebody else's where the salt is another.
+  // A hash that has a block gets that block; with another salt it holds other bytes.
   for (const block::CompleteBlock<G1>& block : blocks) {
     if (!assembly_->stack.g1->has_other_salt(block.sequence_hash(), options.salt)) continue;
     Error error = make_error(ErrorCode::kCorruption, "G1 has block %s with another salt: two hashes collide",
@@ -145,7 +145,7 @@ bool KvBlockManager::drain(std::optional<Clock::TimePoint> until) {
   return all;
 }
 
-// What has arrived in G2 still goes on; nothing new comes in.
+// Blocks that have arrived in G2 still move on; no new ones enter.
 Result<void> KvBlockManager::shutdown(std::optional<Clock::TimePoint> until) {
   assembly_->closing = true;
   drain(until);
@@ -224,9 +224,9 @@ Result<std::size_t> KvBlockManager::reset(events::TierId tier, std::optional<Clo
   return make_error(ErrorCode::kNotFound, "there is no tier %u", unsigned{tier.value()});
 }
 
-// Copies that are under way would bring the blocks back: those that have not started are taken out, the
-// others land first, from the top down: what is gone above cannot be offered again. Nobody brings them up
-// meanwhile.
+// Copies in flight would bring the blocks back: queued ones are dropped, the others finish first, from the
+// top tier down, since a block gone above cannot be offered again. The claim keeps other calls from
+// onboarding them.
 Result<void> KvBlockManager::reset_blocks(std::span<const SequenceHash> hashes,
                                           std::optional<Clock::TimePoint> until) {
   TierStack& stack = assembly_->stack;

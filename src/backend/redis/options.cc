@@ -15,7 +15,7 @@ bool is_plain(std::string_view text) {
   return std::ranges::all_of(text, [](char c) { return c > ' ' && c < 0x7f; });
 }
 
-// Errors: false. A location with credentials in it, as URLs have them, is one.
+// False on error. Credentials in the location, as in URLs, are one.
 bool read_location(std::string_view location, RedisOptions& options) {
   constexpr std::string_view kUnix = "unix:";
   if (location.starts_with(kUnix)) {

@@ -10,13 +10,13 @@ namespace ashlar::backend::s3 {
 namespace {
 
 constexpr std::uint64_t kMiB = 1024ULL * 1024;
-constexpr std::uint64_t kMaxUpload = 5 * 1024ULL * kMiB;  // of one request, says S3
+constexpr std::uint64_t kMaxUpload = 5 * 1024ULL * kMiB;  // S3's limit for one request
 
 bool is_letter_or_digit(char c) {
   return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9');
 }
 
-// Values that become part of a header or a signature: one that breaks the line would be a second header.
+// Rejects line breaks in values used in headers or signatures: they would inject a second header.
 bool is_plain(std::string_view text) {
   return std::ranges::all_of(text, [](char c) { return c > ' ' && c < 0x7f; });
 }

@@ -1,8 +1,8 @@
 // clear() and its sweep, and all other work that one call leaves to later ones.
 //
 // A call may leave work of any size: a cleared worker has masks in every node, a removed leaf may end a
-// barren chain, an emptied table has memory. No call does all of that under the lock. The rest is queued in one of
-// these, and every writing call does a share of it, at most kTidySteps:
+// barren chain, an emptied table has memory. No call does all of that under the lock. The rest is queued in
+// one of these, and every writing call does a share of it, at most kTidySteps:
 //   barren_     ends of chains without holders
 //   sweeping_   dead slots. Their masks are removed node by node, entry by entry; then their aliases, then
 //               the slots themselves

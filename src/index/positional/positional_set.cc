@@ -10,7 +10,7 @@ namespace ashlar::index::detail {
 
 using events::kStorageTiers;
 
-// An item is slot << 4 | tiers. Items rise.
+// An item is slot << 4 | tiers. Items ascend.
 struct WorkerSet::List {
   std::uint32_t count;
   std::uint32_t capacity;
@@ -30,7 +30,7 @@ struct WorkerSet::List {
   static List* create(std::uint32_t capacity, std::size_t& bytes) {
     return made_of(::operator new(size_of(capacity)), capacity, bytes);
   }
-  // Null where there is no memory.
+  // Null without memory.
   static List* try_create(std::uint32_t capacity, std::size_t& bytes) noexcept {
     void* memory = ::operator new(size_of(capacity), std::nothrow);
     return memory == nullptr ? nullptr : made_of(memory, capacity, bytes);
@@ -68,7 +68,7 @@ struct WorkerSet::Bits {
   static Bits* create(std::uint32_t words, std::uint32_t planes, std::size_t& bytes) {
     return made_of(::operator new(size_of(words, planes)), words, planes, bytes);
   }
-  // Null where there is no memory.
+  // Null without memory.
   static Bits* try_create(std::uint32_t words, std::uint32_t planes, std::size_t& bytes) noexcept {
     void* memory = ::operator new(size_of(words, planes), std::nothrow);
     return memory == nullptr ? nullptr : made_of(memory, words, planes, bytes);
@@ -254,7 +254,7 @@ TierMask WorkerSet::remove_from_bits(std::uint32_t slot, TierMask tiers, std::si
   if (gone != 0 && gone == before) {
     --set->count;
     if (set->count <= longest_list(set->words) / 3) {
-      // One worker or none is left where memory was short for a while.
+      // At most one worker is left after an earlier shortage of memory.
       if (set->count <= 1) [[unlikely]]
         bits_to_one(bytes);
       else

@@ -149,7 +149,7 @@ void WorkerBlocks::remove_name(NameEntry& name, StorageTier tier) noexcept {
   }
 }
 
-// A record that nothing needs, and the ghosts that it was the last to need.
+// Frees an unneeded record, and the ghosts that only it needed.
 void WorkerBlocks::free_records_from(std::uint32_t number) noexcept {
   for (;;) {
     const HeldBlock record = records_[number];

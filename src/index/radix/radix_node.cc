@@ -71,7 +71,7 @@ void RadixNode::link(RadixNode* child, RadixTally& tally) {
   tally.bytes += static_cast<std::int64_t>(children_bytes()) - static_cast<std::int64_t>(before);
 }
 
-// Those that are to be freed form a stack through their links to parents, which they need no more.
+// Nodes to free form a stack through their parent links, which they no longer need.
 void RadixNode::free_below() const noexcept {
   RadixNode* open = nullptr;
   const auto add = [&](RadixNode& child) { child.parent_ = std::exchange(open, &child); };
@@ -105,7 +105,7 @@ std::uint32_t RadixNode::extend(std::span<const StoredBlock> blocks, RadixTally&
   if (!set_capacity(length_ + count, tally)) throw std::bad_alloc();
   for (std::uint32_t i = 0; i < count; ++i) edge_[length_ + i] = blocks[i].local.value();
   length_ = static_cast<std::uint8_t>(length_ + count);
-  // Nobody holds the new blocks yet.
+  // The new blocks have no holders yet.
   tally.bytes -= static_cast<std::int64_t>(full_.bytes());
   full_.clear();
   return count;
@@ -185,7 +185,7 @@ void RadixNode::cut_end(RadixTally& tally) noexcept {
   if (end == length_) return;
   set_capacity(end, tally);
   length_ = static_cast<std::uint8_t>(end);
-  // Workers that held all but the end are full now.
+  // Workers that held all but the cut end are full now.
   tally.bytes -= static_cast<std::int64_t>(full_.bytes());
   full_.clear();
   for (const RadixOwners::Owner& owner : owners_.all())
