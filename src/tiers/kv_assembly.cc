@@ -133,7 +133,7 @@ Result<void> KvBlockManager::Assembly::open_memory() {
   memory = memory_of(options, *options.g2);
   if (!memory) return memory.error();
   if (!(*memory)->host_accessible())
-    return make_error(ErrorCode::kInvalidArgument, "g2.allocator makes memory that the host cannot read");
+    return make_error(ErrorCode::kInvalidArgument, "g2.allocator returns memory that the host cannot read");
   stack.g2 = std::make_unique<MemoryPool<G2>>(*stack.g2_manager, *std::move(memory),
                                               events::StorageTier::kHost, *stack.clock);
   return {};

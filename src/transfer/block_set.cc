@@ -26,7 +26,7 @@ Result<void> check_region(const Layout& layout, const RegionMemory& region, std:
   const std::uint64_t start = reinterpret_cast<std::uintptr_t>(region.storage->address()) + region.offset;
   if (start % layout.config().alignment != 0)
     return make_error(ErrorCode::kInvalidArgument,
-                      "region %zu of plane %zu starts at %llx, which is no multiple of its alignment %llu",
+                      "region %zu of plane %zu starts at %llx, which is not a multiple of its alignment %llu",
                       at, plane, wide(start), wide(layout.config().alignment));
   return {};
 }

@@ -154,7 +154,7 @@ Result<Staging> HopRunner::route(const BlockSet& from, const BlockSet& to, const
     if (staging.in == nullptr && executor->handles(from, *staging.halves[0])) staging.in = executor.get();
     if (staging.out == nullptr && executor->handles(*staging.halves[0], to)) staging.out = executor.get();
   }
-  if (staging.in == nullptr || staging.out == nullptr) return refuse("no two executors lead there");
+  if (staging.in == nullptr || staging.out == nullptr) return refuse("no two executors connect them");
   return staging;
 }
 

@@ -138,7 +138,7 @@ TransferResult TransferState::wait(std::optional<Clock::TimePoint> when, bool he
     // relaxed: written under the lock
     if (heed_deadline && cancelled_.load(std::memory_order_relaxed))
       return make_error(
-          ErrorCode::kCancelled, "cancelled; what was started still runs: %llu of %llu bytes are moved",
+          ErrorCode::kCancelled, "cancelled; started operations still run: %llu of %llu bytes are moved",
           static_cast<unsigned long long>(stats_.bytes), static_cast<unsigned long long>(bytes_total_));
     if (when && clock_.now() >= *when)
       return make_error(ErrorCode::kTimeout, "the transfer still runs: %llu of %llu bytes are moved",

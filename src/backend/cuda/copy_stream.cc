@@ -29,7 +29,7 @@ Result<std::unique_ptr<CopyStream>> CopyStream::create(int device, const CopyRul
     const int priority = urgent ? greatest : least;
     if (status == cudaSuccess)
       status = cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking, priority);
-    if (status != cudaSuccess) return cuda_error(status, "a stream of device %d cannot be made", device);
+    if (status != cudaSuccess) return cuda_error(status, "a stream of device %d cannot be created", device);
   }
   std::unique_ptr<CopyStream> copier(new CopyStream(device, rules, stream, borrowed == nullptr));
   if (const Result<void> started = start_thread(&copier->watcher_, [raw = copier.get()] { raw->watch(); });

@@ -24,7 +24,7 @@ using std::chrono::steady_clock;
 constexpr std::size_t kPieces = 64;                           // per sendmsg() and readv() call
 constexpr std::uint64_t kWindow = 64ULL * 1024 * 1024;        // of expected bytes
 constexpr std::uint64_t kWorthReading = 16ULL * 1024 * 1024;  // of a value to discard
-static_assert(kWorthReading <= kWindow, "no more is read of a useless value than of a useful one");
+static_assert(kWorthReading <= kWindow, "a discarded value reads no more than an expected one");
 
 std::string message_of(int error) {
   return std::generic_category().message(error);
@@ -143,7 +143,7 @@ Result<void> RedisConnection::exchange(std::span<Command* const> commands, const
       ASHLAR_RETURN_IF_ERROR(write_some());
     }
   }
-  if (begin_ != end_) return broken("the server said more than it was asked");
+  if (begin_ != end_) return broken("the server sent unsolicited data");
   return {};
 }
 
@@ -281,7 +281,7 @@ Result<bool> RedisConnection::parse_line() {
   // A reply may precede the end of its command if it closes the connection.
   const bool asked = reading_ < cursor_.command;
   const bool half_sent = reading_ == cursor_.command && (cursor_.piece > 0 || cursor_.byte > 0);
-  if (!asked && !half_sent) return broken("the server answered what it was not asked");
+  if (!asked && !half_sent) return broken("the server sent an unsolicited reply");
   const std::size_t end = unread.find("\r\n");
   if (end == std::string_view::npos) {
     if (unread.size() == buffer_.size()) return broken("the server sent a line without an end");
@@ -305,7 +305,7 @@ Result<bool> RedisConnection::parse_line() {
   std::int64_t size = 0;
   const auto [stop, error] = std::from_chars(line.data() + 1, line.data() + end, size);
   if (error != std::errc() || stop != line.data() + end || size < -1 || !commands_[reading_]->expects_value)
-    return broken("the server sent a value that nobody asked for, or one without a size");
+    return broken("the server sent an unsolicited value, or one without a size");
   if (size == -1) {
     commands_[reading_]->reply.kind = Reply::Kind::kNothing;
     answered();

@@ -73,7 +73,7 @@ Result<RedisOptions> RedisOptions::read(const tiers::VolumeDescriptor& descripto
   if (!read_location(descriptor.location, options)) {
     problem = "its location is not host, host:port, [address]:port or unix:PATH";
   } else if (!options.username.empty() && options.password.empty()) {
-    problem = "option 'username' comes with 'password'";
+    problem = "option 'username' needs 'password'";
   } else if (options.prefix.size() > kMaxPrefix || !is_plain(options.prefix)) {
     problem = "option 'prefix' has more than 128 characters, a space or a control character";
   }

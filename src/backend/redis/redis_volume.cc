@@ -139,8 +139,7 @@ Error RedisVolume::error_of(const char* what, std::string_view key, const Reply&
   if (reply.text == "MOVED" || reply.text == "ASK") advice = "; clusters need a proxy in front of them";
   return make_error(code, "%s: %s '%s': the server answered %s%s", options_.describe().c_str(), what,
                     std::string(key).c_str(),
-                    reply.kind == Reply::Kind::kError ? reply.text.c_str() : "something else than was asked",
-                    advice);
+                    reply.kind == Reply::Kind::kError ? reply.text.c_str() : "an unexpected reply", advice);
 }
 
 template <class R, class Key, class Make, class ToResult>

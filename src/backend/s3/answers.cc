@@ -16,7 +16,7 @@ const char* advice(long status, std::string_view name) {
   if (status == 403 || status == 401 || name == "InvalidToken" || name == "ExpiredToken")
     return "; check the credentials, the region and the machine's clock";
   if (status == 501) return "; a store without conditional writes needs if_none_match=false";
-  if (name == "NoSuchBucket") return "; the operator makes the bucket";
+  if (name == "NoSuchBucket") return "; the operator must create the bucket";
   return "";
 }
 

@@ -93,7 +93,8 @@ HttpLoop::HttpLoop(const S3Options& options)
 Result<std::unique_ptr<HttpLoop>> HttpLoop::create(const S3Options& options) {
   std::unique_ptr<HttpLoop> loop(new HttpLoop(options));
   loop->multi_ = curl_multi_init();
-  if (loop->multi_ == nullptr) return make_error(ErrorCode::kInternal, "libcurl cannot make a multi handle");
+  if (loop->multi_ == nullptr)
+    return make_error(ErrorCode::kInternal, "libcurl cannot create a multi handle");
   curl_multi_setopt(loop->multi_, CURLMOPT_MAXCONNECTS, static_cast<long>(options.requests));
   return loop;
 }
@@ -189,7 +190,7 @@ void HttpLoop::begin_what_fits(TimePoint now) {
     if (retries_.empty()) {
       waiting = std::move(queue_.front());
       queue_.pop_front();
-      waiting.last.failure = "not tried, as the service answered nobody";
+      waiting.last.failure = "not tried, because the service does not respond";
       waiting.last.deadline = waiting.request.deadline.value_or(now + options_.deadline);
     } else {
       waiting = std::move(retries_.back());

@@ -41,17 +41,16 @@ bool is_endpoint(std::string_view url) {
 
 const char* problem_of(const S3Options& options, const std::string& addressing) {
   if (!is_bucket(options.bucket)) return "its location is not a bucket, or a bucket, '/' and a prefix";
-  if (!options.prefix.empty() && !tiers::check_key(options.prefix))
-    return "its prefix is none that a key may have";
+  if (!options.prefix.empty() && !tiers::check_key(options.prefix)) return "its prefix is not valid in a key";
   if (!is_endpoint(options.endpoint))
     return "option 'endpoint' is http:// or https:// and a host, perhaps with a port, and no path";
   if (addressing != "path" && addressing != "host") return "option 'addressing' is path or host";
   if (options.region.empty() || !is_plain(options.region) || options.region.find(':') != std::string::npos)
-    return "option 'region' is empty or no name of a region";
+    return "option 'region' is empty or not the name of a region";
   if (options.access_key.empty() != options.secret_key.empty())
-    return "options 'access_key' and 'secret_key' come together";
+    return "options 'access_key' and 'secret_key' must be given together";
   if (!options.session_token.empty() && options.access_key.empty())
-    return "option 'session_token' comes with 'access_key' and 'secret_key'";
+    return "option 'session_token' needs 'access_key' and 'secret_key'";
   if (!is_plain(options.access_key) || !is_plain(options.secret_key) || !is_plain(options.session_token))
     return "a credential has a space or a control character";
   return nullptr;

@@ -85,7 +85,7 @@ class PredictionList {
     last.before = back_;
     last.after = kNone;
     if (back_ != kNone) {
-      ASHLAR_DCHECK(places_[back_].due <= last.due, "time ran back");
+      ASHLAR_DCHECK(places_[back_].due <= last.due, "time went backwards");
       places_[back_].after = id;
     } else {
       front_ = id;

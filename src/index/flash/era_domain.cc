@@ -25,7 +25,7 @@ EraDomain::~EraDomain() {
   ASHLAR_CHECK(active_eras().empty(), "a domain ends with a reader inside, in era %llu",
                static_cast<unsigned long long>(active_eras().front()));
   flush();
-  ASHLAR_CHECK(waiting_count() == 0, "%zu objects wait for nobody", waiting_count());
+  ASHLAR_CHECK(waiting_count() == 0, "%zu objects wait although no reader is inside", waiting_count());
   drop_spares(0);
   for (const std::atomic<Line*>& lines : more_lines_) delete[] lines.load();
 }

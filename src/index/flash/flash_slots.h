@@ -74,7 +74,7 @@ class FlashSlots {
   std::uint64_t dead_bits(std::size_t word) const noexcept { return word < dead_.size() ? dead_[word] : 0; }
   std::size_t waiting() const noexcept { return waiting_; }
 
-  // One more than the last slot in use.
+  // Slots ever assigned, less those trimmed.
   std::uint32_t size() const noexcept { return size_; }
   bool has_free_end() const noexcept { return size_ != 0 && at(size_ - 1).state == State::kFree; }
   // Returns up to `most` free slots past the last one in use, if there is memory for a roster without them.

@@ -1,10 +1,11 @@
-// RadixOwners: the workers that hold blocks of one node, by rising slot, with a mask of held blocks per tier.
+// RadixOwners: the workers that hold blocks of one node, by ascending slot, with a mask of held blocks per
+// tier.
 //
-// Most nodes know the device tier only, and many have one owner: the masks of lower tiers lie in an array of
-// their own, which exists while somebody has blocks there, and one owner lies inside the object.
+// Most nodes use only the device tier, and many have one owner: masks of lower tiers lie in a separate array,
+// which exists while an owner has blocks there, and one owner lies inside the object.
 //
-// insert() and set_mask() throw std::bad_alloc where there is no memory, with everything as it was. What
-// makes it smaller needs none: without memory for smaller arrays it keeps those that it has.
+// insert() and set_mask() throw std::bad_alloc with nothing changed. Shrinking needs no memory: without any
+// for smaller arrays it keeps the current ones.
 //
 // Thread safety: thread-compatible.
 // Complexity:    find() is O(log owners), insert() and erase() O(owners).

@@ -434,17 +434,17 @@ void DiskPool::check_invariants() const {
   std::size_t set_aside = stale_.size();
   for (std::size_t part = 0; part < files_.size(); ++part) {
     ASHLAR_CHECK(files_[part] != nullptr || resting_[part].until == Clock::TimePoint::max(),
-                 "file %zu is absent, and its blocks do not rest for ever", part);
+                 "file %zu is absent, and its blocks do not rest permanently", part);
     for (const block::MutableBlock<G3>& block : resting_[part].blocks)
       ASHLAR_CHECK(place(block.block_id()).part == part && !registered.contains(block.block_id().value()),
-                   "block %u rests with file %zu, and belongs elsewhere or is registered",
+                   "block %u rests with file %zu, but belongs to another file or is registered",
                    block.block_id().value(), part);
     set_aside += resting_[part].blocks.size();
   }
   for (const Stale& stale : stale_)
     ASHLAR_CHECK(files_[place(stale.block.block_id()).part] != nullptr &&
                      !registered.contains(stale.block.block_id().value()),
-                 "block %u has a stale header, and its file is absent or it is registered",
+                 "block %u has a stale header, but its file is absent or it is registered",
                  stale.block.block_id().value());
   ASHLAR_CHECK(registered.size() + set_aside <= manager_.total_blocks(),
                "%zu blocks are registered and %zu set aside; there are %zu", registered.size(), set_aside,

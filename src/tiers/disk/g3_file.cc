@@ -41,7 +41,7 @@ constexpr std::uint64_t kG3HeaderBytes = G3File::kHeaderBytes;
 constexpr std::uint32_t kHeaderMagic = 0x6b6c6247;  // "Gblk"
 constexpr std::size_t kG3ReadAtATime = std::size_t{1} << 20;
 static_assert(512 % kG3HeaderBytes == 0, "no header crosses a sector: it is written whole or not at all");
-static_assert(kG3ReadAtATime % kG3HeaderBytes == 0, "headers are read in whole numbers");
+static_assert(kG3ReadAtATime % kG3HeaderBytes == 0, "reads cover whole headers");
 
 std::uint64_t up_to_page(std::uint64_t bytes) {
   return (bytes + kG3Page - 1) / kG3Page * kG3Page;
@@ -114,8 +114,7 @@ std::vector<std::byte> superblock(const G3Options& options, const BlockSet& set)
 Result<void> check_owner(const G3Options& options, std::span<const std::byte> found) {
   const char* const path = options.path.c_str();
   if (found.size() < kG3Page || std::memcmp(found.data(), kG3Magic.data(), kG3Magic.size()) != 0)
-    return make_error(ErrorCode::kAlreadyExists, "%s is there and is no file of blocks; it was left alone",
-                      path);
+    return make_error(ErrorCode::kAlreadyExists, "%s exists and is not a G3 file; it was left alone", path);
   ByteReader end(found.subspan(kG3Page - sizeof(std::uint64_t)));
   if (end.get<std::uint64_t>() != checksum_of(found.first(kG3Page - sizeof(std::uint64_t))))
     return make_error(ErrorCode::kCorruption, "the superblock of %s is damaged; the file was left alone",
@@ -215,7 +214,7 @@ Result<void> sync_folder_of(const std::string& path) {
 }
 
 Error being_made(const std::string& path) {
-  return make_error(ErrorCode::kNotReady, "%s is being made by somebody else", path.c_str());
+  return make_error(ErrorCode::kNotReady, "%s is being created concurrently", path.c_str());
 }
 
 // Removes the temporary file of a process that died while creating it. A live creator holds its lock.
@@ -258,7 +257,7 @@ Result<void> make_file(const G3Options& options, const G3Places& places) {
   // Never replaces a file created meanwhile.
   if (link(made_at.c_str(), options.path.c_str()) != 0)
     return undo(make_error(errno == EEXIST ? ErrorCode::kAlreadyExists : ErrorCode::kIo,
-                           "%s cannot be made: %s", options.path.c_str(),
+                           "%s cannot be created: %s", options.path.c_str(),
                            std::generic_category().message(errno).c_str()));
   unlink(made_at.c_str());
   return {};
@@ -297,7 +296,7 @@ Result<std::unique_ptr<G3File>> G3File::open(G3Options options) {
   if ((*storage)->size() < places.end)
     return make_error(
         ErrorCode::kInvalidArgument,
-        "%s has %llu bytes and its blocks would need %llu: it was cut off, or has another layout",
+        "%s has %llu bytes and its blocks would need %llu: it was truncated, or has another layout",
         options.path.c_str(), wide((*storage)->size()), wide(places.end));
   ASHLAR_TRY(std::shared_ptr<const BlockSet> set, block_set(options, places, *storage));
   if (found != superblock(options, *set))

@@ -31,7 +31,8 @@ Result<void> OffloadWorkerOptions::validate() const {
     return make_error(ErrorCode::kInvalidArgument,
                       "full_batch is %zu; it is at least 1 and at most batch_blocks (%zu) and on_deck (%zu)",
                       full_batch, batch_blocks, queue.on_deck);
-  if (batch_bytes == 0) return make_error(ErrorCode::kInvalidArgument, "batch_bytes is 0; nothing would go");
+  if (batch_bytes == 0)
+    return make_error(ErrorCode::kInvalidArgument, "batch_bytes is 0; no block would be offloaded");
   if (max_wait < Clock::Duration::zero())
     return make_error(ErrorCode::kInvalidArgument, "max_wait is negative");
   if (!policy)

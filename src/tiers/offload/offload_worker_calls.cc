@@ -233,7 +233,7 @@ void OffloadWorker::drop_unwanted(const SequenceHash& hash) {
 void OffloadWorker::arrived_somewhere(const SequenceHash& hash) {
   const MutexLock lock(mu_);
   const auto found = between_.find(hash);
-  ASHLAR_CHECK(found != between_.end(), "block %s arrives in the queue and was not on its way",
+  ASHLAR_CHECK(found != between_.end(), "block %s arrives in the queue but was not in transition",
                hash.to_string().c_str());
   between_.erase(found);
   if (!oldest_) oldest_ = clock_.now();
@@ -339,7 +339,7 @@ void OffloadWorker::withdraw(std::span<const SequenceHash> hashes, Started start
   const MutexLock lock(mu_);
   for (const SequenceHash& hash : hashes) {
     const auto found = withdrawn_.find(hash);
-    ASHLAR_CHECK(found != withdrawn_.end(), "block %s was withdrawn, and another call ended that",
+    ASHLAR_CHECK(found != withdrawn_.end(), "block %s was withdrawn, but another call ended its withdrawal",
                  hash.to_string().c_str());
     withdrawn_.erase(found);
   }

@@ -83,7 +83,7 @@ class OnboardCall {
   void finish(OnboardTable table) {
     {
       const MutexLock lock(mu_);
-      ASHLAR_CHECK(!done_, "a request for blocks is finished twice");
+      ASHLAR_CHECK(!done_, "an onboard request is finished twice");
       ASHLAR_DCHECK(to_g2 || static_cast<std::size_t>(std::ranges::count(
                                  blocks_, OnboardState::kHit, &BlockOutcome::state)) == table.size(),
                     "%zu blocks are handed over, and others are hits", table.size());
@@ -117,21 +117,21 @@ class OnboardCall {
     const MutexLock lock(mu_);
     while (!done_) {
       if (when && clock_.now() >= *when)
-        return make_error(ErrorCode::kTimeout, "the blocks are still on their way");
+        return make_error(ErrorCode::kTimeout, "the blocks are still in flight");
       if (when) {
         clock_.wait_until(changed_, mu_, *when);
       } else {
         changed_.wait(mu_);
       }
     }
-    if (stopped()) return make_error(ErrorCode::kCancelled, "the request for blocks was cancelled");
+    if (stopped()) return make_error(ErrorCode::kCancelled, "the onboard request was cancelled");
     return std::exchange(table_, OnboardTable());
   }
   Result<std::vector<block::BlockId>> wait_layer(std::uint32_t layer) {
     const MutexLock lock(mu_);
     const std::size_t promised = ids_.size();
     while (!done_ && layers_ <= layer) changed_.wait(mu_);
-    if (stopped()) return make_error(ErrorCode::kCancelled, "the request for blocks was cancelled");
+    if (stopped()) return make_error(ErrorCode::kCancelled, "the onboard request was cancelled");
     const std::size_t most = std::max(promised, told_);
     if (done_ && most > ids_.size() && error_) return *error_;
     if (done_ && most > ids_.size())

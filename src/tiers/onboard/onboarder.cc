@@ -56,7 +56,7 @@ Result<void> Onboarder::start(std::shared_ptr<OnboardCall> call) {
 
 void Onboarder::check_invariants() {
   const MutexLock lock(queue_mu_);
-  ASHLAR_CHECK(threads_.size() <= options_.threads, "%zu threads bring blocks up; %u are allowed",
+  ASHLAR_CHECK(threads_.size() <= options_.threads, "%zu threads onboard blocks; %u are allowed",
                threads_.size(), options_.threads);
   ASHLAR_CHECK(stopping_ || running_.size() <= threads_.size(), "%zu calls run on %zu threads",
                running_.size(), threads_.size());
@@ -232,7 +232,7 @@ OnboardTable Onboarder::run_up(OnboardCall& call, std::size_t wanted) {
   }
   abandon(std::move(next));
   ASHLAR_CHECK(table.size() == wanted || why != Miss::kNone,
-               "%zu of %zu blocks came up, and nothing says why", table.size(), wanted);
+               "%zu of %zu blocks were onboarded, and no reason is given", table.size(), wanted);
   if (table.size() < wanted) call.miss(table.size(), why);
   if (options_.arrived && !table.empty()) options_.arrived();
   return table;

@@ -102,7 +102,7 @@ BlockMover::Running::Running(BlockMover& mover, BytePool& from, BytePool& to, co
 
 BlockMover::Running::~Running() {
   finish();
-  ASHLAR_DCHECK(transfers_.empty(), "a move ends while %zu of its copies may run", transfers_.size());
+  ASHLAR_DCHECK(transfers_.empty(), "a move ends while %zu of its copies may still run", transfers_.size());
 }
 
 const MoveReport& BlockMover::Running::finish() {
@@ -332,7 +332,7 @@ Result<void> BlockMover::read_back(BytePool& to, Batch& batch) const {
           transfer::verify_block(**scratch, static_cast<std::uint32_t>(i), {record.hash, options_.keys},
                                  *record.checksum, to.storage_tier());
       if (same) continue;
-      ASHLAR_LOG(LogLevel::kError, "tiers", "what was written to %s reads back differently: %s",
+      ASHLAR_LOG(LogLevel::kError, "tiers", "a block written to %s reads back differently: %s",
                  std::string(to.name()).c_str(), same.error().to_string().c_str());
       if (all) all = same;
       record = {};

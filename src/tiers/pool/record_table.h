@@ -80,7 +80,7 @@ class RecordTable {
   }
   // The hash the block was last registered with.
   const tokens::SequenceHash& last(block::BlockId id) const noexcept { return records_[id.value()].hash; }
-  // Counts blocks handed out empty, and the ages of the `evicted` ones.
+  // Resets blocks handed out empty, and counts the `evicted` ones with their ages.
   template <class Blocks>
   void handed_out(const Blocks& blocks, std::span<const tokens::SequenceHash> evicted) {
     evicted_.add(evicted.size());

@@ -68,7 +68,7 @@ int write_whole(int file, std::span<const std::byte> bytes, const CallLimits& li
 
 // File systems limit names to 255 bytes.
 constexpr std::size_t kPlainName = 200;
-static_assert(kPlainName + 34 <= NAME_MAX, "a key that was cut leaves room for the hash that tells it apart");
+static_assert(kPlainName + 34 <= NAME_MAX, "a truncated key leaves room for its hash");
 
 // '/' cannot be in a file name, '~' cannot be in a key. Long keys are truncated and told apart by their hash.
 std::string file_name(std::string_view key) {
@@ -129,7 +129,7 @@ Result<std::unique_ptr<Volume>> DirectoryVolume::attach(const VolumeDescriptor& 
   if (stat(descriptor.location.c_str(), &about) != 0)
     return file_error(descriptor.location, "the folder of a volume", errno);
   if (!S_ISDIR(about.st_mode))
-    return make_error(ErrorCode::kInvalidArgument, "%s is no folder", descriptor.location.c_str());
+    return make_error(ErrorCode::kInvalidArgument, "%s is not a folder", descriptor.location.c_str());
   if (access(descriptor.location.c_str(), R_OK | W_OK | X_OK) != 0)
     return make_error(ErrorCode::kIo, "%s cannot be written to: %s", descriptor.location.c_str(),
                       std::generic_category().message(errno).c_str());
@@ -141,7 +141,7 @@ Result<void> DirectoryVolume::check_there() const {
   struct stat about{};
   if (stat(folder_.c_str(), &about) == 0 && Identity{about.st_dev, about.st_ino} == identity_) return {};
   return make_error(ErrorCode::kIo,
-                    "%s: the folder is away, or another one is in its place; bring it back, or attach the "
+                    "%s: the folder is missing, or another one is in its place; bring it back, or attach the "
                     "volume again",
                     folder_.c_str());
 }
@@ -236,7 +236,7 @@ Result<void> DirectoryVolume::get_one(const ObjectRead& object, const CallLimits
   struct stat about{};
   if (fstat(file.get(), &about) != 0) return file_error(path, "read", errno);
   if (!S_ISREG(about.st_mode))
-    return make_error(ErrorCode::kCorruption, "%s is no regular file", path.c_str());
+    return make_error(ErrorCode::kCorruption, "%s is not a regular file", path.c_str());
   storage::PartsCursor<std::byte> left(object.parts);
   if (static_cast<std::uint64_t>(about.st_size) != left.left())
     return make_error(ErrorCode::kCorruption, "%s has %lld bytes, %llu are expected", path.c_str(),

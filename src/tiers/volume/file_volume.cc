@@ -54,11 +54,11 @@ Result<void> check_empty(const DiskStorage& storage, std::uint64_t table_end) {
     ASHLAR_RETURN_IF_ERROR(read_bytes(storage, at, buffer));
     const auto found = std::ranges::find_if(buffer, [](std::byte byte) { return byte != std::byte{0}; });
     if (found == buffer.end()) continue;
-    return make_error(ErrorCode::kAlreadyExists,
-                      "%s is not empty: byte %llu is not zero; it was left alone. If nobody needs what is in "
-                      "it, clear its first %llu bytes and provision it then",
-                      storage.path().c_str(), wide(at + static_cast<std::uint64_t>(found - buffer.begin())),
-                      wide(end));
+    return make_error(
+        ErrorCode::kAlreadyExists,
+        "%s is not empty: byte %llu is not zero; it was left alone. If its content is not needed, "
+        "clear its first %llu bytes and provision it again",
+        storage.path().c_str(), wide(at + static_cast<std::uint64_t>(found - buffer.begin())), wide(end));
   }
   return {};
 }
@@ -85,7 +85,7 @@ Result<FileVolumeShape> FileVolume::provision(const std::string& path, const Pro
   Result<std::shared_ptr<DiskStorage>> storage = open_storage(path, options.faults);
   if (!storage && storage.error().code() == ErrorCode::kNotFound)
     return make_error(ErrorCode::kNotFound,
-                      "%s is not there; make the file with the size it shall have, and provision it then",
+                      "%s does not exist; create the file at its final size, then provision it",
                       path.c_str());
   if (!storage) return storage.error();
   const std::uint64_t most = file_volume::slots_in((*storage)->size(), shape.slot_bytes);
@@ -124,7 +124,7 @@ Result<std::unique_ptr<FileVolume>> FileVolume::open(FileVolumeOptions options) 
   const file_volume::FileVolumePlaces places = *file_volume::places_of(shape);
   if (storage->size() < places.end)
     return make_error(ErrorCode::kCorruption,
-                      "%s has %llu bytes and its %llu slots need %llu: it was cut off; it was left alone",
+                      "%s has %llu bytes and its %llu slots need %llu: it was truncated; it was left alone",
                       options.path.c_str(), wide(storage->size()), wide(shape.slots), wide(places.end));
   std::unique_ptr<FileVolume> volume(
       new FileVolume(std::move(options), std::move(storage), shape, places.slots));
@@ -353,7 +353,7 @@ Result<void> FileVolume::get_one(const ObjectRead& object) {
   end_read(entry.slot);
   if (!read) return read;
   if (file_volume::checksum_of(object.parts) != entry.checksum)
-    return make_error(ErrorCode::kCorruption, "%s: the bytes in slot %u do not agree with their checksum",
+    return make_error(ErrorCode::kCorruption, "%s: the bytes in slot %u do not match their checksum",
                       place().c_str(), entry.slot);
   return {};
 }

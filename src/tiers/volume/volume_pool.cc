@@ -170,7 +170,7 @@ bool VolumePool::is_stop(const Error& error, const CallLimits& limits) const {
 Error VolumePool::why_left(Attached& volume, const CallLimits& limits) const {
   const std::string name = volume.volume->describe();
   if (volume.stop.stop_requested())
-    return make_error(ErrorCode::kUnavailable, "%s was detached while it was used", name.c_str());
+    return make_error(ErrorCode::kUnavailable, "%s was detached while in use", name.c_str());
   const Result<void> wanted = limits.check(clock_);
   if (wanted) {
     volume.unanswered = 0;  // it rests for this
@@ -337,13 +337,12 @@ Result<void> VolumePool::remove_all(std::span<const SequenceHash> hashes, const 
           claims_->take(std::move(objects), ObjectClaims::Kind::kAlone, bounded(while_used.get()), clock_);
       if (claim == nullptr) {
         const Result<void> wanted = limits.check(clock_);
-        note_error(!wanted ? wanted.error()
-                   : volume->stop.stop_requested()
-                       ? why_left(*volume, limits)
-                       : make_error(ErrorCode::kUnavailable,
-                                    "%s: an object that is to be removed is still "
-                                    "being put; repeat it",
-                                    volume->volume->describe().c_str()));
+        note_error(!wanted                         ? wanted.error()
+                   : volume->stop.stop_requested() ? why_left(*volume, limits)
+                                                   : make_error(ErrorCode::kUnavailable,
+                                                                "%s: an object to remove is still "
+                                                                "being put; repeat it",
+                                                                volume->volume->describe().c_str()));
         continue;
       }
       const std::vector<Result<void>> removed = remove_keys(volume, keys, limits, claim);

@@ -111,7 +111,7 @@ MoveReport VolumePool::put(BytePool& from, std::vector<block::Hold> holds, const
     }
     const std::optional<Number> number = choose(hash);
     if (!number) {
-      fail(make_error(ErrorCode::kUnavailable, "no volume that takes blocks is attached and can be reached"),
+      fail(make_error(ErrorCode::kUnavailable, "no writable volume is attached and reachable"),
            std::span(&i, 1), Moved::kFailed);
       continue;
     }
@@ -139,7 +139,7 @@ MoveReport VolumePool::put(BytePool& from, std::vector<block::Hold> holds, const
     if (claim == nullptr) {
       fail(volume->stop.stop_requested()
                ? why_left(*volume, limits)
-               : make_error(ErrorCode::kUnavailable, "%s: objects that are to be put are still being removed",
+               : make_error(ErrorCode::kUnavailable, "%s: the objects to put are still being removed",
                             volume->volume->describe().c_str()),
            members, Moved::kFailed);
       continue;
