@@ -72,7 +72,7 @@ class TransferState {
   TransferStats stats_ ASHLAR_GUARDED_BY(mu_);
   std::optional<Error> error_ ASHLAR_GUARDED_BY(mu_);
   std::optional<Transfer> part_ ASHLAR_GUARDED_BY(mu_);
-  bool left_ ASHLAR_GUARDED_BY(mu_) = false;  // the executor may be gone
+  bool left_ ASHLAR_GUARDED_BY(mu_) = false;  // the executor may be destroyed
   std::optional<TransferResult> result_ ASHLAR_GUARDED_BY(mu_);
   std::vector<std::function<void(const TransferResult&)>> callbacks_ ASHLAR_GUARDED_BY(mu_);
   std::pair<block::Fence, block::FenceSignal> fence_;

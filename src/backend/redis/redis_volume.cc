@@ -107,7 +107,7 @@ Result<void> RedisVolume::run(std::span<Command> commands, const Limits& limits)
       done = connection.error();
     }
     if (left.empty()) break;
-    if (done.error().code() != ErrorCode::kUnavailable) return done;  // refused for good: no retry
+    if (done.error().code() != ErrorCode::kUnavailable) return done;  // not transient: no retry
     if (left.size() < before) {
       failures = 0;
     } else if (connection && !fresh) {

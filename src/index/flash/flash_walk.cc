@@ -155,7 +155,7 @@ FlashWalk::Step FlashWalk::step(const EraDomain::Guard& guard) {
   return Step::kDone;
 }
 
-// Keeps the runners that survive; masks_for(slot) returns the masks of a slot, or null.
+// Keeps the runners that survive; masks_for(slot) returns the masks of a slot, if any.
 template <class MasksFor>
 void FlashWalk::advance_few(std::uint32_t count, MasksFor&& masks_for) {
   std::size_t kept = 0;

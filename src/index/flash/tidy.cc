@@ -82,7 +82,7 @@ bool FlashTree::has_dead(const Node& node) const noexcept {
   const OwnerSet* const set = node.set();
   if (set == nullptr)
     return node.first_mask.load(std::memory_order_relaxed) != 0 && slots_.dead(node.first_slot);
-  if (set->words == 0) return true;  // few entries: they say it themselves
+  if (set->words == 0) return true;  // few entries: no `full` and `listed` bits
   count_holders(set->words);
   for (std::uint32_t w = 0; w < set->words; ++w)
     if ((set->listed()[w].load(std::memory_order_relaxed) & slots_.dead_bits(w)) != 0) return true;

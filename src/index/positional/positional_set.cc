@@ -344,7 +344,7 @@ void WorkerSet::intersect_device(const std::uint64_t* among, std::uint64_t* out,
   }
   std::fill_n(out, words, 0);
   const auto take = [&](std::uint32_t slot, unsigned tiers) {
-    const std::size_t word = slot / 64 - first;  // wraps where it lies before
+    const std::size_t word = slot / 64 - first;  // wraps around when below `first`
     if (word < words && (tiers & kDeviceMask) != 0)
       out[word] |= among[word] & std::uint64_t{1} << (slot % 64);
   };
@@ -365,7 +365,7 @@ void WorkerSet::copy_planes(std::uint64_t* out, std::size_t first, std::size_t w
     return;
   }
   const auto put = [&](std::uint32_t slot, unsigned tiers) {
-    const std::size_t word = slot / 64 - first;  // wraps where it lies before
+    const std::size_t word = slot / 64 - first;  // wraps around when below `first`
     if (word >= words) return;
     for (; tiers != 0; tiers &= tiers - 1)
       out[static_cast<std::size_t>(std::countr_zero(tiers)) * words + word] |= std::uint64_t{1}

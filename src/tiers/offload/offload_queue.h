@@ -73,7 +73,7 @@ class OffloadQueue {
   std::vector<Item> take(std::size_t n);
   // Ends the flight of a hash, which may be offered again. True when it had been offered permanently.
   bool finished(const tokens::SequenceHash& hash);
-  // Takes out a hash that no caller wants any more, unless it is in flight or was offered permanently.
+  // Takes out a hash that no caller wants, unless it is in flight or was offered permanently.
   Release release(const tokens::SequenceHash& hash);
   // Takes out a hash that is not in flight. False when it is not in the queue.
   bool cancel(const tokens::SequenceHash& hash);

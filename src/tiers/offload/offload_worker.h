@@ -83,7 +83,7 @@ class OffloadWorker {
     std::uint8_t priority = 0;
     bool permanently = false;
     std::vector<std::pair<const OffloadCall*, block::Fence>> after =
-        {};  // and whose they are; null: the block's
+        {};  // with the call each belongs to; null: the block's own
 
     bool passed() const;
   };
@@ -163,7 +163,7 @@ class OffloadWorker {
       ASHLAR_GUARDED_BY(mu_);                                           // neither blocked nor in the queue
   std::vector<std::shared_ptr<Batch>> batches_ ASHLAR_GUARDED_BY(mu_);  // in flight
   std::unordered_multiset<tokens::SequenceHash> withdrawn_
-      ASHLAR_GUARDED_BY(mu_);  // those whose copies are stopped are not offered again
+      ASHLAR_GUARDED_BY(mu_);  // stopped copies of these are not re-offered
   std::set<std::pair<Clock::TimePoint, std::shared_ptr<OffloadCall>>> deadlines_ ASHLAR_GUARDED_BY(mu_);
   std::optional<Clock::TimePoint> oldest_ ASHLAR_GUARDED_BY(mu_);  // when the oldest queued block was offered
   Clock::TimePoint not_before_ ASHLAR_GUARDED_BY(mu_) = {};        // the budget is spent until then

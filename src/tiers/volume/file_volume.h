@@ -147,7 +147,7 @@ class FileVolume final : public Volume {
   mutable Mutex mu_;  // never held during I/O of objects
   std::unordered_map<std::string, Entry, KeyHash, std::equal_to<>> entries_ ASHLAR_GUARDED_BY(mu_);
   std::vector<Slot> slots_ ASHLAR_GUARDED_BY(mu_);
-  std::vector<std::uint32_t> free_ ASHLAR_GUARDED_BY(mu_);  // headers are cleared; the last goes first
+  std::vector<std::uint32_t> free_ ASHLAR_GUARDED_BY(mu_);  // headers are cleared; used from the back
 };
 
 }  // namespace ashlar::tiers

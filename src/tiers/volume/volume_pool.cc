@@ -253,7 +253,7 @@ void VolumePool::check_invariants() const {
   }
 }
 
-// ---- what is known
+// ---- known blocks
 
 VolumeObject VolumePool::object_of(const TierRecord& record) const {
   VolumeObject object = options_.shape;

@@ -257,7 +257,7 @@ MoveReport VolumePool::get(std::span<const SequenceHash> hashes, BytePool& to, c
   const Clock::TimePoint start = clock_.now();
   for (auto& [number, members] : by_volume) {
     const Use volume = use(number);
-    if (!volume) continue;  // gone
+    if (!volume) continue;  // detached
     const auto fail = [&](const Error& error, Moved how = Moved::kFailed) {
       if (!report.error) report.error = error;
       for (const std::size_t i : members) report.blocks[i] = how;
