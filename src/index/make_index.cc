@@ -19,7 +19,7 @@ ThreadPoolOptions pool_options(const IndexOptions& options) {
   return {.threads = options.threads, .queue_capacity = options.queue_capacity};
 }
 
-// Alone as a Single, in a pool as a Shared; they differ where the structure is for one thread.
+// Standalone as Single, in a pool as Shared; they differ if the structure is single-threaded.
 template <Indexer Single, Indexer Shared = Single, class... Args>
 Result<std::unique_ptr<AnyIndex>> make(const IndexOptions& options, const Args&... args) {
   if (options.threads == 0) return std::unique_ptr<AnyIndex>(new IndexOf<Single>(options.kind, args...));

@@ -33,7 +33,7 @@ Result<std::shared_ptr<transfer::Executor>> host_executor(Clock* clock) {
       });
 }
 
-// The planes of a tier with so many blocks, as this rank holds them.
+// The planes of a tier with this many blocks, as this rank holds them.
 Result<std::vector<transfer::PlaneShape>> planes_of(const KvOptions& options, std::uint32_t blocks,
                                                     const layout::AxisOrder& order,
                                                     std::uint64_t alignment = 1) {
@@ -133,13 +133,13 @@ Result<void> KvBlockManager::Assembly::open_memory() {
   memory = memory_of(options, *options.g2);
   if (!memory) return memory.error();
   if (!(*memory)->host_accessible())
-    return make_error(ErrorCode::kInvalidArgument, "g2.allocator makes memory that the host cannot read");
+    return make_error(ErrorCode::kInvalidArgument, "g2.allocator returns memory that the host cannot read");
   stack.g2 = std::make_unique<MemoryPool<G2>>(*stack.g2_manager, *std::move(memory),
                                               events::StorageTier::kHost, *stack.clock);
   return {};
 }
 
-// A device that fails is left out while others are there; a file that is not ours is not.
+// A failed device is left out while others remain; a file that is not ours is an error.
 Result<void> KvBlockManager::Assembly::open_disk() {
   const DiskShape& shape = *options.g3;
   if (const Result<void> made = open_manager(
@@ -209,8 +209,8 @@ Result<void> KvBlockManager::Assembly::open_workers() {
     if (!worker_options.uses)
       worker_options.uses = [this](const SequenceHash& hash) { return stack.registry->count(hash); };
     if (worker_options.clock == nullptr) worker_options.clock = stack.clock;
-    // Held blocks cannot be evicted: small tiers must not be held whole. A worker has a deck and two batches,
-    // G2 up to three workers.
+    // Held blocks cannot be evicted: small tiers must not be held entirely. A worker holds a deck and two
+    // batches, G2 feeds up to three workers.
     const auto share = [](const TierPool& pool) { return std::max<std::size_t>(1, pool.capacity() / 16); };
     worker_options.queue.on_deck = std::min(worker_options.queue.on_deck, share(from));
     worker_options.batch_blocks = std::min({worker_options.batch_blocks, share(from), share(to)});
@@ -271,7 +271,7 @@ void KvBlockManager::Assembly::look_ahead(block::BlockManager<Tier>& manager, Ti
   if (worker == nullptr || route.trigger != Trigger::kNearEviction || closing) return;
   const std::size_t empty = manager.status().reset;
   if (empty >= route.look_ahead) return;
-  // The ends of sequences are evicted first; their beginnings are stored first.
+  // Ends of sequences are evicted first; their beginnings are stored first.
   std::vector<SequenceHash> victims = manager.eviction_candidates(route.look_ahead - empty);
   std::ranges::sort(victims, {}, [](const SequenceHash& hash) { return std::pair(hash.position(), hash); });
   std::map<std::uint8_t, std::vector<SequenceHash>> near;  // by priority

@@ -1,5 +1,5 @@
-// What a KvBlockManager consists of. Members are destroyed from the last to the first: those who move blocks
-// before the blocks.
+// The parts of a KvBlockManager. Members are destroyed last to first: those that move blocks before the
+// blocks.
 #pragma once
 
 #include <atomic>
@@ -19,7 +19,7 @@ struct KvBlockManager::Assembly {
   // Builds all of it. Errors: see create().
   Result<void> open();
 
-  // Offers the next victims of a tier to a worker, where that is its trigger.
+  // Offers the next eviction victims of a tier to a worker, if its trigger asks for it.
   template <events::Tier Tier>
   void look_ahead(block::BlockManager<Tier>& manager, TierPool& pool, const OffloadRoute& route,
                   OffloadWorker* worker, TierPool* below);
@@ -29,7 +29,7 @@ struct KvBlockManager::Assembly {
                                    const MoveOptions& move) const;
   void arrived_in_g2(const tokens::SequenceHash& hash, std::uint8_t priority);
 
-  // Calls fn(manager) for the manager of each tier that there is.
+  // Calls fn(manager) for the manager of each present tier.
   template <class F>
   void each_manager(F&& fn) {
     const auto with = [&](auto& manager) {
@@ -47,8 +47,8 @@ struct KvBlockManager::Assembly {
   TierStack stack;
   Mutex listener_mu;  // taken before the locks of the EventManager and of the stores
   events::EventManager* listener ASHLAR_GUARDED_BY(listener_mu) = nullptr;
-  std::atomic<bool> closing{false};  // nothing new goes down
-  std::atomic<bool> closed{false};   // nothing at all does
+  std::atomic<bool> closing{false};  // no new block is offloaded
+  std::atomic<bool> closed{false};   // no block is offloaded
   std::unique_ptr<OffloadWorker> to_g4;
   std::unique_ptr<OffloadWorker> to_g3;
   std::unique_ptr<OffloadWorker> to_g2;

@@ -35,7 +35,7 @@ KvBlockManager::~KvBlockManager() {
   assembly_->onboarder->drop_arrived();
   assembly_->onboarder.reset();
   if (assembly_->stack.g4 != nullptr) assembly_->stack.g4->stop();
-  assembly_->to_g2.reset();  // before those that it feeds
+  assembly_->to_g2.reset();  // before the workers it feeds
 }
 
 block::BlockManager<G1>& KvBlockManager::g1() noexcept {
@@ -76,7 +76,7 @@ KvBlockManager::Registered KvBlockManager::register_blocks(block::BlockList<bloc
     return Unexpected(
         Rejected<block::BlockList<block::CompleteBlock<G1>>>{std::move(error), std::move(blocks)});
   }
-  // A name that has a block gets that one; its bytes are somebody else's where the salt is another.
+  // A hash that has a block gets that block; with another salt it holds other bytes.
   for (const block::CompleteBlock<G1>& block : blocks) {
     if (!assembly_->stack.g1->has_other_salt(block.sequence_hash(), options.salt)) continue;
     Error error = make_error(ErrorCode::kCorruption, "G1 has block %s with another salt: two hashes collide",
@@ -124,8 +124,7 @@ Result<OffloadHandle> KvBlockManager::offload_to(events::TierId tier, std::span<
                                 : tier == kTierId<G4> ? assembly_->to_g4.get()
                                                       : nullptr;
   if (worker == nullptr)
-    return make_error(ErrorCode::kUnsupported, "there is no tier %u to take blocks to",
-                      unsigned{tier.value()});
+    return make_error(ErrorCode::kUnsupported, "there is no tier %u to offload to", unsigned{tier.value()});
   if (assembly_->closing) return make_error(ErrorCode::kCancelled, "the manager was shut down");
   if (options.after.size() > 1 && options.after.size() != hashes.size())
     return make_error(ErrorCode::kInvalidArgument, "%zu preconditions for %zu blocks", options.after.size(),
@@ -145,7 +144,7 @@ bool KvBlockManager::drain(std::optional<Clock::TimePoint> until) {
   return all;
 }
 
-// What has arrived in G2 still goes on; nothing new comes in.
+// Blocks that have arrived in G2 still move on; no new ones enter.
 Result<void> KvBlockManager::shutdown(std::optional<Clock::TimePoint> until) {
   assembly_->closing = true;
   drain(until);
@@ -202,7 +201,7 @@ Result<void> KvBlockManager::register_volume(const VolumeDescriptor& descriptor,
 Result<std::size_t> KvBlockManager::unregister_volume(std::string_view name,
                                                       std::optional<Clock::TimePoint> until) {
   if (assembly_->stack.g4 == nullptr)
-    return make_error(ErrorCode::kUnsupported, "there is no G4, and no volume");
+    return make_error(ErrorCode::kUnsupported, "there is no G4, hence no volume");
   return assembly_->stack.g4->detach(name, until);
 }
 
@@ -224,9 +223,9 @@ Result<std::size_t> KvBlockManager::reset(events::TierId tier, std::optional<Clo
   return make_error(ErrorCode::kNotFound, "there is no tier %u", unsigned{tier.value()});
 }
 
-// Copies that are under way would bring the blocks back: those that have not started are taken out, the
-// others land first, from the top down: what is gone above cannot be offered again. Nobody brings them up
-// meanwhile.
+// Copies in flight would bring the blocks back: queued ones are dropped, the others finish first, from the
+// top tier down, since a block gone above cannot be offered again. The claim keeps other calls from
+// onboarding them.
 Result<void> KvBlockManager::reset_blocks(std::span<const SequenceHash> hashes,
                                           std::optional<Clock::TimePoint> until) {
   TierStack& stack = assembly_->stack;
@@ -242,10 +241,9 @@ Result<void> KvBlockManager::reset_blocks(std::span<const SequenceHash> hashes,
   };
   const Onboarder::Claim claim(*assembly_->onboarder, hashes, until);
   if (!claim)
-    return make_error(
-        ErrorCode::kTimeout,
-        "none of %zu blocks was removed: some were still being brought up when the deadline came",
-        hashes.size());
+    return make_error(ErrorCode::kTimeout,
+                      "none of %zu blocks was removed: some were still being onboarded at the deadline",
+                      hashes.size());
   withdraw({assembly_->to_g2.get(), assembly_->to_g3.get(), assembly_->to_g4.get()});
   for (const SequenceHash& hash : hashes) note(stack.g1->remove(hash));
   withdraw({assembly_->to_g2.get()});
@@ -293,11 +291,11 @@ Result<std::vector<MetricRegistration>> KvBlockManager::add_metrics(MetricRegist
   const auto add = [&](const auto& manager, const TierPool& pool) -> Result<void> {
     ASHLAR_RETURN_IF_ERROR(stack.metrics.add_tier(metrics, labels, pool, out));
     if (const Result<void> added =
-            gauge(pool, "ashlar_tier_capacity_blocks", "Blocks that the tier has room for.",
+            gauge(pool, "ashlar_tier_capacity_blocks", "Capacity of the tier in blocks.",
                   [&manager] { return static_cast<double>(manager.total_blocks()); });
         !added)
       return added;
-    return gauge(pool, "ashlar_tier_blocks", "Blocks that the tier holds.", [&manager] {
+    return gauge(pool, "ashlar_tier_blocks", "Blocks in the tier.", [&manager] {
       const block::PoolStatus pool_status = manager.status();
       return static_cast<double>(pool_status.total - pool_status.reset - pool_status.owned);
     });

@@ -34,9 +34,8 @@ Result<void> KvMetrics::add_tier(MetricRegistry& registry, const Labels& labels,
     const char* help;
     const Counter& counter;
   } counters[] = {
-      {"ashlar_tier_hits_total", "Requested blocks for which this was the fastest tier that had them.",
-       tier.hits},
-      {"ashlar_tier_onboarded_total", "Blocks brought up from this tier.", tier.onboarded},
+      {"ashlar_tier_hits_total", "Requested blocks for which this tier was the fastest source.", tier.hits},
+      {"ashlar_tier_onboarded_total", "Blocks onboarded from this tier.", tier.onboarded},
       {"ashlar_tier_damaged_total", "Blocks of this tier whose bytes did not match their checksum.",
        tier.damaged},
       {"ashlar_tier_read_failures_total", "Blocks of this tier that could not be read.", tier.failed},
@@ -63,7 +62,7 @@ Result<void> KvMetrics::add_misses(MetricRegistry& registry, const Labels& label
       with_reason.emplace_back("reason", std::string(to_string(static_cast<Miss>(i))));
       ASHLAR_RETURN_IF_ERROR(
           add_metric(registry, "ashlar_tier_misses_total",
-                     "Requested blocks that were not brought up, by the tier that had them and the reason.",
+                     "Requested blocks that were not onboarded, by the tier that had them and the reason.",
                      with_reason, misses[i], out));
     }
     return {};

@@ -1,4 +1,4 @@
-// KvMetrics: what a KvBlockManager counts, and its names on the page of a MetricRegistry.
+// KvMetrics: the counters of a KvBlockManager, and their names in a MetricRegistry.
 //
 // Thread safety: thread-safe.
 #pragma once
@@ -20,28 +20,27 @@ namespace ashlar::tiers {
 class KvMetrics {
  public:
   struct Tier {
-    Counter hits;       // blocks that were asked for and that this tier was the fastest to have
-    Counter onboarded;  // of these, brought up from here
-    Counter damaged;    // bytes that did not agree with their checksum
+    Counter hits;       // requested blocks for which this tier was the fastest source
+    Counter onboarded;  // of these, onboarded from here
+    Counter damaged;    // bytes that did not match their checksum
     Counter failed;     // could not be read
   };
 
   Tier& of(events::TierId tier) noexcept { return tiers_[tier.value()]; }
   const Tier& of(events::TierId tier) const noexcept { return tiers_[tier.value()]; }
-  // Blocks that were asked for and not brought up, by the tier that had them when they were looked for;
-  // nothing: none.
+  // Requested blocks that were not onboarded, by the tier that had them at lookup; empty: none.
   Counter& missed(std::optional<events::TierId> tier, Miss why) noexcept {
     return misses_[tier ? tier->value() : events::kMaxTiers][static_cast<std::size_t>(why)];
   }
-  // In all tiers.
+  // Over all tiers.
   std::uint64_t missed(Miss why) const noexcept;
 
   using Labels = std::vector<std::pair<std::string, std::string>>;
-  // Everything about one tier, and about misses. The pool outlives the registrations. Errors: those of the
-  // registry.
+  // Registers all metrics of one tier, and its misses. The pool outlives the registrations. Errors: those of
+  // the registry.
   Result<void> add_tier(MetricRegistry& registry, const Labels& labels, const TierPool& pool,
                         std::vector<MetricRegistration>& out) const;
-  // Of the tiers, and of no tier.
+  // Misses of the tiers, and of no tier.
   Result<void> add_misses(MetricRegistry& registry, const Labels& labels, std::span<TierPool* const> pools,
                           std::vector<MetricRegistration>& out) const;
 

@@ -7,17 +7,17 @@ namespace ashlar::tiers {
 Result<void> KvOptions::validate() const {
   const auto bad = [](const char* what) { return make_error(ErrorCode::kInvalidArgument, "%s", what); };
   if (g1.block_count == 0) return bad("g1.block_count is 0; blocks are computed in G1");
-  if (g2 && g2->block_count == 0) return bad("g2.block_count is 0; leave g2 out where there is none");
+  if (g2 && g2->block_count == 0) return bad("g2.block_count is 0; leave g2 out to have none");
   if (g3 && (g3->block_count == 0 || g3->paths.empty()))
-    return bad("g3 needs blocks and a path; leave it out where there is none");
+    return bad("g3 needs blocks and a path; leave it out to have none");
   if (g3 && g3->block_count < g3->paths.size()) return bad("g3 has more files than blocks");
   if (g3 && std::set<std::string>(g3->paths.begin(), g3->paths.end()).size() != g3->paths.size())
     return bad("g3.paths names a file twice");
   if (g3 && !g3->faults.empty() && g3->faults.size() != g3->paths.size())
     return bad("g3.faults is empty or has one for each file");
   if (g4 && g4->block_count == 0)
-    return bad("g4.block_count is 0; it says how many blocks of volumes are remembered");
-  if ((g3 || g4) && !g2) return bad("g3 and g4 need g2: blocks are checked in host memory on their way up");
+    return bad("g4.block_count is 0; it is the number of volume blocks to track");
+  if ((g3 || g4) && !g2) return bad("g3 and g4 need g2: onboarded blocks are checked in host memory");
   if ((g3 || g4) && keys == tokens::NamespaceFingerprint())
     return bad("keys is not set; g3 and g4 need it to tell the blocks of other models from these");
   if (model.block_size != block_size)
@@ -34,7 +34,7 @@ Result<void> KvOptions::validate() const {
   for (const OffloadRoute* route : {&to_g2, &to_g3, &to_g4}) {
     ASHLAR_RETURN_IF_ERROR(route->worker.validate());
     if (route->trigger == Trigger::kNearEviction && route->look_ahead == 0)
-      return bad("look_ahead is 0: nothing would ever be near eviction");
+      return bad("look_ahead is 0: no block would ever be near eviction");
   }
   return {};
 }

@@ -33,7 +33,7 @@ struct TierStack {
   CostModel costs;
   KvMetrics metrics;
 
-  // Those that are there, from G1 on.
+  // The present tiers, from G1 down.
   std::vector<TierPool*> pools() const {
     std::vector<TierPool*> out = {g1.get()};
     if (g2 != nullptr) out.push_back(g2.get());

@@ -1,10 +1,10 @@
-// Admission: bounds what an executor has in flight, and queues callers that wait for room.
+// Admission: bounds the bytes an executor has in flight, and queues callers that wait for room.
 //
-// First come, first served: a large transfer waits at the head of the line until it fits, so small ones
+// First come, first served: a large transfer waits at the head of the queue until it fits, so small ones
 // cannot starve it.
 //
 // Thread safety: thread-safe. Runs no callback under its lock.
-// Invariant:     what is in flight stays within the limits, except that one larger transfer runs alone.
+// Invariant:     the bytes in flight stay within the limits, except that one larger transfer runs alone.
 #pragma once
 
 #include <atomic>
@@ -25,8 +25,8 @@ class Admission {
  public:
   Admission(const QueueLimits& limits, Clock& clock) : limits_(limits), clock_(clock) {}
 
-  // While it lives, callbacks of transfers of this executor run on this thread: enter() does not wait there,
-  // because the end that it would wait for may have to come from this thread.
+  // While it lives, callbacks of this executor's transfers run on this thread: enter() does not wait here,
+  // because the completion it would wait for may have to come from this thread.
   class CallbackScope {
    public:
     explicit CallbackScope(const Admission* admission) noexcept;
@@ -38,15 +38,16 @@ class Admission {
     const Admission* before_;
   };
 
-  // Errors: kCapacity: no room and `wait` is false; kTimeout: none until the deadline; kCancelled: closed.
+  // Errors: kCapacity: no room and `wait` is false; kTimeout: no room before the deadline; kCancelled:
+  // closed.
   Result<void> enter(std::uint64_t bytes, bool wait, std::optional<Clock::TimePoint> deadline);
   void leave(std::uint64_t bytes, TransferOutcome outcome);
 
-  // Somebody asked for the end of a transfer that is in flight; executors look through their queues then.
+  // Records a cancel of a transfer in flight; executors then scan their queues.
   void note_cancel() noexcept { cancels_.fetch_add(1, std::memory_order_relaxed); }  // relaxed: seen soon
   std::uint64_t cancels() const noexcept { return cancels_.load(std::memory_order_relaxed); }
 
-  // Nobody enters from now on; those who wait are sent away.
+  // Admits no more callers; waiting ones get kCancelled.
   void close();
   // Waits until nothing is in flight.
   void wait_empty();
@@ -62,7 +63,7 @@ class Admission {
   mutable Mutex mu_;
   CondVar changed_;
   ExecutorCounters counters_ ASHLAR_GUARDED_BY(mu_);
-  std::deque<std::uint64_t> line_ ASHLAR_GUARDED_BY(mu_);  // tickets of those who wait
+  std::deque<std::uint64_t> line_ ASHLAR_GUARDED_BY(mu_);  // tickets of waiting callers
   std::uint64_t next_ticket_ ASHLAR_GUARDED_BY(mu_) = 0;
   bool closed_ ASHLAR_GUARDED_BY(mu_) = false;
 };

@@ -1,4 +1,4 @@
-// Short runs are collected in a buffer first: the hash likes long ones.
+// Short runs are gathered in a buffer first: the hash is faster on long ones.
 #include "ashlar/transfer/block_checksum.h"
 
 #include <array>

@@ -26,7 +26,7 @@ Result<void> check_region(const Layout& layout, const RegionMemory& region, std:
   const std::uint64_t start = reinterpret_cast<std::uintptr_t>(region.storage->address()) + region.offset;
   if (start % layout.config().alignment != 0)
     return make_error(ErrorCode::kInvalidArgument,
-                      "region %zu of plane %zu starts at %llx, which is no multiple of its alignment %llu",
+                      "region %zu of plane %zu starts at %llx, which is not a multiple of its alignment %llu",
                       at, plane, wide(start), wide(layout.config().alignment));
   return {};
 }
@@ -73,7 +73,7 @@ Result<void> check_plane(const Plane& plane, std::size_t at, const Plane& first)
 
 Result<std::shared_ptr<const BlockSet>> BlockSet::create(std::vector<Plane> planes) {
   if (planes.empty()) return make_error(ErrorCode::kInvalidArgument, "a block set has at least one plane");
-  // A plane with one head belongs to all heads of the first plane; what its head is called means nothing.
+  // A plane with one head belongs to all heads of the first plane; its head number has no meaning.
   for (std::size_t i = 1; i < planes.size(); ++i)
     if (planes[i].layout.config().num_heads == 1 && planes[i].shard.heads.count == 1)
       planes[i].shard.heads.first = planes[0].shard.heads.first;

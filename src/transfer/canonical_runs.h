@@ -1,7 +1,6 @@
-// The bytes of a block in canonical order (block_checksum.h), as runs that lie side by side in memory.
+// The bytes of a block in canonical order (block_checksum.h), as contiguous runs of memory.
 //
-// The axes in canonical order are joined while they lie side by side, so a block that already lies in that
-// order is one run.
+// Axes in canonical order are merged while they are contiguous, so a block already in that order is one run.
 #pragma once
 
 #include <algorithm>
@@ -34,7 +33,7 @@ void walk_runs(std::byte* at, std::span<const RunStep> steps, std::uint64_t run,
 
 }  // namespace detail
 
-// Calls visit(first byte, bytes) for each run. Requires: memory of the host.
+// Calls visit(first byte, bytes) for each run. Requires: host memory.
 template <class F>
 void for_each_run(const BlockSet& set, std::size_t number, std::uint32_t block, F&& visit) {
   using layout::Axis;

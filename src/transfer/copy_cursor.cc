@@ -1,5 +1,5 @@
-// Units are numbered pair by pair, so that a block is done before the next one starts. Where blocks join it
-// is the other way round: the same piece of all pairs, so that neighbours follow each other.
+// Units are numbered pair by pair, so a block is done before the next one starts. Where blocks join, the
+// order is reversed: the same piece of all pairs, so that adjacent pieces follow each other.
 #include "ashlar/transfer/copy_plan.h"
 
 #include <algorithm>

@@ -46,7 +46,7 @@ Result<void> check_side(const char* name, const PlanSide& side) {
   return {};
 }
 
-// What both sides have of what is wanted.
+// The intersection of both sides with the requested range.
 Result<Range> select(const char* what, const Range& from, const Range& to,
                      const std::optional<Range>& wanted) {
   const Range common = intersect(from, to);
@@ -157,7 +157,7 @@ Result<CopyPlan> plan(const PlanSide& from, const PlanSide& to, const PlanSelect
   out.from_block_stride_ = from.layout.strides().block;
   out.to_block_stride_ = to.layout.strides().block;
 
-  // The axes of one pattern, and those that region boundaries make patterns of their own.
+  // The axes of one pattern; axes split by region boundaries need one pattern per part.
   const bool split_layers =
       from.layout.regions() == Regions::kPerLayer || to.layout.regions() == Regions::kPerLayer;
   const LayoutConfig& config = from.layout.config();
@@ -169,7 +169,7 @@ Result<CopyPlan> plan(const PlanSide& from, const PlanSide& to, const PlanSelect
   add_axis(Axis::kOuter, config.outer_dim);
   add_axis(Axis::kToken, config.block_size);
   add_axis(Axis::kHead, heads.count);
-  // The destination is written front to back; runs that continue each other on both sides become one.
+  // The destination is written front to back; runs contiguous on both sides are merged.
   std::ranges::sort(axes, std::greater<>(), &CopyAxis::to_stride);
   std::uint64_t bytes = config.head_bytes();
   while (!axes.empty() && axes.back().from_stride == bytes && axes.back().to_stride == bytes) {
@@ -202,7 +202,7 @@ Result<CopyPlan> plan(const PlanSide& from, const PlanSide& to, const PlanSelect
 }
 
 Result<std::vector<ShardSource>> cover(const layout::Shard& wanted, std::span<const layout::Shard> sources) {
-  // Rectangles of (layers, heads) that are still missing; each source takes its part out of them.
+  // Rectangles of (layers, heads) still missing; each source removes its part.
   std::vector<layout::Shard> missing = {wanted};
   std::vector<ShardSource> out;
   for (std::size_t s = 0; s < sources.size() && !missing.empty(); ++s) {

@@ -14,10 +14,10 @@
 namespace ashlar::transfer {
 namespace {
 
-// A buffer that direct operations accept.
+// A buffer aligned for direct I/O.
 class AlignedBuffer {
  public:
-  // Null when there is no memory.
+  // Null without memory.
   std::byte* at_least(std::uint64_t bytes) {
     if (bytes > size_) {
       memory_.reset(static_cast<std::byte*>(std::aligned_alloc(4096, (bytes + 4095) / 4096 * 4096)));

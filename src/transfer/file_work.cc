@@ -11,9 +11,9 @@
 namespace ashlar::transfer {
 namespace {
 
-// Pieces from this size on are operations of their own; a buffer in between would only cost a copy.
+// Pieces from this size on are separate operations; staging them would only cost a copy.
 constexpr std::uint64_t kLargePiece = std::uint64_t{128} << 10;
-// Largest run that is put together in a buffer.
+// Largest run assembled in a buffer.
 constexpr std::uint64_t kMaxStage = std::uint64_t{4} << 20;
 static_assert(kLargePiece <= kMaxStage, "a piece that is staged fits into a staging buffer");
 static_assert(kMaxStage % 4096 == 0, "a full staging buffer can be written past the page cache");

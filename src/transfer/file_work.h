@@ -1,8 +1,8 @@
 // FileWork: a transfer between memory and files as a numbered list of file operations.
 //
-// Operations are made on demand from their number. Where pieces are small and lie side by side in the file
-// but not in memory, they are one operation with a buffer in between: collect() fills the buffer before a
-// write, spread() empties it after a read.
+// Operations are made on demand from their number. Small pieces that are contiguous in the file but not in
+// memory form one operation with a staging buffer: collect() fills the buffer before a write, spread()
+// empties it after a read.
 //
 // Thread safety: immutable. The plan outlives the work.
 #pragma once
@@ -24,8 +24,7 @@ struct FileOperation {
   storage::IoDirection direction = storage::IoDirection::kRead;
   std::uint64_t offset = 0;  // in the file
   std::uint64_t bytes = 0;
-  std::byte* memory =
-      nullptr;  // where the bytes are, or where the first of them is when they are not together
+  std::byte* memory = nullptr;  // address of the bytes, or of the first of them when scattered
   bool staged = false;
   std::size_t plane = 0;
 
@@ -38,9 +37,9 @@ class FileWork {
   FileWork(const TransferPlan& plan, std::uint64_t strip_bytes);
 
   std::uint64_t units() const noexcept { return units_; }
-  // Where a chunk of about a strip of bytes ends that begins with unit `first`, inside one plane.
+  // End of a chunk of about strip_bytes that begins with unit `first`, inside one plane.
   std::uint64_t chunk_end(std::uint64_t first) const noexcept;
-  // The largest buffer that an operation needs; 0 when none does.
+  // The largest buffer an operation needs; 0 when none does.
   std::uint64_t staging_bytes() const noexcept { return staging_bytes_; }
   storage::IoDirection direction() const noexcept { return direction_; }
 
@@ -80,10 +79,10 @@ class FileWork {
   std::uint64_t staging_bytes_ = 0;
 };
 
-// What FileWork takes.
+// Whether FileWork supports a transfer between these sets.
 bool moves_between_memory_and_file(const BlockSet& from, const BlockSet& to) noexcept;
 
-// Which descriptor an operation uses: the direct one when offset, length and address allow it.
+// The descriptor for an operation: the direct one when offset, length and address allow it.
 int choose_descriptor(const storage::FileAccess& file, std::uint64_t offset, std::uint64_t bytes,
                       const std::byte* memory) noexcept;
 

@@ -15,7 +15,7 @@ using layout::Axis;
 using layout::Layout;
 using layout::LayoutConfig;
 
-// The order of axes inside a block, as a layout has them.
+// The axis order of a layout inside a block.
 layout::AxisOrder order_inside(const Layout& layout) {
   layout::AxisOrder order = {Axis::kBlock, Axis::kLayer, Axis::kOuter, Axis::kToken, Axis::kHead};
   // Regions per layer have no stride for layers; there they are outermost.
@@ -27,8 +27,8 @@ layout::AxisOrder order_inside(const Layout& layout) {
   return order;
 }
 
-// The layout of a plane between the hops, for `blocks` blocks: the layers and heads that move, in the order
-// of the disk. Opaque content keeps the strides that it has inside a layer.
+// The layout of a plane in staging memory, for `blocks` blocks: the moving layers and heads, in disk order.
+// Opaque content keeps its strides inside a layer.
 Result<Layout> middle_layout(const Plane& source, const Layout& ordered, const PlanSelection& selection,
                              std::uint32_t blocks) {
   LayoutConfig config = source.layout.config();
@@ -47,7 +47,7 @@ Result<Layout> middle_layout(const Plane& source, const Layout& ordered, const P
   return Layout::create(config, strides);
 }
 
-// One half of the memory between the hops.
+// One half of the staging memory.
 Result<std::shared_ptr<const BlockSet>> half(const BlockSet& from, const BlockSet& to,
                                              const PlanSelection& selection,
                                              const std::shared_ptr<storage::Storage>& memory,
@@ -154,7 +154,7 @@ Result<Staging> HopRunner::route(const BlockSet& from, const BlockSet& to, const
     if (staging.in == nullptr && executor->handles(from, *staging.halves[0])) staging.in = executor.get();
     if (staging.out == nullptr && executor->handles(*staging.halves[0], to)) staging.out = executor.get();
   }
-  if (staging.in == nullptr || staging.out == nullptr) return refuse("no two executors lead there");
+  if (staging.in == nullptr || staging.out == nullptr) return refuse("no two executors connect them");
   return staging;
 }
 
@@ -192,7 +192,7 @@ void HopRunner::run() {
 
 namespace {
 
-// A hop that was cancelled or late with its transfer is no failure of its own.
+// A hop that was cancelled or late together with its transfer is not a failure.
 void fail_unless_stopped(TransferState& state, const Error& error) {
   const bool stopped = error.code() == ErrorCode::kCancelled || error.code() == ErrorCode::kTimeout;
   if (!stopped || state.may_continue()) state.fail(error);
@@ -244,7 +244,7 @@ void HopRunner::move(const Job& job) {
   std::array<std::optional<Running>, 2> running;
   for (std::size_t first = 0, turn = 0; first < pairs.size(); first += batch, turn ^= 1) {
     sweep();
-    // This half is free once the batch before the last has left it.
+    // This half is free once its previous batch has left it.
     if (!settle(state, running[turn]) || !state.may_continue()) break;
     const std::span<const BlockPair> part = pairs.subspan(first, std::min(batch, pairs.size() - first));
     std::vector<std::uint32_t> from;

@@ -1,6 +1,6 @@
-// HopRunner: transfers in two hops, one transfer after the other, on a thread of its own.
+// HopRunner: runs two-hop transfers, one after the other, on its own thread.
 //
-// Thread safety: thread-safe. Destruction cancels what has not started and waits for what runs.
+// Thread safety: thread-safe. Destruction cancels queued transfers and waits for the running one.
 #pragma once
 
 #include <array>
@@ -18,7 +18,7 @@
 
 namespace ashlar::transfer {
 
-// Where the blocks of a transfer lie between the hops: two halves, each a block set of its own.
+// Staging memory between the hops: two halves, each its own block set.
 struct Staging {
   std::array<std::shared_ptr<const BlockSet>, 2> halves;
   Executor* in = nullptr;
@@ -33,8 +33,8 @@ class HopRunner {
   HopRunner(const HopRunner&) = delete;
   HopRunner& operator=(const HopRunner&) = delete;
 
-  // For a plan between these sets; of all that they have in common without one. Errors: kUnsupported: no two
-  // hops lead there; kCapacity: the memory in between.
+  // The staging for a plan between these sets, or without one for all they have in common. Errors:
+  // kUnsupported: no two hops lead there; kCapacity: no staging memory.
   Result<Staging> route(const BlockSet& from, const BlockSet& to, const PlanSelection& selection);
   Result<Transfer> submit(TransferRequest request);
   ExecutorCounters counters() const { return admission_.counters(); }
@@ -53,7 +53,7 @@ class HopRunner {
   explicit HopRunner(const TransferEngineOptions& options);
   void run();
   void move(const Job& job);
-  // Ends jobs that wait and were cancelled or are late.
+  // Ends queued jobs that were cancelled or are late.
   void sweep();
   // Waits for a second hop to end and reports it; false when it failed.
   static bool settle(TransferState& state, std::optional<Running>& hop);
@@ -66,8 +66,8 @@ class HopRunner {
   CondVar work_;
   std::deque<Job> jobs_ ASHLAR_GUARDED_BY(mu_);
   std::shared_ptr<TransferState> current_ ASHLAR_GUARDED_BY(mu_);
-  bool closing_ ASHLAR_GUARDED_BY(mu_) = false;   // what comes in now is cancelled
-  bool stopping_ ASHLAR_GUARDED_BY(mu_) = false;  // nothing comes in any more
+  bool closing_ ASHLAR_GUARDED_BY(mu_) = false;   // new transfers are cancelled
+  bool stopping_ ASHLAR_GUARDED_BY(mu_) = false;  // no more transfers arrive
   std::thread thread_;
 };
 

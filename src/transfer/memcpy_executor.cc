@@ -1,5 +1,5 @@
-// A chunk is walked row by row: the innermost axis of the plan is a loop of copies with two strides and no
-// division, which is what counts where a piece is one head of one token.
+// A chunk is copied row by row: the innermost axis is a loop of copies with two strides and no division,
+// which matters when a piece is one head of one token.
 #include "ashlar/transfer/host_executors.h"
 
 #include <algorithm>

@@ -1,5 +1,4 @@
-// RegionExtent: bytes that a region of a block set covers, so that two that overlap are seen, whatever
-// storage they are under.
+// RegionExtent: the bytes that a region of a block set covers, used to detect overlaps across storages.
 //
 // Thread safety: immutable values.
 #pragma once
@@ -53,8 +52,8 @@ inline std::vector<RegionExtent> extents_of(const BlockSet& set) {
   return out;
 }
 
-// Whether they share no byte although their ends cross: blocks of one lie in the gaps between the blocks of
-// the other, as where values and scales of a block are neighbours.
+// Whether they share no byte although their ranges overlap: blocks of one lie in the gaps between blocks of
+// the other, e.g. values next to their scales.
 inline bool interleave(const RegionExtent& a, const RegionExtent& b) noexcept {
   if (a.stride != b.stride || a.span > a.stride || b.span > b.stride) return false;
   const std::uint64_t apart = (b.first >= a.first ? b.first - a.first : a.first - b.first) % a.stride;
@@ -70,7 +69,7 @@ inline std::optional<std::string> find_overlap(std::vector<RegionExtent> extents
     for (std::size_t j = i + 1; j < extents.size(); ++j) {
       const RegionExtent& one = extents[i];
       const RegionExtent& other = extents[j];
-      if (other.space != one.space || other.first >= one.end) break;  // those behind begin even later
+      if (other.space != one.space || other.first >= one.end) break;  // later ones begin even further on
       if (!interleave(one, other)) return other.storage->describe();
     }
   return std::nullopt;

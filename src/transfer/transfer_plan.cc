@@ -34,7 +34,7 @@ Result<void> check_shared_memory(const BlockSet& from, std::span<const std::uint
   return {};
 }
 
-// One head for all: it moves whole, and only where the destination takes all its heads from this source.
+// One head for all: it moves whole, and only if the destination takes all its heads from this source.
 Result<PlanSelection> shared_heads(const BlockSet& from, const BlockSet& to, std::size_t plane,
                                    const PlanSelection& selection) {
   const layout::Range moved =
@@ -84,7 +84,7 @@ Result<TransferPlan> plan(std::shared_ptr<const BlockSet> from, std::span<const 
     if (one_for_all(*from, i) || one_for_all(*to, i)) {
       ASHLAR_TRY(const PlanSelection shared, shared_heads(*from, *to, i, selection));
       part = shared;
-      source.shard.heads = target.shard.heads;  // which head it is called does not matter
+      source.shard.heads = target.shard.heads;  // its head number does not matter
     }
     Result<CopyPlan> copy = plan(source, target, part);
     if (!copy)

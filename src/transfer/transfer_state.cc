@@ -35,7 +35,7 @@ void TransferState::cancel() {
   std::optional<Transfer> part;
   {
     const MutexLock lock(mu_);
-    cancelled_.store(true, std::memory_order_relaxed);  // relaxed: a wish, seen soon
+    cancelled_.store(true, std::memory_order_relaxed);  // relaxed: a request, seen soon
     if (!left_) admission_.note_cancel();
     part = part_;
     ended_.notify_all();
@@ -54,14 +54,14 @@ void TransferState::set_part(std::optional<Transfer> part) {
 }
 
 bool TransferState::may_continue() {
-  // relaxed: each flag stands alone; what failed is read under the lock
+  // relaxed: each flag is independent; the error is read under the lock
   if (failed_.load(std::memory_order_relaxed) || cancelled_.load(std::memory_order_relaxed)) return false;
   return !deadline_ || clock_.now() < *deadline_;
 }
 
 void TransferState::moved(const TransferStats& part) {
   bytes_done_.fetch_add(part.bytes,
-                        std::memory_order_relaxed);  // relaxed: judged after every adder has ended
+                        std::memory_order_relaxed);  // relaxed: read after every adder has ended
   const MutexLock lock(mu_);
   stats_.bytes += part.bytes;
   ASHLAR_CHECK(stats_.bytes <= bytes_total_, "%llu bytes were moved for a plan of %llu",
@@ -138,7 +138,7 @@ TransferResult TransferState::wait(std::optional<Clock::TimePoint> when, bool he
     // relaxed: written under the lock
     if (heed_deadline && cancelled_.load(std::memory_order_relaxed))
       return make_error(
-          ErrorCode::kCancelled, "cancelled; what was started still runs: %llu of %llu bytes are moved",
+          ErrorCode::kCancelled, "cancelled; started operations still run: %llu of %llu bytes are moved",
           static_cast<unsigned long long>(stats_.bytes), static_cast<unsigned long long>(bytes_total_));
     if (when && clock_.now() >= *when)
       return make_error(ErrorCode::kTimeout, "the transfer still runs: %llu of %llu bytes are moved",

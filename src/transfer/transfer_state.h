@@ -1,9 +1,9 @@
-// TransferState: a transfer as its executor sees it.
+// TransferState: the executor's view of a transfer.
 //
-// The executor calls start() before its first operation, asks may_continue() before each further one, reports
-// with moved() and fail(), and calls finish() once, when every operation that it started has ended. finish()
-// lets go of the block sets and of what the request owned, makes room in the queue, and then tells those who
-// wait: so whoever hears of the end finds everything released.
+// The executor calls start() before its first operation, may_continue() before each further one, reports with
+// moved() and fail(), and calls finish() once, when every operation it started has ended. finish() releases
+// the block sets and the request's resources, makes room in the queue, and then notifies waiters: a notified
+// waiter finds everything released.
 //
 // Thread safety: thread-safe.
 #pragma once
@@ -30,16 +30,16 @@ class TransferState {
 
   TransferState(TransferRequest request, Admission& admission);
 
-  // For the executor. The plan is there until finish().
+  // For the executor. The plan lives until finish().
   const TransferPlan& plan() const noexcept { return request_.plan; }
   void start();
   // False once it failed, was cancelled, or its deadline has passed.
   bool may_continue();
   void moved(const TransferStats& part);
-  // The first error is the one that is told.
+  // The first error is the one reported.
   void fail(Error error);
   void finish();
-  // A transfer that is part of this one; cancel() cancels it too. Replaces the one before.
+  // A transfer that is part of this one; cancel() cancels it too. Replaces the previous one.
   void set_part(std::optional<Transfer> part);
   std::optional<Clock::TimePoint> deadline() const noexcept { return deadline_; }
 
@@ -57,7 +57,7 @@ class TransferState {
   TransferResult judge() ASHLAR_REQUIRES(mu_);
 
   TransferRequest request_;
-  Admission& admission_;  // not after finish()
+  Admission& admission_;  // not used after finish()
   Clock& clock_;
   const std::optional<Clock::TimePoint> deadline_;
   const std::uint64_t bytes_total_;
@@ -72,7 +72,7 @@ class TransferState {
   TransferStats stats_ ASHLAR_GUARDED_BY(mu_);
   std::optional<Error> error_ ASHLAR_GUARDED_BY(mu_);
   std::optional<Transfer> part_ ASHLAR_GUARDED_BY(mu_);
-  bool left_ ASHLAR_GUARDED_BY(mu_) = false;  // the executor may be gone
+  bool left_ ASHLAR_GUARDED_BY(mu_) = false;  // the executor may be destroyed
   std::optional<TransferResult> result_ ASHLAR_GUARDED_BY(mu_);
   std::vector<std::function<void(const TransferResult&)>> callbacks_ ASHLAR_GUARDED_BY(mu_);
   std::pair<block::Fence, block::FenceSignal> fence_;

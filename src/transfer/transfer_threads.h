@@ -1,9 +1,9 @@
-// TransferThreads: threads that share the work of transfers, chunk by chunk, in the order of submission.
+// TransferThreads: threads that share transfers chunk by chunk, in submission order.
 //
-// A transfer is a number of units; a thread takes a chunk of them from the oldest transfer that has some
-// left. So one large transfer uses all threads, and many small ones run side by side. The last thread to
-// leave a transfer finishes it. Cancelled and late transfers leave the queue when a thread next takes a
-// chunk, wherever they stand.
+// A transfer is a number of units; a thread takes a chunk of them from the oldest transfer with units left.
+// So one large transfer uses all threads, and many small ones run in parallel. The last thread to leave a
+// transfer finishes it. Cancelled and late transfers leave the queue, at any position, when a thread next
+// takes a chunk.
 //
 // Thread safety: thread-safe. Destruction cancels queued transfers and waits for running ones.
 #pragma once
@@ -29,10 +29,10 @@ class ChunkedWork {
  public:
   virtual ~ChunkedWork() = default;
   virtual std::uint64_t units() const noexcept = 0;
-  // Where the chunk that begins with unit `first` ends. Requires: first < units().
+  // End of the chunk that begins with unit `first`. Requires: first < units().
   virtual std::uint64_t chunk_end(std::uint64_t first) const noexcept = 0;
-  // Moves units [first, end), on any thread. May stop early when `state` says so. What was moved and what
-  // went wrong is told to `state`.
+  // Moves units [first, end), on any thread. May stop early when `state` says so. Reports progress and errors
+  // to `state`.
   virtual void move(TransferState& state, std::uint64_t first, std::uint64_t end) const = 0;
 };
 
@@ -40,7 +40,7 @@ class TransferThreads {
  public:
   struct Options {
     std::uint32_t threads = 1;
-    std::uint64_t inline_bytes = 0;  // up to here submit() moves by itself
+    std::uint64_t inline_bytes = 0;  // up to this size submit() moves inline
     QueueLimits limits = {};
     Clock* clock = nullptr;
   };
@@ -67,7 +67,7 @@ class TransferThreads {
 
   TransferThreads(const Options& options, Divide divide);
   void run();
-  // Takes jobs that have not started and will not out of the queue.
+  // Removes from the queue cancelled and late jobs that have not started.
   void sweep_locked(Jobs* over) ASHLAR_REQUIRES(mu_);
 
   const std::uint64_t inline_bytes_;
@@ -78,8 +78,8 @@ class TransferThreads {
   Jobs jobs_ ASHLAR_GUARDED_BY(mu_);
   std::uint64_t cancels_seen_ ASHLAR_GUARDED_BY(mu_) = 0;
   Clock::TimePoint next_deadline_ ASHLAR_GUARDED_BY(mu_) = Clock::TimePoint::max();
-  bool closing_ ASHLAR_GUARDED_BY(mu_) = false;   // what comes in now is cancelled
-  bool stopping_ ASHLAR_GUARDED_BY(mu_) = false;  // nothing comes in any more
+  bool closing_ ASHLAR_GUARDED_BY(mu_) = false;   // new transfers are cancelled
+  bool stopping_ ASHLAR_GUARDED_BY(mu_) = false;  // no more transfers arrive
   std::vector<std::thread> threads_;
 };
 

@@ -50,7 +50,7 @@ TEST(BlockSetTest, WhatDoesNotFitIsNamed) {
   aligned.alignment = 4096;
   const Layout sectors = layout_of(aligned);
   expect_refused(BlockSet::create({{sectors, whole, {{memory_of(sectors.region_bytes() + 512), 512}}}}), kBad,
-                 "no multiple of its alignment 4096");
+                 "not a multiple of its alignment 4096");
   const Layout other = layout_of(small_shape(5, 3, 4));
   expect_refused(
       BlockSet::create({{layout, whole, {{memory_of(bytes), 0}}}, {other, whole, {{memory_of(bytes), 0}}}}),

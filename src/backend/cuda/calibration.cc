@@ -1,6 +1,5 @@
 // Both ways move the same shuffled pieces; the best of four runs counts. The kernel hardly depends on the
-// size of a piece, so it is timed once per direction, the copy engines from large pieces to small ones until
-// they lose.
+// piece size, so it is timed once per direction, the copy engines from large pieces down until they lose.
 #include "backend/cuda/calibration.h"
 
 #include <cuda_runtime_api.h>
@@ -20,14 +19,14 @@ namespace {
 constexpr std::uint64_t kBytes = std::uint64_t{32} << 20;
 constexpr std::uint64_t kSmallest = std::uint64_t{64} << 10;
 constexpr std::uint64_t kPiece = std::uint64_t{256} << 10;  // of the kernel
-// Over the link engines always win from twice this size on; inside the device they may never.
+// Over the link the engines always win from twice this size on; inside the device they may never.
 constexpr std::uint64_t kLargestOverLink = std::uint64_t{512} << 10;
 constexpr std::uint64_t kLargestOnDevice = std::uint64_t{4} << 20;
 constexpr int kRuns = 4;
-// How much slower copy engines may be and still be preferred: they leave the multiprocessors alone.
+// How much slower the copy engines may be and still be preferred: they leave the multiprocessors free.
 constexpr double kPreferEngines = 1.03;
 
-// What the measurement holds.
+// Resources of the measurement.
 class Bench {
  public:
   ~Bench() {
@@ -77,7 +76,7 @@ class Bench {
   }
 
  private:
-  // Counts are powers of two, so an odd factor reaches every place once.
+  // Counts are powers of two, so an odd factor visits every place once.
   static std::uint32_t shuffled(std::uint32_t i, std::uint32_t count) { return i * 5 % count; }
 
   template <class Issue>

@@ -1,4 +1,4 @@
-// CopyBatch: copies for the copy engines, all in one call where CUDA can; Issued: what was put on a stream.
+// CopyBatch: copies for the copy engines, all in one call where CUDA can; Issued: the work put on a stream.
 //
 // Thread safety: thread-compatible.
 #pragma once
@@ -14,7 +14,7 @@ namespace ashlar::backend::cuda {
 struct Issued {
   std::uint64_t bytes = 0;
   std::uint64_t operations = 0;
-  std::uint64_t staged = 0;       // bytes that went through a buffer
+  std::uint64_t staged = 0;       // bytes that went through a staging buffer
   cudaStream_t stream = nullptr;  // on which it ends
 };
 

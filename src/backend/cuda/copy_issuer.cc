@@ -10,7 +10,7 @@ namespace {
 constexpr std::uint64_t kStripBytes = std::uint64_t{32} << 20;  // largest single copy
 constexpr std::size_t kBatchCopies = 4096;
 constexpr std::uint64_t kNeverKernel = std::uint64_t{64}
-                                       << 20;  // pieces of this size are for the copy engines, always
+                                       << 20;  // pieces of this size always go to the copy engines
 
 }  // namespace
 
@@ -29,7 +29,7 @@ CopyIssuer::CopyIssuer(const transfer::TransferPlan& plan, const CopyRules& rule
   open_plane();
 }
 
-// Opens the next plane that has something to move.
+// Opens the next plane with work.
 void CopyIssuer::open_plane() {
   for (; plane_ < plan_->copies().size(); ++plane_) {
     const transfer::CopyPlan& copy = plan_->copies()[plane_];
@@ -39,7 +39,7 @@ void CopyIssuer::open_plane() {
     } else {
       packed_ = false;
       if (packer_ != nullptr) {
-        // Pieces in the order of the host.
+        // Pieces in host order.
         kernel_.emplace(copy, plan_->from(), plan_->to(), plane_, !packer_->to_host());
         packed_ = kernel_->host_run_bytes(packer_->to_host()) >= rules_.packed_run;
       }

@@ -1,7 +1,7 @@
 // CopyIssuer: puts the copies of a TransferPlan on a stream, a slice at a time.
 //
-// Each plane goes one of three ways: to the copy engines where its pieces, joined with their neighbours, are
-// large enough on average; packed to the copy engines where they are on the host's side; otherwise to the
+// Each plane goes one of three ways: to the copy engines if its pieces, joined with their neighbours, are
+// large enough on average; packed to the copy engines if they are so on the host side; otherwise to the
 // kernel.
 //
 // Thread safety: thread-compatible. The plan outlives the issuer.
@@ -25,13 +25,13 @@
 namespace ashlar::backend::cuda {
 
 struct CopyRules {
-  std::uint64_t switch_bytes = 0;  // pieces from here on are for the copy engines
-  std::uint64_t packed_run = 0;    // smaller ones that join to this much on the host are packed
+  std::uint64_t switch_bytes = 0;  // larger pieces go to the copy engines
+  std::uint64_t packed_run = 0;    // smaller ones that join to this size on the host are packed
   std::uint32_t blocks = 1;        // of the kernel
   std::uint64_t slice_bytes = std::uint64_t{64} << 20;
 };
 
-// Bytes that move as one on average when neighbouring blocks are joined.
+// Average bytes per contiguous copy when neighbouring blocks are joined.
 std::uint64_t mean_run_bytes(const transfer::CopyPlan& plan) noexcept;
 
 class CopyIssuer {
@@ -40,8 +40,8 @@ class CopyIssuer {
   CopyIssuer(const transfer::TransferPlan& plan, const CopyRules& rules, Packer* packer = nullptr);
 
   bool done() const noexcept { return plane_ == plan_->copies().size(); }
-  // Up to about `bytes`, at least one operation; nothing when done(). After an error some of it may be on the
-  // stream.
+  // Issues up to about `bytes`, at least one operation; nothing when done(). After an error some of it may be
+  // on the stream.
   Result<Issued> issue(cudaStream_t stream, std::uint64_t bytes);
 
  private:

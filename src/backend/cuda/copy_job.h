@@ -1,11 +1,10 @@
-// CopyJob: what one launch of the copy kernel moves, as its parameters.
+// CopyJob: the work of one launch of the copy kernel, as its parameters.
 //
 // A job holds the shape of a CopyPlan (bytes of a piece, axes, strides) with the starts of some of its
-// patterns and some of its pairs of blocks; the kernel computes where each piece lies. All of it travels as
-// kernel parameters, which CUDA copies at the launch: no list lies in memory that would have to outlive the
-// kernel.
+// patterns and some of its block pairs; the kernel computes the address of each piece. All of it travels as
+// kernel parameters, which CUDA copies at the launch: no list in memory has to outlive the kernel.
 //
-// Pieces are numbered pair by pair, in a pair pattern by pattern, in a pattern along the axes.
+// Pieces are numbered by pair, then by pattern, then along the axes.
 //
 // Thread safety: thread-compatible.
 #pragma once
@@ -77,7 +76,7 @@ struct CopyJob {
   std::size_t used_words() const noexcept { return 2 * std::size_t{shape.patterns} + shape.pairs; }
 };
 
-// Two sizes: small jobs launch faster. Parameters may have 32764 bytes.
+// Two sizes: small jobs launch faster. Parameters are limited to 32764 bytes.
 inline constexpr std::size_t kSmallWords = 256;
 inline constexpr std::size_t kLargeWords = 4000;
 using SmallCopyJob = CopyJob<kSmallWords>;
@@ -90,7 +89,7 @@ struct PieceAddresses {
   std::uint64_t to = 0;
 };
 
-// Where a piece of the job lies.
+// The addresses of a piece of the job.
 template <std::size_t kWords>
 ASHLAR_HOST_DEVICE inline PieceAddresses locate(const CopyJob<kWords>& job, std::uint32_t piece) noexcept {
   const JobShape& shape = job.shape;

@@ -1,11 +1,10 @@
-// Two ways to divide a job, both with several independent loads of each thread in flight before its first
-// store, because a load from host memory takes microseconds:
+// Two ways to divide a job, both with several independent loads per thread in flight before its first store,
+// because a load from host memory takes microseconds:
 //
-//   chunks   a warp takes a run of 4 or 8 vectors per lane inside one piece; one address computation for the
-//            run.
-//   vectors  pieces of fewer than 64 vectors: a warp takes as many neighbouring vectors in the order of the
-//            destination, each lane computes where its own lie. Pieces that join at the destination are so
-//            written as full lines.
+//   chunks   a warp takes a run of 4 or 8 vectors per lane inside one piece; one address computation per run.
+//   vectors  pieces of fewer than 64 vectors: a warp takes as many consecutive vectors in destination order,
+//            and each lane computes its own addresses. So pieces contiguous at the destination are written as
+//            full lines.
 #include <cuda_runtime.h>
 
 #include <cstring>
@@ -18,9 +17,9 @@ namespace {
 constexpr std::uint32_t kThreads = 512;
 constexpr std::uint32_t kLanes = 32;
 constexpr std::uint32_t kWarps = kThreads / kLanes;
-constexpr std::uint64_t kChunkVectors = 64;  // pieces from here on are cut into chunks
+constexpr std::uint64_t kChunkVectors = 64;  // larger pieces are cut into chunks
 
-// Vectors of one lane that are in flight together.
+// Vectors in flight per lane.
 template <class Vector>
 constexpr std::uint32_t kDepth = sizeof(Vector) == 16 ? 4 : 8;
 

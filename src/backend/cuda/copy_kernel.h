@@ -11,11 +11,11 @@
 
 namespace ashlar::backend::cuda {
 
-// Into how many units of work the kernel cuts a piece; pieces of a job times this stays within kMaxJobNumber.
+// Units of work per piece; pieces of a job times this stays within kMaxJobNumber.
 std::uint32_t units_per_piece(std::uint64_t piece_bytes, std::uint32_t width) noexcept;
 
-// Loads every variant of the kernel, on the current device. A kernel that is loaded with its first launch
-// waits for all that runs on the device.
+// Loads every variant of the kernel on the current device. Loading at the first launch would wait for all
+// work on the device.
 cudaError_t load_copy_kernels();
 
 // Starts the copy of a job with at most `blocks` thread blocks.

@@ -10,7 +10,7 @@
 namespace ashlar::backend::cuda {
 namespace {
 
-// Slices on the stream: enough that it does not run dry while the watcher wakes up.
+// Slices on the stream: enough that it does not run dry while the watcher wakes.
 constexpr std::uint64_t kWindow = 3;
 // Small transfers that may be on the stream together.
 constexpr std::size_t kWindowSlices = 256;
@@ -29,7 +29,7 @@ Result<std::unique_ptr<CopyStream>> CopyStream::create(int device, const CopyRul
     const int priority = urgent ? greatest : least;
     if (status == cudaSuccess)
       status = cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking, priority);
-    if (status != cudaSuccess) return cuda_error(status, "a stream of device %d cannot be made", device);
+    if (status != cudaSuccess) return cuda_error(status, "a stream of device %d cannot be created", device);
   }
   std::unique_ptr<CopyStream> copier(new CopyStream(device, rules, stream, borrowed == nullptr));
   if (const Result<void> started = start_thread(&copier->watcher_, [raw = copier.get()] { raw->watch(); });
@@ -119,7 +119,7 @@ cudaError_t CopyStream::issue_parts(transfer::TransferState& state, cudaEvent_t 
   return cudaSuccess;
 }
 
-// What was cancelled or is late does not wait behind others.
+// Cancelled and late transfers do not wait behind others.
 void CopyStream::sweep(Ended* ended) {
   std::deque<std::shared_ptr<Task>> left;
   for (std::shared_ptr<Task>& task : waiting_) {
@@ -195,7 +195,7 @@ void CopyStream::watch() {
       const MutexLock lock(mu_);
       while (running_.empty() && !stopping_) changed_.wait(mu_);
       if (running_.empty()) {
-        issue_more(&ended);  // stopping: what waits was cancelled
+        issue_more(&ended);  // stopping: queued transfers were cancelled
         if (running_.empty() && waiting_.empty() && ended.empty()) return;
       } else {
         slice = running_.front();  // stays in the list: it still fills the window

@@ -1,7 +1,7 @@
-// CopyStream: a CUDA stream, the transfers queued for it, and the thread that sees them end.
+// CopyStream: a CUDA stream, the transfers queued for it, and the thread that waits for them.
 //
 // Transfers are issued in slices, as many as keep the stream busy; the rest is queued here, where cancel()
-// and deadlines still apply. Issued slices end in the order of the stream.
+// and deadlines still apply. Issued slices end in stream order.
 //
 // Thread safety: thread-safe. Holds its lock while it calls CUDA, never while it finishes a transfer.
 #pragma once
@@ -27,19 +27,18 @@ namespace ashlar::backend::cuda {
 
 class CopyStream {
  public:
-  // On a stream of its own, which comes before others or after them, or on the caller's. Errors: those of
-  // CUDA.
+  // On its own stream, with higher or lower priority, or on the caller's. Errors: those of CUDA.
   static Result<std::unique_ptr<CopyStream>> create(int device, const CopyRules& rules, bool urgent,
                                                     cudaStream_t borrowed = nullptr);
-  // Cancels what was not issued and waits for the rest.
+  // Cancels transfers not yet issued and waits for the rest.
   ~CopyStream();
 
-  // From now on small pieces may be packed. Before the first transfer. Errors: as Packer::create().
+  // Enables packing of small pieces. Requires: no transfer yet. Errors: as Packer::create().
   Result<void> pack(std::uint64_t bytes, std::uint32_t blocks, bool to_host);
 
   void submit(std::shared_ptr<transfer::TransferState> state);
-  // Issues everything before it returns: after `wait_before`, plan by plan, an event after each. `parts` make
-  // up the plan of the transfer; without events there is one part, the plan itself.
+  // Issues everything before it returns: after `wait_before`, plan by plan, with an event after each. `parts`
+  // make up the plan of the transfer; without events there is one part, the plan itself.
   void submit_at_once(std::shared_ptr<transfer::TransferState> state, cudaEvent_t wait_before,
                       std::span<const transfer::TransferPlan> parts, std::span<const cudaEvent_t> events);
 
@@ -49,7 +48,7 @@ class CopyStream {
     std::optional<CopyIssuer> issuer;
     std::uint32_t running = 0;  // slices on the stream
     bool started = false;
-    bool closed = false;  // nothing more of it will be issued
+    bool closed = false;  // no more of it will be issued
   };
   struct Slice {
     cudaEvent_t event = nullptr;
@@ -66,7 +65,7 @@ class CopyStream {
   cudaError_t issue_parts(transfer::TransferState& state, cudaEvent_t wait_before,
                           std::span<const transfer::TransferPlan> parts, std::span<const cudaEvent_t> events,
                           Issued* issued) ASHLAR_REQUIRES(mu_);
-  // Marks what was issued with an event. False when CUDA refuses; then the stream has been waited for.
+  // Records an event after the issued work. False when CUDA refuses; the stream has then been synchronized.
   bool mark(const std::shared_ptr<Task>& task, const Issued& issued) ASHLAR_REQUIRES(mu_);
   void close(const std::shared_ptr<Task>& task, Ended* ended) ASHLAR_REQUIRES(mu_);
   void watch();

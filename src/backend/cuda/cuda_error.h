@@ -1,4 +1,4 @@
-// CUDA's errors as ours, and the current device of a thread for a scope.
+// Converts CUDA errors, and sets the current device of a thread for a scope.
 //
 // Thread safety: confined; CUDA keeps the current device and the last error per thread.
 #pragma once
@@ -10,11 +10,11 @@
 namespace ashlar::backend::cuda {
 
 // "what: CUDA's sentence (its name)". kCapacity for missing memory, kUnavailable for a missing driver or
-// device, kIo for the rest. Forgets the thread's last error, so that it is not told twice.
+// device, kIo for the rest. Clears the thread's last error, so that it is not reported twice.
 Error cuda_error(cudaError_t status, const char* format, ...) __attribute__((format(printf, 2, 3)));
 
-// Sets the device even where it is the current one already: a new thread has a device by default, but no
-// context of it, and then CUDA knows nothing of locked memory.
+// Sets the device even if it is current: a new thread has a default device but no context, and CUDA then does
+// not know about page-locked memory.
 class DeviceScope {
  public:
   explicit DeviceScope(int device) noexcept {

@@ -30,7 +30,7 @@ namespace {
 enum Direction : std::uint8_t { kToHost, kToDevice, kOnDevice };
 constexpr std::size_t kDirections = 3;
 constexpr std::uint32_t kMaxBlocks = 65535;
-constexpr std::uint64_t kDeviceSlice = std::uint64_t{512} << 20;  // moves as fast as 64 MiB over the link do
+constexpr std::uint64_t kDeviceSlice = std::uint64_t{512} << 20;  // takes as long as 64 MiB over the link
 constexpr std::uint64_t kMinPacking = std::uint64_t{1} << 20;
 
 Direction direction_of(const BlockSet& from, const BlockSet& to) {
@@ -43,7 +43,7 @@ layout::Range selected_layers(const TransferPlan& plan) {
       intersect(plan.from().planes()[0].shard.layers, plan.to().planes()[0].shard.layers));
 }
 
-// The plan once more, cut into layers.
+// Splits the plan by layers.
 Result<std::vector<TransferPlan>> plans_by_layer(const TransferPlan& plan) {
   std::vector<std::uint32_t> from_blocks;
   std::vector<std::uint32_t> to_blocks;
@@ -87,8 +87,8 @@ class CudaStreams {
       : device_(options.device),
         points_(points),
         packing_bytes_(options.packing_bytes),
-        // Writes to the host saturate the link with a quarter of the threads that reads need, and more of
-        // them would only stand in the way of the reads.
+        // Writes to the host saturate the link with a quarter of the threads that reads need; more would only
+        // slow the reads.
         rules_{{{points.to_host, points.packed_run, std::max(1u, options.copy_blocks / 4)},
                 {points.to_device, points.packed_run, options.copy_blocks},
                 {points.on_device, points.packed_run, device_blocks, kDeviceSlice}}},
@@ -104,7 +104,7 @@ class CudaStreams {
     }
     for (std::unique_ptr<CopyStream>& copier : streams_) copier.reset();
     for (StagedCopier& copier : staged_) copier.stop();
-    admission_.wait_empty();  // those who waited for room are still on their way out
+    admission_.wait_empty();  // callers that waited for room are still leaving
   }
 
   Result<void> open() {
@@ -190,8 +190,8 @@ class CudaStreams {
     return handle;
   }
 
-  // Made for the first transfer that needs it: one for each stream of the callers, and one for each
-  // direction, so that those who wait for events delay nobody else.
+  // Created for the first transfer that needs it: one per caller stream, and one per direction, so that
+  // transfers that wait for events delay no others.
   Result<CopyStream*> ordered_stream(Direction direction, cudaStream_t stream) {
     const MutexLock lock(mu_);
     std::unique_ptr<CopyStream>& copier = ordered_[{direction, stream}];

@@ -12,7 +12,7 @@ Result<std::shared_ptr<CudaPageLocker>> CudaPageLocker::create() {
     const cudaError_t status =
         cudaDeviceGetAttribute(&same_address, cudaDevAttrCanUseHostPointerForRegisteredMem, device);
     if (status != cudaSuccess)
-      return cuda_error(status, "device %d cannot be asked about locked memory", device);
+      return cuda_error(status, "device %d cannot be queried about locked memory", device);
     if (same_address == 0)
       return make_error(ErrorCode::kUnsupported,
                         "device %d does not reach locked memory at the host's address", device);

@@ -9,7 +9,7 @@
 namespace ashlar::backend::cuda {
 namespace {
 
-constexpr std::uint64_t kGranted = 256;  // what cudaMalloc aligns to by itself
+constexpr std::uint64_t kGranted = 256;  // alignment of cudaMalloc
 constexpr std::uint64_t kMaxAlignment = std::uint64_t{2} << 20;
 
 }  // namespace

@@ -1,5 +1,4 @@
-// One stream: it waits for the events in the order in which they were given, so a fence may pass late, never
-// early.
+// One stream waits for the events in submission order, so a fence may pass late, never early.
 #include "ashlar/backend/cuda/event_fences.h"
 
 #include <cuda_runtime.h>

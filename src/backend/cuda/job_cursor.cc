@@ -1,5 +1,5 @@
-// A group is as many patterns and pairs as the parameters of a launch can hold; jobs are ranges of the pieces
-// of a group.
+// A group is as many patterns and pairs as the launch parameters can hold; jobs are ranges of a group's
+// pieces.
 #include "backend/cuda/job_cursor.h"
 
 #include <algorithm>
@@ -17,13 +17,13 @@ std::uint64_t address_of(const transfer::BlockSet& set, std::size_t plane,
   return reinterpret_cast<std::uintptr_t>(set.address(plane, place));
 }
 
-// The widest load that divides every number; 16 at most.
+// The widest load, at most 16, that divides every number.
 std::uint32_t width_for(std::uint64_t bits) noexcept {
   bits |= 16;
   return static_cast<std::uint32_t>(bits & (~bits + 1));
 }
 
-// Strides of the axes of a side whose pieces lie one after the other, and its first address.
+// Strides of the axes of a side whose pieces are contiguous, and its first address.
 template <std::uint64_t JobAxis::* kStride>
 std::uint64_t linear_strides(const std::byte* buffer, JobShape* shape) noexcept {
   std::uint64_t stride = shape->piece_bytes;

@@ -1,4 +1,4 @@
-// JobCursor: a CopyPlan as jobs for the copy kernel, one after the other.
+// JobCursor: splits a CopyPlan into consecutive jobs for the copy kernel.
 //
 // Thread safety: thread-compatible. Plan and sets outlive the cursor.
 // Complexity:    next() is O(patterns + pairs of the job).
@@ -16,12 +16,12 @@ namespace ashlar::backend::cuda {
 
 class JobCursor {
  public:
-  // Pieces in the order of their addresses at the destination, or at the source.
+  // Pieces in address order of the destination, or of the source.
   JobCursor(const transfer::CopyPlan& plan, const transfer::BlockSet& from, const transfer::BlockSet& to,
             std::size_t plane, bool by_source = false);
 
   bool done() const noexcept { return done_; }
-  // Bytes that lie side by side at one end, in the order of pieces, inside a block of a job.
+  // Contiguous bytes at one end, in piece order, inside a block of a job.
   std::uint64_t host_run_bytes(bool at_destination) const noexcept;
   // The next pieces, up to about `bytes` of them and at least one. Requires: !done().
   void next(std::uint64_t bytes, LargeCopyJob* job);
@@ -41,10 +41,10 @@ class JobCursor {
   bool done_ = false;
 };
 
-// The same in pieces: numbers between multiples of it lie side by side at that end.
+// The same in pieces: those between two multiples of it are contiguous at that end.
 std::uint32_t host_run_pieces(const LargeCopyJob& job, bool at_destination) noexcept;
 
-// Rewrites one side of a job: its pieces lie one after the other from `buffer` on.
+// Rewrites one side of a job: its pieces become contiguous from `buffer` on.
 void make_source_linear(std::byte* buffer, LargeCopyJob* job) noexcept;
 void make_destination_linear(std::byte* buffer, LargeCopyJob* job) noexcept;
 

@@ -34,13 +34,13 @@ Result<Reach> MemoryCheck::ask(const transfer::BlockSet& set) const {
         cudaPointerAttributes about{};
         const cudaError_t status = cudaPointerGetAttributes(&about, at);
         if (status != cudaSuccess)
-          return cuda_error(status, "memory at %p cannot be asked about", static_cast<const void*>(at));
+          return cuda_error(status, "memory at %p cannot be queried", static_cast<const void*>(at));
         if (on_device) {
           const bool device_memory =
               about.type == cudaMemoryTypeDevice || about.type == cudaMemoryTypeManaged;
           if (!device_memory || about.device != device_)
             return make_error(ErrorCode::kInvalidArgument,
-                              "%s at %p is no memory of device %d (CUDA says type %d, device %d)",
+                              "%s at %p is not memory of device %d (CUDA says type %d, device %d)",
                               region.storage->describe().c_str(), static_cast<const void*>(at), device_,
                               static_cast<int>(about.type), about.device);
         } else if (about.type == cudaMemoryTypeUnregistered || about.devicePointer != at) {

@@ -1,4 +1,4 @@
-// MemoryCheck: what CUDA knows of the memory of a block set, asked once for each set.
+// MemoryCheck: how the device reaches the memory of a block set, queried once per set.
 //
 // Thread safety: thread-safe.
 #pragma once
@@ -15,21 +15,21 @@ namespace ashlar::backend::cuda {
 
 enum class Reach : std::uint8_t {
   kDevice,    // memory of the device
-  kLocked,    // host memory that the device reaches at the same address
-  kPageable,  // host memory that it does not reach
+  kLocked,    // host memory the device reaches at the same address
+  kPageable,  // host memory it does not reach
 };
 
 class MemoryCheck {
  public:
   explicit MemoryCheck(int device) : device_(device) {}
 
-  // Host memory is as reachable as the least reachable of its regions.
-  // Errors: kInvalidArgument: device memory that CUDA does not know, or that is another device's.
+  // Host memory is as reachable as its least reachable region. Errors: kInvalidArgument: device memory that
+  // CUDA does not know, or of another device.
   Result<Reach> reach(const std::shared_ptr<const transfer::BlockSet>& set);
 
  private:
   struct Known {
-    std::weak_ptr<const transfer::BlockSet> set;  // a new set may lie where an old one was
+    std::weak_ptr<const transfer::BlockSet> set;  // a new set may reuse the address of an old one
     Reach reach = Reach::kPageable;
   };
   Result<Reach> ask(const transfer::BlockSet& set) const;

@@ -9,7 +9,7 @@
 namespace ashlar::backend::cuda {
 namespace {
 
-// The copies between a slot and the host: runs of pieces that lie side by side there.
+// The copies between a slot and the host: runs of pieces contiguous on the host.
 template <class Add>
 void for_each_run(const LargeCopyJob& job, bool to_host, std::byte* slot, Add&& add) {
   const std::uint32_t end = job.shape.first_piece + job.shape.pieces;
@@ -73,7 +73,7 @@ Result<Issued> Packer::issue(JobCursor* cursor, std::uint64_t bytes, LargeCopyJo
   Issued issued;
   issued.stream = end_stream();
   while (!cursor->done() && issued.bytes < bytes) {
-    // Whole runs, where a slot holds one.
+    // Whole runs, if a slot holds one.
     const std::uint64_t run = cursor->host_run_bytes(to_host_);
     cursor->next(run <= slot_bytes_ ? slot_bytes_ / run * run : slot_bytes_, job);
     Slot& slot = slots_[next_slot_++ % slots_.size()];
@@ -88,7 +88,7 @@ Result<Issued> Packer::issue(JobCursor* cursor, std::uint64_t bytes, LargeCopyJo
   return issued;
 }
 
-// Waits are put on streams, never on the caller: a slot is filled when its last content has left it.
+// Streams wait, never the caller: a slot is filled when its last content has left it.
 cudaError_t Packer::issue_slot(Slot& slot, LargeCopyJob* job, Issued* issued) {
   batch_.clear();
   for_each_run(*job, to_host_, slot.memory, [&](std::byte* host, std::byte* packed, std::uint64_t bytes) {

@@ -1,10 +1,9 @@
 // Packer: moves small pieces through device memory, so that the copy engines see large ones.
 //
-// Where blocks are whole on the host and scattered on the device, the kernel packs pieces into a slot of
-// device memory, at the speed of that memory, and the copy engines carry the slot over the link; towards the
-// device the other way round. Both halves have a stream, so that the engines work while the kernel does. The
-// link is used better than a kernel can, most of all in both directions at once, and the multiprocessors are
-// left alone most of the time.
+// Where blocks are contiguous on the host and scattered on the device, the kernel packs pieces into a slot of
+// device memory, at the speed of that memory, and the copy engines carry the slot over the link; the reverse
+// towards the device. Each half has its own stream, so that engines and kernel overlap. This uses the link
+// better than a kernel can, above all in both directions at once, and leaves the multiprocessors mostly free.
 //
 // Thread safety: thread-compatible; its CopyStream holds a lock.
 #pragma once

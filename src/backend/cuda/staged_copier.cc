@@ -14,7 +14,7 @@ namespace ashlar::backend::cuda {
 namespace {
 
 constexpr std::uint64_t kBufferBytes = std::uint64_t{4} << 20;
-constexpr std::uint64_t kLargePiece = std::uint64_t{128} << 10;  // from here on CUDA's own way is as fast
+constexpr std::uint64_t kLargePiece = std::uint64_t{128} << 10;  // from here on CUDA's own staging is as fast
 constexpr std::uint64_t kStripBytes = std::uint64_t{8} << 20;
 static_assert(kLargePiece <= kBufferBytes, "a piece that is staged fits into a buffer");
 
@@ -79,7 +79,7 @@ void StagedCopier::work() {
       Result<void> ran = open();
       if (ran) ran = run(*state);
       if (!ran) state->fail(ran.error());
-      // Nothing of it may be on the stream when it ends.
+      // The stream must be idle when the transfer ends.
       if (stream_ != nullptr)
         if (const cudaError_t status = cudaStreamSynchronize(stream_); status != cudaSuccess)
           state->fail(cuda_error(status, "the end of a staged transfer"));
@@ -137,8 +137,8 @@ Result<void> StagedCopier::run_large(transfer::TransferState& state, std::size_t
   return {};
 }
 
-// Towards the host: the device fills a buffer, and the thread empties it when it comes back to it. Towards
-// the device: the thread fills a buffer, and the device empties it meanwhile.
+// To the host: the device fills a buffer, and the thread empties it on its next turn. To the device: the
+// thread fills a buffer, and the device empties it meanwhile.
 Result<void> StagedCopier::run_small(transfer::TransferState& state, std::size_t plane) {
   const transfer::TransferPlan& plan = state.plan();
   JobCursor cursor(plan.copies()[plane], plan.from(), plan.to(), plane);
@@ -170,7 +170,7 @@ Result<void> StagedCopier::run_small(transfer::TransferState& state, std::size_t
   return {};
 }
 
-// Waits for the device and does the thread's part of what is in a buffer.
+// Waits for the device, then does the thread's part for a buffer.
 Result<void> StagedCopier::settle(transfer::TransferState& state, Buffer& buffer) {
   if (buffer.host == nullptr) return {};
   if (const cudaError_t status = cudaEventSynchronize(buffer.event); status != cudaSuccess)

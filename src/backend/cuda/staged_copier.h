@@ -2,7 +2,7 @@
 //
 // A thread moves the pieces of a transfer through two page-locked buffers: while the device fills or empties
 // one, the thread handles the other. Large pieces are left to CUDA, which does the same. Buffers and stream
-// are made for the first transfer.
+// are created for the first transfer.
 //
 // Thread safety: thread-safe.
 #pragma once
@@ -31,14 +31,14 @@ class StagedCopier {
   ~StagedCopier();
 
   void submit(std::shared_ptr<transfer::TransferState> state);
-  // Cancels what has not started and waits for what runs.
+  // Cancels queued transfers and waits for the running one.
   void stop();
 
  private:
   struct Buffer {
     std::byte* memory = nullptr;
     cudaEvent_t event = nullptr;
-    std::unique_ptr<LargeCopyJob> host;  // what the thread still has to do when the event has passed
+    std::unique_ptr<LargeCopyJob> host;  // the thread's work after the event has passed
   };
 
   void work();
@@ -52,7 +52,7 @@ class StagedCopier {
   const std::uint32_t blocks_;
   const bool to_host_;
 
-  // Of the thread.
+  // Confined to the thread.
   cudaStream_t stream_ = nullptr;
   std::array<Buffer, 2> buffers_;
   std::unique_ptr<LargeCopyJob> job_;

@@ -1,4 +1,4 @@
-// A command to the server and its reply, in the server's protocol (RESP2).
+// A command to the server and its reply, in RESP2.
 //
 // Thread safety: thread-compatible.
 #pragma once
@@ -12,18 +12,18 @@
 
 namespace ashlar::backend::redis {
 
-// The text of an error that says that a value is larger than the server takes.
+// Error text for a value larger than the server accepts.
 inline constexpr const char* kTooLarge = "TOOLARGE";
 
 struct Reply {
   enum class Kind : std::uint8_t {
-    kMissing,    // none came
+    kMissing,    // no reply came
     kStatus,     // text
-    kError,      // text: the first word of it alone; servers repeat arguments in the rest
+    kError,      // text: only its first word; servers repeat arguments in the rest
     kInteger,    // number
     kValue,      // the bytes are in Command::parts
-    kOtherSize,  // a value of `number` bytes, which is not Command::expected
-    kNothing,    // there is no value
+    kOtherSize,  // a value of `number` bytes, not Command::expected
+    kNothing,    // no value
   };
   Kind kind = Kind::kMissing;
   std::string text = {};
@@ -36,8 +36,8 @@ struct Command {
   std::span<const std::span<const std::byte>> value = {};
   std::string tail = {};
   bool expects_value = false;
-  std::span<const std::span<std::byte>> parts = {};  // where a value goes,
-  std::uint64_t expected = 0;                        // and the bytes of all of them
+  std::span<const std::span<std::byte>> parts = {};  // destination of a value,
+  std::uint64_t expected = 0;                        // and its total size
   Reply reply = {};
 
   bool answered() const noexcept { return reply.kind != Reply::Kind::kMissing; }
@@ -53,7 +53,7 @@ inline std::string encode(std::initializer_list<std::string_view> arguments) {
   return out;
 }
 
-// A time to live of 0 is none.
+// A time to live of 0 means none.
 inline Command set_command(std::string_view key, std::span<const std::span<const std::byte>> value,
                            std::uint64_t size, std::uint64_t ttl_seconds) {
   Command command{.head = ttl_seconds == 0 ? "*3\r\n" : "*5\r\n", .value = value, .tail = "\r\n"};

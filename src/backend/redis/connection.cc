@@ -21,10 +21,10 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
-constexpr std::size_t kPieces = 64;                           // per call of sendmsg and readv
+constexpr std::size_t kPieces = 64;                           // per sendmsg() and readv() call
 constexpr std::uint64_t kWindow = 64ULL * 1024 * 1024;        // of expected bytes
-constexpr std::uint64_t kWorthReading = 16ULL * 1024 * 1024;  // of a value that is thrown away
-static_assert(kWorthReading <= kWindow, "no more is read of a useless value than of a useful one");
+constexpr std::uint64_t kWorthReading = 16ULL * 1024 * 1024;  // of a value to discard
+static_assert(kWorthReading <= kWindow, "a discarded value reads no more than an expected one");
 
 std::string message_of(int error) {
   return std::generic_category().message(error);
@@ -143,11 +143,11 @@ Result<void> RedisConnection::exchange(std::span<Command* const> commands, const
       ASHLAR_RETURN_IF_ERROR(write_some());
     }
   }
-  if (begin_ != end_) return broken("the server said more than it was asked");
+  if (begin_ != end_) return broken("the server sent unsolicited data");
   return {};
 }
 
-// A command of which a byte was written must go on; the next one waits until there is room for its reply.
+// A partly written command must continue; the next one waits until there is room for its reply.
 bool RedisConnection::may_write() const {
   if (cursor_.command >= commands_.size()) return false;
   if (cursor_.piece > 0 || cursor_.byte > 0 || cursor_.command == reading_) return true;
@@ -194,7 +194,7 @@ Result<void> RedisConnection::write_some() {
   if (sent < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR)) return {};
   if (sent < 0) {
     const Error error = broken(message_of(errno).c_str());
-    // A server that closes may have said why.
+    // A server that closes may have sent the reason.
     ASHLAR_RETURN_IF_ERROR(read_some());
     return error;
   }
@@ -224,7 +224,7 @@ Result<void> RedisConnection::read_some() {
   } else {
     pieces[0] = {.iov_base = buffer_.data() + end_, .iov_len = buffer_.size() - end_};
   }
-  const ssize_t got = readv(context_->fd, pieces.data(), static_cast<int>(count));  // it does not block
+  const ssize_t got = readv(context_->fd, pieces.data(), static_cast<int>(count));  // non-blocking
   if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR)) return {};
   if (got < 0) return broken(message_of(errno).c_str());
   if (got == 0) return broken("the server closed the connection");
@@ -240,7 +240,7 @@ Result<void> RedisConnection::read_some() {
   return parse();
 }
 
-// Takes replies out of the buffer, as far as they are there.
+// Takes the complete replies out of the buffer.
 Result<void> RedisConnection::parse() {
   while (true) {
     ASHLAR_DCHECK(phase_ != Phase::kValue || place_.left() == 0 || place_.left() == value_left_,
@@ -278,10 +278,10 @@ Result<void> RedisConnection::parse() {
 Result<bool> RedisConnection::parse_line() {
   const std::string_view unread(buffer_.data() + begin_, end_ - begin_);
   if (unread.empty()) return false;
-  // A reply may come before the whole command was sent, if it ends the connection.
+  // A reply may precede the end of its command if it closes the connection.
   const bool asked = reading_ < cursor_.command;
   const bool half_sent = reading_ == cursor_.command && (cursor_.piece > 0 || cursor_.byte > 0);
-  if (!asked && !half_sent) return broken("the server answered what it was not asked");
+  if (!asked && !half_sent) return broken("the server sent an unsolicited reply");
   const std::size_t end = unread.find("\r\n");
   if (end == std::string_view::npos) {
     if (unread.size() == buffer_.size()) return broken("the server sent a line without an end");
@@ -305,7 +305,7 @@ Result<bool> RedisConnection::parse_line() {
   std::int64_t size = 0;
   const auto [stop, error] = std::from_chars(line.data() + 1, line.data() + end, size);
   if (error != std::errc() || stop != line.data() + end || size < -1 || !commands_[reading_]->expects_value)
-    return broken("the server sent a value that nobody asked for, or one without a size");
+    return broken("the server sent an unsolicited value, or one without a size");
   if (size == -1) {
     commands_[reading_]->reply.kind = Reply::Kind::kNothing;
     answered();
@@ -330,8 +330,8 @@ Result<void> RedisConnection::begin_value(std::int64_t size) {
   return {};
 }
 
-// What is no value: a status, an error, a number. Of lists, which nothing that was asked is answered with,
-// only the first line is looked at: memory for as many elements as it says is not taken.
+// Parses non-values: a status, an error, a number. Of a list, which no command here expects, only the first
+// line is read: no memory is allocated for its announced elements.
 Result<void> RedisConnection::read_plain(std::string_view line) {
   const std::string_view text = line.substr(1, line.size() - 3);
   Reply& answer = commands_[reading_]->reply;

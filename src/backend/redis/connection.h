@@ -1,13 +1,13 @@
-// RedisConnection: a pipeline of commands to one server.
+// RedisConnection: a command pipeline to one server.
 //
-// hiredis connects; replies are read here, and the bytes of objects go between the socket and the caller's
-// memory. No memory is taken for what a server says it will send. Commands are written and replies read as
-// the socket allows, both at once, so that neither side can wait for the other with full buffers.
+// hiredis connects; replies are parsed here, and object bytes move directly between the socket and the
+// caller's memory. No memory is allocated from sizes announced by the server. Commands are written and
+// replies read concurrently, as the socket allows, so the two sides cannot deadlock on full buffers.
 //
-// Whatever waits, waits in poll() for the socket, for a deadline and for a stop (limits.h). The resolution of
-// a name alone cannot be interrupted.
+// All waits are in poll(), for the socket, a deadline and a stop (limits.h). Only name resolution cannot be
+// interrupted.
 //
-// One that failed is to be destroyed: what it would say next belongs to nobody.
+// Destroy a connection that failed: its next bytes belong to no command.
 //
 // Thread safety: confined to one thread at a time.
 // Complexity:    a fixed buffer of 16 KiB; the thread sleeps in poll().
@@ -32,26 +32,25 @@ namespace ashlar::backend::redis {
 
 class RedisConnection {
  public:
-  // Connects, says who we are and selects the database. Errors: kUnavailable; kIo: the server refuses us;
-  // those of the limits.
+  // Connects, authenticates and selects the database. Errors: kUnavailable; kIo: the server refuses us; those
+  // of the limits.
   static Result<std::unique_ptr<RedisConnection>> connect(const RedisOptions& options, const Limits& limits);
   RedisConnection(const RedisConnection&) = delete;
   RedisConnection& operator=(const RedisConnection&) = delete;
 
-  // False where the server has closed it, or said something that nobody asked for.
+  // False when the server has closed the connection or sent unsolicited data.
   bool is_quiet() const;
 
-  // Fills in the replies. Errors: kUnavailable: the connection broke; those of the limits. Those that were
-  // answered before have their replies, and bytes may have been written to the memory of the first that was
-  // not. Requires: no command is answered.
+  // Fills in the replies. Errors: kUnavailable: the connection broke; those of the limits. After an error,
+  // commands answered before have their replies, and the memory of the first unanswered one may be partly
+  // written. Requires: no command is answered.
   Result<void> exchange(std::span<Command* const> commands, const Limits& limits);
 
  private:
   struct FreeContext {
     void operator()(redisContext* context) const noexcept { redisFree(context); }
   };
-  // Where in the bytes of the commands writing is: piece 0 is the head, then the spans of the value, then the
-  // tail.
+  // Write position in the commands: piece 0 is the head, then the spans of the value, then the tail.
   struct Cursor {
     std::size_t command = 0;
     std::size_t piece = 0;
@@ -79,14 +78,14 @@ class RedisConnection {
 
   std::span<Command* const> commands_;
   Cursor cursor_;
-  std::size_t reading_ = 0;     // the command whose reply comes next
-  std::uint64_t expected_ = 0;  // bytes of values that are on their way
+  std::size_t reading_ = 0;     // the command whose reply is next
+  std::uint64_t expected_ = 0;  // bytes of values in flight
   std::chrono::steady_clock::time_point last_answer_;
 
   Phase phase_ = Phase::kLine;
   std::uint64_t value_left_ = 0;
-  storage::PartsCursor<std::byte> place_;  // of what is left of it; empty where the value is thrown away
-  std::size_t begin_ = 0;                  // of what is unread in buffer_
+  storage::PartsCursor<std::byte> place_;  // rest of its destination; empty when the value is discarded
+  std::size_t begin_ = 0;                  // unread part of buffer_
   std::size_t end_ = 0;
   std::array<char, 16'384> buffer_{};
 };

@@ -1,4 +1,4 @@
-// Limits: those of a call of the volume, for poll(): a descriptor becomes readable when the call is stopped.
+// Limits: the limits of a volume call, for poll(): a descriptor becomes readable when the call is stopped.
 //
 // Thread safety: confined to the thread of the call; the stop may come from any other.
 #pragma once
@@ -29,19 +29,19 @@ class Limits {
   Limits(const Limits&) = delete;
   Limits& operator=(const Limits&) = delete;
   ~Limits() {
-    wake_.reset();  // before its descriptor goes
+    wake_.reset();  // before its descriptor is closed
     if (stopped_ >= 0) close(stopped_);
   }
 
   // Errors: kCancelled, kTimeout.
   Result<void> check() const { return limits_.check(); }
-  // As poll() of one socket, for `most` at the longest, and until the limits come. Returns what poll() does;
-  // 0 also where the limits came. `about` may have no socket: fd -1.
+  // As poll() of one socket, for at most `most`, or until the limits are reached. Returns the result of
+  // poll(); 0 also at the limits. `about` may have no socket: fd -1.
   int wait(pollfd& about, std::chrono::milliseconds most) const {
     using std::chrono::milliseconds;
     if (limits_.deadline)
       most = std::min(most, std::chrono::ceil<milliseconds>(*limits_.deadline - Clock::real().now()));
-    // Without a descriptor it looks now and then.
+    // Without a descriptor it polls the stop token periodically.
     if (stopped_ < 0 && limits_.stop.stop_possible()) most = std::min(most, milliseconds(20));
     std::array<pollfd, 2> both{about, pollfd{.fd = stopped_, .events = POLLIN, .revents = 0}};
     const int ready =

@@ -15,7 +15,7 @@ bool is_plain(std::string_view text) {
   return std::ranges::all_of(text, [](char c) { return c > ' ' && c < 0x7f; });
 }
 
-// Errors: false. A location with credentials in it, as URLs have them, is one.
+// False on error. Credentials in the location, as in URLs, are one.
 bool read_location(std::string_view location, RedisOptions& options) {
   constexpr std::string_view kUnix = "unix:";
   if (location.starts_with(kUnix)) {
@@ -73,7 +73,7 @@ Result<RedisOptions> RedisOptions::read(const tiers::VolumeDescriptor& descripto
   if (!read_location(descriptor.location, options)) {
     problem = "its location is not host, host:port, [address]:port or unix:PATH";
   } else if (!options.username.empty() && options.password.empty()) {
-    problem = "option 'username' comes with 'password'";
+    problem = "option 'username' needs 'password'";
   } else if (options.prefix.size() > kMaxPrefix || !is_plain(options.prefix)) {
     problem = "option 'prefix' has more than 128 characters, a space or a control character";
   }

@@ -1,5 +1,5 @@
-// What an operator says about a Redis volume, read and checked. ashlar/backend/redis/redis_volume.h lists the
-// options.
+// The operator's options of a Redis volume, parsed and validated. ashlar/backend/redis/redis_volume.h lists
+// them.
 //
 // Thread safety: immutable after read().
 #pragma once

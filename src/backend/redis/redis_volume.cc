@@ -17,7 +17,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// Errors that pass by themselves: the object is asked for again.
+// Transient errors: the command is retried.
 bool is_passing(const Reply& reply) {
   if (reply.kind != Reply::Kind::kError) return false;
   return reply.text == "LOADING" || reply.text == "BUSY" || reply.text == "MASTERDOWN" ||
@@ -39,13 +39,13 @@ class RedisVolume final : public tiers::Volume {
                                    const tiers::CallLimits& limits) override;
 
  private:
-  // Commands that were not answered when the retries were used up, or why they were not.
+  // Runs the commands with retries. Errors: why some remained unanswered.
   Result<void> run(std::span<Command> commands, const Limits& limits);
   Result<std::unique_ptr<RedisConnection>> take(bool& fresh, const Limits& limits);
   void give_back(std::unique_ptr<RedisConnection> connection);
   void forget_idle();
 
-  // run() over the objects with a key; to_result(i, reply) makes an answer.
+  // run() over the objects with a valid key; to_result(i, reply) makes an answer.
   template <class R, class Key, class Make, class ToResult>
   void batch(const tiers::CallLimits& limits, std::vector<R>& results, const Key& key, const Make& make,
              const ToResult& to_result);
@@ -107,11 +107,11 @@ Result<void> RedisVolume::run(std::span<Command> commands, const Limits& limits)
       done = connection.error();
     }
     if (left.empty()) break;
-    if (done.error().code() != ErrorCode::kUnavailable) return done;  // it refuses us, and will again
+    if (done.error().code() != ErrorCode::kUnavailable) return done;  // not transient: no retry
     if (left.size() < before) {
       failures = 0;
     } else if (connection && !fresh) {
-      // The server has gone since this connection was last used, and so have its others.
+      // The server was lost since this connection was last used; so were the other idle ones.
       forget_idle();
       continue;
     } else if (++failures > options_.retries) {
@@ -139,8 +139,7 @@ Error RedisVolume::error_of(const char* what, std::string_view key, const Reply&
   if (reply.text == "MOVED" || reply.text == "ASK") advice = "; clusters need a proxy in front of them";
   return make_error(code, "%s: %s '%s': the server answered %s%s", options_.describe().c_str(), what,
                     std::string(key).c_str(),
-                    reply.kind == Reply::Kind::kError ? reply.text.c_str() : "something else than was asked",
-                    advice);
+                    reply.kind == Reply::Kind::kError ? reply.text.c_str() : "an unexpected reply", advice);
 }
 
 template <class R, class Key, class Make, class ToResult>
@@ -238,7 +237,7 @@ std::vector<Result<void>> RedisVolume::remove(std::span<const std::string_view> 
   batch(
       limits, results, [&](std::size_t i) { return keys[i]; },
       [&](std::size_t, const std::string& name) -> Result<Command> {
-        return Command{.head = encode({"UNLINK", name})};  // frees large values beside its work
+        return Command{.head = encode({"UNLINK", name})};  // frees large values in the background
       },
       [&](std::size_t i, const Reply& reply) -> Result<void> {
         if (reply.kind == Reply::Kind::kInteger) return {};

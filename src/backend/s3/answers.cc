@@ -16,7 +16,7 @@ const char* advice(long status, std::string_view name) {
   if (status == 403 || status == 401 || name == "InvalidToken" || name == "ExpiredToken")
     return "; check the credentials, the region and the machine's clock";
   if (status == 501) return "; a store without conditional writes needs if_none_match=false";
-  if (name == "NoSuchBucket") return "; the operator makes the bucket";
+  if (name == "NoSuchBucket") return "; the operator must create the bucket";
   return "";
 }
 
@@ -60,7 +60,7 @@ Error error_of(const S3Options& options, const char* what, std::string_view key,
 Result<void> put_result(const S3Options& options, std::string_view key, const Response& response) {
   if (response.ok() || (options.if_none_match && response.status == 412)) return {};
   Error error = error_of(options, "put", key, response);
-  // A store that does not find what it is to write to has lost more than an object.
+  // A missing target of a write means that more than an object is lost.
   if (error.code() == ErrorCode::kNotFound) return Error(ErrorCode::kIo, error.message());
   return error;
 }

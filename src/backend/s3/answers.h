@@ -1,7 +1,7 @@
-// What an answer of an object store means for an object.
+// Translates responses of an object store into results.
 //
-// Messages hold the status and the name of the store's error, no more: stores repeat access keys and what was
-// signed in the rest of their text.
+// Messages hold only the status and the name of the store's error: the rest of the text may repeat access
+// keys and signed data.
 //
 // Thread safety: immutable.
 #pragma once
@@ -16,13 +16,13 @@
 
 namespace ashlar::backend::s3 {
 
-// The name that the store gives its error, "SlowDown"; empty where it says none.
+// The store's name for its error, e.g. "SlowDown"; empty without one.
 std::string error_name(const Response& response);
 
-// Of a request that did not do what it should. `what` is a verb: "put".
+// The error of a failed request. `what` is a verb: "put".
 Error error_of(const S3Options& options, const char* what, std::string_view key, const Response& response);
 
-// Of the last request of a put: 412 says that the object is there already.
+// The result of a put's last request: 412 means that the object exists already.
 Result<void> put_result(const S3Options& options, std::string_view key, const Response& response);
 Result<void> get_result(const S3Options& options, const tiers::ObjectRead& object, const Response& response);
 Result<bool> contains_result(const S3Options& options, std::string_view key, const Response& response);

@@ -1,4 +1,4 @@
-// Requests to an object store and what came back, as http_loop.h carries them.
+// Requests to an object store and their responses, as carried by http_loop.h.
 //
 // Thread safety: thread-compatible.
 #pragma once
@@ -21,7 +21,7 @@ namespace ashlar::backend::s3 {
 
 using TimePoint = std::chrono::steady_clock::time_point;
 
-// A range of the bytes of several spans, read in order and from the start again.
+// A range over the bytes of several spans, read in order and rewindable.
 class Body {
  public:
   Body() = default;
@@ -43,7 +43,7 @@ class Body {
     while (at_ < spans_.size() && within_ >= spans_[at_].size()) within_ -= spans_[at_++].size();
   }
 
-  // The next bytes, at most `most`; 0 at the end.
+  // Reads the next bytes, at most `most`; 0 at the end.
   std::size_t read(char* into, std::size_t most) noexcept {
     std::size_t done = 0;
     while (done < most && position_ < size_) {
@@ -73,21 +73,21 @@ class Body {
   std::uint64_t from_ = 0;
   std::uint64_t size_ = 0;
   std::uint64_t position_ = 0;
-  std::size_t at_ = 0;        // the span that is read,
+  std::size_t at_ = 0;        // the current span,
   std::uint64_t within_ = 0;  // from this byte
 };
 
 struct Response {
-  long status = 0;               // of HTTP; 0: nobody answered
-  std::string failure;           // why nobody answered
-  std::string text;              // what an error, or an answer that is no object, says: its first bytes
+  long status = 0;               // HTTP status; 0: no response
+  std::string failure;           // why there was no response
+  std::string text;              // first bytes of an error, or of a response that is not an object
   std::string etag;              // as sent, in quotes
-  std::int64_t size = -1;        // of the object, where it was said
-  bool other_size = false;       // the object has not the size of Request::parts
-  std::optional<Error> stopped;  // the limits of the call came before the answer
+  std::int64_t size = -1;        // of the object, if sent
+  bool other_size = false;       // the object's size differs from Request::parts
+  std::optional<Error> stopped;  // the call's limits came before the response
   std::uint64_t attempts = 0;
   std::chrono::milliseconds took{};
-  TimePoint deadline;  // what Request::deadline was, or became
+  TimePoint deadline;  // Request::deadline, or the one set at the start
 
   bool answered() const noexcept { return status != 0; }
   bool ok() const noexcept { return status >= 200 && status < 300; }
@@ -98,16 +98,16 @@ enum class Method : std::uint8_t { kGet, kHead, kPut, kPost, kDelete };
 struct Request {
   Method method = Method::kGet;
   std::string_view key;
-  std::string query = {};  // sorted, every name with a '=': as signatures want it
+  std::string query = {};  // sorted, every name with a '=', as signatures require
   bool if_none_match = false;
-  bool error_in_body = false;  // an answer with 200 may hold an error
+  bool error_in_body = false;  // a response with status 200 may hold an error
   Body body = {};
-  std::span<const std::span<std::byte>> parts = {};  // where the object goes, of kGet
-  std::optional<TimePoint> deadline = {};            // none: begins with the request
+  std::span<const std::span<std::byte>> parts = {};  // destination of a kGet
+  std::optional<TimePoint> deadline = {};            // none: set when the request starts
   std::function<void(Response&)> done = {};          // once; may submit requests
 };
 
-// The text of an XML element, as it stands; empty where there is none.
+// The raw text of an XML element; empty without one.
 inline std::string_view xml_text(std::string_view document, std::string_view element) {
   const std::string opening = "<" + std::string(element) + ">";
   const std::size_t start = document.find(opening);

@@ -29,7 +29,7 @@ bool is_passing(CURLcode code) {
     case CURLE_RECV_ERROR:
     case CURLE_PARTIAL_FILE:
     case CURLE_WEIRD_SERVER_REPLY:
-    case CURLE_UNSUPPORTED_PROTOCOL:  // what curl says of an answer that is no HTTP
+    case CURLE_UNSUPPORTED_PROTOCOL:  // curl's code for a response that is not HTTP
     case CURLE_SSL_CONNECT_ERROR:
       return true;
     default:
@@ -37,7 +37,7 @@ bool is_passing(CURLcode code) {
   }
 }
 
-// 409: two conditional writes met; 501 and 507 do not pass.
+// 409: conflicting conditional writes; 501 and 507 are permanent.
 bool is_passing(long status) {
   return status == 408 || status == 409 || status == 429 || status == 500 || status == 502 || status == 503 ||
          status == 504;
@@ -61,7 +61,7 @@ const char* name_of(Method method) {
 
 }  // namespace
 
-// A transfer, or the handle of one to come.
+// A transfer, or an idle handle for one.
 struct HttpLoop::Attempt {
   CURL* easy = nullptr;
   curl_slist* headers = nullptr;
@@ -69,7 +69,7 @@ struct HttpLoop::Attempt {
   Waiting waiting;
   Response response;
   std::uint64_t received = 0;
-  storage::PartsCursor<std::byte> place;  // of what comes next
+  storage::PartsCursor<std::byte> place;  // where the next bytes go
   std::array<char, CURL_ERROR_SIZE> failure{};
 
   Attempt() : easy(curl_easy_init()) {}
@@ -93,7 +93,8 @@ HttpLoop::HttpLoop(const S3Options& options)
 Result<std::unique_ptr<HttpLoop>> HttpLoop::create(const S3Options& options) {
   std::unique_ptr<HttpLoop> loop(new HttpLoop(options));
   loop->multi_ = curl_multi_init();
-  if (loop->multi_ == nullptr) return make_error(ErrorCode::kInternal, "libcurl cannot make a multi handle");
+  if (loop->multi_ == nullptr)
+    return make_error(ErrorCode::kInternal, "libcurl cannot create a multi handle");
   curl_multi_setopt(loop->multi_, CURLMOPT_MAXCONNECTS, static_cast<long>(options.requests));
   return loop;
 }
@@ -138,7 +139,7 @@ void HttpLoop::run(const tiers::CallLimits& limits) {
   }
 }
 
-// Answering may put new requests into the queue: they are done without being tried.
+// Completions may queue new requests: those complete without being tried.
 void HttpLoop::stop(const Error& why) {
   const TimePoint now = std::chrono::steady_clock::now();
   const auto finish_stopped = [&](Waiting waiting) {
@@ -183,13 +184,13 @@ int HttpLoop::milliseconds_to_next(TimePoint now, const tiers::CallLimits& limit
 }
 
 void HttpLoop::begin_what_fits(TimePoint now) {
-  // Answering may put new requests into the queue; they are looked at in turn.
+  // Completions may queue new requests; the loop handles them in turn.
   while (silent_ && (!queue_.empty() || !retries_.empty())) {
     Waiting waiting;
     if (retries_.empty()) {
       waiting = std::move(queue_.front());
       queue_.pop_front();
-      waiting.last.failure = "not tried, as the service answered nobody";
+      waiting.last.failure = "not tried, because the service does not respond";
       waiting.last.deadline = waiting.request.deadline.value_or(now + options_.deadline);
     } else {
       waiting = std::move(retries_.back());
@@ -253,10 +254,10 @@ bool HttpLoop::set_up(Attempt& attempt, TimePoint now) {
   set(CURLOPT_URL, url.c_str());
   set(CURLOPT_PROTOCOLS_STR, "http,https");
   set(CURLOPT_HTTP_VERSION, static_cast<long>(CURL_HTTP_VERSION_1_1));
-  set(CURLOPT_PROXY, "");  // else the environment would name one
+  set(CURLOPT_PROXY, "");  // ignores proxies set in the environment
   set(CURLOPT_NOSIGNAL, 1L);
 #if LIBCURL_VERSION_NUM >= 0x075700
-  set(CURLOPT_QUICK_EXIT, 1L);  // a transfer that is cut does not wait for the resolution of a name
+  set(CURLOPT_QUICK_EXIT, 1L);  // an aborted transfer does not wait for name resolution
 #endif
   set(CURLOPT_PRIVATE, static_cast<void*>(&attempt));
   set(CURLOPT_ERRORBUFFER, attempt.failure.data());
@@ -314,7 +315,7 @@ int HttpLoop::on_seek(void* attempt, curl_off_t offset, int origin) {
   return CURL_SEEKFUNC_OK;
 }
 
-// Returns less than it was given to end the transfer.
+// A return value below the given size aborts the transfer.
 std::size_t HttpLoop::on_write(char* from, std::size_t unit, std::size_t count, void* attempt) {
   auto& self = *static_cast<Attempt*>(attempt);
   const std::size_t bytes = unit * count;

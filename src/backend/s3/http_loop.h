@@ -1,10 +1,9 @@
-// HttpLoop: runs HTTP requests over a bounded number of connections that stay open, and retries what may be
-// retried.
+// HttpLoop: runs HTTP requests over a bounded number of persistent connections, with retries.
 //
-// The thread that calls run() does the work and sleeps in poll() in between, until a socket has something to
-// say or a retry is due. A request that fails for a passing reason waits, twice as long each time and in part
-// by chance, and goes again from its start, until its retries or its deadline are used up. The limits of a
-// call end all of it: transfers are cut, and what was not answered is done without an answer.
+// The thread that calls run() does the work and sleeps in poll() until a socket is ready or a retry is due. A
+// request that fails transiently backs off exponentially with jitter and restarts, until its retries or its
+// deadline are exhausted. The limits of a call end everything: transfers are aborted, and pending requests
+// complete without a response.
 //
 // Thread safety: confined to one thread at a time.
 // Complexity:    at most S3Options::requests transfers at once; memory is their buffers and the queue.
@@ -33,11 +32,11 @@ class HttpLoop {
   HttpLoop(const HttpLoop&) = delete;
   HttpLoop& operator=(const HttpLoop&) = delete;
 
-  // To the end of the queue. What the request refers to must live until it is done.
+  // Appends to the queue. Data that the request refers to must live until it is done.
   void submit(Request request);
-  // Before those that were not begun: what an object needs that has begun.
+  // Queues before requests not yet started: for objects already in progress.
   void submit_first(Request request);
-  // Until nothing is left, or the limits have come. Every request is done then.
+  // Runs until the queue is empty or the limits are reached. Every request is done on return.
   void run(const tiers::CallLimits& limits);
 
  private:
@@ -69,10 +68,10 @@ class HttpLoop {
   CURLM* multi_ = nullptr;
   std::vector<std::unique_ptr<Attempt>> attempts_;
   std::deque<Waiting> queue_;     // in order
-  std::vector<Waiting> retries_;  // each at its time
+  std::vector<Waiting> retries_;  // each at its due time
   std::size_t running_ = 0;
   TimePoint last_answer_;
-  bool silent_ = false;  // nobody answers: what was not begun is not tried
+  bool silent_ = false;  // no response: queued requests are not tried
   Random random_;
 };
 

@@ -70,7 +70,7 @@ Request MultipartPut::request(Method method, std::string query) const {
 
 void MultipartPut::start() {
   if (!options_.if_none_match) return loop_.submit(create());
-  // A question costs less than an upload that is refused at its end.
+  // A HEAD costs less than an upload refused at its end.
   Request look = request(Method::kHead, "");
   look.done = [this](Response& response) {
     deadline_ = response.deadline;
@@ -152,8 +152,8 @@ void MultipartPut::completed(Response& response) {
   abort();
 }
 
-// The upload may be gone because it succeeded, and the answer was lost. Attempts do not tell: where a
-// connection that was used before breaks without an answer, libcurl repeats the request by itself.
+// The upload may be missing because it succeeded and the response was lost. The attempt count does not tell:
+// libcurl itself repeats a request when a reused connection breaks without a response.
 void MultipartPut::look_after_lost_upload(const Response& response) {
   Request look = request(Method::kHead, "");
   look.done = [this, first = put_result(options_, object_.key, response)](Response& found) {

@@ -1,10 +1,10 @@
-// MultipartPut: writes a large object in parts, several at a time; readers see it when the last step
-// succeeds, or never.
+// MultipartPut: writes a large object in parts, several at a time; readers see it only once the last step
+// succeeds.
 //
-//   look whether it is there ─▶ create the upload ─▶ parts ─▶ complete
-//                                                      └─ one fails ─▶ wait for those on their way ─▶ abort
+//   check whether it exists ─▶ create the upload ─▶ parts ─▶ complete
+//                                                      └─ one fails ─▶ wait for those in flight ─▶ abort
 //
-// One that gives up aborts the upload, so that its parts cost nothing. Where even that fails, or the process
+// On failure the upload is aborted, so that its parts cost nothing. If the abort fails too, or the process
 // dies, the parts stay until the bucket's rule for incomplete uploads removes them.
 //
 // Thread safety: confined to the thread of its loop.
@@ -25,13 +25,13 @@ namespace ashlar::backend::s3 {
 
 class MultipartPut {
  public:
-  // Requires: all outlive the run of the loop, and so does this. `result` is written once.
+  // Requires: all arguments and this object outlive the run of the loop. `result` is written once.
   MultipartPut(HttpLoop& loop, const S3Options& options, const tiers::ObjectWrite& object,
                Result<void>& result);
   MultipartPut(const MultipartPut&) = delete;
   MultipartPut& operator=(const MultipartPut&) = delete;
 
-  // Puts the first request at the end of the queue.
+  // Appends the first request to the queue.
   void start();
 
  private:
@@ -51,7 +51,7 @@ class MultipartPut {
   const std::uint64_t size_;
   const std::uint64_t part_bytes_;
   std::optional<TimePoint> deadline_;
-  std::string upload_;  // as it stands in a query
+  std::string upload_;  // upload id, query-encoded
   std::vector<std::string> etags_;
   std::size_t next_ = 0;
   std::size_t running_ = 0;

@@ -10,13 +10,13 @@ namespace ashlar::backend::s3 {
 namespace {
 
 constexpr std::uint64_t kMiB = 1024ULL * 1024;
-constexpr std::uint64_t kMaxUpload = 5 * 1024ULL * kMiB;  // of one request, says S3
+constexpr std::uint64_t kMaxUpload = 5 * 1024ULL * kMiB;  // S3's limit for one request
 
 bool is_letter_or_digit(char c) {
   return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9');
 }
 
-// Values that become part of a header or a signature: one that breaks the line would be a second header.
+// Rejects line breaks in values used in headers or signatures: they would inject a second header.
 bool is_plain(std::string_view text) {
   return std::ranges::all_of(text, [](char c) { return c > ' ' && c < 0x7f; });
 }
@@ -41,17 +41,16 @@ bool is_endpoint(std::string_view url) {
 
 const char* problem_of(const S3Options& options, const std::string& addressing) {
   if (!is_bucket(options.bucket)) return "its location is not a bucket, or a bucket, '/' and a prefix";
-  if (!options.prefix.empty() && !tiers::check_key(options.prefix))
-    return "its prefix is none that a key may have";
+  if (!options.prefix.empty() && !tiers::check_key(options.prefix)) return "its prefix is not valid in a key";
   if (!is_endpoint(options.endpoint))
     return "option 'endpoint' is http:// or https:// and a host, perhaps with a port, and no path";
   if (addressing != "path" && addressing != "host") return "option 'addressing' is path or host";
   if (options.region.empty() || !is_plain(options.region) || options.region.find(':') != std::string::npos)
-    return "option 'region' is empty or no name of a region";
+    return "option 'region' is empty or not the name of a region";
   if (options.access_key.empty() != options.secret_key.empty())
-    return "options 'access_key' and 'secret_key' come together";
+    return "options 'access_key' and 'secret_key' must be given together";
   if (!options.session_token.empty() && options.access_key.empty())
-    return "option 'session_token' comes with 'access_key' and 'secret_key'";
+    return "option 'session_token' needs 'access_key' and 'secret_key'";
   if (!is_plain(options.access_key) || !is_plain(options.secret_key) || !is_plain(options.session_token))
     return "a credential has a space or a control character";
   return nullptr;

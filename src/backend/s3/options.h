@@ -1,5 +1,4 @@
-// What an operator says about an S3 volume, read and checked. ashlar/backend/s3/s3_volume.h lists the
-// options.
+// The operator's options of an S3 volume, parsed and validated. ashlar/backend/s3/s3_volume.h lists them.
 //
 // Thread safety: immutable after read().
 #pragma once
@@ -16,7 +15,7 @@ namespace ashlar::backend::s3 {
 struct S3Options {
   std::string endpoint;  // scheme, host and port
   std::string bucket;
-  std::string prefix;  // empty, or without a '/' at its ends
+  std::string prefix;  // empty, or without leading and trailing '/'
   std::string region;
   std::string access_key;
   std::string secret_key;
@@ -38,7 +37,7 @@ struct S3Options {
   static Result<S3Options> read(const tiers::VolumeDescriptor& descriptor);
 
   bool sign() const { return !access_key.empty(); }
-  // Of an object.
+  // The URL of an object.
   std::string url(std::string_view key) const;
   // "s3 https://host bucket/prefix".
   std::string describe() const;

@@ -16,7 +16,7 @@
 namespace ashlar::backend::s3 {
 namespace {
 
-// A batch borrows a loop, with its open connections, and gives it back.
+// A batch borrows a loop with its open connections, and returns it.
 class S3Volume final : public tiers::Volume {
  public:
   explicit S3Volume(S3Options options) : options_(std::move(options)) {}
@@ -32,7 +32,7 @@ class S3Volume final : public tiers::Volume {
                                    const tiers::CallLimits& limits) override;
 
  private:
-  // Loops beyond these are closed when their batch is over.
+  // Loops beyond these are closed after their batch.
   static constexpr std::size_t kIdleLoops = 8;
 
   Result<std::unique_ptr<HttpLoop>> take() {
@@ -51,7 +51,7 @@ class S3Volume final : public tiers::Volume {
     if (idle_.size() < kIdleLoops) idle_.push_back(std::move(loop));
   }
 
-  // add(loop, i) submits what object i needs. Objects with a key that is none are answered here.
+  // add(loop, i) submits the requests of object i. Objects with an invalid key are answered here.
   template <class R, class Key, class Add>
   void run(const tiers::CallLimits& limits, std::vector<R>& results, const Key& key, const Add& add) {
     Result<std::unique_ptr<HttpLoop>> loop = take();
@@ -145,7 +145,7 @@ std::vector<Result<void>> S3Volume::remove(std::span<const std::string_view> key
 
 Result<std::unique_ptr<tiers::Volume>> attach(const tiers::VolumeDescriptor& descriptor) {
   static const CURLcode ready =
-      curl_global_init(CURL_GLOBAL_DEFAULT);  // libcurl wants it once, and before threads
+      curl_global_init(CURL_GLOBAL_DEFAULT);  // libcurl requires this once, before threads start
   if (ready != CURLE_OK) return make_error(ErrorCode::kInternal, "libcurl: %s", curl_easy_strerror(ready));
   ASHLAR_TRY(S3Options options, S3Options::read(descriptor));
   return std::unique_ptr<tiers::Volume>(new S3Volume(std::move(options)));

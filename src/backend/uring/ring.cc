@@ -27,9 +27,9 @@ using transfer::TransferState;
 
 namespace {
 
-// The wake-up read's number; operations have the numbers of their slots.
+// User data of the wake-up read; operations use the numbers of their slots.
 constexpr std::uint64_t kWake = ~std::uint64_t{0};
-// The kernel takes no larger buffer.
+// The kernel accepts no larger buffer.
 constexpr std::uint64_t kMaxBuffer = std::uint64_t{1} << 30;
 
 std::string reason(int error) {
@@ -56,8 +56,8 @@ Ring::Ring(const UringOptions& options, int wake) noexcept
   for (std::uint32_t i = options.registered_files; i-- > 0;) free_files_.push_back(i);
 }
 
-// Called on the thread: with these flags the ring belongs to the one that makes it, and completions need no
-// interrupt of it. A kernel that does not know them gets none.
+// Called on the thread: with these flags the ring belongs to the thread that creates it, and completions do
+// not interrupt it. Retries without them on a kernel that does not know them.
 Result<void> Ring::open(const UringOptions& options, io_uring* ring) {
   int error = -EINVAL;
   for (const unsigned flags : {unsigned{IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_DEFER_TASKRUN}, 0u}) {
@@ -115,7 +115,7 @@ void Ring::stop() {
     wake();
   }
   thread_.join();
-  admission_.wait_empty();  // those who waited for room are still on their way out
+  admission_.wait_empty();  // callers that waited for room are still leaving
 }
 
 Result<transfer::Transfer> Ring::submit(transfer::TransferRequest request) {
@@ -154,14 +154,14 @@ bool Ring::on_thread(std::function<void()> task) {
 // --- the thread ---
 
 void Ring::run() {
-  // Both tables are a help, not a need.
+  // Both tables are optional.
   if (io_uring_register_buffers_sparse(&ring_, options_.registered_buffers) != 0) free_buffers_.clear();
   if (io_uring_register_files_sparse(&ring_, options_.registered_files) != 0) free_files_.clear();
   arm_wake();
   for (;;) {
     take_inbox();
     start_operations();
-    // A request may have been let in and still be on its way to the inbox.
+    // An admitted request may not have reached the inbox yet.
     if (stop_seen_ && admission_.counters().in_flight == 0) return;
     const int error = io_uring_submit_and_wait(&ring_, 1);
     ASHLAR_CHECK(error >= 0 || error == -EINTR || error == -EAGAIN || error == -EBUSY,
@@ -248,7 +248,7 @@ void Ring::start_operations() {
   }
 }
 
-// False when it has to wait for something that is in flight.
+// False when it must wait for an operation in flight.
 bool Ring::start_next(Job& job, const std::shared_ptr<Job>& shared) {
   if (!job.state->may_continue()) {
     job.exhausted = true;
@@ -457,7 +457,7 @@ Result<std::uint64_t> Ring::register_set(std::shared_ptr<const BlockSet> set) {
   return out;
 }
 
-// A file that two sets share stays registered by the set that came first; the other one then goes without.
+// A file shared by two sets stays registered by the first; the other then does without.
 void Ring::forget(const Registered& registered) {
   for (const std::uint32_t place : registered.buffers) {
     const iovec none{nullptr, 0};

@@ -1,10 +1,10 @@
-// Ring: an io_uring, the thread that owns it, and the transfers that it runs.
+// Ring: an io_uring, the thread that owns it, and its transfers.
 //
-// Requests and registrations come in through an inbox; an eventfd that the ring reads wakes the thread. The
-// thread starts operations of the oldest transfer first, as many as the depth allows, and sleeps until
-// something ends.
+// Requests and registrations arrive through an inbox; an eventfd that the ring reads wakes the thread. The
+// thread starts operations of the oldest transfer first, as many as the depth allows, and sleeps until one
+// completes.
 //
-// Thread safety: thread-safe, except for what is marked as the thread's own.
+// Thread safety: thread-safe, except members marked as confined to the thread.
 #pragma once
 
 #include <liburing.h>
@@ -37,7 +37,7 @@ class Ring {
   Result<std::uint64_t> register_set(std::shared_ptr<const transfer::BlockSet> set);
   void unregister_set(std::uint64_t id);
   transfer::ExecutorCounters counters() const { return admission_.counters(); }
-  // Cancels what has not started, waits for what runs and ends the thread.
+  // Cancels queued transfers, waits for running ones and ends the thread.
   void stop();
 
  private:
@@ -66,7 +66,7 @@ class Ring {
     bool direct = false;
     bool direct_refused = false;
   };
-  // What the kernel knows of a set: places in its tables.
+  // A set's registrations: indices into the kernel's tables.
   struct Registered {
     std::shared_ptr<const transfer::BlockSet> set;
     std::vector<std::uint32_t> buffers;
@@ -80,23 +80,22 @@ class Ring {
   Ring(const UringOptions& options, int wake) noexcept;
   static Result<void> open(const UringOptions& options, io_uring* ring);
 
-  // Runs `task` on the thread and waits for it; at once when this is the thread. False, and the task dropped,
-  // when the ring is stopping.
+  // Runs `task` on the thread and waits for it; inline when called on the thread. False, with the task
+  // dropped, when the ring is stopping.
   bool on_thread(std::function<void()> task);
   void wake();
 
-  // The thread's own.
+  // Confined to the thread.
   void run();
   void take_inbox();
-  // Gives the kernel everything that was prepared. Places in its tables change only when nothing refers to
-  // them any more.
+  // Submits everything prepared. Table entries change only when no operation refers to them.
   void submit_prepared();
-  // Takes jobs that have not started and will not out of the line.
+  // Removes from the queue cancelled and late jobs that have not started.
   void sweep();
   void arm_wake();
   void start_operations();
   bool start_next(Job& job, const std::shared_ptr<Job>& shared);
-  // Gives the rest of a slot's operation to the kernel, or ends it when a fault says so.
+  // Submits the rest of a slot's operation, or ends it when a fault says so.
   void issue(std::uint32_t slot);
   void completed(std::uint32_t slot, std::int32_t result);
   void end_operation(std::uint32_t slot);
@@ -111,7 +110,7 @@ class Ring {
   io_uring ring_{};
   bool opened_ = false;
   int wake_;
-  std::uint64_t woken_ = 0;  // what the ring reads the eventfd into
+  std::uint64_t woken_ = 0;  // target of the eventfd read
 
   Mutex mu_;
   CondVar task_done_;
@@ -129,7 +128,7 @@ class Ring {
   std::vector<KnownBuffer> buffers_;
   std::vector<std::uint32_t> free_buffers_;
   std::vector<std::uint32_t> free_files_;
-  std::unordered_map<int, std::uint32_t> file_places_;  // descriptor -> place
+  std::unordered_map<int, std::uint32_t> file_places_;  // descriptor -> index
   std::unordered_map<std::uint64_t, Registered> registered_;
   std::uint64_t next_id_ = 1;
   bool stop_seen_ = false;

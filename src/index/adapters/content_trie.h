@@ -1,14 +1,14 @@
 // ContentTrie: a number for every content in use. A content is a path of local hashes from the start of a
-// sequence, and two paths have one number exactly when they are equal: the trie compares hashes of blocks,
-// never hashes of paths.
+// sequence; two paths have the same number iff they are equal: the trie compares block hashes, never path
+// hashes.
 //
-// A number is in use while it, or a longer path, is held; then it may be reused for another content. Children
-// are found through one hash table of chains over all nodes, by parent and local hash, with its own seed
+// A number is in use while its path, or a longer one, is held; afterwards it may be reused. Children are
+// found through one chained hash table over all nodes, by parent and local hash, with its own seed
 // (table_seed.h).
 //
 // Thread safety: thread-compatible.
-// Complexity:    O(1) expected per step of a path, but for the steps that double the arrays; release() is
-//                O(blocks freed). 28 to 56 bytes per content.
+// Complexity:    O(1) expected per step of a path, except when the arrays double; release() is O(blocks
+//                freed). 28 to 56 bytes per content.
 // Invariant:     an empty trie owns no memory.
 #pragma once
 
@@ -26,30 +26,29 @@ namespace ashlar::index::detail {
 class ContentTrie {
  public:
   using Id = std::uint32_t;
-  static constexpr Id kRoot = 0;  // the empty path; always there
+  static constexpr Id kRoot = 0;  // the empty path; always present
   static constexpr Id kNone = UINT32_MAX;
   static constexpr std::size_t kMaxContents = UINT32_MAX - 1;
 
-  // Contents, without the empty one.
+  // Contents, except the empty one.
   std::size_t size() const noexcept { return size_; }
   std::size_t bytes() const noexcept {
     return nodes_.capacity() * sizeof(Node) + chains_.capacity() * sizeof(Id);
   }
 
-  // The path one block longer; kNone when it is not here.
+  // The path one block longer; kNone when absent.
   Id find(Id parent, LocalHash local) const noexcept;
-  // The same, added when it is not here. Nobody holds a new one: hold() or trim() it. Requires: size() <
-  // kMaxContents. Throws std::bad_alloc where there is no memory, with the contents as they were; trim() what
-  // an empty trie has then.
+  // The same, added when absent. A new one has no hold: hold() or trim() it. Requires: size() < kMaxContents.
+  // Throws std::bad_alloc with the contents unchanged; trim() an empty trie afterwards.
   Id find_or_add(Id parent, LocalHash local);
 
   void hold(Id id) noexcept { ++node(id).uses; }
-  // Gives back what hold() took; frees what nobody uses any more, up to the root.
+  // Undoes one hold(); frees unused nodes up to the root.
   void release(Id id) noexcept;
-  // Frees the path, as far as nobody uses it.
+  // Frees the unused end of the path.
   void trim(Id id) noexcept;
 
-  // How many contents find() compares with. Requires: the trie is not empty.
+  // How many contents find() compares. Requires: the trie is not empty.
   std::size_t compared(Id parent, LocalHash local) const noexcept;
 
   // Requires: id is not kRoot.

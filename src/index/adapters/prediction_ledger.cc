@@ -34,10 +34,10 @@ namespace {
 
 using Content = ContentTrie::Id;
 
-// Beside twice the blocks of the call: what predict() and store() expire at most.
+// Expirations per predict() or store(), besides twice the blocks of the call.
 constexpr std::size_t kExpiredPerCall = 64;
 
-// A name of a worker, or one of ours in its place.
+// The meaning of a worker's name, or of one of ours in its place.
 struct Meaning {
   using Key = BlockName;
   BlockName name;
@@ -52,7 +52,7 @@ struct Meaning {
 };
 static_assert(sizeof(Meaning) == 16, "four to a cache line");
 
-// What a node of std::map and std::set takes beside its entry: colour and three links.
+// Overhead of a std::map or std::set node: colour and three links.
 constexpr std::size_t kTreeNode = 4 * sizeof(void*);
 
 struct Cache;
@@ -61,10 +61,10 @@ using List = PredictionList<Cache>;
 // A content that a worker holds for real (names > 0) or as predicted.
 struct Holding {
   using Key = Content;
-  BlockName name;  // one of its names; ours of a predicted one
+  BlockName name;  // one of its names; ours if predicted
   Content content = ContentTrie::kRoot;
-  std::uint32_t names = 0;  // names that the worker has for it
-  List::Id prediction = 0;  // of a predicted one
+  std::uint32_t names = 0;  // the worker's names for it
+  List::Id prediction = 0;  // if predicted
   bool is_used = false;
 
   static Holding of(Content content) noexcept { return {.name = {}, .content = content, .is_used = true}; }
@@ -73,13 +73,13 @@ struct Holding {
   static std::uint64_t hash(Key key, std::uint64_t seed) noexcept { return seeded_hash(key, seed); }
 };
 
-// One (worker, rank) of which something is known.
+// One (worker, rank) with known content.
 struct Cache {
   Worker worker;
   std::size_t predicted = 0;
   EntryMap<Meaning> names;  // by name
   EntryMap<Holding> held;   // by content
-  // The names of contents that have several, so that another one is found when one goes.
+  // Names of contents that have several, to find another when one is removed.
   std::set<std::pair<Content, BlockName>> several;
 
   std::size_t bytes() const noexcept {
@@ -91,10 +91,10 @@ constexpr std::uint8_t bit_of(StorageTier tier) noexcept {
   return static_cast<std::uint8_t>(1u << static_cast<unsigned>(tier));
 }
 
-// Predictions of one worker that expire in one call of the inner index.
+// Predictions of one worker that expire in one call to the inner index.
 constexpr std::size_t kExpiredTogether = 128;
 
-// One block of a request to predict that the worker does not hold yet.
+// A block of a prediction that the worker does not hold yet.
 struct Fresh {
   Content content;
   StoredBlock block;
@@ -132,7 +132,7 @@ struct PredictionLedger::State {
     return meaning != nullptr && meaning->tiers == 0;
   }
 
-  // A name that the worker has no use for now.
+  // A name that the worker does not use now.
   BlockName fresh_name(const Cache& cache) {
     for (;;) {
       const BlockName name(spread_bits(salt + ++names_made));
@@ -140,7 +140,7 @@ struct PredictionLedger::State {
     }
   }
 
-  // A name under which the inner index knows a content that the worker holds.
+  // The inner index's name for a content that the worker holds.
   static BlockName name_of(const Cache& cache, Content content) { return cache.held.find(content)->name; }
 
   void remove_ours(const Worker& worker, std::span<const BlockName> names) {
@@ -150,7 +150,7 @@ struct PredictionLedger::State {
     ours.unknown_removals += names.size() - removed;
   }
 
-  // Takes a prediction off the books; its name is still in the inner index.
+  // Removes a prediction from the ledger; its name is still in the inner index.
   void forget_prediction(List::Id id) {
     const auto [owner, name, due, content, before, after] = list[id];
     list.remove(id);
@@ -162,7 +162,7 @@ struct PredictionLedger::State {
     trie.release(content);
   }
 
-  // Our predictions give way where the worker's calls use their names.
+  // Drops our predictions whose names the worker's call uses.
   template <class Names>
   void give_way(const Worker& worker, const Names& names) {
     Cache* const cache = find(worker);
@@ -182,35 +182,35 @@ struct PredictionLedger::State {
     return blocks <= ContentTrie::kMaxContents - trie.size();
   }
 
-  // Takes all the memory that learn() may need, and leaves the contents of the event in `path`, which is
-  // empty.
+  // Allocates all memory that learn() may need, and leaves the event's contents in `path`. Requires: `path`
+  // is empty.
   void prepare_to_learn(Cache& cache, const BlocksStored& event);
   void learn(Cache& cache, const BlocksStored& event);
-  // Gives up what was prepared for a call that is not applied.
+  // Undoes the preparation of a call that is not applied.
   void unprepare(const Worker& worker) noexcept;
   void unlearn(Cache& cache, StorageTier tier, BlockName name) noexcept;
   void add_to_several(Cache& cache, Content content, BlockName name) noexcept;
-  // Takes all the memory that store_fresh() and book() may need, and leaves the contents in `path`, which is
-  // empty.
+  // Allocates all memory that store_fresh() and book() may need, and leaves the contents in `path`. Requires:
+  // `path` is empty.
   void prepare_to_predict(Cache& cache, std::span<const LocalHash> locals);
   StoreVerdict store_fresh(Cache& cache, std::span<const LocalHash> locals);
   void book(Cache& cache) noexcept;
-  // Ends all that is known of a worker; the inner index has been told.
+  // Drops a worker's state; the inner index has been updated.
   void forget(Cache& cache) noexcept;
-  // Per worker, the names of predictions that real blocks lie behind.
+  // Per worker, the names of predictions with real blocks behind them.
   NamesByWorker predicted_stems() const;
 
   IndexSink& inner;
   const ApproximateOptions options;
   const std::uint64_t salt;
   std::uint64_t names_made = 0;
-  std::map<Worker, std::unique_ptr<Cache>> caches;  // those of which something is known
+  std::map<Worker, std::unique_ptr<Cache>> caches;  // those with known content
   ContentTrie trie;
   List list;
-  std::uint64_t full_here = 0;  // stores that the inner index never saw
-  IndexCounters ours;           // what our own calls have added to the inner index's counters
+  std::uint64_t full_here = 0;  // stores refused before the inner index
+  IndexCounters ours;           // our own calls' share of the inner index's counters
   PredictionCounters counters;
-  // Storage of calls, used again.
+  // Reused storage of calls.
   std::vector<Content> path;
   std::vector<Fresh> fresh;
   std::vector<StoredBlock> run;
@@ -218,7 +218,7 @@ struct PredictionLedger::State {
   std::set<std::pair<Content, BlockName>> spare;  // memory for `several`
 };
 
-// An event that the index will refuse may be prepared too; it does not matter for what.
+// Events that the index will refuse may be prepared too; which ones does not matter.
 void PredictionLedger::State::prepare_to_learn(Cache& cache, const BlocksStored& event) {
   path.reserve(event.blocks.size());
   ended.reserve(event.blocks.size());
@@ -248,7 +248,7 @@ void PredictionLedger::State::prepare_to_learn(Cache& cache, const BlocksStored&
 }
 
 void PredictionLedger::State::unprepare(const Worker& worker) noexcept {
-  // The contents of a path that nobody holds hang behind each other.
+  // The unheld contents of a path form a chain.
   trie.trim(path.empty() ? ContentTrie::kRoot : path.back());
   list.shrink_if_empty();
   spare.clear();
@@ -262,7 +262,7 @@ void PredictionLedger::State::add_to_several(Cache& cache, Content content, Bloc
   cache.several.insert(std::move(node));
 }
 
-// Writes down an applied store; predictions of its contents end.
+// Records an applied store; predictions of its contents end.
 void PredictionLedger::State::learn(Cache& cache, const BlocksStored& event) {
   ended.clear();
   for (std::size_t i = 0; i < event.blocks.size(); ++i) {
@@ -289,7 +289,7 @@ void PredictionLedger::State::learn(Cache& cache, const BlocksStored& event) {
   remove_ours(cache.worker, ended);
 }
 
-// Writes down that a name has left a tier, if the worker held it there.
+// Records that a name has left a tier, if the worker held it there.
 void PredictionLedger::State::unlearn(Cache& cache, StorageTier tier, BlockName name) noexcept {
   Meaning* const meaning = cache.names.find(name);
   if (meaning == nullptr || (meaning->tiers & bit_of(tier)) == 0) return;
@@ -327,7 +327,7 @@ void PredictionLedger::State::prepare_to_predict(Cache& cache, std::span<const L
   list.reserve_more(missing);
 }
 
-// Stores the blocks of `path` that the worker does not hold, run by run, and leaves them in `fresh`. All, or
+// Stores the blocks of `path` that the worker does not hold, run by run, and leaves them in `fresh`. All or
 // none.
 StoreVerdict PredictionLedger::State::store_fresh(Cache& cache, std::span<const LocalHash> locals) {
   fresh.clear();
@@ -337,7 +337,7 @@ StoreVerdict PredictionLedger::State::store_fresh(Cache& cache, std::span<const 
       ++i;
       continue;
     }
-    // Before a run stands a block that the worker holds.
+    // A run follows a block that the worker holds.
     const std::size_t start = i;
     const auto parent = start == 0 ? std::nullopt : std::optional(name_of(cache, path[start - 1]));
     run.clear();
@@ -353,7 +353,7 @@ StoreVerdict PredictionLedger::State::store_fresh(Cache& cache, std::span<const 
     }
   }
   if (verdict == StoreVerdict::kApplied) return verdict;
-  // Nothing but kFull can come of a sound call; the others would mean that somebody else wrote to the index.
+  // A sound call can only fail with kFull; other verdicts would mean that another writer changed the index.
   if (verdict == StoreVerdict::kFull) ++ours.full;
   if (verdict == StoreVerdict::kUnknownParent) ++ours.unknown_parents;
   if (verdict == StoreVerdict::kNameInUse) ++ours.names_in_use;
@@ -363,7 +363,7 @@ StoreVerdict PredictionLedger::State::store_fresh(Cache& cache, std::span<const 
   return verdict;
 }
 
-// Writes down that `path` is predicted: what is in `fresh` begins, other predictions on it are renewed.
+// Records `path` as predicted: blocks in `fresh` start, other predictions on it are renewed.
 void PredictionLedger::State::book(Cache& cache) noexcept {
   const std::int64_t due = due_from_now();
   auto next = fresh.begin();
@@ -406,7 +406,7 @@ NamesByWorker PredictionLedger::State::predicted_stems() const {
     std::unordered_set<Content> seen;
     cache->held.for_each([&](const Holding& real) {
       if (real.names == 0) return;
-      // Up to the next real block; what lies above that is found from there.
+      // Up to the next real block; blocks above it are found from there.
       for (Content at = trie.parent(real.content); at != ContentTrie::kRoot; at = trie.parent(at)) {
         const Holding* const above = cache->held.find(at);
         if (above != nullptr && above->names > 0) break;
@@ -514,7 +514,7 @@ std::size_t PredictionLedger::expire(std::size_t limit) {
   const auto is_due = [&] { return list.front() != List::kNone && list[list.front()].due <= now; };
   std::size_t expired = 0;
   while (expired < limit && is_due()) {
-    // Those of one worker that stand together go in one call.
+    // Adjacent predictions of one worker go in one call.
     Cache* const owner = list[list.front()].owner;
     const Worker worker = owner->worker;
     std::array<BlockName, kExpiredTogether> ended;

@@ -1,9 +1,9 @@
-// PredictionList: predicted blocks in the order in which they expire.
+// PredictionList: predicted blocks in order of expiry.
 //
-// A doubly linked list in an array. All predictions have the same time to live and time does not run back, so
-// a new or renewed one always goes to the end.
+// A doubly linked list in an array. All predictions have the same time to live and time never decreases, so a
+// new or renewed one always goes to the end.
 //
-// Thread safety: thread-compatible. Complexity: O(1), but for the additions that double the array.
+// Thread safety: thread-compatible. Complexity: O(1), except for additions that double the array.
 // Invariant:     an empty list owns no memory; expiry times never decrease from front to back.
 #pragma once
 
@@ -18,7 +18,7 @@
 
 namespace ashlar::index::detail {
 
-// Owner is whatever the predictions of one worker have in common.
+// Owner is the state shared by one worker's predictions.
 template <class Owner>
 class PredictionList {
  public:
@@ -46,7 +46,7 @@ class PredictionList {
     const std::size_t size = size_ + more;
     if (size > places_.capacity()) places_.reserve(std::max(size, 2 * places_.capacity()));
   }
-  // Gives back what reserve_more() took, when nothing was added.
+  // Frees the memory of reserve_more() if nothing was added.
   void shrink_if_empty() noexcept {
     if (size_ == 0) std::vector<Prediction>().swap(places_);
   }
@@ -85,7 +85,7 @@ class PredictionList {
     last.before = back_;
     last.after = kNone;
     if (back_ != kNone) {
-      ASHLAR_DCHECK(places_[back_].due <= last.due, "time ran back");
+      ASHLAR_DCHECK(places_[back_].due <= last.due, "time went backwards");
       places_[back_].after = id;
     } else {
       front_ = id;

@@ -18,7 +18,7 @@ bool UseCounts::advance(Bucket now, std::size_t most) {
     return true;
   }
   if (now <= now_) return true;
-  // Nothing is in a bucket behind now_.
+  // No bucket after now_ has contents.
   for (const Bucket end = std::min(now - buckets, now_); first_ <= end; ++first_)
     if (!forget_bucket(first_, most)) return false;
   now_ = now;
@@ -56,7 +56,7 @@ std::size_t UseCounts::read(std::span<const LocalHash> locals, std::span<std::ui
 }
 
 UseCounts::Content UseCounts::add(Content parent, LocalHash local) {
-  // The parent was used just now, so it is not among what goes.
+  // The parent was used just now, so it is not evicted.
   if (trie_.size() >= max_contents_ && !make_room()) return ContentTrie::kNone;
   Content content = ContentTrie::kRoot;
   try {
@@ -90,7 +90,7 @@ bool UseCounts::make_room() {
   return true;
 }
 
-// The last use of the content is now.
+// Sets the content's last use to now.
 void UseCounts::touch(Content content) {
   const Bucket last = rows_[content].last;
   if (last == now_) return;

@@ -1,10 +1,10 @@
 // UseCounts: uses per content and time bucket: the collected half of a UseWindow.
 //
 // Every content with uses in the window is a node of a trie and has a row of counts, one column per bucket,
-// reused in turn: the column of bucket b is b modulo the number of buckets. A row is updated when it is used:
-// columns of buckets that passed since are zeroed then. Contents stand in one list per bucket, that of their
-// last use; a bucket that leaves the window takes the contents of its list with it. A prefix is used whenever
-// a block behind it is, so a forgotten content is never a prefix of a kept one.
+// reused in turn: the column of bucket b is b modulo the number of buckets. A row is brought up to date on
+// use: columns of buckets that passed since are zeroed. Contents are in one list per bucket, that of their
+// last use; a bucket that leaves the window drops the contents of its list. A prefix is used whenever a block
+// behind it is, so a forgotten content is never a prefix of a kept one.
 //
 // Thread safety: thread-compatible.
 // Complexity:    O(1) expected per used block and per content forgotten.
@@ -27,11 +27,10 @@ class UseCounts {
 
   UseCounts(std::uint32_t buckets, std::size_t max_contents);
 
-  // Forgets what is out of the window that ends with this bucket, at most `most` contents. Returns false when
-  // there is more to forget: the window is the old one until then. An earlier bucket than the last changes
-  // nothing.
+  // Forgets at most `most` contents outside the window that ends with this bucket. Returns false when more
+  // remain: until then the old window applies. An earlier bucket than the last changes nothing.
   bool advance(Bucket now, std::size_t most);
-  // One use of each block, now. Returns how many could not be counted.
+  // Counts one use of each block, now. Returns how many could not be counted.
   std::size_t use(std::span<const LocalHash> locals);
   // As UseWindow::recent_uses(). Requires: uses.size() >= locals.size().
   std::size_t read(std::span<const LocalHash> locals, std::span<std::uint32_t> uses) const;
@@ -40,7 +39,7 @@ class UseCounts {
   std::size_t bytes() const noexcept {
     return trie_.bytes() + rows_.capacity() * sizeof(Row) + counts_.capacity() * sizeof(std::uint32_t);
   }
-  // Buckets that were forgotten to make room.
+  // Buckets forgotten to make room.
   std::uint64_t shortened() const noexcept { return shortened_; }
 
  private:
@@ -59,14 +58,14 @@ class UseCounts {
   std::uint32_t& count(Content content, Bucket bucket) noexcept {
     return counts_[content * heads_.size() + column(bucket)];
   }
-  // A child that is new, or kNone when there is no room or no memory for one.
+  // A new child, or kNone without room or memory for one.
   Content add(Content parent, LocalHash local);
   bool make_room();
   void free_if_empty() noexcept;
   void touch(Content content);
   void link(Content content);
   void unlink(Content content) noexcept;
-  // Returns false when it stopped at `most` contents, which it counts down.
+  // Counts `most` down per content; false when it stopped at 0.
   bool forget_bucket(Bucket bucket, std::size_t& most);
 
   std::size_t max_contents_;

@@ -31,8 +31,8 @@ Result<void> UseWindowOptions::validate() const {
   return {};
 }
 
-// A ring of words from one recorder to the collector. A prefix is its length and then its local hashes. Ends
-// are counts of words since the start; each is written by one side.
+// A ring of words from one recorder to the collector. A prefix is its length followed by its local hashes.
+// Both ends count words since the start; each is written by one side.
 class UseWindow::Ring {
  public:
   explicit Ring(std::size_t words)
@@ -45,35 +45,35 @@ class UseWindow::Ring {
     const std::uint64_t begin = written_.load(std::memory_order_relaxed);
     const std::uint64_t end = begin + prefix.size() + 1;
     if (end - seen_taken_ > mask_ + 1) {
-      // acquire: pairs with the release in take(); the collector has read what is overwritten.
+      // acquire: pairs with the release in take(); the collector has read the words to be overwritten.
       seen_taken_ = taken_.load(std::memory_order_acquire);
       if (end - seen_taken_ > mask_ + 1) {
-        // relaxed: a count, of one writer.
+        // relaxed: a counter with one writer.
         dropped_.store(dropped_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
         return false;
       }
     }
     words_[begin & mask_] = prefix.size();
     for (std::size_t i = 0; i < prefix.size(); ++i) words_[(begin + 1 + i) & mask_] = prefix[i].value();
-    // relaxed: a count, of one writer.
+    // relaxed: a counter with one writer.
     recorded_.store(recorded_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
     // release: pairs with the acquire in take().
     written_.store(end, std::memory_order_release);
     return true;
   }
-  // release: pairs with the acquire in is_closed(); all that was put comes before.
+  // release: pairs with the acquire in is_closed(); all puts come before.
   void close() noexcept { closed_.store(true, std::memory_order_release); }
 
   // --- The collector's side. ---
 
-  // acquire: pairs with the release in close(); a written() behind it says all that there will be.
+  // acquire: pairs with the release in close(); a later written() is final.
   bool is_closed() const noexcept { return closed_.load(std::memory_order_acquire); }
 
-  // Words that were put before the call. acquire: pairs with the release in put().
+  // Words put before the call. acquire: pairs with the release in put().
   std::uint64_t written() const noexcept { return written_.load(std::memory_order_acquire); }
 
-  // Counts what was put before `end`, which written() gave, prefix by prefix until they have `most` blocks.
-  // Adds the blocks for which there was no room to `uncounted`. Returns false when there is more.
+  // Counts prefixes put before `end`, a value of written(), until they have `most` blocks. Adds the blocks
+  // without room to `uncounted`. Returns false when more remain.
   bool take(std::uint64_t end, std::size_t most, detail::UseCounts& counts, std::vector<LocalHash>& scratch,
             std::uint64_t& uncounted) {
     // relaxed: only this side writes it.
@@ -91,7 +91,7 @@ class UseWindow::Ring {
     return at == end;
   }
 
-  // relaxed: counts that order nothing.
+  // relaxed: counters that order nothing.
   std::uint64_t recorded() const noexcept { return recorded_.load(std::memory_order_relaxed); }
   std::uint64_t dropped() const noexcept { return dropped_.load(std::memory_order_relaxed); }
 
@@ -101,7 +101,7 @@ class UseWindow::Ring {
 
   // Written by the recorder.
   alignas(64) std::atomic<std::uint64_t> written_{0};
-  std::uint64_t seen_taken_ = 0;  // what taken_ was when it was last looked at
+  std::uint64_t seen_taken_ = 0;  // taken_ when last loaded
   std::atomic<std::uint64_t> recorded_{0};
   std::atomic<std::uint64_t> dropped_{0};
   std::atomic<bool> closed_{false};
@@ -125,8 +125,7 @@ bool UseWindow::Recorder::record(std::span<const LocalHash> locals, std::size_t 
 }
 
 namespace {
-// Contents that are forgotten and blocks that are counted under one hold of the lock, but for the last
-// prefix.
+// Contents forgotten and blocks counted under one hold of the lock, except for the last prefix.
 constexpr std::size_t kPerHold = 4096;
 }  // namespace
 

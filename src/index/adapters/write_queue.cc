@@ -73,7 +73,7 @@ void WriteQueue::run() {
   CallBatch batch;
   for (;;) {
     const std::size_t done = batch.events();
-    // Only an event far over the limit makes an array larger than this.
+    // Only an event far over the limit grows an array beyond this.
     batch.clear(4 * capacity_);
     bool tell_room = false;
     {

@@ -29,24 +29,23 @@ class WriteQueue {
   WriteQueue(const WriteQueue&) = delete;
   WriteQueue& operator=(const WriteQueue&) = delete;
 
-  // Throws std::system_error when the system gives no thread.
+  // Throws std::system_error when no thread is available.
   void start() {
     thread_ = std::thread([this] { run(); });
   }
-  // Accepts nothing more.
+  // Stops accepting events.
   void close();
-  // Returns when all that was accepted is applied and the thread has ended. Requires: close().
+  // Returns when all accepted events are applied and the thread has ended. Requires: close().
   void join() {
     if (thread_.joinable()) thread_.join();
   }
 
-  // Never waits. Sets `number` to that of the event when it was accepted. Throws std::bad_alloc: nothing was
-  // accepted.
+  // Never waits. Sets `number` to that of an accepted event. Throws std::bad_alloc with nothing accepted.
   Push try_push(const CallHead& head, std::span<const StoredBlock> blocks, std::span<const BlockName> names,
                 std::uint64_t& number);
-  // Returns when there is room, which others may take first, or when the queue is closed.
+  // Returns when there is room, which other callers may take first, or when the queue is closed.
   void wait_for_room();
-  // Returns when the event of this number, and so all before it, is applied. Requires: it was accepted.
+  // Returns when the event of this number, and so all earlier ones, are applied. Requires: it was accepted.
   void wait_until_applied(std::uint64_t number);
   // The number of the last event.
   std::uint64_t accepted() const;

@@ -33,20 +33,20 @@ namespace {
 
 constexpr std::size_t kShards = 64;
 
-// Ranks or routes that are looked at under one hold of a shard's lock.
+// Ranks or routes examined under one hold of a shard's lock.
 constexpr std::size_t kPerHold = 1024;
 
-// Ranks whose events are waited for in one go.
+// Ranks waited for at a time.
 constexpr std::size_t kPerWait = 64;
 
-// Where a (worker, rank) goes.
+// The queue of a (worker, rank).
 struct Route {
   WriteQueue* queue = nullptr;
   std::uint64_t last = 0;  // the number of its last event there
-  bool stored = false;     // a store was accepted, and no clear() behind it
+  bool stored = false;     // a store was accepted, and no clear() after it
 };
 
-// A route that can go when its last event is applied, unless another comes before.
+// A route to drop when its last event is applied, unless another event comes first.
 struct Ending {
   Worker worker;
   WriteQueue* queue;
@@ -59,7 +59,7 @@ struct alignas(64) RouteShard {
   Mutex mu;
   std::map<Worker, Route> routes ASHLAR_GUARDED_BY(mu);
   std::deque<Ending> ending ASHLAR_GUARDED_BY(mu);  // in the order of acceptance
-  // Workers that are being removed; their callers wait.
+  // Workers being removed; calls for them wait.
   std::vector<WorkerId> leaving ASHLAR_GUARDED_BY(mu);
   CondVar left;
 
@@ -67,8 +67,7 @@ struct alignas(64) RouteShard {
     while (std::ranges::find(leaving, worker) != leaving.end()) left.wait(mu);
   }
 
-  // Forgets up to `most` routes that have come to their end, but for the last ones. Returns how many it
-  // looked at.
+  // Drops up to `most` routes that have ended; keeps the last kIdle. Returns how many it examined.
   std::size_t forget_ended(std::size_t most) ASHLAR_REQUIRES(mu) {
     std::size_t looked_at = 0;
     for (; looked_at < most && ending.size() > kIdle; ++looked_at) {
@@ -93,13 +92,13 @@ struct WriterPool::State {
   std::atomic<bool> closed{false};
   std::atomic<std::uint64_t> refused{0};
   std::atomic<std::uint64_t> refused_stores{0};
-  Mutex shutdown_mu;  // held until the threads have ended, so that every caller of shutdown() waits for that
+  Mutex shutdown_mu;  // held until the threads have ended, so that every shutdown() waits for that
 
   RouteShard& shard_of(WorkerId worker) noexcept {
     return shards[(worker.value() * 0x9E3779B97F4A7C15u) >> 58];
   }
 
-  // The route of a worker, a new one where there is none.
+  // The route of a worker, created if missing.
   std::map<Worker, Route>::iterator route_locked(RouteShard& shard, const Worker& worker)
       ASHLAR_REQUIRES(shard.mu) {
     const auto [at, is_new] = shard.routes.try_emplace(worker);
@@ -111,7 +110,7 @@ struct WriterPool::State {
     return at;
   }
 
-  // Throws std::bad_alloc: nothing was accepted.
+  // Throws std::bad_alloc with nothing accepted.
   bool push(const CallHead& head, std::span<const StoredBlock> blocks, std::span<const BlockName> names) {
     RouteShard& shard = shard_of(head.worker.id);
     for (;;) {
@@ -140,7 +139,7 @@ struct WriterPool::State {
     const bool is_new = route.last == 0;  // made just now
     bool may_end = false;
     try {
-      // An event that was accepted cannot be taken back, so the memory behind it comes first.
+      // An accepted event cannot be taken back, so allocate first.
       if (!stored) {
         shard.ending.push_back({head.worker, route.queue, 0});
         may_end = true;
@@ -167,7 +166,7 @@ struct WriterPool::State {
     if (head.kind == CallHead::Kind::kStore) refused_stores.fetch_add(1);
   }
 
-  // Lets the calls for a worker go on that wait while it is being removed.
+  // Resumes calls for a worker that waited for its removal.
   void end_leaving(RouteShard& shard, WorkerId worker) {
     {
       const MutexLock lock(shard.mu);
@@ -176,7 +175,7 @@ struct WriterPool::State {
     shard.left.notify_all();
   }
 
-  // Returns when all events of the worker's ranks are applied. Requires: nobody adds ranks or events.
+  // Returns when all events of the worker's ranks are applied. Requires: no caller adds ranks or events.
   void wait_until_applied(RouteShard& shard, WorkerId worker) {
     Worker next{worker, 0};
     for (bool more = true; more;) {
@@ -225,7 +224,7 @@ Result<std::unique_ptr<WriterPool>> WriterPool::create(IndexSink& target, const 
     for (std::size_t i = 0; i < options.threads; ++i) {
       state->queues.push_back(std::make_unique<WriteQueue>(target, options.queue_capacity));
     }
-    // From here on the pool's destructor ends the threads that were started.
+    // From here on the pool's destructor ends the started threads.
     std::unique_ptr<WriterPool> pool(new WriterPool(std::move(state)));
     for (; started < options.threads; ++started) pool->state_->queues[started]->start();
     return pool;
@@ -281,7 +280,7 @@ bool WriterPool::remove_worker(WorkerId worker) {
     shard.wait_while_leaving(worker);
     shard.leaving.push_back(worker);
   }
-  // Nobody adds ranks now. Some may be forgotten, whose events are applied.
+  // No caller adds ranks now. Ranks whose events are applied may be forgotten.
   interleaving_point("remove_worker.leaving");
   try {
     state_->wait_until_applied(shard, worker);
@@ -296,7 +295,7 @@ bool WriterPool::remove_worker(WorkerId worker) {
 }
 
 void WriterPool::settle() const {
-  // First the numbers of all queues, then the waits: what comes meanwhile is not waited for.
+  // First the numbers of all queues, then the waits: later events are not waited for.
   std::vector<std::uint64_t> numbers;
   numbers.reserve(state_->queues.size());
   for (const auto& queue : state_->queues) numbers.push_back(queue->accepted());

@@ -35,7 +35,7 @@ class CallBatch {
   std::size_t events() const noexcept { return heads_.size(); }
   bool empty() const noexcept { return heads_.empty(); }
 
-  // Requires: head.count is blocks.size() + names.size(). Throws std::bad_alloc, with the batch as it was.
+  // Requires: head.count is blocks.size() + names.size(). Throws std::bad_alloc with the batch unchanged.
   void append(const CallHead& head, std::span<const StoredBlock> blocks, std::span<const BlockName> names) {
     ASHLAR_DCHECK(head.count == blocks.size() + names.size(),
                   "apply() takes %zu blocks or names for this call", head.count);

@@ -1,8 +1,8 @@
-// hash_compare: the inner loops of a query, by the widest vector instructions of this machine: how far two
-// lists of hashes agree, and one number written to many places.
+// hash_compare: the inner loops of a query, with the widest vector instructions of this machine: the common
+// prefix of two hash lists, and one number written to many places.
 //
-// The files that are compiled for a wider instruction set include nothing else, so that no inline function of
-// theirs can end up in portable code.
+// Files compiled for a wider instruction set include nothing else, so that none of their inline functions can
+// end up in portable code.
 #pragma once
 
 #include <cstdint>
@@ -28,7 +28,7 @@ void write_masked_avx2(std::uint32_t* a, std::uint64_t mask, std::uint32_t value
 void write_masked_avx512(std::uint32_t* a, std::uint64_t mask, std::uint32_t value) noexcept;
 #endif
 
-// The fastest of them here, chosen once.
+// The fastest ones on this machine, chosen once.
 CommonPrefix common_prefix_kernel() noexcept;
 WriteMasked write_masked_kernel() noexcept;
 

@@ -7,7 +7,7 @@ namespace ashlar::index::detail {
 
 std::uint32_t common_prefix_avx512(const std::uint64_t* a, const std::uint64_t* b, std::uint32_t n) noexcept {
   std::uint32_t i = 0;
-  // Four vectors at a time; where they differ, the loop below says at which element.
+  // Four vectors at a time; on a difference the loop below finds the element.
   for (; i + 32 <= n; i += 32) {
     __m512i different = _mm512_setzero_si512();
     for (std::uint32_t k = 0; k < 32; k += 8)

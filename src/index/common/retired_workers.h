@@ -1,5 +1,5 @@
-// RetiredWorkers<T>: what workers without a slot still hold, until it is swept. A list through the objects
-// themselves, so that taking a worker off needs no memory: T has a member `std::unique_ptr<T> next_retired`.
+// RetiredWorkers<T>: content of workers without a slot, until it is swept. An intrusive list, so that
+// removing a worker needs no memory: T has a member `std::unique_ptr<T> next_retired`.
 //
 // Thread safety: thread-compatible.
 // Complexity:    O(1) per worker.
@@ -16,7 +16,7 @@ class RetiredWorkers {
   RetiredWorkers() = default;
   RetiredWorkers(const RetiredWorkers&) = delete;
   RetiredWorkers& operator=(const RetiredWorkers&) = delete;
-  // One after the other: a chain of owners would be freed by recursion.
+  // Iterative: a chain of owners would be freed by recursion.
   ~RetiredWorkers() {
     while (first_ != nullptr) first_ = std::move(first_->next_retired);
   }

@@ -8,7 +8,7 @@ std::uint32_t RwLock::wait_while(std::uint32_t seen, int& spins) noexcept {
 #if defined(__x86_64__)
     __builtin_ia32_pause();
 #endif
-    // relaxed: here and below only a guess comes back, which an exchange confirms.
+    // relaxed: here and below the value is only a guess, confirmed by an exchange.
     return word_.load(std::memory_order_relaxed);
   }
   if ((seen & kSleepers) == 0) {
@@ -24,7 +24,7 @@ void RwLock::lock_slowly() noexcept {
   std::uint32_t seen = word_.load(std::memory_order_relaxed);  // relaxed: see wait_while()
   for (;;) {
     if ((seen & (kWriter | kReaders)) == 0) {
-      // Other writers that want in say so again. acquire: as in lock().
+      // Other waiting writers set their bit again. acquire: as in lock().
       if (word_.compare_exchange_weak(seen, (seen | kWriter) & ~kIntent, std::memory_order_acquire,
                                       std::memory_order_relaxed))
         return;
@@ -42,7 +42,7 @@ void RwLock::lock_shared_slowly() noexcept {
   std::uint32_t seen = word_.load(std::memory_order_relaxed);  // relaxed: see wait_while()
   const std::uint32_t turns = seen & kTurns;
   for (;;) {
-    // Writers that only want in matter until one of them has been in.
+    // Waiting writers count only until one of them has had its turn.
     const std::uint32_t stop = (seen & kTurns) == turns ? kWriter | kIntent : kWriter;
     if ((seen & stop) != 0) {
       seen = wait_while(seen, spins);

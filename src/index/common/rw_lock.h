@@ -1,13 +1,13 @@
 // RwLock: a lock of four bytes for many readers or one writer, small enough for one in every node of a tree.
 //
-// Readers that come while a writer waits let it go first; once a writer has had its turn they go before the
+// Readers arriving while a writer waits let it go first; once a writer has had its turn they go before the
 // next one. So neither side starves the other. Short waits spin, longer ones sleep on the word.
 //
-// The step that lets others in is the last one that touches the lock; what follows uses its address only, to
-// wake sleepers. So whoever gets the lock, and knows that nobody else can come, may unlock and free it at
-// once.
+// The step that lets others in is the last one that touches the lock; later steps use only its address, to
+// wake sleepers. So a thread that gets the lock, and knows that no other can arrive, may unlock and free it
+// at once.
 //
-// Thread safety: thread-safe. Not recursive, not for readers either. At most 65,535 readers at a time.
+// Thread safety: thread-safe. Not recursive, even for readers. At most 65,535 readers at a time.
 #pragma once
 
 #include <atomic>
@@ -25,7 +25,7 @@ class ASHLAR_CAPABILITY("rw_lock") RwLock {
   RwLock& operator=(const RwLock&) = delete;
 
   void lock() noexcept ASHLAR_ACQUIRE() {
-    // relaxed: a guess, which the exchange confirms.
+    // relaxed: a guess, confirmed by the exchange.
     std::uint32_t seen = word_.load(std::memory_order_relaxed);
     // acquire: pairs with the releases in unlock() and unlock_shared().
     if ((seen & ~kTurns) != 0 ||
@@ -35,7 +35,7 @@ class ASHLAR_CAPABILITY("rw_lock") RwLock {
   }
   void unlock() noexcept ASHLAR_RELEASE() {
     std::uint32_t seen = word_.load(std::memory_order_relaxed);  // relaxed: as in lock()
-    // release: pairs with the acquires of whoever comes next. Sleepers that stay asleep say so again.
+    // release: pairs with the acquires of the next owner. Sleepers that stay asleep set their bit again.
     while (!word_.compare_exchange_weak(seen, after_turn(seen), std::memory_order_release,
                                         std::memory_order_relaxed)) {
     }
@@ -60,10 +60,10 @@ class ASHLAR_CAPABILITY("rw_lock") RwLock {
   }
 
  private:
-  static constexpr std::uint32_t kWriter = 1u << 31;    // a writer is in
-  static constexpr std::uint32_t kIntent = 1u << 30;    // a writer wants in
-  static constexpr std::uint32_t kSleepers = 1u << 29;  // somebody may sleep on the word
-  static constexpr std::uint32_t kOneTurn = 1u << 16;   // turns of writers, counted round
+  static constexpr std::uint32_t kWriter = 1u << 31;    // a writer holds the lock
+  static constexpr std::uint32_t kIntent = 1u << 30;    // a writer waits
+  static constexpr std::uint32_t kSleepers = 1u << 29;  // a thread may sleep on the word
+  static constexpr std::uint32_t kOneTurn = 1u << 16;   // turns of writers, modulo
   static constexpr std::uint32_t kTurns = kSleepers - kOneTurn;
   static constexpr std::uint32_t kReaders = kOneTurn - 1;
   static constexpr int kSpins = 64;
@@ -73,7 +73,7 @@ class ASHLAR_CAPABILITY("rw_lock") RwLock {
   }
   void lock_slowly() noexcept;
   void lock_shared_slowly() noexcept;
-  // Sleeps until the word is not `seen` any more, after a few looks. Returns the word.
+  // Spins briefly, then sleeps until the word differs from `seen`. Returns the word.
   std::uint32_t wait_while(std::uint32_t seen, int& spins) noexcept;
 
   std::atomic<std::uint32_t> word_{0};

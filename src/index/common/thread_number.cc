@@ -7,16 +7,17 @@
 namespace ashlar::index::detail {
 namespace {
 
-// One bit per number. Constant-initialised and without a destructor: threads may end after the statics did.
+// One bit per number. Constant-initialised and without a destructor: threads may end after static
+// destruction.
 constinit std::array<std::atomic<std::uint64_t>, ThreadNumber::kLimit / 64> taken{};
 
 std::uint32_t take_lowest() noexcept {
   for (std::uint32_t word = 0; word < taken.size(); ++word) {
-    // relaxed: a guess that the exchange confirms.
+    // relaxed: a guess, confirmed by the exchange.
     std::uint64_t seen = taken[word].load(std::memory_order_relaxed);
     while (seen != ~std::uint64_t{0}) {
       const auto lowest = static_cast<std::uint32_t>(std::countr_one(seen));
-      // acquire: pairs with the release in give_back(), so that the lines of the last owner are ours.
+      // acquire: pairs with the release in give_back(): the data of the last owner is visible.
       if (taken[word].compare_exchange_weak(seen, seen | std::uint64_t{1} << lowest,
                                             std::memory_order_acquire, std::memory_order_relaxed)) {
         return word * 64 + lowest;

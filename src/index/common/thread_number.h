@@ -1,11 +1,11 @@
 // ThreadNumber: a small number for every thread that asks, dense over the process, so that per-thread data
-// can lie in arrays.
+// can be stored in arrays.
 //
-// A thread takes the lowest free number at its first call and gives it back when it ends. What the thread did
-// before that happens before everything that the next owner of the number does after its first call.
+// A thread takes the lowest free number at its first call and returns it when it ends. Everything the thread
+// did before that happens before everything the number's next owner does after its first call.
 //
-// Thread safety: thread-safe, without locks. Complexity: one thread-local load; a walk over a bitmap of
-// kLimit bits at a thread's first call.
+// Thread safety: thread-safe, lock-free. Complexity: one thread-local load; a scan of a bitmap of kLimit bits
+// at a thread's first call.
 #pragma once
 
 #include <cstdint>
@@ -18,8 +18,8 @@ class ThreadNumber {
   static constexpr std::uint32_t kLimit = 8192;
   static constexpr std::uint32_t kNone = 0xFFFF'FFFFu;
 
-  // The calling thread's number; kNone while all are taken, and in a thread that is past giving its number
-  // back.
+  // The calling thread's number; kNone while all are taken, and in a thread that has already returned its
+  // number.
   static std::uint32_t mine() noexcept {
     const std::uint32_t number = mine_ - 1;
     if (number < kLimit) [[likely]]
@@ -34,7 +34,7 @@ class ThreadNumber {
 
   static std::uint32_t take() noexcept;
 
-  // The number + 1; 0 before the first call, kGone after the number went back.
+  // The number + 1; 0 before the first call, kGone after the number was returned.
   static inline constinit thread_local std::uint32_t mine_ = 0;
 };
 

@@ -1,18 +1,16 @@
-// WorkerSlots: small dense numbers for the workers that an index knows, so that sets of workers are bitsets
-// and scores are arrays.
+// WorkerSlots: small dense numbers for the workers of an index, so that sets of workers are bitsets and
+// scores are arrays.
 //
-// A worker has a slot from assign() to release(). The lowest free slot is used first, and free slots at the
-// end vanish, so that the arrays stay as short as the workers allow. A slot may be retired before it is
-// released: its worker has none any more, but the slot is not given out yet. Every change takes a new
-// assignment number (indexer.h).
+// A worker has a slot from assign() to release(). The lowest free slot is used first, and trailing free slots
+// are dropped, which keeps the arrays short. A slot may be retired before it is released: it has no worker,
+// but is not reused yet. Every change takes a new assignment number (indexer.h).
 //
-// assign() throws std::bad_alloc where there is no memory, with everything as it was. retire() and release()
-// need none.
+// assign() throws std::bad_alloc with nothing changed. retire() and release() need no memory.
 //
 // Thread safety: thread-compatible.
-// Complexity:    find() and retire() are O(1); assign() is O(slots / 4096), release() O(1) beside the slots
-//                that vanish with it, and the steps that double or halve the arrays; for_each_slot_of() is
-//                O(slots) of the worker. No heap memory when no slot is used.
+// Complexity:    find() and retire() are O(1); assign() is O(slots / 4096), release() O(1) plus the slots it
+//                drops, and the steps that double or halve the arrays; for_each_slot_of() is O(slots) of the
+//                worker. No heap memory when no slot is used.
 #pragma once
 
 #include <algorithm>
@@ -38,7 +36,7 @@ class WorkerSlots {
     return entry == nullptr ? std::nullopt : std::optional(entry->slot_and_one - 1);
   }
 
-  // The worker's slot; a new one when it has none.
+  // The worker's slot; a new one if it has none.
   std::uint32_t assign(const events::Worker& worker) {
     if (const std::optional<std::uint32_t> known = find(worker)) return *known;
     const std::uint32_t slot = lowest_free();
@@ -60,7 +58,7 @@ class WorkerSlots {
     return slot;
   }
 
-  // The worker loses the slot, which stays taken. Requires: in_use(slot).
+  // Takes the slot from its worker; it stays taken. Requires: in_use(slot).
   void retire(std::uint32_t slot) noexcept {
     ASHLAR_DCHECK(in_use(slot), "slot %u of %zu is free", slot, workers_.size());
     unlink(slot);
@@ -70,7 +68,7 @@ class WorkerSlots {
     ++retired_slots_;
     assignment_ = MatchScores::next_assignment();
   }
-  // Requires: in_use(slot), or it is retired.
+  // Requires: in_use(slot), or retired.
   void release(std::uint32_t slot) noexcept {
     if (in_use(slot)) retire(slot);
     ASHLAR_DCHECK(is_retired(slot), "slot %u of %zu is free", slot, workers_.size());
@@ -93,8 +91,8 @@ class WorkerSlots {
   bool in_use(std::uint32_t slot) const noexcept {
     return slot / 64 < used_.size() && (used_[slot / 64] & bit(slot)) != 0 && !is_retired(slot);
   }
-  // Calls fn(slot) for the slots of the ranks of a worker, in no order; fn may retire the slot. At most
-  // `most` of them; returns how many.
+  // Calls fn(slot) for the slots of a worker's ranks, unordered; fn may retire the slot. At most `most` of
+  // them; returns how many.
   template <class F>
   std::size_t for_each_slot_of(events::WorkerId id, std::size_t most, F&& fn) const {
     const Ranks* ranks = ranks_.find(id.value());
@@ -108,17 +106,17 @@ class WorkerSlots {
     return count;
   }
 
-  // By slot; one that no worker has shows the worker {0, 0}. The last one is taken.
+  // By slot; a slot without a worker shows the worker {0, 0}. The last slot is taken.
   std::span<const events::Worker> workers() const noexcept { return workers_; }
   // Bits of retired slots, from slot 0 on; none while no slot is retired.
   std::span<const std::uint64_t> retired() const noexcept {
     return retired_slots_ == 0 ? std::span<const std::uint64_t>() : retired_;
   }
-  // Slots up to the last one that is taken.
+  // One more than the last taken slot.
   std::size_t capacity() const noexcept { return workers_.size(); }
   // Workers with a slot.
   std::size_t size() const noexcept { return slots_.size(); }
-  // Slots that are taken: in use or retired.
+  // Taken slots: in use or retired.
   std::size_t used() const noexcept { return slots_.size() + retired_slots_; }
   std::uint64_t assignment() const noexcept { return assignment_; }
   std::size_t bytes() const noexcept {

@@ -28,7 +28,7 @@ std::uint32_t AliasNames::add(std::uint32_t slot, std::uint64_t name, BlockRef b
   std::uint32_t number = 0;
   std::uint32_t place = find_place(slot, block);
   const bool new_place = place == 0;
-  // All memory comes first.
+  // Allocate everything first.
   try {
     if (slot >= per_slot_.size()) per_slot_.resize(slot + 1);
     by_name_.reserve(by_name_.tag_of(name, slot));
@@ -116,7 +116,7 @@ bool AliasNames::trim(std::size_t most) {
   emptied_ = false;
   if (!by_name_.free_some(most) || !by_place_.free_some(most)) return false;
   if (empty()) {
-    // They may have filled and emptied again before the last time was through.
+    // The tables may have filled and emptied again before the previous trim finished.
     by_name_.forget();
     by_place_.forget();
     if (!by_name_.free_some(most) || !by_place_.free_some(most)) return false;

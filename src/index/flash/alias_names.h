@@ -1,16 +1,16 @@
-// AliasNames: the names that do not fit the one-name-per-content rule of the name table.
+// AliasNames: names that do not fit the one-name-per-content rule of the name table.
 //
-// The name table of a FlashIndex has one entry per content, and one content per name: the canonical name. A
-// worker that calls a content otherwise, or uses a name that means other content elsewhere, has that name
-// here, as an alias under (slot, name). As soon as a slot has an alias for a block, the tiers in which it
-// also holds the block by its canonical name are written down here too, in the place of (slot, block);
-// without aliases they are the tiers of its masks.
+// The name table of a FlashIndex has one entry per content and one content per name: the canonical name. A
+// worker that uses another name for a content, or a name that means other content elsewhere, has that name
+// here, as an alias under (slot, name). Once a slot has an alias for a block, the tiers in which it also
+// holds the block by its canonical name are recorded here too, in the place of (slot, block); without aliases
+// they are the tiers of its masks.
 //
 // Thread safety: thread-compatible.
-// Complexity:    O(1), but for drop(): O(names of the block on that worker). Both tables are hashed with a
-//                secret. The last alias leaves memory that trim() gives back.
-// Invariant:     a place exists iff it has an alias; an alias has at least one tier, outside the call that
-//                makes it.
+// Complexity:    O(1), except drop(): O(names of the block on that worker). Both tables are hashed with a
+//                secret. trim() returns the memory left by the last alias.
+// Invariant:     a place exists iff it has an alias; an alias has at least one tier, except during the call
+//                that creates it.
 #pragma once
 
 #include <array>
@@ -63,25 +63,25 @@ class AliasNames {
   // Requires: no such alias. A new place starts with `canonical`. The alias has no tier yet. Throws
   // std::bad_alloc with nothing changed.
   std::uint32_t add(std::uint32_t slot, std::uint64_t name, BlockRef block, TierBits canonical);
-  // The alias is used in the tier; false when it was already.
+  // Marks the alias as used in the tier; false when it was already.
   bool add_tier(std::uint32_t alias, std::size_t tier) noexcept;
-  // It is no more; false when it was not. The caller removes an alias without tiers.
+  // Unmarks it; false when it was not marked. The caller removes an alias without tiers.
   bool remove_tier(std::uint32_t alias, std::size_t tier) noexcept;
   void remove(std::uint32_t alias) noexcept;
-  // The slot holds the block no more.
+  // Drops every alias of the slot for the block.
   void drop(std::uint32_t slot, BlockRef block) noexcept;
-  // The block has another reference now. Throws std::bad_alloc with nothing changed; moving blocks back, the
-  // last one first, needs no memory.
+  // Renames the block's reference. Throws std::bad_alloc with nothing changed; moving blocks back in reverse
+  // order needs no memory.
   void move(std::uint32_t slot, BlockRef from, BlockRef to);
 
-  // Aliases lie under numbers from 1 to end() - 1; no slot has those that are not in use.
+  // Aliases have numbers from 1 to end() - 1; unused numbers belong to no slot.
   std::uint32_t end() const noexcept { return aliases_.end(); }
   bool in_use(std::uint32_t alias) const noexcept { return record(alias).place != 0; }
-  // How often an alias was looked at so far.
+  // Aliases examined so far.
   std::uint64_t steps() const noexcept { return steps_; }
 
-  // The last alias went: there is memory for trim() to give back, some pieces in each call; true when all is
-  // given.
+  // True after the last alias is removed: trim() then returns memory, a few pieces per call, and is true when
+  // done.
   bool emptied() const noexcept { return emptied_; }
   bool trim(std::size_t most);
   std::size_t bytes() const noexcept;
@@ -96,7 +96,7 @@ class AliasNames {
     return aliases_[number];
   }
 
-  // The last alias went.
+  // Called when the last alias is removed.
   void forget_all() noexcept;
 
   NameTable by_name_;

@@ -1,9 +1,9 @@
-// ChunkedPool: numbered records in chunks, so that growing moves none of them. Numbers start at 1 and are
-// reused. When the last record goes, numbers start again, and trim() gives the memory back, some chunks in
-// each call.
+// ChunkedPool: numbered records in chunks, so that growth moves none of them. Numbers start at 1 and are
+// reused. When the last record is freed, numbering restarts, and trim() returns the memory, a few chunks per
+// call.
 //
 // Thread safety: thread-compatible.
-// Complexity:    O(1) but for trim().
+// Complexity:    O(1), except trim().
 #pragma once
 
 #include <array>
@@ -42,14 +42,14 @@ class ChunkedPool {
     free_ = number;
   }
 
-  // The numbers behind 1 start again. Requires: record 1 is the only one.
+  // Restarts numbering after 1. Requires: record 1 is the only one.
   void shrink_to_first() noexcept {
     ASHLAR_DCHECK(live_ == 1, "%zu records left", live_);
     free_ = 0;
     end_ = 1;
   }
-  // Frees up to `most` chunks behind the last number given out; true when none is left. Needs no memory:
-  // without it the list of chunks is shortened the next time.
+  // Frees up to `most` chunks past the last number in use; true when none is left. Cannot fail: without
+  // memory the chunk list is shortened by a later call.
   bool trim(std::size_t most) {
     const std::size_t needed = (end_ + kChunk - 1) / kChunk;
     while (chunks_.size() > needed) {
@@ -57,7 +57,7 @@ class ChunkedPool {
       chunks_.pop_back();
       if (chunks_.size() == needed) chunks_.shrink_to_fit();
     }
-    // More than growth gives it.
+    // Larger than growth would make it.
     if (chunks_.capacity() > (chunks_.size() < 2 ? chunks_.size() : 2 * chunks_.size() - 2))
       chunks_.shrink_to_fit();
     return true;

@@ -1,9 +1,9 @@
 // dump() and sizes().
 //
 // Nodes come parents first. Within a node, a slot's blocks come in runs that lie in the same tiers, each run
-// once per tier, so that the block before a run is always known when the run names it as parent. Where the
-// slot does not hold that block (it was removed and its descendants retained), the missing blocks up to the
-// next held one are stored under names that the worker does not use, and removed at the end.
+// once per tier, so the block before a run is known when the run names it as parent. Where the slot does not
+// hold that block (it was removed and its descendants retained), the missing blocks up to the next held one
+// are stored under names that the worker does not use, and removed at the end.
 #include <bit>
 #include <map>
 #include <utility>
@@ -69,7 +69,7 @@ class FlashDump {
       send(slot, tier, parent, node.position + first);
     }
     if (!node.aliased()) return;
-    // Names beside the ones just used.
+    // Names other than those just used.
     for (std::uint32_t i = first; i < end; ++i) {
       const std::uint32_t place = core_.aliases_.find_place(slot, BlockRef(node.id, i));
       if (place == 0) continue;
@@ -94,7 +94,7 @@ class FlashDump {
     return node.names()[offset];
   }
 
-  // The name of the block before `offset`; nothing at the start of a sequence.
+  // The name of the block before `offset`; empty at the start of a sequence.
   std::optional<BlockName> name_before(Node& node, std::uint32_t slot, std::uint32_t offset) {
     Node* at = &node;
     if (offset == 0) {
@@ -108,7 +108,7 @@ class FlashDump {
   BlockName name_of(Node& node, std::uint32_t slot, std::uint32_t offset) {
     if (const TierBits tiers = core_.tiers_at(node, slot, offset); tiers != 0)
       return BlockName(name_in(node, slot, offset, static_cast<std::size_t>(std::countr_zero(tiers))));
-    // Missing: from here up to the first block that is held or has a stand-in already.
+    // Missing: from here up to the first block that is held or already has a placeholder.
     std::vector<std::pair<Node*, std::uint32_t>> missing;
     std::optional<BlockName> parent;
     Node* at = &node;

@@ -64,8 +64,8 @@ void EdgeTable::free_spares() noexcept {
 }
 
 EdgeTable::Bucket* EdgeTable::bucket_at(std::uint32_t b) const noexcept {
-  // acquire: pairs with the releases in add_bucket(); the number of buckets orders them already, this says
-  // so.
+  // acquire: pairs with the releases in add_bucket(); redundant, as the number of buckets already orders
+  // them.
   Group* const group = groups_[b / (kBuckets * kSegments)].load(std::memory_order_acquire);
   if (group == nullptr) return nullptr;
   Segment* const segment = group->segments[b / kBuckets % kSegments].load(std::memory_order_acquire);
@@ -76,7 +76,7 @@ EdgeTable::Found EdgeTable::find(std::uint32_t parent, std::uint64_t local,
                                  const EraDomain::Guard& guard) const noexcept {
   const std::uint64_t hash = hash_of(parent, local);
   for (;;) {
-    // acquire: pairs with publish(); the entries that the number speaks of are there.
+    // acquire: pairs with publish(); the entries covered by the number are visible.
     const std::uint64_t state = state_.load(std::memory_order_acquire);
     if (buckets_in(state) == 0) return {};
     const std::uint32_t b = bucket_of(hash, buckets_in(state));
@@ -89,11 +89,11 @@ EdgeTable::Found EdgeTable::find(std::uint32_t parent, std::uint64_t local,
     while (bucket != nullptr) {
       for (const std::atomic<std::uint64_t>& atom : bucket->cells) {
         // acquire: pairs with the release in put() and replace() (the node is complete) and in clear_cell()
-        // (the number behind it is seen below).
+        // (the later number is seen below).
         const std::uint64_t cell = atom.load(std::memory_order_acquire);
         if (cell == 0 || cell >> 48 != hash >> 48) continue;
         Node* const node = node_of(cell);
-        // Most likely this is it: its lines come while the first one is looked at.
+        // Most likely a match: prefetch its lines while the first one is compared.
         for (std::size_t line = 0; line < 18; ++line)
           __builtin_prefetch(reinterpret_cast<const char*>(node) + 64 * line);
         if (!guard.still()) return {nullptr, true};
@@ -171,10 +171,10 @@ std::atomic<std::uint64_t>* EdgeTable::cell_for(const Node* node, Bucket** first
   return nullptr;
 }
 
-// Clears a cell; an overflow bucket without entries leaves its chain, and the answer is true: it may be freed
-// by now.
+// Clears a cell. True when the overflow bucket became empty and left its chain: it may be freed by now.
 bool EdgeTable::clear_cell(Bucket* first, Bucket* bucket, std::size_t i) {
-  // release: pairs with the acquire in find(): who sees the cell cleared sees the number published before.
+  // release: pairs with the acquire in find(): a reader that sees the cell cleared sees the number published
+  // before.
   bucket->cells[i].store(0, std::memory_order_release);
   if (bucket == first) return false;
   for (const std::atomic<std::uint64_t>& atom : bucket->cells)
@@ -233,14 +233,14 @@ void EdgeTable::make_bucket() {
     segment.store(create<Segment>(), std::memory_order_release);
 }
 
-// False when there is no memory for it: the buckets there are take more entries then.
+// False without memory for it: the existing buckets then take more entries.
 bool EdgeTable::add_bucket() noexcept {
   const std::uint32_t buckets = this->buckets();
   Bucket* const from = bucket_at(buckets - std::bit_floor(buckets));
   const auto moves = [&](std::uint64_t cell) {
     return cell != 0 && bucket_of(hash_of(node_of(cell)), buckets + 1) == buckets;
   };
-  // All memory comes first: overflow buckets of the new one, and room to retire those of the old one.
+  // Allocate everything first: overflow buckets of the new bucket, and room to retire those of the old one.
   try {
     std::size_t moving = 0;
     std::size_t chain = 0;
@@ -269,7 +269,7 @@ bool EdgeTable::add_bucket() noexcept {
   return true;
 }
 
-// The groups are out of use: a reader that is inside one finds that the number of buckets has changed.
+// Takes the groups out of use: a reader inside one finds that the number of buckets has changed.
 void EdgeTable::unlink_all() noexcept {
   publish(0);
   prepared_ = 0;
@@ -278,7 +278,7 @@ void EdgeTable::unlink_all() noexcept {
     Group* const group = entry.load(std::memory_order_relaxed);
     if (group == nullptr) break;
     entry.store(nullptr, std::memory_order_release);
-    // The first one is being taken apart; the others come behind it.
+    // The first group is being freed; the others queue behind it.
     if (old_ == nullptr) {
       old_ = group;
       old_kept_ = kSegments;
@@ -291,7 +291,7 @@ void EdgeTable::unlink_all() noexcept {
 
 bool EdgeTable::free_some(std::size_t most) noexcept {
   if (size_ == 0) {
-    // What was prepared and not used.
+    // Prepared but unused buckets.
     free_spares();
     if (groups_[0].load(std::memory_order_relaxed) != nullptr) unlink_all();
   }

@@ -1,14 +1,14 @@
-// EdgeTable: from (parent node, first local hash) to the child node, for nodes with several children. Read
-// without locks while one writer changes it.
+// EdgeTable: maps (parent node, first local hash) to the child node, for nodes with several children. Readers
+// need no lock while one writer changes it.
 //
-// Linear hashing: a step of growth splits one bucket in two. The writer copies the moving entries, publishes
-// the new number of buckets, then clears the old cells. A reader that finds nothing looks at the number
-// again: if it saw a cleared cell it sees the new number, and searches again. The number carries a version,
-// so that it never repeats. Entries do not move otherwise. A cell holds the child's address and 16 hash bits;
-// parent and hash are compared in the child itself.
+// Linear hashing: each growth step splits one bucket in two. The writer copies the moving entries, publishes
+// the new number of buckets, then clears the old cells. A reader that finds nothing reloads the number: if it
+// saw a cleared cell it sees the new number and searches again. The number carries a version, so it never
+// repeats. Entries do not move otherwise. A cell holds the child's address and 16 hash bits; parent and hash
+// are compared in the child itself.
 //
 // Thread safety: find() from readers inside the domain; everything else is the writer's.
-// Complexity:    one bucket of 7 cells, seldom two, whatever the keys: they are hashed with a secret
+// Complexity:    one bucket of 7 cells, seldom two, for any keys: they are hashed with a secret
 //                (table_seed.h). No step moves more than the entries of one bucket.
 // Invariant:     an empty table owns no memory after free_some() (the directory is part of the object).
 #pragma once
@@ -35,20 +35,20 @@ class EdgeTable {
 
   struct Found {
     Node* node = nullptr;
-    bool era_over = false;  // the reader has to start again
+    bool era_over = false;  // the reader must start again
   };
   Found find(std::uint32_t parent, std::uint64_t local, const EraDomain::Guard& guard) const noexcept;
   // The same for the writer.
   Node* find(std::uint32_t parent, std::uint64_t local) const noexcept;
 
-  // Takes the memory of the next `inserts` calls of insert(), which cannot fail then, and grows the table
-  // where that is due and there is memory for it. Throws std::bad_alloc with nothing changed but that.
+  // Allocates memory for the next `inserts` calls of insert(), which then cannot fail, and grows the table if
+  // growth is due and memory permits. Throws std::bad_alloc with nothing else changed.
   void prepare(std::uint32_t inserts);
   // Requires: no entry with the node's parent and first hash. Throws std::bad_alloc, with nothing changed,
   // unless prepared.
   void insert(Node* node);
-  // Requires: an entry for the node, and room for a retirement. The last one leaves memory that free_some()
-  // gives back.
+  // Requires: an entry for the node, and room for a retirement. free_some() returns the memory left by the
+  // last one.
   void erase(Node* node);
   // `fresh` has the same parent and first hash.
   void replace(Node* old, Node* fresh) noexcept;
@@ -57,7 +57,7 @@ class EdgeTable {
   bool free_some(std::size_t most) noexcept;
 
   std::size_t size() const noexcept { return size_; }
-  // Buckets that the longest search looks at: for tests, walks everything.
+  // Buckets examined by the longest search: for tests, walks everything.
   std::size_t longest_search() const noexcept;
   std::size_t bytes() const noexcept { return bytes_; }
 
@@ -84,7 +84,7 @@ class EdgeTable {
   struct Group {
     std::array<std::atomic<Segment*>, kSegments> segments{};
     std::uint64_t birth = 0;
-    Group* next = nullptr;  // of those that are out of use
+    Group* next = nullptr;  // next group out of use
   };
 
   std::uint64_t hash_of(std::uint32_t parent, std::uint64_t local) const noexcept {
@@ -104,7 +104,7 @@ class EdgeTable {
 
   std::uint32_t buckets() const noexcept { return buckets_in(state_.load(std::memory_order_relaxed)); }
   Bucket* bucket_at(std::uint32_t b) const noexcept;
-  // Memory for one bucket more than there are.
+  // Allocates memory for one more bucket.
   void make_bucket();
   bool add_bucket() noexcept;
   void add_spares(std::size_t wanted);
@@ -121,16 +121,16 @@ class EdgeTable {
   template <class T>
   void destroy(T* object) noexcept;
 
-  // What readers look at lies apart from what every change writes.
+  // Fields that readers load are kept apart from fields that every change writes.
   alignas(kApart) std::atomic<std::uint64_t> state_{0};  // version << 32 | buckets
   const TableSeed seed_;
   std::array<std::atomic<Group*>, kGroups> groups_{};
   alignas(kApart) EraDomain& domain_;
   std::size_t size_ = 0;
   std::size_t bytes_ = 0;
-  Group* old_ = nullptr;        // out of use; no reader that comes finds it
-  std::uint32_t old_kept_ = 0;  // segments that the first of them may still have
-  // Overflow buckets that no reader has seen; an insert that was prepared may take one.
+  Group* old_ = nullptr;        // out of use; unreachable for new readers
+  std::uint32_t old_kept_ = 0;  // segments that the first of them may still own
+  // Overflow buckets that no reader has seen; a prepared insert may take one.
   Overflow* spares_ = nullptr;
   std::size_t spare_count_ = 0;
   std::uint32_t prepared_ = 0;  // inserts

@@ -1,14 +1,13 @@
-// The writer's side. Objects retire into a batch. A scan begins an era, reads the announced eras, and puts
-// each object of the batch where it belongs: freed, or held by the oldest announced era within its life. Held
-// objects lie in one chain per such era and cost nothing until no reader is in that era any more; then the
-// chain is reviewed, some objects in each scan, and what another reader still holds goes to that one's chain.
-// Only readers that were inside when an object retired can hold it, so that it is reviewed at most once for
-// each of them.
+// The writer's side. Objects retire into a batch. A scan begins an era, reads the announced eras, and frees
+// each object of the batch or holds it under the oldest announced era within its life. Held objects lie in
+// one chain per such era and cost nothing until no reader is in that era; then the chain is reviewed, some
+// objects per scan, and an object that another reader still holds moves to that reader's chain. Only readers
+// inside when an object retired can hold it, so it is reviewed at most once for each of them.
 //
-// Memory. A scan takes what it may need before it moves an object: the list of eras, a place for each among
-// the held ones, and spare chunks. Chunks that it empties become spares, so that it needs no more than one
-// for each era, and one more because batch and reviews are two chains. Without the memory there is no scan;
-// the next retirement tries again.
+// Memory. A scan allocates all it may need before it moves an object: the list of eras, a place for each
+// among the held ones, and spare chunks. Chunks it empties become spares, so it needs at most one per era,
+// and one more because batch and reviews are two chains. Without the memory there is no scan; the next
+// retirement retries.
 #include "index/flash/era_domain.h"
 
 #include <algorithm>
@@ -26,7 +25,7 @@ EraDomain::~EraDomain() {
   ASHLAR_CHECK(active_eras().empty(), "a domain ends with a reader inside, in era %llu",
                static_cast<unsigned long long>(active_eras().front()));
   flush();
-  ASHLAR_CHECK(waiting_count() == 0, "%zu objects wait for nobody", waiting_count());
+  ASHLAR_CHECK(waiting_count() == 0, "%zu objects wait although no reader is inside", waiting_count());
   drop_spares(0);
   for (const std::atomic<Line*>& lines : more_lines_) delete[] lines.load();
 }
@@ -49,7 +48,7 @@ EraDomain::Line* EraDomain::add_line(std::uint32_t number) const noexcept {
 }
 
 void EraDomain::retire(void* object, std::size_t bytes, std::uint64_t birth, Free free, void* context) {
-  // relaxed: only the writer stores, and we are it.
+  // relaxed: only the writer stores, and this is the writer.
   const std::uint64_t now = era_.load(std::memory_order_relaxed);
   ASHLAR_DCHECK(birth <= now, "an object of era %llu retires in era %llu",
                 static_cast<unsigned long long>(birth), static_cast<unsigned long long>(now));
@@ -65,7 +64,7 @@ void EraDomain::retire(void* object, std::size_t bytes, std::uint64_t birth, Fre
 bool EraDomain::flush() {
   ASHLAR_CHECK(!scanning_, "flush() within a free function");
   reserved_ = 0;
-  // What the free functions retire is looked at in the next round.
+  // Objects retired by the free functions are examined in the next round.
   do {
     if (!scan(std::numeric_limits<std::size_t>::max())) return false;
   } while (batch_count_ != 0);
@@ -110,7 +109,7 @@ bool EraDomain::scan(std::size_t reviews) {
   std::size_t needed = 0;
   try {
     active = active_eras();
-    // Held objects have eras that are announced.
+    // Every held object has an announced era.
     held_.reserve(active.size());
     needed = active.empty() ? 0 : active.size() + 1 + chunks_for(reserved_);
     while (spare_count_ < needed) add_spare();
@@ -127,7 +126,7 @@ bool EraDomain::scan(std::size_t reviews) {
   examine(reviews_, reviews, active);
   scanning_ = false;
   if (held_.empty()) held_.shrink_to_fit();
-  // While readers hold something back, the next scan will need as many again.
+  // While readers hold objects back, the next scan needs as many again.
   const std::size_t kept = std::max<std::size_t>(1, chunks_for(reserved_));
   drop_spares(waiting_count() == 0 ? kept : std::max(kept, needed));
   return true;

@@ -1,43 +1,42 @@
-// EraDomain: when memory that readers without locks may look at can be freed.
+// EraDomain: decides when memory visible to lock-free readers can be freed.
 //
-// One writer at a time (whoever holds the lock of the index) links and unlinks objects; readers follow links
-// without a lock. Time is divided into eras, which the writer counts. An object lives from its birth era to
-// its retire era; a reader announces the era in which it entered. A retired object is freed when no announced
-// era lies between its birth and its retirement, so that a reader that stalls keeps back only what was alive
-// in its era, however long it stalls and however much the writer does meanwhile. Nobody waits for anybody.
+// One writer at a time (the thread that holds the index lock) links and unlinks objects; readers follow links
+// without a lock. The writer divides time into numbered eras. An object lives from its birth era to its
+// retire era; a reader announces the era in which it entered. A retired object is freed when no announced era
+// lies between its birth and its retirement. So a stalled reader keeps back only objects alive in its era,
+// however long it stalls and however much the writer does meanwhile. No thread waits for another.
 //
-// The reader's rule. A pointer loaded (acquire) from a link may be followed only if guard.still() holds after
-// the load; else the reader forgets all its pointers, calls guard.renew() and starts again from the root. An
-// answer is complete without a last look at still(). The writer's rule: an object is retired after every link
-// to it from objects that are not retired is gone; the links inside a retired object are never changed.
+// Reader rule: a pointer loaded (acquire) from a link may be followed only if guard.still() holds after the
+// load; else the reader drops all its pointers, calls guard.renew() and restarts from the root. An answer
+// needs no final still(). Writer rule: an object is retired only after every link to it from unretired
+// objects is gone; links inside a retired object never change.
 //
-// Why that is enough. Let a reader of era e follow a link from n, which is protected or permanent, to p.
-//   birth <= e    The link to p was published after p's birth era had begun, so the still() behind the load
-//                 would have seen a later era.
-//   e <= retire   Either the link was gone before an era behind p's retire era began; then a reader of such
-//                 an era cannot load it. Or n was retired with the link in it, not after p; and e <= n's
-//                 retire era.
+// Why this suffices. Let a reader of era e follow a link from n, which is protected or permanent, to p.
+//   birth <= e    The link to p was published after p's birth era began, so the still() after the load would
+//                 have seen a later era.
+//   e <= retire   Either the link was gone before an era after p's retire era began; then a reader of such an
+//                 era cannot load it. Or n was retired with the link in it, not after p; and e <= n's retire
+//                 era.
 //   seen          The writer begins an era, then reads the announced eras; the reader announces, then reads
-//                 the era again; all of it seq_cst. A scan that misses the announcement of e is one whose era
-//                 the reader would have seen, so it frees only what was retired before e.
+//                 the era again; all seq_cst. If a scan misses the announcement of e, the reader would have
+//                 seen the scan's era, so the scan frees only objects retired before e.
 // The orders are in era_orders.h; tests/index/model explores the protocol with them exhaustively. A reader
-// cannot, instead of starting again, announce a later era and go on: what the links of a retired node lead to
-// may be freed.
+// must restart; it cannot announce a later era and continue, because objects that a retired node links to may
+// be freed.
 //
-// Limit of waiting bytes. Objects that wait have retired in the running batch, or were alive in the era of a
-// reader that is inside, or were so for a reader that has left and are not looked at again yet. An era gives
-// birth to less than kBatchBytes besides its last object. So each reader inside adds at most what was alive
-// when it entered, plus kBatchBytes and one object; the batch is less than batch_limit() objects and
-// kBatchBytes besides its last one.
+// Bound on waiting bytes. A waiting object was retired in the current batch, was alive in the era of a reader
+// still inside, or was alive for a reader that has left and has not been reviewed since. An era gives birth
+// to less than kBatchBytes besides its last object. So each reader inside adds at most the bytes alive when
+// it entered, plus kBatchBytes and one object; the batch is less than batch_limit() objects and kBatchBytes
+// besides its last one.
 //
 // Thread safety: enter(), era(), waiting_bytes() and waiting_count() from any thread; the rest under the
 // writer's lock.
 // Complexity:    enter and leave are one locked instruction, still() is one load. retire() is O(1) in the
-//                worst case but for what it frees: a scan reads every reader line once, looks at the batch,
-//                and at no more than kReviews objects that were held back; an object that some reader holds
-//                is not looked at until that reader's era is left. Scans are batch_limit() retirements or
-//                kBatchBytes apart.
-// Invariant:     the free functions run in retire() and flush() only, each object's once.
+//                worst case apart from frees: a scan reads every reader line once, and examines the batch and
+//                at most kReviews held objects; an object that a reader holds is not examined until that
+//                reader's era is left. Scans are batch_limit() retirements or kBatchBytes apart.
+// Invariant:     free functions run only in retire() and flush(), once per object.
 #pragma once
 
 #include <array>
@@ -53,21 +52,21 @@
 
 namespace ashlar::index::detail {
 
-// Between what different threads write: two lines, because processors fetch them in pairs.
+// Distance between data of different writers: two cache lines, because processors fetch them in pairs.
 inline constexpr std::size_t kApart = 128;
 
 class EraDomain {
  public:
-  // Frees an object, or does whatever else had to wait for the readers. May call birth(), and retire() if the
-  // memory for it cannot fail.
+  // Frees an object, or runs another action that had to wait for readers. May call birth(), and retire() if
+  // its memory is reserved.
   using Free = void (*)(void* object, void* context);
   class Guard;
 
-  // A batch is closed, and retired objects are scanned, at this many or that many bytes; the count rises with
+  // A batch is closed, and retired objects are scanned, at this many objects or bytes; the count grows with
   // the number of reader lines.
   static constexpr std::size_t kBatch = 256;
   static constexpr std::size_t kBatchBytes = std::size_t{256} << 10;
-  // Held objects that a scan looks at again.
+  // Held objects that one scan reviews.
   static constexpr std::size_t kReviews = 4 * kBatch;
 
   EraDomain();
@@ -79,51 +78,50 @@ class EraDomain {
   // Never 0.
   std::uint64_t era() const noexcept { return era_.load(kOrderGuess); }
 
-  // Announces the calling thread as a reader. Look at ok(): where more threads read than there are lines, the
-  // caller must read under the writer's lock. Requires: the thread is not inside this domain already.
+  // Announces the calling thread as a reader. Check ok(): with more reading threads than lines, the caller
+  // must read under the writer's lock. Requires: the thread is not inside this domain already.
   Guard enter() const noexcept;
-  // For a reader that holds the writer's lock: announces nothing, still() holds until the lock is given back.
+  // For a reader that holds the writer's lock: announces nothing; still() holds until the lock is released.
   Guard enter_locked() const noexcept;
 
-  // The birth era of a new object, counted towards the bytes of the era. Call it before the object is
-  // published; never runs free functions.
+  // The birth era of a new object, counted towards the bytes of the era. Call it before publishing the
+  // object; never runs free functions.
   std::uint64_t birth(std::size_t bytes) noexcept {
     if (born_bytes_ >= kBatchBytes) advance();
     born_bytes_ += bytes;
-    // relaxed: only the writer stores, and we are it.
+    // relaxed: only the writer stores, and this is the writer.
     return era_.load(std::memory_order_relaxed);
   }
-  // Makes room for the next n retirements: they need no memory. Throws std::bad_alloc, or says false, where
-  // there is no memory for it. Ends with flush().
+  // Reserves memory for the next n retirements. Throws std::bad_alloc, or returns false, without memory. The
+  // reservation ends with flush().
   void reserve(std::size_t n) {
     if (n > reserved_) [[unlikely]]
       make_room(n);
   }
   bool try_reserve(std::size_t n) noexcept;
-  // Calls free(object, context) when no reader can look at the object any more: in this call at the earliest.
-  // Requires: every link to it from objects that are not retired is gone. Without room for it, it may throw
-  // std::bad_alloc, and the object is not retired.
+  // Calls free(object, context) once no reader can see the object: in this call at the earliest. Requires:
+  // every link to it from unretired objects is gone. Without a reservation it may throw std::bad_alloc; the
+  // object is then not retired.
   void retire(void* object, std::size_t bytes, std::uint64_t birth, Free free, void* context);
-  // Begins an era and frees all that no reader holds. Not from a free function. False when there was no
-  // memory to find out what that is; then everything waits on.
+  // Begins an era and frees all objects that no reader holds. Not from a free function. False without the
+  // memory for the scan; then everything keeps waiting.
   bool flush();
-  // The same, looking at no more than kReviews of the objects that were held back; false when there are more
-  // of them, and the memory to look at them.
+  // The same, but reviews at most kReviews held objects; false when more remain and there is memory to review
+  // them.
   bool collect();
 
-  // Retired and not freed yet. relaxed: nothing is published by them.
+  // Retired and not yet freed. relaxed: they publish nothing.
   std::size_t waiting_bytes() const noexcept { return waiting_bytes_.load(std::memory_order_relaxed); }
   std::size_t waiting_count() const noexcept { return waiting_count_.load(std::memory_order_relaxed); }
-  // Heap memory of the domain's own lists and lines. The same whenever nothing waits, up to kFirstLines
-  // threads.
+  // Heap memory of the domain's lists and lines. Constant whenever nothing waits, up to kFirstLines threads.
   std::size_t heap_bytes() const noexcept;
   // Retirements between two scans, unless kBatchBytes come first.
   std::size_t batch_limit() const noexcept;
 
-  // What the writer did so far.
+  // Work done by the writer so far.
   struct Work {
     std::uint64_t retired = 0;
-    std::uint64_t examined = 0;  // times that an object was held against the announced eras
+    std::uint64_t examined = 0;  // times an object was checked against the announced eras
     std::uint64_t scans = 0;
   };
   const Work& work() const noexcept { return work_; }
@@ -133,7 +131,7 @@ class EraDomain {
   static constexpr std::uint32_t kMoreLines = 8;  // arrays of 32, 32, 64, 128, ... lines
   static_assert(kFirstLines << kMoreLines == ThreadNumber::kLimit);
 
-  // Of one reader thread: the era in which it is inside, 0 outside.
+  // One reader thread: the era it announced, 0 outside.
   struct alignas(kApart) Line {
     std::atomic<std::uint64_t> active{0};
   };
@@ -151,29 +149,29 @@ class EraDomain {
     std::size_t size;
     std::array<Retired, kChunk> objects;
   };
-  // Retired objects in no order. Every chunk has at least one.
+  // Retired objects, unordered. Every chunk has at least one.
   struct Chain {
     Chunk* first = nullptr;
     Chunk* last = nullptr;
   };
-  // Objects that the readers of one era hold back.
+  // Objects held back by the readers of one era.
   struct Held {
     std::uint64_t era;
     Chain objects;
   };
 
-  // Where in more_lines_ a line beyond the first ones is.
+  // Index into more_lines_ of a line beyond the first ones.
   static std::uint32_t array_of(std::uint32_t number) noexcept {
     return static_cast<std::uint32_t>(std::bit_width(number / kFirstLines)) - 1;
   }
-  // Nothing where the array of the line is not there yet.
+  // Null when the array of the line is not allocated yet.
   Line* line_of(std::uint32_t number) const noexcept {
     if (number < kFirstLines) return &first_lines_[number];
     const std::uint32_t array = array_of(number);
     Line* const lines = more_lines_[array].load(kOrderLines);
     return lines == nullptr ? nullptr : lines + (number - (kFirstLines << array));
   }
-  // Makes the line ready for use; nothing without a number, or without memory.
+  // Allocates the line; null without a number or without memory.
   Line* add_line(std::uint32_t number) const noexcept;
   std::uint64_t announce(Line& line) const noexcept {
     for (;;) {
@@ -186,26 +184,26 @@ class EraDomain {
 
   // Begins an era.
   void advance() noexcept {
-    // relaxed: only the writer stores, and we are it.
+    // relaxed: only the writer stores, and this is the writer.
     era_.store(era_.load(std::memory_order_relaxed) + 1, kOrderAdvance);
     born_bytes_ = 0;
   }
-  // Begins an era and frees what no reader holds, looking at up to `reviews` of the objects that were held
-  // back. False when there is no memory for it: nothing is freed, and nothing lost.
+  // Begins an era and frees objects that no reader holds, reviewing up to `reviews` held objects. False
+  // without memory for it: nothing is freed, and nothing lost.
   bool scan(std::size_t reviews);
   void make_room(std::size_t n);
   void add_spare();
   void drop_spares(std::size_t kept) noexcept;
   static std::size_t chunks_for(std::size_t objects) noexcept { return (objects + kChunk - 1) / kChunk; }
-  // The announced eras, rising.
+  // The announced eras, ascending.
   std::vector<std::uint64_t> active_eras() const;
-  // Puts the objects whose holders have left up for review.
+  // Queues for review the objects whose holders have left.
   void let_go(const std::vector<std::uint64_t>& active);
-  // Looks at up to `limit` objects of the chain: each is freed or held.
+  // Examines up to `limit` objects of the chain: each is freed or held.
   void examine(Chain& chain, std::size_t limit, const std::vector<std::uint64_t>& active);
   void hold(const Retired& retired, std::uint64_t era);
   void count_waiting(std::size_t count, std::size_t bytes) noexcept {
-    // relaxed: numbers to look at, which only the writer stores.
+    // relaxed: statistics, stored only by the writer.
     waiting_count_.store(waiting_count_.load(std::memory_order_relaxed) + count, std::memory_order_relaxed);
     waiting_bytes_.store(waiting_bytes_.load(std::memory_order_relaxed) + bytes, std::memory_order_relaxed);
   }
@@ -213,14 +211,14 @@ class EraDomain {
   Retired pop(Chain& chain);
   static void append(Chain& chain, const Chain& other) noexcept;
 
-  // Read by readers, written once in a batch.
+  // Loaded by readers, stored once per batch.
   alignas(kApart) std::atomic<std::uint64_t> era_{1};
-  mutable std::atomic<std::uint32_t> lines_{0};  // lines from here on were never used
+  mutable std::atomic<std::uint32_t> lines_{0};  // lines from this one on were never used
   mutable std::array<std::atomic<Line*>, kMoreLines> more_lines_{};
 
   mutable std::array<Line, kFirstLines> first_lines_{};
 
-  // The writer's.
+  // Writer only.
   alignas(kApart) std::atomic<std::size_t> waiting_bytes_{0};
   std::atomic<std::size_t> waiting_count_{0};
   bool scanning_ = false;
@@ -229,11 +227,11 @@ class EraDomain {
   std::size_t batch_count_ = 0;
   Chain batch_;
   Chain reviews_;            // objects whose holders have left
-  std::vector<Held> held_;   // by rising era
-  Chunk* spares_ = nullptr;  // chunks that no chain has; one when nothing waits
+  std::vector<Held> held_;   // by ascending era
+  Chunk* spares_ = nullptr;  // chunks in no chain; one when nothing waits
   std::size_t spare_count_ = 0;
   std::size_t chunks_ = 0;    // spares included
-  std::size_t reserved_ = 0;  // retirements for which the batch and the spares have room
+  std::size_t reserved_ = 0;  // retirements that fit in the batch and the spares
   Work work_;
 };
 
@@ -251,9 +249,9 @@ class [[nodiscard]] EraDomain::Guard {
   // False: the reader is not announced and must not follow links.
   bool ok() const noexcept { return era_ != 0; }
   std::uint64_t era() const noexcept { return era_; }
-  // Whether pointers that were loaded (kOrderFollow) before the call may be followed.
+  // Whether pointers loaded (kOrderFollow) before the call may be followed.
   bool still() const noexcept { return domain_.era_.load(kOrderStill) == era_; }
-  // Enters anew. Requires: ok(); all pointers that the reader has are forgotten.
+  // Re-enters. Requires: ok(); the reader has dropped all its pointers.
   void renew() noexcept;
 
  private:
@@ -274,7 +272,7 @@ inline EraDomain::Guard EraDomain::enter() const noexcept {
     line = add_line(number);
     if (line == nullptr) return Guard(*this, nullptr, 0);
   }
-  // relaxed: nobody but this thread stores into its line.
+  // relaxed: only this thread stores into its line.
   ASHLAR_CHECK(line->active.load(std::memory_order_relaxed) == 0, "a thread entered a domain twice");
   return Guard(*this, line, announce(*line));
 }

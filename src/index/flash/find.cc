@@ -1,4 +1,4 @@
-// find(): walks queries, and what early_exit makes of their scores.
+// find(): runs the walks and applies early_exit to their scores.
 #include <algorithm>
 #include <array>
 
@@ -8,19 +8,18 @@ namespace ashlar::index::detail {
 
 namespace {
 
-// Queries that take turns in find_batch().
+// Queries interleaved in find_batch().
 constexpr std::size_t kTurns = 8;
-// Eras that may end under a query before it gives up.
+// Eras that may end during a query before it gives up.
 constexpr int kTries = 8;
 
-// The walks of a thread keep their memory from query to query.
+// A thread's walks keep their memory between queries.
 std::array<FlashWalk, kTurns>& walks() {
   static thread_local std::array<FlashWalk, kTurns> walks;
   return walks;
 }
 
-// The depth after which a walk that goes block by block has at most one worker left, where that comes before
-// the end; else 0.
+// The depth at which a block-by-block walk would have at most one worker left, if before the end; else 0.
 std::uint32_t early_depth(const MatchScores& scores) noexcept {
   std::uint32_t best = 0;
   std::uint32_t second = 0;
@@ -47,8 +46,8 @@ bool FlashTree::find(std::span<const LocalHash> locals, MatchScores& scores, boo
   };
   if (!run(locals)) return false;
   if (!early_exit) return true;
-  // The walk goes node by node and may have gone too far for the worker that is left: a walk over the shorter
-  // query gives the others the same scores, and that one the scores at the depth where it stops.
+  // The walk goes node by node and may overshoot for the last worker: a walk over the shorter query gives the
+  // others the same scores, and that worker its score at the stop depth.
   const std::uint32_t depth = early_depth(scores);
   if (depth == 0 || depth >= locals.size()) return true;
   early_exit = false;
@@ -77,7 +76,7 @@ bool FlashTree::find_batch(std::span<const std::span<const LocalHash>> queries, 
         on |= steps[i] == FlashWalk::Step::kOn;
       }
     }
-    // An era that ended does so for all walks that were on their way.
+    // An era that ended has ended for all unfinished walks.
     for (std::size_t i = 0; i < count; ++i)
       if (steps[i] == FlashWalk::Step::kEraOver) {
         guard.renew();

@@ -12,7 +12,7 @@ namespace ashlar::index {
 
 namespace {
 
-// Names of a removal between which other writers have their turn.
+// Names a removal processes before other writers get a turn.
 constexpr std::size_t kNamesAtOnce = 1'024;
 
 }  // namespace
@@ -20,8 +20,8 @@ constexpr std::size_t kNamesAtOnce = 1'024;
 struct FlashIndex::State {
   explicit State(const FlashOptions& options) : core(options) {}
 
-  // Calls fn(guard) as a reader until it answers true: first without a lock; where more threads read than the
-  // domain has lines for, or writers end era after era before the reader is through, under the writers' lock.
+  // Calls fn(guard) as a reader until it returns true: first without a lock; under the writers' lock when
+  // more threads read than the domain has lines, or writers end era after era before the reader finishes.
   template <class F>
   void read(F&& fn) {
     {
@@ -36,7 +36,7 @@ struct FlashIndex::State {
   }
 
   Mutex writer;
-  detail::FlashTree core;  // its writing calls are made under `writer`
+  detail::FlashTree core;  // written to under `writer`
 };
 
 FlashIndex::FlashIndex(const FlashOptions& options) : state_(std::make_unique<State>(options)) {}

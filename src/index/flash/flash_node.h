@@ -1,14 +1,13 @@
-// Node and OwnerSet: the memory that readers of a FlashIndex walk through.
+// Node and OwnerSet: the memory that readers of a FlashIndex traverse.
 //
-// A node is a run of up to 64 consecutive blocks of some sequence: their local hashes side by side, their
-// names behind them. Which worker holds which of them is one 64-bit mask per (worker slot, tier). A node with
-// one holder, in the device tier, has slot and mask inline; else an OwnerSet holds them.
+// A node is a run of up to 64 consecutive blocks of a sequence: their local hashes side by side, then their
+// names. One 64-bit mask per (worker slot, tier) records which blocks the worker holds. A node with one
+// holder, in the device tier, has slot and mask inline; else an OwnerSet holds them.
 //
-// What readers may see changing:
+// Changes that readers may see:
 //   length      grows only; hashes below it never change. A node with children, or with 64 blocks, is closed:
 //               its length is final.
-//   masks       one atomic word each: a reader sees every block of a worker as it was at the instant of the
-//               load.
+//   masks       one atomic word each: a reader sees all blocks of a worker as of the instant of the load.
 //   any tier    where lower tiers are in use, the union of a worker's masks is a word of its own: a block
 //               that moves from tier to tier is never missed between two loads.
 //   listed      per slot: the worker holds some block, in any tier. Written after the masks.
@@ -16,8 +15,8 @@
 //               cleared before it, so a set bit means that the mask was complete at that instant.
 //   owners      replaced by a larger set; the old one stays as it was until readers have left it.
 //   child       none, one, or many (then the children are in the EdgeTable under the node's id).
-// Everything else changes by building a new node, linking it in the place of the old one and retiring that:
-// whoever is still in the old one sees what was true when it was replaced, which is after the reader came.
+// All other changes build a new node, link it in place of the old one and retire the old one: a reader still
+// in the old node sees the state at its replacement, which is after the reader entered.
 //
 // Thread safety: as said above; members without std::atomic belong to the writer or never change.
 #pragma once
@@ -50,7 +49,7 @@ constexpr Mask bit_at(std::uint32_t i) noexcept {
   return Mask{1} << i;
 }
 
-// A block as the name tables know it.
+// A block as referenced by the name tables.
 class BlockRef {
  public:
   BlockRef() = default;
@@ -66,7 +65,7 @@ class BlockRef {
 };
 
 // The holders of a node's blocks. Entries are appended, never moved; an entry whose masks are zero holds
-// nothing. It lies at the start of a cache line, and what most queries need of it, in that line.
+// nothing. It starts a cache line, and that line has the fields most queries need.
 struct alignas(32) OwnerSet {
   std::uint64_t birth = 0;
   std::uint32_t capacity = 0;
@@ -77,7 +76,7 @@ struct alignas(32) OwnerSet {
 
   static constexpr std::size_t kAlignment = 64;
 
-  // A bit per slot: who holds all blocks of a closed node on the device, and who holds any.
+  // A bit per slot: the worker holds all blocks of a closed node on the device; the worker holds any block.
   std::atomic<std::uint64_t>* full() noexcept {
     return reinterpret_cast<std::atomic<std::uint64_t>*>(this + 1);
   }
@@ -86,7 +85,7 @@ struct alignas(32) OwnerSet {
   }
   std::atomic<std::uint64_t>* listed() noexcept { return full() + words; }
   const std::atomic<std::uint64_t>* listed() const noexcept { return full() + words; }
-  // Masks of one tier; for kAnyTier the union of them all. Requires: lower, but for the first.
+  // Masks of one tier; for kAnyTier their union. Requires: lower, except for the first tier.
   std::atomic<Mask>* masks(std::size_t tier) noexcept { return listed() + words + tier * capacity; }
   const std::atomic<Mask>* masks(std::size_t tier) const noexcept {
     return listed() + words + tier * capacity;
@@ -95,7 +94,7 @@ struct alignas(32) OwnerSet {
   const std::uint32_t* slots() const noexcept {
     return reinterpret_cast<const std::uint32_t*>(masks(arrays()));
   }
-  // Where the slot stands among the first `entries`, or `entries`. In steps, for vectors.
+  // Index of the slot among the first `entries`, or `entries`. Written for vectorization.
   std::uint32_t index_of(std::uint32_t slot, std::uint32_t entries) const noexcept {
     constexpr std::uint32_t kStep = 16;
     const std::uint32_t* const all = slots();
@@ -120,7 +119,7 @@ struct alignas(32) OwnerSet {
   }
 };
 
-// How a slab of nodes is laid out (node_arena.h): its header, the nodes with their hashes, their names.
+// Layout of a slab of nodes (node_arena.h): header, nodes with their hashes, names.
 struct SlabShape {
   std::uint32_t nodes = 0;
   std::uint32_t stride = 0;      // bytes from node to node
@@ -158,14 +157,14 @@ struct alignas(64) Node {
   std::uint32_t position = 0;
 
   static constexpr std::uint8_t kClosed = 0x80;
-  static constexpr std::uint8_t kAliased = 0x40;  // some block has, or had, a name beside the one in `names`
+  static constexpr std::uint8_t kAliased = 0x40;  // some block has, or had, another name
 
   std::uint32_t capacity() const noexcept { return 1u << (shape & 7); }
   bool closed() const noexcept { return (shape & kClosed) != 0; }
   bool aliased() const noexcept { return (shape & kAliased) != 0; }
   std::uint64_t* hashes() noexcept { return reinterpret_cast<std::uint64_t*>(this + 1); }
   const std::uint64_t* hashes() const noexcept { return reinterpret_cast<const std::uint64_t*>(this + 1); }
-  // The names lie apart, behind all nodes of the slab: readers do not need them.
+  // Names lie behind all nodes of the slab: readers do not need them.
   std::uint64_t* names() noexcept {
     const SlabShape& slab = kSlabShapes[shape & 7];
     const std::uintptr_t address = reinterpret_cast<std::uintptr_t>(this);
@@ -174,7 +173,7 @@ struct alignas(64) Node {
     return reinterpret_cast<std::uint64_t*>(base + slab.names + number * 8 * capacity());
   }
   std::size_t bytes() const noexcept { return sizeof(Node) + std::size_t{16} * capacity(); }
-  // The writer's own view of what only it changes.
+  // The writer's view of fields that only it changes.
   std::uint32_t size() const noexcept { return length.load(std::memory_order_relaxed); }
   OwnerSet* set() const noexcept { return owners.load(std::memory_order_relaxed); }
 };

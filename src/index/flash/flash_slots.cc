@@ -57,7 +57,7 @@ std::optional<std::uint32_t> FlashSlots::assign(const Worker& worker) {
   if (by_worker_.size() >= most_) return std::nullopt;
   const std::uint32_t slot = lowest_free();
   if (slot >= kMaxSlots) return std::nullopt;
-  // Everything that takes memory comes first: a slot is live only with a roster that says so.
+  // Allocate everything first: a slot becomes live only with a roster that lists it.
   std::unique_ptr<Page> more;
   if (slot / kPage == pages_.size()) {
     reserve_page();
@@ -114,8 +114,8 @@ void FlashSlots::recycle(std::uint32_t slot) {
   at(slot).state = State::kWaiting;
   set(dead_, slot, false);
   ++waiting_;
-  // A reader of an era in which the worker had the slot may take its masks for the worker's. Readers from
-  // before have a roster without it; those of its last owner left before it was assigned. The address carries
+  // A reader of an era in which the worker had the slot may take its masks for the worker's. Earlier readers
+  // have a roster without it; readers of its previous owner left before it was assigned. The address carries
   // the number.
   domain_.retire(
       reinterpret_cast<void*>(static_cast<std::uintptr_t>(slot) + 1), 0, at(slot).birth,

@@ -1,12 +1,12 @@
-// FlashSlots: which (worker, rank) has which slot, as the writer keeps it and as readers see it.
+// FlashSlots: maps (worker, rank) to slots, for the writer and, as a snapshot, for readers.
 //
 // A slot is live (it belongs to a worker), dead (its worker was cleared; nodes may still have masks for it),
-// waiting (no node has) or free. It waits until no reader from before that moment is left, so that a query
-// never takes one worker's mask for another's. Readers see a Roster: a snapshot that is replaced as a whole,
-// but for the pages with the workers' ids, which two rosters share where they agree.
+// waiting (no node has) or free. It waits until no reader from before that moment is left, so a query never
+// takes one worker's mask for another's. Readers see a Roster: a snapshot replaced as a whole, except for the
+// pages of worker ids, which two rosters share where they agree.
 //
 // Thread safety: the writer's; roster() from readers inside the domain.
-// Complexity:    a lookup is O(1) for the worker of the last one, else O(log workers). A change is O(slots /
+// Complexity:    a lookup is O(1) for the worker last looked up, else O(log workers). A change is O(slots /
 //                64): the bits and the addresses of a roster, and one page of 64 workers.
 // Invariant:     without slots it owns the memory of an empty roster.
 #pragma once
@@ -26,7 +26,7 @@
 
 namespace ashlar::index::detail {
 
-// Workers of 64 slots. A slot without a worker has the one that had it last.
+// Workers of 64 slots. A slot without a worker keeps the last one it had.
 struct RosterPage {
   std::uint64_t birth = 0;
   std::array<Worker, 64> workers{};
@@ -34,7 +34,7 @@ struct RosterPage {
 
 struct Roster {
   std::uint64_t birth = 0;
-  std::uint64_t assignment = 0;  // of workers to slots; the same while workers only leave
+  std::uint64_t assignment = 0;  // of workers to slots; unchanged while workers only leave
   std::uint32_t slots = 0;
   std::vector<const RosterPage*> pages;  // by slot / 64. A page is retired after the last roster that has it.
   std::vector<std::uint64_t> alive;      // bit per slot
@@ -50,35 +50,34 @@ class FlashSlots {
   ~FlashSlots();
 
   std::optional<std::uint32_t> find(const Worker& worker) const {
-    // Events mostly come in bursts of one worker.
+    // Events mostly come in bursts from one worker.
     if (last_ < size_ && at(last_).state == State::kLive && at(last_).worker == worker) return last_;
     return look_up(worker);
   }
-  // Gives the worker a slot; nothing when all are taken. Throws std::bad_alloc with nothing changed.
+  // Assigns a slot to the worker; empty when all are taken. Throws std::bad_alloc with nothing changed.
   // Requires: it has none.
   std::optional<std::uint32_t> assign(const Worker& worker);
-  // Live slots of a worker's ranks from `rank` on, by rising rank: up to `most` of them.
+  // Live slots of a worker's ranks from `rank` on, by ascending rank, up to `most` of them.
   std::vector<std::uint32_t> slots_of(WorkerId worker, std::uint32_t rank, std::size_t most) const;
   const Worker& worker(std::uint32_t slot) const noexcept { return at(slot).worker; }
 
   // live -> dead. The workers may be assigned again at once, to other slots. Throws std::bad_alloc with
   // nothing changed.
   void kill(std::span<const std::uint32_t> slots);
-  // dead -> free as soon as the readers allow it. Requires: no node has a mask for the slot; room for a
+  // dead -> free once no earlier reader is left. Requires: no node has a mask for the slot; room for a
   // retirement.
   void recycle(std::uint32_t slot);
-  // Of any number: entries of slots that are free stay in nodes, with empty masks.
+  // For any number: entries of free slots stay in nodes, with empty masks.
   bool dead(std::uint32_t slot) const noexcept { return (dead_bits(slot / 64) >> (slot % 64) & 1) != 0; }
   bool live(std::uint32_t slot) const noexcept { return at(slot).state == State::kLive; }
   // The same for 64 slots.
   std::uint64_t dead_bits(std::size_t word) const noexcept { return word < dead_.size() ? dead_[word] : 0; }
   std::size_t waiting() const noexcept { return waiting_; }
 
-  // Slots that were ever assigned, up to the last one in use.
+  // Slots ever assigned, less those trimmed.
   std::uint32_t size() const noexcept { return size_; }
   bool has_free_end() const noexcept { return size_ != 0 && at(size_ - 1).state == State::kFree; }
-  // Gives up to `most` free slots behind the last one in use back, if there is memory for a roster without
-  // them.
+  // Returns up to `most` free slots past the last one in use, if there is memory for a roster without them.
   void trim(std::size_t most) noexcept;
 
   // (worker, tier, content) presences of a slot.
@@ -87,18 +86,18 @@ class FlashSlots {
     if (at(slot).blocks == 0) set(idle_, slot, false);
     at(slot).blocks += count;
   }
-  // Requires: a live slot with as many.
+  // Requires: a live slot with at least `count` blocks.
   void take_blocks(std::uint32_t slot, std::size_t count) noexcept {
     if ((at(slot).blocks -= count) == 0) set(idle_, slot, true);
   }
   // Up to `most` live slots without blocks.
   std::vector<std::uint32_t> idle(std::size_t most) const;
 
-  // What the slot's last events tell about the next ones; the blocks may be gone.
+  // Predicts the slot's next events from its last ones; the blocks may be gone.
   struct Trail {
     BlockRef stored;           // where the last store ended,
-    bool fresh = false;        // and whether it brought new content
-    BlockRef removed_next;     // what a removal would take next if it went on like the last one
+    bool fresh = false;        // and whether it added new content
+    BlockRef removed_next;     // the next block, if removal continues like the last one
     std::uint32_t step = ~0u;  // from block to block there: 1, or -1
   };
   Trail& trail(std::uint32_t slot) noexcept { return at(slot).trail; }
@@ -129,21 +128,20 @@ class FlashSlots {
   }
   std::optional<std::uint32_t> look_up(const Worker& worker) const;
   std::uint32_t lowest_free() noexcept;
-  // Room for one page more, unless there is.
+  // Reserves room for one more page.
   void reserve_page();
   void add_page(std::unique_ptr<Page> page) noexcept;
-  // Without slots nothing is needed.
+  // Without slots no pages are needed.
   void release_pages() noexcept;
-  // The roster as it is, for as many slots.
+  // A copy of the current roster, for `slots` slots.
   std::unique_ptr<Roster> copy_roster(std::uint32_t slots) const;
-  // Pages of the old roster that the new one does not have; takes the memory to retire them, and the old
-  // roster.
+  // Pages of the old roster missing from the new one; reserves memory to retire them and the old roster.
   using Pages = std::vector<const RosterPage*>;
   Pages prepare(const Roster& fresh);
-  // Puts a roster in the place of the old one; pages that only the old one has are retired after it.
+  // Replaces the roster; pages that only the old one has are retired after it.
   void publish(std::unique_ptr<Roster> fresh, const Pages& replaced) noexcept;
 
-  // What readers look at lies apart from what every event writes.
+  // Fields that readers load are kept apart from fields that every event writes.
   alignas(kApart) std::atomic<const Roster*> roster_{nullptr};
   alignas(kApart) EraDomain& domain_;
   const std::uint32_t most_;
@@ -156,7 +154,7 @@ class FlashSlots {
   Bits idle_;  // live, without blocks
   std::map<Worker, std::uint32_t> by_worker_;
   std::size_t bytes_ = 0;           // of rosters and their pages
-  mutable std::uint32_t last_ = 0;  // the slot that was looked up last
+  mutable std::uint32_t last_ = 0;  // the last slot looked up
 };
 
 }  // namespace ashlar::index::detail

@@ -12,7 +12,7 @@ namespace {
 
 const CommonPrefix kCommonPrefix = common_prefix_kernel();
 
-// always_inline: g++ takes a call of a function that only prefetches for one without effect, and drops it.
+// always_inline: g++ treats a call of a function that only prefetches as having no effect, and drops it.
 [[gnu::always_inline]] inline void fetch(const Node* node) noexcept {
   const auto* const bytes = reinterpret_cast<const char*>(node);
   for (std::size_t line = 0; line < 9; ++line) __builtin_prefetch(bytes + 64 * line);
@@ -25,10 +25,10 @@ const CommonPrefix kCommonPrefix = common_prefix_kernel();
   for (std::uint32_t i = from; i < end; i += 8) __builtin_prefetch(query + i);
 }
 constexpr std::uint32_t kQueryAhead = 2 * kNodeBlocks;
-// Workers that are looked for one by one among the owners of a node, rather than all at once.
+// Up to this many workers are searched individually among a node's owners, rather than in one pass.
 constexpr std::size_t kSearches = 4;
 
-// Clears the bit of a slot; whether it was set.
+// Clears the bit of a slot; true when it was set.
 bool take_bit(std::vector<std::uint64_t>& bits, std::uint32_t slot) noexcept {
   std::uint64_t& word = bits[slot / 64];
   const std::uint64_t bit = std::uint64_t{1} << (slot % 64);
@@ -57,7 +57,7 @@ FlashWalk::Step FlashWalk::start(const FlashTree& core, std::span<const LocalHas
   stride_ = 0;
   few_.clear();
   if (size_ == 0 || roster->slots == 0) return Step::kDone;
-  // What most queries need of themselves; a miss needs no more.
+  // Prefetch what most queries need; a miss needs no more.
   fetch(query_, 0, size_);
   const EdgeTable::Found first = core.edges_.find(kRootId, query_[0], guard);
   if (first.era_over) return Step::kEraOver;
@@ -94,14 +94,14 @@ FlashWalk::Step FlashWalk::enter(const Node* node, const EraDomain::Guard& guard
 
 FlashWalk::Step FlashWalk::step(const EraDomain::Guard& guard) {
   const Node& node = *node_;
-  // acquire: pairs with the release in publish(): the hashes below the length are there.
+  // acquire: pairs with the release in publish(): the hashes below the length are visible.
   const std::uint32_t length = node.length.load(std::memory_order_acquire);
-  // The next node is fetched while this one is compared; at a branch it is looked for already.
+  // The next node is prefetched while this one is compared; at a branch its lookup starts here.
   EdgeTable::Found found;
   const std::uint64_t ahead = node.child.load(std::memory_order_relaxed);
   if (ahead > Node::kManyChildren) {
-    // Usually a sequence lies in memory as it was stored: then the address of the node after the next is a
-    // guess worth a fetch. Processors see for themselves that nodes lie side by side.
+    // A sequence usually lies in memory as it was stored, so the address of the node after next is worth
+    // guessing and prefetching. The hardware prefetcher already covers adjacent nodes.
     const std::uint64_t stride = ahead - reinterpret_cast<std::uintptr_t>(&node);
     if (stride != stride_) {
       fetch(reinterpret_cast<const Node*>(ahead));
@@ -112,7 +112,7 @@ FlashWalk::Step FlashWalk::step(const EraDomain::Guard& guard) {
     }
   }
   if (ahead == Node::kManyChildren && depth_ + length - from_ < size_) {
-    interleaving_point("find.at_branch");  // under the writers' lock when the reader had to take it
+    interleaving_point("find.at_branch");  // may run under the writers' lock
     found = core_->edges_.find(node.id, query_[depth_ + length - from_], guard);
     if (found.era_over) return Step::kEraOver;
   }
@@ -138,8 +138,8 @@ FlashWalk::Step FlashWalk::step(const EraDomain::Guard& guard) {
   for (;;) {
     // acquire: pairs with the releases in link() and take_place(): the child is complete.
     const std::uint64_t child = node.child.load(std::memory_order_acquire);
-    // A node with children has its final length; a reader that came before looks at the blocks that were
-    // added.
+    // A node with children has its final length; a reader that loaded an earlier length must compare the
+    // added blocks.
     if (node.length.load(std::memory_order_acquire) != length) return Step::kOn;
     if (child == Node::kNoChild) break;
     if (child > Node::kManyChildren) return enter(reinterpret_cast<const Node*>(child), guard);
@@ -155,7 +155,7 @@ FlashWalk::Step FlashWalk::step(const EraDomain::Guard& guard) {
   return Step::kDone;
 }
 
-// Every runner that is still in the race after `masks_for` its slot, or null, stays.
+// Keeps the runners that survive; masks_for(slot) returns the masks of a slot, if any.
 template <class MasksFor>
 void FlashWalk::advance_few(std::uint32_t count, MasksFor&& masks_for) {
   std::size_t kept = 0;
@@ -218,8 +218,7 @@ FlashWalk::Masks FlashWalk::masks_of(const OwnerSet& set, std::uint32_t index) c
     masks.any = masks.tiers[0] = set.masks(0)[index].load(std::memory_order_acquire) >> from_;
     return masks;
   }
-  // A block of the union that is in none of the tiers has moved, or gone, between the loads: the writer was
-  // faster, and the reader looks again.
+  // A block of the union found in no tier moved, or was removed, between the loads: load again.
   for (;;) {
     masks.any = set.masks(OwnerSet::kAnyTier)[index].load(std::memory_order_acquire) >> from_;
     Mask seen = 0;
@@ -230,7 +229,7 @@ FlashWalk::Masks FlashWalk::masks_of(const OwnerSet& set, std::uint32_t index) c
 }
 
 void FlashWalk::take_set(const OwnerSet& set, std::uint32_t count) {
-  // acquire: pairs with the release in make_owner(): the entries are there.
+  // acquire: pairs with the release in make_owner(): the entries are visible.
   const std::uint32_t entries = set.count.load(std::memory_order_acquire);
   if (few_.size() > kSearches) {
     advance_many(set, entries, count);
@@ -256,7 +255,7 @@ bool FlashWalk::all_hold(const OwnerSet& set) const noexcept {
 void FlashWalk::take_active(const OwnerSet& set, std::uint32_t entries, std::uint32_t count) {
   const std::uint32_t* const slots = set.slots();
   if (set.words == 0) {
-    // Few owners: those among the active ones become runners, the others fall out.
+    // Few owners: active workers among them become runners, the others drop out.
     rest_.swap(active_);
     std::ranges::fill(active_, 0);
     for (std::uint32_t i = 0; i < entries; ++i)
@@ -265,8 +264,8 @@ void FlashWalk::take_active(const OwnerSet& set, std::uint32_t entries, std::uin
   } else {
     std::size_t partial = 0;
     for (std::size_t w = 0; w < active_.size(); ++w) {
-      // acquire: pairs with the releases in write_tier() and list(): whose bit is clear in the first holds
-      // less than everything, whose bit is clear in the second holds nothing.
+      // acquire: pairs with the releases in write_tier() and list(): a clear bit in the first means less than
+      // all blocks, a clear bit in the second means none.
       const std::uint64_t full = w < set.words ? set.full()[w].load(std::memory_order_acquire) : 0;
       const std::uint64_t listed = w < set.words ? set.listed()[w].load(std::memory_order_acquire) : 0;
       rest_[w] = active_[w] & ~full;

@@ -1,14 +1,14 @@
-// FlashWalk: one query on its way down the tree.
+// FlashWalk: one query descending the tree.
 //
-// step() deals with one node and fetches the next; several walks can take turns so that their cache misses
+// step() processes one node and prefetches the next; several walks can take turns so that their cache misses
 // overlap.
 //
-// Who is still in the race. Workers whose blocks were all on the device so far are bits of `active_`; at a
-// node that says per slot who holds all of it, one AND per 64 workers decides. Workers that needed a lower
-// tier somewhere, and all of them from a node with few owners on, are records of `few_` with their counts,
-// one look at their masks per node. A worker that falls out is scored on the spot.
+// Candidates. Workers whose blocks were all on the device so far are bits of `active_`; at a node with `full`
+// bits one AND per 64 workers decides. Workers that needed a lower tier, and all workers from a node with few
+// owners on, are records of `few_` with their counts, one mask check per node. A worker that drops out is
+// scored at once.
 //
-// Thread safety: confined; it reads what FlashTree publishes, under the caller's guard.
+// Thread safety: confined; it reads data published by FlashTree, under the caller's guard.
 #pragma once
 
 #include <array>
@@ -29,17 +29,17 @@ class FlashWalk {
 
   FlashWalk() = default;
 
-  // Begins a query. The scores are complete when step() says kDone; after kEraOver the guard is renewed and
-  // the query begins again.
+  // Starts a query. The scores are complete when step() returns kDone; after kEraOver renew the guard and
+  // restart the query.
   Step start(const FlashTree& core, std::span<const LocalHash> locals, MatchScores& scores, bool early_exit,
              const EraDomain::Guard& guard);
   Step step(const EraDomain::Guard& guard);
 
  private:
-  // A worker that is looked at one by one.
+  // A worker tracked individually.
   struct Runner {
     std::uint32_t slot = 0;
-    bool on_device = true;  // every block so far was there
+    bool on_device = true;  // every block so far was on the device
     bool stays = false;     // scratch of advance_many()
     Score score;
   };
@@ -61,7 +61,7 @@ class FlashWalk {
   void advance_many(const OwnerSet& set, std::uint32_t entries, std::uint32_t count);
   void add_runner(std::uint32_t slot, const Masks& masks, std::uint32_t count);
   Masks masks_of(const OwnerSet& set, std::uint32_t index) const noexcept;
-  // Counts the worker's blocks among the next `count`; false when it falls out.
+  // Counts the worker's blocks among the next `count`; false when it drops out.
   static bool advance(Runner& runner, const Masks& masks, std::uint32_t count) noexcept;
   void drop_active(std::uint32_t depth) noexcept;
   void finish() noexcept;
@@ -73,13 +73,13 @@ class FlashWalk {
   std::uint32_t size_ = 0;
   std::uint32_t depth_ = 0;
   const Node* node_ = nullptr;
-  std::uint32_t from_ = 0;    // blocks of the node that were dealt with
+  std::uint32_t from_ = 0;    // blocks of the node already processed
   std::uint64_t stride_ = 0;  // from the last node to its child, in bytes
   bool early_exit_ = false;
   bool wide_ = false;  // active_ has bits
   std::vector<std::uint64_t> active_;
-  std::vector<std::uint64_t> rest_;     // those that do not hold a whole node,
-  std::vector<std::uint64_t> partial_;  // and hold some of it
+  std::vector<std::uint64_t> rest_;     // workers that do not hold a whole node,
+  std::vector<std::uint64_t> partial_;  // but hold some of it
   std::vector<Runner> few_;
   std::vector<std::uint32_t> runner_of_;  // by slot: its place in few_, plus one; zero between calls
 };

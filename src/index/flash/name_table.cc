@@ -12,7 +12,7 @@ namespace ashlar::index {
 
 // --- Pages. ---
 
-// Not written.
+// Uninitialized.
 NameTable::Bucket* NameTable::new_buckets(std::uint32_t buckets) {
   if (buckets == kFull) return static_cast<Bucket*>(full_pages_.allocate());
   void* const memory = ::operator new(buckets * sizeof(Bucket), std::align_val_t{alignof(Bucket)});
@@ -20,7 +20,7 @@ NameTable::Bucket* NameTable::new_buckets(std::uint32_t buckets) {
   return static_cast<Bucket*>(memory);
 }
 
-// Sets the buckets of a page without entries, whose prefix is set.
+// Sets the buckets of an empty page whose prefix is set.
 void NameTable::give(Page& page, Bucket* buckets, std::uint32_t size) noexcept {
   page.buckets = buckets;
   page.size = size;
@@ -37,7 +37,7 @@ void NameTable::free_buckets(Bucket* buckets, std::uint32_t size) noexcept {
   }
 }
 
-// The last step of growth that takes memory: what a page needs besides is there.
+// The last allocating step of growth: the page's other memory is already there.
 NameTable::Page* NameTable::add_record() {
   if (page_count_ == pages_.size() * kPageChunk) {
     pages_.push_back(std::make_unique<Page[]>(kPageChunk));
@@ -150,7 +150,7 @@ void NameTable::resize(Page& page, std::uint32_t buckets) {
   free_buckets(old, old_size);
 }
 
-// The page is empty. It stays as it is where there is no memory for a smaller one.
+// Requires: the page is empty. It keeps its size without memory for a smaller one.
 void NameTable::shrink(Page& page) noexcept {
   if (page.size == kMinBuckets) return;
   Bucket* small = nullptr;
@@ -164,12 +164,12 @@ void NameTable::shrink(Page& page) noexcept {
   give(page, small, kMinBuckets);
 }
 
-// Half of the entries go to a page of their own. Entries keep their buckets, or come closer to them.
+// Moves half of the entries to a new page. Entries keep their buckets, or move closer to them.
 void NameTable::split(Page& page) {
   const std::uint32_t bit = page.mask + 1;
   const std::uint32_t entries = bit == entries_ ? 2 * entries_ : entries_;
   const std::uint32_t pieces = (entries + kSegment - 1) / kSegment;
-  // All memory comes first.
+  // Allocate everything first.
   if (pieces > segments_.capacity()) segments_.reserve(pieces);
   const std::uint32_t place_of_high = (page.prefix | bit) / kSegment;
   Segment piece;
@@ -183,7 +183,7 @@ void NameTable::split(Page& page) {
     throw;
   }
   if (bit == entries_) {
-    // The directory doubles; its upper half comes piece by piece.
+    // The directory doubles; its upper half is copied piece by piece.
     if (entries_ < kSegment) std::copy_n(segments_[0].get(), entries_, segments_[0].get() + entries_);
     entries_ = entries;
     segments_.resize(pieces);
@@ -193,8 +193,8 @@ void NameTable::split(Page& page) {
   high->mask = page.mask;
   high->prefix = page.prefix | bit;
 
-  // Where each cell goes: a bucket of the low page, or of the high one behind it. A loop of its own, for
-  // vectors.
+  // Target of each cell: a bucket of the low page, or of the high one behind it. A separate loop, for
+  // vectorization.
   constexpr std::uint32_t kCells = kFull * kLanes;
   std::array<std::uint32_t, kCells> place;  // NOLINT(cppcoreguidelines-pro-type-member-init): filled at once
   const int shift = std::countr_zero(bit);
@@ -203,8 +203,8 @@ void NameTable::split(Page& page) {
       const std::uint32_t tag = page.buckets[b].tags[lane];
       place[b * kLanes + lane] = home_of(tag, kFull) + (tag >> shift & 1) * kFull;
     }
-  // Both pages are filled here and written at once. The used lanes of a bucket are a count: looking for a
-  // free one in the bucket would load what was just stored there, piece by piece, which stalls.
+  // Both pages are built here and written at once. The used lanes of a bucket are a count: searching the
+  // bucket for a free lane would load what was just stored piecewise, and stall.
   std::array<Bucket, std::size_t{2} * kFull> filled{};
   std::array<std::uint32_t, std::size_t{2} * kFull> used{};
   page.passes = {};
@@ -221,7 +221,7 @@ void NameTable::split(Page& page) {
           b = side + next_of(b - side, kFull);
         } while (used[b] == kLanes);
       }
-      // A free cell is copied to a free one, which stays free: cheaper than to find out.
+      // A free cell is copied to a free one, which stays free: cheaper than a branch.
       const std::uint32_t at = used[b];
       filled[b].tags[at] = from->tags[lane];
       filled[b].values[at] = value;
@@ -234,13 +234,13 @@ void NameTable::split(Page& page) {
   point_at(high->prefix, bit << 1, high, std::move(piece));
 }
 
-// Every directory entry with these low bits, below `step`, now names the page. `piece` is for the first of
-// them, where the directory has none there.
+// Points every directory entry with these low bits, below `step`, at the page. `piece` is for the first of
+// them, where the directory has no piece yet.
 void NameTable::point_at(std::uint32_t first, std::uint32_t step, Page* page, Segment piece) noexcept {
   for (std::uint64_t i = first; i < entries_; i += step) {
     Segment& segment = segments_[i / kSegment];
     if (segment == nullptr) {
-      // Only entries that differ from what they are copied from make a piece necessary.
+      // A piece is needed only for entries that differ from those they are copied from.
       if (i != first) continue;
       std::uint64_t from = i;
       do from &= std::bit_floor(from) - 1;
@@ -255,7 +255,7 @@ void NameTable::point_at(std::uint32_t first, std::uint32_t step, Page* page, Se
 
 // --- Entries. ---
 
-// In the home bucket, or the first one behind it with room. Requires: room in the page.
+// Into the home bucket, or the next one with room. Requires: room in the page.
 void NameTable::put_somewhere(Page& page, std::uint32_t tag, std::uint32_t value) noexcept {
   std::uint32_t b = home_of(tag, page.size);
   for (; page.buckets[b].values[kLanes - 1] != kNone; b = next_of(b, page.size)) page.pass(b);
@@ -274,7 +274,7 @@ void NameTable::replace(std::uint32_t tag, std::uint32_t value, std::uint32_t wi
   bucket.values[std::countr_zero(matches(bucket.values, value))] = with;
 }
 
-// No page becomes smaller here: an entry that left one finds its place again.
+// No page shrinks here, so an entry that left one can return.
 void NameTable::retag(std::uint32_t tag, std::uint32_t value, std::uint32_t with) {
   Page* const to = make_room(with);
   take_out(*page_of(tag), tag, value);

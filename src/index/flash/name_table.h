@@ -1,16 +1,16 @@
-// NameTable: from a 32-bit tag (hash bits of a key) to a 32-bit value; the keys lie elsewhere.
+// NameTable: maps a 32-bit tag (hash bits of a key) to a 32-bit value; the keys are stored elsewhere.
 //
-// Several values may share a tag: find() asks the caller whether a candidate is the one. The table is a set
-// of pages, each a small open-addressing table of 64-byte buckets (8 tags, 8 values), found through a
-// directory by the low bits of the tag (extendible hashing). A page that is full splits in two; the directory
-// doubles piece by piece. So no call moves more than a bounded number of entries.
+// Several values may share a tag: find() asks the caller whether a candidate matches. The table is a set of
+// pages, each a small open-addressing table of 64-byte buckets (8 tags, 8 values), found through a directory
+// by the low bits of the tag (extendible hashing). A full page splits in two; the directory doubles piece by
+// piece. So a call moves a bounded number of entries.
 //
-// Bits of a tag: the low ones choose the page, the upper 16 the bucket in it. An entry lies in its home
-// bucket or, when that is full, in the first bucket behind it (cyclic) with room, and stays there. A page
-// counts per bucket how many of its entries had to pass it: a search ends at a bucket that none did.
+// Bits of a tag: the low ones select the page, the upper 16 the bucket in it. An entry lies in its home
+// bucket or, when that is full, in the next bucket (cyclic) with room, and stays there. A page counts per
+// bucket how many of its entries passed it: a search ends at a bucket that none passed.
 //
 // Thread safety: thread-compatible.
-// Complexity:    one bucket per operation in the usual case, whatever the keys: tags are made with a secret
+// Complexity:    usually one bucket per operation, for any keys: tags are made with a secret
 //                (table_seed.h). probe() hides the miss.
 // Invariant:     value 0 marks a free cell, and the free cells of a bucket are its last; an empty table owns
 //                no memory.
@@ -47,7 +47,7 @@ class NameTable {
   NameTable& operator=(const NameTable&) = delete;
   ~NameTable() { reset(); }
 
-  // Hash bits of a key. Keys are usually hashes already, but may be counters, or chosen.
+  // Hash bits of a key. Keys are usually hashes, but may be counters, or chosen by an attacker.
   std::uint32_t tag_of(std::uint64_t key) const noexcept {
     return static_cast<std::uint32_t>(seed_.hash(key));
   }
@@ -55,15 +55,15 @@ class NameTable {
     return static_cast<std::uint32_t>(seed_.hash(key, second));
   }
 
-  // Counts them: for tests.
+  // Counts the entries: for tests.
   std::size_t size() const noexcept;
-  // Buckets that the longest search for an entry looks at: for tests, walks everything.
+  // Buckets examined by the longest search for an entry: for tests, walks everything.
   std::size_t longest_search() const noexcept;
-  // Without what the pool counts.
+  // Excludes memory counted by the pool.
   std::size_t bytes() const noexcept { return bytes_; }
 
-  // A key on its way. Made some keys ahead, so that the memory has arrived when it is used; the table may
-  // change in between, but for reset().
+  // A prefetched key. Made some keys ahead, so that the memory has arrived when it is used; the table may
+  // change in between, except by reset().
   class Probe {
    public:
     Probe() = default;
@@ -74,9 +74,9 @@ class NameTable {
     Page* page_ = nullptr;
     std::uint32_t tag_ = 0;
   };
-  // Starts the fetch of the home buckets of keys [first, last) and writes their probes to probes[key % N];
-  // key_of(i) is the i-th key. N must be a power of two. always_inline: g++ takes a call of a function that
-  // only prefetches for one without effect, and drops it.
+  // Prefetches the home buckets of keys [first, last) and writes their probes to probes[key % N]; key_of(i)
+  // is the i-th key. N must be a power of two. always_inline: g++ treats a call of a function that only
+  // prefetches as having no effect, and drops it.
   template <std::size_t N, class KeyOf>
   [[gnu::always_inline]] void probe(std::array<Probe, N>& probes, std::size_t first, std::size_t last,
                                     KeyOf&& key_of) const noexcept {
@@ -85,7 +85,7 @@ class NameTable {
       return;
     }
     const Directory directory(*this);
-    const TableSeed seed = seed_;  // a copy: what the loop writes could be the table's own for all it knows
+    const TableSeed seed = seed_;  // a copy: for the compiler the loop's stores could alias the table's own
     for (std::size_t i = first; i < last; ++i) {
       const auto tag = static_cast<std::uint32_t>(seed.hash(key_of(i)));
       Page* const page = directory.page_of(tag);
@@ -108,8 +108,8 @@ class NameTable {
     return find(Probe(page_of(tag), tag), same);
   }
 
-  // Adds an entry unless there is one for which same(value) holds; returns the value of that one, kNone when
-  // it was added. Throws std::bad_alloc with nothing changed. Requires: value != kNone.
+  // Adds an entry unless same(value) holds for an existing one; returns that one's value, or kNone when it
+  // added one. Throws std::bad_alloc with nothing changed. Requires: value != kNone.
   template <class Same>
   [[gnu::always_inline]] std::uint32_t insert(Probe probe, std::uint32_t value, Same&& same) {
     ASHLAR_DCHECK(value != kNone, "kNone marks free cells");
@@ -136,8 +136,8 @@ class NameTable {
     return insert(Probe(page_of(tag), tag), value, same);
   }
 
-  // Room for one more entry with this tag: the next insert() of one needs no memory. Throws std::bad_alloc
-  // with nothing changed.
+  // Makes room for one more entry with this tag: its insert() needs no memory. Throws std::bad_alloc with
+  // nothing changed.
   void reserve(std::uint32_t tag) { make_room(tag); }
 
   // Requires: an entry with this tag and value; values are unique among the entries of a tag.
@@ -148,26 +148,26 @@ class NameTable {
       shrink(*page);
   }
   void erase(std::uint32_t tag, std::uint32_t value) noexcept { erase(Probe(page_of(tag), tag), value); }
-  // The entry with this tag and value has another value now.
+  // Changes the value of the entry with this tag and value.
   void replace(std::uint32_t tag, std::uint32_t value, std::uint32_t with) noexcept;
-  // It has another tag now. Throws std::bad_alloc with nothing changed. The way back needs no memory, if in
-  // between there were only others of these calls, and their ways back.
+  // Changes its tag. Throws std::bad_alloc with nothing changed. Undoing it needs no memory if only other
+  // retag() calls and their undos came in between.
   void retag(std::uint32_t tag, std::uint32_t value, std::uint32_t with);
 
-  // Frees everything. Requires: no probe is used after it.
+  // Frees everything. Requires: no probe is used afterwards.
   void reset() noexcept;
-  // Forgets everything, unless the last forget() is not through; free_some() gives the memory back. Requires:
-  // as above.
+  // Drops everything, unless the last forget() is unfinished; free_some() returns the memory. Requires: as
+  // above.
   void forget() noexcept;
-  // Frees up to `most` pages, or pieces of the directory, that were forgotten; true when none is left.
+  // Frees up to `most` forgotten pages or directory pieces; true when none is left.
   bool free_some(std::size_t most) noexcept;
 
  private:
   static constexpr int kLanes = 8;
-  static constexpr std::uint32_t kSegment = 1024;  // directory entries that are copied at once
+  static constexpr std::uint32_t kSegment = 1024;  // directory entries copied at once
   static constexpr std::uint32_t kMinBuckets = 2;
-  // Pages grow by a factor of 4 up to kFull buckets, then they split into two of that size. So the load of a
-  // large table lies between 0.41 and 0.81. Pages of this size fill a slab.
+  // Pages grow by a factor of 4 up to kFull buckets, then split into two of that size. So the load of a large
+  // table lies between 0.41 and 0.81. Pages of this size fill a slab.
   static constexpr std::uint32_t kFull = 63;
   static constexpr std::uint32_t kMaxMask = (1u << 24) - 1;
 
@@ -175,15 +175,14 @@ class NameTable {
     std::uint32_t tags[kLanes];
     std::uint32_t values[kLanes];
   };
-  // Records of pages lie close together: every insert looks at one.
+  // Page records are packed: every insert reads one.
   struct alignas(64) Page {
     Bucket* buckets = nullptr;
     std::uint32_t prefix = 0;  // low bits that all tags share,
     std::uint32_t mask = 0;    // and which bits those are
     std::uint32_t size = 0;    // buckets
     std::uint32_t room = 0;    // entries that still fit
-    // Per bucket 4 bits: how many entries had to pass it; 15 stands for any number from there on. Nothing is
-    // known of buckets from 64 on.
+    // 4 bits per bucket: how many entries passed it; 15 means 15 or more. Buckets from 64 on have no count.
     std::array<std::uint64_t, 4> passes{};
 
     bool covers(std::uint32_t tag) const noexcept { return ((tag ^ prefix) & mask) == 0; }
@@ -199,7 +198,7 @@ class NameTable {
     }
     std::uint32_t count() const noexcept { return max_count(size) - room; }
   };
-  static constexpr std::uint32_t kPageChunk = 64;  // records that are allocated at once
+  static constexpr std::uint32_t kPageChunk = 64;  // records allocated at once
   using Segment = std::unique_ptr<Page*[]>;
 
   static std::uint32_t max_count(std::uint32_t buckets) noexcept {
@@ -234,14 +233,14 @@ class NameTable {
   static std::size_t used_of(const Bucket& bucket) noexcept {
     return static_cast<std::size_t>(std::countr_zero(matches(bucket.values, kNone) | 1u << kLanes));
   }
-  // The directory, for a while in which no page splits. Requires: a first page.
+  // The directory, for a period in which no page splits. Requires: a first page.
   class Directory {
    public:
     explicit Directory(const NameTable& table) noexcept
         : segments_(table.segments_.data()), mask_(table.entries_ - 1) {}
     [[gnu::always_inline]] Page* page_of(std::uint32_t tag) const noexcept {
       std::uint32_t i = tag & mask_;
-      // A piece that is not there yet looks as the one that it will be copied from.
+      // A piece not copied yet reads as the one it will be copied from.
       while (segments_[i / kSegment] == nullptr) [[unlikely]]
         i &= std::bit_floor(i) - 1;
       return segments_[i / kSegment][i % kSegment];
@@ -313,7 +312,7 @@ class NameTable {
   std::vector<Segment> segments_;               // the directory
   std::vector<std::unique_ptr<Page[]>> pages_;  // records, where the directory points
   std::uint32_t page_count_ = 0;
-  // What was forgotten, freed from its end.
+  // Forgotten memory, freed from its end.
   std::vector<Segment> old_segments_;
   std::vector<std::unique_ptr<Page[]>> old_pages_;
   std::uint32_t old_count_ = 0;

@@ -1,4 +1,4 @@
-// NodeArena: memory for nodes, on one shelf per capacity (flash_node.h says how a slab of nodes is laid out).
+// NodeArena: memory for nodes, on one shelf per capacity (flash_node.h has the layout of a slab).
 //
 // Thread safety: thread-compatible.
 // Complexity:    O(1).

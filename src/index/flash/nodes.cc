@@ -63,7 +63,7 @@ void FlashTree::discard(Node* node) noexcept {
 }
 
 void FlashTree::retire(Node* node, bool with_id) {
-  // The era of birth, of which the node keeps the low bits.
+  // The node keeps the low bits of its birth era.
   const std::uint64_t now = domain_.era();
   const std::uint64_t birth = now - static_cast<std::uint32_t>(static_cast<std::uint32_t>(now) - node->birth);
   const OwnerSet* const set = node->set();
@@ -112,7 +112,7 @@ void FlashTree::link(Node& parent, Node* child) noexcept {
   }
   edges_.insert(reinterpret_cast<Node*>(link));
   edges_.insert(child);
-  // release: pairs with the acquire of readers: both are in the table.
+  // release: pairs with the acquire of readers: both children are in the table.
   parent.child.store(Node::kManyChildren, std::memory_order_release);
 }
 
@@ -123,8 +123,8 @@ void FlashTree::unlink(Node* node) {
   else
     parent.first_child = node->next;
   if (node->next != kNoNode) node_at(node->next).previous = node->previous;
-  // A node that had many children keeps them in the table until the last one goes: a reader that finds
-  // nothing there may rely on it.
+  // A node that had many children keeps them in the table until the last one is removed: a reader that finds
+  // nothing there can rely on it.
   if (parent.child.load(std::memory_order_relaxed) == Node::kManyChildren) {
     edges_.erase(node);
     gives_back_ |= edges_.size() == 0;
@@ -133,7 +133,7 @@ void FlashTree::unlink(Node* node) {
     parent.child.store(Node::kNoChild, std::memory_order_release);
 }
 
-// `fresh` stands for `old` in the tree; both have the same first hash and parent.
+// Replaces `old` by `fresh` in the tree; both have the same first hash and parent.
 void FlashTree::take_place(Node* old, Node* fresh) noexcept {
   Node& parent = node_at(old->parent);
   fresh->parent = old->parent;
@@ -186,7 +186,7 @@ void FlashTree::move_name(Node& from, std::uint32_t offset, BlockRef to) noexcep
   names_.replace(tag, word, to.word());
 }
 
-// Moves the aliases of a node that is split, slot by slot; where memory fails it moves them back.
+// Moves the aliases of a split node, slot by slot; if memory fails it moves them back.
 class FlashTree::AliasMoves {
  public:
   AliasMoves(AliasNames& aliases, const Node& old, std::uint32_t at, std::uint32_t front) noexcept
@@ -225,7 +225,7 @@ Node* FlashTree::split(Node* old, std::uint32_t at, std::uint32_t newcomer, std:
   Node* const front = new_node(at);
   Node* back = nullptr;
   std::vector<Entry> behind;
-  // The slots whose aliases were moved.
+  // The slots whose aliases have moved.
   std::vector<std::uint32_t> moved;
   AliasMoves moves(aliases_, *old, at, front->id);
   try {
@@ -278,12 +278,12 @@ Node* FlashTree::split(Node* old, std::uint32_t at, std::uint32_t newcomer, std:
   }
   steps_ += blocks * (1 + moved.size());
   // The back keeps the id, and with it the children. The front's names move first, then the back's from the
-  // lowest on: then no reference is taken twice.
+  // lowest on, so no reference is used twice.
   for (std::uint32_t i = 0; i < blocks; ++i) move_name(*old, i, moves.to(i));
   back->first_child = old->first_child;
   back->child.store(old->child.load(std::memory_order_relaxed), std::memory_order_relaxed);
 
-  // Where only dead slots held the back, nobody needs it.
+  // If only dead slots held the back, it is barren.
   if (behind.empty() && back->first_child == kNoNode) leave_barren(back->id);
 
   back->parent = front->id;
@@ -304,7 +304,7 @@ void FlashTree::leave_barren(std::uint32_t id) noexcept {
   }
 }
 
-// A chain of ancestors may be as long as a sequence: what a call does not free waits in barren_.
+// A chain of ancestors may be as long as a sequence: nodes that a call does not free wait in barren_.
 void FlashTree::prune(Node* node) noexcept {
   for (bool first = true; is_barren(*node); first = false) {
     if (!first && prunes_left_ == 0) return leave_barren(node->id);
@@ -315,7 +315,7 @@ void FlashTree::prune(Node* node) noexcept {
   }
 }
 
-// Requires: is_barren(). False when there was no memory to retire it.
+// Requires: is_barren(). False without memory to retire it.
 bool FlashTree::prune_one(Node* node) noexcept {
   // The node, and an overflow bucket of the edge table.
   if (!domain_.try_reserve(2)) {

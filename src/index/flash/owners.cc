@@ -1,4 +1,4 @@
-// Who holds which blocks of a node.
+// Which slots hold which blocks of a node.
 #include <algorithm>
 #include <bit>
 #include <new>
@@ -9,7 +9,7 @@ namespace ashlar::index::detail {
 
 namespace {
 
-// From this capacity on a set has a bit per slot that says who holds everything.
+// From this capacity on a set has a `full` bit per slot.
 constexpr std::uint32_t kFullFrom = 16;
 
 }  // namespace
@@ -36,7 +36,7 @@ FlashTree::Owner FlashTree::make_owner(Node& node, std::uint32_t slot, std::size
   }
   set->slots()[count] = slot;
   for (std::size_t t = 0; t < set->arrays(); ++t) set->masks(t)[count].store(0, std::memory_order_relaxed);
-  // release: pairs with the acquire of readers: the entry is there before it counts.
+  // release: pairs with the acquire of readers: the entry is complete before it counts.
   set->count.store(count + 1, std::memory_order_release);
   return {set, count, nullptr};
 }
@@ -46,7 +46,7 @@ void FlashTree::list(OwnerSet& set, std::uint32_t slot, bool holds) noexcept {
   std::atomic<std::uint64_t>& listed = set.listed()[slot / 64];
   const std::uint64_t bits = listed.load(std::memory_order_relaxed);
   const std::uint64_t bit = std::uint64_t{1} << (slot % 64);
-  // release: pairs with the acquire of readers: the masks come before the bit.
+  // release: pairs with the acquire of readers: masks before the bit.
   if (((bits & bit) != 0) != holds) listed.store(bits ^ bit, std::memory_order_release);
 }
 

@@ -84,11 +84,11 @@ std::size_t FlashTree::remove(const Worker& worker, StorageTier tier,
   return removed;
 }
 
-// Names mostly come in the order of their blocks, or against it: those that are expected need no look-up.
-// Returns how many of them were, and are gone; their probes start at `probe`.
+// Names mostly come in block order, forward or backward: expected ones need no lookup. Returns how many were
+// expected and removed; their probes start at `probe`.
 std::size_t FlashTree::remove_run(Removal& removal, std::span<const BlockName> names, std::size_t probe) {
   if (!removal.plain || removal.node == nullptr) return 0;
-  // What such a worker holds is named.
+  // All blocks of such a worker are named.
   std::size_t run = 0;
   Mask blocks = 0;
   std::uint32_t offset = removal.last + removal.step;
@@ -112,7 +112,7 @@ std::size_t FlashTree::remove_run(Removal& removal, std::span<const BlockName> n
   return run;
 }
 
-// The block behind the last one, in the direction of the removal.
+// The block after the last one, in the direction of the removal.
 BlockRef FlashTree::next_of(const Removal& removal) const noexcept {
   const Node* const node = removal.node;
   if (node == nullptr) return {};
@@ -124,7 +124,7 @@ BlockRef FlashTree::next_of(const Removal& removal) const noexcept {
   return {};
 }
 
-// Turns to the block if it still has this name: then somebody holds it, so that the node stays.
+// Moves to the block if it still has this name: then it has a holder, so the node stays.
 bool FlashTree::expect(Removal& removal, BlockRef block, std::uint64_t name) {
   if (!removal.plain || block.node() == kNoNode || block.node() >= nodes_.end()) return false;
   Node* const node = nodes_[block.node()];
@@ -197,7 +197,7 @@ void FlashTree::turn_to(Removal& removal, Node& node) {
   removal.others = held(node, removal.slot);
 }
 
-// Writes the masks of the node in work, and frees or shrinks it where that is due.
+// Writes the masks of the current node, and frees or shrinks it if due.
 void FlashTree::finish(Removal& removal) {
   Node* const node = removal.node;
   removal.node = nullptr;
@@ -213,7 +213,7 @@ void FlashTree::finish(Removal& removal) {
   shrink(node, blocks);
 }
 
-// Without the memory the node keeps its size.
+// Without memory the node keeps its size.
 void FlashTree::shrink(Node* node, std::uint32_t blocks) noexcept {
   try {
     rebuild(node, blocks, blocks);
@@ -222,17 +222,17 @@ void FlashTree::shrink(Node* node, std::uint32_t blocks) noexcept {
   }
 }
 
-// kOrphan: a block that the slot holds in no tier any more takes its descendants with it.
+// kOrphan: a block that the slot no longer holds in any tier takes its descendants with it.
 void FlashTree::forget_below(Removal& removal, std::uint32_t offset) {
   if (((removal.mine | removal.elsewhere) >> offset & 1) != 0) return;
   Node* const node = removal.node;
   const Mask below = (removal.mine | removal.elsewhere) & ~low_bits(offset + 1);
-  // The last block, if it went before, took the children along.
+  // The last block, if removed before, took the children along.
   const bool had_last = ((removal.mine | removal.elsewhere | bit_at(offset)) >> (node->size() - 1) & 1) != 0;
   const bool into_children = had_last && node->first_child != kNoNode;
   if (below == 0 && !into_children) return;
 
-  // What is removed so far is written, then the rest goes, children first. The way back is in the tree: no
+  // Writes the removals so far, then removes the rest, children first. The tree itself holds the way back: no
   // list is needed.
   if (removal.mine != removal.before) {
     slots_.take_blocks(removal.slot, static_cast<std::size_t>(std::popcount(removal.before & ~removal.mine)));
@@ -253,7 +253,7 @@ void FlashTree::forget_below(Removal& removal, std::uint32_t offset) {
       continue;
     }
     if (at == node) break;
-    // Nothing is left below: on with the siblings.
+    // Nothing is left below: continue with the siblings.
     Node* const done = at;
     next = done->next;
     at = &node_at(done->parent);

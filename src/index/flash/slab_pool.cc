@@ -87,7 +87,7 @@ bool SlabPool::add_region() noexcept {
     auto region = std::make_unique<Region>();
     if ((regions_ + 1) * 2 > table_size_) grow_table();
     void* const memory = ::operator new(kRegionBytes, std::align_val_t{kRegionBytes});
-    // A wish; without huge pages the memory is as good, only slower.
+    // A hint; without huge pages the memory is only slower.
     (void)::madvise(memory, kRegionBytes, MADV_HUGEPAGE);
     region->base = reinterpret_cast<std::uintptr_t>(memory);
     bytes_ += kRegionBytes;
@@ -139,7 +139,7 @@ void SlabPool::free(void* slab) noexcept {
 
 // --- Shelf. ---
 
-// Lies at the start of its memory.
+// Placed at the start of its memory.
 struct alignas(64) Shelf::Slab {
   static constexpr std::size_t kWords = 8;
 

@@ -1,15 +1,13 @@
 // SlabPool and Shelf: memory in slabs of 64 KiB, and objects of one size in slabs.
 //
-// Tables that are read at random cost an address translation per access unless they lie in huge pages. So
-// slabs are cut from regions of 2 MiB that ask for huge pages, once there is enough for a first region;
-// before that they are allocated one by one, and so they are where there is no memory for a region. Regions
-// and slabs that are free go back at once.
+// Randomly accessed tables cost an address translation per access unless they lie in huge pages. So slabs are
+// cut from 2 MiB regions that request huge pages, once there is enough for a first region; before that, or
+// without memory for a region, they are allocated one by one. Free regions and slabs are returned at once.
 //
-// A shelf hands out objects of one size, in the order of their addresses while it can: what is made together
-// lies together.
+// A shelf hands out objects of one size, in address order where possible: objects made together are adjacent.
 //
 // Thread safety: thread-compatible.
-// Complexity:    O(1), but for a bitmap of at most 8 words.
+// Complexity:    O(1), except for a bitmap of at most 8 words.
 #pragma once
 
 #include <array>
@@ -28,7 +26,7 @@ class SlabPool {
   SlabPool& operator=(const SlabPool&) = delete;
   ~SlabPool();
 
-  // kSlabBytes, aligned to their size; not zeroed. Throws std::bad_alloc with nothing changed.
+  // Returns kSlabBytes, aligned to their size, not zeroed. Throws std::bad_alloc with nothing changed.
   void* allocate();
   void free(void* slab) noexcept;
   std::size_t bytes() const noexcept { return bytes_; }
@@ -55,7 +53,7 @@ class SlabPool {
   std::size_t singles_ = 0;  // slabs outside regions
   std::size_t bytes_ = 0;
 
-  // A region with room in it; false when there is no memory for one.
+  // Adds a region; false without memory for one.
   bool add_region() noexcept;
   void insert(Region* region) noexcept;
   void grow_table();
@@ -86,7 +84,7 @@ class Shelf {
   SlabPool& pool_;
   const std::uint32_t bytes_;
   const std::uint32_t count_;
-  Slab* first_ = nullptr;  // slabs with room, the one in use first
+  Slab* first_ = nullptr;  // slabs with room, the current one first
 };
 
 }  // namespace ashlar::index::detail

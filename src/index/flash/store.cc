@@ -1,16 +1,15 @@
 // store(): all blocks of an event, or none.
 //
-// 1. plan       walk down from the parent along the content that is there already: pieces of nodes, and the
-//               point where the rest begins.
-// 2. space      nodes for the rest, filled and unseen. Blocks that continue a leaf go into the leaf itself,
-//               behind its length, where no reader looks.
-// 3. names      every block gets its name: the canonical one where that is possible, else an alias. A name
-//               that this worker uses for other content ends the store, and what this step did is undone.
-// 4. prepare    entries among the owners, with empty masks; rooms of the edge table; a node that has to be
-//               split is.
+// 1. plan       walk down from the parent along the known content: pieces of nodes, and the point where the
+//               rest begins.
+// 2. space      unpublished nodes for the rest. Blocks that continue a leaf go into the leaf itself, beyond
+//               its length, where no reader looks.
+// 3. names      every block gets its name: the canonical one if possible, else an alias. A name that this
+//               worker uses for other content ends the store, and this step is undone.
+// 4. prepare    owner entries with empty masks; room in the edge table; the split of a node, if needed.
 // 5. publish    masks first, from the front; then the leaf's length, then the link to the new nodes.
-// Until the last step, which needs no memory, std::bad_alloc ends the store, and what it did is undone; what
-// stays shows in no answer: room for more, empty masks, a slot without blocks.
+// Until the last step, which needs no memory, std::bad_alloc ends the store and its changes are undone; those
+// that stay show in no answer: room for more, empty masks, a slot without blocks.
 #include <algorithm>
 #include <bit>
 #include <new>
@@ -66,8 +65,7 @@ std::optional<StoreVerdict> FlashTree::store(const BlocksStored& event) noexcept
 std::optional<StoreVerdict> FlashTree::store(Store& store) {
   const BlocksStored& event = *store.event;
   std::optional<std::uint32_t> slot = slots_.find(event.worker);
-  // Where new content came last, more of it will follow: its names are on their way before the rest is looked
-  // at.
+  // After new content more usually follows: prefetch its names before examining the rest.
   const bool probed = event.parent && slot && slots_.trail(*slot).fresh;
   if (probed) probe_from(store, 0);
   store.at = root_;
@@ -93,7 +91,7 @@ std::optional<StoreVerdict> FlashTree::store(Store& store) {
   store.slot = *slot;
 
   plan(store);
-  // Names that only dead slots held are gone before names are settled.
+  // Names that only dead slots held are dropped before names are resolved.
   for (const Piece& piece : pieces_) drop_dead_names(*piece.node);
   drop_dead_names(*store.at);
   if (!probed || store.known != 0) probe_from(store, store.known);
@@ -108,7 +106,7 @@ std::optional<StoreVerdict> FlashTree::store(Store& store) {
   return StoreVerdict::kApplied;
 }
 
-// Most events continue the last one of their worker: then its last block is the parent, and needs no look-up.
+// Most events continue their worker's last one: its last block is the parent, and needs no lookup.
 std::optional<BlockRef> FlashTree::find_parent(std::uint32_t slot, std::uint64_t name) {
   const BlockRef last = slots_.trail(slot).stored;
   if (last.node() != kNoNode && last.node() < nodes_.end() && !aliases_.any(slot))
@@ -139,7 +137,7 @@ void FlashTree::plan(Store& store) {
   }
 }
 
-// Nodes for the blocks that are not there; the tree stays as it is but for the room of a leaf.
+// Allocates nodes for the new blocks; the tree is unchanged, except for the room of a leaf.
 void FlashTree::make_space(Store& store) {
   const std::span<const StoredBlock> blocks = store.event->blocks;
   const auto count = static_cast<std::uint32_t>(blocks.size());
@@ -148,7 +146,7 @@ void FlashTree::make_space(Store& store) {
   if (next == count) return;
   Node* node = store.at;
   if (node != root_ && store.offset < node->size() && node->first_child == kNoNode) {
-    // A tail that nobody holds is no reason to split.
+    // A tail without holders is no reason to split.
     if ((held(*node, kNoSlot) >> store.offset) == 0) {
       Node* const cut = rebuild(node, store.offset, std::min(kNodeBlocks, store.offset + count - next));
       for (Piece& piece : pieces_)
@@ -175,7 +173,7 @@ void FlashTree::make_space(Store& store) {
   fresh_.reserve((count - next + kNodeBlocks - 1) / kNodeBlocks);
   while (next < count) {
     const std::uint32_t size = std::min(kNodeBlocks, count - next);
-    // Below a full node a sequence grows: more will come.
+    // A sequence below a full node is growing: expect more.
     const bool grows = count < kNodeBlocks && node->size() == kNodeBlocks;
     Node* const fresh = new_node(grows ? kNodeBlocks : size);
     for (std::uint32_t i = 0; i < size; ++i, ++next) {
@@ -195,7 +193,7 @@ bool FlashTree::settle_names(Store& store) {
   return aliases_.any(store.slot) ? settle_one_by_one(store) : settle_in_a_row(store);
 }
 
-// The new blocks lie in their nodes, their names with them: each takes its name, unless it is another's.
+// The new blocks and their names lie in their nodes: each takes its name, unless another block has it.
 bool FlashTree::settle_in_a_row(Store& store) {
   const std::span<const StoredBlock> blocks = store.event->blocks;
   const auto count = static_cast<std::uint32_t>(blocks.size());
@@ -243,7 +241,7 @@ bool FlashTree::settle_one_by_one(Store& store) {
   return true;
 }
 
-// Where a block of the event that was not there will be, and how many fit from there on.
+// The future place of a new block of the event, and how many fit from there on.
 FlashTree::Place FlashTree::place_of(const Store& store, std::uint32_t block) const noexcept {
   std::uint32_t i = block - store.known;
   if (i < store.appended) return {store.at, store.offset + i, store.appended - i};
@@ -251,7 +249,7 @@ FlashTree::Place FlashTree::place_of(const Store& store, std::uint32_t block) co
   return {fresh_[i / kNodeBlocks], i % kNodeBlocks, kNodeBlocks - i % kNodeBlocks};
 }
 
-// Fetches what the names of the next kAhead blocks will need.
+// Prefetches name buckets for the next kAhead blocks.
 void FlashTree::probe_from(const Store& store, std::uint32_t first) noexcept {
   const std::span<const StoredBlock> blocks = store.event->blocks;
   names_.probe(probes_, first, std::min<std::size_t>(blocks.size(), first + kAhead),
@@ -262,7 +260,7 @@ void FlashTree::reserve_kinds(const Store& store) {
   if (kinds_.empty()) kinds_.assign(store.event->blocks.size(), NameKind::kCanonical);
 }
 
-// Blocks that are there: usually under the same name, and then there is nothing to do.
+// Known blocks: usually under the same name, then there is nothing to do.
 bool FlashTree::settle_known(Store& store, const Piece& piece) {
   const std::span<const StoredBlock> blocks = store.event->blocks;
   Node& node = *piece.node;
@@ -274,7 +272,7 @@ bool FlashTree::settle_known(Store& store, const Piece& piece) {
     if (canonical && plain) continue;
     if (canonical && !aliases_.any(store.slot)) continue;
     if (canonical) {
-      // The worker may use the name as an alias: for this very block, or for other content.
+      // The worker may use the name as an alias, for this block or for other content.
       const std::uint32_t alias = aliases_.find(store.slot, name);
       if (alias == 0) continue;
       if (aliases_.block_of(alias) != BlockRef(node.id, offset)) return false;
@@ -291,7 +289,7 @@ bool FlashTree::settle_known(Store& store, const Piece& piece) {
   return true;
 }
 
-// A block without a canonical name, whose name stands in the node already: takes it, unless it is another's.
+// A block without a canonical name, whose name is already in the node: takes it, unless another block has it.
 bool FlashTree::settle_new(Store& store, Node& node, std::uint32_t offset, std::uint32_t block) {
   const std::span<const StoredBlock> blocks = store.event->blocks;
   const std::uint64_t name = blocks[block].name.value();
@@ -307,8 +305,8 @@ bool FlashTree::settle_new(Store& store, Node& node, std::uint32_t offset, std::
   return true;
 }
 
-// The name cannot be the block's canonical one: another content or another name stands in the way. False when
-// this worker itself uses it for other content, or for another block of this event.
+// The name cannot be the block's canonical one: it means other content, or the block has another name. False
+// when this worker itself uses it for other content, or for another block of this event.
 bool FlashTree::add_alias(Store& store, Node& node, std::uint32_t offset, std::uint32_t block) {
   const std::uint64_t name = store.event->blocks[block].name.value();
   const BlockRef here(node.id, offset);
@@ -323,7 +321,7 @@ bool FlashTree::add_alias(Store& store, Node& node, std::uint32_t offset, std::u
     if (canonical_tiers(node_at(other.node()), store.slot, other.offset()) != 0) return false;
     if (names_in_event(store, other, name)) return false;
   }
-  // From now on the canonical name of the block is not a matter of course for this slot.
+  // From now on this slot may hold the block without its canonical name.
   aliases_.add(store.slot, name, here,
                (node.named >> offset & 1) != 0 ? tiers_at(node, store.slot, offset) : TierBits{0});
   node.shape |= Node::kAliased;
@@ -333,9 +331,9 @@ bool FlashTree::add_alias(Store& store, Node& node, std::uint32_t offset, std::u
 
 bool FlashTree::names_in_event(const Store& store, BlockRef other, std::uint64_t name) {
   const Node& holder = node_at(other.node());
-  if (holder.parent == kNoNode) return true;  // one of the fresh nodes: they are not linked yet
+  if (holder.parent == kNoNode) return true;  // a fresh node, not linked yet
   if (&holder == store.at && other.offset() >= store.offset && store.appended != 0) return true;
-  // A block that was there already has the event's block of its position, or none.
+  // A known block matches the event's block at its position, or none.
   const std::uint32_t block = holder.position + other.offset() - store.position;
   if (block >= store.known || store.event->blocks[block].name.value() != name) return false;
   const Piece& piece = piece_with(block);
@@ -343,7 +341,7 @@ bool FlashTree::names_in_event(const Store& store, BlockRef other, std::uint64_t
 }
 
 const FlashTree::Piece& FlashTree::piece_with(std::uint32_t block) const noexcept {
-  // Pieces follow one another.
+  // Pieces are contiguous.
   const auto behind = std::upper_bound(pieces_.begin(), pieces_.end(), block,
                                        [](std::uint32_t b, const Piece& piece) { return b < piece.block; });
   return behind[-1];
@@ -371,7 +369,7 @@ void FlashTree::undo(Store& store) noexcept {
   if (is_empty()) forget_all();
 }
 
-// Counts what the worker held under these names already, and writes down the tiers of aliases.
+// Counts blocks that the worker already held under these names, and records the tiers of aliases.
 void FlashTree::count_repeats(const Store& store, const Piece& piece) noexcept {
   const auto tier_bit = static_cast<TierBits>(1u << store.tier);
   Node& node = *piece.node;
@@ -398,7 +396,7 @@ void FlashTree::count_repeats(const Store& store, const Piece& piece) noexcept {
   }
 }
 
-// Takes the memory for what publish() does.
+// Allocates the memory for publish().
 void FlashTree::prepare(Store& store) {
   const bool splits = !fresh_.empty() && store.at != root_ && store.offset < store.at->size();
   bool joins = false;
@@ -422,7 +420,7 @@ void FlashTree::prepare(Store& store) {
   if (fresh_.empty()) return;
   if (const std::uint32_t edges = splits ? 2 : edges_for(*store.at); edges != 0) edges_.prepare(edges);
   if (!splits) return;
-  // It moves references, so it comes after the names and before all that uses them.
+  // The split moves references, so it comes after the names and before every use of them.
   Node* const old = store.at;
   store.at = split(old, store.offset, store.slot, store.tier, joins);
   for (Piece& piece : pieces_)
@@ -448,7 +446,7 @@ void FlashTree::publish(Store& store) noexcept {
     store.at->length.store(static_cast<std::uint8_t>(length), std::memory_order_release);
     if (length == kNodeBlocks) close(*store.at);
   }
-  // The new nodes, each complete before its parent has it: from the last one to the first.
+  // The new nodes, from the last to the first: each is complete before its parent links to it.
   for (Node* const node : fresh_) {
     const std::uint32_t size = std::min(kNodeBlocks, count - block);
     node->length.store(static_cast<std::uint8_t>(size), std::memory_order_relaxed);

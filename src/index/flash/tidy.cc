@@ -1,15 +1,15 @@
-// clear() with the sweep behind it, and everything else that one call leaves to those after it.
+// clear() and its sweep, and all other work that one call leaves to later ones.
 //
-// A call may leave work of any size: a cleared worker has masks in every node, a removed leaf may end a chain
-// that nobody needs, a table that became empty has memory. No call does all of that under the lock. What is
-// left waits in one of these, and every writing call takes a share of it, kTidySteps at most:
+// A call may leave work of any size: a cleared worker has masks in every node, a removed leaf may end a
+// barren chain, an emptied table has memory. No call does all of that under the lock. The rest is queued in
+// one of these, and every writing call does a share of it, at most kTidySteps:
 //   barren_     ends of chains without holders
-//   sweeping_   dead slots. Their masks go node by node, entry by entry; then their aliases, then the slots
-//               themselves
-//   unpruned_   nodes that nobody needs, for which there was no memory in barren_ or to retire them: the
-//               sweep finds them
-//   gives_back_ memory of tables that are empty
-// None of it shows in an answer: readers see no dead slot, and nobody holds a block of a barren chain.
+//   sweeping_   dead slots. Their masks are removed node by node, entry by entry; then their aliases, then
+//               the slots themselves
+//   unpruned_   nodes without holder or child, for which there was no memory in barren_ or to retire them:
+//               the sweep finds them
+//   gives_back_ memory of empty tables
+// None of it shows in an answer: readers see no dead slot, and a barren chain has no holders.
 #include <algorithm>
 #include <bit>
 #include <new>
@@ -82,7 +82,7 @@ bool FlashTree::has_dead(const Node& node) const noexcept {
   const OwnerSet* const set = node.set();
   if (set == nullptr)
     return node.first_mask.load(std::memory_order_relaxed) != 0 && slots_.dead(node.first_slot);
-  if (set->words == 0) return true;  // few entries: they say it themselves
+  if (set->words == 0) return true;  // few entries: no `full` and `listed` bits
   count_holders(set->words);
   for (std::uint32_t w = 0; w < set->words; ++w)
     if ((set->listed()[w].load(std::memory_order_relaxed) & slots_.dead_bits(w)) != 0) return true;
@@ -126,7 +126,7 @@ bool FlashTree::purge(Node& node, std::uint32_t& from, std::uint64_t until) {
 bool FlashTree::sweep(std::size_t nodes, std::uint64_t until) noexcept {
   for (bool began = false;;) {
     if (!in_sweep_) {
-      // What a whole sweep of this call could not prune, another one could not either.
+      // Nodes that a whole sweep of this call could not prune, another sweep could not either.
       if (died_.empty() && (!unpruned_ || began)) return true;
       in_sweep_ = began = true;
       unpruned_ = false;
@@ -167,7 +167,8 @@ bool FlashTree::prune_barren() noexcept {
     if (prunes_left_ == 0) return false;
     const std::uint32_t id = barren_.back();
     barren_.pop_back();
-    // It may have gone with another chain; then its id is free, or names a node that prune() leaves alone.
+    // It may have been freed with another chain; its id is then free, or names a node that prune() leaves
+    // alone.
     Node* const node = id < nodes_.end() ? nodes_[id] : nullptr;
     if (node == nullptr) continue;
     --prunes_left_;
@@ -209,7 +210,7 @@ std::size_t FlashTree::release_idle() {
 bool FlashTree::release_slots() {
   if (!sweep(SIZE_MAX, steps() + kTidySteps)) return false;
   const std::size_t idle = release_idle();
-  // Slots that a reader from before may know are free when it has left.
+  // Slots that an earlier reader may know become free when it has left.
   const bool reviewed = slots_.waiting() == 0 || domain_.collect();
   return reviewed && idle < kKills;
 }
@@ -224,7 +225,7 @@ void FlashTree::settle() {
   } while (!barren_.empty());
   while (release_idle() != 0) {
   }
-  // What is freed may leave more to free: a tail of free slots, a table without entries.
+  // Freeing may expose more to free: a tail of free slots, a table without entries.
   bool done = true;
   for (std::size_t held = SIZE_MAX; domain_.waiting_count() != held;) {
     done = domain_.flush();

@@ -1,10 +1,10 @@
-// dump() of PositionalTables: worker by worker, a copy of its records and names is taken under its lock and
-// sent without.
+// dump() of PositionalTables: worker by worker, records and names are copied under the worker's lock and sent
+// without it.
 //
-// Records go by rising position, so that the block before is always sent first; a run of blocks behind each
-// other in one tier is one event. Every content is sent once under one name, then in the other tiers of that
-// name, then under its other names. Ghosts are sent under names that the worker does not use, and these are
-// removed at the end.
+// Records go by ascending position, so that the predecessor is always sent first; a run of consecutive blocks
+// in one tier is one event. Every content is sent once under one name, then in the other tiers of that name,
+// then under its other names. Ghosts are sent under names that the worker does not use, which are removed at
+// the end.
 #include <algorithm>
 #include <bit>
 #include <optional>
@@ -34,7 +34,7 @@ class WorkerDump {
   void send(IndexSink& sink) {
     link();
     choose_names();
-    // Each content once, in the fastest tier of its name; then what is left, tier by tier.
+    // Each content once, in the fastest tier of its name; then the rest, tier by tier.
     send_runs(sink, [](const Node& node) { return node.tiers & -node.tiers; });
     for (unsigned tier = 1; tier < 1u << kStorageTiers; tier <<= 1)
       send_runs(sink, [tier](const Node& node) { return node.tiers & tier; });
@@ -60,7 +60,7 @@ class WorkerDump {
 
   // Sorts by position and turns numbers of records into places.
   void link();
-  // A name for every node; the other ones go to more_names_.
+  // Chooses a name for every node; the others go to more_names_.
   void choose_names();
   template <class TierOf>
   void send_runs(IndexSink& sink, TierOf&& tier_of);
@@ -85,7 +85,7 @@ void WorkerDump::link() {
   std::vector<std::uint32_t> order(nodes_.size());
   for (std::uint32_t i = 0; i < order.size(); ++i) order[i] = i;
   std::ranges::sort(order, {}, [&](std::uint32_t i) { return std::pair(nodes_[i].position, i); });
-  // Numbers rise, so the largest is the last.
+  // Numbers ascend, so the largest is the last.
   std::vector<std::uint32_t> place(numbers_.empty() ? 0 : std::size_t{numbers_.back()} + 1);
   std::vector<Node> sorted;
   sorted.reserve(nodes_.size());
@@ -129,7 +129,7 @@ void WorkerDump::choose_names() {
   }
 }
 
-// tier_of(node) is the tier, as a mask, that the node is to be sent in; 0 for none.
+// tier_of(node) is the tier, as a mask, to send the node in; 0 for none.
 template <class TierOf>
 void WorkerDump::send_runs(IndexSink& sink, TierOf&& tier_of) {
   std::vector<bool> sent(nodes_.size());

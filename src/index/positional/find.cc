@@ -1,15 +1,14 @@
 // find_matches() of PositionalTables.
 //
-// The workers that hold the first block are the candidates, as bits over slots. Those that are nested go by
-// jumps: at every jump_size-th position the candidates that are still there stay, and for the others the
-// window since the last jump is bisected; each look-up serves all workers that it can decide. Before that
-// comes one look at the last position: who is there needs no other, and where the position has no entry, as
-// for requests that end in something new, the look did not even need the chain. The rest is walked block by
-// block, with tiers.
+// The workers that hold the first block are the candidates, as bits over slots. Nested ones are found by
+// jumps: at every jump_size-th position the candidates still present stay, and for the others the window
+// since the last jump is bisected; each lookup serves all workers it can decide. A lookup at the last
+// position comes first: workers present there are done, and a position without an entry, as for requests that
+// end in new content, does not even need the chain. The rest is walked block by block, with tiers.
 //
-// A jump concludes from one block that all before it are held, in the device tier. positional_nesting.h says
-// why that is right for workers that are nested when the query begins, and for whom it may be wrong by the
-// end; these are walked too. A walk concludes nothing: each block that it counts was seen.
+// A jump concludes from one block that all before it are held, in the device tier. positional_nesting.h
+// explains why this is right for workers nested when the query begins, and for which ones it may be wrong by
+// the end; these are walked too. A walk concludes nothing: it counts only blocks that it saw.
 #include <algorithm>
 #include <array>
 #include <bit>
@@ -20,9 +19,9 @@
 namespace ashlar::index::detail {
 namespace {
 
-constexpr std::size_t kFindAhead = 16;  // look-ups from prefetch to use
+constexpr std::size_t kFindAhead = 16;  // lookups between prefetch and use
 
-// What a query needs, kept by the thread for its memory.
+// Scratch memory of a query, reused by the thread.
 struct QueryScratch {
   std::vector<Chain> chains;
   std::vector<std::uint64_t> planes;
@@ -30,8 +29,8 @@ struct QueryScratch {
   std::vector<std::uint32_t> tier_blocks;
 };
 
-// The chains of positions `from` to `end`, where `chain` is the one before. Returns the last. Half the time
-// of a long query: apart from its callers it keeps its numbers in registers.
+// Computes the chains of positions `from` to `end` after `chain`. Returns the last. Takes half the time of a
+// long query; out of line, it keeps its state in registers.
 [[gnu::noinline]] Chain extend_chains(Chain chain, const LocalHash* locals, Chain* chains, std::size_t from,
                                       std::size_t end) noexcept {
   for (std::size_t at = from; at < end; ++at) chains[at] = chain = extended(chain, locals[at]);
@@ -59,8 +58,7 @@ void for_each_bit(const std::uint64_t* set, std::size_t words, F&& fn) {
 
 }  // namespace
 
-// One call. All sets are `words_` words that stand for the slots from 64 x `first_` on: where the candidates
-// are.
+// One call. All sets are `words_` words for the slots from 64 x `first_` on, the range of the candidates.
 class PositionalQuery {
  public:
   PositionalQuery(const PositionalTables& core, std::span<const LocalHash> locals, MatchScores& scores,
@@ -79,7 +77,7 @@ class PositionalQuery {
       nested[i] &= ~core_.board_.posted(first_ + i);
       walked[i] = set(kCandidates)[i] & ~nested[i];
     }
-    // An early exit depends on all candidates at once.
+    // An early exit depends on all candidates together.
     if (early_exit_ && any(walked, words_)) return walk(set(kCandidates));
     jump(nested);
     if (core_.board_.number() != number) {
@@ -108,7 +106,7 @@ class PositionalQuery {
     kDevice = kPlanes + 4,
     kWindows
   };
-  static constexpr std::size_t kLevels = 34;  // more than halvings of a window of 2^32
+  static constexpr std::size_t kLevels = 34;  // more than the halvings of a window of 2^32
 
   std::uint64_t* set(std::size_t number) noexcept { return scratch_.words.data() + number * words_; }
 
@@ -119,7 +117,7 @@ class PositionalQuery {
     const std::uint64_t key = key_at(position);
     core_.map_of(key).prefetch_to_find(key);
   }
-  // Positions are asked for in any order; the chain is computed as far as needed, once.
+  // Positions come in any order; the chain is computed once, as far as needed.
   const Chain& chain_at(std::size_t position) noexcept {
     if (chains_done_ <= position) {
       last_chain_ =
@@ -141,8 +139,8 @@ class PositionalQuery {
     look(position, [&](const WorkerSet& workers) { workers.intersect_device(among, out, first_, words_); });
   }
 
-  // Who holds the first block in any tier, and in set kNested who does in the device tier. False when nobody
-  // does.
+  // Finds the holders of the first block in any tier, and into set kNested those in the device tier. False
+  // without any.
   bool find_candidates(const WorkerSlots& slots);
   void jump(const std::uint64_t* workers);
   // Finishes those of set kActive that hold the last block. True when none is left.
@@ -165,12 +163,12 @@ class PositionalQuery {
 };
 
 bool PositionalQuery::find_candidates(const WorkerSlots& slots) {
-  // All words first; then only those between the first and the last candidate.
+  // All words at first; then only those between the first and the last candidate.
   const std::size_t all = (slots.capacity() + 63) / 64;
   std::vector<std::uint64_t>& planes = scratch_.planes;
   if (planes.size() < kStorageTiers * all) planes.resize(kStorageTiers * all);
   look(0, [&](const WorkerSet& workers) { workers.copy_planes(planes.data(), 0, all); });
-  // Workers that were cleared, whose blocks are on their way out.
+  // Cleared workers whose blocks are being removed.
   const std::span<const std::uint64_t> retired = slots.retired();
   for (std::size_t word = 0; word < retired.size(); ++word)
     for (std::size_t tier = 0; tier < kStorageTiers; ++tier) planes[tier * all + word] &= ~retired[word];
@@ -244,8 +242,8 @@ bool PositionalQuery::jump_to_the_end() {
   return !any(active, words_);
 }
 
-// Cuts the answer to what a walk block by block would have found when it was down to one worker. All depths
-// are known but that of the worker in `left`, if any, which lies behind all others.
+// Cuts the answer to the depth at which a block-by-block walk would be down to one worker. All depths are
+// known except that of the worker in `left`, if any, which lies beyond all others.
 void PositionalQuery::stop_early(const std::uint64_t* workers, const std::uint64_t* left) {
   std::uint32_t deepest = 0;
   std::uint32_t second = 0;
@@ -262,9 +260,9 @@ void PositionalQuery::stop_early(const std::uint64_t* workers, const std::uint64
   if (locals_.size() > second + 1) scores_.set_inexact();
 }
 
-// The workers in set kWindows were seen at position `held` and not at `missing`. Each look-up in the middle
-// splits them into those that end in front, who stay in their set, and those that end behind, who get the
-// next one and go first.
+// The workers in set kWindows were seen at position `held` and not at `missing`. Each lookup in the middle
+// splits them: those that end before it stay in their set, those that end after it get the next set and go
+// first.
 void PositionalQuery::end_between(std::size_t held, std::size_t missing) {
   struct Window {
     std::size_t held;
@@ -355,7 +353,7 @@ void PositionalTables::find_matches(std::span<const LocalHash> locals, MatchScor
   const StripeHold hold(gate_);
   scores.begin(slots_.assignment(), slots_.workers());
   if (locals.empty() || slots_.capacity() == 0) return;
-  // Nothing is held at greater depth.
+  // No block is held at greater depth.
   const std::size_t n = std::min<std::size_t>(locals.size(), kMaxDepth);
   PositionalQuery(*this, locals.first(n), scores, options.early_exit, scratch).run(slots_);
 }

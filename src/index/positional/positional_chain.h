@@ -1,8 +1,9 @@
-// Chain: which content a block is, by 128 bits over the local hashes of its path; and the key of its entry.
+// Chain: identifies a block's content by 128 bits over the local hashes of its path; and the key of its
+// entry.
 //
-// Two lanes of 64 bits, each a multiplication per block that is folded to its low half. The lanes take the
-// local hash in differently, so that what meets in one does not meet in the other. Contents whose chains
-// agree are taken for one.
+// Two lanes of 64 bits, each one multiplication per block folded to its low half. The lanes mix the local
+// hash in differently, so that a collision in one is none in the other. Contents with equal chains are
+// treated as one.
 //
 // Thread safety: immutable values.
 #pragma once
@@ -22,15 +23,14 @@ struct Chain {
   friend bool operator==(const Chain&, const Chain&) = default;
 };
 
-// Both halves of x * y, and `also`, by exclusive or. The low half is there first, so `also` costs no time.
+// Both halves of x * y and `also`, xored. The low half is ready first, so `also` costs no time.
 inline std::uint64_t folded_product(std::uint64_t x, std::uint64_t y, std::uint64_t also) noexcept {
   __extension__ using Wide = unsigned __int128;
   const Wide product = Wide{x} * y;
   return (static_cast<std::uint64_t>(product) ^ also) ^ static_cast<std::uint64_t>(product >> 64);
 }
 
-// The chain of the path that is one block longer. What depends on the local hash alone is off the critical
-// path.
+// The chain of the path one block longer. Terms that depend only on the local hash are off the critical path.
 inline Chain extended(const Chain& chain, tokens::LocalHash local) noexcept {
   const std::uint64_t x = local.value();
   const std::uint64_t y = (x ^ x >> 32) * 0xD6E8'FEB8'6659'FD93u;
@@ -38,8 +38,8 @@ inline Chain extended(const Chain& chain, tokens::LocalHash local) noexcept {
           folded_product(chain.b ^ y, 0xC2B2'AE3D'27D4'EB4Fu, std::rotl(x, 41))};
 }
 
-// Key of an entry, under the seed of the index: all of its bits are good. Keys of different (position, local
-// hash) may agree: the entry then has the contents of both, which their chains tell apart.
+// Key of an entry, under the seed of the index: all bits are well mixed. Keys of different (position, local
+// hash) may collide: the entry then has both contents, told apart by their chains.
 inline std::uint64_t entry_key(std::uint32_t position, tokens::LocalHash local, std::uint64_t seed) noexcept {
   const std::uint64_t hash = seeded_hash(local.value(), position, seed);
   return hash ^ hash >> 32;

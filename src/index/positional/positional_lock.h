@@ -1,5 +1,5 @@
-// StripedRwLock: a reader-writer lock for what changes seldom. Readers of different threads do not meet: each
-// takes one stripe, a writer takes all. StripeHold takes the stripe of its thread for a scope.
+// StripedRwLock: a reader-writer lock for rarely changing data. Readers of different threads do not contend:
+// each takes one stripe, a writer takes all. StripeHold takes the stripe of its thread for a scope.
 //
 // Thread safety: thread-safe. Not recursive.
 // Complexity:    shared, one RwLock; exclusively, kStripes of them.

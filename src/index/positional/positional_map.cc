@@ -10,7 +10,7 @@
 namespace ashlar::index::detail {
 namespace {
 
-// Tables that fill huge pages ask for them; smaller ones would waste most of one.
+// Tables that fill huge pages request them; smaller ones would waste most of one.
 constexpr std::size_t kLarge = std::size_t{2} << 20;
 
 // Throws std::bad_alloc.
@@ -39,7 +39,7 @@ constexpr bool too_empty(std::size_t size, std::size_t capacity) noexcept {
 
 }  // namespace
 
-// The contents of an entry with several: an open-addressing table by chain, itself with backward-shift
+// The contents of an entry with several: an open-addressing table by chain, also with backward-shift
 // deletion.
 struct PositionalMap::Multi {
   struct Item {
@@ -89,11 +89,11 @@ struct PositionalMap::Multi {
     bytes -= size_of(multi->capacity);
     ::operator delete(multi);
   }
-  // A table of another capacity with the same items, in place of this one.
+  // Replaces the table by one of another capacity with the same items.
   static Multi* grown(Multi* old, std::size_t& bytes) {
     return moved(old, create(2 * old->capacity, old->seed, bytes), bytes);
   }
-  // The old one where there is no memory.
+  // Returns the old one without memory.
   static Multi* shrunk(Multi* old, std::size_t& bytes) noexcept {
     const std::uint32_t capacity = old->capacity / 2;
     void* memory = ::operator new(size_of(capacity), std::nothrow);
@@ -150,7 +150,7 @@ TierMask PositionalMap::add(std::uint64_t key, const Chain& chain, std::uint32_t
   return before;
 }
 
-// A Single with another chain becomes Multi.
+// Turns a Single with another chain into a Multi.
 TierMask PositionalMap::add_to_multi(Entry& entry, const Chain& chain, std::uint32_t slot, TierMask tiers,
                                      std::size_t slots) {
   if (!is_multi(entry.word)) {
@@ -211,7 +211,7 @@ TierMask PositionalMap::remove_from_multi(Entry& entry, const Chain& chain, std:
   return before;
 }
 
-// Requires: the entry's word is 0 already, and the entry counts.
+// Requires: the entry's word is 0 already, and the entry is still counted.
 void PositionalMap::erase(Entry& entry) noexcept {
   auto hole = static_cast<std::size_t>(&entry - entries_);
   for (std::size_t at = (hole + 1) & mask_; entries_[at].word != 0; at = (at + 1) & mask_) {
@@ -251,7 +251,7 @@ void PositionalMap::move_to(Entry* entries, std::size_t capacity) noexcept {
     if (old[at].word != 0) place_of(old[at].key) = old[at];
   free_table(old, old_capacity * sizeof(Entry));
   bytes_ -= old_capacity * sizeof(Entry);
-  // relaxed, both: read by hint_of(), which believes nothing.
+  // relaxed, both: read by hint_of(), which only prefetches.
   hint_.store(reinterpret_cast<std::uintptr_t>(entries_), std::memory_order_relaxed);
   hint_shift_.store(shift_, std::memory_order_relaxed);
 }

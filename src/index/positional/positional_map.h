@@ -1,16 +1,16 @@
-// PositionalMap: from the key of an entry to its contents, and from each content to its workers. One shard of
-// a PositionalIndexer.
+// PositionalMap: maps the key of an entry to its contents, and each content to its workers. One shard of a
+// PositionalIndexer.
 //
 // An open-addressing table of 32-byte entries with linear probing and backward-shift deletion. An entry is
 // Single (the chain of its only content and the set of its workers) or Multi (a pointer to a table from chain
 // to set). Entries, contents and sets are freed with their last worker, and a Multi with one content left
 // becomes Single again.
 //
-// add() throws std::bad_alloc where there is no memory, with the map as it was. remove() needs none: without
-// memory for a smaller table it keeps the one that it has.
+// add() throws std::bad_alloc with the map unchanged. remove() needs no memory: without any for a smaller
+// table it keeps the current one.
 //
-// Thread safety: thread-compatible, but for the prefetches, which may run at any time.
-// Complexity:    O(1) expected; a step that grows or shrinks the table is O(entries). An empty map has no
+// Thread safety: thread-compatible, except for the prefetches, which may run at any time.
+// Complexity:    O(1) expected; growing or shrinking the table is O(entries). An empty map has no
 //                heap memory.
 #pragma once
 
@@ -34,8 +34,8 @@ class PositionalMap {
   std::size_t contents() const noexcept { return contents_; }
   std::size_t bytes() const noexcept { return bytes_; }
 
-  // What a call with this key will look at: the entry itself; the one behind it; or all up to a free place,
-  // mostly. always_inline: a compiler may take a call of a function that only prefetches for one without
+  // Prefetches what a call with this key will read: the entry itself; the one behind it; or usually all up to
+  // a free place. always_inline: a compiler may treat a call of a function that only prefetches as having no
   // effect.
   [[gnu::always_inline]] void prefetch_to_find(std::uint64_t key) const noexcept {
     __builtin_prefetch(reinterpret_cast<const void*>(hint_of(key)));
@@ -51,7 +51,7 @@ class PositionalMap {
 
   // Whether the entry has any content.
   bool has_entry(std::uint64_t key) const noexcept { return entries_ != nullptr && place_of(key).word != 0; }
-  // The workers of a content; empty where nobody holds it. Good until the next change.
+  // The workers of a content; empty without holders. Valid until the next change.
   WorkerSet find(std::uint64_t key, const Chain& chain) const noexcept {
     if (entries_ == nullptr) return {};
     const Entry& entry = place_of(key);
@@ -59,8 +59,8 @@ class PositionalMap {
     return entry.word != 0 && entry.chain == chain ? WorkerSet::from_word(entry.word) : WorkerSet{};
   }
 
-  // Both return the tiers that the worker held the content in before.
-  // `slots` is how many slots there are. Requires: slot < slots, tiers != 0.
+  // Both return the tiers in which the worker held the content before. `slots` is the number of slots.
+  // Requires: slot < slots, tiers != 0.
   TierMask add(std::uint64_t key, const Chain& chain, std::uint32_t slot, TierMask tiers, std::size_t slots);
   TierMask remove(std::uint64_t key, const Chain& chain, std::uint32_t slot, TierMask tiers) noexcept;
 
@@ -84,13 +84,12 @@ class PositionalMap {
   static WorkerSet find_in_multi(std::uint64_t word, const Chain& chain) noexcept;
 
   std::uintptr_t hint_of(std::uint64_t key) const noexcept {
-    // relaxed, both: a stale place is only fetched in vain.
+    // relaxed, both: a stale place only wastes a prefetch.
     return hint_.load(std::memory_order_relaxed) +
            (key >> hint_shift_.load(std::memory_order_relaxed)) * sizeof(Entry);
   }
   std::size_t home(std::uint64_t key) const noexcept { return static_cast<std::size_t>(key >> shift_); }
-  // The entry of the key, or the free place where it belongs. Requires: there is a table, which has a free
-  // place.
+  // The entry of the key, or the free place where it belongs. Requires: a table with a free place.
   Entry& place_of(std::uint64_t key) const noexcept {
     std::size_t at = home(key);
     while (entries_[at].word != 0 && entries_[at].key != key) at = (at + 1) & mask_;
@@ -102,7 +101,7 @@ class PositionalMap {
   void erase(Entry& entry) noexcept;
   void resize(std::size_t capacity);
   void shrink(std::size_t capacity) noexcept;
-  // `entries` is empty memory for `capacity` of them, or null for none.
+  // `entries` is zeroed memory for `capacity` entries, or null for none.
   void move_to(Entry* entries, std::size_t capacity) noexcept;
 
   Entry* entries_ = nullptr;
@@ -111,7 +110,7 @@ class PositionalMap {
   std::size_t size_ = 0;
   std::size_t contents_ = 0;
   std::size_t bytes_ = 0;
-  // The place of the table for the prefetches, which do not wait for the owner's lock.
+  // The place of the table for the prefetches, which do not take the owner's lock.
   std::atomic<std::uintptr_t> hint_{0};
   std::atomic<unsigned> hint_shift_{63};
 };

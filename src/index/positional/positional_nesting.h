@@ -1,18 +1,18 @@
-// NestingBoard: which workers are not nested (positional_indexer.h), or hold blocks in lower tiers; written
-// by their writers and read by queries.
+// NestingBoard: the workers that are not nested (positional_indexer.h) or hold blocks in lower tiers; written
+// by their writers, read by queries.
 //
-// A writer posts a slot before the change that breaks the nesting, and takes the post down after the change
-// that restored it. What a query concludes about a slot that was not posted when it began is right to its
-// end: if the worker holds a block then it held those before it when the query began, or it stored the block
-// meanwhile, behind a block of which the same can be said. But blocks stored meanwhile may lie in lower
-// tiers. A slot that gets its first such block draws a number, and at its end the query asks which slots drew
-// one since it began; mostly that is one look at a word.
+// A writer posts a slot before the change that breaks the nesting, and removes the post after the change that
+// restored it. A query's conclusions about a slot not posted at its start hold to its end: if the worker
+// holds a block then, it held those before it when the query began, or it stored the block meanwhile, behind
+// a block of which the same is true. But blocks stored meanwhile may lie in lower tiers. A slot that gets its
+// first such block draws a number, and at its end the query checks which slots drew one since it began;
+// usually that is one load.
 //
-// Orders are sequentially consistent: a query either sees a post when it begins, or begins with a number
-// below the slot's; and both are there before the blocks change.
+// Orders are sequentially consistent: a query either sees a post at its start, or starts with a number below
+// the slot's; and both are written before the blocks change.
 //
-// Thread safety: thread-safe, but for resize(), which must be alone.
-// Complexity:    O(1), but for the resizes that double or halve it; at most 16 bytes per slot.
+// Thread safety: thread-safe, except resize(), which must run alone.
+// Complexity:    O(1), except when it doubles or halves; at most 16 bytes per slot.
 #pragma once
 
 #include <algorithm>
@@ -30,8 +30,8 @@ namespace ashlar::index::detail {
 
 class NestingBoard {
  public:
-  // Room for that many slots. None of those that fall away may be posted. A smaller board needs no memory:
-  // without any it stays as it is. For a larger one it throws std::bad_alloc then, and stays as it is too.
+  // Resizes to that many slots. Requires: no dropped slot is posted. Shrinking never fails: without memory
+  // the board stays as it is. Growing throws std::bad_alloc with the board unchanged.
   void resize(std::size_t slots) {
     const std::size_t words = (slots + 63) / 64;
     if (words <= capacity_ && words * 4 > capacity_) return;
@@ -53,17 +53,17 @@ class NestingBoard {
   }
   std::size_t bytes() const noexcept { return capacity_ * 65 * sizeof(std::uint64_t); }
 
-  // By the slot's writer.
+  // Called by the slot's writer.
   bool is_posted(std::uint32_t slot) const noexcept { return (posted_[slot / 64] & bit(slot)) != 0; }
   void post(std::uint32_t slot) noexcept { posted_[slot / 64] |= bit(slot); }
-  // The slot gets its first block in a lower tier.
+  // Called when the slot gets its first block in a lower tier.
   void post_lower_tier(std::uint32_t slot) noexcept {
     post(slot);
     last_[slot] = ++numbers_;
   }
   void take_down(std::uint32_t slot) noexcept { posted_[slot / 64] &= ~bit(slot); }
 
-  // By queries: number() and then posted() to begin with; in the end number() again and, if it changed,
+  // For queries: number() and then posted() at the start; at the end number() again and, if it changed,
   // drew_since().
   std::uint64_t number() const noexcept { return numbers_; }
   std::uint64_t posted(std::size_t word) const noexcept { return posted_[word]; }
@@ -72,7 +72,7 @@ class NestingBoard {
  private:
   using Words = std::unique_ptr<std::atomic<std::uint64_t>[]>;
 
-  // Null where there is no memory, and for none.
+  // Null without memory, and for 0 words.
   static Words allocate(std::size_t words) noexcept {
     return Words(words == 0 ? nullptr : new (std::nothrow) std::atomic<std::uint64_t>[words]());
   }
@@ -80,7 +80,7 @@ class NestingBoard {
 
   std::size_t capacity_ = 0;  // words
   Words posted_;              // a bit per slot
-  Words last_;                // the last number that the slot drew
+  Words last_;                // the last number the slot drew
   std::atomic<std::uint64_t> numbers_{0};
 };
 

@@ -10,7 +10,7 @@ namespace ashlar::index::detail {
 
 using events::kStorageTiers;
 
-// An item is slot << 4 | tiers. Items rise.
+// An item is slot << 4 | tiers. Items ascend.
 struct WorkerSet::List {
   std::uint32_t count;
   std::uint32_t capacity;
@@ -30,7 +30,7 @@ struct WorkerSet::List {
   static List* create(std::uint32_t capacity, std::size_t& bytes) {
     return made_of(::operator new(size_of(capacity)), capacity, bytes);
   }
-  // Null where there is no memory.
+  // Null without memory.
   static List* try_create(std::uint32_t capacity, std::size_t& bytes) noexcept {
     void* memory = ::operator new(size_of(capacity), std::nothrow);
     return memory == nullptr ? nullptr : made_of(memory, capacity, bytes);
@@ -68,7 +68,7 @@ struct WorkerSet::Bits {
   static Bits* create(std::uint32_t words, std::uint32_t planes, std::size_t& bytes) {
     return made_of(::operator new(size_of(words, planes)), words, planes, bytes);
   }
-  // Null where there is no memory.
+  // Null without memory.
   static Bits* try_create(std::uint32_t words, std::uint32_t planes, std::size_t& bytes) noexcept {
     void* memory = ::operator new(size_of(words, planes), std::nothrow);
     return memory == nullptr ? nullptr : made_of(memory, words, planes, bytes);
@@ -254,7 +254,7 @@ TierMask WorkerSet::remove_from_bits(std::uint32_t slot, TierMask tiers, std::si
   if (gone != 0 && gone == before) {
     --set->count;
     if (set->count <= longest_list(set->words) / 3) {
-      // One worker or none is left where memory was short for a while.
+      // At most one worker is left after an earlier shortage of memory.
       if (set->count <= 1) [[unlikely]]
         bits_to_one(bytes);
       else
@@ -344,7 +344,7 @@ void WorkerSet::intersect_device(const std::uint64_t* among, std::uint64_t* out,
   }
   std::fill_n(out, words, 0);
   const auto take = [&](std::uint32_t slot, unsigned tiers) {
-    const std::size_t word = slot / 64 - first;  // wraps where it lies before
+    const std::size_t word = slot / 64 - first;  // wraps around when below `first`
     if (word < words && (tiers & kDeviceMask) != 0)
       out[word] |= among[word] & std::uint64_t{1} << (slot % 64);
   };
@@ -365,7 +365,7 @@ void WorkerSet::copy_planes(std::uint64_t* out, std::size_t first, std::size_t w
     return;
   }
   const auto put = [&](std::uint32_t slot, unsigned tiers) {
-    const std::size_t word = slot / 64 - first;  // wraps where it lies before
+    const std::size_t word = slot / 64 - first;  // wraps around when below `first`
     if (word >= words) return;
     for (; tiers != 0; tiers &= tiers - 1)
       out[static_cast<std::size_t>(std::countr_zero(tiers)) * words + word] |= std::uint64_t{1}

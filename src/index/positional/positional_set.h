@@ -1,17 +1,17 @@
-// WorkerSet: the workers that hold one content, each with the tiers that it is in. Eight bytes; the memory
-// behind them is the owner's to account for and to free.
+// WorkerSet: the workers that hold one content, each with its tiers. Eight bytes; the owner accounts for and
+// frees the memory behind them.
 //
-// Three forms. One worker lies in the word itself. A few are a list of 4-byte items by rising slot. Many are
-// a bitset over slots, with a second to fourth plane of bits only while somebody holds the content in a lower
-// tier. Sets change form as they grow and shrink, with room between the bounds.
+// Three forms. One worker lies in the word itself. A few are a list of 4-byte items by ascending slot. Many
+// are a bitset over slots, with planes two to four only while a worker holds the content in a lower tier.
+// Sets change form as they grow and shrink, with hysteresis.
 //
-// add() throws std::bad_alloc where there is no memory, with the set as it was. remove() needs none: without
-// memory for a smaller form it keeps the one that it has.
+// add() throws std::bad_alloc with the set unchanged. remove() needs no memory: without any for a smaller
+// form it keeps the current one.
 //
 // Thread safety: thread-compatible.
 // Complexity:    add(), remove() and tiers_of() are O(1) for one worker and for a bitset, and O(log workers)
-//                for a list, which has at most max(kMinList, 2 x words of a bitset) items; one that comes or
-//                goes moves those behind it. A change of form is O(workers + words).
+//                for a list, which has at most max(kMinList, 2 x words of a bitset) items; inserting or
+//                removing an item moves those behind it. A change of form is O(workers + words).
 #pragma once
 
 #include <array>
@@ -36,25 +36,25 @@ class WorkerSet {
   static constexpr std::uint32_t kMaxSlots = 1u << 28;
 
   bool empty() const noexcept { return word_ == 0; }
-  // Workers in it.
+  // Number of workers.
   std::size_t count() const noexcept;
   TierMask tiers_of(std::uint32_t slot) const noexcept;
 
-  // Both return the tiers that the worker had before. `bytes` follows the memory in use.
-  // `slots` is how many slots there are, for the size of a bitset. Requires: slot < slots, tiers != 0.
+  // Both return the tiers that the worker had before. `bytes` tracks the memory in use. `slots` is the number
+  // of slots, for the size of a bitset. Requires: slot < slots, tiers != 0.
   TierMask add(std::uint32_t slot, TierMask tiers, std::size_t slots, std::size_t& bytes);
   TierMask remove(std::uint32_t slot, TierMask tiers, std::size_t& bytes) noexcept;
-  // Frees the memory; the set is empty.
+  // Frees the memory and empties the set.
   void reset(std::size_t& bytes) noexcept;
 
-  // Sets of slots as bits: `words` words that stand for the slots from 64 x `first` on.
-  // out = `among` and held in the device tier.
+  // Sets of slots as bits: `words` words for the slots from 64 x `first` on. out = those of `among` held in
+  // the device tier.
   void intersect_device(const std::uint64_t* among, std::uint64_t* out, std::size_t first,
                         std::size_t words) const noexcept;
   // The workers in each tier: out[tier x words + i] is word first + i.
   void copy_planes(std::uint64_t* out, std::size_t first, std::size_t words) const noexcept;
 
-  // For owners that keep something else in the same word: the low three bits of a set are 0 (empty) to 3.
+  // For owners that store other data in the same word: the low three bits of a set are 0 (empty) to 3.
   std::uint64_t word() const noexcept { return word_; }
   static WorkerSet from_word(std::uint64_t word) noexcept {
     WorkerSet set;
@@ -85,13 +85,13 @@ class WorkerSet {
   void hold(List* list) noexcept;
   void hold(Bits* bits) noexcept;
 
-  // The longest list where a bitset would have so many words.
+  // The longest list when a bitset would have this many words.
   static std::uint32_t longest_list(std::size_t words) noexcept;
   TierMask add_to_list(std::uint32_t slot, TierMask tiers, std::size_t slots, std::size_t& bytes);
   TierMask add_to_bits(std::uint32_t slot, TierMask tiers, std::size_t slots, std::size_t& bytes);
   TierMask remove_from_list(std::uint32_t slot, TierMask tiers, std::size_t& bytes) noexcept;
   TierMask remove_from_bits(std::uint32_t slot, TierMask tiers, std::size_t& bytes) noexcept;
-  // Bits with room for one more worker with these tiers.
+  // Converts to bits with room for one more worker with these tiers.
   void list_to_bits(TierMask tiers, std::size_t slots, std::size_t& bytes);
   void bits_to_one(std::size_t& bytes) noexcept;
   void bits_to_list(std::size_t& bytes) noexcept;

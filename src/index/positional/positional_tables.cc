@@ -104,7 +104,7 @@ std::unique_ptr<WorkerBlocks> PositionalTables::retire(std::uint32_t slot) noexc
 
 void PositionalTables::free_slot(std::uint32_t slot) noexcept {
   slots_.release(slot);
-  // workers_ may be shorter where its worker was not made.
+  // workers_ may be shorter if creating its worker failed.
   if (workers_.size() > slots_.capacity()) workers_.resize(slots_.capacity());
   if (workers_.size() * 4 <= workers_.capacity()) workers_.shrink_to_fit();
   board_.resize(slots_.capacity());

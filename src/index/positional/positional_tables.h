@@ -1,21 +1,20 @@
-// PositionalTables: the body of PositionalIndexer (whose header says what it is).
+// PositionalTables: the implementation of PositionalIndexer (see its header).
 //
-// Locks, in the order in which they are taken:
-//   gate_               who has which slot, and the WorkerBlocks of each. Held shared by every call,
-//                       exclusively only while a worker gets or loses its slot.
+// Locks, in acquisition order:
+//   gate_               the slot and the WorkerBlocks of each worker. Held shared by every call, exclusively
+//                       only while a worker gets or loses its slot.
 //   WorkerBlocks::lock  names and records of one worker.
-//   Shard::lock         the entries of one shard, for one look-up or change at a time.
+//   Shard::lock         the entries of one shard, for one lookup or change at a time.
 //
-// A worker that comes gets its slot first, empty; a worker that became empty loses it by a second step that
-// looks again. A query holds the gate, so that a slot means one worker throughout.
+// A new worker gets its slot first, empty; a worker that became empty loses it in a second step that checks
+// again. A query holds the gate, so a slot means one worker throughout.
 //
-// A worker that is cleared is retired first: under the gate alone, it loses its slot and its WorkerBlocks.
-// Queries leave retired slots out, so it is out of every answer at once. Then its blocks go, one after
-// another, under the lock of a shard each; then the slot is free. A store that comes meanwhile gets another
-// slot.
+// A cleared worker is retired first: under the gate alone, it loses its slot and its WorkerBlocks. Queries
+// skip retired slots, so it leaves every answer at once. Then its blocks are removed one by one, each under
+// the lock of its shard; then the slot is free. A concurrent store gets another slot.
 //
-// A store that finds no memory takes back what it did, from its last block to its first, and is refused. What
-// takes blocks away needs no memory.
+// A store that runs out of memory undoes its changes, from its last block to its first, and is refused.
+// Removals need no memory.
 //
 // Writers keep nested workers nested at every instant: blocks are added front to back, and a change that
 // breaks the nesting is posted on the board before it begins (positional_nesting.h).
@@ -67,7 +66,8 @@ class PositionalTables {
 
   static constexpr std::uint32_t kMaxDepth = 1u << 31;
   static constexpr std::size_t kMaxRecords = std::size_t{1} << 31;  // of a worker
-  static constexpr std::size_t kRanksPerHold = 256;  // that lose their slots under one hold of the gate
+  static constexpr std::size_t kRanksPerHold =
+      256;  // workers that lose their slots under one hold of the gate
 
   struct alignas(64) Shard {
     RwLock lock;
@@ -78,7 +78,7 @@ class PositionalTables {
         wrong_positions{0}, names_in_use{0}, empty_stores{0}, unknown_tiers{0}, full{0}, clears{0};
   };
 
-  // Relaxed: counters order nothing, and a reader wants sums only.
+  // Relaxed: counters order nothing, and readers want only sums.
   static void count(std::atomic<std::uint64_t>& counter, std::uint64_t by = 1) noexcept {
     counter.fetch_add(by, std::memory_order_relaxed);
   }
@@ -93,7 +93,7 @@ class PositionalTables {
       ASHLAR_NO_THREAD_SAFETY_ANALYSIS {
     return shard_of(key).map;
   }
-  // The worker of the slot holds the content in these tiers from now on. Returns those that it was in before.
+  // Adds the content to the slot's worker in these tiers. Returns the tiers it was in before.
   TierMask publish(std::uint64_t key, const Chain& chain, std::uint32_t slot,
                    TierMask tiers) ASHLAR_SHARES_GATE {
     Shard& shard = shard_of(key);
@@ -106,17 +106,17 @@ class PositionalTables {
     shard.map.remove(key, chain, slot, tiers);
   }
 
-  // The functions of writers; those from store_into() to remove_one() hold the gate and the worker's lock.
+  // For writers; those from store_into() to remove_one() hold the gate and the worker's lock.
   StoreVerdict store_or_throw(const BlocksStored& event) ASHLAR_EXCLUDES(gate_);
   StoreVerdict store_into(WorkerBlocks& blocks, const BlocksStored& event) ASHLAR_SHARES_GATE
       ASHLAR_REQUIRES(blocks.lock);
   void apply(WorkerBlocks& blocks, const BlocksStored& event, StorePlan& plan) ASHLAR_SHARES_GATE
       ASHLAR_REQUIRES(blocks.lock);
-  // Applies one block, as the next one behind `parent`. Returns its record. Throws std::bad_alloc with
-  // nothing changed.
+  // Applies one block as the successor of `parent`. Returns its record. Throws std::bad_alloc with nothing
+  // changed.
   std::uint32_t apply_block(WorkerBlocks& blocks, const BlocksStored& event, StorePlan& plan, std::size_t i,
                             std::uint32_t parent) ASHLAR_SHARES_GATE ASHLAR_REQUIRES(blocks.lock);
-  // Takes back the first `done` blocks of the event.
+  // Undoes the first `done` blocks of the event.
   void retreat(WorkerBlocks& blocks, const BlocksStored& event, const StorePlan& plan,
                std::size_t done) noexcept ASHLAR_REQUIRES(blocks.lock);
   std::uint32_t apply_new_name(WorkerBlocks& blocks, const StoredBlock& block, const Chain& chain,
@@ -129,12 +129,11 @@ class PositionalTables {
   void withdraw_all(const WorkerBlocks& blocks) noexcept;
   void add_worker(const Worker& worker) ASHLAR_EXCLUDES(gate_);
   void drop_worker_if_empty(const Worker& worker) noexcept ASHLAR_EXCLUDES(gate_);
-  // Takes the slot from its worker; the blocks are the caller's to withdraw, and the slot's to free
-  // afterwards.
+  // Takes the slot from its worker; the caller withdraws the blocks, then frees the slot.
   std::unique_ptr<WorkerBlocks> retire(std::uint32_t slot) noexcept ASHLAR_REQUIRES(gate_);
   void free_slot(std::uint32_t slot) noexcept ASHLAR_REQUIRES(gate_);
   void sweep(const RetiredWorkers<WorkerBlocks>& retired) ASHLAR_EXCLUDES(gate_);
-  // Null where the worker has no slot.
+  // Null if the worker has no slot.
   WorkerBlocks* blocks_of(const Worker& worker) const ASHLAR_SHARES_GATE {
     const std::optional<std::uint32_t> slot = slots_.find(worker);
     return slot ? workers_[*slot].get() : nullptr;

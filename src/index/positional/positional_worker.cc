@@ -127,7 +127,7 @@ bool WorkerBlocks::is_last_in_tier(const NameEntry& name, StorageTier tier) cons
 void WorkerBlocks::remove_name(NameEntry& name, StorageTier tier) noexcept {
   const std::uint32_t number = name.record();
   HeldBlock& record = records_[number];
-  ASHLAR_DCHECK((name.tiers & mask_of(tier)) != 0, "a name leaves tier %u, which it is not in",
+  ASHLAR_DCHECK((name.tiers & mask_of(tier)) != 0, "a name is removed from tier %u, which it is not in",
                 unsigned(tier));
   if (is_last_in_tier(name, tier)) {
     record.tiers = record.tiers & ~std::uint32_t{mask_of(tier)} & 0xFu;
@@ -149,7 +149,7 @@ void WorkerBlocks::remove_name(NameEntry& name, StorageTier tier) noexcept {
   }
 }
 
-// A record that nothing needs, and the ghosts that it was the last to need.
+// Frees an unneeded record, and the ghosts that only it needed.
 void WorkerBlocks::free_records_from(std::uint32_t number) noexcept {
   for (;;) {
     const HeldBlock record = records_[number];

@@ -1,20 +1,20 @@
-// WorkerBlocks: what one (worker, rank) holds: its names, and a record for every content, linked to the
-// record of the block before it.
+// WorkerBlocks: the content of one (worker, rank): its names, and a record for every content, linked to the
+// record of its predecessor.
 //
-// A record whose content the worker no longer holds stays while records behind it do: such a ghost keeps the
-// path of blocks that were retained. A worker without ghosts holds every block before a block that it holds,
-// so "no ghosts" and "nothing in lower tiers" make a worker nested (positional_indexer.h). Ghosts go with the
-// last record behind them.
+// A record whose content the worker no longer holds stays while later records depend on it: such a ghost
+// keeps the path of retained blocks. A worker without ghosts holds every predecessor of a block it holds, so
+// "no ghosts" and "nothing in lower tiers" make a worker nested (positional_indexer.h). Ghosts are freed with
+// the last record behind them.
 //
 // Records are found by chain when a ghost's block is stored again, and when a content gets another name: a
 // table has the number of every record with 32 hash bits of its chain. Nearly every content has one name. For
-// those with more, name counts per tier lie in a table of their own.
+// those with more, a separate table has name counts per tier.
 //
 // Thread safety: thread-compatible; PositionalTables holds `lock` around every use.
-// Complexity:    O(1) expected per name, but for the steps that double or halve a table.
-// Memory:        add_record() and add_name() throw std::bad_alloc where there is none, with everything as it
-//                was; the rest needs none.
-// Invariant:     a name's tiers are a part of its record's; a record's tiers are those of its names together;
+// Complexity:    O(1) expected per name, except when a table doubles or halves.
+// Memory:        add_record() and add_name() throw std::bad_alloc with nothing changed; the rest needs no
+//                memory.
+// Invariant:     a name's tiers are a subset of its record's; a record's tiers are the union of its names';
 //                a record without tiers has records behind it.
 #pragma once
 
@@ -46,10 +46,10 @@ struct HeldBlock {
 };
 static_assert(sizeof(HeldBlock) == 40);
 
-// Records by number, in chunks that neither move nor outlive their last record.
+// Records by number, in chunks that do not move and are freed with their last record.
 class RecordChunks {
  public:
-  // Throws std::bad_alloc, with everything as it was.
+  // Throws std::bad_alloc with nothing changed.
   std::uint32_t create(const HeldBlock& record);
   void destroy(std::uint32_t number) noexcept;
 
@@ -63,7 +63,7 @@ class RecordChunks {
   std::size_t bytes() const noexcept;
   void clear() noexcept;
 
-  // fn(number, record), by rising number.
+  // fn(number, record), by ascending number.
   template <class F>
   void for_each(F&& fn) const;
 
@@ -77,7 +77,7 @@ class RecordChunks {
   void add_chunk();
 
   std::vector<Chunk> chunks_;
-  // The chunks with room, the one to use next at the back. There is room for all of them.
+  // Chunks with room, the next to use at the back. Its capacity suffices for all chunks.
   std::vector<std::uint32_t> open_;
   std::size_t with_memory_ = 0;  // chunks
   std::size_t size_ = 0;
@@ -143,25 +143,25 @@ class WorkerBlocks {
   std::size_t records() const noexcept { return records_.size(); }
 
   void prefetch_name(events::BlockName name) const noexcept { names_.prefetch(name.value()); }
-  // Null where the worker has no such name. Good until the next change of names.
+  // Null if the worker has no such name. Valid until the next change of names.
   NameEntry* find_name(events::BlockName name) noexcept { return names_.find(name.value()); }
   const HeldBlock& record(std::uint32_t number) const noexcept { return records_[number]; }
 
   bool has_ghosts() const noexcept { return ghosts_ != 0; }
   void prefetch_chain(const Chain& chain) const noexcept { chains_.prefetch({bits_of(chain), 0}); }
-  // The record of a content, a ghost included. kNoRecord where there is none.
+  // The record of a content, ghosts included; kNoRecord without one.
   std::uint32_t find_record(const Chain& chain) const noexcept;
 
   // Requires: no record of that content; the parent's record, or kNoRecord at position 0.
   std::uint32_t add_record(const Chain& chain, tokens::LocalHash local, std::uint32_t parent);
-  // The worker holds the record's content under a new name / under a known one in a new tier.
+  // Adds a new name for the record's content / a known name in a new tier.
   void add_name(events::BlockName name, std::uint32_t record, events::StorageTier tier);
   void add_tier(NameEntry& name, events::StorageTier tier) noexcept;
   // Undoes add_record(). Requires: nothing refers to the record, and its parent has names.
   void drop_record(std::uint32_t number) noexcept { free_records_from(number); }
-  // Whether taking the name out of the tier ends the content's presence there. Requires: the name is in it.
+  // Whether removing the name from the tier ends the content's presence there. Requires: the name is in it.
   bool is_last_in_tier(const NameEntry& name, events::StorageTier tier) const noexcept;
-  // Takes the name out of the tier, and frees what nothing refers to any more. The entry is gone.
+  // Removes the name from the tier, and frees unreferenced records. The entry is gone.
   void remove_name(NameEntry& name, events::StorageTier tier) noexcept;
 
   template <class F>

@@ -1,12 +1,12 @@
 // Stores and removals of PositionalTables.
 //
-// A store looks at the whole event first (chains, entry keys, what each name means) and refuses it, or
-// applies it block by block. The look-ups of later blocks are prefetched while earlier ones are applied.
-// Where memory runs out the blocks that were applied are removed again, the last one first, which leaves
-// names, records and ghosts as they were.
+// A store examines the whole event first (chains, entry keys, the meaning of each name) and refuses it, or
+// applies it block by block. The lookups of later blocks are prefetched while earlier ones are applied. If
+// memory runs out the applied blocks are removed again, the last one first, which restores names, records and
+// ghosts.
 //
-// A removal goes through the names from the deeper end of the event, so that an event which names a chain
-// front to back does not make holes that its own end closes again.
+// A removal processes the names from the deeper end of the event, so that an event that names a chain front
+// to back does not create ghosts only to free them again.
 #include <algorithm>
 #include <bit>
 #include <new>
@@ -18,9 +18,9 @@
 namespace ashlar::index::detail {
 namespace {
 
-constexpr std::size_t kWriteAhead = 8;  // blocks from prefetch to use
+constexpr std::size_t kWriteAhead = 8;  // blocks between prefetch and use
 
-// Whether a name was seen before, over one event. Forgets by a change of round, not by a walk.
+// Detects duplicate names in one event. Resets by a new round number, without clearing.
 class NamesSeen {
  public:
   void begin(std::size_t names) {
@@ -56,20 +56,20 @@ class NamesSeen {
 
 }  // namespace
 
-// An event that was looked at. Kept by the thread, for its memory.
+// An examined event. Reused by the thread, for its memory.
 struct StorePlan {
   struct Block {
     Chain chain;
     std::uint64_t key = 0;
-    std::uint32_t known = kNoRecord;  // what the name means already
-    bool repeated = false;            // the worker had the name in the tier
+    std::uint32_t known = kNoRecord;  // the record the name already means
+    bool repeated = false;            // the worker had the name in the tier already
   };
   std::vector<Block> blocks;
   NamesSeen names;
   std::uint32_t parent = kNoRecord;
 
-  // Null, or the first fault in the order of StoreVerdict. `worker` is null where it has no slot.
-  // `seed` is that of the entry keys.
+  // Empty, or the first fault in the order of StoreVerdict. `worker` is null if it has no slot. `seed` is
+  // that of the entry keys.
   std::optional<StoreVerdict> make(WorkerBlocks* worker, const BlocksStored& event, std::uint64_t seed,
                                    std::uint64_t max_depth, std::size_t max_records);
 };
@@ -101,7 +101,7 @@ std::optional<StoreVerdict> StorePlan::make(WorkerBlocks* worker, const BlocksSt
       worker->prefetch_name(stored[i + 2 * kWriteAhead].name);
     chain = extended(chain, stored[i].local);
     const NameEntry* known = worker == nullptr ? nullptr : worker->find_name(stored[i].name);
-    // A known name that stands twice means other content the second time; a new one has to be remembered.
+    // A known name that occurs twice means other content the second time; a new one is recorded.
     if (known != nullptr ? worker->record(known->record()).chain != chain : !names.first_time(stored[i].name))
       return StoreVerdict::kNameInUse;
     blocks[i] = {chain, entry_key(static_cast<std::uint32_t>(position + i), stored[i].local, seed),
@@ -114,7 +114,7 @@ std::optional<StoreVerdict> StorePlan::make(WorkerBlocks* worker, const BlocksSt
 
 namespace {
 
-// The plan of the thread. Very large events do not leave their memory behind.
+// The thread's plan. Memory of very large events is not kept.
 class ThreadPlan {
  public:
   ~ThreadPlan() {
@@ -177,7 +177,7 @@ StoreVerdict PositionalTables::store_or_throw(const BlocksStored& event) {
         verdict = store_into(*blocks, event);
         if (!blocks->empty()) return *verdict;
       } else {
-        // Nothing that can be refused gets a slot.
+        // An event that may be refused gets no slot.
         ThreadPlan plan;
         if (const auto fault = plan->make(nullptr, event, seed_, kMaxDepth, kMaxRecords))
           return refused(*fault);
@@ -248,12 +248,12 @@ void PositionalTables::retreat(WorkerBlocks& blocks, const BlocksStored& event, 
   if (blocks.nested() && board_.is_posted(blocks.slot())) board_.take_down(blocks.slot());
 }
 
-// Returns the record that the name means now.
+// Returns the record of the name.
 std::uint32_t PositionalTables::apply_new_name(WorkerBlocks& blocks, const StoredBlock& block,
                                                const Chain& chain, std::uint64_t key, std::uint32_t parent,
                                                StorageTier tier) {
   const TierMask before = publish(key, chain, blocks.slot(), mask_of(tier));
-  // The worker has a record of what it holds under another name, and of a ghost.
+  // The worker has a record for content held under another name, and for a ghost.
   std::uint32_t record = before != 0 || blocks.has_ghosts() ? blocks.find_record(chain) : kNoRecord;
   const bool is_new = record == kNoRecord;
   try {
@@ -298,7 +298,7 @@ std::size_t PositionalTables::remove_from(WorkerBlocks& blocks, StorageTier tier
   const bool backwards = position_of(names.front()) < position_of(names.back());
   const auto name_at = [&](std::size_t i) { return names[backwards ? names.size() - 1 - i : i]; };
 
-  // Fetch the place of a name first, then the entry that it leads to, then remove.
+  // Prefetch the place of a name first, then the entry it leads to, then remove.
   const auto fetch_entry = [&](BlockName name) {
     const NameEntry* entry = blocks.find_name(name);
     if (entry == nullptr) return;
@@ -333,7 +333,7 @@ bool PositionalTables::remove_one(WorkerBlocks& blocks, StorageTier tier, BlockN
   return true;
 }
 
-// Queries do not look at a retired slot, so the order of its records does not matter.
+// Queries skip a retired slot, so the order of its records does not matter.
 void PositionalTables::withdraw_all(const WorkerBlocks& blocks) noexcept {
   blocks.for_each_record([&](std::uint32_t, const HeldBlock& record) {
     if (record.tiers != 0)

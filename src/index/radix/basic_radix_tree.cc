@@ -38,7 +38,7 @@ std::int64_t difference(std::size_t after, std::size_t before) {
 
 }  // namespace
 
-// The node that a query is at.
+// The current node of a query.
 template <bool kShared>
 class BasicRadixTree<kShared>::NodeShare {
  public:
@@ -107,7 +107,7 @@ auto BasicRadixTree<kShared>::retire(std::uint32_t slot) noexcept -> std::unique
 
 template <bool kShared>
 void BasicRadixTree<kShared>::free_slot(std::uint32_t slot) noexcept {
-  // holders_ may be shorter where its holder was not made.
+  // holders_ may be shorter if creating its holder failed.
   if (slot < holders_.size()) holders_[slot].reset();
   slots_.release(slot);
   if (holders_.size() > slots_.capacity()) holders_.resize(slots_.capacity());
@@ -124,7 +124,7 @@ StoreVerdict BasicRadixTree<kShared>::store(const BlocksStored& event) {
     verdict = event.blocks.empty()    ? StoreVerdict::kEmpty
               : !is_known(event.tier) ? StoreVerdict::kUnknownTier
                                       : store(event, tally);
-  } catch (const std::bad_alloc&) {  // no memory for a worker, which has no slot then
+  } catch (const std::bad_alloc&) {  // no memory for a worker, which then has no slot
   }
   tally.count(verdict, event.blocks.size());
   totals_.add(tally);
@@ -146,7 +146,7 @@ StoreVerdict BasicRadixTree<kShared>::store(const BlocksStored& event, RadixTall
     }
     if (idle) dismiss(event.worker);
     if (verdict) return *verdict;
-    // A refused event must not give a worker its slot.
+    // A refused event must not assign a slot.
     if (event.parent) return StoreVerdict::kUnknownParent;
     if (event.start_position.value_or(0) != 0) return StoreVerdict::kWrongPosition;
     if (names_repeat(event.blocks)) return StoreVerdict::kNameInUse;
@@ -185,8 +185,7 @@ StoreVerdict BasicRadixTree<kShared>::store(Holder& holder, const BlocksStored& 
   return verdict;
 }
 
-// A name that has a place keeps its node and those above it alive, so the walk finds all of them if they
-// agree.
+// A placed name keeps its node and those above it alive, so the walk finds all of them if they agree.
 template <bool kShared>
 bool BasicRadixTree<kShared>::agree(RadixEntries& entries, const RadixNode* node,
                                     std::uint32_t offset) const {
@@ -216,7 +215,7 @@ template <bool kShared>
 void BasicRadixTree<kShared>::apply(Holder& holder, StorageTier tier, RadixNode* node, std::uint32_t offset,
                                     RadixEntries& entries, RadixTally& tally) {
   RadixSteps steps;
-  bool locked = true;  // the node is, as far as something may throw
+  bool locked = true;  // the node is locked, wherever code may throw
   try {
     if (node == &root_) {
       node = enter_first(entries.blocks(), tally);
@@ -238,7 +237,7 @@ void BasicRadixTree<kShared>::apply(Holder& holder, StorageTier tier, RadixNode*
       }
       steps.make_room();
       const std::uint64_t before = node->add(holder.slot, tier, RadixNode::bits(offset, count), tally);
-      // The worker holds blocks of the node now, so that it stays while the lock is let go.
+      // The worker now holds blocks of the node, so it stays after unlocking.
       unlock(*node);
       locked = false;
       entries.give_places(tier, steps.add({node, before, 0, done, offset, count, 0}), tally);
@@ -256,7 +255,7 @@ void BasicRadixTree<kShared>::apply(Holder& holder, StorageTier tier, RadixNode*
       leave(node, tally);
     }
     retreat(holder, tier, entries, steps, tally);
-    tally.counters = {};  // of names that were there before
+    tally.counters = {};  // of names already present
     throw;
   }
 }
@@ -296,7 +295,7 @@ RadixNode* BasicRadixTree<kShared>::enter_child(RadixNode* node, std::uint32_t o
   return child;
 }
 
-// Nearly every store of a shared prefix finds its first node, and so disturbs no reader of the root.
+// Most stores of a shared prefix find its first node, and so disturb no reader of the root.
 template <bool kShared>
 RadixNode* BasicRadixTree<kShared>::enter_first(std::span<const StoredBlock> blocks, RadixTally& tally) {
   if constexpr (kShared) {
@@ -339,7 +338,7 @@ std::size_t BasicRadixTree<kShared>::remove(Holder& holder, StorageTier tier,
   EntryMap<RadixNames::Entry>& map = holder.names.map();
   const std::size_t names_bytes = holder.names.bytes();
   std::size_t removed = 0;
-  // Names that follow each other in one node are taken from it together.
+  // Consecutive names in one node are removed together.
   RadixNode* node = nullptr;
   std::uint64_t blocks = 0;
   const auto take = [&] {
@@ -399,7 +398,7 @@ void BasicRadixTree<kShared>::leave(RadixNode* node, RadixTally& tally) noexcept
 
 template <bool kShared>
 void BasicRadixTree<kShared>::take_all(Holder& holder, RadixTally& tally) noexcept {
-  // A node may be gone once the worker has left it, so each is visited once.
+  // A node may be freed once the worker has left it, so each is visited once.
   const std::span<RadixNames::Entry> entries = holder.names.map().take_apart();
   std::ranges::sort(entries, {}, [](const RadixNames::Entry& entry) { return entry.place.content(); });
   RadixNode* last = nullptr;
@@ -483,7 +482,7 @@ void BasicRadixTree<kShared>::dump(IndexSink& sink) const {
     for (std::uint32_t slot = 0; slot < slots_.capacity(); ++slot)
       if (slots_.in_use(slot)) workers.push_back(slots_.workers()[slot]);
   }
-  // The calls of a worker are put together under its lock, and sent without.
+  // A worker's calls are collected under its lock and sent without it.
   for (const Worker& worker : workers) {
     RadixDump calls(worker);
     {

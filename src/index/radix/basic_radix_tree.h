@@ -1,38 +1,36 @@
 // BasicRadixTree: the radix tree behind RadixTree (kShared = false: no locks) and ConcurrentRadixTree
 // (kShared = true).
 //
-// What it is made of: nodes (radix_node.h), slots of workers, and per worker what its names mean
-// (radix_place.h). A place (node, offset) lasts as long as somebody holds the block there, because edges are
-// never split; so the names of a worker refer to nodes, and a worker that holds a block keeps its node, and
-// all nodes above it, from being freed.
+// It consists of nodes (radix_node.h), worker slots, and a map of names per worker (radix_place.h). A place
+// (node, offset) lasts as long as any worker holds its block, because edges are never split. So the names of
+// a worker refer to nodes, and a worker that holds a block keeps its node, and all nodes above it, from being
+// freed.
 //
-// Locks of a shared tree, in the order in which they are taken:
-//   1. slots_lock_   who has which slot. Every call holds it shared for its whole length, so that a slot
-//                    means one worker as long as anyone looks. A worker's first block, its last one and its
-//                    clearing take it alone, with nothing else held; at most kRanksPerHold workers lose their
-//                    slots under one hold.
-//   2. Holder::mu    the names of one worker. Writers of different workers do not meet here.
-//   3. node locks    the parent before the child. Readers and stores pass from node to node with the next
-//                    lock in hand before the last one is let go; a writer may also begin at a node in which
-//                    its worker holds blocks.
+// Locks of a shared tree, in acquisition order:
+//   1. slots_lock_   the slot of each worker. Every call holds it shared throughout, so that a slot means one
+//                    worker for the whole call. A worker's first block, its last one and its clearing take it
+//                    exclusively, with nothing else held; at most kRanksPerHold workers lose their slots
+//                    under one hold.
+//   2. Holder::mu    the names of one worker. Writers of different workers do not contend here.
+//   3. node locks    the parent before the child. Readers and stores couple locks: they take the next before
+//                    releasing the last; a writer may also begin at a node in which its worker holds blocks.
 //
-// Freeing. Whoever leaves a node vacant marks it `doomed` and is the only one who may free it: under the lock
-// of the parent, which cannot go away while it has this child, and then the node's own, it looks again. A
-// node that is in use again is left alone. Otherwise it is unlinked, and nobody can reach it: a reader comes
-// to it with the parent's lock in hand, and no name refers to it. The parent may be vacant now, and so on
-// upwards.
+// Freeing. The thread that leaves a node vacant marks it `doomed` and alone may free it: under the lock of
+// the parent, which cannot go away while it has this child, and then the node's own, it checks again. A node
+// in use again is left alone. Otherwise it is unlinked and unreachable: a reader would come to it with the
+// parent's lock in hand, and no name refers to it. The parent may be vacant now, and so on upwards.
 //
-// Clearing. A worker that is cleared is retired first: under slots_lock_ alone, it loses its slot and its
-// Holder. Queries leave retired slots out, so it is out of every answer at once. Then its blocks go, node by
-// node, under the locks of nodes only; then the slot is free. A store that comes meanwhile gets another slot.
+// Clearing. A cleared worker is retired first: under slots_lock_ alone, it loses its slot and its Holder.
+// Queries skip retired slots, so it leaves every answer at once. Then its blocks are removed, node by node,
+// under node locks only; then the slot is free. A concurrent store gets another slot.
 //
-// A store that finds no memory takes back what it did, from its last node to its first, and is refused. What
-// takes blocks away needs no memory.
+// A store that runs out of memory undoes its changes, from its last node to its first, and is refused.
+// Removals need no memory.
 //
-// A store becomes visible node by node. A query sees every node as it is at one instant; so it counts nothing
-// that was not held, and does not miss what is held throughout.
+// A store becomes visible node by node. A query sees each node as of one instant; so it counts only blocks
+// that were held, and does not miss blocks held throughout.
 //
-// Thread safety: thread-safe when kShared, thread-compatible else.
+// Thread safety: thread-safe when kShared, else thread-compatible.
 #pragma once
 
 #include <cstddef>
@@ -74,7 +72,7 @@ class BasicRadixTree {
  private:
   static constexpr std::size_t kRanksPerHold = 256;
 
-  // A worker that holds something.
+  // A worker that holds blocks.
   struct Holder {
     explicit Holder(std::uint32_t its_slot) : slot(its_slot) {}
     const std::uint32_t slot;
@@ -83,7 +81,7 @@ class BasicRadixTree {
     std::unique_ptr<Holder> next_retired;  // for RetiredWorkers
   };
   using Retired = detail::RetiredWorkers<Holder>;
-  // The locks where the tree is shared, nothing where it is not.
+  // Real locks in a shared tree, no-ops otherwise.
   using SharedSlots = SharedHold<RwLock, kShared>;
   using SoleSlots = ExclusiveHold<RwLock, kShared>;
   using HolderHold = ExclusiveHold<Mutex, kShared>;
@@ -102,38 +100,37 @@ class BasicRadixTree {
   }
 
   Holder* holder_of(const Worker& worker) const ASHLAR_ATTRIBUTE(requires_shared_capability(slots_lock_));
-  // Gives the worker a slot, when it has none.
+  // Assigns a slot to the worker unless it has one.
   void admit(const Worker& worker) ASHLAR_EXCLUDES(slots_lock_);
-  // Takes the worker's slot back, when it holds nothing.
+  // Releases the worker's slot if it holds nothing.
   void dismiss(const Worker& worker) noexcept ASHLAR_EXCLUDES(slots_lock_);
 
   StoreVerdict store(const BlocksStored& event, RadixTally& tally);
   // Does not throw.
   StoreVerdict store(Holder& holder, const BlocksStored& event, RadixTally& tally) ASHLAR_REQUIRES(holder.mu);
-  // Whether the names that have a place mean the content that goes on from there with the blocks of the
-  // event.
+  // Whether the names that have a place mean the same content as the event's blocks from there on.
   bool agree(RadixEntries& entries, const RadixNode* node, std::uint32_t offset) const;
-  // Throws std::bad_alloc, with the tree as it was; the names are the caller's to undo.
+  // Throws std::bad_alloc with the tree unchanged; the caller undoes the names.
   void apply(Holder& holder, StorageTier tier, RadixNode* node, std::uint32_t offset, RadixEntries& entries,
              RadixTally& tally) ASHLAR_REQUIRES(holder.mu);
-  // The locked child that goes on with the first block; makes it where it is missing. Lets the node go,
+  // Returns, locked, the child that continues with the first block; creates it if missing. Unlocks the node,
   // unless it throws.
   RadixNode* enter_child(RadixNode* node, std::uint32_t offset, std::span<const StoredBlock> blocks,
                          RadixTally& tally);
-  // The same at the root, which is locked when it throws.
+  // The same at the root, which stays locked when it throws.
   RadixNode* enter_first(std::span<const StoredBlock> blocks, RadixTally& tally);
   void retreat(Holder& holder, StorageTier tier, RadixEntries& entries, RadixSteps& steps,
                RadixTally& tally) noexcept ASHLAR_REQUIRES(holder.mu);
 
   std::size_t remove(Holder& holder, StorageTier tier, std::span<const BlockName> names,
                      RadixTally& tally) noexcept ASHLAR_REQUIRES(holder.mu);
-  // Takes the slot from its worker; the blocks are the caller's to sweep.
+  // Takes the slot from its worker; the caller sweeps the blocks.
   std::unique_ptr<Holder> retire(std::uint32_t slot) noexcept ASHLAR_REQUIRES(slots_lock_);
   void free_slot(std::uint32_t slot) noexcept ASHLAR_REQUIRES(slots_lock_);
   void sweep(const Retired& retired, RadixTally& tally) ASHLAR_EXCLUDES(slots_lock_);
-  // Takes what a retired worker holds out of the tree. Its names are good for nothing any more.
+  // Removes a retired worker's blocks from the tree. Its names are invalid afterwards.
   void take_all(Holder& holder, RadixTally& tally) noexcept ASHLAR_REQUIRES(holder.mu);
-  // Lets a node go in which the caller's worker gave something up, and frees what is vacant.
+  // Unlocks a node in which the caller's worker dropped blocks, and frees vacant nodes.
   void leave(RadixNode* node, RadixTally& tally) noexcept;
 
   mutable RwLock slots_lock_;

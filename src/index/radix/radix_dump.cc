@@ -5,7 +5,7 @@
 
 namespace ashlar::index {
 
-// A node that has a part has one for each node above it.
+// If a node has a part, every node above it has one.
 RadixDump::Part& RadixDump::part_of(const RadixNode& node, std::uint32_t length) {
   const auto [at, is_new] = parts_.try_emplace(&node);
   Part& part = at->second;
@@ -59,7 +59,7 @@ void RadixDump::add(const RadixNames& names, ReadEdge read) {
   parts_.clear();
 }
 
-// Neighbours in one tier go into one call.
+// Adjacent blocks in one tier go into one call.
 void RadixDump::add_calls(const Part& part, std::span<const Named> named) {
   for (std::size_t from = 0, to = 0; from < named.size(); from = to) {
     const std::uint32_t offset = named[from].offset;

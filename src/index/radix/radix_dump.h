@@ -1,8 +1,8 @@
-// RadixDump: the calls that rebuild what one worker holds in a radix tree.
+// RadixDump: the calls that rebuild one worker's content of a radix tree.
 //
-// Nodes come by rising position, so that every parent is stored before it is referred to. Each block of the
-// paths to what is held gets one name: one of the worker's, or, where the worker does not hold it, one that
-// it does not use and that is removed at the end. Further names and tiers follow as stores of their own.
+// Nodes come by ascending position, so that every parent is stored before it is referenced. Each block on a
+// path to a held one gets one name: one of the worker's or, if the worker does not hold it, an unused one
+// that is removed at the end. Further names and tiers follow as separate stores.
 //
 // Thread safety: thread-compatible; add() reads nodes through the caller's function.
 // Complexity:    O(n log n) in the names of the worker and the blocks on their paths.
@@ -27,7 +27,7 @@ class RadixDump {
 
   // Copies the first local hashes of a node.
   using ReadEdge = void (*)(const RadixNode& node, std::span<LocalHash> locals);
-  // Requires: the worker's names do not change meanwhile.
+  // Requires: the worker's names do not change during the call.
   void add(const RadixNames& names, ReadEdge read);
   void send(IndexSink& sink) const;
 
@@ -38,7 +38,7 @@ class RadixDump {
     std::uint32_t offset;
     BlockName name;
   };
-  // The part of a node that is on a path to something held.
+  // The part of a node on a path to a held block.
   struct Part {
     const RadixNode* node = nullptr;
     std::uint32_t length = 0;

@@ -1,12 +1,12 @@
 // RadixEntries: the names of one store among the names of its worker (radix_place.h).
 //
-// A store first puts all its names into the map, the new ones without a place, which finds those that stand
-// twice or are known; then either every name gets its place in the tree, or the map is brought back to where
-// it was. Entries of the first 1,024 names are remembered, so that giving places does not search again.
+// A store first inserts all its names into the map, new ones without a place, which finds duplicate and known
+// names; then either every name gets its place in the tree, or the map is restored. Entries of the first
+// 1,024 names are remembered, so that giving places needs no second lookup.
 //
-// RadixSteps: what a store did in the tree so far, node by node, so that it can be taken back.
+// RadixSteps: the changes of a store in the tree so far, node by node, for undo.
 //
-// Thread safety: thread-compatible; the map must not change otherwise meanwhile.
+// Thread safety: thread-compatible; the map must not change otherwise during the store.
 #pragma once
 
 #include <algorithm>
@@ -27,11 +27,11 @@ namespace ashlar::index {
 struct RadixStep {
   RadixNode* node;
   std::uint64_t held_before;  // by the worker, in the tier; a bit per offset
-  std::uint64_t repeated;     // names that were in the tier before
+  std::uint64_t repeated;     // names already in the tier
   std::size_t first;          // block of the event
   std::uint32_t offset;       // of the first one in the node
   std::uint32_t count;
-  std::uint32_t given;  // blocks whose names have their places
+  std::uint32_t given;  // blocks whose names have been placed
 };
 
 class RadixSteps {
@@ -40,7 +40,7 @@ class RadixSteps {
   RadixSteps(const RadixSteps&) = delete;
   RadixSteps& operator=(const RadixSteps&) = delete;
 
-  // Memory for one more step. Throws std::bad_alloc.
+  // Reserves memory for one more step. Throws std::bad_alloc.
   void make_room() {
     if (size_ >= kInside && size_ - kInside == more_.size()) [[unlikely]]
       more_.emplace_back();
@@ -67,7 +67,7 @@ class RadixSteps {
 
 class RadixEntries {
  public:
-  // How many names ahead the map is fetched.
+  // How many names ahead the map is prefetched.
   static constexpr std::size_t kAhead = 16;
 
   // Requires: the event has blocks.
@@ -77,15 +77,15 @@ class RadixEntries {
   RadixEntries& operator=(const RadixEntries&) = delete;
 
   std::span<const StoredBlock> blocks() const noexcept { return blocks_; }
-  // What the name of a block means; pending where insert() was the first to see it.
+  // The place of a block's name; pending if insert() added it.
   RadixPlace& place(std::size_t i) noexcept {
     return i < kept_ ? entries_[i]->place : names_.map().find(blocks_[i].name)->place;
   }
 
-  // Puts all names into the map, the new ones without a place. Stops at a name that stands twice.
+  // Inserts all names into the map, new ones without a place. Stops at a duplicate name.
   bool insert() {
     EntryMap<RadixNames::Entry>& map = names_.map();
-    // An event whose first name is new has new names only, most of the time.
+    // An event whose first name is new usually has only new names.
     if (map.find(blocks_[0].name) == nullptr) map.reserve(map.size() + blocks_.size());
     const std::size_t capacity = map.capacity();
     for (std::size_t i = 0; i < std::min(kAhead, blocks_.size()); ++i) map.prefetch(blocks_[i].name);
@@ -102,7 +102,7 @@ class RadixEntries {
   }
   // Some names were in the map before.
   bool any_known() const noexcept { return any_known_; }
-  // Takes the names out again that are in no tier. The map is as it was, to the byte where memory allows.
+  // Removes the names that are in no tier. Restores the map, to the byte where memory allows.
   void undo() noexcept {
     kept_ = 0;
     for (const StoredBlock& block : blocks_.first(inserted_)) {
@@ -112,8 +112,8 @@ class RadixEntries {
     names_.map().restore_capacity(capacity_);
   }
 
-  // Gives the blocks of a step their places. Throws std::bad_alloc where it could not go on; step.given says
-  // how many have theirs.
+  // Gives the blocks of a step their places. Throws std::bad_alloc; step.given then says how many have
+  // theirs.
   void give_places(StorageTier tier, RadixStep& step, RadixTally& tally) {
     std::uint32_t offset = step.offset;
     for (; step.given < step.count; ++step.given, ++offset) {
@@ -128,7 +128,7 @@ class RadixEntries {
       }
     }
   }
-  // Takes back what give_places() gave.
+  // Undoes give_places().
   void take_places(StorageTier tier, RadixStep& step) noexcept {
     for (; step.given > 0; --step.given) {
       const std::uint32_t offset = step.offset + step.given - 1;
@@ -144,10 +144,10 @@ class RadixEntries {
 
   RadixNames& names_;
   const std::span<const StoredBlock> blocks_;
-  const std::size_t capacity_;  // of the map, before
+  const std::size_t capacity_;  // of the map, before the store
   std::size_t inserted_ = 0;
   bool any_known_ = false;
-  std::size_t kept_ = 0;  // pointers below that are good
+  std::size_t kept_ = 0;  // valid pointers below
   std::array<RadixNames::Entry*, kKept> entries_;
 };
 

@@ -71,7 +71,7 @@ void RadixNode::link(RadixNode* child, RadixTally& tally) {
   tally.bytes += static_cast<std::int64_t>(children_bytes()) - static_cast<std::int64_t>(before);
 }
 
-// Those that are to be freed form a stack through their links to parents, which they need no more.
+// Nodes to free form a stack through their parent links, which they no longer need.
 void RadixNode::free_below() const noexcept {
   RadixNode* open = nullptr;
   const auto add = [&](RadixNode& child) { child.parent_ = std::exchange(open, &child); };
@@ -88,7 +88,8 @@ void RadixNode::unlink(RadixNode* child, RadixTally& tally) noexcept {
   } else {
     const std::size_t before = children_bytes();
     Child* found = children_->table.find({child->edge_[0], child->attached_});
-    ASHLAR_DCHECK(found != nullptr && found->node == child, "the node at %u is no child here", child->start_);
+    ASHLAR_DCHECK(found != nullptr && found->node == child, "the node at %u is not a child of this node",
+                  child->start_);
     children_->table.erase(found);
     std::vector<Children::Branch>& branches = children_->branches;
     const std::uint32_t offset = child->attached_;
@@ -105,7 +106,7 @@ std::uint32_t RadixNode::extend(std::span<const StoredBlock> blocks, RadixTally&
   if (!set_capacity(length_ + count, tally)) throw std::bad_alloc();
   for (std::uint32_t i = 0; i < count; ++i) edge_[length_ + i] = blocks[i].local.value();
   length_ = static_cast<std::uint8_t>(length_ + count);
-  // Nobody holds the new blocks yet.
+  // The new blocks have no holders yet.
   tally.bytes -= static_cast<std::int64_t>(full_.bytes());
   full_.clear();
   return count;
@@ -148,7 +149,7 @@ void RadixNode::take(std::uint32_t slot, StorageTier tier, std::uint64_t blocks,
   const std::size_t before = owners_.bytes();
   const std::uint32_t at = owners_.find(slot);
   ASHLAR_DCHECK(at < owners_.size() && (blocks & ~owners_.mask(at, tier)) == 0,
-                "slot %u does not hold what is taken from it", slot);
+                "slot %u does not hold the blocks taken from it", slot);
   owners_.set_mask(at, tier, owners_.mask(at, tier) & ~blocks);
   if (tier == StorageTier::kDevice) full_.erase(slot);
   tally.blocks -= std::popcount(blocks);
@@ -174,18 +175,18 @@ void RadixNode::take_all(std::uint32_t slot, RadixTally& tally) noexcept {
 
 void RadixNode::lose(std::uint64_t blocks, RadixTally& tally) noexcept {
   for (std::uint32_t at = 0; at < owners_.size() && blocks != 0; ++at) blocks &= ~owners_.held(at);
-  ASHLAR_DCHECK((blocks & ~held_) == 0, "the node at %u loses blocks that nobody held", start_);
+  ASHLAR_DCHECK((blocks & ~held_) == 0, "the node at %u loses blocks that no worker held", start_);
   held_ &= ~blocks;
   tally.contents -= std::popcount(blocks);
 }
 
 void RadixNode::cut_end(RadixTally& tally) noexcept {
   const auto end = std::max({static_cast<std::uint32_t>(std::bit_width(held_)), last_branch(), 1u});
-  ASHLAR_DCHECK(end <= length_, "somebody holds block %u of an edge of %u", end, unsigned{length_});
+  ASHLAR_DCHECK(end <= length_, "a worker holds block %u of an edge of %u", end, unsigned{length_});
   if (end == length_) return;
   set_capacity(end, tally);
   length_ = static_cast<std::uint8_t>(end);
-  // Workers that held all but the end are full now.
+  // Workers that held all but the cut end are full now.
   tally.bytes -= static_cast<std::int64_t>(full_.bytes());
   full_.clear();
   for (const RadixOwners::Owner& owner : owners_.all())

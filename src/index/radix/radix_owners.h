@@ -1,10 +1,11 @@
-// RadixOwners: the workers that hold blocks of one node, by rising slot, with a mask of held blocks per tier.
+// RadixOwners: the workers that hold blocks of one node, by ascending slot, with a mask of held blocks per
+// tier.
 //
-// Most nodes know the device tier only, and many have one owner: the masks of lower tiers lie in an array of
-// their own, which exists while somebody has blocks there, and one owner lies inside the object.
+// Most nodes use only the device tier, and many have one owner: masks of lower tiers lie in a separate array,
+// which exists while an owner has blocks there, and one owner lies inside the object.
 //
-// insert() and set_mask() throw std::bad_alloc where there is no memory, with everything as it was. What
-// makes it smaller needs none: without memory for smaller arrays it keeps those that it has.
+// insert() and set_mask() throw std::bad_alloc with nothing changed. Shrinking needs no memory: without any
+// for smaller arrays it keeps the current ones.
 //
 // Thread safety: thread-compatible.
 // Complexity:    find() is O(log owners), insert() and erase() O(owners).
@@ -38,7 +39,7 @@ class RadixOwners {
   bool empty() const noexcept { return size_ == 0; }
   std::span<const Owner> all() const noexcept { return {data(), size_}; }
 
-  // Index of the slot's owner; size() when it is none.
+  // Index of the slot's owner; size() without one.
   std::uint32_t find(std::uint32_t slot) const noexcept {
     const std::uint32_t at = lower_bound(slot);
     return at < size_ && data()[at].slot == slot ? at : size_;
@@ -56,11 +57,11 @@ class RadixOwners {
     if (tier == events::StorageTier::kDevice) return data()[at].device;
     return lower_ == nullptr ? 0 : lower_[at][static_cast<std::size_t>(tier) - 1];
   }
-  // Nobody has a block below the device.
+  // No owner has a block below the device.
   bool device_only() const noexcept { return lower_ == nullptr; }
   // Requires: !device_only().
   const Lower& lower(std::uint32_t at) const noexcept { return lower_[at]; }
-  // Blocks in some tier.
+  // Blocks in any tier.
   std::uint64_t held(std::uint32_t at) const noexcept {
     std::uint64_t held = data()[at].device;
     if (lower_ != nullptr)
@@ -80,7 +81,7 @@ class RadixOwners {
 
   std::uint32_t lower_bound(std::uint32_t slot) const noexcept {
     const Owner* owners = data();
-    // Workers that came last are asked for often, and a single owner always.
+    // Lookups often want the last owner, and always a single one.
     if (size_ == 0 || owners[size_ - 1].slot < slot) return size_;
     std::uint32_t at = 0;
     for (std::uint32_t left = size_; left > 1;) {
@@ -90,14 +91,14 @@ class RadixOwners {
     }
     return at;
   }
-  // An empty owner at the index; those from there on move up.
+  // Inserts an empty owner at the index; later ones move up.
   Owner& make_room(std::uint32_t at);
   void set_capacity(std::uint32_t capacity);
   void shrink(std::uint32_t capacity) noexcept;
 
   std::uint32_t size_ = 0;
   std::uint32_t capacity_ = 1;
-  std::uint32_t lower_owners_ = 0;  // those with a lower mask that is not zero
+  std::uint32_t lower_owners_ = 0;  // owners with a non-zero lower mask
   Owner one_;                       // the only one, while capacity_ is 1
   std::unique_ptr<Owner[]> many_;
   std::unique_ptr<Lower[]> lower_;  // parallel to the owners

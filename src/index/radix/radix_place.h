@@ -1,5 +1,5 @@
-// RadixPlace: where a content lies in a radix tree, (node, offset), with the tiers of one name, in one word.
-// RadixNames: what the names of one worker mean, and how often a content is named more than once.
+// RadixPlace: place of a content in a radix tree, (node, offset), with the tiers of one name, in one word.
+// RadixNames: the places of one worker's names, and how often a content is named more than once.
 //
 // Thread safety: thread-compatible.
 #pragma once
@@ -24,7 +24,7 @@ class RadixPlace {
     static_assert(alignof(RadixNode) >= RadixNode::kMaxLength);
     ASHLAR_DCHECK((word_ & kTiers) == 0, "an address of more than %d bits", kTierShift);
   }
-  // Stands for a name that is being stored.
+  // Marks a name that is being stored.
   static constexpr RadixPlace pending() noexcept {
     RadixPlace place;
     place.word_ = 1;
@@ -41,7 +41,7 @@ class RadixPlace {
   bool in_any_tier() const noexcept { return (word_ & kTiers) != 0; }
   void add_tier(StorageTier tier) noexcept { word_ |= bit(tier); }
   void take_tier(StorageTier tier) noexcept { word_ &= ~bit(tier); }
-  // The content alone, as a number that is not 0.
+  // The content alone, as a non-zero number.
   std::uint64_t content() const noexcept { return word_ & ~kTiers; }
 
  private:
@@ -73,12 +73,12 @@ class RadixNames {
   bool empty() const noexcept { return map_.empty(); }
   std::size_t bytes() const noexcept { return map_.bytes() + more_.bytes(); }
 
-  // One more name for a content that the worker holds in that tier already. Throws std::bad_alloc, with all
-  // as it was.
+  // Adds another name for a content that the worker already holds in that tier. Throws std::bad_alloc with
+  // nothing changed.
   void add_name(RadixPlace place, StorageTier tier) {
     ++more_.insert({place.content(), {}}).first->names[static_cast<std::size_t>(tier)];
   }
-  // One name less. False when it was the last one in that tier.
+  // Removes a name. False when it was the last one in that tier.
   bool take_name(RadixPlace place, StorageTier tier) noexcept {
     if (more_.empty()) [[likely]]
       return false;
@@ -106,7 +106,7 @@ class RadixNames {
   };
 
   EntryMap<Entry> map_;
-  EntryMap<More> more_;  // usually empty: an engine has one name for a content
+  EntryMap<More> more_;  // usually empty: an engine has one name per content
 };
 
 }  // namespace ashlar::index

@@ -1,8 +1,8 @@
-// RadixTally: what one call changed in a radix tree, added to the totals when the call ends. RadixTotals: the
-// totals.
+// RadixTally: changes made by one call in a radix tree, added to the totals when the call ends. RadixTotals:
+// the totals.
 //
-// Thread safety: a tally is thread-compatible. Totals are thread-safe in a shared tree, and thread-compatible
-// else.
+// Thread safety: a tally is thread-compatible. Totals are thread-safe in a shared tree, else
+// thread-compatible.
 #pragma once
 
 #include <array>
@@ -89,7 +89,7 @@ class RadixTotals {
 
   void add(std::size_t total, std::int64_t change) noexcept {
     if (change == 0) return;
-    // relaxed: sums that order nothing; a caller that waits for the writers sees them by that.
+    // relaxed: sums that order nothing; a caller that has synchronized with the writers sees their sums.
     if constexpr (kShared)
       cells_[total].fetch_add(change, std::memory_order_relaxed);
     else

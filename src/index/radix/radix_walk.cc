@@ -58,13 +58,13 @@ bool RadixWalk::visit(const RadixNode& node) {
       if (!leaving_.contains(slot)) continue;
       leaving_.erase(slot);
       if (leading(owners[i].device, length) == length) {
-        active_.insert(slot);  // not full, but as far as the query goes
+        active_.insert(slot);  // not full, but covers the query
         left = 1;
       } else {
         leave_device(node, i, length);
       }
     }
-    // Workers that hold nothing here.
+    // Drops workers that hold nothing here.
     for (std::size_t w = 0; w < words_; ++w)
       if (leaving_.data[w] != 0) scores_.set_device(w * 64, leaving_.data[w], position_);
   }
@@ -77,7 +77,7 @@ std::uint32_t RadixWalk::limit(const RadixNode& node, std::uint32_t length) {
   int whole = 0;
   for (std::size_t w = 0; w < words_; ++w) whole += std::popcount(active_.data[w] & node.full().word(w));
   if (whole > 1) return length;
-  // The walk stops one block behind the second longest run.
+  // The walk stops one block after the second longest run.
   std::uint32_t longest = 0;
   std::uint32_t second = 0;
   for (std::uint32_t i = 0; i < node.owners().size(); ++i) {

@@ -1,13 +1,13 @@
-// RadixWalk: one query on its way down a radix tree, node by node.
+// RadixWalk: one query descending a radix tree, node by node.
 //
-// Workers whose prefix lies in the device tier are bits of `active_`, and their depth is where the walk is; a
-// worker that leaves gets its score then. Workers that went on in a lower tier are bits of `mixed_`, and
-// their scores grow with every node. Where all active workers are full, a node costs a comparison of its edge
-// and a few words.
+// Workers whose prefix lies in the device tier are bits of `active_`, and their depth is that of the walk; a
+// worker is scored when it leaves. Workers that continued in a lower tier are bits of `mixed_`, and their
+// scores grow with every node. Where all active workers are full, a node costs a comparison of its edge and a
+// few words.
 //
-// Thread safety: confined to the thread of the query; visit() reads the node, which the caller keeps still.
-// Complexity:    O(length of the edge + slots / 64) per node, and O(owners of the node) where somebody leaves
-//                or a query leaves the edge before its end. Allocates only for more than 1,024 slots.
+// Thread safety: confined to the thread of the query; the caller keeps the node unchanged during visit().
+// Complexity:    O(length of the edge + slots / 64) per node, and O(owners of the node) where a worker leaves
+//                or the query leaves the edge before its end. Allocates only for more than 1,024 slots.
 #pragma once
 
 #include <array>
@@ -23,18 +23,18 @@ namespace ashlar::index {
 
 class RadixWalk {
  public:
-  // `scores` has begun. Slots of `retired`, bits from slot 0 on, are left out.
+  // Requires: `scores` has begun. Slots of `retired`, bits from slot 0 on, are skipped.
   RadixWalk(std::span<const LocalHash> locals, MatchScores& scores, const FindOptions& options,
             std::span<const std::uint64_t> retired);
   RadixWalk(const RadixWalk&) = delete;
   RadixWalk& operator=(const RadixWalk&) = delete;
 
-  // Takes as much of the query as lies on the node. Returns false when nothing behind it can matter.
+  // Matches as much of the query as lies on the node. Returns false when no later node can matter.
   bool visit(const RadixNode& node);
   // After a visit that returned true: where the query leaves the node, and with which block.
   std::uint32_t offset() const noexcept { return offset_; }
   LocalHash next_local() const noexcept { return locals_[position_]; }
-  // Scores those that are left.
+  // Scores the remaining workers.
   void finish();
 
  private:
@@ -60,7 +60,7 @@ class RadixWalk {
   std::uint32_t limit(const RadixNode& node, std::uint32_t length);
   void go_on_mixed(const RadixNode& node, std::uint32_t length);
   void leave_device(const RadixNode& node, std::uint32_t owner, std::uint32_t length);
-  // Adds the owner's blocks among the first `length` to a score. Returns how many follow each other in some
+  // Adds the owner's blocks among the first `length` to a score. Returns how many are consecutive in some
   // tier.
   static std::uint32_t add_blocks(const RadixNode& node, std::uint32_t owner, std::uint32_t length,
                                   Score& score);

@@ -1,12 +1,12 @@
 // SlotSet: a set of worker slots as words of 64 bits, from the word of its lowest slot to the word of its
 // highest.
 //
-// Two words lie inside the object, so that nodes with few workers, or with few slots in the whole index, own
-// no memory. A slot whose word there is no memory for is not put in.
+// Two words lie inside the object, so that nodes with few workers, or in an index with few slots, own no
+// memory. A slot whose word cannot be allocated is left out.
 //
 // Thread safety: thread-compatible.
-// Complexity:    O(1); insert() is O(words) when the slot lies outside the words there are. Words never go
-//                away but by clear().
+// Complexity:    O(1); insert() is O(words) when the slot lies outside the allocated words. Only clear()
+//                frees words.
 #pragma once
 
 #include <algorithm>

@@ -18,13 +18,13 @@ using tokens::SequenceHash;
 
 namespace {
 
-// What a file had when it was opened.
+// The content of a file when it was opened.
 struct Found {
   std::uint32_t part;
   G3File::Entry entry;
 };
 
-// The same in the same order, but for parents that come after a child: they go before it.
+// Keeps the order, except that a parent moves before its children.
 std::vector<Found> parents_first(std::vector<Found> found) {
   std::unordered_map<SequenceHash, std::size_t> places;
   for (std::size_t i = 0; i < found.size(); ++i) places.emplace(found[i].entry.header.hash, i);
@@ -49,14 +49,14 @@ std::vector<Found> parents_first(std::vector<Found> found) {
   return ordered;
 }
 
-// A number that no other opening of files has had.
+// A number unique to this opening of the files.
 std::uint64_t new_session() {
   std::random_device source;
   return std::uint64_t{source()} << 32 | source();
 }
 
-// Makes one log of those of all files, and tells each what it has missed. A file that cannot be told is left
-// out: it would bring back what was removed.
+// Merges the logs of all files and applies to each the removals it missed. A file that cannot be updated is
+// left out: it would bring back removed blocks.
 Result<RemovalLog> reconcile(std::vector<std::unique_ptr<G3File>>& files, std::uint64_t session) {
   std::vector<RemovalLog> logs;
   for (const std::unique_ptr<G3File>& file : files)
@@ -86,8 +86,8 @@ class DiskPool::Reserved final : public Reservation {
   }
   std::span<const BlockId> ids() const noexcept override { return taken_.ids(); }
 
-  // Headers are on the disk before their blocks can be found, and one block has a name: two headers would
-  // outlive a remove(). A file that fails takes its own blocks out.
+  // Headers reach the disk before their blocks can be found, and a hash has one block: a second header would
+  // outlive a remove(). A file that fails takes only its own blocks out.
   Published publish(std::span<const TierRecord> records, const block::KvReady& ready) override {
     std::vector<TierRecord> left = pool_.claim(records);
     const std::vector<TierRecord> claimed = left;
@@ -117,7 +117,7 @@ class DiskPool::Reserved final : public Reservation {
         left[i] = {};
       }
     }
-    if (error) static_cast<void>(pool_.clear_stale({}));  // the device may have thought better of it
+    if (error) static_cast<void>(pool_.clear_stale({}));  // the device may have recovered
     Published published = taken_.publish(pool_.manager_, pool_.records_, left, ready, [this](std::size_t i) {
       return EventLocation::file(pool_.place(taken_.ids()[i]).part);
     });
@@ -132,7 +132,7 @@ class DiskPool::Reserved final : public Reservation {
       }
     return published;
   }
-  // A move that was cancelled, or was late, says nothing about the device.
+  // A cancelled or late move says nothing about the device.
   void not_written(std::size_t i, const Error& error) override {
     if (error.code() == ErrorCode::kIo || error.code() == ErrorCode::kCapacity)
       pool_.rest(pool_.place(taken_.ids()[i]).part, error);
@@ -141,7 +141,7 @@ class DiskPool::Reserved final : public Reservation {
  private:
   DiskPool& pool_;
   ReservedBlocks<G3> taken_;
-  std::vector<std::uint64_t> before_;  // by file: syncs that had failed before the blocks were written to
+  std::vector<std::uint64_t> before_;  // by file: failed syncs before the blocks were written
 };
 
 DiskPool::DiskPool(block::BlockManager<G3>& manager, std::vector<std::unique_ptr<G3File>> files,
@@ -189,9 +189,9 @@ Result<std::unique_ptr<DiskPool>> DiskPool::create(block::BlockManager<G3>& mana
   return pool;
 }
 
-// All blocks are taken for a moment, so that each entry gets the block it lies in. Older ones are registered
-// first: they are the first to be evicted. But a parent comes before its children, also one that was stored
-// again after them. Blocks of files that are not there stay taken.
+// Takes all blocks for a moment, so that each entry gets the block it lies in. Older entries are registered
+// first, hence evicted first, but a parent precedes its children even if it was stored again after them.
+// Blocks of absent files stay taken.
 Result<void> DiskPool::restore() {
   std::vector<Found> found;
   for (std::uint32_t part = 0; part < files_.size(); ++part) {
@@ -226,7 +226,7 @@ Result<void> DiskPool::restore() {
     if (registered && registered->block_id() == id) {
       ++restored_;
     } else {
-      refused[part].push_back(entry.slot);  // another file has it too
+      refused[part].push_back(entry.slot);  // another file holds it too
     }
   }
   const MutexLock lock(mu_);
@@ -249,7 +249,7 @@ std::vector<TierRecord> DiskPool::claim(std::span<const TierRecord> records) {
     for (TierRecord& record : mine)
       if (!record.empty() && !arriving_.insert(record.hash).second) record = {};
   }
-  // Whoever had claimed a name before has registered it by now, or failed to.
+  // Another thread that claimed a hash before has registered it by now, or failed to.
   std::vector<TierRecord> there;
   for (TierRecord& record : mine)
     if (!record.empty() && has(record.hash)) there.push_back(std::exchange(record, {}));
@@ -263,7 +263,7 @@ void DiskPool::release(std::span<const TierRecord> claimed) {
 }
 
 void DiskPool::wake_rested() {
-  std::vector<Blocks> rested;  // go back outside the lock
+  std::vector<Blocks> rested;  // returned outside the lock
   const MutexLock lock(mu_);
   for (Resting& resting : resting_)
     if (!resting.blocks.empty() && clock_.now() >= resting.until)
@@ -271,7 +271,7 @@ void DiskPool::wake_rested() {
 }
 
 void DiskPool::rest(std::uint32_t part, const Error& why) {
-  if (files_.size() == 1) return;  // there is no other
+  if (files_.size() == 1) return;  // there is no other device
   {
     const MutexLock lock(mu_);
     const bool rests = clock_.now() < resting_[part].until;
@@ -340,7 +340,7 @@ Result<void> DiskPool::clear_stale(std::span<const SequenceHash> hashes) {
   return error ? Result<void>(*error) : Result<void>();
 }
 
-// What was in the blocks is gone for good before somebody writes over it.
+// The old headers are durably cleared before a writer overwrites the blocks.
 Result<std::unique_ptr<Reservation>> DiskPool::reserve(std::size_t n) {
   wake_rested();
   static_cast<void>(clear_stale({}));
@@ -353,12 +353,12 @@ Result<std::unique_ptr<Reservation>> DiskPool::reserve(std::size_t n) {
     records_.handed_out(taken->blocks, taken->evicted);
     if (!cleared) {
       if (files_.size() == 1) return cleared.error();
-      failure = cleared.error();  // others may do
+      failure = cleared.error();  // other files may succeed
     }
     for (block::MutableBlock<G3>& block : taken->blocks)
       if (block) reserved.push_back(std::move(block));
   }
-  // Neighbours are written together.
+  // Adjacent blocks are written together.
   std::ranges::sort(reserved, {}, [](const block::MutableBlock<G3>& block) { return block.block_id(); });
   return std::unique_ptr<Reservation>(std::make_unique<Reserved>(*this, std::move(reserved)));
 }
@@ -372,7 +372,7 @@ Result<void> DiskPool::remove_all(std::span<const SequenceHash> hashes) {
   return hashes.empty() ? Result<void>() : remove_from_files(hashes, false);
 }
 
-// A file that is alone has nobody to tell.
+// A single file has no absent peer to log removals for.
 Result<void> DiskPool::remove_from_files(std::span<const SequenceHash> hashes, bool everything) {
   std::vector<std::vector<block::ImmutableBlock<G3>>> blocks(files_.size());
   std::vector<std::vector<std::uint32_t>> slots(files_.size());
@@ -434,17 +434,17 @@ void DiskPool::check_invariants() const {
   std::size_t set_aside = stale_.size();
   for (std::size_t part = 0; part < files_.size(); ++part) {
     ASHLAR_CHECK(files_[part] != nullptr || resting_[part].until == Clock::TimePoint::max(),
-                 "file %zu is absent, and its blocks do not rest for ever", part);
+                 "file %zu is absent, and its blocks do not rest permanently", part);
     for (const block::MutableBlock<G3>& block : resting_[part].blocks)
       ASHLAR_CHECK(place(block.block_id()).part == part && !registered.contains(block.block_id().value()),
-                   "block %u rests with file %zu, and belongs elsewhere or is registered",
+                   "block %u rests with file %zu, but belongs to another file or is registered",
                    block.block_id().value(), part);
     set_aside += resting_[part].blocks.size();
   }
   for (const Stale& stale : stale_)
     ASHLAR_CHECK(files_[place(stale.block.block_id()).part] != nullptr &&
                      !registered.contains(stale.block.block_id().value()),
-                 "block %u has a stale header, and its file is absent or it is registered",
+                 "block %u has a stale header, but its file is absent or it is registered",
                  stale.block.block_id().value());
   ASHLAR_CHECK(registered.size() + set_aside <= manager_.total_blocks(),
                "%zu blocks are registered and %zu set aside; there are %zu", registered.size(), set_aside,

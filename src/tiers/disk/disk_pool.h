@@ -1,9 +1,9 @@
 // DiskPool: G3, a tier in files that survive restarts (g3_file.h).
 //
-// Blocks are striped over the files, each on a device of its own: block b lies in file b mod n. A device that
-// fails loses its own blocks only: one that cannot be written to gets no blocks for a while, one that cannot
-// be read is a miss. Removals that an absent device misses are logged in the other files, and applied to its
-// file when it returns.
+// Blocks are striped over the files, each on its own device: block b lies in file b mod n. A failing device
+// loses only its own blocks: one that cannot be written to gets no blocks for a while, one that cannot be
+// read is a miss. Removals missed by an absent device are logged in the other files and applied to its file
+// when it returns.
 //
 // Thread safety: thread-safe.
 // Invariant:     a registered block lies in a present file, whose header for it is valid.
@@ -31,14 +31,14 @@ class DiskPool final : public ManagedPool<events::G3, BytePool> {
   }
 
   struct Options {
-    // After a device could not be written to, its blocks rest this long.
+    // How long the blocks of a device are withheld after a failed write.
     Clock::Duration rest = std::chrono::seconds(30);
     Clock* clock = nullptr;
   };
-  // Registers what the files had; the manager is empty before, has as many blocks, and outlives the pool. A
-  // null file is one whose device failed: its blocks are left out. So is a file that has missed removals and
-  // cannot be written to. Errors: kInvalidArgument: no file, another number of blocks, or blocks that are in
-  // use; those of G3File::invalidate() for blocks that cannot be registered.
+  // Registers the blocks found in the files; the manager is empty, has as many blocks, and outlives the pool.
+  // A null file stands for a failed device: its blocks are left out. So are those of a file that missed
+  // removals and cannot be written to. Errors: kInvalidArgument: no file, a wrong number of blocks, or blocks
+  // in use; those of G3File::invalidate() for blocks that cannot be registered.
   static Result<std::unique_ptr<DiskPool>> create(block::BlockManager<events::G3>& manager,
                                                   std::vector<std::unique_ptr<G3File>> files,
                                                   const Options& options);
@@ -55,15 +55,15 @@ class DiskPool final : public ManagedPool<events::G3, BytePool> {
   }
   Result<std::unique_ptr<Reservation>> reserve(std::size_t n) override;
   Result<void> remove(const tokens::SequenceHash& hash) override;
-  // The same for many, with one sync for each file; those that are not here are no error, and are removed
-  // from the files that are absent. Errors: kIo: the rest is gone.
+  // The same for many, with one sync per file. Hashes not present are no error, and are removed from absent
+  // files too. Errors: kIo: the other blocks are removed.
   Result<void> remove_all(std::span<const tokens::SequenceHash> hashes);
-  // All that is here, and in files that are absent. Returns how many were here.
+  // Removes all blocks, including those in absent files. Returns how many were present.
   Result<std::size_t> remove_everything();
   std::uint64_t block_bytes() const noexcept override { return block_bytes_; }
 
   std::size_t restored() const noexcept { return restored_; }
-  // Blocks that were set aside, when it was their turn, because their device cannot be written to.
+  // Free blocks withheld because their device cannot be written to.
   std::size_t resting() const;
   // For tests: stops the process unless registered, resting and stale blocks agree with the files. O(blocks).
   // Requires: no other call runs, and no block of the tier is in use.
@@ -77,21 +77,20 @@ class DiskPool final : public ManagedPool<events::G3, BytePool> {
            const Options& options);
   Result<void> restore();
   Result<void> remove_from_files(std::span<const tokens::SequenceHash> hashes, bool everything);
-  // A device could not be written to: its blocks are not handed out for a while. The only one is tried every
-  // time.
+  // Withholds the blocks of a device after a failed write. A sole device is retried every time.
   void rest(std::uint32_t part, const Error& why);
   bool is_resting(std::size_t part) const;
-  // Makes sure that blocks which were taken hold nothing on disk any more, file by file. Those of a file that
-  // rests, or cannot be written to, are set aside. Errors: kIo: none is left of those that were taken.
+  // Clears the headers of the taken blocks on disk, file by file. Blocks of a file that is resting or cannot
+  // be written to are set aside. Errors: kIo: no taken block is left.
   Result<void> clear(Blocks& taken);
   void wake_rested();
-  // A block whose header could not be cleared, or was written though nobody may rely on it: after a restart
-  // its hash would be found. Nobody gets the block until the header is gone.
+  // Sets aside a block whose header could not be cleared, or was written but must not be relied on: after a
+  // restart its hash would be found. The block is not handed out until its header is cleared.
   void set_aside(const tokens::SequenceHash& hash, block::MutableBlock<events::G3> block);
-  // Tries again to clear such headers, of these hashes or of all whose devices do not rest. Errors: kIo: some
-  // are still there.
+  // Retries clearing such headers: of these hashes, or of all on devices that are not resting. Errors: kIo:
+  // some remain.
   Result<void> clear_stale(std::span<const tokens::SequenceHash> hashes);
-  // The records that the caller is the one to register, until release(); the others are empty.
+  // The records that the caller must register, until release(); the others are empty.
   std::vector<TierRecord> claim(std::span<const TierRecord> records);
   void release(std::span<const TierRecord> claimed);
 
@@ -107,7 +106,7 @@ class DiskPool final : public ManagedPool<events::G3, BytePool> {
   RemovalLog removals_ ASHLAR_GUARDED_BY(removals_mu_);
 
   mutable Mutex mu_;
-  // By file: blocks nobody gets until then.
+  // By file: blocks withheld until then.
   struct Resting {
     Clock::TimePoint until = {};
     Blocks blocks = {};

@@ -1,9 +1,8 @@
 // Superblock (one page), two copies of the removal log, table (128 bytes per block, whole pages), blocks
-// (each plane at a page border). The file is made under another name and renamed when its superblock is on
-// the device, so a superblock is never half there.
+// (each plane page-aligned). The file is created under a temporary name and renamed once its superblock is on
+// the device, so a superblock is never partial.
 //
-// Headers are written through the page cache and never cross a sector; blocks go past it. The two never share
-// a page.
+// Headers go through the page cache and never cross a sector; blocks bypass it. The two never share a page.
 #include "tiers/disk/g3_file.h"
 
 #include <fcntl.h>
@@ -42,7 +41,7 @@ constexpr std::uint64_t kG3HeaderBytes = G3File::kHeaderBytes;
 constexpr std::uint32_t kHeaderMagic = 0x6b6c6247;  // "Gblk"
 constexpr std::size_t kG3ReadAtATime = std::size_t{1} << 20;
 static_assert(512 % kG3HeaderBytes == 0, "no header crosses a sector: it is written whole or not at all");
-static_assert(kG3ReadAtATime % kG3HeaderBytes == 0, "headers are read in whole numbers");
+static_assert(kG3ReadAtATime % kG3HeaderBytes == 0, "reads cover whole headers");
 
 std::uint64_t up_to_page(std::uint64_t bytes) {
   return (bytes + kG3Page - 1) / kG3Page * kG3Page;
@@ -111,12 +110,11 @@ std::vector<std::byte> superblock(const G3Options& options, const BlockSet& set)
   return std::move(out.bytes());
 }
 
-// Whose blocks a file has, and that they are ours. What else may differ needs the storage to tell.
+// Checks that the file is ours and belongs to these options. Other mismatches need the storage to detect.
 Result<void> check_owner(const G3Options& options, std::span<const std::byte> found) {
   const char* const path = options.path.c_str();
   if (found.size() < kG3Page || std::memcmp(found.data(), kG3Magic.data(), kG3Magic.size()) != 0)
-    return make_error(ErrorCode::kAlreadyExists, "%s is there and is no file of blocks; it was left alone",
-                      path);
+    return make_error(ErrorCode::kAlreadyExists, "%s exists and is not a G3 file; it was left alone", path);
   ByteReader end(found.subspan(kG3Page - sizeof(std::uint64_t)));
   if (end.get<std::uint64_t>() != checksum_of(found.first(kG3Page - sizeof(std::uint64_t))))
     return make_error(ErrorCode::kCorruption, "the superblock of %s is damaged; the file was left alone",
@@ -216,10 +214,10 @@ Result<void> sync_folder_of(const std::string& path) {
 }
 
 Error being_made(const std::string& path) {
-  return make_error(ErrorCode::kNotReady, "%s is being made by somebody else", path.c_str());
+  return make_error(ErrorCode::kNotReady, "%s is being created concurrently", path.c_str());
 }
 
-// Removes what a program left that died while it made the file. Who still makes it has it locked.
+// Removes the temporary file of a process that died while creating it. A live creator holds its lock.
 Result<void> remove_left_over(const std::string& made_at) {
   const int left = ::open(made_at.c_str(), O_RDWR | O_CLOEXEC);
   if (left < 0) return {};
@@ -233,7 +231,7 @@ Result<void> remove_left_over(const std::string& made_at) {
   return busy ? Result<void>(being_made(made_at)) : Result<void>();
 }
 
-// Makes the file beside its name and renames it when it is whole.
+// Creates the file under a temporary name and renames it when complete.
 Result<void> make_file(const G3Options& options, const G3Places& places) {
   const std::string made_at = options.path + ".new";
   ASHLAR_RETURN_IF_ERROR(remove_left_over(made_at));
@@ -241,7 +239,7 @@ Result<void> make_file(const G3Options& options, const G3Places& places) {
       {.path = made_at, .bytes = places.end, .direct = options.direct, .faults = options.faults});
   if (!storage && storage.error().code() == ErrorCode::kAlreadyExists) return being_made(made_at);
   if (!storage) return storage.error();
-  // Somebody may have taken it for a left-over before it was locked, and removes it.
+  // Another process may have taken it for a leftover before it was locked, and removed it.
   struct stat named{};
   if (flock((*storage)->file()->buffered, LOCK_EX | LOCK_NB) != 0 || stat(made_at.c_str(), &named) != 0 ||
       named.st_ino != (*storage)->file()->inode)
@@ -256,10 +254,10 @@ Result<void> make_file(const G3Options& options, const G3Places& places) {
   if (const Result<void> written = write_bytes(*(*storage)->file(), made_at, 0, bytes); !written)
     return undo(written.error());
   if (const Result<void> synced = (*storage)->sync(); !synced) return undo(synced.error());
-  // Never over a file that came meanwhile.
+  // Never replaces a file created meanwhile.
   if (link(made_at.c_str(), options.path.c_str()) != 0)
     return undo(make_error(errno == EEXIST ? ErrorCode::kAlreadyExists : ErrorCode::kIo,
-                           "%s cannot be made: %s", options.path.c_str(),
+                           "%s cannot be created: %s", options.path.c_str(),
                            std::generic_category().message(errno).c_str()));
   unlink(made_at.c_str());
   return {};
@@ -286,10 +284,10 @@ Result<std::unique_ptr<G3File>> G3File::open(G3Options options) {
   if (!storage && storage.error().code() == ErrorCode::kNotFound) {
     const Result<void> made = make_file(options, places);
     if (!made && made.error().code() != ErrorCode::kAlreadyExists) return made.error();
-    storage = DiskStorage::open(disk);  // somebody else's, where one has come meanwhile
+    storage = DiskStorage::open(disk);  // another process's file, if one was created meanwhile
   }
   if (!storage) return storage.error();
-  // Also of a file that is there: whoever made it may have died, or failed, before this.
+  // Also for an existing file: its creator may have died, or failed, before this sync.
   if (options.survive_power_loss) ASHLAR_RETURN_IF_ERROR(sync_folder_of(options.path));
   std::vector<std::byte> found(kG3Page);
   const ssize_t read = pread((*storage)->file()->buffered, found.data(), found.size(), 0);
@@ -298,7 +296,7 @@ Result<std::unique_ptr<G3File>> G3File::open(G3Options options) {
   if ((*storage)->size() < places.end)
     return make_error(
         ErrorCode::kInvalidArgument,
-        "%s has %llu bytes and its blocks would need %llu: it was cut off, or has another layout",
+        "%s has %llu bytes and its blocks would need %llu: it was truncated, or has another layout",
         options.path.c_str(), wide((*storage)->size()), wide(places.end));
   ASHLAR_TRY(std::shared_ptr<const BlockSet> set, block_set(options, places, *storage));
   if (found != superblock(options, *set))
@@ -320,7 +318,7 @@ G3File::G3File(G3Options options, std::shared_ptr<DiskStorage> storage, std::uin
       set_(std::move(set)),
       valid_(set_->block_count()) {}
 
-// Exactly so many bytes of the file.
+// Reads exactly this many bytes of the file.
 Result<void> G3File::read(const char* what, std::uint64_t offset, std::span<std::byte> into) const {
   std::size_t done = 0;
   while (done < into.size()) {
@@ -335,7 +333,7 @@ Result<void> G3File::read(const char* what, std::uint64_t offset, std::span<std:
   return {};
 }
 
-// Of two copies the one that was written later counts. A new file has neither.
+// The copy written later counts. A new file has neither.
 Result<void> G3File::read_removals() {
   for (std::uint64_t copy = 0; copy < 2; ++copy) {
     RemovalLog::Bytes bytes;
@@ -349,7 +347,7 @@ Result<void> G3File::read_removals() {
   return {};
 }
 
-// Over the older copy, so that a torn write costs nothing.
+// Overwrites the older copy, so a torn write loses nothing.
 Result<void> G3File::write_removals(const RemovalLog& log) const {
   const std::uint64_t serial = removals_serial_ + 1;
   return write_bytes(*storage_->file(), options_.path, kRemovals + serial % 2 * RemovalLog::kBytes,
@@ -397,7 +395,7 @@ Result<void> G3File::read_table() {
   return invalidate(losers);
 }
 
-// Neighbours go in one write; a sector has whole headers, so it may tear between them and no further.
+// Adjacent headers go in one write; a sector holds whole headers, so a write tears only between them.
 Result<void> G3File::write_headers(std::vector<std::pair<std::uint32_t, HeaderBytes>> headers) {
   std::ranges::sort(headers, {}, &std::pair<std::uint32_t, HeaderBytes>::first);
   std::vector<std::byte> run;
@@ -426,7 +424,7 @@ Result<void> G3File::invalidate(std::span<const std::uint32_t> slots, const Remo
   ASHLAR_RETURN_IF_ERROR(write_headers(std::move(headers)));
   ASHLAR_RETURN_IF_ERROR(sync(before));
   if (log != nullptr)
-    ++removals_serial_;  // not before it is on the device: the other copy is all there is until then
+    ++removals_serial_;  // only once it is on the device: until then the other copy is the only one
   for (const std::uint32_t slot : slots) valid_[slot] = false;
   return {};
 }

@@ -1,9 +1,9 @@
 // G3File: a file of blocks that survives a restart.
 //
-// The file has a superblock, a table with one header per block, and the blocks. A header says what its block
-// holds, and has a checksum of its own; a header that does not check out means an empty block. Restarting
-// reads the superblock and the table, never the blocks. A file belongs to one rank of one model, and so does
-// each header. docs/formats/g3_file.md has every byte.
+// The file has a superblock, a table with one header per block, and the blocks. A header describes its block
+// and carries its own checksum; a header that fails its checksum means an empty block. A restart reads the
+// superblock and the table, never the blocks. A file, and each header, belongs to one rank of one model.
+// docs/formats/g3_file.md specifies every byte.
 //
 //   put a block:  invalidate(slot)   clears the old header before the first new byte overwrites the old block
 //                 … copy the bytes …
@@ -11,11 +11,10 @@
 //
 // So at every moment, and after every crash, a valid header has exactly its bytes below it.
 //
-// The file also keeps a log of what was removed from G3, for other files of it that are absent
-// (removal_log.h).
+// The file also keeps a log of removals from G3, for G3 files that are absent (removal_log.h).
 //
-// Thread safety: thread-safe, as long as no slot is in two calls at once, nor a log; several may invalidate
-// one slot.
+// Thread safety: thread-safe, as long as no slot and no log is in two calls at once; several calls may
+// invalidate one slot.
 #pragma once
 
 #include <array>
@@ -38,13 +37,13 @@
 
 namespace ashlar::tiers {
 
-// What a block of the file holds.
+// Describes the content of one block.
 struct G3Header {
   tokens::SequenceHash hash = {};
-  tokens::SequenceHash parent = {};        // zero for the first block of a sequence, or when it is not known
-  tokens::NamespaceFingerprint salt = {};  // 128 bits over LoRA name and tenant; zero when they are not known
+  tokens::SequenceHash parent = {};        // zero for the first block of a sequence, or when unknown
+  tokens::NamespaceFingerprint salt = {};  // 128 bits over LoRA name and tenant; zero when unknown
   transfer::BlockChecksum checksum = {};
-  std::uint64_t generation = 0;  // grows with every commit; given by the file where it is 0
+  std::uint64_t generation = 0;  // grows with every commit; 0: assigned by the file
   bool has_parent = false;
 
   friend bool operator==(const G3Header&, const G3Header&) = default;
@@ -58,8 +57,7 @@ struct G3Options {
   tokens::NamespaceFingerprint keys = {};  // of the namespace: model, dtype, layout, block size
   std::uint64_t scheme_fingerprint = 0;    // of the hash scheme
   storage::DirectIo direct = storage::DirectIo::kIfPossible;
-  // False: writes are ordered against the death of the process, not against a power failure; faster where
-  // syncs cost.
+  // False: writes survive a process crash but not a power failure; faster where syncs are slow.
   bool survive_power_loss = true;
   std::shared_ptr<storage::IoFaults> faults = {};
 
@@ -78,35 +76,35 @@ class G3File {
     friend bool operator==(const Entry&, const Entry&) = default;
   };
 
-  // Opens the file, or makes it where there is none. Errors: kAlreadyExists: something else is there (no
-  // superblock of ours), which is left alone; kCorruption: a superblock that was damaged; kUnsupported:
-  // another version; kInvalidArgument: another layout, namespace, hash scheme or rank, saying which;
-  // kCapacity and kIo as DiskStorage.
+  // Opens the file, or creates it. Errors: kAlreadyExists: the path holds another kind of file (without our
+  // superblock), which is left alone; kCorruption: damaged superblock; kUnsupported: another version;
+  // kInvalidArgument: another layout, namespace, hash scheme or rank, named in the text; kCapacity and kIo as
+  // DiskStorage.
   static Result<std::unique_ptr<G3File>> open(G3Options options);
 
-  // What was in the file when it was opened, each hash once.
+  // The blocks found when the file was opened, each hash once.
   const std::vector<Entry>& restored() const noexcept { return restored_; }
   void forget_restored() noexcept { restored_ = {}; }
-  // The log that was in the file when it was opened.
+  // The log found when the file was opened.
   const RemovalLog& removals() const noexcept { return removals_; }
-  // Brings a file that was absent up to date, before anybody uses it: what it has missed is invalidated, then
-  // the log is written. Errors: kIo.
+  // Brings a file that was absent up to date, before its first use: invalidates the blocks it missed, then
+  // writes the log. Errors: kIo.
   Result<void> catch_up(const RemovalLog& log);
 
   std::uint32_t capacity() const noexcept { return set_->block_count(); }
   const std::shared_ptr<const transfer::BlockSet>& blocks() const noexcept { return set_; }
   const std::string& path() const noexcept { return options_.path; }
 
-  // Whether a restart might find something in the slot.
+  // Whether a restart might find a block in the slot.
   bool may_be_valid(std::uint32_t slot) const noexcept { return valid_[slot]; }
-  // The slots hold nothing from now on, also after a restart. Slots that were empty cost nothing. `log`, if
-  // given, is written with the same sync. Errors: kIo.
+  // Empties the slots, durably. Slots already empty cost nothing. `log`, if given, is written with the same
+  // sync. Errors: kIo.
   Result<void> invalidate(std::span<const std::uint32_t> slots, const RemovalLog* log = nullptr);
-  // See DiskStorage: taken before the bytes of blocks are written, and given to commit().
+  // See DiskStorage: read it before writing the bytes of blocks, and pass it to commit().
   std::uint64_t failed_syncs() const noexcept { return storage_->failed_syncs(); }
-  // The bytes of these slots have been written since failed_syncs() was `before`: syncs them, then writes the
-  // headers, then syncs those. Errors: kIo; then none of the slots may be taken for valid, and they must be
-  // invalidated before they are used again.
+  // Requires: the bytes of these slots were written after failed_syncs() returned `before`. Syncs the bytes,
+  // writes the headers, then syncs those. Errors: kIo: no slot may be treated as valid; invalidate them
+  // before reuse.
   Result<void> commit(std::span<const Entry> entries, std::uint64_t before);
 
  private:
@@ -126,7 +124,7 @@ class G3File {
   std::shared_ptr<const transfer::BlockSet> set_;
   std::vector<Entry> restored_;
   RemovalLog removals_;
-  std::uint64_t removals_serial_ = 0;  // of the copy that is on the device; copies take turns
+  std::uint64_t removals_serial_ = 0;  // of the copy on the device; copies alternate
   std::atomic<std::uint64_t> generation_{0};
   std::vector<std::atomic<bool>> valid_;  // by slot: its header on disk may be valid
 };

@@ -1,8 +1,8 @@
-// LowestFirstAllocator: hands out the free block with the lowest number, so that blocks which are written
-// together lie together.
+// LowestFirstAllocator: hands out the lowest-numbered free block, so that blocks written together are
+// adjacent.
 //
 // Thread safety: confined, as every ResetAllocator.
-// Complexity:    a word for 64 blocks; a pop looks at the words below the lowest free block once.
+// Complexity:    one word per 64 blocks; a pop scans the words below the lowest free block once.
 #pragma once
 
 #include <algorithm>

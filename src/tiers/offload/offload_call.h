@@ -38,7 +38,7 @@ class OffloadCall {
     const MutexLock lock(mu_);
     ++pending_[hash];
   }
-  // The first end of a hash counts. True when it was the last.
+  // Only the first outcome of a hash counts. True when the call has no pending hash left.
   bool end(const tokens::SequenceHash& hash, std::size_t OffloadProgress::* outcome,
            const std::optional<Error>& error) {
     const MutexLock lock(mu_);
@@ -74,7 +74,7 @@ class OffloadCall {
     const MutexLock lock(mu_);
     return progress_;
   }
-  // False when `when` came before the end.
+  // False when `when` came before the call ended.
   bool wait(std::optional<Clock::TimePoint> when) {
     const MutexLock lock(mu_);
     while (progress_.ended() < progress_.total) {

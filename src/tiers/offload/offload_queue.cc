@@ -1,6 +1,5 @@
-// Holding a block takes the lock of its manager, so it happens outside the queue's: the name is marked as
-// being upgraded and its place on deck is spoken for meanwhile. A cancel that comes then is noticed when the
-// hold is there.
+// Holding a block takes its manager's lock, so it happens outside the queue's lock: the hash is marked as
+// upgrading and its place on deck is reserved. A concurrent cancel is noticed once the hold is taken.
 #include "tiers/offload/offload_queue.h"
 
 #include <array>
@@ -42,7 +41,7 @@ Offer OffloadQueue::offer(const SequenceHash& hash, std::uint8_t priority, bool 
     if (!fresh) {
       Known& known = found->second;
       if (known.stage == Stage::kCancelled) {
-        known.stage = Stage::kUpgrading;  // whoever upgrades it goes on
+        known.stage = Stage::kUpgrading;  // the upgrading thread continues
         return Offer::kWaiting;
       }
       if (known.stage != Stage::kWaiting || known.order.below <= order.below) return Offer::kKnown;
@@ -54,7 +53,7 @@ Offer OffloadQueue::offer(const SequenceHash& hash, std::uint8_t priority, bool 
     }
     found->second.order = order;
     const bool room = deck_.size() + upgrading_ < options_.on_deck;
-    // Those who come before it have the deck first.
+    // Better-ranked blocks go on deck first.
     if (!room || (!waiting_.empty() && waiting_.begin()->first < order)) {
       answer = wait_locked(hash, order, &displaced);
     } else {
@@ -184,7 +183,7 @@ Release OffloadQueue::take_out(const SequenceHash& hash, bool if_released) {
         break;
       case Stage::kOnDeck: {
         const auto held = deck_.find(found->second.order);
-        ASHLAR_CHECK(held != deck_.end(), "block %s is known to be on deck and is not",
+        ASHLAR_CHECK(held != deck_.end(), "block %s is recorded as on deck and is not",
                      hash.to_string().c_str());
         dropped = std::move(held->second);
         deck_.erase(held);
@@ -250,7 +249,7 @@ OffloadQueueCounters OffloadQueue::counters() const {
 void OffloadQueue::check_invariants() const {
   const MutexLock lock(mu_);
   ASHLAR_CHECK(deck_.size() + upgrading_ <= options_.on_deck,
-               "%zu blocks on deck and %zu on their way; room for %zu", deck_.size(), upgrading_,
+               "%zu blocks on deck and %zu reserved; room for %zu", deck_.size(), upgrading_,
                options_.on_deck);
   ASHLAR_CHECK(waiting_.size() <= options_.waiting, "%zu blocks wait; room for %zu", waiting_.size(),
                options_.waiting);
@@ -270,9 +269,9 @@ void OffloadQueue::check_invariants() const {
   std::array<std::size_t, kStages> stages{};
   for (const auto& [hash, known] : known_) ++stages[static_cast<std::size_t>(known.stage)];
   const auto in_stage = [&](Stage stage) { return stages[static_cast<std::size_t>(stage)]; };
-  ASHLAR_CHECK(in_stage(Stage::kOnDeck) == deck_.size(), "%zu hashes are known to be on deck, %zu are",
+  ASHLAR_CHECK(in_stage(Stage::kOnDeck) == deck_.size(), "%zu hashes are recorded as on deck, %zu are",
                in_stage(Stage::kOnDeck), deck_.size());
-  ASHLAR_CHECK(in_stage(Stage::kWaiting) == waiting_.size(), "%zu hashes are known to wait, %zu do",
+  ASHLAR_CHECK(in_stage(Stage::kWaiting) == waiting_.size(), "%zu hashes are recorded as waiting, %zu are",
                in_stage(Stage::kWaiting), waiting_.size());
   ASHLAR_CHECK(in_stage(Stage::kUpgrading) + in_stage(Stage::kCancelled) == upgrading_,
                "%zu places on deck are reserved for %zu hashes", upgrading_,

@@ -39,15 +39,15 @@ enum class Offer : std::uint8_t {
   kKnown,     // already in the queue or in flight
   kGone,      // evicted: it cannot be held
   kNoRoom,    // the in-queue is full of blocks with a better rank
-  kTakenOut,  // cancelled while it was taken on deck
+  kTakenOut,  // cancelled during its upgrade to the deck
 };
 
 // The outcome of a release.
 enum class Release : std::uint8_t {
   kOut,        // it left the queue
-  kPermanent,  // it stays: it was offered for good
-  kInFlight,   // it is on its way
-  kUnknown,    // it is not here
+  kPermanent,  // stays: it was offered permanently
+  kInFlight,   // being copied
+  kUnknown,    // not in the queue
 };
 
 class OffloadQueue {
@@ -57,7 +57,7 @@ class OffloadQueue {
     std::uint8_t priority = 0;
     bool permanently = false;
   };
-  // Holds a block in the source tier; empty when it is gone.
+  // Holds a block in the source tier; empty when it was evicted.
   using Upgrade = std::function<std::optional<block::Hold>(const tokens::SequenceHash&)>;
 
   // Called for hashes that left without being taken or cancelled: kGone, or kNoRoom when displaced. They may
@@ -69,11 +69,11 @@ class OffloadQueue {
   ~OffloadQueue();
 
   Offer offer(const tokens::SequenceHash& hash, std::uint8_t priority, bool permanently = false);
-  // Up to n blocks from the deck, in order; they are in flight now. The deck is refilled.
+  // Takes up to n blocks from the deck, in order, and marks them in flight. Refills the deck.
   std::vector<Item> take(std::size_t n);
   // Ends the flight of a hash, which may be offered again. True when it had been offered permanently.
   bool finished(const tokens::SequenceHash& hash);
-  // Takes out a hash that no caller wants any more, unless it is in flight or was offered permanently.
+  // Takes out a hash that no caller wants, unless it is in flight or was offered permanently.
   Release release(const tokens::SequenceHash& hash);
   // Takes out a hash that is not in flight. False when it is not in the queue.
   bool cancel(const tokens::SequenceHash& hash);
@@ -82,7 +82,7 @@ class OffloadQueue {
 
   std::size_t on_deck() const;
   bool in_flight(const tokens::SequenceHash& hash) const;
-  // Whether the hash is here and was offered permanently.
+  // True when the hash is in the queue or in flight and was offered permanently.
   bool is_permanent(const tokens::SequenceHash& hash) const;
   OffloadQueueCounters counters() const;
   // For tests: stops the process unless deck, in-queue and the table of known hashes agree. O(queue). Safe at
@@ -107,14 +107,14 @@ class OffloadQueue {
 
   OffloadQueue(const OffloadQueueOptions& options, Upgrade upgrade, Dropped dropped)
       : options_(options), upgrade_(std::move(upgrade)), dropped_(std::move(dropped)) {}
-  // Takes a name out. `if_released`: not one that was offered for good.
+  // Removes a hash. `if_released`: only if it was not offered permanently.
   Release take_out(const tokens::SequenceHash& hash, bool if_released);
-  // `displaced`: the name that had to make room.
+  // `displaced`: the hash evicted from the in-queue to make room.
   Offer wait_locked(const tokens::SequenceHash& hash, const Order& order,
                     std::optional<tokens::SequenceHash>* displaced) ASHLAR_REQUIRES(mu_);
-  // Takes a name on deck, or drops it: kGone, kTakenOut.
+  // Puts a hash on deck, or drops it: kGone, kTakenOut.
   Offer settle(const tokens::SequenceHash& hash, const Order& order, std::optional<block::Hold> hold);
-  // Brings names from the in-queue on deck until it is full. Called without the lock.
+  // Moves hashes from the in-queue to the deck until it is full. Called without the lock.
   void refill();
 
   const OffloadQueueOptions options_;
@@ -124,7 +124,7 @@ class OffloadQueue {
   std::map<Order, block::Hold> deck_ ASHLAR_GUARDED_BY(mu_);
   std::map<Order, tokens::SequenceHash> waiting_ ASHLAR_GUARDED_BY(mu_);
   std::unordered_map<tokens::SequenceHash, Known> known_ ASHLAR_GUARDED_BY(mu_);
-  std::size_t upgrading_ ASHLAR_GUARDED_BY(mu_) = 0;  // places on deck that are spoken for
+  std::size_t upgrading_ ASHLAR_GUARDED_BY(mu_) = 0;  // reserved places on deck
   std::uint64_t next_age_ ASHLAR_GUARDED_BY(mu_) = 0;
   OffloadQueueCounters counters_ ASHLAR_GUARDED_BY(mu_);
 };

@@ -17,7 +17,7 @@ using tokens::SequenceHash;
 namespace {
 
 constexpr Clock::Duration kWorkerLooksAgain = std::chrono::milliseconds(50);
-// One is copied while the one before is finished.
+// One batch is copied while the previous one is completed.
 constexpr std::size_t kMostBatches = 2;
 
 }  // namespace
@@ -31,7 +31,8 @@ Result<void> OffloadWorkerOptions::validate() const {
     return make_error(ErrorCode::kInvalidArgument,
                       "full_batch is %zu; it is at least 1 and at most batch_blocks (%zu) and on_deck (%zu)",
                       full_batch, batch_blocks, queue.on_deck);
-  if (batch_bytes == 0) return make_error(ErrorCode::kInvalidArgument, "batch_bytes is 0; nothing would go");
+  if (batch_bytes == 0)
+    return make_error(ErrorCode::kInvalidArgument, "batch_bytes is 0; no block would be offloaded");
   if (max_wait < Clock::Duration::zero())
     return make_error(ErrorCode::kInvalidArgument, "max_wait is negative");
   if (!policy)
@@ -91,8 +92,7 @@ OffloadWorker::~OffloadWorker() {
   for (const SequenceHash& hash : left) end(hash, &OffloadProgress::cancelled, {});
 }
 
-// Of a block whose precondition was abandoned nobody can know any more whether its bytes are whole: it goes
-// down for nobody.
+// A block whose precondition was abandoned may have incomplete bytes: it is offloaded for no caller.
 void OffloadWorker::unblock() {
   std::vector<Member> free;
   std::vector<SequenceHash> hopeless;
@@ -114,7 +114,7 @@ void OffloadWorker::unblock() {
   }
   for (const Member& member : free) {
     offer(member.hash, member.priority, member.permanently);
-    if (!member.permanently) drop_unwanted(member.hash);  // it may have been given up meanwhile
+    if (!member.permanently) drop_unwanted(member.hash);  // its calls may have been abandoned meanwhile
     arrived_somewhere(member.hash);
   }
   for (const SequenceHash& hash : hopeless) {
@@ -157,8 +157,8 @@ bool OffloadWorker::wait_for_batch(bool wait) {
       return true;
     }
     if (!wait) return false;
-    if (!next) changed_.notify_all();  // those who drain
-    // Nobody tells when a precondition is abandoned.
+    if (!next) changed_.notify_all();  // wakes drain()
+    // An abandoned precondition sends no notification, so poll.
     if (!blocked_.empty()) next = std::min(next.value_or(Clock::TimePoint::max()), now + kWorkerLooksAgain);
     if (!deadlines_.empty())
       next = std::min(next.value_or(Clock::TimePoint::max()), deadlines_.begin()->first);
@@ -173,7 +173,7 @@ bool OffloadWorker::wait_for_batch(bool wait) {
 
 void OffloadWorker::run() {
   std::shared_ptr<Batch> before;
-  // A budget is kept by one batch after the other.
+  // A byte budget requires batches to run one after the other.
   const bool overlap = options_.bytes_per_second == 0;
   for (;;) {
     std::shared_ptr<Batch> next;
@@ -209,7 +209,7 @@ std::shared_ptr<OffloadWorker::Batch> OffloadWorker::begin(std::vector<OffloadQu
     wanted = !unwanted(*batch) && clock_.now() < latest;
     batches_.push_back(batch);
     ASHLAR_CHECK(batches_.size() <= kMostBatches, "%zu batches are in flight", batches_.size());
-    changed_.notify_all();  // whoever withdraws some of it may stop it
+    changed_.notify_all();  // withdraw() may now stop it
   }
   if (wanted) {
     batch->finish = begin_(std::move(holds), {.deadline = batch->deadline, .control = &batch->control});
@@ -224,7 +224,7 @@ std::shared_ptr<OffloadWorker::Batch> OffloadWorker::begin(std::vector<OffloadQu
 void OffloadWorker::finish(const std::shared_ptr<Batch>& batch) {
   if (batch->members.empty()) return;
   const MoveReport report =
-      std::exchange(batch->finish, nullptr)();  // who hears of the end finds nothing held
+      std::exchange(batch->finish, nullptr)();  // callers notified of the end find no block held
   ASHLAR_CHECK(report.blocks.size() == batch->members.size(), "a batch of %zu blocks ends with %zu outcomes",
                batch->members.size(), report.blocks.size());
   expire();
@@ -257,7 +257,8 @@ void OffloadWorker::finish(const std::shared_ptr<Batch>& batch) {
     }
     return &OffloadProgress::failed;
   };
-  // While they are in flight: who waits for the end of that knows that the next worker has been asked.
+  // Before the blocks leave flight, so a caller that waits for that knows they were offered to the next
+  // worker.
   for (std::size_t i = 0; i < batch->members.size(); ++i)
     if (report.blocks[i] == Moved::kArrived && arrived_)
       arrived_(batch->members[i].hash, batch->members[i].priority);
@@ -274,7 +275,7 @@ void OffloadWorker::finish(const std::shared_ptr<Batch>& batch) {
   end(ended, report.error);
   const MutexLock lock(mu_);
   std::erase(batches_, batch);
-  changed_.notify_all();  // those who wait for it to land
+  changed_.notify_all();  // wakes withdraw(), which waits for the batch
 }
 
 bool OffloadWorker::drain(std::optional<Clock::TimePoint> until) {

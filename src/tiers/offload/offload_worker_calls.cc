@@ -57,7 +57,7 @@ OffloadHandle OffloadWorker::offload(std::span<const SequenceHash> hashes, const
         free.push_back(i);
         continue;
       }
-      // Who has no precondition of its own waits with those who have.
+      // A caller without a precondition of its own waits with those that have one.
       Blocked& blocked = found == blocked_.end() ? blocked_[hashes[i]] : found->second;
       blocked.priority = std::max(blocked.priority, options.priority);
       blocked.after.insert(blocked.after.end(), waits.begin(), waits.end());
@@ -68,10 +68,10 @@ OffloadHandle OffloadWorker::offload(std::span<const SequenceHash> hashes, const
   std::size_t offered = 0;
   for (const std::size_t i : free) {
     offer(hashes[i], options.priority);
-    if (++offered == options_.full_batch) wake();  // the worker begins while the rest is offered
+    if (++offered == options_.full_batch) wake();  // the worker starts while the rest is offered
   }
   wake();
-  // Who gave up, or was ended by others, before the blocks were offered did not find them.
+  // A call abandoned or ended before its blocks were offered could not take them out.
   if (call->abandoned() != nullptr || call->ended()) {
     expire();
     for (const std::size_t i : accepted) drop_unwanted(hashes[i]);
@@ -105,7 +105,7 @@ void OffloadWorker::suggest(std::span<const SequenceHash> hashes, std::uint8_t p
         blocked = blocked_.try_emplace(hash).first;
         fresh = true;
       }
-      if (blocked != blocked_.end()) {  // it goes when its precondition has passed
+      if (blocked != blocked_.end()) {  // offered once its precondition has passed
         Blocked& waits = blocked->second;
         fresh |= fence != nullptr && !waits.permanently;
         if (fresh) waits.after.emplace_back(nullptr, *fence);
@@ -143,7 +143,7 @@ void OffloadWorker::offer(const SequenceHash& hash, std::uint8_t priority, bool 
   if (answer == Offer::kNoRoom) end(hash, &OffloadProgress::refused, {});
 }
 
-// The queue does not know the hash any more.
+// The queue no longer knows the hash.
 void OffloadWorker::end(const SequenceHash& hash, std::size_t OffloadProgress::* outcome,
                         const std::optional<Error>& error) {
   const Ended ended{hash, outcome};
@@ -183,13 +183,13 @@ void OffloadWorker::forget(const SequenceHash& hash, const std::shared_ptr<Offlo
     if (found == calls_.end() || std::erase(found->second, call) == 0) return;
     if (found->second.empty()) calls_.erase(found);
     leave_blocked(hash, call.get());
-    changed_.notify_all();  // others may have waited for its precondition
+    changed_.notify_all();  // other calls may have waited for its precondition
   }
   tell(call, hash, call->abandoned(), {});
   drop_unwanted(hash);
 }
 
-// What was offered for good keeps the preconditions that were known then: the block may not be written yet.
+// A block offered permanently keeps the preconditions known at that time: its bytes may not be written yet.
 void OffloadWorker::leave_blocked(const SequenceHash& hash, const OffloadCall* call) {
   const auto blocked = blocked_.find(hash);
   if (blocked == blocked_.end()) return;
@@ -224,7 +224,7 @@ void OffloadWorker::drop_unwanted(const SequenceHash& hash) {
       if (released != Release::kOut || blocked_.contains(hash)) again.reset();
     }
     for (const std::shared_ptr<Batch>& batch : stop) batch->control.cancel();
-    if (again) offer(hash, *again);  // somebody joined meanwhile, and may have given up again
+    if (again) offer(hash, *again);  // a caller joined meanwhile, and may have cancelled since
     done = !again;
     arrived_somewhere(hash);
   }
@@ -233,7 +233,7 @@ void OffloadWorker::drop_unwanted(const SequenceHash& hash) {
 void OffloadWorker::arrived_somewhere(const SequenceHash& hash) {
   const MutexLock lock(mu_);
   const auto found = between_.find(hash);
-  ASHLAR_CHECK(found != between_.end(), "block %s arrives in the queue and was not on its way",
+  ASHLAR_CHECK(found != between_.end(), "block %s arrives in the queue but was not in transition",
                hash.to_string().c_str());
   between_.erase(found);
   if (!oldest_) oldest_ = clock_.now();
@@ -265,7 +265,7 @@ void OffloadWorker::stopped(const Member& member) {
     priority = wanted_by(member.hash);
     if (member.permanently) priority = std::max(member.priority, priority.value_or(0));
     if (const auto blocked = blocked_.find(member.hash); blocked != blocked_.end() && priority) {
-      // It is offered when its precondition has passed.
+      // It is offered once its precondition has passed.
       blocked->second.permanently |= member.permanently;
       blocked->second.priority = std::max(blocked->second.priority, *priority);
       priority.reset();
@@ -289,8 +289,7 @@ void OffloadWorker::expire() {
     for (const SequenceHash& hash : call->pending_hashes()) forget(hash, call);
 }
 
-// A copy that was stopped may be offered again, before its batch has ended: so it looks again after it has
-// waited.
+// A stopped copy may be re-offered before its batch has ended, so the loop checks again after each wait.
 void OffloadWorker::withdraw(std::span<const SequenceHash> hashes, Started started) {
   const auto has_some = [&](const std::shared_ptr<Batch>& batch) {
     return std::ranges::any_of(batch->members, [&](const Member& member) {
@@ -340,7 +339,7 @@ void OffloadWorker::withdraw(std::span<const SequenceHash> hashes, Started start
   const MutexLock lock(mu_);
   for (const SequenceHash& hash : hashes) {
     const auto found = withdrawn_.find(hash);
-    ASHLAR_CHECK(found != withdrawn_.end(), "block %s was withdrawn, and another call ended that",
+    ASHLAR_CHECK(found != withdrawn_.end(), "block %s was withdrawn, but another call ended its withdrawal",
                  hash.to_string().c_str());
     withdrawn_.erase(found);
   }
@@ -362,7 +361,7 @@ std::size_t OffloadWorker::drop_queued() {
   }
   for (const SequenceHash& hash : waiting) end(hash, &OffloadProgress::cancelled, {});
   const MutexLock lock(mu_);
-  changed_.notify_all();  // those who drain
+  changed_.notify_all();  // wakes drain()
   return count;
 }
 
@@ -374,7 +373,7 @@ bool OffloadHandle::done() const {
   const OffloadProgress now = progress();
   return now.ended() == now.total;
 }
-// Who asks sees to the deadline: the worker's thread may be busy with a copy.
+// The calling thread enforces the deadline: the worker's thread may be busy with a copy.
 void OffloadHandle::see_to_deadline() const {
   if (!call_->deadline() || call_->abandoned() == nullptr) return;
   const MutexLock lock(call_->link()->mu);
@@ -401,10 +400,10 @@ void OffloadHandle::cancel() const {
   const MutexLock lock(call_->link()->mu);
   if (call_->link()->worker == nullptr) return;
   OffloadWorker& worker = *call_->link()->worker;
-  worker.expire();  // those whose deadline has come want nothing any more
+  worker.expire();  // ends calls whose deadline has passed
   for (const SequenceHash& hash : call_->pending_hashes()) worker.forget(hash, call_);
   const MutexLock its_lock(worker.mu_);
-  worker.changed_.notify_all();  // those who drain: there may be nothing left
+  worker.changed_.notify_all();  // wakes drain(): the queue may be empty
 }
 
 }  // namespace ashlar::tiers

@@ -33,7 +33,7 @@ double CostModel::seconds(events::TierId tier, std::uint64_t bytes) const {
   if (fit.n == 0 || bytes == 0) return 0;
   const auto x = static_cast<double>(bytes);
   const double spread = fit.n * fit.xx - fit.x * fit.x;
-  // Moves of one size tell nothing about latency: then all of it is bandwidth.
+  // Moves of one size say nothing about latency: attribute all time to bandwidth.
   if (spread > 1e-6 * fit.n * fit.xx) {
     const double slope = (fit.n * fit.xy - fit.x * fit.y) / spread;
     const double latency = (fit.y - slope * fit.x) / fit.n;
@@ -43,7 +43,7 @@ double CostModel::seconds(events::TierId tier, std::uint64_t bytes) const {
   return x * fit.y / fit.x;
 }
 
-// Within a run each block costs the same, so the best place to stop is the end of a run, or the start.
+// Within a run each block costs the same, so the optimum is the end of a run, or the start.
 std::size_t worth_bringing(std::span<const TierRun> runs, double compute_seconds_per_block) {
   std::size_t best = 0;
   double best_saved = 0;

@@ -1,5 +1,5 @@
-// CostModel: the measured time to bring blocks up from a tier. worth_bringing(): how much of a prefix is
-// faster to bring up than to recompute.
+// CostModel: the measured time to onboard blocks from a tier. worth_bringing(): how much of a prefix is
+// faster to onboard than to recompute.
 //
 // Time is latency + bytes / bandwidth, fitted to the last few dozen moves of each tier.
 //
@@ -20,13 +20,13 @@ namespace ashlar::tiers {
 
 class CostModel {
  public:
-  // A move of so many bytes from a tier to the one above took so long.
+  // Records that moving `bytes` from a tier to the one above took `seconds`.
   void observe(events::TierId tier, std::uint64_t bytes, double seconds);
-  // Of a move like that. 0 while nothing was measured: who has not tried does not decline.
+  // Expected seconds of such a move. 0 while unmeasured, so that an untried tier is never declined.
   double seconds(events::TierId tier, std::uint64_t bytes) const;
 
  private:
-  // Sums over the moves so far, the older the lighter: weight, x = bytes, y = seconds.
+  // Sums over past moves, older ones weighted less: weight, x = bytes, y = seconds.
   struct Fit {
     double n = 0, x = 0, y = 0, xx = 0, xy = 0;
   };
@@ -34,8 +34,8 @@ class CostModel {
   std::array<Fit, events::kMaxTiers> fits_ ASHLAR_GUARDED_BY(mu_);
 };
 
-// How many of the first blocks of a prefix to bring up so that bringing them and computing the others takes
-// the least time. Runs follow each other without holes from 0 on.
+// How many leading blocks of a prefix to onboard so that onboarding them and computing the rest takes the
+// least time. Requires: the runs are contiguous from 0.
 std::size_t worth_bringing(std::span<const TierRun> runs, double compute_seconds_per_block);
 
 }  // namespace ashlar::tiers

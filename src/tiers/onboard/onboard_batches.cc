@@ -1,4 +1,4 @@
-// Batches on their way up: begun, and finished while the next is copied.
+// Onboarding batches: each is started, and finished while the next is copied.
 #include <algorithm>
 #include <utility>
 
@@ -43,7 +43,7 @@ void Onboarder::account(TierPool& pool, const MoveReport& report) {
   if (!report.error) stack_.costs.observe(pool.tier(), report.bytes, seconds_of(report.copying));
 }
 
-// Which of the blocks that are still missing a tier can give.
+// The missing blocks that a tier can supply.
 std::vector<std::size_t> Onboarder::offered_by(TierPool& pool, const OnboardCall& call, ToHost& to_host) {
   std::vector<std::size_t> places;
   for (std::size_t i = 0; i < to_host.hashes.size(); ++i) {
@@ -77,7 +77,7 @@ Onboarder::ToHost Onboarder::begin_to_host(OnboardCall& call, std::vector<Sequen
   return to_host;
 }
 
-// What one tier cannot give, the other may.
+// Blocks that one tier cannot supply may come from the other.
 std::vector<Miss> Onboarder::finish_to_host(OnboardCall& call, ToHost& to_host) {
   const auto note = [&](TierPool& pool, std::span<const std::size_t> places, const MoveReport& report) {
     for (std::size_t i = 0; i < places.size(); ++i)
@@ -103,16 +103,16 @@ std::vector<Miss> Onboarder::finish_to_host(OnboardCall& call, ToHost& to_host) 
   return to_host.missing;
 }
 
-// What G1 and G2 have is held before others are brought there and could push it out.
+// Blocks in G1 and G2 are held before others are moved there and could evict them.
 Onboarder::Batch Onboarder::begin(OnboardCall& call, std::span<const SequenceHash> hashes, bool last) {
   Batch batch;
-  batch.by_layer = call.options.by_layer && last;  // a layer is there when all blocks have it
+  batch.by_layer = call.options.by_layer && last;  // a layer is complete when all blocks have it
   batch.hashes = hashes;
   batch.here.resize(hashes.size());
   batch.in_host.resize(hashes.size());
   std::vector<SequenceHash> below;
   for (std::size_t i = 0; i < hashes.size(); ++i) {
-    batch.here[i] = stack_.g1->hold(hashes[i]);  // somebody else brought it, or it never left
+    batch.here[i] = stack_.g1->hold(hashes[i]);  // another call onboarded it, or it never left
     if (batch.here[i]) continue;
     batch.in_host[i] = stack_.g2->hold(hashes[i]);
     if (batch.in_host[i]) {
@@ -130,7 +130,7 @@ Onboarder::Batch Onboarder::begin(OnboardCall& call, std::span<const SequenceHas
   return batch;
 }
 
-// No further than to the first that is missing.
+// Stops at the first missing block.
 void Onboarder::begin_up(OnboardCall& call, Batch& batch, const MoveOptions& how) {
   batch.end = 0;
   for (; batch.end < batch.hashes.size(); ++batch.end) {
@@ -176,7 +176,7 @@ Onboarder::Arrived Onboarder::finish(OnboardCall& call, Batch& batch, const Onbo
         for (std::size_t i = 0; i < batch.end; ++i) {
           const std::optional<block::BlockId> id =
               batch.here[i] ? std::optional(batch.here[i]->block_id()) : reserved[next++];
-          if (!id) break;  // it came up some other way; the end tells where it is
+          if (!id) break;  // it arrived another way; the end of the call tells where
           ids.push_back(*id);
         }
         call.places(std::move(ids));

@@ -49,7 +49,7 @@ class OnboardCall {
     const MutexLock lock(mu_);
     blocks_[block].tier = tier;
   }
-  // The blocks from `first` on are misses: the first for a reason, those behind because of it.
+  // Marks the blocks from `first` on as misses: the first for this reason, the later ones because of it.
   void miss(std::size_t first, Miss why) {
     const MutexLock lock(mu_);
     for (std::size_t i = first; i < blocks_.size(); ++i) {
@@ -64,7 +64,7 @@ class OnboardCall {
       blocks_[i].miss = why;
     }
   }
-  // The blocks of the table so far, and those that come with the next move.
+  // The blocks in the table so far, plus those of the next move.
   void places(std::vector<block::BlockId> ids) {
     const MutexLock lock(mu_);
     ids_ = std::move(ids);
@@ -79,11 +79,11 @@ class OnboardCall {
     layers_ = layer + 1;
     changed_.notify_all();
   }
-  // The end. What a cancelled call had is dropped before it is done.
+  // Ends the call. A cancelled call drops its blocks before it is done.
   void finish(OnboardTable table) {
     {
       const MutexLock lock(mu_);
-      ASHLAR_CHECK(!done_, "a request for blocks is finished twice");
+      ASHLAR_CHECK(!done_, "an onboard request is finished twice");
       ASHLAR_DCHECK(to_g2 || static_cast<std::size_t>(std::ranges::count(
                                  blocks_, OnboardState::kHit, &BlockOutcome::state)) == table.size(),
                     "%zu blocks are handed over, and others are hits", table.size());
@@ -117,21 +117,21 @@ class OnboardCall {
     const MutexLock lock(mu_);
     while (!done_) {
       if (when && clock_.now() >= *when)
-        return make_error(ErrorCode::kTimeout, "the blocks are still on their way");
+        return make_error(ErrorCode::kTimeout, "the blocks are still in flight");
       if (when) {
         clock_.wait_until(changed_, mu_, *when);
       } else {
         changed_.wait(mu_);
       }
     }
-    if (stopped()) return make_error(ErrorCode::kCancelled, "the request for blocks was cancelled");
+    if (stopped()) return make_error(ErrorCode::kCancelled, "the onboard request was cancelled");
     return std::exchange(table_, OnboardTable());
   }
   Result<std::vector<block::BlockId>> wait_layer(std::uint32_t layer) {
     const MutexLock lock(mu_);
     const std::size_t promised = ids_.size();
     while (!done_ && layers_ <= layer) changed_.wait(mu_);
-    if (stopped()) return make_error(ErrorCode::kCancelled, "the request for blocks was cancelled");
+    if (stopped()) return make_error(ErrorCode::kCancelled, "the onboard request was cancelled");
     const std::size_t most = std::max(promised, told_);
     if (done_ && most > ids_.size() && error_) return *error_;
     if (done_ && most > ids_.size())
@@ -139,7 +139,7 @@ class OnboardCall {
     told_ = ids_.size();
     return ids_;
   }
-  // What has arrived is given back when the onboarder has noticed.
+  // Blocks that have arrived are returned once the onboarder notices.
   void cancel() {
     control.cancel();
     OnboardTable dropped;
@@ -154,10 +154,10 @@ class OnboardCall {
   std::vector<BlockOutcome> blocks_ ASHLAR_GUARDED_BY(mu_);
   std::vector<block::BlockId> ids_ ASHLAR_GUARDED_BY(mu_);
   std::uint32_t layers_ ASHLAR_GUARDED_BY(mu_) = 0;
-  std::size_t told_ ASHLAR_GUARDED_BY(mu_) = 0;  // so many blocks, by wait_layer()
+  std::size_t told_ ASHLAR_GUARDED_BY(mu_) = 0;  // blocks reported by wait_layer()
   bool done_ ASHLAR_GUARDED_BY(mu_) = false;
   OnboardTable table_ ASHLAR_GUARDED_BY(mu_);
-  std::optional<Error> error_ ASHLAR_GUARDED_BY(mu_);  // the first of a copy into G1
+  std::optional<Error> error_ ASHLAR_GUARDED_BY(mu_);  // the first error of a copy into G1
 };
 
 }  // namespace ashlar::tiers

@@ -17,10 +17,10 @@ using tokens::SequenceHash;
 
 namespace {
 
-// What comes up at a time: enough for the disk, little enough to leave G2 to others.
+// Blocks onboarded at a time: enough for the disk, few enough to leave G2 to others.
 constexpr std::size_t kBatchBlocks = 64;
 constexpr std::uint64_t kBatchBytes = std::uint64_t{32} << 20;
-// A call that waits for another's copy looks this often whether it was cancelled.
+// How often a call that waits for another's copy checks for its own cancellation.
 constexpr Clock::Duration kOnboarderLooksAgain = std::chrono::milliseconds(20);
 
 }  // namespace
@@ -56,7 +56,7 @@ Result<void> Onboarder::start(std::shared_ptr<OnboardCall> call) {
 
 void Onboarder::check_invariants() {
   const MutexLock lock(queue_mu_);
-  ASHLAR_CHECK(threads_.size() <= options_.threads, "%zu threads bring blocks up; %u are allowed",
+  ASHLAR_CHECK(threads_.size() <= options_.threads, "%zu threads onboard blocks; %u are allowed",
                threads_.size(), options_.threads);
   ASHLAR_CHECK(stopping_ || running_.size() <= threads_.size(), "%zu calls run on %zu threads",
                running_.size(), threads_.size());
@@ -93,7 +93,7 @@ void Onboarder::drop_arrived() {
     if (const std::shared_ptr<OnboardCall> call = one.lock()) call->cancel();
 }
 
-// As far as it was measured.
+// According to the measurements so far.
 bool Onboarder::volumes_are_faster() const {
   if (stack_.g3 == nullptr || stack_.g4 == nullptr) return false;
   const std::uint64_t bytes = stack_.g1->block_bytes();
@@ -110,7 +110,7 @@ std::vector<TierRun> Onboarder::find(std::span<const SequenceHash> hashes, const
   for (std::size_t i = 0; i < hashes.size(); ++i) {
     auto found = std::ranges::find_if(tiers, [&](TierPool* pool) { return pool->has(hashes[i]); });
     if (found == tiers.end() && options_.probe && stack_.g4 != nullptr && i >= probed) {
-      // Once for each stretch that nobody here knows.
+      // One probe per stretch unknown to this process.
       probed = i + std::max<std::size_t>(1, stack_.g4->probe(hashes.subspan(i), limits));
       found = std::ranges::find_if(tiers, [&](TierPool* pool) { return pool->has(hashes[i]); });
     }
@@ -159,7 +159,7 @@ void Onboarder::run(const std::shared_ptr<OnboardCall>& call) {
 }
 
 std::size_t Onboarder::batch_size(const OnboardCall& call, std::size_t left) const {
-  // Two batches are on their way at once, unless layers are to arrive together; workers hold blocks too.
+  // Two batches are in flight at once, unless layers must arrive together; offload workers hold blocks too.
   const std::size_t blocks = stack_.g2_manager->total_blocks();
   std::size_t most =
       call.options.by_layer ? blocks / 2 : std::max(std::min<std::size_t>(4, blocks / 2), blocks / 8);
@@ -175,7 +175,7 @@ OnboardTable Onboarder::run_up(OnboardCall& call, std::size_t wanted) {
   OnboardTable table;
   const std::span<const SequenceHash> hashes = std::span(call.hashes).first(wanted);
   Miss why = Miss::kNone;
-  // References to what is up already keep it there while the rest comes.
+  // References keep arrived blocks in place while the rest is onboarded.
   const auto match = [&](std::size_t most) {
     const std::size_t before = table.size();
     std::size_t count = 0;
@@ -188,7 +188,7 @@ OnboardTable Onboarder::run_up(OnboardCall& call, std::size_t wanted) {
     if (count < most && table.size() - before == count) why = Miss::kSaltMismatch;
   };
   std::optional<Batch> next;
-  bool alone = false;  // there is no room for two batches at once
+  bool alone = false;  // no room for two batches at once
   while (why == Miss::kNone) {
     std::optional<Batch> batch = std::exchange(next, std::nullopt);
     const bool second = batch.has_value();
@@ -207,7 +207,7 @@ OnboardTable Onboarder::run_up(OnboardCall& call, std::size_t wanted) {
       if (!claim(&call, hashes.subspan(table.size(), size), true)) continue;
       batch = begin(call, hashes.subspan(table.size(), size), table.size() + size == wanted);
     }
-    // The next one is copied while this one is finished.
+    // The next batch is copied while this one finishes.
     const std::size_t after = table.size() + batch->hashes.size();
     if (!call.options.by_layer && !alone && after < wanted && !call.stopped() && !call.late()) {
       const std::size_t size = batch_size(call, wanted - after);
@@ -220,19 +220,19 @@ OnboardTable Onboarder::run_up(OnboardCall& call, std::size_t wanted) {
     release(batch->hashes);
     if (why != Miss::kNone) break;
     if (came.why == Miss::kNoRoom && second) {
-      alone = true;  // the room that the batch before took meanwhile is known now
+      alone = true;  // the room taken by the previous batch is known now
       abandon(std::exchange(next, std::nullopt));
     } else if (came.why != Miss::kNone) {
       why = came.why;
     } else if (table.size() == before) {
       why = Miss::kGone;  // evicted between its arrival and the match
     } else if (next && table.size() < after) {
-      abandon(std::exchange(next, std::nullopt));  // what is left of this one comes first
+      abandon(std::exchange(next, std::nullopt));  // the rest of this one comes first
     }
   }
   abandon(std::move(next));
   ASHLAR_CHECK(table.size() == wanted || why != Miss::kNone,
-               "%zu of %zu blocks came up, and nothing says why", table.size(), wanted);
+               "%zu of %zu blocks were onboarded, and no reason is given", table.size(), wanted);
   if (table.size() < wanted) call.miss(table.size(), why);
   if (options_.arrived && !table.empty()) options_.arrived();
   return table;
@@ -296,7 +296,7 @@ bool Onboarder::has_other_salt(const OnboardCall& call, TierPool& pool, const Se
 bool Onboarder::claim(const OnboardCall* call, std::span<const SequenceHash> hashes, bool wait,
                       std::optional<Clock::TimePoint> until) {
   const MutexLock lock(mu_);
-  // All at once, so that two calls cannot each wait for what the other has.
+  // All at once, so that two calls cannot each wait for the other's blocks.
   while (std::ranges::any_of(
       hashes, [&](const SequenceHash& hash) ASHLAR_REQUIRES(mu_) { return coming_.contains(hash); })) {
     if (!wait || (call != nullptr && (call->stopped() || call->late()))) return false;

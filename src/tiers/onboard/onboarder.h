@@ -1,7 +1,7 @@
 // Onboarder: brings prefixes into G1, or into G2 for a prefetch.
 //
-// A call claims blocks before it brings them up; other calls that want them wait, and then find them in G1.
-// So a block is copied once.
+// A call claims blocks before it onboards them; other calls that want them wait, and then find them in G1. So
+// a block is copied once.
 //
 // Thread safety: thread-safe. Holds no lock while blocks move.
 #pragma once
@@ -26,25 +26,25 @@ namespace ashlar::tiers {
 class Onboarder {
  public:
   struct Options {
-    std::uint32_t threads = 2;  // for calls that nobody runs himself
+    std::uint32_t threads = 2;  // for calls not run on the caller's thread
     std::uint32_t block_size = 16;
     bool probe = true;
-    // Blocks have come into G1, or into G2.
+    // Called when blocks have arrived in G1 or G2.
     std::function<void()> arrived = {};
   };
   Onboarder(TierStack& stack, Options options) : stack_(stack), options_(std::move(options)) {}
   ~Onboarder() { stop(); }
-  // Cancels what was started and is not done, waits for what runs, and starts nothing more.
+  // Cancels calls that are not done, waits for running ones, and starts no more.
   void stop();
-  // Gives back what has arrived for calls whose handles nobody has asked for it. After stop().
+  // Returns blocks that arrived for calls whose handles never collected them. After stop().
   void drop_arrived();
 
-  // Limits: of the questions that volumes are asked.
+  // Limits: for probes of volumes.
   std::vector<TierRun> find(std::span<const tokens::SequenceHash> hashes, const CallLimits& limits);
-  // On the caller's thread.
+  // Runs the call on the caller's thread.
   void run(const std::shared_ptr<OnboardCall>& call);
-  // While it lives, nobody brings these blocks up. It claims all of them or, when `until` came before they
-  // were free, none.
+  // While it lives, no other call onboards these blocks. It claims all of them or, when `until` passed before
+  // they were free, none.
   class Claim {
    public:
     Claim(Onboarder& onboarder, std::span<const tokens::SequenceHash> hashes,
@@ -59,37 +59,36 @@ class Onboarder {
     const std::vector<tokens::SequenceHash> hashes_;
     const bool claimed_;
   };
-  // On a thread of the onboarder. Errors: kCapacity: no thread; kCancelled: after stop().
+  // Runs the call on a thread of the onboarder. Errors: kCapacity: no thread; kCancelled: after stop().
   Result<void> start(std::shared_ptr<OnboardCall> call);
-  // For tests: stops the process unless the calls that run are as many as there are threads for. Safe at any
-  // time.
+  // For tests: stops the process unless running and queued calls agree with the threads. Safe at any time.
   void check_invariants();
 
  private:
-  // Blocks on their way into G2.
+  // Blocks in flight to G2.
   struct ToHost {
     std::vector<tokens::SequenceHash> hashes;
-    std::vector<Miss> missing;  // why each is not there; kNone: it is
+    std::vector<Miss> missing;  // why each is absent; kNone: present
     bool asked_g3 = false;
     std::unique_ptr<BlockMover::Running> move;  // from G3
-    std::vector<std::size_t> places;            // of its blocks
+    std::vector<std::size_t> places;            // indices of its blocks
   };
-  // Some blocks of a prefix on their way into G1. They are claimed.
+  // Some blocks of a prefix in flight to G1. They are claimed.
   struct Batch {
     std::span<const tokens::SequenceHash> hashes;
-    std::vector<std::optional<block::Hold>> here;     // in G1 already
+    std::vector<std::optional<block::Hold>> here;     // already in G1
     std::vector<std::optional<block::Hold>> in_host;  // in G2
     std::vector<std::size_t> below;                   // those of to_host
     ToHost to_host;
     std::unique_ptr<BlockMover::Running> up;  // from G2
     std::vector<std::size_t> moved;           // its blocks
     bool by_layer = false;
-    std::size_t end = 0;     // nothing from here on comes up
+    std::size_t end = 0;     // no block from here on is onboarded
     Miss why = Miss::kNone;  // for this reason
   };
   struct Arrived {
-    std::size_t count = 0;   // of the first blocks of a batch
-    Miss why = Miss::kNone;  // the next did not
+    std::size_t count = 0;   // leading blocks of the batch that arrived
+    Miss why = Miss::kNone;  // why the next did not
   };
 
   void work();
@@ -107,8 +106,8 @@ class Onboarder {
   MoveOptions move_options(OnboardCall& call) const;
   bool has_other_salt(const OnboardCall& call, TierPool& pool, const tokens::SequenceHash& hash) const;
   std::size_t batch_size(const OnboardCall& call, std::size_t left) const;
-  // False when the call was cancelled or is late, when `until` has come, or when others have some of them and
-  // it is not to wait. Who has claimed something does not wait: two calls could each want what the other has.
+  // False when the call was cancelled or is late, when `until` has passed, or when another call has some of
+  // them and this one is not to wait. A call that holds a claim does not wait: two calls could deadlock.
   bool claim(const OnboardCall* call, std::span<const tokens::SequenceHash> hashes, bool wait,
              std::optional<Clock::TimePoint> until = {});
   void release(std::span<const tokens::SequenceHash> hashes);
@@ -117,7 +116,7 @@ class Onboarder {
   const Options options_;
   Mutex mu_;
   CondVar released_;
-  std::unordered_set<tokens::SequenceHash> coming_ ASHLAR_GUARDED_BY(mu_);  // on their way up
+  std::unordered_set<tokens::SequenceHash> coming_ ASHLAR_GUARDED_BY(mu_);  // being onboarded
 
   Mutex queue_mu_;
   CondVar queued_;

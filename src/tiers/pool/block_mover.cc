@@ -12,7 +12,7 @@ namespace ashlar::tiers {
 
 namespace {
 
-// What is checked at a time, while the rest is copied.
+// Bytes checked at a time, while the rest is copied.
 constexpr std::uint64_t kChunkBytes = std::uint64_t{2} << 20;
 
 bool is_disk(const BytePool& pool) {
@@ -23,7 +23,7 @@ Error cancelled() {
   return make_error(ErrorCode::kCancelled, "the move was cancelled");
 }
 
-// The error is that of a copy that was to end.
+// True when the error comes from a cancelled or late copy.
 bool stopped(const MoveOptions& options, const Error& error, const Clock& clock) {
   if (error.code() == ErrorCode::kCancelled)
     return options.control != nullptr && options.control->cancelled();
@@ -40,22 +40,22 @@ using transfer::Transfer;
 using transfer::TransferDone;
 using transfer::TransferResult;
 
-// What a transfer owns until it is done.
+// State that a transfer owns until it is done.
 struct BlockMover::Batch {
   std::vector<block::Hold> holds;
   std::unique_ptr<Reservation> reservation;
-  std::vector<std::size_t> places;  // in the report
-  std::vector<TierRecord> records;  // of those that have arrived so far; empty: it has not
+  std::vector<std::size_t> places;  // indices into the report
+  std::vector<TierRecord> records;  // of the arrived blocks; empty: not arrived
   std::vector<bool> damaged;
 };
 
-// Blocks that go from one set to another together.
+// Blocks that move from one set to another together.
 struct BlockMover::Chunk {
   std::uint32_t from = 0;
   std::uint32_t to = 0;
   std::vector<std::uint32_t> sources;
   std::vector<std::uint32_t> targets;
-  std::vector<std::size_t> members;  // in the batch
+  std::vector<std::size_t> members;  // indices into the batch
 };
 
 std::size_t MoveReport::count(Moved what) const noexcept {
@@ -102,7 +102,7 @@ BlockMover::Running::Running(BlockMover& mover, BytePool& from, BytePool& to, co
 
 BlockMover::Running::~Running() {
   finish();
-  ASHLAR_DCHECK(transfers_.empty(), "a move ends while %zu of its copies may run", transfers_.size());
+  ASHLAR_DCHECK(transfers_.empty(), "a move ends while %zu of its copies may still run", transfers_.size());
 }
 
 const MoveReport& BlockMover::Running::finish() {
@@ -166,17 +166,17 @@ void BlockMover::finish(Running& move) {
   if (is_disk(move.to_))
     for (const block::Hold& hold : batch.holds) learn_checksum(move.from_, hold);
   const std::optional<TransferDone> proof = wait(move);
-  // Time that somebody waited, or that the copies ran while others were waited for.
+  // Time spent waiting, or time the copies ran while the caller waited for others.
   move.report_.copying = std::max(move.report_.copying + (clock_.now() - now),
                                   std::min(move.copied_, clock_.now() - move.begun_));
-  const std::shared_ptr<Batch> owned = std::exchange(move.batch_, nullptr);  // blocks go back when this ends
+  const std::shared_ptr<Batch> owned = std::exchange(move.batch_, nullptr);  // returns blocks at scope end
   if (!proof) return;
   const auto note = [&](const Error& error) {
     if (!move.report_.error) move.report_.error = error;
   };
   if (options_.read_back_after_write && is_disk(move.to_))
     if (const Result<void> good = read_back(move.to_, batch); !good) note(good.error());
-  // Where blocks are computed none is kept: bytes that were computed again may differ, and be as good.
+  // The device tier keeps no checksum: recomputed bytes may differ and still be valid.
   if (move.to_.storage_tier() == events::StorageTier::kDevice)
     for (TierRecord& record : batch.records) record.checksum.reset();
   const Published published = batch.reservation->publish(batch.records, proof->kv_ready());
@@ -332,7 +332,7 @@ Result<void> BlockMover::read_back(BytePool& to, Batch& batch) const {
           transfer::verify_block(**scratch, static_cast<std::uint32_t>(i), {record.hash, options_.keys},
                                  *record.checksum, to.storage_tier());
       if (same) continue;
-      ASHLAR_LOG(LogLevel::kError, "tiers", "what was written to %s reads back differently: %s",
+      ASHLAR_LOG(LogLevel::kError, "tiers", "a block written to %s reads back differently: %s",
                  std::string(to.name()).c_str(), same.error().to_string().c_str());
       if (all) all = same;
       record = {};

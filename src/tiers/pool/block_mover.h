@@ -1,11 +1,11 @@
-// BlockMover: moves blocks from one tier to another so that a tier never shows a wrong block.
+// BlockMover: moves blocks between tiers such that a tier never shows a wrong block.
 //
 // The source is held until the copy has ended. The destination is registered after every byte has arrived
-// and, for bytes from a disk, matches its checksum. A block that does not match is left out and removed from
-// its source. The checksum of a block is computed in host memory, when the block first goes from there to a
-// disk, and travels with it from then on.
+// and, for bytes from a disk, matches its checksum. A mismatching block is left out and removed from its
+// source. A block's checksum is computed in host memory when it first goes from there to a disk, and travels
+// with it from then on.
 //
-// Moves that need checking go in chunks, so that one is checked while the next is copied.
+// Moves that need checking go in chunks: one is checked while the next is copied.
 //
 // Thread safety: thread-safe.
 // Invariant:     a block is registered below only after its last byte.
@@ -42,7 +42,7 @@ struct MoveReport {
   std::vector<Moved> blocks;  // in the order of the request
   std::optional<Error> error;
   std::uint64_t bytes = 0;       // that arrived
-  Clock::Duration copying = {};  // what the copies cost: see block_mover.cc
+  Clock::Duration copying = {};  // time spent copying: see block_mover.cc
 
   std::size_t count(Moved what) const noexcept;
 };
@@ -50,8 +50,8 @@ struct MoveReport {
 struct MoveOptions {
   std::optional<Clock::TimePoint> deadline = {};
   MoveControl* control = nullptr;
-  // Copies layer by layer, and says after each that it has arrived, for all blocks that move. Before that,
-  // says where they will be: the block of each hold, in order; nothing for one that does not move.
+  // Copies layer by layer, and reports each layer once it has arrived for all moving blocks. Reports the
+  // destinations first: the block of each hold, in order; empty for one that does not move.
   bool by_layer = false;
   std::function<void(std::span<const std::optional<block::BlockId>>)> on_reserved = {};
   std::function<void(std::uint32_t layer)> on_layer = {};
@@ -64,28 +64,28 @@ class BlockMover {
  public:
   struct Options {
     tokens::NamespaceFingerprint keys = {};  // the namespace, part of every checksum
-    // Checksums are computed as soon as a block arrives in host memory: a block that is overwritten there by
-    // mistake is then found out when it comes back from a disk.
+    // Computes checksums as soon as a block arrives in host memory: a block overwritten there by mistake is
+    // then detected when it returns from a disk.
     bool checksum_on_arrival = false;
-    // What was written to a disk is read back and compared before it is registered.
+    // Reads blocks written to a disk back and compares them before registering them.
     bool read_back_after_write = false;
     Clock* clock = nullptr;
   };
   // The executor outlives the mover.
   BlockMover(transfer::Executor& executor, const Options& options);
 
-  // Moves what is held; the holds are dropped when the copy has ended. Waits for the end; a deadline or a
-  // cancel makes it give up between operations.
+  // Moves the held blocks; the holds are dropped when the copy has ended. Waits for the end; a deadline or a
+  // cancel stops it between operations.
   MoveReport move(BytePool& from, BytePool& to, std::vector<block::Hold> holds,
                   const MoveOptions& options = {});
-  // The same by name.
+  // The same by hash.
   MoveReport move(BytePool& from, BytePool& to, std::span<const tokens::SequenceHash> hashes,
                   const MoveOptions& options = {});
 
-  // A move whose copies run. Whoever has several finishes them in the order in which they began.
+  // A move whose copies are in flight. Finish several in the order in which they began.
   class Running;
   // Starts the copies; finish() waits for them, checks and registers. So the next move can copy while this
-  // one is finished.
+  // one finishes.
   std::unique_ptr<Running> begin(BytePool& from, BytePool& to, std::vector<block::Hold> holds,
                                  const MoveOptions& options = {});
 
@@ -97,7 +97,7 @@ class BlockMover {
                                    const transfer::PlanSelection& selection);
   // Copies a chunk layer by layer.
   Result<transfer::TransferDone> copy_layers(const Running& move, const Chunk& chunk);
-  // Waits for all chunks; blocks that have not arrived keep an empty record. A proof when any have.
+  // Waits for all chunks; blocks that have not arrived keep an empty record. Returns a proof when any have.
   std::optional<transfer::TransferDone> wait(Running& move);
   void finish(Running& move);
   // Computes the checksum of a source that has none yet.
@@ -105,10 +105,10 @@ class BlockMover {
   // Checks a block that has arrived; a damaged one is marked, and its record emptied. Errors: it cannot be
   // checked.
   Result<void> inspect(BytePool& from, BytePool& to, Batch& batch, std::size_t i) const;
-  // Takes out what the disk does not return as it was written. Errors: the first reason; the others are as
-  // they were.
+  // Drops blocks that the disk does not return as written. Errors: the first reason; the other blocks are
+  // unchanged.
   Result<void> read_back(BytePool& to, Batch& batch) const;
-  // The blocks of a part, read into memory of their own.
+  // Reads the blocks of a part into separate memory.
   Result<std::shared_ptr<const transfer::BlockSet>> read_part(BytePool& to, std::uint32_t part,
                                                               const Batch& batch,
                                                               std::span<const std::size_t> members) const;
@@ -125,7 +125,7 @@ class BlockMover::Running {
   Running(const Running&) = delete;
   Running& operator=(const Running&) = delete;
 
-  // What became of the blocks; waits for the copies. The same answer every time.
+  // The outcome of each block; waits for the copies. Idempotent.
   const MoveReport& finish();
 
  private:
@@ -137,7 +137,7 @@ class BlockMover::Running {
   const bool check_arrivals_;
   std::shared_ptr<Batch> batch_;
   std::vector<Chunk> chunks_;
-  std::vector<Result<transfer::Transfer>> transfers_;  // one for each chunk, unless it goes layer by layer
+  std::vector<Result<transfer::Transfer>> transfers_;  // one per chunk, unless copied layer by layer
   std::unique_ptr<Reservation> kept_;
   MoveReport report_;
   Clock::TimePoint begun_ = {};

@@ -1,4 +1,4 @@
-// ManagedPool<Tier, Base>: the part of every pool that asks its BlockManager: hold, has, records.
+// ManagedPool<Tier, Base>: the part of every pool backed by its BlockManager: hold, has, records.
 // ReservedBlocks<Tier>: empty blocks taken to be filled.
 //
 // Thread safety: thread-safe; a ReservedBlocks is confined to its owner.
@@ -36,8 +36,8 @@ class ReservedBlocks {
   std::span<const block::BlockId> ids() const noexcept { return ids_; }
   // Takes block i out.
   block::MutableBlock<Tier> give(std::size_t i) { return std::move(blocks_[i]); }
-  // Registers those that have a record, in order; all or none. `location_of` says where block i lies, for
-  // events.
+  // Registers the blocks that have a record, in order; all or none. `location_of` gives the location of block
+  // i for events.
   template <class LocationOf>
   Published publish(block::BlockManager<Tier>& manager, RecordTable& table,
                     std::span<const TierRecord> records, const block::KvReady& ready,
@@ -90,7 +90,7 @@ class ManagedPool : public Base {
  protected:
   ManagedPool(block::BlockManager<Tier>& manager, Clock& clock)
       : manager_(manager), records_(manager.total_blocks(), clock) {}
-  // The block, in use; nothing when it is not there. No use of its name.
+  // The block, pinned; empty when absent. Does not count as a use of its hash.
   std::optional<block::ImmutableBlock<Tier>> find(const tokens::SequenceHash& hash) {
     auto found = manager_.scan_matches(std::span(&hash, 1), false);
     if (found.empty()) return std::nullopt;

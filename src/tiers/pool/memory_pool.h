@@ -15,7 +15,7 @@ namespace ashlar::tiers {
 template <events::Tier Tier>
 class MemoryPool final : public ManagedPool<Tier, BytePool> {
  public:
-  // The manager and the set have as many blocks; the manager outlives the pool.
+  // Requires: the manager and the set have the same number of blocks. The manager outlives the pool.
   MemoryPool(block::BlockManager<Tier>& manager, std::shared_ptr<const transfer::BlockSet> blocks,
              events::StorageTier storage_tier, Clock& clock = Clock::real())
       : ManagedPool<Tier, BytePool>(manager, clock), blocks_(std::move(blocks)), storage_tier_(storage_tier) {

@@ -16,7 +16,7 @@ class MoveControl {
  public:
   // Starts no further copy; running copies end soon.
   void cancel() {
-    stop_.request_stop();  // first: what starts from now on sees it
+    stop_.request_stop();  // first: copies started from now on see it
     std::map<const void*, std::vector<transfer::Transfer>> running;
     {
       const MutexLock lock(mu_);
@@ -26,7 +26,7 @@ class MoveControl {
       for (const transfer::Transfer& transfer : transfers) transfer.cancel();
   }
   bool cancelled() const { return stop_.stop_requested(); }
-  // For code that waits for something other than a copy.
+  // For code that waits on something other than a copy.
   std::stop_token stop_token() const { return stop_.get_token(); }
   // Registers a running copy of a move. Cancels it at once if the control is cancelled.
   void started(const void* move, const transfer::Transfer& transfer) {

@@ -3,8 +3,8 @@
 // The owner of a block writes its record before it registers the block; holders of the block read it. Only
 // the checksum may be added later, by any holder.
 //
-// A block that is registered while it is still being written has a precondition: the fence of its writer. The
-// precondition ends with this life of the block: the next record, or handing the block out, replaces it.
+// A block registered while still being written has a precondition: the fence of its writer. The precondition
+// ends with this life of the block: the next record, or handing the block out, replaces it.
 //
 // Thread safety: records as above; counters and preconditions are thread-safe.
 // Complexity:    O(1) per block; write() also drops preconditions that have passed.
@@ -40,16 +40,16 @@ class RecordTable {
  public:
   RecordTable(std::size_t blocks, Clock& clock) : clock_(clock), records_(blocks), checksums_(blocks) {}
 
-  // The block is about to be registered as this. `after`: it is still being written until then.
+  // Call before registering the block with this record. `after`: the block is being written until it passes.
   void write(block::BlockId id, const TierRecord& record, const std::optional<block::Fence>& after = {}) {
     ASHLAR_DCHECK(!record.empty(), "block %u is recorded under no hash", id.value());
     set_precondition(id, after);
     records_[id.value()] = {record.hash, record.parent, record.salt, clock_.now(), record.priority};
-    // relaxed, here and below: the registration publishes it, or the value stands alone.
+    // relaxed, here and below: registration publishes the value, or it publishes nothing.
     checksums_[id.value()].store(record.checksum ? record.checksum->value() : kUnknown,
                                  std::memory_order_relaxed);
   }
-  // The record of a block that the caller holds; bare where it was registered past this table.
+  // The record of a block that the caller holds; bare if it was registered bypassing this table.
   TierRecord of(const block::Hold& hold) const {
     const Kept& kept = records_[hold.block_id().value()];
     if (kept.hash != hold.sequence_hash()) return {.hash = hold.sequence_hash()};
@@ -62,8 +62,8 @@ class RecordTable {
     if (checksum != kUnknown) record.checksum = transfer::BlockChecksum(checksum);
     return record;
   }
-  // What a block that the caller holds waits for before it may be copied; nothing when its bytes are all
-  // there.
+  // The precondition to wait for before copying a block that the caller holds; empty when its bytes are
+  // complete.
   std::optional<block::Fence> precondition(const block::Hold& hold) const {
     if (fence_count_ == 0 || records_[hold.block_id().value()].hash != hold.sequence_hash())
       return std::nullopt;
@@ -73,14 +73,14 @@ class RecordTable {
     return found->second;
   }
   bool has_preconditions() const noexcept { return fence_count_ != 0; }
-  // Its bytes were read, and this is their checksum.
+  // Records the checksum of the block's bytes.
   void learn(const block::Hold& hold, transfer::BlockChecksum checksum) noexcept {
     if (records_[hold.block_id().value()].hash == hold.sequence_hash())
       checksums_[hold.block_id().value()].store(checksum.value(), std::memory_order_relaxed);
   }
-  // What the block was registered as last.
+  // The hash the block was last registered with.
   const tokens::SequenceHash& last(block::BlockId id) const noexcept { return records_[id.value()].hash; }
-  // These blocks were handed out empty, for which `evicted` had to go.
+  // Resets blocks handed out empty, and counts the `evicted` ones with their ages.
   template <class Blocks>
   void handed_out(const Blocks& blocks, std::span<const tokens::SequenceHash> evicted) {
     evicted_.add(evicted.size());
@@ -103,8 +103,7 @@ class RecordTable {
   const Histogram& age_at_eviction() const noexcept { return age_at_eviction_; }
 
  private:
-  static constexpr std::uint64_t kUnknown =
-      0;  // a checksum that happens to be this is computed again and again
+  static constexpr std::uint64_t kUnknown = 0;  // a checksum that happens to be this is recomputed every time
   struct Kept {
     tokens::SequenceHash hash = {};
     tokens::SequenceHash parent = {};

@@ -1,4 +1,4 @@
-// TierRecord: what travels with a block from tier to tier, beside its bytes.
+// TierRecord: metadata that travels with a block from tier to tier.
 //
 // Thread safety: plain values; thread-compatible.
 #pragma once
@@ -28,17 +28,15 @@ struct EventLocation {
 };
 
 struct TierRecord {
-  tokens::SequenceHash hash = {};  // zero: no block
-  tokens::SequenceHash parent =
-      {};  // the block before it; zero for the first of a sequence, or when it is not known
+  tokens::SequenceHash hash = {};    // zero: no block
+  tokens::SequenceHash parent = {};  // its predecessor; zero for the first of a sequence, or when unknown
   SaltFingerprint salt = {};
-  std::uint8_t priority =
-      block::BlockRetention::kDefaultPriority;           // in the queues of those who wait to go down
-  std::optional<transfer::BlockChecksum> checksum = {};  // nothing: its bytes have not been in host memory
-  Clock::TimePoint since = {};                           // when it came into its tier
+  std::uint8_t priority = block::BlockRetention::kDefaultPriority;  // in offload queues
+  std::optional<transfer::BlockChecksum> checksum = {};  // empty: its bytes have not been in host memory
+  Clock::TimePoint since = {};                           // when it entered its tier
 
   bool empty() const noexcept { return hash == tokens::SequenceHash(); }
-  // What a block of this record is staged as. `location` is what its events say.
+  // The identity under which a block of this record is staged. `location` goes into its events.
   block::BlockIdentity identity(std::uint16_t location = 0) const {
     return {.hash = hash,
             .parent = parent == tokens::SequenceHash() ? std::nullopt : std::optional(parent),

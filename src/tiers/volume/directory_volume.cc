@@ -25,10 +25,10 @@
 namespace ashlar::tiers {
 namespace {
 
-constexpr std::size_t kPiecesPerRead = 64;        // per call of readv
-constexpr std::size_t kAtATime = 4U << 20;        // bytes between two looks at the limits
-constexpr std::int64_t kAbandonedSeconds = 3600;  // a temporary file that was not written for so long
-constexpr std::string_view kTemporary = ".~";     // no key begins like this
+constexpr std::size_t kPiecesPerRead = 64;        // per readv() call
+constexpr std::size_t kAtATime = 4U << 20;        // bytes between checks of the limits
+constexpr std::int64_t kAbandonedSeconds = 3600;  // age at which a temporary file is abandoned
+constexpr std::string_view kTemporary = ".~";     // no key begins with it
 
 Error file_error(const std::string& path, const char* what, int error) {
   const ErrorCode code = error == ENOENT                                        ? ErrorCode::kNotFound
@@ -53,7 +53,7 @@ class Descriptor {
   int number_;
 };
 
-// 0, or the errno; ECANCELED where the limits came first.
+// 0, or the errno; ECANCELED when the limits came first.
 int write_whole(int file, std::span<const std::byte> bytes, const CallLimits& limits) {
   const storage::SizeLimitSignal no_signal;
   while (!bytes.empty()) {
@@ -66,11 +66,11 @@ int write_whole(int file, std::span<const std::byte> bytes, const CallLimits& li
   return 0;
 }
 
-// File systems take names of 255 bytes.
+// File systems limit names to 255 bytes.
 constexpr std::size_t kPlainName = 200;
-static_assert(kPlainName + 34 <= NAME_MAX, "a key that was cut leaves room for the hash that tells it apart");
+static_assert(kPlainName + 34 <= NAME_MAX, "a truncated key leaves room for its hash");
 
-// '/' is no character of a file name; '~' is none of a key. Long keys are cut, and told apart by their hash.
+// '/' cannot be in a file name, '~' cannot be in a key. Long keys are truncated and told apart by their hash.
 std::string file_name(std::string_view key) {
   std::string name(key.substr(0, kPlainName));
   std::ranges::replace(name, '/', '~');
@@ -82,7 +82,7 @@ std::string file_name(std::string_view key) {
   return name + digits.data();
 }
 
-// A name that no key has and, as far as chance goes, no other writer.
+// A name that no key has and, with high probability, no other writer.
 std::string temporary_name() {
   std::uint64_t bits = 0;
   while (getrandom(&bits, sizeof bits, 0) != sizeof bits) {
@@ -92,7 +92,7 @@ std::string temporary_name() {
   return std::string(kTemporary) + digits.data();
 }
 
-// A new file under a name of its own, which is written to `path`.
+// Creates a file under a unique name, returned in `path`.
 int create_temporary(const std::string& folder, std::string* path) {
   for (;;) {
     *path = folder + "/" + temporary_name();
@@ -101,7 +101,7 @@ int create_temporary(const std::string& folder, std::string* path) {
   }
 }
 
-// Removes what writers left that died. `file` was made in the folder just now: its time is that of the file
+// Removes files left by dead writers. `file` was just created in the folder: its time is that of the file
 // system, whose clock may be another machine's.
 void sweep(const std::string& folder, int file) {
   struct stat fresh{};
@@ -129,7 +129,7 @@ Result<std::unique_ptr<Volume>> DirectoryVolume::attach(const VolumeDescriptor& 
   if (stat(descriptor.location.c_str(), &about) != 0)
     return file_error(descriptor.location, "the folder of a volume", errno);
   if (!S_ISDIR(about.st_mode))
-    return make_error(ErrorCode::kInvalidArgument, "%s is no folder", descriptor.location.c_str());
+    return make_error(ErrorCode::kInvalidArgument, "%s is not a folder", descriptor.location.c_str());
   if (access(descriptor.location.c_str(), R_OK | W_OK | X_OK) != 0)
     return make_error(ErrorCode::kIo, "%s cannot be written to: %s", descriptor.location.c_str(),
                       std::generic_category().message(errno).c_str());
@@ -141,7 +141,7 @@ Result<void> DirectoryVolume::check_there() const {
   struct stat about{};
   if (stat(folder_.c_str(), &about) == 0 && Identity{about.st_dev, about.st_ino} == identity_) return {};
   return make_error(ErrorCode::kIo,
-                    "%s: the folder is away, or another one is in its place; bring it back, or attach the "
+                    "%s: the folder is missing, or another one is in its place; bring it back, or attach the "
                     "volume again",
                     folder_.c_str());
 }
@@ -191,9 +191,9 @@ int DirectoryVolume::sync_folder(const std::string& path) {
   return error;
 }
 
-// The names of a batch are on the device with one sync for each folder, and one for the names of folders that
-// are new to this process: another may have made them, and not synced them yet. The system tells of a failed
-// sync once: a batch in which any thread's failed is not trusted.
+// The names of a batch become durable with one sync per folder, and one for folder names new to this process:
+// another process may have created them without syncing yet. The system reports a failed sync only once: a
+// batch in which any thread's sync failed is not trusted.
 void DirectoryVolume::sync_folders(std::span<const std::string_view> keys, std::uint64_t before,
                                    std::vector<Result<void>>& results) {
   if (!sync_) return;
@@ -203,7 +203,7 @@ void DirectoryVolume::sync_folders(std::span<const std::string_view> keys, std::
   const auto fail = [&](std::span<const std::size_t> members, const Error& error) {
     for (const std::size_t i : members) results[i] = error;
   };
-  std::vector<std::size_t> fresh;  // their names are not on the device, as far as is known
+  std::vector<std::size_t> fresh;  // folders whose names may not be durable
   for (const auto& [number, members] : folders) {
     const std::string path = folder_of(keys[members[0]]);
     const int error = sync_folder(path);
@@ -226,7 +226,7 @@ void DirectoryVolume::sync_folders(std::span<const std::string_view> keys, std::
                                 describe().c_str());
 }
 
-// What has the name of an object may be a pipe that blocks whoever opens it.
+// The path may be a pipe, which would block the thread that opens it.
 Result<void> DirectoryVolume::get_one(const ObjectRead& object, const CallLimits& limits) const {
   ASHLAR_RETURN_IF_ERROR(check_key(object.key));
   ASHLAR_RETURN_IF_ERROR(limits.check());
@@ -236,7 +236,7 @@ Result<void> DirectoryVolume::get_one(const ObjectRead& object, const CallLimits
   struct stat about{};
   if (fstat(file.get(), &about) != 0) return file_error(path, "read", errno);
   if (!S_ISREG(about.st_mode))
-    return make_error(ErrorCode::kCorruption, "%s is no regular file", path.c_str());
+    return make_error(ErrorCode::kCorruption, "%s is not a regular file", path.c_str());
   storage::PartsCursor<std::byte> left(object.parts);
   if (static_cast<std::uint64_t>(about.st_size) != left.left())
     return make_error(ErrorCode::kCorruption, "%s has %lld bytes, %llu are expected", path.c_str(),
@@ -329,7 +329,7 @@ std::vector<Result<void>> DirectoryVolume::remove(std::span<const std::string_vi
       results.emplace_back(file_error(path, "remove", errno));
     }
   }
-  // What is not there was removed, if this is the folder in which it was.
+  // A missing file counts as removed only if this is still the same folder.
   if (const Result<void> there = check_there(); !there) return std::vector<Result<void>>(keys.size(), there);
   sync_folders(keys, before, results);
   return results;

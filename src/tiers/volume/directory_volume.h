@@ -1,20 +1,18 @@
 // DirectoryVolume: a folder of files, local or mounted by the operator: NFS, a parallel file system.
 //
-// An object is a file. It is written under another name, synced, and renamed, so that readers, other machines
-// and a restart see it whole or not at all. Keys are spread over 256 folders by their hash. What is no
-// regular file is no object.
+// An object is a file. It is written under a temporary name, synced, and renamed, so that readers, other
+// machines and a restart see it whole or not at all. Keys are spread over 256 folders by their hash. Only
+// regular files are objects.
 //
-// Other names begin with ".~" and are random. A writer that dies leaves one behind. The first put into a
-// folder removes those that were last written more than an hour before, by the clock of the file system: a
-// writer that is slower than that, on any machine, finds its file gone and its put failed, and nothing worse.
-// Later puts of this DirectoryVolume do not look again: what is left after that is removed by the next one
-// that is attached.
+// Temporary names begin with ".~" and are random. A writer that dies leaves one behind. The first put into a
+// folder removes those last written more than an hour ago, by the clock of the file system: a slower writer,
+// on any machine, finds its file gone and its put failed, nothing worse. Later puts of this DirectoryVolume
+// do not sweep again: files left after that are removed by the next one attached.
 //
-// While the folder is away, or another one has its name (its file system is not mounted), every call fails
-// with kIo: nothing is said to be removed, or not to be there, that may come back.
+// While the folder is missing, or another one has its name (its file system is not mounted), every call fails
+// with kIo: objects that may come back are never reported as removed or absent.
 //
-// Limits of calls are looked at between operations of the file system, which themselves cannot be
-// interrupted.
+// Call limits are checked between file system operations, which themselves cannot be interrupted.
 //
 // Options: fanout (1 to 65536 folders, 256), sync (true: put() and remove() survive a power failure when they
 // return), threads (1 to 64 that write a batch, 4).
@@ -36,8 +34,7 @@ namespace ashlar::tiers {
 
 class DirectoryVolume final : public Volume {
  public:
-  // Errors: kNotFound: no such folder; kInvalidArgument: an option, or something that is no folder; kIo: it
-  // cannot be written to.
+  // Errors: kNotFound: no such folder; kInvalidArgument: an option, or not a folder; kIo: not writable.
   static Result<std::unique_ptr<Volume>> attach(const VolumeDescriptor& descriptor);
 
   std::string describe() const override { return "directory " + folder_; }
@@ -49,13 +46,13 @@ class DirectoryVolume final : public Volume {
                                    const CallLimits& limits = {}) override;
 
  private:
-  // What this process knows of a folder.
+  // State of one folder in this process.
   struct Folder {
-    std::atomic<bool> swept{false};    // of what dead writers left
+    std::atomic<bool> swept{false};    // files of dead writers were removed
     std::atomic<bool> durable{false};  // its name is on the device
   };
 
-  // Which folder a name stands for.
+  // Identifies the folder behind a name.
   struct Identity {
     std::uint64_t device = 0;
     std::uint64_t inode = 0;
@@ -66,11 +63,11 @@ class DirectoryVolume final : public Volume {
   DirectoryVolume(std::string folder, const Identity& identity, std::uint64_t fanout, bool sync,
                   std::uint64_t threads)
       : folder_(std::move(folder)), identity_(identity), sync_(sync), threads_(threads), folders_(fanout) {}
-  // Errors: kIo: the folder is away.
+  // Errors: kIo: the folder is missing.
   Result<void> check_there() const;
   Result<void> put_one(const ObjectWrite& object, const CallLimits& limits);
   Result<void> get_one(const ObjectRead& object, const CallLimits& limits) const;
-  // What was put into folders, or removed from them, since failed_syncs_ was `before`, is on the device.
+  // Syncs the folders changed by these puts or removals since failed_syncs_ was `before`.
   void sync_folders(std::span<const std::string_view> keys, std::uint64_t before,
                     std::vector<Result<void>>& results);
   // 0, or the errno.

@@ -1,13 +1,13 @@
-// What is on disk changes in this order, and each step is on the device before the next begins:
+// The disk changes in this order; each step is on the device before the next begins:
 //
-//   a slot is free:     its header does not check out
-//   bytes:              are written over whatever was there
+//   a slot is free:     its header is invalid
+//   bytes:              overwrite the old content
 //   header:             is written; from now on a restart finds the object
 //   cleared header:     of an object that was replaced or removed; then the slot is free again
 //
-// A header whose clearing failed stays in uncleared_, and its slot with it, until it succeeds; what is
-// written again after a failed sync reaches the device with the next one, because it makes the page dirty
-// again. Of one key the newest header is the last to go, so that no older object comes back.
+// A header whose clearing failed stays in uncleared_, with its slot, until it succeeds; rewriting after a
+// failed sync dirties the page again, so the next sync covers it. Of one key the newest header is cleared
+// last, so no older object comes back.
 #include "tiers/volume/file_volume.h"
 
 #include <algorithm>
@@ -45,7 +45,7 @@ Result<void> write_bytes_to(const DiskStorage& storage, std::uint64_t offset,
   return storage::write_all(*storage.file(), storage.path(), offset, std::span(&bytes, 1));
 }
 
-// The first bytes of most file systems and partition tables lie in the first MiB.
+// Most file systems and partition tables begin in the first MiB.
 Result<void> check_empty(const DiskStorage& storage, std::uint64_t table_end) {
   const std::uint64_t end = std::min(storage.size(), std::max(table_end, kReadAtATime));
   std::vector<std::byte> buffer(kReadAtATime);
@@ -54,17 +54,17 @@ Result<void> check_empty(const DiskStorage& storage, std::uint64_t table_end) {
     ASHLAR_RETURN_IF_ERROR(read_bytes(storage, at, buffer));
     const auto found = std::ranges::find_if(buffer, [](std::byte byte) { return byte != std::byte{0}; });
     if (found == buffer.end()) continue;
-    return make_error(ErrorCode::kAlreadyExists,
-                      "%s is not empty: byte %llu is not zero; it was left alone. If nobody needs what is in "
-                      "it, clear its first %llu bytes and provision it then",
-                      storage.path().c_str(), wide(at + static_cast<std::uint64_t>(found - buffer.begin())),
-                      wide(end));
+    return make_error(
+        ErrorCode::kAlreadyExists,
+        "%s is not empty: byte %llu is not zero; it was left alone. If its content is not needed, "
+        "clear its first %llu bytes and provision it again",
+        storage.path().c_str(), wide(at + static_cast<std::uint64_t>(found - buffer.begin())), wide(end));
   }
   return {};
 }
 
-// The zeros that were found may be in memory only, with the headers of an older volume below, and a sync of
-// theirs may have failed: they are written, and on the device before there is a superblock.
+// The zeros found may be only in memory, above the headers of an older volume, after a failed sync: zeros are
+// written again, and are on the device before the superblock.
 Result<void> clear_table(const DiskStorage& storage, std::uint64_t table_end) {
   const std::vector<std::byte> zeros(kReadAtATime);
   for (std::uint64_t at = 0; at < table_end; at += zeros.size())
@@ -85,7 +85,7 @@ Result<FileVolumeShape> FileVolume::provision(const std::string& path, const Pro
   Result<std::shared_ptr<DiskStorage>> storage = open_storage(path, options.faults);
   if (!storage && storage.error().code() == ErrorCode::kNotFound)
     return make_error(ErrorCode::kNotFound,
-                      "%s is not there; make the file with the size it shall have, and provision it then",
+                      "%s does not exist; create the file at its final size, then provision it",
                       path.c_str());
   if (!storage) return storage.error();
   const std::uint64_t most = file_volume::slots_in((*storage)->size(), shape.slot_bytes);
@@ -124,7 +124,7 @@ Result<std::unique_ptr<FileVolume>> FileVolume::open(FileVolumeOptions options) 
   const file_volume::FileVolumePlaces places = *file_volume::places_of(shape);
   if (storage->size() < places.end)
     return make_error(ErrorCode::kCorruption,
-                      "%s has %llu bytes and its %llu slots need %llu: it was cut off; it was left alone",
+                      "%s has %llu bytes and its %llu slots need %llu: it was truncated; it was left alone",
                       options.path.c_str(), wide(storage->size()), wide(shape.slots), wide(places.end));
   std::unique_ptr<FileVolume> volume(
       new FileVolume(std::move(options), std::move(storage), shape, places.slots));
@@ -140,7 +140,7 @@ FileVolume::FileVolume(FileVolumeOptions options, std::shared_ptr<DiskStorage> s
       first_slot_(first_slot),
       slots_(shape.slots) {}
 
-// Losers keep their headers until somebody writes: attaching writes nothing.
+// Superseded headers stay until the first write: attaching writes nothing.
 Result<void> FileVolume::read_table() {
   const MutexLock table(table_mu_);
   const MutexLock lock(mu_);
@@ -206,7 +206,7 @@ void FileVolume::end_read(std::uint32_t slot) {
   if (--slots_[slot].readers == 0 && std::exchange(slots_[slot].leaving, false)) free_.push_back(slot);
 }
 
-// Frees the slots that could be cleared; the others stay, with the reason.
+// Frees the slots that could be cleared; the others stay, with their error.
 void FileVolume::clear() {
   if (uncleared_.empty()) return;
   const std::uint64_t before = storage_->failed_syncs();
@@ -236,7 +236,7 @@ Result<std::uint32_t> FileVolume::take_slot(const ObjectWrite& object) {
       }
     }
     if (last) break;
-    // Waits for a batch that is about to free some, and tries again what could not be cleared.
+    // Waits for a batch that is about to free slots, and retries failed clears.
     const MutexLock table(table_mu_);
     clear();
   }
@@ -295,7 +295,7 @@ std::vector<Result<void>> FileVolume::put(std::span<const ObjectWrite> objects, 
   return results;
 }
 
-// Headers, in the order of the batch: of one key that is in it twice the last counts.
+// Headers, in batch order: if a key occurs twice the last one counts.
 void FileVolume::commit(std::span<const ObjectWrite> objects, std::span<const Written> written,
                         std::span<Result<void>> results) {
   const MutexLock table(table_mu_);
@@ -347,13 +347,13 @@ Result<void> FileVolume::get_one(const ObjectRead& object) {
     if (entry.bytes != object.size())
       return make_error(ErrorCode::kCorruption, "%s: the object has %llu bytes, %llu are expected",
                         place().c_str(), wide(entry.bytes), wide(object.size()));
-    ++slots_[entry.slot].readers;  // nobody writes to the slot meanwhile
+    ++slots_[entry.slot].readers;  // blocks reuse of the slot
   }
   Result<void> read = storage::read_all(*storage_->file(), options_.path, place_of(entry.slot), object.parts);
   end_read(entry.slot);
   if (!read) return read;
   if (file_volume::checksum_of(object.parts) != entry.checksum)
-    return make_error(ErrorCode::kCorruption, "%s: the bytes in slot %u do not agree with their checksum",
+    return make_error(ErrorCode::kCorruption, "%s: the bytes in slot %u do not match their checksum",
                       place().c_str(), entry.slot);
   return {};
 }
@@ -386,8 +386,7 @@ std::vector<Result<void>> FileVolume::remove(std::span<const std::string_view> k
   }
   if (!wanted) return results;
   const MutexLock table(table_mu_);
-  // An older header of the same key goes first: with the newer one gone before it, the older object would be
-  // back.
+  // Older headers of the same key are cleared first: otherwise the older object would come back.
   clear();
   const auto refuse_uncleared = [&]() ASHLAR_REQUIRES(table_mu_) {
     for (const Uncleared& left : uncleared_)

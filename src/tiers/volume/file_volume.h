@@ -1,26 +1,26 @@
-// FileVolume: one file, or one raw block device, that an operator set aside: objects in slots of one size.
+// FileVolume: one file or raw block device set aside by an operator: objects in slots of one size.
 //
-// The operator makes the file with the size that it shall have, and calls provision() once. attach() takes
-// what was provisioned and never formats anything. A superblock says how many slots there are and how large;
-// a table has one header per slot, with the key and a checksum of the object in it.
-// docs/formats/file_volume.md has every byte.
+// The operator creates the file at its final size and calls provision() once. attach() opens what was
+// provisioned and never formats anything. A superblock has the number and size of the slots; a table has one
+// header per slot, with the key and a checksum of its object. docs/formats/file_volume.md specifies every
+// byte.
 //
 //   put:      bytes into a slot whose header is cleared · sync · header · sync
 //   replace:  put into another slot, with a larger generation · clear the old header · sync
 //   remove:   clear the header · sync; the slot may be used again after that
 //
-// A batch is synced as one. After the death of the process or a power failure each object is whole or absent;
-// of two headers with one key the larger generation counts. Restarting reads the table. get() compares the
+// A batch shares its syncs. After a crash of the process or a power failure each object is whole or absent;
+// of two headers with one key the larger generation counts. A restart reads the table. get() verifies the
 // checksum.
 //
-// Limits of calls are looked at between objects: what the disk does with one cannot be interrupted.
+// Call limits are checked between objects: disk operations on one cannot be interrupted.
 //
 // Options: sync (true: an object survives a power failure when put() returns, a removal when remove() does).
 //
-// Thread safety: thread-safe; one process, and in it one volume, has the file at a time. Reads wait for no
-// write.
+// Thread safety: thread-safe; one process, and in it one volume, has the file at a time. Reads do not wait
+//                for writes.
 // Complexity:    memory for every key, and 12 bytes per slot. An object of any size takes a slot.
-// Invariant:     a header on disk that checks out has its bytes in its slot.
+// Invariant:     a valid header on disk has its bytes in its slot.
 #pragma once
 
 #include <cstdint>
@@ -63,31 +63,31 @@ class FileVolume final : public Volume {
  public:
   static constexpr std::size_t kLongestKey = 192;
 
-  // Makes an empty volume of a file or block device that is there. Returns what it holds. Errors: kNotFound:
-  // the operator makes the file; kAlreadyExists: something is in its first MiB or where the table comes,
-  // which is left alone; kCapacity: fewer slots fit; kInvalidArgument; kNotReady: somebody uses it; kIo.
+  // Turns an existing file or block device into an empty volume. Returns its shape. Errors: kNotFound: the
+  // operator must create the file; kAlreadyExists: data in its first MiB or where the table goes, which is
+  // left alone; kCapacity: fewer slots fit; kInvalidArgument; kNotReady: in use; kIo.
   static Result<FileVolumeShape> provision(const std::string& path, const ProvisionOptions& options);
 
-  // Errors: kNotFound; kInvalidArgument: an option, or something that was not provisioned; kCorruption: a
-  // superblock that was damaged, or a file that was cut off; kUnsupported: a newer version; kNotReady:
-  // another process or volume has it; kIo. Writes nothing.
+  // Errors: kNotFound; kInvalidArgument: an option, or not provisioned; kCorruption: a damaged superblock or
+  // a truncated file; kUnsupported: a newer version; kNotReady: another process or volume has it; kIo. Writes
+  // nothing.
   static Result<std::unique_ptr<Volume>> attach(const VolumeDescriptor& descriptor);
   static Result<std::unique_ptr<FileVolume>> open(FileVolumeOptions options);
 
   const FileVolumeShape& shape() const noexcept { return shape_; }
-  // Slots that the next objects may take.
+  // Slots available to new objects.
   std::uint64_t free_slots() const;
 
   std::string describe() const override { return "file " + options_.path; }
   // Errors besides those of every volume: kInvalidArgument: a key of more than kLongestKey characters;
-  // kCapacity: larger than a slot. An object that failed is absent, or was kept as it was before; if the
-  // headers could not be synced it may be there, whole, after a restart.
+  // kCapacity: larger than a slot. After an error the object is absent or unchanged; if the headers could not
+  // be synced it may be present, whole, after a restart.
   std::vector<Result<void>> put(std::span<const ObjectWrite> objects, const CallLimits& limits = {}) override;
-  // kCorruption also where the bytes do not agree with their checksum.
+  // kCorruption also when the bytes do not match their checksum.
   std::vector<Result<void>> get(std::span<const ObjectRead> objects, const CallLimits& limits = {}) override;
   std::vector<Result<bool>> contains(std::span<const std::string_view> keys,
                                      const CallLimits& limits = {}) override;
-  // After an error the object may be there or not, also after a restart; repeat it.
+  // After an error the object may or may not be present, also after a restart; repeat the call.
   std::vector<Result<void>> remove(std::span<const std::string_view> keys,
                                    const CallLimits& limits = {}) override;
 
@@ -99,15 +99,15 @@ class FileVolume final : public Volume {
   };
   struct Slot {
     std::uint32_t readers = 0;
-    bool leaving = false;  // free when its last reader has gone
+    bool leaving = false;  // freed when its last reader leaves
   };
-  // A slot that belongs to nobody, while its header on disk may check out.
+  // A slot without an owner whose header on disk may still be valid.
   struct Uncleared {
     std::uint32_t slot = 0;
     std::string key;
     Result<void> cleared = {};  // the last attempt
   };
-  // An object whose bytes are in their slot, without a header.
+  // An object whose bytes are in their slot but whose header is not written.
   struct Written {
     std::size_t object = 0;
     Entry entry;
@@ -123,7 +123,7 @@ class FileVolume final : public Volume {
   Result<void> check_key(std::string_view key) const;
   std::uint64_t place_of(std::uint32_t slot) const noexcept { return first_slot_ + slot * shape_.slot_bytes; }
   Result<void> write_header(std::uint32_t slot, std::span<const std::byte> bytes) const;
-  // As DiskStorage::sync(), if the options say so.
+  // As DiskStorage::sync(), if enabled in the options.
   Result<void> sync(std::uint64_t before) const;
 
   Result<Entry> write_bytes(const ObjectWrite& object);
@@ -144,10 +144,10 @@ class FileVolume final : public Volume {
   std::uint64_t generation_ ASHLAR_GUARDED_BY(table_mu_) = 0;
   std::vector<Uncleared> uncleared_ ASHLAR_GUARDED_BY(table_mu_);
 
-  mutable Mutex mu_;  // never held while bytes move
+  mutable Mutex mu_;  // never held during I/O of objects
   std::unordered_map<std::string, Entry, KeyHash, std::equal_to<>> entries_ ASHLAR_GUARDED_BY(mu_);
   std::vector<Slot> slots_ ASHLAR_GUARDED_BY(mu_);
-  std::vector<std::uint32_t> free_ ASHLAR_GUARDED_BY(mu_);  // headers are cleared; the last goes first
+  std::vector<std::uint32_t> free_ ASHLAR_GUARDED_BY(mu_);  // headers are cleared; used from the back
 };
 
 }  // namespace ashlar::tiers

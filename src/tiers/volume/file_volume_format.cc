@@ -78,7 +78,7 @@ Result<FileVolumeShape> decode(const std::string& path, std::span<const std::byt
   if (std::memcmp(bytes.data(), kVolumeMagic.data(), kVolumeMagic.size()) != 0)
     return make_error(
         ErrorCode::kInvalidArgument,
-        "%s is no file volume and was left alone; call FileVolume::provision() once on an empty "
+        "%s is not a file volume and was left alone; call FileVolume::provision() once on an empty "
         "file or device before it is attached",
         path.c_str());
   if (!is_sealed(bytes))
@@ -97,7 +97,7 @@ Result<FileVolumeShape> decode(const std::string& path, std::span<const std::byt
       shape.slots == 0 || shape.slots > std::numeric_limits<std::uint32_t>::max() || !places_of(shape))
     return make_error(
         ErrorCode::kCorruption,
-        "the superblock of %s says %llu slots of %llu bytes, which cannot be; it was left alone",
+        "the superblock of %s says %llu slots of %llu bytes, which is impossible; it was left alone",
         path.c_str(), static_cast<unsigned long long>(shape.slots),
         static_cast<unsigned long long>(shape.slot_bytes));
   return shape;

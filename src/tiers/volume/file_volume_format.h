@@ -1,5 +1,5 @@
-// The bytes of a file volume: superblock, headers, and where everything lies. docs/formats/file_volume.md has
-// the tables.
+// The bytes of a file volume: superblock, headers, and their offsets. docs/formats/file_volume.md has the
+// tables.
 //
 // Thread safety: immutable values.
 #pragma once
@@ -27,20 +27,20 @@ static_assert(kSuperblockBytes <= kTable, "the table begins behind the superbloc
 using Superblock = std::array<std::byte, kSuperblockBytes>;
 using HeaderBytes = std::array<std::byte, kHeaderBytes>;
 
-// Where the slots begin, and the bytes of everything; nothing where that is no number.
+// Offset of the slots, and the total size; empty on overflow.
 struct FileVolumePlaces {
   std::uint64_t slots = 0;
   std::uint64_t end = 0;
 };
 std::optional<FileVolumePlaces> places_of(const FileVolumeShape& shape);
-// The most slots of `slot_bytes` that `bytes` have room for.
+// The most slots of `slot_bytes` that fit in `bytes`.
 std::uint64_t slots_in(std::uint64_t bytes, std::uint64_t slot_bytes);
 
 Superblock encode(const FileVolumeShape& shape);
-// Errors: kInvalidArgument: none of ours; kCorruption: damaged; kUnsupported: a newer version.
+// Errors: kInvalidArgument: not ours; kCorruption: damaged; kUnsupported: a newer version.
 Result<FileVolumeShape> decode(const std::string& path, std::span<const std::byte> bytes);
 
-// What a slot holds.
+// Describes the object in a slot.
 struct Header {
   std::string_view key;
   std::uint64_t generation = 0;
@@ -49,7 +49,7 @@ struct Header {
 };
 // Requires: the key has at most FileVolume::kLongestKey characters.
 HeaderBytes encode(std::uint32_t slot, const Header& header);
-// Nothing for a header that is empty, torn, or another slot's. The key points into `bytes`.
+// Empty for a header that is empty, torn, or another slot's. The key points into `bytes`.
 std::optional<Header> decode(std::uint32_t slot, std::span<const std::byte> bytes,
                              const FileVolumeShape& shape);
 

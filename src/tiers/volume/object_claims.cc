@@ -61,7 +61,7 @@ void ObjectClaims::release(std::span<const Object> objects, Kind kind) {
   for (const Object& object : objects) {
     const auto found = claimed_.find(object);
     ASHLAR_CHECK(found != claimed_.end() && found->second.alone == (kind == Kind::kAlone),
-                 "a claim of block %s on volume %u is released that was not taken",
+                 "a claim of block %s on volume %u is released but was not taken",
                  object.second.to_string().c_str(), unsigned{object.first});
     if (kind == Kind::kAlone || --found->second.shared == 0) claimed_.erase(found);
   }

@@ -1,7 +1,7 @@
 // ObjectClaims: which objects of a volume are being put, probed or removed.
 //
-// Puts and probes share an object; a removal has it alone. So a removal cannot take away an object that was
-// put again meanwhile. A claim belongs to its call and ends with it, also when the caller has left.
+// Puts and probes share an object; a removal has it exclusively. So a removal cannot take away an object that
+// was put again concurrently. A claim belongs to its call and ends with it, even if the caller has left.
 //
 // Thread safety: thread-safe.
 // Complexity:    O(log claimed) per object.
@@ -43,12 +43,12 @@ class ObjectClaims : public std::enable_shared_from_this<ObjectClaims> {
     const Kind kind_;
   };
 
-  // All of them at once, as soon as they are free. Null when the limits came first.
+  // Claims all of them at once, as soon as they are free. Null when the limits came first.
   std::shared_ptr<Claim> take(std::vector<Object> objects, Kind kind, const CallLimits& limits, Clock& clock);
-  // Those of them that are free now.
+  // Claims those that are free now.
   std::shared_ptr<Claim> take_free(std::vector<Object> objects, Kind kind);
 
-  // For tests: stops the process unless every claimed object is claimed in one way. Safe at any time.
+  // For tests: stops the process unless every claimed object has one kind of claim. Safe at any time.
   void check_invariants() const;
 
  private:

@@ -15,7 +15,7 @@ bool allowed(char c) {
 Result<void> CallLimits::check(const Clock& clock) const {
   if (stop.stop_requested()) return make_error(ErrorCode::kCancelled, "the call was cancelled");
   if (deadline && clock.now() >= *deadline)
-    return make_error(ErrorCode::kTimeout, "the deadline of the call has come");
+    return make_error(ErrorCode::kTimeout, "the deadline of the call has passed");
   return {};
 }
 

@@ -95,15 +95,15 @@ void VolumeCalls::Call::run() {
   } catch (const std::exception& error) {
     thrown = error.what();
   } catch (...) {
-    thrown = "something that is no std::exception";
+    thrown = "an exception that is not a std::exception";
   }
-  work_ = nullptr;  // who hears of the end finds nothing held
+  work_ = nullptr;  // waiters notified of the end find nothing held
   const MutexLock lock(mu_);
   ended_ = true;
   thrown_ = std::move(thrown);
   if (left_) {
     const std::size_t before = left_count_->fetch_sub(1);
-    ASHLAR_CHECK(before != 0, "a call of a volume ends that was not counted when its caller left");
+    ASHLAR_CHECK(before != 0, "a volume call ends that was not counted as abandoned");
   }
   changed_.notify_all();
 }
@@ -134,7 +134,7 @@ VolumeCalls::End VolumeCalls::wait(Call& call, const CallLimits& limits, const s
         call.changed_.wait(call.mu_);
       }
     }
-    ASHLAR_CHECK(!call.left_, "two callers wait for one call of a volume");
+    ASHLAR_CHECK(!call.left_, "two callers wait for one volume call");
     call.left_ = true;
     call.left_count_->fetch_add(1);
   }

@@ -1,10 +1,10 @@
-// VolumeCalls: runs calls of volumes on threads of its own, so that a waiting caller can leave.
+// VolumeCalls: runs volume calls on its own threads, so that a waiting caller can leave.
 //
 // A call owns all it touches: its keys, its buffers, the volume. Its caller waits until it has ended, a
 // deadline has passed, or it is cancelled. A call whose caller has left is told to stop and runs until the
-// volume returns; then what it owns is freed.
+// volume returns; then its memory is freed.
 //
-// Thread safety: thread-safe. A call that was left may outlive this object.
+// Thread safety: thread-safe. An abandoned call may outlive this object.
 // Complexity:    one thread per running call; up to kIdle idle threads are kept.
 #pragma once
 
@@ -27,22 +27,22 @@ class VolumeCalls {
  public:
   static constexpr std::size_t kIdle = 8;
 
-  // What a call does; it owns what it refers to, and is destroyed before the call counts as ended.
+  // The work of a call; it owns what it refers to, and is destroyed before the call counts as ended.
   using Work = std::function<void(const std::stop_token& stop)>;
   class Call;
   // How a wait ended.
   enum class End : std::uint8_t { kEnded, kLate, kCancelled };
 
   VolumeCalls();
-  // Ends threads that are idle. Does not wait for calls.
+  // Ends idle threads. Does not wait for calls.
   ~VolumeCalls();
   VolumeCalls(const VolumeCalls&) = delete;
   VolumeCalls& operator=(const VolumeCalls&) = delete;
 
-  // `left` counts the calls that were left and have not ended. Errors: kCapacity: no thread.
+  // `left` counts the abandoned calls that have not ended. Errors: kCapacity: no thread.
   Result<std::shared_ptr<Call>> start(Work work, std::shared_ptr<std::atomic<std::size_t>> left);
-  // Waits for the end, no longer than the limits say, by `clock`, and until `also` is stopped. A call that
-  // has not ended then is left. Once per call.
+  // Waits until the call ends, the limits are reached by `clock`, or `also` is stopped. A call that has not
+  // ended then is abandoned. Once per call.
   static End wait(Call& call, const CallLimits& limits, const std::stop_token& also, Clock& clock);
 
  private:
@@ -54,7 +54,7 @@ class VolumeCalls::Call {
  public:
   Call(Work work, std::shared_ptr<std::atomic<std::size_t>> left)
       : work_(std::move(work)), left_count_(std::move(left)) {}
-  // What the work threw, if it threw anything. Requires: it has ended.
+  // The exception thrown by the work, if any. Requires: the call has ended.
   std::optional<std::string> thrown() const {
     const MutexLock lock(mu_);
     return thrown_;

@@ -85,11 +85,11 @@ Result<VolumeObject> VolumeObject::decode(std::span<const std::byte> bytes) {
   const auto version = in.get<std::uint32_t>();
   const auto header_bytes = in.get<std::uint32_t>();
   if (!in.ok() || magic != kObjectMagic)
-    return make_error(ErrorCode::kInvalidArgument, "%zu bytes that are no object of blocks", bytes.size());
+    return make_error(ErrorCode::kInvalidArgument, "%zu bytes that are not a volume object", bytes.size());
   if (bytes.size() < kHeaderBytes)
     return make_error(ErrorCode::kCorruption, "an object of %zu bytes, whose header should have %zu",
                       bytes.size(), kHeaderBytes);
-  // Every version has this, so that damage is not taken for news.
+  // Every version ends with this checksum, so damage is not taken for a newer version.
   ByteReader end(bytes.subspan(kCovered));
   if (end.get<std::uint64_t>() != XXH3_64bits(bytes.data(), kCovered))
     return make_error(ErrorCode::kCorruption, "the header of an object is damaged");
@@ -112,7 +112,7 @@ Result<VolumeObject> VolumeObject::decode(std::span<const std::byte> bytes) {
     *number = in.get<std::uint32_t>();
   const auto dtype = in.get<std::uint64_t>();
   if (dtype >= layout::kDtypes)
-    return make_error(ErrorCode::kCorruption, "an object of elements of type %llu; there is none",
+    return make_error(ErrorCode::kCorruption, "an object has elements of unknown type %llu",
                       static_cast<unsigned long long>(dtype));
   object.dtype = static_cast<layout::Dtype>(dtype);
   object.payload_bytes = in.get<std::uint64_t>();

@@ -30,7 +30,7 @@ struct VolumeObject {
 
   tokens::SequenceHash hash = {};
   tokens::NamespaceFingerprint keys = {};  // model, dtype, layout, block size
-  tokens::NamespaceFingerprint salt = {};  // over LoRA name and tenant; zero when they were not known
+  tokens::NamespaceFingerprint salt = {};  // over LoRA name and tenant; zero when unknown
   std::uint64_t scheme_fingerprint = 0;    // of the hash scheme
   transfer::BlockChecksum checksum = {};   // of the block, in canonical form
   layout::Shard shard = {};                // of the first plane, with the rank
@@ -40,19 +40,18 @@ struct VolumeObject {
   std::uint64_t payload_bytes = 0;
   std::uint64_t shapes = 0;  // fingerprint of the shapes of all planes
 
-  // What a set says about itself; hash, salt and checksum are the block's.
+  // The description of a set; hash, salt and checksum are the block's.
   static VolumeObject describe(const transfer::BlockSet& set, const tokens::NamespaceFingerprint& keys,
                                std::uint64_t scheme_fingerprint);
 
-  // One key per block, namespace, scheme, rank and shard: other ranks' parts of a block are objects of their
-  // own.
+  // One key per block, namespace, scheme, rank and shard: each rank's part of a block is its own object.
   std::string key() const;
 
   std::array<std::byte, kHeaderBytes> encode() const;
-  // Errors: kInvalidArgument: no header of ours; kUnsupported: another version; kCorruption: damaged.
+  // Errors: kInvalidArgument: not our header; kUnsupported: another version; kCorruption: damaged.
   static Result<VolumeObject> decode(std::span<const std::byte> bytes);
-  // Whether `found` is the object that this one describes: everything but checksum and, where either does not
-  // know it, salt. Errors: kCorruption, naming what differs.
+  // Checks that `found` is the object described here: all fields except checksum and, if either side does not
+  // know it, salt. Errors: kCorruption, naming the difference.
   Result<void> expect(const VolumeObject& found) const;
 
   friend bool operator==(const VolumeObject&, const VolumeObject&) = default;

@@ -22,9 +22,9 @@ using tokens::SequenceHash;
 
 namespace {
 
-// Names asked for at a time.
+// Hashes probed at a time.
 constexpr std::size_t kProbe = 64;
-// A volume that so many calls in a row have left at their deadline cannot be reached.
+// After this many consecutive calls abandoned at their deadline a volume counts as unreachable.
 constexpr std::size_t kMostUnanswered = 3;
 
 }  // namespace
@@ -137,7 +137,7 @@ std::optional<VolumePool::Number> VolumePool::where(const SequenceHash& hash) {
 }
 
 bool VolumePool::rests(const Attached& volume) const {
-  // relaxed, here and below: the moment stands alone.
+  // relaxed, here and below: the value publishes nothing.
   return clock_.now() < volume.rests_until.load(std::memory_order_relaxed);
 }
 
@@ -170,7 +170,7 @@ bool VolumePool::is_stop(const Error& error, const CallLimits& limits) const {
 Error VolumePool::why_left(Attached& volume, const CallLimits& limits) const {
   const std::string name = volume.volume->describe();
   if (volume.stop.stop_requested())
-    return make_error(ErrorCode::kUnavailable, "%s was detached while it was used", name.c_str());
+    return make_error(ErrorCode::kUnavailable, "%s was detached while in use", name.c_str());
   const Result<void> wanted = limits.check(clock_);
   if (wanted) {
     volume.unanswered = 0;  // it rests for this
@@ -199,7 +199,8 @@ std::vector<Result<void>> VolumePool::remove_keys(const Use& volume, std::vector
       });
 }
 
-// Each volume rates the hash; the highest has it. So a volume that leaves or comes moves no other's blocks.
+// Each volume rates the hash; the highest rating wins. So attaching or detaching a volume moves no other
+// volume's blocks.
 std::optional<VolumePool::Number> VolumePool::choose(const SequenceHash& hash) const {
   std::optional<Number> best;
   std::uint64_t best_rate = 0;
@@ -252,7 +253,7 @@ void VolumePool::check_invariants() const {
   }
 }
 
-// ---- what is known
+// ---- known blocks
 
 VolumeObject VolumePool::object_of(const TierRecord& record) const {
   VolumeObject object = options_.shape;
@@ -278,7 +279,7 @@ Result<ReservedBlocks<G4>> VolumePool::take(std::size_t n, const CallLimits& lim
   return ReservedBlocks<G4>(std::move(taken->blocks));
 }
 
-// Between the eviction and this, others may have put an object again, or be about to: theirs stays.
+// Another call may have put the object again since the eviction, or be about to: that object stays.
 void VolumePool::remove_evicted(std::span<const std::pair<Number, SequenceHash>> evicted,
                                 const CallLimits& limits) {
   const std::shared_ptr<const ObjectClaims::Claim> claim =
@@ -310,7 +311,7 @@ Result<void> VolumePool::remove(const SequenceHash& hash) {
   return remove_all(std::span(&hash, 1));
 }
 
-// What was evicted here may be on its volume still, and on another than a new copy would go to.
+// An evicted block's object may still be on its volume, and not on the one chosen for a new copy.
 Result<void> VolumePool::remove_all(std::span<const SequenceHash> hashes, const CallLimits& limits) {
   if (hashes.empty()) return {};
   std::vector<std::string> keys;
@@ -322,7 +323,7 @@ Result<void> VolumePool::remove_all(std::span<const SequenceHash> hashes, const 
   std::vector<Number> numbers;
   for (const auto& [number, volume] : use_all()) numbers.push_back(number);
   for (const Number number : numbers) {
-    const Use volume = use(number);  // one at a time: a volume that is silent keeps no other attached
+    const Use volume = use(number);  // one at a time: a silent volume keeps no other attached
     if (!volume) {
       note_error(make_error(ErrorCode::kUnavailable,
                             "a volume was detached while blocks were removed; its objects stay"));
@@ -336,13 +337,12 @@ Result<void> VolumePool::remove_all(std::span<const SequenceHash> hashes, const 
           claims_->take(std::move(objects), ObjectClaims::Kind::kAlone, bounded(while_used.get()), clock_);
       if (claim == nullptr) {
         const Result<void> wanted = limits.check(clock_);
-        note_error(!wanted ? wanted.error()
-                   : volume->stop.stop_requested()
-                       ? why_left(*volume, limits)
-                       : make_error(ErrorCode::kUnavailable,
-                                    "%s: an object that is to be removed is still "
-                                    "being put; repeat it",
-                                    volume->volume->describe().c_str()));
+        note_error(!wanted                         ? wanted.error()
+                   : volume->stop.stop_requested() ? why_left(*volume, limits)
+                                                   : make_error(ErrorCode::kUnavailable,
+                                                                "%s: an object to remove is still "
+                                                                "being put; repeat it",
+                                                                volume->volume->describe().c_str()));
         continue;
       }
       const std::vector<Result<void>> removed = remove_keys(volume, keys, limits, claim);
@@ -351,7 +351,7 @@ Result<void> VolumePool::remove_all(std::span<const SequenceHash> hashes, const 
         if (removed[i]) forget(hashes[i], number);
       }
     } else if (!error) {
-      // It is asked: nobody here may know of an object yet.
+      // Asks the volume: the object may be unknown to this process.
       const auto contains = [keys](Volume& its, const CallLimits& how) {
         const std::vector<std::string_view> views(keys.begin(), keys.end());
         return its.contains(views, how);
@@ -369,14 +369,14 @@ Result<void> VolumePool::remove_all(std::span<const SequenceHash> hashes, const 
 }
 
 std::size_t VolumePool::probe(std::span<const SequenceHash> hashes, const CallLimits& limits) {
-  block::BlockList<block::ImmutableBlock<G4>> known;  // in use, so that others do not push them out
+  block::BlockList<block::ImmutableBlock<G4>> known;  // held, so that other calls do not evict them
   std::size_t asked = 0;
   while (known.size() < hashes.size()) {
     if (auto block = find(hashes[known.size()])) {
       known.push_back(*std::move(block));
       continue;
     }
-    if (known.size() < asked) break;  // nobody has it, or there is no room to remember it
+    if (known.size() < asked) break;  // absent everywhere, or no room to register it
     if (!limits.check(clock_)) break;
     std::vector<SequenceHash> names;
     const std::size_t most = std::min(kProbe, capacity() - known.size());
@@ -388,12 +388,12 @@ std::size_t VolumePool::probe(std::span<const SequenceHash> hashes, const CallLi
   return known.size();
 }
 
-// All volumes at once: one that is silent does not keep the others from answering.
+// Asks all volumes at once: a silent one does not delay the others' answers.
 void VolumePool::ask(std::vector<SequenceHash> names, const CallLimits& limits) {
   std::vector<std::string> keys;
   for (const SequenceHash& hash : names) keys.push_back(object_of({.hash = hash}).key());
   std::vector<std::optional<Number>> found(names.size());
-  const std::vector<std::pair<Number, Use>> uses = use_all();  // until what was found is registered
+  const std::vector<std::pair<Number, Use>> uses = use_all();  // until the found blocks are registered
   UseLimits while_used(limits);
   std::vector<ObjectClaims::Object> objects;
   for (const auto& [number, volume] : uses) {
@@ -401,7 +401,7 @@ void VolumePool::ask(std::vector<SequenceHash> names, const CallLimits& limits) 
     for (const SequenceHash& hash : names) objects.emplace_back(number, hash);
   }
   const CallLimits until_stopped = while_used.get();
-  // What is being removed is not there.
+  // Objects being removed count as absent.
   const std::shared_ptr<const ObjectClaims::Claim> claim =
       claims_->take_free(std::move(objects), ObjectClaims::Kind::kShared);
   std::vector<std::pair<Number, Pending<Result<bool>>>> questions;
@@ -438,13 +438,13 @@ void VolumePool::ask(std::vector<SequenceHash> names, const CallLimits& limits) 
   publish(*taken, records, numbers, report, places);
 }
 
-// A volume that was detached meanwhile has nothing any more; whoever comes later finds its number unknown.
+// A volume detached meanwhile has no blocks; its number is unknown to later callers.
 void VolumePool::publish(ReservedBlocks<G4>& taken, std::span<const TierRecord> records,
                          std::span<const Number> numbers, MoveReport& report,
                          std::span<const std::size_t> places) {
   for (std::size_t i = 0; i < records.size(); ++i)
     if (!records[i].empty()) where_[taken.ids()[i].value()] = numbers[i];
-  // The volume has answered for every byte.
+  // The volume has acknowledged every byte.
   const Published published = taken.publish(manager_, records_, records, block::KvReady::asserted_by_caller(),
                                             [&](std::size_t i) { return EventLocation::volume(numbers[i]); });
   if (published.error && !report.error) report.error = published.error;

@@ -1,4 +1,4 @@
-// Blocks of host memory to objects, and back.
+// Moves blocks of host memory to objects, and back.
 #include <algorithm>
 #include <array>
 #include <cstring>
@@ -34,7 +34,7 @@ CallLimits limits_of(const MoveOptions& options) {
           .stop = options.control == nullptr ? std::stop_token() : options.control->stop_token()};
 }
 
-// Errors: kCancelled, kTimeout: the rest of a move is not to be done.
+// Errors: kCancelled, kTimeout: the rest of the move is skipped.
 Result<void> still_wanted(const CallLimits& limits, const Clock& clock, std::size_t blocks) {
   const Result<void> wanted = limits.check(clock);
   if (wanted) return {};
@@ -45,8 +45,7 @@ Result<void> still_wanted(const CallLimits& limits, const Clock& clock, std::siz
 
 }  // namespace
 
-// Objects in buffers that belong to the call which reads or writes them: a header, then a block in canonical
-// order.
+// Objects in buffers owned by the call that reads or writes them: a header, then a block in canonical order.
 struct VolumePool::Images {
   Images(std::vector<std::string> its_keys, std::uint64_t block_bytes)
       : keys(std::move(its_keys)), bytes(VolumeObject::kHeaderBytes + block_bytes) {
@@ -112,7 +111,7 @@ MoveReport VolumePool::put(BytePool& from, std::vector<block::Hold> holds, const
     }
     const std::optional<Number> number = choose(hash);
     if (!number) {
-      fail(make_error(ErrorCode::kUnavailable, "no volume that takes blocks is attached and can be reached"),
+      fail(make_error(ErrorCode::kUnavailable, "no writable volume is attached and reachable"),
            std::span(&i, 1), Moved::kFailed);
       continue;
     }
@@ -130,7 +129,7 @@ MoveReport VolumePool::put(BytePool& from, std::vector<block::Hold> holds, const
     for (const std::size_t i : members) objects.emplace_back(number, holds[i].sequence_hash());
     const UseLimits while_used(limits, volume);
     interleaving_point("volume_pool.before_claim");
-    // Removals of them end first.
+    // Waits for removals of these objects.
     const std::shared_ptr<const ObjectClaims::Claim> claim =
         claims_->take(std::move(objects), ObjectClaims::Kind::kShared, bounded(while_used.get()), clock_);
     if (const Result<void> wanted = still_wanted(limits, clock_, members.size()); !wanted) {
@@ -140,7 +139,7 @@ MoveReport VolumePool::put(BytePool& from, std::vector<block::Hold> holds, const
     if (claim == nullptr) {
       fail(volume->stop.stop_requested()
                ? why_left(*volume, limits)
-               : make_error(ErrorCode::kUnavailable, "%s: objects that are to be put are still being removed",
+               : make_error(ErrorCode::kUnavailable, "%s: the objects to put are still being removed",
                             volume->volume->describe().c_str()),
            members, Moved::kFailed);
       continue;
@@ -204,7 +203,7 @@ Result<void> VolumePool::check_written(const Use& volume, const TierRecord& reco
   ASHLAR_RETURN_IF_ERROR(call<Result<void>>(volume, 1, limits, get)[0]);
   ASHLAR_TRY(const VolumeObject found, VolumeObject::decode(images->header(0)));
   ASHLAR_RETURN_IF_ERROR(wanted.expect(found));
-  // The bytes in canonical form, as a block of their own.
+  // The bytes in canonical form, as a separate block.
   std::vector<transfer::PlaneShape> shapes;
   for (const transfer::Plane& plane : from.blocks()->planes()) {
     layout::LayoutConfig config = plane.layout.config();
@@ -221,7 +220,7 @@ Result<void> VolumePool::check_written(const Use& volume, const TierRecord& reco
                                 storage_tier());
 }
 
-// What is read from one volume in one go.
+// One batched read from one volume.
 struct VolumePool::Reading {
   Number number;
   const Use& volume;
@@ -229,7 +228,7 @@ struct VolumePool::Reading {
   std::unique_ptr<Reservation> reservation;
   std::vector<std::string> keys = {};
   std::vector<Result<void>> results = {};
-  std::vector<TierRecord> records = {};  // of those that are good
+  std::vector<TierRecord> records = {};  // of the valid ones
 };
 
 MoveReport VolumePool::get(std::span<const SequenceHash> hashes, BytePool& to, const MoveOptions& options) {
@@ -258,7 +257,7 @@ MoveReport VolumePool::get(std::span<const SequenceHash> hashes, BytePool& to, c
   const Clock::TimePoint start = clock_.now();
   for (auto& [number, members] : by_volume) {
     const Use volume = use(number);
-    if (!volume) continue;  // gone
+    if (!volume) continue;  // detached
     const auto fail = [&](const Error& error, Moved how = Moved::kFailed) {
       if (!report.error) report.error = error;
       for (const std::size_t i : members) report.blocks[i] = how;
@@ -330,7 +329,7 @@ void VolumePool::read(Reading& reading, std::span<const SequenceHash> hashes, st
   for (std::size_t i = 0; i < count; ++i) settle(reading, i, hashes, holds, report, limits);
 }
 
-// What has been read is good, gone or damaged.
+// An object read is valid, missing or damaged.
 void VolumePool::settle(Reading& reading, std::size_t i, std::span<const SequenceHash> hashes,
                         std::span<block::Hold> holds, MoveReport& report, const CallLimits& limits) {
   const std::size_t member = reading.members[i];
@@ -343,7 +342,7 @@ void VolumePool::settle(Reading& reading, std::size_t i, std::span<const Sequenc
   reading.records[i] = {};
   block::Hold held = std::move(holds[member]);
   const ErrorCode code = good.error().code();
-  if (code == ErrorCode::kNotFound) {  // whoever else uses the volume has removed it
+  if (code == ErrorCode::kNotFound) {  // another user of the volume has removed it
     held = {};
     forget(hashes[member], reading.number);
     return;
@@ -358,8 +357,8 @@ void VolumePool::settle(Reading& reading, std::size_t i, std::span<const Sequenc
   if (code != ErrorCode::kCorruption) return;
   ASHLAR_LOG(LogLevel::kError, "tiers", "%s: %s", volume->volume->describe().c_str(),
              good.error().to_string().c_str());
-  // While it is held, its hash has no other block: the object is the damaged one, unless somebody puts or
-  // removes it just now.
+  // While it is held, its hash has no other block: the object is the damaged one, unless another call is
+  // putting or removing it.
   const std::shared_ptr<const ObjectClaims::Claim> claim =
       claims_->take_free({{reading.number, hashes[member]}}, ObjectClaims::Kind::kAlone);
   if (volume->use.write && claim->has({reading.number, hashes[member]}))
@@ -370,15 +369,14 @@ void VolumePool::settle(Reading& reading, std::size_t i, std::span<const Sequenc
   forget(hashes[member], reading.number);
 }
 
-// Nothing of an object is believed before its header is the one that was asked for and its bytes agree with
-// it. The checksum may be another than when it was written from here: others may have computed the block, and
-// written it again.
+// An object is trusted only once its header matches the request and its bytes match the header. The checksum
+// may differ from the one written here: another process may have computed the block and written it again.
 Result<void> VolumePool::inspect(const block::Hold& hold, std::span<const std::byte> header, BytePool& to,
                                  BlockId id, TierRecord* out) const {
   const TierRecord known = records_.of(hold);
   Result<VolumeObject> found = VolumeObject::decode(header);
   if (!found && found.error().code() == ErrorCode::kUnsupported)
-    return found.error();  // a newer program's: not for us, and not damaged
+    return found.error();  // from a newer program: unusable, but not damaged
   if (!found) return make_error(ErrorCode::kCorruption, "%s", found.error().message().c_str());
   if (const Result<void> same = object_of({.hash = known.hash}).expect(*found); !same) return same;
   const BytePool::Place place = to.place(id);

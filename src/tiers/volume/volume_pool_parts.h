@@ -1,4 +1,4 @@
-// What VolumePool is made of: attached volumes, uses that keep them attached, and calls of them.
+// Parts of VolumePool: attached volumes, uses that keep them attached, and volume calls.
 #pragma once
 
 #include <atomic>
@@ -23,16 +23,16 @@ namespace ashlar::tiers {
 
 struct VolumePool::Attached {
   std::string name;
-  std::shared_ptr<Volume> volume;  // calls that were left share it
+  std::shared_ptr<Volume> volume;  // shared with abandoned calls
   VolumeUse use;
   std::uint64_t salt = 0;                       // of its name, for the choice
   std::size_t users = 0;                        // under the pool's lock
   bool leaving = false;                         // under the pool's lock
   std::stop_source stop;                        // ends its calls
-  std::atomic<std::size_t> unanswered{0};       // calls in a row that were left at their deadline
-  std::atomic<Clock::TimePoint> rests_until{};  // it could not be reached
+  std::atomic<std::size_t> unanswered{0};       // consecutive calls abandoned at their deadline
+  std::atomic<Clock::TimePoint> rests_until{};  // after it was unreachable
   const std::shared_ptr<std::atomic<std::size_t>> left =
-      std::make_shared<std::atomic<std::size_t>>(0);  // calls that nobody waits for
+      std::make_shared<std::atomic<std::size_t>>(0);  // abandoned calls that have not ended
   Counter put;
   Counter got;
   Counter failed;
@@ -62,9 +62,8 @@ class VolumePool::Use {
   std::shared_ptr<Attached> attached_;
 };
 
-// The limits of whoever uses some volumes, for all that he waits for meanwhile: they end, too, when one of
-// the volumes is told to stop. So a wait for another volume, or for another's call, does not keep it
-// attached.
+// The limits of a caller that uses some volumes, for all its waits: they also end when one of the volumes is
+// told to stop. So a wait for another volume, or for another call, does not keep it attached.
 class VolumePool::UseLimits {
  public:
   explicit UseLimits(const CallLimits& limits) : deadline_(limits.deadline) { end_with(limits.stop); }
@@ -87,12 +86,12 @@ class VolumePool::UseLimits {
   std::list<std::stop_callback<Relay>> relays_;
 };
 
-// A call that was begun.
+// A started call.
 template <class R>
 struct VolumePool::Pending {
   Attached& volume;
   std::size_t count;
-  CallLimits limits;  // with those of the pool
+  CallLimits limits;  // combined with those of the pool
   std::shared_ptr<std::vector<R>> answers = {};
   Result<std::shared_ptr<VolumeCalls::Call>> call = std::shared_ptr<VolumeCalls::Call>();
 };
@@ -100,7 +99,7 @@ struct VolumePool::Pending {
 template <class R, class F>
 VolumePool::Pending<R> VolumePool::begin_call(const Use& volume, std::size_t count, const CallLimits& limits,
                                               F fn) {
-  // So many that do not return are enough: a volume that hangs must not take thread after thread.
+  // Most abandoned calls per volume: one that hangs must not take thread after thread.
   constexpr std::size_t kMostLeft = 8;
   Pending<R> pending{.volume = *volume, .count = count, .limits = bounded(limits)};
   if (const std::size_t left = volume->left->load(); left >= kMostLeft) {
@@ -109,7 +108,7 @@ VolumePool::Pending<R> VolumePool::begin_call(const Use& volume, std::size_t cou
     return pending;
   }
   pending.answers = std::make_shared<std::vector<R>>();
-  // A volume knows one clock.
+  // Volumes know only the real clock.
   const auto deadline = &clock_ == &Clock::real() ? pending.limits.deadline : std::nullopt;
   pending.call = calls_->start(
       [fn = std::move(fn), its = volume->volume, answers = pending.answers,

@@ -161,7 +161,7 @@ TEST_F(G3FileTest, HeadersKeepWhatTheyAreGiven) {
 TEST_F(G3FileTest, AForeignFileIsLeftAlone) {
   for (const std::string& text : {std::string("short"), std::string(200000, 'x')}) {
     std::ofstream(path_) << text;
-    expect_refused(options(), ErrorCode::kAlreadyExists, "is no file of blocks; it was left alone");
+    expect_refused(options(), ErrorCode::kAlreadyExists, "is not a G3 file; it was left alone");
     EXPECT_EQ(bytes(), std::vector<std::uint8_t>(text.begin(), text.end()));
   }
 }
@@ -257,7 +257,7 @@ TEST_F(G3FileTest, ADamagedSuperblockIsRefused) {
   }
   std::vector<std::uint8_t> cut(good.begin(), good.begin() + kTableAt);
   store(cut);
-  expect_refused(options(), ErrorCode::kInvalidArgument, "it was cut off");
+  expect_refused(options(), ErrorCode::kInvalidArgument, "it was truncated");
 }
 
 TEST_F(G3FileTest, ADamagedHeaderIsAnEmptyBlock) {

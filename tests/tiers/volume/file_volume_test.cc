@@ -157,7 +157,7 @@ TEST_F(FileVolumeTest, KeysThatDoNotFitAreRefused) {
 
 TEST_F(FileVolumeTest, ProvisionTakesWhatIsEmptyAndNothingElse) {
   const ProvisionOptions options{.slot_bytes = kSlotBytes};
-  expect_not_provisioned(options, ErrorCode::kNotFound, "make the file with the size it shall have");
+  expect_not_provisioned(options, ErrorCode::kNotFound, "create the file at its final size");
   make_file(0);
   expect_not_provisioned(options, ErrorCode::kInvalidArgument, "no file with bytes");
   make_file(kBytes);
@@ -233,7 +233,7 @@ TEST_F(FileVolumeTest, ADamagedSuperblockOrACutFileIsRefusedAndLeftAlone) {
   for (const std::size_t size : {std::size_t{512}, std::size_t{9000}, good.size() - 1}) {
     const Image cut(good.begin(), good.begin() + static_cast<std::ptrdiff_t>(size));
     store(cut);
-    expect_refused(ErrorCode::kCorruption, "it was cut off");
+    expect_refused(ErrorCode::kCorruption, "it was truncated");
     EXPECT_EQ(image(), cut);
   }
   store(good);
