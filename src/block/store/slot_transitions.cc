@@ -1,5 +1,5 @@
 // Transitions of slots that one guard owns. No other thread changes such a slot, so none of this takes the
-// lock; the word is kept up to date for readers outside.
+// lock; the word is kept up to date for concurrent readers.
 #include "ashlar/block/detail/store_calls.h"
 
 #include <algorithm>

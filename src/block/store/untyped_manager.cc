@@ -1,4 +1,4 @@
-// Makes the store of a manager from its options, and closes it when the manager goes.
+// Creates a manager's store from its options, and closes it when the manager is destroyed.
 #include "ashlar/block/detail/untyped_manager.h"
 
 #include <memory>
