@@ -44,7 +44,7 @@ std::uint64_t checksum_of(std::span<const std::byte> bytes) {
   return XXH3_64bits_withSeed(bytes.data() + kChecked, bytes.size() - kChecked, seed);
 }
 
-// Whether `next` may be encoded relative to `last`.
+// Whether `next` may be encoded as a continuation of `last`.
 bool follows(const KvEvent& last, const KvEvent& next) {
   if (next.kind != last.kind || next.tier != last.tier || next.group != last.group ||
       next.location != last.location || next.bytes != last.bytes || next.has_name != last.has_name ||

@@ -167,7 +167,7 @@ void StreamState::catch_up(Source& source, std::vector<KvEvent>& out) {
   std::vector<KvEvent> held;
   try {
     source.heard = source.lister(held);
-  } catch (...) {  // NOLINT(bugprone-empty-catch): nobody to ask
+  } catch (...) {  // NOLINT(bugprone-empty-catch): the list is lost
     ++counters_.resyncs;
     held.clear();
   }
