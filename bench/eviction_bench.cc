@@ -3,14 +3,14 @@
 //   eviction_bench           every backend, 10,000 to 1,000,000 inactive blocks
 //   eviction_bench NAME…     only these
 //
-// What is compared. A backend is given block ids, because the store's index has found the block already; the
-// rival has to find it by hash, and keeps a map for that. So a backend alone does less than the rival.
-// "alone" is the backend without any look-up. "ours" is the backend behind the store's index (HashIndex) and
-// its column of hashes, all kept up to date: the rival's whole job, and what the ratio and the targets are
-// about. What a user sees, a manager with its locks and guards, is in block_bench (match_inactive + drop,
+// The comparison. A backend receives block ids, because the store's index has already found the block; the
+// rival must find it by hash, and keeps a map for that. So a backend alone does less than the rival. "alone"
+// is the backend without any look-up. "ours" is the backend behind the store's index (HashIndex) and its
+// column of hashes, all kept up to date: the rival's whole job, and the basis of the ratio and the targets.
+// block_bench measures what a user sees, a manager with its locks and guards (match_inactive + drop,
 // allocate..register..drop).
 //
-// The rival is an LRU whatever the backend: the ratio of another policy is its price beside the simplest one.
+// The rival is always an LRU: the ratio of another policy is its price relative to the simplest one.
 #include <benchmark/benchmark.h>
 
 #include <algorithm>

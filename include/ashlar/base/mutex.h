@@ -19,10 +19,9 @@
 //
 //   of types       CAPABILITY             a lock                SCOPED_CAPABILITY   holds a lock for a scope
 //   of data        GUARDED_BY(mu)         read and written with mu held
-//                  PT_GUARDED_BY(mu)      the same for what a pointer points to
-//   of functions   REQUIRES(mu)           the caller holds mu   EXCLUDES(mu)        the caller must not hold
-//   it
-//                  ACQUIRE, TRY_ACQUIRE   takes the lock        RELEASE             gives it back
+//                  PT_GUARDED_BY(mu)      the same for a pointer's target
+//   of functions   REQUIRES(mu)           the caller holds mu   EXCLUDES(mu)        the caller does not
+//                  ACQUIRE, TRY_ACQUIRE   takes the lock        RELEASE             releases it
 //                  RETURN_CAPABILITY(mu)  returns mu itself
 //   of locks       ACQUIRED_AFTER(mu)     the lock order
 //   exceptions     NO_THREAD_SAFETY_ANALYSIS, with a comment that says why
