@@ -284,7 +284,7 @@ Result<bool> NatsSource::recover(const events::StreamId& stream, std::uint64_t f
   if (!parts.connection->is_connected() || parts.connection->generation() != generation ||
       parts.connection->is_new(parts.options.timeout))
     return make_error(ErrorCode::kUnavailable,
-                      "the connection to NATS was made again just now, and nobody has answered yet%s%s",
+                      "the connection to NATS was just re-established, and no responder has answered yet%s%s",
                       failure ? ": " : "", failure ? failure->message().c_str() : "");
   if (failure) {
     const bool timeout = failure->code() == ErrorCode::kTimeout;
