@@ -205,8 +205,8 @@ struct EngineSessionCounters {
 //
 //   first message   number 0: applied. A later one: replay from 0; messages no longer kept count as lost.
 //   next number     applied. If it cannot be decoded, it is requested once more, then it is lost.
-//   a later number  a gap: replay from the last applied message on, which must come back unchanged; if it does
-//                   not, the engine was restarted.
+//   a later number  a gap: replay from the last applied message on, which must come back unchanged; if not,
+//                   the engine was restarted.
 //   a lower number  a message that was applied before: a duplicate. One that was lost: too late, dropped.
 //                   Another message under a number that was applied, a younger timestamp than the last, or a
 //                   number far below (more than Options::remembered), or one that cannot be read and is not

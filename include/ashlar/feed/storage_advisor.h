@@ -17,8 +17,8 @@
 //
 // Thread safety: thread-compatible.
 // Complexity:    O(1) per stored, removed or accessed block; clears and resets visit the blocks they remove,
-//                advise() visits all blocks. Memory: live blocks, and as many removed ones, to recognise their
-//                return.
+//                advise() visits all blocks. Memory: live blocks, and as many removed ones, to recognise
+//                their return.
 #pragma once
 
 #include <cstdint>
