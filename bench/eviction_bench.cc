@@ -73,7 +73,7 @@ const std::vector<SequenceHash>& names_of(Shape shape) {
   return shape == Shape::kRandom ? random : chains;
 }
 
-// A block that is asked for: the name for who has to find it, the id for who has been told.
+// A requested block: the name for the side that must look it up, the id for the other.
 struct Wanted {
   SequenceHash hash;
   BlockId id;
@@ -315,7 +315,7 @@ void print_backend(const std::string& backend) {
   const bool is_lru = backend == "lru" || backend == "hashmap_lru";
   const bool follows = make_pool(backend, 1)->follows_registrations();
   for (const Shape shape : {Shape::kRandom, Shape::kChains}) {
-    // The order of registrations, and so the shape of the names, matters to those who follow them.
+    // The order of registrations, and so the shape of the names, matters to backends that follow them.
     if (shape == Shape::kChains && !follows) continue;
     for (const std::uint32_t blocks : kSizes) {
       if (is_lru) check_victims(Indexed(backend, blocks), Rival(blocks), names_of(shape), blocks);

@@ -41,7 +41,7 @@ Result<std::uint64_t> read_number(int file, const std::string& path) {
 }  // namespace
 
 std::optional<std::string> incarnation_file() {
-  // NOLINTBEGIN(concurrency-mt-unsafe): nobody sets them
+  // NOLINTBEGIN(concurrency-mt-unsafe): no thread sets them
   const char* state = std::getenv("XDG_STATE_HOME");
   if (state != nullptr && *state != '\0') return std::string(state) + "/ashlar/incarnation";
   const char* home = std::getenv("HOME");

@@ -15,7 +15,7 @@ using backend::nats::NatsMode;
 constexpr std::uint32_t kDefaultPort = 4222;
 
 std::string from_environment(const char* name) {
-  const char* value = std::getenv(name);  // NOLINT(concurrency-mt-unsafe): nobody sets it
+  const char* value = std::getenv(name);  // NOLINT(concurrency-mt-unsafe): no thread sets it
   return value == nullptr ? "" : value;
 }
 

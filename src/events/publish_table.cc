@@ -25,7 +25,7 @@ KvEvent without_parent(KvEvent event) noexcept {
 }  // namespace
 
 PublishTable::PublishTable(std::size_t capacity) : log_(std::make_shared<EventLog>(capacity)) {
-  ASHLAR_CHECK(log_->claim(), "a new log belongs to nobody");
+  ASHLAR_CHECK(log_->claim(), "a new log has no producer yet");
   leaving_.fill(Blocks::kNone);
 }
 

@@ -53,7 +53,7 @@ class RecordingReader {
   enum class Shape : std::uint8_t { kWhole, kUnfinished, kNone };
   // The search for the next whole message after at_, where none begins.
   struct Search {
-    Shape shape = Shape::kNone;  // of what stands at at_
+    Shape shape = Shape::kNone;  // of the bytes at at_
     Form form = {};
     std::uint64_t at = 0;  // no whole message begins before it
   };
