@@ -89,7 +89,7 @@ class EventBus::Sink final : public events::BatchSink {
     state_->kept.push_back(shared);
     if (state_->kept.size() > state_->options.replay_batches) state_->kept.pop_front();
     ASHLAR_DCHECK(state_->kept.size() <= state_->options.replay_batches,
-                  "one batch comes and at most one goes");
+                  "one batch is added and at most one dropped");
     state_->arrived.notify_all();
     return {};
   }

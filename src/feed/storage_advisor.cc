@@ -309,7 +309,7 @@ void StorageAdvisor::check_invariants() const {
     ASHLAR_CHECK(first != nullptr && first->second.before == nullptr, "a shelf begins with its first block");
     for (const Entry* entry = first; entry != nullptr; entry = entry->second.next, ++on_shelves)
       ASHLAR_CHECK(Shelf(entry->first.worker, entry->first.tier) == shelf,
-                   "a block stands on another worker's shelf");
+                   "a block is in another worker's list");
   }
   ASHLAR_CHECK(on_shelves == blocks_.size(), "%zu blocks are alive, %zu stand on shelves", blocks_.size(),
                on_shelves);

@@ -160,7 +160,7 @@ Result<LayoutDescriptor> LayoutDescriptor::deserialize(std::span<const std::byte
   const auto nothing = in.get<std::uint16_t>();
   const auto total = in.get<std::uint32_t>();
   if (total != bytes.size() || total < kHeadBytes + kChecksumBytes)
-    return make_error(ErrorCode::kCorruption, "the layout descriptor says %u bytes, %zu are here", total,
+    return make_error(ErrorCode::kCorruption, "the layout descriptor says %u bytes, but has %zu", total,
                       bytes.size());
   ByteReader last(bytes.last(kChecksumBytes));
   if (last.get<std::uint64_t>() != checksum_of(bytes.first(bytes.size() - kChecksumBytes)))

@@ -51,7 +51,7 @@ std::optional<std::uint64_t> free_bytes(const std::string& path) {
 }
 
 Error no_room(const std::string& path, std::uint64_t wanted, int error) {
-  return make_error(ErrorCode::kCapacity, "%s: %llu bytes are wanted, the file system has %llu free (%s)",
+  return make_error(ErrorCode::kCapacity, "%s: %llu bytes were requested, the file system has %llu free (%s)",
                     path.c_str(), wide(wanted), wide(free_bytes(path).value_or(0)), reason(error).c_str());
 }
 
@@ -99,7 +99,7 @@ Result<std::shared_ptr<DiskStorage>> DiskStorage::create(DiskOptions options) {
                       wide(options.bytes));
   const int file = ::open(options.path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
   if (file < 0 && errno == EEXIST)
-    return make_error(ErrorCode::kAlreadyExists, "%s is there already; open() it, or remove it",
+    return make_error(ErrorCode::kAlreadyExists, "%s already exists; open() it, or remove it",
                       options.path.c_str());
   if (file < 0)
     return make_error(ErrorCode::kIo, "%s cannot be created: %s", options.path.c_str(),

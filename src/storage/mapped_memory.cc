@@ -76,13 +76,14 @@ Result<MappedMemory> MappedMemory::create(const MemoryOptions& options) {
   // The system overcommits and then kills processes, so check the available memory ourselves.
   const std::uint64_t there = available_memory();
   if (options.bytes > there)
-    return make_error(ErrorCode::kCapacity, "%llu bytes of memory are wanted, the system has %llu available",
+    return make_error(ErrorCode::kCapacity,
+                      "%llu bytes of memory were requested, the system has %llu available",
                       wide(options.bytes), wide(there));
   void* mapping =
       mmap(nullptr, mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (mapping == MAP_FAILED)
     return make_error(ErrorCode::kCapacity,
-                      "%llu bytes of memory are wanted and were refused (errno %d); %llu are available",
+                      "%llu bytes of memory were requested and refused (errno %d); %llu are available",
                       wide(options.bytes), errno, wide(there));
   const std::uint64_t past = reinterpret_cast<std::uintptr_t>(mapping) % alignment;
   auto* start = static_cast<std::byte*>(mapping) + (past == 0 ? 0 : alignment - past);

@@ -266,7 +266,7 @@ Result<std::unique_ptr<NatsConnection>> NatsConnection::create(const NatsConnect
     for (; now < next; now = std::chrono::steady_clock::now()) {
       if (options.stop_waiting && options.stop_waiting())
         return make_error(ErrorCode::kCancelled,
-                          "the wait for NATS at %s was ended before a server was there", where.c_str());
+                          "the wait for NATS at %s was cancelled before a server answered", where.c_str());
       std::this_thread::sleep_until(std::min(next, now + kStopStep));
     }
   }

@@ -169,7 +169,7 @@ Result<void> NatsSink::flush(std::chrono::milliseconds timeout) {
   if (status == NATS_OK && same) return {};
   if (!same || status == NATS_CONNECTION_DISCONNECTED || !connection.is_connected())
     return make_error(ErrorCode::kUnavailable,
-                      "the connection to NATS at %s broke, and what was on its way may be lost",
+                      "the connection to NATS at %s broke, and messages in flight may be lost",
                       parts_->options.connection.describe().c_str());
   return nats_error(status, "flushing to NATS");
 }

@@ -67,7 +67,7 @@ Result<std::optional<SnapshotHead>> SnapshotBucket::read_head(const std::string&
 
 Result<void> SnapshotBucket::write(const events::EventBatch& snapshot, std::size_t limit) {
   if (snapshot.kind != events::BatchKind::kSnapshot || snapshot.parts != 1)
-    return Error(ErrorCode::kInvalidArgument, "what goes into the bucket of snapshots is one whole snapshot");
+    return Error(ErrorCode::kInvalidArgument, "the bucket takes one whole snapshot");
   const std::string worker = worker_token(snapshot.stream.worker);
   Result<std::optional<SnapshotHead>> last = read_head(worker);
   // Replace what cannot be read.

@@ -185,7 +185,7 @@ void Subscriber::revive() {
 Result<void> Subscriber::replay(std::uint64_t from, const Take& take) {
   if (options_.replay_endpoint.empty()) {
     return make_error(ErrorCode::kUnsupported,
-                      "%s has no replay endpoint; name one to ask for what was missed",
+                      "%s has no replay endpoint; configure one to recover missed messages",
                       options_.endpoint.c_str());
   }
   replays_.fetch_add(1, std::memory_order_relaxed);
@@ -249,7 +249,7 @@ Error Subscriber::silent_error() const {
   return make_error(
       ErrorCode::kUnavailable,
       "%s sent nothing for %lld ms, and %s does not answer: the process is stopped, or its machine is "
-      "gone; the question is repeated",
+      "gone; it is asked again",
       options_.endpoint.c_str(), whole_ms(options_.silence), options_.replay_endpoint.c_str());
 }
 

@@ -191,8 +191,8 @@ void BlockStore::check_invariants() {
         ++quarantined;
         break;
       case BlockState::kPrimary:
-        ASHLAR_CHECK(find_confirmed(slots_.hash(slot)) == slot, "primary %u is not what its hash finds",
-                     slot);
+        ASHLAR_CHECK(find_confirmed(slots_.hash(slot)) == slot,
+                     "primary %u is not the block that its hash finds", slot);
         ASHLAR_CHECK(slots_.entry(slot) != nullptr, "slot %u is registered without an entry", slot);
         if (!is_implied(slots_.entry(slot))) {
           const Entry& entry = *slots_.entry(slot);

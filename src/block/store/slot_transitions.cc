@@ -97,7 +97,7 @@ void stage(const SlotRef& slot, const BlockIdentity& identity) {
 Result<void> init_sequence(const SlotRef& slot, const SequenceStart& start) {
   expect_state(slot, BlockState::kMutable);
   if (start.parent && start.parent->position() >= tokens::SequenceHash::kMaxPosition) {
-    return make_error(ErrorCode::kInvalidArgument, "the parent stands at position %u, the last one there is",
+    return make_error(ErrorCode::kInvalidArgument, "the parent is at position %u, the last one possible",
                       start.parent->position());
   }
   if (start.parent && start.parent->is_keyed() != start.hasher.scheme().is_keyed()) {
