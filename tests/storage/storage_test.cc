@@ -211,7 +211,7 @@ TEST_F(DiskStorageTest, ALimitOfTheProcessIsAnErrorToo) {
   ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &small), 0);
   const auto made = DiskStorage::create({.path = path("e"), .bytes = 1 << 20});
   ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &before), 0);
-  expect_error(made, ErrorCode::kCapacity, "1048576 bytes are wanted");
+  expect_error(made, ErrorCode::kCapacity, "1048576 bytes were requested");
   EXPECT_FALSE(std::filesystem::exists(path("e")));
 }
 
