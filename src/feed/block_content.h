@@ -35,7 +35,7 @@ class ContentHasher {
  public:
   ContentHasher(const tokens::HashScheme& scheme, const tokens::Salt& base);
 
-  // Writes the contents of the blocks of `run` after `parent` (nullopt: it begins a sequence) to `out`, in
+  // Writes the contents of the blocks of `run` after `parent` (null: it begins a sequence) to `out`, in
   // order. Errors: kInvalidArgument past the last position; kAlreadyExists when the run names another LoRA
   // adapter than its parent has. `out` then holds the blocks before.
   Result<void> hash(const EngineRun& run, const BlockContent* parent, std::vector<BlockContent>& out);

@@ -185,8 +185,8 @@ struct SequenceHasher::State {
             prefix.is_known() ? absorb(kernel, prefix_key.secret(), prefix, block) : prefix};
   }
 
-  // Under keyed128 a name has the bits of its digest. A block's name equals its digest, unless the name
-  // before it does not belong to its tokens, for example one given by a caller.
+  // Under keyed128 a name has the bits of its digest. A block's prefix digest is the one its name is made
+  // of, unless the name before it does not belong to its tokens, for example one given by a caller.
   PrefixDigest keyed_prefix(const BlockBefore& before, const BlockInput& block,
                             const SipHash128::Digest& digest) const noexcept {
     if (!before.name) return known_digest(digest);

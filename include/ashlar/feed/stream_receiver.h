@@ -131,7 +131,7 @@ class StreamReceiver final : public BatchConsumer {
   void take_snapshot(Stream& stream, const events::EventBatch& batch);
   void hand_on(Stream& stream, const events::EventBatch& batch);
   void take_waiting(Stream& stream);
-  // Reserves bytes for a batch after a gap, abandoning gaps if needed; empty if its own gap was abandoned
+  // Reserves bytes for a batch after a gap, abandoning gaps if needed; nullopt if its own gap was abandoned
   // too.
   std::optional<ByteShare> make_room(Stream& stream, const events::EventBatch& batch);
   // Returns true if the snapshot is complete.

@@ -46,7 +46,7 @@ class IndexOracle final : public events::IndexSink {
   index::IndexSizes sizes() const;
   index::IndexCounters counters() const { return counters_; }
 
-  // nullopt when both hold the same contents under the same names in the same tiers; else a text with the
+  // Empty when both hold the same contents under the same names in the same tiers; else a text with the
   // first difference. Counters and policies are ignored.
   friend std::string difference(const IndexOracle& left, const IndexOracle& right);
 

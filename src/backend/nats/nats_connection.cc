@@ -369,12 +369,12 @@ NatsConnection::~NatsConnection() {
   if (connection_ == nullptr) return;
   natsConnection_Close(connection_);
   {
-    // This is its last callback to us.
+    // Wait for its last callback.
     MutexLock lock(mu_);
     while (!closed_) changed_.wait(mu_);
   }
   natsConnection_Destroy(connection_);
-  // Each holds its own part of the connection.
+  // Each keeps the part of the connection it needs.
   for (natsSubscription* subscription : retired_) natsSubscription_Destroy(subscription);
 }
 
