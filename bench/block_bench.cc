@@ -1,5 +1,4 @@
-// Block layer benchmarks: match, drop and the full cycle, beside the manager one writes first, and over
-// threads.
+// Block layer benchmarks: match, drop and the full cycle, beside a naive manager, and over threads.
 //
 //   block_bench                 the table of ratios against NaiveBlockManager, one thread
 //   block_bench --scaling [N]   1..N threads on one manager, as the share of N independent managers

@@ -1,12 +1,13 @@
-// Decoding engine batches: decode_engine_batch() over the recordings of tests/data/vllm, and over two made
+// Decoding engine batches: decode_engine_batch() over the recordings of tests/data/vllm, and over generated
 // streams.
 //
 //   engine_decode_bench [FOLDER]     speed in payload bytes, events and blocks, beside a plain decoder that
 //                                    reads one msgpack value after another through a switch, and beside a
 //                                    copy of the bytes, which is the limit
 //
-// Made streams: events of one block of 32 tokens, as decoding makes them; removals of one block, as eviction
-// makes them; and prompts of 2,048 tokens from a vocabulary of 152,000, whose tokens mix three widths.
+// Generated streams: events of one block of 32 tokens, as decoding emits them; removals of one block, as
+// eviction emits them; and prompts of 2,048 tokens from a vocabulary of 152,000, whose tokens mix three
+// widths.
 #include <benchmark/benchmark.h>
 
 #include <cstdio>

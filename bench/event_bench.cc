@@ -1,9 +1,9 @@
-// What events cost the thread that makes them, and how many of them go through each feed in a second.
+// The cost of events for the thread that emits them, and the throughput of each feed in events per second.
 //
 //   event_bench [--here]
 //
-// Without --here it also runs the programs of the other feeds, which lie beside it: engine_decode_bench,
-// zmq_feed_bench and nats_feed_bench, each with the raw library in the same run.
+// Without --here it also runs the other feeds' programs beside it: engine_decode_bench, zmq_feed_bench and
+// nats_feed_bench, each with the raw library in the same run.
 #include <time.h>
 
 #include <cstdio>

@@ -3,14 +3,14 @@
 //   eviction_bench           every backend, 10,000 to 1,000,000 inactive blocks
 //   eviction_bench NAME…     only these
 //
-// What is compared. A backend is given block ids, because the store's index has found the block already; the
-// rival has to find it by hash, and keeps a map for that. So a backend alone does less than the rival.
-// "alone" is the backend without any look-up. "ours" is the backend behind the store's index (HashIndex) and
-// its column of hashes, all kept up to date: the rival's whole job, and what the ratio and the targets are
-// about. What a user sees, a manager with its locks and guards, is in block_bench (match_inactive + drop,
+// The comparison. A backend receives block ids, because the store's index has already found the block; the
+// rival must find it by hash, and keeps a map for that. So a backend alone does less than the rival. "alone"
+// is the backend without any look-up. "ours" is the backend behind the store's index (HashIndex) and its
+// column of hashes, all kept up to date: the rival's whole job, and the basis of the ratio and the targets.
+// block_bench measures what a user sees, a manager with its locks and guards (match_inactive + drop,
 // allocate..register..drop).
 //
-// The rival is an LRU whatever the backend: the ratio of another policy is its price beside the simplest one.
+// The rival is always an LRU: the ratio of another policy is its price relative to the simplest one.
 #include <benchmark/benchmark.h>
 
 #include <algorithm>
@@ -73,7 +73,7 @@ const std::vector<SequenceHash>& names_of(Shape shape) {
   return shape == Shape::kRandom ? random : chains;
 }
 
-// A block that is asked for: the name for who has to find it, the id for who has been told.
+// A requested block: the name for the side that must look it up, the id for the other.
 struct Wanted {
   SequenceHash hash;
   BlockId id;
@@ -315,7 +315,7 @@ void print_backend(const std::string& backend) {
   const bool is_lru = backend == "lru" || backend == "hashmap_lru";
   const bool follows = make_pool(backend, 1)->follows_registrations();
   for (const Shape shape : {Shape::kRandom, Shape::kChains}) {
-    // The order of registrations, and so the shape of the names, matters to those who follow them.
+    // The order of registrations, and so the shape of the names, matters to backends that follow them.
     if (shape == Shape::kChains && !follows) continue;
     for (const std::uint32_t blocks : kSizes) {
       if (is_lru) check_victims(Indexed(backend, blocks), Rival(blocks), names_of(shape), blocks);

@@ -1,6 +1,6 @@
 // NaiveBlockManager: the block manager one writes first. The rival in block_bench.
 //
-// A reserved std::unordered_map from hash to block, a std::list in LRU order for the blocks nobody uses,
+// A reserved std::unordered_map from hash to block, a std::list in LRU order for the inactive blocks,
 // shared_ptr for the references, and one mutex: taken once per match call, once per registered batch and once
 // per last drop.
 #pragma once

@@ -75,7 +75,7 @@ class NaiveSequenceManager {
     std::vector<tokens::Token> tokens;
     std::uint32_t references = 0;
     bool has_hash = false;
-    std::list<std::uint32_t>::iterator place;  // in the free queue, while nobody refers to it
+    std::list<std::uint32_t>::iterator place;  // in the free queue, while no sequence refers to it
   };
 
   std::span<const tokens::Token> tokens_of(const NaiveSequence& sequence, std::size_t i) const {

@@ -1,15 +1,15 @@
-// Events through NATS: NatsSink to NatsSource, beside cnats alone with the same bytes, through one
+// Events through NATS: NatsSink to NatsSource, beside plain cnats with the same bytes, through one
 // nats-server.
 //
 //   nats_feed_bench            starts a nats-server of its own (of the PATH, or below build/)
 //   nats_feed_bench URL        uses that one; JetStream streams BENCH* are made there and deleted
 //
-// A batch is a chain of 100 stored blocks. Ours encodes, publishes, receives, decodes and looks at every
-// event; the rival publishes bytes that were encoded before, and receives them. Publisher and receiver are
-// threads of this process with a connection each; the time is from the first batch to the arrival of the
-// last. JetStream keeps its stream in files, as by default; the rival publishes asynchronously without ids,
-// waits for all acknowledgements, fetches 256 and acknowledges each. Runs are interleaved pair by pair, and
-// which goes first changes.
+// A batch is a chain of 100 stored blocks. Ours encodes, publishes, receives, decodes and reads every event;
+// the rival publishes pre-encoded bytes, and receives them. Publisher and receiver are threads of this
+// process with a connection each; the time is from the first batch to the arrival of the last. JetStream
+// keeps its stream in files, as by default; the rival publishes asynchronously without ids, waits for all
+// acknowledgements, fetches 256 and acknowledges each. Runs are interleaved pair by pair, and alternate in
+// which goes first.
 #include <nats/nats.h>
 #include <netinet/in.h>
 #include <sys/prctl.h>

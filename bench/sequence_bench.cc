@@ -1,10 +1,10 @@
-// Sequence benchmarks: whole sequences allocated and freed, cold and cached, and decode steps over 1,000
+// Sequence benchmarks: allocates and frees whole sequences, cold and cached, and runs decode steps over 1,000
 // requests.
 //
 //   sequence_bench
 //
 // Pool of 65,536 blocks of 16 tokens, LRU, one thread; names are computed beforehand. Beside each figure
-// stands the least that the block layer can do for the same blocks, or a manager as one writes it first.
+// stands the minimum that the block layer can do for the same blocks, or a naive manager.
 #include <cstdio>
 #include <memory>
 #include <span>

@@ -1,5 +1,5 @@
-// How fast blocks move between the tiers of a KvBlockManager, each way beside the raw transfer of the same
-// bytes in the same run.
+// Throughput between the tiers of a KvBlockManager, each direction beside the raw transfer of the same bytes
+// in the same run.
 //
 //   tier_bench                     host memory, a file, a folder
 //   tier_bench --folder PATH       files go there (the current folder unless given)
@@ -8,8 +8,8 @@
 //   tier_bench --gpu               only: G1 in the memory of a GPU
 //
 // Raw means: one transfer of the executor that the manager uses, with a sync at the end for a file; for a
-// folder, a plain loop of write, sync and rename, or of read. What the manager adds is names, checksums,
-// headers and registration. Shares are medians of runs in turns. Exit status 1 when a target was missed.
+// folder, a plain loop of write, sync and rename, or of read. The manager adds names, checksums, headers and
+// registration. Shares are medians of interleaved runs. Exit status 1 when a target was missed.
 #include <fcntl.h>
 #include <unistd.h>
 

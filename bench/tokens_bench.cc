@@ -4,9 +4,9 @@
 //                           results are equal; those beside the bare loop have a target
 //   tokens_bench --each     every case under Google Benchmark, whose flags then apply
 //
-// Rivals: one-shot XXH3_64bits_withSeed() per block and one for the chain, which is what a straightforward
-// implementation of the scheme does; and XXH3's streaming speed over the whole prompt, which is the limit of
-// the hash itself for long inputs (it computes one hash, not one per block).
+// Rivals: one-shot XXH3_64bits_withSeed() per block and one for the chain, as in a straightforward
+// implementation of the scheme; and XXH3's streaming speed over the whole prompt, the limit of the hash
+// itself for long inputs (it computes one hash, not one per block).
 #include <benchmark/benchmark.h>
 
 #include <cstdint>

@@ -1,12 +1,13 @@
-// How fast blocks move, each way beside its limit in the same run.
+// Transfer throughput, each direction beside its limit in the same run.
 //
 //   transfer_bench                 host memory, checksums, disk
 //   transfer_bench --folder PATH   files for the disk part go there (the current folder unless given)
 //   transfer_bench --gpu           between GPU and host memory
 //
-// Host copies stand beside as many threads that do nothing but memcpy; disk transfers beside a bare loop over
+// Host copies stand beside as many threads that only call memcpy; disk transfers beside a bare loop over
 // io_uring, and the portable executor beside as many threads with pread and pwrite; checksums beside one call
-// of XXH3 over the same bytes. Shares are medians of runs in turns. Exit status 1 when a target was missed.
+// of XXH3 over the same bytes. Shares are medians of interleaved runs. Exit status 1 when a target was
+// missed.
 #include <unistd.h>
 
 #include <cstdio>

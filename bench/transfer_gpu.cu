@@ -1,10 +1,10 @@
-// Every figure stands beside plain copies of the same bytes in the same run, taken in turn, medians of all
-// runs:
+// GPU transfers. Every figure stands beside plain copies of the same bytes, interleaved in the same run,
+// medians of all runs:
 //
 //   pieces   pieces of one size, of blocks at random places on both sides: the executor, a pointer-list
 //            kernel, cudaMemcpyBatchAsync, a loop of cudaMemcpyAsync, one contiguous copy
 //   both     both directions at once
-//   beside   what a compute-bound and a bandwidth-bound kernel lose while blocks are copied
+//   beside   slowdown of a compute-bound and a bandwidth-bound kernel while blocks are copied
 //   host     processor time per GiB
 //   orders   NHD to HND on the way
 #include "transfer_gpu.h"

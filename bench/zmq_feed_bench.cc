@@ -1,11 +1,11 @@
 // Events over ZeroMQ: ZmqBatchSink to ZmqSource, beside plain PUB and SUB sockets that carry the same bytes
-// and look at none.
+// without decoding them.
 //
 //   zmq_feed_bench        events per second with batches of 1, 10, 100 and 512 events, and what a call of
 //                         publish() costs
 //
-// Both sides run in turns, each with a thread that publishes and one that reads, over tcp on loopback,
-// without limits on what waits; a run ends when the last event is read.
+// Both sides run interleaved, each with a publishing and a reading thread, over tcp on loopback, with
+// unlimited queues; a run ends when the last event is read.
 #include <zmq.h>
 
 #include <atomic>

@@ -1,10 +1,8 @@
-// Two eviction policies of a user's own: one that asks which tiers hold a block, one that reads an
-// attachment.
+// Two user-defined eviction policies: one that asks which tiers hold a block, one that reads an attachment.
 //
-//   LowerTierFirst    (lower_tier_first.h) evicts from G1 what G2 holds too
-//   LightTenantsFirst (below) evicts the blocks of the tenant with the least weight; who registers a block
-//   says whose
-//                     it is, by a value attached to its hash
+//   LowerTierFirst    (lower_tier_first.h) evicts from G1 the blocks that G2 also holds
+//   LightTenantsFirst (below) evicts the blocks of the tenant with the least weight; the code that registers
+//                     a block attaches its tenant to the hash
 #include <compare>
 #include <cstdint>
 #include <cstdio>
@@ -30,7 +28,7 @@ using block::ImmutableBlock;
 using block::KvReady;
 using tokens::SequenceHash;
 
-// What a tenant's blocks are worth; attached to their hashes.
+// The weight of a tenant's blocks; attached to their hashes.
 struct TenantWeight {
   std::uint32_t value = 0;
 };
@@ -44,7 +42,7 @@ struct TenantKey {
 
 // The least weight first, of equals the block released longest ago. The weight is the one attached when the
 // block is released. The visit happens under the manager's lock, so a visitor of TenantWeight elsewhere must
-// only look: if it called a manager, or touched a hash, the two threads could wait for each other.
+// only read: if it called a manager, or touched a hash, the two threads could deadlock.
 class LightTenantsFirst {
  public:
   explicit LightTenantsFirst(const block::EvictionContext& context)

@@ -1,12 +1,11 @@
-// LowerTierFirst: evicts first what a lower tier holds too. A reuse policy that users of the library can
-// write:
+// LowerTierFirst: first evicts blocks that a lower tier also holds. A reuse policy that users can write:
 //
 //   BlockManager<G1>::builder().with_hashmap_backend<LowerTierFirst>()
 //
-// A block that G2 has as well is cheap to lose: it can be copied back, where others must be computed again.
-// Among the kLookAhead blocks released or touched longest ago, the first one that is also in G2 goes; where
-// there is none, the oldest: a preference, never a veto. Presence is asked for when a victim is chosen, so it
-// is as new as it can be.
+// A block that G2 also holds is cheap to lose: it can be copied back, where others must be recomputed. Among
+// the kLookAhead blocks released or touched longest ago, the first one that is also in G2 is evicted; if
+// there is none, the oldest: a preference, never a veto. Presence is checked when a victim is chosen, so it
+// is current.
 //
 // A policy runs under its manager's lock. It may use the registry, whose locks come after it; it must not
 // call a manager, nor touch a hash.
@@ -57,7 +56,7 @@ class LowerTierFirst {
     order_.remove(victim);
     return victim;
   }
-  // Plays next() as often as there is room.
+  // Simulates next() as often as there is room.
   std::size_t peek(std::span<block::BlockId> out) const {
     std::vector<block::BlockId> oldest(std::min(out.size() + kLookAhead - 1, order_.size()));
     order_.peek(oldest);
@@ -89,7 +88,7 @@ class LowerTierFirst {
   }
 
   block::BlockRegistry registry_;
-  std::vector<tokens::SequenceHash> hashes_;  // by block id; of the blocks that are here
+  std::vector<tokens::SequenceHash> hashes_;  // by block id; valid for blocks in the policy
   block::IntrusiveOrder order_;               // by the last release or touch
 };
 static_assert(block::ReusePolicy<LowerTierFirst>);

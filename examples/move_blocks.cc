@@ -1,7 +1,7 @@
-// Blocks go from host memory to a file and come back: planned, moved, proven, registered, checked.
+// Moves blocks from host memory to a file and back: plan, transfer, prove, register, check.
 //
-// The two pools divide the work as tiers do. Bytes arrive first, then the block is registered, and the proof
-// in between is the transfer's own: without it registration does not compile.
+// The two pools divide the work as tiers do. Bytes arrive first, then the block is registered; the transfer
+// supplies the proof in between, and without it registration does not compile.
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
@@ -73,8 +73,8 @@ int main() {
   const transfer::ChecksumKey name = {source->sequence_hash(), {}};
   const auto checksum = transfer::checksum_block(*host_bytes, at, name).value();
 
-  // Down: the transfer owns the source until the kernel reports the end; its result is the proof that
-  // registration asks for.
+  // Offload: the transfer owns the source until the kernel reports the end; its result is the proof that
+  // registration requires.
   auto targets = disk.allocate_blocks(1).value();
   const std::uint32_t to = targets[0].block_id().value();
   const std::vector<std::uint32_t> from_blocks = {at};
@@ -92,7 +92,7 @@ int main() {
               static_cast<unsigned long long>(down.stats.operations),
               static_cast<unsigned long long>(down.stats.direct_bytes));
 
-  // The host forgets; the block is found on disk, comes back into another place and another layout, and is
+  // The host evicts the block; it is found on disk, onboarded into another slot and another layout, and
   // checked.
   source.reset();
   auto place = host.allocate_blocks(kBlocks).value();  // all of them: the old block is evicted

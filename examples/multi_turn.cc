@@ -1,11 +1,11 @@
-// What the eviction backends keep of a multi-turn chat workload: the same requests through a real manager,
-// once with every backend, in a pool that is much smaller than what the requests name.
+// Hit rates of the eviction backends on a multi-turn chat workload: the same requests through a real manager,
+// once per backend, in a pool much smaller than the working set.
 //
 // A request matches the longest cached prefix of its prompt, allocates the rest of the prompt and the answer,
 // registers it, holds everything until its answer is complete, and drops it. The hit rate is the share of
-// prompt blocks that nobody had to compute.
+// prompt blocks found in the cache.
 //
-// The ranking belongs to the workload. The defaults of WorkloadOptions were chosen so that the backends
+// The ranking depends on the workload. The defaults of WorkloadOptions were chosen so that the backends
 // differ: long system prompts, many long pauses, many documents. With 60 documents, 16 system prompts of 256
 // to 1024 tokens and a long pause in 0.2 of the turns, lru has 63.7 %, hashmap_priority 64.5 % and multi_lru
 // 56.3 %.
@@ -62,7 +62,7 @@ class Engine {
     }
     auto registered = manager_.register_blocks(std::move(complete)).value();
     for (auto& each : registered) table.push_back(std::move(each));
-    // What many will ask for again. Backends that do not ask for it ignore it.
+    // Blocks that many requests will reuse. Backends without retention ignore it.
     for (std::size_t i = 0; i < workload_.conversation_of(request).system_blocks; ++i) {
       (void)table[i].set_retention({.priority = kSystemPriority});
     }
@@ -82,7 +82,7 @@ struct Outcome {
   std::uint64_t evictions = 0;
 };
 
-// All requests in the order of their beginning; those that are complete end before the next one begins.
+// All requests in start order; completed ones end before the next one begins.
 template <class Cache>
 Outcome replay(const MultiTurnWorkload& workload, Cache& cache) {
   Outcome outcome;

@@ -1,5 +1,4 @@
-// MultiTurnWorkload: chats that share system prompts, come back after a while, and are disturbed by long
-// documents.
+// MultiTurnWorkload: chats that share system prompts and return after pauses, interrupted by long documents.
 //
 //   system prompts  many users begin with the same text, few texts with most users (Zipf: the k-th has
 //                   1/k of the users of the first)
@@ -64,7 +63,7 @@ class MultiTurnWorkload {
     std::uint32_t prompt_blocks;
     std::uint32_t total_blocks;
   };
-  // All that is said in one conversation, or one document. A request is a beginning of it.
+  // The whole text of one conversation, or one document. A request is a prefix of it.
   struct Conversation {
     tokens::TokenSequence sequence;
     std::uint32_t system_blocks;  // shared with other conversations; 0 for a document
@@ -79,7 +78,7 @@ class MultiTurnWorkload {
     return workload;
   }
 
-  // In the order of their beginning.
+  // In start order.
   std::span<const Request> requests() const noexcept { return requests_; }
   const Conversation& conversation_of(const Request& request) const {
     return conversations_[request.conversation];
@@ -91,7 +90,7 @@ class MultiTurnWorkload {
   std::span<const tokens::TokenBlock> blocks_of(const Request& request) const {
     return conversation_of(request).sequence.blocks().first(request.total_blocks);
   }
-  // Different blocks in all.
+  // Distinct blocks in total.
   std::size_t distinct_blocks() const {
     std::unordered_set<tokens::SequenceHash> names;
     for (const Conversation& each : conversations_) {

@@ -1,9 +1,8 @@
-// OfflineOptimum: a cache of blocks that knows all requests to come, and evicts what is needed last or never.
+// OfflineOptimum: a block cache that knows all future requests, and evicts the block needed last or never.
 //
-// Belady's rule over the blocks nobody uses. A request needs the beginning of a sequence, so no block is
-// needed later than the one after it; of blocks that are needed at the same time the later one of the
-// sequence goes first, and what stays can be matched. No real backend can do this: its line is what the
-// others are measured against.
+// Belady's rule over the inactive blocks. A request needs the beginning of a sequence, so no block is needed
+// later than the one after it; of blocks needed at the same time the later one of the sequence goes first, so
+// the remaining blocks can be matched. No real backend can do this: it is the upper bound for the others.
 //
 // Thread safety: thread-compatible. Complexity: O(log n) per block.
 #pragma once
@@ -35,7 +34,7 @@ class OfflineOptimum {
     }
   }
 
-  // Uses the blocks of a request. make_room() ends another one; it is called while there is none to evict.
+  // Uses the blocks of a request. make_room() ends another one; it is called while no block can be evicted.
   template <class MakeRoom>
   Held begin(const MultiTurnWorkload::Request& request, std::size_t& hits, MakeRoom&& make_room) {
     now_ = static_cast<std::uint32_t>(&request - workload_.requests().data());
@@ -77,7 +76,7 @@ class OfflineOptimum {
 
   struct Block {
     std::vector<std::uint32_t> needed_at;  // requests whose prompt has it, in order
-    std::size_t past = 0;                  // of these, how many have begun
+    std::size_t past = 0;                  // of these, those that have begun
     std::uint32_t next = kNever;           // the first of the others, when the block became inactive
     std::uint32_t users = 0;
     bool here = false;

@@ -1,4 +1,4 @@
-// Which blocks of a prompt were reused, and which were new: the smallest whole use of the library.
+// Shows which blocks of a prompt were reused and which were new: the smallest complete use of the library.
 //
 // Four prompts share a system prompt. Each is cut into blocks, the longest known prefix is matched, the rest
 // is allocated, "computed" and registered, so the next prompt finds it.
@@ -55,11 +55,11 @@ int main() {
   for (std::size_t p = 0; p < prompts.size(); ++p) {
     const auto sequence = tokens::TokenSequence::create(tokenize(prompts[p]), kBlockSize).value();
 
-    // What is known already.
+    // Match the cached blocks.
     auto table = manager.match_blocks(sequence.blocks());
     const std::size_t reused = table.size();
 
-    // What is not: allocate, compute, name, register.
+    // For the others: allocate, compute, name, register.
     const auto rest = sequence.blocks().subspan(reused);
     auto fresh = manager.allocate_blocks_with_evictions(rest.size()).value();
     block::BlockList<block::CompleteBlock<G1>> complete;

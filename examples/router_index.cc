@@ -1,6 +1,6 @@
-// Which worker holds most of a request's prefix: three workers report what they hold, and a router asks.
+// Finds the worker that holds most of a request's prefix: three workers report their blocks, a router asks.
 //
-// Every worker names its blocks as it likes. The index tells contents apart by the local hashes of their
+// Every worker names its blocks as it likes. The index identifies contents by the local hashes of their
 // tokens.
 #include <cstddef>
 #include <cstdint>
@@ -39,12 +39,12 @@ std::vector<LocalHash> request(std::uint32_t question) {
   return locals;
 }
 
-// What the worker calls its block at a position. Here each worker has one sequence, so that is enough.
+// The worker's name of its block at a position. Here each worker has one sequence, so that is enough.
 BlockName name_of(const Worker& worker, std::size_t position) {
   return BlockName(1000 * worker.id.value() + position);
 }
 
-// The worker says that it holds blocks [from, to) of the request in a tier.
+// The worker reports that it holds blocks [from, to) of the request in a tier.
 void store(index::FlashIndex& router, const Worker& worker, StorageTier tier,
            const std::vector<LocalHash>& locals, std::size_t from, std::size_t to) {
   std::vector<index::StoredBlock> blocks;
@@ -83,7 +83,7 @@ int main() {
   store(router, kOne, StorageTier::kDevice, first, 0, 8);
   store(router, kTwo, StorageTier::kDevice, second, 0, 8);
   store(router, kThree, StorageTier::kDevice, first, 0, 4);
-  store(router, kThree, StorageTier::kHost, first, 4, 7);  // behind its own fourth block
+  store(router, kThree, StorageTier::kHost, first, 4, 7);  // after its own fourth block
   ask(router, "the first request again", first);
   ask(router, "a third question: only the beginning is known", third);
 

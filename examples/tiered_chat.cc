@@ -1,9 +1,9 @@
 // Conversations over four tiers with real bytes: a small G1 where blocks are computed, G2 in host memory, G3
 // in a file, G4 in a folder.
 //
-// Users come back at random. A turn's prompt is all that was said before and some more, so most of its blocks
-// were computed in earlier turns; where they are by now is the cache's business. Whatever onboard() finds is
-// compared with a checksum from when the block was computed.
+// Users return at random. A turn's prompt is the whole conversation so far and some more, so most of its
+// blocks were computed in earlier turns; the cache decides which tier holds them by now. Every block that
+// onboard() finds is compared with a checksum from when it was computed.
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -38,7 +38,7 @@ layout::LayoutConfig model() {
           .alignment = 4096};
 }
 
-// Stands for the model: bytes that follow from the block's name.
+// Stands for the model: bytes derived from the block's name.
 void compute(const transfer::BlockSet& memory, std::uint32_t slot, const tokens::SequenceHash& hash) {
   Random random(hash.chain());
   const layout::Layout& layout = memory.planes()[0].layout;
@@ -106,7 +106,7 @@ int main() {
       }
     }
     auto fresh = kv.get_mutable_blocks(hashes.size() - table.size());
-    if (!fresh) continue;  // more than G1 has: this engine would compute it in parts
+    if (!fresh) continue;  // more than G1 holds: a real engine would compute it in chunks
     block::BlockList<block::CompleteBlock<G1>> complete;
     for (std::size_t i = 0; i < fresh->size(); ++i) {
       const tokens::TokenBlock& block = prompt.blocks()[table.size() + i];

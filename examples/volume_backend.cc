@@ -1,8 +1,7 @@
-// A volume of one's own: objects in the memory of this process. One class, one function, one line that
-// registers it.
+// A user-defined volume: objects in this process's memory. One class, one function, one line that registers
+// it.
 //
-// docs/writing_a_volume.md goes through it. A real backend differs in what stands between a key and its
-// bytes.
+// docs/writing_a_volume.md explains it. A real backend differs in what lies between a key and its bytes.
 #include <algorithm>
 #include <array>
 #include <cstdio>
@@ -56,8 +55,8 @@ class MemoryVolume final : public Volume {
   static std::string_view key_of(const ObjectWrite& object) { return object.key; }
   static std::string_view key_of(const ObjectRead& object) { return object.key; }
 
-  // An answer per object; a bad key, or an object that fails, is the matter of that object alone. A call that
-  // is to end leaves the rest undone.
+  // One answer per object; a bad key, or a failing object, affects only that object. A cancelled call leaves
+  // the rest undone.
   template <class T, class Object, class Do>
   static std::vector<Result<T>> each(const CallLimits& limits, std::span<const Object> objects, Do act) {
     std::vector<Result<T>> results;
@@ -75,7 +74,7 @@ class MemoryVolume final : public Volume {
   }
 
   Result<void> put_one(const ObjectWrite& object) {
-    std::vector<std::byte> bytes;  // made whole before anybody can see it
+    std::vector<std::byte> bytes;  // complete before any reader can see it
     bytes.reserve(object.size());
     for (const std::span<const std::byte>& part : object.parts)
       bytes.insert(bytes.end(), part.begin(), part.end());
@@ -125,7 +124,7 @@ class MemoryVolume final : public Volume {
   std::uint64_t used_ ASHLAR_GUARDED_BY(mu_) = 0;
 };
 
-// Reads the options, refuses what it does not know, and touches nothing else of the world.
+// Reads the options, refuses unknown ones, and has no other effect.
 Result<std::unique_ptr<Volume>> attach(const VolumeDescriptor& descriptor) {
   ashlar::tiers::VolumeOptions options(descriptor);
   const std::uint64_t capacity = options.number("capacity_bytes", 1 << 20, 1, UINT64_MAX);

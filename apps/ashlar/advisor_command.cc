@@ -1,4 +1,4 @@
-// ashlar advisor: listens to events and says what a storage could do better.
+// ashlar advisor: listens to events and advises how a storage could place blocks better.
 #include <cerrno>
 #include <chrono>
 #include <cstdio>
@@ -84,8 +84,7 @@ class Advising {
     say("ashlar advisor: " + message);
     return kExitFailed;
   }
-  // What was said before is said again only when it has become something else. Errors: kIo: standard output
-  // takes no more.
+  // An advice is repeated only after it has changed. Errors: kIo: standard output cannot be written.
   Result<void> report(feed::StorageAdvisor& advisor, const FeedReport& heard) {
     std::set<std::string> now;
     std::vector<feed::Advice> fresh;
@@ -119,7 +118,7 @@ class Advising {
 
   const AdvisorSettings settings_;
   ProgramHook hook_;
-  bool recorded_ = false;  // its own time counts, not ours
+  bool recorded_ = false;  // the feed's own time counts, not ours
   std::set<std::string> said_;
   std::uint64_t failures_ = 0;
 };

@@ -36,7 +36,7 @@ std::string name_of(const std::string& option) {
 }
 
 std::string unexpected(const std::vector<std::string>& arguments) {
-  // What stands beside an option that is not known may be its value.
+  // An argument beside an unknown option may be its value.
   const bool any_option = std::ranges::any_of(arguments, is_option);
   std::string out =
       arguments.size() > 1 ? "these arguments were not expected:" : "an argument was not expected:";
@@ -65,7 +65,7 @@ CLI::Validator real_number(double least, double most) {
 
 std::string parse_problem(const CLI::App& program, const CLI::ParseError& error,
                           const std::vector<std::string>& arguments) {
-  constexpr std::size_t kShortest = 4;  // of what is looked for in a message
+  constexpr std::size_t kShortest = 4;  // shortest text searched for in a message
   std::string message = error.what();
   if (error.get_exit_code() == static_cast<int>(CLI::ExitCodes::ExtrasError)) {
     message = unexpected(program.remaining(true));

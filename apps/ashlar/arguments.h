@@ -1,4 +1,4 @@
-// What the parser of arguments is told to check, and how its errors are said.
+// Validators for the argument parser, and the texts of its errors.
 //
 // Thread safety: free functions.
 #pragma once
@@ -11,14 +11,13 @@
 
 namespace ashlar::apps {
 
-// Digits alone, in the range. The message has the range, not the value.
+// Digits only, in the range. The message has the range, not the value.
 CLI::Validator whole_number(std::uint64_t least = 0,
                             std::uint64_t most = std::numeric_limits<std::uint64_t>::max());
-// A decimal number in the range; neither infinite nor none.
+// A finite decimal number in the range.
 CLI::Validator real_number(double least, double most);
 
-// Why the arguments are not understood. Values behind '=', values of options that are not known and logins
-// are not shown.
+// Why the arguments were rejected. Hides values after '=', values of unknown options, and logins.
 std::string parse_problem(const CLI::App& program, const CLI::ParseError& error,
                           const std::vector<std::string>& arguments);
 

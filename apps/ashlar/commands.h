@@ -1,4 +1,4 @@
-// The subcommands of ashlar. Each adds its options to the program and says what to run.
+// The subcommands of ashlar. Each adds its options to the program and the function to run.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -6,12 +6,11 @@
 
 namespace ashlar::apps {
 
-// How the program ends. Arguments that are not understood have statuses of 100 and above.
+// Exit statuses. Rejected arguments have statuses of 100 and above.
 enum ExitStatus : int {
-  kExitDone = 0,    // everything that came was taken
-  kExitFailed = 1,  // it did not work; standard error says why
-  kExitIncomplete =
-      3,  // it ended, but something that came was damaged, refused or lost; standard error says what
+  kExitDone = 0,        // everything was processed
+  kExitFailed = 1,      // failed; standard error says why
+  kExitIncomplete = 3,  // finished, but some input was damaged, refused or lost; standard error says which
 };
 // The same for --help.
 inline constexpr const char* kExitHelp =

@@ -1,12 +1,11 @@
-// What the program says to a person.
+// Messages of the program to its user.
 #pragma once
 
 #include <string_view>
 
 namespace ashlar::apps {
 
-// Writes lines to standard error. Control characters of text from outside are spelled out
-// (ashlar/base/printable.h).
+// Writes lines to standard error. Control characters in untrusted text are escaped (ashlar/base/printable.h).
 void say(std::string_view lines);
 
 }  // namespace ashlar::apps

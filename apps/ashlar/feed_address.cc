@@ -23,7 +23,7 @@ bool may_be_secret(std::string option) {
                              [&](const char* part) { return option.find(part) != std::string::npos; });
 }
 
-// An address cut into its parts. Whatever is behind '?' may be a secret that was not written as an option.
+// An address split into its parts. Anything after '?' may be a secret not written as an option.
 struct Cut {
   std::string_view kind;
   std::string_view slashes;
@@ -51,8 +51,7 @@ bool is_path(std::string_view kind) {
   return kind == "file" || kind == "kvrec";
 }
 
-// Whether somebody may have written a login into the address, also one with a '?' in its password. Paths keep
-// their '@'.
+// Whether the address may contain a login, even one with a '?' in its password. Paths keep their '@'.
 bool may_hold_login(std::string_view text) {
   return !is_path(cut(text).kind) && text.find('@') != std::string_view::npos;
 }

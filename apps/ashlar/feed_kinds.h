@@ -1,4 +1,4 @@
-// FeedKinds: the feeds that this program was built with, by the first word of their address.
+// FeedKinds: the feeds that this program was built with, by the kind in their address.
 //
 // Thread safety: thread-compatible.
 #pragma once
@@ -17,11 +17,11 @@
 
 namespace ashlar::apps {
 
-// One of the two.
+// Exactly one is set.
 struct OpenedSource {
   std::unique_ptr<feed::FeedSource> stream = {};
   std::unique_ptr<feed::EngineSource> engine = {};
-  bool is_recorded = false;  // what comes is of an earlier time, and it ends
+  bool is_recorded = false;  // the events are from an earlier time, and end
 };
 
 class FeedKinds {
@@ -34,13 +34,13 @@ class FeedKinds {
   // All that were built.
   static FeedKinds built();
 
-  // What is wrong with an address, asked before anything is opened.
+  // Checks an address before anything is opened.
   using Check = std::function<Result<void>(const FeedAddress&)>;
-  // What feeds of a kind have in common beside how they are opened.
+  // Properties of a kind beside how it is opened.
   struct Traits {
-    bool has_place_per_rank = false;  // written; one that is taken says nothing of the others
-    std::string prefix = {};          // of what is read and written, where the address says none
-    std::uint32_t port = 0;           // where the address says none
+    bool has_place_per_rank = false;  // when written; a busy one says nothing about the others
+    std::string prefix = {};          // of what is read and written, if the address has none
+    std::uint32_t port = 0;           // if the address has none
     Check check = {};
   };
   // Either may be empty.
@@ -48,19 +48,19 @@ class FeedKinds {
     add(kind, std::move(help), std::move(source), std::move(sink), Traits{});
   }
   void add(const std::string& kind, std::string help, OpenSource source, OpenSink sink, Traits traits);
-  // A kind whose library was not there.
+  // A kind whose library was missing at build time.
   void add_missing(const std::string& kind, std::string package);
 
   Result<OpenedSource> open_source(const std::string& address) const;
   Result<std::shared_ptr<events::BatchSink>> open_sink(const std::string& address,
                                                        const events::StreamId& stream,
                                                        events::SnapshotSource& state) const;
-  // Whether the address is one that can be written, before it is. Errors: as open_sink(), of the address.
+  // Checks whether the address can be written, before it is. Errors: as open_sink(), of the address.
   Result<void> check_sink(const std::string& address) const;
-  // Whether an error of open_sink() may be one of this stream's place alone.
+  // Whether an error of open_sink() may concern only this stream's place.
   bool is_of_stream(const std::string& address, const Error& error) const;
-  // Whether what is written to one address is read from the other: then a relay would feed itself for ever.
-  // Names of hosts are not looked up, so that some such pairs pass.
+  // Whether data written to one address is read from the other: a relay would then feed itself forever. Host
+  // names are not resolved, so some such pairs pass.
   bool is_same_place(const FeedAddress& from, const FeedAddress& to) const;
   // For --help.
   std::string help() const;
@@ -77,7 +77,7 @@ class FeedKinds {
   std::map<std::string, Kind> kinds_;
 };
 
-// Each in a file of its own, or one that says what is missing.
+// Each is defined in its own file, or in one that reports the missing library.
 void add_nats_feeds(FeedKinds& kinds);
 void add_zmq_feeds(FeedKinds& kinds);
 

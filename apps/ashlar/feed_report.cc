@@ -8,15 +8,15 @@ namespace {
 
 class Words {
  public:
-  // Always said.
+  // Always printed.
   Words& add(std::uint64_t count, const char* what) {
     if (!report_.text.empty()) report_.text += ", ";
     report_.text += std::to_string(count) + " " + what;
     return *this;
   }
-  // Said where there is something to say.
+  // Printed if not zero.
   Words& note(std::uint64_t count, const char* what) { return count == 0 ? *this : add(count, what); }
-  // The same of what should not be.
+  // The same for faults.
   Words& lack(std::uint64_t count, const char* what) {
     if (count != 0) report_.is_incomplete = true;
     return note(count, what);

@@ -1,4 +1,4 @@
-// FeedReport: what came of a feed, in words, and whether something of it was left out.
+// FeedReport: the results of a feed as text, and whether any input was left out.
 //
 // Thread safety: plain values.
 #pragma once
@@ -12,7 +12,7 @@ namespace ashlar::apps {
 
 struct FeedReport {
   std::string text = {};
-  bool is_incomplete = false;  // something was damaged, refused or lost
+  bool is_incomplete = false;  // input was damaged, refused or lost
 };
 
 FeedReport report_of(const feed::StreamReceiver& receiver, const feed::FeedSource& source);

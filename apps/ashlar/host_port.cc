@@ -6,7 +6,7 @@
 namespace ashlar::apps {
 namespace {
 
-// All interfaces, as who listens writes it.
+// All interfaces, as a listener writes it.
 bool is_everywhere(std::string_view host) {
   return host == "*" || host == "0.0.0.0" || host == "[::]" || host == "::";
 }
@@ -37,7 +37,7 @@ HostPort HostPort::parse(std::string_view place, std::uint32_t default_port) {
 
 bool HostPort::may_reach(const HostPort& listener) const {
   if (port != listener.port) return false;
-  // Who connects to 0.0.0.0 reaches this machine.
+  // A client connecting to 0.0.0.0 reaches this machine.
   const bool is_here = host == "localhost" || is_everywhere(host);
   return host == listener.host || (is_here && (listener.host == "localhost" || is_everywhere(listener.host)));
 }

@@ -1,4 +1,4 @@
-// HostPort: where a feed of a network is, as far as its address says it.
+// HostPort: the host and port of a network feed, as far as its address gives them.
 //
 // Thread safety: plain value.
 #pragma once
@@ -10,13 +10,12 @@
 namespace ashlar::apps {
 
 struct HostPort {
-  std::string host;  // small letters; "localhost" for every name of this machine that needs no look-up
+  std::string host;  // lower case; "localhost" for every name of this machine that needs no look-up
   std::string port;
 
-  // Of HOST:PORT, of an IPv6 address in brackets, or of tcp://HOST:PORT. What is neither is a host as a
-  // whole.
+  // Parses HOST:PORT, an IPv6 address in brackets, or tcp://HOST:PORT. Anything else is a host as a whole.
   static HostPort parse(std::string_view place, std::uint32_t default_port);
-  // Whether who connects here may meet who listens there.
+  // Whether a client connecting here may reach a listener there.
   bool may_reach(const HostPort& listener) const;
 };
 

@@ -21,7 +21,7 @@ Error failed(const char* what, const std::string& path) {
                     std::generic_category().message(errno).c_str());
 }
 
-// The number that is there, 0 where there is none yet.
+// The stored number, 0 if there is none yet.
 Result<std::uint64_t> read_number(int file, const std::string& path) {
   std::array<char, 32> text{};
   const ssize_t size = pread(file, text.data(), text.size(), 0);
@@ -41,7 +41,7 @@ Result<std::uint64_t> read_number(int file, const std::string& path) {
 }  // namespace
 
 std::optional<std::string> incarnation_file() {
-  // NOLINTBEGIN(concurrency-mt-unsafe): nobody sets them
+  // NOLINTBEGIN(concurrency-mt-unsafe): no thread sets them
   const char* state = std::getenv("XDG_STATE_HOME");
   if (state != nullptr && *state != '\0') return std::string(state) + "/ashlar/incarnation";
   const char* home = std::getenv("HOME");
@@ -53,7 +53,7 @@ std::optional<std::string> incarnation_file() {
 Result<std::uint64_t> next_incarnation(const std::string& path, std::uint64_t now_ms) {
   std::error_code unmade;
   if (const auto folder = std::filesystem::path(path).parent_path(); !folder.empty())
-    std::filesystem::create_directories(folder, unmade);  // what is not there now is said by open()
+    std::filesystem::create_directories(folder, unmade);  // open() reports a missing folder
   const int file = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NONBLOCK | O_NOCTTY, 0600);
   if (file < 0) return failed("cannot open", path);
   struct Close {
@@ -65,7 +65,7 @@ Result<std::uint64_t> next_incarnation(const std::string& path, std::uint64_t no
   if (!last) return last.error();
   const std::uint64_t next = std::max(now_ms, *last + 1);
   const std::string text = std::to_string(next) + "\n";
-  // Cut behind it last: a crash between the two leaves a file that is refused, not a smaller number.
+  // Truncated last: a crash between the two leaves a file that is refused, not a smaller number.
   if (pwrite(file, text.data(), text.size(), 0) != static_cast<ssize_t>(text.size()) ||
       ftruncate(file, static_cast<off_t>(text.size())) != 0 || fsync(file) != 0)
     return failed("cannot write", path);

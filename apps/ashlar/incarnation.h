@@ -1,7 +1,7 @@
-// The number of a program's life, for the streams it publishes.
+// The incarnation number of a program, for the streams it publishes.
 //
-// Receivers drop what an earlier life says, so a later life must have a larger number, also when the clock
-// was set back in between. The last number is kept in a file.
+// Receivers drop events of an earlier incarnation, so a later one must have a larger number, even when the
+// clock was set back in between. The last number is kept in a file.
 //
 // Thread safety: free functions.
 #pragma once
@@ -14,13 +14,12 @@
 
 namespace ashlar::apps {
 
-// Where the number is kept unless told otherwise: $XDG_STATE_HOME/ashlar/incarnation, or below
-// ~/.local/state. None where neither is set.
+// The default file: $XDG_STATE_HOME/ashlar/incarnation, or below ~/.local/state. Empty if neither is set.
 std::optional<std::string> incarnation_file();
 
 // The larger of `now_ms` and the number in the file plus one, which is written to the file before it is
-// returned. Folders on the way are made. Several programs may share a file. Errors: kIo; kCorruption:
-// something else is in the file.
+// returned. Creates missing folders. Several programs may share a file. Errors: kIo; kCorruption: the file
+// has other content.
 Result<std::uint64_t> next_incarnation(const std::string& path, std::uint64_t now_ms);
 
 }  // namespace ashlar::apps

@@ -13,7 +13,7 @@ namespace ashlar::apps {
 
 Result<std::vector<std::uint8_t>> read_key_file(const std::string& path) {
   const auto reason = [] { return std::generic_category().message(errno); };
-  // A pipe without a writer is not waited for.
+  // Do not wait for a pipe's writer.
   const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
   if (file < 0)
     return make_error(ErrorCode::kNotFound, "cannot read the key file %s: %s", path.c_str(),

@@ -11,8 +11,8 @@
 
 namespace ashlar::apps {
 
-// All bytes of the file. Errors: kNotFound: it cannot be opened; kInvalidArgument: no plain file, empty, or
-// longer than a key; kIo.
+// All bytes of the file. Errors: kNotFound: it cannot be opened; kInvalidArgument: not a plain file, empty,
+// or longer than a key; kIo.
 Result<std::vector<std::uint8_t>> read_key_file(const std::string& path);
 
 }  // namespace ashlar::apps

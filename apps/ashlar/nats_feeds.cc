@@ -15,7 +15,7 @@ using backend::nats::NatsMode;
 constexpr std::uint32_t kDefaultPort = 4222;
 
 std::string from_environment(const char* name) {
-  const char* value = std::getenv(name);  // NOLINT(concurrency-mt-unsafe): nobody sets it
+  const char* value = std::getenv(name);  // NOLINT(concurrency-mt-unsafe): no thread sets it
   return value == nullptr ? "" : value;
 }
 
@@ -32,7 +32,7 @@ Result<backend::nats::NatsConnectionOptions> connection_of(const FeedAddress& ad
   options.tls.certificate_file = address.text("cert");
   options.tls.key_file = address.text("key");
   options.tls.server_name = address.text("server_name");
-  // Whoever says anything about TLS wants it: no login goes out in clear then.
+  // Any TLS option requires TLS: then no login is sent in clear text.
   options.tls.enabled = address.kind() == "natss" || options.tls.names_anything();
   options.urls = {(options.tls.enabled ? "tls://" : "nats://") + address.place()};
   options.user = address.text("user");
@@ -83,7 +83,7 @@ Result<std::shared_ptr<events::BatchSink>> open_sink(const FeedAddress& address,
   return std::shared_ptr<events::BatchSink>(std::move(sink));
 }
 
-// What can be known of an address that is written before a server is asked.
+// Checks of a written address that need no server.
 Result<void> check_address(const FeedAddress& address) {
   ASHLAR_RETURN_IF_ERROR(connection_of(address));
   if (const Result<bool> kept = address.flag("jetstream"); !kept) return kept.error();

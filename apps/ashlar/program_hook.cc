@@ -46,7 +46,7 @@ int left_until(Moment until) {
   return static_cast<int>(std::clamp<std::int64_t>(left.count(), 0, 1 << 30));
 }
 
-// Starts the command in a group of its own, with `input` as its standard input.
+// Starts the command in its own process group, with `input` as its standard input.
 Result<pid_t> start(const std::string& program, int input) {
   posix_spawn_file_actions_t actions;
   posix_spawnattr_t attributes;
@@ -72,11 +72,11 @@ Result<pid_t> start(const std::string& program, int input) {
 
 enum class Until { kEnded, kLate, kStopped };
 
-// Writes the line as the program takes it, and waits for its end.
+// Writes the line as fast as the program reads it, and waits for the program to end.
 Until follow(int ended, Descriptor& input, std::string_view line, Moment deadline, int stop) {
   for (;;) {
     if (line.empty()) input.close();
-    // A negative descriptor is passed over.
+    // poll() skips a negative descriptor.
     std::array<pollfd, 3> waits = {pollfd{ended, POLLIN, 0}, pollfd{stop, POLLIN, 0},
                                    pollfd{input.get(), POLLOUT, 0}};
     const int came = poll(waits.data(), waits.size(), left_until(deadline));
@@ -86,7 +86,7 @@ Until follow(int ended, Descriptor& input, std::string_view line, Moment deadlin
     if (waits[2].revents != 0) {
       const ssize_t wrote = write(input.get(), line.data(), line.size());
       if (wrote > 0) line.remove_prefix(static_cast<std::size_t>(wrote));
-      if (wrote < 0 && errno != EAGAIN && errno != EINTR) line = {};  // it reads no more: its affair
+      if (wrote < 0 && errno != EAGAIN && errno != EINTR) line = {};  // it stopped reading: not an error
     }
     if (std::chrono::steady_clock::now() >= deadline) return Until::kLate;
   }

@@ -1,8 +1,7 @@
-// ProgramHook: each advice to a program of its own, as one line on its standard input.
+// ProgramHook: runs a program for each advice, with the advice as one line on its standard input.
 //
-// The program is a command of the shell, in a process group of its own. One that is still there when
-// `patience` has passed, or when this program is told to end, is ended with its group: first asked (SIGTERM),
-// then killed.
+// The program is a shell command in its own process group. If it still runs after `patience`, or when this
+// program is told to end, its group is ended: SIGTERM first, then SIGKILL.
 //
 // Thread safety: confined.
 #pragma once
@@ -19,7 +18,7 @@ class ProgramHook final : public feed::AdviceHook {
   ProgramHook(std::string program, std::chrono::milliseconds patience)
       : program_(std::move(program)), patience_(patience) {}
 
-  // Errors: kIo: the program cannot be started, or ended with another status than 0; kTimeout: it took too
+  // Errors: kIo: the program cannot be started, or ended with a status other than 0; kTimeout: it took too
   // long; kCancelled: this program was told to end.
   Result<void> on_advice(const feed::Advice& advice) override;
 

@@ -1,4 +1,4 @@
-// ashlar relay: events of one feed published on others.
+// ashlar relay: publishes the events of one feed on others.
 #include <algorithm>
 #include <array>
 #include <chrono>
@@ -27,7 +27,7 @@
 namespace ashlar::apps {
 namespace {
 
-constexpr std::size_t kRefusedSaid = 8;  // of the streams that are not relayed
+constexpr std::size_t kRefusedSaid = 8;  // refused streams named in messages
 
 struct RelaySettings {
   std::string from;
@@ -51,7 +51,7 @@ Result<tokens::HashScheme> scheme_of(const RelaySettings& settings) {
   return tokens::HashScheme::by_name(settings.scheme, key);
 }
 
-// Also of files that are not there yet.
+// Also for files that do not exist yet.
 bool is_same_path(const FeedAddress& one, const FeedAddress& other) {
   if (one.kind() != "file" || other.kind() != "file") return false;
   std::error_code none;
@@ -59,7 +59,7 @@ bool is_same_path(const FeedAddress& one, const FeedAddress& other) {
   return !path.empty() && path == std::filesystem::weakly_canonical(other.place(), none);
 }
 
-// The number of this life. A clock that was set back does not make it an earlier one.
+// The incarnation number. A clock that was set back does not lower it.
 std::uint64_t incarnation_of(const RelaySettings& settings) {
   if (settings.incarnation != 0) return settings.incarnation;
   const auto now = static_cast<std::uint64_t>(std::chrono::duration_cast<std::chrono::milliseconds>(
@@ -79,7 +79,7 @@ std::uint64_t incarnation_of(const RelaySettings& settings) {
   return now;
 }
 
-// A sink that the streams of several workers have in common.
+// A sink shared by the streams of several workers.
 class SharedSink final : public events::BatchSink {
  public:
   explicit SharedSink(std::shared_ptr<events::BatchSink> sink) : sink_(std::move(sink)) {}
@@ -178,11 +178,11 @@ class Relaying {
 
   int fail(const Error& error) const {
     say("ashlar relay: " + without_secrets(error.message()));
-    // Who was told to end while waiting has ended well.
+    // Being told to end while waiting is success.
     return error.code() == ErrorCode::kCancelled && StopSignal::received() ? kExitDone : kExitFailed;
   }
 
-  // True when it is time to say how it goes.
+  // True when a status line is due.
   bool is_time() {
     if (settings_.status_every <= 0) return false;
     const auto now = std::chrono::steady_clock::now();
@@ -217,7 +217,7 @@ class Relaying {
     return "worker " + std::to_string(worker.id.value()) + ", rank " + std::to_string(worker.rank) +
            " is not relayed: " + error.message();
   }
-  // At once, also where --status-every says nothing.
+  // At once, even without --status-every.
   void say_refused(const events::Worker& worker, const Error& error) {
     if (++refusals_ <= kRefusedSaid) say(without_secrets("ashlar relay: warning: " + refusal(worker, error)));
   }
@@ -249,8 +249,8 @@ class Relaying {
     return {};
   }
 
-  // An engine has a stream for each of its ranks. Groups of layers that only slide over a sequence are not
-  // prefixes of it.
+  // An engine has a stream for each of its ranks. Sliding-window groups of layers are not prefixes of a
+  // sequence.
   void hand_on(feed::StreamRelay& relay, std::vector<events::KvEvent>& events) const {
     std::map<std::uint32_t, std::vector<events::KvEvent>> by_rank;
     for (events::KvEvent& event : events) {

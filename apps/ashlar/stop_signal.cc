@@ -12,7 +12,7 @@ namespace {
 
 std::atomic<bool> asked{false};
 static_assert(std::atomic<bool>::is_always_lock_free);
-int wake[2] = {-1, -1};  // a pipe; set before any signal is taken
+int wake[2] = {-1, -1};  // a pipe; set before any signal is handled
 
 void on_signal(int) {
   const int kept = errno;

@@ -1,4 +1,4 @@
-// StopSignal: whether somebody asked the program to end (SIGINT, SIGTERM).
+// StopSignal: whether the program was asked to end (SIGINT, SIGTERM).
 //
 // Thread safety: thread-safe.
 #pragma once
@@ -7,10 +7,10 @@ namespace ashlar::apps {
 
 class StopSignal {
  public:
-  // Takes the signals over. One per program.
+  // Installs the signal handlers. One per program.
   static void install();
   static bool received() noexcept;
-  // A descriptor to wait for: readable from the first signal on. -1 before install().
+  // A descriptor to poll: readable from the first signal on. -1 before install().
   static int descriptor() noexcept;
 };
 

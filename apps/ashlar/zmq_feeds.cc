@@ -22,12 +22,12 @@ using backend::zmq::ZmqBatchSink;
 
 constexpr std::uint64_t kLastPort = 65'535;
 
-// A host and port, or an address as ZeroMQ has it, such as ipc:///tmp/x.
+// A host and port, or a ZeroMQ address such as ipc:///tmp/x.
 std::string endpoint_of(const std::string& place) {
   return place.empty() || place.find("://") != std::string::npos ? place : "tcp://" + place;
 }
 
-// The port of an address that has one: none where it is none. 0 and '*' are any port that is free.
+// The port of an address; nullopt if it has none. 0 and '*' mean any free port.
 std::optional<std::uint64_t> port_of(const std::string& endpoint) {
   const std::string port = endpoint.substr(endpoint.rfind(':') + 1);
   if (port == "*") return 0;
@@ -38,7 +38,7 @@ std::optional<std::uint64_t> port_of(const std::string& endpoint) {
   return is_plain ? std::optional(number) : std::nullopt;
 }
 
-// No login, and ports that are ports.
+// Refuses logins and invalid ports.
 Result<void> check_address_of_socket(const FeedAddress& address) {
   ASHLAR_RETURN_IF_ERROR(address.names_nobody());
   for (const std::string& endpoint : {endpoint_of(address.place()), endpoint_of(address.text("replay"))}) {
@@ -64,7 +64,7 @@ Result<SubscriberOptions> subscriber_of(const FeedAddress& address) {
   return options;
 }
 
-// A rank has ports of its own, as with engines: the one that is named, plus the rank.
+// Each rank has its own ports, as with engines: the given one plus the rank.
 Result<std::string> for_rank(std::string endpoint, std::uint32_t rank) {
   const std::size_t colon = endpoint.rfind(':');
   if (rank == 0 || !endpoint.starts_with("tcp://")) return endpoint;
@@ -90,11 +90,11 @@ Result<EnginePublisherOptions> publisher_of(const FeedAddress& address, const ev
   return options;
 }
 
-// A publisher that the workers of one rank have in common.
+// A publisher shared by the workers of one rank.
 struct SharedPublisher {
   Mutex mu;
   std::unique_ptr<ZmqBatchSink> sink;
-  std::string replay_endpoint;  // as it was asked for
+  std::string replay_endpoint;  // as requested
 };
 
 // One worker's share of it.
@@ -119,7 +119,7 @@ class WorkerSink final : public events::BatchSink {
   events::SnapshotSource& state_;
 };
 
-// By endpoint; those that nobody uses any more are gone.
+// By endpoint; unused ones have expired.
 using Publishers = std::map<std::string, std::weak_ptr<SharedPublisher>>;
 
 Result<std::shared_ptr<events::BatchSink>> open_sink(Publishers& publishers, EnginePublisherOptions options,

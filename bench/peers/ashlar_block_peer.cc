@@ -1,7 +1,7 @@
 // Runs one operation of BlockManager on a workload file and prints one JSON line.
 //
-// What each operation does, what is timed and what `check` holds is written in README.md; kvbm/src/main.rs
-// does the same to the rival, step by step.
+// README.md defines each operation, its timing and `check`; kvbm/src/main.rs does the same to the rival, step
+// by step.
 
 #include <algorithm>
 #include <barrier>

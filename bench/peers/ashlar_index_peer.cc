@@ -1,7 +1,7 @@
 // Runs one index of Ashlar on an index workload and prints one JSON line per figure.
 //
-// What each operation does, what is timed and what `check` holds is written in README.md; router/src/main.rs
-// does the same to the rivals, step by step. The structure "floor" stands for the loops of index_floor.h.
+// README.md defines each operation, its timing and `check`; router/src/main.rs does the same to the rivals,
+// step by step. The structure "floor" stands for the loops of index_floor.h.
 #include <algorithm>
 #include <charconv>
 #include <cstdint>

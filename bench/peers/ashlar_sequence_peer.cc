@@ -1,4 +1,4 @@
-// Our side of run_vllm: whole requests hashed, allocated and freed (prompts.md says what is timed).
+// Our side of run_vllm: whole requests hashed, allocated and freed (prompts.md defines the timing).
 //
 //   ashlar_sequence_peer --op hash|build|cached|cold --tokens N [--requests N] [--runs N]
 #include <malloc.h>

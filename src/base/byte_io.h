@@ -1,4 +1,4 @@
-// ByteWriter, ByteReader: little-endian numbers, as files and descriptors have them.
+// ByteWriter, ByteReader: little-endian numbers, for files and descriptors.
 //
 // Thread safety: thread-compatible.
 #pragma once
@@ -31,7 +31,7 @@ class ByteWriter {
   std::vector<std::byte> bytes_;
 };
 
-// Reads numbers until the bytes end; then zeros, and ok() is false.
+// Reads numbers until the bytes end; after that returns zeros, and ok() is false.
 class ByteReader {
  public:
   explicit ByteReader(std::span<const std::byte> bytes) noexcept : bytes_(bytes) {}

@@ -1,4 +1,4 @@
-// Arithmetic that says when it does not fit, for sizes that come from outside.
+// Arithmetic that reports overflow, for untrusted sizes.
 //
 // Thread safety: immutable values.
 #pragma once

@@ -26,8 +26,8 @@ Clock::TimePoint ManualClock::now() const {
 }
 
 // A waiter stays listed while it sleeps, and leaves the list under mu_, so advance() notifies only live
-// condition variables. A notification may fall between the waiter's look at the clock and its sleep; the
-// short slice of real time bounds what that costs.
+// condition variables. A notification may fall between the waiter's check of the clock and its sleep; the
+// short real-time slice bounds that delay.
 void ManualClock::wait_until(CondVar& condition, Mutex& mutex, TimePoint deadline) {
   {
     const MutexLock lock(mu_);

@@ -1,16 +1,16 @@
-// EntryMap: a hash map in one array, with power-of-two capacity, linear probing and backward-shift deletion,
-// whose entries say themselves what their key is and whether they are empty. So a map of 16-byte entries has
-// no other state:
+// EntryMap: a hash map in one array, with power-of-two capacity, linear probing and backward-shift deletion.
+// The entries themselves supply their key and whether they are empty, so a map of 16-byte entries has no
+// other state:
 //   struct Entry {
 //     using Key = ...;                            // equality comparable
 //     Key key() const;
 //     bool empty() const;                         // true for Entry{}, false for everything that is inserted
 //     static std::uint64_t hash(const Key& key, std::uint64_t seed);  // its high bits choose the place
 //   };
-// Each map has a seed of its own (table_seed.h), so that keys cannot be chosen to meet.
+// Each map has its own seed (table_seed.h), so that an attacker cannot choose colliding keys.
 //
-// What makes a map larger throws std::bad_alloc where there is no memory, with the map as it was. What makes
-// it smaller needs none: without memory for a smaller array it keeps the one that it has.
+// Growing throws std::bad_alloc without memory and leaves the map unchanged. Shrinking never fails: without
+// memory for a smaller array the map keeps its array.
 //
 // Thread safety: thread-compatible.
 // Complexity:    O(1) expected; a step that grows or shrinks the array is O(size). Between 3/16 and 3/4 of
@@ -47,7 +47,7 @@ class EntryMap {
 
   std::size_t size() const noexcept { return size_; }
   bool empty() const noexcept { return size_ == 0; }
-  // Entries that the array has room for, in use or not.
+  // Entries that the array has room for, used or free.
   std::size_t capacity() const noexcept { return entries_ == nullptr ? 0 : mask_ + 1; }
   std::size_t bytes() const noexcept { return capacity() * sizeof(Entry); }
 
@@ -83,7 +83,7 @@ class EntryMap {
     return count;
   }
 
-  // The entry with the key of `entry`: the one that was there (false), or a copy of `entry` (true).
+  // The entry with the key of `entry`: the existing one (false), or a copy of `entry` (true).
   std::pair<Entry*, bool> insert(const Entry& entry) {
     ASHLAR_DCHECK(!entry.empty(), "an empty entry cannot be inserted; map of %zu", size_);
     if (entries_ == nullptr) [[unlikely]]
@@ -125,15 +125,15 @@ class EntryMap {
     return entry != nullptr;
   }
 
-  // Makes room for `size` entries, so that no insert() up to there moves any.
+  // Makes room for `size` entries, so that no insert() up to that size moves any.
   void reserve(std::size_t size) {
     if (size == 0) return;
     std::size_t capacity = std::max(this->capacity(), kMinCapacity);
     while (size * 4 > capacity * 3) capacity *= 2;
     if (capacity != this->capacity()) rebuild(capacity);
   }
-  // Undoes growing: a map that is back at an earlier size gets its capacity of then.
-  // Requires: capacity() was `capacity` when there were size() entries.
+  // Undoes growing: a map that is back at an earlier size gets back its capacity at that size. Requires:
+  // capacity() was `capacity` when there were size() entries.
   void restore_capacity(std::size_t capacity) noexcept {
     if (capacity == 0)
       clear();
@@ -147,8 +147,8 @@ class EntryMap {
     mask_ = 0;
   }
 
-  // All entries, in no order, in the map's own memory, where the caller may change them and their order. The
-  // map is good for bytes() and clear() then, and for nothing else.
+  // All entries, unordered, in the map's own memory; the caller may change and reorder them. Afterwards only
+  // bytes() and clear() may be called.
   std::span<Entry> take_apart() noexcept {
     count_steps(capacity());
     std::size_t end = 0;
@@ -194,7 +194,7 @@ class EntryMap {
     for (std::size_t at = 0; at < old_capacity; ++at)
       if (!old[at].empty()) put(old[at]);
   }
-  // Requires: the key is not here, and there is room.
+  // Requires: the key is absent, and there is room.
   Entry* put(const Entry& entry) noexcept {
     std::size_t at = home(entry.key());
     while (!entries_[at].empty()) at = (at + 1) & mask_;

@@ -12,13 +12,13 @@
 
 namespace ashlar {
 
-// fn(i) for all i below `count`, on the caller's thread and up to `threads` - 1 others. A thread that cannot
-// be started is done without. fn throws nothing.
+// Calls fn(i) for all i below `count`, on the caller's thread and up to `threads` - 1 others. Proceeds with
+// fewer threads if some cannot start. fn must not throw.
 template <class F>
 void in_parallel(std::size_t count, std::size_t threads, F&& fn) {
   std::atomic<std::size_t> next{0};
   const auto work = [&] {
-    // relaxed: the number is all that is shared; results are joined.
+    // relaxed: only the number is shared; joining publishes the results.
     for (std::size_t i = 0; (i = next.fetch_add(1, std::memory_order_relaxed)) < count;) fn(i);
   };
   std::vector<std::thread> others;

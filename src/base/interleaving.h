@@ -27,8 +27,7 @@ inline void interleaving_point(const char* name) {
     hook->at(name);
 }
 
-// Installs a hook for the whole process; null takes it out. The hook must live until no thread passes a
-// point.
+// Installs a hook for the whole process; null removes it. The hook must live until no thread passes a point.
 inline void set_interleaving_hook(InterleavingHook* hook) {
   detail::interleaving_hook.store(hook, std::memory_order_release);
 }

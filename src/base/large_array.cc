@@ -16,8 +16,8 @@ std::size_t mapped_bytes(std::size_t bytes) noexcept {
 }  // namespace
 
 // A mapping is zeroed and committed page by page. Where huge pages pay, it is one huge page longer than
-// needed, the array starts at the first huge-page border inside, and what lies before and behind is given
-// back at once.
+// needed, the array starts at the first huge-page boundary inside, and the excess on both sides is unmapped
+// at once.
 void* allocate_large(std::size_t bytes) {
   const std::size_t mapped = mapped_bytes(bytes);
   void* memory = mmap(nullptr, mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -29,7 +29,7 @@ void* allocate_large(std::size_t bytes) {
   auto* start = static_cast<std::byte*>(memory) + before;
   if (before != 0) munmap(memory, before);
   if (before != kHugePage) munmap(start + kept, kHugePage - before);
-  madvise(start, kept, MADV_HUGEPAGE);  // a wish; without huge pages the table is only slower
+  madvise(start, kept, MADV_HUGEPAGE);  // a hint; without huge pages the table is only slower
   return start;
 }
 

@@ -1,8 +1,8 @@
-// LargeArray: a fixed array for tables that are read at random. Large ones ask the system for huge pages,
-// which saves most of the address translations that such reads cost.
+// LargeArray: a fixed array for randomly accessed tables. Large ones request huge pages, which saves most of
+// the address translations of such accesses.
 //
-// Elements are value-initialised, or left as the system gives them (zero bytes) with kUntouched: then memory
-// is only used where it is written.
+// Elements are value-initialised, or left as the system provides them (zero bytes) with kUntouched: then only
+// written pages use memory.
 //
 // Thread safety: as the elements. Without memory the constructors throw std::bad_alloc, as `new` does.
 #pragma once

@@ -17,7 +17,7 @@ struct ScopedLogSink::Target {
   explicit Target(LogSink s) : sink(std::move(s)) {}
 
   const LogSink sink;
-  int lines = 0;  // that are in the sink now; guarded by LogTargets::mu
+  int lines = 0;  // currently in the sink; guarded by LogTargets::mu
 };
 
 namespace {
@@ -30,7 +30,7 @@ struct LogTargets {
   std::shared_ptr<Target> current ASHLAR_GUARDED_BY(mu);  // null: stderr
 };
 
-// Both are never destroyed, so that the last destructors of a program may log.
+// Both are never destroyed, so that a program's last destructors may log.
 LogTargets& log_targets() {
   static auto& instance = *new LogTargets();
   return instance;
@@ -40,7 +40,7 @@ spdlog::logger& stderr_logger() {
   static auto& instance = *[] {
     auto* logger = new spdlog::logger("ashlar", std::make_shared<spdlog::sinks::stderr_sink_mt>());
     logger->set_pattern("%Y-%m-%dT%H:%M:%S.%e%z %l %v");
-    logger->set_level(spdlog::level::trace);  // ours was asked already
+    logger->set_level(spdlog::level::trace);  // our own level filter ran already
     return logger;
   }();
   return instance;

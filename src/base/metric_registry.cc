@@ -1,6 +1,6 @@
 // A table of families, each a map from the rendered label set to its series. A scrape copies the list of
 // series under the table's lock and reads them outside it, each under the series' own lock; unregistering
-// empties the series under that lock, which is what makes it safe to destroy the metric afterwards.
+// empties the series under that lock, so the metric can safely be destroyed afterwards.
 #include "ashlar/base/metrics.h"
 
 #include <algorithm>
@@ -29,7 +29,7 @@ const char* type_name(Type type) {
 }
 
 using Callback = std::function<double()>;
-// What a series reads; monostate once it is unregistered.
+// The source of a series; monostate once it is unregistered.
 using Source = std::variant<std::monostate, const Counter*, const Gauge*, const Histogram*, Callback>;
 
 constexpr Type type_of(const Counter*) {
@@ -45,7 +45,7 @@ Type type_of(const Callback&) {
   return Type::kGauge;
 }
 
-// The labels in the order of their names, so that one set has one text.
+// The labels sorted by name, so that one set has one text.
 Result<std::string> render_labels(const MetricDescription& description, Type type) {
   auto labels = description.labels;
   std::sort(labels.begin(), labels.end());
@@ -78,7 +78,7 @@ struct MetricRegistry::Series {
   explicit Series(std::unique_ptr<Gauge> owned) : gauge(std::move(owned)), source(gauge.get()) {}
   explicit Series(std::unique_ptr<Histogram> owned) : histogram(std::move(owned)), source(histogram.get()) {}
 
-  // Constant after construction. An instrument that the registry owns; all null for a component's view.
+  // Constant after construction. An instrument owned by the registry; all null for a component's view.
   std::unique_ptr<Counter> counter;
   std::unique_ptr<Gauge> gauge;
   std::unique_ptr<Histogram> histogram;
@@ -111,14 +111,14 @@ struct MetricRegistry::Series {
 
 class MetricRegistry::Table {
  public:
-  // The series of a description, found or new.
+  // The series of a description, found or created.
   struct Slot {
     std::shared_ptr<Series> series;
     std::string labels;
     bool is_new = false;
   };
 
-  // Calls make() for the series when nothing has that name and labels yet.
+  // Calls make() for the series when none has that name and labels yet.
   template <class Make>
   Result<Slot> find_or_insert(const MetricDescription& description, Type type, Make&& make) {
     if (!prometheus::is_metric_name(description.name)) {
@@ -194,7 +194,7 @@ class MetricRegistry::Table {
     std::map<std::string, std::shared_ptr<Series>> series;  // by rendered labels
   };
 
-  // The family whose series would have the same name as those of a new family; empty when there is none.
+  // The family whose series names would clash with those of a new family; empty when there is none.
   std::string clash_locked(const std::string& name, Type type) const ASHLAR_REQUIRES(mu_) {
     for (const std::string_view suffix : {"_bucket", "_sum", "_count"}) {
       if (type == Type::kHistogram) {

@@ -1,8 +1,8 @@
 // Stripes: every instrument has an array of padded cells, and a thread adds to the cell of its stripe. A
 // thread claims the lowest stripe that no living thread holds and is then its only writer, so it adds without
-// a locked instruction. When it ends it hands the stripe on: the release of its claim and the acquire of the
-// next one order their writes, so no count is lost. Threads that find all stripes held, and threads in their
-// last destructors, use shared stripes with atomic adds.
+// a locked instruction. When the thread ends, the next claimer takes over: the release of its claim and the
+// acquire of the next one order their writes, so no count is lost. Threads that find all stripes held, and
+// threads in their last destructors, use shared stripes with atomic adds.
 #include "ashlar/base/metrics.h"
 
 #include <algorithm>
@@ -18,7 +18,7 @@ namespace {
 
 static_assert(kOwnStripes <= 64, "claims are the bits of one word");
 
-// Bit i is set while stripe i is not to be had; the bits above the last stripe always are.
+// Bit i is set while stripe i is unavailable; the bits above the last stripe always are.
 constexpr std::uint64_t kNoStripes = kOwnStripes == 64 ? 0 : ~std::uint64_t{0} << kOwnStripes % 64;
 constinit std::atomic<std::uint64_t> claimed{kNoStripes};
 constinit std::atomic<std::uint32_t> next_shared{0};
@@ -32,7 +32,7 @@ std::uint32_t try_claim() noexcept {
   std::uint64_t seen = claimed.load(std::memory_order_relaxed);
   while (seen != ~std::uint64_t{0}) {
     const auto lowest = static_cast<std::uint32_t>(std::countr_one(seen));
-    // acquire: pairs with the release in ~Claim(), so that we add to what the last owner wrote.
+    // acquire: pairs with the release in ~Claim(), so that we add to the last owner's value.
     if (claimed.compare_exchange_weak(seen, seen | (std::uint64_t{1} << lowest), std::memory_order_acquire,
                                       std::memory_order_relaxed)) {
       return lowest;
@@ -41,7 +41,7 @@ std::uint32_t try_claim() noexcept {
   return shared_stripe();
 }
 
-// Holds a stripe until its thread ends. What that thread's last destructors count goes to a shared one.
+// Holds a stripe until its thread ends. The thread's last destructors count on a shared one.
 struct Claim {
   const std::uint32_t stripe = try_claim();
 

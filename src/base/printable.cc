@@ -5,7 +5,7 @@
 namespace ashlar {
 namespace {
 
-// The bytes of the character at the front: 0 where it is not UTF-8. Overlong forms count as UTF-8; a terminal
+// The length of the character at the front; 0 if it is not UTF-8. Overlong forms count as UTF-8; a terminal
 // shows none of them as a control character.
 std::size_t character_bytes(std::string_view text) {
   const auto lead = static_cast<unsigned char>(text.front());
@@ -21,7 +21,7 @@ std::size_t character_bytes(std::string_view text) {
              : 0;
 }
 
-// What turns the direction of text: U+061C, U+200E, U+200F, U+202A to U+202E, U+2066 to U+2069.
+// Changes the direction of text: U+061C, U+200E, U+200F, U+202A to U+202E, U+2066 to U+2069.
 bool turns_text(std::string_view character) {
   if (character.size() == 2) return character == "\xD8\x9C";
   if (character.size() != 3) return false;

@@ -32,7 +32,7 @@ void append_escaped(std::string& out, std::string_view text, bool quotes_too) {
   }
 }
 
-// Integers in full, doubles in the shortest form that reads back as the same number.
+// Integers in full, doubles in the shortest form that round-trips.
 template <class Number>
 void append_number(std::string& out, Number number) {
   if constexpr (std::is_floating_point_v<Number>) {

@@ -15,7 +15,7 @@ namespace ashlar::prometheus {
 
 // [a-zA-Z_:][a-zA-Z0-9_:]*
 bool is_metric_name(std::string_view name);
-// [a-zA-Z_][a-zA-Z0-9_]*, without "__" in front, which Prometheus keeps for itself.
+// [a-zA-Z_][a-zA-Z0-9_]*, without a leading "__", which Prometheus reserves.
 bool is_label_name(std::string_view name);
 
 // name="value", after a comma unless `out` is empty.

@@ -1,7 +1,7 @@
-// ExclusiveHold and SharedHold: hold any annotated lock for a scope. MutexLock (ashlar/base/mutex.h) is the
-// one for a Mutex that a CondVar waits on, or that is released early.
+// ExclusiveHold and SharedHold: hold any annotated lock for a scope. Use MutexLock (ashlar/base/mutex.h) for
+// a Mutex that a CondVar waits on, or that is released early.
 //
-// With kLocks = false they do nothing, for structures that exist with and without locks.
+// With kLocks = false they are no-ops, for structures that exist with and without locks.
 //
 // Thread safety: confined to the scope that holds. Complexity: as lock() and unlock().
 #pragma once

@@ -1,9 +1,8 @@
-// SpinLock: a lock for critical sections of some tens of nanoseconds. Free, it costs one exchange to take and
-// a plain store to give back, half of what a Mutex costs.
+// SpinLock: a lock for critical sections of some tens of nanoseconds. Uncontended, it costs one exchange to
+// take and a plain store to release, half the cost of a Mutex.
 //
-// A thread that finds it taken stays away for some microseconds, so that the holder keeps its cache lines
-// instead of passing them back and forth; after some rounds it yields the processor, then it sleeps. Not
-// fair.
+// A thread that finds it taken backs off for some microseconds, so that the holder keeps its cache lines;
+// after some rounds it yields the processor, then it sleeps. Not fair.
 //
 // Hold it with an ExclusiveHold (scoped_hold.h).
 //
@@ -35,7 +34,7 @@ class ASHLAR_CAPABILITY("spin_lock") SpinLock {
  private:
   static constexpr unsigned kSpinRounds = 12;
   static constexpr unsigned kYieldRounds = 32;
-  static constexpr unsigned kPauses = 128;  // a round: some tens of critical sections
+  static constexpr unsigned kPauses = 128;  // one round: some tens of critical sections
 
   static void pause() noexcept {
 #if defined(__x86_64__) || defined(__i386__)

@@ -1,5 +1,5 @@
-// start_thread: a thread of the library: no signal of the program lands on it, and a system that has none
-// left says so.
+// start_thread: starts a library thread. It blocks all signals of the program; running out of threads is an
+// error.
 //
 // Thread safety: free function.
 #pragma once

@@ -10,7 +10,7 @@ namespace ashlar {
 std::uint64_t random_word() noexcept {
   std::uint64_t drawn = 0;
   if (::getentropy(&drawn, sizeof drawn) == 0) return drawn;
-  // A kernel without entropy: the clock and the address of the stack are better than nothing.
+  // A kernel without entropy: fall back to the clock and the stack address.
   const auto now = static_cast<std::uint64_t>(std::chrono::steady_clock::now().time_since_epoch().count());
   return spread_bits(now ^ reinterpret_cast<std::uintptr_t>(&drawn));
 }

@@ -1,5 +1,5 @@
-// walked_steps: how many entries this thread's walks over whole tables and lists have looked at. Tests pin
-// costs by it; searches for one key are not counted.
+// walked_steps: counts the entries that this thread's walks over whole tables and lists visit. Tests pin
+// costs by it; look-ups of one key are not counted.
 //
 // Thread safety: each thread has its own count.
 #pragma once

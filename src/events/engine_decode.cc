@@ -1,11 +1,11 @@
 // decode_engine_batch(): one pass over the bytes, field by field.
 //
 // A map is read in the order of its keys; only its tag must be known first, and a map that does not begin
-// with it is scanned for it. The digest of a parent may come before those of the names, so it is kept until
-// the event ends.
+// with the tag is scanned for it. A parent's digest may precede those of the names, so it is kept until the
+// event ends.
 //
-// An array that grows counts twice while it moves. So before it grows, what all arrays have and what it will
-// have must fit the limit together.
+// A growing array counts twice while it moves. So before it grows, the current size of all arrays plus its
+// new size must fit the limit.
 #include <algorithm>
 #include <cstring>
 
@@ -19,7 +19,7 @@ namespace {
 
 constexpr std::size_t kMinDigest = 8;
 constexpr std::size_t kMaxDigest = 64;
-constexpr std::size_t kTextOverhead = 16;  // of a string in memory of its own
+constexpr std::size_t kTextOverhead = 16;  // of a heap-allocated string
 
 class EngineDecoder {
  public:
@@ -28,7 +28,7 @@ class EngineDecoder {
 
   bool batch();
   const MsgpackReader& reader() const noexcept { return in_; }
-  // It failed because the batch would take too much memory.
+  // Decoding failed because the batch would take too much memory.
   bool is_too_large() const noexcept { return is_too_large_; }
 
  private:
@@ -55,7 +55,7 @@ class EngineDecoder {
     array.reserve(std::min(wanted, most));
     return true;
   }
-  // The bytes of an extra key, which lie in memory of their own where they are long.
+  // The bytes of an extra key, heap-allocated when long.
   bool take_text(std::size_t bytes) {
     if (!has_room(bytes + kTextOverhead) || !grow(out_.extra_keys, 1)) return false;
     texts_ += bytes + kTextOverhead;
@@ -78,7 +78,7 @@ class EngineDecoder {
   const std::size_t max_bytes_;
   std::size_t texts_ = 0;  // bytes of extra keys
   bool is_too_large_ = false;
-  std::span<const std::byte> parent_digest_;  // of the event that is being read
+  std::span<const std::byte> parent_digest_;  // of the current event
 };
 
 bool EngineDecoder::batch() {
@@ -173,7 +173,7 @@ bool EngineDecoder::array_event(EngineEvent& event) {
   const std::span<const EngineField> places = places_of(event.kind);
   for (std::uint32_t i = 1; i < count; ++i) {
     EngineField place = i <= places.size() ? places[i - 1] : EngineField::kUnknown;
-    // Some publishers put a list of multimodal items into the tail, where nothing of ours is a list.
+    // Some publishers append a list of multimodal items to the tail, where our fields contain no list.
     if (place >= EngineField::kGroup && in_.peek() == MsgpackReader::Type::kArray)
       place = EngineField::kUnknown;
     if (!field(place, event)) return false;
@@ -227,7 +227,7 @@ bool EngineDecoder::field(EngineField field, EngineEvent& event) {
       return in_.read_text(event.session_id, "session_id must be nil or text");
     case EngineField::kCacheSalt:
       return in_.read_text(event.cache_salt, "cache_salt must be nil or text");
-    case EngineField::kType:  // has been read before the other fields
+    case EngineField::kType:  // read before the other fields
     case EngineField::kBlockHashes:
     case EngineField::kUnknown:
       break;
@@ -425,7 +425,7 @@ Result<void> decode_engine_batch(std::span<const std::byte> payload, EngineBatch
     if (!decoder.is_too_large())
       return make_error(ErrorCode::kCorruption, "engine batch: %s, at byte %zu of %zu", fault, offset,
                         payload.size());
-    // Without what the batches before it left behind it may fit.
+    // It may fit without the memory that earlier batches left behind.
     out = {};
     if (again)
       return make_error(

@@ -1,6 +1,6 @@
-// encode_engine_batch(): as vLLM 0.32 writes its batches. Fields stand in the order of their declaration;
-// those without a default are always there, the others where they have a value. Integers have their shortest
-// form, the timestamp is a float.
+// encode_engine_batch(): the encoding of vLLM 0.32. Fields stand in the order of their declaration; those
+// without a default are always present, the others only with a value. Integers have their shortest form, the
+// timestamp is a float.
 #include <algorithm>
 
 #include "ashlar/events/engine_codec.h"
@@ -10,7 +10,7 @@
 namespace ashlar::events {
 namespace {
 
-// The keys of the map form: the places of the array form, and for kStored two more.
+// The keys of the map form: the positions of the array form, and for kStored two more.
 constexpr EngineField kMapOnly[] = {EngineField::kSessionId, EngineField::kCacheSalt};
 
 std::span<const EngineField> map_only(EngineEventKind kind) noexcept {
@@ -18,7 +18,7 @@ std::span<const EngineField> map_only(EngineEventKind kind) noexcept {
                                           : std::span<const EngineField>();
 }
 
-// Whether vLLM writes the field even where it has no value.
+// Whether vLLM writes the field even without a value.
 bool is_required(EngineField field) noexcept {
   return field <= EngineField::kLoraName;
 }

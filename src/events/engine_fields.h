@@ -1,4 +1,4 @@
-// The fields of an engine's events: their keys in the map form and their places in the array form.
+// The fields of an engine's events: their keys in the map form and their positions in the array form.
 #pragma once
 
 #include <array>
@@ -76,7 +76,7 @@ constexpr EngineField field_of(std::string_view key) noexcept {
   }
 }
 
-// The fields of the array form behind the tag.
+// The fields of the array form after the tag.
 inline constexpr EngineField kStoredPlaces[] = {
     EngineField::kBlockHashes, EngineField::kParent,   EngineField::kTokenIds,      EngineField::kBlockSize,
     EngineField::kLoraId,      EngineField::kMedium,   EngineField::kLoraName,      EngineField::kExtraKeys,

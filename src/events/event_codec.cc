@@ -1,6 +1,6 @@
-// docs/formats/events.md describes the bytes. The writer takes room for the longest form of every event at
-// once and gives back what it did not need, so that encoding is one pass of plain copies. The reader checks
-// the checksum before it looks at anything else: what fails later was written wrong, not damaged on the way.
+// docs/formats/events.md describes the bytes. The writer reserves space for the longest form of every event
+// at once and trims the rest, so that encoding is one pass of plain copies. The reader checks the checksum
+// first: any later fault was written wrong, not damaged in transit.
 #include "ashlar/events/event_codec.h"
 
 #include <algorithm>
@@ -15,8 +15,8 @@ namespace {
 static_assert(std::endian::native == std::endian::little, "numbers are written as little-endian memory");
 
 constexpr std::uint16_t kVersion = 1;
-constexpr std::size_t kChecked = 16;       // the checksum covers what follows it
-constexpr std::size_t kNameOverhead = 32;  // of a string in memory of its own
+constexpr std::size_t kChecked = 16;       // the checksum covers everything after it
+constexpr std::size_t kNameOverhead = 32;  // of a heap-allocated string
 constexpr std::size_t kMostBytesOfOne = 16 + 32 + 16 + 4 + 8 + 8 + 4;
 
 enum RunFlag : std::uint8_t {
@@ -44,7 +44,7 @@ std::uint64_t checksum_of(std::span<const std::byte> bytes) {
   return XXH3_64bits_withSeed(bytes.data() + kChecked, bytes.size() - kChecked, seed);
 }
 
-// Whether `next` may travel behind `last`.
+// Whether `next` may be encoded as a continuation of `last`.
 bool follows(const KvEvent& last, const KvEvent& next) {
   if (next.kind != last.kind || next.tier != last.tier || next.group != last.group ||
       next.location != last.location || next.bytes != last.bytes || next.has_name != last.has_name ||
@@ -193,7 +193,7 @@ Result<void> read_run(Reader& in, std::uint32_t wanted, std::vector<KvEvent>& ou
   return {};
 }
 
-// Memory that the last batch left counts too.
+// Memory left by the last batch counts too.
 void make_room(OwnedBatch& out, std::uint64_t needed, std::size_t max_bytes) {
   const std::size_t kept =
       out.events.capacity() * sizeof(KvEvent) + out.locations.capacity() * sizeof(LocationName);
@@ -295,12 +295,11 @@ Result<void> decode_batch(std::span<const std::byte> bytes, OwnedBatch& out, std
   const auto locations = in.get<std::uint32_t>();
   if (head.part >= head.parts || head.parts > kMaxSnapshotParts)
     return make_error(ErrorCode::kCorruption, "a batch of events is part %u of %u", head.part, head.parts);
-  // No event has fewer than 16 bytes, and no location fewer than 4: a false count cannot make us take memory
-  // for it.
+  // No event has fewer than 16 bytes, and no location fewer than 4: a false count cannot make us reserve
+  // memory for it.
   if (in.left() / 4 < locations) return cut_short("locations");
   if (in.left() / 16 < events) return cut_short("runs");
-  // What they take when decoded. What is not of events may be names of locations, which lie in memory of
-  // their own.
+  // Memory they take when decoded. Bytes that are not events may be location names, which are heap-allocated.
   const std::uint64_t needed = std::uint64_t{events} * sizeof(KvEvent) +
                                std::uint64_t{locations} * (sizeof(LocationName) + kNameOverhead) +
                                (in.left() - std::uint64_t{events} * 16);

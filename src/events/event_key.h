@@ -9,7 +9,7 @@
 
 namespace ashlar::events {
 
-// Two names of one producer may mean the same content.
+// Two names of one producer may denote the same content.
 struct EventKey {
   explicit EventKey(const KvEvent& event) noexcept : EventKey(event.hash, event) {}
   EventKey(const tokens::SequenceHash& its_hash, const KvEvent& like) noexcept
@@ -20,7 +20,7 @@ struct EventKey {
   bool is_of(const KvEvent& event) const noexcept {
     return hash == event.hash && tier == event.tier && name == (event.has_name ? event.name_bits : 0);
   }
-  // Evenly spread over all bits.
+  // Evenly distributed over all bits.
   std::uint64_t mixed() const noexcept {
     std::uint64_t x = hash.hi() ^ (hash.lo() * 0x9E3779B97F4A7C15u) ^ (name + tier.value());
     x = (x ^ (x >> 32)) * 0xD6E8FEB86659FD93u;

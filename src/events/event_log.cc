@@ -1,8 +1,8 @@
-// The ring has one producer (whoever holds the owner's lock) and one consumer (whoever set draining_). head_
-// and tail_ count records since the start; a record lives at index & mask. A drop raises lost_total_; while
-// lost_reported_ is behind it, a kResync record is due: the next append that finds room writes it, or the
-// drain does once it has emptied the ring. Both numbers only grow, so neither side can mistake an old loss
-// for a new one.
+// The ring has one producer (the holder of the owner's lock) and one consumer (the thread that set
+// draining_). head_ and tail_ count records since the start; a record lives at index & mask. A drop raises
+// lost_total_; while lost_reported_ is behind it, a kResync record is due: the next append that finds room
+// writes it, or the drain does once it has emptied the ring. Both numbers only grow, so neither side can
+// mistake an old loss for a new one.
 #include "ashlar/events/event_log.h"
 
 #include <algorithm>
@@ -38,7 +38,7 @@ bool EventLog::try_push(const KvEvent& event, std::uint64_t sequence) noexcept {
   KvEvent& cell = (*ring_)[head & mask_];
   cell = event;
   cell.sequence = sequence;
-  // Asked for early, the cells of the next appends are in the cache by then.
+  // Prefetches the cells of the next appends.
   __builtin_prefetch(&(*ring_)[(head + kAhead) & mask_], 1);
   __builtin_prefetch(reinterpret_cast<const std::byte*>(&(*ring_)[(head + kAhead) & mask_]) + 64, 1);
   // release: pairs with the acquire of head_ in drain_once().
@@ -93,7 +93,7 @@ std::size_t EventLog::drain_once(EventSink& sink) {
     const std::size_t count = std::min<std::size_t>(static_cast<std::size_t>(head - tail), kBatch);
     if (count == 0) {
       if (total <= reported) return delivered;
-      // The ring is empty, so the loss lies behind everything delivered. If the producer appended meanwhile,
+      // The ring is empty, so the loss comes after everything delivered. If the producer appended meanwhile,
       // it has reported the loss itself, the exchange fails, and the loop delivers its marker from the ring.
       const KvEvent marker = resync_record(total - reported);
       if (!lost_reported_.compare_exchange_strong(reported, total, std::memory_order_relaxed)) continue;
@@ -117,8 +117,8 @@ std::size_t EventLog::drain(EventSink& sink) {
   std::size_t delivered = 0;
   do {
     // acq_rel, both exchanges: one drain's reads of the ring happen before the next one's; and a caller that
-    // is turned away has released its append by its exchange, which the exchange below reads, so the look
-    // behind it sees the event. A plain store could not read it, and the event would be left behind.
+    // is turned away has released its append by its exchange, which the exchange below reads, so the check
+    // after it sees the event. A plain store could not read it, and the event would be left behind.
     if (draining_.exchange(true, std::memory_order_acq_rel)) return delivered;
     struct Done {  // also when the sink throws
       std::atomic<bool>& draining;

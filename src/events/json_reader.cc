@@ -39,7 +39,7 @@ bool JsonReader::begin(char bracket, const char* what) noexcept {
   return true;
 }
 
-// Steps over the comma before the next item, or over the closing bracket.
+// Skips the comma before the next item, or the closing bracket.
 bool JsonReader::next(char close, bool& more) noexcept {
   spaces();
   if (at_ == text_.size()) return fail("the text ends within an object or array");
@@ -238,7 +238,7 @@ bool JsonReader::skip() {
       case Type::kEnd:
         return fail("the text ends where a value should be");
     }
-    // On to the next value that is to be skipped, out of everything that ends here.
+    // Moves on to the next value to skip, leaving every container that ends here.
     for (bool more = false; !more;) {
       if (depth_ == outer) return true;
       const bool object = (objects >> depth_ & 1) != 0;

@@ -1,8 +1,7 @@
 // JsonReader: reads JSON values one by one, straight from the text.
 //
-// Every reading function returns false at the first fault, which is kept with its position. Integers of 64
-// bits are exact. Depth is bounded by kMaxDepth, and nothing recurses. Text is decoded only where it has
-// escapes.
+// Every reading function returns false at the first fault, which is kept with its position. 64-bit integers
+// are exact. Depth is bounded by kMaxDepth, without recursion. Text is decoded only where it has escapes.
 //
 //   bool more = false;
 //   if (!in.begin_object("...")) return ...;
@@ -37,24 +36,24 @@ class JsonReader {
     return false;
   }
 
-  // What the next value is, by its first character.
+  // The type of the next value, by its first character.
   Type peek() noexcept;
-  // Steps over a null. False, without a fault, where there is none.
+  // Skips a null. False, without a fault, if the next value is not null.
   bool take_null() noexcept;
   bool begin_object(const char* what) noexcept { return begin('{', what); }
   bool begin_array(const char* what) noexcept { return begin('[', what); }
-  // The next key of the object that was begun last, or its end: then `more` is false.
+  // The next key of the innermost open object; `more` is false at its end.
   bool next_key(std::string& key, bool& more);
-  // Whether the array that was begun last has one more item, or ends here.
+  // Whether the innermost open array has another item.
   bool next_item(bool& more) noexcept;
   // An integer in 0..limit.
   bool read_unsigned(std::uint64_t& out, std::uint64_t limit, const char* what) noexcept;
-  // An integer of 64 bits: unsigned, or negative as its two's complement.
+  // A 64-bit integer: unsigned, or negative as its two's complement.
   bool read_bits(std::uint64_t& out, const char* what) noexcept;
   bool read_text(std::string& out, const char* what);
-  // Steps over one value.
+  // Skips one value.
   bool skip();
-  // Whether only spaces are left.
+  // Whether only white space is left.
   bool at_end() noexcept {
     spaces();
     return at_ == text_.size();
@@ -77,7 +76,7 @@ class JsonReader {
   const char* fault_ = nullptr;
   std::size_t fault_offset_ = 0;
   std::uint32_t depth_ = 0;
-  std::uint64_t fresh_ = 0;  // bit d: nothing was read yet at depth d
+  std::uint64_t fresh_ = 0;  // bit d: no item was read yet at depth d
 };
 
 }  // namespace ashlar::events

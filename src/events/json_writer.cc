@@ -7,7 +7,7 @@ namespace {
 
 struct Character {
   std::size_t bytes = 1;
-  char32_t code = 0xFFFD;  // of a byte that is not UTF-8
+  char32_t code = 0xFFFD;  // stands for a byte that is not UTF-8
 };
 
 // The character at the front, by Unicode's table of well-formed sequences: no overlong forms, no surrogates,
@@ -31,8 +31,8 @@ Character first_of(std::string_view text) {
   return {.bytes = bytes, .code = code};
 }
 
-// What a terminal or an editor obeys instead of showing it: controls, the ends of lines, and what turns the
-// direction of text.
+// Characters that a terminal or an editor interprets instead of showing: controls, line ends, and those that
+// change the direction of text.
 bool is_obeyed(char32_t code) {
   return code < 0x20 || (code >= 0x7F && code < 0xA0) || code == 0x061C || code == 0x200E || code == 0x200F ||
          (code >= 0x2028 && code <= 0x202E) || (code >= 0x2066 && code <= 0x2069);

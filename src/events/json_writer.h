@@ -17,9 +17,9 @@ inline void append_number(std::string& out, std::uint64_t value) {
   while (count > 0) out += digits[--count];
 }
 
-// The text in quotes, in UTF-8 whatever its bytes are: each byte that is not UTF-8 becomes \ufffd. Control
-// characters, DEL and U+0080 to U+009F included, U+2028, U+2029 and those that turn the direction of text are
-// spelled out: a terminal that shows the text does not obey them.
+// The text in quotes, always valid UTF-8: each byte that is not UTF-8 becomes \ufffd. Control characters, DEL
+// and U+0080 to U+009F included, U+2028, U+2029 and those that change the direction of text are escaped, so
+// that a terminal does not interpret them.
 void append_quoted(std::string& out, std::string_view text);
 
 }  // namespace ashlar::events

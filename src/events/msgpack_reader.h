@@ -1,7 +1,7 @@
 // MsgpackReader: reads msgpack values one by one, straight from the bytes.
 //
 // Every reading function returns false at the first fault, which is kept with its position; the reader then
-// stays there. Nothing recurses, and no byte beyond the end is read. Counts of arrays and maps are checked
+// stays there. No recursion, and no byte beyond the end is read. Counts of arrays and maps are checked
 // against the bytes left, so a caller may allocate for them.
 //
 // Thread safety: thread-compatible.
@@ -31,7 +31,7 @@ class MsgpackReader {
   const std::byte* at() const noexcept { return at_; }
   std::size_t offset() const noexcept { return static_cast<std::size_t>(at_ - begin_); }
   std::size_t left() const noexcept { return static_cast<std::size_t>(end_ - at_); }
-  // Goes back to, or on to, a place that offset() named.
+  // Seeks to a position that offset() returned.
   void seek(std::size_t offset) noexcept { at_ = begin_ + offset; }
   void advance(std::size_t count) noexcept { at_ += count; }
 
@@ -49,7 +49,7 @@ class MsgpackReader {
 
   Type peek() const noexcept;
   bool is_nil() const noexcept { return at_ != end_ && *at_ == std::byte{0xC0}; }
-  // Steps over a nil. False, without a fault, where there is none.
+  // Skips a nil. False, without a fault, if the next value is not nil.
   bool take_nil() noexcept {
     const bool nil = is_nil();
     at_ += nil ? 1 : 0;
@@ -65,7 +65,7 @@ class MsgpackReader {
   bool read_bytes(std::span<const std::byte>& out, const char* what) noexcept;
   bool read_array(std::uint32_t& count, const char* what) noexcept;
   bool read_map(std::uint32_t& count, const char* what) noexcept;
-  // Steps over one value, however deep.
+  // Skips one value of any depth.
   bool skip() noexcept;
 
  private:
@@ -74,8 +74,7 @@ class MsgpackReader {
     for (unsigned i = 0; i < width; ++i) value = (value << 8) | std::to_integer<std::uint64_t>(from[i]);
     return value;
   }
-  // The number of `width` bytes behind the head, then `extra` bytes are to follow it; steps to the end of the
-  // number.
+  // The number of `width` bytes after the head, followed by `extra` bytes; moves to the end of the number.
   bool read_length(unsigned width, std::uint64_t& out) noexcept {
     if (left() < 1 + width) return fail("the bytes end within a value");
     out = load(at_ + 1, width);

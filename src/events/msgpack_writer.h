@@ -44,7 +44,7 @@ class MsgpackWriter {
   }
   void array(std::size_t count) { counted(0x90, 0xDC, count); }
   void map(std::size_t count) { counted(0x80, 0xDE, count); }
-  // A value that is msgpack already.
+  // A value already encoded as msgpack.
   void raw(std::span<const std::byte> value) { out_.insert(out_.end(), value.begin(), value.end()); }
 
  private:

@@ -25,7 +25,7 @@ KvEvent without_parent(KvEvent event) noexcept {
 }  // namespace
 
 PublishTable::PublishTable(std::size_t capacity) : log_(std::make_shared<EventLog>(capacity)) {
-  ASHLAR_CHECK(log_->claim(), "a new log belongs to nobody");
+  ASHLAR_CHECK(log_->claim(), "a new log has no producer yet");
   leaving_.fill(Blocks::kNone);
 }
 
@@ -86,7 +86,7 @@ void PublishTable::forget_if_unused_locked(PublishedBlock& block) noexcept {
   if (!old.is_held()) blocks_.erase(gone);
 }
 
-// The block of this key, a new one where there is none that is held.
+// The block of this key; a new one if no held one exists.
 PublishedBlock& PublishTable::take_locked(std::uint64_t mixed, const KvEvent& block) {
   Blocks::Slot slot = find_locked(mixed, block.hash, block.tier);
   const bool fresh = slot == Blocks::kNone;
@@ -137,7 +137,7 @@ void PublishTable::commit(std::span<PublishedBlock* const> taken) noexcept {
 }
 
 void PublishTable::release(PublishedBlock* block) noexcept {
-  std::shared_ptr<PublishTable> last;  // goes after the lock
+  std::shared_ptr<PublishTable> last;  // destroyed after the lock
   const ExclusiveHold lock(mu_);
   ASHLAR_DCHECK(block->handles != 0 && handles_ >= block->handles, "a handle is dropped twice");
   --block->handles;
@@ -155,7 +155,7 @@ std::uint64_t PublishTable::list(std::vector<KvEvent>& out) const {
       const ExclusiveHold lock(mu_);
       blocks = blocks_.size();
     }
-    out.reserve(out.size() + blocks);  // who publishes does not wait for memory
+    out.reserve(out.size() + blocks);  // reserved first, so that publishers do not wait for an allocation
     all.reserve(blocks);
     const ExclusiveHold lock(mu_);
     next = log_->next_sequence();

@@ -2,7 +2,7 @@
 //
 // Dropping the last handle of a block logs Removed at once; its cell in the map is emptied a few drops later,
 // when its prefetched cache line has arrived. Until then the block stays in the map without holders and may
-// be taken again.
+// be published again.
 //
 // Thread safety: thread-safe. Takes publish.table; calls only the log under it.
 #pragma once
@@ -27,7 +27,7 @@ struct alignas(64) PublishedBlock {
   std::uint64_t hash() const noexcept { return mixed; }
   bool is_held() const noexcept { return handles != 0 || awaited != 0; }
 
-  KvEvent event;  // what Stored says
+  KvEvent event;  // the fields of Stored
   std::uint64_t mixed = 0;
   std::uint32_t slot = 0;
   std::uint32_t handles = 0;
@@ -63,12 +63,12 @@ class PublishTable : public std::enable_shared_from_this<PublishTable> {
 
   const std::shared_ptr<EventLog> log_;
   Blocks::Hint looks_;               // of blocks_
-  alignas(64) mutable SpinLock mu_;  // apart from what is read without it
+  alignas(64) mutable SpinLock mu_;  // apart from the fields read without it
   Blocks blocks_ ASHLAR_GUARDED_BY(mu_);
-  std::size_t handles_ ASHLAR_GUARDED_BY(mu_) = 0;                  // all there are
-  std::shared_ptr<PublishTable> self_ ASHLAR_GUARDED_BY(mu_);       // while there are any
-  Blocks::Slot last_known_ ASHLAR_GUARDED_BY(mu_) = Blocks::kNone;  // the next one's parent, most of the time
-  // Slots that were dropped last, in turn.
+  std::size_t handles_ ASHLAR_GUARDED_BY(mu_) = 0;                  // all live handles
+  std::shared_ptr<PublishTable> self_ ASHLAR_GUARDED_BY(mu_);       // while any handle lives
+  Blocks::Slot last_known_ ASHLAR_GUARDED_BY(mu_) = Blocks::kNone;  // usually the parent of the next block
+  // The most recently dropped slots, as a ring.
   std::array<Blocks::Slot, kLeaving> leaving_ ASHLAR_GUARDED_BY(mu_);
   std::size_t next_leaving_ ASHLAR_GUARDED_BY(mu_) = 0;
 };

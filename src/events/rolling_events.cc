@@ -152,8 +152,8 @@ Result<TierId> tier_of(const RollingEvent& event) {
                     static_cast<unsigned long long>(event.event_id), event.medium.value_or("").c_str());
 }
 
-// The local hashes of the event's blocks where it has tokens; empty where it has none, or its hashes follow
-// another rule.
+// The local hashes of the event's blocks if it has tokens; empty if it has none, or its hashes follow another
+// rule.
 Result<std::vector<tokens::BlockHashes>> locals_of(const RollingEvent& event) {
   std::vector<tokens::BlockHashes> found;
   if (!event.token_ids) return found;
@@ -251,7 +251,7 @@ Result<void> to_rolling_events(const EventBatch& batch, const RollingSource& sou
           return no_rolling_form(block, "it has a name of its own");
         event.hashes.push_back(block.hash.chain());
       }
-      // Removed blocks of one run may stand anywhere.
+      // Removed blocks of one run may stand in any order.
       if (first.kind == KvEventKind::kStored || run.size() == 1) event.first_position = first.hash.position();
       if (first.kind == KvEventKind::kStored && first.has_parent) event.parent = first.parent_bits.chain();
     }

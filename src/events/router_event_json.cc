@@ -193,8 +193,7 @@ Error no_router_form(const KvEvent& event, const char* why) {
                     std::string(to_string(event.kind)).c_str(), why);
 }
 
-// What the parent of a stored block is called, given what the blocks stored before it in the batch are
-// called.
+// The name of a stored block's parent, given the names of the blocks stored before it in the batch.
 using OwnNames = std::unordered_map<tokens::SequenceHash, BlockName>;
 Result<std::optional<BlockName>> parent_name(const KvEvent& event, const OwnNames& own) {
   if (!event.has_parent) return std::optional<BlockName>();

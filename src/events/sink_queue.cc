@@ -1,6 +1,6 @@
-// The drain appends to pending_; the thread swaps it into taken_ and publishes it batch by batch. When more
-// waits than the capacity, everything waiting is dropped and a snapshot is owed: the thread makes it under
-// events.drain, so that its state and the number of the next event belong together.
+// The drain appends to pending_; the thread swaps it into taken_ and publishes it batch by batch. When the
+// queue exceeds its capacity, all queued events are dropped and a snapshot is owed: the thread takes it under
+// events.drain, so that its state and the number of the next event are consistent.
 #include "events/sink_queue.h"
 
 #include <algorithm>
@@ -14,7 +14,7 @@
 namespace ashlar::events {
 namespace {
 
-// A sink should not throw; one that does has failed.
+// A sink should not throw; treat an exception as a failure.
 template <class F>
 Result<void> guarded(const F& call) {
   try {
@@ -77,7 +77,7 @@ void SinkQueue::append(std::span<const KvEvent> events) {
   if (first) oldest_ = context_.clock->now();
   const std::size_t before = pending_.size();
   pending_.insert(pending_.end(), events.begin(), events.end());
-  // Each eighth of a batch brings its time nearer.
+  // Each eighth of a batch brings the deadline nearer.
   const auto eighths = [&](std::size_t count) {
     return std::min<std::size_t>(8, 8 * count / profile_.max_events);
   };
@@ -144,7 +144,7 @@ void SinkQueue::check_invariants() const {
                static_cast<unsigned long long>(pending_.front().sequence));
 }
 
-// The more events wait, the sooner: with half a batch after half of the time.
+// The more events wait, the sooner: half a batch goes out after half of the time.
 Clock::TimePoint SinkQueue::due_at_locked() const {
   const double full = static_cast<double>(pending_.size()) / static_cast<double>(profile_.max_events);
   const double share = std::max(0.0, 1.0 - full);
@@ -177,7 +177,7 @@ void SinkQueue::run() {
           changed_.wait(mu_);
         }
       }
-      if (owes_snapshot_) snapshot_.reset();  // one that was going out is too old
+      if (owes_snapshot_) snapshot_.reset();  // the one being sent is too old
       if (owes_snapshot_ || sends_snapshot_) {
         next = Next::kSnapshot;
       } else if (taken_left_ == 0 && pending_.empty()) {
@@ -213,7 +213,7 @@ Result<void> SinkQueue::publish(EventBatch batch) {
   return guarded([&] { return sink_->publish(batch); });
 }
 
-// The sink has everything; now it is to finish it.
+// The sink has every batch; now flush it.
 bool SinkQueue::finish() {
   std::uint64_t number = 0;
   Clock::TimePoint until;
@@ -250,7 +250,7 @@ bool SinkQueue::send_events() {
     ++counters_.batches;
     counters_.events += count;
     taken_done_ += count;
-    if (owes_snapshot_) return true;  // the rest was given up meanwhile
+    if (owes_snapshot_) return true;  // the rest was dropped meanwhile
     ASHLAR_DCHECK(taken_left_ >= count, "%zu events went out, %zu were to", count, taken_left_);
     taken_left_ -= count;
     out_ = events.back().sequence + 1;
@@ -260,12 +260,12 @@ bool SinkQueue::send_events() {
   return true;
 }
 
-// A part that fails is tried again; the parts before it are out.
+// A failed part is retried; the parts before it are out.
 bool SinkQueue::send_snapshot() {
   if (!snapshot_) {
     snapshot_ = context_.snapshot(*this);
     snapshot_part_ = 0;
-    // Listeners know by it what belongs together.
+    // It tells listeners which parts belong together.
     snapshot_->head.published_ns = unix_now_ns();
   }
   const std::size_t count = snapshot_->events.size();
@@ -282,7 +282,7 @@ bool SinkQueue::send_snapshot() {
                  .events = std::span(snapshot_->events).subspan(from, std::min(each, count - from))});
     if (!published) {
       note_failure(published.error());
-      // The sink cuts the parts finer, all of them.
+      // The sink splits every part further.
       if (published.error().code() == ErrorCode::kCapacity) {
         snapshot_part_ = 0;
         snapshot_->head.published_ns = unix_now_ns();

@@ -22,9 +22,9 @@ class SinkQueue {
     StreamId stream;
     StreamKeys keys;
     Clock* clock = nullptr;
-    // Makes a snapshot; calls begin_at() with its number before anything else is appended.
+    // Takes a snapshot; calls begin_at() with its number before any event is appended.
     std::function<OwnedBatch(SinkQueue&)> snapshot;
-    // Names of those that events refer to.
+    // Names of the locations that events refer to.
     std::function<std::vector<LocationName>(std::span<const KvEvent>)> locations;
   };
 
@@ -36,7 +36,7 @@ class SinkQueue {
   // Starts with event `first`, after a snapshot if `owes_snapshot`. Errors: kCapacity: no thread.
   Result<void> start(std::uint64_t first, bool owes_snapshot);
   void append(std::span<const KvEvent> events);
-  // For the snapshot callback: the snapshot, made just before event `first`, replaces the waiting events.
+  // For the snapshot callback: the snapshot, taken just before event `first`, replaces the queued events.
   void begin_at(std::uint64_t first);
   // Publishes everything below `number` at once, and flushes the sink by `until`.
   void hurry(std::uint64_t number, Clock::TimePoint until);
@@ -45,10 +45,10 @@ class SinkQueue {
   void stop();
 
   const std::shared_ptr<BatchSink>& sink() const noexcept { return sink_; }
-  // Whether this is the thread that calls the sink.
+  // Whether the caller is the thread that calls the sink.
   bool is_its_thread() const noexcept { return std::this_thread::get_id() == thread_.get_id(); }
   SinkCounters counters() const;
-  // Aborts where the queue contradicts itself. For tests.
+  // Aborts on an inconsistent queue. For tests.
   void check_invariants() const;
 
  private:
@@ -69,25 +69,25 @@ class SinkQueue {
   const Context context_;
   std::thread thread_;
 
-  // Of the thread alone.
+  // Used by the thread only.
   std::vector<KvEvent> taken_;
   std::size_t taken_done_ = 0;
-  std::optional<OwnedBatch> snapshot_;  // that is going out
-  std::size_t snapshot_part_ = 0;       // the next of it
+  std::optional<OwnedBatch> snapshot_;  // being sent
+  std::size_t snapshot_part_ = 0;       // the next part to send
   Clock::Duration retry_ = {};
 
   mutable Mutex mu_;
   CondVar changed_;
   std::vector<KvEvent> pending_ ASHLAR_GUARDED_BY(mu_);
   Clock::TimePoint oldest_ ASHLAR_GUARDED_BY(mu_) = {};
-  std::size_t taken_left_ ASHLAR_GUARDED_BY(mu_) = 0;  // of taken_, not yet out
-  std::uint64_t out_ ASHLAR_GUARDED_BY(mu_) = 0;       // everything below is out
-  std::uint64_t flushed_ ASHLAR_GUARDED_BY(mu_) = 0;   // and the sink has finished it
+  std::size_t taken_left_ ASHLAR_GUARDED_BY(mu_) = 0;  // of taken_, not yet published
+  std::uint64_t out_ ASHLAR_GUARDED_BY(mu_) = 0;       // every event below is published
+  std::uint64_t flushed_ ASHLAR_GUARDED_BY(mu_) = 0;   // every event below is flushed by the sink
   std::uint64_t hurry_ ASHLAR_GUARDED_BY(mu_) = 0;
   Clock::TimePoint finish_by_ ASHLAR_GUARDED_BY(mu_) = {};
   std::optional<Clock::TimePoint> retry_at_ ASHLAR_GUARDED_BY(mu_);
   bool owes_snapshot_ ASHLAR_GUARDED_BY(mu_) = false;
-  bool sends_snapshot_ ASHLAR_GUARDED_BY(mu_) = false;  // it has been made, and is not out yet
+  bool sends_snapshot_ ASHLAR_GUARDED_BY(mu_) = false;  // taken, and not yet published
   bool stopping_ ASHLAR_GUARDED_BY(mu_) = false;
   SinkCounters counters_ ASHLAR_GUARDED_BY(mu_);
 };

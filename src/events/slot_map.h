@@ -1,6 +1,6 @@
 // SlotMap: values in stable slots, found by a hash of their key. Open addressing over cells of eight bytes,
-// part of the hash and a slot: a look-up costs one cache line of cells and one of the value, and values come
-// and go without allocation.
+// part of the hash and a slot: a look-up costs one cache line of cells and one of the value, and values are
+// added and removed without allocation.
 //
 // The home of a cell is the top bits of its tag, so cells can move, and the table can grow, without reading
 // the values.
@@ -58,7 +58,7 @@ class SlotMap {
     if (free_.empty()) add_chunk();
     const Slot slot = free_.back();
     free_.pop_back();
-    // One that is taken soon; its stores should find its lines.
+    // A slot that will be taken soon: prefetches its lines for the stores.
     if (free_.size() > kAhead) prefetch_value(free_[free_.size() - kAhead]);
     return slot;
   }
@@ -67,11 +67,11 @@ class SlotMap {
     put({tag_of(at(slot).hash()), slot});
     ++size_;
   }
-  // Requires: a value is there.
+  // Requires: the slot has a value.
   void erase(Slot slot) noexcept {
     std::size_t hole = home_of(tag_of(at(slot).hash()));
     while (cells_[hole].slot != slot) hole = (hole + 1) & mask();
-    // Those behind the hole move up, unless they would stand before their place.
+    // Cells behind the hole move up, unless that would put them before their home.
     for (std::size_t i = (hole + 1) & mask(); cells_[i].slot != kNone; i = (i + 1) & mask()) {
       if (((i - home_of(cells_[i].tag)) & mask()) < ((i - hole) & mask())) continue;
       cells_[hole] = cells_[i];
@@ -90,7 +90,7 @@ class SlotMap {
   class Hint {
    public:
     void follow(const SlotMap& map) noexcept {
-      // relaxed, all: nothing is read through them.
+      // relaxed, all: only prefetches use them.
       cells_.store(reinterpret_cast<std::uintptr_t>(&map.cells_[0]), std::memory_order_relaxed);
       shift_.store(map.shift_, std::memory_order_relaxed);
     }
@@ -121,7 +121,7 @@ class SlotMap {
     for (const Slot slot : gone) erase(slot);
     return gone.size();
   }
-  // Aborts where the table contradicts itself. O(size).
+  // Aborts on an inconsistent table. O(size).
   void check_invariants() const {
     std::size_t linked = 0;
     for (std::size_t i = 0; i < cells_.size(); ++i) {

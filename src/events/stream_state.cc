@@ -1,6 +1,6 @@
-// A stream is the union of its sources: an event comes out only when the first source gains a (name, tier) or
-// the last one loses it. After an overflow the lister gives the true state, and remove_from() and insert()
-// emit the difference to what is known.
+// A stream is the union of its sources: an event is emitted only when the first source gains a (name, tier)
+// or the last one loses it. After an overflow the lister gives the true state, and remove_from() and insert()
+// emit the difference to the known state.
 #include "events/stream_state.h"
 
 #include <algorithm>
@@ -71,7 +71,7 @@ std::vector<KvEvent> StreamState::list() const {
     return EventKey(a).is_of(b);  // of two sources
   });
   out.erase(last, end);
-  // A parent may have gone since. All of a tier stand together, by position: so do its parents.
+  // A parent may be gone by now. Blocks of a tier are sorted by position, so a parent precedes its children.
   for (KvEvent& event : out) {
     if (!event.has_parent) continue;
     const auto parent =
@@ -123,7 +123,7 @@ void StreamState::apply(Source& source, const KvEvent& event, std::vector<KvEven
       break;
     }
     case KvEventKind::kCleared:
-      if (sources_.size() > 2)  // others may hold some of it: its own go one by one
+      if (sources_.size() > 2)  // others may hold some of its blocks: remove its own one by one
         return remove_from(source, [&](const KvEvent& one) { return !covers(event, one.tier); }, out);
       if (source.present.erase_if([&](const Present& one) { return covers(event, one.event.tier); }) == 0)
         return;
@@ -167,13 +167,13 @@ void StreamState::catch_up(Source& source, std::vector<KvEvent>& out) {
   std::vector<KvEvent> held;
   try {
     source.heard = source.lister(held);
-  } catch (...) {  // NOLINT(bugprone-empty-catch): nobody to ask
+  } catch (...) {  // NOLINT(bugprone-empty-catch): the list is lost
     ++counters_.resyncs;
     held.clear();
   }
   SlotMap<Present> now;
   for (const KvEvent& event : held) now.insert({event});
-  // One that was evicted and came back meanwhile lies elsewhere now.
+  // A block that was evicted and restored meanwhile may have moved.
   const auto stays = [&](const KvEvent& event) {
     const EventKey key(event);
     const auto slot = now.find(key.mixed(), [&](const Present& one) { return key.is_of(one.event); });

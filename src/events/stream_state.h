@@ -1,7 +1,7 @@
-// StreamState: numbers the events of all sources of an EventManager and keeps the state they add up to.
+// StreamState: numbers the events of all sources of an EventManager and keeps the resulting state.
 //
 // Thread safety: thread-compatible; its owner holds events.drain.
-// Invariant:     replaying every event that came out, in order, gives exactly present().
+// Invariant:     replaying every emitted event, in order, gives exactly present().
 #pragma once
 
 #include <cstddef>
@@ -25,14 +25,14 @@ class StreamState {
     std::uint64_t resyncs = 0;
   };
 
-  // Starts with the list of the lister; without one, with the log. Returns false if the log is already a
+  // Starts with the lister's list; without a lister, with the log. Returns false if the log is already a
   // source.
   bool add(std::shared_ptr<EventLog> log, EventManager::Lister lister, std::vector<KvEvent>& out);
   // Emits the removal of its blocks. Returns false if the log is not a source.
   bool remove(const std::shared_ptr<EventLog>& log, std::vector<KvEvent>& out);
   // Drains all logs and appends their events to `out`, numbered.
   void drain(std::vector<KvEvent>& out);
-  // Numbers an event that changes nothing.
+  // Numbers an event that changes no state.
   void pass(KvEvent event, std::vector<KvEvent>& out) { emit(event, out); }
 
   std::uint64_t next_number() const noexcept { return next_number_; }
@@ -41,7 +41,7 @@ class StreamState {
   std::vector<KvEvent> list() const;
   const Counters& counters() const noexcept { return counters_; }
 
-  // Aborts where the state contradicts itself. For tests; O(n log n) in what is present.
+  // Aborts on an inconsistent state. For tests; O(n log n) in the blocks present.
   void check_invariants() const;
 
  private:
@@ -53,8 +53,8 @@ class StreamState {
     std::shared_ptr<EventLog> log;
     EventManager::Lister lister;
     SlotMap<Present> present = {};
-    unsigned tiers = 0;       // a bit for each tier it ever used
-    std::uint64_t heard = 0;  // log events below this number are covered by a list
+    unsigned tiers = 0;       // a bit for each tier it has used
+    std::uint64_t heard = 0;  // a list covers log events below this number
 
     SlotMap<Present>::Slot find(const EventKey& key) const noexcept {
       return present.find(key.mixed(), [&](const Present& one) { return key.is_of(one.event); });
@@ -67,15 +67,15 @@ class StreamState {
   }
 
   void emit(KvEvent event, std::vector<KvEvent>& out);
-  // Whether another source holds it too: two owners of one (hash, tier) are one to listeners.
+  // Whether another source also holds it: two owners of one (hash, tier) are one to listeners.
   bool is_held_elsewhere(const Source& source, const EventKey& key) const noexcept;
   void insert(Source& source, const KvEvent& event, std::vector<KvEvent>& out);
   void apply(Source& source, const KvEvent& event, std::vector<KvEvent>& out);
   // Calls the lister and emits the differences.
   void catch_up(Source& source, std::vector<KvEvent>& out);
-  // Events of the source were lost here.
+  // Events of the source were lost.
   void mend(Source& source, const KvEvent& marker, std::vector<KvEvent>& out);
-  // Removes what `stays` does not keep, children first.
+  // Removes the blocks that `stays` rejects, children first.
   template <class Stays>
   void remove_from(Source& source, const Stays& stays, std::vector<KvEvent>& out);
 

@@ -1,10 +1,10 @@
 // Reads the integers of a msgpack array of tokens.
 //
 // Two ways. Where widths seldom change, each has its branch: about a nanosecond per token. Where they change
-// often, a branch would be mispredicted for every other token, so the run is read by widths: first, for every
-// byte of a window, the length of a token starting there is computed, eight bytes at a time; then each token
-// takes a table look-up and a mask, without data-dependent branches. The first tokens of a long run decide
-// which way is used.
+// often, a branch would be mispredicted for every other token, so the run is read by widths: first the length
+// of a token starting at each byte of a window is computed, eight bytes at a time; then each token takes a
+// table look-up and a mask, without data-dependent branches. The first tokens of a long run decide which way
+// is used.
 //
 // Thread safety: free functions.
 #pragma once
@@ -21,11 +21,11 @@
 namespace ashlar::events {
 namespace token_run {
 
-inline constexpr std::size_t kWord = 8;      // bytes that a look at a token may read
+inline constexpr std::size_t kWord = 8;      // bytes that reading one token may touch
 inline constexpr std::size_t kWindow = 256;  // bytes
 
-// How long a token is that begins with each byte, eight bytes at a time. Heads cc, cd and ce have 1, 2 and 4
-// bytes behind them; other bytes from 80 on begin no token, and have kNoToken.
+// The length of a token that begins at each byte, eight bytes at a time. Heads cc, cd and ce are followed by
+// 1, 2 and 4 bytes; other bytes from 80 on begin no token, and give kNoToken.
 inline constexpr unsigned kNoToken = 0x80;
 inline void note_lengths(const std::byte* at, std::uint64_t* lengths) noexcept {
   constexpr std::uint64_t kOnes = 0x0101010101010101u;
@@ -61,7 +61,7 @@ inline void note_lengths(const std::byte* at, std::uint64_t* lengths) noexcept {
         return at + offset;
       }
       offset += length;
-      // The four bytes before its end; those that are not the token's go.
+      // The four bytes before its end, with those outside the token masked off.
       std::uint32_t value = 0;
       std::memcpy(&value, at + offset - sizeof(value), sizeof(value));
       if constexpr (std::endian::native == std::endian::little) value = __builtin_bswap32(value);
@@ -105,7 +105,7 @@ inline const std::byte* read_by_branches(const std::byte* at, const std::byte* e
   return at;
 }
 
-// Whether widths change so often that nobody can foresee them.
+// Whether widths change too often for branch prediction.
 [[gnu::noinline]] inline bool is_mixed(const tokens::Token* tokens, std::size_t count) noexcept {
   const auto width = [](tokens::Token token) {
     const std::uint32_t value = token.value();

@@ -68,7 +68,7 @@ Result<std::size_t> BatchFrames::read(std::span<std::byte> bytes, std::uint64_t 
 
 Result<bool> BatchFrames::read_batch(std::uint64_t begin, std::uint64_t end) {
   if (end < begin + events::kBatchHeaderBytes || end - begin > max_batch_bytes_) return false;
-  // The magic first: memory is taken only for what may be a batch.
+  // The magic first: memory is allocated only for a possible batch.
   std::array<std::byte, events::kBatchMagic.size()> magic{};
   ASHLAR_TRY(const std::size_t head, read(magic, begin));
   if (head < magic.size() || as_text(magic) != events::kBatchMagic) return false;
@@ -124,7 +124,7 @@ Result<std::optional<std::uint64_t>> BatchFrames::search(std::uint64_t size) {
       if (frame == Frame::kUnfinished && !unfinished_at_) unfinished_at_ = place;
       is_over = budget_.is_slice_over();
     }
-    // Windows overlap by what a head may lack.
+    // Windows overlap by the bytes that a cut-off head may lack.
     move_to(is_over ? search_at_ + 1 : begin + text.size() - kHeadBytes + 1);
   }
   return std::optional<std::uint64_t>();
@@ -139,7 +139,7 @@ Result<BatchFrames::Found> BatchFrames::look(std::uint64_t at) {
   const std::int64_t time = std::int64_t{about.st_mtim.tv_sec} * 1'000'000'000 + about.st_mtim.tv_nsec;
   const bool has_grown = size > searched_size_;
   const bool is_same = size == searched_size_ && time == searched_time_;
-  // What was broken stays so while the file only grows; it is not read again.
+  // Broken data stays broken while the file only grows; it is not read again.
   if (broken_at_ != at || !(is_same || (has_grown && broken_ == Frame::kBroken))) {
     ASHLAR_TRY(const Frame frame, read_frame(at, size));
     if (frame == Frame::kWhole) {
@@ -155,7 +155,8 @@ Result<BatchFrames::Found> BatchFrames::look(std::uint64_t at) {
     unfinished_at_.reset();
     is_searched_ = false;
   } else if (!is_same) {
-    if (unfinished_at_) search_at_ = *std::exchange(unfinished_at_, std::nullopt);  // it may be whole by now
+    if (unfinished_at_)
+      search_at_ = *std::exchange(unfinished_at_, std::nullopt);  // it may be complete by now
     is_searched_ = false;
   }
   searched_size_ = size;

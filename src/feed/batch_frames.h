@@ -1,6 +1,6 @@
-// BatchFrames: finds the whole batches of an event file, even behind damage (docs/formats/events.md).
+// BatchFrames: finds the whole batches of an event file, even after damage (docs/formats/events.md).
 //
-// A batch is whole if its magic and checksum are right; the length in front of it is only a hint. Behind
+// A batch is whole if its magic and checksum are right; the length in front of it is only a hint. After
 // damage the bytes are searched for the next magic with a length that leads to a right checksum. A batch with
 // only its length damaged is whole too: it reaches to the next one, or to the end of the file.
 //
@@ -29,9 +29,9 @@ class BatchFrames {
  public:
   enum class Kind : std::uint8_t {
     kBatch,       // bytes() has it
-    kDamaged,     // no batch up to `next`, where a whole one stands
-    kSearching,   // no batch so far; the next call goes on
-    kUnfinished,  // the file ends within what may be a batch
+    kDamaged,     // no batch up to `next`, where a whole one begins
+    kSearching,   // no batch so far; call again to continue
+    kUnfinished,  // the file ends within a possible batch
     kEnd,         // the file ends, perhaps with damage
   };
   struct Found {
@@ -41,11 +41,11 @@ class BatchFrames {
     std::uint64_t left = 0;     // kUnfinished: bytes
   };
 
-  // `path` is for messages. A batch of more than `max_batch_bytes` counts as damage.
+  // `path` is for messages. A batch larger than `max_batch_bytes` counts as damage.
   BatchFrames(int fd, std::string path, std::size_t max_batch_bytes)
       : fd_(fd), path_(std::move(path)), max_batch_bytes_(max_batch_bytes) {}
 
-  // What stands at byte `at`. Errors: kIo.
+  // The frame at byte `at`. Errors: kIo.
   Result<Found> look(std::uint64_t at);
   std::span<const std::byte> bytes() const noexcept { return batch_; }
   // Of the file, so far.
@@ -55,11 +55,11 @@ class BatchFrames {
   enum class Frame : std::uint8_t { kWhole, kUnfinished, kBroken };
   Result<std::size_t> read(std::span<std::byte> bytes, std::uint64_t at);
   Result<Frame> read_frame(std::uint64_t at, std::uint64_t size);
-  // The same of a frame whose head is known.
+  // The same for a frame whose head is known.
   Result<Frame> try_frame(std::uint64_t at, std::uint64_t size, std::span<const std::byte> head);
   // Whether [begin, end) is a whole batch; bytes() then has it.
   Result<bool> read_batch(std::uint64_t begin, std::uint64_t end);
-  // The next frame from search_at_ on that is whole; search_at_ moves on, for a slice of the budget.
+  // The next whole frame from search_at_ on; advances search_at_, for a slice of the budget.
   Result<std::optional<std::uint64_t>> search(std::uint64_t size);
 
   int fd_;
@@ -68,20 +68,20 @@ class BatchFrames {
   SearchBudget budget_;
   std::vector<std::byte> batch_;
   std::vector<std::byte> window_;
-  // The search behind a place where no whole batch stands; no file has a frame at byte 0.
+  // The search after a position without a whole batch; no file has a frame at byte 0.
   std::uint64_t broken_at_ = 0;
   std::uint64_t search_at_ = 0;      // no whole frame begins between the two
   std::uint64_t searched_size_ = 0;  // of the file
   std::int64_t searched_time_ = 0;   // of its last change
-  Frame broken_ = Frame::kBroken;    // what stands at broken_at_
-  bool is_searched_ = false;         // to the end of the file, of this size; nothing was found
+  Frame broken_ = Frame::kBroken;    // the state of the frame at broken_at_
+  bool is_searched_ = false;         // to the end of the file, of this size; no frame found
   std::optional<std::uint64_t>
-      unfinished_at_;  // the first frame between that may become whole when the file grows
+      unfinished_at_;  // the first frame in between that may become whole when the file grows
 };
 
-// How many bytes a search reads at once: few where a damaged place begins, more where it goes on.
+// Bytes that a search reads at once: few where damage begins, more as it continues.
 std::size_t window_behind(std::uint64_t searched);
-// How many bytes there were, up to those asked for. Errors: kIo.
+// Returns the number of bytes read, at most those requested. Errors: kIo.
 Result<std::size_t> read_some(int fd, std::span<std::byte> bytes, std::uint64_t at, const std::string& path);
 Result<void> write_at(int fd, std::span<const std::byte> bytes, std::uint64_t at, const std::string& path);
 // "cannot read PATH: No such device", by errno.

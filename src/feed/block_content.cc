@@ -13,7 +13,7 @@ namespace {
 using events::EngineExtraKey;
 using tokens::Token;
 
-// Some front ends mark a cache salt in this way before it reaches the engine.
+// Some front ends mark a cache salt this way before it reaches the engine.
 constexpr std::string_view kSaltTag = "dynamo-cache-salt:";
 constexpr std::size_t kMaxHashers = 1024;
 
@@ -58,7 +58,7 @@ const tokens::SequenceHasher& ContentHasher::hasher_for(const tokens::Salt& salt
   return hashers_.emplace(key, tokens::SequenceHasher(scheme_, salt)).first->second;
 }
 
-// The texts among the keys of block 0 are the LoRA name, where there is one, then the cache salt.
+// The strings among the keys of block 0 are the LoRA name, if any, then the cache salt.
 tokens::Salt ContentHasher::salt_of(const EngineRun& run) const {
   std::string_view lora = run.lora;
   std::string_view salt = run.salt;
@@ -96,7 +96,7 @@ Result<BlockContent> ContentHasher::hash_block(const EngineRun& run, std::size_t
       content.hash = next;
     }
   } else {
-    // The other schemes have no rule of the field: what the block holds beside its tokens becomes part of its
+    // The field has no rule for the other schemes: content beside the tokens becomes part of the block's
     // salt.
     content.has_extras = true;
     std::string tenant = hasher.salt().tenant();

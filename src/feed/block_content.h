@@ -1,5 +1,5 @@
-// BlockContent: what a block of an engine holds, by the hashes of its tokens. ContentHasher computes it from
-// what the engine published: the salt from block 0, everything else from each block.
+// BlockContent: the content of an engine's block, as the hashes of its tokens. ContentHasher computes it from
+// the published events: the salt from block 0, everything else from each block.
 //
 // Thread safety: thread-compatible.
 #pragma once
@@ -28,15 +28,15 @@ struct BlockContent {
   tokens::LocalHash local = {};
   tokens::SequenceHasher hasher = {};  // of the whole sequence
   bool has_parent = false;
-  bool has_extras = false;  // more than its tokens entered the local hash
+  bool has_extras = false;  // other content entered the local hash beside the tokens
 };
 
 class ContentHasher {
  public:
   ContentHasher(const tokens::HashScheme& scheme, const tokens::Salt& base);
 
-  // The contents of the blocks of `run` behind `parent` (nothing: it begins a sequence), one after the other
-  // in `out`. Errors: kInvalidArgument past the last position; kAlreadyExists when the run names another LoRA
+  // Writes the contents of the blocks of `run` after `parent` (null: it begins a sequence) to `out`, in
+  // order. Errors: kInvalidArgument past the last position; kAlreadyExists when the run names another LoRA
   // adapter than its parent has. `out` then holds the blocks before.
   Result<void> hash(const EngineRun& run, const BlockContent* parent, std::vector<BlockContent>& out);
 

@@ -50,13 +50,12 @@ inline std::optional<events::TierId> tier_of_medium(std::string_view medium) noe
   return std::nullopt;
 }
 
-// A block of such a group is worth something only with all blocks before it: what an index of prefixes
-// counts.
+// A block of such a group is useful only with all blocks before it: what a prefix index counts.
 inline bool needs_whole_prefix(std::string_view spec_kind) noexcept {
   return spec_kind == "full_attention" || spec_kind == "mla_attention" || spec_kind == "sink_full_attention";
 }
 
-// The engine speaks of blocks that are its own and near it.
+// The engine's own, local blocks.
 inline bool is_own(std::string_view locality, std::string_view ownership) noexcept {
   return (locality.empty() || locality == "LOCAL" || locality == "local") &&
          (ownership.empty() || ownership == "engine" || ownership == "ENGINE");

@@ -88,7 +88,7 @@ void EngineRank::on_stored(const EngineBatch& batch, const EngineEvent& event, s
   }
   const auto is_long = [this](std::string_view name) { return name.size() > max_salt_bytes_; };
   const std::span<const events::EngineExtraKey> keys = batch.extra_keys_of(event);
-  // The texts among the keys are names and salts too.
+  // The strings among the keys are names and salts too.
   if (is_long(event.lora_name) || is_long(event.cache_salt) ||
       std::ranges::any_of(keys, [&](const events::EngineExtraKey& key) {
         return key.kind == events::EngineExtraKey::Kind::kText && is_long(key.value);
@@ -170,7 +170,7 @@ std::size_t EngineRank::store_known(const EngineRun& run, Turn& turn) {
     const auto at = blocks_.find(key);
     if (at == blocks_.end()) return i;
     Held& held = at->second;
-    // Whether the block in front is another one cannot be seen; its own tokens can.
+    // It cannot be seen whether the preceding block differs; its own tokens can.
     if (!held.content.has_extras && held.content.hasher.local_hash(run.tokens_of(i)) != held.content.local) {
       ++turn.counters.collisions;
       held.ambiguous = true;
@@ -185,7 +185,7 @@ std::size_t EngineRank::store_known(const EngineRun& run, Turn& turn) {
   return run.names.size();
 }
 
-// A hit from block 0 that is announced again names only what is there.
+// A repeated announcement of a hit from block 0 names only blocks that are present.
 bool EngineRank::is_report(const EngineRun& run) const {
   for (std::size_t i = 0; i < run.names.size(); ++i) {
     const auto at = blocks_.find(run.key(i));
@@ -198,7 +198,7 @@ bool EngineRank::agrees(const EngineRun& run, std::size_t block, const BlockCont
                         const Held& held) const {
   if (run.has_keys || (held.content.hash == content.hash && held.content.local == content.local))
     return held.content.hash == content.hash && held.content.local == content.local;
-  // The engine left out what else entered the hash: the tokens and the block in front must be the same.
+  // The engine omitted the other inputs of the hash: the tokens and the preceding block must match.
   if (content.has_parent != held.content.has_parent) return false;
   if (content.has_parent && content.parent != held.content.parent) return false;
   return held.content.has_extras ||
@@ -206,7 +206,7 @@ bool EngineRank::agrees(const EngineRun& run, std::size_t block, const BlockCont
 }
 
 void EngineRank::place(const EngineRun& run, const BlockContent* parent, Turn& turn) {
-  // Lower tiers may leave out the salt of block 0: who it is comes with the device store.
+  // Lower tiers may omit the salt of block 0; the device store supplies it.
   if (parent == nullptr && run.tier != kDevice && !run.has_keys && publishes_keys_.value_or(true)) {
     const auto first = blocks_.find(run.key(0));
     if (first == blocks_.end()) {
@@ -295,7 +295,7 @@ void EngineRank::wait(const EngineRun& run, Turn& turn) {
 
 const EngineRank::Held* EngineRank::find_parent(const EngineRun& run) const {
   if (const auto at = blocks_.find({run.group, *run.parent}); at != blocks_.end()) return &at->second;
-  if (indexed(run.group)) return nullptr;  // there parents are held while children come
+  if (indexed(run.group)) return nullptr;  // in indexed groups a parent stays held while children arrive
   for (const auto& [number, group] : groups_) {
     if (number == run.group || group.block_size != run.block_size) continue;
     if (const auto at = blocks_.find({number, *run.parent}); at != blocks_.end()) return &at->second;
@@ -305,7 +305,7 @@ const EngineRank::Held* EngineRank::find_parent(const EngineRun& run) const {
 
 bool EngineRank::indexed(std::uint32_t number) const {
   const auto at = groups_.find(number);
-  if (at == groups_.end() || !at->second.whole_prefix) return number == 0;  // engines before groups had one
+  if (at == groups_.end() || !at->second.whole_prefix) return number == 0;  // engines without groups had one
   return *at->second.whole_prefix;
 }
 
@@ -358,7 +358,7 @@ void EngineRank::on_cleared(std::size_t tier, Turn& turn) {
   std::vector<Blocks::iterator> there;
   for (auto at = blocks_.begin(); at != blocks_.end(); ++at)
     if (at->second.counts[tier] != 0) there.push_back(at);
-  // Children before parents, and the same order every time.
+  // Children before parents, in a deterministic order.
   std::ranges::sort(there, [](const Blocks::iterator& a, const Blocks::iterator& b) {
     if (const auto by = b->second.content.hash <=> a->second.content.hash; by != 0) return by < 0;
     return std::pair(a->first.group, a->first.name) < std::pair(b->first.group, b->first.name);

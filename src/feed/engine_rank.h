@@ -1,5 +1,5 @@
-// EngineRank: what one rank of an engine holds, and what waits to be placed, by the rules of EngineIngest
-// (ashlar/feed/engine_session.h).
+// EngineRank: the blocks that one rank of an engine holds, and those that wait to be placed, by the rules of
+// EngineIngest (ashlar/feed/engine_session.h).
 //
 // A held block has its content and a count per tier; it is forgotten when all counts are 0. Children keep
 // their own content, so a chain exists only through the names of its blocks. A block that gets its content
@@ -30,37 +30,37 @@ namespace ashlar::feed {
 
 class EngineRank {
  public:
-  // What waits counts against the budget, which outlives the rank.
+  // Waiting blocks count against the budget, which outlives the rank.
   EngineRank(std::uint32_t rank, const EngineIngestOptions& options, ByteBudget& budget);
 
   std::uint32_t rank() const noexcept { return rank_; }
-  // `refusal` is replaced where events are left out: why.
+  // Sets `refusal` to the reason when events are left out.
   void apply(const events::EngineBatch& batch, EngineIngestCounters& counters, std::string& refusal,
              std::vector<events::KvEvent>& out);
   void clear(EngineIngestCounters& counters, std::vector<events::KvEvent>& out);
-  // Its stream goes on, but not from where it was.
+  // The stream continues after a gap.
   void doubt() noexcept { doubt_ = true; }
-  // Another engine follows: what was learned is forgotten.
+  // Another engine follows: forgets everything learned.
   void forget();
 
   std::size_t present() const noexcept { return present_; }
   std::size_t waiting() const noexcept { return waiting_.size(); }
-  // Aborts where the tables contradict each other. For tests.
+  // Aborts on inconsistent tables. For tests.
   void check_invariants() const;
 
  private:
   struct Held {
     BlockContent content;
     std::array<std::uint32_t, events::kStorageTiers> counts{};
-    bool ambiguous = false;  // its name also came with other content
+    bool ambiguous = false;  // its name also arrived with other content
     bool indexed = true;
   };
   struct Group {
     std::uint32_t block_size = 0;
-    std::optional<bool> whole_prefix;  // by the kind that the engine gave it
+    std::optional<bool> whole_prefix;  // by the engine's kind for it
   };
   using Blocks = std::unordered_map<EngineKey, Held, EngineKeyHash>;
-  // What becomes of one batch.
+  // The outcome of one batch.
   struct Turn {
     EngineIngestCounters& counters;
     std::string& refusal;
@@ -75,9 +75,9 @@ class EngineRank {
 
   void store_placeholders(std::span<const events::BlockName> names, std::uint32_t group, std::size_t tier,
                           Turn& turn);
-  // The run behind `known_parent` where the caller has it, else behind what run.parent names.
+  // Places the run after `known_parent` if the caller has it, else after the block that run.parent names.
   void store(const EngineRun& run, const BlockContent* known_parent, Turn& turn);
-  // The blocks of a run whose parent is not known, as far as they are known themselves. Returns how many.
+  // Places the blocks of a run with an unknown parent, as far as they are known themselves. Returns how many.
   std::size_t store_known(const EngineRun& run, Turn& turn);
   void place(const EngineRun& run, const BlockContent* parent, Turn& turn);
   void settle(Turn& turn);
@@ -103,12 +103,12 @@ class EngineRank {
   WaitingBlocks waiting_;
   std::unordered_map<std::uint32_t, Group> groups_;
   std::optional<bool> publishes_keys_;  // whether device stores carry extra keys
-  // Since the device tier was last known to be empty, something was lost or taken for a full report: there
-  // may be device blocks that are not held here, and a full report may name them.
+  // Since the device tier was last known to be empty, an event was lost or taken for a full report: unknown
+  // device blocks may exist, and a full report may name them.
   bool doubt_ = false;
   std::size_t present_ = 0;
   std::uint64_t next_sequence_ = 0;
-  std::deque<std::pair<EngineKey, BlockContent>> named_;  // whose waiting blocks are to be placed
+  std::deque<std::pair<EngineKey, BlockContent>> named_;  // blocks whose waiters are to be placed
   std::vector<BlockContent> contents_;
   std::vector<tokens::Token> unpaired_;
 };

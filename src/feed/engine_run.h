@@ -1,6 +1,6 @@
 // EngineRun: consecutive blocks of one sequence as an engine stored them, ready to be named.
 //
-// Thread safety: plain values; a run refers to memory of whoever made it.
+// Thread safety: plain values; a run refers to its creator's memory.
 #pragma once
 
 #include <algorithm>
@@ -19,7 +19,7 @@
 
 namespace ashlar::feed {
 
-// A name within a rank.
+// A block's name within a rank.
 struct EngineKey {
   std::uint32_t group = 0;
   events::BlockName name;
@@ -39,7 +39,8 @@ struct EngineRun {
   std::size_t tier = 0;  // value of a TierId
   std::optional<events::BlockName> parent;
   std::span<const events::BlockName> names;
-  // Of block i: `window` tokens from i * block_size on; pairs of speculative decoding look one token ahead.
+  // Tokens of block i: `window` tokens from i * block_size on; pairs of speculative decoding look one token
+  // ahead.
   std::span<const tokens::Token> tokens;
   std::uint32_t block_size = 0;
   std::uint32_t window = 0;
@@ -59,7 +60,7 @@ struct EngineRun {
     return tokens.first(std::min(tokens.size(), (names.size() - 1) * block_size + window));
   }
   bool is_gone(std::size_t block) const { return !gone.empty() && gone[block] != 0; }
-  // The blocks from `first` on, behind block first - 1.
+  // The blocks from `first` on, after block first - 1.
   EngineRun behind(std::size_t first) const {
     EngineRun rest = *this;
     rest.parent = names[first - 1];
@@ -71,7 +72,7 @@ struct EngineRun {
   }
 };
 
-// A run that owns its memory: what its blocks need, and nothing else of the event.
+// A run that owns its memory: only the parts of the event that its blocks need.
 struct OwnedEngineRun {
   explicit OwnedEngineRun(const EngineRun& run)
       : head(run),
@@ -103,7 +104,7 @@ struct OwnedEngineRun {
     return run;
   }
 
-  EngineRun head;  // without what it refers to
+  EngineRun head;  // without the memory it refers to
   std::vector<events::BlockName> names;
   std::vector<tokens::Token> tokens;
   std::vector<events::EngineExtraKey> keys;

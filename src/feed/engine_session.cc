@@ -123,7 +123,8 @@ EngineSession::Stale EngineSession::judge(const EngineMessage& message) {
   const Memory* known = recall(message.sequence);
   if (known != nullptr && known->fingerprint == fingerprint_of(message)) return Stale::kDuplicate;
   if (!decode(message)) {
-    // A damaged duplicate, or the first sign of another life: what the engine keeps under this number tells.
+    // A damaged duplicate, or the first sign of a restart: the message that the engine keeps under this
+    // number decides.
     if (known != nullptr)
       for (const EngineMessage& kept : replay(message.sequence).messages)
         if (kept.sequence == message.sequence && known->fingerprint == fingerprint_of(kept))
@@ -151,7 +152,7 @@ void EngineSession::follow(EngineReplay kept, std::uint64_t until, std::vector<K
     follow(kept.messages, out);
     if (!kept.is_cut || *next_ >= until) return;
     const std::uint64_t from = *next_;
-    kept = {};  // before the next is taken
+    kept = {};  // freed before the next is taken
     kept = replay(from);
     if (kept.messages.empty() || kept.messages.back().sequence < from) return;
   }

@@ -1,5 +1,5 @@
 // Batches are shared between the subscriptions and the replay ring. recover() picks from the ring the last
-// whole snapshot and what follows it, or the events from the requested number on.
+// whole snapshot and the batches after it, or the events from the requested number on.
 #include "ashlar/feed/feed_source.h"
 
 #include <algorithm>
@@ -18,18 +18,18 @@ using SharedBatch = std::shared_ptr<const OwnedBatch>;
 
 namespace {
 
-// Of the batches of one stream, in the order they were published, keeps what brings a listener who has heard
-// all before `from` up to date: the last whole snapshot of `from` or later and what was published since, else
-// the events from there on. False when there is neither.
+// From one stream's batches, in publication order, keeps those that bring a listener at event `from` up to
+// date: the last whole snapshot of `from` or later and everything published since, else the events from there
+// on. False when there is neither.
 bool keep_what_helps(std::vector<SharedBatch>& batches, std::uint64_t from) {
-  // From the end: the parts of the snapshot that is looked for.
+  // From the end: the parts of the wanted snapshot.
   std::vector<bool> seen;
   std::uint32_t missing = 0;
   std::uint64_t first = 0;
   for (std::size_t i = batches.size(); i-- > 0;) {
     const EventBatch& head = batches[i]->head;
     if (head.kind != events::BatchKind::kSnapshot || head.first < from || head.part >= head.parts) continue;
-    if (head.parts > batches.size()) continue;  // not all of them are here
+    if (head.parts > batches.size()) continue;  // some parts are missing
     if (seen.size() != head.parts || first != head.first) {
       seen.assign(head.parts, false);
       missing = head.parts;
@@ -71,7 +71,7 @@ struct EventBus::State {
   std::deque<SharedBatch> kept ASHLAR_GUARDED_BY(mu);
   bool closed ASHLAR_GUARDED_BY(mu) = false;
 
-  Mutex snapshot_mu;  // while the source is asked; never under mu
+  Mutex snapshot_mu;  // held while querying the source; never taken under mu
   events::SnapshotSource* snapshots ASHLAR_GUARDED_BY(snapshot_mu) = nullptr;
 };
 
@@ -89,7 +89,7 @@ class EventBus::Sink final : public events::BatchSink {
     state_->kept.push_back(shared);
     if (state_->kept.size() > state_->options.replay_batches) state_->kept.pop_front();
     ASHLAR_DCHECK(state_->kept.size() <= state_->options.replay_batches,
-                  "one batch comes and at most one goes");
+                  "one batch is added and at most one dropped");
     state_->arrived.notify_all();
     return {};
   }

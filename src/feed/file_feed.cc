@@ -48,7 +48,7 @@ Result<void> check_header(int fd, const std::string& path) {
   return {};
 }
 
-// The name of a file is on the disk when its folder is.
+// A file's name is durable once its folder is synced.
 Result<void> sync_folder_of(const std::string& path) {
   const std::string folder = std::filesystem::path(path).parent_path().string();
   const int fd = ::open(folder.empty() ? "." : folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -59,7 +59,7 @@ Result<void> sync_folder_of(const std::string& path) {
   return synced;
 }
 
-// A new file beside `path`, under a name of its own, which is written to `made_at`.
+// A new file beside `path`, under a unique name, which is written to `made_at`.
 int create_beside(const std::string& path, std::string& made_at) {
   for (;;) {
     std::uint64_t bits = 0;
@@ -99,7 +99,7 @@ Result<void> FileSink::lock() {
       return make_error(ErrorCode::kUnavailable, "another process writes %s", options_.path.c_str());
     return feed_io_error("cannot lock", options_.path);
   }
-  // Another sink may have replaced the file between our open() and its end.
+  // Another sink may have replaced the file since our open().
   struct stat ours{};
   struct stat there{};
   if (fstat(fd_, &ours) != 0 || stat(options_.path.c_str(), &there) != 0)
@@ -226,7 +226,7 @@ Result<void> FileSink::publish(const events::EventBatch& batch) {
   Result<void> written = write_frame(fd_, bytes_, options_.path);
   if (written && options_.sync && fdatasync(fd_) != 0) written = feed_io_error("cannot sync", options_.path);
   if (written) return {};
-  // The next batch is written over it. What is left of it after that would count as damage.
+  // The next batch overwrites it. Any remainder would count as damage.
   end_ = before;
   if (ftruncate(fd_, static_cast<off_t>(end_)) != 0)
     ASHLAR_LOG(LogLevel::kWarn, "feed", "%s keeps a part of a batch that could not be written",
@@ -241,7 +241,7 @@ FileSource::FileSource(Options options, int fd)
       at_(kFeedHeaderBytes) {}
 
 Result<std::unique_ptr<FileSource>> FileSource::create(const Options& options) {
-  // Not to wait for a writer of a pipe; files do not know the flag.
+  // Do not wait for a pipe's writer; the flag has no effect on files.
   const int fd = ::open(options.path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (fd < 0) {
     if (errno == ENOENT) return make_error(ErrorCode::kNotFound, "there is no file %s", options.path.c_str());
@@ -267,7 +267,7 @@ Result<std::size_t> FileSource::poll(BatchConsumer& consumer, Clock::Duration ti
   while (read < options_.batches_per_poll && frames_->bytes_read() < enough) {
     ASHLAR_TRY(const BatchFrames::Found found, frames_->look(at_));
     const bool is_end = found.kind == Kind::kEnd || found.kind == Kind::kUnfinished;
-    // Damage at the end of a file that grows is known when something whole follows.
+    // Damage at the end of a growing file is certain only once something whole follows.
     if (found.damaged != 0 && !(is_end && options_.follow)) {
       ++damaged_;
       damaged_bytes_ += found.damaged;
@@ -296,7 +296,7 @@ Result<std::size_t> FileSource::poll(BatchConsumer& consumer, Clock::Duration ti
     ASHLAR_TRY(const bool anew, begin_anew());
     if (anew) continue;
     if (clock.now() >= until) break;
-    std::this_thread::sleep_for(std::chrono::milliseconds(5));  // files do not say when they grow
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));  // files do not signal growth
   }
   return delivered;
 }
@@ -325,7 +325,7 @@ Result<bool> FileSource::begin_anew() {
   if (!has_header || !checked) {
     ::close(fd);
     if (!checked) return checked.error();
-    return false;  // its writer has just begun
+    return false;  // its writer has only started
   }
   ::close(std::exchange(fd_, fd));
   frames_ = std::make_unique<BatchFrames>(fd, options_.path, options_.max_batch_bytes);
@@ -354,7 +354,7 @@ void FileSource::remember(const events::EventBatch& batch, std::uint64_t at) {
     return;
   }
   if (batch.end() <= batch.first) return;
-  // Joins what it touches. A batch that follows the one before it, as nearly all do, makes that one longer.
+  // Merges adjacent ranges. A batch that follows the last one, as nearly all do, extends its range.
   std::uint64_t first = batch.first;
   Known::Numbers joined{.end = batch.end(), .at = at};
   auto next = known.numbers.upper_bound(first);

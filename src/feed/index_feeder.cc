@@ -256,7 +256,7 @@ void IndexFeeder::check_invariants(const Rank& rank) {
   for (const auto& [name, entry] : rank.entries) {
     ASHLAR_CHECK(entry.is_held(), "a block that no tier holds is forgotten");
     for (std::size_t tier = 0; tier < events::kStorageTiers; ++tier) {
-      ASHLAR_CHECK((entry.held[tier] & ~rank.required) == 0, "a group that nobody spoke of holds a block");
+      ASHLAR_CHECK((entry.held[tier] & ~rank.required) == 0, "an unknown group holds a block");
       ASHLAR_CHECK(!entry.indexed[tier] || (entry.has_local && entry.held[tier] == rank.required),
                    "the index has a block in tier %zu that some group does not hold", tier);
     }

@@ -33,8 +33,7 @@ bool is_count(std::uint32_t frames) {
 
 Result<std::unique_ptr<RecordingReader>> RecordingReader::create(const std::string& path,
                                                                  std::size_t max_message_bytes) {
-  const int fd =
-      ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);  // a pipe without a writer is not waited for
+  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);  // do not wait for a pipe's writer
   struct stat about{};
   if (fd < 0 || fstat(fd, &about) != 0 || !S_ISREG(about.st_mode)) {
     if (fd >= 0) ::close(fd);
@@ -205,7 +204,7 @@ Result<std::optional<EngineMessage>> RecordingReader::next() {
     }
     if (search_) {
       ASHLAR_TRY(const std::optional<std::uint64_t> after, find(*search_));
-      if (!after && search_->at + kCountBytes <= size_) break;  // the slice is over
+      if (!after && search_->at + kCountBytes <= size_) break;  // the slice is used up
       ASHLAR_TRY(const std::optional<Form> judged, judge(*search_, after));
       search_.reset();
       whole = judged;

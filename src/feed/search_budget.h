@@ -1,4 +1,4 @@
-// SearchBudget: limits what a search for whole records behind damage may read.
+// SearchBudget: limits the bytes that a search for whole records after damage may read.
 //
 // A search tries candidates: positions that look like the start of a record. A failed candidate costs its
 // length, and overlapping candidates could cost far more than the file has bytes. So failed candidates use up
@@ -25,7 +25,7 @@ namespace ashlar::feed {
 class SearchBudget {
  public:
   static constexpr std::uint64_t kSlice = std::uint64_t{64} << 20;  // bytes in one call, and one record
-  // What a visited position costs of a slice, beside its bytes.
+  // The cost of a visited position, beside its bytes.
   static constexpr std::uint64_t kVisit = 4096;
   static constexpr std::uint64_t kCreditPerByte = 2;
 

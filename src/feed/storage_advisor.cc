@@ -23,10 +23,9 @@ using tokens::SequenceHash;
 
 namespace {
 
-constexpr std::size_t kRemembered = 1
-                                    << 16;  // names that are alive nowhere, whose return would be a re-store
+constexpr std::size_t kRemembered = 1 << 16;  // names without a holder, whose return would be a re-store
 
-constexpr std::size_t kRememberedPlaces = 1024;  // that hold nothing
+constexpr std::size_t kRememberedPlaces = 1024;  // without blocks
 
 double seconds(std::int64_t ns) {
   return static_cast<double>(ns) * 1e-9;
@@ -178,7 +177,7 @@ void StorageAdvisor::take_from_shelf(const Entry& entry) {
   }
 }
 
-// What the event says, what was learned of the block or its parent, else the block itself.
+// The event's value, else what was learned of the block or its parent, else the block itself.
 SequenceHash StorageAdvisor::group_of(const KvEvent& event) {
   if (event.has_root) return event.root_bits;
   if (const auto at = known_.find(event.hash); at != known_.end()) return at->second.group;
@@ -191,7 +190,7 @@ void StorageAdvisor::store(const events::Worker& worker, const KvEvent& event, s
                            std::span<const events::LocationName> names) {
   ++counters_.stored;
   const Holder holder{worker, event.tier, event.hash};
-  remove(holder, Why::kReplaced, now);  // a stream says it once; a snapshot may say it again
+  remove(holder, Why::kReplaced, now);  // a stream announces it once; a snapshot may repeat it
   const SequenceHash group = group_of(event);
   const PlaceId place = place_of(event, names);
   Known& known = known_[event.hash];
@@ -235,7 +234,7 @@ void StorageAdvisor::remove(const Holder& holder, Why why, std::int64_t now) {
   const auto group = place.groups.find(block.group);
   if (const auto member = group->second.find(block.hash); --member->second == 0) group->second.erase(member);
   if (group->second.empty()) place.groups.erase(group);
-  // What the operator named stays: blocks may be moved there.
+  // Places that the operator named stay: blocks may be moved there.
   if (place.groups.empty() && std::ranges::find(options_.order, place.name) == options_.order.end())
     drop_place(block.place);
   const auto known = known_.find(holder.hash);
@@ -252,7 +251,7 @@ void StorageAdvisor::remove_all(const events::Worker& worker, events::TierId tie
   const bool all = tier == events::kAllTiers;
   for (auto at = shelves_.lower_bound({worker, all ? events::TierId(0) : tier});
        at != shelves_.end() && at->first.first == worker && (all || at->first.second == tier);) {
-    const auto shelf = at++;  // goes with its last block
+    const auto shelf = at++;  // removed with its last block
     for (Entry* entry = shelf->second; entry != nullptr;) {
       const Holder holder = entry->first;
       entry = entry->second.next;
@@ -265,7 +264,7 @@ double StorageAdvisor::faded(double value, std::int64_t since, std::int64_t now)
   return value * std::exp2(-std::max(0.0, seconds(now) - seconds(since)) / options_.half_life_seconds);
 }
 
-// A hit in one tier is a use of the block wherever it lies.
+// A hit in one tier is a use of the block in every tier.
 void StorageAdvisor::access(const KvEvent& event, std::int64_t now) {
   counters_.accesses += event.block;
   const auto known = known_.find(event.hash);
@@ -310,7 +309,7 @@ void StorageAdvisor::check_invariants() const {
     ASHLAR_CHECK(first != nullptr && first->second.before == nullptr, "a shelf begins with its first block");
     for (const Entry* entry = first; entry != nullptr; entry = entry->second.next, ++on_shelves)
       ASHLAR_CHECK(Shelf(entry->first.worker, entry->first.tier) == shelf,
-                   "a block stands on another worker's shelf");
+                   "a block is in another worker's list");
   }
   ASHLAR_CHECK(on_shelves == blocks_.size(), "%zu blocks are alive, %zu stand on shelves", blocks_.size(),
                on_shelves);
@@ -376,7 +375,7 @@ std::vector<Advice> StorageAdvisor::advise(std::int64_t now_ns) const {
           return &places_[speed[i]];
       return nullptr;
     };
-    // Blocks that are not there yet, with their bytes.
+    // Blocks not yet present, with their bytes.
     const auto move_to = [&](const Place& to, Advice advice) {
       const auto there = to.groups.find(*advice.group);
       if (there != to.groups.end())

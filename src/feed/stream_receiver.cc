@@ -1,5 +1,5 @@
-// Events are delivered in order; those behind a gap wait by their first number. mend() asks the feed to close
-// each gap, as often as that makes progress; otherwise it drops the state of the worker and continues behind
+// Events are delivered in order; those after a gap wait by their first number. mend() asks the feed to close
+// each gap, as long as that makes progress; otherwise it drops the state of the worker and continues after
 // the gap.
 #include "ashlar/feed/stream_receiver.h"
 
@@ -26,7 +26,7 @@ EventBatch behind(EventBatch batch, std::uint64_t next) {
   return batch;
 }
 
-constexpr std::size_t kNodeBytes = 128;  // of a batch that waits, in its map
+constexpr std::size_t kNodeBytes = 128;  // map node of a waiting batch
 
 }  // namespace
 
@@ -93,8 +93,8 @@ void StreamReceiver::on_batch(const EventBatch& batch) {
   }
 }
 
-// The last words of a life may come behind the first of the next. When both say something new a second time,
-// both live.
+// The last batches of one incarnation may arrive after the first of the next. When both send something new a
+// second time, both are alive.
 void StreamReceiver::hear_earlier(Stream& stream, const EventBatch& batch) {
   EarlierLife& earlier = stream.earlier;
   if (batch.stream.incarnation != earlier.incarnation) earlier = {.incarnation = batch.stream.incarnation};
@@ -172,7 +172,7 @@ void StreamReceiver::take_waiting(Stream& stream) {
   }
 }
 
-// A snapshot of a moment that lies behind what was heard tells nothing new, while the picture is whole.
+// While the state is complete, a snapshot older than the delivered events adds nothing.
 void StreamReceiver::take_snapshot(Stream& stream, const EventBatch& batch) {
   if (stream.complete && stream.started && batch.first < stream.next) {
     counters_.duplicates += batch.events.size();
@@ -202,11 +202,11 @@ void StreamReceiver::take_snapshot(Stream& stream, const EventBatch& batch) {
 }
 
 bool StreamReceiver::add_part(Stream& stream, const EventBatch& batch) {
-  // Of two snapshots that arrive together the later one counts, unless nothing more of it came for long.
+  // Of two concurrent snapshots the later one wins, unless no part of it arrived for long.
   constexpr std::uint32_t kPatience = 1024;
   if (!stream.parts.empty() && batch.first < stream.parts_first && ++stream.parts_idle < kPatience)
     return false;
-  // The rest of one that found no room is not taken; its first part begins it anew.
+  // The rest of a snapshot that did not fit is ignored; its first part starts it again.
   if (stream.parts_refused == batch.first && batch.part != 0) return false;
   stream.parts_refused.reset();
   if (stream.parts_wanted != batch.parts || stream.parts_first != batch.first) {
@@ -230,14 +230,14 @@ void StreamReceiver::refuse_snapshot(Stream& stream, const EventBatch& batch) {
   stream.parts.clear();
   stream.parts_wanted = 0;
   stream.parts_refused = batch.first;
-  // One of this very moment says what is known already.
+  // A snapshot of the current moment would add nothing.
   if (!stream.started || batch.first > stream.next) stream.complete = false;
   last_refusal_ = "a snapshot of worker " + std::to_string(stream.id.worker.id.value()) + " rank " +
                   std::to_string(stream.id.worker.rank) + " finds no room within the " +
                   std::to_string(options_.max_waiting_bytes) + " bytes of max_waiting_bytes; raise it";
 }
 
-// What was known is dropped; the events behind the gap begin a picture that is not whole.
+// Drops the known state; the events after the gap start an incomplete one.
 void StreamReceiver::give_up(Stream& stream) {
   ++counters_.resyncs;
   listener_.on_reset(stream.id);
@@ -248,11 +248,11 @@ void StreamReceiver::give_up(Stream& stream) {
 }
 
 void StreamReceiver::mend() {
-  std::vector<events::Worker> broken;  // recovering may bring workers that were not known
+  std::vector<events::Worker> broken;  // recovering may add unknown workers
   std::vector<events::Worker> incomplete;
   for (const auto& [worker, stream] : streams_)
     if (!stream.waiting.empty()) broken.push_back(worker);
-  // A picture that is not whole may be made whole by somebody who did not answer before.
+  // A responder that did not answer before may now complete an incomplete state.
   if (options_.ask_again != 0 && polls_ % options_.ask_again == 0)
     for (const auto& [worker, stream] : streams_)
       if (!stream.complete && stream.waiting.empty()) incomplete.push_back(worker);
@@ -266,7 +266,7 @@ void StreamReceiver::mend() {
     if (!std::exchange(stream.broken, true)) ++counters_.gaps;
     const std::uint64_t snapshots = counters_.snapshots;
     Result<bool> recovered = false;
-    // What the feed keeps may itself have a hole. From there on it is asked again, as long as that helps.
+    // The feed's own history may have a gap. Ask again from there, as long as that makes progress.
     for (std::uint64_t from = stream.next; !stream.waiting.empty(); from = stream.next) {
       recovered = source_.recover(stream.id, from, *this);
       if (!recovered || !*recovered || stream.next == from) break;

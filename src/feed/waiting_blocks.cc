@@ -10,7 +10,7 @@
 namespace ashlar::feed {
 namespace {
 
-// Beside their own bytes: nodes and buckets of the tables.
+// Overhead: nodes and buckets of the tables.
 constexpr std::size_t kRunBytes = 512;
 constexpr std::size_t kBlockBytes = 256;
 constexpr std::size_t kTextBytes = 32;
@@ -20,7 +20,7 @@ constexpr std::size_t kTextBytes = 32;
 std::size_t WaitingBlocks::bytes_of(const EngineRun& run) {
   std::size_t bytes = kRunBytes + run.names.size() * kBlockBytes +
                       run.needed_tokens().size() * sizeof(tokens::Token) + run.lora.size() + run.salt.size();
-  // An array that is filled one by one may have twice the room it needs.
+  // An array filled one by one may have twice the needed capacity.
   for (const events::EngineExtraKey& key : run.keys)
     bytes += 2 * sizeof(events::EngineExtraKey) + kTextBytes + key.value.size();
   return bytes;
@@ -44,7 +44,7 @@ void WaitingBlocks::retire(std::uint64_t number, Run& run) {
   if (run.needed == 0) idle_.push_back(number);
 }
 
-// A list and not recursion: runs that are gone may form a long chain.
+// A list instead of recursion: gone runs may form a long chain.
 void WaitingBlocks::sweep() {
   while (!idle_.empty()) {
     const std::uint64_t number = idle_.back();
@@ -70,7 +70,7 @@ WaitingBlocks::Run WaitingBlocks::take(std::uint64_t number) {
   for (std::size_t i = 0; i < run.owned.names.size(); ++i) {
     const EngineKey key{head.group, run.owned.names[i]};
     if (run.owned.gone[i] == 0) forget_place(key, {head.tier, number, i});
-    if (run.expected != 0) continue;  // it is kept for nothing yet
+    if (run.expected != 0) continue;  // no name needs it kept yet
     const auto keeper = keepers_.find(key);
     if (keeper != keepers_.end() && keeper->second == number) keepers_.erase(keeper);
   }

@@ -111,13 +111,13 @@ Result<Layout> Layout::create(const LayoutConfig& config, const Strides& strides
                         "the %s stride %llu is no multiple of the alignment %llu", to_string(axis).data(),
                         static_cast<unsigned long long>(strides.of(axis)),
                         static_cast<unsigned long long>(alignment_of(config, axis)));
-  // From the innermost axis to the outermost: what lies inside an axis must fit into its stride. An axis of
+  // From the innermost axis to the outermost: the extent inside an axis must fit into its stride. An axis of
   // extent 1 has no neighbours to collide with.
   std::vector<Axis> axes;
   for (const Axis axis : kAllAxes)
     if (extent_of(config, axis) > 1 && !(per_layer && axis == Axis::kLayer)) axes.push_back(axis);
   std::ranges::sort(axes, {}, [&](Axis axis) { return strides.of(axis); });
-  std::uint64_t end = config.head_bytes();  // of what lies inside
+  std::uint64_t end = config.head_bytes();  // of the extent inside
   for (const Axis axis : axes) {
     const std::uint64_t stride = strides.of(axis);
     if (stride < end)
@@ -131,8 +131,8 @@ Result<Layout> Layout::create(const LayoutConfig& config, const Strides& strides
         end > kMaxLayoutBytes)
       return too_large("with these strides");
   }
-  // The padding behind the last block belongs to it, where blocks are outermost: whole blocks can be read and
-  // written.
+  // Where blocks are outermost, the padding after the last block belongs to it, so that whole blocks can be
+  // read and written.
   if (!axes.empty() && axes.back() == Axis::kBlock)
     end = strides.block * config.block_count;
   else if (config.block_count == 1 && strides.block > end)
@@ -165,7 +165,7 @@ Place Layout::place(const Position& position) const {
 }
 
 bool Layout::is_contiguous(std::uint64_t bytes, bool with_layers) const noexcept {
-  // The last byte is as far from the first one as there are bytes, and nothing overlaps.
+  // The last byte is exactly as far from the first as the byte count implies, so nothing overlaps.
   std::uint64_t end = config_.head_bytes();
   for (const Axis axis : {Axis::kLayer, Axis::kOuter, Axis::kToken, Axis::kHead})
     if (axis != Axis::kLayer || with_layers) end += strides_.of(axis) * (extent(axis) - 1);

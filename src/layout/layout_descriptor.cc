@@ -98,7 +98,7 @@ Result<void> LayoutDescriptor::validate() const {
                         "region %zu begins at %llu and would end beyond the last address", i,
                         static_cast<unsigned long long>(regions[i].address));
   }
-  // Layers may lie in the gaps between each other's blocks, but no closer than one of them is long.
+  // Layers may lie in the gaps between each other's blocks, but no closer than the length of one.
   std::uint64_t span = config.head_bytes();
   for (const Axis axis : {Axis::kOuter, Axis::kToken, Axis::kHead})
     span += layout.strides().of(axis) * (layout.extent(axis) - 1);
@@ -122,7 +122,7 @@ std::vector<std::byte> LayoutDescriptor::serialize() const {
   for (const char letter : kMagic) out.put(letter);
   out.put(kVersion);
   out.put(std::uint16_t{0});
-  out.put(std::uint32_t{0});  // the total, below
+  out.put(std::uint32_t{0});  // the total, patched below
   put_layout(out, layout);
   out.put(static_cast<std::uint8_t>(storage));
   for (int i = 0; i < 3; ++i) out.put(std::uint8_t{0});
@@ -160,7 +160,7 @@ Result<LayoutDescriptor> LayoutDescriptor::deserialize(std::span<const std::byte
   const auto nothing = in.get<std::uint16_t>();
   const auto total = in.get<std::uint32_t>();
   if (total != bytes.size() || total < kHeadBytes + kChecksumBytes)
-    return make_error(ErrorCode::kCorruption, "the layout descriptor says %u bytes, %zu are here", total,
+    return make_error(ErrorCode::kCorruption, "the layout descriptor says %u bytes, but has %zu", total,
                       bytes.size());
   ByteReader last(bytes.last(kChecksumBytes));
   if (last.get<std::uint64_t>() != checksum_of(bytes.first(bytes.size() - kChecksumBytes)))

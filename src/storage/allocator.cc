@@ -28,7 +28,7 @@ Result<std::shared_ptr<Storage>> PinnedAllocator::allocate(std::uint64_t bytes, 
   return widen(PinnedStorage::create(with(options_, bytes, alignment), locker_));
 }
 
-// A file begins at a border of any size.
+// A file starts at a boundary of any size.
 Result<std::shared_ptr<Storage>> DiskAllocator::allocate(std::uint64_t bytes, std::uint64_t /*alignment*/) {
   for (;;) {
     DiskOptions options = options_;

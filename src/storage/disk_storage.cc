@@ -25,7 +25,7 @@ std::string reason(int error) {
   return std::generic_category().message(error);
 }
 
-// Closes a descriptor, and removes its file, unless told not to.
+// Closes a descriptor, and removes its file, unless told otherwise.
 struct NewFile {
   int descriptor;
   std::string path;
@@ -43,7 +43,7 @@ struct NewFile {
   void release() { descriptor = -1; }
 };
 
-// Of the file system; nothing when it does not say.
+// Of the file system; nullopt when it does not report it.
 std::optional<std::uint64_t> free_bytes(const std::string& path) {
   struct statvfs there{};
   if (statvfs(path.c_str(), &there) != 0) return std::nullopt;
@@ -51,7 +51,7 @@ std::optional<std::uint64_t> free_bytes(const std::string& path) {
 }
 
 Error no_room(const std::string& path, std::uint64_t wanted, int error) {
-  return make_error(ErrorCode::kCapacity, "%s: %llu bytes are wanted, the file system has %llu free (%s)",
+  return make_error(ErrorCode::kCapacity, "%s: %llu bytes were requested, the file system has %llu free (%s)",
                     path.c_str(), wide(wanted), wide(free_bytes(path).value_or(0)), reason(error).c_str());
 }
 
@@ -60,7 +60,7 @@ Result<void> take_space(int file, const DiskOptions& options) {
   int error = 0;
   const SizeLimitSignal no_signal;
   if (options.preallocate) {
-    // Else the kernel would take all there is before it gives up, and others could not write meanwhile.
+    // Otherwise the kernel would fill the disk before it fails, and block other writers meanwhile.
     if (const auto there = free_bytes(options.path); there && *there < options.bytes)
       return no_room(options.path, options.bytes, ENOSPC);
     do error = posix_fallocate(file, 0, bytes);
@@ -81,7 +81,7 @@ Error in_use(const std::string& path) {
                     path.c_str());
 }
 
-// Bytes of a file or a block device; 0 for everything else.
+// Size of a file or a block device; 0 for everything else.
 std::uint64_t size_of(int file, const struct stat& about) {
   if (S_ISREG(about.st_mode)) return static_cast<std::uint64_t>(about.st_size);
   std::uint64_t bytes = 0;
@@ -99,7 +99,7 @@ Result<std::shared_ptr<DiskStorage>> DiskStorage::create(DiskOptions options) {
                       wide(options.bytes));
   const int file = ::open(options.path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
   if (file < 0 && errno == EEXIST)
-    return make_error(ErrorCode::kAlreadyExists, "%s is there already; open() it, or remove it",
+    return make_error(ErrorCode::kAlreadyExists, "%s already exists; open() it, or remove it",
                       options.path.c_str());
   if (file < 0)
     return make_error(ErrorCode::kIo, "%s cannot be created: %s", options.path.c_str(),
@@ -114,7 +114,7 @@ Result<std::shared_ptr<DiskStorage>> DiskStorage::create(DiskOptions options) {
 
 Result<std::shared_ptr<DiskStorage>> DiskStorage::open(DiskOptions options) {
   struct stat about{};
-  // Of a block device it means: not while it is mounted, or open so elsewhere.
+  // For a block device this means: not while it is mounted or opened exclusively elsewhere.
   const bool alone = options.exclusive && stat(options.path.c_str(), &about) == 0 && S_ISBLK(about.st_mode);
   const int file = ::open(options.path.c_str(), O_RDWR | O_CLOEXEC | (alone ? O_EXCL : 0));
   if (file < 0 && errno == EBUSY) return in_use(options.path);
@@ -139,7 +139,7 @@ Result<std::shared_ptr<DiskStorage>> DiskStorage::open(DiskOptions options) {
   return made;
 }
 
-// Opens the second descriptor. `file` stays the caller's until this has succeeded.
+// Opens the second descriptor. The caller keeps `file` until this succeeds.
 Result<std::shared_ptr<DiskStorage>> DiskStorage::adopt(DiskOptions options, int file, std::uint64_t bytes) {
   FileAccess access;
   access.buffered = file;
@@ -150,7 +150,7 @@ Result<std::shared_ptr<DiskStorage>> DiskStorage::adopt(DiskOptions options, int
   access.device_id = about.st_dev;
   access.inode = about.st_ino;
   if (options.direct != DirectIo::kNever) {
-    // The same file, whatever its name means by now.
+    // The same file, even if its path now names another.
     const std::string same = "/proc/self/fd/" + std::to_string(file);
     access.direct = ::open(same.c_str(), O_RDWR | O_DIRECT | O_CLOEXEC);
   }
@@ -172,8 +172,8 @@ std::string DiskStorage::describe() const {
   return Storage::describe() + ", " + options_.path;
 }
 
-// Counting and syncing are one step: a sync that succeeds because another has taken the error with it finds
-// it counted.
+// Counting and syncing are one step: a sync that succeeds because another consumed the error finds that error
+// counted.
 Result<void> DiskStorage::sync(std::uint64_t before) const {
   const MutexLock lock(sync_mu_);
   ASHLAR_CHECK(before <= failed_syncs_, "%s: sync() is told of %llu failed syncs; %llu have failed",

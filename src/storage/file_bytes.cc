@@ -15,7 +15,7 @@
 namespace ashlar::storage {
 namespace {
 
-constexpr std::size_t kPiecesPerCall = 64;  // per call of the system
+constexpr std::size_t kPiecesPerCall = 64;  // per system call
 
 Error failed(const std::string& path, const char* what, std::uint64_t left, std::uint64_t offset, int error) {
   const bool full = error == ENOSPC || error == EDQUOT || error == EFBIG;

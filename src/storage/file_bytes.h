@@ -1,6 +1,6 @@
-// Whole runs of bytes from and to a file through the page cache, as the faults of the file allow.
+// Reads and writes whole byte ranges of a file through the page cache, subject to its injected faults.
 //
-// Thread safety: thread-safe, as long as nobody writes what another reads or writes.
+// Thread safety: thread-safe, as long as no thread writes bytes that another reads or writes.
 #pragma once
 
 #include <cstddef>
@@ -13,10 +13,10 @@
 
 namespace ashlar::storage {
 
-// Errors: kCapacity: no space; kIo. Some of the bytes may have been written then.
+// Errors: kCapacity: no space; kIo. Some bytes may have been written by then.
 Result<void> write_all(const FileAccess& file, const std::string& path, std::uint64_t offset,
                        std::span<const std::span<const std::byte>> parts);
-// Errors: kCorruption: the file ends before; kIo.
+// Errors: kCorruption: the file ends early; kIo.
 Result<void> read_all(const FileAccess& file, const std::string& path, std::uint64_t offset,
                       std::span<const std::span<std::byte>> parts);
 

@@ -1,5 +1,5 @@
-// A mapping is zeroed and comes page by page. For an alignment beyond a page it is that much longer than
-// asked for, and the memory starts at the first border inside; pages that are never touched cost nothing.
+// A mapping is zeroed and committed page by page. For an alignment beyond a page it is longer by the
+// alignment, and the memory starts at the first boundary inside; untouched pages cost nothing.
 #include "storage/mapped_memory.h"
 
 #include <linux/mempolicy.h>
@@ -26,7 +26,7 @@ constexpr std::uint64_t kMaxAlignment = std::uint64_t{1} << 30;
 constexpr std::uint32_t kMaxNode = 1023;
 static_assert(kMaxAlignment >= kHugePage, "memory may be aligned to a huge page");
 
-// Bytes that the system could still give; all of them where it does not say.
+// Bytes that the system can still provide; unlimited where it does not report it.
 std::uint64_t available_memory() {
   const std::unique_ptr<FILE, int (*)(FILE*)> file(std::fopen("/proc/meminfo", "re"), &std::fclose);
   if (file == nullptr) return ~std::uint64_t{0};
@@ -73,16 +73,17 @@ Result<MappedMemory> MappedMemory::create(const MemoryOptions& options) {
   if (!align_up(options.bytes, page, &mapped) || !add(mapped, alignment - page, &mapped))
     return make_error(ErrorCode::kInvalidArgument, "bytes is %llu; no address space is that large",
                       wide(options.bytes));
-  // The system promises more than it has and takes it back by killing, so the promise is not asked for.
+  // The system overcommits and then kills processes, so check the available memory ourselves.
   const std::uint64_t there = available_memory();
   if (options.bytes > there)
-    return make_error(ErrorCode::kCapacity, "%llu bytes of memory are wanted, the system has %llu available",
+    return make_error(ErrorCode::kCapacity,
+                      "%llu bytes of memory were requested, the system has %llu available",
                       wide(options.bytes), wide(there));
   void* mapping =
       mmap(nullptr, mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (mapping == MAP_FAILED)
     return make_error(ErrorCode::kCapacity,
-                      "%llu bytes of memory are wanted and were refused (errno %d); %llu are available",
+                      "%llu bytes of memory were requested and refused (errno %d); %llu are available",
                       wide(options.bytes), errno, wide(there));
   const std::uint64_t past = reinterpret_cast<std::uintptr_t>(mapping) % alignment;
   auto* start = static_cast<std::byte*>(mapping) + (past == 0 ? 0 : alignment - past);
@@ -90,7 +91,7 @@ Result<MappedMemory> MappedMemory::create(const MemoryOptions& options) {
                "%llu bytes aligned to %llu pass the end of their mapping", wide(options.bytes),
                wide(alignment));
   MappedMemory memory(mapping, mapped, start, options.bytes);
-  if (huge) madvise(start, options.bytes, MADV_HUGEPAGE);  // a wish
+  if (huge) madvise(start, options.bytes, MADV_HUGEPAGE);  // a hint
   if (options.numa_node) ASHLAR_RETURN_IF_ERROR(bind_to_node(start, options.bytes, *options.numa_node));
   if (options.touch_pages)
     for (std::uint64_t at = 0; at < options.bytes; at += page) {

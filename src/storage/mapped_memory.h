@@ -1,5 +1,4 @@
-// MappedMemory: a mapping of zeroed host memory, with the alignment, page size and NUMA node that were asked
-// for.
+// MappedMemory: a mapping of zeroed host memory with the requested alignment, page size and NUMA node.
 //
 // Thread safety: thread-compatible.
 #pragma once

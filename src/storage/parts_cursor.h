@@ -1,9 +1,7 @@
-// PartsCursor: walks the bytes of several spans in order, as if they were one; what was passed is not seen
-// again.
+// PartsCursor: walks the bytes of several spans in order, as if they were one; forward only.
 //
 // Thread safety: thread-compatible. The spans must outlive it.
-// Complexity:    no allocation; a span is looked at once when it is passed, and once per gather() before
-//                that.
+// Complexity:    no allocation; a span is visited once when it is passed, and once per gather() before that.
 #pragma once
 
 #include <sys/uio.h>
@@ -33,14 +31,13 @@ class PartsCursor {
     pass_ends();
   }
 
-  // Bytes that were not passed.
+  // Bytes not yet passed.
   std::uint64_t left() const noexcept { return left_; }
-  // The next bytes, as far as they lie together; empty only at the end.
+  // The next contiguous bytes; empty only at the end.
   std::span<Byte> run() const noexcept {
     return left_ == 0 ? std::span<Byte>() : parts_[at_].subspan(within_);
   }
-  // Describes the next bytes, at most `most`, for calls of the system. Returns how many descriptions that
-  // took.
+  // Describes the next bytes, at most `most`, for a system call. Returns the number of descriptors used.
   std::size_t gather(std::span<iovec> into, std::uint64_t most) const noexcept {
     std::size_t count = 0;
     std::size_t within = within_;
@@ -65,7 +62,7 @@ class PartsCursor {
       pass_ends();
     }
   }
-  // Copies over the next bytes and passes them. Requires: bytes.size() <= left().
+  // Copies into the next bytes and passes them. Requires: bytes.size() <= left().
   void copy(std::span<const std::byte> bytes) noexcept
     requires(!std::is_const_v<Byte>)
   {
@@ -81,7 +78,7 @@ class PartsCursor {
   }
 
  private:
-  // Past spans that have nothing left.
+  // Skips exhausted spans.
   void pass_ends() noexcept {
     while (at_ < parts_.size() && within_ == parts_[at_].size()) {
       ++at_;
@@ -92,7 +89,7 @@ class PartsCursor {
   Parts parts_;
   std::uint64_t left_ = 0;
   std::size_t at_ = 0;      // the span of the next byte,
-  std::size_t within_ = 0;  // and where in it
+  std::size_t within_ = 0;  // and the offset in it
 };
 
 }  // namespace ashlar::storage

@@ -1,7 +1,7 @@
-// PinnedStorage: host memory that a GPU copies from and to by itself.
+// PinnedStorage: host memory that a GPU can access directly.
 //
 // With a PageLocker the pages are locked for the device; without one, where there is no GPU, they are plain
-// pages, so that everything above works the same.
+// pages, so that higher layers work the same.
 //
 // Thread safety: as Storage.
 #pragma once

@@ -1,5 +1,5 @@
-// SizeLimitSignal: while it lives, a write beyond the file size limit of the process is an error, and not the
-// signal that ends the process.
+// SizeLimitSignal: while it lives, a write beyond the process's file size limit returns an error instead of
+// raising the fatal signal.
 //
 // Thread safety: confined to its thread.
 #pragma once
@@ -25,7 +25,7 @@ class SizeLimitSignal {
   SizeLimitSignal& operator=(const SizeLimitSignal&) = delete;
   ~SizeLimitSignal() {
     const timespec at_once{0, 0};
-    if (!was_pending_) sigtimedwait(&signal_, nullptr, &at_once);  // takes it, if it came
+    if (!was_pending_) sigtimedwait(&signal_, nullptr, &at_once);  // consumes it, if it was raised
     pthread_sigmask(SIG_SETMASK, &before_, nullptr);
   }
 

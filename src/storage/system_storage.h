@@ -14,7 +14,7 @@ namespace ashlar::storage {
 
 class SystemStorage final : public Storage {
  public:
-  // Errors: kInvalidArgument: the options; kCapacity with what was wanted and what there is; kUnsupported: a
+  // Errors: kInvalidArgument: the options; kCapacity with the bytes requested and available; kUnsupported: a
   // NUMA node that the system does not have.
   static Result<std::shared_ptr<SystemStorage>> create(const MemoryOptions& options);
 

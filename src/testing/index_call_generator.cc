@@ -23,7 +23,7 @@ std::uint64_t mix(std::uint64_t left, std::uint64_t right) {
   return Random(left * 0x9e3779b97f4a7c15U + right).next();
 }
 
-// The first ones are what a structure might take for "none", or differ in few bits.
+// The first ones are values that a structure might use for "none", or that differ in few bits.
 std::uint64_t odd_value(std::size_t i, std::uint64_t salt) {
   constexpr std::array<std::uint64_t, 6> kFirst = {
       0, kAllOnes, 1, std::uint64_t{1} << 63, std::uint64_t{1} << 32, kAllOnes - 1};
@@ -150,7 +150,7 @@ StoreCall IndexCallGenerator::make_store(const Worker& worker) {
   return call;
 }
 
-// From the start, or after a block that the worker holds; one that holds all of it goes on.
+// From the start, or after a block that the worker holds; a worker that holds all of it appends.
 StoreCall IndexCallGenerator::store_towards(const Worker& worker, const Locals& goal) {
   const Book& book = books_[worker];
   std::vector<Path> prefixes = {0};
@@ -183,7 +183,7 @@ StoreCall IndexCallGenerator::store_towards(const Worker& worker, const Locals& 
   return call;
 }
 
-// Blocks that the worker lost come back, under their old names where these are known.
+// Blocks that the worker lost return, under their old names if known.
 StoreCall IndexCallGenerator::restore(const Worker& worker) {
   const Book& book = books_[worker];
   const auto [name, path] = book.lost[random_.below(book.lost.size())];
@@ -360,7 +360,7 @@ void IndexCallGenerator::note(const IndexCall& call) {
   }
 }
 
-// Faulty stores leave nothing in the books.
+// Faulty stores leave the books unchanged.
 void IndexCallGenerator::note_store(const StoreCall& call) {
   Book& book = books_[call.worker];
   Path path = 0;

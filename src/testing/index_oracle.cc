@@ -136,8 +136,7 @@ bool IndexOracle::remove_name(Cache& cache, StorageTier tier, BlockName name) {
   return true;
 }
 
-// Under this policy nothing is held without what lies before it, so what is held behind a content is
-// connected.
+// Under this policy no block is held without its prefix, so the blocks held after a content are connected.
 void IndexOracle::forget_behind(Cache& cache, Content content) {
   std::vector<Content> open = {content};
   while (!open.empty()) {
@@ -217,7 +216,7 @@ void IndexOracle::dump(IndexSink& sink) const {
 }
 
 void IndexOracle::dump_worker(const Worker& worker, const Cache& cache, IndexSink& sink) const {
-  // What is held and all that lies before it. A prefix has the smaller number.
+  // The held contents and all their prefixes. A prefix has the smaller number.
   std::set<Content> needed;
   for (const auto& [held, names] : cache.held)
     for (Content at = held; at != kStart && needed.insert(at).second;) at = paths_[at].parent;

@@ -70,7 +70,7 @@ Interleaving::Hook::~Hook() {
   g_installed.store(false);
 }
 
-// The analysis does not look into lambdas, which run under the lock that their caller holds.
+// The analysis does not follow lambdas, which run under their caller's lock.
 template <class Condition>
 void Interleaving::Hook::wait_locked(const char* for_what, std::string_view point, Condition&& met) {
   const auto end = std::chrono::steady_clock::now() + kPatience;

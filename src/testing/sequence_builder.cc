@@ -49,7 +49,7 @@ tokens::TokenSequence SequenceBuilder::build() const {
 }
 
 tokens::SequenceHash numbered_hash(std::uint32_t n, std::uint32_t position) {
-  // Spread over all bits, as real hashes are; the product with an odd number keeps them apart.
+  // Spread over all bits, like real hashes; multiplying by an odd number keeps them distinct.
   const std::uint64_t chain = (std::uint64_t{n} + 1) * 0x9E3779B97F4A7C15u;
   auto hash = tokens::SequenceHash::make(position, chain, 0);
   ASHLAR_CHECK(hash.has_value(), "no hash: %s", hash.error().to_string().c_str());

@@ -1,4 +1,4 @@
-// 128 bits as 16 big-endian bytes, as names and fingerprints stand in files and on wires.
+// 128 bits as 16 big-endian bytes, the form of names and fingerprints in files and on the wire.
 #pragma once
 
 #include <array>

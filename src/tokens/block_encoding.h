@@ -33,7 +33,7 @@ void encode_int64(std::span<const Token> tokens, Sink&& sink) {
   }
 }
 
-// `offset` is the place of the first token in the sequence; `runs` are those that touch the block.
+// `offset` is the position of the first token in the sequence; `runs` are those that touch the block.
 template <class Sink>
 void encode_frames(std::span<const Token> tokens, std::uint64_t offset, std::span<const MultimodalRun> runs,
                    Sink&& sink) {

@@ -38,8 +38,7 @@ HashScheme HashScheme::xxh64_int64() noexcept {
 }
 
 HashScheme HashScheme::keyed128(const Key& key) noexcept {
-  // The first word of a block's message is a length, which is never as large as this mark: no block has this
-  // input.
+  // The first word of a block's message is a length, always below this mark: no block has this input.
   SipHash128 hash(key);
   hash.update_u64(~std::uint64_t{0});
   hash.update(kKeyed128Rule.data(), kKeyed128Rule.size());

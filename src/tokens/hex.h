@@ -1,4 +1,4 @@
-// Hex digits of fixed width, as the text forms of names and fingerprints use them.
+// Hex digits of fixed width, for the text forms of names and fingerprints.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@ inline void append_hex(std::string& out, std::uint64_t value, int digits) {
   for (int shift = (digits - 1) * 4; shift >= 0; shift -= 4) out += "0123456789abcdef"[(value >> shift) & 15];
 }
 
-// Requires: text.size() <= 16. Returns: nothing unless every character is a lower-case hex digit.
+// Requires: text.size() <= 16. Returns: nullopt unless every character is a lower-case hex digit.
 inline std::optional<std::uint64_t> parse_hex(std::string_view text) {
   std::uint64_t value = 0;
   for (const char c : text) {

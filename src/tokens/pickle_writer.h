@@ -1,9 +1,9 @@
 // PickleWriter: pickle protocol 5 of nested tuples, byte for byte as CPython's C pickler writes it for
-// objects that are all different.
+// objects without shared references.
 //
-// Values are written in order; a tuple is begun with its size and ended after its items. Output is cut into
-// frames: at the start of a value, a frame of 64 KiB or more is closed; a string or bytes object of 64 KiB or
-// more stands outside of frames; a last frame of fewer than 4 bytes has no header.
+// Values are written in order; a tuple begins with its size and ends after its items. Output is cut into
+// frames: the start of a value closes a frame of 64 KiB or more; a string or bytes object of 64 KiB or more
+// stands outside of frames; a last frame of fewer than 4 bytes has no header.
 //
 // Thread safety: thread-compatible.
 #pragma once
@@ -72,7 +72,7 @@ class PickleWriter {
     op(size == 1 ? 0x85 : size == 2 ? 0x86 : size == 3 ? 0x87 : 0x74);
     op(0x94);
   }
-  // The whole pickle. The writer is used up.
+  // The whole pickle. Consumes the writer.
   const std::vector<std::uint8_t>& finish() {
     op(0x2E);
     commit_frame();
@@ -126,7 +126,7 @@ class PickleWriter {
   }
 
   std::vector<std::uint8_t> out_;
-  std::size_t frame_ = kNoFrame;  // where the open frame's header stands
+  std::size_t frame_ = kNoFrame;  // offset of the open frame's header
   bool framing_ = false;
 };
 

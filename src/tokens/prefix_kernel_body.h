@@ -40,8 +40,8 @@ struct PrefixSums {
   std::uint64_t b;
 };
 
-// PrefixLanes: what a kernel does with a register of 64-bit lanes. PrefixShortLanes are for chunks of few
-// stripes, where adding up the lanes of a register is most of the work.
+// PrefixLanes: a kernel's operations on a register of 64-bit lanes. PrefixShortLanes serve chunks of few
+// stripes, where summing the lanes of a register dominates.
 #if defined(__x86_64__)
 
 // Congruent modulo 2^61 - 1, and at most 2^61 + 6.
@@ -210,14 +210,14 @@ inline std::uint64_t prefix_times(std::uint64_t x, std::uint64_t factor) {
   return static_cast<std::uint64_t>(product >> 64) + (static_cast<std::uint64_t>(product) >> 3);
 }
 
-// The digest so far, as a chain of chunks moves it on. As two words: {a with the highest bit set, b}.
+// The digest so far, advanced chunk by chunk. As two words: {a with the highest bit set, b}.
 struct PrefixChain {
   std::uint64_t a;
   std::uint64_t b;
 
   explicit PrefixChain(const std::uint64_t* words) : a(words[0] & ~kPrefixKnown), b(words[1]) {}
 
-  // `kind` tells apart contents of different kinds (kPrefixText, kPrefixFrames).
+  // `kind` separates different kinds of content (kPrefixText, kPrefixFrames).
   void absorb(const unsigned char* bytes, std::size_t size, std::uint64_t kind, const PrefixSecret& secret) {
     std::size_t at = 0;
     do {

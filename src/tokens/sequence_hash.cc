@@ -71,7 +71,7 @@ SequenceHash SequenceHash::in_group(std::uint32_t group) const noexcept {
   if (group == 0) return *this;
   const std::uint64_t bits = spread_bits(group * 0x9E3779B97F4A7C15u);  // one odd pattern per group
   if (is_keyed()) return from_bits(hi_, lo_ ^ bits);
-  // The chain hash and the parent's fragment of one are changed alike, so a child still names its parent.
+  // The chain hash and a child's fragment of it change alike, so a child still names its parent.
   return chained(position(), chain() ^ bits, parent_fragment() ^ bits);
 }
 

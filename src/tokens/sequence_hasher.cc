@@ -1,8 +1,8 @@
-// State holds what a scheme and a salt need, computed once: the XXH3 secret that belongs to the seed (XXH3
-// derives it anew for every input above 240 bytes otherwise), the SipHash state after the key and the
-// salt, and the prefix digest of the salt, with which every sequence begins. SequenceHasher checks positions,
-// then asks State for the hashes of one block; whole prompts under the xxh3 chain go through the kernel's
-// loop (xxh3_kernel_body.h).
+// State holds what a scheme and a salt need, computed once: the XXH3 secret for the seed (XXH3 otherwise
+// derives it anew for every input above 240 bytes), the SipHash state after the key and the salt, and the
+// prefix digest of the salt, with which every sequence begins. SequenceHasher checks positions, then asks
+// State for the hashes of one block; whole prompts under the xxh3 chain go through the kernel's loop
+// (xxh3_kernel_body.h).
 #include "ashlar/tokens/sequence_hasher.h"
 
 #include <algorithm>
@@ -27,7 +27,7 @@ struct BlockInput {
   std::span<const MultimodalRun> runs;
 };
 
-// A string with its length, filled up to whole words.
+// A string with its length, padded to whole words.
 void update_padded(SipHash128& state, std::string_view text) noexcept {
   static constexpr std::array<std::uint8_t, 8> kZeros{};
   state.update_u64(text.size());
@@ -39,8 +39,8 @@ PrefixDigest known_digest(const SipHash128::Digest& digest) noexcept {
   return PrefixDigest::known(digest.hi, digest.lo);
 }
 
-// The prefix digest before the first block: that of the salt's strings. Its halves are below 2^62, where the
-// chain of prefix_kernel_body.h keeps them. The first word is larger than any that the key is expanded from.
+// The prefix digest before the first block: that of the salt's strings. Its halves are below 2^62, as the
+// chain of prefix_kernel_body.h requires. The first word is larger than any counter of the key expansion.
 PrefixDigest digest_of_salt(const PrefixKey& key, const Salt& salt) noexcept {
   SipHash128 state(key.bytes());
   state.update_u64(~std::uint64_t{0});
@@ -50,7 +50,7 @@ PrefixDigest digest_of_salt(const PrefixKey& key, const Salt& salt) noexcept {
   return PrefixDigest::known(digest.hi >> 2, digest.lo >> 2);
 }
 
-// Moves a prefix digest on by one block. Frames go through a buffer of one chunk.
+// Advances a prefix digest by one block. Frames go through a buffer of one chunk.
 PrefixDigest absorb(const Xxh3Kernel& kernel, const PrefixSecret& secret, const PrefixDigest& before,
                     const BlockInput& block) noexcept {
   std::array<std::uint64_t, 2> words = {before.hi(), before.lo()};
@@ -156,7 +156,7 @@ struct SequenceHasher::State {
     return keyed.local(block);
   }
 
-  // The digest of what stands before a block.
+  // The digest of the prefix before a block.
   PrefixDigest prefix_of(const BlockBefore& before) const noexcept {
     return before.name ? before.prefix : prefix_start;
   }
@@ -185,8 +185,8 @@ struct SequenceHasher::State {
             prefix.is_known() ? absorb(kernel, prefix_key.secret(), prefix, block) : prefix};
   }
 
-  // Under keyed128 a name has the bits of its digest. The digest of a block is what its name is made of,
-  // unless the name before it is not that of its tokens, as when a caller brought it.
+  // Under keyed128 a name has the bits of its digest. A block's prefix digest is the one its name is made
+  // of, unless the name before it does not belong to its tokens, for example one given by a caller.
   PrefixDigest keyed_prefix(const BlockBefore& before, const BlockInput& block,
                             const SipHash128::Digest& digest) const noexcept {
     if (!before.name) return known_digest(digest);

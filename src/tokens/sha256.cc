@@ -1,5 +1,4 @@
-// The compression function as FIPS 180-4 writes it, with a message schedule of 16 words that is renewed in
-// place.
+// The compression function as in FIPS 180-4, with a message schedule of 16 words updated in place.
 #include "tokens/sha256.h"
 
 #include <algorithm>

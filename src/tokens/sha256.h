@@ -1,4 +1,4 @@
-// Sha256: SHA-256 of FIPS 180-4, as engines name their blocks with it.
+// Sha256: SHA-256 of FIPS 180-4, for the block names of engines.
 //
 // Thread safety: thread-compatible. Allocates nothing.
 #pragma once
@@ -17,7 +17,7 @@ class Sha256 {
 
   Sha256() noexcept;
   Sha256& update(std::span<const std::uint8_t> bytes) noexcept;
-  // The digest of all bytes so far. The object is used up.
+  // The digest of all bytes so far. Consumes the object.
   Digest finish() noexcept;
 
   static Digest of(std::span<const std::uint8_t> bytes) noexcept { return Sha256().update(bytes).finish(); }

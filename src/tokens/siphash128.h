@@ -58,7 +58,7 @@ class SipHash128 {
   // A 64-bit integer, little-endian.
   void update_u64(std::uint64_t value) noexcept { update(&value, sizeof(value)); }
 
-  // The digest of what came so far; the object can go on absorbing.
+  // The digest of the input so far; the object can continue absorbing.
   Digest digest() const noexcept {
     SipHash128 end = *this;
     end.absorb(pending_ | (length_ << 56));

@@ -1,9 +1,9 @@
 // extend() works in three parts: fill the partial block, hash the whole blocks that follow as a batch, keep
 // the rest as the new partial block. Sequences with multimodal runs go block by block, since their blocks
-// differ in encoding. Numbers that are not Tokens yet go through a buffer on the stack, piece by piece.
+// differ in encoding. Integers of other types go through a stack buffer, piece by piece.
 //
-// Every full block owns the vector its tokens were collected in. reserve() makes such vectors ahead; a block
-// that is dropped puts its own back.
+// Every full block owns the vector that collected its tokens. reserve() creates such vectors ahead; a dropped
+// block returns its own.
 #include "ashlar/tokens/token_sequence.h"
 
 #include <algorithm>
@@ -164,7 +164,7 @@ Result<std::optional<Token>> TokenSequence::pop() {
 void TokenSequence::reserve(std::size_t blocks) {
   blocks_.reserve(blocks);
   partial_.tokens_.reserve(block_size());
-  // The partial block's storage serves the next block, so the last one leaves a spare to the partial block.
+  // The next block reuses the partial block's storage, so the last one leaves a spare to the partial block.
   const std::size_t further = blocks - std::min(blocks, blocks_.size());
   spares_.reserve(further, blocks, block_size());
 }
@@ -226,7 +226,7 @@ TokenSequence::Parts TokenSequence::into_parts() && {
 
 Result<void> TokenSequence::check_room(std::size_t tokens) const {
   constexpr std::size_t kMaxBlocks = std::size_t{SequenceHash::kMaxPosition} + 1;
-  // Blocks never exceed kMaxBlocks, so the tokens that still complete no block too many are:
+  // Blocks never exceed kMaxBlocks, so the tokens that still fit are:
   const std::size_t room = (kMaxBlocks - blocks_.size() + 1) * block_size() - 1 - partial_.size();
   if (tokens <= room) return {};
   return make_error(
@@ -243,7 +243,7 @@ Result<void> TokenSequence::check_no_runs(const char* operation) const {
 }
 
 void TokenSequence::complete_partial() {
-  // check_room() has seen to it that the block has a position.
+  // check_room() made sure that the block has a position.
   blocks_.push_back(partial_.commit_and_advance(spares_.take(block_size())));
 }
 

@@ -15,7 +15,7 @@ namespace ashlar::tokens {
 namespace {
 
 constexpr std::array<std::string_view, 4> kAlgorithms = {"sha256", "sha256_cbor", "xxhash", "xxhash_cbor"};
-// The seed of an engine whose process has none, for sha256 and sha256_cbor.
+// The seed of an engine whose process sets none, for sha256 and sha256_cbor.
 constexpr std::string_view kDefaultSeed = "vllm-none-hash";
 
 bool is_xxhash(VllmAlgorithm algorithm) noexcept {
@@ -72,7 +72,7 @@ void write_block(Writer& out, const VllmDigest& parent, std::span<const Token> t
   out.end_tuple(3);
 }
 
-// Every text of the extra keys, tags included.
+// Every string of the extra keys, tags included.
 std::vector<std::string_view> texts_of(const VllmExtraKeys& extra) {
   std::vector<std::string_view> texts;
   if (extra.lora) texts.insert(texts.end(), {"lora", extra.lora->name, extra.lora->path});

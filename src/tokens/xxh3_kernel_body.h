@@ -1,11 +1,10 @@
 // The body of a kernel (xxh3_kernel.h): each kernel's file includes it once, under its own compiler flags.
 //
-// Local hashes do not depend on each other; the chain step is a hash of 16 bytes that depends on the one
-// before. One loop does both, so that the core works ahead on local hashes while a chain step is in flight,
-// and makes the prefix digests (prefix_kernel_body.h) from the same bytes. Both are kept short:
-//   - The secret that XXH3 derives from a seed holds, word for word, the sums that its rule for 17 to 128
-//   bytes makes
-//     of seed and default secret. With the derived secret at hand that rule needs no seed
+// Local hashes are independent; the chain step hashes 16 bytes and depends on the step before. One loop does
+// both, so that the core works ahead on local hashes while a chain step is in flight, and computes the prefix
+// digests (prefix_kernel_body.h) from the same bytes. Both are kept short:
+//   - The secret that XXH3 derives from a seed holds, word for word, the sums of seed and default secret that
+//     its rule for 17 to 128 bytes computes. With the derived secret that rule needs no seed
 //     (kernel_hash_short). Above 240 bytes XXH3 takes the derived secret itself.
 //   - The chain step is written out for its one size and seed (KernelChain).
 //   - Block sizes in common use get a loop with the size as a constant.
@@ -66,9 +65,8 @@ inline std::uint64_t kernel_fixed(std::uint64_t word) {
 
 // The chain: each hash is XXH3-64 of 16 bytes, the hash before it then a local hash, with kXxh3ChainSeed.
 //
-// Nothing else in a prompt is serial, so what counts is the time from one hash to the next. The step keeps
-// off that path whatever can be computed beside it: it carries the last hash already combined with its part
-// of the secret.
+// Nothing else in a prompt is serial, so the latency from one hash to the next decides. The step keeps
+// everything else off that path: it carries the last hash already combined with its part of the secret.
 class KernelChain {
  public:
   explicit KernelChain(std::uint64_t previous) : hash_(previous), low_(previous ^ kFlipPrevious) {}
@@ -85,7 +83,8 @@ class KernelChain {
   }
 
  private:
-  // Bytes 24..39 and 40..55 of the default secret, folded; the seed is added to one and taken from the other.
+  // Bytes 24..39 and 40..55 of the default secret, folded; the seed is added to one and subtracted from the
+  // other.
   static constexpr std::uint64_t kFlipPrevious = 0x6782737bea4239b9u + kXxh3ChainSeed;
   static constexpr std::uint64_t kFlipLocal = 0xaf56bc3b0996523au - kXxh3ChainSeed;
 
@@ -113,7 +112,7 @@ inline void kernel_emit(unsigned char* out, std::uint64_t local, std::uint64_t t
   kernel_store(out + 16, chain << fragment_width | (previous & fragment_mask));
 }
 
-// What the loop works on.
+// The loop's inputs and outputs.
 struct KernelBlocks {
   const unsigned char* bytes;
   std::size_t size;
@@ -127,7 +126,7 @@ struct KernelBlocks {
   unsigned char* out;
 };
 
-// The bytes of the next digest. Without one before there is none.
+// The bytes of the next digest. None if the one before is unknown.
 inline void kernel_emit_prefix(unsigned char* out, const unsigned char* bytes, std::size_t size, bool known,
                                PrefixChain& prefix, const PrefixSecret& secret) {
   if (!known) {
@@ -139,7 +138,7 @@ inline void kernel_emit_prefix(unsigned char* out, const unsigned char* bytes, s
   prefix.store(out);
 }
 
-// Blocks that follow another one. kSize 0: the size is known at run time only.
+// Blocks that follow another one. kSize 0: the size is known only at run time.
 template <std::size_t kSize, unsigned kFragmentWidth>
 __attribute__((noinline)) void kernel_loop(KernelBlocks blocks) {
   const std::size_t size = kSize != 0 ? kSize : blocks.size;

@@ -66,7 +66,8 @@ TEST(SystemStorageTest, BadOptionsAreNamed) {
 
 TEST(SystemStorageTest, MoreThanTheMachineHasIsAnErrorWithNumbers) {
   const auto made = SystemStorage::create({.bytes = std::uint64_t{1} << 50});
-  expect_error(made, ErrorCode::kCapacity, "1125899906842624 bytes of memory are wanted, the system has ");
+  expect_error(made, ErrorCode::kCapacity,
+               "1125899906842624 bytes of memory were requested, the system has ");
 }
 
 // A node that the machine has, or the kernel's refusal in words.
@@ -165,7 +166,7 @@ TEST_F(DiskStorageTest, TakesItsSpaceAtOnceAndGoesWhenTold) {
 TEST_F(DiskStorageTest, NeverTouchesAFileThatIsThere) {
   std::ofstream(path("b")) << "mine";
   expect_error(DiskStorage::create({.path = path("b"), .bytes = 4096}), ErrorCode::kAlreadyExists,
-               "is there already");
+               "already exists");
   std::string text;
   std::ifstream(path("b")) >> text;
   EXPECT_EQ(text, "mine");
@@ -198,7 +199,7 @@ TEST_F(DiskStorageTest, AnExclusiveOneIsAlone) {
 
 TEST_F(DiskStorageTest, AFullFileSystemIsAnErrorWithNumbersAndLeavesNothingBehind) {
   const auto made = DiskStorage::create({.path = path("d"), .bytes = std::uint64_t{1} << 43});
-  expect_error(made, ErrorCode::kCapacity, "8796093022208 bytes are wanted, the file system has ");
+  expect_error(made, ErrorCode::kCapacity, "8796093022208 bytes were requested, the file system has ");
   EXPECT_FALSE(std::filesystem::exists(path("d")));
 }
 
@@ -210,7 +211,7 @@ TEST_F(DiskStorageTest, ALimitOfTheProcessIsAnErrorToo) {
   ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &small), 0);
   const auto made = DiskStorage::create({.path = path("e"), .bytes = 1 << 20});
   ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &before), 0);
-  expect_error(made, ErrorCode::kCapacity, "1048576 bytes are wanted");
+  expect_error(made, ErrorCode::kCapacity, "1048576 bytes were requested");
   EXPECT_FALSE(std::filesystem::exists(path("e")));
 }
 

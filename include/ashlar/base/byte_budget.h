@@ -1,8 +1,7 @@
-// ByteBudget: counts the bytes that several holders keep against one limit. ByteShare: what one holder
-// counts.
+// ByteBudget: counts the bytes of several holders against one limit. ByteShare: one holder's bytes.
 //
-// Bytes that arrive from outside and wait are counted before memory is taken for them. A component without
-// room refuses them and says so; its header says what becomes of refused bytes.
+// Incoming bytes that must wait are counted before memory is allocated for them. A component without room
+// refuses them and says so; its header says what becomes of refused bytes.
 //
 // Thread safety: ByteBudget: thread-safe; ByteShare: thread-compatible. A budget outlives its shares.
 // Complexity:    O(1), no allocation.
@@ -14,16 +13,16 @@
 
 namespace ashlar {
 
-// The limit, and what all holders together keep.
+// The limit, and the bytes of all holders together.
 class ByteBudget {
  public:
   explicit ByteBudget(std::size_t limit) noexcept : limit_(limit) {}
   ByteBudget(const ByteBudget&) = delete;
   ByteBudget& operator=(const ByteBudget&) = delete;
 
-  // The most that try_take() lets through.
+  // The most that try_take() admits.
   std::size_t limit() const noexcept { return limit_; }
-  // relaxed, all: the number stands alone; nothing is published by it.
+  // relaxed, all: an independent number; it publishes nothing.
   std::size_t used() const noexcept { return used_.load(std::memory_order_relaxed); }
 
   // False: no room, and nothing changed.
@@ -34,7 +33,7 @@ class ByteBudget {
     } while (!used_.compare_exchange_weak(used, used + bytes, std::memory_order_relaxed));
     return true;
   }
-  // Also beyond the limit.
+  // May exceed the limit.
   void take(std::size_t bytes) noexcept { used_.fetch_add(bytes, std::memory_order_relaxed); }
   // Requires: they were taken.
   void give_back(std::size_t bytes) noexcept { used_.fetch_sub(bytes, std::memory_order_relaxed); }
@@ -44,7 +43,7 @@ class ByteBudget {
   std::atomic<std::size_t> used_{0};
 };
 
-// What one holder keeps; gives it back when it is destroyed. Invariant: a share without a budget has 0 bytes.
+// One holder's bytes; returned on destruction. Invariant: a share without a budget has 0 bytes.
 class ByteShare {
  public:
   ByteShare() noexcept = default;
@@ -60,7 +59,7 @@ class ByteShare {
   }
   ~ByteShare() { reset(); }
 
-  // A share without bytes where there is no room.
+  // An empty share if there is no room.
   static ByteShare try_take(ByteBudget& budget, std::size_t bytes) noexcept {
     ByteShare share;
     if (!budget.try_take(bytes)) return share;
@@ -71,7 +70,7 @@ class ByteShare {
   // False for a share that found no room, was reset or moved from.
   bool has_bytes() const noexcept { return budget_ != nullptr; }
   std::size_t bytes() const noexcept { return bytes_; }
-  // Gives the bytes back.
+  // Returns the bytes.
   void reset() noexcept {
     if (budget_ != nullptr) budget_->give_back(bytes_);
     budget_ = nullptr;

@@ -1,10 +1,10 @@
-// Checks for programmer errors: they print what was expected, where, and stop the process.
+// Checks for programmer errors: they print the expectation and its location, and stop the process.
 //
 // ASHLAR_CHECK(condition, format, ...)   always on.
 // ASHLAR_DCHECK(condition, format, ...)  on hot paths; on when the library is built with ASHLAR_DCHECKS.
 //
-// The message takes printf arguments and should name the value that was wrong. Failures of the world (a full
-// pool, a bad file) are values (result.h), never checks.
+// The message takes printf arguments and should include the wrong value. Failures of the world (a full pool,
+// a bad file) are values (result.h), never checks.
 //
 // Thread safety: thread-safe.
 // Complexity:    one predicted branch; a DCHECK that is off is parsed and costs nothing.

@@ -1,7 +1,7 @@
-// Clock: where time comes from, so that tests own it.
+// Clock: the source of time, so that tests control it.
 //
 // Clock::real() follows the machine's steady clock. ManualClock stands still until a test moves it, and wakes
-// every thread whose moment has come.
+// every thread whose deadline has come.
 //
 // Thread safety: thread-safe.
 // Complexity:    now() is one read of the clock; ManualClock::advance() is O(waiters).
@@ -23,12 +23,12 @@ class Clock {
 
   virtual ~Clock() = default;
 
-  // The time now. Never less than what any thread has read before.
+  // The current time. Never less than any thread has read before.
   virtual TimePoint now() const = 0;
-  // Waits on `condition` until it is notified or `deadline` has come; spurious wake-ups happen. Callers loop.
+  // Waits on `condition` until it is notified or `deadline` passes; spurious wake-ups happen. Callers loop.
   virtual void wait_until(CondVar& condition, Mutex& mutex, TimePoint deadline) ASHLAR_REQUIRES(mutex) = 0;
 
-  // The machine's steady clock; lives for ever.
+  // The machine's steady clock; never destroyed.
   static Clock& real();
 };
 
@@ -40,9 +40,9 @@ class ManualClock final : public Clock {
   TimePoint now() const override;
   void wait_until(CondVar& condition, Mutex& mutex, TimePoint deadline) override ASHLAR_REQUIRES(mutex);
 
-  // Moves time forward and wakes every waiter, so that it looks at the clock again.
+  // Moves time forward and wakes every waiter, so that it checks the clock again.
   void advance(Duration by);
-  // How many threads wait on this clock now.
+  // The number of threads waiting on this clock.
   std::size_t waiters() const;
 
  private:

@@ -1,8 +1,8 @@
-// Log lines: a level, the component that speaks, a message.
+// Log lines: a level, a component, a message.
 //
-// Lines go to stderr from level warn upward, until a program sets another level or a test puts its own sink
-// in place. Logging never throws and never fails: a line that cannot be written is lost. The
-// library logs nothing while it holds a lock.
+// Lines go to stderr from level warn upward, until a program sets another level or a test installs its own
+// sink. Logging never throws and never fails: a line that cannot be written is lost. The library logs nothing
+// while it holds a lock.
 //
 //   ASHLAR_LOG(LogLevel::kWarn, "tiers", "volume %s is slow: %d ms", name.c_str(), ms);
 //
@@ -29,11 +29,11 @@ namespace detail {
 inline constinit std::atomic<LogLevel> current_log_level{LogLevel::kWarn};
 }  // namespace detail
 
-// relaxed, both: the level stands alone; nothing is published by it.
+// relaxed, both: an independent value; it publishes nothing.
 inline LogLevel log_level() noexcept {
   return detail::current_log_level.load(std::memory_order_relaxed);
 }
-// Applies to lines that are logged from now on, by all threads.
+// Applies to later lines of all threads.
 inline void set_log_level(LogLevel level) noexcept {
   detail::current_log_level.store(level, std::memory_order_relaxed);
 }
@@ -45,16 +45,16 @@ inline bool log_enabled(LogLevel level) noexcept {
 // Writes a line if its level is on.
 void log(LogLevel level, std::string_view component, std::string_view message) noexcept;
 
-// The same with a message formatted as printf does. Call it by ASHLAR_LOG.
+// The same with a printf-formatted message. Call it through ASHLAR_LOG.
 void log_formatted(LogLevel level, std::string_view component, const char* format, ...) noexcept
     __attribute__((format(printf, 3, 4)));
 
-// Gets every line whose level is on. It must not throw.
+// Receives every line whose level is on. It must not throw.
 using LogSink = std::function<void(LogLevel level, std::string_view component, std::string_view message)>;
 
-// Sends all lines to a sink for the life of this object, then to where they went before. Sinks nest: the last
-// one made is the first one destroyed. Destruction waits for lines that are in the sink just now; the sink
-// may log and may be called by several threads at once. What it throws is swallowed.
+// Sends all lines to a sink for the life of this object, then back to the previous one. Sinks nest: the last
+// one created is the first one destroyed. Destruction waits for lines currently in the sink; the sink may log
+// and may be called by several threads at once. Its exceptions are swallowed.
 class ScopedLogSink {
  public:
   explicit ScopedLogSink(LogSink sink);
@@ -62,7 +62,7 @@ class ScopedLogSink {
   ScopedLogSink(const ScopedLogSink&) = delete;
   ScopedLogSink& operator=(const ScopedLogSink&) = delete;
 
-  // One place that lines go to; defined in log.cc.
+  // One destination of lines; defined in log.cc.
   struct Target;
 
  private:
@@ -70,9 +70,9 @@ class ScopedLogSink {
   std::shared_ptr<Target> previous_;
 };
 
-// Text from outside as it may be shown on a terminal or written to a log. Control characters, those of C1 and
-// DEL included, those that turn the direction of text, and bytes that are not UTF-8 become \xNN; everything
-// else stays. A newline stays in a text of lines.
+// Untrusted text made safe for a terminal or a log. Control characters, those of C1 and DEL included, those
+// that change the direction of text, and bytes that are not UTF-8 become \xNN; everything else stays.
+// Newlines stay in multi-line text.
 std::string printable(std::string_view text);
 std::string printable_lines(std::string_view text);
 

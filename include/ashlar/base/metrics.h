@@ -1,8 +1,8 @@
-// Counter, Gauge, Histogram: what a component counts about itself, exact and cheap. MetricRegistry: gives
-// them names and writes the page that Prometheus reads.
+// Counter, Gauge, Histogram: exact and cheap instruments of a component. MetricRegistry: names them and
+// writes the page that Prometheus reads.
 //
-// A component holds its instruments as members and they count whether or not a scrape reads them. Values are
-// integers, so that a test reads exactly what happened.
+// A component holds its instruments as members; they count whether or not a scrape reads them. Values are
+// integers, so that a test reads exact counts.
 //
 // Thread safety: thread-safe. Adds are relaxed: a value read while others add is a recent one; it is exact
 //                once the adders are known to be done (a join, a lock).
@@ -31,10 +31,11 @@ namespace detail {
 inline constexpr std::uint32_t kOwnStripes = 32;
 inline constexpr std::uint32_t kSharedStripes = 8;
 
-// One more than the stripe of this thread; 0 until it asks for the first time.
+// One more than the stripe of this thread; 0 until its first claim.
 inline constinit thread_local std::uint32_t thread_stripe = 0;
 
-// Claims the lowest stripe that no living thread holds, else deals a shared one, for the life of this thread.
+// Claims the lowest stripe that no living thread holds, else assigns a shared one, for the life of this
+// thread.
 std::uint32_t claim_thread_stripe() noexcept;
 
 inline std::uint32_t stripe_of_this_thread() noexcept {
@@ -46,8 +47,8 @@ inline std::uint32_t stripe_of_this_thread() noexcept {
 
 // Adds to a cell. A cell with one writer needs no read-modify-write instruction, which is most of the cost.
 inline void add_to_cell(std::atomic<std::uint64_t>& cell, std::uint64_t n, bool one_writer) noexcept {
-  // relaxed: the sum is all that matters; nothing is published by it. Between two owners of one stripe stand
-  // the release and the acquire of the claim.
+  // relaxed: only the sum matters; it publishes nothing. The release and the acquire of the claim order two
+  // owners of one stripe.
   if (one_writer) {
     cell.store(cell.load(std::memory_order_relaxed) + n, std::memory_order_relaxed);
   } else {
@@ -86,15 +87,15 @@ class Counter {
   std::array<Stripe, detail::kOwnStripes + detail::kSharedStripes> stripes_;
 };
 
-// A number that goes up and down. One word: adders share its cache line. A value that the component knows
-// anyway is better a callback (MetricRegistry::add), which costs nothing between scrapes.
+// A number that goes up and down. One word: adders share its cache line. For a value that the component
+// already knows, prefer a callback (MetricRegistry::add), which costs nothing between scrapes.
 class Gauge {
  public:
   Gauge() = default;
   Gauge(const Gauge&) = delete;
   Gauge& operator=(const Gauge&) = delete;
 
-  // relaxed, all three: the value stands alone; nothing is published by it.
+  // relaxed, all three: an independent value; it publishes nothing.
   void set(std::int64_t value) noexcept { value_.store(value, std::memory_order_relaxed); }
   void add(std::int64_t n) noexcept { value_.fetch_add(n, std::memory_order_relaxed); }
   std::int64_t value() const noexcept { return value_.load(std::memory_order_relaxed); }
@@ -164,15 +165,15 @@ struct MetricDescription {
 
 class MetricRegistry;
 
-// The stay of a component's metric in a registry; destruction ends it. May outlive the registry.
+// The registration of a component's metric; destruction ends it. May outlive the registry.
 //
-// Destruction waits for a scrape that reads this metric just now, so the owner holds no lock that the
-// metric's callback takes, and the callback does not destroy its own registration.
+// Destruction waits for a scrape that is reading this metric, so the owner must hold no lock that the
+// metric's callback takes, and the callback must not destroy its own registration.
 class [[nodiscard]] MetricRegistration {
  public:
-  MetricRegistration() = default;  // of nothing
+  MetricRegistration() = default;  // empty
 
-  // Ends the stay now. Does nothing the second time.
+  // Unregisters now. No effect the second time.
   void unregister() { stay_.reset(); }
 
   MetricRegistration(MetricRegistration&&) noexcept = default;
@@ -188,10 +189,9 @@ class [[nodiscard]] MetricRegistration {
 
 // Names for counters, gauges and histograms, and the page that Prometheus reads.
 //
-// A metric is a family name plus a set of labels. The registry owns those it makes (counter(), gauge(),
-// histogram()), which live as long as it does at an address that never changes. Others belong to a component,
-// which adds a view of them and holds the MetricRegistration: when that is destroyed the registry has let go,
-// and no scrape reads the metric any more.
+// A metric is a family name plus a set of labels. The registry owns those it creates (counter(), gauge(),
+// histogram()), which live as long as it does at a stable address. Others belong to a component, which adds a
+// view of them and holds the MetricRegistration: once that is destroyed, no scrape reads the metric.
 //
 // Names are [a-zA-Z_:][a-zA-Z0-9_:]*, label names [a-zA-Z_][a-zA-Z0-9_]* without a leading "__". One family
 // has one type; the help text of the first member stands for all.
@@ -206,7 +206,7 @@ class MetricRegistry {
   MetricRegistry(const MetricRegistry&) = delete;
   MetricRegistry& operator=(const MetricRegistry&) = delete;
 
-  // The metric of that name and labels, made when it is not there yet. The result is never null.
+  // The metric of that name and labels, created if missing. The result is never null.
   // Errors: invalid_argument for a bad name or label; already_exists where the name belongs to another type,
   //         where the metric is a component's view, and where a histogram's _bucket, _sum or _count is a
   //         name already.
@@ -221,7 +221,7 @@ class MetricRegistry {
   Result<MetricRegistration> add(const MetricDescription& description, const Counter& counter);
   Result<MetricRegistration> add(const MetricDescription& description, const Gauge& gauge);
   Result<MetricRegistration> add(const MetricDescription& description, const Histogram& histogram);
-  // A gauge that is computed by the scrape, on its thread. The callback throws nothing.
+  // A gauge computed by the scrape, on its thread. The callback must not throw.
   Result<MetricRegistration> add(const MetricDescription& description, std::function<double()> callback);
 
   // All metrics in the Prometheus text format (version 0.0.4), families by name, members by labels.

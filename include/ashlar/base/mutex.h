@@ -1,11 +1,11 @@
 // Mutex, MutexLock, CondVar: the standard ones with thread-safety annotations, so that clang checks the
-// locking. The names of the annotations are here too.
+// locking. The annotation macros are here too.
 //
 //   Mutex mu_;
 //   int count_ ASHLAR_GUARDED_BY(mu_);                // clang refuses an access without mu_
 //   void add_locked() ASHLAR_REQUIRES(mu_);           // and a call
 //
-// The order in which locks are taken is docs/concurrency.md.
+// docs/concurrency.md has the lock order.
 //
 // Thread safety: thread-safe. A MutexLock is confined to its scope. Not recursive.
 // Complexity:    as std::mutex and std::condition_variable; the annotations cost nothing at run time.
@@ -15,14 +15,13 @@
 #include <condition_variable>
 #include <mutex>
 
-// Names for clang's thread-safety attributes; they vanish under other compilers.
+// Macros for clang's thread-safety attributes; empty under other compilers.
 //
 //   of types       CAPABILITY             a lock                SCOPED_CAPABILITY   holds a lock for a scope
 //   of data        GUARDED_BY(mu)         read and written with mu held
-//                  PT_GUARDED_BY(mu)      the same for what a pointer points to
-//   of functions   REQUIRES(mu)           the caller holds mu   EXCLUDES(mu)        the caller must not hold
-//   it
-//                  ACQUIRE, TRY_ACQUIRE   takes the lock        RELEASE             gives it back
+//                  PT_GUARDED_BY(mu)      the same for a pointer's target
+//   of functions   REQUIRES(mu)           the caller holds mu   EXCLUDES(mu)        the caller does not
+//                  ACQUIRE, TRY_ACQUIRE   takes the lock        RELEASE             releases it
 //                  RETURN_CAPABILITY(mu)  returns mu itself
 //   of locks       ACQUIRED_AFTER(mu)     the lock order
 //   exceptions     NO_THREAD_SAFETY_ANALYSIS, with a comment that says why
@@ -82,14 +81,14 @@ class ASHLAR_SCOPED_CAPABILITY MutexLock {
   Mutex* mutex_;
 };
 
-// Waits are always in a loop over the condition; a wake-up proves nothing.
+// Always wait in a loop over the condition; a wake-up proves nothing.
 class CondVar {
  public:
   CondVar() = default;
   CondVar(const CondVar&) = delete;
   CondVar& operator=(const CondVar&) = delete;
 
-  // Releases the mutex, sleeps until a notification, and takes the mutex again. May wake without one.
+  // Releases the mutex, sleeps until a notification, and takes the mutex again. May wake spuriously.
   void wait(Mutex& mutex) ASHLAR_REQUIRES(mutex) {
     std::unique_lock<std::mutex> held(mutex.mutex_, std::adopt_lock);
     cv_.wait(held);

@@ -1,4 +1,4 @@
-// Random: a seeded generator whose numbers are the same on every machine, for property tests and workloads.
+// Random: a seeded generator, reproducible on every machine, for property tests and workloads.
 //
 // xoshiro256++ (Blackman and Vigna, "Scrambled Linear Pseudorandom Number Generators"), its state filled from
 // the seed by SplitMix64. Not for secrets. The standard library's distributions differ between
@@ -18,8 +18,8 @@
 
 namespace ashlar {
 
-// Spreads 64 bits over all 64: every bit of the input changes about half of them. A bijection without a
-// secret: the finisher of splitmix64.
+// Mixes 64 bits: every bit of the input changes about half of the output. A bijection without a secret: the
+// finaliser of splitmix64.
 constexpr std::uint64_t spread_bits(std::uint64_t x) noexcept {
   x = (x ^ (x >> 30)) * 0xBF58'476D'1CE4'E5B9u;
   x = (x ^ (x >> 27)) * 0x94D0'49BB'1331'11EBu;
@@ -49,7 +49,7 @@ class Random {
   // A number from 0 to n - 1, each equally likely. Requires: n > 0.
   constexpr std::uint64_t below(std::uint64_t n) {
     ASHLAR_CHECK(n > 0, "below(0) has no value to return");
-    // Values under 2^64 mod n would make the small remainders likelier; they are drawn again.
+    // Values under 2^64 mod n would favour small remainders; draw again.
     const std::uint64_t refused = (0 - n) % n;
     std::uint64_t drawn = next();
     while (drawn < refused) drawn = next();
@@ -70,7 +70,7 @@ class Random {
     return static_cast<double>(next() >> 11) * 0x1.0p-53 < probability;
   }
 
-  // Puts the elements in a random order; every order is equally likely.
+  // Shuffles the elements; every order is equally likely.
   template <std::ranges::random_access_range Range>
     requires std::ranges::sized_range<Range>
   constexpr void shuffle(Range&& range) {
@@ -82,7 +82,8 @@ class Random {
     }
   }
 
-  // A generator with a stream of its own, for another thread or part of a test. Takes one step of this one.
+  // A generator with an independent stream, for another thread or part of a test. Advances this one by a
+  // step.
   constexpr Random fork() noexcept { return Random(next()); }
 
  private:

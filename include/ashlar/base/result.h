@@ -32,11 +32,11 @@
 
 namespace ashlar {
 
-// What a caller can do about a failure.
+// The kinds of failure, by what a caller can do about them.
 enum class ErrorCode : std::uint8_t {
   kInvalidArgument,  // the request itself is wrong; repeating it cannot help
   kNotFound,         // nothing by that name
-  kAlreadyExists,    // something by that name is there, and it is not the same thing
+  kAlreadyExists,    // that name is taken by something else
   kCapacity,         // no room now; less, or later, may succeed
   kNotReady,         // a condition the operation needs does not hold yet
   kTimeout,          // the deadline passed first
@@ -71,11 +71,11 @@ class [[nodiscard]] Error {
 
 std::ostream& operator<<(std::ostream& out, const Error& error);
 
-// An Error whose message is formatted as printf does.
+// An Error with a printf-formatted message.
 Error make_error(ErrorCode code, const char* format, ...) __attribute__((format(printf, 2, 3)));
 
-// Carries an error into a Result, so that Result<T, E> is unambiguous when T and E are alike. Also what
-// ASHLAR_TRY returns, so that the error type of the caller may be any to which the error converts.
+// Carries an error into a Result, so that Result<T, E> is unambiguous when T and E are alike. ASHLAR_TRY
+// returns it too, so that the caller's error type may be any that the error converts to.
 template <class E>
 class Unexpected {
  public:
@@ -92,10 +92,10 @@ Unexpected(E) -> Unexpected<E>;
 
 namespace detail {
 
-// Prints the error that a Result held in place of a value, and where the value was asked for; then aborts.
+// Prints the error of a Result whose value was requested, and the location of the request; then aborts.
 [[noreturn]] void value_of_error(const std::string& error, const std::source_location& where);
 
-// What is known about an error of any type.
+// The text of an error of any type.
 template <class E>
 std::string describe_error(const E& error) {
   if constexpr (requires { error.to_string(); }) {
@@ -131,8 +131,8 @@ class [[nodiscard]] Result {
   bool has_value() const noexcept { return state_.index() == 0; }
   explicit operator bool() const noexcept { return has_value(); }
 
-  // Each prints the error and stops the process when there is no value. value() also says where it was
-  // called.
+  // Each prints the error and stops the process when there is no value. value() also prints its caller's
+  // location.
   T& value(Where where = Where::current()) & { return *checked(where); }
   const T& value(Where where = Where::current()) const& { return *checked(where); }
   T&& value(Where where = Where::current()) && { return std::move(*checked(where)); }
@@ -246,25 +246,25 @@ class [[nodiscard]] Result<void, E> {
 };
 
 // A refused transition: the reason, and the guard itself, so that a refusal cannot lose a block. The guard is
-// as it was before the call; dropping the Rejected drops it.
+// unchanged; dropping the Rejected drops it.
 template <class Guard>
 struct [[nodiscard]] Rejected {
   Error error;
   Guard guard;
 };
 
-// ---- How a failed allocation leaves a call that can refuse: as an error, with everything as it was before.
+// ---- How a failed allocation leaves a call that can refuse: as an error, with no state changed.
 //
-// Inside the library a failed allocation is std::bad_alloc, and every step that may meet one comes before the
-// steps that cannot be undone. A call that returns a Result turns it into a refusal at its end. A call whose
-// signature has no place for a refusal lets std::bad_alloc pass. docs/memory_exhaustion.md lists both kinds.
+// Inside the library a failed allocation is std::bad_alloc, and every step that may throw it comes before the
+// steps that cannot be undone. A call that returns a Result turns it into a refusal at its end. A call that
+// cannot refuse lets std::bad_alloc pass. docs/memory_exhaustion.md lists both kinds.
 
-// kCapacity. The sentence is short enough to need no memory of its own.
+// kCapacity. The sentence is short enough to need no allocation.
 inline Error out_of_memory_error() {
   return Error(ErrorCode::kCapacity, "out of memory");
 }
 
-// f(), or refuse() when an allocation failed inside it. Requires: f() then leaves everything as it was.
+// f(), or refuse() when an allocation failed inside it. Requires: f() then leaves all state unchanged.
 template <class F, class Refuse>
 std::invoke_result_t<F> unless_out_of_memory(F&& f, Refuse&& refuse) {
   try {

@@ -1,4 +1,4 @@
-// StorageKind: what kind of memory bytes lie in.
+// StorageKind: the kind of memory that holds bytes.
 //
 //   kSystem   pageable host memory            kDisk     a file on a local disk
 //   kPinned   page-locked host memory         kRemote   memory of another node
@@ -20,7 +20,7 @@ enum class StorageKind : std::uint8_t { kSystem, kPinned, kDevice, kDisk, kRemot
 
 inline constexpr std::size_t kStorageKinds = 6;
 
-// False for numbers that name no kind; those come from outside.
+// False for untrusted numbers that name no kind.
 constexpr bool is_known(StorageKind kind) noexcept {
   return static_cast<std::size_t>(kind) < kStorageKinds;
 }

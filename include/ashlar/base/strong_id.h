@@ -1,9 +1,9 @@
-// StrongId<Tag, Rep>: an integer that is one kind of thing and converts to no other.
+// StrongId<Tag, Rep>: a typed integer id that converts to no other type.
 //
 //   using BlockId = StrongId<struct BlockIdTag, std::uint32_t>;
 //
-// Ids of one kind compare, hash and print as their number. Making one from a number, or a number from one, is
-// always spelled out: BlockId(7), id.value().
+// Ids of one kind compare, hash and print as their number. Conversions to and from a number are always
+// explicit: BlockId(7), id.value().
 //
 // Thread safety: immutable value. Complexity: O(1); as large as Rep.
 #pragma once

@@ -27,7 +27,7 @@
 namespace ashlar::block {
 namespace detail {
 
-// The values of one type on one hash, whatever the type.
+// The values of one type on one hash, type-erased.
 struct AttachmentBase {
   virtual ~AttachmentBase() = default;
 };
@@ -35,7 +35,7 @@ struct AttachmentBase {
 // All values of one type on one hash.
 template <class T>
 struct Attachment final : AttachmentBase {
-  // The first value finds room: a type that has an attachment has a value, or had one.
+  // Space for the first value is reserved: a type with an attachment has a value, or had one.
   explicit Attachment(bool is_unique) : unique(is_unique) { values.reserve(1); }
   const bool unique;
   Mutex mu;
@@ -43,10 +43,10 @@ struct Attachment final : AttachmentBase {
 };
 
 struct Entry;
-// The attachment of `type`, made by `make` when there is none; null when there is none and `make` is null.
+// The attachment of `type`, created by `make` if missing; null when there is none and `make` is null.
 std::shared_ptr<AttachmentBase> find_attachment(Entry& entry, std::type_index type,
                                                 std::shared_ptr<AttachmentBase> (*make)());
-// The refusal of the other form.
+// The error for using the other form.
 Error attachment_mode_error(bool wants_unique);
 
 }  // namespace detail

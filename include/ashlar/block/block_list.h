@@ -1,8 +1,8 @@
 // BlockList: an owning list of guards. The destructor drops registered guards together, from the last to the
 // first, so that the tail of a sequence is evicted before its head.
 //
-// A list that is filled again after clear() keeps its memory, so a caller that reuses a list allocates
-// nothing in the steady state.
+// A list refilled after clear() keeps its memory, so a caller that reuses a list allocates nothing in the
+// steady state.
 //
 // Thread safety: thread-compatible.
 // Complexity:    as std::vector; dropping n registered guards visits the store's lock once per 64 of them.
@@ -30,7 +30,7 @@ class [[nodiscard]] BlockList {
   using const_iterator = typename std::vector<Guard>::const_iterator;
 
   BlockList() = default;
-  // Takes the guards over, in their order.
+  // Takes ownership of the guards, in order.
   explicit BlockList(std::vector<Guard> guards) : guards_(std::move(guards)) {}
   BlockList(BlockList&&) noexcept = default;
   BlockList& operator=(BlockList&& other) noexcept {
@@ -60,7 +60,7 @@ class [[nodiscard]] BlockList {
   std::span<Guard> span() noexcept { return guards_; }
   std::span<const Guard> span() const noexcept { return guards_; }
 
-  // May throw std::bad_alloc, as do push_back(), emplace_back() and extend(); the list is as it was then.
+  // May throw std::bad_alloc, as do push_back(), emplace_back() and extend(); the list is then unchanged.
   void reserve(std::size_t n) { guards_.reserve(n); }
   void push_back(Guard guard) { guards_.push_back(std::move(guard)); }
   // Removes and returns the last guard.
@@ -74,12 +74,12 @@ class [[nodiscard]] BlockList {
   void emplace_back(Args&&... args) {
     guards_.emplace_back(std::forward<Args>(args)...);
   }
-  // Makes room for `n` more empty guards and returns them; truncate() cuts what was not filled.
+  // Appends `n` empty guards and returns them; truncate() removes those left unfilled.
   std::span<Guard> extend(std::size_t n) {
     guards_.resize(guards_.size() + n);
     return std::span<Guard>(guards_).last(n);
   }
-  // Drops the guards behind the first `n`.
+  // Drops the guards after the first `n`.
   void truncate(std::size_t n) {
     if (n >= guards_.size()) return;
     drop(std::span<Guard>(guards_).subspan(n));

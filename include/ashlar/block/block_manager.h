@@ -1,11 +1,11 @@
-// BlockManager<Tier>: hands out the blocks of one tier, names them, shares them, evicts them.
+// BlockManager<Tier>: allocates, names, shares and evicts the blocks of one tier.
 //
 //   auto manager =
 //   BlockManager<G1>::builder().block_count(1024).registry(registry).with_lru_backend().build();
 //
-// The manager owns the lives of its blocks, not their bytes. Guards refer to the manager: one that is
-// destroyed while guards are outstanding, or while blocks are in quarantine, stops the process and prints
-// their number and states. Weak blocks and pins may outlive it. Moving a manager leaves its guards valid.
+// The manager owns the lives of its blocks, not their bytes. Guards refer to the manager: destroying it while
+// guards are outstanding, or while blocks are in quarantine, stops the process and prints their number and
+// states. Weak blocks and pins may outlive it. Moving a manager leaves its guards valid.
 //
 // Thread safety: thread-safe. Takes store, then registry.shard (docs/concurrency.md). Matching, copying and
 // dropping blocks that are in use takes no lock.
@@ -51,18 +51,18 @@ class SequenceManager;
 template <events::Tier Tier>
 class BlockManager {
  public:
-  // The guards that its calls take and return.
+  // The guard types of its calls.
   using Mutable = MutableBlock<Tier>;
   using Complete = CompleteBlock<Tier>;
   using Immutable = ImmutableBlock<Tier>;
 
-  // Blocks, and the hashes that were evicted to make room for them, in the order of eviction.
+  // Blocks, and the hashes evicted to make room for them, in eviction order.
   struct Allocation {
     BlockList<Mutable> blocks;
     std::vector<tokens::SequenceHash> evicted;
   };
 
-  // The usual way to make one; create() takes the same options as a struct.
+  // The usual way to create one; create() takes the same options as a struct.
   static BlockManagerBuilder<Tier> builder() { return {}; }
   // Errors: kInvalidArgument, naming the option.
   static Result<BlockManager> create(const ManagerOptions& options) {
@@ -70,16 +70,15 @@ class BlockManager {
     return BlockManager(std::move(store));
   }
 
-  // A call that finds no memory has changed nothing: it refuses, or throws std::bad_alloc where it has no way
-  // to refuse (docs/memory_exhaustion.md).
+  // A call that runs out of memory changes nothing: it refuses, or throws std::bad_alloc where it cannot
+  // refuse (docs/memory_exhaustion.md).
 
-  // ---- allocate: all or nothing; empty blocks first, then the inactive ones, evicted in the backend's
-  // order.
+  // ---- allocate: all or nothing; empty blocks first, then inactive ones, evicted in the backend's order.
 
   // Errors: AllocationRefusal says why, and how full the pools are.
   [[nodiscard]] Result<BlockList<Mutable>, AllocationRefusal> allocate_blocks(std::size_t n) {
     if (n > total_blocks())
-      return core_->can_allocate(n).error();  // before room is made for guards that cannot come
+      return core_->can_allocate(n).error();  // before memory is reserved for guards that cannot come
     BlockList<Mutable> blocks;
     if (!has_memory([&] { blocks.reserve(n); })) return out_of_memory(n);
     auto taken = core_->allocate(n, nullptr, [&](std::size_t, std::span<const detail::SlotRef> slots) {
@@ -95,7 +94,7 @@ class BlockManager {
     }
     return core_->allocate(out.size(), nullptr, adopt_into(out));
   }
-  // The same, and which hashes are no longer here: for callers that keep an index of their own.
+  // The same, and reports the evicted hashes: for callers with their own index.
   [[nodiscard]] Result<Allocation, AllocationRefusal> allocate_blocks_with_evictions(std::size_t n) {
     if (n > total_blocks()) return core_->can_allocate(n).error();
     Allocation allocation;
@@ -112,8 +111,8 @@ class BlockManager {
     if (!taken) return std::move(taken).error();
     return allocation;
   }
-  // Waits for room until the deadline (of the manager's clock). Waiting allocations are served in the order
-  // in which they came, so a large one cannot starve; allocate_blocks() does not overtake them.
+  // Waits for room until the deadline (of the manager's clock). Waiting allocations are served in order of
+  // arrival, so a large one cannot starve; allocate_blocks() does not overtake them.
   [[nodiscard]] Result<BlockList<Mutable>, AllocationRefusal> try_allocate_until(std::size_t n,
                                                                                  Clock::TimePoint deadline) {
     if (n > total_blocks()) return core_->can_allocate(n).error();
@@ -132,7 +131,7 @@ class BlockManager {
 
   // Errors: kInvalidArgument for a block of another manager; kCorruption when the hash has a block whose
   // prefix digest differs: other tokens, at or before the block (a hash collision); kCapacity when that block
-  // has as many references as it may have, or without memory. The block comes back.
+  // is at its reference limit, or without memory. The block comes back.
   [[nodiscard]] Result<Immutable, Rejected<Complete>> register_block(Complete block) {
     detail::SlotRef kept;
     const auto fill = [&](std::size_t, std::span<detail::SlotRef> out) { out[0] = block.slot_.get(); };
@@ -143,8 +142,8 @@ class BlockManager {
     block.slot_.take();
     return Immutable(detail::SharedSlot(kept));
   }
-  // Registers all, in order, in one visit to the lock. Errors: as register_block(), for the first block
-  // refused; no block of the list is registered then, and all come back.
+  // Registers all, in order, under one hold of the lock. Errors: as register_block(), for the first block
+  // refused; then no block of the list is registered, and all come back.
   [[nodiscard]] Result<BlockList<Immutable>, Rejected<BlockList<Complete>>> register_blocks(
       BlockList<Complete> blocks) {
     BlockList<Immutable> registered;
@@ -169,8 +168,8 @@ class BlockManager {
   // ---- match: find registered blocks by hash. Every hit is one use: it counts in the registry's frequency
   // tracker and runs the hash's touch callbacks.
 
-  // The longest prefix of `hashes` whose blocks are all here. Equal names promise equal tokens only where no
-  // client crafts collisions: match by token blocks, or use the keyed scheme, where that matters.
+  // The longest prefix of `hashes` whose blocks are all registered. Equal names imply equal tokens only if no
+  // client crafts collisions: otherwise match by token blocks, or use the keyed scheme.
   BlockList<Immutable> match_blocks(std::span<const tokens::SequenceHash> hashes) {
     BlockList<Immutable> found;
     match_blocks(hashes, found);
@@ -195,8 +194,8 @@ class BlockManager {
     const auto wanted = hashes.first(std::min(hashes.size(), out.size()));
     return core_->match_prefix(wanted, adopt_into(out));
   }
-  // The longest prefix of `blocks` that is here, prefix digests compared: every block of the answer has the
-  // same tokens from position 0 on, and a hash that finds others is a miss. Blocks that were staged without a
+  // The longest registered prefix of `blocks`, with prefix digests compared: every returned block has the
+  // same tokens from position 0 on, and a hash that finds other tokens is a miss. Blocks staged without a
   // digest are trusted. A token block of another size than the manager's is a miss.
   BlockList<Immutable> match_blocks(std::span<const tokens::TokenBlock> blocks) {
     BlockList<Immutable> found;
@@ -204,7 +203,7 @@ class BlockManager {
     found.truncate(core_->match_prefix(blocks, adopt_into(out)));
     return found;
   }
-  // One answer per hash, in order, without a stop at a miss; an empty guard is a miss. Repeated hashes are
+  // One answer per hash, in order, without stopping at a miss; an empty guard is a miss. Repeated hashes are
   // answered repeatedly. Requires: out is as long as hashes.
   std::size_t match_blocks_scattered(std::span<const tokens::SequenceHash> hashes, std::span<Immutable> out) {
     ASHLAR_CHECK(hashes.size() == out.size(), "%zu hashes, room for %zu answers", hashes.size(), out.size());
@@ -217,7 +216,7 @@ class BlockManager {
     match_blocks_scattered(hashes, found);
     return found;
   }
-  // The distinct hashes that are here. Without `touch` the scan is not a use.
+  // The distinct hashes that are registered. Without `touch` the scan does not count as a use.
   std::unordered_map<tokens::SequenceHash, Immutable> scan_matches(
       std::span<const tokens::SequenceHash> hashes, bool touch) {
     std::unordered_map<tokens::SequenceHash, Immutable> found;
@@ -238,7 +237,7 @@ class BlockManager {
   [[nodiscard]] Result<Hold> hold(const tokens::SequenceHash& hash) {
     return core_->hold(hash).transform([](detail::HoldRef hold) { return Hold(std::move(hold)); });
   }
-  // What the primary block of a hash is worth, in use or inactive; an inactive one is refreshed. Errors:
+  // Sets the retention of the primary block of a hash, in use or inactive; refreshes an inactive one. Errors:
   // kNotFound; kInvalidArgument for the priority.
   Result<void> set_retention(const tokens::SequenceHash& hash, const BlockRetention& retention) {
     ASHLAR_RETURN_IF_ERROR(retention.validate());
@@ -250,15 +249,15 @@ class BlockManager {
   std::vector<tokens::SequenceHash> eviction_candidates(std::size_t n) const {
     return core_->next_victims(n);
   }
-  // Calls visit for every registered primary: what a listener needs after a resync. The hashes are those of
-  // one moment; the visits happen after it, outside all locks.
+  // Calls visit for every registered primary, as a listener needs after a resync. The hashes are those of one
+  // moment; the visits happen after it, outside all locks.
   void for_each_registered(const std::function<void(const tokens::SequenceHash&, BlockId)>& visit) const {
     core_->for_each_registered(visit);
   }
 
   // ---- numbers
 
-  // The options it was made with, and what it counts. status() and counters() take the store's lock.
+  // The options it was created with, and its counters. status() and counters() take the store's lock.
   std::size_t total_blocks() const noexcept { return core_->options().block_count; }
   std::size_t available_blocks() const { return core_->status().available(); }
   std::uint32_t block_size() const noexcept { return core_->options().block_size; }
@@ -269,17 +268,17 @@ class BlockManager {
   // One relaxed load: cheap enough for every step of a scheduler.
   Pressure pressure() const noexcept { return core_->pressure(); }
   ManagerCounters counters() const { return core_->counters(); }
-  // The tokens of a registered block; nothing where it is not here, was staged by name, or keep_tokens is
-  // off. For publishers in the formats of engines, which carry tokens.
+  // The tokens of a registered block; nullopt if it is not registered, was staged by name, or keep_tokens is
+  // off. For publishers in engine formats, which carry tokens.
   std::optional<std::vector<tokens::Token>> tokens_of(const tokens::SequenceHash& hash) const {
     return core_->tokens_of(hash);
   }
-  // Appends what is registered, as the Stored events that would say so, parents before children, and returns
-  // the number that the log's next event gets: together they are a snapshot. Looks at all blocks under the
-  // store's lock. Requires: an event log.
+  // Appends the registered blocks as Stored events, parents before children, and returns the number of the
+  // log's next event: together they are a snapshot. Scans all blocks under the store's lock. Requires: an
+  // event log.
   std::uint64_t list_stored(std::vector<events::KvEvent>& out) const { return core_->list_stored(out); }
-  // Walks all slots and checks every invariant that can be seen from outside a transition; for tests.
-  // Requires: no other thread uses the manager.
+  // Walks all slots and checks every invariant that holds outside a transition; for tests. Requires: no other
+  // thread uses the manager.
   void check_invariants() const { core_->check_invariants(); }
 
  private:
@@ -310,7 +309,7 @@ class BlockManager {
   AllocationRefusal out_of_memory(std::size_t n) const {
     return {AllocationRefusal::Reason::kOutOfMemory, n, core_->status()};
   }
-  // Whether make_room() found the memory it asked for.
+  // Whether make_room() got the memory it asked for.
   template <class F>
   static bool has_memory(F&& make_room) {
     return unless_out_of_memory([&] { return std::forward<F>(make_room)(), true; }, [] { return false; });
@@ -318,9 +317,9 @@ class BlockManager {
   detail::StoreOwner core_;
 };
 
-// Collects options; build() validates them and makes the manager. A face over ManagerOptions, which documents
-// each option: the method sets the field of the same name. One of the with_…_backend() methods may be called;
-// the last call counts, and without one the backend is LRU.
+// Collects options; build() validates them and creates the manager. A wrapper of ManagerOptions, which
+// documents each option: a method sets the field of the same name. Of the with_…_backend() methods the last
+// call wins; without one the backend is LRU.
 template <events::Tier Tier>
 class BlockManagerBuilder {
  public:
@@ -352,18 +351,18 @@ class BlockManagerBuilder {
   BlockManagerBuilder& with_lineage_backend(LineageOrder order = LineageOrder::kOldestChainFirst) {
     return with_backend(lineage_eviction(order));
   }
-  // A backend of the caller's own: eviction_of<Backend>(args…).
+  // A user-defined backend: eviction_of<Backend>(args…).
   BlockManagerBuilder& with_backend(EvictionFactory factory) {
     return set(options_.eviction, std::move(factory));
   }
-  // By name, as configuration files have it; an unknown name fails in build().
+  // By name, as in configuration files; an unknown name fails in build().
   BlockManagerBuilder& with_backend(std::string_view name) {
     return with_backend([name = std::string(name)](const EvictionContext& context) {
       return eviction_by_name(name).and_then(
           [&](const EvictionFactory& factory) { return factory(context); });
     });
   }
-  // What is plugged in, and where events go.
+  // User-supplied components, and the destination of events.
   BlockManagerBuilder& reset_allocator(ResetAllocatorFactory factory) {
     return set(options_.reset_allocator, std::move(factory));
   }

@@ -24,7 +24,7 @@
 
 namespace ashlar::block {
 
-// Lists are numbered from 0; an id is in at most one of them. The end of each list is a link behind those of
+// Lists are numbered from 0; an id is in at most one of them. Each list's end is a link stored after those of
 // the blocks: 8 more bytes per list.
 class IntrusiveLists {
  public:
@@ -51,14 +51,14 @@ class IntrusiveLists {
   void push_front(std::uint32_t list, BlockId id) noexcept {
     link(id, end_of(list), links_[end_of(list)].next);
   }
-  // Takes the id out of the list it is in. Requires: it is in one.
+  // Removes the id from its list. Requires: it is in one.
   void remove(BlockId id) noexcept {
     const Link link = links_[id.value()];
     links_[link.prev].next = link.next;
     links_[link.next].prev = link.prev;
     --size_;
   }
-  // Takes the first id of the list out; nothing when the list is empty.
+  // Removes and returns the first id of the list; nullopt when the list is empty.
   std::optional<BlockId> pop_front(std::uint32_t list) noexcept {
     const std::optional<BlockId> first = front(list);
     if (first) remove(*first);
@@ -109,7 +109,7 @@ class IntrusiveOrder {
   void push_front(BlockId id) noexcept { list_.push_front(0, id); }
   // Requires: the id is in the list.
   void remove(BlockId id) noexcept { list_.remove(id); }
-  // Nothing when the list is empty.
+  // nullopt when the list is empty.
   std::optional<BlockId> pop_front() noexcept { return list_.pop_front(0); }
   // The first ids in order.
   std::size_t peek(std::span<BlockId> out) const noexcept { return list_.peek(0, out); }
@@ -118,12 +118,12 @@ class IntrusiveOrder {
   IntrusiveLists list_;
 };
 
-// Block ids in the order of a key each, least key first; any id can be changed or removed.
+// Block ids ordered by a key each, least key first; any id can be changed or removed.
 //
-// A heap with four children per node. Keys and ids lie in heap order in arrays of their own, so that the keys
-// of four children are neighbours in memory; a third array says where each id is. Ids with equal keys come in
-// any order, always the same one for the same history: callers that need a total order put a tick into the
-// key. Invariant: no key is less than its parent's; places_ is the inverse of ids_.
+// A 4-ary heap. Keys and ids are stored in heap order in separate arrays, so that the keys of four children
+// are adjacent in memory; a third array maps each id to its place. Ids with equal keys come in an unspecified
+// order, the same for the same history: callers that need a total order put a tick into the key. Invariant:
+// no key is less than its parent's; places_ is the inverse of ids_.
 template <class Key>
   requires std::totally_ordered<Key> && std::default_initializable<Key>
 class IndexedHeap {
@@ -138,7 +138,7 @@ class IndexedHeap {
   bool contains(BlockId id) const noexcept { return places_[id.value()] != kNowhere; }
   // Requires: contains(id).
   const Key& key_of(BlockId id) const noexcept { return keys_[place_of(id)]; }
-  // The id with the least key. Nothing when empty.
+  // The id with the least key. nullopt when empty.
   std::optional<BlockId> top() const noexcept {
     return empty() ? std::nullopt : std::optional(BlockId(ids_[0]));
   }
@@ -157,7 +157,7 @@ class IndexedHeap {
     --size_;
     if (hole != size_) settle(hole, {std::move(keys_[size_]), ids_[size_]});
   }
-  // Takes the id with the least key out; nothing when empty.
+  // Removes and returns the id with the least key; nullopt when empty.
   std::optional<BlockId> pop() {
     const std::optional<BlockId> first = top();
     if (first) remove(*first);
@@ -167,7 +167,7 @@ class IndexedHeap {
   std::size_t peek(std::span<BlockId> out) const {
     const std::size_t wanted = std::min(out.size(), std::size_t{size_});
     if (wanted == 0) return 0;
-    // A heap of places, each of which stands for itself and all below it.
+    // A heap of places, each of which stands for its whole subtree.
     std::vector<std::uint32_t> frontier = {0};
     frontier.reserve(std::min<std::size_t>(size_, (kChildren - 1) * wanted + kChildren));
     const auto later = [&](std::uint32_t a, std::uint32_t b) { return keys_[b] < keys_[a]; };
@@ -211,7 +211,7 @@ class IndexedHeap {
   }
   void move_to(std::uint32_t place, std::uint32_t from) { put(place, {std::move(keys_[from]), ids_[from]}); }
 
-  // The node goes into the hole, or above or below it, where it belongs.
+  // Puts the node into the hole, then sifts it up or down.
   void settle(std::uint32_t hole, Node&& node) {
     if (hole > 0 && node.key < keys_[(hole - 1) / kChildren]) {
       rise(hole, std::move(node));

@@ -34,7 +34,7 @@ class TinyLfu;
 
 // The frequency tracker: a TinyLFU sketch of how often hashes were used lately.
 struct TinyLfuOptions {
-  // Distinct hashes it should tell apart. Memory is 2 bytes for each, rounded up to a power of two.
+  // Distinct hashes it can tell apart. Memory is 2 bytes for each, rounded up to a power of two.
   std::size_t capacity = std::size_t{1} << 21;
   // Touches after which all counters are halved; 0 means ten times the capacity, kNever means no decay.
   std::uint64_t decay_after = 0;
@@ -45,9 +45,9 @@ struct TinyLfuOptions {
 };
 
 struct RegistryOptions {
-  // Counts how often hashes are used; nothing = no tracker.
+  // Counts how often hashes are used; nullopt = no tracker.
   std::optional<TinyLfuOptions> frequency;
-  // Model, dtype and layout of everything registered here.
+  // Model, dtype and layout of all blocks registered here.
   tokens::NamespaceFingerprint name_space{};
 
   // Errors: those of TinyLfuOptions.
@@ -59,13 +59,12 @@ class BlockRegistry {
   // Errors: those of RegistryOptions; kCapacity without memory.
   static Result<BlockRegistry> create(const RegistryOptions& options = {});
 
-  // The handle of a hash, made if there is none. Only a new entry counts as one use.
+  // The handle of a hash, created if missing. Only a new entry counts as one use.
   RegistrationHandle register_sequence_hash(const tokens::SequenceHash& hash) const;
   // The same for many, in order.
   std::vector<RegistrationHandle> register_sequence_hashes(
       std::span<const tokens::SequenceHash> hashes) const;
-  // The handle of a hash, made if there is none; never counts as a use. For a hash that moves in from
-  // elsewhere.
+  // The handle of a hash, created if missing; never counts as a use. For a hash transferred from elsewhere.
   RegistrationHandle transfer_registration(const tokens::SequenceHash& hash) const;
   // The handle of a hash that is registered. With `touch`, a hit counts as one use and runs the touch
   // callbacks.
@@ -74,7 +73,7 @@ class BlockRegistry {
   // Whether an entry exists: a handle or a registered block refers to the hash.
   bool is_registered(const tokens::SequenceHash& hash) const;
   std::size_t registered_count() const;
-  // Hashes registered at one position. Looks at all that share its lock, one in 64.
+  // Hashes registered at one position. Scans all that share its lock, one in 64.
   std::size_t registered_count_at(std::uint32_t position) const;
   // How many leading hashes are registered.
   std::size_t registered_prefix(std::span<const tokens::SequenceHash> hashes) const;
@@ -92,7 +91,7 @@ class BlockRegistry {
     return check_presence_any(hashes, std::span(tiers.begin(), tiers.size()));
   }
 
-  // Counts one use of the hash, registered or not, and runs the touch callbacks where it is.
+  // Counts one use of the hash, registered or not, and runs the touch callbacks if it is.
   void touch(const tokens::SequenceHash& hash) const;
   // Recent uses, 0 without a tracker.
   unsigned count(const tokens::SequenceHash& hash) const;

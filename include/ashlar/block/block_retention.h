@@ -1,9 +1,9 @@
-// BlockRetention: how much a block is worth keeping, and until when. RetentionPlan: the same for the token
+// BlockRetention: how strongly a block should be kept, and until when. RetentionPlan: the same for the token
 // ranges of a request.
 //
-// Priorities go from 0 (first to go) to 100 (last to go). A block without a retention has the default
-// priority of its backend, kDefaultPriority unless told otherwise, and keeps it.
-// Retention is a preference of the eviction order; only a pin keeps a block from eviction.
+// Priorities go from 0 (evicted first) to 100 (evicted last). A block without a retention has, and keeps, the
+// default priority of its backend, kDefaultPriority unless configured. Retention is a preference of the
+// eviction order; only a pin prevents eviction.
 //
 // Thread safety: immutable values.
 #pragma once
@@ -33,13 +33,13 @@ struct BlockRetention {
   friend bool operator==(const BlockRetention&, const BlockRetention&) = default;
 };
 
-// What a request asks for: priorities for ranges of its prompt, and one for what it generates.
+// A request's retention: priorities for ranges of its prompt, and one for generated tokens.
 struct RetentionPlan {
   struct TokenRange {
     std::size_t begin = 0;
-    std::optional<std::size_t> end{};  // nothing: to the end of the prompt
+    std::optional<std::size_t> end{};  // nullopt: to the end of the prompt
     std::uint8_t priority = BlockRetention::kDefaultPriority;
-    std::optional<Clock::Duration> duration{};  // from the moment the block is registered; nothing: for ever
+    std::optional<Clock::Duration> duration{};  // from registration of the block; nullopt: forever
   };
   std::vector<TokenRange> prompt{};
   std::uint8_t decode_priority = BlockRetention::kDefaultPriority;
@@ -53,9 +53,9 @@ struct RetentionPlan {
   }
 
   // The retention of the block of tokens [begin, end) in a request with `prompt_tokens` of prompt, registered
-  // `now`. Of the ranges that touch the block the highest priority counts, and of equal ones the longest
-  // duration. A block with a generated token in it is a decode block if no range of the prompt touches it.
-  // Nothing when the plan does not speak about the block.
+  // at `now`. Of the ranges that touch the block the highest priority wins, and of equal ones the longest
+  // duration. A block with a generated token is a decode block if no range of the prompt touches it. nullopt
+  // when the plan does not cover the block.
   std::optional<BlockRetention> of_block(std::size_t begin, std::size_t end, std::size_t prompt_tokens,
                                          Clock::TimePoint now) const;
 };

@@ -1,15 +1,15 @@
-// Eviction: which inactive block goes next. A concept for backends, the class that the store calls, and
-// factories of the library's backends.
+// Eviction: chooses the next inactive block to evict. A concept for backends, the class that the store calls,
+// and factories of the library's backends.
 //
 // A backend orders the inactive blocks of one manager. The store tells it when a block becomes inactive
-// (insert), comes back into use (remove) or is touched while it stays (touch), and asks it for victims (pop).
-// It never looks blocks up: the store's index does that, for active and inactive blocks alike. What a backend
-// keeps is a preference: while it holds a block, pop() yields one. Only pins are vetoes, and pinned blocks
-// are not in it.
+// (insert), comes back into use (remove) or is touched while inactive (touch), and asks it for victims (pop).
+// It never looks blocks up: the store's index does that, for active and inactive blocks alike. Its order is a
+// preference: while it holds a block, pop() yields one. Only pins are vetoes, and pinned blocks are not in
+// it.
 //
-// Beyond the hash, a backend may ask the facts (BlockFacts), the clock, and the registry: the handle of a
+// Beyond the hash, a backend may query the facts (BlockFacts), the clock, and the registry: the handle of a
 // candidate (registry.match_sequence_hash(hash, false)) shows its attachments and the other tiers that hold
-// it. A user's own order is a ReusePolicy (reuse_policy.h) or, with eviction_of<Backend>(), a backend.
+// it. A user-defined order is a ReusePolicy (reuse_policy.h) or, with eviction_of<Backend>(), a backend.
 //
 // Thread safety: confined; the store calls a backend under its own lock.
 // Complexity:    a backend should do each call in O(log n) or better: it runs under the store's lock.
@@ -42,7 +42,7 @@ namespace ashlar::block {
 
 namespace detail {
 
-// A reference to a callable, for calls that do not keep it. Never allocates.
+// A reference to a callable, for calls that do not store it. Never allocates.
 template <class Signature>
 class FunctionRef;
 
@@ -67,19 +67,19 @@ class FunctionRef<R(Args...)> {
 
 }  // namespace detail
 
-// What an eviction backend may know about a block beyond its hash.
+// Facts about a block, beyond its hash, for eviction backends.
 //
-// Every fact is a column over the blocks of one manager. A backend asks for the columns it needs when it is
-// made (keep_…()); the store writes those and no others, so unused facts cost nothing.
+// Every fact is a column over the blocks of one manager. A backend requests its columns during construction
+// (keep_…()); the store writes only those, so unused facts cost nothing.
 //
 //   retention    how much the block is worth, set by its users              8 bytes per block
 //   hits         whether a match has found the block since it was registered        1 byte
 //   acquisition  tick of the block's last allocation or revival             8 bytes
 //   parents      the name of the block before, where known                 24 bytes
 //
-// Thread safety: keep_…() while the backend is made. Afterwards hits from any thread (relaxed; a drop of a
-// reference publishes them to the thread that settles the block), retention and acquisition under the store's
-// lock, parents by the block's owner, and read under the store's lock.
+// Thread safety: keep_…() during the backend's construction. Afterwards hits from any thread (relaxed; a drop
+// of a reference publishes them to the thread that settles the block), retention and acquisition under the
+// store's lock, parents by the block's owner, and read under the store's lock.
 class BlockFacts {
  public:
   explicit BlockFacts(std::uint32_t block_count);
@@ -87,7 +87,7 @@ class BlockFacts {
   BlockFacts(const BlockFacts&) = delete;
   BlockFacts& operator=(const BlockFacts&) = delete;
 
-  // ---- while the backend is made
+  // ---- during the backend's construction
 
   void keep_retentions();
   void keep_hits();
@@ -101,7 +101,7 @@ class BlockFacts {
 
   // ---- for the backend; each requires its column
 
-  // Nothing when no retention was set.
+  // nullopt when no retention was set.
   std::optional<BlockRetention> retention(BlockId id) const noexcept;
   bool was_hit(BlockId id) const noexcept { return hits_[id.value()].load(std::memory_order_relaxed) != 0; }
   std::uint64_t acquired(BlockId id) const noexcept { return acquired_[id.value()]; }
@@ -109,9 +109,9 @@ class BlockFacts {
     return parents_[id.value()];
   }
 
-  // ---- for the store; without its column each does nothing
+  // ---- for the store; each is a no-op without its column
 
-  // The block is handed out empty: all that was known about it is forgotten.
+  // The block is allocated, empty: forgets all its facts.
   void begin_life(BlockId id) noexcept {
     if (keeps_any_) forget(id);
   }
@@ -125,7 +125,7 @@ class BlockFacts {
     // relaxed: a flag that only ever rises during one life of the block.
     if (hit.load(std::memory_order_relaxed) == 0) hit.store(1, std::memory_order_relaxed);
   }
-  // Block `to` has the content of `from` and takes its place: it is worth as much, and was hit as often.
+  // Block `to` has the content of `from` and replaces it: copies its retention and hit.
   void pass_on(BlockId from, BlockId to) noexcept;
   void set_parent(BlockId id, const std::optional<tokens::SequenceHash>& parent) {
     if (parents_ != nullptr) parents_[id.value()] = parent;
@@ -137,7 +137,7 @@ class BlockFacts {
   struct Columns;  // the memory behind the pointers
   std::uint32_t block_count_;
   bool keeps_any_ = false;
-  // Null where the backend did not ask for the column.
+  // Null if the backend did not request the column.
   std::atomic<std::uint64_t>* retentions_ = nullptr;  // 0: none; else priority << 57 | microseconds + 1
   std::atomic<std::uint8_t>* hits_ = nullptr;
   std::uint64_t* acquired_ = nullptr;
@@ -146,7 +146,7 @@ class BlockFacts {
   std::unique_ptr<Columns> columns_;
 };
 
-// What a backend is made for. All of it outlives the backend.
+// The environment of a backend. All of it outlives the backend.
 struct EvictionContext {
   EvictionContext(std::uint32_t blocks, BlockRegistry shared_registry, Clock& time = Clock::real(),
                   std::shared_ptr<BlockFacts> known = nullptr)
@@ -161,9 +161,9 @@ struct EvictionContext {
   std::shared_ptr<BlockFacts> facts;  // never null
 };
 
-// A backend that orders blocks without a look at their hash may offer insert(id) beside insert(id, hash).
-// insert(): the block is not in the backend. remove(), touch(): it is. pop(): the next victim leaves the
-// backend; nothing when it is empty, and only then. peek(): the next victims in order, without a change.
+// A backend that ignores hashes may offer insert(id) beside insert(id, hash). insert(): the block is not in
+// the backend. remove(), touch(): it is. pop(): removes and returns the next victim; nullopt only when the
+// backend is empty. peek(): the next victims in order, without a change.
 template <class B>
 concept EvictionBackend =
     requires(B backend, const B& view, BlockId id, const tokens::SequenceHash& hash, std::span<BlockId> out) {
@@ -175,16 +175,16 @@ concept EvictionBackend =
       { view.size() } -> std::same_as<std::size_t>;
     };
 
-// A backend that also wants to hear of blocks in use. registered(): a block is registered, and in use.
-// unregistered(): a registered block that is not in the backend is gone. A block that pop() yields is gone
-// too, without another call. insert() of a block that was not announced announces it.
+// A backend that also follows blocks in use. registered(): a block is registered, and in use. unregistered():
+// a registered block outside the backend is gone. A block that pop() yields is gone too, without another
+// call. insert() of an unannounced block announces it.
 template <class B>
 concept FollowsRegistrations = requires(B backend, BlockId id, const tokens::SequenceHash& hash) {
   { backend.registered(id, hash) } -> std::same_as<void>;
   { backend.unregistered(id) } -> std::same_as<void>;
 };
 
-// A backend behind virtual calls: what the store holds. Calls as the concept says; all under the store's
+// A backend behind virtual calls, as the store holds it. Calls follow the concept; all run under the store's
 // lock. insert() and remove() must not allocate: the store calls them where it cannot undo anything.
 class InactivePool {
  public:
@@ -197,17 +197,17 @@ class InactivePool {
   }
   virtual void remove(BlockId id) = 0;
   virtual void touch(BlockId id) = 0;
-  // Fills `out` with victims, as many as there are. Returns their number.
+  // Fills `out` with as many victims as there are. Returns their number.
   virtual std::size_t pop(std::span<BlockId> out) = 0;
   virtual std::size_t peek(std::span<BlockId> out) const = 0;
   virtual std::size_t size() const = 0;
-  // Whether registered() and unregistered() are to be called.
+  // Whether the store must call registered() and unregistered().
   virtual bool follows_registrations() const noexcept { return false; }
   virtual void registered(BlockId, const tokens::SequenceHash&) {}
   virtual void unregistered(BlockId) {}
 };
 
-// Puts a backend behind the virtual calls.
+// Adapts a backend to the virtual calls.
 template <EvictionBackend B>
 class InactivePoolOf final : public InactivePool {
  public:
@@ -247,7 +247,7 @@ class InactivePoolOf final : public InactivePool {
   B backend_;
 };
 
-// Makes the backend of one manager. Errors refuse the manager.
+// Creates the backend of one manager. Errors refuse the manager.
 using EvictionFactory = std::function<Result<std::unique_ptr<InactivePool>>(const EvictionContext&)>;
 
 // A factory of B(context, args...), or of B::create(context, args...) where B has one.
@@ -266,14 +266,14 @@ EvictionFactory eviction_of(Args... args) {
 
 // ---- the library's backends. Memory is per block of the pool.
 
-// Evicts the block that was released or touched longest ago. O(1); 8 bytes; no facts.
+// Evicts the block released or touched longest ago. O(1); 8 bytes; no facts.
 EvictionFactory lru_eviction();
 
 // The order of a hash-map backend (reuse_policy.h).
 enum class ReuseOrder : std::uint8_t { kFifo, kLifo, kLru, kPriority };
 EvictionFactory hashmap_eviction(ReuseOrder order);
 
-// The counts from which a block is in a tier; below `warm` it is cold.
+// The counts at which a block enters a tier; below `warm` it is cold.
 struct MultiLruThresholds {
   unsigned warm = 3;
   unsigned hot = 8;
@@ -282,38 +282,38 @@ struct MultiLruThresholds {
   // Errors: kInvalidArgument unless 1 <= warm < hot < very_hot <= TinyLfu::kMaxCount.
   Result<void> validate() const;
 };
-// Four lists by how often the block's hash was used lately; the coldest list that is not empty gives the
-// victim, the block released or touched longest ago. O(1); 24 bytes. Needs a registry with a frequency
-// tracker. Errors (of the factory): those of the thresholds; kInvalidArgument without a tracker.
+// Four lists by how often the block's hash was used lately; the victim is the block of the coldest non-empty
+// list that was released or touched longest ago. O(1); 24 bytes. Needs a registry with a frequency tracker.
+// Errors (of the factory): those of the thresholds; kInvalidArgument without a tracker.
 EvictionFactory multi_lru_eviction(const MultiLruThresholds& thresholds = {});
 
 struct RetentionOptions {
-  // Of blocks without a retention, and what every limited retention fades to.
+  // The priority of blocks without a retention, to which every limited retention fades.
   std::uint8_t default_priority = BlockRetention::kDefaultPriority;
-  // Of all blocks of the pool, how many may be here above the default priority; rounded down.
+  // The share of the pool's blocks that may be here above the default priority; rounded down.
   double retained_share = 0.5;
-  // Zero: the default priority at once when the time is over.
+  // Zero: drops to the default priority as soon as the time is over.
   Clock::Duration half_life = std::chrono::seconds(30);
-  // Of equal priority, blocks that no match has found go before those that one has.
+  // At equal priority, blocks that no match has found are evicted before those with a hit.
   bool never_hit_first = false;
 
   // Errors: kInvalidArgument for a priority above BlockRetention::kMaxPriority, a share outside 0 to 1, a
   // negative half_life.
   Result<void> validate() const;
 };
-// Evicts by how much blocks are worth, a worth that fades and that only a share of the pool may claim.
-// O(log n); 48 bytes, and facts. Errors (of the factory): those of the options.
+// Evicts by a retention priority that fades with time and that only a share of the pool may claim. O(log n);
+// 48 bytes, and facts. Errors (of the factory): those of the options.
 EvictionFactory retention_eviction(const RetentionOptions& options = {});
 
-// Which leaf a lineage backend evicts first: of the chain released longest ago, chain by chain; or one block
-// of each chain in turn.
+// Which leaf a lineage backend evicts first: from the chain released longest ago, chain by chain; or one
+// block of each chain in turn.
 enum class LineageOrder : std::uint8_t { kOldestChainFirst, kRoundRobin };
-// Evicts from the ends of sequences, so that what stays can be matched. O(log n) or O(1); at most 96 bytes,
-// and facts. Errors (of the factory): kInvalidArgument for a pool of 2^31 blocks or more.
+// Evicts from the ends of sequences, so that the remaining blocks can be matched. O(log n) or O(1); at most
+// 96 bytes, and facts. Errors (of the factory): kInvalidArgument for a pool of 2^31 blocks or more.
 EvictionFactory lineage_eviction(LineageOrder order = LineageOrder::kOldestChainFirst);
 
 // The backend registered under a name ("lru", "hashmap_fifo", …), for configuration.
-// Errors: kNotFound, with the names there are.
+// Errors: kNotFound, with the existing names.
 Result<EvictionFactory> eviction_by_name(std::string_view name);
 // All registered names, sorted.
 std::vector<std::string> eviction_names();

@@ -2,13 +2,13 @@
 // the proof that the KV of a block exists.
 //
 // Work in flight owns what it touches: a block that a launched computation still reads or writes is not
-// handed out before its fence has passed, even when the caller stops waiting. A fence passes when its signal
-// says so, never by time. A signal that is destroyed unused leaves its fence unpassed for ever, and the block
+// allocated again before its fence has passed, even when the caller stops waiting. A fence passes when its
+// signal says so, never by time. Destroying a signal unused leaves its fence unpassed forever, and the block
 // in quarantine, counted.
 //
 // A block may be registered only when its KV has been computed or copied. Every way to a CompleteBlock takes
 // a KvReady or creates it: InflightBlock::compute_done() creates it from a fence that has passed, a transfer
-// creates it from its completion, and a caller who knows by other means vouches for it by name.
+// creates it from its completion, and a caller who knows by other means vouches for it explicitly.
 //
 // Thread safety: Fence and FenceSignal are thread-safe, KvReady is an immutable value. Callbacks run on the
 //                signalling thread, outside every lock.
@@ -27,14 +27,14 @@ class Fence {
  public:
   // A fence and its signal.
   static std::pair<Fence, FenceSignal> create();
-  // A fence that has passed: for work that is done when launch() returns.
+  // A passed fence: for work that is done when launch() returns.
   static Fence passed_already();
 
   bool passed() const noexcept;
   // True when the signal was destroyed unused: this fence can never pass.
   bool abandoned() const noexcept;
-  // Runs `callback` when the fence passes, at once if it has. Every callback runs exactly once, or never when
-  // the fence is abandoned. It must not throw.
+  // Runs `callback` when the fence passes, or at once if it has. Every callback runs exactly once, or never
+  // if the fence is abandoned. It must not throw.
   void on_passed(std::function<void()> callback) const;
 
  private:
@@ -52,7 +52,7 @@ class FenceSignal {
   FenceSignal& operator=(const FenceSignal&) = delete;
   ~FenceSignal();
 
-  // Reports the moment. The fence has passed when this returns, and its callbacks have run.
+  // Reports the moment. On return the fence has passed, and its callbacks have run.
   void signal() && noexcept;
 
  private:

@@ -9,7 +9,7 @@
 //   release_after(fence)  drops this reference when the fence passes
 //
 // A block table reads its ids from these guards: under DuplicatePolicy::kReject the guard names the block
-// that is kept, which may be another than the one that was registered.
+// that is kept, which may differ from the registered candidate.
 //
 // WeakBlock: remembers a registered block without keeping it. upgrade() finds the block in use, revives it
 // from the inactive pool, finds another block of the same hash, or finds nothing. It does not count as a use:
@@ -45,42 +45,42 @@ class BlockManager;
 template <events::Tier Tier>
 class [[nodiscard]] ImmutableBlock {
  public:
-  // Refers to no block; a place to receive one.
+  // An empty guard; assign a block to it.
   ImmutableBlock() = default;
 
   explicit operator bool() const noexcept { return !slot_.empty(); }
   BlockId block_id() const noexcept { return BlockId(slot_.get().id); }
   std::uint32_t block_size() const noexcept { return detail::block_size_of(slot_.get()); }
   tokens::SequenceHash sequence_hash() const noexcept { return detail::hash_of(slot_.get()); }
-  // Of all tokens up to the block's end; not known when it was staged by its name alone.
+  // The digest of all tokens up to the block's end; unknown when it was staged by name alone.
   tokens::PrefixDigest prefix_digest() const noexcept { return detail::prefix_of(slot_.get()); }
   // The entry of its hash: attachments, presence in other tiers, touch callbacks.
   RegistrationHandle registration_handle() const { return detail::registration_handle_of(slot_.get()); }
 
-  // References to this very block now. A hint under concurrency.
+  // References to this block now. A hint under concurrency.
   std::uint32_t use_count() const noexcept { return detail::use_count_of(slot_.get()); }
-  // True while another block is the primary of this hash: with kAllow, the one that was registered last. When
-  // that one has no references any more, this block may become the primary again.
+  // True while another block is the primary of this hash: with kAllow, the one registered last. When that one
+  // loses its last reference, this block may become the primary again.
   bool is_duplicate() const noexcept { return detail::is_duplicate(slot_.get()); }
 
   // Whether the last drop resets the block instead of caching it. Stays with the block while it is
-  // registered, the last writer wins. A duplicate is reset in any case; its flag counts once it has become
-  // the primary.
+  // registered; the last writer wins. A duplicate is always reset; its flag counts once it has become the
+  // primary.
   void set_reset_on_release(bool reset) noexcept { detail::set_reset_on_release(slot_.get(), reset); }
 
-  // What the block is worth to an eviction backend that asks for it (priority order, retention); others
-  // ignore it. Stays with the block while it is registered, the last writer wins. Errors: kInvalidArgument
-  // for the priority.
+  // The block's retention, for eviction backends that use it (priority order, retention); others ignore it.
+  // Stays with the block while it is registered; the last writer wins. Errors: kInvalidArgument for the
+  // priority.
   Result<void> set_retention(const BlockRetention& retention) {
     ASHLAR_RETURN_IF_ERROR(retention.validate());
     detail::set_retention(slot_.get(), retention);
     return {};
   }
 
-  // Remembers the block without keeping it. This guard stays as it is.
+  // Remembers the block without keeping it. This guard is unchanged.
   [[nodiscard]] WeakBlock<Tier> downgrade() const;
-  // A duplicate is not cached: its pin keeps the primary of its hash.
-  // Errors: kInvalidArgument for a ttl that is not positive; kCapacity when the manager's pin table is full.
+  // A duplicate is not cached: its pin keeps the primary of its hash. Errors: kInvalidArgument for a ttl that
+  // is not positive; kCapacity when the manager's pin table is full.
   [[nodiscard]] Result<Pin> pin(Clock::Duration ttl) const {
     return detail::pin(slot_.get(), ttl).transform([](detail::PinRef pin) { return Pin(std::move(pin)); });
   }
@@ -91,8 +91,8 @@ class [[nodiscard]] ImmutableBlock {
     slot_.take();
   }
 
-  // Drops many references of one manager at the price of one visit to its lock, from the last to the first.
-  // The guards are empty afterwards.
+  // Drops many references of one manager under one hold of its lock, from the last to the first. The guards
+  // are empty afterwards.
   static void release(std::span<ImmutableBlock> blocks) noexcept;
 
  private:
@@ -117,7 +117,7 @@ class WeakBlock {
   // Remembers nothing; upgrade() finds nothing.
   WeakBlock() = default;
 
-  // Of the block that it remembers, found or not.
+  // The hash of the remembered block, found or not.
   tokens::SequenceHash sequence_hash() const noexcept { return weak_.hash; }
   [[nodiscard]] std::optional<ImmutableBlock<Tier>> upgrade() const {
     if (const auto slot = detail::upgrade(weak_)) return ImmutableBlock<Tier>(detail::SharedSlot(*slot));

@@ -1,7 +1,7 @@
-// ManagerOptions: everything a BlockManager is made of, and the small types of its interface: policies,
+// ManagerOptions: the configuration of a BlockManager, and the small types of its interface: policies,
 // watermarks, the status of its pools, refusals and counters.
 //
-// BlockManager<Tier>::builder() is a face over the same options.
+// BlockManager<Tier>::builder() sets the same options.
 //
 // Thread safety: ManagerOptions is thread-compatible; the other types are immutable values. PressureCallback
 //                says where it runs.
@@ -26,25 +26,25 @@
 
 namespace ashlar::block {
 
-// What happens when a block is registered whose hash has a block already.
+// What happens when a registered block's hash already has a block.
 enum class DuplicatePolicy : std::uint8_t {
-  // The candidate keeps its own id and becomes what the hash finds. The first block stays for those who refer
-  // to it, as a duplicate, and is reset with the last reference. So a hash has several blocks only while
-  // several are in use; or while the first is pinned or held, which keeps its place for it.
+  // The candidate keeps its own id and becomes the block that the hash finds. The first block stays, as a
+  // duplicate, for the holders of its references, and is reset with the last one. So a hash has several
+  // blocks only while several are in use; or while the first is pinned or held, which keeps it primary.
   kAllow,
   // The caller gets the first; the candidate is reset. A sequence that registers before it has computed
-  // (RegisterBlocks::kAtOnce) keeps its own block, as with kAllow: it is never given one that another still
-  // computes.
+  // (RegisterBlocks::kAtOnce) keeps its own block, as with kAllow: it never gets one that another sequence
+  // still computes.
   kReject,
 };
 
-// How full the pool is, with hysteresis between the two watermarks.
+// Memory pressure of the pool, with hysteresis between the two watermarks.
 enum class Pressure : std::uint8_t { kNormal, kLow };
 
 // Bounds on the available blocks. Requires low <= high <= block_count; low = 0 turns pressure off.
 struct Watermarks {
   std::size_t low = 0;   // pressure starts when fewer blocks are available
-  std::size_t high = 0;  // and ends when at least so many are
+  std::size_t high = 0;  // and ends when at least this many are
 };
 
 // Called after the operation that crossed a watermark, outside all locks. It must not throw. Calls of
@@ -57,24 +57,24 @@ using PressureCallback = std::function<void(Pressure, std::size_t available)>;
 struct ManagerOptions {
   // Blocks of the pool, 1 to 2^32 - 2. The manager never grows.
   std::uint32_t block_count = 0;
-  // Tokens per block, 1 to 1024. All managers that exchange blocks have the same.
+  // Tokens per block, 1 to 1024. Managers that exchange blocks must agree on it.
   std::uint32_t block_size = 16;
   // Where hashes are registered, shared by the managers of all tiers. Required.
   std::optional<BlockRegistry> registry;
   // What happens when a hash is registered twice.
   DuplicatePolicy duplicates = DuplicatePolicy::kAllow;
-  // What is plugged in. Factories run inside create(); an error of theirs refuses the manager.
+  // User-supplied components. Factories run inside create(); their errors refuse the manager.
   EvictionFactory eviction;               // default: LRU
   ResetAllocatorFactory reset_allocator;  // default: first in, first out
-  // Where Stored and Removed events go; null: nothing is published. A log serves one manager.
+  // Receives Stored and Removed events; null: nothing is published. A log serves one manager.
   std::shared_ptr<events::EventLog> events;
   // Samples which hashes are hit; null: nothing is sampled.
   std::shared_ptr<events::AccessSampler> accesses;
-  // What events say of a block's size; 0: nothing. The manager itself never touches the bytes.
+  // The block size reported in events; 0: none. The manager itself never touches the bytes.
   std::uint32_t block_bytes = 0;
   // For deadlines and pins. Must outlive the manager.
   Clock* clock = &Clock::real();
-  // What a newly allocated block starts with (ImmutableBlock::set_reset_on_release()).
+  // The initial value for a newly allocated block (ImmutableBlock::set_reset_on_release()).
   bool default_reset_on_release = false;
   // Keeps the tokens of completed blocks for BlockManager::tokens_of(): 4 bytes per token of the pool.
   bool keep_tokens = false;
@@ -88,8 +88,7 @@ struct ManagerOptions {
   Result<void> validate() const;
 };
 
-// Where all blocks of a manager are. The numbers belong to one moment.
-// Invariant: the pools and owners add up to total.
+// The pools of a manager. The numbers belong to one moment. Invariant: the pools and owners add up to total.
 struct PoolStatus {
   std::size_t total = 0;
   std::size_t reset = 0;            // empty, free
@@ -97,18 +96,18 @@ struct PoolStatus {
   std::size_t pinned_inactive = 0;  // registered, without references, pinned
   std::size_t held_inactive = 0;    // registered, without references, held for a copy
   std::size_t active = 0;           // registered and in use: primaries and duplicates
-  std::size_t owned = 0;            // in the hands of unique guards
+  std::size_t owned = 0;            // held by unique guards
   std::size_t quarantined = 0;      // dropped in flight, waiting for their fence
-  std::size_t waiters = 0;          // allocations that wait for room
-  // What an allocation can get now: reset + inactive.
+  std::size_t waiters = 0;          // allocations waiting for room
+  // Blocks that an allocation can get now: reset + inactive.
   std::size_t available() const noexcept { return reset + inactive; }
   std::string to_string() const;
 };
 
-// Why an allocation got nothing. Nothing was taken.
+// Why an allocation was refused. No block was taken.
 struct [[nodiscard]] AllocationRefusal {
   enum class Reason : std::uint8_t {
-    kTooMany,      // more than the manager has in all
+    kTooMany,      // more than the manager has in total
     kNoRoom,       // not enough blocks are available now
     kQueued,       // there may be room, but earlier allocations wait for it
     kTimedOut,     // the deadline came first
@@ -123,7 +122,7 @@ struct [[nodiscard]] AllocationRefusal {
   std::string to_string() const { return to_error().to_string(); }
 };
 
-// Counters of a manager since it was made. They only grow; exact when no other thread uses the manager.
+// Counters of a manager since its creation. They only grow; exact when no other thread uses the manager.
 struct ManagerCounters {
   std::uint64_t allocations = 0;             // blocks handed out
   std::uint64_t allocations_from_reset = 0;  // of these, taken from the reset pool
@@ -135,13 +134,13 @@ struct ManagerCounters {
   std::uint64_t collisions = 0;  // registrations refused because the prefix digests differ: other tokens
   std::uint64_t match_hashes_requested = 0;
   std::uint64_t match_blocks_returned = 0;
-  // Looks at the index by which matches over cache groups choose their length.
+  // Index probes by which matches over cache groups choose their length.
   std::uint64_t match_probes = 0;
   std::uint64_t scan_hashes_requested = 0;
   std::uint64_t scan_blocks_returned = 0;
   std::uint64_t revivals = 0;       // inactive blocks that came back into use
   std::uint64_t quarantines = 0;    // blocks dropped in flight
-  std::uint64_t late_releases = 0;  // last drops that found the block in use again
+  std::uint64_t late_releases = 0;  // last drops that found the block revived
 };
 
 }  // namespace ashlar::block

@@ -1,15 +1,15 @@
 // Pin: keeps a registered block from being evicted while no guard refers to it, for a limited time.
 // Hold: keeps a registered block in its slot without using it, for code that copies it.
 //
-// A pin ends with unpin(), with the guard, or when its time is over, whichever comes first. A pin that has
-// ended does nothing more.
+// A pin ends with unpin(), with the guard, or when its time is over, whichever comes first. An ended pin has
+// no effect.
 //
 // A reference would take an inactive block out of the eviction order and put it back as the newest. A hold
 // leaves it in its place. A held block is not evicted: when its turn comes it is set aside, still findable,
 // and the eviction happens when the last hold ends. A match revives it as usual. A hold does not count as a
 // use: it adds to no frequency and runs no callback.
 //
-// Neither keeps the manager alive, and both are safe after it.
+// Neither keeps the manager alive, and both are safe after its destruction.
 //
 // Thread safety: thread-compatible.
 // Complexity:    O(1); ending one takes the store's lock.
@@ -44,7 +44,7 @@ class [[nodiscard]] Pin {
 
   // True while the pin still holds.
   bool active() const noexcept { return armed_ && detail::is_pinned(pin_); }
-  // Ends the pin before its time. Without effect on one that has ended.
+  // Ends the pin early. No effect on an ended pin.
   void unpin() && { end(); }
 
  private:
@@ -76,7 +76,7 @@ class [[nodiscard]] Hold {
 
   // True until it is moved from or ended.
   explicit operator bool() const noexcept { return armed_; }
-  // Requires: it holds something.
+  // Requires: it holds a block.
   BlockId block_id() const noexcept { return BlockId(hold_.slot); }
   const tokens::SequenceHash& sequence_hash() const noexcept { return hold_.hash; }
 

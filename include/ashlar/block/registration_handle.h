@@ -1,9 +1,9 @@
-// RegistrationHandle: the place of one sequence hash in a BlockRegistry, shared by all tiers.
+// RegistrationHandle: the entry of one sequence hash in a BlockRegistry, shared by all tiers.
 //
 // While a handle or a registered block of any manager refers to a hash, the hash has one entry: attachments,
-// touch callbacks and presence live there. The entry vanishes with the last of them, on the spot.
+// touch callbacks and presence live there. The entry vanishes with its last reference, at once.
 //
-// A handle keeps the entry, not a block: has_block() says where blocks of the hash are now.
+// A handle keeps the entry, not a block: has_block() says which tiers hold blocks of the hash now.
 //
 // Thread safety: thread-safe for const members; assignment is thread-compatible.
 // Complexity:    O(1); presence reads take no lock. Copying counts one reference.
@@ -36,17 +36,17 @@ class RegistrationHandle {
   RegistrationHandle& operator=(RegistrationHandle other) noexcept;
   ~RegistrationHandle();
 
-  // The hash that this is the handle of.
+  // The hash of this handle.
   tokens::SequenceHash sequence_hash() const noexcept;
 
-  // One value of type T; replaces the one before. Errors: kAlreadyExists when T is attached many times here;
-  // kCapacity when there is no memory for it.
+  // Attaches one value of type T, replacing the previous one. Errors: kAlreadyExists when T is attached many
+  // times here; kCapacity without memory.
   template <class T>
   Result<void> attach_unique(T value) const {
     return detail::attach<T, true>(*entry_, std::move(value));
   }
-  // One more value of type T. Errors: kAlreadyExists when T is attached uniquely here; kCapacity when there
-  // is no memory for it.
+  // Attaches another value of type T. Errors: kAlreadyExists when T is attached uniquely here; kCapacity
+  // without memory.
   template <class T>
   Result<void> attach(T value) const {
     return detail::attach<T, false>(*entry_, std::move(value));
@@ -71,8 +71,7 @@ class RegistrationHandle {
   }
 
   // Runs `callback` at every touch of the hash: a match in any manager that shares the registry,
-  // registry.touch(), touch(). Callbacks run outside all locks, on the thread that touches, and must not
-  // throw.
+  // registry.touch(), touch(). Callbacks run outside all locks, on the touching thread, and must not throw.
   void on_touch(TouchCallback callback) const;
   // Counts one use of the hash and runs the touch callbacks.
   void touch() const;
@@ -83,7 +82,7 @@ class RegistrationHandle {
 
  private:
   friend class detail::RegistryEntries;
-  // Adopts a reference that the core has counted already.
+  // Adopts a reference that the core already counted.
   RegistrationHandle(std::shared_ptr<detail::RegistryEntries> core, detail::Entry* entry) noexcept
       : core_(std::move(core)), entry_(entry) {}
 

@@ -5,8 +5,8 @@
 //   schedule_speculative(k) … apply_speculative(accepted)   one token and k drafts, a prefix accepted
 //
 // A step is scheduled (blocks are taken), computed by the engine, then applied (KV exists now) or reverted
-// (the blocks that it took go back, the last first). Between steps the request may be preempted and resumed,
-// forked, or released.
+// (its blocks are returned, the last first). Between steps the request may be preempted and resumed, forked,
+// or released.
 //
 //        match_prefix            schedule_…                  preempt                       release
 //   Idle ───────────▶ Idle   Idle ─────────▶ …Scheduled   Idle ─────▶ Preempted   any state ─────▶ Released
@@ -16,14 +16,14 @@
 // **A block is registered only when its KV is computed**: when apply_…() has seen all its tokens computed.
 // The token that a step yields has no KV yet; a block that it fills is registered by the step that computes
 // it, and never if there is none. A chunk that ends inside a block leaves that block unregistered. resume()
-// begins with what the cache still has, and computes the rest again.
+// starts from the prefix that is still cached, and computes the rest again.
 //
 // fork() shares everything. The last block, partly filled, stays shared until one of the sharers writes to
-// it: that one's next schedule_…() takes a block and asks the engine for a copy (StepPlan::copies); the
-// source is kept until the step is applied. A hash collision costs the request its sharing, not its life: its
-// blocks stay its own from there on.
+// it: its next schedule_…() takes a block and asks the engine for a copy (StepPlan::copies); the source is
+// kept until the step is applied. A hash collision ends only the request's sharing: its later blocks stay its
+// own.
 //
-// Every call that is refused changes nothing and says why (SequenceError).
+// A refused call changes nothing and says why (SequenceError).
 //
 // Thread safety: thread-compatible; different requests may be used by different threads, forks included.
 // Complexity:    a decode step is O(1) and allocates nothing from the heap when max_tokens is given (memory
@@ -54,7 +54,7 @@
 
 namespace ashlar::block {
 
-// Where a request stands; the picture above has the transitions.
+// The state of a request; the diagram above has the transitions.
 enum class RequestState : std::uint8_t {
   kIdle,
   kPrefillScheduled,
@@ -67,11 +67,11 @@ std::string_view to_string(RequestState state) noexcept;
 
 // Layers of a model that keep their KV in the same way. Models with one kind of attention have one group.
 //
-// Each group of a request has a block table of its own; all take their blocks from one pool and have one
-// block size. A group's blocks are named by the sequence hash as SequenceHash::in_group() gives it, so equal
-// tokens of two groups never meet; group 0 has the plain name.
+// Each group of a request has its own block table; all take their blocks from one pool and have one block
+// size. A group's blocks are named by SequenceHash::in_group(), so equal tokens of two groups never share a
+// name; group 0 has the plain name.
 struct CacheGroup {
-  // How many tokens a token looks back at, itself included. Nothing: all of them.
+  // How many tokens a token attends to, itself included. nullopt: all of them.
   std::optional<std::uint32_t> window;
 
   static constexpr CacheGroup full_attention() noexcept { return {}; }
@@ -81,7 +81,7 @@ struct CacheGroup {
   std::size_t tokens_outside(std::size_t computed) const noexcept {
     return !window || computed + 1 <= *window ? 0 : computed + 1 - *window;
   }
-  // How many blocks before a prefix of `blocks` blocks a hit of that length needs.
+  // The number of blocks at the end of a prefix of `blocks` blocks that a hit of that length needs.
   std::size_t blocks_needed(std::size_t blocks, std::uint32_t block_size) const noexcept {
     return blocks - tokens_outside(blocks * block_size) / block_size;
   }
@@ -89,9 +89,9 @@ struct CacheGroup {
   friend bool operator==(const CacheGroup&, const CacheGroup&) = default;
 };
 
-// How a request is named, limited and kept.
+// The naming, limits and retention of a request.
 struct RequestOptions {
-  // Scheme and salt: what names the request's blocks. Requests share blocks only where these are equal.
+  // Scheme and salt, which name the request's blocks. Requests share blocks only if these are equal.
   tokens::SequenceHasher hasher{};
   // Multimodal items in the prompt, by position, without overlap.
   std::vector<tokens::MultimodalRun> runs{};
@@ -101,7 +101,7 @@ struct RequestOptions {
   bool reuse_last_token = false;
   // One table of blocks per group; empty: one group of full attention.
   std::vector<CacheGroup> groups{};
-  // What its blocks are worth to the eviction backend.
+  // The retention of its blocks.
   RetentionPlan retention{};
 };
 
@@ -113,17 +113,17 @@ struct BlockCopy {
   friend bool operator==(const BlockCopy&, const BlockCopy&) = default;
 };
 
-// What scheduling a step took.
+// The blocks and copies of a scheduled step.
 struct StepPlan {
   std::size_t new_blocks = 0;
   std::span<const BlockCopy> copies;  // valid until the step is applied or reverted
 };
 
-// What applying a step did.
+// The outcome of applying a step.
 struct StepOutcome {
   std::size_t registered = 0;  // blocks that others can find now
-  // Blocks that were exchanged for those that others had registered before (DuplicatePolicy::kReject):
-  // block_table() has their ids now.
+  // Blocks replaced by those that others had registered before (DuplicatePolicy::kReject): block_table() has
+  // the new ids.
   std::size_t replaced = 0;
   bool at_limit = false;  // max_tokens is reached
 };
@@ -186,17 +186,17 @@ class [[nodiscard]] RequestSequence {
 
  public:
   // The manager must outlive the request.
-  // Every call that returns a Result may also be refused for want of memory, with kCapacity here and
-  // kOutOfMemory below; it has changed nothing then.
+  // Every call that returns a Result may also be refused for lack of memory, with kCapacity here and
+  // kOutOfMemory below; it has then changed nothing.
   // Errors: kInvalidArgument for an empty prompt, a prompt above max_tokens, more blocks than positions,
-  // hashes that are not of the prompt's blocks, runs that validate_runs() refuses, a window of 0, and what
-  // RetentionPlan refuses.
+  // hashes that do not belong to the prompt's blocks, runs that validate_runs() refuses, a window of 0, and
+  // what RetentionPlan refuses.
   static Result<RequestSequence> create(BlockManager<Tier>& manager, std::vector<tokens::Token> prompt,
                                         RequestOptions options = {}) {
     return create(manager, std::move(prompt), {}, std::move(options));
   }
   // With the names of the prompt's first full blocks, which are trusted; the rest, and all prefix digests,
-  // are computed when they are needed.
+  // are computed on demand.
   static Result<RequestSequence> create(BlockManager<Tier>& manager, std::vector<tokens::Token> prompt,
                                         std::vector<tokens::SequenceHash> hashes, RequestOptions options) {
     auto core =
@@ -212,11 +212,11 @@ class [[nodiscard]] RequestSequence {
   std::size_t prompt_size() const noexcept { return Calls::prompt_size(core()); }
   // Leading tokens whose KV exists.
   std::size_t computed_tokens() const noexcept { return Calls::computed(core()); }
-  // The rest: what prefill has to do, or the one token that decode computes.
+  // The rest: the tokens left to prefill, or the one token that decode computes.
   std::size_t tokens_to_compute() const noexcept { return size() - computed_tokens(); }
   // Leading tokens that match_prefix() or resume() found in the cache.
   std::size_t cached_tokens() const noexcept { return Calls::cached(core()); }
-  // How many tokens may still be generated; nothing without a limit.
+  // How many tokens may still be generated; nullopt without a limit.
   std::optional<std::size_t> tokens_left() const noexcept {
     const std::size_t max = Calls::max_tokens(core());
     return max == 0 ? std::nullopt : std::optional(max - size());
@@ -224,14 +224,13 @@ class [[nodiscard]] RequestSequence {
   std::size_t group_count() const noexcept { return Calls::group_count(core()); }
   // The blocks of a group in order; kNoBlock for those outside its window. Requires: group < group_count().
   std::span<const BlockId> block_table(std::size_t group = 0) const { return Calls::table(core(), group); }
-  // The names of all full blocks, in group 0. Computes those that were not needed before: not for two threads
-  // at once.
+  // The names of all full blocks, in group 0. Computes missing ones: not for two threads at once.
   std::span<const tokens::SequenceHash> sequence_hashes() const { return Calls::hashes(core()); }
 
   // The copies that the scheduled step needs first.
   std::span<const BlockCopy> copies() const noexcept { return Calls::copies(core()); }
 
-  // Shares the longest cached prefix that is valid for all groups, prefix digests compared: what is found was
+  // Shares the longest cached prefix that is valid for all groups, with prefix digests compared: a hit was
   // computed for the same tokens from position 0 on. O(blocks * groups). Returns its tokens; at most size() -
   // 1, unless reuse_last_token. Errors: kWrongState unless Idle and without blocks.
   Result<std::size_t, SequenceError> match_prefix() { return Calls::match_prefix(core()); }
@@ -258,37 +257,35 @@ class [[nodiscard]] RequestSequence {
   Result<StepPlan, SequenceError> schedule_speculative(std::size_t drafts) {
     return Calls::schedule_speculative(core(), drafts);
   }
-  // The accepted drafts and the token after them: 1 to drafts + 1 tokens. Blocks for the rest go back.
-  // Errors: kWrongState; kTooManyAccepted; kTooLong when max_tokens would be passed.
+  // The accepted drafts and the token after them: 1 to drafts + 1 tokens. Blocks for the rest are returned.
+  // Errors: kWrongState; kTooManyAccepted; kTooLong when max_tokens would be exceeded.
   Result<StepOutcome, SequenceError> apply_speculative(std::span<const tokens::Token> accepted) {
     return Calls::apply_speculative(core(), accepted);
   }
 
-  // Forgets the scheduled step: its blocks can be handed out again at once, so nothing may still write to
-  // them. Errors: kWrongState when none is scheduled.
+  // Drops the scheduled step: its blocks may be allocated again at once, so nothing may still write to them.
+  // Errors: kWrongState when none is scheduled.
   Result<void, SequenceError> revert() { return Calls::revert(core()); }
 
-  // Gives all blocks back and keeps the tokens. Errors: kWrongState unless Idle.
+  // Returns all blocks and keeps the tokens. Errors: kWrongState unless Idle.
   Result<void, SequenceError> preempt() { return Calls::preempt(core()); }
-  // Begins anew with what the cache has: returns the cached tokens, at most size() - 1 once tokens were
-  // generated; the rest is prefill again.
-  // Errors: kWrongState unless Preempted.
+  // Restarts from the cached prefix: returns the cached tokens, at most size() - 1 once tokens were
+  // generated; the rest is prefilled again. Errors: kWrongState unless Preempted.
   Result<std::size_t, SequenceError> resume() { return Calls::resume(core()); }
 
-  // A second request with the same tokens and blocks. With `last`, its last token is another one (beam
-  // search). Errors: kWrongState unless Idle; with `last`, kPrefillIncomplete unless exactly one token is
-  // left to compute.
+  // A second request with the same tokens and blocks. `last` replaces its last token (beam search). Errors:
+  // kWrongState unless Idle; with `last`, kPrefillIncomplete unless exactly one token is left to compute.
   Result<RequestSequence, SequenceError> fork(std::optional<tokens::Token> last = std::nullopt) {
     auto forked = Calls::fork(core(), last);
     if (!forked) return std::move(forked).error();
     return RequestSequence(*std::move(forked));
   }
 
-  // Gives all blocks back at once, the last first. The tokens stay readable. Dropping the request does the
-  // same. While a step is in flight, use release_after().
+  // Returns all blocks at once, the last first. The tokens stay readable. Dropping the request does the same.
+  // While a step is in flight, use release_after().
   void release() noexcept { Calls::release(core()); }
-  // The same when the fence has passed: for a step in flight that is abandoned. Without memory for that it
-  // throws std::bad_alloc, and the request keeps its blocks.
+  // The same once the fence has passed: for an abandoned step in flight. Without memory it throws
+  // std::bad_alloc, and the request keeps its blocks.
   void release_after(const Fence& fence) { Calls::release_after(core(), fence); }
 
  private:

@@ -1,4 +1,4 @@
-// ResetAllocator: the order in which empty blocks are handed out. Users may bring their own, by
+// ResetAllocator: the order in which empty blocks are allocated. Users may supply their own through
 // BlockManagerBuilder::reset_allocator(); the default is first in, first out.
 //
 // Thread safety: confined; the store calls it under its own lock.
@@ -22,15 +22,15 @@ namespace ashlar::block {
 class ResetAllocator {
  public:
   virtual ~ResetAllocator() = default;
-  // The block is empty and free again. Requires: it is not here already.
+  // Adds a free, empty block. Requires: it is not in the allocator.
   virtual void push(BlockId id) = 0;
-  // Takes blocks out, as many as there are and `out` has room for. Returns their number.
+  // Removes blocks, up to the size of `out`. Returns their number.
   virtual std::size_t pop(std::span<BlockId> out) = 0;
-  // Empty blocks that are here.
+  // The number of empty blocks.
   virtual std::size_t size() const = 0;
 };
 
-// First in, first out: a freed block rests as long as possible.
+// First in, first out: a freed block is reused as late as possible.
 class FifoResetAllocator final : public ResetAllocator {
  public:
   explicit FifoResetAllocator(std::uint32_t block_count) : ring_(block_count) {}
@@ -44,7 +44,7 @@ class FifoResetAllocator final : public ResetAllocator {
   std::size_t size_ = 0;
 };
 
-// Last in, first out: the block whose memory is warmest goes first.
+// Last in, first out: the block with the warmest memory goes first.
 class LifoResetAllocator final : public ResetAllocator {
  public:
   explicit LifoResetAllocator(std::uint32_t block_count) { stack_.reserve(block_count); }
@@ -56,7 +56,7 @@ class LifoResetAllocator final : public ResetAllocator {
   std::vector<BlockId> stack_;
 };
 
-// Makes the allocator of one manager, empty; the manager then pushes its blocks in rising order.
+// Creates the allocator of one manager, empty; the manager then pushes its blocks in rising order.
 using ResetAllocatorFactory = std::function<std::unique_ptr<ResetAllocator>(std::uint32_t block_count)>;
 
 }  // namespace ashlar::block

@@ -1,11 +1,11 @@
 // ReusePolicy: the order in which a HashMapBackend evicts its blocks. FifoReuse, LifoReuse, LruReuse and
-// PriorityReuse are the library's; a user's own class that models the concept works in the same places.
+// PriorityReuse are the library's; a user-defined class that models the concept works in the same places.
 //
 //   BlockManager<G1>::builder().with_hashmap_backend<MyPolicy>()
 //
-// insert() and remove() are the backend's; next() takes the block to reuse first; peek() looks at the next
-// ones without a change. A policy with a touch(id) hears of touches; without one they change nothing. A
-// policy is constructed from the EvictionContext. examples/lower_tier_first.h is one of a user's own.
+// insert() and remove() are the backend's; next() takes the block to reuse first; peek() shows the next ones
+// without a change. A policy with a touch(id) hears of touches; without one they have no effect. A policy is
+// constructed from the EvictionContext. examples/lower_tier_first.h is a user-defined one.
 //
 // Thread safety: confined; the store calls a policy under its own lock.
 // Complexity:    Fifo, Lifo and Lru O(1), O(ids written) for peek(); PriorityReuse O(log n), and its peek()
@@ -26,8 +26,8 @@
 
 namespace ashlar::block {
 
-// insert(): the block is not in the policy; remove(), touch(): it is. next(): the block to reuse leaves the
-// policy; nothing when it is empty, and only then. peek() writes the next blocks in order and returns their
+// insert(): the block is not in the policy; remove(), touch(): it is. next(): removes and returns the block
+// to reuse; nullopt only when the policy is empty. peek() writes the next blocks in order and returns their
 // number.
 template <class P>
 concept ReusePolicy =
@@ -112,15 +112,15 @@ struct PriorityKey {
 // The block of the lowest priority is reused first, of equals the one released longest ago.
 //
 // The priority is that of the block's retention when it is released or touched,
-// BlockRetention::kDefaultPriority for a block without one. It stays until then, whatever time the retention
-// names; the retention backend has priorities that fade. A touch counts as a release. Releases are numbered
-// one by one, so that the end of a sequence goes before its head; the tick of acquisition, last in the order,
-// would decide between two of one number. Facts: retention, acquisition.
+// BlockRetention::kDefaultPriority for a block without one. It then stays, whatever time the retention names;
+// the retention backend has priorities that fade. A touch counts as a release. Releases are numbered one by
+// one, so that the end of a sequence goes before its head; the tick of acquisition, last in the order, would
+// break a tie. Facts: retention, acquisition.
 class PriorityReuse {
  public:
   static constexpr std::size_t kBytesPerBlock = IndexedHeap<PriorityKey>::kBytesPerBlock;
 
-  // Asks for its facts: the context must be that of a manager that is being made.
+  // Requests its facts: the context must belong to a manager under construction.
   explicit PriorityReuse(const EvictionContext& context) : heap_(context.block_count), facts_(context.facts) {
     facts_->keep_retentions();
     facts_->keep_acquisitions();
@@ -144,22 +144,22 @@ class PriorityReuse {
 };
 static_assert(ReusePolicy<PriorityReuse>);
 
-// Inactive blocks found by hash and evicted in the order of a reuse policy. The hash map is the store's own
-// index, which finds active and inactive blocks alike; what is left to choose is the order, and that is the
-// policy. Memory, facts and complexity are the policy's.
+// Evicts inactive blocks, found by hash, in the order of a reuse policy. The hash map is the store's own
+// index, which finds active and inactive blocks alike; only the order is left to the policy. Memory, facts
+// and complexity are the policy's.
 template <ReusePolicy Policy>
 class HashMapBackend {
  public:
-  static constexpr std::size_t kBytesPerBlock = Policy::kBytesPerBlock;  // where the policy says it
+  static constexpr std::size_t kBytesPerBlock = Policy::kBytesPerBlock;  // if the policy defines it
 
-  // Makes Policy(context, args...).
+  // Constructs Policy(context, args...).
   template <class... Args>
   explicit HashMapBackend(const EvictionContext& context, Args&&... args)
       : policy_(context, std::forward<Args>(args)...) {}
-  // With a policy that is ready made.
+  // Takes an existing policy.
   explicit HashMapBackend(Policy policy) : policy_(std::move(policy)) {}
 
-  // For policies that order without a look at the hash: spares the store the look-up.
+  // For policies that ignore hashes: spares the store the look-up.
   void insert(BlockId id)
     requires requires(Policy policy) { policy.insert(id); }
   {

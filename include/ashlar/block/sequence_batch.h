@@ -1,15 +1,15 @@
 // SequenceBatch<Tier>: the requests that run together, scheduled and applied as one. One visit to the manager
-// per step, however many blocks it takes or registers.
+// per step, for any number of blocks.
 //
 //   batch.add(request);                     // for each; a request is in one step at a time
 //   auto plan = batch.schedule_decode();    // all or none
 //   … compute …
 //   batch.apply_decode(tokens);             // one token per request, in the order of add()
 //
-// A step is refused as a whole: BatchError names the first request that refused it. add() does not check: a
-// request of another manager is refused by the next step.
+// A step is refused as a whole: BatchError names the first request that refused it. add() does not check: the
+// next step refuses a request of another manager.
 //
-// Thread safety: thread-compatible. The requests must outlive their place in the batch.
+// Thread safety: thread-compatible. The requests must outlive their membership in the batch.
 // Complexity:    O(requests); nothing allocates from the heap once a batch has had as many requests before
 //                and the requests have max_tokens.
 #pragma once
@@ -36,7 +36,7 @@ struct [[nodiscard]] BatchError {
   std::string to_string() const { return "request " + std::to_string(index) + ": " + error.to_string(); }
 };
 
-// What scheduling a step of all requests took together.
+// The total of a scheduled step over all requests.
 struct BatchPlan {
   std::size_t new_blocks = 0;
   std::size_t copies = 0;  // the copies themselves: RequestSequence::copies()
@@ -60,11 +60,11 @@ class UntypedBatch {
   void release() noexcept;
 
  private:
-  // Errors: kOtherManager, for the first request that is not of the first one's manager.
+  // Errors: kOtherManager, for the first request of another manager than the first one's.
   Result<void, BatchError> check_managers() const;
   template <class TokensOf>
   Result<BatchPlan, BatchError> place_crossing(RequestState state, TokensOf&& tokens_of);
-  // The first `count` requests are idle again.
+  // Makes the first `count` requests idle again.
   void unschedule(std::size_t count) noexcept;
   template <class MayApply>
   Result<void, BatchError> begin_apply(RequestState state, MayApply&& may_apply);
@@ -74,7 +74,7 @@ class UntypedBatch {
 
   std::vector<UntypedRequest*> requests_;
   std::optional<std::size_t> other_manager_;
-  // Kept from step to step for their memory.
+  // Reused from step to step.
   std::vector<std::uint32_t> crossing_;  // requests that need a block, or fill one
   std::vector<std::size_t> wanted_;      // blocks for each of these
   std::vector<SlotRef> fresh_;
@@ -84,7 +84,7 @@ class UntypedBatch {
 template <events::Tier Tier>
 class SequenceBatch {
  public:
-  // Takes all requests out and keeps the memory. Their steps stay scheduled.
+  // Removes all requests and keeps the memory. Their steps stay scheduled.
   void clear() noexcept { core_.clear(); }
   void add(RequestSequence<Tier>& request) { core_.add(&request.core()); }
   std::size_t size() const noexcept { return core_.size(); }
@@ -101,11 +101,11 @@ class SequenceBatch {
   Result<BatchPlan, BatchError> schedule_prefill(std::span<const std::size_t> chunks) {
     return core_.schedule_prefill(chunks);
   }
-  // tokens[i] is what the last chunk of request i yields. Requires: tokens.size() == size().
+  // tokens[i] is the token that the last chunk of request i yields. Requires: tokens.size() == size().
   Result<StepOutcome, BatchError> apply_prefill(std::span<const std::optional<tokens::Token>> tokens) {
     return core_.apply_prefill(tokens);
   }
-  // Forgets the scheduled step of every request. Errors: kWrongState, for the first request without one.
+  // Drops the scheduled step of every request. Errors: kWrongState, for the first request without one.
   Result<void, BatchError> revert() { return core_.revert(); }
   // Releases every request.
   void release() noexcept { core_.release(); }

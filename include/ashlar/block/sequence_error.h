@@ -1,8 +1,8 @@
 // SequenceError: why a step of a sequence was refused.
 //
 // A refused step has changed nothing: the sequence has the tokens, blocks and state it had before. With
-// kNoRoom the caller may preempt another sequence and try again; kOutOfMemory says the same of the process.
-// The other reasons mean that the call does not fit the sequence, and trying again cannot help.
+// kNoRoom the caller may preempt another sequence and retry; kOutOfMemory is the same for the process. The
+// other reasons mean that the call does not fit the sequence, and a retry cannot help.
 //
 // to_error() gives the sentence for people; to_string() the same as one line, which Result::value() prints.
 //
@@ -36,7 +36,7 @@ struct [[nodiscard]] SequenceError {
     kOutOfMemory,        // the process has no memory for the step
   };
   Reason reason;
-  std::string_view state;                    // of the sequence, at the time
+  std::string_view state;                    // of the sequence, when it refused
   std::size_t asked = 0;                     // what the call asked for
   std::size_t limit = 0;                     // what was possible
   std::optional<AllocationRefusal> refusal;  // with kNoRoom

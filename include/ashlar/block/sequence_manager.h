@@ -1,5 +1,5 @@
-// SequenceManager<Tier>: block tables for whole sequences, with prefix caching. The small interface: a
-// sequence gets all its blocks at once, grows by one token at a time, and gives everything back.
+// SequenceManager<Tier>: block tables for whole sequences, with prefix caching. The simple interface: a
+// sequence gets all its blocks at once, grows by one token at a time, and returns everything.
 //
 //   SequenceManager<G1> sequences(manager);
 //   auto sequence = sequences.make_sequence(prompt);
@@ -12,8 +12,8 @@
 //
 // A hit never covers the last token of a sequence: the engine must compute it to get logits, so the last full
 // block of a prompt that ends on a block boundary is computed again, unless reuse_last_token is set. Prefix
-// digests are compared on every hit: a block that is found has the sequence's tokens from position 0 on.
-// RequestSequence (request_sequence.h) is the large interface: chunks, speculation, forks, preemption.
+// digests are compared on every hit: a matched block has the sequence's tokens from position 0 on.
+// RequestSequence (request_sequence.h) is the full interface: chunks, speculation, forks, preemption.
 //
 // Thread safety: SequenceManager is thread-safe, a Sequence thread-compatible. The manager must outlive both.
 // Complexity:    allocate() and deallocate() are O(blocks), the rest O(1) or O(block size); nothing allocates
@@ -43,16 +43,16 @@ namespace ashlar::block {
 enum class RegisterBlocks : std::uint8_t {
   // When computed() says that their KV exists.
   kWhenComputed,
-  // When they are handed out, or filled by may_append(). With this option the caller vouches that the KV of a
+  // When they are allocated, or filled by may_append(). With this option the caller vouches that the KV of a
   // block is written before it is read, as in an engine that runs each step to its end before the next
   // begins. A sequence keeps the blocks that it still has to compute, under either DuplicatePolicy: one whose
-  // hash has a block becomes its duplicate, or takes its place.
+  // hash has a block becomes its duplicate, or replaces it.
   kAtOnce,
 };
 
-// One choice for all sequences of a SequenceManager.
+// Options for all sequences of a SequenceManager.
 struct SequenceManagerOptions {
-  // Scheme and salt: what names the blocks. Sequences share blocks only where these are equal.
+  // Scheme and salt, which name the blocks. Sequences share blocks only if these are equal.
   tokens::SequenceHasher hasher{};
   RegisterBlocks register_blocks = RegisterBlocks::kWhenComputed;
   // A hit may cover the whole sequence. For callers that need no logits.
@@ -67,9 +67,9 @@ struct UntypedSequenceDelete {
 };
 using UntypedSequencePtr = std::unique_ptr<UntypedSequence, UntypedSequenceDelete>;
 
-// What may_append() did.
+// The outcome of may_append().
 struct AppendOutcome {
-  bool new_block = false;   // the token stands in a block that was handed out just now
+  bool new_block = false;   // the token is in a newly allocated block
   bool block_full = false;  // the token fills its block
 };
 
@@ -95,7 +95,7 @@ class UntypedSequenceManager {
   bool reuse_last_token_;
 };
 
-// What a Sequence shows of its core.
+// A Sequence's view of its core.
 struct SequenceView {
   static void append(UntypedSequence& core, tokens::Token token);
   static std::span<const tokens::Token> tokens(const UntypedSequence& core) noexcept;
@@ -111,11 +111,11 @@ using AppendOutcome = detail::AppendOutcome;
 template <events::Tier Tier>
 class SequenceManager;
 
-// The tokens of one request and its block table. Dropping it gives its blocks back.
+// The tokens of one request and its block table. Dropping it returns its blocks.
 template <events::Tier Tier>
 class [[nodiscard]] Sequence {
  public:
-  // Adds a token; may_append() then finds it a place.
+  // Adds a token; may_append() then assigns it a block.
   void append(tokens::Token token) { detail::SequenceView::append(core(), token); }
 
   std::span<const tokens::Token> tokens() const noexcept { return detail::SequenceView::tokens(core()); }
@@ -149,13 +149,13 @@ class SequenceManager {
   explicit SequenceManager(BlockManager<Tier>& manager, SequenceManagerOptions options = {})
       : core_(manager.core_.store(), std::move(options)) {}
 
-  // Errors: kInvalidArgument for more blocks than positions, and for hashes that are not of the tokens'
+  // Errors: kInvalidArgument for more blocks than positions, and for hashes that do not belong to the tokens'
   // blocks.
   Result<Sequence<Tier>> make_sequence(std::vector<tokens::Token> tokens) const {
     return make_sequence(std::move(tokens), {});
   }
   // With the names of its first full blocks, which are trusted. Other names, and all prefix digests, are
-  // computed when they are needed.
+  // computed on demand.
   Result<Sequence<Tier>> make_sequence(std::vector<tokens::Token> tokens,
                                        std::vector<tokens::SequenceHash> hashes) const {
     auto core = core_.make(std::move(tokens), std::move(hashes));
@@ -163,9 +163,9 @@ class SequenceManager {
     return Sequence<Tier>(*std::move(core));
   }
 
-  // Whether allocate() would find room now, or why it would be refused. Blocks in use cost nothing; cached
-  // blocks that are not in use cost their place. Computes names that were not needed before: not for two
-  // threads at once. Requires: the sequence belongs to this manager.
+  // Whether allocate() would find room now, or why it would be refused. Blocks in use cost nothing; inactive
+  // cached blocks cost their place. Computes missing names: not for two threads at once. Requires: the
+  // sequence belongs to this manager.
   Result<void, AllocationRefusal> can_allocate(const Sequence<Tier>& sequence) const {
     return core_.can_allocate(sequence.core());
   }
@@ -174,8 +174,8 @@ class SequenceManager {
   Result<std::size_t, SequenceError> allocate(Sequence<Tier>& sequence) const {
     return core_.allocate(sequence.core());
   }
-  // Gives the blocks back, the last first, so that the head of a prefix is the last to be evicted.
-  // Errors: kWrongState when it has none.
+  // Returns the blocks, the last first, so that the head of a prefix is evicted last. Errors: kWrongState
+  // when it has none.
   Result<void, SequenceError> deallocate(Sequence<Tier>& sequence) const {
     return core_.deallocate(sequence.core());
   }
@@ -184,14 +184,14 @@ class SequenceManager {
   Result<void, AllocationRefusal> can_append(const Sequence<Tier>& sequence) const {
     return core_.can_append(sequence.core());
   }
-  // Call it after append(). Three cases: the token begins a block, which is handed out; the token fills a
+  // Call it after append(). Three cases: the token begins a block, which is allocated; the token fills a
   // block, which is named (and registered, with RegisterBlocks::kAtOnce); or there is nothing to do. Errors:
   // kWrongState when nothing is allocated; kNoRoom.
   Result<AppendOutcome, SequenceError> may_append(Sequence<Tier>& sequence) const {
     return core_.may_append(sequence.core());
   }
-  // The KV of the first `tokens` tokens exists: registers the full blocks among them. Returns how many were
-  // registered now. Errors: kWrongState when nothing is allocated; kPrefillOverrun for more tokens than have
+  // The KV of the first `tokens` tokens exists: registers the full blocks among them. Returns how many it
+  // registered. Errors: kWrongState when nothing is allocated; kPrefillOverrun for more tokens than have
   // blocks, or fewer than were computed before.
   Result<std::size_t, SequenceError> computed(Sequence<Tier>& sequence, std::size_t tokens) const {
     return core_.computed(sequence.core(), tokens);

@@ -4,8 +4,8 @@
 //   BlockManager<G2>   host memory       BlockManager<G4>   remote storage
 //
 // A tier is an empty tag type with an index and a name, so that guards of different tiers are different types
-// and cannot be mixed up. Tiers of a user's own model the concept Tier with an index from 5 to 7. The tags
-// are defined in ashlar/events/tier.h, because events carry them too.
+// and cannot be mixed up. User-defined tiers model the concept Tier with an index from 5 to 7. The tags are
+// defined in ashlar/events/tier.h, because events carry them too.
 //
 // Thread safety: immutable values.
 #pragma once

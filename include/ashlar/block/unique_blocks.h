@@ -4,8 +4,8 @@
 //   MutableBlock -> PartialBlock -> ScheduledBlock -> InflightBlock -> CompleteBlock
 //
 // Transitions consume the guard and cannot be called on an lvalue. A refusal hands the guard back. C++ cannot
-// forbid the use of a moved-from guard; it stops the process and says so. Dropping a guard returns its block.
-// A default-constructed guard holds no block; it is a place to receive one.
+// forbid the use of a moved-from guard; doing so stops the process with a message. Dropping a guard returns
+// its block. A default-constructed guard is empty; assign a block to it.
 //
 // Thread safety: thread-compatible. Size: 16 bytes each.
 // Complexity:    O(1), O(tokens) where tokens are added; a drop takes the store's lock.
@@ -39,7 +39,7 @@ class InflightBlock;
 template <events::Tier Tier>
 class CompleteBlock;
 
-// A block that is the caller's alone and empty. State: Reset, taken out of its pool.
+// An empty block that the caller owns alone. State: Reset, taken out of its pool.
 //
 //   init_sequence(start)          -> PartialBlock    tokens are built on the block
 //   complete(token_block, ready)  -> CompleteBlock   the tokens are known
@@ -48,7 +48,7 @@ class CompleteBlock;
 template <events::Tier Tier>
 class [[nodiscard]] MutableBlock {
  public:
-  // Holds no block; a place to receive one.
+  // An empty guard; assign a block to it.
   MutableBlock() = default;
 
   explicit operator bool() const noexcept { return !slot_.empty(); }
@@ -73,8 +73,8 @@ class [[nodiscard]] MutableBlock {
     return std::move(*this).stage(BlockIdentity{hash, std::nullopt, std::nullopt}, ready);
   }
 
-  // Errors: kInvalidArgument when the parent's position is the last one there is, and when the parent's name
-  // is keyed and the hash scheme is not, or the other way round.
+  // Errors: kInvalidArgument when the parent is at the last position, and when only one of the parent's name
+  // and the hash scheme is keyed.
   [[nodiscard]] auto init_sequence(
       const SequenceStart& start) && -> Result<PartialBlock<Tier>, Rejected<MutableBlock>>;
 
@@ -99,7 +99,7 @@ class [[nodiscard]] MutableBlock {
 template <events::Tier Tier>
 class [[nodiscard]] PartialBlock {
  public:
-  // Holds no block; a place to receive one.
+  // An empty guard; assign a block to it.
   PartialBlock() = default;
 
   explicit operator bool() const noexcept { return !slot_.empty(); }
@@ -156,14 +156,14 @@ class [[nodiscard]] PartialBlock {
 template <events::Tier Tier>
 class [[nodiscard]] ScheduledBlock {
  public:
-  // Holds no block; a place to receive one.
+  // An empty guard; assign a block to it.
   ScheduledBlock() = default;
 
   explicit operator bool() const noexcept { return !slot_.empty(); }
   BlockId block_id() const noexcept { return BlockId(slot_.get().id); }
   std::uint32_t block_size() const noexcept { return detail::block_size_of(slot_.get()); }
 
-  // The computation was started; `fence` passes when the device reports its end.
+  // The computation has started; `fence` passes when the device reports its end.
   [[nodiscard]] InflightBlock<Tier> launch(Fence fence) &&;
   // The step will not run: tokens may be added and popped again.
   [[nodiscard]] PartialBlock<Tier> cancel() && {
@@ -185,10 +185,10 @@ class [[nodiscard]] ScheduledBlock {
 template <events::Tier Tier>
 class [[nodiscard]] InflightBlock {
  public:
-  // What a finished computation leaves: a block with room, or a complete one.
+  // The result of a finished computation: a block with room, or a complete one.
   using Done = std::variant<PartialBlock<Tier>, CompleteBlock<Tier>>;
 
-  // Holds no block; a place to receive one.
+  // An empty guard; assign a block to it.
   InflightBlock() = default;
 
   explicit operator bool() const noexcept { return !slot_.empty(); }
@@ -218,14 +218,14 @@ class [[nodiscard]] InflightBlock {
 template <events::Tier Tier>
 class [[nodiscard]] CompleteBlock {
  public:
-  // Holds no block; a place to receive one.
+  // An empty guard; assign a block to it.
   CompleteBlock() = default;
 
   explicit operator bool() const noexcept { return !slot_.empty(); }
   BlockId block_id() const noexcept { return BlockId(slot_.get().id); }
   std::uint32_t block_size() const noexcept { return detail::block_size_of(slot_.get()); }
   tokens::SequenceHash sequence_hash() const noexcept { return detail::hash_of(slot_.get()); }
-  // Of all tokens up to the block's end; not known when it was staged by its name alone.
+  // The digest of all tokens up to the block's end; unknown when it was staged by name alone.
   tokens::PrefixDigest prefix_digest() const noexcept { return detail::prefix_of(slot_.get()); }
 
   // Forgets tokens and name.

@@ -32,7 +32,7 @@ class AccessSampler {
   template <class HashOf>
   void note(TierId tier, std::size_t count, const HashOf& hash_of) noexcept {
     thread_local std::uint64_t phase = 0;
-    std::uint64_t until = every_ - phase % every_;  // hits up to the next one that counts
+    std::uint64_t until = every_ - phase % every_;  // hits until the next one that counts
     phase += count;
     for (std::size_t i = 0; until <= count - i; i += until, until = every_) add(tier, hash_of(i + until - 1));
   }

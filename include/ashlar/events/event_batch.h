@@ -1,8 +1,8 @@
 // EventBatch: consecutive events of one stream, as sinks publish and feeds deliver them.
 //
-// A stream is one incarnation of one worker. Its events are numbered from 0 without holes, however they are
+// A stream is one incarnation of one worker. Its events are numbered from 0 without gaps, however they are
 // batched: a batch carries the number of its first event, and the next batch starts where it ended. A
-// snapshot is the whole state of a stream just before an event, cut into parts. It does not advance the
+// snapshot is the whole state of a stream just before an event, split into parts. It does not advance the
 // numbers, and it replaces everything a listener knew of the worker.
 //
 // Thread safety: plain values. An EventBatch refers to memory that its maker owns; OwnedBatch owns its
@@ -31,7 +31,7 @@ struct StreamId {
   friend auto operator<=>(const StreamId&, const StreamId&) = default;
 };
 
-// How the blocks of a stream are named. A listener refuses streams with other keys than its own.
+// How the blocks of a stream are named. A listener refuses streams with other keys.
 struct StreamKeys {
   std::uint64_t scheme = 0;  // tokens::HashScheme::fingerprint(); 0: unknown
   tokens::NamespaceFingerprint name_space = {};
@@ -56,7 +56,7 @@ struct EventBatch {
   StreamId stream = {};
   StreamKeys keys = {};
   BatchKind kind = BatchKind::kEvents;
-  // Number of the first event; of a snapshot: that of the next event.
+  // Number of the first event; for a snapshot: of the next event.
   std::uint64_t first = 0;
   std::uint32_t part = 0;         // of a snapshot, from 0
   std::uint32_t parts = 1;        // of a snapshot
@@ -100,7 +100,7 @@ struct OwnedBatch {
   }
 };
 
-// Publishes the batches of an EventManager. A user's own transport implements it. Called by one thread at a
+// Publishes the batches of an EventManager. User-defined transports implement it. Called by one thread at a
 // time, never under a lock and never on an inference path: it may wait for the network, within its own
 // limits.
 class BatchSink {
@@ -119,7 +119,7 @@ class BatchSink {
   virtual std::string describe() const = 0;
 };
 
-// Gives the current state of a stream. Feeds that answer requests for snapshots call it.
+// Provides the current state of a stream, for feeds that answer requests for snapshots.
 class SnapshotSource {
  public:
   virtual ~SnapshotSource() = default;

@@ -27,10 +27,10 @@ inline constexpr std::size_t kMaxDecodedBytes = std::size_t{256} << 20;
 Result<void> decode_batch(std::span<const std::byte> bytes, OwnedBatch& out,
                           std::size_t max_bytes = kMaxDecodedBytes);
 
-// What every batch begins with, and its smallest size.
+// The first bytes of every batch, and its smallest size.
 inline constexpr std::string_view kBatchMagic = "AKEV";
 inline constexpr std::size_t kBatchHeaderBytes = 96;
-// Whether the bytes are a batch as it was written, of any version: its magic and checksum agree.
+// Whether the bytes are an undamaged batch, of any version: its magic and checksum agree.
 bool is_whole_batch(std::span<const std::byte> bytes) noexcept;
 
 // Length of the first run: a chain of stores, or removals, of one tier, group and location.

@@ -1,14 +1,14 @@
-// EventLog: a bounded ring of events between the transition that makes them and the EventSink that takes
+// EventLog: a bounded ring of events between the transitions that emit them and the EventSink that receives
 // them.
 //
-// The producer appends inside its own critical section: no allocation, no wait, no call out. When the ring is
+// The producer appends inside its own critical section: no allocation, no wait, no callback. When the ring is
 // full the event is dropped and counted, and the sink sees one kResync record in its place. The drain calls
 // the sink outside every lock. At most one drain runs at a time: a second caller returns at once, and the
 // running drain delivers its events too.
 //
 // Thread safety: append() is confined to the owner's lock; drain() and the counters are thread-safe.
 // Complexity:    append() is O(1), drain() O(events). Memory: capacity() records, taken at construction.
-// Invariant:     a sink sees rising sequence numbers, and every hole in them is preceded by a kResync.
+// Invariant:     a sink sees rising sequence numbers, and a kResync precedes every gap in them.
 #pragma once
 
 #include <atomic>
@@ -31,8 +31,8 @@ namespace ashlar::events {
 class EventSink {
  public:
   virtual ~EventSink() = default;
-  // The next events in order. The span is valid during the call only. A sink should not throw: the
-  // events of that call are lost, and the next drain begins with a kResync.
+  // The next events in order. The span is valid during the call only. A sink should not throw: the events of
+  // that call are lost, and the next drain begins with a kResync.
   virtual void on_events(std::span<const KvEvent> events) = 0;
 };
 
@@ -46,7 +46,7 @@ class EventLog {
 
   // A log has one producer at a time. Returns false if it already has one.
   [[nodiscard]] bool claim() noexcept { return !claimed_.exchange(true, std::memory_order_acquire); }
-  // The producer is done; another may claim the log, and the numbering continues.
+  // Releases the log; another producer may claim it, and the numbering continues.
   void release_claim() noexcept { claimed_.store(false, std::memory_order_release); }
 
   // Numbers the event and keeps it; drops and counts it if the ring is full.

@@ -1,17 +1,15 @@
-// EventManager: turns what happens in the tiers of a worker into one numbered stream, and publishes it.
+// EventManager: merges the events of a worker's tiers into one numbered stream, and publishes it.
 //
 //   EventLogs (one per block manager), PublishHandles, AccessSampler
-//     -> drain: one thread numbers the events and keeps the state they add up to
+//     -> drain: one thread numbers the events and keeps the resulting state
 //       -> a queue and a thread per sink: batches by count, age and load
 //         -> BatchSink: in-process bus, NATS, ZeroMQ, file
 //
 // Producers never wait: they append to bounded logs. Nothing is lost silently. If a log overflows, its owner
-// lists what it holds, and the difference is published as events. If a sink falls behind by more than its
-// queue holds, it gets a snapshot, which tells listeners to start over. A sink that is added late starts with
-// a snapshot.
+// lists its blocks, and the difference is published as events. If a sink falls behind by more than its queue
+// holds, it gets a snapshot, which tells listeners to start over. A sink added late starts with a snapshot.
 //
-// Numbers: events of the stream (worker, incarnation) are numbered from 0 by the drain, the same for every
-// sink.
+// Numbers: the drain numbers the events of the stream (worker, incarnation) from 0, the same for every sink.
 //
 // Thread safety: thread-safe. Takes events.drain, then events.sink_queue (docs/concurrency.md); calls sinks
 //                without a lock, listers with events.drain held.
@@ -35,12 +33,13 @@
 
 namespace ashlar::events {
 
-// When waiting events go to a sink: as soon as one of the limits is reached.
+// When queued events go to a sink: as soon as one of the limits is reached.
 struct BatchProfile {
   std::size_t max_events = 512;  // in a batch
   Clock::Duration max_age =
-      std::chrono::milliseconds(2);             // of the oldest event; half of it with half a batch
-  std::size_t capacity = std::size_t{1} << 17;  // events that may wait; beyond it a snapshot replaces them
+      std::chrono::milliseconds(2);  // of the oldest event; half of it with half a batch
+  std::size_t capacity = std::size_t{1}
+                         << 17;  // events that may be queued; beyond it a snapshot replaces them
   Clock::Duration retry = std::chrono::milliseconds(20);  // after a failure; doubled up to retry_max
   Clock::Duration retry_max = std::chrono::seconds(1);
 
@@ -86,28 +85,28 @@ struct SinkCounters {
 struct EventCounters {
   std::uint64_t events = 0;    // numbered so far
   std::uint64_t lost = 0;      // by logs that overflowed
-  std::uint64_t repaired = 0;  // overflows repaired by a list of the owner
-  std::uint64_t resyncs = 0;   // overflows without a list: the blocks of the log were removed
+  std::uint64_t repaired = 0;  // overflows repaired from the owner's list
+  std::uint64_t resyncs = 0;   // overflows without a list: the log's blocks were removed
   std::size_t present = 0;     // blocks in the state of the stream
   std::vector<SinkCounters> sinks;
 };
 
 class EventManager final : public SnapshotSource {
  public:
-  // Appends what the owner of a log holds, as Stored events, parents first; returns the number of the log's
-  // next event. Called with events.drain held: it must not call the EventManager. If it throws, the log
-  // counts as a resync.
+  // Appends the blocks that the owner of a log holds, as Stored events, parents first; returns the number of
+  // the log's next event. Called with events.drain held: it must not call the EventManager. If it throws, the
+  // log counts as a resync.
   using Lister = std::function<std::uint64_t(std::vector<KvEvent>&)>;
 
   // Errors: those of the options; kCapacity: no thread.
   static Result<std::unique_ptr<EventManager>> create(EventManagerOptions options);
-  // Publishes waiting events first, within options.shutdown_wait. Remove sources before their owners are
+  // Publishes queued events first, within options.shutdown_wait. Remove sources before their owners are
   // destroyed.
   ~EventManager() override;
 
-  // ---- where events come from
+  // ---- sources
 
-  // Starts with what the lister lists; without a lister, with the events in the log. Errors: kAlreadyExists.
+  // Starts with the lister's blocks; without a lister, with the events in the log. Errors: kAlreadyExists.
   Result<void> add_source(std::shared_ptr<EventLog> log, Lister lister = {});
   // Publishes the removal of its blocks. Errors: kNotFound.
   Result<void> remove_source(const std::shared_ptr<EventLog>& log);
@@ -120,26 +119,26 @@ class EventManager final : public SnapshotSource {
   [[nodiscard]] PublishHandle publish(const KvEvent& block);
   [[nodiscard]] Publisher publisher();
 
-  // ---- where they go
+  // ---- sinks
 
   // Errors: those of the profile; kCapacity: no thread.
   Result<void> add_sink(std::shared_ptr<BatchSink> sink, const BatchProfile& profile = {});
   // Errors: kNotFound; kInvalidArgument: called by the sink itself.
   Result<void> remove_sink(const std::shared_ptr<BatchSink>& sink);
 
-  // Waits until every sink has published everything that happened before the call. Errors: kTimeout with the
-  // sink and its last error.
+  // Waits until every sink has published all events before the call. Errors: kTimeout with the sink and its
+  // last error.
   Result<void> flush(Clock::TimePoint until);
   // Drains the logs on the calling thread.
   void drain();
 
-  // ---- what is known
+  // ---- state
 
   OwnedBatch snapshot() override;
   const StreamId& stream() const noexcept;
   EventCounters counters() const;
-  // Aborts where the state of the stream or the queue of a sink contradicts itself. For tests; O(n log n) in
-  // the blocks present.
+  // Aborts if the state of the stream or the queue of a sink is inconsistent. For tests; O(n log n) in the
+  // blocks present.
   void check_invariants() const;
 
  private:

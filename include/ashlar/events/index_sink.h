@@ -1,4 +1,4 @@
-// IndexSink: what a routing index learns from workers, with the values it is told in: Worker, BlockName,
+// IndexSink: receives what workers report to a routing index; with its values: Worker, BlockName,
 // BlocksStored. Ingest (engine streams, gaps, reference counts) writes to it; an index implements it; the
 // dump of an index is a sequence of these calls.
 //
@@ -31,7 +31,7 @@ namespace ashlar::events {
 // An inference process.
 using WorkerId = StrongId<struct WorkerIdTag, std::uint64_t>;
 
-// Who holds blocks: each data-parallel rank of a process has a cache of its own, so (id, rank) is the unit of
+// A holder of blocks: each data-parallel rank of a process has its own cache, so (id, rank) is the unit of
 // ownership everywhere in routing.
 struct Worker {
   WorkerId id;
@@ -40,7 +40,7 @@ struct Worker {
   friend auto operator<=>(const Worker&, const Worker&) = default;
 };
 
-// What an engine calls a block.
+// An engine's name of a block.
 using BlockName = StrongId<struct BlockNameTag, std::uint64_t>;
 
 struct StoredBlock {
@@ -54,7 +54,7 @@ struct StoredBlock {
 struct BlocksStored {
   Worker worker;
   StorageTier tier = StorageTier::kDevice;
-  // The block before the first one, by a name that this worker holds in any tier; nothing at the start of a
+  // The block before the first one, by a name that this worker holds in any tier; nullopt at the start of a
   // sequence.
   std::optional<BlockName> parent;
   // Position of the first block, if the producer knows it. It is checked: 0 without a parent, otherwise the
@@ -68,11 +68,11 @@ struct BlocksStored {
 enum class StoreVerdict : std::uint8_t {
   kApplied,
   kEmpty,          // no blocks
-  kUnknownTier,    // the number of the tier names none
+  kUnknownTier,    // no such tier
   kUnknownParent,  // this worker holds no block of the parent's name
   kWrongPosition,  // start_position does not follow the parent, or is not 0 without one
-  kNameInUse,  // a name stands twice in the event, is the parent's own, or means other content on this worker
-  kFull,  // a limit of the structure (workers, blocks or depth), or no memory now: later it may be applied
+  kNameInUse,  // a name occurs twice in the event, is the parent's own, or means other content on this worker
+  kFull,       // a limit of the structure (workers, blocks or depth), or no memory now: a retry may succeed
 };
 
 constexpr std::string_view to_string(StoreVerdict verdict) noexcept {
@@ -99,14 +99,14 @@ class IndexSink {
  public:
   virtual ~IndexSink() = default;
 
-  // All blocks of the event, or none.
+  // Stores all blocks of the event, or none.
   virtual StoreVerdict store(const BlocksStored& event) = 0;
-  // Removes names from one tier of a worker. A name that the worker does not hold there is counted and
-  // skipped. Returns how many names were removed.
+  // Removes names from one tier of a worker. Counts and skips names that the worker does not hold there.
+  // Returns how many names were removed.
   virtual std::size_t remove(const Worker& worker, StorageTier tier, std::span<const BlockName> names) = 0;
-  // The worker holds nothing in any tier now; it may store again.
+  // Removes all blocks of the worker in every tier; it may store again.
   virtual void clear(const Worker& worker) = 0;
-  // All ranks of a worker are gone.
+  // Removes all ranks of a worker.
   virtual void remove_worker(WorkerId worker) = 0;
 };
 

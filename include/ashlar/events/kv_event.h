@@ -1,4 +1,4 @@
-// KvEvent: one change of what a tier holds, as a fixed-size record.
+// KvEvent: one change to the contents of a tier, as a fixed-size record.
 //
 // Stored and Removed mark the 0 -> 1 and 1 -> 0 changes of (hash, tier): blocks that become inactive and
 // duplicates cause no event. Access says how often a block was hit since the last report; it is sampled, and
@@ -60,8 +60,7 @@ struct KvEvent {
   bool has_local = false;
   std::uint16_t reserved = 0;
 
-  // The block before this one in its sequence; nothing for the first block, or if the producer did not know
-  // it.
+  // The preceding block of its sequence; nullopt for the first block, or if the producer did not know it.
   std::optional<tokens::SequenceHash> parent() const noexcept {
     return has_parent ? std::optional(parent_bits) : std::nullopt;
   }

@@ -3,14 +3,14 @@
 // BlockManager publishes from the transitions of its slots.
 //
 // Publisher: a scope. Its handles are published together when it ends, in the order in which they were taken,
-// as one run of events. A handle that is dropped before is never published.
+// as one run of events. A handle dropped earlier is never published.
 //
 //   events::Publisher batch = manager->publisher();
 //   for (const KvEvent& block : blocks) handles.push_back(batch.publish(block));
 //   batch.commit();                       // or the end of its scope
 //
-// Thread safety: handles may be taken and dropped by any thread; one Publisher is confined. They may outlive
-//                the EventManager, and then publish nothing.
+// Thread safety: any thread may take and drop handles; one Publisher is confined. They may outlive the
+//                EventManager, and then publish nothing.
 // Complexity:    one short critical section each, never waiting for a sink; only the table allocates.
 #pragma once
 
@@ -40,10 +40,10 @@ class PublishHandle {
   ~PublishHandle() { reset(); }
 
   explicit operator bool() const noexcept { return block_ != nullptr; }
-  // Requires: a block.
+  // Requires: it holds a block.
   const tokens::SequenceHash& sequence_hash() const noexcept;
   TierId tier() const noexcept;
-  // Drops it.
+  // Drops the block.
   void reset() noexcept;
 
  private:

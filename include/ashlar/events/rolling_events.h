@@ -9,8 +9,8 @@
 //   local[i] = XXH3-64(tokens as little-endian u32, S)
 //   seq[0] = local[0]; seq[i] = XXH3-64(LE seq[i-1] | LE local[i], S)
 // With S = 1337 and no salt this is the xxh3 chain of tokens::HashScheme. The field names and the rule follow
-// the published description of the API. It fixes neither S nor how a salt or a LoRA name enters it, and it
-// names gpu, cpu and disk only as common media: "external" for G4 is ours.
+// the published description of the API. It specifies neither S nor how a salt or a LoRA name enters it, and
+// it names gpu, cpu and disk only as common media: "external" for G4 is ours.
 //
 // Thread safety: plain values and free functions.
 #pragma once
@@ -31,7 +31,7 @@
 
 namespace ashlar::events {
 
-// What all events of one publisher share.
+// Fields that all events of one publisher share.
 struct RollingSource {
   std::optional<std::string> model_name = {};
   std::optional<std::string> additional_salt = {};
@@ -44,7 +44,7 @@ struct RollingSource {
 
 struct RollingEvent {
   RollingSource source = {};
-  std::uint64_t event_id = 0;  // one after the other within a source, medium and rank
+  std::uint64_t event_id = 0;  // consecutive within a source, medium and rank
   std::optional<std::uint64_t> timestamp_ms = {};
   KvEventKind kind = KvEventKind::kStored;  // or kRemoved, kCleared
   std::optional<std::uint32_t> block_size = {};
@@ -61,24 +61,24 @@ struct RollingEvent {
 // Appends the JSON of one event. Requires: one of the three kinds.
 void append_rolling_event(const RollingEvent& event, std::string& out);
 
-// Replaces `out` by the one event of `json`. Errors: kCorruption, with what and at which byte.
+// Replaces `out` by the one event of `json`. Errors: kCorruption, with the fault and its byte.
 Result<void> decode_rolling_event(std::string_view json, RollingEvent& out);
 
 // The number of the next event in each of G1 to G4.
 using RollingIds = std::array<std::uint64_t, 4>;
 
 // Appends the events of a batch to `out`: each run of stored or removed blocks becomes one; kCleared of all
-// tiers becomes one per tier; kAccess, and groups of layers but the first, are left out. Errors, which leave
-// `out` and `ids` as they were: kUnsupported: blocks named by another scheme than the xxh3 chain, blocks with
-// names of their own, a tier beyond G4, or kResync (send a snapshot).
+// tiers becomes one per tier; kAccess, and all groups of layers but the first, are skipped. Errors, which
+// leave `out` and `ids` unchanged: kUnsupported: blocks named by another scheme than the xxh3 chain, blocks
+// with their own names, a tier beyond G4, or kResync (send a snapshot).
 Result<void> to_rolling_events(const EventBatch& batch, const RollingSource& source, RollingIds& ids,
                                std::vector<RollingEvent>& out);
 
-// Appends what the event says as records of ours. Local hashes are filled where the event has tokens and its
-// hashes are those of the xxh3 chain. What the wire does not carry is open, as with append_kv_events(const
-// RouterEvent&). Errors, which leave `out` as it was: kUnsupported: a medium that is not known, or no
-// position; kInvalidArgument: a position that does not agree with the parent, is beyond
-// SequenceHash::kMaxPosition, or tokens that do not fill the blocks.
+// Appends the event as KvEvents. Local hashes are set if the event has tokens and its hashes follow the xxh3
+// chain. Fields that the wire does not carry are unset, as with append_kv_events(const RouterEvent&). Errors,
+// which leave `out` unchanged: kUnsupported: an unknown medium, or no position; kInvalidArgument: a position
+// that does not agree with the parent, is beyond SequenceHash::kMaxPosition, or tokens that do not fill the
+// blocks.
 Result<void> append_kv_events(const RollingEvent& event, std::vector<KvEvent>& out);
 
 // The rolling hashes of every full block of `tokens`, which follow `parent`. Errors: kInvalidArgument when

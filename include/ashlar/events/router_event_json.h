@@ -1,12 +1,12 @@
-// RouterEvent: what a router's event plane says of one worker, and its JSON.
+// RouterEvent: an event about one worker on a router's event plane, and its JSON.
 //
 //   {"worker_id":7,"storage_tier":"device","residency_domain":"worker","event":{"event_id":3,
 //    "data":{"stored":{"parent_hash":null,"start_position":0,
 //     "blocks":[{"block_hash":1,"tokens_hash":2,"mm_extra_info":null}]}},"dp_rank":0}}
 //
 // data is {"stored":...}, {"removed":{"block_hashes":[...]}} or "cleared". block_hash is a name, tokens_hash
-// a local hash; both are 64 bits, read unsigned or as the negative number of the same bits. Keys that are not
-// known are skipped, mm_extra_info with them.
+// a local hash; both are 64 bits, read unsigned or as the negative number of the same bits. Unknown keys are
+// skipped, and so is mm_extra_info.
 //
 // Thread safety: plain values and free functions.
 #pragma once
@@ -41,22 +41,22 @@ struct RouterEvent {
 // Appends the JSON of one event. Requires: a tier of G1 to G4, and one of the three kinds.
 void append_router_event(const RouterEvent& event, std::string& out);
 
-// Replaces `out` by the one event of `json`. Errors: kCorruption, with what and at which byte; kUnsupported:
-// a storage tier that is not known.
+// Replaces `out` by the one event of `json`. Errors: kCorruption, with the fault and its byte; kUnsupported:
+// an unknown storage tier.
 Result<void> decode_router_event(std::string_view json, RouterEvent& out);
 
-// Appends the events of a batch to `out`: each run of stored or removed blocks becomes one. kAccess, and
-// groups of layers but the first, are left out. Event ids count on from `next_id`, which is left after the
-// last one. Errors, which leave `out` and `next_id` as they were: kUnsupported: a tier beyond G4, a stored
-// block without a local hash or with a parent whose own name is not in the batch, a clearing of one tier only
+// Appends the events of a batch to `out`: each run of stored or removed blocks becomes one. kAccess, and all
+// groups of layers but the first, are skipped. Event ids continue from `next_id`, which ends one past the
+// last. Errors, which leave `out` and `next_id` unchanged: kUnsupported: a tier beyond G4, a stored block
+// without a local hash or with a parent whose own name is not in the batch, a clearing of one tier only
 // (routers clear all), or kResync (send a snapshot).
 Result<void> to_router_events(const EventBatch& batch, std::uint64_t& next_id, std::vector<RouterEvent>& out);
 
-// Appends what the event says as records of ours. Block hashes are taken as chain hashes. What the wire does
-// not carry is open: the parent of a run's first block has no parent fragment (compare its chain hash),
-// removed blocks have position 0 (compare name()), and kCleared is of all tiers. Errors, which leave `out` as
-// it was: kUnsupported: a parent without a position; kInvalidArgument: a position that does not agree with
-// the parent, or is beyond SequenceHash::kMaxPosition.
+// Appends the event as KvEvents. Block hashes are taken as chain hashes. The wire does not carry everything:
+// the parent of a run's first block has no parent fragment (compare its chain hash), removed blocks have
+// position 0 (compare name()), and kCleared covers all tiers. Errors, which leave `out` unchanged:
+// kUnsupported: a parent without a position; kInvalidArgument: a position that does not agree with the
+// parent, or is beyond SequenceHash::kMaxPosition.
 Result<void> append_kv_events(const RouterEvent& event, std::vector<KvEvent>& out);
 
 }  // namespace ashlar::events

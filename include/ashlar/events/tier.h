@@ -22,7 +22,7 @@ namespace ashlar::events {
 using TierId = StrongId<struct TierTagId, std::uint8_t>;
 inline constexpr std::uint8_t kMaxTiers = 8;
 
-// A tag type that names a tier. Own tiers may use the indexes 5 to 7.
+// A tag type that names a tier. User-defined tiers may use the indexes 5 to 7.
 template <class T>
 concept Tier = std::is_empty_v<T> && requires {
   { T::kIndex } -> std::convertible_to<std::uint8_t>;
@@ -62,7 +62,7 @@ inline constexpr std::size_t kStorageTiers = 4;
 inline constexpr std::array<StorageTier, kStorageTiers> kAllStorageTiers = {
     StorageTier::kDevice, StorageTier::kHost, StorageTier::kDisk, StorageTier::kExternal};
 
-// False for numbers that name no tier; those come from outside.
+// False for untrusted numbers that name no tier.
 constexpr bool is_known(StorageTier tier) noexcept {
   return static_cast<std::size_t>(tier) < kStorageTiers;
 }

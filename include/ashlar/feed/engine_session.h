@@ -4,7 +4,7 @@
 //       messages    each once, in order    KvEvents
 //
 // EngineSession follows one publisher without silent loss; EngineIngest turns batches into 0 -> 1 and 1 -> 0
-// changes. Programs with a decoder of their own use EngineIngest alone.
+// changes. Programs with their own decoder use EngineIngest alone.
 #pragma once
 
 #include <cstddef>
@@ -31,7 +31,7 @@ class EngineRank;
 struct EngineIngestOptions {
   events::WorkerId worker = {};
   tokens::HashScheme scheme = {};
-  tokens::Salt salt = {};                 // used where the engine names no LoRA adapter or cache salt
+  tokens::Salt salt = {};                 // used if the engine names no LoRA adapter or cache salt
   std::uint32_t block_size = 0;           // tokens; 0: taken from the first store of each group
   std::vector<std::uint32_t> ranks = {};  // ranks to follow; empty: all
   std::uint32_t max_ranks = 1024;
@@ -89,7 +89,7 @@ struct EngineIngestCounters {
 // under Options::scheme; LoRA names and cache salts, which engines publish with block 0 only, pass from
 // parents to children. Images enter the local hash as routers compute it (tokens/router_hash.h).
 //
-// Full reports. An engine that is asked for them (vLLM: kv_cache_report_mode=full) announces the blocks of a
+// Full reports. An engine configured for them (vLLM: kv_cache_report_mode=full) announces the blocks of a
 // cache hit again from block 0, and never removes them for that. A store counts as such a report, and not as
 // a copy, if it is in the device tier, has no parent, and names only blocks held there, as a hit does. From
 // the first report on, and after a loss, held blocks of a mixed store are not counted again either. The limit
@@ -114,7 +114,7 @@ struct EngineIngestCounters {
 // events of a rank.
 //
 // Thread safety: thread-compatible.
-// Complexity:    O(tokens) per batch; clearing sorts, O(n log n). Memory: what is present, plus at most
+// Complexity:    O(tokens) per batch; clearing sorts, O(n log n). Memory: the blocks present, plus at most
 //                max_waiting blocks without parent and as many without tokens per rank, together at most
 //                max_waiting_bytes. The oldest are dropped first (`overflowed`).
 class EngineIngest {
@@ -127,24 +127,24 @@ class EngineIngest {
 
   // Appends the changes of the batch. A batch without a rank belongs to rank 0.
   void apply(const events::EngineBatch& batch, std::vector<events::KvEvent>& out);
-  // Forgets what the rank holds, in every tier, and what waits; emits one kCleared of kAllTiers if it held
-  // anything. The stream may continue; what was learned about its groups stays.
+  // Drops the blocks of the rank in every tier, and its waiting blocks; emits one kCleared of kAllTiers if it
+  // held any. The stream may continue; what was learned about its groups stays.
   void clear(std::uint32_t rank, std::vector<events::KvEvent>& out);
   // After a loss of messages: clear() for all ranks.
   void resync(std::vector<events::KvEvent>& out);
-  // A new engine follows from its start: as resync(), and forgets what was learned.
+  // A new engine follows from its start: as resync(), and also forgets everything learned.
   void reset(std::vector<events::KvEvent>& out);
 
   const EngineIngestOptions& options() const noexcept { return options_; }
   const EngineIngestCounters& counters() const noexcept { return counters_; }
-  // (name, group, tier)s, and blocks that wait, over all ranks.
+  // (name, group, tier)s, and waiting blocks, over all ranks.
   std::size_t present() const noexcept;
   std::size_t waiting() const noexcept;
   // Bytes counted against max_waiting_bytes.
   std::size_t waiting_bytes() const noexcept { return budget_->used(); }
   // Why events were last skipped; empty if none were.
   const std::string& last_refusal() const noexcept { return last_refusal_; }
-  // Aborts where what is present or waits contradicts itself. For tests; O(n log n).
+  // Aborts on inconsistent state. For tests; O(n log n).
   void check_invariants() const;
 
   static std::uint32_t rank_of(const events::KvEvent& event) noexcept { return event.metadata & kRankMask; }
@@ -161,7 +161,7 @@ class EngineIngest {
   EngineIngestOptions options_;
   EngineIngestCounters counters_;
   std::string last_refusal_;
-  std::unique_ptr<ByteBudget> budget_;              // of what waits
+  std::unique_ptr<ByteBudget> budget_;              // of waiting blocks
   std::vector<std::unique_ptr<EngineRank>> ranks_;  // in the order they appeared
   bool lost_ = false;                               // since the start of this engine
 };
@@ -198,20 +198,19 @@ struct EngineSessionCounters {
 
 // EngineSession: follows one publisher of an engine (one rank's socket, or a recording) without silent loss.
 //
-// Messages are numbered from 0 without holes. The session applies each number once and in order, and asks for
+// Messages are numbered from 0 without gaps. The session applies each number once and in order, and asks for
 // missing ones (EngineSource::replay()). If they cannot be recovered, it resyncs: it drops everything known
 // of the engine, emits a kCleared, and rebuilds its state from later messages. The state then lacks blocks,
 // but never shows one that is gone.
 //
-//   first message   number 0: applied. A later one: replay from 0; what is no longer kept counts as lost.
-//   next number     applied. When it cannot be decoded, it is asked for once more, then it is lost.
-//   a later number  a gap: replay from the last applied message on, which must come back as it was: when it
-//                   does not, this is another life of the engine.
+//   first message   number 0: applied. A later one: replay from 0; messages no longer kept count as lost.
+//   next number     applied. If it cannot be decoded, it is requested once more, then it is lost.
+//   a later number  a gap: replay from the last applied message on, which must come back unchanged; if not,
+//                   the engine was restarted.
 //   a lower number  a message that was applied before: a duplicate. One that was lost: too late, dropped.
 //                   Another message under a number that was applied, a younger timestamp than the last, or a
 //                   number far below (more than Options::remembered), or one that cannot be read and is not
-//                   kept as it was: the engine was started anew; the old state disappears and a new one
-//                   begins.
+//                   kept unchanged: the engine was restarted; the old state is dropped and a new one begins.
 //
 // A source that detects a restart itself (EngineSource::restarts()) ends the old incarnation before any
 // message does. Without that, one case goes undetected: a restarted engine whose first received message
@@ -232,7 +231,7 @@ class EngineSession {
   // continues.
   Result<std::size_t> step(Clock::Duration timeout, std::vector<events::KvEvent>& out);
 
-  // The expected next number; nothing before the first message.
+  // The expected next number; nullopt before the first message.
   std::optional<std::uint64_t> next() const noexcept { return next_; }
   const EngineIngest& ingest() const noexcept { return ingest_; }
   const EngineSessionCounters& counters() const noexcept { return counters_; }
@@ -258,9 +257,9 @@ class EngineSession {
   void follow(std::span<const EngineMessage> messages, std::vector<events::KvEvent>& out);
   // The same, requesting further chunks up to number `until`.
   void follow(EngineReplay kept, std::uint64_t until, std::vector<events::KvEvent>& out);
-  // The live message behind a replay.
+  // The live message after a replay.
   void finish(const EngineMessage& message, std::vector<events::KvEvent>& out);
-  // Requires: the next number. False when it cannot be decoded; nothing has changed then.
+  // Requires: the next number. False, with nothing changed, when it cannot be decoded.
   bool apply(const EngineMessage& message, std::vector<events::KvEvent>& out);
   void apply_live(const EngineMessage& message, std::vector<events::KvEvent>& out);
   // Counts the numbers before `sequence` as lost.

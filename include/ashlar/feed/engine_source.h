@@ -1,4 +1,4 @@
-// EngineSource: where the messages of an inference engine come from. A user's own transport implements it;
+// EngineSource: the source of an inference engine's messages. User-defined transports implement it;
 // RecordingSource reads a recording, backend/zmq/zmq_engine_source.h an engine's socket.
 //
 // Thread safety: thread-compatible.
@@ -29,13 +29,13 @@ struct EngineMessage {
 // Messages that an engine still keeps, in order.
 struct EngineReplay {
   std::vector<EngineMessage> messages = {};
-  bool is_cut = false;  // more did not fit the memory limit; ask again behind the last
+  bool is_cut = false;  // more did not fit the memory limit; ask again after the last
 };
 
 class EngineSource {
  public:
   virtual ~EngineSource() = default;
-  // The next message; nothing when none came within `timeout`. A malformed message is counted in damaged()
+  // The next message; nullopt when none came within `timeout`. A malformed message is counted in damaged()
   // and skipped. Errors: kUnavailable: not connected now; kNotFound: a recording has ended.
   virtual Result<std::optional<EngineMessage>> receive(Clock::Duration timeout) = 0;
   // The messages from number `from` on that the engine still keeps; at least two if it has that many. Errors:
@@ -75,7 +75,7 @@ class RecordingSource final : public EngineSource {
   static Result<std::unique_ptr<RecordingSource>> create(Options options);
   ~RecordingSource() override;
 
-  // Never waits. May return nothing inside a long damaged range, which is searched over several calls.
+  // Never waits. May return nullopt inside a long damaged range, which is searched over several calls.
   // Errors: kNotFound at the end; kIo.
   Result<std::optional<EngineMessage>> receive(Clock::Duration timeout) override;
   Result<EngineReplay> replay(std::uint64_t from) override;

@@ -1,8 +1,8 @@
-// FeedSource: where batches of events come from. A user's own feed implements it. EventBus is the feed within
-// a process, FileSink and FileSource are a feed through a file; NATS and ZeroMQ are in backend/.
+// FeedSource: the source of event batches. User-defined feeds implement it. EventBus is the feed within a
+// process, FileSink and FileSource are a feed through a file; NATS and ZeroMQ are in backend/.
 //
-// A source delivers what arrives, as it arrives: batches may be missing, duplicated or out of order.
-// StreamReceiver restores order, and asks the source for what is missing.
+// A source delivers batches as they arrive: they may be missing, duplicated or out of order. StreamReceiver
+// restores order, and asks the source for missing ones.
 //
 // Thread safety: thread-compatible, except EventBus.
 #pragma once
@@ -42,7 +42,7 @@ class FeedSource {
   // kUnavailable: not connected now, reconnecting; poll again. kNotFound: the feed has ended.
   virtual Result<std::size_t> poll(BatchConsumer& consumer, Clock::Duration timeout) = 0;
 
-  // Delivers what a stream published from event `from` on: either batches that start at `from` or before, or
+  // Delivers the batches of a stream from event `from` on: either batches that start at `from` or before, or
   // a later snapshot. Returns false if neither is kept. Errors: kUnavailable, kTimeout: the publisher or
   // server did not answer.
   virtual Result<bool> recover(const events::StreamId& stream, std::uint64_t from,
@@ -76,7 +76,7 @@ class EventBus {
   std::shared_ptr<events::BatchSink> sink();
   // Delivers batches from now on; earlier ones through recover(). May outlive the bus, which ends it.
   std::unique_ptr<FeedSource> subscribe();
-  // Makes snapshots when the kept batches do not reach back far enough. The source outlives the bus, or null
+  // Takes snapshots when the kept batches do not reach back far enough. The source outlives the bus, or null
   // removes it.
   void serve_snapshots(events::SnapshotSource* source);
 
@@ -90,13 +90,13 @@ class EventBus {
 // FileSink, FileSource: a stream of events in a file (docs/formats/events.md), recorded once and replayed any
 // number of times.
 //
-// Each batch stands in the file as on a wire, with its length before it and its checksum inside. A reader
-// counts and skips damaged bytes and continues with the next whole batch, even behind a wrong length. A file
-// whose last batch is unfinished, as a killed writer leaves it, is not damaged: it ends before that batch.
-// One sink at a time writes a file, under a lock (flock).
+// Each batch is stored as on the wire, preceded by its length and with its checksum inside. A reader counts
+// and skips damaged bytes and continues with the next whole batch, even after a wrong length. A file whose
+// last batch is unfinished, as a killed writer leaves it, is not damaged: it ends before that batch. One sink
+// at a time writes a file, under a lock (flock).
 //
 // A source remembers which numbers it read and where, so recover() reads the file only from there, and only
-// if that helps. Memory: one entry per worker and per hole in its numbers, of these up to 4096.
+// if that helps. Memory: one entry per worker and per gap in its numbers, of these up to 4096.
 //
 // Thread safety: thread-compatible.
 class FileSink final : public events::BatchSink {
@@ -110,7 +110,7 @@ class FileSink final : public events::BatchSink {
     bool repair = false;
     std::size_t max_batch_bytes = std::size_t{256} << 20;
   };
-  // What create() found in an existing file.
+  // The state of an existing file, as create() found it.
   struct Found {
     std::uint64_t batches = 0;           // whole ones; they stay
     std::uint64_t unfinished_bytes = 0;  // of an unfinished last batch; cut off
@@ -137,7 +137,7 @@ class FileSink final : public events::BatchSink {
   Result<void> look_through();
   // Replaces the file by one of its whole batches.
   Result<void> rewrite();
-  // Behind end_, which moves.
+  // Writes after end_, and advances it.
   Result<void> write_frame(int fd, std::span<const std::byte> batch, const std::string& path);
 
   const Options options_;
@@ -182,12 +182,12 @@ class FileSource final : public FeedSource {
   struct Known {
     struct Numbers {
       std::uint64_t end = 0;
-      std::uint64_t at = 0;  // place of the first batch of them
+      std::uint64_t at = 0;  // offset of the first of its batches
     };
     struct Snapshot {
       std::uint64_t first = 0;
       std::uint32_t parts = 0;
-      std::uint64_t at = 0;  // place of the first of its parts
+      std::uint64_t at = 0;  // offset of its first part
       std::set<std::uint32_t> seen = {};
     };
     std::uint64_t incarnation = 0;
@@ -195,11 +195,11 @@ class FileSource final : public FeedSource {
     Snapshot coming = {};
     std::optional<Snapshot> whole = {};  // the last one
   };
-  // Restarts at the beginning if the file became shorter than what was read, or was replaced. Returns false
-  // otherwise, or if the new file has no header yet.
+  // Restarts at the beginning if the file was truncated below the read position, or was replaced. Returns
+  // false otherwise, or if the new file has no header yet.
   Result<bool> begin_anew();
   void remember(const events::EventBatch& batch, std::uint64_t at);
-  // Where to begin to read for events from `from` on.
+  // Where to start reading for events from `from` on.
   std::optional<std::uint64_t> place_of(const events::StreamId& stream, std::uint64_t from) const;
 
   const Options options_;
@@ -209,7 +209,7 @@ class FileSource final : public FeedSource {
   std::uint64_t damaged_ = 0;
   std::uint64_t damaged_bytes_ = 0;
   std::uint64_t unfinished_bytes_ = 0;
-  bool lost_ = false;  // what was read is gone, and what follows has no header yet
+  bool lost_ = false;  // the file read so far is gone, and the new one has no header yet
   std::map<events::Worker, Known> known_;
 };
 

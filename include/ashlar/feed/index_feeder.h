@@ -59,7 +59,7 @@ class IndexFeeder {
   void apply(std::uint32_t rank, std::span<const events::KvEvent> events);
 
   const IndexFeederCounters& counters() const noexcept { return counters_; }
-  // Aborts where what is remembered contradicts itself. For tests; O(blocks).
+  // Aborts on inconsistent state. For tests; O(blocks).
   void check_invariants() const;
 
  private:
@@ -68,7 +68,7 @@ class IndexFeeder {
     tokens::SequenceHash parent;
     tokens::SequenceHash hash;
     tokens::LocalHash local;
-    std::uint32_t group = 0;  // that the hashes are of
+    std::uint32_t group = 0;  // of the hashes
     std::array<Groups, events::kStorageTiers> held{};
     std::array<bool, events::kStorageTiers> indexed{};
     bool has_parent = false;
@@ -90,9 +90,9 @@ class IndexFeeder {
   void apply(std::uint32_t rank_number, Rank& rank, const events::KvEvent& event);
   std::optional<Groups> bit_of(std::uint32_t rank_number, Rank& rank, std::uint16_t group);
   void clear(std::uint32_t rank_number, Rank& rank);
-  // Brings the index in line with the entry.
+  // Updates the index to match the entry.
   void sync(std::uint32_t rank_number, Rank& rank, events::BlockName name, Entry& entry);
-  // Stores the blocks that waited for this one, and those behind them.
+  // Stores the blocks that waited for this one, and their descendants.
   void adopt(std::uint32_t rank_number, Rank& rank, const tokens::SequenceHash& parent);
   void forget(Rank& rank, Entries::iterator at);
   void store(std::uint32_t rank_number, Rank& rank, events::BlockName name, const Entry& entry,
@@ -107,7 +107,7 @@ class IndexFeeder {
   IndexFeederCounters counters_;
   std::unordered_map<std::uint32_t, Rank> ranks_;
 
-  // What is being gathered: a run to store, or names to remove, of one rank and tier.
+  // The run being gathered: blocks to store, or names to remove, of one rank and tier.
   std::uint32_t run_rank_ = 0;
   std::size_t run_tier_ = 0;
   std::optional<events::BlockName> run_parent_;

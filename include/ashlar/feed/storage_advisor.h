@@ -16,9 +16,9 @@
 // A place exists from its first block to its last one; those in Options::order exist permanently.
 //
 // Thread safety: thread-compatible.
-// Complexity:    O(1) per stored, removed or accessed block; clears and resets visit what they remove,
-//                advise() visits all blocks. Memory: live blocks, and as many removed ones, to recognise them
-//                when they come back.
+// Complexity:    O(1) per stored, removed or accessed block; clears and resets visit the blocks they remove,
+//                advise() visits all blocks. Memory: live blocks, and as many removed ones, to recognise
+//                their return.
 #pragma once
 
 #include <cstdint>
@@ -56,7 +56,7 @@ struct Advice {
 std::string_view to_string(Advice::Action action) noexcept;
 std::string_view to_string(Advice::Basis basis) noexcept;
 
-// Acts on advice. A user's own mover implements it.
+// Acts on advice. User-defined movers implement it.
 class AdviceHook {
  public:
   virtual ~AdviceHook() = default;
@@ -71,11 +71,11 @@ class StorageAdvisor final : public StreamListener {
     std::vector<std::string> order = {};
     double half_life_seconds = 600;
     double hot_heat = 4;                   // per block, from which a group is promoted
-    double cold_seconds = 3600;            // unused for so long, a group is demoted
+    double cold_seconds = 3600;            // unused for this long, a group is demoted
     std::uint64_t small_object = 1 << 20;  // bytes below which objects should lie together
-    std::size_t coalesce_blocks = 8;       // so many of them
+    std::size_t coalesce_blocks = 8;       // at least this many of them
     double scattered = 0.5;                // share of removed bytes from which a place should be compacted
-    std::uint64_t compact_bytes = std::uint64_t{64} << 20;  // and at least so many
+    std::uint64_t compact_bytes = std::uint64_t{64} << 20;  // and at least this many
 
     // Errors: kInvalidArgument with the field.
     Result<void> validate() const;
@@ -118,7 +118,7 @@ class StorageAdvisor final : public StreamListener {
     return counters_.accesses != 0 ? Advice::Basis::kAccesses : Advice::Basis::kRestores;
   }
   const std::string& last_hook_error() const noexcept { return last_hook_error_; }
-  // Aborts where the tables contradict each other. For tests; O(blocks).
+  // Aborts on inconsistent tables. For tests; O(blocks).
   void check_invariants() const;
 
  private:
@@ -143,7 +143,7 @@ class StorageAdvisor final : public StreamListener {
     events::TierId tier;
     std::uint64_t bytes = 0;
     PlaceHistory history = {};
-    // Blocks of each group, with how many hold them.
+    // Blocks of each group, with the number of their holders.
     std::unordered_map<tokens::SequenceHash, std::unordered_map<tokens::SequenceHash, std::uint32_t>> groups =
         {};
   };
@@ -160,7 +160,7 @@ class StorageAdvisor final : public StreamListener {
              (std::hash<tokens::SequenceHash>()(holder.hash) + holder.tier.value());
     }
   };
-  // A block that is alive, in the list of its worker and tier.
+  // A live block, in the list of its worker and tier.
   struct Live {
     Block block;
     std::pair<const Holder, Live>* before = nullptr;
@@ -168,12 +168,12 @@ class StorageAdvisor final : public StreamListener {
   };
   using Entry = std::pair<const Holder, Live>;
   using Shelf = std::pair<events::Worker, events::TierId>;
-  // What is known of a name in whatever place.
+  // What is known of a name in any place.
   struct Known {
     tokens::SequenceHash group;
     std::vector<Holder> holders = {};
   };
-  // What was held before: removed, or only forgotten because its worker began anew.
+  // Earlier holdings: removed, or only forgotten because the worker restarted.
   struct Gone {
     Block block;
     bool removed = false;
@@ -186,7 +186,7 @@ class StorageAdvisor final : public StreamListener {
              std::span<const events::LocationName> names);
   enum class Why : std::uint8_t { kRemoved, kReset, kReplaced };
   void remove(const Holder& holder, Why why, std::int64_t now);
-  // What the worker holds in the tier, or with kAllTiers in all of them.
+  // The worker's blocks in the tier, or with kAllTiers in all of them.
   void remove_all(const events::Worker& worker, events::TierId tier, Why why, std::int64_t now);
   void put_on_shelf(Entry& entry);
   void take_from_shelf(const Entry& entry);
@@ -197,12 +197,12 @@ class StorageAdvisor final : public StreamListener {
   double removed_at(const Place& place, std::int64_t now) const {
     return faded(place.history.removed_bytes, place.history.removed_ns, now);
   }
-  // How fast a place is, by the operator's word and by its tier; smaller is faster.
+  // How fast a place is, by the operator's order and by its tier; smaller is faster.
   std::pair<std::size_t, std::uint8_t> speed_of(const Place& place) const;
   std::vector<PlaceId> by_speed() const;
 
   const Options options_;
-  std::vector<Place> places_;  // by id; those that place_ids_ does not name are free
+  std::vector<Place> places_;  // by id; those not in place_ids_ are free
   std::vector<PlaceId> free_places_;
   std::map<PlaceName, PlaceId> place_ids_;
   std::map<PlaceName, PlaceHistory> gone_places_;

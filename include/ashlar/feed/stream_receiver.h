@@ -1,20 +1,20 @@
 // StreamReceiver: orders the batches of a feed: a listener gets each event once and in order, or starts over.
 //
 // For every worker it tracks the incarnation and the number of the next event. Duplicates are dropped;
-// overlapping batches are trimmed. At a gap it asks the feed for what is missing: kept batches, or a
-// snapshot. If the feed has neither, the state of the worker is dropped, and the events behind the gap start
+// overlapping batches are trimmed. At a gap it asks the feed for the missing events: kept batches, or a
+// snapshot. If the feed has neither, the state of the worker is dropped, and the events after the gap start
 // an incomplete state, which the next snapshot completes. A later incarnation of a worker replaces the one
 // before; batches of an earlier one are stale. Two incarnations that keep publishing in turn are two
 // publishers with the same worker number: the earlier one is ignored, with a warning. A stream with
 // unexpected keys is refused.
 //
-// Batches behind a gap and parts of an unfinished snapshot are limited: events per worker, and bytes over
-// all. When a batch finds no room, the gap is abandoned (`resyncs`). A snapshot that finds no room is
-// abandoned too (`overflowed`); the known state stays, marked incomplete.
+// Batches after a gap and parts of an unfinished snapshot are limited: events per worker, and bytes over all.
+// When a batch does not fit, the gap is abandoned (`resyncs`). A snapshot that does not fit is abandoned too
+// (`overflowed`); the known state stays, marked incomplete.
 //
 // Thread safety: thread-compatible.
 // Complexity:    O(events) per batch. Memory: a record per worker, and at most max_waiting_bytes.
-// Invariant:     batches wait only behind the next number of their stream.
+// Invariant:     only batches beyond the next number of their stream wait.
 #pragma once
 
 #include <cstddef>
@@ -32,13 +32,13 @@
 
 namespace ashlar::feed {
 
-// Receives ordered streams. A user's own consumer implements it.
+// Receives ordered streams. User-defined consumers implement it.
 class StreamListener {
  public:
   virtual ~StreamListener() = default;
   // The known state of the worker is void. Stored events of its current state follow, unless it restarted.
   virtual void on_reset(const events::StreamId& stream) = 0;
-  // The next events, numbered without holes since the last reset. The batch is valid during the call only.
+  // The next events, numbered without gaps since the last reset. The batch is valid during the call only.
   virtual void on_events(const events::EventBatch& batch) = 0;
 };
 
@@ -47,9 +47,9 @@ class StreamReceiver final : public BatchConsumer {
   struct Options {
     // Required keys of streams; a zero field accepts anything.
     std::optional<events::StreamKeys> keys = {};
-    std::size_t max_waiting = std::size_t{1} << 18;  // events behind gaps, per worker
+    std::size_t max_waiting = std::size_t{1} << 18;  // events after gaps, per worker
     std::size_t max_waiting_bytes = std::size_t{256}
-                                    << 20;  // behind gaps and in unfinished snapshots, over all workers
+                                    << 20;  // after gaps and in unfinished snapshots, over all workers
     std::size_t max_workers = std::size_t{1} << 16;  // more are refused
     // Recognises streams that the listener publishes itself, which are dropped. Empty: there are none.
     std::function<bool(const events::StreamId&)> is_own = {};
@@ -95,14 +95,14 @@ class StreamReceiver final : public BatchConsumer {
   const std::string& last_refusal() const noexcept { return last_refusal_; }
   // The last worker found with two publishers; empty: none.
   const std::string& last_shadowed() const noexcept { return last_shadowed_; }
-  // Aborts where what is known of a stream contradicts itself. For tests; O(batches that wait).
+  // Aborts on inconsistent stream state. For tests; O(waiting batches).
   void check_invariants() const;
 
  private:
-  // The incarnation before the current one, as far as it still publishes.
+  // The previous incarnation, while it still publishes.
   struct EarlierLife {
     std::uint64_t incarnation = 0;
-    std::uint64_t end = 0;     // of what it said
+    std::uint64_t end = 0;     // number after its last event
     std::uint32_t turns = 0;   // how often it published something new after the current one
     bool is_speaking = false;  // it published the last new batch
   };
@@ -116,9 +116,9 @@ class StreamReceiver final : public BatchConsumer {
     bool complete = true;
     bool broken = false;   // a gap is open
     bool started = false;  // something was delivered, or the stream was received from its first event
-    std::map<std::uint64_t, WaitingBatch> waiting = {};  // behind a gap, by first number
+    std::map<std::uint64_t, WaitingBatch> waiting = {};  // after a gap, by first number
     std::size_t waiting_events = 0;
-    std::map<std::uint32_t, WaitingBatch> parts = {};  // of a snapshot that is arriving
+    std::map<std::uint32_t, WaitingBatch> parts = {};  // of an arriving snapshot
     std::uint64_t parts_first = 0;
     std::uint32_t parts_wanted = 0;
     std::uint32_t parts_idle = 0;                     // batches since the last part
@@ -131,7 +131,8 @@ class StreamReceiver final : public BatchConsumer {
   void take_snapshot(Stream& stream, const events::EventBatch& batch);
   void hand_on(Stream& stream, const events::EventBatch& batch);
   void take_waiting(Stream& stream);
-  // Room for a batch behind a gap, abandoning gaps to get it; nothing if its own gap was abandoned too.
+  // Reserves bytes for a batch after a gap, abandoning gaps if needed; nullopt if its own gap was abandoned
+  // too.
   std::optional<ByteShare> make_room(Stream& stream, const events::EventBatch& batch);
   // Returns true if the snapshot is complete.
   bool add_part(Stream& stream, const events::EventBatch& batch);
@@ -143,7 +144,7 @@ class StreamReceiver final : public BatchConsumer {
   FeedSource& source_;
   StreamListener& listener_;
   const Options options_;
-  ByteBudget budget_;  // of what waits
+  ByteBudget budget_;  // of waiting batches
   std::unordered_map<events::Worker, Stream> streams_;
   Counters counters_;
   std::string last_refusal_;

@@ -1,14 +1,14 @@
 // StreamRelay: republishes the events of one feed on others, each worker as its own stream.
 //
 // It listens to a StreamReceiver, or takes the events of an EngineSession. Every (worker, rank) has an
-// EventManager, so published streams are numbered without holes, survive failing sinks, and start with a
+// EventManager, so published streams are numbered without gaps, survive failing sinks, and start with a
 // snapshot for late sinks. Names and hashes stay those of the producer.
 //
 // The number of streams and ranks is limited. Events beyond the limits, and of streams whose sinks could not
 // be created, are counted and dropped; other streams continue. Batches that the relay published itself are
 // dropped when they come back.
 //
-// Thread safety: thread-compatible; sinks are called by threads of their own.
+// Thread safety: thread-compatible; each sink is called by its own thread.
 #pragma once
 
 #include <functional>
@@ -68,8 +68,8 @@ class StreamRelay final : public StreamListener {
   Result<void> flush(Clock::TimePoint until);
   // Streams whose sinks could not be created, and why. Their events are not relayed.
   const std::map<events::Worker, Error>& refused() const noexcept { return refused_; }
-  // The error of the first target that cannot be used at all. Streams refused for reasons of their own are
-  // not errors.
+  // The error of the first target that cannot be used at all. Streams refused for their own reasons are not
+  // errors.
   Result<void> status() const { return status_; }
   std::uint64_t relayed() const noexcept { return relayed_; }
   const LeftOut& left_out() const noexcept { return left_out_; }

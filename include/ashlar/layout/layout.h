@@ -102,7 +102,7 @@ struct Position {
   std::uint32_t head = 0;
 };
 
-// Where it starts: an offset in a region.
+// Its start: an offset in a region.
 struct Place {
   std::uint32_t region = 0;
   std::uint64_t offset = 0;
@@ -113,7 +113,7 @@ struct Place {
 // One region for everything, or one per layer.
 enum class Regions : std::uint8_t { kOne, kPerLayer };
 
-// Layout: see the top of this file. Compare layouts with ==: equal layouts place every byte alike.
+// Layout: see the top of this file. Equal layouts (==) place every byte alike.
 class Layout {
  public:
   // Derives the strides from an order of axes, aligned as the config says.
@@ -130,7 +130,7 @@ class Layout {
   const Strides& strides() const noexcept { return strides_; }
   Regions regions() const noexcept { return regions_; }
   std::uint32_t region_count() const noexcept { return regions_ == Regions::kOne ? 1 : config_.num_layers; }
-  // Bytes of each region, including the padding behind the last block where blocks are outermost.
+  // Bytes of each region, including the padding after the last block where blocks are outermost.
   std::uint64_t region_bytes() const noexcept { return region_bytes_; }
   std::uint32_t extent(Axis axis) const noexcept;
 

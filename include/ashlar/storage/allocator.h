@@ -1,5 +1,5 @@
-// Allocator: makes storage of one kind. SystemAllocator, PinnedAllocator and DiskAllocator are those of the
-// library; a GPU backend adds one for device memory.
+// Allocator: creates storage of one kind. SystemAllocator, PinnedAllocator and DiskAllocator are the
+// library's; a GPU backend adds one for device memory.
 //
 // Thread safety: thread-safe.
 // Complexity:    one mapping, lock or file per call: meant for pools, not for blocks.
@@ -39,8 +39,8 @@ class SystemAllocator final : public Allocator {
   MemoryOptions options_;
 };
 
-// Host memory pinned by `locker`, so that a GPU copies from and to it directly. Without a locker the pages
-// are ordinary, and everything above works the same.
+// Host memory pinned by `locker`, so that a GPU accesses it directly. Without a locker the pages are
+// ordinary, and higher layers work the same.
 class PinnedAllocator final : public Allocator {
  public:
   explicit PinnedAllocator(std::shared_ptr<PageLocker> locker = nullptr, const MemoryOptions& options = {})

@@ -18,10 +18,10 @@
 
 namespace ashlar::storage {
 
-// Which way one file operation goes.
+// The direction of a file operation.
 enum class IoDirection : std::uint8_t { kRead, kWrite };
 
-// What a test makes of one operation.
+// What a test does to one operation.
 struct IoVerdict {
   int error = 0;                              // fails with this errno instead
   std::uint64_t at_most = ~std::uint64_t{0};  // moves no more bytes than this: a short read or write

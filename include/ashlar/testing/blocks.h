@@ -1,13 +1,13 @@
-// Blocks in the state a test wants them in, in one call each.
+// Blocks in a given state, in one call each.
 //
 //   auto block = registered(manager, numbered_hash(1));      // allocated, staged and registered
 //   auto table = fill(manager, prompt);                      // every full block of a prompt
 //
-// A refusal of the manager prints its error and stops the process; tests cannot go on without it.
-// The guards are the manager's own; dropping them returns the blocks as in any program.
+// A refusal prints its error and stops the process. The guards are the manager's own; dropping them returns
+// the blocks as usual.
 //
 // Thread safety: thread-safe, as the manager is.
-// Complexity:    O(blocks); one visit to the manager's lock per block, one for each list that is registered.
+// Complexity:    O(blocks); one visit to the manager's lock per block, one for each registered list.
 #pragma once
 
 #include <cstddef>
@@ -30,7 +30,7 @@ block::MutableBlock<Tier> allocate_one(block::BlockManager<Tier>& manager) {
   return manager.allocate_blocks(1).value().take_back();
 }
 
-// One complete block, not registered: of these tokens, or of this name alone.
+// One complete, unregistered block: of these tokens, or of this name alone.
 template <events::Tier Tier>
 block::CompleteBlock<Tier> completed(block::BlockManager<Tier>& manager, const tokens::TokenBlock& tokens) {
   return allocate_one(manager).complete(tokens, block::KvReady::asserted_by_caller()).value();
@@ -40,7 +40,7 @@ block::CompleteBlock<Tier> staged(block::BlockManager<Tier>& manager, const toke
   return allocate_one(manager).stage(hash, block::KvReady::asserted_by_caller());
 }
 
-// Registers one block. It may come back as a duplicate, by the manager's policy.
+// Registers one block. The manager's policy may return it as a duplicate.
 template <events::Tier Tier>
 block::ImmutableBlock<Tier> register_one(block::BlockManager<Tier>& manager,
                                          block::CompleteBlock<Tier> block) {
@@ -69,7 +69,7 @@ block::BlockList<block::ImmutableBlock<Tier>> fill(block::BlockManager<Tier>& ma
   return manager.register_blocks(std::move(complete)).value();
 }
 
-// The block of a hash; an empty guard when it is not there.
+// The block of a hash; an empty guard if it is not registered.
 template <events::Tier Tier>
 block::ImmutableBlock<Tier> match_one(block::BlockManager<Tier>& manager, const tokens::SequenceHash& hash) {
   auto found = manager.match_blocks(std::span(&hash, 1));

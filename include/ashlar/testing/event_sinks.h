@@ -1,4 +1,4 @@
-// Sinks that tests look into: EventRecorder keeps every event, PresenceMirror keeps what they add up to.
+// Sinks for tests: EventRecorder keeps every event, PresenceMirror the resulting state.
 //
 // Thread safety: thread-compatible; an EventLog calls a sink from one drain at a time.
 #pragma once
@@ -30,7 +30,7 @@ class EventRecorder final : public events::EventSink {
     events_.insert(events_.end(), events.begin(), events.end());
   }
   const std::vector<events::KvEvent>& events() const noexcept { return events_; }
-  // Drains the log into this recorder and returns what came. The span is valid until the next events.
+  // Drains the log into this recorder and returns the new events. The span is valid until the next events.
   std::span<const events::KvEvent> drain(events::EventLog& log) {
     const std::size_t before = events_.size();
     log.drain(*this);
@@ -42,9 +42,9 @@ class EventRecorder final : public events::EventSink {
   std::vector<events::KvEvent> events_;
 };
 
-// Which (hash, tier) are present by the events alone. Remembers the first event that does not fit: a Stored
-// of what is there, a Removed of what is not, a parent that was never stored, a number that does not follow.
-// A kResync does not change it; numbering continues there.
+// The (hash, tier) pairs present according to the events. Remembers the first inconsistent event: a Stored of
+// a present block, a Removed of an absent one, an unknown parent, a number out of sequence. A kResync does
+// not change the state; numbering continues there.
 //
 // Complexity: O(log present) per event.
 class PresenceMirror final : public events::EventSink {
@@ -56,9 +56,9 @@ class PresenceMirror final : public events::EventSink {
   bool contains(events::TierId tier, const tokens::SequenceHash& hash) const {
     return present_.contains({tier, hash});
   }
-  // How often the log overflowed, by its own account.
+  // How often the log overflowed, as it reported.
   std::size_t resyncs() const noexcept { return resyncs_; }
-  // Empty while every event fits.
+  // Empty while every event is consistent.
   const std::string& problem() const noexcept { return problem_; }
 
  private:

@@ -1,5 +1,5 @@
-// IndexCall: one call of events::IndexSink, kept with its data. RecordedCalls keeps all that a sink is sent,
-// in order, and replays them into another sink or index.
+// IndexCall: one call of events::IndexSink, kept with its data. RecordedCalls records all calls to a sink, in
+// order, and replays them into another sink or index.
 //
 // Thread safety: thread-compatible.
 #pragma once
@@ -53,7 +53,7 @@ using IndexCall = std::variant<StoreCall, RemoveCall, ClearCall, RemoveWorkerCal
 
 std::string to_string(const IndexCall& call);
 
-// What an index answered to a call.
+// An index's answer to a call.
 struct CallAnswer {
   std::optional<events::StoreVerdict> verdict;  // of a store
   std::size_t removed = 0;                      // of a remove
@@ -84,7 +84,7 @@ class RecordedCalls final : public events::IndexSink {
   RecordedCalls() = default;
   explicit RecordedCalls(std::vector<IndexCall> calls) : calls_(std::move(calls)) {}
 
-  // Every store is applied and every name removed, as far as the sender can tell.
+  // Reports every store as applied and every name as removed.
   events::StoreVerdict store(const events::BlocksStored& event) override {
     calls_.emplace_back(StoreCall{event.worker,
                                   event.tier,

@@ -1,15 +1,15 @@
-// IndexOracle: the brute-force model of the Indexer contract (index/indexer.h). It does what the contract
-// says in the plainest way, and every structure must answer as it does.
+// IndexOracle: the brute-force model of the Indexer contract (index/indexer.h). It follows the contract in
+// the plainest way, and every structure must give the same answers.
 //
 // Contents are numbered: a path of local hashes has the number of its last block, 0 is the empty path. Per
-// (worker, rank) it keeps what each name means, and per content the names in each tier.
+// (worker, rank) it keeps the content of each name, and per content the names in each tier.
 //
 // Where an event has several faults, the verdict is the first that applies in the order of StoreVerdict.
 //
 // Thread safety: thread-compatible.
 // Complexity:    store and remove cost O(log) per block; find_matches() O(workers x depth); sizes() and
-//                dump() walk all that is held. Numbers of contents are never given back, so memory grows with
-//                every content ever seen.
+//                dump() walk all held blocks. Content numbers are never reused, so memory grows with every
+//                content ever seen.
 #pragma once
 
 #include <array>
@@ -39,15 +39,15 @@ class IndexOracle final : public events::IndexSink {
 
   void find_matches(std::span<const tokens::LocalHash> locals, index::MatchScores& scores,
                     const index::FindOptions& options = {}) const;
-  // One call per (content, tier, name), prefixes first. What lies before a retained block and is held no more
-  // is stored under names that the worker does not use, which are removed at the end.
+  // One call per (content, tier, name), prefixes first. Blocks before a retained block that are no longer
+  // held are stored under names that the worker does not use, and removed at the end.
   void dump(events::IndexSink& sink) const;
   // nodes, bytes and waiting_bytes are 0.
   index::IndexSizes sizes() const;
   index::IndexCounters counters() const { return counters_; }
 
-  // Nothing when both hold the same contents under the same names in the same tiers; else the first
-  // difference, in words. Counters and policies do not matter.
+  // Empty when both hold the same contents under the same names in the same tiers; else a text with the
+  // first difference. Counters and policies are ignored.
   friend std::string difference(const IndexOracle& left, const IndexOracle& right);
 
  private:
@@ -69,7 +69,7 @@ class IndexOracle final : public events::IndexSink {
 
   Content content_after(Content parent, tokens::LocalHash local);
   std::optional<events::StoreVerdict> fault_of(const events::BlocksStored& event);
-  // Takes a name out of one tier; false when the worker does not hold it there.
+  // Removes a name from one tier; false when the worker does not hold it there.
   bool remove_name(Cache& cache, events::StorageTier tier, events::BlockName name);
   void forget_behind(Cache& cache, Content content);
   void dump_worker(const events::Worker& worker, const Cache& cache, events::IndexSink& sink) const;
@@ -78,7 +78,7 @@ class IndexOracle final : public events::IndexSink {
 
   index::MidChainRemoval mid_chain_;
   std::vector<Path> paths_;
-  std::map<events::Worker, Cache> workers_;  // those that hold something
+  std::map<events::Worker, Cache> workers_;  // those that hold blocks
   std::vector<events::Worker> slots_;        // the keys of workers_, in their order
   std::uint64_t assignment_ = 0;
   index::IndexCounters counters_;

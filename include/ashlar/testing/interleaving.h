@@ -7,8 +7,8 @@
 //   … what must work meanwhile …
 //   order.resume("drop.before_settle");
 //
-// One at a time in a process. Declare it before the threads, so that they are joined before it goes. A thread
-// that is held, or a wait for one, longer than a minute stops the process with a sentence: a broken test does
+// One at a time in a process. Declare it before the threads, so that they are joined before its destruction.
+// A thread held, or a wait for one, longer than a minute stops the process with a message: a broken test does
 // not hang.
 //
 // Thread safety: thread-safe.
@@ -26,26 +26,25 @@ class Interleaving {
   using Pause = std::size_t;
 
   Interleaving();
-  // Lets every held thread go and waits until it has gone.
+  // Resumes every held thread and waits until it has left.
   ~Interleaving();
   Interleaving(const Interleaving&) = delete;
   Interleaving& operator=(const Interleaving&) = delete;
 
-  // The nth thread that passes the point from now on is held there. Several pauses at one point hold several
-  // threads, in the order of the calls.
+  // Holds the nth thread that passes the point from now on. Several pauses at one point hold several threads,
+  // in the order of the calls.
   Pause pause_at(std::string_view point, std::size_t nth = 1);
 
-  // Waits until the pause, or one at the point, holds a thread.
+  // Waits until the pause, or any pause at the point, holds a thread.
   void wait_until_paused(Pause pause);
   void wait_until_paused(std::string_view point);
-  // Lets the held thread go; a pause that holds none holds none from now on. By name: all pauses at the
-  // point.
+  // Resumes the held thread; a pause that holds none is cancelled. By name: all pauses at the point.
   void resume(Pause pause);
   void resume(std::string_view point);
 
-  // How many threads have passed the point, held ones included.
+  // The number of threads that have passed the point, held ones included.
   std::size_t passes(std::string_view point) const;
-  // Waits until so many have passed.
+  // Waits until this many have passed.
   void wait_until_passed(std::string_view point, std::size_t passes);
 
  private:

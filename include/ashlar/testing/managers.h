@@ -5,7 +5,7 @@
 //   options.clock = &clock;
 //   auto manager = make_manager<G2>(options);                  // … and build
 //
-// What cannot be built stops the process with the error's sentence: a test has nothing to do without it.
+// A manager that cannot be built stops the process with its error.
 //
 // Thread safety: thread-safe.
 #pragma once
@@ -25,22 +25,22 @@ namespace ashlar::testing {
 
 // A registry without a frequency tracker, unless the options ask for one.
 block::BlockRegistry make_registry(const block::RegistryOptions& options = {});
-// A registry that counts uses, exactly for as many hashes as tests have.
+// A registry that counts uses, exact for the number of hashes in tests.
 block::BlockRegistry make_counting_registry();
 
-// Options of a manager with a registry of its own and the eviction backend of that name.
+// Options of a manager with its own registry and the eviction backend of that name.
 block::ManagerOptions manager_options(std::uint32_t block_count, std::uint32_t block_size = 4,
                                       std::string_view backend = "lru");
 
-// A log that loses nothing in a test.
+// A log large enough to lose nothing in a test.
 std::shared_ptr<events::EventLog> make_event_log(std::size_t capacity = std::size_t{1} << 16);
 
-// A manager of these options, in the tier that the type names.
+// A manager with these options, in the tier of the type.
 template <events::Tier Tier>
 block::BlockManager<Tier> make_manager(const block::ManagerOptions& options) {
   return block::BlockManager<Tier>::create(options).value();
 }
-// The same of manager_options().
+// The same with manager_options().
 template <events::Tier Tier>
 block::BlockManager<Tier> make_manager(std::uint32_t block_count, std::uint32_t block_size = 4,
                                        std::string_view backend = "lru") {

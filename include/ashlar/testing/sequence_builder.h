@@ -25,19 +25,19 @@ namespace ashlar::testing {
 
 class SequenceBuilder {
  public:
-  // Tokens per block; 4 unless told.
+  // Tokens per block; 4 by default.
   SequenceBuilder& block_size(std::uint32_t tokens);
   SequenceBuilder& salt(std::string_view lora, std::string_view tenant = {});
   SequenceBuilder& hasher(tokens::SequenceHasher hasher);
-  // The first token of the run that tokens() and blocks() append; 1 unless told. May come before or after
+  // The first token of the run that tokens() and blocks() append; 1 by default. May be called before or after
   // them.
   SequenceBuilder& iota(std::uint32_t start);
   // A rising run of n tokens, or of as many as fill n blocks.
   SequenceBuilder& tokens(std::size_t n);
   SequenceBuilder& blocks(std::size_t n);
-  // These very tokens.
+  // Exactly these tokens.
   SequenceBuilder& tokens(std::span<const std::uint32_t> tokens);
-  // Ends the run: what follows is appended to it.
+  // Ends the run: later tokens are appended to it.
   SequenceBuilder& then();
 
   tokens::TokenSequence build() const;
@@ -56,7 +56,7 @@ class SequenceBuilder {
   std::vector<Run> runs_ = std::vector<Run>(1);
 };
 
-// A name nobody's tokens have: the n-th of a position. Different n, different hash.
+// A synthetic name that no tokens have: the n-th of a position. Different n, different hash.
 tokens::SequenceHash numbered_hash(std::uint32_t n, std::uint32_t position = 0);
 // Names 0 … n-1, at rising positions: a sequence without tokens.
 std::vector<tokens::SequenceHash> numbered_hashes(std::uint32_t n);

@@ -28,9 +28,8 @@ namespace ashlar::tokens {
 // or canonical CBOR. The parent of a first block is none_hash(), which depends on the hash seed of the
 // engine's process. The name that an engine publishes by default is external_name(): the last 64 bits.
 //
-// Pickle writes an object that it has met before as a reference. Equal strings may or may not be one object,
-// which their values do not show, so blocks whose extra keys hold equal strings are refused; CBOR has no such
-// case.
+// Pickle writes an already seen object as a reference. Equal strings may or may not be one object, which
+// their values do not show, so blocks whose extra keys hold equal strings are refused; CBOR has no such case.
 
 enum class VllmAlgorithm : std::uint8_t { kSha256, kSha256Cbor, kXxhash, kXxhashCbor };
 
@@ -56,10 +55,10 @@ class VllmDigest {
   std::size_t size_ = 0;
 };
 
-// What an engine publishes as the name of a block: the last 8 bytes, big-endian.
+// The name that an engine publishes for a block: the last 8 bytes, big-endian.
 std::uint64_t external_name(const VllmDigest& digest) noexcept;
 
-// What enters the hash of a block beside its tokens.
+// Inputs of a block's hash beside its tokens.
 struct VllmExtraKeys {
   struct Lora {
     std::string_view name = {};
@@ -79,21 +78,21 @@ struct VllmExtraKeys {
 
 struct VllmHashOptions {
   VllmAlgorithm algorithm = VllmAlgorithm::kSha256;
-  // PYTHONHASHSEED of the engine's process; nothing where it is not set.
+  // PYTHONHASHSEED of the engine's process; nullopt if it is not set.
   std::optional<std::string> hash_seed = {};
 };
 
 class VllmHasher {
  public:
-  // Errors: kUnsupported: xxhash without a seed begins its chains at random; kInvalidArgument: the seed is no
-  // UTF-8.
+  // Errors: kUnsupported: xxhash without a seed begins its chains at random; kInvalidArgument: the seed is
+  // not UTF-8.
   static Result<VllmHasher> create(const VllmHashOptions& options = {});
 
   VllmAlgorithm algorithm() const noexcept { return algorithm_; }
   const VllmDigest& none_hash() const noexcept { return none_hash_; }
 
-  // Errors: kInvalidArgument: the parent has not the size of this algorithm's digests, or a text is no UTF-8;
-  // kUnsupported: not computable, because the extra keys repeat a value and the algorithm pickles.
+  // Errors: kInvalidArgument: the parent does not have the size of this algorithm's digests, or a text is not
+  // UTF-8; kUnsupported: not computable, because the extra keys repeat a value and the algorithm pickles.
   Result<VllmDigest> hash_block(const std::optional<VllmDigest>& parent, std::span<const Token> tokens,
                                 const VllmExtraKeys& extra = {}) const;
 
@@ -118,7 +117,7 @@ using SglangDigest = std::array<std::uint8_t, 32>;
 SglangDigest sglang_hash_block(const std::optional<SglangDigest>& parent,
                                std::span<const Token> tokens) noexcept;
 
-// The name as the engine publishes it; as an unsigned name of ours it is the same 64 bits.
+// The name as the engine publishes it; our unsigned name has the same 64 bits.
 std::int64_t sglang_external_name(const SglangDigest& digest) noexcept;
 
 // ---- Routers.

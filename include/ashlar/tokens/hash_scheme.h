@@ -8,9 +8,8 @@
 //                local    = what chain[0] would be for the same tokens
 //                The salt seed stands where the previous hash would, and only when the salt is not empty.
 //   keyed128     SipHash-2-4 with 128 bits of output under a secret key, over the salt's strings (each with
-//   its
-//                length), the 16 bytes of the parent's name and the tokens. Who does not hold the key can
-//                neither predict nor collide names.
+//                its length), the 16 bytes of the parent's name and the tokens. Without the key, names can
+//                neither be predicted nor be made to collide.
 //
 // The fingerprint identifies the rule and its parameters; two processes whose fingerprints differ never hit
 // each other's blocks and must refuse to talk. For keyed128 it is itself keyed: equal keys give equal
@@ -48,11 +47,11 @@ class HashScheme {
   static Result<HashScheme> by_name(std::string_view name, std::span<const std::uint8_t> key = {});
 
   Kind kind() const noexcept { return kind_; }
-  // "xxh3_chain", "xxh64_int64" or "keyed128"; lives for ever.
+  // "xxh3_chain", "xxh64_int64" or "keyed128"; never freed.
   std::string_view name() const noexcept;
   std::uint64_t fingerprint() const noexcept { return fingerprint_; }
   bool is_keyed() const noexcept { return kind_ == Kind::kKeyed128; }
-  // All zero where the scheme has no key.
+  // All zero if the scheme has no key.
   const Key& key() const noexcept { return key_; }
 
   friend bool operator==(const HashScheme&, const HashScheme&) = default;

@@ -1,4 +1,4 @@
-// MultimodalRun: a stretch of placeholder tokens that stands for one image, sound or other item.
+// MultimodalRun: a run of placeholder tokens that stands for one image, sound or other item.
 //
 // A block that a run touches is hashed as one 13-byte frame per slot, little-endian:
 //   tag 0 | u32 token             | u64 0          a slot of text

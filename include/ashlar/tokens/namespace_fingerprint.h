@@ -1,4 +1,4 @@
-// NamespaceFingerprint: 128 bits that say which cache a block's bytes belong to: model, dtype, layout, block
+// NamespaceFingerprint: 128 bits that identify the cache of a block's bytes: model, dtype, layout, block
 // size.
 //
 // It stands beside names, in registries, file headers and stream headers, and never enters a hash seed: equal
@@ -22,7 +22,7 @@
 
 namespace ashlar::tokens {
 
-// What a namespace is made of. Two caches whose fields differ in anything never share bytes.
+// The fields of a namespace. Two caches that differ in any field never share bytes.
 struct NamespaceFields {
   std::string_view model;
   std::string_view dtype;
@@ -51,7 +51,7 @@ class NamespaceFingerprint {
 
   // 32 lower-case hex digits.
   std::string to_string() const;
-  // What to_string() wrote. Errors: kInvalidArgument for anything else.
+  // Parses the output of to_string(). Errors: kInvalidArgument for anything else.
   static Result<NamespaceFingerprint> parse(std::string_view text);
 
   friend constexpr auto operator<=>(const NamespaceFingerprint&, const NamespaceFingerprint&) = default;

@@ -31,7 +31,7 @@ class PartialTokenBlock {
 
   std::uint32_t block_size() const noexcept { return block_size_; }
   const SequenceHasher& hasher() const noexcept { return hasher_; }
-  // The block before this one, and the first block of the sequence; nothing in the first block.
+  // The preceding block, and the first block of the sequence; nullopt in the first block.
   const std::optional<SequenceHash>& parent() const noexcept { return parent_; }
   const std::optional<SequenceHash>& root() const noexcept { return root_; }
   // The index this block has in its sequence.
@@ -43,12 +43,12 @@ class PartialTokenBlock {
   bool is_full() const noexcept { return tokens_.size() == block_size_; }
   std::size_t remaining() const noexcept { return block_size_ - tokens_.size(); }
 
-  // Errors: kCapacity when the tokens do not all fit; nothing is added then.
+  // Errors: kCapacity, with nothing added, when the tokens do not all fit.
   Result<void> add_token(Token token);
   Result<void> add_tokens(std::span<const Token> tokens);
 
-  // Takes tokens off the end. Errors: kInvalidArgument when there are fewer, kUnsupported when a multimodal
-  // run touches this block; nothing changes then.
+  // Removes tokens from the end. Errors, which change nothing: kInvalidArgument when there are fewer,
+  // kUnsupported when a multimodal run touches this block.
   Result<Token> pop_token();
   Result<void> pop_tokens(std::size_t count);
 
@@ -59,7 +59,7 @@ class PartialTokenBlock {
   friend class TokenSequence;
   PartialTokenBlock(std::uint32_t block_size, const SequenceHasher& hasher);
 
-  // The block of these tokens, which leave. Requires: full; the hashes of this block.
+  // Moves these tokens into a block. Requires: full; the hashes of this block.
   TokenBlock take_block(const BlockHashes& hashes);
   // commit() in place: returns the block and becomes the empty one after it, which fills `storage`.
   // Requires: full, and not at the last position; storage is empty and has room for block_size tokens.

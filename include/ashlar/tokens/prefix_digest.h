@@ -2,20 +2,20 @@
 // all blocks from the first of the sequence to this one, as the names see it (media in place of their
 // placeholders).
 //
-// Names tell blocks apart where no client crafts collisions. A digest is made under a secret
-// (PrefixKey): for tokens that were chosen without it, the chance that the digests of two different prefixes
-// are equal is below 2^-57. So blocks with equal known digests are taken to have the same tokens from
-// position 0 on. A digest is not a name: it has no position, and nothing is found by it.
+// Names tell blocks apart if no client crafts collisions. A digest is computed under a secret (PrefixKey):
+// for tokens chosen without it, two different prefixes have equal digests with a chance below 2^-57. So
+// blocks with equal known digests are taken to have the same tokens from position 0 on. A digest is not a
+// name: it has no position, and it is never a look-up key.
 //
-// The rule is docs/hashing.md#prefix-digests. Digests made under different keys never agree. A digest gives
-// hints about its key: do not show it to those who choose tokens.
+// The rule is docs/hashing.md#prefix-digests. Digests under different keys never agree. A digest leaks hints
+// about its key: do not show it to clients that choose tokens.
 //
-// PrefixKey: the secret under which prefix digests are made. Digests can be compared where their keys are
-// equal. Inside one process the key of the process serves everyone. Processes that exchange digests, or keep
-// them across restarts, are given one key. Nothing prints a key.
+// PrefixKey: the secret of prefix digests. Digests are comparable only under equal keys. Within one process,
+// the process's key suffices. Processes that exchange digests, or keep them across restarts, must be given
+// one key. Nothing prints a key.
 //
 // Thread safety: immutable values.
-// Complexity:    O(1). Copying a key copies a pointer; making one takes microseconds.
+// Complexity:    O(1). Copying a key copies a pointer; creating one takes microseconds.
 #pragma once
 
 #include <array>
@@ -27,13 +27,13 @@ namespace ashlar::tokens {
 
 class PrefixDigest {
  public:
-  // The digest is not known, as of a block that came by its name alone.
+  // An unknown digest, as for a block known by name alone.
   constexpr PrefixDigest() = default;
-  // The known digest of these bits; the highest bit is always set.
+  // The known digest with these bits; the highest bit is always set.
   static constexpr PrefixDigest known(std::uint64_t hi, std::uint64_t lo) noexcept {
     return from_bits(hi | kKnown, lo);
   }
-  // What hi() and lo() gave.
+  // From the values of hi() and lo().
   static constexpr PrefixDigest from_bits(std::uint64_t hi, std::uint64_t lo) noexcept {
     PrefixDigest digest;
     digest.hi_ = hi;
@@ -69,11 +69,11 @@ class PrefixKey {
 
   // 16 bytes from a cryptographic source.
   explicit PrefixKey(const Bytes& bytes);
-  // Drawn from the operating system when it is first asked for; the same for the life of the process.
+  // Drawn from the operating system on first use; the same for the life of the process.
   static const PrefixKey& of_process();
 
   const Bytes& bytes() const noexcept { return bytes_; }
-  // What is derived from it, for the hasher.
+  // Its expanded form, for the hasher.
   const PrefixSecret& secret() const noexcept { return *secret_; }
 
   friend bool operator==(const PrefixKey& a, const PrefixKey& b) noexcept { return a.bytes_ == b.bytes_; }

@@ -1,8 +1,9 @@
 // Salt: what separates the names of equal tokens: the LoRA adapter and the tenant's cache salt.
 //
 // seed() starts at 1337 and grows, modulo 2^64, by XXH3-64(LoRA name, seed 0) and by XXH3-64(tenant, seed 1).
-// An empty string is an absent one and adds nothing. The seed is not a secret and sums can be made to meet:
-// tenants that distrust each other use HashScheme::keyed128(), where the strings themselves enter every hash.
+// An empty string counts as absent and adds nothing. The seed is not a secret and sums can be made to
+// collide: tenants that distrust each other use HashScheme::keyed128(), where the strings themselves enter
+// every hash.
 //
 // Thread safety: immutable value.
 #pragma once

@@ -81,8 +81,7 @@ class SequenceHash {
     if (m == 3) return 0;
     return lo_ & fragment_mask(m);
   }
-  // What a child at position() + 1 carries as its parent fragment. Nothing for keyed names and at
-  // kMaxPosition.
+  // The parent fragment of a child at position() + 1. nullopt for keyed names and at kMaxPosition.
   std::optional<std::uint64_t> fragment_for_child() const noexcept;
 
   // The name of the same tokens in another group of layers: a bijection per group, which keeps the position
@@ -90,7 +89,7 @@ class SequenceHash {
   SequenceHash in_group(std::uint32_t group) const noexcept;
 
   std::string to_string() const;
-  // What to_string() wrote. Errors: kInvalidArgument for any other text.
+  // Parses the output of to_string(). Errors: kInvalidArgument for any other text.
   static Result<SequenceHash> parse(std::string_view text);
 
   friend constexpr bool operator==(const SequenceHash&, const SequenceHash&) = default;

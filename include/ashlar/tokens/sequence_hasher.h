@@ -33,8 +33,8 @@ struct BlockHashes {
   friend bool operator==(const BlockHashes&, const BlockHashes&) = default;
 };
 
-// What stands before a block: nothing, or a block with its name and, where it is known, its prefix digest.
-// After a block whose digest is not known no digest is known.
+// The predecessor of a block: none, or a block with its name and, if known, its prefix digest. After a block
+// with an unknown digest all digests are unknown.
 struct BlockBefore {
   BlockBefore() = default;
   BlockBefore(std::nullopt_t) {}                           // NOLINT(google-explicit-constructor)
@@ -68,9 +68,9 @@ class SequenceHasher {
   LocalHash local_hash(std::span<const Token> tokens, std::uint64_t offset,
                        std::span<const MultimodalRun> runs) const noexcept;
 
-  // Hashes a full block whose predecessor is `parent` (nothing for the first block).
-  // Errors: kInvalidArgument when the position would exceed SequenceHash::kMaxPosition, and when the parent
-  // is a keyed name and the scheme is not, or the other way round.
+  // Hashes a full block whose predecessor is `parent` (empty for the first block). Errors: kInvalidArgument
+  // when the position would exceed SequenceHash::kMaxPosition, and when only one of the parent's name and the
+  // scheme is keyed.
   Result<BlockHashes> hash_block(const BlockBefore& parent, std::span<const Token> tokens) const;
   // The same in a sequence with multimodal runs; the block starts at position * tokens.size(). Requires:
   // valid runs.
@@ -88,7 +88,7 @@ class SequenceHasher {
 
  private:
   struct State;
-  // The position after `parent`, when `blocks` blocks from there on have positions.
+  // The position after `parent`, if `blocks` blocks from there on have positions.
   Result<std::uint32_t> first_position(const std::optional<SequenceHash>& parent, std::size_t blocks) const;
 
   std::shared_ptr<const State> state_;

@@ -1,5 +1,5 @@
-// Token: one vocabulary id. LocalHash: the content of one block of tokens, whatever came before it: what a
-// router sends in a query. A block with its place in a sequence is a SequenceHash.
+// Token: one vocabulary id. LocalHash: the content of one block of tokens, independent of its prefix, as a
+// router sends it in a query. A block with its place in a sequence is a SequenceHash.
 //
 // Thread safety: immutable values.
 #pragma once

@@ -1,5 +1,5 @@
-// TokenBlock: a full block of tokens with its hashes. Made by TokenSequence and PartialTokenBlock alone, so
-// its hashes are always those of its tokens.
+// TokenBlock: a full block of tokens with its hashes. Only TokenSequence and PartialTokenBlock create one, so
+// its hashes always belong to its tokens.
 //
 // Thread safety: immutable.
 // Complexity:    every function is O(1); a copy copies the tokens.
@@ -30,7 +30,7 @@ class TokenBlock {
   const PrefixDigest& prefix_digest() const noexcept { return prefix_; }
   // Index of the block in its sequence.
   std::uint32_t position() const noexcept { return hash_.position(); }
-  // The block before this one in its sequence; nothing at position 0.
+  // The preceding block of its sequence; nullopt at position 0.
   std::optional<SequenceHash> parent() const noexcept {
     return position() == 0 ? std::nullopt : std::optional<SequenceHash>(parent_);
   }

@@ -9,8 +9,8 @@
 //                blocks, block boundaries included; shortening and reset() keep what is reserved. Beyond
 //                that, a block boundary costs one allocation, the storage of the next block, plus the growth
 //                of the block list, amortised O(1); between boundaries append() allocates nothing.
-//                Multimodal runs have storage of their own, which reserve() does not cover. A copy of a
-//                sequence has nothing reserved, and its partial block may grow as well.
+//                Multimodal runs have their own storage, which reserve() does not cover. A copy of a sequence
+//                has nothing reserved, and its partial block may grow as well.
 // Invariant:     blocks()[i].position() == i, and the hashes equal those of hashing tokens() from the start.
 #pragma once
 
@@ -43,7 +43,7 @@ struct BlockRange {
 
 class TokenSequence {
  public:
-  // What into_parts() leaves: the full blocks and the tokens after them.
+  // The result of into_parts(): the full blocks and the tokens after them.
   struct Parts {
     std::vector<TokenBlock> blocks;
     PartialTokenBlock partial;
@@ -76,10 +76,10 @@ class TokenSequence {
   Result<void> truncate(std::size_t length);
   Result<void> unwind(std::size_t count);
   Result<std::optional<Token>> pop();
-  // Forgets tokens and runs; block size, hasher and what is reserved stay.
+  // Clears tokens and runs; block size, hasher and reserved memory stay.
   void reset();
-  // Allocates for `blocks` full blocks in all, those that are there included, and the partial block after
-  // them: room in the block list and storage for the tokens, one allocation per block. Never gives back.
+  // Reserves for `blocks` full blocks in total, existing ones included, and the partial block after them:
+  // room in the block list and storage for the tokens, one allocation per block. Never shrinks.
   void reserve(std::size_t blocks);
 
   std::uint32_t block_size() const noexcept { return partial_.block_size(); }
@@ -110,7 +110,7 @@ class TokenSequence {
   [[nodiscard]] Parts into_parts() &&;
 
  private:
-  // Token storage of blocks to come: empty vectors with room for one block each. A copy has none.
+  // Token storage of future blocks: empty vectors with room for one block each. A copy has none.
   class SpareStorage {
    public:
     SpareStorage() = default;
@@ -120,11 +120,11 @@ class TokenSequence {
     SpareStorage& operator=(SpareStorage&&) noexcept = default;
     ~SpareStorage() = default;
 
-    // Has `spares` at least, and keeps up to `kept` of those that are put back.
+    // Ensures at least `spares`, and keeps up to `kept` of those returned.
     void reserve(std::size_t spares, std::size_t kept, std::uint32_t block_size);
     // A spare; a new one when there is none.
     std::vector<Token> take(std::uint32_t block_size);
-    // Keeps the storage of a block when there is a place for it, and allocates nothing for that.
+    // Keeps the storage of a block if there is room for it, without allocating.
     void put_back(std::vector<Token> storage, std::uint32_t block_size) noexcept;
 
    private:
@@ -140,9 +140,9 @@ class TokenSequence {
   void extend_piece(std::span<const Token> tokens);
   void complete_partial();
   void append_blocks(std::span<const Token> tokens);
-  // Makes room for `count` more blocks, twice the list's capacity at least when it has to grow.
+  // Makes room for `count` more blocks; at least doubles the list's capacity when it grows.
   void grow_block_list(std::size_t count);
-  // Takes the full blocks from index `first` on away and keeps their storage.
+  // Removes the full blocks from index `first` on and keeps their storage.
   void drop_blocks_from(std::size_t first) noexcept;
   void attach_runs_to_partial();
 

@@ -8,7 +8,7 @@
 namespace ashlar::backend::nats {
 namespace {
 
-// What the number of parts may add to a part after its size was found.
+// Bytes that the number of parts may add to a part after it was sized.
 constexpr std::size_t kPartSlack = 64;
 static_assert(kPartSlack >= sizeof(events::EventBatch::part) + sizeof(events::EventBatch::parts));
 
@@ -16,13 +16,13 @@ class Cutter {
  public:
   Cutter(const events::EventBatch& batch, std::size_t limit, std::vector<std::byte>& buffer)
       : batch_(batch), limit_(limit), buffer_(buffer) {
-    // Most pieces fit at the first try.
+    // Most pieces fit on the first try.
     stride_ = std::max<std::size_t>(
         1, static_cast<std::size_t>(static_cast<double>(batch.events.size()) * static_cast<double>(limit) *
                                     0.9 / static_cast<double>(std::max<std::size_t>(1, buffer.size()))));
   }
 
-  // Encodes as many events from `begin` on as fit. Returns their number; 0 where not even one does.
+  // Encodes as many events from `begin` on as fit. Returns their number; 0 if not even one fits.
   std::size_t encode_from(std::size_t begin) {
     for (std::size_t count = std::min(stride_, batch_.events.size() - begin); count > 0; count /= 2) {
       encode(begin, count, 0, batch_.parts);
@@ -101,13 +101,13 @@ Result<void> cut_snapshot(const events::EventBatch& batch, std::size_t limit, st
   return {};
 }
 
-// One part of a snapshot in equal pieces.
+// Splits one part of a snapshot into equal pieces.
 class PartCutter {
  public:
   PartCutter(const events::EventBatch& batch, std::size_t limit, std::vector<std::byte>& buffer)
       : batch_(batch), limit_(limit), buffer_(buffer), cutter_(batch, limit, buffer) {}
 
-  // The least number of pieces, from `least` on, all of which fit.
+  // The smallest number of pieces, at least `least`, that all fit.
   Result<std::uint32_t> pieces_from(std::uint32_t least) {
     const std::size_t guess = (buffer_.size() + limit_ - 1) / std::max<std::size_t>(1, limit_);
     const std::size_t most = std::max<std::size_t>(least, batch_.events.size());
@@ -140,7 +140,7 @@ Result<void> cut_part(const events::EventBatch& batch, std::size_t limit, std::v
                       const TakePiece& take, SnapshotCut& cut) {
   const bool begins = batch.part == 0 || batch.first != cut.first || batch.parts != cut.parts ||
                       batch.published_ns != cut.published_ns;
-  // Many small parts need no more pieces than there is room for.
+  // Many small parts need no more pieces than the limit allows.
   if (begins) cut.pieces = std::clamp<std::uint32_t>(events::kMaxSnapshotParts / batch.parts, 1, cut.least);
   cut.first = batch.first;
   cut.parts = batch.parts;

@@ -21,20 +21,20 @@ namespace ashlar::backend::nats {
 using TakePiece =
     std::function<Result<void>(const events::EventBatch& piece, std::span<const std::byte> bytes)>;
 
-// How the parts of a snapshot are cut, from its first part to its last: what was `part` of `parts` is the
-// `pieces` ones from part * pieces on, of parts * pieces.
+// How the parts of a snapshot are split, from its first part to its last: `part` of `parts` becomes `pieces`
+// parts from part * pieces on, of parts * pieces.
 struct SnapshotCut {
   std::uint64_t first = 0;
   std::int64_t published_ns = 0;
   std::uint32_t parts = 0;
   std::uint32_t pieces = 1;
-  std::uint32_t least = 1;  // pieces, of later snapshots
+  std::uint32_t least = 1;  // minimum pieces for later snapshots
 };
 
-// Ends with the first error of `take`. `buffer` holds the bytes; `cut`, needed only for parts of a snapshot,
-// what the parts have in common. Errors: kCapacity: one event is larger than `limit`, or there are more than
+// Stops at the first error of `take`. `buffer` holds the bytes; `cut`, needed only for parts of a snapshot,
+// the state shared by its parts. Errors: kCapacity: one event is larger than `limit`, or there are more than
 // events::kMaxSnapshotParts; also kCapacity: a part does not fit although earlier ones did; nothing of it was
-// taken. Publish the snapshot again from its first part, and it is cut finer.
+// taken. Publish the snapshot again from its first part: it is then split further.
 Result<void> for_each_piece(const events::EventBatch& batch, std::size_t limit,
                             std::vector<std::byte>& buffer, const TakePiece& take,
                             SnapshotCut* cut = nullptr);

@@ -1,4 +1,4 @@
-// Owners of cnats' objects.
+// RAII owners of cnats objects.
 #pragma once
 
 #include <nats/nats.h>
@@ -25,7 +25,7 @@ using MetaData = Handle<jsMsgMetaData, jsMsgMetaData_Destroy>;
 using Bucket = Handle<kvStore, kvStore_Destroy>;
 using BucketEntry = Handle<kvEntry, kvEntry_Destroy>;
 
-// For functions of C that return an object through a pointer.
+// For C functions that return an object through a pointer.
 template <class H>
 class Out {
  public:

@@ -102,13 +102,13 @@ Result<void> JetPublisher::publish(const std::string& subject, const std::string
     ++next_;
     ASHLAR_CHECK(base_ + window_.size() == next_, "an acknowledgement finds its message by its number");
     if (!connected) return {};
-    sending_ = raw;  // its acknowledgement may be here before we are done with it
+    sending_ = raw;  // its acknowledgement may arrive before we are done with it
   }
   status = natsConnection_PublishMsg(connection_.get(), raw);
   MutexLock lock(mu_);
   sending_ = nullptr;
   trim();
-  // What the connection did not take is sent again when its time has come.
+  // A message that the connection did not accept is resent when it is due.
   if (status != NATS_OK && !window_.empty() && window_.back().message.get() == raw)
     window_.back().sent = Time();
   changed_.notify_all();
@@ -151,7 +151,7 @@ void JetPublisher::work() {
       status = natsSubscription_NextMsg(Out(ack), acks_.get(), kTickMs);
     }
     resend();
-    // A subscription that is no more would make this a busy loop.
+    // With an invalid subscription this would be a busy loop.
     if (status != NATS_OK && status != NATS_TIMEOUT && status != NATS_NO_RESPONDERS) nats_Sleep(kTickMs);
   }
 }
@@ -169,7 +169,7 @@ void JetPublisher::read_ack(natsMsg* ack) {
   if (!failed && is_duplicate(text)) duplicates_.fetch_add(1, std::memory_order_relaxed);
 
   MutexLock lock(mu_);
-  if (number < base_ || number - base_ >= window_.size()) return;  // a second answer
+  if (number < base_ || number - base_ >= window_.size()) return;  // a duplicate acknowledgement
   Entry& entry = window_[number - base_];
   if (entry.state == State::kStored) return;
   if (failed) {
@@ -185,8 +185,8 @@ void JetPublisher::read_ack(natsMsg* ack) {
   changed_.notify_all();
 }
 
-// The client does not say which message had no taker: all that are on their way have none. Those that are
-// stored after all are known by their acknowledgements.
+// The client does not say which message had no responder, so all in-flight ones are marked. Acknowledgements
+// correct those that were stored after all.
 void JetPublisher::read_nobody() {
   refused_total_.fetch_add(1, std::memory_order_relaxed);
   MutexLock lock(mu_);
@@ -235,9 +235,9 @@ void JetPublisher::resend() {
     if (retry && refused_ > 0) no_stream = std::exchange(no_stream_, false);
   }
   if (retry) next_retry_ = now + kRetry;
-  // Its success is seen by the acknowledgements.
+  // Acknowledgements show its success.
   if (no_stream) static_cast<void>(jet_stream_.ensure_stream(options_.stream, options_.subjects).has_value());
-  // Only this thread reads that messages are stored, so they stay in the window.
+  // Only this thread reads acknowledgements, so the messages stay in the window.
   for (natsMsg* message : messages) {
     if (natsConnection_PublishMsg(connection_.get(), message) != NATS_OK) break;
     resent_.fetch_add(1, std::memory_order_relaxed);

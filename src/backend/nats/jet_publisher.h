@@ -1,8 +1,8 @@
 // JetPublisher: publishes to a JetStream stream, keeping messages until the server has stored them.
 //
 // publish() puts a message into a bounded window and on the wire. A thread reads acknowledgements and resends
-// refused and late messages, and after a reconnect all unacknowledged ones. By their ids the server drops
-// duplicates.
+// refused and late messages, and after a reconnect all unacknowledged ones. The server drops duplicates by
+// message id.
 //
 // Thread safety: publish() and flush() by one thread at a time; the rest is thread-safe.
 // Invariant:     a message leaves the window only after the server acknowledged it.
@@ -41,7 +41,7 @@ class JetPublisher {
     std::size_t max_bytes = 0;
     std::chrono::milliseconds ack_timeout{};
   };
-  // Room that headers need in a message.
+  // Bytes that headers take in a message.
   static constexpr std::size_t kHeaderBytes = 256;
 
   // Creates the stream if missing. The connection outlives the publisher.
@@ -86,9 +86,9 @@ class JetPublisher {
   const JetStream jet_stream_;
   std::string inbox_;  // acknowledgements come to "<inbox>.<number>"
   Subscription acks_;
-  std::uint64_t next_ = 0;        // number of the next message; of the publishing thread
-  std::uint64_t generation_ = 0;  // of the connection, as the working thread has seen it
-  Time next_retry_;               // of what was refused; of the working thread
+  std::uint64_t next_ = 0;        // number of the next message; used by the publishing thread
+  std::uint64_t generation_ = 0;  // of the connection, as last seen by the worker thread
+  Time next_retry_;               // of refused messages; used by the worker thread
   std::atomic<bool> stop_{false};
   std::atomic<std::uint64_t> resent_{0};
   std::atomic<std::uint64_t> duplicates_{0};
@@ -97,10 +97,10 @@ class JetPublisher {
   mutable Mutex mu_;
   CondVar changed_;
   std::deque<Entry> window_ ASHLAR_GUARDED_BY(mu_);
-  std::uint64_t base_ ASHLAR_GUARDED_BY(mu_) = 0;  // number of the first of the window
+  std::uint64_t base_ ASHLAR_GUARDED_BY(mu_) = 0;  // number of the window's first message
   std::size_t bytes_ ASHLAR_GUARDED_BY(mu_) = 0;
-  const natsMsg* sending_ ASHLAR_GUARDED_BY(mu_) = nullptr;  // by publish(), now
-  std::size_t refused_ ASHLAR_GUARDED_BY(mu_) = 0;           // of the window
+  const natsMsg* sending_ ASHLAR_GUARDED_BY(mu_) = nullptr;  // being sent by publish()
+  std::size_t refused_ ASHLAR_GUARDED_BY(mu_) = 0;           // in the window
   bool no_stream_ ASHLAR_GUARDED_BY(mu_) = false;
   std::string reason_ ASHLAR_GUARDED_BY(mu_);  // of the last refusal
 

@@ -50,7 +50,7 @@ Result<void> JetStream::ensure_stream(const NatsStreamOptions& options, const st
   config.Duplicates = std::chrono::nanoseconds(options.duplicate_window).count();
   config.AllowDirect = true;
   status = js_AddStream(Out(info), get(), &config, nullptr, &code);
-  // Another may have made it since.
+  // Another process may have created it meanwhile.
   if (status == NATS_OK || code == JSStreamNameExistErr) return {};
   return error(status, code, what);
 }

@@ -30,7 +30,7 @@ Result<void> check_file(const char* option, const std::string& path) {
       path.c_str());
 }
 
-// The text of a file with secrets, in one place, which is wiped.
+// The text of a file with secrets, in one buffer, wiped afterwards.
 class SecretFile {
  public:
   explicit SecretFile(const std::string& path) noexcept {
@@ -48,7 +48,7 @@ class SecretFile {
   SecretFile& operator=(const SecretFile&) = delete;
   ~SecretFile() { explicit_bzero(text_.data(), text_.size()); }
 
-  // The next line, with a 0 behind it, or null.
+  // The next line, zero-terminated, or null.
   const char* next_line() noexcept {
     if (at_ >= size_) return nullptr;
     char* const line = text_.data() + at_;
@@ -66,11 +66,11 @@ class SecretFile {
   std::size_t at_ = 0;
 };
 
-// Whether the file has a line with the seed of a user. The client only looks when it connects, and says
-// neither file nor option.
+// Whether the file has a line with a user's seed. The client checks only when it connects, and names neither
+// file nor option.
 Result<void> check_seed(const char* option, const std::string& path) {
   if (path.empty()) return {};
-  nats_Open(-1);  // what signs is not ready before
+  nats_Open(-1);  // signing is not ready before
   SecretFile file(path);
   bool good = false;
   for (const char* line = file.next_line(); !good && line != nullptr; line = file.next_line()) {
@@ -87,7 +87,7 @@ Result<void> check_seed(const char* option, const std::string& path) {
                     option, path.c_str());
 }
 
-// The calls of one kind that set options; the first failure counts.
+// Sets options of one kind; keeps the first failure.
 class Setter {
  public:
   Setter& operator()(natsStatus status, const char* what) {
@@ -99,7 +99,7 @@ class Setter {
   }
   Result<void> result() const {
     if (status_ == NATS_OK) return {};
-    // Options are wrong before anybody was asked.
+    // Bad options fail before any connection attempt.
     return Error(ErrorCode::kInvalidArgument, error_.message());
   }
 
@@ -108,8 +108,8 @@ class Setter {
   Error error_{ErrorCode::kInternal, ""};
 };
 
-// What to look at where the server does not want us. Public keys and paths may be said, seeds and passwords
-// not.
+// A hint on what to check when the server refuses us. It may name public keys and paths, never seeds or
+// passwords.
 std::string login_advice(const NatsConnectionOptions& options) {
   if (!options.nkey.empty())
     return "; check that the server has a user with nkey " + options.nkey + ", and that nkey_seed_file '" +
@@ -151,8 +151,8 @@ Error connect_error(natsStatus status, const NatsConnectionOptions& options) {
   return Error(code, error.message() + advice);
 }
 
-// A ping that the socket did not take is not waited for: the client's flush then says NATS_OK, and only the
-// last error of this thread has another one than it had.
+// Detects a ping that the socket did not accept: the client's flush then returns NATS_OK, and only this
+// thread's last error changes.
 natsStatus ping(natsConnection* connection, std::chrono::milliseconds timeout) {
   const natsStatus before = natsConnection_FlushTimeout(nullptr, 1);
   const natsStatus status =
@@ -266,17 +266,17 @@ Result<std::unique_ptr<NatsConnection>> NatsConnection::create(const NatsConnect
     for (; now < next; now = std::chrono::steady_clock::now()) {
       if (options.stop_waiting && options.stop_waiting())
         return make_error(ErrorCode::kCancelled,
-                          "the wait for NATS at %s was ended before a server was there", where.c_str());
+                          "the wait for NATS at %s was cancelled before a server answered", where.c_str());
       std::this_thread::sleep_until(std::min(next, now + kStopStep));
     }
   }
 }
 
-// One attempt, on a thread of its own: cnats 3.4 takes a timeout for an answer to its first ping and reads
-// on, busily and into a buffer that grows, until the server closes the connection. Nothing else ends that.
-// Whoever of the two is last, the thread or the one that waits for it, destroys what the attempt made.
+// One attempt, on its own thread: cnats 3.4 takes a timeout for an answer to its first ping and reads on,
+// busily and into a growing buffer, until the server closes the connection. Nothing else ends that. The
+// thread or its waiter, whichever finishes last, destroys the attempt's objects.
 struct NatsConnection::Attempt {
-  static inline std::atomic<int> left_behind{0};  // attempts of the process that nobody waits for
+  static inline std::atomic<int> left_behind{0};  // abandoned attempts in this process
 
   Mutex mu;
   CondVar changed;
@@ -323,7 +323,7 @@ Result<std::unique_ptr<NatsConnection>> NatsConnection::connect_once(const NatsC
   if (!started) return started.error();
   thread.detach();
   const auto now = [] { return std::chrono::steady_clock::now(); };
-  // Each server has its time until it is connected, and the last one as long again for its answer.
+  // Each server gets its own connect time, and the last one the same again for its answer.
   const auto deadline = now() + options.connect_timeout * static_cast<int>(options.urls.size() + 1);
   while (!attempt->wait_until(std::min(deadline, now() + kStopStep))) {
     const bool is_late = now() >= deadline;
@@ -351,8 +351,7 @@ Result<std::unique_ptr<NatsConnection>> NatsConnection::connect_with(ClientOptio
   status = natsOptions_SetReconnectedCB(raw, on_reconnected, self.get());
   if (status == NATS_OK) status = natsOptions_SetClosedCB(raw, on_closed, self.get());
   if (status == NATS_OK) status = natsOptions_SetCustomReconnectDelay(raw, reconnect_delay, self.get());
-  // The default writes to stderr. What goes wrong is found by those who look: dropped messages, lost
-  // connections.
+  // The default writes to stderr. Callers see failures in the counters: dropped messages, lost connections.
   if (status == NATS_OK)
     status = natsOptions_SetErrorHandler(
         raw, [](natsConnection*, natsSubscription*, natsStatus, void*) {}, nullptr);
@@ -370,12 +369,12 @@ NatsConnection::~NatsConnection() {
   if (connection_ == nullptr) return;
   natsConnection_Close(connection_);
   {
-    // It is the last one of its calls to us.
+    // Wait for its last callback.
     MutexLock lock(mu_);
     while (!closed_) changed_.wait(mu_);
   }
   natsConnection_Destroy(connection_);
-  // Each holds what it needs of the connection.
+  // Each keeps the part of the connection it needs.
   for (natsSubscription* subscription : retired_) natsSubscription_Destroy(subscription);
 }
 
@@ -384,8 +383,8 @@ void RetireSubscription::operator()(natsSubscription* subscription) const noexce
 }
 
 void NatsConnection::retire(natsSubscription* subscription) noexcept {
-  // From here on the reading thread does not find it any more. Fails where the connection is closed, which
-  // does the same.
+  // From here on the reading thread no longer finds it. Fails on a closed connection, which has the same
+  // effect.
   natsSubscription_Unsubscribe(subscription);
   MutexLock lock(mu_);
   retired_.push_back(subscription);

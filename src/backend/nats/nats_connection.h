@@ -1,8 +1,8 @@
 // NatsConnection: one connection to NATS, reconnected forever.
 //
-// The client's reading thread looks up the subscription of a message and uses it without holding it. So
-// dropping a Subscription only ends and retires it: it is destroyed after the answer to a later ping, when
-// the reading thread is past all earlier look-ups, or when the connection is closed.
+// The client's reading thread looks up a message's subscription and uses it without holding it. So dropping a
+// Subscription only ends and retires it: it is destroyed after the answer to a later ping, when the reading
+// thread is past all earlier look-ups, or when the connection is closed.
 //
 // Thread safety: thread-safe. flush() and subscribe() wait; do not call them from callbacks of the client.
 // Invariant:     at most kMostRetired subscriptions are kept, give or take one per thread.
@@ -50,10 +50,10 @@ class NatsConnection {
   bool is_connected() const noexcept {
     return natsConnection_Status(connection_) == NATS_CONN_STATUS_CONNECTED;
   }
-  // Whether it is connected, at the latest after `timeout`.
+  // Waits up to `timeout` for a connection; returns whether it is connected.
   bool wait_until_connected(std::chrono::milliseconds timeout);
   std::uint64_t reconnects() const noexcept { return reconnects_.load(std::memory_order_relaxed); }
-  // Bytes that a message may have, its headers included.
+  // Maximum message size, headers included.
   std::size_t max_payload() const noexcept { return max_payload_.load(std::memory_order_relaxed); }
   // Replaces `out` on success. NATS_TIMEOUT: kMostRetired are kept, and the server does not answer.
   natsStatus subscribe(const std::string& subject, Subscription& out);
@@ -69,7 +69,7 @@ class NatsConnection {
   // Why nothing can be sent now.
   Error unavailable() const;
 
-  // What NATS has to say of files and of us, before the first connection. Replaces nothing on failure.
+  // Checks files and options with NATS before the first connection. Replaces nothing on failure.
   static Result<ClientOptions> client_options(const NatsConnectionOptions& options);
 
  private:
@@ -77,8 +77,8 @@ class NatsConnection {
   explicit NatsConnection(const NatsConnectionOptions& options) : options_(options) {}
   void retire(natsSubscription* subscription) noexcept;
   struct Attempt;
-  // Ends within connect_timeout, per server, and where stop_waiting says so. What does not return by then is
-  // left to its thread.
+  // Ends within connect_timeout, per server, or when stop_waiting says so. An attempt that has not returned
+  // by then is left to its thread.
   static Result<std::unique_ptr<NatsConnection>> connect_once(const NatsConnectionOptions& options,
                                                               natsStatus& status);
   static Result<std::unique_ptr<NatsConnection>> connect_with(ClientOptions client,
@@ -90,7 +90,7 @@ class NatsConnection {
 
   const NatsConnectionOptions options_;
   natsConnection* connection_ = nullptr;
-  std::minstd_rand random_{std::random_device{}()};  // of the thread that connects again
+  std::minstd_rand random_{std::random_device{}()};  // used by the reconnecting thread
   std::atomic<std::uint64_t> reconnects_{0};
   std::atomic<std::size_t> max_payload_{0};
   mutable Mutex mu_;

@@ -1,6 +1,6 @@
-// Errors of cnats as Ashlar's errors.
+// cnats errors as Ashlar errors.
 //
-// Thread safety: free functions; they read what cnats keeps per thread about its last failure.
+// Thread safety: free functions; they read cnats' per-thread state of its last failure.
 #pragma once
 
 #include <nats/nats.h>
@@ -10,7 +10,7 @@
 namespace ashlar::backend::nats {
 
 ErrorCode error_code(natsStatus status) noexcept;
-// "what: reason". Requires: `status` is of the last call of this thread.
+// "what: reason". Requires: `status` comes from this thread's last call.
 Error nats_error(natsStatus status, const char* what);
 
 }  // namespace ashlar::backend::nats

@@ -21,7 +21,7 @@ bool is_url(std::string_view url) {
   return false;
 }
 
-// A secret where a path belongs: 58 letters and digits, as in SUA...
+// A secret in place of a path: 58 letters and digits, as in SUA...
 bool is_seed(std::string_view text) {
   return text.size() == 58 && text.front() == 'S' &&
          std::ranges::all_of(text, [](char c) { return (c >= 'A' && c <= 'Z') || (c >= '2' && c <= '7'); });
@@ -36,9 +36,9 @@ Result<void> NatsConnectionOptions::validate() const {
   const int ways =
       int{!user.empty()} + int{!token.empty()} + int{!credentials_file.empty()} + int{!nkey.empty()};
   if (urls.empty()) {
-    problem = "no URL is given; say nats://host:4222";
+    problem = "no URL is given; use nats://host:4222";
   } else if (!std::ranges::all_of(urls, is_url)) {
-    // Not with its value: it may hold a password.
+    // Omits the value: it may hold a password.
     problem =
         "a URL is not nats://host:port or tls://host:port; credentials go into user and password, or token";
   } else if (ways > 1) {
@@ -48,13 +48,13 @@ Result<void> NatsConnectionOptions::validate() const {
   } else if (nkey.empty() != nkey_seed_file.empty()) {
     problem = "nkey and nkey_seed_file come together";
   } else if (!nkey.empty() && !nkey.starts_with('U')) {
-    // Not with its value either: it may be the seed.
+    // Omits the value: it may be the seed.
     problem =
         "nkey is not the public key of a user, which begins with U; seeds go into a file, nkey_seed_file";
   } else if (is_seed(nkey_seed_file) || is_seed(credentials_file)) {
-    problem = "nkey_seed_file and credentials_file are paths of files, not what is in them";
+    problem = "nkey_seed_file and credentials_file are paths of files, not their content";
   } else if (!tls.enabled && (tls.names_anything() || !tls.verify)) {
-    // A login would go out in clear beside a certificate that is not used.
+    // A login would be sent in clear text, with the certificate unused.
     problem = "tls is not enabled, but a file, a name or verify of it is set; enable it, or set none of them";
   } else if (tls.certificate_file.empty() != tls.key_file.empty()) {
     problem = "tls.certificate_file and tls.key_file come together";
@@ -87,7 +87,7 @@ Result<void> NatsStreamOptions::validate() const {
   ASHLAR_RETURN_IF_ERROR(check_name("stream", name));
   const char* problem = nullptr;
   if (max_age.count() < 0 || max_age > std::chrono::hours(24 * 3650)) {
-    problem = "max_age is from 0 (for ever) to ten years";
+    problem = "max_age is from 0 (forever) to ten years";
   } else if (max_bytes > (std::uint64_t{1} << 60)) {
     problem = "max_bytes is at most 2^60";
   } else if (replicas < 1 || replicas > 5) {

@@ -62,7 +62,7 @@ class NatsSink::Parts {
 
   const NatsSinkOptions options;
   std::unique_ptr<NatsConnection> connection;
-  std::unique_ptr<JetPublisher> jets;  // none: core
+  std::unique_ptr<JetPublisher> jets;  // null: core NATS
   std::map<events::Worker, SnapshotCut> cuts;
   std::map<events::Worker, std::chrono::steady_clock::time_point> next_in_bucket;
   std::atomic<std::uint64_t> in_bucket{0};
@@ -117,7 +117,7 @@ Result<std::unique_ptr<NatsSink>> NatsSink::create(NatsSinkOptions options) {
                                          *one.source));
     parts->responders.push_back(std::move(responder));
   }
-  // Who asks from now on is answered.
+  // From here on requests are answered.
   const natsStatus status = parts->connection->flush(given.connection.connect_timeout);
   if (status != NATS_OK) return nats_error(status, "subscribing at NATS");
   return std::unique_ptr<NatsSink>(new NatsSink(std::move(parts)));
@@ -149,7 +149,7 @@ void NatsSink::keep_snapshot(const events::Worker& worker) {
 }
 
 Result<void> NatsSink::flush(Clock::TimePoint until) {
-  // Rounded up, and within what waits can take.
+  // Rounded up, and clamped to what waits accept.
   const Clock::TimePoint now = Clock::real().now();
   const Clock::Duration left =
       until <= now ? Clock::Duration(0) : std::min<Clock::Duration>(until - now, std::chrono::hours(24));
@@ -160,7 +160,7 @@ Result<void> NatsSink::flush(std::chrono::milliseconds timeout) {
   if (parts_->jets != nullptr) return parts_->jets->flush(timeout);
   NatsConnection& connection = *parts_->connection;
   const auto deadline = std::chrono::steady_clock::now() + timeout;
-  // What waits for a server that is away goes out when it is back.
+  // Messages queued for an absent server go out when it is back.
   if (!connection.wait_until_connected(timeout)) return connection.unavailable();
   const std::uint64_t generation = connection.generation();
   const natsStatus status = connection.flush(
@@ -169,7 +169,7 @@ Result<void> NatsSink::flush(std::chrono::milliseconds timeout) {
   if (status == NATS_OK && same) return {};
   if (!same || status == NATS_CONNECTION_DISCONNECTED || !connection.is_connected())
     return make_error(ErrorCode::kUnavailable,
-                      "the connection to NATS at %s broke, and what was on its way may be lost",
+                      "the connection to NATS at %s broke, and messages in flight may be lost",
                       parts_->options.connection.describe().c_str());
   return nats_error(status, "flushing to NATS");
 }
@@ -184,7 +184,7 @@ Result<void> NatsSink::put_snapshot(const events::EventBatch& snapshot) {
   }
   const std::size_t limit = parts_->connection->max_payload();
   Result<void> written = parts_->bucket->write(snapshot, limit - std::min(limit, JetPublisher::kHeaderBytes));
-  // The bucket may be gone with its server.
+  // The bucket may be lost with its server.
   if (!written && written.error().code() != ErrorCode::kAlreadyExists) parts_->bucket.reset();
   return written;
 }

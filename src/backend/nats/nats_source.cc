@@ -47,7 +47,7 @@ class NatsSource::Parts {
   Result<void> make_consumer();
   Result<std::size_t> poll_core(feed::BatchConsumer& consumer, milliseconds timeout);
   Result<std::size_t> poll_stream(feed::BatchConsumer& consumer, milliseconds timeout);
-  // False: it is damaged, or of another worker than its subject says.
+  // False: damaged, or from another worker than its subject says.
   bool decode(natsMsg* message, events::OwnedBatch& out) const;
   bool deliver(natsMsg* message, feed::BatchConsumer& consumer);
   Result<bool> replay(const events::StreamId& stream, std::uint64_t from, feed::BatchConsumer& consumer);
@@ -58,11 +58,11 @@ class NatsSource::Parts {
   std::unique_ptr<NatsConnection> connection;
   std::optional<JetStream> jet_stream;
   Subscription subscription;             // core
-  std::optional<PullConsumer> consumer;  // JetStream; none: to be made again
+  std::optional<PullConsumer> consumer;  // JetStream; empty: to be recreated
   events::OwnedBatch batch;
   std::atomic<std::uint64_t> batches{0};
   std::atomic<std::uint64_t> damaged{0};
-  mutable std::atomic<std::uint64_t> dropped{0};  // as it was last known
+  mutable std::atomic<std::uint64_t> dropped{0};  // last known value
   std::atomic<std::uint64_t> replayed{0};
   std::atomic<std::uint64_t> snapshots{0};
   std::atomic<std::uint64_t> oversized{0};
@@ -97,7 +97,7 @@ Result<void> NatsSource::Parts::subscribe() {
   if (status == NATS_OK)
     status = natsSubscription_SetPendingLimits(subscription.get(), static_cast<int>(options.pending_messages),
                                                static_cast<int>(options.pending_bytes));
-  // What is published from now on arrives.
+  // Everything published from here on arrives.
   if (status == NATS_OK) status = connection->flush(options.connection.connect_timeout);
   if (status != NATS_OK) return nats_error(status, "subscribing at NATS");
   return {};
@@ -137,7 +137,7 @@ Result<std::size_t> NatsSource::Parts::poll_core(feed::BatchConsumer& to, millis
   std::size_t delivered = 0;
   milliseconds wait = timeout;
   while (true) {
-    // What is there now, and not what comes meanwhile: a poll ends.
+    // Reads what is queued now, not what arrives meanwhile, so that a poll ends.
     std::uint64_t queued = 0;
     if (natsSubscription_QueuedMsgs(subscription.get(), &queued) != NATS_OK) return connection->unavailable();
     std::uint64_t left = std::max<std::uint64_t>(1, queued);
@@ -145,7 +145,7 @@ Result<std::size_t> NatsSource::Parts::poll_core(feed::BatchConsumer& to, millis
       Message message;
       const natsStatus status =
           natsSubscription_NextMsg(Out(message), subscription.get(), queued > 0 ? 1 : wait.count());
-      // Messages were dropped; the counter has their number, and the next call has the next message.
+      // Messages were dropped; the counter has their number, and the next call returns the next message.
       if (status == NATS_SLOW_CONSUMER) continue;
       if (status == NATS_TIMEOUT) break;
       if (status != NATS_OK) return connection->unavailable();
@@ -198,7 +198,7 @@ Result<bool> NatsSource::Parts::replay(const events::StreamId& stream, std::uint
           }
         });
     if (!got) return got.error();
-    if (*got == 0) break;  // the oldest may have gone meanwhile
+    if (*got == 0) break;  // the oldest may have expired meanwhile
     left -= std::min<std::uint64_t>(left, *got);
   }
   replayed.fetch_add(order.delivered(), std::memory_order_relaxed);
@@ -227,7 +227,7 @@ NatsSource::NatsSource(std::unique_ptr<Parts> parts) : parts_(std::move(parts)) 
 
 NatsSource::~NatsSource() {
   parts_->consumer.reset();
-  // The last acknowledgements.
+  // Flushes the last acknowledgements.
   if (parts_->connection->is_connected())
     static_cast<void>(parts_->connection->flush(parts_->options.timeout));
 }
@@ -236,7 +236,7 @@ Result<std::size_t> NatsSource::poll(feed::BatchConsumer& consumer, Clock::Durat
   const milliseconds wait = to_ms(timeout);
   Result<std::size_t> got = parts_->options.mode == NatsMode::kCore ? parts_->poll_core(consumer, wait)
                                                                     : parts_->poll_stream(consumer, wait);
-  // What fails at once, again and again, must not be a busy loop of whoever polls.
+  // An immediate, repeated failure must not turn the poller into a busy loop.
   if (!got) nats_Sleep(std::min(wait, kErrorPause).count());
   return got;
 }
@@ -245,13 +245,13 @@ Result<bool> NatsSource::recover(const events::StreamId& stream, std::uint64_t f
                                  feed::BatchConsumer& consumer) {
   Parts& parts = *parts_;
   if (!parts.connection->is_connected()) return parts.connection->unavailable();
-  // What the ways below have asked and read with holds memory until then.
+  // The requests below hold memory until swept.
   struct Sweep {
     NatsConnection& connection;
     ~Sweep() { connection.sweep(); }
   } const sweep{*parts.connection};
   const std::uint64_t generation = parts.connection->generation();
-  // Where one way fails the next may do; what failed is said when none did.
+  // If one way fails the next may succeed; report the failure only when none did.
   std::optional<Error> failure;
   if (parts.options.mode == NatsMode::kJetStream) {
     const Result<bool> replayed = parts.replay(stream, from, consumer);
@@ -280,11 +280,11 @@ Result<bool> NatsSource::recover(const events::StreamId& stream, std::uint64_t f
     parts.snapshots.fetch_add(1, std::memory_order_relaxed);
     return true;
   }
-  // What was asked for went with the connection, or whose connection broke when ours did is not back yet.
+  // The request was lost with the connection, or the responder has not reconnected yet.
   if (!parts.connection->is_connected() || parts.connection->generation() != generation ||
       parts.connection->is_new(parts.options.timeout))
     return make_error(ErrorCode::kUnavailable,
-                      "the connection to NATS was made again just now, and nobody has answered yet%s%s",
+                      "the connection to NATS was just re-established, and no responder has answered yet%s%s",
                       failure ? ": " : "", failure ? failure->message().c_str() : "");
   if (failure) {
     const bool timeout = failure->code() == ErrorCode::kTimeout;
@@ -299,7 +299,7 @@ std::uint64_t NatsSource::damaged() const noexcept {
 
 NatsSourceCounters NatsSource::counters() const {
   const Parts& parts = *parts_;
-  // Of a subscription that was closed with its connection nobody can be asked any more.
+  // A subscription closed with its connection can no longer be queried.
   std::int64_t dropped = 0;
   if (parts.subscription != nullptr &&
       natsSubscription_GetDropped(parts.subscription.get(), &dropped) == NATS_OK)

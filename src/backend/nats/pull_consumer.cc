@@ -15,7 +15,7 @@ constexpr std::chrono::minutes kForgetAfter(5);
 constexpr std::chrono::seconds kRequest(30);
 constexpr std::chrono::seconds kGrace(5);
 constexpr std::chrono::milliseconds kTurn(100);
-// On their way to a consumer, or not yet acknowledged by it. The server's default is 1000.
+// In flight to a consumer, or not yet acknowledged by it. The server's default is 1000.
 constexpr std::int64_t kUnacknowledged = 1 << 20;
 
 Result<ConsumerInfo> find_or_make(const JetStream& jet_stream, const PullConsumer::Options& options) {
@@ -68,7 +68,7 @@ Result<PullConsumer> PullConsumer::create(NatsConnection& connection, const JetS
   self.generation_ = connection.reconnects();
   natsStatus status = natsInbox_Create(Out(self.inbox_));
   if (status == NATS_OK) status = connection.subscribe(self.inbox_.get(), self.subscription_);
-  // As many come as were asked for.
+  // As many arrive as were requested.
   if (status == NATS_OK) status = natsSubscription_SetPendingLimits(self.subscription_.get(), -1, -1);
   if (status != NATS_OK) return nats_error(status, "a consumer of JetStream");
   return self;
@@ -99,8 +99,7 @@ Result<void> PullConsumer::request() {
   return {};
 }
 
-// A message without bytes and an answer's address is about a request: it has expired, or its consumer is
-// gone.
+// An empty message without a reply subject is about a request: it expired, or its consumer is gone.
 Result<void> PullConsumer::read_status(natsMsg* message) {
   const char* status = nullptr;
   const char* description = nullptr;
@@ -127,7 +126,7 @@ Result<std::size_t> PullConsumer::fetch(std::size_t count, std::chrono::millisec
   bool waited = false;
   while (got < count) {
     const Time now = std::chrono::steady_clock::now();
-    // A server that we lost has forgotten what we asked for.
+    // A server we reconnected to has forgotten our request.
     if (const std::uint64_t generation = connection_->reconnects();
         generation != generation_ || now >= expires_) {
       generation_ = generation;
@@ -141,7 +140,7 @@ Result<std::size_t> PullConsumer::fetch(std::size_t count, std::chrono::millisec
     if (queued == 0 && (got > 0 || (waited && now >= deadline))) break;
     const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(deadline - now).count();
     Message message;
-    // In turns, for a connection that comes back meanwhile.
+    // In slices, in case the connection comes back meanwhile.
     const natsStatus status = natsSubscription_NextMsg(
         Out(message), subscription_.get(), queued > 0 ? 1 : std::clamp<std::int64_t>(left, 1, kTurn.count()));
     waited = true;
@@ -155,7 +154,7 @@ Result<std::size_t> PullConsumer::fetch(std::size_t count, std::chrono::millisec
     asked_for_ -= std::min<std::size_t>(asked_for_, 1);
     ++got;
     take(message.get());
-    // One that is lost is redelivered.
+    // A lost acknowledgement only causes a redelivery.
     if (acknowledge_) natsConnection_PublishString(connection_->get(), reply, "+ACK");
   }
   ASHLAR_DCHECK(got <= count, "a fetch of %zu messages handed over %zu", count, got);

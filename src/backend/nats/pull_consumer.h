@@ -1,7 +1,7 @@
 // PullConsumer: reads a JetStream stream at the pace of its caller.
 //
 // cnats' own fetch waits for as many messages as it requested; this one hands over what has arrived. It
-// requests more when half of a request has arrived, so messages are always in flight.
+// requests more once half of a request has arrived, so messages are always in flight.
 //
 // Thread safety: thread-compatible.
 // Complexity:    holds up to twice `ahead` messages.
@@ -28,13 +28,13 @@ class PullConsumer {
     std::string stream = {};
     std::string subjects = {};
     std::string durable = {};  // empty: the server forgets it some minutes after it was last used
-    bool from_start = true;    // otherwise new messages only; of a new consumer
-    bool acknowledge = true;   // false: nothing is ever delivered twice
+    bool from_start = true;    // otherwise new messages only; for a new consumer
+    bool acknowledge = true;   // false: no message is ever redelivered
     std::size_t ahead = 256;   // messages per request
     std::chrono::milliseconds ack_wait{30'000};
   };
-  // The server's durable consumer of that name, or a new one. The connection outlives it. Errors:
-  // kInvalidArgument: that one listens to other subjects; those of JetStream.
+  // Opens the server's durable consumer of that name, or creates one. The connection outlives it. Errors:
+  // kInvalidArgument: the existing one listens to other subjects; those of JetStream.
   static Result<PullConsumer> create(NatsConnection& connection, const JetStream& jet_stream,
                                      const Options& options);
   PullConsumer(PullConsumer&&) noexcept = default;
@@ -44,9 +44,9 @@ class PullConsumer {
 
   // Messages that were pending when it was created.
   std::uint64_t pending() const noexcept { return pending_; }
-  // Hands over up to `count` messages that are there; waits for the first, up to `timeout`, and acknowledges
-  // each after `take`. Returns how many there were. Errors: those of the server or of the connection; create
-  // the consumer again.
+  // Hands over up to `count` messages; waits for the first, up to `timeout`, and acknowledges each after
+  // `take`. Returns the number of messages. Errors: those of the server or of the connection; recreate the
+  // consumer.
   Result<std::size_t> fetch(std::size_t count, std::chrono::milliseconds timeout,
                             const std::function<void(natsMsg*)>& take);
 
@@ -65,7 +65,7 @@ class PullConsumer {
   Inbox inbox_;
   Subscription subscription_;
   std::uint64_t pending_ = 0;
-  std::size_t asked_for_ = 0;  // and not yet here
+  std::size_t asked_for_ = 0;  // requested, not yet arrived
   Time expires_;               // of the last request
   std::uint64_t generation_ = 0;
 };

@@ -29,17 +29,17 @@ void ReplayOrder::add_events(events::OwnedBatch batch) {
   is_known_ = false;
   held_bytes_ += events::memory_of(view);
   held_.emplace(view.first, std::move(batch));
-  // Too long a time to be the order of things: the gap stays, and only a snapshot helps.
+  // Too late for mere reordering: the gap stays, and only a snapshot closes it.
   while (held_.size() > kHeld || held_bytes_ > max_bytes_) static_cast<void>(take_first_held());
 }
 
 void ReplayOrder::add_part(events::OwnedBatch batch) {
-  // The listener knows as much, or the server lost what was between.
+  // The listener knows as much, or the server lost the batches in between.
   if (batch.head.first < next_ || (batch.head.first == next_ && delivered_ > 0)) return;
   const bool was_too_large = parts_.is_too_large();
   if (!parts_.add(batch)) {
     if (parts_.is_too_large() && !was_too_large) ++oversized_;
-    // One that was not finished, and then another.
+    // An unfinished snapshot, followed by another.
     if (parts_.head().published_ns == batch.head.published_ns) return;
     parts_ = SnapshotParts(max_bytes_);
     if (!parts_.add(std::move(batch))) return;

@@ -1,8 +1,8 @@
-// ReplayOrder: selects and orders what a listener that knows a stream up to `from` needs of the batches a
-// server kept.
+// ReplayOrder: selects and orders the stored batches that a listener needs when it knows a stream up to
+// `from`.
 //
-// Batches come as they were stored: some twice, some behind their successors because they were resent. Each
-// is delivered so that it starts where the last one ended, or before. At a gap, the next whole snapshot
+// Batches come in stored order: some twice, some after their successors because they were resent. Each is
+// delivered so that it starts where the last one ended, or before. At a gap, the next whole snapshot
 // continues.
 //
 // Thread safety: thread-compatible.
@@ -31,9 +31,9 @@ class ReplayOrder {
   // Batches of other streams are ignored.
   void add(events::OwnedBatch batch);
   std::size_t delivered() const noexcept { return delivered_; }
-  // Whether the listener knows more than before, or everything there was.
+  // Whether the listener advanced, or has everything there was.
   bool has_recovered() const noexcept { return delivered_ > 0 || is_known_; }
-  // Snapshots that were larger than max_bytes.
+  // Snapshots larger than max_bytes.
   std::size_t oversized() const noexcept { return oversized_; }
 
  private:
@@ -44,7 +44,7 @@ class ReplayOrder {
   events::OwnedBatch take_first_held();
 
   const events::StreamId stream_;
-  std::uint64_t next_;  // number of the next event that the listener needs
+  std::uint64_t next_;  // number of the next event the listener needs
   feed::BatchConsumer& consumer_;
   const std::size_t max_bytes_;
   std::multimap<std::uint64_t, events::OwnedBatch> held_;  // by first; all begin after next_
@@ -52,7 +52,7 @@ class ReplayOrder {
   SnapshotParts parts_;
   std::size_t oversized_ = 0;
   std::size_t delivered_ = 0;
-  bool is_known_ = false;  // something of the stream was there, and it ended at next_
+  bool is_known_ = false;  // batches of the stream were seen, and ended at next_
 };
 
 }  // namespace ashlar::backend::nats

@@ -42,7 +42,7 @@ Result<std::optional<SnapshotBucket>> SnapshotBucket::open(const JetStream& jet_
     config.StorageType = storage->in_memory ? js_MemoryStorage : js_FileStorage;
     config.Replicas = static_cast<int>(storage->replicas);
     status = js_CreateKeyValue(Out(bucket), jet_stream.get(), &config);
-    // Another may have made it since.
+    // Another process may have created it meanwhile.
     if (status != NATS_OK && js_KeyValue(Out(bucket), jet_stream.get(), name.c_str()) == NATS_OK)
       status = NATS_OK;
   }
@@ -67,10 +67,10 @@ Result<std::optional<SnapshotHead>> SnapshotBucket::read_head(const std::string&
 
 Result<void> SnapshotBucket::write(const events::EventBatch& snapshot, std::size_t limit) {
   if (snapshot.kind != events::BatchKind::kSnapshot || snapshot.parts != 1)
-    return Error(ErrorCode::kInvalidArgument, "what goes into the bucket of snapshots is one whole snapshot");
+    return Error(ErrorCode::kInvalidArgument, "the bucket takes one whole snapshot");
   const std::string worker = worker_token(snapshot.stream.worker);
   Result<std::optional<SnapshotHead>> last = read_head(worker);
-  // What cannot be read is replaced.
+  // Replace what cannot be read.
   if (!last && last.error().code() != ErrorCode::kCorruption) return last.error();
   const bool known = last.has_value() && last->has_value();
   if (known && (*last)->incarnation > snapshot.stream.incarnation)

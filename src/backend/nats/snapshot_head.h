@@ -23,9 +23,9 @@ struct SnapshotHead {
   std::uint64_t revision = 0;  // of the entry; not in its bytes
 
   std::vector<std::byte> bytes() const;
-  // Nothing if the bytes are not a head.
+  // nullopt if the bytes are not a head.
   static std::optional<SnapshotHead> read(std::span<const std::byte> bytes);
-  // Whether a batch is part `part` of this snapshot, whoever the worker is.
+  // Whether a batch is part `part` of this snapshot, for any worker.
   bool has_part(const events::EventBatch& batch, std::uint32_t part) const noexcept;
 };
 

@@ -19,7 +19,7 @@ Result<std::optional<std::vector<events::OwnedBatch>>> request_snapshot(NatsConn
                                                                         std::size_t max_bytes) {
   using Snapshot = std::optional<std::vector<events::OwnedBatch>>;
   if (!connection.is_connected()) return connection.unavailable();
-  // What waits in the client is as it was sent, and smaller than what is made of it.
+  // Messages queued in the client are encoded, and smaller than when decoded.
   const int pending = static_cast<int>(std::min<std::size_t>(max_bytes, 1 << 30));
   Inbox inbox;
   Subscription answers;
@@ -44,7 +44,7 @@ Result<std::optional<std::vector<events::OwnedBatch>>> request_snapshot(NatsConn
                         static_cast<long long>(timeout.count()));
     if (status == NATS_NO_RESPONDERS) return Snapshot();
     if (status != NATS_OK) return nats_error(status, "an answer with a snapshot");
-    // Nobody has any.
+    // There is no snapshot.
     if (natsMsg_GetDataLength(message.get()) == 0) return Snapshot();
     events::OwnedBatch batch;
     const std::span bytes(reinterpret_cast<const std::byte*>(natsMsg_GetData(message.get())),

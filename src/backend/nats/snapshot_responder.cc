@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::int64_t kResponderTickMs = 100;
 constexpr std::chrono::milliseconds kFlush(5000);
-// Who asks while so many wait, asks again.
+// Requests beyond this many queued ones must be repeated.
 constexpr int kWaitingRequests = 1024;
 
 }  // namespace
@@ -59,7 +59,7 @@ void SnapshotResponder::answer(const char* reply) {
                        if (status != NATS_OK) return nats_error(status, "an answer");
                        return {};
                      });
-  // Who asked learns of a failure at once, where that is possible, or by the time that has passed.
+  // Tells the requester of a failure at once if possible, otherwise by timeout.
   if (!sent) static_cast<void>(natsConnection_Publish(connection_.get(), reply, "", 0));
   if (connection_.flush(kFlush) == NATS_OK && sent) answered_.fetch_add(1, std::memory_order_relaxed);
 }

@@ -100,7 +100,7 @@ void batch_id(const events::EventBatch& batch, std::string& out) {
   out += '.';
   append(out, batch.first);
   if (batch.kind == events::BatchKind::kSnapshot) {
-    // Two snapshots of one moment may be cut differently.
+    // Two snapshots of one moment may be split differently.
     out += ".s";
     append(out, static_cast<std::uint64_t>(batch.published_ns));
     out += '.';

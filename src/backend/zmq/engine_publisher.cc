@@ -1,5 +1,5 @@
-// The queue is swapped out whole by the thread of the sockets, so that a burst costs one lock. Whoever
-// publishes writes to an event descriptor only when the thread sleeps.
+// The socket thread swaps the whole queue out, so that a burst costs one lock. A publishing thread writes to
+// an event descriptor only while the socket thread sleeps.
 #include "ashlar/backend/zmq/engine_publisher.h"
 
 #include <poll.h>
@@ -24,11 +24,11 @@
 namespace ashlar::backend::zmq {
 namespace {
 
-// How soon a reply that waits for room tries again.
+// Retry interval of a reply that waits for room.
 constexpr auto kReplyPause = std::chrono::milliseconds(2);
 constexpr auto kBurstPause = std::chrono::microseconds(20);
 constexpr std::int64_t kMaxRequestBytes = 4096;
-constexpr int kMessagesAhead = 128;  // of replies, that wait for one reader in the library
+constexpr int kMessagesAhead = 128;  // replies queued per reader in the library
 
 bool binds(const EnginePublisherOptions& options) {
   const std::string& endpoint = options.endpoint;
@@ -190,7 +190,7 @@ class EnginePublisher::State {
     bool was_busy = false;
     for (;;) {
       batch.clear();
-      // Before the queue is looked at: an answer holds what was published before its request.
+      // Before the queue is read: an answer includes everything published before its request.
       if (replay_) replay_->take_requests();
       bool stop = false;
       bool sleeps = false;
@@ -211,14 +211,14 @@ class EnginePublisher::State {
       for (Waiting& message : batch) send(number++, message);
       if (replay_) replay_->send_replies(number);
       wait(sleeps);
-      // Messages come in bursts: to look again soon costs less than to sleep and be woken for each.
+      // Messages come in bursts: polling again soon costs less than a sleep and a wake-up for each.
       if (!sleeps) std::this_thread::sleep_for(kBurstPause);
       was_busy = !batch.empty();
     }
   }
   void send(std::uint64_t number, Waiting& message) {
     if (replay_) replay_->keep(number, message.topic, message.payload);
-    // A PUB socket always takes a message: it drops it where there is no room.
+    // A PUB socket always accepts a message: it drops it where there is no room.
     publisher_.send(message.topic, ZMQ_SNDMORE);
     publisher_.send(Frame::of_number(number), ZMQ_SNDMORE);
     publisher_.send(message.payload, 0);
@@ -254,7 +254,7 @@ class EnginePublisher::State {
   std::string replay_endpoint_;
   bool is_bound_ = false;
 
-  // Of the thread, once it runs.
+  // Used by the thread once it runs.
   Socket publisher_;
   std::optional<ReplayServer> replay_;
   std::vector<Frame> frames_;
@@ -279,7 +279,7 @@ EnginePublisher::~EnginePublisher() = default;
 Result<std::unique_ptr<EnginePublisher>> EnginePublisher::create(EnginePublisherOptions options) {
   ASHLAR_RETURN_IF_ERROR(options.validate());
   ASHLAR_TRY(std::shared_ptr<Context> context, Context::shared());
-  // XPUB is PUB that tells who subscribes.
+  // XPUB is PUB that reports subscriptions.
   ASHLAR_TRY(Socket socket, Socket::create(context, ZMQ_XPUB));
   const int wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
   if (wake < 0) return make_error(ErrorCode::kCapacity, "no descriptor for events: %s", std::strerror(errno));

@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::size_t kRequestsPerStep = 64;
 constexpr std::size_t kMessagesPerStep = 1024;
-// What a message costs beside its bytes.
+// Overhead of a message beside its bytes.
 constexpr std::size_t kOverhead = 192;
 static_assert(kSnapshotRequest != ~std::uint64_t{0}, "all ones mark the end of a reply");
 
@@ -80,7 +80,7 @@ void ReplayServer::send_replies(std::uint64_t next) {
         break;
     }
   }
-  // Who asks after the next message gets a newer one.
+  // A request after the next message gets a newer snapshot.
   if (replies_.empty() || snapshot_at_ != next) snapshot_.clear();
 }
 
@@ -88,7 +88,7 @@ ReplayServer::Progress ReplayServer::prepare_snapshot(Reply& reply, std::uint64_
   if (snapshot_.empty() || snapshot_at_ != next) {
     snapshot_.clear();
     const std::size_t used = snapshot_budget_->used();
-    // How large it will be is not known before; it is like the last one.
+    // Its size is not known in advance; assume that of the last one.
     if (used != 0 && used + snapshot_size_ > snapshot_budget_->limit()) return Progress::kLater;
     try {
       std::vector<std::vector<std::byte>> parts = make_snapshot_();
@@ -97,7 +97,7 @@ ReplayServer::Progress ReplayServer::prepare_snapshot(Reply& reply, std::uint64_
         snapshot_size_ += part.size();
         snapshot_.push_back(Frame::of(std::move(part), snapshot_budget_));
       }
-    } catch (...) {  // whoever makes snapshots has no memory for one now; the reader asks again
+    } catch (...) {  // the snapshot callback has no memory now; the reader asks again
       snapshot_.clear();
       return Progress::kGone;
     }
@@ -163,7 +163,7 @@ ReplayServer::Progress ReplayServer::advance(Reply& reply) {
   return send(reply.identity, Frame(), Frame::of_number(~std::uint64_t{0}), Frame());
 }
 
-// A message that is begun has room to its end: the library counts whole ones.
+// A message once begun has room to its end: the library counts whole ones.
 ReplayServer::Progress ReplayServer::send(const Frame& identity, Frame topic, Frame number, Frame payload) {
   if (!router_.send(identity.shared(), ZMQ_SNDMORE | ZMQ_DONTWAIT))
     return zmq_errno() == EAGAIN ? Progress::kLater : Progress::kGone;

@@ -36,7 +36,7 @@ Frame Frame::of(std::vector<std::byte> bytes, std::shared_ptr<ByteBudget> budget
     std::shared_ptr<ByteBudget> budget;
   };
   auto owner = std::make_unique<Owner>(Owner{.bytes = std::move(bytes), .budget = std::move(budget)});
-  // By a thread of the library, perhaps.
+  // Possibly called by a library thread.
   const auto release = [](void*, void* hint) {
     const std::unique_ptr<Owner> last(static_cast<Owner*>(hint));
     last->budget->give_back(last->bytes.size());
@@ -133,7 +133,7 @@ Result<void> Socket::connect(const std::string& endpoint) {
   return {};
 }
 
-// The I/O thread gives the address up some time after the call, and says so to a monitor only.
+// The I/O thread releases the address some time after the call, and reports that only to a monitor.
 void Socket::unbind(const std::string& endpoint) noexcept {
   const std::string where = unique_inproc("unbind");
   void* watcher = zmq_socket(context_->get(), ZMQ_PAIR);
@@ -173,7 +173,7 @@ std::size_t Socket::receive(std::vector<Frame>& frames, std::size_t limit) noexc
   std::size_t count = 0;
   for (;;) {
     Frame frame;
-    if (!receive(frame)) return count;  // before the first one only: a message comes whole
+    if (!receive(frame)) return count;  // only before the first frame: a message arrives whole
     ++count;
     const bool more = frame.more();
     if (count <= limit) frames.push_back(std::move(frame));

@@ -1,6 +1,6 @@
-// Frame, Context, Socket: the C calls of ZeroMQ with owners and errors.
+// Frame, Context, Socket: RAII owners and errors around ZeroMQ's C calls.
 //
-// A process has one context, so that all inproc endpoints meet; it ends with the last socket.
+// A process has one context, so that all inproc endpoints can connect; it ends with the last socket.
 //
 // Thread safety: Context: thread-safe. Frame: thread-compatible. Socket: confined to one thread at a time.
 #pragma once
@@ -55,7 +55,7 @@ class Frame {
   zmq_msg_t* get() noexcept { return &message_; }
 
  private:
-  mutable zmq_msg_t message_;  // the C calls that only read do not say const
+  mutable zmq_msg_t message_;  // read-only C calls take it as non-const
 };
 
 class Context {
@@ -84,7 +84,7 @@ class Socket {
   }
   ~Socket();
 
-  // Requires: validated values; the library accepts them all.
+  // Requires: validated values; the library accepts all of them.
   void set(int option, int value) noexcept;
   void set(int option, std::int64_t value) noexcept;
   void set(int option, std::string_view value) noexcept;
@@ -93,17 +93,17 @@ class Socket {
   // released.
   Result<std::string> bind(const std::string& endpoint);
   Result<void> connect(const std::string& endpoint);
-  // Returns when the address is free for another socket.
+  // Returns once the address is free for another socket.
   void unbind(const std::string& endpoint) noexcept;
 
-  // The frame is gone when it went out. False: not now (with ZMQ_DONTWAIT), or errno says why.
+  // Consumes the frame when it is sent. False: would block (with ZMQ_DONTWAIT), or errno says why.
   bool send(Frame& frame, int flags) noexcept;
   bool send(Frame&& frame, int flags) noexcept { return send(frame, flags); }
-  // A whole message that is there, frames in excess of `limit` left out but counted. Returns how many frames
-  // it had; 0: none is there.
+  // Receives a whole message; frames beyond `limit` are dropped but counted. Returns the number of frames; 0:
+  // no message is waiting.
   std::size_t receive(std::vector<Frame>& frames, std::size_t limit) noexcept;
 
-  // One frame that is there. False: none is.
+  // Receives one frame. False: none is waiting.
   bool receive(Frame& frame) noexcept;
 
   zmq_pollitem_t item(short events) const noexcept {
@@ -123,8 +123,7 @@ class Socket {
 // Waits until an item is ready or `timeout` has passed. Returns how many are ready.
 int poll_items(std::span<zmq_pollitem_t> items, Clock::Duration timeout) noexcept;
 
-// "zmq_bind tcp://…: Address already in use", as kUnavailable, or kInvalidArgument where the endpoint is at
-// fault.
+// "zmq_bind tcp://…: Address already in use", as kUnavailable, or kInvalidArgument for a bad endpoint.
 Error socket_error(const char* call, const std::string& endpoint);
 
 // Errors: kInvalidArgument: not an address of ZeroMQ, an invalid TCP port (ZeroMQ itself takes it modulo

@@ -16,9 +16,9 @@ constexpr int kWatched = ZMQ_EVENT_HANDSHAKE_SUCCEEDED | ZMQ_EVENT_HANDSHAKE_FAI
                          ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL | ZMQ_EVENT_HANDSHAKE_FAILED_AUTH |
                          ZMQ_EVENT_DISCONNECTED;
 constexpr int kHandshakeMs = 5000;
-// So many times reconnect_max without a connection, and it is taken for given up.
+// After this many times reconnect_max without a connection, assume that ZeroMQ gave up.
 constexpr int kPatience = 4;
-// Times that are added to the present.
+// The largest duration added to the current time.
 constexpr std::chrono::hours kLongest(24 * 3650);
 
 int milliseconds(Clock::Duration duration) {
@@ -101,7 +101,7 @@ void Subscriber::configure(Socket& socket) const {
     socket.set(ZMQ_HEARTBEAT_TIMEOUT, milliseconds(options_.heartbeat_timeout));
   }
   if (options_.keepalive > Clock::Duration::zero()) {
-    // A third of the time until the first question, and two questions.
+    // Idle for a third of the time, then two probes.
     const int third = std::max(1, milliseconds(options_.keepalive) / 3000);
     socket.set(ZMQ_TCP_KEEPALIVE, 1);
     socket.set(ZMQ_TCP_KEEPALIVE_IDLE, third);
@@ -117,7 +117,7 @@ Result<void> Subscriber::attach() {
   configure(socket_);
   socket_.set(ZMQ_RCVHWM, options_.hwm);
   socket_.set(ZMQ_SUBSCRIBE, options_.topic);
-  // Without a limit: the thread that reports waits where there is one.
+  // No limit: with one, the reporting thread would block.
   watch_.set(ZMQ_RCVHWM, 0);
   const std::string where = unique_inproc("watch");
   if (zmq_socket_monitor(socket_.get(), where.c_str(), kWatched) != 0)
@@ -136,7 +136,7 @@ bool Subscriber::receive(std::uint64_t& number, Frame& topic, Frame& payload) {
     std::size_t count = 0;
     for (bool more = true; more; ++count) {
       Frame& frame = *frames[std::min<std::size_t>(count, 2)];
-      if (!socket_.receive(frame)) return false;  // before the first one only: a message comes whole
+      if (!socket_.receive(frame)) return false;  // only before the first frame: a message arrives whole
       more = frame.more();
     }
     const std::array<FrameBytes, 3> bytes = {topic.bytes(), number_.bytes(), payload.bytes()};
@@ -157,7 +157,7 @@ void Subscriber::update() {
     std::memcpy(&kind, event[0].bytes().data(), sizeof kind);
     if (kind == ZMQ_EVENT_HANDSHAKE_SUCCEEDED) {
       heard_at_ = Clock::real().now();
-      question_.reset();  // it was for who is gone
+      question_.reset();  // it was meant for the previous peer
       connects_.fetch_add(1, std::memory_order_relaxed);
       connected_.fetch_add(1, std::memory_order_relaxed);
     } else if (kind != ZMQ_EVENT_DISCONNECTED) {
@@ -185,7 +185,7 @@ void Subscriber::revive() {
 Result<void> Subscriber::replay(std::uint64_t from, const Take& take) {
   if (options_.replay_endpoint.empty()) {
     return make_error(ErrorCode::kUnsupported,
-                      "%s has no replay endpoint; name one to ask for what was missed",
+                      "%s has no replay endpoint; configure one to recover missed messages",
                       options_.endpoint.c_str());
   }
   replays_.fetch_add(1, std::memory_order_relaxed);
@@ -211,7 +211,7 @@ Result<Socket> Subscriber::open_dealer() const {
   if (!dealer) return dealer;
   configure(*dealer);
   dealer->set(ZMQ_RCVHWM, 0);
-  dealer->set(ZMQ_IMMEDIATE, 1);  // so that it can be seen whether somebody is there
+  dealer->set(ZMQ_IMMEDIATE, 1);  // so that a missing peer is detected
   ASHLAR_RETURN_IF_ERROR(dealer->connect(options_.replay_endpoint));
   return dealer;
 }
@@ -233,7 +233,7 @@ void Subscriber::hear() noexcept {
 }
 
 void Subscriber::fall_silent(bool was_asked) {
-  heard_at_ = Clock::real().now();  // asked again after the same time
+  heard_at_ = Clock::real().now();  // ask again after the same time
   is_silent_ = was_asked;
   if (silent_.exchange(1, std::memory_order_relaxed) != 0) return;
   silences_.fetch_add(1, std::memory_order_relaxed);
@@ -249,14 +249,14 @@ Error Subscriber::silent_error() const {
   return make_error(
       ErrorCode::kUnavailable,
       "%s sent nothing for %lld ms, and %s does not answer: the process is stopped, or its machine is "
-      "gone; the question is repeated",
+      "gone; it is asked again",
       options_.endpoint.c_str(), whole_ms(options_.silence), options_.replay_endpoint.c_str());
 }
 
 Subscriber::Answer Subscriber::watch(std::uint64_t next, std::size_t limit, const Take& take) {
   if (options_.silence == Clock::Duration::zero() || options_.bind) return Answer::kNone;
   if (!is_connected()) {
-    // That is known already, and said otherwise.
+    // The missing connection is already reported elsewhere.
     question_.reset();
     is_silent_ = false;
     silent_.store(0, std::memory_order_relaxed);
@@ -284,11 +284,11 @@ Subscriber::Answer Subscriber::watch(std::uint64_t next, std::size_t limit, cons
     hear();
     return has_answers_ ? Answer::kWhole : Answer::kEmpty;
   }
-  // Never in the call that opened the socket, or sent the question: a caller that comes seldom looks for an
-  // answer first.
+  // Never in the call that opened the socket, or sent the question: a caller that polls rarely must look for
+  // an answer first.
   if (is_new || now < answer_until_) return Answer::kNone;
   question_.reset();
-  // Unless it spoke meanwhile.
+  // Unless it was heard meanwhile.
   if (heard_at_ < question_at_) fall_silent(true);
   return Answer::kNone;
 }
@@ -296,7 +296,7 @@ Subscriber::Answer Subscriber::watch(std::uint64_t next, std::size_t limit, cons
 bool Subscriber::open_question(Clock::TimePoint now) {
   Result<Socket> dealer = open_dealer();
   if (!dealer) {
-    heard_at_ = now;  // tried again after the same time
+    heard_at_ = now;  // try again after the same time
     if (!std::exchange(cannot_ask_, true))
       ASHLAR_LOG(LogLevel::kWarn, "zmq", "%s sends nothing, and cannot be asked: %s",
                  options_.endpoint.c_str(), dealer.error().message().c_str());
@@ -307,12 +307,12 @@ bool Subscriber::open_question(Clock::TimePoint now) {
   is_asked_ = false;
   has_answers_ = false;
   question_at_ = now;
-  answer_until_ = now + options_.replay_timeout;  // to be connected
+  answer_until_ = now + options_.replay_timeout;  // to connect
   questions_.fetch_add(1, std::memory_order_relaxed);
   return true;
 }
 
-// True: to its end.
+// True: the answer is complete.
 bool Subscriber::read_answer(std::size_t limit, const Take& take) {
   ASHLAR_DCHECK(question_ && is_asked_, "an answer is read after its question was sent");
   std::vector<Frame> reply;
@@ -384,7 +384,7 @@ Result<void> Subscriber::read_replies(Socket& dealer, const Take& take, Clock::T
     if (head->is_end) return {};
     if (!take(head->number, reply[1], reply[3])) return {};
     ++taken;
-    // A publisher that never ends is not read for ever.
+    // Stop reading a replay that never ends.
     if ((taken & 1023) == 0 && Clock::real().now() >= deadline) {
       return make_error(ErrorCode::kTimeout, "the replay from %s did not end in time; %llu messages came",
                         options_.replay_endpoint.c_str(), static_cast<unsigned long long>(taken));

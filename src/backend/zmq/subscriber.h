@@ -1,6 +1,6 @@
-// Subscriber: the two sockets through which one publisher is heard, and what is known of the connection.
+// Subscriber: the two sockets that receive one publisher, and the state of the connection.
 //
-// Thread safety: confined; the counters may be read by anybody.
+// Thread safety: confined; any thread may read the counters.
 #pragma once
 
 #include <atomic>
@@ -18,7 +18,7 @@ namespace ashlar::backend::zmq {
 
 class Subscriber {
  public:
-  // A message without the delimiter: topic, number, payload. False: it is the last that there is room for.
+  // A message without the delimiter: topic, number, payload. False: no room for more.
   using Take = std::function<bool(std::uint64_t number, Frame& topic, Frame& payload)>;
 
   static Result<std::unique_ptr<Subscriber>> create(SubscriberOptions options);
@@ -26,31 +26,30 @@ class Subscriber {
   Subscriber& operator=(const Subscriber&) = delete;
   ~Subscriber();
 
-  // The next message that is there. False: none. Malformed ones are counted and skipped.
+  // Receives the next waiting message. False: none. Malformed ones are counted and skipped.
   bool receive(std::uint64_t& number, Frame& topic, Frame& payload);
-  // Asks for everything from `from` on, with a socket of its own. What comes is given to `take` until the end
-  // marker, or until there is no room.
-  // Errors: as EngineSource::replay().
+  // Requests everything from `from` on, over a separate socket. Passes each message to `take` until the end
+  // marker, or until there is no room. Errors: as EngineSource::replay().
   Result<void> replay(std::uint64_t from, const Take& take);
 
-  // To be polled together; what the second one has is read by update().
+  // Poll both; update() reads the second one.
   zmq_pollitem_t messages() const noexcept { return socket_.item(ZMQ_POLLIN); }
   zmq_pollitem_t changes() const noexcept { return watch_.item(ZMQ_POLLIN); }
-  // Reads what happened to connections.
+  // Reads connection events.
   void update();
-  // Call it when nothing is there to be read: connects anew where ZeroMQ has given up, as it does with a peer
-  // that sent something it does not understand.
+  // Call it when no message is waiting: reconnects where ZeroMQ has given up, as it does after a peer sent
+  // malformed data.
   void revive();
   enum class Answer : std::uint8_t { kNone, kEmpty, kWhole };
-  // Call it when receive() has nothing: asks who has been silent for options.silence for message `next` and
-  // what follows, without waiting, and gives `take` what is answered, at most `limit` messages in one call.
-  // kEmpty and kWhole: the answer has come to its end, without or with messages.
+  // Call it when receive() has nothing: asks a publisher that was silent for options.silence for message
+  // `next` and later ones, without waiting, and passes the answers to `take`, at most `limit` messages per
+  // call. kEmpty and kWhole: the answer is complete, without or with messages.
   Answer watch(std::uint64_t next, std::size_t limit, const Take& take);
-  // The next watch() asks, however long ago something was heard.
+  // The next watch() asks, regardless of when the publisher was last heard.
   void ask_at_once() noexcept { heard_at_ = Clock::real().now() - options_.silence; }
   // When watch() is due.
   Clock::TimePoint watch_at() const noexcept;
-  // What to poll for the answer; nothing while none is awaited.
+  // The item to poll for the answer; empty while none is awaited.
   std::optional<zmq_pollitem_t> answer() const noexcept;
   // It was asked and did not answer.
   bool is_silent() const noexcept { return is_silent_; }
@@ -85,16 +84,16 @@ class Subscriber {
   std::string bound_;
   Frame number_;
   Clock::TimePoint revive_at_;
-  Clock::TimePoint heard_at_;       // or asked
-  std::optional<Socket> question_;  // whether it is there
-  bool is_asked_ = false;           // the question is on its way
+  Clock::TimePoint heard_at_;       // or last asked
+  std::optional<Socket> question_;  // the pending liveness request
+  bool is_asked_ = false;           // the request is in flight
   Clock::TimePoint question_at_;
-  Clock::TimePoint answer_until_;  // or until there is a connection to ask
-  Clock::TimePoint answer_end_;    // of the whole
-  bool has_answers_ = false;       // some of it came
-  bool cannot_ask_ = false;        // it was said that there is no socket to ask with
+  Clock::TimePoint answer_until_;  // deadline for the next message, or for a connection
+  Clock::TimePoint answer_end_;    // deadline of the whole answer
+  bool has_answers_ = false;       // part of it arrived
+  bool cannot_ask_ = false;        // the missing request socket was already reported
   bool is_silent_ = false;
-  std::uint64_t failed_handshakes_ = 0;  // whose disconnection is still to be reported
+  std::uint64_t failed_handshakes_ = 0;  // whose disconnection is not reported yet
 
   std::atomic<std::uint64_t> connected_{0};
   std::atomic<std::uint64_t> connects_{0};

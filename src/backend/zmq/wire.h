@@ -14,10 +14,10 @@ namespace ashlar::backend::zmq {
 
 using FrameBytes = std::span<const std::byte>;
 
-// Most significant byte first, of any length; larger values than 64 bits hold are the largest.
+// Big-endian, of any length; values beyond 64 bits saturate.
 std::uint64_t read_number(FrameBytes bytes) noexcept;
 
-// The number of a live message: topic | number | payload. Nothing if the message is malformed.
+// The number of a live message: topic | number | payload. nullopt if the message is malformed.
 std::optional<std::uint64_t> live_number(std::span<const FrameBytes> frames, std::size_t count) noexcept;
 
 // A reply of the replay socket, without its identity: empty | topic | number | payload.

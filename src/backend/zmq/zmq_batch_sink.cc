@@ -28,7 +28,7 @@ class ZmqBatchSink::Snapshots {
     while (is_asking_) asked_.wait(mutex_);
     std::erase(sources_, &source);
   }
-  // One message for each part.
+  // One message per part.
   std::vector<std::vector<std::byte>> make() {
     std::vector<events::SnapshotSource*> sources;
     {

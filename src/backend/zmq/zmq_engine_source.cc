@@ -15,9 +15,10 @@
 namespace ashlar::backend::zmq {
 namespace {
 
-// A replay with a hole is asked again from there so often: the sender drops what its socket has no room for.
+// How often a replay with a hole is requested again from there: the sender drops what its socket has no room
+// for.
 constexpr int kReplayAttempts = 3;
-// Of an answer, before live messages are looked for again.
+// Messages of an answer before live messages are polled again.
 constexpr std::size_t kAnswersAtOnce = 256;
 
 feed::EngineMessage message_of(std::uint64_t number, const Frame& topic, const Frame& payload) {
@@ -32,23 +33,23 @@ class ZmqEngineSource::State {
   explicit State(std::unique_ptr<Subscriber> made) : subscriber(std::move(made)) {}
 
   Result<feed::EngineReplay> replay(std::uint64_t from);
-  // After a connection was made: what the engine keeps goes to `pending`.
+  // After a connect: moves the messages that the engine keeps to `pending`.
   void look_back();
 
-  // An engine that said nothing for long is asked for what came since the last message. Requires: nothing is
-  // pending.
+  // Asks an engine that was silent for long for everything after the last message. Requires: `pending` is
+  // empty.
   void watch();
 
   std::unique_ptr<Subscriber> subscriber;
   std::deque<feed::EngineMessage> pending;
-  std::optional<std::uint64_t> last;  // number of the message that was delivered last
-  std::uint64_t looked_back = 0;      // connections after which it was done
-  std::uint64_t asked = 0;  // connections, the last of which is of the life that said the last message
+  std::optional<std::uint64_t> last;  // number of the last delivered message
+  std::uint64_t looked_back = 0;      // connects covered by look_back()
+  std::uint64_t asked = 0;  // connects, up to the one known to belong to the engine run of the last message
   std::atomic<std::uint64_t> restarts{0};
   int attempts = 0;
 };
 
-// An engine that lives since then still keeps the last message. One that does not was started anew.
+// An engine that kept running still keeps the last message. One that does not keep it was restarted.
 void ZmqEngineSource::State::look_back() {
   const SubscriberOptions& options = subscriber->options();
   const std::uint64_t connects = subscriber->stats().connects;
@@ -56,25 +57,25 @@ void ZmqEngineSource::State::look_back() {
   if (connects == looked_back || !subscriber->is_connected()) return;
   Result<feed::EngineReplay> kept = replay(last.value_or(0));
   if (kept && last && (kept->messages.empty() || kept->messages.front().sequence != *last)) {
-    // It keeps more than one message; without the last one it is another life. One that was away for longer
-    // than it keeps looks the same, and what it held is not known either.
+    // It keeps more than one message; without the last one it was restarted. An engine disconnected for
+    // longer than it keeps messages looks the same, and its state is unknown too.
     if (kept->messages.empty()) kept = replay(0);
     if (kept) {
       ++restarts;
       last.reset();
     }
   }
-  if (!kept && ++attempts < kReplayAttempts) return;  // once more with the next call
+  if (!kept && ++attempts < kReplayAttempts) return;  // retry with the next call
   attempts = 0;
-  // What did not fit is asked for when this has been delivered.
+  // Messages that did not fit are requested after these are delivered.
   if (!kept || !kept->is_cut) looked_back = connects;
   if (!kept) return;
   asked = connects;
   std::move(kept->messages.begin(), kept->messages.end(), std::back_inserter(pending));
 }
 
-// Where nobody looked back after a connection, the last message is asked for too: who does not keep it is
-// another life.
+// After a connect without look_back(), asks for the last message too: an engine that does not keep it was
+// restarted.
 void ZmqEngineSource::State::watch() {
   const std::uint64_t connects = subscriber->stats().connects;
   const bool is_sure = connects == asked || connects <= 1;
@@ -161,13 +162,13 @@ Result<feed::EngineReplay> ZmqEngineSource::State::replay(std::uint64_t from) {
           if (has_hole && !accept_holes) return true;
           messages.push_back(message_of(number, topic, payload));
           bytes += messages.back().bytes();
-          // The first may be one that the asker knows: two at least bring it further.
+          // The caller may know the first message already: at least two make progress.
           out.is_cut = bytes >= subscriber->options().max_replay_bytes && messages.size() > 1;
           return !out.is_cut;
         });
     if (!done) return done.error();
     if (out.is_cut || !has_hole || accept_holes) break;
-    accept_holes = out.messages.size() == before;  // the engine does not have them any more
+    accept_holes = out.messages.size() == before;  // the engine no longer keeps them
     from = out.messages.back().sequence + 1;
   }
   ASHLAR_CHECK(!out.is_cut || out.messages.size() > 1, "a replay that is cut brings its reader further");

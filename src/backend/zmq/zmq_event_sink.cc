@@ -36,7 +36,7 @@ std::string ZmqEventSink::describe() const {
   return "zmq " + publisher_->endpoint() + " as engines do";
 }
 
-// What is present changes when the batch is out: one that was refused comes again.
+// Update the present blocks only after the batch is sent: a refused batch is published again.
 Result<void> ZmqEventSink::publish(const events::EventBatch& batch) {
   batch_ = {};
   names_.clear();
@@ -136,7 +136,7 @@ void ZmqEventSink::add_run(std::span<const KvEvent> run, std::uint32_t block_siz
   }
 }
 
-// Blocks with tokens and blocks without do not share an event: there, tokens are those of all its blocks.
+// Blocks with and without tokens do not share an event: there, the tokens cover all its blocks.
 void ZmqEventSink::add_stores(std::span<const KvEvent> run, std::uint32_t block_size) {
   bool last_had_tokens = false;
   for (std::size_t i = 0; i < run.size(); ++i) {

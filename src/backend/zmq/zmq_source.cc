@@ -18,8 +18,8 @@ using events::BatchKind;
 using events::EventBatch;
 using events::StreamId;
 
-// What a replay says about one stream, from one event on: nothing is handed on before a batch that begins
-// early enough, or a snapshot.
+// The replay of one stream from one event on: delivers nothing before a batch that begins early enough, or a
+// snapshot.
 class Recovery {
  public:
   Recovery(const StreamId& stream, std::uint64_t from, feed::BatchConsumer& consumer)
@@ -37,7 +37,7 @@ class Recovery {
     }
     if (is_covered_) consumer_.on_batch(batch);
   }
-  // Everything from the event on was handed on, or there is nothing.
+  // Everything from the event on was delivered, or there is nothing.
   bool is_covered() const noexcept { return is_covered_ || newest_end_ == from_; }
 
  private:
@@ -70,7 +70,7 @@ class ZmqSource::State {
       std::size_t delivered = 0;
       bool is_connected = false;
       const Subscriber* silent = nullptr;
-      // Each in turn, so that a busy one does not hide the others.
+      // Round-robin, so that a busy publisher does not starve the others.
       for (std::size_t i = 0; i < subscribers_.size() && delivered < options_.batches_per_poll; ++i) {
         const std::size_t which = (turn_ + i) % subscribers_.size();
         subscribers_[which]->update();
@@ -135,9 +135,9 @@ class ZmqSource::State {
     std::uint64_t end = 0;     // of a batch
     std::uint64_t number = 0;  // of its message
   };
-  // Of a publisher.
+  // State per publisher.
   struct Heard {
-    std::uint64_t connects = 0;  // the last of which is of the life that counts so
+    std::uint64_t connects = 0;  // connects, up to the one known to use these numbers
     std::uint64_t next = 0;      // number of its next message
   };
   struct Stream {
@@ -166,9 +166,9 @@ class ZmqSource::State {
     return true;
   }
 
-  // What a publisher that said nothing for long has to say when it is asked. After a new connection it may be
-  // another life, which counts from 0 again, and what the earlier one said may still come: so the last
-  // message is asked for too, and who does not keep it is asked for everything.
+  // Asks a publisher that was silent for long. After a reconnect it may be a new instance that counts from 0
+  // again, while messages of the old one may still arrive: so the last message is requested too, and a
+  // publisher that does not keep it is asked for everything.
   std::size_t watch(std::size_t which, feed::BatchConsumer& consumer, std::size_t limit) {
     Heard& heard = heard_[which];
     Subscriber& subscriber = *subscribers_[which];
@@ -192,7 +192,7 @@ class ZmqSource::State {
 
   void remember(std::size_t which, std::uint64_t number, const EventBatch& batch) {
     if (last_ == nullptr || last_id_ != batch.stream) {
-      // Earlier lives of the worker are over.
+      // Earlier incarnations of the worker have ended.
       StreamId first = batch.stream;
       first.incarnation = 0;
       streams_.erase(streams_.lower_bound(first), streams_.lower_bound(batch.stream));
@@ -203,14 +203,14 @@ class ZmqSource::State {
     if (stream.publisher != which) stream = {.publisher = which};
     std::deque<Seen>& seen = stream.seen;
     if (!seen.empty() && number < seen.back().number && batch.end() > seen.back().end)
-      seen.clear();  // the publisher counts anew
+      seen.clear();  // the publisher restarted its numbers
     if (!seen.empty() && (number <= seen.back().number || batch.end() <= seen.back().end)) return;
     ASHLAR_DCHECK(stream.publisher == which, "message numbers of two publishers do not mix");
     seen.push_back({.end = batch.end(), .number = number});
     if (seen.size() > options_.remembered) seen.pop_front();
   }
 
-  // The message in which what follows event `from` may begin.
+  // The first message that may contain events after event `from`.
   std::uint64_t message_of(const StreamId& id, std::uint64_t from) const {
     const auto known = streams_.find(id);
     if (known == streams_.end()) return 0;
@@ -237,7 +237,7 @@ class ZmqSource::State {
     };
     const std::uint64_t first = message_of(stream, from);
     Result<void> asked = subscriber.replay(first, take);
-    // Nothing at all: a publisher that was made anew for the same stream counts from 0 again.
+    // No answer: a publisher recreated for the same stream counts from 0 again.
     if (asked && came == 0 && first > 0) asked = subscriber.replay(0, take);
     if (asked && !recovery.is_covered()) asked = subscriber.replay(kSnapshotRequest, take);
     if (recovery.is_covered()) return true;
@@ -256,7 +256,7 @@ class ZmqSource::State {
   Frame topic_;
   Frame payload_;
   events::OwnedBatch batch_;
-  events::OwnedBatch recovered_;  // recover() may be called by a consumer of poll()
+  events::OwnedBatch recovered_;  // a consumer of poll() may call recover()
 };
 
 ZmqSource::ZmqSource(std::unique_ptr<State> state) noexcept : state_(std::move(state)) {}

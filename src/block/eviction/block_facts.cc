@@ -7,7 +7,7 @@ namespace ashlar::block {
 namespace {
 
 constexpr unsigned kTimeBits = 57;
-constexpr std::uint64_t kTimeMask = (std::uint64_t{1} << kTimeBits) - 1;  // as a time: for ever
+constexpr std::uint64_t kTimeMask = (std::uint64_t{1} << kTimeBits) - 1;  // as a time: forever
 
 // Priority and time as one word that is never 0: the time is stored plus one.
 std::uint64_t pack(const BlockRetention& retention) noexcept {
@@ -68,7 +68,7 @@ void BlockFacts::keep_parents() {
   parents_ = columns_->parents.data();
 }
 
-// relaxed, here and below: a word that stands alone; what orders it is said in the header.
+// relaxed, here and below: an independent word; the header says what orders it.
 std::optional<BlockRetention> BlockFacts::retention(BlockId id) const noexcept {
   const std::uint64_t word = retentions_[id.value()].load(std::memory_order_relaxed);
   return word == 0 ? std::nullopt : std::optional(unpack(word));

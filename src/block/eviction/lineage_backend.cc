@@ -1,18 +1,18 @@
 // Counting children in families.
 //
-// The key of a family is 64 bits that child and parent agree on without knowing each other: the child's mode
-// and position and the parent fragment, as the child's own name carries them (2 + 8 + 54, 2 + 16 + 46 or 2 +
-// 24 + 38 bits). A parent computes the same bits from its own position and chain hash, in the width that its
-// child's position asks for.
+// A family's key is 64 bits that child and parent derive independently: the child's mode and position and the
+// parent fragment, as the child's own name carries them (2 + 8 + 54, 2 + 16 + 46 or 2 + 24 + 38 bits). A
+// parent computes the same bits from its own position and chain hash, in the width that its child's position
+// requires.
 //
-// Families lie in an array and keep their place; an open-addressing index of their numbers finds them by key
-// (linear probing, and removal by shifting back what had to pass the gap: Knuth, The Art of Computer
-// Programming 6.4, algorithm R). A block is in two families at most, so twice the blocks bounds the families
-// and 2/3 the load of the index.
+// Families live in an array and keep their index; an open-addressing table of family numbers finds them by
+// key (linear probing with backward-shift removal: Knuth, The Art of Computer Programming 6.4, algorithm R).
+// A block is in at most two families, so families are bounded by twice the blocks, and the load of the table
+// by 2/3.
 //
 // A removal changes one count, and only a count that falls to 0, or rises from it, moves blocks: those of one
-// family. Nothing is passed on along a chain, however long: the parent that became a leaf is an ordinary
-// candidate of the next pop().
+// family. No change propagates along a chain: a parent that became a leaf is an ordinary candidate of the
+// next pop().
 #include "block/eviction/lineage_backend.h"
 
 #include <algorithm>
@@ -31,13 +31,13 @@ namespace {
 
 using tokens::SequenceHash;
 
-// The bits that a chained name has in common with what its parent computes. Requires: position() > 0.
+// The bits that a chained name shares with those its parent computes. Requires: position() > 0.
 std::uint64_t parent_bits(const SequenceHash& child) noexcept {
   const unsigned width = child.mode() == 0 ? 54 : child.mode() == 1 ? 46 : 38;
   return (child.hi() >> width << width) | child.parent_fragment();
 }
 
-// The key of the family that the block is a parent in; 0 when it cannot have a child.
+// The key of the family in which the block is a parent; 0 when it cannot have a child.
 std::uint64_t key_below(const SequenceHash& hash) {
   if (hash.is_keyed()) {
     const std::uint64_t spread = hash.position() * 0x9E3779B97F4A7C15u;
@@ -72,7 +72,7 @@ Result<LineageBackend> LineageBackend::create(const EvictionContext& context, Li
   return LineageBackend(context, order);
 }
 
-// ---- what the store says
+// ---- notifications from the store
 
 void LineageBackend::registered(BlockId id, const SequenceHash& hash) {
   announce(id, keys_of(id, hash));
@@ -261,11 +261,11 @@ void LineageBackend::leave(BlockId id) {
 
 // ---- peek
 
-// The next victims, were pop() called again and again: the order as it stands, merged with the parents that
-// the victims leave behind as leaves.
+// The next victims of repeated pop() calls: the current order, merged with the parents that those victims
+// would leave behind as leaves.
 //
-// The first k of the order as it stands are enough for k victims: a parent is taken from it only when no leaf
-// is left, and by then every block that left the order has been a victim.
+// The first k of the current order suffice for k victims: a parent is taken from it only when no leaf is
+// left, and by then every block that left the order has been a victim.
 class LineageBackend::Forecast {
  public:
   Forecast(const LineageBackend& backend, std::size_t count) : backend_(backend), standing_(count) {
@@ -277,7 +277,7 @@ class LineageBackend::Forecast {
     }
   }
 
-  // Requires: not called more often than was counted on.
+  // Requires: at most the reserved number of calls.
   BlockId next() {
     while (at_ < standing_.size() && freed_.contains(standing_[at_].value())) ++at_;
     const bool take_freed =
@@ -296,7 +296,8 @@ class LineageBackend::Forecast {
  private:
   using Stamped = std::pair<std::uint64_t, std::uint32_t>;  // smaller stamps go first
 
-  // Freed blocks are stamped with their ticks, or from 1 on as they come, after all leaves that stand.
+  // Freed blocks are stamped with their ticks, or with 1, 2, ... in order of arrival, after all existing
+  // leaves.
   std::uint64_t stamp_of_leaf(BlockId id) const {
     if (backend_.members_[id.value()].place == Place::kParent) return kParentBit;
     return backend_.order_ == LineageOrder::kOldestChainFirst ? backend_.by_tick_.key_of(id) : 0;

@@ -1,17 +1,17 @@
-// LineageBackend: evicts from the ends of sequences, so that what stays can be matched.
+// LineageBackend: evicts from the ends of sequences, so that the remaining blocks can be matched.
 //
-// A prefix match stops at the first block that is missing: a block whose predecessor is gone is dead weight.
-// The backend therefore prefers LEAVES, registered blocks without a registered child. A child counts while it
-// is registered, in use or not, so the blocks before one in use are kept too. Where no inactive block is a
-// leaf, the oldest of the others goes: the preference is never a veto.
+// A prefix match stops at the first missing block: a block whose predecessor is gone is dead weight. The
+// backend therefore prefers LEAVES, registered blocks without a registered child. A child counts while it is
+// registered, in use or not, so the ancestors of a block in use are kept too. If no inactive block is a leaf,
+// the oldest parent goes: the preference is never a veto.
 //
-// Parent and child find each other by a FAMILY: all registered blocks of one position whose chain hashes end
-// in the fragment that their children carry, and a count of the registered children that carry it. A family
-// exists while it has either, so it does not matter which of the two is registered first, nor whether the
-// parent ever comes. Fragments have 54, 46 or 38 bits: blocks that collide in them are of one family and are
-// kept, or become leaves, together; no more depends on it. Keyed names carry no fragment. Their parents come
-// from the facts, and their families from 62 bits of position and digest; a keyed block whose parent is not
-// known counts as the first of a sequence.
+// Parent and child meet through a FAMILY: all registered blocks of one position whose chain hashes end in the
+// fragment that their children carry, plus a count of the registered children that carry it. A family exists
+// while it has either, so parent and child may register in any order, and the parent may never come.
+// Fragments have 54, 46 or 38 bits: blocks that collide in them share a family and are kept, or become
+// leaves, together; nothing else depends on it. Keyed names carry no fragment. Their parents come from the
+// facts, and their families from 62 bits of position and digest; a keyed block without a known parent counts
+// as the first of a sequence.
 //
 // Two orders:
 //   kOldestChainFirst  By the tick of the last release or touch. A parent that becomes a leaf keeps its tick:
@@ -19,7 +19,7 @@
 //                      next is begun.
 //   kRoundRobin        First come, first evicted, and so for parents as the last resort. A parent that
 //                      becomes a leaf goes to the end: the chains lose a block each in turn.
-// Blocks of one family that change place together do so in the order in which they were registered.
+// Blocks of one family that move together keep their registration order.
 //
 // Thread safety: confined; the store's lock also covers the facts it reads.
 // Complexity:    O(log n) with kOldestChainFirst, O(1) with kRoundRobin, each times the blocks of a family,
@@ -54,10 +54,10 @@ class LineageBackend {
   static Result<LineageBackend> create(const EvictionContext& context,
                                        LineageOrder order = LineageOrder::kOldestChainFirst);
 
-  // A block that is known under another name, or with another parent, begins a new life: the old one is
+  // A block already known under another name, or with another parent, starts a new life: the old one is
   // unregistered.
   void registered(BlockId id, const tokens::SequenceHash& hash);
-  // Without effect on a block that is not known.
+  // No effect on an unknown block.
   void unregistered(BlockId id);
 
   void insert(BlockId id, const tokens::SequenceHash& hash);
@@ -82,7 +82,7 @@ class LineageBackend {
 
   struct Member {
     std::uint32_t below = kNone;  // the family of its children
-    std::uint32_t above = kNone;  // the family that it is a child of
+    std::uint32_t above = kNone;  // the family in which it is a child
     std::uint32_t prev = kNone;   // the ring of the blocks of `below`
     std::uint32_t next = kNone;
     Place place = Place::kUnknown;
@@ -108,19 +108,19 @@ class LineageBackend {
   Keys keys_of(BlockId id, const tokens::SequenceHash& hash) const noexcept;
   // The block is registered by these keys, and in use.
   void announce(BlockId id, const Keys& keys);
-  // Every trace of the block goes; its parents may become leaves.
+  // Removes every trace of the block; its parents may become leaves.
   void forget(BlockId id);
 
   // ---- families
 
   std::size_t home(std::uint64_t key) const noexcept;
-  // The family of the key, made if there is none; kNone for kNoKey.
+  // The family of the key, created if missing; kNone for kNoKey.
   std::uint32_t family_of(std::uint64_t key);
   std::uint64_t key_of(std::uint32_t family) const noexcept;
   void drop_if_empty(std::uint32_t family);
   void link(std::uint32_t id);
   void unlink(std::uint32_t id);
-  // All inactive blocks of the family become parents, or leaves.
+  // Turns all inactive blocks of the family into parents, or leaves.
   void move_all(std::uint32_t family, Place to);
 
   // ---- the order

@@ -2,9 +2,8 @@
 // longest ago.
 //
 // Four lists, cold, warm, hot and very hot, by how often the block's hash was used lately (the registry's
-// frequency tracker). A block gets its tier when it is released and again at every touch, from the count of
-// that moment, and is the newest of its tier then; a count that fades later moves nothing. The coldest tier
-// that is not empty gives the victim.
+// frequency tracker). A release or touch places a block at the newest end of the tier that its current count
+// selects; a count that decays later does not move it. The victim comes from the coldest non-empty tier.
 //
 // Memory: kBytesPerBlock per block of the pool; asks for no facts.
 //
@@ -54,7 +53,7 @@ class MultiLruBackend {
 
   BlockRegistry registry_;
   MultiLruThresholds thresholds_;
-  std::vector<tokens::SequenceHash> hashes_;  // by block id; of the blocks that are here
+  std::vector<tokens::SequenceHash> hashes_;  // by block id; valid for blocks in the lists
   IntrusiveLists tiers_;
 };
 static_assert(EvictionBackend<MultiLruBackend>);

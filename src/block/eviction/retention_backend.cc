@@ -1,8 +1,8 @@
-// Two heaps keep the order: normal_ up to the default priority, retained_ above it, so that the next victim
-// is the top of the first that is not empty and the block to demote is the top of the second. A third heap,
-// fading_, has the moments at which priorities change; catch_up() takes those that have come, gives the block
-// its worth of now and moves it from retained_ to normal_ where nothing is left. A block that is demoted
-// leaves fading_ and so stays at the default.
+// Two heaps keep the order: normal_ up to the default priority, retained_ above it. The next victim is the
+// top of the first non-empty one; the block to demote is the top of retained_. A third heap, fading_, holds
+// the times at which priorities change; catch_up() takes those that are due, recomputes the block's priority
+// and moves it from retained_ to normal_ once it reaches the default. A demoted block leaves fading_ and so
+// stays at the default.
 #include "block/eviction/retention_backend.h"
 
 #include <cmath>

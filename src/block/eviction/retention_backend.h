@@ -1,5 +1,5 @@
-// RetentionBackend: evicts by how much blocks are worth, a worth that fades and that only a share of the pool
-// may claim.
+// RetentionBackend: evicts by a retention priority that fades with time and that only a share of the pool may
+// claim.
 //
 //   order     the effective priority, lowest first; at the same priority, with never_hit_first, blocks that
 //             no match has found before those that one has; then the block released or touched longest ago
@@ -13,11 +13,11 @@
 //   facts     retention and hits are those known when the block was inserted or last touched; a touch also
 //             lifts a demotion, as if the block had just come
 //
-// Everything here is a preference: pop() yields while a block is left, whatever it is worth.
+// Everything here is a preference: pop() yields a victim while any block is left, whatever its priority.
 //
-// What is due by the clock happens at the start of insert(), touch(), pop() and peek(). So peek() foretells
-// the pops of the same moment; it is const because the order at that moment does not depend on who asked
-// before.
+// Changes that are due by the clock happen at the start of insert(), touch(), pop() and peek(). So peek()
+// predicts the pops of the same moment; it is const because the order at that moment does not depend on
+// earlier calls.
 //
 // Memory: kBytesPerBlock per block of the pool. Facts: retention; hits with never_hit_first.
 //
@@ -60,7 +60,7 @@ class RetentionBackend {
  private:
   // Ascending in the order of eviction: priority, hit, tick, from the high bits down.
   using Key = std::uint64_t;
-  // How far a block is above the default priority, or below it, and when that is halved; kForever: never.
+  // Distance of a block above or below the default priority, and when it is next halved; kForever: never.
   struct Worth {
     int distance;
     Clock::TimePoint fades;
@@ -73,9 +73,9 @@ class RetentionBackend {
   Worth faded(Worth worth, Clock::TimePoint now) const noexcept;
   // `rest` has the bits below the priority.
   Key key_at(int distance, Key rest) const noexcept;
-  // Requires: the block is nowhere, and time has caught up.
+  // Requires: the block is in no heap, and catch_up() ran.
   void place(BlockId id);
-  // Applies the changes whose time has come.
+  // Applies the changes that are due.
   void catch_up() const;
 
   RetentionOptions options_;
@@ -83,9 +83,9 @@ class RetentionBackend {
   Clock* clock_;
   std::shared_ptr<BlockFacts> facts_;
   std::uint64_t tick_ = 0;
-  // Mutable, because peek() lets time catch up.
-  mutable IndexedHeap<Key> normal_;    // up to the default priority; all go before those in retained_
-  mutable IndexedHeap<Key> retained_;  // above it; at most cap_ between calls
+  // Mutable, because peek() calls catch_up().
+  mutable IndexedHeap<Key> normal_;               // up to the default priority; all evicted before retained_
+  mutable IndexedHeap<Key> retained_;             // above it; at most cap_ between calls
   mutable IndexedHeap<Clock::TimePoint> fading_;  // by the moment of the next change
 };
 static_assert(EvictionBackend<RetentionBackend>);

@@ -33,7 +33,7 @@ std::vector<RegistrationHandle> BlockRegistry::register_sequence_hashes(
     std::span<const tokens::SequenceHash> hashes) const {
   std::vector<RegistrationHandle> handles;
   handles.reserve(hashes.size());
-  RegistryEntries::Cursor cursor;  // goes before the handles, which take the locks it holds
+  RegistryEntries::Cursor cursor;  // destroyed before the handles, which take the locks it holds
   for (const auto& hash : hashes) {
     const RegistryEntries::Acquired acquired = core_->acquire(cursor, hash);
     handles.push_back(core_->handle(acquired.entry));
@@ -145,7 +145,7 @@ tokens::SequenceHash RegistrationHandle::sequence_hash() const noexcept {
 
 bool RegistrationHandle::has_block(events::TierId tier) const noexcept {
   ASHLAR_CHECK(tier.value() < events::kMaxTiers, "tier %u; there are %u", tier.value(), events::kMaxTiers);
-  // relaxed: presence is a count; who needs the block itself matches it.
+  // relaxed: presence is a count; a caller that needs the block itself matches it.
   return entry_->presence[tier.value()].load(std::memory_order_relaxed) != 0;
 }
 

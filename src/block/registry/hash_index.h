@@ -1,10 +1,9 @@
-// HashIndex: from sequence hash to a slot, read without a lock. The store finds primary blocks by it, the
-// registry the entries that no store has.
+// HashIndex: maps a sequence hash to a slot; readers take no lock. The store uses it for primary blocks, the
+// registry for entries that no store holds.
 //
 // A fixed table of 64-byte buckets: seven entries {tag, slot}, and a header that has one byte of each tag and
-// counts the entries that had to pass on to the next bucket. An entry never moves while it is there, so a
-// reader without the lock cannot miss one that stays; what it finds is a hint that the slot's own word and
-// hash confirm.
+// counts the entries that overflowed to the next bucket. An entry never moves during its life, so a lock-free
+// reader cannot miss one that stays; a result is a hint, to be confirmed by the slot's own word and hash.
 //
 // Thread safety: insert(), replace() and erase() under the owner's lock; candidate() and find() from
 // anywhere.
@@ -34,14 +33,14 @@ class HashIndex {
         mask_(std::bit_ceil(std::max<std::size_t>(slots / 4, 1)) - 1),
         buckets_(mask_ + 1) {}
 
-  // Slots it was made for.
+  // The number of slots it was created for.
   std::size_t capacity() const noexcept { return capacity_; }
 
   // Everything below takes the hash as HashMix::of() gives it.
 
   void prefetch(std::uint64_t mixed) const noexcept { __builtin_prefetch(&buckets_[mixed & mask_]); }
 
-  // The slot of the first entry that may be the hash's; kNone means that the hash is not here.
+  // The slot of the first entry that may match the hash; kNone means that the hash is absent.
   std::uint32_t candidate(std::uint64_t mixed) const noexcept {
     // Nearly always the first place with the hash's byte in its home bucket.
     const Bucket& home = buckets_[mixed & mask_];
@@ -54,10 +53,10 @@ class HashIndex {
     return find(mixed, [](std::uint32_t) { return true; });
   }
 
-  // The slot of the hash: the first entry with its tag that `is_it(slot)` confirms.
+  // The slot of the hash: the first entry with its tag for which `is_it(slot)` is true.
   template <class Confirm>
   std::uint32_t find(std::uint64_t mixed, Confirm&& is_it) const noexcept {
-    // Bounded by the table: in a small one every bucket may have passed something on.
+    // Bounded by the table: in a small one every bucket may have overflowed.
     for (std::size_t step = 0; step <= mask_; ++step) {
       const Bucket& bucket = buckets_[(mixed + step) & mask_];
       const std::uint64_t header = bucket.header.load(kOrderProbe);
@@ -71,7 +70,7 @@ class HashIndex {
     return kNone;
   }
 
-  // Requires: the hash is not here, and fewer slots than the table was made for are.
+  // Requires: the hash is absent, and the table is not full.
   void insert(std::uint64_t mixed, std::uint32_t slot) noexcept {
     for (std::size_t step = 0;; ++step) {
       Bucket& bucket = buckets_[(mixed + step) & mask_];
@@ -86,8 +85,8 @@ class HashIndex {
     }
   }
 
-  // The hash is in slot `to` from now on. In one store: a reader finds the hash in one of the two slots at
-  // any moment. Requires: insert(mixed, from) happened.
+  // Moves the hash to slot `to`. One store: a reader finds the hash in one of the two slots at any moment.
+  // Requires: insert(mixed, from) happened.
   void replace(std::uint64_t mixed, std::uint32_t from, std::uint32_t to) noexcept {
     for (std::size_t step = 0;; ++step) {
       Bucket& bucket = buckets_[(mixed + step) & mask_];
@@ -114,8 +113,8 @@ class HashIndex {
         return;
       }
       ASHLAR_DCHECK(step <= mask_ && header >> kPassedShift != 0, "slot %u is not in the index", slot);
-      // A count that was full once is not exact any more and stays; it only makes readers look one bucket
-      // further.
+      // A count that once saturated is no longer exact and stays; it only makes readers probe one more
+      // bucket.
       if (header >> kPassedShift != kPassedFull) bucket.header.store(header - kOnePassed, kOrderProbe);
     }
   }
@@ -127,11 +126,11 @@ class HashIndex {
 
   struct alignas(64) Bucket {
     std::array<std::atomic<std::uint64_t>, 7>
-        entries{};                         // tag << 32 | slot; of no meaning where the header has 0
-    std::atomic<std::uint64_t> header{0};  // 7 bytes of tags, 0 = empty; 1 byte of entries passed on
+        entries{};                         // tag << 32 | slot; meaningless where the header has 0
+    std::atomic<std::uint64_t> header{0};  // 7 bytes of tags, 0 = empty; 1 byte counts overflowed entries
   };
 
-  // A byte of the tag that is never 0.
+  // A byte of the tag, never 0.
   static std::uint64_t tag_byte(std::uint64_t mixed) noexcept { return mixed >> 56 | 1; }
   static std::uint64_t entry_of(std::uint64_t mixed, std::uint32_t slot) noexcept {
     return (mixed >> 32) << 32 | slot;

@@ -27,7 +27,7 @@ RegistryEntries::~RegistryEntries() {
   }
 }
 
-// The lock that a cursor holds is known at run time only, which the analysis cannot follow.
+// The cursor's lock is known only at run time, which the analysis cannot follow.
 void RegistryEntries::Cursor::change_to(Shard* shard) noexcept ASHLAR_NO_THREAD_SAFETY_ANALYSIS {
   if (held_ != nullptr) held_->mu.unlock();
   held_ = shard;
@@ -56,7 +56,7 @@ void RegistryEntries::Shard::remove_orphan(Entry& orphan) {
 
 void RegistryEntries::Shard::add_slab(std::size_t shard) {
   const auto first = static_cast<std::uint32_t>(slabs.size() * kSlab);
-  // Whatever becomes of the entries, nothing allocates later: all of them may be free, and all of them
+  // Reserve for the worst case, so that no later step allocates: all entries may be free, and all may be
   // orphans.
   free.reserve(first + kSlab);
   if (first + kSlab > orphans.capacity()) {
@@ -91,7 +91,7 @@ Entry& RegistryEntries::spell_out(const tokens::SequenceHash& hash,
   return entry;
 }
 
-// Shard by shard: the source is empty, so it makes no difference who asks it already, or still.
+// Shard by shard: the source is empty, so it does not matter which threads already or still query it.
 void RegistryEntries::attach(const std::shared_ptr<EntrySource>& source) {
   try {
     for (Shard& shard : shards_) {
@@ -121,8 +121,8 @@ void RegistryEntries::remove_from_shards(const EntrySource* source) noexcept {
   }
 }
 
-// The source stays among the listeners until the next one comes: by then it has expired, and until then it
-// hears of touches and has nothing to refresh. So leaving needs no memory.
+// The source stays in the listener list until the next attach(), when it has expired; until then it hears of
+// touches and has nothing to refresh. So detaching needs no memory.
 void RegistryEntries::detach(EntrySource& source) noexcept {
   remove_from_shards(&source);
   source_count_.fetch_sub(1, std::memory_order_relaxed);
@@ -190,13 +190,13 @@ void RegistryEntries::release(Entry& entry) {
   if (entry.refs.fetch_sub(1, std::memory_order_acq_rel) != 1) return;
   RetiredExtensions retired;
   const MutexLock lock(shard.mu);
-  // Another thread may have found the entry again, or erased it, since the count was zero.
+  // Another thread may have found or erased the entry since the count reached zero.
   if (entry.generation == generation && entry.refs.load(std::memory_order_acquire) == 0)
     shard.erase(entry, retired);
 }
 
 EntryExtension& RegistryEntries::extension_of(Entry& entry) {
-  // acquire / release: the extension is built before it is seen.
+  // acquire / release: the extension is built before another thread sees it.
   EntryExtension* there = entry.extension.load(std::memory_order_acquire);
   if (there != nullptr) return *there;
   auto fresh = std::make_unique<EntryExtension>();
@@ -216,7 +216,7 @@ void RegistryEntries::add_touch_callback(Entry& entry, RegistrationHandle::Touch
                                        : std::make_shared<EntryExtension::Callbacks>();
   callbacks->push_back(std::move(shared));
   extension.callbacks = std::move(callbacks);
-  // relaxed: a match that starts after on_touch() returned is ordered after it by whatever made it start.
+  // relaxed: a match that starts after on_touch() returned is already ordered after it by its caller.
   has_touch_callbacks_.store(true, std::memory_order_relaxed);
 }
 
@@ -248,7 +248,7 @@ std::size_t RegistryEntries::registered_count_at(std::uint32_t position) {
   std::size_t count = 0;
   for (const LargeArray<Entry>& slab : shard.slabs) {
     for (std::size_t i = 0; i < slab.size(); ++i) {
-      // relaxed: entries come and go under this lock.
+      // relaxed: entries are created and erased under this lock.
       const bool used = slab[i].refs.load(std::memory_order_relaxed) != 0;
       if (used && slab[i].hash.position() == position) ++count;
     }

@@ -3,10 +3,10 @@
 // the epoch is in the top 16 bits. Which word and which counter come from disjoint bits of the mix, so every
 // counter is reachable.
 //
-// Sixteen bits of epoch are compared modulo 2^16, so no word may fall half of that behind. Each new epoch
-// therefore ages a slice of the table, and every word has been visited when kPass epochs are over. The thread
-// whose touch begins the epoch does it, and advances the cursor only after the slice is aged: a thread that
-// stops in between leaves the slice to the next one.
+// Epochs are compared modulo 2^16, so no word may fall half of that behind. Each new epoch therefore ages a
+// slice of the table, and kPass epochs visit every word. The thread whose touch begins the epoch ages the
+// slice, and advances the cursor only afterwards: a thread that stops in between leaves the slice to the next
+// one.
 #include "block/registry/tiny_lfu.h"
 
 #include <algorithm>
@@ -24,8 +24,8 @@ constexpr std::uint64_t kHalveMask = 0x0000'7777'7777'7777u;
 constexpr unsigned kEpochShift = 48;
 constexpr std::uint64_t kPass = 1 << 13;  // epochs in which every word is aged once
 
-// The word as it is at `epoch`, halved once for each epoch it is behind. A word that is ahead, because
-// another thread saw the next epoch first, stays as it is.
+// The word as of `epoch`, halved once for each epoch it is behind. A word that is ahead, because another
+// thread saw the next epoch first, stays unchanged.
 std::uint64_t aged(std::uint64_t word, std::uint16_t epoch) noexcept {
   const auto behind = static_cast<std::int16_t>(epoch - static_cast<std::uint16_t>(word >> kEpochShift));
   if (behind <= 0) return word;
@@ -57,7 +57,7 @@ unsigned shift_of(std::uint64_t mixed, unsigned row) noexcept {
   return row * 12 + static_cast<unsigned>(std::countr_zero(in_row));
 }
 
-// One more in every picked counter, except where it is full.
+// Increments every picked counter that is not full.
 std::uint64_t incremented(std::uint64_t word, std::uint64_t picked) noexcept {
   const std::uint64_t full = word & (word >> 1) & (word >> 2) & (word >> 3);
   return word + (picked & ~full);
@@ -116,7 +116,7 @@ void TinyLfu::touch_mixed(std::span<const std::uint64_t> mixed) noexcept {
     }
     std::atomic<std::uint64_t>& word = table_[word_of(each, mask_)];
     const std::uint64_t picked = picked_by(each);
-    // relaxed: counters carry no other data with them.
+    // relaxed: counters publish no other data.
     std::uint64_t old = word.load(std::memory_order_relaxed);
     while (!word.compare_exchange_weak(old, incremented(aged(old, static_cast<std::uint16_t>(epoch)), picked),
                                        std::memory_order_relaxed)) {
@@ -127,7 +127,7 @@ void TinyLfu::touch_mixed(std::span<const std::uint64_t> mixed) noexcept {
 }
 
 void TinyLfu::age_until(std::uint64_t epoch) noexcept {
-  // relaxed: counters and cursor carry no other data with them; a slice that is aged twice stays as it is.
+  // relaxed: counters and cursor publish no other data; ageing a slice twice has no effect.
   std::uint64_t next = aged_words_.load(std::memory_order_relaxed);
   while (next < epoch * slice_) {
     for (std::uint64_t i = next; i < next + slice_; ++i) {

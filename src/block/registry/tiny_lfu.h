@@ -37,8 +37,7 @@ class TinyLfu {
   void touch(const tokens::SequenceHash& hash) noexcept { touch_all({&hash, 1}); }
   // Counts one use of each, repeated hashes repeatedly.
   void touch_all(std::span<const tokens::SequenceHash> hashes) noexcept;
-  // For callers that look a hash up elsewhere too: the same with HashMix::of(hash), and the fetch ahead left
-  // to them.
+  // The same with HashMix::of(hash), for callers that also look the hash up elsewhere; they do the prefetch.
   void touch_mixed(std::span<const std::uint64_t> mixed) noexcept;
   void prefetch_mixed(std::uint64_t mixed) const noexcept {
     __builtin_prefetch(&table_[static_cast<std::size_t>(mixed >> 32) & mask_], 1);
@@ -64,7 +63,7 @@ class TinyLfu {
   // Constant after construction.
   std::size_t mask_;
   std::uint64_t decay_after_;
-  std::uint64_t slice_;  // words that an epoch ages
+  std::uint64_t slice_;  // words aged per epoch
   LargeArray<std::atomic<std::uint64_t>> table_;
 
   alignas(64) std::atomic<std::uint64_t> touches_{0};

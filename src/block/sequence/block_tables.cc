@@ -89,17 +89,16 @@ std::size_t BlockTables::match_all(SequenceText& text, std::size_t limit) {
   return match_groups(text, limit);
 }
 
-// The blocks of a group that a match knows to be there: [from, to), so far the last of the prefix it looks
-// at.
+// The blocks of a group that a match knows to be cached: [from, to), the end of the prefix examined so far.
 struct BlockTables::Known {
   std::size_t from = 0;
   std::size_t to = 0;
 };
 
-// A group without a block misses every longer prefix whose window sees it, and windows only move on with the
-// prefix. So the walk goes from the longest prefix down: a block that is missing cuts the prefix to what is
-// before it, and what is known of the blocks before the cut stays known. It asks for each block of each group
-// at most once. Full attention needs the blocks from the first on, and is asked in that order.
+// A missing block rules out every longer prefix whose window covers it, and windows only move forward with
+// the prefix. So the walk starts from the longest prefix: a missing block cuts the prefix before itself, and
+// results for earlier blocks stay valid. Each block of each group is probed at most once. Full attention
+// needs all blocks from the first on, so it is probed in that order.
 std::size_t BlockTables::longest(const SequenceText& text, std::size_t limit, std::span<Known> known) const {
   std::size_t probes = 0;
   const auto holds = [&](std::size_t i, std::size_t g) {
@@ -122,14 +121,14 @@ std::size_t BlockTables::longest(const SequenceText& text, std::size_t limit, st
     while (has.from > first && holds(has.from - 1, g)) --has.from;
     if (has.from <= first) continue;
     limit = has.from - 1;
-    settled = 0;  // the others look at the shorter prefix, and this group at what is before the missing block
+    settled = 0;  // the other groups retry the shorter prefix, this group the blocks before the missing one
   }
   store_->count_probes(probes);
   return limit;
 }
 
-// First a prefix length that all groups seem to have, then the references. Somebody may evict in between:
-// then the prefix ends before the block that is gone, so this ends.
+// First find a prefix length that all groups seem to have, then take the references. Another thread may evict
+// in between; the prefix then ends before the evicted block, so the loop terminates.
 std::size_t BlockTables::match_groups(SequenceText& text, std::size_t limit) {
   const std::span<const tokens::SequenceHash> names = text.names(limit);
   std::vector<tokens::SequenceHash> in_group;
@@ -272,7 +271,7 @@ void BlockTables::drop(Table& table, std::size_t from, std::size_t to) noexcept 
   std::size_t i = to;
   for (; i-- > from && i >= table.registered;) {
     if (!table.shares.empty() && table.shares[i]) {
-      table.shares[i] = SlotShare();  // the last who shares it gives it back
+      table.shares[i] = SlotShare();  // the last share returns the slot
       continue;
     }
     owned[count++] = table.slots[i];
@@ -378,8 +377,8 @@ BlockTables::Published BlockTables::publish(std::span<const Publication> publica
   Published published;
   if (publications.empty()) return published;
   if (!register_all(publications, /*tentative=*/true, on_twin, published)) {
-    // One of them collides, and none is registered: one by one, then. A collision of one group ends the
-    // blocks of all groups at the same place, since a hit needs them all.
+    // One block collides, so none is registered; retry one by one. A collision in one group ends the blocks
+    // of all groups at the same position, since a hit needs every group.
     for (const Publication& each : publications) {
       std::size_t& end = each.tables->private_from_;
       for (std::size_t i = each.from; i < std::min(each.from + each.count, end); ++i) {
@@ -433,8 +432,8 @@ void BlockTables::release() noexcept {
   if (tables_.size() <= 1) {
     for (Table& table : tables_) drop(table, table.live, table.slots.size());
   } else {
-    // By position: a hit needs all groups, so they should lose the same blocks. A match that fails leaves
-    // tables of different lengths.
+    // By position: a hit needs all groups, so all should lose the same blocks. A failed match leaves tables
+    // of different lengths.
     std::size_t longest = 0;
     for (const Table& table : tables_) longest = std::max(longest, table.slots.size());
     Dropper dropper;

@@ -1,8 +1,8 @@
 // BlockTables: the blocks of one sequence, a table per cache group, and every way they change.
 //
-// A table is a row of blocks in the order of the tokens: first the registered ones, to each of which it holds
-// a reference, then those it owns alone. A fork turns owned blocks into shared ones; who writes to a shared
-// block takes a copy first. Blocks that have left a group's window are gaps.
+// A table lists blocks in token order: first registered blocks, each held by a reference, then blocks the
+// table owns alone. A fork turns owned blocks into shared ones; a writer copies a shared block first. Blocks
+// that left a group's window are gaps.
 //
 // Thread safety: thread-compatible; tables that share blocks may be used by different threads.
 // Invariant: all tables are equally long.
@@ -25,7 +25,7 @@
 
 namespace ashlar::block::detail {
 
-// What the blocks of a request are worth; shared by its forks.
+// Retention of a request's blocks; shared by its forks.
 struct BlockWorth {
   RetentionPlan plan;
   std::size_t prompt_tokens;
@@ -48,27 +48,27 @@ class BlockTables {
   std::span<const BlockCopy> copies() const noexcept { return copies_; }
   void reserve(std::size_t blocks);
 
-  // The calls below that may throw std::bad_alloc change nothing then.
+  // The calls below that may throw std::bad_alloc leave the tables unchanged when they do.
 
-  // The longest prefix of at most `limit` blocks that is cached and valid for all groups, shared. Returns its
-  // blocks. Requires: the tables are empty.
+  // Shares the longest prefix of at most `limit` blocks that is cached and valid for all groups. Returns its
+  // length in blocks. Requires: the tables are empty.
   std::size_t match(SequenceText& text, std::size_t limit);
 
-  // Blocks to allocate so that the tables have `blocks` entries and the block with token `computed` in it can
-  // be written. Takes back what is no longer shared.
+  // Blocks to allocate so that the tables have `blocks` entries and the block holding token `computed` is
+  // writable. Reclaims blocks that are no longer shared.
   std::size_t wanted(std::size_t computed, std::size_t blocks);
-  // Takes the memory that place() needs.
+  // Reserves the memory that place() needs.
   void make_room(std::size_t computed, std::size_t blocks);
-  // Puts exactly so many in place. Shared blocks that must be written are exchanged: copies() says how.
-  // Requires: make_room().
+  // Places exactly this many blocks. Replaces shared blocks that must be written; copies() lists the copies
+  // to make. Requires: make_room().
   void place(std::size_t computed, std::size_t blocks, std::span<const SlotRef> fresh);
   // wanted(), make_room(), an allocation, and place(). Returns the number of new blocks.
   Result<std::size_t, AllocationRefusal> extend(std::size_t computed, std::size_t blocks);
-  // The copies were made: their sources are let go.
+  // The copies are done: releases their sources.
   void copied() noexcept;
-  // The copies were not made: the shared blocks return to their places.
+  // The copies were not made: puts the shared blocks back.
   void undo_copies(std::size_t computed) noexcept;
-  // Cuts the tables to `blocks` entries, the last block first. Requires: what goes is not registered.
+  // Truncates the tables to `blocks` entries, last block first. Requires: no removed block is registered.
   void truncate(std::size_t blocks) noexcept;
 
   // Blocks of one table whose KV is complete, to be registered.
@@ -78,36 +78,36 @@ class BlockTables {
     std::size_t from;
     std::size_t count;
   };
-  // Names the blocks that are owned among the first `full` and lists them.
+  // Names the owned blocks among the first `full` and lists them.
   void collect(SequenceText& text, std::size_t full, std::vector<Publication>& out);
-  // The listed blocks that were not registered are without a name again.
+  // Removes the names of listed blocks that were not registered.
   static void uncollect(std::span<const Publication> publications) noexcept;
   struct Published {
     std::size_t registered = 0;
     std::size_t replaced = 0;
   };
-  // Registers them; all are of one store. A hash collision leaves the block, and those after it, with their
-  // owner. When there is no memory after a collision, the rest is left to the next collect().
+  // Registers them; all belong to one store. A hash collision leaves that block and all later ones with their
+  // owner. If memory runs out after a collision, the next collect() handles the rest.
   using OnTwin = BlockStore::OnTwin;
   static Published publish(std::span<const Publication> publications, OnTwin on_twin = OnTwin::kFollowPolicy);
 
-  // Gives up the blocks that are outside their group's window when `computed` tokens have KV.
+  // Releases the blocks outside their group's window once `computed` tokens have KV.
   void leave_windows(std::size_t computed) noexcept;
-  // How many tokens must be computed before leave_windows() has more to do.
+  // The number of computed tokens at which leave_windows() next has work.
   std::size_t next_leaving() const noexcept;
 
-  // Gives everything back, the last block first.
+  // Releases all blocks, last block first.
   void release() noexcept;
-  // Forgets everything without giving it back: the blocks are never handed out again.
+  // Drops all blocks without releasing them: they are never allocated again.
   void abandon() noexcept;
-  // Tables for the same groups without blocks.
+  // Empty tables for the same groups.
   BlockTables empty_copy() const;
   // Requires: tables for the same groups of the same store.
   void swap(BlockTables& other) noexcept;
-  // A second set of tables with the same blocks. When it throws, or when the fork is abandoned:
+  // A second set of tables with the same blocks. If it throws, or the fork is abandoned, call
   // take_back_shares().
   BlockTables fork();
-  // Slots that are no longer shared belong to their tables alone again.
+  // Returns slots that are no longer shared to sole ownership.
   void take_back_shares() noexcept;
 
  private:
@@ -121,9 +121,9 @@ class BlockTables {
   };
 
   std::uint32_t block_size() const noexcept { return store_->options().block_size; }
-  // Tables whose block with token `computed` in it is shared and must be written.
+  // Tables whose block holding token `computed` is shared and must be written.
   std::size_t shared_tails(std::size_t computed) const noexcept;
-  // What place() fills: entries to come, and shared blocks that must be written.
+  // What place() fills: new entries, and shared blocks that must be written.
   std::size_t places(std::size_t computed, std::size_t blocks) const noexcept;
   // Appends the blocks of `names`, which are [from, from + names.size()) of the text. Returns the hits.
   std::size_t acquire(Table& table, const SequenceText& text, std::size_t from,
@@ -131,18 +131,18 @@ class BlockTables {
   std::size_t match_all(SequenceText& text, std::size_t limit);
   std::size_t match_groups(SequenceText& text, std::size_t limit);
   struct Known;
-  // The longest prefix of at most `limit` blocks that all groups seem to have. `known` has what earlier calls
-  // with larger limits found, one per group. Looks at each block of each group at most once over all these
-  // calls. Requires: the text has `limit` names.
+  // The longest prefix of at most `limit` blocks that all groups seem to have. `known` carries the findings
+  // of earlier calls with larger limits, one per group. Probes each block of each group at most once over all
+  // these calls. Requires: the text has `limit` names.
   std::size_t longest(const SequenceText& text, std::size_t limit, std::span<Known> known) const;
   void push_gap(Table& table);
-  // Gives up entries [from, to) of a table, the last first.
+  // Releases entries [from, to) of a table, last first.
   void drop(Table& table, std::size_t from, std::size_t to) noexcept;
   // All or none. Returns the error of a collision.
   class Walk;
   static Result<void> register_all(std::span<const Publication> publications, bool tentative, OnTwin on_twin,
                                    Published& published);
-  // Tells the eviction backend what entries [from, to) of a table are worth, where it wants to know.
+  // Tells the eviction backend the retention of entries [from, to) of a table, if it uses it.
   void set_worth(const Table& table, std::size_t from, std::size_t to) const;
   void clear() noexcept;
 

@@ -1,5 +1,5 @@
-// A step over many requests. Requests inside a block are scheduled and advanced where they stand; those that
-// need a block, or fill one, are collected, and the manager is visited once for all of them.
+// A step over many requests. Requests that stay inside a block are scheduled and advanced in place; those
+// that need or fill a block are collected and handled in one visit to the manager.
 #include "ashlar/block/sequence_batch.h"
 #include "ashlar/base/check.h"
 #include "block/sequence/thread_scratch.h"
@@ -25,8 +25,8 @@ Result<void, BatchError> UntypedBatch::check_managers() const {
   return BatchError{*other_manager_, requests_[*other_manager_]->refusal(Reason::kOtherManager)};
 }
 
-// Schedules the requests that crossing_ lists, over tokens_of(i) tokens each. All or none, also where there
-// is no memory: everything is taken before the blocks are.
+// Schedules the requests in crossing_, over tokens_of(i) tokens each. All or none, even without memory: all
+// memory is reserved before the blocks are taken.
 template <class TokensOf>
 Result<BatchPlan, BatchError> UntypedBatch::place_crossing(RequestState state, TokensOf&& tokens_of) {
   BatchPlan plan;
@@ -51,7 +51,7 @@ Result<BatchPlan, BatchError> UntypedBatch::place_crossing(RequestState state, T
     SequenceError error =
         requests_[first]->refusal(Reason::kNoRoom, plan.new_blocks, taken.error().status.available());
     error.refusal = std::move(taken).error();
-    error.state = to_string(RequestState::kIdle);  // which it is again when this is read
+    error.state = to_string(RequestState::kIdle);  // its state again by the time the caller reads this
     return BatchError{first, std::move(error)};
   }
   std::span<const SlotRef> rest = fresh_;
@@ -123,7 +123,7 @@ Result<BatchPlan, BatchError> UntypedBatch::schedule_prefill(std::span<const std
   }
 }
 
-// Takes every request out of `state`, so that one that is here twice is refused. All or none.
+// Takes every request out of `state`, so that a request listed twice is refused. All or none.
 template <class MayApply>
 Result<void, BatchError> UntypedBatch::begin_apply(RequestState state, MayApply&& may_apply) {
   for (std::size_t i = 0; i < requests_.size(); ++i) {
@@ -136,7 +136,7 @@ Result<void, BatchError> UntypedBatch::begin_apply(RequestState state, MayApply&
   return {};
 }
 
-// Applies a step that begin_apply() has let pass. advance(i) is true when request i has something to collect;
+// Applies a step that begin_apply() accepted. advance(i) is true when request i has something to collect;
 // retreat(i) undoes it. All or none.
 template <class Advance, class Retreat>
 Result<StepOutcome, BatchError> UntypedBatch::apply(RequestState state, Advance&& advance,

@@ -1,4 +1,4 @@
-// Sequences of the small interface: one table, no steps.
+// Sequences of the simple interface: one table, no steps.
 #include <algorithm>
 #include <utility>
 
@@ -28,8 +28,8 @@ class UntypedSequence {
     error.refusal = std::move(refused);
     return error;
   }
-  // Registers the full blocks of the first `tokens` tokens. Returns how many were registered now. Throws
-  // std::bad_alloc, and has changed nothing then.
+  // Registers the full blocks of the first `tokens` tokens. Returns how many it registered. Throws
+  // std::bad_alloc without changing anything.
   std::size_t publish(std::size_t tokens, BlockTables::OnTwin on_twin) {
     ThreadScratch<BlockTables::Publication> publications;
     try {
@@ -40,8 +40,8 @@ class UntypedSequence {
       throw;
     }
   }
-  // The same for all tokens, before their KV exists. The sequence will write it, so it keeps the blocks that
-  // it has: one that another sequence registered may be read, or still be computed.
+  // The same for all tokens, before their KV exists. The sequence will write the KV, so it keeps its own
+  // blocks: another sequence may read its registered block, or still be computing it.
   void publish_at_once() { publish(text.tokens.size(), BlockTables::OnTwin::kKeepOwn); }
 
   SequenceText text;
@@ -115,8 +115,7 @@ Result<std::size_t, SequenceError> UntypedSequenceManager::allocate(UntypedSeque
   if (sequence.allocated()) return sequence.refusal(Reason::kWrongState);
   if (sequence.text.tokens.empty()) return sequence.refusal(Reason::kNothingToCompute);
   const std::size_t blocks = sequence.block_count();
-  // A hit that is followed by a refusal would leave the cached blocks in another order: where it may be
-  // refused, that is found out first.
+  // A hit followed by a refusal would reorder the cached blocks, so check first where a refusal is possible.
   if (!store_->can_allocate(blocks)) {
     if (auto room = can_allocate(sequence); !room) return sequence.no_room(std::move(room).error());
   }

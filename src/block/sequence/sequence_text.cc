@@ -51,7 +51,7 @@ std::span<const tokens::SequenceHash> SequenceText::names(std::size_t count) {
     const std::size_t from = prefixes.size();
     const tokens::BlockBefore before =
         from == 0 ? tokens::BlockBefore() : tokens::BlockBefore(hashes[from - 1], prefixes[from - 1]);
-    // Names after the given ones continue the last given one: no chunk goes across.
+    // Computed names chain from the last given one: no chunk crosses that boundary.
     std::size_t n = std::min(kChunk, named - from);
     if (from < hashes.size()) n = std::min(n, hashes.size() - from);
     if (rules->runs.empty()) {

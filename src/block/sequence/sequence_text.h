@@ -1,8 +1,8 @@
-// SequenceText: the tokens of a sequence, and the names and prefix digests of its full blocks, computed when
-// they are needed. Names may be given; digests are always those of the tokens.
+// SequenceText: the tokens of a sequence, and the names and prefix digests of its full blocks, computed on
+// demand. Names may be given; digests always come from the tokens.
 //
-// Thread safety: thread-compatible. Invariant: hashes[i] is the name of block i, for every hash there is, and
-// prefixes[i] its digest; there are at most as many digests as names.
+// Thread safety: thread-compatible. Invariant: hashes[i] is the name of block i, for every computed or given
+// hash, and prefixes[i] its digest; there are at most as many digests as names.
 #pragma once
 
 #include <cstddef>
@@ -34,21 +34,20 @@ struct SequenceText {
   std::vector<tokens::PrefixDigest> prefixes;
   std::shared_ptr<const TextRules> rules;
 
-  // Errors: kInvalidArgument for more blocks than positions, and for hashes that cannot be those of the
-  // tokens.
+  // Errors: kInvalidArgument for more blocks than positions, and for hashes that cannot belong to the tokens.
   static Result<SequenceText> create(std::vector<tokens::Token> tokens,
                                      std::vector<tokens::SequenceHash> hashes,
                                      std::shared_ptr<const TextRules> rules);
 
   std::size_t full_blocks() const noexcept { return tokens.size() / rules->block_size; }
-  // The first `count` names, those that are missing computed now, and as many digests. Fewer when the
-  // positions end. Requires: count <= full_blocks().
+  // The first `count` names and as many digests, computing missing ones. Fewer when positions run out.
+  // Requires: count <= full_blocks().
   std::span<const tokens::SequenceHash> names(std::size_t count);
-  // Memory for so many, ahead.
+  // Reserves memory for this many.
   void reserve(std::size_t token_count, std::size_t blocks);
-  // The last tokens have changed: the names from block `first` on are computed again.
+  // The last tokens changed: recomputes the names from block `first` on.
   void forget_names_from(std::size_t first);
-  // What block `i` is called in a group. Requires: names(i + 1) was called.
+  // The name of block `i` in a group. Requires: names(i + 1) was called.
   BlockIdentity identity(std::size_t i, std::uint32_t group) const;
   std::span<const tokens::Token> block(std::size_t i) const {
     return std::span(tokens).subspan(i * rules->block_size, rules->block_size);

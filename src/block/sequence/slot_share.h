@@ -1,4 +1,4 @@
-// SlotShare: an unregistered slot that several tables own together. The last share gives it back.
+// SlotShare: an unregistered slot that several tables own together. The last share returns it.
 //
 // Thread safety: thread-compatible; different shares of one slot may be used by different threads.
 #pragma once
@@ -13,7 +13,7 @@ namespace ashlar::block::detail {
 
 class SlotShare {
  public:
-  // No share of anything.
+  // An empty share.
   SlotShare() = default;
   // The only share of a slot that the caller owns.
   explicit SlotShare(const SlotRef& slot) : shared_(new Shared{slot}) {}
@@ -28,7 +28,7 @@ class SlotShare {
   }
   ~SlotShare() {
     if (shared_ == nullptr) return;
-    // acq_rel: what every sharer did with the block comes before it is given back.
+    // acq_rel: every sharer's accesses to the block happen before the slot is returned.
     if (shared_->shares.fetch_sub(1, std::memory_order_acq_rel) != 1) return;
     if (!shared_->abandoned.load(std::memory_order_relaxed)) drop_owned(shared_->slot);
     delete shared_;
@@ -36,22 +36,22 @@ class SlotShare {
 
   explicit operator bool() const noexcept { return shared_ != nullptr; }
   const SlotRef& slot() const noexcept { return shared_->slot; }
-  // True when the slot is not shared, so that no new share can begin, and no work that never ends may still
-  // read it. acquire: pairs with the last other sharer's release; what it did with the block comes first.
+  // True when the slot has no other share, so no new one can begin, and no work that never ends may still
+  // read it. acquire: pairs with the last other sharer's release; its accesses to the block come first.
   bool sole() const noexcept {
     return shared_->shares.load(std::memory_order_acquire) == 1 &&
            !shared_->abandoned.load(std::memory_order_relaxed);
   }
-  // Gives the slot up to the caller. Requires: sole().
+  // Transfers the slot to the caller. Requires: sole().
   SlotRef take() && noexcept {
     const SlotRef slot = shared_->slot;
     delete std::exchange(shared_, nullptr);
     return slot;
   }
 
-  // Gives the share up for work that never ends: the slot is never given back.
+  // Abandons the share to work that never ends: the slot is never returned.
   void abandon() && noexcept {
-    // relaxed: the count that goes down next (acq_rel) hands it on.
+    // relaxed: the next decrement of the count (acq_rel) publishes it.
     if (shared_ != nullptr) shared_->abandoned.store(true, std::memory_order_relaxed);
     *this = SlotShare();
   }

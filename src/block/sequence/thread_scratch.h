@@ -1,5 +1,5 @@
-// ThreadScratch<T>: a vector whose memory the thread keeps from use to use. A use inside another use, as
-// callbacks bring about, gets a vector of its own.
+// ThreadScratch<T>: a vector whose memory the thread reuses. A nested use, as in a callback, gets its own
+// vector.
 //
 // Thread safety: confined.
 #pragma once

@@ -13,7 +13,7 @@ namespace ashlar::block::detail {
 using Reason = SequenceError::Reason;
 
 namespace {
-// A limit above this is a limit, not an expectation: memory for the rest comes when it is needed.
+// A limit above this is not taken as an expectation: memory beyond it is allocated on demand.
 constexpr std::size_t kReservedTokens = std::size_t{1} << 20;
 }  // namespace
 
@@ -86,7 +86,7 @@ void UntypedRequest::release() noexcept {
 }
 
 void UntypedRequest::release_after(const Fence& fence) {
-  // What waits for a fence that never passes is never given back.
+  // A slot that waits for a fence that never passes is never returned.
   struct Waiting {
     explicit Waiting(BlockTables moved) : tables(std::move(moved)) {}
     ~Waiting() { tables.abandon(); }

@@ -1,7 +1,7 @@
-// UntypedRequest: one request behind RequestSequence, untyped. Batches work on these directly.
+// UntypedRequest: the untyped implementation of one RequestSequence. Batches work on these directly.
 //
-// Scheduling and applying a decode step inside a block touches only the first fields; everything else happens
-// when `computed` reaches `next_event`, or `room` is used up.
+// Scheduling and applying a decode step inside a block touches only the first fields; all other work happens
+// when `computed` reaches `next_event`, or `room` runs out.
 //
 // Thread safety: thread-compatible.
 #pragma once
@@ -44,16 +44,16 @@ class UntypedRequest {
   void release() noexcept;
   void release_after(const Fence& fence);
 
-  // ---- a step in three parts: may it be scheduled, the blocks, and the state. Batches do each part for all.
+  // ---- a step in three parts: check, blocks, state. Batches do each part for all requests.
 
   Result<void, SequenceError> can_prefill(std::size_t tokens) const;
   Result<void, SequenceError> can_decode() const;
-  // A decode step that needs no blocks and no look: inside a block that is this request's alone.
+  // A decode step that needs no blocks and no checks: inside a block that only this request owns.
   bool decodes_in_place() const noexcept {
     return state_ == RequestState::kIdle && size() == computed_ + 1 && computed_ < room_ &&
            size() != max_tokens_;
   }
-  // Blocks that a step over `tokens` tokens wants. Takes the memory for them; throws std::bad_alloc.
+  // Blocks that a step over `tokens` tokens needs. Reserves memory for them; throws std::bad_alloc.
   std::size_t wanted(std::size_t tokens) {
     const std::size_t count = tables_.wanted(computed_, blocks_for(tokens));
     if (count <= tables_.store().options().block_count) tables_.make_room(computed_, blocks_for(tokens));
@@ -66,7 +66,7 @@ class UntypedRequest {
     state_ = state;
     scheduled_ = tokens;
   }
-  // In the middle of a batch: the step is being applied, so that it is not applied twice. The scheduled
+  // In the middle of a batch: marks the step as being applied, so that it is not applied twice. The scheduled
   // tokens stay.
   void set_state(RequestState state) noexcept { state_ = state; }
   // After place().
@@ -81,29 +81,30 @@ class UntypedRequest {
   Result<void, SequenceError> can_apply_prefill(bool with_token) const;
   Result<void, SequenceError> can_apply_decode() const;
   Result<void, SequenceError> can_apply_speculative(std::size_t accepted) const;
-  // The first `computed` of the scheduled tokens have KV now, and `next` came out. collect() comes next.
-  // Throws std::bad_alloc, and has changed nothing then.
+  // The first `computed` of the scheduled tokens have KV now, and the step produced `next`. collect() comes
+  // next. Throws std::bad_alloc without changing anything.
   void advance(std::size_t computed, std::span<const tokens::Token> next) {
     text_.tokens.insert(text_.tokens.end(), next.begin(), next.end());
     computed_ += computed;
     state_ = RequestState::kIdle;
   }
-  // The same for a decode step. False when there is nothing to collect and nothing to settle.
+  // The same for a decode step. Returns false when there is nothing to collect or settle.
   bool advance(tokens::Token next) {
     text_.tokens.push_back(next);
     ++computed_;
     state_ = RequestState::kIdle;
     return computed_ >= next_event_;
   }
-  // Undoes advance(): the step is scheduled again, as it was over `computed` tokens that gave `next` of them.
+  // Undoes advance(): the step is scheduled again, as before it computed `computed` tokens and produced
+  // `next`.
   void retreat(RequestState state, std::size_t computed, std::size_t next) noexcept;
   std::size_t scheduled() const noexcept { return scheduled_; }
-  // Lists the blocks that became complete; after publish(), settle() lets go what is not needed any more.
+  // Lists the blocks that became complete; after publish(), settle() releases blocks no longer needed.
   void collect(std::vector<BlockTables::Publication>& out) {
     tables_.collect(text_, computed_ / block_size_, out);
   }
   void settle() noexcept;
-  // advance(), collect(), publish() and settle(). Errors: kOutOfMemory; the step is scheduled still.
+  // advance(), collect(), publish() and settle(). Errors: kOutOfMemory; the step remains scheduled.
   Result<StepOutcome, SequenceError> apply(std::size_t computed, std::span<const tokens::Token> next);
   Result<StepOutcome, SequenceError> apply_decode(tokens::Token next) {
     if (computed_ + 1 >= next_event_) return apply(1, {&next, 1});
@@ -119,7 +120,7 @@ class UntypedRequest {
   SequenceError refusal(SequenceError::Reason reason, std::size_t asked = 0, std::size_t limit = 0) const;
 
  private:
-  // A number that no pool has blocks for stays one, however large.
+  // Saturates: a number too large for any pool stays too large.
   std::size_t blocks_for(std::size_t tokens) const noexcept {
     constexpr std::size_t kTooMany = std::size_t{1} << 48;
     return (computed_ + std::min(tokens, kTooMany) + block_size_ - 1) / block_size_;
@@ -132,11 +133,11 @@ class UntypedRequest {
   bool reuse_last_token_;
   std::uint32_t block_size_;
   std::size_t computed_ = 0;
-  std::size_t room_ = 0;        // tokens that the tables have place for, while nothing is shared
-  std::size_t next_event_ = 0;  // finish() has something to do when so many tokens are computed
-  std::size_t max_tokens_;      // 0: none
+  std::size_t room_ = 0;        // tokens that fit in the tables, while no block is shared
+  std::size_t next_event_ = 0;  // finish() has work once this many tokens are computed
+  std::size_t max_tokens_;      // 0: no limit
   std::size_t scheduled_ = 0;   // tokens of the scheduled step
-  SequenceText text_;  // a decode step needs what stands before, and the tokens, which come first in it
+  SequenceText text_;  // a decode step needs the fields above, and the tokens, which come first in it
   std::size_t cached_ = 0;
   std::size_t prompt_size_;
   BlockTables tables_;

@@ -1,9 +1,8 @@
 // Allocation: reset pool first, then the inactive pool, all or nothing.
 //
 // Taking slots happens in two passes under one hold of the lock. The first pass only collects ids, linked
-// through the slots' scratch column, and can be undone; the second evicts what was registered and hands the
-// slots out. Waiting allocations stand in a queue; only the first may take, and no allocation overtakes the
-// queue.
+// through the slots' scratch column, and can be undone; the second evicts the registered ones and hands the
+// slots out. Waiting allocations queue; only the first may take slots, and no allocation overtakes the queue.
 #include <algorithm>
 #include <utility>
 
@@ -56,7 +55,7 @@ Result<void, AllocationRefusal> BlockStore::allocate_until(std::size_t n, Clock:
   Result<void, AllocationRefusal> outcome;
   for (;;) {
     expire_pins_locked(operation.retired);
-    // What retired values hold may be what we wait for.
+    // Retired values may hold the blocks we wait for.
     if (destroy_retired_locked(operation.retired)) continue;
     if (first_waiter_ == &self && n <= available_locked()) {
       if (!take_locked(n, nullptr, operation.retired, emit)) {
@@ -68,18 +67,18 @@ Result<void, AllocationRefusal> BlockStore::allocate_until(std::size_t n, Clock:
       outcome = refusal_locked(AllocationRefusal::Reason::kTimedOut, n);
       break;
     }
-    // A pin that expires makes room without any call.
+    // An expiring pin frees a block without any call.
     const Clock::TimePoint next_pin = pins_.next_end().value_or(deadline);
     options_.clock->wait_until(self.condition, mu_, std::min(deadline, next_pin));
   }
 
-  // Leave the queue wherever we stand in it; the operation's end wakes the new first.
+  // Leave the queue from any position; the end of the operation wakes the new first.
   Waiter* before = nullptr;
   for (Waiter* at = first_waiter_; at != &self; at = at->next) before = at;
   (before == nullptr ? first_waiter_ : before->next) = self.next;
   if (last_waiter_ == &self) last_waiter_ = before;
   --waiters_;
-  // The new first must know which pins end next; it was not told while it was not the first.
+  // The new first must know which pins end next; it was not told while it queued.
   if (first_waiter_ != nullptr) first_waiter_->condition.notify_one();
   return outcome;
 }
@@ -148,11 +147,11 @@ void BlockStore::emit_taken_locked(std::uint32_t first, std::size_t n,
   std::uint32_t slot = first;
   for (std::size_t emitted = 0; emitted < n;) {
     const std::size_t count = std::min(kChunk, n - emitted);
-    // Bring what the evictions need closer, all at once.
+    // Prefetch what the evictions need, all at once.
     std::array<std::uint64_t, kChunk> mixed;
     for (std::size_t i = 0; i < count; ++i, slot = slots_.next_twin[slot]) {
       out[i].id = slot;
-      mixed[i] = HashMix::of(slots_.hash(slot));  // of no meaning for a slot that was not registered
+      mixed[i] = HashMix::of(slots_.hash(slot));  // meaningless for a slot that was not registered
       if (slots_.listing[slot] == Listing::kNone) continue;
       index_.prefetch(mixed[i]);
     }
@@ -164,7 +163,7 @@ void BlockStore::emit_taken_locked(std::uint32_t first, std::size_t n,
   }
 }
 
-// `mixed` is that of the slot's hash, if it is registered.
+// `mixed` belongs to the slot's hash, if it is registered.
 inline SlotRef BlockStore::take_one_locked(std::uint32_t slot, std::uint64_t mixed,
                                            RegistryEntries::Cursor& cursor,
                                            std::vector<tokens::SequenceHash>* evicted,
@@ -180,7 +179,7 @@ inline SlotRef BlockStore::take_one_locked(std::uint32_t slot, std::uint64_t mix
   }
   const std::uint64_t fresh = SlotWord::make(BlockState::kMutable, 0, SlotWord::generation(old) + 1);
   word.store(fresh, kOrderEvict);
-  // relaxed: only its owner looks at the flags of an owned slot.
+  // relaxed: only the owner reads the flags of an owned slot.
   slots_.flags(slot).store(options_.default_reset_on_release ? SlotTable::kResetOnRelease : 0,
                            std::memory_order_relaxed);
   facts_->begin_life(BlockId(slot));
@@ -215,7 +214,7 @@ std::size_t BlockStore::reset_inactive() {
       ++total;
       slots_.listing[id.value()] = Listing::kNone;
       unregister_locked(id.value(), HashMix::of(slots_.hash(id.value())), cursor, operation.retired);
-      cursor.release();  // what users plug in runs under the store's lock alone
+      cursor.release();  // user-supplied code runs under the store's lock alone
       to_reset_pool_locked(id.value());
     }
   }

@@ -13,9 +13,9 @@ enum class BlockState : std::uint8_t {
   kPartial,      // held by a PartialBlock, tokens being added
   kScheduled,    // held by a ScheduledBlock
   kInflight,     // held by an InflightBlock, KV being computed
-  kQuarantined,  // its InflightBlock was dropped and the device has not reported the end yet
+  kQuarantined,  // its InflightBlock was dropped before the device reported the end
   kComplete,     // held by a CompleteBlock
-  kPrimary,      // registered, the one block that its hash finds; inactive without references
+  kPrimary,      // registered, the block its hash finds; inactive without references
   kDuplicate,    // registered and in use, another block of the same hash
 };
 inline constexpr std::size_t kBlockStates = 9;

@@ -27,9 +27,9 @@ BlockStore::BlockStore(ManagerOptions options, events::TierId tier, std::string 
   for (std::uint32_t slot = 0; slot < options_.block_count; ++slot) reset_->push(BlockId(slot));
 }
 
-// The lock of the hash's shard is held. A slot whose entry is of that shard, implied or not, is registered
-// with a hash of that shard, and stays so under the lock; its hash was stored before its entry. Any other
-// slot may change under our eyes and is passed over, whatever hash it seems to have.
+// The lock of the hash's shard is held. A slot whose entry belongs to that shard, implied or not, is
+// registered with a hash of that shard, and stays so under the lock; its hash was stored before its entry.
+// Any other slot may change concurrently and is skipped, whatever hash it seems to have.
 Entry* BlockStore::find_entry(std::uint64_t mixed, const tokens::SequenceHash& hash) {
   const std::size_t shard = RegistryEntries::shard_number(hash.position());
   Entry* found = nullptr;
@@ -62,7 +62,7 @@ BlockStore::Operation::Operation(BlockStore& store) : store_(store) {
 BlockStore::Operation::~Operation() {
   if (store_.first_waiter_ != nullptr) store_.wake_waiter_locked();
   const PressureChange pressure = store_.pressure_change_locked();
-  // The manager may be destroyed as soon as the lock is free; a thread that calls out keeps the store.
+  // The manager may be destroyed once the lock is free; a thread that runs callbacks keeps the store alive.
   const std::shared_ptr<BlockStore> keep =
       pressure.changed && store_.options_.on_pressure ? store_.shared_from_this() : nullptr;
   store_.mu_.unlock();
@@ -78,7 +78,7 @@ BlockStore::PressureChange BlockStore::pressure_change_locked() {
   if (available < marks.low) now = Pressure::kLow;
   if (available >= marks.high) now = Pressure::kNormal;
   if (now == before) return {};
-  // relaxed: a level to look at; it publishes nothing.
+  // relaxed: a statistic; it publishes nothing.
   pressure_.store(now, std::memory_order_relaxed);
   return {true, now, available};
 }
@@ -128,7 +128,7 @@ void BlockStore::for_each_registered(const std::function<void(const tokens::Sequ
       registered.emplace_back(slots_.hash(slot), BlockId(slot));
     }
   }
-  // A parent before its children, as the events come.
+  // Parents before children, in event order.
   std::sort(registered.begin(), registered.end());
   for (const auto& [hash, id] : registered) visit(hash, id);
 }
@@ -191,8 +191,8 @@ void BlockStore::check_invariants() {
         ++quarantined;
         break;
       case BlockState::kPrimary:
-        ASHLAR_CHECK(find_confirmed(slots_.hash(slot)) == slot, "primary %u is not what its hash finds",
-                     slot);
+        ASHLAR_CHECK(find_confirmed(slots_.hash(slot)) == slot,
+                     "primary %u is not the block that its hash finds", slot);
         ASHLAR_CHECK(slots_.entry(slot) != nullptr, "slot %u is registered without an entry", slot);
         if (!is_implied(slots_.entry(slot))) {
           const Entry& entry = *slots_.entry(slot);
@@ -237,7 +237,7 @@ void BlockStore::check_invariants() {
                status.to_string().c_str(), reset, listed, aside, held, quarantined, owned, active);
 }
 
-// ---- what the guards call
+// ---- calls from the guards
 
 std::uint32_t block_size_of(const SlotRef& slot) noexcept {
   return store_of(slot).options().block_size;
@@ -267,8 +267,8 @@ bool is_duplicate(const SlotRef& slot) noexcept {
 }
 
 void set_reset_on_release(const SlotRef& slot, bool reset) noexcept {
-  // relaxed: the caller's own drop (kOrderDrop) comes later and hands the flag to the thread that settles the
-  // slot.
+  // relaxed: the caller's own drop (kOrderDrop) comes later and publishes the flag to the thread that settles
+  // the slot.
   store_of(slot).slots().flags(slot.id).store(reset ? SlotTable::kResetOnRelease : 0,
                                               std::memory_order_relaxed);
 }

@@ -1,10 +1,9 @@
-// BlockStore: the untyped heart of a BlockManager. Slots, their index, the pools, and every transition
-// between them.
+// BlockStore: the untyped core of a BlockManager. Slots, their index, the pools, and every transition between
+// them.
 //
 // Locking. One lock, `store`. Without it: matching, copying and dropping references while a block is in use
-// (the slot word, docs/slot_word.md), and every transition of a slot that one guard owns. Under it:
-// everything that changes a pool, the index or a count from or to zero. Sinks and callbacks of others run
-// after it is released.
+// (the slot word, docs/slot_word.md), and every transition of a slot that one guard owns. Under it: every
+// change to a pool, the index, or a count from or to zero. Sinks and user callbacks run after it is released.
 //
 // Thread safety: thread-safe. Lock order: store, then registry.shard.
 #pragma once
@@ -43,10 +42,10 @@ class BlockStore final : public StoreFace,
                          public UntypedManager,
                          public EntrySource {
  public:
-  // How many blocks an operation handles at a time.
+  // Blocks handled per batch of an operation.
   static constexpr std::size_t kChunk = 64;
 
-  // Requires: options.validate(), and the factories called: `inactive` and `reset` are empty.
+  // Requires: options.validate() passed, and the factories were called: `inactive` and `reset` are empty.
   BlockStore(ManagerOptions options, events::TierId tier, std::string tier_name,
              std::shared_ptr<BlockFacts> facts, std::unique_ptr<InactivePool> inactive,
              std::unique_ptr<ResetAllocator> reset);
@@ -70,8 +69,8 @@ class BlockStore final : public StoreFace,
   std::vector<tokens::SequenceHash> next_victims(std::size_t n) override;
 
   // registration (register.cc)
-  // What a candidate becomes whose hash has a block: whatever DuplicatePolicy says, or a block of its own in
-  // any case, since its KV is still to be written.
+  // What becomes of a candidate whose hash already has a block: follow DuplicatePolicy, or always keep the
+  // candidate's own block because its KV is still to be written.
   enum class OnTwin : std::uint8_t { kFollowPolicy, kKeepOwn };
   // A tentative registration counts no collision; its retry does. All or none; throws std::bad_alloc.
   Result<void> register_slots(std::size_t n, Filler fill, Emitter emit, bool tentative = false,
@@ -80,24 +79,23 @@ class BlockStore final : public StoreFace,
 
   // The tokens of a registered block, where they are kept.
   std::optional<std::vector<tokens::Token>> tokens_of(const tokens::SequenceHash& hash) override;
-  // What is registered here, as the events that would say so, parents before children; and the number that
-  // the log's next event gets. Requires: an event log.
+  // The registered blocks as the Stored events that would announce them, parents before children, and the
+  // number of the log's next event. Requires: an event log.
   std::uint64_t list_stored(std::vector<events::KvEvent>& out) override;
 
   // matching (match.cc)
-  // A block with another known prefix digest than the one asked for has other tokens: a miss. `prefixes` has
-  // one digest per hash, or is empty: then names alone decide.
+  // A block whose known prefix digest differs from the requested one holds other tokens: a miss. `prefixes`
+  // has one digest per hash, or is empty: then names alone decide.
   std::size_t match_prefix(std::span<const tokens::SequenceHash> hashes,
                            std::span<const tokens::PrefixDigest> prefixes, Emitter emit);
   std::size_t match_prefix(std::span<const tokens::SequenceHash> hashes, Emitter emit) override {
     return match_prefix(hashes, {}, emit);
   }
   std::size_t match_prefix(std::span<const tokens::TokenBlock> blocks, Emitter emit) override;
-  // Whether a hash has a block here now; a hint, without a reference and nearly always without
-  // the lock. A match over several groups
-  // asks this of its blocks before it takes references.
+  // Whether a hash has a block here now: a hint, without a reference and nearly always without the lock. A
+  // match over several groups probes its blocks with it before taking references.
   bool holds(const tokens::SequenceHash& hash, const tokens::PrefixDigest& prefix) noexcept;
-  // Why match_prefix() and an allocation for the rest of `blocks` blocks would be refused now, as one
+  // Why match_prefix() plus an allocation for the rest of `blocks` blocks would be refused now, as one
   // operation.
   Result<void, AllocationRefusal> can_allocate_after_match(std::span<const tokens::SequenceHash> hashes,
                                                            std::span<const tokens::PrefixDigest> prefixes,
@@ -130,7 +128,7 @@ class BlockStore final : public StoreFace,
   Result<void> set_retention(const tokens::SequenceHash& hash, const BlockRetention& retention) override;
   void touched(std::span<const tokens::SequenceHash> hashes) noexcept override;
 
-  // for the registry, under its lock: finds what is registered here
+  // for the registry, under its lock: finds registered entries
   Entry* find_entry(std::uint64_t mixed, const tokens::SequenceHash& hash) override;
   std::size_t count_implied(std::uint32_t position) const noexcept override;
 
@@ -157,9 +155,9 @@ class BlockStore final : public StoreFace,
  private:
   static constexpr std::uint32_t kNone = HashIndex::kNone;
 
-  // The hashes of one call that other managers hold as well. At its end they are told, from the last to the
-  // first: as a release would order them, the end of a sequence before its head. Hashes that there is no
-  // memory for are not told: elsewhere their blocks keep the place they had.
+  // The hashes of one call that other managers also hold. Its end notifies those managers, from the last hash
+  // to the first: the order of a release, the end of a sequence before its head. Hashes without memory to
+  // record them are skipped: elsewhere their blocks keep their place.
   class UsedElsewhere {
    public:
     explicit UsedElsewhere(BlockStore& store) noexcept : store_(store) {}
@@ -174,15 +172,15 @@ class BlockStore final : public StoreFace,
     std::vector<tokens::SequenceHash> hashes_;
   };
 
-  // An allocation that waits, on its thread's stack.
+  // A waiting allocation, on its thread's stack.
   struct Waiter {
     std::size_t n;
     CondVar condition;
     Waiter* next = nullptr;
   };
 
-  // Holds the lock for one operation. Afterwards, outside the lock, it wakes who can go on, destroys what the
-  // operation retired, and reports pressure.
+  // Holds the lock for one operation. Afterwards, outside the lock, it wakes waiters that can proceed,
+  // destroys retired values, and reports pressure.
   class ASHLAR_SCOPED_CAPABILITY Operation {
    public:
     explicit Operation(BlockStore& store) ASHLAR_ACQUIRE(store.mu_);
@@ -208,15 +206,15 @@ class BlockStore final : public StoreFace,
   PoolStatus status_locked() const ASHLAR_REQUIRES(mu_);
   AllocationRefusal refusal_locked(AllocationRefusal::Reason reason, std::size_t n) const
       ASHLAR_REQUIRES(mu_);
-  // What ends without a call: pins by time, and quarantines that are not watched.
+  // Collects what ends without a call: pins by time, and quarantines without a watcher.
   void expire_pins_locked(RetiredExtensions& retired) ASHLAR_REQUIRES(mu_);
   PressureChange pressure_change_locked() ASHLAR_REQUIRES(mu_);
   void wake_waiter_locked() ASHLAR_REQUIRES(mu_);
-  // Destroys them with the lock released for a while. False when there was nothing to do.
+  // Destroys retired values with the lock released meanwhile. False when there were none.
   bool destroy_retired_locked(RetiredExtensions& retired) ASHLAR_REQUIRES(mu_);
 
-  // Takes n slots out of the pools and emits them. False, and nothing is taken, when a pool delivers less
-  // than it announced. Requires: n <= available.
+  // Takes n slots from the pools and emits them. False, with nothing taken, when a pool delivers fewer than
+  // it announced. Requires: n <= available.
   bool take_locked(std::size_t n, std::vector<tokens::SequenceHash>* evicted, RetiredExtensions& retired,
                    Emitter emit) ASHLAR_REQUIRES(mu_);
   void emit_taken_locked(std::uint32_t first, std::size_t n, std::vector<tokens::SequenceHash>* evicted,
@@ -225,7 +223,7 @@ class BlockStore final : public StoreFace,
   SlotRef take_one_locked(std::uint32_t slot, std::uint64_t mixed, RegistryEntries::Cursor& cursor,
                           std::vector<tokens::SequenceHash>* evicted, RetiredExtensions& retired)
       ASHLAR_REQUIRES(mu_);
-  // The primary leaves index, registry and presence. Its word stays the caller's to change.
+  // Removes the primary from index, registry and presence. Its word stays the caller's to change.
   void unregister_locked(std::uint32_t slot, std::uint64_t mixed, RegistryEntries::Cursor& cursor,
                          RetiredExtensions& retired) ASHLAR_REQUIRES(mu_);
   // Without the event.
@@ -235,15 +233,15 @@ class BlockStore final : public StoreFace,
 
   Result<void> check_candidates_locked(std::size_t n, Filler fill, bool& ascending) ASHLAR_REQUIRES(mu_);
   Result<void> check_twins_locked(std::size_t n, Filler fill) ASHLAR_REQUIRES(mu_);
-  // Puts candidates whose hash has no block into index and registry, and notes in the scratch column of the
-  // others which block it has. All or none: throws std::bad_alloc.
+  // Puts candidates whose hash has no block into index and registry; for the others, notes the existing block
+  // in the scratch column. All or none: throws std::bad_alloc.
   void enter_locked(std::size_t n, Filler fill, bool ascending, RetiredExtensions& retired)
       ASHLAR_REQUIRES(mu_);
   // Tells the backend that these slots were registered as primaries.
   void announce_locked(std::span<const std::uint32_t> slots) ASHLAR_REQUIRES(mu_);
 
   // duplicates (duplicates.cc)
-  // A candidate whose hash has a primary already.
+  // A candidate whose hash already has a primary.
   SlotRef register_twin_locked(const SlotRef& candidate, std::uint32_t primary, OnTwin on_twin,
                                RegistryEntries::Cursor& cursor) ASHLAR_REQUIRES(mu_);
   bool has_duplicates_locked(std::uint32_t primary) const noexcept ASHLAR_REQUIRES(mu_) {
@@ -251,14 +249,14 @@ class BlockStore final : public StoreFace,
   }
   void join_twins_locked(std::uint32_t primary, std::uint32_t duplicate) noexcept ASHLAR_REQUIRES(mu_);
   void leave_twins_locked(std::uint32_t slot) noexcept ASHLAR_REQUIRES(mu_);
-  // Makes `to` what the hash of `from` finds. The words stay the caller's to change: `to` becomes a primary,
-  // and `from` a duplicate, or empty. Requires: `from` is in no pool.
+  // Makes `to` the block that the hash of `from` finds. The words stay the caller's to change: `to` becomes a
+  // primary, and `from` a duplicate, or empty. Requires: `from` is in no pool.
   void pass_place_locked(std::uint32_t from, std::uint32_t to, RegistryEntries::Cursor& cursor)
       ASHLAR_REQUIRES(mu_);
-  // The primary is emptied, and one of its duplicates takes its place. Requires: it has a
-  // duplicate and no references, is in no pool, and is neither pinned nor held.
+  // Empties the primary; one of its duplicates replaces it. Requires: it has a duplicate and no references,
+  // is in no pool, and is neither pinned nor held.
   void give_way_locked(std::uint32_t primary, RegistryEntries::Cursor& cursor) ASHLAR_REQUIRES(mu_);
-  // How many duplicates the primary has. Stops the process where one is not a duplicate of its hash.
+  // The number of duplicates of the primary. Aborts if one is not a duplicate of its hash.
   std::size_t check_twins_of_locked(std::uint32_t primary) const ASHLAR_REQUIRES(mu_);
   // The last reference to a duplicate is gone.
   void drop_duplicate_locked(std::uint32_t slot, RegistryEntries::Cursor& cursor) ASHLAR_REQUIRES(mu_);
@@ -272,7 +270,7 @@ class BlockStore final : public StoreFace,
   std::uint32_t find_confirmed(const tokens::SequenceHash& hash) const noexcept {
     return find_confirmed(HashMix::of(hash), hash);
   }
-  // One more reference to the primary of a hash, reviving it if need be; none when its prefix digest does not
+  // Adds a reference to the primary of a hash, reviving it if need be; none when its prefix digest does not
   // agree. `hint` is a slot to try first, or kNone.
   std::optional<SlotRef> acquire_locked(const tokens::SequenceHash& hash, const tokens::PrefixDigest& prefix,
                                         std::uint32_t hint) ASHLAR_REQUIRES(mu_);
@@ -282,33 +280,33 @@ class BlockStore final : public StoreFace,
     const std::uint32_t refs = SlotWord::refs(slots_.word(slot).load(kOrderProbe));
     return refs < kMaxReferences && n <= kMaxReferences - refs;
   }
-  // Matches hashes, with their prefix digests where there are any, with the help of their candidates; stops
-  // at the first miss. Returns the hits.
+  // Matches hashes, with their prefix digests if given, using their candidate slots; stops at the first miss.
+  // Returns the hits.
   std::size_t match_run(std::span<const tokens::SequenceHash> hashes,
                         std::span<const tokens::PrefixDigest> prefixes, const std::uint32_t* candidates,
                         SlotRef* found);
-  // Emits slots that were matched; drops the references again when emit() throws.
+  // Emits matched slots; drops the references again when emit() throws.
   static void hand_over(std::size_t first, std::span<const SlotRef> found, Emitter emit);
   // visit(index, mixed hash, candidate) for every hash.
   template <class Visit>
   void match_each(std::span<const tokens::SequenceHash> hashes, const TinyLfu* tracker, Visit&& visit);
   // The entry of a block that the caller refers to.
   Entry& entry_of(std::uint32_t slot) noexcept;
-  // Every hit is one use of its hash: counts it, notes where else it is to be refreshed, and runs the touch
+  // Every hit is one use of its hash: counts it, notes the other managers to refresh, and runs the touch
   // callbacks, outside the lock.
   void used(std::span<const std::uint64_t> mixed, const SlotRef* found, UsedElsewhere& elsewhere) noexcept;
 
   // A count has reached zero: lists the slot, or resets it, unless another thread was faster.
   void settle_locked(std::uint32_t slot, RegistryEntries::Cursor& cursor, RetiredExtensions& retired)
       ASHLAR_REQUIRES(mu_);
-  // Whether all that is left to do is to list the slot in the inactive pool: the common case.
+  // Whether the only step left is to list the slot in the inactive pool: the common case.
   bool becomes_inactive_locked(std::uint32_t slot) noexcept ASHLAR_REQUIRES(mu_);
   void list_inactive_locked(std::span<const BlockId> ids, RegistryEntries::Cursor& cursor)
       ASHLAR_REQUIRES(mu_);
   // The slot's quarantine ends when the fence passes.
   void watch_quarantine(std::uint32_t slot, Fence fence) noexcept;
   void end_quarantine(std::uint32_t slot);
-  // Those that could not be watched, as far as their fences have passed.
+  // Checks quarantines without a watcher, and ends those whose fences have passed.
   void end_unwatched_locked() noexcept ASHLAR_REQUIRES(mu_);
   Result<PinRef> pin_locked(std::uint32_t slot, Clock::Duration ttl) ASHLAR_REQUIRES(mu_);
   bool set_aside_if_held_locked(std::uint32_t slot) ASHLAR_REQUIRES(mu_);
@@ -320,9 +318,9 @@ class BlockStore final : public StoreFace,
   const std::string tier_name_;
   RegistryEntries& registry_;  // kept by options_.registry
 
-  SlotTable slots_;                          // columns say who may touch them
-  HashIndex index_;                          // read by anyone, written under mu_
-  const std::shared_ptr<BlockFacts> facts_;  // columns say who may touch them
+  SlotTable slots_;                          // each column says which threads may touch it
+  HashIndex index_;                          // read by any thread, written under mu_
+  const std::shared_ptr<BlockFacts> facts_;  // each column says which threads may touch it
   const bool follows_registrations_;
 
   Mutex mu_;

@@ -1,17 +1,17 @@
 // Duplicates: several blocks of one hash.
 //
-// The primary is the block that the hash finds: the one that was registered last. A duplicate is there for
-// those who refer to it, and for nobody else, so a hash has several blocks only while several are in use:
+// The primary is the block that the hash finds: the one registered last. A duplicate serves only the holders
+// of its references, so a hash has several blocks only while several are in use:
 //   - a candidate takes the primary's place; the old primary becomes a duplicate, or is emptied if it was
 //     inactive;
 //   - a primary without references gives way to the duplicate before it, and is emptied;
 //   - a duplicate without references is emptied.
-// Pins and holds are promises about one block: while one lasts, its primary stays, and gives way when it
-// ends. A candidate whose KV is still to be written stays behind a primary in use.
+// Pins and holds are promises about one block: while one lasts, its block stays primary, and gives way when
+// it ends. A candidate whose KV is still to be written stays behind a primary in use.
 //
-// The place passes under the store's lock. A reader without the lock sees the index lead to one of the two
-// slots; where that slot is not a primary in use it turns to the lock, which knows. The hash stays present:
-// nothing is published.
+// The primary changes under the store's lock. A lock-free reader sees the index lead to one of the two slots;
+// if that slot is not a primary in use, it retries under the lock. The hash stays present: no event is
+// published.
 #include <utility>
 
 #include "ashlar/base/check.h"
@@ -31,7 +31,7 @@ static_assert(SlotWord::make(BlockState::kDuplicate, 7, 9) + kBecomePrimary ==
 SlotRef BlockStore::register_twin_locked(const SlotRef& candidate, std::uint32_t primary, OnTwin on_twin,
                                          RegistryEntries::Cursor& cursor) {
   const std::uint32_t slot = candidate.id;
-  cursor.release();  // what users plug in runs under the store's lock alone
+  cursor.release();  // user-supplied code runs under the store's lock alone
   if (options_.duplicates == DuplicatePolicy::kReject && on_twin == OnTwin::kFollowPolicy) {
     const std::uint64_t primary_word = add_reference_locked(primary);
     ++counters_.deduplications;
@@ -39,8 +39,7 @@ SlotRef BlockStore::register_twin_locked(const SlotRef& candidate, std::uint32_t
     return ref(primary, primary_word);
   }
   ++counters_.duplicates;
-  // A match compares the tokens of what it finds; a candidate that was registered by its name alone gets
-  // them.
+  // A match compares the tokens of the block it finds; a candidate registered by name alone gets them here.
   slots_.hand_on_tokens(primary, slot);
   std::atomic<std::uint64_t>& word = slots_.word(slot);
   const bool inactive = slots_.listing[primary] == Listing::kInactive;
@@ -62,7 +61,7 @@ SlotRef BlockStore::register_twin_locked(const SlotRef& candidate, std::uint32_t
   if (inactive) {
     to_reset_pool_locked(primary);
   } else {
-    // If its last drop is not settled yet, it will find a duplicate.
+    // If its last drop is not settled yet, settling will find a duplicate.
     slots_.word(primary).fetch_sub(kBecomePrimary, kOrderRevive);
   }
   return candidate;
@@ -91,7 +90,7 @@ void BlockStore::pass_place_locked(std::uint32_t from, std::uint32_t to, Registr
     slots_.set_entry(to, slots_.entry(from));
     slots_.set_entry(from, nullptr);
   });
-  cursor.release();  // what users plug in runs under the store's lock alone
+  cursor.release();  // user-supplied code runs under the store's lock alone
   if (!follows_registrations_) return;
   inactive_->registered(BlockId(to), hash);
   inactive_->unregistered(BlockId(from));
@@ -101,7 +100,7 @@ void BlockStore::give_way_locked(std::uint32_t primary, RegistryEntries::Cursor&
   const std::uint32_t heir = slots_.next_twin[primary];
   leave_twins_locked(primary);
   pass_place_locked(primary, heir, cursor);
-  // If the heir's own last drop is not settled yet, it will find a primary.
+  // If the heir's own last drop is not settled yet, settling will find a primary.
   slots_.word(heir).fetch_add(kBecomePrimary, kOrderPublish);
   to_reset_pool_locked(primary);
 }

@@ -1,5 +1,5 @@
-// What users tell about blocks, and what the registry tells about their hashes. Both may change the order of
-// the inactive pool.
+// Facts that users report about blocks, and uses that the registry reports about their hashes. Both may
+// change the order of the inactive pool.
 #include <algorithm>
 #include <new>
 
@@ -7,8 +7,7 @@
 
 namespace ashlar::block::detail {
 
-// What a hash is worth is known of its primary, and which block that is may change at any time: hence the
-// lock.
+// A hash's facts belong to its primary, and which block that is may change at any time: hence the lock.
 void BlockStore::set_retention(const SlotRef& slot, const BlockRetention& retention) noexcept {
   if (!facts_->keeps_retentions()) return;
   const MutexLock lock(mu_);
@@ -33,7 +32,7 @@ Result<void> BlockStore::set_retention(const tokens::SequenceHash& hash, const B
 }
 
 namespace {
-constexpr std::size_t kAhead = 16;  // hashes whose buckets are fetched before they are looked up
+constexpr std::size_t kAhead = 16;  // hashes whose buckets are prefetched before their look-up
 }  // namespace
 
 void BlockStore::touched(std::span<const tokens::SequenceHash> hashes) noexcept {

@@ -22,12 +22,12 @@ std::pair<Fence, FenceSignal> Fence::create() {
 
 Fence Fence::passed_already() {
   auto state = std::make_shared<State>();
-  state->passed.store(true, std::memory_order_relaxed);  // relaxed: no other thread has it yet
+  state->passed.store(true, std::memory_order_relaxed);  // relaxed: no other thread has seen it yet
   return Fence(std::move(state));
 }
 
-// acquire: pairs with the release in signal(); what the device's reporter did comes before what follows the
-// fence.
+// acquire: pairs with the release in signal(); the writes of the device's reporter come before the code after
+// the fence.
 bool Fence::passed() const noexcept {
   return state_->passed.load(std::memory_order_acquire);
 }

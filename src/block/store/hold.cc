@@ -1,5 +1,5 @@
-// Holds: a held block without references stays in the inactive pool, in its place. Only when the backend
-// gives it up is it set aside, and the last hold evicts it.
+// Holds: a held block without references keeps its place in the inactive pool. Only when the backend chooses
+// it as a victim is it set aside, and the last hold then evicts it.
 #include "block/store/block_store.h"
 
 namespace ashlar::block::detail {
@@ -39,20 +39,20 @@ void BlockStore::end_hold(std::uint32_t slot) noexcept {
     slots_.listing[slot] = Listing::kNone;
     if (has_duplicates_locked(slot)) return give_way_locked(slot, cursor);
     unregister_locked(slot, HashMix::of(slots_.hash(slot)), cursor, operation.retired);
-    cursor.release();  // what users plug in runs under the store's lock alone
+    cursor.release();  // user-supplied code runs under the store's lock alone
     if (follows_registrations_) inactive_->unregistered(BlockId(slot));
     to_reset_pool_locked(slot);
     ++counters_.evictions;
   }
 }
 
-// The backend has chosen the slot as a victim. True when it is held, and was set aside.
+// The backend chose the slot as a victim. True when the slot is held, and was set aside.
 bool BlockStore::set_aside_if_held_locked(std::uint32_t slot) {
   if (slots_.holds[slot] == 0) return false;
   --held_inactive_;
   ++held_aside_;
   slots_.listing[slot] = Listing::kHeldAside;
-  // It is registered still, whatever the backend took its leaving for.
+  // It is still registered, even if the backend took its removal for an eviction.
   if (follows_registrations_) inactive_->registered(BlockId(slot), slots_.hash(slot));
   return true;
 }

@@ -59,7 +59,7 @@ Result<void> ManagerOptions::validate() const {
                       watermarks.low, watermarks.high);
   }
   if (watermarks.high > block_count) {
-    return make_error(ErrorCode::kInvalidArgument, "high watermark %zu is above the %u blocks there are",
+    return make_error(ErrorCode::kInvalidArgument, "high watermark %zu is above the %u blocks of the pool",
                       watermarks.high, block_count);
   }
   return {};

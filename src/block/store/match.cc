@@ -1,10 +1,10 @@
 // Matching: from hashes to references.
 //
 // The walk goes in batches (PrefetchingLookup), so that cache misses overlap. A block in use is taken without
-// the lock: look at the word, compare hash and prefix digest, count one reference with a compare-exchange.
-// Anything else (the block has no references, the slot has moved on to another life, two hashes with one tag,
-// other tokens) is settled under the lock, which sees the truth. A block with kMaxReferences is a miss. An
-// index without an entry is a miss: entries never move, so a hash that is there is never overlooked.
+// the lock: read the word, compare hash and prefix digest, add one reference with a compare-exchange. Every
+// other case (the block has no references, the slot began another life, two hashes share a tag, other tokens)
+// is settled under the lock. A block with kMaxReferences is a miss. A hash without an index entry is a miss:
+// entries never move, so a present hash is never overlooked.
 #include <algorithm>
 
 #include "base/interleaving.h"
@@ -21,7 +21,8 @@ inline std::uint64_t try_acquire(SlotTable& slots, std::uint32_t slot, const tok
   std::uint64_t seen = word.load(kOrderMatch);
   do {
     if (!SlotWord::is_primary_in_use(seen)) return 0;
-    // The name of the life that `seen` belongs to: if the exchange succeeds, that life went on all the while.
+    // The name of the life that `seen` belongs to: if the exchange succeeds, that life never ended in
+    // between.
     if (!slots.is_named(slot, hash, prefix)) return 0;
   } while (!word.compare_exchange_weak(seen, seen + SlotWord::kOneRef, kOrderMatch));
   return seen + SlotWord::kOneRef;
@@ -32,8 +33,8 @@ inline std::uint64_t try_acquire(SlotTable& slots, std::uint32_t slot, const tok
 std::uint64_t BlockStore::add_reference_locked(std::uint32_t slot) {
   const std::uint64_t old = slots_.word(slot).fetch_add(SlotWord::kOneRef, kOrderRevive);
   if (SlotWord::refs(old) == 0) {
-    // It had no references; if its last drop has been settled it is in a pool, else that drop will find it
-    // in use.
+    // It had no references: either its last drop is settled and it is in a pool, or that drop will find it in
+    // use.
     switch (slots_.listing[slot]) {
       case Listing::kInactive:
         inactive_->remove(BlockId(slot));
@@ -108,7 +109,7 @@ std::size_t BlockStore::match_prefix(std::span<const tokens::SequenceHash> hashe
                                      std::span<const tokens::PrefixDigest> prefixes, Emitter emit) {
   UsedElsewhere elsewhere(*this);
   std::size_t done = 0;
-  // A prompt seen for the first time is answered by one look at the index.
+  // One probe of the index settles a prompt never seen before.
   if (!hashes.empty() && index_.candidate(HashMix::of(hashes.front())) != kNone) {
     PrefetchingLookup candidates(index_, slots_, registry_.tracker(), hashes);
     SlotBuffer<PrefetchingLookup::kBatchSize> found;
@@ -135,7 +136,7 @@ bool BlockStore::holds(const tokens::SequenceHash& hash, const tokens::PrefixDig
   if (SlotWord::state(slots_.word(slot).load(kOrderMatch)) == BlockState::kPrimary &&
       slots_.is_named(slot, hash, prefix))
     return true;
-  // Two hashes with one tag, other tokens, or the hash is passing from one block to another.
+  // Two hashes share a tag, other tokens, or the hash is moving to another block.
   const MutexLock lock(mu_);
   slot = find_confirmed(mixed, hash);
   return slot != kNone && slots_.prefix(slot).agrees_with(prefix);
@@ -147,7 +148,7 @@ Result<void, AllocationRefusal> BlockStore::can_allocate_after_match(
   Operation operation(*this);
   expire_pins_locked(operation.retired);
   std::size_t hits = 0;
-  std::size_t revived = 0;  // of these, those that an allocation could have had
+  std::size_t revived = 0;  // of these, those that an allocation could have taken
   for (; hits < hashes.size(); ++hits) {
     const std::uint32_t slot = find_confirmed(hashes[hits]);
     if (slot == kNone || !slots_.prefix(slot).agrees_with(prefixes[hits])) break;
@@ -172,7 +173,7 @@ std::size_t BlockStore::match_prefix(std::span<const tokens::TokenBlock> blocks,
   while (done < blocks.size() && !miss) {
     const std::size_t room = std::min(hashes.size(), blocks.size() - done);
     std::size_t n = 0;
-    // A block of another size has other tokens, whatever its name.
+    // A block of another size holds other tokens, whatever its name.
     for (; n < room && blocks[done + n].block_size() == options_.block_size; ++n) {
       hashes[n] = blocks[done + n].sequence_hash();
       prefixes[n] = blocks[done + n].prefix_digest();
@@ -256,7 +257,7 @@ std::optional<SlotRef> BlockStore::upgrade(const WeakSlot& weak) {
   return acquire_locked(weak.hash, weak.prefix, weak.id);
 }
 
-// A block that has become a duplicate since it was matched has no entry of its own any more. The hash stays
+// A block that became a duplicate after the match no longer has an entry of its own. The hash stays
 // registered, and keeps its entry, while one of its blocks has a reference.
 Entry& BlockStore::entry_of(std::uint32_t slot) noexcept {
   if (Entry* const entry = slots_.entry(slot); entry != nullptr) [[likely]]

@@ -1,5 +1,5 @@
-// Pins: a pinned block without references stands aside from the inactive pool until its last pin has
-// ended. Ends by time are noticed by the next operation that looks at the pools.
+// Pins: a pinned block without references stays out of the inactive pool until its last pin ends. The next
+// operation that looks at the pools notices pins that end by time.
 #include "block/store/block_store.h"
 
 namespace ashlar::block::detail {
@@ -21,7 +21,7 @@ Result<PinRef> BlockStore::pin_locked(std::uint32_t slot, Clock::Duration ttl) {
                       pins_.capacity());
   }
   ++slots_.pins[slot];
-  // A waiting allocation sleeps until the pins it knew of end; this one may end sooner.
+  // A waiting allocation sleeps until the earliest pin it knew of ends; this one may end sooner.
   if (first_waiter_ != nullptr) first_waiter_->condition.notify_one();
   if (slots_.listing[slot] == Listing::kInactive) {
     inactive_->remove(BlockId(slot));
@@ -54,7 +54,7 @@ Result<PinRef> BlockStore::pin(const tokens::SequenceHash& hash, Clock::Duration
 Result<PinRef> BlockStore::pin(const SlotRef& slot, Clock::Duration ttl) {
   Operation operation(*this);
   expire_pins_locked(operation.retired);
-  // What stays cached is the primary.
+  // The primary is what stays cached.
   return pin_locked(find_confirmed(slots_.hash(slot.id)), ttl);
 }
 

@@ -1,7 +1,7 @@
-// PinTable: who pinned which slot until when. Fixed capacity, ordered by the end of each pin.
+// PinTable: the pins of each slot and their deadlines. Fixed capacity, ordered by deadline.
 //
-// A record is named by its place and a serial number that changes with every use, so a pin that has ended
-// cannot be ended again, even by a guard that still names it.
+// A record is identified by its index and a serial number that changes with every use, so an ended pin cannot
+// be ended again, even by a guard that still refers to it.
 //
 // Thread safety: confined; the store calls it under its own lock.
 // Complexity:    O(log pins) to add or remove, O(1) to see what ends next. Nothing allocates after
@@ -37,7 +37,7 @@ class PinTable {
     return heap_.empty() ? std::nullopt : std::optional(records_[heap_.front()].end);
   }
 
-  // Nothing when the table is full.
+  // nullopt when the table is full.
   std::optional<Key> add(std::uint32_t slot, Clock::TimePoint end) {
     if (free_.empty()) return std::nullopt;
     const std::uint32_t record = free_.back();
@@ -55,13 +55,13 @@ class PinTable {
     if (key.record >= records_.size() || records_[key.record].serial != key.serial) return std::nullopt;
     return records_[key.record].slot;
   }
-  // Ends a pin; the slot it held, or nothing when it had ended before.
+  // Ends a pin; returns its slot, or nullopt when it had already ended.
   std::optional<std::uint32_t> remove(const Key& key) {
     const std::optional<std::uint32_t> slot = slot_of(key);
     if (slot) take(key.record);
     return slot;
   }
-  // Ends the next pin whose time is over; its slot.
+  // Ends the next expired pin; returns its slot.
   std::optional<std::uint32_t> remove_ended(Clock::TimePoint now) {
     if (heap_.empty() || records_[heap_.front()].end > now) return std::nullopt;
     const std::uint32_t record = heap_.front();
@@ -74,7 +74,7 @@ class PinTable {
   struct Record {
     Clock::TimePoint end;
     std::uint64_t serial = 1;
-    std::size_t place = 0;  // in heap_
+    std::size_t place = 0;  // index in heap_
     std::uint32_t slot = 0;
   };
 

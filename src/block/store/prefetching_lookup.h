@@ -1,10 +1,9 @@
-// PrefetchingLookup: the slots that a row of hashes may be in, looked up a batch at a time, ahead of their
-// use.
+// PrefetchingLookup: the candidate slots of a list of hashes, looked up in batches ahead of their use.
 //
-// While the walk counts references in one batch, the index buckets of the next are on their way to the cache;
-// when it gets there they are read at once, and the slots are fetched. So the cache misses of a walk overlap.
+// While the walk counts references in one batch, the index buckets of the next are being prefetched; the next
+// batch then reads them together and prefetches the slots. So the cache misses of a walk overlap.
 //
-// Thread safety: confined; reads what anyone may read.
+// Thread safety: confined; reads only data that any thread may read.
 #pragma once
 
 #include <algorithm>
@@ -23,16 +22,16 @@ namespace ashlar::block::detail {
 
 class PrefetchingLookup {
  public:
-  // How many hashes are looked up at a time.
+  // Hashes looked up per batch.
   static constexpr std::size_t kBatchSize = 32;
 
   struct Batch {
     std::array<std::uint64_t, kBatchSize> mixed;  // HashMix::of(hash)
-    std::array<std::uint32_t, kBatchSize> slots;  // that the hash may be in, or HashIndex::kNone
+    std::array<std::uint32_t, kBatchSize> slots;  // candidate slots of the hashes, or HashIndex::kNone
     std::size_t size = 0;
   };
 
-  // With a tracker, its counters are fetched too.
+  // With a tracker, prefetches its counters too.
   PrefetchingLookup(const HashIndex& index, const SlotTable& slots, const TinyLfu* tracker,
                     std::span<const tokens::SequenceHash> hashes) noexcept
       : index_(index), slots_(slots), tracker_(tracker), rest_(hashes) {
@@ -56,7 +55,7 @@ class PrefetchingLookup {
   }
 
  private:
-  // Begins with the hashes after those that were fetched before.
+  // Begins after the hashes already prefetched.
   void fetch() noexcept {
     Batch& batch = batches_[ahead_];
     batch.size = std::min(rest_.size(), kBatchSize);

@@ -1,13 +1,13 @@
 // Registration: complete blocks become findable.
 //
 // A batch is checked as a whole before any of it is registered, under one hold of the lock, so a refusal
-// changes nothing. The check notes in the candidate's scratch column which block its hash has already. Blocks
-// of one batch that carry the same hash can only meet when positions do not rise, and only then the notes are
-// looked up again.
+// changes nothing. The check notes in the candidate's scratch column which block its hash already has. Two
+// blocks of one batch can share a hash only when positions do not rise; only then are the notes looked up
+// again.
 //
-// Then all new hashes enter the registry and the index, which may need memory and can be undone: the words
-// are still their owner's, so a match that finds a slot too early takes the lock. The words come last and
-// need nothing.
+// Then all new hashes enter the registry and the index, which may need memory and can be undone: the owners
+// still own the words, so a match that finds a slot too early takes the lock. The words change last and need
+// no memory.
 #include <algorithm>
 #include <utility>
 
@@ -63,8 +63,7 @@ Result<void> BlockStore::check_candidates_locked(std::size_t n, Filler fill, boo
       if (existing != kNone && !slots_.prefix(existing).agrees_with(slots_.prefix(slot.id))) {
         return collision_error(hash);
       }
-      // A candidate that is exchanged for its twin is one more reference, and every block of the batch might
-      // be one.
+      // Replacing a candidate by its twin adds a reference, and every block of the batch might be replaced.
       if (existing != kNone && options_.duplicates == DuplicatePolicy::kReject &&
           !has_room_for_references(existing, n)) {
         return crowded_error(hash);
@@ -83,7 +82,7 @@ Result<void> BlockStore::check_twins_locked(std::size_t n, Filler fill) {
   }
   std::uint32_t* const ids = &sorted_[0];
   std::sort(ids, ids + n, [&](std::uint32_t x, std::uint32_t y) { return slots_.hash(x) < slots_.hash(y); });
-  // Among twins the first whose prefix is known speaks for all; those without agree with everyone.
+  // Among twins, the first known prefix decides for all; unknown prefixes agree with any.
   std::uint32_t speaker = ids[0];
   for (std::size_t i = 1; i < n; ++i) {
     if (slots_.hash(speaker) != slots_.hash(ids[i]) || !slots_.prefix(speaker).is_known()) {
@@ -159,7 +158,7 @@ Result<void> BlockStore::register_slots(std::size_t n, Filler fill, Emitter emit
       const std::uint32_t slot = in[i].id;
       if (std::uint32_t existing = slots_.next_twin[slot]; existing != kNone) {
         if (!ascending) {
-          // The block of the hash may be of this batch, and have lost its place to another since.
+          // The block of the hash may belong to this batch, and may have been replaced since.
           existing = find_confirmed(slots_.hash(slot));
           cursor.release();
           if (follows_registrations_) announce_locked(std::span(primaries).first(std::exchange(firsts, 0)));
@@ -168,13 +167,13 @@ Result<void> BlockStore::register_slots(std::size_t n, Filler fill, Emitter emit
         continue;
       }
       primaries[firsts++] = slot;
-      // After the index: a match that returns the block can find it again.
+      // After the index: a caller that gets the block from a match can find it again.
       slots_.word(slot).store(SlotWord::make(BlockState::kPrimary, 1, in[i].generation), kOrderPublish);
       if (options_.events) options_.events->append(stored_event_locked(slot));
       out[i] = in[i];
     }
     if (follows_registrations_) {
-      cursor.release();  // what users plug in runs under the store's lock alone
+      cursor.release();  // user-supplied code runs under the store's lock alone
       announce_locked(std::span(primaries).first(firsts));
     }
     emit(first, {out.data(), count});
@@ -203,8 +202,8 @@ events::KvEvent BlockStore::stored_event_locked(std::uint32_t slot) const {
   event.location = ancestry.location;
   event.group = ancestry.group;
   event.metadata = ancestry.metadata;
-  // A parent is named only if it is here: listeners then know its Stored event. One that is on its way is
-  // not.
+  // A parent is named only if it is registered: listeners then know its Stored event. A parent still being
+  // registered is not named.
   const std::uint32_t parent = ancestry.has_parent ? find_confirmed(ancestry.parent) : kNone;
   event.has_parent =
       parent != kNone && SlotWord::state(slots_.word(parent).load(kOrderProbe)) == BlockState::kPrimary;

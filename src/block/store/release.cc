@@ -1,8 +1,8 @@
-// Release: guards that die.
+// Release: what happens when guards are destroyed.
 //
-// The count goes down without the lock. The thread that takes it to zero settles the slot under the lock; by
-// then another may have revived it, or settled it already, so settling looks at what is there and does what
-// is left to do.
+// The count drops without the lock. The thread that takes it to zero settles the slot under the lock; by then
+// another thread may have revived or settled it, so settling inspects the slot and does only the remaining
+// work.
 #include <array>
 #include <new>
 #include <utility>
@@ -21,7 +21,7 @@ void BlockStore::settle(std::span<const SlotRef> idle) noexcept {
   interleaving_point("drop.before_settle");
   Operation operation(*this);
   RegistryEntries::Cursor cursor;
-  // Most become inactive: runs of those go to the backend together.
+  // Most become inactive: runs of those go to the backend in one call.
   std::array<BlockId, kChunk> inactive;
   std::size_t count = 0;
   for (const SlotRef& slot : idle) {
@@ -40,13 +40,13 @@ void BlockStore::settle(std::span<const SlotRef> idle) noexcept {
 }
 
 void BlockStore::list_inactive_locked(std::span<const BlockId> ids, RegistryEntries::Cursor& cursor) {
-  cursor.release();  // what users plug in runs under the store's lock alone
+  cursor.release();  // user-supplied code runs under the store's lock alone
   inactive_->insert_all(ids, [&](BlockId id) { return slots_.hash(id.value()); });
 }
 
 bool BlockStore::becomes_inactive_locked(std::uint32_t slot) noexcept {
   const std::uint64_t word = slots_.word(slot).load(kOrderSettle);
-  // relaxed: kOrderSettle has brought the last writer's store along.
+  // relaxed: kOrderSettle made the last writer's store visible.
   return SlotWord::state(word) == BlockState::kPrimary && SlotWord::refs(word) == 0 &&
          slots_.listing[slot] == Listing::kNone && slots_.pins[slot] == 0 && slots_.holds[slot] == 0 &&
          !has_duplicates_locked(slot) &&
@@ -62,7 +62,7 @@ void BlockStore::settle_locked(std::uint32_t slot, RegistryEntries::Cursor& curs
   }
   switch (SlotWord::state(word)) {
     case BlockState::kPrimary:
-      // relaxed: kOrderSettle has brought the last writer's store along.
+      // relaxed: kOrderSettle made the last writer's store visible.
       if (slots_.pins[slot] != 0) {
         slots_.listing[slot] = Listing::kPinnedAside;
         ++pinned_aside_;
@@ -75,7 +75,7 @@ void BlockStore::settle_locked(std::uint32_t slot, RegistryEntries::Cursor& curs
           return;
         }
         unregister_locked(slot, HashMix::of(slots_.hash(slot)), cursor, retired);
-        cursor.release();  // what users plug in runs under the store's lock alone
+        cursor.release();  // user-supplied code runs under the store's lock alone
         if (follows_registrations_) inactive_->unregistered(BlockId(slot));
         to_reset_pool_locked(slot);
       } else {
@@ -89,7 +89,7 @@ void BlockStore::settle_locked(std::uint32_t slot, RegistryEntries::Cursor& curs
       drop_duplicate_locked(slot, cursor);
       return;
     default:
-      // A late thread: the slot was settled, evicted and taken by another thread.
+      // A late thread: the slot was settled, evicted and reused by another thread.
       ++counters_.late_releases;
       return;
   }
@@ -124,7 +124,7 @@ void BlockStore::watch_quarantine(std::uint32_t slot, Fence fence) noexcept {
   try {
     fence.on_passed([self = shared_from_this(), slot] { self->end_quarantine(slot); });
   } catch (const std::bad_alloc&) {
-    // No callback will come: the next call that looks at the pools checks the fence.
+    // No callback will come: the next call that looks at the pools polls the fence.
     const Operation operation(*this);
     slots_.partial[slot]->fence = std::move(fence);
     slots_.next_twin[slot] = std::exchange(unwatched_, slot);

@@ -1,4 +1,4 @@
-// SlotBuffer<N>: room for N slots on the stack, not initialised: operations fill it before they read it.
+// SlotBuffer<N>: uninitialised stack space for N slots; operations fill it before they read it.
 #pragma once
 
 #include <cstddef>

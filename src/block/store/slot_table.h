@@ -1,11 +1,11 @@
-// SlotTable: what is known about each slot, as parallel arrays.
+// SlotTable: the state of each slot, as parallel arrays.
 //
-// Three kinds of columns, by who may touch them:
-//   atomic      word, hash, prefix, flags, entry: anyone, with the orders of slot_ref.h
+// Three kinds of columns, by the threads that may touch them:
+//   atomic      word, hash, prefix, flags, entry: any thread, with the orders of slot_ref.h
 //   the owner   tokens, ancestry, partial: the only owner of the slot, or (reading) a holder of a reference
 //   the lock    next_twin, previous_twin, listing, pins, holds: under the store's lock
 //
-// Slots are hot side by side: a sequence has neighbouring ids, so its words share cache lines.
+// A sequence has neighbouring ids, so the words of its slots share cache lines.
 #pragma once
 
 #include <atomic>
@@ -28,7 +28,7 @@
 
 namespace ashlar::block::detail {
 
-// The tokens of a Partial block and what is being done with them.
+// The tokens of a Partial block and the work in flight on them.
 struct PartialState {
   SequenceStart start;
   std::vector<tokens::Token> tokens;
@@ -36,7 +36,7 @@ struct PartialState {
   std::optional<Fence> fence;  // while in flight
 };
 
-// What a Stored event says beside the hash.
+// The fields of a Stored event besides the hash.
 struct Ancestry {
   tokens::SequenceHash parent;
   tokens::SequenceHash root;
@@ -76,9 +76,8 @@ class SlotTable {
   const std::atomic<std::uint64_t>& word(std::uint32_t slot) const noexcept { return words_[slot]; }
   std::atomic<std::uint8_t>& flags(std::uint32_t slot) noexcept { return flags_[slot]; }
 
-  // The registry entry of a primary, an implied one until it is asked for; null in every other state.
-  // acquire, release: an entry may be spelled out while others refer to the block, and the hash comes before
-  // it.
+  // The registry entry of a primary, implied until requested; null in every other state. acquire, release: an
+  // entry may be materialised while others refer to the block, and the hash is stored before it.
   Entry* entry(std::uint32_t slot) const noexcept { return entries_[slot].load(std::memory_order_acquire); }
   void set_entry(std::uint32_t slot, Entry* entry) noexcept {
     entries_[slot].store(entry, std::memory_order_release);
@@ -88,7 +87,7 @@ class SlotTable {
     return tokens::SequenceHash::from_bits(hashes_[slot].hi.load(kOrderProbe),
                                            hashes_[slot].lo.load(kOrderProbe));
   }
-  // The digest of all tokens that the hash stands for; unknown when the block came by its name alone.
+  // The digest of all tokens that the hash stands for; unknown when the block was registered by name alone.
   tokens::PrefixDigest prefix(std::uint32_t slot) const noexcept {
     return tokens::PrefixDigest::from_bits(hashes_[slot].prefix_hi.load(kOrderProbe),
                                            hashes_[slot].prefix_lo.load(kOrderProbe));
@@ -100,7 +99,7 @@ class SlotTable {
     hashes_[slot].prefix_hi.store(prefix.hi(), kOrderProbe);
     hashes_[slot].prefix_lo.store(prefix.lo(), kOrderProbe);
   }
-  // Whether the slot has this hash, and no other tokens as far as both sides know them.
+  // Whether the slot has this hash, with no known difference in tokens.
   bool is_named(std::uint32_t slot, const tokens::SequenceHash& hash_wanted,
                 const tokens::PrefixDigest& prefix_wanted) const noexcept {
     return hash(slot) == hash_wanted && prefix(slot).agrees_with(prefix_wanted);
@@ -110,7 +109,7 @@ class SlotTable {
     __builtin_prefetch(&hashes_[slot]);
   }
 
-  // Keeps the tokens of a completed block, where the table keeps any.
+  // Keeps the tokens of a completed block, if the table keeps any.
   void set_tokens(std::uint32_t slot, std::span<const tokens::Token> tokens) noexcept {
     if (tokens_.empty()) return;
     std::memcpy(&tokens_[std::size_t{slot} * block_size_], tokens.data(), tokens.size_bytes());
@@ -125,16 +124,16 @@ class SlotTable {
   }
   bool has_tokens(std::uint32_t slot) const noexcept { return !tokens_.empty() && has_tokens_[slot] != 0; }
 
-  // `to` has the content of `from`: what is known about it is known about both. Requires: no thread reads the
-  // tokens of `to`.
+  // `to` has the content of `from`: copies the tokens and prefix that `to` lacks. Requires: no thread reads
+  // the tokens of `to`.
   void hand_on_tokens(std::uint32_t from, std::uint32_t to) noexcept {
     if (has_tokens(from) && !has_tokens(to)) set_tokens(to, tokens(from));
     if (!prefix(to).is_known()) set_hash(to, hash(to), prefix(from));
   }
 
-  // The blocks of one hash stand in a ring: the primary, then its duplicates in the order of their
-  // registration. A primary without duplicates is in none: its next_twin is kNoTwin, and its previous_twin
-  // means nothing. In slots that are not registered next_twin is scratch of the transitions.
+  // The blocks of one hash form a ring: the primary, then its duplicates in registration order. A primary
+  // without duplicates is in no ring: its next_twin is kNoTwin, and its previous_twin is meaningless. In
+  // unregistered slots next_twin is scratch space of the transitions.
   static constexpr std::uint32_t kNoTwin = 0xFFFF'FFFFu;
   std::vector<std::uint32_t> next_twin;
   std::vector<std::uint32_t> previous_twin;
@@ -142,7 +141,7 @@ class SlotTable {
   std::vector<std::uint16_t> pins;
   std::vector<std::uint16_t> holds;
   std::vector<std::unique_ptr<PartialState>>
-      partial;                     // made on first use, then kept for the slot's next life
+      partial;                     // created on first use, then kept for the slot's next life
   std::vector<Ancestry> ancestry;  // empty without listeners
 
  private:

@@ -1,5 +1,5 @@
 // Transitions of slots that one guard owns. No other thread changes such a slot, so none of this takes the
-// lock; the word is kept up to date for readers outside.
+// lock; the word is kept up to date for concurrent readers.
 #include "ashlar/block/detail/store_calls.h"
 
 #include <algorithm>
@@ -97,7 +97,7 @@ void stage(const SlotRef& slot, const BlockIdentity& identity) {
 Result<void> init_sequence(const SlotRef& slot, const SequenceStart& start) {
   expect_state(slot, BlockState::kMutable);
   if (start.parent && start.parent->position() >= tokens::SequenceHash::kMaxPosition) {
-    return make_error(ErrorCode::kInvalidArgument, "the parent stands at position %u, the last one there is",
+    return make_error(ErrorCode::kInvalidArgument, "the parent is at position %u, the last one possible",
                       start.parent->position());
   }
   if (start.parent && start.parent->is_keyed() != start.hasher.scheme().is_keyed()) {

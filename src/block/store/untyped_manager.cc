@@ -1,4 +1,4 @@
-// Makes the store of a manager from its options, and closes it when the manager goes.
+// Creates a manager's store from its options, and closes it when the manager is destroyed.
 #include "ashlar/block/detail/untyped_manager.h"
 
 #include <memory>
@@ -29,7 +29,7 @@ Result<std::shared_ptr<BlockStore>> make_store(const ManagerOptions& given, Tier
   const std::shared_ptr<events::EventLog> log = options.events;
   if (log && !log->claim()) {
     return make_error(ErrorCode::kInvalidArgument,
-                      "the event log belongs to another manager; give each manager a log of its own");
+                      "the event log belongs to another manager; give each manager its own log");
   }
   try {
     auto store = std::make_shared<BlockStore>(std::move(options), tier, std::string(tier_name),

@@ -33,7 +33,7 @@ TEST(ManagerBuilderTest, EveryBadOptionIsNamedWithItsValue) {
       {"low over high", [](auto& b) { b.watermarks({3, 2}); },
        "low watermark 3 is above the high watermark 2"},
       {"high over all", [](auto& b) { b.watermarks({0, 9}); },
-       "high watermark 9 is above the 8 blocks there are"},
+       "high watermark 9 is above the 8 blocks of the pool"},
       {"unknown backend", [](auto& b) { b.with_backend("clock"); }, "there is no eviction backend 'clock'",
        ErrorCode::kNotFound},
       {"null backend",

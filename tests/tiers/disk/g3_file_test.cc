@@ -323,7 +323,7 @@ TEST_F(G3FileTest, AFullDiskLeavesNoFile) {
   config.block_count = 1u << 30;
   wanted.planes = {
       PlaneShape::whole(layout::Layout::create(config, layout::order::kFullyContiguousNhd).value())};
-  expect_refused(wanted, ErrorCode::kCapacity, "bytes are wanted, the file system has");
+  expect_refused(wanted, ErrorCode::kCapacity, "bytes were requested, the file system has");
   EXPECT_FALSE(std::filesystem::exists(path_));
   EXPECT_FALSE(std::filesystem::exists(path_ + ".new"));
 }

@@ -1,6 +1,6 @@
-// Which GPUs there are.
+// The GPUs of this machine.
 //
-// Programs that link this leaf start and run without a driver; then every call here says so.
+// Programs that link this leaf start and run without a driver; every call here then reports its absence.
 //
 // Thread safety: thread-safe.
 #pragma once
@@ -21,7 +21,7 @@ struct DeviceInfo {
 
 // At least 1. Errors: kUnavailable with CUDA's reason: no driver, one that is too old, no device.
 Result<int> device_count();
-// Errors: as device_count(); kInvalidArgument: a device that is not there.
+// Errors: as device_count(); kInvalidArgument: no such device.
 Result<DeviceInfo> describe_device(int device);
 
 }  // namespace ashlar::backend::cuda

@@ -1,4 +1,4 @@
-// DeviceStorage: memory of a GPU; DeviceAllocator: where it comes from.
+// DeviceStorage: memory of a GPU; DeviceAllocator: allocates it.
 //
 // Thread safety: as Storage and Allocator.
 #pragma once
@@ -15,9 +15,8 @@ namespace ashlar::backend::cuda {
 class DeviceStorage final : public storage::Storage {
  public:
   // The content is undefined until it is written.
-  // Errors: kInvalidArgument: no bytes, an alignment that is no power of two or beyond 2 MiB, a device that
-  // is not there; kCapacity with what was wanted, what is free and what the device has; kUnavailable: no
-  // driver.
+  // Errors: kInvalidArgument: no bytes, an alignment that is not a power of two or beyond 2 MiB, no such
+  // device; kCapacity with the bytes requested, free and in total; kUnavailable: no driver.
   static Result<std::shared_ptr<DeviceStorage>> create(int device, std::uint64_t bytes,
                                                        std::uint64_t alignment = 256);
   ~DeviceStorage() override;

@@ -1,9 +1,9 @@
-// EventFences: fences that pass when CUDA events have passed: preconditions of an offload.
+// EventFences: fences that pass when CUDA events complete: preconditions of an offload.
 //
 //   cudaEventRecord(written, stream);                       // behind the kernel that writes the blocks
 //   kv.register_blocks(std::move(blocks), {.after = {fences->after(written).value()}});
 //
-// Thread safety: thread-safe. Fences pass on a thread of CUDA's, on which nobody may call CUDA.
+// Thread safety: thread-safe. Fences pass on a CUDA thread; their callbacks must not call CUDA.
 #pragma once
 
 #include <memory>
@@ -18,15 +18,14 @@ namespace ashlar::backend::cuda {
 
 class EventFences {
  public:
-  // Errors: as device_count(); kInvalidArgument: a device that is not there.
+  // Errors: as device_count(); kInvalidArgument: no such device.
   static Result<std::unique_ptr<EventFences>> create(int device = 0);
-  // Waits for the events that were given.
+  // Waits for the events passed to it.
   ~EventFences();
   EventFences(const EventFences&) = delete;
   EventFences& operator=(const EventFences&) = delete;
 
-  // Passes when the work has that was recorded in the event so far; at once where none was. Errors: those of
-  // CUDA.
+  // Passes when the work recorded in the event so far completes; at once if none was. Errors: those of CUDA.
   Result<block::Fence> after(CUevent_st* event);
 
  private:

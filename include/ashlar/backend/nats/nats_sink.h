@@ -1,9 +1,9 @@
 // NatsSink: publishes batches of events to NATS.
 //
-// A batch goes to `<prefix>.<worker>.<rank>.<tier>`. The last token is the name of the tier when all events
-// are of one ("g1", …), "snapshot" for a snapshot, and "mixed" otherwise: numbers run through all tiers of a
+// A batch goes to `<prefix>.<worker>.<rank>.<tier>`. The last token is the tier's name when all events belong
+// to one ("g1", …), "snapshot" for a snapshot, and "mixed" otherwise: numbers run through all tiers of a
 // stream, so a batch is never split by tier; whole streams are at `<prefix>.*.*.*`. A batch above the
-// server's message limit is cut: events into consecutive batches, a snapshot into parts.
+// server's message limit is split: events into consecutive batches, a snapshot into parts.
 //
 // Core: publish() hands the bytes to the connection. While the server is unreachable they wait in a buffer
 // (pending_bytes); publish() fails when it is full. Bytes on the wire when the server dies are lost, and
@@ -64,7 +64,7 @@ struct NatsSinkOptions {
 
 struct NatsSinkCounters {
   std::uint64_t batches = 0;        // accepted by publish()
-  std::uint64_t messages = 0;       // more than batches if some were cut
+  std::uint64_t messages = 0;       // more than batches if some were split
   std::uint64_t bytes = 0;          // of messages
   std::uint64_t resent = 0;         // messages, JetStream
   std::uint64_t duplicates = 0;     // messages that the server already had

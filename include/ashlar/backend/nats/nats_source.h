@@ -33,7 +33,7 @@ struct NatsSourceOptions {
   NatsConnectionOptions connection = NatsConnectionOptions();
   std::string prefix = "ashlar.kv";
   NatsMode mode = NatsMode::kCore;
-  std::optional<events::Worker> worker = {};  // only this one; nothing: all
+  std::optional<events::Worker> worker = {};  // only this one; nullopt: all
 
   // kCore
   std::size_t pending_messages = 65'536;

@@ -1,11 +1,11 @@
 // Volumes in an object store that speaks S3: AWS, Ceph, MinIO, Garage, … through libcurl.
 //
 //   registry.add("s3", backend::s3::attach);
-//   auto volume = registry.attach({.name = "cold", .kind = "s3", .location = "bucket/prefix", .options =
-//   {…}});
+//   auto volume = registry.attach(
+//       {.name = "cold", .kind = "s3", .location = "bucket/prefix", .options = {…}});
 //
-// The location is a bucket, with a prefix or without. Credentials are values of options; no environment and
-// no file is read for them, and they appear in no message. Nothing is sent before the first call.
+// The location is a bucket, with a prefix or without. Credentials come only from options, never from the
+// environment or a file, and appear in no message. Nothing is sent before the first call.
 //
 // | option | default | |
 // |---|---|---|
@@ -18,22 +18,21 @@
 // | verify_tls | true | false is for tests |
 // | requests | 16 | at once, per batch |
 // | multipart_bytes | 33554432 | larger objects go up in parts |
-// | part_bytes | 16777216 | of a part, at least 5 MiB; grows where 10,000 parts would not do |
+// | part_bytes | 16777216 | of a part, at least 5 MiB; grows if 10,000 parts would not suffice |
 // | part_requests | 4 | parts of one object at once, within `requests` |
-// | if_none_match | true | put() leaves an object that is there alone, and saves its upload. false: it
-// replaces it, for
-// |               |      | stores without conditional writes |
-// | retries | 4 | of a request that met 5xx, 429, a time limit or a broken connection |
-// | backoff_ms | 50 | before the first retry; doubles to 64 times that, half of it by chance |
+// | if_none_match | true | put() keeps an existing object, without an upload; false: replaces it |
+// |               |      | (for stores without conditional writes) |
+// | retries | 4 | of a request after 5xx, 429, a timeout or a broken connection |
+// | backoff_ms | 50 | before the first retry; doubles up to 64 times, half of it random |
 // | connect_timeout_ms | 3000 | |
-// | stall_seconds | 10 | an attempt in which no byte moves for so long is given up |
+// | stall_seconds | 10 | an attempt without traffic for this long is abandoned |
 // | deadline_ms | 120000 | for an object, from its first request, with all retries |
 //
-// A store that answers nobody ends a batch early: when an object has used up its retries and nothing was
-// heard meanwhile, objects that were not begun are answered kUnavailable without a try.
+// A store that does not answer ends a batch early: once an object has used up its retries without any answer,
+// objects not yet begun are answered kUnavailable without an attempt.
 //
-// Thread safety: of the volume: thread-safe; every batch has connections of its own, kept for the next one.
-// The calling thread does the work and waits in poll().
+// Thread safety: of the volume: thread-safe; every batch has its own connections, kept for the next one. The
+// calling thread does the work and waits in poll().
 #pragma once
 
 #include <memory>
@@ -44,7 +43,7 @@
 
 namespace ashlar::backend::s3 {
 
-// Errors: kInvalidArgument: the location or an option, never with the value of one.
+// Errors: kInvalidArgument: the location or an option, never with an option's value.
 Result<std::unique_ptr<tiers::Volume>> attach(const tiers::VolumeDescriptor& descriptor);
 
 }  // namespace ashlar::backend::s3

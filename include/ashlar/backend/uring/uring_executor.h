@@ -1,8 +1,8 @@
 // UringExecutor: reads and writes files through io_uring, many operations at a time from one thread.
 //
-// The thread sleeps in the kernel until an operation ends or a request comes in; it never polls. Operations
-// go past the page cache where they fit, as with FileExecutor. Block sets that are used again and again can
-// be registered: the kernel then knows their pages and files, and an operation costs it less.
+// The thread sleeps in the kernel until an operation ends or a request arrives; it never polls. Operations
+// bypass the page cache where they fit, as with FileExecutor. Frequently used block sets can be registered:
+// the kernel then knows their pages and files, and an operation costs less.
 //
 // Thread safety: thread-safe.
 #pragma once

@@ -1,17 +1,17 @@
 // EnginePublisher: publishes messages as inference engines do: a PUB socket, and a ROUTER socket that replays
 // recent ones.
 //
-// A message is three frames: topic | number, 8 bytes, most significant first, from 0 without holes | payload.
-// Subscribers ask for missed messages: the replay socket answers [empty, number] by a message [empty, topic,
-// number, payload] for each kept one from that number on, and the end marker [empty, empty, eight bytes 0xFF,
-// empty]. docs/zmq.md has the details.
+// A message is three frames: topic | number, 8 bytes, big-endian, from 0 without gaps | payload. Subscribers
+// ask for missed messages: the replay socket answers [empty, number] by a message [empty, topic, number,
+// payload] for each kept one from that number on, and the end marker [empty, empty, eight bytes 0xFF, empty].
+// docs/zmq.md has the details.
 //
 // One thread owns the sockets. publish() hands messages to it through a bounded queue. The PUB socket drops
-// what a slow subscriber has no room for, and that subscriber sees a hole in the numbers.
+// messages that a slow subscriber has no room for, and that subscriber sees a gap in the numbers.
 //
 // Thread safety: thread-safe.
 // Complexity:    publish() copies the payload once; replays copy nothing.
-// Invariant:     the numbers of messages are in the order of the calls, and a refused message has none.
+// Invariant:     messages are numbered in the order of the calls, and a refused message has no number.
 #pragma once
 
 #include <cstddef>
@@ -53,10 +53,10 @@ struct EnginePublisherOptions {
   Clock::Duration linger = std::chrono::seconds(1);
   // A replay whose reader takes nothing for this long is abandoned.
   Clock::Duration replay_patience = std::chrono::seconds(10);
-  // Answers requests for a snapshot with the payloads of its messages. Called by the thread of the sockets.
+  // Answers requests for a snapshot with the payloads of its messages. Called by the socket thread.
   std::function<std::vector<std::vector<std::byte>>()> snapshot = {};
-  // Memory of snapshots that readers have not taken yet. A request that finds no room waits, and is dropped
-  // after replay_patience. One snapshot is always made, whatever its size.
+  // Memory of unread snapshots. A request that finds no room waits, and is dropped after replay_patience. One
+  // snapshot is always taken, whatever its size.
   std::size_t snapshot_bytes = std::size_t{256} << 20;
 
   Result<void> validate() const;

@@ -1,7 +1,7 @@
-// The untyped core under the guards: a reference to a slot, and two holders that return it when they die.
+// The untyped core under the guards: a reference to a slot, and two holders that return it when destroyed.
 //
 // Guards are these holders plus a tier and a state in their type. Everything here calls into the store's
-// compiled code; nothing here is for callers of the library.
+// compiled code; library users do not call it.
 //
 // Thread safety: thread-compatible, as the guards are. The store behind them is thread-safe.
 #pragma once
@@ -25,10 +25,9 @@ namespace ashlar::block {
 // together with a green run of that explorer. docs/slot_word.md has the transitions and the table of
 // partners.
 //
-// The store mutex orders all that happens under it; these constants say what the lock-free side adds.
-// Accesses under the mutex that have no constant here (stores of the hash and of index entries, loads of them
-// in the slow path, in register and in evict) are relaxed: the mutex is their partner, and kOrderPublish
-// covers the hash.
+// The store mutex orders everything under it; these constants say what the lock-free side adds. Accesses
+// under the mutex without a constant here (stores of the hash and of index entries, loads of them in the slow
+// path, in register and in evict) are relaxed: the mutex is their partner, and kOrderPublish covers the hash.
 
 // Store of {Primary, refs = 1} or {Duplicate, refs = 1} by register, and the fetch_add that makes a duplicate
 // the primary again when the primary gives way; all under the mutex.
@@ -85,7 +84,7 @@ struct StoreFace {
   std::atomic<std::uint64_t>* words = nullptr;
 };
 
-// Which slot of which store, in which life of the slot. 16 bytes.
+// A slot of a store, in one life of the slot. 16 bytes.
 struct SlotRef {
   StoreFace* store = nullptr;
   std::uint32_t id = 0;
@@ -100,15 +99,15 @@ tokens::PrefixDigest prefix_of(const SlotRef& slot) noexcept;
 
 // Returns a uniquely owned slot: to the reset pool, or into quarantine when it is in flight.
 void drop_owned(const SlotRef& slot) noexcept;
-// The counts of these slots have reached zero; all are of one store. In this order they are listed, or reset.
+// The counts of these slots, all of one store, reached zero. Lists or resets them in this order.
 void settle(std::span<const SlotRef> idle) noexcept;
 
 inline constexpr std::uint64_t kReferenceMask = (std::uint64_t{1} << 28) - 1;
-// References that a slot may have. At the limit a match misses and a copy stops the process. The room above
-// it is for copies of other threads that have counted themselves and are about to stop.
+// The maximum references to a slot. At the limit a match misses and a copy stops the process. The headroom
+// above it is for copies by other threads that have incremented and are about to stop.
 inline constexpr std::uint32_t kMaxReferences = (1u << 28) - (1u << 20);
 
-// One more reference to a registered slot.
+// Adds a reference to a registered slot.
 inline void add_reference(const SlotRef& slot) noexcept {
   const std::uint64_t old = slot.store->words[slot.id].fetch_add(1, kOrderCopy);
   ASHLAR_CHECK((old & kReferenceMask) < kMaxReferences,
@@ -117,7 +116,7 @@ inline void add_reference(const SlotRef& slot) noexcept {
   ASHLAR_DCHECK((old & kReferenceMask) != 0 && old >> 32 == slot.generation,
                 "slot %u: a copy of a reference that is not there", slot.id);
 }
-// One less. True when it was the last: the slot is to be settled.
+// Drops a reference. True when it was the last: the caller must settle the slot.
 inline bool count_down(const SlotRef& slot) noexcept {
   const std::uint64_t old = slot.store->words[slot.id].fetch_sub(1, kOrderDrop);
   ASHLAR_DCHECK((old & kReferenceMask) != 0 && old >> 32 == slot.generation,
@@ -128,7 +127,7 @@ inline void drop_reference(const SlotRef& slot) noexcept {
   if (count_down(slot)) settle({&slot, 1});
 }
 
-// Counts down many references and settles what falls to zero with few visits to the store's lock.
+// Drops many references and settles the slots that reach zero with few visits to the store's lock.
 class Dropper {
  public:
   Dropper() noexcept {}  // NOLINT(modernize-use-equals-default): idle_ is filled before it is read
@@ -171,19 +170,19 @@ class OwnedSlot {
   OwnedSlot& operator=(const OwnedSlot&) = delete;
   ~OwnedSlot() { drop(); }
 
-  // True for a holder that was moved from, or never given a slot.
+  // True for a holder that was moved from, or never had a slot.
   bool empty() const noexcept { return slot_.store == nullptr; }
   // Requires: not empty.
   const SlotRef& get() const noexcept {
     ASHLAR_CHECK(!empty(), "this guard holds no block: it was moved from, or never given one");
     return slot_;
   }
-  // Takes over a slot, in place of the one held before.
+  // Adopts a slot, replacing the one held before.
   void adopt(SlotRef slot) noexcept {
     drop();
     slot_ = slot;
   }
-  // Gives the slot up to the caller.
+  // Transfers the slot to the caller.
   SlotRef take() noexcept {
     ASHLAR_CHECK(!empty(), "this guard holds no block: it was moved from, or never given one");
     return std::exchange(slot_, {});
@@ -200,7 +199,7 @@ class OwnedSlot {
 class SharedSlot {
  public:
   SharedSlot() = default;
-  // Adopts a reference that the store has counted already.
+  // Adopts a reference that the store already counted.
   explicit SharedSlot(SlotRef slot) noexcept : slot_(slot) {}
   SharedSlot(const SharedSlot& other) noexcept : slot_(other.slot_) {
     if (!empty()) add_reference(slot_);
@@ -210,7 +209,7 @@ class SharedSlot {
     std::swap(slot_, other.slot_);
     return *this;
   }
-  // Takes over a reference that the store has counted already, in place of the one held before.
+  // Adopts a reference that the store already counted, replacing the one held before.
   void adopt(SlotRef slot) noexcept {
     if (!empty()) drop_reference(slot_);
     slot_ = slot;
@@ -224,7 +223,7 @@ class SharedSlot {
     ASHLAR_CHECK(!empty(), "this guard holds no block: it was moved from, or never given one");
     return slot_;
   }
-  // The slot, given up without a look; an empty one stays empty.
+  // Releases the slot without a check; an empty holder stays empty.
   SlotRef detach() noexcept {
     const SlotRef slot = slot_;
     slot_.store = nullptr;

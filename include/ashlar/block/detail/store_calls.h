@@ -1,5 +1,4 @@
-// What guards ask of the store, untyped. The guards call these functions and put tier and state into the
-// type.
+// The guards' calls into the store, untyped. The guards add tier and state to the type.
 //
 // Thread safety: thread-compatible per slot, as the guards are; the store behind them is thread-safe.
 // Complexity:    O(1), O(tokens) where tokens are added or read.
@@ -28,7 +27,7 @@ namespace ashlar::block::detail {
 // From Mutable to Complete, or to Partial by init_sequence().
 Result<void> complete(const SlotRef& slot, const tokens::TokenBlock& block);
 void stage(const SlotRef& slot, const BlockIdentity& identity);
-// With tokens that the caller has hashed. Requires: as many as a block has.
+// With tokens that the caller has hashed. Requires: exactly one block of them.
 void complete(const SlotRef& slot, const BlockIdentity& identity, std::span<const tokens::Token> tokens);
 Result<void> init_sequence(const SlotRef& slot, const SequenceStart& start);
 
@@ -52,8 +51,8 @@ void reset(const SlotRef& slot);
 
 // ---- Registered slots.
 
-// A slot that may be gone: enough to find it again, or its content elsewhere in the same store. The hash says
-// what the block is; the slot is where to look first.
+// A slot that may be gone: enough to find it again, or its content elsewhere in the same store. The hash
+// identifies the content; the slot is where to look first.
 struct WeakSlot {
   std::weak_ptr<BlockStore> store;
   tokens::SequenceHash hash;
@@ -68,7 +67,7 @@ struct PinRef {
   std::uint64_t serial = 0;
 };
 
-// A block that is held. Its slot stays the block's until the hold ends.
+// A held block. The slot belongs to the block until the hold ends.
 struct HoldRef {
   std::weak_ptr<BlockStore> store;
   tokens::SequenceHash hash;

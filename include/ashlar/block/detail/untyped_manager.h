@@ -1,11 +1,11 @@
 // UntypedManager: the calls of BlockManager<Tier> without the tier. The store implements them.
 //
 // Slots go out through an Emitter, which takes over all slots of a call or throws and takes none. It may run
-// under the store's lock and must only write the slots away, into guards that hold nothing. Allocation and
-// registration call it where nothing can be undone: there it must not throw.
+// under the store's lock and must only store the slots into empty guards. Allocation and registration call it
+// where nothing can be undone: there it must not throw.
 //
 // Thread safety: thread-safe. Complexity: as BlockManager<Tier> says; one virtual call on top.
-// Invariant:     a refused call has changed nothing, also where memory ran out.
+// Invariant:     a refused call has changed nothing, even when memory ran out.
 #pragma once
 
 #include <cstddef>
@@ -38,7 +38,7 @@ class UntypedManager {
                                                     std::string_view tier_name);
   virtual const ManagerOptions& options() const noexcept = 0;
 
-  // All or nothing. `evicted`, where given, gets the hashes of evicted blocks: an allocation that fails there
+  // All or nothing. `evicted`, if given, receives the hashes of evicted blocks: failing to allocate for it
   // throws std::bad_alloc.
   virtual Result<void, AllocationRefusal> allocate(std::size_t n, std::vector<tokens::SequenceHash>* evicted,
                                                    Emitter emit) = 0;
@@ -60,7 +60,7 @@ class UntypedManager {
   virtual Result<PinRef> pin(const tokens::SequenceHash& hash, Clock::Duration ttl) = 0;
   virtual Result<HoldRef> hold(const tokens::SequenceHash& hash) = 0;
   virtual Result<void> set_retention(const tokens::SequenceHash& hash, const BlockRetention& retention) = 0;
-  // Documented at BlockManager, where they have the same names or nearly so.
+  // Documented at BlockManager, under the same or similar names.
   virtual std::size_t reset_inactive() = 0;
   virtual std::vector<tokens::SequenceHash> next_victims(std::size_t n) = 0;
   virtual void for_each_registered(
@@ -73,7 +73,7 @@ class UntypedManager {
   virtual std::uint64_t list_stored(std::vector<events::KvEvent>& out) = 0;
   virtual void check_invariants() = 0;
 
-  // The manager is gone: lets go of everything registered. Stops the process when guards are outstanding.
+  // The manager is gone: releases everything registered. Stops the process when guards are outstanding.
   virtual void close() = 0;
 
  protected:
