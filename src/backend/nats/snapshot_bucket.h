@@ -32,8 +32,8 @@ class SnapshotBucket {
   // Requires: one batch of kind kSnapshot. Errors: kAlreadyExists: a later incarnation of the worker, or
   // another writer, has written.
   Result<void> write(const events::EventBatch& snapshot, std::size_t limit);
-  // The parts of the worker's last snapshot; nullopt if there is none. Errors: kCorruption: head and parts did
-  // not match, several times in a row; kCapacity: it takes more than `max_bytes` of memory.
+  // The parts of the worker's last snapshot; nullopt if there is none. Errors: kCorruption: head and parts
+  // did not match, several times in a row; kCapacity: it takes more than `max_bytes` of memory.
   Result<std::optional<std::vector<events::OwnedBatch>>> read(const events::Worker& worker,
                                                               std::size_t max_bytes);
 

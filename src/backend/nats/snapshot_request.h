@@ -15,8 +15,8 @@
 
 namespace ashlar::backend::nats {
 
-// All parts; nullopt if there is no responder, or it has no snapshot of that stream. Errors: kTimeout: no whole
-// answer arrived in time; kUnavailable; kCapacity: it takes more than `max_bytes` of memory.
+// All parts; nullopt if there is no responder, or it has no snapshot of that stream. Errors: kTimeout: no
+// whole answer arrived in time; kUnavailable; kCapacity: it takes more than `max_bytes` of memory.
 Result<std::optional<std::vector<events::OwnedBatch>>> request_snapshot(NatsConnection& connection,
                                                                         const std::string& subject,
                                                                         const events::StreamId& stream,
