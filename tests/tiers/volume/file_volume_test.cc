@@ -274,7 +274,7 @@ TEST_F(FileVolumeTest, DamagedBytesAreCorruptAndMayBeReplaced) {
       EXPECT_TRUE(got.value() == make_bytes(5000, i));
     } else {
       ASSERT_EQ(code_of(got), ErrorCode::kCorruption);
-      EXPECT_THAT(got.error().message(), HasSubstr("get 'k2': the bytes in slot 2 do not agree"));
+      EXPECT_THAT(got.error().message(), HasSubstr("get 'k2': the bytes in slot 2 do not match"));
     }
   }
   ASSERT_TRUE(put_one(*volume, "k2", make_bytes(6000, 9)));
