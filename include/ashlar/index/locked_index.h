@@ -3,7 +3,11 @@
 // Queries run beside each other, writes alone. A waiting writer holds back new readers, so a steady stream of
 // queries cannot starve it.
 //
-// Requires: the const functions of Index change nothing, not even internal caches.
+// Requires: the const functions of Index change nothing, not even internal caches. Index is constructed
+// inside, with the arguments of the constructor; a LockedIndex is neither copied nor moved, because threads
+// refer to it.
+//
+// FlashIndex and ConcurrentRadixTree need no such lock; this serves RadixTree and a user's own structure.
 //
 // Thread safety: thread-safe. dump() calls the sink under the lock: the sink must not call this index.
 // Complexity:    that of Index, and two writes to memory shared by all threads per query. A call holds the
@@ -36,6 +40,8 @@ class LockedIndex {
   Index& get() noexcept { return index_; }
   const Index& get() const noexcept { return index_; }
 
+  // ---- writes, one at a time
+
   StoreVerdict store(const BlocksStored& event) {
     const Writing alone(*this);
     return index_.store(event);
@@ -52,6 +58,8 @@ class LockedIndex {
     const Writing alone(*this);
     index_.remove_worker(worker);
   }
+
+  // ---- reads, beside each other
 
   void find_matches(std::span<const LocalHash> locals, MatchScores& scores,
                     const FindOptions& options = {}) const {

@@ -1,7 +1,12 @@
 // IndexCall: one call of events::IndexSink, kept with its data. RecordedCalls records all calls to a sink, in
 // order, and replays them into another sink or index.
 //
-// Thread safety: thread-compatible.
+//   RecordedCalls calls;
+//   index.dump(calls);             // what an index holds, as calls
+//   calls.replay(other);           // the same content in another structure
+//
+// Thread safety: thread-compatible. Calls own their data and may be kept.
+// Complexity:    a recorded call copies its event; memory grows until forget().
 #pragma once
 
 #include <cstddef>
@@ -17,6 +22,7 @@
 
 namespace ashlar::testing {
 
+// BlocksStored with blocks of its own.
 struct StoreCall {
   events::Worker worker;
   events::StorageTier tier = events::StorageTier::kDevice;
@@ -29,6 +35,7 @@ struct StoreCall {
   friend bool operator==(const StoreCall&, const StoreCall&) = default;
 };
 
+// Names that a worker no longer holds in a tier.
 struct RemoveCall {
   events::Worker worker;
   events::StorageTier tier = events::StorageTier::kDevice;
@@ -37,12 +44,14 @@ struct RemoveCall {
   friend bool operator==(const RemoveCall&, const RemoveCall&) = default;
 };
 
+// A worker's rank holds nothing any more.
 struct ClearCall {
   events::Worker worker;
 
   friend bool operator==(const ClearCall&, const ClearCall&) = default;
 };
 
+// A worker is gone, with all its ranks.
 struct RemoveWorkerCall {
   events::WorkerId worker;
 
@@ -51,6 +60,7 @@ struct RemoveWorkerCall {
 
 using IndexCall = std::variant<StoreCall, RemoveCall, ClearCall, RemoveWorkerCall>;
 
+// One line, for the report of a failed test.
 std::string to_string(const IndexCall& call);
 
 // An index's answer to a call.
@@ -79,6 +89,7 @@ CallAnswer apply(const IndexCall& call, Index& index) {
   return answer;
 }
 
+// Invariant: calls() has the calls in the order in which they were made.
 class RecordedCalls final : public events::IndexSink {
  public:
   RecordedCalls() = default;
