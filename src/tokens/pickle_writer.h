@@ -81,7 +81,7 @@ class PickleWriter {
 
  private:
   static constexpr std::size_t kHeader = 9;
-  static constexpr std::size_t kFrameTarget = 64 * 1024;
+  static constexpr std::size_t kFrameTarget = std::size_t{64} * 1024;
   static constexpr std::size_t kFrameMinimum = 4;
   static constexpr std::size_t kNoFrame = SIZE_MAX;
 

@@ -222,6 +222,7 @@ struct PrefixChain {
     std::size_t at = 0;
     do {
       const std::size_t chunk = size - at < kPrefixChunk ? size - at : kPrefixChunk;
+      // NOLINTNEXTLINE(misc-redundant-expression): alike where a kernel has one kind of lanes
       const PrefixSums sums = chunk <= kPrefixShort
                                   ? prefix_chunk<PrefixShortLanes>(bytes + at, chunk, secret.keys)
                                   : prefix_chunk<PrefixLanes>(bytes + at, chunk, secret.keys);

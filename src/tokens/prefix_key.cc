@@ -5,7 +5,7 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <cstring>
+#include <system_error>
 
 #include "ashlar/base/check.h"
 #include "tokens/siphash128.h"
@@ -47,7 +47,7 @@ const PrefixKey& PrefixKey::of_process() {
     Bytes bytes;
     ASHLAR_CHECK(getentropy(bytes.data(), bytes.size()) == 0,
                  "the operating system gave no random bytes for the key of prefix digests: %s",
-                 std::strerror(errno));
+                 std::generic_category().message(errno).c_str());
     return PrefixKey(bytes);
   }();
   return key;

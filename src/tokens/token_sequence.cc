@@ -84,7 +84,7 @@ Result<BlockRange> TokenSequence::extend(std::span<const std::uint32_t> tokens,
   if (auto begun = begin_extend(tokens.size(), runs); !begun) return std::move(begun).error();
   const std::size_t first = blocks_.size();
   grow_block_list((partial_.size() + tokens.size()) / block_size());
-  std::array<Token, 4 * kMaxBlockSize> buffer;
+  std::array<Token, std::size_t{4} * kMaxBlockSize> buffer;
   const std::size_t piece_tokens = buffer.size() / block_size() * block_size();
   while (!tokens.empty()) {
     const auto piece = tokens.first(std::min(tokens.size(), piece_tokens));

@@ -268,8 +268,9 @@ void BlockTables::drop(Table& table, std::size_t from, std::size_t to) noexcept 
   constexpr std::size_t kRoom = 64;
   SlotBuffer<kRoom> owned;
   std::size_t count = 0;
-  std::size_t i = to;
-  for (; i-- > from && i >= table.registered;) {
+  const std::size_t unregistered = std::max(from, table.registered);
+  for (std::size_t i = to; i > unregistered;) {
+    --i;
     if (!table.shares.empty() && table.shares[i]) {
       table.shares[i] = SlotShare();  // the last share returns the slot
       continue;
@@ -279,7 +280,7 @@ void BlockTables::drop(Table& table, std::size_t from, std::size_t to) noexcept 
   }
   if (count != 0) store_->drop_owned({owned.data(), count});
   Dropper dropper;
-  for (i = std::min(to, table.registered); i-- > from;) {
+  for (std::size_t i = std::min(to, table.registered); i-- > from;) {
     if (table.slots[i].store != nullptr) dropper.drop(table.slots[i]);
   }
 }

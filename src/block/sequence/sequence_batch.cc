@@ -52,7 +52,7 @@ Result<BatchPlan, BatchError> UntypedBatch::place_crossing(RequestState state, T
         requests_[first]->refusal(Reason::kNoRoom, plan.new_blocks, taken.error().status.available());
     error.refusal = std::move(taken).error();
     error.state = to_string(RequestState::kIdle);  // its state again by the time the caller reads this
-    return BatchError{first, std::move(error)};
+    return BatchError{first, error};
   }
   std::span<const SlotRef> rest = fresh_;
   for (std::size_t k = 0; k < crossing_.size(); ++k) {

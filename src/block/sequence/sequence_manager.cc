@@ -23,9 +23,9 @@ class UntypedSequence {
   SequenceError refusal(Reason reason, std::size_t asked = 0, std::size_t limit = 0) const {
     return {reason, allocated() ? "allocated" : "not allocated", asked, limit, std::nullopt};
   }
-  SequenceError no_room(AllocationRefusal refused) const {
+  SequenceError no_room(const AllocationRefusal& refused) const {
     SequenceError error = refusal(Reason::kNoRoom, refused.requested, refused.status.available());
-    error.refusal = std::move(refused);
+    error.refusal = refused;
     return error;
   }
   // Registers the full blocks of the first `tokens` tokens. Returns how many it registered. Throws

@@ -149,7 +149,7 @@ Result<void, SequenceError> UntypedRequest::can_decode() const {
 
 Result<StepPlan, SequenceError> UntypedRequest::schedule(Result<void, SequenceError> allowed,
                                                          RequestState state, std::size_t tokens) {
-  ASHLAR_RETURN_IF_ERROR(std::move(allowed));
+  if (!allowed) return allowed.error();
   auto taken = unless_out_of_memory(
       [&]() -> std::optional<Result<std::size_t, AllocationRefusal>> {
         return tables_.extend(computed_, blocks_for(tokens));
@@ -157,9 +157,9 @@ Result<StepPlan, SequenceError> UntypedRequest::schedule(Result<void, SequenceEr
       [] { return std::nullopt; });
   if (!taken) return refusal(Reason::kOutOfMemory);
   if (!*taken) {
-    AllocationRefusal& why = taken->error();
+    const AllocationRefusal& why = taken->error();
     SequenceError error = refusal(Reason::kNoRoom, why.requested, why.status.available());
-    error.refusal = std::move(why);
+    error.refusal = why;
     return error;
   }
   placed();
