@@ -222,10 +222,11 @@ struct PrefixChain {
     std::size_t at = 0;
     do {
       const std::size_t chunk = size - at < kPrefixChunk ? size - at : kPrefixChunk;
-      // NOLINTNEXTLINE(misc-redundant-expression): alike where a kernel has one kind of lanes
+      // NOLINTBEGIN(misc-redundant-expression): alike where a kernel has one kind of lanes
       const PrefixSums sums = chunk <= kPrefixShort
                                   ? prefix_chunk<PrefixShortLanes>(bytes + at, chunk, secret.keys)
                                   : prefix_chunk<PrefixLanes>(bytes + at, chunk, secret.keys);
+      // NOLINTEND(misc-redundant-expression)
       a = prefix_times(a, secret.factors[0]) + sums.a + (kind | chunk);
       b = prefix_times(b, secret.factors[1]) + sums.b;
       at += chunk;
