@@ -31,7 +31,7 @@ Result<void> EngineSessionOptions::validate() const {
   return ingest.validate();
 }
 
-EngineSession::EngineSession(std::unique_ptr<EngineSource> source, EngineSessionOptions options,
+EngineSession::EngineSession(std::unique_ptr<EngineSource> source, const EngineSessionOptions& options,
                              EngineIngest ingest)
     : source_(std::move(source)),
       ingest_(std::move(ingest)),

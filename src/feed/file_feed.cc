@@ -258,7 +258,7 @@ FileSource::~FileSource() {
 
 Result<std::size_t> FileSource::poll(BatchConsumer& consumer, Clock::Duration timeout) {
   using Kind = BatchFrames::Kind;
-  Clock& clock = options_.clock == nullptr ? Clock::real() : *options_.clock;
+  const Clock& clock = options_.clock == nullptr ? Clock::real() : *options_.clock;
   const Clock::TimePoint until = clock.now() + timeout;
   std::size_t delivered = 0;
   std::size_t read = 0;

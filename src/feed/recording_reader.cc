@@ -114,7 +114,7 @@ Result<bool> RecordingReader::has_batch(const Form& form) {
 }
 
 Result<RecordingReader::Shape> RecordingReader::look(std::uint64_t at, Form& form) {
-  const Result<Shape> shape = read_form(at, form);
+  Result<Shape> shape = read_form(at, form);
   if (!shape || *shape != Shape::kWhole || form.end == size_) return shape;
   Form behind;
   ASHLAR_TRY(const Shape follows, read_form(form.end, behind));

@@ -339,6 +339,7 @@ std::pair<std::size_t, std::uint8_t> StorageAdvisor::speed_of(const Place& place
 
 std::vector<StorageAdvisor::PlaceId> StorageAdvisor::by_speed() const {
   std::vector<PlaceId> out;
+  out.reserve(place_ids_.size());
   for (const auto& [name, id] : place_ids_) out.push_back(id);
   std::ranges::sort(out, [&](PlaceId a, PlaceId b) {
     return std::tuple(speed_of(places_[a]), places_[a].name) <

@@ -124,6 +124,7 @@ Result<void> StreamRelay::flush(Clock::TimePoint until) {
 
 std::vector<events::EventCounters> StreamRelay::counters() const {
   std::vector<events::EventCounters> out;
+  out.reserve(outs_.size());
   for (const auto& [worker, one] : outs_) out.push_back(one.manager->counters());
   return out;
 }

@@ -57,8 +57,9 @@ Result<std::shared_ptr<const BlockSet>> half(const BlockSet& from, const BlockSe
   const auto with_blocks = [&](std::uint32_t blocks) -> Result<std::vector<Layout>> {
     std::vector<Layout> layouts;
     for (std::size_t i = 0; i < from.planes().size(); ++i) {
-      ASHLAR_TRY(Layout made, middle_layout(from.planes()[i], ordered.planes()[i].layout, selection, blocks));
-      layouts.push_back(std::move(made));
+      ASHLAR_TRY(const Layout made,
+                 middle_layout(from.planes()[i], ordered.planes()[i].layout, selection, blocks));
+      layouts.push_back(made);
     }
     return layouts;
   };

@@ -245,7 +245,8 @@ class EngineSession {
   };
   enum class Stale : std::uint8_t { kDuplicate, kLate, kRestart };
 
-  EngineSession(std::unique_ptr<EngineSource> source, EngineSessionOptions options, EngineIngest ingest);
+  EngineSession(std::unique_ptr<EngineSource> source, const EngineSessionOptions& options,
+                EngineIngest ingest);
 
   void begin(const EngineMessage& message, std::vector<events::KvEvent>& out);
   void fill_gap(const EngineMessage& message, std::vector<events::KvEvent>& out);

@@ -496,6 +496,7 @@ StoreVerdict PredictionLedger::predict(const Worker& worker, std::span<const Loc
     state.prepare_to_predict(*cache, locals);
     verdict = state.store_fresh(*cache, locals);
   } catch (const std::bad_alloc&) {
+    verdict = StoreVerdict::kFull;
   }
   if (verdict == StoreVerdict::kApplied) {
     state.book(*cache);

@@ -88,7 +88,8 @@ class FlashSlots {
   }
   // Requires: a live slot with at least `count` blocks.
   void take_blocks(std::uint32_t slot, std::size_t count) noexcept {
-    if ((at(slot).blocks -= count) == 0) set(idle_, slot, true);
+    at(slot).blocks -= count;
+    if (at(slot).blocks == 0) set(idle_, slot, true);
   }
   // Up to `most` live slots without blocks.
   std::vector<std::uint32_t> idle(std::size_t most) const;

@@ -89,6 +89,7 @@ std::vector<Miss> Onboarder::finish_to_host(OnboardCall& call, ToHost& to_host) 
     if (call.stopped()) return;
     const std::vector<std::size_t> places = offered_by(pool, call, to_host);
     std::vector<SequenceHash> wanted;
+    wanted.reserve(places.size());
     for (const std::size_t i : places) wanted.push_back(to_host.hashes[i]);
     if (!wanted.empty()) note(pool, places, move(wanted));
   };

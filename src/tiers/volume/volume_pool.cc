@@ -391,6 +391,7 @@ std::size_t VolumePool::probe(std::span<const SequenceHash> hashes, const CallLi
 // Asks all volumes at once: a silent one does not delay the others' answers.
 void VolumePool::ask(std::vector<SequenceHash> names, const CallLimits& limits) {
   std::vector<std::string> keys;
+  keys.reserve(names.size());
   for (const SequenceHash& hash : names) keys.push_back(object_of({.hash = hash}).key());
   std::vector<std::optional<Number>> found(names.size());
   const std::vector<std::pair<Number, Use>> uses = use_all();  // until the found blocks are registered
