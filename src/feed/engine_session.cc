@@ -43,7 +43,7 @@ Result<EngineSession> EngineSession::create(std::unique_ptr<EngineSource> source
   ASHLAR_CHECK(source != nullptr, "a session needs a source");
   ASHLAR_RETURN_IF_ERROR(options.validate());
   ASHLAR_TRY(auto ingest, EngineIngest::create(options.ingest));
-  return EngineSession(std::move(source), std::move(options), std::move(ingest));
+  return EngineSession(std::move(source), options, std::move(ingest));
 }
 
 Result<std::size_t> EngineSession::step(Clock::Duration timeout, std::vector<KvEvent>& out) {

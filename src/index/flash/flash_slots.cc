@@ -73,7 +73,7 @@ std::optional<std::uint32_t> FlashSlots::assign(const Worker& worker) {
   page->workers[slot % kPage] = worker;
   page->birth = domain_.birth(sizeof(RosterPage));
   bytes_ += sizeof(RosterPage);
-  static_cast<void>(page.release());  // the roster owns it
+  place = page.release();  // the roster owns it from here on
   if (more != nullptr) add_page(std::move(more));
   fresh->assignment = MatchScores::next_assignment();
   set(fresh->alive, slot, true);
