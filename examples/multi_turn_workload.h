@@ -17,6 +17,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <tuple>
 #include <unordered_set>
 #include <utility>
 #include <vector>
@@ -73,8 +74,9 @@ class MultiTurnWorkload {
     MultiTurnWorkload workload(options);
     for (std::uint32_t i = 0; i < options.conversations; ++i) workload.add_conversation();
     for (std::uint32_t i = 0; i < options.documents; ++i) workload.add_document();
-    std::stable_sort(workload.requests_.begin(), workload.requests_.end(),
-                     [](const Request& a, const Request& b) { return a.begin_ms < b.begin_ms; });
+    std::ranges::sort(workload.requests_, {}, [](const Request& request) {
+      return std::tuple(request.begin_ms, request.conversation, request.prompt_blocks);
+    });
     return workload;
   }
 

@@ -16,11 +16,11 @@ using namespace ashlar;
 using block::BlockManager;
 using block::G1;
 using block::RequestSequence;
-using block::RequestState;
 using tokens::Token;
 
 std::vector<Token> prompt(std::uint32_t question) {
   std::vector<Token> tokens;
+  tokens.reserve(90);
   for (std::uint32_t i = 0; i < 70; ++i) tokens.emplace_back(i);  // what every request begins with
   for (std::uint32_t i = 0; i < 20; ++i) tokens.emplace_back(1000 * question + i);
   return tokens;

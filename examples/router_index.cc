@@ -30,6 +30,7 @@ constexpr Worker kThree{WorkerId(3), 0};
 // Eight blocks: four that every request begins with, and four of its own question.
 std::vector<LocalHash> request(std::uint32_t question) {
   std::vector<std::uint32_t> ids;
+  ids.reserve(std::size_t{8} * kBlockSize);
   for (std::uint32_t i = 0; i < 4 * kBlockSize; ++i) ids.push_back(i);
   for (std::uint32_t i = 0; i < 4 * kBlockSize; ++i) ids.push_back(1000 * question + i);
   const auto sequence = tokens::TokenSequence::create(ids, kBlockSize);

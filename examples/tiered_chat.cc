@@ -137,14 +137,15 @@ int main() {
   line("G2", *status.g2);
   line("G3", *status.g3);
   line("G4", *status.g4);
-  std::printf(
-      "  moved down: %.1f MiB to G2, %.1f MiB to G3, %.1f MiB to G4; failed: %llu, damaged: %llu\n",
-      mib(status.to_g2), mib(status.to_g3), mib(status.to_g4),
-      static_cast<unsigned long long>(status.to_g2->failed + status.to_g3->failed + status.to_g4->failed),
-      static_cast<unsigned long long>(status.g3->damaged + status.g4->damaged));
+  const std::uint64_t failed = status.to_g2->failed + status.to_g3->failed + status.to_g4->failed;
+  const std::uint64_t damaged = status.g3->damaged + status.g4->damaged;
+  std::printf("  moved down: %.1f MiB to G2, %.1f MiB to G3, %.1f MiB to G4; failed: %llu, damaged: %llu\n",
+              mib(status.to_g2), mib(status.to_g3), mib(status.to_g4),
+              static_cast<unsigned long long>(failed), static_cast<unsigned long long>(damaged));
+  const std::uint64_t tokens_found = blocks_found * kBlockSize;
+  const std::uint64_t tokens_asked = blocks_asked * kBlockSize;
   std::printf("  tokens not recomputed: %llu of %llu (%.0f %%)\n",
-              static_cast<unsigned long long>(blocks_found * kBlockSize),
-              static_cast<unsigned long long>(blocks_asked * kBlockSize),
+              static_cast<unsigned long long>(tokens_found), static_cast<unsigned long long>(tokens_asked),
               100.0 * static_cast<double>(blocks_found) / static_cast<double>(blocks_asked));
   made->reset();
   std::filesystem::remove_all(folder);

@@ -98,7 +98,7 @@ Result<FeedAddress> FeedAddress::parse(std::string_view text) {
   return out;
 }
 
-std::string FeedAddress::text(const std::string& option, std::string fallback) const {
+std::string FeedAddress::text(const std::string& option, const std::string& fallback) const {
   used_.insert(option);
   const auto at = options_.find(option);
   return at == options_.end() ? fallback : at->second;

@@ -28,7 +28,7 @@ class FeedAddress {
   const std::string& shown() const noexcept { return shown_; }
 
   // The value of an option, or the fallback.
-  std::string text(const std::string& option, std::string fallback = {}) const;
+  std::string text(const std::string& option, const std::string& fallback = {}) const;
   Result<std::uint64_t> number(const std::string& option, std::uint64_t fallback) const;
   // A duration in seconds, possibly with a fraction. Errors: kInvalidArgument: not from 0 to kLongestSeconds.
   static constexpr double kLongestSeconds = 1e8;  // some three years

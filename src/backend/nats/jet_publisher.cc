@@ -72,7 +72,7 @@ Result<void> JetPublisher::publish(const std::string& subject, const std::string
                                    std::span<const std::byte> bytes) {
   const Time deadline = std::chrono::steady_clock::now() + options_.ack_timeout;
   {
-    MutexLock lock(mu_);
+    const MutexLock lock(mu_);
     while (refused_ == 0 && !has_room(bytes.size())) {
       if (!changed_.wait_until(mu_, deadline) && !has_room(bytes.size()))
         return make_error(
@@ -93,7 +93,7 @@ Result<void> JetPublisher::publish(const std::string& subject, const std::string
   natsMsg* const raw = message.get();
   const bool connected = connection_.is_connected();
   {
-    MutexLock lock(mu_);
+    const MutexLock lock(mu_);
     window_.push_back({.message = std::move(message),
                        .bytes = bytes.size(),
                        .sent = std::chrono::steady_clock::now(),
@@ -105,7 +105,7 @@ Result<void> JetPublisher::publish(const std::string& subject, const std::string
     sending_ = raw;  // its acknowledgement may arrive before we are done with it
   }
   status = natsConnection_PublishMsg(connection_.get(), raw);
-  MutexLock lock(mu_);
+  const MutexLock lock(mu_);
   sending_ = nullptr;
   trim();
   // A message that the connection did not accept is resent when it is due.
@@ -117,7 +117,7 @@ Result<void> JetPublisher::publish(const std::string& subject, const std::string
 
 Result<void> JetPublisher::flush(milliseconds timeout) {
   const Time deadline = std::chrono::steady_clock::now() + timeout;
-  MutexLock lock(mu_);
+  const MutexLock lock(mu_);
   while (!window_.empty()) {
     ASHLAR_DCHECK(refused_ <= window_.size(), "only messages of the window are refused");
     if (changed_.wait_until(mu_, deadline) || window_.empty()) continue;
@@ -131,7 +131,7 @@ Result<void> JetPublisher::flush(milliseconds timeout) {
 }
 
 std::size_t JetPublisher::in_flight() const {
-  MutexLock lock(mu_);
+  const MutexLock lock(mu_);
   return window_.size();
 }
 
@@ -168,7 +168,7 @@ void JetPublisher::read_ack(natsMsg* ack) {
   if (failed) refused_total_.fetch_add(1, std::memory_order_relaxed);
   if (!failed && is_duplicate(text)) duplicates_.fetch_add(1, std::memory_order_relaxed);
 
-  MutexLock lock(mu_);
+  const MutexLock lock(mu_);
   if (number < base_ || number - base_ >= window_.size()) return;  // a duplicate acknowledgement
   Entry& entry = window_[number - base_];
   if (entry.state == State::kStored) return;
@@ -189,7 +189,7 @@ void JetPublisher::read_ack(natsMsg* ack) {
 // correct those that were stored after all.
 void JetPublisher::read_nobody() {
   refused_total_.fetch_add(1, std::memory_order_relaxed);
-  MutexLock lock(mu_);
+  const MutexLock lock(mu_);
   for (Entry& entry : window_) {
     if (entry.state != State::kSent) continue;
     entry.state = State::kRefused;
@@ -220,7 +220,7 @@ void JetPublisher::resend() {
   std::vector<natsMsg*> messages;
   bool no_stream = false;
   {
-    MutexLock lock(mu_);
+    const MutexLock lock(mu_);
     if (window_.empty()) return;
     for (Entry& entry : window_) {
       const bool late = entry.state == State::kSent && now - entry.sent >= options_.ack_timeout;

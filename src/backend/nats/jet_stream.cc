@@ -18,7 +18,7 @@ Result<JetStream> JetStream::create(const NatsConnection& connection, std::chron
 }
 
 Error JetStream::error(natsStatus status, jsErrCode code, const std::string& what) {
-  const Error error = nats_error(status, what.c_str());
+  Error error = nats_error(status, what.c_str());
   if (status == NATS_NO_RESPONDERS || code == JSNotEnabledErr || code == JSNotEnabledForAccountErr)
     return Error(ErrorCode::kUnsupported,
                  error.message() + "; the server has no JetStream: start it with -js");

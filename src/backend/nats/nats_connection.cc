@@ -200,6 +200,7 @@ Result<ClientOptions> NatsConnection::client_options(const NatsConnectionOptions
     return nats_error(status, "options of NATS");
   natsOptions* raw = client.get();
   std::vector<const char*> urls;
+  urls.reserve(options.urls.size());
   for (const std::string& url : options.urls) urls.push_back(url.c_str());
   Setter set;
   set(natsOptions_SetServers(raw, urls.data(), static_cast<int>(urls.size())), "URLs of NATS");
@@ -370,7 +371,7 @@ NatsConnection::~NatsConnection() {
   natsConnection_Close(connection_);
   {
     // Wait for its last callback.
-    MutexLock lock(mu_);
+    const MutexLock lock(mu_);
     while (!closed_) changed_.wait(mu_);
   }
   natsConnection_Destroy(connection_);
@@ -386,26 +387,26 @@ void NatsConnection::retire(natsSubscription* subscription) noexcept {
   // From here on the reading thread no longer finds it. Fails on a closed connection, which has the same
   // effect.
   natsSubscription_Unsubscribe(subscription);
-  MutexLock lock(mu_);
+  const MutexLock lock(mu_);
   retired_.push_back(subscription);
 }
 
 std::size_t NatsConnection::retired() const {
-  MutexLock lock(mu_);
+  const MutexLock lock(mu_);
   return retired_.size();
 }
 
 natsStatus NatsConnection::flush(std::chrono::milliseconds timeout) {
   std::vector<natsSubscription*> passed;
   {
-    MutexLock lock(mu_);
+    const MutexLock lock(mu_);
     passed.swap(retired_);
   }
   const natsStatus status = ping(connection_, timeout);
   if (status == NATS_OK) {
     for (natsSubscription* subscription : passed) natsSubscription_Destroy(subscription);
   } else {
-    MutexLock lock(mu_);
+    const MutexLock lock(mu_);
     retired_.insert(retired_.end(), passed.begin(), passed.end());
   }
   return status;
@@ -425,7 +426,7 @@ natsStatus NatsConnection::subscribe(const std::string& subject, Subscription& o
 }
 
 bool NatsConnection::is_new(std::chrono::milliseconds age) const {
-  MutexLock lock(mu_);
+  const MutexLock lock(mu_);
   return reconnects() > 0 && std::chrono::steady_clock::now() - reconnected_at_ < age;
 }
 
@@ -440,7 +441,7 @@ std::uint64_t NatsConnection::generation() const {
 
 bool NatsConnection::wait_until_connected(std::chrono::milliseconds timeout) {
   const auto deadline = std::chrono::steady_clock::now() + timeout;
-  MutexLock lock(mu_);
+  const MutexLock lock(mu_);
   while (!is_connected()) {
     if (closed_ || !changed_.wait_until(mu_, deadline)) break;
   }
@@ -461,7 +462,7 @@ Error NatsConnection::unavailable() const {
 void NatsConnection::on_reconnected(natsConnection* connection, void* self) {
   auto* me = static_cast<NatsConnection*>(self);
   me->max_payload_.store(static_cast<std::size_t>(natsConnection_GetMaxPayload(connection)));
-  MutexLock lock(me->mu_);
+  const MutexLock lock(me->mu_);
   me->reconnects_.fetch_add(1);
   me->reconnected_at_ = std::chrono::steady_clock::now();
   me->changed_.notify_all();
@@ -469,7 +470,7 @@ void NatsConnection::on_reconnected(natsConnection* connection, void* self) {
 
 void NatsConnection::on_closed(natsConnection* /*connection*/, void* self) {
   auto* me = static_cast<NatsConnection*>(self);
-  MutexLock lock(me->mu_);
+  const MutexLock lock(me->mu_);
   me->closed_ = true;
   me->changed_.notify_all();
 }

@@ -176,7 +176,8 @@ Result<void> NatsSink::flush(std::chrono::milliseconds timeout) {
 
 Result<void> NatsSink::put_snapshot(const events::EventBatch& snapshot) {
   if (!parts_->bucket) {
-    ASHLAR_TRY(JetStream jet_stream, JetStream::create(*parts_->connection, parts_->options.ack_timeout));
+    ASHLAR_TRY(const JetStream jet_stream,
+               JetStream::create(*parts_->connection, parts_->options.ack_timeout));
     Result<std::optional<SnapshotBucket>> bucket =
         SnapshotBucket::open(jet_stream, parts_->options.bucket, &parts_->options.stream);
     if (!bucket) return bucket.error();

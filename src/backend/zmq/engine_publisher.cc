@@ -12,6 +12,7 @@
 #include <cstring>
 #include <new>
 #include <optional>
+#include <system_error>
 #include <thread>
 #include <utility>
 
@@ -278,11 +279,14 @@ EnginePublisher::~EnginePublisher() = default;
 
 Result<std::unique_ptr<EnginePublisher>> EnginePublisher::create(EnginePublisherOptions options) {
   ASHLAR_RETURN_IF_ERROR(options.validate());
-  ASHLAR_TRY(std::shared_ptr<Context> context, Context::shared());
+  ASHLAR_TRY(const std::shared_ptr<Context> context, Context::shared());
   // XPUB is PUB that reports subscriptions.
   ASHLAR_TRY(Socket socket, Socket::create(context, ZMQ_XPUB));
   const int wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-  if (wake < 0) return make_error(ErrorCode::kCapacity, "no descriptor for events: %s", std::strerror(errno));
+  if (wake < 0) {
+    return make_error(ErrorCode::kCapacity, "no descriptor for events: %s",
+                      std::generic_category().message(errno).c_str());
+  }
   auto state = std::make_unique<State>(std::move(options), std::move(socket), wake);
   ASHLAR_RETURN_IF_ERROR(state->attach());
   ASHLAR_RETURN_IF_ERROR(state->start());

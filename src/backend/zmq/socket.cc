@@ -47,8 +47,8 @@ Frame Frame::of(std::vector<std::byte> bytes, std::shared_ptr<ByteBudget> budget
     zmq_msg_init(&frame.message_);
     throw std::bad_alloc();
   }
-  owner->budget->take(owner->bytes.size());
-  static_cast<void>(owner.release());
+  Owner* const held = owner.release();  // by the frame
+  held->budget->take(held->bytes.size());
   return frame;
 }
 

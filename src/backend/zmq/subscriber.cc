@@ -85,7 +85,7 @@ Subscriber::~Subscriber() {
 
 Result<std::unique_ptr<Subscriber>> Subscriber::create(SubscriberOptions options) {
   ASHLAR_RETURN_IF_ERROR(options.validate());
-  ASHLAR_TRY(std::shared_ptr<Context> context, Context::shared());
+  ASHLAR_TRY(const std::shared_ptr<Context> context, Context::shared());
   ASHLAR_TRY(Socket socket, Socket::create(context, ZMQ_SUB));
   ASHLAR_TRY(Socket watch, Socket::create(context, ZMQ_PAIR));
   auto out =

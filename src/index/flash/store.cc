@@ -372,7 +372,7 @@ void FlashTree::undo(Store& store) noexcept {
 // Counts blocks that the worker already held under these names, and records the tiers of aliases.
 void FlashTree::count_repeats(const Store& store, const Piece& piece) noexcept {
   const auto tier_bit = static_cast<TierBits>(1u << store.tier);
-  Node& node = *piece.node;
+  const Node& node = *piece.node;
   const Mask mine = piece.owner.mask(store.tier);
   if (!node.aliased() && !aliases_.any(store.slot)) {
     counters_.repeated +=
