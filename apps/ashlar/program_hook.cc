@@ -13,6 +13,7 @@
 #include <csignal>
 #include <cstring>
 #include <string_view>
+#include <system_error>
 
 #include "apps/ashlar/stop_signal.h"
 
@@ -66,7 +67,8 @@ Result<pid_t> start(const std::string& program, int input) {
   posix_spawnattr_destroy(&attributes);
   posix_spawn_file_actions_destroy(&actions);
   if (failed != 0)
-    return make_error(ErrorCode::kIo, "cannot start '%s': %s", program.c_str(), std::strerror(failed));
+    return make_error(ErrorCode::kIo, "cannot start '%s': %s", program.c_str(),
+                      std::generic_category().message(failed).c_str());
   return child;
 }
 
@@ -99,7 +101,8 @@ Result<void> ProgramHook::on_advice(const feed::Advice& advice) {
     return make_error(ErrorCode::kCancelled, "'%s' was not started: told to end", program_.c_str());
   std::array<int, 2> ends{};
   if (pipe2(ends.data(), O_CLOEXEC) != 0)
-    return make_error(ErrorCode::kIo, "no pipe for '%s': %s", program_.c_str(), std::strerror(errno));
+    return make_error(ErrorCode::kIo, "no pipe for '%s': %s", program_.c_str(),
+                      std::generic_category().message(errno).c_str());
   Descriptor output(ends[0]);
   Descriptor input(ends[1]);
   const Result<pid_t> child = start(program_, output.get());

@@ -125,9 +125,9 @@ class Relaying {
           if (is_of_stream) say_refused(stream.worker, sink.error());
           return feed::StreamRelay::SinkFailure{sink.error(), is_of_stream};
         }
-        if (address.starts_with("file:"))
-          *sink = files_[address] = std::make_shared<SharedSink>(*std::move(sink));
         sinks.push_back(*std::move(sink));
+        if (address.starts_with("file:"))
+          files_[address] = sinks.back() = std::make_shared<SharedSink>(std::move(sinks.back()));
       }
       return sinks;
     };

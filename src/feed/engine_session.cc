@@ -39,7 +39,7 @@ EngineSession::EngineSession(std::unique_ptr<EngineSource> source, const EngineS
       max_batch_bytes_(options.max_batch_bytes) {}
 
 Result<EngineSession> EngineSession::create(std::unique_ptr<EngineSource> source,
-                                            EngineSessionOptions options) {
+                                            const EngineSessionOptions& options) {
   ASHLAR_CHECK(source != nullptr, "a session needs a source");
   ASHLAR_RETURN_IF_ERROR(options.validate());
   ASHLAR_TRY(auto ingest, EngineIngest::create(options.ingest));

@@ -224,7 +224,7 @@ class EngineSession {
  public:
   // Requires: a source. Errors: as EngineSessionOptions::validate().
   static Result<EngineSession> create(std::unique_ptr<EngineSource> source,
-                                      EngineSessionOptions options = {});
+                                      const EngineSessionOptions& options = {});
 
   // Waits up to `timeout` for a message and appends its changes, after those of a replay. Returns how many
   // messages were applied. Errors: as EngineSource::receive(); the state is unchanged, and the next step
