@@ -230,8 +230,7 @@ class Relaying {
     options.ingest.block_size = settings_.block_size;
     for (std::uint32_t rank = 0; rank < settings_.ranks; ++rank) options.ingest.ranks.push_back(rank);
     options.ingest.max_waiting_bytes = settings_.memory_mib << 20;
-    ASHLAR_TRY(feed::EngineSession session,
-               feed::EngineSession::create(std::move(source), std::move(options)));
+    ASHLAR_TRY(feed::EngineSession session, feed::EngineSession::create(std::move(source), options));
     std::vector<events::KvEvent> events;
     while (!StopSignal::received()) {
       events.clear();
