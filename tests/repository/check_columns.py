@@ -2,7 +2,7 @@
 
 usage: check_columns.py ROOT
 
-Counts characters, not bytes, in C++, CUDA, Python, CMake and Make files, in scripts/, and in scripts
+Counts characters, not bytes, in C++, CUDA, Python, Rust, CMake and Make files, in scripts/, and in scripts
 elsewhere that start with a `#!` line.
 """
 
@@ -12,7 +12,7 @@ import sys
 from check_text import files
 
 LIMIT = 110
-SUFFIXES = {".h", ".cc", ".cu", ".cuh", ".py", ".cmake", ".sh"}
+SUFFIXES = {".h", ".cc", ".cu", ".cuh", ".py", ".cmake", ".sh", ".rs"}
 NAMES = {"CMakeLists.txt", "Makefile"}
 
 

@@ -1,7 +1,7 @@
 //! Runs one operation of kvbm-logical on a workload file and prints one JSON line.
 //!
-//! What each operation does, what is timed and what `check` holds is written in bench/peers/README.md; the C++ program
-//! beside this one does the same, step by step.
+//! What each operation does, what is timed and what `check` holds is written in bench/peers/README.md; the
+//! C++ program beside this one does the same, step by step.
 
 mod arguments;
 mod events;
@@ -41,7 +41,8 @@ struct Bench {
 }
 
 fn main() {
-    let arguments = Arguments::parse(std::env::args().skip(1)).unwrap_or_else(|e| fail(&format!("{e}\n{USAGE}")));
+    let arguments =
+        Arguments::parse(std::env::args().skip(1)).unwrap_or_else(|e| fail(&format!("{e}\n{USAGE}")));
     let mut bench = Bench::build(&arguments).unwrap_or_else(|e| fail(&e));
     let outcome = match arguments.op.as_str() {
         "cycle" => bench.cycle(),
@@ -82,13 +83,16 @@ impl Bench {
         if arguments.events {
             // Room for all events of one chain, so that the subscriber loses none.
             let capacity = (4 * workload.chain_length).max(1024);
-            let events = EventsManager::builder().policy(Arc::new(AllEventsPolicy::new())).channel_capacity(capacity);
+            let events =
+                EventsManager::builder().policy(Arc::new(AllEventsPolicy::new())).channel_capacity(capacity);
             let events = Arc::new(events.build());
             subscriber = Some(Subscriber::attach(&events));
             registry = registry.event_manager(events);
         }
-        let builder =
-            Manager::builder().block_count(workload.pool).block_size(workload.block_size).registry(registry.build());
+        let builder = Manager::builder()
+            .block_count(workload.pool)
+            .block_size(workload.block_size)
+            .registry(registry.build());
         let builder = match arguments.backend.as_str() {
             "lru" => builder.with_lru_backend(),
             "multi_lru" => builder.with_multi_lru_backend(),
@@ -129,7 +133,8 @@ impl Bench {
         }
     }
 
-    /// Fills the pool, passes the churn chains through it, then leaves the resident chains in it, all inactive.
+    /// Fills the pool, passes the churn chains through it, then leaves the resident chains in it, all
+    /// inactive.
     fn prepare_residents(&mut self) {
         for chain in self.workload.churn() {
             drop(self.put(chain));
@@ -154,7 +159,8 @@ impl Bench {
         found
     }
 
-    /// The part of `check` that every operation has: the names of all blocks, and the events where they are on.
+    /// The part of `check` that every operation has: the names of all blocks, and the events where they are
+    /// on.
     fn common_check(&mut self) -> String {
         self.drain_events();
         let mut names = Fingerprint::default();
@@ -203,7 +209,8 @@ impl Bench {
         let after = self.manager.metrics().snapshot();
         let mut check = format!("registered={units} {}", self.common_check());
         if self.exact_policy {
-            check += &format!(" evicted={} resident={}", after.evictions - before.evictions, self.survey(0..all));
+            check +=
+                &format!(" evicted={} resident={}", after.evictions - before.evictions, self.survey(0..all));
         }
         Outcome { elapsed, units, check }
     }
@@ -224,11 +231,13 @@ impl Bench {
         Outcome { elapsed, units, check }
     }
 
-    /// Matches chains that are held elsewhere. Each thread has its own share of them; if `shared`, all have the first.
+    /// Matches chains that are held elsewhere. Each thread has its own share of them; if `shared`, all have
+    /// the first.
     fn match_active(&mut self, shared: bool) -> Outcome {
         self.prepare_residents();
         let resident = self.workload.resident();
-        let held: Vec<Held> = resident.clone().map(|c| self.manager.match_blocks(&self.workload.hashes[c])).collect();
+        let held: Vec<Held> =
+            resident.clone().map(|c| self.manager.match_blocks(&self.workload.hashes[c])).collect();
         let found = self.survey(resident.clone());
         let per_thread = resident.len() / self.threads;
         if per_thread == 0 {
@@ -271,8 +280,11 @@ impl Bench {
         let mut elapsed = Duration::ZERO;
         let mut units = 0;
         for _ in 0..self.rounds_or(40) {
-            let held: Vec<Held> =
-                self.workload.resident().map(|c| self.manager.match_blocks(&self.workload.hashes[c])).collect();
+            let held: Vec<Held> = self
+                .workload
+                .resident()
+                .map(|c| self.manager.match_blocks(&self.workload.hashes[c]))
+                .collect();
             units += held.iter().map(|h| h.len() as u64).sum::<u64>();
             let held = black_box(held);
             let start = Instant::now();

@@ -25,12 +25,14 @@ impl Workload {
         if bytes.len() < HEADER_BYTES || &bytes[0..4] != MAGIC {
             return Err(format!("{path} is not a workload file"));
         }
-        let words: Vec<u32> = bytes[4..].chunks_exact(4).map(|c| u32::from_le_bytes(c.try_into().unwrap())).collect();
+        let words: Vec<u32> =
+            bytes[4..].chunks_exact(4).map(|c| u32::from_le_bytes(c.try_into().unwrap())).collect();
         let &[version, block_size, chain_length, chains, pool] = &words[0..5] else { unreachable!() };
         if version != VERSION {
             return Err(format!("{path} has version {version}, this program reads {VERSION}"));
         }
-        let [block_size, chain_length, chains, pool] = [block_size, chain_length, chains, pool].map(|v| v as usize);
+        let [block_size, chain_length, chains, pool] =
+            [block_size, chain_length, chains, pool].map(|v| v as usize);
         let tokens = &words[5..];
         if bytes.len() % 4 != 0 || tokens.len() != chains * chain_length * block_size {
             return Err(format!(
@@ -45,7 +47,8 @@ impl Workload {
             || chains * chain_length < 2 * pool
         {
             return Err(format!(
-                "{path}: pool {pool} must be a multiple of chain length {chain_length} and at most half of all blocks"
+                "{path}: pool {pool} must be a multiple of chain length {chain_length} and at most half \
+                 of all blocks"
             ));
         }
 
@@ -53,7 +56,8 @@ impl Workload {
             .chunks_exact(chain_length * block_size)
             .map(|chain| TokenBlockSequence::from_slice(chain, block_size as u32, Some(SALT)).into_parts().0)
             .collect();
-        let hashes = chains.iter().map(|chain| chain.iter().map(TokenBlock::kvbm_sequence_hash).collect()).collect();
+        let hashes =
+            chains.iter().map(|chain| chain.iter().map(TokenBlock::kvbm_sequence_hash).collect()).collect();
         Ok(Self { block_size, chain_length, pool, chains, hashes })
     }
 

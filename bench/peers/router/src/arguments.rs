@@ -13,7 +13,8 @@ pub struct Arguments {
 
 impl Arguments {
     pub fn parse(mut args: impl Iterator<Item = String>) -> Result<Self, String> {
-        let mut out = Self { workload: String::new(), structure: String::new(), event_size: 0, memory: false, jump: 8 };
+        let mut out =
+            Self { workload: String::new(), structure: String::new(), event_size: 0, memory: false, jump: 8 };
         while let Some(name) = args.next() {
             let value = args.next().ok_or_else(|| format!("{name} needs a value"))?;
             match name.as_str() {

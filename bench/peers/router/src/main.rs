@@ -1,7 +1,7 @@
 //! Runs one index of dynamo-kv-router on an index workload and prints one JSON line per figure.
 //!
-//! What each operation does, what is timed and what `check` holds is written in bench/peers/README.md; the C++ program
-//! beside this one does the same, step by step.
+//! What each operation does, what is timed and what `check` holds is written in bench/peers/README.md; the
+//! C++ program beside this one does the same, step by step.
 
 mod arguments;
 mod memory;
@@ -32,7 +32,8 @@ struct Bench {
 }
 
 fn main() {
-    let arguments = Arguments::parse(std::env::args().skip(1)).unwrap_or_else(|e| fail(&format!("{e}\n{USAGE}")));
+    let arguments =
+        Arguments::parse(std::env::args().skip(1)).unwrap_or_else(|e| fail(&format!("{e}\n{USAGE}")));
     let workload = Workload::read(&arguments.workload).unwrap_or_else(|e| fail(&e));
     let bench = Bench { workload, arguments };
     let done = if bench.arguments.memory { bench.memory() } else { bench.speed() };
@@ -72,8 +73,8 @@ impl Bench {
 
     fn print(&self, op: &str, value: f64, units: usize, check: &str) {
         println!(
-            "{{\"peer\":\"{PEER}\",\"structure\":\"{}\",\"event_size\":{},\"op\":\"{op}\",\"value\":{value:.3},\
-             \"units\":{units},\"check\":\"{check}\"}}",
+            "{{\"peer\":\"{PEER}\",\"structure\":\"{}\",\"event_size\":{},\"op\":\"{op}\",\
+             \"value\":{value:.3},\"units\":{units},\"check\":\"{check}\"}}",
             self.arguments.structure, self.arguments.event_size
         );
     }
@@ -95,8 +96,8 @@ impl Bench {
         self.found(subject, &["hit", "partial", "miss", "mixed"])
     }
 
-    /// Nanoseconds per call: the median over batches. The queries of a batch are written just before it, as a router has
-    /// just hashed its request.
+    /// Nanoseconds per call: the median over batches. The queries of a batch are written just before it, as a
+    /// router has just hashed its request.
     fn find(&self, subject: &dyn Subject, queries: &[Query]) -> f64 {
         let mut staged = vec![Vec::new(); BATCH];
         let mut times = Vec::new();

@@ -1,4 +1,5 @@
-//! The system allocator, counting while it is told to. It counts the bytes that were asked for, as our side does.
+//! The system allocator, counting while it is told to. It counts the bytes that were asked for, as our side
+//! does.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering::Relaxed};

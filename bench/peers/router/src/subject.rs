@@ -1,5 +1,5 @@
-//! The structures under test behind one interface: events in a prepared list go in at once and are timed until the last
-//! one is applied; queries are answered one by one.
+//! The structures under test behind one interface: events in a prepared list go in at once and are timed
+//! until the last one is applied; queries are answered one by one.
 
 use dynamo_kv_router::RadixTree;
 use dynamo_kv_router::indexer::{SyncIndexer, WorkerTask};
@@ -45,8 +45,8 @@ impl Subject for Tree {
     }
 }
 
-/// A point in a worker's queue at which the worker stops until it is let go. It is a flush whose waker blocks: the
-/// worker wakes it itself, from the same thread.
+/// A point in a worker's queue at which the worker stops until it is let go. It is a flush whose waker
+/// blocks: the worker wakes it itself, from the same thread.
 struct Barrier {
     gate: Arc<Gate>,
     _reply: oneshot::Receiver<()>,
@@ -88,8 +88,8 @@ impl Barrier {
     }
 }
 
-/// A shared index and the thread that applies its events, as its thread pool runs it with one thread. The queue is filled
-/// while the thread waits.
+/// A shared index and the thread that applies its events, as its thread pool runs it with one thread. The
+/// queue is filled while the thread waits.
 pub struct Threaded<T: SyncIndexer> {
     index: Arc<T>,
     tasks: flume::Sender<WorkerTask>,

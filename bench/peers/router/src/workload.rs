@@ -67,10 +67,15 @@ impl Reader<'_> {
         let bytes = self.bytes(count.checked_mul(8)?)?;
         Some(bytes.chunks_exact(8).map(|c| u64::from_le_bytes(c.try_into().unwrap())).collect())
     }
-    fn lists<T>(&mut self, count: usize, item: impl Fn(&mut Self) -> Option<T>) -> Option<HashMap<String, Vec<T>>> {
+    fn lists<T>(
+        &mut self,
+        count: usize,
+        item: impl Fn(&mut Self) -> Option<T>,
+    ) -> Option<HashMap<String, Vec<T>>> {
         let mut lists = HashMap::new();
         for _ in 0..count {
-            let name = String::from_utf8(self.bytes(NAME_BYTES)?.to_vec()).ok()?.trim_end_matches('\0').to_string();
+            let name =
+                String::from_utf8(self.bytes(NAME_BYTES)?.to_vec()).ok()?.trim_end_matches('\0').to_string();
             let items = self.u64()?;
             lists.insert(name, (0..items).map(|_| item(self)).collect::<Option<Vec<T>>>()?);
         }
@@ -100,7 +105,16 @@ fn parse(bytes: &[u8]) -> Option<Workload> {
         let query = Query { sequence: r.size()?, keep: r.size()?, salt: r.u64()? };
         (query.sequence < sequences && query.keep <= depth).then_some(query)
     })?;
-    reader.0.is_empty().then_some(Workload { depth, resident, pairs, worker_of, locals, names, events, queries })
+    reader.0.is_empty().then_some(Workload {
+        depth,
+        resident,
+        pairs,
+        worker_of,
+        locals,
+        names,
+        events,
+        queries,
+    })
 }
 
 impl Workload {
@@ -172,7 +186,8 @@ impl Fingerprint {
     pub fn add(&mut self, query: usize, scores: &OverlapScores) {
         for (worker, depth) in scores.scores.iter().filter(|(_, depth)| **depth > 0) {
             self.matches += 1;
-            self.sum = self.sum.wrapping_add(mix(mix(mix(query as u64) ^ worker.worker_id) ^ u64::from(*depth)));
+            self.sum =
+                self.sum.wrapping_add(mix(mix(mix(query as u64) ^ worker.worker_id) ^ u64::from(*depth)));
         }
     }
 }
