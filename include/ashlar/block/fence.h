@@ -11,8 +11,8 @@
 // creates it from its completion, and a caller who knows by other means vouches for it explicitly.
 //
 // Thread safety: Fence and FenceSignal are thread-safe, KvReady is an immutable value. Callbacks run on the
-//                signalling thread, outside every lock.
-// Complexity:    passed() is one load. create() allocates, on_passed() may.
+//                thread that signals or destroys the signal, outside every lock.
+// Complexity:    passed() is one load. create() allocates, on_settled() and on_passed() may.
 #pragma once
 
 #include <functional>
@@ -33,9 +33,14 @@ class Fence {
   bool passed() const noexcept;
   // True when the signal was destroyed unused: this fence can never pass.
   bool abandoned() const noexcept;
-  // Runs `callback` when the fence passes, or at once if it has. Every callback runs exactly once, or never
-  // if the fence is abandoned. It must not throw.
+  // Runs `callback` when the fence passes (true) or is abandoned (false), or at once if it has. Every callback
+  // runs exactly once. It must not throw.
+  void on_settled(std::function<void(bool passed)> callback) const;
+  // The same, but never if the fence is abandoned.
   void on_passed(std::function<void()> callback) const;
+
+  // True for copies of the same fence.
+  friend bool operator==(const Fence&, const Fence&) = default;
 
  private:
   friend class FenceSignal;
@@ -59,6 +64,7 @@ class FenceSignal {
   friend class Fence;
   explicit FenceSignal(std::shared_ptr<Fence::State> state) : state_(std::move(state)) {}
   void abandon() noexcept;
+  void settle(bool passed) noexcept;
   std::shared_ptr<Fence::State> state_;
 };
 

@@ -12,7 +12,7 @@ struct Fence::State {
   std::atomic<bool> passed{false};
   std::atomic<bool> abandoned{false};
   Mutex mu;
-  std::vector<std::function<void()>> callbacks ASHLAR_GUARDED_BY(mu);
+  std::vector<std::function<void(bool)>> callbacks ASHLAR_GUARDED_BY(mu);
 };
 
 std::pair<Fence, FenceSignal> Fence::create() {
@@ -36,17 +36,25 @@ bool Fence::abandoned() const noexcept {
   return state_->abandoned.load(std::memory_order_acquire);
 }
 
-void Fence::on_passed(std::function<void()> callback) const {
-  ASHLAR_CHECK(callback != nullptr, "on_passed() was given an empty function");
+void Fence::on_settled(std::function<void(bool)> callback) const {
+  ASHLAR_CHECK(callback != nullptr, "on_settled() was given an empty function");
+  bool has_passed = false;
   {
     const MutexLock lock(state_->mu);
-    if (!state_->passed.load(std::memory_order_relaxed)) {  // relaxed: it changes under the lock
-      if (!state_->abandoned.load(std::memory_order_relaxed))
-        state_->callbacks.push_back(std::move(callback));
+    has_passed = state_->passed.load(std::memory_order_relaxed);  // relaxed: it changes under the lock
+    if (!has_passed && !state_->abandoned.load(std::memory_order_relaxed)) {
+      state_->callbacks.push_back(std::move(callback));
       return;
     }
   }
-  callback();
+  callback(has_passed);
+}
+
+void Fence::on_passed(std::function<void()> callback) const {
+  ASHLAR_CHECK(callback != nullptr, "on_passed() was given an empty function");
+  on_settled([run = std::move(callback)](bool has_passed) {
+    if (has_passed) run();
+  });
 }
 
 FenceSignal& FenceSignal::operator=(FenceSignal&& other) noexcept {
@@ -62,24 +70,24 @@ FenceSignal::~FenceSignal() {
 }
 
 void FenceSignal::abandon() noexcept {
-  if (!state_) return;
-  std::vector<std::function<void()>> unheard;  // destroyed after the lock
-  const MutexLock lock(state_->mu);
-  state_->abandoned.store(true, std::memory_order_release);
-  unheard.swap(state_->callbacks);
+  if (state_) settle(false);
 }
 
 void FenceSignal::signal() && noexcept {
   ASHLAR_CHECK(state_ != nullptr, "this signal was used or moved from");
+  settle(true);
+}
+
+void FenceSignal::settle(bool passed) noexcept {
   const std::shared_ptr<Fence::State> state = std::move(state_);
-  std::vector<std::function<void()>> callbacks;
+  std::vector<std::function<void(bool)>> callbacks;
   {
     const MutexLock lock(state->mu);
-    // release: pairs with the acquire in passed().
-    state->passed.store(true, std::memory_order_release);
+    // release: pairs with the acquire in passed() and abandoned().
+    (passed ? state->passed : state->abandoned).store(true, std::memory_order_release);
     callbacks.swap(state->callbacks);
   }
-  for (const auto& callback : callbacks) callback();
+  for (const auto& callback : callbacks) callback(passed);
 }
 
 }  // namespace ashlar::block

@@ -122,7 +122,9 @@ void BlockStore::drop_owned(const SlotRef& slot) noexcept {
 
 void BlockStore::watch_quarantine(std::uint32_t slot, Fence fence) noexcept {
   try {
-    fence.on_passed([self = shared_from_this(), slot] { self->end_quarantine(slot); });
+    fence.on_settled([self = shared_from_this(), slot](bool passed) {
+      if (passed) self->end_quarantine(slot);
+    });
   } catch (const std::bad_alloc&) {
     // No callback will come: the next call that looks at the pools polls the fence.
     const Operation operation(*this);
@@ -159,7 +161,9 @@ void BlockStore::end_quarantine(std::uint32_t slot) {
 }
 
 void BlockStore::drop_reference_after(const SlotRef& slot, const Fence& fence) {
-  fence.on_passed([self = shared_from_this(), slot] { drop_reference(slot); });
+  fence.on_settled([self = shared_from_this(), slot](bool passed) {
+    if (passed) drop_reference(slot);
+  });
 }
 
 void drop_reference_after(const SlotRef& slot, const Fence& fence) {

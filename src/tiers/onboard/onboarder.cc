@@ -1,6 +1,7 @@
 #include "tiers/onboard/onboarder.h"
 
 #include <algorithm>
+#include <stop_token>
 #include <utility>
 
 #include "ashlar/base/check.h"
@@ -20,8 +21,6 @@ namespace {
 // Blocks onboarded at a time: enough for the disk, few enough to leave G2 to others.
 constexpr std::size_t kBatchBlocks = 64;
 constexpr std::uint64_t kBatchBytes = std::uint64_t{32} << 20;
-// How often a call that waits for another's copy checks for its own cancellation.
-constexpr Clock::Duration kOnboarderLooksAgain = std::chrono::milliseconds(20);
 
 }  // namespace
 
@@ -295,15 +294,26 @@ bool Onboarder::has_other_salt(const OnboardCall& call, TierPool& pool, const Se
 
 bool Onboarder::claim(const OnboardCall* call, std::span<const SequenceHash> hashes, bool wait,
                       std::optional<Clock::TimePoint> until) {
+  // Outlives the lock, which its callback takes.
+  const auto wake = [this] {
+    const MutexLock lock(mu_);
+    released_.notify_all();
+  };
+  std::optional<std::stop_callback<decltype(wake)>> on_cancel;
+  if (wait && call != nullptr) on_cancel.emplace(call->control.stop_token(), wake);
+  const std::optional<Clock::TimePoint> deadline = call == nullptr ? std::nullopt : call->options.deadline;
+  const Clock::TimePoint end =
+      std::min(until.value_or(Clock::TimePoint::max()), deadline.value_or(Clock::TimePoint::max()));
   const MutexLock lock(mu_);
   // All at once, so that two calls cannot each wait for the other's blocks.
   while (std::ranges::any_of(
       hashes, [&](const SequenceHash& hash) ASHLAR_REQUIRES(mu_) { return coming_.contains(hash); })) {
-    if (!wait || (call != nullptr && (call->stopped() || call->late()))) return false;
-    const Clock::TimePoint now = stack_.clock->now();
-    if (until && now >= *until) return false;
-    stack_.clock->wait_until(released_, mu_,
-                             std::min(until.value_or(Clock::TimePoint::max()), now + kOnboarderLooksAgain));
+    if (!wait || (call != nullptr && call->stopped()) || stack_.clock->now() >= end) return false;
+    if (end != Clock::TimePoint::max()) {
+      stack_.clock->wait_until(released_, mu_, end);
+    } else {
+      released_.wait(mu_);
+    }
   }
   coming_.insert(hashes.begin(), hashes.end());
   return true;

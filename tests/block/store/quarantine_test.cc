@@ -56,6 +56,27 @@ TEST(FenceTest, ASignalThatDiesUnusedAbandonsItsFenceForEver) {
   EXPECT_FALSE(ran);
 }
 
+TEST(FenceTest, OnSettledHearsEitherEndOnce) {
+  std::vector<bool> heard;
+  const auto note = [&](bool passed) { heard.push_back(passed); };
+  std::optional<std::pair<Fence, FenceSignal>> never = Fence::create();
+  const Fence abandoned = never->first;
+  abandoned.on_settled(note);
+  EXPECT_TRUE(heard.empty());
+  never.reset();
+  EXPECT_EQ(heard, std::vector{false});
+  abandoned.on_settled(note);
+  EXPECT_EQ(heard, (std::vector{false, false})) << "at once";
+  heard.clear();
+  auto [fence, signal] = Fence::create();
+  EXPECT_TRUE(Fence(fence) == fence);
+  EXPECT_FALSE(fence == abandoned);
+  fence.on_settled(note);
+  std::move(signal).signal();
+  fence.on_settled(note);
+  EXPECT_EQ(heard, (std::vector{true, true}));
+}
+
 TEST(FenceTest, MovedSignalsKeepTheRightAndReplacedOnesAbandon) {
   auto [first, first_signal] = Fence::create();
   auto [second, second_signal] = Fence::create();
