@@ -9,7 +9,7 @@
 #include "ashlar/tiers/kv_block_manager.h"
 #include "tiers/offload/offload_worker.h"
 #include "tiers/onboard/onboarder.h"
-#include "tiers/tier_stack.h"
+#include "tiers/onboard/tier_stack.h"
 
 namespace ashlar::tiers {
 

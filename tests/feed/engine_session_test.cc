@@ -300,6 +300,7 @@ TEST_F(EngineSessionTest, ABadWireNeverEndsInASilentlyWrongState) {
         ASSERT_TRUE(session->step(0ms, out));
         book_.apply(out);
         ASSERT_EQ(book_.problem(), "") << "seed " << seed;
+        session->ingest().check_invariants();
       }
       if (session->next() != sequence || !engine->quiet()) continue;
       const auto real = engine->contents();

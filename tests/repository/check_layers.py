@@ -8,8 +8,10 @@ Rules, over the #include lines of ROOT/include/ashlar and ROOT/src:
   any      a folder marked `any` includes every layer; no layer includes it
   public   a public header includes no private one
   path     an include in quotes starts with a layer's folder
-  room     a room includes itself, the rooms that its line names, and their public faces; a layer that has
-           rooms keeps every source in one of them or directly in its folder
+  room     a room includes itself and the rooms that its line names, their public faces among them, and no
+           header that joins rooms (one directly in the layer's folder, or a public one without a room); a
+           face is held to the same rule as its room; a layer that has rooms keeps every source in one of
+           them or directly in its folder
   known    every folder is in tools/layers.txt, and so is every header that it names
 """
 
@@ -81,8 +83,10 @@ class Order:
     def room_refusal(self, source, target):
         """Why a file may not include another of the same layer; None when it may. Both are parts of paths."""
         own, other = self.room(source), self.room(target)
-        if own is None or other is None or other in self.rooms[source[0], own]:
+        if own is None or other in self.rooms[source[0], own]:
             return None
+        if other is None:
+            return f"room: {source[0]}/{own} may not include a header that joins the rooms of {source[0]}"
         return f"room: {source[0]}/{own} may not include {source[0]}/{other}"
 
     def refusal(self, source, target):
@@ -124,7 +128,7 @@ def check_file(path, shown, order, own, public):
             yield f"{where}; public: a public header may not include a private one"
         elif source is not None and (refusal := order.refusal(source, target)):
             yield f"{where}; {refusal}"
-        elif not public and own[0] == inner[0] and (refusal := order.room_refusal(own, inner)):
+        elif own[0] == inner[0] and (refusal := order.room_refusal(own, inner)):
             yield f"{where}; {refusal}"
 
 

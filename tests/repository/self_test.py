@@ -127,6 +127,25 @@ class CheckLayers(Fixture):
         self.write("src/index/common/c.cc", '#include "ashlar/index/radix_tree.h"\n')
         self.assert_fails("room: index/common may not include index/radix")
 
+    def test_a_face_is_held_to_the_rule_of_its_room(self):
+        self.write_rooms()
+        self.write("tools/layers.txt", (self.root / "tools/layers.txt").read_text() +
+                   "face index/flash flash_index.h\n")
+        self.write("include/ashlar/index/flash_index.h", '#include "ashlar/index/radix_tree.h"\n')
+        self.assert_fails("include/ashlar/index/flash_index.h:1: includes ashlar/index/radix_tree.h; room: "
+                          "index/flash may not include index/radix")
+
+    def test_a_private_header_that_joins_rooms_is_refused(self):
+        self.write_rooms()
+        self.write("src/index/flash/g.h", '#include "index/join.h"\n')
+        self.assert_fails("src/index/flash/g.h:1: includes index/join.h; room: index/flash may not include a "
+                          "header that joins the rooms of index")
+
+    def test_a_public_header_that_joins_rooms_is_refused(self):
+        self.write_rooms()
+        self.write("include/ashlar/index/radix_tree.h", '#include "ashlar/index/make_index.h"\n')
+        self.assert_fails("room: index/radix may not include a header that joins the rooms of index")
+
     def test_an_unknown_room_is_refused(self):
         self.write_rooms()
         self.write("src/index/attic/a.cc", "\n")

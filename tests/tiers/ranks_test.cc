@@ -31,7 +31,7 @@ class RanksTest : public ::testing::Test {
     const std::string path = scratch_.file("file");
     std::ofstream(path).close();
     std::filesystem::resize_file(path, 4 << 20);
-    FileVolume::provision(path, {.slot_bytes = 16384}).value();
+    provision_file_volume(path, {.slot_bytes = 16384}).value();
     return {.name = "v", .kind = "file", .location = path, .options = {{"sync", "false"}}};
   }
   static KvOptions with_scales(KvOptions options) {

@@ -78,10 +78,10 @@ class BlockManager {
   // Errors: AllocationRefusal says why, and how full the pools are.
   [[nodiscard]] Result<BlockList<Mutable>, AllocationRefusal> allocate_blocks(std::size_t n) {
     if (n > total_blocks())
-      return core_->can_allocate(n).error();  // before memory is reserved for guards that cannot come
+      return store_->can_allocate(n).error();  // before memory is reserved for guards that cannot come
     BlockList<Mutable> blocks;
     if (!has_memory([&] { blocks.reserve(n); })) return out_of_memory(n);
-    auto taken = core_->allocate(n, nullptr, [&](std::size_t, std::span<const detail::SlotRef> slots) {
+    auto taken = store_->allocate(n, nullptr, [&](std::size_t, std::span<const detail::SlotRef> slots) {
       for (const detail::SlotRef& slot : slots) blocks.push_back(Mutable(detail::OwnedSlot(slot)));
     });
     if (!taken) return std::move(taken).error();
@@ -92,11 +92,11 @@ class BlockManager {
     for (Mutable& guard : out) {
       if (guard) guard = Mutable();
     }
-    return core_->allocate(out.size(), nullptr, adopt_into(out));
+    return store_->allocate(out.size(), nullptr, adopt_into(out));
   }
   // The same, and reports the evicted hashes: for callers with their own index.
   [[nodiscard]] Result<Allocation, AllocationRefusal> allocate_blocks_with_evictions(std::size_t n) {
-    if (n > total_blocks()) return core_->can_allocate(n).error();
+    if (n > total_blocks()) return store_->can_allocate(n).error();
     Allocation allocation;
     const bool room = has_memory([&] {
       allocation.blocks.reserve(n);
@@ -104,7 +104,7 @@ class BlockManager {
     });
     if (!room) return out_of_memory(n);
     auto taken =
-        core_->allocate(n, &allocation.evicted, [&](std::size_t, std::span<const detail::SlotRef> slots) {
+        store_->allocate(n, &allocation.evicted, [&](std::size_t, std::span<const detail::SlotRef> slots) {
           for (const detail::SlotRef& slot : slots)
             allocation.blocks.push_back(Mutable(detail::OwnedSlot(slot)));
         });
@@ -115,17 +115,18 @@ class BlockManager {
   // arrival, so a large one cannot starve; allocate_blocks() does not overtake them.
   [[nodiscard]] Result<BlockList<Mutable>, AllocationRefusal> try_allocate_until(std::size_t n,
                                                                                  Clock::TimePoint deadline) {
-    if (n > total_blocks()) return core_->can_allocate(n).error();
+    if (n > total_blocks()) return store_->can_allocate(n).error();
     BlockList<Mutable> blocks;
     if (!has_memory([&] { blocks.reserve(n); })) return out_of_memory(n);
-    auto taken = core_->allocate_until(n, deadline, [&](std::size_t, std::span<const detail::SlotRef> slots) {
-      for (const detail::SlotRef& slot : slots) blocks.push_back(Mutable(detail::OwnedSlot(slot)));
-    });
+    auto taken =
+        store_->allocate_until(n, deadline, [&](std::size_t, std::span<const detail::SlotRef> slots) {
+          for (const detail::SlotRef& slot : slots) blocks.push_back(Mutable(detail::OwnedSlot(slot)));
+        });
     if (!taken) return std::move(taken).error();
     return blocks;
   }
   // Whether an allocation of n would succeed now, or why it would be refused.
-  Result<void, AllocationRefusal> can_allocate(std::size_t n) const { return core_->can_allocate(n); }
+  Result<void, AllocationRefusal> can_allocate(std::size_t n) const { return store_->can_allocate(n); }
 
   // ---- register: the block becomes findable by its hash.
 
@@ -136,7 +137,7 @@ class BlockManager {
     detail::SlotRef kept;
     const auto fill = [&](std::size_t, std::span<detail::SlotRef> out) { out[0] = block.slot_.get(); };
     const auto emit = [&](std::size_t, std::span<const detail::SlotRef> slots) { kept = slots[0]; };
-    if (auto done = core_->register_blocks(1, fill, emit); !done) {
+    if (auto done = store_->register_blocks(1, fill, emit); !done) {
       return Unexpected(Rejected<Complete>{std::move(done).error(), std::move(block)});
     }
     block.slot_.take();
@@ -179,7 +180,7 @@ class BlockManager {
   std::size_t match_blocks(std::span<const tokens::SequenceHash> hashes, BlockList<Immutable>& out) {
     const std::size_t before = out.size();
     try {
-      return core_->match_prefix(hashes, [&](std::size_t first, std::span<const detail::SlotRef> slots) {
+      return store_->match_prefix(hashes, [&](std::size_t first, std::span<const detail::SlotRef> slots) {
         if (first == 0 && !slots.empty()) out.reserve(before + hashes.size());
         const std::span<Immutable> room = out.extend(slots.size());
         for (std::size_t i = 0; i < slots.size(); ++i) room[i].slot_.adopt(slots[i]);
@@ -192,7 +193,7 @@ class BlockManager {
   // The same into the caller's span: at most out.size() blocks. Returns the number of hits.
   std::size_t match_blocks(std::span<const tokens::SequenceHash> hashes, std::span<Immutable> out) {
     const auto wanted = hashes.first(std::min(hashes.size(), out.size()));
-    return core_->match_prefix(wanted, adopt_into(out));
+    return store_->match_prefix(wanted, adopt_into(out));
   }
   // The longest registered prefix of `blocks`, with prefix digests compared: every returned block has the
   // same tokens from position 0 on, and a hash that finds other tokens is a miss. Blocks staged without a
@@ -200,7 +201,7 @@ class BlockManager {
   BlockList<Immutable> match_blocks(std::span<const tokens::TokenBlock> blocks) {
     BlockList<Immutable> found;
     const std::span<Immutable> out = found.extend(blocks.size());
-    found.truncate(core_->match_prefix(blocks, adopt_into(out)));
+    found.truncate(store_->match_prefix(blocks, adopt_into(out)));
     return found;
   }
   // One answer per hash, in order, without stopping at a miss; an empty guard is a miss. Repeated hashes are
@@ -208,7 +209,7 @@ class BlockManager {
   std::size_t match_blocks_scattered(std::span<const tokens::SequenceHash> hashes, std::span<Immutable> out) {
     ASHLAR_CHECK(hashes.size() == out.size(), "%zu hashes, room for %zu answers", hashes.size(), out.size());
     Immutable::release(out);
-    return core_->match_scattered(hashes, adopt_into(out));
+    return store_->match_scattered(hashes, adopt_into(out));
   }
   // The same into a vector as long as `hashes`.
   std::vector<Immutable> match_blocks_scattered(std::span<const tokens::SequenceHash> hashes) {
@@ -220,7 +221,7 @@ class BlockManager {
   std::unordered_map<tokens::SequenceHash, Immutable> scan_matches(
       std::span<const tokens::SequenceHash> hashes, bool touch) {
     std::unordered_map<tokens::SequenceHash, Immutable> found;
-    core_->scan(hashes, touch, [&](std::size_t i, std::span<const detail::SlotRef> slot) {
+    store_->scan(hashes, touch, [&](std::size_t i, std::span<const detail::SlotRef> slot) {
       found.try_emplace(hashes[i]).first->second.slot_.adopt(slot.front());
     });
     return found;
@@ -230,61 +231,61 @@ class BlockManager {
 
   // Pins the primary block of a hash, in use or inactive. Errors: kNotFound; those of ImmutableBlock::pin().
   [[nodiscard]] Result<Pin> pin(const tokens::SequenceHash& hash, Clock::Duration ttl) {
-    return core_->pin(hash, ttl).transform([](detail::PinRef pin) { return Pin(std::move(pin)); });
+    return store_->pin(hash, ttl).transform([](detail::PinRef pin) { return Pin(std::move(pin)); });
   }
   // Keeps the primary block of a hash in its slot, in use or inactive, without using it (pin.h). Errors:
   // kNotFound; kCapacity when it is held too often, or without memory.
   [[nodiscard]] Result<Hold> hold(const tokens::SequenceHash& hash) {
-    return core_->hold(hash).transform([](detail::HoldRef hold) { return Hold(std::move(hold)); });
+    return store_->hold(hash).transform([](detail::HoldRef hold) { return Hold(std::move(hold)); });
   }
   // Sets the retention of the primary block of a hash, in use or inactive; refreshes an inactive one. Errors:
   // kNotFound; kInvalidArgument for the priority.
   Result<void> set_retention(const tokens::SequenceHash& hash, const BlockRetention& retention) {
     ASHLAR_RETURN_IF_ERROR(retention.validate());
-    return core_->set_retention(hash, retention);
+    return store_->set_retention(hash, retention);
   }
   // Evicts every inactive block that is not pinned into the reset pool. Returns how many.
-  std::size_t reset_inactive_pool() { return core_->reset_inactive(); }
+  std::size_t reset_inactive_pool() { return store_->reset_inactive(); }
   // The next `n` victims in order, without evicting them: what a write-back should copy first.
   std::vector<tokens::SequenceHash> eviction_candidates(std::size_t n) const {
-    return core_->next_victims(n);
+    return store_->next_victims(n);
   }
   // Calls visit for every registered primary, as a listener needs after a resync. The hashes are those of one
   // moment; the visits happen after it, outside all locks.
   void for_each_registered(const std::function<void(const tokens::SequenceHash&, BlockId)>& visit) const {
-    core_->for_each_registered(visit);
+    store_->for_each_registered(visit);
   }
 
   // ---- numbers
 
   // The options it was created with, and its counters. status() and counters() take the store's lock.
-  std::size_t total_blocks() const noexcept { return core_->options().block_count; }
-  std::size_t available_blocks() const { return core_->status().available(); }
-  std::uint32_t block_size() const noexcept { return core_->options().block_size; }
-  DuplicatePolicy duplicate_policy() const noexcept { return core_->options().duplicates; }
-  const BlockRegistry& block_registry() const noexcept { return *core_->options().registry; }
-  const std::shared_ptr<events::EventLog>& event_log() const noexcept { return core_->options().events; }
-  PoolStatus status() const { return core_->status(); }
+  std::size_t total_blocks() const noexcept { return store_->options().block_count; }
+  std::size_t available_blocks() const { return store_->status().available(); }
+  std::uint32_t block_size() const noexcept { return store_->options().block_size; }
+  DuplicatePolicy duplicate_policy() const noexcept { return store_->options().duplicates; }
+  const BlockRegistry& block_registry() const noexcept { return *store_->options().registry; }
+  const std::shared_ptr<events::EventLog>& event_log() const noexcept { return store_->options().events; }
+  PoolStatus status() const { return store_->status(); }
   // One relaxed load: cheap enough for every step of a scheduler.
-  Pressure pressure() const noexcept { return core_->pressure(); }
-  ManagerCounters counters() const { return core_->counters(); }
+  Pressure pressure() const noexcept { return store_->pressure(); }
+  ManagerCounters counters() const { return store_->counters(); }
   // The tokens of a registered block; nullopt if it is not registered, was staged by name, or keep_tokens is
   // off. For publishers in engine formats, which carry tokens.
   std::optional<std::vector<tokens::Token>> tokens_of(const tokens::SequenceHash& hash) const {
-    return core_->tokens_of(hash);
+    return store_->tokens_of(hash);
   }
   // Appends the registered blocks as Stored events, parents before children, and returns the number of the
   // log's next event: together they are a snapshot. Scans all blocks under the store's lock. Requires: an
   // event log.
-  std::uint64_t list_stored(std::vector<events::KvEvent>& out) const { return core_->list_stored(out); }
+  std::uint64_t list_stored(std::vector<events::KvEvent>& out) const { return store_->list_stored(out); }
   // Walks all slots and checks every invariant that holds outside a transition; for tests. Requires: no other
   // thread uses the manager.
-  void check_invariants() const { core_->check_invariants(); }
+  void check_invariants() const { store_->check_invariants(); }
 
  private:
   friend class SequenceManager<Tier>;
   friend class RequestSequence<Tier>;
-  explicit BlockManager(std::shared_ptr<detail::BlockStore> store) : core_(std::move(store)) {}
+  explicit BlockManager(std::shared_ptr<detail::BlockStore> store) : store_(std::move(store)) {}
   // Writes slots into the guards of a span, from the first on.
   template <class Guard>
   static auto adopt_into(std::span<Guard> out) {
@@ -298,23 +299,23 @@ class BlockManager {
     const auto fill = [&](std::size_t first, std::span<detail::SlotRef> out) {
       for (std::size_t i = 0; i < out.size(); ++i) out[i] = blocks[first + i].slot_.get();
     };
-    return core_->register_blocks(blocks.size(), fill,
-                                  [&](std::size_t first, std::span<const detail::SlotRef> slots) {
-                                    for (std::size_t i = 0; i < slots.size(); ++i) {
-                                      blocks[first + i].slot_.take();
-                                      emit(first + i, slots[i]);
-                                    }
-                                  });
+    return store_->register_blocks(blocks.size(), fill,
+                                   [&](std::size_t first, std::span<const detail::SlotRef> slots) {
+                                     for (std::size_t i = 0; i < slots.size(); ++i) {
+                                       blocks[first + i].slot_.take();
+                                       emit(first + i, slots[i]);
+                                     }
+                                   });
   }
   AllocationRefusal out_of_memory(std::size_t n) const {
-    return {AllocationRefusal::Reason::kOutOfMemory, n, core_->status()};
+    return {AllocationRefusal::Reason::kOutOfMemory, n, store_->status()};
   }
   // Whether make_room() got the memory it asked for.
   template <class F>
   static bool has_memory(F&& make_room) {
     return unless_out_of_memory([&] { return std::forward<F>(make_room)(), true; }, [] { return false; });
   }
-  detail::StoreOwner core_;
+  detail::StoreOwner store_;
 };
 
 // Collects options; build() validates them and creates the manager. A wrapper of ManagerOptions, which

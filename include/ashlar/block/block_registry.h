@@ -100,16 +100,16 @@ class BlockRegistry {
   const tokens::NamespaceFingerprint& name_space() const noexcept;
 
   // False after a move.
-  bool valid() const noexcept { return core_ != nullptr; }
+  bool valid() const noexcept { return entries_ != nullptr; }
 
   friend bool operator==(const BlockRegistry& a, const BlockRegistry& b) noexcept {
-    return a.core_ == b.core_;
+    return a.entries_ == b.entries_;
   }
 
  private:
   friend class detail::BlockStore;
-  explicit BlockRegistry(std::shared_ptr<detail::RegistryEntries> core) : core_(std::move(core)) {}
-  std::shared_ptr<detail::RegistryEntries> core_;
+  explicit BlockRegistry(std::shared_ptr<detail::RegistryEntries> entries) : entries_(std::move(entries)) {}
+  std::shared_ptr<detail::RegistryEntries> entries_;
 };
 
 }  // namespace ashlar::block

@@ -82,11 +82,11 @@ class RegistrationHandle {
 
  private:
   friend class detail::RegistryEntries;
-  // Adopts a reference that the core already counted.
-  RegistrationHandle(std::shared_ptr<detail::RegistryEntries> core, detail::Entry* entry) noexcept
-      : core_(std::move(core)), entry_(entry) {}
+  // Adopts a reference that the registry already counted.
+  RegistrationHandle(std::shared_ptr<detail::RegistryEntries> entries, detail::Entry* entry) noexcept
+      : entries_(std::move(entries)), entry_(entry) {}
 
-  std::shared_ptr<detail::RegistryEntries> core_;
+  std::shared_ptr<detail::RegistryEntries> entries_;
   detail::Entry* entry_;  // null only after a move
 };
 

@@ -134,7 +134,7 @@ inline constexpr BlockId kNoBlock{0xFFFF'FFFFu};
 namespace detail {
 class UntypedRequest;
 struct UntypedRequestDelete {
-  void operator()(UntypedRequest* core) const noexcept;
+  void operator()(UntypedRequest* request) const noexcept;
 };
 using UntypedRequestPtr = std::unique_ptr<UntypedRequest, UntypedRequestDelete>;
 
@@ -143,33 +143,33 @@ struct RequestCalls {
   static Result<UntypedRequestPtr> create(std::shared_ptr<BlockStore> store,
                                           std::vector<tokens::Token> prompt,
                                           std::vector<tokens::SequenceHash> hashes, RequestOptions options);
-  static RequestState state(const UntypedRequest& core) noexcept;
-  static std::span<const tokens::Token> tokens(const UntypedRequest& core) noexcept;
-  static std::size_t prompt_size(const UntypedRequest& core) noexcept;
-  static std::size_t computed(const UntypedRequest& core) noexcept;
-  static std::size_t cached(const UntypedRequest& core) noexcept;
-  static std::size_t max_tokens(const UntypedRequest& core) noexcept;
-  static std::size_t group_count(const UntypedRequest& core) noexcept;
-  static std::span<const BlockId> table(const UntypedRequest& core, std::size_t group);
-  static std::span<const tokens::SequenceHash> hashes(UntypedRequest& core);
-  static std::span<const BlockCopy> copies(const UntypedRequest& core) noexcept;
+  static RequestState state(const UntypedRequest& request) noexcept;
+  static std::span<const tokens::Token> tokens(const UntypedRequest& request) noexcept;
+  static std::size_t prompt_size(const UntypedRequest& request) noexcept;
+  static std::size_t computed(const UntypedRequest& request) noexcept;
+  static std::size_t cached(const UntypedRequest& request) noexcept;
+  static std::size_t max_tokens(const UntypedRequest& request) noexcept;
+  static std::size_t group_count(const UntypedRequest& request) noexcept;
+  static std::span<const BlockId> table(const UntypedRequest& request, std::size_t group);
+  static std::span<const tokens::SequenceHash> hashes(UntypedRequest& request);
+  static std::span<const BlockCopy> copies(const UntypedRequest& request) noexcept;
 
-  static Result<std::size_t, SequenceError> match_prefix(UntypedRequest& core);
-  static Result<StepPlan, SequenceError> schedule_prefill(UntypedRequest& core, std::size_t tokens);
-  static Result<StepOutcome, SequenceError> apply_prefill(UntypedRequest& core,
+  static Result<std::size_t, SequenceError> match_prefix(UntypedRequest& request);
+  static Result<StepPlan, SequenceError> schedule_prefill(UntypedRequest& request, std::size_t tokens);
+  static Result<StepOutcome, SequenceError> apply_prefill(UntypedRequest& request,
                                                           std::optional<tokens::Token> next);
-  static Result<StepPlan, SequenceError> schedule_decode(UntypedRequest& core);
-  static Result<StepOutcome, SequenceError> apply_decode(UntypedRequest& core, tokens::Token next);
-  static Result<StepPlan, SequenceError> schedule_speculative(UntypedRequest& core, std::size_t drafts);
-  static Result<StepOutcome, SequenceError> apply_speculative(UntypedRequest& core,
+  static Result<StepPlan, SequenceError> schedule_decode(UntypedRequest& request);
+  static Result<StepOutcome, SequenceError> apply_decode(UntypedRequest& request, tokens::Token next);
+  static Result<StepPlan, SequenceError> schedule_speculative(UntypedRequest& request, std::size_t drafts);
+  static Result<StepOutcome, SequenceError> apply_speculative(UntypedRequest& request,
                                                               std::span<const tokens::Token> accepted);
-  static Result<void, SequenceError> revert(UntypedRequest& core);
-  static Result<void, SequenceError> preempt(UntypedRequest& core);
-  static Result<std::size_t, SequenceError> resume(UntypedRequest& core);
-  static Result<UntypedRequestPtr, SequenceError> fork(UntypedRequest& core,
+  static Result<void, SequenceError> revert(UntypedRequest& request);
+  static Result<void, SequenceError> preempt(UntypedRequest& request);
+  static Result<std::size_t, SequenceError> resume(UntypedRequest& request);
+  static Result<UntypedRequestPtr, SequenceError> fork(UntypedRequest& request,
                                                        std::optional<tokens::Token> last);
-  static void release(UntypedRequest& core) noexcept;
-  static void release_after(UntypedRequest& core, const Fence& fence);
+  static void release(UntypedRequest& request) noexcept;
+  static void release_after(UntypedRequest& request, const Fence& fence);
 
  private:
   static Result<UntypedRequestPtr> make(std::shared_ptr<BlockStore> store, std::vector<tokens::Token> prompt,
@@ -199,103 +199,103 @@ class [[nodiscard]] RequestSequence {
   // are computed on demand.
   static Result<RequestSequence> create(BlockManager<Tier>& manager, std::vector<tokens::Token> prompt,
                                         std::vector<tokens::SequenceHash> hashes, RequestOptions options) {
-    auto core =
-        Calls::create(manager.core_.store(), std::move(prompt), std::move(hashes), std::move(options));
-    if (!core) return std::move(core).error();
-    return RequestSequence(*std::move(core));
+    auto request =
+        Calls::create(manager.store_.store(), std::move(prompt), std::move(hashes), std::move(options));
+    if (!request) return std::move(request).error();
+    return RequestSequence(*std::move(request));
   }
 
-  RequestState state() const noexcept { return Calls::state(core()); }
+  RequestState state() const noexcept { return Calls::state(untyped()); }
   // Prompt and generated. Valid until the request changes, as are the other spans.
-  std::span<const tokens::Token> tokens() const noexcept { return Calls::tokens(core()); }
+  std::span<const tokens::Token> tokens() const noexcept { return Calls::tokens(untyped()); }
   std::size_t size() const noexcept { return tokens().size(); }
-  std::size_t prompt_size() const noexcept { return Calls::prompt_size(core()); }
+  std::size_t prompt_size() const noexcept { return Calls::prompt_size(untyped()); }
   // Leading tokens whose KV exists.
-  std::size_t computed_tokens() const noexcept { return Calls::computed(core()); }
+  std::size_t computed_tokens() const noexcept { return Calls::computed(untyped()); }
   // The rest: the tokens left to prefill, or the one token that decode computes.
   std::size_t tokens_to_compute() const noexcept { return size() - computed_tokens(); }
   // Leading tokens that match_prefix() or resume() found in the cache.
-  std::size_t cached_tokens() const noexcept { return Calls::cached(core()); }
+  std::size_t cached_tokens() const noexcept { return Calls::cached(untyped()); }
   // How many tokens may still be generated; nullopt without a limit.
   std::optional<std::size_t> tokens_left() const noexcept {
-    const std::size_t max = Calls::max_tokens(core());
+    const std::size_t max = Calls::max_tokens(untyped());
     return max == 0 ? std::nullopt : std::optional(max - size());
   }
-  std::size_t group_count() const noexcept { return Calls::group_count(core()); }
+  std::size_t group_count() const noexcept { return Calls::group_count(untyped()); }
   // The blocks of a group in order; kNoBlock for those outside its window. Requires: group < group_count().
-  std::span<const BlockId> block_table(std::size_t group = 0) const { return Calls::table(core(), group); }
+  std::span<const BlockId> block_table(std::size_t group = 0) const { return Calls::table(untyped(), group); }
   // The names of all full blocks, in group 0. Computes missing ones: not for two threads at once.
-  std::span<const tokens::SequenceHash> sequence_hashes() const { return Calls::hashes(core()); }
+  std::span<const tokens::SequenceHash> sequence_hashes() const { return Calls::hashes(untyped()); }
 
   // The copies that the scheduled step needs first.
-  std::span<const BlockCopy> copies() const noexcept { return Calls::copies(core()); }
+  std::span<const BlockCopy> copies() const noexcept { return Calls::copies(untyped()); }
 
   // Shares the longest cached prefix that is valid for all groups, with prefix digests compared: a hit was
   // computed for the same tokens from position 0 on. O(blocks * groups). Returns its tokens; at most size() -
   // 1, unless reuse_last_token. Errors: kWrongState unless Idle and without blocks.
-  Result<std::size_t, SequenceError> match_prefix() { return Calls::match_prefix(core()); }
+  Result<std::size_t, SequenceError> match_prefix() { return Calls::match_prefix(untyped()); }
 
   // Errors: kWrongState unless Idle; kNothingToCompute for 0 tokens; kPrefillOverrun for more than
   // tokens_to_compute(); kTooLong when the chunk is the last and there is no room for the token it yields;
   // kNoRoom.
   Result<StepPlan, SequenceError> schedule_prefill(std::size_t tokens) {
-    return Calls::schedule_prefill(core(), tokens);
+    return Calls::schedule_prefill(untyped(), tokens);
   }
   // `next` is the token that the last chunk yields. Errors: kWrongState; kTokenMissing, kTokenNotExpected.
   Result<StepOutcome, SequenceError> apply_prefill(std::optional<tokens::Token> next = std::nullopt) {
-    return Calls::apply_prefill(core(), next);
+    return Calls::apply_prefill(untyped(), next);
   }
 
   // Errors: kWrongState unless Idle; kPrefillIncomplete unless exactly one token is left to compute; kTooLong
   // when max_tokens is reached; kNoRoom.
-  Result<StepPlan, SequenceError> schedule_decode() { return Calls::schedule_decode(core()); }
+  Result<StepPlan, SequenceError> schedule_decode() { return Calls::schedule_decode(untyped()); }
   Result<StepOutcome, SequenceError> apply_decode(tokens::Token next) {
-    return Calls::apply_decode(core(), next);
+    return Calls::apply_decode(untyped(), next);
   }
 
   // One token and `drafts` guesses after it. Errors: as schedule_decode().
   Result<StepPlan, SequenceError> schedule_speculative(std::size_t drafts) {
-    return Calls::schedule_speculative(core(), drafts);
+    return Calls::schedule_speculative(untyped(), drafts);
   }
   // The accepted drafts and the token after them: 1 to drafts + 1 tokens. Blocks for the rest are returned.
   // Errors: kWrongState; kTooManyAccepted; kTooLong when max_tokens would be exceeded.
   Result<StepOutcome, SequenceError> apply_speculative(std::span<const tokens::Token> accepted) {
-    return Calls::apply_speculative(core(), accepted);
+    return Calls::apply_speculative(untyped(), accepted);
   }
 
   // Drops the scheduled step: its blocks may be allocated again at once, so nothing may still write to them.
   // Errors: kWrongState when none is scheduled.
-  Result<void, SequenceError> revert() { return Calls::revert(core()); }
+  Result<void, SequenceError> revert() { return Calls::revert(untyped()); }
 
   // Returns all blocks and keeps the tokens. Errors: kWrongState unless Idle.
-  Result<void, SequenceError> preempt() { return Calls::preempt(core()); }
+  Result<void, SequenceError> preempt() { return Calls::preempt(untyped()); }
   // Restarts from the cached prefix: returns the cached tokens, at most size() - 1 once tokens were
   // generated; the rest is prefilled again. Errors: kWrongState unless Preempted.
-  Result<std::size_t, SequenceError> resume() { return Calls::resume(core()); }
+  Result<std::size_t, SequenceError> resume() { return Calls::resume(untyped()); }
 
   // A second request with the same tokens and blocks. `last` replaces its last token (beam search). Errors:
   // kWrongState unless Idle; with `last`, kPrefillIncomplete unless exactly one token is left to compute.
   Result<RequestSequence, SequenceError> fork(std::optional<tokens::Token> last = std::nullopt) {
-    auto forked = Calls::fork(core(), last);
+    auto forked = Calls::fork(untyped(), last);
     if (!forked) return std::move(forked).error();
     return RequestSequence(*std::move(forked));
   }
 
   // Returns all blocks at once, the last first. The tokens stay readable. Dropping the request does the same.
   // While a step is in flight, use release_after().
-  void release() noexcept { Calls::release(core()); }
+  void release() noexcept { Calls::release(untyped()); }
   // The same once the fence has passed: for an abandoned step in flight. Without memory it throws
   // std::bad_alloc, and the request keeps its blocks.
-  void release_after(const Fence& fence) { Calls::release_after(core(), fence); }
+  void release_after(const Fence& fence) { Calls::release_after(untyped(), fence); }
 
  private:
   friend class SequenceBatch<Tier>;
-  explicit RequestSequence(detail::UntypedRequestPtr core) : core_(std::move(core)) {}
-  detail::UntypedRequest& core() const noexcept {
-    ASHLAR_CHECK(core_ != nullptr, "this request was moved from");
-    return *core_;
+  explicit RequestSequence(detail::UntypedRequestPtr request) : request_(std::move(request)) {}
+  detail::UntypedRequest& untyped() const noexcept {
+    ASHLAR_CHECK(request_ != nullptr, "this request was moved from");
+    return *request_;
   }
-  detail::UntypedRequestPtr core_;
+  detail::UntypedRequestPtr request_;
 };
 
 }  // namespace ashlar::block

@@ -85,33 +85,33 @@ template <events::Tier Tier>
 class SequenceBatch {
  public:
   // Removes all requests and keeps the memory. Their steps stay scheduled.
-  void clear() noexcept { core_.clear(); }
-  void add(RequestSequence<Tier>& request) { core_.add(&request.core()); }
-  std::size_t size() const noexcept { return core_.size(); }
+  void clear() noexcept { batch_.clear(); }
+  void add(RequestSequence<Tier>& request) { batch_.add(&request.untyped()); }
+  std::size_t size() const noexcept { return batch_.size(); }
 
   // Errors: those of RequestSequence, for the first request refused; kOtherManager for requests of different
   // managers; kNoRoom when there is not enough for all; kOutOfMemory, named at request 0. A refused batch has
   // changed nothing.
-  Result<BatchPlan, BatchError> schedule_decode() { return core_.schedule_decode(); }
+  Result<BatchPlan, BatchError> schedule_decode() { return batch_.schedule_decode(); }
   // One token per request. Requires: tokens.size() == size(). Errors: those of RequestSequence.
   Result<StepOutcome, BatchError> apply_decode(std::span<const tokens::Token> tokens) {
-    return core_.apply_decode(tokens);
+    return batch_.apply_decode(tokens);
   }
   // chunks[i] tokens of request i. Requires: chunks.size() == size().
   Result<BatchPlan, BatchError> schedule_prefill(std::span<const std::size_t> chunks) {
-    return core_.schedule_prefill(chunks);
+    return batch_.schedule_prefill(chunks);
   }
   // tokens[i] is the token that the last chunk of request i yields. Requires: tokens.size() == size().
   Result<StepOutcome, BatchError> apply_prefill(std::span<const std::optional<tokens::Token>> tokens) {
-    return core_.apply_prefill(tokens);
+    return batch_.apply_prefill(tokens);
   }
   // Drops the scheduled step of every request. Errors: kWrongState, for the first request without one.
-  Result<void, BatchError> revert() { return core_.revert(); }
+  Result<void, BatchError> revert() { return batch_.revert(); }
   // Releases every request.
-  void release() noexcept { core_.release(); }
+  void release() noexcept { batch_.release(); }
 
  private:
-  detail::UntypedBatch core_;
+  detail::UntypedBatch batch_;
 };
 
 }  // namespace ashlar::block

@@ -63,7 +63,7 @@ namespace detail {
 class UntypedSequence;
 struct TextRules;
 struct UntypedSequenceDelete {
-  void operator()(UntypedSequence* core) const noexcept;
+  void operator()(UntypedSequence* sequence) const noexcept;
 };
 using UntypedSequencePtr = std::unique_ptr<UntypedSequence, UntypedSequenceDelete>;
 
@@ -95,14 +95,14 @@ class UntypedSequenceManager {
   bool reuse_last_token_;
 };
 
-// A Sequence's view of its core.
+// What a Sequence reads of its untyped part.
 struct SequenceView {
-  static void append(UntypedSequence& core, tokens::Token token);
-  static std::span<const tokens::Token> tokens(const UntypedSequence& core) noexcept;
-  static std::span<const BlockId> table(const UntypedSequence& core) noexcept;
-  static std::size_t cached(const UntypedSequence& core) noexcept;
-  static std::size_t computed(const UntypedSequence& core) noexcept;
-  static std::uint32_t block_size(const UntypedSequence& core) noexcept;
+  static void append(UntypedSequence& sequence, tokens::Token token);
+  static std::span<const tokens::Token> tokens(const UntypedSequence& sequence) noexcept;
+  static std::span<const BlockId> table(const UntypedSequence& sequence) noexcept;
+  static std::size_t cached(const UntypedSequence& sequence) noexcept;
+  static std::size_t computed(const UntypedSequence& sequence) noexcept;
+  static std::uint32_t block_size(const UntypedSequence& sequence) noexcept;
 };
 }  // namespace detail
 
@@ -116,30 +116,30 @@ template <events::Tier Tier>
 class [[nodiscard]] Sequence {
  public:
   // Adds a token; may_append() then assigns it a block.
-  void append(tokens::Token token) { detail::SequenceView::append(core(), token); }
+  void append(tokens::Token token) { detail::SequenceView::append(untyped(), token); }
 
-  std::span<const tokens::Token> tokens() const noexcept { return detail::SequenceView::tokens(core()); }
+  std::span<const tokens::Token> tokens() const noexcept { return detail::SequenceView::tokens(untyped()); }
   std::size_t size() const noexcept { return tokens().size(); }
   // Blocks that the tokens fill or begin.
   std::size_t block_count() const noexcept {
-    const std::uint32_t block_size = detail::SequenceView::block_size(core());
+    const std::uint32_t block_size = detail::SequenceView::block_size(untyped());
     return (size() + block_size - 1) / block_size;
   }
   // The blocks in order; empty while nothing is allocated. Valid until the sequence changes.
-  std::span<const BlockId> block_table() const noexcept { return detail::SequenceView::table(core()); }
+  std::span<const BlockId> block_table() const noexcept { return detail::SequenceView::table(untyped()); }
   // Leading tokens that allocate() found in the cache.
-  std::size_t cached_tokens() const noexcept { return detail::SequenceView::cached(core()); }
+  std::size_t cached_tokens() const noexcept { return detail::SequenceView::cached(untyped()); }
   // Leading tokens whose KV exists.
-  std::size_t computed_tokens() const noexcept { return detail::SequenceView::computed(core()); }
+  std::size_t computed_tokens() const noexcept { return detail::SequenceView::computed(untyped()); }
 
  private:
   friend class SequenceManager<Tier>;
-  explicit Sequence(detail::UntypedSequencePtr core) : core_(std::move(core)) {}
-  detail::UntypedSequence& core() const noexcept {
-    ASHLAR_CHECK(core_ != nullptr, "this sequence was moved from");
-    return *core_;
+  explicit Sequence(detail::UntypedSequencePtr sequence) : sequence_(std::move(sequence)) {}
+  detail::UntypedSequence& untyped() const noexcept {
+    ASHLAR_CHECK(sequence_ != nullptr, "this sequence was moved from");
+    return *sequence_;
   }
-  detail::UntypedSequencePtr core_;
+  detail::UntypedSequencePtr sequence_;
 };
 
 template <events::Tier Tier>
@@ -147,7 +147,7 @@ class SequenceManager {
  public:
   // The manager must outlive this and every sequence made here. Several may share one manager.
   explicit SequenceManager(BlockManager<Tier>& manager, SequenceManagerOptions options = {})
-      : core_(manager.core_.store(), std::move(options)) {}
+      : manager_(manager.store_.store(), std::move(options)) {}
 
   // Errors: kInvalidArgument for more blocks than positions, and for hashes that do not belong to the tokens'
   // blocks.
@@ -158,47 +158,47 @@ class SequenceManager {
   // computed on demand.
   Result<Sequence<Tier>> make_sequence(std::vector<tokens::Token> tokens,
                                        std::vector<tokens::SequenceHash> hashes) const {
-    auto core = core_.make(std::move(tokens), std::move(hashes));
-    if (!core) return std::move(core).error();
-    return Sequence<Tier>(*std::move(core));
+    auto made = manager_.make(std::move(tokens), std::move(hashes));
+    if (!made) return std::move(made).error();
+    return Sequence<Tier>(*std::move(made));
   }
 
   // Whether allocate() would find room now, or why it would be refused. Blocks in use cost nothing; inactive
   // cached blocks cost their place. Computes missing names: not for two threads at once. Requires: the
   // sequence belongs to this manager.
   Result<void, AllocationRefusal> can_allocate(const Sequence<Tier>& sequence) const {
-    return core_.can_allocate(sequence.core());
+    return manager_.can_allocate(sequence.untyped());
   }
   // Shares the cached prefix and takes blocks for the rest. Returns the cached tokens.
   // Errors: kWrongState when it has blocks; kNothingToCompute for an empty sequence; kNoRoom.
   Result<std::size_t, SequenceError> allocate(Sequence<Tier>& sequence) const {
-    return core_.allocate(sequence.core());
+    return manager_.allocate(sequence.untyped());
   }
   // Returns the blocks, the last first, so that the head of a prefix is evicted last. Errors: kWrongState
   // when it has none.
   Result<void, SequenceError> deallocate(Sequence<Tier>& sequence) const {
-    return core_.deallocate(sequence.core());
+    return manager_.deallocate(sequence.untyped());
   }
 
   // Whether may_append() would find room now for the tokens that have no block, or why it would be refused.
   Result<void, AllocationRefusal> can_append(const Sequence<Tier>& sequence) const {
-    return core_.can_append(sequence.core());
+    return manager_.can_append(sequence.untyped());
   }
   // Call it after append(). Three cases: the token begins a block, which is allocated; the token fills a
   // block, which is named (and registered, with RegisterBlocks::kAtOnce); or there is nothing to do. Errors:
   // kWrongState when nothing is allocated; kNoRoom.
   Result<AppendOutcome, SequenceError> may_append(Sequence<Tier>& sequence) const {
-    return core_.may_append(sequence.core());
+    return manager_.may_append(sequence.untyped());
   }
   // The KV of the first `tokens` tokens exists: registers the full blocks among them. Returns how many it
   // registered. Errors: kWrongState when nothing is allocated; kPrefillOverrun for more tokens than have
   // blocks, or fewer than were computed before.
   Result<std::size_t, SequenceError> computed(Sequence<Tier>& sequence, std::size_t tokens) const {
-    return core_.computed(sequence.core(), tokens);
+    return manager_.computed(sequence.untyped(), tokens);
   }
 
  private:
-  detail::UntypedSequenceManager core_;
+  detail::UntypedSequenceManager manager_;
 };
 
 }  // namespace ashlar::block

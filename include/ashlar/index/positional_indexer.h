@@ -81,7 +81,7 @@ class PositionalIndexer {
   IndexCounters counters() const;
 
  private:
-  std::unique_ptr<detail::PositionalTables> core_;
+  std::unique_ptr<detail::PositionalTables> tables_;
 };
 
 static_assert(Indexer<PositionalIndexer>);

@@ -5,6 +5,7 @@
 //   auto volume = registry.attach({.name = "cold", .kind = "s3", .location = "bucket/prefix"});
 //
 // VolumeDescriptor describes a volume, VolumeUse says what it is used for, VolumeStatus what came of it.
+// A volume of kind "file" must be provisioned once before it is attached: provision_file_volume().
 //
 // Thread safety: thread-compatible.
 #pragma once
@@ -19,6 +20,7 @@
 #include <vector>
 
 #include "ashlar/base/result.h"
+#include "ashlar/storage/storage.h"
 #include "ashlar/tiers/volume.h"
 
 namespace ashlar::tiers {
@@ -66,6 +68,25 @@ class VolumeRegistry {
  private:
   std::map<std::string, Attach, std::less<>> kinds_;
 };
+
+// The slots of a file volume: each takes one object.
+struct FileVolumeShape {
+  std::uint64_t slot_bytes = 0;  // the largest object; whole pages of 4096 bytes
+  std::uint64_t slots = 0;
+
+  friend bool operator==(const FileVolumeShape&, const FileVolumeShape&) = default;
+};
+
+struct ProvisionOptions {
+  std::uint64_t slot_bytes = 0;  // the largest object; rounded up to whole pages
+  std::uint64_t slots = 0;       // 0: as many as there is room for
+  std::shared_ptr<storage::IoFaults> faults = {};
+};
+
+// Turns an existing file or block device into an empty volume of kind "file". Returns its shape. Errors:
+// kNotFound: the operator must create the file; kAlreadyExists: data in its first MiB or where the table
+// goes, which is left alone; kCapacity: fewer slots fit; kInvalidArgument; kNotReady: in use; kIo.
+Result<FileVolumeShape> provision_file_volume(const std::string& path, const ProvisionOptions& options);
 
 // VolumeOptions: reads the options of a descriptor one by one, then refuses those left over.
 //

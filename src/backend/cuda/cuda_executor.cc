@@ -228,32 +228,32 @@ Result<std::unique_ptr<CudaExecutor>> CudaExecutor::create(const CudaOptions& op
                measure_switch_points(options.device, options.copy_blocks, device_blocks));
     points = measured;
   }
-  auto core = std::make_unique<CudaStreams>(options, points, device_blocks);
-  ASHLAR_RETURN_IF_ERROR(core->open());
-  return std::unique_ptr<CudaExecutor>(new CudaExecutor(std::move(core)));
+  auto streams = std::make_unique<CudaStreams>(options, points, device_blocks);
+  ASHLAR_RETURN_IF_ERROR(streams->open());
+  return std::unique_ptr<CudaExecutor>(new CudaExecutor(std::move(streams)));
 }
 
-CudaExecutor::CudaExecutor(std::unique_ptr<CudaStreams> core) noexcept : core_(std::move(core)) {}
+CudaExecutor::CudaExecutor(std::unique_ptr<CudaStreams> streams) noexcept : streams_(std::move(streams)) {}
 CudaExecutor::~CudaExecutor() = default;
 
 bool CudaExecutor::handles(const BlockSet& from, const BlockSet& to) const noexcept {
-  return core_->handles(from, to);
+  return streams_->handles(from, to);
 }
 
 Result<Transfer> CudaExecutor::submit(TransferRequest request) {
-  return core_->submit(std::move(request), {});
+  return streams_->submit(std::move(request), {});
 }
 
 Result<Transfer> CudaExecutor::submit(TransferRequest request, const CudaSubmitOptions& options) {
-  return core_->submit(std::move(request), options);
+  return streams_->submit(std::move(request), options);
 }
 
 transfer::ExecutorCounters CudaExecutor::counters() const {
-  return core_->counters();
+  return streams_->counters();
 }
 
 const SwitchPoints& CudaExecutor::switch_points() const noexcept {
-  return core_->switch_points();
+  return streams_->switch_points();
 }
 
 }  // namespace ashlar::backend::cuda

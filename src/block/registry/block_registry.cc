@@ -23,10 +23,10 @@ RegistrationHandle BlockRegistry::register_sequence_hash(const tokens::SequenceH
   RegistryEntries::Acquired acquired;
   {
     RegistryEntries::Cursor cursor;
-    acquired = core_->acquire(cursor, hash);
+    acquired = entries_->acquire(cursor, hash);
   }
-  if (acquired.created && core_->tracker() != nullptr) core_->tracker()->touch(hash);
-  return core_->handle(acquired.entry);
+  if (acquired.created && entries_->tracker() != nullptr) entries_->tracker()->touch(hash);
+  return entries_->handle(acquired.entry);
 }
 
 std::vector<RegistrationHandle> BlockRegistry::register_sequence_hashes(
@@ -35,16 +35,16 @@ std::vector<RegistrationHandle> BlockRegistry::register_sequence_hashes(
   handles.reserve(hashes.size());
   RegistryEntries::Cursor cursor;  // destroyed before the handles, which take the locks it holds
   for (const auto& hash : hashes) {
-    const RegistryEntries::Acquired acquired = core_->acquire(cursor, hash);
-    handles.push_back(core_->handle(acquired.entry));
-    if (acquired.created && core_->tracker() != nullptr) core_->tracker()->touch(hash);
+    const RegistryEntries::Acquired acquired = entries_->acquire(cursor, hash);
+    handles.push_back(entries_->handle(acquired.entry));
+    if (acquired.created && entries_->tracker() != nullptr) entries_->tracker()->touch(hash);
   }
   return handles;
 }
 
 RegistrationHandle BlockRegistry::transfer_registration(const tokens::SequenceHash& hash) const {
   RegistryEntries::Cursor cursor;
-  return core_->handle(core_->acquire(cursor, hash).entry);
+  return entries_->handle(entries_->acquire(cursor, hash).entry);
 }
 
 std::optional<RegistrationHandle> BlockRegistry::match_sequence_hash(const tokens::SequenceHash& hash,
@@ -52,10 +52,10 @@ std::optional<RegistrationHandle> BlockRegistry::match_sequence_hash(const token
   Entry* entry = nullptr;
   {
     RegistryEntries::Cursor cursor;
-    entry = core_->find(cursor, hash);
+    entry = entries_->find(cursor, hash);
   }
   if (entry == nullptr) return std::nullopt;
-  RegistrationHandle handle = core_->handle(entry);
+  RegistrationHandle handle = entries_->handle(entry);
   if (touch) handle.touch();
   return handle;
 }
@@ -65,11 +65,11 @@ bool BlockRegistry::is_registered(const tokens::SequenceHash& hash) const {
 }
 
 std::size_t BlockRegistry::registered_count() const {
-  return core_->registered_count();
+  return entries_->registered_count();
 }
 
 std::size_t BlockRegistry::registered_count_at(std::uint32_t position) const {
-  return core_->registered_count_at(position);
+  return entries_->registered_count_at(position);
 }
 
 std::size_t BlockRegistry::registered_prefix(std::span<const tokens::SequenceHash> hashes) const {
@@ -77,9 +77,9 @@ std::size_t BlockRegistry::registered_prefix(std::span<const tokens::SequenceHas
   RegistryEntries::Cursor cursor;
   std::size_t count = 0;
   for (const auto& hash : hashes) {
-    Entry* entry = core_->find(cursor, hash);
+    Entry* entry = entries_->find(cursor, hash);
     if (entry == nullptr) break;
-    core_->release(cursor, *entry, retired);
+    entries_->release(cursor, *entry, retired);
     ++count;
   }
   return count;
@@ -94,49 +94,49 @@ std::vector<bool> BlockRegistry::check_presence_any(std::span<const tokens::Sequ
   RegistryEntries::Cursor cursor;
   std::vector<bool> present(hashes.size(), false);
   for (std::size_t i = 0; i < hashes.size(); ++i) {
-    Entry* entry = core_->find(cursor, hashes[i]);
+    Entry* entry = entries_->find(cursor, hashes[i]);
     if (entry == nullptr) continue;
     for (const events::TierId tier : tiers) {
       if (entry->presence[tier.value()].load(std::memory_order_relaxed) != 0) present[i] = true;
     }
-    core_->release(cursor, *entry, retired);
+    entries_->release(cursor, *entry, retired);
   }
   return present;
 }
 
 void BlockRegistry::touch(const tokens::SequenceHash& hash) const {
-  if (!match_sequence_hash(hash, /*touch=*/true) && core_->tracker() != nullptr)
-    core_->tracker()->touch(hash);
+  if (!match_sequence_hash(hash, /*touch=*/true) && entries_->tracker() != nullptr)
+    entries_->tracker()->touch(hash);
 }
 
 unsigned BlockRegistry::count(const tokens::SequenceHash& hash) const {
-  return core_->tracker() == nullptr ? 0 : core_->tracker()->count(hash);
+  return entries_->tracker() == nullptr ? 0 : entries_->tracker()->count(hash);
 }
 
 TinyLfu* BlockRegistry::frequency_tracker() const noexcept {
-  return core_->tracker();
+  return entries_->tracker();
 }
 
 const tokens::NamespaceFingerprint& BlockRegistry::name_space() const noexcept {
-  return core_->options().name_space;
+  return entries_->options().name_space;
 }
 
 RegistrationHandle::RegistrationHandle(const RegistrationHandle& other)
-    : core_(other.core_), entry_(other.entry_) {
+    : entries_(other.entries_), entry_(other.entry_) {
   if (entry_ != nullptr) entry_->add_reference();
 }
 
 RegistrationHandle::RegistrationHandle(RegistrationHandle&& other) noexcept
-    : core_(std::move(other.core_)), entry_(std::exchange(other.entry_, nullptr)) {}
+    : entries_(std::move(other.entries_)), entry_(std::exchange(other.entry_, nullptr)) {}
 
 RegistrationHandle& RegistrationHandle::operator=(RegistrationHandle other) noexcept {
-  std::swap(core_, other.core_);
+  std::swap(entries_, other.entries_);
   std::swap(entry_, other.entry_);
   return *this;
 }
 
 RegistrationHandle::~RegistrationHandle() {
-  if (entry_ != nullptr) core_->release(*entry_);
+  if (entry_ != nullptr) entries_->release(*entry_);
 }
 
 tokens::SequenceHash RegistrationHandle::sequence_hash() const noexcept {
@@ -157,11 +157,11 @@ bool RegistrationHandle::has_any_block(std::span<const events::TierId> tiers) co
 }
 
 void RegistrationHandle::on_touch(TouchCallback callback) const {
-  core_->add_touch_callback(*entry_, std::move(callback));
+  entries_->add_touch_callback(*entry_, std::move(callback));
 }
 
 void RegistrationHandle::touch() const {
-  core_->touch(*entry_);
+  entries_->touch(*entry_);
 }
 
 }  // namespace ashlar::block

@@ -12,7 +12,7 @@
 // Most hashes have one block and no handle. Such a block implies its entry: its slot says so (is_implied),
 // and the entry is materialised on demand, under the shard's lock.
 //
-// Entries live in slabs that are freed only with the core, so a late reader touches stale memory, never
+// Entries live in slabs that are freed only with the registry, so a late reader touches stale memory, never
 // unrelated memory. An entry is erased under its shard's lock when its count is zero; a count that reached
 // zero outside the lock is checked again inside it, and the generation tells a late thread that the entry has
 // begun another life.

@@ -27,8 +27,8 @@ std::string_view to_string(RequestState state) noexcept {
 
 namespace detail {
 
-void UntypedRequestDelete::operator()(UntypedRequest* core) const noexcept {
-  delete core;
+void UntypedRequestDelete::operator()(UntypedRequest* request) const noexcept {
+  delete request;
 }
 
 Result<UntypedRequestPtr> RequestCalls::create(std::shared_ptr<BlockStore> store,
@@ -78,95 +78,96 @@ Result<UntypedRequestPtr> RequestCalls::make(std::shared_ptr<BlockStore> store,
                                               options.max_tokens, options.reuse_last_token));
 }
 
-RequestState RequestCalls::state(const UntypedRequest& core) noexcept {
-  return core.state();
+RequestState RequestCalls::state(const UntypedRequest& request) noexcept {
+  return request.state();
 }
-std::span<const tokens::Token> RequestCalls::tokens(const UntypedRequest& core) noexcept {
-  return core.text().tokens;
+std::span<const tokens::Token> RequestCalls::tokens(const UntypedRequest& request) noexcept {
+  return request.text().tokens;
 }
-std::size_t RequestCalls::prompt_size(const UntypedRequest& core) noexcept {
-  return core.prompt_size();
+std::size_t RequestCalls::prompt_size(const UntypedRequest& request) noexcept {
+  return request.prompt_size();
 }
-std::size_t RequestCalls::computed(const UntypedRequest& core) noexcept {
-  return core.computed();
+std::size_t RequestCalls::computed(const UntypedRequest& request) noexcept {
+  return request.computed();
 }
-std::size_t RequestCalls::cached(const UntypedRequest& core) noexcept {
-  return core.cached();
+std::size_t RequestCalls::cached(const UntypedRequest& request) noexcept {
+  return request.cached();
 }
-std::size_t RequestCalls::max_tokens(const UntypedRequest& core) noexcept {
-  return core.max_tokens();
+std::size_t RequestCalls::max_tokens(const UntypedRequest& request) noexcept {
+  return request.max_tokens();
 }
-std::size_t RequestCalls::group_count(const UntypedRequest& core) noexcept {
-  return core.tables().group_count();
+std::size_t RequestCalls::group_count(const UntypedRequest& request) noexcept {
+  return request.tables().group_count();
 }
-std::span<const BlockId> RequestCalls::table(const UntypedRequest& core, std::size_t group) {
-  ASHLAR_CHECK(group < core.tables().group_count(), "cache group %zu; the request has %zu", group,
-               core.tables().group_count());
-  return core.tables().ids(group);
+std::span<const BlockId> RequestCalls::table(const UntypedRequest& request, std::size_t group) {
+  ASHLAR_CHECK(group < request.tables().group_count(), "cache group %zu; the request has %zu", group,
+               request.tables().group_count());
+  return request.tables().ids(group);
 }
-std::span<const tokens::SequenceHash> RequestCalls::hashes(UntypedRequest& core) {
-  return core.text().names(core.text().full_blocks());
+std::span<const tokens::SequenceHash> RequestCalls::hashes(UntypedRequest& request) {
+  return request.text().names(request.text().full_blocks());
 }
-std::span<const BlockCopy> RequestCalls::copies(const UntypedRequest& core) noexcept {
-  return core.tables().copies();
-}
-
-Result<std::size_t, SequenceError> RequestCalls::match_prefix(UntypedRequest& core) {
-  return core.match_prefix();
+std::span<const BlockCopy> RequestCalls::copies(const UntypedRequest& request) noexcept {
+  return request.tables().copies();
 }
 
-Result<StepPlan, SequenceError> RequestCalls::schedule_prefill(UntypedRequest& core, std::size_t tokens) {
-  return core.schedule(core.can_prefill(tokens), RequestState::kPrefillScheduled, tokens);
+Result<std::size_t, SequenceError> RequestCalls::match_prefix(UntypedRequest& request) {
+  return request.match_prefix();
 }
-Result<StepOutcome, SequenceError> RequestCalls::apply_prefill(UntypedRequest& core,
+
+Result<StepPlan, SequenceError> RequestCalls::schedule_prefill(UntypedRequest& request, std::size_t tokens) {
+  return request.schedule(request.can_prefill(tokens), RequestState::kPrefillScheduled, tokens);
+}
+Result<StepOutcome, SequenceError> RequestCalls::apply_prefill(UntypedRequest& request,
                                                                std::optional<tokens::Token> next) {
-  ASHLAR_RETURN_IF_ERROR(core.can_apply_prefill(next.has_value()));
-  return core.apply(core.scheduled(),
-                    next ? std::span<const tokens::Token>(&*next, 1) : std::span<const tokens::Token>());
+  ASHLAR_RETURN_IF_ERROR(request.can_apply_prefill(next.has_value()));
+  return request.apply(request.scheduled(),
+                       next ? std::span<const tokens::Token>(&*next, 1) : std::span<const tokens::Token>());
 }
 
-Result<StepPlan, SequenceError> RequestCalls::schedule_decode(UntypedRequest& core) {
-  if (core.decodes_in_place()) [[likely]] {
-    core.set_scheduled(RequestState::kDecodeScheduled, 1);
+Result<StepPlan, SequenceError> RequestCalls::schedule_decode(UntypedRequest& request) {
+  if (request.decodes_in_place()) [[likely]] {
+    request.set_scheduled(RequestState::kDecodeScheduled, 1);
     return StepPlan{};
   }
-  return core.schedule(core.can_decode(), RequestState::kDecodeScheduled, 1);
+  return request.schedule(request.can_decode(), RequestState::kDecodeScheduled, 1);
 }
-Result<StepOutcome, SequenceError> RequestCalls::apply_decode(UntypedRequest& core, tokens::Token next) {
-  ASHLAR_RETURN_IF_ERROR(core.can_apply_decode());
-  return core.apply_decode(next);
+Result<StepOutcome, SequenceError> RequestCalls::apply_decode(UntypedRequest& request, tokens::Token next) {
+  ASHLAR_RETURN_IF_ERROR(request.can_apply_decode());
+  return request.apply_decode(next);
 }
 
-Result<StepPlan, SequenceError> RequestCalls::schedule_speculative(UntypedRequest& core, std::size_t drafts) {
-  return core.schedule(core.can_decode(), RequestState::kSpeculativeScheduled,
-                       drafts == SIZE_MAX ? drafts : drafts + 1);
+Result<StepPlan, SequenceError> RequestCalls::schedule_speculative(UntypedRequest& request,
+                                                                   std::size_t drafts) {
+  return request.schedule(request.can_decode(), RequestState::kSpeculativeScheduled,
+                          drafts == SIZE_MAX ? drafts : drafts + 1);
 }
-Result<StepOutcome, SequenceError> RequestCalls::apply_speculative(UntypedRequest& core,
+Result<StepOutcome, SequenceError> RequestCalls::apply_speculative(UntypedRequest& request,
                                                                    std::span<const tokens::Token> accepted) {
-  ASHLAR_RETURN_IF_ERROR(core.can_apply_speculative(accepted.size()));
-  return core.apply(accepted.size(), accepted);
+  ASHLAR_RETURN_IF_ERROR(request.can_apply_speculative(accepted.size()));
+  return request.apply(accepted.size(), accepted);
 }
 
-Result<void, SequenceError> RequestCalls::revert(UntypedRequest& core) {
-  return core.revert();
+Result<void, SequenceError> RequestCalls::revert(UntypedRequest& request) {
+  return request.revert();
 }
-Result<void, SequenceError> RequestCalls::preempt(UntypedRequest& core) {
-  return core.preempt();
+Result<void, SequenceError> RequestCalls::preempt(UntypedRequest& request) {
+  return request.preempt();
 }
-Result<std::size_t, SequenceError> RequestCalls::resume(UntypedRequest& core) {
-  return core.resume();
+Result<std::size_t, SequenceError> RequestCalls::resume(UntypedRequest& request) {
+  return request.resume();
 }
-Result<UntypedRequestPtr, SequenceError> RequestCalls::fork(UntypedRequest& core,
+Result<UntypedRequestPtr, SequenceError> RequestCalls::fork(UntypedRequest& request,
                                                             std::optional<tokens::Token> last) {
-  auto forked = core.fork(last);
+  auto forked = request.fork(last);
   if (!forked) return std::move(forked).error();
   return UntypedRequestPtr(forked->release());
 }
-void RequestCalls::release(UntypedRequest& core) noexcept {
-  core.release();
+void RequestCalls::release(UntypedRequest& request) noexcept {
+  request.release();
 }
-void RequestCalls::release_after(UntypedRequest& core, const Fence& fence) {
-  core.release_after(fence);
+void RequestCalls::release_after(UntypedRequest& request, const Fence& fence) {
+  request.release_after(fence);
 }
 
 }  // namespace detail

@@ -50,27 +50,27 @@ class UntypedSequence {
   std::size_t computed = 0;
 };
 
-void UntypedSequenceDelete::operator()(UntypedSequence* core) const noexcept {
-  delete core;
+void UntypedSequenceDelete::operator()(UntypedSequence* sequence) const noexcept {
+  delete sequence;
 }
 
-void SequenceView::append(UntypedSequence& core, tokens::Token token) {
-  core.text.tokens.push_back(token);
+void SequenceView::append(UntypedSequence& sequence, tokens::Token token) {
+  sequence.text.tokens.push_back(token);
 }
-std::span<const tokens::Token> SequenceView::tokens(const UntypedSequence& core) noexcept {
-  return core.text.tokens;
+std::span<const tokens::Token> SequenceView::tokens(const UntypedSequence& sequence) noexcept {
+  return sequence.text.tokens;
 }
-std::span<const BlockId> SequenceView::table(const UntypedSequence& core) noexcept {
-  return core.tables.ids(0);
+std::span<const BlockId> SequenceView::table(const UntypedSequence& sequence) noexcept {
+  return sequence.tables.ids(0);
 }
-std::size_t SequenceView::cached(const UntypedSequence& core) noexcept {
-  return core.cached;
+std::size_t SequenceView::cached(const UntypedSequence& sequence) noexcept {
+  return sequence.cached;
 }
-std::size_t SequenceView::computed(const UntypedSequence& core) noexcept {
-  return core.computed;
+std::size_t SequenceView::computed(const UntypedSequence& sequence) noexcept {
+  return sequence.computed;
 }
-std::uint32_t SequenceView::block_size(const UntypedSequence& core) noexcept {
-  return core.text.rules->block_size;
+std::uint32_t SequenceView::block_size(const UntypedSequence& sequence) noexcept {
+  return sequence.text.rules->block_size;
 }
 
 UntypedSequenceManager::UntypedSequenceManager(std::shared_ptr<BlockStore> store,

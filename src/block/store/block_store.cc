@@ -13,7 +13,7 @@ BlockStore::BlockStore(ManagerOptions options, events::TierId tier, std::string 
     : options_(std::move(options)),
       tier_(tier),
       tier_name_(std::move(tier_name)),
-      registry_(*options_.registry->core_),
+      registry_(*options_.registry->entries_),
       slots_(options_.block_count, options_.block_size, options_.keep_tokens, options_.events != nullptr),
       index_(options_.block_count),
       facts_(std::move(facts)),

@@ -1,4 +1,4 @@
-// BlockStore: the untyped core of a BlockManager. Slots, their index, the pools, and every transition between
+// BlockStore: a BlockManager without its tier. Slots, their index, the pools, and every transition between
 // them.
 //
 // Locking. One lock, `store`. Without it: matching, copying and dropping references while a block is in use

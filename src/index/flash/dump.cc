@@ -15,26 +15,26 @@ namespace ashlar::index::detail {
 
 class FlashDump {
  public:
-  FlashDump(FlashTree& core, CallBatch& calls) : core_(core), calls_(calls) {}
+  FlashDump(FlashTree& tree, CallBatch& calls) : tree_(tree), calls_(calls) {}
 
   void run() {
     std::vector<std::uint32_t> todo;
-    for (std::uint32_t id = core_.root_->first_child; id != kNoNode; id = core_.node_at(id).next)
+    for (std::uint32_t id = tree_.root_->first_child; id != kNoNode; id = tree_.node_at(id).next)
       todo.push_back(id);
     std::vector<FlashTree::Entry> entries;
     while (!todo.empty()) {
-      Node& node = core_.node_at(todo.back());
+      Node& node = tree_.node_at(todo.back());
       todo.pop_back();
-      core_.collect_entries(node, entries);
+      tree_.collect_entries(node, entries);
       for (const FlashTree::Entry& entry : entries) dump_entry(node, entry);
-      for (std::uint32_t id = node.first_child; id != kNoNode; id = core_.node_at(id).next)
+      for (std::uint32_t id = node.first_child; id != kNoNode; id = tree_.node_at(id).next)
         todo.push_back(id);
     }
     for (const auto& [where, name] : placeholders_) {
       const BlockName names[] = {BlockName(name)};
       CallHead head;
       head.kind = CallHead::Kind::kRemove;
-      head.worker = core_.slots_.worker(where.first);
+      head.worker = tree_.slots_.worker(where.first);
       head.count = 1;
       calls_.append(head, {}, names);
     }
@@ -71,12 +71,12 @@ class FlashDump {
     if (!node.aliased()) return;
     // Names other than those just used.
     for (std::uint32_t i = first; i < end; ++i) {
-      const std::uint32_t place = core_.aliases_.find_place(slot, BlockRef(node.id, i));
+      const std::uint32_t place = tree_.aliases_.find_place(slot, BlockRef(node.id, i));
       if (place == 0) continue;
       const std::optional<BlockName> before = name_before(node, slot, i);
-      for (std::uint32_t a = core_.aliases_.place(place).first; a != 0; a = core_.aliases_.alias(a).next)
+      for (std::uint32_t a = tree_.aliases_.place(place).first; a != 0; a = tree_.aliases_.alias(a).next)
         for (std::size_t tier = 0; tier < kStorageTiers; ++tier) {
-          const AliasNames::Alias& alias = core_.aliases_.alias(a);
+          const AliasNames::Alias& alias = tree_.aliases_.alias(a);
           if ((alias.tiers >> tier & 1) == 0 || alias.name == name_in(node, slot, i, tier)) continue;
           blocks_ = {{LocalHash(node.hashes()[i]), BlockName(alias.name)}};
           send(slot, tier, before, node.position + i);
@@ -87,10 +87,10 @@ class FlashDump {
   // A name by which the slot holds the block in the tier. Requires: it does.
   std::uint64_t name_in(Node& node, std::uint32_t slot, std::uint32_t offset, std::size_t tier) {
     if (node.aliased())
-      if (const std::uint32_t place = core_.aliases_.find_place(slot, BlockRef(node.id, offset)); place != 0)
-        if ((core_.aliases_.place(place).canonical >> tier & 1) == 0)
-          for (std::uint32_t a = core_.aliases_.place(place).first; a != 0; a = core_.aliases_.alias(a).next)
-            if ((core_.aliases_.alias(a).tiers >> tier & 1) != 0) return core_.aliases_.alias(a).name;
+      if (const std::uint32_t place = tree_.aliases_.find_place(slot, BlockRef(node.id, offset)); place != 0)
+        if ((tree_.aliases_.place(place).canonical >> tier & 1) == 0)
+          for (std::uint32_t a = tree_.aliases_.place(place).first; a != 0; a = tree_.aliases_.alias(a).next)
+            if ((tree_.aliases_.alias(a).tiers >> tier & 1) != 0) return tree_.aliases_.alias(a).name;
     return node.names()[offset];
   }
 
@@ -98,15 +98,15 @@ class FlashDump {
   std::optional<BlockName> name_before(Node& node, std::uint32_t slot, std::uint32_t offset) {
     Node* at = &node;
     if (offset == 0) {
-      at = &core_.node_at(node.parent);
-      if (at == core_.root_) return std::nullopt;
+      at = &tree_.node_at(node.parent);
+      if (at == tree_.root_) return std::nullopt;
       offset = at->size();
     }
     return name_of(*at, slot, offset - 1);
   }
 
   BlockName name_of(Node& node, std::uint32_t slot, std::uint32_t offset) {
-    if (const TierBits tiers = core_.tiers_at(node, slot, offset); tiers != 0)
+    if (const TierBits tiers = tree_.tiers_at(node, slot, offset); tiers != 0)
       return BlockName(name_in(node, slot, offset, static_cast<std::size_t>(std::countr_zero(tiers))));
     // Missing: from here up to the first block that is held or already has a placeholder.
     std::vector<std::pair<Node*, std::uint32_t>> missing;
@@ -118,7 +118,7 @@ class FlashDump {
         parent = BlockName(known->second);
         break;
       }
-      if (core_.tiers_at(*at, slot, offset) != 0) {
+      if (tree_.tiers_at(*at, slot, offset) != 0) {
         parent = name_of(*at, slot, offset);
         break;
       }
@@ -127,8 +127,8 @@ class FlashDump {
         --offset;
         continue;
       }
-      at = &core_.node_at(at->parent);
-      if (at == core_.root_) break;
+      at = &tree_.node_at(at->parent);
+      if (at == tree_.root_) break;
       offset = at->size() - 1;
     }
     if (missing.empty()) return *parent;
@@ -148,7 +148,7 @@ class FlashDump {
   std::uint64_t unused_name(std::uint32_t slot) {
     for (;;) {
       next_name_ = next_name_ * 6364136223846793005u + 1442695040888963407u;
-      if (!core_.resolve(slot, next_name_)) return next_name_;
+      if (!tree_.resolve(slot, next_name_)) return next_name_;
     }
   }
 
@@ -156,7 +156,7 @@ class FlashDump {
             std::uint32_t position) {
     CallHead head;
     head.kind = CallHead::Kind::kStore;
-    head.worker = core_.slots_.worker(slot);
+    head.worker = tree_.slots_.worker(slot);
     head.tier = static_cast<StorageTier>(tier);
     head.has_parent = parent.has_value();
     head.parent = parent.value_or(BlockName());
@@ -166,7 +166,7 @@ class FlashDump {
     calls_.append(head, blocks_, {});
   }
 
-  FlashTree& core_;
+  FlashTree& tree_;
   CallBatch& calls_;
   std::vector<StoredBlock> blocks_;
   std::map<std::pair<std::uint32_t, std::uint32_t>, std::uint64_t> placeholders_;  // (slot, block) -> name

@@ -18,25 +18,25 @@ constexpr std::size_t kNamesAtOnce = 1'024;
 }  // namespace
 
 struct FlashIndex::State {
-  explicit State(const FlashOptions& options) : core(options) {}
+  explicit State(const FlashOptions& options) : tree(options) {}
 
   // Calls fn(guard) as a reader until it returns true: first without a lock; under the writers' lock when
   // more threads read than the domain has lines, or writers end era after era before the reader finishes.
   template <class F>
   void read(F&& fn) {
     {
-      detail::EraDomain::Guard guard = core.domain().enter();
+      detail::EraDomain::Guard guard = tree.domain().enter();
       if (guard.ok() && fn(guard)) [[likely]]
         return;
     }
     const MutexLock lock(writer);
-    detail::EraDomain::Guard locked = core.domain().enter_locked();
+    detail::EraDomain::Guard locked = tree.domain().enter_locked();
     const bool done = fn(locked);
     ASHLAR_CHECK(done, "an era ended under the writers' lock");
   }
 
   Mutex writer;
-  detail::FlashTree core;  // written to under `writer`
+  detail::FlashTree tree;  // written to under `writer`
 };
 
 FlashIndex::FlashIndex(const FlashOptions& options) : state_(std::make_unique<State>(options)) {}
@@ -45,7 +45,7 @@ FlashIndex::~FlashIndex() = default;
 StoreVerdict FlashIndex::store(const BlocksStored& event) {
   for (;;) {
     const MutexLock lock(state_->writer);
-    if (const std::optional<StoreVerdict> verdict = state_->core.store(event)) return *verdict;
+    if (const std::optional<StoreVerdict> verdict = state_->tree.store(event)) return *verdict;
   }
 }
 
@@ -55,27 +55,27 @@ std::size_t FlashIndex::remove(const Worker& worker, StorageTier tier, std::span
     const std::span<const BlockName> some = names.first(std::min(names.size(), kNamesAtOnce));
     names = names.subspan(some.size());
     const MutexLock lock(state_->writer);
-    removed += state_->core.remove(worker, tier, some);
+    removed += state_->tree.remove(worker, tier, some);
   } while (!names.empty());
   return removed;
 }
 
 void FlashIndex::clear(const Worker& worker) {
   const MutexLock lock(state_->writer);
-  state_->core.clear(worker);
+  state_->tree.clear(worker);
 }
 
 void FlashIndex::remove_worker(WorkerId worker) {
   for (std::optional<std::uint32_t> rank = 0; rank;) {
     const MutexLock lock(state_->writer);
-    rank = state_->core.remove_worker(worker, *rank);
+    rank = state_->tree.remove_worker(worker, *rank);
   }
 }
 
 void FlashIndex::find_matches(std::span<const LocalHash> locals, MatchScores& scores,
                               const FindOptions& options) const {
   state_->read([&](detail::EraDomain::Guard& guard) {
-    return state_->core.find(locals, scores, options.early_exit, guard);
+    return state_->tree.find(locals, scores, options.early_exit, guard);
   });
 }
 
@@ -84,7 +84,7 @@ void FlashIndex::find_matches(std::span<const std::span<const LocalHash>> querie
   ASHLAR_CHECK(scores.size() >= queries.size(), "%zu queries, room for %zu answers", queries.size(),
                scores.size());
   state_->read([&](detail::EraDomain::Guard& guard) {
-    return state_->core.find_batch(queries, scores, options.early_exit, guard);
+    return state_->tree.find_batch(queries, scores, options.early_exit, guard);
   });
 }
 
@@ -93,28 +93,28 @@ void FlashIndex::dump(IndexSink& sink) const {
   detail::CallBatch calls;
   {
     const MutexLock lock(state_->writer);
-    state_->core.dump(calls);
+    state_->tree.dump(calls);
   }
   calls.apply(sink);
 }
 
 IndexSizes FlashIndex::sizes() const {
   const MutexLock lock(state_->writer);
-  return state_->core.sizes();
+  return state_->tree.sizes();
 }
 
 IndexCounters FlashIndex::counters() const {
   const MutexLock lock(state_->writer);
-  return state_->core.counters();
+  return state_->tree.counters();
 }
 
 FlashWork FlashIndex::work() const {
   const MutexLock lock(state_->writer);
-  return state_->core.work();
+  return state_->tree.work();
 }
 
 std::size_t FlashIndex::waiting_bytes() const noexcept {
-  return state_->core.domain().waiting_bytes();
+  return state_->tree.domain().waiting_bytes();
 }
 
 }  // namespace ashlar::index

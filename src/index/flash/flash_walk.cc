@@ -41,11 +41,11 @@ constexpr std::uint64_t kSideBySide = sizeof(Node) + kNodeBlocks * sizeof(std::u
 
 }  // namespace
 
-FlashWalk::Step FlashWalk::start(const FlashTree& core, std::span<const LocalHash> locals,
+FlashWalk::Step FlashWalk::start(const FlashTree& tree, std::span<const LocalHash> locals,
                                  MatchScores& scores, bool early_exit, const EraDomain::Guard& guard) {
-  const Roster* const roster = core.slots_.roster();
+  const Roster* const roster = tree.slots_.roster();
   if (!guard.still()) return Step::kEraOver;
-  core_ = &core;
+  tree_ = &tree;
   scores_ = &scores;
   if (scores.begin(roster->assignment, roster->slots) && !copy_workers(*roster, scores, guard))
     return Step::kEraOver;
@@ -59,7 +59,7 @@ FlashWalk::Step FlashWalk::start(const FlashTree& core, std::span<const LocalHas
   if (size_ == 0 || roster->slots == 0) return Step::kDone;
   // Prefetch what most queries need; a miss needs no more.
   fetch(query_, 0, size_);
-  const EdgeTable::Found first = core.edges_.find(kRootId, query_[0], guard);
+  const EdgeTable::Found first = tree.edges_.find(kRootId, query_[0], guard);
   if (first.era_over) return Step::kEraOver;
   if (first.node == nullptr) return Step::kDone;
   if (size_ > kNodeBlocks) fetch(query_, kNodeBlocks, size_);
@@ -113,7 +113,7 @@ FlashWalk::Step FlashWalk::step(const EraDomain::Guard& guard) {
   }
   if (ahead == Node::kManyChildren && depth_ + length - from_ < size_) {
     interleaving_point("find.at_branch");  // may run under the writers' lock
-    found = core_->edges_.find(node.id, query_[depth_ + length - from_], guard);
+    found = tree_->edges_.find(node.id, query_[depth_ + length - from_], guard);
     if (found.era_over) return Step::kEraOver;
   }
   if (depth_ + kQueryAhead < size_) fetch(query_, depth_ + kQueryAhead, size_);
@@ -145,7 +145,7 @@ FlashWalk::Step FlashWalk::step(const EraDomain::Guard& guard) {
     if (child > Node::kManyChildren) return enter(reinterpret_cast<const Node*>(child), guard);
     if (found.node == nullptr) {
       interleaving_point("find.before_child");  // as above
-      found = core_->edges_.find(node.id, query_[depth_], guard);
+      found = tree_->edges_.find(node.id, query_[depth_], guard);
     }
     if (found.era_over) return Step::kEraOver;
     if (found.node != nullptr) return enter(found.node, guard);

@@ -31,7 +31,7 @@ class FlashWalk {
 
   // Starts a query. The scores are complete when step() returns kDone; after kEraOver renew the guard and
   // restart the query.
-  Step start(const FlashTree& core, std::span<const LocalHash> locals, MatchScores& scores, bool early_exit,
+  Step start(const FlashTree& tree, std::span<const LocalHash> locals, MatchScores& scores, bool early_exit,
              const EraDomain::Guard& guard);
   Step step(const EraDomain::Guard& guard);
 
@@ -67,7 +67,7 @@ class FlashWalk {
   void finish() noexcept;
   bool at_most_one_left() const noexcept;
 
-  const FlashTree* core_ = nullptr;
+  const FlashTree* tree_ = nullptr;
   MatchScores* scores_ = nullptr;
   const std::uint64_t* query_ = nullptr;
   std::uint32_t size_ = 0;

@@ -71,12 +71,12 @@ void FlashTree::retire(Node* node, bool with_id) {
     static_cast<FlashTree*>(self)->free_node(static_cast<Node*>(object));
   };
   const EraDomain::Free id_too = [](void* object, void* self) {
-    auto& core = *static_cast<FlashTree*>(self);
-    core.nodes_.free(static_cast<Node*>(object)->id);
-    core.free_node(static_cast<Node*>(object));
-    if (core.nodes_.live() == 1) {
-      core.nodes_.shrink_to_first();
-      core.gives_back_ = true;
+    auto& tree = *static_cast<FlashTree*>(self);
+    tree.nodes_.free(static_cast<Node*>(object)->id);
+    tree.free_node(static_cast<Node*>(object));
+    if (tree.nodes_.live() == 1) {
+      tree.nodes_.shrink_to_first();
+      tree.gives_back_ = true;
     }
   };
   domain_.retire(node, node->bytes() + (set == nullptr ? 0 : set->bytes), birth,

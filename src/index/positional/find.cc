@@ -61,28 +61,28 @@ void for_each_bit(const std::uint64_t* set, std::size_t words, F&& fn) {
 // One call. All sets are `words_` words for the slots from 64 x `first_` on, the range of the candidates.
 class PositionalQuery {
  public:
-  PositionalQuery(const PositionalTables& core, std::span<const LocalHash> locals, MatchScores& scores,
+  PositionalQuery(const PositionalTables& tables, std::span<const LocalHash> locals, MatchScores& scores,
                   bool early_exit, QueryScratch& scratch)
-      : core_(core), locals_(locals), scores_(scores), early_exit_(early_exit), scratch_(scratch) {}
+      : tables_(tables), locals_(locals), scores_(scores), early_exit_(early_exit), scratch_(scratch) {}
 
   // Requires: the gate is held, `scores` begun, and `locals` not empty.
   void run(const WorkerSlots& slots) {
     if (scratch_.chains.size() < locals_.size()) scratch_.chains.resize(locals_.size());
     prefetch(locals_.size() - 1);
-    const std::uint64_t number = core_.board_.number();
+    const std::uint64_t number = tables_.board_.number();
     if (!find_candidates(slots)) return;
     std::uint64_t* nested = set(kNested);
     std::uint64_t* walked = set(kWalked);
     for (std::size_t i = 0; i < words_; ++i) {
-      nested[i] &= ~core_.board_.posted(first_ + i);
+      nested[i] &= ~tables_.board_.posted(first_ + i);
       walked[i] = set(kCandidates)[i] & ~nested[i];
     }
     // An early exit depends on all candidates together.
     if (early_exit_ && any(walked, words_)) return walk(set(kCandidates));
     jump(nested);
-    if (core_.board_.number() != number) {
+    if (tables_.board_.number() != number) {
       for_each_bit(nested, words_, [&](std::size_t at) {
-        if (core_.board_.drew_since(static_cast<std::uint32_t>(first_ * 64 + at), number))
+        if (tables_.board_.drew_since(static_cast<std::uint32_t>(first_ * 64 + at), number))
           walked[at / 64] |= std::uint64_t{1} << (at % 64);
       });
     }
@@ -111,11 +111,11 @@ class PositionalQuery {
   std::uint64_t* set(std::size_t number) noexcept { return scratch_.words.data() + number * words_; }
 
   std::uint64_t key_at(std::size_t position) const noexcept {
-    return entry_key(static_cast<std::uint32_t>(position), locals_[position], core_.seed_);
+    return entry_key(static_cast<std::uint32_t>(position), locals_[position], tables_.seed_);
   }
   [[gnu::always_inline]] void prefetch(std::size_t position) const noexcept {
     const std::uint64_t key = key_at(position);
-    core_.map_of(key).prefetch_to_find(key);
+    tables_.map_of(key).prefetch_to_find(key);
   }
   // Positions come in any order; the chain is computed once, as far as needed.
   const Chain& chain_at(std::size_t position) noexcept {
@@ -131,7 +131,7 @@ class PositionalQuery {
   void look(std::size_t position, F&& fn) {
     const Chain& chain = chain_at(position);
     const std::uint64_t key = key_at(position);
-    PositionalTables::Shard& shard = core_.shard_of(key);
+    PositionalTables::Shard& shard = tables_.shard_of(key);
     const SharedHold hold(shard.lock);
     fn(shard.map.find(key, chain));
   }
@@ -151,7 +151,7 @@ class PositionalQuery {
   void finish_walk(const std::uint64_t* workers, std::uint32_t depth);
   void finish(const std::uint64_t* workers, std::uint32_t depth);
 
-  const PositionalTables& core_;
+  const PositionalTables& tables_;
   const std::span<const LocalHash> locals_;
   MatchScores& scores_;
   const bool early_exit_;
@@ -192,7 +192,7 @@ bool PositionalQuery::find_candidates(const WorkerSlots& slots) {
 
 void PositionalQuery::jump(const std::uint64_t* workers) {
   const std::size_t n = locals_.size();
-  const std::size_t step = core_.jump_size_;
+  const std::size_t step = tables_.jump_size_;
   std::uint64_t* active = set(kActive);
   std::uint64_t* seen = set(kSeen);
   std::copy_n(workers, words_, active);
@@ -230,7 +230,7 @@ bool PositionalQuery::jump_to_the_end() {
   const std::size_t last = locals_.size() - 1;
   {
     const std::uint64_t key = key_at(last);
-    PositionalTables::Shard& shard = core_.shard_of(key);
+    PositionalTables::Shard& shard = tables_.shard_of(key);
     const SharedHold hold(shard.lock);
     if (!shard.map.has_entry(key)) return false;
   }

@@ -21,36 +21,36 @@ Result<PositionalIndexer> PositionalIndexer::create(const PositionalOptions& opt
   return unless_out_of_memory([&]() -> Result<PositionalIndexer> { return PositionalIndexer(options); });
 }
 PositionalIndexer::PositionalIndexer(const PositionalOptions& options)
-    : core_(std::make_unique<detail::PositionalTables>(options)) {}
+    : tables_(std::make_unique<detail::PositionalTables>(options)) {}
 PositionalIndexer::~PositionalIndexer() = default;
 PositionalIndexer::PositionalIndexer(PositionalIndexer&& other) noexcept = default;
 PositionalIndexer& PositionalIndexer::operator=(PositionalIndexer&& other) noexcept = default;
 
 StoreVerdict PositionalIndexer::store(const BlocksStored& event) {
-  return core_->store(event);
+  return tables_->store(event);
 }
 std::size_t PositionalIndexer::remove(const Worker& worker, StorageTier tier,
                                       std::span<const BlockName> names) {
-  return core_->remove(worker, tier, names);
+  return tables_->remove(worker, tier, names);
 }
 void PositionalIndexer::clear(const Worker& worker) {
-  core_->clear(worker);
+  tables_->clear(worker);
 }
 void PositionalIndexer::remove_worker(WorkerId worker) {
-  core_->remove_worker(worker);
+  tables_->remove_worker(worker);
 }
 void PositionalIndexer::find_matches(std::span<const LocalHash> locals, MatchScores& scores,
                                      const FindOptions& options) const {
-  core_->find_matches(locals, scores, options);
+  tables_->find_matches(locals, scores, options);
 }
 void PositionalIndexer::dump(IndexSink& sink) const {
-  core_->dump(sink);
+  tables_->dump(sink);
 }
 IndexSizes PositionalIndexer::sizes() const {
-  return core_->sizes();
+  return tables_->sizes();
 }
 IndexCounters PositionalIndexer::counters() const {
-  return core_->counters();
+  return tables_->counters();
 }
 
 namespace detail {

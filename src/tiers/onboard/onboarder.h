@@ -19,7 +19,7 @@
 
 #include "ashlar/base/mutex.h"
 #include "tiers/onboard/onboard_call.h"
-#include "tiers/tier_stack.h"
+#include "tiers/onboard/tier_stack.h"
 
 namespace ashlar::tiers {
 

@@ -75,7 +75,7 @@ Result<void> clear_table(const DiskStorage& storage, std::uint64_t table_end) {
 
 }  // namespace
 
-Result<FileVolumeShape> FileVolume::provision(const std::string& path, const ProvisionOptions& options) {
+Result<FileVolumeShape> provision_file_volume(const std::string& path, const ProvisionOptions& options) {
   FileVolumeShape shape{.slots = options.slots};
   if (options.slot_bytes == 0 || options.slot_bytes > (std::uint64_t{1} << 48) ||
       !align_up(options.slot_bytes, kPage, &shape.slot_bytes))

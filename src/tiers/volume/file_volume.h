@@ -1,9 +1,9 @@
 // FileVolume: one file or raw block device set aside by an operator: objects in slots of one size.
 //
-// The operator creates the file at its final size and calls provision() once. attach() opens what was
-// provisioned and never formats anything. A superblock has the number and size of the slots; a table has one
-// header per slot, with the key and a checksum of its object. docs/formats/file_volume.md specifies every
-// byte.
+// The operator creates the file at its final size and calls provision_file_volume() once. attach() opens
+// what was provisioned and never formats anything. A superblock has the number and size of the slots; a
+// table has one header per slot, with the key and a checksum of its object. docs/formats/file_volume.md
+// specifies every byte.
 //
 //   put:      bytes into a slot whose header is cleared · sync · header · sync
 //   replace:  put into another slot, with a larger generation · clear the old header · sync
@@ -40,19 +40,6 @@
 
 namespace ashlar::tiers {
 
-struct FileVolumeShape {
-  std::uint64_t slot_bytes = 0;  // the largest object; whole pages of 4096 bytes
-  std::uint64_t slots = 0;
-
-  friend bool operator==(const FileVolumeShape&, const FileVolumeShape&) = default;
-};
-
-struct ProvisionOptions {
-  std::uint64_t slot_bytes = 0;  // the largest object; rounded up to whole pages
-  std::uint64_t slots = 0;       // 0: as many as there is room for
-  std::shared_ptr<storage::IoFaults> faults = {};
-};
-
 struct FileVolumeOptions {
   std::string path;
   bool sync = true;
@@ -62,11 +49,6 @@ struct FileVolumeOptions {
 class FileVolume final : public Volume {
  public:
   static constexpr std::size_t kLongestKey = 192;
-
-  // Turns an existing file or block device into an empty volume. Returns its shape. Errors: kNotFound: the
-  // operator must create the file; kAlreadyExists: data in its first MiB or where the table goes, which is
-  // left alone; kCapacity: fewer slots fit; kInvalidArgument; kNotReady: in use; kIo.
-  static Result<FileVolumeShape> provision(const std::string& path, const ProvisionOptions& options);
 
   // Errors: kNotFound; kInvalidArgument: an option, or not provisioned; kCorruption: a damaged superblock or
   // a truncated file; kUnsupported: a newer version; kNotReady: another process or volume has it; kIo. Writes

@@ -76,11 +76,10 @@ Superblock encode(const FileVolumeShape& shape) {
 
 Result<FileVolumeShape> decode(const std::string& path, std::span<const std::byte> bytes) {
   if (std::memcmp(bytes.data(), kVolumeMagic.data(), kVolumeMagic.size()) != 0)
-    return make_error(
-        ErrorCode::kInvalidArgument,
-        "%s is not a file volume and was left alone; call FileVolume::provision() once on an empty "
-        "file or device before it is attached",
-        path.c_str());
+    return make_error(ErrorCode::kInvalidArgument,
+                      "%s is not a file volume and was left alone; call provision_file_volume() once on an "
+                      "empty file or device before it is attached",
+                      path.c_str());
   if (!is_sealed(bytes))
     return make_error(ErrorCode::kCorruption, "the superblock of %s is damaged; it was left alone",
                       path.c_str());

@@ -32,7 +32,7 @@ class ReferenceLimitTest : public ::testing::TestWithParam<DuplicatePolicy> {
 
   SlotRef allocate() {
     SlotRef slot;
-    const auto allocated = core_->allocate(
+    const auto allocated = owner_->allocate(
         1, nullptr, [&](std::size_t, std::span<const SlotRef> slots) { slot = slots.front(); });
     EXPECT_TRUE(allocated);
     return slot;
@@ -45,7 +45,7 @@ class ReferenceLimitTest : public ::testing::TestWithParam<DuplicatePolicy> {
   }
   Result<SlotRef> register_one(const SlotRef& slot) {
     SlotRef kept;
-    const auto done = core_->register_blocks(
+    const auto done = owner_->register_blocks(
         1, [&](std::size_t, std::span<SlotRef> out) { out[0] = slot; },
         [&](std::size_t, std::span<const SlotRef> slots) { kept = slots[0]; });
     if (!done) return done.error();
@@ -56,7 +56,7 @@ class ReferenceLimitTest : public ::testing::TestWithParam<DuplicatePolicy> {
     EXPECT_TRUE(slot) << slot.error();
     return SharedSlot(*slot);
   }
-  BlockStore& store() { return *core_.store(); }
+  BlockStore& store() { return *owner_.store(); }
   std::atomic<std::uint64_t>& word(const SlotRef& slot) { return store().slots().word(slot.id); }
   std::uint32_t references(const SharedSlot& slot) { return use_count_of(slot.get()); }
 
@@ -77,7 +77,7 @@ class ReferenceLimitTest : public ::testing::TestWithParam<DuplicatePolicy> {
 
   std::optional<SharedSlot> match(const SequenceHash& name) {
     std::optional<SharedSlot> found;
-    core_->match_prefix(std::span(&name, 1), [&](std::size_t, std::span<const SlotRef> slots) {
+    owner_->match_prefix(std::span(&name, 1), [&](std::size_t, std::span<const SlotRef> slots) {
       if (!slots.empty()) found.emplace(slots.front());
     });
     return found;
@@ -89,7 +89,7 @@ class ReferenceLimitTest : public ::testing::TestWithParam<DuplicatePolicy> {
 
   const SequenceHash first_ = name_of(0, 1111);
   const SequenceHash second_ = name_of(0, 2222);
-  StoreOwner core_ = make(2, GetParam());
+  StoreOwner owner_ = make(2, GetParam());
 };
 
 INSTANTIATE_TEST_SUITE_P(Policies, ReferenceLimitTest,
@@ -99,7 +99,7 @@ INSTANTIATE_TEST_SUITE_P(Policies, ReferenceLimitTest,
                          });
 
 TEST_P(ReferenceLimitTest, AWeakBlockFindsNoOtherHashInALifeWithItsGeneration) {
-  core_ = make(1, GetParam());
+  owner_ = make(1, GetParam());
   WeakSlot weak;
   std::uint32_t generation = 0;
   {
@@ -107,7 +107,7 @@ TEST_P(ReferenceLimitTest, AWeakBlockFindsNoOtherHashInALifeWithItsGeneration) {
     weak = downgrade(block.get());
     generation = block.get().generation;
   }
-  core_->reset_inactive();
+  owner_->reset_inactive();
   // The free slot is 2^32 - 1 lives further.
   store().slots().word(weak.id) = SlotWord::make(BlockState::kReset, 0, generation - 1);
   const SharedSlot other = registered(second_);
@@ -156,7 +156,7 @@ TEST_P(ReferenceLimitTest, ARegistrationThatNeedsAReferenceIsRefusedAtTheLimit) 
   ASSERT_TRUE(slot) << slot.error();
   twin.take();
   const SharedSlot kept(*slot);
-  core_->check_invariants();
+  owner_->check_invariants();
 }
 
 using ReferenceLimitDeathTest = ReferenceLimitTest;

@@ -1,8 +1,13 @@
-// The memory tower alone: blocks over two tiers, evicted from G1 and brought back from G2.
+// The memory tower alone: blocks over two tiers, evicted from G1 and brought back from G2, and a file volume,
+// provisioned and attached.
 #include <cstdint>
+#include <cstdio>
+#include <filesystem>
+#include <string>
 #include <vector>
 
 #include "ashlar/tiers/kv_block_manager.h"
+#include "ashlar/tiers/volume_registry.h"
 #include "ashlar/tokens/token_sequence.h"
 
 namespace {
@@ -18,6 +23,20 @@ bool store(tiers::KvBlockManager& kv, const tokens::TokenSequence& prompt) {
     complete.push_back(
         std::move((*fresh)[i]).complete(prompt.blocks()[i], block::KvReady::asserted_by_caller()).value());
   return kv.register_blocks(std::move(complete)).has_value() && kv.drain();
+}
+
+bool attach_file_volume() {
+  const std::string path = "consumer.volume";
+  std::FILE* made = std::fopen(path.c_str(), "wb");
+  if (made == nullptr) return false;
+  std::fclose(made);
+  std::filesystem::resize_file(path, 1 << 20);
+  const auto shape = tiers::provision_file_volume(path, {.slot_bytes = 4096});
+  const bool attached =
+      shape && shape->slots > 0 &&
+      tiers::VolumeRegistry::with_builtin().attach({.name = "cold", .kind = "file", .location = path});
+  std::filesystem::remove(path);
+  return attached;
 }
 
 }  // namespace
@@ -44,5 +63,6 @@ int main() {
   const auto second = tokens::TokenSequence::create(std::vector<std::uint32_t>(32, 8), kBlockSize).value();
   if (!store(*kv, first) || !store(*kv, second)) return 1;
   if (kv->g1().match_blocks(first.blocks()).size() != 0) return 1;  // evicted by the second prompt
-  return kv->onboard(first.sequence_hashes()).size() == 2 ? 0 : 1;
+  if (kv->onboard(first.sequence_hashes()).size() != 2) return 1;
+  return attach_file_volume() ? 0 : 1;
 }

@@ -41,7 +41,7 @@ class FileInTest final : public VolumeInTest {
     const std::string path = folder_.file("volume");
     std::ofstream(path).close();
     std::filesystem::resize_file(path, 300 * kSlotBytes);  // holes: no test fills it
-    FileVolume::provision(path, {.slot_bytes = kSlotBytes}).value();
+    provision_file_volume(path, {.slot_bytes = kSlotBytes}).value();
     volume_ = attach("file", path, sync);
   }
   Volume& volume() override { return *volume_; }

@@ -23,7 +23,7 @@ class FileVolumeDeviceTest : public FileVolumeFixture {
     if (device_ == nullptr) GTEST_SKIP() << "no loop device to be had";
   }
   Result<FileVolumeShape> provision_device() const {
-    return FileVolume::provision(device_->path(), {.slot_bytes = kSlotBytes});
+    return provision_file_volume(device_->path(), {.slot_bytes = kSlotBytes});
   }
   std::unique_ptr<FileVolume> open_device() const {
     return FileVolume::open({.path = device_->path()}).value();

@@ -278,10 +278,10 @@ TEST_F(FileVolumeFaultsTest, ProvisionThatFailsLeavesAnEmptyFile) {
     make_file();
     const auto faults = std::make_shared<Faults>();
     faults->fail(first, 1, EIO);
-    EXPECT_EQ(code_of(FileVolume::provision(path_, {.slot_bytes = kSlotBytes, .faults = faults})),
+    EXPECT_EQ(code_of(provision_file_volume(path_, {.slot_bytes = kSlotBytes, .faults = faults})),
               ErrorCode::kIo);
     EXPECT_EQ(image(), Image(kBytes, 0)) << first;
-    EXPECT_TRUE(FileVolume::provision(path_, {.slot_bytes = kSlotBytes}));
+    EXPECT_TRUE(provision_file_volume(path_, {.slot_bytes = kSlotBytes}));
   }
 }
 
@@ -294,8 +294,8 @@ TEST_F(FileVolumeFaultsTest, ProvisionAgainAfterAFailedSyncBringsNoOldObjectBack
   make_file();
   power->failing_syncs = 1;
   const ProvisionOptions options{.slot_bytes = kSlotBytes, .faults = power};
-  EXPECT_EQ(code_of(FileVolume::provision(path_, options)), ErrorCode::kIo);
-  ASSERT_TRUE(FileVolume::provision(path_, options));
+  EXPECT_EQ(code_of(provision_file_volume(path_, options)), ErrorCode::kIo);
+  ASSERT_TRUE(provision_file_volume(path_, options));
   Random random(5);
   store(power->image(random));
   EXPECT_EQ(open()->free_slots(), kSlots);

@@ -35,7 +35,7 @@ class FileVolumeFixture : public ::testing::Test {
   }
   void provision() const {
     make_file();
-    ASSERT_EQ(FileVolume::provision(path_, {.slot_bytes = kSlotBytes}).value(),
+    ASSERT_EQ(provision_file_volume(path_, {.slot_bytes = kSlotBytes}).value(),
               (FileVolumeShape{.slot_bytes = kSlotBytes, .slots = kSlots}));
   }
   std::unique_ptr<FileVolume> open(std::shared_ptr<storage::IoFaults> faults = nullptr) const {

@@ -34,7 +34,7 @@ class FileVolumeTest : public FileVolumeFixture {
     EXPECT_THAT(volume.error().message(), HasSubstr(says));
   }
   void expect_not_provisioned(const ProvisionOptions& options, ErrorCode code, const char* says) const {
-    const auto shape = FileVolume::provision(path_, options);
+    const auto shape = provision_file_volume(path_, options);
     ASSERT_FALSE(shape);
     EXPECT_EQ(shape.error().code(), code) << shape.error();
     EXPECT_THAT(shape.error().message(), HasSubstr(says));
@@ -186,7 +186,7 @@ TEST_F(FileVolumeTest, ProvisionUsesWholePagesAndTheWholeFile) {
   for (const std::uint64_t bytes : {12'288u, 16'383u, 16'384u, 100'000u, 1'000'000u, 40'000'000u}) {
     for (const std::uint64_t slot_bytes : {1u, 4096u, 4097u, 100'000u}) {
       make_file(bytes);
-      const auto shape = FileVolume::provision(path_, {.slot_bytes = slot_bytes});
+      const auto shape = provision_file_volume(path_, {.slot_bytes = slot_bytes});
       const std::uint64_t page = (slot_bytes + 4095) / 4096 * 4096;
       const auto end_of = [&](std::uint64_t slots) {
         return 4096 + (slots * 256 + 4095) / 4096 * 4096 + slots * page;
@@ -204,7 +204,7 @@ TEST_F(FileVolumeTest, ProvisionUsesWholePagesAndTheWholeFile) {
     }
   }
   make_file();
-  EXPECT_EQ(FileVolume::provision(path_, {.slot_bytes = 1, .slots = 3}).value(),
+  EXPECT_EQ(provision_file_volume(path_, {.slot_bytes = 1, .slots = 3}).value(),
             (FileVolumeShape{.slot_bytes = 4096, .slots = 3}));
 }
 
@@ -212,7 +212,7 @@ TEST_F(FileVolumeTest, AttachNeverFormats) {
   expect_refused(ErrorCode::kNotFound, "No such file");
   for (const Image& others : {Image(kBytes, 0), Image(kBytes, 'x'), Image(10, 'x'), Image(511, 0)}) {
     store(others);
-    expect_refused(ErrorCode::kInvalidArgument, "call FileVolume::provision() once");
+    expect_refused(ErrorCode::kInvalidArgument, "call provision_file_volume() once");
     EXPECT_EQ(image(), others);
   }
   path_ = folder_.path();

@@ -469,7 +469,7 @@ TEST_F(SilentVolumeTest, NobodyWaitsForADiskThatHangs) {
   const std::string path = folder_.file("volume");
   std::ofstream(path).close();
   std::filesystem::resize_file(path, 16 << 20);
-  ASSERT_TRUE(FileVolume::provision(path, {.slot_bytes = 64 << 10}));
+  ASSERT_TRUE(provision_file_volume(path, {.slot_bytes = 64 << 10}));
   VolumeRegistry kinds;
   kinds.add("file", [&](const VolumeDescriptor& descriptor) {
     return FileVolume::open({.path = descriptor.location, .sync = false, .faults = faults})

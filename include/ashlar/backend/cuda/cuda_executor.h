@@ -93,8 +93,8 @@ class CudaExecutor final : public transfer::Executor {
   const SwitchPoints& switch_points() const noexcept;
 
  private:
-  explicit CudaExecutor(std::unique_ptr<CudaStreams> core) noexcept;
-  std::unique_ptr<CudaStreams> core_;
+  explicit CudaExecutor(std::unique_ptr<CudaStreams> streams) noexcept;
+  std::unique_ptr<CudaStreams> streams_;
 };
 
 }  // namespace ashlar::backend::cuda

@@ -1,4 +1,4 @@
-// The untyped core under the guards: a reference to a slot, and two holders that return it when destroyed.
+// What the guards are made of: a reference to a slot, and two holders that return it when destroyed.
 //
 // Guards are these holders plus a tier and a state in their type. Everything here calls into the store's
 // compiled code; library users do not call it.

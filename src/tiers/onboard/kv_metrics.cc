@@ -1,4 +1,4 @@
-#include "tiers/kv_metrics.h"
+#include "tiers/onboard/kv_metrics.h"
 
 namespace ashlar::tiers {
 
