@@ -199,10 +199,9 @@ class [[nodiscard]] RequestSequence {
   // are computed on demand.
   static Result<RequestSequence> create(BlockManager<Tier>& manager, std::vector<tokens::Token> prompt,
                                         std::vector<tokens::SequenceHash> hashes, RequestOptions options) {
-    auto core =
-        Calls::create(manager.core_.store(), std::move(prompt), std::move(hashes), std::move(options));
-    if (!core) return std::move(core).error();
-    return RequestSequence(*std::move(core));
+    ASHLAR_TRY(auto core, Calls::create(manager.core_.store(), std::move(prompt), std::move(hashes),
+                                        std::move(options)));
+    return RequestSequence(std::move(core));
   }
 
   RequestState state() const noexcept { return Calls::state(core()); }
@@ -276,9 +275,8 @@ class [[nodiscard]] RequestSequence {
   // A second request with the same tokens and blocks. `last` replaces its last token (beam search). Errors:
   // kWrongState unless Idle; with `last`, kPrefillIncomplete unless exactly one token is left to compute.
   Result<RequestSequence, SequenceError> fork(std::optional<tokens::Token> last = std::nullopt) {
-    auto forked = Calls::fork(core(), last);
-    if (!forked) return std::move(forked).error();
-    return RequestSequence(*std::move(forked));
+    ASHLAR_TRY(auto forked, Calls::fork(core(), last));
+    return RequestSequence(std::move(forked));
   }
 
   // Returns all blocks at once, the last first. The tokens stay readable. Dropping the request does the same.

@@ -158,9 +158,8 @@ class SequenceManager {
   // computed on demand.
   Result<Sequence<Tier>> make_sequence(std::vector<tokens::Token> tokens,
                                        std::vector<tokens::SequenceHash> hashes) const {
-    auto core = core_.make(std::move(tokens), std::move(hashes));
-    if (!core) return std::move(core).error();
-    return Sequence<Tier>(*std::move(core));
+    ASHLAR_TRY(auto core, core_.make(std::move(tokens), std::move(hashes)));
+    return Sequence<Tier>(std::move(core));
   }
 
   // Whether allocate() would find room now, or why it would be refused. Blocks in use cost nothing; inactive
