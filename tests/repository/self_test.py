@@ -319,9 +319,17 @@ class CheckGlossary(Fixture):
         self.assert_passes()
 
     def test_a_word_that_is_defined_twice_is_refused(self):
-        for second in ("slot", "slot (index)"):
-            self.write_words("slot", second)
-            self.assert_fails("docs/glossary.md:6: slot is defined twice")
+        for word in ("slot", "slot (index)"):
+            self.write_words(word, word)
+            self.assert_fails(f"docs/glossary.md:6: {word} is defined twice")
+
+    def test_senses_pass_when_each_is_qualified(self):
+        self.write_words("slot (block)", "slot (index)", "slot map")
+        self.assert_passes()
+        self.write_words("slot", "slot (index)")
+        self.assert_fails("docs/glossary.md:6: slot (index) follows slot, which needs a qualifier too")
+        self.write_words("slot (index)", "slot (block)")
+        self.assert_fails("docs/glossary.md:6: slot (block) comes after slot (index)")
 
     def test_another_order_is_refused(self):
         self.write_words("slot", "shard")
