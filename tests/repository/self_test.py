@@ -300,6 +300,14 @@ class CheckPaths(Fixture):
         self.write("docs/other.md", "`a/c.h`\n")
         self.assert_fails("docs/other.md:1: name: there is no a/c.h")
 
+    def test_a_header_that_a_comment_names_and_is_gone_is_refused(self):
+        self.write("include/ashlar/a/d.h", "// ashlar/a/d.h, a/d.h, other/e.h\n")
+        self.assert_passes()
+        self.write("src/a/c.cc", "int a;  // as a/c.h says\n")
+        self.assert_fails("src/a/c.cc:1: header: there is no a/c.h")
+        self.write("src/a/c.cc", "// (ashlar/a/e.h)\n")
+        self.assert_fails("src/a/c.cc:1: header: there is no ashlar/a/e.h")
+
     def test_the_changelog_may_name_what_is_gone(self):
         self.write("CHANGELOG.md", "`a/c.h`\n")
         self.assert_passes()
