@@ -128,7 +128,7 @@ class MemoryVolume final : public Volume {
 Result<std::unique_ptr<Volume>> attach(const VolumeDescriptor& descriptor) {
   ashlar::tiers::VolumeOptions options(descriptor);
   const std::uint64_t capacity = options.number("capacity_bytes", 1 << 20, 1, UINT64_MAX);
-  if (const Result<void> good = options.finish(); !good) return good.error();
+  ASHLAR_RETURN_IF_ERROR(options.finish());
   return std::unique_ptr<Volume>(new MemoryVolume(descriptor.location, capacity));
 }
 

@@ -5,7 +5,7 @@
 
 namespace ashlar::apps {
 
-// Writes lines to standard error. Control characters in untrusted text are escaped (ashlar/base/printable.h).
+// Writes lines to standard error. Control characters in untrusted text are escaped (ashlar/base/log.h).
 void say(std::string_view lines);
 
 }  // namespace ashlar::apps

@@ -17,17 +17,15 @@ FeedKinds FeedKinds::built() {
       "file:PATH            a recorded stream; ?follow=1 waits for more, ?append=1 appends to it,\n"
       "                       ?append=repair appends after cutting out damage",
       [](const FeedAddress& address) -> Result<OpenedSource> {
-        const Result<bool> follow = address.flag("follow");
-        if (!follow) return follow.error();
-        ASHLAR_TRY(auto source, feed::FileSource::create({.path = address.place(), .follow = *follow}));
-        return OpenedSource{.stream = std::move(source), .is_recorded = !*follow};
+        ASHLAR_TRY(const bool follow, address.flag("follow"));
+        ASHLAR_TRY(auto source, feed::FileSource::create({.path = address.place(), .follow = follow}));
+        return OpenedSource{.stream = std::move(source), .is_recorded = !follow};
       },
       [](const FeedAddress& address, const events::StreamId&,
          events::SnapshotSource&) -> Result<std::shared_ptr<events::BatchSink>> {
-        const Result<bool> append = address.flag("append", "repair");
-        if (!append) return append.error();
+        ASHLAR_TRY(const bool append, address.flag("append", "repair"));
         ASHLAR_TRY(auto sink, feed::FileSink::create({.path = address.place(),
-                                                      .append = *append,
+                                                      .append = append,
                                                       .repair = address.text("append") == "repair"}));
         return std::shared_ptr<events::BatchSink>(std::move(sink));
       },
@@ -73,22 +71,20 @@ Result<const FeedKinds::Kind*> FeedKinds::find(const FeedAddress& address) const
 
 Result<OpenedSource> FeedKinds::open_source(const std::string& text) const {
   ASHLAR_TRY(const FeedAddress address, FeedAddress::parse(text));
-  const Result<const Kind*> kind = find(address);
-  if (!kind) return kind.error();
-  if (!(*kind)->source)
+  ASHLAR_TRY(const Kind* const kind, find(address));
+  if (!kind->source)
     return make_error(ErrorCode::kUnsupported, "'%s' feeds can only be written", address.kind().c_str());
-  Result<OpenedSource> opened = (*kind)->source(address);
+  Result<OpenedSource> opened = kind->source(address);
   if (opened) ASHLAR_RETURN_IF_ERROR(address.all_used());
   return opened;
 }
 
 Result<void> FeedKinds::check_sink(const std::string& text) const {
   ASHLAR_TRY(const FeedAddress address, FeedAddress::parse(text));
-  const Result<const Kind*> kind = find(address);
-  if (!kind) return kind.error();
-  if (!(*kind)->sink)
+  ASHLAR_TRY(const Kind* const kind, find(address));
+  if (!kind->sink)
     return make_error(ErrorCode::kUnsupported, "'%s' feeds can only be read", address.kind().c_str());
-  return (*kind)->traits.check ? (*kind)->traits.check(address) : Result<void>();
+  return kind->traits.check ? kind->traits.check(address) : Result<void>();
 }
 
 Result<std::shared_ptr<events::BatchSink>> FeedKinds::open_sink(const std::string& text,

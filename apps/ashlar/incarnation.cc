@@ -61,9 +61,8 @@ Result<std::uint64_t> next_incarnation(const std::string& path, std::uint64_t no
     ~Close() { ::close(file); }
   } const close{file};
   if (flock(file, LOCK_EX) != 0) return failed("cannot lock", path);
-  const Result<std::uint64_t> last = read_number(file, path);
-  if (!last) return last.error();
-  const std::uint64_t next = std::max(now_ms, *last + 1);
+  ASHLAR_TRY(const std::uint64_t last, read_number(file, path));
+  const std::uint64_t next = std::max(now_ms, last + 1);
   const std::string text = std::to_string(next) + "\n";
   // Truncated last: a crash between the two leaves a file that is refused, not a smaller number.
   if (pwrite(file, text.data(), text.size(), 0) != static_cast<ssize_t>(text.size()) ||

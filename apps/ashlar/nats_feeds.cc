@@ -53,9 +53,7 @@ Result<backend::nats::NatsConnectionOptions> connection_of(const FeedAddress& ad
 
 Result<OpenedSource> open_source(const FeedAddress& address) {
   backend::nats::NatsSourceOptions options;
-  Result<backend::nats::NatsConnectionOptions> connection = connection_of(address);
-  if (!connection) return connection.error();
-  options.connection = *std::move(connection);
+  ASHLAR_TRY(options.connection, connection_of(address));
   options.prefix = address.text("prefix", options.prefix);
   options.durable = address.text("durable");
   options.stream.name = address.text("stream", options.stream.name);
@@ -69,9 +67,7 @@ Result<std::shared_ptr<events::BatchSink>> open_sink(const FeedAddress& address,
                                                      const events::StreamId& stream,
                                                      events::SnapshotSource& state) {
   backend::nats::NatsSinkOptions options;
-  Result<backend::nats::NatsConnectionOptions> connection = connection_of(address);
-  if (!connection) return connection.error();
-  options.connection = *std::move(connection);
+  ASHLAR_TRY(options.connection, connection_of(address));
   options.prefix = address.text("prefix", options.prefix);
   options.stream.name = address.text("stream", options.stream.name);
   ASHLAR_TRY(const bool kept, address.flag("jetstream"));
@@ -86,8 +82,8 @@ Result<std::shared_ptr<events::BatchSink>> open_sink(const FeedAddress& address,
 // Checks of a written address that need no server.
 Result<void> check_address(const FeedAddress& address) {
   ASHLAR_RETURN_IF_ERROR(connection_of(address));
-  if (const Result<bool> kept = address.flag("jetstream"); !kept) return kept.error();
-  if (const Result<double> bucket = address.seconds("bucket", 0); !bucket) return bucket.error();
+  ASHLAR_RETURN_IF_ERROR(address.flag("jetstream"));
+  ASHLAR_RETURN_IF_ERROR(address.seconds("bucket", 0));
   return {};
 }
 

@@ -57,10 +57,9 @@ Result<SubscriberOptions> subscriber_of(const FeedAddress& address) {
   options.endpoint = endpoint_of(address.place());
   options.replay_endpoint = endpoint_of(address.text("replay"));
   options.topic = address.text("topic");
-  const Result<double> silence =
-      address.seconds("silence", std::chrono::duration<double>(options.silence).count());
-  if (!silence) return silence.error();
-  options.silence = std::chrono::duration_cast<Clock::Duration>(std::chrono::duration<double>(*silence));
+  ASHLAR_TRY(const double silence,
+             address.seconds("silence", std::chrono::duration<double>(options.silence).count()));
+  options.silence = std::chrono::duration_cast<Clock::Duration>(std::chrono::duration<double>(silence));
   return options;
 }
 
@@ -81,12 +80,9 @@ Result<std::string> for_rank(std::string endpoint, std::uint32_t rank) {
 Result<EnginePublisherOptions> publisher_of(const FeedAddress& address, const events::StreamId& stream) {
   ASHLAR_RETURN_IF_ERROR(check_address_of_socket(address));
   EnginePublisherOptions options;
-  Result<std::string> endpoint = for_rank(endpoint_of(address.place()), stream.worker.rank);
-  if (!endpoint) return endpoint.error();
-  ASHLAR_TRY(std::string replay, for_rank(endpoint_of(address.text("replay")), stream.worker.rank));
-  options.endpoint = *std::move(endpoint);
+  ASHLAR_TRY(options.endpoint, for_rank(endpoint_of(address.place()), stream.worker.rank));
+  ASHLAR_TRY(options.replay_endpoint, for_rank(endpoint_of(address.text("replay")), stream.worker.rank));
   options.attach = backend::zmq::Attach::kBind;
-  options.replay_endpoint = std::move(replay);
   return options;
 }
 
@@ -129,10 +125,9 @@ Result<std::shared_ptr<events::BatchSink>> open_sink(Publishers& publishers, Eng
   std::weak_ptr<SharedPublisher>& known = publishers[endpoint];
   std::shared_ptr<SharedPublisher> shared = known.lock();
   if (shared == nullptr) {
-    auto sink = ZmqBatchSink::create({.publisher = std::move(options)});
-    if (!sink) return sink.error();
+    ASHLAR_TRY(auto sink, ZmqBatchSink::create({.publisher = std::move(options)}));
     shared = std::make_shared<SharedPublisher>();
-    shared->sink = *std::move(sink);
+    shared->sink = std::move(sink);
     shared->replay_endpoint = replay_endpoint;
     known = shared;
   } else if (shared->replay_endpoint != replay_endpoint) {

@@ -49,7 +49,7 @@ Result<Arguments> Arguments::parse(std::span<char*> args) {
   Arguments out;
   for (std::size_t i = 0; i < args.size(); i += 2) {
     if (i + 1 == args.size()) return make_error(ErrorCode::kInvalidArgument, "%s needs a value", args[i]);
-    if (auto done = set(out, args[i], args[i + 1]); !done) return std::move(done).error();
+    ASHLAR_RETURN_IF_ERROR(set(out, args[i], args[i + 1]));
   }
   if (out.workload.empty()) return Error(ErrorCode::kInvalidArgument, "--workload is missing");
   if (out.backend.empty()) return Error(ErrorCode::kInvalidArgument, "--backend is missing");

@@ -62,11 +62,10 @@ Result<Workload> Workload::read(const std::string& path) {
 
   const std::size_t chain_tokens = workload.chain_length * workload.block_size;
   for (std::size_t chain = 0; chain < chains; ++chain) {
-    auto sequence = tokens::TokenSequence::create(tokens.subspan(chain * chain_tokens, chain_tokens),
-                                                  workload.block_size);
-    if (!sequence) return std::move(sequence).error();
-    workload.hashes.push_back(sequence->sequence_hashes());
-    workload.chains.push_back((*std::move(sequence)).into_parts().blocks);
+    ASHLAR_TRY(auto sequence, tokens::TokenSequence::create(
+                                  tokens.subspan(chain * chain_tokens, chain_tokens), workload.block_size));
+    workload.hashes.push_back(sequence.sequence_hashes());
+    workload.chains.push_back(std::move(sequence).into_parts().blocks);
   }
   return workload;
 }

@@ -126,8 +126,7 @@ class MetricRegistry::Table {
                         "'%s' cannot name a metric; use letters, digits, '_' and ':', and no digit in front",
                         description.name.c_str());
     }
-    Result<std::string> labels = render_labels(description, type);
-    if (!labels) return std::move(labels).error();
+    ASHLAR_TRY(std::string labels, render_labels(description, type));
 
     const MutexLock lock(mu_);
     auto family = families_.find(description.name);
@@ -142,9 +141,9 @@ class MetricRegistry::Table {
       }
       family = families_.emplace(description.name, Family{type, description.help, {}}).first;
     }
-    auto [place, is_new] = family->second.series.try_emplace(*labels);
+    auto [place, is_new] = family->second.series.try_emplace(labels);
     if (is_new) place->second = make();
-    return Slot{place->second, *std::move(labels), is_new};
+    return Slot{place->second, std::move(labels), is_new};
   }
 
   void remove(const std::string& name, const std::string& labels) {
@@ -245,12 +244,11 @@ Result<Instrument*> MetricRegistry::get_or_make(const MetricDescription& descrip
   };
   const auto make = [&] { return std::make_shared<Series>(std::make_unique<Instrument>(arguments...)); };
   const Type type = type_of(static_cast<const Instrument*>(nullptr));
-  auto slot = table_->find_or_insert(description, type, make);
-  if (!slot) return std::move(slot).error();
-  Instrument* const instrument = owned(*slot->series).get();
+  ASHLAR_TRY(const auto slot, table_->find_or_insert(description, type, make));
+  Instrument* const instrument = owned(*slot.series).get();
   if (instrument == nullptr) {
     return make_error(ErrorCode::kAlreadyExists, "metric '%s' {%s} belongs to a component",
-                      description.name.c_str(), slot->labels.c_str());
+                      description.name.c_str(), slot.labels.c_str());
   }
   return instrument;
 }
@@ -277,14 +275,13 @@ template <class View>
 Result<MetricRegistration> MetricRegistry::add_view(const MetricDescription& description, View view) {
   const Type type = type_of(view);
   const auto make = [&] { return std::make_shared<Series>(Source(std::move(view))); };
-  auto slot = table_->find_or_insert(description, type, make);
-  if (!slot) return std::move(slot).error();
-  if (!slot->is_new) {
+  ASHLAR_TRY(auto slot, table_->find_or_insert(description, type, make));
+  if (!slot.is_new) {
     return make_error(ErrorCode::kAlreadyExists, "metric '%s' {%s} is registered already",
-                      description.name.c_str(), slot->labels.c_str());
+                      description.name.c_str(), slot.labels.c_str());
   }
   return MetricRegistration(
-      std::make_shared<MetricRegistration::Stay>(table_, *std::move(slot), description.name));
+      std::make_shared<MetricRegistration::Stay>(table_, std::move(slot), description.name));
 }
 
 Result<MetricRegistration> MetricRegistry::add(const MetricDescription& description, const Counter& counter) {

@@ -166,9 +166,7 @@ Result<std::vector<tokens::BlockHashes>> locals_of(const RollingEvent& event) {
   found.resize(event.hashes.size());
   std::optional<tokens::SequenceHash> parent;
   if (event.parent) parent = tokens::SequenceHash::root(*event.parent);
-  const Result<std::size_t> hashed =
-      tokens::SequenceHasher().hash_blocks(parent, *event.token_ids, block_size, found);
-  if (!hashed) return hashed.error();
+  ASHLAR_RETURN_IF_ERROR(tokens::SequenceHasher().hash_blocks(parent, *event.token_ids, block_size, found));
   for (std::size_t i = 0; i < found.size(); ++i) {
     if (found[i].sequence.chain() == event.hashes[i]) continue;
     found.clear();
@@ -270,11 +268,10 @@ Result<void> to_rolling_events(const EventBatch& batch, const RollingSource& sou
 }
 
 Result<void> append_kv_events(const RollingEvent& event, std::vector<KvEvent>& out) {
-  const Result<TierId> tier = tier_of(event);
-  if (!tier) return tier.error();
+  ASHLAR_TRY(const TierId tier, tier_of(event));
   KvEvent record;
   record.kind = event.kind;
-  record.tier = *tier;
+  record.tier = tier;
   if (event.kind == KvEventKind::kCleared) {
     out.push_back(record);
     return {};
@@ -326,9 +323,7 @@ Result<std::vector<std::uint64_t>> rolling_hashes(std::span<const tokens::Token>
     std::optional<tokens::SequenceHash> before;
     if (parent) before = tokens::SequenceHash::root(*parent);
     std::vector<tokens::BlockHashes> blocks(tokens.size() / block_size);
-    const Result<std::size_t> hashed =
-        tokens::SequenceHasher().hash_blocks(before, tokens, block_size, blocks);
-    if (!hashed) return hashed.error();
+    ASHLAR_RETURN_IF_ERROR(tokens::SequenceHasher().hash_blocks(before, tokens, block_size, blocks));
     for (const tokens::BlockHashes& block : blocks) hashes.push_back(block.sequence.chain());
     return hashes;
   }

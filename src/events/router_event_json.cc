@@ -276,9 +276,7 @@ Result<void> to_router_events(const EventBatch& batch, std::uint64_t& next_id,
     RouterEvent event{
         .worker = batch.stream.worker, .tier = clears ? TierId(0) : first.tier, .kind = first.kind};
     if (first.kind == KvEventKind::kStored) {
-      const Result<std::optional<BlockName>> parent = parent_name(first, own);
-      if (!parent) return parent.error();
-      event.parent = *parent;
+      ASHLAR_TRY(event.parent, parent_name(first, own));
       event.start_position = first.hash.position();
       for (const KvEvent& block : run) {
         if (!block.has_local) return no_router_form(block, "it has no local hash");

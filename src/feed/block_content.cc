@@ -140,9 +140,9 @@ Result<void> ContentHasher::hash(const EngineRun& run, const BlockContent* paren
   out.reserve(before + count);
   if (plain) {
     hashes_.resize(count);
-    auto hashed = hasher.hash_blocks(begins ? std::nullopt : std::optional(parent->hash),
-                                     run.tokens.first(count * run.block_size), run.block_size, hashes_);
-    if (!hashed) return hashed.error();
+    ASHLAR_RETURN_IF_ERROR(hasher.hash_blocks(begins ? std::nullopt : std::optional(parent->hash),
+                                              run.tokens.first(count * run.block_size), run.block_size,
+                                              hashes_));
     for (const tokens::BlockHashes& hashes : hashes_)
       out.push_back({.hash = hashes.sequence, .local = hashes.local, .hasher = hasher});
   } else {

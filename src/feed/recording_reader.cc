@@ -82,26 +82,24 @@ Result<RecordingReader::Shape> RecordingReader::read_form(std::uint64_t at, Form
     if (!delimiter) return Shape::kUnfinished;
     if (*delimiter != 0) return Shape::kNone;
   }
-  const auto topic = take_u32(at);
-  if (!topic) return topic.error();
-  if (!*topic) return Shape::kUnfinished;
-  if (**topic > kMaxTopicBytes) return Shape::kNone;
+  ASHLAR_TRY(const auto topic, take_u32(at));
+  if (!topic) return Shape::kUnfinished;
+  if (*topic > kMaxTopicBytes) return Shape::kNone;
   form.topic = at;
-  at += **topic;
+  at += *topic;
   form.topic_end = at;
   ASHLAR_TRY(const auto width, take_u32(at));
   if (!width) return Shape::kUnfinished;
   if (*width != kNumberBytes) return Shape::kNone;
   form.number = at;
   at += kNumberBytes;
-  const auto payload = take_u32(at);
-  if (!payload) return payload.error();
-  if (!*payload) return Shape::kUnfinished;
+  ASHLAR_TRY(const auto payload, take_u32(at));
+  if (!payload) return Shape::kUnfinished;
   form.payload = at;
-  if (**payload > max_message_bytes_) return Shape::kNone;
-  form.end = at + **payload;
+  if (*payload > max_message_bytes_) return Shape::kNone;
+  form.end = at + *payload;
   if (form.end > size_) return Shape::kUnfinished;
-  if (**payload != 0) return Shape::kWhole;
+  if (*payload != 0) return Shape::kWhole;
   ASHLAR_TRY(const std::uint64_t sequence, sequence_at(form.number));
   return sequence == kEndMarker ? Shape::kWhole : Shape::kNone;
 }
@@ -158,9 +156,7 @@ Result<EngineMessage> RecordingReader::message_of(const Form& form) {
   message.topic.resize(static_cast<std::size_t>(form.topic_end - form.topic));
   const auto topic = std::as_writable_bytes(std::span(message.topic));
   ASHLAR_RETURN_IF_ERROR(read(form.topic, topic));
-  const Result<std::uint64_t> sequence = sequence_at(form.number);
-  if (!sequence) return sequence.error();
-  message.sequence = *sequence;
+  ASHLAR_TRY(message.sequence, sequence_at(form.number));
   message.payload.resize(static_cast<std::size_t>(form.end - form.payload));
   ASHLAR_RETURN_IF_ERROR(read(form.payload, message.payload));
   return message;
@@ -194,12 +190,11 @@ Result<std::optional<EngineMessage>> RecordingReader::next() {
     if (!search_) {
       budget_.visit();
       Form form;
-      const Result<Shape> shape = look(at_, form);
-      if (!shape) return shape.error();
-      if (*shape == Shape::kWhole) {
+      ASHLAR_TRY(const Shape shape, look(at_, form));
+      if (shape == Shape::kWhole) {
         whole = form;
       } else {
-        search_ = Search{.shape = *shape, .form = form, .at = at_ + 1};
+        search_ = Search{.shape = shape, .form = form, .at = at_ + 1};
       }
     }
     if (search_) {

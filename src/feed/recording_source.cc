@@ -14,8 +14,7 @@ RecordingSource::~RecordingSource() = default;
 Result<std::unique_ptr<RecordingSource>> RecordingSource::create(Options options) {
   ASHLAR_TRY(auto reader, RecordingReader::create(options.path, options.max_message_bytes));
   if (!options.replay_path.empty()) {
-    const auto there = RecordingReader::create(options.replay_path, options.max_message_bytes);
-    if (!there) return there.error();
+    ASHLAR_RETURN_IF_ERROR(RecordingReader::create(options.replay_path, options.max_message_bytes));
   }
   return std::unique_ptr<RecordingSource>(new RecordingSource(std::move(options), std::move(reader)));
 }

@@ -166,9 +166,8 @@ Result<LayoutDescriptor> LayoutDescriptor::deserialize(std::span<const std::byte
   if (last.get<std::uint64_t>() != checksum_of(bytes.first(bytes.size() - kChecksumBytes)))
     return make_error(ErrorCode::kCorruption,
                       "the checksum of the layout descriptor does not agree with its bytes");
-  Result<Layout> layout = get_layout(in);
-  if (!layout) return layout.error();
-  LayoutDescriptor descriptor{.layout = *layout};
+  ASHLAR_TRY(const Layout layout, get_layout(in));
+  LayoutDescriptor descriptor{.layout = layout};
   descriptor.storage = static_cast<StorageKind>(in.get<std::uint8_t>());
   unsigned padding = nothing;
   for (int i = 0; i < 3; ++i) padding |= in.get<std::uint8_t>();

@@ -93,13 +93,10 @@ Result<void> KvBlockManager::Assembly::open() {
   if (options.clock != nullptr) stack.clock = options.clock;
   block::RegistryOptions registry_options = options.registry;
   registry_options.name_space = options.keys;
-  Result<block::BlockRegistry> registry = block::BlockRegistry::create(registry_options);
-  if (!registry) return registry.error();
-  stack.registry = *std::move(registry);
+  ASHLAR_TRY(stack.registry, block::BlockRegistry::create(registry_options));
   stack.executor = options.executor;
   if (stack.executor == nullptr) {
-    ASHLAR_TRY(std::shared_ptr<transfer::Executor> made, host_executor(stack.clock));
-    stack.executor = std::move(made);
+    ASHLAR_TRY(stack.executor, host_executor(stack.clock));
   }
   stack.mover = std::make_unique<BlockMover>(
       *stack.executor, BlockMover::Options{.keys = options.keys,
@@ -123,18 +120,16 @@ Result<void> KvBlockManager::Assembly::open() {
 Result<void> KvBlockManager::Assembly::open_memory() {
   ASHLAR_RETURN_IF_ERROR(open_manager(options, *stack.registry, *stack.clock, options.g1.block_count,
                                       options.g1.eviction, stack.g1_manager));
-  Result<std::shared_ptr<const BlockSet>> memory = memory_of(options, options.g1);
-  if (!memory) return memory.error();
-  stack.g1 = std::make_unique<MemoryPool<G1>>(*stack.g1_manager, *std::move(memory),
+  ASHLAR_TRY(std::shared_ptr<const BlockSet> memory, memory_of(options, options.g1));
+  stack.g1 = std::make_unique<MemoryPool<G1>>(*stack.g1_manager, std::move(memory),
                                               events::StorageTier::kDevice, *stack.clock);
   if (!options.g2) return {};
   ASHLAR_RETURN_IF_ERROR(open_manager(options, *stack.registry, *stack.clock, options.g2->block_count,
                                       options.g2->eviction, stack.g2_manager));
-  memory = memory_of(options, *options.g2);
-  if (!memory) return memory.error();
-  if (!(*memory)->host_accessible())
+  ASHLAR_TRY(memory, memory_of(options, *options.g2));
+  if (!memory->host_accessible())
     return make_error(ErrorCode::kInvalidArgument, "g2.allocator returns memory that the host cannot read");
-  stack.g2 = std::make_unique<MemoryPool<G2>>(*stack.g2_manager, *std::move(memory),
+  stack.g2 = std::make_unique<MemoryPool<G2>>(*stack.g2_manager, std::move(memory),
                                               events::StorageTier::kHost, *stack.clock);
   return {};
 }
@@ -142,23 +137,20 @@ Result<void> KvBlockManager::Assembly::open_memory() {
 // A failed device is left out while others remain; a file that is not ours is an error.
 Result<void> KvBlockManager::Assembly::open_disk() {
   const DiskShape& shape = *options.g3;
-  if (const Result<void> made = open_manager(
-          options, *stack.registry, *stack.clock, shape.block_count, shape.eviction, stack.g3_manager,
-          [](std::uint32_t blocks) -> std::unique_ptr<block::ResetAllocator> {
-            return std::make_unique<LowestFirstAllocator>(blocks);
-          });
-      !made)
-    return made;
+  const auto lowest_first = [](std::uint32_t blocks) -> std::unique_ptr<block::ResetAllocator> {
+    return std::make_unique<LowestFirstAllocator>(blocks);
+  };
+  ASHLAR_RETURN_IF_ERROR(open_manager(options, *stack.registry, *stack.clock, shape.block_count,
+                                      shape.eviction, stack.g3_manager, lowest_first));
   std::vector<std::unique_ptr<G3File>> files;
   std::optional<Error> failure;
   for (std::size_t i = 0; i < shape.paths.size(); ++i) {
-    Result<std::vector<transfer::PlaneShape>> planes =
-        planes_of(options, DiskPool::share(shape.block_count, i, shape.paths.size()),
-                  layout::order::kFullyContiguousNhd, 4096);
-    if (!planes) return planes.error();
+    ASHLAR_TRY(std::vector<transfer::PlaneShape> planes,
+               planes_of(options, DiskPool::share(shape.block_count, i, shape.paths.size()),
+                         layout::order::kFullyContiguousNhd, 4096));
     Result<std::unique_ptr<G3File>> file =
         G3File::open({.path = shape.paths[i],
-                      .planes = *std::move(planes),
+                      .planes = std::move(planes),
                       .keys = options.keys,
                       .scheme_fingerprint = options.scheme_fingerprint,
                       .survive_power_loss = shape.survive_power_loss,
@@ -175,9 +167,7 @@ Result<void> KvBlockManager::Assembly::open_disk() {
   }
   if (failure && std::ranges::all_of(files, [](const auto& file) { return file == nullptr; }))
     return *failure;
-  ASHLAR_TRY(std::unique_ptr<DiskPool> pool,
-             DiskPool::create(*stack.g3_manager, std::move(files), {.clock = stack.clock}));
-  stack.g3 = std::move(pool);
+  ASHLAR_TRY(stack.g3, DiskPool::create(*stack.g3_manager, std::move(files), {.clock = stack.clock}));
   return {};
 }
 

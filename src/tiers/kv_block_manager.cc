@@ -61,11 +61,10 @@ const std::shared_ptr<const transfer::BlockSet>& KvBlockManager::g1_blocks() con
 
 Result<block::BlockList<block::MutableBlock<G1>>, block::AllocationRefusal>
 KvBlockManager::get_mutable_blocks(std::size_t n) {
-  auto taken = g1().allocate_blocks_with_evictions(n);
-  if (!taken) return std::move(taken).error();
-  assembly_->stack.g1->records().handed_out(taken->blocks, taken->evicted);
+  ASHLAR_TRY(auto taken, g1().allocate_blocks_with_evictions(n));
+  assembly_->stack.g1->records().handed_out(taken.blocks, taken.evicted);
   assembly_->look_ahead_g1();
-  return std::move(taken->blocks);
+  return std::move(taken.blocks);
 }
 
 KvBlockManager::Registered KvBlockManager::register_blocks(block::BlockList<block::CompleteBlock<G1>> blocks,
@@ -216,8 +215,7 @@ Result<std::size_t> KvBlockManager::reset(events::TierId tier, std::optional<Clo
     std::vector<SequenceHash> hashes;
     stack.g4_manager->for_each_registered(
         [&](const SequenceHash& hash, block::BlockId) { hashes.push_back(hash); });
-    if (const Result<void> removed = stack.g4->remove_all(hashes, {.deadline = until}); !removed)
-      return removed.error();
+    ASHLAR_RETURN_IF_ERROR(stack.g4->remove_all(hashes, {.deadline = until}));
     return hashes.size();
   }
   return make_error(ErrorCode::kNotFound, "there is no tier %u", unsigned{tier.value()});
@@ -290,22 +288,18 @@ Result<std::vector<MetricRegistration>> KvBlockManager::add_metrics(MetricRegist
   };
   const auto add = [&](const auto& manager, const TierPool& pool) -> Result<void> {
     ASHLAR_RETURN_IF_ERROR(stack.metrics.add_tier(metrics, labels, pool, out));
-    if (const Result<void> added =
-            gauge(pool, "ashlar_tier_capacity_blocks", "Capacity of the tier in blocks.",
-                  [&manager] { return static_cast<double>(manager.total_blocks()); });
-        !added)
-      return added;
+    ASHLAR_RETURN_IF_ERROR(gauge(pool, "ashlar_tier_capacity_blocks", "Capacity of the tier in blocks.",
+                                 [&manager] { return static_cast<double>(manager.total_blocks()); }));
     return gauge(pool, "ashlar_tier_blocks", "Blocks in the tier.", [&manager] {
       const block::PoolStatus pool_status = manager.status();
       return static_cast<double>(pool_status.total - pool_status.reset - pool_status.owned);
     });
   };
-  Result<void> added = add(*stack.g1_manager, *stack.g1);
-  if (added && stack.g2 != nullptr) added = add(*stack.g2_manager, *stack.g2);
-  if (added && stack.g3 != nullptr) added = add(*stack.g3_manager, *stack.g3);
-  if (added && stack.g4 != nullptr) added = add(*stack.g4_manager, *stack.g4);
-  if (added) added = stack.metrics.add_misses(metrics, labels, stack.pools(), out);
-  if (!added) return added.error();
+  ASHLAR_RETURN_IF_ERROR(add(*stack.g1_manager, *stack.g1));
+  if (stack.g2 != nullptr) ASHLAR_RETURN_IF_ERROR(add(*stack.g2_manager, *stack.g2));
+  if (stack.g3 != nullptr) ASHLAR_RETURN_IF_ERROR(add(*stack.g3_manager, *stack.g3));
+  if (stack.g4 != nullptr) ASHLAR_RETURN_IF_ERROR(add(*stack.g4_manager, *stack.g4));
+  ASHLAR_RETURN_IF_ERROR(stack.metrics.add_misses(metrics, labels, stack.pools(), out));
   return out;
 }
 

@@ -12,7 +12,7 @@ PartialTokenBlock::PartialTokenBlock(std::uint32_t block_size, const SequenceHas
 }
 
 Result<PartialTokenBlock> PartialTokenBlock::create(std::uint32_t block_size, const SequenceHasher& hasher) {
-  if (auto valid = validate_block_size(block_size); !valid) return std::move(valid).error();
+  ASHLAR_RETURN_IF_ERROR(validate_block_size(block_size));
   return PartialTokenBlock(block_size, hasher);
 }
 
@@ -39,7 +39,7 @@ Result<void> PartialTokenBlock::add_tokens(std::span<const Token> tokens) {
 
 Result<Token> PartialTokenBlock::pop_token() {
   const Token last = empty() ? Token() : tokens_.back();
-  if (auto popped = pop_tokens(1); !popped) return std::move(popped).error();
+  ASHLAR_RETURN_IF_ERROR(pop_tokens(1));
   return last;
 }
 

@@ -21,7 +21,7 @@ LocalHash router_local_hash(std::span<const Token> tokens, std::span<const std::
 
 Result<std::vector<LocalHash>> eagle_local_hashes(std::span<const Token> tokens, std::uint32_t block_size,
                                                   std::uint64_t salt_seed) {
-  if (auto valid = validate_block_size(block_size); !valid) return std::move(valid).error();
+  ASHLAR_RETURN_IF_ERROR(validate_block_size(block_size));
   std::vector<LocalHash> hashes;
   hashes.reserve(tokens.size() / block_size);
   for (std::size_t begin = 0; begin + block_size < tokens.size(); begin += block_size) {

@@ -306,32 +306,30 @@ Result<BlockHashes> SequenceHasher::hash_block(const BlockBefore& parent,
 
 Result<BlockHashes> SequenceHasher::hash_block(const BlockBefore& parent, std::span<const Token> tokens,
                                                std::span<const MultimodalRun> runs) const {
-  auto position = first_position(parent.name, 1);
-  if (!position) return std::move(position).error();
-  const std::uint64_t offset = std::uint64_t{*position} * tokens.size();
-  return state_->hash(*position, parent,
+  ASHLAR_TRY(const std::uint32_t position, first_position(parent.name, 1));
+  const std::uint64_t offset = std::uint64_t{position} * tokens.size();
+  return state_->hash(position, parent,
                       {tokens, offset, runs_touching(runs, offset, offset + tokens.size())});
 }
 
 Result<std::size_t> SequenceHasher::hash_blocks(const BlockBefore& parent, std::span<const Token> tokens,
                                                 std::uint32_t block_size, std::span<BlockHashes> out) const {
-  if (auto valid = validate_block_size(block_size); !valid) return std::move(valid).error();
+  ASHLAR_RETURN_IF_ERROR(validate_block_size(block_size));
   const std::size_t count = tokens.size() / block_size;
   ASHLAR_CHECK(out.size() >= count, "%zu blocks do not fit into %zu places", count, out.size());
-  auto first = first_position(parent.name, count);
-  if (!first) return std::move(first).error();
+  ASHLAR_TRY(const std::uint32_t first, first_position(parent.name, count));
 
   if (state_->scheme.kind() != HashScheme::Kind::kXxh3Chain) {
     BlockBefore previous = parent;
     for (std::size_t i = 0; i < count; ++i) {
-      const auto position = static_cast<std::uint32_t>(*first + i);
+      const auto position = static_cast<std::uint32_t>(first + i);
       out[i] = state_->hash(position, previous, {tokens.subspan(i * block_size, block_size), 0, {}});
       previous = out[i];
     }
     return count;
   }
 
-  state_->hash_xxh3_blocks(*first, parent, tokens.first(count * block_size), block_size, out);
+  state_->hash_xxh3_blocks(first, parent, tokens.first(count * block_size), block_size, out);
   return count;
 }
 

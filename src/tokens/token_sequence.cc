@@ -41,31 +41,28 @@ void TokenSequence::SpareStorage::put_back(std::vector<Token> storage, std::uint
 }
 
 Result<TokenSequence> TokenSequence::create(std::uint32_t block_size, const SequenceHasher& hasher) {
-  auto partial = PartialTokenBlock::create(block_size, hasher);
-  if (!partial) return std::move(partial).error();
-  return TokenSequence(std::move(*partial));
+  ASHLAR_TRY(auto partial, PartialTokenBlock::create(block_size, hasher));
+  return TokenSequence(std::move(partial));
 }
 
 Result<TokenSequence> TokenSequence::create(std::span<const Token> tokens, std::uint32_t block_size,
                                             const SequenceHasher& hasher,
                                             std::span<const MultimodalRun> runs) {
-  auto sequence = create(block_size, hasher);
-  if (!sequence) return sequence;
-  if (auto extended = sequence->extend(tokens, runs); !extended) return std::move(extended).error();
+  ASHLAR_TRY(TokenSequence sequence, create(block_size, hasher));
+  ASHLAR_RETURN_IF_ERROR(sequence.extend(tokens, runs));
   return sequence;
 }
 
 Result<TokenSequence> TokenSequence::create(std::span<const std::uint32_t> tokens, std::uint32_t block_size,
                                             const SequenceHasher& hasher,
                                             std::span<const MultimodalRun> runs) {
-  auto sequence = create(block_size, hasher);
-  if (!sequence) return sequence;
-  if (auto extended = sequence->extend(tokens, runs); !extended) return std::move(extended).error();
+  ASHLAR_TRY(TokenSequence sequence, create(block_size, hasher));
+  ASHLAR_RETURN_IF_ERROR(sequence.extend(tokens, runs));
   return sequence;
 }
 
 Result<std::optional<std::size_t>> TokenSequence::append(Token token) {
-  if (auto room = check_room(1); !room) return std::move(room).error();
+  ASHLAR_RETURN_IF_ERROR(check_room(1));
   partial_.tokens_.push_back(token);
   if (!partial_.is_full()) return std::optional<std::size_t>();
   complete_partial();
@@ -73,7 +70,7 @@ Result<std::optional<std::size_t>> TokenSequence::append(Token token) {
 }
 
 Result<BlockRange> TokenSequence::extend(std::span<const Token> tokens, std::span<const MultimodalRun> runs) {
-  if (auto begun = begin_extend(tokens.size(), runs); !begun) return std::move(begun).error();
+  ASHLAR_RETURN_IF_ERROR(begin_extend(tokens.size(), runs));
   const std::size_t first = blocks_.size();
   extend_piece(tokens);
   return BlockRange{first, blocks_.size()};
@@ -81,7 +78,7 @@ Result<BlockRange> TokenSequence::extend(std::span<const Token> tokens, std::spa
 
 Result<BlockRange> TokenSequence::extend(std::span<const std::uint32_t> tokens,
                                          std::span<const MultimodalRun> runs) {
-  if (auto begun = begin_extend(tokens.size(), runs); !begun) return std::move(begun).error();
+  ASHLAR_RETURN_IF_ERROR(begin_extend(tokens.size(), runs));
   const std::size_t first = blocks_.size();
   grow_block_list((partial_.size() + tokens.size()) / block_size());
   std::array<Token, std::size_t{4} * kMaxBlockSize> buffer;
@@ -154,7 +151,7 @@ Result<void> TokenSequence::unwind(std::size_t count) {
 }
 
 Result<std::optional<Token>> TokenSequence::pop() {
-  if (auto allowed = check_no_runs("popped"); !allowed) return std::move(allowed).error();
+  ASHLAR_RETURN_IF_ERROR(check_no_runs("popped"));
   if (empty()) return std::optional<Token>();
   const Token last = token_at(size() - 1);
   truncate(size() - 1).value();

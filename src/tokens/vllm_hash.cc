@@ -172,8 +172,7 @@ Result<VllmDigest> VllmHasher::hash_block(const std::optional<VllmDigest>& paren
   if (before.size() != none_hash_.size())
     return make_error(ErrorCode::kInvalidArgument, "a parent of %zu bytes; the digests of %s have %zu",
                       before.size(), std::string(to_string(algorithm_)).c_str(), none_hash_.size());
-  if (!extra.empty())
-    if (const Result<void> checked = check_extra(algorithm_, before, extra); !checked) return checked.error();
+  if (!extra.empty()) ASHLAR_RETURN_IF_ERROR(check_extra(algorithm_, before, extra));
   if (is_cbor(algorithm_)) {
     CborWriter out;
     write_block(out, before, tokens, extra);

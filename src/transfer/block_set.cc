@@ -92,10 +92,10 @@ Result<std::shared_ptr<const BlockSet>> BlockSet::allocate(std::span<const Plane
   for (const PlaneShape& shape : shapes) {
     Plane plane{shape.layout, shape.shard, {}};
     for (std::uint32_t i = 0; i < shape.layout.region_count(); ++i) {
-      auto storage = allocator.allocate(shape.layout.region_bytes(),
-                                        std::max<std::uint64_t>(shape.layout.config().alignment, 4096));
-      if (!storage) return storage.error();
-      plane.regions.push_back({*std::move(storage), 0});
+      ASHLAR_TRY(auto storage,
+                 allocator.allocate(shape.layout.region_bytes(),
+                                    std::max<std::uint64_t>(shape.layout.config().alignment, 4096)));
+      plane.regions.push_back({std::move(storage), 0});
     }
     planes.push_back(std::move(plane));
   }
@@ -152,14 +152,13 @@ Result<std::shared_ptr<const BlockSet>> BlockSet::view(std::span<const layout::L
           one.storage != StorageKind::kDevice)
         return make_error(ErrorCode::kUnsupported, "%s storage is not reached by addresses",
                           std::string(to_string(one.storage)).c_str());
-      auto storage =
-          storage::ExternalStorage::create({.kind = one.storage,
-                                            .address = reinterpret_cast<std::byte*>(region.address),
-                                            .bytes = region.bytes,
-                                            .device = one.device,
-                                            .owner = owner});
-      if (!storage) return storage.error();
-      plane.regions.push_back({*std::move(storage), 0});
+      ASHLAR_TRY(auto storage,
+                 storage::ExternalStorage::create({.kind = one.storage,
+                                                   .address = reinterpret_cast<std::byte*>(region.address),
+                                                   .bytes = region.bytes,
+                                                   .device = one.device,
+                                                   .owner = owner}));
+      plane.regions.push_back({std::move(storage), 0});
     }
     views.push_back(std::move(plane));
   }

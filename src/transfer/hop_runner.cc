@@ -93,9 +93,7 @@ HopRunner::HopRunner(const TransferEngineOptions& options)
 
 Result<std::unique_ptr<HopRunner>> HopRunner::create(const TransferEngineOptions& options) {
   std::unique_ptr<HopRunner> runner(new HopRunner(options));
-  if (const Result<void> started = start_thread(&runner->thread_, [raw = runner.get()] { raw->run(); });
-      !started)
-    return started.error();
+  ASHLAR_RETURN_IF_ERROR(start_thread(&runner->thread_, [raw = runner.get()] { raw->run(); }));
   return runner;
 }
 
@@ -257,11 +255,11 @@ void HopRunner::move(const Job& job) {
       to.push_back(pair.to);
     }
     const std::shared_ptr<const BlockSet>& middle = job.staging.halves[turn];
-    const auto hop = [&](Executor& executor, Result<TransferPlan> planned) -> Result<Running> {
-      if (!planned) return planned.error();
-      const std::uint64_t bytes = planned->bytes();
+    const auto hop = [&](Executor& executor, Result<TransferPlan> result) -> Result<Running> {
+      ASHLAR_TRY(TransferPlan planned, std::move(result));
+      const std::uint64_t bytes = planned.bytes();
       ASHLAR_TRY(Transfer submitted,
-                 executor.submit({.plan = *std::move(planned), .deadline = state.deadline()}));
+                 executor.submit({.plan = std::move(planned), .deadline = state.deadline()}));
       return Running{std::move(submitted), bytes, 0};
     };
     Result<Running> in =

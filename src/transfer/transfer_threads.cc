@@ -17,8 +17,7 @@ Result<std::unique_ptr<TransferThreads>> TransferThreads::create(const Options& 
   std::unique_ptr<TransferThreads> pool(new TransferThreads(options, std::move(divide)));
   for (std::uint32_t i = 0; i < options.threads; ++i) {
     std::thread thread;
-    if (const Result<void> started = start_thread(&thread, [raw = pool.get()] { raw->run(); }); !started)
-      return started.error();
+    ASHLAR_RETURN_IF_ERROR(start_thread(&thread, [raw = pool.get()] { raw->run(); }));
     pool->threads_.push_back(std::move(thread));
   }
   return pool;
@@ -48,12 +47,11 @@ TransferThreads::~TransferThreads() {
 }
 
 Result<Transfer> TransferThreads::submit(TransferRequest request) {
-  Result<std::shared_ptr<TransferState>> state = TransferState::admit(std::move(request), admission_);
-  if (!state) return state.error();
-  const Transfer transfer(*state);
+  ASHLAR_TRY(std::shared_ptr<TransferState> state, TransferState::admit(std::move(request), admission_));
+  const Transfer transfer(state);
   auto job = std::make_shared<Job>();
-  job->work = divide_((*state)->plan());
-  job->state = *std::move(state);
+  job->work = divide_(state->plan());
+  job->state = std::move(state);
   if (job->state->bytes_total() <= inline_bytes_) {
     job->state->start();
     if (job->work->units() != 0) job->work->move(*job->state, 0, job->work->units());

@@ -9,6 +9,8 @@ Looks at every file that git tracks, or would track. Rules:
          * stands for anything, and {a,b} for either
   name   a C++ file that Markdown names in backticks by the end of its path exists somewhere; CHANGELOG.md may
          name files that are gone
+  header a header that a comment of C++ names by its folder exists: ashlar/x/y.h below include/, and x/y.h
+         at the end of some path where x is a layer (a folder of src/ or include/ashlar/)
 """
 
 import pathlib
@@ -23,6 +25,7 @@ CODE = re.compile(r"`([^`\n]+)`")
 PATH = re.compile(rf"(?<![\w./-])(?:{FOLDERS})/[\w.*{{}},/-]*\.\w+(?![\w/*])")
 NAME = re.compile(r"[\w/]+\.(?:h|cc|cu)")
 EXTERNAL = {"xxhash.h"}
+HEADER = re.compile(r"(?<![\w./{}*-])([\w]+)/[\w/]+\.h\b")
 COMMENT = re.compile(r"//(.*)")
 SOURCES = {".h", ".cc", ".cu"}
 FENCE = re.compile(r"^```.*?^```", re.DOTALL | re.MULTILINE)
@@ -70,10 +73,17 @@ def missing(text, root):
                 yield f"path: there is no {one}"
 
 
-def check_source(path, root):
+def missing_headers(text, ends, layers):
+    """Yields the headers in a text that lie nowhere."""
+    for name in HEADER.finditer(text):
+        if name[1] == "ashlar" and f"include/{name[0]}" not in ends or name[1] in layers and name[0] not in ends:
+            yield f"header: there is no {name[0]}"
+
+
+def check_source(path, root, ends, layers):
     for at, line in enumerate(path.read_text(errors="replace").split("\n"), 1):
         if comment := COMMENT.search(line):
-            for problem in missing(comment[1], root):
+            for problem in [*missing(comment[1], root), *missing_headers(comment[1], ends, layers)]:
                 yield f"{path.relative_to(root)}:{at}: {problem}"
 
 
@@ -101,12 +111,14 @@ def ends_of(path, root):
 def check(root):
     paths = [path for path in files(root) if path.is_file()]
     ends = set().union(*(ends_of(path, root) for path in paths if path.suffix in SOURCES))
+    folders = [*root.glob("src/*/"), *root.glob("include/ashlar/*/")]
+    layers = {folder.name for folder in folders if folder.is_dir()}
     problems = []
     for path in paths:
         if path.suffix == ".md":
             problems.extend(check_page(path, root, ends))
         elif path.suffix in SOURCES:
-            problems.extend(check_source(path, root))
+            problems.extend(check_source(path, root, ends, layers))
     return problems
 
 

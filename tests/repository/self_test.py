@@ -319,6 +319,14 @@ class CheckPaths(Fixture):
         self.write("docs/other.md", "`a/c.h`\n")
         self.assert_fails("docs/other.md:1: name: there is no a/c.h")
 
+    def test_a_header_that_a_comment_names_and_is_gone_is_refused(self):
+        self.write("include/ashlar/a/d.h", "// ashlar/a/d.h, a/d.h, other/e.h\n")
+        self.assert_passes()
+        self.write("src/a/c.cc", "int a;  // as a/c.h says\n")
+        self.assert_fails("src/a/c.cc:1: header: there is no a/c.h")
+        self.write("src/a/c.cc", "// (ashlar/a/e.h)\n")
+        self.assert_fails("src/a/c.cc:1: header: there is no ashlar/a/e.h")
+
     def test_the_changelog_may_name_what_is_gone(self):
         self.write("CHANGELOG.md", "`a/c.h`\n")
         self.assert_passes()
@@ -338,9 +346,17 @@ class CheckGlossary(Fixture):
         self.assert_passes()
 
     def test_a_word_that_is_defined_twice_is_refused(self):
-        for second in ("slot", "slot (index)"):
-            self.write_words("slot", second)
-            self.assert_fails("docs/glossary.md:6: slot is defined twice")
+        for word in ("slot", "slot (index)"):
+            self.write_words(word, word)
+            self.assert_fails(f"docs/glossary.md:6: {word} is defined twice")
+
+    def test_senses_pass_when_each_is_qualified(self):
+        self.write_words("slot (block)", "slot (index)", "slot map")
+        self.assert_passes()
+        self.write_words("slot", "slot (index)")
+        self.assert_fails("docs/glossary.md:6: slot (index) follows slot, which needs a qualifier too")
+        self.write_words("slot (index)", "slot (block)")
+        self.assert_fails("docs/glossary.md:6: slot (block) comes after slot (index)")
 
     def test_another_order_is_refused(self):
         self.write_words("slot", "shard")

@@ -81,10 +81,10 @@ class BlockManager {
       return store_->can_allocate(n).error();  // before memory is reserved for guards that cannot come
     BlockList<Mutable> blocks;
     if (!has_memory([&] { blocks.reserve(n); })) return out_of_memory(n);
-    auto taken = store_->allocate(n, nullptr, [&](std::size_t, std::span<const detail::SlotRef> slots) {
-      for (const detail::SlotRef& slot : slots) blocks.push_back(Mutable(detail::OwnedSlot(slot)));
-    });
-    if (!taken) return std::move(taken).error();
+    ASHLAR_RETURN_IF_ERROR(
+        store_->allocate(n, nullptr, [&](std::size_t, std::span<const detail::SlotRef> slots) {
+          for (const detail::SlotRef& slot : slots) blocks.push_back(Mutable(detail::OwnedSlot(slot)));
+        }));
     return blocks;
   }
   // Fills the caller's span; allocates nothing from the heap.
@@ -103,12 +103,11 @@ class BlockManager {
       allocation.evicted.reserve(n);
     });
     if (!room) return out_of_memory(n);
-    auto taken =
+    ASHLAR_RETURN_IF_ERROR(
         store_->allocate(n, &allocation.evicted, [&](std::size_t, std::span<const detail::SlotRef> slots) {
           for (const detail::SlotRef& slot : slots)
             allocation.blocks.push_back(Mutable(detail::OwnedSlot(slot)));
-        });
-    if (!taken) return std::move(taken).error();
+        }));
     return allocation;
   }
   // Waits for room until the deadline (of the manager's clock). Waiting allocations are served in order of
@@ -118,11 +117,10 @@ class BlockManager {
     if (n > total_blocks()) return store_->can_allocate(n).error();
     BlockList<Mutable> blocks;
     if (!has_memory([&] { blocks.reserve(n); })) return out_of_memory(n);
-    auto taken =
+    ASHLAR_RETURN_IF_ERROR(
         store_->allocate_until(n, deadline, [&](std::size_t, std::span<const detail::SlotRef> slots) {
           for (const detail::SlotRef& slot : slots) blocks.push_back(Mutable(detail::OwnedSlot(slot)));
-        });
-    if (!taken) return std::move(taken).error();
+        }));
     return blocks;
   }
   // Whether an allocation of n would succeed now, or why it would be refused.

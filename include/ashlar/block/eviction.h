@@ -255,9 +255,8 @@ template <EvictionBackend B, class... Args>
 EvictionFactory eviction_of(Args... args) {
   return [args...](const EvictionContext& context) -> Result<std::unique_ptr<InactivePool>> {
     if constexpr (requires { B::create(context, args...); }) {
-      Result<B> backend = B::create(context, args...);
-      if (!backend) return std::move(backend).error();
-      return std::unique_ptr<InactivePool>(std::make_unique<InactivePoolOf<B>>(*std::move(backend)));
+      ASHLAR_TRY(B backend, B::create(context, args...));
+      return std::unique_ptr<InactivePool>(std::make_unique<InactivePoolOf<B>>(std::move(backend)));
     } else {
       return std::unique_ptr<InactivePool>(std::make_unique<InactivePoolOf<B>>(B(context, args...)));
     }

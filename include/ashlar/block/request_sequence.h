@@ -199,10 +199,9 @@ class [[nodiscard]] RequestSequence {
   // are computed on demand.
   static Result<RequestSequence> create(BlockManager<Tier>& manager, std::vector<tokens::Token> prompt,
                                         std::vector<tokens::SequenceHash> hashes, RequestOptions options) {
-    auto request =
-        Calls::create(manager.store_.store(), std::move(prompt), std::move(hashes), std::move(options));
-    if (!request) return std::move(request).error();
-    return RequestSequence(*std::move(request));
+    ASHLAR_TRY(auto request, Calls::create(manager.store_.store(), std::move(prompt), std::move(hashes),
+                                           std::move(options)));
+    return RequestSequence(std::move(request));
   }
 
   RequestState state() const noexcept { return Calls::state(untyped()); }
@@ -276,9 +275,8 @@ class [[nodiscard]] RequestSequence {
   // A second request with the same tokens and blocks. `last` replaces its last token (beam search). Errors:
   // kWrongState unless Idle; with `last`, kPrefillIncomplete unless exactly one token is left to compute.
   Result<RequestSequence, SequenceError> fork(std::optional<tokens::Token> last = std::nullopt) {
-    auto forked = Calls::fork(untyped(), last);
-    if (!forked) return std::move(forked).error();
-    return RequestSequence(*std::move(forked));
+    ASHLAR_TRY(auto forked, Calls::fork(untyped(), last));
+    return RequestSequence(std::move(forked));
   }
 
   // Returns all blocks at once, the last first. The tokens stay readable. Dropping the request does the same.

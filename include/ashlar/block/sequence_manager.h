@@ -158,9 +158,8 @@ class SequenceManager {
   // computed on demand.
   Result<Sequence<Tier>> make_sequence(std::vector<tokens::Token> tokens,
                                        std::vector<tokens::SequenceHash> hashes) const {
-    auto made = manager_.make(std::move(tokens), std::move(hashes));
-    if (!made) return std::move(made).error();
-    return Sequence<Tier>(*std::move(made));
+    ASHLAR_TRY(auto made, manager_.make(std::move(tokens), std::move(hashes)));
+    return Sequence<Tier>(std::move(made));
   }
 
   // Whether allocate() would find room now, or why it would be refused. Blocks in use cost nothing; inactive

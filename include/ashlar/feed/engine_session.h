@@ -87,7 +87,7 @@ struct EngineIngestCounters {
 // tokens. Blocks that cannot be placed yet wait, within max_waiting and max_waiting_bytes; invalid events are
 // counted and skipped, and the rest of their batch is applied. KvEvent::hash is the chain hash of the tokens
 // under Options::scheme; LoRA names and cache salts, which engines publish with block 0 only, pass from
-// parents to children. Images enter the local hash as routers compute it (tokens/router_hash.h).
+// parents to children. Images enter the local hash as routers compute it (tokens/engine_hash.h).
 //
 // Full reports. An engine configured for them (vLLM: kv_cache_report_mode=full) announces the blocks of a
 // cache hit again from block 0, and never removes them for that. A store counts as such a report, and not as

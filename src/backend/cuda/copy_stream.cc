@@ -32,9 +32,7 @@ Result<std::unique_ptr<CopyStream>> CopyStream::create(int device, const CopyRul
     if (status != cudaSuccess) return cuda_error(status, "a stream of device %d cannot be created", device);
   }
   std::unique_ptr<CopyStream> copier(new CopyStream(device, rules, stream, borrowed == nullptr));
-  if (const Result<void> started = start_thread(&copier->watcher_, [raw = copier.get()] { raw->watch(); });
-      !started)
-    return started.error();
+  ASHLAR_RETURN_IF_ERROR(start_thread(&copier->watcher_, [raw = copier.get()] { raw->watch(); }));
   return copier;
 }
 

@@ -147,11 +147,10 @@ Result<void> cut_part(const events::EventBatch& batch, std::size_t limit, std::v
   cut.published_ns = batch.published_ns;
   if (cut.pieces == 1 && buffer.size() <= limit) return take(batch, buffer);
   PartCutter cutter(batch, limit, buffer);
-  const Result<std::uint32_t> pieces = cutter.pieces_from(cut.pieces);
-  if (!pieces) return pieces.error();
-  if (*pieces != cut.pieces) {
-    cut.pieces = *pieces;
-    cut.least = *pieces;
+  ASHLAR_TRY(const std::uint32_t pieces, cutter.pieces_from(cut.pieces));
+  if (pieces != cut.pieces) {
+    cut.pieces = pieces;
+    cut.least = pieces;
     if (!begins)
       return Error(ErrorCode::kCapacity,
                    "a part of a snapshot is larger than those before it and than a message may be; publish "

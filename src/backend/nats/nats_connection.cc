@@ -189,11 +189,11 @@ Result<ClientOptions> NatsConnection::client_options(const NatsConnectionOptions
            {"tls.key_file", options.tls.key_file},
            {"credentials_file", options.credentials_file},
            {"nkey_seed_file", options.nkey_seed_file}}) {
-    if (Result<void> good = check_file(option, path); !good) return good.error();
+    ASHLAR_RETURN_IF_ERROR(check_file(option, path));
   }
   for (const auto& [option, path] : std::initializer_list<std::pair<const char*, const std::string&>>{
            {"credentials_file", options.credentials_file}, {"nkey_seed_file", options.nkey_seed_file}}) {
-    if (Result<void> good = check_seed(option, path); !good) return good.error();
+    ASHLAR_RETURN_IF_ERROR(check_seed(option, path));
   }
   ClientOptions client;
   if (const natsStatus status = natsOptions_Create(Out(client)); status != NATS_OK)
@@ -307,21 +307,18 @@ struct NatsConnection::Attempt {
 
 Result<std::unique_ptr<NatsConnection>> NatsConnection::connect_once(const NatsConnectionOptions& options,
                                                                      natsStatus& status) {
-  Result<ClientOptions> client = client_options(options);
-  if (!client) return client.error();
+  ASHLAR_TRY(ClientOptions client, client_options(options));
   if (Attempt::left_behind.load() >= kMostLeftBehind)
     return make_error(ErrorCode::kUnavailable,
                       "NATS at %s: %d attempts to connect still wait for servers that do not answer",
                       options.describe().c_str(), kMostLeftBehind);
   const auto attempt = std::make_shared<Attempt>();
   std::thread thread;
-  const Result<void> started =
-      start_thread(&thread, [attempt, options, client = *std::move(client)]() mutable {
-        natsStatus how = NATS_OK;
-        Result<std::unique_ptr<NatsConnection>> made = connect_with(std::move(client), options, how);
-        attempt->end(std::move(made), how);
-      });
-  if (!started) return started.error();
+  ASHLAR_RETURN_IF_ERROR(start_thread(&thread, [attempt, options, client = std::move(client)]() mutable {
+    natsStatus how = NATS_OK;
+    Result<std::unique_ptr<NatsConnection>> made = connect_with(std::move(client), options, how);
+    attempt->end(std::move(made), how);
+  }));
   thread.detach();
   const auto now = [] { return std::chrono::steady_clock::now(); };
   // Each server gets its own connect time, and the last one the same again for its answer.

@@ -98,18 +98,14 @@ Result<std::unique_ptr<NatsSink>> NatsSink::create(NatsSinkOptions options) {
   ASHLAR_RETURN_IF_ERROR(options.validate());
   auto parts = std::make_unique<Parts>(std::move(options));
   const NatsSinkOptions& given = parts->options;
-  Result<std::unique_ptr<NatsConnection>> connection = NatsConnection::create(given.connection);
-  if (!connection) return connection.error();
-  parts->connection = std::move(*connection);
+  ASHLAR_TRY(parts->connection, NatsConnection::create(given.connection));
   if (given.mode == NatsMode::kJetStream) {
-    Result<std::unique_ptr<JetPublisher>> jets =
-        JetPublisher::create(*parts->connection, {.stream = given.stream,
-                                                  .subjects = batch_filter(given.prefix, std::nullopt),
-                                                  .max_messages = given.max_in_flight,
-                                                  .max_bytes = given.max_in_flight_bytes,
-                                                  .ack_timeout = given.ack_timeout});
-    if (!jets) return jets.error();
-    parts->jets = std::move(*jets);
+    ASHLAR_TRY(parts->jets,
+               JetPublisher::create(*parts->connection, {.stream = given.stream,
+                                                         .subjects = batch_filter(given.prefix, std::nullopt),
+                                                         .max_messages = given.max_in_flight,
+                                                         .max_bytes = given.max_in_flight_bytes,
+                                                         .ack_timeout = given.ack_timeout}));
   }
   for (const NatsSnapshots& one : given.snapshots) {
     ASHLAR_TRY(std::unique_ptr<SnapshotResponder> responder,
@@ -178,10 +174,8 @@ Result<void> NatsSink::put_snapshot(const events::EventBatch& snapshot) {
   if (!parts_->bucket) {
     ASHLAR_TRY(const JetStream jet_stream,
                JetStream::create(*parts_->connection, parts_->options.ack_timeout));
-    Result<std::optional<SnapshotBucket>> bucket =
-        SnapshotBucket::open(jet_stream, parts_->options.bucket, &parts_->options.stream);
-    if (!bucket) return bucket.error();
-    parts_->bucket = std::move(*bucket);
+    ASHLAR_TRY(parts_->bucket,
+               SnapshotBucket::open(jet_stream, parts_->options.bucket, &parts_->options.stream));
   }
   const std::size_t limit = parts_->connection->max_payload();
   Result<void> written = parts_->bucket->write(snapshot, limit - std::min(limit, JetPublisher::kHeaderBytes));

@@ -187,19 +187,19 @@ Result<bool> NatsSource::Parts::replay(const events::StreamId& stream, std::uint
                                    .ahead = kReplayFetch}));
   ReplayOrder order(stream, from, to, options.max_snapshot_bytes);
   std::uint64_t left = reader.pending();
+  const auto take = [&](natsMsg* message) {
+    events::OwnedBatch next;
+    if (decode(message, next)) {
+      order.add(std::move(next));
+    } else {
+      damaged.fetch_add(1, std::memory_order_relaxed);
+    }
+  };
   while (left > 0) {
-    Result<std::size_t> got =
-        reader.fetch(std::min<std::uint64_t>(left, kReplayFetch), options.timeout, [&](natsMsg* message) {
-          events::OwnedBatch next;
-          if (decode(message, next)) {
-            order.add(std::move(next));
-          } else {
-            damaged.fetch_add(1, std::memory_order_relaxed);
-          }
-        });
-    if (!got) return got.error();
-    if (*got == 0) break;  // the oldest may have expired meanwhile
-    left -= std::min<std::uint64_t>(left, *got);
+    ASHLAR_TRY(const std::size_t got,
+               reader.fetch(std::min<std::uint64_t>(left, kReplayFetch), options.timeout, take));
+    if (got == 0) break;  // the oldest may have expired meanwhile
+    left -= std::min<std::uint64_t>(left, got);
   }
   replayed.fetch_add(order.delivered(), std::memory_order_relaxed);
   oversized.fetch_add(order.oversized(), std::memory_order_relaxed);
@@ -216,9 +216,7 @@ NatsSource::Parts::Snapshot NatsSource::Parts::read_bucket(const events::Worker&
 Result<std::unique_ptr<NatsSource>> NatsSource::create(NatsSourceOptions options) {
   ASHLAR_RETURN_IF_ERROR(options.validate());
   auto parts = std::make_unique<Parts>(std::move(options));
-  Result<std::unique_ptr<NatsConnection>> connection = NatsConnection::create(parts->options.connection);
-  if (!connection) return connection.error();
-  parts->connection = std::move(*connection);
+  ASHLAR_TRY(parts->connection, NatsConnection::create(parts->options.connection));
   ASHLAR_RETURN_IF_ERROR(parts->subscribe());
   return std::unique_ptr<NatsSource>(new NatsSource(std::move(parts)));
 }

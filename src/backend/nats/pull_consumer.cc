@@ -133,7 +133,7 @@ Result<std::size_t> PullConsumer::fetch(std::size_t count, std::chrono::millisec
       asked_for_ = 0;
     }
     if (asked_for_ <= ahead_ / 2) {
-      if (Result<void> asked = request(); !asked) return asked.error();
+      ASHLAR_RETURN_IF_ERROR(request());
     }
     std::uint64_t queued = 0;
     natsSubscription_QueuedMsgs(subscription_.get(), &queued);

@@ -114,17 +114,16 @@ Result<void> SnapshotBucket::write(const events::EventBatch& snapshot, std::size
 
 Result<std::optional<std::vector<events::OwnedBatch>>> SnapshotBucket::read_once(const std::string& worker,
                                                                                  std::size_t max_bytes) {
-  Result<std::optional<SnapshotHead>> head = read_head(worker);
-  if (!head) return head.error();
-  if (!*head) return std::optional<std::vector<events::OwnedBatch>>();
+  ASHLAR_TRY(std::optional<SnapshotHead> head, read_head(worker));
+  if (!head) return std::optional<std::vector<events::OwnedBatch>>();
   SnapshotParts parts(max_bytes);
-  for (std::uint32_t i = 0; i < (*head)->parts; ++i) {
+  for (std::uint32_t i = 0; i < head->parts; ++i) {
     BucketEntry entry;
     const natsStatus status =
-        kvStore_Get(Out(entry), bucket_.get(), part_key(worker, (*head)->place, i).c_str());
+        kvStore_Get(Out(entry), bucket_.get(), part_key(worker, head->place, i).c_str());
     events::OwnedBatch batch;
     const bool good = status == NATS_OK && events::decode_batch(bytes_of(entry.get()), batch, max_bytes) &&
-                      (*head)->has_part(batch.head, i) && worker_token(batch.head.stream.worker) == worker;
+                      head->has_part(batch.head, i) && worker_token(batch.head.stream.worker) == worker;
     if (status != NATS_OK && status != NATS_NOT_FOUND) return nats_error(status, "a part of a snapshot");
     const bool added = good && parts.add(std::move(batch));
     if (parts.is_too_large()) return parts.too_large_error();

@@ -76,13 +76,12 @@ Result<std::shared_ptr<Ring>> Ring::create(const UringOptions& options) {
   std::shared_ptr<Ring> ring(new Ring(options, wake));
   std::promise<Result<void>> opened;
   std::future<Result<void>> answer = opened.get_future();
-  const Result<void> started = start_thread(&ring->thread_, [raw = ring.get(), &opened] {
+  ASHLAR_RETURN_IF_ERROR(start_thread(&ring->thread_, [raw = ring.get(), &opened] {
     const Result<void> result = open(raw->options_, &raw->ring_);
     raw->opened_ = result.has_value();
     opened.set_value(result);
     if (result) raw->run();
-  });
-  if (!started) return started.error();
+  }));
   if (const Result<void> result = answer.get(); !result) {
     ring->thread_.join();
     return result.error();
@@ -119,13 +118,12 @@ void Ring::stop() {
 }
 
 Result<transfer::Transfer> Ring::submit(transfer::TransferRequest request) {
-  Result<std::shared_ptr<TransferState>> state = TransferState::admit(std::move(request), admission_);
-  if (!state) return state.error();
-  const transfer::Transfer handle(*state);
+  ASHLAR_TRY(std::shared_ptr<TransferState> state, TransferState::admit(std::move(request), admission_));
+  const transfer::Transfer handle(state);
   auto job = std::make_shared<Job>();
-  job->work = std::make_unique<FileWork>((*state)->plan(), options_.strip_bytes);
+  job->work = std::make_unique<FileWork>(state->plan(), options_.strip_bytes);
   job->cursor = std::make_unique<FileWork::Cursor>(*job->work, 0, job->work->units());
-  job->state = *std::move(state);
+  job->state = std::move(state);
   const MutexLock lock(mu_);
   inbox_.push_back(std::move(job));
   wake();

@@ -105,8 +105,7 @@ Result<std::unique_ptr<ZmqBatchSink>> ZmqBatchSink::create(Options options) {
 
 Result<void> ZmqBatchSink::publish(const events::EventBatch& batch) {
   events::encode_batch(batch, bytes_);
-  if (Result<std::uint64_t> sent = publisher_->publish(options_.topic, bytes_); !sent)
-    return std::move(sent).error();
+  ASHLAR_RETURN_IF_ERROR(publisher_->publish(options_.topic, bytes_));
   return {};
 }
 

@@ -154,19 +154,17 @@ Result<feed::EngineReplay> ZmqEngineSource::State::replay(std::uint64_t from) {
     accept_holes = accept_holes || attempt == kReplayAttempts;
     const std::size_t before = out.messages.size();
     bool has_hole = false;
-    const Result<void> done =
-        subscriber->replay(from, [&](std::uint64_t number, Frame& topic, Frame& payload) {
-          std::vector<feed::EngineMessage>& messages = out.messages;
-          if (number < from || (!messages.empty() && number <= messages.back().sequence)) return true;
-          if (!messages.empty() && number != messages.back().sequence + 1) has_hole = true;
-          if (has_hole && !accept_holes) return true;
-          messages.push_back(message_of(number, topic, payload));
-          bytes += messages.back().bytes();
-          // The caller may know the first message already: at least two make progress.
-          out.is_cut = bytes >= subscriber->options().max_replay_bytes && messages.size() > 1;
-          return !out.is_cut;
-        });
-    if (!done) return done.error();
+    ASHLAR_RETURN_IF_ERROR(subscriber->replay(from, [&](std::uint64_t number, Frame& topic, Frame& payload) {
+      std::vector<feed::EngineMessage>& messages = out.messages;
+      if (number < from || (!messages.empty() && number <= messages.back().sequence)) return true;
+      if (!messages.empty() && number != messages.back().sequence + 1) has_hole = true;
+      if (has_hole && !accept_holes) return true;
+      messages.push_back(message_of(number, topic, payload));
+      bytes += messages.back().bytes();
+      // The caller may know the first message already: at least two make progress.
+      out.is_cut = bytes >= subscriber->options().max_replay_bytes && messages.size() > 1;
+      return !out.is_cut;
+    }));
     if (out.is_cut || !has_hole || accept_holes) break;
     accept_holes = out.messages.size() == before;  // the engine no longer keeps them
     from = out.messages.back().sequence + 1;

@@ -59,8 +59,7 @@ Result<void> ZmqEventSink::publish(const events::EventBatch& batch) {
   }
   if (!batch_.events.empty()) {
     events::encode_engine_batch(batch_, bytes_, options_.form);
-    if (Result<std::uint64_t> sent = publisher_->publish(options_.topic, bytes_); !sent)
-      return std::move(sent).error();
+    ASHLAR_RETURN_IF_ERROR(publisher_->publish(options_.topic, bytes_));
   }
   if (begins_anew) present_.clear();
   apply(present_, batch.events);

@@ -15,7 +15,7 @@ Result<void> MultiLruThresholds::validate() const {
 
 Result<MultiLruBackend> MultiLruBackend::create(const EvictionContext& context,
                                                 const MultiLruThresholds& thresholds) {
-  if (auto valid = thresholds.validate(); !valid) return std::move(valid).error();
+  ASHLAR_RETURN_IF_ERROR(thresholds.validate());
   if (context.registry.frequency_tracker() == nullptr) {
     return make_error(
         ErrorCode::kInvalidArgument,

@@ -40,7 +40,7 @@ Result<void> RetentionOptions::validate() const {
 
 Result<RetentionBackend> RetentionBackend::create(const EvictionContext& context,
                                                   const RetentionOptions& options) {
-  if (auto valid = options.validate(); !valid) return std::move(valid).error();
+  ASHLAR_RETURN_IF_ERROR(options.validate());
   return RetentionBackend(context, options);
 }
 

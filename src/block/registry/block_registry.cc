@@ -14,7 +14,7 @@ Result<void> RegistryOptions::validate() const {
 }
 
 Result<BlockRegistry> BlockRegistry::create(const RegistryOptions& options) {
-  if (auto valid = options.validate(); !valid) return std::move(valid).error();
+  ASHLAR_RETURN_IF_ERROR(options.validate());
   return unless_out_of_memory(
       [&]() -> Result<BlockRegistry> { return BlockRegistry(std::make_shared<RegistryEntries>(options)); });
 }

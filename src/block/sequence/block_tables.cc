@@ -224,10 +224,9 @@ Result<std::size_t, AllocationRefusal> BlockTables::extend(std::size_t computed,
   make_room(computed, blocks);
   ThreadScratch<SlotRef> fresh;
   fresh->reserve(count);
-  auto taken = store_->allocate(count, nullptr, [&](std::size_t, std::span<const SlotRef> slots) {
+  ASHLAR_RETURN_IF_ERROR(store_->allocate(count, nullptr, [&](std::size_t, std::span<const SlotRef> slots) {
     fresh->insert(fresh->end(), slots.begin(), slots.end());
-  });
-  if (!taken) return std::move(taken).error();
+  }));
   place(computed, blocks, *fresh);
   return count;
 }

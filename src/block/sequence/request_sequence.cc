@@ -62,18 +62,16 @@ Result<UntypedRequestPtr> RequestCalls::make(std::shared_ptr<BlockStore> store,
                         "cache group %zu has a window of 0 tokens; a token sees at least itself", g);
     }
   }
-  if (auto valid = options.retention.validate(); !valid) return std::move(valid).error();
-  if (auto valid = tokens::validate_runs(options.runs, 0, prompt.size()); !valid)
-    return std::move(valid).error();
+  ASHLAR_RETURN_IF_ERROR(options.retention.validate());
+  ASHLAR_RETURN_IF_ERROR(tokens::validate_runs(options.runs, 0, prompt.size()));
   auto rules = std::make_shared<const TextRules>(
       TextRules{std::move(options.hasher), std::move(options.runs), store->options().block_size});
   std::shared_ptr<const BlockWorth> worth;
   if (!options.retention.empty()) {
     worth = std::make_shared<const BlockWorth>(BlockWorth{std::move(options.retention), prompt.size()});
   }
-  auto text = SequenceText::create(std::move(prompt), std::move(hashes), std::move(rules));
-  if (!text) return std::move(text).error();
-  return UntypedRequestPtr(new UntypedRequest(*std::move(text),
+  ASHLAR_TRY(auto text, SequenceText::create(std::move(prompt), std::move(hashes), std::move(rules)));
+  return UntypedRequestPtr(new UntypedRequest(std::move(text),
                                               BlockTables(std::move(store), options.groups, std::move(worth)),
                                               options.max_tokens, options.reuse_last_token));
 }
@@ -159,9 +157,8 @@ Result<std::size_t, SequenceError> RequestCalls::resume(UntypedRequest& request)
 }
 Result<UntypedRequestPtr, SequenceError> RequestCalls::fork(UntypedRequest& request,
                                                             std::optional<tokens::Token> last) {
-  auto forked = request.fork(last);
-  if (!forked) return std::move(forked).error();
-  return UntypedRequestPtr(forked->release());
+  ASHLAR_TRY(auto forked, request.fork(last));
+  return UntypedRequestPtr(forked.release());
 }
 void RequestCalls::release(UntypedRequest& request) noexcept {
   request.release();

@@ -84,9 +84,8 @@ UntypedSequenceManager::UntypedSequenceManager(std::shared_ptr<BlockStore> store
 Result<UntypedSequencePtr> UntypedSequenceManager::make(std::vector<tokens::Token> tokens,
                                                         std::vector<tokens::SequenceHash> hashes) const {
   return unless_out_of_memory([&]() -> Result<UntypedSequencePtr> {
-    auto text = SequenceText::create(std::move(tokens), std::move(hashes), rules_);
-    if (!text) return std::move(text).error();
-    return UntypedSequencePtr(new UntypedSequence(*std::move(text), BlockTables(store_, {}, nullptr)));
+    ASHLAR_TRY(auto text, SequenceText::create(std::move(tokens), std::move(hashes), rules_));
+    return UntypedSequencePtr(new UntypedSequence(std::move(text), BlockTables(store_, {}, nullptr)));
   });
 }
 

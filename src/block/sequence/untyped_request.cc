@@ -149,7 +149,7 @@ Result<void, SequenceError> UntypedRequest::can_decode() const {
 
 Result<StepPlan, SequenceError> UntypedRequest::schedule(Result<void, SequenceError> allowed,
                                                          RequestState state, std::size_t tokens) {
-  if (!allowed) return allowed.error();
+  ASHLAR_RETURN_IF_ERROR(std::move(allowed));
   auto taken = unless_out_of_memory(
       [&]() -> std::optional<Result<std::size_t, AllocationRefusal>> {
         return tables_.extend(computed_, blocks_for(tokens));

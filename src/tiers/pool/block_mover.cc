@@ -364,7 +364,7 @@ Result<std::shared_ptr<const BlockSet>> BlockMover::read_part(BytePool& to, std:
   }
   ASHLAR_TRY(transfer::TransferPlan planned, transfer::plan(set, sources, *scratch, targets));
   ASHLAR_TRY(const Transfer transfer, executor_.submit({.plan = std::move(planned)}));
-  if (const TransferResult done = transfer.wait_for_end(); !done) return done.error();
+  ASHLAR_RETURN_IF_ERROR(transfer.wait_for_end());
   return scratch;
 }
 

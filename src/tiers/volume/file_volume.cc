@@ -252,9 +252,7 @@ Result<FileVolume::Entry> FileVolume::write_bytes(const ObjectWrite& object) {
     return make_error(ErrorCode::kCapacity, "%s: put '%s': the object has %llu bytes, a slot has %llu",
                       describe().c_str(), std::string(object.key).c_str(), wide(entry.bytes),
                       wide(shape_.slot_bytes));
-  const Result<std::uint32_t> slot = take_slot(object);
-  if (!slot) return slot.error();
-  entry.slot = *slot;
+  ASHLAR_TRY(entry.slot, take_slot(object));
   entry.checksum = file_volume::checksum_of(object.parts);
   if (const Result<void> written =
           storage::write_all(*storage_->file(), options_.path, place_of(entry.slot), object.parts);
