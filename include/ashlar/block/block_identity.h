@@ -9,6 +9,7 @@
 
 #include "ashlar/base/strong_id.h"
 #include "ashlar/tokens/prefix_digest.h"
+#include "ashlar/tokens/salt.h"
 #include "ashlar/tokens/sequence_hash.h"
 #include "ashlar/tokens/sequence_hasher.h"
 
@@ -30,13 +31,14 @@ struct BlockIdentity {
   tokens::SequenceHash hash;
   std::optional<tokens::SequenceHash> parent;  // the preceding block, if known
   std::optional<tokens::SequenceHash> root;    // the first block of the sequence, if known
-  // For event listeners; ignored without an event log.
+  // For listeners; ignored without an event log or an observer.
   std::optional<tokens::LocalHash> local = {};  // the hash of the block's own tokens, if known
   std::uint16_t location = 0;                   // the volume or device, by the tier's numbers
   std::uint16_t group = 0;                      // group of layers
   std::uint32_t metadata = 0;                   // the caller's own
   // The digest of all tokens up to the block's end. Unknown: the name is trusted.
   tokens::PrefixDigest prefix = {};
+  tokens::SaltFingerprint salt = {};  // zero: unknown
 };
 
 }  // namespace ashlar::block

@@ -30,6 +30,7 @@
 #include "ashlar/base/check.h"
 #include "ashlar/base/result.h"
 #include "ashlar/block/block_list.h"
+#include "ashlar/block/block_observer.h"
 #include "ashlar/block/detail/untyped_manager.h"
 #include "ashlar/block/immutable_block.h"
 #include "ashlar/block/manager_options.h"
@@ -72,6 +73,11 @@ class BlockManager {
 
   // A call that runs out of memory changes nothing: it refuses, or throws std::bad_alloc where it cannot
   // refuse (docs/memory_exhaustion.md).
+
+  // Tells the observer of every allocation, registration and eviction from now on (block_observer.h). Several
+  // are called in the order in which they came. Requires: no block was allocated yet; the observer outlives
+  // the manager. Throws std::bad_alloc.
+  void observe(BlockObserver& observer) { store_->observe(observer); }
 
   // ---- allocate: all or nothing; empty blocks first, then inactive ones, evicted in the backend's order.
 
@@ -130,12 +136,13 @@ class BlockManager {
 
   // Errors: kInvalidArgument for a block of another manager; kCorruption when the hash has a block whose
   // prefix digest differs: other tokens, at or before the block (a hash collision); kCapacity when that block
-  // is at its reference limit, or without memory. The block comes back.
-  [[nodiscard]] Result<Immutable, Rejected<Complete>> register_block(Complete block) {
+  // is at its reference limit, or without memory; kInvalidArgument for the options. The block comes back.
+  [[nodiscard]] Result<Immutable, Rejected<Complete>> register_block(
+      Complete block, const RegistrationOptions& options = {}) {
     detail::SlotRef kept;
     const auto fill = [&](std::size_t, std::span<detail::SlotRef> out) { out[0] = block.slot_.get(); };
     const auto emit = [&](std::size_t, std::span<const detail::SlotRef> slots) { kept = slots[0]; };
-    if (auto done = store_->register_blocks(1, fill, emit); !done) {
+    if (auto done = store_->register_blocks(1, fill, emit, options); !done) {
       return Unexpected(Rejected<Complete>{std::move(done).error(), std::move(block)});
     }
     block.slot_.take();
@@ -144,12 +151,12 @@ class BlockManager {
   // Registers all, in order, under one hold of the lock. Errors: as register_block(), for the first block
   // refused; then no block of the list is registered, and all come back.
   [[nodiscard]] Result<BlockList<Immutable>, Rejected<BlockList<Complete>>> register_blocks(
-      BlockList<Complete> blocks) {
+      BlockList<Complete> blocks, const RegistrationOptions& options = {}) {
     BlockList<Immutable> registered;
     if (!has_memory([&] { registered.reserve(blocks.size()); })) {
       return Unexpected(Rejected<BlockList<Complete>>{out_of_memory_error(), std::move(blocks)});
     }
-    auto done = register_each(blocks.span(), [&](std::size_t, detail::SlotRef slot) {
+    auto done = register_each(blocks.span(), options, [&](std::size_t, detail::SlotRef slot) {
       registered.push_back(Immutable(detail::SharedSlot(slot)));
     });
     if (!done) return Unexpected(Rejected<BlockList<Complete>>{std::move(done).error(), std::move(blocks)});
@@ -157,11 +164,13 @@ class BlockManager {
   }
   // The same into the caller's span. On success the input guards are empty. Requires: `out` is as long as
   // `blocks`.
-  [[nodiscard]] Result<void> register_blocks(std::span<Complete> blocks, std::span<Immutable> out) {
+  [[nodiscard]] Result<void> register_blocks(std::span<Complete> blocks, std::span<Immutable> out,
+                                             const RegistrationOptions& options = {}) {
     ASHLAR_CHECK(blocks.size() == out.size(), "%zu blocks to register, room for %zu", blocks.size(),
                  out.size());
     Immutable::release(out);
-    return register_each(blocks, [&](std::size_t i, detail::SlotRef slot) { out[i].slot_.adopt(slot); });
+    return register_each(blocks, options,
+                         [&](std::size_t i, detail::SlotRef slot) { out[i].slot_.adopt(slot); });
   }
 
   // ---- match: find registered blocks by hash. Every hit is one use: it counts in the registry's frequency
@@ -236,6 +245,11 @@ class BlockManager {
   [[nodiscard]] Result<Hold> hold(const tokens::SequenceHash& hash) {
     return store_->hold(hash).transform([](detail::HoldRef hold) { return Hold(std::move(hold)); });
   }
+  // What is known of a held block beyond its hash: parent, root, local hash, location and metadata where an
+  // event log or an observer wants them. O(1).
+  BlockIdentity identity(const Hold& hold) const { return store_->identity(hold.hold_); }
+  // The retention of a held block; the default one where none was set or none is kept.
+  BlockRetention retention(const Hold& hold) const { return store_->retention(hold.hold_); }
   // Sets the retention of the primary block of a hash, in use or inactive; refreshes an inactive one. Errors:
   // kNotFound; kInvalidArgument for the priority.
   Result<void> set_retention(const tokens::SequenceHash& hash, const BlockRetention& retention) {
@@ -293,17 +307,17 @@ class BlockManager {
   }
   // emit(i, slot) for every block once all are registered.
   template <class Emit>
-  Result<void> register_each(std::span<Complete> blocks, Emit&& emit) {
+  Result<void> register_each(std::span<Complete> blocks, const RegistrationOptions& options, Emit&& emit) {
     const auto fill = [&](std::size_t first, std::span<detail::SlotRef> out) {
       for (std::size_t i = 0; i < out.size(); ++i) out[i] = blocks[first + i].slot_.get();
     };
-    return store_->register_blocks(blocks.size(), fill,
-                                   [&](std::size_t first, std::span<const detail::SlotRef> slots) {
-                                     for (std::size_t i = 0; i < slots.size(); ++i) {
-                                       blocks[first + i].slot_.take();
-                                       emit(first + i, slots[i]);
-                                     }
-                                   });
+    const auto adopt = [&](std::size_t first, std::span<const detail::SlotRef> slots) {
+      for (std::size_t i = 0; i < slots.size(); ++i) {
+        blocks[first + i].slot_.take();
+        emit(first + i, slots[i]);
+      }
+    };
+    return store_->register_blocks(blocks.size(), fill, adopt, options);
   }
   AllocationRefusal out_of_memory(std::size_t n) const {
     return {AllocationRefusal::Reason::kOutOfMemory, n, store_->status()};

@@ -81,6 +81,8 @@ class [[nodiscard]] Hold {
   const tokens::SequenceHash& sequence_hash() const noexcept { return hold_.hash; }
 
  private:
+  template <events::Tier Tier>
+  friend class BlockManager;
   void end() noexcept {
     if (std::exchange(armed_, false)) detail::end_hold(hold_);
   }

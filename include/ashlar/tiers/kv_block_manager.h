@@ -40,7 +40,7 @@
 #include "ashlar/tiers/offload_handle.h"
 #include "ashlar/tiers/offload_options.h"
 #include "ashlar/tiers/onboard_handle.h"
-#include "ashlar/tiers/salt_fingerprint.h"
+#include "ashlar/tokens/salt.h"
 #include "ashlar/tiers/volume_registry.h"
 
 namespace ashlar::tiers {
@@ -74,7 +74,7 @@ struct KvStatus {
 struct RegisterOptions {
   std::uint8_t priority = block::BlockRetention::kDefaultPriority;
   // Salt of the request that computed the blocks. Zero: unknown.
-  SaltFingerprint salt = {};
+  tokens::SaltFingerprint salt = {};
   // The block before the first one. The others follow each other, unless their positions say otherwise.
   std::optional<tokens::SequenceHash> parent = {};
   // Preconditions of the copies down; see OffloadOptions.

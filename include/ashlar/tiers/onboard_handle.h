@@ -23,7 +23,7 @@
 #include "ashlar/block/block_list.h"
 #include "ashlar/block/immutable_block.h"
 #include "ashlar/events/tier.h"
-#include "ashlar/tiers/salt_fingerprint.h"
+#include "ashlar/tokens/salt.h"
 
 namespace ashlar::tiers {
 
@@ -79,7 +79,7 @@ struct OnboardOptions {
   // wait_layer().
   bool by_layer = false;
   // Salt of the request; a block with another salt is a miss. Zero: not compared.
-  SaltFingerprint salt = {};
+  tokens::SaltFingerprint salt = {};
 };
 
 class OnboardCall;

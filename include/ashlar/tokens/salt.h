@@ -12,6 +12,8 @@
 #include <string>
 #include <string_view>
 
+#include "ashlar/tokens/namespace_fingerprint.h"
+
 namespace ashlar::tokens {
 
 class Salt {
@@ -34,5 +36,15 @@ class Salt {
   std::string tenant_;
   std::uint64_t seed_ = kBaseSeed;
 };
+
+// SaltFingerprint: 128 bits over both names of a salt. They already enter the hash of a block; the fingerprint
+// tells two salts apart where their hashes collide. Zero: the salt is unknown; it is never compared.
+using SaltFingerprint = NamespaceFingerprint;
+
+// Returns: the same bits for the same salt in every process. O(length of the names).
+inline SaltFingerprint salt_fingerprint(const Salt& salt) {
+  return SaltFingerprint(
+      NamespaceFields{.model = salt.lora(), .dtype = salt.tenant(), .layout = "salt", .block_size = 0});
+}
 
 }  // namespace ashlar::tokens

@@ -338,6 +338,9 @@ class BlockTables::Walk {
     }
   }
 
+  // Of the last visit.
+  const BlockTables& tables() const { return *list_[at_].tables; }
+
  private:
   std::span<const Publication> list_;
   std::size_t at_ = 0;
@@ -350,6 +353,7 @@ Result<void> BlockTables::register_all(std::span<const Publication> publications
   for (const Publication& each : publications) n += each.count;
   Walk in(publications);
   Walk out(publications);
+  Walk about(publications);
   return publications.front().tables->store_->register_slots(
       n,
       [&](std::size_t first, std::span<SlotRef> slots) {
@@ -370,7 +374,21 @@ Result<void> BlockTables::register_all(std::span<const Publication> publications
           table.registered = from + count;
         });
       },
+      [&](std::size_t i, RegisteredBlock& block) {
+        about(i, 1, [&](const Table&, std::size_t at, std::size_t) { about.tables().describe(at, block); });
+      },
       tentative, on_twin);
+}
+
+// What an observer hears of block i beyond its name.
+void BlockTables::describe(std::size_t i, RegisteredBlock& block) const {
+  if (worth_ != nullptr) {
+    const std::size_t size = block_size();
+    const auto asked = worth_->plan.of_block(i * size, (i + 1) * size, worth_->prompt_tokens,
+                                             store_->options().clock->now());
+    if (asked) block.retention = *asked;
+  }
+  if (written_after_ && !written_after_->passed()) block.after = written_after_;
 }
 
 BlockTables::Published BlockTables::publish(std::span<const Publication> publications, OnTwin on_twin) {

@@ -91,6 +91,9 @@ class BlockTables {
   using OnTwin = BlockStore::OnTwin;
   static Published publish(std::span<const Publication> publications, OnTwin on_twin = OnTwin::kFollowPolicy);
 
+  // The blocks that are published from now on are complete when the fence passes.
+  void set_written_after(std::optional<Fence> fence) { written_after_ = std::move(fence); }
+
   // Releases the blocks outside their group's window once `computed` tokens have KV.
   void leave_windows(std::size_t computed) noexcept;
   // The number of computed tokens at which leave_windows() next has work.
@@ -144,6 +147,7 @@ class BlockTables {
                                    Published& published);
   // Tells the eviction backend the retention of entries [from, to) of a table, if it uses it.
   void set_worth(const Table& table, std::size_t from, std::size_t to) const;
+  void describe(std::size_t i, RegisteredBlock& block) const;
   void clear() noexcept;
 
   std::shared_ptr<BlockStore> store_;
@@ -151,6 +155,7 @@ class BlockTables {
   std::shared_ptr<const BlockWorth> worth_;
   std::vector<BlockCopy> copies_;
   std::vector<SlotShare> sources_;  // of copies_, in their order
+  std::optional<Fence> written_after_;
   static constexpr std::size_t kShared = SIZE_MAX;
   std::size_t private_from_ =
       kShared;  // a hash collided at this block: none from here on is registered, in any group

@@ -19,7 +19,13 @@ AllocationRefusal BlockStore::refusal_locked(AllocationRefusal::Reason reason, s
 Result<void, AllocationRefusal> BlockStore::allocate(std::size_t n,
                                                      std::vector<tokens::SequenceHash>* evicted,
                                                      Emitter emit) {
-  if (evicted != nullptr) evicted->reserve(std::min<std::size_t>(n, options_.block_count));
+  if (evicted == nullptr && !is_observed()) return try_take(n, nullptr, emit);
+  return take_observed(n, evicted, emit,
+                       [&](std::vector<EvictedBlock>* noted, Emitter to) { return try_take(n, noted, to); });
+}
+
+Result<void, AllocationRefusal> BlockStore::try_take(std::size_t n, std::vector<EvictedBlock>* evicted,
+                                                     Emitter emit) {
   interleaving_point("allocate.before_lock");
   Operation operation(*this);
   ASHLAR_CHECK(!closed_, "an allocation from the %s block manager, which was destroyed", tier_name_.c_str());
@@ -43,6 +49,14 @@ Result<void, AllocationRefusal> BlockStore::can_allocate(std::size_t n) {
 
 Result<void, AllocationRefusal> BlockStore::allocate_until(std::size_t n, Clock::TimePoint deadline,
                                                            Emitter emit) {
+  if (!is_observed()) return wait_and_take(n, deadline, nullptr, emit);
+  return take_observed(n, nullptr, emit, [&](std::vector<EvictedBlock>* noted, Emitter to) {
+    return wait_and_take(n, deadline, noted, to);
+  });
+}
+
+Result<void, AllocationRefusal> BlockStore::wait_and_take(std::size_t n, Clock::TimePoint deadline,
+                                                          std::vector<EvictedBlock>* evicted, Emitter emit) {
   interleaving_point("allocate.before_lock");
   Operation operation(*this);
   if (n > options_.block_count) return refusal_locked(AllocationRefusal::Reason::kTooMany, n);
@@ -58,7 +72,7 @@ Result<void, AllocationRefusal> BlockStore::allocate_until(std::size_t n, Clock:
     // Retired values may hold the blocks we wait for.
     if (destroy_retired_locked(operation.retired)) continue;
     if (first_waiter_ == &self && n <= available_locked()) {
-      if (!take_locked(n, nullptr, operation.retired, emit)) {
+      if (!take_locked(n, evicted, operation.retired, emit)) {
         outcome = refusal_locked(AllocationRefusal::Reason::kNoRoom, n);
       }
       break;
@@ -95,8 +109,8 @@ void BlockStore::wake_waiter_locked() {
   if (first_waiter_->n <= available_locked()) first_waiter_->condition.notify_one();
 }
 
-bool BlockStore::take_locked(std::size_t n, std::vector<tokens::SequenceHash>* evicted,
-                             RetiredExtensions& retired, Emitter emit) {
+bool BlockStore::take_locked(std::size_t n, std::vector<EvictedBlock>* evicted, RetiredExtensions& retired,
+                             Emitter emit) {
   // First pass: a linked list of ids, in the order in which they are handed out.
   std::uint32_t first = kNone;
   std::uint32_t last = kNone;
@@ -139,9 +153,8 @@ bool BlockStore::take_locked(std::size_t n, std::vector<tokens::SequenceHash>* e
   return true;
 }
 
-void BlockStore::emit_taken_locked(std::uint32_t first, std::size_t n,
-                                   std::vector<tokens::SequenceHash>* evicted, RetiredExtensions& retired,
-                                   Emitter emit) {
+void BlockStore::emit_taken_locked(std::uint32_t first, std::size_t n, std::vector<EvictedBlock>* evicted,
+                                   RetiredExtensions& retired, Emitter emit) {
   RegistryEntries::Cursor cursor;
   SlotBuffer<kChunk> out;
   std::uint32_t slot = first;
@@ -166,15 +179,14 @@ void BlockStore::emit_taken_locked(std::uint32_t first, std::size_t n,
 // `mixed` belongs to the slot's hash, if it is registered.
 inline SlotRef BlockStore::take_one_locked(std::uint32_t slot, std::uint64_t mixed,
                                            RegistryEntries::Cursor& cursor,
-                                           std::vector<tokens::SequenceHash>* evicted,
-                                           RetiredExtensions& retired) {
+                                           std::vector<EvictedBlock>* evicted, RetiredExtensions& retired) {
   std::atomic<std::uint64_t>& word = slots_.word(slot);
   const std::uint64_t old = word.load(kOrderProbe);
   if (SlotWord::state(old) == BlockState::kPrimary) {
     ASHLAR_DCHECK(SlotWord::refs(old) == 0, "slot %u was evicted with %u references", slot,
                   SlotWord::refs(old));
     slots_.listing[slot] = Listing::kNone;
-    if (evicted != nullptr) evicted->push_back(slots_.hash(slot));
+    if (evicted != nullptr) evicted->push_back({BlockId(slot), slots_.hash(slot)});
     unregister_locked(slot, mixed, cursor, retired);
   }
   const std::uint64_t fresh = SlotWord::make(BlockState::kMutable, 0, SlotWord::generation(old) + 1);

@@ -73,9 +73,18 @@ class BlockStore final : public StoreFace,
   // candidate's own block because its KV is still to be written.
   enum class OnTwin : std::uint8_t { kFollowPolicy, kKeepOwn };
   // A tentative registration counts no collision; its retry does. All or none; throws std::bad_alloc.
-  Result<void> register_slots(std::size_t n, Filler fill, Emitter emit, bool tentative = false,
-                              OnTwin on_twin = OnTwin::kFollowPolicy);
-  Result<void> register_blocks(std::size_t n, Filler fill, Emitter emit) override;
+  // `describe` adds what only the caller knows of block i; called when the store is observed.
+  using Describe = FunctionRef<void(std::size_t, RegisteredBlock&)>;
+  Result<void> register_slots(std::size_t n, Filler fill, Emitter emit, Describe describe,
+                              bool tentative = false, OnTwin on_twin = OnTwin::kFollowPolicy);
+  Result<void> register_blocks(std::size_t n, Filler fill, Emitter emit,
+                               const RegistrationOptions& options = {}) override;
+
+  // observers (observe.cc)
+  void observe(BlockObserver& observer) override;
+  bool is_observed() const noexcept { return !observers_.empty(); }
+  BlockIdentity identity(const HoldRef& hold) override;
+  BlockRetention retention(const HoldRef& hold) override;
 
   // The tokens of a registered block, where they are kept.
   std::optional<std::vector<tokens::Token>> tokens_of(const tokens::SequenceHash& hash) override;
@@ -122,6 +131,7 @@ class BlockStore final : public StoreFace,
   // holds (hold.cc)
   Result<HoldRef> hold(const tokens::SequenceHash& hash) override;
   void end_hold(std::uint32_t slot) noexcept;
+  void end_hold(std::uint32_t slot, std::optional<EvictedBlock>& gone) noexcept;  // without the observers
 
   // facts about blocks (facts.cc)
   void set_retention(const SlotRef& slot, const BlockRetention& retention) noexcept;
@@ -139,7 +149,9 @@ class BlockStore final : public StoreFace,
   void count_staging(std::uint64_t n = 1) noexcept { stagings_.add(n); }
   void count_probes(std::uint64_t n) noexcept { match_probes_.add(n); }
   // Whether a listener or the backend needs a block's parent.
-  bool keeps_ancestry() const noexcept { return options_.events != nullptr || facts_->keeps_parents(); }
+  bool keeps_ancestry() const noexcept {
+    return options_.events != nullptr || is_observed() || facts_->keeps_parents();
+  }
   // Mutable -> Complete for a slot that the caller owns, when its parent is not needed. Counts no
   // staging.
   void complete(const SlotRef& slot, const tokens::SequenceHash& hash, const tokens::PrefixDigest& prefix,
@@ -213,15 +225,28 @@ class BlockStore final : public StoreFace,
   // Destroys retired values with the lock released meanwhile. False when there were none.
   bool destroy_retired_locked(RetiredExtensions& retired) ASHLAR_REQUIRES(mu_);
 
+  // Takes n slots, as allocate() and allocate_until() do under the lock.
+  using Take = FunctionRef<Result<void, AllocationRefusal>(std::vector<EvictedBlock>*, Emitter)>;
+  // Tells the observers what was taken.
+  Result<void, AllocationRefusal> take_observed(std::size_t n, std::vector<tokens::SequenceHash>* evicted,
+                                                Emitter emit, Take take);
+  Result<void, AllocationRefusal> try_take(std::size_t n, std::vector<EvictedBlock>* evicted, Emitter emit);
+  Result<void, AllocationRefusal> wait_and_take(std::size_t n, Clock::TimePoint deadline,
+                                                std::vector<EvictedBlock>* evicted, Emitter emit);
+  // What observers hear of the slots that are about to be registered.
+  std::vector<RegisteredBlock> described(std::size_t n, Filler fill, Describe describe);
+  BlockIdentity identity_of(std::uint32_t slot) const;
+  Result<void> register_unobserved(std::size_t n, Filler fill, Emitter emit, bool tentative, OnTwin on_twin);
+
   // Takes n slots from the pools and emits them. False, with nothing taken, when a pool delivers fewer than
   // it announced. Requires: n <= available.
-  bool take_locked(std::size_t n, std::vector<tokens::SequenceHash>* evicted, RetiredExtensions& retired,
+  bool take_locked(std::size_t n, std::vector<EvictedBlock>* evicted, RetiredExtensions& retired,
                    Emitter emit) ASHLAR_REQUIRES(mu_);
-  void emit_taken_locked(std::uint32_t first, std::size_t n, std::vector<tokens::SequenceHash>* evicted,
+  void emit_taken_locked(std::uint32_t first, std::size_t n, std::vector<EvictedBlock>* evicted,
                          RetiredExtensions& retired, Emitter emit) ASHLAR_REQUIRES(mu_);
   // Evicts the slot if it was registered; it is Mutable afterwards.
   SlotRef take_one_locked(std::uint32_t slot, std::uint64_t mixed, RegistryEntries::Cursor& cursor,
-                          std::vector<tokens::SequenceHash>* evicted, RetiredExtensions& retired)
+                          std::vector<EvictedBlock>* evicted, RetiredExtensions& retired)
       ASHLAR_REQUIRES(mu_);
   // Removes the primary from index, registry and presence. Its word stays the caller's to change.
   void unregister_locked(std::uint32_t slot, std::uint64_t mixed, RegistryEntries::Cursor& cursor,
@@ -322,6 +347,7 @@ class BlockStore final : public StoreFace,
   HashIndex index_;                          // read by any thread, written under mu_
   const std::shared_ptr<BlockFacts> facts_;  // each column says which threads may touch it
   const bool follows_registrations_;
+  std::vector<BlockObserver*> observers_;  // complete before the first allocation
 
   Mutex mu_;
   std::unique_ptr<InactivePool> inactive_ ASHLAR_PT_GUARDED_BY(mu_);

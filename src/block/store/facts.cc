@@ -10,21 +10,28 @@ namespace ashlar::block::detail {
 // A hash's facts belong to its primary, and which block that is may change at any time: hence the lock.
 void BlockStore::set_retention(const SlotRef& slot, const BlockRetention& retention) noexcept {
   if (!facts_->keeps_retentions()) return;
-  const MutexLock lock(mu_);
-  facts_->set_retention(BlockId(find_confirmed(slots_.hash(slot.id))), retention);
+  const tokens::SequenceHash hash = slots_.hash(slot.id);
+  {
+    const MutexLock lock(mu_);
+    facts_->set_retention(BlockId(find_confirmed(hash)), retention);
+  }
+  for (BlockObserver* const observer : observers_) observer->retention_set(hash, retention);
 }
 
 Result<void> BlockStore::set_retention(const tokens::SequenceHash& hash, const BlockRetention& retention) {
   try {
-    const Operation operation(*this);
-    const std::uint32_t slot = find_confirmed(hash);
-    if (slot == kNone) {
-      return make_error(ErrorCode::kNotFound, "no block of hash %s is registered in %s",
-                        hash.to_string().c_str(), tier_name_.c_str());
+    {
+      const Operation operation(*this);
+      const std::uint32_t slot = find_confirmed(hash);
+      if (slot == kNone) {
+        return make_error(ErrorCode::kNotFound, "no block of hash %s is registered in %s",
+                          hash.to_string().c_str(), tier_name_.c_str());
+      }
+      facts_->set_retention(BlockId(slot), retention);
+      // The backend reads the fact when it orders the block.
+      if (slots_.listing[slot] == Listing::kInactive) inactive_->touch(BlockId(slot));
     }
-    facts_->set_retention(BlockId(slot), retention);
-    // The backend reads the fact when it orders the block.
-    if (slots_.listing[slot] == Listing::kInactive) inactive_->touch(BlockId(slot));
+    for (BlockObserver* const observer : observers_) observer->retention_set(hash, retention);
     return {};
   } catch (const std::bad_alloc&) {
     return out_of_memory_error();

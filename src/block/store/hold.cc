@@ -25,6 +25,13 @@ Result<HoldRef> BlockStore::hold(const tokens::SequenceHash& hash) {
 }
 
 void BlockStore::end_hold(std::uint32_t slot) noexcept {
+  std::optional<EvictedBlock> gone;
+  end_hold(slot, gone);
+  if (!gone) return;
+  for (BlockObserver* const observer : observers_) observer->evicted({&*gone, 1});
+}
+
+void BlockStore::end_hold(std::uint32_t slot, std::optional<EvictedBlock>& gone) noexcept {
   Operation operation(*this);
   if (closed_ || --slots_.holds[slot] != 0) return;
   RegistryEntries::Cursor cursor;
@@ -38,6 +45,7 @@ void BlockStore::end_hold(std::uint32_t slot) noexcept {
     --held_aside_;
     slots_.listing[slot] = Listing::kNone;
     if (has_duplicates_locked(slot)) return give_way_locked(slot, cursor);
+    gone = EvictedBlock{BlockId(slot), slots_.hash(slot)};
     unregister_locked(slot, HashMix::of(slots_.hash(slot)), cursor, operation.retired);
     cursor.release();  // user-supplied code runs under the store's lock alone
     if (follows_registrations_) inactive_->unregistered(BlockId(slot));

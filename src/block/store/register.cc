@@ -134,8 +134,8 @@ void BlockStore::enter_locked(std::size_t n, Filler fill, bool ascending, Retire
   }
 }
 
-Result<void> BlockStore::register_slots(std::size_t n, Filler fill, Emitter emit, bool tentative,
-                                        OnTwin on_twin) {
+Result<void> BlockStore::register_unobserved(std::size_t n, Filler fill, Emitter emit, bool tentative,
+                                             OnTwin on_twin) {
   interleaving_point("register.before_lock");
   Operation operation(*this);
   bool ascending = true;
@@ -183,8 +183,52 @@ Result<void> BlockStore::register_slots(std::size_t n, Filler fill, Emitter emit
   return {};
 }
 
-Result<void> BlockStore::register_blocks(std::size_t n, Filler fill, Emitter emit) {
-  return unless_out_of_memory([&] { return register_slots(n, fill, emit); });
+Result<void> BlockStore::register_slots(std::size_t n, Filler fill, Emitter emit, Describe describe,
+                                        bool tentative, OnTwin on_twin) {
+  if (!is_observed()) return register_unobserved(n, fill, emit, tentative, on_twin);
+  std::vector<RegisteredBlock> blocks = described(n, fill, describe);
+  for (BlockObserver* const observer : observers_) observer->registering(blocks);
+  ASHLAR_RETURN_IF_ERROR(register_unobserved(
+      n, fill,
+      [&](std::size_t first, std::span<const SlotRef> slots) {
+        for (std::size_t i = 0; i < slots.size(); ++i) blocks[first + i].id = BlockId(slots[i].id);
+        emit(first, slots);
+      },
+      tentative, on_twin));
+  for (BlockObserver* const observer : observers_) observer->registered(blocks);
+  return {};
+}
+
+Result<void> BlockStore::register_blocks(std::size_t n, Filler fill, Emitter emit,
+                                         const RegistrationOptions& options) {
+  if (options.after.size() > 1 && options.after.size() != n)
+    return make_error(ErrorCode::kInvalidArgument, "%zu preconditions for %zu blocks; give one, or one each",
+                      options.after.size(), n);
+  ASHLAR_RETURN_IF_ERROR(options.retention.validate());
+  return unless_out_of_memory([&] {
+    std::optional<tokens::SequenceHash> before = options.parent;
+    const bool keeps = options.retention != BlockRetention() && facts_->keeps_retentions();
+    const auto emit_kept = [&](std::size_t first, std::span<const SlotRef> slots) {
+      if (keeps)
+        for (const SlotRef& slot : slots) facts_->set_retention(BlockId(slot.id), options.retention);
+      emit(first, slots);
+    };
+    return register_slots(n, fill, emit_kept, [&](std::size_t i, RegisteredBlock& block) {
+      Ancestry& ancestry = slots_.ancestry[block.id.value()];
+      const tokens::SequenceHash hash = block.identity.hash;
+      if (!ancestry.has_parent && before && hash.position() == before->position() + 1) {
+        ancestry.has_parent = true;
+        ancestry.parent = *before;
+        facts_->set_parent(block.id, before);
+      }
+      if (ancestry.salt == tokens::SaltFingerprint()) ancestry.salt = options.salt;
+      before = hash;
+      block.identity = identity_of(block.id.value());
+      block.retention = options.retention;
+      if (!options.after.empty()) block.after = options.after[options.after.size() == 1 ? 0 : i];
+      block.from_below = options.from_below;
+    });
+  });
 }
 
 void BlockStore::announce_locked(std::span<const std::uint32_t> slots) {

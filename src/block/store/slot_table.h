@@ -20,6 +20,7 @@
 #include "ashlar/block/detail/slot_ref.h"
 #include "ashlar/block/fence.h"
 #include "ashlar/tokens/prefix_digest.h"
+#include "ashlar/tokens/salt.h"
 #include "ashlar/tokens/sequence_hash.h"
 #include "ashlar/tokens/token.h"
 #include "base/large_array.h"
@@ -36,10 +37,11 @@ struct PartialState {
   std::optional<Fence> fence;  // while in flight
 };
 
-// The fields of a Stored event besides the hash.
+// What listeners hear of a block besides its hash.
 struct Ancestry {
   tokens::SequenceHash parent;
   tokens::SequenceHash root;
+  tokens::SaltFingerprint salt;
   std::uint64_t local = 0;
   std::uint32_t metadata = 0;
   std::uint16_t location = 0;

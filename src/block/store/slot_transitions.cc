@@ -43,6 +43,7 @@ void finish(const SlotRef& slot, const BlockIdentity& identity) {
     ancestry.location = identity.location;
     ancestry.group = identity.group;
     ancestry.metadata = identity.metadata;
+    ancestry.salt = identity.salt;
   }
   store_of(slot).facts().set_parent(BlockId(slot.id), identity.parent);
   set_state(slot, BlockState::kComplete);
@@ -57,11 +58,14 @@ void finish_partial(const SlotRef& slot) {
   ASHLAR_CHECK(hashes.has_value(), "block %u: parent and scheme were checked when the block began", slot.id);
   table(slot).set_tokens(slot.id, partial.tokens);
   const bool first = !partial.start.parent.has_value();
-  finish(slot, {.hash = hashes->sequence,
-                .parent = partial.start.parent,
-                .root = first ? std::optional(hashes->sequence) : partial.start.root,
-                .local = hashes->local,
-                .prefix = hashes->prefix});
+  finish(slot,
+         {.hash = hashes->sequence,
+          .parent = partial.start.parent,
+          .root = first ? std::optional(hashes->sequence) : partial.start.root,
+          .local = hashes->local,
+          .prefix = hashes->prefix,
+          .salt = table(slot).ancestry.empty() ? tokens::SaltFingerprint()
+                                               : tokens::salt_fingerprint(partial.start.hasher.salt())});
 }
 
 }  // namespace

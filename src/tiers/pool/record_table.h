@@ -107,7 +107,7 @@ class RecordTable {
   struct Kept {
     tokens::SequenceHash hash = {};
     tokens::SequenceHash parent = {};
-    SaltFingerprint salt = {};
+    tokens::SaltFingerprint salt = {};
     Clock::TimePoint since = {};
     std::uint8_t priority = 0;
   };

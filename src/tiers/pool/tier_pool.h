@@ -39,12 +39,12 @@ class TierPool {
   virtual Result<void> remove(const tokens::SequenceHash& hash) = 0;
   virtual TierRecord record(const block::Hold& hold) const = 0;
   // Whether the tier has the block with another salt. Unknown salts are not compared.
-  bool has_other_salt(const tokens::SequenceHash& hash, const SaltFingerprint& salt) {
-    const SaltFingerprint unknown;
+  bool has_other_salt(const tokens::SequenceHash& hash, const tokens::SaltFingerprint& salt) {
+    const tokens::SaltFingerprint unknown;
     if (salt == unknown || !has(hash)) return false;
     const std::optional<block::Hold> held = hold(hash);
     if (!held) return false;
-    const SaltFingerprint its = record(*held).salt;
+    const tokens::SaltFingerprint its = record(*held).salt;
     return its != unknown && its != salt;
   }
   // The preconditions of blocks that are still being written, one per hash; empty when no block has one.

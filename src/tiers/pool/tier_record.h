@@ -9,7 +9,7 @@
 #include "ashlar/base/clock.h"
 #include "ashlar/block/block_identity.h"
 #include "ashlar/block/block_retention.h"
-#include "ashlar/tiers/salt_fingerprint.h"
+#include "ashlar/tokens/salt.h"
 #include "ashlar/tokens/namespace_fingerprint.h"
 #include "ashlar/tokens/salt.h"
 #include "ashlar/tokens/sequence_hash.h"
@@ -30,7 +30,7 @@ struct EventLocation {
 struct TierRecord {
   tokens::SequenceHash hash = {};    // zero: no block
   tokens::SequenceHash parent = {};  // its predecessor; zero for the first of a sequence, or when unknown
-  SaltFingerprint salt = {};
+  tokens::SaltFingerprint salt = {};
   std::uint8_t priority = block::BlockRetention::kDefaultPriority;  // in offload queues
   std::optional<transfer::BlockChecksum> checksum = {};  // empty: its bytes have not been in host memory
   Clock::TimePoint since = {};                           // when it entered its tier

@@ -20,6 +20,7 @@
 #include "ashlar/base/clock.h"
 #include "ashlar/base/result.h"
 #include "ashlar/block/block_identity.h"
+#include "ashlar/block/block_observer.h"
 #include "ashlar/block/detail/slot_ref.h"
 #include "ashlar/block/detail/store_calls.h"
 #include "ashlar/block/manager_options.h"
@@ -47,7 +48,13 @@ class UntypedManager {
   virtual Result<void, AllocationRefusal> can_allocate(std::size_t n) = 0;
 
   // fill(first, slots) names the blocks from the first-th on.
-  virtual Result<void> register_blocks(std::size_t n, Filler fill, Emitter emit) = 0;
+  virtual Result<void> register_blocks(std::size_t n, Filler fill, Emitter emit,
+                                       const RegistrationOptions& options = {}) = 0;
+  // Requires: no block was allocated yet.
+  virtual void observe(BlockObserver& observer) = 0;
+  // What is known of a held block, and its retention.
+  virtual BlockIdentity identity(const HoldRef& hold) = 0;
+  virtual BlockRetention retention(const HoldRef& hold) = 0;
 
   // The longest prefix that is registered, in chunks of slots. Returns its length.
   virtual std::size_t match_prefix(std::span<const tokens::SequenceHash> hashes, Emitter emit) = 0;
