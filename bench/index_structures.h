@@ -28,7 +28,8 @@ bool with_structure(std::string_view name, Use&& use) {
     use([] { return std::make_unique<index::ConcurrentRadixTree>(); });
   } else if (name == "positional") {
     use([] {
-      return std::make_unique<index::PositionalIndexer>(index::PositionalOptions{.jump_size = kJumpSize});
+      return std::make_unique<index::PositionalIndexer>(
+          index::PositionalIndexer::create({.jump_size = kJumpSize}).value());
     });
   } else if (name == "flash") {
     use([] { return std::make_unique<index::FlashIndex>(); });

@@ -21,10 +21,11 @@ ThreadPoolOptions pool_options(const IndexOptions& options) {
 
 // Standalone as Single, in a pool as Shared; they differ if the structure is single-threaded.
 template <Indexer Single, Indexer Shared = Single, class... Args>
-Result<std::unique_ptr<AnyIndex>> make(const IndexOptions& options, const Args&... args) {
-  if (options.threads == 0) return std::unique_ptr<AnyIndex>(new IndexOf<Single>(options.kind, args...));
+Result<std::unique_ptr<AnyIndex>> make(const IndexOptions& options, Args&&... args) {
+  if (options.threads == 0)
+    return std::unique_ptr<AnyIndex>(new IndexOf<Single>(options.kind, std::forward<Args>(args)...));
   using Pool = ThreadPoolIndexer<Shared>;
-  ASHLAR_TRY(auto pool, Pool::create(pool_options(options), args...));
+  ASHLAR_TRY(auto pool, Pool::create(pool_options(options), std::forward<Args>(args)...));
   const std::string pool_name = options.kind + " on " + std::to_string(options.threads) +
                                 (options.threads == 1 ? " thread" : " threads");
   return std::unique_ptr<AnyIndex>(new IndexOf<Pool>(pool_name, std::move(pool)));
@@ -36,8 +37,8 @@ Result<std::unique_ptr<AnyIndex>> make_any(const IndexOptions& options) {
   if (options.kind == "positional") {
     PositionalOptions positional;
     positional.jump_size = options.jump_size;
-    ASHLAR_RETURN_IF_ERROR(positional.validate());
-    return make<PositionalIndexer>(options, positional);
+    ASHLAR_TRY(PositionalIndexer index, PositionalIndexer::create(positional));
+    return make<PositionalIndexer>(options, std::move(index));
   }
   return make<FlashIndex>(options, FlashOptions{.mid_chain = options.mid_chain});
 }

@@ -13,6 +13,18 @@
 #include "ashlar/base/check.h"
 
 namespace ashlar::tokens {
+namespace {
+
+template <class T>
+Result<TokenSequence> sequence_of(std::span<const T> tokens, std::uint32_t block_size,
+                                  const SequenceHasher& hasher, std::span<const MultimodalRun> runs) {
+  auto sequence = TokenSequence::create(block_size, hasher);
+  if (!sequence) return sequence;
+  if (auto extended = sequence->extend(tokens, runs); !extended) return std::move(extended).error();
+  return sequence;
+}
+
+}  // namespace
 
 TokenSequence::SpareStorage& TokenSequence::SpareStorage::operator=(const SpareStorage& other) noexcept {
   if (this != &other) spares_ = std::vector<std::vector<Token>>();
@@ -48,17 +60,13 @@ Result<TokenSequence> TokenSequence::create(std::uint32_t block_size, const Sequ
 Result<TokenSequence> TokenSequence::create(std::span<const Token> tokens, std::uint32_t block_size,
                                             const SequenceHasher& hasher,
                                             std::span<const MultimodalRun> runs) {
-  ASHLAR_TRY(TokenSequence sequence, create(block_size, hasher));
-  ASHLAR_RETURN_IF_ERROR(sequence.extend(tokens, runs));
-  return sequence;
+  return sequence_of(tokens, block_size, hasher, runs);
 }
 
 Result<TokenSequence> TokenSequence::create(std::span<const std::uint32_t> tokens, std::uint32_t block_size,
                                             const SequenceHasher& hasher,
                                             std::span<const MultimodalRun> runs) {
-  ASHLAR_TRY(TokenSequence sequence, create(block_size, hasher));
-  ASHLAR_RETURN_IF_ERROR(sequence.extend(tokens, runs));
-  return sequence;
+  return sequence_of(tokens, block_size, hasher, runs);
 }
 
 Result<std::optional<std::size_t>> TokenSequence::append(Token token) {

@@ -39,55 +39,27 @@ concept ReusePolicy =
       { view.size() } -> std::same_as<std::size_t>;
     };
 
-// The block released first is reused first; a touch changes nothing. Asks for no facts.
-class FifoReuse {
+// The orders that one list keeps; FifoReuse, LifoReuse and LruReuse name them. Asks for no facts.
+template <ReuseOrder kOrder>
+  requires(kOrder != ReuseOrder::kPriority)
+class ListReuse {
  public:
   static constexpr std::size_t kBytesPerBlock = IntrusiveOrder::kBytesPerBlock;
 
-  explicit FifoReuse(const EvictionContext& context) : order_(context.block_count) {}
+  explicit ListReuse(const EvictionContext& context) : order_(context.block_count) {}
 
-  void insert(BlockId id) { order_.push_back(id); }
+  void insert(BlockId id) {
+    if constexpr (kOrder == ReuseOrder::kLifo) {
+      order_.push_front(id);
+    } else {
+      order_.push_back(id);
+    }
+  }
   void insert(BlockId id, const tokens::SequenceHash&) { insert(id); }
   void remove(BlockId id) { order_.remove(id); }
-  std::optional<BlockId> next() { return order_.pop_front(); }
-  std::size_t peek(std::span<BlockId> out) const { return order_.peek(out); }
-  std::size_t size() const { return order_.size(); }
-
- private:
-  IntrusiveOrder order_;
-};
-static_assert(ReusePolicy<FifoReuse>);
-
-// The block released last is reused first; a touch changes nothing. Asks for no facts.
-class LifoReuse {
- public:
-  static constexpr std::size_t kBytesPerBlock = IntrusiveOrder::kBytesPerBlock;
-
-  explicit LifoReuse(const EvictionContext& context) : order_(context.block_count) {}
-
-  void insert(BlockId id) { order_.push_front(id); }
-  void insert(BlockId id, const tokens::SequenceHash&) { insert(id); }
-  void remove(BlockId id) { order_.remove(id); }
-  std::optional<BlockId> next() { return order_.pop_front(); }
-  std::size_t peek(std::span<BlockId> out) const { return order_.peek(out); }
-  std::size_t size() const { return order_.size(); }
-
- private:
-  IntrusiveOrder order_;
-};
-static_assert(ReusePolicy<LifoReuse>);
-
-// The block released or touched longest ago is reused first. Asks for no facts.
-class LruReuse {
- public:
-  static constexpr std::size_t kBytesPerBlock = IntrusiveOrder::kBytesPerBlock;
-
-  explicit LruReuse(const EvictionContext& context) : order_(context.block_count) {}
-
-  void insert(BlockId id) { order_.push_back(id); }
-  void insert(BlockId id, const tokens::SequenceHash&) { insert(id); }
-  void remove(BlockId id) { order_.remove(id); }
-  void touch(BlockId id) {
+  void touch(BlockId id)
+    requires(kOrder == ReuseOrder::kLru)
+  {
     order_.remove(id);
     order_.push_back(id);
   }
@@ -98,7 +70,13 @@ class LruReuse {
  private:
   IntrusiveOrder order_;
 };
-static_assert(ReusePolicy<LruReuse>);
+// The block released first is reused first; a touch changes nothing.
+using FifoReuse = ListReuse<ReuseOrder::kFifo>;
+// The block released last is reused first; a touch changes nothing.
+using LifoReuse = ListReuse<ReuseOrder::kLifo>;
+// The block released or touched longest ago is reused first.
+using LruReuse = ListReuse<ReuseOrder::kLru>;
+static_assert(ReusePolicy<FifoReuse> && ReusePolicy<LifoReuse> && ReusePolicy<LruReuse>);
 
 // What PriorityReuse orders by, lowest first.
 struct PriorityKey {

@@ -61,8 +61,8 @@ class PositionalIndexer {
  public:
   // Errors: those of validate(); kCapacity without memory.
   static Result<PositionalIndexer> create(const PositionalOptions& options);
-  // For adapters, which construct the index inside them. Requires: options.validate().
-  explicit PositionalIndexer(const PositionalOptions& options = {});
+  // With the default options, which are valid.
+  PositionalIndexer();
   ~PositionalIndexer();
   PositionalIndexer(PositionalIndexer&& other) noexcept;
   PositionalIndexer& operator=(PositionalIndexer&& other) noexcept;
@@ -81,6 +81,7 @@ class PositionalIndexer {
   IndexCounters counters() const;
 
  private:
+  explicit PositionalIndexer(const PositionalOptions& options);
   std::unique_ptr<detail::PositionalTables> tables_;
 };
 

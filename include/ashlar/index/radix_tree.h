@@ -31,12 +31,17 @@
 
 namespace ashlar::index {
 
-class RadixTree final : public IndexSink {
+template <bool kShared>
+class BasicRadixTree;
+
+// The calls of both trees; users name RadixTree or ConcurrentRadixTree. kShared: locks its nodes.
+template <bool kShared>
+class RadixIndex final : public IndexSink {
  public:
-  RadixTree();
-  RadixTree(const RadixTree&) = delete;
-  RadixTree& operator=(const RadixTree&) = delete;
-  ~RadixTree() override;
+  RadixIndex();
+  RadixIndex(const RadixIndex&) = delete;
+  RadixIndex& operator=(const RadixIndex&) = delete;
+  ~RadixIndex() override;
 
   StoreVerdict store(const BlocksStored& event) override;
   std::size_t remove(const Worker& worker, StorageTier tier, std::span<const BlockName> names) override;
@@ -50,9 +55,15 @@ class RadixTree final : public IndexSink {
   IndexCounters counters() const;
 
  private:
-  struct Impl;
-  std::unique_ptr<Impl> impl_;
+  std::unique_ptr<BasicRadixTree<kShared>> tree_;
 };
+extern template class RadixIndex<false>;
+extern template class RadixIndex<true>;
+
+// RadixTree: for one thread.
+//
+// Thread safety: thread-compatible.
+using RadixTree = RadixIndex<false>;
 
 static_assert(Indexer<RadixTree>);
 
@@ -71,28 +82,7 @@ static_assert(Indexer<RadixTree>);
 //
 // Thread safety: thread-safe. Locks: slots, then the worker's names, then nodes from the root down.
 // Complexity:    as RadixTree, and two atomic steps per node.
-class ConcurrentRadixTree final : public IndexSink {
- public:
-  ConcurrentRadixTree();
-  ConcurrentRadixTree(const ConcurrentRadixTree&) = delete;
-  ConcurrentRadixTree& operator=(const ConcurrentRadixTree&) = delete;
-  ~ConcurrentRadixTree() override;
-
-  StoreVerdict store(const BlocksStored& event) override;
-  std::size_t remove(const Worker& worker, StorageTier tier, std::span<const BlockName> names) override;
-  void clear(const Worker& worker) override;
-  void remove_worker(WorkerId worker) override;
-
-  void find_matches(std::span<const LocalHash> locals, MatchScores& scores,
-                    const FindOptions& options = {}) const;
-  void dump(IndexSink& sink) const;
-  IndexSizes sizes() const;
-  IndexCounters counters() const;
-
- private:
-  struct Impl;
-  std::unique_ptr<Impl> impl_;
-};
+using ConcurrentRadixTree = RadixIndex<true>;
 
 static_assert(Indexer<ConcurrentRadixTree>);
 

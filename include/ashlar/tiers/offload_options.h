@@ -29,13 +29,20 @@ class TierPool;
 
 // A block that was offered to the tier below.
 struct OffloadCandidate {
+  // Made by the library, with the tier below.
+  OffloadCandidate(const tokens::SequenceHash& its_hash, std::uint8_t its_priority, unsigned its_uses,
+                   TierPool* below) noexcept
+      : hash(its_hash), priority(its_priority), uses(its_uses), to(below) {}
+
   tokens::SequenceHash hash;
-  std::uint8_t priority = 0;
-  unsigned uses = 0;       // recent ones, counted by the registry's tracker; 0 without a tracker
-  TierPool* to = nullptr;  // the tier below; set by the library
+  std::uint8_t priority;
+  unsigned uses;  // recent ones, counted by the registry's tracker; 0 without a tracker
 
   // Whether the tier below already has the block. Looks it up at the time of the call.
   bool is_present_below() const;
+
+ private:
+  TierPool* to;
 };
 
 // True: copy the block.

@@ -20,6 +20,7 @@ Result<PositionalIndexer> PositionalIndexer::create(const PositionalOptions& opt
   ASHLAR_RETURN_IF_ERROR(options.validate());
   return unless_out_of_memory([&]() -> Result<PositionalIndexer> { return PositionalIndexer(options); });
 }
+PositionalIndexer::PositionalIndexer() : PositionalIndexer(PositionalOptions{}) {}
 PositionalIndexer::PositionalIndexer(const PositionalOptions& options)
     : tables_(std::make_unique<detail::PositionalTables>(options)) {}
 PositionalIndexer::~PositionalIndexer() = default;

@@ -4,36 +4,48 @@
 
 namespace ashlar::index {
 
-struct RadixTree::Impl : BasicRadixTree<false> {};
+template <bool kShared>
+RadixIndex<kShared>::RadixIndex() : tree_(std::make_unique<BasicRadixTree<kShared>>()) {}
+template <bool kShared>
+RadixIndex<kShared>::~RadixIndex() = default;
 
-RadixTree::RadixTree() : impl_(std::make_unique<Impl>()) {}
-RadixTree::~RadixTree() = default;
+template <bool kShared>
+StoreVerdict RadixIndex<kShared>::store(const BlocksStored& event) {
+  return tree_->store(event);
+}
+template <bool kShared>
+std::size_t RadixIndex<kShared>::remove(const Worker& worker, StorageTier tier,
+                                        std::span<const BlockName> names) {
+  return tree_->remove(worker, tier, names);
+}
+template <bool kShared>
+void RadixIndex<kShared>::clear(const Worker& worker) {
+  tree_->clear(worker);
+}
+template <bool kShared>
+void RadixIndex<kShared>::remove_worker(WorkerId worker) {
+  tree_->remove_worker(worker);
+}
 
-StoreVerdict RadixTree::store(const BlocksStored& event) {
-  return impl_->store(event);
+template <bool kShared>
+void RadixIndex<kShared>::find_matches(std::span<const LocalHash> locals, MatchScores& scores,
+                                       const FindOptions& options) const {
+  tree_->find_matches(locals, scores, options);
 }
-std::size_t RadixTree::remove(const Worker& worker, StorageTier tier, std::span<const BlockName> names) {
-  return impl_->remove(worker, tier, names);
+template <bool kShared>
+void RadixIndex<kShared>::dump(IndexSink& sink) const {
+  tree_->dump(sink);
 }
-void RadixTree::clear(const Worker& worker) {
-  impl_->clear(worker);
+template <bool kShared>
+IndexSizes RadixIndex<kShared>::sizes() const {
+  return tree_->sizes();
 }
-void RadixTree::remove_worker(WorkerId worker) {
-  impl_->remove_worker(worker);
+template <bool kShared>
+IndexCounters RadixIndex<kShared>::counters() const {
+  return tree_->counters();
 }
 
-void RadixTree::find_matches(std::span<const LocalHash> locals, MatchScores& scores,
-                             const FindOptions& options) const {
-  impl_->find_matches(locals, scores, options);
-}
-void RadixTree::dump(IndexSink& sink) const {
-  impl_->dump(sink);
-}
-IndexSizes RadixTree::sizes() const {
-  return impl_->sizes();
-}
-IndexCounters RadixTree::counters() const {
-  return impl_->counters();
-}
+template class RadixIndex<false>;
+template class RadixIndex<true>;
 
 }  // namespace ashlar::index

@@ -20,6 +20,7 @@
 #include "base/in_parallel.h"
 #include "storage/parts_cursor.h"
 #include "storage/size_limit_signal.h"
+#include "tiers/volume/result_per_key.h"
 #include "tokens/xxhash_inline.h"
 
 namespace ashlar::tiers {
@@ -284,25 +285,14 @@ std::vector<Result<void>> DirectoryVolume::get(std::span<const ObjectRead> objec
 
 std::vector<Result<bool>> DirectoryVolume::contains(std::span<const std::string_view> keys,
                                                     const CallLimits& limits) {
-  std::vector<Result<bool>> results;
-  results.reserve(keys.size());
-  for (const std::string_view key : keys) {
-    Result<void> good = check_key(key);
-    if (good) good = limits.check();
-    if (!good) {
-      results.emplace_back(good.error());
-      continue;
-    }
-    const std::string path = path_of(key);
-    struct stat about{};
-    if (stat(path.c_str(), &about) == 0) {
-      results.emplace_back(S_ISREG(about.st_mode));
-    } else if (errno == ENOENT) {
-      results.emplace_back(false);
-    } else {
-      results.emplace_back(file_error(path, "look for", errno));
-    }
-  }
+  std::vector<Result<bool>> results =
+      result_per_key<bool>(keys, limits, check_key, [&](std::string_view key) -> Result<bool> {
+        const std::string path = path_of(key);
+        struct stat about{};
+        if (stat(path.c_str(), &about) == 0) return S_ISREG(about.st_mode);
+        if (errno == ENOENT) return false;
+        return file_error(path, "look for", errno);
+      });
   const auto absent = [](const Result<bool>& result) { return result && !*result; };
   if (std::ranges::any_of(results, absent))
     if (const Result<void> there = check_there(); !there)
@@ -313,22 +303,12 @@ std::vector<Result<bool>> DirectoryVolume::contains(std::span<const std::string_
 std::vector<Result<void>> DirectoryVolume::remove(std::span<const std::string_view> keys,
                                                   const CallLimits& limits) {
   const std::uint64_t before = failed_syncs_;
-  std::vector<Result<void>> results;
-  results.reserve(keys.size());
-  for (const std::string_view key : keys) {
-    Result<void> good = check_key(key);
-    if (good) good = limits.check();
-    if (!good) {
-      results.push_back(good);
-      continue;
-    }
-    const std::string path = path_of(key);
-    if (unlink(path.c_str()) == 0 || errno == ENOENT) {
-      results.emplace_back();
-    } else {
-      results.emplace_back(file_error(path, "remove", errno));
-    }
-  }
+  std::vector<Result<void>> results =
+      result_per_key<void>(keys, limits, check_key, [&](std::string_view key) -> Result<void> {
+        const std::string path = path_of(key);
+        if (unlink(path.c_str()) == 0 || errno == ENOENT) return {};
+        return file_error(path, "remove", errno);
+      });
   // A missing file counts as removed only if this is still the same folder.
   if (const Result<void> there = check_there(); !there) return std::vector<Result<void>>(keys.size(), there);
   sync_folders(keys, before, results);

@@ -18,6 +18,7 @@
 #include "base/wide.h"
 #include "storage/file_bytes.h"
 #include "tiers/volume/file_volume_format.h"
+#include "tiers/volume/result_per_key.h"
 
 namespace ashlar::tiers {
 namespace {
@@ -358,19 +359,12 @@ Result<void> FileVolume::get_one(const ObjectRead& object) {
 
 std::vector<Result<bool>> FileVolume::contains(std::span<const std::string_view> keys,
                                                const CallLimits& limits) {
-  std::vector<Result<bool>> results;
-  results.reserve(keys.size());
-  for (const std::string_view key : keys) {
-    Result<void> good = check_key(key);
-    if (good) good = limits.check();
-    if (!good) {
-      results.emplace_back(good.error());
-      continue;
-    }
-    const MutexLock lock(mu_);
-    results.emplace_back(entries_.contains(key));
-  }
-  return results;
+  return result_per_key<bool>(
+      keys, limits, [this](std::string_view key) { return check_key(key); },
+      [this](std::string_view key) -> Result<bool> {
+        const MutexLock lock(mu_);
+        return entries_.contains(key);
+      });
 }
 
 std::vector<Result<void>> FileVolume::remove(std::span<const std::string_view> keys,

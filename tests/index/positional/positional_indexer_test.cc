@@ -49,7 +49,7 @@ TEST(PositionalOptionsTest, ValuesOutOfRangeAreRefused) {
 TEST(PositionalIndexerTest, WorkersThatEndAtEveryDepthHaveTheirDepth) {
   const Chain chain = chain_of(1, 150);
   for (const std::uint32_t jump_size : {1u, 2u, 3u, 8u, 32u, 64u, 149u, 150u, 1000u, ~0u}) {
-    PositionalIndexer index({.jump_size = jump_size, .shards = 5});
+    PositionalIndexer index = PositionalIndexer::create({.jump_size = jump_size, .shards = 5}).value();
     for (std::uint64_t id = 1; id <= 150; ++id) store(index, id, chain, id);
     MatchScores scores;
     for (const std::size_t length : {1u, 2u, 31u, 32u, 33u, 64u, 65u, 149u, 150u}) {
@@ -65,7 +65,7 @@ TEST(PositionalIndexerTest, WorkersThatEndAtEveryDepthHaveTheirDepth) {
 TEST(PositionalIndexerTest, TheSameBlockBehindAnotherPrefixIsNoMatch) {
   const Chain chain = chain_of(1, 100);
   for (const std::uint32_t jump_size : {1u, 8u, 32u, 99u}) {
-    PositionalIndexer index({.jump_size = jump_size});
+    PositionalIndexer index = PositionalIndexer::create({.jump_size = jump_size}).value();
     store(index, 1, chain, 100);
     for (std::size_t changed = 0; changed < 100; ++changed) {
       std::vector<LocalHash> query = chain.locals;
@@ -101,7 +101,7 @@ TEST(PositionalIndexerTest, EntriesAreSharedWherePrefixesMeetInOneBlock) {
 // again. The answer is the same.
 TEST(PositionalIndexerTest, HolesComeAndGo) {
   const Chain chain = chain_of(1, 80);
-  PositionalIndexer index({.jump_size = 16});
+  PositionalIndexer index = PositionalIndexer::create({.jump_size = 16}).value();
   store(index, 1, chain, 80);
   store(index, 2, chain, 60);
   for (std::size_t hole = 0; hole < 80; hole += 7) {
