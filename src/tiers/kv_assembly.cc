@@ -123,6 +123,7 @@ Result<void> KvBlockManager::Assembly::open_memory() {
   ASHLAR_TRY(std::shared_ptr<const BlockSet> memory, memory_of(options, options.g1));
   stack.g1 = std::make_unique<MemoryPool<G1>>(*stack.g1_manager, std::move(memory),
                                               events::StorageTier::kDevice, *stack.clock);
+  stack.g1_manager->observe(*this);
   if (!options.g2) return {};
   ASHLAR_RETURN_IF_ERROR(open_manager(options, *stack.registry, *stack.clock, options.g2->block_count,
                                       options.g2->eviction, stack.g2_manager));
@@ -255,6 +256,34 @@ void KvBlockManager::Assembly::arrived_in_g2(const SequenceHash& hash, std::uint
     to_g4->suggest(std::span(&hash, 1), priority);
 }
 
+// Without memory a block is not offered: it stays in G1 alone, as if the queue had been full.
+void KvBlockManager::Assembly::handed_out(std::span<const block::BlockId>) noexcept {
+  unless_out_of_memory([&] { return look_ahead_g1(), true; }, [] { return false; });
+}
+
+void KvBlockManager::Assembly::registered(std::span<const block::RegisteredBlock> blocks) noexcept {
+  const auto offer = [&] {
+    if (to_g2 != nullptr && options.to_g2.trigger == Trigger::kOnArrival && !closing) offer_to_g2(blocks);
+    look_ahead_g1();
+    return true;
+  };
+  unless_out_of_memory(offer, [] { return false; });
+}
+
+void KvBlockManager::Assembly::offer_to_g2(std::span<const block::RegisteredBlock> blocks) {
+  std::map<std::uint8_t, std::vector<SequenceHash>> fresh;  // by priority
+  for (const block::RegisteredBlock& block : blocks)
+    if (!block.copied) fresh[block.retention.priority].push_back(block.identity.hash);
+  for (const auto& [priority, hashes] : fresh)
+    to_g2->suggest(hashes, priority, stack.g1->preconditions(hashes));
+}
+
+// The new priority also orders what is already on its way down.
+void KvBlockManager::Assembly::retention_set(const SequenceHash& hash,
+                                             const block::BlockRetention& retention) noexcept {
+  if (to_g2 != nullptr) to_g2->set_priority(hash, retention.priority);
+}
+
 template <events::Tier Tier>
 void KvBlockManager::Assembly::look_ahead(block::BlockManager<Tier>& manager, TierPool& pool,
                                           const OffloadRoute& route, OffloadWorker* worker, TierPool* below) {
@@ -268,7 +297,7 @@ void KvBlockManager::Assembly::look_ahead(block::BlockManager<Tier>& manager, Ti
   for (const SequenceHash& hash : victims) {
     if (below->has(hash)) continue;
     if (const std::optional<block::Hold> hold = pool.hold(hash))
-      near[pool.record(*hold).priority].push_back(hash);
+      near[pool.record(*hold).retention.priority].push_back(hash);
   }
   for (const auto& [priority, hashes] : near) {
     worker->suggest(hashes, priority, pool.preconditions(hashes));

@@ -13,8 +13,15 @@
 
 namespace ashlar::tiers {
 
-struct KvBlockManager::Assembly {
+// Observes G1: whichever way its blocks are registered or taken, they are offered to the tier below.
+struct KvBlockManager::Assembly final : block::BlockObserver {
   explicit Assembly(KvOptions its_options) : options(std::move(its_options)) {}
+
+  void handed_out(std::span<const block::BlockId>) noexcept override;
+  void registered(std::span<const block::RegisteredBlock> blocks) noexcept override;
+  void retention_set(const tokens::SequenceHash& hash,
+                     const block::BlockRetention& retention) noexcept override;
+  void offer_to_g2(std::span<const block::RegisteredBlock> blocks);
 
   // Builds all of it. Errors: see create().
   Result<void> open();

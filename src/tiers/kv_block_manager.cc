@@ -61,20 +61,11 @@ const std::shared_ptr<const transfer::BlockSet>& KvBlockManager::g1_blocks() con
 
 Result<block::BlockList<block::MutableBlock<G1>>, block::AllocationRefusal>
 KvBlockManager::get_mutable_blocks(std::size_t n) {
-  ASHLAR_TRY(auto taken, g1().allocate_blocks_with_evictions(n));
-  assembly_->stack.g1->records().handed_out(taken.blocks, taken.evicted);
-  assembly_->look_ahead_g1();
-  return std::move(taken.blocks);
+  return g1().allocate_blocks(n);
 }
 
 KvBlockManager::Registered KvBlockManager::register_blocks(block::BlockList<block::CompleteBlock<G1>> blocks,
                                                            const RegisterOptions& options) {
-  if (options.after.size() > 1 && options.after.size() != blocks.size()) {
-    Error error = make_error(ErrorCode::kInvalidArgument, "%zu preconditions for %zu blocks",
-                             options.after.size(), blocks.size());
-    return Unexpected(
-        Rejected<block::BlockList<block::CompleteBlock<G1>>>{std::move(error), std::move(blocks)});
-  }
   // A hash that has a block gets that block; with another salt it holds other bytes.
   for (const block::CompleteBlock<G1>& block : blocks) {
     if (!assembly_->stack.g1->has_other_salt(block.sequence_hash(), options.salt)) continue;
@@ -83,28 +74,7 @@ KvBlockManager::Registered KvBlockManager::register_blocks(block::BlockList<bloc
     return Unexpected(
         Rejected<block::BlockList<block::CompleteBlock<G1>>>{std::move(error), std::move(blocks)});
   }
-  std::vector<SequenceHash> hashes;
-  hashes.reserve(blocks.size());
-  for (const block::CompleteBlock<G1>& block : blocks) {
-    TierRecord record{.hash = block.sequence_hash(), .salt = options.salt, .priority = options.priority};
-    if (hashes.empty()) {
-      record.parent = options.parent.value_or(SequenceHash());
-    } else if (record.hash.position() == hashes.back().position() + 1) {
-      record.parent = hashes.back();
-    }
-    std::optional<block::Fence> after;
-    if (!options.after.empty()) after = options.after[options.after.size() == 1 ? 0 : hashes.size()];
-    assembly_->stack.g1->records().write(block.block_id(), record, after);
-    hashes.push_back(record.hash);
-  }
-  Registered registered = g1().register_blocks(std::move(blocks));
-  if (!registered) return registered;
-  if (assembly_->to_g2 != nullptr && assembly_->options.to_g2.trigger == Trigger::kOnArrival &&
-      !assembly_->closing)
-    assembly_->to_g2->offload(hashes, OffloadOptions{.priority = options.priority},
-                              assembly_->stack.g1->preconditions(hashes));
-  assembly_->look_ahead_g1();
-  return registered;
+  return g1().register_blocks(std::move(blocks), options);
 }
 
 // ---- down

@@ -18,9 +18,8 @@ namespace {
 template <class T>
 Result<TokenSequence> sequence_of(std::span<const T> tokens, std::uint32_t block_size,
                                   const SequenceHasher& hasher, std::span<const MultimodalRun> runs) {
-  auto sequence = TokenSequence::create(block_size, hasher);
-  if (!sequence) return sequence;
-  if (auto extended = sequence->extend(tokens, runs); !extended) return std::move(extended).error();
+  ASHLAR_TRY(TokenSequence sequence, TokenSequence::create(block_size, hasher));
+  ASHLAR_RETURN_IF_ERROR(sequence.extend(tokens, runs));
   return sequence;
 }
 

@@ -37,8 +37,8 @@ struct RegistrationOptions {
   // each other where their positions do.
   std::optional<tokens::SequenceHash> parent = {};
   tokens::SaltFingerprint salt = {};
-  // The bytes came from a tier below, which still has them.
-  bool from_below = false;
+  // The bytes were copied from another tier, which has the block too.
+  bool copied = false;
 };
 
 struct RegisteredBlock {
@@ -46,7 +46,7 @@ struct RegisteredBlock {
   BlockIdentity identity;
   BlockRetention retention = {};
   std::optional<Fence> after = {};  // its bytes are complete when this has passed; empty: they are
-  bool from_below = false;
+  bool copied = false;
 };
 
 struct EvictedBlock {

@@ -163,6 +163,7 @@ struct RequestCalls {
   static Result<StepPlan, SequenceError> schedule_speculative(UntypedRequest& request, std::size_t drafts);
   static Result<StepOutcome, SequenceError> apply_speculative(UntypedRequest& request,
                                                               std::span<const tokens::Token> accepted);
+  static void set_written_after(UntypedRequest& request, Fence fence);
   static Result<void, SequenceError> revert(UntypedRequest& request);
   static Result<void, SequenceError> preempt(UntypedRequest& request);
   static Result<std::size_t, SequenceError> resume(UntypedRequest& request);
@@ -261,6 +262,10 @@ class [[nodiscard]] RequestSequence {
   Result<StepOutcome, SequenceError> apply_speculative(std::span<const tokens::Token> accepted) {
     return Calls::apply_speculative(untyped(), accepted);
   }
+
+  // The blocks that later apply_…() calls register are complete when the fence passes: the fence of the step
+  // that writes them. For engines that apply a step when they launch it. Tiers copy no block before.
+  void set_written_after(Fence fence) { Calls::set_written_after(untyped(), std::move(fence)); }
 
   // Drops the scheduled step: its blocks may be allocated again at once, so nothing may still write to them.
   // Errors: kWrongState when none is scheduled.

@@ -56,6 +56,7 @@ class UntypedBatch {
   Result<StepOutcome, BatchError> apply_decode(std::span<const tokens::Token> tokens);
   Result<BatchPlan, BatchError> schedule_prefill(std::span<const std::size_t> chunks);
   Result<StepOutcome, BatchError> apply_prefill(std::span<const std::optional<tokens::Token>> tokens);
+  void set_written_after(const Fence& fence);
   Result<void, BatchError> revert();
   void release() noexcept;
 
@@ -105,6 +106,8 @@ class SequenceBatch {
   Result<StepOutcome, BatchError> apply_prefill(std::span<const std::optional<tokens::Token>> tokens) {
     return batch_.apply_prefill(tokens);
   }
+  // As RequestSequence::set_written_after(), for every request.
+  void set_written_after(const Fence& fence) { batch_.set_written_after(fence); }
   // Drops the scheduled step of every request. Errors: kWrongState, for the first request without one.
   Result<void, BatchError> revert() { return batch_.revert(); }
   // Releases every request.

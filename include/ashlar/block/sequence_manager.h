@@ -32,6 +32,8 @@
 #include "ashlar/base/result.h"
 #include "ashlar/block/block_identity.h"
 #include "ashlar/block/block_manager.h"
+#include "ashlar/block/block_retention.h"
+#include "ashlar/block/fence.h"
 #include "ashlar/block/sequence_error.h"
 #include "ashlar/tokens/sequence_hash.h"
 #include "ashlar/tokens/sequence_hasher.h"
@@ -46,7 +48,8 @@ enum class RegisterBlocks : std::uint8_t {
   // When they are allocated, or filled by may_append(). With this option the caller vouches that the KV of a
   // block is written before it is read, as in an engine that runs each step to its end before the next
   // begins. A sequence keeps the blocks that it still has to compute, under either DuplicatePolicy: one whose
-  // hash has a block becomes its duplicate, or replaces it.
+  // hash has a block becomes its duplicate, or replaces it. Tiers below copy the blocks after the step: at
+  // the next may_append(), computed() or deallocate() of the sequence.
   kAtOnce,
 };
 
@@ -57,6 +60,9 @@ struct SequenceManagerOptions {
   RegisterBlocks register_blocks = RegisterBlocks::kWhenComputed;
   // A hit may cover the whole sequence. For callers that need no logits.
   bool reuse_last_token = false;
+  // The retention of their blocks, and so their place in offload queues; the prompt is what make_sequence()
+  // got. Errors: what RetentionPlan refuses, at make_sequence().
+  RetentionPlan retention{};
 };
 
 namespace detail {
@@ -84,7 +90,8 @@ class UntypedSequenceManager {
   Result<void, SequenceError> deallocate(UntypedSequence& sequence) const;
   Result<void, AllocationRefusal> can_append(const UntypedSequence& sequence) const;
   Result<AppendOutcome, SequenceError> may_append(UntypedSequence& sequence) const;
-  Result<std::size_t, SequenceError> computed(UntypedSequence& sequence, std::size_t tokens) const;
+  Result<std::size_t, SequenceError> computed(UntypedSequence& sequence, std::size_t tokens,
+                                              std::optional<Fence> after) const;
 
  private:
   std::size_t match_limit(const UntypedSequence& sequence) const;
@@ -93,6 +100,7 @@ class UntypedSequenceManager {
   std::shared_ptr<const TextRules> rules_;
   RegisterBlocks register_blocks_;
   bool reuse_last_token_;
+  RetentionPlan retention_;
 };
 
 // What a Sequence reads of its untyped part.
@@ -192,8 +200,10 @@ class SequenceManager {
   // The KV of the first `tokens` tokens exists: registers the full blocks among them. Returns how many it
   // registered. Errors: kWrongState when nothing is allocated; kPrefillOverrun for more tokens than have
   // blocks, or fewer than were computed before.
-  Result<std::size_t, SequenceError> computed(Sequence<Tier>& sequence, std::size_t tokens) const {
-    return manager_.computed(sequence.untyped(), tokens);
+  // `after`: the fence of the step that writes them, if it is still running.
+  Result<std::size_t, SequenceError> computed(Sequence<Tier>& sequence, std::size_t tokens,
+                                              std::optional<Fence> after = {}) const {
+    return manager_.computed(sequence.untyped(), tokens, std::move(after));
   }
 
  private:

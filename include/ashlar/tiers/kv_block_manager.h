@@ -40,8 +40,8 @@
 #include "ashlar/tiers/offload_handle.h"
 #include "ashlar/tiers/offload_options.h"
 #include "ashlar/tiers/onboard_handle.h"
-#include "ashlar/tokens/salt.h"
 #include "ashlar/tiers/volume_registry.h"
+#include "ashlar/tokens/salt.h"
 
 namespace ashlar::tiers {
 
@@ -71,15 +71,7 @@ struct KvStatus {
   std::uint64_t missed() const noexcept;
 };
 
-struct RegisterOptions {
-  std::uint8_t priority = block::BlockRetention::kDefaultPriority;
-  // Salt of the request that computed the blocks. Zero: unknown.
-  tokens::SaltFingerprint salt = {};
-  // The block before the first one. The others follow each other, unless their positions say otherwise.
-  std::optional<tokens::SequenceHash> parent = {};
-  // Preconditions of the copies down; see OffloadOptions.
-  std::vector<block::Fence> after = {};
-};
+using RegisterOptions = block::RegistrationOptions;
 
 class KvBlockManager {
  public:
@@ -95,6 +87,7 @@ class KvBlockManager {
   // for a handle and were not handed over are released.
   ~KvBlockManager();
 
+  // Blocks registered there, by guards, sequences or batches, are offloaded as those of register_blocks().
   block::BlockManager<events::G1>& g1() noexcept;
   // Null where the options leave the tier out.
   block::BlockManager<events::G2>* g2() noexcept;
@@ -123,8 +116,8 @@ class KvBlockManager {
                                 const OffloadOptions& options = {});
   Result<OffloadHandle> offload_to(events::TierId tier, std::span<const tokens::SequenceHash> hashes,
                                    const OffloadOptions& options = {});
-  // Offers the next eviction candidates to the tiers below, on routes with Trigger::kNearEviction. Every call
-  // of this class that allocates does so; callers that allocate from g1() directly call it themselves.
+  // Offers the next eviction candidates to the tiers below, on routes with Trigger::kNearEviction. Every
+  // allocation from G1 does so.
   void look_ahead();
   // Waits until every queued and in-flight offload has ended. Does not wait for blocks that wait for a
   // precondition. False: `until` passed first.

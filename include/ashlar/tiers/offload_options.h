@@ -32,7 +32,7 @@ struct OffloadCandidate {
   // Made by the library, with the tier below.
   OffloadCandidate(const tokens::SequenceHash& its_hash, std::uint8_t its_priority, unsigned its_uses,
                    TierPool* below) noexcept
-      : hash(its_hash), priority(its_priority), uses(its_uses), to(below) {}
+      : hash(its_hash), priority(its_priority), uses(its_uses), to_(below) {}
 
   tokens::SequenceHash hash;
   std::uint8_t priority;
@@ -42,7 +42,7 @@ struct OffloadCandidate {
   bool is_present_below() const;
 
  private:
-  TierPool* to;
+  TierPool* to_;
 };
 
 // True: copy the block.

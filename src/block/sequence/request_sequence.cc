@@ -146,6 +146,10 @@ Result<StepOutcome, SequenceError> RequestCalls::apply_speculative(UntypedReques
   return request.apply(accepted.size(), accepted);
 }
 
+void RequestCalls::set_written_after(UntypedRequest& request, Fence fence) {
+  request.tables().set_written_after(std::move(fence));
+}
+
 Result<void, SequenceError> RequestCalls::revert(UntypedRequest& request) {
   return request.revert();
 }

@@ -199,6 +199,10 @@ Result<StepOutcome, BatchError> UntypedBatch::apply_prefill(
       });
 }
 
+void UntypedBatch::set_written_after(const Fence& fence) {
+  for (UntypedRequest* const request : requests_) request->tables().set_written_after(fence);
+}
+
 Result<void, BatchError> UntypedBatch::revert() {
   for (std::size_t i = 0; i < requests_.size(); ++i) {
     const RequestState state = requests_[i]->state();

@@ -42,10 +42,25 @@ class UntypedSequence {
   }
   // The same for all tokens, before their KV exists. The sequence will write the KV, so it keeps its own
   // blocks: another sequence may read its registered block, or still be computing it.
-  void publish_at_once() { publish(text.tokens.size(), BlockTables::OnTwin::kKeepOwn); }
+  void publish_at_once() {
+    step_done();
+    if (!tables.store().is_observed()) {
+      publish(text.tokens.size(), BlockTables::OnTwin::kKeepOwn);
+      return;
+    }
+    auto [fence, signal] = Fence::create();
+    tables.set_written_after(fence);
+    publish(text.tokens.size(), BlockTables::OnTwin::kKeepOwn);
+    writes = std::move(signal);
+  }
+  // The step that wrote the blocks published at once has ended.
+  void step_done() {
+    if (writes) std::move(*std::exchange(writes, std::nullopt)).signal();
+  }
 
   SequenceText text;
   BlockTables tables;
+  std::optional<FenceSignal> writes;  // published at once, for observers
   std::size_t cached = 0;
   std::size_t computed = 0;
 };
@@ -79,13 +94,19 @@ UntypedSequenceManager::UntypedSequenceManager(std::shared_ptr<BlockStore> store
       rules_(std::make_shared<const TextRules>(
           TextRules{std::move(options.hasher), {}, store_->options().block_size})),
       register_blocks_(options.register_blocks),
-      reuse_last_token_(options.reuse_last_token) {}
+      reuse_last_token_(options.reuse_last_token),
+      retention_(std::move(options.retention)) {}
 
 Result<UntypedSequencePtr> UntypedSequenceManager::make(std::vector<tokens::Token> tokens,
                                                         std::vector<tokens::SequenceHash> hashes) const {
   return unless_out_of_memory([&]() -> Result<UntypedSequencePtr> {
+    ASHLAR_RETURN_IF_ERROR(retention_.validate());
+    std::shared_ptr<const BlockWorth> worth;
+    if (!retention_.empty())
+      worth = std::make_shared<const BlockWorth>(BlockWorth{retention_, tokens.size()});
     ASHLAR_TRY(auto text, SequenceText::create(std::move(tokens), std::move(hashes), rules_));
-    return UntypedSequencePtr(new UntypedSequence(std::move(text), BlockTables(store_, {}, nullptr)));
+    return UntypedSequencePtr(
+        new UntypedSequence(std::move(text), BlockTables(store_, {}, std::move(worth))));
   });
 }
 
@@ -138,6 +159,7 @@ Result<std::size_t, SequenceError> UntypedSequenceManager::allocate(UntypedSeque
 Result<void, SequenceError> UntypedSequenceManager::deallocate(UntypedSequence& sequence) const {
   if (&sequence.tables.store() != store_.get()) return sequence.refusal(Reason::kOtherManager);
   if (!sequence.allocated()) return sequence.refusal(Reason::kWrongState);
+  sequence.step_done();
   sequence.tables.release();
   sequence.cached = sequence.computed = 0;
   return {};
@@ -154,6 +176,7 @@ Result<AppendOutcome, SequenceError> UntypedSequenceManager::may_append(UntypedS
   if (!sequence.allocated()) return sequence.refusal(Reason::kWrongState);
   const std::size_t before = sequence.tables.size();
   try {
+    sequence.step_done();
     auto taken = sequence.tables.extend(0, sequence.block_count());
     if (!taken) return sequence.no_room(std::move(taken).error());
     const bool full = sequence.text.tokens.size() % sequence.block_size() == 0;
@@ -168,7 +191,8 @@ Result<AppendOutcome, SequenceError> UntypedSequenceManager::may_append(UntypedS
 }
 
 Result<std::size_t, SequenceError> UntypedSequenceManager::computed(UntypedSequence& sequence,
-                                                                    std::size_t tokens) const {
+                                                                    std::size_t tokens,
+                                                                    std::optional<Fence> after) const {
   if (&sequence.tables.store() != store_.get()) return sequence.refusal(Reason::kOtherManager);
   if (!sequence.allocated()) return sequence.refusal(Reason::kWrongState);
   const std::size_t limit =
@@ -177,6 +201,8 @@ Result<std::size_t, SequenceError> UntypedSequenceManager::computed(UntypedSeque
     return sequence.refusal(Reason::kPrefillOverrun, tokens, limit);
   return unless_out_of_memory(
       [&]() -> Result<std::size_t, SequenceError> {
+        sequence.step_done();
+        sequence.tables.set_written_after(std::move(after));
         const std::size_t registered = sequence.publish(tokens, BlockTables::OnTwin::kFollowPolicy);
         sequence.computed = tokens;
         return registered;

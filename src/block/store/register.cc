@@ -226,7 +226,7 @@ Result<void> BlockStore::register_blocks(std::size_t n, Filler fill, Emitter emi
       block.identity = identity_of(block.id.value());
       block.retention = options.retention;
       if (!options.after.empty()) block.after = options.after[options.after.size() == 1 ? 0 : i];
-      block.from_below = options.from_below;
+      block.copied = options.copied;
     });
   });
 }

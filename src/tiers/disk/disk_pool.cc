@@ -218,7 +218,7 @@ Result<void> DiskPool::restore() {
                             .parent = header.has_parent ? header.parent : SequenceHash(),
                             .salt = header.salt,
                             .checksum = header.checksum};
-    records_.write(id, record);
+    records_.write(id, record.checksum);
     auto complete = std::move(*by_id[id.value()])
                         .stage(record.identity(EventLocation::file(part)),
                                block::KvReady::asserted_by_caller());  // the header says so
@@ -347,15 +347,14 @@ Result<std::unique_ptr<Reservation>> DiskPool::reserve(std::size_t n) {
   Blocks reserved;
   std::optional<Error> failure;
   while (reserved.size() < n) {
-    auto taken = manager_.allocate_blocks_with_evictions(n - reserved.size());
+    auto taken = manager_.allocate_blocks(n - reserved.size());
     if (!taken) return failure ? *failure : taken.error().to_error();
-    const Result<void> cleared = clear(taken->blocks);
-    records_.handed_out(taken->blocks, taken->evicted);
+    const Result<void> cleared = clear(*taken);
     if (!cleared) {
       if (files_.size() == 1) return cleared.error();
       failure = cleared.error();  // other files may succeed
     }
-    for (block::MutableBlock<G3>& block : taken->blocks)
+    for (block::MutableBlock<G3>& block : *taken)
       if (block) reserved.push_back(std::move(block));
   }
   // Adjacent blocks are written together.

@@ -12,7 +12,7 @@ namespace ashlar::tiers {
 using tokens::SequenceHash;
 
 bool OffloadCandidate::is_present_below() const {
-  return to->has(hash);
+  return to_->has(hash);
 }
 
 Result<void> OffloadQueueOptions::validate() const {

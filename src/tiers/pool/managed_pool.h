@@ -22,12 +22,10 @@ template <events::Tier Tier>
 class ReservedBlocks {
  public:
   // Errors: kCapacity with the numbers.
-  static Result<ReservedBlocks> take(block::BlockManager<Tier>& manager, RecordTable& records,
-                                     std::size_t n) {
-    auto taken = manager.allocate_blocks_with_evictions(n);
+  static Result<ReservedBlocks> take(block::BlockManager<Tier>& manager, std::size_t n) {
+    auto taken = manager.allocate_blocks(n);
     if (!taken) return taken.error().to_error();
-    records.handed_out(taken->blocks, taken->evicted);
-    return ReservedBlocks(std::move(taken->blocks));
+    return ReservedBlocks(*std::move(taken));
   }
   explicit ReservedBlocks(block::BlockList<block::MutableBlock<Tier>> taken) : blocks_(std::move(taken)) {
     for (const auto& block : blocks_) ids_.push_back(block.block_id());
@@ -48,12 +46,16 @@ class ReservedBlocks {
     block::BlockList<block::CompleteBlock<Tier>> complete;
     for (std::size_t i = 0; i < records.size(); ++i) {
       if (records[i].empty()) continue;
-      table.write(ids_[i], records[i]);
+      table.write(ids_[i], records[i].checksum);
       published.registered[i] = true;
       complete.push_back(std::move(blocks_[i]).stage(records[i].identity(location_of(i)), ready));
     }
-    auto registered = manager.register_blocks(std::move(complete));
+    auto registered = manager.register_blocks(std::move(complete), {.copied = true});
     if (registered) {
+      // It may have been evicted again already.
+      for (const TierRecord& record : records)
+        if (!record.empty() && record.retention != block::BlockRetention())
+          static_cast<void>(manager.set_retention(record.hash, record.retention));
       registered_ = *std::move(registered);
       return published;
     }
@@ -83,13 +85,21 @@ class ManagedPool : public Base {
     return manager_.block_registry().template check_presence<Tier>(std::span(&hash, 1))[0];
   }
   std::size_t capacity() const noexcept final { return manager_.total_blocks(); }
-  TierRecord record(const block::Hold& hold) const final { return records_.of(hold); }
+  TierRecord record(const block::Hold& hold) const final {
+    TierRecord record = TierRecord::of(manager_.identity(hold));
+    record.retention = manager_.retention(hold);
+    record.checksum = records_.checksum(hold);
+    record.since = records_.since(hold);
+    return record;
+  }
   const RecordTable& records() const noexcept final { return records_; }
   RecordTable& records() noexcept final { return records_; }
 
  protected:
   ManagedPool(block::BlockManager<Tier>& manager, Clock& clock)
-      : manager_(manager), records_(manager.total_blocks(), clock) {}
+      : manager_(manager), records_(manager.total_blocks(), clock) {
+    manager.observe(records_);
+  }
   // The block, pinned; empty when absent. Does not count as a use of its hash.
   std::optional<block::ImmutableBlock<Tier>> find(const tokens::SequenceHash& hash) {
     auto found = manager_.scan_matches(std::span(&hash, 1), false);

@@ -29,7 +29,7 @@ class MemoryPool final : public ManagedPool<Tier, BytePool> {
     return blocks_;
   }
   Result<std::unique_ptr<Reservation>> reserve(std::size_t n) override {
-    ASHLAR_TRY(ReservedBlocks<Tier> taken, ReservedBlocks<Tier>::take(this->manager_, this->records_, n));
+    ASHLAR_TRY(ReservedBlocks<Tier> taken, ReservedBlocks<Tier>::take(this->manager_, n));
     return std::unique_ptr<Reservation>(new Reserved(*this, std::move(taken)));
   }
   Result<void> remove(const tokens::SequenceHash& hash) override {

@@ -1,13 +1,12 @@
-// RecordTable: the records of a pool's blocks, and the ages at which blocks are hit and evicted.
+// RecordTable: what a pool keeps of its blocks beyond what their manager does: checksums, the preconditions of
+// blocks that are still being written, and the ages at which blocks are hit and evicted.
 //
-// The owner of a block writes its record before it registers the block; holders of the block read it. Only
-// the checksum may be added later, by any holder.
+// It observes the manager, so it hears of every block, whichever way it was taken or registered. A
+// precondition ends with this life of the block.
 //
-// A block registered while still being written has a precondition: the fence of its writer. The precondition
-// ends with this life of the block: the next record, or handing the block out, replaces it.
-//
-// Thread safety: records as above; counters and preconditions are thread-safe.
-// Complexity:    O(1) per block; write() also drops preconditions that have passed.
+// Thread safety: thread-safe. A checksum is written by the owner of a block before it registers the block, or
+//                later by any holder.
+// Complexity:    O(1) per block; registering blocks also drops preconditions that have passed.
 #pragma once
 
 #include <atomic>
@@ -16,7 +15,6 @@
 #include <optional>
 #include <span>
 #include <unordered_map>
-#include <unordered_set>
 #include <vector>
 
 #include "ashlar/base/check.h"
@@ -24,9 +22,11 @@
 #include "ashlar/base/metrics.h"
 #include "ashlar/base/mutex.h"
 #include "ashlar/block/block_identity.h"
+#include "ashlar/block/block_observer.h"
 #include "ashlar/block/fence.h"
 #include "ashlar/block/pin.h"
-#include "tiers/pool/tier_record.h"
+#include "ashlar/tokens/sequence_hash.h"
+#include "ashlar/transfer/block_checksum.h"
 
 namespace ashlar::tiers {
 
@@ -36,66 +36,61 @@ inline std::vector<std::uint64_t> age_bounds() {
 }
 inline constexpr std::uint64_t kAgeDivisor = 1000;
 
-class RecordTable {
+class RecordTable final : public block::BlockObserver {
  public:
-  RecordTable(std::size_t blocks, Clock& clock) : clock_(clock), records_(blocks), checksums_(blocks) {}
+  RecordTable(std::size_t blocks, Clock& clock)
+      : clock_(clock), last_(blocks), since_(blocks), checksums_(blocks) {}
 
-  // Call before registering the block with this record. `after`: the block is being written until it passes.
-  void write(block::BlockId id, const TierRecord& record, const std::optional<block::Fence>& after = {}) {
-    ASHLAR_DCHECK(!record.empty(), "block %u is recorded under no hash", id.value());
-    set_precondition(id, after);
-    records_[id.value()] = {record.hash, record.parent, record.salt, clock_.now(), record.priority};
+  // Records the checksum of a block that the caller owns and is about to register.
+  void write(block::BlockId id, const std::optional<transfer::BlockChecksum>& checksum) noexcept {
     // relaxed, here and below: registration publishes the value, or it publishes nothing.
-    checksums_[id.value()].store(record.checksum ? record.checksum->value() : kUnknown,
-                                 std::memory_order_relaxed);
+    checksums_[id.value()].store(checksum ? checksum->value() : kUnknown, std::memory_order_relaxed);
   }
-  // The record of a block that the caller holds; bare if it was registered bypassing this table.
-  TierRecord of(const block::Hold& hold) const {
-    const Kept& kept = records_[hold.block_id().value()];
-    if (kept.hash != hold.sequence_hash()) return {.hash = hold.sequence_hash()};
-    TierRecord record{.hash = kept.hash,
-                      .parent = kept.parent,
-                      .salt = kept.salt,
-                      .priority = kept.priority,
-                      .since = kept.since};
-    const std::uint64_t checksum = checksums_[hold.block_id().value()].load(std::memory_order_relaxed);
-    if (checksum != kUnknown) record.checksum = transfer::BlockChecksum(checksum);
-    return record;
+  // Records the checksum of a block that the caller holds.
+  void learn(const block::Hold& hold, transfer::BlockChecksum checksum) noexcept {
+    checksums_[hold.block_id().value()].store(checksum.value(), std::memory_order_relaxed);
+  }
+  // Empty: unknown.
+  std::optional<transfer::BlockChecksum> checksum(const block::Hold& hold) const noexcept {
+    const std::uint64_t value = checksums_[hold.block_id().value()].load(std::memory_order_relaxed);
+    return value == kUnknown ? std::nullopt : std::optional(transfer::BlockChecksum(value));
+  }
+  // When a held block entered its tier.
+  Clock::TimePoint since(const block::Hold& hold) const noexcept {
+    return Clock::TimePoint(Clock::Duration(since_[hold.block_id().value()].load(std::memory_order_relaxed)));
   }
   // The precondition to wait for before copying a block that the caller holds; empty when its bytes are
   // complete.
   std::optional<block::Fence> precondition(const block::Hold& hold) const {
-    if (fence_count_ == 0 || records_[hold.block_id().value()].hash != hold.sequence_hash())
-      return std::nullopt;
+    if (fence_count_ == 0) return std::nullopt;
     const MutexLock lock(fences_mu_);
     const auto found = fences_.find(hold.block_id());
     if (found == fences_.end() || found->second.passed()) return std::nullopt;
     return found->second;
   }
   bool has_preconditions() const noexcept { return fence_count_ != 0; }
-  // Records the checksum of the block's bytes.
-  void learn(const block::Hold& hold, transfer::BlockChecksum checksum) noexcept {
-    if (records_[hold.block_id().value()].hash == hold.sequence_hash())
-      checksums_[hold.block_id().value()].store(checksum.value(), std::memory_order_relaxed);
-  }
-  // The hash the block was last registered with.
-  const tokens::SequenceHash& last(block::BlockId id) const noexcept { return records_[id.value()].hash; }
-  // Resets blocks handed out empty, and counts the `evicted` ones with their ages.
-  template <class Blocks>
-  void handed_out(const Blocks& blocks, std::span<const tokens::SequenceHash> evicted) {
-    evicted_.add(evicted.size());
-    const std::unordered_set<tokens::SequenceHash> gone(evicted.begin(), evicted.end());
-    for (const auto& block : blocks) {
-      set_precondition(block.block_id(), {});
-      Kept& kept = records_[block.block_id().value()];
-      if (kept.hash == tokens::SequenceHash()) continue;
-      if (gone.contains(kept.hash)) age_at_eviction_.observe(age(kept));
-      kept = {};
+  // The hash under which the block was last registered, or was to be, in this or an earlier life. For its
+  // owner and its holders.
+  const tokens::SequenceHash& last(block::BlockId id) const noexcept { return last_[id.value()]; }
+  void hit(block::BlockId id) noexcept { age_at_hit_.observe(age(id)); }
+
+  void handed_out(std::span<const block::BlockId> blocks) noexcept override {
+    for (const block::BlockId id : blocks) {
+      write(id, {});
+      if (fence_count_ != 0) drop_precondition(id);
     }
   }
-  void hit(block::BlockId id) noexcept {
-    const Kept& kept = records_[id.value()];
-    if (kept.hash != tokens::SequenceHash()) age_at_hit_.observe(age(kept));
+  void registering(std::span<const block::RegisteredBlock> blocks) override {
+    const std::int64_t now = clock_.now().time_since_epoch().count();
+    for (const block::RegisteredBlock& block : blocks) {
+      last_[block.id.value()] = block.identity.hash;
+      since_[block.id.value()].store(now, std::memory_order_relaxed);
+      if (block.after && !block.after->passed()) set_precondition(block.id, *block.after);
+    }
+  }
+  void evicted(std::span<const block::EvictedBlock> blocks) noexcept override {
+    evicted_.add(blocks.size());
+    for (const block::EvictedBlock& block : blocks) age_at_eviction_.observe(age(block.id));
   }
 
   const Counter& evictions() const noexcept { return evicted_; }
@@ -104,42 +99,39 @@ class RecordTable {
 
  private:
   static constexpr std::uint64_t kUnknown = 0;  // a checksum that happens to be this is recomputed every time
-  struct Kept {
-    tokens::SequenceHash hash = {};
-    tokens::SequenceHash parent = {};
-    tokens::SaltFingerprint salt = {};
-    Clock::TimePoint since = {};
-    std::uint8_t priority = 0;
-  };
-  std::uint64_t age(const Kept& kept) const noexcept {
-    const auto passed = clock_.now() - kept.since;
-    return passed.count() < 0 ? 0
-                              : static_cast<std::uint64_t>(
-                                    std::chrono::duration_cast<std::chrono::milliseconds>(passed).count());
+  std::uint64_t age(block::BlockId id) const noexcept {
+    const auto passed =
+        clock_.now().time_since_epoch().count() - since_[id.value()].load(std::memory_order_relaxed);
+    return passed < 0
+               ? 0
+               : static_cast<std::uint64_t>(
+                     std::chrono::duration_cast<std::chrono::milliseconds>(Clock::Duration(passed)).count());
   }
+  using Fences = std::unordered_map<block::BlockId, block::Fence>;
 
-  void set_precondition(block::BlockId id, const std::optional<block::Fence>& after) {
-    const bool waits = after && !after->passed();
-    if (!waits && fence_count_ == 0) return;
-    std::vector<std::unordered_map<block::BlockId, block::Fence>::node_type>
-        gone;  // destroyed outside the lock
+  void set_precondition(block::BlockId id, const block::Fence& after) {
+    std::vector<Fences::node_type> gone;  // destroyed outside the lock
     const MutexLock lock(fences_mu_);
-    gone.push_back(fences_.extract(id));
-    if (waits) {
-      for (auto at = fences_.begin(); at != fences_.end();) {
-        const auto here = at++;
-        if (here->second.passed()) gone.push_back(fences_.extract(here));
-      }
-      fences_.emplace(id, *after);
+    for (auto at = fences_.begin(); at != fences_.end();) {
+      const auto here = at++;
+      if (here->first == id || here->second.passed()) gone.push_back(fences_.extract(here));
     }
+    fences_.emplace(id, after);
+    fence_count_ = fences_.size();
+  }
+  void drop_precondition(block::BlockId id) noexcept {
+    Fences::node_type gone;  // destroyed outside the lock
+    const MutexLock lock(fences_mu_);
+    gone = fences_.extract(id);
     fence_count_ = fences_.size();
   }
 
   Clock& clock_;
   mutable Mutex fences_mu_;
-  std::unordered_map<block::BlockId, block::Fence> fences_ ASHLAR_GUARDED_BY(fences_mu_);
+  Fences fences_ ASHLAR_GUARDED_BY(fences_mu_);
   std::atomic<std::size_t> fence_count_{0};  // of fences_; a block's owner and holders see their own
-  std::vector<Kept> records_;
+  std::vector<tokens::SequenceHash> last_;
+  std::vector<std::atomic<std::int64_t>> since_;  // ticks of the clock
   std::vector<std::atomic<std::uint64_t>> checksums_;
   Counter evicted_;
   Histogram age_at_hit_{age_bounds(), kAgeDivisor};

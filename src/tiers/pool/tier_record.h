@@ -9,7 +9,6 @@
 #include "ashlar/base/clock.h"
 #include "ashlar/block/block_identity.h"
 #include "ashlar/block/block_retention.h"
-#include "ashlar/tokens/salt.h"
 #include "ashlar/tokens/namespace_fingerprint.h"
 #include "ashlar/tokens/salt.h"
 #include "ashlar/tokens/sequence_hash.h"
@@ -31,7 +30,12 @@ struct TierRecord {
   tokens::SequenceHash hash = {};    // zero: no block
   tokens::SequenceHash parent = {};  // its predecessor; zero for the first of a sequence, or when unknown
   tokens::SaltFingerprint salt = {};
-  std::uint8_t priority = block::BlockRetention::kDefaultPriority;  // in offload queues
+  tokens::PrefixDigest prefix = {};                      // unknown: the name is trusted
+  std::optional<tokens::SequenceHash> root = {};         // the first of its sequence, if known
+  std::optional<tokens::LocalHash> local = {};           // the hash of its own tokens, if known
+  std::uint16_t group = 0;                               // group of layers
+  std::uint32_t metadata = 0;                            // the caller's own
+  block::BlockRetention retention = {};                  // also its place in offload queues
   std::optional<transfer::BlockChecksum> checksum = {};  // empty: its bytes have not been in host memory
   Clock::TimePoint since = {};                           // when it entered its tier
 
@@ -40,8 +44,24 @@ struct TierRecord {
   block::BlockIdentity identity(std::uint16_t location = 0) const {
     return {.hash = hash,
             .parent = parent == tokens::SequenceHash() ? std::nullopt : std::optional(parent),
-            .root = hash.position() == 0 ? std::optional(hash) : std::nullopt,
-            .location = location};
+            .root = hash.position() == 0 ? std::optional(hash) : root,
+            .local = local,
+            .location = location,
+            .group = group,
+            .metadata = metadata,
+            .prefix = prefix,
+            .salt = salt};
+  }
+  // The record of a block that its manager knows by this identity.
+  static TierRecord of(const block::BlockIdentity& identity) {
+    return {.hash = identity.hash,
+            .parent = identity.parent.value_or(tokens::SequenceHash()),
+            .salt = identity.salt,
+            .prefix = identity.prefix,
+            .root = identity.root,
+            .local = identity.local,
+            .group = identity.group,
+            .metadata = identity.metadata};
   }
 };
 

@@ -275,7 +275,6 @@ Result<ReservedBlocks<G4>> VolumePool::take(std::size_t n, const CallLimits& lim
     interleaving_point("volume_pool.evicted");
     remove_evicted(gone, limits);
   }
-  records_.handed_out(taken->blocks, taken->evicted);
   return ReservedBlocks<G4>(std::move(taken->blocks));
 }
 

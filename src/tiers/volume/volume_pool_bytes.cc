@@ -373,7 +373,7 @@ void VolumePool::settle(Reading& reading, std::size_t i, std::span<const Sequenc
 // may differ from the one written here: another process may have computed the block and written it again.
 Result<void> VolumePool::inspect(const block::Hold& hold, std::span<const std::byte> header, BytePool& to,
                                  BlockId id, TierRecord* out) const {
-  const TierRecord known = records_.of(hold);
+  const TierRecord known = record(hold);
   Result<VolumeObject> found = VolumeObject::decode(header);
   if (!found && found.error().code() == ErrorCode::kUnsupported)
     return found.error();  // from a newer program: unusable, but not damaged
@@ -385,7 +385,9 @@ Result<void> VolumePool::inspect(const block::Hold& hold, std::span<const std::b
                                  found->checksum, storage_tier());
       !same)
     return same;
-  *out = {.hash = known.hash, .parent = known.parent, .salt = found->salt, .checksum = found->checksum};
+  *out = known;
+  out->salt = found->salt;
+  out->checksum = found->checksum;
   return {};
 }
 

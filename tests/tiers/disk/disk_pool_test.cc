@@ -46,7 +46,7 @@ TEST_F(DiskPoolTest, BlocksOfAllFilesComeBackWithTheirBytes) {
 }
 
 TEST_F(DiskPoolTest, ARestartFindsAllFilesWithWhatWasKnownOfTheirBlocks) {
-  const auto salt_of = [](std::uint64_t i) { return SaltFingerprint::from_bits(i, i + 1); };
+  const auto salt_of = [](std::uint64_t i) { return tokens::SaltFingerprint::from_bits(i, i + 1); };
   for (std::uint64_t i = 0; i < kAll; ++i) {
     put_in_host(i, {.parent = i == 0 ? SequenceHash() : name(i - 1), .salt = salt_of(i)});
     ASSERT_EQ(move(*g2_, *g3_, {i}).count(Moved::kArrived), 1u);

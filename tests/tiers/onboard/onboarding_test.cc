@@ -354,12 +354,12 @@ TEST_F(OnboardingTest, APrefetchBringsBlocksIntoHostMemory) {
 }
 
 TEST_F(OnboardingTest, ABlockWithAnotherSaltIsAMiss) {
-  const SaltFingerprint mine = salt_fingerprint(tokens::Salt("", "me"));
-  const SaltFingerprint yours = salt_fingerprint(tokens::Salt("", "you"));
+  const tokens::SaltFingerprint mine = tokens::salt_fingerprint(tokens::Salt("", "me"));
+  const tokens::SaltFingerprint yours = tokens::salt_fingerprint(tokens::Salt("", "you"));
   EXPECT_NE(mine, yours);
-  EXPECT_NE(salt_fingerprint(tokens::Salt("a", "b")), salt_fingerprint(tokens::Salt("b", "a")));
+  EXPECT_NE(tokens::salt_fingerprint(tokens::Salt("a", "b")), tokens::salt_fingerprint(tokens::Salt("b", "a")));
   const auto hashes = computed(1, 3, {.salt = mine});
-  const auto ask = [&](const SaltFingerprint& salt) {
+  const auto ask = [&](const tokens::SaltFingerprint& salt) {
     const OnboardHandle handle = kv_->onboard_async(hashes, {.salt = salt}).value();
     const std::size_t found = handle.wait()->size();
     EXPECT_EQ(misses(handle)[0], found == 3 ? Miss::kNone : Miss::kSaltMismatch);

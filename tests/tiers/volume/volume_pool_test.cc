@@ -83,7 +83,7 @@ TEST_F(VolumePoolTest, SaysWhatBecameOfEachBlock) {
 
 TEST_F(VolumePoolTest, WhatIsKnownOfABlockTravelsWithIt) {
   ASSERT_TRUE(attach("a"));
-  const SaltFingerprint salt = SaltFingerprint::from_bits(1, 2);
+  const tokens::SaltFingerprint salt = tokens::SaltFingerprint::from_bits(1, 2);
   put_in_host(1, {.parent = name(0), .salt = salt});
   put({1});
   ASSERT_EQ(get({1}).count(Moved::kArrived), 1u);

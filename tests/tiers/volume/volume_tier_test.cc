@@ -288,7 +288,7 @@ TEST_F(VolumeTierTest, AVolumeThatCannotBeReachedIsAMiss) {
 TEST_F(VolumeTierTest, BlocksOfAnotherTenantAreForeign) {
   VolumeTier tier(options({folder("a")}));
   const Hashes hashes = sequence(1, 3);
-  const SaltFingerprint mine = SaltFingerprint::from_bits(1, 1);
+  const tokens::SaltFingerprint mine = tokens::SaltFingerprint::from_bits(1, 1);
   {
     auto fresh = tier.kv().get_mutable_blocks(3).value();
     block::BlockList<block::CompleteBlock<events::G1>> complete;
@@ -298,7 +298,7 @@ TEST_F(VolumeTierTest, BlocksOfAnotherTenantAreForeign) {
   }
   tier.push_out();
   for (int restarts = 0; restarts < 2; ++restarts) {
-    const SaltFingerprint theirs = SaltFingerprint::from_bits(2, 2);
+    const tokens::SaltFingerprint theirs = tokens::SaltFingerprint::from_bits(2, 2);
     EXPECT_TRUE(tier.kv().onboard(hashes, {.salt = theirs}).empty());
     EXPECT_EQ(tier.kv().onboard(hashes, {.salt = mine}).size(), 3u);
     tier.push_out();
