@@ -146,8 +146,10 @@ class CheckSizes(Fixture):
         self.write("tools/layers.txt", "0 base\n5 tiers\n6 service\nany testing\nbackend zmq base\n")
 
     def write_headers(self, folder, count):
-        for at in range(count):
-            self.write(f"include/ashlar/{folder}/h{at}.h", "#pragma once\n")
+        names = [f"ashlar/{folder}/h{at}.h" for at in range(count)]
+        for name in names:
+            self.write(f"include/{name}", "#pragma once\n")
+        self.write(f"examples/{folder}.cc", "".join(f'#include "{name}"\n' for name in names))
 
     def test_files_within_their_budget_pass(self):
         self.write("src/a.cc", "\n" * 600)
@@ -180,6 +182,19 @@ class CheckSizes(Fixture):
         for part, shown in (("service", "row 6"), ("testing", "testing"), ("backend/zmq", "backend/zmq")):
             self.write_headers(part, 11)
             self.assert_fails(f"11 public headers in {shown}; the budget is 10")
+
+    def test_a_header_without_a_user_is_refused(self):
+        self.write("include/ashlar/base/a.h", '#include "ashlar/base/a.h"\n')
+        self.write("src/base/a.cc", '#include "ashlar/base/a.h"\n')
+        self.write("tests/base/a_test.cc", '#include "ashlar/base/a.h"\n#include "ashlar/testing/t.h"\n')
+        self.write("include/ashlar/testing/t.h", "\n")
+        self.assert_fails("include/ashlar/base/a.h: no example, program, benchmark, leaf or public header")
+        for user in ("apps/x/a.cc", "bench/a.cc", "src/backend/zmq/a.cc", "include/ashlar/base/b.h",
+                     "tests/install/consumer/a.cc"):
+            self.write("examples/b.cc", '#include "ashlar/base/b.h"\n')
+            self.write(user, '#include "ashlar/base/a.h"\n')
+            self.assert_passes()
+            (self.root / user).unlink()
 
 
 class CheckText(Fixture):
@@ -241,6 +256,13 @@ class CheckNames(Fixture):
                      "using Same = StrongId<struct SameTag, int>;"):
             self.write("src/b.cc", f"namespace b {{\n{text}\n}}\n")
             self.assert_fails("Same: defined 2 times: include/ashlar/a.h:2, src/b.cc:")
+
+    def test_programs_and_benchmarks_are_looked_at(self):
+        self.write("src/a.cc", "struct Same {};\n")
+        for name in ("apps/x/b.cc", "bench/b.cc"):
+            self.write(name, "struct Same {};\n")
+            self.assert_fails(f"Same: defined 2 times: src/a.cc:1, {name}:1")
+            (self.root / name).unlink()
 
     def test_variants_of_one_file_count_once(self):
         self.write("src/a.cc", "#if X\nstruct A {};\n#else\nstruct A {};\n#endif\n")

@@ -1,7 +1,9 @@
-// The memory tower alone: blocks over two tiers, evicted from G1 and brought back from G2.
+// The memory tower alone: blocks over two tiers, evicted from G1 and brought back from G2; lent memory.
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
+#include "ashlar/storage/external_storage.h"
 #include "ashlar/tiers/kv_block_manager.h"
 #include "ashlar/tokens/token_sequence.h"
 
@@ -20,9 +22,18 @@ bool store(tiers::KvBlockManager& kv, const tokens::TokenSequence& prompt) {
   return kv.register_blocks(std::move(complete)).has_value() && kv.drain();
 }
 
+// Memory of the caller as storage: neither copied nor owned.
+bool lends_memory() {
+  std::vector<std::byte> tensor(4096);
+  const auto storage =
+      storage::ExternalStorage::create({.address = tensor.data(), .bytes = tensor.size()}).value();
+  return storage->address() == tensor.data() && storage->size() == tensor.size();
+}
+
 }  // namespace
 
 int main() {
+  if (!lends_memory()) return 1;
   const layout::LayoutConfig model{.block_count = 1,
                                    .num_layers = 2,
                                    .outer_dim = 2,
