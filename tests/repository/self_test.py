@@ -376,13 +376,13 @@ class CheckCounts(Fixture):
     def setUp(self):
         super().setUp()
         self.write("include/ashlar/base/a.h", "// One.\n// Two.\n// Three.\n\n" + "int a;\n" * 7)
-        self.write("src/base/a.cc", 'static_assert(true);\nASHLAR_DCHECK(a, "b");\n' + "\n" * 387)
+        self.write("src/base/a.cc", 'static_assert(true);\nASHLAR_DCHECK(a == c, "b");\n' + "\n" * 387)
 
     def test_enough_of_both_passes(self):
         self.assert_passes("--check")
 
     def test_the_figures_are_printed(self):
-        self.write("src/backend/zmq/z.cc", 'ASHLAR_CHECK(a, "b");\n' * 2)
+        self.write("src/backend/zmq/z.cc", 'ASHLAR_CHECK(a == c, "b");\n' * 2)
         status, output = self.run_check()
         self.assertEqual(status, 0)
         self.assertRegex(output, r"base +400 +2 +5\.0 +30\.0 %")
@@ -393,6 +393,21 @@ class CheckCounts(Fixture):
         self.assert_fails("base: 2 asserts in 401 lines are 5.0 per 1,000; 5 are wanted", "--check")
         self.write("src/backend/zmq/z.cc", "int z;\n")
         self.assert_fails("backend/zmq: 0 asserts in 1 lines", "--check")
+
+    def test_what_restates_a_type_or_a_range_does_not_count(self):
+        for text in ("ASHLAR_CHECK(a != nullptr, x)", "ASHLAR_CHECK(node, x)",
+                     "ASHLAR_CHECK(!list_.empty(), x)", "ASHLAR_DCHECK(i < size(), x)",
+                     "ASHLAR_CHECK(id.value() < kMax, x)",
+                     "ASHLAR_CHECK(a->b != nullptr && i < list.size(), x)", "static_assert(Order<Lru>)",
+                     "static_assert(a::Order<Lru> && Order<Fifo>)"):
+            self.write("src/a/a.cc", f"{text};\n")
+            self.assert_fails("a: 0 asserts in 1 lines", "--check")
+        for text in ("ASHLAR_CHECK(is_open_, x)", "ASHLAR_CHECK(a < b, x)",
+                     "ASHLAR_CHECK(size_ < ring_.size(), x)",
+                     "ASHLAR_CHECK(node != nullptr && node->next == last, x)",
+                     "static_assert(sizeof(A) == 8)", "static_assert(std::is_final_v<A>)"):
+            self.write("src/a/a.cc", f"{text};\n")
+            self.assert_passes("--check")
 
     def test_few_comments_are_refused(self):
         self.write("include/ashlar/ashlar.h", "int b;\n")
