@@ -44,13 +44,13 @@ constexpr std::uint32_t kBlockSize = 16;
 constexpr std::size_t kResident = 400;
 const std::vector<std::string> kBackends = {"lru", "hashmap_fifo"};
 
-struct Chain {
+struct PromptChain {
   tokens::TokenSequence sequence;
   std::vector<SequenceHash> hashes;
 };
 
-std::vector<Chain> make_chains(std::size_t count, std::uint32_t salt = 0) {
-  std::vector<Chain> chains;
+std::vector<PromptChain> make_chains(std::size_t count, std::uint32_t salt = 0) {
+  std::vector<PromptChain> chains;
   chains.reserve(count);
   for (std::size_t c = 0; c < count; ++c) {
     std::vector<std::uint32_t> tokens(kChain * kBlockSize);
@@ -65,8 +65,8 @@ std::vector<Chain> make_chains(std::size_t count, std::uint32_t salt = 0) {
   return chains;
 }
 
-const std::vector<Chain>& chains() {
-  static const std::vector<Chain> all = make_chains(4 * kPool / kChain);
+const std::vector<PromptChain>& chains() {
+  static const std::vector<PromptChain> all = make_chains(4 * kPool / kChain);
   return all;
 }
 
@@ -82,7 +82,7 @@ struct Ours {
                      .build()) {}
 
   // Allocates, completes and registers one chain.
-  BlockList<ImmutableBlock<G1>> put(const Chain& chain) {
+  BlockList<ImmutableBlock<G1>> put(const PromptChain& chain) {
     blocks.resize(chain.hashes.size());
     complete.resize(chain.hashes.size());
     manager.allocate_blocks(blocks).value();
@@ -100,14 +100,14 @@ struct Ours {
   std::vector<CompleteBlock<G1>> complete;
 };
 
-std::span<const SequenceHash> head(const Chain& chain, std::size_t n) {
+std::span<const SequenceHash> head(const PromptChain& chain, std::size_t n) {
   return std::span(chain.hashes).first(n);
 }
 
 // A turn over the resident chains.
-struct Turn {
+struct NextChain {
   std::size_t next = 0;
-  const Chain& operator()() { return chains()[next++ % kResident]; }
+  const PromptChain& operator()() { return chains()[next++ % kResident]; }
 };
 
 void print_ratio(const char* name, std::size_t n, const std::string& backend, bench::Comparison c,
@@ -132,7 +132,7 @@ void print_table() {
     }
     for (const std::size_t n : {8u, 32u, 128u}) {
       BlockList<ImmutableBlock<G1>> found;
-      Turn a, b;
+      NextChain a, b;
       print_ratio("match_inactive + drop", n, backend,
                   bench::compare(
                       [&] {
@@ -150,7 +150,7 @@ void print_table() {
         rival_held.push_back(rival.match(chains()[c].hashes));
       }
       BlockList<ImmutableBlock<G1>> found;
-      Turn a, b;
+      NextChain a, b;
       print_ratio("match_active + drop", n, backend,
                   bench::compare(
                       [&] {
@@ -207,7 +207,8 @@ const char* name_of(Load load) {
 
 // What one thread does in a turn with a manager: matches and drops a chain, or puts one through the full
 // cycle.
-std::uint64_t take_turn(Ours& ours, Load load, const Chain& chain, BlockList<ImmutableBlock<G1>>& found) {
+std::uint64_t take_turn(Ours& ours, Load load, const PromptChain& chain,
+                        BlockList<ImmutableBlock<G1>>& found) {
   if (load == Load::kCycle) {
     auto fresh = *ours.manager.allocate_blocks(chain.hashes.size());
     BlockList<CompleteBlock<G1>> complete;
@@ -222,7 +223,7 @@ std::uint64_t take_turn(Ours& ours, Load load, const Chain& chain, BlockList<Imm
   found.clear();
   return hits;
 }
-std::uint64_t take_turn(bench::NaiveBlockManager& rival, Load load, const Chain& chain,
+std::uint64_t take_turn(bench::NaiveBlockManager& rival, Load load, const PromptChain& chain,
                         BlockList<ImmutableBlock<G1>>&) {
   return load == Load::kCycle ? rival.allocate_and_register(chain.hashes).size()
                               : rival.match(chain.hashes).size();
@@ -319,7 +320,7 @@ void match(benchmark::State& state, const std::string& backend, bool active) {
     if (active) held.push_back(std::move(registered));
   }
   BlockList<ImmutableBlock<G1>> found;
-  Turn turn;
+  NextChain turn;
   const auto n = static_cast<std::size_t>(state.range(0));
   for (auto _ : state) {
     benchmark::DoNotOptimize(ours.manager.match_blocks(head(turn(), n), found));

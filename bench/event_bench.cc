@@ -188,7 +188,7 @@ void measure_codec() {
   }
 }
 
-class Counter final : public feed::StreamListener {
+class CountingListener final : public feed::StreamListener {
  public:
   void on_reset(const events::StreamId&) override {}
   void on_events(const events::EventBatch& batch) override { seen += batch.events.size(); }
@@ -206,7 +206,7 @@ void measure_bus(std::size_t count, std::size_t per_batch) {
     profile.capacity = count + 1;
     if (!manager->add_sink(bus.sink(), profile)) std::abort();
     const auto source = bus.subscribe();
-    Counter counter;
+    CountingListener counter;
     feed::StreamReceiver receiver(*source, counter);
     auto log = std::make_shared<events::EventLog>(count);
     if (!log->claim() || !manager->add_source(log)) std::abort();
@@ -239,7 +239,7 @@ void measure_file(std::size_t count) {
       }
     }
     auto source = feed::FileSource::create({.path = path}).value();
-    Counter counter;
+    CountingListener counter;
     feed::StreamReceiver receiver(*source, counter);
     while (counter.seen < count)
       if (!receiver.poll({})) std::abort();

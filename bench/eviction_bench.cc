@@ -190,9 +190,9 @@ class Rival {
 
 // Takes turns over a list.
 template <class T>
-class Turn {
+class RoundRobin {
  public:
-  explicit Turn(std::span<const T> list) : list_(list) {}
+  explicit RoundRobin(std::span<const T> list) : list_(list) {}
   const T& operator()() {
     if (next_ == list_.size()) next_ = 0;
     return list_[next_++];
@@ -290,22 +290,22 @@ Comparison compare_fill(Ours& ours, Rival& rival, std::span<const SequenceHash> 
 }
 
 // fill, touch, revive, evict + insert, of one subject beside the rival.
-struct Measured {
+struct EvictionTimes {
   Comparison fill, touch, revive, replace;
 };
 template <class Ours>
-Measured measure(const Row& row) {
+EvictionTimes measure(const Row& row) {
   const std::vector<SequenceHash>& names = names_of(row.shape);
   const std::vector<Wanted> wanted = wanted_of(names, row.blocks);
   Ours ours(row.backend, row.blocks);
   Rival rival(row.blocks);
-  Measured measured;
+  EvictionTimes measured;
   measured.fill = compare_fill(ours, rival, names, row.blocks);
-  Turn<Wanted> a(wanted), b(wanted);
+  RoundRobin<Wanted> a(wanted), b(wanted);
   measured.touch = bench::compare([&] { ours.touch(a()); }, [&] { rival.touch(b()); }, kPairs);
   measured.revive = bench::compare([&] { ours.revive(a()); }, [&] { rival.revive(b()); }, kPairs);
   const std::span<const SequenceHash> fresh(names.begin() + row.blocks, names.end());
-  Turn<SequenceHash> c(fresh), d(fresh);
+  RoundRobin<SequenceHash> c(fresh), d(fresh);
   measured.replace = bench::compare([&] { benchmark::DoNotOptimize(ours.replace(c())); },
                                     [&] { benchmark::DoNotOptimize(rival.replace(d())); }, kPairs);
   return measured;
@@ -320,8 +320,8 @@ void print_backend(const std::string& backend) {
     for (const std::uint32_t blocks : kSizes) {
       if (is_lru) check_victims(Indexed(backend, blocks), Rival(blocks), names_of(shape), blocks);
       const Row row{backend, shape, blocks};
-      const Measured alone = measure<Alone>(row);
-      const Measured ours = measure<Indexed>(row);
+      const EvictionTimes alone = measure<Alone>(row);
+      const EvictionTimes ours = measure<Indexed>(row);
       const double target = is_lru && blocks == 1'000'000 ? kTarget : 0;
       print_row(row, "fill", alone.fill, ours.fill, 0);
       print_row(row, "touch", alone.touch, ours.touch, 0);

@@ -24,7 +24,7 @@ constexpr std::uint32_t kVersion = 1;
 constexpr std::size_t kQueries = 2048;
 constexpr std::size_t kNameBytes = 24;
 
-struct Header {
+struct WorkloadHeader {
   char magic[4];
   std::uint32_t version;
   std::uint32_t workers;
@@ -40,7 +40,7 @@ struct ListHeader {
   char name[kNameBytes];
   std::uint64_t count;
 };
-static_assert(sizeof(Header) == 48 && sizeof(ListHeader) == 32 && sizeof(IndexEvent) == 16 &&
+static_assert(sizeof(WorkloadHeader) == 48 && sizeof(ListHeader) == 32 && sizeof(IndexEvent) == 16 &&
               sizeof(IndexQuery) == 16 && sizeof(LocalHash) == 8 && sizeof(BlockName) == 8);
 static_assert(std::endian::native == std::endian::little,
               "the file is written and read as it lies in memory");
@@ -261,7 +261,7 @@ IndexWorkload IndexWorkload::generate(const IndexLoad& load, std::span<const std
 
 Result<void> IndexWorkload::write(const std::string& path) const {
   const File file(std::fopen(path.c_str(), "wb"));
-  Header header{};
+  WorkloadHeader header{};
   std::memcpy(header.magic, kMagic, sizeof(kMagic));
   header.version = kVersion;
   header.workers = workers;
@@ -272,7 +272,7 @@ Result<void> IndexWorkload::write(const std::string& path) const {
   header.query_lists = static_cast<std::uint32_t>(queries.size());
   header.pairs = pairs;
   header.contents = contents;
-  if (!file || !put(file.get(), std::span<const Header>(&header, 1)) ||
+  if (!file || !put(file.get(), std::span<const WorkloadHeader>(&header, 1)) ||
       !put(file.get(), std::span(worker_of)) || !put(file.get(), std::span(locals)) ||
       !put(file.get(), std::span(names)) || !put_lists(file.get(), events) ||
       !put_lists(file.get(), queries) || std::fflush(file.get()) != 0) {
@@ -284,7 +284,7 @@ Result<void> IndexWorkload::write(const std::string& path) const {
 Result<IndexWorkload> IndexWorkload::read(const std::string& path) {
   const File file(std::fopen(path.c_str(), "rb"));
   if (!file) return make_error(ErrorCode::kIo, "cannot read %s", path.c_str());
-  Header header;
+  WorkloadHeader header;
   if (!get(file.get(), std::span(&header, 1)) || std::memcmp(header.magic, kMagic, sizeof(kMagic)) != 0 ||
       header.version != kVersion) {
     return make_error(ErrorCode::kInvalidArgument, "%s is no index workload of version %u", path.c_str(),

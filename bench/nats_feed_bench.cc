@@ -143,7 +143,7 @@ struct Run {
   double processor = 0;   // seconds of this process, all threads
 };
 
-class Counter final : public feed::BatchConsumer {
+class NatsBatchCounter final : public feed::BatchConsumer {
  public:
   void on_batch(const events::EventBatch& batch) override {
     for (const events::KvEvent& event : batch.events) sum += event.local_bits;
@@ -168,7 +168,7 @@ Run run_ours(const std::string& url, NatsMode mode, const std::string& stream,
   const auto source = NatsSource::create(source_options).value();
   const auto sink = NatsSink::create(sink_options).value();
   const std::uint64_t wanted = count * kEvents;
-  Counter counter;
+  NatsBatchCounter counter;
   std::thread receiver([&] {
     while (counter.seen < wanted) source->poll(counter, std::chrono::seconds(5)).value();
   });

@@ -63,12 +63,12 @@ std::vector<events::KvEvent> made_events(std::size_t count) {
   return out;
 }
 
-struct Measured {
+struct FeedTimes {
   double seconds = 0;          // until the last event was read
   double publish_seconds = 0;  // in the calls alone
 };
 
-class Counter final : public feed::BatchConsumer {
+class ZmqBatchCounter final : public feed::BatchConsumer {
  public:
   void on_batch(const events::EventBatch& batch) override { count += batch.events.size(); }
   std::size_t count = 0;
@@ -83,14 +83,14 @@ EnginePublisherOptions without_limits() {
           .publish_wait = 60s};
 }
 
-Measured run_ours(const std::vector<events::KvEvent>& all, std::size_t size, std::size_t batches) {
+FeedTimes run_ours(const std::vector<events::KvEvent>& all, std::size_t size, std::size_t batches) {
   auto sink = ZmqBatchSink::create({.publisher = without_limits()}).value();
   SubscriberOptions hear{.endpoint = sink->publisher().endpoint(), .hwm = 0};
   auto source = ZmqSource::create({.publishers = {hear}}).value();
   while (sink->publisher().stats().subscriptions == 0) std::this_thread::sleep_for(1ms);
   const auto start = std::chrono::steady_clock::now();
   std::thread reader([&] {
-    Counter counter;
+    ZmqBatchCounter counter;
     while (counter.count < size * batches) (void)source->poll(counter, 100ms);
   });
   events::EventBatch batch;
@@ -105,7 +105,7 @@ Measured run_ours(const std::vector<events::KvEvent>& all, std::size_t size, std
   return {.seconds = seconds_since(start), .publish_seconds = publishing};
 }
 
-Measured run_plain(const std::vector<std::byte>& payload, std::size_t batches) {
+FeedTimes run_plain(const std::vector<std::byte>& payload, std::size_t batches) {
   void* context = zmq_ctx_new();
   void* publisher = zmq_socket(context, ZMQ_XPUB);
   void* subscriber = zmq_socket(context, ZMQ_SUB);
@@ -135,7 +135,7 @@ Measured run_plain(const std::vector<std::byte>& payload, std::size_t batches) {
   }
   const double publishing = seconds_since(start);
   reader.join();
-  const Measured out{.seconds = seconds_since(start), .publish_seconds = publishing};
+  const FeedTimes out{.seconds = seconds_since(start), .publish_seconds = publishing};
   zmq_close(publisher);
   zmq_close(subscriber);
   zmq_ctx_term(context);
@@ -155,8 +155,8 @@ void compare_with_batches_of(std::size_t size) {
   std::vector<double> ratios;
   std::vector<double> publishing;
   for (std::size_t pair = 0; pair < kPairs; ++pair) {
-    Measured a;
-    Measured b;
+    FeedTimes a;
+    FeedTimes b;
     if (pair % 2 == 0) {
       a = run_ours(all, size, batches);
       b = run_plain(payload, batches);

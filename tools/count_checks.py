@@ -3,7 +3,8 @@
 usage: count_checks.py ROOT [--check]
 
 lines     of include/ashlar/X and src/X: C++ and CUDA sources and headers
-asserts   ASHLAR_CHECK, ASHLAR_DCHECK and static_assert outside comments
+asserts   ASHLAR_CHECK, ASHLAR_DCHECK and static_assert outside comments that say more than that a pointer is
+          not null, a container not empty, an index in range, or a type a model of a concept
 per 1000  asserts per 1,000 lines
 comments  share of comment lines among the non-blank lines of the public headers
 
@@ -18,8 +19,48 @@ import sys
 SUFFIXES = {".h", ".cc", ".cu", ".cuh", ".inc"}
 LEAST_ASSERTS = 5.0
 LEAST_COMMENTS = 0.30
-ASSERT = re.compile(r"\b(?:ASHLAR_CHECK|ASHLAR_DCHECK|static_assert)\s*\(")
+ASSERT = re.compile(r"\b(ASHLAR_CHECK|ASHLAR_DCHECK|static_assert)\s*\(")
 COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/|^[ \t]*#[ \t]*define\b[^\n]*", re.DOTALL | re.MULTILINE)
+
+
+# An expression without operators: names, members, calls, subscripts.
+PLAIN = r"[\w:.]+(?:(?:->|\.|::)\w+|\([^()]*\)|\[[^\[\]]*\])*"
+RESTATED = (
+    rf"{PLAIN} != nullptr",
+    r"(?:\w+(?:->|\.))*(?!is_|has_|false$|done$|valid$)\w+(?<!ed)(?<!ed_)",  # a bare pointer, not a state
+    rf"!(?:{PLAIN}(?:->|\.))?empty\(\)",
+    rf"(?!size_|{PLAIN}size\(){PLAIN} < (?:{PLAIN}(?:->|\.|::))?\w*(?:size|count|length|extent|slots)\w*"
+    r"(?:\([^()]*\))?",
+    rf"{PLAIN}\.value\(\) < {PLAIN}",
+)
+RESTATEMENT = re.compile("|".join(f"(?:{form})" for form in RESTATED))
+CONCEPT = re.compile(r"!?(?:\w+::)*(?!\w+_v<)\w+<[^()]*>", re.DOTALL)
+STRING = re.compile(r'"(?:\\.|[^"\\\n])*"')
+
+
+def first_argument(text, at):
+    """The first argument of a call whose opening parenthesis ends at `at`, in one line."""
+    depth, start = 0, at
+    while at < len(text) and (depth or text[at] not in ",)"):
+        if text[at] in "([{":
+            depth += 1
+        elif text[at] in ")]}":
+            depth -= 1
+        at += 1
+    return " ".join(text[start:at].split())
+
+
+def says_something(macro, condition):
+    """Whether an assert with this condition counts."""
+    if macro == "static_assert":
+        return not CONCEPT.fullmatch(condition)
+    return not all(RESTATEMENT.fullmatch(part.strip()) for part in condition.split("&&"))
+
+
+def count_asserts(text):
+    text = STRING.sub('""', COMMENT.sub("", text))
+    found = [(match[1], first_argument(text, match.end())) for match in ASSERT.finditer(text)]
+    return sum(says_something(macro, condition) for macro, condition in found)
 
 
 class Part:
@@ -31,7 +72,7 @@ class Part:
 
     def add(self, text, public):
         self.lines += text.count("\n")
-        self.asserts += len(ASSERT.findall(COMMENT.sub("", text)))
+        self.asserts += count_asserts(text)
         if public:
             filled = [line.strip() for line in text.splitlines() if line.strip()]
             self.filled += len(filled)

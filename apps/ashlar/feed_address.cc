@@ -79,7 +79,7 @@ Result<FeedAddress> FeedAddress::parse(std::string_view text) {
     return make_error(ErrorCode::kInvalidArgument,
                       "'%s' is no feed; write kind:place, for example file:events.ashlar", shown.c_str());
   if (parts.place.empty())
-    return make_error(ErrorCode::kInvalidArgument, "'%s' says no place behind the kind", shown.c_str());
+    return make_error(ErrorCode::kInvalidArgument, "'%s' has no address after its kind", shown.c_str());
   FeedAddress out;
   out.shown_ = shown;
   out.kind_ = parts.kind;
@@ -147,7 +147,7 @@ Result<void> FeedAddress::names_nobody() const {
 Result<void> FeedAddress::all_used() const {
   for (const auto& [option, value] : options_)
     if (!used_.contains(option))
-      return make_error(ErrorCode::kInvalidArgument, "%s: '%s' is no option of '%s' feeds here",
+      return make_error(ErrorCode::kInvalidArgument, "%s: '%s' is not an option of '%s' feeds here",
                         shown().c_str(), printable(option).c_str(), kind_.c_str());
   return {};
 }

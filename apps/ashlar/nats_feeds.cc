@@ -22,10 +22,11 @@ std::string from_environment(const char* name) {
 Result<backend::nats::NatsConnectionOptions> connection_of(const FeedAddress& address) {
   for (const char* secret : {"password", "pass", "token"})
     if (!address.text(secret).empty())
-      return make_error(ErrorCode::kInvalidArgument,
-                        "'%s' is no option of an address, which others may read; set ASHLAR_NATS_PASSWORD or "
-                        "ASHLAR_NATS_TOKEN in the environment",
-                        secret);
+      return make_error(
+          ErrorCode::kInvalidArgument,
+          "'%s' is not an option of an address, which others may read; set ASHLAR_NATS_PASSWORD or "
+          "ASHLAR_NATS_TOKEN in the environment",
+          secret);
   ASHLAR_RETURN_IF_ERROR(address.names_nobody());
   backend::nats::NatsConnectionOptions options;
   options.tls.ca_file = address.text("ca");

@@ -26,12 +26,12 @@ using Moment = std::chrono::steady_clock::time_point;
 
 constexpr std::chrono::seconds kGrace(2);  // from SIGTERM to SIGKILL
 
-class Descriptor {
+class FileDescriptor {
  public:
-  explicit Descriptor(int number = -1) noexcept : number_(number) {}
-  ~Descriptor() { close(); }
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
+  explicit FileDescriptor(int number = -1) noexcept : number_(number) {}
+  ~FileDescriptor() { close(); }
+  FileDescriptor(const FileDescriptor&) = delete;
+  FileDescriptor& operator=(const FileDescriptor&) = delete;
   int get() const noexcept { return number_; }
   void close() noexcept {
     if (number_ >= 0) ::close(number_);
@@ -75,7 +75,7 @@ Result<pid_t> start(const std::string& program, int input) {
 enum class Until { kEnded, kLate, kStopped };
 
 // Writes the line as fast as the program reads it, and waits for the program to end.
-Until follow(int ended, Descriptor& input, std::string_view line, Moment deadline, int stop) {
+Until follow(int ended, FileDescriptor& input, std::string_view line, Moment deadline, int stop) {
   for (;;) {
     if (line.empty()) input.close();
     // poll() skips a negative descriptor.
@@ -103,13 +103,13 @@ Result<void> ProgramHook::on_advice(const feed::Advice& advice) {
   if (pipe2(ends.data(), O_CLOEXEC) != 0)
     return make_error(ErrorCode::kIo, "no pipe for '%s': %s", program_.c_str(),
                       std::generic_category().message(errno).c_str());
-  Descriptor output(ends[0]);
-  Descriptor input(ends[1]);
+  FileDescriptor output(ends[0]);
+  FileDescriptor input(ends[1]);
   const Result<pid_t> child = start(program_, output.get());
   output.close();
   if (!child) return child.error();
   fcntl(input.get(), F_SETFL, O_NONBLOCK);
-  const Descriptor ended(static_cast<int>(syscall(SYS_pidfd_open, *child, 0)));
+  const FileDescriptor ended(static_cast<int>(syscall(SYS_pidfd_open, *child, 0)));
   Until how = Until::kEnded;
   if (ended.get() >= 0) {
     const std::string line = advice.to_json() + "\n";

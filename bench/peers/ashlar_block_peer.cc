@@ -57,10 +57,10 @@ struct Outcome {
 };
 
 // Counts what the event log delivers.
-class Subscriber final : public events::EventSink {
+class ChainSubscriber final : public events::EventSink {
  public:
   // Room for all events of one chain, so that none is lost.
-  explicit Subscriber(std::size_t chain_length)
+  explicit ChainSubscriber(std::size_t chain_length)
       : log_(std::make_shared<events::EventLog>(std::max<std::size_t>(4 * chain_length, 1024))) {}
 
   const std::shared_ptr<events::EventLog>& log() const { return log_; }
@@ -82,7 +82,7 @@ class Subscriber final : public events::EventSink {
 };
 
 Manager build_manager(const Arguments& arguments, const Workload& workload,
-                      const std::optional<Subscriber>& subscriber) {
+                      const std::optional<ChainSubscriber>& subscriber) {
   block::RegistryOptions registry_options;
   if (arguments.frequency)
     registry_options.frequency = block::TinyLfuOptions{.capacity = std::size_t{1} << 21};
@@ -108,11 +108,11 @@ Manager build_manager(const Arguments& arguments, const Workload& workload,
   return *std::move(manager);
 }
 
-class Bench {
+class BlockPeer {
  public:
-  Bench(const Arguments& arguments, Workload workload)
+  BlockPeer(const Arguments& arguments, Workload workload)
       : workload_(std::move(workload)),
-        subscriber_(arguments.events ? std::optional<Subscriber>(workload_.chain_length) : std::nullopt),
+        subscriber_(arguments.events ? std::optional<ChainSubscriber>(workload_.chain_length) : std::nullopt),
         manager_(build_manager(arguments, workload_, subscriber_)),
         threads_(arguments.threads),
         rounds_(arguments.rounds),
@@ -188,7 +188,7 @@ class Bench {
   }
 
   Workload workload_;
-  std::optional<Subscriber> subscriber_;
+  std::optional<ChainSubscriber> subscriber_;
   Manager manager_;
   std::size_t threads_;
   std::size_t rounds_;
@@ -196,7 +196,7 @@ class Bench {
   bool exact_policy_;
 };
 
-Outcome Bench::cycle() {
+Outcome BlockPeer::cycle() {
   const std::size_t all = workload_.chains.size();
   for (std::size_t chain = all - workload_.chains_in_pool(); chain < all; ++chain) {
     put(chain).clear();
@@ -234,7 +234,7 @@ Outcome Bench::cycle() {
   return outcome;
 }
 
-Outcome Bench::match_inactive() {
+Outcome BlockPeer::match_inactive() {
   prepare_residents();
   const std::string found = survey(workload_.resident());
   Outcome outcome;
@@ -253,7 +253,7 @@ Outcome Bench::match_inactive() {
 
 // Matches chains that are held elsewhere. Each thread has its own share of them; when `shared`, all have the
 // first.
-Outcome Bench::match_active(bool shared) {
+Outcome BlockPeer::match_active(bool shared) {
   prepare_residents();
   const std::vector<Held> held = hold_residents();
   const std::string found = survey(workload_.resident());
@@ -299,7 +299,7 @@ Outcome Bench::match_active(bool shared) {
   return outcome;
 }
 
-Outcome Bench::bulk_drop() {
+Outcome BlockPeer::bulk_drop() {
   prepare_residents();
   Outcome outcome;
   for (std::size_t round = 0; round < rounds_or(40); ++round) {
@@ -315,7 +315,7 @@ Outcome Bench::bulk_drop() {
   return outcome;
 }
 
-Outcome Bench::match_miss() {
+Outcome BlockPeer::match_miss() {
   prepare_residents();
   const ChainRange absent = workload_.absent();
   Outcome outcome;
@@ -335,7 +335,7 @@ Outcome Bench::match_miss() {
   return outcome;
 }
 
-Outcome run(const Arguments& arguments, Bench& bench) {
+Outcome run(const Arguments& arguments, BlockPeer& bench) {
   if (arguments.op == "cycle") return bench.cycle();
   if (arguments.op == "match_inactive") return bench.match_inactive();
   if (arguments.op == "match_active") return bench.match_active(/*shared=*/false);
@@ -354,7 +354,7 @@ int main(int argc, char** argv) {
   if (!arguments) fail(kWrongUse, arguments.error().message() + "\n" + Arguments::usage());
   auto workload = Workload::read(arguments->workload);
   if (!workload) fail(kWrongUse, workload.error().message());
-  Bench bench(*arguments, *std::move(workload));
+  BlockPeer bench(*arguments, *std::move(workload));
   const Outcome outcome = run(*arguments, bench);
   const double ns_per_block =
       static_cast<double>(outcome.elapsed.count()) / static_cast<double>(outcome.units);

@@ -34,14 +34,14 @@ constexpr const char* kUsage =
   std::exit(2);
 }
 
-struct Arguments {
+struct IndexArguments {
   std::string workload;
   std::string structure;
   std::uint32_t event_size = 0;
   bool memory = false;
 
-  static Arguments parse(std::span<char*> args) {
-    Arguments out;
+  static IndexArguments parse(std::span<char*> args) {
+    IndexArguments out;
     for (std::size_t i = 0; i < args.size(); i += 2) {
       const std::string_view option = args[i];
       if (i + 1 == args.size()) fail(std::string(option) + " needs a value\n" + kUsage);
@@ -67,7 +67,7 @@ struct Arguments {
 
 class Peer {
  public:
-  Peer(const Arguments& arguments, const IndexWorkload& workload)
+  Peer(const IndexArguments& arguments, const IndexWorkload& workload)
       : arguments_(arguments), workload_(workload), feed_(workload) {}
 
   template <class Make>
@@ -121,7 +121,7 @@ class Peer {
     print("mixed_find_p99", result.find_p99, result.finds, "");
   }
 
-  const Arguments& arguments_;
+  const IndexArguments& arguments_;
   const IndexWorkload& workload_;
   IndexFeed feed_;
 };
@@ -191,7 +191,7 @@ void Peer::floor() const {
 }  // namespace
 
 int run(std::span<char*> args) {
-  const Arguments arguments = Arguments::parse(args);
+  const IndexArguments arguments = IndexArguments::parse(args);
   auto workload = IndexWorkload::read(arguments.workload);
   if (!workload) fail(workload.error().to_string());
   const Peer peer(arguments, *workload);

@@ -38,7 +38,7 @@ using tokens::Token;
 constexpr std::uint64_t kVocabulary = 128'000;
 constexpr int kWrongUse = 2;
 
-struct Arguments {
+struct SequenceArguments {
   std::string op;
   std::size_t tokens = 0;
   std::size_t requests = 0;
@@ -61,8 +61,8 @@ std::size_t number(const std::string& option, const char* text) {
   return static_cast<std::size_t>(value);
 }
 
-Arguments parse(int argc, char** argv) {
-  Arguments arguments;
+SequenceArguments parse(int argc, char** argv) {
+  SequenceArguments arguments;
   for (int i = 1; i < argc; i += 2) {
     const std::string option = argv[i];
     if (i + 1 == argc) fail(option + " takes a value");
@@ -99,7 +99,7 @@ std::vector<Token> prompt(std::size_t p, std::size_t tokens) {
 }
 
 // How many different prompts the requests have: those that are to be cached fill half the pool.
-std::size_t prompts_of(const Arguments& arguments) {
+std::size_t prompts_of(const SequenceArguments& arguments) {
   if (arguments.op != "cached") return arguments.requests;
   return std::min(std::max<std::size_t>(kPool / 2 * kBlockSize / arguments.tokens, 1), arguments.requests);
 }
@@ -113,7 +113,7 @@ std::uint64_t token_sum(std::size_t prompts, std::size_t tokens) {
   return sum;
 }
 
-struct Outcome {
+struct SequenceOutcome {
   double ns = 0;  // of the whole loop
   std::uint64_t cached_tokens = 0;
   std::string check;
@@ -124,14 +124,14 @@ double since(SteadyClock::time_point start) {
   return std::chrono::duration<double, std::nano>(SteadyClock::now() - start).count();
 }
 
-Outcome hash(const Arguments& arguments) {
+SequenceOutcome hash(const SequenceArguments& arguments) {
   const tokens::SequenceHasher hasher;
   std::vector<std::vector<Token>> prompts;
   for (std::size_t r = 0; r < arguments.requests; ++r) prompts.push_back(prompt(r, arguments.tokens));
   const std::size_t blocks = arguments.tokens / kBlockSize;
   std::vector<std::unique_ptr<tokens::BlockHashes[]>> hashes(arguments.requests);
   std::size_t count = 0;
-  Outcome outcome;
+  SequenceOutcome outcome;
   const auto start = SteadyClock::now();
   for (std::size_t r = 0; r < prompts.size(); ++r) {
     hashes[r] = std::make_unique_for_overwrite<tokens::BlockHashes[]>(blocks);
@@ -145,13 +145,13 @@ Outcome hash(const Arguments& arguments) {
   return outcome;
 }
 
-Outcome build(const Arguments& arguments, BlockManager<G1>& manager) {
+SequenceOutcome build(const SequenceArguments& arguments, BlockManager<G1>& manager) {
   std::vector<std::vector<Token>> prompts;
   for (std::size_t r = 0; r < arguments.requests; ++r) prompts.push_back(prompt(r, arguments.tokens));
   std::vector<RequestSequence<G1>> requests;
   requests.reserve(arguments.requests);
   std::size_t hashes = 0;
-  Outcome outcome;
+  SequenceOutcome outcome;
   const auto start = SteadyClock::now();
   for (std::vector<Token>& tokens : prompts) {
     requests.push_back(*RequestSequence<G1>::create(manager, std::move(tokens)));
@@ -165,7 +165,7 @@ Outcome build(const Arguments& arguments, BlockManager<G1>& manager) {
   return outcome;
 }
 
-Outcome serve(const Arguments& arguments, BlockManager<G1>& manager) {
+SequenceOutcome serve(const SequenceArguments& arguments, BlockManager<G1>& manager) {
   manager.reset_inactive_pool();
   const SequenceManager<G1> sequences(manager, {.register_blocks = RegisterBlocks::kAtOnce});
   const bool cached = arguments.op == "cached";
@@ -188,7 +188,7 @@ Outcome serve(const Arguments& arguments, BlockManager<G1>& manager) {
     for (std::size_t p = 0; p < prompts; ++p) turn(requests[p]);
   }
   const std::uint64_t allocated = manager.counters().allocations;
-  Outcome outcome;
+  SequenceOutcome outcome;
   const auto start = SteadyClock::now();
   for (Sequence<G1>& request : requests) outcome.cached_tokens += turn(request);
   outcome.ns = since(start);
@@ -208,14 +208,14 @@ Outcome serve(const Arguments& arguments, BlockManager<G1>& manager) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  const Arguments arguments = parse(argc, argv);
+  const SequenceArguments arguments = parse(argc, argv);
   // As in a process that has run for a while: memory that was used once is used again, not returned to the
   // kernel.
   mallopt(M_MMAP_THRESHOLD, 1 << 30);
   mallopt(M_TRIM_THRESHOLD, 1 << 30);
   auto manager = make_manager();
   std::vector<double> times;
-  Outcome outcome;
+  SequenceOutcome outcome;
   for (std::size_t run = 0; run < arguments.runs; ++run) {
     outcome = arguments.op == "hash"    ? hash(arguments)
               : arguments.op == "build" ? build(arguments, manager)

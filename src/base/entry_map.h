@@ -186,6 +186,9 @@ class EntryMap {
   void move_to(std::unique_ptr<Entry[]> entries, std::size_t capacity) noexcept {
     const std::unique_ptr<Entry[]> old = std::exchange(entries_, std::move(entries));
     const std::size_t old_capacity = old == nullptr ? 0 : mask_ + 1;
+    const std::size_t moved = size_;
+    ASHLAR_DCHECK(std::has_single_bit(capacity) && moved * 4 <= capacity * 3,
+                  "%zu entries do not fit a table of %zu, a power of two at most 3/4 full", moved, capacity);
     if (old == nullptr) seed_ = draw_seed();
     count_steps(old_capacity);
     mask_ = capacity - 1;
@@ -193,6 +196,7 @@ class EntryMap {
     size_ = 0;
     for (std::size_t at = 0; at < old_capacity; ++at)
       if (!old[at].empty()) put(old[at]);
+    ASHLAR_DCHECK(size_ == moved, "%zu of %zu entries arrived in the new table", size_, moved);
   }
   // Requires: the key is absent, and there is room.
   Entry* put(const Entry& entry) noexcept {

@@ -150,7 +150,9 @@ class MetricRegistry::Table {
     const MutexLock lock(mu_);
     const auto family = families_.find(name);
     if (family == families_.end()) return;
-    family->second.series.erase(labels);
+    const std::size_t erased = family->second.series.erase(labels);
+    ASHLAR_CHECK(erased == 1, "a registration of '%s' {%s} ended %zu series", name.c_str(), labels.c_str(),
+                 erased);
     if (family->second.series.empty()) families_.erase(family);
   }
 

@@ -50,7 +50,8 @@ struct Claim {
     if (stripe >= kOwnStripes) return;
     thread_stripe = shared_stripe() + 1;
     // release: pairs with the acquire in try_claim().
-    claimed.fetch_and(~(std::uint64_t{1} << stripe), std::memory_order_release);
+    const std::uint64_t before = claimed.fetch_and(~(std::uint64_t{1} << stripe), std::memory_order_release);
+    ASHLAR_CHECK((before >> stripe & 1) != 0, "stripe %u was given back by another thread", stripe);
   }
   Claim(const Claim&) = delete;
   Claim& operator=(const Claim&) = delete;

@@ -430,8 +430,8 @@ Result<void> decode_engine_batch(std::span<const std::byte> payload, EngineBatch
     if (again)
       return make_error(
           ErrorCode::kCapacity,
-          "engine batch of %zu bytes: it takes more than the %zu bytes of memory that it may, from byte "
-          "%zu on; raise the limit",
+          "engine batch of %zu bytes: its memory exceeds the limit of %zu bytes from byte %zu on; raise the "
+          "limit",
           payload.size(), max_bytes, offset);
   }
 }

@@ -328,7 +328,7 @@ Result<void> decode_batch(std::span<const std::byte> bytes, OwnedBatch& out, std
     if (Result<void> read = read_run(in, wanted, out.events); !read) return read;
   }
   if (in.left() != 0)
-    return make_error(ErrorCode::kCorruption, "a batch of events has %zu bytes behind its end", in.left());
+    return make_error(ErrorCode::kCorruption, "a batch of events has %zu bytes after its end", in.left());
   if (head.kind == BatchKind::kEvents) {
     std::uint64_t number = head.first;
     for (KvEvent& event : out.events) event.sequence = number++;

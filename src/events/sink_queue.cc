@@ -22,7 +22,7 @@ Result<void> guarded(const F& call) {
   } catch (const std::exception& error) {
     return make_error(ErrorCode::kInternal, "the sink threw: %s", error.what());
   } catch (...) {
-    return make_error(ErrorCode::kInternal, "the sink threw something");
+    return make_error(ErrorCode::kInternal, "the sink threw a non-standard exception");
   }
 }
 

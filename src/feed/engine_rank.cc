@@ -355,15 +355,15 @@ void EngineRank::on_removed(const EngineBatch& batch, const EngineEvent& event, 
 void EngineRank::on_cleared(std::size_t tier, Turn& turn) {
   ++turn.counters.clears;
   turn.counters.cancelled += waiting_.cancel_tier(tier);
-  std::vector<Blocks::iterator> there;
+  std::vector<Blocks::iterator> held;
   for (auto at = blocks_.begin(); at != blocks_.end(); ++at)
-    if (at->second.counts[tier] != 0) there.push_back(at);
+    if (at->second.counts[tier] != 0) held.push_back(at);
   // Children before parents, in a deterministic order.
-  std::ranges::sort(there, [](const Blocks::iterator& a, const Blocks::iterator& b) {
+  std::ranges::sort(held, [](const Blocks::iterator& a, const Blocks::iterator& b) {
     if (const auto by = b->second.content.hash <=> a->second.content.hash; by != 0) return by < 0;
     return std::pair(a->first.group, a->first.name) < std::pair(b->first.group, b->first.name);
   });
-  for (const Blocks::iterator at : there) drop_all(at, tier, turn);
+  for (const Blocks::iterator at : held) drop_all(at, tier, turn);
   if (tier == kDevice) doubt_ = false;
 }
 

@@ -101,10 +101,10 @@ Result<void> FileSink::lock() {
   }
   // Another sink may have replaced the file since our open().
   struct stat ours{};
-  struct stat there{};
-  if (fstat(fd_, &ours) != 0 || stat(options_.path.c_str(), &there) != 0)
+  struct stat named{};
+  if (fstat(fd_, &ours) != 0 || stat(options_.path.c_str(), &named) != 0)
     return feed_io_error("cannot look at", options_.path);
-  if (ours.st_ino != there.st_ino || ours.st_dev != there.st_dev)
+  if (ours.st_ino != named.st_ino || ours.st_dev != named.st_dev)
     return make_error(ErrorCode::kUnavailable, "%s was replaced just now; try again", options_.path.c_str());
   return {};
 }

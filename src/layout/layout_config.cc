@@ -19,7 +19,7 @@ Result<void> LayoutConfig::validate() const {
     return make_error(ErrorCode::kInvalidArgument,
                       "outer_dim is %u; it is 2 for separate K and V and 1 for a joint vector", outer_dim);
   if (!is_known(dtype))
-    return make_error(ErrorCode::kInvalidArgument, "dtype %u names no type", static_cast<unsigned>(dtype));
+    return make_error(ErrorCode::kInvalidArgument, "unknown dtype %u", static_cast<unsigned>(dtype));
   if (std::uint64_t{num_heads} * head_dim != inner_dim)
     return make_error(ErrorCode::kInvalidArgument,
                       "inner_dim is %u; it must be num_heads x head_dim = %u x %u, the elements per token",

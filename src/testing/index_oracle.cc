@@ -1,8 +1,11 @@
 #include "ashlar/testing/index_oracle.h"
 
 #include <algorithm>
+#include <numeric>
 #include <unordered_set>
 #include <utility>
+
+#include "ashlar/base/check.h"
 
 namespace ashlar::testing {
 
@@ -39,6 +42,8 @@ IndexOracle::Content IndexOracle::content_after(Content parent, LocalHash local)
   const auto [at, is_new] = paths_[parent].longer.try_emplace(local, static_cast<Content>(paths_.size()));
   const Content content = at->second;
   if (is_new) paths_.push_back({parent, local, paths_[parent].length + 1, {}});
+  ASHLAR_CHECK(parent < content, "content %zu has a number below that of its prefix %zu",
+               std::size_t{content}, std::size_t{parent});  // dump() counts on that order
   return content;
 }
 
@@ -100,6 +105,9 @@ StoreVerdict IndexOracle::store(const BlocksStored& event) {
     if (!cache.held[content][static_cast<std::size_t>(event.tier)].insert(block.name).second)
       ++counters_.repeated;
   }
+  ASHLAR_CHECK(!event.start_position || paths_[content].length == *event.start_position + event.blocks.size(),
+               "%zu blocks from position %u end at %u", event.blocks.size(), *event.start_position,
+               paths_[content].length);
   if (is_new) renumber_slots();
   return StoreVerdict::kApplied;
 }
@@ -208,7 +216,12 @@ void IndexOracle::find_matches(std::span<const LocalHash> locals, index::MatchSc
       break;
     }
   }
-  for (const Walk& walk : left) scores.set(walk.slot, walk.score);
+  for (const Walk& walk : left) {
+    const auto& blocks = walk.score.blocks;
+    ASHLAR_CHECK(std::accumulate(blocks.begin(), blocks.end(), 0u) == walk.score.depth,
+                 "the tiers of slot %zu add up to another depth than %u", walk.slot, walk.score.depth);
+    scores.set(walk.slot, walk.score);
+  }
 }
 
 void IndexOracle::dump(IndexSink& sink) const {

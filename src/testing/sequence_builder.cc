@@ -45,6 +45,8 @@ tokens::TokenSequence SequenceBuilder::build() const {
   }
   auto sequence = tokens::TokenSequence::create(std::span<const std::uint32_t>(all), block_size_, hasher_);
   ASHLAR_CHECK(sequence.has_value(), "no sequence: %s", sequence.error().to_string().c_str());
+  ASHLAR_CHECK(sequence->size() == all.size(), "a sequence of %zu tokens was made of %zu", sequence->size(),
+               all.size());
   return *std::move(sequence);
 }
 

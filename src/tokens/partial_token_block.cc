@@ -72,6 +72,10 @@ TokenBlock PartialTokenBlock::take_block(const BlockHashes& hashes) {
   ASHLAR_DCHECK(tokens_.size() == block_size_, "a block of %zu tokens is sealed, the size is %u",
                 tokens_.size(), block_size_);
   ASHLAR_DCHECK(hashes.prefix.is_known(), "block %u has a name but no prefix digest", position());
+  ASHLAR_DCHECK(hashes.sequence.position() == position(), "block %u is named as block %u", position(),
+                hashes.sequence.position());
+  ASHLAR_DCHECK(parent_.has_value() == root_.has_value(), "block %u has a parent or a root, and not both",
+                position());
   TokenBlock block;
   block.tokens_ = std::move(tokens_);
   block.local_ = hashes.local;

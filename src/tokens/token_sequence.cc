@@ -289,6 +289,8 @@ void TokenSequence::append_blocks(std::span<const Token> tokens) {
       partial_.root_ = block.root_;
       blocks_.push_back(std::move(block));
     }
+    ASHLAR_DCHECK(partial_.position() == blocks_.size(), "the open block is number %u behind %zu full ones",
+                  partial_.position(), blocks_.size());
     tokens = tokens.subspan(piece.size());
   }
 }

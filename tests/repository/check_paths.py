@@ -76,7 +76,8 @@ def missing(text, root):
 def missing_headers(text, ends, layers):
     """Yields the headers in a text that lie nowhere."""
     for name in HEADER.finditer(text):
-        if name[1] == "ashlar" and f"include/{name[0]}" not in ends or name[1] in layers and name[0] not in ends:
+        full = f"include/{name[0]}" if name[1] == "ashlar" else name[0]
+        if (name[1] == "ashlar" or name[1] in layers) and full not in ends:
             yield f"header: there is no {name[0]}"
 
 

@@ -5,9 +5,12 @@ usage: check_sizes.py ROOT
 lines    600 for a source file, 800 below tests/; a file that outgrows it is two files
 headers  100 installed ones for rows 0 to 5 of tools/layers.txt together, ashlar.h among them; 10 for each
          later row, for each folder marked `any`, and for each backend leaf
+users    each public header is included by an example, a program, a benchmark, a leaf, another public header
+         or tests/install; those of testing/ by any test
 """
 
 import pathlib
+import re
 import sys
 
 from check_layers import Order
@@ -19,6 +22,7 @@ TEST_BUDGET = 800
 CORE_ROWS = 5
 CORE_HEADERS = 100
 PART_HEADERS = 10
+INCLUDE = re.compile(r'^#include "(ashlar/[^"]+)"', re.MULTILINE)
 
 
 def check_headers(root):
@@ -42,6 +46,23 @@ def check_headers(root):
             yield f"include/ashlar: {count} public headers in {part}; the budget is {budget}"
 
 
+def check_users(root):
+    """Yields one line per public header that nothing outside the library's own sources includes."""
+    used = {}  # header -> the files that include it
+    for folder in ("include", "examples", "apps", "bench", "src/backend", "tests"):
+        for path in (root / folder).rglob("*"):
+            if path.suffix in SUFFIXES and path.is_file():
+                for name in INCLUDE.findall(path.read_text(errors="replace")):
+                    used.setdefault(name, set()).add(path.relative_to(root).as_posix())
+    for path in sorted((root / "include" / "ashlar").rglob("*.h")):
+        name = path.relative_to(root / "include").as_posix()
+        users = used.get(name, set()) - {f"include/{name}"}
+        if not name.startswith("ashlar/testing/"):
+            users -= {user for user in users if user.startswith("tests/") and "/install/" not in user}
+        if not users and name != "ashlar/ashlar.h":
+            yield f"include/{name}: no example, program, benchmark, leaf or public header includes it"
+
+
 def check_lines(root):
     """Yields one line per file that is too long."""
     for folder in FOLDERS:
@@ -58,7 +79,7 @@ def main():
     if len(sys.argv) != 2:
         sys.exit(__doc__)
     root = pathlib.Path(sys.argv[1]).resolve()
-    problems = [*check_lines(root), *check_headers(root)]
+    problems = [*check_lines(root), *check_headers(root), *check_users(root)]
     for problem in problems:
         print(problem)
     sys.exit(1 if problems else 0)

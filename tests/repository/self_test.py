@@ -165,8 +165,10 @@ class CheckSizes(Fixture):
         self.write("tools/layers.txt", "0 base\n5 tiers\n6 service\nany testing\nbackend zmq base\n")
 
     def write_headers(self, folder, count):
-        for at in range(count):
-            self.write(f"include/ashlar/{folder}/h{at}.h", "#pragma once\n")
+        names = [f"ashlar/{folder}/h{at}.h" for at in range(count)]
+        for name in names:
+            self.write(f"include/{name}", "#pragma once\n")
+        self.write(f"examples/{folder}.cc", "".join(f'#include "{name}"\n' for name in names))
 
     def test_files_within_their_budget_pass(self):
         self.write("src/a.cc", "\n" * 600)
@@ -199,6 +201,19 @@ class CheckSizes(Fixture):
         for part, shown in (("service", "row 6"), ("testing", "testing"), ("backend/zmq", "backend/zmq")):
             self.write_headers(part, 11)
             self.assert_fails(f"11 public headers in {shown}; the budget is 10")
+
+    def test_a_header_without_a_user_is_refused(self):
+        self.write("include/ashlar/base/a.h", '#include "ashlar/base/a.h"\n')
+        self.write("src/base/a.cc", '#include "ashlar/base/a.h"\n')
+        self.write("tests/base/a_test.cc", '#include "ashlar/base/a.h"\n#include "ashlar/testing/t.h"\n')
+        self.write("include/ashlar/testing/t.h", "\n")
+        self.assert_fails("include/ashlar/base/a.h: no example, program, benchmark, leaf or public header")
+        for user in ("apps/x/a.cc", "bench/a.cc", "src/backend/zmq/a.cc", "include/ashlar/base/b.h",
+                     "tests/install/consumer/a.cc"):
+            self.write("examples/b.cc", '#include "ashlar/base/b.h"\n')
+            self.write(user, '#include "ashlar/base/a.h"\n')
+            self.assert_passes()
+            (self.root / user).unlink()
 
 
 class CheckText(Fixture):
@@ -261,6 +276,13 @@ class CheckNames(Fixture):
             self.write("src/b.cc", f"namespace b {{\n{text}\n}}\n")
             self.assert_fails("Same: defined 2 times: include/ashlar/a.h:2, src/b.cc:")
 
+    def test_programs_and_benchmarks_are_looked_at(self):
+        self.write("src/a.cc", "struct Same {};\n")
+        for name in ("apps/x/b.cc", "bench/b.cc"):
+            self.write(name, "struct Same {};\n")
+            self.assert_fails(f"Same: defined 2 times: src/a.cc:1, {name}:1")
+            (self.root / name).unlink()
+
     def test_variants_of_one_file_count_once(self):
         self.write("src/a.cc", "#if X\nstruct A {};\n#else\nstruct A {};\n#endif\n")
         self.assert_passes()
@@ -269,11 +291,21 @@ class CheckNames(Fixture):
 class CheckColumns(Fixture):
     script = "check_columns.py"
 
-    def test_short_lines_and_markdown_pass(self):
+    def test_short_lines_pass(self):
         self.write("src/a.cc", "x" * 110 + "\n" + "é" * 110 + "\n")
-        self.write("docs/a.md", "x" * 300 + "\n")
         self.write("bench/notes", "x" * 300 + "\n")
         self.assert_passes()
+
+    def test_tables_code_and_single_links_of_markdown_pass(self):
+        long = "x " * 100
+        self.write("docs/a.md", f"# {long}\n\n| {long} |\n\n```\n{long}\n```\n\n    {long}\n\n    {long}\n\n"
+                   f"- [{long}](a.md)\n`{long}`\n")
+        self.assert_passes()
+
+    def test_long_prose_of_markdown_is_refused(self):
+        for text in ("{}", "- {}", "- a\n  {}", "- a\n\n    {}", "a\n    {}", "see [a](b) {}", "> {}"):
+            self.write("docs/a.md", "# A\n\n" + text.format("x " * 60) + "\n")
+            self.assert_fails("columns; the limit is 110")
 
     def test_long_lines_are_refused(self):
         for name in ("src/a.h", "src/a.cu", "a.py", "cmake/a.cmake", "src/CMakeLists.txt", "Makefile",
@@ -373,13 +405,13 @@ class CheckCounts(Fixture):
     def setUp(self):
         super().setUp()
         self.write("include/ashlar/base/a.h", "// One.\n// Two.\n// Three.\n\n" + "int a;\n" * 7)
-        self.write("src/base/a.cc", 'static_assert(true);\nASHLAR_DCHECK(a, "b");\n' + "\n" * 387)
+        self.write("src/base/a.cc", 'static_assert(true);\nASHLAR_DCHECK(a == c, "b");\n' + "\n" * 387)
 
     def test_enough_of_both_passes(self):
         self.assert_passes("--check")
 
     def test_the_figures_are_printed(self):
-        self.write("src/backend/zmq/z.cc", 'ASHLAR_CHECK(a, "b");\n' * 2)
+        self.write("src/backend/zmq/z.cc", 'ASHLAR_CHECK(a == c, "b");\n' * 2)
         status, output = self.run_check()
         self.assertEqual(status, 0)
         self.assertRegex(output, r"base +400 +2 +5\.0 +30\.0 %")
@@ -390,6 +422,21 @@ class CheckCounts(Fixture):
         self.assert_fails("base: 2 asserts in 401 lines are 5.0 per 1,000; 5 are wanted", "--check")
         self.write("src/backend/zmq/z.cc", "int z;\n")
         self.assert_fails("backend/zmq: 0 asserts in 1 lines", "--check")
+
+    def test_what_restates_a_type_or_a_range_does_not_count(self):
+        for text in ("ASHLAR_CHECK(a != nullptr, x)", "ASHLAR_CHECK(node, x)",
+                     "ASHLAR_CHECK(!list_.empty(), x)", "ASHLAR_DCHECK(i < size(), x)",
+                     "ASHLAR_CHECK(id.value() < kMax, x)",
+                     "ASHLAR_CHECK(a->b != nullptr && i < list.size(), x)", "static_assert(Order<Lru>)",
+                     "static_assert(a::Order<Lru> && Order<Fifo>)"):
+            self.write("src/a/a.cc", f"{text};\n")
+            self.assert_fails("a: 0 asserts in 1 lines", "--check")
+        for text in ("ASHLAR_CHECK(is_open_, x)", "ASHLAR_CHECK(a < b, x)",
+                     "ASHLAR_CHECK(size_ < ring_.size(), x)",
+                     "ASHLAR_CHECK(node != nullptr && node->next == last, x)",
+                     "static_assert(sizeof(A) == 8)", "static_assert(std::is_final_v<A>)"):
+            self.write("src/a/a.cc", f"{text};\n")
+            self.assert_passes("--check")
 
     def test_few_comments_are_refused(self):
         self.write("include/ashlar/ashlar.h", "int b;\n")

@@ -1,4 +1,4 @@
-// Attachments: values of any type hung on a registered hash, found again by their type.
+// Attachments: values of any type attached to a registered hash, found again by their type.
 //
 // A type is attached uniquely (one value, replaced by the next) or many times (a growing list); the first
 // attachment of a type decides, and the other form is then an error. Values live until the last handle of the

@@ -1,7 +1,7 @@
 // RadixTree and ConcurrentRadixTree: router indexes for one thread and for many.
 //
-// A tree over local hashes whose nodes are runs of blocks, with the
-// workers that hold each block; per worker, what its names mean.
+// A tree over local hashes whose nodes are runs of blocks, with the workers that hold each block; per worker,
+// what its names mean.
 //
 //   store   finds the parent by its name, follows and extends the path, and adds the worker to each node
 //   remove  finds each block by its name; nodes without holders and children are freed upwards

@@ -15,7 +15,8 @@ inline constexpr SwitchPoints kUsualSwitchPoints = {.to_host = std::uint64_t{512
                                                     .on_device = std::uint64_t{4} << 20,
                                                     .packed_run = std::uint64_t{128} << 10};
 
-// Errors: those of CUDA. Too little memory for the measurement is no error: it returns kUsualSwitchPoints.
+// Errors: those of CUDA. Too little memory for the measurement is not an error: it returns
+// kUsualSwitchPoints.
 Result<SwitchPoints> measure_switch_points(int device, std::uint32_t blocks, std::uint32_t device_blocks);
 
 }  // namespace ashlar::backend::cuda

@@ -15,8 +15,8 @@ Result<int> device_count() {
 Result<DeviceInfo> describe_device(int device) {
   ASHLAR_TRY(const int count, device_count());
   if (device < 0 || device >= count)
-    return make_error(ErrorCode::kInvalidArgument, "device %d is wanted; there are %d, counted from 0",
-                      device, count);
+    return make_error(ErrorCode::kInvalidArgument, "device %d does not exist; expected 0 to %d", device,
+                      count - 1);
   cudaDeviceProp properties{};
   if (const cudaError_t status = cudaGetDeviceProperties(&properties, device); status != cudaSuccess)
     return cuda_error(status, "device %d cannot be described", device);

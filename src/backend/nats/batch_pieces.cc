@@ -4,6 +4,7 @@
 
 #include "ashlar/base/check.h"
 #include "ashlar/events/event_codec.h"
+#include "base/wide.h"
 
 namespace ashlar::backend::nats {
 namespace {
@@ -72,7 +73,8 @@ Result<void> cut_events(const events::EventBatch& batch, std::size_t limit, std:
     const std::size_t count = cutter.encode_from(begin);
     if (count == 0) return too_large("an event", limit);
     ASHLAR_DCHECK(cutter.piece().end() == batch.first + begin + count,
-                  "pieces follow each other without holes");
+                  "a piece ends at event %llu and the next one begins at %llu", wide(cutter.piece().end()),
+                  wide(batch.first + begin + count));
     ASHLAR_RETURN_IF_ERROR(take(cutter.piece(), buffer));
     begin += count;
   }
@@ -93,8 +95,8 @@ Result<void> cut_snapshot(const events::EventBatch& batch, std::size_t limit, st
   for (std::size_t part = 0; part < counts.size(); ++part) {
     cutter.encode(begin, counts[part], static_cast<std::uint32_t>(part),
                   static_cast<std::uint32_t>(counts.size()));
-    ASHLAR_DCHECK(buffer.size() <= limit, "a part fits a message of %zu bytes; it has %zu", limit,
-                  buffer.size());
+    ASHLAR_DCHECK(buffer.size() <= limit, "a part of %zu bytes exceeds a message of %zu", buffer.size(),
+                  limit);
     ASHLAR_RETURN_IF_ERROR(take(cutter.piece(), buffer));
     begin += counts[part];
   }
@@ -160,8 +162,8 @@ Result<void> cut_part(const events::EventBatch& batch, std::size_t limit, std::v
                "%u parts of %u pieces each are more than a listener takes", batch.parts, cut.pieces);
   for (std::uint32_t i = 0; i < cut.pieces; ++i) {
     cutter.encode(i, cut.pieces);
-    ASHLAR_DCHECK(buffer.size() <= limit, "all pieces fit, or none is sent; one has %zu of %zu bytes",
-                  buffer.size(), limit);
+    ASHLAR_DCHECK(buffer.size() <= limit, "a piece of %zu bytes exceeds a message of %zu", buffer.size(),
+                  limit);
     if (Result<void> taken = take(cutter.piece(), buffer); !taken) return taken;
   }
   return {};

@@ -8,6 +8,7 @@
 #include "ashlar/base/check.h"
 #include "backend/nats/nats_error.h"
 #include "base/start_thread.h"
+#include "base/wide.h"
 
 namespace ashlar::backend::nats {
 namespace {
@@ -100,7 +101,8 @@ Result<void> JetPublisher::publish(const std::string& subject, const std::string
                        .state = connected ? State::kSent : State::kUnsent});
     bytes_ += bytes.size();
     ++next_;
-    ASHLAR_CHECK(base_ + window_.size() == next_, "an acknowledgement finds its message by its number");
+    ASHLAR_CHECK(base_ + window_.size() == next_, "%zu messages from number %llu end before %llu",
+                 window_.size(), wide(base_), wide(next_));
     if (!connected) return {};
     sending_ = raw;  // its acknowledgement may arrive before we are done with it
   }
@@ -119,7 +121,8 @@ Result<void> JetPublisher::flush(milliseconds timeout) {
   const Time deadline = std::chrono::steady_clock::now() + timeout;
   const MutexLock lock(mu_);
   while (!window_.empty()) {
-    ASHLAR_DCHECK(refused_ <= window_.size(), "only messages of the window are refused");
+    ASHLAR_DCHECK(refused_ <= window_.size(), "%zu messages are counted as refused; the window has %zu",
+                  std::size_t{refused_}, window_.size());
     if (changed_.wait_until(mu_, deadline) || window_.empty()) continue;
     if (refused_ > 0)
       return make_error(ErrorCode::kUnavailable, "JetStream refuses messages to stream '%s': %s",
@@ -177,7 +180,8 @@ void JetPublisher::read_ack(natsMsg* ack) {
     entry.state = State::kRefused;
     reason_ = description_of(text);
   } else {
-    ASHLAR_DCHECK(entry.state != State::kRefused || refused_ != 0, "every refused message is counted");
+    ASHLAR_DCHECK(entry.state != State::kRefused || refused_ != 0,
+                  "a refused message of the window was not counted");
     if (entry.state == State::kRefused) --refused_;
     entry.state = State::kStored;
     trim();
@@ -203,7 +207,8 @@ void JetPublisher::read_nobody() {
 void JetPublisher::trim() {
   while (!window_.empty() && window_.front().state == State::kStored &&
          window_.front().message.get() != sending_) {
-    ASHLAR_DCHECK(bytes_ >= window_.front().bytes, "the window counts the bytes of its messages");
+    ASHLAR_DCHECK(bytes_ >= window_.front().bytes, "%zu bytes are counted; the oldest message alone has %zu",
+                  std::size_t{bytes_}, std::size_t{window_.front().bytes});
     bytes_ -= window_.front().bytes;
     window_.pop_front();
     ++base_;

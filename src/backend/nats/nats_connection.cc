@@ -452,7 +452,7 @@ Error NatsConnection::unavailable() const {
   return make_error(
       ErrorCode::kUnavailable,
       "NATS at %s has closed the connection permanently, as it does after refusing the credentials twice; "
-      "check them and connect anew",
+      "check them and reconnect",
       options_.describe().c_str());
 }
 

@@ -41,8 +41,8 @@ class NatsSink::Parts {
     batch_subject(options.prefix, piece, subject);
     if (jets != nullptr) {
       batch_id(piece, id);
-      ASHLAR_DCHECK(id.size() < JetPublisher::kHeaderBytes, "the id %s fits the headers of a message",
-                    id.c_str());
+      ASHLAR_DCHECK(id.size() < JetPublisher::kHeaderBytes,
+                    "the id %s is too long for the headers of a message", id.c_str());
       if (Result<void> taken = jets->publish(subject, id, bytes); !taken) return taken;
     } else {
       const natsStatus status = natsConnection_Publish(connection->get(), subject.c_str(), bytes.data(),

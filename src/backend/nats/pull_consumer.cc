@@ -92,8 +92,9 @@ Result<void> PullConsumer::request() {
   const natsStatus status = natsConnection_PublishRequest(connection_->get(), subject_.c_str(), inbox_.get(),
                                                           text.data(), static_cast<int>(text.size()));
   if (status != NATS_OK) return nats_error(status, "a request to JetStream");
-  ASHLAR_DCHECK(asked_for_ <= ahead_, "at most twice `ahead` messages are on their way; %zu were asked for",
-                asked_for_);
+  ASHLAR_DCHECK(asked_for_ <= ahead_,
+                "%zu messages are requested already; another request may follow %zu at most", asked_for_,
+                ahead_);
   asked_for_ += ahead_;
   expires_ = std::chrono::steady_clock::now() + kRequest + kGrace;
   return {};

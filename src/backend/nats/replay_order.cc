@@ -70,7 +70,8 @@ void ReplayOrder::deliver_held() {
 
 events::OwnedBatch ReplayOrder::take_first_held() {
   auto first = held_.extract(held_.begin());
-  ASHLAR_DCHECK(held_bytes_ >= events::memory_of(first.mapped().view()), "held batches are counted in bytes");
+  ASHLAR_DCHECK(held_bytes_ >= events::memory_of(first.mapped().view()),
+                "%zu bytes are counted as held, less than the first batch has", held_bytes_);
   held_bytes_ -= events::memory_of(first.mapped().view());
   return std::move(first.mapped());
 }

@@ -48,11 +48,11 @@ class SnapshotParts {
       return false;
     }
     parts_[head.part] = std::move(batch);
-    ++there_;
-    ASHLAR_DCHECK(there_ <= parts_.size(), "a part counts once");
+    ++received_;
+    ASHLAR_DCHECK(received_ <= parts_.size(), "%zu parts were counted of %zu", received_, parts_.size());
     return true;
   }
-  bool is_complete() const noexcept { return !parts_.empty() && there_ == parts_.size(); }
+  bool is_complete() const noexcept { return !parts_.empty() && received_ == parts_.size(); }
   bool is_too_large() const noexcept { return is_too_large_; }
   const events::EventBatch& head() const noexcept { return head_; }  // of any of its parts
   Error too_large_error() const {
@@ -65,8 +65,7 @@ class SnapshotParts {
 
   // Requires: is_complete().
   std::vector<events::OwnedBatch> take() {
-    ASHLAR_CHECK(is_complete(), "%zu of %zu parts are here; a listener gets a snapshot whole", there_,
-                 parts_.size());
+    ASHLAR_CHECK(is_complete(), "a snapshot is taken with %zu of its %zu parts", received_, parts_.size());
     std::vector<events::OwnedBatch> out;
     out.reserve(parts_.size());
     for (std::optional<events::OwnedBatch>& part : parts_) out.push_back(std::move(*part));
@@ -76,7 +75,7 @@ class SnapshotParts {
 
  private:
   std::vector<std::optional<events::OwnedBatch>> parts_;
-  std::size_t there_ = 0;
+  std::size_t received_ = 0;
   std::size_t max_bytes_;
   std::size_t bytes_ = 0;
   bool is_too_large_ = false;

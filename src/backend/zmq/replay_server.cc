@@ -29,7 +29,7 @@ ReplayServer::ReplayServer(Socket router, const EnginePublisherOptions& options)
 
 void ReplayServer::keep(std::uint64_t number, const Frame& topic, const Frame& payload) {
   if (kept_.empty()) first_ = number;
-  ASHLAR_CHECK(number == first_ + kept_.size(), "messages are kept without holes: %llu follows %llu",
+  ASHLAR_CHECK(number == first_ + kept_.size(), "message %llu follows %llu: a hole",
                static_cast<unsigned long long>(number),
                static_cast<unsigned long long>(first_ + kept_.size() - 1));
   kept_.push_back({.topic = topic.shared(), .payload = payload.shared()});
@@ -103,7 +103,8 @@ ReplayServer::Progress ReplayServer::prepare_snapshot(Reply& reply, std::uint64_
     }
     snapshot_at_ = next;
   }
-  ASHLAR_DCHECK(snapshot_at_ == next, "a reply gets the snapshot of its own moment");
+  ASHLAR_DCHECK(snapshot_at_ == next, "a reply at message %llu gets the snapshot of another moment",
+                static_cast<unsigned long long>(next));
   for (const Frame& part : snapshot_) reply.snapshot.push_back(part.shared());
   reply.wants_snapshot = false;
   return Progress::kDone;
@@ -136,7 +137,7 @@ void ReplayServer::accept(std::vector<Frame>& request, std::size_t count) {
 ReplayServer::Progress ReplayServer::advance(Reply& reply) {
   const auto moved = [&] { reply.give_up = Clock::real().now() + patience_; };
   ASHLAR_DCHECK(reply.end && !reply.wants_snapshot,
-                "a reply is sent once its end and its snapshot are known");
+                "a reply is sent before its end and its snapshot are known");
   std::size_t sent = 0;
   for (; !reply.snapshot.empty() && sent < kMessagesPerStep; ++sent) {
     const Progress progress =

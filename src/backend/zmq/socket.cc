@@ -68,7 +68,7 @@ Result<std::shared_ptr<Context>> Context::shared() {
   static Mutex mutex;
   static std::weak_ptr<Context> current;
   const MutexLock lock(mutex);
-  if (std::shared_ptr<Context> there = current.lock()) return there;
+  if (std::shared_ptr<Context> existing = current.lock()) return existing;
   void* context = zmq_ctx_new();
   if (context == nullptr)
     return make_error(ErrorCode::kCapacity, "no context of ZeroMQ: %s", zmq_strerror(zmq_errno()));
@@ -100,18 +100,18 @@ Socket::~Socket() {
 
 void Socket::set(int option, int value) noexcept {
   const int status = zmq_setsockopt(socket_, option, &value, sizeof value);
-  ASHLAR_CHECK(status == 0, "options are validated; ZeroMQ refuses %d for option %d", value, option);
+  ASHLAR_CHECK(status == 0, "ZeroMQ refuses the validated value %d for option %d", value, option);
 }
 
 void Socket::set(int option, std::int64_t value) noexcept {
   const int status = zmq_setsockopt(socket_, option, &value, sizeof value);
-  ASHLAR_CHECK(status == 0, "options are validated; ZeroMQ refuses %lld for option %d",
+  ASHLAR_CHECK(status == 0, "ZeroMQ refuses the validated value %lld for option %d",
                static_cast<long long>(value), option);
 }
 
 void Socket::set(int option, std::string_view value) noexcept {
   const int status = zmq_setsockopt(socket_, option, value.data(), value.size());
-  ASHLAR_CHECK(status == 0, "options are validated; ZeroMQ refuses '%.*s' for option %d",
+  ASHLAR_CHECK(status == 0, "ZeroMQ refuses the validated value '%.*s' for option %d",
                static_cast<int>(value.size()), value.data(), option);
 }
 
@@ -212,7 +212,7 @@ Result<void> check_endpoint(const char* option, const std::string& endpoint) {
   const bool digits = !port.empty() && port.size() <= 5 &&
                       std::ranges::all_of(port, [](char c) { return c >= '0' && c <= '9'; });
   if (digits && std::stoul(port) <= 65'535) return {};
-  return make_error(ErrorCode::kInvalidArgument, "%s %s has no port from 0 to 65535 at its end", option,
+  return make_error(ErrorCode::kInvalidArgument, "%s %s must end in a port from 0 to 65535", option,
                     endpoint.c_str());
 }
 

@@ -224,7 +224,7 @@ bool Subscriber::send_request(Socket& dealer, std::uint64_t from) noexcept {
 void Subscriber::hear() noexcept {
   heard_at_ = Clock::real().now();
   if (silent_.load(std::memory_order_relaxed) == 0) {
-    ASHLAR_DCHECK(!is_silent_, "a publisher that does not answer counts as silent");
+    ASHLAR_DCHECK(!is_silent_, "a publisher is silent and its gauge says that it is not");
     return;
   }
   is_silent_ = false;
@@ -314,7 +314,7 @@ bool Subscriber::open_question(Clock::TimePoint now) {
 
 // True: the answer is complete.
 bool Subscriber::read_answer(std::size_t limit, const Take& take) {
-  ASHLAR_DCHECK(question_ && is_asked_, "an answer is read after its question was sent");
+  ASHLAR_DCHECK(question_ && is_asked_, "an answer is read without a question that was sent");
   std::vector<Frame> reply;
   for (std::size_t read = 0; read < limit; ++read) {
     const std::size_t count = question_->receive(reply, 4);

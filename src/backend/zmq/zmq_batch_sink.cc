@@ -34,7 +34,7 @@ class ZmqBatchSink::Snapshots {
     {
       const MutexLock lock(mutex_);
       if (sources_.empty()) return {};
-      ASHLAR_CHECK(!is_asking_, "only the publisher's thread asks for snapshots");
+      ASHLAR_CHECK(!is_asking_, "two threads ask for snapshots at once");
       sources = sources_;
       is_asking_ = true;
     }
@@ -72,8 +72,8 @@ class ZmqBatchSink::Snapshots {
       part.events = events.subspan(begin, std::min(part_, events.size() - begin));
       events::encode_batch(part, out.emplace_back());
     }
-    ASHLAR_DCHECK(part.parts * part_ >= events.size(), "%u parts of %zu hold all of %zu events", part.parts,
-                  part_, events.size());
+    ASHLAR_DCHECK(part.parts * part_ >= events.size(), "%u parts of %zu events do not hold all of %zu",
+                  part.parts, part_, events.size());
   }
 
   const std::size_t part_;

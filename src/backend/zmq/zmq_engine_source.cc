@@ -169,7 +169,8 @@ Result<feed::EngineReplay> ZmqEngineSource::State::replay(std::uint64_t from) {
     accept_holes = out.messages.size() == before;  // the engine no longer keeps them
     from = out.messages.back().sequence + 1;
   }
-  ASHLAR_CHECK(!out.is_cut || out.messages.size() > 1, "a replay that is cut brings its reader further");
+  ASHLAR_CHECK(!out.is_cut || out.messages.size() > 1,
+               "a replay was cut after %zu messages; its reader makes no progress", out.messages.size());
   return out;
 }
 

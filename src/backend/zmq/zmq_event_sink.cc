@@ -162,7 +162,8 @@ void ZmqEventSink::add_stores(std::span<const KvEvent> run, std::uint32_t block_
       event.tokens.count += block_size;
     }
     ASHLAR_DCHECK(event.tokens.count == (block_tokens ? event.names.count * block_size : 0),
-                  "an event has the tokens of all of its blocks, or of none");
+                  "an event of %zu blocks has %zu tokens", std::size_t{event.names.count},
+                  std::size_t{event.tokens.count});
     last_had_tokens = block_tokens.has_value();
     if (stored.has_name) names_[stored.hash] = stored.name();
   }

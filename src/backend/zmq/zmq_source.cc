@@ -82,8 +82,9 @@ class ZmqSource::State {
           is_connected = is_connected || subscribers_[which]->is_connected();
         }
       }
-      ASHLAR_DCHECK(delivered <= options_.batches_per_poll, "a poll ends after batches_per_poll, not %zu",
-                    delivered);
+      ASHLAR_DCHECK(delivered <= options_.batches_per_poll,
+                    "a poll delivered %zu batches; batches_per_poll is %zu", delivered,
+                    std::size_t{options_.batches_per_poll});
       turn_ = (turn_ + 1) % subscribers_.size();
       if (delivered > 0) return delivered;
       for (const auto& subscriber : subscribers_) subscriber->revive();
@@ -205,7 +206,8 @@ class ZmqSource::State {
     if (!seen.empty() && number < seen.back().number && batch.end() > seen.back().end)
       seen.clear();  // the publisher restarted its numbers
     if (!seen.empty() && (number <= seen.back().number || batch.end() <= seen.back().end)) return;
-    ASHLAR_DCHECK(stream.publisher == which, "message numbers of two publishers do not mix");
+    ASHLAR_DCHECK(stream.publisher == which, "a message of publisher %zu is numbered as one of %zu",
+                  std::size_t{which}, std::size_t{stream.publisher});
     seen.push_back({.end = batch.end(), .number = number});
     if (seen.size() > options_.remembered) seen.pop_front();
   }

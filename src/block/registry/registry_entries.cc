@@ -197,14 +197,14 @@ void RegistryEntries::release(Entry& entry) {
 
 EntryExtension& RegistryEntries::extension_of(Entry& entry) {
   // acquire / release: the extension is built before another thread sees it.
-  EntryExtension* there = entry.extension.load(std::memory_order_acquire);
-  if (there != nullptr) return *there;
+  EntryExtension* existing = entry.extension.load(std::memory_order_acquire);
+  if (existing != nullptr) return *existing;
   auto fresh = std::make_unique<EntryExtension>();
-  if (entry.extension.compare_exchange_strong(there, fresh.get(), std::memory_order_acq_rel,
+  if (entry.extension.compare_exchange_strong(existing, fresh.get(), std::memory_order_acq_rel,
                                               std::memory_order_acquire)) {
     return *fresh.release();
   }
-  return *there;
+  return *existing;
 }
 
 void RegistryEntries::add_touch_callback(Entry& entry, RegistrationHandle::TouchCallback callback) {

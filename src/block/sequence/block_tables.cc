@@ -66,6 +66,8 @@ void BlockTables::set_worth(const Table& table, std::size_t from, std::size_t to
 
 // Requires: room for it.
 void BlockTables::push_gap(Table& table) {
+  ASHLAR_DCHECK(table.registered == table.slots.size(), "a gap behind %zu blocks that are not registered",
+                table.slots.size() - table.registered);
   table.slots.emplace_back();
   table.ids.push_back(kNoBlock);
   table.live = table.registered = table.slots.size();
@@ -143,6 +145,7 @@ std::size_t BlockTables::match_groups(SequenceText& text, std::size_t limit) {
       in_group.clear();
       for (const auto& name : names.subspan(from, blocks - from)) in_group.push_back(name.in_group(g));
       valid = from + acquire(table, text, from, in_group);
+      ASHLAR_DCHECK(valid <= blocks, "%zu blocks were acquired where %zu were asked for", valid, blocks);
     }
     if (valid == blocks) return blocks;
     release();
@@ -215,6 +218,7 @@ void BlockTables::place(std::size_t computed, std::size_t blocks, std::span<cons
     if (!table.shares.empty()) table.shares.resize(blocks);
     next += added.size();
   }
+  ASHLAR_DCHECK(next == fresh.size(), "%zu of %zu fresh blocks found a place", next, fresh.size());
 }
 
 Result<std::size_t, AllocationRefusal> BlockTables::extend(std::size_t computed, std::size_t blocks) {
@@ -238,6 +242,8 @@ void BlockTables::copied() noexcept {
 
 void BlockTables::undo_copies(std::size_t computed) noexcept {
   const std::size_t tail = computed / block_size();
+  ASHLAR_DCHECK(copies_.size() == sources_.size(), "%zu copies of %zu sources", copies_.size(),
+                sources_.size());
   while (!copies_.empty()) {
     Table& table = tables_[copies_.back().group];
     const SlotRef unused = table.slots[tail];

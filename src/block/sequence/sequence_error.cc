@@ -46,7 +46,7 @@ Error SequenceError::to_error() const {
       return make_error(ErrorCode::kInvalidArgument, "a step over no tokens; %zu are left to compute", limit);
     case Reason::kPrefillOverrun:
       return make_error(ErrorCode::kInvalidArgument,
-                        "%zu tokens were named; it can be at most %zu, and not fewer than before", asked,
+                        "%zu tokens reported as computed; expected between the last value and %zu", asked,
                         limit);
     case Reason::kPrefillIncomplete:
       return make_error(ErrorCode::kNotReady,

@@ -19,6 +19,8 @@ struct SlotWord {
   static constexpr std::uint64_t kRefMask = kReferenceMask;
   static constexpr unsigned kStateShift = 28;
   static constexpr unsigned kGenerationShift = 32;
+  static_assert(kRefMask == (std::uint64_t{1} << kStateShift) - 1, "references end where the state begins");
+  static_assert(kGenerationShift - kStateShift == 4, "a state has four bits");
 
   static constexpr std::uint64_t make(BlockState state, std::uint32_t refs,
                                       std::uint32_t generation) noexcept {

@@ -23,7 +23,7 @@ Result<std::shared_ptr<BlockStore>> make_store(const ManagerOptions& given, Tier
       options.eviction(EvictionContext(options.block_count, *options.registry, *options.clock, facts)));
   auto reset = options.reset_allocator(options.block_count);
   if (inactive == nullptr || reset == nullptr) {
-    return make_error(ErrorCode::kInvalidArgument, "the %s factory made nothing",
+    return make_error(ErrorCode::kInvalidArgument, "the %s factory returned null",
                       reset == nullptr ? "reset allocator" : "eviction backend");
   }
   const std::shared_ptr<events::EventLog> log = options.events;

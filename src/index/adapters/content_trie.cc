@@ -59,6 +59,8 @@ void ContentTrie::trim(Id id) noexcept {
     freed.next = free_;
     free_ = id;
     --size_;
+    ASHLAR_DCHECK(parent == kRoot || node(parent).uses != 0, "content %u did not count as a use of %u", id,
+                  parent);
     if (parent != kRoot) --node(parent).uses;
     id = parent;
   }
@@ -74,8 +76,9 @@ void ContentTrie::double_chains() {
   std::vector<Id> old(std::max(kFirstChains, chains_.size() * 2), kRoot);
   old.swap(chains_);
   shift_ = 64 - std::countr_zero(chains_.size());
+  std::size_t moved_contents = 0;
   for (Id id : old) {
-    while (id != kRoot) {
+    for (; id != kRoot; ++moved_contents) {
       Node& moved = node(id);
       const Id next = moved.next;
       Id& head = chains_[chain_of(moved.parent, moved.local)];
@@ -84,6 +87,8 @@ void ContentTrie::double_chains() {
       id = next;
     }
   }
+  ASHLAR_DCHECK(moved_contents == size_, "%zu of %zu contents moved to the new chains", moved_contents,
+                size_);
 }
 
 }  // namespace ashlar::index::detail

@@ -23,6 +23,7 @@ bool UseCounts::advance(Bucket now, std::size_t most) {
     if (!forget_bucket(first_, most)) return false;
   now_ = now;
   first_ = std::max(first_, now - buckets + 1);
+  ASHLAR_DCHECK(first_ <= now_ && now_ - first_ < buckets, "the window spans more buckets than there are");
   return true;
 }
 

@@ -118,6 +118,7 @@ void SlabPool::free(void* slab) noexcept {
   const auto address = reinterpret_cast<std::uintptr_t>(slab);
   Region* const region = region_of(address);
   if (region == nullptr) {
+    ASHLAR_DCHECK(singles_ != 0, "a slab is freed that no region holds, and all single ones are");
     --singles_;
     bytes_ -= kSlabBytes;
     ::operator delete(slab, std::align_val_t{kSlabBytes});
@@ -128,6 +129,7 @@ void SlabPool::free(void* slab) noexcept {
     if (with_room_ != nullptr) with_room_->previous = region;
     with_room_ = region;
   }
+  ASHLAR_DCHECK((region->free >> ((address - region->base) / kSlabBytes) & 1) == 0, "a slab is freed twice");
   region->free |= 1u << ((address - region->base) / kSlabBytes);
   if (region->free != ~0u) return;
   unlink(region);
@@ -191,6 +193,7 @@ void Shelf::free(void* object) noexcept {
   const auto i =
       static_cast<std::uint32_t>((static_cast<std::byte*>(object) - reinterpret_cast<std::byte*>(slab + 1)) /
                                  static_cast<std::ptrdiff_t>(bytes_));
+  ASHLAR_DCHECK((slab->free[i / 64] >> (i % 64) & 1) == 0, "object %u of a slab is freed twice", i);
   slab->free[i / 64] |= std::uint64_t{1} << (i % 64);
   if (--slab->used == 0) {
     if (slab->shelved) unlink(slab);

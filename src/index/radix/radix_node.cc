@@ -94,6 +94,8 @@ void RadixNode::unlink(RadixNode* child, RadixTally& tally) noexcept {
     std::vector<Children::Branch>& branches = children_->branches;
     const std::uint32_t offset = child->attached_;
     const auto at = std::ranges::lower_bound(branches, offset, {}, &Children::Branch::offset);
+    ASHLAR_DCHECK(at != branches.end() && at->offset == offset && at->children != 0,
+                  "a child at offset %u was not counted", offset);
     if (--at->children == 0) branches.erase(at);
     if (branches.empty()) children_.reset();
     tally.bytes += static_cast<std::int64_t>(children_bytes()) - static_cast<std::int64_t>(before);

@@ -56,6 +56,7 @@ void RadixOwners::set_mask(std::uint32_t at, events::StorageTier tier, std::uint
   lower[static_cast<std::size_t>(tier) - 1] = mask;
   const bool after = any(lower);
   lower_owners_ = lower_owners_ + (after ? 1 : 0) - (before ? 1 : 0);
+  ASHLAR_DCHECK(lower_owners_ <= size_, "%u of %u owners have masks of lower tiers", lower_owners_, size_);
   if (lower_owners_ == 0) lower_.reset();
 }
 

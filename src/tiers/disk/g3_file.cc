@@ -132,15 +132,13 @@ Result<void> check_owner(const G3Options& options, std::span<const std::byte> fo
   const auto scheme = in.get<std::uint64_t>();
   const layout::Shard shard = get_shard(in);
   if (keys != options.keys)
-    return make_error(
-        ErrorCode::kInvalidArgument,
-        "%s belongs to another namespace (model, dtype, layout or block size): %s, and %s is wanted", path,
-        keys.to_string().c_str(), options.keys.to_string().c_str());
+    return make_error(ErrorCode::kInvalidArgument,
+                      "%s belongs to another namespace (model, dtype, layout or block size): %s, expected %s",
+                      path, keys.to_string().c_str(), options.keys.to_string().c_str());
   if (scheme != options.scheme_fingerprint)
-    return make_error(
-        ErrorCode::kInvalidArgument,
-        "the blocks of %s are named by another hash scheme or key: %016llx, and %016llx is wanted", path,
-        wide(scheme), wide(options.scheme_fingerprint));
+    return make_error(ErrorCode::kInvalidArgument,
+                      "the blocks of %s are named by another hash scheme or key: %016llx, expected %016llx",
+                      path, wide(scheme), wide(options.scheme_fingerprint));
   if (shard != options.planes[0].shard)
     return make_error(ErrorCode::kInvalidArgument,
                       "%s belongs to %s, and this is %s; give every rank a file of its own", path,

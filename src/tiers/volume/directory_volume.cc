@@ -112,8 +112,9 @@ void sweep(const std::string& folder, int file) {
   while (const dirent* entry = readdir(names.get())) {  // NOLINT(concurrency-mt-unsafe): a stream of its own
     if (!std::string_view(entry->d_name).starts_with(kTemporary)) continue;
     struct stat about{};
-    const bool there = fstatat(dirfd(names.get()), entry->d_name, &about, AT_SYMLINK_NOFOLLOW) == 0;
-    if (there && S_ISREG(about.st_mode) && about.st_mtim.tv_sec < fresh.st_mtim.tv_sec - kAbandonedSeconds)
+    const bool is_present = fstatat(dirfd(names.get()), entry->d_name, &about, AT_SYMLINK_NOFOLLOW) == 0;
+    if (is_present && S_ISREG(about.st_mode) &&
+        about.st_mtim.tv_sec < fresh.st_mtim.tv_sec - kAbandonedSeconds)
       unlinkat(dirfd(names.get()), entry->d_name, 0);
   }
 }
@@ -138,7 +139,7 @@ Result<std::unique_ptr<Volume>> DirectoryVolume::attach(const VolumeDescriptor& 
       new DirectoryVolume(descriptor.location, {about.st_dev, about.st_ino}, fanout, sync, threads));
 }
 
-Result<void> DirectoryVolume::check_there() const {
+Result<void> DirectoryVolume::check_folder() const {
   struct stat about{};
   if (stat(folder_.c_str(), &about) == 0 && Identity{about.st_dev, about.st_ino} == identity_) return {};
   return make_error(ErrorCode::kIo,
@@ -258,8 +259,8 @@ Result<void> DirectoryVolume::get_one(const ObjectRead& object, const CallLimits
 
 std::vector<Result<void>> DirectoryVolume::put(std::span<const ObjectWrite> objects,
                                                const CallLimits& limits) {
-  if (const Result<void> there = check_there(); !there)
-    return std::vector<Result<void>>(objects.size(), there);
+  if (const Result<void> usable = check_folder(); !usable)
+    return std::vector<Result<void>>(objects.size(), usable);
   std::vector<Result<void>> results(objects.size());
   const std::uint64_t before = failed_syncs_;
   in_parallel(objects.size(), threads_, [&](std::size_t i) { results[i] = put_one(objects[i], limits); });
@@ -279,7 +280,8 @@ std::vector<Result<void>> DirectoryVolume::get(std::span<const ObjectRead> objec
     return !result && result.error().code() == ErrorCode::kNotFound;
   };
   if (std::ranges::any_of(results, not_found))
-    if (const Result<void> there = check_there(); !there) std::ranges::replace_if(results, not_found, there);
+    if (const Result<void> usable = check_folder(); !usable)
+      std::ranges::replace_if(results, not_found, usable);
   return results;
 }
 
@@ -295,8 +297,8 @@ std::vector<Result<bool>> DirectoryVolume::contains(std::span<const std::string_
       });
   const auto absent = [](const Result<bool>& result) { return result && !*result; };
   if (std::ranges::any_of(results, absent))
-    if (const Result<void> there = check_there(); !there)
-      std::ranges::replace_if(results, absent, Result<bool>(there.error()));
+    if (const Result<void> usable = check_folder(); !usable)
+      std::ranges::replace_if(results, absent, Result<bool>(usable.error()));
   return results;
 }
 
@@ -310,7 +312,8 @@ std::vector<Result<void>> DirectoryVolume::remove(std::span<const std::string_vi
         return file_error(path, "remove", errno);
       });
   // A missing file counts as removed only if this is still the same folder.
-  if (const Result<void> there = check_there(); !there) return std::vector<Result<void>>(keys.size(), there);
+  if (const Result<void> usable = check_folder(); !usable)
+    return std::vector<Result<void>>(keys.size(), usable);
   sync_folders(keys, before, results);
   return results;
 }

@@ -64,7 +64,7 @@ class DirectoryVolume final : public Volume {
                   std::uint64_t threads)
       : folder_(std::move(folder)), identity_(identity), sync_(sync), threads_(threads), folders_(fanout) {}
   // Errors: kIo: the folder is missing.
-  Result<void> check_there() const;
+  Result<void> check_folder() const;
   Result<void> put_one(const ObjectWrite& object, const CallLimits& limits);
   Result<void> get_one(const ObjectRead& object, const CallLimits& limits) const;
   // Syncs the folders changed by these puts or removals since failed_syncs_ was `before`.

@@ -119,8 +119,8 @@ Result<std::unique_ptr<FileVolume>> FileVolume::open(FileVolumeOptions options) 
   ASHLAR_TRY(std::shared_ptr<DiskStorage> storage, open_storage(options.path, options.faults));
   // A file that is too short for a superblock has none.
   file_volume::Superblock found{};
-  const std::uint64_t there = std::min<std::uint64_t>(storage->size(), found.size());
-  ASHLAR_RETURN_IF_ERROR(read_bytes(*storage, 0, std::span(found).first(there)));
+  const std::uint64_t readable = std::min<std::uint64_t>(storage->size(), found.size());
+  ASHLAR_RETURN_IF_ERROR(read_bytes(*storage, 0, std::span(found).first(readable)));
   ASHLAR_TRY(const FileVolumeShape shape, file_volume::decode(options.path, found));
   const file_volume::FileVolumePlaces places = *file_volume::places_of(shape);
   if (storage->size() < places.end)

@@ -41,9 +41,9 @@ TEST(ManagerBuilderTest, EveryBadOptionIsNamedWithItsValue) {
          b.with_backend(
              [](const EvictionContext&) { return Result<std::unique_ptr<InactivePool>>(nullptr); });
        },
-       "the eviction backend factory made nothing"},
+       "the eviction backend factory returned null"},
       {"null allocator", [](auto& b) { b.reset_allocator([](std::uint32_t) { return nullptr; }); },
-       "the reset allocator factory made nothing"},
+       "the reset allocator factory returned null"},
       {"refusing backend",
        [](auto& b) {
          b.with_backend([](const EvictionContext&) -> Result<std::unique_ptr<InactivePool>> {

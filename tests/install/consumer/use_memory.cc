@@ -1,11 +1,13 @@
-// The memory tower alone: blocks over two tiers, evicted from G1 and brought back from G2, and a file volume,
-// provisioned and attached.
+// The memory tower alone: blocks over two tiers, evicted from G1 and brought back from G2; a file volume,
+// provisioned and attached; lent memory.
+#include <cstddef>
 #include <cstdint>
 #include <cstdio>
 #include <filesystem>
 #include <string>
 #include <vector>
 
+#include "ashlar/storage/external_storage.h"
 #include "ashlar/tiers/kv_block_manager.h"
 #include "ashlar/tiers/volume_registry.h"
 #include "ashlar/tokens/token_sequence.h"
@@ -39,9 +41,18 @@ bool attach_file_volume() {
   return attached;
 }
 
+// Memory of the caller as storage: neither copied nor owned.
+bool lends_memory() {
+  std::vector<std::byte> tensor(4096);
+  const auto storage =
+      storage::ExternalStorage::create({.address = tensor.data(), .bytes = tensor.size()}).value();
+  return storage->address() == tensor.data() && storage->size() == tensor.size();
+}
+
 }  // namespace
 
 int main() {
+  if (!lends_memory()) return 1;
   const layout::LayoutConfig model{.block_count = 1,
                                    .num_layers = 2,
                                    .outer_dim = 2,

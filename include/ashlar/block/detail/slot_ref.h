@@ -41,10 +41,9 @@ inline constexpr std::memory_order kOrderPublish = std::memory_order_release;
 // acquire: pairs with kOrderPublish, through any number of counts between the two (they are
 // read-modify-writes, so the release sequence goes on). The hash read after it is that of the life the word
 // belongs to.
-// The load and the exchange that fails need it, for the comparison that follows. The exchange that succeeds
-// goes on with a life that is acquired already and could be relaxed alone; with the acquire only there the
-// payload would be ordered and the comparison not. In weak upgrade it serves handles that came without
-// synchronisation; a handle that came with it comes after the publication anyway.
+// The load, and the exchange when it fails, need acquire: the hash comparison follows. A successful exchange
+// could be relaxed, since the load already acquired that life. In weak upgrade the acquire serves handles
+// passed without synchronization.
 inline constexpr std::memory_order kOrderMatch = std::memory_order_acquire;
 
 // The fetch_sub of drop.
