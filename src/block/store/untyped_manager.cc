@@ -52,11 +52,14 @@ Result<std::shared_ptr<BlockStore>> UntypedManager::create(const ManagerOptions&
 StoreOwner::StoreOwner(std::shared_ptr<BlockStore> store) noexcept
     : store_(std::move(store)), calls_(store_.get()) {}
 
+StoreOwner::StoreOwner(StoreOwner&& other) noexcept
+    : store_(std::move(other.store_)), calls_(std::exchange(other.calls_, nullptr)) {}
+
 StoreOwner& StoreOwner::operator=(StoreOwner&& other) noexcept {
   if (this != &other) {
     if (store_) store_->close();
     store_ = std::move(other.store_);
-    calls_ = other.calls_;
+    calls_ = std::exchange(other.calls_, nullptr);
   }
   return *this;
 }

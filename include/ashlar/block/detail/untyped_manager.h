@@ -17,6 +17,7 @@
 #include <string_view>
 #include <vector>
 
+#include "ashlar/base/check.h"
 #include "ashlar/base/clock.h"
 #include "ashlar/base/result.h"
 #include "ashlar/block/block_identity.h"
@@ -84,18 +85,25 @@ class UntypedManager {
 class StoreOwner {
  public:
   explicit StoreOwner(std::shared_ptr<BlockStore> store) noexcept;
-  StoreOwner(StoreOwner&&) noexcept = default;
+  StoreOwner(StoreOwner&& other) noexcept;
   StoreOwner& operator=(StoreOwner&& other) noexcept;
   // Stops the process when guards are outstanding.
   ~StoreOwner();
 
-  UntypedManager* operator->() const noexcept { return calls_; }
+  // Both stop the process after a move.
+  UntypedManager* operator->() const noexcept {
+    ASHLAR_CHECK(calls_ != nullptr, "this manager was moved from");
+    return calls_;
+  }
   // For the sequences that take their blocks from here.
-  const std::shared_ptr<BlockStore>& store() const noexcept { return store_; }
+  const std::shared_ptr<BlockStore>& store() const noexcept {
+    ASHLAR_CHECK(store_ != nullptr, "this manager was moved from");
+    return store_;
+  }
 
  private:
   std::shared_ptr<BlockStore> store_;  // null after a move
-  UntypedManager* calls_;
+  UntypedManager* calls_;              // likewise
 };
 
 }  // namespace ashlar::block::detail
