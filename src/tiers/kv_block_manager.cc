@@ -20,9 +20,22 @@ std::uint64_t KvStatus::missed() const noexcept {
 
 Result<std::unique_ptr<KvBlockManager>> KvBlockManager::create(KvOptions options) {
   ASHLAR_RETURN_IF_ERROR(options.validate());
-  auto assembly = std::make_unique<Assembly>(std::move(options));
-  ASHLAR_RETURN_IF_ERROR(assembly->open());
-  return std::unique_ptr<KvBlockManager>(new KvBlockManager(std::move(assembly)));
+  using Made = Result<std::unique_ptr<KvBlockManager>>;
+  const auto refusal = [g1 = options.g1.block_count, g2 = options.g2 ? options.g2->block_count : 0,
+                        g3 = options.g3 ? options.g3->block_count : 0,
+                        g4 = options.g4 ? options.g4->block_count : 0]() -> Made {
+    return make_error(
+        ErrorCode::kCapacity,
+        "out of memory for the block_count of the tiers: g1 %u, g2 %u, g3 %u, g4 %u; lower them", g1, g2, g3,
+        g4);
+  };
+  return unless_out_of_memory(
+      [&]() -> Made {
+        auto assembly = std::make_unique<Assembly>(std::move(options));
+        ASHLAR_RETURN_IF_ERROR(assembly->open());
+        return std::unique_ptr<KvBlockManager>(new KvBlockManager(std::move(assembly)));
+      },
+      [&] { return unless_out_of_memory(refusal); });
 }
 
 KvBlockManager::KvBlockManager(std::unique_ptr<Assembly> assembly) : assembly_(std::move(assembly)) {}

@@ -211,6 +211,21 @@ TEST_F(KvBlockManagerTest, OptionsAreChecked) {
   refused(bad, "policy is empty");
 }
 
+TEST_F(KvBlockManagerTest, RunningOutOfMemoryNamesTheBlockCounts) {
+  struct NoMemory final : storage::Allocator {
+    StorageKind kind() const noexcept override { return StorageKind::kSystem; }
+    Result<std::shared_ptr<storage::Storage>> allocate(std::uint64_t, std::uint64_t) override {
+      throw std::bad_alloc();
+    }
+  };
+  KvOptions huge = options();
+  huge.g2->allocator = std::make_shared<NoMemory>();
+  const auto made = KvBlockManager::create(huge);
+  ASSERT_FALSE(made);
+  EXPECT_EQ(made.error().code(), ErrorCode::kCapacity);
+  EXPECT_THAT(made.error().message(), ::testing::HasSubstr("g1 8, g2 12, g3 40, g4 0; lower them"));
+}
+
 TEST_F(KvBlockManagerTest, OneTierAloneWorks) {
   KvOptions alone = options();
   alone.g2.reset();

@@ -88,7 +88,8 @@ class KvBlockManager {
   // Names and values, added to every metric.
   using MetricLabels = std::vector<std::pair<std::string, std::string>>;
 
-  // Errors: those of KvOptions::validate(), of allocating memory, of opening files and of attaching volumes.
+  // Errors: those of KvOptions::validate(), of allocating memory, of opening files and of attaching volumes;
+  // kCapacity: out of memory, with the block counts.
   static Result<std::unique_ptr<KvBlockManager>> create(KvOptions options);
   // Finishes in-flight offloads to G2 and G3; drops queued ones and those to volumes: it never waits for a
   // volume. Call shutdown() first to keep them. Guards must be gone. Handles may stay; blocks that arrived

@@ -34,7 +34,8 @@ class UntypedManager {
   using Emitter = FunctionRef<void(std::size_t, std::span<const SlotRef>)>;
   using Filler = FunctionRef<void(std::size_t, std::span<SlotRef>)>;
 
-  // The store of a new manager. Errors: kInvalidArgument, naming the option; those of the factories.
+  // The store of a new manager. Errors: kInvalidArgument, naming the option; kCapacity: out of memory, with
+  // the block count; those of the factories.
   static Result<std::shared_ptr<BlockStore>> create(const ManagerOptions& options, TierId tier,
                                                     std::string_view tier_name);
   virtual const ManagerOptions& options() const noexcept = 0;
