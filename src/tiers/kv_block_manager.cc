@@ -14,6 +14,19 @@ using events::G4;
 using events::kTierId;
 using tokens::SequenceHash;
 
+namespace {
+
+// `what`: what the tier was wanted for.
+Error no_tier(events::TierId tier, const char* what) {
+  if (tier != kTierId<G2> && tier != kTierId<G3> && tier != kTierId<G4>)
+    return make_error(ErrorCode::kUnsupported, "tier %u is not one %s", unsigned{tier.value()}, what);
+  const unsigned number = unsigned{tier.value()} + 1;
+  return make_error(ErrorCode::kUnsupported, "there is no G%u %s; set KvOptions::g%u to have it", number,
+                    what, number);
+}
+
+}  // namespace
+
 std::uint64_t KvStatus::missed() const noexcept {
   return std::accumulate(misses.begin(), misses.end(), std::uint64_t{0});
 }
@@ -136,8 +149,7 @@ Result<OffloadHandle> KvBlockManager::offload_to(events::TierId tier, std::span<
                                 : tier == kTierId<G3> ? assembly_->to_g3.get()
                                 : tier == kTierId<G4> ? assembly_->to_g4.get()
                                                       : nullptr;
-  if (worker == nullptr)
-    return make_error(ErrorCode::kUnsupported, "there is no tier %u to offload to", unsigned{tier.value()});
+  if (worker == nullptr) return no_tier(tier, "to offload to");
   if (assembly_->closing) return make_error(ErrorCode::kCancelled, "the manager was shut down");
   if (options.after.size() > 1 && options.after.size() != hashes.size())
     return make_error(ErrorCode::kInvalidArgument, "%zu preconditions for %zu blocks", options.after.size(),
@@ -233,7 +245,7 @@ Result<std::size_t> KvBlockManager::reset(events::TierId tier, std::optional<Clo
       return removed.error();
     return hashes.size();
   }
-  return make_error(ErrorCode::kNotFound, "there is no tier %u", unsigned{tier.value()});
+  return no_tier(tier, "to reset");
 }
 
 // Copies in flight would bring the blocks back: queued ones are dropped, the others finish first, from the

@@ -159,7 +159,9 @@ TEST_F(KvBlockManagerTest, ResetForgetsATierForGood) {
   kv_.reset();
   open();
   EXPECT_TRUE(kv_->find(hashes).empty());
-  EXPECT_EQ(kv_->reset(events::kTierId<events::G4>).error().code(), ErrorCode::kNotFound);
+  const auto no_g4 = kv_->reset(events::kTierId<events::G4>);
+  EXPECT_EQ(no_g4.error().code(), ErrorCode::kUnsupported);
+  EXPECT_EQ(no_g4.error().message(), "there is no G4 to reset; set KvOptions::g4 to have it");
 }
 
 TEST_F(KvBlockManagerTest, ADiskThatFailsIsAMissAndNothingWorse) {
@@ -237,6 +239,10 @@ TEST_F(KvBlockManagerTest, OneTierAloneWorks) {
   }
   EXPECT_EQ(kv_->onboard(hashes).size(), 3u);
   EXPECT_EQ(kv_->offload(hashes).error().code(), ErrorCode::kUnsupported);
+  const auto to_g3 = kv_->offload_to(kG3, hashes);
+  EXPECT_EQ(to_g3.error().code(), ErrorCode::kUnsupported);
+  EXPECT_EQ(to_g3.error().message(), "there is no G3 to offload to; set KvOptions::g3 to have it");
+  EXPECT_EQ(kv_->reset(kG2).error().code(), ErrorCode::kUnsupported);
 }
 
 TEST_F(KvBlockManagerTest, WriteBackTakesDownWhatIsNearEviction) {

@@ -161,8 +161,8 @@ class KvBlockManager {
 
   // ---- all tiers
 
-  // Evicts every unused block of a tier; for G3 and G4 permanently. Errors: kNotFound: no such tier;
-  // kUnsupported: a volume is read-only; kIo, kUnavailable, kTimeout (volumes, at `until`): the other blocks
+  // Evicts every unused block of a tier; for G3 and G4 permanently. Errors: kUnsupported: no such tier,
+  // or a volume is read-only; kIo, kUnavailable, kTimeout (volumes, at `until`): the other blocks
   // are gone.
   Result<std::size_t> reset(events::TierId tier, std::optional<Clock::TimePoint> until = {});
   // Removes blocks from every tier permanently, after their in-flight copies have ended; also from files of
