@@ -191,7 +191,8 @@ std::vector<TierRun> KvBlockManager::find(std::span<const SequenceHash> hashes,
 }
 
 OnboardTable KvBlockManager::onboard(std::span<const SequenceHash> hashes, const OnboardOptions& options) {
-  const auto call = std::make_shared<OnboardCall>(hashes, options, false, *assembly_->stack.clock);
+  const auto call = std::make_shared<OnboardCall>(hashes, options, false, assembly_->options.model.num_layers,
+                                                  *assembly_->stack.clock);
   assembly_->onboarder->run(call);
   Result<OnboardTable> table = call->wait({});
   return table ? *std::move(table) : OnboardTable();
@@ -199,14 +200,16 @@ OnboardTable KvBlockManager::onboard(std::span<const SequenceHash> hashes, const
 
 Result<OnboardHandle> KvBlockManager::onboard_async(std::span<const SequenceHash> hashes,
                                                     const OnboardOptions& options) {
-  auto call = std::make_shared<OnboardCall>(hashes, options, false, *assembly_->stack.clock);
+  auto call = std::make_shared<OnboardCall>(hashes, options, false, assembly_->options.model.num_layers,
+                                            *assembly_->stack.clock);
   ASHLAR_RETURN_IF_ERROR(assembly_->onboarder->start(call));
   return OnboardHandle(std::move(call));
 }
 
 Result<OnboardHandle> KvBlockManager::prefetch(std::span<const SequenceHash> hashes,
                                                const OnboardOptions& options) {
-  auto call = std::make_shared<OnboardCall>(hashes, options, true, *assembly_->stack.clock);
+  auto call = std::make_shared<OnboardCall>(hashes, options, true, assembly_->options.model.num_layers,
+                                            *assembly_->stack.clock);
   ASHLAR_RETURN_IF_ERROR(assembly_->onboarder->start(call));
   return OnboardHandle(std::move(call));
 }
