@@ -12,9 +12,9 @@
 //                                     .g3 = DiskShape{.block_count = 100000, .paths = {"/data/g3"}}})
 //                 .value();
 //   auto table = kv->onboard(hashes);            // the longest prefix that any tier has, now in G1
-//   auto fresh = kv->get_mutable_blocks(hashes.size() - table.size());
+//   auto fresh = kv->get_mutable_blocks(hashes.size() - table.size()).value();
 //   …compute the rest…
-//   kv->register_blocks(std::move(complete));    // offloaded as the policy says
+//   auto stored = kv->register_blocks(std::move(complete)).value();  // offloaded as the policy says
 //
 // Thread safety: thread-safe. Holds no lock while blocks move.
 // Complexity:    find() is O(hashes) lookups per tier, plus one call per volume where G4 probes.
