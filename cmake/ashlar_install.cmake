@@ -1,7 +1,17 @@
-# Installs headers, libraries and the package files that make find_package(ashlar) work.
+# Installs headers, libraries, the program `ashlar` and the package files that make find_package(ashlar) work.
 include(CMakePackageConfigHelpers)
 
-install(DIRECTORY ${PROJECT_SOURCE_DIR}/include/ashlar DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
+install(DIRECTORY ${PROJECT_SOURCE_DIR}/include/ashlar DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}
+  PATTERN backend EXCLUDE)
+foreach(leaf cuda uring s3 redis nats zmq)
+  if(TARGET ashlar_${leaf})
+    install(DIRECTORY ${PROJECT_SOURCE_DIR}/include/ashlar/backend/${leaf}
+      DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/ashlar/backend)
+  endif()
+endforeach()
+if(TARGET ashlar_program)
+  install(TARGETS ashlar_program RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+endif()
 set(ASHLAR_INSTALLED ashlar ashlar_base ashlar_memory ashlar_routing ashlar_testing)
 foreach(leaf uring s3 redis nats zmq)
   if(TARGET ashlar_${leaf})

@@ -28,5 +28,11 @@ void value_of_error(const std::string& error, const std::source_location& where)
   std::abort();
 }
 
+void value_of_error(const std::string& error) {
+  std::fprintf(stderr, "ashlar: * or -> of an error: %s; call value() to see where\n", error.c_str());
+  std::fflush(stderr);
+  std::abort();
+}
+
 }  // namespace detail
 }  // namespace ashlar

@@ -185,10 +185,7 @@ Result<void> read_run(Reader& in, std::uint32_t wanted, std::vector<KvEvent>& ou
     if (event.has_local) event.local_bits = in.get<std::uint64_t>();
     if (has_metadata) event.metadata = in.get<std::uint32_t>();
     out.push_back(event);
-    if (event.kind == KvEventKind::kStored) {
-      event.has_parent = true;
-      event.parent_bits = event.hash;
-    }
+    if (event.kind == KvEventKind::kStored) event.set_parent(event.hash);
   }
   return {};
 }

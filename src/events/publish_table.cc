@@ -17,8 +17,7 @@ std::uint64_t mixed_of(const tokens::SequenceHash& hash, TierId tier) noexcept {
 }
 
 KvEvent without_parent(KvEvent event) noexcept {
-  event.has_parent = false;
-  event.parent_bits = {};
+  event.set_parent(std::nullopt);
   return event;
 }
 

@@ -300,16 +300,13 @@ Result<void> append_kv_events(const RollingEvent& event, std::vector<KvEvent>& o
                       static_cast<unsigned long long>(event.event_id), event.hashes.size(),
                       static_cast<unsigned long long>(position), tokens::SequenceHash::kMaxPosition);
   std::uint64_t parent = event.parent.value_or(0);
-  record.has_parent = event.parent.has_value();
-  if (record.has_parent) record.parent_bits = tokens::SequenceHash::make(position - 1, parent, 0).value();
+  if (event.parent) record.set_parent(tokens::SequenceHash::make(position - 1, parent, 0).value());
   for (std::size_t i = 0; i < event.hashes.size(); ++i) {
     record.hash = tokens::SequenceHash::make(position++, event.hashes[i], parent).value();
-    record.has_local = !locals.empty();
-    record.local_bits = record.has_local ? (locals)[i].local.value() : 0;
+    if (!locals.empty()) record.set_local(locals[i].local);
     out.push_back(record);
     parent = event.hashes[i];
-    record.has_parent = true;
-    record.parent_bits = record.hash;
+    record.set_parent(record.hash);
   }
   return {};
 }

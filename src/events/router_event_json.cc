@@ -316,12 +316,10 @@ Result<void> append_kv_events(const RouterEvent& event, std::vector<KvEvent>& ou
                       static_cast<unsigned long long>(event.event_id),
                       static_cast<unsigned long long>(position), event.parent ? "with" : "without");
   std::uint64_t parent = event.parent ? event.parent->value() : 0;
-  record.has_parent = event.parent.has_value();
-  if (record.has_parent) {
+  if (event.parent) {
     ASHLAR_TRY(const tokens::SequenceHash hash, tokens::SequenceHash::make(position - 1, parent, 0));
-    record.parent_bits = hash;
+    record.set_parent(hash);
   }
-  record.has_local = true;
   for (const StoredBlock& block : event.blocks) {
     const Result<tokens::SequenceHash> hash =
         tokens::SequenceHash::make(position++, block.name.value(), parent);
@@ -330,11 +328,10 @@ Result<void> append_kv_events(const RouterEvent& event, std::vector<KvEvent>& ou
       return hash.error();
     }
     record.hash = *hash;
-    record.local_bits = block.local.value();
+    record.set_local(block.local);
     out.push_back(record);
     parent = block.name.value();
-    record.has_parent = true;
-    record.parent_bits = *hash;
+    record.set_parent(*hash);
   }
   return {};
 }

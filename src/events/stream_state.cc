@@ -78,8 +78,7 @@ std::vector<KvEvent> StreamState::list() const {
         std::ranges::lower_bound(out, std::pair(event.tier, event.parent_bits), std::less<>(),
                                  [](const KvEvent& one) { return std::pair(one.tier, one.hash); });
     if (parent != out.end() && parent->tier == event.tier && parent->hash == event.parent_bits) continue;
-    event.has_parent = false;
-    event.parent_bits = {};
+    event.set_parent(std::nullopt);
   }
   return out;
 }

@@ -16,6 +16,7 @@
 
 #include "ashlar/base/check.h"
 #include "base/wide.h"
+#include "storage/file_bytes.h"
 #include "storage/size_limit_signal.h"
 
 namespace ashlar::storage {
@@ -101,6 +102,7 @@ Result<std::shared_ptr<DiskStorage>> DiskStorage::create(DiskOptions options) {
   if (file < 0 && errno == EEXIST)
     return make_error(ErrorCode::kAlreadyExists, "%s already exists; open() it, or remove it",
                       options.path.c_str());
+  if (file < 0 && errno == ENOENT) return no_folder(options.path);
   if (file < 0)
     return make_error(ErrorCode::kIo, "%s cannot be created: %s", options.path.c_str(),
                       reason(errno).c_str());

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <filesystem>
 #include <system_error>
 
 #include "ashlar/base/check.h"
@@ -89,6 +90,11 @@ Result<void> read_all(const FileAccess& file, const std::string& path, std::uint
     offset += read.bytes;
   }
   return {};
+}
+
+Error no_folder(const std::string& path) {
+  return make_error(ErrorCode::kNotFound, "%s: its folder %s does not exist; create it first", path.c_str(),
+                    std::filesystem::path(path).parent_path().c_str());
 }
 
 }  // namespace ashlar::storage

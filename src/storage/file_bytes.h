@@ -20,4 +20,7 @@ Result<void> write_all(const FileAccess& file, const std::string& path, std::uin
 Result<void> read_all(const FileAccess& file, const std::string& path, std::uint64_t offset,
                       std::span<const std::span<std::byte>> parts);
 
+// kNotFound: `path` cannot be created because its folder does not exist.
+Error no_folder(const std::string& path);
+
 }  // namespace ashlar::storage

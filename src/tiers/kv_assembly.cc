@@ -160,7 +160,9 @@ Result<void> KvBlockManager::Assembly::open_disk() {
       files.push_back(*std::move(file));
       continue;
     }
-    if (file.error().code() != ErrorCode::kIo || shape.paths.size() == 1) return file.error();
+    const ErrorCode code = file.error().code();
+    const bool absent = code == ErrorCode::kIo || code == ErrorCode::kNotFound;  // the device, or its folder
+    if (!absent || shape.paths.size() == 1) return file.error();
     ASHLAR_LOG(LogLevel::kError, "tiers", "G3 continues without one of its files: %s",
                file.error().to_string().c_str());
     failure = file.error();

@@ -14,15 +14,41 @@ using events::G4;
 using events::kTierId;
 using tokens::SequenceHash;
 
+namespace {
+
+// `what`: what the tier was wanted for.
+Error no_tier(events::TierId tier, const char* what) {
+  if (tier != kTierId<G2> && tier != kTierId<G3> && tier != kTierId<G4>)
+    return make_error(ErrorCode::kUnsupported, "tier %u is not one %s", unsigned{tier.value()}, what);
+  const unsigned number = unsigned{tier.value()} + 1;
+  return make_error(ErrorCode::kUnsupported, "there is no G%u %s; set KvOptions::g%u to have it", number,
+                    what, number);
+}
+
+}  // namespace
+
 std::uint64_t KvStatus::missed() const noexcept {
   return std::accumulate(misses.begin(), misses.end(), std::uint64_t{0});
 }
 
 Result<std::unique_ptr<KvBlockManager>> KvBlockManager::create(KvOptions options) {
   ASHLAR_RETURN_IF_ERROR(options.validate());
-  auto assembly = std::make_unique<Assembly>(std::move(options));
-  ASHLAR_RETURN_IF_ERROR(assembly->open());
-  return std::unique_ptr<KvBlockManager>(new KvBlockManager(std::move(assembly)));
+  using Made = Result<std::unique_ptr<KvBlockManager>>;
+  const auto refusal = [g1 = options.g1.block_count, g2 = options.g2 ? options.g2->block_count : 0,
+                        g3 = options.g3 ? options.g3->block_count : 0,
+                        g4 = options.g4 ? options.g4->block_count : 0]() -> Made {
+    return make_error(
+        ErrorCode::kCapacity,
+        "out of memory for the block_count of the tiers: g1 %u, g2 %u, g3 %u, g4 %u; lower them", g1, g2, g3,
+        g4);
+  };
+  return unless_out_of_memory(
+      [&]() -> Made {
+        auto assembly = std::make_unique<Assembly>(std::move(options));
+        ASHLAR_RETURN_IF_ERROR(assembly->open());
+        return std::unique_ptr<KvBlockManager>(new KvBlockManager(std::move(assembly)));
+      },
+      [&] { return unless_out_of_memory(refusal); });
 }
 
 KvBlockManager::KvBlockManager(std::unique_ptr<Assembly> assembly) : assembly_(std::move(assembly)) {}
@@ -92,8 +118,7 @@ Result<OffloadHandle> KvBlockManager::offload_to(events::TierId tier, std::span<
                                 : tier == kTierId<G3> ? assembly_->to_g3.get()
                                 : tier == kTierId<G4> ? assembly_->to_g4.get()
                                                       : nullptr;
-  if (worker == nullptr)
-    return make_error(ErrorCode::kUnsupported, "there is no tier %u to offload to", unsigned{tier.value()});
+  if (worker == nullptr) return no_tier(tier, "to offload to");
   if (assembly_->closing) return make_error(ErrorCode::kCancelled, "the manager was shut down");
   if (options.after.size() > 1 && options.after.size() != hashes.size())
     return make_error(ErrorCode::kInvalidArgument, "%zu preconditions for %zu blocks", options.after.size(),
@@ -135,7 +160,8 @@ std::vector<TierRun> KvBlockManager::find(std::span<const SequenceHash> hashes,
 }
 
 OnboardTable KvBlockManager::onboard(std::span<const SequenceHash> hashes, const OnboardOptions& options) {
-  const auto call = std::make_shared<OnboardCall>(hashes, options, false, *assembly_->stack.clock);
+  const auto call = std::make_shared<OnboardCall>(hashes, options, false, assembly_->options.model.num_layers,
+                                                  *assembly_->stack.clock);
   assembly_->onboarder->run(call);
   Result<OnboardTable> table = call->wait({});
   return table ? *std::move(table) : OnboardTable();
@@ -143,14 +169,16 @@ OnboardTable KvBlockManager::onboard(std::span<const SequenceHash> hashes, const
 
 Result<OnboardHandle> KvBlockManager::onboard_async(std::span<const SequenceHash> hashes,
                                                     const OnboardOptions& options) {
-  auto call = std::make_shared<OnboardCall>(hashes, options, false, *assembly_->stack.clock);
+  auto call = std::make_shared<OnboardCall>(hashes, options, false, assembly_->options.model.num_layers,
+                                            *assembly_->stack.clock);
   ASHLAR_RETURN_IF_ERROR(assembly_->onboarder->start(call));
   return OnboardHandle(std::move(call));
 }
 
 Result<OnboardHandle> KvBlockManager::prefetch(std::span<const SequenceHash> hashes,
                                                const OnboardOptions& options) {
-  auto call = std::make_shared<OnboardCall>(hashes, options, true, *assembly_->stack.clock);
+  auto call = std::make_shared<OnboardCall>(hashes, options, true, assembly_->options.model.num_layers,
+                                            *assembly_->stack.clock);
   ASHLAR_RETURN_IF_ERROR(assembly_->onboarder->start(call));
   return OnboardHandle(std::move(call));
 }
@@ -188,7 +216,7 @@ Result<std::size_t> KvBlockManager::reset(events::TierId tier, std::optional<Clo
     ASHLAR_RETURN_IF_ERROR(stack.g4->remove_all(hashes, {.deadline = until}));
     return hashes.size();
   }
-  return make_error(ErrorCode::kNotFound, "there is no tier %u", unsigned{tier.value()});
+  return no_tier(tier, "to reset");
 }
 
 // Copies in flight would bring the blocks back: queued ones are dropped, the others finish first, from the

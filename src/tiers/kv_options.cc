@@ -1,6 +1,7 @@
 #include "ashlar/tiers/kv_options.h"
 
 #include <set>
+#include <string_view>
 
 namespace ashlar::tiers {
 
@@ -9,22 +10,41 @@ Result<void> KvOptions::validate() const {
   if (g1.block_count == 0) return bad("g1.block_count is 0; blocks are computed in G1");
   if (g2 && g2->block_count == 0) return bad("g2.block_count is 0; leave g2 out to have none");
   if (g3 && (g3->block_count == 0 || g3->paths.empty()))
-    return bad("g3 needs blocks and a path; leave it out to have none");
-  if (g3 && g3->block_count < g3->paths.size()) return bad("g3 has more files than blocks");
-  if (g3 && std::set<std::string>(g3->paths.begin(), g3->paths.end()).size() != g3->paths.size())
-    return bad("g3.paths names a file twice");
+    return make_error(
+        ErrorCode::kInvalidArgument,
+        "g3 needs blocks and a path; it has block_count %u and %zu paths; leave it out to have none",
+        g3->block_count, g3->paths.size());
+  if (g3 && g3->block_count < g3->paths.size())
+    return make_error(ErrorCode::kInvalidArgument, "g3 has more files than blocks: %zu paths, block_count %u",
+                      g3->paths.size(), g3->block_count);
+  if (g3) {
+    std::set<std::string_view> seen;
+    for (const std::string& path : g3->paths)
+      if (!seen.insert(path).second)
+        return make_error(ErrorCode::kInvalidArgument, "g3.paths names %s twice", path.c_str());
+  }
   if (g3 && !g3->faults.empty() && g3->faults.size() != g3->paths.size())
-    return bad("g3.faults is empty or has one for each file");
+    return make_error(ErrorCode::kInvalidArgument,
+                      "g3.faults is empty or has one for each file; it has %zu for %zu paths",
+                      g3->faults.size(), g3->paths.size());
   if (g4 && g4->block_count == 0)
     return bad("g4.block_count is 0; it is the number of volume blocks to track");
-  if ((g3 || g4) && !g2) return bad("g3 and g4 need g2: onboarded blocks are checked in host memory");
+  if ((g3 || g4) && !g2)
+    return make_error(ErrorCode::kInvalidArgument,
+                      "g3 and g4 need g2: onboarded blocks are checked in host memory; %s is set",
+                      g3 ? "g3" : "g4");
   if ((g3 || g4) && keys == tokens::NamespaceFingerprint())
     return bad("keys is not set; g3 and g4 need it to tell the blocks of other models from these");
   if (model.block_size != block_size)
-    return bad("model.block_size and block_size are both the tokens of a block, and differ");
-  for (const layout::LayoutConfig& plane : scales)
-    if (plane.block_size != block_size || plane.num_layers != model.num_layers)
-      return bad("scales have the tokens and layers of model");
+    return make_error(ErrorCode::kInvalidArgument,
+                      "model.block_size and block_size are both the tokens of a block, and differ: %u and %u",
+                      model.block_size, block_size);
+  for (std::size_t i = 0; i < scales.size(); ++i)
+    if (scales[i].block_size != block_size || scales[i].num_layers != model.num_layers)
+      return make_error(
+          ErrorCode::kInvalidArgument,
+          "scales have the tokens and layers of model; scales[%zu] has %u and %u, model %u and %u", i,
+          scales[i].block_size, scales[i].num_layers, block_size, model.num_layers);
   ASHLAR_RETURN_IF_ERROR(shard.validate());
   if (shard != layout::Shard{} &&
       (shard.layers.count != model.num_layers || shard.heads.count != model.num_heads))
@@ -34,7 +54,11 @@ Result<void> KvOptions::validate() const {
   for (const OffloadRoute* route : {&to_g2, &to_g3, &to_g4}) {
     ASHLAR_RETURN_IF_ERROR(route->worker.validate());
     if (route->trigger == Trigger::kNearEviction && route->look_ahead == 0)
-      return bad("look_ahead is 0: no block would ever be near eviction");
+      return make_error(ErrorCode::kInvalidArgument,
+                        "%s.look_ahead is 0: no block would ever be near eviction",
+                        route == &to_g2   ? "to_g2"
+                        : route == &to_g3 ? "to_g3"
+                                          : "to_g4");
   }
   return {};
 }

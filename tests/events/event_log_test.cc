@@ -84,12 +84,25 @@ TEST(KvEventTest, ParentAndPrefixGroupAreThereOnlyWhenKnown) {
   KvEvent event = event_of(1);
   EXPECT_FALSE(event.parent());
   EXPECT_FALSE(event.prefix_group());
-  event.has_parent = true;
-  event.parent_bits = SequenceHash::root(7);
-  event.has_root = true;
-  event.root_bits = SequenceHash::root(8);
+  event.set_parent(SequenceHash::root(7));
+  event.set_prefix_group(SequenceHash::root(8));
   EXPECT_EQ(event.parent(), SequenceHash::root(7));
   EXPECT_EQ(event.prefix_group(), SequenceHash::root(8));
+}
+
+TEST(KvEventTest, WhatIsSetIsReadBackAndUnsetLeavesNoTrace) {
+  KvEvent event = event_of(1);
+  event.set_parent(SequenceHash::root(7));
+  event.set_prefix_group(SequenceHash::root(8));
+  event.set_name(BlockName(9));
+  event.set_local(tokens::LocalHash(10));
+  EXPECT_EQ(event.name(), BlockName(9));
+  EXPECT_EQ(event.local(), tokens::LocalHash(10));
+  event.set_parent(std::nullopt);
+  event.set_prefix_group(std::nullopt);
+  event.set_name(std::nullopt);
+  event.set_local(std::nullopt);
+  EXPECT_EQ(event, event_of(1));
 }
 
 TEST(EventLogTest, DeliversInOrderWithNumbersFromZero) {

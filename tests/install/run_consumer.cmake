@@ -1,4 +1,5 @@
 # Installs BUILD below SCRATCH, then configures, builds and runs the programs of CONSUMER against that copy.
+# LEAVES, joined by commas, are the backends of BUILD; PROGRAM is 1 if it has the program `ashlar`.
 cmake_minimum_required(VERSION 3.25)
 file(REMOVE_RECURSE ${SCRATCH})
 set(prefix ${SCRATCH}/prefix)
@@ -13,6 +14,22 @@ execute_process(COMMAND ${CMAKE_COMMAND} --build ${SCRATCH}/build COMMAND_ERROR_
 foreach(program IN ITEMS use_base use_blocks use_memory use_routing use_testing)
   execute_process(COMMAND ${SCRATCH}/build/${program} COMMAND_ERROR_IS_FATAL ANY)
 endforeach()
+
+# The program runs from where it was installed.
+if(PROGRAM)
+  execute_process(COMMAND ${prefix}/bin/ashlar --help OUTPUT_VARIABLE output COMMAND_ERROR_IS_FATAL ANY)
+  if(NOT output MATCHES "relay" OR NOT output MATCHES "advisor")
+    message(FATAL_ERROR "the installed ashlar --help must name its commands, but said:\n${output}")
+  endif()
+endif()
+
+# Exactly the headers of the backends that were built.
+file(GLOB folders RELATIVE ${prefix}/include/ashlar/backend ${prefix}/include/ashlar/backend/*)
+string(REPLACE "," ";" leaves "${LEAVES}")
+list(SORT leaves)
+if(NOT folders STREQUAL leaves)
+  message(FATAL_ERROR "the build has the backends '${leaves}', and headers were installed for '${folders}'")
+endif()
 
 # A component that does not exist must be refused by name.
 execute_process(COMMAND ${CMAKE_COMMAND} -S ${CONSUMER} -B ${SCRATCH}/refused -G ${GENERATOR}

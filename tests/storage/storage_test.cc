@@ -30,7 +30,7 @@ class DiskStorageTest : public ::testing::Test {
   ScratchFolder folder_;
 };
 
-void expect_error(const auto& result, ErrorCode code, const char* says) {
+void expect_error(const auto& result, ErrorCode code, const std::string& says) {
   ASSERT_FALSE(result);
   EXPECT_EQ(result.error().code(), code) << result.error();
   EXPECT_THAT(result.error().message(), HasSubstr(says));
@@ -178,7 +178,8 @@ TEST_F(DiskStorageTest, NeverTouchesAFileThatIsThere) {
 TEST_F(DiskStorageTest, SaysWhatIsWrongWithAPath) {
   expect_error(DiskStorage::create({.path = "", .bytes = 4096}), ErrorCode::kInvalidArgument, "needs a path");
   expect_error(DiskStorage::create({.path = path("c"), .bytes = 0}), ErrorCode::kInvalidArgument, "0 bytes");
-  expect_error(DiskStorage::create({.path = path("no/c"), .bytes = 4096}), ErrorCode::kIo, "No such file");
+  expect_error(DiskStorage::create({.path = path("no/c"), .bytes = 4096}), ErrorCode::kNotFound,
+               path("no/c") + ": its folder " + path("no") + " does not exist; create it first");
   expect_error(DiskStorage::open({.path = path("c")}), ErrorCode::kNotFound, "cannot be opened");
   std::ofstream(path("empty")).flush();
   expect_error(DiskStorage::open({.path = path("empty")}), ErrorCode::kInvalidArgument, "no file with bytes");

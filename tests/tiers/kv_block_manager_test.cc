@@ -159,7 +159,9 @@ TEST_F(KvBlockManagerTest, ResetForgetsATierForGood) {
   kv_.reset();
   open();
   EXPECT_TRUE(kv_->find(hashes).empty());
-  EXPECT_EQ(kv_->reset(events::kTierId<events::G4>).error().code(), ErrorCode::kNotFound);
+  const auto no_g4 = kv_->reset(events::kTierId<events::G4>);
+  EXPECT_EQ(no_g4.error().code(), ErrorCode::kUnsupported);
+  EXPECT_EQ(no_g4.error().message(), "there is no G4 to reset; set KvOptions::g4 to have it");
 }
 
 TEST_F(KvBlockManagerTest, ADiskThatFailsIsAMissAndNothingWorse) {
@@ -202,13 +204,45 @@ TEST_F(KvBlockManagerTest, OptionsAreChecked) {
   refused(bad, "keys is not set");
   bad = options();
   bad.block_size = 16;
-  refused(bad, "model.block_size and block_size");
+  refused(bad, ("differ: " + std::to_string(bad.model.block_size) + " and 16").c_str());
   bad = options();
   bad.g3->paths.clear();
-  refused(bad, "g3 needs blocks and a path");
+  refused(bad, "g3 needs blocks and a path; it has block_count 40 and 0 paths");
+  bad = options();
+  bad.g3->faults.clear();
+  bad.g3->paths = {"/a", "/b", "/a"};
+  refused(bad, "g3.paths names /a twice");
+  bad.g3->block_count = 2;
+  refused(bad, "3 paths, block_count 2");
+  bad = options();
+  bad.g3->faults.resize(3);
+  refused(bad, "it has 3 for 1 paths");
+  bad = options();
+  bad.scales = {bad.model};
+  bad.scales[0].num_layers = 7;
+  refused(bad, "scales[0] has 4 and 7, model 4 and ");
+  bad = options();
+  bad.to_g3.trigger = Trigger::kNearEviction;
+  bad.to_g3.look_ahead = 0;
+  refused(bad, "to_g3.look_ahead is 0");
   bad = options();
   bad.to_g2.worker.policy = nullptr;
   refused(bad, "policy is empty");
+}
+
+TEST_F(KvBlockManagerTest, RunningOutOfMemoryNamesTheBlockCounts) {
+  struct NoMemory final : storage::Allocator {
+    StorageKind kind() const noexcept override { return StorageKind::kSystem; }
+    Result<std::shared_ptr<storage::Storage>> allocate(std::uint64_t, std::uint64_t) override {
+      throw std::bad_alloc();
+    }
+  };
+  KvOptions huge = options();
+  huge.g2->allocator = std::make_shared<NoMemory>();
+  const auto made = KvBlockManager::create(huge);
+  ASSERT_FALSE(made);
+  EXPECT_EQ(made.error().code(), ErrorCode::kCapacity);
+  EXPECT_THAT(made.error().message(), ::testing::HasSubstr("g1 8, g2 12, g3 40, g4 0; lower them"));
 }
 
 TEST_F(KvBlockManagerTest, OneTierAloneWorks) {
@@ -222,6 +256,10 @@ TEST_F(KvBlockManagerTest, OneTierAloneWorks) {
   }
   EXPECT_EQ(kv_->onboard(hashes).size(), 3u);
   EXPECT_EQ(kv_->offload(hashes).error().code(), ErrorCode::kUnsupported);
+  const auto to_g3 = kv_->offload_to(kG3, hashes);
+  EXPECT_EQ(to_g3.error().code(), ErrorCode::kUnsupported);
+  EXPECT_EQ(to_g3.error().message(), "there is no G3 to offload to; set KvOptions::g3 to have it");
+  EXPECT_EQ(kv_->reset(kG2).error().code(), ErrorCode::kUnsupported);
 }
 
 TEST_F(KvBlockManagerTest, WriteBackTakesDownWhatIsNearEviction) {

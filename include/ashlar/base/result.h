@@ -94,6 +94,8 @@ namespace detail {
 
 // Prints the error of a Result whose value was requested, and the location of the request; then aborts.
 [[noreturn]] void value_of_error(const std::string& error, const std::source_location& where);
+// The same where the location is not known: operator* and operator-> take no argument.
+[[noreturn]] void value_of_error(const std::string& error);
 
 // The text of an error of any type.
 template <class E>
@@ -132,7 +134,7 @@ class [[nodiscard]] Result {
   explicit operator bool() const noexcept { return has_value(); }
 
   // Each prints the error and stops the process when there is no value. value() also prints its caller's
-  // location.
+  // location; operators cannot.
   T& value(Where where = Where::current()) & { return *checked(where); }
   const T& value(Where where = Where::current()) const& { return *checked(where); }
   T&& value(Where where = Where::current()) && { return std::move(*checked(where)); }
@@ -183,12 +185,17 @@ class [[nodiscard]] Result {
   }
 
  private:
-  T* checked(Where where = Where::current()) {
+  // Location: none, or the caller's location.
+  template <class... Location>
+  T* checked(const Location&... where) {
     if (!has_value()) [[unlikely]]
-      detail::value_of_error(detail::describe_error(*std::get_if<1>(&state_)), where);
+      detail::value_of_error(detail::describe_error(*std::get_if<1>(&state_)), where...);
     return std::get_if<0>(&state_);
   }
-  const T* checked(Where where = Where::current()) const { return const_cast<Result*>(this)->checked(where); }
+  template <class... Location>
+  const T* checked(const Location&... where) const {
+    return const_cast<Result*>(this)->checked(where...);
+  }
   E* checked_error() {
     ASHLAR_CHECK(!has_value(), "error() called on a Result that holds a value");
     return std::get_if<1>(&state_);

@@ -16,6 +16,8 @@
 #include <utility>
 #include <vector>
 
+#include "ashlar/base/check.h"
+
 namespace ashlar::block {
 
 // Guards that offer release(span) are dropped with it; the others one by one.
@@ -45,13 +47,19 @@ class [[nodiscard]] BlockList {
   BlockList& operator=(const BlockList&) = delete;
   ~BlockList() { clear(); }
 
-  // Element access is unchecked, as std::vector's.
+  // Element access is checked where ASHLAR_DCHECKS is on.
   std::size_t size() const noexcept { return guards_.size(); }
   bool empty() const noexcept { return guards_.empty(); }
-  Guard& operator[](std::size_t i) { return guards_[i]; }
-  const Guard& operator[](std::size_t i) const { return guards_[i]; }
-  Guard& front() { return guards_.front(); }
-  Guard& back() { return guards_.back(); }
+  Guard& operator[](std::size_t i) {
+    ASHLAR_DCHECK(i < guards_.size(), "block %zu of a list of %zu", i, guards_.size());
+    return guards_[i];
+  }
+  const Guard& operator[](std::size_t i) const {
+    ASHLAR_DCHECK(i < guards_.size(), "block %zu of a list of %zu", i, guards_.size());
+    return guards_[i];
+  }
+  Guard& front() { return (*this)[0]; }
+  Guard& back() { return (*this)[guards_.size() - 1]; }
   iterator begin() noexcept { return guards_.begin(); }
   iterator end() noexcept { return guards_.end(); }
   const_iterator begin() const noexcept { return guards_.begin(); }

@@ -107,17 +107,19 @@ struct PoolStatus {
 // Why an allocation was refused. No block was taken.
 struct [[nodiscard]] AllocationRefusal {
   enum class Reason : std::uint8_t {
-    kTooMany,      // more than the manager has in total
-    kNoRoom,       // not enough blocks are available now
-    kQueued,       // there may be room, but earlier allocations wait for it
-    kTimedOut,     // the deadline came first
-    kOutOfMemory,  // the process has no memory for the answer
+    kTooMany,       // more than the manager has in total
+    kNoRoom,        // not enough blocks are available now
+    kQueued,        // there may be room, but earlier allocations wait for it
+    kTimedOut,      // the deadline came first
+    kOutOfMemory,   // the process has no memory for the answer
+    kOtherManager,  // the sequence belongs to another manager
   };
   Reason reason;
   std::size_t requested;
   PoolStatus status;
 
-  // kInvalidArgument for kTooMany, kTimeout for kTimedOut, else kCapacity; the text has the status.
+  // kInvalidArgument for kTooMany and kOtherManager, kTimeout for kTimedOut, else kCapacity; the text has the
+  // status.
   Error to_error() const;
   std::string to_string() const { return to_error().to_string(); }
 };

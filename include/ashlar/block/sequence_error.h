@@ -40,6 +40,9 @@ struct [[nodiscard]] SequenceError {
   std::size_t asked = 0;                     // what the call asked for
   std::size_t limit = 0;                     // what was possible
   std::optional<AllocationRefusal> refusal;  // with kNoRoom
+  std::string_view needed = {};              // with kWrongState: the state that the call is for
+  // With kPrefillOverrun of SequenceManager::computed(): what the last call reported.
+  std::optional<std::size_t> computed_before = {};
 
   Error to_error() const;
   std::string to_string() const { return to_error().to_string(); }

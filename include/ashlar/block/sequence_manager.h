@@ -2,13 +2,13 @@
 // sequence gets all its blocks at once, grows by one token at a time, and returns everything.
 //
 //   SequenceManager<G1> sequences(manager);
-//   auto sequence = sequences.make_sequence(prompt);
-//   sequences.allocate(*sequence);               // cached prefix shared, the rest new
+//   auto sequence = sequences.make_sequence(prompt).value();
+//   sequences.allocate(sequence).value();                 // cached prefix shared, the rest new
 //   … compute the prompt …
-//   sequences.computed(*sequence, prompt.size());  // now others can find the blocks
-//   sequence->append(token);
-//   sequences.may_append(*sequence);             // a block for it, if one is needed
-//   sequences.deallocate(*sequence);             // the last block first
+//   sequences.computed(sequence, prompt.size()).value();  // now others can find the blocks
+//   sequence.append(token);
+//   sequences.may_append(sequence).value();               // a block for it, if one is needed
+//   sequences.deallocate(sequence).value();               // the last block first
 //
 // A hit never covers the last token of a sequence: the engine must compute it to get logits, so the last full
 // block of a prompt that ends on a block boundary is computed again, unless reuse_last_token is set. Prefix
@@ -95,6 +95,7 @@ class UntypedSequenceManager {
 
  private:
   std::size_t match_limit(const UntypedSequence& sequence) const;
+  AllocationRefusal other_manager(const UntypedSequence& sequence) const;
 
   std::shared_ptr<BlockStore> store_;
   std::shared_ptr<const TextRules> rules_;
@@ -171,8 +172,8 @@ class SequenceManager {
   }
 
   // Whether allocate() would find room now, or why it would be refused. Blocks in use cost nothing; inactive
-  // cached blocks cost their place. Computes missing names: not for two threads at once. Requires: the
-  // sequence belongs to this manager.
+  // cached blocks cost their place. Computes missing names: not for two threads at once. Errors: as
+  // BlockManager::can_allocate(); kOtherManager.
   Result<void, AllocationRefusal> can_allocate(const Sequence<Tier>& sequence) const {
     return manager_.can_allocate(sequence.untyped());
   }
@@ -188,6 +189,7 @@ class SequenceManager {
   }
 
   // Whether may_append() would find room now for the tokens that have no block, or why it would be refused.
+  // Errors: as can_allocate().
   Result<void, AllocationRefusal> can_append(const Sequence<Tier>& sequence) const {
     return manager_.can_append(sequence.untyped());
   }

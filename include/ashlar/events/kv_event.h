@@ -42,18 +42,18 @@ inline constexpr TierId kAllTiers{0xFF};  // of kCleared
 
 struct KvEvent {
   tokens::SequenceHash hash;
-  tokens::SequenceHash parent_bits;  // read through parent()
-  tokens::SequenceHash root_bits;    // read through prefix_group()
-  std::uint64_t sequence = 0;        // position in its log, from 0; lost events consume numbers
-  std::uint64_t name_bits = 0;       // read through name()
-  std::uint64_t local_bits = 0;      // read through local()
+  tokens::SequenceHash parent_bits = {};  // parent(), set_parent()
+  tokens::SequenceHash root_bits = {};    // prefix_group(), set_prefix_group()
+  std::uint64_t sequence = 0;             // position in its log, from 0; lost events consume numbers
+  std::uint64_t name_bits = 0;            // name(), set_name()
+  std::uint64_t local_bits = 0;           // local(), set_local()
   std::uint32_t block = 0;     // block id in its tier; kResync: how many events were lost; kAccess: hits
   std::uint32_t bytes = 0;     // size of the block; 0: unknown
   std::uint32_t metadata = 0;  // the producer's own
   std::uint16_t location = 0;  // number of a volume or device that the batch names; 0: the tier itself
   std::uint16_t group = 0;     // group of layers (docs/sequences.md)
   KvEventKind kind = KvEventKind::kStored;
-  TierId tier;
+  TierId tier = {};
   bool has_parent = false;
   bool has_root = false;
   bool has_name = false;
@@ -73,6 +73,33 @@ struct KvEvent {
   // The hash of the block's own tokens, if the producer knew it.
   std::optional<tokens::LocalHash> local() const noexcept {
     return has_local ? std::optional(tokens::LocalHash(local_bits)) : std::nullopt;
+  }
+
+  // For producers. Each sets a value and its flag together; nullopt: the producer does not know it.
+  //
+  //   KvEvent stored{.hash = block.sequence_hash()};
+  //   stored.set_parent(block.parent());
+  //   stored.set_local(block.local_hash());
+  //
+  // The block before this one in its sequence.
+  constexpr void set_parent(const std::optional<tokens::SequenceHash>& parent) noexcept {
+    has_parent = parent.has_value();
+    parent_bits = parent.value_or(tokens::SequenceHash());
+  }
+  // The first block of its sequence.
+  constexpr void set_prefix_group(const std::optional<tokens::SequenceHash>& root) noexcept {
+    has_root = root.has_value();
+    root_bits = root.value_or(tokens::SequenceHash());
+  }
+  // The producer's own name of the block. Without one, name() is the chain hash.
+  constexpr void set_name(const std::optional<BlockName>& name) noexcept {
+    has_name = name.has_value();
+    name_bits = name ? name->value() : 0;
+  }
+  // The hash of the block's own tokens. An index needs it.
+  constexpr void set_local(const std::optional<tokens::LocalHash>& local) noexcept {
+    has_local = local.has_value();
+    local_bits = local ? local->value() : 0;
   }
 
   friend bool operator==(const KvEvent&, const KvEvent&) = default;

@@ -42,9 +42,9 @@ struct DiskOptions {
 
 class DiskStorage final : public Storage {
  public:
-  // Errors: kInvalidArgument: no path or no bytes; kAlreadyExists; kCapacity, with the bytes wanted and free;
-  // kUnsupported: DirectIo::kAlways where it is refused; kIo with the system's reason. A failed call leaves
-  // nothing behind.
+  // Errors: kInvalidArgument: no path or no bytes; kAlreadyExists; kNotFound: the folder; kCapacity, with the
+  // bytes wanted and free; kUnsupported: DirectIo::kAlways where it is refused; kIo with the system's reason.
+  // A failed call leaves nothing behind.
   static Result<std::shared_ptr<DiskStorage>> create(DiskOptions options);
   // Errors: kNotFound; kInvalidArgument: an empty file, or neither file nor block device; kNotReady:
   // exclusive, and in use; otherwise as create().

@@ -12,9 +12,9 @@
 //                                     .g3 = DiskShape{.block_count = 100000, .paths = {"/data/g3"}}})
 //                 .value();
 //   auto table = kv->onboard(hashes);            // the longest prefix that any tier has, now in G1
-//   auto fresh = kv->get_mutable_blocks(hashes.size() - table.size());
+//   auto fresh = kv->get_mutable_blocks(hashes.size() - table.size()).value();
 //   …compute the rest…
-//   kv->register_blocks(std::move(complete));    // offloaded as the policy says
+//   auto stored = kv->register_blocks(std::move(complete)).value();  // offloaded as the policy says
 //
 // Thread safety: thread-safe. Holds no lock while blocks move.
 // Complexity:    find() is O(hashes) lookups per tier, plus one call per volume where G4 probes.
@@ -80,7 +80,8 @@ class KvBlockManager {
   // Names and values, added to every metric.
   using MetricLabels = std::vector<std::pair<std::string, std::string>>;
 
-  // Errors: those of KvOptions::validate(), of allocating memory, of opening files and of attaching volumes.
+  // Errors: those of KvOptions::validate(), of allocating memory, of opening files and of attaching volumes;
+  // kCapacity: out of memory, with the block counts.
   static Result<std::unique_ptr<KvBlockManager>> create(KvOptions options);
   // Finishes in-flight offloads to G2 and G3; drops queued ones and those to volumes: it never waits for a
   // volume. Call shutdown() first to keep them. Guards must be gone. Handles may stay; blocks that arrived
@@ -153,8 +154,8 @@ class KvBlockManager {
 
   // ---- all tiers
 
-  // Evicts every unused block of a tier; for G3 and G4 permanently. Errors: kNotFound: no such tier;
-  // kUnsupported: a volume is read-only; kIo, kUnavailable, kTimeout (volumes, at `until`): the other blocks
+  // Evicts every unused block of a tier; for G3 and G4 permanently. Errors: kUnsupported: no such tier,
+  // or a volume is read-only; kIo, kUnavailable, kTimeout (volumes, at `until`): the other blocks
   // are gone.
   Result<std::size_t> reset(events::TierId tier, std::optional<Clock::TimePoint> until = {});
   // Removes blocks from every tier permanently, after their in-flight copies have ended; also from files of

@@ -98,8 +98,8 @@ class OnboardHandle {
   // The same, but no longer than until `when`. Errors: also kTimeout; the copies go on.
   Result<OnboardTable> wait_until(Clock::TimePoint when) const;
   // Waits until `layer` of every arriving block is in G1. Returns these blocks of G1 in order; they must not
-  // be written to. Requires: OnboardOptions::by_layer. Errors: kCancelled; those of the copy, after which
-  // none of these blocks may be used.
+  // be written to. Errors: kInvalidArgument: OnboardOptions::by_layer is off, or there is no such layer;
+  // kCancelled; those of the copy, after which none of these blocks may be used.
   Result<std::vector<block::BlockId>> wait_layer(std::uint32_t layer) const;
   // Stops the copies and releases every block of the call. No effect once it is done and handed over.
   void cancel() const;

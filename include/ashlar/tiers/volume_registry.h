@@ -15,6 +15,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -101,12 +102,14 @@ class VolumeOptions {
   std::uint64_t number(const std::string& name, std::uint64_t otherwise, std::uint64_t least,
                        std::uint64_t most);
   bool flag(const std::string& name, bool otherwise);
-  // Errors: kInvalidArgument: a malformed value, or an unknown option. The message never contains a value.
+  // Errors: kInvalidArgument: a malformed value, or an unknown option, with the known ones: those
+  // asked for so far. The message never contains a value.
   Result<void> finish() const;
 
  private:
   const VolumeDescriptor& descriptor_;
   std::map<std::string, std::string> left_;
+  std::set<std::string> known_;  // every name that was asked for
   std::string problem_;
 };
 

@@ -208,7 +208,7 @@ Result<void, BatchError> UntypedBatch::revert() {
     const RequestState state = requests_[i]->state();
     if (state != RequestState::kPrefillScheduled && state != RequestState::kDecodeScheduled &&
         state != RequestState::kSpeculativeScheduled) {
-      return BatchError{i, requests_[i]->refusal(Reason::kWrongState)};
+      return BatchError{i, requests_[i]->wrong_state("scheduled")};
     }
   }
   for (std::size_t i = requests_.size(); i-- > 0;) {

@@ -40,13 +40,16 @@ Error SequenceError::to_error() const {
   const std::string at(state);
   switch (reason) {
     case Reason::kWrongState:
-      return make_error(ErrorCode::kNotReady, "the sequence is %s; this call needs another state",
-                        at.c_str());
+      return make_error(ErrorCode::kNotReady, "the sequence is %s; this call is for one that is %s",
+                        at.c_str(), std::string(needed).c_str());
     case Reason::kNothingToCompute:
       return make_error(ErrorCode::kInvalidArgument, "a step over no tokens; %zu are left to compute", limit);
     case Reason::kPrefillOverrun:
-      return make_error(ErrorCode::kInvalidArgument,
-                        "%zu tokens reported as computed; expected between the last value and %zu", asked,
+      if (computed_before)
+        return make_error(ErrorCode::kInvalidArgument,
+                          "%zu tokens reported as computed; expected between the last value (%zu) and %zu",
+                          asked, *computed_before, limit);
+      return make_error(ErrorCode::kInvalidArgument, "a step over %zu tokens; %zu are left to compute", asked,
                         limit);
     case Reason::kPrefillIncomplete:
       return make_error(ErrorCode::kNotReady,

@@ -23,9 +23,19 @@ class UntypedSequence {
   SequenceError refusal(Reason reason, std::size_t asked = 0, std::size_t limit = 0) const {
     return {reason, allocated() ? "allocated" : "not allocated", asked, limit, std::nullopt};
   }
+  SequenceError wrong_state() const {
+    SequenceError error = refusal(Reason::kWrongState);
+    error.needed = allocated() ? "not allocated" : "allocated";
+    return error;
+  }
   SequenceError no_room(const AllocationRefusal& refused) const {
     SequenceError error = refusal(Reason::kNoRoom, refused.requested, refused.status.available());
     error.refusal = refused;
+    return error;
+  }
+  SequenceError overrun(std::size_t tokens, std::size_t limit) const {
+    SequenceError error = refusal(Reason::kPrefillOverrun, tokens, limit);
+    error.computed_before = computed;
     return error;
   }
   // Registers the full blocks of the first `tokens` tokens. Returns how many it registered. Throws
@@ -116,8 +126,12 @@ std::size_t UntypedSequenceManager::match_limit(const UntypedSequence& sequence)
   return (reuse_last_token_ || size == 0 ? size : size - 1) / sequence.block_size();
 }
 
+AllocationRefusal UntypedSequenceManager::other_manager(const UntypedSequence& sequence) const {
+  return {AllocationRefusal::Reason::kOtherManager, sequence.block_count(), store_->status()};
+}
+
 Result<void, AllocationRefusal> UntypedSequenceManager::can_allocate(UntypedSequence& sequence) const {
-  ASHLAR_CHECK(&sequence.tables.store() == store_.get(), "the sequence belongs to another manager");
+  if (&sequence.tables.store() != store_.get()) return other_manager(sequence);
   return unless_out_of_memory(
       [&] {
         const auto names = sequence.text.names(match_limit(sequence));
@@ -132,7 +146,7 @@ Result<void, AllocationRefusal> UntypedSequenceManager::can_allocate(UntypedSequ
 
 Result<std::size_t, SequenceError> UntypedSequenceManager::allocate(UntypedSequence& sequence) const {
   if (&sequence.tables.store() != store_.get()) return sequence.refusal(Reason::kOtherManager);
-  if (sequence.allocated()) return sequence.refusal(Reason::kWrongState);
+  if (sequence.allocated()) return sequence.wrong_state();
   if (sequence.text.tokens.empty()) return sequence.refusal(Reason::kNothingToCompute);
   const std::size_t blocks = sequence.block_count();
   // A hit followed by a refusal would reorder the cached blocks, so check first where a refusal is possible.
@@ -158,7 +172,7 @@ Result<std::size_t, SequenceError> UntypedSequenceManager::allocate(UntypedSeque
 
 Result<void, SequenceError> UntypedSequenceManager::deallocate(UntypedSequence& sequence) const {
   if (&sequence.tables.store() != store_.get()) return sequence.refusal(Reason::kOtherManager);
-  if (!sequence.allocated()) return sequence.refusal(Reason::kWrongState);
+  if (!sequence.allocated()) return sequence.wrong_state();
   sequence.step_done();
   sequence.tables.release();
   sequence.cached = sequence.computed = 0;
@@ -166,14 +180,14 @@ Result<void, SequenceError> UntypedSequenceManager::deallocate(UntypedSequence& 
 }
 
 Result<void, AllocationRefusal> UntypedSequenceManager::can_append(const UntypedSequence& sequence) const {
-  ASHLAR_CHECK(&sequence.tables.store() == store_.get(), "the sequence belongs to another manager");
+  if (&sequence.tables.store() != store_.get()) return other_manager(sequence);
   return store_->can_allocate(sequence.block_count() -
                               std::min(sequence.block_count(), sequence.tables.size()));
 }
 
 Result<AppendOutcome, SequenceError> UntypedSequenceManager::may_append(UntypedSequence& sequence) const {
   if (&sequence.tables.store() != store_.get()) return sequence.refusal(Reason::kOtherManager);
-  if (!sequence.allocated()) return sequence.refusal(Reason::kWrongState);
+  if (!sequence.allocated()) return sequence.wrong_state();
   const std::size_t before = sequence.tables.size();
   try {
     sequence.step_done();
@@ -194,11 +208,10 @@ Result<std::size_t, SequenceError> UntypedSequenceManager::computed(UntypedSeque
                                                                     std::size_t tokens,
                                                                     std::optional<Fence> after) const {
   if (&sequence.tables.store() != store_.get()) return sequence.refusal(Reason::kOtherManager);
-  if (!sequence.allocated()) return sequence.refusal(Reason::kWrongState);
+  if (!sequence.allocated()) return sequence.wrong_state();
   const std::size_t limit =
       std::min(sequence.text.tokens.size(), sequence.tables.size() * sequence.block_size());
-  if (tokens > limit || tokens < sequence.computed)
-    return sequence.refusal(Reason::kPrefillOverrun, tokens, limit);
+  if (tokens > limit || tokens < sequence.computed) return sequence.overrun(tokens, limit);
   return unless_out_of_memory(
       [&]() -> Result<std::size_t, SequenceError> {
         sequence.step_done();

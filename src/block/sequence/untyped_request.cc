@@ -41,6 +41,12 @@ SequenceError UntypedRequest::refusal(Reason reason, std::size_t asked, std::siz
   return {reason, to_string(state_), asked, limit, std::nullopt};
 }
 
+SequenceError UntypedRequest::wrong_state(std::string_view needed) const {
+  SequenceError error = refusal(Reason::kWrongState);
+  error.needed = needed;
+  return error;
+}
+
 // ---- the cache
 
 std::size_t UntypedRequest::match_limit() const noexcept {
@@ -61,12 +67,12 @@ Result<std::size_t, SequenceError> UntypedRequest::begin_with_cache() {
 
 Result<std::size_t, SequenceError> UntypedRequest::match_prefix() {
   if (state_ != RequestState::kIdle || tables_.size() != 0 || computed_ != 0)
-    return refusal(Reason::kWrongState);
+    return wrong_state("idle and has no blocks");
   return begin_with_cache();
 }
 
 Result<void, SequenceError> UntypedRequest::preempt() {
-  if (state_ != RequestState::kIdle) return refusal(Reason::kWrongState);
+  if (state_ != RequestState::kIdle) return wrong_state(to_string(RequestState::kIdle));
   tables_.release();
   computed_ = cached_ = room_ = 0;
   next_event_ = block_size_;
@@ -75,7 +81,7 @@ Result<void, SequenceError> UntypedRequest::preempt() {
 }
 
 Result<std::size_t, SequenceError> UntypedRequest::resume() {
-  if (state_ != RequestState::kPreempted) return refusal(Reason::kWrongState);
+  if (state_ != RequestState::kPreempted) return wrong_state(to_string(RequestState::kPreempted));
   return begin_with_cache();
 }
 
@@ -106,7 +112,7 @@ void UntypedRequest::release_after(const Fence& fence) {
 
 Result<std::unique_ptr<UntypedRequest>, SequenceError> UntypedRequest::fork(
     std::optional<tokens::Token> last) {
-  if (state_ != RequestState::kIdle) return refusal(Reason::kWrongState);
+  if (state_ != RequestState::kIdle) return wrong_state(to_string(RequestState::kIdle));
   if (last && size() != computed_ + 1) return refusal(Reason::kPrefillIncomplete, 1, size() - computed_);
   std::unique_ptr<UntypedRequest> other;
   try {
@@ -132,7 +138,7 @@ Result<std::unique_ptr<UntypedRequest>, SequenceError> UntypedRequest::fork(
 // ---- scheduling
 
 Result<void, SequenceError> UntypedRequest::can_prefill(std::size_t tokens) const {
-  if (state_ != RequestState::kIdle) return refusal(Reason::kWrongState);
+  if (state_ != RequestState::kIdle) return wrong_state(to_string(RequestState::kIdle));
   const std::size_t left = size() - computed_;
   if (tokens == 0) return refusal(Reason::kNothingToCompute, 0, left);
   if (tokens > left) return refusal(Reason::kPrefillOverrun, tokens, left);
@@ -141,7 +147,7 @@ Result<void, SequenceError> UntypedRequest::can_prefill(std::size_t tokens) cons
 }
 
 Result<void, SequenceError> UntypedRequest::can_decode() const {
-  if (state_ != RequestState::kIdle) return refusal(Reason::kWrongState);
+  if (state_ != RequestState::kIdle) return wrong_state(to_string(RequestState::kIdle));
   if (size() != computed_ + 1) return refusal(Reason::kPrefillIncomplete, 1, size() - computed_);
   if (at_limit()) return refusal(Reason::kTooLong, size() + 1, max_tokens_);
   return {};
@@ -174,7 +180,7 @@ Result<void, SequenceError> UntypedRequest::revert() {
     case RequestState::kSpeculativeScheduled:
       break;
     default:
-      return refusal(Reason::kWrongState);
+      return wrong_state("scheduled");
   }
   tables_.truncate(blocks_for(0));
   const bool shared = !tables_.copies().empty();
@@ -189,7 +195,8 @@ Result<void, SequenceError> UntypedRequest::revert() {
 // ---- applying
 
 Result<void, SequenceError> UntypedRequest::can_apply_prefill(bool with_token) const {
-  if (state_ != RequestState::kPrefillScheduled) return refusal(Reason::kWrongState);
+  if (state_ != RequestState::kPrefillScheduled)
+    return wrong_state(to_string(RequestState::kPrefillScheduled));
   const bool last = computed_ + scheduled_ == size();
   if (last && !with_token) return refusal(Reason::kTokenMissing);
   if (!last && with_token) return refusal(Reason::kTokenNotExpected);
@@ -197,12 +204,13 @@ Result<void, SequenceError> UntypedRequest::can_apply_prefill(bool with_token) c
 }
 
 Result<void, SequenceError> UntypedRequest::can_apply_decode() const {
-  if (state_ != RequestState::kDecodeScheduled) return refusal(Reason::kWrongState);
+  if (state_ != RequestState::kDecodeScheduled) return wrong_state(to_string(RequestState::kDecodeScheduled));
   return {};
 }
 
 Result<void, SequenceError> UntypedRequest::can_apply_speculative(std::size_t accepted) const {
-  if (state_ != RequestState::kSpeculativeScheduled) return refusal(Reason::kWrongState);
+  if (state_ != RequestState::kSpeculativeScheduled)
+    return wrong_state(to_string(RequestState::kSpeculativeScheduled));
   if (accepted == 0 || accepted > scheduled_) return refusal(Reason::kTooManyAccepted, accepted, scheduled_);
   if (max_tokens_ != 0 && accepted > max_tokens_ - size()) {
     return refusal(Reason::kTooLong, size() + accepted, max_tokens_);

@@ -118,6 +118,8 @@ class UntypedRequest {
   bool at_limit() const noexcept { return size() == max_tokens_; }
 
   SequenceError refusal(SequenceError::Reason reason, std::size_t asked = 0, std::size_t limit = 0) const;
+  // `needed`: the state that the call is for.
+  SequenceError wrong_state(std::string_view needed) const;
 
  private:
   // Saturates: a number too large for any pool stays too large.

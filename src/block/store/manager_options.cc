@@ -92,6 +92,9 @@ Error AllocationRefusal::to_error() const {
                         requested, pools.c_str());
     case Reason::kOutOfMemory:
       return make_error(ErrorCode::kCapacity, "out of memory for %zu blocks (%s)", requested, pools.c_str());
+    case Reason::kOtherManager:
+      return make_error(ErrorCode::kInvalidArgument,
+                        "the sequence belongs to another manager than the one that was asked");
   }
   return make_error(ErrorCode::kInternal, "unknown refusal");
 }

@@ -249,13 +249,10 @@ events::KvEvent BlockStore::stored_event_locked(std::uint32_t slot) const {
   // A parent is named only if it is registered: listeners then know its Stored event. A parent still being
   // registered is not named.
   const std::uint32_t parent = ancestry.has_parent ? find_confirmed(ancestry.parent) : kNone;
-  event.has_parent =
-      parent != kNone && SlotWord::state(slots_.word(parent).load(kOrderProbe)) == BlockState::kPrimary;
-  if (event.has_parent) event.parent_bits = ancestry.parent;
-  event.has_root = ancestry.has_root;
-  if (event.has_root) event.root_bits = ancestry.root;
-  event.has_local = ancestry.has_local;
-  if (event.has_local) event.local_bits = ancestry.local;
+  if (parent != kNone && SlotWord::state(slots_.word(parent).load(kOrderProbe)) == BlockState::kPrimary)
+    event.set_parent(ancestry.parent);
+  if (ancestry.has_root) event.set_prefix_group(ancestry.root);
+  if (ancestry.has_local) event.set_local(tokens::LocalHash(ancestry.local));
   return event;
 }
 

@@ -46,17 +46,26 @@ Result<std::shared_ptr<BlockStore>> make_store(const ManagerOptions& given, Tier
 
 Result<std::shared_ptr<BlockStore>> UntypedManager::create(const ManagerOptions& options, TierId tier,
                                                            std::string_view tier_name) {
-  return unless_out_of_memory([&] { return make_store(options, tier, tier_name); });
+  const auto refusal = [&]() -> Result<std::shared_ptr<BlockStore>> {
+    return make_error(ErrorCode::kCapacity,
+                      "out of memory for the %u blocks of a %s manager; lower block_count",
+                      options.block_count, std::string(tier_name).c_str());
+  };
+  return unless_out_of_memory([&] { return make_store(options, tier, tier_name); },
+                              [&] { return unless_out_of_memory(refusal); });
 }
 
 StoreOwner::StoreOwner(std::shared_ptr<BlockStore> store) noexcept
     : store_(std::move(store)), calls_(store_.get()) {}
 
+StoreOwner::StoreOwner(StoreOwner&& other) noexcept
+    : store_(std::move(other.store_)), calls_(std::exchange(other.calls_, nullptr)) {}
+
 StoreOwner& StoreOwner::operator=(StoreOwner&& other) noexcept {
   if (this != &other) {
     if (store_) store_->close();
     store_ = std::move(other.store_);
-    calls_ = other.calls_;
+    calls_ = std::exchange(other.calls_, nullptr);
   }
   return *this;
 }

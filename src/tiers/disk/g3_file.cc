@@ -19,6 +19,7 @@
 #include <unordered_map>
 #include <utility>
 
+#include "ashlar/layout/layout_descriptor.h"
 #include "base/byte_io.h"
 #include "base/checked_math.h"
 #include "base/wide.h"
@@ -110,6 +111,20 @@ std::vector<std::byte> superblock(const G3Options& options, const BlockSet& set)
   return std::move(out.bytes());
 }
 
+// `in` stands behind the shard, at the descriptor of the first plane.
+Result<void> check_block_count(const G3Options& options, ByteReader& in) {
+  const auto bytes = in.get<std::uint32_t>();
+  ASHLAR_TRY(const layout::LayoutDescriptor found,
+             layout::LayoutDescriptor::deserialize(in.get_bytes(bytes)));
+  const std::uint32_t has = found.layout.config().block_count;
+  const std::uint32_t wanted = options.planes[0].layout.config().block_count;
+  if (has == wanted) return {};
+  return make_error(ErrorCode::kInvalidArgument,
+                    "%s was created for %u blocks, and %u are wanted; keep the block_count and the number of "
+                    "files, or name another file, or remove this one: its blocks can be computed again",
+                    options.path.c_str(), has, wanted);
+}
+
 // Checks that the file is ours and belongs to these options. Other mismatches need the storage to detect.
 Result<void> check_owner(const G3Options& options, std::span<const std::byte> found) {
   const char* const path = options.path.c_str();
@@ -139,14 +154,20 @@ Result<void> check_owner(const G3Options& options, std::span<const std::byte> fo
     return make_error(ErrorCode::kInvalidArgument,
                       "the blocks of %s are named by another hash scheme or key: %016llx, expected %016llx",
                       path, wide(scheme), wide(options.scheme_fingerprint));
-  if (shard != options.planes[0].shard)
+  const layout::Shard& wanted = options.planes[0].shard;
+  if (shard != wanted && shard.rank == wanted.rank && shard.ranks == wanted.ranks)
+    return make_error(ErrorCode::kInvalidArgument,
+                      "%s holds blocks of another shape: %s, expected %s; name another file, or remove "
+                      "this one: its blocks can be computed again",
+                      path, shard.to_string().c_str(), wanted.to_string().c_str());
+  if (shard != wanted)
     return make_error(ErrorCode::kInvalidArgument,
                       "%s belongs to %s, and this is %s; give every rank a file of its own", path,
-                      shard.to_string().c_str(), options.planes[0].shard.to_string().c_str());
+                      shard.to_string().c_str(), wanted.to_string().c_str());
   if (planes != options.planes.size())
     return make_error(ErrorCode::kInvalidArgument, "%s holds blocks of %u planes, %zu are wanted", path,
                       planes, options.planes.size());
-  return {};
+  return check_block_count(options, in);
 }
 
 std::array<std::byte, kG3HeaderBytes> encode(std::uint32_t slot, const G3Header& header,
@@ -236,6 +257,7 @@ Result<void> make_file(const G3Options& options, const G3Places& places) {
   Result<std::shared_ptr<DiskStorage>> storage = DiskStorage::create(
       {.path = made_at, .bytes = places.end, .direct = options.direct, .faults = options.faults});
   if (!storage && storage.error().code() == ErrorCode::kAlreadyExists) return being_made(made_at);
+  if (!storage && storage.error().code() == ErrorCode::kNotFound) return storage::no_folder(options.path);
   if (!storage) return storage.error();
   // Another process may have taken it for a leftover before it was locked, and removed it.
   struct stat named{};
@@ -292,15 +314,15 @@ Result<std::unique_ptr<G3File>> G3File::open(G3Options options) {
   found.resize(read < 0 ? 0 : static_cast<std::size_t>(read));
   ASHLAR_RETURN_IF_ERROR(check_owner(options, found));
   if ((*storage)->size() < places.end)
-    return make_error(
-        ErrorCode::kInvalidArgument,
-        "%s has %llu bytes and its blocks would need %llu: it was truncated, or has another layout",
-        options.path.c_str(), wide((*storage)->size()), wide(places.end));
+    return make_error(ErrorCode::kInvalidArgument,
+                      "%s has %llu bytes and its blocks would need %llu: it was truncated, or has another "
+                      "layout; name another "
+                      "file, or remove this one",
+                      options.path.c_str(), wide((*storage)->size()), wide(places.end));
   ASHLAR_TRY(std::shared_ptr<const BlockSet> set, block_set(options, places, *storage));
   if (found != superblock(options, *set))
     return make_error(ErrorCode::kInvalidArgument,
-                      "%s has another layout or capacity; name another file, or remove this one",
-                      options.path.c_str());
+                      "%s has another layout; name another file, or remove this one", options.path.c_str());
   std::unique_ptr<G3File> file(
       new G3File(std::move(options), *std::move(storage), places.table, std::move(set)));
   ASHLAR_RETURN_IF_ERROR(file->read_removals());

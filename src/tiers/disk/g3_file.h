@@ -78,8 +78,8 @@ class G3File {
 
   // Opens the file, or creates it. Errors: kAlreadyExists: the path holds another kind of file (without our
   // superblock), which is left alone; kCorruption: damaged superblock; kUnsupported: another version;
-  // kInvalidArgument: another layout, namespace, hash scheme or rank, named in the text; kCapacity and kIo as
-  // DiskStorage.
+  // kInvalidArgument: another layout, block count, namespace, hash scheme or rank, named in the text;
+  // kNotFound: the folder; kCapacity and kIo as DiskStorage.
   static Result<std::unique_ptr<G3File>> open(G3Options options);
 
   // The blocks found when the file was opened, each hash once.

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -22,11 +23,13 @@ namespace ashlar::tiers {
 
 class OnboardCall {
  public:
+  // `layers`: of a block.
   OnboardCall(std::span<const tokens::SequenceHash> wanted, const OnboardOptions& how, bool only_to_g2,
-              Clock& clock)
+              std::uint32_t layers, Clock& clock)
       : hashes(wanted.begin(), wanted.end()),
         options(how),
         to_g2(only_to_g2),
+        block_layers_(layers),
         clock_(clock),
         blocks_(wanted.size()) {}
 
@@ -128,6 +131,12 @@ class OnboardCall {
     return std::exchange(table_, OnboardTable());
   }
   Result<std::vector<block::BlockId>> wait_layer(std::uint32_t layer) {
+    if (!options.by_layer)
+      return make_error(ErrorCode::kInvalidArgument,
+                        "layer %u of a request without by_layer; set OnboardOptions::by_layer", layer);
+    if (layer >= block_layers_)
+      return make_error(ErrorCode::kInvalidArgument, "layer %u of blocks with %u layers, counted from 0",
+                        layer, block_layers_);
     const MutexLock lock(mu_);
     const std::size_t promised = ids_.size();
     while (!done_ && layers_ <= layer) changed_.wait(mu_);
@@ -148,6 +157,7 @@ class OnboardCall {
   }
 
  private:
+  const std::uint32_t block_layers_;
   Clock& clock_;
   mutable Mutex mu_;
   CondVar changed_;

@@ -20,7 +20,9 @@ Result<std::unique_ptr<Volume>> VolumeRegistry::attach(const VolumeDescriptor& d
   if (found != kinds_.end()) return found->second(descriptor);
   std::string known;
   for (const auto& [kind, attach] : kinds_) known += (known.empty() ? "" : ", ") + kind;
-  return make_error(ErrorCode::kNotFound, "volume '%s' is of kind '%s'; this program has %s",
+  return make_error(ErrorCode::kNotFound,
+                    "volume '%s' is of kind '%s'; this program has %s. A backend's kind, such as s3 of "
+                    "ashlar::s3, is linked and added to VolumeShape::kinds",
                     descriptor.name.c_str(), descriptor.kind.c_str(), known.c_str());
 }
 
@@ -32,6 +34,7 @@ std::vector<std::string> VolumeRegistry::kinds() const {
 }
 
 std::string VolumeOptions::text(const std::string& name, std::string otherwise) {
+  known_.insert(name);
   const auto found = left_.find(name);
   if (found == left_.end()) return otherwise;
   std::string value = std::move(found->second);
@@ -41,6 +44,7 @@ std::string VolumeOptions::text(const std::string& name, std::string otherwise) 
 
 std::uint64_t VolumeOptions::number(const std::string& name, std::uint64_t otherwise, std::uint64_t least,
                                     std::uint64_t most) {
+  known_.insert(name);
   if (!left_.contains(name)) return otherwise;
   const std::string value = text(name);
   std::uint64_t out = 0;
@@ -52,6 +56,7 @@ std::uint64_t VolumeOptions::number(const std::string& name, std::uint64_t other
 }
 
 bool VolumeOptions::flag(const std::string& name, bool otherwise) {
+  known_.insert(name);
   if (!left_.contains(name)) return otherwise;
   const std::string value = text(name);
   if (value != "true" && value != "false") problem_ = "option '" + name + "' is true or false";
@@ -62,10 +67,12 @@ Result<void> VolumeOptions::finish() const {
   if (!problem_.empty())
     return make_error(ErrorCode::kInvalidArgument, "volume '%s': %s", descriptor_.name.c_str(),
                       problem_.c_str());
-  if (!left_.empty())
-    return make_error(ErrorCode::kInvalidArgument, "volume '%s' of kind '%s' has no option '%s'",
-                      descriptor_.name.c_str(), descriptor_.kind.c_str(), left_.begin()->first.c_str());
-  return {};
+  if (left_.empty()) return {};
+  std::string known;
+  for (const std::string& name : known_) known += (known.empty() ? "" : ", ") + name;
+  return make_error(ErrorCode::kInvalidArgument, "volume '%s' of kind '%s' has no option '%s'; it has %s",
+                    descriptor_.name.c_str(), descriptor_.kind.c_str(), left_.begin()->first.c_str(),
+                    known.empty() ? "none" : known.c_str());
 }
 
 }  // namespace ashlar::tiers

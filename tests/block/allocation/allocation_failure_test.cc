@@ -374,7 +374,9 @@ TEST(AllocationFailureTest, AManagerThatCannotBeMadeLeavesRegistryAndLogFree) {
       if (made) {
         manager.emplace(*std::move(made));
       } else {
-        EXPECT_EQ(made.error(), out_of_memory_error());
+        EXPECT_EQ(made.error().code(), ErrorCode::kCapacity);
+        EXPECT_EQ(made.error().message(),
+                  "out of memory for the 8 blocks of a g1 manager; lower block_count");
       }
       return true;
     });

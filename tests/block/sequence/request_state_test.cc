@@ -277,6 +277,9 @@ TEST_F(RequestArgumentsTest, AChunkHasAtLeastOneTokenAndNotMoreThanAreLeft) {
 TEST_F(RequestArgumentsTest, OnlyTheLastChunkYieldsAToken) {
   Request request = request_of(0, 10);
   value_of(request.schedule_prefill(9));
+  const SequenceError early =
+      refused(request, Refused::kWrongState, [&] { return request.schedule_decode(); });
+  EXPECT_THAT(early.to_string(), HasSubstr("is prefill scheduled; this call is for one that is idle"));
   refused(request, Refused::kTokenNotExpected, [&] { return request.apply_prefill(Token(1)); });
   value_of(request.apply_prefill());
   value_of(request.schedule_prefill(1));

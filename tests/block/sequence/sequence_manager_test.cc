@@ -11,6 +11,7 @@ namespace {
 
 using namespace support;  // NOLINT(google-build-using-namespace)
 using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
 // Everything that a refused call must leave as it was.
@@ -262,7 +263,10 @@ TEST_F(SequenceManagerTest, ComputedDoesNotRegisterHitsAgain) {
 TEST_F(SequenceManagerTest, ComputedOfWhatHasNoBlocksIsRefused) {
   auto sequence = value_of(sequences_.make_sequence(tokens_from(0, 8)));
   Snapshot before = see(sequence);
-  EXPECT_EQ(why(sequences_.computed(sequence, 1)), Why::kWrongState);
+  const auto refused = sequences_.computed(sequence, 1);
+  EXPECT_EQ(why(refused), Why::kWrongState);
+  EXPECT_THAT(refused.error().to_string(),
+              HasSubstr("is not allocated; this call is for one that is allocated"));
   EXPECT_EQ(see(sequence), before);
 
   EXPECT_TRUE(sequences_.allocate(sequence).has_value());
@@ -280,7 +284,10 @@ TEST_F(SequenceManagerTest, ComputedNeverGoesBack) {
   auto sequence = started(sequences_, tokens_from(0, 8));
   EXPECT_EQ(value_of(sequences_.computed(sequence, 5)), 1u);
   const Snapshot before = see(sequence);
-  EXPECT_EQ(why(sequences_.computed(sequence, 4)), Why::kPrefillOverrun);
+  const auto refused = sequences_.computed(sequence, 4);
+  EXPECT_EQ(why(refused), Why::kPrefillOverrun);
+  EXPECT_THAT(refused.error().to_string(), HasSubstr("4 tokens reported"));
+  EXPECT_THAT(refused.error().to_string(), HasSubstr("the last value (5) and 8"));
   EXPECT_EQ(see(sequence), before);
 }
 
@@ -616,8 +623,12 @@ TEST_F(SequenceManagerTest, ASequenceOfAnotherManagerIsRefused) {
   EXPECT_EQ(why(sequences_.computed(sequence, 4)), Why::kOtherManager);
   EXPECT_EQ(ids(sequence.block_table()), table);
   EXPECT_EQ(places(manager_), (Places{.reset = 8}));
-  EXPECT_DEATH((void)sequences_.can_allocate(sequence), "another manager");
-  EXPECT_DEATH((void)sequences_.can_append(sequence), "another manager");
+  EXPECT_EQ(sequences_.can_allocate(sequence).error().reason, AllocationRefusal::Reason::kOtherManager);
+  const auto refused = sequences_.can_append(sequence);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().reason, AllocationRefusal::Reason::kOtherManager);
+  EXPECT_EQ(refused.error().to_error().code(), ErrorCode::kInvalidArgument);
+  EXPECT_THAT(refused.error().to_string(), HasSubstr("another manager"));
 }
 
 TEST_F(SequenceManagerTest, ASequenceThatWasMovedFromStopsTheProcessWithASentence) {

@@ -311,6 +311,17 @@ TEST(GuardsDeathTest, MovedFromGuardStopsTheProcessWithASentence) {
   EXPECT_DEATH((void)Immutable().downgrade(), sentence);
 }
 
+TEST(GuardsDeathTest, MovedFromManagerStopsTheProcessWithASentence) {
+  Manager first = manager_of(4);
+  Manager second = std::move(first);
+  const char* const sentence = "this manager was moved from";
+  EXPECT_DEATH((void)first.status(), sentence);  // NOLINT(bugprone-use-after-move)
+  EXPECT_DEATH((void)first.allocate_blocks(1), sentence);
+  first = std::move(second);
+  EXPECT_EQ(first.status().reset, 4u);
+  EXPECT_DEATH((void)second.status(), sentence);  // NOLINT(bugprone-use-after-move)
+}
+
 TEST(GuardsDeathTest, ManagerDestroyedWithGuardsOutstandingSaysHowManyInWhichStates) {
   const TokenSequence sequence = sequence_of(2);
   const auto outstanding = [&] {

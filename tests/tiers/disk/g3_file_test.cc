@@ -53,7 +53,7 @@ class G3FileTest : public ::testing::Test {
     return {.path = path_, .planes = {PlaneShape::whole(shape())}, .keys = kG3Keys, .scheme_fingerprint = 77};
   }
   std::unique_ptr<G3File> open() { return G3File::open(options()).value(); }
-  void expect_refused(const G3Options& wanted, ErrorCode code, const char* says) {
+  void expect_refused(const G3Options& wanted, ErrorCode code, const std::string& says) {
     const auto file = G3File::open(wanted);
     ASSERT_FALSE(file);
     EXPECT_EQ(file.error().code(), code) << file.error();
@@ -178,9 +178,12 @@ TEST_F(G3FileTest, AFileOfAnotherKindIsRefusedWithTheReason) {
                  "another hash scheme or key: 000000000000004d, and 000000000000004e");
   other = options();
   other.planes = {PlaneShape::whole(shape(kBlocks - 1))};
-  expect_refused(other, ErrorCode::kInvalidArgument, "another layout or capacity");
+  expect_refused(other, ErrorCode::kInvalidArgument,
+                 "was created for " + std::to_string(kBlocks) + " blocks, and " +
+                     std::to_string(kBlocks - 1) + " are wanted; keep the block_count");
   other.planes = {PlaneShape::whole(shape(kBlocks * 100))};
-  expect_refused(other, ErrorCode::kInvalidArgument, "would need");
+  expect_refused(other, ErrorCode::kInvalidArgument,
+                 " blocks, and " + std::to_string(kBlocks * 100) + " are wanted");
   other = options();
   other.planes.push_back(other.planes[0]);
   expect_refused(other, ErrorCode::kInvalidArgument, "holds blocks of 1 planes, 2 are wanted");
@@ -210,6 +213,11 @@ TEST_F(G3FileTest, AFileOfAnotherRankIsRefusedWithWhoseItIs) {
                  "and this is rank 1 of 2 (layers 2 to 6, heads 0 to 1)");
   expect_refused(options(), ErrorCode::kInvalidArgument,
                  "and this is rank 0 of 1 (layers 0 to 1, heads 0 to 1)");
+  // The same rank with other layers has another shape.
+  second.planes[0].shard = {{0, 5}, {0, 2}, 0, 2};
+  expect_refused(second, ErrorCode::kInvalidArgument,
+                 "holds blocks of another shape, rank 0 of 2 (layers 0 to 1, heads 0 to 1), and rank 0 of 2 "
+                 "(layers 0 to 4, heads 0 to 1) is wanted");
   EXPECT_EQ(bytes(), before);
   EXPECT_EQ(G3File::open(first).value()->restored().size(), 1u);
 }
@@ -229,6 +237,24 @@ TEST_F(G3FileTest, AHeaderOfAnotherRankIsAnEmptyBlock) {
   store(mixed);
   EXPECT_EQ(contents(*G3File::open(as_rank(1)).value()),
             (std::map<std::uint32_t, SequenceHash>{{2, hash_of(20)}}));
+}
+
+TEST_F(G3FileTest, AFileThatWasCutShortIsRefusedWithBothSizes) {
+  open().reset();
+  std::vector<std::uint8_t> image = bytes();
+  image.resize(image.size() - 4096);
+  store(image);
+  expect_refused(options(), ErrorCode::kInvalidArgument, "it was truncated");
+}
+
+TEST_F(G3FileTest, AMissingFolderIsNamed) {
+  G3Options lost = options();
+  lost.path = folder_.file("no") + "/g3";
+  const auto made = G3File::open(lost);
+  ASSERT_FALSE(made);
+  EXPECT_EQ(made.error().code(), ErrorCode::kNotFound);
+  EXPECT_EQ(made.error().message(),
+            lost.path + ": its folder " + folder_.file("no") + " does not exist; create it first");
 }
 
 TEST_F(G3FileTest, AnotherVersionIsRefusedWithWhatToDo) {

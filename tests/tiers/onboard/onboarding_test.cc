@@ -323,6 +323,22 @@ TEST_F(OnboardingTest, LayersAreThoseOfAllBlocks) {
   EXPECT_EQ(handle.wait()->size(), 8u);
 }
 
+TEST_F(OnboardingTest, ALayerThatWasNotAskedForIsRefused) {
+  const auto hashes = computed(1, 3);
+  kv_->reset(kG1).value();
+  const auto refused = [](const auto& waited, const char* says) {
+    ASSERT_FALSE(waited);
+    EXPECT_EQ(waited.error().code(), ErrorCode::kInvalidArgument);
+    EXPECT_NE(waited.error().message().find(says), std::string::npos) << waited.error();
+  };
+  const OnboardHandle whole = kv_->onboard_async(hashes).value();
+  refused(whole.wait_layer(0), "set OnboardOptions::by_layer");
+  EXPECT_EQ(whole.wait()->size(), 3u);
+  const OnboardHandle by_layer = kv_->onboard_async(hashes, {.by_layer = true}).value();
+  refused(by_layer.wait_layer(2), "layer 2 of blocks with 2 layers");
+  EXPECT_EQ(by_layer.wait_layer(1)->size(), 3u);
+}
+
 TEST_F(OnboardingTest, ALayerThatDoesNotComeIsAnError) {
   const auto hashes = computed(1, 3);
   kv_->reset(kG1).value();

@@ -17,6 +17,7 @@
 #include <string_view>
 #include <vector>
 
+#include "ashlar/base/check.h"
 #include "ashlar/base/clock.h"
 #include "ashlar/base/result.h"
 #include "ashlar/block/block_identity.h"
@@ -34,7 +35,8 @@ class UntypedManager {
   using Emitter = FunctionRef<void(std::size_t, std::span<const SlotRef>)>;
   using Filler = FunctionRef<void(std::size_t, std::span<SlotRef>)>;
 
-  // The store of a new manager. Errors: kInvalidArgument, naming the option; those of the factories.
+  // The store of a new manager. Errors: kInvalidArgument, naming the option; kCapacity: out of memory, with
+  // the block count; those of the factories.
   static Result<std::shared_ptr<BlockStore>> create(const ManagerOptions& options, TierId tier,
                                                     std::string_view tier_name);
   virtual const ManagerOptions& options() const noexcept = 0;
@@ -91,18 +93,25 @@ class UntypedManager {
 class StoreOwner {
  public:
   explicit StoreOwner(std::shared_ptr<BlockStore> store) noexcept;
-  StoreOwner(StoreOwner&&) noexcept = default;
+  StoreOwner(StoreOwner&& other) noexcept;
   StoreOwner& operator=(StoreOwner&& other) noexcept;
   // Stops the process when guards are outstanding.
   ~StoreOwner();
 
-  UntypedManager* operator->() const noexcept { return calls_; }
+  // Both stop the process after a move.
+  UntypedManager* operator->() const noexcept {
+    ASHLAR_CHECK(calls_ != nullptr, "this manager was moved from");
+    return calls_;
+  }
   // For the sequences that take their blocks from here.
-  const std::shared_ptr<BlockStore>& store() const noexcept { return store_; }
+  const std::shared_ptr<BlockStore>& store() const noexcept {
+    ASHLAR_CHECK(store_ != nullptr, "this manager was moved from");
+    return store_;
+  }
 
  private:
   std::shared_ptr<BlockStore> store_;  // null after a move
-  UntypedManager* calls_;
+  UntypedManager* calls_;              // likewise
 };
 
 }  // namespace ashlar::block::detail
