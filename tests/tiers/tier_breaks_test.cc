@@ -266,7 +266,8 @@ TEST_F(TierBreaksTest, ANameThatHasABlockOfAnotherSaltIsRefused) {
     block::BlockList<block::CompleteBlock<G1>> complete;
     for (std::size_t i = 0; i < 2; ++i)
       complete.push_back(std::move(fresh[i]).stage(hashes[i], KvReady::asserted_by_caller()));
-    return kv_->register_blocks(std::move(complete), {.salt = tokens::SaltFingerprint::from_bits(salt, salt)});
+    return kv_->register_blocks(std::move(complete),
+                                {.salt = tokens::SaltFingerprint::from_bits(salt, salt)});
   };
   EXPECT_TRUE(compute(1));
   EXPECT_TRUE(compute(1));

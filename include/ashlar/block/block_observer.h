@@ -1,5 +1,5 @@
-// BlockObserver: hears what a manager hands out, evicts and registers, whichever call its users chose: guards,
-// sequences, batches.
+// BlockObserver: hears what a manager hands out, evicts and registers, whichever call its users chose:
+// guards, sequences, batches.
 //
 //   class Counts : public BlockObserver {
 //     void registered(std::span<const RegisteredBlock> blocks) noexcept override { total += blocks.size(); }

@@ -33,8 +33,8 @@ class Fence {
   bool passed() const noexcept;
   // True when the signal was destroyed unused: this fence can never pass.
   bool abandoned() const noexcept;
-  // Runs `callback` when the fence passes (true) or is abandoned (false), or at once if it has. Every callback
-  // runs exactly once. It must not throw.
+  // Runs `callback` when the fence passes (true) or is abandoned (false), or at once if it has. Every
+  // callback runs exactly once. It must not throw.
   void on_settled(std::function<void(bool passed)> callback) const;
   // The same, but never if the fence is abandoned.
   void on_passed(std::function<void()> callback) const;

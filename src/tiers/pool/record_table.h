@@ -1,5 +1,5 @@
-// RecordTable: what a pool keeps of its blocks beyond what their manager does: checksums, the preconditions of
-// blocks that are still being written, and the ages at which blocks are hit and evicted.
+// RecordTable: what a pool keeps of its blocks beyond what their manager does: checksums, the preconditions
+// of blocks that are still being written, and the ages at which blocks are hit and evicted.
 //
 // It observes the manager, so it hears of every block, whichever way it was taken or registered. A
 // precondition ends with this life of the block.

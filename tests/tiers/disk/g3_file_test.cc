@@ -215,9 +215,10 @@ TEST_F(G3FileTest, AFileOfAnotherRankIsRefusedWithWhoseItIs) {
                  "and this is rank 0 of 1 (layers 0 to 1, heads 0 to 1)");
   // The same rank with other layers has another shape.
   second.planes[0].shard = {{0, 5}, {0, 2}, 0, 2};
-  expect_refused(second, ErrorCode::kInvalidArgument,
-                 "holds blocks of another shape, rank 0 of 2 (layers 0 to 1, heads 0 to 1), and rank 0 of 2 "
-                 "(layers 0 to 4, heads 0 to 1) is wanted");
+  expect_refused(
+      second, ErrorCode::kInvalidArgument,
+      "holds blocks of another shape: rank 0 of 2 (layers 0 to 1, heads 0 to 1), expected rank 0 of 2 "
+      "(layers 0 to 4, heads 0 to 1)");
   EXPECT_EQ(bytes(), before);
   EXPECT_EQ(G3File::open(first).value()->restored().size(), 1u);
 }

@@ -373,7 +373,8 @@ TEST_F(OnboardingTest, ABlockWithAnotherSaltIsAMiss) {
   const tokens::SaltFingerprint mine = tokens::salt_fingerprint(tokens::Salt("", "me"));
   const tokens::SaltFingerprint yours = tokens::salt_fingerprint(tokens::Salt("", "you"));
   EXPECT_NE(mine, yours);
-  EXPECT_NE(tokens::salt_fingerprint(tokens::Salt("a", "b")), tokens::salt_fingerprint(tokens::Salt("b", "a")));
+  EXPECT_NE(tokens::salt_fingerprint(tokens::Salt("a", "b")),
+            tokens::salt_fingerprint(tokens::Salt("b", "a")));
   const auto hashes = computed(1, 3, {.salt = mine});
   const auto ask = [&](const tokens::SaltFingerprint& salt) {
     const OnboardHandle handle = kv_->onboard_async(hashes, {.salt = salt}).value();
