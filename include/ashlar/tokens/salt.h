@@ -38,7 +38,8 @@ class Salt {
 };
 
 // SaltFingerprint: 128 bits over both names of a salt. They already enter the hash of a block; the
-// fingerprint tells two salts apart where their hashes collide. Zero: the salt is unknown; it is never compared.
+// fingerprint tells two salts apart where their hashes collide. Zero: the salt is unknown,
+// and is never compared.
 using SaltFingerprint = NamespaceFingerprint;
 
 // Returns: the same bits for the same salt in every process. O(length of the names).

@@ -31,6 +31,7 @@ Result<void, AllocationRefusal> BlockStore::take_observed(std::size_t n,
       for (const SlotRef& slot : slots) taken.emplace_back(slot.id);
     emit(first, slots);
   }));
+  ASHLAR_DCHECK(gone.size() <= n, "%zu blocks were evicted to hand out %zu", gone.size(), n);
   if (evicted != nullptr)
     for (const EvictedBlock& one : gone) evicted->push_back(one.hash);
   for (BlockObserver* const observer : observers_) {

@@ -191,7 +191,11 @@ Result<void> BlockStore::register_slots(std::size_t n, Filler fill, Emitter emit
   ASHLAR_RETURN_IF_ERROR(register_unobserved(
       n, fill,
       [&](std::size_t first, std::span<const SlotRef> slots) {
-        for (std::size_t i = 0; i < slots.size(); ++i) blocks[first + i].id = BlockId(slots[i].id);
+        for (std::size_t i = 0; i < slots.size(); ++i) {
+          ASHLAR_DCHECK(slots_.hash(slots[i].id) == blocks[first + i].identity.hash,
+                        "block %u was announced under another hash than it has", slots[i].id);
+          blocks[first + i].id = BlockId(slots[i].id);
+        }
         emit(first, slots);
       },
       tentative, on_twin));
