@@ -143,7 +143,7 @@ Result<void> TokenSequence::truncate(std::size_t length) {
   partial_.tokens_.resize(kept_tokens);
   ASHLAR_DCHECK(size() == length, "%zu tokens are left where %zu were asked for", size(), length);
   ASHLAR_DCHECK(blocks_.empty() == !partial_.parent_.has_value(),
-                "the open block names a parent exactly where %zu full blocks stand before it",
+                "the open block behind %zu full ones names a parent where there is none, or none",
                 blocks_.size());
   return {};
 }

@@ -33,7 +33,7 @@ void RadixOwners::erase(std::uint32_t at) noexcept {
   Owner* owners = data();
   std::move(owners + at + 1, owners + size_, owners + at);
   if (lower_ != nullptr) {
-    ASHLAR_DCHECK(lower_owners_ != 0, "masks of lower tiers are kept only while an owner has some");
+    ASHLAR_DCHECK(lower_owners_ != 0, "masks of lower tiers are kept although no owner has any");
     lower_owners_ -= any(lower_[at]) ? 1 : 0;
     std::move(lower_.get() + at + 1, lower_.get() + size_, lower_.get() + at);
     if (lower_owners_ == 0) lower_.reset();
