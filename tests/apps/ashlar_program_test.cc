@@ -181,7 +181,7 @@ TEST(AshlarProgram, SaysWhatIsWrong) {
       {"relay --from " + recording("none") + file, "none.kvrec"},
       {"relay --from " + recording("default") + " --to kvrec:x", "can only be read"},
       {"relay --from " + recording("default") + " --to engine://127.0.0.1:1", ""},
-      {"relay --from " + recording("default") + "?what=1" + file, "'what' is no option"},
+      {"relay --from " + recording("default") + "?what=1" + file, "'what' is not an option"},
       {"relay --from " + recording("default") + file + " --scheme md5", "md5"},
       {"relay --from " + recording("default") + file + " --scheme keyed128", "key"},
       {"relay --from " + recording("default") + " --to file:" + folder.path(), folder.path()},

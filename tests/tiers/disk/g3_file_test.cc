@@ -175,7 +175,7 @@ TEST_F(G3FileTest, AFileOfAnotherKindIsRefusedWithTheReason) {
   other = options();
   other.scheme_fingerprint = 78;
   expect_refused(other, ErrorCode::kInvalidArgument,
-                 "another hash scheme or key: 000000000000004d, and 000000000000004e");
+                 "another hash scheme or key: 000000000000004d, expected 000000000000004e");
   other = options();
   other.planes = {PlaneShape::whole(shape(kBlocks - 1))};
   expect_refused(other, ErrorCode::kInvalidArgument,
