@@ -109,11 +109,15 @@ Result<void> KvBlockManager::Assembly::open() {
   onboarder =
       std::make_unique<Onboarder>(stack, Onboarder::Options{.threads = std::max(1u, options.onboard_threads),
                                                             .block_size = options.block_size,
+                                                            .layers = options.model.num_layers,
                                                             .probe = options.g4 && options.g4->probe,
                                                             .arrived = [this] {
                                                               look_ahead_g1();
                                                               look_ahead_g2();
                                                             }});
+  source = std::make_unique<KvPrefixSource>(
+      stack, *onboarder, [this](std::span<const SequenceHash> hashes) { offer_leaving(hashes); });
+  stack.g1_manager->set_prefix_source(*source);
   return {};
 }
 
@@ -295,15 +299,22 @@ void KvBlockManager::Assembly::look_ahead(block::BlockManager<Tier>& manager, Ti
   // Ends of sequences are evicted first; their beginnings are stored first.
   std::vector<SequenceHash> victims = manager.eviction_candidates(route.look_ahead - empty);
   std::ranges::sort(victims, {}, [](const SequenceHash& hash) { return std::pair(hash.position(), hash); });
-  std::map<std::uint8_t, std::vector<SequenceHash>> near;  // by priority
-  for (const SequenceHash& hash : victims) {
-    if (below->has(hash)) continue;
+  offer(victims, pool, *worker, *below);
+}
+
+void KvBlockManager::Assembly::offer(std::span<const SequenceHash> blocks, TierPool& pool,
+                                     OffloadWorker& worker, TierPool& below) {
+  std::map<std::uint8_t, std::vector<SequenceHash>> absent;  // by priority
+  for (const SequenceHash& hash : blocks) {
+    if (below.has(hash)) continue;
     if (const std::optional<block::Hold> hold = pool.hold(hash))
-      near[pool.record(*hold).retention.priority].push_back(hash);
+      absent[pool.record(*hold).retention.priority].push_back(hash);
   }
-  for (const auto& [priority, hashes] : near) {
-    worker->suggest(hashes, priority, pool.preconditions(hashes));
-  }
+  for (const auto& [priority, hashes] : absent) worker.suggest(hashes, priority, pool.preconditions(hashes));
+}
+
+void KvBlockManager::Assembly::offer_leaving(std::span<const SequenceHash> hashes) {
+  if (to_g2 != nullptr && !closing) offer(hashes, *stack.g1, *to_g2, *stack.g2);
 }
 
 void KvBlockManager::Assembly::look_ahead_g1() {

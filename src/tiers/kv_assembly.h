@@ -7,6 +7,7 @@
 
 #include "ashlar/base/mutex.h"
 #include "ashlar/tiers/kv_block_manager.h"
+#include "tiers/kv_prefix_source.h"
 #include "tiers/offload/offload_worker.h"
 #include "tiers/onboard/onboarder.h"
 #include "tiers/onboard/tier_stack.h"
@@ -30,6 +31,11 @@ struct KvBlockManager::Assembly final : block::BlockObserver {
   template <events::Tier Tier>
   void look_ahead(block::BlockManager<Tier>& manager, TierPool& pool, const OffloadRoute& route,
                   OffloadWorker* worker, TierPool* below);
+  // Offers those that the tier below does not have.
+  static void offer(std::span<const tokens::SequenceHash> blocks, TierPool& pool, OffloadWorker& worker,
+                    TierPool& below);
+  // Blocks of G1 that a preempted request is about to release.
+  void offer_leaving(std::span<const tokens::SequenceHash> hashes);
   void look_ahead_g1();
   void look_ahead_g2();
   OffloadWorker::Finish begin_move(BytePool& from, BytePool& to, std::vector<block::Hold> holds,
@@ -60,6 +66,7 @@ struct KvBlockManager::Assembly final : block::BlockObserver {
   std::unique_ptr<OffloadWorker> to_g3;
   std::unique_ptr<OffloadWorker> to_g2;
   std::unique_ptr<Onboarder> onboarder;
+  std::unique_ptr<KvPrefixSource> source;
 
  private:
   Result<void> open_memory();

@@ -59,6 +59,7 @@ KvBlockManager::~KvBlockManager() {
   assembly_->closed = true;
   assembly_->onboarder->stop();
   assembly_->onboarder->drop_arrived();
+  assembly_->source.reset();
   assembly_->onboarder.reset();
   if (assembly_->stack.g4 != nullptr) assembly_->stack.g4->stop();
   assembly_->to_g2.reset();  // before the workers it feeds
@@ -160,8 +161,7 @@ std::vector<TierRun> KvBlockManager::find(std::span<const SequenceHash> hashes,
 }
 
 OnboardTable KvBlockManager::onboard(std::span<const SequenceHash> hashes, const OnboardOptions& options) {
-  const auto call = std::make_shared<OnboardCall>(hashes, options, false, assembly_->options.model.num_layers,
-                                                  *assembly_->stack.clock);
+  const auto call = assembly_->onboarder->make_call(hashes, options, false);
   assembly_->onboarder->run(call);
   Result<OnboardTable> table = call->wait({});
   return table ? *std::move(table) : OnboardTable();
@@ -169,16 +169,14 @@ OnboardTable KvBlockManager::onboard(std::span<const SequenceHash> hashes, const
 
 Result<OnboardHandle> KvBlockManager::onboard_async(std::span<const SequenceHash> hashes,
                                                     const OnboardOptions& options) {
-  auto call = std::make_shared<OnboardCall>(hashes, options, false, assembly_->options.model.num_layers,
-                                            *assembly_->stack.clock);
+  auto call = assembly_->onboarder->make_call(hashes, options, false);
   ASHLAR_RETURN_IF_ERROR(assembly_->onboarder->start(call));
   return OnboardHandle(std::move(call));
 }
 
 Result<OnboardHandle> KvBlockManager::prefetch(std::span<const SequenceHash> hashes,
                                                const OnboardOptions& options) {
-  auto call = std::make_shared<OnboardCall>(hashes, options, true, assembly_->options.model.num_layers,
-                                            *assembly_->stack.clock);
+  auto call = assembly_->onboarder->make_call(hashes, options, true);
   ASHLAR_RETURN_IF_ERROR(assembly_->onboarder->start(call));
   return OnboardHandle(std::move(call));
 }

@@ -39,7 +39,7 @@ class KvWorkload {
     KvOptions made = options(folder + "/g3");
     made.g3->paths = {folder + "/g3.0", folder + "/g3.1"};
     made.g3->faults.clear();
-    std::filesystem::create_directory(folder + "/volume");
+    std::filesystem::create_directories(folder + "/volume");
     made.g4 = VolumeShape{.block_count = 40,
                           .volumes = {{.name = "v", .kind = "directory", .location = folder + "/volume"}}};
     return made;
@@ -66,6 +66,16 @@ class KvWorkload {
     }
     return good;
   }
+  // Writes the bytes of a block, as its computation would; and whether it has them.
+  void compute(block::BlockId id, const tokens::SequenceHash& hash) {
+    each_byte(id.value(), [&](std::byte& byte, std::uint64_t at) { byte = byte_of(hash, at); });
+  }
+  bool has_bytes(block::BlockId id, const tokens::SequenceHash& hash) {
+    bool good = true;
+    each_byte(id.value(),
+              [&](const std::byte& byte, std::uint64_t at) { good &= byte == byte_of(hash, at); });
+    return good;
+  }
   // Whether blocks of G1 have the bytes of one layer.
   bool layer_right(const std::vector<block::BlockId>& ids, const std::vector<tokens::SequenceHash>& hashes,
                    std::uint32_t layer) {
@@ -90,8 +100,7 @@ class KvWorkload {
     block::BlockList<block::CompleteBlock<events::G1>> complete;
     for (std::size_t i = 0; i < missing; ++i) {
       const tokens::SequenceHash& hash = hashes[table.size() + i];
-      each_byte((*fresh)[i].block_id().value(),
-                [&](std::byte& byte, std::uint64_t at) { byte = byte_of(hash, at); });
+      compute((*fresh)[i].block_id(), hash);
       complete.push_back(std::move((*fresh)[i]).stage(hash, block::KvReady::asserted_by_caller()));
     }
     auto registered = kv_.register_blocks(std::move(complete), how).value();

@@ -35,6 +35,7 @@
 #include "ashlar/block/immutable_block.h"
 #include "ashlar/block/manager_options.h"
 #include "ashlar/block/pin.h"
+#include "ashlar/block/prefix_source.h"
 #include "ashlar/block/reuse_policy.h"
 #include "ashlar/block/tier.h"
 #include "ashlar/block/unique_blocks.h"
@@ -78,6 +79,10 @@ class BlockManager {
   // are called in the order in which they came. Requires: no block was allocated yet; the observer outlives
   // the manager. Throws std::bad_alloc.
   void observe(BlockObserver& observer) { store_->observe(observer); }
+
+  // Lets the sequences of this manager bring prefixes from below (prefix_source.h). Requires: no sequence was
+  // made yet; the source outlives them.
+  void set_prefix_source(PrefixSource& source) { store_->set_prefix_source(source); }
 
   // ---- allocate: all or nothing; empty blocks first, then inactive ones, evicted in the backend's order.
 

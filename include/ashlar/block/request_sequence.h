@@ -33,6 +33,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -46,6 +47,7 @@
 #include "ashlar/block/block_manager.h"
 #include "ashlar/block/block_retention.h"
 #include "ashlar/block/fence.h"
+#include "ashlar/block/prefix_source.h"
 #include "ashlar/block/sequence_error.h"
 #include "ashlar/tokens/multimodal_run.h"
 #include "ashlar/tokens/sequence_hash.h"
@@ -60,6 +62,7 @@ enum class RequestState : std::uint8_t {
   kPrefillScheduled,
   kDecodeScheduled,
   kSpeculativeScheduled,
+  kOnboarding,  // begin_match(): blocks are on their way from below
   kPreempted,
   kReleased,
 };
@@ -101,8 +104,10 @@ struct RequestOptions {
   bool reuse_last_token = false;
   // One table of blocks per group; empty: one group of full attention.
   std::vector<CacheGroup> groups{};
-  // The retention of its blocks.
+  // The retention of its blocks, and so their place in offload queues.
   RetentionPlan retention{};
+  // What match_prefix(), begin_match() and resume() may bring from the tiers below the manager.
+  PrefixBudget onboard{};
 };
 
 // A copy that the engine must make before it computes the step: all bytes of a block.
@@ -117,6 +122,12 @@ struct BlockCopy {
 struct StepPlan {
   std::size_t new_blocks = 0;
   std::span<const BlockCopy> copies;  // valid until the step is applied or reverted
+};
+
+// How a match began.
+struct MatchStart {
+  std::size_t cached = 0;  // tokens that the manager has now
+  bool pending = false;    // more is on its way: on_ready will be called
 };
 
 // The outcome of applying a step.
@@ -155,6 +166,11 @@ struct RequestCalls {
   static std::span<const BlockCopy> copies(const UntypedRequest& request) noexcept;
 
   static Result<std::size_t, SequenceError> match_prefix(UntypedRequest& request);
+  static Result<MatchStart, SequenceError> begin_match(UntypedRequest& request,
+                                                       std::function<void()> on_ready);
+  static Result<std::size_t, SequenceError> finish_match(UntypedRequest& request);
+  static bool match_ready(const UntypedRequest& request);
+  static Result<std::vector<BlockId>> wait_layer(UntypedRequest& request, std::uint32_t layer);
   static Result<StepPlan, SequenceError> schedule_prefill(UntypedRequest& request, std::size_t tokens);
   static Result<StepOutcome, SequenceError> apply_prefill(UntypedRequest& request,
                                                           std::optional<tokens::Token> next);
@@ -234,6 +250,21 @@ class [[nodiscard]] RequestSequence {
   // computed for the same tokens from position 0 on. O(blocks * groups). Returns its tokens; at most size() -
   // 1, unless reuse_last_token. Errors: kWrongState unless Idle and without blocks.
   Result<std::size_t, SequenceError> match_prefix() { return Calls::match_prefix(untyped()); }
+  // The same without waiting for tiers below, also in place of resume(). When blocks are on their way the
+  // request is Onboarding until finish_match(), and `on_ready` is called once, on a thread of the source,
+  // perhaps before this returns or after the request has gone; it must not use the request. release() and
+  // preempt() cancel what is on its way. Errors: kWrongState unless Idle and without blocks, or Preempted.
+  Result<MatchStart, SequenceError> begin_match(std::function<void()> on_ready) {
+    return Calls::begin_match(untyped(), std::move(on_ready));
+  }
+  // True when finish_match() will not wait.
+  bool match_ready() const { return Calls::match_ready(untyped()); }
+  // Takes the references. Returns the cached tokens. Errors: kWrongState unless Onboarding.
+  Result<std::size_t, SequenceError> finish_match() { return Calls::finish_match(untyped()); }
+  // Waits until a layer of every arriving block is in the manager's memory; see OnboardOptions::by_layer.
+  // Returns the arriving blocks, which follow those of block_table(). Errors: kNotReady unless Onboarding;
+  // kInvalidArgument without PrefixBudget::by_layer; those of the copies.
+  Result<std::vector<BlockId>> wait_layer(std::uint32_t layer) { return Calls::wait_layer(untyped(), layer); }
 
   // Errors: kWrongState unless Idle; kNothingToCompute for 0 tokens; kPrefillOverrun for more than
   // tokens_to_compute(); kTooLong when the chunk is the last and there is no room for the token it yields;

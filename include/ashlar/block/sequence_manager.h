@@ -34,6 +34,7 @@
 #include "ashlar/block/block_manager.h"
 #include "ashlar/block/block_retention.h"
 #include "ashlar/block/fence.h"
+#include "ashlar/block/prefix_source.h"
 #include "ashlar/block/sequence_error.h"
 #include "ashlar/tokens/sequence_hash.h"
 #include "ashlar/tokens/sequence_hasher.h"
@@ -63,6 +64,8 @@ struct SequenceManagerOptions {
   // The retention of their blocks, and so their place in offload queues; the prompt is what make_sequence()
   // got. Errors: what RetentionPlan refuses, at make_sequence().
   RetentionPlan retention{};
+  // What allocate() may bring from the tiers below the manager.
+  PrefixBudget onboard{};
 };
 
 namespace detail {
@@ -102,6 +105,7 @@ class UntypedSequenceManager {
   RegisterBlocks register_blocks_;
   bool reuse_last_token_;
   RetentionPlan retention_;
+  PrefixBudget onboard_;
 };
 
 // What a Sequence reads of its untyped part.

@@ -11,6 +11,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string_view>
@@ -80,6 +81,9 @@ struct OnboardOptions {
   bool by_layer = false;
   // Salt of the request; a block with another salt is a miss. Zero: not compared.
   tokens::SaltFingerprint salt = {};
+  // Called once when the call has ended, however it ended, on the thread that ended it. It must not throw,
+  // nor wait for other calls of the manager.
+  std::function<void()> on_done = {};
 };
 
 class OnboardCall;

@@ -10,6 +10,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -18,6 +19,7 @@
 #include "ashlar/block/block_identity.h"
 #include "ashlar/block/detail/slot_ref.h"
 #include "ashlar/block/manager_options.h"
+#include "ashlar/block/prefix_source.h"
 #include "ashlar/block/request_sequence.h"
 #include "block/sequence/sequence_text.h"
 #include "block/sequence/slot_share.h"
@@ -53,6 +55,16 @@ class BlockTables {
   // Shares the longest prefix of at most `limit` blocks that is cached and valid for all groups. Returns its
   // length in blocks. Requires: the tables are empty.
   std::size_t match(SequenceText& text, std::size_t limit);
+  using Arrival = std::unique_ptr<PrefixSource::Arrival>;
+  // Asks the source of the manager for the blocks after a match of `matched` blocks. Null: nothing comes.
+  Arrival bring(SequenceText& text, std::size_t matched, std::size_t limit, const PrefixBudget& budget,
+                std::function<void()> on_done);
+  // Shares what has arrived too. Returns the length of the prefix.
+  std::size_t match_further(SequenceText& text, std::size_t matched, std::size_t limit);
+  // match(), and the rest from below as far as the budget allows.
+  std::size_t match_with_source(SequenceText& text, std::size_t limit, const PrefixBudget& budget);
+  // Offers the registered blocks to the source: they are about to be released.
+  void leave_for(SequenceText& text) noexcept;
 
   // Blocks to allocate so that the tables have `blocks` entries and the block holding token `computed` is
   // writable. Reclaims blocks that are no longer shared.
@@ -136,8 +148,9 @@ class BlockTables {
   struct Known;
   // The longest prefix of at most `limit` blocks that all groups seem to have. `known` carries the findings
   // of earlier calls with larger limits, one per group. Probes each block of each group at most once over all
-  // these calls. Requires: the text has `limit` names.
-  std::size_t longest(const SequenceText& text, std::size_t limit, std::span<Known> known) const;
+  // these calls. With `below`, blocks of that source count too. Requires: the text has `limit` names.
+  std::size_t longest(const SequenceText& text, std::size_t limit, std::span<Known> known,
+                      PrefixSource* below = nullptr) const;
   void push_gap(Table& table);
   // Releases entries [from, to) of a table, last first.
   void drop(Table& table, std::size_t from, std::size_t to) noexcept;

@@ -17,6 +17,8 @@ std::string_view to_string(RequestState state) noexcept {
       return "decode scheduled";
     case RequestState::kSpeculativeScheduled:
       return "speculative scheduled";
+    case RequestState::kOnboarding:
+      return "onboarding";
     case RequestState::kPreempted:
       return "preempted";
     case RequestState::kReleased:
@@ -73,7 +75,7 @@ Result<UntypedRequestPtr> RequestCalls::make(std::shared_ptr<BlockStore> store,
   ASHLAR_TRY(auto text, SequenceText::create(std::move(prompt), std::move(hashes), std::move(rules)));
   return UntypedRequestPtr(new UntypedRequest(std::move(text),
                                               BlockTables(std::move(store), options.groups, std::move(worth)),
-                                              options.max_tokens, options.reuse_last_token));
+                                              options.max_tokens, options.reuse_last_token, options.onboard));
 }
 
 RequestState RequestCalls::state(const UntypedRequest& request) noexcept {
@@ -111,6 +113,20 @@ std::span<const BlockCopy> RequestCalls::copies(const UntypedRequest& request) n
 
 Result<std::size_t, SequenceError> RequestCalls::match_prefix(UntypedRequest& request) {
   return request.match_prefix();
+}
+
+Result<MatchStart, SequenceError> RequestCalls::begin_match(UntypedRequest& request,
+                                                            std::function<void()> on_ready) {
+  return request.begin_match(std::move(on_ready));
+}
+Result<std::size_t, SequenceError> RequestCalls::finish_match(UntypedRequest& request) {
+  return request.finish_match();
+}
+bool RequestCalls::match_ready(const UntypedRequest& request) {
+  return request.match_ready();
+}
+Result<std::vector<BlockId>> RequestCalls::wait_layer(UntypedRequest& request, std::uint32_t layer) {
+  return request.wait_layer(layer);
 }
 
 Result<StepPlan, SequenceError> RequestCalls::schedule_prefill(UntypedRequest& request, std::size_t tokens) {

@@ -105,7 +105,8 @@ UntypedSequenceManager::UntypedSequenceManager(std::shared_ptr<BlockStore> store
           TextRules{std::move(options.hasher), {}, store_->options().block_size})),
       register_blocks_(options.register_blocks),
       reuse_last_token_(options.reuse_last_token),
-      retention_(std::move(options.retention)) {}
+      retention_(std::move(options.retention)),
+      onboard_(options.onboard) {}
 
 Result<UntypedSequencePtr> UntypedSequenceManager::make(std::vector<tokens::Token> tokens,
                                                         std::vector<tokens::SequenceHash> hashes) const {
@@ -154,7 +155,8 @@ Result<std::size_t, SequenceError> UntypedSequenceManager::allocate(UntypedSeque
     if (auto room = can_allocate(sequence); !room) return sequence.no_room(std::move(room).error());
   }
   try {
-    const std::size_t hits = sequence.tables.match(sequence.text, match_limit(sequence));
+    const std::size_t hits =
+        sequence.tables.match_with_source(sequence.text, match_limit(sequence), onboard_);
     if (auto taken = sequence.tables.extend(0, blocks); !taken) {
       sequence.tables.release();
       return sequence.no_room(std::move(taken).error());

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <string>
 #include <utility>
 
 #include "ashlar/base/check.h"
@@ -18,14 +19,15 @@ constexpr std::size_t kReservedTokens = std::size_t{1} << 20;
 }  // namespace
 
 UntypedRequest::UntypedRequest(SequenceText text, BlockTables tables, std::size_t max_tokens,
-                               bool reuse_last_token)
+                               bool reuse_last_token, const PrefixBudget& onboard)
     : reuse_last_token_(reuse_last_token),
       block_size_(text.rules->block_size),
       next_event_(block_size_),
       max_tokens_(max_tokens),
       text_(std::move(text)),
       prompt_size_(text_.tokens.size()),
-      tables_(std::move(tables)) {
+      tables_(std::move(tables)),
+      onboard_(onboard) {
   reserve();
 }
 
@@ -56,13 +58,59 @@ std::size_t UntypedRequest::match_limit() const noexcept {
 
 Result<std::size_t, SequenceError> UntypedRequest::begin_with_cache() {
   try {
-    cached_ = computed_ = tables_.match(text_, match_limit()) * block_size_;
+    return matched(tables_.match_with_source(text_, match_limit(), onboard_));
   } catch (const std::bad_alloc&) {
+    tables_.release();
     return refusal(Reason::kOutOfMemory);
   }
+}
+
+std::size_t UntypedRequest::matched(std::size_t blocks) noexcept {
+  cached_ = computed_ = blocks * block_size_;
   state_ = RequestState::kIdle;
   settle();
   return cached_;
+}
+
+bool UntypedRequest::may_match() const noexcept {
+  if (state_ == RequestState::kPreempted) return true;
+  return state_ == RequestState::kIdle && tables_.size() == 0 && computed_ == 0;
+}
+
+Result<MatchStart, SequenceError> UntypedRequest::begin_match(std::function<void()> on_ready) {
+  if (!may_match()) return wrong_state("preempted, or idle and has no blocks");
+  try {
+    const std::size_t blocks = tables_.match(text_, match_limit());
+    arriving_ = tables_.bring(text_, blocks, match_limit(), onboard_, std::move(on_ready));
+    if (arriving_ == nullptr) return MatchStart{matched(blocks), false};
+    cached_ = computed_ = blocks * block_size_;
+    state_ = RequestState::kOnboarding;
+    return MatchStart{cached_, true};
+  } catch (const std::bad_alloc&) {
+    tables_.release();
+    return refusal(Reason::kOutOfMemory);
+  }
+}
+
+Result<std::size_t, SequenceError> UntypedRequest::finish_match() {
+  if (state_ != RequestState::kOnboarding) return wrong_state(to_string(RequestState::kOnboarding));
+  std::size_t blocks = cached_ / block_size_;
+  try {
+    if (arriving_->wait() != 0) blocks = tables_.match_further(text_, blocks, match_limit());
+  } catch (const std::bad_alloc&) {
+    return refusal(Reason::kOutOfMemory);  // still Onboarding: it may be called again
+  }
+  arriving_.reset();
+  return matched(blocks);
+}
+
+Result<std::vector<BlockId>> UntypedRequest::wait_layer(std::uint32_t layer) {
+  if (state_ != RequestState::kOnboarding)
+    return make_error(ErrorCode::kNotReady,
+                      "the request is %s; layers arrive between begin_match() and "
+                      "finish_match()",
+                      std::string(to_string(state_)).c_str());
+  return arriving_->wait_layer(layer);
 }
 
 Result<std::size_t, SequenceError> UntypedRequest::match_prefix() {
@@ -72,7 +120,10 @@ Result<std::size_t, SequenceError> UntypedRequest::match_prefix() {
 }
 
 Result<void, SequenceError> UntypedRequest::preempt() {
-  if (state_ != RequestState::kIdle) return wrong_state(to_string(RequestState::kIdle));
+  if (state_ != RequestState::kIdle && state_ != RequestState::kOnboarding)
+    return wrong_state("idle or onboarding");
+  arriving_.reset();
+  tables_.leave_for(text_);
   tables_.release();
   computed_ = cached_ = room_ = 0;
   next_event_ = block_size_;
@@ -86,6 +137,7 @@ Result<std::size_t, SequenceError> UntypedRequest::resume() {
 }
 
 void UntypedRequest::release() noexcept {
+  arriving_.reset();
   tables_.release();
   computed_ = cached_ = room_ = 0;
   state_ = RequestState::kReleased;
@@ -116,7 +168,7 @@ Result<std::unique_ptr<UntypedRequest>, SequenceError> UntypedRequest::fork(
   if (last && size() != computed_ + 1) return refusal(Reason::kPrefillIncomplete, 1, size() - computed_);
   std::unique_ptr<UntypedRequest> other;
   try {
-    other = std::make_unique<UntypedRequest>(text_, tables_.fork(), max_tokens_, reuse_last_token_);
+    other = std::make_unique<UntypedRequest>(text_, tables_.fork(), max_tokens_, reuse_last_token_, onboard_);
   } catch (const std::bad_alloc&) {
     tables_.take_back_shares();
     return refusal(Reason::kOutOfMemory);
@@ -155,7 +207,7 @@ Result<void, SequenceError> UntypedRequest::can_decode() const {
 
 Result<StepPlan, SequenceError> UntypedRequest::schedule(Result<void, SequenceError> allowed,
                                                          RequestState state, std::size_t tokens) {
-  ASHLAR_RETURN_IF_ERROR(std::move(allowed));
+  if (!allowed) return allowed.error();
   auto taken = unless_out_of_memory(
       [&]() -> std::optional<Result<std::size_t, AllocationRefusal>> {
         return tables_.extend(computed_, blocks_for(tokens));

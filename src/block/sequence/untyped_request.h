@@ -23,7 +23,8 @@ namespace ashlar::block::detail {
 
 class UntypedRequest {
  public:
-  UntypedRequest(SequenceText text, BlockTables tables, std::size_t max_tokens, bool reuse_last_token);
+  UntypedRequest(SequenceText text, BlockTables tables, std::size_t max_tokens, bool reuse_last_token,
+                 const PrefixBudget& onboard);
 
   RequestState state() const noexcept { return state_; }
   const SequenceText& text() const noexcept { return text_; }
@@ -37,6 +38,10 @@ class UntypedRequest {
   std::size_t max_tokens() const noexcept { return max_tokens_; }
 
   Result<std::size_t, SequenceError> match_prefix();
+  Result<MatchStart, SequenceError> begin_match(std::function<void()> on_ready);
+  Result<std::size_t, SequenceError> finish_match();
+  bool match_ready() const { return arriving_ == nullptr || arriving_->done(); }
+  Result<std::vector<BlockId>> wait_layer(std::uint32_t layer);
   Result<std::size_t, SequenceError> resume();
   Result<void, SequenceError> preempt();
   Result<void, SequenceError> revert();
@@ -129,6 +134,9 @@ class UntypedRequest {
   }
   std::size_t match_limit() const noexcept;
   Result<std::size_t, SequenceError> begin_with_cache();
+  bool may_match() const noexcept;
+  // The first `blocks` blocks are cached.
+  std::size_t matched(std::size_t blocks) noexcept;
   void reserve();
 
   RequestState state_ = RequestState::kIdle;
@@ -143,6 +151,8 @@ class UntypedRequest {
   std::size_t cached_ = 0;
   std::size_t prompt_size_;
   BlockTables tables_;
+  PrefixBudget onboard_;
+  BlockTables::Arrival arriving_;  // from below; null unless Onboarding
 };
 
 }  // namespace ashlar::block::detail

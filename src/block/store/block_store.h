@@ -82,6 +82,8 @@ class BlockStore final : public StoreFace,
 
   // observers (observe.cc)
   void observe(BlockObserver& observer) override;
+  void set_prefix_source(PrefixSource& source) override { source_ = &source; }
+  PrefixSource* prefix_source() const noexcept { return source_; }
   bool is_observed() const noexcept { return !observers_.empty(); }
   BlockIdentity identity(const HoldRef& hold) override;
   BlockRetention retention(const HoldRef& hold) override;
@@ -348,6 +350,7 @@ class BlockStore final : public StoreFace,
   const std::shared_ptr<BlockFacts> facts_;  // each column says which threads may touch it
   const bool follows_registrations_;
   std::vector<BlockObserver*> observers_;  // complete before the first allocation
+  PrefixSource* source_ = nullptr;         // set before the first sequence
 
   Mutex mu_;
   std::unique_ptr<InactivePool> inactive_ ASHLAR_PT_GUARDED_BY(mu_);

@@ -84,6 +84,10 @@ class OnboardCall {
   }
   // Ends the call. A cancelled call drops its blocks before it is done.
   void finish(OnboardTable table) {
+    end(std::move(table));
+    if (options.on_done) options.on_done();
+  }
+  void end(OnboardTable table) {
     {
       const MutexLock lock(mu_);
       ASHLAR_CHECK(!done_, "an onboard request is finished twice");

@@ -28,6 +28,7 @@ class Onboarder {
   struct Options {
     std::uint32_t threads = 2;  // for calls not run on the caller's thread
     std::uint32_t block_size = 16;
+    std::uint32_t layers = 1;  // of a block
     bool probe = true;
     // Called when blocks have arrived in G1 or G2.
     std::function<void()> arrived = {};
@@ -41,6 +42,12 @@ class Onboarder {
 
   // Limits: for probes of volumes.
   std::vector<TierRun> find(std::span<const tokens::SequenceHash> hashes, const CallLimits& limits);
+  // Whether it asks volumes for blocks that no tier is known to have.
+  bool probes() const noexcept { return options_.probe && stack_.g4 != nullptr; }
+  std::shared_ptr<OnboardCall> make_call(std::span<const tokens::SequenceHash> hashes,
+                                         const OnboardOptions& options, bool only_to_g2) const {
+    return std::make_shared<OnboardCall>(hashes, options, only_to_g2, options_.layers, *stack_.clock);
+  }
   // Runs the call on the caller's thread.
   void run(const std::shared_ptr<OnboardCall>& call);
   // While it lives, no other call onboards these blocks. It claims all of them or, when `until` passed before

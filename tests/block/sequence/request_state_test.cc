@@ -5,6 +5,7 @@
 #include <array>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <set>
 #include <string>
@@ -36,6 +37,8 @@ struct Call {
 const std::vector<Call>& calls() {
   static const std::vector<Call> all = {
       {"match_prefix", [](Request& r) -> Answer { return r.match_prefix(); }},
+      {"begin_match", [](Request& r) -> Answer { return r.begin_match([] {}); }},
+      {"finish_match", [](Request& r) -> Answer { return r.finish_match(); }},
       {"schedule_prefill", [](Request& r) -> Answer { return r.schedule_prefill(1); }},
       {"apply_prefill without a token", [](Request& r) -> Answer { return r.apply_prefill(); }},
       {"apply_prefill with a token", [](Request& r) -> Answer { return r.apply_prefill(Token(1)); }},
@@ -63,11 +66,26 @@ struct Row {
   const char* name;
   RequestState state;
   std::function<void(RequestTest&, Request&)> reach;
-  std::array<std::optional<Refused>, 13> answers;
+  std::array<std::optional<Refused>, 15> answers;
 };
 std::ostream& operator<<(std::ostream& out, const Row& row) {
   return out << row.name;
 }
+
+// A tier below that has nothing, and takes its time to say so.
+class SlowSource final : public PrefixSource {
+ public:
+  bool has(const tokens::SequenceHash&) override { return true; }
+  std::unique_ptr<Arrival> bring(const Wanted&, const PrefixBudget&, std::function<void()> on_done) override {
+    struct Nothing final : Arrival {
+      bool done() const override { return false; }
+      std::size_t wait() override { return 0; }
+      Result<std::vector<BlockId>> wait_layer(std::uint32_t) override { return std::vector<BlockId>(); }
+    };
+    return on_done == nullptr ? nullptr : std::make_unique<Nothing>();
+  }
+  void leaving(std::span<const tokens::SequenceHash>) noexcept override {}
+};
 
 class RequestStateTest : public RequestTest, public ::testing::WithParamInterface<Row> {
  public:
@@ -79,65 +97,81 @@ class RequestStateTest : public RequestTest, public ::testing::WithParamInterfac
     self(test).cache(tokens_from(0, 8));
     EXPECT_EQ(value_of(request.match_prefix()), 8u);
   }
+  static void begin_match(RequestTest& test, Request& request) {
+    self(test).manager_.set_prefix_source(self(test).slow_);
+    EXPECT_TRUE(value_of(request.begin_match([] {})).pending);
+    EXPECT_FALSE(request.match_ready());
+  }
 
  private:
+  SlowSource slow_;
   static RequestStateTest& self(RequestTest& test) { return static_cast<RequestStateTest&>(test); }
 };
 
 const std::vector<Row>& rows() {
   using T = RequestStateTest;
-  // match, prefill, apply, apply with token, decode, apply, speculative, apply, revert, preempt, resume,
+  // match, begin, finish, prefill, apply, apply with token, decode, apply, speculative, apply, revert, preempt, resume,
   // fork, fork(last)
   static const std::vector<Row> all = {
       {"IdleFresh",
        RequestState::kIdle,
        [](RequestTest&, Request&) {},
-       {kOk, kOk, kWrong, kWrong, kIncomplete, kWrong, kIncomplete, kWrong, kWrong, kOk, kWrong, kOk,
-        kIncomplete}},
+       {kOk, kOk, kWrong, kOk, kWrong, kWrong, kIncomplete, kWrong, kIncomplete, kWrong, kWrong, kOk, kWrong,
+        kOk, kIncomplete}},
       {"IdleMatched",
        RequestState::kIdle,
        T::match,
-       {kWrong, kOk, kWrong, kWrong, kIncomplete, kWrong, kIncomplete, kWrong, kWrong, kOk, kWrong, kOk,
-        kIncomplete}},
+       {kWrong, kWrong, kWrong, kOk, kWrong, kWrong, kIncomplete, kWrong, kIncomplete, kWrong, kWrong, kOk,
+        kWrong, kOk, kIncomplete}},
       {"IdleBetweenChunks",
        RequestState::kIdle,
        T::prefill_some,
-       {kWrong, kOk, kWrong, kWrong, kIncomplete, kWrong, kIncomplete, kWrong, kWrong, kOk, kWrong, kOk,
-        kIncomplete}},
+       {kWrong, kWrong, kWrong, kOk, kWrong, kWrong, kIncomplete, kWrong, kIncomplete, kWrong, kWrong, kOk,
+        kWrong, kOk, kIncomplete}},
       {"IdleAfterPrefill",
        RequestState::kIdle,
        T::prefill_everything,
-       {kWrong, kOk, kWrong, kWrong, kOk, kWrong, kOk, kWrong, kWrong, kOk, kWrong, kOk, kOk}},
+       {kWrong, kWrong, kWrong, kOk, kWrong, kWrong, kOk, kWrong, kOk, kWrong, kWrong, kOk, kWrong, kOk,
+        kOk}},
       {"PrefillScheduled",
        RequestState::kPrefillScheduled,
        [](RequestTest&, Request& request) { value_of(request.schedule_prefill(5)); },
-       {kWrong, kWrong, kOk, kNotExpected, kWrong, kWrong, kWrong, kWrong, kOk, kWrong, kWrong, kWrong,
-        kWrong}},
+       {kWrong, kWrong, kWrong, kWrong, kOk, kNotExpected, kWrong, kWrong, kWrong, kWrong, kOk, kWrong,
+        kWrong, kWrong, kWrong}},
       {"LastPrefillScheduled",
        RequestState::kPrefillScheduled,
        [](RequestTest&, Request& request) { value_of(request.schedule_prefill(kPrompt)); },
-       {kWrong, kWrong, kMissing, kOk, kWrong, kWrong, kWrong, kWrong, kOk, kWrong, kWrong, kWrong, kWrong}},
+       {kWrong, kWrong, kWrong, kWrong, kMissing, kOk, kWrong, kWrong, kWrong, kWrong, kOk, kWrong, kWrong,
+        kWrong, kWrong}},
       {"DecodeScheduled",
        RequestState::kDecodeScheduled,
        [](RequestTest& test, Request& request) {
          T::prefill_everything(test, request);
          value_of(request.schedule_decode());
        },
-       {kWrong, kWrong, kWrong, kWrong, kWrong, kOk, kWrong, kWrong, kOk, kWrong, kWrong, kWrong, kWrong}},
+       {kWrong, kWrong, kWrong, kWrong, kWrong, kWrong, kWrong, kOk, kWrong, kWrong, kOk, kWrong, kWrong,
+        kWrong, kWrong}},
       {"SpeculativeScheduled",
        RequestState::kSpeculativeScheduled,
        [](RequestTest& test, Request& request) {
          T::prefill_everything(test, request);
          value_of(request.schedule_speculative(2));
        },
-       {kWrong, kWrong, kWrong, kWrong, kWrong, kWrong, kWrong, kOk, kOk, kWrong, kWrong, kWrong, kWrong}},
+       {kWrong, kWrong, kWrong, kWrong, kWrong, kWrong, kWrong, kWrong, kWrong, kOk, kOk, kWrong, kWrong,
+        kWrong, kWrong}},
+      {"Onboarding",
+       RequestState::kOnboarding,
+       T::begin_match,
+       {kWrong, kWrong, kOk, kWrong, kWrong, kWrong, kWrong, kWrong, kWrong, kWrong, kWrong, kOk, kWrong,
+        kWrong, kWrong}},
       {"Preempted",
        RequestState::kPreempted,
        [](RequestTest& test, Request& request) {
          T::prefill_everything(test, request);
          request.preempt().value();
        },
-       {kWrong, kWrong, kWrong, kWrong, kWrong, kWrong, kWrong, kWrong, kWrong, kWrong, kOk, kWrong, kWrong}},
+       {kWrong, kOk, kWrong, kWrong, kWrong, kWrong, kWrong, kWrong, kWrong, kWrong, kWrong, kWrong, kOk,
+        kWrong, kWrong}},
       {"Released",
        RequestState::kReleased,
        [](RequestTest& test, Request& request) {
@@ -145,7 +179,7 @@ const std::vector<Row>& rows() {
          request.release();
        },
        {kWrong, kWrong, kWrong, kWrong, kWrong, kWrong, kWrong, kWrong, kWrong, kWrong, kWrong, kWrong,
-        kWrong}},
+        kWrong, kWrong, kWrong}},
   };
   return all;
 }

@@ -25,6 +25,7 @@
 #include "ashlar/block/detail/slot_ref.h"
 #include "ashlar/block/detail/store_calls.h"
 #include "ashlar/block/manager_options.h"
+#include "ashlar/block/prefix_source.h"
 #include "ashlar/tokens/token_block.h"
 
 namespace ashlar::block::detail {
@@ -54,6 +55,7 @@ class UntypedManager {
                                        const RegistrationOptions& options = {}) = 0;
   // Requires: no block was allocated yet.
   virtual void observe(BlockObserver& observer) = 0;
+  virtual void set_prefix_source(PrefixSource& source) = 0;
   // What is known of a held block, and its retention.
   virtual BlockIdentity identity(const HoldRef& hold) = 0;
   virtual BlockRetention retention(const HoldRef& hold) = 0;

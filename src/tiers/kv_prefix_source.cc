@@ -1,0 +1,89 @@
+#include "tiers/kv_prefix_source.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace ashlar::tiers {
+
+using events::G1;
+using events::kTierId;
+using tokens::SequenceHash;
+
+namespace {
+
+// The blocks of one onboard call, held in G1 until the request has its references.
+class KvArrival final : public block::PrefixSource::Arrival {
+ public:
+  explicit KvArrival(std::shared_ptr<OnboardCall> call) : call_(std::move(call)) {}
+  ~KvArrival() override { call_->cancel(); }
+
+  bool done() const override { return call_->done(); }
+  std::size_t wait() override {
+    if (table_.empty())
+      if (Result<OnboardTable> table = call_->wait({})) table_ = *std::move(table);
+    return table_.size();
+  }
+  Result<std::vector<block::BlockId>> wait_layer(std::uint32_t layer) override {
+    return call_->wait_layer(layer);
+  }
+
+ private:
+  const std::shared_ptr<OnboardCall> call_;
+  OnboardTable table_;
+};
+
+}  // namespace
+
+std::optional<Clock::TimePoint> KvPrefixSource::deadline(const block::PrefixBudget& budget) const {
+  if (!budget.time) return std::nullopt;
+  return stack_.clock->now() + *budget.time;
+}
+
+void KvPrefixSource::matched(std::span<const block::BlockId> blocks) noexcept {
+  std::uint64_t hits = 0;
+  for (const block::BlockId id : blocks) {
+    if (id.value() >= stack_.g1_manager->total_blocks()) continue;  // outside the window of its group
+    stack_.g1->records().hit(id);
+    ++hits;
+  }
+  stack_.metrics.of(kTierId<G1>).hits.add(hits);
+}
+
+void KvPrefixSource::look_up(std::span<const SequenceHash> hashes, const block::PrefixBudget& budget) {
+  static_cast<void>(onboarder_.find(hashes, {.deadline = deadline(budget)}));
+}
+
+bool KvPrefixSource::has(const SequenceHash& hash) {
+  const std::vector<TierPool*> pools = stack_.pools();
+  return std::ranges::any_of(pools.begin() + 1, pools.end(), [&](TierPool* pool) { return pool->has(hash); });
+}
+
+std::unique_ptr<block::PrefixSource::Arrival> KvPrefixSource::bring(const Wanted& wanted,
+                                                                    const block::PrefixBudget& budget,
+                                                                    std::function<void()> on_done) {
+  if (stack_.g2 == nullptr || wanted.hashes.empty()) return nullptr;
+  // Without volumes to ask, what the first block says is certain.
+  if (!onboarder_.probes() && !has(wanted.hashes[0])) return nullptr;
+  const bool waits = on_done == nullptr;
+  OnboardOptions options{.compute_tokens_per_second = budget.compute_tokens_per_second,
+                         .deadline = deadline(budget),
+                         .by_layer = budget.by_layer && !waits,
+                         .salt = wanted.salt,
+                         .on_done = std::move(on_done)};
+  const std::shared_ptr<OnboardCall> call = onboarder_.make_call(wanted.hashes, options, false);
+  auto arrival = std::make_unique<KvArrival>(call);
+  if (!waits) {
+    if (!onboarder_.start(call)) return nullptr;
+    return arrival;
+  }
+  onboarder_.run(call);
+  if (arrival->wait() == 0) return nullptr;
+  return arrival;
+}
+
+// Without memory they are not offered: they stay in G1 as long as nothing else needs the room.
+void KvPrefixSource::leaving(std::span<const SequenceHash> hashes) noexcept {
+  unless_out_of_memory([&] { return offer_(hashes), true; }, [] { return false; });
+}
+
+}  // namespace ashlar::tiers

@@ -1,0 +1,39 @@
+// KvPrefixSource: lets the sequences of G1 find prefixes in the tiers below.
+//
+// Thread safety: thread-safe.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <span>
+
+#include "ashlar/block/prefix_source.h"
+#include "tiers/onboard/onboarder.h"
+#include "tiers/onboard/tier_stack.h"
+
+namespace ashlar::tiers {
+
+class KvPrefixSource final : public block::PrefixSource {
+ public:
+  // Offers blocks of G1 to the tier below.
+  using Offer = std::function<void(std::span<const tokens::SequenceHash>)>;
+  // The stack and the onboarder outlive it.
+  KvPrefixSource(TierStack& stack, Onboarder& onboarder, Offer offer)
+      : stack_(stack), onboarder_(onboarder), offer_(std::move(offer)) {}
+
+  void matched(std::span<const block::BlockId> blocks) noexcept override;
+  void look_up(std::span<const tokens::SequenceHash> hashes, const block::PrefixBudget& budget) override;
+  bool has(const tokens::SequenceHash& hash) override;
+  std::unique_ptr<Arrival> bring(const Wanted& wanted, const block::PrefixBudget& budget,
+                                 std::function<void()> on_done) override;
+  void leaving(std::span<const tokens::SequenceHash> hashes) noexcept override;
+
+ private:
+  std::optional<Clock::TimePoint> deadline(const block::PrefixBudget& budget) const;
+
+  TierStack& stack_;
+  Onboarder& onboarder_;
+  const Offer offer_;
+};
+
+}  // namespace ashlar::tiers

@@ -1,0 +1,613 @@
+// Sequences and requests over the G1 of a KvBlockManager: what they register goes down, what they match comes
+// up, with its bytes.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "ashlar/base/random.h"
+#include "ashlar/block/request_sequence.h"
+#include "ashlar/block/sequence_batch.h"
+#include "ashlar/block/sequence_manager.h"
+#include "support/gates.h"
+#include "support/rounds.h"
+#include "support/scratch_folder.h"
+#include "tiers/kv_workload.h"
+#include "tiers/tier_ids.h"
+
+namespace ashlar::tiers {
+namespace {
+
+using block::Fence;
+using block::RequestOptions;
+using block::RequestState;
+using events::G1;
+using tokens::SequenceHash;
+using tokens::Token;
+using Request = block::RequestSequence<G1>;
+
+constexpr std::size_t kBlockSize = 4;
+
+std::vector<Token> text(std::uint32_t which, std::size_t tokens) {
+  std::vector<Token> out;
+  for (std::uint32_t i = 0; i < tokens; ++i) out.emplace_back(which * 1000 + i);
+  return out;
+}
+
+class RequestsTest : public ::testing::Test {
+ protected:
+  // Four tiers with 8, 12, 40 and 40 blocks.
+  void open(Trigger trigger = Trigger::kOnArrival) {
+    KvOptions options = KvWorkload::options_in(folder_.path());
+    options.to_g2.trigger = options.to_g3.trigger = options.to_g4.trigger = trigger;
+    open(std::move(options));
+  }
+  void open(KvOptions options) {
+    kv_ = KvBlockManager::create(std::move(options)).value();
+    work_.emplace(*kv_);
+  }
+  Request request(std::vector<Token> prompt, RequestOptions options = {}) {
+    return Request::create(kv_->g1(), std::move(prompt), std::move(options)).value();
+  }
+  // The names of a request in a group.
+  static SequenceHash name(const Request& request, std::size_t i, std::uint32_t group) {
+    return request.sequence_hashes()[i].in_group(group);
+  }
+  // Writes the blocks that a step over `tokens` tokens fills.
+  void compute(const Request& request, std::size_t tokens) {
+    for (std::uint32_t g = 0; g < request.group_count(); ++g)
+      for (std::size_t i = request.computed_tokens() / kBlockSize;
+           i < std::min(request.computed_tokens() + tokens, request.size()) / kBlockSize; ++i)
+        work_->compute(request.block_table(g)[i], name(request, i, g));
+  }
+  // Whether every block with computed tokens has its bytes.
+  bool right(const Request& request) {
+    for (std::uint32_t g = 0; g < request.group_count(); ++g)
+      for (std::size_t i = 0; i < request.computed_tokens() / kBlockSize; ++i) {
+        const block::BlockId id = request.block_table(g)[i];
+        if (id != block::kNoBlock && !work_->has_bytes(id, name(request, i, g))) return false;
+      }
+    return true;
+  }
+  // Computes the rest of a prompt and one token.
+  void prefill(Request& request) {
+    const std::size_t tokens = request.tokens_to_compute();
+    ASSERT_TRUE(request.schedule_prefill(tokens));
+    compute(request, tokens);
+    ASSERT_TRUE(request.apply_prefill(Token(7)));
+  }
+  // Pushes everything out of G1, and out of the tiers above `tier`.
+  void only_in(events::TierId tier) {
+    kv_->drain();
+    for (const events::TierId above : {kG1, kG2, kG3})
+      if (above.value() < tier.value()) kv_->reset(above).value();
+  }
+  void expect_counts_exact() {
+    kv_->drain();
+    EXPECT_EQ(kv_->g1().available_blocks(), 8u);
+    EXPECT_EQ(kv_->g2()->available_blocks(), 12u);
+    EXPECT_EQ(kv_->status().g1.evictions, kv_->g1().counters().evictions);
+    EXPECT_EQ(kv_->status().g2->evictions, kv_->g2()->counters().evictions);
+    kv_->check_invariants();
+  }
+
+  ScratchFolder folder_;
+  std::unique_ptr<KvBlockManager> kv_;
+  std::optional<KvWorkload> work_;
+};
+
+TEST_F(RequestsTest, WhatARequestRegistersGoesDownAndComesBackFromEveryTier) {
+  open();
+  {
+    Request first = request(text(1, 21));
+    EXPECT_EQ(first.match_prefix().value(), 0u);
+    prefill(first);
+  }
+  for (const events::TierId tier : {kG2, kG3, kG4}) {
+    SCOPED_TRACE(unsigned{tier.value()});
+    only_in(tier);
+    Request again = request(text(1, 21));
+    const std::vector<SequenceHash> names(again.sequence_hashes().begin(), again.sequence_hashes().end());
+    EXPECT_EQ(kv_->find(names), (std::vector<TierRun>{{tier, 0, 5}}));
+    EXPECT_EQ(again.match_prefix().value(), 20u);
+    EXPECT_EQ(again.cached_tokens(), 20u);
+    EXPECT_TRUE(right(again));
+    prefill(again);
+  }
+  EXPECT_EQ(kv_->status().g4->onboarded, 5u);
+  expect_counts_exact();
+}
+
+TEST_F(RequestsTest, SequencesGoDownAndComeBack) {
+  open();
+  const block::SequenceManager<G1> sequences(kv_->g1());
+  for (int turn = 0; turn < 2; ++turn) {
+    auto sequence = sequences.make_sequence(text(1, 18)).value();
+    EXPECT_EQ(sequences.allocate(sequence).value(), turn == 0 ? 0u : 16u);
+    Request names = request(text(1, 18));
+    for (std::size_t i = 0; i < 4; ++i) {
+      if (turn == 0) {
+        work_->compute(sequence.block_table()[i], name(names, i, 0));
+      } else {
+        EXPECT_TRUE(work_->has_bytes(sequence.block_table()[i], name(names, i, 0)));
+      }
+    }
+    EXPECT_TRUE(sequences.computed(sequence, 18));
+    ASSERT_TRUE(sequences.deallocate(sequence));
+    only_in(kG3);
+  }
+  expect_counts_exact();
+}
+
+TEST_F(RequestsTest, ABatchRegistersForTheTiersToo) {
+  open();
+  {
+    Request one = request(text(1, 9));
+    Request two = request(text(2, 9));
+    block::SequenceBatch<G1> batch;
+    batch.add(one);
+    batch.add(two);
+    ASSERT_TRUE(batch.schedule_prefill(std::array<std::size_t, 2>{9, 9}));
+    compute(one, 9);
+    compute(two, 9);
+    ASSERT_TRUE(batch.apply_prefill(std::array<std::optional<Token>, 2>{Token(1), Token(2)}));
+  }
+  only_in(kG2);
+  for (const std::uint32_t which : {1u, 2u}) {
+    Request again = request(text(which, 9));
+    EXPECT_EQ(again.match_prefix().value(), 8u);
+    EXPECT_TRUE(right(again));
+  }
+  expect_counts_exact();
+}
+
+// Write-back: nobody calls look_ahead().
+TEST_F(RequestsTest, EvictionCandidatesOfRequestsAreWrittenBack) {
+  open(Trigger::kNearEviction);
+  for (std::uint32_t which = 0; which < 6; ++which) {
+    Request some = request(text(which, 9));
+    EXPECT_EQ(some.match_prefix().value(), 0u);
+    prefill(some);
+    kv_->drain();  // else a block may be evicted before its turn
+    some.release();
+    kv_->drain();
+  }
+  std::size_t found = 0;
+  for (std::uint32_t which = 0; which < 6; ++which) {
+    Request some = request(text(which, 9));
+    found += some.match_prefix().value();
+    EXPECT_TRUE(right(some));
+  }
+  EXPECT_GT(found, 8u * kBlockSize) << "more than G1 has room for";
+  EXPECT_EQ(kv_->status().g1.evictions, kv_->g1().counters().evictions);
+  EXPECT_GT(kv_->status().g1.evictions, 0u);
+  expect_counts_exact();
+}
+
+TEST_F(RequestsTest, PreemptOffloadsAndResumeOnboards) {
+  open(Trigger::kOnCall);
+  Request preempted = request(text(1, 13));
+  prefill(preempted);
+  kv_->drain();
+  EXPECT_EQ(kv_->status().to_g2->arrived, 0u) << "only by call";
+  ASSERT_TRUE(preempted.preempt());
+  kv_->drain();
+  EXPECT_EQ(kv_->status().to_g2->arrived, 3u);
+  kv_->reset(kG1).value();
+  EXPECT_EQ(preempted.resume().value(), 12u);
+  EXPECT_TRUE(right(preempted));
+  EXPECT_EQ(preempted.tokens_to_compute(), 2u);
+  preempted.release();
+  expect_counts_exact();
+}
+
+TEST_F(RequestsTest, NoBlockIsCopiedBeforeTheStepThatWritesIt) {
+  open();
+  auto [fence, signal] = Fence::create();
+  auto never = std::make_optional(Fence::create());
+  Request written = request(text(1, 9));
+  Request lost = request(text(2, 9));
+  written.set_written_after(fence);
+  lost.set_written_after(never->first);
+  for (Request* const one : {&written, &lost}) {
+    ASSERT_TRUE(one->schedule_prefill(9));
+    ASSERT_TRUE(one->apply_prefill(Token(1)));  // applied when it is launched: nothing is written yet
+  }
+  EXPECT_FALSE(kv_->offload(written.sequence_hashes()).value().done()) << "nor by call";
+  kv_->drain();
+  EXPECT_EQ(kv_->status().to_g2->arrived, 0u);
+  EXPECT_EQ(kv_->status().to_g2->blocked, 4u);
+  for (std::size_t i = 0; i < 2; ++i) work_->compute(written.block_table()[i], name(written, i, 0));
+  std::move(signal).signal();
+  kv_->drain();
+  EXPECT_EQ(kv_->status().to_g2->arrived, 2u);
+  never.reset();
+  kv_->drain();
+  EXPECT_EQ(kv_->status().to_g2->arrived, 2u) << "who was abandoned never goes down";
+  EXPECT_EQ(kv_->status().to_g2->blocked, 0u);
+  written.release();
+  only_in(kG2);
+  Request again = request(text(1, 9));
+  EXPECT_EQ(again.match_prefix().value(), 8u);
+  EXPECT_TRUE(right(again));
+  again.release();
+  lost.release();
+  expect_counts_exact();
+}
+
+TEST_F(RequestsTest, BlocksRegisteredAtOnceGoDownAfterTheirStep) {
+  open();
+  const block::SequenceManager<G1> sequences(kv_->g1(), {.register_blocks = block::RegisterBlocks::kAtOnce});
+  auto sequence = sequences.make_sequence(text(1, 9)).value();
+  ASSERT_TRUE(sequences.allocate(sequence));
+  kv_->drain();
+  EXPECT_EQ(kv_->status().to_g2->arrived, 0u) << "the step may be running";
+  EXPECT_EQ(kv_->status().to_g2->blocked, 2u);
+  const Request names = request(text(1, 9));
+  for (std::size_t i = 0; i < 2; ++i) work_->compute(sequence.block_table()[i], name(names, i, 0));
+  sequence.append(Token(5));
+  ASSERT_TRUE(sequences.may_append(sequence));
+  kv_->drain();
+  EXPECT_EQ(kv_->status().to_g2->arrived, 2u);
+  {
+    auto dropped = sequences.make_sequence(text(2, 9)).value();
+    ASSERT_TRUE(sequences.allocate(dropped));
+  }
+  kv_->drain();
+  EXPECT_EQ(kv_->status().to_g2->arrived, 2u) << "nobody vouched for what was dropped";
+  ASSERT_TRUE(sequences.deallocate(sequence));
+  expect_counts_exact();
+}
+
+TEST_F(RequestsTest, SaltAndPriorityTravelWithTheBlock) {
+  open();
+  const tokens::Salt salt("lora", "tenant");
+  RequestOptions options{.hasher = tokens::SequenceHasher(salt)};
+  options.retention.prompt = {{.begin = 0, .end = 4, .priority = 90}};
+  std::vector<SequenceHash> names;
+  {
+    Request salted = request(text(1, 9), options);
+    prefill(salted);
+    names.assign(salted.sequence_hashes().begin(), salted.sequence_hashes().end());
+  }
+  ASSERT_TRUE(kv_->g1().set_retention(names[1], {.priority = 80}));
+  kv_->drain();
+  kv_->offload_to(kG3, names).value().wait().value();
+  const auto check = [&](auto& manager, std::uint8_t second) {
+    const block::Hold first = manager.hold(names[0]).value();
+    EXPECT_EQ(manager.identity(first).salt, tokens::salt_fingerprint(salt));
+    EXPECT_TRUE(manager.identity(first).prefix.is_known());
+    EXPECT_EQ(manager.retention(first).priority, 90u);
+    EXPECT_EQ(manager.retention(manager.hold(names[1]).value()).priority, second);
+  };
+  check(kv_->g1(), 80);
+  kv_->reset(kG1).value();
+  Request again = request(text(1, 9), options);
+  EXPECT_EQ(again.match_prefix().value(), 8u);
+  EXPECT_EQ(request(text(1, 9)).match_prefix().value(), 0u) << "another salt names other blocks";
+  EXPECT_EQ(kv_->g1().retention(kv_->g1().hold(names[0]).value()).priority, 90u) << "it came up again";
+  again.release();
+  expect_counts_exact();
+}
+
+TEST_F(RequestsTest, ABudgetLimitsWhatComesUp) {
+  open();
+  {
+    Request first = request(text(1, 21));
+    prefill(first);
+  }
+  only_in(kG2);
+  EXPECT_EQ(request(text(1, 21), {.onboard = {.max_blocks = 0}}).match_prefix().value(), 0u);
+  EXPECT_EQ(request(text(1, 21), {.onboard = {.time = Clock::Duration::zero()}}).match_prefix().value(), 0u);
+  Request some = request(text(1, 21), {.onboard = {.max_blocks = 2}});
+  EXPECT_EQ(some.match_prefix().value(), 8u);
+  EXPECT_TRUE(right(some));
+  some.release();
+  expect_counts_exact();
+}
+
+TEST_F(RequestsTest, AMatchThatDoesNotWaitEndsInACallback) {
+  open();
+  {
+    Request first = request(text(1, 21));
+    prefill(first);
+  }
+  only_in(kG3);
+  Request waits = request(text(1, 21));
+  std::atomic<int> called{0};
+  const block::MatchStart start = waits.begin_match([&] { ++called; }).value();
+  EXPECT_EQ(start.cached, 0u);
+  ASSERT_TRUE(start.pending);
+  EXPECT_EQ(waits.state(), RequestState::kOnboarding);
+  EXPECT_EQ(waits.schedule_prefill(1).error().reason, block::SequenceError::Reason::kWrongState);
+  EXPECT_EQ(waits.begin_match({}).error().reason, block::SequenceError::Reason::kWrongState);
+  while (called == 0) std::this_thread::yield();
+  EXPECT_TRUE(waits.match_ready());
+  EXPECT_EQ(waits.finish_match().value(), 20u);
+  EXPECT_EQ(waits.state(), RequestState::kIdle);
+  EXPECT_TRUE(right(waits));
+  EXPECT_EQ(waits.finish_match().error().reason, block::SequenceError::Reason::kWrongState);
+  // All of it is in G1 now: nothing is pending.
+  Request at_once = request(text(1, 21));
+  const block::MatchStart all = at_once.begin_match([&] { ++called; }).value();
+  EXPECT_EQ(all.cached, 20u);
+  EXPECT_FALSE(all.pending);
+  EXPECT_EQ(called, 1);
+  waits.release();
+  at_once.release();
+  expect_counts_exact();
+}
+
+TEST_F(RequestsTest, WhoIsReleasedOrPreemptedWhileItOnboardsKeepsNothing) {
+  open();
+  {
+    Request first = request(text(1, 21));
+    prefill(first);
+  }
+  for (int round = 0; round < 6; ++round) {
+    only_in(kG3);
+    std::atomic<int> called{0};
+    std::optional<Request> leaves = request(text(1, 21));
+    ASSERT_TRUE(leaves->begin_match([&] { ++called; }).value().pending);
+    if (round % 3 == 0) leaves->release();
+    if (round % 3 == 1) leaves.reset();
+    if (round % 3 == 2) {
+      ASSERT_TRUE(leaves->preempt());
+      EXPECT_EQ(leaves->state(), RequestState::kPreempted);
+      leaves->begin_match([&] { ++called; }).value();
+      if (leaves->state() == RequestState::kOnboarding) {
+        EXPECT_TRUE(leaves->finish_match());
+      }
+      EXPECT_TRUE(right(*leaves));
+      leaves.reset();
+    }
+    while (called == 0) std::this_thread::yield();
+    kv_->drain();
+  }
+  // A cancelled call returns its blocks when its thread notices.
+  while (kv_->g1().available_blocks() != 8) std::this_thread::yield();
+  expect_counts_exact();
+}
+
+TEST_F(RequestsTest, LayersArriveOneByOne) {
+  open();
+  {
+    Request first = request(text(1, 21));
+    prefill(first);
+  }
+  only_in(kG2);
+  Request layered = request(text(1, 21), {.onboard = {.by_layer = true}});
+  EXPECT_EQ(layered.wait_layer(0).error().code(), ErrorCode::kNotReady);
+  ASSERT_TRUE(layered.begin_match([] {}).value().pending);
+  const std::vector<SequenceHash> names(layered.sequence_hashes().begin(), layered.sequence_hashes().end());
+  std::vector<block::BlockId> ids;
+  for (std::uint32_t layer = 0; layer < KvWorkload::model().num_layers; ++layer) {
+    ids = layered.wait_layer(layer).value();
+    ASSERT_EQ(ids.size(), 5u);
+    EXPECT_TRUE(work_->layer_right(ids, names, layer));
+  }
+  EXPECT_EQ(layered.finish_match().value(), 20u);
+  EXPECT_TRUE(std::ranges::equal(layered.block_table(), ids)) << "the same blocks";
+  layered.release();
+  expect_counts_exact();
+}
+
+// Two kinds of attention: the blocks of a window come up without those before it.
+TEST_F(RequestsTest, GroupsComeUpTogether) {
+  open();
+  const RequestOptions groups{
+      .groups = {block::CacheGroup::full_attention(), block::CacheGroup::sliding_window(5)}};
+  {
+    Request first = request(text(1, 13), groups);
+    prefill(first);
+  }
+  only_in(kG2);
+  {
+    Request again = request(text(1, 13), groups);
+    EXPECT_EQ(again.match_prefix().value(), 12u);
+    EXPECT_EQ(again.block_table(1)[0], block::kNoBlock);
+    EXPECT_TRUE(right(again));
+    EXPECT_EQ(kv_->status().g2->onboarded, 3u + again.group_count() - 1) << "three, and the window's last";
+  }
+  // Without the window's last block, a shorter prefix is the best.
+  only_in(kG3);
+  Request names = request(text(1, 13), groups);
+  ASSERT_TRUE(kv_->reset_blocks(std::vector{name(names, 2, 1)}));
+  EXPECT_EQ(names.match_prefix().value(), 8u);
+  EXPECT_TRUE(right(names));
+  names.release();
+  // Asynchronously too.
+  only_in(kG3);
+  Request waits = request(text(1, 13), groups);
+  std::atomic<bool> ready{false};
+  ASSERT_TRUE(waits.begin_match([&] { ready = true; }).value().pending);
+  while (!ready) std::this_thread::yield();
+  EXPECT_EQ(waits.finish_match().value(), 8u);
+  EXPECT_TRUE(right(waits));
+  waits.release();
+  expect_counts_exact();
+}
+
+// Requests on several threads share four tiers: each block that one of them gets has its bytes.
+TEST_F(RequestsTest, ManyThreadsShareTheTiers) {
+  KvOptions options = KvWorkload::options_in(folder_.path());
+  options.g1.block_count = 24;
+  options.to_g3.trigger = Trigger::kNearEviction;
+  open(std::move(options));
+  std::vector<std::thread> threads;
+  std::atomic<std::size_t> cached{0};
+  for (std::uint64_t t = 0; t < 3; ++t)
+    threads.emplace_back([&, t] {
+      Random random(t);
+      for (std::uint64_t turn = 0; turn < ashlar::testing::rounds(240); ++turn) {
+        Request one = request(text(static_cast<std::uint32_t>(random.below(8)), 9 + random.below(8)));
+        std::atomic<bool> ready{false};
+        const block::MatchStart start = one.begin_match([&] { ready = true; }).value();
+        while (start.pending && !ready) std::this_thread::yield();
+        cached += start.pending ? one.finish_match().value() : start.cached;
+        ASSERT_TRUE(right(one));
+        if (!one.schedule_prefill(one.tokens_to_compute())) continue;  // no room
+        compute(one, one.tokens_to_compute());
+        ASSERT_TRUE(one.apply_prefill(Token(static_cast<std::uint32_t>(random.below(2)))));
+        if (random.below(3) == 0) {
+          ASSERT_TRUE(one.preempt());
+          ASSERT_TRUE(one.resume());
+          ASSERT_TRUE(right(one));
+        }
+        if (random.below(8) == 0) kv_->reset(std::array{kG1, kG2}[random.below(2)]).value();
+      }
+    });
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_GT(cached, 0u);
+  kv_->drain();
+  EXPECT_EQ(kv_->g1().available_blocks(), 24u);
+  EXPECT_EQ(kv_->status().g1.evictions, kv_->g1().counters().evictions);
+  kv_->check_invariants();
+}
+
+// Random requests against what find() knows: a match brings all of it, as far as G1 has room, with its bytes.
+class RandomRequestsTest : public RequestsTest, public ::testing::WithParamInterface<std::string> {
+ protected:
+  struct Live {
+    Request request;
+    bool scheduled = false;
+  };
+  void step(Random& random, std::vector<Live>& live) {
+    const auto pick = [&]() -> Live& { return live[random.below(live.size())]; };
+    switch (random.below(8)) {
+      case 0:
+      case 1: {
+        if (live.size() > 2) return;
+        live.push_back({request(text(static_cast<std::uint32_t>(random.below(6)), 5 + random.below(10)))});
+        begin(random, live.back().request);
+        return;
+      }
+      case 2: {
+        if (live.empty()) return;
+        Live& one = pick();
+        if (one.request.state() == RequestState::kPreempted) {
+          kv_->drain();
+          EXPECT_TRUE(one.request.resume());
+        } else if (one.request.state() == RequestState::kIdle) {
+          ASSERT_TRUE(one.request.preempt());
+        }
+        return;
+      }
+      case 3: {
+        if (live.empty() || live.size() > 3) return;
+        Live& one = pick();
+        if (one.request.state() != RequestState::kIdle) return;
+        auto forked = one.request.fork();
+        if (forked) live.push_back({*std::move(forked)});
+        return;
+      }
+      case 4:
+        if (!live.empty()) live.erase(live.begin() + static_cast<std::ptrdiff_t>(random.below(live.size())));
+        return;
+      case 5:
+        if (random.below(2) == 0) kv_->reset(std::array{kG1, kG2, kG3}[random.below(3)]).value();
+        return;
+      default:
+        if (!live.empty()) advance(random, pick().request);
+    }
+  }
+  void begin(Random& random, Request& one) {
+    kv_->drain();
+    const std::vector<SequenceHash> names(one.sequence_hashes().begin(), one.sequence_hashes().end());
+    const std::size_t limit = (one.size() - 1) / kBlockSize;
+    std::size_t known = 0;
+    for (const TierRun& run : kv_->find(std::span(names).first(limit))) known += run.count;
+    const bool room = kv_->g1().available_blocks() >= limit;
+    std::size_t cached = 0;
+    if (random.below(2) == 0) {
+      cached = one.match_prefix().value();
+    } else {
+      std::atomic<bool> ready{false};
+      const block::MatchStart start = one.begin_match([&] { ready = true; }).value();
+      while (start.pending && !ready) std::this_thread::yield();
+      cached = start.pending ? one.finish_match().value() : start.cached;
+    }
+    EXPECT_LE(cached, known * kBlockSize);
+    if (room) {
+      EXPECT_EQ(cached, known * kBlockSize);
+    }
+  }
+  void advance(Random& random, Request& one) {
+    if (one.state() != RequestState::kIdle) return;
+    const std::size_t left = one.tokens_to_compute();
+    if (left > 1) {
+      const std::size_t tokens = 1 + random.below(left);
+      if (!one.schedule_prefill(tokens)) return;
+      if (random.below(6) == 0) return static_cast<void>(one.revert());
+      copy(one);
+      compute(one, tokens);
+      ASSERT_TRUE(one.apply_prefill(tokens == left ? std::optional(Token(3)) : std::nullopt));
+      return;
+    }
+    if (random.below(3) == 0) {
+      if (!one.schedule_speculative(2)) return;
+      copy(one);
+      // The drafts are accepted or not; only what is accepted has its names.
+      const std::vector<Token> accepted(1 + random.below(3),
+                                        Token(static_cast<std::uint32_t>(random.below(2))));
+      std::vector<Token> all(one.tokens().begin(), one.tokens().end());
+      all.insert(all.end(), accepted.begin(), accepted.end());
+      const Request named = request(all);
+      for (std::size_t i = one.computed_tokens() / kBlockSize;
+           i < (one.computed_tokens() + accepted.size()) / kBlockSize; ++i)
+        work_->compute(one.block_table()[i], name(named, i, 0));
+      ASSERT_TRUE(one.apply_speculative(accepted));
+      return;
+    }
+    if (!one.schedule_decode()) return;
+    copy(one);
+    compute(one, 1);
+    ASSERT_TRUE(one.apply_decode(Token(static_cast<std::uint32_t>(random.below(2)))));
+  }
+  // The engine's part of a fork. Partly filled blocks have no bytes to copy here.
+  static void copy(const Request&) {}
+};
+
+TEST_P(RandomRequestsTest, OverFourTiers) {
+  for (std::uint64_t seed = 0; seed < ashlar::testing::rounds(12); ++seed) {
+    SCOPED_TRACE(seed);
+    Random random(seed);
+    {
+      KvOptions options = KvWorkload::options_in(folder_.file(GetParam() + std::to_string(seed)));
+      const Trigger triggers[] = {Trigger::kOnArrival, Trigger::kNearEviction, Trigger::kOnCall};
+      options.to_g2.trigger = triggers[seed % 3];
+      options.to_g3.trigger = triggers[seed / 3 % 3];
+      options.to_g4.trigger = triggers[seed / 9 % 3];
+      options.g1.eviction = options.g2->eviction = GetParam();
+      options.registry.frequency = block::TinyLfuOptions{.capacity = 1024};
+      open(std::move(options));
+    }
+    std::vector<Live> live;
+    for (int i = 0; i < 80; ++i) {
+      step(random, live);
+      for (const Live& one : live)
+        if (one.request.state() != RequestState::kPreempted) {
+          ASSERT_TRUE(right(one.request)) << "step " << i;
+        }
+    }
+    live.clear();
+    expect_counts_exact();
+    work_.reset();
+    kv_.reset();
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Backends, RandomRequestsTest,
+                         ::testing::Values("lru", "multi_lru", "lineage", "lineage_round_robin", "retention",
+                                           "hashmap_fifo"),
+                         [](const auto& backend) { return backend.param; });
+
+}  // namespace
+}  // namespace ashlar::tiers
