@@ -51,7 +51,7 @@ struct OffloadProgress {
   friend bool operator==(const OffloadProgress&, const OffloadProgress&) = default;
 };
 
-class OffloadCall;
+struct OffloadCall;
 
 class OffloadHandle {
  public:

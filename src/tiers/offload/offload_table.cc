@@ -126,7 +126,7 @@ void OffloadTable::end(Entries::iterator at, std::size_t OffloadProgress::* outc
 }
 
 void OffloadTable::release(Entries::iterator at, Aftermath& after) {
-  Entry& entry = at->second;
+  const Entry& entry = at->second;
   if (entry.wanted() || entry.stage == Stage::kUpgrading) return;  // upgraded() sees to it
   if (entry.stage != Stage::kInFlight) {
     end(at, &OffloadProgress::cancelled, after);

@@ -439,6 +439,8 @@ class World {
         return random_.chance(0.1) ? revert(run) : apply_decode(run);
       case RequestState::kSpeculativeScheduled:
         return random_.chance(0.1) ? revert(run) : apply_speculative(run);
+      case RequestState::kOnboarding:
+        FAIL() << "there is no tier below";
       case RequestState::kPreempted:
         return resume(run);
       case RequestState::kReleased:

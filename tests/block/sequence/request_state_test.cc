@@ -110,8 +110,8 @@ class RequestStateTest : public RequestTest, public ::testing::WithParamInterfac
 
 const std::vector<Row>& rows() {
   using T = RequestStateTest;
-  // match, begin, finish, prefill, apply, apply with token, decode, apply, speculative, apply, revert, preempt, resume,
-  // fork, fork(last)
+  // match, begin, finish, prefill, apply, apply with token, decode, apply, speculative, apply, revert,
+  // preempt, resume, fork, fork(last)
   static const std::vector<Row> all = {
       {"IdleFresh",
        RequestState::kIdle,
